@@ -1,0 +1,1 @@
+//! The door into the job: `libstrandline.so`.

@@ -1,0 +1,1 @@
+//! (room `buffer`; see ARCHITECTURE.md)

@@ -1,0 +1,1 @@
+//! (room `detect`; see ARCHITECTURE.md)

@@ -1,0 +1,106 @@
+//! The state of a recorded process at one moment, complete enough to go on from.
+
+use super::{Addr, Block, Bytes, DeviceId, Nanos, PoolId, StreamHandle};
+
+/// State at a moment. Older pages may be dropped once a checkpoint follows them.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Checkpoint {
+    /// When.
+    pub time: Nanos,
+    /// Steps that had ended.
+    pub steps: u32,
+    /// Microbatches that had ended.
+    pub microbatches: u32,
+    /// Events up to here, and how many of them were lost.
+    pub events: u64,
+    /// Records lost up to here.
+    pub lost: u64,
+    /// State of the step machine (opaque; see [`super::steps::StepMachine::save`]).
+    pub step_machine: Vec<u8>,
+    /// Blocks that were allocated, or requested free and not yet complete.
+    pub blocks: Vec<LiveBlock>,
+    /// Segments that were mapped.
+    pub segments: Vec<OpenSegment>,
+    /// Totals per device.
+    pub devices: Vec<DeviceTotals>,
+    /// Series per step and device, thinned to a bounded number of rows.
+    pub rows: Vec<(DeviceId, StepRow)>,
+    /// Streams in order of first appearance: their numbers must survive.
+    pub streams: Vec<(DeviceId, StreamHandle)>,
+}
+
+/// A block that is live or pending.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct LiveBlock {
+    /// As its allocation described it.
+    pub block: Block,
+    /// When it was allocated.
+    pub born: Nanos,
+    /// The step it was allocated in (steps count from 1).
+    pub step: u32,
+    /// The microbatch it was allocated in (from 1).
+    pub microbatch: u32,
+    /// Its free was requested but is not complete.
+    pub pending: bool,
+    /// It was open across a gap: whether it is still live is not known.
+    pub unverified: bool,
+}
+
+/// A segment (or a mapped range of an expandable one).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OpenSegment {
+    /// Device.
+    pub device: DeviceId,
+    /// Start.
+    pub addr: Addr,
+    /// Length.
+    pub size: Bytes,
+    /// Stream whose pool it serves.
+    pub stream: StreamHandle,
+    /// Pool.
+    pub pool: PoolId,
+    /// Mapped range of an expandable segment.
+    pub expandable: bool,
+}
+
+/// Totals of a device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DeviceTotals {
+    /// Device.
+    pub device: DeviceId,
+    /// Allocated now, as summed from events.
+    pub allocated: Bytes,
+    /// Reserved now, as summed from events.
+    pub reserved: Bytes,
+    /// Pending (freed, not reusable) now.
+    pub pending: Bytes,
+    /// Highest `allocated` so far and when.
+    pub peak_allocated: Bytes,
+    /// When that was.
+    pub peak_time: Nanos,
+    /// In which step that was.
+    pub peak_step: u32,
+    /// Highest `reserved` so far.
+    pub peak_reserved: Bytes,
+    /// Largest difference to torch's own totals so far.
+    pub drift: Bytes,
+}
+
+/// One step on one device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StepRow {
+    /// Which step (from 1).
+    pub step: u32,
+    /// When it ended.
+    pub time: Nanos,
+    /// Allocated at its end.
+    pub allocated: Bytes,
+    /// Reserved at its end.
+    pub reserved: Bytes,
+    /// Freed but not reusable at its end.
+    pub pending: Bytes,
+    /// Highest `allocated` within it.
+    pub peak: Bytes,
+    /// Live blocks at its end.
+    pub blocks: u32,
+}

@@ -1,0 +1,22 @@
+//! The vocabulary: what can happen to GPU memory, and the names of the things it happens to.
+//!
+//! Nothing here reads, writes or judges. The shim produces these events, the format encodes them, the analyser
+//! replays them; all three agree because they share this room. Units are in the type or in the field's doc:
+//! sizes are [`Bytes`], times are [`Nanos`] since the recording began.
+
+mod block;
+mod body;
+mod checkpoint;
+mod item;
+mod names;
+pub mod steps;
+mod unit;
+
+pub use block::{Block, Phase, SegmentOp, Totals};
+pub use body::{Body, Event, RuntimeOp};
+pub use checkpoint::{Checkpoint, DeviceTotals, LiveBlock, OpenSegment, StepRow};
+pub use item::{DriverMemory, Item};
+pub use names::{CodeDef, Frame, Names, StackDef};
+pub use unit::{
+    Addr, Bytes, CodeId, DeviceId, EventHandle, Nanos, PoolId, SiteId, StackId, StepId, StreamHandle, StreamId, ThreadId,
+};

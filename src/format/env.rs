@@ -1,0 +1,33 @@
+//! Every environment variable that strandline reads, once. `run` sets them; all of them can be set by hand.
+
+/// Where the recording goes: a directory (a file per process is created in it), or a file ending in `.strand`.
+pub const OUT: &str = "STRANDLINE_OUT";
+/// `python` (default), `native`, `both` or `none`.
+pub const STACKS: &str = "STRANDLINE_STACKS";
+/// `auto` (default), `manual`, `every:SECONDS` or `nvtx:NAME`.
+pub const STEPS: &str = "STRANDLINE_STEPS";
+/// Bound of one recording's size on disk, such as `256MiB` (default).
+pub const MAX_SIZE: &str = "STRANDLINE_MAX_SIZE";
+/// The command, for the shim to start a watcher with.
+pub const BIN: &str = "STRANDLINE_BIN";
+/// `1`: the shim does nothing at all.
+pub const DISABLE: &str = "STRANDLINE_DISABLE";
+/// Rate at which growth raises an alert, such as `50MiB/step`.
+pub const ALERT_GROWTH: &str = "STRANDLINE_ALERT_GROWTH";
+/// Steps to an out-of-memory within which an alert is raised.
+pub const ALERT_OOM_WITHIN: &str = "STRANDLINE_ALERT_OOM_WITHIN";
+/// What to do on an alert.
+pub const ALERT_ON: &str = "STRANDLINE_ALERT_ON";
+/// `1`: no line on stderr but failures. Set by `run`, which speaks for the shim.
+pub const QUIET: &str = "STRANDLINE_QUIET";
+/// Where the tail lies: a directory on tmpfs (default `/dev/shm`).
+pub const TAIL: &str = "STRANDLINE_TAIL";
+/// Where the simulated device's environment is kept (default: the user's cache).
+pub const CACHE: &str = "STRANDLINE_CACHE";
+
+/// All of them: a variable that begins with `STRANDLINE_` and is none of these is misspelt.
+pub const ALL: &[&str] = &[
+    OUT, STACKS, STEPS, MAX_SIZE, BIN, DISABLE, ALERT_GROWTH, ALERT_OOM_WITHIN, ALERT_ON, QUIET, TAIL, CACHE,
+];
+/// Variables of the simulated device; it checks them itself.
+pub const SIMULATOR_PREFIX: &str = "STRANDLINE_SIM_";

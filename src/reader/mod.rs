@@ -1,0 +1,1 @@
+//! (room `reader`; see ARCHITECTURE.md)

@@ -1,0 +1,1 @@
+//! (room `report`; see ARCHITECTURE.md)

@@ -1,0 +1,1 @@
+//! (room `writer`; see ARCHITECTURE.md)

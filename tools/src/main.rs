@@ -1,0 +1,2 @@
+//! The command `strandline`.
+fn main() {}
