@@ -1,0 +1,48 @@
+#!/usr/bin/env bash
+# What a real card must show before a claim about a GPU is made. Needs python3 with torch, transformers, accelerate, psutil.
+#   tests/gpu/all.sh CARRY OUT [PART…]
+# CARRY holds what was built elsewhere: strandline (the command), libstrandline.so, wheels/trl-*.whl. Results go to OUT.
+# PARTs: info equality leakbench kill cost large (default: all of them, in this order).
+set -u
+cd "$(dirname "$0")/../.."
+carry=$1; out=$2; shift 2
+parts=${*:-info equality leakbench kill cost large}
+mkdir -p "$out"
+work=$(mktemp -d)
+py=${PYTHON:-python3}
+export XDG_CACHE_HOME="$work/cache" PYTHONUNBUFFERED=1
+chmod +x "$carry/strandline"
+part() { case " $parts " in *" $1 "*) printf '\n== %s (%s)\n' "$1" "$(date +%H:%M:%S)"; return 0;; esac; return 1; }
+
+if part info; then
+  nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv
+  "$py" -c 'import torch, sys; print("torch", torch.__version__, "python", sys.version.split()[0])'
+  cat /sys/devices/system/clocksource/clocksource0/current_clocksource
+  "$carry/strandline" --version
+  "$carry/strandline" doctor -- "$py" -c pass 2>&1
+fi
+if part equality; then
+  mkdir -p "$work/equality"
+  for case in train side expandable graph threads oom; do
+    LD_PRELOAD="$PWD/$carry/libstrandline.so" STRANDLINE_OUT="$work/equality/$case.strand" STRANDLINE_QUIET=1 \
+      timeout 120 "$py" tests/python/equality.py "$case" "$work/equality/$case.history.json" || echo "FAILED equality $case: $?"
+  done
+  ls -l "$work/equality"
+  tar -C "$work" -czf "$out/equality.tgz" equality
+fi
+if part leakbench; then
+  # runs side by side do not disturb each other's memory; the two whose truth depends on time run alone
+  timeout 500 "$py" tests/leakbench/compare.py --strandline "$carry/strandline" --python "$py" --wheels "$PWD/$carry/wheels" \
+    --out "$work/lb" --jobs 6 --only '^(?!e_)' 2>&1
+  timeout 120 "$py" tests/leakbench/compare.py --strandline "$carry/strandline" --python "$py" --wheels "$PWD/$carry/wheels" \
+    --out "$work/lb_e" --only '^e_' 2>&1
+  mkdir -p "$out/lb"; cat "$work/lb/table.md" "$work/lb_e/table.md" > "$out/table.md"
+  cp "$work/lb/results.json" "$out/results.json"; cp "$work/lb_e/results.json" "$out/results_e.json"
+  tar -C "$work" -czf "$out/texts.tgz" --exclude '*.strand' lb lb_e
+  cat "$work/lb/a_offload_vl.txt"
+fi
+if part kill; then timeout 200 "$py" tests/python/kill.py "$carry/libstrandline.so" "$carry/strandline" "$work/kill" 2>&1; fi
+if part cost; then timeout 200 "$py" tests/python/cost.py "$carry/libstrandline.so" 2>&1 | tee "$out/cost.txt"; fi
+if part large; then timeout 250 "$py" tests/python/large_step.py "$carry/libstrandline.so" 2>&1 | tee "$out/large.txt"; fi
+rm -rf "$work"
+printf '\n== end (%s)\n' "$(date +%H:%M:%S)"
