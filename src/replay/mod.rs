@@ -1,1 +1,23 @@
-//! (room `replay`; see ARCHITECTURE.md)
+//! Events → state: segments, blocks, streams, call sites, steps. A pure state machine without IO and without judgement.
+//!
+//! [`Replay`] takes [`crate::event::Item`]s in order and holds, at every moment, what the process held. What a
+//! recording cannot mean (a block freed twice, an address handed out twice) is counted and explained, never a panic:
+//! recordings come from anywhere. Detectors read [`Replay`] at marks (ends of steps and of microbatches), reports read
+//! it at the end, and [`anatomy`] asks in a second pass what filled a device at one moment.
+
+pub mod anatomy;
+mod cohort;
+mod device;
+mod progress;
+mod series;
+mod site;
+mod state;
+mod stream;
+
+pub use cohort::{Cohort, CohortId, CohortKey, Track};
+pub use device::{Capacity, Device, OomEvent, Peak, PendingWait};
+pub use progress::{Coverage, Grain, Inconsistency, PhaseKind, Progress};
+pub use series::{Point, Series};
+pub use site::{Site, SiteKind};
+pub use state::{Held, Replay};
+pub use stream::{Quiet, Stream};

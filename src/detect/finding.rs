@@ -1,0 +1,136 @@
+//! What a judgement says, complete enough to be printed.
+
+use super::severity::Severity;
+use crate::event::{DeviceId, SiteId, StreamHandle, StreamId};
+
+/// What kind of thing was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Kind {
+    /// Blocks allocated on a side stream stay live after the stream was left, more of them with every step.
+    LiveAfterStreamExit,
+    /// Blocks of the main stream (or of a private pool) stay live, more of them with every step or microbatch.
+    StepGrowth,
+    /// Freed blocks that never become reusable, because they wait for a stream. A note, until it has a judgement of its own.
+    DeferredFree,
+}
+
+impl Kind {
+    /// The stable name, as in JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::LiveAfterStreamExit => "live-after-stream-exit",
+            Kind::StepGrowth => "step-growth",
+            Kind::DeferredFree => "deferred-free",
+        }
+    }
+
+    /// Whether it makes the verdict `leak` (or `warning`); the others are notes.
+    pub fn is_leak(self) -> bool {
+        matches!(self, Kind::LiveAfterStreamExit | Kind::StepGrowth)
+    }
+}
+
+/// What "per step" means in a finding.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum GrainName {
+    /// Per step.
+    Step,
+    /// Per microbatch.
+    Microbatch,
+    /// Per second, in a job without steps.
+    Tick,
+}
+
+impl GrainName {
+    /// The stable name, as in JSON; also the noun of sentences ("a step").
+    pub fn name(self) -> &'static str {
+        match self {
+            GrainName::Step => "step",
+            GrainName::Microbatch => "microbatch",
+            GrainName::Tick => "tick",
+        }
+    }
+}
+
+/// The stream of a finding.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StreamRef {
+    /// Dense number.
+    pub id: StreamId,
+    /// Raw handle.
+    pub handle: StreamHandle,
+    /// Whether it is a side stream.
+    pub side: bool,
+    /// How many streams had this handle before.
+    pub epoch: u32,
+}
+
+/// When the device will be full, in the finding's grain from now on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StepsToOom {
+    /// At the highest rate seen lately.
+    pub low: u64,
+    /// At the current rate.
+    pub mid: u64,
+    /// At the lowest rate that is still in keeping with what was seen; `u64::MAX` where growth dies away before the device is full.
+    pub high: u64,
+}
+
+/// A site's part in a finding.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct FindingSite {
+    /// Which: [`crate::replay::Replay::site`] has its line, your line, and a stack whose frames `Names` has.
+    pub site: SiteId,
+    /// Its part of the finding's bytes, 0 to 1.
+    pub share: f64,
+    /// Old blocks of it at the last mark.
+    pub blocks_now: u64,
+    /// Their bytes.
+    pub bytes_now: u64,
+}
+
+/// A finding.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Finding {
+    /// What.
+    pub kind: Kind,
+    /// How bad, by time until the device is full.
+    pub severity: Severity,
+    /// What "step" means in the fields below.
+    pub grain: GrainName,
+    /// Where.
+    pub device: DeviceId,
+    /// On which stream.
+    pub stream: Option<StreamRef>,
+    /// The first mark whose blocks are among those left behind.
+    pub first_step: u32,
+    /// The mark at which it was first said.
+    pub detected_step: u32,
+    /// The mark at which growth was seen to have stopped; `None` while it stands.
+    pub withdrawn_step: Option<u32>,
+    /// Growth stood the test of the whole run (four rising floors), not only of the last marks.
+    pub established: bool,
+    /// Bytes per mark over the whole run since `first_step`.
+    pub bytes_per_step: f64,
+    /// Blocks per mark over the whole run since `first_step`.
+    pub blocks_per_step: f64,
+    /// Bytes per mark lately.
+    pub current_bytes_per_step: f64,
+    /// Left behind at the last mark.
+    pub bytes_now: u64,
+    /// Blocks left behind at the last mark.
+    pub blocks_now: u64,
+    /// When the device will be full; `None` where its size is not known.
+    pub steps_to_oom: Option<StepsToOom>,
+    /// One whole sentence with its numbers: why.
+    pub explain: String,
+    /// Sites by falling share.
+    pub sites: Vec<FindingSite>,
+}
+
+impl Finding {
+    /// Stands, and is of a kind that is a leak.
+    pub fn is_active_leak(&self) -> bool {
+        self.withdrawn_step.is_none() && self.kind.is_leak()
+    }
+}

@@ -1,0 +1,1 @@
+//! When a device will be full.

@@ -1,0 +1,97 @@
+//! Small vocabulary of the replay: what a call of `apply` brought about, and how it counts.
+
+use crate::event::Phase;
+
+/// What one item brought about, for whoever drives the replay.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// A step ended just before the event: its number (from 1).
+    pub step: Option<u32>,
+    /// A microbatch ended just before the event: its number (from 1).
+    pub microbatch: Option<u32>,
+    /// Earlier steps turned out to be one step, and everything was renumbered. `step` is then the merged one.
+    pub folded: bool,
+}
+
+/// What marks are counted by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Grain {
+    /// Ends of steps (ticks of a second where there are no steps: see [`crate::event::steps::StepSource::Time`]).
+    Step,
+    /// Ends of microbatches.
+    Microbatch,
+}
+
+/// What the job was doing, derived from the raw [`Phase`] and from what the recording has shown so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum PhaseKind {
+    /// Not known: neither a backward nor an optimizer was ever seen.
+    #[default]
+    Unknown,
+    /// Outside of backward and optimizer, gradients on.
+    Forward,
+    /// Inside `backward`.
+    Backward,
+    /// Inside an optimizer's `step`.
+    Optimizer,
+    /// Gradients off, outside of backward and optimizer.
+    Evaluation,
+}
+
+impl PhaseKind {
+    /// The name as reports print it.
+    pub fn name(self) -> &'static str {
+        match self {
+            PhaseKind::Unknown => "unknown",
+            PhaseKind::Forward => "forward",
+            PhaseKind::Backward => "backward",
+            PhaseKind::Optimizer => "optimizer",
+            PhaseKind::Evaluation => "eval",
+        }
+    }
+
+    /// `trained`: a backward or an optimizer has been seen, so that "neither" means forward.
+    pub fn of(p: Phase, trained: bool) -> PhaseKind {
+        match p {
+            Phase { optimizer: true, .. } => PhaseKind::Optimizer,
+            Phase { backward: true, .. } => PhaseKind::Backward,
+            Phase { no_grad: true, .. } if trained => PhaseKind::Evaluation,
+            _ if trained => PhaseKind::Forward,
+            _ => PhaseKind::Unknown,
+        }
+    }
+}
+
+/// How much of the process the recording shows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Coverage {
+    /// No memory event at all.
+    #[default]
+    None,
+    /// Segments or runtime calls, but no block of a caching allocator.
+    Segments,
+    /// Blocks of the caching allocator.
+    Blocks,
+}
+
+impl Coverage {
+    /// The name as `report --format json` prints it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Coverage::None => "none",
+            Coverage::Segments => "segments",
+            Coverage::Blocks => "blocks",
+        }
+    }
+}
+
+/// Something a recording of a real process cannot contain, with the first example in words.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Inconsistency {
+    /// What kind of thing, as a short stable phrase.
+    pub what: &'static str,
+    /// How often.
+    pub count: u64,
+    /// The first one: where and when.
+    pub first: String,
+}
