@@ -27,7 +27,18 @@ pub const CACHE: &str = "STRANDLINE_CACHE";
 
 /// All of them: a variable that begins with `STRANDLINE_` and is none of these is misspelt.
 pub const ALL: &[&str] = &[
-    OUT, STACKS, STEPS, MAX_SIZE, BIN, DISABLE, ALERT_GROWTH, ALERT_OOM_WITHIN, ALERT_ON, QUIET, TAIL, CACHE,
+    OUT,
+    STACKS,
+    STEPS,
+    MAX_SIZE,
+    BIN,
+    DISABLE,
+    ALERT_GROWTH,
+    ALERT_OOM_WITHIN,
+    ALERT_ON,
+    QUIET,
+    TAIL,
+    CACHE,
 ];
 /// Variables of the simulated device; it checks them itself.
 pub const SIMULATOR_PREFIX: &str = "STRANDLINE_SIM_";

@@ -131,8 +131,10 @@ kinds! {
     Pool = 16,
     /// A report whose allocator record was no longer open `[addr, signed rounded size, 0]`.
     Report = 17,
-    /// The ring has a new owner `[tid, name bytes 0-7, name bytes 8-15]`; flag AUTOGRAD.
+    /// The ring has a new owner `[tid, name bytes 0-7, name bytes 8-15]`; `stack` holds the owner's number; flag AUTOGRAD.
     Thread = 18,
+    /// Records were lost before this one `[lost so far on this ring, 0, 0]`; written by the ring itself.
+    Gap = 19,
     /// Scope switch `[from, to, 0]`.
     Scope = 32,
     /// Stream created `[0, 0, stream]`.

@@ -1,0 +1,238 @@
+//! The region: made once, shared by everybody in the process by copy.
+
+use super::layout::{Head, Ring};
+use super::{Drain, Lane, Shared};
+use crate::format::raw::Record;
+use crate::format::region::{Clock, Geometry, Identity, MAGIC, Moment, PART, VERSION, flag, owner};
+use std::fmt;
+use std::ptr::NonNull;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+
+/// Why a region could not be made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RegionError {
+    /// The base is not a multiple of 4096.
+    Misaligned,
+    /// The geometry is out of bounds.
+    Geometry,
+    /// The memory is shorter than the geometry's `bytes()`.
+    TooShort,
+    /// There is a region here already, or the memory is not zeroed.
+    NotZeroed,
+}
+
+impl fmt::Display for RegionError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            RegionError::Misaligned => "the region's memory does not begin at a page",
+            RegionError::Geometry => "the region's geometry is out of bounds",
+            RegionError::TooShort => "the region's memory is too short for its geometry",
+            RegionError::NotZeroed => "the region's memory is in use or not zeroed",
+        })
+    }
+}
+
+impl std::error::Error for RegionError {}
+
+/// All rings and the definitions of one process. Copies are handles of the same region.
+#[derive(Clone, Copy)]
+pub struct Region {
+    base: NonNull<u8>,
+    geometry: Geometry,
+}
+
+// SAFETY: a Region is a pointer to memory that outlives the process (fact 1 of the module) and whose words are only
+// accessed as atomics or under the ownership rules (facts 2 to 4); neither depends on the thread that holds the copy.
+unsafe impl Send for Region {}
+// SAFETY: as above; every method takes `&self` and touches shared words only as atomics.
+unsafe impl Sync for Region {}
+
+impl Region {
+    /// Makes a region in the memory `base..base+len`.
+    ///
+    /// # Errors
+    /// [`RegionError`] where the memory or the geometry does not do. The memory is then unchanged.
+    ///
+    /// # Safety
+    /// The memory must be readable and writable for the rest of the process's life (never unmapped), zeroed, and used by
+    /// nothing else in this process. Another process may read it, but not write.
+    pub unsafe fn init(
+        base: NonNull<u8>,
+        len: usize,
+        geometry: Geometry,
+        who: Identity,
+        clock: Clock,
+        now: Moment,
+    ) -> Result<Region, RegionError> {
+        if !base.as_ptr().addr().is_multiple_of(PART) {
+            return Err(RegionError::Misaligned);
+        }
+        if !geometry.is_valid() {
+            return Err(RegionError::Geometry);
+        }
+        if len < geometry.bytes() {
+            return Err(RegionError::TooShort);
+        }
+        let region = Region { base, geometry };
+        let head = region.head();
+        if head.magic.load(Relaxed) != 0 || head.version.load(Relaxed) != 0 {
+            return Err(RegionError::NotZeroed);
+        }
+        head.version.store(u64::from(VERSION), Relaxed);
+        head.pid.store(u64::from(who.pid), Relaxed);
+        head.start.store(who.start, Relaxed);
+        head.id_low.store(who.id[0], Relaxed);
+        head.id_high.store(who.id[1], Relaxed);
+        head.lanes.store(u64::from(geometry.lanes), Relaxed);
+        head.records.store(u64::from(geometry.records), Relaxed);
+        head.overflow.store(u64::from(geometry.overflow), Relaxed);
+        head.definitions.store(u64::from(geometry.definitions), Relaxed);
+        head.clock.store(u64::from(clock == Clock::Tsc), Relaxed);
+        head.ticks0.store(now.ticks, Relaxed);
+        head.mono0.store(now.mono_ns, Relaxed);
+        head.unix0.store(now.unix_ns, Relaxed);
+        head.magic.store(MAGIC, Release);
+        Ok(region)
+    }
+
+    /// A ring for this thread, or `None` where all are taken: then [`Region::overflow`] is the way. At most one
+    /// compare-and-swap per ring; no system call, no heap. The owner's first record is [`Lane::announce`]'s.
+    pub fn claim(&self) -> Option<Lane> {
+        (0..self.geometry.lanes).find_map(|i| self.claim_ring(i))
+    }
+
+    fn claim_ring(&self, i: u32) -> Option<Lane> {
+        let ring = self.ring(i);
+        let state = ring.state.load(Acquire);
+        // A released ring is free once it is drained. Its head is final: its owner has ended.
+        let free = match state {
+            owner::FREE => true,
+            owner::RELEASED => ring.head.load(Relaxed) == ring.tail.load(Acquire),
+            _ => false,
+        };
+        if !free || ring.state.compare_exchange(state, owner::OWNED, AcqRel, Relaxed).is_err() {
+            return None;
+        }
+        let number = self.head().threads.fetch_add(1, Relaxed).wrapping_add(1);
+        ring.thread.store(number, Relaxed);
+        ring.generation.fetch_add(1, Relaxed);
+        // SAFETY: the compare-and-swap made this call the only owner of ring `i` (fact 4); `i` < lanes.
+        Some(unsafe { Lane::new(*self, i, number) })
+    }
+
+    /// The ring that threads without a lane share.
+    pub fn overflow(&self) -> Shared {
+        Shared::new(*self)
+    }
+
+    /// The consumer's side; `None` where it is already taken. There is one for the life of the region.
+    pub fn drain(&self) -> Option<Drain> {
+        self.head().drain.compare_exchange(0, 1, AcqRel, Relaxed).ok()?;
+        // SAFETY: the compare-and-swap succeeds once, and nothing ever resets the flag (fact 4).
+        Some(unsafe { Drain::new(*self) })
+    }
+
+    /// Counts a record that found neither a lane nor the overflow ring (a hook that could not even get here).
+    pub fn lose(&self) {
+        self.head().lost_unowned.fetch_add(1, Relaxed);
+    }
+
+    /// Records counted by [`Region::lose`] and by a busy overflow ring.
+    pub fn lost_unowned(&self) -> u64 {
+        self.head().lost_unowned.load(Relaxed)
+    }
+
+    /// Definitions that found no room.
+    pub fn lost_definitions(&self) -> u64 {
+        self.head().lost_definitions.load(Relaxed)
+    }
+
+    /// Records lost so far, all rings and [`Region::lost_unowned`] together.
+    pub fn lost(&self) -> u64 {
+        let rings: u64 = (0..=self.geometry.lanes).map(|i| self.ring(i).lost.load(Relaxed)).sum();
+        rings.saturating_add(self.lost_unowned())
+    }
+
+    /// Records published so far, all rings together.
+    pub fn published(&self) -> u64 {
+        (0..=self.geometry.lanes).map(|i| self.ring(i).head.load(Relaxed)).sum()
+    }
+
+    /// Notes the clocks as they stand together now, for whoever reads the region without the recording. One caller at a
+    /// time: the drain.
+    pub fn calibrate(&self, now: Moment) {
+        let head = self.head();
+        head.calibration.fetch_add(1, AcqRel);
+        head.ticks1.store(now.ticks, Relaxed);
+        head.mono1.store(now.mono_ns, Relaxed);
+        head.calibration.fetch_add(1, Release);
+    }
+
+    /// When the recording began.
+    pub fn began(&self) -> Moment {
+        let head = self.head();
+        Moment {
+            ticks: head.ticks0.load(Relaxed),
+            mono_ns: head.mono0.load(Relaxed),
+            unix_ns: head.unix0.load(Relaxed),
+        }
+    }
+
+    /// What its ticks are.
+    pub fn clock(&self) -> Clock {
+        if self.head().clock.load(Relaxed) == 1 { Clock::Tsc } else { Clock::Nanoseconds }
+    }
+
+    /// Whose it is.
+    pub fn identity(&self) -> Identity {
+        let head = self.head();
+        Identity {
+            pid: head.pid.load(Relaxed) as u32,
+            start: head.start.load(Relaxed),
+            id: [head.id_low.load(Relaxed), head.id_high.load(Relaxed)],
+        }
+    }
+
+    /// Its geometry.
+    pub fn geometry(&self) -> Geometry {
+        self.geometry
+    }
+
+    /// Sets bits of [`flag`] for whoever reads the region later.
+    pub fn set_flags(&self, bits: u64) {
+        self.head().flags.fetch_or(bits, Release);
+    }
+
+    /// Whether the writer has written its End page.
+    pub fn is_ended(&self) -> bool {
+        self.head().flags.load(Acquire) & flag::CLEAN_END != 0
+    }
+
+    pub(super) fn head(&self) -> &'static Head {
+        // SAFETY: fact 1: `base` is aligned to 4096, the memory is at least one page long and lives for ever; fact 2: a
+        // Head is nothing but atomics (and padding nobody touches), for which zeroed memory is valid.
+        unsafe { self.base.cast::<Head>().as_ref() }
+    }
+
+    pub(super) fn ring(&self, i: u32) -> &'static Ring {
+        debug_assert!(i <= self.geometry.lanes);
+        let i = i.min(self.geometry.lanes);
+        // SAFETY: as in `head`; `i` <= lanes, so the offset lies before the definitions, hence below `bytes()`; it is a
+        // multiple of 256.
+        unsafe { self.base.add(self.geometry.ring_head(i)).cast::<Ring>().as_ref() }
+    }
+
+    /// First slot of ring `i`, which has `geometry.ring_records(i)` of them.
+    pub(super) fn slots(&self, i: u32) -> NonNull<Record> {
+        let i = i.min(self.geometry.lanes);
+        // SAFETY: `ring_slots(i)` + that ring's records x 64 <= `bytes()` <= the memory's length (fact 1); parts before
+        // it are multiples of 64 long, so it is aligned for a Record.
+        unsafe { self.base.add(self.geometry.ring_slots(i)).cast::<Record>() }
+    }
+
+    /// First byte of the definitions ring, which has `geometry.definitions` of them.
+    pub(super) fn definition_bytes(&self) -> NonNull<u8> {
+        // SAFETY: `definitions_start()` + `definitions` <= `bytes()` <= the memory's length (fact 1).
+        unsafe { self.base.add(self.geometry.definitions_start()) }
+    }
+}

@@ -1,0 +1,40 @@
+//! The overflow ring: for threads that found no lane, and for a record or two of a thread that is going away.
+
+use super::{Lane, Region};
+use crate::format::raw::Record;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+/// How often a busy ring is tried before a record counts as lost. A push takes some 20 ns.
+const TRIES: u32 = 64;
+
+/// A handle of the shared ring. Copies are handles of the same ring; any thread may use one.
+#[derive(Clone, Copy)]
+pub struct Shared {
+    region: Region,
+}
+
+impl Shared {
+    pub(super) fn new(region: Region) -> Shared {
+        Shared { region }
+    }
+
+    /// Publishes a record at once. `false`: the ring was full or stayed busy; the loss is counted.
+    ///
+    /// Nothing stays open here, so a report that belongs to it is a record of its own (`Kind::Report`).
+    pub fn push(&self, r: Record) -> bool {
+        let i = self.region.geometry().lanes;
+        let busy = &self.region.ring(i).busy;
+        for _ in 0..TRIES {
+            if busy.load(Relaxed) == 0 && busy.compare_exchange(0, 1, Acquire, Relaxed).is_ok() {
+                // SAFETY: the busy flag makes this call the overflow ring's only owner until it is cleared (fact 4).
+                let mut lane = unsafe { Lane::new(self.region, i, 0) };
+                let done = lane.push(r);
+                busy.store(0, Release);
+                return done;
+            }
+            std::hint::spin_loop();
+        }
+        self.region.lose();
+        false
+    }
+}

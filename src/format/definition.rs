@@ -1,0 +1,166 @@
+//! Messages of the definitions ring, and of Definitions pages: code objects, stacks and texts.
+//!
+//! ```text
+//! message = length u32 (of what follows), kind u8, payload
+//! code    = id, python minor u8, first line, file, function, line table
+//! stack   = id, truncated u8, count, (code id, offset)…          innermost frame first
+//! text    = id, text
+//! ```
+//!
+//! Numbers are varints, texts and tables are a varint length and bytes. Unknown kinds are skipped. A *native* module is
+//! a code object with `python_minor` 0: `file` is its path, `line_table` its build id, and a frame's offset is relative to
+//! its load base.
+
+use super::wire::{Cursor, Malformed, put, put_bytes};
+use crate::event::{CodeDef, CodeId, StackDef, StackId};
+
+const CODE: u8 = 1;
+const STACK: u8 = 2;
+const TEXT: u8 = 3;
+
+/// Most frames a stack is written with; deeper ones are cut and marked.
+pub const MAX_FRAMES: usize = 1024;
+/// Longest text, file name or function name in bytes; longer ones are cut.
+pub const MAX_TEXT: usize = 16 << 10;
+/// Longest line table in bytes; a longer one is left out (lines read as 0).
+pub const MAX_TABLE: usize = 256 << 10;
+
+/// A definition, decoded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Definition {
+    /// A code object.
+    Code(CodeDef),
+    /// A stack.
+    Stack(StackDef),
+    /// A text: the name of a mark or phase.
+    Text(u32, String),
+}
+
+/// Appends a code object's message.
+pub fn put_code(out: &mut Vec<u8>, d: &CodeDef) {
+    framed(out, CODE, |out| {
+        put(out, u64::from(d.id.0));
+        out.push(d.python_minor);
+        put(out, u64::from(d.first_line));
+        put_bytes(out, cut(&d.file));
+        put_bytes(out, cut(&d.function));
+        put_bytes(out, if d.line_table.len() <= MAX_TABLE { &d.line_table } else { &[] });
+    });
+}
+
+/// Appends a stack's message; `frames` as in [`StackDef`].
+pub fn put_stack(out: &mut Vec<u8>, id: StackId, frames: &[(CodeId, u32)], truncated: bool) {
+    let kept = frames.get(..MAX_FRAMES).unwrap_or(frames);
+    framed(out, STACK, |out| {
+        put(out, u64::from(id.0));
+        out.push(u8::from(truncated || kept.len() < frames.len()));
+        put(out, kept.len() as u64);
+        for &(code, offset) in kept {
+            put(out, u64::from(code.0));
+            put(out, u64::from(offset));
+        }
+    });
+}
+
+/// Appends a text's message.
+pub fn put_text(out: &mut Vec<u8>, id: u32, text: &str) {
+    framed(out, TEXT, |out| {
+        put(out, u64::from(id));
+        put_bytes(out, cut(text));
+    });
+}
+
+fn framed(out: &mut Vec<u8>, kind: u8, payload: impl FnOnce(&mut Vec<u8>)) {
+    let start = out.len();
+    out.extend_from_slice(&[0, 0, 0, 0, kind]);
+    payload(out);
+    let length = (out.len() - start - 4) as u32;
+    if let Some(at) = out.get_mut(start..start + 4) {
+        at.copy_from_slice(&length.to_le_bytes());
+    }
+}
+
+fn cut(s: &str) -> &[u8] {
+    let mut end = s.len().min(MAX_TEXT);
+    while !s.is_char_boundary(end) {
+        end -= 1;
+    }
+    s.as_bytes().get(..end).unwrap_or_default()
+}
+
+/// Reads the next message; `None` for a kind that this version does not know.
+///
+/// # Errors
+/// [`Malformed`], with the cursor anywhere: nothing after it can be trusted.
+pub fn next(c: &mut Cursor<'_>) -> Result<Option<Definition>, Malformed> {
+    let length = c.word32("definition length")? as usize;
+    let mut m = Cursor::new(c.take(length, "definition")?);
+    let read = |m: &mut Cursor<'_>| -> Result<Option<Definition>, Malformed> {
+        Ok(match m.byte("definition kind")? {
+            CODE => Some(Definition::Code(code(m)?)),
+            STACK => Some(Definition::Stack(stack(m)?)),
+            TEXT => Some(Definition::Text(m.number32("text id")?, m.text("text")?)),
+            _ => None,
+        })
+    };
+    read(&mut m).map_err(|e| Malformed { at: e.at + c.at() - length, ..e })
+}
+
+fn code(m: &mut Cursor<'_>) -> Result<CodeDef, Malformed> {
+    let id = CodeId(m.number32("code id")?);
+    let python_minor = m.byte("python version")?;
+    let first_line = m.number32("first line")?;
+    let file = m.text("file name")?;
+    let function = m.text("function name")?;
+    let line_table = m.bytes("line table")?.to_vec();
+    Ok(CodeDef { id, file, function, first_line, line_table, python_minor })
+}
+
+fn stack(m: &mut Cursor<'_>) -> Result<StackDef, Malformed> {
+    let id = StackId(m.number32("stack id")?);
+    let truncated = m.byte("truncated")? != 0;
+    let count = m.count("frame count")?;
+    let mut frames = Vec::with_capacity(count.min(MAX_FRAMES));
+    for _ in 0..count {
+        frames.push((CodeId(m.number32("frame code")?), m.number32("frame offset")?));
+    }
+    Ok(StackDef { id, frames, truncated })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn definitions_come_back_and_unknown_kinds_are_skipped() {
+        let code = CodeDef {
+            id: CodeId(3),
+            file: "/x/ä.py".into(),
+            function: "f.<locals>.g".into(),
+            first_line: 300,
+            line_table: vec![1, 2, 255],
+            python_minor: 12,
+        };
+        let mut b = Vec::new();
+        put_code(&mut b, &code);
+        b.extend_from_slice(&[3, 0, 0, 0, 99, 1, 2]);
+        put_stack(&mut b, StackId(1), &[(CodeId(3), 70_000); 2000], false);
+        put_text(&mut b, 4, &"ü".repeat(MAX_TEXT));
+        let mut c = Cursor::new(&b);
+        assert_eq!(next(&mut c), Ok(Some(Definition::Code(code))));
+        assert_eq!(next(&mut c), Ok(None));
+        let Ok(Some(Definition::Stack(s))) = next(&mut c) else { panic!("stack") };
+        assert_eq!((s.frames.len(), s.truncated, s.frames[9]), (MAX_FRAMES, true, (CodeId(3), 70_000)));
+        assert_eq!(next(&mut c), Ok(Some(Definition::Text(4, "ü".repeat(MAX_TEXT / 2)))));
+        assert!(c.is_empty());
+    }
+
+    #[test]
+    fn every_truncation_is_an_error() {
+        let mut b = Vec::new();
+        put_stack(&mut b, StackId(1), &[(CodeId(1), 2), (CodeId(300), 4)], true);
+        for n in 0..b.len() {
+            assert!(next(&mut Cursor::new(&b[..n])).is_err(), "{n}");
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! Layout of the raw region: where in its bytes the header, the rings and the definitions lie.
+//!
+//! The region is memory while the job lives and a file on tmpfs that the reader opens with `pread` when the job died
+//! or is still running, so its layout is a format like any other:
+//!
+//! ```text
+//! 0       head     4096 bytes: see [`at`]
+//! 4096    rings    (lanes + 1) x 256 bytes: see [`ring_at`]; the last one is the shared overflow ring
+//! …       definitions  a byte ring (see `format::definition`)
+//! …       slots    lanes x records x 64 bytes, then overflow x 64 bytes
+//! ```
+//!
+//! Every part starts at a multiple of 4096. All numbers are little-endian.
+
+use super::raw;
+
+/// First eight bytes of an initialised region.
+pub const MAGIC: u64 = u64::from_le_bytes(*b"STRANDRG");
+/// Version of this layout.
+pub const VERSION: u32 = 1;
+/// Bytes of the head, and the alignment of every part.
+pub const PART: usize = 4096;
+/// Bytes of one ring's header.
+pub const RING_BYTES: usize = 256;
+/// Most lanes a region may have.
+pub const MAX_LANES: u32 = 255;
+
+/// Byte offsets in the head. All fields are 8 bytes and 8-aligned.
+pub mod at {
+    /// [`super::MAGIC`], stored last when a region is made.
+    pub const MAGIC: usize = 0;
+    /// [`super::VERSION`].
+    pub const VERSION: usize = 8;
+    /// Process id.
+    pub const PID: usize = 16;
+    /// When the process started, in clock ticks since boot (field 22 of `/proc/PID/stat`): tells pids apart that were reused.
+    pub const START: usize = 24;
+    /// Random id, low half.
+    pub const ID_LOW: usize = 32;
+    /// Random id, high half.
+    pub const ID_HIGH: usize = 40;
+    /// Lanes, without the overflow ring.
+    pub const LANES: usize = 48;
+    /// Records in a lane's ring (a power of two).
+    pub const RECORDS: usize = 56;
+    /// Records in the overflow ring (a power of two).
+    pub const OVERFLOW: usize = 64;
+    /// Bytes in the definitions ring (a power of two).
+    pub const DEFINITIONS: usize = 72;
+    /// What [`super::raw::Record::ticks`] counts: 0 = nanoseconds of the monotonic clock, 1 = TSC.
+    pub const CLOCK: usize = 80;
+    /// Ticks when the recording began.
+    pub const TICKS0: usize = 88;
+    /// Monotonic nanoseconds then.
+    pub const MONO0: usize = 96;
+    /// Nanoseconds since 1970 then.
+    pub const UNIX0: usize = 104;
+    /// Ticks of the latest calibration (0 = none yet). Even-odd: valid where `CALIBRATION` is even and unchanged.
+    pub const TICKS1: usize = 112;
+    /// Monotonic nanoseconds of the latest calibration.
+    pub const MONO1: usize = 120;
+    /// Counts up before and after the calibration is changed.
+    pub const CALIBRATION: usize = 128;
+    /// [`super::flag`] bits.
+    pub const FLAGS: usize = 136;
+    /// Records lost by threads that found neither a lane nor the overflow ring free.
+    pub const LOST_UNOWNED: usize = 192;
+    /// Definitions that found the definitions ring full or busy.
+    pub const LOST_DEFINITIONS: usize = 200;
+    /// Threads that have claimed a lane so far.
+    pub const THREADS: usize = 208;
+    /// Definitions ring: bytes committed so far.
+    pub const DEF_HEAD: usize = 256;
+    /// Definitions ring: taken by a producer (0 or 1).
+    pub const DEF_BUSY: usize = 264;
+    /// Definitions ring: bytes consumed so far.
+    pub const DEF_TAIL: usize = 320;
+    /// A drain exists (0 or 1).
+    pub const DRAIN: usize = 328;
+}
+
+/// Byte offsets in a ring's header. All fields are 8 bytes.
+pub mod ring_at {
+    /// Records published so far; written by the owner, with Release.
+    pub const HEAD: usize = 0;
+    /// Records lost so far because the ring was full; written by the owner.
+    pub const LOST: usize = 8;
+    /// `LOST` at the last Gap record; written by the owner.
+    pub const TOLD: usize = 16;
+    /// Records consumed so far; written by the drain, with Release.
+    pub const TAIL: usize = 64;
+    /// [`super::owner`] state.
+    pub const STATE: usize = 128;
+    /// Number of the owner, or of the last one: see [`crate::event::ThreadId`].
+    pub const THREAD: usize = 136;
+    /// How often the ring was claimed.
+    pub const GENERATION: usize = 144;
+    /// The overflow ring is being written to (0 or 1).
+    pub const BUSY: usize = 192;
+}
+
+/// Values of a ring's owner state.
+pub mod owner {
+    /// Never owned.
+    pub const FREE: u64 = 0;
+    /// A thread writes to it.
+    pub const OWNED: u64 = 1;
+    /// Its thread has ended; free once it is drained.
+    pub const RELEASED: u64 = 2;
+}
+
+/// Bits of the head's flags.
+pub mod flag {
+    /// The writer has written its End page: nothing here is news.
+    pub const CLEAN_END: u64 = 1;
+    /// The writer has given up on the file (see its last words on stderr).
+    pub const WRITER_STOPPED: u64 = 2;
+}
+
+/// How large the parts of a region are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Geometry {
+    /// Rings that threads can own; 1 to [`MAX_LANES`].
+    pub lanes: u32,
+    /// Records in each; a power of two of at least 64.
+    pub records: u32,
+    /// Records in the shared overflow ring; a power of two of at least 64.
+    pub overflow: u32,
+    /// Bytes for definitions; a power of two of at least 4096.
+    pub definitions: u32,
+}
+
+impl Default for Geometry {
+    /// 15 lanes and an overflow ring of 32,768 records (2 MiB) each, and 1 MiB of definitions: 33 MiB, touched only where used.
+    fn default() -> Self {
+        Geometry { lanes: 15, records: 32_768, overflow: 32_768, definitions: 1 << 20 }
+    }
+}
+
+impl Geometry {
+    /// Whether the numbers are within their bounds.
+    pub fn is_valid(&self) -> bool {
+        let ring = |n: u32| n.is_power_of_two() && (64..=1 << 24).contains(&n);
+        (1..=MAX_LANES).contains(&self.lanes)
+            && ring(self.records)
+            && ring(self.overflow)
+            && self.definitions.is_power_of_two()
+            && (4096..=1 << 28).contains(&self.definitions)
+    }
+    /// Where ring `i`'s header begins; ring `lanes` is the overflow ring.
+    pub fn ring_head(&self, i: u32) -> usize {
+        PART + i as usize * RING_BYTES
+    }
+    /// Where the definitions begin.
+    pub fn definitions_start(&self) -> usize {
+        self.ring_head(self.lanes + 1).next_multiple_of(PART)
+    }
+    /// Where ring `i`'s records begin.
+    pub fn ring_slots(&self, i: u32) -> usize {
+        self.definitions_start() + self.definitions as usize + i as usize * self.records as usize * raw::BYTES
+    }
+    /// Records in ring `i`.
+    pub fn ring_records(&self, i: u32) -> u32 {
+        if i == self.lanes { self.overflow } else { self.records }
+    }
+    /// Bytes of the whole region.
+    pub fn bytes(&self) -> usize {
+        self.ring_slots(self.lanes) + self.overflow as usize * raw::BYTES
+    }
+}
+
+/// Whose region it is and when it began.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Identity {
+    /// Process id.
+    pub pid: u32,
+    /// Start time of the process in clock ticks since boot: tells pids apart that were reused.
+    pub start: u64,
+    /// Random number, the same in the recording's header: tells regions apart.
+    pub id: [u64; 2],
+}
+
+/// A moment on all clocks at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Moment {
+    /// Ticks of the clock that records use.
+    pub ticks: u64,
+    /// Nanoseconds of the monotonic clock.
+    pub mono_ns: u64,
+    /// Nanoseconds since 1970.
+    pub unix_ns: u64,
+}
+
+/// What a tick is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Clock {
+    /// A nanosecond of the monotonic clock.
+    #[default]
+    Nanoseconds,
+    /// A cycle of the time stamp counter.
+    Tsc,
+}
