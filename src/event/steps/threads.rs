@@ -1,0 +1,84 @@
+//! What the machine knows of each thread that trains. Threads that only allocate (prefetchers) never get an entry.
+
+use crate::event::ThreadId;
+
+/// Threads that are remembered at once. Beyond it the one that was added first and is idle makes room.
+pub(super) const MAX: usize = 64;
+
+/// One thread.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Thread {
+    pub(super) id: ThreadId,
+    /// It has called backward itself (an autograd worker has not).
+    pub(super) began: bool,
+    /// Backwards it has open.
+    pub(super) open: u8,
+    /// An optimizer hook fired within its open backward.
+    pub(super) hook_in_backward: bool,
+    /// Between an optimizer's pre-hook and its post-hook.
+    pub(super) in_optimizer: bool,
+    /// A backward has ended, and no forward allocation came since.
+    pub(super) microbatch_due: bool,
+    /// Optimizers (bits of their slots) that ran since its last forward allocation.
+    pub(super) group: u32,
+}
+
+/// All of them: few, so a list.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Threads {
+    pub(super) list: Vec<Thread>,
+    spare: Thread,
+}
+
+impl Threads {
+    pub(super) fn find(&mut self, id: ThreadId) -> Option<&mut Thread> {
+        self.list.iter_mut().find(|t| t.id == id)
+    }
+
+    /// The entry of a thread, made where there is none.
+    pub(super) fn get(&mut self, id: ThreadId) -> &mut Thread {
+        let at = self.list.iter().position(|t| t.id == id);
+        let at = match at {
+            Some(i) => i,
+            None => {
+                if self.list.len() >= MAX {
+                    let idle = self.list.iter().position(|t| t.open == 0 && !t.in_optimizer).unwrap_or(0);
+                    self.list.remove(idle);
+                }
+                self.list.push(Thread { id, ..Thread::default() });
+                self.list.len() - 1
+            }
+        };
+        // `at` is in range by construction; the spare keeps this free of panics all the same.
+        self.list.get_mut(at).unwrap_or(&mut self.spare)
+    }
+
+    /// Whether a thread calls backward, so that its own forward allocations will come.
+    pub(super) fn trains(&self, id: ThreadId) -> bool {
+        self.list.iter().any(|t| t.id == id && t.began)
+    }
+
+    pub(super) fn any_due(&self) -> bool {
+        self.list.iter().any(|t| t.microbatch_due || t.group != 0)
+    }
+
+    /// An optimizer hook fired on `id`: if that was within a backward, that backward remembers it.
+    pub(super) fn note_hook_in_backward(&mut self, id: ThreadId) -> bool {
+        let own = self.list.iter().position(|t| t.id == id);
+        let (open, began) = own.and_then(|i| self.list.get(i)).map_or((0, false), |t| (t.open, t.began));
+        let within = if open > 0 {
+            own
+        } else if began {
+            None
+        } else {
+            self.list.iter().position(|t| t.open > 0)
+        };
+        match within.and_then(|i| self.list.get_mut(i)) {
+            Some(t) => {
+                t.hook_in_backward = true;
+                true
+            }
+            None => false,
+        }
+    }
+}
