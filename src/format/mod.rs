@@ -3,7 +3,9 @@
 
 pub mod definition;
 pub mod env;
+pub mod events;
 pub mod header;
+pub mod page;
 pub mod raw;
 pub mod region;
 pub mod wire;
