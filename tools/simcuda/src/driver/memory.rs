@@ -1,0 +1,83 @@
+//! Memory through the driver.
+
+use super::context;
+use crate::abi::Out;
+use crate::call::driver;
+use crate::code::Code;
+use crate::memory::Kind;
+use crate::model::lock;
+use crate::runtime::memory::{allocate, free, mem_get_info};
+
+/// Free and total bytes of the thread's device.
+#[unsafe(no_mangle)]
+pub extern "C" fn sim_cuMemGetInfo_v2(free: Out<usize>, total: Out<usize>) -> Code {
+    driver("cuMemGetInfo_v2", || mem_get_info(free, total))
+}
+
+/// Allocates on the thread's device.
+#[unsafe(no_mangle)]
+pub extern "C" fn sim_cuMemAlloc_v2(address: Out<usize>, size: usize) -> Code {
+    driver("cuMemAlloc_v2", || match size {
+        0 => Err(Code::INVALID_VALUE),
+        _ => allocate(address, size, Kind::Device),
+    })
+}
+
+/// Allocates memory that host and device share.
+#[unsafe(no_mangle)]
+pub extern "C" fn sim_cuMemAllocManaged(address: Out<usize>, size: usize, _flags: u32) -> Code {
+    driver("cuMemAllocManaged", || allocate(address, size, Kind::Managed))
+}
+
+/// Frees device memory.
+#[unsafe(no_mangle)]
+pub extern "C" fn sim_cuMemFree_v2(address: usize) -> Code {
+    driver("cuMemFree_v2", || free(address))
+}
+
+/// Allocates in a stream's order.
+#[unsafe(no_mangle)]
+pub extern "C" fn sim_cuMemAllocAsync(address: Out<usize>, size: usize, stream: usize) -> Code {
+    crate::runtime::pool::sim_cudaMallocAsync(address, size, stream)
+}
+
+/// Frees in a stream's order.
+#[unsafe(no_mangle)]
+pub extern "C" fn sim_cuMemFreeAsync(address: usize, stream: usize) -> Code {
+    crate::runtime::pool::sim_cudaFreeAsync(address, stream)
+}
+
+/// The allocation that an address lies in.
+#[unsafe(no_mangle)]
+pub extern "C" fn sim_cuMemGetAddressRange_v2(base: Out<usize>, size: Out<usize>, address: usize) -> Code {
+    driver("cuMemGetAddressRange_v2", || {
+        let range = lock().memory.find(address).copied().ok_or(Code::NOT_FOUND)?;
+        base.offer(range.base);
+        size.offer(range.size);
+        Ok(())
+    })
+}
+
+/// What a pointer is, by `CUpointer_attribute`; the attribute's number says how wide the value is.
+#[unsafe(no_mangle)]
+pub extern "C" fn sim_cuPointerGetAttribute(value: Out<u64>, attribute: i32, address: usize) -> Code {
+    driver("cuPointerGetAttribute", || {
+        let range = lock().memory.find(address).copied().ok_or(Code::INVALID_VALUE)?;
+        let word = value.cast::<i32>();
+        let on_device = range.memory_type() != 1;
+        match attribute {
+            1 => value.set(context::handle(range.device) as u64),
+            2 => word.set(if on_device { 2 } else { 1 }),
+            3 => value.set(address as u64),
+            4 if range.memory_type() == 2 => Err(Code::INVALID_VALUE),
+            4 => value.set(address as u64),
+            7 => value.set(range.base as u64),
+            8 => value.cast::<u8>().set((range.memory_type() == 3).into()),
+            9 => word.set(range.device as i32),
+            10 | 13 => value.cast::<u8>().set(0),
+            11 => value.set(range.base as u64),
+            12 => value.set(range.size as u64),
+            _ => word.set(0),
+        }
+    })
+}

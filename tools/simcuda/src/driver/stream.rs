@@ -1,0 +1,114 @@
+//! Streams and events through the driver, which share their handles with the runtime's.
+
+use crate::abi::Out;
+use crate::call::driver;
+use crate::code::{Code, Outcome};
+use crate::memory::Memory;
+use crate::model::{lock, now};
+use crate::runtime::event as events;
+use crate::runtime::stream::{self as streams, named};
+
+/// Makes a stream.
+#[unsafe(no_mangle)]
+pub extern "C" fn sim_cuStreamCreate(stream: Out<usize>, flags: u32) -> Code {
+    streams::sim_cudaStreamCreateWithFlags(stream, flags)
+}
+
+/// Makes a stream.
+#[unsafe(no_mangle)]
+pub extern "C" fn sim_cuStreamCreateWithPriority(stream: Out<usize>, flags: u32, priority: i32) -> Code {
+    streams::sim_cudaStreamCreateWithPriority(stream, flags, priority)
+}
+
+/// Destroys a stream.
+#[unsafe(no_mangle)]
+pub extern "C" fn sim_cuStreamDestroy_v2(stream: usize) -> Code {
+    streams::sim_cudaStreamDestroy(stream)
+}
+
+/// Whether a stream is idle.
+#[unsafe(no_mangle)]
+pub extern "C" fn sim_cuStreamQuery(stream: usize) -> Code {
+    streams::sim_cudaStreamQuery(stream)
+}
+
+/// Waits for a stream.
+#[unsafe(no_mangle)]
+pub extern "C" fn sim_cuStreamSynchronize(stream: usize) -> Code {
+    streams::sim_cudaStreamSynchronize(stream)
+}
+
+/// Makes a stream wait for an event.
+#[unsafe(no_mangle)]
+pub extern "C" fn sim_cuStreamWaitEvent(stream: usize, event: usize, flags: u32) -> Code {
+    streams::sim_cudaStreamWaitEvent(stream, event, flags)
+}
+
+/// Whether a stream is being captured.
+#[unsafe(no_mangle)]
+pub extern "C" fn sim_cuStreamIsCapturing(stream: usize, state: Out<i32>) -> Code {
+    crate::runtime::graph::sim_cudaStreamIsCapturing(stream, state)
+}
+
+/// Makes an event.
+#[unsafe(no_mangle)]
+pub extern "C" fn sim_cuEventCreate(event: Out<usize>, flags: u32) -> Code {
+    events::sim_cudaEventCreateWithFlags(event, flags)
+}
+
+/// Destroys an event.
+#[unsafe(no_mangle)]
+pub extern "C" fn sim_cuEventDestroy_v2(event: usize) -> Code {
+    events::sim_cudaEventDestroy(event)
+}
+
+/// Records an event.
+#[unsafe(no_mangle)]
+pub extern "C" fn sim_cuEventRecord(event: usize, stream: usize) -> Code {
+    events::sim_cudaEventRecord(event, stream)
+}
+
+/// Whether what an event stands for is done.
+#[unsafe(no_mangle)]
+pub extern "C" fn sim_cuEventQuery(event: usize) -> Code {
+    events::sim_cudaEventQuery(event)
+}
+
+/// Waits for an event.
+#[unsafe(no_mangle)]
+pub extern "C" fn sim_cuEventSynchronize(event: usize) -> Code {
+    events::sim_cudaEventSynchronize(event)
+}
+
+fn words(memory: &Memory, address: usize, count: usize) -> Outcome {
+    let bytes = count.checked_mul(4).ok_or(Code::INVALID_VALUE)?;
+    if !address.is_multiple_of(4) {
+        return Err(Code::INVALID_VALUE);
+    }
+    memory.reachable(address, bytes, true)
+}
+
+fn write_words(address: usize, value: u32, count: usize, stream: usize) -> Outcome {
+    let key = named(stream)?;
+    let mut model = lock();
+    words(&model.memory, address, count)?;
+    model.work(key, None, now())?;
+    for index in 0..count {
+        // SAFETY: the words were found live, writable and aligned above, and the lock that guards the table of
+        // what is live is held.
+        unsafe { ((address + index * 4) as *mut u32).write(value) }
+    }
+    Ok(())
+}
+
+/// Fills words in a stream.
+#[unsafe(no_mangle)]
+pub extern "C" fn sim_cuMemsetD32Async(address: usize, value: u32, count: usize, stream: usize) -> Code {
+    driver("cuMemsetD32Async", || write_words(address, value, count, stream))
+}
+
+/// Writes a word in a stream.
+#[unsafe(no_mangle)]
+pub extern "C" fn sim_cuStreamWriteValue32_v2(stream: usize, address: usize, value: u32, _flags: u32) -> Code {
+    driver("cuStreamWriteValue32_v2", || write_words(address, value, 1, stream))
+}

@@ -1,0 +1,186 @@
+//! A Python with an unmodified PyTorch on a simulated CUDA device, made on demand below a cache directory.
+//!
+//! ```text
+//! <cache>/torch-2.11.0/                 a virtual environment; torch from the package index, as it is
+//!    lib/python3.x/site-packages/…      torch finds its CUDA libraries by its own search path; there lie
+//!       nvidia/cu13/lib/                the simulator and, for every CUDA library torch needs, one that jumps to it
+//!    strandline-stamp                   what has been completed; written last
+//! <cache>/wheels/                       wheels that are used as they are, not installed
+//! <cache>/lock                          held while anything is made
+//! ```
+//!
+//! With everything in place [`provision`] reads the stamp and returns. A simulator that was built anew has its
+//! libraries generated anew, which takes a second or two; torch is not touched.
+
+pub mod elf;
+mod error;
+mod generate;
+mod link;
+mod lock;
+mod progress;
+mod python;
+mod slim;
+mod stamp;
+
+pub use error::Error;
+
+use lock::Lock;
+use progress::Progress;
+use stamp::Stamp;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// What is installed beside torch.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Extras {
+    /// Nothing.
+    #[default]
+    None,
+    /// transformers and accelerate, and the TRL wheels that known leaks are shown with.
+    Transformers,
+}
+
+/// The TRL wheels that come with [`Extras::Transformers`].
+pub const TRL_VERSIONS: [&str; 4] = ["1.3.0", "1.4.0", "1.6.0", "1.16.0"];
+
+/// What to provide.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Where everything is kept.
+    pub cache: PathBuf,
+    /// The Python to build on; `python3` from the search path if none.
+    pub python: Option<PathBuf>,
+    /// Version of torch, for example `2.11.0`.
+    pub torch: String,
+    /// What else to install.
+    pub extras: Extras,
+    /// The built simulator, `libstrandline_simcuda.so`.
+    pub simulator: PathBuf,
+    /// Say nothing about progress.
+    pub quiet: bool,
+}
+
+/// What has been provided.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Environment {
+    /// Its Python; nothing needs to be set to run it.
+    pub python: PathBuf,
+    /// Where its packages lie.
+    pub site_packages: PathBuf,
+    /// Where wheels lie that are used as they are.
+    pub wheels: PathBuf,
+    /// Where the simulated CUDA libraries lie.
+    pub lib_dir: PathBuf,
+}
+
+/// Provides an environment, making what is missing.
+pub fn provision(options: &Options) -> Result<Environment, Error> {
+    supported()?;
+    let progress = Progress::new(options.quiet);
+    let root = options.cache.join(format!("torch-{}", name_part(&options.torch)?));
+    make_directory(&root)?;
+    let simulator = read(&options.simulator)?;
+    let wanted = stamp::hash(&simulator);
+    let mut done = Stamp::read(&root);
+    if let Some(environment) = complete(&done, options, &root, &wanted) {
+        return Ok(environment);
+    }
+
+    let _lock = Lock::take(&options.cache, &progress)?;
+    done = Stamp::read(&root); // Somebody else may have done it while we waited.
+    if let Some(environment) = complete(&done, options, &root, &wanted) {
+        return Ok(environment);
+    }
+    let venv = python::Venv::at(&root);
+    if done.torch.as_deref() != Some(&options.torch) {
+        venv.create(options.python.as_deref(), &progress)?;
+        venv.install_torch(&options.torch, &progress)?;
+        let site_packages = venv.site_packages()?;
+        progress.quick("freeing disk space that holds code for GPUs", || slim::slim(&site_packages.join("torch/lib")));
+        done = Stamp { torch: Some(options.torch.clone()), site_packages: Some(site_packages), ..Stamp::default() };
+        done.write(&root)?;
+    }
+    let site_packages = match &done.site_packages {
+        Some(path) => path.clone(),
+        None => venv.site_packages()?,
+    };
+    let lib_dir = generate::directory(&site_packages)?;
+    if done.simulator.as_deref() != Some(&wanted) || done.lib_dir.as_deref() != Some(&lib_dir) {
+        progress.stage("simulated CUDA libraries: generating", || {
+            generate::generate(&site_packages, &lib_dir, &options.simulator, &simulator)
+        })?;
+        progress.stage("first use of torch on the simulated device: testing", || venv.smoke_test())?;
+        done.simulator = Some(wanted);
+        done.lib_dir = Some(lib_dir.clone());
+        done.write(&root)?;
+    }
+    if options.extras == Extras::Transformers && !done.transformers {
+        venv.install_transformers(&progress)?;
+        done.transformers = true;
+        done.write(&root)?;
+    }
+    let wheels = options.cache.join("wheels");
+    if options.extras == Extras::Transformers {
+        venv.download_trl(&wheels, &TRL_VERSIONS, &progress)?;
+    }
+    Ok(Environment { python: venv.python(), site_packages, wheels, lib_dir })
+}
+
+/// Downloads TRL wheels of those versions to `<cache>/wheels` with the pip of `python`, which is an
+/// [`Environment`]'s; returns the directory. Cheap, and free once they are there.
+pub fn wheels(cache: &Path, python: &Path, versions: &[&str], quiet: bool) -> Result<PathBuf, Error> {
+    let directory = cache.join("wheels");
+    let progress = Progress::new(quiet);
+    if python::missing_trl(&directory, versions).is_empty() {
+        return Ok(directory);
+    }
+    make_directory(cache)?;
+    let _lock = Lock::take(cache, &progress)?;
+    python::download_trl(python, &directory, versions, &progress)?;
+    Ok(directory)
+}
+
+fn supported() -> Result<(), Error> {
+    if cfg!(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu")) {
+        return Ok(());
+    }
+    Err(Error::Unsupported("the simulated device needs Linux on x86-64 with glibc, as PyTorch's CUDA wheels do".into()))
+}
+
+/// What the stamp already accounts for, if that is all that is asked.
+fn complete(done: &Stamp, options: &Options, root: &Path, simulator: &str) -> Option<Environment> {
+    let venv = python::Venv::at(root);
+    let wheels = options.cache.join("wheels");
+    let extras = match options.extras {
+        Extras::None => true,
+        Extras::Transformers => done.transformers && python::missing_trl(&wheels, &TRL_VERSIONS).is_empty(),
+    };
+    let current = done.torch.as_deref() == Some(&options.torch) && done.simulator.as_deref() == Some(simulator);
+    if !(current && extras && venv.python().exists()) {
+        return None;
+    }
+    let (site_packages, lib_dir) = (done.site_packages.clone()?, done.lib_dir.clone()?);
+    lib_dir.exists().then_some(Environment { python: venv.python(), site_packages, wheels, lib_dir })
+}
+
+/// A version as part of a directory's name.
+fn name_part(version: &str) -> Result<&str, Error> {
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '+' | '-');
+    match version {
+        "" => Err(Error::Unsupported("no version of torch was named; try 2.11.0".into())),
+        version if version.chars().all(plain) => Ok(version),
+        _ => Err(Error::Unsupported(format!("{version:?} is not a version of torch; try 2.11.0"))),
+    }
+}
+
+fn make_directory(path: &Path) -> Result<(), Error> {
+    fs::create_dir_all(path).map_err(|source| Error::io("cannot make the directory", path, source))
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, Error> {
+    fs::read(path).map_err(|source| Error::io("cannot read the simulator", path, source))
+}
+
+/// How long a child process may stay silent before it is given up.
+const PATIENCE: Duration = Duration::from_secs(1800);
