@@ -1,0 +1,52 @@
+//! The clock that records carry: the TSC where the kernel itself trusts it, else the monotonic clock.
+
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use strandline_core::format::region::{Clock, Moment};
+
+static TSC: AtomicBool = AtomicBool::new(false);
+
+/// Chooses the clock, once, when the process is armed. The kernel's own choice of clock source tells whether the TSC is
+/// constant and the same on all cores; c10 reads the TSC for `time_` in any case.
+#[cold]
+pub(crate) fn choose() -> Clock {
+    let source = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
+    let tsc = std::fs::read_to_string(source).is_ok_and(|s| s.trim() == "tsc");
+    TSC.store(tsc, Relaxed);
+    if tsc { Clock::Tsc } else { Clock::Nanoseconds }
+}
+
+/// Whether [`ticks`] are cycles of the TSC.
+#[inline(always)]
+pub(crate) fn is_tsc() -> bool {
+    TSC.load(Relaxed)
+}
+
+/// Now, in ticks of the chosen clock.
+#[inline(always)]
+pub(crate) fn ticks() -> u64 {
+    if is_tsc() { rdtsc() } else { nanoseconds(libc::CLOCK_MONOTONIC) }
+}
+
+/// The time stamp counter.
+#[inline(always)]
+pub(crate) fn rdtsc() -> u64 {
+    // SAFETY: the instruction is part of every x86-64 and touches no memory.
+    unsafe { core::arch::x86_64::_rdtsc() }
+}
+
+/// Now on all clocks. The ticks are the middle of two readings around the others.
+#[cold]
+pub(crate) fn moment() -> Moment {
+    let before = ticks();
+    let mono_ns = nanoseconds(libc::CLOCK_MONOTONIC);
+    let after = ticks();
+    let ticks = before + (after.saturating_sub(before)) / 2;
+    Moment { ticks, mono_ns, unix_ns: nanoseconds(libc::CLOCK_REALTIME) }
+}
+
+fn nanoseconds(clock: libc::clockid_t) -> u64 {
+    let mut t = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the structure is ours; both clocks exist on every Linux, so the call fills it.
+    unsafe { libc::clock_gettime(clock, &mut t) };
+    t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
+}

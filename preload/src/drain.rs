@@ -1,0 +1,212 @@
+//! The one thread of ours in the job: turns rings into pages, and writes what the rest of us has to tell.
+//!
+//! All signals are blocked in it, so no handler of the job ever runs here, and a write beyond a size limit is an error
+//! and not a death. A panic is caught, explained in one line, and ends the recording, not the job.
+
+use crate::say::Blocked;
+use crate::{clock, devices, session, stacks, tail};
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
+use serde_json::{Value, json};
+use std::fs::File;
+use std::io::{self, Write};
+use std::mem::ManuallyDrop;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::panic::AssertUnwindSafe;
+use std::path::PathBuf;
+use std::time::Duration;
+use strandline_core::buffer::Drain;
+use strandline_core::writer::{Sink, Sweep, Writer};
+
+/// What the drain is told.
+pub(crate) enum Control {
+    /// Facts about the process: a JSON object.
+    Tell(Value),
+    /// The process ends: write everything, answer on the channel.
+    End(Sender<()>),
+}
+
+const STACK: usize = 512 << 10;
+const SHORTEST: Duration = Duration::from_millis(2);
+const LONGEST: Duration = Duration::from_millis(10);
+/// Above this (in 1/1000 of a ring) sweeps come closer together.
+const FULL: u32 = 250;
+
+/// Where the drain writes, and what else is its own.
+pub(crate) struct Duty {
+    /// Writes pages.
+    pub(crate) writer: Writer<Output>,
+    /// The rings' consumer.
+    pub(crate) drain: Drain,
+    /// What it is told.
+    pub(crate) control: Receiver<Control>,
+    /// The tail's file, removed at a clean end.
+    pub(crate) tail: Option<PathBuf>,
+}
+
+/// Starts the thread. The caller has all signals blocked, and the thread inherits that.
+///
+/// # Errors
+/// What the system says.
+pub(crate) fn start(duty: Duty) -> io::Result<()> {
+    let run = move || {
+        let mut duty = duty;
+        // A failed duty is not used again: unwinding leaves nothing that anybody sees.
+        let ended = std::panic::catch_unwind(AssertUnwindSafe(|| duty.run()));
+        if let Ok(Err(e)) = ended {
+            session::fail(format_args!("{}: recording stops here, the job goes on", explained(&e)));
+        }
+    };
+    std::thread::Builder::new().name("strandline".into()).stack_size(STACK).spawn(run).map(drop)
+}
+
+fn explained(e: &io::Error) -> String {
+    let file = session::recording_path();
+    match e.raw_os_error() {
+        Some(libc::ENOSPC) => format!("disk full while writing {file}"),
+        Some(libc::EDQUOT) => format!("disk quota exceeded while writing {file}"),
+        Some(libc::EFBIG) => format!("file size limit reached while writing {file}"),
+        _ => format!("cannot write {file}: {e}"),
+    }
+}
+
+impl Duty {
+    fn run(&mut self) -> io::Result<()> {
+        let mut pause = LONGEST;
+        let mut devices_told = 0;
+        loop {
+            match self.control.recv_timeout(pause) {
+                Ok(Control::Tell(facts)) => self.writer.meta(&facts)?,
+                Ok(Control::End(done)) => {
+                    let end = self.end();
+                    // Whoever waits goes on in any case.
+                    let _ = done.send(());
+                    return end;
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return Ok(()),
+            }
+            if !session::is_recording() {
+                return Ok(());
+            }
+            let changes = devices::changes();
+            if changes != devices_told {
+                devices_told = changes;
+                self.writer.meta(&json!({ "devices": devices::facts() }))?;
+            }
+            crate::steps::retry();
+            let sweep = self.writer.sweep(&mut self.drain, clock::moment())?;
+            pause = next_pause(pause, &sweep);
+        }
+    }
+
+    fn end(&mut self) -> io::Result<()> {
+        let facts = json!({
+            "ended": "exit",
+            "devices": devices::facts(),
+            "stacks_undefined": stacks::intern::undefined(),
+        });
+        self.writer.end(&mut self.drain, clock::moment(), &facts)?;
+        if let Some(tail) = &self.tail {
+            tail::remove(tail);
+        }
+        Ok(())
+    }
+}
+
+fn next_pause(pause: Duration, sweep: &Sweep) -> Duration {
+    if sweep.fullest > FULL {
+        return SHORTEST;
+    }
+    (pause + Duration::from_millis(1)).min(LONGEST)
+}
+
+/// The recording's file. Checks before each write that the descriptor is still the file that was opened: a job that
+/// closes descriptors it does not know and opens its own gets none of our bytes.
+pub(crate) struct Output {
+    /// Never closed: by then the number may be a file of the job's.
+    file: ManuallyDrop<File>,
+    is: (u64, u64),
+}
+
+impl Output {
+    /// Takes the file, moved to a descriptor that a job is unlikely to count on.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub(crate) fn new(file: File) -> io::Result<Output> {
+        const HIGH: i32 = 700;
+        // SAFETY: duplicates an open descriptor; the new one belongs to the `File` made of it and to nobody else.
+        let file = unsafe {
+            use std::os::fd::FromRawFd;
+            match libc::fcntl(file.as_raw_fd(), libc::F_DUPFD_CLOEXEC, HIGH) {
+                fd if fd >= 0 => File::from_raw_fd(fd),
+                _ => file, // the limit is lower: stay where we are
+            }
+        };
+        let meta = file.metadata()?;
+        Ok(Output { is: (meta.dev(), meta.ino()), file: ManuallyDrop::new(file) })
+    }
+
+    fn check(&self) -> io::Result<()> {
+        let same = self.file.metadata().is_ok_and(|m| (m.dev(), m.ino()) == self.is);
+        if same { Ok(()) } else { Err(io::Error::other("the job closed its descriptor")) }
+    }
+}
+
+impl Sink for Output {
+    fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.check()?;
+        self.file.write_all(bytes)
+    }
+
+    fn punch(&mut self, from: u64, to: u64) -> io::Result<bool> {
+        self.check()?;
+        let (Ok(start), Ok(len)) = (i64::try_from(from), i64::try_from(to.saturating_sub(from))) else {
+            return Ok(false);
+        };
+        let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+        // SAFETY: an open descriptor and a range of it; the file's own bytes are the only thing that changes.
+        if unsafe { libc::fallocate(self.file.as_raw_fd(), mode, start, len) } == 0 {
+            return Ok(true);
+        }
+        let e = io::Error::last_os_error();
+        match e.raw_os_error() {
+            Some(libc::EOPNOTSUPP | libc::ENOSYS) => Ok(false),
+            _ => Err(e),
+        }
+    }
+
+    fn rewrite(&mut self, at: u64, bytes: &[u8]) -> io::Result<()> {
+        self.check()?;
+        self.file.write_all_at(bytes, at)
+    }
+}
+
+/// Explains a panic of ours in one line: message, place, and the functions of ours that led there.
+pub(crate) fn explain_panics() {
+    std::panic::set_hook(Box::new(|info| {
+        let _signals = Blocked::all();
+        let text = info.payload();
+        let message = text
+            .downcast_ref::<&str>()
+            .copied()
+            .or_else(|| text.downcast_ref::<String>().map(String::as_str));
+        let mut path = Vec::new();
+        backtrace::trace(|frame| {
+            backtrace::resolve_frame(frame, |symbol| {
+                let name = symbol.name().map(|n| format!("{n:#}")).unwrap_or_default();
+                if name.starts_with("strandline") && !name.contains("explain_panics") && path.len() < 4 {
+                    path.push(name);
+                }
+            });
+            path.len() < 4
+        });
+        let place = info.location().map(|l| format!("{}:{}", l.file(), l.line())).unwrap_or_default();
+        session::fail(format_args!(
+            "defect in strandline, please report it: {} at {place} ({}): recording stops here, the job goes on",
+            message.unwrap_or("panic"),
+            path.join(" < "),
+        ));
+    }));
+}

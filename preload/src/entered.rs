@@ -1,0 +1,72 @@
+//! The token that a hook needs to record anything.
+
+use crate::thread::Thread;
+use crate::{session, thread, tls};
+use core::marker::PhantomData;
+use core::ops::{Deref, DerefMut};
+use core::ptr::NonNull;
+
+/// This thread is inside one of our hooks, and in no other: a signal handler or a nested call that comes back to us
+/// gets no second token. Gives access to the thread's state.
+pub(crate) struct Entered {
+    thread: NonNull<Thread>,
+    not_send: PhantomData<*mut ()>,
+}
+
+/// The token, while the process records. One load of a global and one of a thread-local where it does not.
+#[inline(always)]
+pub(crate) fn enter() -> Option<Entered> {
+    if !session::is_recording() {
+        return None;
+    }
+    let thread = match NonNull::new(tls::thread()) {
+        Some(t) => t,
+        None => thread::claim()?,
+    };
+    // SAFETY: the pointer is this thread's own place, set by `claim` on this thread; only this thread touches it, and no
+    // reference to it is alive here, since references come from tokens and `inside` tells that there is none.
+    unsafe {
+        if (*thread.as_ptr()).inside {
+            return None;
+        }
+        (*thread.as_ptr()).inside = true;
+    }
+    // A handler that interrupts us from here on must see the mark.
+    core::sync::atomic::compiler_fence(core::sync::atomic::Ordering::SeqCst);
+    Some(Entered { thread, not_send: PhantomData })
+}
+
+/// The token at a call that may be the process's first: arms it where that is still to be done.
+#[inline(always)]
+pub(crate) fn enter_or_arm() -> Option<Entered> {
+    if !session::is_recording() && !session::arm() {
+        return None;
+    }
+    enter()
+}
+
+impl Drop for Entered {
+    #[inline(always)]
+    fn drop(&mut self) {
+        core::sync::atomic::compiler_fence(core::sync::atomic::Ordering::SeqCst);
+        // SAFETY: the token is neither Send nor Clone, so this is its thread and the only access.
+        unsafe { (*self.thread.as_ptr()).inside = false };
+    }
+}
+
+impl Deref for Entered {
+    type Target = Thread;
+    #[inline(always)]
+    fn deref(&self) -> &Thread {
+        // SAFETY: the place lives for ever, and while the token lives nobody else refers to it.
+        unsafe { self.thread.as_ref() }
+    }
+}
+
+impl DerefMut for Entered {
+    #[inline(always)]
+    fn deref_mut(&mut self) -> &mut Thread {
+        // SAFETY: as in `deref`; the token is borrowed mutably.
+        unsafe { self.thread.as_mut() }
+    }
+}

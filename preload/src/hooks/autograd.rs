@@ -1,0 +1,88 @@
+//! Where a backward begins and ends, and where a gradient scaler says that a step is over.
+
+use super::{P, real};
+use crate::entered::enter;
+use crate::{clock, stacks, tls};
+use strandline_core::format::raw::{Kind, Record, flag};
+
+/// `Engine::execute`, which every backward goes through on the thread that called it. The Python stack here is the one
+/// that called backward. A calling hook, since the end must be seen as well, also when an exception passes through.
+#[expect(clippy::too_many_arguments, reason = "the engine's own eight, two of them on the stack")]
+pub(super) unsafe fn execute(
+    out: P,
+    engine: P,
+    roots: P,
+    inputs: P,
+    keep: u64,
+    create: u64,
+    accumulate: u64,
+    outputs: P,
+) -> P {
+    let _running = begin();
+    match real::ENGINE_EXECUTE.get() {
+        // SAFETY: the caller's arguments. `out` is where the result goes; `bool`s travel as their registers do.
+        Some(f) => unsafe { f(out, engine, roots, inputs, keep, create, accumulate, outputs) },
+        None => out,
+    }
+}
+
+/// A backward is running on this thread; its end is recorded when this goes, also by an exception.
+struct Running {
+    nested: u8,
+}
+
+fn begin() -> Option<Running> {
+    let mut t = enter()?;
+    let nested = if t.autograd || t.backward > 0 { flag::NESTED } else { 0 };
+    t.backward = t.backward.saturating_add(1);
+    if nested == 0 {
+        t.optimizer = false; // a step that was left by an exception is over
+    }
+    let stack = stacks::current(&mut t);
+    let phase = t.phase(false);
+    t.push(Record {
+        ticks: clock::ticks(),
+        stack,
+        kind: Kind::BackwardBegin as u8,
+        device: tls::device(),
+        flags: nested,
+        phase,
+        ..Record::default()
+    });
+    Some(Running { nested })
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let Some(mut t) = enter() else { return };
+        t.backward = t.backward.saturating_sub(1);
+        let phase = t.phase(false);
+        t.push(Record {
+            ticks: clock::ticks(),
+            kind: Kind::BackwardEnd as u8,
+            device: tls::device(),
+            flags: self.nested,
+            phase,
+            ..Record::default()
+        });
+    }
+}
+
+/// `_amp_update_scale_`: the scaler's update, after the optimizer, whether or not that was skipped.
+pub(super) unsafe fn amp_update_scale(
+    scale: P,
+    tracker: P,
+    found: P,
+    growth: f64,
+    backoff: f64,
+    interval: i64,
+) -> P {
+    if let Some(mut t) = enter() {
+        t.note(Kind::ScalerUpdate, tls::device(), 0, 0, 0);
+    }
+    match real::AMP_UPDATE_SCALE.get() {
+        // SAFETY: the caller's arguments; the result is a reference to the first.
+        Some(f) => unsafe { f(scale, tracker, found, growth, backoff, interval) },
+        None => scale,
+    }
+}

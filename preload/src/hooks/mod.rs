@@ -1,0 +1,168 @@
+//! THE list of hooked functions. Exports, real pointers and the table that the law test reads all come from it.
+//!
+//! Every hook has the same shape: enter, (observe a release), the real function exactly once, (observe an acquisition or
+//! what its success tells). A release is recorded before the real call, since the address or handle may be another
+//! thread's the moment it returns; an acquisition after it, since only then it is known. A hook that needs no result
+//! records first and then jumps.
+//!
+//! Only names of CUDA and of PyTorch are here: nothing that a shell or a compiler would call.
+
+mod autograd;
+mod runtime;
+mod streams;
+mod torch;
+
+use crate::real::{Library, Real};
+use cudarc::runtime::sys::cudaError_t;
+use std::ffi::{CStr, c_void};
+
+/// What a function of the runtime returns.
+pub(crate) type Status = i32;
+/// Success.
+pub(crate) const SUCCESS: Status = cudaError_t::cudaSuccess as Status;
+/// Returned only where no real function exists in the whole process.
+const NOTHING_BEHIND: Status = cudaError_t::cudaErrorNotSupported as Status;
+
+/// A `c10::Stream` or `c10::cuda::CUDAStream` by value: two registers.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Stream {
+    /// Device type in the low byte, device index in the next; the rest is not defined.
+    pub(crate) device: u64,
+    /// c10's own number of the stream.
+    pub(crate) id: u64,
+}
+
+impl Stream {
+    /// CUDA ordinal.
+    #[inline(always)]
+    pub(crate) fn index(self) -> u8 {
+        (self.device >> 8) as u8
+    }
+}
+
+const fn terminated(symbol: &'static str) -> &'static CStr {
+    match CStr::from_bytes_with_nul(symbol.as_bytes()) {
+        Ok(s) => s,
+        Err(_) => c"",
+    }
+}
+
+macro_rules! hooks {
+    ($($symbol:literal in $library:ident as $real:ident ($($a:ident: $t:ty),*) $(-> $r:ty)? => $hook:path;)*) => {
+        /// The real functions.
+        pub(crate) mod real {
+            use super::*;
+            $(
+                #[doc = concat!("`", $symbol, "`")]
+                // SAFETY: the type is the function's, as its library's headers declare it.
+                pub(crate) static $real: Real<unsafe extern "C-unwind" fn($($t),*) $(-> $r)?> =
+                    unsafe { Real::new(terminated(concat!($symbol, "\0")), Library::$library) };
+            )*
+        }
+        #[allow(non_snake_case)]
+        mod exported {
+            use super::*;
+            $(
+                #[cfg_attr(not(test), unsafe(export_name = $symbol))]
+                unsafe extern "C-unwind" fn $real($($a: $t),*) $(-> $r)? {
+                    // SAFETY: the caller's arguments are handed on as they are; hooks look at them only as the function
+                    // itself would.
+                    unsafe { $hook($($a),*) }
+                }
+                // Keeps the function in test builds too, where it is not exported.
+                #[cfg(test)]
+                const _: unsafe extern "C-unwind" fn($($t),*) $(-> $r)? = $real;
+            )*
+        }
+        /// Every symbol that is hooked, in the order of the list.
+        pub const HOOKED: &[&str] = &[$($symbol),*];
+        /// Looks all real functions up, outside of any allocator lock.
+        #[cold]
+        pub(crate) fn resolve_all() {
+            $(real::$real.resolve();)*
+        }
+    };
+}
+
+/// The C interface, exported beside the hooks.
+pub const CONTROL: &[&str] =
+    &["strandline_step", "strandline_phase", "strandline_mark", "strandline_snapshot", "strandline_version"];
+
+type P = *mut c_void;
+
+hooks! {
+    // Memory of the runtime.
+    "cudaMalloc" in Cudart as MALLOC (p: *mut P, n: usize) -> Status => runtime::malloc;
+    "cudaFree" in Cudart as FREE (p: P) -> Status => runtime::free;
+    "cudaMallocAsync" in Cudart as MALLOC_ASYNC (p: *mut P, n: usize, s: P) -> Status => runtime::malloc_async;
+    "cudaMallocFromPoolAsync" in Cudart as MALLOC_FROM_POOL_ASYNC (p: *mut P, n: usize, pool: P, s: P) -> Status => runtime::malloc_from_pool_async;
+    "cudaFreeAsync" in Cudart as FREE_ASYNC (p: P, s: P) -> Status => runtime::free_async;
+    "cudaHostAlloc" in Cudart as HOST_ALLOC (p: *mut P, n: usize, flags: u32) -> Status => runtime::host_alloc;
+    "cudaMallocHost" in Cudart as MALLOC_HOST (p: *mut P, n: usize) -> Status => runtime::malloc_host;
+    "cudaFreeHost" in Cudart as FREE_HOST (p: P) -> Status => runtime::free_host;
+    "cudaMallocManaged" in Cudart as MALLOC_MANAGED (p: *mut P, n: usize, flags: u32) -> Status => runtime::malloc_managed;
+    // What the program asks about its devices.
+    "cudaMemGetInfo" in Cudart as MEM_GET_INFO (free: *mut usize, total: *mut usize) -> Status => runtime::mem_get_info;
+    "cudaGetDeviceProperties" in Cudart as GET_DEVICE_PROPERTIES (p: P, device: i32) -> Status => runtime::get_device_properties;
+    "cudaGetDeviceProperties_v2" in Cudart as GET_DEVICE_PROPERTIES_V2 (p: P, device: i32) -> Status => runtime::get_device_properties_v2;
+    "cudaSetDevice" in Cudart as SET_DEVICE (device: i32) -> Status => runtime::set_device;
+    // Streams and events.
+    "cudaStreamCreate" in Cudart as STREAM_CREATE (s: *mut P) -> Status => streams::create;
+    "cudaStreamCreateWithFlags" in Cudart as STREAM_CREATE_WITH_FLAGS (s: *mut P, flags: u32) -> Status => streams::create_with_flags;
+    "cudaStreamCreateWithPriority" in Cudart as STREAM_CREATE_WITH_PRIORITY (s: *mut P, flags: u32, priority: i32) -> Status => streams::create_with_priority;
+    "cudaStreamDestroy" in Cudart as STREAM_DESTROY (s: P) -> Status => streams::destroy;
+    "cudaEventRecord" in Cudart as EVENT_RECORD (e: P, s: P) -> Status => streams::event_record;
+    "cudaEventRecordWithFlags" in Cudart as EVENT_RECORD_WITH_FLAGS (e: P, s: P, flags: u32) -> Status => streams::event_record_with_flags;
+    "cudaEventDestroy" in Cudart as EVENT_DESTROY (e: P) -> Status => streams::event_destroy;
+    "cudaStreamWaitEvent" in Cudart as STREAM_WAIT_EVENT (s: P, e: P, flags: u32) -> Status => streams::wait_event;
+    // What the host learns.
+    "cudaStreamSynchronize" in Cudart as STREAM_SYNCHRONIZE (s: P) -> Status => streams::synchronize;
+    "cudaStreamQuery" in Cudart as STREAM_QUERY (s: P) -> Status => streams::query;
+    "cudaEventSynchronize" in Cudart as EVENT_SYNCHRONIZE (e: P) -> Status => streams::event_synchronize;
+    "cudaEventQuery" in Cudart as EVENT_QUERY (e: P) -> Status => streams::event_query;
+    "cudaDeviceSynchronize" in Cudart as DEVICE_SYNCHRONIZE () -> Status => streams::device_synchronize;
+    "cudaMemcpy" in Cudart as MEMCPY (to: P, from: P, n: usize, kind: i32) -> Status => streams::memcpy;
+    // Capture.
+    "cudaStreamBeginCapture" in Cudart as STREAM_BEGIN_CAPTURE (s: P, mode: i32) -> Status => streams::begin_capture;
+    "cudaStreamEndCapture" in Cudart as STREAM_END_CAPTURE (s: P, graph: *mut P) -> Status => streams::end_capture;
+    // c10: triggers, scopes, the allocator's report.
+    "_ZN3c104cuda6detail21init_p2p_access_cacheEl" in C10Cuda as INIT_P2P_ACCESS_CACHE (devices: i64) => torch::init_p2p_access_cache;
+    "_ZN3c104cuda20getCurrentCUDAStreamEa" in C10Cuda as GET_CURRENT_STREAM (device: i8) -> Stream => torch::get_current_stream;
+    "_ZN3c104cuda20setCurrentCUDAStreamENS0_10CUDAStreamE" in C10Cuda as SET_CURRENT_STREAM (device: u64, id: u64) => torch::set_current_stream;
+    "_ZN3c1027reportMemoryUsageToProfilerEPvlmmNS_6DeviceE" in C10 as REPORT_MEMORY_USAGE (p: u64, size: i64, allocated: u64, reserved: u64, device: u64) => torch::report_memory_usage;
+    // ATen and autograd.
+    "_ZN2at6native18record_stream_cudaERNS_6TensorEN3c106StreamE" in TorchCuda as RECORD_STREAM (tensor: P, device: u64, id: u64) => torch::record_stream;
+    "_ZN2at4_ops18_amp_update_scale_4callERNS_6TensorES3_RKS2_ddl" in TorchCpu as AMP_UPDATE_SCALE (scale: P, tracker: P, found: P, growth: f64, backoff: f64, interval: i64) -> P => autograd::amp_update_scale;
+    "_ZN5torch8autograd6Engine7executeERKSt6vectorINS0_4EdgeESaIS3_EERKS2_IN2at6TensorESaIS9_EEbbbS7_" in TorchCpu as ENGINE_EXECUTE (out: P, engine: P, roots: P, inputs: P, keep: u64, create: u64, accumulate: u64, outputs: P) -> P => autograd::execute;
+}
+
+/// Calls the real function of the runtime behind a hook.
+macro_rules! forward {
+    ($real:ident($($a:expr),*)) => {
+        match $crate::hooks::real::$real.get() {
+            // SAFETY: the arguments are those of the hook's own caller.
+            Some(f) => unsafe { f($($a),*) },
+            None => $crate::hooks::NOTHING_BEHIND,
+        }
+    };
+}
+pub(crate) use forward;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_symbol_is_listed_twice_and_all_are_of_cuda_or_torch() {
+        let mut all = HOOKED.to_vec();
+        all.sort_unstable();
+        all.dedup();
+        assert_eq!(all.len(), HOOKED.len());
+        for s in HOOKED {
+            let ours = ["cuda", "_ZN3c10", "_ZN2at", "_ZN5torch"].iter().any(|p| s.starts_with(p));
+            assert!(ours, "{s}");
+        }
+        assert!(CONTROL.iter().all(|s| s.starts_with("strandline_")));
+    }
+}

@@ -1,0 +1,124 @@
+//! Memory that goes through the CUDA runtime, and what the program asks about its devices.
+
+use super::{P, SUCCESS, Status, forward};
+use crate::entered::enter_or_arm;
+use crate::{clock, devices, tls};
+use strandline_core::event::RuntimeOp;
+use strandline_core::format::raw::{Kind, Record};
+
+/// Writes a runtime record, if this thread is not inside another hook of ours.
+#[inline(always)]
+fn note(op: RuntimeOp, addr: u64, size: usize, stream: P) {
+    let Some(mut t) = enter_or_arm() else { return };
+    let phase = t.phase(false);
+    t.push(Record {
+        ticks: clock::ticks(),
+        a: addr,
+        b: size as u64,
+        c: stream as u64,
+        stack: op as u32,
+        kind: Kind::Runtime as u8,
+        device: tls::device(),
+        phase,
+        ..Record::default()
+    });
+}
+
+/// After an allocation: what it returned, if it did.
+///
+/// # Safety
+/// `p` must be what the successful call filled.
+#[inline(always)]
+unsafe fn allocated(op: RuntimeOp, status: Status, p: *mut P, size: usize, stream: P) {
+    if status == SUCCESS && !p.is_null() {
+        // SAFETY: not null, and filled by the call that succeeded.
+        note(op, unsafe { *p } as u64, size, stream);
+    }
+}
+
+/// Before a deallocation; freeing nothing is nothing.
+#[inline(always)]
+fn released(op: RuntimeOp, p: P, stream: P) {
+    if !p.is_null() {
+        note(op, p as u64, 0, stream);
+    }
+}
+
+macro_rules! allocations {
+    ($($name:ident, $op:ident, $real:ident ($($a:ident: $t:ty),*), $stream:expr;)*) => {
+        $(pub(super) unsafe fn $name(p: *mut P, n: usize $(, $a: $t)*) -> Status {
+            let status = forward!($real(p, n $(, $a)*));
+            // SAFETY: `p` is the caller's, and the call has returned.
+            unsafe { allocated(RuntimeOp::$op, status, p, n, $stream) };
+            status
+        })*
+    };
+}
+
+const NO_STREAM: P = core::ptr::null_mut();
+
+allocations! {
+    malloc, Malloc, MALLOC (), NO_STREAM;
+    malloc_async, MallocAsync, MALLOC_ASYNC (s: P), s;
+    malloc_from_pool_async, MallocAsync, MALLOC_FROM_POOL_ASYNC (pool: P, s: P), s;
+    host_alloc, HostAlloc, HOST_ALLOC (flags: u32), NO_STREAM;
+    malloc_host, HostAlloc, MALLOC_HOST (), NO_STREAM;
+    malloc_managed, MallocManaged, MALLOC_MANAGED (flags: u32), NO_STREAM;
+}
+
+pub(super) unsafe fn free(p: P) -> Status {
+    released(RuntimeOp::Free, p, NO_STREAM);
+    forward!(FREE(p))
+}
+
+pub(super) unsafe fn free_async(p: P, s: P) -> Status {
+    released(RuntimeOp::FreeAsync, p, s);
+    forward!(FREE_ASYNC(p, s))
+}
+
+pub(super) unsafe fn free_host(p: P) -> Status {
+    released(RuntimeOp::HostFree, p, NO_STREAM);
+    forward!(FREE_HOST(p))
+}
+
+pub(super) unsafe fn mem_get_info(free: *mut usize, total: *mut usize) -> Status {
+    let status = forward!(MEM_GET_INFO(free, total));
+    if status == SUCCESS && !free.is_null() && !total.is_null() {
+        // SAFETY: not null, and filled by the call that succeeded.
+        let (free, total) = unsafe { (*free as u64, *total as u64) };
+        devices::note_total(tls::device(), total);
+        if let Some(mut t) = enter_or_arm() {
+            t.note(Kind::MemInfo, tls::device(), free, total, 0);
+        }
+    }
+    status
+}
+
+/// Does not arm: launchers ask what there is and never touch it.
+pub(super) unsafe fn get_device_properties(p: P, device: i32) -> Status {
+    let status = forward!(GET_DEVICE_PROPERTIES(p, device));
+    if status == SUCCESS && !p.is_null() {
+        // SAFETY: filled by the call that succeeded.
+        unsafe { devices::note_properties(device, p) };
+    }
+    status
+}
+
+/// As above: the runtime of CUDA 12 has this name for it.
+pub(super) unsafe fn get_device_properties_v2(p: P, device: i32) -> Status {
+    let status = forward!(GET_DEVICE_PROPERTIES_V2(p, device));
+    if status == SUCCESS && !p.is_null() {
+        // SAFETY: filled by the call that succeeded.
+        unsafe { devices::note_properties(device, p) };
+    }
+    status
+}
+
+/// Does not arm, for the same reason; the choice is kept in any case.
+pub(super) unsafe fn set_device(device: i32) -> Status {
+    let status = forward!(SET_DEVICE(device));
+    if status == SUCCESS {
+        tls::set_device(device as u8);
+    }
+    status
+}

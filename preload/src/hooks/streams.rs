@@ -1,0 +1,154 @@
+//! Streams, events, capture: what makes a stream, what orders it, and from what the host learns that it is done.
+
+use super::{P, SUCCESS, Status, forward};
+use crate::entered::enter_or_arm;
+use crate::tls;
+use strandline_core::format::raw::Kind;
+
+/// Copies to the host are synchronous; the other directions may return before the device is done.
+const DEVICE_TO_HOST: i32 = 2;
+
+#[inline(always)]
+fn note(kind: Kind, a: u64, stream: P) {
+    if let Some(mut t) = enter_or_arm() {
+        t.note(kind, tls::device(), a, 0, stream as u64);
+    }
+}
+
+/// After a stream was made.
+///
+/// # Safety
+/// `s` must be what the successful call filled.
+#[inline(always)]
+unsafe fn created(status: Status, s: *mut P) {
+    if status == SUCCESS && !s.is_null() {
+        // SAFETY: not null, and filled by the call that succeeded.
+        note(Kind::StreamCreate, 0, unsafe { *s });
+    }
+}
+
+pub(super) unsafe fn create(s: *mut P) -> Status {
+    let status = forward!(STREAM_CREATE(s));
+    // SAFETY: the call has returned.
+    unsafe { created(status, s) };
+    status
+}
+
+pub(super) unsafe fn create_with_flags(s: *mut P, flags: u32) -> Status {
+    let status = forward!(STREAM_CREATE_WITH_FLAGS(s, flags));
+    // SAFETY: the call has returned.
+    unsafe { created(status, s) };
+    status
+}
+
+pub(super) unsafe fn create_with_priority(s: *mut P, flags: u32, priority: i32) -> Status {
+    let status = forward!(STREAM_CREATE_WITH_PRIORITY(s, flags, priority));
+    // SAFETY: the call has returned.
+    unsafe { created(status, s) };
+    status
+}
+
+pub(super) unsafe fn destroy(s: P) -> Status {
+    note(Kind::StreamDestroy, 0, s);
+    forward!(STREAM_DESTROY(s))
+}
+
+pub(super) unsafe fn event_record(e: P, s: P) -> Status {
+    recorded(e, s);
+    forward!(EVENT_RECORD(e, s))
+}
+
+pub(super) unsafe fn event_record_with_flags(e: P, s: P, flags: u32) -> Status {
+    recorded(e, s);
+    forward!(EVENT_RECORD_WITH_FLAGS(e, s, flags))
+}
+
+/// An event recorded between a request to free and its report, on the same thread, is the allocator's own: the block
+/// waits for that stream.
+#[inline(always)]
+fn recorded(e: P, s: P) {
+    let Some(mut t) = enter_or_arm() else { return };
+    t.note(Kind::EventRecord, tls::device(), e as u64, 0, s as u64);
+    if let Some((device, block)) = t.freeing {
+        t.note(Kind::FreeWaits, device, block, 0, s as u64);
+    }
+}
+
+pub(super) unsafe fn event_destroy(e: P) -> Status {
+    note(Kind::EventDestroy, e as u64, core::ptr::null_mut());
+    forward!(EVENT_DESTROY(e))
+}
+
+pub(super) unsafe fn wait_event(s: P, e: P, flags: u32) -> Status {
+    note(Kind::StreamWait, e as u64, s);
+    forward!(STREAM_WAIT_EVENT(s, e, flags))
+}
+
+pub(super) unsafe fn synchronize(s: P) -> Status {
+    let status = forward!(STREAM_SYNCHRONIZE(s));
+    if status == SUCCESS {
+        note(Kind::StreamDone, 0, s);
+    }
+    status
+}
+
+pub(super) unsafe fn query(s: P) -> Status {
+    let status = forward!(STREAM_QUERY(s));
+    if status == SUCCESS {
+        note(Kind::StreamDone, 0, s);
+    }
+    status
+}
+
+pub(super) unsafe fn event_synchronize(e: P) -> Status {
+    let status = forward!(EVENT_SYNCHRONIZE(e));
+    if status == SUCCESS {
+        note(Kind::EventDone, e as u64, core::ptr::null_mut());
+    }
+    status
+}
+
+pub(super) unsafe fn event_query(e: P) -> Status {
+    let status = forward!(EVENT_QUERY(e));
+    if status == SUCCESS {
+        note(Kind::EventDone, e as u64, core::ptr::null_mut());
+    }
+    status
+}
+
+pub(super) unsafe fn device_synchronize() -> Status {
+    let status = forward!(DEVICE_SYNCHRONIZE());
+    if status == SUCCESS {
+        note(Kind::DeviceDone, 0, core::ptr::null_mut());
+    }
+    status
+}
+
+pub(super) unsafe fn memcpy(to: P, from: P, n: usize, kind: i32) -> Status {
+    let status = forward!(MEMCPY(to, from, n, kind));
+    if status == SUCCESS && kind == DEVICE_TO_HOST && n > 0 {
+        note(Kind::StreamDone, 0, core::ptr::null_mut());
+    }
+    status
+}
+
+pub(super) unsafe fn begin_capture(s: P, mode: i32) -> Status {
+    let status = forward!(STREAM_BEGIN_CAPTURE(s, mode));
+    if status == SUCCESS
+        && let Some(mut t) = enter_or_arm()
+    {
+        t.captures += 1;
+        t.note(Kind::CaptureBegin, tls::device(), 0, 0, s as u64);
+    }
+    status
+}
+
+/// A capture that failed has ended too.
+pub(super) unsafe fn end_capture(s: P, graph: *mut P) -> Status {
+    let status = forward!(STREAM_END_CAPTURE(s, graph));
+    if let Some(mut t) = enter_or_arm() {
+        t.captures = t.captures.saturating_sub(1);
+        t.note(Kind::CaptureEnd, tls::device(), 0, 0, s as u64);
+    }
+    status
+}

@@ -1,0 +1,135 @@
+//! c10 and ATen: where we attach, which stream is current, what a block is used on, and the allocator's report.
+
+use super::{P, Stream, real};
+use crate::entered::enter_or_arm;
+use crate::session;
+use crate::thread::DEVICES;
+use crate::torch::{attach, tracker};
+use core::ptr::addr_of;
+use std::sync::atomic::{AtomicPtr, Ordering::Relaxed};
+use strandline_core::format::raw::Kind;
+
+const CUDA: u8 = 1;
+
+/// Right after the allocator is initialized, before its first allocation, usually with the GIL held (2.11 and newer).
+pub(super) unsafe fn init_p2p_access_cache(devices: i64) {
+    if let Some(f) = real::INIT_P2P_ACCESS_CACHE.get() {
+        // SAFETY: the caller's argument.
+        unsafe { f(devices) };
+    }
+    arm_and_attach();
+}
+
+/// Called before every allocation, without a lock: the trigger of versions that have no other. Once it is settled whether
+/// we are attached, a load, a compare and a jump.
+#[inline(always)]
+pub(super) unsafe fn get_current_stream(device: i8) -> Stream {
+    if !attach::is_settled() {
+        arm_and_attach();
+    }
+    match real::GET_CURRENT_STREAM.get() {
+        // SAFETY: the caller's argument.
+        Some(f) => unsafe { f(device) },
+        None => Stream { device: u64::from(CUDA) | u64::from(device as u8) << 8, id: 0 },
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn arm_and_attach() {
+    session::arm();
+    attach::attempt();
+}
+
+/// The current stream of this thread changes; most calls set what is set already.
+pub(super) unsafe fn set_current_stream(device: u64, id: u64) {
+    let s = Stream { device, id };
+    if let Some(mut t) = enter_or_arm()
+        && let Some(current) = t.current.get_mut(usize::from(s.index()) & (DEVICES - 1))
+        && *current != id
+    {
+        let from = Stream { device, id: core::mem::replace(current, id) };
+        drop(t); // the look-up below is c10's, which may call the runtime and so come back to us
+        switched(from, s);
+    }
+    if let Some(f) = real::SET_CURRENT_STREAM.get() {
+        // SAFETY: the caller's arguments.
+        unsafe { f(device, id) }
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn switched(from: Stream, to: Stream) {
+    let (a, b) = (handle(from), handle(to));
+    if let Some(mut t) = enter_or_arm() {
+        t.note(Kind::Scope, to.index(), a, b, 0);
+    }
+}
+
+static STREAM_OF: AtomicPtr<std::ffi::c_void> = AtomicPtr::new(core::ptr::null_mut());
+
+/// The raw handle of a stream: `CUDAStream::stream() const`. c10 makes a pool's streams before it hands one out, so this
+/// only reads a table.
+fn handle(s: Stream) -> u64 {
+    if s.id == 0 {
+        return 0; // the default stream, on every device
+    }
+    let mut f = STREAM_OF.load(Relaxed);
+    if f.is_null() {
+        f = crate::real::look_up(c"_ZNK3c104cuda10CUDAStream6streamEv", crate::real::Library::C10Cuda);
+        STREAM_OF.store(f, Relaxed);
+        if f.is_null() {
+            return s.id;
+        }
+    }
+    // SAFETY: the symbol is that member function; a CUDAStream is the 16 bytes of a c10::Stream.
+    let f: extern "C-unwind" fn(*const Stream) -> u64 = unsafe { core::mem::transmute(f) };
+    f(addr_of!(s))
+}
+
+/// The allocator's report. Host allocations report here too: those pass at once.
+#[inline(always)]
+pub(super) unsafe fn report_memory_usage(p: u64, size: i64, allocated: u64, reserved: u64, device: u64) {
+    if device as u8 == CUDA {
+        tracker::report(p, size, allocated, reserved, (device >> 8) as u8);
+    }
+    if let Some(f) = real::REPORT_MEMORY_USAGE.get() {
+        // SAFETY: the caller's arguments.
+        unsafe { f(p, size, allocated, reserved, device) }
+    }
+}
+
+/// A tensor is used on another stream: its block may not be reused before that is done.
+pub(super) unsafe fn record_stream(tensor: P, device: u64, id: u64) {
+    // SAFETY: the caller's tensor.
+    let data = unsafe { data_pointer(tensor) };
+    let s = handle(Stream { device, id });
+    if let Some(mut t) = enter_or_arm() {
+        t.note(Kind::RecordStream, (device >> 8) as u8, data, 0, s);
+    }
+    if let Some(f) = real::RECORD_STREAM.get() {
+        // SAFETY: the caller's arguments.
+        unsafe { f(tensor, device, id) }
+    }
+}
+
+/// The storage's data pointer of an `at::Tensor`; 0 where there is none. The two offsets are those of every version from
+/// 2.4 to 2.15.
+///
+/// # Safety
+/// `tensor` must point to an `at::Tensor`.
+unsafe fn data_pointer(tensor: P) -> u64 {
+    const STORAGE: usize = 16; // TensorImpl.storage_
+    const DATA: usize = 16; // StorageImpl.data_ptr_
+    // SAFETY: a Tensor is a pointer to its TensorImpl (never null: undefined tensors point to a static one, without a
+    // storage), and the storage is null or a StorageImpl.
+    unsafe {
+        let implementation = *tensor.cast::<*const u8>();
+        if implementation.is_null() {
+            return 0;
+        }
+        let storage = *implementation.add(STORAGE).cast::<*const u8>();
+        if storage.is_null() { 0 } else { *storage.add(DATA).cast::<u64>() }
+    }
+}

@@ -1,0 +1,144 @@
+//! The real functions behind the hooks.
+//!
+//! torch opens its libraries `RTLD_LOCAL`, so `RTLD_NEXT` does not find what they export; a library that is already
+//! loaded is then asked by name, and at last every loaded library. All of them are resolved when the process is armed,
+//! outside of any allocator lock, so that a hook never enters the loader.
+
+use libloading::os::unix::{Library as Open, RTLD_LAZY};
+use std::ffi::{CStr, c_void};
+use std::marker::PhantomData;
+use std::sync::atomic::{AtomicPtr, Ordering::Relaxed};
+
+/// Which library defines a function.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Library {
+    /// `libcudart.so.N`.
+    Cudart,
+    /// `libc10.so`.
+    C10,
+    /// `libc10_cuda.so`.
+    C10Cuda,
+    /// `libtorch_cpu.so`.
+    TorchCpu,
+    /// `libtorch_cuda.so`.
+    TorchCuda,
+}
+
+impl Library {
+    fn names(self) -> &'static [&'static str] {
+        match self {
+            Library::Cudart => &["libcudart.so.13", "libcudart.so.12", "libcudart.so.11.0"],
+            Library::C10 => &["libc10.so"],
+            Library::C10Cuda => &["libc10_cuda.so"],
+            Library::TorchCpu => &["libtorch_cpu.so"],
+            Library::TorchCuda => &["libtorch_cuda.so"],
+        }
+    }
+}
+
+const RTLD_NOLOAD: i32 = libc::RTLD_NOLOAD;
+
+/// A function of type `F` that a hook stands in front of.
+pub(crate) struct Real<F> {
+    address: AtomicPtr<c_void>,
+    name: &'static CStr,
+    library: Library,
+    is: PhantomData<F>,
+}
+
+// SAFETY: the only shared state is an atomic pointer; `F` is a function pointer type, never stored.
+unsafe impl<F> Sync for Real<F> {}
+
+impl<F: Copy> Real<F> {
+    /// The function `name`, which `library` is expected to define.
+    ///
+    /// # Safety
+    /// `F` must be the function pointer type that this name has in that library.
+    pub(crate) const unsafe fn new(name: &'static CStr, library: Library) -> Real<F> {
+        assert!(size_of::<F>() == size_of::<*mut c_void>());
+        Real { address: AtomicPtr::new(core::ptr::null_mut()), name, library, is: PhantomData }
+    }
+
+    /// The real function. `None` only where nothing in the process defines it.
+    #[inline(always)]
+    pub(crate) fn get(&self) -> Option<F> {
+        let mut p = self.address.load(Relaxed);
+        if p.is_null() {
+            p = self.resolve();
+            if p.is_null() {
+                return None;
+            }
+        }
+        // SAFETY: `F` is as large as a pointer (asserted in `new`) and is this function's type (promised to `new`).
+        Some(unsafe { core::mem::transmute_copy(&p) })
+    }
+
+    /// Looks the function up, if that is still to be done and possible by now.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn resolve(&self) -> *mut c_void {
+        let mut p = self.address.load(Relaxed);
+        if p.is_null() {
+            p = look_up(self.name, self.library);
+            self.address.store(p, Relaxed);
+        }
+        p
+    }
+}
+
+/// The address of an exported symbol of a loaded library, functions and data alike; null where nobody defines it.
+#[cold]
+pub(crate) fn look_up(name: &CStr, library: Library) -> *mut c_void {
+    // SAFETY: the name is a C string; `RTLD_NEXT` means the objects behind this library, as the call comes from here.
+    let next = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) };
+    if !next.is_null() {
+        return next;
+    }
+    let by_name = library.names().iter().find_map(|n| in_loaded(n, name));
+    by_name.or_else(|| anywhere(name)).unwrap_or(core::ptr::null_mut())
+}
+
+/// Looks only into a library that is loaded already. It stays loaded from now on: the address must remain good.
+fn in_loaded(library: &str, name: &CStr) -> Option<*mut c_void> {
+    // SAFETY: with RTLD_NOLOAD no initialiser runs: the library is there already or the call fails.
+    let open = unsafe { Open::open(Some(library), RTLD_LAZY | RTLD_NOLOAD) }.ok()?;
+    // SAFETY: the symbol's value is taken as an address and not used as anything here.
+    let p = unsafe { open.get::<*mut c_void>(name.to_bytes_with_nul()) }.ok()?.into_raw();
+    std::mem::forget(open);
+    (!p.is_null()).then_some(p)
+}
+
+/// Asks every loaded library but this one: static or renamed builds.
+fn anywhere(name: &CStr) -> Option<*mut c_void> {
+    let own = own_base();
+    let all = crate::torch::elf::loaded();
+    let p = all.iter().filter(|l| l.base != own).find_map(|l| in_loaded(l.path.to_str()?, name))?;
+    let mut info: libc::Dl_info = no_info();
+    // SAFETY: the structure is ours and the address is only looked up.
+    let known = unsafe { libc::dladdr(p, &mut info) } != 0;
+    // A handle's search covers its dependencies; the global scope, where we stand, is none of them, but check.
+    (known && info.dli_fbase as usize != own).then_some(p)
+}
+
+fn own_base() -> usize {
+    let mut info: libc::Dl_info = no_info();
+    // SAFETY: the structure is ours and the address is that of a function of this library.
+    unsafe { libc::dladdr(own_base as *const c_void, &mut info) };
+    info.dli_fbase as usize
+}
+
+fn no_info() -> libc::Dl_info {
+    libc::Dl_info {
+        dli_fname: core::ptr::null(),
+        dli_fbase: core::ptr::null_mut(),
+        dli_sname: core::ptr::null(),
+        dli_saddr: core::ptr::null_mut(),
+    }
+}
+
+/// A function of the Python that runs in this process, by its name in the C API; null where there is none.
+#[cold]
+pub(crate) fn python(name: &CStr) -> *mut c_void {
+    // SAFETY: the name is a C string. Python's symbols are in the executable or in a library that is in the global scope.
+    unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) }
+}

@@ -1,0 +1,272 @@
+//! The life of the shim in one process.
+//!
+//! | state       | until                                   | then          |
+//! |-------------|-----------------------------------------|---------------|
+//! | Inert       | the first CUDA or c10 call              | Arming        |
+//! | Inert       | `STRANDLINE_DISABLE=1`, or a fork       | PassThrough   |
+//! | Arming      | file, region and thread are made        | Recording     |
+//! | Arming      | one of them cannot be made (one line)   | PassThrough   |
+//! | Recording   | the first failure (one line), a fork (the child), or the end of the process | PassThrough |
+//! | PassThrough | for ever                                |               |
+//!
+//! An inert process has no file, no thread and no mapping of ours. A forked child keeps its parent's memory but never its
+//! state: it may not write to the parent's rings, and stays silent for ever. A program started by `exec` begins anew.
+
+use crate::config::{Config, Steps};
+use crate::drain::{self, Control, Duty, Output};
+use crate::place::{self, Rank};
+use crate::say::{Blocked, say};
+use crate::{clock, config, devices, hooks, stacks, tail, thread, tls};
+use crossbeam_channel::{Sender, bounded};
+use once_cell::sync::OnceCell;
+use serde_json::{Value, json};
+use std::fmt::Arguments;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU8, Ordering::*};
+use std::time::Duration;
+use strandline_core::buffer::Region;
+use strandline_core::format::header::Header;
+use strandline_core::format::region::{Clock, Geometry, Identity};
+use strandline_core::writer::{Options, Writer};
+use strandline_core::{SOURCE, VERSION};
+
+const INERT: u8 = 0;
+const ARMING: u8 = 1;
+const RECORDING: u8 = 2;
+const PASS_THROUGH: u8 = 3;
+
+static STATE: AtomicU8 = AtomicU8::new(INERT);
+static SESSION: OnceCell<Session> = OnceCell::new();
+
+/// How long the end of the process waits for the last pages.
+const LAST_SWEEP: Duration = Duration::from_secs(2);
+/// Facts that can wait to be written; more are dropped.
+const CONTROLS: usize = 256;
+
+/// What is fixed once the process is armed.
+struct Session {
+    config: Config,
+    region: Region,
+    control: Sender<Control>,
+    path: PathBuf,
+    rank: Rank,
+}
+
+/// Whether hooks record.
+#[inline(always)]
+pub(crate) fn is_recording() -> bool {
+    STATE.load(Acquire) == RECORDING
+}
+
+/// The constructor: reads one variable and asks to be told of forks. Nothing else happens before the first CUDA call.
+pub(crate) fn load() {
+    if config::disabled() {
+        STATE.store(PASS_THROUGH, Release);
+        return;
+    }
+    // SAFETY: the handler has the required signature and this library is never unloaded.
+    unsafe { libc::pthread_atfork(None, None, Some(forked)) };
+}
+
+/// In a forked child: no state, for ever. Its memory of the parent's is left alone.
+unsafe extern "C" fn forked() {
+    STATE.store(PASS_THROUGH, Release);
+    tls::set_thread(core::ptr::null_mut());
+}
+
+/// The process has called CUDA. Makes everything ready, once; whether it records then. Another thread that comes while
+/// this goes on does not wait: what it does now was before the recording began.
+#[cold]
+#[inline(never)]
+pub(crate) fn arm() -> bool {
+    if STATE.compare_exchange(INERT, ARMING, AcqRel, Acquire).is_err() {
+        return is_recording();
+    }
+    drain::explain_panics();
+    let _signals = Blocked::all();
+    let armed = std::panic::catch_unwind(begin).unwrap_or_else(|_| Err(String::new()));
+    match armed {
+        Ok(()) => STATE.compare_exchange(ARMING, RECORDING, AcqRel, Acquire).is_ok(),
+        Err(why) => {
+            if !why.is_empty() && STATE.load(Acquire) == ARMING {
+                say!("{why}");
+            }
+            STATE.store(PASS_THROUGH, Release);
+            false
+        }
+    }
+}
+
+fn begin() -> Result<(), String> {
+    let config = Config::read();
+    for remark in &config.remarks {
+        say!("{remark}");
+    }
+    hooks::resolve_all();
+    let clock = clock::choose();
+    let began = clock::moment();
+    let (rank, host, command) = (Rank::read(), host(), command());
+    let (file, path) = place::create(&config, &rank, &host, &command)?;
+    // A file without a recording in it helps nobody.
+    let give_up = |what: &str, e: &dyn std::fmt::Display| {
+        tail::remove(&path);
+        format!("{what}: {e}; nothing is recorded, the job goes on")
+    };
+    let who = Identity { pid: std::process::id(), start: started(), id: [random(), random()] };
+    let geometry = Geometry::default();
+    let memory = tail::make(&config.tail, geometry.bytes(), who.id[0])
+        .map_err(|e| give_up("no memory for the rings", &e))?;
+    // SAFETY: fresh zeroed memory that is never unmapped and that nobody else in this process knows.
+    let region = unsafe { Region::init(memory.base, memory.len, geometry, who, clock, began) }
+        .map_err(|e| give_up("cannot set up the rings", &e))?;
+    let header = Header {
+        who,
+        tail: memory.path.as_ref().map(|p| p.to_string_lossy().into_owned()),
+        unix_ns: began.unix_ns,
+        provenance: provenance(&config, &rank, &host, &command, clock),
+    };
+    let clean = |e| {
+        memory.path.iter().for_each(|p| tail::remove(p));
+        e
+    };
+    thread::reserve(region).map_err(|e| clean(give_up("no memory for threads", &e)))?;
+    let options = Options { max_size: Some(config.max_size), ..Options::default() };
+    let writer = Output::new(file)
+        .and_then(|o| Writer::new(o, &header, options))
+        .map_err(|e| clean(give_up(&format!("cannot write {}", path.display()), &e)))?;
+    let Some(consumer) = region.drain() else {
+        return Err(clean(give_up("cannot read the rings", &"taken")));
+    };
+    let (control, receiver) = bounded(CONTROLS);
+    let session = Session { config, region, control, path: path.clone(), rank };
+    if SESSION.set(session).is_err() {
+        return Err(clean(give_up("armed twice", &"defect")));
+    }
+    STATE.store(RECORDING, Release);
+    let duty = Duty { writer, drain: consumer, control: receiver, tail: memory.path.clone() };
+    if let Err(e) = drain::start(duty) {
+        return Err(clean(give_up("cannot start the writing thread", &e)));
+    }
+    // SAFETY: the function has the required signature and this library is never unloaded.
+    unsafe { libc::atexit(ended) };
+    Ok(())
+}
+
+/// The first failure: one line, and nothing is recorded any more. Later failures are silent.
+#[cold]
+pub(crate) fn fail(why: Arguments<'_>) {
+    if STATE.swap(PASS_THROUGH, AcqRel) != PASS_THROUGH {
+        say!("{why}");
+    }
+}
+
+/// The process ends in an orderly way: the last pages are written, for a bounded time.
+extern "C" fn ended() {
+    let Some(s) = SESSION.get() else { return };
+    if !is_recording() {
+        return;
+    }
+    let (done, wait) = bounded(1);
+    if s.control.send_timeout(Control::End(done), LAST_SWEEP).is_ok() && wait.recv_timeout(LAST_SWEEP).is_ok()
+    {
+        let recording = STATE.swap(PASS_THROUGH, AcqRel) == RECORDING;
+        if recording && !s.config.quiet {
+            say!("recorded {}; next: strandline report {}", s.path.display(), s.path.display());
+        }
+    }
+}
+
+/// Writes facts into the recording, soon. They are a JSON object; later ones win.
+#[cold]
+pub(crate) fn tell(facts: Value) {
+    if let Some(s) = SESSION.get() {
+        // A full channel means that the drain is in trouble, which it will say itself.
+        let _ = s.control.try_send(Control::Tell(facts));
+    }
+}
+
+/// What the environment asked for; `None` while the process is not armed.
+pub(crate) fn config() -> Option<&'static Config> {
+    SESSION.get().map(|s| &s.config)
+}
+
+/// The rings; `None` while the process is not armed.
+pub(crate) fn region() -> Option<&'static Region> {
+    SESSION.get().map(|s| &s.region)
+}
+
+/// The recording's path, for messages.
+pub(crate) fn recording_path() -> String {
+    SESSION.get().map(|s| s.path.display().to_string()).unwrap_or_default()
+}
+
+/// Whether hooks are to be put on torch's optimizers.
+pub(crate) fn wants_steps() -> bool {
+    config().is_some_and(|c| c.steps == Steps::Auto)
+}
+
+/// One line that says what is recorded, unless `run` speaks for us.
+#[cold]
+pub(crate) fn say_attached(torch: &str) {
+    let Some(s) = SESSION.get() else { return };
+    if s.config.quiet {
+        return;
+    }
+    let device = devices::first().map(|d| format!("{d}, ")).unwrap_or_default();
+    let path = s.path.display();
+    say!(
+        "rank {} attached, pid {}, PyTorch {torch}, {device}recording to {path}",
+        s.rank.rank,
+        std::process::id()
+    );
+}
+
+fn provenance(config: &Config, rank: &Rank, host: &str, command: &[String], clock: Clock) -> Value {
+    json!({
+        "strandline": VERSION,
+        "source": SOURCE,
+        "command": command,
+        "cwd": std::env::current_dir().map(|d| d.to_string_lossy().into_owned()).ok(),
+        "host": host,
+        "pid": std::process::id(),
+        "rank": rank.rank,
+        "local_rank": rank.local,
+        "world_size": rank.world,
+        "restart": rank.restart,
+        "python": stacks::python_version().map(|v| v.split_whitespace().next().unwrap_or("").to_string()),
+        "clock": if clock == Clock::Tsc { "tsc" } else { "monotonic" },
+        "steps": match &config.steps { Steps::Auto => "auto", Steps::None(asked) => asked },
+        "devices": devices::facts(),
+        "coverage": { "level": "segments", "reason": "PyTorch's caching allocator has not been seen" },
+        "ended": "unknown",
+    })
+}
+
+fn command() -> Vec<String> {
+    let bytes = std::fs::read("/proc/self/cmdline").unwrap_or_default();
+    let bytes = bytes.strip_suffix(b"\0").unwrap_or(&bytes);
+    bytes.split(|&b| b == 0).map(|a| String::from_utf8_lossy(a).into_owned()).collect()
+}
+
+fn host() -> String {
+    let mut name = [0u8; 256];
+    // SAFETY: writes at most 255 bytes; the last one stays zero.
+    unsafe { libc::gethostname(name.as_mut_ptr().cast(), name.len() - 1) };
+    let name = name.split(|&b| b == 0).next().unwrap_or_default();
+    let name = String::from_utf8_lossy(name).replace('/', "_");
+    if name.is_empty() { "host".into() } else { name }
+}
+
+/// Field 22 of `/proc/self/stat`: with it, a pid is not mistaken for an earlier process's.
+fn started() -> u64 {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    let after_name = stat.rsplit(')').next().unwrap_or_default();
+    after_name.split_whitespace().nth(19).and_then(|f| f.parse().ok()).unwrap_or(0)
+}
+
+fn random() -> u64 {
+    let mut bytes = [0u8; 8];
+    // SAFETY: writes at most 8 bytes into our array.
+    let got = unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), libc::GRND_NONBLOCK) };
+    if got == 8 { u64::from_le_bytes(bytes) } else { clock::rdtsc() ^ u64::from(std::process::id()) << 32 }
+}

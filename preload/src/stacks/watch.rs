@@ -1,0 +1,64 @@
+//! Tells when a registered code object dies.
+//!
+//! The address of a freed code object is reused, often at once and with the same name and file, so no fingerprint tells
+//! old from new (5,001 of 8,272 stacks were wrong without this watch). `PyCode_Type.tp_dealloc` is replaced by a function
+//! that forgets the address first: one aligned 8-byte store, for which the GIL is not needed.
+
+use super::{intern, offsets};
+use crate::session;
+use std::ffi::c_void;
+use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering::*};
+
+static OLD: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
+/// Counts up when a registered code object dies. Stacks cached under an older count are resolved anew.
+static EPOCH: AtomicU32 = AtomicU32::new(1);
+
+/// A bit per hashed address: an `import torch` frees 30,000 code objects that nobody registered, and each of them may
+/// cost a load here but not a lock. Bits are never cleared; a full filter merely costs the lock again.
+static MAYBE: [AtomicU64; 1024] = [const { AtomicU64::new(0) }; 1024];
+
+fn bit(code: u64) -> (usize, u64) {
+    let h = (code >> 4).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 48;
+    ((h >> 6) as usize & 1023, 1 << (h & 63))
+}
+
+/// The count of deaths.
+#[inline(always)]
+pub(super) fn epoch() -> u32 {
+    EPOCH.load(Acquire)
+}
+
+/// A code object is about to be registered.
+pub(super) fn expect(code: u64) {
+    let (word, mask) = bit(code);
+    if let Some(w) = MAYBE.get(word) {
+        w.fetch_or(mask, Relaxed);
+    }
+}
+
+/// Puts the watch in place.
+///
+/// # Safety
+/// `code_type` must be the interpreter's `PyCode_Type`, of a version in the table.
+pub(super) unsafe fn install(code_type: *mut c_void) {
+    if !OLD.load(Relaxed).is_null() {
+        return;
+    }
+    // SAFETY: `tp_dealloc` lies at this offset in every version of the table, and is 8-aligned in a static object.
+    let slot = unsafe { AtomicPtr::<c_void>::from_ptr(code_type.byte_add(offsets::TP_DEALLOC).cast()) };
+    OLD.store(slot.load(Acquire), Release);
+    slot.store(died as *mut c_void, Release);
+}
+
+/// Called by the interpreter with the GIL held. In a forked child, where the lock may be held by a thread that is no
+/// more, it only goes on to the old function.
+extern "C" fn died(code: *mut c_void) {
+    let (word, mask) = bit(code as u64);
+    let known = MAYBE.get(word).is_some_and(|w| w.load(Relaxed) & mask != 0);
+    if known && session::is_recording() && intern::forget(code as u64) {
+        EPOCH.fetch_add(1, Release);
+    }
+    // SAFETY: `OLD` was set, before this function became reachable, to the type's own `tp_dealloc`.
+    let old: extern "C" fn(*mut c_void) = unsafe { core::mem::transmute(OLD.load(Acquire)) };
+    old(code);
+}

@@ -1,0 +1,225 @@
+//! The little Python there is, and the C API that it needs, looked up by name.
+//!
+//! Compiled and run in a private namespace: `__main__` stays clean, no module is imported that is not there already, and
+//! the functions are `PyCFunction`s made by hand, so that neither `ctypes` nor anything else is loaded.
+
+use crate::entered::enter;
+use crate::real;
+use once_cell::sync::OnceCell;
+use std::ffi::{CStr, c_char, c_int, c_void};
+use strandline_core::format::raw::Kind;
+
+type Object = *mut c_void;
+
+/// `PyMethodDef`.
+#[repr(C)]
+struct MethodDef {
+    name: *const c_char,
+    function: extern "C" fn(Object, Object) -> Object,
+    flags: c_int,
+    doc: *const c_char,
+}
+// SAFETY: constant; the pointers are to static strings.
+unsafe impl Sync for MethodDef {}
+
+/// One argument, any object.
+const METH_O: c_int = 8;
+static BEGIN: MethodDef =
+    MethodDef { name: c"begin".as_ptr(), function: begin, flags: METH_O, doc: core::ptr::null() };
+static END: MethodDef =
+    MethodDef { name: c"end".as_ptr(), function: end, flags: METH_O, doc: core::ptr::null() };
+
+/// `_r` is 1 once the hooks are on. Tracing compilers skip them: a builtin inside would break the graph and warn.
+const SOURCE: &CStr = cr#"
+def _install(begin, end):
+    import sys
+    optimizers = sys.modules.get("torch.optim.optimizer")
+    compiler = sys.modules.get("torch.compiler")
+    if optimizers is None or compiler is None or not hasattr(optimizers, "register_optimizer_step_post_hook"):
+        return 0
+    is_compiling = compiler.is_compiling
+    def strandline_begin(optimizer, args, kwargs):
+        if not is_compiling():
+            begin(optimizer)
+    def strandline_end(optimizer, args, kwargs):
+        if not is_compiling():
+            end(optimizer)
+    optimizers.register_optimizer_step_pre_hook(strandline_begin)
+    optimizers.register_optimizer_step_post_hook(strandline_end)
+    return 1
+_r = _install(_begin, _end)
+"#;
+
+/// `Py_file_input`.
+const FILE_INPUT: c_int = 257;
+
+macro_rules! api {
+    ($($field:ident: $name:literal = $t:ty,)*) => {
+        /// What we need of the C API. All of it is there or none is used.
+        struct Api { none: Object, exception: *mut Object, $($field: $t,)* }
+        impl Api {
+            fn look_up() -> Option<Api> {
+                let found = |name: &CStr| Some(real::python(name)).filter(|p| !p.is_null());
+                Some(Api {
+                    none: found(c"_Py_NoneStruct")?,
+                    exception: found(c"PyExc_Exception")?.cast(),
+                    // SAFETY: the functions have had these types in the stable C API since 3.2.
+                    $($field: unsafe { core::mem::transmute::<*mut c_void, $t>(found($name)?) },)*
+                })
+            }
+        }
+    };
+}
+
+api! {
+    check: c"PyGILState_Check" = extern "C" fn() -> c_int,
+    add_pending_call: c"Py_AddPendingCall" = extern "C" fn(extern "C" fn(*mut c_void) -> c_int, *mut c_void) -> c_int,
+    incref: c"Py_IncRef" = extern "C" fn(Object),
+    decref: c"Py_DecRef" = extern "C" fn(Object),
+    dict: c"PyDict_New" = extern "C" fn() -> Object,
+    set_item: c"PyDict_SetItemString" = extern "C" fn(Object, *const c_char, Object) -> c_int,
+    get_item: c"PyDict_GetItemString" = extern "C" fn(Object, *const c_char) -> Object,
+    function: c"PyCFunction_NewEx" = extern "C" fn(*const MethodDef, Object, Object) -> Object,
+    compile: c"Py_CompileString" = extern "C" fn(*const c_char, *const c_char, c_int) -> Object,
+    eval: c"PyEval_EvalCode" = extern "C" fn(Object, Object, Object) -> Object,
+    builtins: c"PyEval_GetBuiltins" = extern "C" fn() -> Object,
+    as_long: c"PyLong_AsLong" = extern "C" fn(Object) -> i64,
+    occurred: c"PyErr_Occurred" = extern "C" fn() -> Object,
+    matches: c"PyErr_ExceptionMatches" = extern "C" fn(Object) -> c_int,
+    clear: c"PyErr_Clear" = extern "C" fn(),
+}
+
+static API: OnceCell<Option<Api>> = OnceCell::new();
+// SAFETY: function pointers and addresses of static objects of the interpreter; used only under the GIL or where none is needed.
+unsafe impl Send for Api {}
+// SAFETY: as above.
+unsafe impl Sync for Api {}
+
+fn api() -> Option<&'static Api> {
+    API.get().and_then(Option::as_ref)
+}
+
+/// Looks the C API up. `false`: there is no Python here, or not all of it.
+#[cold]
+pub(super) fn prepare() -> bool {
+    API.get_or_init(Api::look_up).is_some()
+}
+
+/// Whether this thread holds the GIL.
+pub(super) fn gil_is_held() -> bool {
+    api().is_some_and(|a| (a.check)() == 1)
+}
+
+/// Whether the interpreter is going away.
+#[cold]
+pub(super) fn is_finalizing() -> bool {
+    let f = crate::stacks::is_finalizing();
+    // SAFETY: both of its names have this type, and need no GIL.
+    !f.is_null() && unsafe { core::mem::transmute::<*mut c_void, extern "C" fn() -> c_int>(f) }() != 0
+}
+
+/// Queues a call for the main thread. Needs no GIL. `false`: the queue is full.
+pub(super) fn add_pending_call(f: extern "C" fn(*mut c_void) -> c_int) -> bool {
+    api().is_some_and(|a| (a.add_pending_call)(f, core::ptr::null_mut()) == 0)
+}
+
+/// How it went.
+pub(super) enum Outcome {
+    /// The hooks are on.
+    Installed,
+    /// torch's optimizers are not imported yet.
+    NotYet,
+    /// An error of ours; cleared.
+    Failed,
+    /// An exception that is not ours (KeyboardInterrupt, SystemExit) is set: it goes on to the script.
+    HandOn,
+}
+
+/// Installs the hooks. With the GIL held, and no exception set.
+#[cold]
+pub(super) fn run() -> Outcome {
+    let Some(a) = api() else { return Outcome::Failed };
+    if !(a.occurred)().is_null() {
+        return Outcome::NotYet; // somebody's exception is on its way: not now
+    }
+    let result = a.execute();
+    if (a.occurred)().is_null() {
+        return match result {
+            Some(1) => Outcome::Installed,
+            _ => Outcome::NotYet,
+        };
+    }
+    // SAFETY: `PyExc_Exception` is a variable that holds the class for the interpreter's life.
+    if (a.matches)(unsafe { *a.exception }) == 0 {
+        return Outcome::HandOn;
+    }
+    (a.clear)();
+    Outcome::Failed
+}
+
+impl Api {
+    fn execute(&self) -> Option<i64> {
+        let globals = Owned::new(self, (self.dict)())?;
+        let null = core::ptr::null_mut();
+        let begin = Owned::new(self, (self.function)(&BEGIN, null, null))?;
+        let end = Owned::new(self, (self.function)(&END, null, null))?;
+        let set = |name: &CStr, value: Object| (self.set_item)(globals.object, name.as_ptr(), value);
+        let all =
+            [set(c"__builtins__", (self.builtins)()), set(c"_begin", begin.object), set(c"_end", end.object)];
+        if all != [0; 3] {
+            return None;
+        }
+        let code = (self.compile)(SOURCE.as_ptr(), c"<strandline>".as_ptr(), FILE_INPUT);
+        let code = Owned::new(self, code)?;
+        Owned::new(self, (self.eval)(code.object, globals.object, globals.object))?;
+        let result = (self.get_item)(globals.object, c"_r".as_ptr());
+        (!result.is_null()).then(|| (self.as_long)(result))
+    }
+}
+
+/// A reference of ours, given back when it goes.
+struct Owned<'a> {
+    api: &'a Api,
+    object: Object,
+}
+
+impl<'a> Owned<'a> {
+    fn new(api: &'a Api, object: Object) -> Option<Owned<'a>> {
+        (!object.is_null()).then_some(Owned { api, object })
+    }
+}
+
+impl Drop for Owned<'_> {
+    fn drop(&mut self) {
+        (self.api.decref)(self.object);
+    }
+}
+
+/// An optimizer's step begins. Its address tells it from other optimizers.
+extern "C" fn begin(_: Object, optimizer: Object) -> Object {
+    if let Some(mut t) = enter() {
+        t.optimizer = true;
+        t.note(Kind::OptimizerBegin, 0, optimizer as u64, 0, 0);
+    }
+    none()
+}
+
+/// An optimizer's step has ended.
+extern "C" fn end(_: Object, optimizer: Object) -> Object {
+    if let Some(mut t) = enter() {
+        t.note(Kind::OptimizerEnd, 0, optimizer as u64, 0, 0);
+        t.optimizer = false;
+    }
+    none()
+}
+
+/// A new reference to None, as every function must return one. The API is there, or nobody could call us.
+fn none() -> Object {
+    match api() {
+        Some(a) => {
+            (a.incref)(a.none);
+            a.none
+        }
+        None => core::ptr::null_mut(),
+    }
+}

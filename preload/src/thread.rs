@@ -1,0 +1,272 @@
+//! What we keep per thread: its ring, its stack cache, and what it is doing.
+//!
+//! All of it lies in a pool that is reserved when the process is armed, so a thread's first event costs a compare-and-swap
+//! and not an allocation. A thread's end gives its place back, through the destructor of a `pthread` key: the key is
+//! made at arming, early enough to be one of the first 32, whose values the C library keeps in the thread itself
+//! (`pthread_setspecific` allocates only for later ones).
+
+use crate::stacks::Cache;
+use crate::{clock, session, tls};
+use core::cell::UnsafeCell;
+use core::ptr::NonNull;
+use std::ffi::c_void;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering::*};
+use strandline_core::buffer::{Lane, Region, Shared};
+use strandline_core::event::Phase;
+use strandline_core::format::raw::{Kind, Record, flag};
+
+/// Threads that can have a place at the same time. Those beyond are counted as lost.
+pub(crate) const PLACES: usize = 256;
+/// Devices that are told apart in per-thread state.
+pub(crate) const DEVICES: usize = 16;
+/// Without a ring of its own, a thread looks for one again after so many records.
+const CLAIM_AGAIN: u32 = 256;
+
+/// A thread's state. Only its own thread touches it, through an [`crate::entered::Entered`].
+pub(crate) struct Thread {
+    /// A hook of ours is at work on this thread.
+    pub(crate) inside: bool,
+    /// An autograd worker.
+    pub(crate) autograd: bool,
+    /// Depth of `Engine::execute` on this thread.
+    pub(crate) backward: u32,
+    /// Between an optimizer's hooks.
+    pub(crate) optimizer: bool,
+    /// Graph captures begun by this thread and not ended.
+    pub(crate) captures: u32,
+    /// A request to free has been recorded and its report has not come: the device and the block.
+    pub(crate) freeing: Option<(u8, u64)>,
+    /// Current stream per device, as c10 numbers streams; 0 is the default stream.
+    pub(crate) current: [u64; DEVICES],
+    /// Stacks seen by this thread.
+    pub(crate) cache: Cache,
+    lane: Option<Lane>,
+    overflow: Shared,
+    without_lane: u32,
+}
+
+/// The pool: places, and who has them.
+pub(crate) struct Pool {
+    places: NonNull<Place>,
+    taken: [AtomicBool; PLACES],
+    region: Region,
+}
+
+struct Place(UnsafeCell<core::mem::MaybeUninit<Thread>>);
+
+// SAFETY: a place is reached only by the thread whose compare-and-swap took it, until that thread gives it back.
+unsafe impl Sync for Pool {}
+// SAFETY: as above; nothing in it depends on the thread that made it.
+unsafe impl Send for Pool {}
+
+static POOL: AtomicPtr<Pool> = AtomicPtr::new(core::ptr::null_mut());
+static KEY: AtomicU32 = AtomicU32::new(u32::MAX);
+
+/// Reserves the pool. Called once, when the process is armed; what it reserves is never given back.
+///
+/// # Errors
+/// What the kernel said when it refused memory.
+#[cold]
+pub(crate) fn reserve(region: Region) -> std::io::Result<()> {
+    let bytes = PLACES * size_of::<Place>();
+    // SAFETY: a fresh private mapping, touched only as threads come.
+    let places = unsafe { reserved(bytes) }?.cast::<Place>();
+    let pool = Box::new(Pool { places, taken: [const { AtomicBool::new(false) }; PLACES], region });
+    let mut key: libc::pthread_key_t = 0;
+    // SAFETY: the destructor has the required signature and this library is never unloaded (`-z nodelete`).
+    if unsafe { libc::pthread_key_create(&mut key, Some(left)) } == 0 {
+        KEY.store(key, Relaxed);
+    }
+    POOL.store(Box::into_raw(pool), Release);
+    Ok(())
+}
+
+/// Anonymous zeroed memory that costs nothing until it is touched.
+///
+/// # Safety
+/// Always sound; marked because the memory belongs to whoever calls and is never unmapped.
+unsafe fn reserved(bytes: usize) -> std::io::Result<NonNull<u8>> {
+    // SAFETY: an anonymous mapping at an address of the kernel's choice overlaps nothing.
+    let p = unsafe {
+        libc::mmap(
+            core::ptr::null_mut(),
+            bytes,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
+            -1,
+            0,
+        )
+    };
+    match NonNull::new(p.cast::<u8>()) {
+        Some(p) if p.as_ptr().cast() != libc::MAP_FAILED => Ok(p),
+        _ => Err(std::io::Error::last_os_error()),
+    }
+}
+
+/// A place for the calling thread, which has none yet. `None`: no pool, or no place left (a counted loss).
+#[cold]
+#[inline(never)]
+pub(crate) fn claim() -> Option<NonNull<Thread>> {
+    let pool = POOL.load(Acquire);
+    // SAFETY: the pool is made once and never freed.
+    let pool = unsafe { pool.as_ref() }?;
+    let free = pool.taken.iter().position(|t| !t.load(Relaxed) && !t.swap(true, Acquire));
+    let Some(i) = free else {
+        pool.region.lose();
+        return None;
+    };
+    let (tid, name) = who();
+    let autograd = name.starts_with(b"pt_autograd_");
+    // SAFETY: `i` < PLACES, and the swap made this thread the only one to touch the place until `left` gives it back.
+    let thread = unsafe {
+        let place = pool.places.add(i);
+        let thread: *mut Thread = (*place.as_ptr()).0.get().cast();
+        (&raw mut (*thread).inside).write(false);
+        (&raw mut (*thread).autograd).write(autograd);
+        (&raw mut (*thread).backward).write(0);
+        (&raw mut (*thread).optimizer).write(false);
+        (&raw mut (*thread).captures).write(0);
+        (&raw mut (*thread).freeing).write(None);
+        (&raw mut (*thread).current).write([0; DEVICES]);
+        // The cache is left as it is: zeroed memory is an empty one, and stacks of the place's last thread are as good.
+        (&raw mut (*thread).lane).write(pool.region.claim());
+        (&raw mut (*thread).overflow).write(pool.region.overflow());
+        (&raw mut (*thread).without_lane).write(0);
+        &mut *thread
+    };
+    thread.announce(tid, name);
+    tls::set_thread(thread);
+    let key = KEY.load(Relaxed);
+    if key != u32::MAX {
+        // SAFETY: the key exists; the value is only handed back to `left`.
+        unsafe { libc::pthread_setspecific(key, (&raw mut *thread).cast()) };
+    }
+    Some(NonNull::from(thread))
+}
+
+fn who() -> (u32, [u8; 16]) {
+    let mut name = [0u8; 16];
+    // SAFETY: PR_GET_NAME writes at most 16 bytes, gettid has no arguments.
+    let tid = unsafe {
+        libc::prctl(libc::PR_GET_NAME, name.as_mut_ptr());
+        libc::syscall(libc::SYS_gettid)
+    };
+    (tid as u32, name)
+}
+
+/// The thread ends: its ring and its place are free again.
+unsafe extern "C" fn left(thread: *mut c_void) {
+    if !session::is_recording() {
+        return;
+    }
+    // SAFETY: called by the C library on the thread that set the value in `claim`, so the place is still its own. Should
+    // a later destructor of the thread cause another event, the thread finds no state and takes a place again.
+    unsafe {
+        let Some(pool) = POOL.load(Acquire).as_ref() else { return };
+        let thread = thread.cast::<Thread>();
+        tls::set_thread(core::ptr::null_mut());
+        if let Some(lane) = (*thread).lane.take() {
+            lane.release();
+        }
+        let i = thread.cast::<Place>().offset_from(pool.places.as_ptr());
+        if let Some(taken) = usize::try_from(i).ok().and_then(|i| pool.taken.get(i)) {
+            taken.store(false, Release);
+        }
+    }
+}
+
+impl Thread {
+    fn announce(&mut self, tid: u32, name: [u8; 16]) {
+        let flags = if self.autograd { flag::AUTOGRAD } else { 0 };
+        if let Some(lane) = &mut self.lane {
+            lane.announce(clock::ticks(), tid, name, flags);
+        }
+    }
+
+    /// Writes a whole record.
+    #[inline(always)]
+    pub(crate) fn push(&mut self, r: Record) {
+        match &mut self.lane {
+            Some(lane) => {
+                lane.push(r);
+            }
+            None => self.push_shared(r),
+        }
+    }
+
+    /// Writes a record that its report will complete. On the shared ring nothing can stay open.
+    #[inline(always)]
+    pub(crate) fn open(&mut self, r: Record) {
+        match &mut self.lane {
+            Some(lane) => {
+                if let Some(slot) = lane.open() {
+                    *slot = r;
+                }
+            }
+            None => self.push_shared(r),
+        }
+    }
+
+    /// The record that is still open.
+    #[inline(always)]
+    pub(crate) fn opened(&mut self) -> Option<&mut Record> {
+        self.lane.as_mut()?.opened()
+    }
+
+    /// Publishes what is open.
+    #[inline(always)]
+    pub(crate) fn publish(&mut self) {
+        if let Some(lane) = &mut self.lane {
+            lane.publish();
+        }
+    }
+
+    /// Whether records of this thread go through the ring that all share.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.lane.is_none()
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn push_shared(&mut self, r: Record) {
+        self.without_lane = self.without_lane.wrapping_add(1);
+        if self.without_lane.is_multiple_of(CLAIM_AGAIN)
+            // SAFETY: the pool is made before any thread has a state, and never freed.
+            && let Some(lane) = unsafe { POOL.load(Acquire).as_ref() }.and_then(|p| p.region.claim())
+        {
+            self.lane = Some(lane);
+            let (tid, name) = who();
+            self.announce(tid, name);
+            return self.open(r);
+        }
+        self.overflow.push(r);
+    }
+
+    /// What this thread is doing, for a record.
+    #[inline(always)]
+    pub(crate) fn phase(&self, no_grad: bool) -> u8 {
+        Phase {
+            backward: self.backward > 0 || self.autograd,
+            optimizer: self.optimizer,
+            no_grad,
+            capture: self.captures > 0,
+        }
+        .to_bits()
+    }
+
+    /// Writes a record of a kind with three operands, now.
+    #[inline(always)]
+    pub(crate) fn note(&mut self, kind: Kind, device: u8, a: u64, b: u64, c: u64) {
+        let phase = self.phase(false);
+        self.push(Record {
+            ticks: clock::ticks(),
+            a,
+            b,
+            c,
+            kind: kind as u8,
+            device,
+            phase,
+            ..Record::default()
+        });
+    }
+}

@@ -1,0 +1,295 @@
+//! Attaches the tracker to the native caching allocator, once it is initialized, after proving that it is that.
+//!
+//! Nothing is called on an object that has not proved its identity twice: by the address of its vtable where the
+//! library has symbols, and by the name in its own RTTI always. What proves to be something else is left alone.
+
+use super::entry::StdFunction;
+use super::tracker::{self, Setup};
+use super::versions::{self, Version};
+use super::{elf, entry::TraceEntry};
+use crate::config::Stacks;
+use crate::real::{self, Library};
+use crate::say::say;
+use crate::{session, stacks, steps};
+use once_cell::sync::OnceCell;
+use serde_json::json;
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::*};
+
+const VTABLE: &[u8] = b"_ZTVN3c104cuda20CUDACachingAllocator6Native22NativeCachingAllocatorE";
+const RTTI: &str = "N3c104cuda20CUDACachingAllocator6Native22NativeCachingAllocatorE";
+/// The parameter's mangling differs between versions.
+const ATTACH_PREFIX: &[u8] =
+    b"_ZN3c104cuda20CUDACachingAllocator6Native22NativeCachingAllocator27attachAllocatorTraceTracker";
+const INITIALIZED: &[u8] =
+    b"_ZN3c104cuda20CUDACachingAllocator6Native22NativeCachingAllocator11initializedEv";
+
+static BUSY: AtomicBool = AtomicBool::new(false);
+static SETTLED: AtomicBool = AtomicBool::new(false);
+static COPIES: AtomicU32 = AtomicU32::new(0);
+static LOCATED: OnceCell<Result<Located, String>> = OnceCell::new();
+
+/// Whether there is nothing left to try: attached, refused, or the process does not record.
+pub(crate) fn is_settled() -> bool {
+    SETTLED.load(Acquire)
+}
+
+/// Tries to attach. Called where no allocator lock is held. Returns quickly where it has been tried, or is being tried by
+/// another thread.
+#[cold]
+#[inline(never)]
+pub(crate) fn attempt() {
+    if is_settled() || BUSY.swap(true, AcqRel) {
+        return;
+    }
+    if !session::is_recording() {
+        SETTLED.store(true, Release);
+    } else {
+        match attach() {
+            Ok(false) => {} // not initialized yet: the next call will see
+            Ok(true) => {
+                SETTLED.store(true, Release);
+                steps::install();
+            }
+            Err(refusal) => {
+                SETTLED.store(true, Release);
+                refused(&refusal);
+            }
+        }
+    }
+    BUSY.store(false, Release);
+}
+
+/// Where things lie in this process's libc10_cuda.
+struct Located {
+    allocator: usize,
+    version: Option<Version>,
+    /// Address of the vtable, where the library has symbols.
+    vtable: Option<usize>,
+    attach: Entry,
+    initialized: Entry,
+}
+
+#[derive(Clone, Copy)]
+enum Entry {
+    Address(usize),
+    Slot(usize),
+}
+
+struct Refusal {
+    allocator: String,
+    reason: String,
+    level: &'static str,
+}
+
+impl Refusal {
+    fn unknown(reason: impl Into<String>) -> Refusal {
+        Refusal { allocator: "unknown".into(), reason: reason.into(), level: "segments" }
+    }
+}
+
+fn attach() -> Result<bool, Refusal> {
+    let l = LOCATED.get_or_init(locate).as_ref().map_err(|e| Refusal::unknown(e.clone()))?;
+    // SAFETY: `allocator` is the exported `std::atomic<CUDAAllocator*>`: null, or a polymorphic object that lives for ever;
+    // its first word is its vtable pointer, and the word before the vtable's first entry points to its type_info, whose
+    // second word is the name (Itanium C++ ABI).
+    let (object, vtable, name) = unsafe {
+        let object = (*(l.allocator as *const std::sync::atomic::AtomicUsize)).load(Acquire);
+        if object == 0 {
+            return Ok(false);
+        }
+        let vtable = *(object as *const usize);
+        let info = *((vtable - 8) as *const usize);
+        (object, vtable, CStr::from_ptr(*((info + 8) as *const *const c_char)).to_string_lossy())
+    };
+    let name = name.trim_start_matches('*');
+    if name != RTTI {
+        return Err(not_native(name));
+    }
+    if l.vtable.is_some_and(|v| v + 16 != vtable) {
+        return Err(Refusal::unknown("the allocator's vtable is not the one of its library"));
+    }
+    // SAFETY: the object is the native allocator (proved above), so the entry is the member function that its symbol or
+    // its version's table names; `initialized` takes the object and returns bool.
+    unsafe {
+        let address = |e: Entry| match e {
+            Entry::Address(a) => a,
+            Entry::Slot(s) => *((vtable + 8 * s) as *const usize),
+        };
+        let initialized: extern "C" fn(usize) -> bool = core::mem::transmute(address(l.initialized));
+        if !initialized(object) {
+            return Ok(false);
+        }
+        begin(l);
+        let mut function = StdFunction {
+            functor: [0; 2],
+            manager: manage as *const () as usize,
+            invoker: tracker::event as *const () as usize,
+        };
+        // An exception cannot come from the native allocator; it copies the function once per device, and allocates for that.
+        let attach: extern "C-unwind" fn(usize, *mut StdFunction) = core::mem::transmute(address(l.attach));
+        attach(object, &mut function);
+    }
+    if COPIES.load(Relaxed) == 0 {
+        return Ok(false); // no device yet: it was a no-op
+    }
+    tracker::attached();
+    tell_attached();
+    Ok(true)
+}
+
+/// Everything the first event needs; it may come from another thread as soon as the tracker is in.
+fn begin(l: &Located) {
+    let wanted = session::config().is_some_and(|c| c.stacks == Stacks::Python);
+    let stacks = if wanted { stacks::start() } else { Err("switched off".into()) };
+    if let Err(why) = &stacks
+        && wanted
+    {
+        say!("{why}");
+    }
+    tracker::prepare(&Setup {
+        pools: l.version.is_none_or(|v| v >= Version { major: 2, minor: 8 }),
+        stacks: stacks.is_ok(),
+        grad_mode: real::look_up(c"_ZN3c108GradMode10is_enabledEv", Library::C10),
+    });
+    session::tell(json!({ "stacks": if stacks.is_ok() { "python" } else { "none" } }));
+}
+
+/// The manager of our `std::function`. It has no state: a copy is a copy of two words.
+///
+/// # Safety
+/// As libstdc++ calls it: `to` and `from` point to functors where the operation needs them.
+unsafe extern "C" fn manage(to: *mut [usize; 2], from: *const [usize; 2], operation: c_int) -> bool {
+    const GET_POINTER: c_int = 1;
+    const CLONE: c_int = 2;
+    // SAFETY: the caller's promise.
+    unsafe {
+        match operation {
+            GET_POINTER => (*to)[0] = from as usize,
+            CLONE => {
+                *to = *from;
+                COPIES.fetch_add(1, Relaxed);
+            }
+            _ => {}
+        }
+    }
+    false
+}
+
+fn not_native(name: &str) -> Refusal {
+    if name.ends_with("24CudaMallocAsyncAllocatorE") {
+        return Refusal {
+            allocator: "cudaMallocAsync".into(),
+            reason: "allocator is cudaMallocAsync: its blocks are not visible".into(),
+            level: "segments",
+        };
+    }
+    if name.contains("CUDAPluggableAllocator") {
+        return Refusal {
+            allocator: "pluggable".into(),
+            reason: "allocator is a pluggable one: its blocks are not visible".into(),
+            level: "segments",
+        };
+    }
+    Refusal { allocator: name.into(), reason: format!("allocator {name} is not known"), level: "segments" }
+}
+
+fn refused(r: &Refusal) {
+    say!("{}; recording calls of the CUDA runtime only", r.reason);
+    session::tell(json!({
+        "allocator": r.allocator,
+        "coverage": { "level": r.level, "reason": r.reason },
+    }));
+    tell_framework();
+}
+
+fn tell_attached() {
+    let uncached = std::env::var_os("PYTORCH_NO_CUDA_MEMORY_CACHING").is_some_and(|v| v == "1");
+    let coverage = if uncached {
+        json!({ "level": "segments", "reason": "PYTORCH_NO_CUDA_MEMORY_CACHING=1: the allocator does not cache, and reports nothing" })
+    } else {
+        json!({ "level": "blocks", "reason": null })
+    };
+    session::tell(json!({ "allocator": "native", "coverage": coverage }));
+    let version = tell_framework();
+    session::say_attached(&version);
+}
+
+/// Says which PyTorch this is; the version without its build tag.
+fn tell_framework() -> String {
+    let version = elf::find("libc10_cuda.so").and_then(|l| torch_version(&l.path));
+    let Some(version) = version else { return "of unknown version".into() };
+    let short = version.split('+').next().unwrap_or(&version).to_string();
+    session::tell(json!({ "framework": format!("torch {short}"), "torch": version }));
+    short
+}
+
+/// Reads `torch/version.py` beside the library's folder. `None` for a libtorch without Python.
+pub(crate) fn torch_version(library: &Path) -> Option<String> {
+    let torch = library.parent()?.parent()?;
+    let text = std::fs::read_to_string(torch.join("version.py"))
+        .or_else(|_| std::fs::read_to_string(torch.join("build-version")))
+        .ok()?;
+    match text.lines().find_map(|l| l.strip_prefix("__version__")) {
+        Some(rest) => Some(
+            rest.trim_start_matches([' ', '=', ':', 's', 't', 'r'])
+                .trim()
+                .trim_matches(['\'', '"'])
+                .to_string(),
+        ),
+        None => text
+            .lines()
+            .next()
+            .map(|l| l.trim().to_string())
+            .filter(|l| l.starts_with(|c: char| c.is_ascii_digit())),
+    }
+}
+
+fn locate() -> Result<Located, String> {
+    let library = elf::find("libc10_cuda.so").ok_or("libc10_cuda.so is not loaded under this name")?;
+    let allocator = real::look_up(c"_ZN3c104cuda20CUDACachingAllocator9allocatorE", Library::C10Cuda);
+    if allocator.is_null() {
+        return Err("this PyTorch does not export its allocator".into());
+    }
+    let version = torch_version(&library.path).and_then(|v| Version::parse(&v));
+    let mut found = Located {
+        allocator: allocator as usize,
+        version,
+        vtable: None,
+        attach: Entry::Slot(0),
+        initialized: Entry::Slot(0),
+    };
+    let (mut attach, mut initialized) = (None, None);
+    let at = |value: usize| library.base.wrapping_add(value);
+    let read = elf::with_file(&library.path, |file| {
+        elf::symtab(file, |s| {
+            if s.name == VTABLE && s.size > 0 {
+                found.vtable = Some(at(s.value));
+            } else if s.name == INITIALIZED {
+                initialized = Some(at(s.value));
+            } else if s.name.starts_with(ATTACH_PREFIX) && !s.name.ends_with(b".cold") {
+                attach = Some(at(s.value));
+            }
+        })
+    });
+    if let (Ok(Some(())), Some(_), Some(a), Some(i)) = (read, found.vtable, attach, initialized) {
+        found.attach = Entry::Address(a);
+        found.initialized = Entry::Address(i);
+        return Ok(found);
+    }
+    // Stripped: the table, guarded by the RTTI name alone.
+    let (a, i) = version.and_then(versions::slots).ok_or_else(|| {
+        format!(
+            "libc10_cuda.so is stripped and PyTorch {} is not in the table of known versions",
+            version.map_or("of unknown version".into(), |v| format!("{}.{}", v.major, v.minor))
+        )
+    })?;
+    found.vtable = None;
+    found.attach = Entry::Slot(a);
+    found.initialized = Entry::Slot(i);
+    Ok(found)
+}
+
+const _: () = assert!(size_of::<TraceEntry>() == 64);
+const _: () = assert!(size_of::<*const c_void>() == 8);
