@@ -1,0 +1,211 @@
+//! One entry of the history, and the words that go with it.
+
+use std::io::{self, Write};
+
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use super::Source;
+use super::pickle::{Memo, Pickler};
+use super::shared::Shared;
+use crate::event::{Addr, Bytes, DeviceId, Nanos, Phase, PoolId, StackId, StreamHandle, StreamId};
+use crate::replay::PhaseKind;
+
+/// What happened, in PyTorch's words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Action {
+    Alloc,
+    FreeRequested,
+    FreeCompleted,
+    SegmentAlloc,
+    SegmentFree,
+    SegmentMap,
+    SegmentUnmap,
+    Snapshot,
+    Oom,
+}
+
+impl Action {
+    fn name(self) -> &'static str {
+        match self {
+            Action::Alloc => "alloc",
+            Action::FreeRequested => "free_requested",
+            Action::FreeCompleted => "free_completed",
+            Action::SegmentAlloc => "segment_alloc",
+            Action::SegmentFree => "segment_free",
+            Action::SegmentMap => "segment_map",
+            Action::SegmentUnmap => "segment_unmap",
+            Action::Snapshot => "snapshot",
+            Action::Oom => "oom",
+        }
+    }
+}
+
+/// An entry that is to be written.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Entry {
+    pub(super) action: Action,
+    pub(super) device: DeviceId,
+    /// For an `oom`: what was free.
+    pub(super) addr: Addr,
+    /// As torch has it: what was asked for; whole segments.
+    pub(super) size: Bytes,
+    pub(super) stream: StreamHandle,
+    pub(super) pool: PoolId,
+    pub(super) stack: StackId,
+    pub(super) time: Nanos,
+    pub(super) phase: Option<Phase>,
+    /// Told from what followed.
+    pub(super) repaired: bool,
+    /// Number of the event it comes from.
+    pub(super) event: u64,
+}
+
+/// Blocks that a finding counts.
+const LEFT_BEHIND: &str = "left behind";
+/// The category that memory_viz must find wherever there are any (it throws otherwise).
+const UNKNOWN: &str = "unknown";
+
+/// What entries say beyond PyTorch's own fields: step, phase and stream in words, and a category.
+pub(super) struct Labels<'a> {
+    source: Source<'a>,
+    /// Blocks left behind, by address and birth.
+    marked: FxHashSet<(DeviceId, Addr, Nanos)>,
+    /// Numbers of streams by handle, each from the time on at which it appeared.
+    streams: FxHashMap<(DeviceId, StreamHandle), Vec<(Nanos, StreamId)>>,
+    /// Texts of the step that runs.
+    texts: FxHashMap<(Option<PhaseKind>, DeviceId, StreamHandle, bool), Memo>,
+    step: u32,
+    unknown_written: bool,
+}
+
+impl<'a> Labels<'a> {
+    pub(super) fn new(source: Source<'a>, marked: FxHashSet<(DeviceId, Addr, Nanos)>) -> Labels<'a> {
+        let mut streams: FxHashMap<_, Vec<_>> = FxHashMap::default();
+        for s in source.replay.streams() {
+            streams.entry((s.device, s.handle)).or_default().push((s.first_seen, s.id));
+        }
+        Labels { source, marked, streams, texts: FxHashMap::default(), step: 0, unknown_written: false }
+    }
+
+    /// Writes an entry with the keys and in the order that PyTorch 2.12 has them.
+    pub(super) fn write<W: Write>(
+        &mut self,
+        out: &mut Pickler<W>,
+        shared: &mut Shared,
+        e: &Entry,
+    ) -> io::Result<()> {
+        out.dict()?;
+        out.text("action")?;
+        out.text(e.action.name())?;
+        out.text(if e.action == Action::Oom { "device_free" } else { "addr" })?;
+        out.int(e.addr.0)?;
+        out.text("size")?;
+        out.int(e.size.0)?;
+        out.text("stream")?;
+        out.int(e.stream.0 as i64)?;
+        out.text("time_us")?;
+        out.int(self.source.epoch_us + e.time.0 / 1000)?;
+        out.text("compile_context")?;
+        out.text("N/A")?;
+        out.text("user_metadata")?;
+        self.metadata(out, e)?;
+        out.text("pool_id")?;
+        shared.pool(out, e.pool)?;
+        if let Some(c) = self.category(e) {
+            out.text("category")?;
+            out.text(c)?;
+        }
+        // Absent, not empty, where no stack was recorded: as PyTorch has it.
+        if !self.source.names.stack(e.stack).is_empty() {
+            out.text("frames")?;
+            shared.stack(out, self.source.names, e.stack)?;
+        }
+        out.close()
+    }
+
+    /// Called at the end of a device's history: where categories were written and none of them was `unknown`, one entry is
+    /// added that torch writes too when it takes a snapshot, and that no view draws.
+    pub(super) fn close<W: Write>(
+        &mut self,
+        out: &mut Pickler<W>,
+        shared: &mut Shared,
+        time: Nanos,
+    ) -> io::Result<()> {
+        if self.marked.is_empty() || self.unknown_written {
+            return Ok(());
+        }
+        let e = Entry {
+            action: Action::Snapshot,
+            device: DeviceId(0),
+            addr: Addr(0),
+            size: Bytes(0),
+            stream: StreamHandle(0),
+            pool: PoolId::DEFAULT,
+            stack: StackId(0),
+            time,
+            phase: None,
+            repaired: false,
+            event: u64::MAX,
+        };
+        self.write(out, shared, &e)
+    }
+
+    /// `left behind` for those blocks, else the phase that allocated the block. None at all where nothing was left
+    /// behind: memory_viz then gives each block a colour of its own.
+    fn category(&mut self, e: &Entry) -> Option<&'static str> {
+        if self.marked.is_empty() {
+            return None;
+        }
+        let c = match e.action {
+            Action::Alloc if self.marked.contains(&(e.device, e.addr, e.time)) => LEFT_BEHIND,
+            Action::Alloc => {
+                e.phase.map_or(UNKNOWN, |p| PhaseKind::of(p, self.source.steps.trained()).name())
+            }
+            Action::Snapshot => UNKNOWN,
+            _ => return None,
+        };
+        self.unknown_written |= c == UNKNOWN;
+        Some(c)
+    }
+
+    /// `step 12 · backward · stream 1`.
+    fn metadata<W: Write>(&mut self, out: &mut Pickler<W>, e: &Entry) -> io::Result<()> {
+        if e.action == Action::Snapshot {
+            return out.text("");
+        }
+        let step = self.source.steps.of(e.event);
+        if step != self.step {
+            self.texts.clear();
+            self.step = step;
+        }
+        let phase = e.phase.map(|p| PhaseKind::of(p, self.source.steps.trained()));
+        let key = (phase, e.device, e.stream, e.repaired);
+        if let Some(&m) = self.texts.get(&key) {
+            return out.again(m);
+        }
+        let mut text = format!("step {step}");
+        if let Some(p) = phase.filter(|&p| p != PhaseKind::Unknown) {
+            text.push_str(" · ");
+            text.push_str(p.name());
+        }
+        text.push_str(" · ");
+        text.push_str(&self.stream(e));
+        if e.repaired {
+            text.push_str(" · not recorded, told from what followed");
+        }
+        let memo = out.shared_text(&text)?;
+        self.texts.insert(key, memo);
+        Ok(())
+    }
+
+    fn stream(&self, e: &Entry) -> String {
+        if e.stream.0 == 0 {
+            return "default stream".to_owned();
+        }
+        let numbers = self.streams.get(&(e.device, e.stream)).map_or(&[][..], Vec::as_slice);
+        match numbers.iter().rev().find(|(since, _)| *since <= e.time).or(numbers.first()) {
+            Some((_, id)) => format!("stream {}", id.0),
+            None => format!("stream 0x{:x}", e.stream.0),
+        }
+    }
+}

@@ -1,0 +1,185 @@
+//! The state of a process as PyTorch's own snapshots tell it: for pytorch.org/memory_viz and `torch/cuda/_memory_viz.py`.
+//!
+//! A snapshot is a history (`device_traces`) and the state it leads to (`segments`), and readers replay one against the
+//! other, backwards: it must never contradict itself. So the state is not taken from elsewhere but comes from the same
+//! pass that writes the history ([`Snapshot::apply`]); where a recording has holes, what must have happened in them is
+//! written as entries that say so.
+//!
+//! Two passes over a recording: the first feeds [`Replay`] and [`Steps`], the second a [`Snapshot`]. Nothing is held in
+//! memory but the live state (and, for processes that use several devices, the history of all but the first).
+
+mod entry;
+mod pickle;
+mod segments;
+mod settings;
+mod shared;
+mod steps;
+mod track;
+pub mod unpickle;
+mod validate;
+
+use std::io::{self, Write};
+
+use rustc_hash::FxHashSet;
+
+use crate::event::{Addr, DeviceId, Item, Names, Nanos};
+use crate::replay::{Held, Replay};
+
+use entry::{Entry, Labels};
+use pickle::Pickler;
+use shared::Shared;
+pub use steps::Steps;
+use track::Tracker;
+pub use validate::validate;
+
+/// What a snapshot is made from, besides the items of the second pass.
+#[derive(Clone, Copy)]
+pub struct Source<'a> {
+    /// The process at the moment of the snapshot.
+    pub replay: &'a Replay,
+    /// Stacks.
+    pub names: &'a Names,
+    /// Steps, from the same first pass.
+    pub steps: &'a Steps,
+    /// Unix time in microseconds at which the recording's clock was 0.
+    pub epoch_us: u64,
+    /// What the job had in `PYTORCH_CUDA_ALLOC_CONF`; empty where it was not set.
+    pub alloc_conf: &'a str,
+    /// Only the history of the last so many steps; `None`: all of it.
+    pub history: Option<u32>,
+}
+
+/// What was written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Written {
+    /// Entries of the history.
+    pub entries: u64,
+    /// How many of them were told from what followed, because the recording lost what happened.
+    pub repaired: u64,
+    /// Segments at the end.
+    pub segments: u64,
+    /// Blocks in use at the end, pending ones included.
+    pub blocks: u64,
+}
+
+/// A snapshot that is being written.
+pub struct Snapshot<'a, W: Write> {
+    source: Source<'a>,
+    out: Pickler<W>,
+    shared: Shared,
+    labels: Labels<'a>,
+    tracker: Tracker,
+    /// The device whose history goes out as it comes; those above it wait.
+    first: DeviceId,
+    waiting: Vec<Vec<Entry>>,
+    fresh: Vec<Entry>,
+    events: u64,
+    from: u64,
+    time: Nanos,
+    written: Written,
+}
+
+impl<'a, W: Write> Snapshot<'a, W> {
+    /// Begins. `left_behind` says of a block that is in use at the end whether a finding calls it left behind: such
+    /// blocks get a category of their own, and with it a colour.
+    pub fn begin(out: W, source: Source<'a>, left_behind: &dyn Fn(&Held) -> bool) -> io::Result<Self> {
+        let used: Vec<DeviceId> = source.replay.devices().map(|d| d.id).collect();
+        let first = used.iter().copied().min().unwrap_or_default();
+        let marked: FxHashSet<(DeviceId, Addr, Nanos)> = used
+            .iter()
+            .flat_map(|&d| source.replay.blocks(d))
+            .filter(|h| left_behind(h))
+            .map(|h| (h.block.device, h.block.addr, h.born))
+            .collect();
+        let mut out = Pickler::new(out);
+        out.dict()?;
+        out.text("device_traces")?;
+        out.list()?;
+        for _ in 0..first.0 {
+            out.list()?;
+            out.close()?;
+        }
+        out.list()?;
+        Ok(Snapshot {
+            source,
+            out,
+            shared: Shared::default(),
+            labels: Labels::new(source, marked),
+            tracker: Tracker::default(),
+            first,
+            waiting: Vec::new(),
+            fresh: Vec::new(),
+            events: 0,
+            from: source.history.map_or(0, |n| source.steps.first_event_of_last(n)),
+            time: Nanos(0),
+            written: Written::default(),
+        })
+    }
+
+    /// Takes the next item: the same ones in the same order as the first pass, up to the moment of the snapshot.
+    pub fn apply(&mut self, item: &Item) -> io::Result<()> {
+        match item {
+            Item::Event(e) => {
+                self.time = e.time;
+                // The lists of the devices below the first are closed: the first pass saw nothing on them.
+                if e.body.allocator_device().is_none_or(|d| d >= self.first) {
+                    self.tracker.event(e, &mut self.fresh);
+                }
+                self.send()?;
+                self.events += 1;
+            }
+            Item::Checkpoint(c) => {
+                self.tracker.checkpoint(c, self.events == 0, &mut self.fresh);
+                self.send()?;
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Ends the snapshot: everything after the history.
+    pub fn finish(mut self) -> io::Result<(W, Written)> {
+        self.labels.close(&mut self.out, &mut self.shared, self.time)?;
+        self.out.close()?;
+        for entries in std::mem::take(&mut self.waiting) {
+            self.out.list()?;
+            for e in entries {
+                self.labels.write(&mut self.out, &mut self.shared, &e)?;
+            }
+            self.labels.close(&mut self.out, &mut self.shared, self.time)?;
+            self.out.close()?;
+        }
+        self.out.close()?;
+        self.out.text("segments")?;
+        let (segments, blocks) =
+            segments::write(&mut self.out, &mut self.shared, &self.source, &self.tracker)?;
+        self.out.text("allocator_settings")?;
+        settings::write(&mut self.out, self.source.alloc_conf)?;
+        self.out.text("external_annotations")?;
+        self.source.steps.write(&mut self.out, &self.source, self.from, self.time)?;
+        self.out.close()?;
+        let written = Written { segments, blocks, ..self.written };
+        Ok((self.out.finish()?, written))
+    }
+
+    fn send(&mut self) -> io::Result<()> {
+        for mut e in self.fresh.drain(..) {
+            if self.events < self.from {
+                continue;
+            }
+            e.event = self.events;
+            self.written.entries += 1;
+            self.written.repaired += u64::from(e.repaired);
+            match usize::from(e.device.0.saturating_sub(self.first.0)) {
+                0 => self.labels.write(&mut self.out, &mut self.shared, &e)?,
+                n => {
+                    if self.waiting.len() < n {
+                        self.waiting.resize(n, Vec::new());
+                    }
+                    self.waiting[n - 1].push(e);
+                }
+            }
+        }
+        Ok(())
+    }
+}

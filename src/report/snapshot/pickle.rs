@@ -1,0 +1,317 @@
+//! A pickle, written as it is known: protocol 4, and of that only what every reader of snapshots understands.
+//!
+//! `memory_viz` reads 33 opcodes and nothing else, and hands every batch of a list to one JavaScript call, whose
+//! arguments must fit its stack. So lists and dicts go out in batches of a thousand, as CPython's own pickler does it,
+//! and texts, frames and whole stacks are written once and named by number after.
+
+use std::io::{self, Write};
+
+use rustc_hash::FxHashMap;
+
+/// Items between a MARK and its APPENDS or SETITEMS; CPython's `_BATCHSIZE`.
+const BATCH: u32 = 1000;
+/// Bytes kept before they go to the sink.
+const CHUNK: usize = 64 * 1024;
+
+/// Something already written, to be named again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Memo(u32);
+
+/// A writer of one pickle.
+///
+/// Containers are opened and closed; what is written between is their content. A dict takes key, value, key, value.
+pub(super) struct Pickler<W: Write> {
+    out: W,
+    buf: Vec<u8>,
+    memos: u32,
+    texts: FxHashMap<String, Memo>,
+    open: Vec<Open>,
+}
+
+/// A container that is being filled.
+struct Open {
+    dict: bool,
+    /// Items (for a dict: keys and values) in the batch that is open; 0 where none is.
+    batch: u32,
+}
+
+impl<W: Write> Pickler<W> {
+    /// Begins a pickle.
+    pub(super) fn new(out: W) -> Pickler<W> {
+        let mut buf = Vec::with_capacity(CHUNK + 512);
+        buf.extend([0x80, 4]);
+        Pickler { out, buf, memos: 0, texts: FxHashMap::default(), open: Vec::new() }
+    }
+
+    /// Ends it and hands the sink back, flushed.
+    pub(super) fn finish(mut self) -> io::Result<W> {
+        self.buf.push(b'.');
+        self.out.write_all(&self.buf)?;
+        self.out.flush()?;
+        Ok(self.out)
+    }
+
+    /// Opens a list.
+    pub(super) fn list(&mut self) -> io::Result<()> {
+        self.item()?;
+        self.buf.push(b']');
+        self.open.push(Open { dict: false, batch: 0 });
+        Ok(())
+    }
+
+    /// Opens a list that can be named again.
+    pub(super) fn shared_list(&mut self) -> io::Result<Memo> {
+        self.list()?;
+        Ok(self.memoize())
+    }
+
+    /// Opens a dict.
+    pub(super) fn dict(&mut self) -> io::Result<()> {
+        self.item()?;
+        self.buf.push(b'}');
+        self.open.push(Open { dict: true, batch: 0 });
+        Ok(())
+    }
+
+    /// Opens a dict that can be named again.
+    pub(super) fn shared_dict(&mut self) -> io::Result<Memo> {
+        self.dict()?;
+        Ok(self.memoize())
+    }
+
+    /// Closes the innermost list or dict.
+    pub(super) fn close(&mut self) -> io::Result<()> {
+        if let Some(o) = self.open.pop()
+            && o.batch > 0
+        {
+            self.buf.push(if o.dict { b'u' } else { b'e' });
+        }
+        self.spill()
+    }
+
+    /// Names something that was written before.
+    pub(super) fn again(&mut self, memo: Memo) -> io::Result<()> {
+        self.item()?;
+        match u8::try_from(memo.0) {
+            Ok(i) => self.buf.extend([b'h', i]),
+            Err(_) => {
+                self.buf.push(b'j');
+                self.buf.extend(memo.0.to_le_bytes());
+            }
+        }
+        Ok(())
+    }
+
+    /// A text, written once and named after. For what recurs: keys, file names.
+    pub(super) fn text(&mut self, s: &str) -> io::Result<()> {
+        if let Some(&m) = self.texts.get(s) {
+            return self.again(m);
+        }
+        let m = self.shared_text(s)?;
+        self.texts.insert(s.to_owned(), m);
+        Ok(())
+    }
+
+    /// A text whose number the caller keeps: for what recurs for a while only.
+    pub(super) fn shared_text(&mut self, s: &str) -> io::Result<Memo> {
+        self.item()?;
+        match u8::try_from(s.len()) {
+            Ok(n) => self.buf.extend([0x8c, n]),
+            Err(_) => {
+                // BINUNICODE8 exists for longer texts, but memory_viz does not know it.
+                let n = u32::try_from(s.len())
+                    .map_err(|_| io::Error::other("a text of more than 4 GiB in a snapshot"))?;
+                self.buf.push(b'X');
+                self.buf.extend(n.to_le_bytes());
+            }
+        }
+        self.buf.extend(s.as_bytes());
+        Ok(self.memoize())
+    }
+
+    /// An integer of any size up to 128 bits.
+    pub(super) fn int(&mut self, v: impl Into<i128>) -> io::Result<()> {
+        self.item()?;
+        let v = v.into();
+        if let Ok(b) = u8::try_from(v) {
+            self.buf.extend([b'K', b]);
+        } else if let Ok(h) = u16::try_from(v) {
+            self.buf.push(b'M');
+            self.buf.extend(h.to_le_bytes());
+        } else if let Ok(w) = i32::try_from(v) {
+            self.buf.push(b'J');
+            self.buf.extend(w.to_le_bytes());
+        } else {
+            // LONG1: two's complement, as short as it goes; 2^63 and above need a ninth byte for the sign.
+            let b = v.to_le_bytes();
+            let fill = if v < 0 { 0xff } else { 0 };
+            let mut n = b.len();
+            while n > 1 && b[n - 1] == fill && (b[n - 2] & 0x80) == (fill & 0x80) {
+                n -= 1;
+            }
+            self.buf.extend([0x8a, n as u8]);
+            self.buf.extend(&b[..n]);
+        }
+        Ok(())
+    }
+
+    /// True or false.
+    pub(super) fn bool(&mut self, v: bool) -> io::Result<()> {
+        self.item()?;
+        self.buf.push(if v { 0x88 } else { 0x89 });
+        Ok(())
+    }
+
+    /// A float.
+    pub(super) fn float(&mut self, v: f64) -> io::Result<()> {
+        self.item()?;
+        self.buf.push(b'G');
+        self.buf.extend(v.to_be_bytes());
+        Ok(())
+    }
+
+    /// A pair of integers as a tuple, which can be named again.
+    pub(super) fn pair(&mut self, a: u64, b: u64) -> io::Result<Memo> {
+        self.item()?;
+        // The tuple is one item of what is open, its members are none.
+        self.open.push(Open { dict: false, batch: 1 });
+        self.int(a)?;
+        self.int(b)?;
+        self.open.pop();
+        self.buf.push(0x86);
+        Ok(self.memoize())
+    }
+
+    fn memoize(&mut self) -> Memo {
+        self.buf.push(0x94);
+        self.memos += 1;
+        Memo(self.memos - 1)
+    }
+
+    /// Called before each item: opens and closes batches.
+    fn item(&mut self) -> io::Result<()> {
+        let Some(o) = self.open.last_mut() else { return Ok(()) };
+        let full = if o.dict { 2 * BATCH } else { BATCH };
+        if o.batch == full {
+            self.buf.push(if o.dict { b'u' } else { b'e' });
+            o.batch = 0;
+        }
+        if o.batch == 0 {
+            self.buf.push(b'(');
+        }
+        o.batch += 1;
+        self.spill()
+    }
+
+    fn spill(&mut self) -> io::Result<()> {
+        if self.buf.len() >= CHUNK {
+            self.out.write_all(&self.buf)?;
+            self.buf.clear();
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::unpickle::{Limits, Value, read};
+    use super::*;
+
+    fn written(f: impl FnOnce(&mut Pickler<Vec<u8>>) -> io::Result<()>) -> Vec<u8> {
+        let mut p = Pickler::new(Vec::new());
+        f(&mut p).unwrap();
+        p.finish().unwrap()
+    }
+
+    #[test]
+    fn integers_come_back_at_every_width() {
+        let edges = [
+            0i128,
+            1,
+            255,
+            256,
+            65535,
+            65536,
+            -1,
+            -128,
+            -129,
+            1 << 31,
+            (1 << 31) - 1,
+            -(1 << 31),
+            -(1 << 31) - 1,
+            1 << 47,
+            (1 << 53) + 1,
+            (1 << 63) - 1,
+            1 << 63,
+            (1 << 64) - 1,
+            -(1 << 63),
+        ];
+        for v in edges {
+            let b = written(|p| p.int(v));
+            let t = read(&b, &Limits::default()).unwrap();
+            assert_eq!(t.root(), Value::Int(v), "{b:x?}");
+        }
+        // torch and CPython write 2^63 in nine bytes; eight would be a negative number.
+        assert_eq!(written(|p| p.int(1i128 << 63))[2..4], [0x8a, 9]);
+        assert_eq!(written(|p| p.int(1i128 << 47))[2..4], [0x8a, 7]);
+    }
+
+    #[test]
+    fn lists_go_out_in_batches_of_a_thousand() {
+        let b = written(|p| {
+            p.list()?;
+            for _ in 0..2500 {
+                p.int(7)?;
+            }
+            p.close()
+        });
+        assert_eq!(b.iter().filter(|&&c| c == b'(').count(), 3);
+        assert_eq!(b.iter().filter(|&&c| c == b'e').count(), 3);
+        let t = read(&b, &Limits::default()).unwrap();
+        assert_eq!(t.list(t.root()).unwrap().len(), 2500);
+    }
+
+    #[test]
+    fn dicts_nest_and_texts_are_written_once() {
+        let b = written(|p| {
+            p.list()?;
+            for i in 0..3u64 {
+                p.dict()?;
+                p.text("address")?;
+                p.int(i)?;
+                p.text("pool")?;
+                p.pair(0, i)?;
+                p.close()?;
+            }
+            p.close()
+        });
+        assert_eq!(b.windows(7).filter(|w| w == b"address").count(), 1);
+        let t = read(&b, &Limits::default()).unwrap();
+        let l = t.list(t.root()).unwrap();
+        assert_eq!(t.get(l[2], "address"), Some(Value::Int(2)));
+        let pool = t.get(l[2], "pool").unwrap();
+        assert_eq!(t.tuple(pool).unwrap(), [Value::Int(0), Value::Int(2)]);
+    }
+
+    #[test]
+    fn an_empty_container_has_no_batch() {
+        assert_eq!(written(|p| p.dict().and_then(|()| p.close())), [0x80, 4, b'}', b'.']);
+        assert_eq!(written(|p| p.list().and_then(|()| p.close())), [0x80, 4, b']', b'.']);
+    }
+
+    #[test]
+    fn more_than_256_memos_use_the_long_form() {
+        let b = written(|p| {
+            p.list()?;
+            for i in 0..300 {
+                p.text(&format!("t{i}"))?;
+            }
+            p.text("t299")?;
+            p.close()
+        });
+        let t = read(&b, &Limits::default()).unwrap();
+        let l = t.list(t.root()).unwrap();
+        assert_eq!(t.text(l[300]), Some("t299"));
+        assert!(b.windows(5).any(|w| w == [b'j', 43, 1, 0, 0]));
+    }
+}

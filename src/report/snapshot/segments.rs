@@ -1,0 +1,151 @@
+//! The final state: segments and the blocks that fill them without a gap.
+
+use std::io::{self, Write};
+
+use super::Source;
+use super::pickle::Pickler;
+use super::shared::Shared;
+use super::track::{Block, Device, Segment, Tracker};
+use crate::event::{Addr, DeviceId, StackId};
+
+/// Requests up to this size come from the pools of small blocks (torch's `kSmallSize`).
+const SMALL_REQUEST: u64 = 1 << 20;
+/// The size of their segments (torch's `kSmallBuffer`).
+const SMALL_SEGMENT: u64 = 2 << 20;
+/// Expandable segments of large blocks grow by multiples of this (torch's `kLargeBuffer`).
+const LARGE_SEGMENT: u64 = 20 << 20;
+
+/// Writes all segments in order of address; how many, and how many blocks are in use.
+pub(super) fn write<W: Write>(
+    out: &mut Pickler<W>,
+    shared: &mut Shared,
+    source: &Source<'_>,
+    state: &Tracker,
+) -> io::Result<(u64, u64)> {
+    let mut all: Vec<(u64, DeviceId, &Device, &Segment)> = Vec::new();
+    for (&id, device) in &state.devices {
+        all.extend(device.segments.iter().map(|(&addr, s)| (addr, id, device, s)));
+    }
+    all.sort_unstable_by_key(|&(addr, id, ..)| (addr, id));
+    let mut live = 0;
+    out.list()?;
+    for &(addr, id, device, segment) in &all {
+        let blocks = fill(addr, segment.size, device, |b| rounded(source, id, b.0, b.1));
+        live += blocks.iter().filter(|b| b.of.is_some()).count() as u64;
+        one(out, shared, source, id, (addr, segment), &blocks)?;
+    }
+    out.close()?;
+    Ok((all.len() as u64, live))
+}
+
+/// The size of a block: as the replay knows it, which may have learnt it later than the allocation.
+fn rounded(source: &Source<'_>, device: DeviceId, addr: u64, b: &Block) -> u64 {
+    match source.replay.block(device, Addr(addr)) {
+        Some(h) if h.born == b.born && h.block.rounded.0 != 0 => h.block.rounded.0,
+        _ => b.size,
+    }
+}
+
+/// A part of a segment: a block in use, or what lies between two of them.
+struct Part<'a> {
+    addr: u64,
+    size: u64,
+    of: Option<&'a Block>,
+}
+
+/// Blocks and gaps, from the segment's first byte to its last.
+fn fill<'a>(
+    addr: u64,
+    size: u64,
+    device: &'a Device,
+    rounded: impl Fn((u64, &Block)) -> u64,
+) -> Vec<Part<'a>> {
+    let end = addr.saturating_add(size);
+    let mut parts = Vec::new();
+    let mut at = addr;
+    let mut blocks = device.blocks.range(addr..end).peekable();
+    while let Some((&a, b)) = blocks.next() {
+        if a > at {
+            parts.push(Part { addr: at, size: a - at, of: None });
+        }
+        // Sizes that were never reported are guesses, and must not run into the next block.
+        let limit = blocks.peek().map_or(end, |&(&next, _)| next);
+        let size = rounded((a, b)).min(limit - a);
+        parts.push(Part { addr: a, size, of: Some(b) });
+        at = a + size;
+    }
+    if at < end {
+        parts.push(Part { addr: at, size: end - at, of: None });
+    }
+    parts
+}
+
+fn one<W: Write>(
+    out: &mut Pickler<W>,
+    shared: &mut Shared,
+    source: &Source<'_>,
+    device: DeviceId,
+    (addr, s): (u64, &Segment),
+    parts: &[Part<'_>],
+) -> io::Result<()> {
+    let sum = |f: &dyn Fn(&Part<'_>, &Block) -> u64| {
+        parts.iter().filter_map(|p| p.of.map(|b| f(p, b))).sum::<u64>()
+    };
+    out.dict()?;
+    out.text("device")?;
+    out.int(device.0)?;
+    out.text("address")?;
+    out.int(addr)?;
+    out.text("total_size")?;
+    out.int(s.size)?;
+    out.text("allocated_size")?;
+    out.int(sum(&|p, b| if b.pending { 0 } else { p.size }))?;
+    out.text("active_size")?;
+    out.int(sum(&|p, _| p.size))?;
+    out.text("requested_size")?;
+    out.int(sum(&|p, b| b.requested.min(p.size)))?;
+    out.text("stream")?;
+    out.int(s.stream.0 as i64)?;
+    out.text("segment_type")?;
+    out.text(if is_small(s, parts) { "small" } else { "large" })?;
+    out.text("segment_pool_id")?;
+    shared.pool(out, s.pool)?;
+    out.text("is_expandable")?;
+    out.bool(s.expandable)?;
+    out.text("frames")?;
+    shared.stack(out, source.names, StackId(0))?;
+    out.text("blocks")?;
+    out.list()?;
+    for p in parts {
+        out.dict()?;
+        out.text("address")?;
+        out.int(p.addr)?;
+        out.text("size")?;
+        out.int(p.size)?;
+        out.text("requested_size")?;
+        out.int(p.of.map_or(0, |b| b.requested.min(p.size)))?;
+        out.text("state")?;
+        out.text(match p.of {
+            None => "inactive",
+            Some(b) if b.pending => "active_pending_free",
+            Some(_) => "active_allocated",
+        })?;
+        out.text("frames")?;
+        shared.stack(out, source.names, p.of.map_or(StackId(0), |b| b.stack))?;
+        out.close()?;
+    }
+    out.close()?;
+    out.close()
+}
+
+/// Whether a segment serves small requests. Expandable segments of both kinds may have any size: their blocks tell, or
+/// else the pages they grew by.
+fn is_small(s: &Segment, parts: &[Part<'_>]) -> bool {
+    if !s.expandable {
+        return s.size <= SMALL_SEGMENT;
+    }
+    match parts.iter().find_map(|p| p.of.map(|_| p.size)) {
+        Some(size) => size <= SMALL_REQUEST,
+        None => !s.size.is_multiple_of(LARGE_SEGMENT),
+    }
+}

@@ -1,0 +1,102 @@
+//! Colour, where it was asked for, and lines that fit their width.
+
+/// How a report is dressed. Nothing here asks the terminal: the caller says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Style {
+    /// ANSI colour.
+    pub colour: bool,
+    /// Columns a line may have; texts are wrapped at spaces.
+    pub width: usize,
+}
+
+impl Default for Style {
+    /// 100 columns without colour.
+    fn default() -> Style {
+        Style { colour: false, width: 100 }
+    }
+}
+
+/// What a piece of text is, for its colour.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ink {
+    /// A leak, a failure.
+    Bad,
+    /// A doubt.
+    Doubt,
+    /// All is well.
+    Good,
+    /// What names a thing.
+    Strong,
+    /// What may be skipped.
+    Faint,
+}
+
+impl Style {
+    /// The text in its colour. Never changes the text itself.
+    pub fn paint(self, ink: Ink, text: &str) -> String {
+        if !self.colour || text.is_empty() {
+            return text.to_owned();
+        }
+        let code = match ink {
+            Ink::Bad => "1;31",
+            Ink::Doubt => "1;33",
+            Ink::Good => "1;32",
+            Ink::Strong => "1",
+            Ink::Faint => "2",
+        };
+        format!("\x1b[{code}m{text}\x1b[0m")
+    }
+
+    /// Wraps `text` at spaces: the first line begins with `head`, later ones with as many spaces.
+    /// Widths are counted in characters. A word longer than the line stays whole, so that paths can be copied.
+    pub fn wrap(self, head: &str, text: &str) -> Vec<String> {
+        let indent = head.chars().count();
+        let mut lines = Vec::new();
+        let mut line = head.to_owned();
+        let mut used = indent;
+        let mut empty = true;
+        for word in text.split(' ').filter(|w| !w.is_empty()) {
+            let w = word.chars().count();
+            if !empty && used + 1 + w > self.width {
+                lines.push(std::mem::replace(&mut line, " ".repeat(indent)));
+                used = indent;
+                empty = true;
+            }
+            if !empty {
+                line.push(' ');
+                used += 1;
+            }
+            line.push_str(word);
+            used += w;
+            empty = false;
+        }
+        lines.push(line.trim_end().to_owned());
+        lines
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn colour_is_only_where_it_was_asked_for() {
+        let plain = Style::default();
+        assert_eq!(plain.paint(Ink::Bad, "LEAK"), "LEAK");
+        assert_eq!(Style { colour: true, ..plain }.paint(Ink::Bad, "LEAK"), "\x1b[1;31mLEAK\x1b[0m");
+    }
+
+    #[test]
+    fn wrapping_keeps_the_indent_and_whole_words() {
+        let s = Style { colour: false, width: 20 };
+        assert_eq!(
+            s.wrap("  because  ", "one two three four"),
+            ["  because  one two", "           three", "           four"]
+        );
+        assert_eq!(
+            s.wrap("- ", "/a/very/long/path/that/stays.py:1 x"),
+            ["- /a/very/long/path/that/stays.py:1", "  x"]
+        );
+        assert_eq!(s.wrap("x ", ""), ["x"]);
+    }
+}

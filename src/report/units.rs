@@ -1,0 +1,235 @@
+//! How quantities are written for people: one place, so that every report says them the same way.
+//!
+//! Sizes in binary units with one decimal from MiB upwards, counts with thousands separators, durations in the two
+//! largest units that matter. Bytes only where they are exact and few.
+
+const KIB: f64 = 1024.0;
+const MIB: f64 = 1024.0 * KIB;
+const GIB: f64 = 1024.0 * MIB;
+const TIB: f64 = 1024.0 * GIB;
+
+/// `512 bytes`, `14.5 KiB`, `285 MiB`, `17.4 GiB`: three digits that mean something.
+pub fn size(bytes: u64) -> String {
+    size_f(bytes as f64)
+}
+
+/// The same for a rate, which may be fractional or negative.
+pub fn size_f(bytes: f64) -> String {
+    let a = bytes.abs();
+    // The limits lie where rounding would otherwise print "1024 MiB".
+    let (value, unit) = match a {
+        a if a < 1023.5 => return plural(bytes.round() as i64, "byte"),
+        a if a < 1023.5 * KIB => (bytes / KIB, "KiB"),
+        a if a < 1023.5 * MIB => (bytes / MIB, "MiB"),
+        a if a < 1023.5 * GIB => (bytes / GIB, "GiB"),
+        _ => (bytes / TIB, "TiB"),
+    };
+    let digits = usize::from(value.abs() < 99.95);
+    let text = format!("{value:.digits$}");
+    // "32 MiB" is what people write for exactly 32 MiB; in GiB the decimal is what makes figures comparable.
+    let text = if unit != "GiB" { text.strip_suffix(".0").unwrap_or(&text).to_owned() } else { text };
+    format!("{text} {unit}")
+}
+
+/// `1 block`, `1,859 blocks`.
+pub fn plural(n: i64, noun: &str) -> String {
+    format!(
+        "{}{} {noun}{}",
+        if n < 0 { "-" } else { "" },
+        count(n.unsigned_abs()),
+        if n == 1 { "" } else { "s" }
+    )
+}
+
+/// `411,208`.
+pub fn count(n: u64) -> String {
+    let digits = n.to_string();
+    let mut out = String::with_capacity(digits.len() + digits.len() / 3);
+    for (i, d) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(d);
+    }
+    out
+}
+
+/// A number of things that need not be whole: `62`, `0.25`, `14.5`.
+pub fn quantity(v: f64) -> String {
+    let a = v.abs();
+    let s = match a {
+        a if a >= 100.0 || (a - a.round()).abs() < 0.05 && a >= 1.0 => {
+            return count(v.round().max(0.0) as u64);
+        }
+        a if a >= 1.0 => format!("{v:.1}"),
+        _ => format!("{v:.2}"),
+    };
+    s.strip_suffix(".00").unwrap_or(&s).to_owned()
+}
+
+/// `0.8 s`, `41 s`, `3 min 37 s`, `5 h 12 min`, `2 d 3 h`.
+pub fn duration(nanos: u64) -> String {
+    let seconds = nanos as f64 / 1e9;
+    let whole = seconds.round() as u64;
+    match whole {
+        _ if nanos < 1_000_000 => format!("{:.1} µs", nanos as f64 / 1e3),
+        _ if seconds < 0.0995 => format!("{:.1} ms", seconds * 1e3),
+        _ if seconds < 9.95 => format!("{seconds:.1} s"),
+        0..60 => format!("{whole} s"),
+        60..3600 => two(whole / 60, "min", whole % 60, "s"),
+        3600..86400 => two(whole / 3600, "h", whole % 3600 / 60, "min"),
+        _ => two(whole / 86400, "d", whole % 86400 / 3600, "h"),
+    }
+}
+
+fn two(a: u64, unit_a: &str, b: u64, unit_b: &str) -> String {
+    if b == 0 { format!("{a} {unit_a}") } else { format!("{a} {unit_a} {b} {unit_b}") }
+}
+
+/// `0.3 %`, `12 %`.
+pub fn percent(fraction: f64) -> String {
+    let p = fraction * 100.0;
+    if p.abs() < 9.95 { format!("{p:.1} %") } else { format!("{p:.0} %") }
+}
+
+/// The unit of a table whose figures must add up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TableUnit {
+    /// Tenths of a GiB.
+    GiB,
+    /// Whole MiB.
+    MiB,
+}
+
+impl TableUnit {
+    /// GiB, or MiB where the part that matters would drown in tenths of a GiB.
+    pub fn for_part(bytes: u64) -> TableUnit {
+        if bytes as f64 >= 2.0 * GIB { TableUnit::GiB } else { TableUnit::MiB }
+    }
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            TableUnit::GiB => "GiB",
+            TableUnit::MiB => "MiB",
+        }
+    }
+
+    /// Bytes of one printed digit.
+    fn grain(self) -> u64 {
+        match self {
+            TableUnit::GiB => (1 << 30) / 10,
+            TableUnit::MiB => 1 << 20,
+        }
+    }
+
+    /// A figure that [`TableUnit::apportion`] gave, as text.
+    pub fn show(self, figure: u64) -> String {
+        match self {
+            TableUnit::GiB => format!("{}.{}", count(figure / 10), figure % 10),
+            TableUnit::MiB => count(figure),
+        }
+    }
+
+    /// Rounds parts so that the printed figures sum to the printed total (the largest remainders are rounded up).
+    /// The total is the rounded sum of the parts; it is returned last.
+    pub fn apportion(self, parts: &[u64]) -> (Vec<u64>, u64) {
+        let grain = u128::from(self.grain());
+        let sum: u128 = parts.iter().map(|&p| u128::from(p)).sum();
+        let total = (sum + grain / 2) / grain;
+        let mut out: Vec<u128> = parts.iter().map(|&p| u128::from(p) / grain).collect();
+        let mut order: Vec<usize> = (0..parts.len()).collect();
+        order.sort_by_key(|&i| std::cmp::Reverse(u128::from(parts[i]) % grain));
+        // Fewer than one unit per part can be missing, as each was rounded down by less than one.
+        let missing = total.saturating_sub(out.iter().sum()) as usize;
+        for &i in order.iter().take(missing) {
+            out[i] += 1;
+        }
+        (out.into_iter().map(|v| v as u64).collect(), total as u64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_read_as_people_write_them() {
+        for (bytes, text) in [
+            (0, "0 bytes"),
+            (1, "1 byte"),
+            (512, "512 bytes"),
+            (1024, "1 KiB"),
+            (14848, "14.5 KiB"),
+            (1 << 20, "1 MiB"),
+            (299_000_000, "285 MiB"),
+            ((1 << 30) - 1, "1.0 GiB"),
+            (1 << 30, "1.0 GiB"),
+            (18_683_110_195, "17.4 GiB"),
+            (150_000_000_000, "140 GiB"),
+            (1 << 41, "2 TiB"),
+        ] {
+            assert_eq!(size(bytes), text, "{bytes}");
+        }
+        assert_eq!(size_f(-1048576.0), "-1 MiB");
+        assert_eq!(size_f(0.4), "0 bytes");
+    }
+
+    #[test]
+    fn counts_and_quantities() {
+        assert_eq!(count(0), "0");
+        assert_eq!(count(999), "999");
+        assert_eq!(count(411_208), "411,208");
+        assert_eq!(count(1_000_000), "1,000,000");
+        assert_eq!(plural(1, "block"), "1 block");
+        assert_eq!(plural(1859, "block"), "1,859 blocks");
+        assert_eq!(quantity(62.02), "62");
+        assert_eq!(quantity(14.5), "14.5");
+        assert_eq!(quantity(0.25), "0.25");
+        assert_eq!(quantity(0.0), "0");
+        assert_eq!(quantity(1234.5), "1,235");
+    }
+
+    #[test]
+    fn durations_name_two_units() {
+        let s = 1_000_000_000u64;
+        for (nanos, text) in [
+            (900, "0.9 µs"),
+            (12_300_000, "12.3 ms"),
+            (s / 2, "0.5 s"),
+            (41 * s, "41 s"),
+            (217 * s, "3 min 37 s"),
+            (3600 * s, "1 h"),
+            (18_720 * s, "5 h 12 min"),
+            (183_600 * s, "2 d 3 h"),
+        ] {
+            assert_eq!(duration(nanos), text);
+        }
+    }
+
+    #[test]
+    fn printed_parts_sum_to_the_printed_total() {
+        let mut seed = 88172645463325252u64;
+        for unit in [TableUnit::GiB, TableUnit::MiB] {
+            for n in 1..12 {
+                for _ in 0..200 {
+                    let parts: Vec<u64> = (0..n)
+                        .map(|_| {
+                            seed ^= seed << 13;
+                            seed ^= seed >> 7;
+                            seed ^= seed << 17;
+                            seed >> (20 + seed % 24)
+                        })
+                        .collect();
+                    let (shown, total) = unit.apportion(&parts);
+                    assert_eq!(shown.iter().sum::<u64>(), total, "{parts:?}");
+                    for (p, s) in parts.iter().zip(&shown) {
+                        assert!(s.abs_diff(p / unit.grain()) <= 1, "{p} shown as {s}");
+                    }
+                }
+            }
+        }
+        assert_eq!(TableUnit::GiB.show(174), "17.4");
+        assert_eq!(TableUnit::MiB.show(143_771), "143,771");
+    }
+}
