@@ -2,13 +2,14 @@
 
 use super::series::{Point, Series};
 use crate::event::{DeviceId, SiteId, StreamId};
+use rustc_hash::FxHashMap;
 
 /// Index of a cohort in [`super::Replay::cohorts`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct CohortId(pub u32);
 
 /// What blocks of a cohort have in common.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub struct CohortKey {
     /// Device.
     pub device: DeviceId,
@@ -21,7 +22,7 @@ pub struct CohortKey {
 }
 
 /// A cohort.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Cohort {
     /// What its blocks have in common.
     pub key: CohortKey,
@@ -35,10 +36,14 @@ pub struct Cohort {
     pub steps: Track,
     /// Old blocks by microbatch.
     pub microbatches: Track,
+    active: bool,
 }
 
-/// Old blocks of a cohort at the marks of one grain. A block is old once two further marks have passed since the end
-/// of the one it was born in.
+/// Marks a block must live through after the one that ends its own step, before it counts as old.
+pub const GRACE: u32 = 2;
+
+/// Old blocks of a cohort at the marks of one grain. A block is old at a mark once [`GRACE`] further marks have passed since
+/// the end of the step (or microbatch) it was born in.
 #[derive(Clone, Debug, Default)]
 pub struct Track {
     /// Old blocks at each mark.
@@ -47,6 +52,140 @@ pub struct Track {
     pub old: Point,
     /// Old blocks exactly at the last mark.
     pub at_mark: Point,
-    /// Live blocks that are too young, by birth mark: the one that runs, the one before.
-    pub(super) young: [Point; 2],
+    /// Live blocks that are too young, by birth: in the step that runs, in the one before.
+    young: [Point; GRACE as usize],
+}
+
+impl Track {
+    #[inline]
+    fn bucket(&mut self, age: u32) -> &mut Point {
+        self.young.get_mut(age as usize).unwrap_or(&mut self.old)
+    }
+
+    fn mark(&mut self, mark: u32) {
+        self.at_mark = self.old;
+        if self.old != Point::default() || self.series.last_mark() != 0 {
+            self.series.push(mark, self.old);
+        }
+        self.old.add(self.young[1]);
+        self.young = [Point::default(), self.young[0]];
+    }
+
+    fn is_idle(&self) -> bool {
+        self.old == Point::default()
+            && self.at_mark == Point::default()
+            && self.young == [Point::default(); 2]
+    }
+}
+
+/// Steps and microbatches that run now (from 1).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Now {
+    pub(super) step: u32,
+    pub(super) microbatch: u32,
+}
+
+/// All cohorts.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Cohorts {
+    pub(super) list: Vec<Cohort>,
+    by_key: FxHashMap<CohortKey, CohortId>,
+    /// Cohorts whose tracks must be asked at marks.
+    active: Vec<u32>,
+    last: Option<(CohortKey, CohortId)>,
+}
+
+impl Cohorts {
+    #[inline]
+    pub(super) fn id(&mut self, key: CohortKey) -> CohortId {
+        if let Some((k, id)) = self.last
+            && k == key
+        {
+            return id;
+        }
+        let id = *self.by_key.entry(key).or_insert_with(|| {
+            self.list.push(Cohort { key, ..Cohort::default() });
+            CohortId((self.list.len() - 1) as u32)
+        });
+        self.last = Some((key, id));
+        id
+    }
+
+    #[inline]
+    pub(super) fn born(&mut self, id: CohortId, rounded: u64) {
+        let Some(c) = self.list.get_mut(id.0 as usize) else { return };
+        c.allocs += 1;
+        let p = Point { blocks: 1, bytes: rounded };
+        c.live.add(p);
+        c.steps.young[0].add(p);
+        c.microbatches.young[0].add(p);
+        if !c.active {
+            c.active = true;
+            self.active.push(id.0);
+        }
+    }
+
+    /// A live block leaves its cohort; `freed`: by its owner (else it became unverified).
+    #[inline]
+    pub(super) fn gone(&mut self, id: CohortId, rounded: u64, born: Now, now: Now, freed: bool) {
+        let Some(c) = self.list.get_mut(id.0 as usize) else { return };
+        c.frees += u64::from(freed);
+        let p = Point { blocks: 1, bytes: rounded };
+        c.live.sub(p);
+        c.steps.bucket(now.step.saturating_sub(born.step)).sub(p);
+        c.microbatches.bucket(now.microbatch.saturating_sub(born.microbatch)).sub(p);
+    }
+
+    /// A block's rounded size became known late.
+    pub(super) fn resized(&mut self, id: CohortId, old: u64, new: u64, born: Now, now: Now) {
+        let Some(c) = self.list.get_mut(id.0 as usize) else { return };
+        let fix = |p: &mut Point| p.bytes = p.bytes.saturating_sub(old).saturating_add(new);
+        fix(&mut c.live);
+        fix(c.steps.bucket(now.step.saturating_sub(born.step)));
+        fix(c.microbatches.bucket(now.microbatch.saturating_sub(born.microbatch)));
+    }
+
+    pub(super) fn mark_step(&mut self, step: u32) {
+        for &i in &self.active {
+            self.list[i as usize].steps.mark(step);
+        }
+        let list = &mut self.list;
+        self.active.retain(|&i| {
+            let c = &mut list[i as usize];
+            c.active = c.live != Point::default() || !c.steps.is_idle() || !c.microbatches.is_idle();
+            c.active
+        });
+    }
+
+    pub(super) fn mark_microbatch(&mut self, n: u32) {
+        for &i in &self.active {
+            self.list[i as usize].microbatches.mark(n);
+        }
+    }
+
+    /// Forgets ages and, by step, the series from mark `step` on; live blocks are put back one by one.
+    pub(super) fn forget_steps(&mut self, step: u32) {
+        for c in &mut self.list {
+            c.steps.series.truncate(step);
+            (c.steps.old, c.steps.at_mark, c.steps.young) = Default::default();
+        }
+    }
+
+    pub(super) fn put_back_step(&mut self, id: CohortId, rounded: u64, age: u32) {
+        if let Some(c) = self.list.get_mut(id.0 as usize) {
+            c.steps.bucket(age).add(Point { blocks: 1, bytes: rounded });
+        }
+    }
+
+    /// A live block out of a checkpoint.
+    pub(super) fn restore(&mut self, id: CohortId, rounded: u64, born: Now, now: Now) {
+        self.born(id, rounded);
+        if let Some(c) = self.list.get_mut(id.0 as usize) {
+            let p = Point { blocks: 1, bytes: rounded };
+            c.steps.young[0].sub(p);
+            c.microbatches.young[0].sub(p);
+            c.steps.bucket(now.step.saturating_sub(born.step)).add(p);
+            c.microbatches.bucket(now.microbatch.saturating_sub(born.microbatch)).add(p);
+        }
+    }
 }

@@ -1,7 +1,9 @@
 //! One device: what is allocated, reserved, pending; peaks; one row per step.
 
 use super::progress::PhaseKind;
-use crate::event::{Bytes, DeviceId, DriverMemory, Nanos, StackId, StepRow, StreamId};
+use super::segments::Segments;
+use super::table::Table;
+use crate::event::{Bytes, DeviceId, DriverMemory, Nanos, StackId, StepRow, StreamId, Totals};
 
 /// The moment at which a device held most.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -94,14 +96,136 @@ pub struct Device {
     pub peak_allocated: Peak,
     /// Highest `reserved`.
     pub peak_reserved: Peak,
-    /// One row per step that has ended (thinned in recordings whose oldest pages were dropped).
+    /// One row per step that has ended; of very long runs neighbours are merged (the later row, the higher peak).
     pub rows: Vec<StepRow>,
-    /// Out of memory, in order.
+    /// Out of memory, in order; the first 1,000.
     pub ooms: Vec<OomEvent>,
     /// Size of the device, where something told.
     pub capacity: Option<Capacity>,
     /// The last reading of the watcher.
     pub driver: Option<DriverMemory>,
+    /// Allocated through the CUDA runtime by whoever called it, torch's segments included.
+    pub runtime: Bytes,
     /// Highest `allocated` since the last step ended.
     pub(super) step_peak: u64,
+    pub(super) table: Table,
+    pub(super) segments: Segments,
+    pub(super) waits: Vec<PendingWait>,
+    /// torch's totals less what our blocks and segments sum to: what was there before, or what a loss hid.
+    outside: [i64; 2],
+    /// The next totals are taken over, not compared: nothing is known yet, or events were lost.
+    trust: Trust,
+    seen: bool,
+}
+
+/// Whether torch's totals have been taken over.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Trust {
+    /// Not yet.
+    #[default]
+    Take,
+    /// From the first event on: what is outside was there before the recording.
+    Compare,
+}
+
+/// Rows that are kept before neighbours are merged.
+const ROWS: usize = 1 << 16;
+/// Out-of-memory events that are kept.
+pub(super) const OOMS: usize = 1000;
+
+impl Device {
+    /// Something happened on this device.
+    pub(super) fn is_seen(&self) -> bool {
+        self.seen
+    }
+    pub(super) fn note(&mut self, id: DeviceId) {
+        (self.id, self.seen) = (id, true);
+    }
+
+    /// Forgets what totals are known to mean: records were lost.
+    pub(super) fn distrust(&mut self) {
+        self.trust = Trust::Take;
+    }
+
+    /// Compares torch's totals after an event with our own, or takes them over.
+    #[inline]
+    pub(super) fn compare(&mut self, t: Totals) {
+        self.compared += 1;
+        let own = [self.allocated.0, self.reserved.0];
+        if own == [t.allocated.0, t.reserved.0] && self.trust == Trust::Compare {
+            return;
+        }
+        let off = [t.allocated.0.wrapping_sub(own[0]) as i64, t.reserved.0.wrapping_sub(own[1]) as i64];
+        if self.trust == Trust::Take {
+            self.trust = Trust::Compare;
+            self.outside[0] = self.outside[0].saturating_add(off[0]);
+            self.outside[1] = self.outside[1].saturating_add(off[1]);
+            (self.allocated, self.reserved) = (t.allocated, t.reserved);
+            self.before_recording = Bytes(self.outside[0].max(0) as u64);
+            return;
+        }
+        let worst = off[0].unsigned_abs().max(off[1].unsigned_abs());
+        self.accounting_drift = self.accounting_drift.max(Bytes(worst));
+    }
+
+    /// A block that was there before us was freed. False where there cannot have been one.
+    pub(super) fn free_outside(&mut self, rounded: u64) -> bool {
+        let known = self.trust == Trust::Take || self.outside[0] >= rounded as i64;
+        self.outside[0] = self.outside[0].saturating_sub(rounded as i64);
+        self.allocated.0 = self.allocated.0.saturating_sub(rounded);
+        self.before_recording = Bytes(self.outside[0].max(0) as u64);
+        known
+    }
+
+    /// A block we held turned out to be gone since a loss: torch's total has been without it since.
+    pub(super) fn was_gone(&mut self, rounded: u64) {
+        self.outside[0] = self.outside[0].saturating_add(rounded as i64);
+        self.before_recording = Bytes(self.outside[0].max(0) as u64);
+    }
+
+    pub(super) fn wait(&mut self, stream: Option<StreamId>, blocks: i64, bytes: i64) {
+        let at = self.waits.iter().position(|w| w.stream == stream).unwrap_or_else(|| {
+            self.waits.push(PendingWait { stream, blocks: 0, bytes: Bytes(0) });
+            self.waits.len() - 1
+        });
+        let w = &mut self.waits[at];
+        w.blocks = w.blocks.saturating_add_signed(blocks);
+        w.bytes.0 = w.bytes.0.saturating_add_signed(bytes);
+    }
+
+    /// Appends the row of a step that ends now.
+    pub(super) fn end_step(&mut self, step: u32, time: Nanos) {
+        let row = StepRow {
+            step,
+            time,
+            allocated: self.allocated,
+            reserved: self.reserved,
+            pending: self.pending,
+            peak: Bytes(self.step_peak),
+            blocks: self.blocks.min(u64::from(u32::MAX)) as u32,
+        };
+        self.rows.push(row);
+        self.step_peak = self.allocated.0;
+        if self.rows.len() >= ROWS {
+            self.rows = self
+                .rows
+                .chunks(2)
+                .filter_map(|c| {
+                    let peak = c.iter().map(|r| r.peak).max()?;
+                    c.last().map(|r| StepRow { peak, ..*r })
+                })
+                .collect();
+        }
+    }
+
+    /// Takes back the rows from `step` on: they were parts of a step that still runs.
+    pub(super) fn fold(&mut self, step: u32) {
+        while let Some(r) = self.rows.pop_if(|r| r.step >= step) {
+            self.step_peak = self.step_peak.max(r.peak.0);
+        }
+        for s in [&mut self.peak_allocated.step, &mut self.peak_reserved.step] {
+            *s = (*s).min(step);
+        }
+        self.ooms.iter_mut().for_each(|o| o.step = o.step.min(step));
+    }
 }

@@ -6,18 +6,24 @@
 //! it at the end, and [`anatomy`] asks in a second pass what filled a device at one moment.
 
 pub mod anatomy;
+mod apply;
 mod cohort;
 mod device;
+mod marks;
 mod progress;
+mod quiet;
+mod restore;
+mod segments;
 mod series;
 mod site;
 mod state;
 mod stream;
+mod table;
 
-pub use cohort::{Cohort, CohortId, CohortKey, Track};
+pub use cohort::{Cohort, CohortId, CohortKey, GRACE, Track};
 pub use device::{Capacity, Device, OomEvent, Peak, PendingWait};
 pub use progress::{Coverage, Grain, Inconsistency, PhaseKind, Progress};
-pub use series::{Point, Series};
+pub use series::{Point, RECENT, Series};
 pub use site::{Site, SiteKind};
 pub use state::{Held, Replay};
 pub use stream::{Quiet, Stream};

@@ -1,19 +1,23 @@
-//! The state machine itself.
+//! The state of a recorded process, and how it is read. The moves are in `apply`, `marks` and `restore`.
 
-use super::cohort::{Cohort, CohortId};
+use super::cohort::{Cohort, CohortId, Cohorts, Now};
 use super::device::{Device, PendingWait};
-use super::progress::{Coverage, Inconsistency, Progress};
-use super::site::Site;
-use super::stream::Stream;
-use crate::event::steps::StepSource;
+use super::progress::{Coverage, Inconsistency, PhaseKind, Progress};
+use super::quiet::Quiescence;
+use super::site::{Site, Sites};
+use super::stream::{Stream, Streams};
+use crate::event::steps::{StepMachine, StepSource};
 use crate::event::{
-    Addr, Block, DeviceId, Event, Item, Names, Nanos, OpenSegment, SiteId, StackId, StreamId,
+    Addr, Block, Bytes, DeviceId, DriverMemory, Item, Names, Nanos, OpenSegment, SiteId, StackId, StreamId,
+    ThreadId,
 };
+use rustc_hash::FxHashMap;
 
 /// A block that is live or pending.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Held {
-    /// As its allocation described it. `rounded` is never 0 here: where no report came it is the requested size rounded up to 512.
+    /// As its allocation described it. `rounded` is never 0 here for a block of any size: where no report came it is the
+    /// requested size rounded up to 512.
     pub block: Block,
     /// When it was allocated.
     pub born: Nanos,
@@ -33,65 +37,109 @@ pub struct Held {
     pub cohort: CohortId,
     /// For a pending block: the stream it waits for, where that was seen.
     pub waits_for: Option<StreamId>,
+    /// The thread that allocated it.
+    pub thread: ThreadId,
+}
+
+impl Held {
+    pub(super) fn rounded(&self) -> u64 {
+        self.block.rounded.0
+    }
+    pub(super) fn birth(&self) -> Now {
+        Now { step: self.step, microbatch: self.microbatch }
+    }
+}
+
+/// What is known of a thread.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct ThreadState {
+    /// What it did at its last allocator event.
+    pub(super) phase: PhaseKind,
+    /// Site of what its open outermost backward allocates; nesting depth.
+    pub(super) backward: (SiteId, u32),
 }
 
 /// The state of a recorded process after the items that were applied.
 #[derive(Clone, Debug, Default)]
 pub struct Replay {
-    devices: Vec<Device>,
-    streams: Vec<Stream>,
-    sites: Vec<Site>,
-    cohorts: Vec<Cohort>,
-    inconsistencies: Vec<Inconsistency>,
-    meta: serde_json::Map<String, serde_json::Value>,
-    events: u64,
-    lost: u64,
-    time: Nanos,
+    pub(super) machine: StepMachine,
+    pub(super) now: Now,
+    pub(super) devices: Vec<Device>,
+    pub(super) streams: Streams,
+    pub(super) quiet: Quiescence,
+    pub(super) sites: Sites,
+    pub(super) cohorts: Cohorts,
+    pub(super) threads: FxHashMap<u16, ThreadState>,
+    /// Current stream by thread and device, where it was seen to change.
+    pub(super) currents: FxHashMap<(u16, u8), StreamId>,
+    /// Site of what autograd threads allocate: of the backward that was begun last and is still open, or ended last.
+    pub(super) backward: SiteId,
+    pub(super) inconsistencies: Vec<Inconsistency>,
+    pub(super) meta: serde_json::Map<String, serde_json::Value>,
+    pub(super) events: u64,
+    pub(super) lost: u64,
+    pub(super) gaps: u64,
+    pub(super) time: Nanos,
+    pub(super) coverage: Coverage,
+    /// A backward or an optimizer was seen.
+    pub(super) trained: bool,
+    pub(super) ended: Option<Nanos>,
+    /// Steps and microbatches that have ended.
+    pub(super) steps: u32,
+    pub(super) microbatches: u32,
+    pub(super) last_mark_time: Nanos,
+    /// Sizes of what the runtime handed out, by address.
+    pub(super) runtime: FxHashMap<u64, u64>,
 }
 
 impl Replay {
     /// A process of which nothing is known yet.
     pub fn new() -> Replay {
-        Replay::default()
+        Replay { now: Now { step: 1, microbatch: 1 }, ..Replay::default() }
     }
 
     /// Takes the next item. `names` must already know the stack that an [`Item::Stack`] announces.
     pub fn apply(&mut self, item: &Item, names: &Names) -> Progress {
-        let _ = names;
         match item {
-            Item::Event(e) => self.apply_event(e),
-            _ => Progress::default(),
+            Item::Event(e) => return self.apply_event(e),
+            Item::Stack(id) => self.learn_stack(*id, names),
+            Item::Meta(serde_json::Value::Object(m)) => {
+                self.meta.extend(m.iter().map(|(k, v)| (k.clone(), v.clone())));
+            }
+            Item::Checkpoint(c) => self.checkpoint(c),
+            Item::Driver(d) => self.driver(d),
+            Item::End(t) => {
+                self.ended = Some(*t);
+                self.time = self.time.max(*t);
+            }
+            _ => {}
         }
+        Progress::default()
     }
 
-    /// Takes the next event: the fast path of [`Replay::apply`].
-    pub fn apply_event(&mut self, e: &Event) -> Progress {
-        self.events += 1;
-        self.time = e.time;
-        Progress::default()
+    fn driver(&mut self, d: &DriverMemory) {
+        self.capacity(d.device, d.total, d.free, "driver");
+        if let Some(dev) = self.devices.get_mut(d.device.0 as usize) {
+            dev.driver = Some(*d);
+        }
     }
 
     /// Tells which line a stack stands for, before an event uses it. [`Replay::apply`] does it for [`Item::Stack`].
     pub fn learn_stack(&mut self, stack: StackId, names: &Names) {
-        let _ = (stack, names);
-    }
-
-    /// The recording is over: a step whose optimizer has run has ended.
-    pub fn finish(&mut self) -> Progress {
-        Progress::default()
+        self.sites.learn(stack, names);
     }
 
     /// Steps that have ended.
     pub fn steps(&self) -> u32 {
-        0
+        self.steps
     }
     /// Microbatches that have ended.
     pub fn microbatches(&self) -> u32 {
-        0
+        self.microbatches
     }
     /// What steps are counted by.
     pub fn step_source(&self) -> StepSource {
-        StepSource::None
+        self.machine.source()
     }
     /// Events applied.
     pub fn events(&self) -> u64 {
@@ -105,13 +153,21 @@ impl Replay {
     pub fn time(&self) -> Nanos {
         self.time
     }
+    /// When the last step ended.
+    pub fn last_step_time(&self) -> Nanos {
+        self.last_mark_time
+    }
+    /// When the recording says that it is complete.
+    pub fn ended(&self) -> Option<Nanos> {
+        self.ended
+    }
     /// Facts about the process (the recording's `Meta` items, later ones over earlier ones).
     pub fn meta(&self) -> &serde_json::Map<String, serde_json::Value> {
         &self.meta
     }
     /// How much of the process was seen.
     pub fn coverage(&self) -> Coverage {
-        Coverage::None
+        self.coverage
     }
     /// What a recording of a real process cannot contain.
     pub fn inconsistencies(&self) -> &[Inconsistency] {
@@ -120,54 +176,75 @@ impl Replay {
 
     /// Devices on which anything happened, by ordinal.
     pub fn devices(&self) -> impl Iterator<Item = &Device> {
-        self.devices.iter()
+        self.devices.iter().filter(|d| d.is_seen())
     }
     /// One device.
     pub fn device(&self, id: DeviceId) -> Option<&Device> {
-        self.devices.iter().find(|d| d.id == id)
+        self.devices.get(id.0 as usize).filter(|d| d.is_seen())
+    }
+    /// Largest difference between own and torch's totals on any device.
+    pub fn accounting_drift(&self) -> Bytes {
+        self.devices.iter().map(|d| d.accounting_drift).max().unwrap_or_default()
     }
     /// Streams by [`StreamId`].
     pub fn streams(&self) -> &[Stream] {
-        &self.streams
+        &self.streams.list
     }
     /// One stream.
     pub fn stream(&self, id: StreamId) -> Option<&Stream> {
-        self.streams.get(id.0 as usize)
+        self.streams.list.get(id.0 as usize)
     }
-    /// Whether it is a side stream: never the current one at a mark on the thread that marks.
+    /// Whether it is a side stream: not the default one, and (all but) never the current one of the thread that trains when an optimizer or
+    /// a backward ends, or at a manual step.
     pub fn is_side(&self, id: StreamId) -> bool {
-        self.stream(id).is_some_and(|s| s.at_marks == 0 && s.handle.0 != 0)
+        self.streams.is_side(id)
     }
     /// Call sites by [`SiteId`].
     pub fn sites(&self) -> &[Site] {
-        &self.sites
+        &self.sites.list
     }
     /// One call site.
     pub fn site(&self, id: SiteId) -> Option<&Site> {
-        self.sites.get(id.0 as usize)
+        self.sites.list.get(id.0 as usize)
     }
     /// Cohorts by [`CohortId`].
     pub fn cohorts(&self) -> &[Cohort] {
-        &self.cohorts
+        &self.cohorts.list
     }
     /// Live and pending blocks of a device, in no particular order.
     pub fn blocks(&self, device: DeviceId) -> impl Iterator<Item = &Held> {
-        let _ = device;
-        std::iter::empty()
+        self.devices.get(device.0 as usize).into_iter().flat_map(|d| d.table.iter())
     }
     /// The live or pending block at an address.
     pub fn block(&self, device: DeviceId, addr: Addr) -> Option<&Held> {
-        let _ = (device, addr);
-        None
+        self.devices.get(device.0 as usize)?.table.get(addr.0)
     }
-    /// Segments (and mapped ranges of expandable ones) of a device, in no particular order.
+    /// Segments (and mapped ranges of expandable ones) of a device, by address.
     pub fn segments(&self, device: DeviceId) -> impl Iterator<Item = &OpenSegment> {
-        let _ = device;
-        std::iter::empty()
+        self.devices.get(device.0 as usize).into_iter().flat_map(|d| d.segments.iter())
     }
-    /// Freed blocks that are not reusable yet, by the stream they wait for.
+    /// Freed blocks that are not reusable yet, by the stream they wait for, most bytes first.
     pub fn pending(&self, device: DeviceId) -> Vec<PendingWait> {
-        let _ = device;
-        Vec::new()
+        let waits = self.devices.get(device.0 as usize).map_or(&[][..], |d| &d.waits);
+        let mut w: Vec<PendingWait> = waits.iter().copied().filter(|w| w.blocks > 0).collect();
+        w.sort_by_key(|w| (std::cmp::Reverse(w.bytes), w.stream));
+        w
+    }
+    /// What a thread that allocates now would be doing.
+    pub fn phase(&self, thread: ThreadId) -> PhaseKind {
+        self.threads.get(&thread.0).map_or(PhaseKind::Unknown, |t| t.phase)
+    }
+    /// Whether a backward or an optimizer was ever seen.
+    pub fn trained(&self) -> bool {
+        self.trained
+    }
+
+    /// Counts something that a recording of a real process cannot contain; `first` is asked for the first example only.
+    #[cold]
+    pub(super) fn inconsistent(&mut self, what: &'static str, first: impl FnOnce() -> String) {
+        match self.inconsistencies.iter_mut().find(|i| i.what == what) {
+            Some(i) => i.count += 1,
+            None => self.inconsistencies.push(Inconsistency { what, count: 1, first: first() }),
+        }
     }
 }

@@ -61,7 +61,7 @@ impl Words<'_> {
 }
 
 pub(super) fn load(bytes: &[u8]) -> Option<StepMachine> {
-    if bytes.len() % 8 != 0 {
+    if !bytes.len().is_multiple_of(8) {
         return None;
     }
     let mut w = Words(bytes.chunks_exact(8));

@@ -1,0 +1,433 @@
+//! One event's effect.
+
+use super::cohort::CohortKey;
+use super::device::{Capacity, Device, OOMS, OomEvent, Peak};
+use super::progress::{Coverage, PhaseKind, Progress};
+use super::site::UNKNOWN;
+use super::state::{Held, Replay};
+use crate::event::{
+    Block, Body, Bytes, DeviceId, Event, OpenSegment, RuntimeOp, SegmentOp, StreamHandle, StreamId, ThreadId,
+};
+
+/// Sizes without a report are rounded as the allocator does at least.
+fn round_up(size: u64) -> u64 {
+    size.max(1).checked_next_multiple_of(512).unwrap_or(size)
+}
+
+impl Replay {
+    /// Takes the next event: the fast path of [`Replay::apply`].
+    #[inline]
+    pub fn apply_event(&mut self, e: &Event) -> Progress {
+        let boundaries = self.machine.feed(e);
+        let progress = match boundaries {
+            [None, None] => Progress::default(),
+            b => self.pass(b, e.time),
+        };
+        self.time = e.time;
+        match &e.body {
+            Body::Alloc(b) => self.alloc(e, b),
+            Body::FreeRequested(b) => self.free(e, b),
+            Body::FreeCompleted(b) => self.complete(e, b),
+            _ => self.other(e),
+        }
+        self.events += 1;
+        progress
+    }
+
+    /// Makes sure that the device exists.
+    #[inline]
+    pub(super) fn touch(&mut self, id: DeviceId) -> usize {
+        let i = id.0 as usize;
+        if self.devices.len() <= i {
+            self.devices.resize_with(i + 1, Device::default);
+        }
+        self.devices[i].note(id);
+        i
+    }
+
+    #[inline]
+    fn alloc(&mut self, e: &Event, b: &Block) {
+        self.coverage = Coverage::Blocks;
+        let d = self.touch(b.device);
+        if self.devices[d].table.get(b.addr.0).is_some() {
+            self.displaced(d, b);
+        }
+        let stream = self.streams.id(b.device, b.stream, e.time);
+        if let Some(s) = self.streams.get_mut(stream) {
+            s.allocs += 1;
+        }
+        if b.stream.0 != 0 {
+            self.quiet.alloc(stream);
+        }
+        let phase = PhaseKind::of(b.phase, self.trained);
+        let mut backward = self.backward;
+        let t = self.threads.entry(e.thread.0).or_default();
+        t.phase = phase;
+        if t.backward.1 > 0 {
+            backward = t.backward.0;
+        }
+        let site = self.sites.of(b.stack, b.phase.backward, backward);
+        let cohort =
+            self.cohorts.id(CohortKey { device: b.device, stream, site, private_pool: b.pool.is_private() });
+        let mut block = *b;
+        if block.rounded.0 == 0 {
+            block.rounded = Bytes(round_up(b.size.0));
+        }
+        let rounded = block.rounded.0;
+        self.cohorts.born(cohort, rounded);
+        let dev = &mut self.devices[d];
+        dev.table.put(Held {
+            block,
+            born: e.time,
+            step: self.now.step,
+            microbatch: self.now.microbatch,
+            pending: false,
+            unverified: false,
+            stream,
+            site,
+            cohort,
+            waits_for: None,
+            thread: e.thread,
+        });
+        dev.blocks += 1;
+        dev.allocated.0 = dev.allocated.0.saturating_add(rounded);
+        if let Some(t) = b.totals {
+            dev.compare(t);
+        }
+        let peak = |bytes| Peak { bytes, time: e.time, step: self.now.step, phase, event: self.events };
+        if dev.allocated > dev.peak_allocated.bytes {
+            dev.peak_allocated = peak(dev.allocated);
+        }
+        if dev.reserved > dev.peak_reserved.bytes {
+            dev.peak_reserved = peak(dev.reserved);
+        }
+        dev.step_peak = dev.step_peak.max(dev.allocated.0);
+    }
+
+    /// An address is handed out while we still hold a block there.
+    #[cold]
+    fn displaced(&mut self, d: usize, b: &Block) {
+        let Some(h) = self.devices[d].table.take(b.addr.0) else { return };
+        self.forget(d, &h);
+        if h.unverified {
+            self.devices[d].was_gone(if h.pending { 0 } else { h.rounded() });
+            return;
+        }
+        let (what, addr, device) = ("a live address was handed out again", b.addr.0, b.device.0);
+        self.inconsistent(what, || {
+            format!("block of {} bytes at {addr:#x} on device {device}, born in step {}", h.rounded(), h.step)
+        });
+    }
+
+    /// Takes a block out of all sums but torch's total.
+    fn forget(&mut self, d: usize, h: &Held) {
+        let dev = &mut self.devices[d];
+        let r = h.rounded();
+        if h.pending {
+            dev.pending.0 = dev.pending.0.saturating_sub(r);
+            dev.wait(h.waits_for, -1, -(r as i64));
+        } else {
+            dev.blocks = dev.blocks.saturating_sub(1);
+            if !h.unverified {
+                dev.allocated.0 = dev.allocated.0.saturating_sub(r);
+                self.cohorts.gone(h.cohort, r, h.birth(), self.now, true);
+            }
+        }
+        if h.unverified {
+            dev.unverified_blocks = dev.unverified_blocks.saturating_sub(1);
+            dev.unverified.0 = dev.unverified.0.saturating_sub(r);
+        }
+    }
+
+    #[inline]
+    fn free(&mut self, e: &Event, b: &Block) {
+        self.coverage = Coverage::Blocks;
+        let d = self.touch(b.device);
+        let dev = &mut self.devices[d];
+        match dev.table.get_mut(b.addr.0) {
+            Some(h) if !h.pending => {
+                let r = h.rounded();
+                let (cohort, birth, unverified, waits_for) = (h.cohort, h.birth(), h.unverified, h.waits_for);
+                h.pending = true;
+                if unverified {
+                    h.unverified = false;
+                    dev.unverified_blocks = dev.unverified_blocks.saturating_sub(1);
+                    dev.unverified.0 = dev.unverified.0.saturating_sub(r);
+                } else {
+                    self.cohorts.gone(cohort, r, birth, self.now, true);
+                }
+                dev.blocks = dev.blocks.saturating_sub(1);
+                dev.allocated.0 = dev.allocated.0.saturating_sub(r);
+                dev.pending.0 = dev.pending.0.saturating_add(r);
+                dev.wait(waits_for, 1, r as i64);
+            }
+            Some(_) => {
+                let (addr, device) = (b.addr.0, b.device.0);
+                self.inconsistent("a block was freed twice", || format!("at {addr:#x} on device {device}"));
+            }
+            None => self.free_unknown(d, b),
+        }
+        if let Some(t) = b.totals {
+            self.devices[d].compare(t);
+        }
+        let phase = PhaseKind::of(b.phase, self.trained);
+        self.threads.entry(e.thread.0).or_default().phase = phase;
+    }
+
+    /// A free of a block that was there before the recording, or that a loss hid.
+    #[cold]
+    fn free_unknown(&mut self, d: usize, b: &Block) {
+        let rounded = if b.rounded.0 > 0 { b.rounded.0 } else { round_up(b.size.0) };
+        if !self.devices[d].free_outside(rounded) {
+            let (addr, device) = (b.addr.0, b.device.0);
+            self.inconsistent("a block was freed that was never handed out", || {
+                format!("{rounded} bytes at {addr:#x} on device {device}")
+            });
+        }
+    }
+
+    #[inline]
+    fn complete(&mut self, _e: &Event, b: &Block) {
+        let d = self.touch(b.device);
+        match self.devices[d].table.take(b.addr.0) {
+            Some(h) => {
+                let live = !h.pending;
+                self.forget(d, &h);
+                if live && !h.unverified {
+                    let (addr, device) = (b.addr.0, b.device.0);
+                    self.inconsistent("a block became reusable without a request to free it", || {
+                        format!("at {addr:#x} on device {device}, born in step {}", h.step)
+                    });
+                } else if live {
+                    // Its request was among the lost records.
+                    self.devices[d].was_gone(h.rounded());
+                }
+            }
+            // The completion of a free from before the recording, or of one that a loss hid.
+            None => {}
+        }
+        if let Some(t) = b.totals {
+            self.devices[d].compare(t);
+        }
+    }
+
+    fn other(&mut self, e: &Event) {
+        match e.body {
+            Body::Segment { op, device, addr, size, stream, pool } => {
+                let expandable = matches!(op, SegmentOp::Map | SegmentOp::Unmap);
+                self.segment(op, OpenSegment { device, addr, size, stream, pool, expandable }, e);
+            }
+            Body::Report { device, addr, rounded, allocated, totals } => {
+                let d = self.touch(device);
+                if allocated {
+                    self.late_size(d, addr.0, rounded.0);
+                }
+                self.devices[d].compare(totals);
+            }
+            Body::Oom { device, requested, free, stream, stack } => {
+                let d = self.touch(device);
+                let stream = self.streams.id(device, stream, e.time);
+                let phase = self.phase(e.thread);
+                let dev = &mut self.devices[d];
+                let (allocated, reserved, pending) = (dev.allocated, dev.reserved, dev.pending);
+                if dev.ooms.len() < OOMS {
+                    dev.ooms.push(OomEvent {
+                        time: e.time,
+                        event: self.events,
+                        step: self.now.step,
+                        phase,
+                        requested,
+                        free,
+                        stream,
+                        stack,
+                        allocated,
+                        reserved,
+                        pending,
+                    });
+                }
+            }
+            Body::Scope { device, from, to } => self.scope(e, device, from, to),
+            Body::StreamDestroy(handle) => {
+                if let Some(id) = self.streams.destroy(handle, e.time) {
+                    self.quiet.destroy(id);
+                }
+            }
+            Body::EventRecord { event, stream } => match self.streams.known(stream) {
+                Some(s) => self.quiet.record(event, s),
+                None => self.quiet.forget(event),
+            },
+            Body::EventDestroy(event) => self.quiet.forget(event),
+            Body::StreamWait { stream, event } => {
+                if let Some(s) = self.streams.known(stream) {
+                    self.quiet.wait(s, event);
+                }
+            }
+            Body::StreamDone(stream) => {
+                if let Some(s) = self.streams.known(stream) {
+                    self.quiet.stream_done(s);
+                }
+            }
+            Body::EventDone(event) => self.quiet.event_done(event),
+            Body::DeviceDone(device) => {
+                for s in self.streams.list.iter().filter(|s| s.device == device) {
+                    self.quiet.stream_done(s.id);
+                }
+            }
+            Body::FreeWaits { device, addr, stream } => self.waits(device, addr.0, stream, e),
+            Body::CaptureBegin(stream) => {
+                if let Some(s) = self.streams.known(stream).and_then(|s| self.streams.get_mut(s)) {
+                    s.captures += 1;
+                }
+            }
+            Body::OptimizerEnd(_) => {
+                self.trained = true;
+                if self.threads.get(&e.thread.0).is_none_or(|t| t.backward.1 == 0) {
+                    self.current_at_mark(e.thread);
+                }
+            }
+            Body::ManualStep(_) => self.current_at_mark(e.thread),
+            Body::BackwardBegin { stack, nested } => {
+                self.trained = true;
+                let site = self.sites.of_backward(stack);
+                let t = self.threads.entry(e.thread.0).or_default();
+                if t.backward.1 == 0 && site != UNKNOWN {
+                    t.backward.0 = site;
+                }
+                t.backward.1 = t.backward.1.saturating_add(1);
+                if !nested {
+                    self.backward = t.backward.0;
+                }
+            }
+            Body::BackwardEnd { nested } => {
+                let t = self.threads.entry(e.thread.0).or_default();
+                t.backward.1 = t.backward.1.saturating_sub(1);
+                if !nested {
+                    self.current_at_mark(e.thread);
+                }
+            }
+            Body::MemInfo { device, free, total } => self.capacity(device, total, free, "program"),
+            Body::Runtime { op, device, addr, size, .. } => self.runtime_call(op, device, addr.0, size.0),
+            Body::Gap { lost } => self.gap(lost),
+            _ => {}
+        }
+    }
+
+    fn segment(&mut self, op: SegmentOp, s: OpenSegment, e: &Event) {
+        self.coverage = self.coverage.max(Coverage::Segments);
+        let d = self.touch(s.device);
+        self.streams.id(s.device, s.stream, e.time);
+        let dev = &mut self.devices[d];
+        let ok = match op {
+            SegmentOp::Alloc | SegmentOp::Map => {
+                dev.reserved.0 = dev.reserved.0.saturating_add(s.size.0);
+                dev.segments.put(s)
+            }
+            SegmentOp::Free => {
+                dev.reserved.0 = dev.reserved.0.saturating_sub(s.size.0);
+                dev.segments.take(s.addr).is_some()
+            }
+            SegmentOp::Unmap => {
+                dev.reserved.0 = dev.reserved.0.saturating_sub(s.size.0);
+                dev.segments.unmap(s.addr, s.size) == s.size.0
+            }
+        };
+        let grown = dev.reserved > dev.peak_reserved.bytes;
+        if grown {
+            let phase = self.threads.get(&e.thread.0).map_or(PhaseKind::Unknown, |t| t.phase);
+            let (bytes, time) = (dev.reserved, e.time);
+            dev.peak_reserved = Peak { bytes, time, step: self.now.step, phase, event: self.events };
+        }
+        // Before a loss or the recording's begin there were segments that we know only as a sum.
+        if !ok && self.gaps == 0 && dev.compared > 0 {
+            let (addr, size) = (s.addr.0, s.size.0);
+            self.inconsistent("a segment came or went twice", || {
+                format!("{op:?} of {size} bytes at {addr:#x} on device {d}")
+            });
+        }
+    }
+
+    #[cold]
+    fn late_size(&mut self, d: usize, addr: u64, rounded: u64) {
+        let dev = &mut self.devices[d];
+        let Some(h) = dev.table.get_mut(addr).filter(|h| !h.pending && rounded > 0) else { return };
+        let old = h.rounded();
+        h.block.rounded = Bytes(rounded);
+        let (cohort, birth, unverified) = (h.cohort, h.birth(), h.unverified);
+        if unverified {
+            dev.unverified.0 = dev.unverified.0.saturating_sub(old).saturating_add(rounded);
+        } else {
+            self.cohorts.resized(cohort, old, rounded, birth, self.now);
+        }
+        dev.allocated.0 = dev.allocated.0.saturating_sub(old).saturating_add(rounded);
+    }
+
+    fn scope(&mut self, e: &Event, device: DeviceId, from: StreamHandle, to: StreamHandle) {
+        let (from, to) = (self.streams.id(device, from, e.time), self.streams.id(device, to, e.time));
+        let left = self.quiet.switch(e.thread, from, to);
+        if from != to {
+            if let Some(s) = self.streams.get_mut(to) {
+                s.entered += 1;
+            }
+            if left && let Some(s) = self.streams.get_mut(from) {
+                s.left += 1;
+            }
+        }
+        self.currents.insert((e.thread.0, device.0), to);
+    }
+
+    /// The thread that trains ends something: what is current on it now is no side stream.
+    fn current_at_mark(&mut self, thread: ThreadId) {
+        for d in 0..self.devices.len() as u32 {
+            let d = d as u8;
+            if !self.devices[d as usize].is_seen() {
+                continue;
+            }
+            let id = match self.currents.get(&(thread.0, d)) {
+                Some(id) => *id,
+                None => self.streams.id(DeviceId(d), StreamHandle(0), self.time),
+            };
+            if let Some(s) = self.streams.get_mut(id) {
+                s.at_marks += 1;
+            }
+            *self.streams.marks.entry(d).or_default() += 1;
+        }
+    }
+
+    fn waits(&mut self, device: DeviceId, addr: u64, stream: StreamHandle, e: &Event) {
+        let d = self.touch(device);
+        let waits_for: Option<StreamId> = Some(self.streams.id(device, stream, e.time));
+        let dev = &mut self.devices[d];
+        let Some(h) = dev.table.get_mut(addr) else { return };
+        let (before, pending, r) = (h.waits_for, h.pending, h.rounded() as i64);
+        h.waits_for = waits_for;
+        if pending {
+            dev.wait(before, -1, -r);
+            dev.wait(waits_for, 1, r);
+        }
+    }
+
+    pub(super) fn capacity(&mut self, device: DeviceId, total: Bytes, free: Bytes, source: &'static str) {
+        let d = self.touch(device);
+        let dev = &mut self.devices[d];
+        let used = total.0.saturating_sub(free.0);
+        let others = Bytes(used.saturating_sub(dev.reserved.0));
+        dev.capacity = Some(Capacity { total, others, source });
+    }
+
+    fn runtime_call(&mut self, op: RuntimeOp, device: DeviceId, addr: u64, size: u64) {
+        self.coverage = self.coverage.max(Coverage::Segments);
+        let d = self.touch(device);
+        let dev = &mut self.devices[d];
+        match op {
+            RuntimeOp::Malloc | RuntimeOp::MallocAsync | RuntimeOp::MallocManaged => {
+                self.runtime.insert(addr, size);
+                dev.runtime.0 = dev.runtime.0.saturating_add(size);
+            }
+            RuntimeOp::Free | RuntimeOp::FreeAsync => {
+                let size = self.runtime.remove(&addr).unwrap_or(0);
+                dev.runtime.0 = dev.runtime.0.saturating_sub(size);
+            }
+            RuntimeOp::HostAlloc | RuntimeOp::HostFree => {}
+        }
+    }
+}
