@@ -3,14 +3,14 @@
 //! | state       | until                                   | then          |
 //! |-------------|-----------------------------------------|---------------|
 //! | Inert       | the first CUDA or c10 call              | Arming        |
-//! | Inert       | `STRANDLINE_DISABLE=1`, or a fork       | PassThrough   |
+//! | Inert       | `STRANDLINE_DISABLE=1`                  | PassThrough   |
 //! | Arming      | file, region and thread are made        | Recording     |
 //! | Arming      | one of them cannot be made (one line)   | PassThrough   |
 //! | Recording   | the first failure (one line), a fork (the child), or the end of the process | PassThrough |
 //! | PassThrough | for ever                                |               |
 //!
-//! An inert process has no file, no thread and no mapping of ours. A forked child keeps its parent's memory but never its
-//! state: it may not write to the parent's rings, and stays silent for ever. A program started by `exec` begins anew.
+//! An inert process has no file, no thread and no mapping of ours. The child of a fork by a recording process keeps its
+//! parent's memory but never its state: it may not write to the parent's rings, and stays silent for ever. A program started by `exec` begins anew.
 
 use crate::config::{Config, Steps};
 use crate::drain::{self, Control, Duty, Output};
@@ -68,10 +68,13 @@ pub(crate) fn load() {
     unsafe { libc::pthread_atfork(None, None, Some(forked)) };
 }
 
-/// In a forked child: no state, for ever. Its memory of the parent's is left alone.
+/// In a child forked by a process that records: no state, for ever. Its memory of the parent's is left alone. A child of an
+/// inert process is as inert as its parent, and may arm itself: CUDA may be used after a fork that came before it.
 unsafe extern "C" fn forked() {
-    STATE.store(PASS_THROUGH, Release);
-    tls::set_thread(core::ptr::null_mut());
+    if STATE.load(Acquire) != INERT {
+        STATE.store(PASS_THROUGH, Release);
+        tls::set_thread(core::ptr::null_mut());
+    }
 }
 
 /// The process has called CUDA. Makes everything ready, once; whether it records then. Another thread that comes while
