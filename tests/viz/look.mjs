@@ -10,6 +10,7 @@ import { createRequire } from 'node:module';
 import { mkdtempSync, mkdirSync, readFileSync, rmSync, existsSync } from 'node:fs';
 import { basename, join, resolve } from 'node:path';
 import { tmpdir } from 'node:os';
+import { runInNewContext } from 'node:vm';
 
 const options = { chromium: '/usr/bin/chromium', out: '.' };
 const snapshots = [];
@@ -34,7 +35,8 @@ mkdirSync(options.out, { recursive: true });
 const require = createRequire(import.meta.url);
 const loaded = require(resolve(options.puppeteer));
 const puppeteer = loaded.default ?? loaded;
-const d3 = require(resolve(options.d3));
+// Only its names are wanted here: run as a plain script, since its package calls every file a module.
+const { d3 } = runInNewContext(`${readFileSync(options.d3, 'utf8')}; globalThis`, {});
 
 // memory_viz imports d3 from a CDN as ES modules; the npm package holds one script that sets `globalThis.d3`.
 const bridge = 'const d = globalThis.d3;\n' +
@@ -82,7 +84,9 @@ async function look(snapshot) {
   p.on('console', m => m.type() === 'error' && faults.push(`${view}: ${m.text()}`));
   p.on('requestfailed', r => faults.push(`${view}: ${r.url()} did not load`));
   await p.goto(address);
-  await p.waitForSelector('input[type=file]');
+  await p.waitForSelector('input[type=file]', { timeout: 20_000 }).catch(e => {
+    throw new Error([...faults, e.message].join('; '));
+  });
   await (await p.$('input[type=file]')).uploadFile(resolve(snapshot));
   await p.waitForFunction(() => document.querySelectorAll('select')[2].options.length > 0, { timeout: 120_000 })
     .catch(() => faults.push('loading: no device to choose after two minutes'));
