@@ -175,9 +175,11 @@ impl Captures {
         }
         let Some(capture) = self.live.remove(&id) else { return (None, Err(Code::CAPTURE_UNMATCHED)) };
         let end = capture.members.get(&stream).cloned().unwrap_or_default();
-        let all_seen = capture.members.values().flat_map(|point| &point.seen).all(|(stream, count)| {
-            end.seen.get(stream).is_some_and(|seen| seen >= count)
-        });
+        let all_seen = capture
+            .members
+            .values()
+            .flat_map(|point| &point.seen)
+            .all(|(stream, count)| end.seen.get(stream).is_some_and(|seen| seen >= count));
         let outcome = if capture.invalid {
             Err(Code::CAPTURE_INVALIDATED)
         } else if all_seen {

@@ -28,9 +28,9 @@ impl Clock {
 
     /// Moves a manual clock forward. Without effect on a running one.
     pub fn advance(&self, nanoseconds: u64) {
-        let _ = self.hand.fetch_update(Ordering::AcqRel, Ordering::Acquire, |hand| {
-            Some(hand.saturating_add(nanoseconds))
-        });
+        let _ = self
+            .hand
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |hand| Some(hand.saturating_add(nanoseconds)));
     }
 
     /// Stops the clock where it is, or lets it run.

@@ -162,7 +162,8 @@ mod tests {
 
     #[test]
     fn visible_devices_follow_cudas_rule() {
-        let visible = |list: &str| with(&[("STRANDLINE_SIM_DEVICES", "4"), ("CUDA_VISIBLE_DEVICES", list)]).visible;
+        let visible =
+            |list: &str| with(&[("STRANDLINE_SIM_DEVICES", "4"), ("CUDA_VISIBLE_DEVICES", list)]).visible;
         assert_eq!(visible("2,0"), [2, 0]);
         assert_eq!(visible("1,9,2"), [1]);
         assert_eq!(visible("1,-1,2"), [1]);

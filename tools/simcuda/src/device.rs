@@ -100,7 +100,13 @@ pub fn pci_bus(physical: usize) -> i32 {
 pub fn attribute(number: i32, capability: (i32, i32), physical: usize) -> i32 {
     let hopper = capability.0 >= 9;
     match number {
-        1..=3 => if number == 3 { 64 } else { 1024 },
+        1..=3 => {
+            if number == 3 {
+                64
+            } else {
+                1024
+            }
+        }
         4 => 64,
         5 => i32::MAX,
         6 | 7 => 65_535,
@@ -109,26 +115,68 @@ pub fn attribute(number: i32, capability: (i32, i32), physical: usize) -> i32 {
         10 => 32,
         11 => i32::MAX,
         12 => 65_536,
-        13 => if hopper { 1_980_000 } else { 1_410_000 },
+        13 => {
+            if hopper {
+                1_980_000
+            } else {
+                1_410_000
+            }
+        }
         14 => 512,
-        16 => if hopper { 132 } else { 108 },
+        16 => {
+            if hopper {
+                132
+            } else {
+                108
+            }
+        }
         19 => 1,
         31 => 1,
         33 => pci_bus(physical),
-        36 => if hopper { 3_201_000 } else { 1_215_000 },
-        37 => if hopper { 6_144 } else { 5_120 },
-        38 => if hopper { 60 << 20 } else { 40 << 20 },
+        36 => {
+            if hopper {
+                3_201_000
+            } else {
+                1_215_000
+            }
+        }
+        37 => {
+            if hopper {
+                6_144
+            } else {
+                5_120
+            }
+        }
+        38 => {
+            if hopper {
+                60 << 20
+            } else {
+                40 << 20
+            }
+        }
         39 => 2_048,
         40 => 3,
         41 => 1,
         75 => capability.0,
         76 => capability.1,
-        78 | 79 | 80 => 1,
-        81 => if hopper { 228 << 10 } else { 164 << 10 },
+        78..=80 => 1,
+        81 => {
+            if hopper {
+                228 << 10
+            } else {
+                164 << 10
+            }
+        }
         82 => 65_536,
         83 => 1,
         89..=91 | 95 => 1,
-        97 => if hopper { 227 << 10 } else { 163 << 10 },
+        97 => {
+            if hopper {
+                227 << 10
+            } else {
+                163 << 10
+            }
+        }
         99 | 102 | 103 | 115 => 1,
         106 => 32,
         111 => 1_024,

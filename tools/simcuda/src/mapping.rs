@@ -5,9 +5,18 @@
 //! the ranges in tables that hold each at most once.
 
 use crate::code::{Code, Outcome};
+use std::fs::File;
+use std::os::unix::fs::FileExt;
 use std::ptr;
+use std::sync::OnceLock;
 
 const PAGE: usize = 4096;
+
+/// How much is looked at and copied at once.
+const PIECE: usize = 512 * PAGE;
+
+/// Copies smaller than this are just made.
+const WORTH_A_LOOK: usize = 16 * PAGE;
 
 /// What a program may do with a range.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -89,6 +98,55 @@ pub unsafe fn copy(target: usize, source: usize, bytes: usize) {
     unsafe { ptr::copy(source as *const u8, target as *mut u8, bytes) }
 }
 
+/// Copies between two ranges of this device without committing pages for what was never written: kernels do not
+/// run, so most of what a program copies is untouched, and reads as zeros on both sides.
+///
+/// # Safety
+/// * `source` is valid for reads and `target` for writes of `bytes` bytes, and all of both was reserved by
+///   [`reserve`].
+pub unsafe fn copy_sparse(target: usize, source: usize, bytes: usize) {
+    let apart = target.abs_diff(source) >= bytes;
+    if bytes < WORTH_A_LOOK || !apart {
+        // SAFETY: the caller's promise.
+        return unsafe { copy(target, source, bytes) };
+    }
+    let mut done = 0;
+    while done < bytes {
+        // Pieces end where huge pages of the source do, so that reading one does not commit the next.
+        let piece = (PIECE - (source + done) % PIECE).min(bytes - done);
+        // SAFETY: the pieces make up the caller's ranges.
+        unsafe {
+            if untouched(source + done, piece) {
+                zero(target + done, piece);
+            } else {
+                copy(target + done, source + done, piece);
+            }
+        }
+        done += piece;
+    }
+}
+
+/// Whether no page of a range was ever written or read: the kernel's page table says so. Where it cannot be asked
+/// the answer is no.
+fn untouched(base: usize, bytes: usize) -> bool {
+    const PRESENT_OR_SWAPPED: u64 = 0b11 << 62;
+    static PAGEMAP: OnceLock<Option<(u32, File)>> = OnceLock::new();
+    let opened = PAGEMAP.get_or_init(|| Some((std::process::id(), File::open("/proc/self/pagemap").ok()?)));
+    // A forked child would read its parent's.
+    let Some((_, pagemap)) = opened.as_ref().filter(|(pid, _)| *pid == std::process::id()) else {
+        return false;
+    };
+    let (first, last) = (base / PAGE, (base + bytes - 1) / PAGE);
+    let mut entries = [0u8; (PIECE / PAGE + 1) * 8];
+    let Some(entries) = entries.get_mut(..(last - first + 1) * 8) else { return false };
+    if pagemap.read_exact_at(entries, first as u64 * 8).is_err() {
+        return false;
+    }
+    entries
+        .chunks_exact(8)
+        .all(|entry| entry.try_into().is_ok_and(|entry| u64::from_ne_bytes(entry) & PRESENT_OR_SWAPPED == 0))
+}
+
 /// Fills bytes.
 ///
 /// # Safety
@@ -137,5 +195,24 @@ mod tests {
             assert_eq!((at(99), at(100), at(100 + 3 * PAGE - 1), at(100 + 3 * PAGE)), (7, 0, 0, 7));
         }
         release(base, 1 << 20);
+    }
+    #[test]
+    fn a_sparse_copy_is_a_copy() {
+        const SIZE: usize = 8 << 20;
+        let source = reserve(SIZE, 2 << 20, Access::ReadWrite).unwrap();
+        let target = reserve(SIZE, 2 << 20, Access::ReadWrite).unwrap();
+        // SAFETY: both ranges were reserved above and are used within their bounds.
+        unsafe {
+            fill(target, 9, SIZE);
+            fill(source + (3 << 20), 5, 1);
+            copy_sparse(target + 5, source + 5, SIZE - 10);
+            let copied = std::slice::from_raw_parts(target as *const u8, SIZE);
+            assert!(copied[..5].iter().all(|&b| b == 9) && copied[SIZE - 5..].iter().all(|&b| b == 9));
+            assert_eq!(copied[5..SIZE - 5].iter().position(|&b| b != 0), Some((3 << 20) - 5));
+            assert_eq!(copied[3 << 20], 5);
+            assert!(untouched(source + (6 << 20), 1 << 20), "the copy committed what it read");
+        }
+        release(source, SIZE);
+        release(target, SIZE);
     }
 }

@@ -149,9 +149,8 @@ impl Memory {
 
     /// Whether the pages of [address, address + size) are private ones of this device, all of them.
     pub fn owned(&self, address: usize, size: usize) -> bool {
-        self.find(address).is_some_and(|range| {
-            range.kind != Kind::Registered && address + size <= range.base + range.size
-        })
+        self.find(address)
+            .is_some_and(|range| range.kind != Kind::Registered && address + size <= range.base + range.size)
     }
 }
 
@@ -170,7 +169,10 @@ mod tests {
         assert_eq!(devices[0].used, UNIT);
         let b = memory.allocate(&mut devices, 0, UNIT as usize + 1, Kind::Device).unwrap();
         assert_eq!(devices[0].used, 3 * UNIT);
-        assert_eq!(memory.allocate(&mut devices, 0, 6 * UNIT as usize, Kind::Device), Err(Code::OUT_OF_MEMORY));
+        assert_eq!(
+            memory.allocate(&mut devices, 0, 6 * UNIT as usize, Kind::Device),
+            Err(Code::OUT_OF_MEMORY)
+        );
         assert_eq!(memory.free(&mut devices, a + 1, |_| true), Err(Code::INVALID_VALUE));
         assert!(memory.free(&mut devices, a, |_| true).is_ok());
         assert_eq!(memory.free(&mut devices, a, |_| true), Err(Code::INVALID_VALUE));

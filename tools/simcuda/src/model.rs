@@ -1,5 +1,6 @@
 //! The machine: all parts together, behind one lock, and what one call does to several of them.
 
+use crate::call;
 use crate::capture::{Captures, Mode};
 use crate::clock::Clock;
 use crate::code::{Code, Outcome};
@@ -67,8 +68,11 @@ pub struct Model {
 impl Model {
     /// A machine at rest.
     pub fn new(config: Config) -> Self {
-        let devices: Vec<Device> =
-            config.visible.iter().map(|&physical| Device::new(physical, config.total, config.other)).collect();
+        let devices: Vec<Device> = config
+            .visible
+            .iter()
+            .map(|&physical| Device::new(physical, config.total, config.other))
+            .collect();
         let count = devices.len();
         Model {
             config,
@@ -312,6 +316,7 @@ pub fn simulator() -> &'static Simulator {
         if let Some(path) = &config.trace {
             trace::start(path);
         }
+        call::refuse_children();
         Simulator { clock: Clock::new(config.manual), model: Mutex::new(Model::new(config)) }
     })
 }

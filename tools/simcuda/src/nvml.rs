@@ -119,7 +119,9 @@ pub extern "C" fn sim_nvmlDeviceGetHandleByIndex(index: u32, handle: Out<usize>)
 #[unsafe(no_mangle)]
 pub extern "C" fn sim_nvmlDeviceGetHandleByPciBusId_v2(address: Text, handle: Out<usize>) -> i32 {
     let wanted = address.as_str().to_ascii_uppercase();
-    find(handle, |place| !wanted.is_empty() && wanted.trim_start_matches('0') == device::pci(place).trim_start_matches('0'))
+    find(handle, |place| {
+        !wanted.is_empty() && wanted.trim_start_matches('0') == device::pci(place).trim_start_matches('0')
+    })
 }
 
 /// A device by its PCI address.

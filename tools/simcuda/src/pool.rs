@@ -104,7 +104,8 @@ impl Pool {
 
     /// Memory that the stream itself freed is used again before its work is done.
     fn reclaim(&mut self, stream: Key, mut bytes: u64) {
-        let quiet = self.reserved.saturating_sub(self.used + self.pending.iter().map(|p| p.bytes).sum::<u64>());
+        let quiet =
+            self.reserved.saturating_sub(self.used + self.pending.iter().map(|p| p.bytes).sum::<u64>());
         bytes = bytes.saturating_sub(quiet);
         for pending in self.pending.iter_mut().filter(|p| p.stream == stream) {
             let taken = pending.bytes.min(bytes);

@@ -108,7 +108,10 @@ impl Streams {
         let stream = self.get(key)?;
         let own = stream.busy_until.max(now);
         if key.is_legacy() {
-            return Ok(self.of(stream.device).filter(|s| blocking(s)).fold(own, |at, s| at.max(s.busy_until)));
+            return Ok(self
+                .of(stream.device)
+                .filter(|s| blocking(s))
+                .fold(own, |at, s| at.max(s.busy_until)));
         }
         let legacy = self.legacy.get(stream.device).filter(|_| blocking(stream));
         Ok(legacy.map_or(own, |legacy| own.max(legacy.busy_until)))

@@ -86,11 +86,18 @@ impl Vmm {
     }
 
     /// `cuMemMap`.
-    pub fn map(&mut self, memory: &mut Memory, base: usize, size: usize, offset: usize, handle: usize) -> Outcome {
+    pub fn map(
+        &mut self,
+        memory: &mut Memory,
+        base: usize,
+        size: usize,
+        offset: usize,
+        handle: usize,
+    ) -> Outcome {
         whole_units(size)?;
         let end = base.checked_add(size).ok_or(Code::INVALID_VALUE)?;
         let reserved = self.reservations.range(..=base).next_back();
-        if !reserved.is_some_and(|(&start, &length)| end <= start + length) || memory.overlaps(base, size) {
+        if reserved.is_none_or(|(&start, &length)| end > start + length) || memory.overlaps(base, size) {
             return Err(Code::INVALID_VALUE);
         }
         let physical = self.physical.get_mut(handle).map_err(|_| Code::INVALID_VALUE)?;
@@ -117,7 +124,13 @@ impl Vmm {
     }
 
     /// `cuMemUnmap`: whole mappings, without gaps.
-    pub fn unmap(&mut self, memory: &mut Memory, devices: &mut [Device], base: usize, size: usize) -> Outcome {
+    pub fn unmap(
+        &mut self,
+        memory: &mut Memory,
+        devices: &mut [Device],
+        base: usize,
+        size: usize,
+    ) -> Outcome {
         self.exact(base, size)?;
         mapping::empty(base, size)?;
         let gone: Vec<(usize, usize)> =
@@ -167,10 +180,11 @@ impl Vmm {
 
     fn bury(&mut self, devices: &mut [Device], handle: usize) {
         let dead = self.physical.get(handle).is_ok_and(|p| p.references == 0 && p.mappings == 0);
-        if dead && let Ok(physical) = self.physical.remove(handle) {
-            if let Some(device) = physical.device.and_then(|device| devices.get_mut(device)) {
-                device.refund(physical.size as u64);
-            }
+        if dead
+            && let Ok(physical) = self.physical.remove(handle)
+            && let Some(device) = physical.device.and_then(|device| devices.get_mut(device))
+        {
+            device.refund(physical.size as u64);
         }
     }
 }
@@ -184,7 +198,8 @@ mod tests {
 
     #[test]
     fn memory_lives_until_it_is_released_and_unmapped() {
-        let (mut vmm, mut memory, mut devices) = (Vmm::default(), Memory::default(), [Device::new(0, 4 * UNIT, 0)]);
+        let (mut vmm, mut memory, mut devices) =
+            (Vmm::default(), Memory::default(), [Device::new(0, 4 * UNIT, 0)]);
         let base = vmm.reserve(8 * U, 0).unwrap();
         let handle = vmm.create(&mut devices, 2 * U, ON_0).unwrap();
         assert_eq!(vmm.map(&mut memory, base, 2 * U, 0, handle), Ok(()));
@@ -202,7 +217,8 @@ mod tests {
 
     #[test]
     fn mappings_stay_inside_reservations_and_apart() {
-        let (mut vmm, mut memory, mut devices) = (Vmm::default(), Memory::default(), [Device::new(0, 4 * UNIT, 0)]);
+        let (mut vmm, mut memory, mut devices) =
+            (Vmm::default(), Memory::default(), [Device::new(0, 4 * UNIT, 0)]);
         let base = vmm.reserve(2 * U, 0).unwrap();
         let a = vmm.create(&mut devices, U, ON_0).unwrap();
         assert_eq!(vmm.map(&mut memory, base + 2 * U, U, 0, a), Err(Code::INVALID_VALUE));

@@ -240,7 +240,8 @@ mod tests {
         assert!(elf.sections().iter().any(|section| section.name == ".text"));
         let dynamic = elf.dynamic().unwrap();
         assert!(dynamic.needed.iter().any(|name| name.starts_with("libc.so")));
-        let from_libc = |import: &Import| import.version.as_ref().is_some_and(|(l, _)| l.starts_with("libc.so"));
+        let from_libc =
+            |import: &Import| import.version.as_ref().is_some_and(|(l, _)| l.starts_with("libc.so"));
         assert!(dynamic.imports.iter().any(from_libc));
     }
 

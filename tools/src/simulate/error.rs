@@ -33,6 +33,8 @@ pub enum Error {
         path: PathBuf,
         /// Why not.
         why: String,
+        /// What to do next.
+        advice: &'static str,
     },
     /// This machine or this request is not catered for.
     Unsupported(String),
@@ -56,9 +58,7 @@ impl fmt::Display for Error {
                 }
                 if advice.is_empty() { Ok(()) } else { write!(f, "\n  {advice}") }
             }
-            Error::Library { path, why } => {
-                write!(f, "{}: {why}; remove the cache directory to install torch again", path.display())
-            }
+            Error::Library { path, why, advice } => write!(f, "{}: {why}; {advice}", path.display()),
             Error::Unsupported(why) => f.write_str(why),
         }
     }

@@ -17,6 +17,7 @@ pub(super) const GENERATION: u32 = 1;
 /// The simulator's file name beside the libraries.
 pub(super) const SIMULATOR: &str = "libstrandline_simcuda.so";
 
+const REINSTALL: &str = "remove the environment's directory to have torch installed again";
 const DRIVER: &str = "libcuda.so.1";
 const NVML: &str = "libnvidia-ml.so.1";
 /// Which library an import belongs to that does not say so, by the beginning of its name; the first match holds.
@@ -80,7 +81,7 @@ fn is_cuda(soname: &str) -> bool {
 pub(super) fn directory(site_packages: &Path) -> Result<PathBuf, Error> {
     let torch_lib = site_packages.join("torch/lib");
     let library = torch_lib.join("libc10_cuda.so");
-    let dynamic = open(&library)?;
+    let dynamic = open(&library, REINSTALL)?;
     let candidates: Vec<PathBuf> = dynamic
         .search
         .iter()
@@ -93,7 +94,8 @@ pub(super) fn directory(site_packages: &Path) -> Result<PathBuf, Error> {
     };
     candidates.iter().find(runtime).or(candidates.first()).cloned().ok_or_else(|| Error::Library {
         path: library,
-        why: "this torch searches no directory for CUDA libraries; is it a CPU build?".into(),
+        why: "this torch searches no directory for CUDA libraries".into(),
+        advice: "a version whose wheel is built for CUDA is needed, as 2.11.0's is",
     })
 }
 
@@ -117,15 +119,16 @@ pub(super) fn generate(
     simulator: &Path,
     content: &[u8],
 ) -> Result<(), Error> {
-    let provided = open(simulator)?.exports.into_iter().collect();
+    let provided = open(simulator, "build it again")?.exports.into_iter().collect();
     let libraries = plan(&read_torch(site_packages)?, &provided);
     super::make_directory(lib_dir)?;
     link::replace(&lib_dir.join(SIMULATOR), content)?;
     link::build(lib_dir, &libraries)
 }
 
-fn open(path: &Path) -> Result<Dynamic, Error> {
-    let failed = |error: std::io::Error| Error::Library { path: path.to_path_buf(), why: error.to_string() };
+fn open(path: &Path, advice: &'static str) -> Result<Dynamic, Error> {
+    let failed =
+        |error: std::io::Error| Error::Library { path: path.to_path_buf(), why: error.to_string(), advice };
     Elf::open(path).and_then(|elf| elf.dynamic()).map_err(failed)
 }
 
@@ -138,7 +141,7 @@ fn read_torch(site_packages: &Path) -> Result<Vec<Dynamic>, Error> {
         let mut paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
         paths.sort();
         for path in paths.into_iter().filter(|path| is_library(path)) {
-            libraries.push(open(&path)?);
+            libraries.push(open(&path, REINSTALL)?);
         }
     }
     Ok(libraries)
@@ -151,7 +154,8 @@ fn is_library(path: &Path) -> bool {
 
 /// Which libraries, with which functions.
 fn plan(torch: &[Dynamic], provided: &BTreeSet<String>) -> Vec<Library> {
-    let defined: BTreeSet<&str> = torch.iter().flat_map(|library| &library.exports).map(String::as_str).collect();
+    let defined: BTreeSet<&str> =
+        torch.iter().flat_map(|library| &library.exports).map(String::as_str).collect();
     let needed = torch.iter().flat_map(|library| &library.needed).filter(|soname| is_cuda(soname));
     let mut sonames: BTreeSet<&str> = needed.map(String::as_str).collect();
     sonames.extend([DRIVER, NVML]);
@@ -187,7 +191,11 @@ fn library(soname: &str, functions: &BTreeMap<&str, Option<&str>>, provided: &BT
         version: version.or(usual).map(String::from),
         target: target(name, family(soname), provided),
     });
-    Library { soname: soname.to_string(), functions: functions.collect(), needs_driver: family(soname) == "libcudart" }
+    Library {
+        soname: soname.to_string(),
+        functions: functions.collect(),
+        needs_driver: family(soname) == "libcudart",
+    }
 }
 
 /// What a function does.
@@ -229,9 +237,15 @@ mod tests {
     fn functions_find_their_library_version_and_target() {
         let runtime = ("libcudart.so.13", "libcudart.so.13");
         let torch = [Dynamic {
-            needed: ["libcudart.so.13", "libnccl.so.2", "libnvshmem_host.so.3", "libcublas.so.13", "libz.so.1"]
-                .map(String::from)
-                .to_vec(),
+            needed: [
+                "libcudart.so.13",
+                "libnccl.so.2",
+                "libnvshmem_host.so.3",
+                "libcublas.so.13",
+                "libz.so.1",
+            ]
+            .map(String::from)
+            .to_vec(),
             imports: vec![
                 import("cudaMalloc", Some(runtime)),
                 import("cudaIpcGetMemHandle", Some(runtime)),
@@ -246,11 +260,13 @@ mod tests {
             exports: vec!["cudaOfTorch".into()],
             ..Dynamic::default()
         }];
-        let provided = ["sim_cudaMalloc", "sim_cudaFree", "sim_cuInit", "sim_nvmlInit_v2", "sim_stub"].map(String::from);
+        let provided =
+            ["sim_cudaMalloc", "sim_cudaFree", "sim_cuInit", "sim_nvmlInit_v2", "sim_stub"].map(String::from);
         let libraries = plan(&torch, &provided.into());
         let show = |soname: &str| -> Vec<String> {
             let library = libraries.iter().find(|library| library.soname == soname).unwrap();
-            let line = |f: &Function| format!("{} {} {:?}", f.name, f.version.as_deref().unwrap_or("-"), f.target);
+            let line =
+                |f: &Function| format!("{} {} {:?}", f.name, f.version.as_deref().unwrap_or("-"), f.target);
             library.functions.iter().map(line).collect()
         };
         assert_eq!(
@@ -263,7 +279,10 @@ mod tests {
         );
         assert_eq!(show("libnccl.so.2"), ["ncclSend - Absent(3)"]);
         assert_eq!(show("libnvshmem_host.so.3"), ["nvshmem_ptr NVSHMEM Absent(7)"]);
-        assert_eq!(show("libcublas.so.13"), ["cublasSgemm_v2 libcublas.so.13 Jump(\"sim_operation_cublas\")"]);
+        assert_eq!(
+            show("libcublas.so.13"),
+            ["cublasSgemm_v2 libcublas.so.13 Jump(\"sim_operation_cublas\")"]
+        );
         assert_eq!(show("libcuda.so.1"), ["cuInit - Jump(\"sim_cuInit\")", "cuLaunchKernel - Absent(801)"]);
         assert_eq!(show("libnvidia-ml.so.1").len(), 5);
         assert!(!libraries.iter().any(|library| library.soname == "libz.so.1"));

@@ -43,7 +43,8 @@ const LATE: [&str; 2] = ["libcuda.so.1", "libnvidia-ml.so.1"];
 
 /// Makes all libraries beside the simulator, those first that others load.
 pub(super) fn build(directory: &Path, libraries: &[Library]) -> Result<(), Error> {
-    let (last, first): (Vec<&Library>, Vec<&Library>) = libraries.iter().partition(|library| library.needs_driver);
+    let (last, first): (Vec<&Library>, Vec<&Library>) =
+        libraries.iter().partition(|library| library.needs_driver);
     first.into_iter().chain(last).try_for_each(|library| link(directory, library))
 }
 
@@ -62,7 +63,14 @@ fn link(directory: &Path, library: &Library) -> Result<(), Error> {
     replace(&source, assembler(library).as_bytes())?;
 
     let mut command = Command::new(std::env::var_os("CC").filter(|cc| !cc.is_empty()).unwrap_or("cc".into()));
-    command.args(["-shared", "-nostdlib", "-Wl,-z,defs", "-Wl,-z,now", "-Wl,--no-as-needed", "-Wl,-rpath,$ORIGIN"]);
+    command.args([
+        "-shared",
+        "-nostdlib",
+        "-Wl,-z,defs",
+        "-Wl,-z,now",
+        "-Wl,--no-as-needed",
+        "-Wl,-rpath,$ORIGIN",
+    ]);
     command.arg(format!("-Wl,-soname,{}", library.soname));
     if let Some(versions) = versions(library) {
         replace(&script, versions.as_bytes())?;

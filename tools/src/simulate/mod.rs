@@ -97,8 +97,14 @@ pub fn provision(options: &Options) -> Result<Environment, Error> {
         venv.create(options.python.as_deref(), &progress)?;
         venv.install_torch(&options.torch, &progress)?;
         let site_packages = venv.site_packages()?;
-        progress.quick("freeing disk space that holds code for GPUs", || slim::slim(&site_packages.join("torch/lib")));
-        done = Stamp { torch: Some(options.torch.clone()), site_packages: Some(site_packages), ..Stamp::default() };
+        progress.quick("freeing disk space that holds code for GPUs", || {
+            slim::slim(&site_packages.join("torch/lib"))
+        });
+        done = Stamp {
+            torch: Some(options.torch.clone()),
+            site_packages: Some(site_packages),
+            ..Stamp::default()
+        };
         done.write(&root)?;
     }
     let site_packages = match &done.site_packages {
@@ -145,7 +151,9 @@ fn supported() -> Result<(), Error> {
     if cfg!(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu")) {
         return Ok(());
     }
-    Err(Error::Unsupported("the simulated device needs Linux on x86-64 with glibc, as PyTorch's CUDA wheels do".into()))
+    Err(Error::Unsupported(
+        "the simulated device needs Linux on x86-64 with glibc, as PyTorch's CUDA wheels do".into(),
+    ))
 }
 
 /// What the stamp already accounts for, if that is all that is asked.
@@ -156,7 +164,8 @@ fn complete(done: &Stamp, options: &Options, root: &Path, simulator: &str) -> Op
         Extras::None => true,
         Extras::Transformers => done.transformers && python::missing_trl(&wheels, &TRL_VERSIONS).is_empty(),
     };
-    let current = done.torch.as_deref() == Some(&options.torch) && done.simulator.as_deref() == Some(simulator);
+    let current =
+        done.torch.as_deref() == Some(&options.torch) && done.simulator.as_deref() == Some(simulator);
     if !(current && extras && venv.python().exists()) {
         return None;
     }

@@ -70,8 +70,7 @@ const MISLEADING: [&str; 10] = [
     "PIP_REQUIRE_VIRTUALENV",
 ];
 
-const INDEX_ADVICE: &str =
-    "is the package index reachable? pip's own settings (PIP_INDEX_URL, a proxy) are honoured; then run it again";
+const INDEX_ADVICE: &str = "is the package index reachable? pip's own settings (PIP_INDEX_URL, a proxy) are honoured; then run it again";
 
 /// A virtual environment.
 pub(super) struct Venv {
@@ -95,7 +94,8 @@ impl Venv {
         progress.stage(&format!("virtual environment of {}: making", base.display()), || {
             let mut command = Command::new(base);
             command.args(["-m", "venv"]).arg(&self.root);
-            let advice = "Python 3.10 or newer with its venv module is needed (on Debian: apt install python3-venv)";
+            let advice =
+                "Python 3.10 or newer with its venv module is needed (on Debian: apt install python3-venv)";
             run(command, "making a virtual environment", advice).map(drop)
         })
     }
@@ -122,7 +122,12 @@ impl Venv {
     }
 
     /// Downloads TRL wheels that are missing.
-    pub(super) fn download_trl(&self, wheels: &Path, versions: &[&str], progress: &Progress) -> Result<(), Error> {
+    pub(super) fn download_trl(
+        &self,
+        wheels: &Path,
+        versions: &[&str],
+        progress: &Progress,
+    ) -> Result<(), Error> {
         download_trl(&self.python(), wheels, versions, progress)
     }
 
@@ -211,7 +216,10 @@ pub(super) fn run(mut command: Command, what: &str, advice: &'static str) -> Res
             Ok(None) if Instant::now() < deadline => std::thread::sleep(Duration::from_millis(10)),
             Ok(None) => {
                 let _ = child.kill().and_then(|()| child.wait());
-                return Err(failed(format!("given up after {} minutes", PATIENCE.as_secs() / 60), tail(&mut said)));
+                return Err(failed(
+                    format!("given up after {} minutes", PATIENCE.as_secs() / 60),
+                    tail(&mut said),
+                ));
             }
             Err(error) => return Err(failed(error.to_string(), tail(&mut said))),
         }

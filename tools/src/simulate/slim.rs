@@ -21,7 +21,9 @@ fn punch(path: &Path) -> u64 {
     let Ok(file) = OpenOptions::new().write(true).open(path) else { return 0 };
     let mut freed = 0;
     for section in elf.sections().iter().filter(|section| section.name == DEVICE_CODE) {
-        let (Ok(offset), Ok(size)) = (i64::try_from(section.offset), i64::try_from(section.size)) else { continue };
+        let (Ok(offset), Ok(size)) = (i64::try_from(section.offset), i64::try_from(section.size)) else {
+            continue;
+        };
         let mode = libc::FALLOC_FL_KEEP_SIZE | libc::FALLOC_FL_PUNCH_HOLE;
         // SAFETY: the descriptor is open for writing while `file` lives; fallocate takes no pointer.
         if unsafe { libc::fallocate(file.as_raw_fd(), mode, offset, size) } == 0 {

@@ -109,6 +109,11 @@ pub extern "C" fn sim_cuMemsetD32Async(address: usize, value: u32, count: usize,
 
 /// Writes a word in a stream.
 #[unsafe(no_mangle)]
-pub extern "C" fn sim_cuStreamWriteValue32_v2(stream: usize, address: usize, value: u32, _flags: u32) -> Code {
+pub extern "C" fn sim_cuStreamWriteValue32_v2(
+    stream: usize,
+    address: usize,
+    value: u32,
+    _flags: u32,
+) -> Code {
     driver("cuStreamWriteValue32_v2", || write_words(address, value, 1, stream))
 }

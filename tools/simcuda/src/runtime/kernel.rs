@@ -63,7 +63,12 @@ pub extern "C" fn sim___cudaInitModule(_module: usize) -> i8 {
 
 /// The first half of `kernel<<<…>>>`.
 #[unsafe(no_mangle)]
-pub extern "C" fn sim___cudaPushCallConfiguration(grid: Dim3, block: Dim3, shared: usize, stream: usize) -> u32 {
+pub extern "C" fn sim___cudaPushCallConfiguration(
+    grid: Dim3,
+    block: Dim3,
+    shared: usize,
+    stream: usize,
+) -> u32 {
     kernel::push(Configuration { grid, block, shared, stream });
     0
 }

@@ -146,7 +146,11 @@ pub extern "C" fn sim_cudaHostUnregister(address: usize) -> Code {
 
 /// The device's address of pinned memory, which is the host's.
 #[unsafe(no_mangle)]
-pub extern "C" fn sim_cudaHostGetDevicePointer(device_address: Out<usize>, address: usize, _flags: u32) -> Code {
+pub extern "C" fn sim_cudaHostGetDevicePointer(
+    device_address: Out<usize>,
+    address: usize,
+    _flags: u32,
+) -> Code {
     runtime("cudaHostGetDevicePointer", || match lock().memory.find(address) {
         Some(range) if !range.on_device() => device_address.set(address),
         _ => Err(Code::INVALID_VALUE),

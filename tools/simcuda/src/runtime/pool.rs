@@ -129,7 +129,12 @@ pub extern "C" fn sim_cudaMallocAsync(address: Out<usize>, size: usize, stream: 
 
 /// Allocates in a stream's order from a pool.
 #[unsafe(no_mangle)]
-pub extern "C" fn sim_cudaMallocFromPoolAsync(address: Out<usize>, size: usize, pool: usize, stream: usize) -> Code {
+pub extern "C" fn sim_cudaMallocFromPoolAsync(
+    address: Out<usize>,
+    size: usize,
+    pool: usize,
+    stream: usize,
+) -> Code {
     runtime("cudaMallocFromPoolAsync", || allocate(address, size, stream, Some(index(pool)?)))
 }
 

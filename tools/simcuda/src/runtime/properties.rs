@@ -19,25 +19,25 @@ const FIELDS: [(i32, usize); 28] = [
     (5, 336), // maxGridSize
     (6, 340),
     (7, 344),
-    (75, 360), // major
-    (76, 364), // minor
-    (16, 384), // multiProcessorCount
-    (19, 392), // canMapHostMemory
-    (31, 560), // concurrentKernels
-    (33, 568), // pciBusID
-    (40, 584), // asyncEngineCount
-    (41, 588), // unifiedAddressing
-    (37, 592), // memoryBusWidth
-    (38, 596), // l2CacheSize
-    (39, 604), // maxThreadsPerMultiProcessor
-    (78, 608), // streamPrioritiesSupported
-    (82, 632), // regsPerMultiprocessor
-    (83, 636), // managedMemory
-    (95, 668), // cooperativeLaunch
+    (75, 360),  // major
+    (76, 364),  // minor
+    (16, 384),  // multiProcessorCount
+    (19, 392),  // canMapHostMemory
+    (31, 560),  // concurrentKernels
+    (33, 568),  // pciBusID
+    (40, 584),  // asyncEngineCount
+    (41, 588),  // unifiedAddressing
+    (37, 592),  // memoryBusWidth
+    (38, 596),  // l2CacheSize
+    (39, 604),  // maxThreadsPerMultiProcessor
+    (78, 608),  // streamPrioritiesSupported
+    (82, 632),  // regsPerMultiprocessor
+    (83, 636),  // managedMemory
+    (95, 668),  // cooperativeLaunch
     (106, 688), // maxBlocksPerMultiProcessor
-    (99, 704), // hostRegisterSupported
+    (99, 704),  // hostRegisterSupported
     (115, 720), // memoryPoolsSupported
-    (32, 564), // ECCEnabled
+    (32, 564),  // ECCEnabled
 ];
 
 /// Attributes whose value is an eight-byte field.

@@ -25,9 +25,16 @@ struct Side {
     pitch: usize,
 }
 
-/// What is checked before a byte moves: device addresses are live, and whether the host must wait afterwards, because
-/// the target is memory that the device cannot write by itself.
-fn check(target: Side, source: Side, width: usize, height: usize, kind: i32) -> Outcome<bool> {
+/// What was found before a byte moves.
+struct Checked {
+    /// Whether the host must wait afterwards: the target is memory that the device cannot write by itself.
+    waits: bool,
+    /// Whether both sides are pages of this device.
+    owned: bool,
+}
+
+/// Checks that device addresses are live.
+fn check(target: Side, source: Side, width: usize, height: usize, kind: i32) -> Outcome<Checked> {
     let model = lock();
     if !(0..=kind::DEFAULT).contains(&kind) {
         return Err(Code::INVALID_VALUE);
@@ -50,7 +57,8 @@ fn check(target: Side, source: Side, width: usize, height: usize, kind: i32) -> 
     if target.address == 0 || source.address == 0 {
         return Err(Code::INVALID_VALUE);
     }
-    Ok(from_device && known(target).is_none())
+    let owned = model.memory.owned(target.address, written) && model.memory.owned(source.address, read);
+    Ok(Checked { waits: from_device && known(target).is_none(), owned })
 }
 
 fn transfer(target: Side, source: Side, width: usize, height: usize, kind: i32, stream: usize) -> Outcome {
@@ -58,7 +66,7 @@ fn transfer(target: Side, source: Side, width: usize, height: usize, kind: i32, 
     if width == 0 || height == 0 {
         return lock().streams.get(key).map(drop);
     }
-    let waits = check(target, source, width, height, kind)?;
+    let checked = check(target, source, width, height, kind)?;
     let captured = {
         let mut model = lock();
         model.work(key, None, now())?;
@@ -70,10 +78,13 @@ fn transfer(target: Side, source: Side, width: usize, height: usize, kind: i32, 
     for row in 0..height {
         // SAFETY: device ranges were found live and large enough above; that host memory is valid for `width`
         // bytes a row, and that nobody frees either side before the call returns, is the caller's part of
-        // CUDA's contract.
-        unsafe { mapping::copy(target.address + row * target.pitch, source.address + row * source.pitch, width) }
+        // CUDA's contract. What is owned was reserved by this device.
+        unsafe {
+            let (to, from) = (target.address + row * target.pitch, source.address + row * source.pitch);
+            if checked.owned { mapping::copy_sparse(to, from, width) } else { mapping::copy(to, from, width) }
+        }
     }
-    if waits { synchronize(key) } else { Ok(()) }
+    if checked.waits { synchronize(key) } else { Ok(()) }
 }
 
 fn flat(target: usize, source: usize, size: usize, kind: i32, stream: usize) -> Outcome {
@@ -84,7 +95,13 @@ fn flat(target: usize, source: usize, size: usize, kind: i32, stream: usize) -> 
 
 /// Copies in a stream. Into pageable host memory the host waits, as CUDA documents.
 #[unsafe(no_mangle)]
-pub extern "C" fn sim_cudaMemcpyAsync(target: usize, source: usize, size: usize, kind: i32, stream: usize) -> Code {
+pub extern "C" fn sim_cudaMemcpyAsync(
+    target: usize,
+    source: usize,
+    size: usize,
+    kind: i32,
+    stream: usize,
+) -> Code {
     runtime("cudaMemcpyAsync", || flat(target, source, size, kind, stream))
 }
 
