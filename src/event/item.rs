@@ -1,6 +1,6 @@
 //! What a reader hands out: events, and what must be known to understand them.
 
-use super::{Bytes, Checkpoint, DeviceId, Event, Nanos, StackId};
+use super::{Bytes, Checkpoint, DeviceId, Event, Nanos, StackId, ThreadId};
 
 /// One thing out of a recording, in order.
 #[derive(Clone, Debug)]
@@ -16,10 +16,42 @@ pub enum Item {
     Meta(serde_json::Value),
     /// The whole state at this moment, so that what came before may be missing.
     Checkpoint(Box<Checkpoint>),
+    /// A thread that later events name.
+    Thread(ThreadInfo),
+    /// Events that the bound on the file's size has dropped; a [`Item::Checkpoint`] follows.
+    Dropped(Dropped),
     /// What the driver said about a device, as the watcher read it.
     Driver(DriverMemory),
     /// The recording says that it is complete (`ended` of the last `Meta` tells how), at this time.
     End(Nanos),
+}
+
+/// A thread of the job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ThreadInfo {
+    /// Its number in this recording.
+    pub thread: ThreadId,
+    /// Its number in the system.
+    pub tid: u32,
+    /// Its name then, at most 15 bytes.
+    pub name: String,
+    /// An autograd worker.
+    pub autograd: bool,
+}
+
+/// A range of events that is not kept.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Dropped {
+    /// Records in it.
+    pub records: u64,
+    /// When it begins.
+    pub from: Nanos,
+    /// When it ends.
+    pub to: Nanos,
+    /// The step (from 1) in which it begins.
+    pub first_step: u32,
+    /// The last step that is not kept event by event.
+    pub last_step: u32,
 }
 
 /// Memory of a device as the driver counts it.

@@ -99,8 +99,7 @@ impl Frame {
     pub fn encode(&self) -> [u8; FRAME] {
         let mut b = [0; FRAME];
         let kind = u32::from(self.tag) | u32::from(self.zstd) << 16;
-        let words =
-            [kind, self.length as u32, (self.length >> 32) as u32, self.raw, self.sequence, self.crc];
+        let words = [kind, self.length as u32, (self.length >> 32) as u32, self.raw, self.sequence, self.crc];
         let (magic, rest) = b.split_at_mut(4);
         magic.copy_from_slice(&MAGIC);
         for (to, w) in rest.chunks_exact_mut(4).zip(words) {
@@ -191,7 +190,11 @@ impl Opener {
             return Err("checksum does not match");
         }
         if !frame.zstd {
-            return if on_disk.len() == frame.raw as usize { Ok(on_disk) } else { Err("length does not match") };
+            return if on_disk.len() == frame.raw as usize {
+                Ok(on_disk)
+            } else {
+                Err("length does not match")
+            };
         }
         if frame.raw > MAX_PAYLOAD {
             return Err("too large to be true");
@@ -214,7 +217,8 @@ mod tests {
     #[test]
     fn pages_come_back_and_a_flipped_bit_is_seen() {
         let (mut framer, mut opener) = (Framer::default(), Opener::default());
-        for payload in [vec![], b"short".to_vec(), vec![7; 5000], (0..2000).map(|n| (n * n) as u8).collect()] {
+        for payload in [vec![], b"short".to_vec(), vec![7; 5000], (0..2000).map(|n| (n * n) as u8).collect()]
+        {
             let mut b = Vec::new();
             framer.page(&mut b, Tag::Events, &payload);
             let f = Frame::decode(&b).unwrap();

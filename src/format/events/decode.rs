@@ -110,7 +110,8 @@ impl Decoder {
         columns: &mut [Cursor<'_>; COLUMNS],
         page: &[Record],
     ) -> Result<(), Malformed> {
-        let [_, _, _, backs, addrs, size_column, word_column, stack_column, sequences, totals, literals] = columns;
+        let [_, _, _, backs, addrs, size_column, word_column, stack_column, sequences, totals, literals] =
+            columns;
         let before = if met & met::BACK != 0 {
             let back = usize::try_from(backs.number("back reference")?).unwrap_or(usize::MAX);
             let before = page.len().checked_sub(back).and_then(|i| page.get(i));

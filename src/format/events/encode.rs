@@ -148,7 +148,8 @@ impl Encoder {
 
     fn block(&mut self, r: &Record, before: Option<(usize, &Record)>) -> u8 {
         let Encoder { columns, sizes, words, stacks, model, addr, .. } = self;
-        let [_, _, _, backs, addrs, size_column, word_column, stack_column, sequences, totals, literals] = columns;
+        let [_, _, _, backs, addrs, size_column, word_column, stack_column, sequences, totals, literals] =
+            columns;
         let mut met = 0;
         match before {
             Some((distance, _)) => {

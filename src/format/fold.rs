@@ -1,0 +1,200 @@
+//! Raw records → events: pools are folded into the record they belong to, a merged free becomes two events.
+
+use super::raw::{Kind, Record, flag};
+use crate::event::{
+    Addr, Block, Body, Bytes, DeviceId, Event, EventHandle, Nanos, Phase, PoolId, RuntimeOp, SegmentOp,
+    StackId, StreamHandle, ThreadId, Totals,
+};
+
+/// What must be remembered from record to record, per ring.
+#[derive(Clone, Debug, Default)]
+pub struct Fold {
+    pools: Vec<Option<PoolId>>,
+    unknown: u64,
+}
+
+impl Fold {
+    /// Records of a kind that this version does not know.
+    pub fn unknown(&self) -> u64 {
+        self.unknown
+    }
+
+    /// Appends what `r`, the next record of `ring`, says: no event, one, or two.
+    #[inline]
+    pub fn fold(&mut self, ring: u32, r: &Record, time: Nanos, thread: ThreadId, out: &mut Vec<Event>) {
+        let mut push = |body| out.push(Event { time, thread, body });
+        let device = DeviceId(r.device);
+        let (addr, size, stream) = (Addr(r.a), Bytes(r.b), StreamHandle(r.c));
+        let Some(kind) = Kind::from_u8(r.kind) else {
+            self.unknown += 1;
+            return;
+        };
+        let pool = if r.flags & flag::POOL == 0 { PoolId::DEFAULT } else { self.pool(ring) };
+        match kind {
+            Kind::Alloc => push(Body::Alloc(block(r, pool))),
+            Kind::FreeRequested => {
+                let b = block(r, pool);
+                push(Body::FreeRequested(b));
+                if r.flags & flag::COMPLETED != 0 {
+                    push(Body::FreeCompleted(b));
+                }
+            }
+            Kind::FreeCompleted => push(Body::FreeCompleted(block(r, pool))),
+            Kind::SegmentAlloc | Kind::SegmentFree | Kind::SegmentMap | Kind::SegmentUnmap => {
+                let op = match kind {
+                    Kind::SegmentAlloc => SegmentOp::Alloc,
+                    Kind::SegmentFree => SegmentOp::Free,
+                    Kind::SegmentMap => SegmentOp::Map,
+                    _ => SegmentOp::Unmap,
+                };
+                push(Body::Segment { op, device, addr, size, stream, pool });
+            }
+            Kind::Snapshot => push(Body::Snapshot { active: size }),
+            Kind::Oom => {
+                let stack = StackId(r.stack);
+                push(Body::Oom { device, requested: size, free: Bytes(r.a), stream, stack });
+            }
+            Kind::Pool => self.set_pool(ring, PoolId(r.a, r.b)),
+            Kind::Report => {
+                let by = r.b as i64;
+                let rounded = Bytes(by.unsigned_abs());
+                push(Body::Report { device, addr, rounded, allocated: by >= 0, totals: totals(r) });
+            }
+            Kind::Thread => {}
+            Kind::Gap => push(Body::Gap { lost: r.a }),
+            Kind::Scope => push(Body::Scope { device, from: StreamHandle(r.a), to: StreamHandle(r.b) }),
+            Kind::StreamCreate => push(Body::StreamCreate { device, stream }),
+            Kind::StreamDestroy => push(Body::StreamDestroy(stream)),
+            Kind::EventRecord => push(Body::EventRecord { event: EventHandle(r.a), stream }),
+            Kind::EventDestroy => push(Body::EventDestroy(EventHandle(r.a))),
+            Kind::StreamWait => push(Body::StreamWait { stream, event: EventHandle(r.a) }),
+            Kind::StreamDone => push(Body::StreamDone(stream)),
+            Kind::EventDone => push(Body::EventDone(EventHandle(r.a))),
+            Kind::DeviceDone => push(Body::DeviceDone(device)),
+            Kind::FreeWaits => push(Body::FreeWaits { device, addr, stream }),
+            Kind::RecordStream => push(Body::RecordStream { addr, stream }),
+            Kind::CaptureBegin => push(Body::CaptureBegin(stream)),
+            Kind::CaptureEnd => push(Body::CaptureEnd(stream)),
+            Kind::OptimizerBegin => push(Body::OptimizerBegin(r.a)),
+            Kind::OptimizerEnd => push(Body::OptimizerEnd(r.a)),
+            Kind::BackwardBegin => {
+                push(Body::BackwardBegin { stack: StackId(r.stack), nested: r.flags & flag::NESTED != 0 });
+            }
+            Kind::BackwardEnd => push(Body::BackwardEnd { nested: r.flags & flag::NESTED != 0 }),
+            Kind::ScalerUpdate => push(Body::ScalerUpdate),
+            Kind::ManualStep => push(Body::ManualStep(r.a)),
+            Kind::Mark | Kind::NamedPhase => {
+                push(Body::Mark { name: r.a as u32, phase: kind == Kind::NamedPhase });
+            }
+            Kind::Runtime => match runtime_op(r.stack) {
+                Some(op) => push(Body::Runtime { op, device, addr, size, stream }),
+                None => self.unknown += 1,
+            },
+            Kind::MemInfo => push(Body::MemInfo { device, free: Bytes(r.a), total: size }),
+        }
+    }
+
+    fn pool(&mut self, ring: u32) -> PoolId {
+        self.pools.get_mut(ring as usize).and_then(Option::take).unwrap_or_default()
+    }
+
+    fn set_pool(&mut self, ring: u32, pool: PoolId) {
+        let i = ring as usize & 0xff;
+        if i >= self.pools.len() {
+            self.pools.resize(i + 1, None);
+        }
+        if let Some(p) = self.pools.get_mut(i) {
+            *p = Some(pool);
+        }
+    }
+}
+
+#[inline]
+fn totals(r: &Record) -> Totals {
+    Totals { allocated: Bytes(r.allocated), reserved: Bytes(r.reserved) }
+}
+
+#[inline]
+fn block(r: &Record, pool: PoolId) -> Block {
+    Block {
+        device: DeviceId(r.device),
+        addr: Addr(r.a),
+        size: Bytes(r.b),
+        rounded: Bytes(r.rounded()),
+        stream: StreamHandle(r.c),
+        pool,
+        stack: StackId(r.stack),
+        phase: Phase::from_bits(r.phase),
+        totals: (r.flags & flag::REPORTED != 0).then(|| totals(r)),
+    }
+}
+
+/// The number that a [`Kind::Runtime`] record's `stack` word holds.
+pub fn runtime_number(op: RuntimeOp) -> u32 {
+    match op {
+        RuntimeOp::Malloc => 0,
+        RuntimeOp::Free => 1,
+        RuntimeOp::MallocAsync => 2,
+        RuntimeOp::FreeAsync => 3,
+        RuntimeOp::HostAlloc => 4,
+        RuntimeOp::HostFree => 5,
+        RuntimeOp::MallocManaged => 6,
+    }
+}
+
+fn runtime_op(n: u32) -> Option<RuntimeOp> {
+    Some(match n {
+        0 => RuntimeOp::Malloc,
+        1 => RuntimeOp::Free,
+        2 => RuntimeOp::MallocAsync,
+        3 => RuntimeOp::FreeAsync,
+        4 => RuntimeOp::HostAlloc,
+        5 => RuntimeOp::HostFree,
+        6 => RuntimeOp::MallocManaged,
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_merged_free_is_two_events_and_a_pool_goes_to_the_next_record_of_its_ring() {
+        let (mut f, mut out) = (Fold::default(), Vec::new());
+        let flags = flag::COMPLETED | flag::REPORTED | flag::POOL;
+        let free =
+            Record { a: 512, kind: Kind::FreeRequested as u8, flags, allocated: 9, ..Record::default() };
+        let pool = Record { a: 0, b: 5, kind: Kind::Pool as u8, ..Record::default() };
+        let mut fold = |ring, r: &Record| f.fold(ring, r, Nanos(3), ThreadId(1), &mut out);
+        fold(1, &pool);
+        fold(2, &free);
+        fold(1, &free);
+        fold(1, &free);
+        let pools: Vec<_> = out
+            .iter()
+            .map(|e| match e.body {
+                Body::FreeRequested(b) => (0, b.pool, b.totals.map(|t| t.allocated)),
+                Body::FreeCompleted(b) => (1, b.pool, b.totals.map(|t| t.allocated)),
+                _ => panic!("{e:?}"),
+            })
+            .collect();
+        let (none, some, nine) = (PoolId::DEFAULT, PoolId(0, 5), Some(Bytes(9)));
+        let both = |p| [(0, p, nine), (1, p, nine)];
+        assert_eq!(pools, [both(none), both(some), both(none)].concat());
+    }
+
+    #[test]
+    fn every_kind_but_pool_and_thread_says_something() {
+        for kind in (0..=255).filter_map(Kind::from_u8) {
+            let (mut f, mut out) = (Fold::default(), Vec::new());
+            f.fold(0, &Record { kind: kind as u8, ..Record::default() }, Nanos(0), ThreadId(0), &mut out);
+            assert_eq!(out.is_empty(), matches!(kind, Kind::Pool | Kind::Thread), "{kind:?}");
+            assert_eq!(f.unknown(), 0);
+        }
+        for n in 0..7 {
+            assert_eq!(runtime_op(n).map(runtime_number), Some(n));
+        }
+        assert_eq!(runtime_op(7), None);
+    }
+}

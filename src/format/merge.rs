@@ -1,0 +1,320 @@
+//! Many rings, one order.
+//!
+//! Within a ring, records are in order. Across rings they are merged by time, behind a *bound*: what is not older than
+//! everything seen in the sweep before waits for the next sweep. Why that is right for the allocator: an event's time is
+//! taken under its device's lock, and its record is published before that lock is released. So when a record is seen, all
+//! earlier records of its device were published before its time; a record older than the newest one of the sweep before
+//! had all of them published before that sweep ended, and this sweep has read them. Records of other kinds get the same
+//! slack, and keep their place within their thread.
+//!
+//! Times of one device that are equal (they are rounded in pages) are put right by the device's sequence numbers, which
+//! also tell whether something is missing: see [`Merge::holes`].
+
+use super::raw::{Kind, Record, SEQUENCE_MODULUS, flag};
+
+/// How far ahead in another ring a record that is due is looked for.
+const LOOK_AHEAD: usize = 64;
+
+/// The queues and what is expected next.
+#[derive(Default)]
+pub struct Merge {
+    queues: Vec<Queue>,
+    expected: Vec<Option<Expected>>,
+    newest: u64,
+    bound: u64,
+    ended: bool,
+    holes: u64,
+    swaps: u64,
+}
+
+#[derive(Default)]
+struct Queue {
+    ring: u32,
+    thread: u32,
+    records: Vec<Record>,
+    at: usize,
+}
+
+#[derive(Clone, Copy)]
+struct Expected {
+    sequence: u32,
+    /// The record before was a merged free, whose completion may have taken a number of its own.
+    merged: bool,
+}
+
+/// Whether records of this kind carry a number of their device's sequence.
+fn is_sequenced(kind: u8) -> bool {
+    kind <= Kind::SegmentUnmap as u8
+}
+
+impl Queue {
+    fn head(&self) -> Option<&Record> {
+        self.records.get(self.at)
+    }
+    fn pop(&mut self) {
+        self.at += 1;
+        if self.at == self.records.len() {
+            self.records.clear();
+            self.at = 0;
+        }
+    }
+}
+
+impl Merge {
+    /// Adds the next records of a ring. `thread` owned the ring at the first of them; later owners say so themselves.
+    pub fn extend(&mut self, ring: u32, thread: u32, records: &[Record]) {
+        let q = match self.queues.iter().position(|q| q.ring == ring) {
+            Some(i) => self.queues.get_mut(i),
+            None => {
+                self.queues.push(Queue { ring, ..Queue::default() });
+                self.queues.last_mut()
+            }
+        };
+        let Some(q) = q else { return };
+        if q.records.is_empty() {
+            q.thread = thread;
+        } else if q.at > 4096 && q.at * 2 > q.records.len() {
+            q.records.drain(..q.at);
+            q.at = 0;
+        }
+        q.records.extend_from_slice(records);
+        self.newest = records.iter().fold(self.newest, |n, r| n.max(r.ticks));
+    }
+
+    /// The records added since the last call are a whole sweep: what is older than the newest one before them is in order.
+    pub fn end_sweep(&mut self, newest_before: u64) {
+        self.bound = self.bound.max(newest_before);
+    }
+
+    /// Ticks of the newest record so far: [`Merge::end_sweep`]'s argument, taken before a sweep's records are added.
+    pub fn newest(&self) -> u64 {
+        self.newest
+    }
+
+    /// Nothing more will come: everything is in order now.
+    pub fn end(&mut self) {
+        self.ended = true;
+    }
+
+    /// More will come after all (a recording that is still being written).
+    pub fn reopen(&mut self) {
+        if std::mem::take(&mut self.ended) {
+            self.bound = self.newest;
+        }
+    }
+
+    /// Records that wait.
+    pub fn waiting(&self) -> usize {
+        self.queues.iter().map(|q| q.records.len() - q.at).sum()
+    }
+
+    /// What of a ring waits: its owner at the first of them, and the records.
+    pub fn held(&self) -> impl Iterator<Item = (u32, u32, &[Record])> {
+        self.queues.iter().map(|q| (q.ring, q.thread, q.records.get(q.at..).unwrap_or_default()))
+    }
+
+    /// Drops the last `n` waiting records of a ring.
+    pub fn drop_last(&mut self, ring: u32, n: u64) {
+        if let Some(q) = self.queues.iter_mut().find(|q| q.ring == ring) {
+            let waiting = q.records.len() - q.at;
+            let keep = waiting.saturating_sub(usize::try_from(n).unwrap_or(usize::MAX));
+            q.records.truncate(q.at + keep);
+        }
+    }
+
+    /// What came before is unknown: no number is expected.
+    pub fn forget_sequence(&mut self) {
+        self.expected.clear();
+    }
+
+    /// Sequence numbers that never came.
+    pub fn holes(&self) -> u64 {
+        self.holes
+    }
+
+    /// Records whose place the sequence numbers corrected.
+    pub fn swaps(&self) -> u64 {
+        self.swaps
+    }
+
+    /// Hands out up to about `limit` records in order, with their ring and thread. `false`: nothing more is ready.
+    pub fn drain(&mut self, limit: usize, mut f: impl FnMut(&Record, u32, u32)) -> bool {
+        let mut left = limit;
+        while left > 0 {
+            let Some((first, second)) = self.heads() else { return false };
+            let mut any = false;
+            while let Some(&r) = self.queues.get(first).and_then(Queue::head) {
+                // At equal times the other ring gets its turn; `any`: the first record is the oldest in any case.
+                if !self.is_ready(r.ticks) || (any && r.ticks >= second) || left == 0 {
+                    break;
+                }
+                any = true;
+                left -= 1;
+                if is_sequenced(r.kind) && !self.is_due(&r) && self.earlier(first, &r, &mut f) {
+                    // The others may have changed their heads: look again.
+                    break;
+                }
+                self.take(first, &mut f);
+            }
+        }
+        true
+    }
+
+    fn is_ready(&self, ticks: u64) -> bool {
+        ticks < self.bound || self.ended
+    }
+
+    /// The queue with the oldest head, and the time of the next oldest.
+    fn heads(&self) -> Option<(usize, u64)> {
+        let (mut first, mut time, mut second) = (None, u64::MAX, u64::MAX);
+        for (i, q) in self.queues.iter().enumerate() {
+            let Some(r) = q.head() else { continue };
+            if first.is_none() || r.ticks < time {
+                second = time;
+                (first, time) = (Some(i), r.ticks);
+            } else {
+                second = second.min(r.ticks);
+            }
+        }
+        first.filter(|_| self.is_ready(time)).map(|i| (i, second))
+    }
+
+    /// Hands out the head of a queue.
+    #[inline]
+    fn take(&mut self, i: usize, f: &mut impl FnMut(&Record, u32, u32)) {
+        let Some(q) = self.queues.get_mut(i) else { return };
+        let Some(&r) = q.head() else { return };
+        if r.kind == Kind::Thread as u8 {
+            q.thread = r.stack;
+        }
+        f(&r, q.ring, q.thread);
+        q.pop();
+        if is_sequenced(r.kind) {
+            self.note(&r);
+        }
+    }
+
+    #[inline]
+    fn is_due(&self, r: &Record) -> bool {
+        match self.expected.get(usize::from(r.device)) {
+            Some(Some(e)) => r.sequence() == e.sequence || (e.merged && r.sequence() == next(e.sequence)),
+            _ => true,
+        }
+    }
+
+    /// `r`, the head of queue `but`, is not due: hands out what another ring has that is, and what stands before it there.
+    fn earlier(&mut self, but: usize, r: &Record, f: &mut impl FnMut(&Record, u32, u32)) -> bool {
+        let found = self.queues.iter().enumerate().filter(|&(i, _)| i != but).find_map(|(i, q)| {
+            let ahead = q.records.get(q.at..)?.iter().take(LOOK_AHEAD);
+            let k = ahead
+                .enumerate()
+                .find(|(_, x)| is_sequenced(x.kind) && x.device == r.device)
+                .filter(|(_, x)| self.is_due(x))
+                .map(|(k, _)| k)?;
+            Some((i, k))
+        });
+        let Some((i, k)) = found else { return false };
+        self.swaps += 1;
+        for _ in 0..=k {
+            self.take(i, f);
+        }
+        true
+    }
+
+    #[inline]
+    fn note(&mut self, r: &Record) {
+        let d = usize::from(r.device);
+        if d >= self.expected.len() {
+            self.expected.resize(d + 1, None);
+        }
+        let Some(slot) = self.expected.get_mut(d) else { return };
+        let n = r.sequence();
+        if let Some(e) = slot {
+            let ahead = n.wrapping_sub(e.sequence) % SEQUENCE_MODULUS;
+            if ahead > SEQUENCE_MODULUS / 2 {
+                // It comes late: one number that seemed to be missing is here after all.
+                self.holes = self.holes.saturating_sub(1);
+                return;
+            }
+            let merged = u32::from(e.merged);
+            self.holes += u64::from(ahead.saturating_sub(merged));
+        }
+        *slot = Some(Expected { sequence: next(n), merged: r.flags & flag::COMPLETED != 0 });
+    }
+}
+
+fn next(n: u32) -> u32 {
+    (n + 1) % SEQUENCE_MODULUS
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn event(ticks: u64, sequence: u32) -> Record {
+        let mut r = Record { ticks, ..Record::default() };
+        r.set_sequence(sequence);
+        r
+    }
+
+    fn order(m: &mut Merge) -> Vec<u32> {
+        let mut seen = Vec::new();
+        while m.drain(3, |r, _, _| seen.push(r.sequence())) {}
+        seen
+    }
+
+    #[test]
+    fn late_records_find_their_place_within_the_slack() {
+        let mut m = Merge::default();
+        m.extend(0, 1, &[event(10, 0), event(40, 3)]);
+        m.end_sweep(0);
+        assert_eq!(order(&mut m), [0u32; 0]);
+        // Ring 1 was read a moment too early: 20 and 30 had been published when 40 was, but were not seen.
+        let newest = m.newest();
+        m.extend(1, 2, &[event(20, 1), event(30, 2), event(50, 4)]);
+        m.end_sweep(newest);
+        assert_eq!(order(&mut m), [0, 1, 2]);
+        assert_eq!(m.waiting(), 2);
+        m.end();
+        assert_eq!(order(&mut m), [3, 4]);
+        assert_eq!((m.holes(), m.swaps()), (0, 0));
+    }
+
+    #[test]
+    fn equal_and_swapped_times_are_put_right_by_the_sequence() {
+        let mut m = Merge::default();
+        let scope = Record { ticks: 12, kind: Kind::Scope as u8, rounded_seq: 99 << 40, ..Record::default() };
+        m.extend(0, 1, &[event(10, SEQUENCE_MODULUS - 2), event(10, 0), event(11, 1)]);
+        m.extend(1, 2, &[event(10, SEQUENCE_MODULUS - 1), scope, event(12, 2)]);
+        m.end();
+        assert_eq!(order(&mut m), [SEQUENCE_MODULUS - 2, SEQUENCE_MODULUS - 1, 0, 1, 99, 2]);
+        m.extend(0, 1, &[event(20, 4)]);
+        m.extend(1, 2, &[Record { ticks: 21, ..scope }, event(22, 3)]);
+        assert_eq!(order(&mut m), [99, 3, 4]);
+        assert_eq!((m.holes(), m.swaps()), (0, 2));
+    }
+
+    #[test]
+    fn missing_numbers_are_counted_and_merged_frees_may_take_one_or_two() {
+        let mut m = Merge::default();
+        let merged = |t, n| Record { flags: flag::COMPLETED, ..event(t, n) };
+        m.extend(0, 1, &[event(1, 1), merged(2, 2), event(3, 4), merged(4, 5), event(5, 6), event(6, 9)]);
+        m.end();
+        assert_eq!(order(&mut m), [1, 2, 4, 5, 6, 9]);
+        assert_eq!(m.holes(), 2);
+        m.extend(0, 1, &[event(7, 7)]);
+        assert_eq!(order(&mut m), [7]);
+        assert_eq!(m.holes(), 1);
+    }
+
+    #[test]
+    fn a_new_owner_is_heard() {
+        let mut m = Merge::default();
+        let thread = Record { ticks: 5, stack: 8, kind: Kind::Thread as u8, ..Record::default() };
+        m.extend(3, 7, &[event(1, 0), thread, event(6, 1)]);
+        m.end();
+        let mut threads = Vec::new();
+        m.drain(9, |_, ring, thread| threads.push((ring, thread)));
+        assert_eq!(threads, [(3, 7), (3, 8), (3, 8)]);
+    }
+}

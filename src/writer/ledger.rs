@@ -1,0 +1,411 @@
+//! What is live, as the job's own drain sees it: enough to write a checkpoint, and no judgement.
+
+use crate::event::steps::{Boundary, StepMachine};
+use crate::event::{
+    Addr, Block, Body, Bytes, Checkpoint, DeviceId, DeviceTotals, Event, LiveBlock, Nanos, OpenSegment,
+    Phase, PoolId, SegmentOp, StackId, StepRow, StreamHandle, Totals,
+};
+use rustc_hash::{FxHashMap, FxHashSet};
+use std::collections::BTreeMap;
+
+/// Rows of a device beyond which the older ones are thinned.
+const MAX_ROWS: usize = 4096;
+/// Rows that thinning leaves alone.
+const RECENT: usize = 1024;
+
+/// State of the process, fed in order.
+#[derive(Default)]
+pub(super) struct Ledger {
+    live: FxHashMap<(DeviceId, Addr), Live>,
+    segments: BTreeMap<(DeviceId, Addr), OpenSegment>,
+    devices: Vec<Device>,
+    streams: Vec<(DeviceId, StreamHandle)>,
+    known_streams: FxHashSet<(DeviceId, StreamHandle)>,
+    machine: StepMachine,
+    time: Nanos,
+    events: u64,
+    lost: u64,
+    /// Counts gaps: blocks born before the last one are unverified.
+    gaps: u32,
+}
+
+struct Live {
+    size: Bytes,
+    rounded: Bytes,
+    stream: StreamHandle,
+    pool: PoolId,
+    born: Nanos,
+    stack: StackId,
+    step: u32,
+    microbatch: u32,
+    gaps: u32,
+    phase: Phase,
+    pending: bool,
+}
+
+#[derive(Default)]
+struct Device {
+    totals: DeviceTotals,
+    peak_in_step: Bytes,
+    blocks: u32,
+    rows: Vec<StepRow>,
+}
+
+impl Ledger {
+    /// Steps that have ended.
+    pub(super) fn steps(&self) -> u32 {
+        self.machine.steps()
+    }
+
+    /// Time of the last event.
+    pub(super) fn time(&self) -> Nanos {
+        self.time
+    }
+
+    /// Records were lost: so many in all.
+    pub(super) fn lost(&mut self, lost: u64) {
+        if lost > self.lost {
+            self.lost = lost;
+            self.gaps = self.gaps.saturating_add(1);
+        }
+    }
+
+    /// The next event.
+    pub(super) fn apply(&mut self, e: &Event) {
+        self.events += 1;
+        self.time = self.time.max(e.time);
+        for boundary in self.machine.feed(e).into_iter().flatten() {
+            if let Boundary::Step { n, .. } = boundary {
+                self.step(n, e.time);
+            }
+        }
+        match &e.body {
+            Body::Alloc(b) => self.alloc(b, e.time),
+            Body::FreeRequested(b) => self.request(b),
+            Body::FreeCompleted(b) => self.complete(b),
+            Body::Segment { op, device, addr, size, stream, pool } => {
+                let expandable = matches!(op, SegmentOp::Map | SegmentOp::Unmap);
+                let s = OpenSegment {
+                    device: *device,
+                    addr: *addr,
+                    size: *size,
+                    stream: *stream,
+                    pool: *pool,
+                    expandable,
+                };
+                match op {
+                    SegmentOp::Alloc | SegmentOp::Map => self.map(s),
+                    SegmentOp::Free | SegmentOp::Unmap => self.unmap(*device, *addr, *size),
+                }
+            }
+            Body::Report { device, addr, rounded, allocated, totals } => {
+                self.report(*device, *addr, *rounded, *allocated, *totals);
+            }
+            Body::Scope { device, to, .. } => self.stream(*device, *to),
+            _ => {}
+        }
+    }
+
+    /// The recording is over.
+    pub(super) fn finish(&mut self) {
+        if let Some(Boundary::Step { n, .. }) = self.machine.finish() {
+            self.step(n, self.time);
+        }
+    }
+
+    fn device(&mut self, d: DeviceId) -> &mut Device {
+        let i = match self.devices.iter().position(|x| x.totals.device == d) {
+            Some(i) => i,
+            None => {
+                let totals = DeviceTotals { device: d, ..DeviceTotals::default() };
+                self.devices.push(Device { totals, ..Device::default() });
+                self.devices.len() - 1
+            }
+        };
+        // In bounds: just found, or just pushed.
+        &mut self.devices[i]
+    }
+
+    fn stream(&mut self, d: DeviceId, s: StreamHandle) {
+        if self.known_streams.insert((d, s)) {
+            self.streams.push((d, s));
+        }
+    }
+
+    fn alloc(&mut self, b: &Block, time: Nanos) {
+        self.stream(b.device, b.stream);
+        let (step, microbatch) = (self.machine.steps() + 1, self.machine.microbatches() + 1);
+        let live = Live {
+            size: b.size,
+            rounded: b.rounded,
+            stream: b.stream,
+            pool: b.pool,
+            born: time,
+            stack: b.stack,
+            step,
+            microbatch,
+            gaps: self.gaps,
+            phase: b.phase,
+            pending: false,
+        };
+        // A block that is live at this address already: its free was lost.
+        if let Some(old) = self.live.insert((b.device, b.addr), live) {
+            self.forget(b.device, &old);
+        }
+        let d = self.device(b.device);
+        d.blocks += 1;
+        d.add(b.rounded, time, step);
+        d.check(b.totals);
+    }
+
+    fn forget(&mut self, device: DeviceId, old: &Live) {
+        let d = self.device(device);
+        let total = if old.pending { &mut d.totals.pending } else { &mut d.totals.allocated };
+        *total = Bytes(total.0.saturating_sub(old.rounded.0));
+        if !old.pending {
+            d.blocks = d.blocks.saturating_sub(1);
+        }
+    }
+
+    fn request(&mut self, b: &Block) {
+        let rounded = match self.live.get_mut(&(b.device, b.addr)) {
+            Some(l) if !l.pending => {
+                l.pending = true;
+                l.rounded
+            }
+            // Not seen being allocated (a gap, or from before): nothing to take back.
+            _ => return self.device(b.device).check(b.totals),
+        };
+        let d = self.device(b.device);
+        d.blocks = d.blocks.saturating_sub(1);
+        d.totals.allocated = Bytes(d.totals.allocated.0.saturating_sub(rounded.0));
+        d.totals.pending = Bytes(d.totals.pending.0.saturating_add(rounded.0));
+        d.check(b.totals);
+    }
+
+    fn complete(&mut self, b: &Block) {
+        if let Some(l) = self.live.remove(&(b.device, b.addr)) {
+            self.forget(b.device, &l);
+        }
+    }
+
+    fn report(&mut self, device: DeviceId, addr: Addr, rounded: Bytes, allocated: bool, totals: Totals) {
+        let (step, time) = (self.machine.steps() + 1, self.time);
+        let news = match self.live.get_mut(&(device, addr)) {
+            Some(l) if allocated && l.rounded == Bytes(0) => {
+                l.rounded = rounded;
+                true
+            }
+            _ => false,
+        };
+        let d = self.device(device);
+        if news {
+            d.add(rounded, time, step);
+        }
+        d.check(Some(totals));
+    }
+
+    /// A range is there; an expandable segment's neighbours on the same stream and pool grow together in `unmap` only.
+    fn map(&mut self, s: OpenSegment) {
+        let d = self.device(s.device);
+        d.totals.reserved = Bytes(d.totals.reserved.0.saturating_add(s.size.0));
+        d.totals.peak_reserved = d.totals.peak_reserved.max(d.totals.reserved);
+        self.segments.insert((s.device, s.addr), s);
+    }
+
+    /// A range is gone. It may be part of a mapped range, or span several.
+    fn unmap(&mut self, device: DeviceId, addr: Addr, size: Bytes) {
+        let end = addr.end(size);
+        let before = self.segments.range(..=(device, addr)).next_back();
+        let first =
+            before.filter(|(k, s)| k.0 == device && s.addr.end(s.size) > addr).map_or(addr, |(k, _)| k.1);
+        let hit: Vec<_> =
+            self.segments.range((device, first)..(device, end)).map(|(k, s)| (*k, *s)).collect();
+        let mut gone = 0u64;
+        for (key, s) in hit {
+            self.segments.remove(&key);
+            let (from, to) = (s.addr.max(addr), s.addr.end(s.size).min(end));
+            gone = gone.saturating_add(to.0.saturating_sub(from.0));
+            let left = OpenSegment { size: Bytes(from.0.saturating_sub(s.addr.0)), ..s };
+            let right = OpenSegment { addr: to, size: Bytes(s.addr.end(s.size).0.saturating_sub(to.0)), ..s };
+            for rest in [left, right].into_iter().filter(|r| r.size.0 > 0) {
+                self.segments.insert((device, rest.addr), rest);
+            }
+        }
+        let d = self.device(device);
+        d.totals.reserved = Bytes(d.totals.reserved.0.saturating_sub(gone));
+    }
+
+    fn step(&mut self, n: u32, time: Nanos) {
+        let mut folded = false;
+        for d in &mut self.devices {
+            let t = d.totals;
+            let mut peak = d.peak_in_step;
+            while let Some(last) = d.rows.last().filter(|r| r.step >= n) {
+                peak = peak.max(last.peak);
+                d.rows.pop();
+                folded = true;
+            }
+            d.rows.push(StepRow {
+                step: n,
+                time,
+                allocated: t.allocated,
+                reserved: t.reserved,
+                pending: t.pending,
+                peak: peak.max(t.allocated),
+                blocks: d.blocks,
+            });
+            d.peak_in_step = t.allocated;
+            if d.rows.len() > MAX_ROWS {
+                thin(&mut d.rows);
+            }
+        }
+        if folded {
+            for l in self.live.values_mut() {
+                l.step = l.step.min(n);
+            }
+        }
+    }
+
+    /// The state as it is now.
+    pub(super) fn checkpoint(&self) -> Checkpoint {
+        let mut blocks: Vec<LiveBlock> = self
+            .live
+            .iter()
+            .map(|(&(device, addr), l)| LiveBlock {
+                block: Block {
+                    device,
+                    addr,
+                    size: l.size,
+                    rounded: l.rounded,
+                    stream: l.stream,
+                    pool: l.pool,
+                    stack: l.stack,
+                    phase: l.phase,
+                    totals: None,
+                },
+                born: l.born,
+                step: l.step,
+                microbatch: l.microbatch,
+                pending: l.pending,
+                unverified: l.gaps != self.gaps,
+            })
+            .collect();
+        blocks.sort_unstable_by_key(|l| (l.block.device, l.block.addr));
+        Checkpoint {
+            time: self.time,
+            steps: self.machine.steps(),
+            microbatches: self.machine.microbatches(),
+            events: self.events,
+            lost: self.lost,
+            step_machine: self.machine.save(),
+            blocks,
+            segments: self.segments.values().copied().collect(),
+            devices: self.devices.iter().map(|d| d.totals).collect(),
+            rows: self.devices.iter().flat_map(|d| d.rows.iter().map(|r| (d.totals.device, *r))).collect(),
+            streams: self.streams.clone(),
+        }
+    }
+}
+
+impl Device {
+    fn add(&mut self, rounded: Bytes, time: Nanos, step: u32) {
+        let t = &mut self.totals;
+        t.allocated = Bytes(t.allocated.0.saturating_add(rounded.0));
+        self.peak_in_step = self.peak_in_step.max(t.allocated);
+        if t.allocated > t.peak_allocated {
+            t.peak_allocated = t.allocated;
+            t.peak_time = time;
+            t.peak_step = step;
+        }
+    }
+
+    fn check(&mut self, torch: Option<Totals>) {
+        if let Some(torch) = torch {
+            let t = &mut self.totals;
+            let off = t.allocated.0.abs_diff(torch.allocated.0).max(t.reserved.0.abs_diff(torch.reserved.0));
+            t.drift = t.drift.max(Bytes(off));
+        }
+    }
+}
+
+/// Joins older rows in pairs: the later row stays, with the higher peak.
+fn thin(rows: &mut Vec<StepRow>) {
+    let recent = rows.split_off(rows.len().saturating_sub(RECENT));
+    let pairs = rows.chunks(2).filter_map(|p| {
+        let last = p.last()?;
+        let peak = p.iter().map(|r| r.peak).max().unwrap_or(last.peak);
+        Some(StepRow { peak, ..*last })
+    });
+    let mut kept: Vec<StepRow> = pairs.collect();
+    kept.extend(recent);
+    *rows = kept;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::ThreadId;
+
+    fn feed(l: &mut Ledger, time: u64, body: Body) {
+        l.apply(&Event { time: Nanos(time), thread: ThreadId(1), body });
+    }
+
+    fn block(addr: u64, size: u64, allocated: u64, reserved: u64) -> Block {
+        let totals = Some(Totals { allocated: Bytes(allocated), reserved: Bytes(reserved) });
+        Block { addr: Addr(addr), size: Bytes(size), rounded: Bytes(size), totals, ..Block::default() }
+    }
+
+    fn segment(op: SegmentOp, addr: u64, size: u64) -> Body {
+        let (device, stream, pool) = Default::default();
+        Body::Segment { op, device, addr: Addr(addr), size: Bytes(size), stream, pool }
+    }
+
+    #[test]
+    fn totals_peaks_pending_and_drift() {
+        let mut l = Ledger::default();
+        feed(&mut l, 1, segment(SegmentOp::Alloc, 0, 4096));
+        feed(&mut l, 2, Body::Alloc(block(0, 512, 512, 4096)));
+        feed(&mut l, 3, Body::Alloc(block(512, 1024, 1536, 4096)));
+        feed(&mut l, 4, Body::FreeRequested(block(512, 1024, 512, 4096)));
+        let c = l.checkpoint();
+        let d = c.devices[0];
+        assert_eq!((d.allocated, d.pending, d.reserved), (Bytes(512), Bytes(1024), Bytes(4096)));
+        assert_eq!((d.peak_allocated, d.peak_time, d.drift), (Bytes(1536), Nanos(3), Bytes(0)));
+        assert_eq!(c.blocks.iter().map(|b| b.pending).collect::<Vec<_>>(), [false, true]);
+        feed(&mut l, 5, Body::FreeCompleted(Block { totals: None, ..block(512, 1024, 0, 0) }));
+        l.lost(3);
+        feed(&mut l, 6, Body::Alloc(block(512, 512, 1000, 4096)));
+        let c = l.checkpoint();
+        assert_eq!((c.devices[0].pending, c.devices[0].drift), (Bytes(0), Bytes(24)));
+        assert_eq!(c.blocks.iter().map(|b| b.unverified).collect::<Vec<_>>(), [true, false]);
+    }
+
+    #[test]
+    fn unmapping_cuts_mapped_ranges() {
+        let mut l = Ledger::default();
+        feed(&mut l, 1, segment(SegmentOp::Map, 100, 100));
+        feed(&mut l, 2, segment(SegmentOp::Map, 200, 100));
+        feed(&mut l, 3, segment(SegmentOp::Unmap, 150, 100));
+        let c = l.checkpoint();
+        assert_eq!(c.devices[0].reserved, Bytes(100));
+        let left: Vec<_> = c.segments.iter().map(|s| (s.addr.0, s.size.0)).collect();
+        assert_eq!(left, [(100, 50), (250, 50)]);
+    }
+
+    #[test]
+    fn rows_are_thinned_and_keep_their_peaks() {
+        let mut l = Ledger::default();
+        for n in 1..=10_000u32 {
+            l.device(DeviceId(0)).peak_in_step = Bytes(if n == 77 { 1 << 40 } else { 5 });
+            l.step(n, Nanos(u64::from(n)));
+        }
+        let rows = l.checkpoint().rows;
+        assert!(rows.len() <= MAX_ROWS && rows.len() > RECENT, "{}", rows.len());
+        assert_eq!(rows.iter().map(|r| r.1.peak).max(), Some(Bytes(1 << 40)));
+        assert!(rows.is_sorted_by_key(|r| r.1.step));
+        assert_eq!(rows.last().map(|r| r.1.step), Some(10_000));
+        l.step(9_990, Nanos(1));
+        assert_eq!(l.checkpoint().rows.last().map(|r| r.1.step), Some(9_990), "folded");
+    }
+}
