@@ -24,7 +24,7 @@ const VERSION: &CStr = match CStr::from_bytes_with_nul(concat!(env!("CARGO_PKG_V
 
 /// Step `n` has ended. 0: recorded; 1: this process does not record.
 #[unsafe(no_mangle)]
-pub extern "C" fn strandline_step(n: u64) -> c_int {
+pub(crate) extern "C" fn strandline_step(n: u64) -> c_int {
     note(Kind::ManualStep, n)
 }
 
@@ -33,7 +33,7 @@ pub extern "C" fn strandline_step(n: u64) -> c_int {
 /// # Safety
 /// `name` must be null or a C string.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn strandline_phase(name: *const c_char) -> c_int {
+pub(crate) unsafe extern "C" fn strandline_phase(name: *const c_char) -> c_int {
     // SAFETY: the caller's promise.
     unsafe { named(Kind::NamedPhase, name) }
 }
@@ -43,7 +43,7 @@ pub unsafe extern "C" fn strandline_phase(name: *const c_char) -> c_int {
 /// # Safety
 /// `name` must be null or a C string.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn strandline_mark(name: *const c_char) -> c_int {
+pub(crate) unsafe extern "C" fn strandline_mark(name: *const c_char) -> c_int {
     // SAFETY: the caller's promise.
     unsafe { named(Kind::Mark, name) }
 }
@@ -54,7 +54,7 @@ pub unsafe extern "C" fn strandline_mark(name: *const c_char) -> c_int {
 /// # Safety
 /// `path` must be null or a C string.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn strandline_snapshot(path: *const c_char) -> c_int {
+pub(crate) unsafe extern "C" fn strandline_snapshot(path: *const c_char) -> c_int {
     // SAFETY: the caller's promise.
     let Some(path) = (unsafe { text(path) }) else { return BAD_ARGUMENT };
     if !session::is_recording() {
@@ -72,7 +72,7 @@ pub unsafe extern "C" fn strandline_snapshot(path: *const c_char) -> c_int {
 
 /// The version, as a static string.
 #[unsafe(no_mangle)]
-pub extern "C" fn strandline_version() -> *const c_char {
+pub(crate) extern "C" fn strandline_version() -> *const c_char {
     VERSION.as_ptr()
 }
 

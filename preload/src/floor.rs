@@ -6,8 +6,10 @@
 //! included, is one object (`lto = "fat"`, one codegen unit): a `.symver` holds for its whole assembly. The law test reads
 //! the result.
 
+#[cfg(strandline_floor)]
 use core::arch::global_asm;
 
+#[cfg(strandline_floor)]
 macro_rules! old_versions {
     ($($symbol:literal @ $version:literal,)*) => {
         global_asm!($(concat!(".symver ", $symbol, ",", $symbol, "@", $version),)*);

@@ -59,6 +59,7 @@ pub(crate) fn is_recording() -> bool {
 }
 
 /// The constructor: reads one variable and asks to be told of forks. Nothing else happens before the first CUDA call.
+#[cfg_attr(test, allow(dead_code, reason = "tests have no constructor"))]
 pub(crate) fn load() {
     if config::disabled() {
         STATE.store(PASS_THROUGH, Release);

@@ -55,8 +55,8 @@ macro_rules! hooks {
             use super::*;
             $(
                 #[doc = concat!("`", $symbol, "`")]
-                // SAFETY: the type is the function's, as its library's headers declare it.
                 pub(crate) static $real: Real<unsafe extern "C-unwind" fn($($t),*) $(-> $r)?> =
+                    // SAFETY: the type is the function's, as its library's headers declare it.
                     unsafe { Real::new(terminated(concat!($symbol, "\0")), Library::$library) };
             )*
         }
@@ -76,6 +76,7 @@ macro_rules! hooks {
             )*
         }
         /// Every symbol that is hooked, in the order of the list.
+        #[allow(dead_code, unreachable_pub, reason = "the list, for those who check it")]
         pub const HOOKED: &[&str] = &[$($symbol),*];
         /// Looks all real functions up, outside of any allocator lock.
         #[cold]
@@ -86,6 +87,7 @@ macro_rules! hooks {
 }
 
 /// The C interface, exported beside the hooks.
+#[allow(dead_code, unreachable_pub, reason = "the list, for those who check it")]
 pub const CONTROL: &[&str] =
     &["strandline_step", "strandline_phase", "strandline_mark", "strandline_snapshot", "strandline_version"];
 

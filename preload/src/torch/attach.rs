@@ -196,7 +196,7 @@ fn not_native(name: &str) -> Refusal {
 }
 
 fn refused(r: &Refusal) {
-    say!("{}; recording calls of the CUDA runtime only", r.reason);
+    say!("{}; recording segments only", r.reason);
     session::tell(json!({
         "allocator": r.allocator,
         "coverage": { "level": r.level, "reason": r.reason },

@@ -1,0 +1,32 @@
+"""Allocates from two threads and counts in shared memory until it is killed.
+
+    killed.py COUNTS     COUNTS: a file of two 8-byte counters
+"""
+
+import mmap
+import os
+import signal
+import struct
+import sys
+import threading
+import time
+
+import torch
+
+with open(sys.argv[1], "r+b") as f:
+    counts = mmap.mmap(f.fileno(), 16)
+
+
+def work(n):
+    made = 0
+    while True:
+        torch.empty(512, device="cuda", dtype=torch.uint8)
+        made += 1
+        struct.pack_into("<q", counts, 8 * n, made)
+
+
+torch.empty(1, device="cuda")
+for n in range(2):
+    threading.Thread(target=work, args=(n,), daemon=True).start()
+time.sleep(0.5)
+os.kill(os.getpid(), signal.SIGKILL)
