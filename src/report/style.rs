@@ -55,7 +55,8 @@ impl Style {
         let mut line = head.to_owned();
         let mut used = indent;
         let mut empty = true;
-        for word in text.split(' ').filter(|w| !w.is_empty()) {
+        for word in words(text) {
+            let word = word.as_str();
             let w = word.chars().count();
             if !empty && used + 1 + w > self.width {
                 lines.push(std::mem::replace(&mut line, " ".repeat(indent)));
@@ -73,6 +74,28 @@ impl Style {
         lines.push(line.trim_end().to_owned());
         lines
     }
+}
+
+/// A space that no line is broken at; printed as a plain one.
+pub(super) const GLUE: char = '\u{a0}';
+
+/// The pieces between which a line may be broken: a figure stays with its unit.
+fn words(text: &str) -> Vec<String> {
+    const UNITS: [&str; 13] =
+        ["%", "byte", "bytes", "KiB", "MiB", "GiB", "TiB", "µs", "ms", "s", "min", "h", "d"];
+    let mut out: Vec<String> = Vec::new();
+    for word in text.split(' ').filter(|w| !w.is_empty()) {
+        let bare = word.trim_end_matches([',', '.', ';', ':', ')']);
+        let figure = out.last().is_some_and(|l| l.ends_with(|c: char| c.is_ascii_digit()));
+        match out.last_mut() {
+            Some(last) if figure && UNITS.contains(&bare) => {
+                last.push(' ');
+                last.push_str(word);
+            }
+            _ => out.push(word.to_owned()),
+        }
+    }
+    out.into_iter().map(|w| w.replace(GLUE, " ")).collect()
 }
 
 #[cfg(test)]
@@ -98,5 +121,9 @@ mod tests {
             ["- /a/very/long/path/that/stays.py:1", "  x"]
         );
         assert_eq!(s.wrap("x ", ""), ["x"]);
+        assert_eq!(
+            s.wrap("", "there were about 97 %, or 5 min 3 s"),
+            ["there were about", "97 %, or 5 min 3 s"]
+        );
     }
 }

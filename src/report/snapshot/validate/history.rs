@@ -57,10 +57,9 @@ pub(super) fn replay_backwards(
                 None => return wrong("the block is gone afterwards, but nothing completed the free"),
             },
             "segment_free" => {
-                if segments
-                    .insert(e.addr, Segment { address: e.addr, size: e.size, stream: e.stream })
-                    .is_some()
-                {
+                let s = Segment { address: e.addr, size: e.size, stream: e.stream };
+                let there = segments.insert(e.addr, s).is_some();
+                if there {
                     return wrong("a segment is there afterwards");
                 }
             }

@@ -1,0 +1,128 @@
+//! The table of a moment: parts of a device that sum to its total, whatever is unknown.
+
+use super::model::{Moment, Process, capacity};
+use crate::replay::anatomy::Anatomy;
+
+/// One part, in bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Part {
+    pub(super) name: String,
+    pub(super) bytes: u64,
+}
+
+/// The parts of a moment. Their sum is [`Parts::total`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Parts {
+    /// What the job needs.
+    pub(super) job: Vec<Part>,
+    /// What earlier steps left behind.
+    pub(super) left_behind: u64,
+    /// Everything else.
+    pub(super) rest: Vec<Part>,
+    /// Sum of all.
+    pub(super) total: u64,
+    /// Whether that is what the driver counts; else it is what torch has reserved.
+    pub(super) whole_device: bool,
+}
+
+fn part(name: &str, bytes: u64) -> Part {
+    Part { name: name.to_owned(), bytes }
+}
+
+/// The parts of `m`.
+pub(super) fn parts(p: &Process<'_>, m: &Moment) -> Parts {
+    of(&m.anatomy, capacity(p, m.device))
+}
+
+fn of(a: &Anatomy, capacity: Option<u64>) -> Parts {
+    let job = vec![
+        part("weights", a.weights.0),
+        part("gradients", a.gradients.0),
+        part("optimizer", a.optimizer.0),
+        part("activations", a.activations.0),
+        part("temporaries", a.temporaries.0),
+        part("other", a.other.0),
+    ];
+    let mut rest = vec![part("waiting for a stream", a.pending.0), part("cached", a.cached.0)];
+    let torchs = job.iter().chain(&rest).map(|x| x.bytes).sum::<u64>() + a.left_behind.0;
+    // The parts of the device that are not torch's: those that are known by name, the others as one lump.
+    let outside =
+        [("CUDA and libraries", a.libraries), ("other processes", a.other_processes), ("free", a.free)];
+    let known: u64 = outside.iter().filter_map(|(_, b)| b.map(|b| b.0)).sum();
+    let unknown: Vec<&str> = outside.iter().filter(|(_, b)| b.is_none()).map(|(n, _)| *n).collect();
+    let total = match capacity {
+        Some(c) => c.max(torchs + known),
+        // Nobody told the device's size: where all parts are known it is their sum, else torch's part is all there is.
+        None => torchs + known,
+    };
+    let whole_device = capacity.is_some() || unknown.is_empty();
+    rest.extend(outside.iter().filter_map(|(n, b)| b.map(|b| part(n, b.0))));
+    if capacity.is_some() {
+        let lump = total - torchs - known;
+        let name = match unknown[..] {
+            [] => "not accounted for".to_owned(),
+            [one] => one.to_owned(),
+            [_, _, _] => "not torch's: CUDA, libraries, other processes, free".to_owned(),
+            _ => format!("not torch's: {}", unknown.join(", ")),
+        };
+        rest.push(Part { name, bytes: lump });
+    }
+    Parts { job, left_behind: a.left_behind.0, rest, total, whole_device }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::Bytes;
+
+    fn sum(p: &Parts) -> u64 {
+        p.job.iter().chain(&p.rest).map(|x| x.bytes).sum::<u64>() + p.left_behind
+    }
+
+    fn anatomy() -> Anatomy {
+        Anatomy {
+            weights: Bytes(600),
+            gradients: Bytes(10),
+            optimizer: Bytes(20),
+            activations: Bytes(1000),
+            temporaries: Bytes(30),
+            left_behind: Bytes(500),
+            other: Bytes(40),
+            pending: Bytes(5),
+            cached: Bytes(15),
+            ..Anatomy::default()
+        }
+    }
+
+    /// Whatever of the driver's figures is known, the parts sum to the device.
+    #[test]
+    fn the_sum_always_holds() {
+        for mask in 0..8u32 {
+            let known = |bit: u32, v: u64| (mask & bit != 0).then_some(Bytes(v));
+            let a = Anatomy {
+                libraries: known(1, 50),
+                other_processes: known(2, 30),
+                free: known(4, 100),
+                ..anatomy()
+            };
+            let p = of(&a, Some(2400));
+            assert_eq!((sum(&p), p.total, p.whole_device), (2400, 2400, true), "{mask}");
+            // A device said to be smaller than what lies on it: the parts are what is certain.
+            let p = of(&a, Some(100));
+            assert_eq!(sum(&p), p.total, "{mask}");
+            let p = of(&a, None);
+            assert_eq!(sum(&p), p.total, "{mask}");
+            assert_eq!(p.whole_device, mask == 7);
+        }
+    }
+
+    #[test]
+    fn what_is_unknown_is_one_lump_with_its_names() {
+        let names = |a: &Anatomy| of(a, Some(2400)).rest.pop().unwrap();
+        assert_eq!(names(&anatomy()), part("not torch's: CUDA, libraries, other processes, free", 180));
+        let a = Anatomy { free: Some(Bytes(80)), ..anatomy() };
+        assert_eq!(names(&a), part("not torch's: CUDA and libraries, other processes", 100));
+        let a = Anatomy { other_processes: Some(Bytes(80)), ..a };
+        assert_eq!(names(&a), part("CUDA and libraries", 20));
+    }
+}

@@ -1,0 +1,221 @@
+//! The report for programs: schema 1, as docs and CI scripts rely on it.
+//!
+//! Bytes and counts are integers, steps count from 1, and what is not known is `null`, never 0. Fields may be added; none
+//! changes its meaning within a schema.
+
+use std::io::{self, Write};
+
+use serde_json::{Map, Value, json};
+
+use super::model::{Facts, HeldBy, Known, Moment, Process, Report, capacity, coverage, worst};
+use crate::detect::{Finding, Outcome};
+use crate::event::steps::StepSource;
+use crate::event::{Bytes, Frame};
+use crate::replay::anatomy::At;
+use crate::replay::{Coverage, Device, OomEvent, Peak, Site};
+
+/// Prints the report as one JSON object and a newline. `pretty`: indented.
+pub fn write(out: &mut impl Write, r: &Report<'_>, pretty: bool) -> io::Result<()> {
+    let v = value(r);
+    if pretty {
+        serde_json::to_writer_pretty(&mut *out, &v)?
+    } else {
+        serde_json::to_writer(&mut *out, &v)?
+    }
+    writeln!(out)
+}
+
+/// The report as a value.
+pub fn value(r: &Report<'_>) -> Value {
+    let first = worst(r);
+    let verdict = first.map_or(Outcome::Unknown, |p| p.verdict.outcome);
+    let reason = first.map_or("there is no recording of any process", |p| p.verdict.reason.as_str());
+    json!({
+        "schema": 1,
+        "tool": format!("strandline {}", crate::VERSION),
+        "verdict": verdict.name(),
+        "reason": reason,
+        "command": first.map(|p| Facts::of(p.replay).command()).filter(|c| !c.is_empty()),
+        "processes": r.processes.iter().map(process).collect::<Vec<_>>(),
+    })
+}
+
+fn process(p: &Process<'_>) -> Value {
+    let f = Facts::of(p.replay);
+    let r = p.replay;
+    let level = coverage(p);
+    let counted = r.step_source() != StepSource::None;
+    let compared: u64 = r.devices().map(|d| d.compared).sum();
+    json!({
+        "pid": f.number("pid"),
+        "host": f.text("host"),
+        "rank": f.number("rank"),
+        "framework": f.text("framework"),
+        "allocator": f.text("allocator"),
+        "verdict": p.verdict.outcome.name(),
+        "reason": p.verdict.reason,
+        "coverage": { "level": level.name(), "reason": if level == Coverage::Blocks { None } else { f.coverage_reason() } },
+        "ended": p.ended.name(),
+        "killed_by_host": p.killed_by_host,
+        "step_source": source(r.step_source()),
+        "steps": counted.then(|| r.steps()),
+        "microbatches": counted.then(|| r.microbatches()),
+        "events": r.events(),
+        "events_lost": r.lost(),
+        "accounting_drift_bytes": (compared > 0).then(|| r.accounting_drift().0),
+        "damage": p.damage,
+        "cost": {
+            "step_time_fraction": p.cost.step_time_fraction,
+            "host_bytes": p.cost.host.map(bytes),
+            "disk_bytes": p.cost.disk.map(bytes),
+        },
+        "devices": r.devices().map(|d| device(p, d)).collect::<Vec<_>>(),
+        "findings": p.findings.iter().enumerate().map(|(i, x)| finding(p, x, p.known.get(i))).collect::<Vec<_>>(),
+    })
+}
+
+fn bytes(b: Bytes) -> u64 {
+    b.0
+}
+
+fn source(s: StepSource) -> &'static str {
+    match s {
+        StepSource::None => "none",
+        StepSource::Time => "time",
+        StepSource::Backward => "backward",
+        StepSource::Optimizer => "optimizer",
+        StepSource::Manual => "manual",
+    }
+}
+
+fn device(p: &Process<'_>, d: &Device) -> Value {
+    let blocks = coverage(p) == Coverage::Blocks;
+    // Without block events, "allocated" was never seen: it is unknown, not 0.
+    let seen = |b: Bytes| blocks.then_some(b.0);
+    let reached = |k: &Peak| blocks && k.bytes.0 > 0;
+    // The end is the last step's: what a job frees on its way out says nothing about it.
+    let end = d.rows.last();
+    let told = d.capacity.map(|c| c.source).or(capacity(p, d.id).map(|_| "program"));
+    // The failure says more than the peak, where there are both.
+    let moment = [At::Oom, At::Peak]
+        .into_iter()
+        .find_map(|at| p.anatomies.iter().find(|m| m.device == d.id && m.at == at));
+    json!({
+        "index": d.id.0,
+        "name": Facts::of(p.replay).device_name(d.id),
+        "capacity_bytes": capacity(p, d.id),
+        "free_source": told,
+        "peak_allocated_bytes": seen(d.peak_allocated.bytes),
+        "peak_reserved_bytes": d.peak_reserved.bytes.0,
+        "peak_step": reached(&d.peak_allocated).then_some(d.peak_allocated.step),
+        "peak_phase": reached(&d.peak_allocated).then_some(d.peak_allocated.phase.name()),
+        "end_allocated_bytes": seen(end.map_or(d.allocated, |r| r.allocated)),
+        "end_reserved_bytes": end.map_or(d.reserved, |r| r.reserved).0,
+        "anatomy": moment.map(anatomy),
+        "oom": d.ooms.last().map(|o| oom(p, o)),
+        "per_step": d.rows.iter().map(|r| json!({
+            "step": r.step,
+            "allocated_bytes": r.allocated.0,
+            "reserved_bytes": r.reserved.0,
+            "pending_bytes": r.pending.0,
+            "peak_bytes": r.peak.0,
+        })).collect::<Vec<_>>(),
+    })
+}
+
+fn anatomy(m: &Moment) -> Value {
+    let a = &m.anatomy;
+    json!({
+        "at": if m.at == At::Oom { "oom" } else { "peak" },
+        "step": a.step,
+        "weights": a.weights.0,
+        "gradients": a.gradients.0,
+        "optimizer": a.optimizer.0,
+        "activations": a.activations.0,
+        "temporaries": a.temporaries.0,
+        "left_behind": a.left_behind.0,
+        "other": a.other.0,
+        "pending": a.pending.0,
+        "cached": a.cached.0,
+        "libraries": a.libraries.map(bytes),
+        "other_processes": a.other_processes.map(bytes),
+        "free": a.free.map(bytes),
+    })
+}
+
+fn oom(p: &Process<'_>, o: &OomEvent) -> Value {
+    json!({
+        "step": o.step,
+        "phase": o.phase.name(),
+        "requested_bytes": o.requested.0,
+        "free_bytes": o.free.0,
+        "stream": p.replay.stream(o.stream).map(|s| s.id.0),
+        "allocated_bytes": o.allocated.0,
+        "reserved_bytes": o.reserved.0,
+        "pending_bytes": o.pending.0,
+        "frames": p.names.frames(o.stack).map(frame).collect::<Vec<_>>(),
+    })
+}
+
+fn finding(p: &Process<'_>, f: &Finding, known: Option<&Known>) -> Value {
+    let mut v = json!({
+        "kind": f.kind.name(),
+        "severity": f.severity.name(),
+        "grain": f.grain.name(),
+        "device": f.device.0,
+        "stream": f.stream.map(|s| json!({
+            "id": s.id.0, "handle": format!("0x{:x}", s.handle.0), "side": s.side, "epoch": s.epoch,
+        })),
+        "first_step": f.first_step,
+        "detected_step": f.detected_step,
+        "withdrawn_step": f.withdrawn_step,
+        "bytes_per_step": number(f.bytes_per_step),
+        "blocks_per_step": number(f.blocks_per_step),
+        "current_bytes_per_step": number(f.current_bytes_per_step),
+        "bytes_now": f.bytes_now,
+        "blocks_now": f.blocks_now,
+        "steps_to_oom": f.steps_to_oom.map(|s| json!({
+            "low": forecast(s.low), "mid": forecast(s.mid), "high": forecast(s.high),
+        })),
+        "explain": f.explain,
+        "held_by": held_by(known),
+        "fix": known.and_then(|k| k.fix.as_ref()).map(|x| json!({ "known": x.known, "text": x.text })),
+    });
+    let sites = f.sites.iter().filter_map(|s| p.replay.site(s.site).map(|at| site(p, at, s.share))).collect();
+    if let Some(m) = v.as_object_mut() {
+        m.insert("sites".into(), Value::Array(sites));
+    }
+    v
+}
+
+/// "Never" has no number.
+fn forecast(steps: u64) -> Option<u64> {
+    (steps != u64::MAX).then_some(steps)
+}
+
+/// Whole numbers as integers; what is no number is not known.
+fn number(v: f64) -> Value {
+    if v.is_finite() && v.fract() == 0.0 && v.abs() < 9e15 { json!(v as i64) } else { json!(v) }
+}
+
+fn held_by(known: Option<&Known>) -> Value {
+    let (status, holders, reason) = match known.map(|k| &k.held_by) {
+        None | Some(HeldBy::NotRun) => ("not_run", &[][..], None),
+        Some(HeldBy::Skipped(why)) => ("not_run", &[][..], Some(why)),
+        Some(HeldBy::NotFound(why)) => ("not_found", &[][..], Some(why)),
+        Some(HeldBy::Found(h)) => ("found", h.as_slice(), None),
+    };
+    json!({ "status": status, "holders": holders, "reason": reason.filter(|r| !r.is_empty()) })
+}
+
+fn site(p: &Process<'_>, s: &Site, share: f64) -> Value {
+    let mut m = Map::new();
+    m.insert("share".into(), json!((share * 1e4).round() / 1e4));
+    m.insert("your_line".into(), s.your_line.as_ref().map_or(Value::Null, frame));
+    m.insert("frames".into(), p.names.frames(s.stack).map(frame).collect());
+    Value::Object(m)
+}
+
+fn frame(f: &Frame) -> Value {
+    json!({ "file": f.file, "line": (f.line > 0).then_some(f.line), "function": f.function })
+}

@@ -1,0 +1,236 @@
+//! What a report is made from. A command fills it from reader, replay and detect; text and JSON print it.
+
+use crate::detect::{Finding, Outcome, Verdict};
+use crate::event::{Bytes, DeviceId, Names};
+use crate::replay::anatomy::{Anatomy, At};
+use crate::replay::{Coverage, Replay};
+use serde_json::Value;
+
+/// A job: its processes, and what is known of it as a whole.
+#[derive(Clone, Debug, Default)]
+pub struct Report<'a> {
+    /// Its processes, by rank where they have one.
+    pub processes: Vec<Process<'a>>,
+    /// How the command that was run ended, where we ran it.
+    pub exit: Option<Exit>,
+    /// Commands worth typing next, each with what it is for.
+    pub next: Vec<(String, String)>,
+}
+
+/// One recorded process.
+#[derive(Clone, Debug)]
+pub struct Process<'a> {
+    /// Its state at the end of the recording.
+    pub replay: &'a Replay,
+    /// Its stacks.
+    pub names: &'a Names,
+    /// The word on it.
+    pub verdict: &'a Verdict,
+    /// What was found, worst first; what was withdrawn, too.
+    pub findings: &'a [Finding],
+    /// What is known about each finding beyond the recording, in the same order; may be shorter.
+    pub known: Vec<Known>,
+    /// What filled a device, at moments worth a table.
+    pub anatomies: Vec<Moment>,
+    /// What the reader could not read, one sentence each.
+    pub damage: Vec<String>,
+    /// How it ended.
+    pub ended: Ended,
+    /// The host's out-of-memory killer ended it.
+    pub killed_by_host: bool,
+    /// What recording it cost, where that was measured.
+    pub cost: Cost,
+}
+
+impl<'a> Process<'a> {
+    /// A process of which nothing more is known than what replay and detect say.
+    pub fn new(
+        replay: &'a Replay,
+        names: &'a Names,
+        verdict: &'a Verdict,
+        findings: &'a [Finding],
+    ) -> Process<'a> {
+        Process {
+            replay,
+            names,
+            verdict,
+            findings,
+            known: Vec::new(),
+            anatomies: Vec::new(),
+            damage: Vec::new(),
+            ended: Ended::Unknown,
+            killed_by_host: false,
+            cost: Cost::default(),
+        }
+    }
+}
+
+/// The anatomy of a device at a moment.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Moment {
+    /// Device.
+    pub device: DeviceId,
+    /// Peak, or an allocation that failed.
+    pub at: At,
+    /// What filled it.
+    pub anatomy: Anatomy,
+}
+
+/// What is known of a finding beyond the recording.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Known {
+    /// Who holds the blocks.
+    pub held_by: HeldBy,
+    /// The remedy, where the leak is a known one.
+    pub fix: Option<Fix>,
+}
+
+/// What the holder probe said.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub enum HeldBy {
+    /// It did not run, for this reason (may be empty).
+    #[default]
+    NotRun,
+    /// It did not run, and this is why.
+    Skipped(String),
+    /// It ran and found no holder, for this reason.
+    NotFound(String),
+    /// It found these.
+    Found(Vec<String>),
+}
+
+/// A known leak.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Fix {
+    /// Where it is known: `huggingface/trl#5700`.
+    pub known: String,
+    /// What to do.
+    pub text: String,
+}
+
+/// How a process ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Ended {
+    /// By itself.
+    Exit,
+    /// By a signal.
+    Signal(i32),
+    /// It has not.
+    Running,
+    /// Nobody saw it.
+    #[default]
+    Unknown,
+}
+
+impl Ended {
+    /// As JSON has it.
+    pub fn name(self) -> String {
+        match self {
+            Ended::Exit => "exit".into(),
+            Ended::Signal(n) => format!("signal {n}"),
+            Ended::Running => "running".into(),
+            Ended::Unknown => "unknown".into(),
+        }
+    }
+}
+
+/// The exit status that `run` will end with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Exit {
+    /// The number.
+    pub status: i32,
+    /// It is the job's own (else: ours, because the job ended with 0).
+    pub own: bool,
+}
+
+/// What recording cost. `None` where it was not measured.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Cost {
+    /// Of the time of a step.
+    pub step_time_fraction: Option<f64>,
+    /// Host memory.
+    pub host: Option<Bytes>,
+    /// Disk.
+    pub disk: Option<Bytes>,
+}
+
+/// Facts of a process that its recording states, read from the replay's `meta` (docs/recording.md has its keys).
+#[derive(Clone, Copy, Debug)]
+pub struct Facts<'a>(&'a serde_json::Map<String, Value>);
+
+impl<'a> Facts<'a> {
+    /// The facts of a process.
+    pub fn of(replay: &'a Replay) -> Facts<'a> {
+        Facts(replay.meta())
+    }
+
+    /// A text.
+    pub fn text(self, key: &str) -> Option<&'a str> {
+        self.0.get(key)?.as_str()
+    }
+
+    /// A number.
+    pub fn number(self, key: &str) -> Option<u64> {
+        self.0.get(key)?.as_u64()
+    }
+
+    /// The command line.
+    pub fn command(self) -> Vec<&'a str> {
+        self.0
+            .get("command")
+            .and_then(Value::as_array)
+            .into_iter()
+            .flatten()
+            .filter_map(Value::as_str)
+            .collect()
+    }
+
+    /// The name of a device.
+    pub fn device_name(self, device: DeviceId) -> Option<&'a str> {
+        self.device(device)?.get("name")?.as_str()
+    }
+
+    /// Total memory of a device, as the program was told.
+    pub fn device_capacity(self, device: DeviceId) -> Option<u64> {
+        self.device(device)?.get("capacity_bytes")?.as_u64().filter(|&b| b > 0)
+    }
+
+    fn device(self, device: DeviceId) -> Option<&'a Value> {
+        let all = self.0.get("devices")?.as_array()?;
+        all.iter().find(|d| d.get("index").and_then(Value::as_u64) == Some(u64::from(device.0)))
+    }
+
+    /// Why less than every block was seen, where the recording says.
+    pub fn coverage_reason(self) -> Option<&'a str> {
+        self.0.get("coverage")?.get("reason")?.as_str()
+    }
+}
+
+/// How much was seen, as the events show.
+pub(super) fn coverage(p: &Process<'_>) -> Coverage {
+    p.replay.coverage()
+}
+
+/// Size of a device, by whatever told.
+pub(super) fn capacity(p: &Process<'_>, device: DeviceId) -> Option<u64> {
+    let told = p.replay.device(device).and_then(|d| d.capacity).map(|c| c.total.0);
+    told.or_else(|| Facts::of(p.replay).device_capacity(device))
+}
+
+/// Worst first: what the job as a whole is called after.
+pub(super) fn gravity(p: &Process<'_>) -> u8 {
+    match p.verdict.outcome {
+        _ if p.killed_by_host => 5,
+        Outcome::Leak => 4,
+        Outcome::Oom => 3,
+        Outcome::Warning => 2,
+        Outcome::Unknown => 1,
+        Outcome::Clean => 0,
+    }
+}
+
+/// The process that the job is called after. A process that was not judged outweighs a clean one: blind is not clean.
+pub(super) fn worst<'r, 'a>(r: &'r Report<'a>) -> Option<&'r Process<'a>> {
+    // Of equals the first, which is the lowest rank.
+    r.processes.iter().rev().max_by_key(|p| gravity(p))
+}

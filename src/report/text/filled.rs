@@ -1,0 +1,91 @@
+//! What filled a device at a moment, as a table that adds up.
+
+use super::super::anatomy::{Part, parts};
+use super::super::model::{Facts, Moment, Process};
+use super::super::style::{GLUE, Ink, Style};
+use super::super::units::{TableUnit, count};
+use crate::detect::GrainName;
+use crate::replay::anatomy::At;
+
+/// Columns of the rows' names.
+const NAMES: usize = 17;
+
+/// The table, three to five lines.
+pub(super) fn lines(p: &Process<'_>, m: &Moment, style: Style) -> Vec<String> {
+    let t = parts(p, m);
+    let unit = TableUnit::for_part(m.anatomy.reserved.0.max(m.anatomy.allocated.0));
+    // All figures are rounded together, so that what is printed adds up.
+    let bytes: Vec<u64> = t.job.iter().chain(&t.rest).map(|x| x.bytes).chain([t.left_behind]).collect();
+    let (figures, total) = unit.apportion(&bytes);
+    let (job, rest) = figures[..bytes.len() - 1].split_at(t.job.len());
+    let left = figures[bytes.len() - 1];
+
+    let mut out = vec![title(p, m, unit, total, t.whole_device, style.width)];
+    let wide = [job.iter().sum(), rest.iter().sum(), left].map(|v: u64| unit.show(v).len());
+    let wide = wide.into_iter().max().unwrap_or(0).max(5);
+    let mut row = |name: &str, figure: u64, text: &str, ink: Option<Ink>| {
+        let head = format!("    {name:NAMES$}{:>wide$}  ", unit.show(figure));
+        let lines = style.wrap(&head, text);
+        out.extend(lines.into_iter().map(|l| ink.map_or_else(|| l.clone(), |i| style.paint(i, &l))));
+    };
+    row("the job itself", job.iter().sum(), &list(&t.job, job, unit), None);
+    if t.left_behind > 0 {
+        row("left behind", left, &by_whom(p, m), Some(Ink::Bad));
+    }
+    if !t.rest.is_empty() {
+        row("the rest", rest.iter().sum(), &list(&t.rest, rest, unit), None);
+    }
+    out
+}
+
+/// `GPU 0 when it failed, GiB (step 19)    together 23.7, as the driver counts`.
+fn title(p: &Process<'_>, m: &Moment, unit: TableUnit, total: u64, whole: bool, width: usize) -> String {
+    let when = match m.at {
+        At::Oom => "when it failed",
+        At::Peak => "at its peak",
+        At::Event => "then",
+    };
+    let name = Facts::of(p.replay).device_name(m.device).map(|n| format!(", {n},")).unwrap_or_default();
+    let gpu = format!("  GPU {}", m.device.0);
+    let rest = format!(" {when} in step {}, {}", count(m.anatomy.step.into()), unit.name());
+    let sum = format!("together {}", unit.show(total));
+    let by = if whole { ", as the driver counts" } else { ", what torch has; the card's size is not known" };
+    // The fullest line that fits.
+    let short = if whole { "" } else { ", what torch has" };
+    let choices = [(name.as_str(), by), ("", by), ("", short)];
+    let line = |(name, by): (&str, &str)| {
+        let left = format!("{gpu}{name}{rest}");
+        format!("{left}{}{sum}{by}", " ".repeat(2.max(58usize.saturating_sub(left.chars().count()))))
+    };
+    let fits = choices.into_iter().map(line).find(|l| l.chars().count() <= width);
+    fits.unwrap_or_else(|| format!("{gpu}{rest}  {sum}{short}"))
+}
+
+/// `weights 6.1 · gradients 0.1`; what rounds to nothing is left out.
+fn list(parts: &[Part], figures: &[u64], unit: TableUnit) -> String {
+    let shown: Vec<String> = (parts.iter().zip(figures))
+        .filter(|(_, f)| **f > 0)
+        .map(|(p, &f)| {
+            // A short name stays in one piece; of a long one the last word stays with its figure.
+            let name =
+                if p.name.len() > 24 { p.name.clone() } else { p.name.replace(' ', &GLUE.to_string()) };
+            format!("{name}{GLUE}{}", unit.show(f))
+        })
+        .collect();
+    shown.join(" · ")
+}
+
+/// `by steps 1 to 18   ← the leak`.
+fn by_whom(p: &Process<'_>, m: &Moment) -> String {
+    let on = p.findings.iter().filter(|f| f.is_active_leak() && f.device == m.device);
+    let Some(first) = on.clone().min_by_key(|f| f.first_step) else { return "← the leak".to_owned() };
+    let n = first.first_step;
+    let last = m.anatomy.step.saturating_sub(1).max(n);
+    let who = match first.grain {
+        GrainName::Step if last == n => format!("by step {}", count(n.into())),
+        GrainName::Step => format!("by steps {} to {}", count(n.into()), count(last.into())),
+        GrainName::Microbatch => format!("by microbatches from {} on", count(n.into())),
+        GrainName::Tick => format!("from second {} on", count(n.into())),
+    };
+    format!("{who} ← the leak")
+}

@@ -1,0 +1,217 @@
+//! What was found: a block of lines for each leak, one for each note.
+
+use super::super::model::{Facts, HeldBy, Known, Process};
+use super::super::style::{Ink, Style};
+use super::super::units::{count, percent, plural, quantity, size, size_f};
+use super::headline::{fatal, forecast};
+use crate::detect::{Finding, GrainName, Kind, Severity};
+use crate::event::Frame;
+use crate::replay::{Device, Site, SiteKind};
+
+/// Lines of all findings of a process: leaks numbered, then notes.
+pub(super) fn lines(p: &Process<'_>, style: Style) -> Vec<String> {
+    let mut out = Vec::new();
+    let mut number = 0;
+    let with_known = || p.findings.iter().enumerate().map(|(i, f)| (f, p.known.get(i)));
+    for (f, known) in with_known().filter(|(f, _)| is_loud(f)) {
+        number += 1;
+        leak(&mut out, p, f, known, number, style);
+    }
+    for (f, _) in with_known().filter(|(f, _)| !is_loud(f)) {
+        out.extend(style.wrap("  note   ", &note(p, f)));
+    }
+    out
+}
+
+/// Whether another process that was told has the same leak at the same line.
+pub(super) fn is_told(told: &[&Process<'_>], p: &Process<'_>, f: &Finding) -> bool {
+    let line = |p: &Process<'_>, f: &Finding| site(p, f).map(|s| (s.kind, s.frame.clone()));
+    let here = line(p, f);
+    told.iter()
+        .any(|q| q.findings.iter().any(|g| g.is_active_leak() && g.kind == f.kind && line(q, g) == here))
+}
+
+/// A leak of consequence, which gets a block of its own.
+fn is_loud(f: &Finding) -> bool {
+    f.is_active_leak() && f.severity > Severity::Info
+}
+
+fn in_words(kind: Kind) -> &'static str {
+    match kind {
+        Kind::LiveAfterStreamExit => "live after stream exit",
+        Kind::StepGrowth => "more live blocks with every step",
+        Kind::DeferredFree => "freed, but waiting for a stream",
+    }
+}
+
+fn per(grain: GrainName) -> &'static str {
+    match grain {
+        GrainName::Step => "a step",
+        GrainName::Microbatch => "a microbatch",
+        GrainName::Tick => "a second",
+    }
+}
+
+fn rate(f: &Finding) -> String {
+    let blocks = quantity(f.blocks_per_step);
+    let noun = if blocks == "1" { "block" } else { "blocks" };
+    format!("{} and {blocks} {noun} {}", size_f(f.bytes_per_step), per(f.grain))
+}
+
+fn leak(out: &mut Vec<String>, p: &Process<'_>, f: &Finding, known: Option<&Known>, n: usize, style: Style) {
+    let gpu = if p.replay.devices().count() > 1 { format!(" · GPU {}", f.device.0) } else { String::new() };
+    let head = format!("  LEAK {n}  ");
+    let text = format!("{} · {} · {} now{gpu}", in_words(f.kind), rate(f), size(f.bytes_now));
+    let mut first = style.wrap(&head, &text);
+    let ink = if f.severity == Severity::Alert { Ink::Bad } else { Ink::Doubt };
+    if let Some(l) = first.first_mut() {
+        *l = l.replacen("LEAK", &style.paint(ink, "LEAK"), 1);
+    }
+    out.append(&mut first);
+    let mut say = |label: &str, text: &str| out.extend(style.wrap(&format!("    {label:11}"), text));
+    allocated(p, f, &mut say);
+    match known.map(|k| &k.held_by) {
+        Some(HeldBy::Found(holders)) => {
+            for (i, h) in holders.iter().enumerate() {
+                say(if i == 0 { "held by" } else { "" }, h);
+            }
+        }
+        Some(HeldBy::NotFound(why)) if !why.is_empty() => say("held by", &format!("not found: {why}")),
+        Some(HeldBy::NotFound(_)) => say("held by", "not found"),
+        Some(HeldBy::Skipped(why)) => say("held by", &format!("not asked: {why}")),
+        Some(HeldBy::NotRun) | None => {}
+    }
+    if !f.explain.is_empty() {
+        say("because", &f.explain);
+    }
+    let recent = f.current_bytes_per_step;
+    if (recent - f.bytes_per_step).abs() > 0.2 * f.bytes_per_step.abs() {
+        say("lately", &format!("{} {}", size_f(recent), per(f.grain)));
+    }
+    if let Some(when) = f.steps_to_oom.filter(|_| fatal(p, f).is_none()) {
+        say("full in", &forecast(when, f.grain.name()));
+    }
+    if let Some(fix) = known.and_then(|k| k.fix.as_ref()) {
+        say("fix", &format!("known: {}, {}", fix.known, fix.text));
+    }
+}
+
+/// The line that allocated, the line of the user's that led there, and further lines with their shares.
+fn allocated(p: &Process<'_>, f: &Finding, say: &mut dyn FnMut(&str, &str)) {
+    let stream = match f.stream {
+        Some(s) if s.side => format!(", side stream {}", s.id.0),
+        Some(s) if s.handle.0 != 0 => format!(", stream {}", s.id.0),
+        _ => String::new(),
+    };
+    let Some(s) = site(p, f) else {
+        return say("allocated", &format!("at a line that is not known{stream}"));
+    };
+    let share = match f.sites.first() {
+        Some(top) if top.share < 0.995 => format!(", {} of it", percent(top.share)),
+        _ => String::new(),
+    };
+    say("allocated", &format!("{}{stream}{share}", place(p, s)));
+    if let Some(yours) = s.your_line.as_ref().filter(|y| **y != s.frame) {
+        let how = if s.kind == SiteKind::Backward { "in the backward started at" } else { "reached from" };
+        say("", &format!("{how} your {}", line(p, yours)));
+    }
+    for other in f.sites.iter().skip(1).take(3).filter(|o| o.share >= 0.01) {
+        if let Some(s) = p.replay.site(other.site) {
+            say("", &format!("and {} of it at {}", percent(other.share), place(p, s)));
+        }
+    }
+    let more = f.sites.len().saturating_sub(4);
+    if more > 0 {
+        say("", &format!("and at {} more", plural(more as i64, "line")));
+    }
+}
+
+/// The last allocation that failed on a device: the question that an out-of-memory error leaves open.
+pub(super) fn failed(p: &Process<'_>, d: &Device, style: Style) -> Vec<String> {
+    let Some(o) = d.ooms.last() else { return Vec::new() };
+    let outside_torch = |f: &&Frame| !f.file.contains("/site-packages/torch/");
+    let at = p.names.frames(o.stack).find(outside_torch).or_else(|| p.names.frames(o.stack).next());
+    let at = at.map(|f| format!(" at {}", line(p, f))).unwrap_or_default();
+    let times = match d.ooms.len() {
+        1 => String::new(),
+        n => format!(" (the last of {n} failures)"),
+    };
+    let text = format!(
+        "{} asked for in step {} ({}){at}{times}; the card had {} free, torch had {} allocated of {} reserved",
+        size(o.requested.0),
+        count(o.step.into()),
+        o.phase.name(),
+        size(o.free.0),
+        size(o.allocated.0),
+        size(o.reserved.0)
+    );
+    style.wrap("  failed ", &text)
+}
+
+fn site<'p>(p: &'p Process<'_>, f: &Finding) -> Option<&'p Site> {
+    p.replay.site(f.sites.first()?.site)
+}
+
+/// A site in words.
+fn place(p: &Process<'_>, s: &Site) -> String {
+    match s.kind {
+        SiteKind::Line if s.your_line.as_ref() == Some(&s.frame) => format!("your {}", line(p, &s.frame)),
+        SiteKind::Line => line(p, &s.frame),
+        SiteKind::Backward if s.your_line.as_ref() == Some(&s.frame) => {
+            format!("in the backward started at your {}", line(p, &s.frame))
+        }
+        SiteKind::Backward => format!("in the backward started at {}", line(p, &s.frame)),
+        SiteKind::Unknown => "by native code: no Python line is known".to_owned(),
+    }
+}
+
+/// `trl/models/activation_offloading.py:430 unpack_tensor_with_streams`.
+fn line(p: &Process<'_>, f: &Frame) -> String {
+    let file = short_path(&f.file, Facts::of(p.replay).text("cwd"));
+    let at = if f.line == 0 { String::new() } else { format!(":{}", f.line) };
+    let name = f.function.rsplit('.').next().filter(|n| !n.is_empty() && *n != "<module>");
+    format!("{file}{at}{}", name.map(|n| format!(" {n}")).unwrap_or_default())
+}
+
+/// A path without what is the same for all: up to `site-packages/`, or the job's working directory.
+fn short_path<'f>(file: &'f str, cwd: Option<&str>) -> &'f str {
+    for root in ["/site-packages/", "/dist-packages/"] {
+        if let Some(i) = file.rfind(root) {
+            return &file[i + root.len()..];
+        }
+    }
+    match cwd.and_then(|c| file.strip_prefix(c.trim_end_matches('/'))) {
+        Some(rest) if rest.starts_with('/') => rest.trim_start_matches('/'),
+        _ => file.strip_prefix("./").unwrap_or(file),
+    }
+}
+
+fn note(p: &Process<'_>, f: &Finding) -> String {
+    let place = site(p, f).map(|s| format!(" at {}", place(p, s))).unwrap_or_default();
+    let grain = f.grain.name();
+    if let Some(until) = f.withdrawn_step {
+        return format!(
+            "{}{place}: said at {grain} {}, withdrawn at {grain} {}, when it stopped growing",
+            in_words(f.kind),
+            count(f.detected_step.into()),
+            count(until.into())
+        );
+    }
+    format!("{}{place}: {}, {} now. {}", in_words(f.kind), rate(f), size(f.bytes_now), f.explain)
+        .trim_end()
+        .to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::short_path;
+
+    #[test]
+    fn paths_keep_what_tells_them_apart() {
+        let trl = "/home/u/env/lib/python3.12/site-packages/trl/models/activation_offloading.py";
+        assert_eq!(short_path(trl, Some("/home/u")), "trl/models/activation_offloading.py");
+        assert_eq!(short_path("/home/u/job/train.py", Some("/home/u/job/")), "train.py");
+        assert_eq!(short_path("/home/u/job2/train.py", Some("/home/u/job")), "/home/u/job2/train.py");
+        assert_eq!(short_path("./train.py", None), "train.py");
+    }
+}

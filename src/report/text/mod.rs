@@ -1,0 +1,121 @@
+//! The report for people: the verdict first, the next command last.
+//!
+//! The first line begins with one of five phrases: `LEAK`, `OUT OF MEMORY, NO LEAK`, `NO LEAK`, `NOT JUDGED`,
+//! `KILLED BY THE HOST`. Then what filled the card, what was found and why, how the run went. Of several processes the
+//! one that the job is called after is told in full, then those whose findings are others.
+
+mod filled;
+mod found;
+mod headline;
+mod run;
+mod series;
+
+use std::io::{self, Write};
+
+use super::model::{Process, Report, worst};
+use super::style::Style;
+use super::table::{Align, Table};
+use super::units::{count, size};
+use crate::replay::anatomy::At;
+
+/// Prints the report.
+pub fn write(out: &mut impl Write, r: &Report<'_>, style: Style) -> io::Result<()> {
+    for line in lines(r, style) {
+        writeln!(out, "{line}")?;
+    }
+    Ok(())
+}
+
+fn lines(r: &Report<'_>, style: Style) -> Vec<String> {
+    let mut out = Vec::new();
+    let Some(first) = worst(r) else {
+        out.extend(style.wrap("strandline: ", "NOT JUDGED (there is no recording of any process)."));
+        last(&mut out, r, style);
+        return out;
+    };
+    out.extend(headline::lines(r, first, style));
+    if r.processes.len() > 1 {
+        ranks(&mut out, r);
+    }
+    let mut told: Vec<&Process<'_>> = Vec::new();
+    for p in std::iter::once(first).chain(r.processes.iter().filter(|p| !std::ptr::eq(*p, first))) {
+        let news =
+            told.is_empty() || p.findings.iter().any(|f| f.is_active_leak() && !found::is_told(&told, p, f));
+        if !news {
+            continue;
+        }
+        if r.processes.len() > 1 {
+            out.push(format!("  {}", headline::who(p)));
+        }
+        process(&mut out, p, style);
+        told.push(p);
+    }
+    let silent = r.processes.len() - told.len();
+    if silent > 0 {
+        let text = format!(
+            "{} more with nothing that is not said above; --format json has all",
+            count(silent as u64)
+        );
+        out.extend(style.wrap("  ranks  ", &text));
+    }
+    last(&mut out, r, style);
+    out
+}
+
+fn process(out: &mut Vec<String>, p: &Process<'_>, style: Style) {
+    for m in &p.anatomies {
+        out.extend(filled::lines(p, m, style));
+    }
+    for d in p.replay.devices() {
+        let table = p.anatomies.iter().any(|m| m.device == d.id && m.at != At::Event);
+        if !table && d.peak_allocated.bytes.0 > 0 {
+            let k = &d.peak_allocated;
+            let text = format!(
+                "{} allocated on GPU {} in step {}, {} reserved",
+                size(k.bytes.0),
+                d.id.0,
+                count(k.step.into()),
+                size(d.peak_reserved.bytes.0)
+            );
+            out.extend(style.wrap("  peak   ", &text));
+        }
+    }
+    for d in p.replay.devices() {
+        out.extend(found::failed(p, d, style));
+    }
+    out.extend(found::lines(p, style));
+    for d in p.replay.devices() {
+        out.extend(series::lines(d, p.replay.devices().count() > 1, style));
+    }
+    out.extend(run::lines(p, style));
+}
+
+/// One line per process.
+fn ranks(out: &mut Vec<String>, r: &Report<'_>) {
+    let mut t = Table::new([Align::Left, Align::Left, Align::Right, Align::Right, Align::Right]);
+    t.row(["rank", "verdict", "peak", "left behind", "steps"]);
+    for p in &r.processes {
+        let peak = p.replay.devices().map(|d| d.peak_allocated.bytes.0).max().unwrap_or(0);
+        let left: u64 = p.findings.iter().filter(|f| f.is_active_leak()).map(|f| f.bytes_now).sum();
+        t.row([
+            headline::short(p),
+            headline::word(p).to_owned(),
+            size(peak),
+            if left > 0 { size(left) } else { "-".to_owned() },
+            count(p.replay.steps().into()),
+        ]);
+    }
+    out.extend(t.lines(2));
+}
+
+fn last(out: &mut Vec<String>, r: &Report<'_>, style: Style) {
+    let wide = r.next.iter().map(|(c, _)| c.chars().count()).max().unwrap_or(0);
+    for (i, (command, why)) in r.next.iter().enumerate() {
+        let head = if i == 0 { "  next   " } else { "         " };
+        out.extend(style.wrap(&format!("{head}{command:wide$}    "), why));
+    }
+    if let Some(e) = r.exit {
+        let whose = if e.own { ", the job's own" } else { "" };
+        out.push(format!("  exit   {}{whose}", e.status));
+    }
+}

@@ -1,0 +1,111 @@
+//! How the run went, and how much of it was seen.
+
+use super::super::model::{Ended, Facts, Process, coverage};
+use super::super::style::{Ink, Style};
+use super::super::units::{count, duration, percent, plural, size};
+use crate::event::steps::StepSource;
+use crate::replay::Coverage;
+
+/// The lines.
+pub(super) fn lines(p: &Process<'_>, style: Style) -> Vec<String> {
+    let mut out = style.wrap("  run    ", &run(p));
+    if let Some(text) = cost(p) {
+        out.extend(style.wrap("  cost   ", &text));
+    }
+    for text in doubts(p) {
+        let lines = style.wrap("  unseen ", &text);
+        out.extend(lines.into_iter().map(|l| style.paint(Ink::Doubt, &l)));
+    }
+    out
+}
+
+fn run(p: &Process<'_>) -> String {
+    let r = p.replay;
+    let mut parts = vec![steps(p)];
+    // Where steps are backwards, each has one microbatch: not worth a word.
+    if r.microbatches() > r.steps() {
+        parts.push(plural(r.microbatches().into(), "microbatch").replace("microbatchs", "microbatches"));
+    }
+    parts.push(duration(r.time().0));
+    let mut events = format!("{}, {} lost", plural(r.events() as i64, "event"), count(r.lost()));
+    if coverage(p) == Coverage::Blocks {
+        let compared: u64 = r.devices().map(|d| d.compared).sum();
+        events.push_str(&match compared {
+            0 => ", not compared with torch's totals".to_owned(),
+            _ => format!(", {} off torch's totals", size(r.accounting_drift().0)),
+        });
+    }
+    parts.push(events);
+    match p.ended {
+        Ended::Signal(n) => parts.push(format!("ended by signal {n}")),
+        Ended::Running => parts.push("still running".to_owned()),
+        Ended::Exit | Ended::Unknown => {}
+    }
+    parts.join(" · ")
+}
+
+fn steps(p: &Process<'_>) -> String {
+    let n = i64::from(p.replay.steps());
+    let by = match p.replay.step_source() {
+        StepSource::Optimizer => "optimizer",
+        StepSource::Backward => "ends of backward",
+        StepSource::Manual => "strandline_step",
+        StepSource::Time => return format!("{} (no steps were seen)", plural(n, "second")),
+        StepSource::None => return "no steps were seen".to_owned(),
+    };
+    format!("{} ({by})", plural(n, "step"))
+}
+
+fn cost(p: &Process<'_>) -> Option<String> {
+    let c = &p.cost;
+    let parts: Vec<String> = [
+        c.step_time_fraction.map(|f| format!("{} of step time", percent(f))),
+        c.host.map(|b| format!("{} host memory", size(b.0))),
+        // Known without measuring: the shim never allocates on the device.
+        (c.host.is_some() || c.step_time_fraction.is_some()).then(|| "0 bytes of GPU memory".to_owned()),
+        c.disk.map(|b| format!("{} on disk", size(b.0))),
+    ]
+    .into_iter()
+    .flatten()
+    .collect();
+    (!parts.is_empty()).then(|| parts.join(" · "))
+}
+
+/// What was not seen. Blind is not clean, and says so.
+fn doubts(p: &Process<'_>) -> Vec<String> {
+    let mut out = Vec::new();
+    let why = Facts::of(p.replay).coverage_reason().map(|r| format!(": {r}")).unwrap_or_default();
+    match coverage(p) {
+        Coverage::Blocks => {}
+        Coverage::Segments => out.push(format!(
+            "the blocks inside the allocator's segments{why}. Only what it took from the driver is known: nothing can be said about leaks"
+        )),
+        Coverage::None => out.push(format!("everything: this process did nothing with GPU memory that was seen{why}")),
+    }
+    if p.replay.lost() > 0 {
+        out.push(format!("what {} did: the recording lost them", plural(p.replay.lost() as i64, "event")));
+    }
+    for d in p.replay.devices() {
+        if d.unverified_blocks > 0 {
+            out.push(format!(
+                "whether {} ({}) on GPU {} are still live: events were lost while they were, so they are in no judgement",
+                plural(d.unverified_blocks as i64, "block"),
+                size(d.unverified.0),
+                d.id.0
+            ));
+        }
+        if d.before_recording.0 > 0 {
+            out.push(format!(
+                "who allocated {} on GPU {}: it was there before the recording began",
+                size(d.before_recording.0),
+                d.id.0
+            ));
+        }
+    }
+    out.extend(p.damage.iter().map(|d| format!("part of the recording: {}", d.trim_end_matches('.'))));
+    for i in p.replay.inconsistencies() {
+        let times = if i.count == 1 { "once".to_owned() } else { format!("{} times", count(i.count)) };
+        out.push(format!("what really happened, {times}: {} ({})", i.what, i.first));
+    }
+    out
+}

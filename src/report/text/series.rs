@@ -1,0 +1,92 @@
+//! The steps of a run as a few columns and a curve.
+
+use super::super::style::Style;
+use super::super::table::{Align, Table};
+use super::super::units::{TableUnit, count};
+use crate::event::StepRow;
+use crate::replay::Device;
+
+/// Steps that are shown by number: the first ones, one in the middle, the last ones.
+const COLUMNS: usize = 7;
+/// Fewer steps than this are no series.
+const FEWEST: usize = 3;
+/// Points of the curve.
+const CURVE: usize = 48;
+const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+
+/// Four lines of figures and one of a curve; nothing for a run of fewer than three steps.
+pub(super) fn lines(d: &Device, several: bool, _style: Style) -> Vec<String> {
+    if d.rows.len() < FEWEST {
+        return Vec::new();
+    }
+    let chosen = choose(d.rows.len());
+    let top = d.rows.iter().map(|r| r.reserved.0.max(r.peak.0)).max().unwrap_or(0);
+    let unit = TableUnit::for_part(top);
+    let show = |b: u64| {
+        let (figure, _) = unit.apportion(&[b]);
+        unit.show(figure[0])
+    };
+    let mut t = Table::new(std::iter::once(Align::Left).chain(chosen.iter().map(|_| Align::Right)));
+    let gpu = if several { format!("GPU {}, ", d.id.0) } else { String::new() };
+    let mut row = |name: String, of: &dyn Fn(&StepRow) -> String| {
+        let mut cells = vec![name];
+        for c in &chosen {
+            cells.push(c.map_or_else(|| "…".to_owned(), |i| of(&d.rows[i])));
+        }
+        t.row(cells);
+    };
+    row(format!("steps  {gpu}{}", unit.name()), &|r| count(r.step.into()));
+    row("       at the end".into(), &|r| show(r.allocated.0));
+    row("       peak".into(), &|r| show(r.peak.0));
+    row("       reserved".into(), &|r| show(r.reserved.0));
+    if d.rows.iter().any(|r| r.pending.0 > 0) {
+        row("       waiting".into(), &|r| show(r.pending.0));
+    }
+    let mut out = t.lines(2);
+    let ends: Vec<u64> = d.rows.iter().map(|r| r.allocated.0).collect();
+    if ends.len() > COLUMNS {
+        out.push(format!("         {} at the end of each step", curve(&ends)));
+    }
+    out
+}
+
+/// Indices of the rows to show; `None` stands for those left out between.
+fn choose(n: usize) -> Vec<Option<usize>> {
+    if n <= COLUMNS {
+        return (0..n).map(Some).collect();
+    }
+    let mut c: Vec<Option<usize>> = (0..3).map(Some).collect();
+    c.push(None);
+    c.extend((n - 3..n).map(Some));
+    c
+}
+
+/// A curve from zero to the highest value; of values that share a point, the last.
+fn curve(values: &[u64]) -> String {
+    let top = values.iter().copied().max().unwrap_or(0).max(1);
+    let n = values.len().min(CURVE);
+    let point = |i: usize| values[(i + 1) * values.len() / n - 1];
+    let bar = |v: u64| {
+        BARS[((u128::from(v) * BARS.len() as u128).div_ceil(u128::from(top)) as usize).clamp(1, 8) - 1]
+    };
+    (0..n).map(|i| bar(point(i))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn first_and_last_steps_are_shown() {
+        assert_eq!(choose(3), [Some(0), Some(1), Some(2)]);
+        assert_eq!(choose(100), [Some(0), Some(1), Some(2), None, Some(97), Some(98), Some(99)]);
+    }
+
+    #[test]
+    fn a_curve_rises_from_zero() {
+        assert_eq!(curve(&[0, 1, 2, 3, 4, 5, 6, 7, 8]), "▁▁▂▃▄▅▆▇█");
+        assert_eq!(curve(&[5, 5, 5]), "███");
+        assert_eq!(curve(&[0, 0]), "▁▁");
+        assert_eq!(curve(&vec![7; 1000]).chars().count(), CURVE);
+    }
+}
