@@ -1,7 +1,14 @@
 //! The detectors together: asked at every mark, they remember what they said.
 
-use super::finding::Finding;
-use crate::replay::{Progress, Replay};
+use super::finding::{Finding, FindingSite, GrainName, Kind, StreamRef};
+use super::forecast::{self, Rate};
+use super::growth::{self, Growth, Scratch, Strength};
+use super::severity::Severity;
+use super::{deferred_free, live_after_stream_exit, step_growth};
+use crate::event::steps::StepSource;
+use crate::event::{DeviceId, StreamId};
+use crate::replay::{Cohort, CohortId, Grain, Held, Progress, Replay};
+use rustc_hash::FxHashMap;
 
 /// What the user set.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -10,33 +17,292 @@ pub struct Policy {
     pub planned_steps: Option<u32>,
 }
 
+/// What a finding is about. There is at most one of each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) struct Subject {
+    pub(super) kind: Kind,
+    pub(super) device: DeviceId,
+    pub(super) stream: StreamId,
+}
+
+/// A member of a finding: a cohort that grows, or grew.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Member {
+    pub(super) id: CohortId,
+    pub(super) growth: Growth,
+    /// It does not grow any more, but what it left is still there.
+    pub(super) stalled: bool,
+}
+
+/// One subject's history.
+#[derive(Clone, Debug)]
+struct Case {
+    finding: Finding,
+    members: FxHashMap<CohortId, Growth>,
+}
+
 /// All judgements over one replay.
 #[derive(Clone, Debug, Default)]
 pub struct Detector {
     policy: Policy,
+    cases: FxHashMap<Subject, Case>,
     findings: Vec<Finding>,
+    scratch: Scratch,
+    judged: (u32, u32),
 }
+
+/// Steps until full within which the fast path may raise an alert by itself.
+const FAST_ALERT_STEPS: u64 = 50;
+/// Marks that are judged one by one; of later ones, one in each 64th of the run.
+const EVERY: u32 = 128;
 
 impl Detector {
     /// A detector that has seen nothing.
     pub fn new(policy: Policy) -> Detector {
-        Detector { policy, findings: Vec::new() }
+        Detector { policy, ..Detector::default() }
     }
 
-    /// Judges anew where `progress` says that a mark has passed. Call it after every [`Replay::apply`]; without a mark it costs nothing.
+    /// Judges anew where `progress` says that a mark has passed. Call it after every [`Replay::apply`]; without a mark
+    /// it costs nothing. In long runs not every mark is judged: call [`Detector::at_step`] before reading findings.
+    #[inline]
     pub fn after(&mut self, progress: Progress, replay: &Replay) {
         if progress != Progress::default() {
+            self.mark(progress, replay);
+        }
+    }
+
+    fn mark(&mut self, progress: Progress, replay: &Replay) {
+        if progress.folded {
+            self.cases.clear();
+        }
+        let due = |n: Option<u32>| n.is_some_and(|n| n <= EVERY || n.is_multiple_of(n / (EVERY / 2)));
+        if due(progress.step) || due(progress.microbatch) || progress.folded {
             self.at_step(replay);
         }
     }
 
-    /// Judges as of the replay's last mark.
+    /// Judges as of the replay's last marks.
     pub fn at_step(&mut self, replay: &Replay) {
-        let _ = (replay, &self.policy);
+        let now = (replay.steps(), replay.microbatches());
+        if now == self.judged && !self.findings.is_empty() {
+            return;
+        }
+        self.judged = now;
+        let mut standing: FxHashMap<Subject, (Grain, Vec<Member>)> = FxHashMap::default();
+        // Steps are told apart from microbatches only where there are several to a step.
+        if now.1 >= now.0.saturating_mul(2) {
+            self.grown(replay, Grain::Microbatch, now.1, &mut standing);
+        }
+        self.grown(replay, Grain::Step, now.0, &mut standing);
+        for (subject, (grain, members)) in standing {
+            self.say(replay, subject, grain, members);
+        }
+        deferred_free::check(replay, &mut self.findings);
+        self.collect(replay);
     }
 
-    /// Everything that was ever said, also what was withdrawn: worst first.
+    /// Everything that was ever said, also what was withdrawn: what stands first, the worst first.
     pub fn findings(&self) -> &[Finding] {
         &self.findings
     }
+
+    /// Whether a block is among those that a leak finding which stands (at any severity) counts.
+    pub fn left_behind(&self, block: &Held) -> bool {
+        self.findings.iter().any(|f| f.is_active_leak() && f.counts(block))
+    }
+
+    /// Groups the cohorts that grow by subject. What the coarser grain says replaces what the finer one said.
+    fn grown(
+        &mut self,
+        replay: &Replay,
+        grain: Grain,
+        mark: u32,
+        out: &mut FxHashMap<Subject, (Grain, Vec<Member>)>,
+    ) {
+        let mut found: FxHashMap<Subject, Vec<Member>> = FxHashMap::default();
+        for (i, c) in replay.cohorts().iter().enumerate() {
+            let Some(growth) = growth::of(c, grain, mark, &mut self.scratch) else { continue };
+            let subject = Subject { kind: kind_of(replay, c), device: c.key.device, stream: c.key.stream };
+            found.entry(subject).or_default().push(Member { id: CohortId(i as u32), growth, stalled: false });
+        }
+        for (subject, mut members) in found {
+            let best = members.iter().map(|m| m.growth.strength).max().unwrap_or(Strength::Weak);
+            let known = self.cases.get(&subject).is_some_and(|c| {
+                c.finding.withdrawn_step.is_none() && members.iter().any(|m| c.members.contains_key(&m.id))
+            });
+            let fast = best == Strength::Fast && subject.kind == Kind::LiveAfterStreamExit;
+            if !known && best != Strength::Established && !fast {
+                continue;
+            }
+            if fast && !known {
+                members.retain(|m| m.growth.strength == Strength::Fast);
+            }
+            self.one_cause(replay, subject, mark, &mut members);
+            if grain == Grain::Step || !out.contains_key(&subject) {
+                out.insert(subject, (grain, members));
+            }
+        }
+    }
+
+    /// Keeps the cohort that grows fastest, those that resemble it, and those that would be worth a warning alone: a cache that
+    /// happens to fill beside a leak is no part of it.
+    fn one_cause(&self, replay: &Replay, subject: Subject, mark: u32, members: &mut Vec<Member>) {
+        let rank = |m: &&Member| {
+            let sure = m.growth.strength >= Strength::Fast;
+            (sure, m.growth.rate.bytes as u64, std::cmp::Reverse(m.id))
+        };
+        let Some(lead) = members.iter().max_by_key(rank).map(|m| m.growth) else { return };
+        let room = forecast::headroom(replay, subject.device).bytes;
+        members.retain(|m| {
+            let alone = || {
+                let seen = u64::from(mark - m.growth.onset + 1);
+                let f = forecast::steps_to_oom(room, &m.growth.rate);
+                m.growth.strength == Strength::Established
+                    && Severity::of(&f, seen, None, None) > Severity::Info
+            };
+            m.growth.resembles(&lead, mark) || alone()
+        });
+    }
+
+    /// Makes or renews the finding of a subject.
+    fn say(&mut self, replay: &Replay, subject: Subject, grain: Grain, mut members: Vec<Member>) {
+        let mark = if grain == Grain::Step { replay.steps() } else { replay.microbatches() };
+        let old = self.cases.get(&subject);
+        // A member that stopped growing still holds what it left behind.
+        if let Some(case) = old {
+            for (id, g) in &case.members {
+                let gone = members.iter().any(|m| m.id == *id);
+                let c = &replay.cohorts()[id.0 as usize];
+                let held = growth::track(c, grain).at_mark;
+                if !gone && held.bytes >= g.now.bytes / 10 * 9 && case.finding.grain == name(replay, grain) {
+                    let growth = Growth { now: held, rate: Rate { current: 0.0, ..g.rate }, ..*g };
+                    members.push(Member { id: *id, growth, stalled: true });
+                }
+            }
+        }
+        let active = || members.iter().filter(|m| !m.stalled);
+        let established = active().any(|m| m.growth.strength == Strength::Established)
+            || old.is_some_and(|c| c.finding.established && c.finding.withdrawn_step.is_none());
+        let finding = self.compose(replay, subject, grain, mark, &members, established);
+        let finding = match old {
+            Some(c) if c.finding.withdrawn_step.is_none() && c.finding.grain == finding.grain => {
+                Finding { detected_step: c.finding.detected_step, ..finding }
+            }
+            _ => finding,
+        };
+        let members = members.into_iter().map(|m| (m.id, m.growth)).collect();
+        self.cases.insert(subject, Case { finding, members });
+    }
+
+    fn compose(
+        &self,
+        replay: &Replay,
+        subject: Subject,
+        grain: Grain,
+        mark: u32,
+        members: &[Member],
+        established: bool,
+    ) -> Finding {
+        let rate = Rate::sum(members.iter().map(|m| m.growth.rate));
+        let room = forecast::headroom(replay, subject.device);
+        let guess = forecast::steps_to_oom(room.bytes, &rate);
+        let left = self.policy.planned_steps.map(|p| u64::from(p.saturating_sub(replay.steps())));
+        let nanos = (mark > 0).then(|| replay.last_step_time().0 as f64 / f64::from(mark));
+        let onset = members.iter().map(|m| m.growth.onset).min().unwrap_or(mark);
+        let seen = u64::from(mark.saturating_sub(onset) + 1);
+        let mut severity = Severity::of(&guess, seen, nanos, left.filter(|_| grain == Grain::Step));
+        if !established && !(room.known && guess.mid <= FAST_ALERT_STEPS) {
+            severity = severity.min(Severity::Warning);
+        }
+        let (sites, bytes_now, blocks_now) = shares(replay, members);
+        let mut finding = Finding {
+            kind: subject.kind,
+            severity,
+            grain: name(replay, grain),
+            device: subject.device,
+            stream: stream_ref(replay, subject.stream),
+            first_step: onset.saturating_sub(crate::replay::GRACE).max(1),
+            detected_step: mark,
+            withdrawn_step: None,
+            established,
+            bytes_per_step: rate.bytes,
+            blocks_per_step: rate.blocks,
+            current_bytes_per_step: rate.current,
+            bytes_now,
+            blocks_now,
+            steps_to_oom: room.known.then_some(guess),
+            explain: String::new(),
+            sites,
+        };
+        finding.explain = match subject.kind {
+            Kind::LiveAfterStreamExit => live_after_stream_exit::explain(replay, &finding, members, mark),
+            _ => step_growth::explain(replay, &finding, members, mark),
+        };
+        finding
+    }
+
+    /// Withdraws what does not stand any more, and puts findings in order.
+    fn collect(&mut self, replay: &Replay) {
+        let deferred = self.findings.iter().position(|f| f.kind == Kind::DeferredFree);
+        let deferred = deferred.map(|i| self.findings.swap_remove(i));
+        for case in self.cases.values_mut().filter(|c| c.finding.withdrawn_step.is_none()) {
+            let grain =
+                if case.finding.grain == GrainName::Microbatch { Grain::Microbatch } else { Grain::Step };
+            let mark = if grain == Grain::Step { replay.steps() } else { replay.microbatches() };
+            let grows = case.members.keys().any(|id| {
+                growth::of(&replay.cohorts()[id.0 as usize], grain, mark, &mut self.scratch).is_some()
+            });
+            if !grows {
+                case.finding.withdrawn_step = Some(mark);
+                case.finding.current_bytes_per_step = 0.0;
+                case.finding.steps_to_oom = None;
+            }
+        }
+        self.findings = self.cases.values().map(|c| c.finding.clone()).chain(deferred).collect();
+        self.findings.sort_by(|a, b| {
+            let rank =
+                |f: &Finding| (f.withdrawn_step.is_some(), !f.kind.is_leak(), std::cmp::Reverse(f.severity));
+            rank(a).cmp(&rank(b)).then(b.bytes_now.cmp(&a.bytes_now)).then(
+                (a.kind, a.device, a.stream.map(|s| s.id)).cmp(&(b.kind, b.device, b.stream.map(|s| s.id))),
+            )
+        });
+    }
+}
+
+fn kind_of(replay: &Replay, c: &Cohort) -> Kind {
+    if live_after_stream_exit::applies(replay, c) { Kind::LiveAfterStreamExit } else { Kind::StepGrowth }
+}
+
+pub(super) fn name(replay: &Replay, grain: Grain) -> GrainName {
+    match (grain, replay.step_source()) {
+        (Grain::Microbatch, _) => GrainName::Microbatch,
+        (Grain::Step, StepSource::Time) => GrainName::Tick,
+        (Grain::Step, _) => GrainName::Step,
+    }
+}
+
+pub(super) fn stream_ref(replay: &Replay, id: StreamId) -> Option<StreamRef> {
+    let s = replay.stream(id)?;
+    Some(StreamRef { id, handle: s.handle, side: replay.is_side(id), epoch: s.epoch })
+}
+
+/// Sites by falling share, and the sums.
+fn shares(replay: &Replay, members: &[Member]) -> (Vec<FindingSite>, u64, u64) {
+    let mut by_site: FxHashMap<u32, FindingSite> = FxHashMap::default();
+    let (mut bytes, mut blocks) = (0, 0);
+    for m in members {
+        let site = replay.cohorts()[m.id.0 as usize].key.site;
+        let s =
+            by_site.entry(site.0).or_insert(FindingSite { site, share: 0.0, blocks_now: 0, bytes_now: 0 });
+        s.bytes_now = s.bytes_now.saturating_add(m.growth.now.bytes);
+        s.blocks_now += m.growth.now.blocks;
+        bytes = u64::saturating_add(bytes, m.growth.now.bytes);
+        blocks += m.growth.now.blocks;
+    }
+    let mut sites: Vec<FindingSite> = by_site.into_values().collect();
+    for s in &mut sites {
+        s.share = s.bytes_now as f64 / (bytes as f64).max(1.0);
+    }
+    sites.sort_by_key(|s| (std::cmp::Reverse(s.bytes_now), s.site));
+    (sites, bytes, blocks)
 }

@@ -2,6 +2,7 @@
 
 use super::severity::Severity;
 use crate::event::{DeviceId, SiteId, StreamHandle, StreamId};
+use crate::replay::Held;
 
 /// What kind of thing was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -129,6 +130,16 @@ pub struct Finding {
 }
 
 impl Finding {
+    /// Whether a block is of the kind that this finding counts: of its device, stream and sites, and not older than it.
+    /// For [`crate::replay::anatomy::Pass::finish`].
+    pub fn counts(&self, h: &Held) -> bool {
+        let born = if self.grain == GrainName::Microbatch { h.microbatch } else { h.step };
+        h.block.device == self.device
+            && self.stream.is_none_or(|s| s.id == h.stream)
+            && born >= self.first_step
+            && self.sites.iter().any(|s| s.site == h.site)
+    }
+
     /// Stands, and is of a kind that is a leak.
     pub fn is_active_leak(&self) -> bool {
         self.withdrawn_step.is_none() && self.kind.is_leak()

@@ -4,10 +4,15 @@
 //! after its last step does not change a verdict. A finding can be withdrawn: growth that stops was filling, not a leak.
 //! **A leak that is not named is a defect; a healthy job that is called leaky is a worse one.**
 
+mod deferred_free;
 mod detector;
+mod explain;
 mod finding;
 mod forecast;
+mod growth;
+mod live_after_stream_exit;
 mod severity;
+mod step_growth;
 mod verdict;
 
 pub use detector::{Detector, Policy};

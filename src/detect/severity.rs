@@ -1,15 +1,30 @@
 //! How bad: by time until the device is full, not by bytes.
 
+use super::finding::StepsToOom;
+
 /// Severity, mildest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Severity {
     /// Worth a line: it will not fill the device in any run of ordinary length.
     Info,
-    /// The device will be full within 10,000 steps.
+    /// The device will be full within 10,000 steps, and within 100 times as many as growth was seen for.
     Warning,
-    /// The device will be full within 200 steps, or within a day and 10,000 steps.
+    /// The device will be full within 200 steps; or within a day, 10,000 steps, and 25 times as many as growth was seen for.
     Alert,
 }
+
+/// Steps until full that are an alert whatever their length.
+pub(super) const ALERT_STEPS: u64 = 200;
+/// Time until full that is an alert, in nanoseconds: a day.
+pub(super) const ALERT_NANOS: f64 = 24.0 * 3600.0 * 1e9;
+/// Steps until full beyond which it is no warning.
+pub(super) const WARNING_STEPS: u64 = 10_000;
+
+/// How far ahead growth is drawn, in lengths of what was seen of it: a queue that fills for a dozen steps says little about the
+/// ten-thousandth.
+const WARNING_REACH: u64 = 100;
+/// The same for an alert.
+const ALERT_REACH: u64 = 25;
 
 impl Severity {
     /// The stable name, as in JSON.
@@ -18,6 +33,40 @@ impl Severity {
             Severity::Info => "info",
             Severity::Warning => "warning",
             Severity::Alert => "alert",
+        }
+    }
+
+    /// By the forecast; `seen` is for how many steps growth was watched, `nanos` how long one takes, `left` how many the job still
+    /// has to do, where known.
+    pub(super) fn of(f: &StepsToOom, seen: u64, nanos: Option<f64>, left: Option<u64>) -> Severity {
+        let trust = |reach: u64| f.mid <= ALERT_STEPS || f.mid <= seen.saturating_mul(reach);
+        if f.mid > WARNING_STEPS || left.is_some_and(|l| f.low > l) || !trust(WARNING_REACH) {
+            return Severity::Info;
+        }
+        let soon = nanos.is_some_and(|n| n * f.mid as f64 <= ALERT_NANOS);
+        if trust(ALERT_REACH) && (f.mid <= ALERT_STEPS || soon) { Severity::Alert } else { Severity::Warning }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn severity_goes_by_time_to_full() {
+        let f = |mid| StepsToOom { low: mid / 2, mid, high: mid * 2 };
+        for (mid, seen, nanos, left, want) in [
+            (200, 4, None, None, Severity::Alert),
+            (201, 400, None, None, Severity::Warning),
+            (5_000, 400, Some(1e9), None, Severity::Alert),
+            (5_000, 60, Some(1e9), None, Severity::Warning),
+            (5_000, 40, Some(1e9), None, Severity::Info),
+            (9_000, 400, Some(60e9), None, Severity::Warning),
+            (10_001, 400, Some(1e3), None, Severity::Info),
+            (100, 400, None, Some(40), Severity::Info),
+            (100, 400, None, Some(60), Severity::Alert),
+        ] {
+            assert_eq!(Severity::of(&f(mid), seen, nanos, left), want, "{mid} {seen} {nanos:?} {left:?}");
         }
     }
 }

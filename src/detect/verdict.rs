@@ -1,7 +1,11 @@
 //! The first line of every report: one word and its reason.
 
 use super::detector::Detector;
-use crate::replay::Replay;
+use super::explain::{plural, size};
+use super::finding::{Finding, GrainName};
+use super::growth::MIN_MARKS;
+use super::severity::Severity;
+use crate::replay::{Coverage, OomEvent, Replay};
 
 /// The word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -40,8 +44,73 @@ pub struct Verdict {
     pub reason: String,
 }
 
-/// The verdict on one process, as of its last step.
+impl Verdict {
+    fn new(outcome: Outcome, reason: impl Into<String>) -> Verdict {
+        Verdict { outcome, reason: reason.into() }
+    }
+}
+
+/// The verdict on one process, as of its last step. Call [`Detector::at_step`] before, at the end of a recording also
+/// [`Replay::finish`]. Losses that only a reader sees (damaged pages) are the caller's to add: a `Clean` is `Unknown` then.
 pub fn judge(replay: &Replay, detector: &Detector) -> Verdict {
-    let _ = (replay, detector);
-    Verdict { outcome: Outcome::Unknown, reason: String::new() }
+    let standing =
+        || detector.findings().iter().filter(|f| f.is_active_leak() && f.severity > Severity::Info);
+    if let Some(f) = standing().find(|f| f.established || f.severity == Severity::Alert) {
+        return Verdict::new(Outcome::Leak, sum(f));
+    }
+    if let Some(o) = final_oom(replay) {
+        let reason = format!(
+            "an allocation of {} failed in step {} ({}), and nothing is known to leak",
+            size(o.requested.0),
+            o.step,
+            o.phase.name()
+        );
+        return Verdict::new(Outcome::Oom, reason);
+    }
+    if let Some(f) = standing().next() {
+        return Verdict::new(
+            Outcome::Warning,
+            format!("{}, seen for too few {}s yet", sum(f), f.grain.name()),
+        );
+    }
+    match blind(replay) {
+        Some(why) => Verdict::new(Outcome::Unknown, why),
+        None => Verdict::new(
+            Outcome::Clean,
+            format!(
+                "no line left more and more memory behind in {}",
+                plural(u64::from(replay.steps()), GrainName::Step.name())
+            ),
+        ),
+    }
+}
+
+fn sum(f: &Finding) -> String {
+    format!("{}: {} more every {}", f.kind.name(), size(f.bytes_per_step.max(0.0) as u64), f.grain.name())
+}
+
+/// An out-of-memory that the job did not live on from: at most one more step ended.
+fn final_oom(replay: &Replay) -> Option<&OomEvent> {
+    replay.devices().filter_map(|d| d.ooms.last()).find(|o| o.step.saturating_add(1) > replay.steps())
+}
+
+/// Why "clean" cannot be said.
+fn blind(replay: &Replay) -> Option<String> {
+    let drift = replay.accounting_drift().0;
+    let impossible: u64 = replay.inconsistencies().iter().map(|i| i.count).sum();
+    let marks = replay.steps().max(replay.microbatches());
+    if replay.coverage() != Coverage::Blocks {
+        Some(format!("the recording shows {}, not blocks of PyTorch's allocator", replay.coverage().name()))
+    } else if replay.lost() > 0 {
+        Some(format!("{} were lost", plural(replay.lost(), "record")))
+    } else if drift > 0 {
+        Some(format!("own totals differ from PyTorch's by up to {}", size(drift)))
+    } else if impossible > 0 {
+        let first = &replay.inconsistencies()[0];
+        Some(format!("the recording contradicts itself: {} ({})", first.what, first.first))
+    } else if marks < MIN_MARKS {
+        Some(format!("{} ended, and {MIN_MARKS} are needed", plural(u64::from(marks), "step")))
+    } else {
+        None
+    }
 }

@@ -3,8 +3,9 @@
 //! The class of a block follows from where it was born and how it died, so this is a second pass over the items, once
 //! the moment is known: [`Pass::new`], [`Pass::apply`] for every item, [`Pass::finish`].
 
-use super::{Held, Replay};
-use crate::event::{Bytes, DeviceId, Item, Names, Nanos};
+use super::{Device, Held, PhaseKind, Replay};
+use crate::event::{Block, Body, Bytes, DeviceId, Item, Names, Nanos, StackId};
+use rustc_hash::FxHashMap;
 
 /// Which moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,23 +29,35 @@ pub struct Moment {
     pub at: At,
 }
 
-/// The bytes of a device, by what they were used for. All but the last three sum to `reserved`; with the last three,
-/// where the driver told, to the device's total.
+impl Moment {
+    /// The moment a report shows: the last out-of-memory of a device, else its peak.
+    pub fn of(d: &Device) -> Moment {
+        match d.ooms.last() {
+            Some(o) => Moment { device: d.id, event: o.event, at: At::Oom },
+            None => Moment { device: d.id, event: d.peak_allocated.event, at: At::Peak },
+        }
+    }
+}
+
+/// The bytes of a device, by what they were used for. All but the last three sum to `reserved`; with `outside` and
+/// `free`, where the driver told, to the device's total.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Anatomy {
     /// When.
     pub time: Nanos,
     /// In which step (from 1).
     pub step: u32,
-    /// Allocated before the first step outside of all phases, and never freed.
+    /// Doing what (as of the thread of the moment's event).
+    pub phase: PhaseKind,
+    /// Allocated before the first backward outside of all phases, and never freed.
     pub weights: Bytes,
-    /// Allocated in backward, freed by or around the optimizer.
+    /// Allocated in backward and not freed there.
     pub gradients: Bytes,
     /// Allocated in an optimizer and living on.
     pub optimizer: Bytes,
-    /// Allocated in forward, freed in backward.
+    /// Allocated in forward, freed in backward (or for it).
     pub activations: Bytes,
-    /// Born and dead within one phase.
+    /// Born and dead within one phase of one microbatch.
     pub temporaries: Bytes,
     /// Blocks that a finding calls left behind.
     pub left_behind: Bytes,
@@ -58,12 +71,30 @@ pub struct Anatomy {
     pub allocated: Bytes,
     /// `allocated` + `pending` + `cached`.
     pub reserved: Bytes,
-    /// Context and libraries of this process; `None` where the driver was not asked.
+    /// What the driver counts beyond `reserved`: context, libraries, other processes; `None` where nothing told.
+    pub outside: Option<Bytes>,
+    /// Part of `outside`: context and libraries of this process; `None` where the driver does not tell.
     pub libraries: Option<Bytes>,
-    /// Other processes; `None` where the driver does not tell.
+    /// Part of `outside`: other processes; `None` where the driver does not tell.
     pub other_processes: Option<Bytes>,
     /// Free.
     pub free: Option<Bytes>,
+}
+
+/// How a block that was live at the moment ended.
+#[derive(Clone, Copy, Debug)]
+struct Death {
+    phase: PhaseKind,
+    step: u32,
+    microbatch: u32,
+}
+
+/// A block that was live at the moment.
+#[derive(Debug)]
+struct Subject {
+    held: Held,
+    born_in: PhaseKind,
+    death: Option<Death>,
 }
 
 /// The second pass.
@@ -71,23 +102,168 @@ pub struct Anatomy {
 pub struct Pass {
     moment: Moment,
     replay: Replay,
+    /// The state at the moment, once it is reached.
+    anatomy: Option<Anatomy>,
+    subjects: Vec<Subject>,
+    /// Which of them lives at an address.
+    at: FxHashMap<u64, usize>,
+    /// Stacks that run through a module's `forward`.
+    in_forward: FxHashMap<u32, bool>,
+    /// Number of the event at which a backward began first.
+    first_backward: Option<Nanos>,
 }
 
 impl Pass {
     /// A pass that will tell the anatomy of `moment`.
     pub fn new(moment: Moment) -> Pass {
-        Pass { moment, replay: Replay::new() }
+        Pass {
+            moment,
+            replay: Replay::new(),
+            anatomy: None,
+            subjects: Vec::new(),
+            at: FxHashMap::default(),
+            in_forward: FxHashMap::default(),
+            first_backward: None,
+        }
     }
 
     /// Takes the next item, the same ones in the same order as the first pass.
     pub fn apply(&mut self, item: &Item, names: &Names) {
         self.replay.apply(item, names);
+        let e = match item {
+            Item::Stack(id) => return self.learn(*id, names),
+            Item::Event(e) => e,
+            _ => return,
+        };
+        match &e.body {
+            Body::BackwardBegin { .. } if self.first_backward.is_none() => self.first_backward = Some(e.time),
+            Body::FreeRequested(b) | Body::Alloc(b) if self.anatomy.is_some() => self.ended(b),
+            _ => {}
+        }
+        if self.anatomy.is_none() && self.replay.events() > self.moment.event {
+            let phase = match &e.body {
+                Body::Alloc(b) => PhaseKind::of(b.phase, self.replay.trained()),
+                _ => self.replay.phase(e.thread),
+            };
+            self.stop(e.time, phase);
+        }
+    }
+
+    /// Whether a stack allocates for a module's forward rather than to build one.
+    fn learn(&mut self, id: StackId, names: &Names) {
+        let inside = names.frames(id).any(|f| f.function.ends_with("_call_impl"));
+        self.in_forward.insert(id.0, inside);
+    }
+
+    /// The moment: copies what lives.
+    fn stop(&mut self, time: Nanos, phase: PhaseKind) {
+        let Some(d) = self.replay.device(self.moment.device) else { return };
+        let mut a = Anatomy {
+            time,
+            step: self.replay.steps() + 1,
+            phase,
+            pending: d.pending,
+            allocated: d.allocated,
+            reserved: d.reserved.max(Bytes(d.allocated.0.saturating_add(d.pending.0))),
+            ..Anatomy::default()
+        };
+        a.cached = Bytes(a.reserved.0 - a.allocated.0 - a.pending.0);
+        self.anatomy = Some(a);
+        for h in self.replay.blocks(self.moment.device).filter(|h| !h.pending) {
+            // The raw phase says nothing of evaluation before a backward was seen; here all of the past is known.
+            let born_in = PhaseKind::of(h.block.phase, self.replay.trained());
+            self.at.insert(h.block.addr.0, self.subjects.len());
+            self.subjects.push(Subject { held: *h, born_in, death: None });
+        }
+    }
+
+    /// A block that was live at the moment was freed, or its address was handed out again.
+    fn ended(&mut self, b: &Block) {
+        if b.device != self.moment.device {
+            return;
+        }
+        let Some(i) = self.at.remove(&b.addr.0) else { return };
+        if let Some(s) = self.subjects.get_mut(i) {
+            let phase = PhaseKind::of(b.phase, true);
+            let (step, microbatch) = (self.replay.steps() + 1, self.replay.microbatches() + 1);
+            s.death = Some(Death { phase, step, microbatch });
+        }
     }
 
     /// The anatomy; `None` where the moment was not reached. `left_behind` says of a block (as it was at the moment) whether
-    /// a leak finding counts it.
+    /// a leak finding counts it; the replay it is given is this pass's own, at the end of the recording: its ids are those of
+    /// the first pass.
     pub fn finish(self, left_behind: &dyn Fn(&Replay, &Held) -> bool) -> Option<Anatomy> {
-        let _ = (left_behind, self.moment);
-        None
+        let mut a = self.anatomy?;
+        let mut sum = 0u64;
+        for s in &self.subjects {
+            let size = s.held.block.rounded.0;
+            let class = if s.held.unverified {
+                &mut a.other
+            } else if !self.died_soon(s) && left_behind(&self.replay, &s.held) {
+                &mut a.left_behind
+            } else {
+                self.class(s, &mut a)
+            };
+            class.0 = class.0.saturating_add(size);
+            sum = sum.saturating_add(size);
+        }
+        // What was there before the recording has no block; so the classes sum to what torch says.
+        a.other.0 = a.other.0.saturating_add(a.allocated.0.saturating_sub(sum));
+        self.outside(&mut a);
+        Some(a)
+    }
+
+    /// Freed within the step after its own: whatever its line does else, this block was not left behind.
+    fn died_soon(&self, s: &Subject) -> bool {
+        let last_step = self.replay.steps();
+        s.death.is_some_and(|d| d.step <= s.held.step + 1 && (d.step <= last_step || last_step == 0))
+    }
+
+    fn class<'a>(&self, s: &Subject, a: &'a mut Anatomy) -> &'a mut Bytes {
+        let last_step = self.replay.steps();
+        // Freed after the last step: when the job was over.
+        let death = s.death.filter(|d| d.step <= last_step || self.replay.steps() == 0);
+        let same = death.is_some_and(|d| d.phase == s.born_in && d.microbatch == s.held.microbatch);
+        let soon = self.died_soon(s);
+        match s.born_in {
+            PhaseKind::Optimizer if same => &mut a.temporaries,
+            PhaseKind::Optimizer => &mut a.optimizer,
+            PhaseKind::Backward if same => &mut a.temporaries,
+            PhaseKind::Backward => &mut a.gradients,
+            _ if death.is_some_and(|d| d.phase == PhaseKind::Backward) && soon => &mut a.activations,
+            _ if same => &mut a.temporaries,
+            _ if death.is_some() && soon => &mut a.activations,
+            _ if self.built_before_training(s) => &mut a.weights,
+            // The job ended, or failed, before this step's backward could free it.
+            _ if s.death.is_none() && s.held.step > last_step => &mut a.activations,
+            _ => &mut a.other,
+        }
+    }
+
+    fn built_before_training(&self, s: &Subject) -> bool {
+        let early = self.first_backward.is_none_or(|t| s.held.born < t) && s.held.step == 1;
+        early && !self.in_forward.get(&s.held.block.stack.0).copied().unwrap_or(false)
+    }
+
+    /// What the driver counts beyond what torch reserved.
+    fn outside(&self, a: &mut Anatomy) {
+        let Some(d) = self.replay.device(self.moment.device) else { return };
+        let oom = d.ooms.iter().find(|o| o.event == self.moment.event);
+        let Some(c) = d.capacity else { return };
+        let outside = match oom {
+            Some(o) => c.total.0.saturating_sub(o.free.0).saturating_sub(a.reserved.0),
+            None => c.others.0.min(c.total.0.saturating_sub(a.reserved.0)),
+        };
+        a.outside = Some(Bytes(outside));
+        a.free = Some(Bytes(c.total.0.saturating_sub(a.reserved.0).saturating_sub(outside)));
+        if let Some((r, process)) = d.driver.and_then(|r| Some((r, r.process?))) {
+            let others = r.total.0.saturating_sub(r.free.0).saturating_sub(process.0).min(outside);
+            a.other_processes = Some(Bytes(others));
+            a.libraries = Some(Bytes(outside - others));
+        }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -74,7 +74,7 @@ impl Replay {
             block.rounded = Bytes(round_up(b.size.0));
         }
         let rounded = block.rounded.0;
-        self.cohorts.born(cohort, rounded);
+        self.cohorts.born(cohort, rounded, b.phase.optimizer);
         let dev = &mut self.devices[d];
         dev.table.put(Held {
             block,
@@ -125,7 +125,7 @@ impl Replay {
         let r = h.rounded();
         if h.pending {
             dev.pending.0 = dev.pending.0.saturating_sub(r);
-            dev.wait(h.waits_for, -1, -(r as i64));
+            dev.wait_ends(h.waits_for, r);
         } else {
             dev.blocks = dev.blocks.saturating_sub(1);
             if !h.unverified {
@@ -159,7 +159,7 @@ impl Replay {
                 dev.blocks = dev.blocks.saturating_sub(1);
                 dev.allocated.0 = dev.allocated.0.saturating_sub(r);
                 dev.pending.0 = dev.pending.0.saturating_add(r);
-                dev.wait(waits_for, 1, r as i64);
+                dev.wait_begins(waits_for, r);
             }
             Some(_) => {
                 let (addr, device) = (b.addr.0, b.device.0);
@@ -178,7 +178,8 @@ impl Replay {
     #[cold]
     fn free_unknown(&mut self, d: usize, b: &Block) {
         let rounded = if b.rounded.0 > 0 { b.rounded.0 } else { round_up(b.size.0) };
-        if !self.devices[d].free_outside(rounded) {
+        // After a loss the allocation of it may be what was lost.
+        if !self.devices[d].free_outside(rounded) && self.gaps == 0 {
             let (addr, device) = (b.addr.0, b.device.0);
             self.inconsistent("a block was freed that was never handed out", || {
                 format!("{rounded} bytes at {addr:#x} on device {device}")
@@ -398,11 +399,11 @@ impl Replay {
         let waits_for: Option<StreamId> = Some(self.streams.id(device, stream, e.time));
         let dev = &mut self.devices[d];
         let Some(h) = dev.table.get_mut(addr) else { return };
-        let (before, pending, r) = (h.waits_for, h.pending, h.rounded() as i64);
+        let (before, pending, r) = (h.waits_for, h.pending, h.rounded());
         h.waits_for = waits_for;
         if pending {
-            dev.wait(before, -1, -r);
-            dev.wait(waits_for, 1, r);
+            dev.wait_ends(before, r);
+            dev.wait_begins(waits_for, r);
         }
     }
 

@@ -30,6 +30,8 @@ pub struct Cohort {
     pub allocs: u64,
     /// Frees so far.
     pub frees: u64,
+    /// Allocations that an optimizer made: state that appears when a parameter is first stepped, and stays.
+    pub in_optimizer: u64,
     /// Live now (not freed, not unverified).
     pub live: Point,
     /// Old blocks by step.
@@ -52,6 +54,10 @@ pub struct Track {
     pub old: Point,
     /// Old blocks exactly at the last mark.
     pub at_mark: Point,
+    /// Old blocks that were freed so far: what is kept for ever does not die of age, what waits in a queue does.
+    pub died_old: Point,
+    /// Number of the mark that ended last when an old block was freed last.
+    pub last_death: u32,
     /// Live blocks that are too young, by birth: in the step that runs, in the one before.
     young: [Point; GRACE as usize],
 }
@@ -60,6 +66,16 @@ impl Track {
     #[inline]
     fn bucket(&mut self, age: u32) -> &mut Point {
         self.young.get_mut(age as usize).unwrap_or(&mut self.old)
+    }
+
+    #[inline]
+    fn gone(&mut self, p: Point, born: u32, now: u32, freed: bool) {
+        let age = now.saturating_sub(born);
+        self.bucket(age).sub(p);
+        if age >= GRACE && freed {
+            self.died_old.add(p);
+            self.last_death = now.saturating_sub(1);
+        }
     }
 
     fn mark(&mut self, mark: u32) {
@@ -112,9 +128,10 @@ impl Cohorts {
     }
 
     #[inline]
-    pub(super) fn born(&mut self, id: CohortId, rounded: u64) {
+    pub(super) fn born(&mut self, id: CohortId, rounded: u64, in_optimizer: bool) {
         let Some(c) = self.list.get_mut(id.0 as usize) else { return };
         c.allocs += 1;
+        c.in_optimizer += u64::from(in_optimizer);
         let p = Point { blocks: 1, bytes: rounded };
         c.live.add(p);
         c.steps.young[0].add(p);
@@ -132,8 +149,8 @@ impl Cohorts {
         c.frees += u64::from(freed);
         let p = Point { blocks: 1, bytes: rounded };
         c.live.sub(p);
-        c.steps.bucket(now.step.saturating_sub(born.step)).sub(p);
-        c.microbatches.bucket(now.microbatch.saturating_sub(born.microbatch)).sub(p);
+        c.steps.gone(p, born.step, now.step, freed);
+        c.microbatches.gone(p, born.microbatch, now.microbatch, freed);
     }
 
     /// A block's rounded size became known late.
@@ -167,7 +184,8 @@ impl Cohorts {
     pub(super) fn forget_steps(&mut self, step: u32) {
         for c in &mut self.list {
             c.steps.series.truncate(step);
-            (c.steps.old, c.steps.at_mark, c.steps.young) = Default::default();
+            let series = std::mem::take(&mut c.steps.series);
+            c.steps = Track { series, ..Track::default() };
         }
     }
 
@@ -178,8 +196,8 @@ impl Cohorts {
     }
 
     /// A live block out of a checkpoint.
-    pub(super) fn restore(&mut self, id: CohortId, rounded: u64, born: Now, now: Now) {
-        self.born(id, rounded);
+    pub(super) fn restore(&mut self, id: CohortId, rounded: u64, born: Now, now: Now, in_optimizer: bool) {
+        self.born(id, rounded, in_optimizer);
         if let Some(c) = self.list.get_mut(id.0 as usize) {
             let p = Point { blocks: 1, bytes: rounded };
             c.steps.young[0].sub(p);

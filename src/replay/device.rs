@@ -133,6 +133,11 @@ const ROWS: usize = 1 << 16;
 /// Out-of-memory events that are kept.
 pub(super) const OOMS: usize = 1000;
 
+/// Sizes of real memory fit; others are cut.
+fn signed(bytes: u64) -> i64 {
+    bytes.min(i64::MAX as u64) as i64
+}
+
 impl Device {
     /// Something happened on this device.
     pub(super) fn is_seen(&self) -> bool {
@@ -170,8 +175,8 @@ impl Device {
 
     /// A block that was there before us was freed. False where there cannot have been one.
     pub(super) fn free_outside(&mut self, rounded: u64) -> bool {
-        let known = self.trust == Trust::Take || self.outside[0] >= rounded as i64;
-        self.outside[0] = self.outside[0].saturating_sub(rounded as i64);
+        let known = self.trust == Trust::Take || self.outside[0] >= signed(rounded);
+        self.outside[0] = self.outside[0].saturating_sub(signed(rounded));
         self.allocated.0 = self.allocated.0.saturating_sub(rounded);
         self.before_recording = Bytes(self.outside[0].max(0) as u64);
         known
@@ -179,18 +184,30 @@ impl Device {
 
     /// A block we held turned out to be gone since a loss: torch's total has been without it since.
     pub(super) fn was_gone(&mut self, rounded: u64) {
-        self.outside[0] = self.outside[0].saturating_add(rounded as i64);
+        self.outside[0] = self.outside[0].saturating_add(signed(rounded));
         self.before_recording = Bytes(self.outside[0].max(0) as u64);
     }
 
-    pub(super) fn wait(&mut self, stream: Option<StreamId>, blocks: i64, bytes: i64) {
+    /// A freed block begins to wait for a stream.
+    pub(super) fn wait_begins(&mut self, stream: Option<StreamId>, bytes: u64) {
+        let w = self.waiting(stream);
+        w.blocks += 1;
+        w.bytes.0 = w.bytes.0.saturating_add(bytes);
+    }
+
+    /// It waits no more.
+    pub(super) fn wait_ends(&mut self, stream: Option<StreamId>, bytes: u64) {
+        let w = self.waiting(stream);
+        w.blocks = w.blocks.saturating_sub(1);
+        w.bytes.0 = w.bytes.0.saturating_sub(bytes);
+    }
+
+    fn waiting(&mut self, stream: Option<StreamId>) -> &mut PendingWait {
         let at = self.waits.iter().position(|w| w.stream == stream).unwrap_or_else(|| {
             self.waits.push(PendingWait { stream, blocks: 0, bytes: Bytes(0) });
             self.waits.len() - 1
         });
-        let w = &mut self.waits[at];
-        w.blocks = w.blocks.saturating_add_signed(blocks);
-        w.bytes.0 = w.bytes.0.saturating_add_signed(bytes);
+        &mut self.waits[at]
     }
 
     /// Appends the row of a step that ends now.

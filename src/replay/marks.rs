@@ -82,7 +82,7 @@ impl Replay {
                 }
                 h.unverified = true;
                 d.unverified_blocks += 1;
-                d.unverified.0 += h.block.rounded.0;
+                d.unverified.0 = d.unverified.0.saturating_add(h.block.rounded.0);
             }
         }
         self.quiet.forget_events();

@@ -64,10 +64,6 @@ impl Quiescence {
         &mut self.streams[i]
     }
 
-    pub(super) fn exits(&self, s: StreamId) -> u64 {
-        self.streams.get(s.0 as usize).map_or(0, |k| k.exits)
-    }
-
     /// A thread went from one stream to another. True where nobody is in the scope of `from` any more.
     pub(super) fn switch(&mut self, thread: ThreadId, from: StreamId, to: StreamId) -> bool {
         if from == to {

@@ -101,12 +101,12 @@ impl Replay {
         let dev = &mut self.devices[d];
         if b.pending {
             dev.pending.0 = dev.pending.0.saturating_add(r);
-            dev.wait(None, 1, r as i64);
+            dev.wait_begins(None, r);
         } else {
             dev.blocks += 1;
             dev.allocated.0 = dev.allocated.0.saturating_add(r);
             if !b.unverified {
-                self.cohorts.restore(cohort, r, h.birth(), self.now);
+                self.cohorts.restore(cohort, r, h.birth(), self.now, block.phase.optimizer);
             }
         }
         if b.unverified {

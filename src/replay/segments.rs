@@ -32,7 +32,7 @@ impl Segments {
                 self.0.insert(a, s);
                 continue;
             }
-            found += cut_to - cut_from;
+            found = u64::saturating_add(found, cut_to - cut_from);
             if cut_from > a {
                 self.0.insert(a, OpenSegment { size: Bytes(cut_from - a), ..s });
             }

@@ -11,8 +11,8 @@ pub struct Point {
 
 impl Point {
     pub(super) fn add(&mut self, o: Point) {
-        self.blocks += o.blocks;
-        self.bytes += o.bytes;
+        self.blocks = self.blocks.saturating_add(o.blocks);
+        self.bytes = self.bytes.saturating_add(o.bytes);
     }
     pub(super) fn sub(&mut self, o: Point) {
         self.blocks = self.blocks.saturating_sub(o.blocks);
@@ -91,6 +91,20 @@ impl Series {
             return self.back(last - mark);
         }
         self.floor(mark, mark + 1)
+    }
+
+    /// (last mark, minimum) of every bucket, oldest first.
+    pub fn buckets(&self) -> impl DoubleEndedIterator<Item = (u32, Point)> + '_ {
+        let last = self.last_mark();
+        self.floors.iter().enumerate().map(move |(i, p)| {
+            let end = self.first as u64 + (((i as u64) + 1) << self.shift) - 1;
+            (end.min(u64::from(last)) as u32, *p)
+        })
+    }
+
+    /// Marks in a bucket: 1 up to 512 marks.
+    pub fn width(&self) -> u32 {
+        1 << self.shift
     }
 
     /// Appends the value at `mark`; marks that were left out since the last one had the value (0, 0).

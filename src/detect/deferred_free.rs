@@ -1,0 +1,93 @@
+//! Freed blocks that pile up because they wait for a stream. A note: it names the stream, and raises no alert.
+
+use super::detector::{name, stream_ref};
+use super::explain::{plural, size};
+use super::finding::{Finding, FindingSite, Kind};
+use super::growth::MIN_MARKS;
+use super::severity::Severity;
+use crate::event::StepRow;
+use crate::replay::{Device, Grain, Replay};
+use rustc_hash::FxHashMap;
+
+/// Renews the note of each device where pending bytes have four rising floors; forgets it where they have not.
+pub(super) fn check(replay: &Replay, findings: &mut Vec<Finding>) {
+    let mut old: Vec<Finding> = Vec::new();
+    findings.retain(|f| {
+        let keep = f.kind != Kind::DeferredFree;
+        if !keep {
+            old.push(f.clone());
+        }
+        keep
+    });
+    for d in replay.devices() {
+        let Some((first, rate)) = rising(&d.rows) else { continue };
+        let detected = old.iter().find(|f| f.device == d.id).map_or(replay.steps(), |f| f.detected_step);
+        findings.push(compose(replay, d, first, rate, detected));
+    }
+}
+
+/// First step of the rise and bytes per step, where the floors of four windows after a warm-up rise.
+fn rising(rows: &[StepRow]) -> Option<(u32, f64)> {
+    let n = rows.len();
+    let last = rows.last().filter(|r| r.pending.0 > 0)?;
+    let windows = n.saturating_sub((n / 5).max(3)) / 4;
+    if windows < MIN_MARKS as usize / 4 {
+        return None;
+    }
+    let tail = &rows[n - 4 * windows..];
+    let floor = |w: &[StepRow]| w.iter().map(|r| r.pending.0).min().unwrap_or(0);
+    let floors: Vec<u64> = tail.chunks(windows).map(floor).collect();
+    let rises = floors.windows(2).all(|w| w[1] >= w[0] + 512);
+    let first = rows.iter().find(|r| r.pending.0 > 0)?;
+    let marks = f64::from((last.step - first.step).max(1));
+    rises.then(|| (first.step, (last.pending.0 - first.pending.0.min(last.pending.0)) as f64 / marks))
+}
+
+fn compose(replay: &Replay, d: &Device, first: u32, rate: f64, detected: u32) -> Finding {
+    let mut by_site: FxHashMap<u32, FindingSite> = FxHashMap::default();
+    let (mut bytes, mut blocks) = (0u64, 0u64);
+    for h in replay.blocks(d.id).filter(|h| h.pending) {
+        let s = by_site.entry(h.site.0).or_insert(FindingSite {
+            site: h.site,
+            share: 0.0,
+            blocks_now: 0,
+            bytes_now: 0,
+        });
+        s.blocks_now += 1;
+        s.bytes_now = s.bytes_now.saturating_add(h.block.rounded.0);
+        (bytes, blocks) = (bytes.saturating_add(h.block.rounded.0), blocks + 1);
+    }
+    let mut sites: Vec<FindingSite> = by_site.into_values().collect();
+    sites.iter_mut().for_each(|s| s.share = s.bytes_now as f64 / (bytes as f64).max(1.0));
+    sites.sort_by_key(|s| (std::cmp::Reverse(s.bytes_now), s.site));
+    let waits = replay.pending(d.id);
+    let stream = waits.first().and_then(|w| w.stream).and_then(|s| stream_ref(replay, s));
+    let per_block = if blocks > 0 { bytes as f64 / blocks as f64 } else { 1.0 };
+    let whom = match stream {
+        Some(s) => format!("stream {}", s.id.0),
+        None => "a stream that was not seen".to_string(),
+    };
+    Finding {
+        kind: Kind::DeferredFree,
+        severity: Severity::Info,
+        grain: name(replay, Grain::Step),
+        device: d.id,
+        stream,
+        first_step: first,
+        detected_step: detected,
+        withdrawn_step: None,
+        established: true,
+        bytes_per_step: rate,
+        blocks_per_step: rate / per_block.max(1.0),
+        current_bytes_per_step: rate,
+        bytes_now: bytes,
+        blocks_now: blocks,
+        steps_to_oom: None,
+        explain: format!(
+            "{} ({}) were freed but cannot be reused, because they wait for {whom}, and more do with every step",
+            plural(blocks, "block"),
+            size(bytes)
+        ),
+        sites,
+    }
+}

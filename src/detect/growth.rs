@@ -1,0 +1,232 @@
+//! Whether the old blocks of a cohort grow: the question both leak judgements ask. It judges a series, nothing else.
+//!
+//! A *floor* at a mark is the least value from that mark on: what never came back. Growth is floors that rise.
+
+use super::forecast::Rate;
+use crate::replay::{Cohort, Grain, Point, Track};
+
+/// Marks that must lie behind before growth can be established.
+pub(super) const MIN_MARKS: u32 = 12;
+/// Windows whose floors must all rise.
+const WINDOWS: u32 = 4;
+/// Marks in a row at which a side stream's old blocks must rise for the fast path.
+const FAST: u32 = 4;
+/// Growth of the later half, as a part of that of the earlier half, below which something is filling up.
+const DECELERATION: f64 = 0.4;
+/// The same where an optimizer allocates (lazily routed experts), or where old blocks die as new ones come (queues).
+const DECELERATION_STRICT: f64 = 0.75;
+/// Marks that such a cohort must have grown for.
+const STRICT_MARKS: u32 = 100;
+
+/// How sure growth is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Strength {
+    /// Its floor rose lately, no more: counts only beside an established cohort of the same stream that began when it did.
+    Weak,
+    /// Rose at each of the last marks.
+    Fast,
+    /// Stood the test of the whole run.
+    Established,
+}
+
+/// Growth of one cohort in one grain.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Growth {
+    pub(super) strength: Strength,
+    /// The first mark at which the floor rose.
+    pub(super) onset: u32,
+    /// Floor before that.
+    pub(super) base: Point,
+    /// Old blocks at the last mark.
+    pub(super) now: Point,
+    /// Floor rose last at this mark.
+    pub(super) last_rise: u32,
+    /// Mean marks between rises.
+    pub(super) gap: f64,
+    pub(super) rate: Rate,
+}
+
+impl Growth {
+    /// Whether it looks like another part of the same leak: it began with it, and rises about as often.
+    pub(super) fn resembles(&self, lead: &Growth, mark: u32) -> bool {
+        let tolerance = ((mark - lead.onset) / 4).max(6);
+        self.onset.abs_diff(lead.onset) <= tolerance && self.gap <= 4.0 * lead.gap + 2.0
+    }
+
+    /// The floor has not risen for so long that growth is over.
+    pub(super) fn has_stalled(&self, mark: u32) -> bool {
+        f64::from(mark - self.last_rise) > (3.0 * self.gap).max(8.0)
+    }
+}
+
+/// Rising floors, reused between calls.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Scratch {
+    points: Vec<(u32, Point)>,
+    rises: Vec<(u32, Point)>,
+}
+
+pub(super) fn track(c: &Cohort, grain: Grain) -> &Track {
+    match grain {
+        Grain::Step => &c.steps,
+        Grain::Microbatch => &c.microbatches,
+    }
+}
+
+/// The growth of a cohort as of `mark`, if there is any.
+pub(super) fn of(c: &Cohort, grain: Grain, mark: u32, scratch: &mut Scratch) -> Option<Growth> {
+    let t = track(c, grain);
+    let now = t.at_mark;
+    if now.blocks < 2 || t.series.last_mark() != mark || mark < FAST {
+        return None;
+    }
+    floors(t, scratch);
+    let (onset, base, first) = segment(&scratch.rises)?;
+    let rises: Vec<(u32, Point)> = scratch.rises.iter().copied().skip(first).collect();
+    let (&(last_rise, _), count) = (rises.last()?, rises.len() as u32);
+    let gap = f64::from(last_rise - onset) / f64::from(count.saturating_sub(1).max(1));
+    let halves = Halves::of(&rises, mark);
+    let rate = Rate::of(&rises, mark, halves.ratio());
+    let mut g = Growth { strength: Strength::Weak, onset, base, now, last_rise, gap, rate };
+    if g.has_stalled(mark) {
+        return None;
+    }
+    let monotone = scratch
+        .points
+        .windows(2)
+        .all(|w| w[1].0 < onset || (w[1].1.bytes >= w[0].1.bytes && w[1].1.blocks >= w[0].1.blocks));
+    let undying = t.died_old.blocks == 0 || t.last_death < onset;
+    let queue = t.died_old.blocks * 2 > now.blocks - base.blocks.min(now.blocks) && !undying;
+    let strict = queue || c.in_optimizer * 2 > c.allocs;
+    let (least, deceleration) =
+        if strict { (STRICT_MARKS, DECELERATION_STRICT) } else { (MIN_MARKS, DECELERATION) };
+    let span = mark + 1 - onset;
+    let steady = halves.ratio() >= deceleration && sets_a_record(&scratch.points, onset, now);
+    let often = count >= 4 && halves.gaps_hold();
+    let staircase =
+        monotone && undying && last_rise - onset >= least - 3 && (often || is_clockwork(&rises, base));
+    if steady && span >= least && (staircase || four_windows(t, mark)) {
+        g.strength = Strength::Established;
+    } else if !strict && undying && rose_at_each(t, FAST) && sets_a_record(&scratch.points, onset, now) {
+        g.strength = Strength::Fast;
+    } else if strict || halves.ratio() < DECELERATION / 2.0 {
+        return None;
+    }
+    Some(g)
+}
+
+/// Fills the scratch with the series' points and with the rises of its floors.
+fn floors(t: &Track, scratch: &mut Scratch) {
+    scratch.points.clear();
+    scratch.points.extend(t.series.buckets());
+    scratch.rises.clear();
+    let mut floor: Option<Point> = None;
+    for &(mark, p) in scratch.points.iter().rev() {
+        let f = floor.map_or(p, |f| Point { blocks: f.blocks.min(p.blocks), bytes: f.bytes.min(p.bytes) });
+        // Going back in time: where the floor changes, the mark after it was a rise.
+        match scratch.rises.last_mut() {
+            Some(last) if last.1 == f => last.0 = mark,
+            _ => scratch.rises.push((mark, f)),
+        }
+        floor = Some(f);
+    }
+    scratch.rises.reverse();
+}
+
+/// The present run of rises: its first mark, the floor before it, its index. Runs are parted by plateaus.
+fn segment(rises: &[(u32, Point)]) -> Option<(u32, Point, usize)> {
+    let mut i = rises.len().checked_sub(1)?;
+    while i > 0 {
+        let gap = rises[i].0 - rises[i - 1].0;
+        let (seen, span) = (rises.len() - 1 - i, rises[rises.len() - 1].0 - rises[i].0);
+        let mean = if seen == 0 { 4.0 } else { f64::from(span) / seen as f64 };
+        // The first rises of a slow leak are allowed to lie far apart: nothing is known of its pace yet.
+        let patience = if seen < 3 { 60.0 } else { (4.0 * mean).max(8.0) };
+        if f64::from(gap) > patience {
+            break;
+        }
+        i -= 1;
+    }
+    let base = if i == 0 { Point::default() } else { rises[i - 1].1 };
+    Some((rises[i].0, base, i))
+}
+
+/// What fell before may rise again as far as it once was: cycles that await their collector, buffers within a step. Growth beyond
+/// that, by half, is news.
+fn sets_a_record(points: &[(u32, Point)], onset: u32, now: Point) -> bool {
+    let before = points.iter().filter(|p| p.0 < onset).map(|p| p.1.bytes).max().unwrap_or(0);
+    let base = points.iter().rev().find(|p| p.0 < onset).map_or(0, |p| p.1.bytes);
+    before <= base || now.bytes > before + before / 2
+}
+
+/// Three rises or more of one size, at one distance of at least eight marks: what an evaluation or an epoch leaves behind.
+fn is_clockwork(rises: &[(u32, Point)], base: Point) -> bool {
+    let gaps = || rises.windows(2).map(|w| w[1].0 - w[0].0);
+    let sizes = || {
+        let first = rises[0].1.bytes.saturating_sub(base.bytes);
+        std::iter::once(first).chain(rises.windows(2).map(|w| w[1].1.bytes - w[0].1.bytes))
+    };
+    let even = |least: u64, most: u64| most <= least + least / 8;
+    let (Some(a), Some(b)) = (gaps().min(), gaps().max()) else { return false };
+    let (Some(c), Some(d)) = (sizes().min(), sizes().max()) else { return false };
+    rises.len() >= 3 && a >= 8 && even(u64::from(a), u64::from(b)) && even(c, d)
+}
+
+/// The floors of four windows after a warm-up rise, in blocks and in bytes.
+fn four_windows(t: &Track, mark: u32) -> bool {
+    let warm = (mark / 5).max(3);
+    let k = mark.saturating_sub(warm) / WINDOWS;
+    if k < MIN_MARKS / WINDOWS {
+        return false;
+    }
+    let start = mark + 1 - WINDOWS * k;
+    let f: Vec<Point> = (0..WINDOWS).map(|i| t.series.floor(start + i * k, start + (i + 1) * k)).collect();
+    f.windows(2).all(|w| w[1].blocks > w[0].blocks && w[1].bytes > w[0].bytes)
+}
+
+fn rose_at_each(t: &Track, marks: u32) -> bool {
+    (0..marks).all(|i| {
+        let (a, b) = (t.series.back(i), t.series.back(i + 1));
+        a.blocks > b.blocks && a.bytes > b.bytes
+    })
+}
+
+/// Growth before and after the middle of the run.
+struct Halves {
+    early: u64,
+    late: u64,
+    early_gap: f64,
+    late_gap: f64,
+}
+
+impl Halves {
+    fn of(rises: &[(u32, Point)], mark: u32) -> Halves {
+        let (first, last) = (rises[0], rises[rises.len() - 1]);
+        let middle = first.0 + (mark - first.0) / 2;
+        let at = rises.partition_point(|r| r.0 <= middle).saturating_sub(1);
+        let half = rises[at];
+        let mean = |r: &[(u32, Point)]| match r {
+            [a, .., b] => f64::from(b.0 - a.0) / (r.len() - 1) as f64,
+            _ => 0.0,
+        };
+        Halves {
+            early: half.1.bytes - first.1.bytes,
+            late: last.1.bytes - half.1.bytes,
+            early_gap: mean(&rises[..=at]),
+            late_gap: mean(&rises[at..]),
+        }
+    }
+
+    fn ratio(&self) -> f64 {
+        if self.early == 0 {
+            f64::from(u8::from(self.late > 0))
+        } else {
+            self.late as f64 / self.early as f64
+        }
+    }
+
+    /// Rises do not come more and more rarely.
+    fn gaps_hold(&self) -> bool {
+        self.late_gap > 0.0 && (self.early_gap == 0.0 || self.late_gap <= 2.0 * self.early_gap + 1.0)
+    }
+}

@@ -1,0 +1,172 @@
+use super::*;
+use crate::event::{Addr, DriverMemory, Event, Phase, SegmentOp, StreamHandle, ThreadId, Totals};
+
+const MIB: u64 = 1 << 20;
+const FORWARD: Phase = Phase { backward: false, optimizer: false, no_grad: false, capture: false };
+const BACKWARD: Phase = Phase { backward: true, ..FORWARD };
+const OPTIMIZER: Phase = Phase { optimizer: true, ..FORWARD };
+
+/// A training job, event by event; sizes in MiB name the blocks.
+#[derive(Default)]
+struct Job {
+    items: Vec<Item>,
+    now: u64,
+}
+
+impl Job {
+    fn say(&mut self, thread: u16, body: Body) {
+        self.now += 1;
+        self.items.push(Item::Event(Event { time: Nanos(self.now), thread: ThreadId(thread), body }));
+    }
+    fn block(addr: u64, mib: u64, phase: Phase) -> Block {
+        let size = Bytes(mib * MIB);
+        Block { addr: Addr(addr), size, rounded: size, phase, ..Block::default() }
+    }
+    fn alloc(&mut self, addr: u64, mib: u64, phase: Phase) {
+        self.say(u16::from(phase.backward), Body::Alloc(Job::block(addr, mib, phase)));
+    }
+    fn free(&mut self, addr: u64, mib: u64, phase: Phase) {
+        let b = Job::block(addr, mib, phase);
+        self.say(u16::from(phase.backward), Body::FreeRequested(b));
+        self.say(u16::from(phase.backward), Body::FreeCompleted(b));
+    }
+    fn reserve(&mut self, mib: u64) {
+        self.say(
+            0,
+            Body::Segment {
+                op: SegmentOp::Alloc,
+                device: DeviceId(0),
+                addr: Addr(1 << 40),
+                size: Bytes(mib * MIB),
+                stream: StreamHandle(0),
+                pool: Default::default(),
+            },
+        );
+    }
+
+    /// One step: activation 3, workspace 5 (the moment), gradient 7, optimizer state 11 in step 1, a leak of 13.
+    fn step(&mut self, n: u64) {
+        let leak = 1000 + n;
+        self.alloc(3, 3, FORWARD);
+        self.alloc(leak, 13, FORWARD);
+        self.say(0, Body::BackwardBegin { stack: StackId(0), nested: false });
+        self.alloc(7, 7, BACKWARD);
+        self.alloc(5, 5, BACKWARD);
+        self.free(5, 5, BACKWARD);
+        self.free(3, 3, BACKWARD);
+        self.say(0, Body::BackwardEnd { nested: false });
+        self.say(0, Body::OptimizerBegin(1));
+        if n == 1 {
+            self.alloc(11, 11, OPTIMIZER);
+        }
+        self.say(0, Body::OptimizerEnd(1));
+        self.free(7, 7, FORWARD);
+    }
+
+    fn train(steps: u64) -> Job {
+        let mut j = Job::default();
+        j.reserve(1000);
+        j.alloc(2, 2, FORWARD);
+        (1..=steps).for_each(|n| j.step(n));
+        j.say(0, Body::Alloc(Job::block(9, 1, FORWARD)));
+        j
+    }
+
+    fn anatomy(&self, moment: impl Fn(&Replay) -> Moment) -> Anatomy {
+        let names = Names::default();
+        let mut first = Replay::new();
+        for i in &self.items {
+            first.apply(i, &names);
+        }
+        let mut pass = Pass::new(moment(&first));
+        for i in &self.items {
+            pass.apply(i, &names);
+        }
+        pass.finish(&|_, h| h.block.addr.0 >= 1000).expect("reached")
+    }
+}
+
+fn mib(a: &Anatomy) -> [u64; 7] {
+    [a.weights, a.gradients, a.optimizer, a.activations, a.temporaries, a.left_behind, a.other]
+        .map(|b| b.0 / MIB)
+}
+
+fn classes_sum(a: &Anatomy) {
+    let parts = [a.weights, a.gradients, a.optimizer, a.activations, a.temporaries, a.left_behind, a.other];
+    assert_eq!(parts.iter().map(|b| b.0).sum::<u64>(), a.allocated.0);
+    assert_eq!(a.allocated.0 + a.pending.0 + a.cached.0, a.reserved.0);
+}
+
+#[test]
+fn every_block_of_a_training_step_finds_its_class() {
+    let j = Job::train(4);
+    let a = j.anatomy(|r| Moment::of(r.devices().next().unwrap()));
+    classes_sum(&a);
+    assert_eq!(mib(&a), [2, 7, 11, 3, 5, 4 * 13, 0]);
+    assert_eq!((a.step, a.phase, a.cached.0 / MIB), (4, PhaseKind::Backward, 1000 - 80));
+    assert_eq!((a.outside, a.libraries, a.free), (None, None, None));
+}
+
+#[test]
+fn what_was_there_before_and_what_is_pending_have_their_places() {
+    let mut j = Job::train(1);
+    j.say(0, Body::FreeRequested(Job::block(9, 1, FORWARD)));
+    let size = Bytes(17 * MIB);
+    let allocated = Bytes((2 + 11 + 13 + 100 + 17) * MIB);
+    let totals = Some(Totals { allocated, reserved: Bytes(1000 * MIB) });
+    j.say(0, Body::Alloc(Block { addr: Addr(21), size, rounded: size, totals, ..Block::default() }));
+    let last = j.items.len() as u64 - 1;
+    let a = j.anatomy(|_| Moment { device: DeviceId(0), event: last, at: At::Event });
+    classes_sum(&a);
+    assert_eq!((a.pending.0 / MIB, a.allocated.0 / MIB, a.other.0 / MIB), (1, 143, 100));
+}
+
+#[test]
+fn with_the_driver_it_sums_to_the_device() {
+    let mut j = Job::train(2);
+    let read = DriverMemory {
+        time: Nanos(5),
+        device: DeviceId(0),
+        total: Bytes(24_000 * MIB),
+        free: Bytes(22_200 * MIB),
+        process: Some(Bytes(1_500 * MIB)),
+    };
+    j.items.insert(1, Item::Driver(read));
+    let a = j.anatomy(|r| Moment::of(r.devices().next().unwrap()));
+    classes_sum(&a);
+    let parts = [a.libraries, a.other_processes, a.outside, a.free].map(|b| b.unwrap().0 / MIB);
+    assert_eq!(parts, [500, 300, 800, 24_000 - 1_000 - 800]);
+}
+
+#[test]
+fn a_moment_that_never_came_has_no_anatomy() {
+    let j = Job::train(1);
+    let mut pass = Pass::new(Moment { device: DeviceId(0), event: 1 << 40, at: At::Event });
+    j.items.iter().for_each(|i| pass.apply(i, &Names::default()));
+    assert_eq!(pass.finish(&|_, _| false), None);
+}
+
+#[test]
+fn out_of_memory_in_the_first_forward_is_not_all_weights() {
+    let mut j = Job::default();
+    let mut names = Names::default();
+    let frame =
+        |f: &str| crate::event::Frame { file: "/x/torch/nn/module.py".into(), line: 1, function: f.into() };
+    names.add_stack(StackId(1), [frame("Module._call_impl")]);
+    j.items.push(Item::Stack(StackId(1)));
+    j.alloc(2, 2, FORWARD);
+    let size = Bytes(3 * MIB);
+    j.say(0, Body::Alloc(Block { addr: Addr(3), size, stack: StackId(1), ..Block::default() }));
+    let oom = Body::Oom {
+        device: DeviceId(0),
+        requested: size,
+        free: Bytes(0),
+        stream: StreamHandle(0),
+        stack: StackId(1),
+    };
+    j.say(0, oom);
+    let mut pass = Pass::new(Moment { device: DeviceId(0), event: 2, at: At::Oom });
+    j.items.iter().for_each(|i| pass.apply(i, &names));
+    let a = pass.finish(&|_, _| false).unwrap();
+    assert_eq!(mib(&a), [2, 0, 0, 3, 0, 0, 0]);
+}
