@@ -25,7 +25,8 @@
 //!
 //! # How it is reached
 //!
-//! Every function is exported as `sim_<its CUDA name>`. The libraries that a wheel asks for (`libcuda.so.1`,
+//! Every function is exported as `sim_<its CUDA name>`, or `sim12_…` where a program built for CUDA 12 means another
+//! function by that name. The libraries that a wheel asks for (`libcuda.so.1`,
 //! `libcudart.so.13`, …) are generated beside it when an environment is provisioned; each of their functions is
 //! one jump to the simulator's, or to [`stub`] when there is none.
 //!

@@ -201,7 +201,7 @@ def malloc_async_backend():
     y.record_stream(torch.cuda.current_stream())
     assert torch.cuda.max_memory_allocated() >= 350 * MIB
     message = raises(torch.OutOfMemoryError, lambda: torch.empty(3 << 30, dtype=torch.uint8, device="cuda"))
-    assert "out of memory" in message, message
+    assert "out of memory" in message or "Allocation on device" in message, message
     del x, y
     torch.cuda.empty_cache()
     assert torch.cuda.memory_allocated() == 0 and used(lib) == 0, used(lib)
@@ -263,7 +263,8 @@ def capture_forbids():
                 x + 1
 
     message = raises(RuntimeError, unjoined)
-    assert "unjoined" in message, message
+    # Older versions of torch do not recover from the first failure.
+    assert "unjoined" in message or "captures_underway" in message, message
     assert (x + 1).numel() == 8
 
 
@@ -493,7 +494,7 @@ def what_is_not_simulated_says_so():
     raises(RuntimeError, lambda: torch.fft.fft(torch.randn(64, device="cuda")))
 
 
-what_is_not_simulated_says_so.stderr = ["(libcudnn.so.9) is not simulated", "cufftCreate (libcufft.so.12) is not simulated"]
+what_is_not_simulated_says_so.stderr = ["(libcudnn.so.9) is not simulated", "cufftCreate (libcufft.so.1"]
 
 
 @check(STRANDLINE_SIM_TRACE="-")
@@ -530,7 +531,7 @@ def forked_children_are_refused():
     torch.ones(1, device="cuda")
     pid = os.fork()
     if pid == 0:
-        runtime, pointer = ctypes.CDLL("libcudart.so.13"), ctypes.c_void_p()
+        runtime, pointer = ctypes.CDLL("libcudart.so." + torch.version.cuda.split(".")[0]), ctypes.c_void_p()
         os._exit(runtime.cudaMalloc(ctypes.byref(pointer), ctypes.c_size_t(100)))
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 3
 

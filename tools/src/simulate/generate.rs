@@ -2,7 +2,7 @@
 //!
 //! What there must be is read from torch's own libraries: `import torch` binds every function at once, so each one
 //! that is imported must exist, under the version that it is imported with. What a function does follows from the
-//! simulator's exports: `sim_<name>` if there is such a function, else a stub that says the name and fails.
+//! simulator's exports: `sim_<name>` (`sim12_<name>` first, for CUDA 12's runtime) if there is such a function, else a stub that says the name and fails.
 
 use super::elf::{Dynamic, Elf};
 use super::error::Error;
@@ -12,12 +12,13 @@ use std::fs;
 use std::path::{Component, Path, PathBuf};
 
 /// Changes whenever libraries are generated differently for the same simulator.
-pub(super) const GENERATION: u32 = 1;
+pub(super) const GENERATION: u32 = 2;
 
 /// The simulator's file name beside the libraries.
 pub(super) const SIMULATOR: &str = "libstrandline_simcuda.so";
 
 const REINSTALL: &str = "remove the environment's directory to have torch installed again";
+const RUNTIME_12: &str = "libcudart.so.12";
 const DRIVER: &str = "libcuda.so.1";
 const NVML: &str = "libnvidia-ml.so.1";
 /// Which library an import belongs to that does not say so, by the beginning of its name; the first match holds.
@@ -189,7 +190,7 @@ fn library(soname: &str, functions: &BTreeMap<&str, Option<&str>>, provided: &BT
     let functions = functions.iter().map(|(&name, &version)| Function {
         name: name.to_string(),
         version: version.or(usual).map(String::from),
-        target: target(name, family(soname), provided),
+        target: target(name, soname, provided),
     });
     Library {
         soname: soname.to_string(),
@@ -199,10 +200,14 @@ fn library(soname: &str, functions: &BTreeMap<&str, Option<&str>>, provided: &BT
 }
 
 /// What a function does.
-fn target(name: &str, family: &str, provided: &BTreeSet<String>) -> Target {
+fn target(name: &str, soname: &str, provided: &BTreeSet<String>) -> Target {
+    let family = family(soname);
     let own = format!("sim_{name}");
+    let older = format!("sim12_{name}");
     let ends = |endings: &[&str]| endings.iter().any(|ending| name.ends_with(ending));
-    if provided.contains(&own) {
+    if soname == RUNTIME_12 && provided.contains(&older) {
+        Target::Jump(older)
+    } else if provided.contains(&own) {
         Target::Jump(own)
     } else if ends(&["GetErrorString", "GetErrorName", "GetLastError", "GetLastErrorString"]) {
         Target::Jump("sim_text".into())

@@ -102,7 +102,8 @@ impl Venv {
 
     /// Installs torch as it is, without NVIDIA's packages, and what else it imports.
     pub(super) fn install_torch(&self, version: &str, progress: &Progress) -> Result<(), Error> {
-        progress.stage(&format!("torch {version}: downloading and installing about 530 MB"), || {
+        let size = if version == "2.11.0" { "531 MB" } else { "500 to 900 MB" };
+        progress.stage(&format!("torch {version}: downloading and installing {size}"), || {
             self.pip(&["install", "--no-deps", &format!("torch=={version}")], "installing torch")
         })?;
         progress.stage("what torch imports: downloading and installing about 35 MB", || {

@@ -1,9 +1,10 @@
-//! Driver functions that programs look up and that are not simulated.
+//! Driver functions that programs look up by name and that are not simulated: they must be found, and fail when called.
 
 macro_rules! absent {
     ($($name:ident),* $(,)?) => {
         $(
             #[doc = concat!("Says that `", stringify!($name), "` is not simulated.")]
+            #[unsafe(export_name = concat!("sim_", stringify!($name)))]
             pub extern "C" fn $name() -> i32 {
                 let name = concat!(stringify!($name), "\0").as_ptr().cast();
                 // SAFETY: both are literals that end in a zero.

@@ -104,3 +104,21 @@ pub extern "C" fn sim_cuDevicePrimaryCtxGetState(device: i32, flags: Out<u32>, a
         Ok(())
     })
 }
+
+/// The first form.
+#[unsafe(no_mangle)]
+pub extern "C" fn sim_cuCtxPushCurrent(context: usize) -> Code {
+    sim_cuCtxPushCurrent_v2(context)
+}
+
+/// The first form.
+#[unsafe(no_mangle)]
+pub extern "C" fn sim_cuCtxPopCurrent(context: Out<usize>) -> Code {
+    sim_cuCtxPopCurrent_v2(context)
+}
+
+/// The first form.
+#[unsafe(no_mangle)]
+pub extern "C" fn sim_cuDevicePrimaryCtxRelease(device: i32) -> Code {
+    sim_cuDevicePrimaryCtxRelease_v2(device)
+}

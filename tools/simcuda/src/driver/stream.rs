@@ -117,3 +117,21 @@ pub extern "C" fn sim_cuStreamWriteValue32_v2(
 ) -> Code {
     driver("cuStreamWriteValue32_v2", || write_words(address, value, 1, stream))
 }
+
+/// The first form, which other flags set apart.
+#[unsafe(no_mangle)]
+pub extern "C" fn sim_cuStreamWriteValue32(stream: usize, address: usize, value: u32, flags: u32) -> Code {
+    sim_cuStreamWriteValue32_v2(stream, address, value, flags)
+}
+
+/// The first form.
+#[unsafe(no_mangle)]
+pub extern "C" fn sim_cuStreamDestroy(stream: usize) -> Code {
+    sim_cuStreamDestroy_v2(stream)
+}
+
+/// The first form.
+#[unsafe(no_mangle)]
+pub extern "C" fn sim_cuEventDestroy(event: usize) -> Code {
+    sim_cuEventDestroy_v2(event)
+}

@@ -75,6 +75,19 @@ pub extern "C" fn sim_cudaStreamGetCaptureInfo(
     })
 }
 
+/// The same for programs built for CUDA 12, which know no edges.
+#[unsafe(no_mangle)]
+pub extern "C" fn sim_cudaStreamGetCaptureInfo_v2(
+    stream: usize,
+    state: Out<i32>,
+    id: Out<u64>,
+    graph: Out<usize>,
+    dependencies: Out<usize>,
+    count: Out<usize>,
+) -> Code {
+    sim_cudaStreamGetCaptureInfo(stream, state, id, graph, dependencies, Out::absent(), count)
+}
+
 /// Exchanges the thread's mode.
 #[unsafe(no_mangle)]
 pub extern "C" fn sim_cudaThreadExchangeStreamCaptureMode(mode: Out<i32>) -> Code {
@@ -106,6 +119,12 @@ pub extern "C" fn sim_cudaGraphNodeGetDependencies(
     _edges: usize,
     count: Out<usize>,
 ) -> Code {
+    runtime("cudaGraphNodeGetDependencies", || count.set(0))
+}
+
+/// The same for programs built for CUDA 12, which know no edges.
+#[unsafe(no_mangle)]
+pub extern "C" fn sim12_cudaGraphNodeGetDependencies(_node: usize, _nodes: usize, count: Out<usize>) -> Code {
     runtime("cudaGraphNodeGetDependencies", || count.set(0))
 }
 
