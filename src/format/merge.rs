@@ -113,6 +113,12 @@ impl Merge {
         self.queues.iter().map(|q| (q.ring, q.thread, q.records.get(q.at..).unwrap_or_default()))
     }
 
+    /// Records of a ring that wait.
+    pub fn waiting_in(&self, ring: u32) -> u64 {
+        let q = self.queues.iter().find(|q| q.ring == ring);
+        q.map_or(0, |q| q.records.len().saturating_sub(q.at) as u64)
+    }
+
     /// Drops the last `n` waiting records of a ring.
     pub fn drop_last(&mut self, ring: u32, n: u64) {
         if let Some(q) = self.queues.iter_mut().find(|q| q.ring == ring) {
@@ -120,11 +126,6 @@ impl Merge {
             let keep = waiting.saturating_sub(usize::try_from(n).unwrap_or(usize::MAX));
             q.records.truncate(q.at + keep);
         }
-    }
-
-    /// What came before is unknown: no number is expected.
-    pub fn forget_sequence(&mut self) {
-        self.expected.clear();
     }
 
     /// Sequence numbers that never came.
@@ -186,6 +187,9 @@ impl Merge {
         let Some(&r) = q.head() else { return };
         if r.kind == Kind::Thread as u8 {
             q.thread = r.stack;
+        } else if r.kind == Kind::Gap as u8 && r.c != 0 {
+            // A gap that a reader put in: the owner may have changed unseen.
+            q.thread = r.c as u32;
         }
         f(&r, q.ring, q.thread);
         q.pop();

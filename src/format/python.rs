@@ -11,7 +11,7 @@ pub fn line(code: &CodeDef, offset: u32) -> u32 {
     let offset = u64::from(offset);
     let line = match code.python_minor {
         0 => None,
-        ..=9 => lnotab(&code.line_table, first, offset),
+        1..=9 => lnotab(&code.line_table, first, offset),
         10 => deltas(&code.line_table, first, offset),
         _ => locations(&code.line_table, first, offset),
     };

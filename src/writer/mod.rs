@@ -14,8 +14,6 @@ mod chunks;
 mod ledger;
 mod rings;
 mod sink;
-#[cfg(test)]
-mod tests;
 
 use crate::buffer::Drain;
 use crate::format::clock::Clock;
@@ -84,7 +82,7 @@ pub struct Writer<S: Sink> {
     /// Every definition so far: messages one after the other.
     definitions: Vec<u8>,
     facts: Map<String, Value>,
-    sealed_at: u64,
+    sealed_at: Option<u64>,
     sweeps: u64,
     done: Sweep,
     finished: bool,
@@ -114,7 +112,7 @@ impl<S: Sink> Writer<S> {
             ledger: Ledger::default(),
             definitions: Vec::new(),
             facts: Map::new(),
-            sealed_at: 0,
+            sealed_at: None,
             sweeps: 0,
             done: Sweep::default(),
             finished: false,
@@ -153,16 +151,14 @@ impl<S: Sink> Writer<S> {
         }
         let region = drain.region();
         region.calibrate(now);
-        if self.clock.is_none() {
-            self.sealed_at = now.mono_ns;
-        }
+        let sealed_at = *self.sealed_at.get_or_insert(now.mono_ns);
         self.done.lost = region.lost();
         let (waiting, fullest) = self.rings.fullest(drain);
         self.done.fullest = fullest;
         let defined = drain.defined();
         let defined = defined.end.saturating_sub(defined.start);
         let crowded = fullest >= 500 || defined.saturating_mul(2) >= u64::from(region.geometry().definitions);
-        let late = now.mono_ns.saturating_sub(self.sealed_at) >= self.options.seal_after_ns;
+        let late = now.mono_ns.saturating_sub(sealed_at) >= self.options.seal_after_ns;
         if crowded || (late && (waiting || defined > 0)) {
             self.seal(drain, now).inspect_err(|_| self.give_up(drain))?;
         }
@@ -193,6 +189,11 @@ impl<S: Sink> Writer<S> {
         drain.region().set_flags(flag::CLEAN_END);
         self.finished = true;
         Ok(self.done)
+    }
+
+    /// The sink: to look at.
+    pub fn sink(&self) -> &S {
+        &self.sink
     }
 
     /// The sink: to sync or to close it. Nothing is buffered above it between calls.
@@ -263,7 +264,7 @@ impl<S: Sink> Writer<S> {
         self.chunks.took(taken);
         self.done.sealed = true;
         self.done.steps = self.ledger.steps();
-        self.sealed_at = now.mono_ns;
+        self.sealed_at = Some(now.mono_ns);
         let stopped = self.chunks.is_stopped();
         self.chunks.shrink(&mut self.sink, &mut self.framer)?;
         if self.chunks.is_stopped() && !stopped {

@@ -88,6 +88,11 @@ impl Decoder {
         Ok(head)
     }
 
+    /// Whether the last page held a record of this kind (or may have: rare pages have more tags than are kept).
+    pub fn saw(&self, kind: Kind) -> bool {
+        self.tags.len() >= usize::from(NEW) || self.tags.iter().any(|t| t.first() == Some(&(kind as u8)))
+    }
+
     #[inline]
     fn tag(&mut self, columns: &mut [Cursor<'_>; COLUMNS]) -> Result<TagKey, Malformed> {
         let n = columns[TAGS].byte("tag")?;

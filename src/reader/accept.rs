@@ -1,0 +1,404 @@
+//! Pages and tails → the merge: nothing twice, nothing missing unnoticed.
+
+use super::pages::Next;
+use super::tail::Stand;
+use super::{Reader, Ring, Stage, TailState, Then};
+use crate::event::{Dropped, Item, Nanos, ThreadId, ThreadInfo};
+use crate::format::checkpoint;
+use crate::format::clock::Clock;
+use crate::format::marks::{Mark, Skipped};
+use crate::format::page::{Frame, Tag};
+use crate::format::raw::{Kind, Record, flag};
+use crate::format::wire::Cursor;
+use std::mem::take;
+
+/// Guess of a TSC tick's length in nanoseconds, until the first calibration.
+const TSC_GUESS: f64 = 0.4;
+/// Number that losses without a ring are told under: no region has so many rings.
+const NO_RING: u32 = 256;
+/// Notes beyond which no more are taken.
+const MOST_NOTES: usize = 50;
+
+/// The thread number that events carry.
+pub(super) fn thread_id(number: u32) -> ThreadId {
+    ThreadId(u16::try_from(number).unwrap_or(u16::MAX))
+}
+
+/// What became of a look at the tail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Look {
+    /// There are pages that hold what the tail no longer does.
+    PagesFirst,
+    /// Everything there was has been taken: so many records.
+    Taken(u64),
+}
+
+impl Reader {
+    pub(super) fn read_page(&mut self) {
+        let mut pages = take_pages(self);
+        match pages.next(&*self.source) {
+            Err(e) => {
+                self.damage.add(Some(pages.at()), format!("the file cannot be read: {e}"), None);
+                self.stage = Stage::Tail;
+            }
+            Ok(Next::Page { at, frame, payload }) => self.page(at, &frame, payload),
+            Ok(Next::Bad { at, frame, why }) => self.bad_page(at, &frame, why),
+            Ok(Next::End) => self.stage = Stage::Tail,
+            Ok(Next::Cut(at)) => {
+                if !self.live {
+                    self.cut(at);
+                }
+                self.stage = Stage::Tail;
+            }
+            Ok(Next::Lost(_)) if self.live && self.has_patience() => self.stage = Stage::Tail,
+            Ok(Next::Lost(at)) => match pages.resync(&*self.source, at) {
+                Ok(to) => {
+                    self.damage.add(Some(at), format!("{} bytes are no pages", to - at), None);
+                    self.wants_state = true;
+                }
+                Err(e) => {
+                    self.damage.add(Some(at), format!("the file cannot be read: {e}"), None);
+                    self.stage = Stage::Tail;
+                }
+            },
+        }
+        self.pages = pages;
+    }
+
+    /// A page that is only partly there at the end of the file. Its records may be in the tail.
+    fn cut(&mut self, at: u64) {
+        self.damage.add(Some(at), "the file ends in the middle of a page", None);
+        self.wants_state = true;
+    }
+
+    fn bad_page(&mut self, at: u64, frame: &Frame, why: &str) {
+        match Tag::from_u16(frame.tag) {
+            Some(tag) => {
+                self.damage.add(Some(at), format!("{tag:?} page {}: {why}", frame.sequence), None);
+                self.wants_state = true;
+                self.definitions.hole |= tag == Tag::Definitions;
+            }
+            None => self.note(format!("page of unknown kind {} at byte {at} passed over", frame.tag)),
+        }
+    }
+
+    fn note(&mut self, what: String) {
+        if self.notes.len() < MOST_NOTES {
+            self.notes.push(what);
+        }
+    }
+
+    fn page(&mut self, at: u64, frame: &Frame, payload: &[u8]) {
+        let Some(tag) = Tag::from_u16(frame.tag) else { return self.bad_page(at, frame, "") };
+        let read = match tag {
+            Tag::Events => self.events_page(at, payload),
+            Tag::Definitions => {
+                let mut c = Cursor::new(payload);
+                c.number("position").and_then(|start| {
+                    let rest = payload.get(c.at()..).unwrap_or_default();
+                    self.definitions.take(start, rest, &mut self.items)
+                })
+            }
+            Tag::Sweep => Mark::decode(payload).map(|m| self.sweep(&m)),
+            Tag::Chunk => Mark::decode(payload).map(|m| self.chunk(m)),
+            Tag::Checkpoint if self.takes_state => checkpoint::decode(payload).map(|c| {
+                self.takes_state = false;
+                self.summary.restored += 1;
+                self.items.push_back(Item::Checkpoint(Box::new(c)));
+            }),
+            Tag::Checkpoint => Ok(()),
+            Tag::Meta => {
+                match serde_json::from_slice(payload) {
+                    Ok(facts @ serde_json::Value::Object(_)) => self.facts(facts),
+                    _ => self.damage.add(Some(at), "facts that are no JSON object", None),
+                }
+                Ok(())
+            }
+            Tag::Skip => Skipped::decode(payload).map(|s| self.skip(&s)),
+            Tag::End => Mark::decode(payload).map(|m| self.end(&m)),
+        };
+        if let Err(e) = read {
+            self.damage.add(Some(at), format!("{tag:?} page {}: {e}", frame.sequence), None);
+            self.wants_state = true;
+        }
+    }
+
+    fn facts(&mut self, facts: serde_json::Value) {
+        // A chunk repeats all facts: those that are known already are no news.
+        if self.summary.merge_facts(&facts) {
+            self.items.push_back(Item::Meta(facts));
+        }
+    }
+
+    fn events_page(&mut self, at: u64, payload: &[u8]) -> Result<(), crate::format::wire::Malformed> {
+        use crate::format::events::EventsHead;
+        let head = EventsHead::read(&mut Cursor::new(payload))?;
+        let seen = self.ring(head.ring).seen;
+        if head.first.saturating_add(u64::from(head.count)) <= seen {
+            return Ok(());
+        }
+        let mut records = take(&mut self.records);
+        records.clear();
+        let done = self.decoder.decode(payload, &mut records);
+        let scan = self.decoder.saw(Kind::Gap) || self.decoder.saw(Kind::Thread);
+        self.accept(head.ring, head.thread, head.first, &mut records, scan, Some(at));
+        self.records = records;
+        done.map(|_| ())
+    }
+
+    fn ring(&mut self, ring: u32) -> &mut Ring {
+        let i = ring as usize;
+        if i >= self.rings.len() {
+            self.rings.resize(i + 1, Ring::default());
+        }
+        // In bounds: just made so. Ring numbers are bounded by whoever decoded them.
+        &mut self.rings[i]
+    }
+
+    /// Takes the records of a ring from index `first` on, less those that are known.
+    fn accept(
+        &mut self,
+        ring: u32,
+        thread: u32,
+        first: u64,
+        records: &mut [Record],
+        scan: bool,
+        at: Option<u64>,
+    ) {
+        let known = *self.ring(ring);
+        let skip = usize::try_from(known.seen.saturating_sub(first)).unwrap_or(usize::MAX);
+        let Some(news) = records.get_mut(skip..).filter(|n| !n.is_empty()) else { return };
+        let mut owner = if skip > 0 || thread == 0 { known.thread } else { thread };
+        if first > known.seen {
+            let n = first - known.seen;
+            self.damage.add(at, format!("records {} to {} of ring {ring}", known.seen, first - 1), Some(n));
+            self.missing = self.missing.saturating_add(n);
+            self.wants_state = true;
+            let ticks = news.first().map_or(0, |r| r.ticks);
+            self.gap(ring, owner, ticks, n);
+        }
+        let before = owner;
+        let mut told = known.told;
+        for r in news.iter_mut().filter(|_| scan) {
+            if r.kind == Kind::Gap as u8 {
+                let so_far = r.a;
+                r.a = so_far.saturating_sub(told);
+                r.c = 0;
+                self.summary.lost = self.summary.lost.saturating_add(r.a);
+                told = told.max(so_far);
+            } else if r.kind == Kind::Thread as u8 {
+                owner = r.stack;
+                self.items.push_back(Item::Thread(thread_info(r)));
+            }
+        }
+        self.merge.extend(ring, before, news);
+        self.summary.records = self.summary.records.saturating_add(news.len() as u64);
+        let seen = first.saturating_add(skip as u64).saturating_add(news.len() as u64);
+        *self.ring(ring) = Ring { seen, told, thread: owner };
+    }
+
+    /// Puts a loss where it was noticed.
+    fn gap(&mut self, ring: u32, thread: u32, ticks: u64, lost: u64) {
+        let gap =
+            Record { ticks, a: lost, c: u64::from(thread), kind: Kind::Gap as u8, ..Record::default() };
+        self.merge.extend(ring, thread, &[gap]);
+    }
+
+    /// Losses that no record tells (yet).
+    fn losses(&mut self, ticks: u64, rings: impl Iterator<Item = (u32, u64)>, unowned: u64) {
+        for (ring, lost) in rings {
+            let r = *self.ring(ring);
+            if lost > r.told {
+                self.gap(ring, r.thread, ticks, lost - r.told);
+                self.summary.lost = self.summary.lost.saturating_add(lost - r.told);
+                self.ring(ring).told = lost;
+            }
+        }
+        if unowned > self.told_unowned {
+            let lost = unowned - self.told_unowned;
+            self.gap(NO_RING, 0, ticks, lost);
+            self.summary.lost = self.summary.lost.saturating_add(lost);
+            self.told_unowned = unowned;
+        }
+    }
+
+    fn clock_point(&mut self, ticks: u64, ns: u64, tsc: bool) {
+        if self.clock.last() == (0, 0) {
+            self.clock = Clock::new(ticks, ns, if tsc { TSC_GUESS } else { 1.0 });
+        } else {
+            self.clock.point(ticks, ns);
+        }
+    }
+
+    fn sweep(&mut self, m: &Mark) {
+        self.clock_point(m.ticks, m.ns, m.tsc);
+        self.losses(m.ticks, m.rings.iter().map(|r| (r.ring, r.lost)), m.lost_unowned);
+        self.summary.lost_definitions = m.lost_definitions;
+        self.summary.sweeps += 1;
+        self.merge.end_sweep(self.sweep_newest);
+        self.sweep_newest = self.merge.newest();
+    }
+
+    fn chunk(&mut self, m: Mark) {
+        self.clock_point(m.ticks, m.ns, m.tsc);
+        // The first chunk's state is empty: there is nothing to go on from.
+        if !take(&mut self.wants_state) || m.number <= 1 {
+            return;
+        }
+        // What waits here and is in the chunk again comes from there. If some of it has been handed out, the chunk's state
+        // would count it twice: then the recording is gone on with as it is.
+        let again = |r: &Reader, ring: u32, next: u64| {
+            let seen = r.rings.get(ring as usize).map_or(0, |k| k.seen);
+            seen.saturating_sub(next)
+        };
+        if m.rings.iter().any(|k| again(self, k.ring, k.next) > self.merge.waiting_in(k.ring)) {
+            return;
+        }
+        for k in &m.rings {
+            let n = again(self, k.ring, k.next);
+            self.merge.drop_last(k.ring, n);
+            self.summary.records = self.summary.records.saturating_sub(n);
+        }
+        self.merge.end();
+        self.then.push_back(Then::Rebase(m));
+    }
+
+    pub(super) fn rebase(&mut self, m: &Mark) {
+        self.new_merge();
+        for k in &m.rings {
+            let told = self.ring(k.ring).told.max(k.lost);
+            *self.ring(k.ring) = Ring { seen: k.next, told, thread: k.thread };
+        }
+        self.summary.lost = self.summary.lost.max(m.rings.iter().map(|k| k.lost).sum::<u64>() + m.lost_unowned);
+        self.told_unowned = self.told_unowned.max(m.lost_unowned);
+        self.takes_state = true;
+    }
+
+    fn skip(&mut self, s: &Skipped) {
+        self.wants_state = true;
+        self.merge.end();
+        self.definitions.hole = true;
+        self.then.push_back(Then::Skip(Dropped {
+            records: s.records,
+            from: Nanos(s.from_ns),
+            to: Nanos(s.to_ns),
+            first_step: s.first_step,
+            last_step: s.last_step,
+        }));
+    }
+
+    fn end(&mut self, m: &Mark) {
+        self.clock_point(m.ticks, m.ns, m.tsc);
+        self.losses(m.ticks, m.rings.iter().map(|r| (r.ring, r.lost)), m.lost_unowned);
+        self.summary.complete = true;
+        self.merge.end();
+        self.then.push_back(Then::Item(Item::End(Nanos(m.ns))));
+        self.then.push_back(Then::Finish);
+    }
+
+    /// After the last page: what the region holds beyond it.
+    pub(super) fn read_tail(&mut self) {
+        let Some(mut tail) = self.tail.take() else { return self.no_more() };
+        let look = tail.stand().and_then(|stand| self.look(&mut tail, &stand));
+        self.tail = Some(tail);
+        match look {
+            Ok(Look::PagesFirst) if self.live => {
+                // Those pages are being read now or at the next poll.
+                self.stage = if self.has_patience() { Stage::Pages } else { Stage::Waiting };
+            }
+            Ok(Look::PagesFirst) => self.no_more(),
+            Ok(Look::Taken(n)) => {
+                self.summary.tail = TailState::Read(n);
+                self.no_more();
+            }
+            Err(e) => {
+                self.damage.add(None, format!("it cannot be read: {e}"), None);
+                self.no_more();
+            }
+        }
+    }
+
+    fn look(&mut self, tail: &mut super::tail::Tail, stand: &Stand) -> std::io::Result<Look> {
+        let mut found = Vec::new();
+        for r in &stand.rings {
+            let seen = self.ring(r.ring).seen;
+            if r.tail > seen && self.live {
+                return Ok(Look::PagesFirst);
+            }
+            let from = r.tail.max(seen);
+            if r.head <= from {
+                continue;
+            }
+            let mut records = Vec::new();
+            if tail.records(r.ring, from, r.head, &mut records)? {
+                found.push((*r, from, records));
+            } else if self.live {
+                return Ok(Look::PagesFirst);
+            } else {
+                self.damage.add(None, format!("ring {} does not make sense", r.ring), None);
+            }
+        }
+        // Heads first, definitions after: these hold whatever those refer to.
+        let from = self.definitions.seen;
+        let mut defined = tail.definitions(from)?.map(|d| (from, d));
+        if defined.is_none() {
+            if self.live {
+                return Ok(Look::PagesFirst);
+            }
+            let first = tail.first_definition()?;
+            defined = tail.definitions(first)?.map(|d| (first, d));
+        }
+        match defined {
+            Some((at, bytes)) => {
+                if let Err(e) = self.definitions.take(at, &bytes, &mut self.items) {
+                    self.damage.add(None, e.to_string(), None);
+                }
+            }
+            None => self.damage.add(None, "its definitions do not make sense", None),
+        }
+        if self.clock.last() == (0, 0) {
+            self.clock_point(stand.began.0, 0, stand.tsc);
+        }
+        if let Some((ticks, ns)) = stand.now {
+            self.clock.point(ticks, ns);
+        }
+        let mut taken = 0u64;
+        for (r, from, mut records) in found {
+            let before = self.ring(r.ring).thread;
+            let thread = if before == 0 { r.thread } else { before };
+            taken = taken.saturating_add(records.len() as u64);
+            self.accept(r.ring, thread, from, &mut records, true, None);
+        }
+        let ticks = self.merge.newest();
+        self.losses(ticks, stand.rings.iter().map(|r| (r.ring, r.lost)), stand.lost_unowned);
+        self.summary.lost_definitions = stand.lost_definitions;
+        Ok(Look::Taken(taken))
+    }
+
+    /// Nothing more can be read at present.
+    fn no_more(&mut self) {
+        if self.live {
+            self.settle();
+            self.stage = Stage::Waiting;
+        } else {
+            self.merge.end();
+            self.then.push_back(Then::Finish);
+            self.stage = Stage::Done;
+        }
+    }
+}
+
+fn take_pages(r: &mut Reader) -> super::Pages {
+    std::mem::replace(&mut r.pages, super::Pages::new(0))
+}
+
+fn thread_info(r: &Record) -> ThreadInfo {
+    let bytes = [r.b.to_le_bytes(), r.c.to_le_bytes()].concat();
+    let end = bytes.iter().position(|&b| b == 0).unwrap_or(bytes.len());
+    ThreadInfo {
+        thread: thread_id(r.stack),
+        tid: r.a as u32,
+        name: String::from_utf8_lossy(bytes.get(..end).unwrap_or_default()).into_owned(),
+        autograd: r.flags & flag::AUTOGRAD != 0,
+    }
+}

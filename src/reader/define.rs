@@ -1,0 +1,78 @@
+//! Definitions → names: code objects are kept, stacks are resolved to file, line and function.
+
+use crate::event::{CodeDef, CodeId, Frame, Item, Names, StackDef};
+use crate::format::definition::{self, Definition};
+use crate::format::python;
+use crate::format::wire::{Cursor, Malformed};
+use rustc_hash::FxHashMap;
+use std::collections::VecDeque;
+
+/// Everything defined so far.
+#[derive(Default)]
+pub(super) struct Definitions {
+    codes: FxHashMap<CodeId, CodeDef>,
+    pub(super) names: Names,
+    /// Bytes of definitions read so far, as the job counted them.
+    pub(super) seen: u64,
+    /// Some are missing: a chunk's copies are welcome.
+    pub(super) hole: bool,
+}
+
+impl Definitions {
+    /// Takes messages that begin at byte `start` of all definitions. What is known already is passed over.
+    pub(super) fn take(
+        &mut self,
+        start: u64,
+        bytes: &[u8],
+        items: &mut VecDeque<Item>,
+    ) -> Result<(), Malformed> {
+        if start > self.seen {
+            self.hole = true;
+        }
+        let mut c = Cursor::new(bytes);
+        while !c.is_empty() {
+            let at = start.saturating_add(c.at() as u64);
+            let d = definition::next(&mut c).inspect_err(|_| self.hole = true)?;
+            if at < self.seen && !self.hole {
+                continue;
+            }
+            self.seen = self.seen.max(start.saturating_add(c.at() as u64));
+            match d {
+                Some(Definition::Code(code)) => {
+                    self.codes.insert(code.id, code);
+                }
+                Some(Definition::Stack(s)) => {
+                    let frames: Vec<Frame> = self.resolve(&s).collect();
+                    self.names.add_stack(s.id, frames);
+                    items.push_back(Item::Stack(s.id));
+                }
+                Some(Definition::Text(id, text)) => {
+                    self.names.add_text(id, text);
+                    items.push_back(Item::Name(id));
+                }
+                None => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn resolve<'a>(&'a self, s: &'a StackDef) -> impl Iterator<Item = Frame> + 'a {
+        let cut = s.truncated.then(|| Frame { function: "… deeper frames were cut off".into(), ..Frame::default() });
+        let frames = s.frames.iter().map(|&(id, offset)| match self.codes.get(&id) {
+            Some(c) if c.python_minor == 0 => {
+                Frame { file: c.file.clone(), line: 0, function: format!("+{offset:#x}") }
+            }
+            Some(c) => {
+                Frame { file: c.file.clone(), line: python::line(c, offset), function: c.function.clone() }
+            }
+            None => Frame { function: format!("? (code {})", id.0), ..Frame::default() },
+        });
+        frames.chain(cut)
+    }
+
+    /// The build id of a native module that frames name, as hexadecimal digits.
+    pub(super) fn build_id(&self, file: &str) -> Option<String> {
+        let module = self.codes.values().find(|c| c.python_minor == 0 && c.file == file)?;
+        Some(module.line_table.iter().map(|b| format!("{b:02x}")).collect())
+    }
+}
