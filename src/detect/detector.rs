@@ -128,7 +128,9 @@ impl Detector {
         for (subject, mut members) in found {
             let best = members.iter().map(|m| m.growth.strength).max().unwrap_or(Strength::Weak);
             let known = self.cases.get(&subject).is_some_and(|c| {
-                c.finding.withdrawn_step.is_none() && members.iter().any(|m| c.members.contains_key(&m.id))
+                c.finding.withdrawn_step.is_none()
+                    && c.finding.grain == name(replay, grain)
+                    && members.iter().any(|m| c.members.contains_key(&m.id))
             });
             let fast = best == Strength::Fast && subject.kind == Kind::LiveAfterStreamExit;
             if !known && best != Strength::Established && !fast {
