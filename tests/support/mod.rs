@@ -2,15 +2,18 @@
 
 #![allow(dead_code, reason = "every test binary uses its own part")]
 
+use serde_json::Value;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
+use strandline::event::{Body, Event, StackId};
+use strandline::reader::{Batch, Reader};
 
 /// The repository.
-pub fn root() -> &'static Path {
+pub(crate) fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
@@ -21,7 +24,7 @@ fn cargo() -> Command {
 }
 
 /// `libstrandline.so`, built as it is shipped. Cargo itself tells where it lies.
-pub fn preload_so() -> &'static Path {
+pub(crate) fn preload_so() -> &'static Path {
     static SO: OnceLock<PathBuf> = OnceLock::new();
     SO.get_or_init(|| {
         built(&["build", "-p", "strandline-preload", "--profile", "preload"], |file| {
@@ -35,14 +38,14 @@ fn built(arguments: &[&str], wanted: impl Fn(&Path) -> bool) -> PathBuf {
     let output = cargo().args(arguments).arg("--message-format=json").output().expect("cargo starts");
     assert!(output.status.success(), "cargo {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
     let text = String::from_utf8_lossy(&output.stdout);
-    let messages = text.lines().filter_map(|l| serde_json::from_str::<serde_json::Value>(l).ok());
+    let messages = text.lines().filter_map(|l| serde_json::from_str::<Value>(l).ok());
     let files = messages.flat_map(|m| m["filenames"].as_array().cloned().unwrap_or_default());
     let mut files = files.filter_map(|f| Some(PathBuf::from(f.as_str()?)));
     files.find(|f| wanted(f)).unwrap_or_else(|| panic!("cargo {arguments:?} built no such file"))
 }
 
 /// A Python with torch on the simulated device: `STRANDLINE_TEST_PYTHON`, or the one that the command provides.
-pub fn python() -> &'static Path {
+pub(crate) fn python() -> &'static Path {
     static PYTHON: OnceLock<PathBuf> = OnceLock::new();
     PYTHON.get_or_init(|| {
         if let Some(p) = std::env::var_os("STRANDLINE_TEST_PYTHON").filter(|p| !p.is_empty()) {
@@ -56,13 +59,13 @@ pub fn python() -> &'static Path {
 }
 
 /// A folder of its own for a test, removed when the test has passed.
-pub struct Folder {
+pub(crate) struct Folder {
     path: PathBuf,
 }
 
 impl Folder {
     /// Makes one.
-    pub fn new(name: &str) -> Folder {
+    pub(crate) fn new(name: &str) -> Folder {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let n = NUMBER.fetch_add(1, Ordering::Relaxed);
         let path = std::env::temp_dir().join(format!("strandline-test-{name}-{}-{n}", std::process::id()));
@@ -71,17 +74,17 @@ impl Folder {
     }
 
     /// Where it is.
-    pub fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
     /// A name in it.
-    pub fn join(&self, name: &str) -> PathBuf {
+    pub(crate) fn join(&self, name: &str) -> PathBuf {
         self.path.join(name)
     }
 
     /// Names of the files below it that end like this.
-    pub fn files(&self, ending: &str) -> Vec<PathBuf> {
+    pub(crate) fn files(&self, ending: &str) -> Vec<PathBuf> {
         let mut found = Vec::new();
         let mut folders = vec![self.path.clone()];
         while let Some(folder) = folders.pop() {
@@ -107,22 +110,29 @@ impl Drop for Folder {
     }
 }
 
+/// Where the tails of tests lie: on tmpfs like the real ones, and apart from them.
+fn tails() -> PathBuf {
+    let shm = Path::new("/dev/shm/strandline-tests");
+    let made = std::fs::create_dir_all(shm).is_ok();
+    if made { shm.to_path_buf() } else { std::env::temp_dir() }
+}
+
 /// A job under the preload, in a folder where its recording and its tail lie.
-pub struct Job {
+pub(crate) struct Job {
     command: Command,
     folder: PathBuf,
 }
 
 impl Job {
     /// A Python script of the repository, with arguments.
-    pub fn python<A: AsRef<OsStr>>(folder: &Folder, script: &str, arguments: &[A]) -> Job {
+    pub(crate) fn python<A: AsRef<OsStr>>(folder: &Folder, script: &str, arguments: &[A]) -> Job {
         let mut job = Job::program(folder, python());
         job.command.arg("-u").arg(root().join(script)).args(arguments);
         job
     }
 
     /// Any program.
-    pub fn program(folder: &Folder, program: impl AsRef<OsStr>) -> Job {
+    pub(crate) fn program(folder: &Folder, program: impl AsRef<OsStr>) -> Job {
         let mut command = Command::new(program);
         let ours = std::env::vars_os().map(|(k, _)| k).filter(|k| k.to_string_lossy().starts_with("STRANDLINE_"));
         ours.for_each(|k| {
@@ -132,29 +142,30 @@ impl Job {
             .current_dir(folder.path())
             .env("LD_PRELOAD", preload_so())
             .env("STRANDLINE_OUT", folder.join("recording.strand"))
+            .env("STRANDLINE_TAIL", tails())
             .stdin(Stdio::null());
         Job { command, folder: folder.path().to_path_buf() }
     }
 
     /// Sets a variable.
-    pub fn env(mut self, name: &str, value: impl AsRef<OsStr>) -> Job {
+    pub(crate) fn env(mut self, name: &str, value: impl AsRef<OsStr>) -> Job {
         self.command.env(name, value);
         self
     }
 
     /// Adds an argument.
-    pub fn arg(mut self, argument: impl AsRef<OsStr>) -> Job {
+    pub(crate) fn arg(mut self, argument: impl AsRef<OsStr>) -> Job {
         self.command.arg(argument);
         self
     }
 
     /// So many simulated devices, in the words of both simulators.
-    pub fn devices(self, n: u32) -> Job {
+    pub(crate) fn devices(self, n: u32) -> Job {
         self.env("STRANDLINE_SIM_DEVICES", n.to_string()).env("FAKE_CUDA_DEVICES", n.to_string())
     }
 
     /// Runs it to its end. A job that hangs is killed after two minutes and fails the test.
-    pub fn run(mut self) -> Ran {
+    pub(crate) fn run(mut self) -> Ran {
         self.command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = self.command.spawn().expect("the job starts");
         let deadline = Instant::now() + Duration::from_secs(120);
@@ -182,30 +193,30 @@ impl Job {
 }
 
 /// A job that has ended.
-pub struct Ran {
+pub(crate) struct Ran {
     /// Status and output.
-    pub output: Output,
+    pub(crate) output: Output,
     folder: PathBuf,
 }
 
 impl Ran {
     /// What it wrote on stdout.
-    pub fn stdout(&self) -> String {
+    pub(crate) fn stdout(&self) -> String {
         String::from_utf8_lossy(&self.output.stdout).into_owned()
     }
 
     /// What it wrote on stderr.
-    pub fn stderr(&self) -> String {
+    pub(crate) fn stderr(&self) -> String {
         String::from_utf8_lossy(&self.output.stderr).into_owned()
     }
 
     /// Our lines on its stderr.
-    pub fn ours(&self) -> Vec<String> {
+    pub(crate) fn ours(&self) -> Vec<String> {
         self.stderr().lines().filter(|l| l.starts_with("strandline: ")).map(str::to_string).collect()
     }
 
     /// Its stderr without our lines.
-    pub fn theirs(&self) -> String {
+    pub(crate) fn theirs(&self) -> String {
         let text = self.stderr();
         let lines: Vec<&str> = text.lines().filter(|l| !l.starts_with("strandline: ")).collect();
         lines.join("\n")
@@ -213,13 +224,70 @@ impl Ran {
 
     /// It must have ended with 0.
     #[track_caller]
-    pub fn succeeded(self) -> Ran {
+    pub(crate) fn succeeded(self) -> Ran {
         assert!(self.output.status.success(), "{:?}\n{}\n{}", self.output.status, self.stdout(), self.stderr());
         self
     }
 
     /// The one recording it made.
-    pub fn recording(&self) -> PathBuf {
+    pub(crate) fn recording(&self) -> PathBuf {
         self.folder.join("recording.strand")
+    }
+}
+
+/// Everything that is in a recording.
+pub(crate) struct Recording {
+    /// Events in order.
+    pub(crate) events: Vec<Event>,
+    /// The reader, at its end: names, facts, damage.
+    pub(crate) reader: Reader,
+}
+
+impl Recording {
+    /// Reads a recording and its tail to the end.
+    #[track_caller]
+    pub(crate) fn read(path: &Path) -> Recording {
+        let mut reader = Reader::open(path).unwrap_or_else(|e| panic!("{e}"));
+        let mut events = Vec::new();
+        while let Some(batch) = reader.next_batch() {
+            if let Batch::Events(more) = batch {
+                events.extend_from_slice(more);
+            }
+        }
+        Recording { events, reader }
+    }
+
+    /// Nothing is damaged and nothing was lost.
+    #[track_caller]
+    pub(crate) fn whole(self) -> Recording {
+        let s = self.reader.summary();
+        assert!(self.reader.damage().is_empty(), "{:?}", self.reader.damage());
+        assert_eq!((s.lost, s.lost_definitions, s.unknown_records), (0, 0, 0), "{s:?}");
+        self
+    }
+
+    /// A fact about the process.
+    pub(crate) fn fact(&self, name: &str) -> &Value {
+        self.reader.summary().facts.get(name).unwrap_or(&Value::Null)
+    }
+
+    /// Events of a kind.
+    pub(crate) fn count(&self, is: impl Fn(&Body) -> bool) -> usize {
+        self.events.iter().filter(|e| is(&e.body)).count()
+    }
+
+    /// Sizes that were asked for, in order.
+    pub(crate) fn allocated(&self) -> Vec<u64> {
+        let size = |e: &Event| match &e.body {
+            Body::Alloc(b) => Some(b.size.0),
+            _ => None,
+        };
+        self.events.iter().filter_map(size).collect()
+    }
+
+    /// Frames of a stack as file name, line and function, innermost first.
+    pub(crate) fn frames(&self, stack: StackId) -> Vec<(String, u32, String)> {
+        let names = self.reader.names();
+        names.frames(stack).map(|f| (f.file.clone(), f.line, f.function.clone())).collect()
     }
 }

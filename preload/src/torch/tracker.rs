@@ -117,10 +117,12 @@ pub(super) unsafe extern "C" fn event(_functor: *const c_void, e: *const TraceEn
         // Always says device 0, whichever device's lock is held: it has no place in that device's order.
         return t.push(r);
     }
-    r.set_sequence(next_sequence(e.device));
-    if action <= SEGMENT_UNMAP && POOLS.load(Relaxed) && e.pool != [0, 0] && !t.is_shared() {
-        t.push(Record { ticks, a: e.pool[0], b: e.pool[1], kind: Kind::Pool as u8, ..Record::default() });
-        r.flags = flag::POOL;
+    if action <= SEGMENT_UNMAP {
+        r.set_sequence(next_sequence(e.device));
+        if POOLS.load(Relaxed) && e.pool != [0, 0] && !t.is_shared() {
+            t.push(Record { ticks, a: e.pool[0], b: e.pool[1], kind: Kind::Pool as u8, ..Record::default() });
+            r.flags = flag::POOL;
+        }
     }
     match action {
         ALLOC => {
