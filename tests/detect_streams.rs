@@ -530,3 +530,55 @@ impl Tally {
         }
     }
 }
+
+/// Events per second of replay and judgement together, on one core: the recorded TRL job again and again, and one job that leaks
+/// all the while. Run with `cargo test --release -p strandline --test detect_streams throughput -- --ignored --nocapture`.
+#[test]
+#[ignore = "a measurement"]
+fn throughput() {
+    for (name, rounds) in [("a_offload_vl_fixed", 30), ("a_offload_vl", 30)] {
+        let job = load::load(&events().join(format!("{name}.events.gz")), u64::MAX);
+        let mut replay = Replay::new();
+        let mut detector = Detector::new(Policy::default());
+        let mut judging = std::time::Duration::ZERO;
+        let begin = std::time::Instant::now();
+        for round in 0..rounds {
+            for item in &job.items {
+                // Other addresses in each round: what is left of one round is live in the next.
+                let moved = match item {
+                    Item::Event(e) => Item::Event(Event { body: at_offset(e.body, round << 48), ..*e }),
+                    other => other.clone(),
+                };
+                let p = replay.apply(&moved, &job.names);
+                if p.step.is_some() {
+                    let t = std::time::Instant::now();
+                    detector.after(p, &replay);
+                    judging += t.elapsed();
+                }
+            }
+        }
+        let (events, s) = (replay.events() as f64, begin.elapsed().as_secs_f64());
+        println!(
+            "{name}: {:.1} M events in {s:.2} s, {:.1} M/s; {} cohorts, {} steps, judging {:.0} % of it",
+            events / 1e6,
+            events / s / 1e6,
+            replay.cohorts().len(),
+            replay.steps(),
+            100.0 * judging.as_secs_f64() / s,
+        );
+        assert!(replay.events() > 4_000_000);
+    }
+}
+
+fn at_offset(body: Body, offset: u64) -> Body {
+    let moved = |b: Block| Block { addr: Addr(b.addr.0 | offset), ..b };
+    match body {
+        Body::Alloc(b) => Body::Alloc(moved(b)),
+        Body::FreeRequested(b) => Body::FreeRequested(moved(b)),
+        Body::FreeCompleted(b) => Body::FreeCompleted(moved(b)),
+        Body::Segment { op, device, addr, size, stream, pool } => {
+            Body::Segment { op, device, addr: Addr(addr.0 | offset), size, stream, pool }
+        }
+        other => other,
+    }
+}
