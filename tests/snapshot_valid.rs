@@ -4,6 +4,9 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+#[path = "leakbench/events/load.rs"]
+mod load;
+
 use strandline::event::{
     Addr, Block, Body, Bytes, DeviceId, Event, Frame, Item, Names, Nanos, Phase, PoolId, SegmentOp, StackId,
     StreamHandle, ThreadId,
@@ -368,4 +371,83 @@ fn fields_are_pytorchs_own() {
     // PyTorch 2.12 added pool_id.
     let ours_keys: Vec<_> = keys(&ours, entry(&ours)).into_iter().filter(|k| k != "pool_id").collect();
     assert_eq!(ours_keys, keys(&theirs, entry(&theirs)));
+}
+
+/// Real jobs: what PyTorch's allocator did in leakbench's leaks and controls. Their snapshots are valid, their final state is
+/// the replay's, and blocks of a line that leaks stand out.
+#[test]
+fn real_jobs_give_valid_snapshots() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/leakbench/events");
+    let mut files: Vec<_> = std::fs::read_dir(&folder).unwrap().map(|e| e.unwrap().path()).collect();
+    files.retain(|p| p.extension().is_some_and(|e| e == "gz"));
+    files.sort();
+    // The large ones are alike; one of them is enough.
+    files.retain(|p| {
+        p.file_name().is_some_and(|n| n == "a_offload_vl.events.gz") || p.metadata().unwrap().len() < 100_000
+    });
+    assert!(files.len() >= 20, "{} event streams in {}", files.len(), folder.display());
+    for path in files {
+        let job = load::load(&path, 24 << 30);
+        let mut replay = Replay::new();
+        let mut steps = Steps::default();
+        for item in &job.items {
+            steps.see(item, replay.apply(item, &job.names));
+        }
+        let source = Source {
+            replay: &replay,
+            names: &job.names,
+            steps: &steps,
+            epoch_us: 1_700_000_000_000_000,
+            alloc_conf: "",
+            history: None,
+        };
+        // What a detector would say of TRL's leak: blocks of one line that are older than two steps.
+        let old = |step: u32| step + 2 <= replay.steps();
+        let leaks = |h: &strandline::replay::Held| {
+            replay.site(h.site).is_some_and(|s| s.frame.line == 430) && old(h.step)
+        };
+        let mut s = Snapshot::begin(Vec::new(), source, &leaks).unwrap();
+        for item in &job.items {
+            s.apply(item).unwrap();
+        }
+        let (bytes, written) = s.finish().unwrap();
+        std::fs::write(Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{}.pickle", job.name)), &bytes)
+            .unwrap();
+        let t = tree(&bytes);
+        assert_valid(&t, &job.name);
+        let device = replay.device(DeviceId(0)).unwrap();
+        let trace = t.list(items_of(&t, t.root(), "device_traces")[0]).unwrap();
+        // These streams begin when the allocator had segments already: those are made up, and nothing else is.
+        let made_up = |e: &&Value| text(&t, **e, "user_metadata").contains("not recorded");
+        let before: Vec<Value> = trace.iter().filter(made_up).copied().collect();
+        assert_eq!(written.repaired, before.len() as u64, "{}", job.name);
+        assert!(before.iter().all(|&e| text(&t, e, "action") == "segment_alloc"), "{}", job.name);
+        let before: i128 = before.iter().map(|&e| int(&t, e, "size")).sum();
+        let segments = items_of(&t, t.root(), "segments");
+        let sum = |key: &str| segments.iter().map(|&s| int(&t, s, key)).sum::<i128>();
+        // Where segments that were never seen are returned, the replay's sum goes below what is really there.
+        let returns = |i: &Item| {
+            matches!(i, Item::Event(Event { body: Body::Segment { op: SegmentOp::Free, .. }, .. }))
+        };
+        let (total, known) = (sum("total_size"), before + i128::from(device.reserved.0));
+        let unseen = before > 0 || job.items.iter().any(returns);
+        assert!(total == known || unseen && total > known, "{}: {total} of {known}", job.name);
+        // A block that reaches beyond a segment that was made up is cut at its end; elsewhere all are whole.
+        let cut = i128::from(device.allocated.0) - sum("allocated_size");
+        assert!(
+            if before == 0 { cut == 0 } else { (0..=before).contains(&cut) },
+            "{}: {cut} bytes cut",
+            job.name
+        );
+        assert_eq!(written.blocks, replay.blocks(DeviceId(0)).count() as u64, "{}", job.name);
+        let marked = replay.blocks(DeviceId(0)).filter(|h| leaks(h)).count();
+        let category = |e: &&Value| t.get(**e, "category").and_then(|c| t.text(c)) == Some("left behind");
+        assert_eq!(trace.iter().filter(category).count(), marked, "{}", job.name);
+        assert_eq!(
+            marked > 0,
+            job.name.starts_with("a_offload_vl") && !job.name.ends_with("fixed"),
+            "{}",
+            job.name
+        );
+    }
 }
