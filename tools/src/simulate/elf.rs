@@ -24,43 +24,43 @@ const DT_RUNPATH: u64 = 29;
 
 /// A symbol that a library wants from another.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Import {
+pub(crate) struct Import {
     /// Its name.
-    pub name: String,
+    pub(crate) name: String,
     /// The library and the version it is wanted from, where the library says so.
-    pub version: Option<(String, String)>,
+    pub(crate) version: Option<(String, String)>,
 }
 
 /// What the dynamic linker is told about a library.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Dynamic {
+pub(crate) struct Dynamic {
     /// Its own name.
-    pub soname: Option<String>,
+    pub(crate) soname: Option<String>,
     /// Libraries it needs.
-    pub needed: Vec<String>,
+    pub(crate) needed: Vec<String>,
     /// Directories it searches for them, `$ORIGIN` as it stands.
-    pub search: Vec<String>,
+    pub(crate) search: Vec<String>,
     /// Symbols it wants.
-    pub imports: Vec<Import>,
+    pub(crate) imports: Vec<Import>,
     /// Symbols it has.
-    pub exports: Vec<String>,
+    pub(crate) exports: Vec<String>,
 }
 
 /// A section: its name and where it lies in the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Section {
+pub(crate) struct Section {
     /// Name.
-    pub name: String,
+    pub(crate) name: String,
     /// Offset in the file.
-    pub offset: u64,
+    pub(crate) offset: u64,
     /// Bytes.
-    pub size: u64,
+    pub(crate) size: u64,
     kind: u32,
     link: usize,
 }
 
 /// An open library.
-pub struct Elf {
+pub(crate) struct Elf {
     file: File,
     length: u64,
     sections: Vec<Section>,
@@ -72,7 +72,7 @@ fn broken(what: &str) -> io::Error {
 
 impl Elf {
     /// Opens a library and reads where its sections lie.
-    pub fn open(path: &Path) -> io::Result<Elf> {
+    pub(crate) fn open(path: &Path) -> io::Result<Elf> {
         let file = File::open(path)?;
         let length = file.metadata()?.len();
         let mut elf = Elf { file, length, sections: Vec::new() };
@@ -110,12 +110,12 @@ impl Elf {
     }
 
     /// All sections.
-    pub fn sections(&self) -> &[Section] {
+    pub(crate) fn sections(&self) -> &[Section] {
         &self.sections
     }
 
     /// Everything that concerns the dynamic linker.
-    pub fn dynamic(&self) -> io::Result<Dynamic> {
+    pub(crate) fn dynamic(&self) -> io::Result<Dynamic> {
         let mut dynamic = Dynamic::default();
         if let Some(section) = self.of_kind(SHT_DYNAMIC) {
             let strings = self.linked(section)?;

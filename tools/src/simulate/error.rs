@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 /// Why an environment could not be provided.
 #[derive(Debug)]
-pub enum Error {
+pub(crate) enum Error {
     /// A file or directory refused.
     Io {
         /// What was tried.
@@ -42,7 +42,7 @@ pub enum Error {
 
 impl Error {
     /// A file or directory refused.
-    pub fn io(what: &'static str, path: &Path, source: io::Error) -> Self {
+    pub(crate) fn io(what: &'static str, path: &Path, source: io::Error) -> Self {
         Error::Io { what, path: path.to_path_buf(), source }
     }
 }

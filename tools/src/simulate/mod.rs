@@ -12,7 +12,7 @@
 //! With everything in place [`provision`] reads the stamp and returns. A simulator that was built anew has its
 //! libraries generated anew, which takes a second or two; torch is not touched.
 
-pub mod elf;
+pub(crate) mod elf;
 mod error;
 mod generate;
 mod link;
@@ -22,7 +22,7 @@ mod python;
 mod slim;
 mod stamp;
 
-pub use error::Error;
+pub(crate) use error::Error;
 
 use lock::Lock;
 use progress::Progress;
@@ -33,7 +33,7 @@ use std::time::Duration;
 
 /// What is installed beside torch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Extras {
+pub(crate) enum Extras {
     /// Nothing.
     #[default]
     None,
@@ -42,40 +42,40 @@ pub enum Extras {
 }
 
 /// The TRL wheels that come with [`Extras::Transformers`].
-pub const TRL_VERSIONS: [&str; 4] = ["1.3.0", "1.4.0", "1.6.0", "1.16.0"];
+pub(crate) const TRL_VERSIONS: [&str; 4] = ["1.3.0", "1.4.0", "1.6.0", "1.16.0"];
 
 /// What to provide.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub(crate) struct Options {
     /// Where everything is kept.
-    pub cache: PathBuf,
+    pub(crate) cache: PathBuf,
     /// The Python to build on; `python3` from the search path if none.
-    pub python: Option<PathBuf>,
+    pub(crate) python: Option<PathBuf>,
     /// Version of torch, for example `2.11.0`.
-    pub torch: String,
+    pub(crate) torch: String,
     /// What else to install.
-    pub extras: Extras,
+    pub(crate) extras: Extras,
     /// The built simulator, `libstrandline_simcuda.so`.
-    pub simulator: PathBuf,
+    pub(crate) simulator: PathBuf,
     /// Say nothing about progress.
-    pub quiet: bool,
+    pub(crate) quiet: bool,
 }
 
 /// What has been provided.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Environment {
+pub(crate) struct Environment {
     /// Its Python; nothing needs to be set to run it.
-    pub python: PathBuf,
+    pub(crate) python: PathBuf,
     /// Where its packages lie.
-    pub site_packages: PathBuf,
+    pub(crate) site_packages: PathBuf,
     /// Where wheels lie that are used as they are.
-    pub wheels: PathBuf,
+    pub(crate) wheels: PathBuf,
     /// Where the simulated CUDA libraries lie.
-    pub lib_dir: PathBuf,
+    pub(crate) lib_dir: PathBuf,
 }
 
 /// Provides an environment, making what is missing.
-pub fn provision(options: &Options) -> Result<Environment, Error> {
+pub(crate) fn provision(options: &Options) -> Result<Environment, Error> {
     supported()?;
     let progress = Progress::new(options.quiet);
     let root = options.cache.join(format!("torch-{}", name_part(&options.torch)?));
@@ -113,6 +113,8 @@ pub fn provision(options: &Options) -> Result<Environment, Error> {
     };
     let lib_dir = generate::directory(&site_packages)?;
     if done.simulator.as_deref() != Some(&wanted) || done.lib_dir.as_deref() != Some(&lib_dir) {
+        done.simulator = None; // Whatever stops us half-way must not leave an old stamp on new files.
+        done.write(&root)?;
         progress.stage("simulated CUDA libraries: generating", || {
             generate::generate(&site_packages, &lib_dir, &options.simulator, &simulator)
         })?;
@@ -135,7 +137,7 @@ pub fn provision(options: &Options) -> Result<Environment, Error> {
 
 /// Downloads TRL wheels of those versions to `<cache>/wheels` with the pip of `python`, which is an
 /// [`Environment`]'s; returns the directory. Cheap, and free once they are there.
-pub fn wheels(cache: &Path, python: &Path, versions: &[&str], quiet: bool) -> Result<PathBuf, Error> {
+pub(crate) fn wheels(cache: &Path, python: &Path, versions: &[&str], quiet: bool) -> Result<PathBuf, Error> {
     let directory = cache.join("wheels");
     let progress = Progress::new(quiet);
     if python::missing_trl(&directory, versions).is_empty() {
