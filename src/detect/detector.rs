@@ -49,6 +49,7 @@ pub struct Detector {
     findings: Vec<Finding>,
     scratch: Scratch,
     judged: (u32, u32),
+    generation: u32,
 }
 
 /// Steps until full within which the fast path may raise an alert by itself.
@@ -83,6 +84,10 @@ impl Detector {
 
     /// Judges as of the replay's last marks.
     pub fn at_step(&mut self, replay: &Replay) {
+        if self.generation != replay.generation() {
+            self.generation = replay.generation();
+            self.cases.clear();
+        }
         let now = (replay.steps(), replay.microbatches());
         if now == self.judged && !self.findings.is_empty() {
             return;

@@ -18,6 +18,9 @@ const DECELERATION_STRICT: f64 = 0.75;
 /// Marks that such a cohort must have grown for.
 const STRICT_MARKS: u32 = 100;
 
+/// Rises that must be seen after a recording's oldest pages were dropped.
+const WITNESSED: usize = 3;
+
 /// How sure growth is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Strength {
@@ -101,7 +104,10 @@ pub(super) fn of(c: &Cohort, grain: Grain, mark: u32, scratch: &mut Scratch) -> 
     let (least, deceleration) =
         if strict { (STRICT_MARKS, DECELERATION_STRICT) } else { (MIN_MARKS, DECELERATION) };
     let span = mark + 1 - onset;
-    let steady = halves.ratio() >= deceleration && sets_a_record(&scratch.points, onset, now);
+    // Births of what lives at a checkpoint look like growth where a queue is; growth has to go on before our eyes.
+    let witnessed =
+        t.remembered == 0 || rises.iter().filter(|r| r.0 > t.remembered).count() >= WITNESSED && undying;
+    let steady = witnessed && halves.ratio() >= deceleration && sets_a_record(&scratch.points, onset, now);
     let often = count >= 4 && halves.gaps_hold();
     let staircase =
         monotone && undying && last_rise - onset >= least - 3 && (often || is_clockwork(&rises, base));

@@ -316,7 +316,6 @@ impl Replay {
     fn segment(&mut self, op: SegmentOp, s: OpenSegment, e: &Event) {
         self.coverage = self.coverage.max(Coverage::Segments);
         let d = self.touch(s.device);
-        self.streams.id(s.device, s.stream, e.time);
         let dev = &mut self.devices[d];
         let ok = match op {
             SegmentOp::Alloc | SegmentOp::Map => {
@@ -363,13 +362,17 @@ impl Replay {
     }
 
     fn scope(&mut self, e: &Event, device: DeviceId, from: StreamHandle, to: StreamHandle) {
-        let (from, to) = (self.streams.id(device, from, e.time), self.streams.id(device, to, e.time));
-        let left = self.quiet.switch(e.thread, from, to);
-        if from != to {
+        let to = self.streams.id(device, to, e.time);
+        let from = self.streams.find(device, from);
+        if from != Some(to) {
+            self.quiet.enter(e.thread, to);
             if let Some(s) = self.streams.get_mut(to) {
                 s.entered += 1;
             }
-            if left && let Some(s) = self.streams.get_mut(from) {
+            if let Some(from) = from
+                && self.quiet.leave(e.thread, from)
+                && let Some(s) = self.streams.get_mut(from)
+            {
                 s.left += 1;
             }
         }

@@ -39,7 +39,12 @@ pub struct Cohort {
     /// Old blocks by microbatch.
     pub microbatches: Track,
     active: bool,
+    /// Birth steps of the blocks that a checkpoint had.
+    births: Vec<(u32, u64)>,
 }
+
+/// Marks before a checkpoint that are told from its blocks.
+const REMEMBERED: u32 = 4096;
 
 /// Marks a block must live through after the one that ends its own step, before it counts as old.
 pub const GRACE: u32 = 2;
@@ -56,6 +61,8 @@ pub struct Track {
     pub at_mark: Point,
     /// Old blocks that were freed so far: what is kept for ever does not die of age, what waits in a queue does.
     pub died_old: Point,
+    /// Points up to this mark were told from the births of blocks that a checkpoint had, so they are floors; 0: none were.
+    pub remembered: u32,
     /// Number of the mark that ended last when an old block was freed last.
     pub last_death: u32,
     /// Live blocks that are too young, by birth: in the step that runs, in the one before.
@@ -195,10 +202,30 @@ impl Cohorts {
         }
     }
 
+    /// The series up to `step` as far as the blocks of a checkpoint tell it: what lived then, at the marks it had outlived.
+    pub(super) fn remember(&mut self, step: u32) {
+        for c in &mut self.list {
+            let mut births = std::mem::take(&mut c.births);
+            births.sort_unstable();
+            let Some(first) = births.first().map(|b| b.0.saturating_add(GRACE)) else { continue };
+            let mut p = Point::default();
+            let mut rest = births.iter().peekable();
+            for mark in first.max(step.saturating_sub(REMEMBERED))..=step {
+                while let Some((_, bytes)) = rest.next_if(|b| b.0.saturating_add(GRACE) <= mark) {
+                    p.add(Point { blocks: 1, bytes: *bytes });
+                }
+                c.steps.series.push(mark, p);
+            }
+            c.steps.at_mark = p;
+            c.steps.remembered = step;
+        }
+    }
+
     /// A live block out of a checkpoint.
     pub(super) fn restore(&mut self, id: CohortId, rounded: u64, born: Now, now: Now, in_optimizer: bool) {
         self.born(id, rounded, in_optimizer);
         if let Some(c) = self.list.get_mut(id.0 as usize) {
+            c.births.push((born.step, rounded));
             let p = Point { blocks: 1, bytes: rounded };
             c.steps.young[0].sub(p);
             c.microbatches.young[0].sub(p);

@@ -64,16 +64,17 @@ impl Quiescence {
         &mut self.streams[i]
     }
 
-    /// A thread went from one stream to another. True where nobody is in the scope of `from` any more.
-    pub(super) fn switch(&mut self, thread: ThreadId, from: StreamId, to: StreamId) -> bool {
-        if from == to {
-            return false;
-        }
+    /// A thread made this its current stream.
+    pub(super) fn enter(&mut self, thread: ThreadId, to: StreamId) {
         let k = self.at(to);
         k.entered += 1;
         if !k.inside.contains(&thread) {
             k.inside.push(thread);
         }
+    }
+
+    /// A thread left this stream. True where nobody is in its scope any more.
+    pub(super) fn leave(&mut self, thread: ThreadId, from: StreamId) -> bool {
         let k = self.at(from);
         k.inside.retain(|t| *t != thread);
         let left = k.inside.is_empty();
@@ -170,9 +171,9 @@ mod tests {
     const T: ThreadId = ThreadId(0);
 
     fn scope(q: &mut Quiescence, t: ThreadId) {
-        q.switch(t, MAIN, SIDE);
+        q.enter(t, SIDE);
         q.alloc(SIDE);
-        q.switch(t, SIDE, MAIN);
+        q.leave(t, SIDE);
     }
 
     fn marks(q: &mut Quiescence) {
@@ -215,14 +216,14 @@ mod tests {
     #[test]
     fn a_scope_that_was_never_left_is_disproven_and_two_threads_leave_it_together() {
         let mut q = Quiescence::default();
-        q.switch(T, MAIN, SIDE);
+        q.enter(T, SIDE);
         q.alloc(SIDE);
         marks(&mut q);
         assert_eq!(q.old(SIDE), Quiet::Disproven);
         scope(&mut q, ThreadId(1));
         q.stream_done(SIDE);
         assert_eq!(q.old(SIDE), Quiet::Disproven, "the other thread's exit is not an exit");
-        q.switch(T, SIDE, MAIN);
+        q.leave(T, SIDE);
         assert_eq!(q.old(SIDE), Quiet::NotProven);
         q.stream_done(SIDE);
         assert_eq!(q.old(SIDE), Quiet::Proven);
@@ -247,7 +248,7 @@ mod tests {
     #[test]
     fn destruction_is_an_exit() {
         let mut q = Quiescence::default();
-        q.switch(T, MAIN, SIDE);
+        q.enter(T, SIDE);
         q.alloc(SIDE);
         q.destroy(SIDE);
         q.stream_done(SIDE);

@@ -12,7 +12,7 @@ use rustc_hash::FxHashMap;
 impl Replay {
     pub(super) fn checkpoint(&mut self, c: &Checkpoint) {
         let first = self.events == 0 && self.devices.iter().all(|d| d.table.len() == 0);
-        if first {
+        if first || self.dropped {
             self.adopt(c);
         } else if let Some(difference) = self.difference(c) {
             if c.events > self.events {
@@ -28,6 +28,7 @@ impl Replay {
     fn adopt(&mut self, c: &Checkpoint) {
         let old = std::mem::replace(self, Replay::new());
         (self.sites, self.meta, self.inconsistencies) = (old.sites, old.meta, old.inconsistencies);
+        self.generation = old.generation + 1;
         let capacities = old.devices.iter().map(|d| (d.id, d.capacity, d.driver));
         self.machine = StepMachine::load(&c.step_machine).unwrap_or_default();
         (self.steps, self.microbatches) = (c.steps, c.microbatches);
@@ -44,7 +45,6 @@ impl Replay {
         }
         for s in &c.segments {
             let d = self.touch(s.device);
-            self.streams.id(s.device, s.stream, c.time);
             self.devices[d].segments.put(*s);
             self.devices[d].reserved.0 = self.devices[d].reserved.0.saturating_add(s.size.0);
         }
@@ -66,6 +66,7 @@ impl Replay {
             (dev.peak_allocated, dev.peak_reserved) = (peak(t.peak_allocated), peak(t.peak_reserved));
             dev.step_peak = dev.allocated.0;
         }
+        self.cohorts.remember(c.steps);
         self.trained = c.microbatches > 0;
         if !c.blocks.is_empty() || !c.devices.is_empty() {
             self.coverage = Coverage::Blocks;

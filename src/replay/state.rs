@@ -88,6 +88,9 @@ pub struct Replay {
     pub(super) steps: u32,
     pub(super) microbatches: u32,
     pub(super) last_mark_time: Nanos,
+    /// Events are missing up to the next checkpoint.
+    pub(super) dropped: bool,
+    pub(super) generation: u32,
     /// Sizes of what the runtime handed out, by address.
     pub(super) runtime: FxHashMap<u64, u64>,
 }
@@ -107,6 +110,7 @@ impl Replay {
                 self.meta.extend(m.iter().map(|(k, v)| (k.clone(), v.clone())));
             }
             Item::Checkpoint(c) => self.checkpoint(c),
+            Item::Dropped(_) => self.dropped = true,
             Item::Driver(d) => self.driver(d),
             Item::End(t) => {
                 self.ended = Some(*t);
@@ -233,6 +237,10 @@ impl Replay {
     /// What a thread that allocates now would be doing.
     pub fn phase(&self, thread: ThreadId) -> PhaseKind {
         self.threads.get(&thread.0).map_or(PhaseKind::Unknown, |t| t.phase)
+    }
+    /// How often the state was begun anew from a checkpoint: ids of cohorts from before mean nothing any more.
+    pub fn generation(&self) -> u32 {
+        self.generation
     }
     /// Whether a backward or an optimizer was ever seen.
     pub fn trained(&self) -> bool {

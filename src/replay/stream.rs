@@ -17,8 +17,8 @@ pub enum Quiet {
 
 /// One stream of one device; a handle that is reused after a destroy is another stream.
 ///
-/// Streams are numbered in the order in which a block or segment was first placed on them, or a thread first entered them; not
-/// when they are created: PyTorch creates 128 at once.
+/// Streams are numbered in the order in which a block was first allocated on them, or a thread first entered them (as the
+/// recording's checkpoints do); not when they are created: PyTorch creates 128 at once.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Stream {
     /// Dense number in order of first appearance.
@@ -80,6 +80,11 @@ impl Streams {
         };
         self.last = Some((device.0, handle.0, id));
         id
+    }
+
+    /// The stream with this handle on this device, if it has appeared.
+    pub(super) fn find(&self, device: DeviceId, handle: StreamHandle) -> Option<StreamId> {
+        self.by_handle.get(&(device.0, handle.0)).copied()
     }
 
     fn add(&mut self, device: DeviceId, handle: StreamHandle, now: Nanos) -> StreamId {
