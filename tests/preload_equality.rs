@@ -104,7 +104,8 @@ impl Sums {
                 said = b.totals;
             }
             Body::FreeRequested(b) => {
-                let rounded = self.live.remove(&b.addr).unwrap_or_else(|| panic!("free of unknown block {b:?}"));
+                let rounded =
+                    self.live.remove(&b.addr).unwrap_or_else(|| panic!("free of unknown block {b:?}"));
                 self.allocated -= rounded;
                 said = b.totals;
             }
@@ -158,11 +159,20 @@ fn equal(case: &str, env: &[(&str, &str)], devices: u32) -> (Recording, usize) {
     for (device, o) in oracles.iter().enumerate() {
         let device = DeviceId(device as u8);
         let ours: Vec<_> = recording.events.iter().filter_map(step).filter(|s| s.0 == device).collect();
-        assert!(ours.len() >= o.steps.len(), "{device:?}: {} events, torch has {}", ours.len(), o.steps.len());
+        assert!(
+            ours.len() >= o.steps.len(),
+            "{device:?}: {} events, torch has {}",
+            ours.len(),
+            o.steps.len()
+        );
         for (i, ((want, frames), (_, got, stack))) in o.steps.iter().zip(&o.frames).zip(&ours).enumerate() {
             assert_eq!(got, want, "{case}: event {i} of {device:?}");
             if let Some(stack) = stack {
-                assert_eq!(&as_torch_names(recording.frames(*stack)), frames, "{case}: stack of event {i} of {device:?}");
+                assert_eq!(
+                    &as_torch_names(recording.frames(*stack)),
+                    frames,
+                    "{case}: stack of event {i} of {device:?}"
+                );
             }
         }
         compared += o.steps.len();
@@ -244,6 +254,9 @@ fn eight_threads_on_two_devices() {
 fn out_of_memory_and_retry() {
     let (recording, _) = equal("oom", &[], 1);
     assert_eq!(recording.count(|b| matches!(b, Body::Oom { .. })), 2);
-    assert!(recording.count(|b| matches!(b, Body::Segment { op: SegmentOp::Free, .. })) > 0, "the cache was freed");
+    assert!(
+        recording.count(|b| matches!(b, Body::Segment { op: SegmentOp::Free, .. })) > 0,
+        "the cache was freed"
+    );
     assert!(recording.count(|b| matches!(b, Body::MemInfo { .. })) > 0);
 }

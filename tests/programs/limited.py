@@ -14,6 +14,7 @@ signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
 if sys.argv[1] != "0":
     resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[1]),) * 2)
 torch.empty(1, device="cuda")
+time.sleep(2.5)  # so that this much is written
 end = time.monotonic() + 3.0
 made = 0
 while time.monotonic() < end:

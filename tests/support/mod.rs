@@ -61,6 +61,8 @@ pub(crate) fn python() -> &'static Path {
 /// A folder of its own for a test, removed when the test has passed.
 pub(crate) struct Folder {
     path: PathBuf,
+    /// Where tails lie: on tmpfs like the real ones, and apart from them.
+    tails: PathBuf,
 }
 
 impl Folder {
@@ -70,12 +72,21 @@ impl Folder {
         let n = NUMBER.fetch_add(1, Ordering::Relaxed);
         let path = std::env::temp_dir().join(format!("strandline-test-{name}-{}-{n}", std::process::id()));
         std::fs::create_dir_all(&path).expect("a temporary folder");
-        Folder { path }
+        let shm = Path::new("/dev/shm").join(path.file_name().expect("a name"));
+        let tails = if std::fs::create_dir(&shm).is_ok() { shm } else { path.clone() };
+        Folder { path, tails }
     }
 
     /// Where it is.
     pub(crate) fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Tails that jobs left behind.
+    pub(crate) fn tails(&self) -> Vec<PathBuf> {
+        let all = std::fs::read_dir(&self.tails).into_iter().flatten().flatten().map(|e| e.path());
+        all.filter(|p| p.file_name().is_some_and(|n| n.to_string_lossy().starts_with("strandline-")))
+            .collect()
     }
 
     /// A name in it.
@@ -104,17 +115,11 @@ impl Folder {
 
 impl Drop for Folder {
     fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.tails);
         if !std::thread::panicking() {
             let _ = std::fs::remove_dir_all(&self.path);
         }
     }
-}
-
-/// Where the tails of tests lie: on tmpfs like the real ones, and apart from them.
-fn tails() -> PathBuf {
-    let shm = Path::new("/dev/shm/strandline-tests");
-    let made = std::fs::create_dir_all(shm).is_ok();
-    if made { shm.to_path_buf() } else { std::env::temp_dir() }
 }
 
 /// A job under the preload, in a folder where its recording and its tail lie.
@@ -134,7 +139,8 @@ impl Job {
     /// Any program.
     pub(crate) fn program(folder: &Folder, program: impl AsRef<OsStr>) -> Job {
         let mut command = Command::new(program);
-        let ours = std::env::vars_os().map(|(k, _)| k).filter(|k| k.to_string_lossy().starts_with("STRANDLINE_"));
+        let ours =
+            std::env::vars_os().map(|(k, _)| k).filter(|k| k.to_string_lossy().starts_with("STRANDLINE_"));
         ours.for_each(|k| {
             command.env_remove(k);
         });
@@ -142,7 +148,7 @@ impl Job {
             .current_dir(folder.path())
             .env("LD_PRELOAD", preload_so())
             .env("STRANDLINE_OUT", folder.join("recording.strand"))
-            .env("STRANDLINE_TAIL", tails())
+            .env("STRANDLINE_TAIL", &folder.tails)
             .stdin(Stdio::null());
         Job { command, folder: folder.path().to_path_buf() }
     }
@@ -225,7 +231,13 @@ impl Ran {
     /// It must have ended with 0.
     #[track_caller]
     pub(crate) fn succeeded(self) -> Ran {
-        assert!(self.output.status.success(), "{:?}\n{}\n{}", self.output.status, self.stdout(), self.stderr());
+        assert!(
+            self.output.status.success(),
+            "{:?}\n{}\n{}",
+            self.output.status,
+            self.stdout(),
+            self.stderr()
+        );
         self
     }
 

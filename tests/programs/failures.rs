@@ -1,0 +1,105 @@
+//! What fails inside us is one line, and nothing to the job.
+
+use crate::support::{Folder, Job, Recording, python};
+use crate::{assert_has_in_order, job, same_with_and_without};
+use strandline::event::Body;
+
+#[test]
+fn exceptions_cross_every_hook_unchanged_and_the_next_event_is_recorded() {
+    let folder = Folder::new("exceptions");
+    let ran = same_with_and_without(&folder, "exceptions.py", &[]).succeeded();
+    assert_eq!(ran.stdout().lines().count(), 6);
+    let recording = Recording::read(&ran.recording()).whole();
+    assert_eq!(recording.allocated().iter().filter(|&&s| s == 1000).count(), 5, "one after each exception");
+    assert_eq!(recording.count(|b| matches!(b, Body::Oom { .. })), 1);
+    let begun = recording.count(|b| matches!(b, Body::BackwardBegin { .. }));
+    let ended = recording.count(|b| matches!(b, Body::BackwardEnd { .. }));
+    assert_eq!((begun, ended), (4, 4), "a backward that raises ends too");
+    let captures = |b: &Body| matches!(b, Body::CaptureBegin(_) | Body::CaptureEnd(_));
+    assert_eq!(recording.count(captures), 2, "so does a capture");
+    let last = recording.events.iter().rev().find_map(|e| match &e.body {
+        Body::Alloc(b) => Some(b.phase.capture),
+        _ => None,
+    });
+    assert_eq!(last, Some(false));
+}
+
+#[test]
+fn a_file_size_limit_ends_the_recording_and_not_the_job() {
+    let folder = Folder::new("limited");
+    let ran = job(&folder, "limited.py", &["20000"]).run().succeeded();
+    assert_eq!(ran.stdout(), "survived True\n");
+    let ours = ran.ours();
+    let said = |what: &str| ours.iter().filter(|l| l.contains(what)).count();
+    assert_eq!(said("no room for the tail"), 1, "{ours:?}");
+    assert_eq!(said("file size limit reached"), 1, "{ours:?}");
+    assert_eq!(said("recorded "), 0, "{ours:?}");
+    assert!(!Recording::read(&ran.recording()).events.is_empty(), "what was written can be read");
+}
+
+#[test]
+fn a_directory_that_cannot_be_written_is_named_once() {
+    let folder = Folder::new("unwritable");
+    let ran = job(&folder, "plain.py", &[]).env("STRANDLINE_OUT", "/proc/no/such").run().succeeded();
+    assert!(ran.stdout().starts_with("peak "));
+    let ours = ran.ours();
+    assert_eq!(ours.len(), 1, "{ours:?}");
+    assert!(ours[0].contains("cannot write /proc/no") && ours[0].contains("the job goes on"), "{ours:?}");
+    assert!(folder.tails().is_empty());
+}
+
+#[test]
+fn no_room_for_the_tail_is_said_and_everything_is_recorded() {
+    let folder = Folder::new("no-tail");
+    let ran = job(&folder, "end.py", &["exit"]).env("STRANDLINE_TAIL", "/proc").run().succeeded();
+    assert!(ran.ours().iter().any(|l| l.contains("kill -9 may lose the last second")), "{:?}", ran.ours());
+    let recording = Recording::read(&ran.recording()).whole();
+    assert_has_in_order(&recording, (1..=20).map(|i| 1000 * i));
+    assert_eq!(recording.reader.tail_path(), None);
+}
+
+#[test]
+fn blocks_of_the_asynchronous_allocator_are_not_visible_and_that_is_said() {
+    let folder = Folder::new("async");
+    let ran =
+        job(&folder, "plain.py", &[]).env("PYTORCH_ALLOC_CONF", "backend:cudaMallocAsync").run().succeeded();
+    assert!(ran.ours().iter().any(|l| l.contains("allocator is cudaMallocAsync")), "{:?}", ran.ours());
+    let recording = Recording::read(&ran.recording()).whole();
+    assert_eq!(recording.fact("coverage")["level"], "segments");
+    assert_eq!(recording.fact("allocator"), "cudaMallocAsync");
+    assert_eq!(recording.count(|b| matches!(b, Body::Alloc(_))), 0);
+    assert!(recording.count(|b| matches!(b, Body::Runtime { .. })) > 10);
+}
+
+#[test]
+fn without_a_device_nothing_is_made() {
+    let folder = Folder::new("no-device");
+    let ran = job(&folder, "plain.py", &[]).env("CUDA_VISIBLE_DEVICES", "").run();
+    assert_eq!(ran.output.status.code(), Some(1));
+    assert!(ran.stderr().contains("No CUDA GPUs are available"));
+    assert_eq!(ran.ours(), Vec::<String>::new());
+    assert!(folder.files(".strand").is_empty() && folder.tails().is_empty());
+}
+
+#[test]
+fn a_second_tracker_sees_the_same() {
+    // The second one is a copy of ourselves: it hooks the same functions behind us and attaches to the same allocator.
+    let folder = Folder::new("second");
+    let copy = folder.join("libsecond.so");
+    std::fs::copy(crate::support::preload_so(), &copy).unwrap();
+    let both = format!("{}:{}", crate::support::preload_so().display(), copy.display());
+    let script = crate::support::root().join("tests/programs/plain.py");
+    // The loader takes two libraries of one soname for one, so the copy gets a name of its own.
+    let bytes = std::fs::read(&copy).unwrap();
+    let name = b"libstrandline.so\0";
+    let at = bytes.windows(name.len()).position(|w| w == name).unwrap();
+    let mut renamed = bytes;
+    renamed[at..at + name.len()].copy_from_slice(b"libstrandlinf.so\0");
+    std::fs::write(&copy, renamed).unwrap();
+    let ran = Job::program(&folder, python()).arg(script).env("LD_PRELOAD", both).run().succeeded();
+    let files = folder.files(".strand");
+    assert_eq!(files.len(), 2, "{}", ran.stderr());
+    let [a, b] = [&files[0], &files[1]].map(|f| Recording::read(f).whole().allocated());
+    assert!(a.len() > 20);
+    assert_eq!(a, b);
+}
