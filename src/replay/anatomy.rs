@@ -253,6 +253,7 @@ impl Pass {
         let Some(c) = d.capacity else { return };
         let outside = match oom {
             Some(o) => c.total.0.saturating_sub(o.free.0).saturating_sub(a.reserved.0),
+            None if c.source == "properties" => return,
             None => c.others.0.min(c.total.0.saturating_sub(a.reserved.0)),
         };
         a.outside = Some(Bytes(outside));

@@ -40,9 +40,26 @@ impl Replay {
         let i = id.0 as usize;
         if self.devices.len() <= i {
             self.devices.resize_with(i + 1, Device::default);
+            self.sizes_from_facts();
         }
         self.devices[i].note(id);
         i
+    }
+
+    /// Sizes of devices that the recording's facts state (the program asked for their properties), where nothing better told.
+    #[cold]
+    pub(super) fn sizes_from_facts(&mut self) {
+        let told = self.meta.get("devices").and_then(serde_json::Value::as_array);
+        for fact in told.into_iter().flatten() {
+            let number = |key: &str| fact.get(key).and_then(serde_json::Value::as_u64);
+            let (Some(i), Some(total)) = (number("index"), number("capacity_bytes")) else { continue };
+            if let Some(dev) = self.devices.get_mut(i as usize)
+                && dev.capacity.is_none()
+                && total > 0
+            {
+                dev.capacity = Some(Capacity { total: Bytes(total), others: Bytes(0), source: "properties" });
+            }
+        }
     }
 
     #[inline]

@@ -65,7 +65,8 @@ pub struct Capacity {
     pub total: Bytes,
     /// Total less free less what this process had reserved, when it was read: context, libraries, other processes.
     pub others: Bytes,
-    /// Who said it: `driver` (a reading of the watcher), `program` (its own query), `oom` (the failing allocation).
+    /// Who said it: `driver` (a reading of the watcher), `program` (its own query), `oom` (the failing allocation),
+    /// `properties` (the recording's facts: the size alone, `others` is not known and 0).
     pub source: &'static str,
 }
 

@@ -108,6 +108,7 @@ impl Replay {
             Item::Stack(id) => self.learn_stack(*id, names),
             Item::Meta(serde_json::Value::Object(m)) => {
                 self.meta.extend(m.iter().map(|(k, v)| (k.clone(), v.clone())));
+                self.sizes_from_facts();
             }
             Item::Checkpoint(c) => self.checkpoint(c),
             Item::Dropped(_) => self.dropped = true,
