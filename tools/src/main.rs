@@ -1,2 +1,47 @@
-//! The command `strandline`.
-fn main() {}
+//! The command `strandline`: the door for people. One file (or room) per command; what is true lives in the library.
+
+mod analyze;
+mod cli;
+mod demo;
+mod doctor;
+mod dump;
+mod embedded;
+mod environment;
+mod error;
+mod known;
+mod probe;
+mod recording;
+mod report;
+mod run;
+mod say;
+#[allow(dead_code, unreachable_pub, reason = "a room that provides more than the commands use")]
+mod simulate;
+mod size;
+mod snapshot;
+mod terminal;
+mod words;
+
+use clap::Parser;
+use cli::{Cli, Command};
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    run::be_witness();
+    let cli = Cli::parse_from(cli::normalize(std::env::args_os()));
+    let result = match &cli.command {
+        Command::Run(options) => run::main(options),
+        Command::Report(options) => report::main(options),
+        Command::Snapshot(options) => snapshot::main(options),
+        Command::Dump(options) => dump::main(options),
+        Command::Doctor(options) => doctor::main(options),
+        Command::Demo(options) => demo::main(options),
+        Command::Simulate(options) => environment::main(options),
+    };
+    match result {
+        Ok(status) => ExitCode::from(status),
+        Err(error) => {
+            say::line(error.to_string());
+            ExitCode::from(error.exit_status())
+        }
+    }
+}

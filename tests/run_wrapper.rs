@@ -1,0 +1,221 @@
+//! `strandline run` is invisible: what reaches the job, what it gives back and how it looks to a shell are as they are
+//! without it. The jobs here never touch CUDA: recordings are other tests' subject.
+
+#[path = "cli/support.rs"]
+mod support;
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use support::{Folder, root, strandline};
+
+/// `strandline run` with these words, in a folder, with a cache of its own.
+fn run(folder: &Folder, words: &[&str]) -> Command {
+    let mut command = Command::new(strandline());
+    command.arg("run").args(words).current_dir(folder.path());
+    command.env("XDG_CACHE_HOME", folder.path().join("cache")).env_remove("LD_PRELOAD");
+    for variable in strandline::format::env::ALL {
+        command.env_remove(variable);
+    }
+    command
+}
+
+fn output(mut command: Command) -> (i32, String, String) {
+    let Output { status, stdout, stderr } =
+        command.stdin(Stdio::null()).output().expect("the command starts");
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (status.code().expect("our own end is never a signal's"), text(&stdout), text(&stderr))
+}
+
+#[test]
+fn the_status_is_the_jobs_own() {
+    let folder = Folder::new("status");
+    for (script, status) in [("exit 0", 0), ("exit 3", 3), ("kill -TERM $$", 143), ("kill -KILL $$", 137)] {
+        assert_eq!(output(run(&folder, &["sh", "-c", script])).0, status, "{script}");
+    }
+    let text = folder.file("text", "not a program");
+    let (status, _, stderr) = output(run(&folder, &[text.to_str().unwrap()]));
+    assert_eq!(status, 126, "{stderr}");
+    let (status, _, stderr) = output(run(&folder, &["no-such-command"]));
+    assert_eq!((status, stderr.contains("no-such-command: command not found")), (127, true), "{stderr}");
+    let (status, _, stderr) = output(run(&folder, &["--no-such-option", "true"]));
+    assert_eq!((status, stderr.contains("--no-such-option")), (2, true), "{stderr}");
+    assert!(!folder.path().join("strandline/no-such-command").exists());
+}
+
+#[test]
+fn a_gate_that_could_not_judge_says_so_and_a_failed_job_keeps_its_status() {
+    let folder = Folder::new("gate");
+    assert_eq!(output(run(&folder, &["--fail-on-leak", "true"])).0, 83);
+    assert_eq!(output(run(&folder, &["--fail-on-leak", "--allow-inconclusive", "true"])).0, 0);
+    assert_eq!(output(run(&folder, &["--fail-on-leak", "sh", "-c", "exit 5"])).0, 5);
+}
+
+#[test]
+fn standard_streams_are_the_jobs() {
+    let folder = Folder::new("streams");
+    let mut child = run(&folder, &["--", "sh", "-c", "cat; echo to-stderr >&2"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the command starts");
+    child.stdin.take().expect("piped").write_all(b"one\0two\n\xff").expect("the job reads");
+    let output = child.wait_with_output().expect("it ends");
+    assert_eq!(output.stdout, b"one\0two\n\xff", "byte for byte, and nothing of ours");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    let foreign: Vec<&str> =
+        stderr.lines().filter(|l| !l.starts_with("strandline: ") && !l.starts_with("  next ")).collect();
+    assert_eq!(foreign, ["to-stderr"]);
+}
+
+#[test]
+fn blindness_is_said_with_its_reason() {
+    let folder = Folder::new("nothing");
+    let (status, stdout, stderr) = output(run(&folder, &["/bin/true"]));
+    assert_eq!((status, stdout.as_str()), (0, ""));
+    assert!(stderr.contains("strandline: NOTHING RECORDED: no CUDA call was seen"), "{stderr}");
+    assert!(stderr.contains("strandline doctor -- /bin/true"), "{stderr}");
+    let mut disabled = run(&folder, &["/bin/true"]);
+    disabled.env(strandline::format::env::DISABLE, "1");
+    assert!(output(disabled).2.contains("NOTHING RECORDED: STRANDLINE_DISABLE=1 is set"));
+    let failed = output(run(&folder, &["sh", "-c", "exit 1"])).2;
+    assert!(failed.contains("it failed before it made one"), "{failed}");
+    let left: Vec<_> = std::fs::read_dir(folder.path().join("strandline")).expect("made").flatten().collect();
+    assert!(left.is_empty(), "a run without a recording leaves no folder: {left:?}");
+    assert_eq!(output(run(&folder, &["--quiet", "/bin/true"])).2, "", "--quiet is quiet");
+}
+
+#[test]
+fn an_existing_preload_keeps_its_place_and_ours_is_absolute() {
+    let folder = Folder::new("preload");
+    let mut command = run(&folder, &["sh", "-c", "echo $LD_PRELOAD; echo $STRANDLINE_OUT"]);
+    // libm is as harmless as a preload can be.
+    command.env("LD_PRELOAD", "libm.so.6");
+    let (_, stdout, _) = output(command);
+    let mut lines = stdout.lines();
+    let (first, ours) = lines.next().and_then(|l| l.split_once(':')).expect("two libraries");
+    assert_eq!(first, "libm.so.6");
+    assert!(
+        ours.starts_with('/') && ours.ends_with("/libstrandline.so") && Path::new(ours).exists(),
+        "{ours}"
+    );
+    let out = lines.next().expect("a folder");
+    assert!(Path::new(out).is_absolute() && out.contains("/strandline/sh-"), "{out}");
+}
+
+#[test]
+fn a_script_gets_python_before_it() {
+    let folder = Folder::new("python");
+    folder.file("script.py", "import sys; print('ran', sys.argv[1:])");
+    assert_eq!(output(run(&folder, &["script.py", "--quiet", "-o", "x"])).1, "ran ['--quiet', '-o', 'x']\n");
+    assert_eq!(output(run(&folder, &["-q", "-m", "script", "a"])).1, "ran ['a']\n");
+}
+
+#[test]
+fn two_runs_never_share_a_folder() {
+    let folder = Folder::new("folders");
+    let start = || {
+        let mut command = run(&folder, &["sh", "-c", "echo $STRANDLINE_OUT"]);
+        command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("the command starts")
+    };
+    let children: Vec<Child> = (0..4).map(|_| start()).collect();
+    let mut folders: Vec<String> = Vec::new();
+    for child in children {
+        let output = child.wait_with_output().expect("it ends");
+        folders.push(String::from_utf8_lossy(&output.stdout).trim().to_string());
+    }
+    // Runs that have ended free their (empty) folder, so names may come again; at the same time they never do. Kept
+    // folders show it without a race:
+    let kept = Folder::new("kept");
+    let named = |n: &str| output(run(&kept, &["-o", n, "sh", "-c", "echo x > $STRANDLINE_OUT/h-r0.txt"])).0;
+    assert_eq!(named("a"), 0);
+    assert_eq!(named("a"), 2, "never overwritten");
+    assert!(folders.iter().all(|f| f.contains("/strandline/sh-")), "{folders:?}");
+}
+
+/// The job that tells what reaches it, under `strandline run`.
+struct Job {
+    child: Child,
+    lines: std::io::Lines<BufReader<std::process::ChildStdout>>,
+    facts: String,
+    _folder: Folder,
+}
+
+impl Job {
+    fn start() -> Job {
+        use std::os::unix::process::CommandExt;
+        let folder = Folder::new("signals");
+        let facts = folder.path().join("facts");
+        let script = root().join("tests/cli/job.py");
+        let mut command = run(&folder, &["--quiet", script.to_str().unwrap()]);
+        command.env("JOB_FACTS", &facts).process_group(0).stdin(Stdio::null()).stdout(Stdio::piped());
+        let mut child = command.spawn().expect("the command starts");
+        let mut lines = BufReader::new(child.stdout.take().expect("piped")).lines();
+        assert_eq!(lines.next().expect("a line").expect("text"), "ready");
+        let facts = std::fs::read_to_string(facts).expect("the job wrote them");
+        Job { child, lines, facts, _folder: folder }
+    }
+
+    fn next(&mut self) -> String {
+        self.lines.next().expect("a line").expect("text")
+    }
+
+    /// `kill -NAME` to the wrapper, or to its whole group.
+    fn kill(&self, name: &str, group: bool) {
+        let target = format!("{}{}", if group { "-" } else { "" }, self.child.id());
+        let status = Command::new("kill").args([&format!("-{name}"), "--", &target]).status().expect("kill");
+        assert!(status.success());
+    }
+}
+
+#[test]
+fn a_signal_reaches_the_job_once_whoever_it_was_sent_to() {
+    let mut job = Job::start();
+    assert!(job.facts.contains(&format!("group={}", job.child.id())), "one process group: {}", job.facts);
+    assert!(job.facts.contains(&format!("parent={}", job.child.id())), "{}", job.facts);
+    for (name, group) in
+        [("USR1", false), ("USR1", true), ("USR1", false), ("INT", false), ("INT", true), ("HUP", true)]
+    {
+        job.kill(name, group);
+        assert_eq!(job.next(), format!("got SIG{name}"));
+    }
+    // The wrapper passes signals on one after the other: when this one has come, any double of an earlier one has.
+    job.kill("TERM", false);
+    assert_eq!(job.next(), "got SIGTERM");
+    assert_eq!(job.next(), "counts SIGHUP=1 SIGINT=2 SIGTERM=1 SIGUSR1=3");
+    assert_eq!(job.child.wait().expect("it ends").code(), Some(7), "the status of the job's own handler");
+}
+
+/// Runs the job in a terminal under a small shell; what `tests/cli/terminal.py` says.
+fn terminal(keys: &[&str]) -> (String, String) {
+    let folder = Folder::new("terminal");
+    let facts = folder.path().join("facts");
+    let mut command = Command::new("python3");
+    command.arg(root().join("tests/cli/terminal.py")).args(keys).arg("--").arg(strandline());
+    command.args(["run", "--quiet"]).arg(root().join("tests/cli/job.py")).current_dir(folder.path());
+    command
+        .env("JOB_FACTS", &facts)
+        .env("XDG_CACHE_HOME", folder.path().join("cache"))
+        .env_remove("LD_PRELOAD");
+    let (_, stdout, stderr) = output(command);
+    assert!(stdout.contains("status"), "{stdout}\n{stderr}");
+    (stdout, std::fs::read_to_string(facts).expect("the job wrote them"))
+}
+
+#[test]
+fn the_terminal_is_the_jobs_and_its_keys_come_once() {
+    let (said, facts) =
+        terminal(&["ready", "^C", "got SIGINT", "^C", "got SIGINT", "winch", "got SIGWINCH", "term"]);
+    assert!(facts.contains("tty=[1, 1, 1] foreground=1"), "{facts}");
+    assert!(said.contains("counts SIGINT=2 SIGTERM=1 SIGWINCH=1\n"), "{said}");
+    assert!(said.ends_with("status 7\n"), "{said}");
+}
+
+#[test]
+fn the_shell_can_stop_and_continue_it() {
+    let (said, _) = terminal(&["ready", "^Z", "stopped", "fg", "got SIGCONT", "^C", "got SIGINT", "term"]);
+    assert!(said.contains("shell says stopped, the job is T"), "{said}");
+    assert!(said.contains("counts SIGCONT=1 SIGINT=1 SIGTERM=1\n"), "{said}");
+    assert!(said.ends_with("status 7\n"), "{said}");
+}

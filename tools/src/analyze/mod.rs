@@ -1,0 +1,195 @@
+//! A recording → what is true of it: reader, replay and detectors put together, twice over the items.
+//!
+//! The first pass judges and finds the moments that matter; the second asks what filled the device at those.
+
+mod feed;
+mod judged;
+mod moments;
+
+pub(crate) use feed::{Feed, Given};
+pub(crate) use judged::Judged;
+
+use crate::error::{Error, status};
+use crate::known;
+use crate::run::{self, shown};
+use crate::say::Progress;
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use strandline::detect::Outcome;
+use strandline::event::{Item, Names};
+use strandline::report::{self as print, Exit, Process, Report};
+
+/// What a run came to: its report as text, and the worst of its verdicts.
+pub(crate) struct Conclusion {
+    /// The report.
+    pub(crate) text: String,
+    /// The worst verdict of all processes.
+    pub(crate) outcome: Outcome,
+}
+
+impl Conclusion {
+    /// Worth saying even where the user wants quiet.
+    pub(crate) fn is_news(&self) -> bool {
+        !matches!(self.outcome, Outcome::Clean | Outcome::Unknown)
+    }
+}
+
+/// The status of a gate: 81 for a leak, 83 for what could not be judged, else 0.
+pub(crate) fn gate(outcome: Outcome, allow_inconclusive: bool) -> u8 {
+    match outcome {
+        Outcome::Leak => status::LEAK,
+        // Growth that has not stood the test of time is no leak yet, and no clean bill either.
+        Outcome::Warning | Outcome::Unknown if !allow_inconclusive => status::NOT_JUDGED,
+        _ => 0,
+    }
+}
+
+/// Judges recordings, one after the other, telling on stderr where it is when that takes time.
+///
+/// # Errors
+/// None of them can be read; where some can, the others are told and left out.
+pub(crate) fn judge(recordings: &[PathBuf], outcome: Option<&run::Outcome>) -> Result<Vec<Judged>, Error> {
+    let mut progress = Progress::new();
+    let mut all = Vec::new();
+    let mut refused = None;
+    for (at, path) in recordings.iter().enumerate() {
+        let who = match recordings.len() {
+            1 => shown(path),
+            n => format!("{} ({} of {n})", shown(path), at + 1),
+        };
+        match Judged::read(path, outcome, &mut |events| {
+            progress.show(|| format!("reading {who}: {:.1} million events", events as f64 / 1e6));
+        }) {
+            Ok(judged) => all.push(judged),
+            Err(e) => refused = Some(e),
+        }
+    }
+    drop(progress);
+    match refused {
+        Some(e) if all.is_empty() => Err(e),
+        Some(e) => {
+            crate::say::line(e.to_string());
+            Ok(all)
+        }
+        None => Ok(all),
+    }
+}
+
+/// What can be printed about them.
+pub(crate) fn report(judged: &[Judged], exit: Option<Exit>) -> Report<'_> {
+    let processes: Vec<Process<'_>> = judged.iter().map(Judged::process).collect();
+    Report { processes, exit, next: Vec::new() }
+}
+
+/// The worst verdict. A process that was not judged outweighs a clean one: blind is not clean.
+pub(crate) fn worst(judged: &[Judged]) -> Outcome {
+    let gravity = |o: &Outcome| match o {
+        Outcome::Leak => 4,
+        Outcome::Oom => 3,
+        Outcome::Warning => 2,
+        Outcome::Unknown => 1,
+        Outcome::Clean => 0,
+    };
+    judged.iter().map(Judged::outcome).max_by_key(gravity).unwrap_or(Outcome::Unknown)
+}
+
+/// Judges what a run has recorded and words it. `exit` gives the status that the command will end with, from the worst
+/// verdict, and whether it is the job's own.
+///
+/// # Errors
+/// No recording can be read.
+pub(crate) fn conclude(
+    recordings: &[PathBuf],
+    outcome: &run::Outcome,
+    exit: impl Fn(Outcome) -> Exit,
+) -> Result<Conclusion, Error> {
+    let judged = judge(recordings, Some(outcome))?;
+    let worst = worst(&judged);
+    let mut report = report(&judged, Some(exit(worst)));
+    if let Some(folder) = recordings.first().and_then(|r| r.parent()) {
+        report.next = next(&judged, folder);
+    }
+    let mut text = Vec::new();
+    let written = print::text::write(&mut text, &report, crate::terminal::style_of_stderr());
+    written.map_err(|e| Error::new(format!("cannot word the report: {e}")))?;
+    Ok(Conclusion { text: String::from_utf8_lossy(&text).into_owned(), outcome: worst })
+}
+
+/// What is worth typing next.
+pub(crate) fn next(judged: &[Judged], place: &Path) -> Vec<(String, String)> {
+    let place = crate::words::quoted(&[shown(place).trim_end_matches('/').into()]);
+    if any_running(judged) {
+        let again = format!("strandline report {place}");
+        return vec![(again, "again, once what is still running has ended".to_string())];
+    }
+    let seen = judged.iter().any(|j| j.has_blocks());
+    if !seen {
+        return vec![("strandline doctor".to_string(), "what was not seen, and why".to_string())];
+    }
+    vec![
+        (format!("strandline snapshot {place}"), "every block, for pytorch.org/memory_viz".to_string()),
+        (format!("strandline report {place} --format json"), "for a program".to_string()),
+    ]
+}
+
+/// Whether a recorded process has not ended.
+pub(crate) fn any_running(judged: &[Judged]) -> bool {
+    judged.iter().any(Judged::is_running)
+}
+
+/// Hands every item of a recording to `each`, with the stacks and texts known by then; the damage that was met.
+///
+/// # Errors
+/// The recording cannot be read.
+pub(crate) fn items(
+    path: &Path,
+    mut each: impl FnMut(&Item, &Names) -> ControlFlow<()>,
+) -> Result<Vec<String>, Error> {
+    let mut feed = Feed::open(path)?;
+    while let Some((given, names)) = feed.next() {
+        let flow = match given {
+            Given::Events(events) => events.iter().try_for_each(|e| each(&Item::Event(*e), names)),
+            Given::Item(item) => each(&item, names),
+        };
+        if flow.is_break() {
+            break;
+        }
+    }
+    Ok(feed.damage())
+}
+
+/// The one recording that a command works on.
+///
+/// # Errors
+/// There are several.
+pub(crate) fn only(found: &[PathBuf]) -> Result<&Path, Error> {
+    match found {
+        [one] => Ok(one),
+        [] => Err(Error::new("there is no recording").status(status::USAGE)),
+        [first, ..] => {
+            let what =
+                format!("there are {} recordings, one for each process; this command takes one", found.len());
+            Err(Error::new(what).hint(format!("such as {}", shown(first))).status(status::USAGE))
+        }
+    }
+}
+
+/// What is known of each finding of a process.
+fn known_of(judged: &Judged) -> Vec<print::Known> {
+    judged.findings().iter().map(|f| known::of(f, judged)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_gate_fails_for_a_leak_and_for_what_could_not_be_judged() {
+        assert_eq!(gate(Outcome::Leak, true), 81);
+        assert_eq!(gate(Outcome::Unknown, false), 83);
+        assert_eq!(gate(Outcome::Warning, false), 83);
+        assert_eq!(gate(Outcome::Unknown, true), 0);
+        assert_eq!(gate(Outcome::Clean, false), 0);
+        assert_eq!(gate(Outcome::Oom, false), 0, "an out-of-memory without a leak is no leak");
+    }
+}

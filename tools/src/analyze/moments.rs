@@ -1,0 +1,50 @@
+//! The second pass: what filled each device at its peak, and where an allocation failed.
+
+use super::feed::{Feed, Given};
+use super::judged::Judged;
+use crate::error::Error;
+use strandline::event::Item;
+use strandline::replay::anatomy::{self, At, Pass};
+use strandline::report::Moment;
+
+/// Devices that get a table. Each costs a replay of its own.
+const MOST: usize = 8;
+
+/// The anatomies of a judged recording.
+///
+/// # Errors
+/// The recording cannot be read again.
+pub(super) fn of(judged: &Judged, tell: &mut dyn FnMut(u64)) -> Result<Vec<Moment>, Error> {
+    let mut moments = Vec::new();
+    for device in judged.replay().devices().filter(|d| d.peak_allocated.bytes.0 > 0).take(MOST) {
+        // Where memory ran out, that is the moment to be explained; else the peak is.
+        let (event, at) = match device.ooms.first() {
+            Some(oom) => (oom.event, At::Oom),
+            None => (device.peak_allocated.event, At::Peak),
+        };
+        moments.push(anatomy::Moment { device: device.id, event, at });
+    }
+    let mut passes: Vec<(anatomy::Moment, Pass)> = moments.into_iter().map(|m| (m, Pass::new(m))).collect();
+    if passes.is_empty() {
+        return Ok(Vec::new());
+    }
+    let mut feed = Feed::open(&judged.path)?;
+    let mut seen = 0;
+    while let Some((given, names)) = feed.next() {
+        match given {
+            Given::Events(events) => {
+                for (_, pass) in &mut passes {
+                    events.iter().for_each(|e| pass.apply(&Item::Event(*e), names));
+                }
+                seen += events.len() as u64;
+                tell(judged.replay().events() + seen);
+            }
+            Given::Item(item) => passes.iter_mut().for_each(|(_, pass)| pass.apply(&item, names)),
+        }
+    }
+    let finish = |(moment, pass): (anatomy::Moment, Pass)| {
+        let anatomy = pass.finish(&|replay, held| judged.is_left_behind(held, replay))?;
+        Some(Moment { device: moment.device, at: moment.at, anatomy })
+    };
+    Ok(passes.into_iter().filter_map(finish).collect())
+}

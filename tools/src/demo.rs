@@ -1,0 +1,121 @@
+//! `strandline demo`: a real PyTorch job that really leaks, found. On the GPU where this python's torch has one, else on
+//! the simulated device, which is set up on the first run.
+
+use crate::environment::{self, Variable};
+use crate::error::Error;
+use crate::run::{self, Job, Plan};
+use crate::simulate::{self, Environment, Extras};
+use crate::size::Size;
+use crate::{cli, probe, say, snapshot};
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+use strandline::detect::Outcome;
+
+/// The job; it lies in the recording's folder afterwards, so that the reader of the report can open it.
+const TRAIN: &str = include_str!("../demo/train.py");
+/// The version that leaks; 1.4.0 has the fix.
+const TRL: &str = "1.3.0";
+/// The card that the job is shown where there is none: small enough that the leak matters.
+const CARD: Size = Size(8 << 30);
+
+const STORY: &str = "\
+strandline: a demonstration on a real leak. TRL 1.3.0's activation offloading, unmodified, around a small
+            vision-language model: backward never reaches the vision tower's last layer, and every
+            step leaves blocks on a side stream (huggingface/trl#5700). The job knows nothing of us.
+";
+
+/// Runs the command; the result is the exit status: 0 where the leak was found.
+///
+/// # Errors
+/// Something that the demonstration needs could not be had.
+pub(crate) fn main(options: &cli::Demo) -> Result<u8, Error> {
+    say::raw(STORY);
+    let stage = Stage::set(options.simulated)?;
+    let trl = wheel(&stage.python)?;
+    let folder = run::create_folder(options.output.as_deref(), "demo")?;
+    let script = folder.join("train.py");
+    fs::write(&script, TRAIN).map_err(|e| Error::io("cannot write", &script, e))?;
+    let words = [OsString::from(&script), trl.into()];
+    let plan =
+        Plan { job: Job::new(&words, Some(&stage.python)), folder, variables: stage.variables, quiet: false };
+    say::line(format!("running it on {}", stage.name));
+    let outcome = run::execute(&plan)?;
+    let Some(conclusion) = run::conclude(&plan, &outcome, false, None) else {
+        return Err(
+            Error::new("the demonstration made no recording").hint("what is wrong: strandline doctor")
+        );
+    };
+    if outcome.ended.status() != 0 {
+        let what = format!("the job failed with status {}; its own output is above", outcome.ended.status());
+        return Err(Error::new(what).hint("without a real GPU: strandline demo --simulated"));
+    }
+    if let Some(recording) = outcome.recordings.first() {
+        snapshot::make_and_tell(recording, None)?;
+    }
+    if conclusion.outcome != Outcome::Leak {
+        return Err(Error::new("the leak was not found; please report this")
+            .hint("strandline doctor says what is missing"));
+    }
+    Ok(0)
+}
+
+/// Where the job runs.
+struct Stage {
+    name: String,
+    python: PathBuf,
+    variables: Vec<Variable>,
+}
+
+impl Stage {
+    fn set(simulated: bool) -> Result<Stage, Error> {
+        if let (false, Some((python, name))) = (simulated, real()) {
+            return Ok(Stage { name, python, variables: Vec::new() });
+        }
+        let environment: Environment = environment::prepare(Extras::None)?;
+        let variables = environment::variables(&environment, Some(CARD));
+        let name =
+            format!("a simulated GPU of {CARD}: values are meaningless there, memory is as on a real one");
+        Ok(Stage { name, python: environment.python, variables })
+    }
+}
+
+/// The python of this environment and its GPU, if its torch has one.
+fn real() -> Option<(PathBuf, String)> {
+    if !probe::has_device() {
+        return None;
+    }
+    let python = ["python", "python3"].iter().find_map(|name| run::find(name.as_ref()))?;
+    let name = probe::ask(
+        &python,
+        "import torch; print(torch.cuda.get_device_name() if torch.cuda.is_available() else '')",
+    )?;
+    let name = name.trim();
+    (!name.is_empty()).then(|| (python, name.to_string()))
+}
+
+/// TRL's wheel, unpacked: a folder to import from. It is called `site-packages`, which is what it is, so that its lines
+/// are not taken for the user's.
+fn wheel(python: &Path) -> Result<PathBuf, Error> {
+    let cache = environment::cache()?;
+    let fail = |e: String| Error::new(format!("TRL {TRL} cannot be had: {e}"));
+    let wheels = simulate::wheels(&cache, python, &[TRL], false).map_err(|e| fail(e.to_string()))?;
+    let folder = cache.join(format!("trl-{TRL}")).join("site-packages");
+    if folder.join("trl/models/activation_offloading.py").exists() {
+        return Ok(folder);
+    }
+    let wheel = wheels.join(format!("trl-{TRL}-py3-none-any.whl"));
+    let part = cache.join(format!("trl-{TRL}")).join(format!(".part-{}", std::process::id()));
+    fs::create_dir_all(&part).map_err(|e| Error::io("cannot create", &part, e))?;
+    let mut unpack = std::process::Command::new(python);
+    unpack.args(["-m", "zipfile", "-e"]).arg(&wheel).arg(&part);
+    let output = unpack.output().map_err(|e| Error::io("cannot start", python, e))?;
+    if !output.status.success() {
+        return Err(fail(String::from_utf8_lossy(&output.stderr).into_owned()));
+    }
+    // Somebody else may have been faster: then what is there is the same.
+    if fs::rename(&part, &folder).is_err() {
+        let _ = fs::remove_dir_all(&part);
+    }
+    Ok(folder)
+}

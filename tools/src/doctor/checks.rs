@@ -1,0 +1,262 @@
+//! What can be seen without starting anything of the job's.
+
+use super::{Check, Patient};
+use crate::environment;
+use crate::probe::{self, Linkage, Torch};
+use crate::run::{self, Nvml};
+use std::ffi::{CStr, CString, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use strandline::format::env;
+
+/// All of them, in the order in which they matter.
+pub(super) fn all(patient: &Patient) -> Vec<Check> {
+    let simulated = patient.python.as_deref().is_some_and(environment::is_simulated);
+    let mut all = vec![platform(), variables(std::env::vars_os())];
+    all.push(program(patient));
+    if let Some(python) = &patient.python {
+        all.push(torch(python, &probe::torch(python)));
+    }
+    all.push(allocator(|name| std::env::var(name).ok()));
+    all.push(preloads(&std::env::var_os("LD_PRELOAD").unwrap_or_default()));
+    all.push(device(simulated));
+    let tail = std::env::var_os(env::TAIL).map_or_else(|| "/dev/shm".into(), PathBuf::from);
+    all.push(room("tail", &tail, TAIL_ROOM, &format!("set {} to a folder on tmpfs with room", env::TAIL)));
+    all.push(room("output", Path::new("."), OUTPUT_ROOM, "record somewhere else: strandline run -o DIR …"));
+    all
+}
+
+/// The rings of a process lie on tmpfs.
+const TAIL_ROOM: u64 = 64 << 20;
+/// A recording's bound on disk.
+const OUTPUT_ROOM: u64 = 256 << 20;
+
+fn platform() -> Check {
+    // SAFETY: gnu_get_libc_version returns a static C string.
+    let glibc = unsafe { CStr::from_ptr(libc::gnu_get_libc_version()) }.to_string_lossy().into_owned();
+    let found = format!("{} {}, glibc {glibc}", std::env::consts::OS, std::env::consts::ARCH);
+    let minor = glibc.split('.').nth(1).and_then(|m| m.parse::<u32>().ok()).unwrap_or(0);
+    if cfg!(all(target_os = "linux", target_arch = "x86_64")) && minor >= 28 {
+        return Check::good("platform", found);
+    }
+    Check::bad("platform", found, "strandline needs Linux on x86-64 with glibc 2.28 or newer")
+}
+
+/// Our own variables: a misspelt one does nothing, silently, unless somebody names it.
+fn variables(all: impl Iterator<Item = (OsString, OsString)>) -> Check {
+    const PREFIX: &str = "STRANDLINE_";
+    let ours = all.filter_map(|(name, value)| Some((name.into_string().ok()?, value)));
+    let mut set = Vec::new();
+    for (name, value) in ours.filter(|(name, _)| name.starts_with(PREFIX)) {
+        if name == env::DISABLE && value == "1" {
+            return Check::bad("variables", format!("{name}=1 is set"), format!("unset {name}"));
+        }
+        if !env::ALL.contains(&name.as_str()) && !name.starts_with(env::SIMULATOR_PREFIX) {
+            let known = env::ALL.iter().map(|n| n.trim_start_matches(PREFIX)).collect::<Vec<_>>().join(" ");
+            let found = format!("{name} is no variable of strandline");
+            return Check::note("variables", found, format!("{PREFIX}… may be {known}"));
+        }
+        set.push(name);
+    }
+    Check::good("variables", if set.is_empty() { "none of ours is set".to_string() } else { set.join(" ") })
+}
+
+fn program(patient: &Patient) -> Check {
+    let name = patient.job.program.to_string_lossy();
+    let Some(path) = patient.job.find() else {
+        return Check::bad("command", format!("{name}: not found"), "is the right environment active?");
+    };
+    let base = Path::new(&patient.job.program).file_name().unwrap_or_default().to_string_lossy();
+    if run::ELSEWHERE.contains(&base.as_ref()) {
+        let found = format!("{base} starts the job outside of this environment");
+        return Check::bad("command", found, format!("put strandline inside: {base} … strandline run …"));
+    }
+    let found = path.display().to_string();
+    match probe::linkage(&path) {
+        Some(Linkage::Static) => {
+            let found = format!("{found} is statically linked: LD_PRELOAD does not reach it");
+            Check::bad("command", found, "what it starts is seen all the same, if that is linked dynamically")
+        }
+        Some(Linkage::Privileged) => {
+            Check::bad("command", format!("{found} is set-user-id"), "the loader ignores LD_PRELOAD for it")
+        }
+        _ => Check::good("command", found),
+    }
+}
+
+/// The torch versions that are attached to; others are tried.
+const OLDEST: (u32, u32) = (2, 4);
+const NEWEST: (u32, u32) = (2, 15);
+
+fn torch(python: &Path, torch: &Torch) -> Check {
+    let python = python.display();
+    match torch {
+        Torch::Absent => {
+            Check::bad("torch", format!("{python} has no torch"), "is the right environment active?")
+        }
+        Torch::CpuOnly(version) => {
+            let fix = "install the CUDA build: pip install torch   (Linux x86-64)";
+            Check::bad("torch", format!("torch {version} is built without CUDA"), fix)
+        }
+        Torch::Rocm(version) => {
+            Check::bad("torch", format!("torch {version} is built for ROCm"), "only CUDA is supported")
+        }
+        Torch::Unknown => Check::note("torch", format!("{python} does not tell"), "it may still be seen"),
+        Torch::Cuda(version) => {
+            let mut numbers = version.split('.').map(|n| n.parse().unwrap_or(0));
+            let minor = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+            if minor < OLDEST {
+                let fix = "PyTorch 2.4 or newer; older ones are seen by segment, not by block";
+                return Check::note("torch", format!("torch {version} is older than what is known"), fix);
+            }
+            if minor > NEWEST {
+                let fix = "it is attached to where its allocator can be proved to be known";
+                return Check::note("torch", format!("torch {version} is newer than what was tested"), fix);
+            }
+            Check::good("torch", version.clone())
+        }
+    }
+}
+
+/// torch's own switches that take the caching allocator away.
+fn allocator(variable: impl Fn(&str) -> Option<String>) -> Check {
+    for name in ["PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"] {
+        let value = variable(name).unwrap_or_default();
+        if value.replace(' ', "").contains("backend:cudaMallocAsync") {
+            let found = format!(
+                "{name} chooses cudaMallocAsync: no blocks are seen, only what the driver is asked for"
+            );
+            return Check::bad("allocator", found, format!("take backend:cudaMallocAsync out of {name}"));
+        }
+        if !value.is_empty() {
+            return Check::good("allocator", format!("native ({name}={value})"));
+        }
+    }
+    if variable("PYTORCH_NO_CUDA_MEMORY_CACHING").is_some_and(|v| v != "0") {
+        let found = "PYTORCH_NO_CUDA_MEMORY_CACHING switches torch's allocator off: no blocks are seen";
+        return Check::bad("allocator", found, "unset PYTORCH_NO_CUDA_MEMORY_CACHING");
+    }
+    Check::good("allocator", "native")
+}
+
+/// Libraries that are known to put themselves between a job and CUDA.
+const RIVALS: [&str; 5] =
+    ["libvgpu", "torch_memory_saver", "libcuda_hook", "libgpushare", "libToolsInjection"];
+
+fn preloads(list: &OsString) -> Check {
+    let text = list.to_string_lossy();
+    let entries: Vec<&str> = text.split([':', ' ']).filter(|e| !e.is_empty()).collect();
+    if let Some(gone) = entries.iter().find(|e| e.starts_with('/') && !Path::new(e).exists()) {
+        return Check::note("preload", format!("LD_PRELOAD names {gone}, which is not there"), "take it out");
+    }
+    if let Some(rival) = entries.iter().find(|e| RIVALS.iter().any(|r| e.contains(r))) {
+        let fix = "they work together where both pass calls on; if the job fails, take one out";
+        return Check::note("preload", format!("{rival} in LD_PRELOAD intercepts CUDA as well"), fix);
+    }
+    match entries.len() {
+        0 => Check::good("preload", "LD_PRELOAD is free"),
+        _ => Check::good("preload", format!("LD_PRELOAD has {}; ours is put after it", entries.join(" "))),
+    }
+}
+
+fn device(simulated: bool) -> Check {
+    if simulated {
+        return Check::good("GPU", "simulated");
+    }
+    if !probe::has_device() {
+        let fix = "strandline run --simulate 24GiB …   the real allocator on a simulated GPU";
+        return Check::bad("GPU", "this machine has no NVIDIA GPU", fix);
+    }
+    if let Ok(list) = std::env::var("CUDA_VISIBLE_DEVICES")
+        && (list.is_empty() || list.starts_with("-1"))
+    {
+        return Check::bad("GPU", "CUDA_VISIBLE_DEVICES hides every GPU", "unset CUDA_VISIBLE_DEVICES");
+    }
+    let Some(nvml) = Nvml::load() else {
+        let fix =
+            "memory outside of torch will not be told apart; in a container, add the utility capability";
+        return Check::note("GPU", "there is one, but no NVML (libnvidia-ml.so.1) to read its totals", fix);
+    };
+    let usage = |i| nvml.by_index(i).and_then(|d| nvml.usage(d));
+    let gib = |bytes: u64| bytes as f64 / (1u64 << 30) as f64;
+    let told: Vec<String> = (0..nvml.count())
+        .filter_map(|i| usage(i).map(|u| format!("{i}: {:.1} of {:.1} GiB free", gib(u.free), gib(u.total))))
+        .collect();
+    Check::good("GPU", told.join(" · "))
+}
+
+/// Whether a folder can be written and has room.
+fn room(about: &'static str, folder: &Path, least: u64, fix: &str) -> Check {
+    let shown = std::path::absolute(folder).unwrap_or_else(|_| folder.into()).display().to_string();
+    let Some(free) = free(folder) else {
+        return Check::note(about, format!("{shown} cannot be written"), fix);
+    };
+    let mib = free >> 20;
+    if free < least {
+        return Check::note(about, format!("{shown} has only {mib} MiB free"), fix);
+    }
+    Check::good(about, format!("{shown} has {mib} MiB free"))
+}
+
+/// Bytes free in a folder that can be written.
+fn free(folder: &Path) -> Option<u64> {
+    let path = CString::new(folder.as_os_str().as_bytes()).ok()?;
+    // SAFETY: the path is a C string; statvfs writes the struct it is given, and all-zero is a valid one.
+    unsafe {
+        let mut stat: libc::statvfs = std::mem::zeroed();
+        let writable = libc::access(path.as_ptr(), libc::W_OK | libc::X_OK) == 0;
+        (writable && libc::statvfs(path.as_ptr(), &mut stat) == 0).then(|| stat.f_bavail * stat.f_frsize)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Grade;
+    use super::*;
+
+    #[test]
+    fn a_misspelt_variable_is_named_and_a_disabled_shim_too() {
+        let check = |name: &str, value: &str| variables([(name.into(), value.into())].into_iter());
+        let misspelt = check("STRANDLINE_STAKS", "python");
+        assert!(misspelt.grade == Grade::Note && misspelt.found.contains("STRANDLINE_STAKS"), "{misspelt:?}");
+        assert_eq!(check(env::DISABLE, "1").grade, Grade::Bad);
+        assert_eq!(check(env::DISABLE, "0").grade, Grade::Good);
+        assert_eq!(check("STRANDLINE_SIM_TOTAL", "1").grade, Grade::Good);
+        assert_eq!(check("PATH", "/bin").found, "none of ours is set");
+    }
+
+    #[test]
+    fn an_allocator_without_blocks_is_said() {
+        let with = |set: &'static str, value: &'static str| {
+            allocator(move |name| (name == set).then(|| value.to_string())).grade
+        };
+        assert_eq!(with("PYTORCH_CUDA_ALLOC_CONF", "backend: cudaMallocAsync"), Grade::Bad);
+        assert_eq!(with("PYTORCH_ALLOC_CONF", "expandable_segments:True"), Grade::Good);
+        assert_eq!(with("PYTORCH_NO_CUDA_MEMORY_CACHING", "1"), Grade::Bad);
+        assert_eq!(with("", ""), Grade::Good);
+    }
+
+    #[test]
+    fn versions_outside_of_what_is_known_are_said() {
+        let grade = |v: &str| torch(Path::new("python"), &Torch::Cuda(v.into())).grade;
+        assert_eq!(grade("2.11.0+cu130"), Grade::Good);
+        assert_eq!(grade("2.1.0"), Grade::Note);
+        assert_eq!(grade("3.0.0a0"), Grade::Note);
+        assert_eq!(torch(Path::new("python"), &Torch::Absent).grade, Grade::Bad);
+    }
+
+    #[test]
+    fn rivals_and_ghosts_in_the_preload_are_said() {
+        assert_eq!(preloads(&"/nowhere/at/all.so".into()).grade, Grade::Note);
+        assert_eq!(preloads(&"libvgpu.so".into()).grade, Grade::Note);
+        assert_eq!(preloads(&"libjemalloc.so.2".into()).grade, Grade::Good);
+    }
+
+    #[test]
+    fn room_is_measured_where_it_can_be_written() {
+        let folder = std::env::temp_dir();
+        assert_eq!(room("output", &folder, 1, "").grade, Grade::Good);
+        assert_eq!(room("output", &folder, u64::MAX, "").grade, Grade::Note);
+        assert_eq!(room("output", Path::new("/proc/nowhere"), 1, "").grade, Grade::Note);
+    }
+}

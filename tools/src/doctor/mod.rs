@@ -1,0 +1,131 @@
+//! `strandline doctor`: would this job be seen, and if not, why. The verdict first, then what it rests on, each with
+//! its remedy.
+
+mod checks;
+mod trial;
+
+use crate::error::{Error, status};
+use crate::run::Job;
+use crate::{cli, say};
+use std::path::PathBuf;
+
+/// How a check came out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Grade {
+    /// As it should be.
+    Good,
+    /// The job is seen, but less of it, or something is odd.
+    Note,
+    /// The job would not be seen.
+    Bad,
+}
+
+/// One line of the answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Check {
+    grade: Grade,
+    /// What was looked at; one word.
+    about: &'static str,
+    /// What was found.
+    found: String,
+    /// What to do about it.
+    fix: Option<String>,
+}
+
+impl Check {
+    fn good(about: &'static str, found: impl Into<String>) -> Check {
+        Check { grade: Grade::Good, about, found: found.into(), fix: None }
+    }
+
+    fn note(about: &'static str, found: impl Into<String>, fix: impl Into<String>) -> Check {
+        Check { grade: Grade::Note, about, found: found.into(), fix: Some(fix.into()) }
+    }
+
+    fn bad(about: &'static str, found: impl Into<String>, fix: impl Into<String>) -> Check {
+        Check { grade: Grade::Bad, about, found: found.into(), fix: Some(fix.into()) }
+    }
+}
+
+/// The job that is asked about.
+struct Patient {
+    job: Job,
+    /// The python that it runs, where that can be told.
+    python: Option<PathBuf>,
+}
+
+/// Runs the command; the result is the exit status: 0 where the job would be seen.
+///
+/// # Errors
+/// None: what goes wrong is part of the answer.
+pub(crate) fn main(options: &cli::Doctor) -> Result<u8, Error> {
+    let words = if options.command.is_empty() { vec!["python".into()] } else { options.command.clone() };
+    // `python` where there is only `python3` is what `run` would take as well.
+    let job = match words.as_slice() {
+        [one] if one == "python" => Job::new(&["-m".into()], None),
+        _ => Job::new(&words, None),
+    };
+    let python = trial::python_of(&job);
+    let patient = Patient { job, python };
+    let mut all = checks::all(&patient);
+    if all.iter().all(|check| check.grade != Grade::Bad) {
+        all.extend(trial::run(&patient));
+    }
+    say::out(&told(&all));
+    Ok(if worst(&all) == Grade::Bad { status::FAILED } else { 0 })
+}
+
+fn worst(all: &[Check]) -> Grade {
+    let has = |grade| all.iter().any(|c| c.grade == grade);
+    if has(Grade::Bad) {
+        Grade::Bad
+    } else if has(Grade::Note) {
+        Grade::Note
+    } else {
+        Grade::Good
+    }
+}
+
+fn told(all: &[Check]) -> String {
+    let first = |grade| all.iter().find(|c| c.grade == grade).map(|c| c.found.as_str()).unwrap_or_default();
+    let mut text = match worst(all) {
+        Grade::Good => "strandline: READY: this job would be seen\n".to_string(),
+        Grade::Note => format!("strandline: READY, with a remark: {}\n", first(Grade::Note)),
+        Grade::Bad => format!("strandline: NOT READY: {}\n", first(Grade::Bad)),
+    };
+    for check in all {
+        let mark = match check.grade {
+            Grade::Good => "ok  ",
+            Grade::Note => "note",
+            Grade::Bad => "BAD ",
+        };
+        text.push_str(&format!("  {mark}  {:<9}  {}\n", check.about, check.found));
+        if let Some(fix) = &check.fix {
+            text.push_str(&format!("        {:<9}  {fix}\n", "fix"));
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_verdict_comes_first_and_every_problem_has_its_remedy() {
+        let good = Check::good("platform", "Linux x86-64");
+        let note = Check::note("driver", "no NVML", "nothing to do");
+        let bad = Check::bad("torch", "this python has no torch", "pip install torch");
+        assert!(told(std::slice::from_ref(&good)).starts_with("strandline: READY: "));
+        assert!(
+            told(&[good.clone(), note.clone()]).starts_with("strandline: READY, with a remark: no NVML\n")
+        );
+        let text = told(&[good, note, bad]);
+        assert!(text.starts_with("strandline: NOT READY: this python has no torch\n"), "{text}");
+        assert!(
+            text.contains(
+                "  BAD   torch      this python has no torch\n        fix        pip install torch\n"
+            ),
+            "{text}"
+        );
+    }
+}

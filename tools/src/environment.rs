@@ -1,0 +1,121 @@
+//! PyTorch on a simulated GPU, as the commands use it: `strandline simulate`, `run --simulate`, `demo`.
+
+use crate::error::Error;
+use crate::run::{self, Job};
+use crate::simulate::{self, Environment, Extras, Options};
+use crate::size::Size;
+use crate::{cli, embedded, say};
+use std::ffi::OsString;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use strandline::format::env;
+
+/// The torch that is provided; the one that everything is tested with.
+pub(crate) const TORCH: &str = "2.11.0";
+
+/// A variable for a job: name and value.
+pub(crate) type Variable = (String, OsString);
+
+/// Provides the environment: at once where it is there, in a minute or so (told on stderr) where it is not.
+///
+/// # Errors
+/// It could not be made.
+pub(crate) fn prepare(extras: Extras) -> Result<Environment, Error> {
+    let options = Options {
+        cache: cache()?,
+        python: None,
+        torch: TORCH.to_string(),
+        extras,
+        simulator: embedded::simulator()?,
+        quiet: false,
+    };
+    simulate::provision(&options)
+        .map_err(|e| Error::new(format!("the simulated device cannot be set up: {e}")))
+}
+
+/// Where it is kept.
+///
+/// # Errors
+/// There is no such place: no home.
+pub(crate) fn cache() -> Result<PathBuf, Error> {
+    let own = std::env::var_os(env::CACHE).filter(|v| !v.is_empty()).map(PathBuf::from);
+    let cache = own.or_else(|| Some(embedded::cache()?.join("simulated")));
+    let cache = cache.ok_or_else(|| Error::new("there is no HOME to keep the simulated device in"));
+    let cache = cache.map_err(|e| e.hint(format!("set {} to a folder with 2 GB of room", env::CACHE)))?;
+    std::path::absolute(&cache).map_err(|e| Error::io("cannot find", cache, e))
+}
+
+/// What a job must find in its variables to run there: the device's size, and the environment's programs first.
+pub(crate) fn variables(environment: &Environment, size: Option<Size>) -> Vec<Variable> {
+    let mut variables = Vec::new();
+    if let Some(size) = size {
+        variables.push((format!("{}TOTAL", env::SIMULATOR_PREFIX), size.0.to_string().into()));
+    }
+    if let Some(programs) = environment.python.parent() {
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let all = std::iter::once(programs.to_path_buf()).chain(std::env::split_paths(&path));
+        if let Ok(joined) = std::env::join_paths(all) {
+            variables.push(("PATH".to_string(), joined));
+        }
+    }
+    variables
+}
+
+/// Runs `strandline simulate`; the result is the exit status.
+///
+/// # Errors
+/// The environment could not be made, or the command not be started.
+pub(crate) fn main(options: &cli::Simulate) -> Result<u8, Error> {
+    let environment = prepare(if options.with_transformers { Extras::Transformers } else { Extras::None })?;
+    if options.command.is_empty() {
+        say::out(&format!("{}\n", environment.python.display()));
+        if !options.python {
+            let python = environment.python.display();
+            say::line("this python has torch on a simulated GPU: values are meaningless, memory is real");
+            say::raw(&format!(
+                "  next  strandline run --simulate 24GiB train.py\n        {python} train.py\n"
+            ));
+        }
+        return Ok(0);
+    }
+    let job = Job::new(&options.command, Some(&environment.python));
+    Err(replace(&job, &variables(&environment, options.size)))
+}
+
+/// Becomes the job: there is nothing left for us to do.
+fn replace(job: &Job, variables: &[Variable]) -> Error {
+    let mut command = std::process::Command::new(&job.program);
+    command.args(&job.arguments).envs(variables.iter().map(|(name, value)| (name, value)));
+    run::cannot_start(job, &command.exec())
+}
+
+/// The programs of an environment, as the first entry of a `PATH`.
+#[cfg(test)]
+fn first_of_path(variables: &[Variable]) -> Option<PathBuf> {
+    let (_, path) = variables.iter().find(|(name, _)| name == "PATH")?;
+    std::env::split_paths(path).next()
+}
+
+/// Whether a python is one of ours: its torch runs on the simulated device.
+pub(crate) fn is_simulated(python: &Path) -> bool {
+    cache().is_ok_and(|cache| python.starts_with(cache))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_job_finds_the_environments_programs_first_and_the_size_it_asked_for() {
+        let environment = Environment {
+            python: "/c/torch/bin/python".into(),
+            site_packages: "/c/s".into(),
+            wheels: "/c/w".into(),
+            lib_dir: "/c/l".into(),
+        };
+        let set = variables(&environment, Some(Size(24 << 30)));
+        assert_eq!(first_of_path(&set), Some("/c/torch/bin".into()));
+        assert!(set.iter().any(|(n, v)| n.ends_with("TOTAL") && v == "25769803776"));
+        assert!(!variables(&environment, None).iter().any(|(n, _)| n.starts_with(env::SIMULATOR_PREFIX)));
+    }
+}

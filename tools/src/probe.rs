@@ -1,0 +1,139 @@
+//! Facts about a program, a python and this machine, found without starting CUDA.
+
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// How a program reaches its libraries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Linkage {
+    /// Through the loader, which honours `LD_PRELOAD`.
+    Dynamic,
+    /// Without it.
+    Static,
+    /// The loader ignores `LD_PRELOAD` for it: set-user-id or set-group-id.
+    Privileged,
+    /// A script; its interpreter decides.
+    Script,
+}
+
+/// Reads the head of an executable.
+pub(crate) fn linkage(path: &Path) -> Option<Linkage> {
+    let mut head = vec![0; 4096];
+    let mut file = File::open(path).ok()?;
+    let read = file.read(&mut head).ok()?;
+    head.truncate(read);
+    if head.starts_with(b"#!") {
+        return Some(Linkage::Script);
+    }
+    // SAFETY: geteuid has no preconditions and cannot fail.
+    let root = unsafe { libc::geteuid() } == 0;
+    let mode = file.metadata().ok()?.mode();
+    if mode & 0o6000 != 0 && !root {
+        return Some(Linkage::Privileged);
+    }
+    has_interpreter(&head).map(|yes| if yes { Linkage::Dynamic } else { Linkage::Static })
+}
+
+/// Whether a 64-bit little-endian ELF file asks for a loader (`PT_INTERP`).
+fn has_interpreter(head: &[u8]) -> Option<bool> {
+    let u16_at = |at: usize| Some(u16::from_le_bytes(head.get(at..at + 2)?.try_into().ok()?));
+    let u64_at = |at: usize| Some(u64::from_le_bytes(head.get(at..at + 8)?.try_into().ok()?));
+    if head.get(..6)? != b"\x7fELF\x02\x01" {
+        return None;
+    }
+    let (table, size, count) = (u64_at(32)? as usize, u16_at(54)? as usize, u16_at(56)? as usize);
+    let kinds = (0..count).map(|i| {
+        let at = table.checked_add(i.checked_mul(size)?)?;
+        Some(u32::from_le_bytes(head.get(at..at.checked_add(4)?)?.try_into().ok()?))
+    });
+    let kinds: Option<Vec<u32>> = kinds.collect();
+    const PT_INTERP: u32 = 3;
+    Some(kinds?.contains(&PT_INTERP))
+}
+
+/// What a python has of torch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Torch {
+    /// Could not be found out.
+    Unknown,
+    /// None.
+    Absent,
+    /// This version, built without CUDA.
+    CpuOnly(String),
+    /// This version, built with CUDA.
+    Cuda(String),
+    /// This version, built for AMD's ROCm.
+    Rocm(String),
+}
+
+/// Asks a python where its torch is, without importing it, and reads its version file.
+pub(crate) fn torch(python: &Path) -> Torch {
+    const ASK: &str = "import importlib.util as u; s = u.find_spec('torch'); print(s.origin if s else '')";
+    let Some(answer) = ask(python, ASK) else { return Torch::Unknown };
+    let origin = answer.trim();
+    if origin.is_empty() {
+        return Torch::Absent;
+    }
+    let version = Path::new(origin).with_file_name("version.py");
+    std::fs::read_to_string(version).map_or(Torch::Unknown, |text| parse_version(&text))
+}
+
+/// Runs a line of Python, quietly and without the preload; what it printed.
+pub(crate) fn ask(python: &Path, code: &str) -> Option<String> {
+    let mut command = Command::new(python);
+    command.args(["-c", code]).env_remove("LD_PRELOAD").stdin(Stdio::null()).stderr(Stdio::null());
+    let output = command.output().ok()?;
+    output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// `torch/version.py` has one assignment a line, since 2.0 with annotations.
+fn parse_version(text: &str) -> Torch {
+    let value = |name: &str| {
+        text.lines().find_map(|line| {
+            let rest = line.trim().strip_prefix(name)?;
+            let (annotation, value) = rest.split_once('=')?;
+            let is_assignment = annotation.trim().is_empty() || annotation.trim_start().starts_with(':');
+            is_assignment.then(|| value.trim().trim_matches(['\'', '"']).to_string())
+        })
+    };
+    let set = |v: &String| v != "None";
+    match (value("__version__"), value("cuda").filter(set), value("hip").filter(set)) {
+        (None, ..) => Torch::Unknown,
+        (Some(version), Some(_), _) => Torch::Cuda(version),
+        (Some(version), None, Some(_)) => Torch::Rocm(version),
+        (Some(version), None, None) => Torch::CpuOnly(version),
+    }
+}
+
+/// Whether this machine has an NVIDIA device that a process could open.
+pub(crate) fn has_device() -> bool {
+    ["/dev/nvidiactl", "/dev/dxg"].iter().any(|p| PathBuf::from(p).exists())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn torchs_version_file_is_read_in_its_forms() {
+        let cuda = "__version__ = '2.11.0+cu130'\ndebug = False\ncuda: Optional[str] = '13.0'\nhip: Optional[str] = None\n";
+        assert_eq!(parse_version(cuda), Torch::Cuda("2.11.0+cu130".into()));
+        let cpu = "from typing import Optional\n__version__ = '2.4.1+cpu'\ncuda = None\nhip = None\n";
+        assert_eq!(parse_version(cpu), Torch::CpuOnly("2.4.1+cpu".into()));
+        let rocm = "__version__ = '2.8.0'\ncuda: Optional[str] = None\nhip: Optional[str] = '6.4'\n";
+        assert_eq!(parse_version(rocm), Torch::Rocm("2.8.0".into()));
+        assert_eq!(parse_version("?"), Torch::Unknown);
+    }
+
+    #[test]
+    fn this_test_goes_through_the_loader_and_garbage_is_nothing() {
+        assert_eq!(linkage(&std::env::current_exe().unwrap()), Some(Linkage::Dynamic));
+        assert_eq!(has_interpreter(b"\x7fELF\x02\x01"), None);
+        let mut hostile = b"\x7fELF\x02\x01".to_vec();
+        hostile.resize(64, 0xff);
+        assert_eq!(has_interpreter(&hostile), None);
+    }
+}

@@ -1,0 +1,161 @@
+//! Recordings on the disk: which there are, whose they are, and the watcher's account beside them.
+
+use crate::error::{Error, status};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+use strandline::event::{Bytes, DeviceId, DriverMemory, Nanos};
+
+/// The recordings in a folder, by name: rank 2 before rank 10.
+pub(crate) fn list(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let mut found: Vec<PathBuf> = entries.map(|e| e.path()).filter(|p| is_recording(p)).collect();
+    found.sort_by_cached_key(|p| natural(&p.to_string_lossy()));
+    found
+}
+
+fn is_recording(path: &Path) -> bool {
+    path.extension().is_some_and(|e| e == "strand")
+}
+
+/// What a person means by a recording: a file, the folder of a run, or nothing: the newest run under `./strandline`.
+///
+/// # Errors
+/// There is none.
+pub(crate) fn find(asked: Option<&Path>) -> Result<Vec<PathBuf>, Error> {
+    match asked {
+        Some(path) if path.is_dir() => {
+            let found = list(path);
+            if found.is_empty() {
+                // The folder in which runs are kept stands for the newest of them.
+                return newest(path).ok_or_else(|| none_in(path));
+            }
+            Ok(found)
+        }
+        Some(path) if path.exists() => Ok(vec![path.into()]),
+        Some(path) => {
+            Err(Error::new(format!("{}: there is no such recording", path.display())).status(status::USAGE))
+        }
+        None => newest(Path::new(crate::run::HOME)).ok_or_else(|| {
+            Error::new("there is no recording under ./strandline").hint(RECORD_FIRST).status(status::USAGE)
+        }),
+    }
+}
+
+const RECORD_FIRST: &str = "record one: strandline run train.py   (or see one: strandline demo)";
+
+fn none_in(path: &Path) -> Error {
+    Error::new(format!("{}: there is no recording (*.strand) in this folder", path.display()))
+        .hint(RECORD_FIRST)
+        .status(status::USAGE)
+}
+
+/// The recordings of the newest run in a folder of runs.
+fn newest(home: &Path) -> Option<Vec<PathBuf>> {
+    let runs = fs::read_dir(home).ok()?.flatten().map(|e| list(&e.path())).filter(|r| !r.is_empty());
+    runs.max_by_key(|run| run.iter().filter_map(|p| modified(p)).max())
+}
+
+fn modified(path: &Path) -> Option<SystemTime> {
+    fs::metadata(path).ok()?.modified().ok()
+}
+
+/// A key by which numbers in names count as numbers.
+fn natural(text: &str) -> Vec<(String, u64)> {
+    let mut key = Vec::new();
+    let mut rest = text;
+    while !rest.is_empty() {
+        let digits = rest.find(|c: char| c.is_ascii_digit()).unwrap_or(rest.len());
+        let (word, tail) = rest.split_at(digits);
+        let end = tail.find(|c: char| !c.is_ascii_digit()).unwrap_or(tail.len());
+        let (number, tail) = tail.split_at(end);
+        key.push((word.to_string(), number.parse().unwrap_or(0)));
+        rest = tail;
+    }
+    key
+}
+
+/// Where the watcher writes what the driver says, for a recording.
+pub(crate) fn sidecar(recording: &Path) -> PathBuf {
+    let mut name = recording.as_os_str().to_owned();
+    name.push(".watch");
+    name.into()
+}
+
+/// The process of a recording, as its header says; `None` where that is not written yet.
+pub(crate) fn pid(recording: &Path) -> Option<u32> {
+    let reader = strandline::reader::Reader::open(recording).ok()?;
+    Some(reader.summary().who.pid)
+}
+
+/// One line of a sidecar: time in nanoseconds of the Unix epoch, and what the driver said (its own time still 0).
+pub(crate) fn parse_watch(line: &str) -> Option<(u64, DriverMemory)> {
+    let value: serde_json::Value = serde_json::from_str(line.trim()).ok()?;
+    let number = |name: &str| value.get(name)?.as_u64();
+    let memory = DriverMemory {
+        time: Nanos(0),
+        device: DeviceId(u8::try_from(number("device")?).ok()?),
+        total: Bytes(number("total")?),
+        free: Bytes(number("free")?),
+        process: number("process").map(Bytes),
+    };
+    Some((number("t_unix_ns")?, memory))
+}
+
+/// What the driver said during a recording that began at `began` (nanoseconds of the Unix epoch), on its clock.
+/// A line that was cut short by the end of the wrapper is left out.
+pub(crate) fn driver(recording: &Path, began: u64) -> Vec<DriverMemory> {
+    let text = fs::read_to_string(sidecar(recording)).unwrap_or_default();
+    let on_clock = |(time, memory): (u64, DriverMemory)| DriverMemory {
+        time: Nanos(time.saturating_sub(began)),
+        ..memory
+    };
+    text.lines().filter_map(parse_watch).map(on_clock).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranks_come_in_their_order() {
+        let mut names = ["h-r10.strand", "h-r2.strand", "h-r2-restart1.strand"];
+        names.sort_by_cached_key(|n| natural(n));
+        assert_eq!(names, ["h-r2-restart1.strand", "h-r2.strand", "h-r10.strand"]);
+    }
+
+    #[test]
+    fn the_drivers_account_is_put_on_the_recordings_clock() {
+        let folder = std::env::temp_dir().join(format!("strandline-watch-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let recording = folder.join("a.strand");
+        let text = "{\"t_unix_ns\":1500,\"device\":0,\"total\":10,\"free\":4,\"process\":null}\n{\"t_unix_ns\":1700,\"dev";
+        fs::write(sidecar(&recording), text).unwrap();
+        let read = driver(&recording, 1000);
+        assert_eq!(read.len(), 1, "the line that was cut short is left out");
+        assert_eq!((read[0].time, read[0].free, read[0].process), (Nanos(500), Bytes(4), None));
+        fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
+    fn a_folder_of_runs_stands_for_its_newest_run() {
+        let home = std::env::temp_dir().join(format!("strandline-find-{}", std::process::id()));
+        for run in ["old", "new"] {
+            fs::create_dir_all(home.join(run)).unwrap();
+            fs::write(home.join(run).join("h-r0.strand"), "").unwrap();
+        }
+        fs::create_dir_all(home.join("empty")).unwrap();
+        let long_ago = SystemTime::now() - std::time::Duration::from_secs(3600);
+        fs::File::options()
+            .write(true)
+            .open(home.join("old/h-r0.strand"))
+            .unwrap()
+            .set_modified(long_ago)
+            .unwrap();
+        assert_eq!(find(Some(&home)).unwrap(), [home.join("new/h-r0.strand")]);
+        assert_eq!(find(Some(&home.join("old"))).unwrap(), [home.join("old/h-r0.strand")]);
+        assert!(find(Some(&home.join("empty"))).unwrap_err().to_string().contains("no recording"));
+        assert!(find(Some(&home.join("nope"))).unwrap_err().to_string().contains("no such recording"));
+        fs::remove_dir_all(&home).unwrap();
+    }
+}

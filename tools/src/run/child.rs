@@ -1,0 +1,157 @@
+//! The job as a child in our own process group: started, waited for, stopped and continued with us.
+
+use super::command::Job;
+use super::signals::{Origin, Set, Witness};
+use crate::environment::Variable;
+use crate::error::{Error, status};
+use std::io::ErrorKind;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+/// How a job ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ended {
+    /// With this status.
+    Exit(u8),
+    /// By this signal.
+    Signal(i32),
+}
+
+impl Ended {
+    /// As a shell says it: 128+n for signal n.
+    pub(crate) fn status(self) -> u8 {
+        match self {
+            Ended::Exit(status) => status,
+            Ended::Signal(signal) => 128u8.saturating_add(signal as u8),
+        }
+    }
+}
+
+/// A job that runs.
+pub(crate) struct Running {
+    pid: libc::pid_t,
+    signals: Set,
+    before: Set,
+    witness: Witness,
+}
+
+/// Starts the job with these variables set, everything else untouched: terminal, standard streams, process group,
+/// signal mask and dispositions are those that we were given.
+///
+/// From here on, signals of ours are handled by [`Running::wait`] alone; threads that are started later inherit that.
+///
+/// # Errors
+/// 127 where the program is not found, 126 where it cannot be executed.
+pub(crate) fn start(job: &Job, variables: &[Variable]) -> Result<Running, Error> {
+    let signals = Set::forwarded();
+    let before = signals.block().map_err(|e| Error::new(format!("cannot block signals: {e}")))?;
+    // Whoever ignores SIGCHLD gets no status from waitpid; the job still gets the disposition that we were given.
+    // SAFETY: SIG_DFL is a valid disposition for SIGCHLD.
+    let child_signal = unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
+    let mut command = Command::new(&job.program);
+    command.args(&job.arguments).envs(variables.iter().map(|(name, value)| (name, value)));
+    // SAFETY: only async-signal-safe functions are called, with values copied into the closure.
+    unsafe {
+        command.pre_exec(move || {
+            if child_signal != libc::SIG_ERR {
+                libc::signal(libc::SIGCHLD, child_signal);
+            }
+            before.restore()
+        });
+    }
+    // Before the job, so that no signal of the job's life is without one.
+    let witness = Witness::start();
+    let child = command.spawn().map_err(|e| {
+        let _ = before.restore();
+        cannot_start(job, &e)
+    })?;
+    Ok(Running { pid: child.id() as libc::pid_t, signals, before, witness })
+}
+
+/// Why a job did not start, with the status that a shell would give.
+pub(crate) fn cannot_start(job: &Job, error: &std::io::Error) -> Error {
+    let program = job.program.to_string_lossy();
+    match (error.kind(), job.find()) {
+        (ErrorKind::NotFound, None) => {
+            Error::new(format!("{program}: command not found")).status(status::NOT_FOUND)
+        }
+        (ErrorKind::NotFound, Some(path)) => {
+            Error::new(format!("{}: the interpreter that its first line names is not there", path.display()))
+                .status(status::NOT_FOUND)
+        }
+        _ => Error::new(format!("{program}: cannot be executed: {error}")).status(status::NOT_EXECUTABLE),
+    }
+}
+
+impl Running {
+    /// Its process id.
+    pub(crate) fn pid(&self) -> u32 {
+        self.pid as u32
+    }
+
+    /// Passes signals on until the job has ended. After that signals are ours again: Ctrl-C ends the report.
+    pub(crate) fn wait(mut self) -> Ended {
+        let ended = self.pass_on();
+        // What came for the job in its last moment must not end us.
+        self.signals.discard();
+        let _ = self.before.restore();
+        ended
+    }
+
+    fn pass_on(&mut self) -> Ended {
+        loop {
+            // A child that changed before we looked leaves no second signal: look first, then wait.
+            if let Some(ended) = self.reap() {
+                return ended;
+            }
+            let (signal, origin) = self.signals.wait();
+            if signal == libc::SIGCHLD {
+                continue;
+            }
+            // The witness is asked about the terminal's signals too, so that it is asked once for each it saw.
+            if !self.witness.saw(signal) && origin == Origin::Process {
+                // SAFETY: the child has not been waited for, so the pid is still its own.
+                unsafe { libc::kill(self.pid, signal) };
+            }
+        }
+    }
+
+    /// Takes note of what happened to the job. Where it was stopped we stop as well, so that the shell that waits for
+    /// us sees a stopped job; `fg` continues the group.
+    fn reap(&mut self) -> Option<Ended> {
+        loop {
+            let mut word = 0;
+            // SAFETY: `word` is ours to write; the pid is our child's.
+            let pid = unsafe { libc::waitpid(self.pid, &mut word, libc::WNOHANG | libc::WUNTRACED) };
+            if pid == 0 {
+                return None;
+            }
+            if pid < 0 {
+                if std::io::Error::last_os_error().kind() == ErrorKind::Interrupted {
+                    continue;
+                }
+                return Some(Ended::Exit(status::FAILED));
+            }
+            if libc::WIFEXITED(word) {
+                return Some(Ended::Exit(libc::WEXITSTATUS(word) as u8));
+            }
+            if libc::WIFSIGNALED(word) {
+                return Some(Ended::Signal(libc::WTERMSIG(word)));
+            }
+            // SAFETY: getpid and kill have no memory to get wrong; we stop here until somebody continues us.
+            unsafe { libc::kill(libc::getpid(), libc::SIGSTOP) };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_status_is_said_as_a_shell_says_it() {
+        assert_eq!(Ended::Exit(3).status(), 3);
+        assert_eq!(Ended::Signal(libc::SIGTERM).status(), 143);
+        assert_eq!(Ended::Signal(libc::SIGKILL).status(), 137);
+    }
+}

@@ -1,0 +1,218 @@
+//! `strandline run`: the job as it would run without us, recorded, and a report when it ends.
+//!
+//! The rule of this room is invisibility: terminal, standard streams, process group, signals, job control and exit
+//! status are the job's own. What we say goes to stderr, in whole lines, before the job starts and after it has ended.
+
+mod child;
+mod command;
+mod host;
+mod nothing;
+mod nvml;
+mod place;
+mod signals;
+mod watch;
+
+pub(crate) use child::{Ended, cannot_start};
+pub(crate) use command::{Job, find};
+pub(crate) use nothing::ELSEWHERE;
+pub(crate) use nvml::Nvml;
+pub(crate) use place::{HOME, create as create_folder};
+pub(crate) use signals::be_witness;
+
+use crate::analyze::{self, Conclusion};
+use crate::environment::{self, Variable};
+use crate::error::Error;
+use crate::simulate::Extras;
+use crate::{cli, embedded, recording, say};
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use strandline::detect::Outcome as Verdict;
+use strandline::format::env;
+use strandline::report::Exit;
+
+/// How a job is run; what `run` and `demo` have in common.
+pub(crate) struct Plan {
+    /// The job.
+    pub(crate) job: Job,
+    /// The new folder that its recordings go to.
+    pub(crate) folder: PathBuf,
+    /// More variables for it.
+    pub(crate) variables: Vec<Variable>,
+    /// Nothing is said at the start.
+    pub(crate) quiet: bool,
+}
+
+/// A run that may fail because of what it leaks.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Gate {
+    /// What could not be judged is no failure.
+    pub(crate) allow_inconclusive: bool,
+}
+
+/// What came of it.
+pub(crate) struct Outcome {
+    /// Its process.
+    pub(crate) pid: u32,
+    /// How the job ended.
+    pub(crate) ended: Ended,
+    /// Its recordings.
+    pub(crate) recordings: Vec<PathBuf>,
+    /// The host's out-of-memory killer struck in our control group meanwhile.
+    pub(crate) killed_by_host: bool,
+}
+
+/// Runs the command; the result is the exit status.
+///
+/// # Errors
+/// The job could not be started; what fails after it has ended is said, and its own status kept.
+pub(crate) fn main(options: &cli::Run) -> Result<u8, Error> {
+    let simulated = options.simulate.map(|_| environment::prepare(Extras::None)).transpose()?;
+    let job = Job::new(&options.command, simulated.as_ref().map(|s| s.python.as_path()));
+    let mut variables = variables(options);
+    if let Some(environment) = &simulated {
+        variables.extend(environment::variables(environment, options.simulate));
+    }
+    let folder = place::create(options.output.as_deref(), &job.name())?;
+    let plan = Plan { job, folder, variables, quiet: options.quiet };
+    let outcome = execute(&plan)?;
+    let gate = options.fail_on_leak.then_some(Gate { allow_inconclusive: options.allow_inconclusive });
+    let conclusion = conclude(&plan, &outcome, options.quiet, gate);
+    Ok(exit_status(outcome.ended, conclusion.map(|c| c.outcome), gate))
+}
+
+/// What the options say, as the preload reads it.
+fn variables(options: &cli::Run) -> Vec<Variable> {
+    let stacks = options.stacks.map(|s| (env::STACKS, s.as_env().to_string()));
+    let steps = options.steps.map(|s| (env::STEPS, s.as_env().to_string()));
+    let size = options.max_size.map(|s| (env::MAX_SIZE, s.0.to_string()));
+    let set = [stacks, steps, size].into_iter().flatten();
+    set.map(|(name, value)| (name.to_string(), value.into())).collect()
+}
+
+/// Runs the job with the preload in it until it has ended.
+///
+/// # Errors
+/// It could not be started; its folder is gone then.
+pub(crate) fn execute(plan: &Plan) -> Result<Outcome, Error> {
+    let result = start_and_wait(plan);
+    if result.is_err() {
+        let _ = std::fs::remove_dir(&plan.folder);
+    }
+    result
+}
+
+fn start_and_wait(plan: &Plan) -> Result<Outcome, Error> {
+    let library = embedded::preload()?;
+    let mut variables = plan.variables.clone();
+    let mut set = |name: &str, value: OsString| variables.push((name.to_string(), value));
+    set(LD_PRELOAD, appended(std::env::var_os(LD_PRELOAD), &library));
+    set(env::OUT, plan.folder.clone().into());
+    set(env::QUIET, "1".into());
+    if let Ok(own) = std::env::current_exe() {
+        set(env::BIN, own.into());
+    }
+    if !plan.quiet {
+        say::line(format!("recording into {} (nothing is sent anywhere)", shown(&plan.folder)));
+    }
+    let kills = host::kills();
+    let running = child::start(&plan.job, &variables)?;
+    let pid = running.pid();
+    let watcher = watch::Watcher::start(&plan.folder);
+    let ended = running.wait();
+    drop(watcher);
+    let killed_by_host = host::kills().unwrap_or(0) > kills.unwrap_or(u64::MAX);
+    Ok(Outcome { pid, ended, recordings: recording::list(&plan.folder), killed_by_host })
+}
+
+const LD_PRELOAD: &str = "LD_PRELOAD";
+
+/// Ours comes last: who was there first stays first.
+fn appended(existing: Option<OsString>, library: &Path) -> OsString {
+    let mut all = existing.unwrap_or_default();
+    if !all.is_empty() {
+        all.push(":");
+    }
+    all.push(library);
+    all
+}
+
+/// A path as a person would type it: relative where it lies below the current directory.
+pub(crate) fn shown(path: &Path) -> String {
+    let here = std::env::current_dir().unwrap_or_default();
+    let short = path.strip_prefix(&here).unwrap_or(path);
+    let slash = if path.is_dir() { "/" } else { "" };
+    format!("{}{slash}", short.display())
+}
+
+/// Says what came of it; `None` where there is nothing to judge.
+pub(crate) fn conclude(
+    plan: &Plan,
+    outcome: &Outcome,
+    quiet: bool,
+    gate: Option<Gate>,
+) -> Option<Conclusion> {
+    if outcome.killed_by_host {
+        say::line(
+            "KILLED BY THE HOST: the machine's out-of-memory killer ended a process of this job's control group",
+        );
+        say::line(
+            "that is host memory (RAM), not GPU memory: fewer DataLoader workers, or a larger memory limit",
+        );
+    }
+    if outcome.recordings.is_empty() {
+        let _ = std::fs::remove_dir(&plan.folder);
+        if !quiet {
+            nothing::say(plan, outcome);
+        }
+        return None;
+    }
+    let exit = |verdict| {
+        let status = exit_status(outcome.ended, Some(verdict), gate);
+        Exit { status: i32::from(status), own: outcome.ended.status() != 0 || status == 0 }
+    };
+    match analyze::conclude(&outcome.recordings, outcome, exit) {
+        Ok(conclusion) => {
+            if !quiet || conclusion.is_news() {
+                say::raw(&conclusion.text);
+            }
+            Some(conclusion)
+        }
+        Err(e) => {
+            say::line(e.to_string());
+            None
+        }
+    }
+}
+
+/// The job's own status if it is not 0; otherwise the gate's, where there is one.
+fn exit_status(ended: Ended, verdict: Option<Verdict>, gate: Option<Gate>) -> u8 {
+    match (ended.status(), gate) {
+        (0, Some(gate)) => analyze::gate(verdict.unwrap_or(Verdict::Unknown), gate.allow_inconclusive),
+        (own, _) => own,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_was_there_first_stays_first() {
+        let library = Path::new("/c/libstrandline.so");
+        assert_eq!(appended(None, library), "/c/libstrandline.so");
+        assert_eq!(appended(Some("".into()), library), "/c/libstrandline.so");
+        assert_eq!(appended(Some("/a.so /b.so".into()), library), "/a.so /b.so:/c/libstrandline.so");
+    }
+
+    #[test]
+    fn the_jobs_own_status_always_wins() {
+        let gate = |allow_inconclusive| Some(Gate { allow_inconclusive });
+        let leak = Some(Verdict::Leak);
+        assert_eq!(exit_status(Ended::Exit(3), leak, gate(false)), 3);
+        assert_eq!(exit_status(Ended::Signal(9), leak, gate(false)), 137);
+        assert_eq!(exit_status(Ended::Exit(0), leak, gate(false)), 81);
+        assert_eq!(exit_status(Ended::Exit(0), None, gate(false)), 83);
+        assert_eq!(exit_status(Ended::Exit(0), None, gate(true)), 0);
+        assert_eq!(exit_status(Ended::Exit(0), leak, None), 0);
+    }
+}

@@ -1,0 +1,130 @@
+//! Nothing was recorded: why. A tool that stays silent when it was blind is believed to have seen a clean job.
+
+use super::{Ended, Outcome, Plan};
+use crate::probe::{self, Torch};
+use crate::{say, words};
+use std::ffi::OsString;
+use std::path::Path;
+use strandline::format::env;
+
+/// Says that nothing was recorded, why, and what to do.
+pub(super) fn say(plan: &Plan, outcome: &Outcome) {
+    let job = &plan.job;
+    let facts = Facts::gather(plan, outcome);
+    let (why, next) = reason(&facts);
+    say::line(format!("NOTHING RECORDED: {why}"));
+    let command: Vec<OsString> =
+        std::iter::once(job.program.clone()).chain(job.arguments.iter().cloned()).collect();
+    let doctor = format!("strandline doctor -- {}", words::quoted(&command));
+    say::raw(&format!("  next  {}\n", next.unwrap_or(doctor)));
+}
+
+/// What can be known about a job that made no recording.
+#[derive(Debug, Default)]
+struct Facts {
+    disabled: bool,
+    ended: Option<Ended>,
+    program: String,
+    linkage: Option<probe::Linkage>,
+    python: bool,
+    torch: Option<Torch>,
+    device: bool,
+    simulated: bool,
+}
+
+impl Facts {
+    fn gather(plan: &Plan, outcome: &Outcome) -> Facts {
+        let job = &plan.job;
+        let path = job.find();
+        let python = job.is_python();
+        Facts {
+            disabled: std::env::var_os(env::DISABLE).is_some_and(|v| v == "1"),
+            ended: Some(outcome.ended),
+            program: Path::new(&job.program).file_name().unwrap_or_default().to_string_lossy().into_owned(),
+            linkage: path.as_deref().and_then(probe::linkage),
+            python,
+            torch: path.filter(|_| python).map(|p| probe::torch(&p)),
+            device: probe::has_device(),
+            simulated: plan.variables.iter().any(|(name, _)| name.starts_with(env::SIMULATOR_PREFIX)),
+        }
+    }
+}
+
+/// Programs that start the job where our variables do not reach.
+pub(crate) const ELSEWHERE: [&str; 9] =
+    ["docker", "podman", "ssh", "kubectl", "sbatch", "apptainer", "singularity", "enroot", "sudo"];
+
+/// The likeliest reason, and what to do where that is not the doctor.
+fn reason(facts: &Facts) -> (String, Option<String>) {
+    if facts.disabled {
+        return (format!("{}=1 is set", env::DISABLE), Some(format!("unset {}", env::DISABLE)));
+    }
+    match facts.linkage {
+        Some(probe::Linkage::Static) => {
+            return (
+                format!("{} is statically linked, so LD_PRELOAD does not reach it", facts.program),
+                None,
+            );
+        }
+        Some(probe::Linkage::Privileged) => {
+            return (format!("{} is set-user-id, so the loader ignores LD_PRELOAD", facts.program), None);
+        }
+        _ => {}
+    }
+    if ELSEWHERE.contains(&facts.program.as_str()) {
+        let why = format!("{} starts the job outside of this environment", facts.program);
+        return (why, Some(format!("put strandline inside: {} … strandline run …", facts.program)));
+    }
+    let no_call = "no CUDA call was seen";
+    let failed = match facts.ended {
+        Some(Ended::Exit(0)) | None => "",
+        Some(_) => ", and it failed before it made one",
+    };
+    let why = match &facts.torch {
+        Some(Torch::Absent) => format!("{no_call}: this python has no torch"),
+        Some(Torch::CpuOnly(version)) => {
+            format!("{no_call}: torch {version} of this python is built without CUDA")
+        }
+        _ if !failed.is_empty() => format!("{no_call}{failed}"),
+        _ if !facts.device && !facts.simulated => format!("{no_call}: this machine has no NVIDIA GPU"),
+        _ => format!("{no_call}: the job did not use a GPU"),
+    };
+    let simulate = "strandline run --simulate 24GiB …    the real allocator on a simulated GPU";
+    let no_gpu = facts.python && failed.is_empty() && !facts.device && !facts.simulated;
+    (why, no_gpu.then(|| simulate.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn why(facts: Facts) -> String {
+        reason(&facts).0
+    }
+
+    #[test]
+    fn the_reason_is_the_one_that_a_person_can_act_on() {
+        let python = || Facts { python: true, ended: Some(Ended::Exit(0)), ..Facts::default() };
+        assert!(why(Facts { disabled: true, ..python() }).contains("STRANDLINE_DISABLE=1"));
+        assert!(why(Facts { torch: Some(Torch::Absent), ..python() }).contains("has no torch"));
+        let cpu = Facts { torch: Some(Torch::CpuOnly("2.11.0+cpu".into())), ..python() };
+        assert!(why(cpu).contains("torch 2.11.0+cpu of this python is built without CUDA"));
+        let gpu = Facts { torch: Some(Torch::Cuda("2.11.0".into())), device: true, ..python() };
+        assert!(why(gpu).ends_with("the job did not use a GPU"));
+        let failed =
+            Facts { torch: Some(Torch::Cuda("2.11.0".into())), ended: Some(Ended::Exit(1)), ..python() };
+        assert!(why(failed).ends_with("it failed before it made one"));
+        assert!(
+            why(Facts { program: "ssh".into(), ..Facts::default() }).contains("outside of this environment")
+        );
+        let fixed = Facts { linkage: Some(probe::Linkage::Static), program: "x".into(), ..Facts::default() };
+        assert!(why(fixed).contains("statically linked"));
+    }
+
+    #[test]
+    fn without_a_gpu_the_simulated_one_is_offered() {
+        let facts = Facts { python: true, ended: Some(Ended::Exit(0)), ..Facts::default() };
+        let (why, next) = reason(&facts);
+        assert!(why.contains("no NVIDIA GPU") && next.unwrap().contains("--simulate"));
+    }
+}

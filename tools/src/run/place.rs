@@ -1,0 +1,106 @@
+//! Where a run's recordings go: a folder of its own, created exclusively, never one that exists.
+
+use crate::error::{Error, status};
+use std::fs::DirBuilder;
+use std::io::ErrorKind;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+/// Folder under which runs are kept, in the current directory.
+pub(crate) const HOME: &str = "strandline";
+
+/// Creates the folder of a run and returns its absolute path. `asked` is the user's `-o`: it may exist only if it is
+/// empty. Without it: `strandline/<name>-<MMDD-HHMM>`, with `-2`, `-3` … where that is taken; below the temporary
+/// folder where the current one cannot be written, since a job that waited for hours must not fail of that.
+///
+/// # Errors
+/// The folder cannot be created, or the one that was asked for holds something.
+pub(crate) fn create(asked: Option<&Path>, name: &str) -> Result<PathBuf, Error> {
+    let made = match asked {
+        Some(path) => create_asked(path)?,
+        None => create_named(Path::new(HOME), name, &now()).or_else(|refused| {
+            let elsewhere = std::env::temp_dir().join(HOME);
+            create_named(&elsewhere, name, &now()).map_err(|_| refused)
+        })?,
+    };
+    std::path::absolute(&made).map_err(|e| Error::io("cannot find", made, e))
+}
+
+fn create_asked(path: &Path) -> Result<PathBuf, Error> {
+    let fail = |e| Error::io("cannot create the folder of the recording", path, e).status(status::USAGE);
+    if let Some(parent) = path.parent() {
+        private().recursive(true).create(parent).map_err(fail)?;
+    }
+    match private().create(path) {
+        Ok(()) => Ok(path.into()),
+        Err(e) if e.kind() == ErrorKind::AlreadyExists => {
+            let mut entries = std::fs::read_dir(path).map_err(fail)?;
+            if entries.next().is_none() {
+                return Ok(path.into());
+            }
+            let what = format!(
+                "{} is there already and not empty; recordings are never overwritten",
+                path.display()
+            );
+            Err(Error::new(what).hint("give another -o").status(status::USAGE))
+        }
+        Err(e) => Err(fail(e)),
+    }
+}
+
+fn create_named(home: &Path, name: &str, time: &str) -> Result<PathBuf, Error> {
+    let fail = |e| {
+        Error::io("cannot create the folder of the recording", home, e)
+            .hint("record somewhere else: strandline run -o DIR …")
+            .status(status::USAGE)
+    };
+    private().recursive(true).create(home).map_err(fail)?;
+    let mut number = 1;
+    loop {
+        let suffix = if number == 1 { String::new() } else { format!("-{number}") };
+        let path = home.join(format!("{name}-{time}{suffix}"));
+        match private().create(&path) {
+            Ok(()) => return Ok(path),
+            Err(e) if e.kind() == ErrorKind::AlreadyExists => number += 1,
+            Err(e) => return Err(fail(e)),
+        }
+    }
+}
+
+fn private() -> DirBuilder {
+    let mut builder = DirBuilder::new();
+    builder.mode(0o700);
+    builder
+}
+
+/// `MMDD-HHMM`, local time.
+fn now() -> String {
+    // SAFETY: time accepts a null pointer; localtime_r writes the struct it is given, and all-zero is a valid `tm`.
+    let tm = unsafe {
+        let seconds = libc::time(std::ptr::null_mut());
+        let mut tm: libc::tm = std::mem::zeroed();
+        libc::localtime_r(&seconds, &mut tm);
+        tm
+    };
+    format!("{:02}{:02}-{:02}{:02}", tm.tm_mon + 1, tm.tm_mday, tm.tm_hour, tm.tm_min)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_is_never_shared_and_never_overwritten() {
+        let home = std::env::temp_dir().join(format!("strandline-place-{}", std::process::id()));
+        let made: Vec<_> = (0..3).map(|_| create_named(&home, "train", "1120-0312").unwrap()).collect();
+        assert_eq!(made, ["train-1120-0312", "train-1120-0312-2", "train-1120-0312-3"].map(|n| home.join(n)));
+        let asked = home.join("a/b");
+        assert_eq!(create_asked(&asked).unwrap(), asked);
+        assert_eq!(create_asked(&asked).unwrap(), asked, "an empty one may be given");
+        std::fs::write(asked.join("x"), "").unwrap();
+        let error = create_asked(&asked).unwrap_err();
+        assert!(error.to_string().contains("never overwritten"), "{error}");
+        assert_eq!(error.exit_status(), status::USAGE);
+        std::fs::remove_dir_all(&home).unwrap();
+    }
+}

@@ -1,0 +1,184 @@
+//! Every signal reaches the job exactly once.
+//!
+//! The job lives in our process group, so that the terminal treats it as if we were not there. A signal that the
+//! terminal makes (Ctrl-C, Ctrl-Z, a resize) therefore reaches it without us, and so does one that is sent to the whole
+//! group (`kill %1`, `timeout`) or to every process of a SLURM step. One that is sent to our pid alone must be
+//! passed on. The kernel tells the first kind (`si_code`); nothing tells the second from the third. So there is a
+//! *witness*: a process in the group that blocks every signal and does nothing. A signal that is pending there as
+//! well was not meant for us alone, and is not passed on.
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+/// `argv[0]` that makes this program a witness.
+const WITNESS: &str = "strandline-witness";
+
+/// A set of signals.
+#[derive(Clone, Copy)]
+pub(super) struct Set(libc::sigset_t);
+
+/// Where a signal came from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Origin {
+    /// The kernel made it: the terminal for its foreground group.
+    Kernel,
+    /// A process sent it.
+    Process,
+}
+
+impl Set {
+    /// All that are passed on, and `SIGCHLD`. Not: what cannot be caught, what a fault of our own raises, `SIGPIPE` (a
+    /// write of our own raises it), and the two that the C library keeps for itself.
+    pub(super) fn forwarded() -> Set {
+        let mut set = MaybeUninit::uninit();
+        // SAFETY: sigfillset initialises the set it is given; the numbers removed are valid signals.
+        let mut set = unsafe {
+            libc::sigfillset(set.as_mut_ptr());
+            set.assume_init()
+        };
+        let faults = [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGSYS];
+        for signal in faults.into_iter().chain([libc::SIGPIPE, libc::SIGKILL, libc::SIGSTOP, 32, 33]) {
+            // SAFETY: `set` is initialised; a number that is refused leaves it unchanged.
+            unsafe { libc::sigdelset(&mut set, signal) };
+        }
+        Set(set)
+    }
+
+    /// Blocks them in this thread (and those it starts); returns what was blocked before.
+    pub(super) fn block(&self) -> io::Result<Set> {
+        let mut before = MaybeUninit::uninit();
+        // SAFETY: both point at sets of our own; on success the second is initialised.
+        unsafe {
+            match libc::pthread_sigmask(libc::SIG_BLOCK, &self.0, before.as_mut_ptr()) {
+                0 => Ok(Set(before.assume_init())),
+                error => Err(io::Error::from_raw_os_error(error)),
+            }
+        }
+    }
+
+    /// Makes this the thread's mask. Async-signal-safe: used between fork and exec.
+    pub(super) fn restore(&self) -> io::Result<()> {
+        // SAFETY: the set is initialised; a null old set is allowed.
+        match unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &self.0, std::ptr::null_mut()) } {
+            0 => Ok(()),
+            error => Err(io::Error::from_raw_os_error(error)),
+        }
+    }
+
+    /// Takes those that wait for us, and forgets them.
+    pub(super) fn discard(&self) {
+        let at_once = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        // SAFETY: the set and the time are initialised; a null info is allowed.
+        while unsafe { libc::sigtimedwait(&self.0, std::ptr::null_mut(), &at_once) } > 0 {}
+    }
+
+    /// Waits for the next one of them.
+    pub(super) fn wait(&self) -> (i32, Origin) {
+        loop {
+            let mut info = MaybeUninit::<libc::siginfo_t>::uninit();
+            // SAFETY: the set is initialised; on success `info` is, and si_code is a field of every signal.
+            let (signal, code) = unsafe {
+                let signal = libc::sigwaitinfo(&self.0, info.as_mut_ptr());
+                (signal, if signal > 0 { info.assume_init().si_code } else { 0 })
+            };
+            if signal > 0 {
+                // Codes above zero are the kernel's own.
+                return (signal, if code > 0 { Origin::Kernel } else { Origin::Process });
+            }
+        }
+    }
+}
+
+/// The witness. Dies with us.
+pub(super) struct Witness {
+    process: Option<Child>,
+    /// What earlier witnesses saw that has not been asked for yet, as bits.
+    carried: u64,
+}
+
+impl Witness {
+    /// Starts it; call with the forwarded signals blocked, so that it is born with them blocked.
+    pub(super) fn start() -> Witness {
+        Witness { process: spawn(), carried: 0 }
+    }
+
+    /// Whether the group got this signal as well; each sighting is told once. A signal that we have seen has been
+    /// delivered to everybody it was meant for once the sender's system call is over; the sender is given a moment
+    /// to get there.
+    pub(super) fn saw(&mut self, signal: i32) -> bool {
+        let bit = 1u64 << (signal - 1);
+        for _ in 0..10 {
+            if (self.carried | self.pending()) & bit != 0 {
+                self.replace(bit);
+                return true;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        false
+    }
+
+    fn pending(&self) -> u64 {
+        self.process.as_ref().and_then(|p| pending(p.id())).unwrap_or(0)
+    }
+
+    /// A blocked signal stays pending for ever, so a witness that has told is replaced. The new one is there before the
+    /// old one is asked for the last time: what comes meanwhile is seen by one of them.
+    fn replace(&mut self, told: u64) {
+        let fresh = spawn();
+        self.carried = (self.carried | self.pending()) & !told;
+        self.stop();
+        self.process = fresh;
+    }
+
+    fn stop(&mut self) {
+        if let Some(mut child) = self.process.take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+impl Drop for Witness {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+fn spawn() -> Option<Child> {
+    let mut command = Command::new("/proc/self/exe");
+    command.arg0(WITNESS).env_clear().current_dir("/");
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let parent = std::process::id();
+    // SAFETY: prctl and getppid are async-signal-safe and touch no memory of ours.
+    unsafe {
+        command.pre_exec(move || {
+            libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL as libc::c_ulong);
+            // The parent may have died before the line above: then nobody needs a witness.
+            if libc::getppid() as u32 == parent { Ok(()) } else { Err(io::ErrorKind::NotFound.into()) }
+        });
+    }
+    command.spawn().ok()
+}
+
+/// Signals that wait for the process, as bits.
+fn pending(pid: u32) -> Option<u64> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let line = status.lines().find_map(|l| l.strip_prefix("ShdPnd:"))?;
+    u64::from_str_radix(line.trim(), 16).ok()
+}
+
+/// What `main` does first: in a process that was started as a witness this never returns.
+pub(crate) fn be_witness() {
+    if std::env::args_os().next().is_some_and(|a| a == WITNESS) {
+        loop {
+            // SAFETY: the name is a C string of at most 15 bytes; pause has no preconditions.
+            unsafe {
+                libc::prctl(libc::PR_SET_NAME, c"sl-witness".as_ptr());
+                libc::pause();
+            }
+        }
+    }
+}

@@ -1,0 +1,55 @@
+//! Our voice: whole lines on stderr, so that `tee`, progress bars and other writers never cut one.
+
+use std::io::{IsTerminal, Write};
+use std::time::{Duration, Instant};
+
+/// Says one line, `strandline: ` before it. A closed stderr is nobody's problem.
+pub(crate) fn line(text: impl AsRef<str>) {
+    raw(&format!("strandline: {}\n", text.as_ref()));
+}
+
+/// Writes text that is already laid out, in one write.
+pub(crate) fn raw(text: &str) {
+    let _ = std::io::stderr().lock().write_all(text.as_bytes());
+}
+
+/// Writes text to stdout, where a command's result belongs. `false` once nobody reads any more (`| head`): that is no
+/// error, but nothing more need be made.
+pub(crate) fn out(text: &str) -> bool {
+    let mut stdout = std::io::stdout().lock();
+    stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()).is_ok()
+}
+
+/// A line of progress that appears once work has taken longer than a second, and only on a terminal.
+pub(crate) struct Progress {
+    since: Instant,
+    last: Option<Instant>,
+    terminal: bool,
+}
+
+impl Progress {
+    /// Work begins now.
+    pub(crate) fn new() -> Progress {
+        Progress { since: Instant::now(), last: None, terminal: std::io::stderr().is_terminal() }
+    }
+
+    /// Shows where the work is, at most four times a second.
+    pub(crate) fn show(&mut self, text: impl FnOnce() -> String) {
+        let due = match self.last {
+            Some(last) => last.elapsed() > Duration::from_millis(250),
+            None => self.since.elapsed() > Duration::from_secs(1),
+        };
+        if self.terminal && due {
+            self.last = Some(Instant::now());
+            raw(&format!("\r\x1b[Kstrandline: {}", text()));
+        }
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        if self.last.is_some() {
+            raw("\r\x1b[K");
+        }
+    }
+}
