@@ -1,7 +1,11 @@
 //! Rings → file → items: the whole way, and every way it can be cut short.
 
+#[path = "recordings/frozen.rs"]
+mod frozen;
 #[path = "recordings/job.rs"]
 mod job;
+#[path = "recordings/lines.rs"]
+mod lines;
 
 use job::{BEGAN, Job, Life, expected, leakbench, noise, plain, read_from};
 use std::path::Path;

@@ -211,3 +211,29 @@ fn nothing_is_torn_lost_uncounted_or_seen_twice() {
     assert_eq!(accepted + r.lost(), 4 * RECORDS);
     assert!((0..3).all(|i| told[i as usize] <= drain.lost(i)));
 }
+
+/// Figures, not a test: `cargo test --release --lib -- --ignored --nocapture cost_of_a_record`.
+#[test]
+#[ignore = "prints figures; run it in release"]
+fn cost_of_a_record() {
+    let r = region(Geometry { lanes: 1, records: 1 << 15, overflow: 64, definitions: 4096 });
+    let (mut lane, mut drain) = (r.claim().unwrap(), r.drain().unwrap());
+    let mut best = f64::MAX;
+    for _ in 0..200 {
+        let start = std::time::Instant::now();
+        for n in 0..20_000u64 {
+            if let Some(slot) = lane.open() {
+                *slot = numbered(n);
+            }
+            if let Some(open) = lane.opened() {
+                open.set_rounded(n);
+            }
+            lane.publish();
+        }
+        best = best.min(start.elapsed().as_nanos() as f64 / 20_000.0);
+        let all = drain.published(0);
+        drain.advance(0, all.end);
+    }
+    assert_eq!(drain.lost(0), 0);
+    println!("{best:.1} ns to open, fill, patch and publish a record (2 MiB ring, warm)");
+}

@@ -15,7 +15,11 @@
 //! owner stores `head` with Release after the last write, a reader loads it with Acquire and never looks beyond it. An
 //! allocation and a request to free stay open until the report that tells their rounded size; a completion that
 //! follows its request on the same thread becomes a flag of it. The next event of the thread publishes whatever is
-//! still open.
+//! still open. Everything else is published at once, and all of it before the device's lock is released: that is what
+//! lets `format::merge` put threads in order.
+//!
+//! **Sequence numbers** count the records of kinds 0 to 6 on a device, under the device's lock. A completion that became
+//! a flag takes none; a lost record takes one, so that the loss shows.
 
 /// Words in a record.
 pub const WORDS: usize = 8;

@@ -12,7 +12,7 @@ use std::io;
 /// A new chunk begins after so many bytes, where the bound on the size does not ask for smaller ones.
 const CHUNK: u64 = 16 << 20;
 /// Chunks are not smaller than this, even if the bound is.
-const MIN_CHUNK: u64 = 64 << 10;
+const MIN_CHUNK: u64 = 16 << 10;
 /// Chunks that the bound should hold.
 const CHUNKS: u64 = 8;
 /// What a Skip page may take at most: its frame and five varints.
