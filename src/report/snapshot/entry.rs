@@ -7,6 +7,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use super::Source;
 use super::pickle::{Memo, Pickler};
 use super::shared::Shared;
+use super::words::Word;
 use crate::event::{Addr, Bytes, DeviceId, Nanos, Phase, PoolId, StackId, StreamHandle, StreamId};
 use crate::replay::PhaseKind;
 
@@ -25,17 +26,17 @@ pub(super) enum Action {
 }
 
 impl Action {
-    fn name(self) -> &'static str {
+    fn word(self) -> Word {
         match self {
-            Action::Alloc => "alloc",
-            Action::FreeRequested => "free_requested",
-            Action::FreeCompleted => "free_completed",
-            Action::SegmentAlloc => "segment_alloc",
-            Action::SegmentFree => "segment_free",
-            Action::SegmentMap => "segment_map",
-            Action::SegmentUnmap => "segment_unmap",
-            Action::Snapshot => "snapshot",
-            Action::Oom => "oom",
+            Action::Alloc => Word::Alloc,
+            Action::FreeRequested => Word::FreeRequested,
+            Action::FreeCompleted => Word::FreeCompleted,
+            Action::SegmentAlloc => Word::SegmentAlloc,
+            Action::SegmentFree => Word::SegmentFree,
+            Action::SegmentMap => Word::SegmentMap,
+            Action::SegmentUnmap => Word::SegmentUnmap,
+            Action::Snapshot => Word::Snapshot,
+            Action::Oom => Word::Oom,
         }
     }
 }
@@ -95,29 +96,29 @@ impl<'a> Labels<'a> {
         e: &Entry,
     ) -> io::Result<()> {
         out.dict()?;
-        out.text("action")?;
-        out.text(e.action.name())?;
-        out.text(if e.action == Action::Oom { "device_free" } else { "addr" })?;
-        out.int(e.addr.0)?;
-        out.text("size")?;
-        out.int(e.size.0)?;
-        out.text("stream")?;
+        out.word(Word::Action)?;
+        out.word(e.action.word())?;
+        out.word(if e.action == Action::Oom { Word::DeviceFree } else { Word::Addr })?;
+        out.unsigned(e.addr.0)?;
+        out.word(Word::Size)?;
+        out.unsigned(e.size.0)?;
+        out.word(Word::Stream)?;
         out.int(e.stream.0 as i64)?;
-        out.text("time_us")?;
-        out.int(self.source.epoch_us + e.time.0 / 1000)?;
-        out.text("compile_context")?;
-        out.text("N/A")?;
-        out.text("user_metadata")?;
+        out.word(Word::TimeUs)?;
+        out.unsigned(self.source.epoch_us.saturating_add(e.time.0 / 1000))?;
+        out.word(Word::CompileContext)?;
+        out.word(Word::NotAvailable)?;
+        out.word(Word::UserMetadata)?;
         self.metadata(out, e)?;
-        out.text("pool_id")?;
+        out.word(Word::PoolId)?;
         shared.pool(out, e.pool)?;
         if let Some(c) = self.category(e) {
-            out.text("category")?;
+            out.word(Word::Category)?;
             out.text(c)?;
         }
         // Absent, not empty, where no stack was recorded: as PyTorch has it.
         if !self.source.names.stack(e.stack).is_empty() {
-            out.text("frames")?;
+            out.word(Word::Frames)?;
             shared.stack(out, self.source.names, e.stack)?;
         }
         out.close()

@@ -17,6 +17,7 @@ mod steps;
 mod track;
 pub mod unpickle;
 mod validate;
+mod words;
 
 use std::io::{self, Write};
 

@@ -8,6 +8,8 @@ use std::io::{self, Write};
 
 use rustc_hash::FxHashMap;
 
+use super::words::Word;
+
 /// Items between a MARK and its APPENDS or SETITEMS; CPython's `_BATCHSIZE`.
 const BATCH: u32 = 1000;
 /// Bytes kept before they go to the sink.
@@ -25,6 +27,7 @@ pub(super) struct Pickler<W: Write> {
     buf: Vec<u8>,
     memos: u32,
     texts: FxHashMap<String, Memo>,
+    words: [Option<Memo>; Word::COUNT],
     open: Vec<Open>,
 }
 
@@ -40,7 +43,14 @@ impl<W: Write> Pickler<W> {
     pub(super) fn new(out: W) -> Pickler<W> {
         let mut buf = Vec::with_capacity(CHUNK + 512);
         buf.extend([0x80, 4]);
-        Pickler { out, buf, memos: 0, texts: FxHashMap::default(), open: Vec::new() }
+        Pickler {
+            out,
+            buf,
+            memos: 0,
+            texts: FxHashMap::default(),
+            words: [None; Word::COUNT],
+            open: Vec::new(),
+        }
     }
 
     /// Ends it and hands the sink back, flushed.
@@ -90,6 +100,7 @@ impl<W: Write> Pickler<W> {
     }
 
     /// Names something that was written before.
+    #[inline]
     pub(super) fn again(&mut self, memo: Memo) -> io::Result<()> {
         self.item()?;
         match u8::try_from(memo.0) {
@@ -109,6 +120,42 @@ impl<W: Write> Pickler<W> {
         }
         let m = self.shared_text(s)?;
         self.texts.insert(s.to_owned(), m);
+        Ok(())
+    }
+
+    /// A text of the entries: found without a look at its letters.
+    #[inline]
+    pub(super) fn word(&mut self, w: Word) -> io::Result<()> {
+        if let Some(m) = self.words[w as usize] {
+            return self.again(m);
+        }
+        // A dict key elsewhere may be the same text: then it is the same memo.
+        if let Some(&m) = self.texts.get(w.text()) {
+            self.words[w as usize] = Some(m);
+            return self.again(m);
+        }
+        let m = self.shared_text(w.text())?;
+        self.texts.insert(w.text().to_owned(), m);
+        self.words[w as usize] = Some(m);
+        Ok(())
+    }
+
+    /// An unsigned integer: what almost all integers are.
+    #[inline]
+    pub(super) fn unsigned(&mut self, v: u64) -> io::Result<()> {
+        if v <= u64::from(u16::MAX) || v > i64::MAX as u64 {
+            return self.int(v);
+        }
+        self.item()?;
+        if v <= i32::MAX as u64 {
+            self.buf.push(b'J');
+            self.buf.extend((v as u32).to_le_bytes());
+        } else {
+            // One more bit than the value has, for the sign.
+            let n = (64 - v.leading_zeros() as usize) / 8 + 1;
+            self.buf.extend([0x8a, n as u8]);
+            self.buf.extend(&v.to_le_bytes()[..n]);
+        }
         Ok(())
     }
 
@@ -189,6 +236,7 @@ impl<W: Write> Pickler<W> {
     }
 
     /// Called before each item: opens and closes batches.
+    #[inline]
     fn item(&mut self) -> io::Result<()> {
         let Some(o) = self.open.last_mut() else { return Ok(()) };
         let full = if o.dict { 2 * BATCH } else { BATCH };
@@ -203,6 +251,7 @@ impl<W: Write> Pickler<W> {
         self.spill()
     }
 
+    #[inline]
     fn spill(&mut self) -> io::Result<()> {
         if self.buf.len() >= CHUNK {
             self.out.write_all(&self.buf)?;
@@ -250,6 +299,9 @@ mod tests {
             let b = written(|p| p.int(v));
             let t = read(&b, &Limits::default()).unwrap();
             assert_eq!(t.root(), Value::Int(v), "{b:x?}");
+            if let Ok(u) = u64::try_from(v) {
+                assert_eq!(written(|p| p.unsigned(u)), b, "the short way is the same");
+            }
         }
         // torch and CPython write 2^63 in nine bytes; eight would be a negative number.
         assert_eq!(written(|p| p.int(1i128 << 63))[2..4], [0x8a, 9]);

@@ -89,7 +89,7 @@ impl Steps {
                         out.text("device")?;
                         out.int(device.id.0)?;
                         out.text("time_us")?;
-                        out.int(source.epoch_us + time.0 / 1000)?;
+                        out.unsigned(source.epoch_us.saturating_add(time.0 / 1000))?;
                         out.close()?;
                     }
                 }

@@ -24,6 +24,8 @@ pub(super) struct Segment {
     pub(super) stream: StreamHandle,
     pub(super) pool: PoolId,
     pub(super) expandable: bool,
+    /// Never reported: blocks were handed out there.
+    pub(super) made_up: bool,
 }
 
 /// A block in use.
@@ -69,8 +71,13 @@ impl Tracker {
             Body::FreeRequested(b) => d.free_requested(b, &mut log),
             Body::FreeCompleted(b) => d.free_completed(b, &mut log),
             Body::Segment { op, addr, size, stream, pool, .. } => {
-                let s =
-                    Segment { size: size.0, stream: *stream, pool: *pool, expandable: *op == SegmentOp::Map };
+                let s = Segment {
+                    size: size.0,
+                    stream: *stream,
+                    pool: *pool,
+                    expandable: *op == SegmentOp::Map,
+                    made_up: false,
+                };
                 d.segment(*op, addr.0, s, &mut log);
             }
             Body::Oom { requested, free, stream, stack, .. } => {
@@ -86,8 +93,13 @@ impl Tracker {
     pub(super) fn checkpoint(&mut self, c: &Checkpoint, begins: bool, out: &mut Vec<Entry>) {
         let mut then = Tracker::default();
         for s in &c.segments {
-            let segment =
-                Segment { size: s.size.0, stream: s.stream, pool: s.pool, expandable: s.expandable };
+            let segment = Segment {
+                size: s.size.0,
+                stream: s.stream,
+                pool: s.pool,
+                expandable: s.expandable,
+                made_up: false,
+            };
             then.devices.entry(s.device).or_default().insert(s.addr.0, segment);
         }
         let mut unused = Vec::new();
@@ -195,9 +207,7 @@ impl Device {
         match op {
             SegmentOp::Alloc | SegmentOp::Map => {
                 self.evict(addr, end, log);
-                let action = if op == SegmentOp::Map { Action::SegmentMap } else { Action::SegmentAlloc };
-                log.segment(action, addr, &s, false);
-                self.insert(addr, s);
+                self.come(addr, s, false, log);
             }
             SegmentOp::Free => {
                 self.evict_blocks(addr, end, log);
@@ -220,6 +230,48 @@ impl Device {
                 }
             }
         }
+    }
+
+    /// A segment comes, where nothing is in its way.
+    fn come(&mut self, addr: u64, s: Segment, repaired: bool, log: &mut Log<'_>) {
+        if s.expandable {
+            // Readers merge what touches a mapped range on the same stream, whatever it is.
+            let before = self.segments.range(..addr).next_back().filter(|&(&a, b)| a + b.size == addr);
+            let after = self.segments.get_key_value(&addr.saturating_add(s.size));
+            let stray = |&(_, x): &(&u64, &Segment)| x.made_up && !x.expandable && x.stream == s.stream;
+            let strays: Vec<u64> = before.into_iter().chain(after).filter(stray).map(|(&a, _)| a).collect();
+            for a in strays {
+                self.recast(a, log);
+            }
+        }
+        let action = if s.expandable { Action::SegmentMap } else { Action::SegmentAlloc };
+        log.segment(action, addr, &s, repaired);
+        self.insert(addr, s);
+    }
+
+    /// A segment that was made up turns out to be a part of an expandable one: it comes again as that.
+    fn recast(&mut self, addr: u64, log: &mut Log<'_>) {
+        let Some(s) = self.segments.get(&addr).copied() else { return };
+        let blocks: Vec<(u64, Block)> =
+            self.blocks.range(addr..addr + s.size).map(|(&a, b)| (a, *b)).collect();
+        self.evict(addr, addr + s.size, log);
+        let s = Segment { expandable: true, ..s };
+        log.segment(Action::SegmentMap, addr, &s, true);
+        self.insert(addr, s);
+        for (a, b) in blocks {
+            self.appear(a, b, log);
+        }
+    }
+
+    /// A block is there, though nothing was said of it.
+    fn appear(&mut self, addr: u64, b: Block, log: &mut Log<'_>) {
+        log.block(Action::Alloc, addr, &b, None, b.stack);
+        log.mark();
+        if b.pending {
+            log.block(Action::FreeRequested, addr, &b, None, StackId(0));
+            log.mark();
+        }
+        self.blocks.insert(addr, b);
     }
 
     /// Puts a segment in; ranges of an expandable segment that touch are one.
@@ -316,9 +368,13 @@ impl Device {
         let end =
             addr.saturating_add(block.size).checked_next_multiple_of(PAGE).unwrap_or(u64::MAX).min(ceiling);
         block.size = block.size.min(end - addr);
-        let s = Segment { size: end - from, stream: block.stream, pool: block.pool, expandable: false };
-        log.segment(Action::SegmentAlloc, from, &s, true);
-        self.segments.insert(from, s);
+        let touches = |x: &Segment| x.expandable && x.stream == block.stream;
+        let before = self.segments.range(..from).next_back().filter(|&(&a, s)| a + s.size == from);
+        let expandable =
+            before.is_some_and(|(_, s)| touches(s)) || self.segments.get(&end).is_some_and(touches);
+        let (stream, pool) = (block.stream, block.pool);
+        let s = Segment { size: end - from, stream, pool, expandable, made_up: true };
+        self.come(from, s, true, log);
     }
 
     /// After a loss: what vanished is freed, what appeared is allocated, by entries that say so.
@@ -355,13 +411,7 @@ impl Device {
                 let mut b = *b;
                 self.evict_blocks(addr, addr.saturating_add(b.size), log);
                 self.adopt(addr, &mut b, log);
-                log.block(Action::Alloc, addr, &b, None, b.stack);
-                log.mark();
-                if b.pending {
-                    log.block(Action::FreeRequested, addr, &b, None, StackId(0));
-                    log.mark();
-                }
-                self.blocks.insert(addr, b);
+                self.appear(addr, b, log);
             }
         }
     }

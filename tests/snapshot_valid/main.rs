@@ -4,12 +4,15 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-#[path = "leakbench/events/load.rs"]
+mod job;
+#[path = "../leakbench/events/load.rs"]
 mod load;
 
+use job::{Job, Random};
+
 use strandline::event::{
-    Addr, Block, Body, Bytes, DeviceId, Event, Frame, Item, Names, Nanos, Phase, PoolId, SegmentOp, StackId,
-    StreamHandle, ThreadId,
+    Addr, Block, Body, Bytes, Checkpoint, DeviceId, Event, Frame, Item, LiveBlock, Names, Nanos, OpenSegment,
+    Phase, PoolId, SegmentOp, StackId, StreamHandle, ThreadId,
 };
 use strandline::replay::{Progress, Replay};
 use strandline::report::snapshot::unpickle::{Limits, Tree, Value, read};
@@ -36,182 +39,6 @@ fn pytorchs_own_snapshots_are_valid() {
     }
 }
 
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, n: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % n
-    }
-}
-
-/// A caching allocator that does what it likes, within the law: blocks of one segment never overlap, a segment is freed
-/// only when it is empty, and an expandable one is mapped and unmapped at its end.
-struct Job {
-    random: Random,
-    items: Vec<Item>,
-    /// Address → size, stream, expandable.
-    segments: BTreeMap<u64, (u64, StreamHandle, bool)>,
-    /// Address → block, pending.
-    blocks: BTreeMap<u64, (Block, bool)>,
-    time: u64,
-    next: u64,
-}
-
-const EXPANDABLE: u64 = 0x6000_0000_0000;
-const PAGE: u64 = 2 << 20;
-
-impl Job {
-    fn run(seed: u64, length: usize) -> Job {
-        let mut j = Job {
-            random: Random(seed),
-            items: Vec::new(),
-            segments: BTreeMap::new(),
-            blocks: BTreeMap::new(),
-            time: 0,
-            next: 0x7f00_0000_0000,
-        };
-        for _ in 0..length {
-            match j.random.below(100) {
-                0..50 => j.alloc(),
-                50..80 => j.request(),
-                80..93 => j.complete(),
-                93..96 => j.shrink(),
-                96..98 => j.release(),
-                98 => j.say(Body::Oom {
-                    device: DeviceId(0),
-                    requested: Bytes(1 << 40),
-                    free: Bytes(77),
-                    stream: StreamHandle(0),
-                    stack: StackId(1),
-                }),
-                _ => j.say(Body::Snapshot { active: Bytes(5) }),
-            }
-        }
-        j
-    }
-
-    fn say(&mut self, body: Body) {
-        self.time += 1 + self.random.below(3000);
-        self.items.push(Item::Event(Event { time: Nanos(self.time), thread: ThreadId(0), body }));
-    }
-
-    fn segment(&mut self, op: SegmentOp, addr: u64, size: u64, stream: StreamHandle) {
-        self.say(Body::Segment {
-            op,
-            device: DeviceId(0),
-            addr: Addr(addr),
-            size: Bytes(size),
-            stream,
-            pool: PoolId::DEFAULT,
-        });
-    }
-
-    fn hole(&mut self, rounded: u64, stream: StreamHandle) -> Option<u64> {
-        for (&a, &(size, s, _)) in &self.segments {
-            let mut at = a;
-            for (&b, (block, _)) in self.blocks.range(a..a + size) {
-                if b - at >= rounded && s == stream {
-                    return Some(at);
-                }
-                at = b + block.rounded.0;
-            }
-            if a + size - at >= rounded && s == stream {
-                return Some(at);
-            }
-        }
-        None
-    }
-
-    fn alloc(&mut self) {
-        let magnitude = 4 + self.random.below(18);
-        let size = 1 + self.random.below(1 << magnitude);
-        let rounded = size.next_multiple_of(512);
-        let stream = StreamHandle([0, 0, 0x5555_0000][self.random.below(3) as usize]);
-        let addr = match self.hole(rounded, stream) {
-            Some(a) => a,
-            None => self.grow(rounded, stream),
-        };
-        let phase = Phase { backward: self.random.below(2) == 0, ..Phase::default() };
-        let stack = StackId(self.random.below(4) as u32);
-        let block = Block {
-            addr: Addr(addr),
-            size: Bytes(size),
-            // What torch reports comes with the event, except where a ring overflowed.
-            rounded: Bytes(if self.random.below(20) == 0 { 0 } else { rounded }),
-            stream,
-            stack,
-            phase,
-            ..Block::default()
-        };
-        self.say(Body::Alloc(block));
-        self.blocks.insert(addr, (Block { rounded: Bytes(rounded), ..block }, false));
-    }
-
-    fn grow(&mut self, need: u64, stream: StreamHandle) -> u64 {
-        let size = need.next_multiple_of(PAGE);
-        if stream.0 == 0 && self.random.below(2) == 0 {
-            let end = self.segments.get(&EXPANDABLE).map_or(EXPANDABLE, |s| EXPANDABLE + s.0);
-            self.segment(SegmentOp::Map, end, size, stream);
-            self.segments.entry(EXPANDABLE).or_insert((0, stream, true)).0 += size;
-            return end;
-        }
-        let at = self.next;
-        // Some segments touch, as the driver likes to do it.
-        self.next += size + PAGE * self.random.below(2);
-        self.segment(SegmentOp::Alloc, at, size, stream);
-        self.segments.insert(at, (size, stream, false));
-        at
-    }
-
-    fn any(&mut self, pending: bool) -> Option<(u64, Block)> {
-        let of: Vec<_> = self.blocks.iter().filter(|b| b.1.1 == pending).map(|b| (*b.0, b.1.0)).collect();
-        if of.is_empty() { None } else { Some(of[self.random.below(of.len() as u64) as usize]) }
-    }
-
-    fn request(&mut self) {
-        let Some((addr, mut block)) = self.any(false) else { return };
-        block.stack = StackId(0);
-        self.say(Body::FreeRequested(block));
-        self.blocks.get_mut(&addr).unwrap().1 = true;
-        if self.random.below(4) != 0 {
-            self.say(Body::FreeCompleted(block));
-            self.blocks.remove(&addr);
-        }
-    }
-
-    fn complete(&mut self) {
-        let Some((addr, mut block)) = self.any(true) else { return };
-        block.stack = StackId(0);
-        self.say(Body::FreeCompleted(block));
-        self.blocks.remove(&addr);
-    }
-
-    fn release(&mut self) {
-        let empty = |j: &Job, a: u64, size: u64| j.blocks.range(a..a + size).next().is_none();
-        let of = self.segments.iter().find(|(a, s)| !s.2 && empty(self, **a, s.0)).map(|(a, s)| (*a, *s));
-        if let Some((a, (size, stream, _))) = of {
-            self.segment(SegmentOp::Free, a, size, stream);
-            self.segments.remove(&a);
-        }
-    }
-
-    fn shrink(&mut self) {
-        let Some(&(size, stream, _)) = self.segments.get(&EXPANDABLE) else { return };
-        let used = self.blocks.range(EXPANDABLE..EXPANDABLE + size).next_back();
-        let used = used.map_or(0, |(a, b)| a + b.0.rounded.0 - EXPANDABLE).next_multiple_of(PAGE);
-        if used < size {
-            self.segment(SegmentOp::Unmap, EXPANDABLE + used, size - used, stream);
-            self.segments.insert(EXPANDABLE, (used, stream, true));
-            if used == 0 {
-                self.segments.remove(&EXPANDABLE);
-            }
-        }
-    }
-}
-
 fn names() -> Names {
     let mut n = Names::default();
     let frame = |line| Frame { file: "train.py".into(), line, function: "Trainer.step".into() };
@@ -226,11 +53,12 @@ fn snapshot(items: &[Item], names: &Names, history: Option<u32>) -> (Tree, Writt
 }
 
 fn pickle(items: &[Item], names: &Names, history: Option<u32>) -> (Vec<u8>, Written) {
-    let replay = Replay::new();
+    let mut replay = Replay::new();
     let mut steps = Steps::default();
     for (i, item) in items.iter().enumerate() {
         let ended = i > 0 && i.is_multiple_of(100);
         let progress = Progress { step: ended.then_some((i / 100) as u32), ..Progress::default() };
+        replay.apply(item, names);
         steps.see(item, progress);
     }
     let source = Source {
@@ -317,6 +145,104 @@ fn a_recording_with_holes_gives_a_valid_snapshot() {
         repaired += written.repaired;
     }
     assert!(repaired > 100, "{repaired} entries repaired");
+}
+
+/// The state of a job as a checkpoint of its recording.
+fn checkpoint(job: &Job) -> Item {
+    let blocks = job.blocks.values().map(|(b, pending)| LiveBlock {
+        block: *b,
+        pending: *pending,
+        ..Default::default()
+    });
+    let segments = job.segments.iter().map(|(&a, &(size, stream, expandable))| OpenSegment {
+        addr: Addr(a),
+        size: Bytes(size),
+        stream,
+        expandable,
+        ..Default::default()
+    });
+    Item::Checkpoint(Box::new(Checkpoint {
+        time: Nanos(job.time),
+        blocks: blocks.collect(),
+        segments: segments.collect(),
+        ..Default::default()
+    }))
+}
+
+/// What is in use at the end: address, size, pending.
+fn in_use(t: &Tree) -> Vec<(i128, i128, bool)> {
+    let segments = items_of(t, t.root(), "segments").iter();
+    let blocks =
+        segments.flat_map(|&s| items_of(t, s, "blocks")).filter(|&&b| text(t, b, "state") != "inactive");
+    let pending = |b| text(t, b, "state") == "active_pending_free";
+    blocks.map(|&b| (int(t, b, "address"), int(t, b, "size"), pending(b))).collect()
+}
+
+/// A checkpoint stands for what came before it, whether that is gone or full of holes.
+#[test]
+fn a_checkpoint_makes_good_what_was_lost() {
+    let names = names();
+    for seed in 1..=30u64 {
+        let mut job = Job::run(seed * 0x1234_5677, 600);
+        let half = job.items.len();
+        let between = checkpoint(&job);
+        job.go_on(600);
+        let (whole, _) = snapshot(&job.items, &names, None);
+        let late: Vec<Item> =
+            std::iter::once(between.clone()).chain(job.items[half..].iter().cloned()).collect();
+        let (t, written) = snapshot(&late, &names, None);
+        assert_valid(&t, &format!("seed {seed}, beginning with a checkpoint"));
+        assert_eq!((in_use(&t), written.repaired), (in_use(&whole), 0), "seed {seed}");
+        let mut random = Random(seed);
+        let mut torn: Vec<Item> =
+            job.items[..half].iter().filter(|_| random.below(10) > 2).cloned().collect();
+        torn.push(between);
+        torn.extend_from_slice(&job.items[half..]);
+        let (t, written) = snapshot(&torn, &names, None);
+        assert_valid(&t, &format!("seed {seed}, a checkpoint after losses"));
+        assert_eq!(in_use(&t), in_use(&whole), "seed {seed}");
+        assert!(written.repaired > 0);
+    }
+}
+
+/// Each device has its own history, whichever devices a process uses.
+#[test]
+fn every_device_has_its_own_history() {
+    let names = names();
+    let jobs = [Job::run(31, 900), Job::run(37, 700)];
+    let mut items = Vec::new();
+    for (job, device) in jobs.iter().zip([1u8, 3]) {
+        items.extend(job.items.iter().cloned().map(|mut item| {
+            let Item::Event(e) = &mut item else { return item };
+            let away = u64::from(device) << 40;
+            match &mut e.body {
+                Body::Alloc(b) | Body::FreeRequested(b) | Body::FreeCompleted(b) => {
+                    (b.device, b.addr) = (DeviceId(device), Addr(b.addr.0 + away));
+                }
+                Body::Segment { device: d, addr, .. } => {
+                    (*d, *addr) = (DeviceId(device), Addr(addr.0 + away))
+                }
+                Body::Oom { device: d, .. } => *d = DeviceId(device),
+                // torch files these under the device they are taken of, which an item does not tell.
+                body => *body = Body::ScalerUpdate,
+            }
+            item
+        }));
+    }
+    let time = |i: &Item| if let Item::Event(e) = i { e.time } else { Nanos(0) };
+    items.sort_by_key(time);
+    let (t, written) = snapshot(&items, &names, None);
+    assert_valid(&t, "two devices");
+    let lengths: Vec<usize> =
+        items_of(&t, t.root(), "device_traces").iter().map(|&d| t.list(d).unwrap().len()).collect();
+    let told = |j: &Job| {
+        j.items
+            .iter()
+            .filter(|i| !matches!(i, Item::Event(Event { body: Body::Snapshot { .. }, .. })))
+            .count()
+    };
+    assert_eq!(lengths, [0, told(&jobs[0]), 0, told(&jobs[1])]);
+    assert_eq!(written.repaired, 0);
 }
 
 /// A window of the last steps leads to the same state, from blocks that were there before.
