@@ -1,9 +1,12 @@
 //! The replay against a twin that keeps every event and counts anew: slow, and obviously right.
 
+#[path = "replay_twin/checkpoints.rs"]
+mod checkpoints;
+
 use rustc_hash::FxHashMap;
 use strandline::event::{
-    Addr, Block, Body, Bytes, DeviceId, Event, Frame, Item, Names, Nanos, PoolId, SegmentOp, StackId,
-    StreamHandle, ThreadId, Totals,
+    Addr, Block, Body, Bytes, Checkpoint, DeviceId, DeviceTotals, Event, Frame, Item, LiveBlock, Names,
+    Nanos, PoolId, SegmentOp, StackId, StreamHandle, ThreadId, Totals,
 };
 use strandline::replay::{Point, Replay};
 

@@ -1,4 +1,5 @@
-//! Freed blocks that pile up because they wait for a stream. A note: it names the stream, and raises no alert.
+//! Freed blocks that pile up because they wait for a stream. A note: it names the stream, and raises no
+//! alert.
 
 use super::detector::{name, stream_ref};
 use super::explain::{plural, size};
@@ -9,7 +10,8 @@ use crate::event::StepRow;
 use crate::replay::{Device, Grain, Replay};
 use rustc_hash::FxHashMap;
 
-/// Renews the note of each device where pending bytes have four rising floors; forgets it where they have not.
+/// Renews the note of each device where pending bytes have four rising floors; forgets it where they have
+/// not.
 pub(super) fn check(replay: &Replay, findings: &mut Vec<Finding>) {
     let mut old: Vec<Finding> = Vec::new();
     findings.retain(|f| {

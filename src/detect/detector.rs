@@ -13,7 +13,8 @@ use rustc_hash::FxHashMap;
 /// What the user set.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Policy {
-    /// The step after which the job will end by itself, where known: a leak that fills the device later is no alert.
+    /// The step after which the job will end by itself, where known: a leak that fills the device later is no
+    /// alert.
     pub planned_steps: Option<u32>,
 }
 
@@ -63,8 +64,9 @@ impl Detector {
         Detector { policy, ..Detector::default() }
     }
 
-    /// Judges anew where `progress` says that a mark has passed. Call it after every [`Replay::apply`]; without a mark
-    /// it costs nothing. In long runs not every mark is judged: call [`Detector::at_step`] before reading findings.
+    /// Judges anew where `progress` says that a mark has passed. Call it after every [`Replay::apply`];
+    /// without a mark it costs nothing. In long runs not every mark is judged: call [`Detector::at_step`]
+    /// before reading findings.
     #[inline]
     pub fn after(&mut self, progress: Progress, replay: &Replay) {
         if progress != Progress::default() {
@@ -151,8 +153,8 @@ impl Detector {
         }
     }
 
-    /// Keeps the cohort that grows fastest, those that resemble it, and those that would be worth a warning alone: a cache that
-    /// happens to fill beside a leak is no part of it.
+    /// Keeps the cohort that grows fastest, those that resemble it, and those that would be worth a warning
+    /// alone: a cache that happens to fill beside a leak is no part of it.
     fn one_cause(&self, replay: &Replay, subject: Subject, mark: u32, members: &mut Vec<Member>) {
         let rank = |m: &&Member| {
             let sure = m.growth.strength >= Strength::Fast;
@@ -218,7 +220,8 @@ impl Detector {
         let onset = members.iter().map(|m| m.growth.onset).min().unwrap_or(mark);
         let seen = u64::from(mark.saturating_sub(onset) + 1);
         let mut severity = Severity::of(&guess, seen, nanos, left.filter(|_| grain == Grain::Step));
-        if !established && !(room.known && guess.mid <= FAST_ALERT_STEPS) {
+        let near = room.known && guess.mid <= FAST_ALERT_STEPS;
+        if !established && !near {
             severity = severity.min(Severity::Warning);
         }
         let (sites, bytes_now, blocks_now) = shares(replay, members);

@@ -9,9 +9,11 @@ use crate::replay::Held;
 pub enum Kind {
     /// Blocks allocated on a side stream stay live after the stream was left, more of them with every step.
     LiveAfterStreamExit,
-    /// Blocks of the main stream (or of a private pool) stay live, more of them with every step or microbatch.
+    /// Blocks of the main stream (or of a private pool) stay live, more of them with every step or
+    /// microbatch.
     StepGrowth,
-    /// Freed blocks that never become reusable, because they wait for a stream. A note, until it has a judgement of its own.
+    /// Freed blocks that never become reusable, because they wait for a stream. A note, until it has a
+    /// judgement of its own.
     DeferredFree,
 }
 
@@ -73,7 +75,8 @@ pub struct StepsToOom {
     pub low: u64,
     /// At the current rate.
     pub mid: u64,
-    /// At the lowest rate that is still in keeping with what was seen; `u64::MAX` where growth dies away before the device is full.
+    /// At the lowest rate that is still in keeping with what was seen; `u64::MAX` where growth dies away
+    /// before the device is full.
     pub high: u64,
 }
 
@@ -130,8 +133,8 @@ pub struct Finding {
 }
 
 impl Finding {
-    /// Whether a block is of the kind that this finding counts: of its device, stream and sites, and not older than it.
-    /// For [`crate::replay::anatomy::Pass::finish`].
+    /// Whether a block is of the kind that this finding counts: of its device, stream and sites, and not
+    /// older than it. For [`crate::replay::anatomy::Pass::finish`].
     pub fn counts(&self, h: &Held) -> bool {
         let born = if self.grain == GrainName::Microbatch { h.microbatch } else { h.step };
         h.block.device == self.device

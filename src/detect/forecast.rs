@@ -27,7 +27,8 @@ impl Rate {
         if rises.len() < 2 {
             return Rate { ratio, ..Rate::default() };
         }
-        // Up to the last rise, and half a gap beyond it where rises are rare, so that neither end is counted twice.
+        // Up to the last rise, and half a gap beyond it where rises are rare, so that neither end is counted
+        // twice.
         let over = |a: (u32, Point), b: (u32, Point)| {
             let marks = f64::from((b.0 - a.0).max(1));
             ((b.1.bytes - a.1.bytes) as f64 / marks, (b.1.blocks.saturating_sub(a.1.blocks)) as f64 / marks)
@@ -62,14 +63,15 @@ impl Rate {
     }
 }
 
-/// The largest device on the market, GiB: what a device of unknown size is taken for where only severity is asked, so
-/// that not knowing never makes things look worse.
+/// The largest device on the market, GiB: what a device of unknown size is taken for where only severity is
+/// asked, so that not knowing never makes things look worse.
 const LARGEST_GIB: u64 = 288;
 /// Steps whose peaks above their ends are looked at.
 const LOOK_BACK: usize = 8;
 
-/// Bytes that may be left behind at the end of a step until an allocation fails: the device's size less what others hold, less
-/// the highest that a step needs at its peak. `known` is false where the device's size is a guess.
+/// Bytes that may be left behind at the end of a step until an allocation fails: the device's size less what
+/// others hold, less the highest that a step needs at its peak. `known` is false where the device's size is a
+/// guess.
 pub(super) struct Headroom {
     pub(super) bytes: u64,
     pub(super) known: bool,
@@ -94,7 +96,8 @@ pub(super) fn steps_to_oom(headroom: u64, rate: &Rate) -> StepsToOom {
         |r: f64| if r > 0.0 { (headroom as f64 / r).ceil().min(u64::MAX as f64) as u64 } else { u64::MAX };
     let mid = at(rate.current);
     let slowest = rate.current.min(rate.bytes);
-    // Where growth dies away, it goes on to die away: each later stretch as long as the run so far grows by `ratio` of the one before.
+    // Where growth dies away, it goes on to die away: each later stretch as long as the run so far grows by
+    // `ratio` of the one before.
     let high = if rate.ratio < 0.9 { at(slowest * rate.ratio.max(0.05)) } else { at(slowest) };
     StepsToOom { low: at(rate.highest).min(mid), mid, high: high.max(mid) }
 }

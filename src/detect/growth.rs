@@ -1,6 +1,8 @@
-//! Whether the old blocks of a cohort grow: the question both leak judgements ask. It judges a series, nothing else.
+//! Whether the old blocks of a cohort grow: the question both leak judgements ask. It judges a series,
+//! nothing else.
 //!
-//! A *floor* at a mark is the least value from that mark on: what never came back. Growth is floors that rise.
+//! A *floor* at a mark is the least value from that mark on: what never came back. Growth is floors that
+//! rise.
 
 use super::forecast::Rate;
 use crate::replay::{Cohort, Grain, Point, Track};
@@ -13,7 +15,8 @@ const WINDOWS: u32 = 4;
 const FAST: u32 = 4;
 /// Growth of the later half, as a part of that of the earlier half, below which something is filling up.
 const DECELERATION: f64 = 0.4;
-/// The same where an optimizer allocates (lazily routed experts), or where old blocks die as new ones come (queues).
+/// The same where an optimizer allocates (lazily routed experts), or where old blocks die as new ones come
+/// (queues).
 const DECELERATION_STRICT: f64 = 0.75;
 /// Marks that such a cohort must have grown for.
 const STRICT_MARKS: u32 = 100;
@@ -24,7 +27,8 @@ const WITNESSED: usize = 3;
 /// How sure growth is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Strength {
-    /// Its floor rose lately, no more: counts only beside an established cohort of the same stream that began when it did.
+    /// Its floor rose lately, no more: counts only beside an established cohort of the same stream that began
+    /// when it did.
     Weak,
     /// Rose at each of the last marks.
     Fast,
@@ -104,7 +108,8 @@ pub(super) fn of(c: &Cohort, grain: Grain, mark: u32, scratch: &mut Scratch) -> 
     let (least, deceleration) =
         if strict { (STRICT_MARKS, DECELERATION_STRICT) } else { (MIN_MARKS, DECELERATION) };
     let span = mark + 1 - onset;
-    // Births of what lives at a checkpoint look like growth where a queue is; growth has to go on before our eyes.
+    // Births of what lives at a checkpoint look like growth where a queue is; growth has to go on before our
+    // eyes.
     let witnessed =
         t.remembered == 0 || rises.iter().filter(|r| r.0 > t.remembered).count() >= WITNESSED && undying;
     let steady = witnessed && halves.ratio() >= deceleration && sets_a_record(&scratch.points, onset, now);
@@ -157,15 +162,16 @@ fn segment(rises: &[(u32, Point)]) -> Option<(u32, Point, usize)> {
     Some((rises[i].0, base, i))
 }
 
-/// What fell before may rise again as far as it once was: cycles that await their collector, buffers within a step. Growth beyond
-/// that, by half, is news.
+/// What fell before may rise again as far as it once was: cycles that await their collector, buffers within a
+/// step. Growth beyond that, by half, is news.
 fn sets_a_record(points: &[(u32, Point)], onset: u32, now: Point) -> bool {
     let before = points.iter().filter(|p| p.0 < onset).map(|p| p.1.bytes).max().unwrap_or(0);
     let base = points.iter().rev().find(|p| p.0 < onset).map_or(0, |p| p.1.bytes);
     before <= base || now.bytes > before + before / 2
 }
 
-/// Three rises or more of one size, at one distance of at least eight marks: what an evaluation or an epoch leaves behind.
+/// Three rises or more of one size, at one distance of at least eight marks: what an evaluation or an epoch
+/// leaves behind.
 fn is_clockwork(rises: &[(u32, Point)], base: Point) -> bool {
     let gaps = || rises.windows(2).map(|w| w[1].0 - w[0].0);
     let sizes = || {

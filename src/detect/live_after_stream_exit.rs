@@ -1,7 +1,8 @@
 //! Blocks of a side stream that stay live after the stream was left, more of them with every mark.
 //!
-//! Conditions (facts measured on TRL #5700): the stream is not the one that trains; its scope was left; the blocks have outlived
-//! two further marks; their number and bytes keep rising. That the stream is idle is said where it is proved.
+//! Conditions (facts measured on TRL #5700): the stream is not the one that trains; its scope was left; the
+//! blocks have outlived two further marks; their number and bytes keep rising. That the stream is idle is
+//! said where it is proved.
 
 use super::detector::Member;
 use super::explain::{lines, number, oldest, plural};

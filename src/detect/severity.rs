@@ -9,7 +9,8 @@ pub enum Severity {
     Info,
     /// The device will be full within 10,000 steps, and within 100 times as many as growth was seen for.
     Warning,
-    /// The device will be full within 200 steps; or within a day, 10,000 steps, and 25 times as many as growth was seen for.
+    /// The device will be full within 200 steps; or within a day, 10,000 steps, and 25 times as many as
+    /// growth was seen for.
     Alert,
 }
 
@@ -20,8 +21,8 @@ pub(super) const ALERT_NANOS: f64 = 24.0 * 3600.0 * 1e9;
 /// Steps until full beyond which it is no warning.
 pub(super) const WARNING_STEPS: u64 = 10_000;
 
-/// How far ahead growth is drawn, in lengths of what was seen of it: a queue that fills for a dozen steps says little about the
-/// ten-thousandth.
+/// How far ahead growth is drawn, in lengths of what was seen of it: a queue that fills for a dozen steps
+/// says little about the ten-thousandth.
 const WARNING_REACH: u64 = 100;
 /// The same for an alert.
 const ALERT_REACH: u64 = 25;
@@ -36,8 +37,8 @@ impl Severity {
         }
     }
 
-    /// By the forecast; `seen` is for how many steps growth was watched, `nanos` how long one takes, `left` how many the job still
-    /// has to do, where known.
+    /// By the forecast; `seen` is for how many steps growth was watched, `nanos` how long one takes, `left`
+    /// how many the job still has to do, where known.
     pub(super) fn of(f: &StepsToOom, seen: u64, nanos: Option<f64>, left: Option<u64>) -> Severity {
         let trust = |reach: u64| f.mid <= ALERT_STEPS || f.mid <= seen.saturating_mul(reach);
         if f.mid > WARNING_STEPS || left.is_some_and(|l| f.low > l) || !trust(WARNING_REACH) {

@@ -9,7 +9,8 @@ use crate::replay::Replay;
 pub(super) fn explain(_replay: &Replay, f: &Finding, members: &[Member], mark: u32) -> String {
     let since = members.iter().map(|m| m.growth.base).fold((0, 0), |a, p| (a.0 + p.blocks, a.1 + p.bytes));
     format!(
-        "blocks of {} that outlive two {}s rose from {} ({}) to {} ({}), the oldest has been live for {}, and the floor of every part of the run is above the one before",
+        "blocks of {} that outlive two {}s rose from {} ({}) to {} ({}), the oldest has been live for {}, \
+         and what is left at the lowest point of each part of the run is more than in the part before",
         lines(f.sites.len()),
         f.grain.name(),
         number(since.0),

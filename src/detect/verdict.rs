@@ -1,10 +1,11 @@
 //! The first line of every report: one word and its reason.
 
 use super::detector::Detector;
-use super::explain::{plural, size};
+use super::explain::{number, plural, size};
 use super::finding::{Finding, GrainName};
 use super::growth::MIN_MARKS;
 use super::severity::Severity;
+use crate::event::steps::StepSource;
 use crate::replay::{Coverage, OomEvent, Replay};
 
 /// The word.
@@ -50,8 +51,9 @@ impl Verdict {
     }
 }
 
-/// The verdict on one process, as of its last step. Call [`Detector::at_step`] before, at the end of a recording also
-/// [`Replay::finish`]. Losses that only a reader sees (damaged pages) are the caller's to add: a `Clean` is `Unknown` then.
+/// The verdict on one process, as of its last step. Call [`Detector::at_step`] before, at the end of a
+/// recording also [`Replay::finish`]. Losses that only a reader sees (damaged pages) are the caller's to add:
+/// a `Clean` is `Unknown` then.
 pub fn judge(replay: &Replay, detector: &Detector) -> Verdict {
     let standing =
         || detector.findings().iter().filter(|f| f.is_active_leak() && f.severity > Severity::Info);
@@ -77,11 +79,21 @@ pub fn judge(replay: &Replay, detector: &Detector) -> Verdict {
         Some(why) => Verdict::new(Outcome::Unknown, why),
         None => Verdict::new(
             Outcome::Clean,
-            format!(
-                "no line left more and more memory behind in {}",
-                plural(u64::from(replay.steps()), GrainName::Step.name())
-            ),
+            format!("no line left more and more memory behind in {}", watched(replay)),
         ),
+    }
+}
+
+/// For how long the job was watched, in the grain that was judged.
+fn watched(replay: &Replay) -> String {
+    let (steps, micro) = (u64::from(replay.steps()), u64::from(replay.microbatches()));
+    let word = if replay.step_source() == StepSource::Time { "second" } else { GrainName::Step.name() };
+    if replay.steps() >= MIN_MARKS {
+        plural(steps, word)
+    } else {
+        let micro =
+            if micro == 1 { "1 microbatch".to_string() } else { format!("{} microbatches", number(micro)) };
+        format!("{micro} of {}", plural(steps, word))
     }
 }
 

@@ -1,7 +1,7 @@
 //! What filled a device at one moment, in classes that sum to the driver's total.
 //!
-//! The class of a block follows from where it was born and how it died, so this is a second pass over the items, once
-//! the moment is known: [`Pass::new`], [`Pass::apply`] for every item, [`Pass::finish`].
+//! The class of a block follows from where it was born and how it died, so this is a second pass over the
+//! items, once the moment is known: [`Pass::new`], [`Pass::apply`] for every item, [`Pass::finish`].
 
 use super::{Device, Held, PhaseKind, Replay};
 use crate::event::{Block, Body, Bytes, DeviceId, Item, Names, Nanos, StackId};
@@ -39,8 +39,8 @@ impl Moment {
     }
 }
 
-/// The bytes of a device, by what they were used for. All but the last three sum to `reserved`; with `outside` and
-/// `free`, where the driver told, to the device's total.
+/// The bytes of a device, by what they were used for. All but the last three sum to `reserved`; with
+/// `outside` and `free`, where the driver told, to the device's total.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Anatomy {
     /// When.
@@ -71,7 +71,8 @@ pub struct Anatomy {
     pub allocated: Bytes,
     /// `allocated` + `pending` + `cached`.
     pub reserved: Bytes,
-    /// What the driver counts beyond `reserved`: context, libraries, other processes; `None` where nothing told.
+    /// What the driver counts beyond `reserved`: context, libraries, other processes; `None` where nothing
+    /// told.
     pub outside: Option<Bytes>,
     /// Part of `outside`: context and libraries of this process; `None` where the driver does not tell.
     pub libraries: Option<Bytes>,
@@ -170,7 +171,8 @@ impl Pass {
         a.cached = Bytes(a.reserved.0 - a.allocated.0 - a.pending.0);
         self.anatomy = Some(a);
         for h in self.replay.blocks(self.moment.device).filter(|h| !h.pending) {
-            // The raw phase says nothing of evaluation before a backward was seen; here all of the past is known.
+            // The raw phase says nothing of evaluation before a backward was seen; here all of the past is
+            // known.
             let born_in = PhaseKind::of(h.block.phase, self.replay.trained());
             self.at.insert(h.block.addr.0, self.subjects.len());
             self.subjects.push(Subject { held: *h, born_in, death: None });
@@ -190,9 +192,9 @@ impl Pass {
         }
     }
 
-    /// The anatomy; `None` where the moment was not reached. `left_behind` says of a block (as it was at the moment) whether
-    /// a leak finding counts it; the replay it is given is this pass's own, at the end of the recording: its ids are those of
-    /// the first pass.
+    /// The anatomy; `None` where the moment was not reached. `left_behind` says of a block (as it was at the
+    /// moment) whether a leak finding counts it; the replay it is given is this pass's own, at the end of the
+    /// recording: its ids are those of the first pass.
     pub fn finish(self, left_behind: &dyn Fn(&Replay, &Held) -> bool) -> Option<Anatomy> {
         let mut a = self.anatomy?;
         let mut sum = 0u64;

@@ -26,8 +26,8 @@ impl Replay {
         self.time = e.time;
         match &e.body {
             Body::Alloc(b) => self.alloc(e, b),
-            Body::FreeRequested(b) => self.free(e, b),
-            Body::FreeCompleted(b) => self.complete(e, b),
+            Body::FreeRequested(b) => self.free(b),
+            Body::FreeCompleted(b) => self.complete(b),
             _ => self.other(e),
         }
         self.events += 1;
@@ -46,7 +46,8 @@ impl Replay {
         i
     }
 
-    /// Sizes of devices that the recording's facts state (the program asked for their properties), where nothing better told.
+    /// Sizes of devices that the recording's facts state (the program asked for their properties), where
+    /// nothing better told.
     #[cold]
     pub(super) fn sizes_from_facts(&mut self) {
         let told = self.meta.get("devices").and_then(serde_json::Value::as_array);
@@ -78,7 +79,7 @@ impl Replay {
         }
         let phase = PhaseKind::of(b.phase, self.trained);
         let mut backward = self.backward;
-        let t = self.threads.entry(e.thread.0).or_default();
+        let t = self.thread(e.thread);
         t.phase = phase;
         if t.backward.1 > 0 {
             backward = t.backward.0;
@@ -157,7 +158,7 @@ impl Replay {
     }
 
     #[inline]
-    fn free(&mut self, e: &Event, b: &Block) {
+    fn free(&mut self, b: &Block) {
         self.coverage = Coverage::Blocks;
         let d = self.touch(b.device);
         let dev = &mut self.devices[d];
@@ -187,8 +188,6 @@ impl Replay {
         if let Some(t) = b.totals {
             self.devices[d].compare(t);
         }
-        let phase = PhaseKind::of(b.phase, self.trained);
-        self.threads.entry(e.thread.0).or_default().phase = phase;
     }
 
     /// A free of a block that was there before the recording, or that a loss hid.
@@ -205,24 +204,21 @@ impl Replay {
     }
 
     #[inline]
-    fn complete(&mut self, _e: &Event, b: &Block) {
+    fn complete(&mut self, b: &Block) {
         let d = self.touch(b.device);
-        match self.devices[d].table.take(b.addr.0) {
-            Some(h) => {
-                let live = !h.pending;
-                self.forget(d, &h);
-                if live && !h.unverified {
-                    let (addr, device) = (b.addr.0, b.device.0);
-                    self.inconsistent("a block became reusable without a request to free it", || {
-                        format!("at {addr:#x} on device {device}, born in step {}", h.step)
-                    });
-                } else if live {
-                    // Its request was among the lost records.
-                    self.devices[d].was_gone(h.rounded());
-                }
+        // None there: the completion of a free from before the recording, or of one that a loss hid.
+        if let Some(h) = self.devices[d].table.take(b.addr.0) {
+            let live = !h.pending;
+            self.forget(d, &h);
+            if live && !h.unverified {
+                let (addr, device) = (b.addr.0, b.device.0);
+                self.inconsistent("a block became reusable without a request to free it", || {
+                    format!("at {addr:#x} on device {device}, born in step {}", h.step)
+                });
+            } else if live {
+                // Its request was among the lost records.
+                self.devices[d].was_gone(h.rounded());
             }
-            // The completion of a free from before the recording, or of one that a loss hid.
-            None => {}
         }
         if let Some(t) = b.totals {
             self.devices[d].compare(t);
@@ -299,7 +295,7 @@ impl Replay {
             }
             Body::OptimizerEnd(_) => {
                 self.trained = true;
-                if self.threads.get(&e.thread.0).is_none_or(|t| t.backward.1 == 0) {
+                if self.threads.get(e.thread.0 as usize).is_none_or(|t| t.backward.1 == 0) {
                     self.current_at_mark(e.thread);
                 }
             }
@@ -307,7 +303,7 @@ impl Replay {
             Body::BackwardBegin { stack, nested } => {
                 self.trained = true;
                 let site = self.sites.of_backward(stack);
-                let t = self.threads.entry(e.thread.0).or_default();
+                let t = self.thread(e.thread);
                 if t.backward.1 == 0 && site != UNKNOWN {
                     t.backward.0 = site;
                 }
@@ -317,7 +313,7 @@ impl Replay {
                 }
             }
             Body::BackwardEnd { nested } => {
-                let t = self.threads.entry(e.thread.0).or_default();
+                let t = self.thread(e.thread);
                 t.backward.1 = t.backward.1.saturating_sub(1);
                 if !nested {
                     self.current_at_mark(e.thread);
@@ -350,7 +346,7 @@ impl Replay {
         };
         let grown = dev.reserved > dev.peak_reserved.bytes;
         if grown {
-            let phase = self.threads.get(&e.thread.0).map_or(PhaseKind::Unknown, |t| t.phase);
+            let phase = self.threads.get(e.thread.0 as usize).map_or(PhaseKind::Unknown, |t| t.phase);
             let (bytes, time) = (dev.reserved, e.time);
             dev.peak_reserved = Peak { bytes, time, step: self.now.step, phase, event: self.events };
         }

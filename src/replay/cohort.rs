@@ -49,8 +49,8 @@ const REMEMBERED: u32 = 4096;
 /// Marks a block must live through after the one that ends its own step, before it counts as old.
 pub const GRACE: u32 = 2;
 
-/// Old blocks of a cohort at the marks of one grain. A block is old at a mark once [`GRACE`] further marks have passed since
-/// the end of the step (or microbatch) it was born in.
+/// Old blocks of a cohort at the marks of one grain. A block is old at a mark once [`GRACE`] further marks
+/// have passed since the end of the step (or microbatch) it was born in.
 #[derive(Clone, Debug, Default)]
 pub struct Track {
     /// Old blocks at each mark.
@@ -59,9 +59,11 @@ pub struct Track {
     pub old: Point,
     /// Old blocks exactly at the last mark.
     pub at_mark: Point,
-    /// Old blocks that were freed so far: what is kept for ever does not die of age, what waits in a queue does.
+    /// Old blocks that were freed so far: what is kept for ever does not die of age, what waits in a queue
+    /// does.
     pub died_old: Point,
-    /// Points up to this mark were told from the births of blocks that a checkpoint had, so they are floors; 0: none were.
+    /// Points up to this mark were told from the births of blocks that a checkpoint had, so they are floors;
+    /// 0: none were.
     pub remembered: u32,
     /// Number of the mark that ended last when an old block was freed last.
     pub last_death: u32,
@@ -202,7 +204,8 @@ impl Cohorts {
         }
     }
 
-    /// The series up to `step` as far as the blocks of a checkpoint tell it: what lived then, at the marks it had outlived.
+    /// The series up to `step` as far as the blocks of a checkpoint tell it: what lived then, at the marks it
+    /// had outlived.
     pub(super) fn remember(&mut self, step: u32) {
         for c in &mut self.list {
             let mut births = std::mem::take(&mut c.births);

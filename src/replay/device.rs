@@ -63,10 +63,11 @@ pub struct PendingWait {
 pub struct Capacity {
     /// Total bytes as the driver counts them.
     pub total: Bytes,
-    /// Total less free less what this process had reserved, when it was read: context, libraries, other processes.
+    /// Total less free less what this process had reserved, when it was read: context, libraries, other
+    /// processes.
     pub others: Bytes,
-    /// Who said it: `driver` (a reading of the watcher), `program` (its own query), `oom` (the failing allocation),
-    /// `properties` (the recording's facts: the size alone, `others` is not known and 0).
+    /// Who said it: `driver` (a reading of the watcher), `program` (its own query), `oom` (the failing
+    /// allocation), `properties` (the recording's facts: the size alone, `others` is not known and 0).
     pub source: &'static str,
 }
 
@@ -97,7 +98,8 @@ pub struct Device {
     pub peak_allocated: Peak,
     /// Highest `reserved`.
     pub peak_reserved: Peak,
-    /// One row per step that has ended; of very long runs neighbours are merged (the later row, the higher peak).
+    /// One row per step that has ended; of very long runs neighbours are merged (the later row, the higher
+    /// peak).
     pub rows: Vec<StepRow>,
     /// Out of memory, in order; the first 1,000.
     pub ooms: Vec<OomEvent>,

@@ -1,9 +1,11 @@
-//! Events → state: segments, blocks, streams, call sites, steps. A pure state machine without IO and without judgement.
+//! Events → state: segments, blocks, streams, call sites, steps. A pure state machine without IO and without
+//! judgement.
 //!
-//! [`Replay`] takes [`crate::event::Item`]s in order and holds, at every moment, what the process held. What a
-//! recording cannot mean (a block freed twice, an address handed out twice) is counted and explained, never a panic:
-//! recordings come from anywhere. Detectors read [`Replay`] at marks (ends of steps and of microbatches), reports read
-//! it at the end, and [`anatomy`] asks in a second pass what filled a device at one moment.
+//! [`Replay`] takes [`crate::event::Item`]s in order and holds, at every moment, what the process held. What
+//! a recording cannot mean (a block freed twice, an address handed out twice) is counted and explained, never
+//! a panic: recordings come from anywhere. Detectors read [`Replay`] at marks (ends of steps and of
+//! microbatches), reports read it at the end, and [`anatomy`] asks in a second pass what filled a device at
+//! one moment.
 
 pub mod anatomy;
 mod apply;

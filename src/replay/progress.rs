@@ -16,7 +16,8 @@ pub struct Progress {
 /// What marks are counted by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Grain {
-    /// Ends of steps (ticks of a second where there are no steps: see [`crate::event::steps::StepSource::Time`]).
+    /// Ends of steps (ticks of a second where there are no steps: see
+    /// [`crate::event::steps::StepSource::Time`]).
     Step,
     /// Ends of microbatches.
     Microbatch,

@@ -1,9 +1,10 @@
 //! How far the host knows streams to be done: vector clocks over the calls that were seen.
 //!
-//! Component *s* of a clock counts exits from the scope of stream *s*. A stream's clock says which work must be done
-//! before work queued there now is; an event takes the clock of its stream when it is recorded; a waiting stream takes
-//! the event's; the host takes the clock of whatever it learns to be complete. Work queued inside a scope lies
-//! before its exit, so an event recorded after the exit, known complete, proves that work done.
+//! Component *s* of a clock counts exits from the scope of stream *s*. A stream's clock says which work must
+//! be done before work queued there now is; an event takes the clock of its stream when it is recorded; a
+//! waiting stream takes the event's; the host takes the clock of whatever it learns to be complete. Work
+//! queued inside a scope lies before its exit, so an event recorded after the exit, known complete, proves
+//! that work done.
 
 use super::stream::Quiet;
 use crate::event::{EventHandle, StreamId, ThreadId};
@@ -140,7 +141,8 @@ impl Quiescence {
         }
     }
 
-    /// Whether all blocks that are old at the last mark (allocated two marks before it or earlier) are known to be out of use.
+    /// Whether all blocks that are old at the last mark (allocated two marks before it or earlier) are known
+    /// to be out of use.
     pub(super) fn old(&self, s: StreamId) -> Quiet {
         let Some(k) = self.streams.get(s.0 as usize) else { return Quiet::NotProven };
         let (exits, inside) = k.marks[0];

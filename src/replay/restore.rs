@@ -1,4 +1,5 @@
-//! Checkpoints: where a recording begins whose oldest pages were dropped, and a test of our own state where it did not.
+//! Checkpoints: where a recording begins whose oldest pages were dropped, and a test of our own state where
+//! it did not.
 
 use super::cohort::{CohortKey, Now};
 use super::device::Peak;
@@ -64,7 +65,9 @@ impl Replay {
             let (time, step) = (t.peak_time, t.peak_step);
             let peak = |bytes| Peak { bytes, time, step, phase: PhaseKind::Unknown, event: c.events };
             (dev.peak_allocated, dev.peak_reserved) = (peak(t.peak_allocated), peak(t.peak_reserved));
-            dev.step_peak = dev.allocated.0;
+            // The peak within the step that runs is not kept, unless it is the highest of all.
+            let peak = if t.peak_step > c.steps { t.peak_allocated } else { dev.allocated };
+            dev.step_peak = peak.0;
         }
         self.cohorts.remember(c.steps);
         self.trained = c.microbatches > 0;

@@ -28,9 +28,9 @@ const BUCKETS: usize = 512;
 /// Marks that are kept one by one.
 pub const RECENT: usize = 32;
 
-/// Points at marks 1, 2, 3 … The last [`RECENT`] ones are kept one by one; all of them in buckets of equal width of
-/// which the minimum is kept: growth is judged by minima, so that nothing is lost by it. Up to 512 marks the buckets are
-/// single marks.
+/// Points at marks 1, 2, 3 … The last [`RECENT`] ones are kept one by one; all of them in buckets of equal
+/// width of which the minimum is kept: growth is judged by minima, so that nothing is lost by it. Up to 512
+/// marks the buckets are single marks.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Series {
     /// Mark of the first point; points before it were (0, 0).
@@ -69,8 +69,8 @@ impl Series {
         self.recent.get((self.len - 1 - n) as usize % RECENT).copied().unwrap_or_default()
     }
 
-    /// The minimum over marks `from..to`, widened to whole buckets at its ends where buckets are wider than a mark.
-    /// Marks before the first point count as (0, 0); an empty range is (0, 0).
+    /// The minimum over marks `from..to`, widened to whole buckets at its ends where buckets are wider than a
+    /// mark. Marks before the first point count as (0, 0); an empty range is (0, 0).
     pub fn floor(&self, from: u32, to: u32) -> Point {
         if self.len == 0 || from >= to || from < self.first {
             return Point::default();
@@ -84,7 +84,8 @@ impl Series {
         range.iter().copied().reduce(Point::floor).unwrap_or_default()
     }
 
-    /// Value at a mark: exact for the last [`RECENT`] and for series of up to 512 marks, else its bucket's minimum.
+    /// Value at a mark: exact for the last [`RECENT`] and for series of up to 512 marks, else its bucket's
+    /// minimum.
     pub fn at(&self, mark: u32) -> Point {
         let last = self.last_mark();
         if mark <= last && last - mark < RECENT as u32 {

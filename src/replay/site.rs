@@ -8,7 +8,8 @@ use rustc_hash::FxHashMap;
 pub enum SiteKind {
     /// The innermost frame outside PyTorch's own files is [`Site::frame`].
     Line,
-    /// Allocated by an autograd thread without a Python frame: [`Site::frame`] is the line that called backward.
+    /// Allocated by an autograd thread without a Python frame: [`Site::frame`] is the line that called
+    /// backward.
     Backward,
     /// No Python frame is known. [`Site::frame`] is empty.
     Unknown,
@@ -23,11 +24,15 @@ pub struct Site {
     pub kind: SiteKind,
     /// The line (see [`SiteKind`]).
     pub frame: Frame,
-    /// The first frame outside of `site-packages` and the standard library, from innermost outwards.
+    /// The first frame outside of `site-packages` and the standard library, from innermost outwards; where an
+    /// autograd thread's stack has none, that of the call of backward.
     pub your_line: Option<Frame>,
-    /// One whole stack that leads here (of the call of backward, for [`SiteKind::Backward`]); 0 where there is none.
-    /// `Names::frames` gives its frames, innermost first.
+    /// One whole stack that leads here (of the call of backward, for [`SiteKind::Backward`]); 0 where there
+    /// is none. `Names::frames` gives its frames, innermost first.
     pub stack: StackId,
+    /// The stack that called the backward in which this line allocated first; 0 where it allocated outside of
+    /// one.
+    pub backward_stack: StackId,
 }
 
 /// What a stack means as a site.
@@ -39,6 +44,8 @@ struct Meaning {
     backward: SiteId,
     /// PyTorch's files alone: within a backward, the line that called backward says more.
     torch_only: bool,
+    /// The site was told which backward it allocates in.
+    placed: bool,
 }
 
 /// All sites.
@@ -62,6 +69,7 @@ impl Default for Sites {
             frame: Frame::default(),
             your_line: None,
             stack: StackId(0),
+            backward_stack: StackId(0),
         };
         Sites {
             list: vec![unknown],
@@ -95,7 +103,7 @@ impl Sites {
         let frame = line.unwrap_or(inner);
         let line = self.intern(SiteKind::Line, frame, &your, stack);
         let backward = self.intern(SiteKind::Backward, frame, &your, stack);
-        self.by_stack.insert(stack.0, Meaning { line, backward, torch_only });
+        self.by_stack.insert(stack.0, Meaning { line, backward, torch_only, placed: false });
         self.last = (0, None);
     }
 
@@ -105,7 +113,15 @@ impl Sites {
             return *id;
         }
         let id = SiteId(self.list.len() as u32);
-        self.list.push(Site { id, kind, frame: frame.clone(), your_line: your_line.clone(), stack });
+        let backward_stack = if kind == SiteKind::Backward { stack } else { StackId(0) };
+        self.list.push(Site {
+            id,
+            kind,
+            frame: frame.clone(),
+            your_line: your_line.clone(),
+            stack,
+            backward_stack,
+        });
         self.by_frame.insert(key, id);
         id
     }
@@ -118,13 +134,33 @@ impl Sites {
         self.last.1
     }
 
-    /// The site of a block that was allocated from `stack`, while a backward that was called from `backward` ran.
+    /// The site of a block that was allocated from `stack`, while a backward that was called from `backward`
+    /// ran.
     #[inline]
     pub(super) fn of(&mut self, stack: StackId, in_backward: bool, backward: SiteId) -> SiteId {
         match self.meaning(stack) {
-            Some(m) if !(m.torch_only && in_backward && backward != UNKNOWN) => m.line,
+            Some(m) if !(m.torch_only && in_backward && backward != UNKNOWN) => {
+                if in_backward && !m.placed && backward != UNKNOWN {
+                    self.place(stack, m.line, backward);
+                }
+                m.line
+            }
             _ if in_backward => backward,
             _ => UNKNOWN,
+        }
+    }
+
+    /// Tells a site which backward it allocates in, once.
+    #[cold]
+    fn place(&mut self, stack: StackId, line: SiteId, backward: SiteId) {
+        if let Some(m) = self.by_stack.get_mut(&stack.0) {
+            m.placed = true;
+        }
+        self.last = (0, None);
+        let Some(caller) = self.list.get(backward.0 as usize).cloned() else { return };
+        if let Some(site) = self.list.get_mut(line.0 as usize).filter(|s| s.backward_stack.0 == 0) {
+            site.backward_stack = caller.stack;
+            site.your_line = site.your_line.take().or(caller.your_line);
         }
     }
 
@@ -162,6 +198,7 @@ mod tests {
             &[(torch, 11), (trl, 430), ("/job/other.py", 2)],
             &[(torch, 5), (torch, 6)],
             &[("trl-1.3.0-py3-none-any.whl/trl/x.py", 5), ("/job/train.py", 7)],
+            &[(trl, 77), (torch, 1)],
         ]);
         let a = s.of(StackId(1), false, UNKNOWN);
         let site = s.list[a.0 as usize].clone();
@@ -177,5 +214,13 @@ mod tests {
         assert_eq!(s.of(StackId(77), false, b), UNKNOWN);
         let w = s.of(StackId(4), false, b);
         assert_eq!(s.list[w.0 as usize].your_line.as_ref().unwrap().line, 7);
+        let hook = s.of(StackId(5), true, b);
+        let site = &s.list[hook.0 as usize];
+        assert_eq!((site.frame.line, site.backward_stack), (77, StackId(1)));
+        assert_eq!(
+            site.your_line.as_ref().map(|f| f.line),
+            Some(88),
+            "a hook on an autograd thread: who called backward"
+        );
     }
 }

@@ -16,8 +16,8 @@ use rustc_hash::FxHashMap;
 /// A block that is live or pending.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Held {
-    /// As its allocation described it. `rounded` is never 0 here for a block of any size: where no report came it is the
-    /// requested size rounded up to 512.
+    /// As its allocation described it. `rounded` is never 0 here for a block of any size: where no report
+    /// came it is the requested size rounded up to 512.
     pub block: Block,
     /// When it was allocated.
     pub born: Nanos,
@@ -53,7 +53,7 @@ impl Held {
 /// What is known of a thread.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct ThreadState {
-    /// What it did at its last allocator event.
+    /// What it did when it allocated last.
     pub(super) phase: PhaseKind,
     /// Site of what its open outermost backward allocates; nesting depth.
     pub(super) backward: (SiteId, u32),
@@ -69,10 +69,12 @@ pub struct Replay {
     pub(super) quiet: Quiescence,
     pub(super) sites: Sites,
     pub(super) cohorts: Cohorts,
-    pub(super) threads: FxHashMap<u16, ThreadState>,
+    /// By thread number: they are dense.
+    pub(super) threads: Vec<ThreadState>,
     /// Current stream by thread and device, where it was seen to change.
     pub(super) currents: FxHashMap<(u16, u8), StreamId>,
-    /// Site of what autograd threads allocate: of the backward that was begun last and is still open, or ended last.
+    /// Site of what autograd threads allocate: of the backward that was begun last and is still open, or
+    /// ended last.
     pub(super) backward: SiteId,
     pub(super) inconsistencies: Vec<Inconsistency>,
     pub(super) meta: serde_json::Map<String, serde_json::Value>,
@@ -129,7 +131,8 @@ impl Replay {
         }
     }
 
-    /// Tells which line a stack stands for, before an event uses it. [`Replay::apply`] does it for [`Item::Stack`].
+    /// Tells which line a stack stands for, before an event uses it. [`Replay::apply`] does it for
+    /// [`Item::Stack`].
     pub fn learn_stack(&mut self, stack: StackId, names: &Names) {
         self.sites.learn(stack, names);
     }
@@ -199,8 +202,8 @@ impl Replay {
     pub fn stream(&self, id: StreamId) -> Option<&Stream> {
         self.streams.list.get(id.0 as usize)
     }
-    /// Whether it is a side stream: not the default one, and (all but) never the current one of the thread that trains when an optimizer or
-    /// a backward ends, or at a manual step.
+    /// Whether it is a side stream: not the default one, and (all but) never the current one of the thread
+    /// that trains when an optimizer or a backward ends, or at a manual step.
     pub fn is_side(&self, id: StreamId) -> bool {
         self.streams.is_side(id)
     }
@@ -237,9 +240,10 @@ impl Replay {
     }
     /// What a thread that allocates now would be doing.
     pub fn phase(&self, thread: ThreadId) -> PhaseKind {
-        self.threads.get(&thread.0).map_or(PhaseKind::Unknown, |t| t.phase)
+        self.threads.get(thread.0 as usize).map_or(PhaseKind::Unknown, |t| t.phase)
     }
-    /// How often the state was begun anew from a checkpoint: ids of cohorts from before mean nothing any more.
+    /// How often the state was begun anew from a checkpoint: ids of cohorts from before mean nothing any
+    /// more.
     pub fn generation(&self) -> u32 {
         self.generation
     }
@@ -248,7 +252,17 @@ impl Replay {
         self.trained
     }
 
-    /// Counts something that a recording of a real process cannot contain; `first` is asked for the first example only.
+    #[inline]
+    pub(super) fn thread(&mut self, t: ThreadId) -> &mut ThreadState {
+        let i = t.0 as usize;
+        if self.threads.len() <= i {
+            self.threads.resize(i + 1, ThreadState::default());
+        }
+        &mut self.threads[i]
+    }
+
+    /// Counts something that a recording of a real process cannot contain; `first` is asked for the first
+    /// example only.
     #[cold]
     pub(super) fn inconsistent(&mut self, what: &'static str, first: impl FnOnce() -> String) {
         match self.inconsistencies.iter_mut().find(|i| i.what == what) {

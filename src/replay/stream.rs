@@ -6,7 +6,8 @@ use rustc_hash::FxHashMap;
 /// Whether the work that used a block on a side stream is known to be over.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Quiet {
-    /// The host learnt that an event completed which was recorded on the stream after its scope had been left.
+    /// The host learnt that an event completed which was recorded on the stream after its scope had been
+    /// left.
     Proven,
     /// Nothing was seen from which completion follows.
     #[default]
@@ -17,8 +18,8 @@ pub enum Quiet {
 
 /// One stream of one device; a handle that is reused after a destroy is another stream.
 ///
-/// Streams are numbered in the order in which a block was first allocated on them, or a thread first entered them (as the
-/// recording's checkpoints do); not when they are created: PyTorch creates 128 at once.
+/// Streams are numbered in the order in which a block was first allocated on them, or a thread first entered
+/// them (as the recording's checkpoints do); not when they are created: PyTorch creates 128 at once.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Stream {
     /// Dense number in order of first appearance.
@@ -37,7 +38,8 @@ pub struct Stream {
     pub entered: u64,
     /// How often it was left again with no thread in it any more.
     pub left: u64,
-    /// How often it was current on the thread that trains when an optimizer or a backward ended, or at a manual step.
+    /// How often it was current on the thread that trains when an optimizer or a backward ended, or at a
+    /// manual step.
     pub at_marks: u32,
     /// Graph captures that began on it.
     pub captures: u32,
@@ -101,8 +103,8 @@ impl Streams {
         id
     }
 
-    /// The stream a call named by handle alone. `None` where it is not known, or where it is the default stream of one of several
-    /// devices.
+    /// The stream a call named by handle alone. `None` where it is not known, or where it is the default
+    /// stream of one of several devices.
     #[inline]
     pub(super) fn known(&self, handle: StreamHandle) -> Option<StreamId> {
         if handle.0 != 0 {

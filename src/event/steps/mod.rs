@@ -1,7 +1,7 @@
 //! Where a step ends: a pure machine over events, used by whoever must tag blocks with their step.
 //!
-//! Raw facts come in (optimizer hooks, backward calls, scaler updates, manual marks, allocations); ends of steps and
-//! of microbatches come out. See [`StepMachine`].
+//! Raw facts come in (optimizer hooks, backward calls, scaler updates, manual marks, allocations); ends of
+//! steps and of microbatches come out. See [`StepMachine`].
 
 mod rounds;
 mod save;
@@ -32,8 +32,8 @@ pub enum StepSource {
 /// What the machine says after an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Boundary {
-    /// Step `n` (from 1) ended just *before* the event that was fed. Where `n` is not greater than the last step that
-    /// was announced, the steps from `n` on were one step: they are folded into `n`.
+    /// Step `n` (from 1) ended just *before* the event that was fed. Where `n` is not greater than the last
+    /// step that was announced, the steps from `n` on were one step: they are folded into `n`.
     Step {
         /// Which.
         n: u32,
@@ -46,24 +46,26 @@ pub enum Boundary {
 
 /// Length of a tick in a job that has neither optimizer nor backward.
 pub const TICK: Nanos = Nanos(1_000_000_000);
-/// Ticks or backwards that may still turn out to be one first step. Beyond it the job has shown another shape for
-/// so long that folding would destroy more than it repairs; numbering then goes on.
+/// Ticks or backwards that may still turn out to be one first step. Beyond it the job has shown another shape
+/// for so long that folding would destroy more than it repairs; numbering then goes on.
 const FOLD_LIMIT: u32 = 4096;
-/// Steps with the same number of backwards after which one backward more than that means that a step was skipped.
+/// Steps with the same number of backwards after which one backward more than that means that a step was
+/// skipped.
 const ALIKE: u32 = 3;
 
 /// The machine. Bounded in memory whatever comes in, and it never fails.
 ///
-/// A step ends at the first *forward allocation* (neither in backward nor in an optimizer) of the thread whose
-/// optimizer has run: what an optimizer and `zero_grad` free still belongs to the step. Rules:
+/// A step ends at the first *forward allocation* (neither in backward nor in an optimizer) of the thread
+/// whose optimizer has run: what an optimizer and `zero_grad` free still belongs to the step. Rules:
 ///
 /// - Hooks with no forward allocation between them are one step (ZeRO sub-groups, Muon + AdamW).
 /// - Hooks inside a backward end nothing; the end of that backward stands for them.
 /// - Optimizers that take turns: the one that steps least often, within a factor of 8, ends the step.
-/// - A scaler's update after a backward without an optimizer hook is a skipped step, and counts. Without scaler events, one backward
-///   more than every recent step had tells the same, a little later.
-/// - No optimizer yet: ends of backward; no backward yet: ticks of a second. Both are provisional, and folded into step 1
-///   when the better source appears.
+/// - A scaler's update after a backward without an optimizer hook is a skipped step, and counts. Without
+///   scaler events, one backward more than every recent step had tells the same, a little later.
+/// - Optimizers that run before the first backward prepare their state; that is part of step 1.
+/// - No optimizer yet: ends of backward; no backward yet: ticks of a second. Both are provisional, and folded
+///   into step 1 when the better source appears.
 /// - The first manual step turns all of this off, and folds what was before into step 1.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct StepMachine {
@@ -81,6 +83,7 @@ pub struct StepMachine {
     /// Something is due at a forward allocation: the one flag an allocation has to test.
     armed: bool,
     scaler_seen: bool,
+    backward_seen: bool,
     /// Outer backwards that ended since the last step.
     backwards: u32,
     /// An optimizer hook fired since the last step.
@@ -234,6 +237,11 @@ impl StepMachine {
         let hooked = std::mem::take(&mut t.hook_in_backward);
         self.backwards = self.backwards.saturating_add(1);
         self.armed = true;
+        // Optimizers that ran before any backward made their state (a restored checkpoint, a warm-up): no
+        // steps.
+        if !std::mem::replace(&mut self.backward_seen, true) && self.source == StepSource::Optimizer {
+            self.fold |= self.steps > 0 && self.steps <= rounds::RARE;
+        }
         if hooked {
             self.optimizer_ran(rounds::IN_BACKWARD, thread);
         }

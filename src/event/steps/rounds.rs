@@ -94,8 +94,8 @@ impl Rounds {
         if i == self.marker || !candidate.eligible() {
             return false;
         }
-        // A newcomer ends the round that was under way; later only one that is clearly rarer takes over, so that two
-        // optimizers of two threads do not change places at every jitter.
+        // A newcomer ends the round that was under way; later only one that is clearly rarer takes over, so
+        // that two optimizers of two threads do not change places at every jitter.
         let rarer =
             candidate.intervals[0].min(candidate.intervals[1]) > marker.intervals[0].max(marker.intervals[1]);
         if new || rarer || !marker.eligible() {

@@ -14,7 +14,7 @@ const SOURCES: [StepSource; 5] =
 
 pub(super) fn save(m: &StepMachine) -> Vec<u8> {
     let source = SOURCES.iter().position(|s| *s == m.source).unwrap_or(0) as u64;
-    let flags = [m.optimizer_mode, m.fold, m.armed, m.scaler_seen, m.hooked];
+    let flags = [m.optimizer_mode, m.fold, m.armed, m.scaler_seen, m.hooked, m.backward_seen];
     let flags = flags.iter().enumerate().fold(0, |a, (i, f)| a | u64::from(*f) << i);
     let mut w = vec![
         VERSION,
@@ -87,6 +87,7 @@ pub(super) fn load(bytes: &[u8]) -> Option<StepMachine> {
         armed: flags & 4 != 0,
         scaler_seen: flags & 8 != 0,
         hooked: flags & 16 != 0,
+        backward_seen: flags & 32 != 0,
         due,
         backwards,
         usual,

@@ -3,11 +3,13 @@
 use super::super::{Block, Phase, StackId};
 use super::*;
 
-/// A job in letters; each stands for what a real job does there. `2` moves what follows to a second training thread, `1` back.
+/// A job in letters; each stands for what a real job does there. `2` moves what follows to a second training
+/// thread, `1` back.
 ///
-/// f forward allocation · e evaluation allocation · b backward (autograd thread) · B backward on the calling thread ·
-/// n backward with a nested one · H backward with optimizer hooks inside · o, p, q optimizers · L optimizer with three backwards inside ·
-/// s scaler update · x manual step · P prefetch thread allocates · t a second passes
+/// f forward allocation · e evaluation allocation · b backward (autograd thread) · B backward on the calling
+/// thread · n backward with a nested one · H backward with optimizer hooks inside · o, p, q optimizers · L
+/// optimizer with three backwards inside · s scaler update · x manual step · P prefetch thread allocates · t
+/// a second passes
 fn play(script: &str) -> (StepMachine, Vec<(u32, StepSource)>) {
     let mut p = Player::default();
     for c in script.chars() {
@@ -163,6 +165,8 @@ fn every_shape_of_training_loop_counts_its_own_steps() {
             &format!("{}{}", "fbo".repeat(3), "fbox".repeat(2)),
             (2, 4, Manual),
         ),
+        ("state made before the first backward", &format!("fofo{}", "fbo".repeat(5)), (5, 4, Optimizer)),
+        ("a job whose backward is not seen", &"fo".repeat(5), (5, 0, Optimizer)),
         ("a forward that allocates nothing", &"bo".repeat(5), (5, 4, Optimizer)),
     ];
     let wrong: Vec<_> = cases

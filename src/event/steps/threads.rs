@@ -1,4 +1,5 @@
-//! What the machine knows of each thread that trains. Threads that only allocate (prefetchers) never get an entry.
+//! What the machine knows of each thread that trains. Threads that only allocate (prefetchers) never get an
+//! entry.
 
 use crate::event::ThreadId;
 

@@ -44,7 +44,8 @@ impl Job {
         );
     }
 
-    /// One step: activation 3, workspace 5 (the moment), gradient 7, optimizer state 11 in step 1, a leak of 13.
+    /// One step: activation 3, workspace 5 (the moment), gradient 7, optimizer state 11 in step 1, a leak of
+    /// 13.
     fn step(&mut self, n: u64) {
         let leak = 1000 + n;
         self.alloc(3, 3, FORWARD);

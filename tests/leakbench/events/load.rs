@@ -1,4 +1,5 @@
-//! Recorded allocator events of leakbench (`*.events.gz`) as items of a recording. Shared by tests through `#[path]`.
+//! Recorded allocator events of leakbench (`*.events.gz`) as items of a recording. Shared by tests through
+//! `#[path]`.
 
 use std::path::Path;
 use std::process::Command;
@@ -31,8 +32,8 @@ pub(crate) fn load(path: &Path, capacity: u64) -> Job {
     parse(&text, capacity)
 }
 
-/// Marks as a training loop that accumulates `every` microbatches makes them: a backward and a forward allocation at each, an optimizer at
-/// each `every`th.
+/// Marks as a training loop that accumulates `every` microbatches makes them: a backward and a forward
+/// allocation at each, an optimizer at each `every`th.
 #[allow(dead_code)]
 pub(crate) fn with_automatic_marks(job: &Job, every: u32) -> Vec<Item> {
     let mut out = Vec::new();

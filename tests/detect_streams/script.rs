@@ -1,0 +1,84 @@
+//! Small jobs of which every event is written down.
+
+use crate::judged::CARD;
+use crate::load;
+use strandline::event::{
+    Addr, Block, Body, Bytes, DeviceId, DriverMemory, Event, Frame, Item, Names, Nanos, Phase, StackId,
+    StreamHandle, ThreadId,
+};
+
+pub(crate) const MAIN: StreamHandle = StreamHandle(0);
+pub(crate) const SIDE: StreamHandle = StreamHandle(640);
+
+/// A job of which every event is written down. Lines: 1 leaks, 2 does not.
+pub(crate) struct Script {
+    pub(crate) items: Vec<Item>,
+    pub(crate) names: Names,
+    pub(crate) now: u64,
+    pub(crate) steps: u64,
+}
+
+impl Script {
+    pub(crate) fn new() -> Script {
+        let mut names = Names::default();
+        let total = Bytes(CARD);
+        let driver = DriverMemory { time: Nanos(0), device: DeviceId(0), total, free: total, process: None };
+        let mut items = vec![Item::Driver(driver)];
+        for line in 1..=2 {
+            names.add_stack(StackId(line), [Frame { file: "/job/a.py".into(), line, function: "f".into() }]);
+            items.push(Item::Stack(StackId(line)));
+        }
+        Script { items, names, now: 0, steps: 0 }
+    }
+
+    pub(crate) fn say(&mut self, thread: u16, body: Body) {
+        self.now += 1000;
+        self.items.push(event(Nanos(self.now), thread, body));
+    }
+
+    pub(crate) fn block(addr: u64, size: u64, stream: StreamHandle, line: u32) -> Block {
+        Block {
+            addr: Addr(addr * 512),
+            size: Bytes(size),
+            rounded: Bytes(size),
+            stream,
+            stack: StackId(line),
+            phase: Phase::default(),
+            ..Block::default()
+        }
+    }
+
+    pub(crate) fn alloc(&mut self, addr: u64, size: u64, stream: StreamHandle, line: u32) {
+        self.alloc_by(0, addr, size, stream, line);
+    }
+
+    pub(crate) fn alloc_by(&mut self, thread: u16, addr: u64, size: u64, stream: StreamHandle, line: u32) {
+        self.say(thread, Body::Alloc(Script::block(addr, size, stream, line)));
+    }
+
+    pub(crate) fn on_side(&mut self, addr: u64, size: u64, line: u32) {
+        self.say(0, Body::Scope { device: DeviceId(0), from: MAIN, to: SIDE });
+        self.alloc(addr, size, SIDE, line);
+        self.say(0, Body::Scope { device: DeviceId(0), from: SIDE, to: MAIN });
+    }
+
+    pub(crate) fn free(&mut self, addr: u64, size: u64, stream: StreamHandle) {
+        let b = Script::block(addr, size, stream, 0);
+        self.say(0, Body::FreeRequested(b));
+        self.say(0, Body::FreeCompleted(b));
+    }
+
+    pub(crate) fn step(&mut self) {
+        self.steps += 1;
+        self.now = self.steps * load::STEP;
+        self.say(0, Body::ManualStep(self.steps));
+    }
+}
+
+pub(crate) fn event(time: Nanos, thread: u16, body: Body) -> Item {
+    Item::Event(Event { time, thread: ThreadId(thread), body })
+}
+
+pub(crate) fn is_mark(i: &Item) -> bool {
+    matches!(i, Item::Event(Event { body: Body::ManualStep(_), .. }))
+}

@@ -1,0 +1,252 @@
+//! Judgements on jobs of which every event is written here.
+
+use crate::judged::{CARD, Judged, events};
+use crate::load;
+use crate::script::{MAIN, SIDE, Script, event, is_mark};
+use strandline::detect::{Detector, Finding, Kind, Outcome, Policy, Severity};
+use strandline::event::steps::StepMachine;
+use strandline::event::{
+    Block, Body, Bytes, Checkpoint, DeviceId, EventHandle, Item, LiveBlock, Names, Nanos, StackId,
+};
+use strandline::replay::{Held, Replay};
+
+/// A script that clears its holders at the end, and goes on allocating, does not withdraw the verdict.
+#[test]
+fn what_is_freed_after_the_last_step_changes_nothing() {
+    let job = load::load(&events().join("d_losslist_graph.events.gz"), CARD);
+    let last = job.items.iter().rposition(is_mark).expect("a mark");
+    let mut items = job.items[..=last].to_vec();
+    let before = Judged::of(&items, &job.names);
+    let live: Vec<Block> = before.replay.blocks(DeviceId(0)).map(|h| h.block).collect();
+    for b in live {
+        for body in [Body::FreeRequested(b), Body::FreeCompleted(b)] {
+            items.push(event(Nanos(u64::MAX / 2), 0, body));
+        }
+    }
+    let after = Judged::of(&items, &job.names);
+    assert_eq!(after.replay.devices().next().map(|d| d.allocated), Some(Bytes(0)));
+    assert_eq!(before.standing(), after.standing());
+    assert_eq!(after.outcome(), Outcome::Leak);
+}
+
+/// The oldest pages of a long recording are dropped: what lives at the checkpoint tells first steps and
+/// rates, and a queue is still no leak.
+#[test]
+fn a_verdict_survives_the_loss_of_the_oldest_pages() {
+    let leak = |s: &mut Script, i: u64| s.alloc(1000 + i, 300 << 20, MAIN, 1);
+    let queue = |s: &mut Script, i: u64| {
+        s.alloc(1000 + i, 300 << 20, MAIN, 1);
+        if i >= 20 {
+            s.free(1000 + i - 20, 300 << 20, MAIN);
+        }
+    };
+    let at_checkpoint = |step: &dyn Fn(&mut Script, u64)| {
+        let (mut head, mut tail) = (Script::new(), Script::new());
+        (0..30).for_each(|i| {
+            step(&mut head, i);
+            head.step();
+        });
+        let before = Judged::of(&head.items, &head.names);
+        let mut machine = StepMachine::default();
+        for i in &head.items {
+            if let Item::Event(e) = i {
+                machine.feed(e);
+            }
+        }
+        let live = |h: &Held| LiveBlock {
+            block: h.block,
+            born: h.born,
+            step: h.step,
+            microbatch: h.microbatch,
+            ..LiveBlock::default()
+        };
+        let state = Checkpoint {
+            steps: 30,
+            microbatches: before.replay.microbatches(),
+            events: before.replay.events(),
+            step_machine: machine.save(),
+            blocks: before.replay.blocks(DeviceId(0)).map(live).collect(),
+            ..Checkpoint::default()
+        };
+        tail.items.push(Item::Checkpoint(Box::new(state)));
+        (tail.steps, tail.now) = (head.steps, head.now);
+        let begin = Judged::of(&tail.items, &tail.names);
+        (30..36).for_each(|i| {
+            step(&mut tail, i);
+            tail.step();
+        });
+        (begin, Judged::of(&tail.items, &tail.names))
+    };
+    let (begin, end) = at_checkpoint(&leak);
+    assert_eq!(begin.standing(), Vec::<&Finding>::new(), "what lives may be a queue");
+    let f = end.standing()[0];
+    assert_eq!((f.kind, f.severity, f.first_step), (Kind::StepGrowth, Severity::Alert, 1));
+    assert!((f.bytes_per_step / (300u64 << 20) as f64 - 1.0).abs() < 0.05);
+    let (begin, end) = at_checkpoint(&queue);
+    assert_eq!((begin.standing(), end.standing()), (Vec::new(), Vec::new()));
+}
+
+/// Growth that stops was filling: withdrawn, and the step is told.
+#[test]
+fn a_finding_is_withdrawn_when_growth_stops() {
+    let mut s = Script::new();
+    for i in 0..40 {
+        s.alloc(1000 + i, 300 << 20, MAIN, 1);
+        s.step();
+    }
+    assert_eq!(Judged::of(&s.items, &s.names).outcome(), Outcome::Leak);
+    for i in 0..40 {
+        s.alloc(5000 + i, 1 << 20, MAIN, 2);
+        s.free(5000 + i, 1 << 20, MAIN);
+        s.step();
+    }
+    let j = Judged::of(&s.items, &s.names);
+    assert_eq!(j.outcome(), Outcome::Clean);
+    let f = &j.detector.findings()[0];
+    assert!(f.withdrawn_step.is_some_and(|w| (45..60).contains(&w)), "{:?}", f.withdrawn_step);
+}
+
+/// A leak that begins late, in a run that was healthy for a thousand steps, is named within a dozen steps.
+#[test]
+fn a_leak_that_begins_late_is_named_as_soon() {
+    let mut s = Script::new();
+    for i in 0..1040u64 {
+        s.alloc(9, 1 << 20, MAIN, 2);
+        s.free(9, 1 << 20, MAIN);
+        if i >= 1000 {
+            s.alloc(1000 + i, 100 << 20, MAIN, 1);
+        }
+        s.step();
+    }
+    let j = Judged::of(&s.items, &s.names);
+    let f = j.standing()[0];
+    assert!(f.detected_step <= 1000 + 32, "{}", f.detected_step);
+    assert!((1000..=1002).contains(&f.first_step), "{}", f.first_step);
+    assert_eq!(j.outcome(), Outcome::Leak);
+}
+
+/// A queue on a side stream that fills: every old block dies in its turn, so the fast path keeps quiet.
+#[test]
+fn a_queue_that_fills_on_a_side_stream_is_no_leak() {
+    let mut s = Script::new();
+    let (mut head, mut tail) = (0, 0);
+    for _ in 0..40 {
+        for _ in 0..if head - tail < 12 { 2 } else { 1 } {
+            s.on_side(1000 + head, 256 << 20, 1);
+            head += 1;
+        }
+        s.free(1000 + tail, 256 << 20, SIDE);
+        tail += 1;
+        s.step();
+    }
+    let j = Judged::of(&s.items, &s.names);
+    assert_eq!(j.first, None);
+    assert_eq!(j.outcome(), Outcome::Clean);
+}
+
+/// The same blocks with scopes, events and a synchronize: idleness is proved; with the scope never left it is
+/// not of this kind.
+#[test]
+fn the_sentence_says_whether_the_stream_is_idle() {
+    for (sync, leave, kind, words) in [
+        (true, true, Kind::LiveAfterStreamExit, "known to be done"),
+        (false, true, Kind::LiveAfterStreamExit, "not provable"),
+        (false, false, Kind::StepGrowth, "outlive two steps"),
+    ] {
+        let mut s = Script::new();
+        if !leave {
+            s.say(7, Body::Scope { device: DeviceId(0), from: MAIN, to: SIDE });
+        }
+        for i in 0..20u64 {
+            if leave {
+                s.on_side(1000 + i, 300 << 20, 1);
+                s.say(0, Body::EventRecord { event: EventHandle(5), stream: SIDE });
+                s.say(0, Body::StreamWait { stream: MAIN, event: EventHandle(5) });
+            } else {
+                s.alloc_by(7, 1000 + i, 300 << 20, SIDE, 1);
+            }
+            if sync {
+                s.say(0, Body::StreamDone(MAIN));
+            }
+            s.step();
+        }
+        let j = Judged::of(&s.items, &s.names);
+        let f = j.standing()[0];
+        assert_eq!(f.kind, kind, "{sync} {leave}");
+        assert!(f.explain.contains(words), "{sync} {leave}: {}", f.explain);
+    }
+}
+
+#[test]
+fn blind_is_not_clean() {
+    let clean = || {
+        let mut s = Script::new();
+        for _ in 0..12 {
+            s.alloc(9, 1 << 20, MAIN, 2);
+            s.free(9, 1 << 20, MAIN);
+            s.step();
+        }
+        s
+    };
+    let outcome = |s: &Script| Judged::of(&s.items, &s.names).outcome();
+    assert_eq!(outcome(&clean()), Outcome::Clean);
+    let mut lost = clean();
+    lost.say(0, Body::Gap { lost: 1 });
+    assert_eq!(outcome(&lost), Outcome::Unknown);
+    let mut short = clean();
+    let last = short.items.iter().rposition(is_mark).expect("a mark");
+    short.items.remove(last);
+    assert_eq!(outcome(&short), Outcome::Unknown);
+    let mut odd = clean();
+    odd.free(777, 1 << 20, MAIN);
+    odd.free(777, 1 << 20, MAIN);
+    assert_eq!(outcome(&odd), Outcome::Clean, "without totals it may have been there before");
+    assert_eq!(Judged::of(&[], &Names::default()).outcome(), Outcome::Unknown);
+    let mut oom = clean();
+    let failed = Body::Oom {
+        device: DeviceId(0),
+        requested: Bytes(1 << 30),
+        free: Bytes(0),
+        stream: MAIN,
+        stack: StackId(1),
+    };
+    oom.say(0, failed);
+    assert_eq!(outcome(&oom), Outcome::Oom);
+    for _ in 0..3 {
+        oom.step();
+    }
+    assert_eq!(outcome(&oom), Outcome::Clean, "a job that lived on was not ended by it");
+}
+
+/// Without a known size of the device there is no forecast, and the severity is that of the largest device
+/// there is.
+#[test]
+fn an_unknown_card_has_no_forecast() {
+    let mut s = Script::new();
+    s.items.retain(|i| !matches!(i, Item::Driver(_)));
+    for i in 0..40 {
+        s.alloc(1000 + i, 8 << 20, MAIN, 1);
+        s.step();
+    }
+    let j = Judged::of(&s.items, &s.names);
+    assert_eq!((j.standing()[0].steps_to_oom, j.standing()[0].severity), (None, Severity::Info));
+}
+
+#[test]
+fn a_planned_end_before_the_card_is_full_is_no_alert() {
+    let mut s = Script::new();
+    for i in 0..40 {
+        s.alloc(1000 + i, 300 << 20, MAIN, 1);
+        s.step();
+    }
+    for (planned, want) in [(Some(60), Severity::Info), (Some(200), Severity::Alert), (None, Severity::Alert)]
+    {
+        let mut replay = Replay::new();
+        s.items.iter().for_each(|i| {
+            replay.apply(i, &s.names);
+        });
+        let mut detector = Detector::new(Policy { planned_steps: planned });
+        detector.at_step(&replay);
+        assert_eq!(detector.findings()[0].severity, want, "{planned:?}");
+    }
+}
