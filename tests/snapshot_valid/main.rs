@@ -11,8 +11,8 @@ mod load;
 use job::{Job, Random};
 
 use strandline::event::{
-    Addr, Block, Body, Bytes, Checkpoint, DeviceId, Event, Frame, Item, LiveBlock, Names, Nanos, OpenSegment,
-    Phase, PoolId, SegmentOp, StackId, StreamHandle, ThreadId,
+    Addr, Body, Bytes, Checkpoint, DeviceId, Event, Frame, Item, LiveBlock, Names, Nanos, OpenSegment,
+    SegmentOp, StackId,
 };
 use strandline::replay::{Progress, Replay};
 use strandline::report::snapshot::unpickle::{Limits, Tree, Value, read};
