@@ -163,15 +163,17 @@ mod tests {
     fn sample() -> Checkpoint {
         let block = |n: u64| LiveBlock {
             block: Block {
-                addr: Addr(n << 60 ^ n * 512),
+                addr: Addr((n << 60) ^ (n * 512)),
                 size: Bytes(n),
                 pool: PoolId(n % 2, 7),
-                totals: (n % 3 == 0).then(|| Totals { allocated: Bytes(n), reserved: Bytes(1 << 40) }),
+                totals: n
+                    .is_multiple_of(3)
+                    .then_some(Totals { allocated: Bytes(n), reserved: Bytes(1 << 40) }),
                 ..Block::default()
             },
             step: n as u32,
-            pending: n % 2 == 0,
-            unverified: n % 5 == 0,
+            pending: n.is_multiple_of(2),
+            unverified: n.is_multiple_of(5),
             ..LiveBlock::default()
         };
         Checkpoint {

@@ -129,8 +129,12 @@ impl Default for Framer {
 }
 
 impl Framer {
-    /// Appends a page with this payload to `out`, compressed where that helps.
+    /// Appends a page with this payload to `out`, compressed where that helps. A payload beyond [`MAX_PAYLOAD`] (a
+    /// checkpoint of millions of blocks) makes no page.
     pub fn page(&mut self, out: &mut Vec<u8>, tag: Tag, payload: &[u8]) {
+        if payload.len() > MAX_PAYLOAD as usize {
+            return;
+        }
         let squeezed = if payload.len() < WORTH_IT {
             None
         } else {

@@ -1,7 +1,7 @@
 //! Pages and tails → the merge: nothing twice, nothing missing unnoticed.
 
 use super::pages::Next;
-use super::tail::Stand;
+use super::tail::{Stand, Tail};
 use super::{Reader, Ring, Stage, TailState, Then};
 use crate::event::{Dropped, Item, Nanos, ThreadId, ThreadInfo};
 use crate::format::checkpoint;
@@ -16,6 +16,8 @@ use std::mem::take;
 const TSC_GUESS: f64 = 0.4;
 /// Number that losses without a ring are told under: no region has so many rings.
 const NO_RING: u32 = 256;
+/// Records that wait for the end of their sweep; several times what all rings of a job hold.
+const MOST_WAITING: usize = 1 << 22;
 /// Notes beyond which no more are taken.
 const MOST_NOTES: usize = 50;
 
@@ -41,13 +43,14 @@ impl Reader {
                 self.damage.add(Some(pages.at()), format!("the file cannot be read: {e}"), None);
                 self.stage = Stage::Tail;
             }
-            Ok(Next::Page { at, frame, payload }) => self.page(at, &frame, payload),
+            Ok(Next::Page { at, frame, payload }) => {
+                self.cut_at = None;
+                self.page(at, &frame, payload);
+            }
             Ok(Next::Bad { at, frame, why }) => self.bad_page(at, &frame, why),
             Ok(Next::End) => self.stage = Stage::Tail,
             Ok(Next::Cut(at)) => {
-                if !self.live {
-                    self.cut(at);
-                }
+                self.cut_at = Some(at);
                 self.stage = Stage::Tail;
             }
             Ok(Next::Lost(_)) if self.live && self.has_patience() => self.stage = Stage::Tail,
@@ -63,12 +66,6 @@ impl Reader {
             },
         }
         self.pages = pages;
-    }
-
-    /// A page that is only partly there at the end of the file. Its records may be in the tail.
-    fn cut(&mut self, at: u64) {
-        self.damage.add(Some(at), "the file ends in the middle of a page", None);
-        self.wants_state = true;
     }
 
     fn bad_page(&mut self, at: u64, frame: &Frame, why: &str) {
@@ -192,6 +189,10 @@ impl Reader {
             }
         }
         self.merge.extend(ring, before, news);
+        if self.merge.waiting() > MOST_WAITING {
+            // No writer holds back so much: the sweeps' ends are missing.
+            self.merge.end_sweep(self.merge.newest());
+        }
         self.summary.records = self.summary.records.saturating_add(news.len() as u64);
         let seen = first.saturating_add(skip as u64).saturating_add(news.len() as u64);
         *self.ring(ring) = Ring { seen, told, thread: owner };
@@ -199,8 +200,7 @@ impl Reader {
 
     /// Puts a loss where it was noticed.
     fn gap(&mut self, ring: u32, thread: u32, ticks: u64, lost: u64) {
-        let gap =
-            Record { ticks, a: lost, c: u64::from(thread), kind: Kind::Gap as u8, ..Record::default() };
+        let gap = Record { ticks, a: lost, c: u64::from(thread), kind: Kind::Gap as u8, ..Record::default() };
         self.merge.extend(ring, thread, &[gap]);
     }
 
@@ -269,7 +269,8 @@ impl Reader {
             let told = self.ring(k.ring).told.max(k.lost);
             *self.ring(k.ring) = Ring { seen: k.next, told, thread: k.thread };
         }
-        self.summary.lost = self.summary.lost.max(m.rings.iter().map(|k| k.lost).sum::<u64>() + m.lost_unowned);
+        self.summary.lost =
+            self.summary.lost.max(m.rings.iter().map(|k| k.lost).sum::<u64>() + m.lost_unowned);
         self.told_unowned = self.told_unowned.max(m.lost_unowned);
         self.takes_state = true;
     }
@@ -299,14 +300,12 @@ impl Reader {
     /// After the last page: what the region holds beyond it.
     pub(super) fn read_tail(&mut self) {
         let Some(mut tail) = self.tail.take() else { return self.no_more() };
-        let look = tail.stand().and_then(|stand| self.look(&mut tail, &stand));
+        // Even a reader that does not follow may look at a live recording: pages may have come since it read the last.
+        let patient = self.has_patience();
+        let look = tail.stand().and_then(|stand| self.look(&mut tail, &stand, patient || self.live));
         self.tail = Some(tail);
         match look {
-            Ok(Look::PagesFirst) if self.live => {
-                // Those pages are being read now or at the next poll.
-                self.stage = if self.has_patience() { Stage::Pages } else { Stage::Waiting };
-            }
-            Ok(Look::PagesFirst) => self.no_more(),
+            Ok(Look::PagesFirst) => self.stage = if patient { Stage::Pages } else { Stage::Waiting },
             Ok(Look::Taken(n)) => {
                 self.summary.tail = TailState::Read(n);
                 self.no_more();
@@ -318,11 +317,11 @@ impl Reader {
         }
     }
 
-    fn look(&mut self, tail: &mut super::tail::Tail, stand: &Stand) -> std::io::Result<Look> {
+    fn look(&mut self, tail: &mut Tail, stand: &Stand, patient: bool) -> std::io::Result<Look> {
         let mut found = Vec::new();
         for r in &stand.rings {
             let seen = self.ring(r.ring).seen;
-            if r.tail > seen && self.live {
+            if r.tail > seen && patient {
                 return Ok(Look::PagesFirst);
             }
             let from = r.tail.max(seen);
@@ -332,7 +331,7 @@ impl Reader {
             let mut records = Vec::new();
             if tail.records(r.ring, from, r.head, &mut records)? {
                 found.push((*r, from, records));
-            } else if self.live {
+            } else if patient {
                 return Ok(Look::PagesFirst);
             } else {
                 self.damage.add(None, format!("ring {} does not make sense", r.ring), None);
@@ -342,7 +341,7 @@ impl Reader {
         let from = self.definitions.seen;
         let mut defined = tail.definitions(from)?.map(|d| (from, d));
         if defined.is_none() {
-            if self.live {
+            if patient {
                 return Ok(Look::PagesFirst);
             }
             let first = tail.first_definition()?;
@@ -381,6 +380,9 @@ impl Reader {
             self.settle();
             self.stage = Stage::Waiting;
         } else {
+            if let Some(at) = self.cut_at {
+                self.damage.add(Some(at), "the file ends in the middle of a page", None);
+            }
             self.merge.end();
             self.then.push_back(Then::Finish);
             self.stage = Stage::Done;

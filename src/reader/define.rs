@@ -57,7 +57,9 @@ impl Definitions {
     }
 
     fn resolve<'a>(&'a self, s: &'a StackDef) -> impl Iterator<Item = Frame> + 'a {
-        let cut = s.truncated.then(|| Frame { function: "… deeper frames were cut off".into(), ..Frame::default() });
+        let cut = s
+            .truncated
+            .then(|| Frame { function: "… deeper frames were cut off".into(), ..Frame::default() });
         let frames = s.frames.iter().map(|&(id, offset)| match self.codes.get(&id) {
             Some(c) if c.python_minor == 0 => {
                 Frame { file: c.file.clone(), line: 0, function: format!("+{offset:#x}") }

@@ -31,11 +31,16 @@ pub struct Follower {
 }
 
 /// What following needs beyond reading.
-#[derive(Default)]
 pub(super) struct Live {
     newest: u64,
     records: u64,
     patience: u32,
+}
+
+impl Default for Live {
+    fn default() -> Self {
+        Live { newest: 0, records: 0, patience: PATIENCE }
+    }
 }
 
 impl Follower {
@@ -67,6 +72,7 @@ impl Follower {
     pub fn finish(&mut self) {
         let r = &mut self.reader;
         r.live = false;
+        r.follow.patience = PATIENCE;
         if r.stage == Stage::Waiting {
             r.stage = Stage::Pages;
         }

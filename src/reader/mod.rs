@@ -144,6 +144,8 @@ pub struct Reader {
     summary: Summary,
     missing: u64,
     holes: u64,
+    /// A page begins here that the file does not hold to its end.
+    cut_at: Option<u64>,
     stage: Stage,
     live: bool,
     follow: follow::Live,
@@ -206,6 +208,7 @@ impl Reader {
             notes: Vec::new(),
             missing: 0,
             holes: 0,
+            cut_at: None,
             stage: Stage::Pages,
             live: false,
             follow: follow::Live::default(),

@@ -58,7 +58,7 @@ impl Pages {
         let Some(frame) = Frame::decode(&self.frame_bytes) else { return Ok(Next::Lost(at)) };
         let body = at.saturating_add(FRAME as u64);
         let after = body.saturating_add(frame.length);
-        if frame.payload() > u64::from(MAX_PAYLOAD) {
+        if frame.payload() > u64::from(MAX_PAYLOAD) || frame.raw > MAX_PAYLOAD {
             // Too large for any page of this version: an unknown one is passed over unread, any other is no page.
             if Tag::from_u16(frame.tag).is_some() {
                 return Ok(Next::Lost(at));

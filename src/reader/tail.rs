@@ -107,7 +107,13 @@ impl Tail {
     }
 
     /// Copies records `from..to` of a ring. `false`: some of them were overwritten meanwhile, nothing was copied.
-    pub(super) fn records(&mut self, ring: u32, from: u64, to: u64, out: &mut Vec<Record>) -> io::Result<bool> {
+    pub(super) fn records(
+        &mut self,
+        ring: u32,
+        from: u64,
+        to: u64,
+        out: &mut Vec<Record>,
+    ) -> io::Result<bool> {
         let capacity = u64::from(self.geometry.ring_records(ring));
         if to < from || to - from > capacity {
             return Ok(false);

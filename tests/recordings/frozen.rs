@@ -74,8 +74,12 @@ fn facts(name: &str) -> Facts {
     assert!(s.complete);
     assert_eq!(s.ended(), Some("exit"));
     assert_eq!(s.facts["version"], "frozen");
-    let frames: Vec<_> =
-        read.reader.names().frames(StackId(4)).map(|f| (f.file.as_str(), f.line, f.function.as_str())).collect();
+    let frames: Vec<_> = read
+        .reader
+        .names()
+        .frames(StackId(4))
+        .map(|f| (f.file.as_str(), f.line, f.function.as_str()))
+        .collect();
     assert_eq!(frames, [("train.py", 12, "step"), ("train.py", 11, "step")]);
     assert_eq!(read.reader.names().text(1), Some("warm up"));
     assert!(matches!(read.items.last(), Some(Item::End(_))));

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex};
 use strandline::buffer::{Drain, Lane, Region};
-use strandline::event::{Event, Item, Nanos};
+use strandline::event::{Body, Event, Item, Nanos};
 use strandline::format::definition::{put_code, put_stack, put_text};
 use strandline::format::header::Header;
 use strandline::format::raw::{Kind, Record, flag};
@@ -321,8 +321,7 @@ pub(crate) fn leakbench(path: &Path, job: &mut Job) -> Vec<Record> {
             Kind::Alloc | Kind::FreeRequested => {
                 r.set_rounded(b.next_multiple_of(512));
                 let by = r.rounded();
-                allocated =
-                    if kind == Kind::Alloc { allocated + by } else { allocated.saturating_sub(by) };
+                allocated = if kind == Kind::Alloc { allocated + by } else { allocated.saturating_sub(by) };
                 (r.flags, r.allocated, r.reserved) = (flag::REPORTED, allocated, reserved);
                 if kind == Kind::Alloc {
                     r.stack = n.get(3).map_or(0, |&s| (s + 1) as u32);
@@ -338,4 +337,47 @@ pub(crate) fn leakbench(path: &Path, job: &mut Job) -> Vec<Record> {
         records.push(job.stamp(r, gap));
     }
     records
+}
+
+pub(crate) const SMALL: Geometry = Geometry { lanes: 3, records: 1024, overflow: 1024, definitions: 1 << 16 };
+
+/// Rounding of times in pages, in ticks.
+pub(crate) const ROUNDING: u64 = 8;
+
+/// A job of `n` events on three lanes and the overflow ring, swept now and then. Returns its records in order.
+pub(crate) fn live(job: &mut Job, life: &mut Life, n: usize, seed: u64) -> Vec<Record> {
+    let mut random = noise(seed);
+    let mut all = Vec::new();
+    for i in 0..n {
+        let r = life.next(job, &mut random);
+        let lane = random(4) as usize;
+        match job.lanes.get_mut(lane) {
+            Some(lane) => assert!(lane.push(r)),
+            None => assert!(job.region.overflow().push(r)),
+        }
+        all.push(r);
+        if i % 150 == 149 {
+            job.sweep().unwrap();
+        }
+    }
+    all
+}
+
+pub(crate) fn same(events: &[Event], records: &[Record]) {
+    let want = expected(records);
+    assert_eq!(events.len(), want.len());
+    for (i, (got, want)) in events.iter().zip(&want).enumerate() {
+        assert_eq!(got.body, want.body, "event {i}");
+        assert!(want.time.0.abs_diff(got.time.0) <= ROUNDING, "event {i}: {got:?} {want:?}");
+    }
+}
+
+/// Equality that does not print thousands of events where it fails.
+pub(crate) fn alike(got: &[Body], want: &[Body]) {
+    let same = got.iter().zip(want).take_while(|(g, w)| g == w).count();
+    assert!(same == want.len() && got.len() == want.len(), "{same} alike, {} of {}", got.len(), want.len());
+}
+
+pub(crate) fn tail_of<T>(all: &[T], n: usize) -> &[T] {
+    &all[all.len() - n..]
 }

@@ -41,7 +41,8 @@ fn bytes(hex: &str) -> Vec<u8> {
 /// Every interpreter at hand: `python3`, and `python3.N` on the path.
 fn interpreters() -> Vec<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let names: Vec<String> = std::iter::once("python3".into()).chain((9..15).map(|n| format!("python3.{n}"))).collect();
+    let names: Vec<String> =
+        std::iter::once("python3".into()).chain((9..15).map(|n| format!("python3.{n}"))).collect();
     let mut found: Vec<PathBuf> = std::env::split_paths(&path)
         .flat_map(|dir| names.iter().map(move |n| dir.join(n)).collect::<Vec<_>>())
         .filter(|p| p.is_file())
@@ -64,7 +65,9 @@ fn lines_are_those_that_python_tells() {
         let text = String::from_utf8(out.stdout).unwrap();
         let mut compared = 0;
         for line in text.lines() {
-            let [minor, first, table, pairs] = line.split(' ').collect::<Vec<_>>()[..] else { panic!("{line}") };
+            let [minor, first, table, pairs] = line.split(' ').collect::<Vec<_>>()[..] else {
+                panic!("{line}")
+            };
             let minor: u8 = minor.parse().unwrap();
             // The same version again, or one that this format does not know.
             if minor < 9 || (compared == 0 && !minors.insert(minor)) {
@@ -80,7 +83,11 @@ fn lines_are_those_that_python_tells() {
             for pair in pairs.split(',').filter(|p| *p != "-") {
                 let (offset, want) = pair.split_once(':').unwrap();
                 let got = python::line(&code, offset.parse().unwrap());
-                assert_eq!(got.to_string(), want, "3.{minor}, first line {first}, offset {offset}, table {table}");
+                assert_eq!(
+                    got.to_string(),
+                    want,
+                    "3.{minor}, first line {first}, offset {offset}, table {table}"
+                );
                 compared += 1;
             }
         }
