@@ -50,12 +50,14 @@ pub(crate) struct Real<F> {
 unsafe impl<F> Sync for Real<F> {}
 
 impl<F: Copy> Real<F> {
+    const _IS_A_POINTER: () = assert!(size_of::<F>() == size_of::<*mut c_void>());
+
     /// The function `name`, which `library` is expected to define.
     ///
     /// # Safety
     /// `F` must be the function pointer type that this name has in that library.
     pub(crate) const unsafe fn new(name: &'static CStr, library: Library) -> Real<F> {
-        assert!(size_of::<F>() == size_of::<*mut c_void>());
+        let () = Self::_IS_A_POINTER;
         Real { address: AtomicPtr::new(core::ptr::null_mut()), name, library, is: PhantomData }
     }
 

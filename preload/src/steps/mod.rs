@@ -37,8 +37,7 @@ pub(crate) fn install() {
     if python::gil_is_held() {
         match python::run() {
             python::Outcome::Installed => return installed("direct"),
-            // An exception that is the script's own stays set, and is raised at its next instruction.
-            python::Outcome::HandOn => {}
+            python::Outcome::HandOn => python::raise_later(),
             python::Outcome::NotYet | python::Outcome::Failed => {}
         }
     }

@@ -87,6 +87,8 @@ api! {
     occurred: c"PyErr_Occurred" = extern "C" fn() -> Object,
     matches: c"PyErr_ExceptionMatches" = extern "C" fn(Object) -> c_int,
     clear: c"PyErr_Clear" = extern "C" fn(),
+    fetch: c"PyErr_Fetch" = extern "C" fn(*mut Object, *mut Object, *mut Object),
+    restore: c"PyErr_Restore" = extern "C" fn(Object, Object, Object),
 }
 
 static API: OnceCell<Option<Api>> = OnceCell::new();
@@ -155,6 +157,35 @@ pub(super) fn run() -> Outcome {
     }
     (a.clear)();
     Outcome::Failed
+}
+
+/// Takes a script's own exception off this thread, where nobody expects one, and has the main thread raise it at its next
+/// instruction.
+#[cold]
+pub(super) fn raise_later() {
+    let Some(a) = api() else { return };
+    let mut e = Exception([core::ptr::null_mut(); 3]);
+    let [kind, value, traceback] = &mut e.0;
+    (a.fetch)(kind, value, traceback);
+    *LATER.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(e);
+    add_pending_call(raise);
+}
+
+/// Three references of ours, moved between threads under the GIL.
+struct Exception([Object; 3]);
+// SAFETY: the objects are only touched with the GIL held.
+unsafe impl Send for Exception {}
+static LATER: std::sync::Mutex<Option<Exception>> = std::sync::Mutex::new(None);
+
+extern "C" fn raise(_: *mut c_void) -> c_int {
+    let taken = LATER.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
+    match (api(), taken) {
+        (Some(a), Some(Exception([kind, value, traceback]))) => {
+            (a.restore)(kind, value, traceback);
+            -1
+        }
+        _ => 0,
+    }
 }
 
 impl Api {
