@@ -234,8 +234,8 @@ fn files_are_short_and_say_what_they_are_for() {
         if lines > 500 {
             broken.push(format!("{} has {lines} lines (500 is the end, 150 the aim)", source.path));
         }
-        let generated = source.path.contains("/programs/");
-        if !generated && !source.text.trim_start().starts_with("//!") {
+        let belongs_to_another = source.path.ends_with("/tests.rs");
+        if !belongs_to_another && !source.text.trim_start().starts_with("//!") {
             broken.push(format!("{} does not begin with its module doc (//!)", source.path));
         }
     }
@@ -262,7 +262,8 @@ fn nothing_in_the_job_can_panic_or_print() {
     let mut broken = Vec::new();
     for source in sources(&["preload/src"]) {
         for (number, line) in code(&source.product) {
-            let is_const = line.contains("const _") || line.contains("debug_assert");
+            // What is evaluated by the compiler fails the build, not the job.
+            let is_const = ["const _", "debug_assert", "assert!(size_of::<"].iter().any(|w| line.contains(w));
             for word in WORDS.iter().filter(|w| line.contains(**w) && !is_const) {
                 broken.push(format!("{}:{number}: {word}", source.path));
             }

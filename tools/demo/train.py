@@ -107,10 +107,13 @@ def train(folder, steps):
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5)
     offload = offload_activations(folder)(use_streams=True)
     offload.update_model_params(model)
+    # A larger card gets larger batches, as one would do.
+    card = torch.cuda.get_device_properties(0).total_memory
+    batch = 4 * max(1, min(6, round(card / 2**30 / 24)))
     for step in range(1, steps + 1):
         length = 128 + 64 * (step * 5 % 7)
-        text = torch.randint(0, 2048, (4, length), device="cuda")
-        pixels = torch.randn(4, 256, 14 * 14 * 3, device="cuda", dtype=torch.bfloat16)
+        text = torch.randint(0, 2048, (batch, length), device="cuda")
+        pixels = torch.randn(batch, 256, 14 * 14 * 3, device="cuda", dtype=torch.bfloat16)
         with offload:
             loss = model(text, pixels)
             loss.backward()

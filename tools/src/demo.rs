@@ -53,7 +53,9 @@ pub(crate) fn main(options: &cli::Demo) -> Result<u8, Error> {
     if let Some(recording) = outcome.recordings.first() {
         snapshot::make_and_tell(recording, None)?;
     }
-    if conclusion.outcome != Outcome::Leak {
+    if conclusion.outcome == Outcome::Leak {
+        say::line("that is what it says about your own job: strandline run train.py");
+    } else {
         return Err(Error::new("the leak was not found; please report this")
             .hint("strandline doctor says what is missing"));
     }

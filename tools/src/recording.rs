@@ -60,6 +60,12 @@ fn modified(path: &Path) -> Option<SystemTime> {
     fs::metadata(path).ok()?.modified().ok()
 }
 
+/// Whether two paths are one file.
+pub(crate) fn is_same(one: &Path, other: &Path) -> bool {
+    let found = |path: &Path| fs::canonicalize(path).ok();
+    found(one).is_some_and(|path| Some(path) == found(other))
+}
+
 /// A key by which numbers in names count as numbers.
 fn natural(text: &str) -> Vec<(String, u64)> {
     let mut key = Vec::new();

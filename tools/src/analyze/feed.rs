@@ -19,6 +19,8 @@ pub(crate) enum Given<'a> {
 pub(crate) struct Feed {
     reader: Reader,
     driver: VecDeque<DriverMemory>,
+    /// One of the driver's readings has been handed out.
+    told: bool,
     /// Events of the reader's last batch, and how many of them have been handed out.
     events: Vec<Event>,
     handed: usize,
@@ -36,7 +38,7 @@ impl Feed {
             Error::new(e.to_string()).hint(hint).status(status::USAGE)
         })?;
         let driver = recording::driver(path, reader.summary().unix_ns).into();
-        Ok(Feed { reader, driver, events: Vec::new(), handed: 0, waiting: None })
+        Ok(Feed { reader, driver, told: false, events: Vec::new(), handed: 0, waiting: None })
     }
 
     /// The next of it, with the stacks and texts that are known by now.
@@ -48,7 +50,10 @@ impl Feed {
                 Some(Batch::Events(events)) => self.events.extend_from_slice(events),
                 Some(Batch::Item(item)) => self.waiting = Some(item),
                 None => {
-                    let last = self.driver.pop_front()?;
+                    // After the last event the process was ending: what the driver says then is no longer about what
+                    // was recorded. Where it is all there is, its total still is.
+                    let last = self.driver.pop_front().filter(|_| !self.told)?;
+                    self.told = true;
                     return Some((Given::Item(Item::Driver(last)), self.reader.names()));
                 }
             }
@@ -64,6 +69,7 @@ impl Feed {
         };
         let before = rest.partition_point(|e| e.time <= due.time);
         if before == 0 {
+            self.told = true;
             return self.driver.pop_front().map(|d| (Given::Item(Item::Driver(d)), names));
         }
         self.handed += before;

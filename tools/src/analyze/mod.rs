@@ -10,9 +10,9 @@ pub(crate) use feed::{Feed, Given};
 pub(crate) use judged::Judged;
 
 use crate::error::{Error, status};
-use crate::known;
 use crate::run::{self, shown};
 use crate::say::Progress;
+use crate::{known, recording, words};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use strandline::detect::Outcome;
@@ -83,14 +83,17 @@ pub(crate) fn report(judged: &[Judged], exit: Option<Exit>) -> Report<'_> {
 
 /// The worst verdict. A process that was not judged outweighs a clean one: blind is not clean.
 pub(crate) fn worst(judged: &[Judged]) -> Outcome {
-    let gravity = |o: &Outcome| match o {
+    judged.iter().map(Judged::outcome).max_by_key(|o| gravity(*o)).unwrap_or(Outcome::Unknown)
+}
+
+fn gravity(outcome: Outcome) -> u8 {
+    match outcome {
         Outcome::Leak => 4,
         Outcome::Oom => 3,
         Outcome::Warning => 2,
         Outcome::Unknown => 1,
         Outcome::Clean => 0,
-    };
-    judged.iter().map(Judged::outcome).max_by_key(gravity).unwrap_or(Outcome::Unknown)
+    }
 }
 
 /// Judges what a run has recorded and words it. `exit` gives the status that the command will end with, from the worst
@@ -115,20 +118,30 @@ pub(crate) fn conclude(
     Ok(Conclusion { text: String::from_utf8_lossy(&text).into_owned(), outcome: worst })
 }
 
-/// What is worth typing next.
+/// What is worth typing next. `place` is what was judged: a recording, or the folder of a run.
 pub(crate) fn next(judged: &[Judged], place: &Path) -> Vec<(String, String)> {
-    let place = crate::words::quoted(&[shown(place).trim_end_matches('/').into()]);
+    // The newest run needs no name.
+    let newest = recording::find(None).unwrap_or_default();
+    let is_newest = newest.iter().any(|path| judged.iter().any(|j| recording::is_same(path, &j.path)));
+    let named = |path: &Path| match is_newest {
+        true => String::new(),
+        false => format!(" {}", words::quoted(&[shown(path).trim_end_matches('/').into()])),
+    };
     if any_running(judged) {
-        let again = format!("strandline report {place}");
+        let again = format!("strandline report{}", named(place));
         return vec![(again, "again, once what is still running has ended".to_string())];
     }
-    let seen = judged.iter().any(|j| j.has_blocks());
-    if !seen {
+    // A snapshot is of one process: the one that matters.
+    let Some(worst) = judged.iter().filter(|j| j.has_blocks()).max_by_key(|j| gravity(j.outcome())) else {
         return vec![("strandline doctor".to_string(), "what was not seen, and why".to_string())];
-    }
+    };
+    let one = match judged.len() {
+        1 => named(place),
+        _ => format!(" {}", words::quoted(&[shown(&worst.path).into()])),
+    };
     vec![
-        (format!("strandline snapshot {place}"), "every block, for pytorch.org/memory_viz".to_string()),
-        (format!("strandline report {place} --format json"), "for a program".to_string()),
+        (format!("strandline snapshot{one}"), "for pytorch.org/memory_viz".to_string()),
+        (format!("strandline report{} --format json", named(place)), "for a program".to_string()),
     ]
 }
 

@@ -11,13 +11,18 @@ const SUCCESS: Return = 0;
 /// `NVML_VALUE_NOT_AVAILABLE`: the driver does not tell this process.
 const NOT_AVAILABLE: u64 = u64::MAX;
 
+/// `nvmlMemory_v2_t`.
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
 struct Memory {
+    version: c_uint,
     total: u64,
+    reserved: u64,
     free: u64,
     used: u64,
 }
+/// `nvmlMemory_v2`: the struct's size, and its version in the top byte.
+const MEMORY_V2: c_uint = size_of::<Memory>() as c_uint | 2 << 24;
 
 /// `nvmlProcessInfo_t` of `nvmlDeviceGetComputeRunningProcesses_v3`.
 #[repr(C)]
@@ -44,7 +49,7 @@ unsafe impl Send for Device {}
 /// What the driver says about a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Usage {
-    /// Bytes in all.
+    /// Bytes in all, less what the driver keeps for itself: what `cudaMemGetInfo` calls the total.
     pub(crate) total: u64,
     /// Bytes free.
     pub(crate) free: u64,
@@ -105,14 +110,15 @@ impl Nvml {
 
     /// Total and free memory of a device.
     pub(crate) fn usage(&self, device: Device) -> Option<Usage> {
-        let mut memory = Memory::default();
-        // SAFETY: nvmlDeviceGetMemoryInfo(nvmlDevice_t, nvmlMemory_t*), by nvml.h; the handle came from this library.
+        let mut memory = Memory { version: MEMORY_V2, ..Memory::default() };
+        // SAFETY: nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t, nvmlMemory_v2_t*), by nvml.h, with its version filled in; the
+        // handle came from this library.
         let ok = unsafe {
             self.library
-                .get::<unsafe extern "C" fn(Handle, *mut Memory) -> Return>(b"nvmlDeviceGetMemoryInfo\0")
+                .get::<unsafe extern "C" fn(Handle, *mut Memory) -> Return>(b"nvmlDeviceGetMemoryInfo_v2\0")
                 .is_ok_and(|get| get(device.0, &mut memory) == SUCCESS)
         };
-        ok.then_some(Usage { total: memory.total, free: memory.free })
+        ok.then_some(Usage { total: memory.total.saturating_sub(memory.reserved), free: memory.free })
     }
 
     /// Bytes that a process uses on a device; `None` where the driver does not tell, as in most containers.
@@ -179,7 +185,8 @@ mod tests {
 
     #[test]
     fn the_layouts_are_those_of_nvml_h() {
-        assert_eq!(size_of::<Memory>(), 24);
+        assert_eq!((size_of::<Memory>(), std::mem::offset_of!(Memory, total)), (40, 8));
+        assert_eq!(MEMORY_V2, 0x0200_0028);
         assert_eq!(size_of::<Process>(), 24);
         assert_eq!(std::mem::offset_of!(Process, used), 8);
     }

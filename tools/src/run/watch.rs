@@ -92,7 +92,7 @@ impl Followed {
 
     /// Reads every device and writes what has changed; returns how many lines that were.
     fn poll(&mut self, nvml: &Nvml) -> u32 {
-        if !Path::new("/proc").join(self.pid.to_string()).exists() {
+        if !has_memory(self.pid) {
             return 0;
         }
         let mut text = String::new();
@@ -100,7 +100,8 @@ impl Followed {
         for (ordinal, (device, last)) in self.devices.iter_mut().enumerate() {
             let Some(usage) = nvml.usage(*device) else { continue };
             let now = (usage, nvml.process(*device, self.pid));
-            if last.is_some_and(|last| !changed(last, now)) {
+            // Where the driver told of the process and does no longer, the process has let go of the device: it is ending.
+            if last.is_some_and(|last| !changed(last, now) || (last.1.is_some() && now.1.is_none())) {
                 continue;
             }
             *last = Some(now);
@@ -111,6 +112,12 @@ impl Followed {
         let _ = self.file.write_all(text.as_bytes());
         lines
     }
+}
+
+/// Whether the process still has an address space. One that is ending gives it back before its devices.
+fn has_memory(pid: u32) -> bool {
+    let statm = std::fs::read_to_string(format!("/proc/{pid}/statm")).unwrap_or_default();
+    statm.split(' ').next().is_some_and(|pages| !matches!(pages, "" | "0"))
 }
 
 fn changed(last: Reading, now: Reading) -> bool {
@@ -145,6 +152,7 @@ mod tests {
         assert!(!changed(at(5 << 20, Some(1)), at((5 << 20) + 7, Some(2))));
         assert!(changed(at(5 << 20, None), at(6 << 20, None)));
         assert!(changed(at(5 << 20, None), at(5 << 20, Some(0))), "now it tells");
+        assert!(has_memory(std::process::id()) && !has_memory(0));
     }
 
     #[test]
