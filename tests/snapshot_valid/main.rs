@@ -377,3 +377,52 @@ fn real_jobs_give_valid_snapshots() {
         );
     }
 }
+
+/// A job that frees what it leaked on its way out has leaked all the same.
+#[test]
+fn what_is_freed_after_the_last_step_was_left_behind() {
+    let path =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/leakbench/events/d_losslist_graph.events.gz");
+    let job = load::load(&path, 24 << 30);
+    let mut items = job.items.clone();
+    let mut replay = Replay::new();
+    items.iter().for_each(|i| drop(replay.apply(i, &job.names)));
+    let end = replay.time().0;
+    let freed: Vec<_> = replay.blocks(DeviceId(0)).map(|h| h.block).collect();
+    for (i, b) in freed.iter().enumerate() {
+        for body in [Body::FreeRequested(*b), Body::FreeCompleted(*b)] {
+            items.push(Item::Event(Event {
+                time: Nanos(end + 1 + i as u64),
+                thread: strandline::event::ThreadId(0),
+                body,
+            }));
+        }
+    }
+    let mut replay = Replay::new();
+    let mut steps = Steps::default();
+    for item in &items {
+        if let Item::Event(e) = item {
+            steps.leaving(e, &replay);
+        }
+        steps.see(item, replay.apply(item, &job.names));
+    }
+    assert_eq!(replay.blocks(DeviceId(0)).count(), 0);
+    let source = Source {
+        replay: &replay,
+        names: &job.names,
+        steps: &steps,
+        epoch_us: 1,
+        alloc_conf: "",
+        history: None,
+    };
+    let mut s = Snapshot::begin(Vec::new(), source, &|h| h.step + 2 <= 60).unwrap();
+    items.iter().for_each(|i| s.apply(i).unwrap());
+    let t = tree(&s.finish().unwrap().0);
+    assert_valid(&t, "a job that cleans up");
+    let trace = t.list(items_of(&t, t.root(), "device_traces")[0]).unwrap();
+    let red = trace
+        .iter()
+        .filter(|e| t.get(**e, "category").and_then(|c| t.text(c)) == Some("left behind"))
+        .count();
+    assert!(red > 500 && red <= freed.len(), "{red} of {}", freed.len());
+}

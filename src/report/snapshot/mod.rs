@@ -81,7 +81,7 @@ pub struct Snapshot<'a, W: Write> {
 }
 
 impl<'a, W: Write> Snapshot<'a, W> {
-    /// Begins. `left_behind` says of a block that is in use at the end whether a finding calls it left behind: such
+    /// Begins. `left_behind` says of a block that was in use at the last mark whether a finding calls it left behind: such
     /// blocks get a category of their own, and with it a colour.
     pub fn begin(out: W, source: Source<'a>, left_behind: &dyn Fn(&Held) -> bool) -> io::Result<Self> {
         let used: Vec<DeviceId> = source.replay.devices().map(|d| d.id).collect();
@@ -89,6 +89,7 @@ impl<'a, W: Write> Snapshot<'a, W> {
         let marked: FxHashSet<(DeviceId, Addr, Nanos)> = used
             .iter()
             .flat_map(|&d| source.replay.blocks(d))
+            .chain(source.steps.left())
             .filter(|h| left_behind(h))
             .map(|h| (h.block.device, h.block.addr, h.born))
             .collect();

@@ -4,8 +4,8 @@ use std::io::{self, Write};
 
 use super::Source;
 use super::pickle::Pickler;
-use crate::event::{Body, Item, Nanos};
-use crate::replay::Progress;
+use crate::event::{Body, Event, Item, Nanos};
+use crate::replay::{Held, Progress, Replay};
 
 /// The ends of steps of a recording, by number of event. Fed along with the replay.
 #[derive(Clone, Debug, Default)]
@@ -15,6 +15,8 @@ pub struct Steps {
     /// Steps that had ended before the first event.
     before: u32,
     trained: bool,
+    /// Blocks that were live at the last mark and were freed since.
+    left: Vec<Held>,
 }
 
 /// The end of a step.
@@ -27,8 +29,31 @@ struct End {
 }
 
 impl Steps {
+    /// Takes an event of the first pass *before* the replay does. Optional: with it, blocks that a job frees on its way
+    /// out, after its last step, can still be called left behind, as the verdict does.
+    pub fn leaving(&mut self, e: &Event, replay: &Replay) {
+        let Body::FreeRequested(b) = &e.body else { return };
+        let Some(held) = replay.block(b.device, b.addr) else { return };
+        let marked = match replay.steps() {
+            0 => held.microbatch <= replay.microbatches(),
+            n => held.step <= n,
+        };
+        // At most as many as were live at the mark.
+        if marked {
+            self.left.push(*held);
+        }
+    }
+
+    /// Blocks that were live at the last mark and were freed since.
+    pub(super) fn left(&self) -> &[Held] {
+        &self.left
+    }
+
     /// Takes an item of the first pass and what [`crate::replay::Replay::apply`] said of it.
     pub fn see(&mut self, item: &Item, progress: Progress) {
+        if progress.step.is_some() || progress.microbatch.is_some() && self.ends.is_empty() {
+            self.left.clear();
+        }
         match item {
             Item::Event(e) => {
                 if let Some(step) = progress.step {

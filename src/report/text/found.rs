@@ -3,7 +3,7 @@
 use super::super::model::{Facts, HeldBy, Known, Process};
 use super::super::style::{Ink, Style};
 use super::super::units::{count, percent, plural, quantity, size, size_f};
-use super::headline::{fatal, forecast};
+use super::headline::{clause, fatal, forecast};
 use crate::detect::{Finding, GrainName, Kind, Severity};
 use crate::event::Frame;
 use crate::replay::{Device, Site, SiteKind};
@@ -175,7 +175,7 @@ fn line(p: &Process<'_>, f: &Frame) -> String {
 
 /// A path without what is the same for all: up to `site-packages/`, or the job's working directory.
 fn short_path<'f>(file: &'f str, cwd: Option<&str>) -> &'f str {
-    for root in ["/site-packages/", "/dist-packages/"] {
+    for root in ["/site-packages/", "/dist-packages/", ".whl/"] {
         if let Some(i) = file.rfind(root) {
             return &file[i + root.len()..];
         }
@@ -197,7 +197,7 @@ fn note(p: &Process<'_>, f: &Finding) -> String {
             count(until.into())
         );
     }
-    format!("{}{place}: {}, {} now. {}", in_words(f.kind), rate(f), size(f.bytes_now), f.explain)
+    format!("{}{place}: {}, {} now. {}", in_words(f.kind), rate(f), size(f.bytes_now), clause(&f.explain))
         .trim_end()
         .to_owned()
 }
@@ -213,5 +213,6 @@ mod tests {
         assert_eq!(short_path("/home/u/job/train.py", Some("/home/u/job/")), "train.py");
         assert_eq!(short_path("/home/u/job2/train.py", Some("/home/u/job")), "/home/u/job2/train.py");
         assert_eq!(short_path("./train.py", None), "train.py");
+        assert_eq!(short_path("/tmp/trl-1.3.0-py3-none-any.whl/trl/models/a.py", None), "trl/models/a.py");
     }
 }

@@ -92,7 +92,7 @@ fn sentence(p: &Process<'_>) -> String {
 }
 
 /// A reason as a sentence: a capital, no full stop.
-fn clause(reason: &str) -> String {
+pub(super) fn clause(reason: &str) -> String {
     let mut c = reason.trim().trim_end_matches('.').chars();
     c.next().map_or_else(String::new, |first| first.to_uppercase().chain(c).collect())
 }

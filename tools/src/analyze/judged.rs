@@ -48,6 +48,9 @@ impl Judged {
             match given {
                 Given::Events(events) => {
                     for event in events {
+                        if !detector.findings().is_empty() {
+                            steps.leaving(event, &replay);
+                        }
                         let progress = replay.apply_event(event);
                         detector.after(progress, &replay);
                         steps.see(&Item::Event(*event), progress);
