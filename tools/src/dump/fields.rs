@@ -31,6 +31,13 @@ pub(super) fn of(item: &Item, names: &Names) -> Option<Fields> {
             put(&mut f, "free", d.free.0);
             put(&mut f, "process", d.process.map(|b| b.0));
         }
+        Item::Thread(t) => {
+            put(&mut f, "what", "thread");
+            put(&mut f, "thread", t.thread.0);
+            put(&mut f, "tid", t.tid);
+            put(&mut f, "name", t.name.as_str());
+            put(&mut f, "autograd", t.autograd);
+        }
         Item::Dropped(d) => {
             at(&mut f, d.from.0, "dropped");
             put(&mut f, "records", d.records);
