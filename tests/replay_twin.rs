@@ -5,8 +5,8 @@ mod checkpoints;
 
 use rustc_hash::FxHashMap;
 use strandline::event::{
-    Addr, Block, Body, Bytes, Checkpoint, DeviceId, DeviceTotals, Event, Frame, Item, LiveBlock, Names,
-    Nanos, PoolId, SegmentOp, StackId, StreamHandle, ThreadId, Totals,
+    Addr, Block, Body, Bytes, DeviceId, Event, Frame, Item, Names, Nanos, PoolId, SegmentOp, StackId,
+    StreamHandle, ThreadId, Totals,
 };
 use strandline::replay::{Point, Replay};
 

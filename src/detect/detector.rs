@@ -49,13 +49,17 @@ pub struct Detector {
     cases: FxHashMap<Subject, Case>,
     findings: Vec<Finding>,
     scratch: Scratch,
-    judged: (u32, u32),
     generation: u32,
+    /// Steps and microbatches at the last look, and whether it was a whole one.
+    judged: Option<((u32, u32), bool)>,
 }
 
 /// Steps until full within which the fast path may raise an alert by itself.
 const FAST_ALERT_STEPS: u64 = 50;
-/// Marks that are judged one by one; of later ones, one in each 64th of the run.
+/// Cohorts, fastest first, that are tried as the one a group is about.
+const LEADS: usize = 64;
+/// Marks at which every cohort is looked at; later, at one in each 64th of the run, and between only at
+/// cohorts that changed lately.
 const EVERY: u32 = 128;
 
 impl Detector {
@@ -65,8 +69,8 @@ impl Detector {
     }
 
     /// Judges anew where `progress` says that a mark has passed. Call it after every [`Replay::apply`];
-    /// without a mark it costs nothing. In long runs not every mark is judged: call [`Detector::at_step`]
-    /// before reading findings.
+    /// without a mark it costs nothing. Call [`Detector::at_step`] before reading findings at the end: in
+    /// long runs a growth that has stopped is withdrawn a little later than it could be.
     #[inline]
     pub fn after(&mut self, progress: Progress, replay: &Replay) {
         if progress != Progress::default() {
@@ -77,35 +81,42 @@ impl Detector {
     fn mark(&mut self, progress: Progress, replay: &Replay) {
         if progress.folded {
             self.cases.clear();
+            self.judged = None;
         }
         let due = |n: Option<u32>| n.is_some_and(|n| n <= EVERY || n.is_multiple_of(n / (EVERY / 2)));
-        if due(progress.step) || due(progress.microbatch) || progress.folded {
-            self.at_step(replay);
-        }
+        self.judge(replay, due(progress.step) || due(progress.microbatch) || progress.folded);
     }
 
     /// Judges as of the replay's last marks.
     pub fn at_step(&mut self, replay: &Replay) {
+        self.judge(replay, true);
+    }
+
+    fn judge(&mut self, replay: &Replay, whole: bool) {
         if self.generation != replay.generation() {
             self.generation = replay.generation();
             self.cases.clear();
+            self.judged = None;
         }
         let now = (replay.steps(), replay.microbatches());
-        if now == self.judged && !self.findings.is_empty() {
+        if self.judged == Some((now, true)) {
             return;
         }
-        self.judged = now;
+        self.judged = Some((now, whole));
         let mut standing: FxHashMap<Subject, (Grain, Vec<Member>)> = FxHashMap::default();
         // Steps are told apart from microbatches only where there are several to a step.
         if now.1 >= now.0.saturating_mul(2) {
-            self.grown(replay, Grain::Microbatch, now.1, &mut standing);
+            self.grown(replay, Grain::Microbatch, now.1, whole, &mut standing);
         }
-        self.grown(replay, Grain::Step, now.0, &mut standing);
+        self.grown(replay, Grain::Step, now.0, whole, &mut standing);
+        let news = whole || !standing.is_empty();
         for (subject, (grain, members)) in standing {
             self.say(replay, subject, grain, members);
         }
-        deferred_free::check(replay, &mut self.findings);
-        self.collect(replay);
+        if news {
+            deferred_free::check(replay, &mut self.findings);
+            self.collect(replay, whole);
+        }
     }
 
     /// Everything that was ever said, also what was withdrawn: what stands first, the worst first.
@@ -124,13 +135,29 @@ impl Detector {
         replay: &Replay,
         grain: Grain,
         mark: u32,
+        whole: bool,
         out: &mut FxHashMap<Subject, (Grain, Vec<Member>)>,
     ) {
         let mut found: FxHashMap<Subject, Vec<Member>> = FxHashMap::default();
         for (i, c) in replay.cohorts().iter().enumerate() {
-            let Some(growth) = growth::of(c, grain, mark, &mut self.scratch) else { continue };
-            let subject = Subject { kind: kind_of(replay, c), device: c.key.device, stream: c.key.stream };
-            found.entry(subject).or_default().push(Member { id: CohortId(i as u32), growth, stalled: false });
+            let id = CohortId(i as u32);
+            let t = growth::track(c, grain);
+            if t.at_mark.blocks == 0 {
+                continue;
+            }
+            let subject = || Subject { kind: kind_of(replay, c), device: c.key.device, stream: c.key.stream };
+            // Between whole looks, what is known goes on as it was, and only what changes is looked at for news.
+            let known = || self.cases.get(&subject())?.members.get(&id).filter(|g| !g.has_stalled(mark));
+            let growth = match whole {
+                true => growth::of(c, grain, mark, &mut self.scratch),
+                false => match known() {
+                    Some(g) => Some(Growth { now: t.at_mark, ..*g }),
+                    None if growth::is_flat(t) => None,
+                    None => growth::of(c, grain, mark, &mut self.scratch),
+                },
+            };
+            let Some(growth) = growth else { continue };
+            found.entry(subject()).or_default().push(Member { id, growth, stalled: false });
         }
         for (subject, mut members) in found {
             let best = members.iter().map(|m| m.growth.strength).max().unwrap_or(Strength::Weak);
@@ -153,24 +180,25 @@ impl Detector {
         }
     }
 
-    /// Keeps the cohort that grows fastest, those that resemble it, and those that would be worth a warning
-    /// alone: a cache that happens to fill beside a leak is no part of it.
+    /// Keeps the group of cohorts that grows fastest, and those groups that would be worth a warning alone: a
+    /// cache that happens to fill beside a leak is no part of it. Cohorts are a group where they began
+    /// together and rise alike.
     fn one_cause(&self, replay: &Replay, subject: Subject, mark: u32, members: &mut Vec<Member>) {
-        let rank = |m: &&Member| {
-            let sure = m.growth.strength >= Strength::Fast;
-            (sure, m.growth.rate.bytes as u64, std::cmp::Reverse(m.id))
-        };
-        let Some(lead) = members.iter().max_by_key(rank).map(|m| m.growth) else { return };
+        members.sort_by_key(|m| (std::cmp::Reverse(m.growth.rate.bytes as u64), m.id));
+        let sure = |m: &&Member| m.growth.strength >= Strength::Fast;
+        // A group by the member that it is about: what resembles it, and how fast that grows together.
+        let group = |lead: &Growth| Rate::sum(alike(members, lead, mark).map(|m| m.growth.rate));
+        let leads: Vec<(Growth, Rate)> =
+            members.iter().filter(sure).take(LEADS).map(|m| (m.growth, group(&m.growth))).collect();
+        let Some(first) = leads.iter().max_by(|a, b| a.1.bytes.total_cmp(&b.1.bytes)) else { return };
         let room = forecast::headroom(replay, subject.device).bytes;
-        members.retain(|m| {
-            let alone = || {
-                let seen = u64::from(mark - m.growth.onset + 1);
-                let f = forecast::steps_to_oom(room, &m.growth.rate);
-                m.growth.strength == Strength::Established
-                    && Severity::of(&f, seen, None, None) > Severity::Info
-            };
-            m.growth.resembles(&lead, mark) || alone()
-        });
+        let worth = |(g, rate): &(Growth, Rate)| {
+            let seen = u64::from(mark - g.onset + 1);
+            let f = forecast::steps_to_oom(room, rate);
+            g.strength == Strength::Established && Severity::of(&f, seen, None, None) > Severity::Info
+        };
+        let told: Vec<Growth> = leads.iter().filter(|l| l.0 == first.0 || worth(l)).map(|l| l.0).collect();
+        members.retain(|m| told.iter().any(|lead| m.growth.resembles(lead, mark)));
     }
 
     /// Makes or renews the finding of a subject.
@@ -251,11 +279,11 @@ impl Detector {
         finding
     }
 
-    /// Withdraws what does not stand any more, and puts findings in order.
-    fn collect(&mut self, replay: &Replay) {
+    /// Withdraws what does not stand any more (after a whole look), and puts findings in order.
+    fn collect(&mut self, replay: &Replay, whole: bool) {
         let deferred = self.findings.iter().position(|f| f.kind == Kind::DeferredFree);
         let deferred = deferred.map(|i| self.findings.swap_remove(i));
-        for case in self.cases.values_mut().filter(|c| c.finding.withdrawn_step.is_none()) {
+        for case in self.cases.values_mut().filter(|c| whole && c.finding.withdrawn_step.is_none()) {
             let grain =
                 if case.finding.grain == GrainName::Microbatch { Grain::Microbatch } else { Grain::Step };
             let mark = if grain == Grain::Step { replay.steps() } else { replay.microbatches() };
@@ -277,6 +305,10 @@ impl Detector {
             )
         });
     }
+}
+
+fn alike<'a>(members: &'a [Member], lead: &'a Growth, mark: u32) -> impl Iterator<Item = &'a Member> {
+    members.iter().filter(move |m| m.growth.resembles(lead, mark))
 }
 
 fn kind_of(replay: &Replay, c: &Cohort) -> Kind {

@@ -5,7 +5,7 @@
 //! rise.
 
 use super::forecast::Rate;
-use crate::replay::{Cohort, Grain, Point, Track};
+use crate::replay::{Cohort, Grain, Point, RECENT, Track};
 
 /// Marks that must lie behind before growth can be established.
 pub(super) const MIN_MARKS: u32 = 12;
@@ -56,7 +56,7 @@ pub(super) struct Growth {
 impl Growth {
     /// Whether it looks like another part of the same leak: it began with it, and rises about as often.
     pub(super) fn resembles(&self, lead: &Growth, mark: u32) -> bool {
-        let tolerance = ((mark - lead.onset) / 4).max(6);
+        let tolerance = ((mark - lead.onset.max(self.onset)) / 4).max(6);
         self.onset.abs_diff(lead.onset) <= tolerance && self.gap <= 4.0 * lead.gap + 2.0
     }
 
@@ -80,6 +80,12 @@ pub(super) fn track(c: &Cohort, grain: Grain) -> &Track {
     }
 }
 
+/// Nothing changed for as long as single marks are kept: what was said of it at the last full look still
+/// holds.
+pub(super) fn is_flat(t: &Track) -> bool {
+    t.series.last() == t.series.back(RECENT as u32 - 1)
+}
+
 /// The growth of a cohort as of `mark`, if there is any.
 pub(super) fn of(c: &Cohort, grain: Grain, mark: u32, scratch: &mut Scratch) -> Option<Growth> {
     let t = track(c, grain);
@@ -101,7 +107,7 @@ pub(super) fn of(c: &Cohort, grain: Grain, mark: u32, scratch: &mut Scratch) -> 
     let monotone = scratch
         .points
         .windows(2)
-        .all(|w| w[1].0 < onset || (w[1].1.bytes >= w[0].1.bytes && w[1].1.blocks >= w[0].1.blocks));
+        .all(|w| w[1].0 <= onset || (w[1].1.bytes >= w[0].1.bytes && w[1].1.blocks >= w[0].1.blocks));
     let undying = t.died_old.blocks == 0 || t.last_death < onset;
     let queue = t.died_old.blocks * 2 > now.blocks - base.blocks.min(now.blocks) && !undying;
     let strict = queue || c.in_optimizer * 2 > c.allocs;
@@ -126,10 +132,22 @@ pub(super) fn of(c: &Cohort, grain: Grain, mark: u32, scratch: &mut Scratch) -> 
     Some(g)
 }
 
+/// A track's values, oldest first: buckets, and one by one the last marks, where a leak that began just now
+/// must be seen.
+fn points(t: &Track, out: &mut Vec<(u32, Point)>) {
+    let last = t.series.last_mark();
+    let exact = if t.series.width() == 1 { u32::MAX } else { last.saturating_sub(RECENT as u32 - 1) };
+    out.clear();
+    let before = t.series.buckets().take_while(|b| b.0 < exact.saturating_add(t.series.width() - 1));
+    out.extend(before.map(|(mark, p)| (mark.min(exact - 1), p)));
+    if exact <= last {
+        out.extend((exact..=last).map(|m| (m, t.series.back(last - m))));
+    }
+}
+
 /// Fills the scratch with the series' points and with the rises of its floors.
 fn floors(t: &Track, scratch: &mut Scratch) {
-    scratch.points.clear();
-    scratch.points.extend(t.series.buckets());
+    points(t, &mut scratch.points);
     scratch.rises.clear();
     let mut floor: Option<Point> = None;
     for &(mark, p) in scratch.points.iter().rev() {
@@ -167,7 +185,7 @@ fn segment(rises: &[(u32, Point)]) -> Option<(u32, Point, usize)> {
 fn sets_a_record(points: &[(u32, Point)], onset: u32, now: Point) -> bool {
     let before = points.iter().filter(|p| p.0 < onset).map(|p| p.1.bytes).max().unwrap_or(0);
     let base = points.iter().rev().find(|p| p.0 < onset).map_or(0, |p| p.1.bytes);
-    before <= base || now.bytes > before + before / 2
+    before <= base || now.bytes / 3 * 2 > before
 }
 
 /// Three rises or more of one size, at one distance of at least eight marks: what an evaluation or an epoch

@@ -22,8 +22,8 @@ pub(super) fn explain(replay: &Replay, f: &Finding, members: &[Member], mark: u3
     let (mut allocs, mut live) = (0, 0);
     for m in members {
         let c = &replay.cohorts()[m.id.0 as usize];
-        allocs += c.allocs;
-        live += c.allocs.saturating_sub(c.frees);
+        allocs += c.at_mark.0;
+        live += c.at_mark.0.saturating_sub(c.at_mark.1);
     }
     let stream = f.stream.and_then(|s| replay.stream(s.id));
     let left = match stream {

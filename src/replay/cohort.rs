@@ -32,6 +32,8 @@ pub struct Cohort {
     pub frees: u64,
     /// Allocations that an optimizer made: state that appears when a parameter is first stepped, and stays.
     pub in_optimizer: u64,
+    /// Allocations and frees up to the last mark of either grain.
+    pub at_mark: (u64, u64),
     /// Live now (not freed, not unverified).
     pub live: Point,
     /// Old blocks by step.
@@ -59,14 +61,16 @@ pub struct Track {
     pub old: Point,
     /// Old blocks exactly at the last mark.
     pub at_mark: Point,
-    /// Old blocks that were freed so far: what is kept for ever does not die of age, what waits in a queue
-    /// does.
+    /// Old blocks that were freed up to the last mark: what is kept for ever does not die of age, what waits in a
+    /// queue does.
     pub died_old: Point,
     /// Points up to this mark were told from the births of blocks that a checkpoint had, so they are floors;
     /// 0: none were.
     pub remembered: u32,
-    /// Number of the mark that ended last when an old block was freed last.
+    /// The mark before the step (or microbatch) in which an old block was freed last, as of the last mark.
     pub last_death: u32,
+    /// Both as of now.
+    deaths: (Point, u32),
     /// Live blocks that are too young, by birth: in the step that runs, in the one before.
     young: [Point; GRACE as usize],
 }
@@ -82,13 +86,14 @@ impl Track {
         let age = now.saturating_sub(born);
         self.bucket(age).sub(p);
         if age >= GRACE && freed {
-            self.died_old.add(p);
-            self.last_death = now.saturating_sub(1);
+            self.deaths.0.add(p);
+            self.deaths.1 = now.saturating_sub(1);
         }
     }
 
     fn mark(&mut self, mark: u32) {
         self.at_mark = self.old;
+        (self.died_old, self.last_death) = self.deaths;
         if self.old != Point::default() || self.series.last_mark() != 0 {
             self.series.push(mark, self.old);
         }
@@ -173,7 +178,9 @@ impl Cohorts {
 
     pub(super) fn mark_step(&mut self, step: u32) {
         for &i in &self.active {
-            self.list[i as usize].steps.mark(step);
+            let c = &mut self.list[i as usize];
+            c.steps.mark(step);
+            c.at_mark = (c.allocs, c.frees);
         }
         let list = &mut self.list;
         self.active.retain(|&i| {
@@ -185,7 +192,9 @@ impl Cohorts {
 
     pub(super) fn mark_microbatch(&mut self, n: u32) {
         for &i in &self.active {
-            self.list[i as usize].microbatches.mark(n);
+            let c = &mut self.list[i as usize];
+            c.microbatches.mark(n);
+            c.at_mark = (c.allocs, c.frees);
         }
     }
 

@@ -118,6 +118,7 @@ impl Replay {
             Item::End(t) => {
                 self.ended = Some(*t);
                 self.time = self.time.max(*t);
+                return self.finish();
             }
             _ => {}
         }

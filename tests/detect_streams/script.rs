@@ -20,15 +20,19 @@ pub(crate) struct Script {
 
 impl Script {
     pub(crate) fn new() -> Script {
-        let mut names = Names::default();
         let total = Bytes(CARD);
         let driver = DriverMemory { time: Nanos(0), device: DeviceId(0), total, free: total, process: None };
-        let mut items = vec![Item::Driver(driver)];
-        for line in 1..=2 {
-            names.add_stack(StackId(line), [Frame { file: "/job/a.py".into(), line, function: "f".into() }]);
-            items.push(Item::Stack(StackId(line)));
-        }
-        Script { items, names, now: 0, steps: 0 }
+        let mut s = Script { items: vec![Item::Driver(driver)], names: Names::default(), now: 0, steps: 0 };
+        s.line(1);
+        s.line(2);
+        s
+    }
+
+    /// A line that allocates later.
+    pub(crate) fn line(&mut self, line: u32) {
+        let frame = Frame { file: "/job/a.py".into(), line, function: "f".into() };
+        self.names.add_stack(StackId(line), [frame]);
+        self.items.push(Item::Stack(StackId(line)));
     }
 
     pub(crate) fn say(&mut self, thread: u16, body: Body) {
