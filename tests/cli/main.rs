@@ -97,7 +97,10 @@ fn what_is_no_recording_is_an_error_that_says_what_and_where() {
     }
     let (status, _, stderr) = run(&folder, &["report"]);
     assert_eq!(status, 2);
-    assert!(stderr.contains("no recording under ./strandline") && stderr.contains("strandline demo"), "{stderr}");
+    assert!(
+        stderr.contains("no recording under ./strandline") && stderr.contains("strandline demo"),
+        "{stderr}"
+    );
 }
 
 #[test]

@@ -25,6 +25,8 @@ pub(crate) struct Conclusion {
     pub(crate) text: String,
     /// The worst verdict of all processes.
     pub(crate) outcome: Outcome,
+    /// The report says that the host killed a recorded process.
+    pub(crate) says_killed: bool,
 }
 
 impl Conclusion {
@@ -115,7 +117,8 @@ pub(crate) fn conclude(
     let mut text = Vec::new();
     let written = print::text::write(&mut text, &report, crate::terminal::style_of_stderr());
     written.map_err(|e| Error::new(format!("cannot word the report: {e}")))?;
-    Ok(Conclusion { text: String::from_utf8_lossy(&text).into_owned(), outcome: worst })
+    let says_killed = report.processes.iter().any(|p| p.killed_by_host);
+    Ok(Conclusion { text: String::from_utf8_lossy(&text).into_owned(), outcome: worst, says_killed })
 }
 
 /// What is worth typing next. `place` is what was judged: a recording, or the folder of a run.

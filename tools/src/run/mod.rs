@@ -23,6 +23,7 @@ use crate::analyze::{self, Conclusion};
 use crate::environment::{self, Variable};
 use crate::error::Error;
 use crate::simulate::Extras;
+use crate::size::Size;
 use crate::{cli, embedded, recording, say};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -112,7 +113,13 @@ fn start_and_wait(plan: &Plan) -> Result<Outcome, Error> {
         set(env::BIN, own.into());
     }
     if !plan.quiet {
-        say::line(format!("recording into {} (nothing is sent anywhere)", shown(&plan.folder)));
+        let most = variables
+            .iter()
+            .find(|(name, _)| name == env::MAX_SIZE)
+            .map(|(_, value)| value.to_string_lossy());
+        let most = most.and_then(|m| m.parse::<Size>().ok()).unwrap_or(MAX_SIZE);
+        let place = shown(&plan.folder);
+        say::line(format!("recording into {place} ({most} a process at most; nothing is sent anywhere)"));
     }
     let kills = host::kills();
     let running = child::start(&plan.job, &variables)?;
@@ -123,6 +130,9 @@ fn start_and_wait(plan: &Plan) -> Result<Outcome, Error> {
     let killed_by_host = host::kills().unwrap_or(0) > kills.unwrap_or(u64::MAX);
     Ok(Outcome { pid, ended, recordings: recording::list(&plan.folder), killed_by_host })
 }
+
+/// Bound of a recording where nothing else is asked for (the preload's own default).
+const MAX_SIZE: Size = Size(256 << 20);
 
 const LD_PRELOAD: &str = "LD_PRELOAD";
 
@@ -144,35 +154,35 @@ pub(crate) fn shown(path: &Path) -> String {
     format!("{}{slash}", short.display())
 }
 
-/// Says what came of it; `None` where there is nothing to judge.
+/// Says what came of it; `None` where there is nothing to judge. In a quiet run only news are said, and why a gate fails.
 pub(crate) fn conclude(
     plan: &Plan,
     outcome: &Outcome,
     quiet: bool,
     gate: Option<Gate>,
 ) -> Option<Conclusion> {
-    if outcome.killed_by_host {
-        say::line(
-            "KILLED BY THE HOST: the machine's out-of-memory killer ended a process of this job's control group",
-        );
-        say::line(
-            "that is host memory (RAM), not GPU memory: fewer DataLoader workers, or a larger memory limit",
-        );
-    }
+    let verdict_status = |verdict| exit_status(outcome.ended, verdict, gate);
+    let gate_fails = |verdict| outcome.ended.status() == 0 && verdict_status(verdict) != 0;
     if outcome.recordings.is_empty() {
+        if outcome.killed_by_host {
+            say_killed();
+        }
         let _ = std::fs::remove_dir(&plan.folder);
-        if !quiet {
+        if !quiet || gate_fails(None) {
             nothing::say(plan, outcome);
         }
         return None;
     }
     let exit = |verdict| {
-        let status = exit_status(outcome.ended, Some(verdict), gate);
-        Exit { status: i32::from(status), own: outcome.ended.status() != 0 || status == 0 }
+        let status = verdict_status(Some(verdict));
+        Exit { status: i32::from(status), own: !gate_fails(Some(verdict)) }
     };
     match analyze::conclude(&outcome.recordings, outcome, exit) {
         Ok(conclusion) => {
-            if !quiet || conclusion.is_news() {
+            if outcome.killed_by_host && !conclusion.says_killed {
+                say_killed();
+            }
+            if !quiet || conclusion.is_news() || gate_fails(Some(conclusion.outcome)) {
                 say::raw(&conclusion.text);
             }
             Some(conclusion)
@@ -182,6 +192,16 @@ pub(crate) fn conclude(
             None
         }
     }
+}
+
+/// People take it for a GPU's out-of-memory, or for nothing at all: a DataLoader worker that is just gone.
+fn say_killed() {
+    say::line(
+        "KILLED BY THE HOST: the machine's out-of-memory killer ended a process of this job's control group",
+    );
+    say::line(
+        "that is host memory (RAM), not GPU memory: fewer DataLoader workers, or a larger memory limit",
+    );
 }
 
 /// The job's own status if it is not 0; otherwise the gate's, where there is one.

@@ -17,6 +17,8 @@ use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 const INTERVAL: Duration = Duration::from_secs(1);
+/// Until there is a recording: a short job has its first reading early.
+const EAGER: Duration = Duration::from_millis(250);
 /// Smaller changes are not written: every context of every process on the card breathes.
 const CHANGE: u64 = 1 << 20;
 /// After so many lines the interval doubles, so that a sidecar stays small in a run of weeks.
@@ -29,14 +31,13 @@ pub(crate) struct Watcher {
 }
 
 impl Watcher {
-    /// Watches the recordings in a folder. Without NVML there is nothing to watch, and no thread.
+    /// Watches the recordings in a folder. Without NVML there is nothing to watch, and the thread ends at once.
     pub(crate) fn start(folder: &Path) -> Watcher {
         let (stop, stopped) = crossbeam_channel::bounded(1);
         let folder = folder.to_path_buf();
-        let thread = Nvml::load().and_then(|nvml| {
-            let work = move || watch(&nvml, &folder, &stopped);
-            std::thread::Builder::new().name("sl-watch".to_string()).spawn(work).ok()
-        });
+        // Loading NVML takes its time on a large machine, which no signal of the job shall wait for.
+        let work = move || Nvml::load().map_or((), |nvml| watch(&nvml, &folder, &stopped));
+        let thread = std::thread::Builder::new().name("sl-watch".to_string()).spawn(work).ok();
         Watcher { stop: Some(stop), thread }
     }
 }
@@ -54,7 +55,9 @@ fn watch(nvml: &Nvml, folder: &Path, stopped: &Receiver<()>) {
     let mut known: HashMap<PathBuf, Followed> = HashMap::new();
     let mut interval = INTERVAL;
     let mut lines = 0;
-    while let Err(RecvTimeoutError::Timeout) = stopped.recv_timeout(interval) {
+    while let Err(RecvTimeoutError::Timeout) =
+        stopped.recv_timeout(if known.is_empty() { EAGER } else { interval })
+    {
         for path in recording::list(folder) {
             if !known.contains_key(&path)
                 && let Some(followed) = Followed::begin(nvml, &path)
