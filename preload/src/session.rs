@@ -242,8 +242,14 @@ fn provenance(config: &Config, rank: &Rank, host: &str, command: &[String], cloc
         "steps": match &config.steps { Steps::Auto => "auto", Steps::None(asked) => asked },
         "devices": devices::facts(),
         "coverage": { "level": "segments", "reason": "PyTorch's caching allocator has not been seen" },
-        "ended": "unknown",
+        "alloc_conf": alloc_conf(),
     })
+}
+
+/// The allocator's settings, as torch reads them: the newer name first.
+fn alloc_conf() -> Option<String> {
+    let names = ["PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"];
+    names.iter().find_map(|n| std::env::var(n).ok())
 }
 
 fn command() -> Vec<String> {
