@@ -209,7 +209,8 @@ fn plain_training() {
     assert_eq!(recording.fact("step_hooks"), "direct");
     assert_eq!(recording.fact("allocator"), "native");
     assert_eq!(recording.fact("coverage")["level"], "blocks");
-    assert_eq!(recording.fact("framework"), "torch 2.11.0");
+    let framework = recording.fact("framework").as_str().expect("a framework");
+    assert!(framework.starts_with("torch 2."), "{framework}");
     assert_eq!(recording.fact("ended"), "exit");
     assert!(recording.fact("devices")[0]["capacity_bytes"].as_u64().is_some_and(|b| b > 1 << 30));
 }

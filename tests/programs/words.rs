@@ -21,7 +21,7 @@ fn by_hand_it_says_that_it_attached_and_where_the_recording_is() {
     assert_eq!(ours.len(), 2, "{ours:?}");
     let path = ran.recording().display().to_string();
     assert!(ours[0].starts_with("strandline: rank 0 attached, pid ") && ours[0].ends_with(&path), "{ours:?}");
-    assert!(ours[0].contains("PyTorch 2.11.0"), "{ours:?}");
+    assert!(ours[0].contains("PyTorch 2."), "{ours:?}");
     assert!(ours[1].contains(&path) && ours[1].contains("strandline report"), "{ours:?}");
 }
 
