@@ -15,8 +15,8 @@ CASES = [  # run, script and arguments, steps the script makes (None: it steps i
     ("a_offload_vl", "trl_offload_streams.py", 32, "optimizer"),
     ("a_offload_vl_fixed", "trl_offload_streams.py --fixed", 32, "optimizer"),
     ("a_offload_text", "trl_offload_streams.py --mode text", 32, "optimizer"),
-    ("b_tracker", "trl_stale_tracker.py", 31, "optimizer"),  # one step before the loop creates Adam's state
-    ("b_tracker_fixed", "trl_stale_tracker.py --fixed", 31, "optimizer"),
+    ("b_tracker", "trl_stale_tracker.py", 30, "optimizer"),  # one more before any backward creates Adam's state: no step
+    ("b_tracker_fixed", "trl_stale_tracker.py --fixed", 30, "optimizer"),
     ("c_fastllm", "fastllm_loss_retention.py", 64, "backward"),
     ("c_fastllm_fixed", "fastllm_loss_retention.py --fixed", 64, "backward"),
     ("d_losslist_graph", "loss_list.py --variant graph", 60, "optimizer"),
@@ -104,6 +104,8 @@ def numbers_agree(run, script, env, lines, got):
             lo, hi = min(v), max(v)
             # five runs show a spread, not its ends: half of it on either side is the same distribution
             slack = 0 if lo == hi else max(hi - lo, 1) * (0.5 if len(v) >= 5 else 0)
+            if run == "e_deferred":  # how far a stream is behind is a matter of wall time: one step's worth of it
+                slack = max(slack, 2 * 67108864)
             if not lo - slack <= got[k] <= hi + slack:
                 bad.append(f"{k} {got[k]} not in {lo}..{hi}")
         return bad
