@@ -27,13 +27,23 @@ pub(crate) fn enter() -> Option<Entered> {
     // reference to it is alive here, since references come from tokens and `inside` tells that there is none.
     unsafe {
         if (*thread.as_ptr()).inside {
-            return None;
+            return interrupted();
         }
         (*thread.as_ptr()).inside = true;
     }
     // A handler that interrupts us from here on must see the mark.
     core::sync::atomic::compiler_fence(core::sync::atomic::Ordering::SeqCst);
     Some(Entered { thread, not_send: PhantomData })
+}
+
+/// A signal handler called CUDA while a hook of ours was at work on its thread: what it does cannot be recorded.
+#[cold]
+#[inline(never)]
+fn interrupted() -> Option<Entered> {
+    if let Some(region) = session::region() {
+        region.lose();
+    }
+    None
 }
 
 /// The token at a call that may be the process's first: arms it where that is still to be done.

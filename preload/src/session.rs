@@ -23,7 +23,7 @@ use serde_json::{Value, json};
 use std::fmt::Arguments;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU8, Ordering::*};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use strandline_core::buffer::Region;
 use strandline_core::format::header::Header;
 use strandline_core::format::region::{Clock, Geometry, Identity};
@@ -171,8 +171,10 @@ extern "C" fn ended() {
         return;
     }
     let (done, wait) = bounded(1);
-    if s.control.send_timeout(Control::End(done), LAST_SWEEP).is_ok() && wait.recv_timeout(LAST_SWEEP).is_ok()
-    {
+    let deadline = Instant::now() + LAST_SWEEP;
+    let told = s.control.send_deadline(Control::End(done), deadline).is_ok();
+    // Where that takes too long, what is missing in the file stays in the tail.
+    if told && wait.recv_deadline(deadline).is_ok() {
         let recording = STATE.swap(PASS_THROUGH, AcqRel) == RECORDING;
         if recording && !s.config.quiet {
             say!("recorded {}; next: strandline report {}", s.path.display(), s.path.display());
