@@ -55,7 +55,12 @@ fn build(part: &Part, root: &Path, target: &Path) -> PathBuf {
         .arg("--target-dir")
         .arg(target)
         .env(format!("CARGO_PROFILE_{profile}_STRIP"), "symbols")
-        .env(format!("CARGO_PROFILE_{profile}_DEBUG"), "false");
+        .env(format!("CARGO_PROFILE_{profile}_DEBUG"), "false")
+        // The preload has a profile of its own; the simulator need not be the fastest, but quickly built.
+        .env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16");
+    if part.profile == "release" {
+        cargo.env("CARGO_PROFILE_RELEASE_LTO", "off");
+    }
     let mut folder = target.to_path_buf();
     let (host, triple) = (env::var("HOST"), env::var("TARGET"));
     if let (Ok(host), Ok(triple)) = (host, triple)

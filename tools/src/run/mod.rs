@@ -119,6 +119,7 @@ fn start_and_wait(plan: &Plan) -> Result<Outcome, Error> {
             .map(|(_, value)| value.to_string_lossy());
         let most = most.and_then(|m| m.parse::<Size>().ok()).unwrap_or(MAX_SIZE);
         let place = shown(&plan.folder);
+        let most = strandline::report::size(most.0);
         say::line(format!("recording into {place} ({most} a process at most; nothing is sent anywhere)"));
     }
     let kills = host::kills();
