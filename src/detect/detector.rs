@@ -3,7 +3,7 @@
 use super::finding::{Finding, FindingSite, GrainName, Kind, StreamRef};
 use super::forecast::{self, Rate};
 use super::growth::{self, Growth, Scratch, Strength};
-use super::severity::Severity;
+use super::severity::{SURE, Severity};
 use super::{deferred_free, live_after_stream_exit, step_growth};
 use crate::event::steps::StepSource;
 use crate::event::{DeviceId, StreamId};
@@ -246,7 +246,8 @@ impl Detector {
         let left = self.policy.planned_steps.map(|p| u64::from(p.saturating_sub(replay.steps())));
         let nanos = (mark > 0).then(|| replay.last_step_time().0 as f64 / f64::from(mark));
         let onset = members.iter().map(|m| m.growth.onset).min().unwrap_or(mark);
-        let seen = u64::from(mark.saturating_sub(onset) + 1);
+        let sure = established && subject.kind == Kind::LiveAfterStreamExit;
+        let seen = u64::from(mark.saturating_sub(onset) + 1) * if sure { SURE } else { 1 };
         let mut severity = Severity::of(&guess, seen, nanos, left.filter(|_| grain == Grain::Step));
         let near = room.known && guess.mid <= FAST_ALERT_STEPS;
         if !established && !near {

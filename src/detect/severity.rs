@@ -26,6 +26,9 @@ pub(super) const WARNING_STEPS: u64 = 10_000;
 const WARNING_REACH: u64 = 100;
 /// The same for an alert.
 const ALERT_REACH: u64 = 25;
+/// How much further growth is drawn where nothing but a leak looks like it: blocks of a side stream that was left, rising
+/// through the whole run. Queues and caches that fill do not come to that.
+pub(super) const SURE: u64 = 4;
 
 impl Severity {
     /// The stable name, as in JSON.
@@ -37,8 +40,8 @@ impl Severity {
         }
     }
 
-    /// By the forecast; `seen` is for how many steps growth was watched, `nanos` how long one takes, `left`
-    /// how many the job still has to do, where known.
+    /// By the forecast; `seen` is for how many steps growth was watched (times [`SURE`] where that is due), `nanos`
+    /// how long one takes, `left` how many the job still has to do, where known.
     pub(super) fn of(f: &StepsToOom, seen: u64, nanos: Option<f64>, left: Option<u64>) -> Severity {
         let trust = |reach: u64| f.mid <= ALERT_STEPS || f.mid <= seen.saturating_mul(reach);
         if f.mid > WARNING_STEPS || left.is_some_and(|l| f.low > l) || !trust(WARNING_REACH) {

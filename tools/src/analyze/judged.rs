@@ -67,9 +67,14 @@ impl Judged {
                 tell(told);
             }
         }
+        let (ended, killed_by_host) = ended(&feed, outcome);
+        if replay.ended().is_none() && ended != Ended::Running {
+            // A killed process says no end: its last step is over all the same.
+            let progress = replay.finish();
+            detector.after(progress, &replay);
+        }
         detector.at_step(&replay);
         let verdict = judge(&replay, &detector);
-        let (ended, killed_by_host) = ended(&feed, outcome);
         let mut judged = Judged {
             path: path.into(),
             feed,
