@@ -20,7 +20,10 @@ pub struct Phase {
 impl Phase {
     /// The phase as one byte of a record.
     pub fn to_bits(self) -> u8 {
-        self.backward as u8 | (self.optimizer as u8) << 1 | (self.no_grad as u8) << 2 | (self.capture as u8) << 3
+        self.backward as u8
+            | (self.optimizer as u8) << 1
+            | (self.no_grad as u8) << 2
+            | (self.capture as u8) << 3
     }
 
     /// The phase a byte of a record stands for; unknown bits are ignored.

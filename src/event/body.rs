@@ -1,6 +1,8 @@
 //! An event: when, on which thread, what.
 
-use super::{Addr, Block, Bytes, DeviceId, EventHandle, Nanos, PoolId, SegmentOp, StackId, StreamHandle, ThreadId};
+use super::{
+    Addr, Block, Bytes, DeviceId, EventHandle, Nanos, PoolId, SegmentOp, StackId, StreamHandle, ThreadId,
+};
 
 /// One thing that happened.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -18,5 +18,6 @@ pub use checkpoint::{Checkpoint, DeviceTotals, LiveBlock, OpenSegment, StepRow};
 pub use item::{DriverMemory, Dropped, Item, ThreadInfo};
 pub use names::{CodeDef, Frame, Names, StackDef};
 pub use unit::{
-    Addr, Bytes, CodeId, DeviceId, EventHandle, Nanos, PoolId, SiteId, StackId, StepId, StreamHandle, StreamId, ThreadId,
+    Addr, Bytes, CodeId, DeviceId, EventHandle, Nanos, PoolId, SiteId, StackId, StepId, StreamHandle,
+    StreamId, ThreadId,
 };

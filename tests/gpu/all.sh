@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
 # What a real card must show before a claim about a GPU is made. Needs python3 with torch, transformers, accelerate, psutil.
 #   tests/gpu/all.sh CARRY OUT [PART…]
-# CARRY holds what was built elsewhere: strandline (the command), libstrandline.so, wheels/trl-*.whl. Results go to OUT.
-# PARTs: info equality leakbench kill cost large (default: all of them, in this order).
+# CARRY holds what was built elsewhere: strandline (the command), libstrandline.so, wheels/trl-*.whl, tests/ (compiled test
+# binaries: preload_equality, steps). Results go to OUT.
+# PARTs: info equality leakbench kill cost (default: all of them, in this order).
 set -u
 cd "$(dirname "$0")/../.."
 carry=$1; out=$2; shift 2
-parts=${*:-info equality leakbench kill cost large}
+parts=${*:-info equality leakbench kill cost}
 mkdir -p "$out"
 work=$(mktemp -d)
 py=${PYTHON:-python3}
@@ -22,13 +23,13 @@ if part info; then
   "$carry/strandline" doctor -- "$py" -c pass 2>&1
 fi
 if part equality; then
-  mkdir -p "$work/equality"
-  for case in train side expandable graph threads oom; do
-    LD_PRELOAD="$PWD/$carry/libstrandline.so" STRANDLINE_OUT="$work/equality/$case.strand" STRANDLINE_QUIET=1 \
-      timeout 120 "$py" tests/python/equality.py "$case" "$work/equality/$case.history.json" || echo "FAILED equality $case: $?"
-  done
-  ls -l "$work/equality"
-  tar -C "$work" -czf "$out/equality.tgz" equality
+  # the tests themselves, compiled elsewhere: torch's own history of the same run is the oracle
+  export STRANDLINE_TEST_ROOT="$PWD" STRANDLINE_TEST_SO="$PWD/$carry/libstrandline.so"
+  export STRANDLINE_TEST_COMMAND="$PWD/$carry/strandline" STRANDLINE_TEST_PYTHON; STRANDLINE_TEST_PYTHON=$(command -v "$py")
+  chmod +x "$carry"/tests/*
+  skip=; [ "$(nvidia-smi -L | wc -l)" -ge 2 ] || skip="--skip two_devices"
+  # shellcheck disable=SC2086
+  for t in "$carry"/tests/*; do timeout 280 "$t" --test-threads 2 $skip 2>&1 | tail -40; done
 fi
 if part leakbench; then
   # runs side by side do not disturb each other's memory; the two whose truth depends on time run alone
@@ -42,7 +43,6 @@ if part leakbench; then
   cat "$work/lb/a_offload_vl.txt"
 fi
 if part kill; then timeout 200 "$py" tests/python/kill.py "$carry/libstrandline.so" "$carry/strandline" "$work/kill" 2>&1; fi
-if part cost; then timeout 200 "$py" tests/python/cost.py "$carry/libstrandline.so" 2>&1 | tee "$out/cost.txt"; fi
-if part large; then timeout 250 "$py" tests/python/large_step.py "$carry/libstrandline.so" 2>&1 | tee "$out/large.txt"; fi
+if part cost; then timeout 200 tests/gpu/cost.sh "$carry/libstrandline.so" "$py" "$work/cost" 2>&1 | tee "$out/cost.txt"; fi
 rm -rf "$work"
 printf '\n== end (%s)\n' "$(date +%H:%M:%S)"
