@@ -12,50 +12,111 @@ use std::time::{Duration, Instant};
 use strandline::event::{Body, Event, StackId};
 use strandline::reader::{Batch, Reader};
 
-/// The repository.
+/// What lies elsewhere when a test binary was built on another machine: empty is not set.
+fn elsewhere(name: &str) -> Option<PathBuf> {
+    std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from)
+}
+
+/// The repository: `STRANDLINE_TEST_ROOT`, or where this was built.
 pub(crate) fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-}
-
-fn cargo() -> Command {
-    let mut c = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    c.current_dir(root());
-    c
-}
-
-/// `libstrandline.so`, built as it is shipped. Cargo itself tells where it lies.
-pub(crate) fn preload_so() -> &'static Path {
-    static SO: OnceLock<PathBuf> = OnceLock::new();
-    SO.get_or_init(|| {
-        built(&["build", "-p", "strandline-preload", "--profile", "preload"], |file| {
-            file.ends_with("libstrandline.so")
-        })
+    static ROOT: OnceLock<PathBuf> = OnceLock::new();
+    ROOT.get_or_init(|| {
+        elsewhere("STRANDLINE_TEST_ROOT").unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").into())
     })
 }
 
-/// Runs cargo and returns the first file of its messages that is asked for.
-fn built(arguments: &[&str], wanted: impl Fn(&Path) -> bool) -> PathBuf {
-    let output = cargo().args(arguments).arg("--message-format=json").output().expect("cargo starts");
-    assert!(output.status.success(), "cargo {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+/// Where tests keep what is made once: `STRANDLINE_CACHE`, or below `target/`.
+pub(crate) fn cache() -> PathBuf {
+    elsewhere("STRANDLINE_CACHE").unwrap_or_else(|| root().join("target/strandline-cache"))
+}
+
+/// The command `strandline`: `STRANDLINE_TEST_COMMAND`, or built as it is now. It belongs to another package than the
+/// tests, so cargo has not built it for them; cargo itself tells where it lies.
+pub(crate) fn command() -> &'static Path {
+    static COMMAND: OnceLock<PathBuf> = OnceLock::new();
+    COMMAND.get_or_init(|| elsewhere("STRANDLINE_TEST_COMMAND").unwrap_or_else(build_command))
+}
+
+fn build_command() -> PathBuf {
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    cargo.current_dir(root()).args(["build", "-q", "-p", "strandline-tools", "--message-format=json"]);
+    if !cfg!(debug_assertions) {
+        cargo.arg("--release");
+    }
+    let output = cargo.output().expect("cargo starts");
+    assert!(output.status.success(), "the command: {}", String::from_utf8_lossy(&output.stderr));
     let text = String::from_utf8_lossy(&output.stdout);
-    let messages = text.lines().filter_map(|l| serde_json::from_str::<Value>(l).ok());
-    let files = messages.flat_map(|m| m["filenames"].as_array().cloned().unwrap_or_default());
-    let mut files = files.filter_map(|f| Some(PathBuf::from(f.as_str()?)));
-    files.find(|f| wanted(f)).unwrap_or_else(|| panic!("cargo {arguments:?} built no such file"))
+    let executable = text.lines().find_map(|line| {
+        let message: Value = serde_json::from_str(line).ok()?;
+        (message["target"]["name"] == "strandline")
+            .then(|| message["executable"].as_str().map(PathBuf::from))?
+    });
+    executable.expect("cargo names the executable")
+}
+
+/// Runs the command to its end, in the tests' cache; what it says goes to our stderr. Returns its standard output.
+#[track_caller]
+pub(crate) fn strandline<A: AsRef<OsStr>>(arguments: &[A]) -> String {
+    let mut strandline = Command::new(command());
+    strandline.args(arguments).env("STRANDLINE_CACHE", cache()).env("XDG_CACHE_HOME", cache());
+    let output =
+        strandline.stdin(Stdio::null()).stderr(Stdio::inherit()).output().expect("the command starts");
+    assert!(output.status.success(), "{strandline:?}: {:?}", output.status);
+    String::from_utf8(output.stdout).expect("UTF-8")
+}
+
+/// `libstrandline.so`: `STRANDLINE_TEST_SO`, or the very one that the command carries.
+pub(crate) fn preload_so() -> &'static Path {
+    static SO: OnceLock<PathBuf> = OnceLock::new();
+    SO.get_or_init(|| {
+        elsewhere("STRANDLINE_TEST_SO")
+            .unwrap_or_else(|| strandline(&["doctor", "--library"]).trim_end().into())
+    })
 }
 
 /// A Python with torch on the simulated device: `STRANDLINE_TEST_PYTHON`, or the one that the command provides.
 pub(crate) fn python() -> &'static Path {
     static PYTHON: OnceLock<PathBuf> = OnceLock::new();
     PYTHON.get_or_init(|| {
-        if let Some(p) = std::env::var_os("STRANDLINE_TEST_PYTHON").filter(|p| !p.is_empty()) {
-            return p.into();
-        }
-        let command = ["run", "-q", "-p", "strandline-tools", "--", "simulate", "--python"];
-        let output = cargo().args(command).stderr(Stdio::inherit()).output().expect("cargo starts");
-        assert!(output.status.success(), "cargo {command:?} failed");
-        PathBuf::from(String::from_utf8_lossy(&output.stdout).trim())
+        elsewhere("STRANDLINE_TEST_PYTHON")
+            .unwrap_or_else(|| strandline(&["simulate", "--python"]).trim_end().into())
     })
+}
+
+/// What `strandline report --format json` says of a recording: of the run, and of its one process.
+#[track_caller]
+pub(crate) fn report(recording: &Path) -> Report {
+    let words = ["report".as_ref(), recording.as_os_str(), "--format".as_ref(), "json".as_ref()];
+    let run: Value = serde_json::from_str(&strandline(&words)).expect("JSON");
+    let processes = run["processes"].as_array().expect("processes");
+    assert_eq!(processes.len(), 1, "{run}");
+    let process = processes[0].clone();
+    Report { run, process }
+}
+
+/// A report of one process.
+pub(crate) struct Report {
+    /// All of it.
+    pub(crate) run: Value,
+    /// The process.
+    pub(crate) process: Value,
+}
+
+impl Report {
+    /// The verdict and its reason.
+    pub(crate) fn verdict(&self) -> (&str, &str) {
+        let text = |name: &str| self.run[name].as_str().unwrap_or_default();
+        (text("verdict"), text("reason"))
+    }
+
+    /// Nothing was lost, nothing is damaged, and own sums are torch's.
+    #[track_caller]
+    pub(crate) fn whole(self) -> Report {
+        let p = &self.process;
+        assert_eq!((&p["events_lost"], &p["accounting_drift_bytes"]), (&0.into(), &0.into()), "{p}");
+        assert_eq!(p["damage"].as_array().map(Vec::len), Some(0), "{p}");
+        self
+    }
 }
 
 /// A folder of its own for a test, removed when the test has passed.

@@ -123,6 +123,9 @@ pub(crate) struct Dump {
 /// `strandline doctor`
 #[derive(Args, Debug)]
 pub(crate) struct Doctor {
+    /// Print nothing but the path of libstrandline.so, for an LD_PRELOAD by hand
+    #[arg(long, conflicts_with = "command")]
+    pub(crate) library: bool,
     /// The job, as it would be given to `strandline run`
     #[arg(trailing_var_arg = true, value_name = "CMD")]
     pub(crate) command: Vec<OsString>,
