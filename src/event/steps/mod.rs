@@ -52,13 +52,32 @@ const FOLD_LIMIT: u32 = 4096;
 /// Steps with the same number of backwards after which one backward more than that means that a step was
 /// skipped.
 const ALIKE: u32 = 3;
+/// Runs of an optimizer after one backward beyond which they are taken for steps of a job whose backward is not
+/// seen (a replayed graph), not for parts of one step.
+const PARTS: u32 = 256;
+
+/// What a run of an optimizer is when no backward has ended since the last step. The first step decides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+enum Repeated {
+    /// There was none so far.
+    #[default]
+    Never,
+    /// There were some in what has been counted so far; the next backward tells.
+    Undecided,
+    /// A step.
+    Step,
+    /// A part of the step before: sub-groups that allocate between their runs.
+    Part,
+}
 
 /// The machine. Bounded in memory whatever comes in, and it never fails.
 ///
 /// A step ends at the first *forward allocation* (neither in backward nor in an optimizer) of the thread
 /// whose optimizer has run: what an optimizer and `zero_grad` free still belongs to the step. Rules:
 ///
-/// - Hooks with no forward allocation between them are one step (ZeRO sub-groups, Muon + AdamW).
+/// - Hooks with no forward allocation between them are one step (ZeRO sub-groups, Muon + AdamW). Where the first
+///   backward is followed by several runs that do allocate, and then by a backward, that is one step as well
+///   (ZeRO-3).
 /// - Hooks inside a backward end nothing; the end of that backward stands for them.
 /// - Optimizers that take turns: the one that steps least often, within a factor of 8, ends the step.
 /// - A scaler's update after a backward without an optimizer hook is a skipped step, and counts. Without
@@ -84,6 +103,7 @@ pub struct StepMachine {
     armed: bool,
     scaler_seen: bool,
     backward_seen: bool,
+    repeated: Repeated,
     /// Outer backwards that ended since the last step.
     backwards: u32,
     /// An optimizer hook fired since the last step.
@@ -159,8 +179,13 @@ impl StepMachine {
         } else {
             (self.usual, self.alike) = (self.backwards, 1);
         }
+        let repeated = self.optimizer_mode && self.backward_seen && self.backwards == 0;
         (self.source, self.backwards, self.hooked, self.due) = (source, 0, false, None);
-        self.number()
+        let boundary = self.number();
+        if repeated && self.steps > 1 && self.repeated == Repeated::Never {
+            self.repeated = Repeated::Undecided;
+        }
+        boundary
     }
 
     fn number(&mut self) -> Boundary {
@@ -185,7 +210,7 @@ impl StepMachine {
 
     /// An optimizer has done its work for now: its hook, or the end of a backward within which hooks fired.
     fn optimizer_ran(&mut self, id: u64, thread: ThreadId) {
-        if self.source == StepSource::Manual {
+        if self.source == StepSource::Manual || (self.repeated == Repeated::Part && self.backwards == 0) {
             return;
         }
         self.enter_optimizer_mode();
@@ -223,11 +248,29 @@ impl StepMachine {
             && self.alike >= ALIKE
             && self.backwards > 0
             && self.backwards == self.usual;
-        if one_too_many && out[0].is_none() {
+        let parts = !in_optimizer && self.decide_repeated();
+        self.fold |= parts;
+        if (one_too_many || parts) && out[0].is_none() {
             out[0] = Some(self.announce());
             self.rearm();
         }
         out
+    }
+
+    /// A backward begins after the first step: what runs without one are. Whether the steps so far were parts of one.
+    fn decide_repeated(&mut self) -> bool {
+        if !self.backward_seen || self.source != StepSource::Optimizer || self.steps == 0 {
+            return false;
+        }
+        self.repeated = match self.repeated {
+            Repeated::Undecided if self.steps <= PARTS => {
+                self.repeated = Repeated::Part;
+                return true;
+            }
+            Repeated::Never | Repeated::Undecided => Repeated::Step,
+            decided => decided,
+        };
+        false
     }
 
     fn backward_end(&mut self, thread: ThreadId) {
@@ -249,7 +292,10 @@ impl StepMachine {
 
     fn scaler_update(&mut self, thread: ThreadId) {
         self.scaler_seen = true;
-        if self.backwards > 0 && !self.hooked && self.source != StepSource::Manual {
+        // What the scaler allocates before its first update has ended a provisional step already.
+        let provisional = !self.optimizer_mode && self.source == StepSource::Backward;
+        let since = self.backwards > 0 || provisional;
+        if since && !self.hooked && self.source != StepSource::Manual {
             self.enter_optimizer_mode();
             self.threads.get(thread);
             self.due = Some(thread);

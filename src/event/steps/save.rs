@@ -2,7 +2,7 @@
 
 use super::rounds::{Rounds, SLOTS, Slot};
 use super::threads::{MAX, Thread, Threads};
-use super::{StepMachine, StepSource};
+use super::{Repeated, StepMachine, StepSource};
 use crate::event::{Nanos, ThreadId};
 
 const VERSION: u64 = 1;
@@ -11,11 +11,14 @@ const NONE: u64 = u64::MAX;
 
 const SOURCES: [StepSource; 5] =
     [StepSource::None, StepSource::Time, StepSource::Backward, StepSource::Optimizer, StepSource::Manual];
+const REPEATED: [Repeated; 4] = [Repeated::Never, Repeated::Undecided, Repeated::Step, Repeated::Part];
 
 pub(super) fn save(m: &StepMachine) -> Vec<u8> {
     let source = SOURCES.iter().position(|s| *s == m.source).unwrap_or(0) as u64;
     let flags = [m.optimizer_mode, m.fold, m.armed, m.scaler_seen, m.hooked, m.backward_seen];
     let flags = flags.iter().enumerate().fold(0, |a, (i, f)| a | u64::from(*f) << i);
+    let repeated = REPEATED.iter().position(|r| *r == m.repeated).unwrap_or(0) as u64;
+    let flags = flags | repeated << 6;
     let mut w = vec![
         VERSION,
         u64::from(m.steps),
@@ -88,6 +91,7 @@ pub(super) fn load(bytes: &[u8]) -> Option<StepMachine> {
         scaler_seen: flags & 8 != 0,
         hooked: flags & 16 != 0,
         backward_seen: flags & 32 != 0,
+        repeated: REPEATED[(flags >> 6 & 3) as usize],
         due,
         backwards,
         usual,

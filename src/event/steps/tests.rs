@@ -123,6 +123,8 @@ fn every_shape_of_training_loop_counts_its_own_steps() {
     let straggler = format!("{}fbop{}", "fbo".repeat(12), "fbo".repeat(12));
     let two_threads = "1fbo 2fbp".repeat(10);
     let stages = format!("{}{}", "fbo".repeat(20), "fbp".repeat(30));
+    let scaler = format!("{}{}", "fbfs".repeat(3), "fbfos".repeat(4));
+    let graphs = format!("fb{}fb", "fo".repeat(400));
     let skips = format!("{}fbs{}", "fbos".repeat(5), "fbos".repeat(4));
     let silent_skip = format!("{}fb{}", "fbfbo".repeat(5), "fbfbfbo");
     let cases: &[(&str, &str, (u32, u32, StepSource))] = &[
@@ -144,6 +146,15 @@ fn every_shape_of_training_loop_counts_its_own_steps() {
         ("a second optimizer replaces the first", &stages, (42, 49, Optimizer)),
         ("scaler skips the sixth step", &skips, (10, 9, Optimizer)),
         ("scaler skips the very first step", &format!("fbs{}", "fbos".repeat(3)), (4, 3, Optimizer)),
+        ("a scaler that allocates skips the first three", &scaler, (7, 7, Optimizer)),
+        ("sub-groups that allocate between their runs", &"fbfofofo".repeat(6), (6, 6, Optimizer)),
+        ("two optimizers with an allocation between them", &"fbfofp".repeat(6), (6, 6, Optimizer)),
+        (
+            "a captured graph replaces the backward",
+            &format!("{}{}", "fbo".repeat(3), "fo".repeat(9)),
+            (12, 3, Optimizer),
+        ),
+        ("a graph that was captured at once, and a backward long after", &graphs, (400, 1, Optimizer)),
         ("skip without scaler events", &silent_skip, (7, 13, Optimizer)),
         ("backward on the main thread", &"fBo".repeat(4), (4, 3, Optimizer)),
         ("reentrant checkpointing", &"fno".repeat(4), (4, 3, Optimizer)),
