@@ -1,0 +1,175 @@
+//! Steps of real training loops: as many as the script has made, by the source that it deserves.
+//!
+//! The script (`tests/python/steps.py`) counts for itself; `strandline report` must agree, and with torch about the peak.
+
+mod support;
+
+use serde_json::Value;
+use support::{Folder, Job, Report, report};
+
+/// A case: what the script says, and what the report says.
+struct Ran {
+    script: Value,
+    report: Report,
+}
+
+impl Ran {
+    /// Runs a case. Whatever it is about: the recording is whole, and its peak is torch's.
+    #[track_caller]
+    fn case(case: &str) -> Ran {
+        let folder = Folder::new(case);
+        let ran = Job::python(&folder, "tests/python/steps.py", &[case]).run().succeeded();
+        let stdout = ran.stdout();
+        let script: Value = serde_json::from_str(stdout.trim()).unwrap_or_else(|e| panic!("{e}: {stdout}"));
+        let report = report(&ran.recording()).whole();
+        assert_eq!(
+            report.process["devices"][0]["peak_allocated_bytes"], script["peak"],
+            "{case}: torch's peak"
+        );
+        Ran { script, report }
+    }
+
+    /// Steps by their source.
+    #[track_caller]
+    fn steps(&self, source: &str) {
+        let p = &self.report.process;
+        assert_eq!(
+            (&p["step_source"], &p["steps"]),
+            (&source.into(), &self.script["steps"]),
+            "{}",
+            self.script
+        );
+        let rows = p["devices"][0]["per_step"].as_array().expect("rows");
+        let numbers: Vec<u64> = rows.iter().filter_map(|r| r["step"].as_u64()).collect();
+        let all = 1..=self.script["steps"].as_u64().expect("a number");
+        assert_eq!(numbers, all.collect::<Vec<u64>>(), "a row for each step");
+    }
+}
+
+#[track_caller]
+fn counts(case: &str, source: &str) -> Ran {
+    let ran = Ran::case(case);
+    ran.steps(source);
+    ran
+}
+
+#[test]
+fn an_ordinary_loop() {
+    counts("plain", "optimizer");
+}
+
+#[test]
+fn optimizers_inside_backward() {
+    let ran = counts("in_backward", "optimizer");
+    assert_eq!(ran.script["hooks"], 36, "an optimizer for each of 12 parameters ran in each of 3 steps");
+}
+
+#[test]
+fn two_optimizers_in_one_step() {
+    counts("two_in_one_step", "optimizer");
+}
+
+#[test]
+fn optimizers_that_take_turns() {
+    counts("gan", "optimizer");
+    counts("gan_with_five_critics", "optimizer");
+}
+
+#[test]
+fn steps_that_a_scaler_skips() {
+    let ran = counts("scaler", "optimizer");
+    assert_eq!((&ran.script["ran"], &ran.script["skipped"]), (&14.into(), &6.into()), "torch did skip them");
+}
+
+#[test]
+fn steps_that_the_loop_skips_itself() {
+    counts("skipped_by_hand", "optimizer");
+}
+
+#[test]
+fn one_optimizer_that_runs_for_each_sub_group() {
+    counts("zero", "optimizer");
+    counts("zero_that_allocates", "optimizer");
+}
+
+#[test]
+fn sixteen_microbatches_a_step() {
+    let ran = counts("accumulation", "optimizer");
+    // The last one of a job has no allocation after it that would end it.
+    assert_eq!(
+        ran.report.process["microbatches"].as_u64(),
+        ran.script["microbatches"].as_u64().map(|n| n - 1)
+    );
+}
+
+#[test]
+fn a_backward_on_the_main_thread() {
+    counts("main_thread_backward", "optimizer");
+}
+
+#[test]
+fn a_worker_thread_that_trains_while_main_waits() {
+    counts("worker", "optimizer");
+}
+
+#[test]
+fn a_loader_that_allocates_beside() {
+    counts("beside_a_loader", "optimizer");
+}
+
+#[test]
+fn evaluation_between_steps() {
+    counts("evaluation", "optimizer");
+}
+
+#[test]
+fn a_backward_of_a_backward() {
+    counts("double_backward", "optimizer");
+}
+
+#[test]
+fn a_backward_within_a_backward() {
+    let ran = counts("nested_backward", "optimizer");
+    assert_eq!(ran.report.process["microbatches"], 5, "reentrant backwards are parts of one");
+}
+
+#[test]
+fn an_optimizer_that_calls_backward() {
+    let ran = counts("lbfgs", "optimizer");
+    assert!(ran.script["evaluations"].as_u64() > ran.script["steps"].as_u64(), "{}", ran.script);
+}
+
+#[test]
+fn state_made_before_the_first_gradient() {
+    counts("warmed_up", "optimizer");
+}
+
+#[test]
+fn a_captured_backward_with_an_optimizer_of_its_own() {
+    counts("graphed", "optimizer");
+}
+
+#[test]
+fn no_optimizer() {
+    counts("no_optimizer", "backward");
+}
+
+#[test]
+fn neither_optimizer_nor_backward() {
+    let ran = Ran::case("neither");
+    let p = &ran.report.process;
+    let (steps, seconds) =
+        (p["steps"].as_u64().expect("steps"), ran.script["seconds"].as_f64().expect("seconds"));
+    assert_eq!(p["step_source"], "time");
+    assert!(steps >= 1 && steps as f64 <= seconds, "{steps} ticks of a second in {seconds} s");
+}
+
+#[test]
+fn steps_that_the_job_marks() {
+    counts("manual", "manual");
+}
+
+#[test]
+fn a_compiled_model() {
+    counts("compiled", "optimizer");
+}
