@@ -386,7 +386,9 @@ fn what_is_freed_after_the_last_step_was_left_behind() {
     let job = load::load(&path, 24 << 30);
     let mut items = job.items.clone();
     let mut replay = Replay::new();
-    items.iter().for_each(|i| drop(replay.apply(i, &job.names)));
+    for item in &items {
+        replay.apply(item, &job.names);
+    }
     let end = replay.time().0;
     let freed: Vec<_> = replay.blocks(DeviceId(0)).map(|h| h.block).collect();
     for (i, b) in freed.iter().enumerate() {

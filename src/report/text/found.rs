@@ -3,7 +3,7 @@
 use super::super::model::{Facts, HeldBy, Known, Process};
 use super::super::style::{Ink, Style};
 use super::super::units::{count, percent, plural, quantity, size, size_f};
-use super::headline::{clause, fatal, forecast};
+use super::headline::{clause, fatal, forecast, lately};
 use crate::detect::{Finding, GrainName, Kind, Severity};
 use crate::event::Frame;
 use crate::replay::{Device, Site, SiteKind};
@@ -84,9 +84,8 @@ fn leak(out: &mut Vec<String>, p: &Process<'_>, f: &Finding, known: Option<&Know
     if !f.explain.is_empty() {
         say("because", &f.explain);
     }
-    let recent = f.current_bytes_per_step;
-    if (recent - f.bytes_per_step).abs() > 0.2 * f.bytes_per_step.abs() {
-        say("lately", &format!("{} {}", size_f(recent), per(f.grain)));
+    if let Some(recent) = lately(f) {
+        say("lately", &format!("{recent} {}", per(f.grain)));
     }
     if let Some(when) = f.steps_to_oom.filter(|_| fatal(p, f).is_none()) {
         say("full in", &forecast(when, f.grain.name()));

@@ -123,16 +123,25 @@ fn filled(p: &Process<'_>) -> Option<String> {
     ))
 }
 
+/// The current rate, where it is another one than that of the whole run.
+pub(super) fn lately(f: &Finding) -> Option<String> {
+    let recent = f.current_bytes_per_step;
+    ((recent - f.bytes_per_step).abs() > 0.2 * f.bytes_per_step.abs()).then(|| size_f(recent))
+}
+
 /// How fast it grows, and what comes of it.
 fn growth(p: &Process<'_>) -> Option<String> {
     let f = leak(p)?;
     let grain = f.grain.name();
     let mut text = format!(
         "{} more every {grain} since {grain} {} on GPU {}",
-        size_f(f.current_bytes_per_step),
+        size_f(f.bytes_per_step),
         count(f.first_step.into()),
         f.device.0
     );
+    if let Some(lately) = lately(f) {
+        text.push_str(&format!(", lately {lately}"));
+    }
     if let Some(when) = f.steps_to_oom {
         text.push_str(&format!(", which is full in {}", forecast(when, grain)));
     }

@@ -108,11 +108,19 @@ fn ranks(out: &mut Vec<String>, r: &Report<'_>) {
     out.extend(t.lines(2));
 }
 
+/// Commands longer than this leave no room for a column beside them.
+const LONG: usize = 50;
+
 fn last(out: &mut Vec<String>, r: &Report<'_>, style: Style) {
     let wide = r.next.iter().map(|(c, _)| c.chars().count()).max().unwrap_or(0);
     for (i, (command, why)) in r.next.iter().enumerate() {
         let head = if i == 0 { "  next   " } else { "         " };
-        out.extend(style.wrap(&format!("{head}{command:wide$}    "), why));
+        if wide > LONG {
+            // Never broken: it is there to be copied. A shell takes the rest for a comment.
+            out.push(format!("{head}{command}  # {why}"));
+        } else {
+            out.extend(style.wrap(&format!("{head}{command:wide$}    "), why));
+        }
     }
     if let Some(e) = r.exit {
         let whose = if e.own { ", the job's own" } else { "" };
