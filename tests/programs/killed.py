@@ -3,10 +3,10 @@
     killed.py COUNTS     COUNTS: a file of two 8-byte counters
 """
 
+import ctypes
 import mmap
 import os
 import signal
-import struct
 import sys
 import threading
 import time
@@ -14,7 +14,8 @@ import time
 import torch
 
 with open(sys.argv[1], "r+b") as f:
-    counts = mmap.mmap(f.fileno(), 16)
+    # One aligned store per number; struct.pack_into clears it first, and the kill may come in between.
+    counts = (ctypes.c_int64 * 2).from_buffer(mmap.mmap(f.fileno(), 16))
 
 
 def work(n):
@@ -22,7 +23,7 @@ def work(n):
     while True:
         torch.empty(512, device="cuda", dtype=torch.uint8)
         made += 1
-        struct.pack_into("<q", counts, 8 * n, made)
+        counts[n] = made
 
 
 torch.empty(1, device="cuda")

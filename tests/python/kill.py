@@ -8,6 +8,7 @@ Every fifth kill comes while the child is still starting: there may be no record
 """
 
 import concurrent.futures
+import ctypes
 import json
 import mmap
 import os
@@ -36,6 +37,8 @@ BARE = {k: v for k, v in os.environ.items() if k != "LD_PRELOAD" and not k.start
 
 def job(page, out):
     os.environ["STRANDLINE_OUT"] = out
+    # One aligned store per number; struct.pack_into clears it first, and a kill may come in between.
+    counts = (ctypes.c_uint64 * (1 + THREADS)).from_buffer(page)
 
     def work(i):
         kept = []
@@ -43,7 +46,7 @@ def job(page, out):
         while True:
             t = torch.empty(128 * (1 + n % 50), device="cuda")
             n += 1
-            struct.pack_into("<Q", page, 8 + 8 * i, n)
+            counts[1 + i] = n
             kept.append(t)
             del t
             if len(kept) > 20:
@@ -53,7 +56,7 @@ def job(page, out):
     threads = [threading.Thread(target=work, args=(i,), daemon=True) for i in range(THREADS)]
     for t in threads:
         t.start()
-    struct.pack_into("<Q", page, 0, 1)  # running
+    counts[0] = 1  # running
     for t in threads:
         t.join()
 

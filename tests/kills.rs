@@ -1,0 +1,80 @@
+//! Deaths without a last word: a recording is readable up to the last event, and how the process ended is told as far as it
+//! is known.
+
+mod support;
+
+use std::process::{Command, Output, Stdio};
+use support::{Folder, Job, command, preload_so, python, report, root};
+
+#[test]
+fn fifty_kills_at_random_moments() {
+    let folder = Folder::new("kills");
+    let ran = Job::program(&folder, python())
+        .arg("-u")
+        .arg(root().join("tests/python/kill.py"))
+        .arg(preload_so())
+        .arg(command())
+        .arg(folder.path())
+        .arg("50")
+        // It sets this itself, for its children.
+        .env("LD_PRELOAD", "")
+        .env("XDG_CACHE_HOME", support::cache())
+        .run();
+    let said = ran.stdout();
+    println!("{said}");
+    assert!(ran.output.status.success(), "{said}\n{}", ran.stderr());
+    assert!(said.contains("50 passed, 0 failed"), "{said}");
+    assert_eq!(ran.ours(), Vec::<String>::new());
+}
+
+/// `end.py HOW` under `strandline run`: exit status, our text, and what a report says afterwards.
+#[track_caller]
+fn run(how: &str) -> (i32, String, String) {
+    let folder = Folder::new("run");
+    let mut run = Command::new(command());
+    for (name, _) in std::env::vars_os().filter(|(n, _)| n.to_string_lossy().starts_with("STRANDLINE_")) {
+        run.env_remove(name);
+    }
+    run.args(["run", "-o", "rec", "--"]).arg(python()).arg(root().join("tests/programs/end.py")).arg(how);
+    run.current_dir(folder.path()).env("XDG_CACHE_HOME", support::cache());
+    // The tail of a job that was killed stays for whoever reads its recording.
+    run.env("STRANDLINE_TAIL", folder.path()).stdin(Stdio::null());
+    let Output { status, stdout, stderr } = run.output().expect("the command starts");
+    assert_eq!(String::from_utf8_lossy(&stdout), "allocated 20\n", "{how}: the job's output is its own");
+    let report = report(&folder.join("rec")).whole();
+    let p = &report.process;
+    // 20 blocks: allocated, asked back and free again. Nothing of it is missing, whoever reads it.
+    assert!(p["events"].as_u64().is_some_and(|n| n >= 60), "{how}: {p}");
+    assert_eq!(p["devices"][0]["end_allocated_bytes"], 0, "{how}: up to the last event");
+    let ended = p["ended"].as_str().expect("a word").to_string();
+    let text = String::from_utf8_lossy(&stderr).split_whitespace().collect::<Vec<_>>().join(" ");
+    (status.code().expect("our own end is never a signal's"), text, ended)
+}
+
+#[test]
+fn a_kill_is_told_by_who_saw_it() {
+    let (status, text, ended) = run("kill");
+    assert_eq!((status, ended.as_str()), (137, "unknown"), "a recording does not know of its process's end");
+    assert!(text.contains("ended by signal 9") && text.contains("exit 137, the job's own"), "{text}");
+}
+
+#[test]
+fn an_abort_is_told_by_who_saw_it() {
+    let (status, text, ended) = run("abort");
+    assert_eq!((status, ended.as_str()), (134, "unknown"));
+    assert!(text.contains("ended by signal 6") && text.contains("exit 134, the job's own"), "{text}");
+}
+
+#[test]
+fn an_exit_without_handlers_is_an_exit() {
+    let (status, text, ended) = run("_exit");
+    assert_eq!((status, ended.as_str()), (3, "unknown"));
+    assert!(!text.contains("ended by") && text.contains("exit 3, the job's own"), "{text}");
+}
+
+#[test]
+fn an_orderly_end_is_recorded() {
+    let (status, text, ended) = run("sysexit");
+    assert_eq!((status, ended.as_str()), (7, "exit"));
+    assert!(!text.contains("ended by"), "{text}");
+}
