@@ -107,6 +107,25 @@ fn a_job_that_dies_before_its_first_sweep_is_read_from_its_tail() {
     assert_eq!(read.reader.names().frames(StackId(1)).count(), 2);
 }
 
+/// A ring that was full: nobody has overwritten what it holds.
+#[test]
+fn a_job_that_dies_with_a_full_ring_is_read_up_to_its_losses() {
+    let mut job = Job::new(SMALL, 3, Options::default(), Memory::default());
+    job.define(5);
+    let mut life = Life::new();
+    let mut random = noise(4);
+    let records: Vec<Record> = (0..1200).map(|_| life.next(&mut job, &mut random)).collect();
+    let kept = records.iter().take_while(|r| job.lanes[1].push(**r)).count();
+    assert_eq!(kept, 1023, "its first record is the thread's name");
+    let (tail, file) = (job.tail(), job.die());
+    let read = read_from(file, Some(tail));
+    let (last, events) = read.events.split_last().expect("events");
+    same(events, &records[..kept]);
+    assert!(matches!(last.body, Body::Gap { lost: 1, .. }), "{last:?}");
+    assert_eq!(read.reader.damage(), []);
+    assert_eq!(read.reader.summary().lost, 1);
+}
+
 /// `kill -9` between any two bytes of a sweep's write: what the page does not hold, the rings still do.
 #[test]
 fn a_write_that_was_cut_anywhere_loses_nothing() {

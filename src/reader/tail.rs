@@ -132,9 +132,11 @@ impl Tail {
             out.extend(self.bytes.chunks_exact(raw::BYTES).map(record));
             at += n;
         }
-        let head = self.word_at(self.geometry.ring_head(ring) + ring_at::HEAD)?;
-        // The slot of index `head` may be open and half written.
-        if head >= from.saturating_add(capacity) {
+        let r = self.geometry.ring_head(ring);
+        let (head, tail) = (self.word_at(r + ring_at::HEAD)?, self.word_at(r + ring_at::TAIL)?);
+        // The slot of index `head` may be open and half written; but an owner writes only into what the drain has given
+        // back, so a full ring whose drain is no further than `from` holds what it held.
+        if tail > from && head >= from.saturating_add(capacity) {
             out.truncate(start);
             return Ok(false);
         }
