@@ -205,9 +205,10 @@ fn refused(r: &Refusal) {
 }
 
 fn tell_attached() {
-    let uncached = std::env::var_os("PYTORCH_NO_CUDA_MEMORY_CACHING").is_some_and(|v| v == "1");
+    // torch asks whether it is set, not what it says.
+    let uncached = std::env::var_os("PYTORCH_NO_CUDA_MEMORY_CACHING").is_some();
     let coverage = if uncached {
-        json!({ "level": "segments", "reason": "PYTORCH_NO_CUDA_MEMORY_CACHING=1: the allocator does not cache, and reports nothing" })
+        json!({ "level": "segments", "reason": "PYTORCH_NO_CUDA_MEMORY_CACHING is set: the allocator does not cache, and reports nothing" })
     } else {
         json!({ "level": "blocks", "reason": null })
     };
