@@ -33,10 +33,8 @@ impl Replay {
 
     /// The recording is over: a step whose optimizer has run has ended.
     pub fn finish(&mut self) -> Progress {
-        match self.machine.finish() {
-            Some(b) => self.pass([Some(b), None], self.time),
-            None => Progress::default(),
-        }
+        let ends = self.machine.finish();
+        if ends == [None, None] { Progress::default() } else { self.pass(ends, self.time) }
     }
 
     fn end_step(&mut self, n: u32, time: Nanos) {

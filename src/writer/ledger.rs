@@ -108,7 +108,7 @@ impl Ledger {
 
     /// The recording is over.
     pub(super) fn finish(&mut self) {
-        if let Some(Boundary::Step { n, .. }) = self.machine.finish() {
+        if let [Some(Boundary::Step { n, .. }), _] = self.machine.finish() {
             self.step(n, self.time);
         }
     }

@@ -331,14 +331,19 @@ impl StepMachine {
         }
     }
 
-    /// The recording is over: a step whose optimizer has run has ended.
-    pub fn finish(&mut self) -> Option<Boundary> {
+    /// The recording is over: a step whose optimizer has run has ended, and so has a microbatch whose backward has.
+    pub fn finish(&mut self) -> [Option<Boundary>; 2] {
         let ends = match self.source {
             StepSource::Manual => false,
             _ if self.optimizer_mode => self.due.is_some(),
             _ => self.threads.any_due(),
         };
-        ends.then(|| self.announce())
+        let due = self.threads.take_microbatches();
+        let microbatch = (due > 0).then(|| {
+            self.microbatches = self.microbatches.saturating_add(due);
+            Boundary::Microbatch(self.microbatches)
+        });
+        [ends.then(|| self.announce()), microbatch]
     }
 
     /// Steps that have ended.

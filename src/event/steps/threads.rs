@@ -59,6 +59,11 @@ impl Threads {
         self.list.iter().any(|t| t.id == id && t.began)
     }
 
+    /// How many threads have a microbatch that is over but for their next forward allocation. They have it no more.
+    pub(super) fn take_microbatches(&mut self) -> u32 {
+        self.list.iter_mut().map(|t| u32::from(std::mem::take(&mut t.microbatch_due))).sum()
+    }
+
     pub(super) fn any_due(&self) -> bool {
         self.list.iter().any(|t| t.microbatch_due || t.group != 0)
     }
