@@ -371,6 +371,7 @@ impl Reader {
         let ticks = self.merge.newest();
         self.losses(ticks, stand.rings.iter().map(|r| (r.ring, r.lost)), stand.lost_unowned);
         self.summary.lost_definitions = stand.lost_definitions;
+        self.summary.stopped = stand.stopped;
         Ok(Look::Taken(taken))
     }
 

@@ -50,6 +50,8 @@ pub struct Summary {
     pub sweeps: u64,
     /// What became of the tail.
     pub tail: TailState,
+    /// The writer gave up (a full disk, say) while the job went on. Known from the tail alone.
+    pub stopped: bool,
 }
 
 impl Summary {

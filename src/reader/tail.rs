@@ -5,7 +5,7 @@
 
 use super::source::{Source, fill};
 use crate::format::raw::{self, Record};
-use crate::format::region::{Geometry, Identity, MAGIC, PART, VERSION, at, ring_at};
+use crate::format::region::{Geometry, Identity, MAGIC, PART, VERSION, at, flag, ring_at};
 use std::io;
 
 /// A region's file.
@@ -23,6 +23,8 @@ pub(super) struct Stand {
     pub(super) now: Option<(u64, u64)>,
     pub(super) lost_unowned: u64,
     pub(super) lost_definitions: u64,
+    /// The writer has given up: the job went on, and nothing of it was recorded any more.
+    pub(super) stopped: bool,
     pub(super) rings: Vec<RingStand>,
 }
 
@@ -102,6 +104,7 @@ impl Tail {
             now,
             lost_unowned: word(b, at::LOST_UNOWNED),
             lost_definitions: word(b, at::LOST_DEFINITIONS),
+            stopped: word(b, at::FLAGS) & flag::WRITER_STOPPED != 0,
             rings: rings.collect(),
         })
     }

@@ -7,6 +7,7 @@ use crate::run;
 use std::path::{Path, PathBuf};
 use strandline::detect::{Detector, Finding, Outcome, Policy, Verdict, judge};
 use strandline::event::{Bytes, Item, Names};
+use strandline::reader::TailState;
 use strandline::replay::{Coverage, Held, Replay};
 use strandline::report::{Cost, Ended, Known, Moment, Process, snapshot};
 
@@ -74,7 +75,7 @@ impl Judged {
             detector.after(progress, &replay);
         }
         detector.at_step(&replay);
-        let verdict = judge(&replay, &detector);
+        let verdict = seen_whole(judge(&replay, &detector), &feed, ended);
         let mut judged = Judged {
             path: path.into(),
             feed,
@@ -158,6 +159,24 @@ fn left_behind(findings: &[Finding], held: &Held, replay: &Replay) -> bool {
                 && f.stream.is_none_or(|s| s.id == held.stream)
                 && f.sites.iter().any(|s| s.site == held.site)
         })
+}
+
+/// What is missing in a recording may be what leaks: nothing that was not seen to its end is clean.
+fn seen_whole(verdict: Verdict, feed: &Feed, ended: Ended) -> Verdict {
+    if verdict.outcome != Outcome::Clean {
+        return verdict;
+    }
+    let summary = feed.reader().summary();
+    let missing = if summary.stopped {
+        "the recording stopped before the job ended".to_string()
+    } else if let Some(first) = feed.damage().first() {
+        format!("part of the recording is missing: {first}")
+    } else if !summary.complete && ended != Ended::Running && !matches!(summary.tail, TailState::Read(_)) {
+        "the end of the recording is missing".to_string()
+    } else {
+        return verdict;
+    };
+    Verdict { outcome: Outcome::Unknown, reason: missing }
 }
 
 /// How the process of a recording ended, and whether the host's out-of-memory killer did it.
