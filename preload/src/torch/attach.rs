@@ -205,7 +205,7 @@ fn refused(r: &Refusal) {
 }
 
 fn tell_attached() {
-    // torch asks whether it is set, not what it says.
+    // Older versions of torch ask whether it is set, newer ones what it says; where blocks are seen, they decide.
     let uncached = std::env::var_os("PYTORCH_NO_CUDA_MEMORY_CACHING").is_some();
     let coverage = if uncached {
         json!({ "level": "segments", "reason": "PYTORCH_NO_CUDA_MEMORY_CACHING is set: the allocator does not cache, and reports nothing" })
