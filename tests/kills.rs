@@ -37,7 +37,7 @@ fn run(how: &str) -> (i32, String, String) {
     }
     run.args(["run", "-o", "rec", "--"]).arg(python()).arg(root().join("tests/programs/end.py")).arg(how);
     run.current_dir(folder.path()).env("XDG_CACHE_HOME", support::cache());
-    // The tail of a job that was killed stays for whoever reads its recording.
+    // Whoever reads the recording of a dead process first keeps its tail beside it.
     run.env("STRANDLINE_TAIL", folder.path()).stdin(Stdio::null());
     let Output { status, stdout, stderr } = run.output().expect("the command starts");
     assert_eq!(String::from_utf8_lossy(&stdout), "allocated 20\n", "{how}: the job's output is its own");
@@ -47,6 +47,10 @@ fn run(how: &str) -> (i32, String, String) {
     assert!(p["events"].as_u64().is_some_and(|n| n >= 60), "{how}: {p}");
     assert_eq!(p["devices"][0]["end_allocated_bytes"], 0, "{how}: up to the last event");
     let ended = p["ended"].as_str().expect("a word").to_string();
+    let entries = std::fs::read_dir(folder.path()).expect("the folder").flatten();
+    let tails: Vec<_> =
+        entries.filter(|e| e.file_name().to_string_lossy().starts_with("strandline-")).collect();
+    assert!(tails.is_empty(), "{how}: the tail's memory was not given back: {tails:?}");
     let text = String::from_utf8_lossy(&stderr).split_whitespace().collect::<Vec<_>>().join(" ");
     (status.code().expect("our own end is never a signal's"), text, ended)
 }

@@ -25,6 +25,7 @@ mod accept;
 mod damage;
 mod define;
 mod follow;
+mod kept;
 mod pages;
 mod source;
 mod summary;
@@ -41,6 +42,7 @@ use crate::format::raw::{Kind, Record};
 pub use damage::Damage;
 use define::Definitions;
 pub use follow::Follower;
+pub use kept::kept_path;
 use pages::Pages;
 pub use source::Source;
 use std::collections::VecDeque;
@@ -118,6 +120,8 @@ struct Ring {
 pub struct Reader {
     source: Box<dyn Source>,
     tail: Option<Tail>,
+    /// The tail is the one kept beside the recording.
+    kept: bool,
     header: Header,
     pages: Pages,
     decoder: Decoder,
@@ -169,6 +173,12 @@ impl Reader {
                 Err(e) => reader.summary.tail = TailState::Absent(e.to_string()),
             }
         }
+        if reader.tail.is_none()
+            && let Some(kept) = kept::kept(path)
+        {
+            reader.attach_tail(Box::new(kept));
+            reader.kept = reader.tail.is_some();
+        }
         Ok(reader)
     }
 
@@ -189,6 +199,7 @@ impl Reader {
             summary: Summary::new(&header),
             source,
             tail: None,
+            kept: false,
             decoder: Decoder::default(),
             records: Vec::new(),
             rings: Vec::new(),
@@ -225,7 +236,10 @@ impl Reader {
 
     fn attach_tail(&mut self, source: Box<dyn Source>) {
         match Tail::open(source, &self.header.who) {
-            Ok(t) => self.tail = Some(t),
+            Ok(t) => {
+                self.tail = Some(t);
+                self.summary.tail = TailState::None;
+            }
             Err(why) => self.summary.tail = TailState::Absent(why),
         }
     }

@@ -10,8 +10,8 @@ use std::io;
 
 /// A region's file.
 pub(super) struct Tail {
-    source: Box<dyn Source>,
-    geometry: Geometry,
+    pub(super) source: Box<dyn Source>,
+    pub(super) geometry: Geometry,
     bytes: Vec<u8>,
 }
 
@@ -38,7 +38,7 @@ pub(super) struct RingStand {
     pub(super) thread: u32,
 }
 
-fn word(b: &[u8], at: usize) -> u64 {
+pub(super) fn word(b: &[u8], at: usize) -> u64 {
     let bytes = b.get(at..at + 8).and_then(|w| w.try_into().ok());
     bytes.map_or(0, u64::from_le_bytes)
 }

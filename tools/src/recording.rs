@@ -5,6 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 use strandline::event::{Bytes, DeviceId, DriverMemory, Nanos};
+use strandline::reader::{Reader, kept_path};
 
 /// The recordings in a folder, by name: rank 2 before rank 10.
 pub(crate) fn list(folder: &Path) -> Vec<PathBuf> {
@@ -88,9 +89,38 @@ pub(crate) fn sidecar(recording: &Path) -> PathBuf {
     name.into()
 }
 
+/// Gives back the memory that an ended process's tail takes: the tail is kept beside the recording from now on. Only on the
+/// machine that it ran on, and best effort: where it cannot be kept it stays where it is.
+pub(crate) fn keep_tail(recording: &Path, reader: &mut Reader) {
+    let here = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let there = reader.summary().facts.get("host").and_then(|h| h.as_str()).unwrap_or_default();
+    let Some(tail) = reader.tail_path().map(PathBuf::from) else { return };
+    if there != here.trim() {
+        return;
+    }
+    let Ok(Some(packed)) = reader.pack_tail() else { return };
+    if reader.summary().complete || write_private(&kept_path(recording), &packed).is_ok() {
+        let _ = std::fs::remove_file(tail);
+    }
+}
+
+/// Writes a file that only its owner may read, whole or not at all.
+fn write_private(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+    use std::io::Write;
+    use std::os::unix::fs::OpenOptionsExt;
+    let part = path.with_extension(format!("part-{}", std::process::id()));
+    let mut file = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&part)?;
+    let written =
+        file.write_all(bytes).and_then(|()| file.sync_all()).and_then(|()| std::fs::rename(&part, path));
+    if written.is_err() {
+        let _ = std::fs::remove_file(&part);
+    }
+    written
+}
+
 /// The process of a recording, as its header says; `None` where that is not written yet.
 pub(crate) fn pid(recording: &Path) -> Option<u32> {
-    let reader = strandline::reader::Reader::open(recording).ok()?;
+    let reader = Reader::open(recording).ok()?;
     Some(reader.summary().who.pid)
 }
 

@@ -41,6 +41,11 @@ impl Feed {
         Ok(Feed { reader, driver, told: false, events: Vec::new(), handed: 0, waiting: None })
     }
 
+    /// The process has ended and all of it has been read: its tail moves beside the recording.
+    pub(crate) fn keep_tail(&mut self, path: &Path) {
+        recording::keep_tail(path, &mut self.reader);
+    }
+
     /// The next of it, with the stacks and texts that are known by now.
     pub(crate) fn next(&mut self) -> Option<(Given<'_>, &Names)> {
         if self.handed == self.events.len() && self.waiting.is_none() {

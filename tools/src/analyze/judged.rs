@@ -69,6 +69,9 @@ impl Judged {
             }
         }
         let (ended, killed_by_host) = ended(&feed, outcome);
+        if ended != Ended::Running {
+            feed.keep_tail(path);
+        }
         if replay.ended().is_none() && ended != Ended::Running {
             // A killed process says no end: its last step is over all the same.
             let progress = replay.finish();
