@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # What a real card must show before a claim about a GPU is made. Needs python3 with torch, transformers, accelerate, psutil.
-#   tests/gpu/all.sh CARRY OUT [PART…]
+#   [ONLY=REGEX] tests/gpu/all.sh CARRY OUT [PART…]      ONLY: which runs of leakbench
 # CARRY holds what was built elsewhere: strandline (the command), libstrandline.so, wheels/trl-*.whl, tests/ (compiled test
 # binaries: preload_equality, steps). Results go to OUT.
 # PARTs: info equality leakbench kill cost (default: all of them, in this order).
@@ -35,9 +35,9 @@ if part equality; then (
 if part leakbench; then
   # runs side by side do not disturb each other's memory; the two whose truth depends on time run alone
   timeout 500 "$py" tests/leakbench/compare.py --strandline "$carry/strandline" --python "$py" --wheels "$PWD/$carry/wheels" \
-    --out "$work/lb" --jobs 6 --only '^(?!e_)' 2>&1
+    --out "$work/lb" --jobs 6 --only "${ONLY:-^(?!e_)}" 2>&1
   timeout 120 "$py" tests/leakbench/compare.py --strandline "$carry/strandline" --python "$py" --wheels "$PWD/$carry/wheels" \
-    --out "$work/lb_e" --only '^e_' 2>&1
+    --out "$work/lb_e" --only "${ONLY:-^e_}" 2>&1
   mkdir -p "$out/lb"; cat "$work/lb/table.md" "$work/lb_e/table.md" > "$out/table.md"
   cp "$work/lb/results.json" "$out/results.json"; cp "$work/lb_e/results.json" "$out/results_e.json"
   tar -C "$work" -czf "$out/texts.tgz" --exclude '*.strand' lb lb_e
