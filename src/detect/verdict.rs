@@ -4,7 +4,7 @@ use super::detector::Detector;
 use super::explain::{number, plural, size};
 use super::finding::{Finding, GrainName};
 use super::growth::MIN_MARKS;
-use super::severity::Severity;
+use super::severity::{Severity, WARNING_STEPS};
 use crate::event::steps::StepSource;
 use crate::replay::{Coverage, OomEvent, Replay};
 
@@ -75,13 +75,27 @@ pub fn judge(replay: &Replay, detector: &Detector) -> Verdict {
             format!("{}, seen for too few {}s yet", sum(f), f.grain.name()),
         );
     }
-    match blind(replay) {
+    match blind(replay).or_else(|| early(detector)) {
         Some(why) => Verdict::new(Outcome::Unknown, why),
         None => Verdict::new(
             Outcome::Clean,
             format!("no line left more and more memory behind in {}", watched(replay)),
         ),
     }
+}
+
+/// Growth that would fill the device soon if it went on, seen for too short a time to say that it does.
+fn early(detector: &Detector) -> Option<String> {
+    let f = detector.findings().iter().find(|f| {
+        let soon = f.steps_to_oom.is_some_and(|s| s.mid <= WARNING_STEPS);
+        f.is_active_leak() && f.established && soon
+    })?;
+    let full = number(f.steps_to_oom?.mid);
+    Some(format!(
+        "too early to tell: {}; if that goes on the device is full in about {full} {}s",
+        sum(f),
+        f.grain.name()
+    ))
 }
 
 /// For how long the job was watched, in the grain that was judged.

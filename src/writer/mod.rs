@@ -3,7 +3,7 @@
 //!
 //! One *sweep* writes everything that is published: definitions first, then a page per ring, then a Sweep page. Records
 //! leave their ring only after the write has returned, so `kill -9` at any moment leaves every one of them in a page, or in
-//! the ring, or in both (readers tell by the index). Sweeps wait until a second has passed or a ring is half full, so that
+//! the ring, or in both (readers tell by the index). Sweeps wait until a second has passed or a ring is a quarter full, so that
 //! pages are large.
 //!
 //! The file is a sequence of *chunks*. Each begins with a Chunk page, all facts and definitions so far, a checkpoint, and
@@ -157,7 +157,8 @@ impl<S: Sink> Writer<S> {
         self.done.fullest = fullest;
         let defined = drain.defined();
         let defined = defined.end.saturating_sub(defined.start);
-        let crowded = fullest >= 500 || defined.saturating_mul(2) >= u64::from(region.geometry().definitions);
+        // A quarter: while pages are encoded and written the job goes on, maybe on the only core there is.
+        let crowded = fullest >= 250 || defined.saturating_mul(2) >= u64::from(region.geometry().definitions);
         let late = now.mono_ns.saturating_sub(sealed_at) >= self.options.seal_after_ns;
         if crowded || (late && (waiting || defined > 0)) {
             self.seal(drain, now).inspect_err(|_| self.give_up(drain))?;

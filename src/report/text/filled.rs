@@ -4,7 +4,7 @@ use super::super::anatomy::{Part, parts};
 use super::super::model::{Facts, Moment, Process};
 use super::super::style::{GLUE, Ink, Style};
 use super::super::units::{TableUnit, count};
-use crate::detect::GrainName;
+use crate::detect::{GrainName, Outcome};
 use crate::replay::anatomy::At;
 
 /// Columns of the rows' names.
@@ -78,7 +78,10 @@ fn list(parts: &[Part], figures: &[u64], unit: TableUnit) -> String {
 /// `by steps 1 to 18   ← the leak`.
 fn by_whom(p: &Process<'_>, m: &Moment) -> String {
     let on = p.findings.iter().filter(|f| f.is_active_leak() && f.device == m.device);
-    let Some(first) = on.clone().min_by_key(|f| f.first_step) else { return "← the leak".to_owned() };
+    // A finding that the verdict does not stand on is not called the leak.
+    let arrow =
+        if matches!(p.verdict.outcome, Outcome::Leak | Outcome::Warning) { " ← the leak" } else { "" };
+    let Some(first) = on.clone().min_by_key(|f| f.first_step) else { return arrow.trim_start().to_owned() };
     let n = first.first_step;
     let last = m.anatomy.step.saturating_sub(1).max(n);
     let who = match first.grain {
@@ -87,5 +90,5 @@ fn by_whom(p: &Process<'_>, m: &Moment) -> String {
         GrainName::Microbatch => format!("by microbatches from {} on", count(n.into())),
         GrainName::Tick => format!("from second {} on", count(n.into())),
     };
-    format!("{who} ← the leak")
+    format!("{who}{arrow}")
 }

@@ -4,6 +4,7 @@ use super::super::model::{Facts, HeldBy, Known, Process};
 use super::super::style::{Ink, Style};
 use super::super::units::{count, percent, plural, quantity, size, size_f};
 use super::headline::{clause, fatal, forecast, lately};
+use super::used;
 use crate::detect::{Finding, GrainName, Kind, Severity};
 use crate::event::Frame;
 use crate::replay::{Device, Site, SiteKind};
@@ -59,7 +60,7 @@ fn rate(f: &Finding) -> String {
 }
 
 fn leak(out: &mut Vec<String>, p: &Process<'_>, f: &Finding, known: Option<&Known>, n: usize, style: Style) {
-    let gpu = if p.replay.devices().count() > 1 { format!(" · GPU {}", f.device.0) } else { String::new() };
+    let gpu = if used(p).count() > 1 { format!(" · GPU {}", f.device.0) } else { String::new() };
     let head = format!("  LEAK {n}  ");
     let text = format!("{} · {} · {} now{gpu}", in_words(f.kind), rate(f), size(f.bytes_now));
     let mut first = style.wrap(&head, &text);

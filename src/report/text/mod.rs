@@ -16,6 +16,7 @@ use super::model::{Process, Report, worst};
 use super::style::Style;
 use super::table::{Align, Table};
 use super::units::{count, size};
+use crate::replay::Device;
 use crate::replay::anatomy::At;
 
 /// Prints the report.
@@ -62,6 +63,11 @@ fn lines(r: &Report<'_>, style: Style) -> Vec<String> {
     out
 }
 
+/// Devices on which the job had anything; those it only asked about are not worth a word.
+fn used<'p>(p: &'p Process<'_>) -> impl Iterator<Item = &'p Device> {
+    p.replay.devices().filter(|d| d.peak_reserved.bytes.0 > 0 || d.peak_allocated.bytes.0 > 0)
+}
+
 fn process(out: &mut Vec<String>, p: &Process<'_>, style: Style) {
     for m in &p.anatomies {
         out.extend(filled::lines(p, m, style));
@@ -84,8 +90,8 @@ fn process(out: &mut Vec<String>, p: &Process<'_>, style: Style) {
         out.extend(found::failed(p, d, style));
     }
     out.extend(found::lines(p, style));
-    for d in p.replay.devices() {
-        out.extend(series::lines(d, p.replay.devices().count() > 1, style));
+    for d in used(p) {
+        out.extend(series::lines(d, used(p).count() > 1, style));
     }
     out.extend(run::lines(p, style));
 }
