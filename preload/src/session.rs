@@ -90,7 +90,8 @@ pub(crate) fn arm() -> bool {
     let _signals = Blocked::all();
     let armed = std::panic::catch_unwind(begin).unwrap_or_else(|_| Err(String::new()));
     match armed {
-        Ok(()) => STATE.compare_exchange(ARMING, RECORDING, AcqRel, Acquire).is_ok(),
+        // `begin` has set the state itself; a failure since then has set another.
+        Ok(()) => is_recording(),
         Err(why) => {
             if !why.is_empty() && STATE.load(Acquire) == ARMING {
                 say!("{why}");

@@ -50,6 +50,15 @@ fn the_child_of_a_recording_process_leaves_no_trace() {
 }
 
 #[test]
+fn the_first_cuda_call_of_a_process_is_recorded() {
+    let folder = Folder::new("first");
+    let ran = same_with_and_without(&folder, "first.py", &[]).succeeded();
+    assert_eq!(ran.stdout(), "0\n");
+    let first = |b: &Body| matches!(b, Body::Runtime { size, .. } if size.0 == 12345);
+    assert_eq!(Recording::read(&ran.recording()).whole().count(first), 1);
+}
+
+#[test]
 fn the_child_of_a_process_that_has_not_called_cuda_records_for_itself() {
     let folder = Folder::new("fork-before");
     let ran = job(&folder, "fork.py", &["before"]).run().succeeded();
