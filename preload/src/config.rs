@@ -11,6 +11,22 @@ pub(crate) enum Stacks {
     None,
     /// Python frames.
     Python,
+    /// Native frames.
+    Native,
+    /// Both.
+    Both,
+}
+
+impl Stacks {
+    /// Python frames are wanted.
+    pub(crate) fn python(self) -> bool {
+        matches!(self, Stacks::Python | Stacks::Both)
+    }
+
+    /// Native frames are wanted.
+    pub(crate) fn native(self) -> bool {
+        matches!(self, Stacks::Native | Stacks::Both)
+    }
 }
 
 /// How steps are recognised, as far as that is decided inside the job.
@@ -37,6 +53,12 @@ pub(crate) struct Config {
     pub(crate) max_size: u64,
     /// Nothing on stderr but failures.
     pub(crate) quiet: bool,
+    /// Some `STRANDLINE_ALERT_*` is set.
+    pub(crate) alerts: bool,
+    /// Somebody watches already.
+    pub(crate) watched: bool,
+    /// The command, to start a watcher with.
+    pub(crate) bin: Option<PathBuf>,
     /// Whole lines to say: what was not understood.
     pub(crate) remarks: Vec<String>,
 }
@@ -68,6 +90,9 @@ impl Config {
             steps: Steps::Auto,
             max_size: MAX_SIZE,
             quiet: false,
+            alerts: false,
+            watched: false,
+            bin: None,
             remarks: Vec::new(),
         };
         for (name, value) in all.filter(|(k, _)| k.starts_with("STRANDLINE_")) {
@@ -77,6 +102,11 @@ impl Config {
                 env::OUT if set => c.out = Some(PathBuf::from(&value)),
                 env::TAIL if set => c.tail = PathBuf::from(&value),
                 env::QUIET => c.quiet = text == "1",
+                env::WATCHED => c.watched = text == "1",
+                env::BIN if set => c.bin = Some(PathBuf::from(&value)),
+                env::ALERT_GROWTH | env::ALERT_OOM_WITHIN | env::ALERT_AFTER | env::ALERT_ON if set => {
+                    c.alerts = true
+                }
                 env::STACKS if set => c.read_stacks(&text),
                 env::STEPS if set => c.read_steps(&text),
                 env::MAX_SIZE if set => c.read_size(&text),
@@ -94,10 +124,8 @@ impl Config {
         self.stacks = match text {
             "none" => Stacks::None,
             "python" => Stacks::Python,
-            "native" | "both" => {
-                self.remarks.push(format!("{}={text}: this build records Python stacks only", env::STACKS));
-                Stacks::Python
-            }
+            "native" => Stacks::Native,
+            "both" => Stacks::Both,
             _ => {
                 self.remarks
                     .push(format!("{}={text} is not understood; recording Python stacks", env::STACKS));

@@ -63,9 +63,12 @@ pub(crate) unsafe extern "C" fn strandline_snapshot(path: *const c_char) -> c_in
     let n = SNAPSHOTS.fetch_add(1, Relaxed) + 1;
     let marked = mark(Kind::Mark, &format!("snapshot {n}"));
     if marked == DONE {
-        session::tell(
-            json!({ "snapshot_request": { "number": n, "path": path, "mark": format!("snapshot {n}") } }),
-        );
+        // The path is relative to where the job is, not to where its watcher was started.
+        let cwd = std::env::current_dir().unwrap_or_default();
+        let mark = format!("snapshot {n}");
+        session::tell(json!({
+            "snapshot_request": { "number": n, "path": path, "cwd": cwd.to_string_lossy(), "mark": mark }
+        }));
     }
     marked
 }

@@ -4,7 +4,7 @@
 //! and not a death. A panic is caught, explained in one line, and ends the recording, not the job.
 
 use crate::say::Blocked;
-use crate::{clock, devices, session, stacks, tail};
+use crate::{clock, cost, devices, session, stacks, tail, thread, watcher};
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
 use serde_json::{Value, json};
 use std::fs::File;
@@ -16,6 +16,7 @@ use std::panic::AssertUnwindSafe;
 use std::path::PathBuf;
 use std::time::Duration;
 use strandline_core::buffer::Drain;
+use strandline_core::format::region::Moment;
 use strandline_core::writer::{Sink, Sweep, Writer};
 
 /// What the drain is told.
@@ -31,6 +32,9 @@ const SHORTEST: Duration = Duration::from_millis(2);
 const LONGEST: Duration = Duration::from_millis(10);
 /// Above this (in 1/1000 of a ring) sweeps come closer together.
 const FULL: u32 = 250;
+/// What recording costs is told after this time, then at intervals that double, up to [`COST_LAST`].
+const COST_FIRST: u64 = 1_000_000_000;
+const COST_LAST: u64 = 60_000_000_000;
 
 /// Where the drain writes, and what else is its own.
 pub(crate) struct Duty {
@@ -40,8 +44,12 @@ pub(crate) struct Duty {
     pub(crate) drain: Drain,
     /// What it is told.
     pub(crate) control: Receiver<Control>,
+    /// The watcher to be started beside the job, if there is to be one.
+    pub(crate) watcher: Option<watcher::Plan>,
     /// The tail's file, removed at a clean end.
     pub(crate) tail: Option<PathBuf>,
+    /// The memory of the rings: where it begins, and its bytes.
+    pub(crate) rings: (usize, usize),
 }
 
 /// Starts the thread. The caller has all signals blocked, and the thread inherits that.
@@ -72,8 +80,14 @@ fn explained(e: &io::Error) -> String {
 
 impl Duty {
     fn run(&mut self) -> io::Result<()> {
+        thread::check_tid();
+        let mut undefined_due = 1;
+        if let Some(plan) = self.watcher.take() {
+            plan.start();
+        }
         let mut pause = LONGEST;
         let mut devices_told = 0;
+        let mut cost_due = COST_FIRST;
         loop {
             match self.control.recv_timeout(pause) {
                 Ok(Control::Tell(facts)) => self.writer.meta(&facts)?,
@@ -95,18 +109,45 @@ impl Duty {
                 self.writer.meta(&json!({ "devices": devices::facts() }))?;
             }
             crate::steps::retry();
-            let sweep = self.writer.sweep(&mut self.drain, clock::moment())?;
+            stacks::retry();
+            let undefined = stacks::intern::undefined();
+            if undefined >= undefined_due {
+                undefined_due = undefined.saturating_mul(2);
+                self.writer.meta(&json!({ "stacks_undefined": undefined }))?;
+            }
+            self.drain.name_threads(thread::name_of);
+            stacks::native::keep_up();
+            let now = clock::moment();
+            let elapsed = now.mono_ns.saturating_sub(self.drain.region().began().mono_ns);
+            if elapsed >= cost_due {
+                cost_due = elapsed + elapsed.clamp(COST_FIRST, COST_LAST);
+                self.writer.meta(&self.cost(now))?;
+            }
+            let sweep = self.writer.sweep(&mut self.drain, now)?;
             pause = next_pause(pause, &sweep);
         }
     }
 
+    fn cost(&self, now: Moment) -> Value {
+        let began = self.drain.region().began();
+        let (base, len) = self.rings;
+        let rings = match self.tail {
+            Some(_) => len as u64, // a file on tmpfs that is whole from the start
+            // SAFETY: the mapping of the rings, which is never unmapped.
+            None => unsafe { cost::resident(base as *mut u8, len) },
+        };
+        let elapsed = now.mono_ns.saturating_sub(began.mono_ns);
+        cost::fact(elapsed, now.ticks.saturating_sub(began.ticks), rings + thread::resident())
+    }
+
     fn end(&mut self) -> io::Result<()> {
-        let facts = json!({
-            "ended": "exit",
-            "devices": devices::facts(),
-            "stacks_undefined": stacks::intern::undefined(),
-        });
-        self.writer.end(&mut self.drain, clock::moment(), &facts)?;
+        let now = clock::moment();
+        let mut facts = self.cost(now);
+        facts["ended"] = "exit".into();
+        facts["devices"] = devices::facts();
+        facts["stacks_undefined"] = stacks::intern::undefined().into();
+        self.drain.name_threads(thread::name_of);
+        self.writer.end(&mut self.drain, now, &facts)?;
         if let Some(tail) = &self.tail {
             tail::remove(tail);
         }

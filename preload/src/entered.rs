@@ -30,6 +30,7 @@ pub(crate) fn enter() -> Option<Entered> {
             return interrupted();
         }
         (*thread.as_ptr()).inside = true;
+        (*thread.as_ptr()).pulse.enter();
     }
     // A handler that interrupts us from here on must see the mark.
     core::sync::atomic::compiler_fence(core::sync::atomic::Ordering::SeqCst);
@@ -60,7 +61,10 @@ impl Drop for Entered {
     fn drop(&mut self) {
         core::sync::atomic::compiler_fence(core::sync::atomic::Ordering::SeqCst);
         // SAFETY: the token is neither Send nor Clone, so this is its thread and the only access.
-        unsafe { (*self.thread.as_ptr()).inside = false };
+        unsafe {
+            (*self.thread.as_ptr()).pulse.leave();
+            (*self.thread.as_ptr()).inside = false;
+        }
     }
 }
 

@@ -21,12 +21,14 @@ compile_error!("libstrandline.so is for Linux on x86-64 with glibc");
 mod clock;
 mod config;
 mod control;
+mod cost;
 mod devices;
 mod drain;
 mod entered;
 mod floor;
 mod hooks;
 mod place;
+mod pluggable;
 mod real;
 mod say;
 mod session;
@@ -36,6 +38,7 @@ mod tail;
 mod thread;
 mod tls;
 mod torch;
+mod watcher;
 
 #[cfg(not(test))]
 #[used]

@@ -22,6 +22,8 @@ pub(crate) enum Library {
     TorchCpu,
     /// `libtorch_cuda.so`.
     TorchCuda,
+    /// `libcuda.so.1`, the driver.
+    Driver,
 }
 
 impl Library {
@@ -32,6 +34,7 @@ impl Library {
             Library::C10Cuda => &["libc10_cuda.so"],
             Library::TorchCpu => &["libtorch_cpu.so"],
             Library::TorchCuda => &["libtorch_cuda.so"],
+            Library::Driver => &["libcuda.so.1"],
         }
     }
 }

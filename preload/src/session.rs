@@ -16,7 +16,7 @@ use crate::config::{Config, Steps};
 use crate::drain::{self, Control, Duty, Output};
 use crate::place::{self, Rank};
 use crate::say::{Blocked, say};
-use crate::{clock, config, devices, hooks, stacks, tail, thread, tls};
+use crate::{clock, config, devices, hooks, stacks, tail, thread, tls, watcher};
 use crossbeam_channel::{Sender, bounded};
 use once_cell::sync::OnceCell;
 use serde_json::{Value, json};
@@ -143,12 +143,15 @@ fn begin() -> Result<(), String> {
         return Err(clean(give_up("cannot read the rings", &"taken")));
     };
     let (control, receiver) = bounded(CONTROLS);
+    let watcher = watcher::Plan::read(&config, &path);
     let session = Session { config, region, control, path: path.clone(), rank };
     if SESSION.set(session).is_err() {
         return Err(clean(give_up("armed twice", &"defect")));
     }
     STATE.store(RECORDING, Release);
-    let duty = Duty { writer, drain: consumer, control: receiver, tail: memory.path.clone() };
+    let rings = (memory.base.as_ptr() as usize, memory.len);
+    let tail = memory.path.clone();
+    let duty = Duty { writer, drain: consumer, control: receiver, watcher, tail, rings };
     if let Err(e) = drain::start(duty) {
         return Err(clean(give_up("cannot start the writing thread", &e)));
     }

@@ -5,7 +5,8 @@
 //! made at arming, early enough to be one of the first 32, whose values the C library keeps in the thread itself
 //! (`pthread_setspecific` allocates only for later ones).
 
-use crate::stacks::Cache;
+use crate::cost::Pulse;
+use crate::stacks::{Cache, Rules};
 use crate::{clock, session, tls};
 use core::cell::UnsafeCell;
 use core::ptr::NonNull;
@@ -26,10 +27,14 @@ const CLAIM_AGAIN: u32 = 256;
 pub(crate) struct Thread {
     /// A hook of ours is at work on this thread.
     pub(crate) inside: bool,
+    /// When hooks are timed.
+    pub(crate) pulse: Pulse,
     /// An autograd worker.
     pub(crate) autograd: bool,
     /// Depth of `Engine::execute` on this thread.
     pub(crate) backward: u32,
+    /// Vtable of the autograd node that runs on this thread; 0: none does.
+    pub(crate) node: u64,
     /// Between an optimizer's hooks.
     pub(crate) optimizer: bool,
     /// Graph captures begun by this thread and not ended.
@@ -40,6 +45,8 @@ pub(crate) struct Thread {
     pub(crate) current: [u64; DEVICES],
     /// Stacks seen by this thread.
     pub(crate) cache: Cache,
+    /// How native frames are found.
+    pub(crate) rules: Rules,
     lane: Option<Lane>,
     overflow: Shared,
     without_lane: u32,
@@ -77,8 +84,18 @@ pub(crate) fn reserve(region: Region) -> std::io::Result<()> {
     if unsafe { libc::pthread_key_create(&mut key, Some(left)) } == 0 {
         KEY.store(key, Relaxed);
     }
+    check_tid();
     POOL.store(Box::into_raw(pool), Release);
     Ok(())
+}
+
+/// Bytes of the pool that have memory behind them.
+#[cold]
+pub(crate) fn resident() -> u64 {
+    // SAFETY: the pool is made once and never freed.
+    let Some(pool) = (unsafe { POOL.load(Acquire).as_ref() }) else { return 0 };
+    // SAFETY: the mapping that `reserve` made, as large as it made it; it is never unmapped.
+    unsafe { crate::cost::resident(pool.places.as_ptr().cast(), PLACES * size_of::<Place>()) }
 }
 
 /// Anonymous zeroed memory that costs nothing until it is touched.
@@ -115,26 +132,28 @@ pub(crate) fn claim() -> Option<NonNull<Thread>> {
         pool.region.lose();
         return None;
     };
-    let (tid, name) = who();
-    let autograd = name.starts_with(b"pt_autograd_");
+    let autograd = tls::is_autograd();
     // SAFETY: `i` < PLACES, and the swap made this thread the only one to touch the place until `left` gives it back.
     let thread = unsafe {
         let place = pool.places.add(i);
         let thread: *mut Thread = (*place.as_ptr()).0.get().cast();
         (&raw mut (*thread).inside).write(false);
+        (&raw mut (*thread).pulse).write(Pulse::new());
         (&raw mut (*thread).autograd).write(autograd);
         (&raw mut (*thread).backward).write(0);
+        (&raw mut (*thread).node).write(0);
         (&raw mut (*thread).optimizer).write(false);
         (&raw mut (*thread).captures).write(0);
         (&raw mut (*thread).freeing).write(None);
         (&raw mut (*thread).current).write([0; DEVICES]);
+        (*thread).rules.moved();
         // The cache is left as it is: zeroed memory is an empty one, and stacks of the place's last thread are as good.
         (&raw mut (*thread).lane).write(pool.region.claim());
         (&raw mut (*thread).overflow).write(pool.region.overflow());
         (&raw mut (*thread).without_lane).write(0);
         &mut *thread
     };
-    thread.announce(tid, name);
+    thread.announce();
     tls::set_thread(thread);
     let key = KEY.load(Relaxed);
     if key != u32::MAX {
@@ -144,14 +163,36 @@ pub(crate) fn claim() -> Option<NonNull<Thread>> {
     Some(NonNull::from(thread))
 }
 
-fn who() -> (u32, [u8; 16]) {
-    let mut name = [0u8; 16];
-    // SAFETY: PR_GET_NAME writes at most 16 bytes, gettid has no arguments.
-    let tid = unsafe {
-        libc::prctl(libc::PR_GET_NAME, name.as_mut_ptr());
-        libc::syscall(libc::SYS_gettid)
-    };
-    (tid as u32, name)
+/// Where this C library keeps a thread's number (glibc on x86-64 since 2.4), held against the kernel's word at arming.
+const TID_AT: usize = 720;
+static TID_IS_THERE: AtomicBool = AtomicBool::new(false);
+
+/// Looks whether a thread's number can be read without a system call: once when the process is armed, and once more on
+/// our own thread, whose number is not the process's.
+#[cold]
+pub(crate) fn check_tid() {
+    // SAFETY: gettid has no arguments.
+    let kernel = unsafe { libc::syscall(libc::SYS_gettid) } as u32;
+    TID_IS_THERE.store(tls::tid_at(TID_AT) == kernel, Relaxed);
+}
+
+fn tid() -> u32 {
+    if TID_IS_THERE.load(Relaxed) {
+        return tls::tid_at(TID_AT);
+    }
+    // SAFETY: gettid has no arguments.
+    unsafe { libc::syscall(libc::SYS_gettid) as u32 }
+}
+
+/// What the kernel calls a thread of this process, zero-padded; for the drain, which has the time to ask. `None`: it has
+/// ended.
+#[cold]
+pub(crate) fn name_of(tid: u32) -> Option<[u8; 16]> {
+    let text = std::fs::read(format!("/proc/self/task/{tid}/comm")).ok()?;
+    let text = text.strip_suffix(b"\n").unwrap_or(&text);
+    let mut name = [0; 16];
+    name.iter_mut().zip(text).for_each(|(n, &t)| *n = t);
+    Some(name)
 }
 
 /// The thread ends: its ring and its place are free again.
@@ -176,10 +217,11 @@ unsafe extern "C" fn left(thread: *mut c_void) {
 }
 
 impl Thread {
-    fn announce(&mut self, tid: u32, name: [u8; 16]) {
+    /// Says whose ring it is now. The name is filled in by the drain: asking for it takes a system call.
+    fn announce(&mut self) {
         let flags = if self.autograd { flag::AUTOGRAD } else { 0 };
         if let Some(lane) = &mut self.lane {
-            lane.announce(clock::ticks(), tid, name, flags);
+            lane.announce(clock::ticks(), tid(), [0; 16], flags);
         }
     }
 
@@ -235,8 +277,7 @@ impl Thread {
             && let Some(lane) = unsafe { POOL.load(Acquire).as_ref() }.and_then(|p| p.region.claim())
         {
             self.lane = Some(lane);
-            let (tid, name) = who();
-            self.announce(tid, name);
+            self.announce();
             return self.open(r);
         }
         self.overflow.push(r);

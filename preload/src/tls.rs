@@ -1,88 +1,106 @@
-//! Two thread-local words, reached through the thread pointer alone.
+//! Three thread-local words, reached through the thread pointer alone.
 //!
 //! `thread_local!` in a shared library goes through `__tls_get_addr`, which may allocate on a thread's first access and
-//! costs 2.6 ns against 1.0 ns here. The stable compiler cannot ask for the initial-exec model, so the two words are
+//! costs 2.6 ns against 1.0 ns here. The stable compiler cannot ask for the initial-exec model, so the words are
 //! defined in assembly and read through `@GOTTPOFF`; the library is loaded at start-up, so static TLS always has room.
 
 use crate::thread::Thread;
 use core::arch::{asm, global_asm};
 
-global_asm!(
-    ".section .tbss.strandline,\"awT\",@nobits",
-    ".p2align 3",
-    ".hidden strandline_tls_thread",
-    ".globl strandline_tls_thread",
-    ".type strandline_tls_thread,@object",
-    ".size strandline_tls_thread,8",
-    "strandline_tls_thread:",
-    ".zero 8",
-    ".hidden strandline_tls_device",
-    ".globl strandline_tls_device",
-    ".type strandline_tls_device,@object",
-    ".size strandline_tls_device,8",
-    "strandline_tls_device:",
-    ".zero 8",
-    ".text",
-);
+/// A word of every thread's: its symbol, how to read it and how to set it.
+macro_rules! word {
+    ($symbol:literal, $get:ident, $set:ident) => {
+        global_asm!(
+            ".section .tbss.strandline,\"awT\",@nobits",
+            ".p2align 3",
+            concat!(".hidden ", $symbol),
+            concat!(".globl ", $symbol),
+            concat!(".type ", $symbol, ",@object"),
+            concat!(".size ", $symbol, ",8"),
+            concat!($symbol, ":"),
+            ".zero 8",
+            ".text",
+        );
+
+        #[inline(always)]
+        fn $get() -> u64 {
+            let word: u64;
+            // SAFETY: loads the word's offset from the GOT and the word relative to the thread pointer; touches nothing
+            // else.
+            unsafe {
+                asm!(
+                    concat!("mov {p}, qword ptr [rip + ", $symbol, "@GOTTPOFF]"),
+                    "mov {p}, qword ptr fs:[{p}]",
+                    p = out(reg) word,
+                    options(nostack, preserves_flags, readonly)
+                )
+            };
+            word
+        }
+
+        #[inline(always)]
+        fn $set(word: u64) {
+            // SAFETY: as above, with a store to a word that only this thread can reach.
+            unsafe {
+                asm!(
+                    concat!("mov {p}, qword ptr [rip + ", $symbol, "@GOTTPOFF]"),
+                    "mov qword ptr fs:[{p}], {w}",
+                    p = out(reg) _,
+                    w = in(reg) word,
+                    options(nostack, preserves_flags)
+                )
+            };
+        }
+    };
+}
+
+word!("strandline_tls_thread", get_thread_word, set_thread_word);
+word!("strandline_tls_device", get_device_word, set_device_word);
+word!("strandline_tls_autograd", get_autograd_word, set_autograd_word);
 
 /// This thread's state; null before its first event.
 #[inline(always)]
 pub(crate) fn thread() -> *mut Thread {
-    let p: u64;
-    // SAFETY: loads the word's offset from the GOT and the word relative to the thread pointer; touches nothing else.
-    unsafe {
-        asm!(
-            "mov {p}, qword ptr [rip + strandline_tls_thread@GOTTPOFF]",
-            "mov {p}, qword ptr fs:[{p}]",
-            p = out(reg) p,
-            options(nostack, preserves_flags, readonly)
-        )
-    };
-    p as *mut Thread
+    get_thread_word() as *mut Thread
 }
 
 /// Sets this thread's state.
 #[inline(always)]
 pub(crate) fn set_thread(t: *mut Thread) {
-    // SAFETY: as in `thread`, with a store to a word that only this thread can reach.
-    unsafe {
-        asm!(
-            "mov {p}, qword ptr [rip + strandline_tls_thread@GOTTPOFF]",
-            "mov qword ptr fs:[{p}], {t}",
-            p = out(reg) _,
-            t = in(reg) t,
-            options(nostack, preserves_flags)
-        )
-    };
+    set_thread_word(t as u64);
 }
 
 /// The device this thread last chose with `cudaSetDevice`; 0 where it never did, as in the runtime.
 #[inline(always)]
 pub(crate) fn device() -> u8 {
-    let d: u64;
-    // SAFETY: as in `thread`.
-    unsafe {
-        asm!(
-            "mov {d}, qword ptr [rip + strandline_tls_device@GOTTPOFF]",
-            "mov {d}, qword ptr fs:[{d}]",
-            d = out(reg) d,
-            options(nostack, preserves_flags, readonly)
-        )
-    };
-    d as u8
+    get_device_word() as u8
 }
 
 /// Notes the device that this thread chose.
 #[inline(always)]
 pub(crate) fn set_device(d: u8) {
-    // SAFETY: as in `set_thread`.
+    set_device_word(u64::from(d));
+}
+
+/// Whether torch has named this thread as one of its autograd engine.
+pub(crate) fn is_autograd() -> bool {
+    get_autograd_word() != 0
+}
+
+/// This thread is one of the autograd engine.
+pub(crate) fn set_autograd() {
+    set_autograd_word(1);
+}
+
+/// The kernel's number of this thread, as the C library keeps it `at` so many bytes behind the thread pointer.
+#[inline(always)]
+pub(crate) fn tid_at(at: usize) -> u32 {
+    let tid: u32;
+    // SAFETY: the C library's descriptor of a thread begins at the thread pointer and is more than 2 KiB large; callers
+    // stay below. The load touches nothing else.
     unsafe {
-        asm!(
-            "mov {p}, qword ptr [rip + strandline_tls_device@GOTTPOFF]",
-            "mov qword ptr fs:[{p}], {d}",
-            p = out(reg) _,
-            d = in(reg) u64::from(d),
-            options(nostack, preserves_flags)
-        )
+        asm!("mov {t:e}, dword ptr fs:[{at}]", at = in(reg) at & 1023, t = out(reg) tid,
+            options(nostack, preserves_flags, readonly))
     };
+    tid
 }

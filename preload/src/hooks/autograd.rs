@@ -1,4 +1,4 @@
-//! Where a backward begins and ends, and where a gradient scaler says that a step is over.
+//! Where a backward begins and ends, which of its nodes runs, and where a gradient scaler says that a step is over.
 
 use super::{P, real};
 use crate::entered::enter;
@@ -65,6 +65,39 @@ impl Drop for Running {
             phase,
             ..Record::default()
         });
+    }
+}
+
+/// `Engine::evaluate_function`: one node of the graph runs on this thread, a nested one where the node itself called
+/// backward. A calling hook, since what is allocated after it is not the node's.
+pub(super) unsafe fn evaluate_function(engine: P, task: P, node: P, inputs: P, queue: P) {
+    // SAFETY: the engine dereferences the node itself; it is polymorphic, so its first word is its vtable.
+    let _evaluating = unsafe { evaluate(node) };
+    if let Some(f) = real::ENGINE_EVALUATE.get() {
+        // SAFETY: the caller's arguments.
+        unsafe { f(engine, task, node, inputs, queue) }
+    }
+}
+
+/// A node runs on this thread; the one before is told again when this goes, also by an exception.
+struct Evaluating {
+    before: u64,
+}
+
+/// # Safety
+/// `node` must be null or a live polymorphic object.
+unsafe fn evaluate(node: P) -> Option<Evaluating> {
+    let mut t = enter()?;
+    // SAFETY: the caller's promise.
+    let vtable = if node.is_null() { 0 } else { unsafe { *node.cast::<u64>() } };
+    Some(Evaluating { before: core::mem::replace(&mut t.node, vtable) })
+}
+
+impl Drop for Evaluating {
+    fn drop(&mut self) {
+        if let Some(mut t) = enter() {
+            t.node = self.before;
+        }
     }
 }
 

@@ -88,8 +88,25 @@ macro_rules! hooks {
 
 /// The C interface, exported beside the hooks.
 #[allow(dead_code, unreachable_pub, reason = "the list, for those who check it")]
-pub const CONTROL: &[&str] =
-    &["strandline_step", "strandline_phase", "strandline_mark", "strandline_snapshot", "strandline_version"];
+pub const CONTROL: &[&str] = &[
+    "strandline_step",
+    "strandline_phase",
+    "strandline_mark",
+    "strandline_snapshot",
+    "strandline_version",
+    // The pluggable door.
+    "strandline_malloc",
+    "strandline_free",
+    "strandline_record_stream",
+    "strandline_empty_cache",
+    "strandline_set_memory_fraction",
+    "strandline_memory_fraction",
+    "strandline_begin_pool",
+    "strandline_end_pool",
+    "strandline_release_pool",
+    "strandline_memory_stats",
+    "strandline_reset_memory_stats",
+];
 
 type P = *mut c_void;
 
@@ -133,10 +150,12 @@ hooks! {
     "_ZN3c104cuda20getCurrentCUDAStreamEa" in C10Cuda as GET_CURRENT_STREAM (device: i8) -> Stream => torch::get_current_stream;
     "_ZN3c104cuda20setCurrentCUDAStreamENS0_10CUDAStreamE" in C10Cuda as SET_CURRENT_STREAM (device: u64, id: u64) => torch::set_current_stream;
     "_ZN3c1027reportMemoryUsageToProfilerEPvlmmNS_6DeviceE" in C10 as REPORT_MEMORY_USAGE (p: u64, size: i64, allocated: u64, reserved: u64, device: u64) => torch::report_memory_usage;
+    "_ZN3c1013setThreadNameENSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE" in C10 as SET_THREAD_NAME (name: P) => torch::set_thread_name;
     // ATen and autograd.
     "_ZN2at6native18record_stream_cudaERNS_6TensorEN3c106StreamE" in TorchCuda as RECORD_STREAM (tensor: P, device: u64, id: u64) => torch::record_stream;
     "_ZN2at4_ops18_amp_update_scale_4callERNS_6TensorES3_RKS2_ddl" in TorchCpu as AMP_UPDATE_SCALE (scale: P, tracker: P, found: P, growth: f64, backoff: f64, interval: i64) -> P => autograd::amp_update_scale;
     "_ZN5torch8autograd6Engine7executeERKSt6vectorINS0_4EdgeESaIS3_EERKS2_IN2at6TensorESaIS9_EEbbbS7_" in TorchCpu as ENGINE_EXECUTE (out: P, engine: P, roots: P, inputs: P, keep: u64, create: u64, accumulate: u64, outputs: P) -> P => autograd::execute;
+    "_ZN5torch8autograd6Engine17evaluate_functionERSt10shared_ptrINS0_9GraphTaskEEPNS0_4NodeERNS0_11InputBufferERKS2_INS0_10ReadyQueueEE" in TorchCpu as ENGINE_EVALUATE (engine: P, task: P, node: P, inputs: P, queue: P) => autograd::evaluate_function;
 }
 
 /// Calls the real function of the runtime behind a hook.

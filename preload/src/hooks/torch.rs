@@ -1,10 +1,10 @@
 //! c10 and ATen: where we attach, which stream is current, what a block is used on, and the allocator's report.
 
 use super::{P, Stream, real};
-use crate::entered::enter_or_arm;
-use crate::session;
+use crate::entered::{enter, enter_or_arm};
 use crate::thread::DEVICES;
 use crate::torch::{attach, tracker};
+use crate::{pluggable, session, tls};
 use core::ptr::addr_of;
 use std::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 use strandline_core::format::raw::Kind;
@@ -100,12 +100,35 @@ pub(super) unsafe fn report_memory_usage(p: u64, size: i64, allocated: u64, rese
     }
 }
 
+/// A thread of torch's gets its name: the autograd engine's do so before they do anything else. To ask the kernel for the
+/// name at a thread's first event would be a system call. Does not arm.
+pub(super) unsafe fn set_thread_name(name: P) {
+    // SAFETY: the caller's `std::string`, passed by reference since it is not trivial: where its characters are, and how many.
+    let text = unsafe {
+        let [characters, length] = *name.cast::<[usize; 2]>();
+        core::slice::from_raw_parts(characters as *const u8, length)
+    };
+    if text.starts_with(b"pt_autograd_") {
+        tls::set_autograd();
+        if let Some(mut t) = enter() {
+            t.autograd = true;
+        }
+    }
+    if let Some(f) = real::SET_THREAD_NAME.get() {
+        // SAFETY: the caller's argument, which stays the caller's to destroy.
+        unsafe { f(name) }
+    }
+}
+
 /// A tensor is used on another stream: its block may not be reused before that is done.
 pub(super) unsafe fn record_stream(tensor: P, device: u64, id: u64) {
     // SAFETY: the caller's tensor.
     let data = unsafe { data_pointer(tensor) };
     let s = handle(Stream { device, id });
-    if let Some(mut t) = enter_or_arm() {
+    // Through the pluggable door the allocator itself is told, by autograd and others too.
+    if !pluggable::is_open()
+        && let Some(mut t) = enter_or_arm()
+    {
         t.note(Kind::RecordStream, (device >> 8) as u8, data, 0, s);
     }
     if let Some(f) = real::RECORD_STREAM.get() {

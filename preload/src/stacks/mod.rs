@@ -1,19 +1,31 @@
 //! Stacks: which line asked for a block.
 //!
-//! Hot: [`current`] hashes the frames and looks the hash up in the thread's own cache (42 ns for 23 frames). Cold, once
-//! per distinct stack: `intern` copies what the code objects say and commits the definition before the id is used.
+//! Hot: [`current`] hashes the frames and looks the hash up in the thread's own cache (42 ns for 23 frames), else in the
+//! one that all threads share. Cold, once per distinct stack of the process: `intern` copies what the code objects say and commits the definition before the id is used.
+//!
+//! Nothing is read before `proof` has held what is known of this Python's frames against what it says of them itself.
 
+mod described;
 pub(crate) mod intern;
+mod memory;
+pub(crate) mod native;
+mod node;
 mod offsets;
+mod proof;
 mod python;
+mod shared;
 mod watch;
 
-use crate::real;
+use crate::say::say;
 use crate::thread::Thread;
-use std::ffi::{CStr, c_char};
-
+use crate::{real, session, steps};
+pub(crate) use native::Rules;
+use serde_json::json;
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering::*};
 /// Frames of a stack that are kept; deeper ones are counted in the hash and left out of the definition.
-pub(crate) const MAX_FRAMES: usize = 256;
+pub(crate) use strandline_core::format::definition::MAX_FRAMES;
+
 const CACHE_ENTRIES: usize = 1 << 12;
 const PROBES: usize = 4;
 
@@ -41,14 +53,16 @@ struct Entry {
     epoch: u32,
 }
 
-/// Number of the calling thread's Python stack; 0 where it has none, or none is recorded.
+/// Number of the calling thread's stack: its Python frames, its native ones, and the autograd node that runs on it; 0 where it has
+/// none of them, or none is recorded.
 #[inline(always)]
 pub(crate) fn current(t: &mut Thread) -> u32 {
     let (depth, hash) = python::walk::<false>(&mut t.cache.frames);
-    if depth == 0 {
+    let native = if native::is_on() { native::walk::<false>(&mut t.rules).hash } else { 0 };
+    if depth == 0 && t.node == 0 && native == 0 {
         return 0;
     }
-    let hash = hash | 1; // 0 marks an empty entry
+    let hash = (hash ^ native ^ t.node.wrapping_mul(0xd6e8_feb8_6659_fd93)) | 1; // 0 marks an empty entry
     let epoch = watch::epoch();
     for k in 0..PROBES {
         // SAFETY: the index is masked to the array's length.
@@ -63,12 +77,14 @@ pub(crate) fn current(t: &mut Thread) -> u32 {
     miss(t, hash, epoch)
 }
 
+/// This thread has not seen the stack; somebody else may have.
 #[cold]
 #[inline(never)]
 fn miss(t: &mut Thread, hash: u64, epoch: u32) -> u32 {
-    let (depth, _) = python::walk::<true>(&mut t.cache.frames);
-    let Some(frames) = t.cache.frames.get(..depth.min(MAX_FRAMES)) else { return 0 };
-    let id = intern::stack(frames, depth > MAX_FRAMES);
+    let id = match shared::find(hash, epoch) {
+        0 => first_sight(t, hash, epoch),
+        known => known,
+    };
     if id == 0 {
         return 0; // no room for the definition just now: ask again next time
     }
@@ -83,7 +99,37 @@ fn miss(t: &mut Thread, hash: u64, epoch: u32) -> u32 {
     id
 }
 
-/// Looks at the interpreter and begins to read its frames. The result is the version text where there is one.
+/// Nobody has seen the stack: it is defined, under a lock and with heap. Once per distinct stack of the process.
+#[cold]
+#[inline(never)]
+fn first_sight(t: &mut Thread, hash: u64, epoch: u32) -> u32 {
+    let (depth, _) = python::walk::<true>(&mut t.cache.frames);
+    let Some(frames) = t.cache.frames.get(..depth.min(MAX_FRAMES)) else { return 0 };
+    let walk = if native::is_on() { native::walk::<true>(&mut t.rules) } else { native::Walk::default() };
+    let seen = intern::Seen {
+        frames,
+        truncated: depth > MAX_FRAMES,
+        node: t.node,
+        native: t.rules.frames(walk.depth),
+        native_truncated: walk.truncated,
+    };
+    intern::stack(&seen, (hash, epoch))
+}
+
+/// What is being waited for; null where nothing is.
+static WAITING: AtomicPtr<Candidate> = AtomicPtr::new(core::ptr::null_mut());
+/// A pending call that is to prove the layout is queued.
+static QUEUED: AtomicBool = AtomicBool::new(false);
+
+/// An interpreter whose layout is claimed and not proved yet.
+struct Candidate {
+    interpreter: python::Interpreter,
+    code_type: *mut c_void,
+    version: String,
+}
+
+/// Looks at the interpreter, and begins to read its frames as soon as what is known of them has been proved: at once
+/// where this thread holds the GIL, else when somebody does.
 ///
 /// # Errors
 /// Why there are no stacks, as one sentence.
@@ -92,22 +138,89 @@ pub(crate) fn start() -> Result<(), String> {
     let Some(version) = python_version() else {
         return Err("no Python in this process: no stacks".into());
     };
+    let short = version.split_whitespace().next().unwrap_or("").to_string();
+    let no = |why: &str| Err(format!("Python {short}: {why}; no stacks"));
+    if version.contains("free-threading") {
+        return no("it is a free-threaded build");
+    }
     let minor = minor_of(&version).unwrap_or(0);
-    let (get, code_type) = (real::python(c"PyGILState_GetThisThreadState"), real::python(c"PyCode_Type"));
-    let known = offsets::of(minor).filter(|_| !version.contains("free-threading"));
-    let finalizing = is_finalizing();
-    let all = ![get, code_type, finalizing].contains(&core::ptr::null_mut());
-    let Some(known) = known.filter(|_| all) else {
-        let short = version.split_whitespace().next().unwrap_or("");
-        return Err(format!(
-            "Python {short}: its frames are not known to this version of strandline; no stacks"
-        ));
+    let offsets = match offsets::of(minor).map_or_else(|| described::read(minor), Ok) {
+        Ok(o) => o,
+        Err(why) => return no(why),
     };
-    intern::start(known, code_type as u64);
-    // SAFETY: the type object and the offsets belong to the running version, which is in the table.
-    unsafe { watch::install(code_type) };
-    python::start(minor, get, finalizing);
+    let (get, code_type) = (real::python(c"PyGILState_GetThisThreadState"), real::python(c"PyCode_Type"));
+    let finalizing = is_finalizing();
+    if [get, code_type, finalizing].contains(&core::ptr::null_mut()) || !steps::python::prepare() {
+        return no("its C interface is not whole");
+    }
+    // SAFETY: both functions have had these types in every version that is known.
+    let interpreter = unsafe {
+        python::Interpreter {
+            offsets,
+            thread_state: core::mem::transmute::<*mut c_void, extern "C" fn() -> u64>(get),
+            is_finalizing: core::mem::transmute::<*mut c_void, extern "C" fn() -> i32>(finalizing),
+        }
+    };
+    let candidate = Box::new(Candidate { interpreter, code_type, version: short });
+    WAITING.store(Box::into_raw(candidate), Release);
+    attempt();
+    retry();
     Ok(())
+}
+
+/// Proves the layout, if that is still to be done and this thread holds the GIL. A load where it is done.
+#[inline]
+pub(crate) fn attempt() {
+    if !WAITING.load(Acquire).is_null() && try_now() {
+        steps::python::raise_later();
+    }
+}
+
+/// As [`attempt`]; whether a script's own exception is set, which its thread must see.
+#[cold]
+#[inline(never)]
+fn try_now() -> bool {
+    // Whoever takes the candidate is the only one to try it.
+    let taken = WAITING.swap(core::ptr::null_mut(), AcqRel);
+    // SAFETY: set by `start` or below to a value that is never freed.
+    let Some(c) = (unsafe { taken.as_ref() }) else { return false };
+    let verdict = proof::attempt(c.interpreter, c.code_type as u64);
+    match verdict {
+        proof::Verdict::Proved => {
+            intern::set_python(c.interpreter.offsets, c.code_type as u64);
+            // SAFETY: the type object is the running interpreter's, and where it keeps `tp_dealloc` was proved.
+            unsafe { watch::install(c.code_type) };
+            python::start(c.interpreter);
+            session::tell(json!({ "stacks": if native::is_on() { "both" } else { "python" } }));
+        }
+        proof::Verdict::Disproved(ref what) => {
+            say!(
+                "Python {}: what is known of its frames is not what it says of them ({what}); no stacks",
+                c.version
+            );
+        }
+        proof::Verdict::NotNow | proof::Verdict::HandOn => WAITING.store(taken, Release),
+    }
+    matches!(verdict, proof::Verdict::HandOn)
+}
+
+/// Queues the proof for the main thread, where it is still to be done and is not queued. Called by the drain.
+#[cold]
+pub(crate) fn retry() {
+    let waiting = !WAITING.load(Acquire).is_null() && !steps::python::is_finalizing();
+    if waiting && !QUEUED.swap(true, AcqRel) && !steps::python::add_pending_call(pending) {
+        QUEUED.store(false, Release);
+    }
+}
+
+/// Runs on the main thread, with the GIL, between two instructions of the script.
+extern "C" fn pending(_: *mut c_void) -> c_int {
+    if !session::is_recording() || WAITING.load(Acquire).is_null() {
+        return 0;
+    }
+    let hand_on = try_now();
+    QUEUED.store(false, Release);
+    if hand_on { -1 } else { 0 }
 }
 
 /// The function that tells whether the interpreter is going away, by either of its names; null where there is none.

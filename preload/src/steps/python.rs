@@ -13,7 +13,7 @@ type Object = *mut c_void;
 
 /// `PyMethodDef`.
 #[repr(C)]
-struct MethodDef {
+pub(crate) struct MethodDef {
     name: *const c_char,
     function: extern "C" fn(Object, Object) -> Object,
     flags: c_int,
@@ -22,12 +22,21 @@ struct MethodDef {
 // SAFETY: constant; the pointers are to static strings.
 unsafe impl Sync for MethodDef {}
 
+impl MethodDef {
+    /// A function that Python can call, with one of the `METH_` flags.
+    pub(crate) const fn new(
+        name: &'static CStr,
+        function: extern "C" fn(Object, Object) -> Object,
+        flags: c_int,
+    ) -> MethodDef {
+        MethodDef { name: name.as_ptr(), function, flags, doc: core::ptr::null() }
+    }
+}
+
 /// One argument, any object.
 const METH_O: c_int = 8;
-static BEGIN: MethodDef =
-    MethodDef { name: c"begin".as_ptr(), function: begin, flags: METH_O, doc: core::ptr::null() };
-static END: MethodDef =
-    MethodDef { name: c"end".as_ptr(), function: end, flags: METH_O, doc: core::ptr::null() };
+static BEGIN: MethodDef = MethodDef::new(c"begin", begin, METH_O);
+static END: MethodDef = MethodDef::new(c"end", end, METH_O);
 
 /// `_r` is 1 once the hooks are on. Tracing compilers skip them: a builtin inside would break the graph and warn.
 const SOURCE: &CStr = cr#"
@@ -103,7 +112,7 @@ fn api() -> Option<&'static Api> {
 
 /// Looks the C API up. `false`: there is no Python here, or not all of it.
 #[cold]
-pub(super) fn prepare() -> bool {
+pub(crate) fn prepare() -> bool {
     API.get_or_init(Api::look_up).is_some()
 }
 
@@ -114,22 +123,22 @@ pub(super) fn gil_is_held() -> bool {
 
 /// Whether the interpreter is going away.
 #[cold]
-pub(super) fn is_finalizing() -> bool {
+pub(crate) fn is_finalizing() -> bool {
     let f = crate::stacks::is_finalizing();
     // SAFETY: both of its names have this type, and need no GIL.
     !f.is_null() && unsafe { core::mem::transmute::<*mut c_void, extern "C" fn() -> c_int>(f) }() != 0
 }
 
 /// Queues a call for the main thread. Needs no GIL. `false`: the queue is full.
-pub(super) fn add_pending_call(f: extern "C" fn(*mut c_void) -> c_int) -> bool {
+pub(crate) fn add_pending_call(f: extern "C" fn(*mut c_void) -> c_int) -> bool {
     api().is_some_and(|a| (a.add_pending_call)(f, core::ptr::null_mut()) == 0)
 }
 
 /// How it went.
-pub(super) enum Outcome {
-    /// The hooks are on.
+pub(crate) enum Outcome {
+    /// Done: the source left `_r` = 1.
     Installed,
-    /// torch's optimizers are not imported yet.
+    /// Not done: what it needs is not there yet.
     NotYet,
     /// An error of ours; cleared.
     Failed,
@@ -140,11 +149,17 @@ pub(super) enum Outcome {
 /// Installs the hooks. With the GIL held, and no exception set.
 #[cold]
 pub(super) fn run() -> Outcome {
+    run_source(SOURCE, &[(c"_begin", &BEGIN), (c"_end", &END)])
+}
+
+/// Runs a source in a namespace of its own that has these functions. With the GIL held, and no exception set.
+#[cold]
+pub(crate) fn run_source(source: &CStr, functions: &[(&CStr, &'static MethodDef)]) -> Outcome {
     let Some(a) = api() else { return Outcome::Failed };
     if !(a.occurred)().is_null() {
         return Outcome::NotYet; // somebody's exception is on its way: not now
     }
-    let result = a.execute();
+    let result = a.execute(source, functions);
     if (a.occurred)().is_null() {
         return match result {
             Some(1) => Outcome::Installed,
@@ -162,7 +177,7 @@ pub(super) fn run() -> Outcome {
 /// Takes a script's own exception off this thread, where nobody expects one, and has the main thread raise it at its next
 /// instruction.
 #[cold]
-pub(super) fn raise_later() {
+pub(crate) fn raise_later() {
     let Some(a) = api() else { return };
     let mut e = Exception([core::ptr::null_mut(); 3]);
     let [kind, value, traceback] = &mut e.0;
@@ -189,18 +204,18 @@ extern "C" fn raise(_: *mut c_void) -> c_int {
 }
 
 impl Api {
-    fn execute(&self) -> Option<i64> {
+    fn execute(&self, source: &CStr, functions: &[(&CStr, &'static MethodDef)]) -> Option<i64> {
         let globals = Owned::new(self, (self.dict)())?;
         let null = core::ptr::null_mut();
-        let begin = Owned::new(self, (self.function)(&BEGIN, null, null))?;
-        let end = Owned::new(self, (self.function)(&END, null, null))?;
-        let set = |name: &CStr, value: Object| (self.set_item)(globals.object, name.as_ptr(), value);
-        let all =
-            [set(c"__builtins__", (self.builtins)()), set(c"_begin", begin.object), set(c"_end", end.object)];
-        if all != [0; 3] {
-            return None;
+        let set = |name: &CStr, value: Object| {
+            ((self.set_item)(globals.object, name.as_ptr(), value) == 0).then_some(())
+        };
+        set(c"__builtins__", (self.builtins)())?;
+        for (name, method) in functions {
+            let function = Owned::new(self, (self.function)(*method, null, null))?;
+            set(name, function.object)?;
         }
-        let code = (self.compile)(SOURCE.as_ptr(), c"<strandline>".as_ptr(), FILE_INPUT);
+        let code = (self.compile)(source.as_ptr(), c"<strandline>".as_ptr(), FILE_INPUT);
         let code = Owned::new(self, code)?;
         Owned::new(self, (self.eval)(code.object, globals.object, globals.object))?;
         let result = (self.get_item)(globals.object, c"_r".as_ptr());
@@ -228,6 +243,7 @@ impl Drop for Owned<'_> {
 
 /// An optimizer's step begins. Its address tells it from other optimizers.
 extern "C" fn begin(_: Object, optimizer: Object) -> Object {
+    crate::stacks::attempt();
     if let Some(mut t) = enter() {
         t.optimizer = true;
         t.note(Kind::OptimizerBegin, 0, optimizer as u64, 0, 0);
@@ -245,7 +261,7 @@ extern "C" fn end(_: Object, optimizer: Object) -> Object {
 }
 
 /// A new reference to None, as every function must return one. The API is there, or nobody could call us.
-fn none() -> Object {
+pub(crate) fn none() -> Object {
     match api() {
         Some(a) => {
             (a.incref)(a.none);

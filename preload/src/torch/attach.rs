@@ -10,7 +10,7 @@ use super::{elf, entry::TraceEntry};
 use crate::config::Stacks;
 use crate::real::{self, Library};
 use crate::say::say;
-use crate::{session, stacks, steps};
+use crate::{pluggable, session, stacks, steps};
 use once_cell::sync::OnceCell;
 use serde_json::json;
 use std::ffi::{CStr, c_char, c_int, c_void};
@@ -19,6 +19,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::*};
 
 const VTABLE: &[u8] = b"_ZTVN3c104cuda20CUDACachingAllocator6Native22NativeCachingAllocatorE";
 const RTTI: &str = "N3c104cuda20CUDACachingAllocator6Native22NativeCachingAllocatorE";
+/// Part of the name of PyTorch's adapter for allocators that are not its own.
+pub(crate) const PLUGGABLE: &str = "CUDAPluggableAllocator";
 /// The parameter's mangling differs between versions.
 const ATTACH_PREFIX: &[u8] =
     b"_ZN3c104cuda20CUDACachingAllocator6Native22NativeCachingAllocator27attachAllocatorTraceTracker";
@@ -61,6 +63,36 @@ pub(crate) fn attempt() {
     BUSY.store(false, Release);
 }
 
+/// Whether our tracker is in place.
+pub(crate) fn is_attached() -> bool {
+    COPIES.load(Relaxed) > 0
+}
+
+/// PyTorch's allocator of device memory and its type's name, as it is now. `None` without PyTorch, or before it has one.
+#[cold]
+pub(crate) fn allocator() -> Option<(usize, String)> {
+    let l = LOCATED.get_or_init(locate).as_ref().ok()?;
+    let (object, _, name) = named(l)?;
+    Some((object, name))
+}
+
+/// The allocator object, its vtable, and the name in its own RTTI. `None`: there is none yet.
+fn named(l: &Located) -> Option<(usize, usize, String)> {
+    // SAFETY: `allocator` is the exported `std::atomic<CUDAAllocator*>`: null, or a polymorphic object that lives for ever;
+    // its first word is its vtable pointer, and the word before the vtable's first entry points to its type_info, whose
+    // second word is the name (Itanium C++ ABI).
+    unsafe {
+        let object = (*(l.allocator as *const std::sync::atomic::AtomicUsize)).load(Acquire);
+        if object == 0 {
+            return None;
+        }
+        let vtable = *(object as *const usize);
+        let info = *((vtable - 8) as *const usize);
+        let name = CStr::from_ptr(*((info + 8) as *const *const c_char)).to_string_lossy();
+        Some((object, vtable, name.trim_start_matches('*').to_string()))
+    }
+}
+
 /// Where things lie in this process's libc10_cuda.
 struct Located {
     allocator: usize,
@@ -91,21 +123,15 @@ impl Refusal {
 
 fn attach() -> Result<bool, Refusal> {
     let l = LOCATED.get_or_init(locate).as_ref().map_err(|e| Refusal::unknown(e.clone()))?;
-    // SAFETY: `allocator` is the exported `std::atomic<CUDAAllocator*>`: null, or a polymorphic object that lives for ever;
-    // its first word is its vtable pointer, and the word before the vtable's first entry points to its type_info, whose
-    // second word is the name (Itanium C++ ABI).
-    let (object, vtable, name) = unsafe {
-        let object = (*(l.allocator as *const std::sync::atomic::AtomicUsize)).load(Acquire);
-        if object == 0 {
-            return Ok(false);
-        }
-        let vtable = *(object as *const usize);
-        let info = *((vtable - 8) as *const usize);
-        (object, vtable, CStr::from_ptr(*((info + 8) as *const *const c_char)).to_string_lossy())
-    };
-    let name = name.trim_start_matches('*');
+    let Some((object, vtable, name)) = named(l) else { return Ok(false) };
+    // SAFETY: the name says what the object is.
+    if name.contains(PLUGGABLE) && unsafe { pluggable::is_behind(object) } {
+        begin(l);
+        tell_attached_with(pluggable::facts());
+        return Ok(true);
+    }
     if name != RTTI {
-        return Err(not_native(name));
+        return Err(not_native(&name));
     }
     if l.vtable.is_some_and(|v| v + 16 != vtable) {
         return Err(Refusal::unknown("the allocator's vtable is not the one of its library"));
@@ -141,19 +167,22 @@ fn attach() -> Result<bool, Refusal> {
 
 /// Everything the first event needs; it may come from another thread as soon as the tracker is in.
 fn begin(l: &Located) {
-    let wanted = session::config().is_some_and(|c| c.stacks == Stacks::Python);
-    let stacks = if wanted { stacks::start() } else { Err("switched off".into()) };
-    if let Err(why) = &stacks
-        && wanted
+    let wanted = session::config().map_or(Stacks::None, |c| c.stacks);
+    if wanted.native() {
+        stacks::native::start();
+    }
+    session::tell(json!({ "stacks": if wanted.native() { "native" } else { "none" } }));
+    let python = if wanted.python() { stacks::start() } else { Err(String::new()) };
+    if let Err(why) = &python
+        && !why.is_empty()
     {
         say!("{why}");
     }
     tracker::prepare(&Setup {
         pools: l.version.is_none_or(|v| v >= Version { major: 2, minor: 8 }),
-        stacks: stacks.is_ok(),
+        stacks: python.is_ok() || wanted.native(),
         grad_mode: real::look_up(c"_ZN3c108GradMode10is_enabledEv", Library::C10),
     });
-    session::tell(json!({ "stacks": if stacks.is_ok() { "python" } else { "none" } }));
 }
 
 /// The manager of our `std::function`. It has no state: a copy is a copy of two words.
@@ -185,7 +214,7 @@ fn not_native(name: &str) -> Refusal {
             level: "segments",
         };
     }
-    if name.contains("CUDAPluggableAllocator") {
+    if name.contains(PLUGGABLE) {
         return Refusal {
             allocator: "pluggable".into(),
             reason: "allocator is a pluggable one: its blocks are not visible".into(),
@@ -212,7 +241,11 @@ fn tell_attached() {
     } else {
         json!({ "level": "blocks", "reason": null })
     };
-    session::tell(json!({ "allocator": "native", "coverage": coverage }));
+    tell_attached_with(json!({ "allocator": "native", "coverage": coverage }));
+}
+
+fn tell_attached_with(facts: serde_json::Value) {
+    session::tell(facts);
     let version = tell_framework();
     session::say_attached(&version);
 }

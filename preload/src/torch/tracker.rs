@@ -60,8 +60,16 @@ pub(super) fn attached() {
     ATTACHED.store(true, Relaxed);
 }
 
+/// What an allocation of this thread is recorded with: its phase, and its stack if stacks are recorded.
 #[inline(always)]
-fn next_sequence(device: i8) -> u32 {
+pub(crate) fn origin(t: &mut Thread) -> (u8, u32) {
+    let phase = t.phase(no_grad());
+    (phase, if STACKS.load(Relaxed) { stacks::current(t) } else { 0 })
+}
+
+/// The number of the next allocator event of a device. Called with the device's lock held.
+#[inline(always)]
+pub(crate) fn next_sequence(device: i8) -> u32 {
     // Index from an i8 with the sign bit masked off: below 128.
     let Some(s) = SEQUENCES.get((device & 0x7f) as usize) else { return 0 };
     let n = s.0.load(Relaxed);
@@ -104,6 +112,7 @@ pub(super) unsafe extern "C" fn event(_functor: *const c_void, e: *const TraceEn
         return;
     }
     let ticks = time(e);
+    t.pulse.began(ticks);
     let mut r = Record {
         ticks,
         a: e.addr,

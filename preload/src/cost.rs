@@ -1,0 +1,170 @@
+//! What recording costs, as the recording itself tells it: time in our hooks, memory of the host, none of the device.
+//!
+//! Hot but for what is marked: one entry in [`EVERY`] of a thread is timed, so an entry costs a count and two compares.
+//! Heap of ours is counted where it is allocated, which is never on the hot path; what we have mapped is asked of the
+//! kernel, by the writing thread.
+
+use crate::clock;
+use core::alloc::{GlobalAlloc, Layout};
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use serde_json::{Value, json};
+use std::alloc::System;
+
+/// One entry of a thread in so many is timed.
+const EVERY: u32 = 1024;
+
+/// Entries that were timed, of all threads.
+static TIMED: AtomicU64 = AtomicU64::new(0);
+/// What they took together, in ticks.
+static TICKS: AtomicU64 = AtomicU64::new(0);
+/// Bytes of our heap.
+static HEAP: AtomicU64 = AtomicU64::new(0);
+
+/// A thread's part: when it is to be timed again, and since when it is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pulse {
+    left: u32,
+    /// Ticks at which the entry that is timed began; 0: it is not timed.
+    since: u64,
+}
+
+impl Pulse {
+    /// Of a thread that begins. Half a period goes by first: a thread of few events is neither always nor never timed.
+    pub(crate) const fn new() -> Pulse {
+        Pulse { left: EVERY / 2, since: 0 }
+    }
+
+    /// A hook begins.
+    #[inline(always)]
+    pub(crate) fn enter(&mut self) {
+        self.left = self.left.wrapping_sub(1);
+        if self.left == 0 {
+            self.left = EVERY;
+            self.since = clock::ticks();
+        }
+    }
+
+    /// What is timed began earlier, at these ticks: torch makes its trace entry only because we are attached, and tells
+    /// when it began.
+    #[inline(always)]
+    pub(crate) fn began(&mut self, ticks: u64) {
+        if self.since != 0 {
+            self.since = ticks.min(self.since);
+        }
+    }
+
+    /// A hook ends.
+    #[inline(always)]
+    pub(crate) fn leave(&mut self) {
+        if self.since != 0 {
+            self.count();
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn count(&mut self) {
+        TICKS.fetch_add(clock::ticks().saturating_sub(self.since), Relaxed);
+        TIMED.fetch_add(1, Relaxed);
+        self.since = 0;
+    }
+}
+
+/// The fact `cost` of the recording (docs/recording.md), for a recording that began `elapsed_ns` ago and whose clock has
+/// made `elapsed_ticks` since.
+#[cold]
+pub(crate) fn fact(elapsed_ns: u64, elapsed_ticks: u64, mapped: u64) -> Value {
+    let timed = TIMED.load(Relaxed);
+    // The clock's rate is that of the whole recording.
+    let ns = TICKS.load(Relaxed) as f64 * elapsed_ns as f64 / elapsed_ticks.max(1) as f64;
+    json!({ "cost": {
+        "timed_hooks": timed,
+        "timed_ns": ns as u64,
+        "one_in": EVERY,
+        "elapsed_ns": elapsed_ns,
+        "host_bytes": mapped + HEAP.load(Relaxed),
+        "device_bytes": 0,
+    } })
+}
+
+/// Bytes of `base..base + len` that have memory behind them.
+///
+/// # Safety
+/// The range must be a mapping of ours that is never unmapped, and `base` the start of a page.
+#[cold]
+pub(crate) unsafe fn resident(base: *mut u8, len: usize) -> u64 {
+    const PAGE: usize = 4096;
+    let mut pages = vec![0u8; len.div_ceil(PAGE)];
+    // SAFETY: the range is mapped (the caller's promise) and there is a byte for each of its pages.
+    if unsafe { libc::mincore(base.cast(), len, pages.as_mut_ptr()) } != 0 {
+        return 0;
+    }
+    (pages.iter().filter(|&&p| p & 1 != 0).count() * PAGE) as u64
+}
+
+/// The heap of this library: the system's, counted.
+struct Counted;
+
+#[global_allocator]
+static ALLOCATOR: Counted = Counted;
+
+// SAFETY: every call is handed on to the system's allocator as it is, and its result is returned as it is.
+unsafe impl GlobalAlloc for Counted {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        HEAP.fetch_add(layout.size() as u64, Relaxed);
+        // SAFETY: the caller's layout.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        HEAP.fetch_add(layout.size() as u64, Relaxed);
+        // SAFETY: the caller's layout.
+        unsafe { System.alloc_zeroed(layout) }
+    }
+
+    unsafe fn dealloc(&self, p: *mut u8, layout: Layout) {
+        HEAP.fetch_sub(layout.size() as u64, Relaxed);
+        // SAFETY: `p` came from the system's allocator with this layout.
+        unsafe { System.dealloc(p, layout) }
+    }
+
+    unsafe fn realloc(&self, p: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        HEAP.fetch_add((size as u64).wrapping_sub(layout.size() as u64), Relaxed);
+        // SAFETY: `p` came from the system's allocator with this layout; the size is the caller's.
+        unsafe { System.realloc(p, layout, size) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_entry_in_so_many_is_timed_from_where_it_began() {
+        let mut p = Pulse::new();
+        let mut timed = 0;
+        for _ in 0..10 * EVERY {
+            p.enter();
+            timed += u32::from(p.since != 0);
+            p.began(1);
+            assert!(p.since <= 1);
+            p.since = 0;
+            p.leave();
+        }
+        assert_eq!(timed, 10);
+    }
+
+    #[test]
+    fn memory_that_was_never_touched_costs_nothing() {
+        // SAFETY: a fresh mapping of our own, as large as is said, never unmapped.
+        unsafe {
+            let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+            let both = libc::PROT_READ | libc::PROT_WRITE;
+            let p = libc::mmap(core::ptr::null_mut(), 16 * 4096, both, flags, -1, 0).cast::<u8>();
+            assert_eq!(resident(p, 16 * 4096), 0);
+            p.write(1);
+            p.add(5 * 4096).write(1);
+            assert_eq!(resident(p, 16 * 4096), 2 * 4096);
+        }
+    }
+}

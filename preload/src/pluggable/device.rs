@@ -1,0 +1,381 @@
+//! One device's side of the door: its pool, its numbers, the lock that orders both.
+
+use super::Mode;
+use super::count::{Counts, Reset, rounded};
+use super::driver::{Driver, Entered, OUT_OF_MEMORY, Status, driver};
+use super::graphs::Graphs;
+use super::record::{self, Block, Origin, Totals};
+use crate::{devices, entered};
+use cudarc::driver::sys::{CUcontext, CUmemPool_attribute, CUmemoryPool, CUstream};
+use once_cell::sync::OnceCell;
+use std::collections::HashMap;
+use std::ptr::null_mut;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Devices that the door serves.
+const DEVICES: usize = 32;
+/// The pool is asked for its size at least every so many allocations.
+const ASK_EVERY: u32 = 64;
+
+const HELD: CUmemPool_attribute = CUmemPool_attribute::CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT;
+const HELD_AT_MOST: CUmemPool_attribute = CUmemPool_attribute::CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH;
+
+/// Why there is no memory.
+#[derive(Debug)]
+pub(super) enum Failure {
+    /// The device, or the share of it that this process may use, is full. What the driver calls free, the device's size,
+    /// what is handed out, and the share in bytes.
+    Full { free: u64, total: u64, allocated: u64, limit: Option<u64> },
+    /// The driver said so.
+    Driver(Status),
+    /// There is no driver, or it lacks this function.
+    Absent(String),
+    /// No such device.
+    Device,
+}
+
+/// A device that has been used.
+pub(super) struct Device {
+    driver: &'static Driver,
+    index: u8,
+    context: CUcontext,
+    pool: CUmemoryPool,
+    total: u64,
+    state: Mutex<State>,
+}
+
+// SAFETY: the handles are the driver's, which may be used from any thread.
+unsafe impl Sync for Device {}
+// SAFETY: as above.
+unsafe impl Send for Device {}
+
+#[derive(Default)]
+struct State {
+    counts: Counts,
+    since_asked: u32,
+    /// Share of the device's memory that may be handed out.
+    fraction: Option<f64>,
+    /// Streams that use a block besides its own.
+    users: HashMap<u64, Vec<Handle>>,
+    graphs: Graphs,
+    /// A stream of ours: what waits for several streams before it is freed, and what is allocated during a capture.
+    own: Option<Handle>,
+}
+
+/// A stream's handle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Handle(pub(super) CUstream);
+// SAFETY: a handle may be used from any thread.
+unsafe impl Send for Handle {}
+
+static TABLE: [OnceCell<Device>; DEVICES] = [const { OnceCell::new() }; DEVICES];
+
+/// A device that has been used already.
+pub(super) fn known(index: i32) -> Option<&'static Device> {
+    usize::try_from(index).ok().and_then(|i| TABLE.get(i))?.get()
+}
+
+/// All devices that have been used.
+pub(super) fn all() -> impl Iterator<Item = &'static Device> {
+    TABLE.iter().filter_map(OnceCell::get)
+}
+
+/// The device that this address is on, as the driver knows.
+pub(super) fn of(addr: u64) -> Option<&'static Device> {
+    known(driver().ok()?.device_of(addr)?)
+}
+
+/// A device, made ready on first use.
+pub(super) fn get(index: i32) -> Result<&'static Device, Failure> {
+    let at = usize::try_from(index).map_err(|_| Failure::Device)?;
+    let cell = TABLE.get(at).ok_or(Failure::Device)?;
+    cell.get_or_try_init(|| Device::open(at as u8))
+}
+
+impl Device {
+    #[cold]
+    fn open(index: u8) -> Result<Device, Failure> {
+        let driver = driver().map_err(|name| {
+            Failure::Absent(format!("the CUDA driver is not loaded, or has no {}", name.to_string_lossy()))
+        })?;
+        let context = driver.context(index).map_err(Failure::Driver)?;
+        let pool = {
+            let _entered = driver.enter(context);
+            driver.pool(index).map_err(Failure::Driver)?
+        };
+        let total = driver.total(index).map_err(Failure::Driver)?;
+        devices::note_total(index, total);
+        Ok(Device { driver, index, context, pool, total, state: Mutex::default() })
+    }
+
+    /// CUDA ordinal.
+    pub(super) fn index(&self) -> u8 {
+        self.index
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn enter(&self) -> Entered<'static> {
+        self.driver.enter(self.context)
+    }
+
+    /// Hands out a block, and writes it down as the mode has it.
+    pub(super) fn allocate(&self, size: u64, stream: CUstream, mode: Mode) -> Result<u64, Failure> {
+        let _context = self.enter();
+        let graph = { self.lock().graphs.active() }.filter(|_| self.driver.is_capturing(stream));
+        let got = match graph {
+            Some(pool) => self.captured(pool, size, stream),
+            None => self.ordinary(size, stream),
+        };
+        let mut block = Block {
+            device: self.index,
+            addr: 0,
+            size,
+            stream: stream as u64,
+            pool: graph.unwrap_or_default(),
+        };
+        let mut token = entered::enter();
+        let origin = token.as_mut().map(Origin::here).unwrap_or_default();
+        let mut state = self.lock();
+        let failure = match got {
+            Ok(addr) => {
+                block.addr = addr;
+                state.counts.block(size, true);
+                self.look(&mut state, token.as_mut().filter(|_| mode == Mode::Whole), false);
+                if let Some(t) = &mut token {
+                    match mode {
+                        Mode::Whole => record::block(t, &block, true, origin, state.totals()),
+                        Mode::Region => record::segment(t, &block, true),
+                        Mode::Silent => {}
+                    }
+                }
+                return Ok(addr);
+            }
+            Err(failure) => failure,
+        };
+        if let Failure::Full { free, .. } = &failure {
+            state.counts.ooms += 1;
+            if let Some(t) = token.as_mut().filter(|_| mode == Mode::Whole) {
+                record::out_of_memory(t, &block, *free, origin);
+            }
+        }
+        Err(failure)
+    }
+
+    /// Takes a block back.
+    pub(super) fn free(&self, addr: u64, size: u64, stream: CUstream, mode: Mode) {
+        let (graph, users) = {
+            let mut token = entered::enter();
+            let phase = token.as_ref().map(|t| t.phase(false)).unwrap_or_default();
+            let mut state = self.lock();
+            let users = if state.users.is_empty() { None } else { state.users.remove(&addr) };
+            let users = users.unwrap_or_default();
+            let graph = state.graphs.pool_of(addr);
+            state.counts.block(size, false);
+            if let Some(t) = &mut token {
+                let block = Block {
+                    device: self.index,
+                    addr,
+                    size,
+                    stream: stream as u64,
+                    pool: graph.unwrap_or_default(),
+                };
+                let origin = Origin { stack: 0, phase };
+                match mode {
+                    Mode::Whole => record::block(t, &block, false, origin, state.totals()),
+                    Mode::Region => record::segment(t, &block, false),
+                    Mode::Silent => {}
+                }
+            }
+            // A graph keeps its memory: its replays use it again, whoever holds it in between.
+            if graph.is_some() && !state.graphs.give_back(addr, !users.is_empty()) {
+                return;
+            }
+            if state.graphs.active().is_some() && self.driver.is_capturing(stream) {
+                // Freed within a capture, but not of it: a graph that frees it would free it at every replay.
+                return state.graphs.defer(addr, Handle(stream));
+            }
+            (graph, users)
+        };
+        let _context = self.enter();
+        if users.is_empty() && graph.is_none() {
+            return self.driver.free(addr, stream);
+        }
+        // Freed behind all who used it, on a stream that nobody's work waits for.
+        let Some(own) = self.own() else { return self.driver.free(addr, stream) };
+        for user in users.into_iter().map(|u| u.0).chain([stream]) {
+            // Where they cannot be put in order, it is freed behind its own stream, as if the use had not been told.
+            if self.driver.order(user, own).is_err() {
+                return self.driver.free(addr, stream);
+            }
+        }
+        self.driver.free(addr, own);
+    }
+
+    /// Memory that is used on a stream besides its own is not used again before that stream is done with it.
+    pub(super) fn used_on(&self, addr: u64, stream: CUstream) {
+        let mut state = self.lock();
+        let users = state.users.entry(addr).or_default();
+        if !users.contains(&Handle(stream)) {
+            users.push(Handle(stream));
+        }
+    }
+
+    /// Gives back what nobody uses.
+    pub(super) fn trim(&self, mode: Mode) {
+        let _context = self.enter();
+        if self.lock().graphs.active().is_none() {
+            let _ = self.driver.synchronize();
+        }
+        self.driver.trim(self.pool);
+        let mut token = entered::enter().filter(|_| mode == Mode::Whole);
+        self.look(&mut self.lock(), token.as_mut(), true);
+    }
+
+    /// At most this share of the device's memory is handed out.
+    pub(super) fn limit(&self, fraction: f64) {
+        self.lock().fraction = (0.0..=1.0).contains(&fraction).then_some(fraction);
+    }
+
+    /// That share; 1 where none was set.
+    pub(super) fn fraction(&self) -> f64 {
+        self.lock().fraction.unwrap_or(1.0)
+    }
+
+    /// A graph's pool is allocated to from now on, by streams that are being captured.
+    pub(super) fn begin(&self, pool: [u64; 2]) {
+        self.lock().graphs.begin(pool);
+    }
+
+    /// It no longer is. What was freed meanwhile, and is not of it, is free now.
+    pub(super) fn end(&self, pool: [u64; 2]) {
+        let deferred = self.lock().graphs.end(pool);
+        let _context = self.enter();
+        deferred.into_iter().for_each(|(addr, stream)| self.driver.free(addr, stream.0));
+    }
+
+    /// A graph that used this pool is gone.
+    pub(super) fn release(&self, pool: [u64; 2]) {
+        let free = self.lock().graphs.release(pool);
+        if free.is_empty() {
+            return;
+        }
+        let _context = self.enter();
+        // Its replays may still run.
+        let _ = self.driver.synchronize();
+        free.into_iter().for_each(|addr| self.driver.free(addr, null_mut()));
+    }
+
+    /// The numbers, with what the pool holds now.
+    pub(super) fn words(&self, mode: Mode) -> [u64; super::count::WORDS] {
+        let mut token = entered::enter().filter(|_| mode == Mode::Whole);
+        let mut state = self.lock();
+        self.look(&mut state, token.as_mut(), true);
+        let at_most = self.driver.get(self.pool, HELD_AT_MOST);
+        state.counts.reserved.peak = state.counts.reserved.peak.max(at_most);
+        state.counts.words()
+    }
+
+    /// Begins some of the numbers anew.
+    pub(super) fn reset(&self, what: Reset) {
+        let mut state = self.lock();
+        if what == Reset::Peaks {
+            let _ = self.driver.set(self.pool, HELD_AT_MOST, 0);
+        }
+        state.counts.reset(what);
+    }
+
+    /// What an error says, and how full the device is.
+    pub(super) fn explain(&self, size: u64, status: Status) -> String {
+        format!(
+            "CUDA error: {}, while allocating {size} bytes on GPU {}",
+            self.driver.explain(status),
+            self.index
+        )
+    }
+
+    /// Asks the pool for its size, where it must have grown, or now and then, or `now`.
+    fn look(&self, state: &mut State, token: Option<&mut entered::Entered>, now: bool) {
+        state.since_asked += 1;
+        let must = state.counts.allocated() > state.counts.reserved.current;
+        if !(now || must || state.since_asked >= ASK_EVERY) {
+            return;
+        }
+        state.since_asked = 0;
+        let before = state.counts.reserved.current;
+        let held = self.driver.get(self.pool, HELD);
+        if state.counts.holds(held) != 0
+            && let Some(t) = token
+        {
+            record::pool(t, self.index, before, held);
+        }
+    }
+
+    fn ordinary(&self, size: u64, stream: CUstream) -> Result<u64, Failure> {
+        let limit = {
+            let state = self.lock();
+            let limit = state.fraction.map(|f| (f * self.total as f64) as u64);
+            if limit.is_some_and(|l| state.counts.allocated().saturating_add(rounded(size)) > l) {
+                drop(state);
+                return Err(self.full(limit));
+            }
+            limit
+        };
+        let bytes = usize::try_from(size).unwrap_or(usize::MAX);
+        match self.driver.allocate(self.pool, bytes, stream) {
+            Err(OUT_OF_MEMORY) if self.lock().graphs.active().is_none() => {
+                // What is freed but waits for work, and what lies about in pieces, is there after all.
+                self.driver.synchronize().map_err(Failure::Driver)?;
+                self.driver.trim(self.pool);
+                match self.driver.allocate(self.pool, bytes, stream) {
+                    Ok(addr) => {
+                        self.lock().counts.retries += 1;
+                        Ok(addr)
+                    }
+                    Err(OUT_OF_MEMORY) => Err(self.full(limit)),
+                    Err(status) => Err(Failure::Driver(status)),
+                }
+            }
+            Err(OUT_OF_MEMORY) => Err(self.full(limit)),
+            Err(status) => Err(Failure::Driver(status)),
+            Ok(addr) => Ok(addr),
+        }
+    }
+
+    /// Memory for a captured stream: what the same graph has freed on the same stream, else new memory, which is there
+    /// before the graph runs for the first time.
+    fn captured(&self, pool: [u64; 2], size: u64, stream: CUstream) -> Result<u64, Failure> {
+        if let Some(addr) = self.lock().graphs.take(pool, rounded(size), Handle(stream)) {
+            return Ok(addr);
+        }
+        let own = self.own().ok_or(Failure::Driver(OUT_OF_MEMORY))?;
+        let addr = self.driver.relaxed(|| {
+            let addr = self.ordinary(size, own)?;
+            self.driver.finish(own).map_err(Failure::Driver).map(|()| addr)
+        })?;
+        self.lock().graphs.put(pool, addr, rounded(size), Handle(stream));
+        Ok(addr)
+    }
+
+    fn own(&self) -> Option<CUstream> {
+        if let Some(own) = self.lock().own {
+            return Some(own.0);
+        }
+        let made = self.driver.relaxed(|| self.driver.stream()).ok()?;
+        Some(self.lock().own.get_or_insert(Handle(made)).0)
+    }
+
+    #[cold]
+    fn full(&self, limit: Option<u64>) -> Failure {
+        let allocated = self.lock().counts.allocated();
+        Failure::Full { free: self.driver.free_bytes(), total: self.total, allocated, limit }
+    }
+}
+
+impl State {
+    fn totals(&self) -> Totals {
+        Totals { allocated: self.counts.allocated(), reserved: self.counts.reserved.current }
+    }
+}

@@ -1,0 +1,161 @@
+//! Memory of captured graphs. A replay writes where the capture did, so what a capture took stays the graph's: it is
+//! handed out again only within the same pool and on the same stream, and goes back to the driver when no graph uses the pool.
+
+use super::device::Handle;
+use std::collections::HashMap;
+
+type Id = [u64; 2];
+
+/// A block of a pool.
+struct Block {
+    size: u64,
+    stream: Handle,
+    free: bool,
+    /// Another stream has used it: within a graph nobody can tell when that is over.
+    shared: bool,
+}
+
+#[derive(Default)]
+struct Pool {
+    /// Captures that have begun to allocate to it, less those whose graph is gone.
+    users: u32,
+    blocks: HashMap<u64, Block>,
+}
+
+/// All pools of a device.
+#[derive(Default)]
+pub(super) struct Graphs {
+    active: Vec<Id>,
+    pools: HashMap<Id, Pool>,
+    /// Which pool a block is of.
+    of: HashMap<u64, Id>,
+    deferred: Vec<(u64, Handle)>,
+}
+
+impl Graphs {
+    /// The pool that captured streams allocate to now.
+    pub(super) fn active(&self) -> Option<Id> {
+        self.active.last().copied()
+    }
+
+    /// It begins.
+    pub(super) fn begin(&mut self, id: Id) {
+        self.active.push(id);
+        self.pools.entry(id).or_default().users += 1;
+    }
+
+    /// It ends. What was freed meanwhile and is of no graph.
+    pub(super) fn end(&mut self, id: Id) -> Vec<(u64, Handle)> {
+        if let Some(at) = self.active.iter().rposition(|a| *a == id) {
+            self.active.remove(at);
+        }
+        if self.active.is_empty() { std::mem::take(&mut self.deferred) } else { Vec::new() }
+    }
+
+    /// A graph of this pool is gone. What can be freed: where it was the last, all that nobody holds.
+    pub(super) fn release(&mut self, id: Id) -> Vec<u64> {
+        let Some(pool) = self.pools.get_mut(&id) else { return Vec::new() };
+        pool.users = pool.users.saturating_sub(1);
+        if pool.users > 0 {
+            return Vec::new();
+        }
+        let free: Vec<u64> = pool.blocks.iter().filter(|(_, b)| b.free).map(|(addr, _)| *addr).collect();
+        for addr in &free {
+            pool.blocks.remove(addr);
+            self.of.remove(addr);
+        }
+        if pool.blocks.is_empty() {
+            self.pools.remove(&id);
+        }
+        free
+    }
+
+    /// The pool that a block is of.
+    pub(super) fn pool_of(&self, addr: u64) -> Option<Id> {
+        if self.of.is_empty() { None } else { self.of.get(&addr).copied() }
+    }
+
+    /// Takes the smallest free block that holds `size` bytes and was used on this stream alone.
+    pub(super) fn take(&mut self, id: Id, size: u64, stream: Handle) -> Option<u64> {
+        let blocks = &mut self.pools.get_mut(&id)?.blocks;
+        let fits = |b: &Block| b.free && !b.shared && b.stream == stream && b.size >= size;
+        let best = blocks.iter().filter(|(_, b)| fits(b)).min_by_key(|(addr, b)| (b.size, **addr));
+        let addr = *best?.0;
+        blocks.get_mut(&addr)?.free = false;
+        Some(addr)
+    }
+
+    /// Adds a block that is in use.
+    pub(super) fn put(&mut self, id: Id, addr: u64, size: u64, stream: Handle) {
+        let block = Block { size, stream, free: false, shared: false };
+        self.pools.entry(id).or_default().blocks.insert(addr, block);
+        self.of.insert(addr, id);
+    }
+
+    /// A block is no longer held. True where it is to be freed: its pool has no graph any more.
+    pub(super) fn give_back(&mut self, addr: u64, shared: bool) -> bool {
+        let Some(id) = self.of.get(&addr).copied() else { return false };
+        let Some(pool) = self.pools.get_mut(&id) else { return false };
+        if pool.users > 0 {
+            if let Some(block) = pool.blocks.get_mut(&addr) {
+                block.free = true;
+                block.shared |= shared;
+            }
+            return false;
+        }
+        pool.blocks.remove(&addr);
+        self.of.remove(&addr);
+        if pool.blocks.is_empty() {
+            self.pools.remove(&id);
+        }
+        true
+    }
+
+    /// To be freed when no capture is under way any more.
+    pub(super) fn defer(&mut self, addr: u64, stream: Handle) {
+        self.deferred.push((addr, stream));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ID: Id = [1, 0];
+
+    fn stream(n: usize) -> Handle {
+        Handle(std::ptr::without_provenance_mut(n))
+    }
+
+    #[test]
+    fn a_graph_keeps_its_memory_until_it_is_gone() {
+        let mut g = Graphs::default();
+        g.begin(ID);
+        g.put(ID, 0x1000, 1024, stream(1));
+        g.put(ID, 0x2000, 4096, stream(1));
+        assert!(!g.give_back(0x1000, false));
+        assert_eq!(g.take(ID, 512, stream(2)), None, "another stream");
+        assert_eq!(g.take(ID, 512, stream(1)), Some(0x1000));
+        assert!(!g.give_back(0x1000, true));
+        assert_eq!(g.take(ID, 512, stream(1)), None, "used on another stream");
+        g.defer(0x9000, stream(1));
+        assert_eq!(g.end(ID), [(0x9000, stream(1))]);
+        assert_eq!((g.active(), g.pool_of(0x2000)), (None, Some(ID)));
+        assert_eq!(g.release(ID), [0x1000]);
+        assert!(g.give_back(0x2000, false), "the last block of a pool that nobody uses");
+        assert_eq!(g.pool_of(0x2000), None);
+    }
+
+    #[test]
+    fn two_graphs_share_a_pool() {
+        let mut g = Graphs::default();
+        for _ in 0..2 {
+            g.begin(ID);
+            g.end(ID);
+        }
+        g.put(ID, 0x1000, 512, stream(1));
+        g.give_back(0x1000, false);
+        assert!(g.release(ID).is_empty());
+        assert_eq!(g.release(ID), [0x1000]);
+    }
+}

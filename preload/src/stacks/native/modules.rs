@@ -1,0 +1,186 @@
+//! What code is loaded where: a sorted table that hooks read and the writing thread replaces.
+//!
+//! The loader's list is read under the loader's lock, by the writing thread and when the process is armed, never by a hook.
+//! A replaced table is not freed: a hook may be reading it, and libraries come by hundreds at most.
+
+use core::ffi::c_void;
+use std::ffi::CStr;
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering::*};
+
+/// A segment of code of a loaded library.
+#[derive(Clone, Debug)]
+pub(in crate::stacks) struct Module {
+    /// First address of the segment.
+    pub(in crate::stacks) start: usize,
+    /// Behind its last.
+    pub(in crate::stacks) end: usize,
+    /// Where addresses of the library count from.
+    pub(in crate::stacks) base: usize,
+    /// Its `.eh_frame_hdr`; 0 where it has none.
+    pub(in crate::stacks) header: usize,
+    /// Behind the last byte of the segment that holds that.
+    pub(in crate::stacks) header_end: usize,
+    /// Its path.
+    pub(in crate::stacks) path: Box<str>,
+    /// Its build id, where it has one.
+    pub(in crate::stacks) build_id: Box<[u8]>,
+}
+
+/// All segments of code, by address.
+pub(in crate::stacks) struct Modules {
+    all: Vec<Module>,
+    /// Counts tables; 0: none.
+    pub(super) generation: u32,
+    /// This library's own code.
+    pub(super) own: (usize, usize),
+}
+
+static CURRENT: AtomicPtr<Modules> = AtomicPtr::new(core::ptr::null_mut());
+/// What the loader said it had loaded and unloaded when the table was made.
+static COUNTS: AtomicU64 = AtomicU64::new(0);
+
+/// The table; `None` before [`refresh`].
+#[inline(always)]
+pub(in crate::stacks) fn current() -> Option<&'static Modules> {
+    // SAFETY: null, or a table that was leaked by `refresh`.
+    unsafe { CURRENT.load(Acquire).as_ref() }
+}
+
+impl Modules {
+    /// The module of an address.
+    pub(in crate::stacks) fn find(&self, address: usize) -> Option<&Module> {
+        let i = self.all.partition_point(|m| m.start <= address).checked_sub(1)?;
+        self.all.get(i).filter(|m| address < m.end)
+    }
+}
+
+/// Makes the table anew where libraries have come or gone. By one thread at a time: whoever arms, then the writing thread.
+#[cold]
+pub(crate) fn refresh() {
+    let counts = counts();
+    if counts == COUNTS.load(Relaxed) && current().is_some() {
+        return;
+    }
+    let mut all: Vec<Module> = Vec::new();
+    // SAFETY: the callback has the required signature, and its data is the vector, which outlives the call.
+    unsafe { libc::dl_iterate_phdr(Some(add), (&raw mut all).cast()) };
+    all.sort_unstable_by_key(|m| m.start);
+    let here = refresh as *const () as usize;
+    let own = all
+        .iter()
+        .filter(|_| !cfg!(test))
+        .find(|m| (m.start..m.end).contains(&here))
+        .map_or((0, 0), |m| (m.start, m.end));
+    let generation = current().map_or(1, |m| m.generation.wrapping_add(1).max(1));
+    CURRENT.store(Box::into_raw(Box::new(Modules { all, generation, own })), Release);
+    COUNTS.store(counts, Relaxed);
+}
+
+/// Libraries loaded and unloaded so far, as one number.
+fn counts() -> u64 {
+    unsafe extern "C" fn first(info: *mut libc::dl_phdr_info, _: usize, out: *mut c_void) -> libc::c_int {
+        // SAFETY: the loader passes a live structure, and `out` is the number below.
+        unsafe { *out.cast::<u64>() = (*info).dlpi_adds << 32 | ((*info).dlpi_subs & 0xffff_ffff) };
+        1
+    }
+    let mut n = 0u64;
+    // SAFETY: the callback has the required signature, and its data is a number that outlives the call.
+    unsafe { libc::dl_iterate_phdr(Some(first), (&raw mut n).cast()) };
+    n
+}
+
+/// Adds a library's segments of code.
+///
+/// # Safety
+/// As the loader calls it; `out` must be a `Vec<Module>`.
+unsafe extern "C" fn add(info: *mut libc::dl_phdr_info, _: usize, out: *mut c_void) -> libc::c_int {
+    // SAFETY: the caller's promise; the headers and the segments that they describe are mapped as long as the loader's lock
+    // is held, which it is.
+    unsafe {
+        let (info, out) = (&*info, &mut *out.cast::<Vec<Module>>());
+        if info.dlpi_phdr.is_null() {
+            return 0;
+        }
+        let headers = std::slice::from_raw_parts(info.dlpi_phdr, usize::from(info.dlpi_phnum));
+        let base = info.dlpi_addr as usize;
+        let place = |h: &libc::Elf64_Phdr| {
+            let start = base.wrapping_add(h.p_vaddr as usize);
+            (start, start.saturating_add(h.p_memsz as usize))
+        };
+        let frames = headers.iter().find(|h| h.p_type == libc::PT_GNU_EH_FRAME).map_or(0, |h| place(h).0);
+        let loaded = || headers.iter().filter(|h| h.p_type == libc::PT_LOAD);
+        let header_end =
+            loaded().map(place).find(|&(start, end)| (start..end).contains(&frames)).map_or(0, |p| p.1);
+        let notes = headers.iter().filter(|h| h.p_type == libc::PT_NOTE).map(place);
+        let notes = notes.filter(|&(start, end)| loaded().map(place).any(|p| p.0 <= start && end <= p.1));
+        let build_id: Box<[u8]> = notes
+            .filter_map(|(start, end)| build_id(std::slice::from_raw_parts(start as *const u8, end - start)))
+            .next()
+            .unwrap_or_default()
+            .into();
+        let path = if info.dlpi_name.is_null() { c"" } else { CStr::from_ptr(info.dlpi_name) };
+        let mut path = path.to_string_lossy().into_owned();
+        if path.is_empty() && out.is_empty() {
+            // The program itself comes first, and has no name.
+            let program = std::fs::read_link("/proc/self/exe");
+            path = program.map_or(path, |p| p.to_string_lossy().into_owned());
+        }
+        let header = if header_end == 0 { 0 } else { frames };
+        for h in loaded().filter(|h| h.p_flags & libc::PF_X != 0) {
+            let (start, end) = place(h);
+            let (path, build_id) = (path.as_str().into(), build_id.clone());
+            out.push(Module { start, end, base, header, header_end, path, build_id });
+        }
+    }
+    0
+}
+
+/// The GNU build id among the notes of a segment.
+fn build_id(mut notes: &[u8]) -> Option<&[u8]> {
+    const BUILD_ID: u32 = 3;
+    loop {
+        let (head, rest) = notes.split_first_chunk::<12>()?;
+        let word =
+            |i: usize| head.get(i..i + 4).map(|w| w.iter().rev().fold(0u32, |n, &b| n << 8 | u32::from(b)));
+        let (name, text) = (word(0)? as usize, word(4)? as usize);
+        let (padded, full) = (name.next_multiple_of(4), text.next_multiple_of(4));
+        let value = rest.get(padded..padded.checked_add(text)?)?;
+        if word(8)? == BUILD_ID && rest.get(..4) == Some(b"GNU\0") {
+            return Some(value);
+        }
+        notes = rest.get(padded.checked_add(full)?..)?;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_own_program_is_in_the_table() {
+        refresh();
+        let all = current().unwrap();
+        let here = build_id as *const () as usize;
+        let m = all.find(here).unwrap();
+        assert!(m.header != 0 && m.base <= here && !m.path.is_empty());
+        assert!(all.find(8).is_none());
+        assert!(all.all.iter().any(|m| m.path.contains("libc.so")));
+    }
+
+    #[test]
+    fn a_build_id_is_found_among_notes() {
+        let mut notes = Vec::new();
+        for (kind, text) in [(1u32, [9u8; 3].as_slice()), (3, &[1, 2, 3, 4, 5])] {
+            notes.extend_from_slice(&4u32.to_le_bytes());
+            notes.extend_from_slice(&(text.len() as u32).to_le_bytes());
+            notes.extend_from_slice(&kind.to_le_bytes());
+            notes.extend_from_slice(b"GNU\0");
+            notes.extend_from_slice(text);
+            notes.resize(notes.len().next_multiple_of(4), 0);
+        }
+        assert_eq!(build_id(&notes), Some([1u8, 2, 3, 4, 5].as_slice()));
+        for n in 0..notes.len() - 3 {
+            assert_eq!(build_id(&notes[..n]), None, "{n}");
+        }
+    }
+}

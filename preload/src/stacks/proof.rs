@@ -1,0 +1,256 @@
+//! The proof at start: what we read of frames is held against what the running interpreter says of the same frames.
+//!
+//! A few lines of Python make a stack with everything that is peculiar (recursion, a generator, a coroutine, a call
+//! through C, a lambda, a class body) and call us at its end, with the GIL held. Every frame's code object, file, name,
+//! line table and line must be the interpreter's own, and so must be the number of frames. Until then no stack is read;
+//! where it does not hold, none ever is.
+
+use super::memory::{Careful, Memory};
+use super::offsets::{Offsets, TP_DEALLOC};
+use super::python::{self, Interpreter};
+use super::{Frame, MAX_FRAMES, intern};
+use crate::real;
+use crate::steps::python::{MethodDef, Outcome, run_source};
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::sync::Mutex;
+use strandline_core::format::python::line;
+
+type Object = *mut c_void;
+
+const SOURCE: &CStr = cr#"
+def _prove(look):
+    def deep(n):
+        return deep(n - 1) if n else look()
+    def generated():
+        yield deep(3)
+    async def awaited():
+        return next(generated())
+    def driven(_):
+        try:
+            awaited().send(None)
+        except StopIteration as end:
+            return end.value
+    class Body:
+        seen = list(map(lambda n: driven(n), [0]))
+    return 1
+_r = _prove(_look)
+"#;
+/// Frames that these lines make, at least.
+const FRAMES: usize = 10;
+/// `METH_NOARGS`.
+const NO_ARGUMENTS: c_int = 4;
+/// `Py_tp_dealloc`.
+const SLOT_DEALLOC: c_int = 52;
+
+static LOOK: MethodDef = MethodDef::new(c"look", look, NO_ARGUMENTS);
+
+/// What is on trial, and what came of it.
+struct Trial {
+    interpreter: Interpreter,
+    code_type: u64,
+    verdict: Option<Result<(), String>>,
+}
+static TRIAL: Mutex<Option<Trial>> = Mutex::new(None);
+
+fn trial() -> std::sync::MutexGuard<'static, Option<Trial>> {
+    TRIAL.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+/// How a trial ended.
+pub(super) enum Verdict {
+    /// What we read is right.
+    Proved,
+    /// It is not: what differs.
+    Disproved(String),
+    /// It could not be held: no GIL here, or an exception is on its way.
+    NotNow,
+    /// A script's own exception came in between, and is set.
+    HandOn,
+}
+
+/// Holds the trial, where this thread has the GIL.
+#[cold]
+pub(super) fn attempt(interpreter: Interpreter, code_type: u64) -> Verdict {
+    if !gil_is_held(&interpreter) {
+        return Verdict::NotNow;
+    }
+    *trial() = Some(Trial { interpreter, code_type, verdict: None });
+    let outcome = run_source(SOURCE, &[(c"_look", &LOOK)]);
+    let verdict = trial().take().and_then(|t| t.verdict);
+    match (verdict, outcome) {
+        (_, Outcome::HandOn) => Verdict::HandOn,
+        (Some(Ok(())), _) => Verdict::Proved,
+        (Some(Err(what)), _) => Verdict::Disproved(what),
+        (None, Outcome::NotYet) => Verdict::NotNow,
+        (None, _) => Verdict::Disproved("nothing could be compared".into()),
+    }
+}
+
+/// `PyGILState_Check` says yes to everybody once there are sub-interpreters; this does not.
+fn gil_is_held(i: &Interpreter) -> bool {
+    let names = [c"PyThreadState_GetUnchecked", c"_PyThreadState_UncheckedGet"];
+    let Some(f) = names.into_iter().map(real::python).find(|p| !p.is_null()) else { return false };
+    // SAFETY: both names have this type, and need no GIL.
+    let holder: extern "C" fn() -> u64 = unsafe { core::mem::transmute(f) };
+    let own = (i.thread_state)();
+    own != 0 && holder() == own
+}
+
+/// Called from the depth of the stack that the source makes.
+extern "C" fn look(_: Object, _: Object) -> Object {
+    let on_trial = trial().as_ref().map(|t| (t.interpreter, t.code_type));
+    if let Some((interpreter, code_type)) = on_trial {
+        let verdict = match Api::look_up() {
+            Some(api) => api.compare(&interpreter, code_type),
+            None => Err("its C interface is not whole".into()),
+        };
+        if let Some(t) = trial().as_mut() {
+            t.verdict = Some(verdict);
+        }
+    }
+    crate::steps::python::none()
+}
+
+macro_rules! api {
+    ($($field:ident: $name:literal = $t:ty,)*) => {
+        /// What the interpreter describes its frames with. All of it is there or none is used.
+        struct Api { $($field: $t,)* }
+        impl Api {
+            fn look_up() -> Option<Api> {
+                let found = |name: &CStr| Some(real::python(name)).filter(|p| !p.is_null());
+                // SAFETY: the functions have had these types since 3.9; they are called with the GIL held.
+                Some(Api { $($field: unsafe { core::mem::transmute::<*mut c_void, $t>(found($name)?) },)* })
+            }
+        }
+    };
+}
+
+api! {
+    frame: c"PyEval_GetFrame" = extern "C" fn() -> Object,
+    back: c"PyFrame_GetBack" = extern "C" fn(Object) -> Object,
+    code: c"PyFrame_GetCode" = extern "C" fn(Object) -> Object,
+    line: c"PyFrame_GetLineNumber" = extern "C" fn(Object) -> c_int,
+    attribute: c"PyObject_GetAttrString" = extern "C" fn(Object, *const c_char) -> Object,
+    as_long: c"PyLong_AsLong" = extern "C" fn(Object) -> i64,
+    utf8: c"PyUnicode_AsUTF8" = extern "C" fn(Object) -> *const c_char,
+    bytes: c"PyBytes_AsString" = extern "C" fn(Object) -> *const u8,
+    bytes_len: c"PyBytes_Size" = extern "C" fn(Object) -> isize,
+    slot: c"PyType_GetSlot" = extern "C" fn(Object, c_int) -> Object,
+    clear: c"PyErr_Clear" = extern "C" fn(),
+    incref: c"Py_IncRef" = extern "C" fn(Object),
+    decref: c"Py_DecRef" = extern "C" fn(Object),
+}
+
+impl Api {
+    fn compare(&self, i: &Interpreter, code_type: u64) -> Result<(), String> {
+        let memory = Careful::new().ok_or("no descriptors left to look with")?;
+        let o = &i.offsets;
+        // Up to 3.9 static types have no slots to ask for.
+        if o.minor >= 10 {
+            let said = (self.slot)(code_type as Object, SLOT_DEALLOC) as u64;
+            if memory.read::<u64>(code_type, TP_DEALLOC) != Some(said) {
+                return Err("the type of code objects".into());
+            }
+        }
+        let mut ours = Box::new([Frame::default(); MAX_FRAMES]);
+        let walked = python::frames::<_, true>(o, &memory, (i.thread_state)(), &mut ours);
+        let (depth, _) = walked.ok_or("the chain of frames")?;
+        let mut theirs = (self.frame)();
+        (self.incref)(theirs);
+        let mut n = 0;
+        while !theirs.is_null() {
+            let same = match ours.get(n).filter(|_| n < depth) {
+                Some(&f) => {
+                    self.compare_frame(o, &memory, theirs, f).map_err(|what| format!("{what} of frame {n}"))
+                }
+                None if n < depth => Ok(()),
+                None => Err(format!("it has more frames than the {depth} that were found")),
+            };
+            let next = (self.back)(theirs);
+            (self.decref)(theirs);
+            if let Err(what) = same {
+                (self.decref)(next);
+                return Err(what);
+            }
+            theirs = next;
+            n += 1;
+        }
+        match n == depth && n >= FRAMES {
+            true => Ok(()),
+            false => Err(format!("it has {n} frames, {depth} were found")),
+        }
+    }
+
+    fn compare_frame(&self, o: &Offsets, memory: &Careful, frame: Object, ours: Frame) -> Result<(), String> {
+        let code = (self.code)(frame);
+        let result = self.compare_code(o, memory, code, ours).and_then(|()| {
+            // SAFETY: the frame keeps its code alive; where it keeps what was just compared.
+            let def = unsafe { intern::describe(o, code as u64) };
+            let said = (self.line)(frame);
+            let read = line(&def, python::instruction_offset(o, ours));
+            if i64::from(read) == i64::from(said.max(0)) { Ok(()) } else { Err("the line".into()) }
+        });
+        (self.decref)(code);
+        result
+    }
+
+    fn compare_code(&self, o: &Offsets, memory: &Careful, code: Object, ours: Frame) -> Result<(), String> {
+        if code as u64 != ours.code {
+            return Err("the code object".into());
+        }
+        let name = if o.minor >= 11 { c"co_qualname" } else { c"co_name" };
+        let table = if o.minor >= 10 { c"co_linetable" } else { c"co_lnotab" };
+        // The very objects: their addresses are compared before anything of them is read.
+        let mut parts = Vec::with_capacity(3);
+        for (attribute, at) in [(c"co_filename", o.file), (name, o.name), (table, o.line_table)] {
+            let said = (self.attribute)(code, attribute.as_ptr());
+            if said.is_null() {
+                (self.clear)();
+            }
+            parts.push(said);
+            if said.is_null() || memory.read::<u64>(code as u64, at) != Some(said as u64) {
+                parts.iter().for_each(|&p| (self.decref)(p));
+                return Err(attribute.to_string_lossy().into_owned());
+            }
+        }
+        let same = self.compare_words(o, memory, code, &parts);
+        parts.iter().for_each(|&p| (self.decref)(p));
+        same
+    }
+
+    /// The texts, the table and the first line, as they will stand in the recording.
+    fn compare_words(
+        &self,
+        o: &Offsets,
+        memory: &Careful,
+        code: Object,
+        parts: &[Object],
+    ) -> Result<(), String> {
+        let &[file, name, table] = parts else { return Err("its parts".into()) };
+        let first = (self.attribute)(code, c"co_firstlineno".as_ptr());
+        let said = if first.is_null() { -1 } else { (self.as_long)(first) };
+        (self.decref)(first);
+        if memory.read::<u32>(code as u64, o.first_line).map(i64::from) != Some(said) {
+            return Err("co_firstlineno".into());
+        }
+        // SAFETY: the code object is alive, and the three that it owns lie where they are looked for.
+        let def = unsafe { intern::describe(o, code as u64) };
+        for (object, read) in [(file, &def.file), (name, &def.function)] {
+            let utf8 = (self.utf8)(object);
+            if utf8.is_null() {
+                (self.clear)(); // half a surrogate pair has no UTF-8
+                continue;
+            }
+            // SAFETY: the text lives as long as its object, of which `parts` has a reference.
+            if unsafe { CStr::from_ptr(utf8) }.to_bytes() != read.as_bytes() {
+                return Err("a text".into());
+            }
+        }
+        let (data, len) = ((self.bytes)(table), (self.bytes_len)(table));
+        // SAFETY: as above, for the bytes.
+        let same = !data.is_null()
+            && unsafe { core::slice::from_raw_parts(data, usize::try_from(len).unwrap_or(0)) }
+                == def.line_table;
+        if same { Ok(()) } else { Err("the line table".into()) }
+    }
+}
