@@ -1,7 +1,7 @@
 //! The consumer's side of all rings: one per region.
 
 use super::Region;
-use crate::format::raw::Record;
+use crate::format::raw::{Kind, Record, words_of_name};
 use std::ops::Range;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
@@ -11,13 +11,15 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 /// steps, so that records stay in the ring until what was made of them is safe.
 pub struct Drain {
     region: Region,
+    /// Claims of each ring whose owner has been named, or could not be.
+    named: Vec<u64>,
 }
 
 impl Drain {
     /// # Safety
     /// The caller must hold the region's drain flag, once and for ever.
     pub(super) unsafe fn new(region: Region) -> Drain {
-        Drain { region }
+        Drain { region, named: vec![0; region.geometry().lanes as usize] }
     }
 
     /// The region this drains.
@@ -59,6 +61,36 @@ impl Drain {
                 std::slice::from_raw_parts(slots.add(at), first),
                 std::slice::from_raw_parts(slots, count - first),
             )
+        }
+    }
+
+    /// Fills the names of threads in where they left them out: `name_of` is asked once for each new owner of a ring, with
+    /// the thread's number in the kernel. To be called before what is published is written.
+    pub fn name_threads(&mut self, mut name_of: impl FnMut(u32) -> Option<[u8; 16]>) {
+        for (ring, named) in (0u32..).zip(&mut self.named) {
+            let r = self.region.ring(ring);
+            let claims = r.generation.load(Relaxed);
+            if claims == *named {
+                continue;
+            }
+            let (tail, head) = (r.tail.load(Relaxed), r.head.load(Acquire));
+            let capacity = u64::from(self.region.geometry().ring_records(ring));
+            // An owner begins on an empty ring with who it is, behind a gap at most.
+            for index in tail..head.min(tail + 2) {
+                // SAFETY: the record is in `tail..head`, loaded with Acquire, so until it is given back nobody but the drain
+                // touches these words of it (facts 3 and 4), and `&mut self` keeps all borrows of records away.
+                unsafe {
+                    let record = self.region.slots(ring).as_ptr().add((index & (capacity - 1)) as usize);
+                    if (*record).kind != Kind::Thread as u8 {
+                        continue;
+                    }
+                    *named = claims;
+                    let left_out = ((*record).b, (*record).c) == (0, 0);
+                    if let Some(name) = name_of((*record).a as u32).filter(|_| left_out) {
+                        ((*record).b, (*record).c) = words_of_name(name);
+                    }
+                }
+            }
         }
     }
 

@@ -2,7 +2,7 @@
 
 use super::Region;
 use super::layout::Ring;
-use crate::format::raw::{Kind, Record};
+use crate::format::raw::{Kind, Record, words_of_name};
 use crate::format::region::owner;
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -108,13 +108,12 @@ impl Lane {
 
     /// The first record of a new owner: who it is. `name` is the thread's name, zero-padded.
     pub fn announce(&mut self, ticks: u64, tid: u32, name: [u8; 16], flags: u8) -> bool {
-        let (low, high) = name.split_at(8);
-        let word = |b: &[u8]| b.iter().rev().fold(0u64, |w, &x| w << 8 | u64::from(x));
+        let (b, c) = words_of_name(name);
         self.push(Record {
             ticks,
             a: u64::from(tid),
-            b: word(low),
-            c: word(high),
+            b,
+            c,
             stack: self.thread,
             kind: Kind::Thread as u8,
             flags,

@@ -105,6 +105,32 @@ fn lanes_go_round_only_when_they_are_drained() {
 }
 
 #[test]
+fn names_are_filled_in_once_for_each_owner() {
+    let r = region(SMALL);
+    let mut drain = r.drain().unwrap();
+    let mut asked = Vec::new();
+    let mut name = |drain: &mut Drain| {
+        drain.name_threads(|tid| {
+            asked.push(tid);
+            (tid != 8).then_some(*b"worker\0\0\0\0\0\0\0\0\0\0")
+        });
+        asked.len()
+    };
+    let mut lane = r.claim().unwrap();
+    assert_eq!(name(&mut drain), 0, "it has not said who it is");
+    lane.announce(1, 7, [0; 16], 0);
+    lane.push(numbered(2));
+    assert_eq!((name(&mut drain), name(&mut drain)), (1, 1));
+    let seen = take(&mut drain, 0);
+    assert_eq!((seen[0].b, seen[0].c, seen[1]), (u64::from_le_bytes(*b"worker\0\0"), 0, numbered(2)));
+    lane.release();
+    let mut lane = r.claim().unwrap();
+    lane.announce(3, 8, [0; 16], 0);
+    assert_eq!((name(&mut drain), name(&mut drain)), (2, 2), "one that has ended is not asked for again");
+    assert_eq!((take(&mut drain, 0)[0].b, asked), (0, vec![7, 8]));
+}
+
+#[test]
 fn the_overflow_ring_keeps_its_gap_across_threads() {
     let r = region(SMALL);
     let mut drain = r.drain().unwrap();

@@ -16,7 +16,7 @@ pub use block::{Block, Phase, SegmentOp, Totals};
 pub use body::{Body, Event, RuntimeOp};
 pub use checkpoint::{Checkpoint, DeviceTotals, LiveBlock, OpenSegment, StepRow};
 pub use item::{DriverMemory, Dropped, Item, ThreadInfo};
-pub use names::{CodeDef, Frame, Names, StackDef};
+pub use names::{CodeDef, Frame, Names, NativeFrame, StackDef};
 pub use unit::{
     Addr, Bytes, CodeId, DeviceId, EventHandle, Nanos, PoolId, SiteId, StackId, StepId, StreamHandle,
     StreamId, ThreadId,

@@ -2,6 +2,7 @@
 
 use super::{CodeId, StackId};
 use rustc_hash::FxHashMap;
+use std::sync::Arc;
 
 /// A Python code object, as copied while a frame kept it alive.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
@@ -42,12 +43,25 @@ pub struct Frame {
     pub function: String,
 }
 
+/// A native frame: where in which module a call returns to.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Default)]
+pub struct NativeFrame {
+    /// The module's path; empty for the program itself or where it is not known.
+    pub module: Arc<str>,
+    /// The module's build id; empty where it has none.
+    pub build_id: Arc<[u8]>,
+    /// The return address, relative to the module's load base (0: code that is in no module).
+    pub offset: u32,
+}
+
 /// Stacks resolved to frames. Filled by whoever reads the definitions, asked by everybody after.
 #[derive(Clone, Debug, Default)]
 pub struct Names {
     frames: Vec<Frame>,
     frame_ids: FxHashMap<Frame, u32>,
     stacks: FxHashMap<StackId, Vec<u32>>,
+    nodes: FxHashMap<StackId, String>,
+    native: FxHashMap<StackId, Vec<NativeFrame>>,
     texts: FxHashMap<u32, String>,
 }
 
@@ -58,6 +72,26 @@ impl Names {
         self.stacks.insert(id, ids);
     }
 
+    /// Adds the native frames of a stack, innermost first.
+    pub fn add_native(&mut self, id: StackId, frames: Vec<NativeFrame>) {
+        self.native.insert(id, frames);
+    }
+
+    /// The native frames of a stack, innermost first; empty where none were recorded.
+    pub fn native(&self, id: StackId) -> &[NativeFrame] {
+        self.native.get(&id).map_or(&[], Vec::as_slice)
+    }
+
+    /// Adds the autograd node that ran on the thread of a stack.
+    pub fn add_node(&mut self, id: StackId, name: String) {
+        self.nodes.insert(id, name);
+    }
+
+    /// The autograd node that ran on the thread of a stack, such as `MmBackward0`.
+    pub fn node(&self, id: StackId) -> Option<&str> {
+        self.nodes.get(&id).map(String::as_str)
+    }
+
     /// Adds a text (the name of a mark or phase).
     pub fn add_text(&mut self, id: u32, text: String) {
         self.texts.insert(id, text);
@@ -66,6 +100,11 @@ impl Names {
     /// The text with this number.
     pub fn text(&self, id: u32) -> Option<&str> {
         self.texts.get(&id).map(String::as_str)
+    }
+
+    /// All stacks, in no particular order.
+    pub fn stacks(&self) -> impl Iterator<Item = StackId> + '_ {
+        self.stacks.keys().copied()
     }
 
     /// Numbers of the frames of a stack, innermost first; empty for stack 0 and unknown stacks.

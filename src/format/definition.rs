@@ -1,10 +1,13 @@
-//! Messages of the definitions ring, and of Definitions pages: code objects, stacks and texts.
+//! Messages of the definitions ring, and of Definitions pages: code objects, stacks with their autograd nodes and
+//! native frames, and texts.
 //!
 //! ```text
 //! message = length u32 (of what follows), kind u8, payload
 //! code    = id, python minor u8, first line, file, function, line table
 //! stack   = id, truncated u8, count, (code id, offset)…          innermost frame first
 //! text    = id, text
+//! node    = stack id, name of the C++ type, as its ABI mangles it      before the stack's own message
+//! native  = as stack: its native frames                             before the stack's own message
 //! ```
 //!
 //! Numbers are varints, texts and tables are a varint length and bytes. Unknown kinds are skipped. A *native* module is
@@ -17,6 +20,8 @@ use crate::event::{CodeDef, CodeId, StackDef, StackId};
 const CODE: u8 = 1;
 const STACK: u8 = 2;
 const TEXT: u8 = 3;
+const NODE: u8 = 4;
+const NATIVE: u8 = 5;
 
 /// Most frames a stack is written with; deeper ones are cut and marked.
 pub const MAX_FRAMES: usize = 1024;
@@ -34,6 +39,10 @@ pub enum Definition {
     Stack(StackDef),
     /// A text: the name of a mark or phase.
     Text(u32, String),
+    /// The autograd node that ran on the thread of a stack: its C++ type, mangled. The stack itself follows.
+    Node(StackId, String),
+    /// The native frames of a stack: modules, and return addresses relative to their load bases. The stack itself follows.
+    Native(StackDef),
 }
 
 /// Appends a code object's message.
@@ -50,8 +59,17 @@ pub fn put_code(out: &mut Vec<u8>, d: &CodeDef) {
 
 /// Appends a stack's message; `frames` as in [`StackDef`].
 pub fn put_stack(out: &mut Vec<u8>, id: StackId, frames: &[(CodeId, u32)], truncated: bool) {
+    put_frames(out, STACK, id, frames, truncated);
+}
+
+/// Appends the native frames of a stack, whose own message must follow.
+pub fn put_native(out: &mut Vec<u8>, id: StackId, frames: &[(CodeId, u32)], truncated: bool) {
+    put_frames(out, NATIVE, id, frames, truncated);
+}
+
+fn put_frames(out: &mut Vec<u8>, kind: u8, id: StackId, frames: &[(CodeId, u32)], truncated: bool) {
     let kept = frames.get(..MAX_FRAMES).unwrap_or(frames);
-    framed(out, STACK, |out| {
+    framed(out, kind, |out| {
         put(out, u64::from(id.0));
         out.push(u8::from(truncated || kept.len() < frames.len()));
         put(out, kept.len() as u64);
@@ -67,6 +85,14 @@ pub fn put_text(out: &mut Vec<u8>, id: u32, text: &str) {
     framed(out, TEXT, |out| {
         put(out, u64::from(id));
         put_bytes(out, cut(text));
+    });
+}
+
+/// Appends a node's message; its stack's message must follow.
+pub fn put_node(out: &mut Vec<u8>, stack: StackId, mangled: &str) {
+    framed(out, NODE, |out| {
+        put(out, u64::from(stack.0));
+        put_bytes(out, cut(mangled));
     });
 }
 
@@ -100,6 +126,8 @@ pub fn next(c: &mut Cursor<'_>) -> Result<Option<Definition>, Malformed> {
             CODE => Some(Definition::Code(code(m)?)),
             STACK => Some(Definition::Stack(stack(m)?)),
             TEXT => Some(Definition::Text(m.number32("text id")?, m.text("text")?)),
+            NATIVE => Some(Definition::Native(stack(m)?)),
+            NODE => Some(Definition::Node(StackId(m.number32("stack id")?), m.text("node")?)),
             _ => None,
         })
     };
@@ -146,12 +174,17 @@ mod tests {
         b.extend_from_slice(&[3, 0, 0, 0, 99, 1, 2]);
         put_stack(&mut b, StackId(1), &[(CodeId(3), 70_000); 2000], false);
         put_text(&mut b, 4, &"ü".repeat(MAX_TEXT));
+        put_native(&mut b, StackId(2), &[(CodeId(3), 0x1234)], true);
+        put_node(&mut b, StackId(2), "6MyNode");
         let mut c = Cursor::new(&b);
         assert_eq!(next(&mut c), Ok(Some(Definition::Code(code))));
         assert_eq!(next(&mut c), Ok(None));
         let Ok(Some(Definition::Stack(s))) = next(&mut c) else { panic!("stack") };
         assert_eq!((s.frames.len(), s.truncated, s.frames[9]), (MAX_FRAMES, true, (CodeId(3), 70_000)));
         assert_eq!(next(&mut c), Ok(Some(Definition::Text(4, "ü".repeat(MAX_TEXT / 2)))));
+        let Ok(Some(Definition::Native(n))) = next(&mut c) else { panic!("native") };
+        assert_eq!((n.id, n.frames, n.truncated), (StackId(2), vec![(CodeId(3), 0x1234)], true));
+        assert_eq!(next(&mut c), Ok(Some(Definition::Node(StackId(2), "6MyNode".into()))));
         assert!(c.is_empty());
     }
 

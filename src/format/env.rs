@@ -16,8 +16,12 @@ pub const DISABLE: &str = "STRANDLINE_DISABLE";
 pub const ALERT_GROWTH: &str = "STRANDLINE_ALERT_GROWTH";
 /// Steps to an out-of-memory within which an alert is raised.
 pub const ALERT_OOM_WITHIN: &str = "STRANDLINE_ALERT_OOM_WITHIN";
-/// What to do on an alert.
+/// Steps before which no alert is raised.
+pub const ALERT_AFTER: &str = "STRANDLINE_ALERT_AFTER";
+/// What to do on an alert: actions, separated by commas.
 pub const ALERT_ON: &str = "STRANDLINE_ALERT_ON";
+/// `1`: somebody watches, so the shim starts no watcher. Set by `run`.
+pub const WATCHED: &str = "STRANDLINE_WATCHED";
 /// `1`: no line on stderr but failures. Set by `run`, which speaks for the shim.
 pub const QUIET: &str = "STRANDLINE_QUIET";
 /// Where the tail lies: a directory on tmpfs (default `/dev/shm`).
@@ -35,7 +39,9 @@ pub const ALL: &[&str] = &[
     DISABLE,
     ALERT_GROWTH,
     ALERT_OOM_WITHIN,
+    ALERT_AFTER,
     ALERT_ON,
+    WATCHED,
     QUIET,
     TAIL,
     CACHE,

@@ -97,6 +97,12 @@ pub mod flag {
     pub const AUTOGRAD: u8 = 16;
 }
 
+/// A thread's name, zero-padded, as the second and third operand of [`Kind::Thread`].
+pub fn words_of_name(name: [u8; 16]) -> (u64, u64) {
+    let n = u128::from_le_bytes(name);
+    (n as u64, (n >> 64) as u64)
+}
+
 macro_rules! kinds {
     ($($(#[$doc:meta])* $name:ident = $n:literal,)*) => {
         /// What a record says. The operands are named in brackets: `[a, b, c]`.

@@ -381,7 +381,10 @@ impl Reader {
             self.settle();
             self.stage = Stage::Waiting;
         } else {
-            if let Some(at) = self.cut_at {
+            // Records and definitions leave the region only after their page is written whole: a kill in the middle of
+            // the write costs nothing where the region is at hand. A writer that gave up (a full disk) may owe more.
+            let nothing_missing = matches!(self.summary.tail, TailState::Read(_)) && !self.summary.stopped;
+            if let Some(at) = self.cut_at.filter(|_| !nothing_missing) {
                 self.damage.add(Some(at), "the file ends in the middle of a page", None);
             }
             self.merge.end();

@@ -92,6 +92,11 @@ impl Follower {
     pub fn reader(&self) -> &Reader {
         &self.reader
     }
+
+    /// The reader, for what is done with it once everything has been read.
+    pub fn reader_mut(&mut self) -> &mut Reader {
+        &mut self.reader
+    }
 }
 
 impl Reader {

@@ -70,6 +70,15 @@ impl Chunks {
             && self.chunks.back().is_none_or(|c| self.length.saturating_sub(c.body) >= self.limit)
     }
 
+    /// Whether a chunk that is not due by size may begin: what chunks repeat never outweighs the events between them.
+    pub(super) fn may_begin_early(&self) -> bool {
+        let lasts = |c: &Chunk| {
+            let front = c.body.saturating_sub(c.start);
+            self.length.saturating_sub(c.body) >= front
+        };
+        self.stopped.is_none() && self.chunks.back().is_none_or(lasts)
+    }
+
     /// A chunk begins `ahead` bytes behind what is written.
     pub(super) fn begin(&mut self, from_ns: u64, step: u32, ahead: u64) {
         self.begun += 1;

@@ -25,8 +25,10 @@ pub(super) struct Ledger {
     time: Nanos,
     events: u64,
     lost: u64,
-    /// Counts gaps: blocks born before the last one are unverified.
-    gaps: u32,
+    /// When the last gap was noticed: blocks born until then are unverified. Later than it happened, never earlier.
+    gap: Option<Nanos>,
+    /// The last gap that a checkpoint stands behind.
+    told_gap: Option<Nanos>,
 }
 
 struct Live {
@@ -38,7 +40,6 @@ struct Live {
     stack: StackId,
     step: u32,
     microbatch: u32,
-    gaps: u32,
     phase: Phase,
     pending: bool,
 }
@@ -62,11 +63,23 @@ impl Ledger {
         self.time
     }
 
-    /// Records were lost: so many in all.
-    pub(super) fn lost(&mut self, lost: u64) {
+    /// Records were lost, so many in all; `now` is when that was seen. Events of before that may come yet.
+    pub(super) fn lost(&mut self, lost: u64, now: Nanos) {
         if lost > self.lost {
             self.lost = lost;
-            self.gaps = self.gaps.saturating_add(1);
+            self.gap = self.gap.max(Some(now));
+        }
+    }
+
+    /// Everything before the last gap has been fed, and no checkpoint tells it yet.
+    pub(super) fn is_past_new_gap(&self) -> bool {
+        self.gap > self.told_gap && self.gap <= Some(self.time)
+    }
+
+    /// The state was written.
+    pub(super) fn checkpointed(&mut self) {
+        if self.gap <= Some(self.time) {
+            self.told_gap = self.gap;
         }
     }
 
@@ -144,7 +157,6 @@ impl Ledger {
             stack: b.stack,
             step,
             microbatch,
-            gaps: self.gaps,
             phase: b.phase,
             pending: false,
         };
@@ -288,7 +300,7 @@ impl Ledger {
                 step: l.step,
                 microbatch: l.microbatch,
                 pending: l.pending,
-                unverified: l.gaps != self.gaps,
+                unverified: Some(l.born) <= self.gap,
             })
             .collect();
         blocks.sort_unstable_by_key(|l| (l.block.device, l.block.addr));
@@ -374,7 +386,8 @@ mod tests {
         assert_eq!((d.peak_allocated, d.peak_time, d.drift), (Bytes(1536), Nanos(3), Bytes(0)));
         assert_eq!(c.blocks.iter().map(|b| b.pending).collect::<Vec<_>>(), [false, true]);
         feed(&mut l, 5, Body::FreeCompleted(Block { totals: None, ..block(512, 1024, 0, 0) }));
-        l.lost(3);
+        l.lost(3, Nanos(5));
+        assert!(l.is_past_new_gap());
         feed(&mut l, 6, Body::Alloc(block(512, 512, 1000, 4096)));
         let c = l.checkpoint();
         assert_eq!((c.devices[0].pending, c.devices[0].drift), (Bytes(0), Bytes(24)));

@@ -8,7 +8,7 @@
 //!
 //! The file is a sequence of *chunks*. Each begins with a Chunk page, all facts and definitions so far, a checkpoint, and
 //! the records that the checkpoint does not hold yet: it can be read without what came before. That is what allows the
-//! oldest chunk to be dropped: see `chunks`.
+//! oldest chunk to be dropped: see `chunks`. A chunk begins where the last one is long enough, and behind every gap.
 
 mod chunks;
 mod ledger;
@@ -16,6 +16,7 @@ mod rings;
 mod sink;
 
 use crate::buffer::Drain;
+use crate::event::Nanos;
 use crate::format::clock::Clock;
 use crate::format::events::Encoder;
 use crate::format::fold::Fold;
@@ -238,7 +239,8 @@ impl<S: Sink> Writer<S> {
         let start = self.definitions.len();
         self.definitions.extend_from_slice(a);
         self.definitions.extend_from_slice(b);
-        if self.chunks.is_new_due() {
+        let mended = self.ledger.is_past_new_gap() && self.chunks.may_begin_early();
+        if self.chunks.is_new_due() || mended {
             self.begin_chunk(drain, now);
         } else if !self.chunks.is_stopped() {
             self.definition_pages(start);
@@ -259,7 +261,7 @@ impl<S: Sink> Writer<S> {
         let taken = self.rings.take(drain, &mut self.merge);
         drain.advance_definitions(defined.end);
         self.merge.end_sweep(newest);
-        self.ledger.lost(self.done.lost);
+        self.ledger.lost(self.done.lost, Nanos(ns));
         self.feed();
         self.done.records = self.done.records.saturating_add(taken);
         self.chunks.took(taken);
@@ -349,6 +351,7 @@ impl<S: Sink> Writer<S> {
         }
         self.definition_pages(0);
         let state = crate::format::checkpoint::encode(&self.ledger.checkpoint());
+        self.ledger.checkpointed();
         self.framer.page(&mut self.out, Tag::Checkpoint, &state);
         let shift = if mark.tsc { 5 } else { 3 };
         self.rings.encode_held(&self.merge, shift, &mut self.encoder, |payload| {

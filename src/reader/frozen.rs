@@ -1,0 +1,113 @@
+//! A recording as it was at one moment, to be read as often as wanted while its process goes on.
+
+use super::source::Source;
+use super::tail::{RingStand, Tail};
+use super::{Error, Reader};
+use crate::format::region::PART;
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// How often the tail is copied anew where the process overwrote some of it meanwhile.
+const TRIES: usize = 5;
+
+/// A recording that stands still: every reader of it hands out the same items.
+///
+/// Pages that are written stay as they are; what is in the process's memory is copied (some ten MiB).
+#[derive(Clone)]
+pub struct Frozen {
+    path: PathBuf,
+    file: Arc<File>,
+    len: u64,
+    tail: Option<Arc<Vec<u8>>>,
+}
+
+impl Frozen {
+    /// Takes the recording at `path` as it is now.
+    ///
+    /// # Errors
+    /// As [`Reader::open`].
+    pub fn of(path: impl AsRef<Path>) -> Result<Frozen, Error> {
+        let path = path.as_ref();
+        let io = |e| Error::Io(path.into(), e);
+        let who = Reader::open(path)?;
+        let file = Arc::new(File::open(path).map_err(io)?);
+        // First the tail, then the length: what left the rings in between is in the pages.
+        let tail = who.tail_path().and_then(|tail| copy(Path::new(tail), &who).ok().flatten());
+        let len = file.metadata().map_err(io)?.len();
+        Ok(Frozen { path: path.into(), file, len, tail: tail.map(Arc::new) })
+    }
+
+    /// A reader from the beginning.
+    ///
+    /// # Errors
+    /// As [`Reader::open`].
+    pub fn reader(&self) -> Result<Reader, Error> {
+        let part = Part { file: self.file.clone(), len: self.len };
+        let tail = self.tail.clone().map(|t| Box::new(Copied(t)) as Box<dyn Source>);
+        Reader::from_source(Box::new(part), tail).map_err(|e| match e {
+            Error::Io(_, e) => Error::Io(self.path.clone(), e),
+            Error::Header(_, e) => Error::Header(self.path.clone(), e),
+        })
+    }
+}
+
+/// The region's file; `None` where it is not this recording's.
+fn copy(path: &Path, who: &Reader) -> io::Result<Option<Vec<u8>>> {
+    let file = File::open(path)?;
+    let Ok(mut tail) = Tail::open(Box::new(file.try_clone()?), &who.summary().who) else { return Ok(None) };
+    let geometry = tail.geometry;
+    let mut bytes = Vec::new();
+    let (heads, definitions, slots) = (PART, geometry.definitions_start(), geometry.ring_slots(0));
+    let end = geometry.bytes();
+    for _ in 0..TRIES {
+        bytes.resize(end, 0);
+        // Heads before what they count, and definitions after the records that name them.
+        for part in [heads..definitions, slots..end, 0..heads, definitions..slots] {
+            let Some(to) = bytes.get_mut(part.clone()) else { return Ok(None) };
+            if file.read_at(part.start as u64, to)? < part.len() {
+                return Ok(None);
+            }
+        }
+        let Ok(mut copied) = Tail::open(Box::new(bytes.clone()), &who.summary().who) else { return Ok(None) };
+        let (before, after) = (copied.stand()?, tail.stand()?);
+        // As in `Tail::records`: an owner writes only into what the drain has given back.
+        let kept = |b: &RingStand, a: &RingStand| {
+            a.tail <= b.tail || a.head < b.tail.saturating_add(u64::from(geometry.ring_records(b.ring)))
+        };
+        let rings = before.rings.iter().zip(&after.rings).all(|(b, a)| kept(b, a));
+        if rings && tail.first_definition()? <= copied.first_definition()? {
+            break;
+        }
+    }
+    Ok(Some(bytes))
+}
+
+/// The beginning of a file.
+struct Part {
+    file: Arc<File>,
+    len: u64,
+}
+
+impl Source for Part {
+    fn read_at(&self, at: u64, buf: &mut [u8]) -> io::Result<usize> {
+        let n = usize::try_from(self.len.saturating_sub(at)).unwrap_or(usize::MAX).min(buf.len());
+        buf.get_mut(..n).map_or(Ok(0), |b| Source::read_at(&*self.file, at, b))
+    }
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.len)
+    }
+}
+
+/// Bytes that several readers read.
+struct Copied(Arc<Vec<u8>>);
+
+impl Source for Copied {
+    fn read_at(&self, at: u64, buf: &mut [u8]) -> io::Result<usize> {
+        Source::read_at(&self.0.as_slice(), at, buf)
+    }
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.0.len() as u64)
+    }
+}
