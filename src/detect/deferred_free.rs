@@ -1,13 +1,14 @@
-//! Freed blocks that pile up because they wait for a stream. A note: it names the stream, and raises no
-//! alert.
+//! Freed blocks that pile up because they wait for a stream, which is named. A note, and a warning where they fill the
+//! device soon.
 
 use super::detector::{name, stream_ref};
 use super::explain::{plural, size};
 use super::finding::{Finding, FindingSite, Kind};
+use super::forecast::{Rate, headroom, steps_to_oom};
 use super::growth::MIN_MARKS;
-use super::severity::Severity;
+use super::severity::{ALERT_STEPS, Severity};
 use crate::event::StepRow;
-use crate::replay::{Device, Grain, Replay};
+use crate::replay::{Device, Grain, PendingWait, Replay};
 use rustc_hash::FxHashMap;
 
 /// Renews the note of each device where pending bytes have four rising floors; forgets it where they have
@@ -65,13 +66,15 @@ fn compose(replay: &Replay, d: &Device, first: u32, rate: f64, detected: u32) ->
     let waits = replay.pending(d.id);
     let stream = waits.first().and_then(|w| w.stream).and_then(|s| stream_ref(replay, s));
     let per_block = if blocks > 0 { bytes as f64 / blocks as f64 } else { 1.0 };
-    let whom = match stream {
-        Some(s) => format!("stream {}", s.id.0),
-        None => "a stream that was not seen".to_string(),
-    };
+    let room = headroom(replay, d.id);
+    let full = steps_to_oom(
+        room.bytes,
+        &Rate { bytes: rate, current: rate, highest: rate, ratio: 1.0, ..Rate::default() },
+    );
+    let soon = room.known && full.mid <= ALERT_STEPS;
     Finding {
         kind: Kind::DeferredFree,
-        severity: Severity::Info,
+        severity: if soon { Severity::Warning } else { Severity::Info },
         grain: name(replay, Grain::Step),
         device: d.id,
         stream,
@@ -84,12 +87,28 @@ fn compose(replay: &Replay, d: &Device, first: u32, rate: f64, detected: u32) ->
         current_bytes_per_step: rate,
         bytes_now: bytes,
         blocks_now: blocks,
-        steps_to_oom: None,
+        steps_to_oom: room.known.then_some(full),
         explain: format!(
-            "{} ({}) were freed but cannot be reused, because they wait for {whom}, and more do with every step",
+            "{} ({}) were freed but cannot be reused, because they wait for {}, and more do with every step",
             plural(blocks, "block"),
-            size(bytes)
+            size(bytes),
+            whom(&waits)
         ),
         sites,
+    }
+}
+
+/// The streams that are waited for, by what waits.
+fn whom(waits: &[PendingWait]) -> String {
+    let known: Vec<&PendingWait> = waits.iter().filter(|w| w.stream.is_some()).collect();
+    let one = |w: &&PendingWait| {
+        w.stream.map_or(String::new(), |s| format!("stream {} ({})", s.0, size(w.bytes.0)))
+    };
+    match known.as_slice() {
+        [] => "a stream that was not seen".to_string(),
+        [w] => format!("stream {}", w.stream.map_or(0, |s| s.0)),
+        [some @ .., last] => {
+            format!("{} and {}", some.iter().map(one).collect::<Vec<_>>().join(", "), one(last))
+        }
     }
 }

@@ -3,8 +3,8 @@
 use super::finding::{Finding, FindingSite, GrainName, Kind, StreamRef};
 use super::forecast::{self, Rate};
 use super::growth::{self, Growth, Scratch, Strength};
-use super::severity::{SURE, Severity};
-use super::{deferred_free, live_after_stream_exit, step_growth};
+use super::severity::{SURE, Severity, WARNING_STEPS};
+use super::{deferred_free, live_after_stream_exit, note, step_growth};
 use crate::event::steps::StepSource;
 use crate::event::{DeviceId, StreamId};
 use crate::replay::{Cohort, CohortId, Grain, Held, Progress, Replay};
@@ -47,11 +47,13 @@ struct Case {
 pub struct Detector {
     policy: Policy,
     cases: FxHashMap<Subject, Case>,
+    /// What is no leak, as of the last look.
+    notes: Vec<Finding>,
     findings: Vec<Finding>,
     scratch: Scratch,
     generation: u32,
-    /// Steps and microbatches at the last look, and whether it was a whole one.
-    judged: Option<((u32, u32), bool)>,
+    /// Steps and microbatches at the last look, whether the recording had ended, and whether it was a whole look.
+    judged: Option<((u32, u32, bool), bool)>,
 }
 
 /// Steps until full within which the fast path may raise an alert by itself.
@@ -81,6 +83,7 @@ impl Detector {
     fn mark(&mut self, progress: Progress, replay: &Replay) {
         if progress.folded {
             self.cases.clear();
+            self.notes.clear();
             self.judged = None;
         }
         let due = |n: Option<u32>| n.is_some_and(|n| n <= EVERY || n.is_multiple_of(n / (EVERY / 2)));
@@ -96,9 +99,10 @@ impl Detector {
         if self.generation != replay.generation() {
             self.generation = replay.generation();
             self.cases.clear();
+            self.notes.clear();
             self.judged = None;
         }
-        let now = (replay.steps(), replay.microbatches());
+        let now = (replay.steps(), replay.microbatches(), replay.ended().is_some());
         if self.judged == Some((now, true)) {
             return;
         }
@@ -114,7 +118,6 @@ impl Detector {
             self.say(replay, subject, grain, members);
         }
         if news {
-            deferred_free::check(replay, &mut self.findings);
             self.collect(replay, whole);
         }
     }
@@ -168,7 +171,10 @@ impl Detector {
             });
             let fast = best == Strength::Fast && subject.kind == Kind::LiveAfterStreamExit;
             if !known && best != Strength::Established && !fast {
-                continue;
+                if grain != Grain::Step || !self.is_worth_a_word(replay, subject, &members) {
+                    continue;
+                }
+                members.retain(|m| m.growth.brief);
             }
             if fast && !known {
                 members.retain(|m| m.growth.strength == Strength::Fast);
@@ -180,12 +186,21 @@ impl Detector {
         }
     }
 
+    /// Growth too brief to be judged that would fill the device in a run of ordinary length.
+    fn is_worth_a_word(&self, replay: &Replay, subject: Subject, members: &[Member]) -> bool {
+        let brief = || members.iter().filter(|m| m.growth.brief);
+        let rate = Rate::sum(brief().map(|m| m.growth.rate));
+        let room = forecast::headroom(replay, subject.device);
+        brief().next().is_some() && forecast::steps_to_oom(room.bytes, &rate).mid <= WARNING_STEPS
+    }
+
     /// Keeps the group of cohorts that grows fastest, and those groups that would be worth a warning alone: a
     /// cache that happens to fill beside a leak is no part of it. Cohorts are a group where they began
     /// together and rise alike.
     fn one_cause(&self, replay: &Replay, subject: Subject, mark: u32, members: &mut Vec<Member>) {
         members.sort_by_key(|m| (std::cmp::Reverse(m.growth.rate.bytes as u64), m.id));
-        let sure = |m: &&Member| m.growth.strength >= Strength::Fast;
+        let judged = members.iter().any(|m| m.growth.strength >= Strength::Fast);
+        let sure = |m: &&Member| m.growth.strength >= Strength::Fast || !judged && m.growth.brief;
         // A group by the member that it is about: what resembles it, and how fast that grows together.
         let group = |lead: &Growth| Rate::sum(alike(members, lead, mark).map(|m| m.growth.rate));
         let leads: Vec<(Growth, Rate)> =
@@ -220,7 +235,14 @@ impl Detector {
         let active = || members.iter().filter(|m| !m.stalled);
         let established = active().any(|m| m.growth.strength == Strength::Established)
             || old.is_some_and(|c| c.finding.established && c.finding.withdrawn_step.is_none());
-        let finding = self.compose(replay, subject, grain, mark, &members, established);
+        let stands = old.filter(|c| c.finding.withdrawn_step.is_none());
+        let loud = subject.kind == Kind::LiveAfterStreamExit
+            && (active().any(|m| m.growth.strength == Strength::Fast)
+                || stands.is_some_and(|c| c.finding.severity > Severity::Info));
+        let mut finding = self.compose(replay, subject, grain, mark, &members, established);
+        if !established && !loud {
+            finding.severity = Severity::Info;
+        }
         let finding = match old {
             Some(c) if c.finding.withdrawn_step.is_none() && c.finding.grain == finding.grain => {
                 Finding { detected_step: c.finding.detected_step, ..finding }
@@ -242,10 +264,10 @@ impl Detector {
     ) -> Finding {
         let rate = Rate::sum(members.iter().map(|m| m.growth.rate));
         let room = forecast::headroom(replay, subject.device);
-        let guess = forecast::steps_to_oom(room.bytes, &rate);
         let left = self.policy.planned_steps.map(|p| u64::from(p.saturating_sub(replay.steps())));
         let nanos = (mark > 0).then(|| replay.last_step_time().0 as f64 / f64::from(mark));
         let onset = members.iter().map(|m| m.growth.onset).min().unwrap_or(mark);
+        let guess = forecast::interval(&room, &rate, mark.saturating_sub(onset) + 1);
         let sure = established && subject.kind == Kind::LiveAfterStreamExit;
         let seen = u64::from(mark.saturating_sub(onset) + 1) * if sure { SURE } else { 1 };
         let mut severity = Severity::of(&guess, seen, nanos, left.filter(|_| grain == Grain::Step));
@@ -282,8 +304,6 @@ impl Detector {
 
     /// Withdraws what does not stand any more (after a whole look), and puts findings in order.
     fn collect(&mut self, replay: &Replay, whole: bool) {
-        let deferred = self.findings.iter().position(|f| f.kind == Kind::DeferredFree);
-        let deferred = deferred.map(|i| self.findings.swap_remove(i));
         for case in self.cases.values_mut().filter(|c| whole && c.finding.withdrawn_step.is_none()) {
             let grain =
                 if case.finding.grain == GrainName::Microbatch { Grain::Microbatch } else { Grain::Step };
@@ -297,7 +317,19 @@ impl Detector {
                 case.finding.steps_to_oom = None;
             }
         }
-        self.findings = self.cases.values().map(|c| c.finding.clone()).chain(deferred).collect();
+        // What was never more than a word on something that filled is not worth a second one.
+        self.cases.retain(|_, c| {
+            c.finding.withdrawn_step.is_none() || c.finding.established || c.finding.severity > Severity::Info
+        });
+        deferred_free::check(replay, &mut self.notes);
+        if whole {
+            let accused: Vec<&Finding> =
+                self.cases.values().map(|c| &c.finding).filter(|f| f.is_active_leak()).collect();
+            let news = note::all(replay, &accused, &self.notes);
+            self.notes.retain(|f| f.kind == Kind::DeferredFree);
+            self.notes.extend(news);
+        }
+        self.findings = self.cases.values().map(|c| &c.finding).chain(&self.notes).cloned().collect();
         self.findings.sort_by(|a, b| {
             let rank =
                 |f: &Finding| (f.withdrawn_step.is_some(), !f.kind.is_leak(), std::cmp::Reverse(f.severity));

@@ -12,9 +12,24 @@ pub enum Kind {
     /// Blocks of the main stream (or of a private pool) stay live, more of them with every step or
     /// microbatch.
     StepGrowth,
-    /// Freed blocks that never become reusable, because they wait for a stream. A note, until it has a
-    /// judgement of its own.
+    /// Freed blocks that never become reusable, because they wait for a stream.
     DeferredFree,
+    /// Freed memory of streams that allocate no more. A note, as are all that follow.
+    StrandedCache,
+    /// Segments that small old blocks pin.
+    Fragmentation,
+    /// Blocks that pile up and vanish at once, again and again.
+    CycleGarbage,
+    /// Blocks of a side stream that stay, and do not become more.
+    ResidentOnSideStream,
+    /// State that an optimizer made when it first stepped.
+    LazyState,
+    /// Pools of captured graphs, in which nothing is seen.
+    OpaquePool,
+    /// Memory that goes to the driver and comes back with every step.
+    AllocatorPressure,
+    /// What was live when a recording too short to be judged ended.
+    LiveAtExit,
 }
 
 impl Kind {
@@ -24,7 +39,43 @@ impl Kind {
             Kind::LiveAfterStreamExit => "live-after-stream-exit",
             Kind::StepGrowth => "step-growth",
             Kind::DeferredFree => "deferred-free",
+            Kind::StrandedCache => "stranded-cache",
+            Kind::Fragmentation => "fragmentation",
+            Kind::CycleGarbage => "cycle-garbage",
+            Kind::ResidentOnSideStream => "resident-on-side-stream",
+            Kind::LazyState => "lazy-state",
+            Kind::OpaquePool => "opaque-pool",
+            Kind::AllocatorPressure => "allocator-pressure",
+            Kind::LiveAtExit => "live-at-exit",
         }
+    }
+
+    /// What helps against it in general, as a clause; `None` where nothing needs help.
+    pub fn remedy(self) -> Option<&'static str> {
+        Some(match self {
+            Kind::LiveAfterStreamExit => {
+                "whatever keeps these tensors must let go of them when the step that used the stream is over"
+            }
+            Kind::StepGrowth => {
+                "keep numbers of a step, not tensors: .item(), or .detach() before a loss or an output is stored"
+            }
+            Kind::DeferredFree => {
+                "synchronize the stream that is waited for now and then, or use wait_stream in place of record_stream"
+            }
+            Kind::StrandedCache => {
+                "make the stream once and reuse it: what was freed on a stream only that stream can use"
+            }
+            Kind::Fragmentation => "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
+            Kind::CycleGarbage => {
+                "break the cycle, for example with weakref, or call gc.collect() every few steps"
+            }
+            Kind::AllocatorPressure => {
+                "a slightly smaller batch, or no empty_cache() in the loop, saves that time"
+            }
+            Kind::ResidentOnSideStream | Kind::LazyState | Kind::OpaquePool | Kind::LiveAtExit => {
+                return None;
+            }
+        })
     }
 
     /// Whether it makes the verdict `leak` (or `warning`); the others are notes.

@@ -11,7 +11,7 @@ pub(super) struct Rate {
     pub(super) blocks: f64,
     /// Over the last marks.
     pub(super) current: f64,
-    /// Highest of whole run, first half and last marks.
+    /// Highest of whole run and last marks.
     pub(super) highest: f64,
     /// Growth of the later half as a part of that of the earlier half.
     pub(super) ratio: f64,
@@ -27,17 +27,15 @@ impl Rate {
         if rises.len() < 2 {
             return Rate { ratio, ..Rate::default() };
         }
-        // Up to the last rise, and half a gap beyond it where rises are rare, so that neither end is counted
-        // twice.
         let over = |a: (u32, Point), b: (u32, Point)| {
             let marks = f64::from((b.0 - a.0).max(1));
-            ((b.1.bytes - a.1.bytes) as f64 / marks, (b.1.blocks.saturating_sub(a.1.blocks)) as f64 / marks)
+            (b.1.bytes - a.1.bytes) as f64 / marks
         };
-        let (bytes, blocks) = over(first, last);
+        let (bytes, blocks) = slope(rises);
         let gap = (last.0 - first.0) / (rises.len() as u32 - 1);
         let back = CURRENT.max(4 * gap).max((last.0 - first.0) / 4);
         let recent = rises.iter().rev().find(|r| r.0 + back <= last.0).copied().unwrap_or(first);
-        let mut current = over(recent, last).0;
+        let mut current = over(recent, last);
         if mark > last.0 + 2 * gap.max(1) {
             // No rise where one was due: the present pace is at most this.
             current = (last.1.bytes - recent.1.bytes) as f64 / f64::from((mark - recent.0).max(1));
@@ -63,6 +61,19 @@ impl Rate {
     }
 }
 
+/// Bytes and blocks per mark of the straight line that fits best: where growth dies away, the first marks are not the
+/// run.
+fn slope(rises: &[(u32, Point)]) -> (f64, f64) {
+    let n = rises.len() as f64;
+    let mean = |of: &dyn Fn(&(u32, Point)) -> f64| rises.iter().map(of).sum::<f64>() / n;
+    let (x, bytes, blocks) =
+        (mean(&|r| f64::from(r.0)), mean(&|r| r.1.bytes as f64), mean(&|r| r.1.blocks as f64));
+    let with =
+        |of: &dyn Fn(&(u32, Point)) -> f64| rises.iter().map(|r| (f64::from(r.0) - x) * of(r)).sum::<f64>();
+    let square = with(&|r| f64::from(r.0) - x).max(f64::MIN_POSITIVE);
+    (with(&|r| r.1.bytes as f64 - bytes) / square, with(&|r| r.1.blocks as f64 - blocks) / square)
+}
+
 /// The largest device on the market, GiB: what a device of unknown size is taken for where only severity is
 /// asked, so that not knowing never makes things look worse.
 const LARGEST_GIB: u64 = 288;
@@ -74,20 +85,26 @@ const LOOK_BACK: usize = 8;
 /// guess.
 pub(super) struct Headroom {
     pub(super) bytes: u64,
+    /// The same for the least that a step needs at its peak.
+    pub(super) most: u64,
     pub(super) known: bool,
 }
 
 pub(super) fn headroom(replay: &Replay, device: DeviceId) -> Headroom {
-    let Some(d) = replay.device(device) else { return Headroom { bytes: u64::MAX, known: false } };
+    let Some(d) = replay.device(device) else {
+        return Headroom { bytes: u64::MAX, most: u64::MAX, known: false };
+    };
     let (total, others, known) = match d.capacity {
         Some(c) => (c.total.0, c.others.0, true),
         None => (LARGEST_GIB << 30, 0, false),
     };
     let last = d.rows.last().copied().unwrap_or_default();
     let recent = d.rows.iter().rev().take(LOOK_BACK);
-    let above = recent.map(|r| r.peak.0.saturating_sub(r.allocated.0)).max().unwrap_or(0);
-    let used = others.saturating_add(last.allocated.0).saturating_add(last.pending.0).saturating_add(above);
-    Headroom { bytes: total.saturating_sub(used), known }
+    let above = || recent.clone().map(|r| r.peak.0.saturating_sub(r.allocated.0));
+    let (highest, lowest) = (above().max().unwrap_or(0), above().min().unwrap_or(0));
+    let used = others.saturating_add(last.allocated.0).saturating_add(last.pending.0);
+    let room = total.saturating_sub(used);
+    Headroom { bytes: room.saturating_sub(highest), most: room.saturating_sub(lowest), known }
 }
 
 /// Marks until `headroom` is used up.
@@ -100,4 +117,32 @@ pub(super) fn steps_to_oom(headroom: u64, rate: &Rate) -> StepsToOom {
     // `ratio` of the one before.
     let high = if rate.ratio < 0.9 { at(slowest * rate.ratio.max(0.05)) } else { at(slowest) };
     StepsToOom { low: at(rate.highest).min(mid), mid, high: high.max(mid) }
+}
+
+/// The same with the interval that nine of ten ends lie in. `seen`: marks that growth was watched for. What was seen briefly
+/// is known badly: its rate to about one part in the root of its marks, and growth slows down more often than it speeds up;
+/// what slows down over half of the marks seen does not do so within a few of them. And the step that fails is one that needs
+/// much: where steps differ, those that need little fit for a while longer.
+pub(super) fn interval(room: &Headroom, rate: &Rate, seen: u32) -> StepsToOom {
+    let (f, most) = (steps_to_oom(room.bytes, rate), steps_to_oom(room.most, rate));
+    if most.mid == u64::MAX {
+        return f;
+    }
+    let doubt = 1.0 / f64::from(seen.max(1)).sqrt();
+    let low = (f.mid as f64 / (1.0 + doubt)).round() as u64;
+    let slowing = dying(room.most as f64, rate.current.min(rate.bytes), rate.ratio, f64::from(seen) / 2.0);
+    let high = slowing.map_or(most.high, |n| most.high.min(n.ceil() as u64));
+    let high = high.max((most.mid as f64 * (1.0 + 2.0 * doubt)).round() as u64);
+    StepsToOom { low: f.low.min(low), mid: f.mid, high: high.max(1) }
+}
+
+/// Marks until `room` is full where each `half` of marks grows by `ratio` of the one before; `None` where it never is, or the
+/// rate does not fall.
+fn dying(room: f64, rate: f64, ratio: f64, half: f64) -> Option<f64> {
+    if !(0.0..1.0).contains(&ratio) || rate <= 0.0 || half < 1.0 {
+        return None;
+    }
+    let falls = -ratio.max(0.05).ln() / half;
+    let left = 1.0 - room * falls / rate;
+    (left > 0.0).then(|| -left.ln() / falls)
 }

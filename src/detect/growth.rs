@@ -21,6 +21,9 @@ const DECELERATION_STRICT: f64 = 0.75;
 /// Marks that such a cohort must have grown for.
 const STRICT_MARKS: u32 = 100;
 
+/// Rises that are worth a word before growth can be established.
+const BRIEF: u32 = 4;
+
 /// Rises that must be seen after a recording's oldest pages were dropped.
 const WITNESSED: usize = 3;
 
@@ -51,6 +54,9 @@ pub(super) struct Growth {
     /// Mean marks between rises.
     pub(super) gap: f64,
     pub(super) rate: Rate,
+    /// Four rises or more of blocks of which none dies, seen for too few marks yet to be told from something that
+    /// fills.
+    pub(super) brief: bool,
 }
 
 impl Growth {
@@ -100,7 +106,7 @@ pub(super) fn of(c: &Cohort, grain: Grain, mark: u32, scratch: &mut Scratch) -> 
     let gap = f64::from(last_rise - onset) / f64::from(count.saturating_sub(1).max(1));
     let halves = Halves::of(&rises, mark);
     let rate = Rate::of(&rises, mark, halves.ratio());
-    let mut g = Growth { strength: Strength::Weak, onset, base, now, last_rise, gap, rate };
+    let mut g = Growth { strength: Strength::Weak, onset, base, now, last_rise, gap, rate, brief: false };
     if g.has_stalled(mark) {
         return None;
     }
@@ -122,6 +128,7 @@ pub(super) fn of(c: &Cohort, grain: Grain, mark: u32, scratch: &mut Scratch) -> 
     let often = count >= 4 && halves.gaps_hold();
     let staircase =
         monotone && undying && last_rise - onset >= least - 3 && (often || is_clockwork(&rises, base));
+    g.brief = steady && !strict && undying && count >= BRIEF && (monotone || rose_at_each(t, FAST));
     if steady && span >= least && (staircase || four_windows(t, mark)) {
         g.strength = Strength::Established;
     } else if !strict && undying && rose_at_each(t, FAST) && sets_a_record(&scratch.points, onset, now) {

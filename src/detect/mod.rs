@@ -5,18 +5,29 @@
 //! stops was filling, not a leak. **A leak that is not named is a defect; a healthy job that is called leaky
 //! is a worse one.**
 
+mod allocator_pressure;
+mod cycle_garbage;
 mod deferred_free;
 mod detector;
 mod explain;
 mod finding;
 mod forecast;
+mod fragmentation;
 mod growth;
+mod lazy_state;
 mod live_after_stream_exit;
+mod live_at_exit;
+mod note;
+mod oom;
+mod opaque_pool;
+mod resident_on_side_stream;
 mod severity;
 mod step_growth;
+mod stranded_cache;
 mod verdict;
 
 pub use detector::{Detector, Policy};
 pub use finding::{Finding, FindingSite, GrainName, Kind, StepsToOom, StreamRef};
+pub use oom::{Cause, Change, PostMortem, post_mortem};
 pub use severity::Severity;
 pub use verdict::{Outcome, Verdict, judge};

@@ -23,7 +23,7 @@ pub(super) const WARNING_STEPS: u64 = 10_000;
 
 /// How far ahead growth is drawn, in lengths of what was seen of it: a queue that fills for a dozen steps
 /// says little about the ten-thousandth.
-const WARNING_REACH: u64 = 100;
+pub(super) const WARNING_REACH: u64 = 100;
 /// The same for an alert.
 const ALERT_REACH: u64 = 25;
 /// How much further growth is drawn where nothing but a leak looks like it: blocks of a side stream that was left, rising

@@ -4,7 +4,9 @@ use super::detector::Detector;
 use super::explain::{number, plural, size};
 use super::finding::{Finding, GrainName};
 use super::growth::MIN_MARKS;
-use super::severity::{Severity, WARNING_STEPS};
+use super::oom::post_mortem;
+use super::severity::{Severity, WARNING_REACH, WARNING_STEPS};
+use crate::event::DeviceId;
 use crate::event::steps::StepSource;
 use crate::replay::{Coverage, OomEvent, Replay};
 
@@ -56,26 +58,38 @@ impl Verdict {
 /// a `Clean` is `Unknown` then.
 pub fn judge(replay: &Replay, detector: &Detector) -> Verdict {
     let standing =
-        || detector.findings().iter().filter(|f| f.is_active_leak() && f.severity > Severity::Info);
-    if let Some(f) = standing().find(|f| f.established || f.severity == Severity::Alert) {
+        || detector.findings().iter().filter(|f| f.withdrawn_step.is_none() && f.severity > Severity::Info);
+    let leaks = || standing().filter(|f| f.kind.is_leak());
+    if let Some(f) = leaks().find(|f| f.established || f.severity == Severity::Alert) {
         return Verdict::new(Outcome::Leak, sum(f));
     }
-    if let Some(o) = final_oom(replay) {
-        let reason = format!(
-            "an allocation of {} failed in step {} ({}), and nothing is known to leak",
-            size(o.requested.0),
-            o.step,
-            o.phase.name()
+    if let Some((device, o)) = final_oom(replay) {
+        // Growth too brief to be judged, without which there had been room.
+        let enough = |f: &&Finding| o.free.0.saturating_add(f.bytes_now) >= o.requested.0;
+        let brief =
+            detector.findings().iter().filter(|f| f.is_active_leak() && f.device == device).find(enough);
+        if let Some(f) = brief {
+            return Verdict::new(
+                Outcome::Warning,
+                format!("{}, and without it there had been room in step {}", sum(f), number(o.step.into())),
+            );
+        }
+        let why = post_mortem(replay, device);
+        return Verdict::new(
+            Outcome::Oom,
+            why.map_or_else(String::new, |m| format!("{}: {}", m.short, m.explain)),
         );
-        return Verdict::new(Outcome::Oom, reason);
     }
-    if let Some(f) = standing().next() {
+    if let Some(f) = standing().find(|f| !f.kind.is_leak()) {
+        return Verdict::new(Outcome::Warning, f.explain.clone());
+    }
+    if let Some(f) = leaks().next() {
         return Verdict::new(
             Outcome::Warning,
             format!("{}, seen for too few {}s yet", sum(f), f.grain.name()),
         );
     }
-    match blind(replay).or_else(|| early(detector)) {
+    match blind(replay).or_else(|| early(replay, detector)) {
         Some(why) => Verdict::new(Outcome::Unknown, why),
         None => Verdict::new(
             Outcome::Clean,
@@ -85,10 +99,11 @@ pub fn judge(replay: &Replay, detector: &Detector) -> Verdict {
 }
 
 /// Growth that would fill the device soon if it went on, seen for too short a time to say that it does.
-fn early(detector: &Detector) -> Option<String> {
+fn early(replay: &Replay, detector: &Detector) -> Option<String> {
     let f = detector.findings().iter().find(|f| {
-        let soon = f.steps_to_oom.is_some_and(|s| s.mid <= WARNING_STEPS);
-        f.is_active_leak() && f.established && soon
+        let seen = u64::from(replay.steps().saturating_sub(f.first_step));
+        let within = if f.established { WARNING_STEPS } else { WARNING_STEPS.min(WARNING_REACH * seen) };
+        f.is_active_leak() && f.steps_to_oom.is_some_and(|s| s.mid <= within)
     })?;
     let full = number(f.steps_to_oom?.mid);
     Some(format!(
@@ -116,8 +131,11 @@ fn sum(f: &Finding) -> String {
 }
 
 /// An out-of-memory that the job did not live on from: at most one more step ended.
-fn final_oom(replay: &Replay) -> Option<&OomEvent> {
-    replay.devices().filter_map(|d| d.ooms.last()).find(|o| o.step.saturating_add(1) > replay.steps())
+fn final_oom(replay: &Replay) -> Option<(DeviceId, &OomEvent)> {
+    replay
+        .devices()
+        .filter_map(|d| Some((d.id, d.ooms.last()?)))
+        .find(|(_, o)| o.step.saturating_add(1) > replay.steps())
 }
 
 /// Why "clean" cannot be said.

@@ -3,6 +3,9 @@
 //! The class of a block follows from where it was born and how it died, so this is a second pass over the
 //! items, once the moment is known: [`Pass::new`], [`Pass::apply`] for every item, [`Pass::finish`].
 
+mod twins;
+
+use self::twins::Twins;
 use super::{Device, Held, PhaseKind, Replay};
 use crate::event::{Block, Body, Bytes, DeviceId, Item, Names, Nanos, StackId};
 use rustc_hash::FxHashMap;
@@ -39,7 +42,8 @@ impl Moment {
     }
 }
 
-/// The bytes of a device, by what they were used for. All but the last three sum to `reserved`; with
+/// The bytes of a device, by what they were used for: those that were asked for, so that weights, gradients and
+/// optimizer state are what a model counts of itself. All but the last three sum to `reserved`; with
 /// `outside` and `free`, where the driver told, to the device's total.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Anatomy {
@@ -51,7 +55,7 @@ pub struct Anatomy {
     pub phase: PhaseKind,
     /// Allocated before the first backward outside of all phases, and never freed.
     pub weights: Bytes,
-    /// Allocated in backward and not freed there.
+    /// Allocated in backward and not freed there; of blocks that no step frees, those as large as a weight.
     pub gradients: Bytes,
     /// Allocated in an optimizer and living on.
     pub optimizer: Bytes,
@@ -61,7 +65,8 @@ pub struct Anatomy {
     pub temporaries: Bytes,
     /// Blocks that a finding calls left behind.
     pub left_behind: Bytes,
-    /// Blocks of none of these classes, blocks from before the recording, unverified blocks.
+    /// Blocks of none of these classes (libraries' workspaces), what the allocator rounded the others up by,
+    /// blocks from before the recording, unverified blocks.
     pub other: Bytes,
     /// Freed by the job, but not reusable yet.
     pub pending: Bytes,
@@ -80,6 +85,42 @@ pub struct Anatomy {
     pub other_processes: Option<Bytes>,
     /// Free.
     pub free: Option<Bytes>,
+}
+
+/// What a block was used for: fields of [`Anatomy`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Class {
+    Weights,
+    Gradients,
+    Optimizer,
+    Activations,
+    Temporaries,
+    LeftBehind,
+    Other,
+}
+
+impl Anatomy {
+    /// Adds what was asked for to its class. What the allocator rounded up is no part of a model: it adds as
+    /// much as 1 MiB to a block where it does not split what is left of a segment.
+    fn add(&mut self, class: Class, block: &Block) {
+        let rounded = block.rounded.0;
+        let bytes = match class {
+            // Findings count whole blocks: freeing them gives back all of that.
+            Class::LeftBehind | Class::Other => rounded,
+            _ => block.size.0.min(rounded),
+        };
+        self.other.0 = self.other.0.saturating_add(rounded - bytes);
+        let field = match class {
+            Class::Weights => &mut self.weights,
+            Class::Gradients => &mut self.gradients,
+            Class::Optimizer => &mut self.optimizer,
+            Class::Activations => &mut self.activations,
+            Class::Temporaries => &mut self.temporaries,
+            Class::LeftBehind => &mut self.left_behind,
+            Class::Other => &mut self.other,
+        };
+        field.0 = field.0.saturating_add(bytes);
+    }
 }
 
 /// How a block that was live at the moment ended.
@@ -198,17 +239,31 @@ impl Pass {
     pub fn finish(self, left_behind: &dyn Fn(&Replay, &Held) -> bool) -> Option<Anatomy> {
         let mut a = self.anatomy?;
         let mut sum = 0u64;
+        let mut twins = Twins::default();
+        let mut unfreed: Vec<&Block> = Vec::new();
         for s in &self.subjects {
-            let size = s.held.block.rounded.0;
+            let block = &s.held.block;
+            sum = sum.saturating_add(block.rounded.0);
             let class = if s.held.unverified {
-                &mut a.other
+                Class::Other
             } else if !self.died_soon(s) && left_behind(&self.replay, &s.held) {
-                &mut a.left_behind
+                Class::LeftBehind
             } else {
-                self.class(s, &mut a)
+                self.class(s)
             };
-            class.0 = class.0.saturating_add(size);
-            sum = sum.saturating_add(size);
+            match class {
+                Class::Weights => twins.weight(block.size),
+                Class::Optimizer => twins.state(block.size),
+                Class::Gradients if self.outlived_a_step(s) => {
+                    unfreed.push(block);
+                    continue;
+                }
+                _ => {}
+            }
+            a.add(class, block);
+        }
+        for block in unfreed {
+            a.add(if twins.claim(block.size) { Class::Gradients } else { Class::Other }, block);
         }
         // What was there before the recording has no block; so the classes sum to what torch says.
         a.other.0 = a.other.0.saturating_add(a.allocated.0.saturating_sub(sum));
@@ -222,24 +277,32 @@ impl Pass {
         s.death.is_some_and(|d| d.step <= s.held.step + 1 && (d.step <= last_step || last_step == 0))
     }
 
-    fn class<'a>(&self, s: &Subject, a: &'a mut Anatomy) -> &'a mut Bytes {
+    /// Still there when the step after its own had ended. Gradients that are kept and zeroed are, and so is
+    /// what a library keeps for itself from the first time it is used in a backward (cuBLAS a workspace for
+    /// each thread and stream): [`Twins`] tells them apart.
+    fn outlived_a_step(&self, s: &Subject) -> bool {
+        let last_step = self.replay.steps();
+        s.held.step < last_step && s.death.is_none_or(|d| d.step > last_step)
+    }
+
+    fn class(&self, s: &Subject) -> Class {
         let last_step = self.replay.steps();
         // Freed after the last step: when the job was over.
         let death = s.death.filter(|d| d.step <= last_step || self.replay.steps() == 0);
         let same = death.is_some_and(|d| d.phase == s.born_in && d.microbatch == s.held.microbatch);
         let soon = self.died_soon(s);
         match s.born_in {
-            PhaseKind::Optimizer if same => &mut a.temporaries,
-            PhaseKind::Optimizer => &mut a.optimizer,
-            PhaseKind::Backward if same => &mut a.temporaries,
-            PhaseKind::Backward => &mut a.gradients,
-            _ if death.is_some_and(|d| d.phase == PhaseKind::Backward) && soon => &mut a.activations,
-            _ if same => &mut a.temporaries,
-            _ if death.is_some() && soon => &mut a.activations,
-            _ if self.built_before_training(s) => &mut a.weights,
+            PhaseKind::Optimizer if same => Class::Temporaries,
+            PhaseKind::Optimizer => Class::Optimizer,
+            PhaseKind::Backward if same => Class::Temporaries,
+            PhaseKind::Backward => Class::Gradients,
+            _ if death.is_some_and(|d| d.phase == PhaseKind::Backward) && soon => Class::Activations,
+            _ if same => Class::Temporaries,
+            _ if death.is_some() && soon => Class::Activations,
+            _ if self.built_before_training(s) => Class::Weights,
             // The job ended, or failed, before this step's backward could free it.
-            _ if s.death.is_none() && s.held.step > last_step => &mut a.activations,
-            _ => &mut a.other,
+            _ if s.death.is_none() && s.held.step > last_step => Class::Activations,
+            _ => Class::Other,
         }
     }
 

@@ -71,9 +71,6 @@ impl Replay {
             self.displaced(d, b);
         }
         let stream = self.streams.id(b.device, b.stream, e.time);
-        if let Some(s) = self.streams.get_mut(stream) {
-            s.allocs += 1;
-        }
         if b.stream.0 != 0 {
             self.quiet.alloc(stream);
         }
@@ -93,6 +90,15 @@ impl Replay {
         }
         let rounded = block.rounded.0;
         self.cohorts.born(cohort, rounded, b.phase.optimizer);
+        if let Some(s) = self.streams.get_mut(stream) {
+            s.allocs += 1;
+            let pool = &mut s.pools[usize::from(b.pool.is_private())];
+            pool.allocs += 1;
+            pool.last_step = self.now.step;
+            if rounded > pool.largest.0.0 {
+                pool.largest = (Bytes(rounded), site);
+            }
+        }
         let dev = &mut self.devices[d];
         dev.table.put(Held {
             block,
@@ -238,9 +244,9 @@ impl Replay {
                 }
                 self.devices[d].compare(totals);
             }
-            Body::Oom { device, requested, free, stream, stack } => {
+            Body::Oom { device, requested, free, stream: handle, stack } => {
                 let d = self.touch(device);
-                let stream = self.streams.id(device, stream, e.time);
+                let stream = self.streams.id(device, handle, e.time);
                 let phase = self.phase(e.thread);
                 let dev = &mut self.devices[d];
                 let (allocated, reserved, pending) = (dev.allocated, dev.reserved, dev.pending);
@@ -258,6 +264,7 @@ impl Replay {
                         reserved,
                         pending,
                     });
+                    dev.picture(self.events, self.now, handle);
                 }
             }
             Body::Scope { device, from, to } => self.scope(e, device, from, to),
@@ -336,10 +343,12 @@ impl Replay {
                 dev.segments.put(s)
             }
             SegmentOp::Free => {
+                dev.step_given_back = dev.step_given_back.saturating_add(s.size.0);
                 dev.reserved.0 = dev.reserved.0.saturating_sub(s.size.0);
                 dev.segments.take(s.addr).is_some()
             }
             SegmentOp::Unmap => {
+                dev.step_given_back = dev.step_given_back.saturating_add(s.size.0);
                 dev.reserved.0 = dev.reserved.0.saturating_sub(s.size.0);
                 dev.segments.unmap(s.addr, s.size) == s.size.0
             }

@@ -1,9 +1,11 @@
 //! One device: what is allocated, reserved, pending; peaks; one row per step.
 
+use super::cohort::Now;
 use super::progress::PhaseKind;
+use super::scene::Scene;
 use super::segments::Segments;
 use super::table::Table;
-use crate::event::{Bytes, DeviceId, DriverMemory, Nanos, StackId, StepRow, StreamId, Totals};
+use crate::event::{Bytes, DeviceId, DriverMemory, Nanos, StackId, StepRow, StreamHandle, StreamId, Totals};
 
 /// The moment at which a device held most.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -103,6 +105,10 @@ pub struct Device {
     pub rows: Vec<StepRow>,
     /// Out of memory, in order; the first 1,000.
     pub ooms: Vec<OomEvent>,
+    /// What it looked like when the last of them failed (of many in one step, when the first of those beyond 64 did).
+    pub scene: Option<Scene>,
+    /// Bytes of segments that torch gave back to the driver in each of the last steps, oldest first.
+    pub given_back: [Bytes; 8],
     /// Size of the device, where something told.
     pub capacity: Option<Capacity>,
     /// The last reading of the watcher.
@@ -111,6 +117,8 @@ pub struct Device {
     pub runtime: Bytes,
     /// Highest `allocated` since the last step ended.
     pub(super) step_peak: u64,
+    /// Given back to the driver since the last step ended.
+    pub(super) step_given_back: u64,
     pub(super) table: Table,
     pub(super) segments: Segments,
     pub(super) waits: Vec<PendingWait>,
@@ -133,6 +141,8 @@ enum Trust {
 
 /// Rows that are kept before neighbours are merged.
 const ROWS: usize = 1 << 16;
+/// Failures that are each copied.
+const PICTURES: usize = 64;
 /// Out-of-memory events that are kept.
 pub(super) const OOMS: usize = 1000;
 
@@ -213,6 +223,15 @@ impl Device {
         &mut self.waits[at]
     }
 
+    /// Copies what it looks like at a failure. A job that fails again and again within a step is not copied each time.
+    #[cold]
+    pub(super) fn picture(&mut self, event: u64, now: Now, stream: StreamHandle) {
+        let steps = self.ooms.len().checked_sub(2).map(|i| self.ooms[i].step);
+        if self.ooms.len() <= PICTURES || steps != Some(now.step) {
+            self.scene = Some(Scene::of(self, event, now, stream));
+        }
+    }
+
     /// Appends the row of a step that ends now.
     pub(super) fn end_step(&mut self, step: u32, time: Nanos) {
         let row = StepRow {
@@ -225,6 +244,8 @@ impl Device {
             blocks: self.blocks.min(u64::from(u32::MAX)) as u32,
         };
         self.rows.push(row);
+        self.given_back.rotate_left(1);
+        self.given_back[7] = Bytes(std::mem::take(&mut self.step_given_back));
         self.step_peak = self.allocated.0;
         if self.rows.len() >= ROWS {
             self.rows = self

@@ -36,7 +36,11 @@ impl Replay {
         self.now = Now { step: c.steps.saturating_add(1), microbatch: c.microbatches.saturating_add(1) };
         (self.events, self.lost, self.time, self.last_mark_time) = (c.events, c.lost, c.time, c.time);
         for (device, handle) in &c.streams {
-            self.streams.id(*device, *handle, c.time);
+            let id = self.streams.id(*device, *handle, c.time);
+            if let Some(s) = self.streams.get_mut(id) {
+                // When it allocated last is not kept: it is given the benefit of the doubt.
+                s.pools.iter_mut().for_each(|p| p.last_step = c.steps);
+            }
         }
         for (id, capacity, driver) in capacities {
             if capacity.is_some() {

@@ -1,6 +1,6 @@
 //! Call sites: which line allocated.
 
-use crate::event::{Frame, Names, SiteId, StackId};
+use crate::event::{Frame, Names, NativeFrame, SiteId, StackId};
 use rustc_hash::FxHashMap;
 
 /// Why blocks are grouped under a site.
@@ -11,7 +11,9 @@ pub enum SiteKind {
     /// Allocated by an autograd thread without a Python frame: [`Site::frame`] is the line that called
     /// backward.
     Backward,
-    /// No Python frame is known. [`Site::frame`] is empty.
+    /// No Python frame is known, but native ones are: [`Site::frame`] is a module and a place in it (see [`reached`]).
+    Native,
+    /// No frame is known. [`Site::frame`] is empty.
     Unknown,
 }
 
@@ -24,6 +26,8 @@ pub struct Site {
     pub kind: SiteKind,
     /// The line (see [`SiteKind`]).
     pub frame: Frame,
+    /// The autograd node that allocated, such as `MmBackward0`; known for [`SiteKind::Backward`] alone.
+    pub node: Option<String>,
     /// The first frame outside of `site-packages` and the standard library, from innermost outwards; where an
     /// autograd thread's stack has none, that of the call of backward.
     pub your_line: Option<Frame>,
@@ -46,6 +50,8 @@ struct Meaning {
     torch_only: bool,
     /// The site was told which backward it allocates in.
     placed: bool,
+    /// The autograd node that ran, as an index of [`Sites::nodes`] + 1; 0: none did.
+    node: u32,
 }
 
 /// All sites.
@@ -54,6 +60,9 @@ pub(super) struct Sites {
     pub(super) list: Vec<Site>,
     by_frame: FxHashMap<(SiteKind, Frame), SiteId>,
     by_stack: FxHashMap<u32, Meaning>,
+    nodes: Vec<String>,
+    /// Sites of nodes, by that of the backward that they ran in.
+    by_node: FxHashMap<(SiteId, u32), SiteId>,
     /// The last answer: runs of allocations share a stack.
     last: (u32, Option<Meaning>),
 }
@@ -67,6 +76,7 @@ impl Default for Sites {
             id: UNKNOWN,
             kind: SiteKind::Unknown,
             frame: Frame::default(),
+            node: None,
             your_line: None,
             stack: StackId(0),
             backward_stack: StackId(0),
@@ -75,6 +85,8 @@ impl Default for Sites {
             list: vec![unknown],
             by_frame: FxHashMap::default(),
             by_stack: FxHashMap::default(),
+            nodes: Vec::new(),
+            by_node: FxHashMap::default(),
             last: (0, None),
         }
     }
@@ -93,17 +105,51 @@ fn is_installed(file: &str) -> bool {
             .any(|p| file.contains(p))
 }
 
+/// Which native frame says most: the first outside of PyTorch, CUDA and the C library; where that is the Python interpreter,
+/// the function that it called. `None` for no frames.
+pub fn reached(native: &[NativeFrame]) -> Option<usize> {
+    let name = |f: &NativeFrame| f.module.rsplit('/').next().unwrap_or_default().to_owned();
+    let starts = |n: &str, with: &[&str]| with.iter().any(|w| n.starts_with(w));
+    let outside = native
+        .iter()
+        .position(|f| {
+            let n = name(f);
+            !is_torch(&f.module)
+                && !starts(&n, &["libc10", "libtorch", "libcu", "libstdc++", "libc.so", "libgcc_s"])
+        })
+        .unwrap_or(native.len());
+    let interpreter = native.get(outside).is_none_or(|f| starts(&name(f), &["python", "libpython"]));
+    let at = if interpreter { outside.saturating_sub(1) } else { outside };
+    (at < native.len()).then_some(at)
+}
+
 impl Sites {
     pub(super) fn learn(&mut self, stack: StackId, names: &Names) {
         let frames: Vec<&Frame> = names.frames(stack).collect();
-        let Some(inner) = frames.first() else { return };
+        let node = names.node(stack).map_or(0, |n| self.node(n));
+        let Some(inner) = frames.first() else {
+            let native = names.native(stack);
+            if node != 0 || !native.is_empty() {
+                let frame = reached(native).and_then(|i| native.get(i)).map(|f| Frame {
+                    file: f.module.to_string(),
+                    line: 0,
+                    function: format!("+{:#x}", f.offset),
+                });
+                let mut of = |kind| frame.as_ref().map_or(UNKNOWN, |f| self.intern(kind, f, &None, stack));
+                let (line, backward) = (of(SiteKind::Native), of(SiteKind::Backward));
+                self.by_stack
+                    .insert(stack.0, Meaning { line, backward, torch_only: true, placed: true, node });
+                self.last = (0, None);
+            }
+            return;
+        };
         let line = frames.iter().find(|f| !is_torch(&f.file));
         let your = frames.iter().find(|f| !is_installed(&f.file)).map(|f| (*f).clone());
         let torch_only = line.is_none();
         let frame = line.unwrap_or(inner);
         let line = self.intern(SiteKind::Line, frame, &your, stack);
         let backward = self.intern(SiteKind::Backward, frame, &your, stack);
-        self.by_stack.insert(stack.0, Meaning { line, backward, torch_only, placed: false });
+        self.by_stack.insert(stack.0, Meaning { line, backward, torch_only, placed: false, node });
         self.last = (0, None);
     }
 
@@ -118,6 +164,7 @@ impl Sites {
             id,
             kind,
             frame: frame.clone(),
+            node: None,
             your_line: your_line.clone(),
             stack,
             backward_stack,
@@ -145,9 +192,35 @@ impl Sites {
                 }
                 m.line
             }
+            Some(m) if in_backward && m.node != 0 => self.of_node(m.node, backward),
             _ if in_backward => backward,
             _ => UNKNOWN,
         }
+    }
+
+    fn node(&mut self, name: &str) -> u32 {
+        let known = self.nodes.iter().position(|n| n == name);
+        let at = known.unwrap_or_else(|| {
+            self.nodes.push(name.to_string());
+            self.nodes.len() - 1
+        });
+        at as u32 + 1
+    }
+
+    /// The site of what a node allocates in a backward.
+    fn of_node(&mut self, node: u32, backward: SiteId) -> SiteId {
+        if let Some(&id) = self.by_node.get(&(backward, node)) {
+            return id;
+        }
+        let (Some(site), name) = (self.list.get(backward.0 as usize), self.nodes.get(node as usize - 1))
+        else {
+            return backward;
+        };
+        let id = SiteId(self.list.len() as u32);
+        let site = Site { id, node: name.cloned(), ..site.clone() };
+        self.list.push(site);
+        self.by_node.insert((backward, node), id);
+        id
     }
 
     /// Tells a site which backward it allocates in, once.
@@ -186,6 +259,54 @@ mod tests {
             sites.learn(id, &names);
         }
         sites
+    }
+
+    #[test]
+    fn native_frames_are_called_after_the_function_that_asked_torch() {
+        let frame =
+            |module: &str| NativeFrame { module: module.into(), offset: 16, ..NativeFrame::default() };
+        let stack = [
+            "/v/torch/lib/libc10_cuda.so",
+            "/v/torch/lib/libtorch_cpu.so",
+            "/job/ext.so",
+            "/usr/bin/python3.11",
+        ];
+        let all = stack.map(frame);
+        assert_eq!(reached(&all), Some(2), "an extension");
+        let direct = [0, 1, 3].map(|i: usize| all[i].clone());
+        assert_eq!(reached(&direct), Some(1), "what Python called");
+        assert_eq!((reached(&all[..2]), reached(&all[3..]), reached(&[])), (Some(1), Some(0), None));
+        let (mut names, mut sites) = (Names::default(), Sites::default());
+        names.add_native(StackId(1), all.to_vec());
+        names.add_stack(StackId(1), []);
+        sites.learn(StackId(1), &names);
+        let site = sites.of(StackId(1), false, UNKNOWN);
+        let site = &sites.list[site.0 as usize];
+        assert_eq!(
+            (site.kind, &*site.frame.file, &*site.frame.function),
+            (SiteKind::Native, "/job/ext.so", "+0x10")
+        );
+    }
+
+    #[test]
+    fn a_node_of_a_backward_is_a_site_of_its_own() {
+        let (mut names, mut sites) = (Names::default(), Sites::default());
+        names.add_stack(StackId(1), [frame("/job/train.py", 88)]);
+        for (id, node) in [(2, "MmBackward0"), (3, "AddmmBackward0"), (4, "MmBackward0")] {
+            names.add_node(StackId(id), node.into());
+            names.add_stack(StackId(id), []);
+        }
+        (1..5).for_each(|id| sites.learn(StackId(id), &names));
+        let backward = sites.of_backward(StackId(1));
+        let [mm, addmm, again] = [2, 3, 4].map(|id| sites.of(StackId(id), true, backward));
+        assert!(mm == again && mm != addmm && mm != backward);
+        let site = &sites.list[mm.0 as usize];
+        assert_eq!(
+            (site.kind, site.frame.line, site.node.as_deref()),
+            (SiteKind::Backward, 88, Some("MmBackward0"))
+        );
+        assert_eq!(sites.of(StackId(2), true, UNKNOWN), UNKNOWN, "nobody knows which backward it was");
+        assert_eq!(sites.of(StackId(2), false, backward), UNKNOWN);
     }
 
     #[test]

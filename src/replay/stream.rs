@@ -1,6 +1,6 @@
 //! Streams: who they are, whether they are side streams, and how far they are known to be idle.
 
-use crate::event::{DeviceId, Nanos, StreamHandle, StreamId};
+use crate::event::{Bytes, DeviceId, Nanos, SiteId, StreamHandle, StreamId};
 use rustc_hash::FxHashMap;
 
 /// Whether the work that used a block on a side stream is known to be over.
@@ -14,6 +14,17 @@ pub enum Quiet {
     NotProven,
     /// The scope was not left: the stream is still in use.
     Disproven,
+}
+
+/// How a stream uses the pools that serve it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PoolUse {
+    /// Blocks allocated from them.
+    pub allocs: u64,
+    /// The step in which one was allocated last (from 1).
+    pub last_step: u32,
+    /// The largest block ever, and the line that allocated it.
+    pub largest: (Bytes, SiteId),
 }
 
 /// One stream of one device; a handle that is reused after a destroy is another stream.
@@ -49,6 +60,8 @@ pub struct Stream {
     pub quiet_old: Quiet,
     /// Blocks allocated on it.
     pub allocs: u64,
+    /// Its default pools, and the private ones.
+    pub pools: [PoolUse; 2],
 }
 
 /// All streams.

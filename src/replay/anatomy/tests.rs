@@ -171,3 +171,74 @@ fn out_of_memory_in_the_first_forward_is_not_all_weights() {
     let a = pass.finish(&|_, _| false).unwrap();
     assert_eq!(mib(&a), [2, 0, 0, 3, 0, 0, 0]);
 }
+
+/// A job of four steps whose backward leaves, from the first one, gradients of `kept` MiB that are zeroed but not
+/// freed, and an unfreed block of 9 MiB; weights of `weights` MiB, with one state of each in the optimizer.
+fn zeroed(weights: &[u64], states: &[u64], kept: &[u64]) -> Job {
+    let mut j = Job::default();
+    j.reserve(1000);
+    (0..).zip(weights).for_each(|(i, mib)| j.alloc(100 + i, *mib, FORWARD));
+    for step in 1..=4 {
+        j.alloc(3, 3, FORWARD);
+        j.say(0, Body::BackwardBegin { stack: StackId(0), nested: false });
+        if step == 1 {
+            j.alloc(9, 9, BACKWARD);
+            (0..).zip(kept).for_each(|(i, mib)| j.alloc(200 + i, *mib, BACKWARD));
+        }
+        j.free(3, 3, BACKWARD);
+        j.say(0, Body::BackwardEnd { nested: false });
+        j.say(0, Body::OptimizerBegin(1));
+        if step == 1 {
+            (0..).zip(states).for_each(|(i, mib)| j.alloc(300 + i, *mib, OPTIMIZER));
+        }
+        j.say(0, Body::OptimizerEnd(1));
+    }
+    j.alloc(4, 1, FORWARD);
+    j.free(4, 1, FORWARD);
+    j
+}
+
+/// Weights, gradients, optimizer and others of such a job after its last step.
+fn kept(j: &Job) -> [u64; 4] {
+    let last = j.items.len() as u64 - 1;
+    let a = j.anatomy(|_| Moment { device: DeviceId(0), event: last, at: At::Event });
+    classes_sum(&a);
+    [a.weights, a.gradients, a.optimizer, a.other].map(|b| b.0 / MIB)
+}
+
+#[test]
+fn a_workspace_that_backward_leaves_is_no_gradient_and_zeroed_gradients_are() {
+    assert_eq!(kept(&zeroed(&[7, 2, 2], &[], &[2, 7, 2])), [11, 11, 0, 9]);
+    // A weight of the workspace's size has a gradient of its own: the second such block is none.
+    assert_eq!(kept(&zeroed(&[7, 9], &[], &[9, 7])), [16, 16, 0, 9]);
+}
+
+#[test]
+fn shared_and_frozen_weights_leave_a_workspace_what_it_is() {
+    // The weight of 2 is shared: one block, one gradient. That of 5 is frozen, without any.
+    assert_eq!(kept(&zeroed(&[2, 5], &[2], &[2])), [7, 2, 2, 9]);
+}
+
+#[test]
+fn weights_that_are_parts_of_one_block_are_told_by_the_optimizer() {
+    assert_eq!(kept(&zeroed(&[11], &[6, 6, 5, 5], &[6, 5])), [11, 11, 22, 9]);
+}
+
+#[test]
+fn gradients_of_a_job_without_a_later_step_have_the_benefit_of_the_doubt() {
+    let j = Job::train(1);
+    let a = j.anatomy(|r| Moment::of(r.devices().next().unwrap()));
+    assert_eq!(mib(&a)[1], 7);
+}
+
+#[test]
+fn what_the_allocator_rounds_up_is_no_part_of_the_model() {
+    let mut j = zeroed(&[7], &[7], &[7]);
+    for i in &mut j.items {
+        if let Item::Event(Event { body: Body::Alloc(b), .. }) = i {
+            b.rounded = Bytes(b.size.0 + MIB);
+        }
+    }
+    // The weight's, the gradient's, the state's and the workspace's: a MiB each.
+    assert_eq!(kept(&j), [7, 7, 7, 9 + 4]);
+}

@@ -1,0 +1,46 @@
+//! Memory that goes to the driver and comes back with every step: each time costs a synchronization.
+
+use super::explain::{number, size};
+use super::finding::Kind;
+use super::note::{Note, Sites, worth};
+use crate::event::SiteId;
+use crate::replay::{Device, Replay};
+
+/// Part of the device that torch must have reserved for that to be need.
+const NEARLY_FULL: f64 = 0.8;
+/// Steps, of those that are remembered, in which it must have happened.
+const STEPS: usize = 6;
+
+/// At most one note for a device.
+pub(super) fn check<'a>(replay: &Replay, d: &'a Device) -> Option<Note<'a>> {
+    let much: Vec<u64> = d.given_back.iter().map(|b| b.0).filter(|b| *b >= worth(d)).collect();
+    if much.len() < STEPS {
+        return None;
+    }
+    let mean = much.iter().sum::<u64>() / much.len() as u64;
+    let full = d.capacity.is_some_and(|c| {
+        d.peak_reserved.bytes.0.saturating_add(c.others.0) as f64 >= NEARLY_FULL * c.total.0 as f64
+    });
+    let why = match full {
+        true => "because the card is nearly full: every time it waits for all of the card's work",
+        false => {
+            "though the card is not full: torch.cuda.empty_cache() in the loop does that, and costs time"
+        }
+    };
+    let mut sites = Sites::default();
+    sites.add(SiteId(0), mean, 0);
+    Some(Note {
+        kind: Kind::AllocatorPressure,
+        device: d,
+        stream: None,
+        first_step: replay.steps().saturating_sub(d.given_back.len() as u32),
+        sites,
+        rate: 0.0,
+        explain: format!(
+            "in {} of the last {} steps torch gave about {} back to the driver and took it again, {why}",
+            number(much.len() as u64),
+            number(d.given_back.len() as u64),
+            size(mean)
+        ),
+    })
+}

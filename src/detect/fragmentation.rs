@@ -1,0 +1,54 @@
+//! Segments that can be neither given back nor joined, because small old blocks lie in them.
+
+use super::explain::{number, plural, size};
+use super::finding::Kind;
+use super::note::{Note, Sites, worth};
+use crate::replay::{Device, GRACE, Held, Replay};
+
+/// Steps whose peaks must all leave it unused.
+const STEPS: usize = 8;
+
+/// At most one note for a device.
+pub(super) fn check<'a>(replay: &Replay, d: &'a Device) -> Option<Note<'a>> {
+    let recent = d.rows.get(d.rows.len().checked_sub(STEPS)?..)?;
+    let unused =
+        recent.iter().map(|r| r.reserved.0.saturating_sub(r.peak.0).saturating_sub(r.pending.0)).min()?;
+    let least = worth(d).max(d.reserved.0 / 5);
+    if unused < least {
+        return None;
+    }
+    let mut blocks: Vec<&Held> = replay.blocks(d.id).collect();
+    blocks.sort_unstable_by_key(|h| h.block.addr);
+    let mut blocks = blocks.into_iter().peekable();
+    let (mut sites, mut held, mut segments, mut oldest) = (Sites::default(), 0u64, 0u64, u32::MAX);
+    for s in replay.segments(d.id) {
+        let end = s.addr.end(s.size);
+        let inside: Vec<&Held> = std::iter::from_fn(|| blocks.next_if(|h| h.block.addr < end)).collect();
+        let used: u64 = inside.iter().map(|h| h.block.rounded.0).fold(0, u64::saturating_add);
+        let old = inside.iter().all(|h| h.step + GRACE <= replay.steps());
+        // Expandable segments give back what is between blocks.
+        let Some(largest) = inside.iter().max_by_key(|h| h.block.rounded) else { continue };
+        if s.expandable || s.pool.is_private() || !old || used > s.size.0 / 4 {
+            continue;
+        }
+        sites.add(largest.site, s.size.0 - used, inside.len() as u64);
+        (held, segments) = (held.saturating_add(used), segments + 1);
+        oldest = inside.iter().map(|h| h.step).fold(oldest, u32::min);
+    }
+    let pinned = sites.bytes();
+    (pinned >= least).then(|| Note {
+        kind: Kind::Fragmentation,
+        device: d,
+        stream: None,
+        first_step: oldest,
+        rate: 0.0,
+        explain: format!(
+            "{} of {} in {} hold {} of free memory back: a large request cannot use it, and PyTorch cannot give it back",
+            plural(sites.blocks(), "old block"),
+            size(held),
+            plural(segments, "segment"),
+            size(pinned),
+        ) + &format!("; {} of what torch reserved was not needed in the last {} steps", size(unused), number(STEPS as u64)),
+        sites,
+    })
+}

@@ -1,0 +1,32 @@
+//! What was still allocated when the recording ended: all that can be told of a job that made too few steps to be judged.
+
+use super::explain::{plural, size};
+use super::finding::Kind;
+use super::growth::MIN_MARKS;
+use super::note::{Note, Sites, worth};
+use crate::replay::{Device, Replay};
+
+/// At most one note for a device.
+pub(super) fn check<'a>(replay: &Replay, d: &'a Device) -> Option<Note<'a>> {
+    replay.ended()?;
+    if replay.steps().max(replay.microbatches()) >= MIN_MARKS {
+        return None;
+    }
+    let mut sites = Sites::default();
+    for h in replay.blocks(d.id).filter(|h| !h.pending && !h.unverified) {
+        sites.add(h.site, h.block.rounded.0, 1);
+    }
+    (sites.bytes() >= worth(d)).then(|| Note {
+        kind: Kind::LiveAtExit,
+        device: d,
+        stream: None,
+        first_step: 1,
+        rate: 0.0,
+        explain: format!(
+            "{} of {} were live when the recording ended; too few steps were seen to say which of them should not be",
+            plural(sites.blocks(), "block"),
+            size(sites.bytes()),
+        ),
+        sites,
+    })
+}

@@ -1,0 +1,106 @@
+//! What notes share: small findings that explain, and accuse nobody.
+
+use super::detector::{name, stream_ref};
+use super::finding::{Finding, FindingSite, Kind};
+use super::severity::Severity;
+use crate::event::{SiteId, StreamId};
+use crate::replay::{Device, Grain, Replay};
+use rustc_hash::FxHashMap;
+
+/// A note that a judgement makes.
+pub(super) struct Note<'a> {
+    pub(super) kind: Kind,
+    pub(super) device: &'a Device,
+    /// Where one stream is meant.
+    pub(super) stream: Option<StreamId>,
+    pub(super) first_step: u32,
+    /// Bytes and blocks by line.
+    pub(super) sites: Sites,
+    /// Bytes per step; 0 where nothing grows.
+    pub(super) rate: f64,
+    pub(super) explain: String,
+}
+
+/// Bytes and blocks by line.
+#[derive(Default)]
+pub(super) struct Sites(FxHashMap<u32, (u64, u64)>);
+
+impl Sites {
+    pub(super) fn add(&mut self, site: SiteId, bytes: u64, blocks: u64) {
+        let s = self.0.entry(site.0).or_default();
+        *s = (s.0.saturating_add(bytes), s.1.saturating_add(blocks));
+    }
+    pub(super) fn bytes(&self) -> u64 {
+        self.0.values().map(|s| s.0).fold(0, u64::saturating_add)
+    }
+    pub(super) fn blocks(&self) -> u64 {
+        self.0.values().map(|s| s.1).sum()
+    }
+    /// By falling bytes.
+    fn list(&self) -> Vec<FindingSite> {
+        let all = (self.bytes() as f64).max(1.0);
+        let site = |(id, (bytes, blocks)): (&u32, &(u64, u64))| FindingSite {
+            site: SiteId(*id),
+            share: *bytes as f64 / all,
+            blocks_now: *blocks,
+            bytes_now: *bytes,
+        };
+        let mut list: Vec<FindingSite> = self.0.iter().map(site).collect();
+        list.sort_by_key(|s| (std::cmp::Reverse(s.bytes_now), s.site));
+        list
+    }
+}
+
+/// Less than this is not worth a note: half a percent of the device, and at least 64 MiB.
+pub(super) fn worth(d: &Device) -> u64 {
+    (d.capacity.map_or(0, |c| c.total.0) / 200).max(64 << 20)
+}
+
+impl Note<'_> {
+    /// As a finding; one that was there before keeps the step at which it was said first.
+    pub(super) fn finding(self, replay: &Replay, before: &[Finding]) -> Finding {
+        let stream = self.stream.and_then(|s| stream_ref(replay, s));
+        let sites = self.sites.list();
+        let same = |f: &&Finding| {
+            let lead = |s: &[FindingSite]| s.first().map(|s| s.site);
+            (f.kind, f.device, f.stream, lead(&f.sites)) == (self.kind, self.device.id, stream, lead(&sites))
+        };
+        let (bytes, blocks) = (self.sites.bytes(), self.sites.blocks());
+        let per_block = bytes as f64 / (blocks as f64).max(1.0);
+        Finding {
+            kind: self.kind,
+            severity: Severity::Info,
+            grain: name(replay, Grain::Step),
+            device: self.device.id,
+            stream,
+            first_step: self.first_step.max(1),
+            detected_step: before.iter().find(same).map_or(replay.steps(), |f| f.detected_step),
+            withdrawn_step: None,
+            established: true,
+            bytes_per_step: self.rate,
+            blocks_per_step: self.rate / per_block.max(1.0),
+            current_bytes_per_step: self.rate,
+            bytes_now: bytes,
+            blocks_now: blocks,
+            steps_to_oom: None,
+            explain: self.explain,
+            sites,
+        }
+    }
+}
+
+/// All notes of now but those on deferred frees. What `accused` counts is no matter of a note.
+pub(super) fn all(replay: &Replay, accused: &[&Finding], before: &[Finding]) -> Vec<Finding> {
+    let mut notes = Vec::new();
+    for d in replay.devices() {
+        notes.extend(super::stranded_cache::check(replay, d));
+        notes.extend(super::fragmentation::check(replay, d));
+        notes.extend(super::cycle_garbage::check(replay, d));
+        notes.extend(super::resident_on_side_stream::check(replay, d, accused));
+        notes.extend(super::lazy_state::check(replay, d));
+        notes.extend(super::opaque_pool::check(replay, d));
+        notes.extend(super::allocator_pressure::check(replay, d));
+        notes.extend(super::live_at_exit::check(replay, d));
+    }
+    notes.into_iter().map(|n| n.finding(replay, before)).collect()
+}

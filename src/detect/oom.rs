@@ -1,0 +1,283 @@
+//! Why an allocation failed where no leak is to blame: told from the recording alone.
+
+use super::explain::{number, plural, size};
+use super::growth::MIN_MARKS;
+use crate::event::{DeviceId, StepRow};
+use crate::replay::{Device, OomEvent, PhaseKind, Replay, Scene};
+
+/// What an allocation failed of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// The card had room; torch was not allowed to take it.
+    Limit,
+    /// Other processes (or libraries, where the driver does not tell them apart) hold what was missing.
+    Outside,
+    /// Enough was free in torch's cache, but in pieces.
+    Fragmentation,
+    /// Enough was freed, but waits for a stream.
+    Waiting,
+    /// This step needed much more than the steps before.
+    Batch,
+    /// The optimizer made its state, and it does not fit.
+    Optimizer,
+    /// Evaluation needs more than training.
+    Evaluation,
+    /// The job is larger than the device.
+    Full,
+}
+
+impl Cause {
+    /// The stable name, as in JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            Cause::Limit => "limit",
+            Cause::Outside => "other-processes",
+            Cause::Fragmentation => "fragmentation",
+            Cause::Waiting => "deferred-free",
+            Cause::Batch => "batch",
+            Cause::Optimizer => "optimizer-state",
+            Cause::Evaluation => "evaluation",
+            Cause::Full => "full",
+        }
+    }
+
+    /// What helps, in one sentence without a full stop.
+    pub fn remedy(self) -> &'static str {
+        match self {
+            Cause::Limit => {
+                "raise what set_per_process_memory_fraction (or the server's setting) allows this process"
+            }
+            Cause::Outside => "nvidia-smi names who else is on the card; end it, or choose another card",
+            Cause::Fragmentation => "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True joins the pieces",
+            Cause::Waiting => {
+                "let the stream that is waited for catch up: synchronize it now and then, or use wait_stream in place of record_stream"
+            }
+            Cause::Batch => {
+                "bound a batch by its tokens, not its rows, or sort samples by length into buckets"
+            }
+            Cause::Optimizer => "an 8-bit optimizer, or sharding its state (ZeRO, FSDP), makes room",
+            Cause::Evaluation => {
+                "evaluate under torch.no_grad() with a smaller batch, and set eval_accumulation_steps where predictions are collected"
+            }
+            Cause::Full => "a smaller batch with accumulation, or activation checkpointing, makes room",
+        }
+    }
+}
+
+/// What changed since the step before the one that failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Change {
+    /// Allocated when the step that failed began.
+    pub start: u64,
+    /// Allocated when the one before began.
+    pub start_before: u64,
+    /// Highest that the one before had.
+    pub peak_before: u64,
+}
+
+/// What the recording says of a failed allocation. Bytes; `None` where it is not known.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PostMortem {
+    /// Why.
+    pub cause: Cause,
+    /// Why, in a few words.
+    pub short: String,
+    /// Why, as a clause with its numbers.
+    pub explain: String,
+    /// Allocated on top of what the step began with, what was asked for included: at least that is what it needs.
+    pub need: u64,
+    /// The same, at their peaks, of the median of the steps before.
+    pub median_need: Option<u64>,
+    /// Held on the device by whatever is not torch's allocator.
+    pub outside: Option<u64>,
+    /// The part of it that other processes hold.
+    pub other_processes: Option<u64>,
+    /// Since the step before.
+    pub change: Option<Change>,
+}
+
+/// Steps that the median is taken of.
+const LOOK_BACK: usize = 64;
+/// Times the median that make a step a long one.
+const LONG: f64 = 1.3;
+/// What contexts and libraries are granted where the driver does not tell who holds what: at least this, or a tenth of the
+/// device.
+const LIBRARIES: u64 = 2 << 30;
+
+/// Why the last allocation that failed on a device did; `None` where none has.
+pub fn post_mortem(replay: &Replay, device: DeviceId) -> Option<PostMortem> {
+    let d = replay.device(device)?;
+    let o = d.ooms.last()?;
+    let rows: Vec<&StepRow> = d.rows.iter().filter(|r| r.step < o.step).collect();
+    let base = rows.last().map_or(0, |r| r.allocated.0);
+    let need = o.allocated.0.saturating_add(o.requested.0).saturating_sub(base);
+    let median_need = median(&rows);
+    let outside = d.capacity.map(|c| c.total.0.saturating_sub(o.free.0).saturating_sub(o.reserved.0));
+    let other_processes = d.driver.zip(outside).and_then(|(r, outside)| {
+        let others = r.total.0.saturating_sub(r.free.0).saturating_sub(r.process?.0);
+        Some(others.min(outside))
+    });
+    let change = match rows.as_slice() {
+        [.., before, last] => Some(Change {
+            start: last.allocated.0,
+            start_before: before.allocated.0,
+            peak_before: last.peak.0,
+        }),
+        _ => None,
+    };
+    let mut m = PostMortem {
+        cause: Cause::Full,
+        short: String::new(),
+        explain: String::new(),
+        need,
+        median_need,
+        outside,
+        other_processes,
+        change,
+    };
+    m.cause = cause(d, o, &m);
+    m.say(d, o, rows.len() as u32);
+    Some(m)
+}
+
+/// What steps needed at their peaks beyond what they began with: the median. The first one, which builds the model, is
+/// left out.
+fn median(rows: &[&StepRow]) -> Option<u64> {
+    let mut needs: Vec<u64> =
+        rows.windows(2).rev().take(LOOK_BACK).map(|w| w[1].peak.0.saturating_sub(w[0].allocated.0)).collect();
+    needs.sort_unstable();
+    (needs.len() >= 2).then(|| needs[needs.len() / 2])
+}
+
+/// Of all that would have been enough alone, had it not been in the way, the largest.
+fn cause(d: &Device, o: &OomEvent, m: &PostMortem) -> Cause {
+    if o.free.0 > segment(o.requested.0) {
+        return Cause::Limit;
+    }
+    let total = d.capacity.map_or(0, |c| c.total.0);
+    let foreign = match (m.other_processes, m.outside) {
+        (Some(others), _) => others,
+        (None, Some(outside)) if outside > LIBRARIES.max(total / 10) => outside,
+        _ => 0,
+    };
+    // A piece that is large enough, and was not taken, was not what was missing.
+    let in_one = d.scene.as_ref().is_some_and(|s| s.event == o.event && s.largest >= o.requested);
+    let cached = match in_one {
+        true => 0,
+        false => o.reserved.0.saturating_sub(o.allocated.0).saturating_sub(o.pending.0),
+    };
+    let long = m.median_need.filter(|&n| m.need as f64 >= LONG * n as f64).map_or(0, |n| m.need - n);
+    let all = [
+        (Cause::Outside, foreign),
+        (Cause::Fragmentation, cached),
+        (Cause::Waiting, o.pending.0),
+        (Cause::Batch, long),
+    ];
+    let enough =
+        all.into_iter().filter(|(_, bytes)| o.free.0.saturating_add(*bytes) >= o.requested.0 && *bytes > 0);
+    let cause = enough.max_by_key(|(_, bytes)| *bytes).map_or(Cause::Full, |(c, _)| c);
+    match (cause, o.phase) {
+        (Cause::Batch | Cause::Full, PhaseKind::Evaluation) => Cause::Evaluation,
+        (Cause::Batch | Cause::Full, PhaseKind::Optimizer) if o.step <= 2 => Cause::Optimizer,
+        (c, _) => c,
+    }
+}
+
+/// What torch asks the driver for to serve a request: 20 MiB below 10 MiB, else whole pieces of 2 MiB.
+fn segment(requested: u64) -> u64 {
+    const PIECE: u64 = 2 << 20;
+    if requested < 10 << 20 { 20 << 20 } else { requested.div_ceil(PIECE).saturating_mul(PIECE) }
+}
+
+impl PostMortem {
+    fn say(&mut self, d: &Device, o: &OomEvent, steps: u32) {
+        let (step, asked) = (number(o.step.into()), size(o.requested.0));
+        let scene = d.scene.as_ref().filter(|s| s.event == o.event);
+        (self.short, self.explain) = match self.cause {
+            Cause::Limit => (
+                "a limit on this process".into(),
+                format!("the card had {} free for the {asked}, but torch may not take them", size(o.free.0)),
+            ),
+            Cause::Outside => self.foreign(&asked),
+            Cause::Fragmentation => ("fragmentation".into(), fragments(o, scene, &asked)),
+            Cause::Waiting => (
+                "freed memory that waits for a stream".into(),
+                format!(
+                    "{} were freed, but cannot be used again before a stream is done with them",
+                    size(o.pending.0)
+                ),
+            ),
+            Cause::Batch => {
+                let median = self.median_need.unwrap_or(0);
+                let times = self.need as f64 / (median as f64).max(1.0);
+                (
+                    format!("a batch of {times:.1}× the median"),
+                    format!(
+                        "step {step} needed at least {} on top of what it began with, the median step before {}",
+                        size(self.need),
+                        size(median)
+                    ),
+                )
+            }
+            Cause::Optimizer => (
+                "the optimizer's state does not fit".into(),
+                format!(
+                    "it is made in step {step}, beside {} that were allocated already",
+                    size(o.allocated.0)
+                ),
+            ),
+            Cause::Evaluation => (
+                "an evaluation larger than training".into(),
+                format!("it needed at least {} on top of what step {step} began with", size(self.need)),
+            ),
+            Cause::Full => ("the job is larger than the card".into(), self.full(o, steps)),
+        };
+    }
+
+    fn foreign(&self, asked: &str) -> (String, String) {
+        match self.other_processes {
+            Some(b) => (
+                format!("other processes hold {}", size(b)),
+                format!("without what other processes hold on the card the {asked} had fit"),
+            ),
+            None => (
+                format!("{} held outside of PyTorch", size(self.outside.unwrap_or(0))),
+                format!(
+                    "other processes on the card, or libraries such as NCCL, hold them; without them the {asked} had fit"
+                ),
+            ),
+        }
+    }
+
+    fn full(&self, o: &OomEvent, steps: u32) -> String {
+        let first = if steps == 0 { "the first step does not fit: it" } else { "it" };
+        let phase = match o.phase {
+            PhaseKind::Unknown => String::new(),
+            phase => format!(" in its {}", phase.name()),
+        };
+        let (had, asked) = (size(o.allocated.0), size(o.requested.0));
+        let mut text = format!("{first} had {had} allocated{phase} and asked for {asked} more");
+        if (1..MIN_MARKS).contains(&steps) {
+            text.push_str(&format!(
+                "; {} had ended, too few to rule a leak out",
+                plural(steps.into(), "step")
+            ));
+        }
+        text
+    }
+}
+
+fn fragments(o: &OomEvent, scene: Option<&Scene>, asked: &str) -> String {
+    match scene {
+        Some(s) => format!(
+            "{asked} were asked for while {} of torch's cache were free, in {} of which the largest has {}",
+            size(s.cached.0),
+            plural(s.pieces, "piece"),
+            size(s.largest.0)
+        ),
+        None => format!(
+            "{asked} were asked for while {} of torch's cache were free, in pieces",
+            size(o.reserved.0.saturating_sub(o.allocated.0).saturating_sub(o.pending.0))
+        ),
+    }
+}

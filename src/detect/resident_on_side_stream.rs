@@ -1,0 +1,53 @@
+//! Blocks of a side stream that stay, and do not become more: an average of the weights, a communication buffer.
+
+use super::explain::{plural, size};
+use super::finding::{Finding, Kind};
+use super::note::{Note, Sites, worth};
+use crate::replay::{Cohort, Device, GRACE, Replay};
+
+/// Marks at which nothing may have changed.
+const FLAT: u32 = 8;
+
+/// One note for each side stream.
+pub(super) fn check<'a>(replay: &Replay, d: &'a Device, accused: &[&Finding]) -> Vec<Note<'a>> {
+    let mut notes = Vec::new();
+    for s in replay.streams().iter().filter(|s| s.device == d.id && replay.is_side(s.id)) {
+        let told = |c: &&Cohort| {
+            accused.iter().any(|f| {
+                f.stream.is_some_and(|t| t.id == s.id) && f.sites.iter().any(|site| site.site == c.key.site)
+            })
+        };
+        let mut sites = Sites::default();
+        let mut first = u32::MAX;
+        let ours = replay.cohorts().iter().filter(|c| c.key.stream == s.id && !c.key.private_pool);
+        for c in ours.filter(|c| stays(c)).filter(|c| !told(c)) {
+            sites.add(c.key.site, c.steps.at_mark.bytes, c.steps.at_mark.blocks);
+            first = first.min(c.steps.series.first_mark().saturating_sub(GRACE));
+        }
+        if sites.bytes() < worth(d) {
+            continue;
+        }
+        notes.push(Note {
+            kind: Kind::ResidentOnSideStream,
+            device: d,
+            stream: Some(s.id),
+            first_step: first,
+            rate: 0.0,
+            explain: format!(
+                "{} of {} stay on this side stream and have not become more for {}: no leak",
+                plural(sites.blocks(), "block"),
+                size(sites.bytes()),
+                plural(u64::from(FLAT), "step"),
+            ),
+            sites,
+        });
+    }
+    notes
+}
+
+/// The old blocks of a cohort have not changed for some marks.
+pub(super) fn stays(c: &Cohort) -> bool {
+    let s = &c.steps.series;
+    let now = c.steps.at_mark;
+    now.blocks > 0 && s.last() == now && (1..FLAT).all(|n| s.back(n) == now)
+}

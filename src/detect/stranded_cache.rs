@@ -1,0 +1,94 @@
+//! Freed memory in the pools of streams that allocate no more: only they could use it again.
+
+use super::explain::{lines, plural, size};
+use super::finding::Kind;
+use super::note::{Note, Sites, worth};
+use crate::event::{SiteId, StreamId};
+use crate::replay::{Device, Replay};
+use rustc_hash::FxHashMap;
+
+/// Steps in which a stream must not have allocated.
+const IDLE: u32 = 8;
+
+/// What one idle stream keeps in its default or its private pools.
+struct Kept {
+    stream: StreamId,
+    free: u64,
+    last: u32,
+    site: SiteId,
+}
+
+/// One note per line that allocated the largest block of such streams.
+pub(super) fn check<'a>(replay: &Replay, d: &'a Device) -> Vec<Note<'a>> {
+    let mut by_site: FxHashMap<u32, Vec<Kept>> = FxHashMap::default();
+    for k in kept(replay, d) {
+        by_site.entry(k.site.0).or_default().push(k);
+    }
+    let mut notes = Vec::new();
+    for (site, kept) in by_site {
+        let free: u64 = kept.iter().map(|k| k.free).fold(0, u64::saturating_add);
+        if free < worth(d) {
+            continue;
+        }
+        let first = kept.iter().map(|k| k.last).min().unwrap_or(0);
+        let last = kept.iter().map(|k| k.last).max().unwrap_or(0);
+        // Streams that were used one after the other: so much more with each.
+        let rate = if last > first { free as f64 / f64::from(last - first + 1) } else { 0.0 };
+        let streams: Vec<StreamId> = kept.iter().map(|k| k.stream).collect();
+        let mut sites = Sites::default();
+        sites.add(SiteId(site), free, kept.len() as u64);
+        let each =
+            if kept.len() > 1 { format!(", {} each", size(free / kept.len() as u64)) } else { String::new() };
+        notes.push(Note {
+            kind: Kind::StrandedCache,
+            device: d,
+            stream: (streams.len() == 1).then(|| streams[0]),
+            first_step: first,
+            sites,
+            rate,
+            explain: format!(
+                "{} that {} allocated on, and nothing has since step {last}, {} {} of freed memory that nobody else \
+                 can use{each}; PyTorch may give this back under pressure",
+                plural(streams.len() as u64, "stream"),
+                lines(1),
+                if streams.len() == 1 { "keeps" } else { "keep" },
+                size(free),
+            ),
+        });
+    }
+    notes.sort_by_key(|n| std::cmp::Reverse(n.sites.bytes()));
+    notes
+}
+
+/// What idle streams keep. Blocks are only looked at where idle streams have segments worth a note.
+fn kept(replay: &Replay, d: &Device) -> Vec<Kept> {
+    let now = replay.steps();
+    let mut all: FxHashMap<(u32, bool), Kept> = FxHashMap::default();
+    let idle = |s: &crate::replay::Stream, private: bool| {
+        let u = s.pools[usize::from(private)];
+        s.device == d.id && u.allocs > 0 && now >= u.last_step.saturating_add(IDLE)
+    };
+    let streams: FxHashMap<u64, &crate::replay::Stream> =
+        replay.streams().iter().filter(|s| s.device == d.id).map(|s| (s.handle.0, s)).collect();
+    for segment in replay.segments(d.id) {
+        // What is free in a captured graph's pool is used by its replays.
+        if segment.pool.0 != 0 {
+            continue;
+        }
+        let private = segment.pool.is_private();
+        let Some(s) = streams.get(&segment.stream.0).filter(|s| idle(s, private)) else { continue };
+        let u = s.pools[usize::from(private)];
+        let none = Kept { stream: s.id, free: 0, last: u.last_step, site: u.largest.1 };
+        let k = all.entry((s.id.0, private)).or_insert(none);
+        k.free = k.free.saturating_add(segment.size.0);
+    }
+    if all.values().map(|k| k.free).fold(0, u64::saturating_add) < worth(d) {
+        return Vec::new();
+    }
+    for h in replay.blocks(d.id) {
+        if let Some(k) = all.get_mut(&(h.stream.0, h.block.pool.is_private())) {
+            k.free = k.free.saturating_sub(h.block.rounded.0);
+        }
+    }
+    all.into_values().filter(|k| k.free > 0).collect()
+}
