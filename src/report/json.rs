@@ -8,11 +8,11 @@ use std::io::{self, Write};
 use serde_json::{Map, Value, json};
 
 use super::model::{Facts, HeldBy, Known, Moment, Process, Report, capacity, coverage, worst};
-use crate::detect::{Finding, Outcome};
+use crate::detect::{Finding, Outcome, post_mortem};
 use crate::event::steps::StepSource;
 use crate::event::{Bytes, Frame};
 use crate::replay::anatomy::At;
-use crate::replay::{Coverage, Device, OomEvent, Peak, Site};
+use crate::replay::{Coverage, Device, Holder, OomEvent, Peak, Site};
 
 /// Prints the report as one JSON object and a newline. `pretty`: indented.
 pub fn write(out: &mut impl Write, r: &Report<'_>, pretty: bool) -> io::Result<()> {
@@ -54,7 +54,7 @@ fn process(p: &Process<'_>) -> Value {
         "allocator": f.text("allocator"),
         "verdict": p.verdict.outcome.name(),
         "reason": p.verdict.reason,
-        "coverage": { "level": level.name(), "reason": if level == Coverage::Blocks { None } else { f.coverage_reason() } },
+        "coverage": { "level": level.name(), "reason": f.coverage_reason(level) },
         "ended": p.ended.name(),
         "killed_by_host": p.killed_by_host,
         "step_source": source(r.step_source()),
@@ -112,7 +112,7 @@ fn device(p: &Process<'_>, d: &Device) -> Value {
         "end_allocated_bytes": seen(end.map_or(d.allocated, |r| r.allocated)),
         "end_reserved_bytes": end.map_or(d.reserved, |r| r.reserved).0,
         "anatomy": moment.map(anatomy),
-        "oom": d.ooms.last().map(|o| oom(p, o)),
+        "oom": d.ooms.last().map(|o| oom(p, d, o)),
         "per_step": d.rows.iter().map(|r| json!({
             "step": r.step,
             "allocated_bytes": r.allocated.0,
@@ -143,8 +143,39 @@ fn anatomy(m: &Moment) -> Value {
     })
 }
 
-fn oom(p: &Process<'_>, o: &OomEvent) -> Value {
+fn oom(p: &Process<'_>, d: &Device, o: &OomEvent) -> Value {
+    let m = post_mortem(p.replay, d.id);
+    // What a leak has filled needs no other cause.
+    let leak = p.verdict.outcome == Outcome::Leak;
+    let m = m.as_ref();
+    let why = m.filter(|_| !leak);
+    let scene = d.scene.as_ref().filter(|s| s.event == o.event);
+    let holder = |h: &Holder| {
+        json!({
+            "bytes": h.bytes.0,
+            "blocks": h.blocks,
+            "first_step": h.first_step,
+            "stream": h.stream.0,
+            "line": p.replay.site(h.site).map(|s| frame(&s.frame)),
+        })
+    };
     json!({
+        "cause": if leak { Some("leak") } else { why.map(|m| m.cause.name()) },
+        "explain": why.map(|m| format!("{}: {}", m.short, m.explain)),
+        "remedy": why.map(|m| m.cause.remedy()),
+        "microbatch": scene.map(|s| s.microbatch),
+        "largest_free_bytes": scene.map(|s| s.largest.0),
+        "cached_bytes": scene.map(|s| s.cached.0),
+        "cached_pieces": scene.map(|s| s.pieces),
+        "cached_elsewhere_bytes": scene.map(|s| s.elsewhere.0),
+        "step_need_bytes": m.map(|m| m.need),
+        "median_step_need_bytes": m.and_then(|m| m.median_need),
+        "outside_bytes": m.and_then(|m| m.outside),
+        "other_processes_bytes": m.and_then(|m| m.other_processes),
+        "step_before": m.and_then(|m| m.change).map(|c| json!({
+            "start_bytes": c.start_before, "peak_bytes": c.peak_before, "start_bytes_now": c.start,
+        })),
+        "holders": scene.map(|s| s.holders.iter().map(holder).collect::<Vec<_>>()),
         "step": o.step,
         "phase": o.phase.name(),
         "requested_bytes": o.requested.0,
@@ -157,7 +188,8 @@ fn oom(p: &Process<'_>, o: &OomEvent) -> Value {
     })
 }
 
-fn finding(p: &Process<'_>, f: &Finding, known: Option<&Known>) -> Value {
+/// A finding of a process as the report has it, and what is known of it beyond the recording.
+pub fn finding(p: &Process<'_>, f: &Finding, known: Option<&Known>) -> Value {
     let mut v = json!({
         "kind": f.kind.name(),
         "severity": f.severity.name(),
@@ -179,6 +211,7 @@ fn finding(p: &Process<'_>, f: &Finding, known: Option<&Known>) -> Value {
         })),
         "explain": f.explain,
         "held_by": held_by(known),
+        "remedy": f.kind.remedy(),
         "fix": known.and_then(|k| k.fix.as_ref()).map(|x| json!({ "known": x.known, "text": x.text })),
     });
     let sites = f.sites.iter().filter_map(|s| p.replay.site(s.site).map(|at| site(p, at, s.share))).collect();
@@ -212,7 +245,12 @@ fn site(p: &Process<'_>, s: &Site, share: f64) -> Value {
     let mut m = Map::new();
     m.insert("share".into(), json!((share * 1e4).round() / 1e4));
     m.insert("your_line".into(), s.your_line.as_ref().map_or(Value::Null, frame));
-    m.insert("frames".into(), p.names.frames(s.stack).map(frame).collect());
+    // What runs on an autograd thread has no line; the frames behind it are those of whoever called backward.
+    let node = s.node.iter().map(|n| json!({ "file": "<autograd>", "line": null, "function": n }));
+    m.insert("frames".into(), node.chain(p.names.frames(s.stack).map(frame)).collect());
+    if let Some(native) = p.native.get(&s.stack) {
+        m.insert("native_frames".into(), native.frames.iter().map(frame).collect());
+    }
     Value::Object(m)
 }
 

@@ -5,7 +5,10 @@
 //! contract, schema 1; snapshots ([`snapshot`]) are what pytorch.org/memory_viz and `torch/cuda/_memory_viz.py` read.
 
 mod anatomy;
+pub mod diff;
+pub mod html;
 pub mod json;
+pub mod metrics;
 mod model;
 pub mod snapshot;
 mod style;
@@ -15,7 +18,7 @@ mod tests;
 pub mod text;
 mod units;
 
-pub use model::{Cost, Ended, Exit, Facts, Fix, HeldBy, Known, Moment, Process, Report};
+pub use model::{Cost, Ended, Exit, Facts, Fix, HeldBy, Known, Moment, Native, Process, Report};
 pub use style::{Ink, Style};
 pub use table::{Align, Table};
 pub use units::{TableUnit, count, duration, percent, plural, quantity, size, size_f};

@@ -1,10 +1,11 @@
 //! What a report is made from. A command fills it from reader, replay and detect; text and JSON print it.
 
 use crate::detect::{Finding, Outcome, Verdict};
-use crate::event::{Bytes, DeviceId, Names};
+use crate::event::{Bytes, DeviceId, Frame, Names, StackId};
 use crate::replay::anatomy::{Anatomy, At};
 use crate::replay::{Coverage, Replay};
 use serde_json::Value;
+use std::collections::BTreeMap;
 
 /// A job: its processes, and what is known of it as a whole.
 #[derive(Clone, Debug, Default)]
@@ -40,6 +41,17 @@ pub struct Process<'a> {
     pub killed_by_host: bool,
     /// What recording it cost, where that was measured.
     pub cost: Cost,
+    /// Native frames of stacks that findings name, looked up: functions innermost first, with those that were inlined.
+    pub native: BTreeMap<StackId, Native>,
+}
+
+/// The native frames of a stack.
+#[derive(Clone, Debug, Default)]
+pub struct Native {
+    /// All of them.
+    pub frames: Vec<Frame>,
+    /// The one that says most (see `replay::reached`).
+    pub reached: usize,
 }
 
 impl<'a> Process<'a> {
@@ -61,6 +73,7 @@ impl<'a> Process<'a> {
             ended: Ended::Unknown,
             killed_by_host: false,
             cost: Cost::default(),
+            native: BTreeMap::new(),
         }
     }
 }
@@ -154,6 +167,22 @@ pub struct Cost {
     pub disk: Option<Bytes>,
 }
 
+impl Cost {
+    /// What the fact `cost` of a recording says (docs/recording.md), and what the recording takes on disk.
+    pub fn of(replay: &Replay, disk: Option<Bytes>) -> Cost {
+        let fact = replay.meta().get("cost");
+        let number = |key: &str| fact?.get(key)?.as_f64().filter(|n| *n >= 0.0);
+        let fraction = || {
+            // No hook was timed: unknown, not nothing.
+            number("timed_hooks").filter(|n| *n > 0.0)?;
+            let elapsed = number("elapsed_ns").filter(|n| *n > 0.0)?;
+            Some(number("timed_ns")? * number("one_in")? / elapsed)
+        };
+        let host = number("host_bytes").map(|b| Bytes(b as u64));
+        Cost { step_time_fraction: fraction(), host, disk }
+    }
+}
+
 /// Facts of a process that its recording states, read from the replay's `meta` (docs/recording.md has its keys).
 #[derive(Clone, Copy, Debug)]
 pub struct Facts<'a>(&'a serde_json::Map<String, Value>);
@@ -200,9 +229,11 @@ impl<'a> Facts<'a> {
         all.iter().find(|d| d.get("index").and_then(Value::as_u64) == Some(u64::from(device.0)))
     }
 
-    /// Why less than every block was seen, where the recording says.
-    pub fn coverage_reason(self) -> Option<&'a str> {
-        self.0.get("coverage")?.get("reason")?.as_str()
+    /// Why not all was seen, where the recording says; of blocks only what it says of them.
+    pub fn coverage_reason(self, seen: Coverage) -> Option<&'a str> {
+        let coverage = self.0.get("coverage")?;
+        let is_of_it = seen != Coverage::Blocks || coverage.get("level")?.as_str() == Some(seen.name());
+        coverage.get("reason")?.as_str().filter(|_| is_of_it)
     }
 }
 

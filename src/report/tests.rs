@@ -315,7 +315,7 @@ fn blind_is_not_clean() {
     let mut replay = Replay::new();
     let names = Names::default();
     replay.apply(
-        &Item::Meta(json!({"pid": 7, "coverage": {"level": "segments", "reason": "PyTorch is built without symbols"}})),
+        &Item::Meta(json!({"pid": 7, "stacks_undefined": 3, "coverage": {"level": "segments", "reason": "PyTorch is built without symbols"}})),
         &names,
     );
     let body = Body::Segment {
@@ -341,10 +341,14 @@ fn blind_is_not_clean() {
 #[test]
 fn out_of_memory_without_a_leak() {
     let mut j = Job::new(0);
-    j.segment(23 * GIB);
+    j.segment(4 * GIB);
     j.train(4, 0);
+    (0..3).for_each(|_| {
+        j.segment(5 * GIB);
+        j.alloc(5 * GIB, StreamHandle(0), 2, false);
+    });
     j.fail();
-    let v = verdict(Outcome::Oom, "step 5 needed 19.2 GiB, 2.3 times the median of the steps before");
+    let v = verdict(Outcome::Oom, "a batch of 4.8× the median: step 5 needed more");
     let mut p = Process::new(&j.replay, &j.names, &v, &[]);
     let mut m = filled(5, At::Oom);
     m.anatomy.left_behind = Bytes(0);

@@ -2,11 +2,13 @@
 
 use std::io::{self, Write};
 
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashMap;
 
 use super::Source;
-use super::pickle::{Memo, Pickler};
+use super::out::Out;
+use super::pickle::Memo;
 use super::shared::Shared;
+use super::steps::Place;
 use super::words::Word;
 use crate::event::{Addr, Bytes, DeviceId, Nanos, Phase, PoolId, StackId, StreamHandle, StreamId};
 use crate::replay::PhaseKind;
@@ -26,6 +28,11 @@ pub(super) enum Action {
 }
 
 impl Action {
+    /// Memory is obtained from the driver.
+    pub(super) fn obtains(self) -> bool {
+        matches!(self, Action::SegmentAlloc | Action::SegmentMap)
+    }
+
     fn word(self) -> Word {
         match self {
             Action::Alloc => Word::Alloc,
@@ -61,37 +68,69 @@ pub(super) struct Entry {
     pub(super) event: u64,
 }
 
-/// Blocks that a finding counts.
-const LEFT_BEHIND: &str = "left behind";
+/// What is to stand out about a block: it gets a category, and with it a colour, of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// A finding calls it left behind.
+    LeftBehind,
+    /// Freed, but kept waiting by a stream.
+    Deferred,
+    /// In use for more than a step or two.
+    Old,
+}
+
+impl Standing {
+    fn category(self) -> &'static str {
+        match self {
+            Standing::LeftBehind => "left behind",
+            Standing::Deferred => "free waits for a stream",
+            Standing::Old => "old",
+        }
+    }
+}
+
+/// Blocks that stand out, by address and birth.
+pub(super) type Marked = FxHashMap<(DeviceId, Addr, Nanos), Standing>;
+
 /// The category that memory_viz must find wherever there are any (it throws otherwise).
 const UNKNOWN: &str = "unknown";
 
 /// What entries say beyond PyTorch's own fields: step, phase and stream in words, and a category.
 pub(super) struct Labels<'a> {
     source: Source<'a>,
-    /// Blocks left behind, by address and birth.
-    marked: FxHashSet<(DeviceId, Addr, Nanos)>,
+    marked: Marked,
+    /// Something stands out that is not merely old.
+    coloured: bool,
     /// Numbers of streams by handle, each from the time on at which it appeared.
     streams: FxHashMap<(DeviceId, StreamHandle), Vec<(Nanos, StreamId)>>,
     /// Texts of the step that runs.
     texts: FxHashMap<(Option<PhaseKind>, DeviceId, StreamHandle, bool), Memo>,
-    step: u32,
+    place: Place,
     unknown_written: bool,
 }
 
 impl<'a> Labels<'a> {
-    pub(super) fn new(source: Source<'a>, marked: FxHashSet<(DeviceId, Addr, Nanos)>) -> Labels<'a> {
+    pub(super) fn new(source: Source<'a>, marked: Marked) -> Labels<'a> {
         let mut streams: FxHashMap<_, Vec<_>> = FxHashMap::default();
         for s in source.replay.streams() {
             streams.entry((s.device, s.handle)).or_default().push((s.first_seen, s.id));
         }
-        Labels { source, marked, streams, texts: FxHashMap::default(), step: 0, unknown_written: false }
+        let coloured = marked.values().any(|&s| s != Standing::Old);
+        Labels {
+            source,
+            marked,
+            coloured,
+            streams,
+            texts: FxHashMap::default(),
+            place: Place::default(),
+            unknown_written: false,
+        }
     }
 
     /// Writes an entry with the keys and in the order that PyTorch 2.12 has them.
     pub(super) fn write<W: Write>(
         &mut self,
-        out: &mut Pickler<W>,
+        out: &mut Out<W>,
         shared: &mut Shared,
         e: &Entry,
     ) -> io::Result<()> {
@@ -128,11 +167,11 @@ impl<'a> Labels<'a> {
     /// added that torch writes too when it takes a snapshot, and that no view draws.
     pub(super) fn close<W: Write>(
         &mut self,
-        out: &mut Pickler<W>,
+        out: &mut Out<W>,
         shared: &mut Shared,
         time: Nanos,
     ) -> io::Result<()> {
-        if self.marked.is_empty() || self.unknown_written {
+        if !self.coloured || self.unknown_written {
             return Ok(());
         }
         let e = Entry {
@@ -151,17 +190,17 @@ impl<'a> Labels<'a> {
         self.write(out, shared, &e)
     }
 
-    /// `left behind` for those blocks, else the phase that allocated the block. None at all where nothing was left
-    /// behind: memory_viz then gives each block a colour of its own.
+    /// What stands out about the block, else the phase that allocated it. None at all where nothing is left behind or waits:
+    /// memory_viz then gives each block a colour of its own.
     fn category(&mut self, e: &Entry) -> Option<&'static str> {
-        if self.marked.is_empty() {
+        if !self.coloured {
             return None;
         }
         let c = match e.action {
-            Action::Alloc if self.marked.contains(&(e.device, e.addr, e.time)) => LEFT_BEHIND,
-            Action::Alloc => {
-                e.phase.map_or(UNKNOWN, |p| PhaseKind::of(p, self.source.steps.trained()).name())
-            }
+            Action::Alloc => match self.marked.get(&(e.device, e.addr, e.time)) {
+                Some(standing) => standing.category(),
+                None => e.phase.map_or(UNKNOWN, |p| PhaseKind::of(p, self.source.steps.trained()).name()),
+            },
             Action::Snapshot => UNKNOWN,
             _ => return None,
         };
@@ -169,22 +208,24 @@ impl<'a> Labels<'a> {
         Some(c)
     }
 
-    /// `step 12 · backward · stream 1`.
-    fn metadata<W: Write>(&mut self, out: &mut Pickler<W>, e: &Entry) -> io::Result<()> {
+    /// `step 12 · microbatch 2 of 4 · backward · stream 1`.
+    fn metadata<W: Write>(&mut self, out: &mut Out<W>, e: &Entry) -> io::Result<()> {
         if e.action == Action::Snapshot {
             return out.text("");
         }
-        let step = self.source.steps.of(e.event);
-        if step != self.step {
+        if !self.place.events.contains(&e.event) {
             self.texts.clear();
-            self.step = step;
+            self.place = self.source.steps.place(e.event);
         }
         let phase = e.phase.map(|p| PhaseKind::of(p, self.source.steps.trained()));
         let key = (phase, e.device, e.stream, e.repaired);
         if let Some(&m) = self.texts.get(&key) {
             return out.again(m);
         }
-        let mut text = format!("step {step}");
+        let mut text = format!("step {}", self.place.step);
+        if let Some((n, of)) = self.place.microbatch {
+            text.push_str(&format!(" · microbatch {n} of {of}"));
+        }
         if let Some(p) = phase.filter(|&p| p != PhaseKind::Unknown) {
             text.push_str(" · ");
             text.push_str(p.name());

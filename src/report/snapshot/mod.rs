@@ -9,7 +9,14 @@
 //! memory but the live state (and, for processes that use several devices, the history of all but the first).
 
 mod entry;
+mod filter;
+pub mod import;
+mod json;
+mod log;
+mod origin;
+mod out;
 mod pickle;
+mod repair;
 mod segments;
 mod settings;
 mod shared;
@@ -21,17 +28,21 @@ mod words;
 
 use std::io::{self, Write};
 
-use rustc_hash::FxHashSet;
-
-use crate::event::{Addr, DeviceId, Item, Names, Nanos};
+use crate::event::{DeviceId, Item, Names, Nanos};
 use crate::replay::{Held, Replay};
 
-use entry::{Entry, Labels};
-use pickle::Pickler;
+pub use entry::Standing;
+use entry::{Entry, Labels, Marked};
+pub use filter::Filter;
+pub use out::Language;
+use out::Out;
 use shared::Shared;
 pub use steps::Steps;
 use track::Tracker;
 pub use validate::validate;
+
+/// Entries that wait at most for what completes them.
+const HELD_BACK: usize = 4096;
 
 /// What a snapshot is made from, besides the items of the second pass.
 #[derive(Clone, Copy)]
@@ -46,8 +57,12 @@ pub struct Source<'a> {
     pub epoch_us: u64,
     /// What the job had in `PYTORCH_CUDA_ALLOC_CONF`; empty where it was not set.
     pub alloc_conf: &'a str,
-    /// Only the history of the last so many steps; `None`: all of it.
-    pub history: Option<u32>,
+    /// Number of the event with which the history begins; 0: all of it. What was there before is there from the beginning.
+    pub from: u64,
+    /// What is left out.
+    pub filter: &'a Filter,
+    /// The language to write it in.
+    pub language: Language,
 }
 
 /// What was written.
@@ -66,7 +81,7 @@ pub struct Written {
 /// A snapshot that is being written.
 pub struct Snapshot<'a, W: Write> {
     source: Source<'a>,
-    out: Pickler<W>,
+    out: Out<W>,
     shared: Shared,
     labels: Labels<'a>,
     tracker: Tracker,
@@ -75,25 +90,30 @@ pub struct Snapshot<'a, W: Write> {
     waiting: Vec<Vec<Entry>>,
     fresh: Vec<Entry>,
     events: u64,
-    from: u64,
     time: Nanos,
     written: Written,
 }
 
 impl<'a, W: Write> Snapshot<'a, W> {
-    /// Begins. `left_behind` says of a block that was in use at the last mark whether a finding calls it left behind: such
-    /// blocks get a category of their own, and with it a colour.
-    pub fn begin(out: W, source: Source<'a>, left_behind: &dyn Fn(&Held) -> bool) -> io::Result<Self> {
+    /// Begins. `standing` says of a block that is in use at the moment of the snapshot, or was at the last mark, what is to
+    /// stand out about it.
+    ///
+    /// # Errors
+    /// What the sink says: so it is with all that follows.
+    pub fn begin(
+        out: W,
+        source: Source<'a>,
+        standing: &dyn Fn(&Held) -> Option<Standing>,
+    ) -> io::Result<Self> {
         let used: Vec<DeviceId> = source.replay.devices().map(|d| d.id).collect();
         let first = used.iter().copied().min().unwrap_or_default();
-        let marked: FxHashSet<(DeviceId, Addr, Nanos)> = used
+        let marked: Marked = used
             .iter()
             .flat_map(|&d| source.replay.blocks(d))
             .chain(source.steps.left())
-            .filter(|h| left_behind(h))
-            .map(|h| (h.block.device, h.block.addr, h.born))
+            .filter_map(|h| Some(((h.block.device, h.block.addr, h.born), standing(h)?)))
             .collect();
-        let mut out = Pickler::new(out);
+        let mut out = Out::new(out, source.language);
         out.dict()?;
         out.text("device_traces")?;
         out.list()?;
@@ -107,12 +127,11 @@ impl<'a, W: Write> Snapshot<'a, W> {
             out,
             shared: Shared::default(),
             labels: Labels::new(source, marked),
-            tracker: Tracker::default(),
+            tracker: Tracker::new(source.filter.clone()),
             first,
             waiting: Vec::new(),
             fresh: Vec::new(),
             events: 0,
-            from: source.history.map_or(0, |n| source.steps.first_event_of_last(n)),
             time: Nanos(0),
             written: Written::default(),
         })
@@ -125,13 +144,19 @@ impl<'a, W: Write> Snapshot<'a, W> {
                 self.time = e.time;
                 // The lists of the devices below the first are closed: the first pass saw nothing on them.
                 if e.body.allocator_device().is_none_or(|d| d >= self.first) {
+                    let before = self.fresh.len();
                     self.tracker.event(e, &mut self.fresh);
+                    self.fresh[before..].iter_mut().for_each(|e| e.event = self.events);
                 }
-                self.send()?;
+                if !self.tracker.is_waiting() || self.fresh.len() > HELD_BACK {
+                    self.send()?;
+                }
                 self.events += 1;
             }
             Item::Checkpoint(c) => {
+                let before = self.fresh.len();
                 self.tracker.checkpoint(c, self.events == 0, &mut self.fresh);
+                self.fresh[before..].iter_mut().for_each(|e| e.event = self.events);
                 self.send()?;
             }
             _ => {}
@@ -139,8 +164,14 @@ impl<'a, W: Write> Snapshot<'a, W> {
         Ok(())
     }
 
+    /// Entries of the history so far.
+    pub fn entries(&self) -> u64 {
+        self.written.entries
+    }
+
     /// Ends the snapshot: everything after the history.
     pub fn finish(mut self) -> io::Result<(W, Written)> {
+        self.send()?;
         self.labels.close(&mut self.out, &mut self.shared, self.time)?;
         self.out.close()?;
         for entries in std::mem::take(&mut self.waiting) {
@@ -158,18 +189,17 @@ impl<'a, W: Write> Snapshot<'a, W> {
         self.out.text("allocator_settings")?;
         settings::write(&mut self.out, self.source.alloc_conf)?;
         self.out.text("external_annotations")?;
-        self.source.steps.write(&mut self.out, &self.source, self.from, self.time)?;
+        self.source.steps.write(&mut self.out, &self.source, self.source.from, self.time)?;
         self.out.close()?;
         let written = Written { segments, blocks, ..self.written };
         Ok((self.out.finish()?, written))
     }
 
     fn send(&mut self) -> io::Result<()> {
-        for mut e in self.fresh.drain(..) {
-            if self.events < self.from {
+        for e in self.fresh.drain(..) {
+            if e.event < self.source.from || e.device < self.first {
                 continue;
             }
-            e.event = self.events;
             self.written.entries += 1;
             self.written.repaired += u64::from(e.repaired);
             match usize::from(e.device.0.saturating_sub(self.first.0)) {

@@ -19,6 +19,16 @@ const CHUNK: usize = 64 * 1024;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Memo(u32);
 
+impl Memo {
+    pub(super) fn new(number: u32) -> Memo {
+        Memo(number)
+    }
+
+    pub(super) fn number(self) -> u32 {
+        self.0
+    }
+}
+
 /// A writer of one pickle.
 ///
 /// Containers are opened and closed; what is written between is their content. A dict takes key, value, key, value.

@@ -3,21 +3,19 @@
 use std::io::{self, Write};
 
 use super::Source;
-use super::pickle::Pickler;
+use super::out::Out;
 use super::shared::Shared;
-use super::track::{Block, Device, Segment, Tracker};
+use super::track::{Block, Device, SMALL_REQUEST, Segment, Tracker};
 use crate::event::{Addr, DeviceId, StackId};
 
-/// Requests up to this size come from the pools of small blocks (torch's `kSmallSize`).
-const SMALL_REQUEST: u64 = 1 << 20;
 /// The size of their segments (torch's `kSmallBuffer`).
 const SMALL_SEGMENT: u64 = 2 << 20;
 /// Expandable segments of large blocks grow by multiples of this (torch's `kLargeBuffer`).
 const LARGE_SEGMENT: u64 = 20 << 20;
 
-/// Writes all segments in order of address; how many, and how many blocks are in use.
+/// Writes all segments, device by device in order of address; how many, and how many blocks are in use.
 pub(super) fn write<W: Write>(
-    out: &mut Pickler<W>,
+    out: &mut Out<W>,
     shared: &mut Shared,
     source: &Source<'_>,
     state: &Tracker,
@@ -26,13 +24,12 @@ pub(super) fn write<W: Write>(
     for (&id, device) in &state.devices {
         all.extend(device.segments.iter().map(|(&addr, s)| (addr, id, device, s)));
     }
-    all.sort_unstable_by_key(|&(addr, id, ..)| (addr, id));
     let mut live = 0;
     out.list()?;
     for &(addr, id, device, segment) in &all {
         let blocks = fill(addr, segment.size, device, |b| rounded(source, id, b.0, b.1));
         live += blocks.iter().filter(|b| b.of.is_some()).count() as u64;
-        one(out, shared, source, id, (addr, segment), &blocks)?;
+        one(out, shared, source, id, (addr, segment, device.origins.of(addr)), &blocks)?;
     }
     out.close()?;
     Ok((all.len() as u64, live))
@@ -63,7 +60,7 @@ fn fill<'a>(
     let end = addr.saturating_add(size);
     let mut parts = Vec::new();
     let mut at = addr;
-    let mut blocks = device.blocks.range(addr..end).peekable();
+    let mut blocks = device.blocks.range(addr..end).filter(|(_, b)| !b.hidden).peekable();
     while let Some((&a, b)) = blocks.next() {
         if a > at {
             parts.push(Part { addr: at, size: a - at, of: None });
@@ -81,11 +78,11 @@ fn fill<'a>(
 }
 
 fn one<W: Write>(
-    out: &mut Pickler<W>,
+    out: &mut Out<W>,
     shared: &mut Shared,
     source: &Source<'_>,
     device: DeviceId,
-    (addr, s): (u64, &Segment),
+    (addr, s, origin): (u64, &Segment, StackId),
     parts: &[Part<'_>],
 ) -> io::Result<()> {
     let sum = |f: &dyn Fn(&Part<'_>, &Block) -> u64| {
@@ -113,7 +110,7 @@ fn one<W: Write>(
     out.text("is_expandable")?;
     out.bool(s.expandable)?;
     out.text("frames")?;
-    shared.stack(out, source.names, StackId(0))?;
+    shared.stack(out, source.names, origin)?;
     out.text("blocks")?;
     out.list()?;
     for p in parts {
@@ -143,6 +140,9 @@ fn one<W: Write>(
 fn is_small(s: &Segment, parts: &[Part<'_>]) -> bool {
     if !s.expandable {
         return s.size <= SMALL_SEGMENT;
+    }
+    if let Some(small) = s.small {
+        return small;
     }
     match parts.iter().find_map(|p| p.of.map(|_| p.size)) {
         Some(size) => size <= SMALL_REQUEST,

@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use super::pickle::Pickler;
+use super::out::Out;
 
 /// Settings as PyTorch 2.11 writes them.
 #[derive(Clone, Debug, PartialEq)]
@@ -18,7 +18,7 @@ struct Settings {
 }
 
 /// Writes what `conf` sets, and the defaults for the rest.
-pub(super) fn write<W: Write>(out: &mut Pickler<W>, conf: &str) -> io::Result<()> {
+pub(super) fn write<W: Write>(out: &mut Out<W>, conf: &str) -> io::Result<()> {
     let s = parse(conf);
     out.dict()?;
     out.text("PYTORCH_CUDA_ALLOC_CONF")?;

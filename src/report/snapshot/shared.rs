@@ -4,7 +4,8 @@ use std::io::{self, Write};
 
 use rustc_hash::FxHashMap;
 
-use super::pickle::{Memo, Pickler};
+use super::out::Out;
+use super::pickle::Memo;
 use crate::event::{Names, PoolId, StackId};
 
 /// What was written before and can be named again.
@@ -17,12 +18,7 @@ pub(super) struct Shared {
 
 impl Shared {
     /// A stack as the list of its frames, innermost first; an empty list where none is known.
-    pub(super) fn stack<W: Write>(
-        &mut self,
-        out: &mut Pickler<W>,
-        names: &Names,
-        id: StackId,
-    ) -> io::Result<()> {
+    pub(super) fn stack<W: Write>(&mut self, out: &mut Out<W>, names: &Names, id: StackId) -> io::Result<()> {
         if let Some(&m) = self.stacks.get(&id) {
             return out.again(m);
         }
@@ -48,7 +44,7 @@ impl Shared {
     }
 
     /// A pool as a pair.
-    pub(super) fn pool<W: Write>(&mut self, out: &mut Pickler<W>, pool: PoolId) -> io::Result<()> {
+    pub(super) fn pool<W: Write>(&mut self, out: &mut Out<W>, pool: PoolId) -> io::Result<()> {
         if let Some(&m) = self.pools.get(&pool) {
             return out.again(m);
         }

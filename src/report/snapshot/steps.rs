@@ -1,9 +1,10 @@
 //! Which event belongs to which step, as it is known once the recording has been read.
 
 use std::io::{self, Write};
+use std::ops::Range;
 
 use super::Source;
-use super::pickle::Pickler;
+use super::out::Out;
 use crate::event::{Body, Event, Item, Nanos};
 use crate::replay::{Held, Progress, Replay};
 
@@ -11,6 +12,8 @@ use crate::replay::{Held, Progress, Replay};
 #[derive(Clone, Debug, Default)]
 pub struct Steps {
     ends: Vec<End>,
+    /// Numbers of the first events after the ends of microbatches.
+    microbatches: Vec<u64>,
     events: u64,
     /// Steps that had ended before the first event.
     before: u32,
@@ -26,6 +29,17 @@ struct End {
     /// Number of the first event after it.
     event: u64,
     time: Nanos,
+}
+
+/// A place in the run.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Place {
+    /// Events of which the same is true.
+    pub(super) events: Range<u64>,
+    /// The step.
+    pub(super) step: u32,
+    /// The microbatch within it, and how many there are.
+    pub(super) microbatch: Option<(u32, u32)>,
 }
 
 impl Steps {
@@ -62,6 +76,9 @@ impl Steps {
                     self.ends.truncate(keep);
                     self.ends.push(End { step, event: self.events, time: e.time });
                 }
+                if progress.microbatch.is_some() {
+                    self.microbatches.push(self.events);
+                }
                 self.trained |= matches!(e.body, Body::BackwardBegin { .. } | Body::OptimizerBegin(_))
                     || matches!(e.body, Body::Alloc(b) if b.phase.backward || b.phase.optimizer);
                 self.events += 1;
@@ -84,18 +101,62 @@ impl Steps {
         self.trained
     }
 
-    /// Number of the first event of the last `n` steps that have ended; what follows them counts too.
-    pub(super) fn first_event_of_last(&self, n: u32) -> u64 {
-        match self.ends.len().checked_sub(n as usize + 1) {
-            Some(i) => self.ends[i].event,
-            None => 0,
+    /// The microbatch of its step in which an event happened (from 1), and how many the step has; `None` where steps are not
+    /// made of several.
+    fn microbatch_of(&self, event: u64) -> Option<(u32, u32)> {
+        let step = self.ends.partition_point(|s| s.event <= event);
+        let begin = step.checked_sub(1).map_or(0, |i| self.ends[i].event);
+        let end = self.ends.get(step).map_or(u64::MAX, |s| s.event);
+        let ended_by = |event| self.microbatches.partition_point(|&m| m <= event);
+        let (before, here) = (ended_by(begin), ended_by(event));
+        let number = here - before + 1;
+        let count = ended_by(end).saturating_sub(before);
+        // What follows the last one, such as the optimizer, belongs to it. Of a step that runs nobody knows how many it has.
+        let of = if end == u64::MAX { number.max(count) } else { count };
+        (of > 1).then_some((number.min(of) as u32, of as u32))
+    }
+
+    /// Where in the run an event happened.
+    pub(super) fn place(&self, event: u64) -> Place {
+        let step = self.ends.get(self.ends.partition_point(|s| s.event <= event)).map(|s| s.event);
+        let microbatch = self.microbatches.get(self.microbatches.partition_point(|&m| m <= event)).copied();
+        let until = step.unwrap_or(u64::MAX).min(microbatch.unwrap_or(u64::MAX));
+        Place { events: event..until, step: self.of(event), microbatch: self.microbatch_of(event) }
+    }
+
+    /// Number of the first event of a step; `None` where it is not in the recording.
+    pub fn begin_of(&self, step: u32) -> Option<u64> {
+        if step == self.before + 1 {
+            return Some(0);
         }
+        self.end_of(step.checked_sub(1)?)
+    }
+
+    /// Number of the first event after a step; `None` where it has not ended, or is not in the recording.
+    pub fn end_of(&self, step: u32) -> Option<u64> {
+        self.ends.iter().find(|e| e.step == step).map(|e| e.event)
+    }
+
+    /// Numbers of the first and last step that have ended; `None` where none has.
+    pub fn ended(&self) -> Option<(u32, u32)> {
+        Some((self.ends.first()?.step, self.ends.last()?.step))
+    }
+
+    /// Number of the first event of the last `n` steps that have ended before event `until`; what follows them counts too.
+    pub fn first_event_of_last(&self, n: u32, until: u64) -> u64 {
+        let ended = self.ends.partition_point(|e| e.event <= until);
+        ended.checked_sub(n as usize + 1).map_or(0, |i| self.ends[i].event)
+    }
+
+    /// As they were before event `until`: nothing has been freed on the way out yet.
+    pub fn before(&self, until: u64) -> Steps {
+        Steps { left: Vec::new(), events: self.events.min(until), ..self.clone() }
     }
 
     /// The steps as `external_annotations`, from the event where the history begins.
     pub(super) fn write<W: Write>(
         &self,
-        out: &mut Pickler<W>,
+        out: &mut Out<W>,
         source: &Source<'_>,
         from: u64,
         until: Nanos,
@@ -103,9 +164,10 @@ impl Steps {
         out.list()?;
         let mut begin = Nanos(0);
         for end in &self.ends {
-            if end.event > from && end.time <= until {
+            if end.event > from && end.event <= self.events {
+                let time = end.time.min(until);
                 for device in source.replay.devices() {
-                    for (stage, time) in [("START", begin), ("END", end.time)] {
+                    for (stage, time) in [("START", begin), ("END", time)] {
                         out.dict()?;
                         out.text("stage")?;
                         out.text(stage)?;
@@ -145,9 +207,39 @@ mod tests {
             s.see(&item(), progress(p));
         }
         assert_eq!([0, 1, 2, 3, 4, 9].map(|e| s.of(e)), [1, 2, 2, 3, 3, 3]);
-        assert_eq!(s.first_event_of_last(1), 1);
-        assert_eq!(s.first_event_of_last(2), 0);
-        assert_eq!(s.first_event_of_last(9), 0);
+        assert_eq!([1, 2, 9].map(|n| s.first_event_of_last(n, 5)), [1, 0, 0]);
+        assert_eq!(s.first_event_of_last(1, 2), 0, "one step has ended by then");
+        assert_eq!(
+            (s.begin_of(1), s.end_of(1), s.begin_of(3), s.end_of(3)),
+            (Some(0), Some(1), Some(3), None)
+        );
+        assert_eq!((s.begin_of(9), s.ended()), (None, Some((1, 2))));
+    }
+
+    #[test]
+    fn microbatches_are_counted_within_their_step() {
+        let mut s = Steps::default();
+        let end =
+            |step: Option<u32>, microbatch: Option<u32>| Progress { step, microbatch, ..Progress::default() };
+        // Two microbatches a step: one ends within it, the other with it.
+        for p in [
+            end(None, None),
+            end(None, Some(1)),
+            end(Some(1), Some(2)),
+            end(None, Some(3)),
+            end(Some(2), Some(4)),
+        ] {
+            s.see(&item(), p);
+        }
+        assert_eq!(
+            [0, 1, 2, 3].map(|e| s.microbatch_of(e)),
+            [Some((1, 2)), Some((2, 2)), Some((1, 2)), Some((2, 2))]
+        );
+        let mut s = Steps::default();
+        for p in [None, Some(1), Some(2)] {
+            s.see(&item(), end(p, p));
+        }
+        assert_eq!([0, 1].map(|e| s.microbatch_of(e)), [None, None], "steps of one microbatch");
     }
 
     #[test]

@@ -5,7 +5,7 @@ use super::super::style::{Ink, Style};
 use super::super::units::{count, percent, plural, quantity, size, size_f};
 use super::headline::{clause, fatal, forecast, lately};
 use super::used;
-use crate::detect::{Finding, GrainName, Kind, Severity};
+use crate::detect::{Finding, GrainName, Kind, Outcome, Severity, post_mortem};
 use crate::event::Frame;
 use crate::replay::{Device, Site, SiteKind};
 
@@ -18,11 +18,22 @@ pub(super) fn lines(p: &Process<'_>, style: Style) -> Vec<String> {
         number += 1;
         leak(&mut out, p, f, known, number, style);
     }
-    for (f, _) in with_known().filter(|(f, _)| !is_loud(f)) {
+    let quiet = || with_known().filter(|(f, _)| !is_loud(f));
+    for (f, known) in quiet().take(NOTES) {
         out.extend(style.wrap("  note   ", &note(p, f)));
+        if let Some(fix) = known.and_then(|k| k.fix.as_ref()) {
+            out.extend(style.wrap("    fix    ", &format!("known: {}, {}", fix.known, fix.text)));
+        }
+    }
+    let more = quiet().count().saturating_sub(NOTES);
+    if more > 0 {
+        out.extend(style.wrap("  note   ", &format!("{} more; --format json has all", count(more as u64))));
     }
     out
 }
+
+/// Notes that are printed.
+const NOTES: usize = 4;
 
 /// Whether another process that was told has the same leak at the same line.
 pub(super) fn is_told(told: &[&Process<'_>], p: &Process<'_>, f: &Finding) -> bool {
@@ -42,10 +53,18 @@ fn in_words(kind: Kind) -> &'static str {
         Kind::LiveAfterStreamExit => "live after stream exit",
         Kind::StepGrowth => "more live blocks with every step",
         Kind::DeferredFree => "freed, but waiting for a stream",
+        Kind::StrandedCache => "freed memory of streams that are used no more",
+        Kind::Fragmentation => "segments pinned by small old blocks",
+        Kind::CycleGarbage => "piles up and vanishes at once",
+        Kind::ResidentOnSideStream => "resident on a side stream",
+        Kind::LazyState => "optimizer state",
+        Kind::OpaquePool => "pools of captured graphs",
+        Kind::AllocatorPressure => "memory goes to the driver and back",
+        Kind::LiveAtExit => "live at the end",
     }
 }
 
-fn per(grain: GrainName) -> &'static str {
+pub(super) fn per(grain: GrainName) -> &'static str {
     match grain {
         GrainName::Step => "a step",
         GrainName::Microbatch => "a microbatch",
@@ -91,8 +110,9 @@ fn leak(out: &mut Vec<String>, p: &Process<'_>, f: &Finding, known: Option<&Know
     if let Some(when) = f.steps_to_oom.filter(|_| fatal(p, f).is_none()) {
         say("full in", &forecast(when, f.grain.name()));
     }
-    if let Some(fix) = known.and_then(|k| k.fix.as_ref()) {
-        say("fix", &format!("known: {}, {}", fix.known, fix.text));
+    match known.and_then(|k| k.fix.as_ref()) {
+        Some(fix) => say("fix", &format!("known: {}, {}", fix.known, fix.text)),
+        None => f.kind.remedy().into_iter().for_each(|text| say("try", text)),
     }
 }
 
@@ -112,12 +132,14 @@ fn allocated(p: &Process<'_>, f: &Finding, say: &mut dyn FnMut(&str, &str)) {
     };
     say("allocated", &format!("{}{stream}{share}", place(p, s)));
     if let Some(yours) = s.your_line.as_ref().filter(|y| **y != s.frame) {
-        let how = if s.kind == SiteKind::Backward { "in the backward started at" } else { "reached from" };
+        let reached = p.names.frames(s.stack).any(|f| f == yours);
+        let how =
+            if reached && s.kind == SiteKind::Line { "reached from" } else { "in the backward started at" };
         say("", &format!("{how} your {}", line(p, yours)));
     }
     for other in f.sites.iter().skip(1).take(3).filter(|o| o.share >= 0.01) {
         if let Some(s) = p.replay.site(other.site) {
-            say("", &format!("and {} of it at {}", percent(other.share), place(p, s)));
+            say("", &format!("and {} of it {}", percent(other.share), at(p, s)));
         }
     }
     let more = f.sites.len().saturating_sub(4);
@@ -129,6 +151,7 @@ fn allocated(p: &Process<'_>, f: &Finding, say: &mut dyn FnMut(&str, &str)) {
 /// The last allocation that failed on a device: the question that an out-of-memory error leaves open.
 pub(super) fn failed(p: &Process<'_>, d: &Device, style: Style) -> Vec<String> {
     let Some(o) = d.ooms.last() else { return Vec::new() };
+    let scene = d.scene.as_ref().filter(|s| s.event == o.event);
     let outside_torch = |f: &&Frame| !f.file.contains("/site-packages/torch/");
     let at = p.names.frames(o.stack).find(outside_torch).or_else(|| p.names.frames(o.stack).next());
     let at = at.map(|f| format!(" at {}", line(p, f))).unwrap_or_default();
@@ -137,36 +160,83 @@ pub(super) fn failed(p: &Process<'_>, d: &Device, style: Style) -> Vec<String> {
         n => format!(" (the last of {n} failures)"),
     };
     let text = format!(
-        "{} asked for in step {} ({}){at}{times}; the card had {} free, torch had {} allocated of {} reserved",
+        "{} asked for in step {} ({}){at}{times}; the card had {} free, torch had {} allocated of {} reserved{}",
         size(o.requested.0),
         count(o.step.into()),
         o.phase.name(),
         size(o.free.0),
         size(o.allocated.0),
-        size(o.reserved.0)
+        size(o.reserved.0),
+        scene.filter(|s| s.largest < o.requested).map_or_else(String::new, |s| format!(
+            ", and the largest free piece it could use was {}",
+            size(s.largest.0)
+        ))
     );
-    style.wrap("  failed ", &text)
+    let mut out = style.wrap("  failed ", &text);
+    let Some(m) = post_mortem(p.replay, d.id) else { return out };
+    if let Some(c) = m.change {
+        let text = format!(
+            "the step began with {} allocated and had needed {} more when it failed; the one before began with {} and \
+             peaked at {}",
+            size(c.start),
+            size(m.need),
+            size(c.start_before),
+            size(c.peak_before)
+        );
+        out.extend(style.wrap("  before ", &text));
+    }
+    for (i, h) in scene.map_or(&[][..], |s| &s.holders).iter().take(HOLDERS).enumerate() {
+        let Some(site) = p.replay.site(h.site) else { continue };
+        let since = if h.first_step < o.step {
+            format!("since step {}", count(h.first_step.into()))
+        } else {
+            "of this step".to_owned()
+        };
+        let side = p.replay.stream(h.stream).filter(|s| s.handle.0 != 0);
+        let stream = side.map(|s| format!(", stream {}", s.id.0)).unwrap_or_default();
+        let text = format!("{} {since} by {}{stream}", size(h.bytes.0), place(p, site));
+        out.extend(style.wrap(if i == 0 { "  held   " } else { "         " }, &text));
+    }
+    if p.verdict.outcome == Outcome::Oom {
+        out.extend(style.wrap("  try    ", m.cause.remedy()));
+    }
+    out
 }
 
-fn site<'p>(p: &'p Process<'_>, f: &Finding) -> Option<&'p Site> {
+/// Lines that are named as those that held memory at a failure.
+const HOLDERS: usize = 3;
+
+pub(super) fn site<'p>(p: &'p Process<'_>, f: &Finding) -> Option<&'p Site> {
     p.replay.site(f.sites.first()?.site)
 }
 
+/// A site in words, within a sentence.
+fn at(p: &Process<'_>, s: &Site) -> String {
+    let at = if s.kind == SiteKind::Line { "at " } else { "" };
+    format!("{at}{}", place(p, s))
+}
+
 /// A site in words.
-fn place(p: &Process<'_>, s: &Site) -> String {
+pub(super) fn place(p: &Process<'_>, s: &Site) -> String {
     match s.kind {
         SiteKind::Line if s.your_line.as_ref() == Some(&s.frame) => format!("your {}", line(p, &s.frame)),
         SiteKind::Line => line(p, &s.frame),
-        SiteKind::Backward if s.your_line.as_ref() == Some(&s.frame) => {
-            format!("in the backward started at your {}", line(p, &s.frame))
+        SiteKind::Backward => {
+            let by = s.node.as_ref().map(|n| format!("by {n} ")).unwrap_or_default();
+            let your = if s.your_line.as_ref() == Some(&s.frame) { "your " } else { "" };
+            format!("{by}in the backward started at {your}{}", line(p, &s.frame))
         }
-        SiteKind::Backward => format!("in the backward started at {}", line(p, &s.frame)),
+        SiteKind::Native => match p.native.get(&s.stack).and_then(|n| n.frames.get(n.reached)) {
+            Some(f) if f.line > 0 => format!("by {} ({})", f.function, line(p, f)),
+            Some(f) => format!("by {}", f.function),
+            None => format!("by native code at {}{}", s.frame.file, s.frame.function),
+        },
         SiteKind::Unknown => "by native code: no Python line is known".to_owned(),
     }
 }
 
 /// `trl/models/activation_offloading.py:430 unpack_tensor_with_streams`.
-fn line(p: &Process<'_>, f: &Frame) -> String {
+pub(super) fn line(p: &Process<'_>, f: &Frame) -> String {
     let file = short_path(&f.file, Facts::of(p.replay).text("cwd"));
     let at = if f.line == 0 { String::new() } else { format!(":{}", f.line) };
     let name = f.function.rsplit('.').next().filter(|n| !n.is_empty() && *n != "<module>");
@@ -187,7 +257,9 @@ fn short_path<'f>(file: &'f str, cwd: Option<&str>) -> &'f str {
 }
 
 fn note(p: &Process<'_>, f: &Finding) -> String {
-    let place = site(p, f).map(|s| format!(" at {}", place(p, s))).unwrap_or_default();
+    // Where no line is known, that is no news in a note.
+    let named = site(p, f).filter(|s| f.kind.is_leak() || s.kind != SiteKind::Unknown);
+    let place = named.map(|s| format!(" {}", at(p, s))).unwrap_or_default();
     let grain = f.grain.name();
     if let Some(until) = f.withdrawn_step {
         return format!(
@@ -197,7 +269,8 @@ fn note(p: &Process<'_>, f: &Finding) -> String {
             count(until.into())
         );
     }
-    format!("{}{place}: {}, {} now. {}", in_words(f.kind), rate(f), size(f.bytes_now), clause(&f.explain))
+    let pace = if f.bytes_per_step > 0.0 { format!("{}, ", rate(f)) } else { String::new() };
+    format!("{}{place}: {pace}{} now. {}", in_words(f.kind), size(f.bytes_now), clause(&f.explain))
         .trim_end()
         .to_owned()
 }

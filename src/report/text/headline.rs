@@ -3,7 +3,7 @@
 use super::super::model::{Facts, Process, Report};
 use super::super::style::{Ink, Style};
 use super::super::units::{count, plural, size, size_f};
-use crate::detect::{Finding, GrainName, Outcome, StepsToOom};
+use crate::detect::{Finding, GrainName, Outcome, PostMortem, StepsToOom, post_mortem};
 use crate::replay::OomEvent;
 use crate::replay::anatomy::At;
 
@@ -84,11 +84,23 @@ fn sentence(p: &Process<'_>) -> String {
             None => format!(". {}.", growth(p).unwrap_or(reason)),
         },
         Outcome::Warning => format!(". {}.", growth(p).unwrap_or(reason)),
-        Outcome::Oom | Outcome::Clean if reason.is_empty() => ".".to_owned(),
-        Outcome::Oom | Outcome::Clean => format!(". {reason}."),
+        Outcome::Oom => match why(p) {
+            Some(m) => format!(" ({}). {}.", m.short, clause(&m.explain)),
+            None if reason.is_empty() => ".".to_owned(),
+            None => format!(". {reason}."),
+        },
+        Outcome::Clean if reason.is_empty() => ".".to_owned(),
+        Outcome::Clean => format!(". {reason}."),
         Outcome::Unknown if reason.is_empty() => ".".to_owned(),
         Outcome::Unknown => format!(" ({}).", p.verdict.reason.trim_end_matches('.')),
     }
+}
+
+/// Why memory ran out, on the device where it did last.
+fn why(p: &Process<'_>) -> Option<PostMortem> {
+    let device =
+        p.replay.devices().filter(|d| !d.ooms.is_empty()).max_by_key(|d| d.ooms.last().map(|o| o.time))?;
+    post_mortem(p.replay, device.id)
 }
 
 /// A reason as a sentence: a capital, no full stop.

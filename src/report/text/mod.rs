@@ -4,11 +4,14 @@
 //! `KILLED BY THE HOST`. Then what filled the card, what was found and why, how the run went. Of several processes the
 //! one that the job is called after is told in full, then those whose findings are others.
 
+mod alert;
 mod filled;
 mod found;
 mod headline;
 mod run;
 mod series;
+
+pub use alert::{Spread, alert, headline, withdrawn};
 
 use std::io::{self, Write};
 

@@ -74,9 +74,10 @@ fn cost(p: &Process<'_>) -> Option<String> {
 /// What was not seen. Blind is not clean, and says so.
 fn doubts(p: &Process<'_>) -> Vec<String> {
     let mut out = Vec::new();
-    let why = Facts::of(p.replay).coverage_reason().map(|r| format!(": {r}")).unwrap_or_default();
+    let reason = Facts::of(p.replay).coverage_reason(coverage(p));
+    let why = reason.map(|r| format!(": {r}")).unwrap_or_default();
     match coverage(p) {
-        Coverage::Blocks => {}
+        Coverage::Blocks => out.extend(reason.map(str::to_owned)),
         Coverage::Segments => out.push(format!(
             "the blocks inside the allocator's segments{why}. Only what it took from the driver is known: nothing can be said about leaks"
         )),
@@ -84,6 +85,12 @@ fn doubts(p: &Process<'_>) -> Vec<String> {
     }
     if p.replay.lost() > 0 {
         out.push(format!("what {} did: the recording lost them", plural(p.replay.lost() as i64, "event")));
+    }
+    if let Some(n) = Facts::of(p.replay).number("stacks_undefined").filter(|&n| n > 0) {
+        out.push(format!(
+            "the lines of {}: there was no room for their stacks",
+            plural(n as i64, "allocation")
+        ));
     }
     for d in p.replay.devices() {
         if d.unverified_blocks > 0 {

@@ -72,17 +72,16 @@ impl Check<'_> {
             self.say("allocator_settings is no dict".into());
         }
         let mut by_device: BTreeMap<i128, (Vec<Segment>, Vec<Live>)> = BTreeMap::new();
-        let mut end = 0;
         for (i, &s) in segments.iter().enumerate() {
             let Some((device, segment, blocks)) = self.segment(i, s) else { continue };
+            let d = by_device.entry(device).or_default();
+            let end = d.0.last().map_or(0, |s| s.address.saturating_add(s.size));
             if segment.address < end {
                 self.say(format!(
                     "segment {i} at {:#x} is not sorted, or overlaps the one before",
                     segment.address
                 ));
             }
-            end = segment.address.saturating_add(segment.size);
-            let d = by_device.entry(device).or_default();
             d.0.push(segment);
             d.1.extend(blocks);
         }

@@ -1,0 +1,185 @@
+//! What is more in one process than in another, line by line.
+
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+
+use serde_json::{Value, json};
+
+use super::{Align, Table, count, size};
+use crate::event::Frame;
+use crate::replay::Replay;
+
+/// Rows of the text; JSON has all.
+const ROWS: usize = 20;
+
+/// A process at a moment.
+#[derive(Clone, Copy, Debug)]
+pub struct Side<'a> {
+    /// What it is called: its path.
+    pub name: &'a str,
+    /// The moment, in words.
+    pub moment: &'a str,
+    /// The process then.
+    pub replay: &'a Replay,
+}
+
+/// Blocks in use.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Use {
+    /// How many.
+    pub blocks: u64,
+    /// Their rounded sizes.
+    pub bytes: u64,
+}
+
+/// A line, and what it holds on both sides.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Row {
+    /// The line that allocated.
+    pub frame: Frame,
+    /// In the first process.
+    pub base: Use,
+    /// In the second.
+    pub new: Use,
+}
+
+impl Row {
+    /// Bytes that the second has more.
+    pub fn more(&self) -> i64 {
+        (self.new.bytes as i64).saturating_sub(self.base.bytes as i64)
+    }
+}
+
+/// Two processes, compared.
+#[derive(Clone, Debug)]
+pub struct Diff<'a> {
+    base: Side<'a>,
+    new: Side<'a>,
+    rows: Vec<Row>,
+}
+
+impl<'a> Diff<'a> {
+    /// Compares what is in use, by the line that allocated it: what grew most comes first. Blocks that wait to be freed count.
+    pub fn of(base: Side<'a>, new: Side<'a>) -> Diff<'a> {
+        let mut lines: BTreeMap<(String, u32, String), Row> = BTreeMap::new();
+        for (side, is_new) in [(base, false), (new, true)] {
+            let r = side.replay;
+            for h in r.devices().flat_map(|d| r.blocks(d.id)) {
+                let frame = r.site(h.site).map(|s| s.frame.clone()).unwrap_or_default();
+                let key = (frame.file.clone(), frame.line, frame.function.clone());
+                let fresh = || Row { frame, base: Use::default(), new: Use::default() };
+                let row = lines.entry(key).or_insert_with(fresh);
+                let at = if is_new { &mut row.new } else { &mut row.base };
+                at.blocks += 1;
+                at.bytes = at.bytes.saturating_add(h.block.rounded.0);
+            }
+        }
+        let mut rows: Vec<Row> = lines.into_values().filter(|row| row.base != row.new).collect();
+        rows.sort_by_key(|row| std::cmp::Reverse((row.more(), row.new.bytes)));
+        Diff { base, new, rows }
+    }
+
+    /// Lines that differ, what grew most first.
+    pub fn rows(&self) -> &[Row] {
+        &self.rows
+    }
+
+    /// Bytes in use that the second has more.
+    pub fn more(&self) -> i64 {
+        self.rows.iter().map(Row::more).fold(0, i64::saturating_add)
+    }
+
+    /// For people.
+    ///
+    /// # Errors
+    /// What the sink says.
+    pub fn text(&self, out: &mut impl Write) -> io::Result<()> {
+        let verdict = match self.more() {
+            0 if self.rows.is_empty() => "THE SAME: every line holds as much in both".to_string(),
+            0 => "AS MUCH: other lines hold it".to_string(),
+            more => format!("{} in use in the second", signed(more)),
+        };
+        writeln!(out, "strandline: {verdict}")?;
+        let mut head = Table::new([Align::Left, Align::Right, Align::Right, Align::Right, Align::Left]);
+        head.row(["", "in use", "peak", "reserved", "at"]);
+        for (name, side) in [("base", self.base), ("new", self.new)] {
+            let sum = |f: &dyn Fn(&crate::replay::Device) -> u64| {
+                size(side.replay.devices().map(f).fold(0, u64::saturating_add))
+            };
+            head.row([
+                format!("{name}  {}", side.name),
+                sum(&|d| d.allocated.0),
+                sum(&|d| d.peak_allocated.bytes.0),
+                sum(&|d| d.reserved.0),
+                side.moment.to_string(),
+            ]);
+        }
+        head.lines(2).iter().try_for_each(|line| writeln!(out, "{line}"))?;
+        if self.rows.is_empty() {
+            return Ok(());
+        }
+        let mut table = Table::new([Align::Right, Align::Right, Align::Right, Align::Right, Align::Left]);
+        table.row(["more", "base", "new", "blocks", "allocated at"]);
+        for row in self.rows.iter().take(ROWS) {
+            let blocks = row.new.blocks as i64 - row.base.blocks as i64;
+            table.row([
+                signed(row.more()),
+                size(row.base.bytes),
+                size(row.new.bytes),
+                format!("{}{}", if blocks < 0 { "-" } else { "+" }, count(blocks.unsigned_abs())),
+                place(&row.frame),
+            ]);
+        }
+        table.lines(2).iter().try_for_each(|line| writeln!(out, "{line}"))?;
+        match self.rows.len().saturating_sub(ROWS) {
+            0 => Ok(()),
+            more => writeln!(out, "  and {more} more lines: --format json has all"),
+        }
+    }
+
+    /// For programs.
+    pub fn json(&self) -> Value {
+        let side = |s: &Side<'_>| {
+            let device = |d: &crate::replay::Device| {
+                json!({
+                    "index": d.id.0,
+                    "allocated_bytes": d.allocated.0,
+                    "reserved_bytes": d.reserved.0,
+                    "pending_bytes": d.pending.0,
+                    "peak_allocated_bytes": d.peak_allocated.bytes.0,
+                })
+            };
+            json!({ "name": s.name, "at": s.moment, "devices": s.replay.devices().map(device).collect::<Vec<_>>() })
+        };
+        let row = |r: &Row| {
+            json!({
+                "more_bytes": r.more(),
+                "base": { "bytes": r.base.bytes, "blocks": r.base.blocks },
+                "new": { "bytes": r.new.bytes, "blocks": r.new.blocks },
+                "file": r.frame.file, "line": r.frame.line, "function": r.frame.function,
+            })
+        };
+        json!({
+            "schema": 1,
+            "tool": format!("strandline {}", crate::VERSION),
+            "more_bytes": self.more(),
+            "base": side(&self.base),
+            "new": side(&self.new),
+            "sites": self.rows.iter().map(row).collect::<Vec<_>>(),
+        })
+    }
+}
+
+fn signed(bytes: i64) -> String {
+    format!("{} {}", size(bytes.unsigned_abs()), if bytes < 0 { "less" } else { "more" })
+}
+
+fn place(frame: &Frame) -> String {
+    if frame.file.is_empty() {
+        return "a line that was not seen".into();
+    }
+    // The end of a path says enough.
+    let parts: Vec<&str> = frame.file.rsplit('/').take(3).collect();
+    let file = parts.into_iter().rev().collect::<Vec<_>>().join("/");
+    format!("{file}:{} {}", frame.line, frame.function)
+}

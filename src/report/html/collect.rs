@@ -1,0 +1,209 @@
+//! The second pass over a recording: how what was held went on from step to step, by stream, line and phase, in bounded
+//! size. The first pass is known: how many steps there are, where the peaks lie, what leaks.
+
+use super::flame::{self, Tree};
+use crate::detect::Finding;
+use crate::event::{DeviceId, Event, Item, Names, SiteId, StreamId};
+use crate::replay::{Held, PhaseKind, Progress, Replay};
+use rustc_hash::FxHashMap;
+
+/// Most points along the steps, and within the step of the peak.
+const POINTS: u32 = 1000;
+/// Sites that a point remembers.
+const SITES: usize = 64;
+/// Marks a block must have lived through to count as left behind (`replay`, "old").
+const OLD: u32 = 2;
+
+/// Phases in the order of [`Point::phases`].
+pub(super) const PHASES: [PhaseKind; 5] = [
+    PhaseKind::Forward,
+    PhaseKind::Backward,
+    PhaseKind::Optimizer,
+    PhaseKind::Evaluation,
+    PhaseKind::Unknown,
+];
+
+/// What was held at one moment, in bytes.
+#[derive(Debug, Default)]
+pub(super) struct Point {
+    /// The step that had just ended.
+    pub(super) step: u32,
+    pub(super) allocated: u64,
+    pub(super) reserved: u64,
+    pub(super) pending: u64,
+    /// The most within the step.
+    pub(super) peak: u64,
+    /// Of blocks that a finding counts.
+    pub(super) left: u64,
+    /// By the phase they were born in.
+    pub(super) phases: [u64; 5],
+    pub(super) streams: FxHashMap<StreamId, u64>,
+    /// The largest of them.
+    pub(super) sites: Vec<(SiteId, u64)>,
+}
+
+/// A moment that is looked at more closely.
+#[derive(Debug, Default)]
+pub(super) struct Closeup {
+    pub(super) allocated: u64,
+    pub(super) step: u32,
+    /// By stack, as a tree of frames.
+    pub(super) tree: Tree,
+    /// Step of birth → bytes and blocks.
+    pub(super) ages: Vec<(u32, u64, u64)>,
+    /// By line and stream: bytes and blocks.
+    pub(super) lines: FxHashMap<(SiteId, StreamId), (u64, u64)>,
+}
+
+/// A device's part.
+#[derive(Debug)]
+pub(super) struct Lane {
+    pub(super) device: DeviceId,
+    peak_event: u64,
+    peak_step: u32,
+    pub(super) points: Vec<Point>,
+    /// Nanoseconds since the step of the peak began, and bytes.
+    pub(super) within: Vec<(u64, u64)>,
+    pub(super) peak: Option<Closeup>,
+    pub(super) end: Option<Closeup>,
+}
+
+/// The pass.
+#[derive(Debug)]
+pub struct Pass {
+    replay: Replay,
+    stride: u32,
+    last: u32,
+    findings: Vec<Finding>,
+    pub(super) lanes: Vec<Lane>,
+}
+
+impl Pass {
+    /// A pass over the recording that `first` has replayed and `findings` were found in.
+    pub fn new(first: &Replay, findings: &[Finding]) -> Pass {
+        let lane = |d: &crate::replay::Device| Lane {
+            device: d.id,
+            peak_event: d.peak_allocated.event,
+            peak_step: d.peak_allocated.step,
+            points: Vec::new(),
+            within: Vec::new(),
+            peak: None,
+            end: None,
+        };
+        Pass {
+            replay: Replay::new(),
+            stride: first.steps().div_ceil(POINTS).max(1),
+            last: first.steps(),
+            findings: findings.iter().filter(|f| f.is_active_leak()).cloned().collect(),
+            lanes: first.devices().take(8).map(lane).collect(),
+        }
+    }
+
+    /// Takes the next item that is no event.
+    pub fn apply(&mut self, item: &Item, names: &Names) {
+        let progress = self.replay.apply(item, names);
+        self.after(progress, names);
+    }
+
+    /// Takes the next event.
+    pub fn apply_event(&mut self, event: &Event, names: &Names) {
+        let progress = self.replay.apply_event(event);
+        self.after(progress, names);
+        let (events, step, time) = (self.replay.events(), self.replay.steps() + 1, event.time.0);
+        for lane in &mut self.lanes {
+            if step != lane.peak_step && events != lane.peak_event + 1 {
+                continue;
+            }
+            let Some(d) = self.replay.device(lane.device) else { continue };
+            if step == lane.peak_step && lane.within.last().is_none_or(|(_, b)| *b != d.allocated.0) {
+                lane.within.push((time, d.allocated.0));
+                thin(&mut lane.within);
+            }
+            if events == lane.peak_event + 1 {
+                lane.peak = Some(closeup(&self.replay, lane.device, names));
+            }
+        }
+    }
+
+    fn after(&mut self, progress: Progress, names: &Names) {
+        let Some(step) = progress.step else { return };
+        for lane in &mut self.lanes {
+            // Steps that turned out to be one: what was noted of them is noted anew.
+            lane.points.retain(|p| p.step < step);
+            if step.is_multiple_of(self.stride) || step == self.last || step == 1 {
+                lane.points.push(point(&self.replay, lane.device, step, &self.findings));
+            }
+            if step == self.last {
+                lane.end = Some(closeup(&self.replay, lane.device, names));
+            }
+        }
+    }
+
+    /// Nothing more comes. A job without steps is looked at as it is now.
+    pub(super) fn end(&mut self, names: &Names) {
+        for lane in self.lanes.iter_mut().filter(|l| l.end.is_none()) {
+            if lane.points.is_empty() {
+                lane.points.push(point(&self.replay, lane.device, self.replay.steps(), &self.findings));
+            }
+            lane.end = Some(closeup(&self.replay, lane.device, names));
+        }
+    }
+}
+
+/// Halves the points when there are too many; of two the higher one stays.
+fn thin(points: &mut Vec<(u64, u64)>) {
+    if points.len() > 2 * POINTS as usize {
+        let highest = |pair: &[(u64, u64)]| pair.iter().copied().max_by_key(|(_, b)| *b).unwrap_or_default();
+        *points = points.chunks(2).map(highest).collect();
+    }
+}
+
+fn point(replay: &Replay, device: DeviceId, step: u32, findings: &[Finding]) -> Point {
+    let mut point = Point { step, ..Point::default() };
+    let Some(d) = replay.device(device) else { return point };
+    (point.allocated, point.reserved, point.pending) = (d.allocated.0, d.reserved.0, d.pending.0);
+    point.peak = d.rows.last().map_or(0, |r| r.peak.0).max(d.allocated.0);
+    let mut sites: FxHashMap<SiteId, u64> = FxHashMap::default();
+    for h in live(replay, device) {
+        let bytes = h.block.rounded.0;
+        *point.streams.entry(h.stream).or_default() += bytes;
+        *sites.entry(h.site).or_default() += bytes;
+        let phase = PhaseKind::of(h.block.phase, replay.trained());
+        if let Some(at) = PHASES.iter().position(|p| *p == phase) {
+            point.phases[at] += bytes;
+        }
+        let old = step.saturating_sub(h.step) >= OLD;
+        if old && findings.iter().any(|f| f.counts(h)) {
+            point.left += bytes;
+        }
+    }
+    point.sites = sites.into_iter().collect();
+    point.sites.sort_unstable_by_key(|(site, bytes)| (std::cmp::Reverse(*bytes), *site));
+    point.sites.truncate(SITES);
+    point
+}
+
+fn live(replay: &Replay, device: DeviceId) -> impl Iterator<Item = &Held> {
+    replay.blocks(device).filter(|h| !h.pending && !h.unverified)
+}
+
+fn closeup(replay: &Replay, device: DeviceId, names: &Names) -> Closeup {
+    let mut ages: std::collections::BTreeMap<u32, (u64, u64)> = std::collections::BTreeMap::new();
+    let mut stacks: FxHashMap<_, u64> = FxHashMap::default();
+    let mut lines: FxHashMap<_, (u64, u64)> = FxHashMap::default();
+    for h in live(replay, device) {
+        let line = lines.entry((h.site, h.stream)).or_default();
+        *line = (line.0 + h.block.rounded.0, line.1 + 1);
+        let age = ages.entry(h.step).or_default();
+        *age = (age.0 + h.block.rounded.0, age.1 + 1);
+        *stacks.entry((h.site, h.block.stack)).or_default() += h.block.rounded.0;
+    }
+    let mut ages: Vec<(u32, u64, u64)> = ages.into_iter().map(|(s, (b, n))| (s, b, n)).collect();
+    let group = ages.len().div_ceil(POINTS as usize / 2).max(1);
+    ages = ages
+        .chunks(group)
+        .filter_map(|c| Some((c.first()?.0, c.iter().map(|a| a.1).sum(), c.iter().map(|a| a.2).sum())))
+        .collect();
+    let allocated = replay.device(device).map_or(0, |d| d.allocated.0);
+    Closeup { allocated, step: replay.steps(), tree: flame::tree(replay, names, stacks), ages, lines }
+}

@@ -1,0 +1,76 @@
+//! Stacks of what is held, as one tree of frames from the outermost call inwards.
+
+use crate::event::{Frame, Names, SiteId, StackId};
+use crate::replay::Replay;
+use rustc_hash::FxHashMap;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+
+/// Frames of a stack that are shown.
+const DEPTH: usize = 48;
+/// Nodes of a tree; the smallest are left out.
+const NODES: usize = 1200;
+
+/// A frame and what its calls hold.
+#[derive(Debug, Default)]
+pub(super) struct Tree {
+    pub(super) bytes: u64,
+    calls: BTreeMap<String, Tree>,
+}
+
+/// The tree of these stacks, each with its bytes. What has no Python frame hangs below the backward that allocated it.
+pub(super) fn tree(replay: &Replay, names: &Names, stacks: FxHashMap<(SiteId, StackId), u64>) -> Tree {
+    let mut root = Tree::default();
+    for ((site, stack), bytes) in stacks {
+        let site = replay.site(site);
+        let from = match site {
+            Some(s) if names.frames(stack).next().is_none() => s.stack,
+            _ => stack,
+        };
+        let mut path: Vec<String> = names.frames(from).map(label).collect();
+        path.reverse();
+        let skipped = path.len().saturating_sub(DEPTH);
+        path.drain(..skipped);
+        path.extend(site.and_then(|s| s.node.clone()));
+        if path.is_empty() {
+            path.push("no Python frame is known".to_owned());
+        }
+        let mut at = &mut root;
+        at.bytes += bytes;
+        for name in path {
+            at = at.calls.entry(name).or_default();
+            at.bytes += bytes;
+        }
+    }
+    root
+}
+
+/// `train.py:88 main`, with the last two parts of the path.
+pub(super) fn label(f: &Frame) -> String {
+    let parts: Vec<&str> = f.file.rsplit('/').take(2).collect();
+    let file: Vec<&str> = parts.into_iter().rev().collect();
+    let line = if f.line > 0 { format!(":{}", f.line) } else { String::new() };
+    format!("{}{line} {}", file.join("/"), f.function)
+}
+
+impl Tree {
+    /// As `[name, bytes, [calls]]`, the largest first; what is too small is not listed, so calls may sum to less.
+    pub(super) fn value(&self) -> Value {
+        let mut sizes = Vec::new();
+        self.sizes(&mut sizes);
+        sizes.sort_unstable_by_key(|b| std::cmp::Reverse(*b));
+        let least = sizes.get(NODES).map_or(0, |b| b + 1);
+        self.listed("all", least)
+    }
+
+    fn sizes(&self, into: &mut Vec<u64>) {
+        into.push(self.bytes);
+        self.calls.values().for_each(|c| c.sizes(into));
+    }
+
+    fn listed(&self, name: &str, least: u64) -> Value {
+        let mut calls: Vec<(&String, &Tree)> = self.calls.iter().filter(|(_, c)| c.bytes >= least).collect();
+        calls.sort_by_key(|(_, c)| std::cmp::Reverse(c.bytes));
+        json!([name, self.bytes, calls.into_iter().map(|(n, c)| c.listed(n, least)).collect::<Vec<_>>()])
+    }
+}

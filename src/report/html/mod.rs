@@ -1,0 +1,178 @@
+//! The report as one HTML page that needs nothing else: data, styles and script in one file, no network.
+//!
+//! The page is bounded: at most 1,000 points along the steps, the largest lines and stacks by name and the rest as one, so it stays
+//! small and quick whatever the recording's size. `template.html` draws; here it gets its data.
+
+mod collect;
+mod flame;
+
+use super::json as report_json;
+use super::model::{Process, Report, capacity};
+use crate::event::{SiteId, StreamId};
+use crate::replay::{Replay, Site, SiteKind};
+pub use collect::Pass;
+use collect::{Closeup, Lane, PHASES, Point};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+
+const TEMPLATE: &str = include_str!("template.html");
+/// Where the template has its data.
+const SLOT: &str = "/*DATA*/null";
+/// Lines and streams with a colour of their own.
+const NAMED: usize = 24;
+/// Devices of all processes together that are drawn: about 1.2 MB each at the most, so that a page stays below 10 MiB.
+const LANES: usize = 8;
+/// Rows of the table.
+const ROWS: usize = 400;
+
+/// Prints the page. `passes` belong to the report's processes, in their order.
+///
+/// # Errors
+/// What `out` says.
+pub fn write(out: &mut impl Write, r: &Report<'_>, passes: Vec<Pass>) -> io::Result<()> {
+    let mut report = report_json::value(r);
+    let mut room = LANES;
+    let all = r.processes.iter().zip(passes).map(|(p, pass)| process(p, pass, &mut room)).collect::<Vec<_>>();
+    // What the charts have is not needed twice.
+    for p in report["processes"].as_array_mut().into_iter().flatten() {
+        for d in p["devices"].as_array_mut().into_iter().flatten() {
+            d["per_step"] = Value::Null;
+        }
+    }
+    let data = json!({ "report": report, "charts": all });
+    // Within a script element nothing may look like its end.
+    let data = serde_json::to_string(&data)?.replace('<', "\\u003c");
+    let (before, after) = TEMPLATE.split_once(SLOT).unwrap_or((TEMPLATE, ""));
+    out.write_all(before.as_bytes())?;
+    out.write_all(data.as_bytes())?;
+    out.write_all(after.as_bytes())
+}
+
+fn process(p: &Process<'_>, mut pass: Pass, room: &mut usize) -> Value {
+    pass.end(p.names);
+    pass.lanes.truncate(*room);
+    *room -= pass.lanes.len();
+    Value::Array(pass.lanes.iter().map(|lane| device(p, lane)).collect())
+}
+
+fn device(p: &Process<'_>, lane: &Lane) -> Value {
+    let points = &lane.points;
+    let column = |f: &dyn Fn(&Point) -> u64| points.iter().map(f).collect::<Vec<u64>>();
+    let phases: Vec<Value> = PHASES
+        .iter()
+        .enumerate()
+        .map(|(i, phase)| json!({ "name": phase.name(), "bytes": column(&|x| x.phases[i]) }))
+        .filter(|v| v["bytes"].as_array().is_some_and(|b| b.iter().any(|n| n.as_u64() != Some(0))))
+        .collect();
+    let streams =
+        parts(points, &|x| x.streams.iter().map(|(id, b)| (*id, *b)).collect(), &|id| stream(p, *id));
+    let sites = parts(points, &|x| x.sites.clone(), &|id| json!({ "name": name(p.replay.site(*id)) }));
+    let begins = lane.within.first().map_or(0, |w| w.0);
+    json!({
+        "device": lane.device.0,
+        "capacity": capacity(p, lane.device),
+        "steps": points.iter().map(|x| x.step).collect::<Vec<_>>(),
+        "allocated": column(&|x| x.allocated),
+        "reserved": column(&|x| x.reserved),
+        "pending": column(&|x| x.pending),
+        "peak": column(&|x| x.peak),
+        "left": column(&|x| x.left),
+        "by": { "stream": streams, "site": sites, "phase": phases },
+        "within": lane.within.iter().map(|(t, b)| json!([(t - begins) / 1000, b])).collect::<Vec<_>>(),
+        "end": lane.end.as_ref().map(closeup),
+        "at_peak": lane.peak.as_ref().map(closeup),
+        "table": table(p, lane),
+    })
+}
+
+fn closeup(c: &Closeup) -> Value {
+    let ages: Vec<Value> = c.ages.iter().map(|(step, bytes, blocks)| json!([step, bytes, blocks])).collect();
+    json!({ "step": c.step, "allocated": c.allocated, "flame": c.tree.value(), "ages": ages })
+}
+
+/// The largest parts of all points as columns of bytes; what is left of `allocated` is drawn as the rest.
+fn parts<K: Ord + Copy>(
+    points: &[Point],
+    of: &dyn Fn(&Point) -> Vec<(K, u64)>,
+    describe: &dyn Fn(&K) -> Value,
+) -> Vec<Value> {
+    let mut columns: BTreeMap<K, Vec<u64>> = BTreeMap::new();
+    for (i, point) in points.iter().enumerate() {
+        for (key, bytes) in of(point) {
+            columns.entry(key).or_insert_with(|| vec![0; points.len()])[i] = bytes;
+        }
+    }
+    let mut all: Vec<(K, Vec<u64>)> = columns.into_iter().collect();
+    all.sort_by_key(|(_, column)| std::cmp::Reverse(column.iter().max().copied()));
+    all.truncate(NAMED);
+    let value = |(key, column): (K, Vec<u64>)| {
+        let mut v = describe(&key);
+        v["bytes"] = json!(column);
+        v
+    };
+    all.into_iter().map(value).collect()
+}
+
+fn stream(p: &Process<'_>, id: StreamId) -> Value {
+    let side = p.replay.is_side(id);
+    let handle = p.replay.stream(id).map_or(0, |s| s.handle.0);
+    let name = match handle {
+        0 => "default stream".to_owned(),
+        _ if side => format!("side stream {}", id.0),
+        _ => format!("stream {}", id.0),
+    };
+    json!({ "name": name, "handle": format!("0x{handle:x}"), "side": side })
+}
+
+fn name(site: Option<&Site>) -> String {
+    match site {
+        Some(s) if !s.frame.file.is_empty() => {
+            let within = match (&s.node, s.kind) {
+                (Some(node), _) => format!(" · {node}"),
+                (None, SiteKind::Backward) => " · its backward".to_owned(),
+                _ => String::new(),
+            };
+            format!("{}{within}", flame::label(&s.frame))
+        }
+        _ => "no Python frame is known".to_owned(),
+    }
+}
+
+/// Lines by what they hold at the end, then by how much they have done.
+fn table(p: &Process<'_>, lane: &Lane) -> Vec<Value> {
+    let replay: &Replay = p.replay;
+    let leaks = |site: SiteId, id: StreamId| {
+        p.findings.iter().any(|f| {
+            f.is_active_leak()
+                && f.device == lane.device
+                && f.stream.is_none_or(|s| s.id == id)
+                && f.sites.iter().any(|s| s.site == site)
+        })
+    };
+    // What a line has done in all, with what it holds at the end of the last step.
+    let mut rows: BTreeMap<(SiteId, StreamId), [u64; 4]> = BTreeMap::new();
+    for c in replay.cohorts().iter().filter(|c| c.key.device == lane.device) {
+        let row = rows.entry((c.key.site, c.key.stream)).or_default();
+        (row[2], row[3]) = (row[2] + c.allocs, row[3] + c.frees);
+    }
+    for (key, (bytes, blocks)) in lane.end.iter().flat_map(|end| &end.lines) {
+        let row = rows.entry(*key).or_default();
+        (row[0], row[1]) = (*bytes, *blocks);
+    }
+    let mut rows: Vec<_> = rows.into_iter().collect();
+    rows.sort_by_key(|(_, row)| std::cmp::Reverse((row[0], row[2])));
+    rows.truncate(ROWS);
+    let row = |((site, id), [bytes, blocks, allocs, frees]): ((SiteId, StreamId), [u64; 4])| {
+        json!({
+            "site": name(replay.site(site)),
+            "stream": stream(p, id)["name"],
+            "bytes": bytes,
+            "blocks": blocks,
+            "allocs": allocs,
+            "frees": frees,
+            "leak": leaks(site, id),
+        })
+    };
+    rows.into_iter().map(row).collect()
+}

@@ -1,0 +1,238 @@
+//! Figures for monitoring: Prometheus' text exposition, and the same as OTLP metrics.
+//!
+//! Cardinality is bounded: of streams and sites only the largest of each process are told.
+
+use super::model::{Facts, Process};
+use crate::detect::Severity;
+use crate::replay::{Replay, Site, SiteKind};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+/// Streams of a process that are told.
+const STREAMS: usize = 8;
+/// Sites of a process that are told.
+const SITES: usize = 10;
+
+/// Gauge or counter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Type {
+    Gauge,
+    Counter,
+}
+
+/// What one figure is about.
+type Labels = Vec<(&'static str, String)>;
+
+/// A metric: its name, what it is, and its figures.
+#[derive(Clone, Debug)]
+struct Family {
+    name: &'static str,
+    unit: &'static str,
+    help: &'static str,
+    kind: Type,
+    figures: Vec<(Labels, f64)>,
+}
+
+/// Figures of some processes as of now.
+#[derive(Clone, Debug, Default)]
+pub struct Metrics {
+    families: Vec<Family>,
+}
+
+impl Metrics {
+    /// Nothing yet.
+    pub fn new() -> Metrics {
+        Metrics::default()
+    }
+
+    /// Adds a process, and how many alerts were told of it. Processes are told apart by `rank` and `pid`.
+    pub fn add(&mut self, p: &Process<'_>, alerts: u64) {
+        let facts = Facts::of(p.replay);
+        let number = |key: &str| facts.number(key).map(|n| n.to_string()).unwrap_or_default();
+        let own: Labels = vec![("rank", number("rank")), ("pid", number("pid"))];
+        let r = p.replay;
+        self.counter("strandline_steps_total", "", "Steps that have ended", &own, r.steps().into());
+        self.counter("strandline_events_total", "", "Events recorded", &own, r.events() as f64);
+        self.counter(
+            "strandline_events_lost_total",
+            "",
+            "Events lost, with what they said",
+            &own,
+            r.lost() as f64,
+        );
+        self.counter("strandline_alerts_total", "", "Alerts told", &own, alerts as f64);
+        for d in r.devices().filter(|d| d.peak_reserved.bytes.0 > 0 || d.peak_allocated.bytes.0 > 0) {
+            let at = with(&own, [("device", d.id.0.to_string())]);
+            let mut bytes = |name, help, b: u64| self.gauge(name, "By", help, &at, b as f64);
+            bytes("strandline_allocated_bytes", "Allocated by torch", d.allocated.0);
+            bytes("strandline_reserved_bytes", "Reserved by torch", d.reserved.0);
+            bytes("strandline_pending_bytes", "Freed, but waiting for a stream", d.pending.0);
+            bytes("strandline_peak_allocated_bytes", "Most ever allocated", d.peak_allocated.bytes.0);
+            bytes("strandline_peak_reserved_bytes", "Most ever reserved", d.peak_reserved.bytes.0);
+            if let Some(c) = d.capacity {
+                bytes("strandline_capacity_bytes", "Memory of the device", c.total.0);
+            }
+        }
+        self.live(r, &own);
+        for f in p.findings.iter().filter(|f| f.is_active_leak() && f.severity > Severity::Info) {
+            let site = f.sites.first().and_then(|s| r.site(s.site)).map(place).unwrap_or_default();
+            let stream = f.stream.map(|s| s.id.0.to_string()).unwrap_or_default();
+            let labels = with(
+                &own,
+                [
+                    ("device", f.device.0.to_string()),
+                    ("stream", stream),
+                    ("kind", f.kind.name().into()),
+                    ("severity", f.severity.name().into()),
+                    ("site", site),
+                ],
+            );
+            self.gauge("strandline_leak_bytes", "By", "Left behind by a leak", &labels, f.bytes_now as f64);
+            let rate = f.current_bytes_per_step;
+            self.gauge("strandline_leak_bytes_per_step", "By", "How much more each step", &labels, rate);
+            if let Some(n) = f.steps_to_oom.map(|s| s.mid).filter(|n| *n != u64::MAX) {
+                self.gauge(
+                    "strandline_leak_steps_to_full",
+                    "",
+                    "Steps until the device is full",
+                    &labels,
+                    n as f64,
+                );
+            }
+        }
+    }
+
+    /// Live bytes of the largest streams and sites.
+    fn live(&mut self, r: &Replay, own: &Labels) {
+        let mut streams: BTreeMap<(u8, u32), u64> = BTreeMap::new();
+        let mut sites: BTreeMap<(u8, String), u64> = BTreeMap::new();
+        for c in r.cohorts().iter().filter(|c| c.live.bytes > 0) {
+            let key = &c.key;
+            *streams.entry((key.device.0, key.stream.0)).or_default() += c.live.bytes;
+            let site = r.site(key.site).map(place).unwrap_or_default();
+            *sites.entry((key.device.0, site)).or_default() += c.live.bytes;
+        }
+        for ((device, stream), bytes) in largest(streams, STREAMS) {
+            let labels = with(own, [("device", device.to_string()), ("stream", stream.to_string())]);
+            let help = "Live blocks of a stream (the largest ones)";
+            self.gauge("strandline_stream_live_bytes", "By", help, &labels, bytes as f64);
+        }
+        for ((device, site), bytes) in largest(sites, SITES) {
+            let labels = with(own, [("device", device.to_string()), ("site", site)]);
+            let help = "Live blocks of a line (the largest ones)";
+            self.gauge("strandline_site_live_bytes", "By", help, &labels, bytes as f64);
+        }
+    }
+
+    fn gauge(&mut self, name: &'static str, unit: &'static str, help: &'static str, labels: &Labels, v: f64) {
+        self.put(Type::Gauge, name, unit, help, labels, v);
+    }
+
+    fn counter(
+        &mut self,
+        name: &'static str,
+        unit: &'static str,
+        help: &'static str,
+        labels: &Labels,
+        v: f64,
+    ) {
+        self.put(Type::Counter, name, unit, help, labels, v);
+    }
+
+    fn put(
+        &mut self,
+        kind: Type,
+        name: &'static str,
+        unit: &'static str,
+        help: &'static str,
+        labels: &Labels,
+        value: f64,
+    ) {
+        let figure = (labels.clone(), value);
+        match self.families.iter_mut().find(|f| f.name == name) {
+            Some(family) => family.figures.push(figure),
+            None => self.families.push(Family { name, unit, help, kind, figures: vec![figure] }),
+        }
+    }
+
+    /// The text that Prometheus scrapes, version 0.0.4.
+    pub fn prometheus(&self) -> String {
+        let mut out = String::new();
+        for f in &self.families {
+            let kind = if f.kind == Type::Gauge { "gauge" } else { "counter" };
+            let _ = write!(out, "# HELP {} {}\n# TYPE {} {kind}\n", f.name, f.help, f.name);
+            for (labels, value) in &f.figures {
+                let all: Vec<String> =
+                    labels.iter().map(|(k, v)| format!("{k}=\"{}\"", escaped(v))).collect();
+                let _ = writeln!(out, "{}{{{}}} {value}", f.name, all.join(","));
+            }
+        }
+        out
+    }
+
+    /// The body of an OTLP export request, as JSON. `now`: nanoseconds of the Unix epoch; `began`: when counting began.
+    pub fn otlp(&self, began: u64, now: u64, host: &str) -> Value {
+        let text = |k: &str, v: &str| json!({ "key": k, "value": { "stringValue": v } });
+        let metrics: Vec<Value> = self
+            .families
+            .iter()
+            .map(|f| {
+                let points: Vec<Value> = f
+                    .figures
+                    .iter()
+                    .map(|(labels, value)| {
+                        json!({
+                            "attributes": labels.iter().map(|(k, v)| text(k, v)).collect::<Vec<_>>(),
+                            "startTimeUnixNano": began.to_string(),
+                            "timeUnixNano": now.to_string(),
+                            "asDouble": value,
+                        })
+                    })
+                    .collect();
+                let data = match f.kind {
+                    Type::Gauge => ("gauge", json!({ "dataPoints": points })),
+                    // 2: cumulative.
+                    Type::Counter => (
+                        "sum",
+                        json!({ "dataPoints": points, "aggregationTemporality": 2, "isMonotonic": true }),
+                    ),
+                };
+                json!({ "name": f.name, "description": f.help, "unit": f.unit, data.0: data.1 })
+            })
+            .collect();
+        json!({ "resourceMetrics": [{
+            "resource": { "attributes": [text("service.name", "strandline"), text("host.name", host)] },
+            "scopeMetrics": [{
+                "scope": { "name": "strandline", "version": crate::VERSION },
+                "metrics": metrics,
+            }],
+        }] })
+    }
+}
+
+fn with<const N: usize>(own: &Labels, more: [(&'static str, String); N]) -> Labels {
+    own.iter().cloned().chain(more).collect()
+}
+
+fn largest<K: Ord>(all: BTreeMap<K, u64>, most: usize) -> Vec<(K, u64)> {
+    let mut all: Vec<(K, u64)> = all.into_iter().collect();
+    all.sort_by_key(|(_, bytes)| std::cmp::Reverse(*bytes));
+    all.truncate(most);
+    all
+}
+
+/// `trl/models/activation_offloading.py:430`, with the last folders only: what tells lines apart, and no home of anybody.
+pub fn place(site: &Site) -> String {
+    if site.kind == SiteKind::Unknown {
+        return "native".into();
+    }
+    let parts: Vec<&str> = site.frame.file.rsplit('/').take(3).collect();
+    let file: Vec<&str> = parts.into_iter().rev().collect();
+    let backward = if site.kind == SiteKind::Backward { "backward of " } else { "" };
+    format!("{backward}{}:{}", file.join("/"), site.frame.line)
+}
+
+fn escaped(label: &str) -> String {
+    label.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+}

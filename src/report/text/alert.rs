@@ -1,0 +1,114 @@
+//! What is said while a job runs: that a device fills up, when it will be full and because of which line; and that it has
+//! stopped.
+
+use super::super::model::{Known, Process};
+use super::super::style::{Ink, Style};
+use super::super::units::{count, duration, size, size_f};
+use super::found::{per, place, site};
+use super::headline::short;
+use crate::detect::{Finding, GrainName};
+
+/// How many processes of a job a finding is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Spread {
+    /// Those that it was found in.
+    pub found: usize,
+    /// Those that run.
+    pub all: usize,
+}
+
+/// The one line that a chat shows: `GPU 0 full at step 19 (18-20), in 2.5 min: leak at activation_offloading.py:430`.
+pub fn headline(p: &Process<'_>, f: &Finding, spread: Spread) -> String {
+    let ranks = match spread {
+        Spread { all: 0 | 1, .. } => String::new(),
+        Spread { found, all } => format!(" ({} of {} processes; worst {})", found, all, short(p)),
+    };
+    format!("GPU {} {}: leak at {}{ranks}", f.device.0, full(p, f), file(p, f))
+}
+
+/// The block of lines that announces a finding of a process. The first begins with `strandline: ALERT`.
+pub fn alert(
+    p: &Process<'_>,
+    f: &Finding,
+    known: Option<&Known>,
+    spread: Spread,
+    style: Style,
+) -> Vec<String> {
+    let mut out = style.wrap("strandline: ", &format!("ALERT {}", headline(p, f, spread)));
+    if let Some(first) = out.first_mut() {
+        *first = first.replacen("ALERT", &style.paint(Ink::Bad, "ALERT"), 1);
+    }
+    let mut say = |label: &str, text: &str| out.extend(style.wrap(&format!("  {label:7}"), text));
+    say("now", &now(p, f));
+    if let Some(s) = site(p, f) {
+        let stream = f.stream.filter(|s| s.side).map(|s| format!(", on side stream {}", s.id.0));
+        say("where", &format!("{}{}", place(p, s), stream.unwrap_or_default()));
+        if let Some(yours) = s.your_line.as_ref().filter(|y| **y != s.frame) {
+            say("", &format!("reached from your {}", super::found::line(p, yours)));
+        }
+    }
+    if let Some(super::super::model::HeldBy::Found(holders)) = known.map(|k| &k.held_by) {
+        holders.iter().for_each(|h| say("held", h));
+    }
+    if let Some(fix) = known.and_then(|k| k.fix.as_ref()) {
+        say("fix", &format!("known: {}, {}", fix.known, fix.text));
+    }
+    out
+}
+
+/// The line that takes an announcement back.
+pub fn withdrawn(p: &Process<'_>, f: &Finding) -> String {
+    let at = f.withdrawn_step.map(|n| format!(" at {} {}", f.grain.name(), count(n.into())));
+    let stay = match f.bytes_now {
+        0 => "nothing of it is left".to_owned(),
+        bytes => format!("{} of it stay", size(bytes)),
+    };
+    let (gpu, file, at) = (f.device.0, file(p, f), at.unwrap_or_default());
+    format!("WITHDRAWN GPU {gpu}: what {file} leaves behind has stopped growing{at}; {stay}")
+}
+
+/// `full at step 19 (18-20), in 2.5 min`.
+fn full(p: &Process<'_>, f: &Finding) -> String {
+    let Some(when) = f.steps_to_oom.filter(|w| w.mid != u64::MAX) else {
+        return format!("fills up, {} more {}", size_f(f.current_bytes_per_step), per(f.grain));
+    };
+    let done = u64::from(marks(p, f));
+    let time = match p.replay.last_step_time().0.checked_div(done) {
+        Some(nanos) => format!(", in {}", duration(nanos.saturating_mul(when.mid))),
+        None => String::new(),
+    };
+    let at = |n: u64| count(done.saturating_add(n));
+    let range = match (when.low, when.high) {
+        (low, high) if low == high => String::new(),
+        (low, u64::MAX) => format!(" ({} at the earliest)", at(low)),
+        (low, high) => format!(" ({}-{})", at(low), at(high)),
+    };
+    format!("full at {} {}{range}{time}", f.grain.name(), at(when.mid))
+}
+
+/// Marks of the finding's grain that have passed.
+fn marks(p: &Process<'_>, f: &Finding) -> u32 {
+    if f.grain == GrainName::Microbatch { p.replay.microbatches() } else { p.replay.steps() }
+}
+
+/// `step 6 · peak 19.2 GiB of 22.9 GiB usable · 300 MiB more a step since step 1`.
+fn now(p: &Process<'_>, f: &Finding) -> String {
+    let mut parts = vec![format!("{} {}", f.grain.name(), count(marks(p, f).into()))];
+    if let Some(d) = p.replay.device(f.device) {
+        let usable = d.capacity.map(|c| c.total.0.saturating_sub(c.others.0));
+        let usable = usable.map(|u| format!(" of {} usable", size(u))).unwrap_or_default();
+        parts.push(format!("peak {}{usable}", size(d.peak_allocated.bytes.0)));
+    }
+    let since = format!("{} {}", f.grain.name(), count(f.first_step.into()));
+    parts.push(format!("{} more {} since {since}", size_f(f.current_bytes_per_step), per(f.grain)));
+    parts.join(" · ")
+}
+
+/// `activation_offloading.py:430`.
+fn file(p: &Process<'_>, f: &Finding) -> String {
+    let Some(frame) = site(p, f).map(|s| &s.frame).filter(|frame| !frame.file.is_empty()) else {
+        return "a line that is not known".to_owned();
+    };
+    let name = frame.file.rsplit('/').next().unwrap_or(&frame.file);
+    if frame.line == 0 { name.to_owned() } else { format!("{name}:{}", frame.line) }
+}
