@@ -1,6 +1,9 @@
 //! The command line. Names, meanings and exit statuses are a contract; what does not work yet is absent.
 
+use crate::alert::{Action, Threshold};
+use crate::metrics::Sink;
 use crate::size::Size;
+use crate::snapshot::{Moment, Steps as StepRange};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
@@ -15,7 +18,7 @@ Examples:
   strandline demo                                see a real leak found, in a minute
 
 Exit status of `run`: the job's own if it is not 0 (128+n for signal n); otherwise 0, with --fail-on-leak
-81 (leak) or 83 (could not judge). 2: bad usage. 126, 127: as a shell.";
+81 (leak) or 83 (could not judge). 82: ended by --on-alert abort. 2: bad usage. 126, 127: as a shell.";
 
 /// What a CUDA stream leaves behind: finds GPU memory leaks in an unmodified PyTorch job.
 #[derive(Parser, Debug)]
@@ -32,10 +35,16 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Run a job, record it, and report when it ends
     Run(Run),
+    /// Alerts for a job that runs without `strandline run` around it
+    Watch(Watch),
+    /// Running jobs, live, in the terminal
+    Top(Top),
     /// The verdicts of a recording
     Report(Report),
     /// A snapshot for pytorch.org/memory_viz out of a recording
     Snapshot(Snapshot),
+    /// What is more in one recording or snapshot than in another, line by line
+    Diff(Diff),
     /// The events of a recording as text, one a line
     Dump(Dump),
     /// Would this job be seen, and if not, why
@@ -70,6 +79,9 @@ pub(crate) struct Run {
     /// Run on a simulated GPU with this much memory, such as 24GiB
     #[arg(long, value_name = "SIZE")]
     pub(crate) simulate: Option<Size>,
+    /// When to alert, and what to do then.
+    #[command(flatten)]
+    pub(crate) alerts: Alerts,
     /// Say nothing but failures and leaks
     #[arg(short, long)]
     pub(crate) quiet: bool,
@@ -78,17 +90,65 @@ pub(crate) struct Run {
     pub(crate) command: Vec<OsString>,
 }
 
+/// When to alert, and what to do then.
+#[derive(Args, Debug)]
+pub(crate) struct Alerts {
+    /// Alert on a leak that grows as fast: 50MiB/step, 10MiB/microbatch, 50MiB/min, 1%/100steps
+    #[arg(long, value_name = "RATE")]
+    pub(crate) alert_growth: Option<Threshold>,
+    /// Alert on a leak that fills its GPU within so many steps
+    #[arg(long, value_name = "STEPS")]
+    pub(crate) alert_oom_within: Option<u64>,
+    /// No alert before this step
+    #[arg(long, value_name = "STEP")]
+    pub(crate) alert_after: Option<u32>,
+    /// What to do on an alert: log, snapshot, exec:CMD, webhook:URL, signal:NAME, abort; may be repeated
+    #[arg(long, value_name = "ACTION")]
+    pub(crate) on_alert: Vec<Action>,
+    /// Figures for monitoring while it runs: HOST:PORT (Prometheus), file:PATH, or otlp (pushed)
+    #[arg(long, value_name = "SINK")]
+    pub(crate) metrics: Option<Sink>,
+}
+
+/// `strandline watch`
+#[derive(Args, Debug)]
+pub(crate) struct Watch {
+    /// The folder of the job's recordings [default: the newest under ./strandline]
+    pub(crate) folder: Option<PathBuf>,
+    /// When to alert, and what to do then.
+    #[command(flatten)]
+    pub(crate) alerts: Alerts,
+    /// As a job starts it for itself: the only one of this folder, and its lines go to a file there
+    #[arg(long, hide = true, requires = "folder")]
+    pub(crate) background: bool,
+}
+
+/// `strandline top`
+#[derive(Args, Debug)]
+pub(crate) struct Top {
+    /// A recording, the folder of a run, or the pid of a recorded process [default: this user's running jobs]
+    #[arg(value_name = "DIR|REC|PID")]
+    pub(crate) recording: Option<PathBuf>,
+}
+
 /// `strandline report`
 #[derive(Args, Debug)]
 pub(crate) struct Report {
-    /// A recording, or the folder of a run [default: the newest under ./strandline]
+    /// A recording, the folder of a run, or a snapshot that PyTorch wrote [default: the newest under ./strandline]
     pub(crate) recording: Option<PathBuf>,
     /// How to tell it
     #[arg(long, value_enum, default_value_t = ReportFormat::Text)]
     pub(crate) format: ReportFormat,
+    /// Write the page of --format html, to this file or beside the recording
+    #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, default_missing_value = ".",
+          conflicts_with_all = ["format", "output"])]
+    pub(crate) html: Option<PathBuf>,
     /// Write to this file instead of stdout
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
+    /// For a bug report: names, paths, hosts and arguments of your own become your/file1.py, function1, host1
+    #[arg(long)]
+    pub(crate) share: bool,
     /// End with 81 where there is a leak, with 83 where it could not be judged
     #[arg(long)]
     pub(crate) fail_on_leak: bool,
@@ -98,16 +158,84 @@ pub(crate) struct Report {
 }
 
 /// `strandline snapshot`
-#[derive(Args, Debug)]
+#[derive(Args, Debug, Default)]
 pub(crate) struct Snapshot {
-    /// A recording, or the folder of a run [default: the newest under ./strandline]
+    /// A recording, the folder of a run, or the pid of a recorded process [default: the newest under ./strandline]
+    #[arg(value_name = "REC|PID")]
     pub(crate) recording: Option<PathBuf>,
     /// Where to write it [default: beside the recording]
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
-    /// The moment that is shown
-    #[arg(long, value_enum, default_value_t = Moment::End)]
-    pub(crate) at: Moment,
+    /// The moment that is shown: end, now, peak, oom, step:N or mark:NAME [default: end]
+    #[arg(long, value_name = "MOMENT")]
+    pub(crate) at: Option<Moment>,
+    /// Only the history of the last so many steps before it
+    #[arg(long, value_name = "STEPS", conflicts_with = "steps")]
+    pub(crate) history: Option<u32>,
+    /// Only the history of these steps: 10..20, 10.. or 10
+    #[arg(long, value_name = "A..B")]
+    pub(crate) steps: Option<StepRange>,
+    /// The rank that is shown, where the run has several
+    #[arg(long, value_name = "R")]
+    pub(crate) rank: Option<u32>,
+    /// Only blocks of this stream: its number, its handle (0x…), default or side
+    #[arg(long, value_name = "S")]
+    pub(crate) stream: Option<String>,
+    /// Only blocks with a frame like this, of file:line function
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) site: Option<String>,
+    /// Only blocks of which at least so much was asked for
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) min_size: Option<Size>,
+    /// Only blocks that live for at least so many steps
+    #[arg(long, value_name = "STEPS")]
+    pub(crate) min_age: Option<u32>,
+    /// How to write it
+    #[arg(long, value_enum, default_value_t)]
+    pub(crate) format: SnapshotFormat,
+    /// Write it even where it is too large for memory_viz
+    #[arg(long)]
+    pub(crate) any_size: bool,
+}
+
+impl Snapshot {
+    /// The moment that is shown: with a range of steps, the end of the last one.
+    pub(crate) fn moment(&self) -> Moment {
+        let last = self.steps.and_then(|s| s.to).map(Moment::Step);
+        self.at.clone().or(last).unwrap_or(Moment::End)
+    }
+
+    /// Some blocks are left out.
+    pub(crate) fn is_filtered(&self) -> bool {
+        self.stream.is_some() || self.site.is_some() || self.min_size.is_some() || self.min_age.is_some()
+    }
+}
+
+/// The language of a snapshot.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum SnapshotFormat {
+    /// What PyTorch writes and every reader reads.
+    #[default]
+    Pickle,
+    /// For other programs; newer memory_viz reads it too.
+    Json,
+}
+
+/// `strandline diff`
+#[derive(Args, Debug)]
+pub(crate) struct Diff {
+    /// A recording, or a snapshot that PyTorch or strandline wrote
+    #[arg(value_name = "BASE")]
+    pub(crate) base: PathBuf,
+    /// What is compared with it
+    #[arg(value_name = "NEW")]
+    pub(crate) new: PathBuf,
+    /// The moment in both: as for `snapshot` [default: the peak of recordings, the end of snapshots]
+    #[arg(long, value_name = "MOMENT")]
+    pub(crate) at: Option<Moment>,
+    /// How to tell it
+    #[arg(long, value_enum, default_value_t = ReportFormat::Text)]
+    pub(crate) format: ReportFormat,
 }
 
 /// `strandline dump`
@@ -164,6 +292,10 @@ pub(crate) struct Simulate {
 pub(crate) enum Stacks {
     /// Python frames, read without the GIL.
     Python,
+    /// Native frames: addresses in the job, functions in the report.
+    Native,
+    /// Python and native frames.
+    Both,
     /// None.
     None,
 }
@@ -184,6 +316,8 @@ pub(crate) enum ReportFormat {
     Text,
     /// For a program; `"schema": 1`.
     Json,
+    /// One page with every step, stream and stack, which needs no network.
+    Html,
 }
 
 /// How events are told.
@@ -195,18 +329,13 @@ pub(crate) enum DumpFormat {
     Json,
 }
 
-/// Which moment a snapshot shows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Moment {
-    /// The end of the recording.
-    End,
-}
-
 impl Stacks {
     /// As the preload reads it.
     pub(crate) fn as_env(self) -> &'static str {
         match self {
             Stacks::Python => "python",
+            Stacks::Native => "native",
+            Stacks::Both => "both",
             Stacks::None => "none",
         }
     }
@@ -228,7 +357,19 @@ fn version() -> &'static str {
 }
 
 /// Options of `run` and `doctor` that take a value: what follows them is not the job.
-const WITH_VALUE: [&str; 6] = ["-o", "--output", "--stacks", "--steps", "--max-size", "--simulate"];
+const WITH_VALUE: [&str; 11] = [
+    "-o",
+    "--output",
+    "--stacks",
+    "--steps",
+    "--max-size",
+    "--simulate",
+    "--alert-growth",
+    "--alert-oom-within",
+    "--alert-after",
+    "--on-alert",
+    "--metrics",
+];
 
 /// Puts `--` before a `-m` that stands where the job begins, so that `strandline run -m pkg.train` means python's `-m`.
 pub(crate) fn normalize(arguments: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
@@ -281,8 +422,10 @@ mod tests {
         assert!(parse("strandline run --simualte 24GiB train.py").is_err());
         assert!(parse("strandline run --max-size lots train.py").is_err());
         assert!(parse("strandline run --allow-inconclusive train.py").is_err(), "means nothing on its own");
+        assert!(parse("strandline run --alert-growth fast train.py").is_err());
+        assert_eq!(job("strandline run --on-alert exec:x --alert-after 5 -m pkg"), ["-m", "pkg"]);
         assert!(parse("strandline run").is_err());
-        assert!(parse("strandline report --format html").is_err(), "absent until it works");
+        assert!(parse("strandline report --html --format json").is_err(), "one form at a time");
     }
 
     #[test]

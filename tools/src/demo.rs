@@ -1,6 +1,7 @@
 //! `strandline demo`: a real PyTorch job that really leaks, found. On the GPU where this python's torch has one, else on
 //! the simulated device, which is set up on the first run.
 
+use crate::alert::Settings;
 use crate::environment::{self, Variable};
 use crate::error::Error;
 use crate::run::{self, Job, Plan};
@@ -37,8 +38,13 @@ pub(crate) fn main(options: &cli::Demo) -> Result<u8, Error> {
     let script = folder.join("train.py");
     fs::write(&script, TRAIN).map_err(|e| Error::io("cannot write", &script, e))?;
     let words = [OsString::from(&script), trl.into()];
-    let plan =
-        Plan { job: Job::new(&words, Some(&stage.python)), folder, variables: stage.variables, quiet: false };
+    let plan = Plan {
+        job: Job::new(&words, Some(&stage.python)),
+        folder,
+        variables: stage.variables,
+        alerts: Settings::default(),
+        quiet: false,
+    };
     say::line(format!("running it on {}", stage.name));
     let outcome = run::execute(&plan)?;
     let Some(conclusion) = run::conclude(&plan, &outcome, false, None) else {
@@ -51,7 +57,7 @@ pub(crate) fn main(options: &cli::Demo) -> Result<u8, Error> {
         return Err(Error::new(what).hint("without a real GPU: strandline demo --simulated"));
     }
     if let Some(recording) = outcome.recordings.first() {
-        snapshot::make_and_tell(recording, None)?;
+        snapshot::make_and_tell(recording, &cli::Snapshot::default())?;
     }
     if conclusion.outcome == Outcome::Leak {
         say::line("that is what it says about your own job: strandline run train.py");

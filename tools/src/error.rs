@@ -11,6 +11,8 @@ pub(crate) mod status {
     pub(crate) const USAGE: u8 = 2;
     /// `--fail-on-leak`, and there is one.
     pub(crate) const LEAK: u8 = 81;
+    /// An alert ended the job.
+    pub(crate) const ABORTED: u8 = 82;
     /// `--fail-on-leak`, and it could not be judged.
     pub(crate) const NOT_JUDGED: u8 = 83;
     /// The command was found but cannot be executed, as a shell says it.

@@ -1,14 +1,18 @@
 //! The command `strandline`: the door for people. One file (or room) per command; what is true lives in the library.
 
+mod alert;
 mod analyze;
 mod cli;
 mod demo;
+mod diff;
 mod doctor;
 mod dump;
 mod embedded;
 mod environment;
 mod error;
 mod known;
+mod metrics;
+mod post;
 mod probe;
 mod recording;
 mod report;
@@ -18,7 +22,10 @@ mod say;
 mod simulate;
 mod size;
 mod snapshot;
+mod symbols;
 mod terminal;
+mod top;
+mod watch;
 mod words;
 
 use clap::Parser;
@@ -30,8 +37,11 @@ fn main() -> ExitCode {
     let cli = Cli::parse_from(cli::normalize(std::env::args_os()));
     let result = match &cli.command {
         Command::Run(options) => run::main(options),
+        Command::Watch(options) => watch::main(options),
+        Command::Top(options) => top::main(options),
         Command::Report(options) => report::main(options),
         Command::Snapshot(options) => snapshot::main(options),
+        Command::Diff(options) => diff::main(options),
         Command::Dump(options) => dump::main(options),
         Command::Doctor(options) => doctor::main(options),
         Command::Demo(options) => demo::main(options),

@@ -124,6 +124,48 @@ pub(crate) fn pid(recording: &Path) -> Option<u32> {
     Some(reader.summary().who.pid)
 }
 
+/// The recording that a running process writes.
+///
+/// # Errors
+/// It writes none, or cannot be asked.
+pub(crate) fn of_process(pid: u32) -> Result<PathBuf, Error> {
+    let open = open_files(pid).map_err(|e| {
+        let what =
+            format!("{pid}: there is no such recording, and the process with this pid cannot be asked: {e}");
+        Error::new(what).status(status::USAGE)
+    })?;
+    open.into_iter().find(|path| self::pid(path) == Some(pid)).ok_or_else(|| {
+        let what = format!("process {pid} writes no recording");
+        let hint = format!(
+            "its children may: pgrep -P {pid}; or give the recording, such as {}/…/….strand",
+            crate::run::HOME
+        );
+        Error::new(what).hint(hint).status(status::USAGE)
+    })
+}
+
+/// The recordings that running processes of this user write, those left out that are known already.
+pub(crate) fn of_this_user(known: &dyn Fn(&Path) -> bool) -> Vec<PathBuf> {
+    use std::os::unix::fs::MetadataExt;
+    // SAFETY: geteuid touches no memory and cannot fail.
+    let user = unsafe { libc::geteuid() };
+    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let mine = processes.filter(|p| p.metadata().is_ok_and(|m| m.uid() == user));
+    let pids = mine.filter_map(|p| p.file_name().to_str()?.parse::<u32>().ok());
+    let open = pids.flat_map(|pid| open_files(pid).unwrap_or_default().into_iter().map(move |p| (pid, p)));
+    let own = |(pid, path): (u32, PathBuf)| (!known(&path) && self::pid(&path) == Some(pid)).then_some(path);
+    let mut found: Vec<PathBuf> = open.filter_map(own).collect();
+    found.sort_by_cached_key(|p| natural(&p.to_string_lossy()));
+    found.dedup();
+    found
+}
+
+/// The recordings that a process has open: its own, and what it inherited or reads.
+fn open_files(pid: u32) -> std::io::Result<Vec<PathBuf>> {
+    let open = fs::read_dir(format!("/proc/{pid}/fd"))?;
+    Ok(open.flatten().filter_map(|e| fs::read_link(e.path()).ok()).filter(|p| is_recording(p)).collect())
+}
+
 /// One line of a sidecar: time in nanoseconds of the Unix epoch, and what the driver said (its own time still 0).
 pub(crate) fn parse_watch(line: &str) -> Option<(u64, DriverMemory)> {
     let value: serde_json::Value = serde_json::from_str(line.trim()).ok()?;
@@ -138,15 +180,41 @@ pub(crate) fn parse_watch(line: &str) -> Option<(u64, DriverMemory)> {
     Some((number("t_unix_ns")?, memory))
 }
 
-/// What the driver said during a recording that began at `began` (nanoseconds of the Unix epoch), on its clock.
-/// A line that was cut short by the end of the wrapper is left out.
-pub(crate) fn driver(recording: &Path, began: u64) -> Vec<DriverMemory> {
-    let text = fs::read_to_string(sidecar(recording)).unwrap_or_default();
-    let on_clock = |(time, memory): (u64, DriverMemory)| DriverMemory {
-        time: Nanos(time.saturating_sub(began)),
-        ..memory
-    };
-    text.lines().filter_map(parse_watch).map(on_clock).collect()
+/// The watcher's account of a recording, read as it grows.
+pub(crate) struct Sidecar {
+    path: PathBuf,
+    /// When the recording began, in nanoseconds of the Unix epoch.
+    began: u64,
+    /// How much of it has been read: whole lines.
+    read: u64,
+}
+
+impl Sidecar {
+    /// That of a recording which began then.
+    pub(crate) fn of(recording: &Path, began: u64) -> Sidecar {
+        Sidecar { path: sidecar(recording), began, read: 0 }
+    }
+
+    /// What the driver said since the last time this was asked, on the recording's clock. A line that is not whole yet is
+    /// left for the next time.
+    pub(crate) fn news(&mut self) -> Vec<DriverMemory> {
+        use std::io::{Read, Seek, SeekFrom};
+        let mut bytes = Vec::new();
+        let read = fs::File::open(&self.path).and_then(|mut file| {
+            file.seek(SeekFrom::Start(self.read))?;
+            file.read_to_end(&mut bytes)
+        });
+        let whole = bytes.iter().rposition(|b| *b == b'\n').map_or(0, |at| at + 1);
+        if read.is_err() || whole == 0 {
+            return Vec::new();
+        }
+        self.read += whole as u64;
+        let on_clock = |(time, memory): (u64, DriverMemory)| DriverMemory {
+            time: Nanos(time.saturating_sub(self.began)),
+            ..memory
+        };
+        String::from_utf8_lossy(&bytes[..whole]).lines().filter_map(parse_watch).map(on_clock).collect()
+    }
 }
 
 #[cfg(test)]
@@ -167,9 +235,15 @@ mod tests {
         let recording = folder.join("a.strand");
         let text = "{\"t_unix_ns\":1500,\"device\":0,\"total\":10,\"free\":4,\"process\":null}\n{\"t_unix_ns\":1700,\"dev";
         fs::write(sidecar(&recording), text).unwrap();
-        let read = driver(&recording, 1000);
-        assert_eq!(read.len(), 1, "the line that was cut short is left out");
+        let mut account = Sidecar::of(&recording, 1000);
+        let read = account.news();
+        assert_eq!(read.len(), 1, "the line that is not whole is left out");
         assert_eq!((read[0].time, read[0].free, read[0].process), (Nanos(500), Bytes(4), None));
+        assert_eq!(account.news(), []);
+        let rest = "ice\":0,\"total\":10,\"free\":3,\"process\":7}\n";
+        fs::write(sidecar(&recording), format!("{text}{rest}")).unwrap();
+        let read = account.news();
+        assert_eq!((read.len(), read[0].time, read[0].process), (1, Nanos(700), Some(Bytes(7))));
         fs::remove_dir_all(&folder).unwrap();
     }
 
@@ -193,5 +267,11 @@ mod tests {
         assert!(find(Some(&home.join("empty"))).unwrap_err().to_string().contains("no recording"));
         assert!(find(Some(&home.join("nope"))).unwrap_err().to_string().contains("no such recording"));
         fs::remove_dir_all(&home).unwrap();
+    }
+
+    #[test]
+    fn a_process_without_a_recording_is_told_so() {
+        let e = of_process(std::process::id()).unwrap_err().to_string();
+        assert!(e.contains("writes no recording"), "{e}");
     }
 }

@@ -13,9 +13,11 @@ use strandline::report::{self as print, Report, Style};
 /// No recording can be read, or the report cannot be written.
 pub(crate) fn main(options: &cli::Report) -> Result<u8, Error> {
     let found = recording::find(options.recording.as_deref())?;
-    let judged = analyze::judge(&found, None)?;
+    let share = options.share.then(analyze::Share::default);
+    let judged = analyze::judge_shared(&found, None, share.as_ref())?;
     let mut report = analyze::report(&judged, None);
-    if let Some(first) = found.first() {
+    // What would be typed next names the recording, and is of no use to whom the report is shared with.
+    if let Some(first) = found.first().filter(|_| !options.share) {
         let place = match (found.len(), first.parent()) {
             (1, _) | (_, None) => first.as_path(),
             (_, Some(folder)) => folder,
@@ -26,9 +28,22 @@ pub(crate) fn main(options: &cli::Report) -> Result<u8, Error> {
             !command.starts_with("strandline report") || analyze::any_running(&judged)
         });
     }
-    match &options.output {
-        Some(path) => write_file(path, options.format, &report)?,
-        None => {
+    let page = options.html.is_some() || options.format == cli::ReportFormat::Html;
+    match (&options.html, &options.output) {
+        // `--html` alone: beside the recording.
+        (Some(path), _) if path.as_os_str() == "." => {
+            write_page(&found[0].with_extension("html"), &judged, &report)?;
+        }
+        (Some(path), _) => write_page(path, &judged, &report)?,
+        (None, Some(path)) if page => write_page(path, &judged, &report)?,
+        (None, Some(path)) => write_file(path, options.format, &report)?,
+        (None, None) if page => {
+            let mut text = Vec::new();
+            print::html::write(&mut text, &report, passes(&judged)?)
+                .map_err(|e| Error::new(e.to_string()))?;
+            say::out(&String::from_utf8_lossy(&text));
+        }
+        (None, None) => {
             let style = terminal::style_of_stdout();
             let text = worded(options.format, &report, style).map_err(|e| Error::new(e.to_string()))?;
             say::out(&String::from_utf8_lossy(&text));
@@ -36,6 +51,26 @@ pub(crate) fn main(options: &cli::Report) -> Result<u8, Error> {
     }
     let gate = analyze::gate(analyze::worst(&judged), options.allow_inconclusive);
     Ok(if options.fail_on_leak { gate } else { 0 })
+}
+
+/// The passes that a page is drawn from, one for each process.
+fn passes(judged: &[analyze::Judged]) -> Result<Vec<print::html::Pass>, Error> {
+    judged.iter().map(analyze::Judged::page).collect()
+}
+
+fn write_page(path: &Path, judged: &[analyze::Judged], report: &Report<'_>) -> Result<(), Error> {
+    if path.extension().is_some_and(|e| e == "strand") {
+        let hint = "a page is written to a file of its own: --html=FILE.html, and the recording goes last";
+        return Err(Error::new(format!("{} would be overwritten", path.display()))
+            .hint(hint)
+            .status(status::USAGE));
+    }
+    let passes = passes(judged)?;
+    let fail = |e| Error::io("cannot write the report", path, e).status(status::FAILED);
+    let mut file = BufWriter::new(File::create(path).map_err(fail)?);
+    print::html::write(&mut file, report, passes).and_then(|()| file.flush()).map_err(fail)?;
+    say::line(format!("report written to {}: open it in a browser", path.display()));
+    Ok(())
 }
 
 fn write_file(path: &Path, format: cli::ReportFormat, report: &Report<'_>) -> Result<(), Error> {
@@ -51,6 +86,8 @@ fn worded(format: cli::ReportFormat, report: &Report<'_>, style: Style) -> std::
     let mut text = Vec::new();
     match format {
         cli::ReportFormat::Text => print::text::write(&mut text, report, style)?,
+        // Written by `write_page`, which has what it is drawn from.
+        cli::ReportFormat::Html => {}
         cli::ReportFormat::Json => print::json::write(&mut text, report, true)?,
     }
     Ok(text)

@@ -1,11 +1,12 @@
-//! The items of a recording with the driver's account merged in, in order of time.
+//! What is judged, item by item: a recording, also one that is still being written, or a snapshot that PyTorch wrote.
 
+use super::foreign::{self, Foreign};
+use super::recorded::Recorded;
+use super::share::{Folder, Share};
 use crate::error::{Error, status};
-use crate::recording;
-use std::collections::VecDeque;
 use std::path::Path;
-use strandline::event::{DriverMemory, Event, Item, Names};
-use strandline::reader::{Batch, Reader};
+use strandline::event::{Event, Item, Names};
+use strandline::reader::{self, Frozen, Summary};
 
 /// What comes next: events in order, or something between them.
 pub(crate) enum Given<'a> {
@@ -15,84 +16,135 @@ pub(crate) enum Given<'a> {
     Item(Item),
 }
 
-/// Reads a recording and its sidecar.
-pub(crate) struct Feed {
-    reader: Reader,
-    driver: VecDeque<DriverMemory>,
-    /// One of the driver's readings has been handed out.
-    told: bool,
-    /// Events of the reader's last batch, and how many of them have been handed out.
-    events: Vec<Event>,
-    handed: usize,
-    waiting: Option<Item>,
+/// Hands out the items of a process in order.
+pub(crate) enum Feed {
+    /// A recording and its sidecar.
+    Recording(Box<Recorded>),
+    /// PyTorch's own snapshot.
+    Snapshot(Box<Foreign>),
+    /// One of these, without what is private.
+    Shared(Box<Feed>, Box<Folder>),
 }
 
 impl Feed {
-    /// Opens a recording.
+    /// Opens a recording, or a snapshot that PyTorch wrote.
     ///
     /// # Errors
-    /// It cannot be read, or is none.
+    /// It cannot be read, or is neither.
     pub(crate) fn open(path: &Path) -> Result<Feed, Error> {
-        let reader = Reader::open(path).map_err(|e| {
-            let hint = "every recording ends in .strand; the folder of a run can be given as well";
-            Error::new(e.to_string()).hint(hint).status(status::USAGE)
-        })?;
-        let driver = recording::driver(path, reader.summary().unix_ns).into();
-        Ok(Feed { reader, driver, told: false, events: Vec::new(), handed: 0, waiting: None })
+        if foreign::is_pickle(path) {
+            return Foreign::open(path).map(|f| Feed::Snapshot(Box::new(f)));
+        }
+        Recorded::open(path).map(|r| Feed::Recording(Box::new(r)))
+    }
+
+    /// Opens a recording that is still being written. [`Feed::next`] says `None` where nothing more is there yet; ask
+    /// [`Feed::poll`] for more, and [`Feed::finish`] for the rest once its process has ended.
+    ///
+    /// # Errors
+    /// As [`Feed::open`]; also where its header is not written yet.
+    pub(crate) fn follow(path: &Path) -> Result<Feed, Error> {
+        Recorded::follow(path).map(|r| Feed::Recording(Box::new(r)))
+    }
+
+    /// A recording that stands still while its process goes on.
+    ///
+    /// # Errors
+    /// As [`Feed::open`].
+    pub(crate) fn frozen(frozen: &Frozen, path: &Path) -> Result<Feed, Error> {
+        Recorded::frozen(frozen, path).map(|r| Feed::Recording(Box::new(r)))
+    }
+
+    /// The same, folded for a bug report where that is asked for.
+    pub(crate) fn shared(self, share: Option<&Share>) -> Feed {
+        match share {
+            Some(share) => Feed::Shared(Box::new(self), Box::new(Folder::new(share))),
+            None => self,
+        }
+    }
+
+    /// Looks for what is new.
+    pub(crate) fn poll(&mut self) {
+        match self {
+            Feed::Recording(r) => r.poll(),
+            Feed::Shared(feed, _) => feed.poll(),
+            Feed::Snapshot(_) => {}
+        }
+    }
+
+    /// Nothing more will be written.
+    pub(crate) fn finish(&mut self) {
+        match self {
+            Feed::Recording(r) => r.finish(),
+            Feed::Shared(feed, _) => feed.finish(),
+            Feed::Snapshot(_) => {}
+        }
     }
 
     /// The process has ended and all of it has been read: its tail moves beside the recording.
     pub(crate) fn keep_tail(&mut self, path: &Path) {
-        recording::keep_tail(path, &mut self.reader);
+        match self {
+            Feed::Recording(r) => r.keep_tail(path),
+            Feed::Shared(feed, _) => feed.keep_tail(path),
+            Feed::Snapshot(_) => {}
+        }
     }
 
     /// The next of it, with the stacks and texts that are known by now.
     pub(crate) fn next(&mut self) -> Option<(Given<'_>, &Names)> {
-        if self.handed == self.events.len() && self.waiting.is_none() {
-            self.events.clear();
-            self.handed = 0;
-            match self.reader.next_batch() {
-                Some(Batch::Events(events)) => self.events.extend_from_slice(events),
-                Some(Batch::Item(item)) => self.waiting = Some(item),
-                None => {
-                    // After the last event the process was ending: what the driver says then is no longer about what
-                    // was recorded. Where it is all there is, its total still is.
-                    let last = self.driver.pop_front().filter(|_| !self.told)?;
-                    self.told = true;
-                    return Some((Given::Item(Item::Driver(last)), self.reader.names()));
-                }
+        match self {
+            Feed::Recording(r) => r.next(),
+            Feed::Snapshot(s) => s.next(),
+            Feed::Shared(feed, folder) => {
+                let (given, names) = feed.next()?;
+                let given = match given {
+                    Given::Events(events) => Given::Events(events),
+                    Given::Item(item) => Given::Item(folder.item(item, names)),
+                };
+                Some((given, folder.names()))
             }
         }
-        let names = self.reader.names();
-        if let Some(item) = self.waiting.take() {
-            return Some((Given::Item(item), names));
-        }
-        let rest = &self.events[self.handed..];
-        let Some(due) = self.driver.front() else {
-            self.handed = self.events.len();
-            return Some((Given::Events(rest), names));
-        };
-        let before = rest.partition_point(|e| e.time <= due.time);
-        if before == 0 {
-            self.told = true;
-            return self.driver.pop_front().map(|d| (Given::Item(Item::Driver(d)), names));
-        }
-        self.handed += before;
-        Some((Given::Events(&rest[..before]), names))
     }
 
     /// What was wrong, one sentence each; whole once [`Feed::next`] has said `None`.
     pub(crate) fn damage(&self) -> Vec<String> {
-        let mut all: Vec<String> = self.reader.damage().iter().map(ToString::to_string).collect();
-        match self.reader.damage_not_listed() {
-            0 => {}
-            n => all.push(format!("and {n} more of this kind")),
+        match self {
+            Feed::Recording(r) => r.damage(),
+            Feed::Snapshot(s) => s.damage(),
+            Feed::Shared(feed, _) => Folder::damage(feed.damage()),
         }
-        all
     }
 
-    /// What the recording is.
-    pub(crate) fn reader(&self) -> &Reader {
-        &self.reader
+    /// It is no recording but a snapshot that PyTorch wrote.
+    pub(super) fn is_snapshot(&self) -> bool {
+        match self {
+            Feed::Recording(_) => false,
+            Feed::Snapshot(_) => true,
+            Feed::Shared(feed, _) => feed.is_snapshot(),
+        }
     }
+
+    /// Stacks and texts that are known by now.
+    pub(crate) fn names(&self) -> &Names {
+        match self {
+            Feed::Recording(r) => r.reader().names(),
+            Feed::Snapshot(s) => s.names(),
+            Feed::Shared(_, folder) => folder.names(),
+        }
+    }
+
+    /// What it is, and how it stands.
+    pub(crate) fn summary(&self) -> &Summary {
+        match self {
+            Feed::Recording(r) => r.reader().summary(),
+            Feed::Snapshot(s) => s.summary(),
+            Feed::Shared(feed, _) => feed.summary(),
+        }
+    }
+}
+
+/// Why there is no feed.
+pub(super) fn unreadable(e: reader::Error) -> Error {
+    let hint = "every recording ends in .strand; the folder of a run can be given as well";
+    Error::new(e.to_string()).hint(hint).status(status::USAGE)
 }

@@ -1,15 +1,19 @@
 //! One recording, judged.
 
-use super::feed::{Feed, Given};
+use super::feed::{Feed, Given, unreadable};
+use super::share::Share;
 use super::{known_of, moments};
 use crate::error::Error;
 use crate::run;
+use crate::symbols::Symbols;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use strandline::detect::{Detector, Finding, Outcome, Policy, Verdict, judge};
-use strandline::event::{Bytes, Item, Names};
-use strandline::reader::TailState;
-use strandline::replay::{Coverage, Held, Replay};
-use strandline::report::{Cost, Ended, Known, Moment, Process, snapshot};
+use strandline::event::{Bytes, Item, Names, StackId};
+use strandline::reader::{Frozen, TailState};
+use strandline::replay::{Coverage, Held, Replay, reached};
+use strandline::report::html;
+use strandline::report::{Cost, Ended, Known, Moment, Native, Process, snapshot};
 
 /// How often progress is told.
 const TELL: u64 = 1 << 16;
@@ -20,12 +24,17 @@ pub(crate) struct Judged {
     pub(crate) path: PathBuf,
     /// Its steps, for snapshots.
     pub(crate) steps: snapshot::Steps,
+    /// Of a process that goes on: what of its recording was judged.
+    frozen: Option<Frozen>,
+    /// What is private is folded.
+    share: Option<Share>,
     feed: Feed,
     replay: Replay,
     detector: Detector,
     verdict: Verdict,
     known: Vec<Known>,
     moments: Vec<Moment>,
+    native: BTreeMap<StackId, Native>,
     ended: Ended,
     killed_by_host: bool,
 }
@@ -40,7 +49,28 @@ impl Judged {
         outcome: Option<&run::Outcome>,
         tell: &mut dyn FnMut(u64),
     ) -> Result<Judged, Error> {
+        Judged::read_shared(path, outcome, None, tell)
+    }
+
+    /// The same with what is private folded, where `share` is given.
+    ///
+    /// # Errors
+    /// As [`Judged::read`].
+    pub(super) fn read_shared(
+        path: &Path,
+        outcome: Option<&run::Outcome>,
+        share: Option<&Share>,
+        tell: &mut dyn FnMut(u64),
+    ) -> Result<Judged, Error> {
         let mut feed = Feed::open(path)?;
+        let frozen = match is_alive(&feed) {
+            true => Some(Frozen::of(path).map_err(unreadable)?),
+            false => None,
+        };
+        if let Some(frozen) = &frozen {
+            feed = Feed::frozen(frozen, path)?;
+        }
+        let mut feed = feed.shared(share);
         let mut replay = Replay::new();
         let mut detector = Detector::new(Policy::default());
         let mut steps = snapshot::Steps::default();
@@ -81,19 +111,35 @@ impl Judged {
         let verdict = seen_whole(judge(&replay, &detector), &feed, ended);
         let mut judged = Judged {
             path: path.into(),
+            frozen,
+            share: share.cloned(),
             feed,
             replay,
             detector,
             verdict,
             known: Vec::new(),
             moments: Vec::new(),
+            native: BTreeMap::new(),
             steps,
             ended,
             killed_by_host,
         };
         judged.known = known_of(&judged);
+        judged.native = judged.native();
         judged.moments = moments::of(&judged, tell)?;
         Ok(judged)
+    }
+
+    /// The same items again.
+    ///
+    /// # Errors
+    /// The recording cannot be read any more.
+    pub(crate) fn again(&self) -> Result<Feed, Error> {
+        let feed = match &self.frozen {
+            Some(frozen) => Feed::frozen(frozen, &self.path),
+            None => Feed::open(&self.path),
+        }?;
+        Ok(feed.shared(self.share.as_ref()))
     }
 
     /// As a report prints it.
@@ -105,8 +151,57 @@ impl Judged {
         process.ended = self.ended;
         process.killed_by_host = self.killed_by_host;
         let disk = std::fs::metadata(&self.path).ok().map(|m| Bytes(m.len()));
-        process.cost = Cost { disk, ..Cost::default() };
+        process.native = self.native.clone();
+        process.cost = Cost::of(&self.replay, disk);
         process
+    }
+
+    /// The recording read once more, for a page: what was held from step to step.
+    ///
+    /// # Errors
+    /// It cannot be read again.
+    pub(crate) fn page(&self) -> Result<html::Pass, Error> {
+        let mut feed = Feed::open(&self.path)?.shared(self.share.as_ref());
+        let mut pass = html::Pass::new(&self.replay, self.findings());
+        while let Some((given, names)) = feed.next() {
+            match given {
+                Given::Events(events) => events.iter().for_each(|e| pass.apply_event(e, names)),
+                Given::Item(item) => pass.apply(&item, names),
+            }
+        }
+        Ok(pass)
+    }
+
+    /// Looks up the native frames that lead to what was found.
+    fn native(&self) -> BTreeMap<StackId, Native> {
+        let mut symbols = Symbols::default();
+        let sites = self.findings().iter().flat_map(|f| &f.sites);
+        let stacks = sites.filter_map(|s| self.replay.site(s.site)).map(|s| s.stack);
+        let mut all = BTreeMap::new();
+        for stack in stacks {
+            let native = self.names().native(stack);
+            if native.is_empty() || all.contains_key(&stack) {
+                continue;
+            }
+            let mut known = Native::default();
+            for (i, f) in native.iter().enumerate() {
+                known.frames.extend(match &self.share {
+                    Some(share) => share.native(f, |real| symbols.frames(real)),
+                    None => symbols.frames(f),
+                });
+                if reached(native) == Some(i) {
+                    // The function that the place is in, not what was inlined into it.
+                    known.reached = known.frames.len() - 1;
+                }
+            }
+            all.insert(stack, known);
+        }
+        all
+    }
+
+    /// What is private in it was folded, by this.
+    pub(super) fn share(&self) -> Option<&Share> {
+        self.share.as_ref()
     }
 
     /// The word on it.
@@ -126,12 +221,17 @@ impl Judged {
 
     /// Its stacks.
     pub(crate) fn names(&self) -> &Names {
-        self.feed.reader().names()
+        self.feed.names()
     }
 
     /// Unix time in microseconds at which its clock was 0.
     pub(crate) fn epoch_us(&self) -> u64 {
-        self.feed.reader().summary().unix_ns / 1000
+        self.feed.summary().unix_ns / 1000
+    }
+
+    /// It is no recording but a snapshot that PyTorch wrote.
+    pub(crate) fn is_snapshot(&self) -> bool {
+        self.feed.is_snapshot()
     }
 
     /// Its process has not ended.
@@ -169,7 +269,7 @@ fn seen_whole(verdict: Verdict, feed: &Feed, ended: Ended) -> Verdict {
     if verdict.outcome != Outcome::Clean {
         return verdict;
     }
-    let summary = feed.reader().summary();
+    let summary = feed.summary();
     let missing = if summary.stopped {
         "the recording stopped before the job ended".to_string()
     } else if let Some(first) = feed.damage().first() {
@@ -184,7 +284,7 @@ fn seen_whole(verdict: Verdict, feed: &Feed, ended: Ended) -> Verdict {
 
 /// How the process of a recording ended, and whether the host's out-of-memory killer did it.
 fn ended(feed: &Feed, outcome: Option<&run::Outcome>) -> (Ended, bool) {
-    let summary = feed.reader().summary();
+    let summary = feed.summary();
     let told = summary.ended();
     if told == Some("exit") {
         return (Ended::Exit, false);
@@ -192,7 +292,7 @@ fn ended(feed: &Feed, outcome: Option<&run::Outcome>) -> (Ended, bool) {
     if let Some(n) = told.and_then(|t| t.strip_prefix("signal ")?.parse().ok()) {
         return (Ended::Signal(n), false);
     }
-    if started(summary.who.pid).is_some_and(|start| start == summary.who.start) {
+    if is_alive(feed) {
         return (Ended::Running, false);
     }
     let Some(outcome) = outcome else { return (Ended::Unknown, false) };
@@ -204,8 +304,14 @@ fn ended(feed: &Feed, outcome: Option<&run::Outcome>) -> (Ended, bool) {
     (ended, outcome.killed_by_host && ended != Ended::Exit)
 }
 
+/// The recorded process has not ended.
+fn is_alive(feed: &Feed) -> bool {
+    let who = feed.summary().who;
+    started(who.pid).is_some_and(|start| start == who.start)
+}
+
 /// When a process was started, in clock ticks since boot (field 22 of its `stat`); `None` where it has ended.
-fn started(pid: u32) -> Option<u64> {
+pub(crate) fn started(pid: u32) -> Option<u64> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let (_, rest) = stat.rsplit_once(')')?;
     let mut fields = rest.split_whitespace();

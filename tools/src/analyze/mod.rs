@@ -3,11 +3,15 @@
 //! The first pass judges and finds the moments that matter; the second asks what filled the device at those.
 
 mod feed;
+mod foreign;
 mod judged;
 mod moments;
+mod recorded;
+mod share;
 
 pub(crate) use feed::{Feed, Given};
-pub(crate) use judged::Judged;
+pub(crate) use judged::{Judged, started};
+pub(crate) use share::Share;
 
 use crate::error::{Error, status};
 use crate::run::{self, shown};
@@ -51,6 +55,18 @@ pub(crate) fn gate(outcome: Outcome, allow_inconclusive: bool) -> u8 {
 /// # Errors
 /// None of them can be read; where some can, the others are told and left out.
 pub(crate) fn judge(recordings: &[PathBuf], outcome: Option<&run::Outcome>) -> Result<Vec<Judged>, Error> {
+    judge_shared(recordings, outcome, None)
+}
+
+/// The same with what is private folded, where `share` is given.
+///
+/// # Errors
+/// As [`judge`].
+pub(crate) fn judge_shared(
+    recordings: &[PathBuf],
+    outcome: Option<&run::Outcome>,
+    share: Option<&Share>,
+) -> Result<Vec<Judged>, Error> {
     let mut progress = Progress::new();
     let mut all = Vec::new();
     let mut refused = None;
@@ -59,7 +75,7 @@ pub(crate) fn judge(recordings: &[PathBuf], outcome: Option<&run::Outcome>) -> R
             1 => shown(path),
             n => format!("{} ({} of {n})", shown(path), at + 1),
         };
-        match Judged::read(path, outcome, &mut |events| {
+        match Judged::read_shared(path, outcome, share, &mut |events| {
             progress.show(|| format!("reading {who}: {:.1} million events", events as f64 / 1e6));
         }) {
             Ok(judged) => all.push(judged),
@@ -192,7 +208,7 @@ pub(crate) fn only(found: &[PathBuf]) -> Result<&Path, Error> {
 
 /// What is known of each finding of a process.
 fn known_of(judged: &Judged) -> Vec<print::Known> {
-    judged.findings().iter().map(|f| known::of(f, judged)).collect()
+    judged.findings().iter().map(|f| known::of(f, judged.replay(), judged.share())).collect()
 }
 
 #[cfg(test)]

@@ -1,10 +1,10 @@
 //! The second pass: what filled each device at its peak, and where an allocation failed.
 
-use super::feed::{Feed, Given};
+use super::feed::Given;
 use super::judged::Judged;
 use crate::error::Error;
 use strandline::event::Item;
-use strandline::replay::anatomy::{self, At, Pass};
+use strandline::replay::anatomy::{self, Pass};
 use strandline::report::Moment;
 
 /// Devices that get a table. Each costs a replay of its own.
@@ -18,17 +18,13 @@ pub(super) fn of(judged: &Judged, tell: &mut dyn FnMut(u64)) -> Result<Vec<Momen
     let mut moments = Vec::new();
     for device in judged.replay().devices().filter(|d| d.peak_allocated.bytes.0 > 0).take(MOST) {
         // Where memory ran out, that is the moment to be explained; else the peak is.
-        let (event, at) = match device.ooms.first() {
-            Some(oom) => (oom.event, At::Oom),
-            None => (device.peak_allocated.event, At::Peak),
-        };
-        moments.push(anatomy::Moment { device: device.id, event, at });
+        moments.push(anatomy::Moment::of(device));
     }
     let mut passes: Vec<(anatomy::Moment, Pass)> = moments.into_iter().map(|m| (m, Pass::new(m))).collect();
     if passes.is_empty() {
         return Ok(Vec::new());
     }
-    let mut feed = Feed::open(&judged.path)?;
+    let mut feed = judged.again()?;
     let mut seen = 0;
     while let Some((given, names)) = feed.next() {
         match given {

@@ -1,8 +1,10 @@
 //! `strandline dump`: what is in a recording, one line for each event, for grep and for tests.
 
 mod fields;
+mod stacks;
 
 use crate::error::Error;
+use crate::symbols::Symbols;
 use crate::{analyze, cli, recording, say};
 use fields::Fields;
 use serde_json::Value;
@@ -20,8 +22,12 @@ pub(crate) fn main(options: &cli::Dump) -> Result<u8, Error> {
     let found = recording::find(Some(&options.recording))?;
     let path = analyze::only(&found)?;
     let mut text = String::with_capacity(PIECE + 4096);
+    let mut symbols = Symbols::default();
     let damage = analyze::items(path, |item, names| {
-        let Some(fields) = fields::of(item, names) else { return ControlFlow::Continue(()) };
+        let stack = stacks::of(item, names, &mut symbols);
+        let Some(fields) = stack.or_else(|| fields::of(item, names)) else {
+            return ControlFlow::Continue(());
+        };
         match options.format {
             cli::DumpFormat::Text => line(&fields, &mut text),
             cli::DumpFormat::Json => {

@@ -1,55 +1,95 @@
 //! Leaks that are known, with their remedy: is this finding one of them, and is the fix installed?
 //!
-//! `leaks.json` lists them: the file and function that allocates what stays, the package, the first version with the fix.
-//! The installed version is read from the `dist-info` beside the package that the recording names, where the report is
-//! made on the machine that ran the job.
+//! `leaks.json` lists them: where what stays is allocated (`files`, and `functions` of them), of which kind the finding
+//! is, the package, the first version with the fix (`null` where an update does not end it, or no version is known). `with`:
+//! what stays is allocated by the model itself, and this file of the package allocates in the same job. The installed
+//! version is read from the `dist-info` beside the package that the recording names, where the report is made on the
+//! machine that ran the job.
 
-use crate::analyze::Judged;
+use crate::analyze::Share;
 use serde_json::Value;
+use std::borrow::Cow;
 use std::fs;
 use std::path::Path;
 use strandline::detect::Finding;
-use strandline::event::Frame;
+use strandline::event::{Frame, SiteId};
+use strandline::replay::Replay;
 use strandline::report::{Fix, Known};
 
 const LEAKS: &str = include_str!("leaks.json");
 
-/// What is known of a finding.
-pub(crate) fn of(finding: &Finding, judged: &Judged) -> Known {
-    let frames = finding.sites.iter().filter_map(|s| judged.replay().site(s.site)).map(|site| &site.frame);
+/// What is known of a finding. `share`: what has folded the replay's lines, if they are.
+pub(crate) fn of(finding: &Finding, replay: &Replay, share: Option<&Share>) -> Known {
     let leaks: Value = serde_json::from_str(LEAKS).unwrap_or_default();
-    let leaks = leaks.as_array().cloned().unwrap_or_default();
-    let mut found = frames.filter_map(|frame| leaks.iter().find_map(|leak| fix(leak, frame)));
-    Known { fix: found.next(), ..Known::default() }
+    let mut lines: Vec<Cow<'_, Frame>> = replay.sites().iter().map(|s| Cow::Borrowed(&s.frame)).collect();
+    if let Some(share) = share {
+        lines.iter_mut().for_each(|line| *line = Cow::Owned(share.real(line)));
+    }
+    let of = |id: SiteId| lines.get(id.0 as usize).map(AsRef::as_ref);
+    let frames: Vec<&Frame> = finding.sites.iter().filter_map(|s| of(s.site)).collect();
+    let all: Vec<&Frame> = lines.iter().map(AsRef::as_ref).collect();
+    let what = What { kind: finding.kind.name(), grain: finding.grain.name(), frames: &frames, all: &all };
+    Known {
+        fix: leaks.as_array().into_iter().flatten().find_map(|leak| fix(leak, &what)),
+        ..Known::default()
+    }
 }
 
-/// The remedy, if the frame is where this known leak allocates and the installed version does not have the fix.
-fn fix(leak: &Value, frame: &Frame) -> Option<Fix> {
+/// What is asked about.
+struct What<'a> {
+    kind: &'a str,
+    grain: &'a str,
+    /// Lines that allocated what stays, most bytes first.
+    frames: &'a [&'a Frame],
+    /// All lines of the job that allocated anything.
+    all: &'a [&'a Frame],
+}
+
+/// The remedy, if this is where the known leak allocates and the installed version does not have the fix.
+fn fix(leak: &Value, what: &What<'_>) -> Option<Fix> {
     let text = |key: &str| leak.get(key)?.as_str();
-    let (package, fixed) = (text("package")?, text("fixed")?);
-    let matches = frame.file.ends_with(text("file")?) && frame.function.contains(text("function")?);
-    if !matches {
+    let list = |key: &str| leak.get(key).and_then(Value::as_array).into_iter().flatten();
+    let one_of = |key: &str, is: &dyn Fn(&str) -> bool| list(key).filter_map(Value::as_str).any(is);
+    if !one_of("kinds", &|k| k == what.kind) || text("grain").is_some_and(|g| g != what.grain) {
         return None;
     }
+    let here = |f: &Frame| {
+        one_of("files", &|file| is_in(&f.file, file))
+            && (list("functions").next().is_none() || one_of("functions", &|name| f.function.contains(name)))
+    };
+    let frame = match text("with") {
+        Some(file) => what.all.iter().find(|f| is_in(&f.file, file)),
+        None => what.frames.iter().find(|f| here(f)),
+    }?;
+    let package = text("package")?;
     let installed = version(&frame.file, package);
-    if installed.as_deref().is_some_and(|v| numbers(v) >= numbers(fixed)) {
-        return None;
-    }
-    let have = installed.map(|v| format!(" (you have {v})")).unwrap_or_default();
-    Some(Fix {
-        known: text("known")?.to_string(),
-        text: format!("fixed in {package} {fixed}{have}: {}", text("remedy")?),
-    })
+    let have = installed.as_ref().map(|v| format!(" (you have {v})")).unwrap_or_default();
+    let fixed = match text("fixed") {
+        // On this machine another version may be installed than the job had: what is not known is not denied.
+        Some(fixed) if installed.as_deref().is_some_and(|v| numbers(v) >= numbers(fixed)) => return None,
+        Some(fixed) => format!("fixed in {package} {fixed}{have}: "),
+        None => String::new(),
+    };
+    Some(Fix { known: text("known")?.to_string(), text: format!("{fixed}{}", text("remedy")?) })
 }
 
-/// Version of the package that a file belongs to: from the name of the `dist-info` beside the package.
+/// Whether a file is this one of a package, or below this folder of one (`fast_llm/`).
+fn is_in(file: &str, part: &str) -> bool {
+    match part.ends_with('/') {
+        true => file.starts_with(part) || file.contains(&format!("/{part}")),
+        false => file.ends_with(part),
+    }
+}
+
+/// Version of the package that a file belongs to: from the name of the `dist-info` beside the package, or of the wheel it is in.
 fn version(file: &str, package: &str) -> Option<String> {
     let home = Path::new(file).ancestors().find(|a| a.file_name().is_some_and(|n| n == package))?.parent()?;
     let prefix = format!("{package}-");
-    fs::read_dir(home).ok()?.flatten().find_map(|entry| {
-        let name = entry.file_name().into_string().ok()?;
-        Some(name.strip_prefix(&prefix)?.strip_suffix(".dist-info")?.to_string())
-    })
+    let versioned = |name: &str, end: &str| Some(name.strip_prefix(&prefix)?.strip_suffix(end)?.to_string());
+    if let Some(wheel) = home.file_name().and_then(|n| versioned(n.to_str()?, ".whl")) {
+        return wheel.split('-').next().map(str::to_string);
+    }
+    fs::read_dir(home).ok()?.flatten().find_map(|entry| versioned(entry.file_name().to_str()?, ".dist-info"))
 }
 
 /// A version's leading numbers, for comparison.
@@ -60,43 +100,98 @@ fn numbers(version: &str) -> Vec<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::atomic::{AtomicU32, Ordering};
 
-    fn trl(version: Option<&str>, function: &str) -> Option<Fix> {
-        let home = std::env::temp_dir().join(format!("strandline-known-{}-{version:?}", std::process::id()));
-        fs::create_dir_all(home.join("trl/models")).unwrap();
-        if let Some(version) = version {
-            fs::create_dir_all(home.join(format!("trl-{version}.dist-info"))).unwrap();
+    /// What is said of a finding whose block `file` allocates below a folder where `installed` lies beside it.
+    fn said(installed: Option<&str>, kind: &str, grain: &str, file: &str, function: &str) -> Option<Fix> {
+        // One for each call: tests run side by side, and each takes its own away.
+        static CALLS: AtomicU32 = AtomicU32::new(0);
+        let (pid, call) = (std::process::id(), CALLS.fetch_add(1, Ordering::Relaxed));
+        let home = std::env::temp_dir().join(format!("strandline-known-{pid}-{call}"));
+        fs::create_dir_all(&home).unwrap();
+        if let Some(name) = installed {
+            fs::create_dir_all(home.join(format!("{name}.dist-info"))).unwrap();
         }
-        let file = home.join("trl/models/activation_offloading.py").to_string_lossy().into_owned();
+        let place = |file: &str| home.join(file).to_string_lossy().into_owned();
+        let frame = Frame { file: place(file), line: 430, function: function.into() };
+        let offload = Frame { file: place("trl/models/activation_offloading.py"), ..Frame::default() };
+        let all = if installed.is_some_and(|i| i.starts_with("trl")) {
+            vec![&frame, &offload]
+        } else {
+            vec![&frame]
+        };
         let leaks: Value = serde_json::from_str(LEAKS).unwrap();
-        let frame = Frame { file, line: 430, function: function.into() };
-        let found = fix(&leaks[0], &frame);
+        let what = What { kind, grain, frames: &[&frame], all: &all };
+        let found = leaks.as_array().unwrap().iter().find_map(|leak| fix(leak, &what));
         fs::remove_dir_all(&home).unwrap();
         found
     }
 
+    const OFFLOAD: &str = "trl/models/activation_offloading.py";
+    const UNPACK: &str = "OffloadActivations.__init__.<locals>.unpack_tensor_with_streams";
+
     #[test]
     fn a_known_leak_is_named_with_the_installed_version_and_the_remedy() {
-        let function = "OffloadActivations.__init__.<locals>.unpack_tensor_with_streams";
-        let fix = trl(Some("1.3.0"), function).unwrap();
+        let side = |version| said(version, "live-after-stream-exit", "step", OFFLOAD, UNPACK);
+        let fix = side(Some("trl-1.3.0")).unwrap();
         assert_eq!(fix.known, "huggingface/trl#5700");
         assert_eq!(fix.text, "fixed in trl 1.4.0 (you have 1.3.0): pip install -U \"trl>=1.5\"");
+        assert_eq!(side(Some("trl-1.16.0")), None, "1.16 is newer than 1.4: what is fixed is not proposed");
+        assert!(side(None).is_some_and(|f| !f.text.contains("you have")), "on another machine");
         assert_eq!(
-            trl(Some("1.16.0"), function),
+            said(Some("trl-1.3.0"), "deferred-free", "step", OFFLOAD, UNPACK),
             None,
-            "1.16 is newer than 1.4, and what is fixed is not proposed"
+            "another disease"
         );
-        assert!(trl(None, function).is_some_and(|f| !f.text.contains("you have")), "on another machine");
-        assert_eq!(trl(Some("1.3.0"), "pack_tensor"), None);
+    }
+
+    #[test]
+    fn every_known_leak_is_told_from_its_neighbours() {
+        let told = |i, kind, grain, file, f| said(i, kind, grain, file, f).map(|f| f.known);
+        let is = |known: &str| Some(known.to_string());
+        for version in ["trl-1.3.0", "trl-1.4.1"] {
+            let tracker = told(Some(version), "step-growth", "step", "site/model.py", "forward");
+            assert_eq!(tracker, is("huggingface/trl#5730"), "{version}");
+        }
+        for version in [Some("trl-1.16.0"), Some("trl-1.5.0"), None] {
+            assert_eq!(told(version, "step-growth", "step", "site/model.py", "forward"), None, "{version:?}");
+        }
+        let head = "fast_llm/layers/language_model/head.py";
+        assert_eq!(told(None, "step-growth", "microbatch", head, "forward"), is("ServiceNow/Fast-LLM#486"));
+        assert_eq!(told(None, "step-growth", "step", head, "forward"), None);
+        let packed = "vllm/distributed/weight_transfer/packed_tensor.py";
+        assert_eq!(
+            told(Some("vllm-0.24.0"), "stranded-cache", "step", packed, "f"),
+            is("vllm-project/vllm#52950")
+        );
+        assert_eq!(told(None, "step-growth", "step", packed, "f"), None);
+        let megatron = "megatron/core/optimizer/distrib_optimizer.py";
+        assert_eq!(told(None, "stranded-cache", "step", megatron, "f"), is("NVIDIA/Megatron-LM#6885"));
+        let concat = "transformers/trainer_pt_utils.py";
+        let nested = told(Some("transformers-5.0.0"), "step-growth", "microbatch", concat, "nested_concat");
+        assert_eq!(nested, is("huggingface/transformers#7232"));
+        assert_eq!(told(None, "step-growth", "step", "my/transformers/model.py", "nested_concat"), None);
+    }
+
+    #[test]
+    fn a_wheel_on_the_path_tells_its_version() {
+        let file = |v: &str| format!("/w/trl-{v}-py3-none-any.whl/trl/models/activation_offloading.py");
+        assert_eq!(version(&file("1.3.0"), "trl").as_deref(), Some("1.3.0"));
+        assert_eq!(version("/w/trl/x.py", "vllm"), None);
     }
 
     #[test]
     fn the_list_is_whole() {
         let leaks: Value = serde_json::from_str(LEAKS).unwrap();
         for leak in leaks.as_array().unwrap() {
-            for key in ["known", "package", "file", "function", "fixed", "remedy"] {
+            for key in ["known", "package", "remedy"] {
                 assert!(leak[key].as_str().is_some_and(|t| !t.is_empty()), "{key} of {leak}");
             }
+            for key in ["kinds", "files", "functions"] {
+                assert!(leak[key].is_array(), "{key} of {leak}");
+            }
+            let place = leak["files"].as_array().is_some_and(|f| !f.is_empty()) || leak["with"].is_string();
+            assert!(place && (leak["fixed"].is_string() || leak["fixed"].is_null()), "{leak}");
         }
     }
 }

@@ -89,16 +89,17 @@ impl Running {
         self.pid as u32
     }
 
-    /// Passes signals on until the job has ended. After that signals are ours again: Ctrl-C ends the report.
-    pub(crate) fn wait(mut self) -> Ended {
-        let ended = self.pass_on();
+    /// Passes signals on until the job has ended; `seen` is told of each. After that signals are ours again: Ctrl-C ends
+    /// the report.
+    pub(crate) fn wait(mut self, seen: impl Fn(i32)) -> Ended {
+        let ended = self.pass_on(&seen);
         // What came for the job in its last moment must not end us.
         self.signals.discard();
         let _ = self.before.restore();
         ended
     }
 
-    fn pass_on(&mut self) -> Ended {
+    fn pass_on(&mut self, seen: &dyn Fn(i32)) -> Ended {
         loop {
             // A child that changed before we looked leaves no second signal: look first, then wait.
             if let Some(ended) = self.reap() {
@@ -113,6 +114,7 @@ impl Running {
                 // SAFETY: the child has not been waited for, so the pid is still its own.
                 unsafe { libc::kill(self.pid, signal) };
             }
+            seen(signal);
         }
     }
 

@@ -17,14 +17,17 @@ pub(crate) use command::{Job, find};
 pub(crate) use nothing::ELSEWHERE;
 pub(crate) use nvml::Nvml;
 pub(crate) use place::{HOME, create as create_folder};
-pub(crate) use signals::be_witness;
+pub(crate) use signals::{Set as Signals, be_witness};
+pub(crate) use watch::Watcher as DriverWatcher;
 
+use crate::alert::{Settings, Target};
 use crate::analyze::{self, Conclusion};
 use crate::environment::{self, Variable};
-use crate::error::Error;
+use crate::error::{Error, status};
 use crate::simulate::Extras;
 use crate::size::Size;
-use crate::{cli, embedded, recording, say};
+use crate::watch::Watcher;
+use crate::{cli, embedded, recording, say, snapshot};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use strandline::detect::Outcome as Verdict;
@@ -39,6 +42,8 @@ pub(crate) struct Plan {
     pub(crate) folder: PathBuf,
     /// More variables for it.
     pub(crate) variables: Vec<Variable>,
+    /// When to alert while it runs, and what to do then.
+    pub(crate) alerts: Settings,
     /// Nothing is said at the start.
     pub(crate) quiet: bool,
 }
@@ -60,6 +65,8 @@ pub(crate) struct Outcome {
     pub(crate) recordings: Vec<PathBuf>,
     /// The host's out-of-memory killer struck in our control group meanwhile.
     pub(crate) killed_by_host: bool,
+    /// An alert of ours ended it.
+    pub(crate) aborted: bool,
 }
 
 /// Runs the command; the result is the exit status.
@@ -67,6 +74,7 @@ pub(crate) struct Outcome {
 /// # Errors
 /// The job could not be started; what fails after it has ended is said, and its own status kept.
 pub(crate) fn main(options: &cli::Run) -> Result<u8, Error> {
+    let alerts = Settings::new(&options.alerts)?;
     let simulated = options.simulate.map(|_| environment::prepare(Extras::None)).transpose()?;
     let job = Job::new(&options.command, simulated.as_ref().map(|s| s.python.as_path()));
     let mut variables = variables(options);
@@ -74,11 +82,11 @@ pub(crate) fn main(options: &cli::Run) -> Result<u8, Error> {
         variables.extend(environment::variables(environment, options.simulate));
     }
     let folder = place::create(options.output.as_deref(), &job.name())?;
-    let plan = Plan { job, folder, variables, quiet: options.quiet };
+    let plan = Plan { job, folder, variables, alerts, quiet: options.quiet };
     let outcome = execute(&plan)?;
     let gate = options.fail_on_leak.then_some(Gate { allow_inconclusive: options.allow_inconclusive });
     let conclusion = conclude(&plan, &outcome, options.quiet, gate);
-    Ok(exit_status(outcome.ended, conclusion.map(|c| c.outcome), gate))
+    Ok(exit_status(&outcome, conclusion.map(|c| c.outcome), gate))
 }
 
 /// What the options say, as the preload reads it.
@@ -109,6 +117,7 @@ fn start_and_wait(plan: &Plan) -> Result<Outcome, Error> {
     set(LD_PRELOAD, appended(std::env::var_os(LD_PRELOAD), &library));
     set(env::OUT, plan.folder.clone().into());
     set(env::QUIET, "1".into());
+    set(env::WATCHED, "1".into());
     if let Ok(own) = std::env::current_exe() {
         set(env::BIN, own.into());
     }
@@ -120,16 +129,27 @@ fn start_and_wait(plan: &Plan) -> Result<Outcome, Error> {
         let most = most.and_then(|m| m.parse::<Size>().ok()).unwrap_or(MAX_SIZE);
         let place = shown(&plan.folder);
         let most = strandline::report::size(most.0);
-        say::line(format!("recording into {place} ({most} a process at most; nothing is sent anywhere)"));
+        let sent = plan.alerts.sends().map(|what| format!(" but {what}")).unwrap_or_default();
+        say::line(format!(
+            "recording into {place} ({most} a process at most; nothing is sent anywhere{sent})"
+        ));
     }
     let kills = host::kills();
     let running = child::start(&plan.job, &variables)?;
     let pid = running.pid();
-    let watcher = watch::Watcher::start(&plan.folder);
-    let ended = running.wait();
-    drop(watcher);
+    let driver = watch::Watcher::start(&plan.folder);
+    let watcher = Watcher::start(&plan.folder, &plan.alerts, Target::of(pid));
+    let snapshots = snapshot::Fulfiller::start(&plan.folder, plan.quiet);
+    let ended = running.wait(|signal| {
+        if signal == libc::SIGTERM {
+            watcher.terminating();
+        }
+    });
+    drop(driver);
+    drop(snapshots);
+    let aborted = watcher.finish().aborted;
     let killed_by_host = host::kills().unwrap_or(0) > kills.unwrap_or(u64::MAX);
-    Ok(Outcome { pid, ended, recordings: recording::list(&plan.folder), killed_by_host })
+    Ok(Outcome { pid, ended, recordings: recording::list(&plan.folder), killed_by_host, aborted })
 }
 
 /// Bound of a recording where nothing else is asked for (the preload's own default).
@@ -162,8 +182,8 @@ pub(crate) fn conclude(
     quiet: bool,
     gate: Option<Gate>,
 ) -> Option<Conclusion> {
-    let verdict_status = |verdict| exit_status(outcome.ended, verdict, gate);
-    let gate_fails = |verdict| outcome.ended.status() == 0 && verdict_status(verdict) != 0;
+    let verdict_status = |verdict| exit_status(outcome, verdict, gate);
+    let gate_fails = |verdict| outcome.aborted || outcome.ended.status() == 0 && verdict_status(verdict) != 0;
     if outcome.recordings.is_empty() {
         if outcome.killed_by_host {
             say_killed();
@@ -205,9 +225,10 @@ fn say_killed() {
     );
 }
 
-/// The job's own status if it is not 0; otherwise the gate's, where there is one.
-fn exit_status(ended: Ended, verdict: Option<Verdict>, gate: Option<Gate>) -> u8 {
-    match (ended.status(), gate) {
+/// 82 where an alert ended the job; else its own status if it is not 0; otherwise the gate's, where there is one.
+fn exit_status(outcome: &Outcome, verdict: Option<Verdict>, gate: Option<Gate>) -> u8 {
+    match (outcome.ended.status(), gate) {
+        _ if outcome.aborted => status::ABORTED,
         (0, Some(gate)) => analyze::gate(verdict.unwrap_or(Verdict::Unknown), gate.allow_inconclusive),
         (own, _) => own,
     }
@@ -229,6 +250,15 @@ mod tests {
     fn the_jobs_own_status_always_wins() {
         let gate = |allow_inconclusive| Some(Gate { allow_inconclusive });
         let leak = Some(Verdict::Leak);
+        let came = |ended, aborted| Outcome {
+            pid: 1,
+            ended,
+            recordings: Vec::new(),
+            killed_by_host: false,
+            aborted,
+        };
+        let exit_status = |ended, verdict, gate| super::exit_status(&came(ended, false), verdict, gate);
+        assert_eq!(super::exit_status(&came(Ended::Signal(15), true), leak, gate(false)), 82);
         assert_eq!(exit_status(Ended::Exit(3), leak, gate(false)), 3);
         assert_eq!(exit_status(Ended::Signal(9), leak, gate(false)), 137);
         assert_eq!(exit_status(Ended::Exit(0), leak, gate(false)), 81);

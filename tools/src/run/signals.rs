@@ -18,7 +18,7 @@ const WITNESS: &str = "strandline-witness";
 
 /// A set of signals.
 #[derive(Clone, Copy)]
-pub(super) struct Set(libc::sigset_t);
+pub(crate) struct Set(libc::sigset_t);
 
 /// Where a signal came from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,8 +47,32 @@ impl Set {
         Set(set)
     }
 
+    /// Those that ask a command to end.
+    pub(crate) fn to_end() -> Set {
+        let mut set = MaybeUninit::uninit();
+        // SAFETY: sigemptyset initialises the set it is given; the numbers are valid signals.
+        unsafe {
+            libc::sigemptyset(set.as_mut_ptr());
+            for signal in [libc::SIGTERM, libc::SIGINT, libc::SIGHUP] {
+                libc::sigaddset(set.as_mut_ptr(), signal);
+            }
+            Set(set.assume_init())
+        }
+    }
+
+    /// Waits for the next of them, at most so long.
+    pub(crate) fn wait_for(&self, most: Duration) -> Option<i32> {
+        let most = libc::timespec {
+            tv_sec: most.as_secs() as libc::time_t,
+            tv_nsec: libc::c_long::from(most.subsec_nanos()),
+        };
+        // SAFETY: the set and the time are initialised; a null info is allowed.
+        let signal = unsafe { libc::sigtimedwait(&self.0, std::ptr::null_mut(), &most) };
+        (signal > 0).then_some(signal)
+    }
+
     /// Blocks them in this thread (and those it starts); returns what was blocked before.
-    pub(super) fn block(&self) -> io::Result<Set> {
+    pub(crate) fn block(&self) -> io::Result<Set> {
         let mut before = MaybeUninit::uninit();
         // SAFETY: both point at sets of our own; on success the second is initialised.
         unsafe {

@@ -4,6 +4,7 @@ pub mod absent;
 pub mod context;
 pub mod device;
 pub mod memory;
+pub mod pool;
 pub mod stream;
 pub mod table;
 pub mod vmm;

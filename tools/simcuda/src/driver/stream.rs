@@ -50,6 +50,12 @@ pub extern "C" fn sim_cuStreamIsCapturing(stream: usize, state: Out<i32>) -> Cod
     crate::runtime::graph::sim_cudaStreamIsCapturing(stream, state)
 }
 
+/// Exchanges the thread's capture mode.
+#[unsafe(no_mangle)]
+pub extern "C" fn sim_cuThreadExchangeStreamCaptureMode(mode: Out<i32>) -> Code {
+    crate::runtime::graph::sim_cudaThreadExchangeStreamCaptureMode(mode)
+}
+
 /// Makes an event.
 #[unsafe(no_mangle)]
 pub extern "C" fn sim_cuEventCreate(event: Out<usize>, flags: u32) -> Code {

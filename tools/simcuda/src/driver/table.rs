@@ -1,6 +1,6 @@
 //! Driver functions by name: what `cuGetProcAddress` and the runtime's entry points give out.
 
-use super::{context, device, memory, stream, vmm};
+use super::{context, device, memory, pool, stream, vmm};
 use crate::abi::{Out, Text};
 use crate::call::driver;
 use crate::code::Code;
@@ -52,6 +52,17 @@ names! {
     "cuMemFree" = memory::sim_cuMemFree_v2;
     "cuMemAllocAsync" = memory::sim_cuMemAllocAsync;
     "cuMemFreeAsync" = memory::sim_cuMemFreeAsync;
+    "cuMemAllocFromPoolAsync" = pool::sim_cuMemAllocFromPoolAsync;
+    "cuDeviceGetDefaultMemPool" = pool::sim_cuDeviceGetDefaultMemPool;
+    "cuDeviceGetMemPool" = pool::sim_cuDeviceGetMemPool;
+    "cuDeviceSetMemPool" = pool::sim_cuDeviceSetMemPool;
+    "cuMemPoolCreate" = pool::sim_cuMemPoolCreate;
+    "cuMemPoolDestroy" = pool::sim_cuMemPoolDestroy;
+    "cuMemPoolGetAttribute" = pool::sim_cuMemPoolGetAttribute;
+    "cuMemPoolSetAttribute" = pool::sim_cuMemPoolSetAttribute;
+    "cuMemPoolSetAccess" = pool::sim_cuMemPoolSetAccess;
+    "cuMemPoolTrimTo" = pool::sim_cuMemPoolTrimTo;
+    "cuThreadExchangeStreamCaptureMode" = stream::sim_cuThreadExchangeStreamCaptureMode;
     "cuMemGetAddressRange" = memory::sim_cuMemGetAddressRange_v2;
     "cuPointerGetAttribute" = memory::sim_cuPointerGetAttribute;
     "cuMemGetAllocationGranularity" = vmm::sim_cuMemGetAllocationGranularity;

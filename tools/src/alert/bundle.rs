@@ -1,0 +1,123 @@
+//! Evidence that survives whatever comes next: a folder with the report as text and JSON and a snapshot of the last steps.
+//!
+//! Few of them, none of them large, none of them overwritten; and one that is there is whole.
+
+use super::action::HISTORY;
+use crate::analyze::{self, Judged};
+use crate::error::Error;
+use crate::run::shown;
+use crate::{say, snapshot};
+use std::fs::{self, DirBuilder, OpenOptions};
+use std::io::Write;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use strandline::report::{Report, Style, json, text};
+
+/// Why evidence is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Why {
+    /// An alert.
+    Alert,
+    /// An allocation failed.
+    OutOfMemory,
+    /// The job was asked to end.
+    Terminated,
+}
+
+impl Why {
+    fn name(self) -> &'static str {
+        match self {
+            Why::Alert => "alert",
+            Why::OutOfMemory => "oom",
+            Why::Terminated => "sigterm",
+        }
+    }
+
+    /// How many are kept for this reason: alerts must not take the room of what ends the job.
+    fn most(self) -> usize {
+        match self {
+            Why::Alert => 3,
+            Why::OutOfMemory | Why::Terminated => 1,
+        }
+    }
+}
+
+/// A snapshot larger than this is left out.
+const LARGEST: u64 = 64 << 20;
+
+/// The bundles of a run.
+pub(super) struct Bundles {
+    folder: PathBuf,
+    made: Vec<Why>,
+}
+
+impl Bundles {
+    /// None yet.
+    pub(super) fn new(folder: &Path) -> Bundles {
+        Bundles { folder: folder.into(), made: Vec::new() }
+    }
+
+    /// Keeps evidence of the process of a recording, unless there is enough for this reason. Says where it is.
+    pub(super) fn make(&mut self, why: Why, recording: &Path) {
+        let before = self.made.iter().filter(|w| **w == why).count();
+        if before >= why.most() {
+            return;
+        }
+        self.made.push(why);
+        match self.write(why, recording) {
+            Ok(path) => say::line(format!("report and snapshot kept in {}", shown(&path))),
+            Err(e) => say::line(format!("no evidence is kept of this: {e}")),
+        }
+    }
+
+    fn write(&self, why: Why, recording: &Path) -> Result<PathBuf, Error> {
+        let judged = [Judged::read(recording, None, &mut |_| {})?];
+        let part = self.folder.join(format!(".bundle-part-{}", std::process::id()));
+        let fail = |e| Error::io("cannot write", &part, e);
+        let _ = fs::remove_dir_all(&part);
+        DirBuilder::new().mode(0o700).create(&part).map_err(fail)?;
+        let done = fill(&part, &analyze::report(&judged, None)).map_err(fail).and_then(|()| {
+            let path = part.join("snapshot.pickle");
+            // A process of which no block was seen has nothing to show.
+            if judged[0].has_blocks() {
+                snapshot::write(&judged[0], &path, Some(HISTORY))?;
+            }
+            if fs::metadata(&path).is_ok_and(|m| m.len() > LARGEST) {
+                say::line(
+                    "the snapshot is too large for a bundle and left out; strandline snapshot makes it",
+                );
+                fs::remove_file(&path).map_err(fail)?;
+            }
+            self.name(&part, why)
+        });
+        if done.is_err() {
+            let _ = fs::remove_dir_all(&part);
+        }
+        done
+    }
+
+    /// Gives it its name: the next number that nobody has taken.
+    fn name(&self, part: &Path, why: Why) -> Result<PathBuf, Error> {
+        for number in 1.. {
+            let path = self.folder.join(format!("bundle-{number}-{}", why.name()));
+            // A folder is never renamed over one that holds something.
+            match fs::rename(part, &path) {
+                Ok(()) => return Ok(path),
+                Err(_) if path.exists() => {}
+                Err(e) => return Err(Error::io("cannot create", path, e)),
+            }
+        }
+        Err(Error::new("there is no number left for a bundle"))
+    }
+}
+
+fn fill(folder: &Path, report: &Report<'_>) -> std::io::Result<()> {
+    let file =
+        |name: &str| OpenOptions::new().write(true).create_new(true).mode(0o600).open(folder.join(name));
+    let mut out = Vec::new();
+    text::write(&mut out, report, Style::default())?;
+    file("report.txt")?.write_all(&out)?;
+    out.clear();
+    json::write(&mut out, report, true)?;
+    file("report.json")?.write_all(&out)
+}

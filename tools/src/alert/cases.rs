@@ -1,0 +1,211 @@
+//! What was announced, and what is news: the ranks of a job are one job, and nothing is said twice.
+
+use super::Rules;
+use super::keeper::Target;
+use crate::known;
+use crate::watch::Live;
+use serde_json::{Value, json};
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+use strandline::detect::{Finding, Kind};
+use strandline::event::{DeviceId, StreamId};
+use strandline::report::text::{Spread, alert, headline, withdrawn};
+use strandline::report::{Facts, Process, Style, json as print};
+
+/// How long a finding of one rank waits for the others, so that all of them are one line.
+const HOLD: Duration = Duration::from_millis(400);
+/// Sites of a finding that a verdict tells; the report has all.
+const SITES: usize = 4;
+
+/// Something to be told.
+#[derive(Clone, Debug)]
+pub(crate) struct News {
+    /// What once stood does no longer.
+    pub(crate) withdrawn: bool,
+    /// Lines for a person.
+    pub(crate) block: String,
+    /// For programs.
+    pub(crate) verdict: Value,
+    /// The recording of the process where it is worst.
+    pub(crate) recording: PathBuf,
+    /// The processes that it was found in.
+    pub(crate) targets: Vec<Target>,
+    /// All processes of the job that are recorded and run.
+    pub(crate) all: Vec<Target>,
+}
+
+/// A finding within a process, which stays the same while its figures change.
+type Subject = (usize, Kind, DeviceId, Option<StreamId>);
+/// The same leak in whichever process: kind, file and line.
+type Place = (Kind, Option<(String, u32)>);
+
+struct Case {
+    group: usize,
+    stands: bool,
+}
+
+struct Group {
+    place: Place,
+    announced: bool,
+    /// Since when there is something to announce.
+    since: Instant,
+}
+
+/// Memory of what was said.
+pub(crate) struct Cases {
+    rules: Rules,
+    style: Style,
+    cases: HashMap<Subject, Case>,
+    groups: Vec<Group>,
+}
+
+impl Cases {
+    /// Nothing was said yet.
+    pub(crate) fn new(rules: Rules, style: Style) -> Cases {
+        Cases { rules, style, cases: HashMap::new(), groups: Vec::new() }
+    }
+
+    /// Looks at a process that has just passed a mark.
+    pub(crate) fn look(&mut self, live: &Live) {
+        for finding in live.findings() {
+            let subject = (live.id(), finding.kind, finding.device, finding.stream.map(|s| s.id));
+            let wanted = self.rules.want(finding, live.replay());
+            match self.cases.get_mut(&subject) {
+                None if wanted => {
+                    let group = self.group(place(finding, live));
+                    self.begins(group);
+                    self.cases.insert(subject, Case { group, stands: true });
+                }
+                Some(case) if case.stands && finding.withdrawn_step.is_some() => case.stands = false,
+                Some(case) if !case.stands && wanted => {
+                    case.stands = true;
+                    let group = case.group;
+                    self.begins(group);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn group(&mut self, place: Place) -> usize {
+        self.groups.iter().position(|g| g.place == place).unwrap_or_else(|| {
+            self.groups.push(Group { place, announced: false, since: Instant::now() });
+            self.groups.len() - 1
+        })
+    }
+
+    /// The clock of a group starts with its first member that stands.
+    fn begins(&mut self, group: usize) {
+        if !self.cases.values().any(|c| c.group == group && c.stands) {
+            self.groups[group].since = Instant::now();
+        }
+    }
+
+    /// What is to be told now. `last`: nothing more will come, so nothing is waited for.
+    pub(crate) fn settle(&mut self, lives: &[&Live], last: bool) -> Vec<News> {
+        let mut news = Vec::new();
+        for (number, group) in self.groups.iter_mut().enumerate() {
+            let mut members = Vec::new();
+            let mut gone = Vec::new();
+            for ((id, kind, device, stream), case) in self.cases.iter().filter(|(_, c)| c.group == number) {
+                let Some(live) = lives.iter().find(|l| l.id() == *id) else { continue };
+                let same =
+                    |f: &&Finding| (f.kind, f.device, f.stream.map(|s| s.id)) == (*kind, *device, *stream);
+                let Some(finding) = live.findings().iter().find(same) else { continue };
+                if case.stands { &mut members } else { &mut gone }.push((*live, finding));
+            }
+            // A process may have several devices with the same leak: it counts once.
+            let mut found: Vec<usize> = members.iter().map(|(live, _)| live.id()).collect();
+            found.sort_unstable();
+            found.dedup();
+            let spread = Spread { found: found.len(), all: lives.len() };
+            let soonest = |(_, f): &&(&Live, &Finding)| f.steps_to_oom.map_or(u64::MAX, |s| s.mid);
+            if !group.announced && (spread.found == spread.all || last || group.since.elapsed() >= HOLD) {
+                if let Some((live, finding)) = members.iter().min_by_key(soonest) {
+                    group.announced = true;
+                    let targets = members.iter().map(|(l, _)| l.target()).collect();
+                    news.push(announced(live, finding, spread, targets, lives, self.style));
+                }
+            } else if group.announced && members.is_empty() {
+                // Processes that have ended take nothing back, and what others find after them is no news.
+                if let Some((live, finding)) = gone.first() {
+                    group.announced = false;
+                    news.push(taken_back(live, finding, lives));
+                }
+            }
+        }
+        if last {
+            // Whatever is started next in this folder is another attempt, and told anew.
+            self.cases.clear();
+            self.groups.clear();
+        }
+        news
+    }
+}
+
+fn place(finding: &Finding, live: &Live) -> Place {
+    let site = finding.sites.first().and_then(|s| live.replay().site(s.site));
+    (finding.kind, site.map(|s| (s.frame.file.clone(), s.frame.line)))
+}
+
+fn announced(
+    live: &Live,
+    finding: &Finding,
+    spread: Spread,
+    targets: Vec<Target>,
+    lives: &[&Live],
+    style: Style,
+) -> News {
+    let known = known::of(finding, live.replay(), None);
+    live.process(|p| {
+        let mut lines = alert(p, finding, Some(&known), spread, style);
+        lines.push(String::new());
+        let text = format!("strandline: {}", headline(p, finding, spread));
+        let mut verdict = envelope(live, p, "alert", &text, spread);
+        let told = &Finding { sites: finding.sites.iter().take(SITES).copied().collect(), ..finding.clone() };
+        verdict["finding"] = print::finding(p, told, Some(&known));
+        verdict["seconds_to_oom"] = live.seconds_to_oom(finding).into();
+        let all = lives.iter().map(|l| l.target()).collect();
+        News {
+            withdrawn: false,
+            block: lines.join("\n"),
+            verdict,
+            recording: live.path().into(),
+            targets,
+            all,
+        }
+    })
+}
+
+fn taken_back(live: &Live, finding: &Finding, lives: &[&Live]) -> News {
+    live.process(|p| {
+        let text = format!("strandline: {}", withdrawn(p, finding));
+        let spread = Spread { found: 0, all: lives.len() };
+        let mut verdict = envelope(live, p, "withdrawn", &text, spread);
+        let told = &Finding { sites: finding.sites.iter().take(SITES).copied().collect(), ..finding.clone() };
+        verdict["finding"] = print::finding(p, told, None);
+        let (block, recording) = (format!("{text}\n"), live.path().into());
+        News { withdrawn: true, block, verdict, recording, targets: Vec::new(), all: Vec::new() }
+    })
+}
+
+/// What every verdict has.
+fn envelope(live: &Live, p: &Process<'_>, event: &str, text: &str, spread: Spread) -> Value {
+    let facts = Facts::of(p.replay);
+    json!({
+        "schema": 1,
+        "tool": format!("strandline {}", strandline::VERSION),
+        "event": event,
+        "text": text,
+        "command": facts.command(),
+        "host": facts.text("host"),
+        "pid": facts.number("pid"),
+        "rank": facts.number("rank"),
+        "processes_found": spread.found,
+        "processes": spread.all,
+        "recording": live.path(),
+        "steps": p.replay.steps(),
+        "microbatches": p.replay.microbatches(),
+    })
+}

@@ -1,0 +1,205 @@
+//! Whoever does what was asked for. Each action has a thread and a short queue of its own: a slow one holds up neither the
+//! others nor the watch over the job, and a failing one is tried a few times, told, and left.
+
+use super::action::Action;
+use super::bundle::{Bundles, Why};
+use super::cases::News;
+use super::{Settings, abort};
+use crate::analyze::started;
+use crate::post::Failed;
+use crate::say;
+use crate::watch::Live;
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TrySendError};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// Alerts that wait for one action.
+const QUEUE: usize = 16;
+/// Waits between attempts; one more attempt than these.
+const WAITS: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(4)];
+/// What is under way when the job has ended gets so long.
+const LAST: Duration = Duration::from_secs(10);
+
+/// A process that may be sent a signal: never another one that got its number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Target {
+    /// Its number.
+    pub(crate) pid: u32,
+    /// When it was started, in clock ticks since boot.
+    pub(crate) start: u64,
+}
+
+impl Target {
+    /// The process that has this number now.
+    pub(crate) fn of(pid: u32) -> Option<Target> {
+        Some(Target { pid, start: started(pid)? })
+    }
+
+    /// It has not ended.
+    pub(crate) fn is_alive(&self) -> bool {
+        started(self.pid) == Some(self.start)
+    }
+
+    /// Sends it a signal, if it has not ended.
+    pub(crate) fn send(&self, signal: i32) {
+        if self.is_alive() {
+            // SAFETY: kill touches no memory. The number is that of the process that was meant: it was just compared.
+            unsafe { libc::kill(self.pid as libc::pid_t, signal) };
+        }
+    }
+}
+
+/// What the thread that keeps evidence is asked for.
+struct Errand {
+    why: Why,
+    recording: PathBuf,
+    /// Then the job is ended: with this grace, these processes.
+    abort: Option<(Duration, Vec<Target>)>,
+}
+
+struct Worker {
+    action: Action,
+    queue: Sender<Arc<News>>,
+}
+
+/// Does what was asked for.
+pub(crate) struct Keeper {
+    workers: Vec<Worker>,
+    errands: Sender<Errand>,
+    abort: Option<Duration>,
+    aborted: Arc<AtomicBool>,
+    /// The command's own child, where there is one: it is told first.
+    job: Option<Target>,
+    /// Dropped when nothing more will be asked for: waits are cut short.
+    hurry: Sender<()>,
+    /// Disconnected once every thread has ended.
+    busy: Receiver<()>,
+}
+
+impl Keeper {
+    /// Starts its threads. They inherit the signal mask.
+    pub(crate) fn start(settings: &Settings, folder: &Path, job: Option<Target>) -> Keeper {
+        let (hurry, hurried) = crossbeam_channel::bounded::<()>(0);
+        let (holds, busy) = crossbeam_channel::bounded::<()>(0);
+        let (errands, asked) = crossbeam_channel::bounded::<Errand>(QUEUE);
+        let aborted = Arc::new(AtomicBool::new(false));
+        let mut abort = None;
+        let mut workers = Vec::new();
+        for action in &settings.actions {
+            if let Action::Abort(grace) = action {
+                abort = Some(*grace);
+                continue;
+            }
+            let (queue, news) = crossbeam_channel::bounded(QUEUE);
+            let (own, folder, hurried, holds) =
+                (action.clone(), folder.to_path_buf(), hurried.clone(), holds.clone());
+            let work = move || {
+                news.iter().for_each(|n: Arc<News>| persist(&own, &n, &folder, &hurried));
+                drop(holds);
+            };
+            if spawn("sl-action", work) {
+                workers.push(Worker { action: action.clone(), queue });
+            }
+        }
+        let (bundles, flag) = (Bundles::new(folder), aborted.clone());
+        spawn("sl-evidence", move || {
+            keep(asked, bundles, job, &flag);
+            drop(holds);
+        });
+        Keeper { workers, errands, abort, aborted, job, hurry, busy }
+    }
+
+    /// Tells news, to people and to every action. Never waits.
+    pub(crate) fn tell(&self, news: News) {
+        say::raw(&news.block);
+        let news = Arc::new(news);
+        for worker in &self.workers {
+            let only_alerts = matches!(worker.action, Action::Snapshot | Action::Signal(_));
+            if news.withdrawn && only_alerts {
+                continue;
+            }
+            if let Err(TrySendError::Full(_)) = worker.queue.try_send(news.clone()) {
+                say::line(format!(
+                    "{} is still busy with earlier alerts: it does not get this one",
+                    worker.action.name()
+                ));
+            }
+        }
+        if !news.withdrawn {
+            let abort = self.abort.map(|grace| (grace, news.all.clone()));
+            self.ask(Errand { why: Why::Alert, recording: news.recording.clone(), abort });
+        }
+    }
+
+    /// Keeps evidence of a process.
+    pub(crate) fn bundle(&self, why: Why, live: &Live) {
+        self.ask(Errand { why, recording: live.path().into(), abort: None });
+    }
+
+    fn ask(&self, errand: Errand) {
+        if self.errands.try_send(errand).is_err() {
+            say::line("still busy with earlier evidence: no bundle is made of this");
+        }
+    }
+
+    /// Waits for what is under way, for a while.
+    pub(crate) fn finish(self) -> Kept {
+        let Keeper { workers, errands, hurry, busy, aborted, abort, job } = self;
+        drop((workers, errands, hurry));
+        // An abort has a time of its own: it ends when its processes do.
+        let grace = abort.filter(|_| aborted.load(Ordering::SeqCst) && job.is_none_or(|j| j.is_alive()));
+        if busy.recv_timeout(LAST + grace.unwrap_or_default()) == Err(RecvTimeoutError::Timeout) {
+            say::line("the job has ended and an action is still under way: it is left to itself");
+        }
+        Kept { aborted: aborted.load(Ordering::SeqCst) }
+    }
+}
+
+/// What came of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Kept {
+    /// The job was ended because of an alert.
+    pub(crate) aborted: bool,
+}
+
+fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> bool {
+    let started = std::thread::Builder::new().name(name.to_string()).spawn(work);
+    if let Err(e) = &started {
+        say::line(format!("an alert's action cannot be started: {e}"));
+    }
+    started.is_ok()
+}
+
+/// Tries an action until it works, cannot work, or has had its chances.
+fn persist(action: &Action, news: &News, folder: &Path, hurried: &Receiver<()>) {
+    for attempt in 0.. {
+        let Err(Failed { why, again }) = action.attempt(news, folder) else { return };
+        let name = action.name();
+        match WAITS.get(attempt).filter(|_| again) {
+            Some(wait) => {
+                if attempt == 0 {
+                    say::line(format!("{name} failed: {why}; it is tried again"));
+                }
+                let _ = hurried.recv_timeout(*wait);
+            }
+            None => {
+                let times = if attempt == 0 { String::new() } else { format!(" {} times", attempt + 1) };
+                return say::line(format!("{name} failed{times}: {why}; this alert is not told there"));
+            }
+        }
+    }
+}
+
+/// Keeps evidence as it is asked for, and ends the job after it where that is asked for.
+fn keep(asked: Receiver<Errand>, mut bundles: Bundles, job: Option<Target>, aborted: &AtomicBool) {
+    for errand in asked {
+        bundles.make(errand.why, &errand.recording);
+        if let Some((grace, recorded)) = errand.abort
+            && !aborted.swap(true, Ordering::SeqCst)
+        {
+            abort::end(job, &recorded, grace, Instant::now());
+        }
+    }
+}

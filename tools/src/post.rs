@@ -1,0 +1,49 @@
+//! JSON posted to somebody, once.
+
+use serde_json::Value;
+use std::time::Duration;
+
+/// How long one attempt may take, name look-up included.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Why something that was to be told was not.
+pub(crate) struct Failed {
+    /// In words.
+    pub(crate) why: String,
+    /// Trying again may help.
+    pub(crate) again: bool,
+}
+
+impl Failed {
+    /// It may work later.
+    pub(crate) fn for_now(why: impl Into<String>) -> Failed {
+        Failed { why: why.into(), again: true }
+    }
+
+    /// It will not.
+    pub(crate) fn for_good(why: impl Into<String>) -> Failed {
+        Failed { why: why.into(), again: false }
+    }
+}
+
+/// Posts it once. What is said of a failure does not name the address: it may be a secret.
+///
+/// # Errors
+/// Nobody took it.
+pub(crate) fn post(url: &str, headers: &[(String, String)], body: &Value) -> Result<(), Failed> {
+    let agent: ureq::Agent = ureq::Agent::config_builder()
+        .timeout_global(Some(PATIENCE))
+        .http_status_as_error(false)
+        .user_agent(concat!("strandline/", env!("CARGO_PKG_VERSION")))
+        .build()
+        .into();
+    let request = headers.iter().fold(agent.post(url), |request, (name, value)| request.header(name, value));
+    let sent = request.content_type("application/json").send(&body.to_string());
+    let status =
+        sent.map_err(|e| Failed::for_now(e.to_string().replace(url, "the address")))?.status().as_u16();
+    match status {
+        200..300 => Ok(()),
+        408 | 429 | 500.. => Err(Failed::for_now(format!("answered with status {status}"))),
+        _ => Err(Failed::for_good(format!("answered with status {status}"))),
+    }
+}

@@ -1,0 +1,253 @@
+//! `strandline snapshot`: a memory_viz snapshot of any moment out of a recording, made outside of the job.
+
+mod find;
+mod moment;
+mod requests;
+mod wanted;
+
+use crate::analyze::{Feed, Given, Judged};
+use crate::error::{Error, status};
+use crate::run::shown;
+use crate::say::Progress;
+use crate::{cli, say};
+pub(crate) use moment::Moment;
+pub(crate) use moment::Place;
+pub(crate) use requests::Fulfiller;
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
+use strandline::event::Item;
+use strandline::replay::{Held, Replay};
+use strandline::report::Facts;
+use strandline::report::snapshot::{Language, Snapshot, Source, Standing, Written};
+pub(crate) use wanted::Steps;
+
+/// Entries of a history beyond which a browser is not asked to draw it: a file of some hundred MB (browsers give up at a
+/// gigabyte: pytorch/pytorch#176290). Chosen on the safe side of that, not measured.
+const MOST_ENTRIES: u64 = 1_500_000;
+/// Steps for which a block must have lived to be called old: what a step leaves to the next is not.
+const OLD: u32 = 2;
+
+/// Runs the command; the result is the exit status.
+///
+/// # Errors
+/// The recording cannot be read, there is no such moment, or the snapshot cannot be written.
+pub(crate) fn main(options: &cli::Snapshot) -> Result<u8, Error> {
+    let recording = find::one(options.recording.as_deref(), options.rank)?;
+    make_and_tell(&recording, options)?;
+    Ok(0)
+}
+
+/// Makes a snapshot, and says where it is and what to do with it. Its path goes to stdout.
+///
+/// # Errors
+/// As [`make`].
+pub(crate) fn make_and_tell(recording: &Path, options: &cli::Snapshot) -> Result<(), Error> {
+    let made = make(recording, options)?;
+    let what = format!("snapshot of {}, {} events", made.words, made.written.entries);
+    say::line(match made.written.blocks {
+        0 if options.is_filtered() => format!("{what} of blocks that the filter keeps: none is in use then"),
+        _ => format!("{what}: drop it on pytorch.org/memory_viz"),
+    });
+    say::out(&format!("{}\n", shown(&made.path)));
+    Ok(())
+}
+
+/// A snapshot that was made.
+struct Made {
+    path: PathBuf,
+    /// The moment that it shows.
+    words: String,
+    written: Written,
+}
+
+/// Makes a snapshot.
+///
+/// # Errors
+/// The recording cannot be read, there is no such moment, or the snapshot cannot be written.
+fn make(recording: &Path, options: &cli::Snapshot) -> Result<Made, Error> {
+    let mut progress = Progress::new();
+    let judged = Judged::read(recording, None, &mut |events| {
+        progress.show(|| format!("reading {}: {:.1} million events", shown(recording), events as f64 / 1e6));
+    })?;
+    drop(progress);
+    let moment = options.moment();
+    let place = moment.find(&judged)?;
+    let path = options.output.clone().unwrap_or_else(|| beside(recording, &moment, options.format));
+    let written = write_place(&judged, options, &place, &path)?;
+    Ok(Made { path, words: place.words, written })
+}
+
+/// `a.strand` → `a.end.pickle`.
+fn beside(recording: &Path, moment: &Moment, format: cli::SnapshotFormat) -> PathBuf {
+    let ending = match format {
+        cli::SnapshotFormat::Pickle => "pickle",
+        cli::SnapshotFormat::Json => "json",
+    };
+    recording.with_extension(format!("{moment}.{ending}"))
+}
+
+/// Writes a snapshot of the end with the history of the last so many steps, or all of it. Returns how many events it shows.
+///
+/// # Errors
+/// The recording cannot be read again, or the snapshot cannot be written.
+pub(crate) fn write(judged: &Judged, path: &Path, history: Option<u32>) -> Result<u64, Error> {
+    let options = cli::Snapshot { history, ..cli::Snapshot::default() };
+    let place = Moment::End.find(judged)?;
+    write_place(judged, &options, &place, path).map(|written| written.entries)
+}
+
+/// Writes under another name first, so that a snapshot that is there is whole.
+fn write_place(
+    judged: &Judged,
+    options: &cli::Snapshot,
+    place: &Place,
+    path: &Path,
+) -> Result<Written, Error> {
+    let mut part = path.as_os_str().to_owned();
+    part.push(format!(".part-{}", std::process::id()));
+    let part = PathBuf::from(part);
+    let written = write_part(judged, options, place, &part, path).and_then(|written| {
+        std::fs::rename(&part, path).map_err(|e| Error::io("cannot write the snapshot", path, e))?;
+        Ok(written)
+    });
+    if written.is_err() {
+        let _ = std::fs::remove_file(&part);
+    }
+    written
+}
+
+fn write_part(
+    judged: &Judged,
+    options: &cli::Snapshot,
+    place: &Place,
+    part: &Path,
+    path: &Path,
+) -> Result<Written, Error> {
+    let mut filter = wanted::filter(options, judged)?;
+    let from = wanted::begin(options, judged, place)?;
+    let is_end = place.events >= judged.replay().events();
+    // The state then: what is in use, and how old it is.
+    let aged = options.min_age.map(wanted::Aged::new);
+    let then = if is_end && aged.is_none() { None } else { Some(state(judged, place, aged)?) };
+    let replay = then.as_ref().map_or(judged.replay(), |t| &t.0);
+    filter.born = then.as_ref().and_then(|t| t.1.clone());
+    let steps = if is_end { judged.steps.clone() } else { judged.steps.before(place.events) };
+    let facts = Facts::of(judged.replay());
+    let source = Source {
+        replay,
+        names: judged.names(),
+        steps: &steps,
+        epoch_us: judged.epoch_us(),
+        alloc_conf: facts.text("alloc_conf").unwrap_or_default(),
+        from,
+        filter: &filter,
+        language: match options.format {
+            cli::SnapshotFormat::Pickle => Language::Pickle,
+            cli::SnapshotFormat::Json => Language::Json,
+        },
+    };
+    let fail = |e| Error::io("cannot write the snapshot", path, e).status(status::FAILED);
+    let out = BufWriter::with_capacity(1 << 20, File::create(part).map_err(fail)?);
+    let mut snapshot = Snapshot::begin(out, source, &|held| standing(judged, held, replay)).map_err(fail)?;
+    let mut left = place.events;
+    let mut feed = judged.again()?;
+    while let Some((given, _)) = feed.next() {
+        match given {
+            Given::Events(events) => {
+                let before = &events[..events.len().min(usize::try_from(left).unwrap_or(usize::MAX))];
+                before.iter().try_for_each(|e| snapshot.apply(&Item::Event(*e))).map_err(fail)?;
+                left -= before.len() as u64;
+                if before.len() < events.len() {
+                    break;
+                }
+            }
+            Given::Item(item) => snapshot.apply(&item).map_err(fail)?,
+        }
+        if snapshot.entries() > MOST_ENTRIES && !options.any_size {
+            return Err(too_large(judged, place, from));
+        }
+    }
+    let (mut out, written) = snapshot.finish().map_err(fail)?;
+    out.flush().map_err(fail)?;
+    Ok(written)
+}
+
+type Births =
+    rustc_hash::FxHashSet<(strandline::event::DeviceId, strandline::event::Addr, strandline::event::Nanos)>;
+
+/// The replay at a moment.
+///
+/// # Errors
+/// The recording cannot be read again.
+pub(crate) fn replay_at(judged: &Judged, place: &Place) -> Result<Replay, Error> {
+    state(judged, place, None).map(|(replay, _)| replay)
+}
+
+/// The replay at a moment, and the blocks that are or were old enough by then.
+fn state(
+    judged: &Judged,
+    place: &Place,
+    mut aged: Option<wanted::Aged>,
+) -> Result<(Replay, Option<Births>), Error> {
+    let mut replay = Replay::new();
+    let mut feed: Feed = judged.again()?;
+    while let Some((given, names)) = feed.next() {
+        match given {
+            Given::Events(events) => {
+                for e in events {
+                    if replay.events() == place.events {
+                        let born = aged.map(|a| a.finish(&replay));
+                        return Ok((replay, born));
+                    }
+                    if let Some(aged) = &mut aged {
+                        aged.see(e, &replay);
+                    }
+                    replay.apply_event(e);
+                }
+            }
+            Given::Item(item) => drop(replay.apply(&item, names)),
+        }
+    }
+    let born = aged.map(|a| a.finish(&replay));
+    Ok((replay, born))
+}
+
+/// What is to stand out about a block.
+fn standing(judged: &Judged, held: &Held, replay: &Replay) -> Option<Standing> {
+    if judged.is_left_behind(held, replay) {
+        return Some(Standing::LeftBehind);
+    }
+    if held.pending {
+        return Some(Standing::Deferred);
+    }
+    (replay.steps().saturating_sub(held.step) >= OLD).then_some(Standing::Old)
+}
+
+/// Names the window that fits.
+fn too_large(judged: &Judged, place: &Place, from: u64) -> Error {
+    let what = format!(
+        "the snapshot would have more than {:.1} million events, which memory_viz does not draw",
+        MOST_ENTRIES as f64 / 1e6
+    );
+    let steps = judged.steps.ended().map_or(0, |(first, last)| u64::from(last - first + 1));
+    let a_step = (place.events - from.min(place.events)) / steps.max(1);
+    let hint = match MOST_ENTRIES.checked_div(a_step) {
+        Some(n) if steps > 1 && n > 0 => format!("the last steps only: --history {}", n.min(steps)),
+        _ => "the large blocks only: --min-size 1MiB".to_string(),
+    };
+    let more = "or --stream, --site, --min-age; --any-size writes it all the same";
+    Error::new(what).hint(format!("{hint} ({more})")).status(status::USAGE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_name_tells_the_recording_and_the_moment() {
+        let name = |moment, format| beside(Path::new("x/h-r0.strand"), &moment, format);
+        assert_eq!(name(Moment::End, cli::SnapshotFormat::Pickle), Path::new("x/h-r0.end.pickle"));
+        assert_eq!(name(Moment::Step(7), cli::SnapshotFormat::Json), Path::new("x/h-r0.step7.json"));
+    }
+}

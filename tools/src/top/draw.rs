@@ -1,0 +1,215 @@
+//! The screen: a pure function of the state and the time, made for 80 columns and 24 lines.
+
+use super::rank::{Bar, Growth, Rank};
+use super::state::{Mode, State};
+use ratatui::Frame;
+use ratatui::layout::{Constraint, Layout};
+use ratatui::style::{Color, Modifier, Style};
+use ratatui::text::{Line, Span};
+use ratatui::widgets::{Paragraph, Wrap};
+use strandline::report::{count, plural, quantity, size, size_f};
+
+/// Lines beside the rows and the detail: title, columns, footer.
+const FIXED: u16 = 3;
+/// Lines that a detail wants at least.
+const DETAIL: u16 = 12;
+const KEYS: &str = " q quit  ↑↓ select  s sort  / filter  ⏎ stack  p snapshot";
+const STACK_KEYS: &str = " ⏎ back  ↑↓ another line";
+/// Forecasts beyond this are not worth a number in a narrow column.
+const FAR: u64 = 100_000;
+
+/// Draws it. `now`: nanoseconds of the Unix epoch.
+pub(super) fn draw(frame: &mut Frame<'_>, state: &State, now: u64) {
+    let shown = state.shown();
+    let at = state.at(&shown);
+    let most = frame.area().height.saturating_sub(FIXED + DETAIL).max(3);
+    let rows = (shown.len().clamp(1, usize::from(most))) as u16;
+    let parts = [1, 1, rows].map(Constraint::Length).into_iter();
+    let parts = parts.chain([Constraint::Fill(1), Constraint::Length(1)]);
+    let [title, columns, table, detail, footer] = Layout::vertical(parts).areas(frame.area());
+
+    let dim = Style::new().add_modifier(Modifier::DIM);
+    frame.render_widget(Paragraph::new(headline(state, shown.len())), title);
+    frame.render_widget(Paragraph::new(heads()).style(Style::new().add_modifier(Modifier::BOLD)), columns);
+    let first = (at + 1).saturating_sub(usize::from(rows));
+    let lines: Vec<Line<'_>> = match shown.is_empty() {
+        true => vec![Line::raw(" nothing yet, or nothing that the filter keeps")],
+        false => (first..shown.len()).map(|i| row(shown[i], i == at, now)).collect(),
+    };
+    frame.render_widget(Paragraph::new(lines), table);
+    if let Some(selected) = shown.get(at) {
+        let text = match state.mode {
+            Mode::Stack(site) => stack(selected, site),
+            _ => self::detail(selected, usize::from(detail.width)),
+        };
+        let text = Paragraph::new(text);
+        // Frames are long, and their ends say most.
+        let wrapped = matches!(state.mode, Mode::Stack(_));
+        frame.render_widget(if wrapped { text.wrap(Wrap { trim: false }) } else { text }, detail);
+    }
+    let foot = match state.mode {
+        Mode::Filter => Line::raw(format!(" filter: {}▏ ⏎ keep  esc clear", state.filter)),
+        Mode::Stack(_) => Line::styled(STACK_KEYS, dim),
+        Mode::Rows if !state.message.is_empty() => Line::raw(format!(" {}", state.message)),
+        Mode::Rows => Line::styled(KEYS, dim),
+    };
+    frame.render_widget(Paragraph::new(foot), footer);
+}
+
+fn headline(state: &State, shown: usize) -> String {
+    let all = state.rows.len();
+    let how_many = if shown == all { all.to_string() } else { format!("{shown} of {all}") };
+    let filter = match state.filter.as_str() {
+        "" => String::new(),
+        text => format!(" · filter {text}"),
+    };
+    format!(" strandline top · {how_many} shown · GiB · by {}{filter}", state.sort.name())
+}
+
+/// One line of the table, of its ten cells.
+fn cells(mark: char, c: [&str; 10]) -> String {
+    let [rank, gpu, steps, allocated, reserved, peak, growth, pending, full, age] = c;
+    format!(
+        "{mark}{rank:>4} {gpu:>3} {steps:>6} {allocated:>6} {reserved:>6} {peak:>6} {growth:>13} {pending:>8} {full:>12} {age:>6}"
+    )
+}
+
+fn heads() -> String {
+    let heads = ["RANK", "GPU", "STEPS", "ALLOC", "RESERV", "PEAK", "GROWTH", "PENDING", "FULL IN", "LAST"];
+    cells(' ', heads)
+}
+
+fn row(r: &Rank, selected: bool, now: u64) -> Line<'static> {
+    let number = |n: Option<String>| n.unwrap_or_else(|| "-".into());
+    let growth = r.growth.as_ref().map(|g| format!("{}/{}", size_f(g.bytes), g.per));
+    let age = if r.ended { "ended".into() } else { age(now.saturating_sub(r.last_event)) };
+    let pending = (r.pending > 0).then(|| size(r.pending));
+    let text = cells(
+        if selected { '>' } else { ' ' },
+        [
+            &number(r.rank.map(|n| n.to_string())),
+            &number(r.key.1.map(|n| n.to_string())),
+            &r.steps.to_string(),
+            &gib(r.allocated),
+            &gib(r.reserved),
+            &gib(r.peak),
+            &number(growth),
+            &number(pending),
+            &r.growth.as_ref().map_or("-".into(), full),
+            &age,
+        ],
+    );
+    let style = if r.growth.is_some() { Style::new().fg(Color::Red) } else { Style::new() };
+    Line::styled(text, if selected { style.add_modifier(Modifier::REVERSED) } else { style })
+}
+
+/// `92 steps`, in twelve columns at most.
+fn full(g: &Growth) -> String {
+    match g.full.map(|f| f.mid) {
+        None => "size unknown".into(),
+        Some(u64::MAX) => "rate falling".into(),
+        Some(n) if n >= FAR => "later".into(),
+        Some(n) => format!("{} {}{}", count(n), g.per, if g.per == "mb" || n == 1 { "" } else { "s" }),
+    }
+}
+
+fn gib(bytes: u64) -> String {
+    format!("{:.2}", bytes as f64 / (1u64 << 30) as f64)
+}
+
+/// `3 s`, `12 min`: the largest unit alone.
+fn age(nanos: u64) -> String {
+    let seconds = nanos / 1_000_000_000;
+    match seconds {
+        0..60 => format!("{seconds} s"),
+        60..3600 => format!("{} min", seconds / 60),
+        3600..86400 => format!("{} h", seconds / 3600),
+        _ => format!("{} d", seconds / 86400),
+    }
+}
+
+fn detail(r: &Rank, width: usize) -> Vec<Line<'static>> {
+    let mut lines = vec![rule(&r.title, width)];
+    lines.push(Line::raw(format!(" {}", r.verdict)));
+    if let Some(g) = &r.growth {
+        lines.push(Line::raw(format!(" {} more a {}{}", size_f(g.bytes), g.per, forecast(g))));
+        lines.push(Line::raw(format!("   at {}", g.place)));
+    }
+    if r.bar.total > 0 {
+        lines.push(bar(&r.bar, width.saturating_sub(2)));
+        lines.push(legend(&r.bar));
+    }
+    for s in &r.streams {
+        let waiting =
+            if s.waiting > 0 { format!(", {} wait for it", size(s.waiting)) } else { String::new() };
+        let blocks = plural(s.blocks as i64, "block");
+        lines.push(Line::raw(format!(" {:>9}  {} in {blocks}{waiting}", size(s.bytes), s.name)));
+    }
+    for s in &r.sites {
+        let leaks = if s.leaks { "  <- left behind" } else { "" };
+        let text = format!(" {:>9}  {:>6}  {}{leaks}", size(s.bytes), count(s.blocks), s.place);
+        let style = if s.leaks { Style::new().fg(Color::Red) } else { Style::new() };
+        lines.push(Line::styled(text, style));
+    }
+    lines
+}
+
+fn forecast(g: &Growth) -> String {
+    let Some(f) = g.full.filter(|f| f.mid != u64::MAX) else { return String::new() };
+    let high = if f.high == u64::MAX { "never".into() } else { count(f.high) };
+    let time = g.seconds.map(|s| format!(", in {}", strandline::report::duration((s * 1e9) as u64)));
+    let marks = quantity(f.mid as f64);
+    format!(", full in about {marks} ({} to {high}){}", count(f.low), time.unwrap_or_default())
+}
+
+fn rule(text: &str, width: usize) -> Line<'static> {
+    let mut line = format!("── {text} ");
+    let used = Span::raw(line.as_str()).width();
+    line.push_str(&"─".repeat(width.saturating_sub(used)));
+    Line::styled(line, Style::new().add_modifier(Modifier::DIM))
+}
+
+/// The parts of the bar: what each is drawn with, its colour, its name, its bytes. Told apart without colour, too.
+fn parts(b: &Bar) -> [(char, Color, &'static str, u64); 6] {
+    let free = if b.told { "free" } else { "others or free" };
+    [
+        ('█', Color::Blue, "job", b.job),
+        ('▓', Color::Red, "left behind", b.left_behind),
+        ('▒', Color::Yellow, "waiting", b.waiting),
+        ('░', Color::Cyan, "cached", b.cached),
+        ('×', Color::Magenta, "others", b.others),
+        ('·', Color::Reset, free, b.free),
+    ]
+}
+
+/// The bar, of exactly `width` columns.
+fn bar(b: &Bar, width: usize) -> Line<'static> {
+    let mut spans = vec![Span::raw(" ")];
+    let (mut sum, mut drawn) = (0u128, 0);
+    for (with, colour, _, bytes) in parts(b) {
+        sum += u128::from(bytes);
+        let end = (sum * width as u128 / u128::from(b.total.max(1))) as usize;
+        spans.push(Span::styled(with.to_string().repeat(end - drawn), Style::new().fg(colour)));
+        drawn = end;
+    }
+    Line::from(spans)
+}
+
+fn legend(b: &Bar) -> Line<'static> {
+    let mut spans = Vec::new();
+    for (with, colour, name, bytes) in parts(b).into_iter().filter(|p| p.3 > 0) {
+        spans.push(Span::styled(format!(" {with}"), Style::new().fg(colour)));
+        spans.push(Span::raw(format!(" {name} {} ", gib(bytes))));
+    }
+    let of = if b.whole { "" } else { "reserved; size unknown, " };
+    spans.push(Span::raw(format!("({of}GiB)")));
+    Line::from(spans)
+}
+
+fn stack(r: &Rank, site: usize) -> Vec<Line<'static>> {
+    let Some(s) = r.sites.get(site.min(r.sites.len().saturating_sub(1))) else { return Vec::new() };
+    let what = format!(" {} in {} · {}", size(s.bytes), plural(s.blocks as i64, "block"), s.place);
+    let mut lines = vec![Line::styled(what, Style::new().add_modifier(Modifier::BOLD))];
+    lines.extend(s.stack.iter().map(|f| Line::raw(format!("   {f}"))));
+    lines
+}

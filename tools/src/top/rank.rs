@@ -1,0 +1,269 @@
+//! A row of `strandline top`: one device of one process as of a moment, with all that its detail shows; plain data.
+
+use crate::watch::Followed;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use strandline::detect::{Finding, GrainName, Outcome, StepsToOom};
+use strandline::event::{DeviceId, Frame};
+use strandline::replay::{Device, Replay, Site};
+use strandline::report::metrics::place;
+use strandline::report::{Facts, Process, plural};
+
+/// Lines that allocate, of which each row has the largest.
+const SITES: usize = 8;
+/// Streams of which each row has the largest.
+const STREAMS: usize = 4;
+/// Frames of a stack.
+const FRAMES: usize = 48;
+
+/// What tells rows apart.
+pub(super) type Key = (PathBuf, Option<u8>);
+
+/// A row. Sizes in bytes.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Rank {
+    pub(super) key: Key,
+    /// As the launcher said.
+    pub(super) rank: Option<u64>,
+    /// Number of the process, host, device and command, as far as known.
+    pub(super) title: String,
+    pub(super) steps: u32,
+    pub(super) allocated: u64,
+    pub(super) reserved: u64,
+    /// The highest `allocated`.
+    pub(super) peak: u64,
+    /// Freed, but not reusable yet.
+    pub(super) pending: u64,
+    pub(super) growth: Option<Growth>,
+    /// When the last event was, in nanoseconds of the Unix epoch.
+    pub(super) last_event: u64,
+    pub(super) ended: bool,
+    /// The word on the process, and why.
+    pub(super) verdict: String,
+    pub(super) bar: Bar,
+    pub(super) streams: Vec<Stream>,
+    pub(super) sites: Vec<Line>,
+}
+
+/// A leak that stands: of several the one that fills the device first.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Growth {
+    /// Lately, per mark.
+    pub(super) bytes: f64,
+    /// What a mark is: `step`, `mb` (microbatch) or `tick`.
+    pub(super) per: &'static str,
+    /// `None`: the size of the device is not known.
+    pub(super) full: Option<StepsToOom>,
+    /// The same at the pace of the run.
+    pub(super) seconds: Option<f64>,
+    /// The line that allocates it.
+    pub(super) place: String,
+}
+
+/// What the device is filled with; the parts sum to `total`.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Bar {
+    /// Live blocks but those left behind.
+    pub(super) job: u64,
+    /// What standing leaks count.
+    pub(super) left_behind: u64,
+    pub(super) waiting: u64,
+    /// Reserved, neither live nor waiting.
+    pub(super) cached: u64,
+    /// Not torch's: context, libraries, other processes.
+    pub(super) others: u64,
+    pub(super) free: u64,
+    /// The device's size; where that is not known, what torch has reserved.
+    pub(super) total: u64,
+    /// `total` is the device's size.
+    pub(super) whole: bool,
+    /// Somebody told what others hold; else they are counted as free.
+    pub(super) told: bool,
+}
+
+/// A stream.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Stream {
+    pub(super) name: String,
+    pub(super) bytes: u64,
+    pub(super) blocks: u64,
+    /// Freed blocks that wait for it.
+    pub(super) waiting: u64,
+}
+
+/// A line that allocates.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Line {
+    pub(super) place: String,
+    pub(super) bytes: u64,
+    pub(super) blocks: u64,
+    /// A leak that stands counts its blocks.
+    pub(super) leaks: bool,
+    /// One stack that leads there, innermost first.
+    pub(super) stack: Vec<String>,
+}
+
+/// The rows of a process: one for each device that it uses, or one without.
+pub(super) fn of(followed: &Followed) -> Vec<Rank> {
+    let live = followed.live();
+    let replay = live.replay();
+    let mut rows = live.process(|p| {
+        let whole = Rank { verdict: verdict(p, followed.is_damaged()), ..Rank::default() };
+        let used = |d: &&Device| d.peak_reserved.bytes.0 > 0 || d.peak_allocated.bytes.0 > 0;
+        let rows: Vec<Rank> = replay.devices().filter(used).map(|d| of_device(p, d, whole.clone())).collect();
+        if rows.is_empty() { vec![whole] } else { rows }
+    });
+    let facts = Facts::of(replay);
+    for row in &mut rows {
+        let device = row.key.1.map(DeviceId);
+        let words = [
+            Some(format!("pid {}", live.target().pid)),
+            facts.text("host").map(str::to_string),
+            device.and_then(|d| facts.device_name(d)).map(str::to_string),
+            Some(command(facts)).filter(|c| !c.is_empty()),
+        ];
+        row.title = words.into_iter().flatten().collect::<Vec<_>>().join(" · ");
+        row.key.0 = live.path().into();
+        row.rank = facts.number("rank");
+        row.steps = replay.steps();
+        row.last_event = followed.last_event();
+        row.ended = followed.is_over();
+        let leaks = live.findings().iter().filter(|f| f.is_active_leak() && Some(f.device) == device);
+        row.growth = leaks.min_by_key(|f| (mid(f), -f.current_bytes_per_step as i64)).map(|f| Growth {
+            bytes: f.current_bytes_per_step,
+            per: match f.grain {
+                GrainName::Step => "step",
+                GrainName::Microbatch => "mb",
+                GrainName::Tick => "tick",
+            },
+            full: f.steps_to_oom,
+            seconds: live.seconds_to_oom(f),
+            place: f.sites.first().and_then(|s| replay.site(s.site)).map(place).unwrap_or_default(),
+        });
+    }
+    rows
+}
+
+/// The command without folders: a line has no room for where its Python lies.
+fn command(facts: Facts<'_>) -> String {
+    let words = facts.command().into_iter().map(|word| word.rsplit('/').next().unwrap_or(word));
+    words.collect::<Vec<_>>().join(" ")
+}
+
+fn mid(finding: &Finding) -> u64 {
+    finding.steps_to_oom.map_or(u64::MAX, |s| s.mid)
+}
+
+/// While a job runs nothing is clean, only so far; and what is missing may be what leaks.
+fn verdict(p: &Process<'_>, damaged: bool) -> String {
+    let word = match p.verdict.outcome {
+        Outcome::Clean if damaged => return "not judged: part of the recording is missing".into(),
+        Outcome::Clean => return "no leak so far".into(),
+        Outcome::Unknown => "not judged yet",
+        Outcome::Leak => "LEAK",
+        Outcome::Warning => "WARNING",
+        Outcome::Oom => "OUT OF MEMORY",
+    };
+    if p.verdict.reason.is_empty() { word.into() } else { format!("{word}: {}", p.verdict.reason) }
+}
+
+fn of_device(p: &Process<'_>, d: &Device, whole: Rank) -> Rank {
+    let leaks = p.findings.iter().filter(|f| f.is_active_leak() && f.device == d.id);
+    let left_behind = leaks.map(|f| f.bytes_now).fold(0, u64::saturating_add);
+    Rank {
+        key: (PathBuf::new(), Some(d.id.0)),
+        allocated: d.allocated.0,
+        reserved: d.reserved.0,
+        peak: d.peak_allocated.bytes.0,
+        pending: d.pending.0,
+        bar: bar(d, left_behind),
+        streams: streams(p.replay, d.id),
+        sites: sites(p, d.id),
+        ..whole
+    }
+}
+
+fn bar(d: &Device, left_behind: u64) -> Bar {
+    let left_behind = left_behind.min(d.allocated.0);
+    let torchs = d.reserved.0.max(d.allocated.0.saturating_add(d.pending.0));
+    let known = d.capacity.map(|c| c.total.0.max(torchs));
+    let total = known.unwrap_or(torchs);
+    let others = d.capacity.map_or(0, |c| c.others.0.min(total - torchs));
+    Bar {
+        job: d.allocated.0 - left_behind,
+        left_behind,
+        waiting: d.pending.0,
+        cached: torchs - d.allocated.0 - d.pending.0,
+        others,
+        free: total - torchs - others,
+        total,
+        whole: known.is_some(),
+        told: d.capacity.is_some_and(|c| c.source != "properties"),
+    }
+}
+
+fn streams(r: &Replay, device: DeviceId) -> Vec<Stream> {
+    let mut all: BTreeMap<u32, Stream> = BTreeMap::new();
+    for c in r.cohorts().iter().filter(|c| c.key.device == device && c.live.bytes > 0) {
+        let s = all.entry(c.key.stream.0).or_default();
+        (s.bytes, s.blocks) = (s.bytes + c.live.bytes, s.blocks + c.live.blocks);
+    }
+    for w in r.pending(device) {
+        if let Some(stream) = w.stream {
+            all.entry(stream.0).or_default().waiting += w.bytes.0;
+        }
+    }
+    let mut named: Vec<Stream> = all
+        .into_iter()
+        .map(|(id, s)| {
+            let known = r.streams().get(id as usize);
+            let name = match known {
+                Some(k) if k.handle.0 == 0 => "default stream".to_string(),
+                Some(k) if r.is_side(k.id) => format!("side stream {id}"),
+                _ => format!("stream {id}"),
+            };
+            Stream { name, ..s }
+        })
+        .collect();
+    named.sort_by_key(|s| std::cmp::Reverse(s.bytes + s.waiting));
+    named.truncate(STREAMS);
+    named
+}
+
+fn sites(p: &Process<'_>, device: DeviceId) -> Vec<Line> {
+    let r = p.replay;
+    let mut all: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
+    for c in r.cohorts().iter().filter(|c| c.key.device == device && c.live.bytes > 0) {
+        let s = all.entry(c.key.site.0).or_default();
+        *s = (s.0 + c.live.bytes, s.1 + c.live.blocks);
+    }
+    let mut largest: Vec<(u32, (u64, u64))> = all.into_iter().collect();
+    largest.sort_by_key(|(_, s)| std::cmp::Reverse(*s));
+    largest.truncate(SITES);
+    let leaks: Vec<&Finding> =
+        p.findings.iter().filter(|f| f.is_active_leak() && f.device == device).collect();
+    let line = |(id, (bytes, blocks)): (u32, (u64, u64))| {
+        let site = r.sites().get(id as usize)?;
+        let leaks = leaks.iter().any(|f| f.sites.iter().any(|s| s.site == site.id));
+        Some(Line { place: place(site), bytes, blocks, leaks, stack: stack(p, site) })
+    };
+    largest.into_iter().filter_map(line).collect()
+}
+
+/// The frames that lead to a site, and those that called the backward which it runs in.
+fn stack(p: &Process<'_>, site: &Site) -> Vec<String> {
+    let text = |f: &Frame| format!("{}:{} {}", f.file, f.line, f.function);
+    let mut lines: Vec<String> = p.names.frames(site.stack).take(FRAMES).map(text).collect();
+    if site.backward_stack.0 != 0 && site.backward_stack != site.stack {
+        lines.push("in the backward that was started at".into());
+        lines.extend(p.names.frames(site.backward_stack).take(FRAMES).map(text));
+    }
+    if lines.is_empty() {
+        let native = p.names.native(site.stack).len() as i64;
+        lines.push(match native {
+            0 => "no frame of it was recorded".into(),
+            n => format!("no Python frame; {}: strandline report names them", plural(n, "native frame")),
+        });
+    }
+    lines
+}

@@ -1,0 +1,198 @@
+//! What is on the screen, line by line, and what keys do: drawn into a terminal that is none.
+
+use super::draw::draw;
+use super::jobs::Jobs;
+use super::rank::{Bar, Growth, Line, Rank, Stream};
+use super::state::{Ask, Mode, State};
+use ratatui::Terminal;
+use ratatui::backend::TestBackend;
+use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+use std::path::{Path, PathBuf};
+use strandline::detect::StepsToOom;
+
+const SECOND: u64 = 1_000_000_000;
+
+/// What is on a screen of 80x24, without the blanks at the ends of lines.
+fn screen(state: &State) -> Vec<String> {
+    let mut terminal = Terminal::new(TestBackend::new(80, 24)).unwrap();
+    terminal.draw(|frame| draw(frame, state, 100 * SECOND)).unwrap();
+    let cells = terminal.backend().buffer().content();
+    let line = |row: &[ratatui::buffer::Cell]| row.iter().map(|c| c.symbol()).collect::<String>();
+    cells.chunks(80).map(|row| line(row).trim_end().to_string()).collect()
+}
+
+fn press(state: &mut State, keys: &[KeyCode]) -> Ask {
+    let press = |key: &KeyCode| state.key(KeyEvent::new(*key, KeyModifiers::NONE));
+    keys.iter().map(press).last().unwrap()
+}
+
+fn same(lines: &[String], expected: &str) {
+    let drawn = lines.join("\n");
+    assert_eq!(drawn.trim_end(), expected.trim_end(), "\n{drawn}\n");
+}
+
+const PLAIN: &str = r" strandline top · 3 shown · GiB · by rank
+ RANK GPU  STEPS  ALLOC RESERV   PEAK        GROWTH  PENDING      FULL IN   LAST
+    -   0    120   0.00   1.20   0.00             -        -            -  ended
+    -   0     15   0.00   0.19   0.00             -        -            -  ended
+>   -   0     20   0.00   0.19   0.00             -        -            -  ended
+── pid 4711 ────────────────────────────────────────────────────────────────────
+ no leak so far
+ ░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░
+ █ job 0.00  ░ cached 0.19 (reserved; size unknown, GiB)
+     1 MiB  stream 0 in 20 blocks
+   545 KiB  side stream 1 in 17 blocks
+   718 KiB      16  train.py:12
+   469 KiB      11  train.py:13
+   419 KiB      10  train.py:11
+
+
+
+
+
+
+
+
+
+ q quit  ↑↓ select  s sort  / filter  ⏎ stack  p snapshot";
+
+const PLAIN_STACK: &str = r" 718 KiB in 16 blocks · train.py:12
+   train.py:12 step
+   train.py:11 step";
+
+const LEAK: &str = r" strandline top · 3 shown · GiB · by growth
+ RANK GPU  STEPS  ALLOC RESERV   PEAK        GROWTH  PENDING      FULL IN   LAST
+>   1   1     24   2.20   2.75   2.50   61 MiB/step        -     92 steps  1 min
+    0   0     24   2.10   2.75   2.50             -   12 MiB            -    2 s
+    2   2     24   2.30   2.75   2.50             -   12 MiB            -  ended
+── pid 4001 · node7 · NVIDIA H200 · python train.py ────────────────────────────
+ LEAK: it grows
+ 61 MiB more a step, full in about 92 (65 to 185), in 3 min 4 s
+   at model.py:430
+ ████▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓░░░░░××××××××××·······································
+ █ job 0.50  ▓ left behind 2.00  ░ cached 0.50  × others 1.00  · free 4.00 (GiB)
+   1.9 GiB  side stream 1 in 1 block, 3 MiB wait for it
+   1.9 GiB   1,159  model.py:430  <- left behind
+   205 MiB   1,159  model.py:12
+
+
+
+
+
+
+
+
+
+ q quit  ↑↓ select  s sort  / filter  ⏎ stack  p snapshot";
+
+#[test]
+fn recordings_are_drawn_as_they_ended() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/recordings");
+    let rows = Jobs::open(Some(&folder)).unwrap().rows();
+    let mut state = State { rows, ..State::default() };
+    press(&mut state, &[KeyCode::Down, KeyCode::Down, KeyCode::Down]);
+    same(&screen(&state), PLAIN);
+    press(&mut state, &[KeyCode::Enter]);
+    same(&screen(&state)[5..8], PLAIN_STACK);
+}
+
+fn job() -> State {
+    let gib = |n: f64| (n * (1u64 << 30) as f64) as u64;
+    let line = |place: &str, n, leaks| Line {
+        place: place.into(),
+        bytes: gib(n),
+        blocks: 1159,
+        leaks,
+        stack: vec![format!("/job/{place} forward"), "/job/train.py:88 train".into()],
+    };
+    let rank = |n: u64, growth: Option<Growth>| Rank {
+        key: (PathBuf::from(format!("h-r{n}.strand")), Some(n as u8)),
+        rank: Some(n),
+        title: format!("pid {} · node7 · NVIDIA H200 · python train.py", 4000 + n),
+        steps: 24,
+        allocated: gib(2.1 + n as f64 / 10.0),
+        reserved: gib(2.75),
+        peak: gib(2.5),
+        pending: if growth.is_some() { 0 } else { 12 << 20 },
+        last_event: (98 - 90 * (n & 1)) * SECOND,
+        ended: n == 2,
+        verdict: if growth.is_some() { "LEAK: it grows".into() } else { "no leak so far".into() },
+        bar: Bar {
+            job: gib(0.5),
+            left_behind: gib(2.0),
+            waiting: 0,
+            cached: gib(0.5),
+            others: gib(1.0),
+            free: gib(4.0),
+            total: gib(8.0),
+            whole: true,
+            told: true,
+        },
+        streams: vec![Stream { name: "side stream 1".into(), bytes: gib(1.9), blocks: 1, waiting: 3 << 20 }],
+        sites: vec![line("model.py:430", 1.9, growth.is_some()), line("model.py:12", 0.2, false)],
+        growth,
+    };
+    let leak = Growth {
+        bytes: 61.0 * 1048576.0,
+        per: "step",
+        full: Some(StepsToOom { low: 65, mid: 92, high: 185 }),
+        seconds: Some(184.0),
+        place: "model.py:430".into(),
+    };
+    State { rows: vec![rank(0, None), rank(1, Some(leak)), rank(2, None)], ..State::default() }
+}
+
+#[test]
+fn a_leak_is_told_with_its_forecast_and_its_line() {
+    let mut state = job();
+    assert!(screen(&state)[2].starts_with(">   0 "), "by rank");
+    press(&mut state, &[KeyCode::Char('s')]);
+    same(&screen(&state), LEAK);
+    press(&mut state, &[KeyCode::Enter, KeyCode::Down, KeyCode::Down]);
+    assert_eq!(state.mode, Mode::Stack(1), "there are two lines");
+    let stack = &screen(&state)[5..8];
+    same(
+        stack,
+        " 205 MiB in 1,159 blocks · model.py:12\n   /job/model.py:12 forward\n   /job/train.py:88 train",
+    );
+    press(&mut state, &[KeyCode::Esc]);
+    same(&screen(&state), LEAK);
+}
+
+#[test]
+fn keys_select_sort_filter_and_ask() {
+    let mut state = job();
+    let ranks = |state: &State| state.shown().iter().filter_map(|r| r.rank).collect::<Vec<_>>();
+    let orders = [[1, 0, 2], [2, 1, 0], [1, 0, 2], [1, 0, 2], [0, 1, 2]];
+    for order in orders {
+        press(&mut state, &[KeyCode::Char('s')]);
+        assert_eq!(ranks(&state), order, "{:?}", state.sort);
+    }
+    press(&mut state, &[KeyCode::Down, KeyCode::Char('s')]);
+    assert_eq!(state.at(&state.shown()), 0, "the selection goes with its row");
+    press(&mut state, &[KeyCode::Char('/'), KeyCode::Char('r'), KeyCode::Char('2')]);
+    assert_eq!((ranks(&state), state.at(&state.shown())), (vec![2], 0));
+    assert!(screen(&state)[0].contains("1 of 3 shown") && screen(&state)[23].starts_with(" filter: r2"));
+    press(&mut state, &[KeyCode::Char('x'), KeyCode::Enter]);
+    assert_eq!((ranks(&state), press(&mut state, &[KeyCode::Char('p')])), (vec![], Ask::Nothing));
+    press(&mut state, &[KeyCode::Enter, KeyCode::Up]);
+    assert_eq!(state.mode, Mode::Rows, "there is no stack to open");
+    press(&mut state, &[KeyCode::Esc]);
+    assert_eq!((ranks(&state).len(), press(&mut state, &[KeyCode::Char('p')])), (3, Ask::Snapshot));
+    assert_eq!(press(&mut state, &[KeyCode::Char('q')]), Ask::Quit);
+}
+
+#[test]
+fn many_ranks_scroll_and_small_terminals_do_not_matter() {
+    let mut state = job();
+    let first = state.rows[0].clone();
+    let rank = |n: u64| Rank { rank: Some(n), key: (format!("r{n}").into(), Some(0)), ..first.clone() };
+    state.rows = (0..64).map(rank).collect();
+    press(&mut state, &[KeyCode::Down; 40]);
+    let drawn = screen(&state);
+    assert!(drawn[10].starts_with(">  40 ") && drawn[2].starts_with("   32 "), "{drawn:#?}");
+    for (width, height) in [(1, 1), (20, 3), (79, 8), (300, 100)] {
+        let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
+        terminal.draw(|frame| draw(frame, &state, 0)).unwrap();
+    }
+}

@@ -1,0 +1,108 @@
+//! `strandline watch`: the watch alone, over a job that runs without `strandline run` around it.
+
+use super::{Watch, Which};
+use crate::alert::Settings;
+use crate::error::{Error, status};
+use crate::run::{DriverWatcher, Signals, shown};
+use crate::{cli, recording, say};
+use std::fs::{File, OpenOptions};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+/// Runs the command; the result is the exit status: 82 where an alert ended the job, else 0.
+///
+/// # Errors
+/// Nothing runs there, or an option or variable cannot be understood.
+pub(crate) fn main(options: &cli::Watch) -> Result<u8, Error> {
+    let settings = Settings::new(&options.alerts)?;
+    let folder = folder(options)?;
+    // Blocked before any thread is started, so that they come to us alone.
+    let signals = Signals::to_end();
+    signals.block().map_err(|e| Error::new(format!("cannot block signals: {e}")))?;
+    if options.background {
+        return Ok(background(&folder, &settings, &signals));
+    }
+    let mut watch = Watch::new(&folder, &settings, None, Which::Running);
+    watch.round();
+    if watch.is_idle() {
+        return Err(Error::new(format!(
+            "{}: nothing that is recorded there runs on this machine",
+            shown(&folder)
+        ))
+        .hint(format!("what has ended: strandline report {}", shown(&folder)))
+        .status(status::USAGE));
+    }
+    say::line(format!(
+        "watching {} in {}",
+        strandline::report::plural(watch.running() as i64, "process"),
+        shown(&folder)
+    ));
+    while !watch.is_idle() {
+        match signals.wait_for(super::INTERVAL) {
+            Some(_) => break,
+            None => watch.round(),
+        }
+    }
+    let kept = watch.end();
+    Ok(if kept.aborted { status::ABORTED } else { 0 })
+}
+
+/// The watcher that a job starts for itself. It says what it has to say in a file beside the recordings.
+fn background(folder: &Path, settings: &Settings, signals: &Signals) -> u8 {
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let host = host.trim();
+    let open =
+        |name: String| OpenOptions::new().create(true).append(true).mode(0o600).open(folder.join(name));
+    let Ok(lock) = open(format!(".watch-{host}.lock")) else { return status::FAILED };
+    if let Ok(log) = open(format!("watch-{host}.log")) {
+        // SAFETY: both descriptors are open; standard error goes to the file from now on.
+        unsafe { libc::dup2(log.as_raw_fd(), libc::STDERR_FILENO) };
+    }
+    // Another rank's watcher may have gone away just when this one was refused: a look after letting go settles it.
+    let mut watch = None;
+    while take(&lock) {
+        let watch = watch.get_or_insert_with(|| {
+            (DriverWatcher::start(folder), Watch::new(folder, settings, None, Which::Running))
+        });
+        loop {
+            watch.1.round();
+            if watch.1.is_idle() {
+                break;
+            }
+            if signals.wait_for(super::INTERVAL) == Some(libc::SIGTERM) {
+                watch.1.terminating();
+            }
+        }
+        let_go(&lock);
+        watch.1.round();
+        if watch.1.is_idle() {
+            break;
+        }
+    }
+    if let Some((driver, watch)) = watch {
+        drop(driver);
+        watch.end();
+    }
+    0
+}
+
+fn take(lock: &File) -> bool {
+    // SAFETY: the descriptor is open.
+    unsafe { libc::flock(lock.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) == 0 }
+}
+
+fn let_go(lock: &File) {
+    // SAFETY: the descriptor is open.
+    unsafe { libc::flock(lock.as_raw_fd(), libc::LOCK_UN) };
+}
+
+/// The folder that is meant: that of the recordings which any other command would take.
+fn folder(options: &cli::Watch) -> Result<PathBuf, Error> {
+    if let (true, Some(folder)) = (options.background, &options.folder) {
+        return Ok(folder.clone());
+    }
+    let found = recording::find(options.folder.as_deref())?;
+    let parent = found.first().and_then(|r| r.parent()).map(PathBuf::from);
+    parent.ok_or_else(|| Error::new("there is no recording to watch").status(status::USAGE))
+}

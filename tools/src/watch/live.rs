@@ -1,0 +1,158 @@
+//! One recording, followed while it is written.
+
+use crate::alert::Target;
+use crate::analyze::{Feed, Given};
+use std::path::{Path, PathBuf};
+use strandline::detect::{Detector, Finding, GrainName, Policy, judge};
+use strandline::event::Names;
+use strandline::replay::{Progress, Replay};
+use strandline::report::Process;
+
+/// A recording, and what is true of it so far.
+pub(crate) struct Followed {
+    feed: Feed,
+    state: State,
+}
+
+struct State {
+    id: usize,
+    path: PathBuf,
+    target: Target,
+    replay: Replay,
+    detector: Detector,
+    /// Its process has ended and all of it was read.
+    over: bool,
+    /// Failed allocations that were told of.
+    ooms: usize,
+}
+
+/// A process as of now.
+#[derive(Clone, Copy)]
+pub(crate) struct Live<'a> {
+    state: &'a State,
+    names: &'a Names,
+}
+
+impl Followed {
+    /// Begins with a recording; `None` where it cannot be read (yet).
+    pub(crate) fn open(id: usize, path: &Path) -> Option<Followed> {
+        let feed = Feed::follow(path).ok()?;
+        let who = feed.summary().who;
+        let target = Target { pid: who.pid, start: who.start };
+        let (replay, detector) = (Replay::new(), Detector::new(Policy::default()));
+        let state = State { id, path: path.into(), target, replay, detector, over: false, ooms: 0 };
+        Some(Followed { feed, state })
+    }
+
+    /// Takes what is new. `at_mark` is called after each step and microbatch.
+    pub(crate) fn take(&mut self, at_mark: &mut dyn FnMut(&Live<'_>)) {
+        let Followed { feed, state } = self;
+        // Asked before: what it did before it ended is then seen.
+        let alive = state.target.is_alive();
+        if alive {
+            feed.poll()
+        } else {
+            feed.finish()
+        }
+        while let Some((given, names)) = feed.next() {
+            match given {
+                Given::Events(events) => {
+                    for event in events {
+                        let progress = state.replay.apply_event(event);
+                        state.passed(progress, names, at_mark);
+                    }
+                }
+                Given::Item(item) => {
+                    let progress = state.replay.apply(&item, names);
+                    state.passed(progress, names, at_mark);
+                }
+            }
+        }
+        if !alive {
+            let progress =
+                if state.replay.ended().is_none() { state.replay.finish() } else { Progress::default() };
+            state.passed(progress, feed.names(), at_mark);
+            state.over = true;
+        }
+    }
+
+    /// When its last event was, in nanoseconds of the Unix epoch.
+    pub(crate) fn last_event(&self) -> u64 {
+        self.feed.summary().unix_ns.saturating_add(self.state.replay.time().0)
+    }
+
+    /// Part of it could not be read so far.
+    pub(crate) fn is_damaged(&self) -> bool {
+        !self.feed.damage().is_empty()
+    }
+
+    /// Its process has ended, and all of it has been taken.
+    pub(crate) fn is_over(&self) -> bool {
+        self.state.over
+    }
+
+    /// Whether allocations failed since this was last asked.
+    pub(super) fn has_new_oom(&mut self) -> bool {
+        let ooms = self.state.replay.devices().map(|d| d.ooms.len()).sum();
+        std::mem::replace(&mut self.state.ooms, ooms) < ooms
+    }
+
+    /// As of now.
+    pub(crate) fn live(&self) -> Live<'_> {
+        Live { state: &self.state, names: self.feed.names() }
+    }
+}
+
+impl State {
+    #[inline]
+    fn passed(&mut self, progress: Progress, names: &Names, at_mark: &mut dyn FnMut(&Live<'_>)) {
+        if progress != Progress::default() {
+            self.detector.after(progress, &self.replay);
+            at_mark(&Live { state: self, names });
+        }
+    }
+}
+
+impl<'a> Live<'a> {
+    /// Tells it from the others of a watch.
+    pub(crate) fn id(&self) -> usize {
+        self.state.id
+    }
+
+    /// Its recording.
+    pub(crate) fn path(&self) -> &'a Path {
+        &self.state.path
+    }
+
+    /// Its process.
+    pub(crate) fn target(&self) -> Target {
+        self.state.target
+    }
+
+    /// What was found in it.
+    pub(crate) fn findings(&self) -> &'a [Finding] {
+        self.state.detector.findings()
+    }
+
+    /// Its memory.
+    pub(crate) fn replay(&self) -> &'a Replay {
+        &self.state.replay
+    }
+
+    /// Whole seconds until a finding has filled its device, at the pace of the run; `None` where that is not known, or never.
+    pub(crate) fn seconds_to_oom(&self, finding: &Finding) -> Option<f64> {
+        let marks = f64::from(match finding.grain {
+            GrainName::Microbatch => self.replay().microbatches(),
+            _ => self.replay().steps(),
+        });
+        let seconds = self.replay().last_step_time().0 as f64 / 1e9 / marks;
+        let left = finding.steps_to_oom.map(|s| s.mid).filter(|n| *n != u64::MAX)?;
+        Some((seconds * left as f64).round()).filter(|s| s.is_finite())
+    }
+
+    /// As what is printed takes it.
+    pub(crate) fn process<R>(&self, print: impl FnOnce(&Process<'_>) -> R) -> R {
+        let verdict = judge(self.replay(), &self.state.detector);
+        print(&Process::new(self.replay(), self.names, &verdict, self.findings()))
+    }
+}

@@ -1,0 +1,174 @@
+//! The watch over a folder of recordings while their processes run: findings as they come, the ranks of a job as one.
+
+mod command;
+mod live;
+
+pub(crate) use command::main;
+pub(crate) use live::{Followed, Live};
+
+use crate::alert::{Cases, Keeper, Kept, News, Settings, Target, Why};
+use crate::metrics::Exporter;
+use crate::{recording, terminal};
+use crossbeam_channel::{RecvTimeoutError, Sender};
+use std::collections::{HashMap, HashSet};
+use std::path::{Path, PathBuf};
+use std::thread::JoinHandle;
+use std::time::Duration;
+use strandline::report::metrics::Metrics;
+
+/// How often it is looked for news: two rounds and what is held for other ranks are less than a second.
+const INTERVAL: Duration = Duration::from_millis(200);
+
+/// Which recordings of a folder are watched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Which {
+    /// All: the folder is a run's own.
+    All,
+    /// Those whose process runs on this machine: the others are history, or another node's.
+    Running,
+}
+
+/// All that is watched.
+struct Watch {
+    folder: PathBuf,
+    which: Which,
+    known: HashSet<PathBuf>,
+    followed: Vec<Followed>,
+    cases: Cases,
+    keeper: Keeper,
+    exporter: Option<Exporter>,
+    /// Alerts told of each process.
+    alerts: HashMap<u32, u64>,
+}
+
+impl Watch {
+    fn new(folder: &Path, settings: &Settings, job: Option<Target>, which: Which) -> Watch {
+        Watch {
+            folder: folder.into(),
+            which,
+            known: HashSet::new(),
+            followed: Vec::new(),
+            cases: Cases::new(settings.rules, terminal::style_of_stderr()),
+            keeper: Keeper::start(settings, folder, job),
+            exporter: settings.metrics.as_ref().and_then(Exporter::start),
+            alerts: HashMap::new(),
+        }
+    }
+
+    /// Takes all that is new and tells what is news.
+    fn round(&mut self) {
+        for path in recording::list(&self.folder) {
+            // One whose header is not written yet is looked at again.
+            if !self.known.contains(&path)
+                && let Some(followed) = Followed::open(self.known.len(), &path)
+            {
+                self.known.insert(path);
+                if self.which == Which::All || followed.live().target().is_alive() {
+                    self.followed.push(followed);
+                }
+            }
+        }
+        let alone = self.followed.len() == 1;
+        let Watch { cases, keeper, alerts, .. } = self;
+        let mut tell = |news: News| {
+            news.targets.iter().for_each(|t| *alerts.entry(t.pid).or_default() += 1);
+            keeper.tell(news);
+        };
+        for followed in &mut self.followed {
+            followed.take(&mut |live| {
+                cases.look(live);
+                // Nobody is waited for: it is told as of this very step.
+                if alone {
+                    cases.settle(&[live], false).into_iter().for_each(&mut tell);
+                }
+            });
+            if followed.has_new_oom() {
+                keeper.bundle(Why::OutOfMemory, &followed.live());
+            }
+        }
+        let last = self.followed.iter().all(Followed::is_over);
+        let lives: Vec<Live<'_>> = self.followed.iter().map(Followed::live).collect();
+        let lives: Vec<&Live<'_>> = lives.iter().collect();
+        cases.settle(&lives, last).into_iter().for_each(&mut tell);
+        self.export(last);
+        self.followed.retain(|f| !f.is_over());
+    }
+
+    /// Hands the figures on, now and then, and those of the end.
+    fn export(&mut self, last: bool) {
+        let Some(exporter) = self.exporter.as_mut().filter(|e| e.is_due() || last) else { return };
+        if self.followed.is_empty() {
+            return;
+        }
+        let mut figures = Metrics::new();
+        for followed in &self.followed {
+            let live = followed.live();
+            let alerts = self.alerts.get(&live.target().pid).copied().unwrap_or(0);
+            live.process(|p| figures.add(p, alerts));
+        }
+        exporter.tell(figures, last);
+    }
+
+    /// Nothing that is watched runs.
+    fn is_idle(&self) -> bool {
+        self.followed.is_empty()
+    }
+
+    /// How many processes are watched.
+    fn running(&self) -> usize {
+        self.followed.len()
+    }
+
+    /// Waits for what is under way.
+    fn end(self) -> Kept {
+        self.exporter.into_iter().for_each(Exporter::finish);
+        self.keeper.finish()
+    }
+
+    /// The job was asked to end and may be killed soon: evidence is kept of what there is.
+    fn terminating(&mut self) {
+        self.round();
+        if let Some(first) = self.followed.first() {
+            self.keeper.bundle(Why::Terminated, &first.live());
+        }
+    }
+}
+
+/// A watch on a thread of its own.
+pub(crate) struct Watcher {
+    asked: Sender<()>,
+    thread: Option<JoinHandle<Kept>>,
+}
+
+impl Watcher {
+    /// Starts it. `job` is the child that an abort is for.
+    pub(crate) fn start(folder: &Path, settings: &Settings, job: Option<Target>) -> Watcher {
+        let (asked, ask) = crossbeam_channel::bounded::<()>(1);
+        let (folder, settings) = (folder.to_path_buf(), settings.clone());
+        let work = move || {
+            let mut watch = Watch::new(&folder, &settings, job, Which::All);
+            loop {
+                match ask.recv_timeout(INTERVAL) {
+                    Ok(()) => watch.terminating(),
+                    Err(RecvTimeoutError::Timeout) => watch.round(),
+                    Err(RecvTimeoutError::Disconnected) => break,
+                }
+            }
+            watch.round();
+            watch.end()
+        };
+        let thread = std::thread::Builder::new().name("sl-alerts".to_string()).spawn(work).ok();
+        Watcher { asked, thread }
+    }
+
+    /// The job was asked to end.
+    pub(crate) fn terminating(&self) {
+        let _ = self.asked.try_send(());
+    }
+
+    /// The job has ended: what it did last is looked at, and what is under way is waited for.
+    pub(crate) fn finish(self) -> Kept {
+        drop(self.asked);
+        self.thread.and_then(|t| t.join().ok()).unwrap_or_default()
+    }
+}
