@@ -215,6 +215,18 @@ fn plain_training() {
     assert!(recording.fact("devices")[0]["capacity_bytes"].as_u64().is_some_and(|b| b > 1 << 30));
 }
 
+/// A transformer of twelve layers, a loader made of generators, an async program, a deep recursion: whole stacks.
+#[test]
+fn every_kind_of_frame() {
+    let (recording, compared) = equal("every_kind_of_frame", &[], 1);
+    assert!(compared > 2500, "{compared}");
+    let depth = |e: &Event| match &e.body {
+        Body::Alloc(b) => recording.frames(b.stack).len(),
+        _ => 0,
+    };
+    assert!(recording.events.iter().map(depth).max() > Some(700));
+}
+
 #[test]
 fn side_streams_with_deferred_frees() {
     let (recording, _) = equal("side_streams", &[], 1);

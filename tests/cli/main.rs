@@ -1,6 +1,7 @@
 //! The commands that read recordings, on frozen ones: what goes to which stream, which status they end with, and that
 //! what is no recording is an error that says what and where.
 
+mod page;
 mod support;
 
 use std::path::Path;
@@ -131,12 +132,26 @@ fn help_shows_every_command_and_nothing_that_is_not_there() {
     let folder = Folder::new("help");
     let (status, stdout, _) = run(&folder, &["--help"]);
     assert_eq!(status, 0);
-    for command in ["run", "report", "snapshot", "dump", "doctor", "demo", "simulate"] {
+    for command in ["run", "top", "report", "snapshot", "dump", "doctor", "demo", "simulate"] {
         assert!(stdout.contains(&format!("\n  {command} ")), "{command}: {stdout}");
         assert_eq!(run(&folder, &[command, "--help"]).0, 0);
     }
-    for absent in ["diff", "top", "watch", "export"] {
+    for absent in ["diff", "watch", "export"] {
         assert_eq!(run(&folder, &[absent]).0, 2, "{absent}");
     }
     assert!(Path::new(strandline()).exists());
+}
+
+#[test]
+fn top_needs_a_terminal_and_puts_it_back() {
+    let folder = Folder::new("top");
+    let (status, stdout, stderr) = run(&folder, &["top", &frozen("v1-plain.strand")]);
+    assert_eq!((status, stdout.as_str()), (2, ""));
+    assert!(stderr.contains("top draws on a terminal"), "{stderr}");
+    let mut command = Command::new("python3");
+    command.arg(root().join("tests/cli/top.py")).arg(strandline()).arg("top");
+    command.arg(frozen("v1-plain.strand")).current_dir(folder.path());
+    let Output { status, stdout, stderr } = command.output().expect("python3 starts");
+    assert!(status.success(), "{}", String::from_utf8_lossy(&stderr));
+    assert_eq!(String::from_utf8_lossy(&stdout), "drawn, opened, status 0, put back\n");
 }

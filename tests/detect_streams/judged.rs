@@ -13,7 +13,7 @@ pub(crate) const CARD: u64 = 24 << 30;
 pub(crate) struct Judged {
     pub(crate) replay: Replay,
     pub(crate) detector: Detector,
-    /// The worst severity of a standing leak finding at any step, and when.
+    /// The worst severity of a standing finding at any step, and when.
     pub(crate) worst: Option<(Severity, u32, String)>,
     /// The step at which a leak finding stood first.
     pub(crate) first: Option<(Kind, u32)>,
@@ -40,9 +40,11 @@ impl Judged {
     }
 
     pub(crate) fn look(&mut self) {
-        for f in self.detector.findings().iter().filter(|f| f.is_active_leak()) {
+        for f in self.detector.findings().iter().filter(|f| f.withdrawn_step.is_none()) {
             let step = self.replay.steps();
-            self.first = self.first.or(Some((f.kind, step)));
+            if f.kind.is_leak() {
+                self.first = self.first.or(Some((f.kind, step)));
+            }
             if self.worst.as_ref().is_none_or(|w| w.0 < f.severity) {
                 self.worst = Some((f.severity, step, f.explain.clone()));
             }

@@ -3,8 +3,8 @@
 use crate::judged::CARD;
 use crate::load;
 use strandline::event::{
-    Addr, Block, Body, Bytes, DeviceId, DriverMemory, Event, Frame, Item, Names, Nanos, Phase, StackId,
-    StreamHandle, ThreadId,
+    Addr, Block, Body, Bytes, DeviceId, DriverMemory, Event, Frame, Item, Names, Nanos, Phase, PoolId,
+    SegmentOp, StackId, StreamHandle, ThreadId,
 };
 
 pub(crate) const MAIN: StreamHandle = StreamHandle(0);
@@ -70,6 +70,34 @@ impl Script {
         let b = Script::block(addr, size, stream, 0);
         self.say(0, Body::FreeRequested(b));
         self.say(0, Body::FreeCompleted(b));
+    }
+
+    fn segments(&mut self, op: SegmentOp, addr: u64, size: u64, stream: StreamHandle, pool: PoolId) {
+        let (device, addr, size) = (DeviceId(0), Addr(addr * 512), Bytes(size));
+        self.say(0, Body::Segment { op, device, addr, size, stream, pool });
+    }
+
+    /// torch takes a segment from the driver.
+    pub(crate) fn take(&mut self, addr: u64, size: u64, stream: StreamHandle, pool: PoolId) {
+        self.segments(SegmentOp::Alloc, addr, size, stream, pool);
+    }
+
+    /// torch gives a segment back to the driver.
+    pub(crate) fn give_back(&mut self, addr: u64, size: u64, stream: StreamHandle, pool: PoolId) {
+        self.segments(SegmentOp::Free, addr, size, stream, pool);
+    }
+
+    /// An allocation fails.
+    pub(crate) fn fail(&mut self, requested: u64, free: u64) {
+        let (device, stream, stack) = (DeviceId(0), MAIN, StackId(1));
+        self.say(0, Body::Oom { device, requested: Bytes(requested), free: Bytes(free), stream, stack });
+    }
+
+    /// A step in which nothing stays.
+    pub(crate) fn idle_step(&mut self) {
+        self.alloc(1, 1 << 20, MAIN, 2);
+        self.free(1, 1 << 20, MAIN);
+        self.step();
     }
 
     pub(crate) fn step(&mut self) {

@@ -2,12 +2,12 @@
 # What a real card must show before a claim about a GPU is made. Needs python3 with torch, transformers, accelerate, psutil.
 #   [ONLY=REGEX] tests/gpu/all.sh CARRY OUT [PART…]      ONLY: which runs of leakbench
 # CARRY holds what was built elsewhere: strandline (the command), libstrandline.so, wheels/trl-*.whl, tests/ (compiled test
-# binaries: preload_equality, steps). Results go to OUT.
-# PARTs: info equality leakbench kill cost (default: all of them, in this order).
+# binaries: preload_equality, snapshot_equality, steps, …, whatever does without the simulated device). Results go to OUT.
+# PARTs: info leakbench equality kill cost (default: all of them, in this order).
 set -u
 cd "$(dirname "$0")/../.."
 carry=$1; out=$2; shift 2
-parts=${*:-info equality leakbench kill cost}
+parts=${*:-info leakbench equality kill cost}
 mkdir -p "$out"
 work=$(mktemp -d)
 py=${PYTHON:-python3}
@@ -22,6 +22,17 @@ if part info; then
   "$carry/strandline" --version
   "$carry/strandline" doctor -- "$py" -c pass 2>&1
 fi
+if part leakbench; then
+  # runs side by side do not disturb each other's memory; the two whose truth depends on time run alone
+  timeout 500 "$py" tests/leakbench/compare.py --strandline "$carry/strandline" --python "$py" --wheels "$PWD/$carry/wheels" \
+    --out "$work/lb" --jobs 10 --only "${ONLY:-^(?!e_)}" 2>&1
+  timeout 120 "$py" tests/leakbench/compare.py --strandline "$carry/strandline" --python "$py" --wheels "$PWD/$carry/wheels" \
+    --out "$work/lb_e" --only "${ONLY:-^e_}" 2>&1
+  mkdir -p "$out/lb"; cat "$work/lb/table.md" "$work/lb_e/table.md" > "$out/table.md"
+  cp "$work/lb/results.json" "$out/results.json"; cp "$work/lb_e/results.json" "$out/results_e.json"
+  tar -C "$work" -czf "$out/texts.tgz" --exclude '*.strand' lb lb_e
+  cat "$work/lb/a_offload_vl.txt"
+fi
 if part equality; then (
   # the tests themselves, compiled elsewhere: torch's own history of the same run is the oracle. One at a time: one of them
   # fills the card.
@@ -32,18 +43,10 @@ if part equality; then (
   # shellcheck disable=SC2086
   for t in "$carry"/tests/*; do timeout 280 "$t" --test-threads 1 $skip 2>&1 | tail -60; done
 ) fi
-if part leakbench; then
-  # runs side by side do not disturb each other's memory; the two whose truth depends on time run alone
-  timeout 500 "$py" tests/leakbench/compare.py --strandline "$carry/strandline" --python "$py" --wheels "$PWD/$carry/wheels" \
-    --out "$work/lb" --jobs 6 --only "${ONLY:-^(?!e_)}" 2>&1
-  timeout 120 "$py" tests/leakbench/compare.py --strandline "$carry/strandline" --python "$py" --wheels "$PWD/$carry/wheels" \
-    --out "$work/lb_e" --only "${ONLY:-^e_}" 2>&1
-  mkdir -p "$out/lb"; cat "$work/lb/table.md" "$work/lb_e/table.md" > "$out/table.md"
-  cp "$work/lb/results.json" "$out/results.json"; cp "$work/lb_e/results.json" "$out/results_e.json"
-  tar -C "$work" -czf "$out/texts.tgz" --exclude '*.strand' lb lb_e
-  cat "$work/lb/a_offload_vl.txt"
-fi
 if part kill; then timeout 200 "$py" tests/python/kill.py "$carry/libstrandline.so" "$carry/strandline" "$work/kill" 2>&1; fi
-if part cost; then timeout 280 tests/gpu/cost.sh "$carry/libstrandline.so" "$py" "$work/cost" 2>&1 | tee "$out/cost.txt"; fi
+if part cost; then
+  ROUNDS=${ROUNDS:-3} LARGE_ROUNDS=${LARGE_ROUNDS:-1} timeout 560 tests/gpu/bench.sh "$carry/libstrandline.so" "$carry/strandline" "$py" "$work/cost" 2>&1 | tee "$out/cost.txt"
+  cp "$work"/cost/*.json "$out/"
+fi
 rm -rf "$work"
 printf '\n== end (%s)\n' "$(date +%H:%M:%S)"

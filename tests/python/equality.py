@@ -3,6 +3,7 @@
     equality.py CASE OUT     OUT gets JSON lines: events per device in torch's order, then the totals.
 """
 
+import asyncio
 import json
 import sys
 import threading
@@ -120,7 +121,81 @@ def oom():
     train(steps=2)
 
 
-CASES = {f.__name__: f for f in (plain, side_streams, expandable, capture, threads, oom)}
+def transformer():
+    layer = torch.nn.TransformerEncoderLayer(64, 4, 128, batch_first=True)
+    model = torch.nn.Sequential(torch.nn.TransformerEncoder(layer, 12), torch.nn.Linear(64, 8)).to("cuda")
+    optimizer = torch.optim.AdamW(model.parameters())
+    for step in range(2):
+        optimizer.zero_grad()
+        model(torch.randn(2, 8 + step, 64, device="cuda")).square().mean().backward()
+        optimizer.step()
+
+
+def loader():
+    def samples():
+        for n in range(40):
+            yield torch.full((64 + n,), float(n), device="cuda")
+
+    def batches(source):
+        batch = []
+        for sample in source:
+            batch.append(sample[:64])
+            if len(batch) == 4:
+                yield torch.stack(batch)
+                batch = []
+
+    def prefetched(source):
+        ahead = next(source)
+        for item in source:
+            yield ahead
+            ahead = item * 2
+        yield from (ahead, ahead + 1)
+
+    model = mlp("cuda", 64)
+    for batch in prefetched(batches(samples())):
+        model(batch).sum().backward()
+
+
+def asynchronous():
+    async def fetch(n):
+        block = torch.empty(256 + n, device="cuda")
+        await asyncio.sleep(0)
+        return block * 2
+
+    async def stream():
+        for n in range(10):
+            yield await fetch(n)
+
+    async def run():
+        both = await asyncio.gather(*(fetch(n) for n in range(10)))
+        async for block in stream():
+            both.append(block + 1)
+        asyncio.get_running_loop().call_soon(lambda: both.append(torch.empty(9, device="cuda")))
+        await asyncio.sleep(0.01)
+        both += [await fetch(n) for n in range(3)]
+        # Nothing is returned: asyncio prints a finished task's result, and tensors of this device take for ever to print.
+
+    asyncio.run(run())
+
+
+def recursion():
+    def down(n):
+        block = torch.empty(256 + n, device="cuda") if n % 50 == 0 else None
+        return down(n - 1) if n else block
+
+    sys.setrecursionlimit(3000)
+    for _ in range(3):
+        down(700)
+
+
+def every_kind_of_frame():
+    transformer()
+    loader()
+    asynchronous()
+    recursion()
+
+
+CASES = {f.__name__: f for f in (every_kind_of_frame, plain, side_streams, expandable, capture, threads, oom)}
 
 
 def main():

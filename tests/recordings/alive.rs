@@ -59,7 +59,7 @@ fn a_live_recording_is_followed_without_a_difference() {
 #[test]
 fn threads_that_take_turns_come_out_in_their_turns() {
     use std::sync::Mutex;
-    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
     const EACH: u32 = 20_000;
     let started = std::time::Instant::now();
     let clock = move || BEGAN + started.elapsed().as_nanos() as u64;
@@ -69,13 +69,19 @@ fn threads_that_take_turns_come_out_in_their_turns() {
     let lanes = std::mem::take(&mut job.lanes);
     let device = Mutex::new(0u32);
     let done = AtomicBool::new(false);
+    // The threads wait for the sweeper now and then, so that it sweeps among them however the machine is loaded.
+    let sealed = AtomicU32::new(0);
+    const STAGE: u32 = EACH / 8;
     std::thread::scope(|s| {
         let threads: Vec<_> = lanes
             .into_iter()
             .map(|mut lane| {
-                let device = &device;
+                let (device, sealed) = (&device, &sealed);
                 s.spawn(move || {
                     for i in 0..EACH {
+                        while i % STAGE == 0 && sealed.load(Ordering::Acquire) < (i / STAGE).min(4) {
+                            std::thread::yield_now();
+                        }
                         let mut n = device.lock().unwrap();
                         let mut r = Record { ticks: clock(), a: u64::from(*n), ..Record::default() };
                         r.set_sequence(*n);
@@ -100,7 +106,7 @@ fn threads_that_take_turns_come_out_in_their_turns() {
         });
         while !done.load(Ordering::Acquire) {
             job.now = clock();
-            job.sweep().unwrap();
+            sealed.fetch_add(u32::from(job.sweep().unwrap().sealed), Ordering::Release);
         }
     });
     job.now = clock();

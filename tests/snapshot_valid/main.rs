@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+mod filters;
 mod job;
 #[path = "../leakbench/events/load.rs"]
 mod load;
@@ -12,11 +13,11 @@ use job::{Job, Random};
 
 use strandline::event::{
     Addr, Body, Bytes, Checkpoint, DeviceId, Event, Frame, Item, LiveBlock, Names, Nanos, OpenSegment,
-    SegmentOp, StackId,
+    SegmentOp, StackId, StreamHandle,
 };
 use strandline::replay::{Progress, Replay};
 use strandline::report::snapshot::unpickle::{Limits, Tree, Value, read};
-use strandline::report::snapshot::{Snapshot, Source, Steps, Written, validate};
+use strandline::report::snapshot::{Filter, Language, Snapshot, Source, Standing, Steps, Written, validate};
 
 fn golden(name: &str) -> Vec<u8> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/snapshots").join(name);
@@ -53,6 +54,16 @@ fn snapshot(items: &[Item], names: &Names, history: Option<u32>) -> (Tree, Writt
 }
 
 fn pickle(items: &[Item], names: &Names, history: Option<u32>) -> (Vec<u8>, Written) {
+    written(items, names, history, &Filter::default(), Language::Pickle)
+}
+
+fn written(
+    items: &[Item],
+    names: &Names,
+    history: Option<u32>,
+    filter: &Filter,
+    language: Language,
+) -> (Vec<u8>, Written) {
     let mut replay = Replay::new();
     let mut steps = Steps::default();
     for (i, item) in items.iter().enumerate() {
@@ -67,9 +78,11 @@ fn pickle(items: &[Item], names: &Names, history: Option<u32>) -> (Vec<u8>, Writ
         steps: &steps,
         epoch_us: 1_700_000_000_000_000,
         alloc_conf: "expandable_segments:True",
-        history,
+        from: history.map_or(0, |n| steps.first_event_of_last(n, u64::MAX)),
+        filter,
+        language,
     };
-    let mut s = Snapshot::begin(Vec::new(), source, &|_| false).unwrap();
+    let mut s = Snapshot::begin(Vec::new(), source, &|_| None).unwrap();
     for item in items {
         s.apply(item).unwrap();
     }
@@ -325,14 +338,17 @@ fn real_jobs_give_valid_snapshots() {
             steps: &steps,
             epoch_us: 1_700_000_000_000_000,
             alloc_conf: "",
-            history: None,
+            from: 0,
+            filter: &Filter::default(),
+            language: Language::Pickle,
         };
         // What a detector would say of TRL's leak: blocks of one line that are older than two steps.
         let old = |step: u32| step + 2 <= replay.steps();
         let leaks = |h: &strandline::replay::Held| {
             replay.site(h.site).is_some_and(|s| s.frame.line == 430) && old(h.step)
         };
-        let mut s = Snapshot::begin(Vec::new(), source, &leaks).unwrap();
+        let mut s =
+            Snapshot::begin(Vec::new(), source, &|h| leaks(h).then_some(Standing::LeftBehind)).unwrap();
         for item in &job.items {
             s.apply(item).unwrap();
         }
@@ -415,9 +431,12 @@ fn what_is_freed_after_the_last_step_was_left_behind() {
         steps: &steps,
         epoch_us: 1,
         alloc_conf: "",
-        history: None,
+        from: 0,
+        filter: &Filter::default(),
+        language: Language::Pickle,
     };
-    let mut s = Snapshot::begin(Vec::new(), source, &|h| h.step + 2 <= 60).unwrap();
+    let mut s =
+        Snapshot::begin(Vec::new(), source, &|h| (h.step + 2 <= 60).then_some(Standing::LeftBehind)).unwrap();
     items.iter().for_each(|i| s.apply(i).unwrap());
     let t = tree(&s.finish().unwrap().0);
     assert_valid(&t, "a job that cleans up");

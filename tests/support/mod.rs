@@ -9,7 +9,7 @@ use std::process::{Command, Output, Stdio};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
-use strandline::event::{Body, Event, StackId};
+use strandline::event::{Body, Event, Item, StackId, ThreadInfo};
 use strandline::reader::{Batch, Reader};
 
 /// What lies elsewhere when a test binary was built on another machine: empty is not set.
@@ -80,6 +80,18 @@ pub(crate) fn python() -> &'static Path {
     PYTHON.get_or_init(|| {
         elsewhere("STRANDLINE_TEST_PYTHON")
             .unwrap_or_else(|| strandline(&["simulate", "--python"]).trim_end().into())
+    })
+}
+
+/// The folder of torch's libraries, in that Python.
+pub(crate) fn libraries() -> &'static Path {
+    static LIBRARIES: OnceLock<PathBuf> = OnceLock::new();
+    LIBRARIES.get_or_init(|| {
+        let source =
+            "import importlib.util, os; print(os.path.dirname(importlib.util.find_spec('torch').origin))";
+        let output = Command::new(python()).args(["-c", source]).output().expect("Python starts");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        Path::new(String::from_utf8_lossy(&output.stdout).trim()).join("lib")
     })
 }
 
@@ -232,10 +244,15 @@ impl Job {
     }
 
     /// Runs it to its end. A job that hangs is killed after two minutes and fails the test.
-    pub(crate) fn run(mut self) -> Ran {
+    pub(crate) fn run(self) -> Ran {
+        self.run_for(0.0)
+    }
+
+    /// The same for a job that takes so many seconds where nothing else is at work.
+    pub(crate) fn run_for(mut self, seconds: f64) -> Ran {
         self.command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = self.command.spawn().expect("the job starts");
-        let deadline = Instant::now() + Duration::from_secs(120);
+        let deadline = Instant::now() + Duration::from_secs(120) + Duration::from_secs_f64(seconds);
         let (out, err) = (child.stdout.take(), child.stderr.take());
         let read = |mut pipe: Box<dyn std::io::Read + Send>| {
             std::thread::spawn(move || {
@@ -312,6 +329,8 @@ impl Ran {
 pub(crate) struct Recording {
     /// Events in order.
     pub(crate) events: Vec<Event>,
+    /// Threads, in the order in which they were first seen.
+    pub(crate) threads: Vec<ThreadInfo>,
     /// The reader, at its end: names, facts, damage.
     pub(crate) reader: Reader,
 }
@@ -321,13 +340,15 @@ impl Recording {
     #[track_caller]
     pub(crate) fn read(path: &Path) -> Recording {
         let mut reader = Reader::open(path).unwrap_or_else(|e| panic!("{e}"));
-        let mut events = Vec::new();
+        let (mut events, mut threads) = (Vec::new(), Vec::new());
         while let Some(batch) = reader.next_batch() {
-            if let Batch::Events(more) = batch {
-                events.extend_from_slice(more);
+            match batch {
+                Batch::Events(more) => events.extend_from_slice(more),
+                Batch::Item(Item::Thread(t)) => threads.push(t),
+                Batch::Item(_) => {}
             }
         }
-        Recording { events, reader }
+        Recording { events, threads, reader }
     }
 
     /// Nothing is damaged and nothing was lost.

@@ -1,0 +1,107 @@
+//! Allocations that fail: what of, told from made-up jobs.
+
+use crate::judged::Judged;
+use crate::script::{MAIN, Script};
+use strandline::detect::{Cause, Outcome, PostMortem, judge, post_mortem};
+use strandline::event::{Block, Body, DeviceId, Phase, PoolId};
+
+const GIB: u64 = 1 << 30;
+
+/// A job that reserves, and fails with so much live and waiting, after steps that needed 4 GiB each.
+struct Failing {
+    reserved: u64,
+    live: u64,
+    waiting: u64,
+    requested: u64,
+    free: u64,
+    steps: u64,
+    phase: Phase,
+}
+
+const FULL: Failing = Failing {
+    reserved: 22 * GIB,
+    live: 21 * GIB,
+    waiting: 0,
+    requested: 2 * GIB,
+    free: GIB / 10,
+    steps: 15,
+    phase: Phase { backward: false, optimizer: false, no_grad: false, capture: false },
+};
+
+fn fail(f: &Failing) -> (Judged, PostMortem) {
+    let at = |gib: u64| (1 + gib) * (GIB / 512);
+    let mut s = Script::new();
+    for i in 0..f.reserved / GIB {
+        s.take(at(i), GIB, MAIN, PoolId::DEFAULT);
+    }
+    for _ in 0..f.steps {
+        (0..4).for_each(|i| s.alloc(at(i), GIB, MAIN, 2));
+        (0..4).for_each(|i| s.free(at(i), GIB, MAIN));
+        s.step();
+    }
+    if f.steps > 0 {
+        s.say(0, Body::OptimizerEnd(1));
+    }
+    let (live, all) = (f.live / GIB, (f.live + f.waiting) / GIB);
+    for i in live..all {
+        let b = Script::block(at(i), GIB, MAIN, 2);
+        s.say(0, Body::Alloc(b));
+        s.say(0, Body::FreeRequested(b));
+    }
+    for i in 0..live {
+        s.say(0, Body::Alloc(Block { phase: f.phase, ..Script::block(at(i), GIB, MAIN, 1) }));
+    }
+    s.fail(f.requested, f.free);
+    let j = Judged::of(&s.items, &s.names);
+    let m = post_mortem(&j.replay, DeviceId(0)).expect("it failed");
+    (j, m)
+}
+
+#[test]
+fn causes_are_told_apart() {
+    let optimizer = Phase { optimizer: true, ..Phase::default() };
+    let evaluation = Phase { no_grad: true, ..Phase::default() };
+    for (f, cause, words) in [
+        (FULL, Cause::Batch, "a batch of 5.8× the median: step 16 needed at least 23.0 GiB"),
+        (
+            Failing { live: 10 * GIB, ..FULL },
+            Cause::Fragmentation,
+            "in 12 pieces of which the largest has 1.0 GiB",
+        ),
+        (
+            Failing { reserved: 6 * GIB, live: 5 * GIB, ..FULL },
+            Cause::Outside,
+            "17.9 GiB held outside of PyTorch",
+        ),
+        (Failing { free: 5 * GIB, ..FULL }, Cause::Limit, "the card had 5.0 GiB free for the 2.0 GiB"),
+        (Failing { live: 5 * GIB, waiting: 16 * GIB, ..FULL }, Cause::Waiting, "16.0 GiB were freed"),
+        (Failing { steps: 0, ..FULL }, Cause::Full, "the first step does not fit: it had 21.0 GiB"),
+        (Failing { steps: 0, phase: optimizer, ..FULL }, Cause::Optimizer, "beside 21.0 GiB"),
+        (Failing { phase: evaluation, ..FULL }, Cause::Evaluation, "needed at least 23.0 GiB"),
+        (Failing { steps: 1, ..FULL }, Cause::Full, "too few to rule a leak out"),
+    ] {
+        let (j, m) = fail(&f);
+        let v = judge(&j.replay, &j.detector);
+        assert_eq!((m.cause, v.outcome), (cause, Outcome::Oom), "{} {}", m.short, m.explain);
+        assert!(v.reason.contains(words), "{words}: {}", v.reason);
+        let scene = j.replay.device(DeviceId(0)).and_then(|d| d.scene.clone()).expect("a picture");
+        assert_eq!(scene.cached.0, f.reserved - f.live - f.waiting);
+        assert_eq!((scene.holders.len(), scene.holders[0].bytes.0), (1, f.live));
+    }
+}
+
+/// Growth that had not been seen for long enough to be called a leak, but without which there had been room, is not
+/// called none.
+#[test]
+fn growth_that_filled_the_card_before_it_could_be_judged_is_no_no_leak() {
+    for (grows, outcome) in [(true, Outcome::Warning), (false, Outcome::Oom)] {
+        let mut s = Script::new();
+        for i in 0..9u64 {
+            s.alloc((2 + i) * (4 * GIB / 512), if grows { 2 * GIB } else { 512 }, MAIN, 1);
+            s.step();
+        }
+        s.take(0, 22 * GIB, MAIN, PoolId::DEFAULT);
+        s.fail(3 * GIB, GIB);
+        assert_eq!(Judged::of(&s.items, &s.names).outcome(), outcome);
+    }
+}

@@ -1,0 +1,251 @@
+//! Each kind of note on a made-up job, and a job that is nearly like it and gets none.
+
+use crate::judged::Judged;
+use crate::script::{MAIN, SIDE, Script};
+use strandline::detect::{Finding, Kind, Outcome, Severity};
+use strandline::event::{Addr, Block, Body, DeviceId, Item, Nanos, Phase, PoolId, StreamHandle};
+
+const MIB: u64 = 1 << 20;
+const GIB: u64 = 1 << 30;
+const MAIN_POOL: PoolId = PoolId::DEFAULT;
+
+/// Blocks lie apart by this much, in units of 512 bytes.
+const APART: u64 = 1 << 24;
+
+fn place(i: u64) -> u64 {
+    (i + 1) * APART
+}
+
+fn judged(s: &Script) -> Judged {
+    let j = Judged::of(&s.items, &s.names);
+    assert_eq!(j.replay.inconsistencies(), []);
+    j
+}
+
+/// The one note of this kind.
+#[track_caller]
+fn note(j: &Judged, kind: Kind) -> Finding {
+    let found: Vec<&Finding> = j.standing().into_iter().filter(|f| f.kind == kind).collect();
+    assert_eq!(found.len(), 1, "{kind:?} among {:?}", j.standing());
+    found[0].clone()
+}
+
+#[track_caller]
+fn none(j: &Judged, kind: Kind) {
+    assert!(j.standing().iter().all(|f| f.kind != kind), "{:?}", j.standing());
+}
+
+/// Four streams, each used once, as a transfer that makes a stream for every call does. `again`: they go on.
+fn one_shot_streams(again: bool, pool: PoolId) -> Judged {
+    let mut s = Script::new();
+    for i in 0..24u64 {
+        let stream = StreamHandle(4096 + i % 4);
+        let at = place(i % 4);
+        if i < 4 {
+            s.take(at, 512 * MIB, stream, pool);
+        }
+        if i < 4 || again {
+            let block = Block { pool, ..Script::block(at, 512 * MIB, stream, 1) };
+            [Body::Alloc(block), Body::FreeRequested(block), Body::FreeCompleted(block)]
+                .into_iter()
+                .for_each(|b| s.say(0, b));
+        }
+        s.idle_step();
+    }
+    judged(&s)
+}
+
+#[test]
+fn cache_of_streams_that_are_used_no_more_is_stranded() {
+    for pool in [MAIN_POOL, PoolId(0, 3)] {
+        let f = note(&one_shot_streams(false, pool), Kind::StrandedCache);
+        assert_eq!((f.bytes_now, f.blocks_now, f.severity), (2 * GIB, 4, Severity::Info));
+        assert_eq!((f.bytes_per_step, f.first_step), ((512 * MIB) as f64, 1));
+        assert!(f.explain.contains("4 streams") && f.explain.contains("under pressure"), "{}", f.explain);
+    }
+    none(&one_shot_streams(true, MAIN_POOL), Kind::StrandedCache);
+    let captured = one_shot_streams(false, PoolId(3, 0));
+    none(&captured, Kind::StrandedCache);
+    assert_eq!(note(&captured, Kind::OpaquePool).bytes_now, 2 * GIB);
+    none(&one_shot_streams(false, PoolId(0, 3)), Kind::OpaquePool);
+}
+
+/// Ten segments with a small block in each; `young`: another one in each step. `empty`: none.
+fn pinned(young: bool, empty: bool) -> Judged {
+    let mut s = Script::new();
+    for i in 0..10 {
+        s.take(place(i), 256 * MIB, MAIN, MAIN_POOL);
+    }
+    s.take(1, 2 * MIB, MAIN, MAIN_POOL);
+    for step in 0..20 {
+        for i in (0..10).filter(|_| !empty && (young || step == 0)) {
+            if step > 0 {
+                s.free(place(i), 16 * MIB, MAIN);
+            }
+            s.alloc(place(i), 16 * MIB, MAIN, 1);
+        }
+        s.idle_step();
+    }
+    judged(&s)
+}
+
+#[test]
+fn segments_that_small_old_blocks_pin_are_named() {
+    let j = pinned(false, false);
+    let f = note(&j, Kind::Fragmentation);
+    assert_eq!((f.bytes_now, f.blocks_now, j.lines(&f)[0].as_str()), (2400 * MIB, 10, "/job/a.py:f:1"));
+    assert!(f.explain.contains("10 old blocks of 160.0 MiB in 10 segments"), "{}", f.explain);
+    assert_eq!(j.outcome(), Outcome::Clean);
+    none(&pinned(true, false), Kind::Fragmentation);
+    none(&pinned(false, true), Kind::Fragmentation);
+}
+
+#[test]
+fn what_piles_up_and_vanishes_at_once_is_told_from_a_queue() {
+    for (queue, want) in [(false, true), (true, false)] {
+        let mut s = Script::new();
+        let mut live = std::collections::VecDeque::new();
+        for i in 0..36 {
+            live.push_back(place(i));
+            s.alloc(place(i), 64 * MIB, MAIN, 1);
+            let gone = if queue {
+                live.len().saturating_sub(8)
+            } else if i % 11 == 10 {
+                live.len()
+            } else {
+                0
+            };
+            live.drain(..gone).for_each(|a| s.free(a, 64 * MIB, MAIN));
+            s.step();
+        }
+        let j = judged(&s);
+        assert!(j.worst.as_ref().is_none_or(|w| w.0 == Severity::Info), "{:?}", j.worst);
+        if want {
+            assert!(note(&j, Kind::CycleGarbage).explain.contains("3 times"));
+        } else {
+            none(&j, Kind::CycleGarbage);
+        }
+    }
+}
+
+#[test]
+fn what_stays_on_a_side_stream_is_a_note_where_it_does_not_grow() {
+    for (size, grows, want) in [(200, false, true), (20, false, false), (200, true, false)] {
+        let mut s = Script::new();
+        for i in 0..20 {
+            if i == 0 || grows {
+                s.on_side(place(i), size * MIB, 1);
+            }
+            s.idle_step();
+        }
+        let j = judged(&s);
+        if want {
+            let f = note(&j, Kind::ResidentOnSideStream);
+            assert!(f.stream.is_some_and(|s| s.side && s.handle == SIDE));
+            assert_eq!((f.bytes_now, j.outcome()), (200 * MIB, Outcome::Clean));
+        } else {
+            none(&j, Kind::ResidentOnSideStream);
+        }
+    }
+}
+
+#[test]
+fn state_that_an_optimizer_makes_once_is_a_note() {
+    for (once, want) in [(true, true), (false, false)] {
+        let mut s = Script::new();
+        for i in 0..20 {
+            if i == 1 || !once {
+                let phase = Phase { optimizer: true, ..Phase::default() };
+                s.say(0, Body::Alloc(Block { phase, ..Script::block(place(i), 200 * MIB, MAIN, 1) }));
+            }
+            s.idle_step();
+        }
+        let j = judged(&s);
+        if want {
+            let f = note(&j, Kind::LazyState);
+            assert_eq!((f.bytes_now, f.first_step), (200 * MIB, 2));
+        } else {
+            none(&j, Kind::LazyState);
+        }
+    }
+}
+
+#[test]
+fn memory_that_goes_to_the_driver_and_back_is_pressure() {
+    for (size, steps, words) in
+        [(20, 0..20, Some("nearly full")), (4, 0..20, Some("empty_cache")), (20, 0..5, None)]
+    {
+        let mut s = Script::new();
+        s.take(place(0), size * GIB, MAIN, MAIN_POOL);
+        for i in 0..20 {
+            if steps.contains(&i) {
+                s.give_back(place(0), size * GIB, MAIN, MAIN_POOL);
+                s.take(place(0), size * GIB, MAIN, MAIN_POOL);
+            }
+            s.idle_step();
+        }
+        let j = judged(&s);
+        match words {
+            Some(words) => {
+                let f = note(&j, Kind::AllocatorPressure);
+                assert!(f.explain.contains(words), "{}", f.explain);
+            }
+            None => none(&j, Kind::AllocatorPressure),
+        }
+    }
+}
+
+#[test]
+fn what_is_live_at_the_end_is_told_where_nothing_else_can_be() {
+    for (steps, want) in [(3, true), (20, false)] {
+        let mut s = Script::new();
+        s.alloc(place(0), 200 * MIB, MAIN, 1);
+        (0..steps).for_each(|_| s.idle_step());
+        none(&judged(&s), Kind::LiveAtExit);
+        s.items.push(Item::End(Nanos(s.now + 1)));
+        let j = judged(&s);
+        if want {
+            assert_eq!(note(&j, Kind::LiveAtExit).bytes_now, 200 * MIB);
+        } else {
+            none(&j, Kind::LiveAtExit);
+        }
+    }
+}
+
+/// Frees that wait for two streams. `done`: for two steps only.
+fn deferred(size: u64, done: bool) -> Judged {
+    let mut s = Script::new();
+    let other = StreamHandle(704);
+    let free = |s: &mut Script, i: u64| {
+        let b = Script::block(place(i), size, MAIN, 0);
+        s.say(0, Body::FreeCompleted(b));
+    };
+    for i in 0..30 {
+        s.alloc(place(i), size, MAIN, 1);
+        let b = Script::block(place(i), size, MAIN, 0);
+        s.say(0, Body::FreeRequested(b));
+        let stream = if i % 3 == 0 { other } else { SIDE };
+        s.say(0, Body::FreeWaits { device: DeviceId(0), addr: Addr(place(i) * 512), stream });
+        if done && i >= 2 {
+            free(&mut s, i - 2);
+        }
+        s.step();
+    }
+    judged(&s)
+}
+
+#[test]
+fn frees_that_wait_name_their_streams_and_warn_where_they_fill_the_card() {
+    let slow = deferred(8 * MIB, false);
+    let f = note(&slow, Kind::DeferredFree);
+    assert_eq!((f.severity, slow.outcome(), f.bytes_now), (Severity::Info, Outcome::Clean, 240 * MIB));
+    assert!(f.explain.contains("stream 2 (160.0 MiB) and stream 1 (80.0 MiB)"), "{}", f.explain);
+    let fast = deferred(512 * MIB, false);
+    assert_eq!(
+        (note(&fast, Kind::DeferredFree).severity, fast.outcome()),
+        (Severity::Warning, Outcome::Warning)
+    );
+    let fine = deferred(512 * MIB, true);
+    none(&fine, Kind::DeferredFree);
+    assert_eq!(fine.outcome(), Outcome::Clean);
+}

@@ -1,0 +1,84 @@
+//! The hot path makes no heap allocation, no lock, no system call, no call of the loader and none of CUDA: counted, between
+//! the events of a thread, its first one included.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use support::{Folder, Job, Recording, libraries, python, root};
+
+/// What may be called: it looks at memory and touches nothing else. For one of a process's first 32 keys, which ours is,
+/// `pthread_setspecific` is two stores into the thread's own descriptor.
+const HARMLESS: [&str; 7] =
+    ["memcpy", "memmove", "memset", "memcmp", "bcmp", "strlen", "pthread_setspecific"];
+
+/// Compiles the counters with the C compiler that the build needs anyway.
+fn counters(folder: &Folder) -> PathBuf {
+    let library = folder.join("libcounted.so");
+    let source = root().join("tests/hot_path/counted.c");
+    let mut cc = Command::new("cc");
+    let status = cc.args(["-O2", "-shared", "-fPIC", "-w", "-o"]).arg(&library).arg(source).status();
+    assert!(status.expect("cc starts").success());
+    library
+}
+
+fn job(folder: &Folder, argument: &Path) -> Job {
+    let script = root().join("tests/hot_path/windows.py");
+    Job::program(folder, python())
+        .arg(script)
+        .arg(libraries())
+        .arg(argument)
+        .env("PYTHONDONTWRITEBYTECODE", "1")
+}
+
+#[test]
+fn between_events_nothing_is_called_that_could_wait() {
+    let folder = Folder::new("hot");
+    let ran = job(&folder, &counters(&folder)).run().succeeded();
+    let rows: Vec<Value> =
+        ran.stdout().lines().map(|l| serde_json::from_str(l).expect("JSON lines")).collect();
+    let [head, cold_first, cold_later, first, later] = &rows[..] else { panic!("{rows:?}") };
+    assert!(head["imports"].as_i64().is_some_and(|n| n > 20), "the recorder's imports are counted: {head}");
+    // Where the kernel has no user dispatch, only the recorder's own calls are seen.
+    assert!([110, -2].contains(&head["self_test"].as_i64().expect("a number")), "{head}");
+    let recording = Recording::read(&ran.recording()).whole();
+    let clock = (recording.fact("clock") != "tsc").then_some("clock_gettime");
+    let called = |row: &Value| -> Vec<String> {
+        let calls = row["calls"].as_object().expect("calls");
+        let harmless = |n: &&String| HARMLESS.contains(&n.as_str()) || Some(n.as_str()) == clock;
+        calls.keys().filter(|n| !harmless(n)).cloned().collect()
+    };
+    assert!(!called(cold_first).is_empty(), "a new stack is defined with heap: the counters count");
+    for row in [cold_later, first, later] {
+        assert_eq!(called(row), Vec::<String>::new(), "{row}");
+        assert_eq!(row["system_call"], -1, "{row}");
+    }
+    let of_worker = |n: &str| n.starts_with("python");
+    let named = recording.threads.iter().filter(|t| of_worker(&t.name)).count();
+    assert!(named >= 3, "threads are named without their help: {:?}", recording.threads);
+    assert!(recording.threads.iter().all(|t| t.tid > 0), "{:?}", recording.threads);
+}
+
+#[test]
+fn no_cuda_call_is_added() {
+    let folder = Folder::new("traced");
+    let calls = |preload: bool| {
+        let trace = folder.join(if preload { "with" } else { "without" });
+        let job = job(&folder, Path::new("traced")).env("STRANDLINE_SIM_TRACE", &trace);
+        let job = if preload { job } else { job.env("LD_PRELOAD", "") };
+        job.run().succeeded();
+        let text = std::fs::read_to_string(&trace).expect("a trace");
+        let mut calls: BTreeMap<String, usize> = BTreeMap::new();
+        for line in text.lines() {
+            let name = line.split(" ->").next().unwrap_or_default().to_string();
+            *calls.entry(name).or_default() += 1;
+        }
+        calls
+    };
+    let (with, without) = (calls(true), calls(false));
+    assert!(without.values().sum::<usize>() > 0, "the simulated device was used");
+    assert_eq!(with, without);
+}

@@ -1,0 +1,65 @@
+//! Jobs that die of different shortages, on the simulated device: the recording alone tells them apart.
+
+mod support;
+
+use serde_json::Value;
+use support::{Folder, Job, report, strandline};
+
+/// What is said of a job that dies of `cause` on a card of `total`, of which others hold `other`: its verdict's reason,
+/// the failure, and the text.
+#[track_caller]
+fn died(cause: &str, total: &str, other: &str) -> (String, Value, String) {
+    let folder = Folder::new("oom");
+    let job = Job::python(&folder, "tests/python/oom.py", &[cause]);
+    let ran = job.env("STRANDLINE_SIM_TOTAL", total).env("STRANDLINE_SIM_OTHER", other).run();
+    assert_eq!(ran.output.status.code(), Some(1), "{}{}", ran.stdout(), ran.stderr());
+    assert!(ran.theirs().contains("OutOfMemoryError"), "{}", ran.stderr());
+    let report = report(&ran.recording()).whole();
+    let (verdict, reason) = report.verdict();
+    assert_eq!(verdict, "oom", "{reason}");
+    let text = strandline(&["report".as_ref(), ran.recording().as_os_str()]);
+    let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(words.starts_with("strandline: OUT OF MEMORY, NO LEAK ("), "{text}");
+    let failed = report.process["devices"][0]["oom"].clone();
+    let holder = failed["holders"][0]["line"]["file"].as_str().unwrap_or_default();
+    assert!(holder.ends_with(".py"), "{failed}");
+    (reason.to_string(), failed, words)
+}
+
+fn number(of: &Value, name: &str) -> u64 {
+    of[name].as_u64().unwrap_or_else(|| panic!("no {name} in {of}"))
+}
+
+#[test]
+fn one_long_batch() {
+    let (reason, oom, text) = died("batch", "2GiB", "0");
+    assert_eq!(oom["cause"], "batch", "{reason}");
+    assert_eq!((&oom["step"], &oom["phase"]), (&15.into(), &"forward".into()), "{oom}");
+    assert!(number(&oom, "step_need_bytes") > 4 * number(&oom, "median_step_need_bytes"), "{oom}");
+    assert!(text.contains("× the median). Step 15 needed at least"), "{text}");
+}
+
+#[test]
+fn free_memory_in_pieces() {
+    let (reason, oom, text) = died("fragments", "1792MiB", "0");
+    assert_eq!(oom["cause"], "fragmentation", "{reason}");
+    let (cached, largest) = (number(&oom, "cached_bytes"), number(&oom, "largest_free_bytes"));
+    assert!(largest < 64 << 20 && number(&oom, "requested_bytes") == 700 << 20, "{oom}");
+    assert!(cached > 700 << 20 && number(&oom, "cached_pieces") > 32, "{oom}");
+    assert!(text.contains("expandable_segments:True"), "{text}");
+}
+
+#[test]
+fn what_another_process_holds() {
+    let (reason, oom, _) = died("other", "6GiB", "5GiB");
+    assert_eq!(oom["cause"], "other-processes", "{reason}");
+    assert!(number(&oom, "outside_bytes") >= 5 << 30, "{oom}");
+    assert_eq!(oom["other_processes_bytes"], Value::Null, "nobody asked the driver: {oom}");
+}
+
+#[test]
+fn an_optimizers_state() {
+    let (reason, oom, text) = died("state", "1536MiB", "0");
+    assert_eq!((&oom["cause"], &oom["phase"]), (&"optimizer-state".into(), &"optimizer".into()), "{reason}");
+    assert!(text.contains("8-bit optimizer"), "{text}");
+}

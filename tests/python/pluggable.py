@@ -1,0 +1,106 @@
+"""A training job whose memory comes through the pluggable door. It checks what it can see itself, and prints it as JSON.
+
+    pluggable.py train [leak]     40 steps, with memory statistics logged as a Trainer does
+    pluggable.py oom              asks for more than there is, twice
+    pluggable.py graph            captures a graph and frees around it
+    pluggable.py region           only one region, through a MemPool
+"""
+
+import json
+import sys
+
+import torch
+
+import strandline
+
+what, leak = sys.argv[1], "leak" in sys.argv[2:]
+said = {}
+if what != "region":
+    strandline.use_allocator()
+
+
+def train(steps):
+    model = torch.nn.Sequential(torch.nn.Linear(64, 128), torch.nn.GELU(), torch.nn.Linear(128, 64)).cuda()
+    optimizer = torch.optim.AdamW(model.parameters())
+    side = torch.cuda.Stream()
+    kept, logged = [], []
+    for step in range(steps):
+        optimizer.zero_grad()
+        x = torch.randn(16, 64, device="cuda")
+        model(x).square().mean().backward()
+        optimizer.step()
+        with torch.cuda.stream(side):
+            y = torch.zeros(4 << 20, device="cuda", dtype=torch.uint8)
+            if leak:
+                kept.append(torch.zeros(16 << 20, device="cuda", dtype=torch.uint8))  # LEAK
+        y.record_stream(torch.cuda.current_stream())
+        torch.cuda.current_stream().wait_stream(side)
+        logged.append(torch.cuda.memory_allocated())
+    return model, optimizer, kept, logged
+
+
+if what == "train":
+    before = torch.cuda.memory_allocated()
+    one = torch.empty(1000, device="cuda", dtype=torch.uint8)
+    two = torch.empty(3 << 20, device="cuda", dtype=torch.uint8)
+    stats = torch.cuda.memory_stats()
+    said["first"] = [before, torch.cuda.memory_allocated(), stats["allocation.all.current"]]
+    said["requested"] = stats["requested_bytes.all.current"]
+    said["pools"] = [stats["allocated_bytes.small_pool.current"], stats["allocated_bytes.large_pool.current"]]
+    del two
+    said["freed"] = [torch.cuda.memory_allocated(), torch.cuda.max_memory_allocated()]
+    torch.cuda.reset_peak_memory_stats()
+    said["peak"] = torch.cuda.max_memory_allocated()
+    del one
+    model, optimizer, kept, logged = train(40)
+    said["kept"] = len(kept)
+    said["grown"] = logged[-1] - logged[2]
+    said["allocated"] = torch.cuda.memory_allocated()
+    said["reserved"] = torch.cuda.memory_reserved() >= said["allocated"] > 0
+    said["accelerator"] = torch.accelerator.memory_allocated() == said["allocated"]
+    said["summary"] = "Allocated memory" in torch.cuda.memory_summary()
+    big = torch.empty(256 << 20, device="cuda", dtype=torch.uint8)
+    del big
+    held = torch.cuda.memory_reserved()
+    torch.cuda.empty_cache()
+    said["cache"] = held - torch.cuda.memory_reserved() >= 128 << 20
+elif what == "oom":
+    total = torch.cuda.get_device_properties(0).total_memory
+    for share in (1.0, 0.5):
+        torch.cuda.set_per_process_memory_fraction(share)
+        try:
+            torch.empty(int(total * share) + (1 << 20), device="cuda", dtype=torch.uint8)
+        except torch.OutOfMemoryError as e:
+            said[str(share)] = str(e)
+    said["fraction"] = torch.cuda.get_per_process_memory_fraction()
+    said["ooms"] = torch.cuda.memory_stats()["num_ooms"]
+    said["alive"] = torch.ones(8, device="cuda").numel()
+elif what == "graph":
+    weight = torch.randn(64, 64, device="cuda")
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    gone = torch.empty(1 << 20, device="cuda", dtype=torch.uint8)
+    with torch.cuda.graph(graph):
+        del gone
+        a = weight + 1
+        inside = a.data_ptr()
+        del a
+        b = weight + 2
+        said["reused"] = b.data_ptr() == inside
+    during = torch.cuda.memory_allocated()
+    address = b.data_ptr()
+    del b
+    others = [torch.empty(64 * 64, device="cuda") for _ in range(8)]
+    said["kept_apart"] = all(o.data_ptr() != address for o in others)
+    graph.replay()
+    torch.cuda.synchronize()
+    del graph, others
+    torch.cuda.synchronize()
+    said["allocated"] = torch.cuda.memory_allocated()
+elif what == "region":
+    outside = torch.zeros(1 << 20, device="cuda", dtype=torch.uint8)
+    pool = torch.cuda.MemPool(strandline.allocator().allocator())
+    with torch.cuda.use_mem_pool(pool):
+        inside = torch.zeros(30 << 20, device="cuda", dtype=torch.uint8)
+    said["allocated"] = torch.cuda.memory_allocated()
+print(json.dumps(said))

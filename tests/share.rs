@@ -1,0 +1,83 @@
+//! `strandline report --share`: whatever of the job's own is planted in a real recording, no form of the report has it.
+
+mod support;
+
+use serde_json::Value;
+use std::ffi::OsStr;
+use std::process::Command;
+use support::{Folder, Job, command, python, root};
+
+#[test]
+fn nothing_of_the_jobs_own_is_in_a_report_to_share() {
+    let folder = Folder::new("share");
+    let own = folder.join("zebra-project");
+    std::fs::create_dir(&own).expect("a folder");
+    let script = own.join("zebra_train.py");
+    std::fs::copy(root().join("tests/python/share.py"), &script).expect("a copy");
+    let ran = Job::program(&folder, python())
+        .arg(&script)
+        .arg("--zebra-token=zebra")
+        .arg("zebra.yaml")
+        .env("ZEBRA_TOKEN", "zebra")
+        .run()
+        .succeeded();
+    let recording = ran.recording();
+    let report = |words: &[&OsStr]| {
+        let mut report = Command::new(command());
+        report.args(["report".as_ref(), recording.as_os_str()]).args(words).env("COLUMNS", "300");
+        let output = report.output().expect("the command starts");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).expect("UTF-8")
+    };
+    let share = OsStr::new("--share");
+    let form = |name: &'static str| [OsStr::new("--format"), OsStr::new(name)];
+
+    // They are there to be found.
+    let open: Value = serde_json::from_str(&report(&form("json"))).expect("JSON");
+    let text = open.to_string();
+    for planted in
+        ["zebra_train.py", "zebra_held", "zebra_made", "<zebra code>", "--zebra-token", "zebra.yaml"]
+    {
+        assert!(text.contains(planted), "{planted}: {text}");
+    }
+    assert!(report(&form("html")).contains("zebra_held"));
+
+    let host = open["processes"][0]["host"].as_str().expect("a host").to_owned();
+    let home = python().parent().expect("a folder").to_string_lossy().into_owned();
+    let secrets = ["zebra".to_owned(), host, home, folder.path().to_string_lossy().into_owned()];
+    let page = folder.join("page.html");
+    let mut page_words = std::ffi::OsString::from("--html=");
+    page_words.push(&page);
+    assert_eq!(report(&[share, &page_words]), "");
+    let [json, html] = ["json", "html"].map(|name| report(&[&form(name)[..], &[share]].concat()));
+    let shared = [report(&[share]), json, html, std::fs::read_to_string(&page).expect("the page")];
+    for said in &shared {
+        let plain = said.to_lowercase();
+        for secret in &secrets {
+            let at = plain.find(&secret.to_lowercase());
+            let around = at.map(|at| plain.get(at.saturating_sub(80)..).unwrap_or(&plain).chars().take(200));
+            assert!(at.is_none(), "{secret}: …{}", around.map(String::from_iter).unwrap_or_default());
+        }
+    }
+
+    // What it is about stays: the same verdict, findings and figures, and the lines of what anybody can install.
+    let [text, json, ..] = &shared;
+    let json: Value = serde_json::from_str(json).expect("JSON");
+    let words = json["command"].as_array().expect("a command");
+    assert_eq!(words[1..], ["your/file1.py", "…"], "{words:?}");
+    for key in ["verdict", "reason", "schema"] {
+        assert_eq!(json[key], open[key], "{key}");
+    }
+    let [p, q] = [&json, &open].map(|r| &r["processes"][0]);
+    assert_eq!(p["devices"], q["devices"]);
+    let figures = |p: &Value| -> Vec<Value> {
+        let all = p["findings"].as_array().expect("findings");
+        all.iter()
+            .map(|f| serde_json::json!([f["kind"], f["bytes_now"], f["first_step"], f["explain"]]))
+            .collect()
+    };
+    assert_eq!(figures(p), figures(q));
+    assert!(!figures(p).is_empty());
+    assert!(text.contains("your/file1.py:"), "{text}");
+    assert!(json.to_string().contains("<code 1>"), "{json}");
+}

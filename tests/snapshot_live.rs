@@ -1,0 +1,83 @@
+//! Snapshots of a job that runs: what it asks for with `strandline_snapshot`, and `strandline snapshot PID --at now`. Both are
+//! made outside of it.
+
+mod support;
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+use strandline::report::snapshot::unpickle::{Limits, Tree, Value, read};
+use strandline::report::snapshot::validate;
+use support::Folder;
+
+/// Requested sizes in MiB of what is in use.
+#[track_caller]
+fn in_use(path: &Path) -> Vec<i128> {
+    let bytes = std::fs::read(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    let t = read(&bytes, &Limits::default()).unwrap_or_else(|e| panic!("{e}"));
+    let wrong = validate(&t);
+    assert!(wrong.is_empty(), "{}:\n{}", path.display(), wrong.join("\n"));
+    let list = |v: Value, key: &str| t.get(v, key).and_then(|l| t.list(l)).expect("a list").to_vec();
+    let mut sizes = Vec::new();
+    for b in list(t.root(), "segments").into_iter().flat_map(|s| list(s, "blocks")) {
+        if text(&t, b, "state") == "active_allocated"
+            && let Some(Value::Int(size)) = t.get(b, "requested_size")
+        {
+            sizes.push(size >> 20);
+        }
+    }
+    sizes.sort_unstable();
+    sizes
+}
+
+fn text<'a>(t: &'a Tree, v: Value, key: &str) -> &'a str {
+    t.get(v, key).and_then(|s| t.text(s)).unwrap_or_default()
+}
+
+/// Waits for a file of the job's; the job's end is not waited for in vain.
+#[track_caller]
+fn wait_for(path: &Path, job: &mut std::process::Child) -> String {
+    let until = Instant::now() + Duration::from_secs(300);
+    loop {
+        if let Ok(text) = std::fs::read_to_string(path) {
+            return text;
+        }
+        let ended = job.try_wait().expect("the job can be asked");
+        assert!(ended.is_none() && Instant::now() < until, "{} never came: {ended:?}", path.display());
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+#[test]
+fn a_running_job_is_shown_from_outside() {
+    let folder = Folder::new("live");
+    let mut command = Command::new(support::command());
+    command
+        .args(["run", "-o"])
+        .arg(folder.join("run"))
+        .arg("--")
+        .arg(support::python())
+        .arg(support::root().join("tests/python/snapshot_live.py"))
+        .arg(folder.path())
+        .env("STRANDLINE_CACHE", support::cache())
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let mut job = command.spawn().expect("the command starts");
+    let pid = wait_for(&folder.join("pid"), &mut job);
+    // What it asked for, of the moment when it asked.
+    assert_eq!(in_use(&folder.join("asked.pickle")), [3, 3, 3, 3, 5]);
+    let now = folder.join("now.pickle");
+    let words: [&std::ffi::OsStr; 6] =
+        ["snapshot".as_ref(), pid.as_ref(), "--at".as_ref(), "now".as_ref(), "-o".as_ref(), now.as_ref()];
+    support::strandline(&words);
+    assert_eq!(in_use(&now), [3, 3, 3, 3, 7, 7]);
+    std::fs::write(folder.join("go"), "").expect("a file");
+    let ended = job.wait_with_output().expect("the command ends");
+    let said = String::from_utf8_lossy(&ended.stderr);
+    assert!(ended.status.success(), "{said}");
+    assert_eq!(String::from_utf8_lossy(&ended.stdout), "done\n", "the job's own output, and nothing else");
+    assert!(said.contains("asked.pickle, ") && said.contains("as the job asked"), "{said}");
+    // The job was gone before anybody could look.
+    assert_eq!(in_use(&folder.join("late.pickle")), [3, 3, 3, 3, 7, 7]);
+}

@@ -1,0 +1,73 @@
+// Opens a page of `strandline report --html` in a headless Chromium, presses everything that can be pressed, and fails on any
+// error, on anything that is not drawn, and on any address that the page asks for. A screenshot is left beside the page.
+//
+//   node page.mjs [--chromium /usr/bin/chromium] PAGE.html...
+import { spawnSync } from 'node:child_process';
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join, resolve } from 'node:path';
+import { pathToFileURL } from 'node:url';
+
+let chromium = '/usr/bin/chromium';
+const pages = [];
+const rest = process.argv.slice(2);
+while (rest.length > 0) {
+  const word = rest.shift();
+  if (word === '--chromium') chromium = rest.shift();
+  else pages.push(word);
+}
+if (pages.length === 0) {
+  console.error('page.mjs: no page given');
+  process.exit(2);
+}
+
+// Runs before and after the page's own script; what went wrong ends up in the document, which Chromium prints.
+const before = `<script>window.wrong = []; onerror = m => { wrong.push(m); };
+  new PerformanceObserver(l => l.getEntries().forEach(e => wrong.push('asks for ' + e.name))).observe({ type: 'resource', buffered: true });</script>`;
+const after = `<script>
+  const press = e => e.dispatchEvent(new MouseEvent('click', { bubbles: true }));
+  try {
+    const steps = document.getElementById('steps'), said = new Set();
+    for (const b of document.querySelectorAll('#by button, #which button')) {
+      press(b);
+      for (let i = 0; i < 20; i++) {
+        const r = steps.getBoundingClientRect();
+        steps.dispatchEvent(new MouseEvent('click', { clientX: r.left + r.width * (i + .5) / 20, clientY: r.top + 50 }));
+        said.add(document.getElementById('moment').textContent);
+      }
+    }
+    if (said.size < 2 && JSON.parse(document.getElementById('data').textContent).charts[0][0].steps.length > 2) wrong.push('clicks choose no step');
+    for (const h of document.querySelectorAll('#lines th')) press(h);
+    const frames = document.querySelectorAll('#flame div');
+    if (frames.length === 0) wrong.push('no flame graph');
+    else press(frames[frames.length - 1]);
+    press(document.getElementById('whole'));
+    const drawn = steps.getContext('2d').getImageData(0, 0, steps.width, steps.height).data.some(v => v > 0);
+    if (!drawn) wrong.push('nothing is drawn over the steps');
+    if (document.querySelectorAll('#lines tr').length < 2) wrong.push('the table is empty');
+    const began = performance.now(); all();
+    document.documentElement.dataset.ms = (performance.now() - began).toFixed(0);
+  } catch (e) { wrong.push(String(e.stack)); }
+  setTimeout(() => { document.documentElement.dataset.wrong = JSON.stringify(wrong); }, 200);</script>`;
+
+const folder = mkdtempSync(join(tmpdir(), 'page-'));
+const run = words => spawnSync(chromium, ['--headless=new', '--no-sandbox', '--disable-gpu', '--hide-scrollbars',
+  `--user-data-dir=${join(folder, 'profile')}`, '--window-size=1300,1900', '--virtual-time-budget=5000', ...words], { encoding: 'utf8', maxBuffer: 1 << 28 });
+let failed = 0;
+for (const page of pages) {
+  const text = readFileSync(page, 'utf8');
+  const pressed = join(folder, 'pressed.html');
+  writeFileSync(pressed, text.replace('<head>', `<head>${before}`).replace('</body>', `${after}</body>`));
+  const { stdout, stderr, status } = run(['--dump-dom', pathToFileURL(pressed).href]);
+  const tag = stdout.slice(0, stdout.indexOf('>', stdout.indexOf('<html')));
+  const wrong = /data-wrong="([^"]*)"/.exec(tag), ms = /data-ms="([^"]*)"/.exec(tag);
+  run([`--screenshot=${resolve(page).replace(/\.html$/, '')}.png`, pathToFileURL(resolve(page)).href]);
+  if (status !== 0 || !wrong || wrong[1] !== '[]') {
+    failed++;
+    console.error(`${page}: ${wrong ? wrong[1] : `the page did not come to its end\n${stderr}`}`);
+  } else {
+    console.log(`${page}: ${(text.length / 1024).toFixed(0)} KiB, drawn anew in ${ms ? ms[1] : '?'} ms`);
+  }
+}
+rmSync(folder, { recursive: true, force: true });
+process.exit(failed ? 1 : 0);
