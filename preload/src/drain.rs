@@ -117,6 +117,7 @@ impl Duty {
             }
             self.drain.name_threads(thread::name_of);
             stacks::native::keep_up();
+            stacks::intern::keep_up();
             let now = clock::moment();
             let elapsed = now.mono_ns.saturating_sub(self.drain.region().began().mono_ns);
             if elapsed >= cost_due {
@@ -137,10 +138,15 @@ impl Duty {
             None => unsafe { cost::resident(base as *mut u8, len) },
         };
         let elapsed = now.mono_ns.saturating_sub(began.mono_ns);
-        cost::fact(elapsed, now.ticks.saturating_sub(began.ticks), rings + thread::resident())
+        cost::fact(
+            elapsed,
+            now.ticks.saturating_sub(began.ticks),
+            rings + thread::resident() + stacks::tables::resident(),
+        )
     }
 
     fn end(&mut self) -> io::Result<()> {
+        stacks::intern::keep_up();
         let now = clock::moment();
         let mut facts = self.cost(now);
         facts["ended"] = "exit".into();

@@ -134,6 +134,7 @@ fn begin() -> Result<(), String> {
         memory.path.iter().for_each(|p| tail::remove(p));
         e
     };
+    stacks::tables::reserve().map_err(|e| clean(give_up("no memory for stacks", &e)))?;
     thread::reserve(region).map_err(|e| clean(give_up("no memory for threads", &e)))?;
     let options = Options { max_size: Some(config.max_size), ..Options::default() };
     let writer = Output::new(file)

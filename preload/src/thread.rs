@@ -102,7 +102,7 @@ pub(crate) fn resident() -> u64 {
 ///
 /// # Safety
 /// Always sound; marked because the memory belongs to whoever calls and is never unmapped.
-unsafe fn reserved(bytes: usize) -> std::io::Result<NonNull<u8>> {
+pub(crate) unsafe fn reserved(bytes: usize) -> std::io::Result<NonNull<u8>> {
     // SAFETY: an anonymous mapping at an address of the kernel's choice overlaps nothing.
     let p = unsafe {
         libc::mmap(

@@ -9,16 +9,21 @@ impl Region {
     ///
     /// Cold path: copies the bytes, no system call, no heap, no waiting. Callers that share an interner hold its lock.
     pub fn define(&self, message: &[u8]) -> bool {
+        let written = self.try_define(message);
+        if !written {
+            self.head().lost_definitions.fetch_add(1, Relaxed);
+        }
+        written
+    }
+
+    /// As [`Region::define`], for whoever keeps the message and tries again: nothing is counted.
+    pub fn try_define(&self, message: &[u8]) -> bool {
         let head = self.head();
         if head.def_busy.compare_exchange(0, 1, Acquire, Relaxed).is_err() {
-            head.lost_definitions.fetch_add(1, Relaxed);
             return false;
         }
         let written = self.append(message);
         head.def_busy.store(0, Release);
-        if !written {
-            head.lost_definitions.fetch_add(1, Relaxed);
-        }
         written
     }
 

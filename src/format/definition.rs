@@ -14,7 +14,7 @@
 //! a code object with `python_minor` 0: `file` is its path, `line_table` its build id, and a frame's offset is relative to
 //! its load base.
 
-use super::wire::{Cursor, Malformed, put, put_bytes};
+use super::wire::{Cursor, Malformed, Out, put, put_bytes};
 use crate::event::{CodeDef, CodeId, StackDef, StackId};
 
 const CODE: u8 = 1;
@@ -45,35 +45,56 @@ pub enum Definition {
     Native(StackDef),
 }
 
+/// A code object's parts, wherever they lie; as in [`CodeDef`].
+#[derive(Clone, Copy, Debug)]
+pub struct Code<'a> {
+    /// Its number.
+    pub id: CodeId,
+    /// Its file.
+    pub file: &'a str,
+    /// Its qualified name.
+    pub function: &'a str,
+    /// Its first line.
+    pub first_line: u32,
+    /// Its line table, as its Python's version writes it.
+    pub line_table: &'a [u8],
+    /// That version; 0 for a native module.
+    pub python_minor: u8,
+}
+
 /// Appends a code object's message.
-pub fn put_code(out: &mut Vec<u8>, d: &CodeDef) {
+pub fn put_code<O: Out>(out: &mut O, d: &Code<'_>) {
     framed(out, CODE, |out| {
         put(out, u64::from(d.id.0));
         out.push(d.python_minor);
         put(out, u64::from(d.first_line));
-        put_bytes(out, cut(&d.file));
-        put_bytes(out, cut(&d.function));
-        put_bytes(out, if d.line_table.len() <= MAX_TABLE { &d.line_table } else { &[] });
+        put_bytes(out, cut(d.file));
+        put_bytes(out, cut(d.function));
+        put_bytes(out, if d.line_table.len() <= MAX_TABLE { d.line_table } else { &[] });
     });
 }
 
-/// Appends a stack's message; `frames` as in [`StackDef`].
-pub fn put_stack(out: &mut Vec<u8>, id: StackId, frames: &[(CodeId, u32)], truncated: bool) {
+/// Frames as they are written: as in [`StackDef`], and how many there are is known.
+pub trait Frames: ExactSizeIterator<Item = (CodeId, u32)> {}
+impl<I: ExactSizeIterator<Item = (CodeId, u32)>> Frames for I {}
+
+/// Appends a stack's message.
+pub fn put_stack<O: Out>(out: &mut O, id: StackId, frames: impl Frames, truncated: bool) {
     put_frames(out, STACK, id, frames, truncated);
 }
 
 /// Appends the native frames of a stack, whose own message must follow.
-pub fn put_native(out: &mut Vec<u8>, id: StackId, frames: &[(CodeId, u32)], truncated: bool) {
+pub fn put_native<O: Out>(out: &mut O, id: StackId, frames: impl Frames, truncated: bool) {
     put_frames(out, NATIVE, id, frames, truncated);
 }
 
-fn put_frames(out: &mut Vec<u8>, kind: u8, id: StackId, frames: &[(CodeId, u32)], truncated: bool) {
-    let kept = frames.get(..MAX_FRAMES).unwrap_or(frames);
+fn put_frames<O: Out>(out: &mut O, kind: u8, id: StackId, frames: impl Frames, truncated: bool) {
+    let (all, kept) = (frames.len(), frames.len().min(MAX_FRAMES));
     framed(out, kind, |out| {
         put(out, u64::from(id.0));
-        out.push(u8::from(truncated || kept.len() < frames.len()));
-        put(out, kept.len() as u64);
-        for &(code, offset) in kept {
+        out.push(u8::from(truncated || kept < all));
+        put(out, kept as u64);
+        for (code, offset) in frames.take(kept) {
             put(out, u64::from(code.0));
             put(out, u64::from(offset));
         }
@@ -81,7 +102,7 @@ fn put_frames(out: &mut Vec<u8>, kind: u8, id: StackId, frames: &[(CodeId, u32)]
 }
 
 /// Appends a text's message.
-pub fn put_text(out: &mut Vec<u8>, id: u32, text: &str) {
+pub fn put_text<O: Out>(out: &mut O, id: u32, text: &str) {
     framed(out, TEXT, |out| {
         put(out, u64::from(id));
         put_bytes(out, cut(text));
@@ -89,20 +110,31 @@ pub fn put_text(out: &mut Vec<u8>, id: u32, text: &str) {
 }
 
 /// Appends a node's message; its stack's message must follow.
-pub fn put_node(out: &mut Vec<u8>, stack: StackId, mangled: &str) {
+pub fn put_node<O: Out>(out: &mut O, stack: StackId, mangled: &str) {
     framed(out, NODE, |out| {
         put(out, u64::from(stack.0));
         put_bytes(out, cut(mangled));
     });
 }
 
-fn framed(out: &mut Vec<u8>, kind: u8, payload: impl FnOnce(&mut Vec<u8>)) {
-    let start = out.len();
+fn framed<O: Out>(out: &mut O, kind: u8, payload: impl FnOnce(&mut O)) {
+    let start = out.at();
     out.extend_from_slice(&[0, 0, 0, 0, kind]);
     payload(out);
-    let length = (out.len() - start - 4) as u32;
-    if let Some(at) = out.get_mut(start..start + 4) {
-        at.copy_from_slice(&length.to_le_bytes());
+    let length = (out.at() - start).saturating_sub(4) as u32;
+    out.patch(start, length.to_le_bytes());
+}
+
+impl<'a> From<&'a CodeDef> for Code<'a> {
+    fn from(d: &'a CodeDef) -> Code<'a> {
+        Code {
+            id: d.id,
+            file: &d.file,
+            function: &d.function,
+            first_line: d.first_line,
+            line_table: &d.line_table,
+            python_minor: d.python_minor,
+        }
     }
 }
 
@@ -158,6 +190,7 @@ fn stack(m: &mut Cursor<'_>) -> Result<StackDef, Malformed> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::format::wire::Fixed;
 
     #[test]
     fn definitions_come_back_and_unknown_kinds_are_skipped() {
@@ -170,11 +203,11 @@ mod tests {
             python_minor: 12,
         };
         let mut b = Vec::new();
-        put_code(&mut b, &code);
+        put_code(&mut b, &Code::from(&code));
         b.extend_from_slice(&[3, 0, 0, 0, 99, 1, 2]);
-        put_stack(&mut b, StackId(1), &[(CodeId(3), 70_000); 2000], false);
+        put_stack(&mut b, StackId(1), [(CodeId(3), 70_000); 2000].into_iter(), false);
         put_text(&mut b, 4, &"ü".repeat(MAX_TEXT));
-        put_native(&mut b, StackId(2), &[(CodeId(3), 0x1234)], true);
+        put_native(&mut b, StackId(2), [(CodeId(3), 0x1234)].into_iter(), true);
         put_node(&mut b, StackId(2), "6MyNode");
         let mut c = Cursor::new(&b);
         assert_eq!(next(&mut c), Ok(Some(Definition::Code(code))));
@@ -189,9 +222,23 @@ mod tests {
     }
 
     #[test]
+    fn memory_that_is_too_short_is_known_to_be() {
+        let code = CodeDef { file: "/x.py".into(), line_table: vec![7; 300], ..CodeDef::default() };
+        let mut whole = Vec::new();
+        put_code(&mut whole, &Code::from(&code));
+        let mut room = vec![0; whole.len()];
+        for n in 0..=whole.len() {
+            let mut fixed = Fixed::new(&mut room[..n]);
+            put_code(&mut fixed, &Code::from(&code));
+            assert_eq!(fixed.whole(), (n == whole.len()).then_some(n));
+        }
+        assert_eq!(room, whole);
+    }
+
+    #[test]
     fn every_truncation_is_an_error() {
         let mut b = Vec::new();
-        put_stack(&mut b, StackId(1), &[(CodeId(1), 2), (CodeId(300), 4)], true);
+        put_stack(&mut b, StackId(1), [(CodeId(1), 2), (CodeId(300), 4)].into_iter(), true);
         for n in 0..b.len() {
             assert!(next(&mut Cursor::new(&b[..n])).is_err(), "{n}");
         }

@@ -19,9 +19,81 @@ impl fmt::Display for Malformed {
 
 impl std::error::Error for Malformed {}
 
+/// Something that bytes are appended to.
+pub trait Out {
+    /// Appends a byte.
+    fn push(&mut self, b: u8);
+    /// Appends bytes.
+    fn extend_from_slice(&mut self, b: &[u8]);
+    /// Bytes so far.
+    fn at(&self) -> usize;
+    /// Overwrites four bytes that were appended before.
+    fn patch(&mut self, at: usize, b: [u8; 4]);
+}
+
+impl Out for Vec<u8> {
+    fn push(&mut self, b: u8) {
+        Vec::push(self, b);
+    }
+    fn extend_from_slice(&mut self, b: &[u8]) {
+        Vec::extend_from_slice(self, b);
+    }
+    fn at(&self) -> usize {
+        self.len()
+    }
+    fn patch(&mut self, at: usize, b: [u8; 4]) {
+        if let Some(old) = self.get_mut(at..at.saturating_add(4)) {
+            old.copy_from_slice(&b);
+        }
+    }
+}
+
+/// A piece of memory that is written to from its front, without heap. What does not fit is left out, and then there is no
+/// [`Fixed::whole`].
+#[derive(Debug)]
+pub struct Fixed<'a> {
+    bytes: &'a mut [u8],
+    at: usize,
+    short: bool,
+}
+
+impl<'a> Fixed<'a> {
+    /// Writes to `bytes`.
+    pub fn new(bytes: &'a mut [u8]) -> Fixed<'a> {
+        Fixed { bytes, at: 0, short: false }
+    }
+    /// How many bytes were written; `None` where some did not fit.
+    pub fn whole(&self) -> Option<usize> {
+        (!self.short).then_some(self.at)
+    }
+}
+
+impl Out for Fixed<'_> {
+    fn push(&mut self, b: u8) {
+        self.extend_from_slice(&[b]);
+    }
+    fn extend_from_slice(&mut self, b: &[u8]) {
+        match self.bytes.get_mut(self.at..self.at.saturating_add(b.len())) {
+            Some(room) => {
+                room.copy_from_slice(b);
+                self.at += b.len();
+            }
+            None => self.short = true,
+        }
+    }
+    fn at(&self) -> usize {
+        self.at
+    }
+    fn patch(&mut self, at: usize, b: [u8; 4]) {
+        if let Some(old) = self.bytes.get_mut(at..at.saturating_add(4)) {
+            old.copy_from_slice(&b);
+        }
+    }
+}
+
 /// Appends an unsigned number, 1 to 10 bytes.
 #[inline]
-pub fn put(out: &mut Vec<u8>, mut n: u64) {
+pub fn put<O: Out>(out: &mut O, mut n: u64) {
     while n >= 0x80 {
         out.push(n as u8 | 0x80);
         n >>= 7;
@@ -36,7 +108,7 @@ pub fn put_signed(out: &mut Vec<u8>, n: i64) {
 }
 
 /// Appends a length and the bytes.
-pub fn put_bytes(out: &mut Vec<u8>, b: &[u8]) {
+pub fn put_bytes<O: Out>(out: &mut O, b: &[u8]) {
     put(out, b.len() as u64);
     out.extend_from_slice(b);
 }

@@ -1,5 +1,5 @@
-//! The hot path makes no heap allocation, no lock, no system call, no call of the loader and none of CUDA: counted, between
-//! the events of a thread, its first one included.
+//! The hot path makes no heap allocation, no lock, no system call, no call of the loader and none of CUDA: counted, in
+//! the events of a thread, its first one and first sights of stacks and code objects included.
 
 #[path = "../support/mod.rs"]
 mod support;
@@ -8,6 +8,7 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use strandline::event::Body;
 use support::{Folder, Job, Recording, libraries, python, root};
 
 /// What may be called: it looks at memory and touches nothing else. For one of a process's first 32 keys, which ours is,
@@ -35,31 +36,54 @@ fn job(folder: &Folder, argument: &Path) -> Job {
 }
 
 #[test]
-fn between_events_nothing_is_called_that_could_wait() {
-    let folder = Folder::new("hot");
-    let ran = job(&folder, &counters(&folder)).run().succeeded();
-    let rows: Vec<Value> =
-        ran.stdout().lines().map(|l| serde_json::from_str(l).expect("JSON lines")).collect();
-    let [head, cold_first, cold_later, first, later] = &rows[..] else { panic!("{rows:?}") };
-    assert!(head["imports"].as_i64().is_some_and(|n| n > 20), "the recorder's imports are counted: {head}");
-    // Where the kernel has no user dispatch, only the recorder's own calls are seen.
-    assert!([110, -2].contains(&head["self_test"].as_i64().expect("a number")), "{head}");
-    let recording = Recording::read(&ran.recording()).whole();
-    let clock = (recording.fact("clock") != "tsc").then_some("clock_gettime");
-    let called = |row: &Value| -> Vec<String> {
-        let calls = row["calls"].as_object().expect("calls");
-        let harmless = |n: &&String| HARMLESS.contains(&n.as_str()) || Some(n.as_str()) == clock;
-        calls.keys().filter(|n| !harmless(n)).cloned().collect()
-    };
-    assert!(!called(cold_first).is_empty(), "a new stack is defined with heap: the counters count");
-    for row in [cold_later, first, later] {
-        assert_eq!(called(row), Vec::<String>::new(), "{row}");
-        assert_eq!(row["system_call"], -1, "{row}");
+fn no_event_calls_what_could_wait_the_first_one_and_a_new_stack_included() {
+    for stacks in ["python", "native", "both"] {
+        let folder = Folder::new("hot");
+        let ran = job(&folder, &counters(&folder)).env("STRANDLINE_STACKS", stacks).run().succeeded();
+        let rows: Vec<Value> =
+            ran.stdout().lines().map(|l| serde_json::from_str(l).expect("JSON lines")).collect();
+        let [head, windows @ ..] = &rows[..] else { panic!("{rows:?}") };
+        assert_eq!(windows.len(), 12, "two threads, each with a first, a later and four unseen stacks");
+        assert!(
+            head["imports"].as_i64().is_some_and(|n| n > 20),
+            "the recorder's imports are counted: {head}"
+        );
+        // Where the kernel has no user dispatch, only the recorder's own calls are seen.
+        assert!([110, -2].contains(&head["self_test"].as_i64().expect("a number")), "{head}");
+        let recording = Recording::read(&ran.recording()).whole();
+        let clock = (recording.fact("clock") != "tsc").then_some("clock_gettime");
+        let called = |row: &Value| -> Vec<String> {
+            let calls = row["calls"].as_object().expect("calls");
+            let harmless = |n: &&String| HARMLESS.contains(&n.as_str()) || Some(n.as_str()) == clock;
+            calls.keys().filter(|n| !harmless(n)).cloned().collect()
+        };
+        for row in windows {
+            assert_eq!(called(row), Vec::<String>::new(), "--stacks {stacks}: {row}");
+            assert_eq!(row["system_call"], -1, "--stacks {stacks}: {row}");
+        }
+        let counted = |row: &Value| row["calls"].as_object().is_some_and(|c| c.contains_key("memcpy"));
+        assert!(windows.iter().any(counted), "a definition is copied: the counters count");
+        // The new stacks did get definitions.
+        assert_eq!(recording.fact("stacks_undefined"), 0);
+        let names = recording.reader.names();
+        let blocks = recording.events.iter().filter_map(|e| match &e.body {
+            Body::Alloc(b) => Some(b.stack),
+            _ => None,
+        });
+        let (mut deepest, mut new) = (0, 0);
+        for stack in blocks {
+            let unseen = names.frames(stack).filter(|f| f.file.starts_with('<') && f.file.ends_with(" 0>"));
+            new += unseen.count();
+            deepest = deepest.max(names.frames(stack).count() + names.native(stack).len());
+        }
+        let expected = if stacks == "native" { 0 } else { 8 };
+        assert_eq!(new, expected, "--stacks {stacks}");
+        assert!(deepest > if stacks == "native" { 10 } else { 300 }, "--stacks {stacks}: {deepest}");
+        let of_worker = |n: &str| n.starts_with("python");
+        let named = recording.threads.iter().filter(|t| of_worker(&t.name)).count();
+        assert!(named >= 3, "threads are named without their help: {:?}", recording.threads);
+        assert!(recording.threads.iter().all(|t| t.tid > 0), "{:?}", recording.threads);
     }
-    let of_worker = |n: &str| n.starts_with("python");
-    let named = recording.threads.iter().filter(|t| of_worker(&t.name)).count();
-    assert!(named >= 3, "threads are named without their help: {:?}", recording.threads);
-    assert!(recording.threads.iter().all(|t| t.tid > 0), "{:?}", recording.threads);
 }
 
 #[test]

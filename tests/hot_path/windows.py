@@ -16,6 +16,7 @@ from allocator import Allocator  # noqa: E402
 folder, counters = sys.argv[1:]
 A = Allocator(folder)
 SIZE = 4096
+NEXT = list(range(8))
 
 
 def address(function):
@@ -29,19 +30,31 @@ def window(pairs):
     return {"calls": calls, "system_call": C.counted_refused()}
 
 
+def unseen(n, depth):
+    """A window at the end of functions that did not exist before: in files and by names of every width of character."""
+    letter = "aé函𠀀"[n % 4]
+    space = {"window": window}
+    for d in range(depth):
+        inner = f"f{letter.replace('𠀀', '𐌰')}{d - 1}()" if d else "window(1)"
+        source = "\n" * n + f"def f{letter.replace('𠀀', '𐌰')}{d}():\n    return {inner}\n"
+        exec(compile(source, f"<{letter} {n} {d}>", "exec"), space)
+    return space[f"f{letter.replace('𠀀', '𐌰')}{depth - 1}"]()
+
+
 def thread(name):
     said = []
 
     def work():
         for pairs in (1, 1000):
             said.append(window(pairs))
+        said.extend(unseen(NEXT.pop(), depth) for depth in (1, 3, 30, 300))
         done.set()
         threading.Event().wait()  # it stays: the next one gets a place that nobody had
 
     done = threading.Event()
     threading.Thread(target=work, daemon=True).start()
     done.wait()
-    for which, row in zip(("first", "later"), said):
+    for which, row in zip(("first", "later", "unseen", "unseen", "unseen", "unseen"), said):
         print(json.dumps({"thread": name, "window": which, **row}))
 
 

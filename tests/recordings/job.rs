@@ -135,11 +135,11 @@ impl Job {
             line_table: vec![4, 1, 4, 1, 4, 1],
             python_minor: 10,
         };
-        put_code(&mut b, &code);
+        put_code(&mut b, &(&code).into());
         assert!(self.region.define(&b));
         for n in 1..=stacks {
             b.clear();
-            put_stack(&mut b, StackId(n), &[(CodeId(1), n * 4 % 12), (CodeId(1), 0)], false);
+            put_stack(&mut b, StackId(n), [(CodeId(1), n * 4 % 12), (CodeId(1), 0)].into_iter(), false);
             assert!(self.region.define(&b));
         }
         b.clear();

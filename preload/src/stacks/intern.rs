@@ -1,73 +1,49 @@
-//! The registry of code objects and stacks: cold, under one lock, with heap. Once per distinct stack.
+//! First sight of a stack: what it says gets a number, and its definition goes into the recording, once.
 //!
-//! The lock is a leaf: nothing is called under it but the heap and the definitions ring. It may be taken while an
-//! allocator lock is held (first sight of a stack) and while the GIL is held (a code object dies), never the other way round.
+//! Called from hooks, under an allocator's lock at times: no heap, no lock, no system call. What finds no room is recorded
+//! without a stack, and counted; the writing thread says so.
 
 use super::native::modules;
-use super::offsets::{BYTES_DATA, LENGTH, Offsets, STR_STATE, TYPE};
-use super::{Frame, node, python, shared, watch};
+use super::object::{self, Said};
+use super::offsets::TYPE;
+use super::tables::{Key, Place, Tables, tables};
+use super::{Frame, node, python};
 use crate::say::say;
 use crate::session;
-use std::collections::HashMap;
-use std::hash::{DefaultHasher, Hash, Hasher};
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use strandline_core::event::{CodeDef, CodeId, StackId};
-use strandline_core::format::definition;
+use std::hash::{DefaultHasher, Hasher};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::*};
+use strandline_core::event::{CodeId, StackId};
+use strandline_core::format::definition::{self, Code, MAX_TEXT};
+use strandline_core::format::wire::Fixed;
 
-/// Most bytes that definitions (the writer keeps them) and our keys to them take together. A job needs some hundred KiB;
-/// one that makes new stacks for ever gets none beyond.
-const BUDGET: usize = 24 << 20;
-/// Longest string or line table that is copied from the interpreter.
-const LONGEST: usize = 1 << 20;
+/// Most bytes of definitions, which the writing thread keeps. A job needs some hundred KiB; one that makes new stacks for ever
+/// gets none beyond.
+const BUDGET: u64 = 16 << 20;
+/// Bytes of a message beside its texts, tables and frames; of a frame.
+const HEAD: usize = 64;
+const PER_FRAME: usize = 10;
 
-static REGISTRY: Mutex<Option<Registry>> = Mutex::new(None);
-/// Events whose stack could not be defined (ring full, budget used up).
+/// Events whose stack could not be defined (ring full, tables full, budget used up).
 static UNDEFINED: AtomicU64 = AtomicU64::new(0);
-/// The budget is used up, and that has been said.
+/// The tables or the budget are full, and that is to be said; it has been.
 static FULL: AtomicBool = AtomicBool::new(false);
+/// What frames call their code is none, and that is to be said.
+static FOREIGN: AtomicBool = AtomicBool::new(false);
+/// What has been said of these.
+static SAID: [AtomicBool; 2] = [const { AtomicBool::new(false) }; 2];
 
-/// A stack as a thread saw it.
+/// A stack as a thread saw it. Frames are replaced by what they mean.
 pub(super) struct Seen<'a> {
     /// Python frames, innermost first.
-    pub(super) frames: &'a [Frame],
+    pub(super) frames: &'a mut [Frame],
     /// There were more.
     pub(super) truncated: bool,
     /// Vtable of the autograd node that runs on the thread, or 0.
     pub(super) node: u64,
     /// Return addresses, innermost first.
-    pub(super) native: &'a [u64],
+    pub(super) native: &'a mut [u64],
     /// There were more.
     pub(super) native_truncated: bool,
-}
-
-/// What makes a stack: the node, Python frames, native frames.
-type Key = (u64, Box<[(CodeId, u32)]>, Box<[(CodeId, u32)]>);
-
-#[derive(Default)]
-struct Registry {
-    /// The running Python's layout, and its type of code objects; `None` where no Python frames are read.
-    python: Option<(Offsets, u64)>,
-    /// Live code objects by their address.
-    codes: HashMap<u64, CodeId>,
-    /// Those that were ever defined, by what they say: source that is compiled again and again is defined once.
-    contents: HashMap<u128, CodeId>,
-    /// Bytes of the budget that are used.
-    spent: usize,
-    /// Libraries by where they are loaded and what they are.
-    modules: HashMap<(usize, Box<str>), CodeId>,
-    stacks: HashMap<Key, StackId>,
-    last_code: u32,
-    bytes: Vec<u8>,
-}
-
-fn registry() -> std::sync::MutexGuard<'static, Option<Registry>> {
-    REGISTRY.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
-}
-
-/// Sets the registry up for a version of Python.
-pub(super) fn set_python(offsets: Offsets, code_type: u64) {
-    registry().get_or_insert_default().python = Some((offsets, code_type));
 }
 
 /// Events that were recorded without their stack because there was no room for it.
@@ -75,217 +51,210 @@ pub(crate) fn undefined() -> u64 {
     UNDEFINED.load(Relaxed)
 }
 
-/// The code object at this address is about to be freed. Whether it was registered.
-pub(super) fn forget(code: u64) -> bool {
-    registry().as_mut().is_some_and(|r| r.codes.remove(&code).is_some())
+/// What the writing thread does before it looks at the rings: definitions that still wait are carried into theirs, and what
+/// hooks may not say is said.
+#[cold]
+pub(crate) fn keep_up() {
+    if let (Some(t), Some(region)) = (tables(), session::region()) {
+        t.outgoing.carry(|m| region.try_define(m));
+        if FULL.load(Relaxed) && !SAID[0].swap(true, Relaxed) {
+            let n = t.last_stack.load(Relaxed);
+            say!("no room for more than {n} different stacks: blocks on others have none");
+        }
+    }
+    if FOREIGN.load(Relaxed) && !SAID[1].swap(true, Relaxed) {
+        say!("this Python's frames are not laid out as in its release: no more stacks in this recording");
+    }
 }
 
-/// The number of a stack; defined before this returns. 0: it cannot be defined now.
+/// The code object at this address is about to be freed. Whether it had a number.
+pub(super) fn forget(code: u64) -> bool {
+    tables().is_some_and(|t| t.codes.forget(code))
+}
+
+/// The number of a stack; its definition is on its way when this returns. 0: it cannot be defined now.
 ///
 /// Other threads find it from now on by its hash, while no code object dies.
-pub(super) fn stack(seen: &Seen<'_>, (hash, epoch): (u64, u32)) -> u32 {
-    let mut guard = registry();
-    let id = guard.get_or_insert_default().stack(seen);
-    if let Some(id) = id {
-        shared::note(hash, epoch, id.0);
-    }
-    drop(guard);
+pub(super) fn stack(seen: &mut Seen<'_>, (hash, epoch): (u64, u32)) -> u32 {
+    let id = tables().and_then(|t| {
+        let id = define_stack(t, seen)?;
+        t.seen.note(hash, epoch, id);
+        Some(id)
+    });
     if id.is_none() {
         UNDEFINED.fetch_add(1, Relaxed);
     }
-    id.map_or(0, |s| s.0)
+    id.unwrap_or(0)
 }
 
-impl Registry {
-    fn stack(&mut self, seen: &Seen<'_>) -> Option<StackId> {
-        let mut codes = Vec::with_capacity(seen.frames.len());
-        for &f in seen.frames {
-            let (offsets, code_type) = self.python?;
-            codes.push((self.code(f.code, &offsets, code_type)?, python::instruction_offset(&offsets, f)));
-        }
-        let mut native = Vec::with_capacity(seen.native.len());
-        for &address in seen.native {
-            native.push(self.place(address)?);
-        }
-        let key = (seen.node, codes.into_boxed_slice(), native.into_boxed_slice());
-        if let Some(&id) = self.stacks.get(&key) {
-            return Some(id);
-        }
-        let id = StackId(self.stacks.len() as u32 + 1);
-        self.bytes.clear();
-        if seen.node != 0 {
-            definition::put_node(&mut self.bytes, id, &node::type_name(seen.node));
-        }
-        if !key.2.is_empty() {
-            definition::put_native(&mut self.bytes, id, &key.2, seen.native_truncated);
-        }
-        definition::put_stack(&mut self.bytes, id, &key.1, seen.truncated);
-        self.define((key.1.len() + key.2.len()) * size_of::<(CodeId, u32)>())?;
-        self.stacks.insert(key, id);
-        Some(id)
+fn define_stack(t: &Tables, seen: &mut Seen<'_>) -> Option<u32> {
+    let mut digest = Digest::new(1);
+    digest.word(seen.node);
+    digest.word(u64::from(seen.truncated) | u64::from(seen.native_truncated) << 1);
+    for f in seen.frames.iter_mut() {
+        let (python, code_type) = python::proved()?;
+        let offset = python::instruction_offset(python, *f);
+        *f = Frame { code: u64::from(code(t, f.code, code_type)?), instruction: u64::from(offset) };
+        digest.word(f.code << 32 | f.instruction);
     }
-
-    /// Commits what lies in `bytes`, if there is room for it, and in the budget for it and for `kept` bytes beside it.
-    fn define(&mut self, kept: usize) -> Option<()> {
-        /// An entry of a table, and what the heap adds.
-        const ENTRY: usize = 64;
-        let spent = self.spent + self.bytes.len() + kept + ENTRY;
-        if spent > BUDGET {
-            if !FULL.swap(true, Relaxed) {
-                say!(
-                    "no room for more than {} different stacks: blocks on others have none",
-                    self.stacks.len()
-                );
-            }
-            return None;
-        }
-        session::region()?.define(&self.bytes).then(|| self.spent = spent)
+    digest.word(u64::MAX);
+    for address in seen.native.iter_mut() {
+        *address = place(t, *address)?;
+        digest.word(*address);
     }
-
-    /// The library of a return address, and how far from its base that is. Code that is in no library (compiled at run time)
-    /// has number 0.
-    fn place(&mut self, address: u64) -> Option<(CodeId, u32)> {
-        // The call, not what follows it: that may be the next library's.
-        let module = modules::current().and_then(|m| m.find((address as usize).wrapping_sub(1)));
-        let Some(m) = module else { return Some((CodeId(0), 0)) };
-        let Ok(offset) = u32::try_from((address as usize).wrapping_sub(m.base)) else {
-            return Some((CodeId(0), 0));
-        };
-        let key = (m.base, m.path.clone());
-        if let Some(&id) = self.modules.get(&key) {
-            return Some((id, offset));
-        }
-        let id = CodeId(self.last_code + 1);
-        let (file, line_table) = (m.path.to_string(), m.build_id.to_vec());
-        self.bytes.clear();
-        definition::put_code(&mut self.bytes, &CodeDef { id, file, line_table, ..CodeDef::default() });
-        self.define(0)?;
-        self.last_code = id.0;
-        self.modules.insert(key, id);
-        Some((id, offset))
-    }
-
-    fn code(&mut self, address: u64, o: &Offsets, code_type: u64) -> Option<CodeId> {
-        if let Some(&id) = self.codes.get(&address) {
-            return Some(id);
-        }
-        if !is_code(address, code_type) {
-            return None;
-        }
-        // Before anything is copied: should it die from now on, we hear of it.
-        watch::expect(address);
-        // SAFETY: a frame of the calling thread keeps the code object alive, and its type was checked; the layout was proved.
-        let def = unsafe { describe(o, address) };
-        let content = fingerprint(&def);
-        let id = match self.contents.get(&content) {
-            Some(&id) => id,
-            None => {
-                let id = CodeId(self.last_code + 1);
-                self.bytes.clear();
-                definition::put_code(&mut self.bytes, &CodeDef { id, ..def });
-                self.define(0)?;
-                self.last_code = id.0;
-                self.contents.insert(content, id);
-                id
-            }
-        };
-        self.codes.insert(address, id);
-        Some(id)
-    }
-}
-
-/// 128 bits of all that a code object says.
-fn fingerprint(d: &CodeDef) -> u128 {
-    let half = |salt: u8| {
-        let mut h = DefaultHasher::new();
-        (salt, &d.file, &d.function, d.first_line, &d.line_table).hash(&mut h);
-        h.finish()
+    let free = match t.stacks.place(digest.key()).or_else(full)? {
+        Place::Known(id) => return Some(id),
+        Place::Free(free) => free,
     };
-    u128::from(half(0)) << 64 | u128::from(half(1))
+    let node = if seen.node == 0 { "" } else { node::type_name(seen.node) };
+    let bound = 3 * HEAD + node.len().min(MAX_TEXT) + PER_FRAME * (seen.frames.len() + seen.native.len());
+    let id = send(t, bound, &t.last_stack, |id, out| {
+        let id = StackId(id);
+        let mut out = Fixed::new(out);
+        if seen.node != 0 {
+            definition::put_node(&mut out, id, node);
+        }
+        if !seen.native.is_empty() {
+            let frames = seen.native.iter().map(|n| (CodeId((n >> 32) as u32), *n as u32));
+            definition::put_native(&mut out, id, frames, seen.native_truncated);
+        }
+        let frames = seen.frames.iter().map(|f| (CodeId(f.code as u32), f.instruction as u32));
+        definition::put_stack(&mut out, id, frames, seen.truncated);
+        out.whole().map(|n| (0, n))
+    })?;
+    free.settle(id)
 }
 
-/// What a frame calls its code must be a code object; anything else means that the offsets are wrong for this
-/// interpreter, and then walking must end.
+/// Sends the message that `write` makes for the next number; it says where in the bytes it lies. The number; `None`: there
+/// is no room.
+fn send(
+    t: &Tables,
+    bound: usize,
+    last: &AtomicU32,
+    write: impl FnOnce(u32, &mut [u8]) -> Option<(usize, usize)>,
+) -> Option<u32> {
+    let region = session::region()?;
+    if region.definition_room() < bound as u64 {
+        return None;
+    }
+    if t.spent.load(Relaxed).saturating_add(bound as u64) > BUDGET {
+        return full();
+    }
+    let mut piece = t.outgoing.piece(bound)?;
+    let id = last.fetch_add(1, Relaxed).wrapping_add(1);
+    let (from, len) = write(id, piece.bytes())?;
+    t.spent.fetch_add(len as u64, Relaxed);
+    piece.send(from, len);
+    t.outgoing.carry(|m| region.try_define(m));
+    Some(id)
+}
+
+#[cold]
+fn full<T>() -> Option<T> {
+    FULL.store(true, Relaxed);
+    None
+}
+
+/// The library of a return address, above how far from its base that is. Code that is in no library (compiled at run time) has
+/// number 0.
+fn place(t: &Tables, address: u64) -> Option<u64> {
+    // The call, not what follows it: that may be the next library's.
+    let module = modules::current().and_then(|m| m.find((address as usize).wrapping_sub(1)));
+    let Some(m) = module else { return Some(0) };
+    let Ok(offset) = u32::try_from((address as usize).wrapping_sub(m.base)) else { return Some(0) };
+    let mut id = m.library.id.load(Acquire);
+    if id == 0 {
+        let (path, build_id) = (&*m.library.path, &*m.library.build_id);
+        let sent = send(t, HEAD + path.len().min(MAX_TEXT) + build_id.len(), &t.last_code, |id, out| {
+            let (id, file) = (CodeId(id), path);
+            let code = Code { id, file, function: "", first_line: 0, line_table: build_id, python_minor: 0 };
+            let mut out = Fixed::new(out);
+            definition::put_code(&mut out, &code);
+            out.whole().map(|n| (0, n))
+        })?;
+        // Somebody may have been faster; either number means this library.
+        id = m.library.id.compare_exchange(0, sent, AcqRel, Acquire).map_or_else(|first| first, |_| sent);
+    }
+    Some(u64::from(id) << 32 | u64::from(offset))
+}
+
+/// The number of a code object.
+fn code(t: &Tables, address: u64, code_type: u64) -> Option<u32> {
+    match t.codes.find(address) {
+        0 => {}
+        id => return Some(id),
+    }
+    if !is_code(address, code_type) {
+        return None;
+    }
+    if !t.codes.has_room(address) {
+        return full();
+    }
+    let (python, _) = python::proved()?;
+    // SAFETY: a frame of the calling thread keeps the code object alive, and its type was checked; the layout was proved.
+    let said = unsafe { object::read(python, address) };
+    let id = match t.contents.place(key(&said)).or_else(full)? {
+        Place::Known(id) => id,
+        Place::Free(free) => {
+            let id = send(t, HEAD + 2 * said.bound(), &t.last_code, |id, out| {
+                let (room, out) = out.split_at_mut_checked(said.file.bound())?;
+                let file = said.file.utf8(room);
+                let (room, out) = out.split_at_mut_checked(said.function.bound())?;
+                let (function, minor) = (said.function.utf8(room), python.minor as u8);
+                let mut out = Fixed::new(out);
+                let (id, first_line, line_table) = (CodeId(id), said.first_line, said.line_table());
+                definition::put_code(
+                    &mut out,
+                    &Code { id, file, function, first_line, line_table, python_minor: minor },
+                );
+                out.whole().map(|n| (said.file.bound() + said.function.bound(), n))
+            })?;
+            free.settle(id)?
+        }
+    };
+    // Should it die from now on, we hear of it; until here this thread's frame kept it alive.
+    if t.codes.put(address, id) { Some(id) } else { full() }
+}
+
+/// What frames call their code must be a code object; anything else means that the offsets are wrong for this interpreter,
+/// and then walking must end.
 fn is_code(address: u64, code_type: u64) -> bool {
     let plausible = address != 0 && address.is_multiple_of(8);
     // SAFETY: the address was read where the version keeps the code of a live frame, so it is an object.
-    if plausible && unsafe { word(address, TYPE) } == code_type {
+    if plausible && unsafe { object::word(address, TYPE) } == code_type {
         return true;
     }
     python::stop();
-    say!("this Python's frames are not laid out as in its release: no more stacks in this recording");
+    FOREIGN.store(true, Relaxed);
     false
 }
 
-/// What a code object says of itself; its number is still to be given.
-///
-/// # Safety
-/// `address` must be a live code object of the version whose offsets are given.
-pub(super) unsafe fn describe(o: &Offsets, address: u64) -> CodeDef {
-    // SAFETY: by the caller's promise; the fields are immutable objects that the code object owns.
-    unsafe {
-        CodeDef {
-            file: text(word(address, o.file), o),
-            function: text(word(address, o.name), o),
-            first_line: *((address as usize + o.first_line) as *const u32),
-            line_table: bytes(word(address, o.line_table)),
-            python_minor: o.minor as u8,
-            ..CodeDef::default()
-        }
+/// All that a code object says.
+fn key(said: &Said) -> Key {
+    let mut d = Digest::new(2);
+    for part in [said.file.raw(), said.function.raw(), said.line_table()] {
+        d.word(part.len() as u64);
+        d.0.write(part);
+        d.1.write(part);
     }
+    d.word(u64::from(said.first_line));
+    d.key()
 }
 
-/// # Safety
-/// `base` must be an object with a word at `offset`.
-unsafe fn word(base: u64, offset: usize) -> u64 {
-    // SAFETY: the caller's promise.
-    unsafe { *((base as usize + offset) as *const u64) }
-}
+struct Digest(DefaultHasher, DefaultHasher);
 
-/// # Safety
-/// `s` must be null or a `str` of the version whose offsets are given.
-unsafe fn text(s: u64, o: &Offsets) -> String {
-    // SAFETY: by the caller's promise the header can be read, and a compact string has `length` characters of the width
-    // that its kind tells, right behind its header.
-    unsafe {
-        if s == 0 {
-            return String::new();
-        }
-        let length = word(s, LENGTH) as usize;
-        let state = *((s as usize + STR_STATE) as *const u32);
-        let state = state >> o.kind_shift;
-        let (width, compact, ascii) = (state & 7, state & 8 != 0, state & 16 != 0);
-        if !compact || length > LONGEST {
-            return String::new();
-        }
-        let data = s as usize + if ascii { o.ascii } else { o.compact };
-        let character = |c: u32| char::from_u32(c).unwrap_or(char::REPLACEMENT_CHARACTER);
-        match width {
-            1 => std::slice::from_raw_parts(data as *const u8, length).iter().map(|&c| c as char).collect(),
-            2 => std::slice::from_raw_parts(data as *const u16, length)
-                .iter()
-                .map(|&c| character(u32::from(c)))
-                .collect(),
-            4 => {
-                std::slice::from_raw_parts(data as *const u32, length).iter().map(|&c| character(c)).collect()
-            }
-            _ => String::new(),
-        }
+impl Digest {
+    fn new(salt: u64) -> Digest {
+        let mut d = Digest(DefaultHasher::new(), DefaultHasher::new());
+        d.0.write_u64(salt);
+        d.1.write_u64(!salt);
+        d
     }
-}
-
-/// # Safety
-/// `b` must be null or a `bytes` object.
-unsafe fn bytes(b: u64) -> Vec<u8> {
-    // SAFETY: by the caller's promise there is a size, and so many bytes from the data offset on.
-    unsafe {
-        if b == 0 {
-            return Vec::new();
-        }
-        let length = word(b, LENGTH) as usize;
-        if length > LONGEST {
-            return Vec::new();
-        }
-        std::slice::from_raw_parts((b as usize + BYTES_DATA) as *const u8, length).to_vec()
+    fn word(&mut self, w: u64) {
+        self.0.write_u64(w);
+        self.1.write_u64(w);
+    }
+    fn key(&self) -> Key {
+        Key { hash: self.0.finish() | 1, check: self.1.finish() as u32 }
     }
 }

@@ -1,7 +1,8 @@
 //! Stacks: which line asked for a block.
 //!
 //! Hot: [`current`] hashes the frames and looks the hash up in the thread's own cache (42 ns for 23 frames), else in the
-//! one that all threads share. Cold, once per distinct stack of the process: `intern` copies what the code objects say and commits the definition before the id is used.
+//! one that all threads share. Once per distinct stack of the process `intern` copies what the code objects say, as quietly: no
+//! heap, no lock, no system call there either.
 //!
 //! Nothing is read before `proof` has held what is known of this Python's frames against what it says of them itself.
 
@@ -10,10 +11,12 @@ pub(crate) mod intern;
 mod memory;
 pub(crate) mod native;
 mod node;
+mod object;
 mod offsets;
+mod outgoing;
 mod proof;
 mod python;
-mod shared;
+pub(crate) mod tables;
 mod watch;
 
 use crate::say::say;
@@ -81,7 +84,7 @@ pub(crate) fn current(t: &mut Thread) -> u32 {
 #[cold]
 #[inline(never)]
 fn miss(t: &mut Thread, hash: u64, epoch: u32) -> u32 {
-    let id = match shared::find(hash, epoch) {
+    let id = match tables::tables().map_or(0, |t| t.seen.find(hash, epoch)) {
         0 => first_sight(t, hash, epoch),
         known => known,
     };
@@ -99,21 +102,21 @@ fn miss(t: &mut Thread, hash: u64, epoch: u32) -> u32 {
     id
 }
 
-/// Nobody has seen the stack: it is defined, under a lock and with heap. Once per distinct stack of the process.
+/// Nobody has seen the stack: it is defined. Once per distinct stack of the process.
 #[cold]
 #[inline(never)]
 fn first_sight(t: &mut Thread, hash: u64, epoch: u32) -> u32 {
     let (depth, _) = python::walk::<true>(&mut t.cache.frames);
-    let Some(frames) = t.cache.frames.get(..depth.min(MAX_FRAMES)) else { return 0 };
+    let Some(frames) = t.cache.frames.get_mut(..depth.min(MAX_FRAMES)) else { return 0 };
     let walk = if native::is_on() { native::walk::<true>(&mut t.rules) } else { native::Walk::default() };
-    let seen = intern::Seen {
+    let mut seen = intern::Seen {
         frames,
         truncated: depth > MAX_FRAMES,
         node: t.node,
         native: t.rules.frames(walk.depth),
         native_truncated: walk.truncated,
     };
-    intern::stack(&seen, (hash, epoch))
+    intern::stack(&mut seen, (hash, epoch))
 }
 
 /// What is being waited for; null where nothing is.
@@ -187,10 +190,9 @@ fn try_now() -> bool {
     let verdict = proof::attempt(c.interpreter, c.code_type as u64);
     match verdict {
         proof::Verdict::Proved => {
-            intern::set_python(c.interpreter.offsets, c.code_type as u64);
             // SAFETY: the type object is the running interpreter's, and where it keeps `tp_dealloc` was proved.
             unsafe { watch::install(c.code_type) };
-            python::start(c.interpreter);
+            python::start(c.interpreter, c.code_type as u64);
             session::tell(json!({ "stacks": if native::is_on() { "both" } else { "python" } }));
         }
         proof::Verdict::Disproved(ref what) => {

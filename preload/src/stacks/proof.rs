@@ -8,11 +8,12 @@
 use super::memory::{Careful, Memory};
 use super::offsets::{Offsets, TP_DEALLOC};
 use super::python::{self, Interpreter};
-use super::{Frame, MAX_FRAMES, intern};
+use super::{Frame, MAX_FRAMES, object};
 use crate::real;
 use crate::steps::python::{MethodDef, Outcome, run_source};
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::Mutex;
+use strandline_core::event::CodeDef;
 use strandline_core::format::python::line;
 
 type Object = *mut c_void;
@@ -111,6 +112,24 @@ extern "C" fn look(_: Object, _: Object) -> Object {
     crate::steps::python::none()
 }
 
+/// What we read of a code object, as it will stand in the recording.
+///
+/// # Safety
+/// As [`object::read`].
+unsafe fn described(o: &Offsets, code: u64) -> CodeDef {
+    // SAFETY: the caller's promise.
+    let said = unsafe { object::read(o, code) };
+    let text = |t: &object::Text| t.utf8(&mut vec![0; t.bound()]).to_string();
+    CodeDef {
+        file: text(&said.file),
+        function: text(&said.function),
+        first_line: said.first_line,
+        line_table: said.line_table().to_vec(),
+        python_minor: o.minor as u8,
+        ..CodeDef::default()
+    }
+}
+
 macro_rules! api {
     ($($field:ident: $name:literal = $t:ty,)*) => {
         /// What the interpreter describes its frames with. All of it is there or none is used.
@@ -185,7 +204,7 @@ impl Api {
         let code = (self.code)(frame);
         let result = self.compare_code(o, memory, code, ours).and_then(|()| {
             // SAFETY: the frame keeps its code alive; where it keeps what was just compared.
-            let def = unsafe { intern::describe(o, code as u64) };
+            let def = unsafe { described(o, code as u64) };
             let said = (self.line)(frame);
             let read = line(&def, python::instruction_offset(o, ours));
             if i64::from(read) == i64::from(said.max(0)) { Ok(()) } else { Err("the line".into()) }
@@ -234,7 +253,7 @@ impl Api {
             return Err("co_firstlineno".into());
         }
         // SAFETY: the code object is alive, and the three that it owns lie where they are looked for.
-        let def = unsafe { intern::describe(o, code as u64) };
+        let def = unsafe { described(o, code as u64) };
         for (object, read) in [(file, &def.file), (name, &def.function)] {
             let utf8 = (self.utf8)(object);
             if utf8.is_null() {

@@ -19,15 +19,24 @@ pub(super) struct Interpreter {
     pub(super) is_finalizing: extern "C" fn() -> i32,
 }
 
+/// An interpreter whose layout has been proved, and its type of code objects.
+struct Proved(Interpreter, u64);
+
 /// Set once the layout has been proved; null while nothing may be read.
-static PROVED: AtomicPtr<Interpreter> = AtomicPtr::new(core::ptr::null_mut());
+static PROVED: AtomicPtr<Proved> = AtomicPtr::new(core::ptr::null_mut());
 /// No real stack is deeper; a damaged chain ends here.
 const ENDLESS: usize = 1 << 16;
 
 /// Lets walks begin. The interpreter's layout has been proved.
 #[cold]
-pub(super) fn start(interpreter: Interpreter) {
-    PROVED.store(Box::into_raw(Box::new(interpreter)), Release);
+pub(super) fn start(interpreter: Interpreter, code_type: u64) {
+    PROVED.store(Box::into_raw(Box::new(Proved(interpreter, code_type))), Release);
+}
+
+/// The layout that was proved, and the type of code objects; `None` while nothing may be read.
+pub(super) fn proved() -> Option<(&'static Offsets, u64)> {
+    // SAFETY: set by `start` to a value that is never freed.
+    unsafe { PROVED.load(Acquire).as_ref() }.map(|p| (&p.0.offsets, p.1))
 }
 
 /// Lets no walk begin any more.
@@ -40,7 +49,7 @@ pub(super) fn stop() {
 #[inline(always)]
 pub(super) fn walk<const STORE: bool>(out: &mut [Frame; MAX_FRAMES]) -> (usize, u64) {
     // SAFETY: set by `start` to a value that is never freed.
-    let Some(i) = (unsafe { PROVED.load(Acquire).as_ref() }) else { return (0, 0) };
+    let Some(Proved(i, _)) = (unsafe { PROVED.load(Acquire).as_ref() }) else { return (0, 0) };
     // A finalizing interpreter frees the thread states of threads that still run.
     if (i.is_finalizing)() != 0 {
         return (0, 0);

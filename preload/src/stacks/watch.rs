@@ -7,33 +7,16 @@
 use super::{intern, offsets};
 use crate::session;
 use std::ffi::c_void;
-use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering::*};
+use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering::*};
 
 static OLD: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
 /// Counts up when a registered code object dies. Stacks cached under an older count are resolved anew.
 static EPOCH: AtomicU32 = AtomicU32::new(1);
 
-/// A bit per hashed address: an `import torch` frees 30,000 code objects that nobody registered, and each of them may
-/// cost a load here but not a lock. Bits are never cleared; a full filter merely costs the lock again.
-static MAYBE: [AtomicU64; 1024] = [const { AtomicU64::new(0) }; 1024];
-
-fn bit(code: u64) -> (usize, u64) {
-    let h = (code >> 4).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 48;
-    ((h >> 6) as usize & 1023, 1 << (h & 63))
-}
-
 /// The count of deaths.
 #[inline(always)]
 pub(super) fn epoch() -> u32 {
     EPOCH.load(Acquire)
-}
-
-/// A code object is about to be registered.
-pub(super) fn expect(code: u64) {
-    let (word, mask) = bit(code);
-    if let Some(w) = MAYBE.get(word) {
-        w.fetch_or(mask, Relaxed);
-    }
 }
 
 /// Puts the watch in place.
@@ -50,12 +33,10 @@ pub(super) unsafe fn install(code_type: *mut c_void) {
     slot.store(died as *mut c_void, Release);
 }
 
-/// Called by the interpreter with the GIL held. In a forked child, where the lock may be held by a thread that is no
-/// more, it only goes on to the old function.
+/// Called by the interpreter with the GIL held: two cache lines are looked at (an `import torch` frees 30,000 code objects that
+/// nobody noted). In a forked child it only goes on to the old function.
 extern "C" fn died(code: *mut c_void) {
-    let (word, mask) = bit(code as u64);
-    let known = MAYBE.get(word).is_some_and(|w| w.load(Relaxed) & mask != 0);
-    if known && session::is_recording() && intern::forget(code as u64) {
+    if session::is_recording() && intern::forget(code as u64) {
         EPOCH.fetch_add(1, Release);
     }
     // SAFETY: `OLD` was set, before this function became reachable, to the type's own `tp_dealloc`.

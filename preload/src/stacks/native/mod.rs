@@ -222,8 +222,8 @@ impl Rules {
     }
 
     /// The frames that the last walk has stored.
-    pub(super) fn frames(&self, depth: usize) -> &[u64] {
-        self.frames.get(..depth).unwrap_or_default()
+    pub(super) fn frames(&mut self, depth: usize) -> &mut [u64] {
+        self.frames.get_mut(..depth).unwrap_or_default()
     }
 
     /// The place has a new thread, whose stack ends elsewhere.

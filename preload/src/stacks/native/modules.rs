@@ -5,7 +5,7 @@
 
 use core::ffi::c_void;
 use std::ffi::CStr;
-use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering::*};
+use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering::*};
 
 /// A segment of code of a loaded library.
 #[derive(Clone, Debug)]
@@ -20,10 +20,19 @@ pub(in crate::stacks) struct Module {
     pub(in crate::stacks) header: usize,
     /// Behind the last byte of the segment that holds that.
     pub(in crate::stacks) header_end: usize,
+    /// What it is a segment of.
+    pub(in crate::stacks) library: &'static Library,
+}
+
+/// A library where it is loaded. Never freed: it has a number in the recording.
+#[derive(Debug)]
+pub(in crate::stacks) struct Library {
     /// Its path.
     pub(in crate::stacks) path: Box<str>,
     /// Its build id, where it has one.
     pub(in crate::stacks) build_id: Box<[u8]>,
+    /// Its number in the recording; 0 until a frame is in it.
+    pub(in crate::stacks) id: AtomicU32,
 }
 
 /// All segments of code, by address.
@@ -126,13 +135,21 @@ unsafe extern "C" fn add(info: *mut libc::dl_phdr_info, _: usize, out: *mut c_vo
             path = program.map_or(path, |p| p.to_string_lossy().into_owned());
         }
         let header = if header_end == 0 { 0 } else { frames };
+        let library = library(base, path, build_id);
         for h in loaded().filter(|h| h.p_flags & libc::PF_X != 0) {
             let (start, end) = place(h);
-            let (path, build_id) = (path.as_str().into(), build_id.clone());
-            out.push(Module { start, end, base, header, header_end, path, build_id });
+            out.push(Module { start, end, base, header, header_end, library });
         }
     }
     0
+}
+
+/// The library of this path at this place: the one of the last table, or a new one.
+fn library(base: usize, path: String, build_id: Box<[u8]>) -> &'static Library {
+    let known = current().and_then(|m| m.all.iter().find(|m| m.base == base)).map(|m| m.library);
+    known.filter(|l| *l.path == *path && l.build_id == build_id).unwrap_or_else(|| {
+        Box::leak(Box::new(Library { path: path.into(), build_id, id: AtomicU32::new(0) }))
+    })
 }
 
 /// The GNU build id among the notes of a segment.
@@ -162,9 +179,9 @@ mod tests {
         let all = current().unwrap();
         let here = build_id as *const () as usize;
         let m = all.find(here).unwrap();
-        assert!(m.header != 0 && m.base <= here && !m.path.is_empty());
+        assert!(m.header != 0 && m.base <= here && !m.library.path.is_empty());
         assert!(all.find(8).is_none());
-        assert!(all.all.iter().any(|m| m.path.contains("libc.so")));
+        assert!(all.all.iter().any(|m| m.library.path.contains("libc.so")));
     }
 
     #[test]
