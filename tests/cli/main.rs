@@ -153,5 +153,6 @@ fn top_needs_a_terminal_and_puts_it_back() {
     command.arg(frozen("v1-plain.strand")).current_dir(folder.path());
     let Output { status, stdout, stderr } = command.output().expect("python3 starts");
     assert!(status.success(), "{}", String::from_utf8_lossy(&stderr));
-    assert_eq!(String::from_utf8_lossy(&stdout), "drawn, opened, status 0, put back\n");
+    let said = "drawn, opened, status 0, put back\nended with its terminal\nended with its terminal\n";
+    assert_eq!(String::from_utf8_lossy(&stdout), said);
 }

@@ -1,6 +1,7 @@
 //! `strandline top`: running jobs as they are now, a row for each rank; nothing is sent, and the job does not notice.
 
 mod draw;
+mod hangup;
 mod jobs;
 mod rank;
 mod state;
@@ -38,6 +39,7 @@ pub(crate) fn main(options: &cli::Top) -> Result<u8, Error> {
     let signals = Signals::to_end();
     signals.block().map_err(|e| Error::new(format!("cannot block signals: {e}")))?;
     let (rows, _stop) = follow(options.recording.clone())?;
+    hangup::end_with_it();
     let terminal = ratatui::try_init().map_err(|e| {
         ratatui::restore();
         Error::new(format!("this terminal cannot be drawn on: {e}")).status(status::USAGE)
