@@ -12,8 +12,7 @@ use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
-use strandline::report::snapshot::{unpickle, validate};
-use support::{Folder, Job, command, preload_so, python, root};
+use support::{Folder, Job, command, is_whole, preload_so, python, root};
 
 /// Longer than anything takes on the slowest machine.
 const DEADLINE: Duration = Duration::from_secs(90);
@@ -81,17 +80,6 @@ fn chat() -> (u16, Receiver<String>) {
         }
     });
     (port, received)
-}
-
-/// A bundle holds a report of both kinds and a snapshot that the viewer opens.
-#[track_caller]
-fn is_whole(bundle: &Path) {
-    let read = |name: &str| std::fs::read(bundle.join(name)).unwrap_or_else(|e| panic!("{name}: {e}"));
-    let report: Value = serde_json::from_slice(&read("report.json")).expect("JSON");
-    assert_eq!(report["schema"], 1);
-    assert!(String::from_utf8_lossy(&read("report.txt")).starts_with("strandline: LEAK"), "its report");
-    let tree = unpickle::read(&read("snapshot.pickle"), &unpickle::Limits::default()).expect("a pickle");
-    assert_eq!(validate(&tree), Vec::<String>::new());
 }
 
 #[test]

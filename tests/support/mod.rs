@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 use strandline::event::{Body, Event, Item, StackId, ThreadInfo};
 use strandline::reader::{Batch, Reader};
+use strandline::report::snapshot::{unpickle, validate};
 
 /// What lies elsewhere when a test binary was built on another machine: empty is not set.
 fn elsewhere(name: &str) -> Option<PathBuf> {
@@ -323,6 +324,17 @@ impl Ran {
     pub(crate) fn recording(&self) -> PathBuf {
         self.folder.join("recording.strand")
     }
+}
+
+/// A bundle holds a report of both kinds and a snapshot that the viewer opens.
+#[track_caller]
+pub(crate) fn is_whole(bundle: &Path) {
+    let read = |name: &str| std::fs::read(bundle.join(name)).unwrap_or_else(|e| panic!("{name}: {e}"));
+    let report: Value = serde_json::from_slice(&read("report.json")).expect("JSON");
+    assert_eq!(report["schema"], 1);
+    assert!(String::from_utf8_lossy(&read("report.txt")).starts_with("strandline: LEAK"), "its report");
+    let tree = unpickle::read(&read("snapshot.pickle"), &unpickle::Limits::default()).expect("a pickle");
+    assert_eq!(validate(&tree), Vec::<String>::new());
 }
 
 /// Everything that is in a recording.

@@ -67,23 +67,35 @@ pub fn withdrawn(p: &Process<'_>, f: &Finding) -> String {
     format!("WITHDRAWN GPU {gpu}: what {file} leaves behind has stopped growing{at}; {stay}")
 }
 
-/// `full at step 19 (18-20), in 2.5 min`.
+/// `full at step 19 (18-20), in 2.5 min`; `full later than step 60, rate falling, in 8 min at the earliest`.
 fn full(p: &Process<'_>, f: &Finding) -> String {
-    let Some(when) = f.steps_to_oom.filter(|w| w.mid != u64::MAX) else {
-        return format!("fills up, {} more {}", size_f(f.current_bytes_per_step), per(f.grain));
-    };
+    let fills = || format!("fills up, {} more {}", size_f(f.current_bytes_per_step), per(f.grain));
+    let Some(when) = f.steps_to_oom.filter(|w| w.mid != u64::MAX) else { return fills() };
+    // Alone it would take longer than the device lasts.
+    if p.findings.iter().any(|other| is_sooner(other, f)) {
+        return format!("{}, and sooner of another leak", fills());
+    }
     let done = u64::from(marks(p, f));
-    let time = match p.replay.last_step_time().0.checked_div(done) {
-        Some(nanos) => format!(", in {}", duration(nanos.saturating_mul(when.mid))),
+    let at = |n: u64| format!("{} {}", f.grain.name(), count(done.saturating_add(n)));
+    let time = |n: u64| match p.replay.last_step_time().0.checked_div(done) {
+        Some(nanos) => format!(", in {}", duration(nanos.saturating_mul(n))),
         None => String::new(),
     };
-    let at = |n: u64| count(done.saturating_add(n));
-    let range = match (when.low, when.high) {
-        (low, high) if low == high => String::new(),
-        (low, u64::MAX) => format!(" ({} at the earliest)", at(low)),
-        (low, high) => format!(" ({}-{})", at(low), at(high)),
-    };
-    format!("full at {} {}{range}{time}", f.grain.name(), at(when.mid))
+    let mid = format!("full at {}", at(when.mid));
+    match (when.low, when.high) {
+        (low, high) if low == high => format!("{mid}{}", time(when.mid)),
+        (low, u64::MAX) => format!("full later than {}, rate falling{}", at(low), time(low)),
+        (low, high) => {
+            let at = |n: u64| count(done.saturating_add(n));
+            format!("{mid} ({}-{}){}", at(low), at(high), time(when.mid))
+        }
+    }
+}
+
+/// Whether another leak fills the same device before this one would.
+fn is_sooner(other: &Finding, f: &Finding) -> bool {
+    let mid = |f: &Finding| f.steps_to_oom.map_or(u64::MAX, |w| w.mid);
+    other.is_active_leak() && (other.device, other.grain) == (f.device, f.grain) && mid(other) < mid(f)
 }
 
 /// Marks of the finding's grain that have passed.

@@ -21,6 +21,8 @@ const QUEUE: usize = 16;
 const WAITS: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(4)];
 /// What is under way when the job has ended gets so long.
 const LAST: Duration = Duration::from_secs(10);
+/// Evidence gets longer: it reads the whole recording, as the report after it does.
+const EVIDENCE: Duration = Duration::from_secs(120);
 
 /// A process that may be sent a signal: never another one that got its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,8 +76,10 @@ pub(crate) struct Keeper {
     job: Option<Target>,
     /// Dropped when nothing more will be asked for: waits are cut short.
     hurry: Sender<()>,
-    /// Disconnected once every thread has ended.
+    /// Disconnected once every action's thread has ended.
     busy: Receiver<()>,
+    /// The same of the thread that keeps evidence.
+    keeping: Receiver<()>,
 }
 
 impl Keeper {
@@ -83,6 +87,7 @@ impl Keeper {
     pub(crate) fn start(settings: &Settings, folder: &Path, job: Option<Target>) -> Keeper {
         let (hurry, hurried) = crossbeam_channel::bounded::<()>(0);
         let (holds, busy) = crossbeam_channel::bounded::<()>(0);
+        let (keeps, keeping) = crossbeam_channel::bounded::<()>(0);
         let (errands, asked) = crossbeam_channel::bounded::<Errand>(QUEUE);
         let aborted = Arc::new(AtomicBool::new(false));
         let mut abort = None;
@@ -106,9 +111,9 @@ impl Keeper {
         let (bundles, flag) = (Bundles::new(folder), aborted.clone());
         spawn("sl-evidence", move || {
             keep(asked, bundles, job, &flag);
-            drop(holds);
+            drop(keeps);
         });
-        Keeper { workers, errands, abort, aborted, job, hurry, busy }
+        Keeper { workers, errands, abort, aborted, job, hurry, busy, keeping }
     }
 
     /// Tells news, to people and to every action. Never waits.
@@ -146,12 +151,17 @@ impl Keeper {
 
     /// Waits for what is under way, for a while.
     pub(crate) fn finish(self) -> Kept {
-        let Keeper { workers, errands, hurry, busy, aborted, abort, job } = self;
+        let Keeper { workers, errands, hurry, busy, keeping, aborted, abort, job } = self;
         drop((workers, errands, hurry));
+        if busy.recv_timeout(LAST) == Err(RecvTimeoutError::Timeout) {
+            say::line("the job has ended and an action is still under way: it is left to itself");
+        }
         // An abort has a time of its own: it ends when its processes do.
         let grace = abort.filter(|_| aborted.load(Ordering::SeqCst) && job.is_none_or(|j| j.is_alive()));
-        if busy.recv_timeout(LAST + grace.unwrap_or_default()) == Err(RecvTimeoutError::Timeout) {
-            say::line("the job has ended and an action is still under way: it is left to itself");
+        if keeping.recv_timeout(EVIDENCE + grace.unwrap_or_default()) == Err(RecvTimeoutError::Timeout) {
+            say::line(
+                "no bundle: reading the recording takes too long; strandline report and snapshot make the same",
+            );
         }
         Kept { aborted: aborted.load(Ordering::SeqCst) }
     }
