@@ -122,14 +122,6 @@ fn torch_without_a_device_is_named() {
 }
 
 #[test]
-fn the_asynchronous_allocator_is_not_judged() {
-    let folder = Folder::new("async");
-    let env = [("PYTORCH_ALLOC_CONF", "backend:cudaMallocAsync")];
-    let did = recorded(&folder, &job(&[]), &env);
-    not_judged(&folder, &did, "cudaMallocAsync", "allocator is cudaMallocAsync");
-}
-
-#[test]
 fn an_allocator_that_is_not_torchs_own_is_not_judged() {
     let folder = Folder::new("pluggable");
     let library = pluggable(&folder);

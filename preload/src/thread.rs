@@ -41,6 +41,8 @@ pub(crate) struct Thread {
     pub(crate) captures: u32,
     /// A request to free has been recorded and its report has not come: the device and the block.
     pub(crate) freeing: Option<(u8, u64)>,
+    /// A block that CUDA itself refused: its size and stream.
+    pub(crate) refused: Option<(u64, u64)>,
     /// Current stream per device, as c10 numbers streams; 0 is the default stream.
     pub(crate) current: [u64; DEVICES],
     /// Stacks seen by this thread.
@@ -145,6 +147,7 @@ pub(crate) fn claim() -> Option<NonNull<Thread>> {
         (&raw mut (*thread).optimizer).write(false);
         (&raw mut (*thread).captures).write(0);
         (&raw mut (*thread).freeing).write(None);
+        (&raw mut (*thread).refused).write(None);
         (&raw mut (*thread).current).write([0; DEVICES]);
         (*thread).rules.moved();
         // The cache is left as it is: zeroed memory is an empty one, and stacks of the place's last thread are as good.

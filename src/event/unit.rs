@@ -71,10 +71,21 @@ pub struct PoolId(pub u64, pub u64);
 impl PoolId {
     /// The pool everything lives in that is in no private pool.
     pub const DEFAULT: PoolId = PoolId(0, 0);
+    /// Ours, not PyTorch's: of blocks that a CUDA call each hands out (`cudaMallocAsync`, `cudaMalloc`), from no cache.
+    pub const DIRECT: PoolId = PoolId(u64::MAX, 0);
+    /// The same while a graph is captured: the block is the graph's.
+    pub const DIRECT_CAPTURED: PoolId = PoolId(u64::MAX, 1);
 
     /// Whether this is a graph capture's pool or a `MemPool`.
+    #[inline]
     pub fn is_private(self) -> bool {
-        self != PoolId::DEFAULT
+        self != PoolId::DEFAULT && self != PoolId::DIRECT
+    }
+
+    /// Whether a CUDA call handed the block out: then it is a part of no segment, and of no total of PyTorch's.
+    #[inline]
+    pub fn is_direct(self) -> bool {
+        self.0 == u64::MAX
     }
 }
 

@@ -29,7 +29,12 @@ impl Fold {
             self.unknown += 1;
             return;
         };
-        let pool = if r.flags & flag::POOL == 0 { PoolId::DEFAULT } else { self.pool(ring) };
+        let pool = match r.flags & (flag::POOL | flag::DIRECT) {
+            0 => PoolId::DEFAULT,
+            flag::POOL => self.pool(ring),
+            _ if Phase::from_bits(r.phase).capture => PoolId::DIRECT_CAPTURED,
+            _ => PoolId::DIRECT,
+        };
         match kind {
             Kind::Alloc => push(Body::Alloc(block(r, pool))),
             Kind::FreeRequested => {

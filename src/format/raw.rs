@@ -95,6 +95,9 @@ pub mod flag {
     pub const NESTED: u8 = 8;
     /// Of a thread: an autograd worker.
     pub const AUTOGRAD: u8 = 16;
+    /// Of a block: a CUDA call handed it out, and not a cache: see [`crate::event::PoolId::DIRECT`]. The stream of its free is the one
+    /// that it was freed on.
+    pub const DIRECT: u8 = 32;
 }
 
 /// A thread's name, zero-padded, as the second and third operand of [`Kind::Thread`].

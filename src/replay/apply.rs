@@ -115,6 +115,9 @@ impl Replay {
         });
         dev.blocks += 1;
         dev.allocated.0 = dev.allocated.0.saturating_add(rounded);
+        if b.pool.is_direct() {
+            dev.direct(rounded, true);
+        }
         if let Some(t) = b.totals {
             dev.compare(t);
         }
@@ -147,6 +150,9 @@ impl Replay {
     fn forget(&mut self, d: usize, h: &Held) {
         let dev = &mut self.devices[d];
         let r = h.rounded();
+        if h.block.pool.is_direct() {
+            dev.direct(r, false);
+        }
         if h.pending {
             dev.pending.0 = dev.pending.0.saturating_sub(r);
             dev.wait_ends(h.waits_for, r);
@@ -166,7 +172,7 @@ impl Replay {
     #[inline]
     fn free(&mut self, b: &Block) {
         self.coverage = Coverage::Blocks;
-        let d = self.touch(b.device);
+        let d = self.place(b);
         let dev = &mut self.devices[d];
         match dev.table.get_mut(b.addr.0) {
             Some(h) if !h.pending => {
@@ -196,9 +202,23 @@ impl Replay {
         }
     }
 
+    /// The device of a block that is freed: of one that CUDA itself handed out, the thread that frees it may be on another.
+    #[inline]
+    fn place(&mut self, b: &Block) -> usize {
+        let d = self.touch(b.device);
+        if !b.pool.is_direct() || self.devices[d].table.get(b.addr.0).is_some() {
+            return d;
+        }
+        self.devices.iter().position(|dev| dev.table.get(b.addr.0).is_some()).unwrap_or(d)
+    }
+
     /// A free of a block that was there before the recording, or that a loss hid.
     #[cold]
     fn free_unknown(&mut self, d: usize, b: &Block) {
+        if b.pool.is_direct() {
+            // Handed out before blocks were told apart, or before the recording.
+            return self.runtime_call(RuntimeOp::Free, DeviceId(d as u8), b.addr.0, 0);
+        }
         let rounded = if b.rounded.0 > 0 { b.rounded.0 } else { round_up(b.size.0) };
         // After a loss the allocation of it may be what was lost.
         if !self.devices[d].free_outside(rounded) && self.gaps == 0 {
@@ -211,7 +231,7 @@ impl Replay {
 
     #[inline]
     fn complete(&mut self, b: &Block) {
-        let d = self.touch(b.device);
+        let d = self.place(b);
         // None there: the completion of a free from before the recording, or of one that a loss hid.
         if let Some(h) = self.devices[d].table.take(b.addr.0) {
             let live = !h.pending;

@@ -119,6 +119,9 @@ pub struct Device {
     pub(super) step_peak: u64,
     /// Given back to the driver since the last step ended.
     pub(super) step_given_back: u64,
+    /// What blocks of no cache hold ([`crate::event::PoolId::is_direct`]): they are in `allocated` and `reserved`, and in
+    /// no total of torch's.
+    pub(super) direct: u64,
     pub(super) table: Table,
     pub(super) segments: Segments,
     pub(super) waits: Vec<PendingWait>,
@@ -169,7 +172,7 @@ impl Device {
     #[inline]
     pub(super) fn compare(&mut self, t: Totals) {
         self.compared += 1;
-        let own = [self.allocated.0, self.reserved.0];
+        let own = [self.allocated, self.reserved].map(|total| total.0.saturating_sub(self.direct));
         if own == [t.allocated.0, t.reserved.0] && self.trust == Trust::Compare {
             return;
         }
@@ -178,12 +181,20 @@ impl Device {
             self.trust = Trust::Compare;
             self.outside[0] = self.outside[0].saturating_add(off[0]);
             self.outside[1] = self.outside[1].saturating_add(off[1]);
-            (self.allocated, self.reserved) = (t.allocated, t.reserved);
+            let with_direct = |total: Bytes| Bytes(total.0.saturating_add(self.direct));
+            (self.allocated, self.reserved) = (with_direct(t.allocated), with_direct(t.reserved));
             self.before_recording = Bytes(self.outside[0].max(0) as u64);
             return;
         }
         let worst = off[0].unsigned_abs().max(off[1].unsigned_abs());
         self.accounting_drift = self.accounting_drift.max(Bytes(worst));
+    }
+
+    /// A block comes from no cache, or goes back to none: what it holds is reserved for it alone.
+    pub(super) fn direct(&mut self, rounded: u64, comes: bool) {
+        let moved =
+            |total: u64| if comes { total.saturating_add(rounded) } else { total.saturating_sub(rounded) };
+        (self.direct, self.reserved.0) = (moved(self.direct), moved(self.reserved.0));
     }
 
     /// A block that was there before us was freed. False where there cannot have been one.

@@ -107,6 +107,9 @@ impl Replay {
         };
         let r = h.rounded();
         let dev = &mut self.devices[d];
+        if block.pool.is_direct() {
+            dev.direct(r, true);
+        }
         if b.pending {
             dev.pending.0 = dev.pending.0.saturating_add(r);
             dev.wait_begins(None, r);
@@ -156,6 +159,7 @@ impl super::device::Device {
     /// torch's totals as a checkpoint has them.
     fn take_totals(&mut self, allocated: Bytes, reserved: Bytes) {
         self.distrust();
+        let [allocated, reserved] = [allocated, reserved].map(|b| Bytes(b.0.saturating_sub(self.direct)));
         let compared = self.compared;
         self.compare(crate::event::Totals { allocated, reserved });
         self.compared = compared;

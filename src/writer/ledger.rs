@@ -48,6 +48,8 @@ struct Live {
 struct Device {
     totals: DeviceTotals,
     peak_in_step: Bytes,
+    /// What blocks of no cache hold: they are in our totals, and in none of torch's.
+    direct: u64,
     blocks: u32,
     rows: Vec<StepRow>,
 }
@@ -160,6 +162,11 @@ impl Ledger {
             phase: b.phase,
             pending: false,
         };
+        if b.pool.is_direct() {
+            let d = self.device(b.device);
+            d.direct = d.direct.saturating_add(b.rounded.0);
+            d.reserve(b.rounded);
+        }
         // A block that is live at this address already: its free was lost.
         if let Some(old) = self.live.insert((b.device, b.addr), live) {
             self.forget(b.device, &old);
@@ -172,6 +179,10 @@ impl Ledger {
 
     fn forget(&mut self, device: DeviceId, old: &Live) {
         let d = self.device(device);
+        if old.pool.is_direct() {
+            d.direct = d.direct.saturating_sub(old.rounded.0);
+            d.totals.reserved = Bytes(d.totals.reserved.0.saturating_sub(old.rounded.0));
+        }
         let total = if old.pending { &mut d.totals.pending } else { &mut d.totals.allocated };
         *total = Bytes(total.0.saturating_sub(old.rounded.0));
         if !old.pending {
@@ -180,15 +191,16 @@ impl Ledger {
     }
 
     fn request(&mut self, b: &Block) {
-        let rounded = match self.live.get_mut(&(b.device, b.addr)) {
+        let (device, addr) = self.place(b);
+        let rounded = match self.live.get_mut(&(device, addr)) {
             Some(l) if !l.pending => {
                 l.pending = true;
                 l.rounded
             }
             // Not seen being allocated (a gap, or from before): nothing to take back.
-            _ => return self.device(b.device).check(b.totals),
+            _ => return self.device(device).check(b.totals),
         };
-        let d = self.device(b.device);
+        let d = self.device(device);
         d.blocks = d.blocks.saturating_sub(1);
         d.totals.allocated = Bytes(d.totals.allocated.0.saturating_sub(rounded.0));
         d.totals.pending = Bytes(d.totals.pending.0.saturating_add(rounded.0));
@@ -196,9 +208,21 @@ impl Ledger {
     }
 
     fn complete(&mut self, b: &Block) {
-        if let Some(l) = self.live.remove(&(b.device, b.addr)) {
-            self.forget(b.device, &l);
+        let (device, addr) = self.place(b);
+        if let Some(l) = self.live.remove(&(device, addr)) {
+            self.forget(device, &l);
         }
+    }
+
+    /// Where a block that is freed lies: of one that CUDA itself handed out, the thread that frees it may be on another
+    /// device.
+    fn place(&self, b: &Block) -> (DeviceId, Addr) {
+        let here = (b.device, b.addr);
+        if !b.pool.is_direct() || self.live.contains_key(&here) {
+            return here;
+        }
+        let mut all = self.devices.iter().map(|d| (d.totals.device, b.addr));
+        all.find(|at| self.live.contains_key(at)).unwrap_or(here)
     }
 
     fn report(&mut self, device: DeviceId, addr: Addr, rounded: Bytes, allocated: bool, totals: Totals) {
@@ -219,9 +243,7 @@ impl Ledger {
 
     /// A range is there; an expandable segment's neighbours on the same stream and pool grow together in `unmap` only.
     fn map(&mut self, s: OpenSegment) {
-        let d = self.device(s.device);
-        d.totals.reserved = Bytes(d.totals.reserved.0.saturating_add(s.size.0));
-        d.totals.peak_reserved = d.totals.peak_reserved.max(d.totals.reserved);
+        self.device(s.device).reserve(s.size);
         self.segments.insert((s.device, s.addr), s);
     }
 
@@ -332,10 +354,17 @@ impl Device {
         }
     }
 
+    fn reserve(&mut self, bytes: Bytes) {
+        let t = &mut self.totals;
+        t.reserved = Bytes(t.reserved.0.saturating_add(bytes.0));
+        t.peak_reserved = t.peak_reserved.max(t.reserved);
+    }
+
     fn check(&mut self, torch: Option<Totals>) {
         if let Some(torch) = torch {
             let t = &mut self.totals;
-            let off = t.allocated.0.abs_diff(torch.allocated.0).max(t.reserved.0.abs_diff(torch.reserved.0));
+            let own = [t.allocated, t.reserved].map(|total| total.0.saturating_sub(self.direct));
+            let off = own[0].abs_diff(torch.allocated.0).max(own[1].abs_diff(torch.reserved.0));
             t.drift = t.drift.max(Bytes(off));
         }
     }

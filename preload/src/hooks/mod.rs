@@ -8,6 +8,7 @@
 //! Only names of CUDA and of PyTorch are here: nothing that a shell or a compiler would call.
 
 mod autograd;
+pub(crate) mod blocks;
 mod runtime;
 mod streams;
 mod torch;

@@ -1,8 +1,9 @@
 //! Memory that goes through the CUDA runtime, and what the program asks about its devices.
 
-use super::{P, SUCCESS, Status, forward};
+use super::{P, SUCCESS, Status, blocks, forward};
 use crate::entered::enter_or_arm;
 use crate::{clock, devices, tls};
+use cudarc::runtime::sys::cudaError_t;
 use strandline_core::event::RuntimeOp;
 use strandline_core::format::raw::{Kind, Record};
 
@@ -56,14 +57,45 @@ macro_rules! allocations {
 }
 
 const NO_STREAM: P = core::ptr::null_mut();
+const OUT_OF_MEMORY: Status = cudaError_t::cudaErrorMemoryAllocation as Status;
 
 allocations! {
     malloc, Malloc, MALLOC (), NO_STREAM;
-    malloc_async, MallocAsync, MALLOC_ASYNC (s: P), s;
-    malloc_from_pool_async, MallocAsync, MALLOC_FROM_POOL_ASYNC (pool: P, s: P), s;
     host_alloc, HostAlloc, HOST_ALLOC (flags: u32), NO_STREAM;
     malloc_host, HostAlloc, MALLOC_HOST (), NO_STREAM;
     malloc_managed, MallocManaged, MALLOC_MANAGED (flags: u32), NO_STREAM;
+}
+
+pub(super) unsafe fn malloc_async(p: *mut P, n: usize, s: P) -> Status {
+    let status = forward!(MALLOC_ASYNC(p, n, s));
+    // SAFETY: `p` is the caller's, and the call has returned.
+    unsafe { allocated_async(status, p, n, s) };
+    status
+}
+
+pub(super) unsafe fn malloc_from_pool_async(p: *mut P, n: usize, pool: P, s: P) -> Status {
+    let status = forward!(MALLOC_FROM_POOL_ASYNC(p, n, pool, s));
+    // SAFETY: `p` is the caller's, and the call has returned.
+    unsafe { allocated_async(status, p, n, s) };
+    status
+}
+
+/// After a stream-ordered allocation: a block where such calls are torch's allocator.
+///
+/// # Safety
+/// As of [`allocated`].
+#[inline(always)]
+unsafe fn allocated_async(status: Status, p: *mut P, n: usize, s: P) {
+    if !blocks::are_async() {
+        // SAFETY: the caller's promise.
+        return unsafe { allocated(RuntimeOp::MallocAsync, status, p, n, s) };
+    }
+    if status == SUCCESS && !p.is_null() {
+        // SAFETY: not null, and filled by the call that succeeded.
+        blocks::handed_out(unsafe { *p } as u64, n, s);
+    } else if status == OUT_OF_MEMORY {
+        blocks::refused(n, s);
+    }
 }
 
 pub(super) unsafe fn free(p: P) -> Status {
@@ -72,7 +104,11 @@ pub(super) unsafe fn free(p: P) -> Status {
 }
 
 pub(super) unsafe fn free_async(p: P, s: P) -> Status {
-    released(RuntimeOp::FreeAsync, p, s);
+    if blocks::are_async() {
+        blocks::given_back(p, s);
+    } else {
+        released(RuntimeOp::FreeAsync, p, s);
+    }
     forward!(FREE_ASYNC(p, s))
 }
 
@@ -88,6 +124,7 @@ pub(super) unsafe fn mem_get_info(free: *mut usize, total: *mut usize) -> Status
         let (free, total) = unsafe { (*free as u64, *total as u64) };
         devices::note_total(tls::device(), total);
         if let Some(mut t) = enter_or_arm() {
+            blocks::out_of_memory(&mut t, free);
             t.note(Kind::MemInfo, tls::device(), free, total, 0);
         }
     }

@@ -8,6 +8,7 @@ use super::tracker::{self, Setup};
 use super::versions::{self, Version};
 use super::{elf, entry::TraceEntry};
 use crate::config::Stacks;
+use crate::hooks::blocks;
 use crate::real::{self, Library};
 use crate::say::say;
 use crate::{pluggable, session, stacks, steps};
@@ -21,6 +22,8 @@ const VTABLE: &[u8] = b"_ZTVN3c104cuda20CUDACachingAllocator6Native22NativeCachi
 const RTTI: &str = "N3c104cuda20CUDACachingAllocator6Native22NativeCachingAllocatorE";
 /// Part of the name of PyTorch's adapter for allocators that are not its own.
 pub(crate) const PLUGGABLE: &str = "CUDAPluggableAllocator";
+/// End of the name of PyTorch's allocator that asks CUDA for every block: `backend:cudaMallocAsync`.
+const ASYNC: &str = "24CudaMallocAsyncAllocatorE";
 /// The parameter's mangling differs between versions.
 const ATTACH_PREFIX: &[u8] =
     b"_ZN3c104cuda20CUDACachingAllocator6Native22NativeCachingAllocator27attachAllocatorTraceTracker";
@@ -130,6 +133,12 @@ fn attach() -> Result<bool, Refusal> {
         tell_attached_with(pluggable::facts());
         return Ok(true);
     }
+    if name.ends_with(ASYNC) {
+        begin(l);
+        blocks::are_async_from_now_on();
+        tell_attached_with(blocks::facts());
+        return Ok(true);
+    }
     if name != RTTI {
         return Err(not_native(&name));
     }
@@ -207,13 +216,6 @@ unsafe extern "C" fn manage(to: *mut [usize; 2], from: *const [usize; 2], operat
 }
 
 fn not_native(name: &str) -> Refusal {
-    if name.ends_with("24CudaMallocAsyncAllocatorE") {
-        return Refusal {
-            allocator: "cudaMallocAsync".into(),
-            reason: "allocator is cudaMallocAsync: its blocks are not visible".into(),
-            level: "segments",
-        };
-    }
     if name.contains(PLUGGABLE) {
         return Refusal {
             allocator: "pluggable".into(),

@@ -123,10 +123,9 @@ fn allocator(variable: impl Fn(&str) -> Option<String>) -> Check {
     for name in ["PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"] {
         let value = variable(name).unwrap_or_default();
         if value.replace(' ', "").contains("backend:cudaMallocAsync") {
-            let found = format!(
-                "{name} chooses cudaMallocAsync: no blocks are seen, only what the driver is asked for"
-            );
-            return Check::bad("allocator", found, format!("take backend:cudaMallocAsync out of {name}"));
+            let found =
+                format!("cudaMallocAsync ({name}={value}): its blocks are seen, not what its pool keeps");
+            return Check::good("allocator", found);
         }
         if !value.is_empty() {
             return Check::good("allocator", format!("native ({name}={value})"));
@@ -230,7 +229,7 @@ mod tests {
         let with = |set: &'static str, value: &'static str| {
             allocator(move |name| (name == set).then(|| value.to_string())).grade
         };
-        assert_eq!(with("PYTORCH_CUDA_ALLOC_CONF", "backend: cudaMallocAsync"), Grade::Bad);
+        assert_eq!(with("PYTORCH_CUDA_ALLOC_CONF", "backend: cudaMallocAsync"), Grade::Good);
         assert_eq!(with("PYTORCH_ALLOC_CONF", "expandable_segments:True"), Grade::Good);
         assert_eq!(with("PYTORCH_NO_CUDA_MEMORY_CACHING", "1"), Grade::Bad);
         assert_eq!(with("", ""), Grade::Good);

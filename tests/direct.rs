@@ -1,0 +1,118 @@
+//! PyTorch without a cache of its own: every block is a call of CUDA's, on the simulated device. What PyTorch can still say
+//! about itself is the oracle.
+
+mod support;
+
+use serde_json::{Value, json};
+use strandline::event::{Block, Body, Event};
+use support::{Folder, Job, Ran, Recording, report, root};
+
+const MIB: u64 = 1 << 20;
+/// How a job is told to have its blocks from `cudaMallocAsync`.
+const ASYNC: (&str, &str) = ("PYTORCH_CUDA_ALLOC_CONF", "backend:cudaMallocAsync");
+
+/// `tests/python/direct.py`; what it said, and its recording.
+fn job(folder: &Folder, mode: (&str, &str), arguments: &[&str]) -> (Value, Ran) {
+    let ran = Job::python(folder, "tests/python/direct.py", arguments).env(mode.0, mode.1).run().succeeded();
+    let said = serde_json::from_str(&ran.stdout()).unwrap_or_else(|e| panic!("{e}: {}", ran.stdout()));
+    (said, ran)
+}
+
+fn blocks(recording: &Recording) -> Vec<&Block> {
+    fn block(e: &Event) -> Option<&Block> {
+        if let Body::Alloc(b) = &e.body { Some(b) } else { None }
+    }
+    recording.events.iter().filter_map(block).collect()
+}
+
+/// A leaking job and its healthy twin.
+fn trains(mode: (&str, &str), allocator: &str) -> Value {
+    let folder = Folder::new("direct");
+    let (said, ran) = job(&folder, mode, &["train", "leak"]);
+    assert_eq!(ran.theirs(), "", "the job's stderr is its own");
+    let recording = Recording::read(&ran.recording()).whole();
+    let all = blocks(&recording);
+    assert!(all.iter().all(|b| b.pool.is_direct() && b.stack.0 != 0), "a stack for each");
+    assert!(recording.count(|b| matches!(b, Body::RecordStream { .. })) >= 20);
+    assert!(recording.count(|b| matches!(b, Body::StreamWait { .. })) >= 20);
+    let leaked = report(&ran.recording());
+    assert_eq!(leaked.verdict().0, "leak", "{}", leaked.run);
+    let p = &leaked.process;
+    assert_eq!(
+        (&p["allocator"], &p["steps"], &p["step_source"]),
+        (&json!(allocator), &json!(20), &json!("optimizer"))
+    );
+    assert_eq!((&p["events_lost"], &p["damage"]), (&json!(0), &json!([])));
+    let (coverage, device) = (&p["coverage"], &p["devices"][0]);
+    assert_eq!(coverage["level"], "blocks");
+    let of_cuda = coverage["reason"].as_str().unwrap_or_default();
+    assert!(of_cuda.contains("CUDA hands them out"), "{of_cuda}");
+    assert_eq!(p["findings"].as_array().map(Vec::len), Some(1), "{p}");
+    let finding = &p["findings"][0];
+    assert_eq!(
+        (&finding["kind"], &finding["bytes_per_step"]),
+        (&json!("live-after-stream-exit"), &json!(16 * MIB))
+    );
+    let line = &finding["sites"][0]["your_line"];
+    let source = std::fs::read_to_string(root().join("tests/python/direct.py")).expect("the job");
+    let planted = source.lines().position(|l| l.ends_with("# LEAK")).expect("the planted line") + 1;
+    assert_eq!((&line["line"], &line["function"]), (&json!(planted), &json!("train")));
+    if said["peak"] != 0 {
+        assert_eq!((&device["peak_allocated_bytes"], &said["allocated"]), (&said["peak"], &live(&recording)));
+    }
+
+    let twin = Folder::new("direct-twin");
+    let (_, ran) = job(&twin, mode, &["train"]);
+    let healthy = report(&ran.recording());
+    assert_eq!(healthy.verdict().0, "clean", "{}", healthy.run);
+    leaked.process
+}
+
+/// What is live before the job's end: sums of what came, less what went.
+fn live(recording: &Recording) -> Value {
+    let at_synchronize = recording.events.iter().rposition(|e| matches!(e.body, Body::DeviceDone(_)));
+    let mut held = std::collections::HashMap::new();
+    for e in &recording.events[..at_synchronize.expect("the job waits for the device")] {
+        match &e.body {
+            Body::Alloc(b) => drop(held.insert(b.addr, b.rounded.0)),
+            Body::FreeRequested(b) => drop(held.remove(&b.addr)),
+            _ => {}
+        }
+    }
+    json!(held.values().sum::<u64>())
+}
+
+#[test]
+fn stream_ordered_blocks_are_judged_as_any_others() {
+    trains(ASYNC, "cudaMallocAsync");
+}
+
+#[test]
+fn a_captured_graphs_blocks_are_the_graphs() {
+    let folder = Folder::new("direct-graph");
+    let (_, ran) = job(&folder, ASYNC, &["graph"]);
+    let recording = Recording::read(&ran.recording()).whole();
+    let (inside, outside): (Vec<&Block>, Vec<&Block>) =
+        blocks(&recording).into_iter().partition(|b| b.pool.is_private());
+    assert!(inside.len() >= 2 && inside.iter().all(|b| b.phase.capture), "{inside:?}");
+    assert!(outside.iter().any(|b| b.size.0 == MIB), "{outside:?}");
+    let p = report(&ran.recording()).process;
+    assert_eq!(p["damage"], json!([]), "{p}");
+}
+
+#[test]
+fn out_of_memory_is_seen() {
+    let folder = Folder::new("direct-oom");
+    let (said, ran) = job(&folder, ASYNC, &["oom"]);
+    assert!(said["oom"].as_str().is_some_and(|t| t.contains("out of memory")), "{said}");
+    let recording = Recording::read(&ran.recording()).whole();
+    let seen: Vec<(u64, bool)> = recording
+        .events
+        .iter()
+        .filter_map(|e| match &e.body {
+            Body::Oom { requested, free, stack, .. } => Some((requested.0, free.0 > 0 && stack.0 != 0)),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(seen, [(1 << 36, true)]);
+}

@@ -1,0 +1,71 @@
+"""A training job whose blocks CUDA hands out itself: it prints what PyTorch says of it, as JSON.
+
+    direct.py train [leak]    20 steps with a side stream, record_stream, an event wait and a second thread
+    direct.py graph           captures a graph, replays it, frees around it
+    direct.py oom             asks for more than there is
+"""
+
+import json
+import sys
+import threading
+
+import torch
+
+what, leak = sys.argv[1], "leak" in sys.argv[2:]
+said = {}
+
+
+def train(steps):
+    model = torch.nn.Sequential(torch.nn.Linear(64, 128), torch.nn.GELU(), torch.nn.Linear(128, 64)).cuda()
+    optimizer = torch.optim.AdamW(model.parameters())
+    side = torch.cuda.Stream()
+    kept = []
+    for _ in range(steps):
+        optimizer.zero_grad()
+        x = torch.randn(16, 64, device="cuda")
+        model(x).square().mean().backward()
+        optimizer.step()
+        with torch.cuda.stream(side):
+            y = torch.zeros(4 << 20, device="cuda", dtype=torch.uint8)
+            if leak:
+                kept.append(torch.zeros(16 << 20, device="cuda", dtype=torch.uint8))  # LEAK
+            ready = side.record_event()
+        torch.cuda.current_stream().wait_event(ready)
+        y.record_stream(torch.cuda.current_stream())
+        del y
+    return model, optimizer, kept
+
+
+def another():
+    for _ in range(50):
+        torch.empty(1000, device="cuda", dtype=torch.uint8)
+
+
+if what == "train":
+    thread = threading.Thread(target=another)
+    thread.start()
+    model, optimizer, kept = train(20)
+    thread.join()
+    torch.cuda.synchronize()
+    said["allocated"], said["peak"] = torch.cuda.memory_allocated(), torch.cuda.max_memory_allocated()
+    pinned = torch.empty(3 << 20, dtype=torch.uint8, pin_memory=True)
+elif what == "graph":
+    weight = torch.randn(64, 64, device="cuda")
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        inside = weight @ weight
+        out = inside + 1
+        del inside
+    before = torch.empty(1 << 20, device="cuda", dtype=torch.uint8)
+    for _ in range(3):
+        graph.replay()
+    del before, graph, out
+    torch.cuda.synchronize()
+elif what == "oom":
+    try:
+        torch.empty(1 << 36, device="cuda", dtype=torch.uint8)
+    except RuntimeError as e:  # of memory, in the words of whoever raises it
+        said["oom"] = str(e).splitlines()[0]
+    said["alive"] = torch.ones(8, device="cuda").numel()
+print(json.dumps(said))
