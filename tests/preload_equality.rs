@@ -9,7 +9,7 @@ use serde_json::Value;
 use std::collections::HashMap;
 use std::path::Path;
 use strandline::event::{Addr, Block, Body, DeviceId, Event, SegmentOp, StackId, Totals};
-use support::{Folder, Job, Recording};
+use support::{Folder, Job, Recording, python, python_3_13};
 
 /// An event as torch's history has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -146,9 +146,16 @@ fn as_torch_names(frames: Frames) -> Frames {
 /// Runs a case and compares everything; the recording goes back for more.
 #[track_caller]
 fn equal(case: &str, env: &[(&str, &str)], devices: u32) -> (Recording, usize) {
+    equal_with(python(), case, env, devices)
+}
+
+/// As [`equal`], with a certain Python.
+#[track_caller]
+fn equal_with(with: &Path, case: &str, env: &[(&str, &str)], devices: u32) -> (Recording, usize) {
     let folder = Folder::new(case);
     let history = folder.join("history.jsonl");
-    let job = Job::python(&folder, "tests/python/equality.py", &[case.as_ref(), history.as_os_str()]);
+    let arguments = [case.as_ref(), history.as_os_str()];
+    let job = Job::python_at(&folder, with, "tests/python/equality.py", &arguments);
     let job = env.iter().fold(job.devices(devices), |j, (k, v)| j.env(k, v));
     let ran = job.run().succeeded();
     assert_eq!(ran.theirs(), "", "the job's own stderr");
@@ -218,7 +225,19 @@ fn plain_training() {
 /// A transformer of twelve layers, a loader made of generators, an async program, a deep recursion: whole stacks.
 #[test]
 fn every_kind_of_frame() {
-    let (recording, compared) = equal("every_kind_of_frame", &[], 1);
+    every_kind_of_frame_with(python());
+}
+
+/// The same where frames are found by what Python says of itself.
+#[test]
+fn every_kind_of_frame_on_python_3_13() {
+    if let Some(python) = python_3_13() {
+        every_kind_of_frame_with(&python);
+    }
+}
+
+fn every_kind_of_frame_with(python: &Path) {
+    let (recording, compared) = equal_with(python, "every_kind_of_frame", &[], 1);
     assert!(compared > 2500, "{compared}");
     let depth = |e: &Event| match &e.body {
         Body::Alloc(b) => recording.frames(b.stack).len(),

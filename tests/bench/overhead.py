@@ -1,14 +1,18 @@
-"""What recording adds, with PyTorch's own history beside it: every mode in a process of its own, interleaved in rounds.
+"""What recording adds, with PyTorch's own history beside it in the same run: a process per mode, all alive together, of which one
+works at a time, in an order drawn anew for every round; all are replaced after some rounds, since no two processes are alike.
 
-    overhead.py --library LIBSTRANDLINE [--command STRANDLINE] [--rounds 20] [--only pair,heavy,large] [--out FILE.json]
+    overhead.py --library LIBSTRANDLINE [--command STRANDLINE] [--rounds 24] [--only pair,heavy,large,threads] [--out FILE.json]
 
 Modes: nothing · torch's history with stacks="python" and "all" · strandline with --stacks none, python, native, both.
-Works: an alloc/free pair of 4 KiB at Python depths 5, 23 and 100 (the least of 15 repetitions, ns); a step with about 1,000
-allocations; a step of a transformer of 1.1 B parameters made from a config (`large`: for a real card).
-Said of each mode: what it adds to the same round's `nothing`, the median of the rounds and the upper 95 % bound of that
-median (from order statistics, no distribution assumed); bytes of recording per allocator trace entry; dirty memory added.
+Works: an alloc/free pair of 4 KiB at Python depths 5, 23 and 100 (the least of 3 repetitions, ns); a step with about 1,000
+allocations (the median of some, ms); a step of a transformer of 1.1 B parameters made from a config (`large`: for a real card);
+host memory with 16 threads that allocate (`threads`).
+Said of each mode: what it adds to the same round's `nothing`, the median of the rounds and the upper 95 % bound of that median
+(from order statistics, no distribution assumed). Of a process that does nothing but heavy steps: what the recording tells of its own
+cost beside what was measured, bytes of recording per allocator trace entry, dirty memory added.
 
-    overhead.py --worker WORK MODE …     one measurement, as JSON (the rounds are made of these)
+    overhead.py --worker WORK MODE …     one work in a process of its own, as JSON
+    overhead.py --serve MODE             works as they are asked for, one a line on stdin, their values on stdout
 """
 
 import argparse
@@ -20,6 +24,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 TORCH = {"torch_python": "python", "torch_all": "all"}
@@ -28,7 +33,7 @@ MODES = ["nothing", *TORCH, *OURS]
 DEPTHS = [5, 23, 100]
 
 
-# ---- one measurement -------------------------------------------------------------------------------------------------
+# ---- works -----------------------------------------------------------------------------------------------------------
 
 def pairs(n):
     import torch
@@ -47,47 +52,78 @@ def pair(depth, n, repetitions=15):
     """Nanoseconds of a pair."""
     import torch
     keep = torch.empty(1024, device="cuda")
-    best = min(at_depth(int(depth) - 3, int(n)) for _ in range(repetitions))
+    best = min(at_depth(int(depth) - 3, int(n)) for _ in range(int(repetitions)))
     del keep
     return best
 
 
-def steps(model, batch, loss_of, count):
-    """Milliseconds of a step, the median."""
-    import torch
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5, foreach=True)
-    times = []
-    for i in range(int(count) + 3):
+class Steps:
+    def __init__(self, model, batch, loss_of):
+        import torch
+        self.model, self.batch, self.loss_of = model, batch, loss_of
+        self.optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5, foreach=True)
+        [self.step() for _ in range(3)]
+
+    def step(self):
+        import torch
         torch.cuda.synchronize()
         start = time.perf_counter()
-        optimizer.zero_grad(set_to_none=True)
-        loss_of(model, batch).backward()
-        optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        self.loss_of(self.model, self.batch).backward()
+        self.optimizer.step()
         torch.cuda.synchronize()
-        if i >= 3:
-            times.append((time.perf_counter() - start) * 1e3)
-    return statistics.median(times)
+        return (time.perf_counter() - start) * 1e3
+
+    def median(self, count):
+        """Milliseconds of a step."""
+        return statistics.median(self.step() for _ in range(int(count)))
 
 
-def heavy(count):
+def made_heavy():
     import torch
     layer = torch.nn.TransformerEncoderLayer(256, 4, 512, batch_first=True, dropout=0.1)
     model = torch.nn.TransformerEncoder(layer, 12, enable_nested_tensor=False).cuda()
-    return steps(model, torch.randn(4, 64, 256, device="cuda"), lambda m, x: m(x).square().mean(), count)
+    return Steps(model, torch.randn(4, 64, 256, device="cuda"), lambda m, x: m(x).square().mean())
 
 
-def large(count):
+def made_large():
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
-    config = LlamaConfig(hidden_size=2048, intermediate_size=5632, num_hidden_layers=22, num_attention_heads=32,
-                         num_key_value_heads=4, vocab_size=32000)
+    small = os.environ.get("BENCH_SMALL")  # to try this program where there is no card
+    size = dict(hidden_size=128, intermediate_size=256, num_hidden_layers=4) if small else dict(
+        hidden_size=2048, intermediate_size=5632, num_hidden_layers=22)
+    config = LlamaConfig(num_attention_heads=32, num_key_value_heads=4, vocab_size=32000, **size)
     torch.manual_seed(0)
-    model = LlamaForCausalLM(config).to("cuda", torch.bfloat16)
-    batch = torch.randint(0, 32000, (4, 1024), device="cuda")
-    return steps(model, batch, lambda m, x: m(input_ids=x, labels=x).loss, count)
+    with torch.device("cuda"):
+        model = LlamaForCausalLM(config).to(torch.bfloat16)
+    batch = torch.randint(0, 32000, (4, 1024) if not small else (1, 64), device="cuda")
+    return Steps(model, batch, lambda m, x: m(input_ids=x, labels=x).loss)
 
 
-WORKS = {"pair": pair, "heavy": heavy, "large": large}
+MADE = {}
+
+
+def steps(work, count):
+    if work not in MADE:
+        MADE[work] = {"heavy": made_heavy, "large": made_large}[work]()
+    return MADE[work].median(count)
+
+
+def threads(n):
+    """16 threads that allocate at once; 0: only what they leave in memory matters."""
+    started = threading.Barrier(16)
+
+    def work():
+        started.wait()
+        at_depth(20, int(n))
+
+    workers = [threading.Thread(target=work) for _ in range(16)]
+    [w.start() for w in workers]
+    [w.join() for w in workers]
+    return 0
+
+
+WORKS = {"pair": pair, "heavy": lambda n: steps("heavy", n), "large": lambda n: steps("large", n), "threads": threads}
 
 
 def dirty():
@@ -97,36 +133,84 @@ def dirty():
     return sum(int(rows.get(k, "0").split()[0]) * 1024 for k in ("Private_Dirty", "Pss_Shmem"))
 
 
-def worker(work, mode, *arguments):
+def begin(mode):
     import torch
     torch.cuda.init()
     if mode in TORCH:
         torch.cuda.memory._record_memory_history("all", stacks=TORCH[mode], max_entries=100_000)
+
+
+def worker(work, mode, *arguments):
+    import torch
+    start = time.perf_counter()
+    begin(mode)
     value = WORKS[work](*arguments)
     stats = torch.cuda.memory_stats()
     entries = stats["allocation.all.allocated"] + 2 * stats["allocation.all.freed"]
-    print(json.dumps({"value": value, "entries": entries, "dirty": dirty()}))
+    print(json.dumps({"value": value, "entries": entries, "dirty": dirty(), "seconds": time.perf_counter() - start}))
+
+
+def serve(mode):
+    begin(mode)
+    for line in sys.stdin:
+        work, *arguments = line.split()
+        print(WORKS[work](*arguments), flush=True)
 
 
 # ---- rounds of them --------------------------------------------------------------------------------------------------
 
-def measure(options, work, mode, arguments, folder):
+def start(options, mode, folder, *words, **pipes):
     environment = {k: v for k, v in os.environ.items() if not k.startswith("STRANDLINE_") or "_SIM_" in k}
-    recording = os.path.join(folder, f"{mode}.strand")
+    recording = tempfile.mktemp(f"-{mode}.strand", dir=folder)
     if mode in OURS:
         environment.update(LD_PRELOAD=os.path.abspath(options.library), STRANDLINE_STACKS=OURS[mode],
                            STRANDLINE_OUT=recording, STRANDLINE_QUIET="1")
-    command = [sys.executable, os.path.abspath(__file__), "--worker", work, mode, *map(str, arguments)]
-    out = subprocess.run(command, env=environment, stdout=subprocess.PIPE, check=True).stdout
-    result = json.loads(out)
-    if os.path.exists(recording):
-        result["bytes"] = os.path.getsize(recording)
-        if options.command:
-            report = subprocess.run([options.command, "report", recording, "--format", "json"], stdout=subprocess.PIPE, check=True)
-            process = json.loads(report.stdout)["processes"][0]
-            result["lost"], result["cost"] = process["events_lost"], process["cost"]
-        os.remove(recording)
-    return result
+    command = [sys.executable, os.path.abspath(__file__), *map(str, words)]
+    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True, **pipes), recording
+
+
+class Generation:
+    """A process of each mode, ready to work."""
+
+    def __init__(self, options, modes, folder):
+        self.processes = {m: start(options, m, folder, "--serve", m, stdin=subprocess.PIPE) for m in modes}
+
+    def ask(self, words, *modes):
+        """The answers of these modes, which work at the same time."""
+        processes = [self.processes[m][0] for m in modes]
+        for process in processes:
+            process.stdin.write(" ".join(map(str, words)) + "\n")
+            process.stdin.flush()
+        answers = [process.stdout.readline() for process in processes]
+        if not all(answers):
+            raise SystemExit(f"{' '.join(map(str, words))} has failed in {' or '.join(m for m, a in zip(modes, answers) if not a)}")
+        return [float(a) for a in answers]
+
+    def end(self):
+        for process, recording in self.processes.values():
+            process.stdin.close()
+            process.wait()
+            if os.path.exists(recording):
+                os.remove(recording)
+
+
+def rounds_of(options, works, modes, folder, deadline):
+    """Values by work and mode, one of each round."""
+    values = {work: {m: [] for m in modes} for work in works}
+    left = options.rounds
+    while left > 0 and time.monotonic() < deadline:
+        generation = Generation(options, modes, folder)
+        [generation.ask(work, *modes) for work in works]  # models are made, caches are warm
+        for _ in range(min(left, options.lifetime)):
+            if time.monotonic() > deadline and len(values[works[0]]["nothing"]) > 0:
+                left = 0
+                break
+            for work in works:
+                for mode in random.sample(modes, len(modes)):
+                    values[work][mode] += generation.ask(work, mode)
+            left -= 1
+        generation.end()
+    return values
 
 
 def bound(values):
@@ -140,59 +224,91 @@ def bound(values):
     return values[-1]
 
 
-def summary(rounds):
+def show(name, unit, values, results):
+    bare = values["nothing"]
+    print(f"\n{name}: {statistics.median(bare):.4g} {unit} with nothing, {len(bare)} rounds")
+    print(f"  {'mode':14}{'added ' + unit:>12}{'95 % bound':>12}{'share':>9}{'bound':>9}{'of torch':>10}")
+    rows, torchs = {}, {"python": "torch_python", "none": "torch_python"}
+    for mode in [m for m in values if m != "nothing"]:
+        added = [v - b for v, b in zip(values[mode], bare)]
+        share = [v / b - 1 for v, b in zip(values[mode], bare)]
+        r = rows[mode] = {"added": statistics.median(added), "added_95": bound(added),
+                          "share": statistics.median(share), "share_95": bound(share)}
+        beside = rows.get(torchs.get(mode, "torch_all"))
+        ratio = f"1/{beside['added'] / r['added']:.1f}" if mode in OURS and beside and r["added"] > 0 else ""
+        print(f"  {mode:14}{r['added']:12.4g}{r['added_95']:12.4g}{r['share']:9.2%}{r['share_95']:9.2%}{ratio:>10}", flush=True)
+    results[name] = {"nothing": statistics.median(bare), "rounds": len(bare), "modes": rows, "all": values}
+
+
+def alone(options, work, arguments, modes, folder):
+    """A process of each mode, one after the other, that does one work only."""
     rows = {}
-    for mode in MODES[1:]:
-        added = [r[mode]["value"] - r["nothing"]["value"] for r in rounds]
-        share = [r[mode]["value"] / r["nothing"]["value"] - 1 for r in rounds]
-        row = {"added": statistics.median(added), "added_95": bound(added), "share": statistics.median(share), "share_95": bound(share)}
-        row["dirty_bytes"] = statistics.median(r[mode]["dirty"] - r["nothing"]["dirty"] for r in rounds)
-        if mode in OURS:
-            row["bytes_per_entry"] = statistics.median(r[mode]["bytes"] / r[mode]["entries"] for r in rounds)
-            told = [r[mode]["cost"]["step_time_fraction"] for r in rounds if r[mode].get("cost")]
-            row["told_fraction"] = statistics.median(t for t in told if t is not None) if any(told) else None
-            row["lost"] = sum(r[mode].get("lost", 0) for r in rounds)
-        rows[mode] = row
-    return {"nothing": statistics.median(r["nothing"]["value"] for r in rounds), "rounds": len(rounds), "modes": rows}
+    for mode in modes:
+        process, recording = start(options, mode, folder, "--worker", work, mode, *arguments)
+        out, _ = process.communicate()
+        if process.returncode:
+            raise SystemExit(f"{mode}: {work} has failed")
+        row = rows[mode] = json.loads(out)
+        if os.path.exists(recording):
+            row["bytes"] = os.path.getsize(recording)
+            if options.command:
+                report = subprocess.run([options.command, "report", recording, "--format", "json"], stdout=subprocess.PIPE, check=True)
+                job = json.loads(report.stdout)["processes"][0]
+                row["lost"], row["told"] = job["events_lost"], (job["cost"]["step_time_fraction"] or 0) * row["seconds"]
+            os.remove(recording)
+    return rows
 
 
-def show(name, unit, s):
-    print(f"\n{name}: {s['nothing']:.4g} {unit} with nothing, {s['rounds']} rounds")
-    print(f"  {'mode':14}{'added ' + unit:>12}{'95 % bound':>12}{'share':>9}{'bound':>9}{'told':>9}{'B/entry':>9}{'MiB dirty':>11}{'lost':>7}")
-    for mode, r in s["modes"].items():
-        mine = mode in OURS
-        told = f"{r['told_fraction']:.2%}" if mine and r["told_fraction"] is not None else ""
-        size = f"{r['bytes_per_entry']:.1f}" if mine else ""
-        print(f"  {mode:14}{r['added']:12.4g}{r['added_95']:12.4g}{r['share']:9.1%}{r['share_95']:9.1%}{told:>9}{size:>9}"
-              f"{r['dirty_bytes'] / 2**20:11.1f}{r['lost'] if mine else '':>7}", flush=True)
+def show_alone(options, measured, folder, results):
+    count = 10 * options.steps
+    rows = alone(options, "heavy", [count], ["nothing", *OURS], folder)
+    print(f"\n{count} heavy steps in a process of their own")
+    print(f"  {'mode':14}{'told ms/step':>14}{'measured':>10}{'factor':>8}{'B/entry':>9}{'MiB dirty added':>17}{'lost':>7}")
+    for mode in OURS:
+        r = rows[mode]
+        told, real = r.get("told", 0) * 1e3 / (count + 3), measured["modes"][mode]["added"] if measured else float("nan")
+        factor = f"{told / real:.2f}" if real > 0 else "-"
+        print(f"  {mode:14}{told:14.3f}{real:10.3f}{factor:>8}{r['bytes'] / r['entries']:9.1f}"
+              f"{(r['dirty'] - rows['nothing']['dirty']) / 2**20:17.1f}{r.get('lost', ''):>7}", flush=True)
+    results["heavy steps alone"] = rows
+
+
+def show_threads(options, folder, results):
+    rows = alone(options, "threads", [options.pairs], ["nothing", *OURS], folder)
+    print("\n16 threads that allocate, MiB of dirty memory added: " + " · ".join(
+        f"{m} {(rows[m]['dirty'] - rows['nothing']['dirty']) / 2**20:.1f}" for m in OURS), flush=True)
+    results["16 threads"] = rows
 
 
 def main():
     if sys.argv[1:2] == ["--worker"]:
         return worker(*sys.argv[2:])
+    if sys.argv[1:2] == ["--serve"]:
+        return serve(*sys.argv[2:])
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--library", required=True, help="libstrandline.so")
     p.add_argument("--command", help="strandline: what recordings say of their own cost is read with it")
-    p.add_argument("--rounds", type=int, default=20)
-    p.add_argument("--only", default="pair,heavy", help="of pair, heavy, large")
+    p.add_argument("--rounds", type=int, default=24)
+    p.add_argument("--lifetime", type=int, default=6, help="rounds of a process")
+    p.add_argument("--seconds", type=float, default=1e9, help="begin no round later than this, for each of pair,heavy and large")
+    p.add_argument("--only", default="pair,heavy,threads", help="of pair, heavy, large, threads")
+    p.add_argument("--modes", default=",".join(MODES))
     p.add_argument("--pairs", type=int, default=3000, help="in a repetition")
-    p.add_argument("--steps", type=int, default=30, help="in a process")
+    p.add_argument("--steps", type=int, default=20, help="heavy steps in a round; large ones: a fifth")
     p.add_argument("--out", help="all figures as JSON")
     options = p.parse_args()
-    works = []
-    for work in options.only.split(","):
-        works += [("pair", d) for d in DEPTHS] if work == "pair" else [(work, options.steps)]
-    results = {}
+    only, modes, results = options.only.split(","), options.modes.split(","), {}
     with tempfile.TemporaryDirectory() as folder:
-        for work, n in works:
-            arguments = (n, options.pairs) if work == "pair" else (n,)
-            rounds = []
-            for _ in range(options.rounds):
-                order = random.sample(MODES, len(MODES))
-                rounds.append({mode: measure(options, work, mode, arguments, folder) for mode in order})
-            name = f"pair, {n} frames deep" if work == "pair" else f"{work} step"
-            results[name] = summary(rounds) | {"all": rounds}
-            show(name, "ns" if work == "pair" else "ms", results[name])
+        works = [("pair", d, options.pairs, 3) for d in DEPTHS if "pair" in only] + [("heavy", options.steps)] * ("heavy" in only)
+        for group in [works, [("large", max(options.steps // 5, 2))] * ("large" in only)]:
+            values = rounds_of(options, group, modes, folder, time.monotonic() + options.seconds) if group else {}
+            for work, of_modes in values.items():
+                name = f"pair, {work[1]} frames deep" if work[0] == "pair" else f"{work[0]} step"
+                show(name, "ns" if work[0] == "pair" else "ms", of_modes, results)
+        if "heavy" in only:
+            show_alone(options, results.get("heavy step"), folder, results)
+        if "threads" in only:
+            show_threads(options, folder, results)
     if options.out:
         with open(options.out, "w") as f:
             json.dump(results, f)

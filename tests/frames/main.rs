@@ -5,6 +5,7 @@
 mod churn;
 mod interpreters;
 mod proof;
+mod sub;
 #[path = "../support/mod.rs"]
 mod support;
 

@@ -1,8 +1,12 @@
 #!/usr/bin/env bash
-# What recording adds on this machine, beside torch's own history: tests/bench/overhead.py with all its works.
-#   [ROUNDS=20] [LARGE_ROUNDS=20] tests/gpu/bench.sh LIBSTRANDLINE STRANDLINE PYTHON DIR
+# What recording adds on this machine, beside torch's own history: tests/bench/overhead.py with all its works. About eight minutes.
+#   [ROUNDS=24] [SECONDS_EACH=170] tests/gpu/bench.sh LIBSTRANDLINE STRANDLINE PYTHON DIR
+# The large model lies in five processes at once, 20 GB each.
 set -eu
 cd "$(dirname "$0")/../.."
 lib=$1 command=$2 py=$3 dir=$4; mkdir -p "$dir"
-"$py" tests/bench/overhead.py --library "$lib" --command "$command" --rounds "${ROUNDS:-20}" --only pair,heavy --out "$dir/overhead.json"
-"$py" tests/bench/overhead.py --library "$lib" --command "$command" --rounds "${LARGE_ROUNDS:-20}" --only large --steps 20 --out "$dir/large.json"
+each=${SECONDS_EACH:-170}
+"$py" tests/bench/overhead.py --library "$lib" --command "$command" --rounds "${ROUNDS:-24}" --seconds "$each" \
+  --only pair,heavy,threads --out "$dir/overhead.json"
+"$py" tests/bench/overhead.py --library "$lib" --command "$command" --rounds "${ROUNDS:-24}" --lifetime 12 --seconds "$each" \
+  --only large --modes "${LARGE_MODES:-nothing,torch_python,none,python,native}" --out "$dir/large.json"

@@ -84,6 +84,38 @@ pub(crate) fn python() -> &'static Path {
     })
 }
 
+/// The same torch in a Python 3.13, provided by the command as well; `None`, and a line that says so, where this machine has none,
+/// or where `STRANDLINE_TEST_PYTHON` names the one to test with.
+pub(crate) fn python_3_13() -> Option<PathBuf> {
+    if elsewhere("STRANDLINE_TEST_PYTHON").is_some() {
+        println!("skipped on Python 3.13: STRANDLINE_TEST_PYTHON names another one");
+        return None;
+    }
+    let home = std::env::var_os("HOME").map(|h| Path::new(&h).join(".pyenv"));
+    let pyenv = std::env::var_os("PYENV_ROOT").map(PathBuf::from).or(home).map(|p| p.join("versions"));
+    let versions = pyenv.iter().flat_map(std::fs::read_dir).flatten().flatten().map(|v| v.path().join("bin"));
+    let on_path = std::env::var_os("PATH").unwrap_or_default();
+    let is_3_13 = |folder: &PathBuf| {
+        let source = "import ensurepip, venv, sys; sys.exit(sys.version_info[:2] != (3, 13))";
+        let python = Command::new(folder.join("python3")).args(["-c", source]).stderr(Stdio::null()).status();
+        python.is_ok_and(|s| s.success())
+    };
+    let Some(folder) = versions.chain(std::env::split_paths(&on_path)).find(is_3_13) else {
+        println!(
+            "skipped on Python 3.13: there is no python3 of that version on the PATH, and none of pyenv's"
+        );
+        return None;
+    };
+    let path = std::env::join_paths(std::iter::once(folder).chain(std::env::split_paths(&on_path)));
+    let cache = cache().join("python-3.13");
+    let mut simulate = Command::new(command());
+    simulate.args(["simulate", "--python"]).env("PATH", path.expect("a search path"));
+    simulate.env("STRANDLINE_CACHE", &cache).env("XDG_CACHE_HOME", &cache);
+    let output = simulate.stdin(Stdio::null()).stderr(Stdio::inherit()).output().expect("the command starts");
+    assert!(output.status.success(), "{simulate:?}: {:?}", output.status);
+    Some(String::from_utf8(output.stdout).expect("UTF-8").trim_end().into())
+}
+
 /// The folder of torch's libraries, in that Python.
 pub(crate) fn libraries() -> &'static Path {
     static LIBRARIES: OnceLock<PathBuf> = OnceLock::new();
@@ -205,7 +237,17 @@ pub(crate) struct Job {
 impl Job {
     /// A Python script of the repository, with arguments.
     pub(crate) fn python<A: AsRef<OsStr>>(folder: &Folder, script: &str, arguments: &[A]) -> Job {
-        let mut job = Job::program(folder, python());
+        Job::python_at(folder, python(), script, arguments)
+    }
+
+    /// The same with a certain Python.
+    pub(crate) fn python_at<A: AsRef<OsStr>>(
+        folder: &Folder,
+        python: &Path,
+        script: &str,
+        arguments: &[A],
+    ) -> Job {
+        let mut job = Job::program(folder, python);
         job.command.arg("-u").arg(root().join(script)).args(arguments);
         job
     }

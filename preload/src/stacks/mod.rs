@@ -156,12 +156,20 @@ pub(crate) fn start() -> Result<(), String> {
     if [get, code_type, finalizing].contains(&core::ptr::null_mut()) || !steps::python::prepare() {
         return no("its C interface is not whole");
     }
+    let others = match minor {
+        ..=11 => match others() {
+            None => return no("its C interface is not whole"),
+            others => others,
+        },
+        _ => None,
+    };
     // SAFETY: both functions have had these types in every version that is known.
     let interpreter = unsafe {
         python::Interpreter {
             offsets,
             thread_state: core::mem::transmute::<*mut c_void, extern "C" fn() -> u64>(get),
             is_finalizing: core::mem::transmute::<*mut c_void, extern "C" fn() -> i32>(finalizing),
+            others,
         }
     };
     let candidate = Box::new(Candidate { interpreter, code_type, version: short });
@@ -169,6 +177,20 @@ pub(crate) fn start() -> Result<(), String> {
     attempt();
     retry();
     Ok(())
+}
+
+/// What tells that there are sub-interpreters.
+fn others() -> Option<python::Others> {
+    let names = [c"PyInterpreterState_Head", c"PyInterpreterState_Main", c"_PyThreadState_UncheckedGet"];
+    let [youngest, main, holder] = names.map(real::python);
+    if [youngest, main, holder].contains(&core::ptr::null_mut()) {
+        return None;
+    }
+    // SAFETY: all three have had this type in every version up to 3.11, need no GIL and only read a pointer.
+    unsafe {
+        let f = |p| core::mem::transmute::<*mut c_void, extern "C" fn() -> u64>(p);
+        Some(python::Others { youngest: f(youngest), main: f(main)(), holder: f(holder) })
+    }
 }
 
 /// Proves the layout, if that is still to be done and this thread holds the GIL. A load where it is done.

@@ -17,6 +17,28 @@ pub(super) struct Interpreter {
     pub(super) thread_state: extern "C" fn() -> u64,
     /// `Py_IsFinalizing`, by whichever name.
     pub(super) is_finalizing: extern "C" fn() -> i32,
+    /// How to tell that a thread may be in a sub-interpreter, where `thread_state` does not know it (up to 3.11).
+    pub(super) others: Option<Others>,
+}
+
+/// Up to 3.11 a thread that enters a sub-interpreter is still told the thread state that it had first.
+#[derive(Clone, Copy)]
+pub(super) struct Others {
+    /// `PyInterpreterState_Head`: the youngest interpreter.
+    pub(super) youngest: extern "C" fn() -> u64,
+    /// The main one, which is the oldest.
+    pub(super) main: u64,
+    /// `_PyThreadState_UncheckedGet`: who holds the GIL.
+    pub(super) holder: extern "C" fn() -> u64,
+}
+
+impl Others {
+    /// Whether the frames of this thread state may not be those that run. Where there are other interpreters, only a thread
+    /// that holds the GIL with it is known to be where it says.
+    #[inline(always)]
+    fn are_near(&self, state: u64) -> bool {
+        (self.youngest)() != self.main && (self.holder)() != state
+    }
 }
 
 /// An interpreter whose layout has been proved, and its type of code objects.
@@ -58,7 +80,11 @@ pub(super) fn walk<const STORE: bool>(out: &mut [Frame; MAX_FRAMES]) -> (usize, 
     // while the thread is in C called from Python; its frames and their code objects are reachable from it, hence alive,
     // and only this thread changes the chain.
     let memory = unsafe { Direct::new() };
-    frames::<_, STORE>(&i.offsets, &memory, (i.thread_state)(), out).unwrap_or((0, 0))
+    let state = (i.thread_state)();
+    if i.others.is_some_and(|o| o.are_near(state)) {
+        return (0, 0);
+    }
+    frames::<_, STORE>(&i.offsets, &memory, state, out).unwrap_or((0, 0))
 }
 
 /// The same, from a thread state on, through any memory. `None`: something could not be read.
