@@ -1,4 +1,5 @@
-//! Snapshots of a job that runs: what it asks for with `strandline_snapshot`, and `strandline snapshot PID --at now`. Both are
+//! Snapshots of a job that runs: what it asks for with `strandline_snapshot`, from whatever watches it, and
+//! `strandline snapshot PID --at now`. Both are
 //! made outside of it.
 
 mod support;
@@ -79,5 +80,49 @@ fn a_running_job_is_shown_from_outside() {
     assert_eq!(String::from_utf8_lossy(&ended.stdout), "done\n", "the job's own output, and nothing else");
     assert!(said.contains("asked.pickle, ") && said.contains("as the job asked"), "{said}");
     // The job was gone before anybody could look.
+    assert_eq!(in_use(&folder.join("late.pickle")), [3, 3, 3, 3, 7, 7]);
+}
+
+/// A job without `strandline run` around it, which ends as soon as somebody has fulfilled its first wish.
+fn alone(folder: &Folder) -> Command {
+    std::fs::write(folder.join("go"), "").expect("a file");
+    let mut job = Command::new(support::python());
+    job.arg(support::root().join("tests/python/snapshot_live.py")).arg(folder.path());
+    job.env("LD_PRELOAD", support::preload_so()).env("STRANDLINE_OUT", folder.join("rec"));
+    job.env("STRANDLINE_TAIL", folder.path()).env("STRANDLINE_BIN", support::command());
+    job.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    job
+}
+
+#[test]
+fn the_watcher_that_a_job_starts_for_itself_fulfils_what_it_asks_for() {
+    let folder = Folder::new("live-alone");
+    let mut job = alone(&folder).env("STRANDLINE_ALERT_GROWTH", "1GiB/step").spawn().expect("it starts");
+    assert!(job.wait().expect("it ends").success());
+    assert_eq!(in_use(&folder.join("asked.pickle")), [3, 3, 3, 3, 5]);
+    // The watcher is no child of ours: it is not known when it has ended.
+    let until = Instant::now() + Duration::from_secs(300);
+    while !folder.join("late.pickle").exists() {
+        assert!(Instant::now() < until, "late.pickle never came");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    assert_eq!(in_use(&folder.join("late.pickle")), [3, 3, 3, 3, 7, 7]);
+}
+
+#[test]
+fn watch_fulfils_what_a_running_job_asks_for() {
+    let folder = Folder::new("live-watch");
+    let mut job = alone(&folder).spawn().expect("it starts");
+    let until = Instant::now() + Duration::from_secs(300);
+    // Until the job's recording is there, there is nothing to watch; then the watch lasts as long as the job.
+    let mut watch = Command::new(support::command());
+    watch.arg("watch").arg(folder.join("rec")).stdin(Stdio::null()).stderr(Stdio::null());
+    while !watch.status().expect("the command starts").success() {
+        let ended = job.try_wait().expect("the job can be asked");
+        assert!(ended.is_none() && Instant::now() < until, "nothing to watch: {ended:?}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    assert!(job.wait().expect("it ends").success());
+    assert_eq!(in_use(&folder.join("asked.pickle")), [3, 3, 3, 3, 5]);
     assert_eq!(in_use(&folder.join("late.pickle")), [3, 3, 3, 3, 7, 7]);
 }

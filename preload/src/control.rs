@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use std::ffi::{CStr, c_char, c_int};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::{SystemTime, UNIX_EPOCH};
 use strandline_core::format::definition;
 use strandline_core::format::raw::Kind;
 
@@ -66,8 +67,11 @@ pub(crate) unsafe extern "C" fn strandline_snapshot(path: *const c_char) -> c_in
         // The path is relative to where the job is, not to where its watcher was started.
         let cwd = std::env::current_dir().unwrap_or_default();
         let mark = format!("snapshot {n}");
+        let asked = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         session::tell(json!({
-            "snapshot_request": { "number": n, "path": path, "cwd": cwd.to_string_lossy(), "mark": mark }
+            "snapshot_request": {
+                "number": n, "path": path, "cwd": cwd.to_string_lossy(), "mark": mark, "unix_ms": asked.as_millis() as u64,
+            }
         }));
     }
     marked

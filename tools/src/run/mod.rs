@@ -26,7 +26,7 @@ use crate::environment::{self, Variable};
 use crate::error::{Error, status};
 use crate::simulate::Extras;
 use crate::size::Size;
-use crate::watch::Watcher;
+use crate::watch::{Watcher, Which};
 use crate::{cli, embedded, recording, say, snapshot};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -139,7 +139,7 @@ fn start_and_wait(plan: &Plan) -> Result<Outcome, Error> {
     let pid = running.pid();
     let driver = watch::Watcher::start(&plan.folder);
     let watcher = Watcher::start(&plan.folder, &plan.alerts, Target::of(pid));
-    let snapshots = snapshot::Fulfiller::start(&plan.folder, plan.quiet);
+    let snapshots = snapshot::Fulfiller::start(&plan.folder, Which::All, plan.quiet);
     let ended = running.wait(|signal| {
         if signal == libc::SIGTERM {
             watcher.terminating();

@@ -4,6 +4,7 @@ use super::{Watch, Which};
 use crate::alert::Settings;
 use crate::error::{Error, status};
 use crate::run::{DriverWatcher, Signals, shown};
+use crate::snapshot::Fulfiller;
 use crate::{cli, recording, say};
 use std::fs::{File, OpenOptions};
 use std::os::fd::AsRawFd;
@@ -38,12 +39,14 @@ pub(crate) fn main(options: &cli::Watch) -> Result<u8, Error> {
         strandline::report::plural(watch.running() as i64, "process"),
         shown(&folder)
     ));
+    let snapshots = Fulfiller::start(&folder, Which::Running, false);
     while !watch.is_idle() {
         match signals.wait_for(super::INTERVAL) {
             Some(_) => break,
             None => watch.round(),
         }
     }
+    drop(snapshots);
     let kept = watch.end();
     Ok(if kept.aborted { status::ABORTED } else { 0 })
 }
@@ -63,7 +66,8 @@ fn background(folder: &Path, settings: &Settings, signals: &Signals) -> u8 {
     let mut watch = None;
     while take(&lock) {
         let watch = watch.get_or_insert_with(|| {
-            (DriverWatcher::start(folder), Watch::new(folder, settings, None, Which::Running))
+            let others = (DriverWatcher::start(folder), Fulfiller::start(folder, Which::Running, false));
+            (others, Watch::new(folder, settings, None, Which::Running))
         });
         loop {
             watch.1.round();
@@ -80,8 +84,8 @@ fn background(folder: &Path, settings: &Settings, signals: &Signals) -> u8 {
             break;
         }
     }
-    if let Some((driver, watch)) = watch {
-        drop(driver);
+    if let Some((others, watch)) = watch {
+        drop(others);
         watch.end();
     }
     0

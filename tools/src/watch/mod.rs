@@ -21,7 +21,7 @@ const INTERVAL: Duration = Duration::from_millis(200);
 
 /// Which recordings of a folder are watched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Which {
+pub(crate) enum Which {
     /// All: the folder is a run's own.
     All,
     /// Those whose process runs on this machine: the others are history, or another node's.
