@@ -55,6 +55,29 @@ fn a_history_leads_to_the_state_it_came_with() {
     }
 }
 
+/// PyTorch 2.6's own default, `stacks="all"`: native frames around and between those of Python. (Long names of functions were
+/// cut, paths shortened.)
+#[test]
+fn native_frames_hide_nobodys_line() {
+    let tree = read(&std::fs::read(golden("native_frames")).unwrap(), &Limits::default()).unwrap();
+    let imported = import(&tree).unwrap();
+    assert_eq!(imported.strange, 0);
+    assert_eq!(replayed(&imported).inconsistencies(), []);
+    let (mut sites, mut backward) = (std::collections::BTreeMap::<String, u32>::new(), 0);
+    for e in &imported.events {
+        let Body::Alloc(b) = e.body else { continue };
+        let Some(f) = imported.names.frames(b.stack).next() else {
+            assert!(b.phase.backward, "no Python is seen on autograd's threads");
+            backward += 1;
+            continue;
+        };
+        *sites.entry(format!("{}:{} {}", f.file, f.line, f.function)).or_default() += 1;
+    }
+    assert_eq!(sites.get("/job/train.py:7 leak"), Some(&3), "{sites:?}");
+    assert!(sites.len() > 5 && backward > 20, "{backward} {sites:?}");
+    assert!(sites.keys().all(|s| s.contains(".py:")), "{sites:?}");
+}
+
 fn run(words: &[&str]) -> Output {
     Command::new(support::command()).args(words).output().expect("the command starts")
 }

@@ -44,8 +44,15 @@ pub fn import(tree: &Tree) -> Result<Imported, String> {
             (segments, list("device_traces").unwrap_or_default())
         }
     };
-    let mut import =
-        Import { tree, stacks: FxHashMap::default(), out: Imported::default(), with_frames: false };
+    let mut import = Import {
+        tree,
+        stacks: FxHashMap::default(),
+        known: FxHashMap::default(),
+        out: Imported::default(),
+        with_frames: false,
+        with_python: false,
+    };
+    import.with_python = import.has_python(segments, traces);
     let mut devices: BTreeMap<DeviceId, State> = BTreeMap::new();
     for &s in segments {
         import.segment(s, &mut devices);
@@ -78,8 +85,11 @@ struct State {
 struct Import<'a> {
     tree: &'a Tree,
     stacks: FxHashMap<Value32, StackId>,
+    known: FxHashMap<Vec<Frame>, StackId>,
     out: Imported,
     with_frames: bool,
+    /// Some stack has Python frames: then native ones are left out.
+    with_python: bool,
 }
 
 /// The number of a list of frames.
@@ -115,6 +125,10 @@ impl Import<'_> {
         }
     }
 
+    fn line(&self, frame: Value) -> u32 {
+        self.unsigned(frame, "line").and_then(|l| u32::try_from(l).ok()).unwrap_or(0)
+    }
+
     fn stack(&mut self, v: Value) -> StackId {
         let Some(Value::List(number)) = self.tree.get(v, "frames") else { return StackId(0) };
         if let Some(&known) = self.stacks.get(&number) {
@@ -123,18 +137,35 @@ impl Import<'_> {
         let frames = self.tree.list(Value::List(number)).unwrap_or_default();
         let frame = |&f: &Value| Frame {
             file: self.text(f, "filename").into(),
-            line: self.unsigned(f, "line").and_then(|l| u32::try_from(l).ok()).unwrap_or(0),
+            line: self.line(f),
             function: self.text(f, "name").into(),
         };
-        let frames: Vec<Frame> = frames.iter().map(frame).collect();
-        let id = if frames.is_empty() { StackId(0) } else { StackId(self.stacks.len() as u32 + 1) };
-        self.stacks.insert(number, id);
-        if !frames.is_empty() {
-            self.with_frames = true;
+        // By default torch tells native frames too, the allocator's own first: nobody's line would be told from another's.
+        let wanted = |f: &Frame| !self.with_python || !is_native(&f.file, f.line);
+        let frames: Vec<Frame> = frames.iter().map(frame).filter(wanted).collect();
+        self.with_frames |= !frames.is_empty();
+        let next = StackId(self.known.len() as u32 + 1);
+        let id = match self.known.get(&frames) {
+            _ if frames.is_empty() => StackId(0),
+            Some(&known) => known,
+            None => next,
+        };
+        if id == next {
+            self.known.insert(frames.clone(), id);
             self.out.names.add_stack(id, frames);
             self.out.items.push(Item::Stack(id));
         }
+        self.stacks.insert(number, id);
         id
+    }
+
+    /// Whether any stack has a Python frame.
+    fn has_python(&self, segments: &[Value], traces: &[Value]) -> bool {
+        let list = |v: Value, key| self.tree.get(v, key).and_then(|l| self.tree.list(l)).unwrap_or_default();
+        let entries = traces.iter().flat_map(|&t| self.tree.list(t).unwrap_or_default());
+        let blocks = segments.iter().flat_map(|&s| list(s, "blocks"));
+        let mut frames = entries.chain(blocks).flat_map(|&e| list(e, "frames"));
+        frames.any(|&f| !is_native(self.text(f, "filename"), self.line(f)))
     }
 
     fn segment(&mut self, s: Value, devices: &mut BTreeMap<DeviceId, State>) {
@@ -330,6 +361,16 @@ impl Import<'_> {
         self.out.events = events;
         Ok(self.out)
     }
+}
+
+/// Whether a frame is not Python's: symbolizers give a source file, an object file or nothing, and often no line.
+fn is_native(file: &str, line: u32) -> bool {
+    const ENDINGS: [&str; 13] =
+        ["c", "cc", "cpp", "cxx", "cu", "cuh", "h", "hpp", "hxx", "S", "rs", "o", "so"];
+    let ending = file.rsplit_once('.').map_or("", |(_, ending)| ending);
+    matches!(file, "" | "??")
+        || ENDINGS.contains(&ending)
+        || (line == 0 && ending != "py" && !file.starts_with('<'))
 }
 
 /// In use before the history: since the first step, for all that is known.
