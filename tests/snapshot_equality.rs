@@ -25,6 +25,8 @@ struct Compared {
     block_frames: usize,
     entries: usize,
     entry_frames: usize,
+    completed_frames: usize,
+    released_frames: usize,
     private: usize,
     expandable: usize,
     ooms: usize,
@@ -133,6 +135,21 @@ impl Pair<'_> {
         }
     }
 
+    /// An allocation that finds no memory releases what is cached and asks the driver again, and torch tells its stack of all that
+    /// is completed and released then. `empty_cache` just before an allocation makes the same events, without a stack of its own.
+    /// Ours cannot tell the one from the other, and always tells who allocated what is released.
+    fn may_be_a_retry(&self, entries: &[Value], at: usize) -> bool {
+        let mut released = false;
+        for e in &entries[at..] {
+            match Pair::show(self.theirs, *e, "action").as_str() {
+                "free_completed" => {}
+                "segment_free" | "segment_unmap" => released = true,
+                action => return released && ["segment_alloc", "segment_map", "oom"].contains(&action),
+            }
+        }
+        false
+    }
+
     fn traces(&self, c: &mut Compared) {
         let (theirs, ours) = self.list(self.theirs.root(), self.ours.root(), "device_traces");
         for (device, &t) in theirs.iter().enumerate() {
@@ -145,6 +162,7 @@ impl Pair<'_> {
             {
                 o = rest;
             }
+            let t_list = t;
             for (i, (&t, &o)) in t.iter().zip(o).enumerate() {
                 let what = format!("entry {i} of device {device}");
                 self.same(
@@ -153,14 +171,15 @@ impl Pair<'_> {
                     &["action", "addr", "device_free", "size", "stream", "compile_context"],
                     &what,
                 );
-                // Within an allocation torch tells that allocation's stack of whatever it happens to complete and release then; ours
-                // tells who allocated the block, as torch does elsewhere.
-                let action = Pair::show(self.theirs, t, "action");
-                if !["free_completed", "segment_free", "segment_unmap"].contains(&action.as_str()) {
+                if !self.may_be_a_retry(t_list, i) {
                     c.entry_frames += usize::from(self.same_frames(t, o, &what));
+                    let action = Pair::show(self.theirs, t, "action");
+                    c.completed_frames += usize::from(action == "free_completed");
+                    c.released_frames +=
+                        usize::from(["segment_free", "segment_unmap"].contains(&action.as_str()));
                 }
                 c.entries += 1;
-                c.ooms += usize::from(action == "oom");
+                c.ooms += usize::from(Pair::show(self.theirs, t, "action") == "oom");
             }
             assert_eq!(o.len(), t.len(), "{}: entries of device {device}", self.place);
             c.devices += usize::from(!t.is_empty());
@@ -219,18 +238,21 @@ fn readable(folder: &Folder) {
 #[test]
 fn snapshots_are_torchs_own() {
     let (folder, at) = run(&["plain", "streams", "capture", "oom", "devices"], 2, "");
-    let c = at("step3", "step:3");
-    assert!(c.entries > 100 && c.active > 10 && c.entry_frames > 50, "{c:?}");
+    for (name, moment, least) in [("step1", "step:1", 30), ("step3", "step:3", 100), ("step4", "step:4", 150)]
+    {
+        let c = at(name, moment);
+        assert!(c.entries > least && c.active > 10 && c.entry_frames > least / 2, "{c:?}");
+    }
     let c = at("plain", "mark:plain");
     assert!(c.block_frames > 5 && c.segments > 0, "{c:?}");
     let c = at("streams", "mark:streams");
-    assert!(c.pending > 2, "{c:?}");
+    assert!(c.pending > 2 && c.completed_frames > 20, "{c:?}");
     let c = at("capture", "mark:capture");
     assert!(c.private > 0, "{c:?}");
     let c = at("oom", "mark:oom");
     assert!(c.ooms == 1 && c.segment_frames > 0, "{c:?}");
     let c = at("end", "end");
-    assert!(c.entries > 500, "{c:?}");
+    assert!(c.entries > 500 && c.released_frames > 0, "{c:?}");
     // A real card may be alone.
     let two = std::env::var_os("STRANDLINE_TEST_PYTHON").is_none_or(|v| v.is_empty());
     assert!(c.devices == 2 || !two, "{c:?}");
@@ -240,7 +262,9 @@ fn snapshots_are_torchs_own() {
 #[test]
 fn snapshots_of_expandable_segments_are_torchs_own() {
     let (folder, at) = run(&["expandable"], 1, "expandable_segments:True");
-    let c = at("expandable", "mark:expandable");
-    assert!(c.expandable > 1 && c.entries > 100, "{c:?}");
+    for (name, moment) in [("step2", "step:2"), ("step3", "step:3"), ("expandable", "mark:expandable")] {
+        let c = at(name, moment);
+        assert!(c.expandable > 1 && c.entries > 100, "{c:?}");
+    }
     readable(&folder);
 }

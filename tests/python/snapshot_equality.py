@@ -30,23 +30,25 @@ def mlp(device, width=256):
 KEPT = []  # what a case leaves in use
 
 
-def train(device="cuda:0", steps=5, at=None, width=256):
+def train(device="cuda:0", steps=5, at=(), width=256, side=None):
     model = mlp(device, width)
     optimizer = torch.optim.AdamW(model.parameters())
     KEPT.append((model, optimizer))
     for step in range(1, steps + 1):
         batch = torch.randn(16, width, device=device)
+        if side is not None:
+            batch.record_stream(side)  # its memory is not free before the side stream is done
         loss = model(batch).square().mean()
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()
         # The next allocation is that of the next step.
-        if step == at:
+        if step in at:
             keep(f"step{step}")
 
 
 def plain():
-    train(at=3)
+    train(at=(1, 3, 4))
 
 
 def streams():
@@ -86,13 +88,16 @@ def capture():
 
 
 def expandable():
-    train(steps=3, width=1024)
+    train(steps=4, at=(2, 3), width=1024, side=torch.cuda.Stream())
     big = [torch.empty(40 << 20, device="cuda", dtype=torch.uint8) for _ in range(3)]
     del big[1]
     torch.cuda.empty_cache()
     KEPT.append(big)
     KEPT.append(torch.empty(30 << 20, device="cuda", dtype=torch.uint8))
-    train(steps=2)
+    more = mlp("cuda")  # without an optimizer: see devices()
+    for _ in range(2):
+        more(torch.randn(16, 256, device="cuda")).sum().backward()
+    KEPT.append(more)
 
 
 def oom():

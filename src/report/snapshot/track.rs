@@ -53,6 +53,10 @@ pub(super) struct Device {
     pub(super) origins: Origins,
     /// Calls of the driver whose allocation has not come yet.
     called: Vec<Called>,
+    /// The block whose free the last event requested: where nothing waits for it, its completion is the next.
+    asked: Option<u64>,
+    /// Completions of earlier frees by a thread whose next event has not come: so many entries tell the stack of its allocation.
+    within: Option<(ThreadId, usize)>,
 }
 
 /// A segment or range that torch obtained for an allocation that follows: that tells the stack.
@@ -88,18 +92,28 @@ impl Tracker {
             Body::Alloc(b) | Body::FreeRequested(b) | Body::FreeCompleted(b) => b.device,
             Body::Segment { device, .. } | Body::Oom { device, .. } => *device,
             Body::Snapshot { active } => return self.snapshot(e, active.0, out),
+            // Its completion is another event, even where it is the next.
+            Body::FreeWaits { device, .. } => {
+                return self.devices.get_mut(device).into_iter().for_each(|d| d.asked = None);
+            }
             _ => return,
         };
         self.taking = self.taking.filter(|(thread, _)| *thread != e.thread);
         let d = self.devices.entry(device).or_default();
         let mut log = Log { out, device, time: e.time, filter: &self.filter };
+        let asked = d.asked.take();
+        d.within = d.within.filter(|(thread, _)| *thread == e.thread);
         match &e.body {
             Body::Alloc(b) => {
                 d.answer(e.thread, b.stack, Some(b.size.0 <= SMALL_REQUEST), &mut log);
                 d.alloc(b, &mut log);
             }
             Body::FreeRequested(b) => d.free_requested(b, &mut log),
-            Body::FreeCompleted(b) => d.free_completed(b, &mut log),
+            Body::FreeCompleted(b) => {
+                let told = d.free_completed(b, &mut log);
+                let before = d.within.map_or(0, |(_, n)| n);
+                d.within = (asked != Some(b.addr.0)).then_some((e.thread, before + usize::from(told)));
+            }
             Body::Segment { op, addr, size, stream, pool, .. } => {
                 let s = Segment {
                     size: size.0,
@@ -134,7 +148,7 @@ impl Tracker {
 
     /// Entries that were collected may still be completed by what follows.
     pub(super) fn is_waiting(&self) -> bool {
-        self.devices.values().any(|d| !d.called.is_empty())
+        self.devices.values().any(|d| !d.called.is_empty() || d.within.is_some())
     }
 
     /// Takes a checkpoint. `begins`: the recording begins with it, and what it holds was there before the history.
@@ -215,6 +229,15 @@ impl Device {
             let entry = fresh.find(|e| e.device == device && e.addr.0 == c.addr && e.action.obtains());
             entry.into_iter().for_each(|e| e.stack = stack);
         }
+        // An allocation begins with the completion of what waited for a stream and need not any more: torch tells its stack of that.
+        if let Some((_, told)) = self.within.take()
+            && stack != StackId(0)
+        {
+            let device = log.device;
+            let completed =
+                |e: &&mut Entry| e.device == device && e.action == Action::FreeCompleted && !e.repaired;
+            log.out.iter_mut().rev().filter(completed).take(told).for_each(|e| e.stack = stack);
+        }
     }
 
     fn alloc(&mut self, b: &event::Block, log: &mut Log<'_>) {
@@ -229,6 +252,7 @@ impl Device {
     }
 
     fn free_requested(&mut self, b: &event::Block, log: &mut Log<'_>) {
+        (self.asked, self.within) = (Some(b.addr.0), None);
         let Some(block) = self.blocks.get_mut(&b.addr.0) else { return };
         if !block.pending {
             block.pending = true;
@@ -237,10 +261,11 @@ impl Device {
         }
     }
 
-    fn free_completed(&mut self, b: &event::Block, log: &mut Log<'_>) {
-        if let Some(block) = self.remove_block(b.addr.0) {
-            log.block(Action::FreeCompleted, b.addr.0, &block, Some(b.phase));
-        }
+    /// `true`: there is an entry of it now.
+    fn free_completed(&mut self, b: &event::Block, log: &mut Log<'_>) -> bool {
+        let Some(block) = self.remove_block(b.addr.0) else { return false };
+        log.block(Action::FreeCompleted, b.addr.0, &block, Some(b.phase));
+        !block.hidden
     }
 
     pub(super) fn remove_block(&mut self, addr: u64) -> Option<Block> {
@@ -265,6 +290,7 @@ impl Device {
                 self.called.push(Called { thread, addr, start });
             }
             SegmentOp::Free => {
+                self.within = None; // `empty_cache` as a rule, which has no stack in torch's history of allocations
                 self.evict_blocks(addr, end, log);
                 if self.segments.get(&addr).is_some_and(|known| known.size == s.size && !known.expandable) {
                     self.segments.remove(&addr);
@@ -275,6 +301,7 @@ impl Device {
                 }
             }
             SegmentOp::Unmap => {
+                self.within = None;
                 self.evict_blocks(addr, end, log);
                 let before = self.segments.range(..=addr).next_back();
                 let whole = before.is_some_and(|(&a, known)| known.expandable && end <= a + known.size);
