@@ -1,7 +1,7 @@
 #!/bin/sh
 # Shows snapshots to PyTorch's own readers: memory_viz in a headless Chromium, every view, and _memory_viz.py.
 #
-#   tests/viz/look.sh DIR OUT SNAPSHOT...
+#   tests/viz/look.sh DIR OUT SNAPSHOT...         (kinds.sh makes one of every kind)
 #
 # DIR holds what is not ours and not in this repository:
 #   MemoryViz.js, process_alloc_data.js   from torch/utils/viz/ of the PyTorch repository
@@ -19,6 +19,7 @@ node "$here/look.mjs" --viz "$dir/MemoryViz.js" --process "$dir/process_alloc_da
   --chromium "${CHROMIUM:-/usr/bin/chromium}" --out "$out" "$@"
 if [ -f "$dir/_memory_viz.py" ]; then
   for snapshot in "$@"; do
+    case $snapshot in *.json) continue;; esac # it reads pickles only
     name=$(basename "$snapshot" .pickle)
     for view in stats trace; do
       "${PYTHON:-python3}" "$dir/_memory_viz.py" "$view" "$snapshot" >"$out/$name.$view.txt"

@@ -13,8 +13,9 @@ use crate::{cli, say};
 pub(crate) use moment::Moment;
 pub(crate) use moment::Place;
 pub(crate) use requests::Fulfiller;
+use std::cell::Cell;
 use std::fs::File;
-use std::io::{BufWriter, Write};
+use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use strandline::event::Item;
 use strandline::replay::{Held, Replay};
@@ -22,9 +23,11 @@ use strandline::report::Facts;
 use strandline::report::snapshot::{Language, Snapshot, Source, Standing, Written};
 pub(crate) use wanted::Steps;
 
-/// Entries of a history beyond which a browser is not asked to draw it: a file of some hundred MB (browsers give up at a
-/// gigabyte: pytorch/pytorch#176290). Chosen on the safe side of that, not measured.
-const MOST_ENTRIES: u64 = 1_500_000;
+/// Entries of a history beyond which memory_viz is not asked to draw it. Measured in Chromium (docs/measurements.md): with two
+/// million (106 MiB) the slowest view is there after 49 s, with 4.2 million it had taken 10 GB and not come to its end.
+const MOST_ENTRIES: u64 = 2_000_000;
+/// memory_viz reads JSON as one string, and V8's longest has 2^29 - 24 characters.
+const MOST_JSON: u64 = (1 << 29) - 24;
 /// Steps for which a block must have lived to be called old: what a step leaves to the next is not.
 const OLD: u32 = 2;
 
@@ -148,7 +151,10 @@ fn write_part(
         },
     };
     let fail = |e| Error::io("cannot write the snapshot", path, e).status(status::FAILED);
-    let out = BufWriter::with_capacity(1 << 20, File::create(part).map_err(fail)?);
+    let bytes = Cell::new(0);
+    let out = Counted { to: File::create(part).map_err(fail)?, bytes: &bytes };
+    let out = BufWriter::with_capacity(1 << 20, out);
+    let most_bytes = if source.language == Language::Json { MOST_JSON } else { u64::MAX };
     let mut snapshot = Snapshot::begin(out, source, &|held| standing(judged, held, replay)).map_err(fail)?;
     let mut left = place.events;
     let mut feed = judged.again()?;
@@ -164,8 +170,8 @@ fn write_part(
             }
             Given::Item(item) => snapshot.apply(&item).map_err(fail)?,
         }
-        if snapshot.entries() > MOST_ENTRIES && !options.any_size {
-            return Err(too_large(judged, place, from));
+        if (snapshot.entries() > MOST_ENTRIES || bytes.get() > most_bytes) && !options.any_size {
+            return Err(too_large(judged, place, from, snapshot.entries()));
         }
     }
     let (mut out, written) = snapshot.finish().map_err(fail)?;
@@ -224,20 +230,42 @@ fn standing(judged: &Judged, held: &Held, replay: &Replay) -> Option<Standing> {
     (replay.steps().saturating_sub(held.step) >= OLD).then_some(Standing::Old)
 }
 
-/// Names the window that fits.
-fn too_large(judged: &Judged, place: &Place, from: u64) -> Error {
-    let what = format!(
-        "the snapshot would have more than {:.1} million events, which memory_viz does not draw",
-        MOST_ENTRIES as f64 / 1e6
-    );
+/// Names the window that fits, where so many entries do not.
+fn too_large(judged: &Judged, place: &Place, from: u64, entries: u64) -> Error {
+    let what = match entries {
+        n if n > MOST_ENTRIES => {
+            format!("the snapshot would have more than {} million events", MOST_ENTRIES / 1_000_000)
+        }
+        _ => format!("the snapshot would have more than {} of JSON", strandline::report::size(MOST_JSON)),
+    };
     let steps = judged.steps.ended().map_or(0, |(first, last)| u64::from(last - first + 1));
     let a_step = (place.events - from.min(place.events)) / steps.max(1);
-    let hint = match MOST_ENTRIES.checked_div(a_step) {
+    let hint = match entries.min(MOST_ENTRIES).checked_div(a_step) {
         Some(n) if steps > 1 && n > 0 => format!("the last steps only: --history {}", n.min(steps)),
         _ => "the large blocks only: --min-size 1MiB".to_string(),
     };
     let more = "or --stream, --site, --min-age; --any-size writes it all the same";
-    Error::new(what).hint(format!("{hint} ({more})")).status(status::USAGE)
+    Error::new(format!("{what}, which memory_viz does not draw"))
+        .hint(format!("{hint} ({more})"))
+        .status(status::USAGE)
+}
+
+/// A sink that counts.
+struct Counted<'a, W> {
+    to: W,
+    bytes: &'a Cell<u64>,
+}
+
+impl<W: Write> Write for Counted<'_, W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let n = self.to.write(bytes)?;
+        self.bytes.set(self.bytes.get() + n as u64);
+        Ok(n)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.to.flush()
+    }
 }
 
 #[cfg(test)]
