@@ -76,6 +76,8 @@ fn native_frames_hide_nobodys_line() {
     assert_eq!(sites.get("/job/train.py:7 leak"), Some(&3), "{sites:?}");
     assert!(sites.len() > 5 && backward > 20, "{backward} {sites:?}");
     assert!(sites.keys().all(|s| s.contains(".py:")), "{sites:?}");
+    let frames = imported.names.stacks().flat_map(|id| imported.names.frames(id));
+    frames.for_each(|f| assert!(f.file.ends_with(".py") && f.line > 0, "{f:?}"));
 }
 
 fn run(words: &[&str]) -> Output {

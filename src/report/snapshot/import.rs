@@ -141,7 +141,7 @@ impl Import<'_> {
             function: self.text(f, "name").into(),
         };
         // By default torch tells native frames too, the allocator's own first: nobody's line would be told from another's.
-        let wanted = |f: &Frame| !self.with_python || !is_native(&f.file, f.line);
+        let wanted = |f: &Frame| !self.with_python || !is_native(&f.file, f.line, &f.function);
         let frames: Vec<Frame> = frames.iter().map(frame).filter(wanted).collect();
         self.with_frames |= !frames.is_empty();
         let next = StackId(self.known.len() as u32 + 1);
@@ -165,7 +165,7 @@ impl Import<'_> {
         let entries = traces.iter().flat_map(|&t| self.tree.list(t).unwrap_or_default());
         let blocks = segments.iter().flat_map(|&s| list(s, "blocks"));
         let mut frames = entries.chain(blocks).flat_map(|&e| list(e, "frames"));
-        frames.any(|&f| !is_native(self.text(f, "filename"), self.line(f)))
+        frames.any(|&f| !is_native(self.text(f, "filename"), self.line(f), self.text(f, "name")))
     }
 
     fn segment(&mut self, s: Value, devices: &mut BTreeMap<DeviceId, State>) {
@@ -363,13 +363,17 @@ impl Import<'_> {
     }
 }
 
-/// Whether a frame is not Python's: symbolizers give a source file, an object file or nothing, and often no line.
-fn is_native(file: &str, line: u32) -> bool {
+/// Whether a frame is not Python's: symbolizers give a source file, an object file, a library or program with an offset, or
+/// nothing, and often no line; and C++ has names that Python has not.
+fn is_native(file: &str, line: u32, function: &str) -> bool {
     const ENDINGS: [&str; 13] =
         ["c", "cc", "cpp", "cxx", "cu", "cuh", "h", "hpp", "hxx", "S", "rs", "o", "so"];
     let ending = file.rsplit_once('.').map_or("", |(_, ending)| ending);
     matches!(file, "" | "??")
+        || matches!(function, "" | "??" | "_start")
+        || function.contains("::")
         || ENDINGS.contains(&ending)
+        || file.contains(".so.")
         || (line == 0 && ending != "py" && !file.starts_with('<'))
 }
 
