@@ -11,6 +11,9 @@ const MIB: u64 = 1 << 20;
 /// How a job is told to have its blocks from `cudaMallocAsync`.
 const ASYNC: (&str, &str) = ("PYTORCH_CUDA_ALLOC_CONF", "backend:cudaMallocAsync");
 
+/// How a job is told to have them from `cudaMalloc`.
+const UNCACHED: (&str, &str) = ("PYTORCH_NO_CUDA_MEMORY_CACHING", "1");
+
 /// `tests/python/direct.py`; what it said, and its recording.
 fn job(folder: &Folder, mode: (&str, &str), arguments: &[&str]) -> (Value, Ran) {
     let ran = Job::python(folder, "tests/python/direct.py", arguments).env(mode.0, mode.1).run().succeeded();
@@ -26,7 +29,7 @@ fn blocks(recording: &Recording) -> Vec<&Block> {
 }
 
 /// A leaking job and its healthy twin.
-fn trains(mode: (&str, &str), allocator: &str) -> Value {
+fn trains(mode: (&str, &str), allocator: &str, kind: &str) -> Value {
     let folder = Folder::new("direct");
     let (said, ran) = job(&folder, mode, &["train", "leak"]);
     assert_eq!(ran.theirs(), "", "the job's stderr is its own");
@@ -49,10 +52,7 @@ fn trains(mode: (&str, &str), allocator: &str) -> Value {
     assert!(of_cuda.contains("CUDA hands them out"), "{of_cuda}");
     assert_eq!(p["findings"].as_array().map(Vec::len), Some(1), "{p}");
     let finding = &p["findings"][0];
-    assert_eq!(
-        (&finding["kind"], &finding["bytes_per_step"]),
-        (&json!("live-after-stream-exit"), &json!(16 * MIB))
-    );
+    assert_eq!((&finding["kind"], &finding["bytes_per_step"]), (&json!(kind), &json!(16 * MIB)));
     let line = &finding["sites"][0]["your_line"];
     let source = std::fs::read_to_string(root().join("tests/python/direct.py")).expect("the job");
     let planted = source.lines().position(|l| l.ends_with("# LEAK")).expect("the planted line") + 1;
@@ -84,7 +84,19 @@ fn live(recording: &Recording) -> Value {
 
 #[test]
 fn stream_ordered_blocks_are_judged_as_any_others() {
-    trains(ASYNC, "cudaMallocAsync");
+    trains(ASYNC, "cudaMallocAsync", "live-after-stream-exit");
+}
+
+#[test]
+fn blocks_past_the_cache_are_judged_and_other_memory_is_told_apart() {
+    // A `cudaMalloc` is in no stream's order.
+    let p = trains(UNCACHED, "native", "step-growth");
+    // PyTorch rounds pinned memory to a power of two.
+    assert_eq!(p["pinned_host"]["bytes"], json!(4 * MIB), "{p}");
+    assert_eq!(p["managed"], json!({ "bytes": 5 * MIB, "peak_bytes": 5 * MIB }), "{p}");
+    let mine = p["libraries"].as_array().and_then(|l| l.iter().find(|l| l["bytes"] == json!(6 * MIB)));
+    let name = mine.and_then(|l| l["name"].as_str()).unwrap_or_default();
+    assert!(name.contains("ffi"), "who called is named: {}", p["libraries"]);
 }
 
 #[test]

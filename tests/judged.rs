@@ -156,13 +156,6 @@ fn pluggable(folder: &Folder) -> PathBuf {
 }
 
 #[test]
-fn an_allocator_that_does_not_cache_is_not_judged() {
-    let folder = Folder::new("uncached");
-    let did = recorded(&folder, &job(&[]), &[("PYTORCH_NO_CUDA_MEMORY_CACHING", "1")]);
-    not_judged(&folder, &did, "native", "PYTORCH_NO_CUDA_MEMORY_CACHING");
-}
-
-#[test]
 fn shells_and_git_do_not_notice() {
     let folder = Folder::new("shell");
     let script =

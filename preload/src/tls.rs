@@ -1,4 +1,4 @@
-//! Three thread-local words, reached through the thread pointer alone.
+//! Four thread-local words, reached through the thread pointer alone.
 //!
 //! `thread_local!` in a shared library goes through `__tls_get_addr`, which may allocate on a thread's first access and
 //! costs 2.6 ns against 1.0 ns here. The stable compiler cannot ask for the initial-exec model, so the words are
@@ -39,6 +39,7 @@ macro_rules! word {
         }
 
         #[inline(always)]
+        #[allow(dead_code, reason = "one of them is set in assembly")]
         fn $set(word: u64) {
             // SAFETY: as above, with a store to a word that only this thread can reach.
             unsafe {
@@ -57,6 +58,14 @@ macro_rules! word {
 word!("strandline_tls_thread", get_thread_word, set_thread_word);
 word!("strandline_tls_device", get_device_word, set_device_word);
 word!("strandline_tls_autograd", get_autograd_word, set_autograd_word);
+word!("strandline_tls_caller", get_caller_word, set_caller_word);
+
+/// Where the CUDA call that is being made returns to: hooks that are entered with `called` note it. Good until the call is
+/// forwarded.
+#[inline(always)]
+pub(crate) fn caller() -> u64 {
+    get_caller_word()
+}
 
 /// This thread's state; null before its first event.
 #[inline(always)]

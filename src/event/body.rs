@@ -173,6 +173,8 @@ pub enum Body {
         size: Bytes,
         /// The stream of a stream-ordered call.
         stream: StreamHandle,
+        /// Who called, of an allocation: Python frames, and one native frame that tells the library.
+        stack: StackId,
     },
     /// The program itself asked the driver (`cudaMemGetInfo`), and this is what it was told.
     MemInfo {

@@ -92,7 +92,10 @@ impl Fold {
                 push(Body::Mark { name: r.a as u32, phase: kind == Kind::NamedPhase });
             }
             Kind::Runtime => match runtime_op(r.stack) {
-                Some(op) => push(Body::Runtime { op, device, addr, size, stream }),
+                Some(op) => {
+                    let stack = StackId(r.rounded_seq as u32);
+                    push(Body::Runtime { op, device, addr, size, stream, stack });
+                }
                 None => self.unknown += 1,
             },
             Kind::MemInfo => push(Body::MemInfo { device, free: Bytes(r.a), total: size }),

@@ -190,7 +190,7 @@ kinds! {
     Mark = 70,
     /// Named phase `[name, 0, 0]`.
     NamedPhase = 71,
-    /// Runtime call `[addr, size, stream]`; `stack` holds the [`crate::event::RuntimeOp`]'s number.
+    /// Runtime call `[addr, size, stream]`; `stack` holds the [`crate::event::RuntimeOp`]'s number, word 4 the stack's.
     Runtime = 80,
     /// The program's own `cudaMemGetInfo` `[free, total, 0]`.
     MemInfo = 81,

@@ -9,6 +9,7 @@
 
 pub mod anatomy;
 mod apply;
+mod calls;
 mod cohort;
 mod device;
 mod marks;
@@ -23,6 +24,7 @@ mod state;
 mod stream;
 mod table;
 
+pub use calls::{Amount, Calls};
 pub use cohort::{Cohort, CohortId, CohortKey, GRACE, Track};
 pub use device::{Capacity, Device, OomEvent, Peak, PendingWait};
 pub use progress::{Coverage, Grain, Inconsistency, PhaseKind, Progress};

@@ -29,6 +29,7 @@ impl Replay {
     fn adopt(&mut self, c: &Checkpoint) {
         let old = std::mem::replace(self, Replay::new());
         (self.sites, self.meta, self.inconsistencies) = (old.sites, old.meta, old.inconsistencies);
+        self.calls = old.calls;
         self.generation = old.generation + 1;
         let capacities = old.devices.iter().map(|d| (d.id, d.capacity, d.driver));
         self.machine = StepMachine::load(&c.step_machine).unwrap_or_default();

@@ -1,5 +1,6 @@
 //! The state of a recorded process, and how it is read. The moves are in `apply`, `marks` and `restore`.
 
+use super::calls::Calls;
 use super::cohort::{Cohort, CohortId, Cohorts, Now};
 use super::device::{Device, PendingWait};
 use super::progress::{Coverage, Inconsistency, PhaseKind, Progress};
@@ -95,6 +96,7 @@ pub struct Replay {
     pub(super) generation: u32,
     /// Sizes of what the runtime handed out, by address.
     pub(super) runtime: FxHashMap<u64, u64>,
+    pub(super) calls: Calls,
 }
 
 impl Replay {
@@ -136,6 +138,7 @@ impl Replay {
     /// [`Item::Stack`].
     pub fn learn_stack(&mut self, stack: StackId, names: &Names) {
         self.sites.learn(stack, names);
+        self.calls.learn(stack, names);
     }
 
     /// Steps that have ended.
@@ -177,6 +180,10 @@ impl Replay {
     /// How much of the process was seen.
     pub fn coverage(&self) -> Coverage {
         self.coverage
+    }
+    /// What CUDA handed out beside the allocator's blocks and segments.
+    pub fn calls(&self) -> &Calls {
+        &self.calls
     }
     /// What a recording of a real process cannot contain.
     pub fn inconsistencies(&self) -> &[Inconsistency] {

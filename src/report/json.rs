@@ -12,7 +12,7 @@ use crate::detect::{Finding, Outcome, post_mortem};
 use crate::event::steps::StepSource;
 use crate::event::{Bytes, Frame};
 use crate::replay::anatomy::At;
-use crate::replay::{Coverage, Device, Holder, OomEvent, Peak, Site};
+use crate::replay::{Amount, Coverage, Device, Holder, OomEvent, Peak, Site};
 
 /// Prints the report as one JSON object and a newline. `pretty`: indented.
 pub fn write(out: &mut impl Write, r: &Report<'_>, pretty: bool) -> io::Result<()> {
@@ -69,9 +69,20 @@ fn process(p: &Process<'_>) -> Value {
             "host_bytes": p.cost.host.map(bytes),
             "disk_bytes": p.cost.disk.map(bytes),
         },
+        "pinned_host": amount(r.calls().pinned),
+        "managed": amount(r.calls().managed),
+        "libraries": r.calls().libraries.iter().map(|(name, a)| json!({
+            "name": name,
+            "bytes": a.now.0,
+            "peak_bytes": a.peak.0,
+        })).collect::<Vec<_>>(),
         "devices": r.devices().map(|d| device(p, d)).collect::<Vec<_>>(),
         "findings": p.findings.iter().enumerate().map(|(i, x)| finding(p, x, p.known.get(i))).collect::<Vec<_>>(),
     })
+}
+
+fn amount(a: Amount) -> Value {
+    json!({ "bytes": a.now.0, "peak_bytes": a.peak.0 })
 }
 
 fn bytes(b: Bytes) -> u64 {

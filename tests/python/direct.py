@@ -5,7 +5,9 @@
     direct.py oom             asks for more than there is
 """
 
+import ctypes
 import json
+import os
 import sys
 import threading
 
@@ -49,6 +51,10 @@ if what == "train":
     torch.cuda.synchronize()
     said["allocated"], said["peak"] = torch.cuda.memory_allocated(), torch.cuda.max_memory_allocated()
     pinned = torch.empty(3 << 20, dtype=torch.uint8, pin_memory=True)
+    if "PYTORCH_NO_CUDA_MEMORY_CACHING" in os.environ:  # past PyTorch, by the interpreter's own library
+        program, p = ctypes.CDLL(None), ctypes.c_void_p()
+        assert program.cudaMallocManaged(ctypes.byref(p), ctypes.c_size_t(5 << 20), 1) == 0
+        assert program.cudaMalloc(ctypes.byref(p), ctypes.c_size_t(6 << 20)) == 0
 elif what == "graph":
     weight = torch.randn(64, 64, device="cuda")
     torch.cuda.synchronize()

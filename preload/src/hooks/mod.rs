@@ -49,8 +49,38 @@ const fn terminated(symbol: &'static str) -> &'static CStr {
     }
 }
 
+/// What is exported under a symbol: the hook; with `called`, after the address that the call returns to was noted
+/// (`tls::caller`).
+macro_rules! entry {
+    (() $symbol:literal $real:ident ($($a:ident: $t:ty),*) ($(-> $r:ty)?) $hook:path) => {
+        #[cfg_attr(not(test), unsafe(export_name = $symbol))]
+        unsafe extern "C-unwind" fn $real($($a: $t),*) $(-> $r)? {
+            // SAFETY: the caller's arguments are handed on as they are; hooks look at them only as the function itself would.
+            unsafe { $hook($($a),*) }
+        }
+    };
+    ((called) $symbol:literal $real:ident ($($a:ident: $t:ty),*) ($(-> $r:ty)?) $hook:path) => {
+        #[unsafe(naked)]
+        #[cfg_attr(not(test), unsafe(export_name = $symbol))]
+        unsafe extern "C-unwind" fn $real($($a: $t),*) $(-> $r)? {
+            unsafe extern "C-unwind" fn entered($($a: $t),*) $(-> $r)? {
+                // SAFETY: as above.
+                unsafe { $hook($($a),*) }
+            }
+            // No argument is in these two registers, and the stack is as the caller left it.
+            core::arch::naked_asm!(
+                "mov r11, qword ptr [rip + strandline_tls_caller@GOTTPOFF]",
+                "mov rax, qword ptr [rsp]",
+                "mov qword ptr fs:[r11], rax",
+                "jmp {entered}",
+                entered = sym entered,
+            )
+        }
+    };
+}
+
 macro_rules! hooks {
-    ($($symbol:literal in $library:ident as $real:ident ($($a:ident: $t:ty),*) $(-> $r:ty)? => $hook:path;)*) => {
+    ($($symbol:literal in $library:ident as $real:ident ($($a:ident: $t:ty),*) $(-> $r:ty)? => $([$called:ident])? $hook:path;)*) => {
         /// The real functions.
         pub(crate) mod real {
             use super::*;
@@ -65,12 +95,7 @@ macro_rules! hooks {
         mod exported {
             use super::*;
             $(
-                #[cfg_attr(not(test), unsafe(export_name = $symbol))]
-                unsafe extern "C-unwind" fn $real($($a: $t),*) $(-> $r)? {
-                    // SAFETY: the caller's arguments are handed on as they are; hooks look at them only as the function
-                    // itself would.
-                    unsafe { $hook($($a),*) }
-                }
+                entry! { ($($called)?) $symbol $real ($($a: $t),*) ($(-> $r)?) $hook }
                 // Keeps the function in test builds too, where it is not exported.
                 #[cfg(test)]
                 const _: unsafe extern "C-unwind" fn($($t),*) $(-> $r)? = $real;
@@ -113,15 +138,15 @@ type P = *mut c_void;
 
 hooks! {
     // Memory of the runtime.
-    "cudaMalloc" in Cudart as MALLOC (p: *mut P, n: usize) -> Status => runtime::malloc;
+    "cudaMalloc" in Cudart as MALLOC (p: *mut P, n: usize) -> Status => [called] runtime::malloc;
     "cudaFree" in Cudart as FREE (p: P) -> Status => runtime::free;
-    "cudaMallocAsync" in Cudart as MALLOC_ASYNC (p: *mut P, n: usize, s: P) -> Status => runtime::malloc_async;
-    "cudaMallocFromPoolAsync" in Cudart as MALLOC_FROM_POOL_ASYNC (p: *mut P, n: usize, pool: P, s: P) -> Status => runtime::malloc_from_pool_async;
+    "cudaMallocAsync" in Cudart as MALLOC_ASYNC (p: *mut P, n: usize, s: P) -> Status => [called] runtime::malloc_async;
+    "cudaMallocFromPoolAsync" in Cudart as MALLOC_FROM_POOL_ASYNC (p: *mut P, n: usize, pool: P, s: P) -> Status => [called] runtime::malloc_from_pool_async;
     "cudaFreeAsync" in Cudart as FREE_ASYNC (p: P, s: P) -> Status => runtime::free_async;
-    "cudaHostAlloc" in Cudart as HOST_ALLOC (p: *mut P, n: usize, flags: u32) -> Status => runtime::host_alloc;
-    "cudaMallocHost" in Cudart as MALLOC_HOST (p: *mut P, n: usize) -> Status => runtime::malloc_host;
+    "cudaHostAlloc" in Cudart as HOST_ALLOC (p: *mut P, n: usize, flags: u32) -> Status => [called] runtime::host_alloc;
+    "cudaMallocHost" in Cudart as MALLOC_HOST (p: *mut P, n: usize) -> Status => [called] runtime::malloc_host;
     "cudaFreeHost" in Cudart as FREE_HOST (p: P) -> Status => runtime::free_host;
-    "cudaMallocManaged" in Cudart as MALLOC_MANAGED (p: *mut P, n: usize, flags: u32) -> Status => runtime::malloc_managed;
+    "cudaMallocManaged" in Cudart as MALLOC_MANAGED (p: *mut P, n: usize, flags: u32) -> Status => [called] runtime::malloc_managed;
     // What the program asks about its devices.
     "cudaMemGetInfo" in Cudart as MEM_GET_INFO (free: *mut usize, total: *mut usize) -> Status => runtime::mem_get_info;
     "cudaGetDeviceProperties" in Cudart as GET_DEVICE_PROPERTIES (p: P, device: i32) -> Status => runtime::get_device_properties;

@@ -65,7 +65,21 @@ pub(crate) fn current(t: &mut Thread) -> u32 {
     if depth == 0 && t.node == 0 && native == 0 {
         return 0;
     }
-    let hash = (hash ^ native ^ t.node.wrapping_mul(0xd6e8_feb8_6659_fd93)) | 1; // 0 marks an empty entry
+    // 0 marks an empty entry
+    let hash = (hash ^ native ^ t.node.wrapping_mul(0xd6e8_feb8_6659_fd93)) | 1;
+    known(t, hash, 0)
+}
+
+/// The same for a CUDA call that returns to `caller`: of its native frames that one alone, which tells the library.
+#[inline]
+pub(crate) fn of_call(t: &mut Thread, caller: u64) -> u32 {
+    let (_, hash) = python::walk::<false>(&mut t.cache.frames);
+    let hash = hash ^ caller.wrapping_mul(0xa076_1d64_78bd_642f) ^ t.node.wrapping_mul(0xd6e8_feb8_6659_fd93);
+    known(t, hash | 1, caller)
+}
+
+#[inline(always)]
+fn known(t: &mut Thread, hash: u64, caller: u64) -> u32 {
     let epoch = watch::epoch();
     for k in 0..PROBES {
         // SAFETY: the index is masked to the array's length.
@@ -77,15 +91,15 @@ pub(crate) fn current(t: &mut Thread) -> u32 {
             break;
         }
     }
-    miss(t, hash, epoch)
+    miss(t, hash, epoch, caller)
 }
 
 /// This thread has not seen the stack; somebody else may have.
 #[cold]
 #[inline(never)]
-fn miss(t: &mut Thread, hash: u64, epoch: u32) -> u32 {
+fn miss(t: &mut Thread, hash: u64, epoch: u32, caller: u64) -> u32 {
     let id = match tables::tables().map_or(0, |t| t.seen.find(hash, epoch)) {
-        0 => first_sight(t, hash, epoch),
+        0 => first_sight(t, hash, epoch, caller),
         known => known,
     };
     if id == 0 {
@@ -105,15 +119,18 @@ fn miss(t: &mut Thread, hash: u64, epoch: u32) -> u32 {
 /// Nobody has seen the stack: it is defined. Once per distinct stack of the process.
 #[cold]
 #[inline(never)]
-fn first_sight(t: &mut Thread, hash: u64, epoch: u32) -> u32 {
+fn first_sight(t: &mut Thread, hash: u64, epoch: u32, caller: u64) -> u32 {
     let (depth, _) = python::walk::<true>(&mut t.cache.frames);
     let Some(frames) = t.cache.frames.get_mut(..depth.min(MAX_FRAMES)) else { return 0 };
-    let walk = if native::is_on() { native::walk::<true>(&mut t.rules) } else { native::Walk::default() };
+    let whole = caller == 0 && native::is_on();
+    let walk = if whole { native::walk::<true>(&mut t.rules) } else { native::Walk::default() };
+    let mut calls = [caller];
+    let native = if caller == 0 { t.rules.frames(walk.depth) } else { &mut calls };
     let mut seen = intern::Seen {
         frames,
         truncated: depth > MAX_FRAMES,
         node: t.node,
-        native: t.rules.frames(walk.depth),
+        native,
         native_truncated: walk.truncated,
     };
     intern::stack(&mut seen, (hash, epoch))

@@ -24,6 +24,8 @@ const RTTI: &str = "N3c104cuda20CUDACachingAllocator6Native22NativeCachingAlloca
 pub(crate) const PLUGGABLE: &str = "CUDAPluggableAllocator";
 /// End of the name of PyTorch's allocator that asks CUDA for every block: `backend:cudaMallocAsync`.
 const ASYNC: &str = "24CudaMallocAsyncAllocatorE";
+/// Its functions' names begin so.
+const CLASS: &[u8] = b"_ZN3c104cuda20CUDACachingAllocator6Native22NativeCachingAllocator";
 /// The parameter's mangling differs between versions.
 const ATTACH_PREFIX: &[u8] =
     b"_ZN3c104cuda20CUDACachingAllocator6Native22NativeCachingAllocator27attachAllocatorTraceTracker";
@@ -238,10 +240,12 @@ fn refused(r: &Refusal) {
 fn tell_attached() {
     // Older versions of torch ask whether it is set, newer ones what it says; where blocks are seen, they decide.
     let uncached = std::env::var_os("PYTORCH_NO_CUDA_MEMORY_CACHING").is_some();
-    let coverage = if uncached {
-        json!({ "level": "segments", "reason": "PYTORCH_NO_CUDA_MEMORY_CACHING is set: the allocator does not cache, and reports nothing" })
-    } else {
-        json!({ "level": "blocks", "reason": null })
+    let coverage = match (uncached, blocks::past_the_cache_is_known()) {
+        (false, _) => json!({ "level": "blocks", "reason": null }),
+        (true, true) => blocks::uncached(),
+        (true, false) => {
+            json!({ "level": "segments", "reason": "PYTORCH_NO_CUDA_MEMORY_CACHING is set: the allocator does not cache, and reports nothing" })
+        }
     };
     tell_attached_with(json!({ "allocator": "native", "coverage": coverage }));
 }
@@ -306,6 +310,8 @@ fn locate() -> Result<Located, String> {
                 initialized = Some(at(s.value));
             } else if s.name.starts_with(ATTACH_PREFIX) && !s.name.ends_with(b".cold") {
                 attach = Some(at(s.value));
+            } else if s.name.strip_prefix(CLASS).is_some_and(blocks::is_past_the_cache) {
+                blocks::lie_past_the_cache(at(s.value), s.size);
             }
         })
     });

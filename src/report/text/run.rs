@@ -4,13 +4,16 @@ use super::super::model::{Ended, Facts, Process, coverage};
 use super::super::style::{Ink, Style};
 use super::super::units::{count, duration, percent, plural, size};
 use crate::event::steps::StepSource;
-use crate::replay::Coverage;
+use crate::replay::{Amount, Coverage};
 
 /// The lines.
 pub(super) fn lines(p: &Process<'_>, style: Style) -> Vec<String> {
     let mut out = style.wrap("  run    ", &run(p));
     if let Some(text) = cost(p) {
         out.extend(style.wrap("  cost   ", &text));
+    }
+    if let Some(text) = beside(p) {
+        out.extend(style.wrap("  beside ", &text));
     }
     for text in doubts(p) {
         let lines = style.wrap("  unseen ", &text);
@@ -42,6 +45,22 @@ fn run(p: &Process<'_>) -> String {
         Ended::Exit | Ended::Unknown => {}
     }
     parts.join(" · ")
+}
+
+/// Memory of other kinds than torch's blocks, largest libraries first.
+fn beside(p: &Process<'_>) -> Option<String> {
+    const LIBRARIES: usize = 5;
+    let calls = p.replay.calls();
+    let amount = |what: &str, a: Amount| {
+        let most = if a.peak > a.now { format!(" ({} at most)", size(a.peak.0)) } else { String::new() };
+        (a.peak.0 > 0).then(|| format!("{what} {}{most}", size(a.now.0)))
+    };
+    let mut libraries = calls.libraries.clone();
+    libraries.sort_by_key(|(_, a)| std::cmp::Reverse(a.peak));
+    let of_host = [amount("pinned host memory", calls.pinned), amount("managed memory", calls.managed)];
+    let of_libraries = libraries.iter().take(LIBRARIES).map(|(name, a)| amount(name, *a));
+    let parts: Vec<String> = of_host.into_iter().chain(of_libraries).flatten().collect();
+    (!parts.is_empty()).then(|| parts.join(" · "))
 }
 
 fn steps(p: &Process<'_>) -> String {

@@ -132,7 +132,7 @@ fn allocator(variable: impl Fn(&str) -> Option<String>) -> Check {
         }
     }
     if variable("PYTORCH_NO_CUDA_MEMORY_CACHING").is_some_and(|v| v != "0") {
-        let found = "PYTORCH_NO_CUDA_MEMORY_CACHING switches torch's allocator off: no blocks are seen";
+        let found = "PYTORCH_NO_CUDA_MEMORY_CACHING switches torch's cache off: a block is a cudaMalloc, in no stream's order";
         return Check::bad("allocator", found, "unset PYTORCH_NO_CUDA_MEMORY_CACHING");
     }
     Check::good("allocator", "native")

@@ -165,9 +165,12 @@ fn of_body(body: &Body, names: &Names, f: &mut Fields) -> &'static str {
             put(f, "active", active.0);
             "snapshot"
         }
-        Body::Runtime { op, device, addr, size, stream } => {
+        Body::Runtime { op, device, addr, size, stream, stack: id } => {
             put(f, "device", device.0);
             on(f, *addr, size.0, *stream);
+            if id.0 != 0 {
+                stack(f, *id, names);
+            }
             runtime(*op)
         }
         Body::MemInfo { device, free, total } => {

@@ -63,9 +63,7 @@ pub(super) fn is_on() -> bool {
 /// What the writing thread does now and then: libraries come and go.
 #[cold]
 pub(crate) fn keep_up() {
-    if is_on() {
-        modules::refresh();
-    }
+    modules::refresh();
 }
 
 /// Lets walks begin.
