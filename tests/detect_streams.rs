@@ -3,12 +3,18 @@
 
 #[path = "detect_streams/failures.rs"]
 mod failures;
+#[path = "detect_streams/healthy.rs"]
+mod healthy;
 #[path = "detect_streams/judged.rs"]
 mod judged;
 #[path = "leakbench/events/load.rs"]
 mod load;
 #[path = "detect_streams/notes.rs"]
 mod notes;
+#[path = "bench/page.rs"]
+mod page;
+#[path = "detect_streams/random.rs"]
+mod random;
 #[path = "detect_streams/rates.rs"]
 mod rates;
 #[path = "detect_streams/script.rs"]

@@ -12,6 +12,8 @@ mod gap;
 mod job;
 #[path = "recordings/lines.rs"]
 mod lines;
+#[path = "bench/pipeline.rs"]
+mod pipeline;
 #[path = "recordings/size.rs"]
 mod size;
 

@@ -51,6 +51,8 @@ pub struct Detector {
     notes: Vec<Finding>,
     findings: Vec<Finding>,
     scratch: Scratch,
+    /// Blocks that were held when the first step ended, but for the optimizer's.
+    weights: FxHashMap<DeviceId, u64>,
     generation: u32,
     /// Steps and microbatches at the last look, whether the recording had ended, and whether it was a whole look.
     judged: Option<((u32, u32, bool), bool)>,
@@ -58,6 +60,9 @@ pub struct Detector {
 
 /// Steps until full within which the fast path may raise an alert by itself.
 const FAST_ALERT_STEPS: u64 = 50;
+/// Steps until full within which growth too brief to be judged is worth a word: half as many again as a warning's, since
+/// a rate seen for a dozen steps is known no better.
+const WORD_STEPS: u64 = WARNING_STEPS / 2 * 3;
 /// Cohorts, fastest first, that are tried as the one a group is about.
 const LEADS: usize = 64;
 /// Marks at which every cohort is looked at; later, at one in each 64th of the run, and between only at
@@ -100,7 +105,11 @@ impl Detector {
             self.generation = replay.generation();
             self.cases.clear();
             self.notes.clear();
+            self.weights.clear();
             self.judged = None;
+        }
+        if replay.steps() == 1 {
+            self.weights = weights(replay);
         }
         let now = (replay.steps(), replay.microbatches(), replay.ended().is_some());
         if self.judged == Some((now, true)) {
@@ -148,15 +157,16 @@ impl Detector {
             if t.at_mark.blocks == 0 {
                 continue;
             }
+            let weights = |c: &Cohort| self.weights.get(&c.key.device).copied().unwrap_or(0);
             let subject = || Subject { kind: kind_of(replay, c), device: c.key.device, stream: c.key.stream };
             // Between whole looks, what is known goes on as it was, and only what changes is looked at for news.
             let known = || self.cases.get(&subject())?.members.get(&id).filter(|g| !g.has_stalled(mark));
             let growth = match whole {
-                true => growth::of(c, grain, mark, &mut self.scratch),
+                true => growth::of(c, grain, mark, weights(c), &mut self.scratch),
                 false => match known() {
                     Some(g) => Some(Growth { now: t.at_mark, ..*g }),
                     None if growth::is_flat(t) => None,
-                    None => growth::of(c, grain, mark, &mut self.scratch),
+                    None => growth::of(c, grain, mark, weights(c), &mut self.scratch),
                 },
             };
             let Some(growth) = growth else { continue };
@@ -191,7 +201,7 @@ impl Detector {
         let brief = || members.iter().filter(|m| m.growth.brief);
         let rate = Rate::sum(brief().map(|m| m.growth.rate));
         let room = forecast::headroom(replay, subject.device);
-        brief().next().is_some() && forecast::steps_to_oom(room.bytes, &rate).mid <= WARNING_STEPS
+        brief().next().is_some() && forecast::steps_to_oom(room.bytes, &rate).mid <= WORD_STEPS
     }
 
     /// Keeps the group of cohorts that grows fastest, and those groups that would be worth a warning alone: a
@@ -309,7 +319,9 @@ impl Detector {
                 if case.finding.grain == GrainName::Microbatch { Grain::Microbatch } else { Grain::Step };
             let mark = if grain == Grain::Step { replay.steps() } else { replay.microbatches() };
             let grows = case.members.keys().any(|id| {
-                growth::of(&replay.cohorts()[id.0 as usize], grain, mark, &mut self.scratch).is_some()
+                let c = &replay.cohorts()[id.0 as usize];
+                let weights = self.weights.get(&c.key.device).copied().unwrap_or(0);
+                growth::of(c, grain, mark, weights, &mut self.scratch).is_some()
             });
             if !grows {
                 case.finding.withdrawn_step = Some(mark);
@@ -338,6 +350,15 @@ impl Detector {
             )
         });
     }
+}
+
+/// Blocks that are held now, but for those of lines where an optimizer allocates, by device.
+fn weights(replay: &Replay) -> FxHashMap<DeviceId, u64> {
+    let mut all = FxHashMap::default();
+    for c in replay.cohorts().iter().filter(|c| c.in_optimizer == 0) {
+        *all.entry(c.key.device).or_default() += c.live.blocks;
+    }
+    all
 }
 
 fn alike<'a>(members: &'a [Member], lead: &'a Growth, mark: u32) -> impl Iterator<Item = &'a Member> {

@@ -92,10 +92,16 @@ pub(super) fn is_flat(t: &Track) -> bool {
     t.series.last() == t.series.back(RECENT as u32 - 1)
 }
 
-/// The growth of a cohort as of `mark`, if there is any.
-pub(super) fn of(c: &Cohort, grain: Grain, mark: u32, scratch: &mut Scratch) -> Option<Growth> {
+/// The growth of a cohort as of `mark`, if there is any. `weights` is how many blocks the job held when its first step
+/// ended, but for its optimizer's: a line of an optimizer makes one state for each at the most, in as many steps as it takes
+/// until all are trained (layers that are thawed one by one).
+pub(super) fn of(c: &Cohort, grain: Grain, mark: u32, weights: u64, scratch: &mut Scratch) -> Option<Growth> {
     let t = track(c, grain);
     let now = t.at_mark;
+    let of_optimizer = c.in_optimizer * 2 > c.allocs;
+    if of_optimizer && now.blocks <= weights {
+        return None;
+    }
     if now.blocks < 2 || t.series.last_mark() != mark || mark < FAST {
         return None;
     }
@@ -116,7 +122,7 @@ pub(super) fn of(c: &Cohort, grain: Grain, mark: u32, scratch: &mut Scratch) -> 
         .all(|w| w[1].0 <= onset || (w[1].1.bytes >= w[0].1.bytes && w[1].1.blocks >= w[0].1.blocks));
     let undying = t.died_old.blocks == 0 || t.last_death < onset;
     let queue = t.died_old.blocks * 2 > now.blocks - base.blocks.min(now.blocks) && !undying;
-    let strict = queue || c.in_optimizer * 2 > c.allocs;
+    let strict = queue || of_optimizer;
     let (least, deceleration) =
         if strict { (STRICT_MARKS, DECELERATION_STRICT) } else { (MIN_MARKS, DECELERATION) };
     let span = mark + 1 - onset;

@@ -3,11 +3,13 @@
 //! The class of a block follows from where it was born and how it died, so this is a second pass over the
 //! items, once the moment is known: [`Pass::new`], [`Pass::apply`] for every item, [`Pass::finish`].
 
+mod class;
 mod twins;
 
-use self::twins::Twins;
+pub use self::class::{Class, Classifier, Death};
+pub use self::twins::Twins;
 use super::{Device, Held, PhaseKind, Replay};
-use crate::event::{Block, Body, Bytes, DeviceId, Item, Names, Nanos, StackId};
+use crate::event::{Block, Body, Bytes, DeviceId, Item, Names, Nanos};
 use rustc_hash::FxHashMap;
 
 /// Which moment.
@@ -87,28 +89,11 @@ pub struct Anatomy {
     pub free: Option<Bytes>,
 }
 
-/// What a block was used for: fields of [`Anatomy`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Class {
-    Weights,
-    Gradients,
-    Optimizer,
-    Activations,
-    Temporaries,
-    LeftBehind,
-    Other,
-}
-
 impl Anatomy {
     /// Adds what was asked for to its class. What the allocator rounded up is no part of a model: it adds as
     /// much as 1 MiB to a block where it does not split what is left of a segment.
     fn add(&mut self, class: Class, block: &Block) {
-        let rounded = block.rounded.0;
-        let bytes = match class {
-            // Findings count whole blocks: freeing them gives back all of that.
-            Class::LeftBehind | Class::Other => rounded,
-            _ => block.size.0.min(rounded),
-        };
+        let (rounded, bytes) = (block.rounded.0, class.share(block));
         self.other.0 = self.other.0.saturating_add(rounded - bytes);
         let field = match class {
             Class::Weights => &mut self.weights,
@@ -121,14 +106,6 @@ impl Anatomy {
         };
         field.0 = field.0.saturating_add(bytes);
     }
-}
-
-/// How a block that was live at the moment ended.
-#[derive(Clone, Copy, Debug)]
-struct Death {
-    phase: PhaseKind,
-    step: u32,
-    microbatch: u32,
 }
 
 /// A block that was live at the moment.
@@ -149,10 +126,7 @@ pub struct Pass {
     subjects: Vec<Subject>,
     /// Which of them lives at an address.
     at: FxHashMap<u64, usize>,
-    /// Stacks that run through a module's `forward`.
-    in_forward: FxHashMap<u32, bool>,
-    /// Number of the event at which a backward began first.
-    first_backward: Option<Nanos>,
+    job: Classifier,
 }
 
 impl Pass {
@@ -164,21 +138,16 @@ impl Pass {
             anatomy: None,
             subjects: Vec::new(),
             at: FxHashMap::default(),
-            in_forward: FxHashMap::default(),
-            first_backward: None,
+            job: Classifier::default(),
         }
     }
 
     /// Takes the next item, the same ones in the same order as the first pass.
     pub fn apply(&mut self, item: &Item, names: &Names) {
         self.replay.apply(item, names);
-        let e = match item {
-            Item::Stack(id) => return self.learn(*id, names),
-            Item::Event(e) => e,
-            _ => return,
-        };
+        self.job.see(item, names);
+        let Item::Event(e) = item else { return };
         match &e.body {
-            Body::BackwardBegin { .. } if self.first_backward.is_none() => self.first_backward = Some(e.time),
             Body::FreeRequested(b) | Body::Alloc(b) if self.anatomy.is_some() => self.ended(b),
             _ => {}
         }
@@ -189,12 +158,6 @@ impl Pass {
             };
             self.stop(e.time, phase);
         }
-    }
-
-    /// Whether a stack allocates for a module's forward rather than to build one.
-    fn learn(&mut self, id: StackId, names: &Names) {
-        let inside = names.frames(id).any(|f| f.function.ends_with("_call_impl"));
-        self.in_forward.insert(id.0, inside);
     }
 
     /// The moment: copies what lives.
@@ -236,8 +199,9 @@ impl Pass {
     /// The anatomy; `None` where the moment was not reached. `left_behind` says of a block (as it was at the
     /// moment) whether a leak finding counts it; the replay it is given is this pass's own, at the end of the
     /// recording: its ids are those of the first pass.
-    pub fn finish(self, left_behind: &dyn Fn(&Replay, &Held) -> bool) -> Option<Anatomy> {
+    pub fn finish(mut self, left_behind: &dyn Fn(&Replay, &Held) -> bool) -> Option<Anatomy> {
         let mut a = self.anatomy?;
+        self.job.last_step = self.replay.steps();
         let mut sum = 0u64;
         let mut twins = Twins::default();
         let mut unfreed: Vec<&Block> = Vec::new();
@@ -246,15 +210,15 @@ impl Pass {
             sum = sum.saturating_add(block.rounded.0);
             let class = if s.held.unverified {
                 Class::Other
-            } else if !self.died_soon(s) && left_behind(&self.replay, &s.held) {
+            } else if !self.job.died_soon(&s.held, s.death) && left_behind(&self.replay, &s.held) {
                 Class::LeftBehind
             } else {
-                self.class(s)
+                self.job.class(&s.held, s.born_in, s.death)
             };
             match class {
                 Class::Weights => twins.weight(block.size),
                 Class::Optimizer => twins.state(block.size),
-                Class::Gradients if self.outlived_a_step(s) => {
+                Class::Gradients if self.job.outlived_a_step(&s.held, s.death) => {
                     unfreed.push(block);
                     continue;
                 }
@@ -269,46 +233,6 @@ impl Pass {
         a.other.0 = a.other.0.saturating_add(a.allocated.0.saturating_sub(sum));
         self.outside(&mut a);
         Some(a)
-    }
-
-    /// Freed within the step after its own: whatever its line does else, this block was not left behind.
-    fn died_soon(&self, s: &Subject) -> bool {
-        let last_step = self.replay.steps();
-        s.death.is_some_and(|d| d.step <= s.held.step + 1 && (d.step <= last_step || last_step == 0))
-    }
-
-    /// Still there when the step after its own had ended. Gradients that are kept and zeroed are, and so is
-    /// what a library keeps for itself from the first time it is used in a backward (cuBLAS a workspace for
-    /// each thread and stream): [`Twins`] tells them apart.
-    fn outlived_a_step(&self, s: &Subject) -> bool {
-        let last_step = self.replay.steps();
-        s.held.step < last_step && s.death.is_none_or(|d| d.step > last_step)
-    }
-
-    fn class(&self, s: &Subject) -> Class {
-        let last_step = self.replay.steps();
-        // Freed after the last step: when the job was over.
-        let death = s.death.filter(|d| d.step <= last_step || self.replay.steps() == 0);
-        let same = death.is_some_and(|d| d.phase == s.born_in && d.microbatch == s.held.microbatch);
-        let soon = self.died_soon(s);
-        match s.born_in {
-            PhaseKind::Optimizer if same => Class::Temporaries,
-            PhaseKind::Optimizer => Class::Optimizer,
-            PhaseKind::Backward if same => Class::Temporaries,
-            PhaseKind::Backward => Class::Gradients,
-            _ if death.is_some_and(|d| d.phase == PhaseKind::Backward) && soon => Class::Activations,
-            _ if same => Class::Temporaries,
-            _ if death.is_some() && soon => Class::Activations,
-            _ if self.built_before_training(s) => Class::Weights,
-            // The job ended, or failed, before this step's backward could free it.
-            _ if s.death.is_none() && s.held.step > last_step => Class::Activations,
-            _ => Class::Other,
-        }
-    }
-
-    fn built_before_training(&self, s: &Subject) -> bool {
-        let early = self.first_backward.is_none_or(|t| s.held.born < t) && s.held.step == 1;
-        early && !self.in_forward.get(&s.held.block.stack.0).copied().unwrap_or(false)
     }
 
     /// What the driver counts beyond what torch reserved.

@@ -46,7 +46,7 @@ fn process(p: &Process<'_>) -> Value {
     let level = coverage(p);
     let counted = r.step_source() != StepSource::None;
     let compared: u64 = r.devices().map(|d| d.compared).sum();
-    json!({
+    let mut told = json!({
         "pid": f.number("pid"),
         "host": f.text("host"),
         "rank": f.number("rank"),
@@ -78,7 +78,11 @@ fn process(p: &Process<'_>) -> Value {
         })).collect::<Vec<_>>(),
         "devices": r.devices().map(|d| device(p, d)).collect::<Vec<_>>(),
         "findings": p.findings.iter().enumerate().map(|(i, x)| finding(p, x, p.known.get(i))).collect::<Vec<_>>(),
-    })
+    });
+    if let Some(n) = p.at_step {
+        told["at_step"] = json!(n);
+    }
+    told
 }
 
 fn amount(a: Amount) -> Value {
@@ -108,7 +112,7 @@ fn device(p: &Process<'_>, d: &Device) -> Value {
     let end = d.rows.last();
     let told = d.capacity.map(|c| c.source).or(capacity(p, d.id).map(|_| "program"));
     // The failure says more than the peak, where there are both.
-    let moment = [At::Oom, At::Peak]
+    let moment = [At::Event, At::Oom, At::Peak]
         .into_iter()
         .find_map(|at| p.anatomies.iter().find(|m| m.device == d.id && m.at == at));
     json!({
@@ -137,7 +141,11 @@ fn device(p: &Process<'_>, d: &Device) -> Value {
 fn anatomy(m: &Moment) -> Value {
     let a = &m.anatomy;
     json!({
-        "at": if m.at == At::Oom { "oom" } else { "peak" },
+        "at": match m.at {
+            At::Oom => "oom",
+            At::Peak => "peak",
+            At::Event => "step",
+        },
         "step": a.step,
         "weights": a.weights.0,
         "gradients": a.gradients.0,

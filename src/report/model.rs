@@ -37,6 +37,8 @@ pub struct Process<'a> {
     pub damage: Vec<String>,
     /// How it ended.
     pub ended: Ended,
+    /// What is said is said of the end of this step; `None`: of the end of the recording.
+    pub at_step: Option<u32>,
     /// The host's out-of-memory killer ended it.
     pub killed_by_host: bool,
     /// What recording it cost, where that was measured.
@@ -71,6 +73,7 @@ impl<'a> Process<'a> {
             anatomies: Vec::new(),
             damage: Vec::new(),
             ended: Ended::Unknown,
+            at_step: None,
             killed_by_host: false,
             cost: Cost::default(),
             native: BTreeMap::new(),

@@ -56,6 +56,9 @@ fn a_page_is_whole_and_sums_to_what_the_report_says() {
                 .all(|(s, a)| if name == "v1-plain.strand" { s == a } else { s <= a });
             assert!(whole, "{name} by {by}: {sums:?} of {allocated:?}");
         }
+        // What was there before has no block, and is the class "other".
+        let classes = sums(&chart["classes"], steps.len());
+        assert!(classes.iter().zip(&allocated).all(|(s, a)| s == a), "{name}: {classes:?} of {allocated:?}");
         let end = &chart["end"];
         let ages: u64 = end["ages"].as_array().expect("ages").iter().filter_map(|a| a[1].as_u64()).sum();
         assert_eq!(end["flame"][1], ages, "{name}: both are all that is held at the end");
@@ -68,6 +71,42 @@ fn a_page_is_whole_and_sums_to_what_the_report_says() {
             assert_eq!(allocated.last().map(|b| Value::from(*b)), Some(end["allocated"].clone()));
         }
     }
+}
+
+/// `--at step:N` and a click on step N in the page tell the same.
+#[test]
+fn a_past_step_is_told_as_it_was() {
+    let folder = Folder::new("past");
+    let plain = frozen("v1-plain.strand");
+    assert_eq!(run(&folder, &["report", &plain, "--html=page.html"]).0, 0);
+    let data = data(&std::fs::read_to_string(folder.path().join("page.html")).expect("the page"));
+    let chart = &data["charts"][0][0];
+    let (steps, allocated) = (numbers(&chart["steps"]), numbers(&chart["allocated"]));
+    for i in [0, steps.len() / 2, steps.len() - 1] {
+        let at = format!("step:{}", steps[i]);
+        let (status, json, stderr) = run(&folder, &["report", &plain, "--at", &at, "--format", "json"]);
+        assert_eq!(status, 0, "{stderr}");
+        let report: Value = serde_json::from_str(&json).expect("JSON");
+        let process = &report["processes"][0];
+        assert_eq!(
+            (process["at_step"].as_u64(), process["steps"].as_u64()),
+            (Some(steps[i]), Some(steps[i]))
+        );
+        let device = &process["devices"][0];
+        assert_eq!(device["end_allocated_bytes"].as_u64(), Some(allocated[i]), "{at}");
+        let a = &device["anatomy"];
+        assert_eq!((a["at"].as_str(), a["step"].as_u64()), (Some("step"), Some(steps[i])), "{at}: {a}");
+        for class in chart["classes"].as_array().expect("classes") {
+            let name = class["name"].as_str().expect("a name");
+            assert_eq!(a[name], class["bytes"][i], "{at}: {name}");
+        }
+        let (_, text, _) = run(&folder, &["report", &plain, "--at", &at]);
+        assert!(text.contains(&format!("at the end of step {}", steps[i])), "{text}");
+    }
+    let wrong = |at: &str| run(&folder, &["report", &plain, "--at", at]);
+    let (status, _, stderr) = wrong("step:99999999");
+    assert!(status == 2 && stderr.contains("does not end in this recording"), "{stderr}");
+    assert_eq!((wrong("step:x").0, wrong("peak").0), (2, 2));
 }
 
 #[test]

@@ -1,10 +1,11 @@
 //! Measurements: error rates over synthetic streams, events per second.
 
+use crate::healthy;
 use crate::judged::{CARD, Judged, events};
 use crate::load::{self, Job};
 use crate::synthetic::{self, Drawn};
 use strandline::detect::{Detector, Finding, Kind, Policy, Severity};
-use strandline::event::{Addr, Block, Body, Event, Item};
+use strandline::event::{Addr, Block, Body, Event, Item, Names};
 use strandline::replay::Replay;
 
 /// What was said of a drawn job.
@@ -54,60 +55,132 @@ fn must_be_found(d: &Drawn) -> bool {
 #[test]
 fn drawn_jobs_are_judged_right() {
     for seed in 5_000_000..5_000_045 {
-        let healthy = Said::of(&synthetic::draw(seed, false));
-        assert_eq!(healthy.accused, None, "the healthy job of seed {seed}");
+        let quiet = Said::of(&synthetic::draw(seed, false));
+        assert_eq!(quiet.accused, None, "the healthy job of seed {seed}");
+        let (name, draw) = healthy::SHAPES[(seed % 4) as usize];
+        let other = Said::of(&healthy::draw((name, draw), seed));
+        assert_eq!(other.accused, None, "{name}, seed {seed}");
         let leaky = synthetic::draw(seed, true);
         let said = Said::of(&leaky);
         assert!(said.named.is_some() || !must_be_found(&leaky), "seed {seed}: {:?}", leaky.leak);
     }
 }
 
-/// The table of docs/measurements.md: `STRANDLINE_SEEDS=FROM..TO cargo test --release -p strandline --test
+/// The generator here says what `synthetic.py` says, event for event.
+#[test]
+fn drawn_jobs_are_those_of_the_script() {
+    for (seed, kind) in [(11, "--leaky"), (12, "--healthy"), (4_000_000_123, "--leaky")] {
+        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/leakbench/synthetic.py");
+        let out = std::process::Command::new("python3").args([script, &seed.to_string(), kind]).output();
+        let out = out.expect("python3 runs");
+        let text = String::from_utf8(out.stdout).expect("text");
+        let theirs = load::parse(&text, CARD);
+        let ours = synthetic::draw(seed, kind == "--leaky");
+        let says = |items: &[Item], names: &Names| -> Vec<String> {
+            let line = |s| names.frames(s).next().map(|f| format!("{}:{}", f.file, f.line));
+            let say = |i: &Item| match i {
+                Item::Event(Event { body: Body::Alloc(b), .. }) => {
+                    Some(format!("alloc {} {} {} {:?}", b.addr.0, b.size.0, b.stream.0, line(b.stack)))
+                }
+                Item::Event(Event { body: Body::FreeRequested(b), .. }) => {
+                    Some(format!("free {} {} {}", b.addr.0, b.size.0, b.stream.0))
+                }
+                Item::Event(Event { body: Body::ManualStep(_), .. }) => Some("step".into()),
+                _ => None,
+            };
+            items.iter().filter_map(say).collect()
+        };
+        let (theirs, ours) = (says(&theirs.items, &theirs.names), says(&ours.items, &ours.names));
+        assert_eq!(theirs.len(), ours.len(), "seed {seed}");
+        assert_eq!(theirs.iter().zip(&ours).find(|(a, b)| a != b), None, "seed {seed}");
+    }
+}
+
+/// Seeds FROM..TO of `STRANDLINE_SEEDS`.
+fn seeds() -> std::ops::Range<u64> {
+    let seeds = std::env::var("STRANDLINE_SEEDS").expect("STRANDLINE_SEEDS");
+    let (from, to) = seeds.split_once("..").expect("FROM..TO");
+    from.parse().expect("a seed")..to.parse().expect("a seed")
+}
+
+/// Judges each seed, on all cores.
+fn each<T: Send>(seeds: std::ops::Range<u64>, of: impl Fn(u64) -> T + Sync) -> Vec<T> {
+    let next = std::sync::atomic::AtomicU64::new(seeds.start);
+    let done = std::sync::Mutex::new(Vec::new());
+    let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
+    std::thread::scope(|s| {
+        for _ in 0..cores {
+            s.spawn(|| {
+                loop {
+                    let seed = next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+                    if seed >= seeds.end {
+                        break;
+                    }
+                    let said = of(seed);
+                    done.lock().expect("no judge panicked").push(said);
+                }
+            });
+        }
+    });
+    done.into_inner().expect("no judge panicked")
+}
+
+/// The table of docs/measurements.md: `STRANDLINE_SEEDS=FROM..TO nice -n 19 cargo test --release -p strandline --test
 /// detect_streams drawn_rates -- --ignored --nocapture`.
 #[test]
 #[ignore = "a measurement: needs STRANDLINE_SEEDS=FROM..TO"]
 fn drawn_rates() {
-    let seeds = std::env::var("STRANDLINE_SEEDS").expect("STRANDLINE_SEEDS");
-    let (from, to) = seeds.split_once("..").expect("FROM..TO");
-    let (from, to): (u64, u64) = (from.parse().expect("a seed"), to.parse().expect("a seed"));
-    let mut accused = Vec::new();
+    let seeds = seeds();
+    let healthy = each(seeds.clone(), |seed| (seed, Said::of(&synthetic::draw(seed, false)).accused));
+    let accused: Vec<_> = healthy.into_iter().filter(|h| h.1.is_some()).collect();
+    let leaky = each(seeds.clone(), |seed| {
+        let mut d = synthetic::draw(seed, true);
+        let said = Said::of(&d);
+        d.items = Vec::new();
+        (seed, d, said)
+    });
     let mut groups: std::collections::BTreeMap<(u8, String), [u32; 5]> = Default::default();
     let mut missed = Vec::new();
-    for seed in from..to {
-        if let Some(a) = Said::of(&synthetic::draw(seed, false)).accused {
-            accused.push((seed, a));
-        }
-        let d = synthetic::draw(seed, true);
-        let said = Said::of(&d);
+    for (seed, d, said) in &leaky {
         let l = d.leak.as_ref().expect("leaky");
-        if must_be_found(&d) && said.named.is_none() {
+        let must = must_be_found(d);
+        if must && said.named.is_none() {
             missed.push((seed, d.steps, l.clone()));
         }
         let share = l.rate * 100.0 / CARD as f64;
-        let rate = ["under 0.1 %", "0.1 to 1 %", "1 to 10 %", "10 % and more"]
-            [usize::from(share >= 0.001) + usize::from(share >= 0.01) + usize::from(share >= 0.1)];
-        let named = |at| [(0, "all".to_string()), (1, format!("{rate} of the card per 100 steps")), at];
+        let rate = usize::from(share >= 0.001) + usize::from(share >= 0.01) + usize::from(share >= 0.1);
         let bursts = match d.bursts() {
             0..4 => "1 to 3 bursts",
             4..12 => "4 to 11 bursts",
             12..40 => "12 to 39 bursts",
             _ => "40 bursts and more",
         };
-        for key in named((2, bursts.into())).into_iter().chain([
-            (3, format!("{} sites", l.sites)),
-            (4, format!("{:03} steps", d.steps)),
-            (5, if l.side { "side stream" } else { "main stream" }.to_string()),
-            (6, if l.decays { "rate decays" } else { "rate holds" }.to_string()),
-        ]) {
+        for key in [
+            (0, "all".to_string()),
+            (
+                1,
+                format!(
+                    "{} of the card per 100 steps",
+                    ["under 0.1 %", "0.1 to 1 %", "1 to 10 %", "10 % and more"][rate]
+                ),
+            ),
+            (2, bursts.to_string()),
+            (3, format!("a burst every {:02} steps", l.burst)),
+            (4, format!("{:02} sites", l.sites)),
+            (5, format!("{:03} steps", d.steps)),
+            (6, if l.side { "side stream" } else { "main stream" }.to_string()),
+            (7, if l.decays { "rate decays" } else { "rate holds" }.to_string()),
+        ] {
             let g = groups.entry(key).or_default();
             g[0] += 1;
             g[1] += u32::from(said.named.is_some());
             g[2] += u32::from(said.loud.is_some());
-            g[3] += u32::from(must_be_found(&d));
-            g[4] += u32::from(must_be_found(&d) && said.named.is_some());
+            g[3] += u32::from(must);
+            g[4] += u32::from(must && said.named.is_some());
         }
     }
-    println!("healthy: {} of {} accused: {accused:?}", accused.len(), to - from);
+    let n = seeds.end - seeds.start;
+    println!("healthy: {} of {n} accused: {accused:?}", accused.len());
     println!(
         "| leaks | drawn | named | as warning or alert | must be found | of these named |\n|---|---|---|---|---|---|"
     );
@@ -115,7 +188,23 @@ fn drawn_rates() {
         println!("| {name} | {} | {} | {} | {} | {} |", g[0], g[1], g[2], g[3], g[4]);
     }
     println!("missed: {missed:?}");
-    assert!(accused.len() as u64 * 10_000 <= 3 * (to - from).max(10_000) && missed.is_empty());
+    assert!(accused.len() as u64 * 10_000 <= 3 * n.max(10_000) && missed.is_empty());
+}
+
+/// Jobs of other shapes that leak nothing: `STRANDLINE_SEEDS=FROM..TO nice -n 19 cargo test --release -p strandline --test
+/// detect_streams other_shapes -- --ignored --nocapture`.
+#[test]
+#[ignore = "a measurement: needs STRANDLINE_SEEDS=FROM..TO"]
+fn other_shapes() {
+    let mut worst = 0;
+    for shape in healthy::SHAPES {
+        let said = each(seeds(), |seed| (seed, Said::of(&healthy::draw(shape, seed)).accused));
+        let n = said.len();
+        let accused: Vec<_> = said.into_iter().filter(|s| s.1.is_some()).collect();
+        println!("{}: {} of {n} accused: {accused:?}", shape.0, accused.len());
+        worst = worst.max(accused.len());
+    }
+    assert_eq!(worst, 0);
 }
 
 /// Error rates over synthetic streams: `STRANDLINE_SYNTHETIC` names a folder of files that `synthetic.py

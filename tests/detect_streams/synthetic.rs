@@ -1,8 +1,9 @@
-//! A generator of allocator events with ground truth, for error rates: the distributions of
-//! `tests/leakbench/synthetic.py`, drawn by another generator of random numbers.
+//! Allocator events with ground truth, for error rates: the jobs of `tests/leakbench/synthetic.py`, event for event
+//! (`rates` compares them), without Python.
 
 use crate::judged::CARD;
 use crate::load::STEP;
+use crate::random::Random;
 use strandline::event::{
     Addr, Block, Body, Bytes, DeviceId, DriverMemory, Event, Frame, Item, Names, Nanos, Phase, StackId,
     StreamHandle, ThreadId,
@@ -36,49 +37,28 @@ impl Drawn {
     }
 }
 
-/// SplitMix64.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-    /// 0 ≤ x < 1.
-    fn unit(&mut self) -> f64 {
-        (self.next() >> 11) as f64 / (1u64 << 53) as f64
-    }
-    /// Both ends included.
-    fn between(&mut self, low: u64, high: u64) -> u64 {
-        low + self.next() % (high - low + 1)
-    }
-    fn uniform(&mut self, low: f64, high: f64) -> f64 {
-        low + self.unit() * (high - low)
-    }
-    fn choice<T: Copy>(&mut self, of: &[T]) -> T {
-        of[(self.next() % of.len() as u64) as usize]
-    }
-    fn yes(&mut self, p: f64) -> bool {
-        self.unit() < p
-    }
-}
-
-/// The job's memory, and what it says.
-struct Tape {
-    names: Names,
-    items: Vec<Item>,
+/// A job's memory, and what it says.
+pub(crate) struct Tape {
+    pub(crate) names: Names,
+    pub(crate) items: Vec<Item>,
     lines: Vec<(&'static str, u32)>,
     next: u64,
     step: u64,
     n: u64,
 }
 
-type Live = (u64, u64, StreamHandle);
+/// Address (in 512 bytes), size, stream.
+pub(crate) type Live = (u64, u64, StreamHandle);
 
 impl Tape {
+    /// A job on a card of 24 GiB that has done nothing yet.
+    pub(crate) fn new() -> Tape {
+        let total = Bytes(CARD);
+        let driver = DriverMemory { time: Nanos(0), device: DeviceId(0), total, free: total, process: None };
+        let items = vec![Item::Driver(driver)];
+        Tape { names: Names::default(), items, lines: Vec::new(), next: 1, step: 0, n: 0 }
+    }
+
     fn say(&mut self, body: Body) {
         self.n += 1;
         let time = Nanos(self.step * STEP + self.n);
@@ -89,7 +69,8 @@ impl Tape {
         Block { addr: Addr(addr * 512), size: Bytes(size), stream, ..Block::default() }
     }
 
-    fn alloc(&mut self, size: u64, side: bool, file: &'static str, line: u32) -> Live {
+    /// What no Python line allocates (`file` is empty) is of a backward; what `adamw.py` does, of an optimizer.
+    pub(crate) fn alloc(&mut self, size: u64, side: bool, file: &'static str, line: u32) -> Live {
         let live = (self.next, size, StreamHandle(u64::from(side)));
         self.next += size.div_ceil(512).max(1);
         let stack = match self.lines.iter().position(|l| *l == (file, line)) {
@@ -108,13 +89,14 @@ impl Tape {
         live
     }
 
-    fn free(&mut self, live: Live) {
+    pub(crate) fn free(&mut self, live: Live) {
         let b = self.block(live);
         self.say(Body::FreeRequested(b));
         self.say(Body::FreeCompleted(b));
     }
 
-    fn mark(&mut self) {
+    /// A step ends.
+    pub(crate) fn mark(&mut self) {
         self.step += 1;
         self.n = 0;
         self.say(Body::ManualStep(self.step));
@@ -123,18 +105,9 @@ impl Tape {
 
 /// The job of a seed.
 pub(crate) fn draw(seed: u64, leaky: bool) -> Drawn {
-    let mut r = Random(seed.wrapping_mul(0x2545_f491_4f6c_dd1d));
+    let mut r = Random::new(seed);
     let steps = r.choice(&[12u64, 20, 40, 80, 160, 300]);
-    let total = Bytes(CARD);
-    let driver = DriverMemory { time: Nanos(0), device: DeviceId(0), total, free: total, process: None };
-    let mut t = Tape {
-        names: Names::default(),
-        items: vec![Item::Driver(driver)],
-        lines: Vec::new(),
-        next: 1,
-        step: 0,
-        n: 0,
-    };
+    let mut t = Tape::new();
     let mut trait_ = || r.yes(0.4);
     let [lazy, experts, varlen, accum, ring, cache] = std::array::from_fn(|_| trait_());
     let [prefetch, resident, eval, cycles, kv, inflight] = std::array::from_fn(|_| trait_());
@@ -190,7 +163,7 @@ pub(crate) fn draw(seed: u64, leaky: bool) -> Drawn {
             }
         }
         if experts {
-            let e = ((-(1.0 - r.unit()).ln() / 0.15) as usize).min(30);
+            let e = (r.exponential(0.15) as usize).min(30);
             if !std::mem::replace(&mut known[e], true) {
                 t.alloc(base, false, "adamw.py", 17);
                 t.alloc(base, false, "adamw.py", 18);
@@ -208,7 +181,7 @@ pub(crate) fn draw(seed: u64, leaky: bool) -> Drawn {
         if cycles {
             garbage.push(t.alloc(1 << 21, false, "trainer.py", 44));
             if r.yes(0.08) {
-                garbage.drain(..).for_each(|b| t.free(b));
+                garbage.drain(..).rev().for_each(|b| t.free(b));
             }
         }
         if kv && s % 4 == 0 {

@@ -22,9 +22,10 @@ if (pages.length === 0) {
 }
 
 // Runs before and after the page's own script; what went wrong ends up in the document, which Chromium prints.
-const before = `<script>window.wrong = []; onerror = m => { wrong.push(m); };
+const before = `<script>window.wrong = []; window.opened = performance.now(); onerror = m => { wrong.push(m); };
   new PerformanceObserver(l => l.getEntries().forEach(e => wrong.push('asks for ' + e.name))).observe({ type: 'resource', buffered: true });</script>`;
 const after = `<script>
+  document.body.getBoundingClientRect(); document.documentElement.dataset.load = (performance.now() - opened).toFixed(0);
   const press = e => e.dispatchEvent(new MouseEvent('click', { bubbles: true }));
   try {
     const steps = document.getElementById('steps'), said = new Set();
@@ -36,6 +37,11 @@ const after = `<script>
         said.add(document.getElementById('moment').textContent);
       }
     }
+    const one = new MouseEvent('click', { clientX: steps.getBoundingClientRect().left + 300, clientY: steps.getBoundingClientRect().top + 50 });
+    const clicked = performance.now(); steps.dispatchEvent(one); document.body.getBoundingClientRect();
+    document.documentElement.dataset.click = (performance.now() - clicked).toFixed(0);
+    if (!/^What filled it at the end of step /.test(document.getElementById('filled-title').textContent)) wrong.push('a click tells no anatomy');
+    if (document.querySelectorAll('#filled tr').length < 1) wrong.push('the anatomy of a step is empty');
     if (said.size < 2 && JSON.parse(document.getElementById('data').textContent).charts[0][0].steps.length > 2) wrong.push('clicks choose no step');
     for (const h of document.querySelectorAll('#lines th')) press(h);
     const frames = document.querySelectorAll('#flame div');
@@ -60,13 +66,14 @@ for (const page of pages) {
   writeFileSync(pressed, text.replace('<head>', `<head>${before}`).replace('</body>', `${after}</body>`));
   const { stdout, stderr, status } = run(['--dump-dom', pathToFileURL(pressed).href]);
   const tag = stdout.slice(0, stdout.indexOf('>', stdout.indexOf('<html')));
-  const wrong = /data-wrong="([^"]*)"/.exec(tag), ms = /data-ms="([^"]*)"/.exec(tag);
+  const told = name => (new RegExp(`data-${name}="([^"]*)"`).exec(tag) || [])[1] || '?';
+  const wrong = /data-wrong="([^"]*)"/.exec(tag);
   run([`--screenshot=${resolve(page).replace(/\.html$/, '')}.png`, pathToFileURL(resolve(page)).href]);
   if (status !== 0 || !wrong || wrong[1] !== '[]') {
     failed++;
     console.error(`${page}: ${wrong ? wrong[1] : `the page did not come to its end\n${stderr}`}`);
   } else {
-    console.log(`${page}: ${(text.length / 1024).toFixed(0)} KiB, drawn anew in ${ms ? ms[1] : '?'} ms`);
+    console.log(`${page}: ${(text.length / 1024).toFixed(0)} KiB, loaded in ${told('load')} ms, drawn anew in ${told('ms')} ms, a click in ${told('click')} ms`);
   }
 }
 rmSync(folder, { recursive: true, force: true });

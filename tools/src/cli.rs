@@ -146,6 +146,9 @@ pub(crate) struct Report {
     /// Write to this file instead of stdout
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
+    /// Judge it as it stood at the end of a step: step:N
+    #[arg(long, value_name = "step:N", value_parser = step_only, conflicts_with = "html")]
+    pub(crate) at: Option<u32>,
     /// For a bug report: names, paths, hosts and arguments of your own become your/file1.py, function1, host1
     #[arg(long)]
     pub(crate) share: bool,
@@ -155,6 +158,14 @@ pub(crate) struct Report {
     /// With --fail-on-leak: what could not be judged is no failure
     #[arg(long, requires = "fail_on_leak")]
     pub(crate) allow_inconclusive: bool,
+}
+
+/// A step, of the moments that a snapshot can show.
+fn step_only(text: &str) -> Result<u32, String> {
+    match text.parse() {
+        Ok(Moment::Step(n)) => Ok(n),
+        _ => Err("write it like step:40".into()),
+    }
 }
 
 /// `strandline snapshot`

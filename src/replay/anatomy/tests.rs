@@ -1,5 +1,5 @@
 use super::*;
-use crate::event::{Addr, DriverMemory, Event, Phase, SegmentOp, StreamHandle, ThreadId, Totals};
+use crate::event::{Addr, DriverMemory, Event, Phase, SegmentOp, StackId, StreamHandle, ThreadId, Totals};
 
 const MIB: u64 = 1 << 20;
 const FORWARD: Phase = Phase { backward: false, optimizer: false, no_grad: false, capture: false };

@@ -8,7 +8,7 @@ use rustc_hash::FxHashMap;
 
 /// How many gradients of each size (as asked for) the weights and the optimizer's state allow.
 #[derive(Debug, Default)]
-pub(super) struct Twins {
+pub struct Twins {
     sizes: FxHashMap<u64, Count>,
 }
 
@@ -21,18 +21,18 @@ struct Count {
 
 impl Twins {
     /// A weight lives.
-    pub(super) fn weight(&mut self, size: Bytes) {
+    pub fn weight(&mut self, size: Bytes) {
         self.sizes.entry(size.0).or_default().weights += 1;
     }
 
     /// A block of an optimizer's state lives.
-    pub(super) fn state(&mut self, size: Bytes) {
+    pub fn state(&mut self, size: Bytes) {
         self.sizes.entry(size.0).or_default().states += 1;
     }
 
     /// Whether a block of this size is the gradient of a weight that has none yet; the weight has one then.
     /// Shared weights are one block and have one gradient; frozen ones are never claimed.
-    pub(super) fn claim(&mut self, size: Bytes) -> bool {
+    pub fn claim(&mut self, size: Bytes) -> bool {
         let Some(c) = self.sizes.get_mut(&size.0) else { return false };
         let free = c.claimed < c.weights.max(c.states);
         c.claimed += u64::from(free);

@@ -1,6 +1,7 @@
 //! The second pass over a recording: how what was held went on from step to step, by stream, line and phase, in bounded
 //! size. The first pass is known: how many steps there are, where the peaks lie, what leaks.
 
+use super::classes::{ByClass, Classes};
 use super::flame::{self, Tree};
 use crate::detect::Finding;
 use crate::event::{DeviceId, Event, Item, Names, SiteId, StreamId};
@@ -38,6 +39,8 @@ pub(super) struct Point {
     /// By the phase they were born in.
     pub(super) phases: [u64; 5],
     pub(super) streams: FxHashMap<StreamId, u64>,
+    /// By what they were used for.
+    pub(super) classes: ByClass,
     /// The largest of them.
     pub(super) sites: Vec<(SiteId, u64)>,
 }
@@ -75,6 +78,7 @@ pub struct Pass {
     stride: u32,
     last: u32,
     findings: Vec<Finding>,
+    classes: Classes,
     pub(super) lanes: Vec<Lane>,
 }
 
@@ -95,20 +99,26 @@ impl Pass {
             stride: first.steps().div_ceil(POINTS).max(1),
             last: first.steps(),
             findings: findings.iter().filter(|f| f.is_active_leak()).cloned().collect(),
+            classes: Classes::new(first.steps()),
             lanes: first.devices().take(8).map(lane).collect(),
         }
     }
 
     /// Takes the next item that is no event.
     pub fn apply(&mut self, item: &Item, names: &Names) {
+        self.classes.item(item, names);
         let progress = self.replay.apply(item, names);
         self.after(progress, names);
     }
 
     /// Takes the next event.
     pub fn apply_event(&mut self, event: &Event, names: &Names) {
+        let ending = self.classes.ending(event, &self.replay);
         let progress = self.replay.apply_event(event);
         self.after(progress, names);
+        if let Some(ending) = ending {
+            self.classes.ended(ending, &self.replay, &self.findings, &mut self.lanes);
+        }
         let (events, step, time) = (self.replay.events(), self.replay.steps() + 1, event.time.0);
         for lane in &mut self.lanes {
             if step != lane.peak_step && events != lane.peak_event + 1 {
@@ -147,6 +157,7 @@ impl Pass {
             }
             lane.end = Some(closeup(&self.replay, lane.device, names));
         }
+        self.classes.end(&self.replay, &self.findings, &mut self.lanes);
     }
 }
 

@@ -3,12 +3,14 @@
 //! The page is bounded: at most 1,000 points along the steps, the largest lines and stacks by name and the rest as one, so it stays
 //! small and quick whatever the recording's size. `template.html` draws; here it gets its data.
 
+mod classes;
 mod collect;
 mod flame;
 
 use super::json as report_json;
 use super::model::{Process, Report, capacity};
 use crate::event::{SiteId, StreamId};
+use crate::replay::anatomy::Class;
 use crate::replay::{Replay, Site, SiteKind};
 pub use collect::Pass;
 use collect::{Closeup, Lane, PHASES, Point};
@@ -78,6 +80,7 @@ fn device(p: &Process<'_>, lane: &Lane) -> Value {
         "pending": column(&|x| x.pending),
         "peak": column(&|x| x.peak),
         "left": column(&|x| x.left),
+        "classes": Class::ALL.map(|c| json!({ "name": c.name(), "bytes": column(&|x| x.classes[c.number()]) })),
         "by": { "stream": streams, "site": sites, "phase": phases },
         "within": lane.within.iter().map(|(t, b)| json!([(t - begins) / 1000, b])).collect::<Vec<_>>(),
         "end": lane.end.as_ref().map(closeup),

@@ -41,13 +41,13 @@ pub(super) fn lines(p: &Process<'_>, m: &Moment, style: Style) -> Vec<String> {
 /// `GPU 0 when it failed, GiB (step 19)    together 23.7, as the driver counts`.
 fn title(p: &Process<'_>, m: &Moment, unit: TableUnit, total: u64, whole: bool, width: usize) -> String {
     let when = match m.at {
-        At::Oom => "when it failed",
-        At::Peak => "at its peak",
-        At::Event => "then",
+        At::Oom => "when it failed in",
+        At::Peak => "at its peak in",
+        At::Event => "at the end of",
     };
     let name = Facts::of(p.replay).device_name(m.device).map(|n| format!(", {n},")).unwrap_or_default();
     let gpu = format!("  GPU {}", m.device.0);
-    let rest = format!(" {when} in step {}, {}", count(m.anatomy.step.into()), unit.name());
+    let rest = format!(" {when} step {}, {}", count(m.anatomy.step.into()), unit.name());
     let sum = format!("together {}", unit.show(total));
     let by = if whole { ", as the driver counts" } else { ", what torch has; the card's size is not known" };
     // The fullest line that fits.

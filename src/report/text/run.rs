@@ -25,6 +25,9 @@ pub(super) fn lines(p: &Process<'_>, style: Style) -> Vec<String> {
 fn run(p: &Process<'_>) -> String {
     let r = p.replay;
     let mut parts = vec![steps(p)];
+    if let Some(n) = p.at_step {
+        parts.push(format!("as it was at the end of step {}", count(n.into())));
+    }
     // Where steps are backwards, each has one microbatch: not worth a word.
     if r.microbatches() > r.steps() {
         parts.push(plural(r.microbatches().into(), "microbatch").replace("microbatchs", "microbatches"));

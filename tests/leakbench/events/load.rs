@@ -55,7 +55,8 @@ pub(crate) fn with_automatic_marks(job: &Job, every: u32) -> Vec<Item> {
     out
 }
 
-fn parse(text: &str, capacity: u64) -> Job {
+/// The same from its text.
+pub(crate) fn parse(text: &str, capacity: u64) -> Job {
     let mut lines = text.lines();
     let header = lines.next().and_then(|l| l.strip_prefix("# ")).expect("a header");
     let header: serde_json::Value = serde_json::from_str(header).expect("json");

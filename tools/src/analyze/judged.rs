@@ -5,6 +5,7 @@ use super::share::Share;
 use super::{known_of, moments};
 use crate::error::Error;
 use crate::run;
+use crate::snapshot::Moment as When;
 use crate::symbols::Symbols;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -37,6 +38,17 @@ pub(crate) struct Judged {
     native: BTreeMap<StackId, Native>,
     ended: Ended,
     killed_by_host: bool,
+    /// Where it was left off, of a recording that goes on.
+    until: Option<Until>,
+}
+
+/// A past moment that is judged as if it were now: the end of a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Until {
+    /// So many events are before it.
+    pub(crate) events: u64,
+    /// The step.
+    pub(crate) step: u32,
 }
 
 impl Judged {
@@ -49,10 +61,10 @@ impl Judged {
         outcome: Option<&run::Outcome>,
         tell: &mut dyn FnMut(u64),
     ) -> Result<Judged, Error> {
-        Judged::read_shared(path, outcome, None, tell)
+        Judged::read_shared(path, outcome, None, None, tell)
     }
 
-    /// The same with what is private folded, where `share` is given.
+    /// The same with what is private folded, where `share` is given, and as of a past moment, where `until` is.
     ///
     /// # Errors
     /// As [`Judged::read`].
@@ -60,6 +72,7 @@ impl Judged {
         path: &Path,
         outcome: Option<&run::Outcome>,
         share: Option<&Share>,
+        until: Option<Until>,
         tell: &mut dyn FnMut(u64),
     ) -> Result<Judged, Error> {
         let mut feed = Feed::open(path)?;
@@ -75,10 +88,15 @@ impl Judged {
         let mut detector = Detector::new(Policy::default());
         let mut steps = snapshot::Steps::default();
         let mut told = 0;
-        while let Some((given, names)) = feed.next() {
+        // The end of a step is announced by the event that follows it.
+        let over = |r: &Replay| until.is_some_and(|u| r.events() >= u.events && r.steps() >= u.step);
+        while let Some((given, names)) = feed.next().filter(|_| !over(&replay)) {
             match given {
                 Given::Events(events) => {
                     for event in events {
+                        if over(&replay) {
+                            break;
+                        }
                         if !detector.findings().is_empty() {
                             steps.leaving(event, &replay);
                         }
@@ -98,17 +116,22 @@ impl Judged {
                 tell(told);
             }
         }
-        let (ended, killed_by_host) = ended(&feed, outcome);
-        if ended != Ended::Running {
+        let (ended, killed_by_host) = match until {
+            Some(_) => (Ended::Unknown, false),
+            None => ended(&feed, outcome),
+        };
+        if until.is_none() && ended != Ended::Running {
             feed.keep_tail(path);
         }
-        if replay.ended().is_none() && ended != Ended::Running {
+        let whole = until.is_none_or(|u| replay.steps() < u.step);
+        if replay.ended().is_none() && ended != Ended::Running && whole {
             // A killed process says no end: its last step is over all the same.
             let progress = replay.finish();
             detector.after(progress, &replay);
         }
         detector.at_step(&replay);
-        let verdict = seen_whole(judge(&replay, &detector), &feed, ended);
+        let verdict = judge(&replay, &detector);
+        let verdict = if until.is_some() { verdict } else { seen_whole(verdict, &feed, ended) };
         let mut judged = Judged {
             path: path.into(),
             frozen,
@@ -123,6 +146,7 @@ impl Judged {
             steps,
             ended,
             killed_by_host,
+            until,
         };
         judged.known = known_of(&judged);
         judged.native = judged.native();
@@ -149,6 +173,7 @@ impl Judged {
         process.anatomies = self.moments.clone();
         process.damage = self.feed.damage();
         process.ended = self.ended;
+        process.at_step = self.until.map(|u| u.step);
         process.killed_by_host = self.killed_by_host;
         let disk = std::fs::metadata(&self.path).ok().map(|m| Bytes(m.len()));
         process.native = self.native.clone();
@@ -197,6 +222,20 @@ impl Judged {
             all.insert(stack, known);
         }
         all
+    }
+
+    /// The past moment that was judged, where one was.
+    pub(super) fn until(&self) -> Option<Until> {
+        self.until
+    }
+
+    /// The same recording as it stood at the end of `step`.
+    ///
+    /// # Errors
+    /// There is no such step, or the recording cannot be read again.
+    pub(super) fn at(&self, step: u32, tell: &mut dyn FnMut(u64)) -> Result<Judged, Error> {
+        let events = When::Step(step).find(self)?.events;
+        Judged::read_shared(&self.path, None, self.share.as_ref(), Some(Until { events, step }), tell)
     }
 
     /// What is private in it was folded, by this.

@@ -75,7 +75,7 @@ pub(crate) fn judge_shared(
             1 => shown(path),
             n => format!("{} ({} of {n})", shown(path), at + 1),
         };
-        match Judged::read_shared(path, outcome, share, &mut |events| {
+        match Judged::read_shared(path, outcome, share, None, &mut |events| {
             progress.show(|| format!("reading {who}: {:.1} million events", events as f64 / 1e6));
         }) {
             Ok(judged) => all.push(judged),
@@ -91,6 +91,16 @@ pub(crate) fn judge_shared(
         }
         None => Ok(all),
     }
+}
+
+/// The same recordings as they stood at the end of `step`.
+///
+/// # Errors
+/// One of them has no such step.
+pub(crate) fn at(judged: &[Judged], step: u32) -> Result<Vec<Judged>, Error> {
+    let mut progress = Progress::new();
+    let mut tell = |events| progress.show(|| format!("again: {:.1} million events", events as f64 / 1e6));
+    judged.iter().map(|j| j.at(step, &mut tell)).collect()
 }
 
 /// What can be printed about them.

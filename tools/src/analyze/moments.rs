@@ -18,7 +18,13 @@ pub(super) fn of(judged: &Judged, tell: &mut dyn FnMut(u64)) -> Result<Vec<Momen
     let mut moments = Vec::new();
     for device in judged.replay().devices().filter(|d| d.peak_allocated.bytes.0 > 0).take(MOST) {
         // Where memory ran out, that is the moment to be explained; else the peak is.
-        moments.push(anatomy::Moment::of(device));
+        moments.push(match judged.until() {
+            Some(until) => {
+                let event = until.events.saturating_sub(1);
+                anatomy::Moment { device: device.id, event, at: anatomy::At::Event }
+            }
+            None => anatomy::Moment::of(device),
+        });
     }
     let mut passes: Vec<(anatomy::Moment, Pass)> = moments.into_iter().map(|m| (m, Pass::new(m))).collect();
     if passes.is_empty() {

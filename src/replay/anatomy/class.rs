@@ -1,0 +1,153 @@
+//! What a block was used for, from where it was born and how it ended.
+
+use super::super::{Held, PhaseKind};
+use crate::event::{Block, Body, Item, Names, Nanos};
+use rustc_hash::FxHashMap;
+
+/// What a block was used for: fields of [`super::Anatomy`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Class {
+    /// Built before training.
+    Weights,
+    /// Born in backward and not freed there.
+    Gradients,
+    /// State of an optimizer.
+    Optimizer,
+    /// Born in forward, freed in backward.
+    Activations,
+    /// Born and dead within one phase.
+    Temporaries,
+    /// A finding counts it.
+    LeftBehind,
+    /// None of these.
+    Other,
+}
+
+impl Class {
+    /// All, in the order of [`Class::number`].
+    pub const ALL: [Class; 7] = [
+        Class::Weights,
+        Class::Gradients,
+        Class::Optimizer,
+        Class::Activations,
+        Class::Temporaries,
+        Class::LeftBehind,
+        Class::Other,
+    ];
+
+    /// Its place in [`Class::ALL`].
+    pub fn number(self) -> usize {
+        self as usize
+    }
+
+    /// What of a block counts for the class; what the allocator rounded up beyond that is [`Class::Other`].
+    pub fn share(self, block: &Block) -> u64 {
+        match self {
+            // Findings count whole blocks: freeing them gives back all of that.
+            Class::LeftBehind | Class::Other => block.rounded.0,
+            _ => block.size.0.min(block.rounded.0),
+        }
+    }
+
+    /// The stable name, as in JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            Class::Weights => "weights",
+            Class::Gradients => "gradients",
+            Class::Optimizer => "optimizer",
+            Class::Activations => "activations",
+            Class::Temporaries => "temporaries",
+            Class::LeftBehind => "left_behind",
+            Class::Other => "other",
+        }
+    }
+}
+
+/// How a block ended.
+#[derive(Clone, Copy, Debug)]
+pub struct Death {
+    /// What the thread that freed it did.
+    pub phase: PhaseKind,
+    /// In which step (from 1).
+    pub step: u32,
+    /// In which microbatch (from 1).
+    pub microbatch: u32,
+}
+
+/// What of a job's past and future tells its blocks' classes.
+#[derive(Debug, Default)]
+pub struct Classifier {
+    /// Steps that the whole recording has; blocks freed after the last were freed when the job was over.
+    pub last_step: u32,
+    /// Stacks that run through a module's `forward`.
+    in_forward: FxHashMap<u32, bool>,
+    /// When a backward began first.
+    first_backward: Option<Nanos>,
+}
+
+impl Classifier {
+    /// Of a recording of so many steps.
+    pub fn new(last_step: u32) -> Classifier {
+        Classifier { last_step, ..Classifier::default() }
+    }
+
+    /// Takes the next item.
+    pub fn see(&mut self, item: &Item, names: &Names) {
+        match item {
+            // Whether it allocates for a module's forward rather than to build one.
+            Item::Stack(id) => {
+                let inside = names.frames(*id).any(|f| f.function.ends_with("_call_impl"));
+                self.in_forward.insert(id.0, inside);
+            }
+            Item::Event(e) => self.event(&e.body, e.time),
+            _ => {}
+        }
+    }
+
+    /// Takes the next event.
+    #[inline]
+    pub fn event(&mut self, body: &Body, time: Nanos) {
+        if matches!(body, Body::BackwardBegin { .. }) && self.first_backward.is_none() {
+            self.first_backward = Some(time);
+        }
+    }
+
+    /// Freed within the step after its own: whatever its line does else, this block was not left behind.
+    pub fn died_soon(&self, held: &Held, death: Option<Death>) -> bool {
+        death.is_some_and(|d| d.step <= held.step + 1 && (d.step <= self.last_step || self.last_step == 0))
+    }
+
+    /// Still there when the step after its own had ended. Gradients that are kept and zeroed are, and so is
+    /// what a library keeps for itself from the first time it is used in a backward (cuBLAS a workspace for
+    /// each thread and stream): [`super::Twins`] tells them apart.
+    pub fn outlived_a_step(&self, held: &Held, death: Option<Death>) -> bool {
+        held.step < self.last_step && death.is_none_or(|d| d.step > self.last_step)
+    }
+
+    /// The class of a block that no finding counts, which was born in `born_in`.
+    pub fn class(&self, held: &Held, born_in: PhaseKind, death: Option<Death>) -> Class {
+        let soon = self.died_soon(held, death);
+        let ended = death;
+        // Freed after the last step: when the job was over.
+        let death = death.filter(|d| d.step <= self.last_step || self.last_step == 0);
+        let same = death.is_some_and(|d| d.phase == born_in && d.microbatch == held.microbatch);
+        match born_in {
+            PhaseKind::Optimizer if same => Class::Temporaries,
+            PhaseKind::Optimizer => Class::Optimizer,
+            PhaseKind::Backward if same => Class::Temporaries,
+            PhaseKind::Backward => Class::Gradients,
+            _ if death.is_some_and(|d| d.phase == PhaseKind::Backward) && soon => Class::Activations,
+            _ if same => Class::Temporaries,
+            _ if death.is_some() && soon => Class::Activations,
+            _ if self.built_before_training(held) => Class::Weights,
+            // The job ended, or failed, before this step's backward could free it.
+            _ if ended.is_none() && held.step > self.last_step => Class::Activations,
+            _ => Class::Other,
+        }
+    }
+
+    fn built_before_training(&self, held: &Held) -> bool {
+        let early = self.first_backward.is_none_or(|t| held.born < t) && held.step == 1;
+        early && !self.in_forward.get(&held.block.stack.0).copied().unwrap_or(false)
+    }
+}

@@ -1,0 +1,118 @@
+//! What was held at the end of each step, by what it was used for. How a block ends tells its class: it is added to the points
+//! that it lived through once it is gone.
+
+use super::collect::Lane;
+use crate::detect::Finding;
+use crate::event::{Block, Body, Event, Item, Names};
+use crate::replay::anatomy::{Class, Classifier, Death, Twins};
+use crate::replay::{Held, PhaseKind, Replay};
+
+/// Bytes by class, in the order of [`Class::ALL`].
+pub(super) type ByClass = [u64; Class::ALL.len()];
+
+/// Marks a block must have lived through for a finding to count it (`replay`, "old").
+const OLD: u32 = 2;
+
+/// What is remembered on the way.
+#[derive(Debug)]
+pub(super) struct Classes {
+    job: Classifier,
+    /// What was freed when the last step had ended.
+    late: Vec<(Held, Option<Death>)>,
+}
+
+impl Classes {
+    pub(super) fn new(last_step: u32) -> Classes {
+        Classes { job: Classifier::new(last_step), late: Vec::new() }
+    }
+
+    /// Takes the next item that is no event.
+    pub(super) fn item(&mut self, item: &Item, names: &Names) {
+        self.job.see(item, names);
+    }
+
+    /// The block that this event will end; to be asked before it is replayed.
+    #[inline]
+    pub(super) fn ending(&mut self, event: &Event, replay: &Replay) -> Option<(Held, Block)> {
+        self.job.event(&event.body, event.time);
+        let (Body::FreeRequested(b) | Body::Alloc(b)) = &event.body else { return None };
+        let held = replay.block(b.device, b.addr)?;
+        (!held.pending && !held.unverified).then_some((*held, *b))
+    }
+
+    /// That block has ended.
+    pub(super) fn ended(
+        &mut self,
+        (held, by): (Held, Block),
+        replay: &Replay,
+        findings: &[Finding],
+        lanes: &mut [Lane],
+    ) {
+        let Some(lane) = lanes.iter_mut().find(|l| l.device == held.block.device) else { return };
+        // Most blocks live through no end of a step.
+        if lane.points.last().is_none_or(|p| p.step < held.step) {
+            return;
+        }
+        let (step, microbatch) = (replay.steps() + 1, replay.microbatches() + 1);
+        let death = Death { phase: PhaseKind::of(by.phase, true), step, microbatch };
+        if step > self.job.last_step {
+            self.late.push((held, Some(death)));
+            return;
+        }
+        let class = self.class(&held, Some(death), replay, findings);
+        add(lane, &held, class);
+    }
+
+    /// Nothing more comes: what is still held, and what was freed when the job was over.
+    pub(super) fn end(&mut self, replay: &Replay, findings: &[Finding], lanes: &mut [Lane]) {
+        for lane in lanes {
+            let late = self.late.iter().filter(|(h, _)| h.block.device == lane.device).copied();
+            let live = replay.blocks(lane.device).filter(|h| !h.pending && !h.unverified).map(|h| (*h, None));
+            let mut twins = Twins::default();
+            let mut unsure = Vec::new();
+            for (held, death) in late.chain(live).collect::<Vec<_>>() {
+                let class = self.class(&held, death, replay, findings);
+                match class {
+                    Class::Weights => twins.weight(held.block.size),
+                    Class::Optimizer => twins.state(held.block.size),
+                    Class::Gradients if self.job.outlived_a_step(&held, death) => {
+                        unsure.push(held);
+                        continue;
+                    }
+                    _ => {}
+                }
+                add(lane, &held, class);
+            }
+            for held in unsure {
+                let class = if twins.claim(held.block.size) { Class::Gradients } else { Class::Other };
+                add(lane, &held, class);
+            }
+            for p in &mut lane.points {
+                // What was there before the recording has no block.
+                let sum = p.classes.iter().fold(0u64, |n, b| n.saturating_add(*b));
+                let other = &mut p.classes[Class::Other.number()];
+                *other = other.saturating_add(p.allocated.saturating_sub(sum));
+            }
+        }
+    }
+
+    fn class(&self, held: &Held, death: Option<Death>, replay: &Replay, findings: &[Finding]) -> Class {
+        let old = self.job.last_step.saturating_sub(held.step) >= OLD && !self.job.died_soon(held, death);
+        if old && findings.iter().any(|f| f.counts(held)) {
+            return Class::LeftBehind;
+        }
+        self.job.class(held, PhaseKind::of(held.block.phase, replay.trained()), death)
+    }
+}
+
+/// Adds a block to all points since it was born.
+fn add(lane: &mut Lane, held: &Held, class: Class) {
+    let rounded = held.block.rounded.0;
+    let own = class.share(&held.block);
+    let first = lane.points.partition_point(|p| p.step < held.step);
+    for p in &mut lane.points[first..] {
+        let mut more = |c: Class, b: u64| p.classes[c.number()] = p.classes[c.number()].saturating_add(b);
+        more(class, own);
+        more(Class::Other, rounded - own);
+    }
+}
