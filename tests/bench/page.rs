@@ -50,16 +50,16 @@ fn large_page() {
         // A tenth of the lines at a time, so that memory goes up and down within a step.
         for part in 0..10 {
             let some =
-                || (part * LINES / 10..(part + 1) * LINES / 10).map(|l| (1 << 20 | u64::from(l) * 8, l));
+                || (part * LINES / 10..(part + 1) * LINES / 10).map(|l| ((1 << 20) + u64::from(l) * 8, l));
             some().for_each(|(at, line)| s.alloc(at, 4096, MAIN, 10 + line));
             if part % 2 == 0 {
                 some().for_each(|(at, _)| s.free(at, 4096, MAIN));
             }
         }
         for line in (0..LINES).filter(|l| l * 10 / LINES % 2 == 1) {
-            s.free(1 << 20 | u64::from(line) * 8, 4096, MAIN);
+            s.free((1 << 20) + u64::from(line) * 8, 4096, MAIN);
         }
-        s.alloc(1 << 30 | step * 1 << 14, 8 << 20, MAIN, 10);
+        s.alloc((1 << 30) + (step << 14), 8 << 20, MAIN, 10);
         s.step();
     }
     let begin = std::time::Instant::now();

@@ -45,7 +45,7 @@ impl Random {
     fn word(&mut self) -> u32 {
         if self.at == N {
             for i in 0..N {
-                let y = (self.state[i] & 1 << 31) | (self.state[(i + 1) % N] & !(1 << 31));
+                let y = (self.state[i] & (1 << 31)) | (self.state[(i + 1) % N] & !(1 << 31));
                 let odd = if y & 1 == 1 { 0x9908_b0df } else { 0 };
                 self.state[i] = self.state[(i + 397) % N] ^ (y >> 1) ^ odd;
             }
