@@ -55,8 +55,9 @@ fn define_lines(job: &Job) {
             line_table: vec![4, 1, 4, 1, 4, 1],
             python_minor: 10,
         };
-        put_code(&mut b, &code);
-        put_stack(&mut b, StackId(n), &[0, n / 2, n / 3, n / 4].map(|k| (CodeId((n - k).max(1)), 4)), false);
+        put_code(&mut b, &(&code).into());
+        let frames = [0, n / 2, n / 3, n / 4].map(|k| (CodeId((n - k).max(1)), 4));
+        put_stack(&mut b, StackId(n), frames.into_iter(), false);
         assert!(job.region.define(&b));
     }
 }
