@@ -19,6 +19,8 @@ mod random;
 mod rates;
 #[path = "detect_streams/script.rs"]
 mod script;
+#[path = "detect_streams/slow.rs"]
+mod slow;
 #[path = "detect_streams/synthetic.rs"]
 mod synthetic;
 #[path = "detect_streams/truth.rs"]

@@ -171,8 +171,9 @@ impl Metrics {
         out
     }
 
-    /// The body of an OTLP export request, as JSON. `now`: nanoseconds of the Unix epoch; `began`: when counting began.
-    pub fn otlp(&self, began: u64, now: u64, host: &str) -> Value {
+    /// The body of an OTLP export request, as JSON. `now`: nanoseconds of the Unix epoch; `began`: when counting began;
+    /// `resource`: what the figures are about.
+    pub fn otlp(&self, began: u64, now: u64, resource: &[(String, String)]) -> Value {
         let text = |k: &str, v: &str| json!({ "key": k, "value": { "stringValue": v } });
         let metrics: Vec<Value> = self
             .families
@@ -202,7 +203,7 @@ impl Metrics {
             })
             .collect();
         json!({ "resourceMetrics": [{
-            "resource": { "attributes": [text("service.name", "strandline"), text("host.name", host)] },
+            "resource": { "attributes": resource.iter().map(|(k, v)| text(k, v)).collect::<Vec<_>>() },
             "scopeMetrics": [{
                 "scope": { "name": "strandline", "version": crate::VERSION },
                 "metrics": metrics,

@@ -42,20 +42,28 @@ pub(crate) struct Job {
 
 impl Job {
     pub(crate) fn new(geometry: Geometry, lanes: usize, options: Options, sink: Memory) -> Job {
+        let provenance = serde_json::json!({"framework": "none", "version": "frozen"});
+        Job::of(WHO, provenance, geometry, lanes, options, sink)
+    }
+
+    /// The same of another process.
+    pub(crate) fn of(
+        who: Identity,
+        provenance: serde_json::Value,
+        geometry: Geometry,
+        lanes: usize,
+        options: Options,
+        sink: Memory,
+    ) -> Job {
         let size = geometry.bytes();
         let layout = Layout::from_size_align(size, PART).unwrap();
         let now = Moment { ticks: BEGAN, mono_ns: 500, unix_ns: 1_700_000_000_000_000_000 };
         // SAFETY: the size is not 0; the memory is zeroed, leaked and used by nothing else.
         let (base, region) = unsafe {
             let base = NonNull::new(alloc_zeroed(layout)).unwrap();
-            (base, Region::init(base, size, geometry, WHO, Clock::Nanoseconds, now).unwrap())
+            (base, Region::init(base, size, geometry, who, Clock::Nanoseconds, now).unwrap())
         };
-        let header = Header {
-            who: WHO,
-            tail: None,
-            unix_ns: now.unix_ns,
-            provenance: serde_json::json!({"framework": "none", "version": "frozen"}),
-        };
+        let header = Header { who, tail: None, unix_ns: now.unix_ns, provenance };
         let mut lanes: Vec<Lane> = (0..lanes).map(|_| region.claim().unwrap()).collect();
         for (i, lane) in lanes.iter_mut().enumerate() {
             let mut name = *b"thread 0\0\0\0\0\0\0\0\0";

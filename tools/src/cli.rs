@@ -105,9 +105,9 @@ pub(crate) struct Alerts {
     /// What to do on an alert: log, snapshot, exec:CMD, webhook:URL, signal:NAME, abort; may be repeated
     #[arg(long, value_name = "ACTION")]
     pub(crate) on_alert: Vec<Action>,
-    /// Figures for monitoring while it runs: HOST:PORT (Prometheus), file:PATH, or otlp (pushed)
+    /// Figures for monitoring while it runs: HOST:PORT (Prometheus), file:PATH, or otlp (pushed); may be repeated
     #[arg(long, value_name = "SINK")]
-    pub(crate) metrics: Option<Sink>,
+    pub(crate) metrics: Vec<Sink>,
 }
 
 /// `strandline watch`

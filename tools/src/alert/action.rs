@@ -4,9 +4,9 @@ use super::cases::News;
 use crate::analyze::Judged;
 use crate::post::{Failed, post};
 use crate::snapshot;
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
 use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -138,9 +138,21 @@ impl Action {
 }
 
 fn log(news: &News, folder: &Path) -> Result<(), Failed> {
-    let file = OpenOptions::new().append(true).create(true).mode(0o600).open(folder.join("alerts.jsonl"));
-    let line = format!("{}\n", news.verdict);
-    file.and_then(|mut f| f.write_all(line.as_bytes())).map_err(|e| Failed::for_now(e.to_string()))
+    let path = folder.join("alerts.jsonl");
+    let file = OpenOptions::new().read(true).append(true).create(true).mode(0o600).open(path);
+    let write = |mut file: File| {
+        // A full disk takes a part of a line: what comes after it is whole again.
+        let begun = if is_torn(&file) { "\n" } else { "" };
+        file.write_all(format!("{begun}{}\n", news.verdict).as_bytes())
+    };
+    file.and_then(write).map_err(|e| Failed::for_now(e.to_string()))
+}
+
+/// Whether a file ends within a line.
+fn is_torn(file: &File) -> bool {
+    let mut last = [0];
+    let end = file.metadata().map_or(0, |m| m.len());
+    end > 0 && file.read_exact_at(&mut last, end - 1).is_ok() && last != *b"\n"
 }
 
 fn snapshot(news: &News) -> Result<(), Failed> {

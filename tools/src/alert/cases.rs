@@ -120,9 +120,13 @@ impl Cases {
             found.sort_unstable();
             found.dedup();
             let spread = Spread { found: found.len(), all: lives.len() };
-            let soonest = |(_, f): &&(&Live, &Finding)| f.steps_to_oom.map_or(u64::MAX, |s| s.mid);
+            // Where nothing tells when, the fastest; of equals always the same one.
+            let worst = |(live, f): &&(&Live, &Finding)| {
+                let rate = std::cmp::Reverse(f.current_bytes_per_step.max(0.0) as u64);
+                (f.steps_to_oom.map_or(u64::MAX, |s| s.mid), rate, live.id())
+            };
             if !group.announced && (spread.found == spread.all || last || group.since.elapsed() >= HOLD) {
-                if let Some((live, finding)) = members.iter().min_by_key(soonest) {
+                if let Some((live, finding)) = members.iter().min_by_key(worst) {
                     group.announced = true;
                     let targets = members.iter().map(|(l, _)| l.target()).collect();
                     news.push(announced(live, finding, spread, targets, lives, self.style));

@@ -32,7 +32,7 @@ pub(crate) struct Settings {
     /// What then.
     pub(crate) actions: Vec<Action>,
     /// Where figures go.
-    pub(crate) metrics: Option<Sink>,
+    pub(crate) metrics: Vec<Sink>,
 }
 
 impl Settings {
@@ -57,13 +57,13 @@ impl Settings {
             })?,
             false => options.on_alert.clone(),
         };
-        Ok(Settings { rules, actions, metrics: options.metrics.clone() })
+        Ok(Settings { rules, actions, metrics: Sink::with_environment(&options.metrics) })
     }
 
     /// What leaves this machine, in words; `None`: nothing.
     pub(crate) fn sends(&self) -> Option<&'static str> {
         let alerts = self.actions.iter().any(|a| matches!(a, Action::Webhook(_)));
-        match (alerts, matches!(self.metrics, Some(Sink::Otlp(_)))) {
+        match (alerts, self.metrics.iter().any(|m| matches!(m, Sink::Otlp(_)))) {
             (false, false) => None,
             (true, false) => Some("alerts to the webhook"),
             (false, true) => Some("metrics to the collector"),

@@ -50,6 +50,22 @@ impl FromStr for Sink {
     }
 }
 
+impl Sink {
+    /// What was asked for, and the collector that OpenTelemetry's own variables ask for: an endpoint alone is no wish (the job
+    /// may have it for its own traces), an endpoint and `OTEL_METRICS_EXPORTER=otlp` is one.
+    pub(crate) fn with_environment(asked: &[Sink]) -> Vec<Sink> {
+        let mut all = asked.to_vec();
+        if push::is_wished() && !all.iter().any(|s| matches!(s, Sink::Otlp(_))) {
+            match push::Collector::from_environment() {
+                Ok(collector) => all.push(Sink::Otlp(collector)),
+                // Variables of the job's own are no mistake of the command.
+                Err(why) => say::line(format!("metrics are not pushed: {why}")),
+            }
+        }
+        all
+    }
+}
+
 /// Hands figures on, on a thread of its own.
 pub(crate) struct Exporter {
     send: Sender<Metrics>,

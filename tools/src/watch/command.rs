@@ -7,6 +7,7 @@ use crate::run::{DriverWatcher, Signals, shown};
 use crate::snapshot::Fulfiller;
 use crate::{cli, recording, say};
 use std::fs::{File, OpenOptions};
+use std::io::{Read, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
@@ -34,11 +35,8 @@ pub(crate) fn main(options: &cli::Watch) -> Result<u8, Error> {
         .hint(format!("what has ended: strandline report {}", shown(&folder)))
         .status(status::USAGE));
     }
-    say::line(format!(
-        "watching {} in {}",
-        strandline::report::plural(watch.running() as i64, "process"),
-        shown(&folder)
-    ));
+    let processes = if watch.running() == 1 { "process" } else { "processes" };
+    say::line(format!("watching {} {processes} in {}", watch.running(), shown(&folder)));
     let snapshots = Fulfiller::start(&folder, Which::Running, false);
     while !watch.is_idle() {
         match signals.wait_for(super::INTERVAL) {
@@ -55,8 +53,9 @@ pub(crate) fn main(options: &cli::Watch) -> Result<u8, Error> {
 fn background(folder: &Path, settings: &Settings, signals: &Signals) -> u8 {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let host = host.trim();
-    let open =
-        |name: String| OpenOptions::new().create(true).append(true).mode(0o600).open(folder.join(name));
+    let open = |name: String| {
+        OpenOptions::new().create(true).read(true).append(true).mode(0o600).open(folder.join(name))
+    };
     let Ok(lock) = open(format!(".watch-{host}.lock")) else { return status::FAILED };
     if let Ok(log) = open(format!("watch-{host}.log")) {
         // SAFETY: both descriptors are open; standard error goes to the file from now on.
@@ -65,6 +64,7 @@ fn background(folder: &Path, settings: &Settings, signals: &Signals) -> u8 {
     // Another rank's watcher may have gone away just when this one was refused: a look after letting go settles it.
     let mut watch = None;
     while take(&lock) {
+        begun(&lock, folder);
         let watch = watch.get_or_insert_with(|| {
             let others = (DriverWatcher::start(folder), Fulfiller::start(folder, Which::Running, false));
             (others, Watch::new(folder, settings, None, Which::Running))
@@ -78,6 +78,8 @@ fn background(folder: &Path, settings: &Settings, signals: &Signals) -> u8 {
                 watch.1.terminating();
             }
         }
+        // Of one that is killed the number stays, and whoever watches next says so.
+        let _ = lock.set_len(0);
         let_go(&lock);
         watch.1.round();
         if watch.1.is_idle() {
@@ -87,8 +89,23 @@ fn background(folder: &Path, settings: &Settings, signals: &Signals) -> u8 {
     if let Some((others, watch)) = watch {
         drop(others);
         watch.end();
+        say::line("nothing that is recorded here runs any more: the watch is over");
     }
     0
+}
+
+/// Says that the watch has begun, and what became of the one before it.
+fn begun(mut lock: &File, folder: &Path) {
+    let mut before = String::new();
+    if lock.read_to_string(&mut before).is_ok_and(|n| n > 0) {
+        let pid = before.trim();
+        say::line(format!(
+            "the watcher before this one (pid {pid}) ended without a word: what it told may be told again"
+        ));
+    }
+    let pid = std::process::id();
+    let _ = lock.set_len(0).and_then(|()| lock.write_all(format!("{pid}\n").as_bytes()));
+    say::line(format!("watching {}, pid {pid}", shown(folder)));
 }
 
 fn take(lock: &File) -> bool {

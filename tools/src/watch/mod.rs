@@ -36,7 +36,7 @@ struct Watch {
     followed: Vec<Followed>,
     cases: Cases,
     keeper: Keeper,
-    exporter: Option<Exporter>,
+    exporters: Vec<Exporter>,
     /// Alerts told of each process.
     alerts: HashMap<u32, u64>,
 }
@@ -50,7 +50,7 @@ impl Watch {
             followed: Vec::new(),
             cases: Cases::new(settings.rules, terminal::style_of_stderr()),
             keeper: Keeper::start(settings, folder, job),
-            exporter: settings.metrics.as_ref().and_then(Exporter::start),
+            exporters: settings.metrics.iter().filter_map(Exporter::start).collect(),
             alerts: HashMap::new(),
         }
     }
@@ -96,8 +96,8 @@ impl Watch {
 
     /// Hands the figures on, now and then, and those of the end.
     fn export(&mut self, last: bool) {
-        let Some(exporter) = self.exporter.as_mut().filter(|e| e.is_due() || last) else { return };
-        if self.followed.is_empty() {
+        let is_due = last || self.exporters.iter().any(Exporter::is_due);
+        if self.exporters.is_empty() || self.followed.is_empty() || !is_due {
             return;
         }
         let mut figures = Metrics::new();
@@ -106,7 +106,7 @@ impl Watch {
             let alerts = self.alerts.get(&live.target().pid).copied().unwrap_or(0);
             live.process(|p| figures.add(p, alerts));
         }
-        exporter.tell(figures, last);
+        self.exporters.iter_mut().for_each(|e| e.tell(figures.clone(), last));
     }
 
     /// Nothing that is watched runs.
@@ -121,7 +121,7 @@ impl Watch {
 
     /// Waits for what is under way.
     fn end(self) -> Kept {
-        self.exporter.into_iter().for_each(Exporter::finish);
+        self.exporters.into_iter().for_each(Exporter::finish);
         self.keeper.finish()
     }
 

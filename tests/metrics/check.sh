@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # The exposition and the alert rules, checked by Prometheus' own tools: promtool must be in the PATH (Debian: prometheus).
-#   tests/metrics.sh FIGURES.prom     a file that `--metrics file:FIGURES.prom` has kept
+#   tests/metrics/check.sh FIGURES.prom     a file that `--metrics file:FIGURES.prom` has kept
 set -euo pipefail
-root=$(cd "$(dirname "$0")/.." && pwd)
+root=$(cd "$(dirname "$0")/../.." && pwd)
 figures=${1:?which file? one that --metrics file:PATH has kept}
 command -v promtool >/dev/null || { echo "promtool is not in the PATH" >&2; exit 2; }
 promtool check metrics <"$figures"

@@ -1,0 +1,260 @@
+//! The watch when things go wrong, over recordings of jobs that were never run: each is that of a real process, which sleeps.
+
+#![allow(dead_code, reason = "of what makes recordings only a part is used")]
+
+#[path = "recordings/job.rs"]
+mod job;
+mod support;
+
+use job::{Job as Made, SMALL};
+use serde_json::{Deserializer, Value, json};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+use strandline::format::raw::{Kind, Record, flag};
+use strandline::format::region::Identity;
+use strandline::writer::{Memory, Options};
+use support::{Folder, Job, command, python, root};
+
+/// Longer than anything takes on the slowest machine.
+const DEADLINE: Duration = Duration::from_secs(110);
+const BLOCK: u64 = 8 << 20;
+
+/// Ends its process with the test.
+struct Process(Child);
+
+impl Process {
+    fn that_sleeps() -> Process {
+        let sleep = Command::new("sleep").arg("1000").stdin(Stdio::null()).stdout(Stdio::null()).spawn();
+        Process(sleep.expect("it starts"))
+    }
+
+    /// When it was started, as `/proc` says: with its number it is told from any other one.
+    fn identity(&self, rank: u64) -> Identity {
+        let pid = self.0.id();
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("it runs");
+        let start = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().nth(19)?.parse().ok());
+        Identity { pid, start: start.expect("a number"), id: [rank, 0x5678] }
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// What a process has recorded that leaks a block a step by each of these stacks: the first on the main stream, others on one of
+/// their own, which is a finding of its own.
+fn leaky(who: Identity, rank: u64, stacks: &[u32]) -> Vec<u8> {
+    let facts = json!({"framework": "torch", "host": "node", "rank": rank, "pid": who.pid,
+        "coverage": {"level": "blocks", "reason": null}});
+    let mut job = Made::of(who, facts, SMALL, 1, Options::default(), Memory::default());
+    job.define(4);
+    let (mut allocated, mut top) = (0, 0x7f00_0000_0000);
+    for step in 1..=60 {
+        for &stack in stacks {
+            (allocated, top) = (allocated + BLOCK, top + BLOCK);
+            let mut r = Record { a: top, b: BLOCK, kind: Kind::Alloc as u8, stack, ..Record::default() };
+            r.c = if stack == 1 { 0 } else { 0x5500 + u64::from(stack) * 64 };
+            r.set_rounded(BLOCK);
+            (r.flags, r.allocated, r.reserved) = (flag::REPORTED, allocated, allocated);
+            let r = job.stamp(r, 1_000_000);
+            assert!(job.lanes[0].push(r));
+        }
+        let r = job.stamp(Record { a: step, kind: Kind::ManualStep as u8, ..Record::default() }, 100_000_000);
+        assert!(job.lanes[0].push(r));
+    }
+    job.seal();
+    job.die()
+}
+
+/// `strandline watch rec` with these actions.
+fn watch(folder: &Folder, options: &[&str]) -> Command {
+    let mut watch = Command::new(command());
+    for (name, _) in std::env::vars_os().filter(|(n, _)| n.to_string_lossy().starts_with("STRANDLINE_")) {
+        watch.env_remove(name);
+    }
+    watch.args(["watch", "--alert-growth", "1MiB/step"]).args(options).arg("rec").current_dir(folder.path());
+    watch.env_remove("LD_PRELOAD").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+    watch
+}
+
+fn until(what: &str, mut is: impl FnMut() -> bool) {
+    let end = Instant::now() + DEADLINE;
+    while !is() {
+        assert!(Instant::now() < end, "never: {what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Verdicts in a file, one after the other.
+fn verdicts(path: &Path) -> Vec<Value> {
+    let text = std::fs::read_to_string(path).unwrap_or_default();
+    Deserializer::from_str(&text).into_iter::<Value>().map_while(Result::ok).collect()
+}
+
+/// Waits for its end; what it said.
+fn said(watch: Child) -> String {
+    let done = watch.wait_with_output().expect("it ends");
+    let text = String::from_utf8_lossy(&done.stderr).into_owned();
+    assert_eq!(done.status.code(), Some(0), "{text}");
+    text
+}
+
+#[test]
+fn sixty_four_ranks_are_one_alert_and_a_leak_on_one_of_them_is_another() {
+    let folder = Folder::new("ranks");
+    std::fs::create_dir(folder.join("rec")).expect("a folder");
+    let all: Vec<Process> = (0..64).map(|_| Process::that_sleeps()).collect();
+    for (rank, process) in (0..).zip(&all) {
+        let stacks: &[u32] = if rank == 17 { &[1, 2] } else { &[1] };
+        let bytes = leaky(process.identity(rank), rank, stacks);
+        std::fs::write(folder.join(&format!("rec/node-r{rank}.strand")), bytes).expect("written");
+    }
+    let options = ["--on-alert", "exec:cat >> fired", "--on-alert", "log", "--metrics", "file:figures.prom"];
+    let watch = watch(&folder, &options).spawn().expect("it starts");
+    until("both are told", || verdicts(&folder.join("fired")).len() >= 2);
+    until("both are logged", || verdicts(&folder.join("rec/alerts.jsonl")).len() >= 2);
+    until("figures", || folder.join("figures.prom").exists());
+    drop(all);
+    let text = said(watch);
+    assert_eq!(text.matches("strandline: ALERT").count(), 2, "{text}");
+    assert!(text.contains("watching 64 processes"), "{text}");
+    let ranks = |v: &Value| v["text"].as_str().and_then(|t| t.split_once('(')).map(|t| t.1.to_string());
+    let mut spread: Vec<String> =
+        verdicts(&folder.join("fired")).iter().map(|v| ranks(v).expect("a line")).collect();
+    spread.sort();
+    assert_eq!(spread, ["1 of 64 processes; worst rank 17)", "64 of 64 processes; worst rank 0)"], "{text}");
+    let figures = std::fs::read_to_string(folder.join("figures.prom")).expect("figures");
+    assert_eq!(figures.matches("strandline_steps_total{").count(), 64);
+}
+
+/// One process and its recording.
+fn one(folder: &Folder) -> Process {
+    std::fs::create_dir(folder.join("rec")).expect("a folder");
+    let process = Process::that_sleeps();
+    let bytes = leaky(process.identity(0), 0, &[1]);
+    std::fs::write(folder.join("rec/node-r0.strand"), bytes).expect("written");
+    process
+}
+
+/// A chat that answers only once the other actions have been done, which they could not if one waited for another.
+#[test]
+fn a_slow_webhook_holds_up_nobody() {
+    let folder = Folder::new("slow-webhook");
+    let process = one(&folder);
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let webhook = format!("webhook:http://{}/", listener.local_addr().expect("bound"));
+    let options = ["--on-alert", &webhook, "--on-alert", "exec:cat >> fired", "--on-alert", "log"];
+    let watch = watch(&folder, &options).spawn().expect("it starts");
+    let (mut stream, _) = listener.accept().expect("it is asked");
+    let mut reader = BufReader::new(stream.try_clone().expect("a socket"));
+    let mut length = 0;
+    let mut line = String::new();
+    while reader.read_line(&mut line).is_ok_and(|n| n > 2) {
+        if let Some(value) = line.to_ascii_lowercase().strip_prefix("content-length:") {
+            length = value.trim().parse().expect("a length");
+        }
+        line.clear();
+    }
+    let mut body = vec![0; length];
+    reader.read_exact(&mut body).expect("a body");
+    until("the others are done", || {
+        verdicts(&folder.join("fired")).len() == 1 && verdicts(&folder.join("rec/alerts.jsonl")).len() == 1
+    });
+    let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
+    drop(process);
+    let text = said(watch);
+    assert_eq!(text.matches("strandline: ALERT").count(), 1, "{text}");
+    let sent: Value = serde_json::from_slice(&body).expect("JSON");
+    assert_eq!(sent["event"], "alert");
+}
+
+/// A disk with no room left: each loss is a line, nothing is left half done, and what needs no disk is done.
+#[test]
+fn a_full_disk_is_told_and_stops_nothing() {
+    let folder = Folder::new("full-disk");
+    let process = one(&folder);
+    let may_mount = Command::new("unshare")
+        .args(["--user", "--map-root-user", "--mount", "sh", "-c", "mount -t tmpfs -o size=64k none /mnt"])
+        .stderr(Stdio::null())
+        .status();
+    if !may_mount.is_ok_and(|s| s.success()) {
+        return println!("not tried: no file system can be mounted here");
+    }
+    std::fs::create_dir(folder.join("full")).expect("a folder");
+    // The recording first, then anything, until there is no room.
+    let script = "mount -t tmpfs -o size=256k none full && mv rec/*.strand full/ || exit 9
+        head -c 1M /dev/zero > full/filler 2>/dev/null
+        \"$@\"; echo status $?; ls -A full";
+    let mut full = Command::new("unshare");
+    full.args(["--user", "--map-root-user", "--mount", "sh", "-c", script, "sh"]).arg(command());
+    full.args([
+        "watch",
+        "--alert-growth",
+        "1MiB/step",
+        "--on-alert",
+        "log",
+        "--on-alert",
+        "exec:cat >> fired",
+    ]);
+    full.args(["--on-alert", "snapshot", "--metrics", "file:full/figures.prom", "full"]);
+    full.current_dir(folder.path()).env_remove("LD_PRELOAD").stdin(Stdio::null());
+    let mut full = full.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
+    let mut process = Some(process);
+    until("what needs no disk is done", || {
+        if verdicts(&folder.join("fired")).len() == 1 {
+            // The job ends, and with it the watch.
+            process.take();
+        }
+        full.try_wait().expect("a child").is_some()
+    });
+    let done = full.wait_with_output().expect("it ends");
+    let (left, text) = (String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
+    let mut lines = left.lines();
+    assert_eq!(lines.next(), Some("status 0"), "{left}{text}");
+    let mut rest: Vec<&str> = lines.filter(|l| *l != "alerts.jsonl").collect();
+    rest.sort_unstable();
+    assert_eq!(rest, ["filler", "node-r0.strand"], "nothing is left half done: {left}{text}");
+    assert_eq!(text.matches("strandline: ALERT").count(), 1, "{text}");
+    for told in ["log failed", "snapshot failed", "no evidence is kept of this", "metrics cannot be written"]
+    {
+        assert!(text.contains(told), "{told}: {text}");
+    }
+    assert!(text.contains("No space left on device"), "{text}");
+}
+
+/// The watcher is killed: the job does not notice. The next rank that comes has one again, which says what it found; and a rank
+/// that the elastic launcher starts again has a recording of its own.
+#[test]
+fn a_watcher_that_is_killed_and_a_rank_that_is_restarted() {
+    let folder = Folder::new("killed");
+    let run = |restart: &str, kills: &str| {
+        let job = Job::program(&folder, python()).arg(root().join("tests/programs/watched.py")).arg(kills);
+        let job = job.env("STRANDLINE_OUT", folder.join("rec")).env("STRANDLINE_BIN", command());
+        let job = job.env("STRANDLINE_ALERT_GROWTH", "1MiB/step").env("RANK", "3");
+        job.env("TORCHELASTIC_RESTART_COUNT", restart).run().succeeded()
+    };
+    let ran = run("0", "kill");
+    assert_eq!(ran.stdout(), "0\nkilled\n0\n", "{}", ran.stderr());
+    let first = folder.files("-r3.strand");
+    let [first] = first.as_slice() else { panic!("one recording: {first:?}") };
+    let before = std::fs::read(first).expect("the recording");
+    for restart in ["1", "1"] {
+        assert_eq!(run(restart, "watched").stdout(), "0\nwatched\n0\n");
+    }
+    assert_eq!(std::fs::read(first).expect("the recording"), before, "nothing is overwritten");
+    assert_eq!(folder.files(".strand").len(), 3, "{:?}", folder.files(".strand"));
+    assert_eq!(folder.files("-r3-restart1.strand").len(), 1);
+    let logs = folder.files(".log");
+    let [log] = logs.as_slice() else { panic!("one log: {logs:?}") };
+    let text = || std::fs::read_to_string(log).expect("the log");
+    until("the last watch ends", || text().ends_with("the watch is over\n"));
+    let text = text();
+    assert_eq!(text.matches("ended without a word").count(), 1, "{text}");
+    assert!(text.matches(": watching ").count() >= 2, "{text}");
+}
