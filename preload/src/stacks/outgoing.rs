@@ -128,7 +128,7 @@ impl Outgoing {
                 (*last).next.store(oldest, Relaxed);
             }
             while let Some(m) = first.as_ref() {
-                let bytes = core::ptr::from_ref(m).cast::<u8>().add(HEAD + m.from as usize);
+                let bytes = first.cast::<u8>().add(HEAD + m.from as usize);
                 // Written by its thread before `send` put it on the list.
                 if !ring(core::slice::from_raw_parts(bytes, m.len as usize)) {
                     self.rest.store(first, SeqCst);

@@ -242,6 +242,7 @@ mod tests {
 
     #[test]
     fn what_is_said_has_one_number_whoever_says_it() {
+        const MANY: u64 = if cfg!(miri) { 40 } else { 2000 };
         let (t, next) = (zeroed::<Numbers<4096>>(), AtomicU32::new(0));
         let number = |n: u64| {
             let key = Key { hash: n.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1, check: n as u32 };
@@ -251,19 +252,19 @@ mod tests {
             }
         };
         let all: Vec<Vec<Option<u32>>> = std::thread::scope(|s| {
-            let workers: Vec<_> = (0..4).map(|_| s.spawn(|| (1..2000).map(number).collect())).collect();
+            let workers: Vec<_> = (0..4).map(|_| s.spawn(|| (1..MANY).map(number).collect())).collect();
             workers.into_iter().map(|w| w.join().unwrap()).collect()
         });
         assert!(all.iter().all(|a| *a == all[0]));
         let mut ids: Vec<u32> = all[0].iter().flatten().copied().collect();
         ids.sort_unstable();
         ids.dedup();
-        assert_eq!(ids.len(), 1999);
+        assert_eq!(ids.len() as u64, MANY - 1);
         let other = Key { hash: 0x9e37_79b9_7f4a_7c15, check: 9 };
         let Some(Place::Free(f)) = t.place(other) else { panic!("the check tells them apart") };
         assert_eq!(f.settle(5000), Some(5000));
-        let full = (2000..9000).filter(|&n| number(n).is_none()).count();
-        assert!(full > 2000, "{full}");
+        let full = (MANY..9000).filter(|&n| !cfg!(miri) && number(n).is_none()).count();
+        assert!(full > 2000 || cfg!(miri), "{full}");
     }
 
     #[test]
