@@ -57,6 +57,8 @@ pub(crate) struct Config {
     pub(crate) alerts: bool,
     /// Somebody watches already.
     pub(crate) watched: bool,
+    /// What holds flagged blocks may be looked for.
+    pub(crate) probe: bool,
     /// The command, to start a watcher with.
     pub(crate) bin: Option<PathBuf>,
     /// Whole lines to say: what was not understood.
@@ -92,6 +94,7 @@ impl Config {
             quiet: false,
             alerts: false,
             watched: false,
+            probe: false,
             bin: None,
             remarks: Vec::new(),
         };
@@ -107,6 +110,7 @@ impl Config {
                 env::ALERT_GROWTH | env::ALERT_OOM_WITHIN | env::ALERT_AFTER | env::ALERT_ON if set => {
                     c.alerts = true
                 }
+                env::PROBE if set => c.read_probe(&text),
                 env::STACKS if set => c.read_stacks(&text),
                 env::STEPS if set => c.read_steps(&text),
                 env::MAX_SIZE if set => c.read_size(&text),
@@ -132,6 +136,14 @@ impl Config {
                 Stacks::Python
             }
         };
+    }
+
+    fn read_probe(&mut self, text: &str) {
+        self.probe = text == "on";
+        if !matches!(text, "on" | "off") {
+            self.remarks
+                .push(format!("{}={text} is not understood; who holds what is not asked", env::PROBE));
+        }
     }
 
     fn read_steps(&mut self, text: &str) {

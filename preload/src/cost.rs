@@ -81,6 +81,7 @@ pub(crate) fn fact(elapsed_ns: u64, elapsed_ticks: u64, mapped: u64) -> Value {
         "timed_hooks": timed,
         "timed_ns": ns as u64,
         "one_in": EVERY,
+        "probe_ns": crate::probe::paused(),
         "elapsed_ns": elapsed_ns,
         "host_bytes": mapped + HEAP.load(Relaxed),
         "device_bytes": 0,

@@ -3,6 +3,7 @@
 //! All signals are blocked in it, so no handler of the job ever runs here, and a write beyond a size limit is an error
 //! and not a death. A panic is caught, explained in one line, and ends the recording, not the job.
 
+use crate::probe::Probe;
 use crate::say::Blocked;
 use crate::{clock, cost, devices, session, stacks, tail, thread, watcher};
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
@@ -48,6 +49,8 @@ pub(crate) struct Duty {
     pub(crate) watcher: Option<watcher::Plan>,
     /// The tail's file, removed at a clean end.
     pub(crate) tail: Option<PathBuf>,
+    /// Looks for what a watcher asks.
+    pub(crate) probe: Probe,
     /// The memory of the rings: where it begins, and its bytes.
     pub(crate) rings: (usize, usize),
 }
@@ -118,6 +121,7 @@ impl Duty {
             self.drain.name_threads(thread::name_of);
             stacks::native::keep_up();
             stacks::intern::keep_up();
+            self.probe.keep_up();
             let now = clock::moment();
             let elapsed = now.mono_ns.saturating_sub(self.drain.region().began().mono_ns);
             if elapsed >= cost_due {
@@ -157,6 +161,7 @@ impl Duty {
         if let Some(tail) = &self.tail {
             tail::remove(tail);
         }
+        self.probe.end();
         Ok(())
     }
 }

@@ -29,6 +29,7 @@ mod floor;
 mod hooks;
 mod place;
 mod pluggable;
+mod probe;
 mod real;
 mod say;
 mod session;

@@ -22,6 +22,8 @@ pub(crate) enum Library {
     TorchCpu,
     /// `libtorch_cuda.so`.
     TorchCuda,
+    /// `libtorch_python.so`.
+    TorchPython,
     /// `libcuda.so.1`, the driver.
     Driver,
 }
@@ -34,6 +36,7 @@ impl Library {
             Library::C10Cuda => &["libc10_cuda.so"],
             Library::TorchCpu => &["libtorch_cpu.so"],
             Library::TorchCuda => &["libtorch_cuda.so"],
+            Library::TorchPython => &["libtorch_python.so"],
             Library::Driver => &["libcuda.so.1"],
         }
     }

@@ -15,6 +15,7 @@
 use crate::config::{Config, Steps};
 use crate::drain::{self, Control, Duty, Output};
 use crate::place::{self, Rank};
+use crate::probe::Probe;
 use crate::say::{Blocked, say};
 use crate::{clock, config, devices, hooks, stacks, tail, thread, tls, watcher};
 use crossbeam_channel::{Sender, bounded};
@@ -153,7 +154,8 @@ fn begin() -> Result<(), String> {
     STATE.store(RECORDING, Release);
     let rings = (memory.base.as_ptr() as usize, memory.len);
     let tail = memory.path.clone();
-    let duty = Duty { writer, drain: consumer, control: receiver, watcher, tail, rings };
+    let probe = Probe::new(tail.as_deref());
+    let duty = Duty { writer, drain: consumer, control: receiver, watcher, tail, probe, rings };
     if let Err(e) = drain::start(duty) {
         return Err(clean(give_up("cannot start the writing thread", &e)));
     }
@@ -246,6 +248,7 @@ fn provenance(config: &Config, rank: &Rank, host: &str, command: &[String], cloc
         "world_size": rank.world,
         "restart": rank.restart,
         "python": stacks::python_version().map(|v| v.split_whitespace().next().unwrap_or("").to_string()),
+        "probe": config.probe,
         "clock": if clock == Clock::Tsc { "tsc" } else { "monotonic" },
         "steps": match &config.steps { Steps::Auto => "auto", Steps::None(asked) => asked },
         "devices": devices::facts(),

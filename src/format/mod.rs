@@ -8,6 +8,7 @@ pub mod env;
 pub mod events;
 pub mod fold;
 pub mod header;
+pub mod holders;
 pub mod marks;
 pub mod merge;
 pub mod page;

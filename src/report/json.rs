@@ -7,7 +7,8 @@ use std::io::{self, Write};
 
 use serde_json::{Map, Value, json};
 
-use super::model::{Facts, HeldBy, Known, Moment, Process, Report, capacity, coverage, worst};
+use super::held::HeldBy;
+use super::model::{Facts, Known, Moment, Process, Report, capacity, coverage, worst};
 use crate::detect::{Finding, Outcome, post_mortem};
 use crate::event::steps::StepSource;
 use crate::event::{Bytes, Frame};
@@ -251,12 +252,14 @@ fn number(v: f64) -> Value {
 }
 
 fn held_by(known: Option<&Known>) -> Value {
+    const NOBODY: &str = "nobody asked while the process ran (STRANDLINE_PROBE=on does)";
     let (status, holders, reason) = match known.map(|k| &k.held_by) {
-        None | Some(HeldBy::NotRun) => ("not_run", &[][..], None),
-        Some(HeldBy::Skipped(why)) => ("not_run", &[][..], Some(why)),
-        Some(HeldBy::NotFound(why)) => ("not_found", &[][..], Some(why)),
+        None | Some(HeldBy::NotRun) => ("not_run", &[][..], Some(NOBODY)),
+        Some(HeldBy::Skipped(why)) => ("not_run", &[][..], Some(why.as_str())),
+        Some(HeldBy::NotFound(why)) => ("not_found", &[][..], Some(why.as_str())),
         Some(HeldBy::Found(h)) => ("found", h.as_slice(), None),
     };
+    let holders: Vec<String> = holders.iter().map(|h| h.in_short()).collect();
     json!({ "status": status, "holders": holders, "reason": reason.filter(|r| !r.is_empty()) })
 }
 

@@ -6,6 +6,7 @@
 
 mod anatomy;
 pub mod diff;
+mod held;
 pub mod html;
 pub mod json;
 pub mod metrics;
@@ -18,7 +19,8 @@ mod tests;
 pub mod text;
 mod units;
 
-pub use model::{Cost, Ended, Exit, Facts, Fix, HeldBy, Known, Moment, Native, Process, Report};
+pub use held::{HeldBy, Holder};
+pub use model::{Cost, Ended, Exit, Facts, Fix, Known, Moment, Native, Process, Report};
 pub use style::{Ink, Style};
 pub use table::{Align, Table};
 pub use units::{TableUnit, count, duration, percent, plural, quantity, size, size_f};

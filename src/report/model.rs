@@ -1,5 +1,6 @@
 //! What a report is made from. A command fills it from reader, replay and detect; text and JSON print it.
 
+use super::held::HeldBy;
 use crate::detect::{Finding, Outcome, Verdict};
 use crate::event::{Bytes, DeviceId, Frame, Names, StackId};
 use crate::replay::anatomy::{Anatomy, At};
@@ -101,20 +102,6 @@ pub struct Known {
     pub fix: Option<Fix>,
 }
 
-/// What the holder probe said.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub enum HeldBy {
-    /// It did not run, for this reason (may be empty).
-    #[default]
-    NotRun,
-    /// It did not run, and this is why.
-    Skipped(String),
-    /// It ran and found no holder, for this reason.
-    NotFound(String),
-    /// It found these.
-    Found(Vec<String>),
-}
-
 /// A known leak.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Fix {
@@ -179,7 +166,8 @@ impl Cost {
             // No hook was timed: unknown, not nothing.
             number("timed_hooks").filter(|n| *n > 0.0)?;
             let elapsed = number("elapsed_ns").filter(|n| *n > 0.0)?;
-            Some(number("timed_ns")? * number("one_in")? / elapsed)
+            // What looked for holders paused the job for all of its time.
+            Some((number("timed_ns")? * number("one_in")? + number("probe_ns").unwrap_or(0.0)) / elapsed)
         };
         let host = number("host_bytes").map(|b| Bytes(b as u64));
         Cost { step_time_fraction: fraction(), host, disk }

@@ -247,7 +247,13 @@ fn a_leak_that_filled_the_card() {
     let findings = [j.leak()];
     let mut p = Process::new(&j.replay, &j.names, &v, &findings);
     p.known = vec![Known {
-        held_by: HeldBy::Found(vec!["OffloadActivations.bwd_tensor_stash, a dict with 1,116 entries".into()]),
+        held_by: HeldBy::Found(vec![Holder {
+            name: "OffloadActivations.bwd_tensor_stash".into(),
+            kind: "dict".into(),
+            entries: Some(1116),
+            share: 1.0,
+            ..Holder::default()
+        }]),
         fix: Some(Fix {
             known: "huggingface/trl#5700".into(),
             text: "fixed in trl 1.4.0 (you have 1.3.0)".into(),

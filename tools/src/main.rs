@@ -10,6 +10,7 @@ mod dump;
 mod embedded;
 mod environment;
 mod error;
+mod holder;
 mod known;
 mod metrics;
 mod post;

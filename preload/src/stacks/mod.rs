@@ -288,6 +288,23 @@ pub(crate) fn python_version() -> Option<String> {
     Some(text.to_string_lossy().into_owned())
 }
 
+/// The minor version of the Python 3 in this process, if there is one.
+#[cold]
+pub(crate) fn python_minor() -> Option<u32> {
+    minor_of(&python_version()?)
+}
+
+/// Whether it is one without a global lock.
+#[cold]
+pub(crate) fn is_free_threaded() -> bool {
+    python_version().is_some_and(|v| v.contains("free-threading"))
+}
+
+/// Whether frames are read: their layout has been proved.
+pub(crate) fn are_proved() -> bool {
+    python::is_proved()
+}
+
 fn minor_of(version: &str) -> Option<u32> {
     let rest = version.strip_prefix("3.")?;
     rest.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()

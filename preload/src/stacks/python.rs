@@ -61,6 +61,11 @@ pub(super) fn proved() -> Option<(&'static Offsets, u64)> {
     unsafe { PROVED.load(Acquire).as_ref() }.map(|p| (&p.0.offsets, p.1))
 }
 
+/// Whether the layout has been proved.
+pub(super) fn is_proved() -> bool {
+    !PROVED.load(Acquire).is_null()
+}
+
 /// Lets no walk begin any more.
 pub(super) fn stop() {
     PROVED.store(core::ptr::null_mut(), Release);

@@ -257,6 +257,7 @@ extern "C" fn end(_: Object, optimizer: Object) -> Object {
         t.note(Kind::OptimizerEnd, 0, optimizer as u64, 0, 0);
         t.optimizer = false;
     }
+    crate::probe::pass_by();
     none()
 }
 

@@ -47,8 +47,8 @@ pub fn alert(
             say("", &format!("reached from your {}", super::found::line(p, yours)));
         }
     }
-    if let Some(super::super::model::HeldBy::Found(holders)) = known.map(|k| &k.held_by) {
-        holders.iter().for_each(|h| say("held", h));
+    if let Some(super::super::held::HeldBy::Found(holders)) = known.map(|k| &k.held_by) {
+        holders.iter().for_each(|h| say("held", &h.in_words()));
     }
     if let Some(fix) = known.and_then(|k| k.fix.as_ref()) {
         say("fix", &format!("known: {}, {}", fix.known, fix.text));

@@ -1,6 +1,7 @@
 //! What was found: a block of lines for each leak, one for each note.
 
-use super::super::model::{Facts, HeldBy, Known, Process};
+use super::super::held::HeldBy;
+use super::super::model::{Facts, Known, Process};
 use super::super::style::{Ink, Style};
 use super::super::units::{count, percent, plural, quantity, size, size_f};
 use super::headline::{clause, fatal, forecast, lately};
@@ -93,7 +94,7 @@ fn leak(out: &mut Vec<String>, p: &Process<'_>, f: &Finding, known: Option<&Know
     match known.map(|k| &k.held_by) {
         Some(HeldBy::Found(holders)) => {
             for (i, h) in holders.iter().enumerate() {
-                say(if i == 0 { "held by" } else { "" }, h);
+                say(if i == 0 { "held by" } else { "" }, &h.in_words());
             }
         }
         Some(HeldBy::NotFound(why)) if !why.is_empty() => say("held by", &format!("not found: {why}")),

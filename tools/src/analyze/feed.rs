@@ -106,6 +106,15 @@ impl Feed {
         }
     }
 
+    /// Where the tail of a recording lies, as its header says.
+    pub(crate) fn tail(&self) -> Option<&str> {
+        match self {
+            Feed::Recording(r) => r.reader().tail_path(),
+            Feed::Shared(feed, _) => feed.tail(),
+            Feed::Snapshot(_) => None,
+        }
+    }
+
     /// What was wrong, one sentence each; whole once [`Feed::next`] has said `None`.
     pub(crate) fn damage(&self) -> Vec<String> {
         match self {

@@ -7,6 +7,7 @@
 //! machine that ran the job.
 
 use crate::analyze::Share;
+use crate::holder;
 use serde_json::Value;
 use std::borrow::Cow;
 use std::fs;
@@ -31,7 +32,7 @@ pub(crate) fn of(finding: &Finding, replay: &Replay, share: Option<&Share>) -> K
     let what = What { kind: finding.kind.name(), grain: finding.grain.name(), frames: &frames, all: &all };
     Known {
         fix: leaks.as_array().into_iter().flatten().find_map(|leak| fix(leak, &what)),
-        ..Known::default()
+        held_by: holder::of(finding, replay, &frames),
     }
 }
 

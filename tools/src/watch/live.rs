@@ -86,6 +86,11 @@ impl Followed {
         !self.feed.damage().is_empty()
     }
 
+    /// Where its tail lies, while its rings are in a file.
+    pub(crate) fn tail(&self) -> Option<&str> {
+        self.feed.tail()
+    }
+
     /// Its process has ended, and all of it has been taken.
     pub(crate) fn is_over(&self) -> bool {
         self.state.over

@@ -7,6 +7,7 @@ pub(crate) use command::main;
 pub(crate) use live::{Followed, Live};
 
 use crate::alert::{Cases, Keeper, Kept, News, Settings, Target, Why};
+use crate::holder::Asker;
 use crate::metrics::Exporter;
 use crate::{recording, terminal};
 use crossbeam_channel::{RecvTimeoutError, Sender};
@@ -37,6 +38,7 @@ struct Watch {
     cases: Cases,
     keeper: Keeper,
     exporters: Vec<Exporter>,
+    asker: Asker,
     /// Alerts told of each process.
     alerts: HashMap<u32, u64>,
 }
@@ -52,6 +54,7 @@ impl Watch {
             keeper: Keeper::start(settings, folder, job),
             exporters: settings.metrics.iter().filter_map(Exporter::start).collect(),
             alerts: HashMap::new(),
+            asker: Asker::default(),
         }
     }
 
@@ -69,7 +72,7 @@ impl Watch {
             }
         }
         let alone = self.followed.len() == 1;
-        let Watch { cases, keeper, alerts, .. } = self;
+        let Watch { cases, keeper, alerts, asker, .. } = self;
         let mut tell = |news: News| {
             news.targets.iter().for_each(|t| *alerts.entry(t.pid).or_default() += 1);
             keeper.tell(news);
@@ -82,6 +85,10 @@ impl Watch {
                     cases.settle(&[live], false).into_iter().for_each(&mut tell);
                 }
             });
+            match followed.is_over() {
+                true => asker.forget(followed.live().id()),
+                false => asker.look(&followed.live(), followed.tail()),
+            }
             if followed.has_new_oom() {
                 keeper.bundle(Why::OutOfMemory, &followed.live());
             }

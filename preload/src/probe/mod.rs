@@ -1,0 +1,324 @@
+//! The holder probe: which attribute, container, global, closure or local keeps the blocks that a watcher has flagged.
+//!
+//! Detectors never run in the job, so the watcher asks: it lays a question beside the job's tail
+//! (`strandline_core::format::holders`). The writing thread finds it and queues a pending call, or an optimizer's hook comes by;
+//! each of those does one slice under the GIL. Between slices nothing is kept but addresses, names and counts: no reference to an
+//! object is ever taken. Python's objects are read as they lie, nothing of Python's is created, and no code of the job runs:
+//! what can be seen of a probe from within the job is its pause.
+//!
+//! At most one probe a minute; a slice ends when its budget is used up, and where the objects are too many for one pass there is no
+//! probe, and its answer says so. There is none at all but with `STRANDLINE_PROBE=on`.
+
+mod answer;
+mod climb;
+mod collector;
+mod frames;
+mod graph;
+mod memory;
+mod objects;
+mod tensors;
+mod work;
+
+use crate::steps::python as interpreter;
+use crate::{clock, real, session, stacks};
+use collector::Collector;
+use serde_json::{Value, json};
+use std::ffi::{c_int, c_void};
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::panic::AssertUnwindSafe;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
+use strandline_core::format::holders::{self, Ask};
+use work::{Progress, Work};
+
+/// Time of the processor that a slice may take.
+const SLICE: u64 = 45_000_000;
+/// Between two probes.
+const INTERVAL: u64 = 60_000_000_000;
+/// Between two looks for a question.
+const LOOK: u64 = 100_000_000;
+/// A pending call that has not run for so long is not waited for: the optimizer's hook takes the slice.
+const LATE: u64 = 500_000_000;
+/// So long an answer is waited for.
+const PATIENCE: u64 = 120_000_000_000;
+/// Slices of a probe at most.
+const SLICES: u32 = 200;
+/// Answers that are kept in the fact.
+const ANSWERS: usize = 32;
+
+/// What is known of the running interpreter and its torch.
+struct World {
+    python: objects::Python,
+    torch: tensors::Torch,
+    frames: Option<frames::Frames>,
+    collector: Collector,
+    interpreter: u64,
+}
+
+/// The probe under way.
+struct Running {
+    work: Work,
+    /// What was looked up off the job's threads, until the first slice has found the rest.
+    prepared: Option<(objects::Python, tensors::Torch, Option<frames::Frames>)>,
+    world: Option<World>,
+    began: u64,
+    slices: u32,
+    /// Nanoseconds in slices, and in the longest.
+    pause: u64,
+    longest: u64,
+}
+
+static RUNNING: Mutex<Option<Running>> = Mutex::new(None);
+/// There is a probe under way: what the hooks look at.
+static WANTED: AtomicBool = AtomicBool::new(false);
+/// A pending call is queued, since this moment; 0: none is.
+static QUEUED: AtomicU64 = AtomicU64::new(0);
+/// Nanoseconds that probes have paused the job, of its whole life.
+static PAUSED: AtomicU64 = AtomicU64::new(0);
+
+/// Nanoseconds that probes have paused the job.
+pub(crate) fn paused() -> u64 {
+    PAUSED.load(Relaxed)
+}
+
+/// Looks for questions. Belongs to the writing thread.
+pub(crate) struct Probe {
+    place: Option<PathBuf>,
+    looked: u64,
+    /// When the last probe began; 0: there was none.
+    last: u64,
+    answers: Vec<Value>,
+}
+
+impl Probe {
+    /// For a job whose tail lies there. Without a tail there is no place for questions, and where it is switched off nobody looks.
+    pub(crate) fn new(tail: Option<&Path>) -> Probe {
+        let on = session::config().is_some_and(|c| c.probe);
+        let place = tail.filter(|_| on).map(|t| PathBuf::from(holders::place(&t.to_string_lossy())));
+        Probe { place, looked: 0, last: 0, answers: Vec::new() }
+    }
+
+    /// Looks for a question, and after the one that is being answered. Called again and again by the writing thread.
+    #[cold]
+    pub(crate) fn keep_up(&mut self) {
+        let Some(place) = &self.place else { return };
+        let now = clock::moment().mono_ns;
+        if WANTED.load(Acquire) {
+            return self.go_on(now);
+        }
+        let early = self.last != 0 && now.saturating_sub(self.last) < INTERVAL;
+        if early || now.saturating_sub(self.looked) < LOOK {
+            return;
+        }
+        self.looked = now;
+        let Some(text) = take(place) else { return };
+        let Some(ask) = Ask::parse(&text) else { return };
+        self.last = now;
+        self.begin(ask, now);
+    }
+
+    fn begin(&mut self, ask: Ask, now: u64) {
+        let work = Work::new(ask);
+        match prepare() {
+            Ok(prepared) => {
+                let prepared = Some(prepared);
+                let running =
+                    Running { work, prepared, world: None, began: now, slices: 0, pause: 0, longest: 0 };
+                *lock() = Some(running);
+                WANTED.store(true, Release);
+            }
+            Err(why) => self.tell(&work, Err(&why), json!({})),
+        }
+    }
+
+    /// Queues the next slice, takes the answer, or gives up.
+    fn go_on(&mut self, now: u64) {
+        let finished = FINISHED.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
+        if let Some((running, answer)) = finished {
+            WANTED.store(false, Release);
+            let cost = json!({
+                "slices": running.slices, "pause_ns": running.pause, "longest_ns": running.longest,
+                "objects": running.work.objects(),
+            });
+            return self.tell(&running.work, answer.as_deref().map_err(String::as_str), cost);
+        }
+        // A slice may be at work: the writing thread waits for nobody.
+        let Ok(mut guard) = RUNNING.try_lock() else { return };
+        let Some(began) = guard.as_ref().map(|r| r.began) else { return };
+        let late = now.saturating_sub(began) > PATIENCE;
+        if late || interpreter::is_finalizing() {
+            let Some(running) = guard.take() else { return };
+            drop(guard);
+            WANTED.store(false, Release);
+            let why = if late { "no thread of Python's came by for two minutes" } else { "Python ends" };
+            return self.tell(&running.work, Err(why), json!({ "slices": running.slices }));
+        }
+        drop(guard);
+        if QUEUED.compare_exchange(0, now.max(1), AcqRel, Relaxed).is_ok()
+            && !interpreter::add_pending_call(pending)
+        {
+            QUEUED.store(0, Release);
+        }
+    }
+
+    fn tell(&mut self, work: &Work, answer: Result<&[Value], &str>, cost: Value) {
+        let findings = match answer {
+            Ok(all) => all.to_vec(),
+            Err(why) => work.about().map(|about| answer::not_run(about, why)).collect(),
+        };
+        if self.answers.len() == ANSWERS {
+            self.answers.remove(0);
+        }
+        self.answers.push(json!({ "number": work.number(), "findings": findings, "cost": cost }));
+        session::tell(json!({ "holders": self.answers }));
+    }
+
+    /// The process ends: nobody answers any more.
+    pub(crate) fn end(&self) {
+        self.place.iter().for_each(|p| crate::tail::remove(p));
+    }
+}
+
+/// A probe that has ended, on its way to the writing thread.
+static FINISHED: Mutex<Option<Finished>> = Mutex::new(None);
+/// The probe, and its answer to each finding or why there is none.
+type Finished = (Running, Result<Vec<Value>, String>);
+
+fn lock() -> std::sync::MutexGuard<'static, Option<Running>> {
+    RUNNING.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+/// The question, if there is one: ours, no link, of a sane length. It is gone then.
+fn take(place: &Path) -> Option<Vec<u8>> {
+    let file =
+        File::options().read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(place).ok()?;
+    let is = file.metadata().ok()?;
+    // SAFETY: geteuid cannot fail.
+    let own = is.is_file() && is.uid() == unsafe { libc::geteuid() } && is.len() <= holders::LONGEST;
+    crate::tail::remove(place);
+    let mut text = Vec::new();
+    (own && file.take(holders::LONGEST).read_to_end(&mut text).is_ok()).then_some(text)
+}
+
+/// Looks up what needs no GIL, off the job's threads.
+fn prepare() -> Result<(objects::Python, tensors::Torch, Option<frames::Frames>), String> {
+    let Some(minor) = stacks::python_minor() else { return Err("there is no Python in this process".into()) };
+    if stacks::is_free_threaded() {
+        return Err("this Python is a free-threaded build".into());
+    }
+    if !interpreter::prepare() || interpreter::is_finalizing() {
+        return Err("Python is not there".into());
+    }
+    if !memory::works() {
+        return Err("the kernel does not let a process copy its own memory (process_vm_readv)".into());
+    }
+    let frames = frames::Frames::find(minor).filter(|_| stacks::are_proved());
+    Ok((objects::Python::look_up(minor)?, tensors::Torch::find()?, frames))
+}
+
+/// Runs on the main thread, with the GIL, between two instructions of the script.
+extern "C" fn pending(_: *mut c_void) -> c_int {
+    QUEUED.store(0, Release);
+    guarded_slice();
+    0
+}
+
+/// An optimizer's hook has come by, with the GIL. A load where nothing is asked.
+#[inline]
+pub(crate) fn pass_by() {
+    if WANTED.load(Relaxed) {
+        late_slice();
+    }
+}
+
+#[cold]
+fn late_slice() {
+    let queued = QUEUED.load(Acquire);
+    if queued != 0 && clock::moment().mono_ns.saturating_sub(queued) > LATE {
+        guarded_slice();
+    }
+}
+
+#[cold]
+fn guarded_slice() {
+    if session::is_recording() && WANTED.load(Acquire) {
+        // A panic has been explained, and the recording has ended, by the time it is caught.
+        let _ = std::panic::catch_unwind(AssertUnwindSafe(slice));
+    }
+}
+
+/// One slice. With the GIL held, which keeps two of them apart.
+fn slice() {
+    let Ok(mut guard) = RUNNING.try_lock() else { return };
+    let Some(running) = guard.as_mut() else { return };
+    let from = clock::moment().mono_ns;
+    // SAFETY: the callers hold the GIL.
+    let progress = unsafe { running.slice() };
+    let pause = clock::moment().mono_ns.saturating_sub(from);
+    PAUSED.fetch_add(pause, Relaxed);
+    running.pause += pause;
+    running.longest = running.longest.max(pause);
+    running.slices += 1;
+    let answer = match progress {
+        Ok(Progress::More) if running.slices < SLICES => return,
+        Ok(Progress::More) => Err("it took too many pauses".to_string()),
+        Ok(Progress::Answered(answers)) => Ok(answers),
+        Err(why) => Err(why),
+    };
+    if let Some(running) = guard.take() {
+        *FINISHED.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some((running, answer));
+    }
+}
+
+impl Running {
+    /// # Safety
+    /// With the GIL held.
+    unsafe fn slice(&mut self) -> Result<Progress, String> {
+        let budget = Budget::new();
+        if let Some((python, torch, frames)) = self.prepared.take() {
+            let state = real::python(c"PyInterpreterState_Get");
+            if state.is_null() {
+                return Err("this Python does not export PyInterpreterState_Get".into());
+            }
+            // SAFETY: the function has had this type since 3.9; the GIL is held.
+            let interpreter = unsafe { core::mem::transmute::<*mut c_void, extern "C" fn() -> u64>(state)() };
+            let Some(collector) = Collector::find(interpreter) else {
+                return Err("where this Python's collector keeps its objects is not known".into());
+            };
+            self.world = Some(World { python, torch, frames, collector, interpreter });
+        }
+        let Some(world) = &self.world else { return Err("it was begun twice".into()) };
+        if world.collector.is_at_work() {
+            return Ok(Progress::More);
+        }
+        // SAFETY: the GIL is held and the collector is not at work.
+        unsafe { self.work.slice(world, &budget) }
+    }
+}
+
+/// Time that a slice may take.
+struct Budget {
+    ends: u64,
+}
+
+impl Budget {
+    fn new() -> Budget {
+        Budget { ends: Budget::spent() + SLICE }
+    }
+
+    /// It is used up.
+    fn is_over(&self) -> bool {
+        Budget::spent() > self.ends
+    }
+
+    /// Time that this thread has had: what others take from it is not ours to save.
+    fn spent() -> u64 {
+        let mut t = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        // SAFETY: writes into our structure.
+        unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut t) };
+        t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
+    }
+}

@@ -1,0 +1,434 @@
+//! Python's objects, read as they lie: their types, what they refer to, what things are called.
+//!
+//! Nothing is created, counted or called but `tp_traverse`, which is what the collector itself calls at any time, and of
+//! that only CPython's own and the one of autograd's functions: what an extension brings is not entered.
+
+use crate::real;
+use std::collections::HashMap;
+use std::ffi::{CStr, c_int, c_void};
+
+/// What the collector's visits call.
+type Visit = extern "C" fn(u64, *mut c_void) -> c_int;
+type Traverse = extern "C" fn(u64, Visit, *mut c_void) -> c_int;
+
+// `PyObject`, `PyVarObject`, `PyTypeObject`: the same offsets from 3.9 to 3.13.
+const TYPE: u64 = 8;
+const SIZE: u64 = 16;
+const TYPE_NAME: u64 = 24;
+const TYPE_FLAGS: u64 = 168;
+const TYPE_TRAVERSE: u64 = 184;
+const TYPE_BASE: u64 = 256;
+/// `tp_dict`.
+pub(super) const TYPE_DICT: u64 = 264;
+const TYPE_DICT_OFFSET: u64 = 288;
+const HEAP_TYPE: u64 = 1 << 9;
+const INLINE_VALUES: u64 = 1 << 2;
+const MANAGED_DICT: u64 = 1 << 4;
+const LIST: u64 = 1 << 25;
+const TUPLE: u64 = 1 << 26;
+const DICT: u64 = 1 << 29;
+const TYPE_OBJECT: u64 = 1 << 31;
+/// Longest name that is told.
+const LONGEST: usize = 80;
+
+/// The word at an address.
+///
+/// # Safety
+/// It must be readable.
+#[inline(always)]
+pub(super) unsafe fn read(address: u64) -> u64 {
+    // SAFETY: the caller's promise.
+    unsafe { (address as *const u64).read_unaligned() }
+}
+
+/// The type of an object.
+///
+/// # Safety
+/// `object` must be one that is alive.
+#[inline(always)]
+pub(super) unsafe fn type_of(object: u64) -> u64 {
+    // SAFETY: every object has its type there.
+    unsafe { read(object + TYPE) }
+}
+
+/// What an object is, for a search.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Class {
+    /// A tensor, of whatever class. It is never entered.
+    Tensor,
+    /// A module.
+    Module,
+    /// A class.
+    Type,
+    /// A Python function.
+    Function,
+    /// A frame that somebody keeps.
+    Frame,
+    /// A dictionary or a subclass.
+    Dict,
+    /// A list or a subclass.
+    List,
+    /// A tuple or a subclass.
+    Tuple,
+    /// A set.
+    Set,
+    /// `collections.deque`.
+    Deque,
+    /// An instance of a class written in Python.
+    Instance,
+    /// Anything else of CPython's own.
+    Other,
+    /// What an extension brings: not entered.
+    Opaque,
+}
+
+impl Class {
+    /// What grows as things are put into it.
+    pub(super) fn is_container(self) -> bool {
+        matches!(self, Class::Dict | Class::List | Class::Set | Class::Deque)
+    }
+
+    /// What a way down may lead through. The collector itself never enters the classes that are written in C.
+    pub(super) fn is_entered(self) -> bool {
+        self.is_container() || matches!(self, Class::Tuple | Class::Instance | Class::Other)
+    }
+}
+
+/// A type, understood.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Kind {
+    /// What its objects are.
+    pub(super) class: Class,
+    traverse: u64,
+}
+
+/// What is fixed about the running Python, looked up once, off the job's threads.
+#[derive(Clone, Debug)]
+pub(super) struct Python {
+    /// Minor version of CPython 3.
+    pub(super) minor: u32,
+    module: u64,
+    function: u64,
+    frame: u64,
+    cell: u64,
+    set: u64,
+    frozen_set: u64,
+    /// torch's class of tensors, and that of its autograd functions.
+    tensor: u64,
+    autograd: u64,
+    /// Code of CPython and of its standard library.
+    code: Vec<(u64, u64)>,
+    next: extern "C" fn(u64, *mut isize, *mut u64, *mut u64) -> c_int,
+}
+
+impl Python {
+    /// Looks everything up.
+    ///
+    /// # Errors
+    /// Why this Python cannot be asked.
+    pub(super) fn look_up(minor: u32) -> Result<Python, String> {
+        if !(9..=13).contains(&minor) {
+            return Err(format!("Python 3.{minor} is not known to the probe"));
+        }
+        let find = |name: &CStr| match real::python(name) as u64 {
+            0 => Err(format!("this Python does not export {}", name.to_string_lossy())),
+            address => Ok(address),
+        };
+        // The variables hold the classes once torch's Python part is imported.
+        let class = |name: &CStr| {
+            let variable = real::look_up(name, real::Library::TorchPython) as u64;
+            // SAFETY: an exported variable of the size of a pointer, in a library that stays loaded.
+            let class = if variable == 0 { 0 } else { unsafe { read(variable) } };
+            if class == 0 { Err("torch's Python classes are not there".to_string()) } else { Ok(class) }
+        };
+        // SAFETY: this function has had this type in every version that is known.
+        let next = unsafe {
+            core::mem::transmute::<u64, extern "C" fn(u64, *mut isize, *mut u64, *mut u64) -> c_int>(find(
+                c"PyDict_Next",
+            )?)
+        };
+        Ok(Python {
+            minor,
+            module: find(c"PyModule_Type")?,
+            function: find(c"PyFunction_Type")?,
+            frame: find(c"PyFrame_Type")?,
+            cell: find(c"PyCell_Type")?,
+            set: find(c"PySet_Type")?,
+            frozen_set: find(c"PyFrozenSet_Type")?,
+            tensor: class(c"THPVariableClass")?,
+            autograd: class(c"THPFunctionClass")?,
+            code: code_of_python(find(c"PyDict_Next")?),
+            next,
+        })
+    }
+
+    /// Understands a type.
+    ///
+    /// # Safety
+    /// `kind` must be a type that is alive; with the GIL held.
+    unsafe fn kind(&self, kind: u64) -> Kind {
+        // SAFETY: a type has these fields, and its bases are alive as long as it is.
+        unsafe {
+            let flags = read(kind + TYPE_FLAGS);
+            let (mut is_tensor, mut is_function, mut foreign) = (false, false, false);
+            let mut base = kind;
+            for _ in 0..64 {
+                is_tensor |= base == self.tensor;
+                is_function |= base == self.autograd;
+                let traverse = read(base + TYPE_TRAVERSE);
+                let own =
+                    traverse == 0 || self.code.iter().any(|(from, to)| (*from..*to).contains(&traverse));
+                foreign |= !own && base != self.autograd;
+                base = read(base + TYPE_BASE);
+                if base == 0 {
+                    break;
+                }
+            }
+            let class = match kind {
+                _ if is_tensor => Class::Tensor,
+                _ if foreign && !is_function => Class::Opaque,
+                k if k == self.module => Class::Module,
+                k if k == self.function => Class::Function,
+                k if k == self.frame => Class::Frame,
+                k if k == self.set || k == self.frozen_set => Class::Set,
+                _ if flags & TYPE_OBJECT != 0 => Class::Type,
+                _ if flags & DICT != 0 => Class::Dict,
+                _ if flags & LIST != 0 => Class::List,
+                _ if flags & TUPLE != 0 => Class::Tuple,
+                k if self.type_name(k) == "deque" => Class::Deque,
+                _ if flags & HEAP_TYPE != 0 => Class::Instance,
+                _ => Class::Other,
+            };
+            Kind { class, traverse: read(kind + TYPE_TRAVERSE) }
+        }
+    }
+
+    /// What a type is called, without its module.
+    ///
+    /// # Safety
+    /// `kind` must be a type that is alive.
+    pub(super) unsafe fn type_name(&self, kind: u64) -> String {
+        // SAFETY: `tp_name` is a C string that lives as long as the type.
+        let name = unsafe { CStr::from_ptr(read(kind + TYPE_NAME) as *const _) };
+        let name = name.to_string_lossy();
+        plain(name.rsplit('.').next().unwrap_or_default().as_bytes())
+    }
+
+    /// How many things are in a container; `None` where it is none.
+    ///
+    /// # Safety
+    /// `object` must be alive, and of this class.
+    pub(super) unsafe fn entries(&self, object: u64, class: Class) -> Option<u64> {
+        const SET_USED: u64 = 24;
+        let at = match class {
+            Class::Dict | Class::List | Class::Tuple | Class::Deque => SIZE,
+            Class::Set => SET_USED,
+            _ => return None,
+        };
+        // SAFETY: the caller's promise; these classes count there.
+        Some(unsafe { read(object + at) })
+    }
+
+    /// Every key and value of a dictionary, until `each` says `false`.
+    ///
+    /// # Safety
+    /// `dict` must be a dictionary that is alive; with the GIL held.
+    pub(super) unsafe fn items(&self, dict: u64, mut each: impl FnMut(u64, u64) -> bool) {
+        let (mut at, mut key, mut value) = (0, 0, 0);
+        while (self.next)(dict, &mut at, &mut key, &mut value) != 0 && each(key, value) {}
+    }
+
+    /// The text of a string of ASCII characters; `?` for any other object.
+    ///
+    /// # Safety
+    /// `string` must be an object that is alive.
+    pub(super) unsafe fn text(&self, string: u64) -> String {
+        const UNICODE: u64 = 1 << 28;
+        const STATE: u64 = 32;
+        const COMPACT_ASCII: u64 = 0x60;
+        let data = string + if self.minor >= 12 { 40 } else { 48 };
+        // SAFETY: a string has these fields, and as many characters as it says behind them where it is compact and ASCII.
+        unsafe {
+            let is_string = read(type_of(string) + TYPE_FLAGS) & UNICODE != 0;
+            if !is_string || read(string + STATE) & COMPACT_ASCII != COMPACT_ASCII {
+                return "?".into();
+            }
+            let length = (read(string + SIZE) as usize).min(LONGEST);
+            plain(core::slice::from_raw_parts(data as *const u8, length))
+        }
+    }
+
+    /// The dictionary of an instance, where it has one of its own; 0 where it has none.
+    ///
+    /// # Safety
+    /// `object` must be an instance that is alive.
+    pub(super) unsafe fn own_dict(&self, object: u64) -> u64 {
+        const MANAGED: u64 = 24;
+        // SAFETY: where the dictionary lies is what the type says of its objects.
+        unsafe {
+            let kind = type_of(object);
+            if self.minor >= 11 && read(kind + TYPE_FLAGS) & MANAGED_DICT != 0 {
+                let word = read(object - MANAGED);
+                return if self.minor == 12 && word & 1 == 1 { 0 } else { word };
+            }
+            match read(kind + TYPE_DICT_OFFSET) as i64 {
+                offset if offset > 0 => read(object + offset as u64),
+                _ => 0,
+            }
+        }
+    }
+
+    /// The attribute of an instance that refers to `child`, where the instance keeps its attributes without a dictionary.
+    ///
+    /// # Safety
+    /// `object` must be an instance that is alive; with the GIL held.
+    pub(super) unsafe fn own_attribute(&self, object: u64, child: u64) -> Option<String> {
+        const UNICODE_KEYS: [u64; 2] = [1, 2];
+        // SAFETY: as above; an instance's values are as many as the keys that its class shares among its instances.
+        unsafe {
+            let kind = type_of(object);
+            let flags = read(kind + TYPE_FLAGS);
+            if self.minor < 11 || flags & (MANAGED_DICT | HEAP_TYPE) != MANAGED_DICT | HEAP_TYPE {
+                return None;
+            }
+            let (values, shared) = match self.minor {
+                11 => (read(object - 32), 872),
+                12 if read(object - 24) & 1 == 1 => (read(object - 24) + 1, 880),
+                13 if flags & INLINE_VALUES != 0 && read(object + 16) >> 24 & 0xff == 1 => (object + 24, 880),
+                _ => return None,
+            };
+            let keys = read(kind + shared);
+            if values == 0 || keys == 0 {
+                return None;
+            }
+            let (head, entries) = (read(keys + 8), read(keys + 24).min(64));
+            if !UNICODE_KEYS.contains(&(head >> 16 & 0xff)) {
+                return None;
+            }
+            let first = keys + 32 + (1 << (head >> 8 & 0x1f));
+            let i = (0..entries).find(|i| read(values + 8 * i) == child)?;
+            Some(self.text(read(first + 16 * i)))
+        }
+    }
+
+    /// Whether an object is a cell, which variables of closures live in.
+    ///
+    /// # Safety
+    /// `object` must be alive.
+    pub(super) unsafe fn is_cell(&self, object: u64) -> bool {
+        // SAFETY: the caller's promise.
+        unsafe { type_of(object) == self.cell }
+    }
+}
+
+/// Mixes an address.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Mix(u64);
+
+impl std::hash::Hasher for Mix {
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|b| self.write_u64(u64::from(*b)));
+    }
+
+    fn write_u64(&mut self, n: u64) {
+        self.0 = (self.0 ^ n).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        self.0 ^= self.0 >> 32;
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
+/// A map by address.
+pub(super) type Map<V> = HashMap<u64, V, std::hash::BuildHasherDefault<Mix>>;
+
+/// Types as they are met, in one slice: between slices a type may go.
+pub(super) struct Types<'a> {
+    python: &'a Python,
+    known: Map<Kind>,
+    last: (u64, Kind),
+}
+
+impl<'a> Types<'a> {
+    /// None yet.
+    pub(super) fn new(python: &'a Python) -> Types<'a> {
+        let none = Kind { class: Class::Opaque, traverse: 0 };
+        Types { python, known: Map::default(), last: (0, none) }
+    }
+
+    /// What an object is.
+    ///
+    /// # Safety
+    /// `object` must be alive; with the GIL held.
+    #[inline]
+    pub(super) unsafe fn of(&mut self, object: u64) -> Kind {
+        // SAFETY: the caller's promise.
+        let kind = unsafe { type_of(object) };
+        if self.last.0 != kind {
+            let python = self.python;
+            // SAFETY: the type of an object that is alive.
+            let known = *self.known.entry(kind).or_insert_with(|| unsafe { python.kind(kind) });
+            self.last = (kind, known);
+        }
+        self.last.1
+    }
+}
+
+/// Hands out what an object refers to, as the collector sees it.
+///
+/// # Safety
+/// `object` must be a tracked object that is alive and of this kind; with the GIL held and the collector not at work.
+pub(super) unsafe fn references<F: FnMut(u64)>(object: u64, kind: Kind, each: &mut F) {
+    extern "C" fn visit<F: FnMut(u64)>(child: u64, each: *mut c_void) -> c_int {
+        // SAFETY: the closure that `references` passes, which is alive and used by nobody else during the call.
+        unsafe { (*each.cast::<F>())(child) };
+        0
+    }
+    if kind.traverse == 0 || matches!(kind.class, Class::Opaque | Class::Tensor) {
+        return;
+    }
+    // SAFETY: this is the type's own function, of CPython or of autograd's functions (`kind`): it hands every reference to
+    // the visitor, changes nothing, and is called by the collector in the same situation.
+    unsafe {
+        let traverse = core::mem::transmute::<u64, Traverse>(kind.traverse);
+        traverse(object, visit::<F>, (&raw mut *each).cast());
+    }
+}
+
+/// Where the code of CPython lies, and that of its standard library's modules: what the kernel says of this process.
+fn code_of_python(inside: u64) -> Vec<(u64, u64)> {
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
+    let all: Vec<(u64, u64, &str)> = maps.lines().filter_map(executable).collect();
+    let own = all.iter().find(|(from, to, _)| (*from..*to).contains(&inside)).map_or("", |m| m.2);
+    let ours = |path: &str| !own.is_empty() && path == own || path.contains("/lib-dynload/");
+    all.iter().filter(|m| ours(m.2)).map(|m| (m.0, m.1)).collect()
+}
+
+fn executable(line: &str) -> Option<(u64, u64, &str)> {
+    let mut words = line.split_ascii_whitespace();
+    let (from, to) = words.next()?.split_once('-')?;
+    let number = |text: &str| u64::from_str_radix(text, 16).ok();
+    words.next().filter(|rights| rights.contains('x'))?;
+    Some((number(from)?, number(to)?, words.nth(3)?))
+}
+
+/// Letters, digits and what else is in names; anything else would be no name.
+fn plain(text: &[u8]) -> String {
+    let is_plain = |b: &u8| b.is_ascii_alphanumeric() || b"_.<>".contains(b);
+    text.iter().take(LONGEST).map(|b| if is_plain(b) { char::from(*b) } else { '?' }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_of_the_kernel_and_names_are_read() {
+        let line = "55d0c8a00000-55d0c8c00000 r-xp 00001000 fe:00 42    /usr/bin/python3.11";
+        assert_eq!(executable(line), Some((0x55d0_c8a0_0000, 0x55d0_c8c0_0000, "/usr/bin/python3.11")));
+        assert_eq!(executable("1000-2000 rw-p 00000000 00:00 0"), None);
+        assert_eq!(executable("1000-2000 r-xp 00000000 00:00 0"), None, "no file");
+        assert_eq!(plain(b"f.<locals>.g key=\xff"), "f.<locals>.g?key??");
+    }
+}

@@ -1,0 +1,152 @@
+//! From a Python tensor to the memory of its storage and to the node that made it, without torch being asked.
+//!
+//! Every step is believed only where the vtable says what stands there: a `c10::TensorImpl` (storage at 16, autograd's part
+//! at 24), a `c10::StorageImpl` (data at 16), a `torch::autograd::AutogradMeta` (after its name: grad, grad_fn). A tensor of
+//! any other kind (sparse, batched, functional) has no storage here. Offsets as in torch 2.4 to 2.15.
+
+use super::memory::{self, is_address, words};
+use super::objects::read;
+use crate::real::{Library, look_up};
+use std::collections::HashMap;
+use std::ffi::CStr;
+
+/// A tensor as C++ has it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Implementation {
+    /// Address of its `TensorImpl`; 0 where there is none that we know.
+    pub(super) at: u64,
+    /// Address of its memory; 0 where it has none.
+    pub(super) data: u64,
+    /// Address of autograd's part, or 0.
+    meta: u64,
+}
+
+/// What autograd says of a tensor.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Autograd {
+    /// `TensorImpl` of its gradient, or 0.
+    pub(super) grad: u64,
+    /// The node that made it, or 0.
+    pub(super) node: u64,
+}
+
+/// Addresses of torch's vtables, as objects hold them.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Torch {
+    tensor: u64,
+    storage: u64,
+    meta: u64,
+    /// Type information of `torch::autograd::Node`.
+    node: u64,
+}
+
+impl Torch {
+    /// Looks them up.
+    ///
+    /// # Errors
+    /// This torch does not export them.
+    pub(super) fn find() -> Result<Torch, String> {
+        /// Objects point behind the offset and the type information that a vtable begins with.
+        const FIRST: u64 = 16;
+        let find = |name: &CStr, library| match look_up(name, library) as u64 {
+            0 => Err(format!("this torch does not export {}", name.to_string_lossy())),
+            address => Ok(address),
+        };
+        Ok(Torch {
+            tensor: find(c"_ZTVN3c1010TensorImplE", Library::C10)? + FIRST,
+            storage: find(c"_ZTVN3c1011StorageImplE", Library::C10)? + FIRST,
+            meta: find(c"_ZTVN5torch8autograd12AutogradMetaE", Library::TorchCpu)? + FIRST,
+            node: find(c"_ZTIN5torch8autograd4NodeE", Library::TorchCpu)?,
+        })
+    }
+
+    /// What the Python tensors are, in their order.
+    ///
+    /// # Safety
+    /// They must be tensors that are alive; with the GIL held.
+    pub(super) unsafe fn of_python(&self, tensors: &[u64]) -> Vec<Implementation> {
+        // Up to 2.10 a flag precedes the pointer.
+        let pointers = |at: u64| -> Vec<u64> {
+            // SAFETY: a tensor's object has at least four words.
+            tensors.iter().map(|t| unsafe { read(t + at) }).collect()
+        };
+        let mut found = self.implementations(&pointers(16));
+        let rest: Vec<usize> =
+            (0..found.len()).filter(|&i| found.get(i).is_some_and(|f| f.at == 0)).collect();
+        let second = pointers(24);
+        let again: Vec<u64> = rest.iter().filter_map(|&i| second.get(i).copied()).collect();
+        for (i, known) in rest.into_iter().zip(self.implementations(&again)) {
+            found.get_mut(i).into_iter().for_each(|f| *f = known);
+        }
+        found
+    }
+
+    /// What lies at these addresses, where it is a tensor of C++.
+    pub(super) fn implementations(&self, at: &[u64]) -> Vec<Implementation> {
+        let mut all = vec![Implementation::default(); at.len()];
+        let (places, addresses): (Vec<usize>, Vec<u64>) =
+            at.iter().enumerate().filter(|(_, a)| is_address(**a)).map(|(i, &a)| (i, a)).unzip();
+        let mut storages = Vec::new();
+        for ((i, address), word) in places.iter().zip(&addresses).zip(words::<4>(&addresses)) {
+            if let (Some([vtable, _, storage, meta]), Some(one)) = (word, all.get_mut(*i))
+                && vtable == self.tensor
+            {
+                *one = Implementation { at: *address, data: 0, meta };
+                storages.push((*i, storage));
+            }
+        }
+        let addresses: Vec<u64> = storages.iter().map(|(_, s)| *s).collect();
+        for ((i, _), word) in storages.iter().zip(words::<3>(&addresses)) {
+            if let (Some([vtable, _, data]), Some(one)) = (word, all.get_mut(*i))
+                && vtable == self.storage
+            {
+                one.data = data;
+            }
+        }
+        all
+    }
+
+    /// What autograd says of tensors, in their order.
+    pub(super) fn autograd(&self, tensors: &[Implementation]) -> Vec<Autograd> {
+        let metas: Vec<u64> = tensors.iter().map(|t| t.meta).collect();
+        let known = |(word, meta): (Option<[u64; 8]>, u64)| {
+            let [vtable, name, a, b, _, grad, node, _] = word?;
+            if vtable != self.meta {
+                return None;
+            }
+            // A short name lies in the string itself; before the C++11 interface a string was one pointer.
+            let own = name == meta + 24 || !is_address(a);
+            Some(if own { Autograd { grad, node } } else { Autograd { grad: a, node: b } })
+        };
+        words::<8>(&metas).into_iter().zip(metas).map(|w| known(w).unwrap_or_default()).collect()
+    }
+}
+
+/// Which vtables are those of nodes.
+#[derive(Default)]
+pub(super) struct Nodes(HashMap<u64, bool>);
+
+impl Nodes {
+    /// Whether objects with this vtable are nodes of a graph: its class descends from `Node`.
+    pub(super) fn is_node(&mut self, torch: &Torch, vtable: u64) -> bool {
+        *self.0.entry(vtable).or_insert_with(|| descends(vtable, torch.node))
+    }
+}
+
+fn descends(vtable: u64, from: u64) -> bool {
+    if !is_address(vtable) {
+        return false;
+    }
+    let Some([mut info]) = memory::at::<1>(vtable - 8) else { return false };
+    // Type information: vtable, name, and of a class with one base that base.
+    for _ in 0..16 {
+        if info == from {
+            return true;
+        }
+        match memory::at::<3>(info) {
+            Some([_, _, base]) if is_address(base) => info = base,
+            _ => return false,
+        }
+    }
+    false
+}

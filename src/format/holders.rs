@@ -1,0 +1,76 @@
+//! What a watcher asks a job's holder probe, and what that answers: JSON, both ways.
+//!
+//! The question lies in a file beside the job's tail, `<tail>.ask`: `{"number":1,"findings":[{"about":…,"blocks":[…]}]}`, with the
+//! addresses of flagged blocks. The job takes the file away as it reads it, and answers in the fact `holders` of its recording
+//! (docs/recording.md): all its answers so far, each with the number of its question and with `about` as it was asked.
+
+use serde_json::{Value, json};
+
+/// Longest question in bytes.
+pub const LONGEST: u64 = 1 << 20;
+/// Most findings of a question.
+pub const FINDINGS: usize = 8;
+/// Most blocks of a finding.
+pub const BLOCKS: usize = 512;
+
+/// Where the question to a job lies whose tail is `tail`.
+pub fn place(tail: &str) -> String {
+    format!("{tail}.ask")
+}
+
+/// A question.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Ask {
+    /// Counts the questions to a job, from 1.
+    pub number: u64,
+    /// What is asked about.
+    pub findings: Vec<Flagged>,
+}
+
+/// Blocks of a finding.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Flagged {
+    /// What tells the finding from others; the job hands it back as it is.
+    pub about: Value,
+    /// Addresses of its live blocks.
+    pub blocks: Vec<u64>,
+}
+
+impl Ask {
+    /// As the file has it.
+    pub fn to_json(&self) -> Value {
+        let finding = |f: &Flagged| json!({ "about": f.about, "blocks": f.blocks });
+        json!({ "number": self.number, "findings": self.findings.iter().map(finding).collect::<Vec<_>>() })
+    }
+
+    /// Reads it; `None` where it is no question. What is beyond the bounds is left out.
+    pub fn parse(text: &[u8]) -> Option<Ask> {
+        let all: Value = serde_json::from_slice(text).ok()?;
+        let finding = |f: &Value| {
+            let blocks = f.get("blocks")?.as_array()?;
+            let blocks = blocks.iter().take(BLOCKS).filter_map(Value::as_u64).filter(|a| *a != 0).collect();
+            Some(Flagged { about: f.get("about")?.clone(), blocks })
+        };
+        let findings = all.get("findings")?.as_array()?.iter().take(FINDINGS).map(finding);
+        Some(Ask { number: all.get("number")?.as_u64()?, findings: findings.collect::<Option<_>>()? })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_question_comes_back_and_nonsense_is_none() {
+        let flagged =
+            Flagged { about: json!({ "kind": "step-growth" }), blocks: vec![0x7f00_0000_0200, 1 << 40] };
+        let ask = Ask { number: 3, findings: vec![flagged.clone(); 2] };
+        assert_eq!(Ask::parse(ask.to_json().to_string().as_bytes()), Some(ask));
+        let many = Ask { number: 1, findings: vec![Flagged { blocks: vec![1; 9999], ..flagged }; 99] };
+        let read = Ask::parse(many.to_json().to_string().as_bytes()).expect("a question");
+        assert_eq!((read.findings.len(), read.findings[0].blocks.len()), (FINDINGS, BLOCKS));
+        for text in ["", "{}", "[]", "{\"number\":-1,\"findings\":[]}", "{\"number\":1,\"findings\":[{}]}"] {
+            assert_eq!(Ask::parse(text.as_bytes()), None, "{text}");
+        }
+    }
+}

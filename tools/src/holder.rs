@@ -1,0 +1,186 @@
+//! Who holds what was found: asks the job's probe while it runs, and reads what it has answered.
+//!
+//! The job answers in the fact `holders` of its recording, so a report knows it too, much later and elsewhere.
+
+use crate::watch::Live;
+use serde_json::{Value, json};
+use std::collections::HashMap;
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+use strandline::detect::{Finding, GrainName, Kind};
+use strandline::event::Frame;
+use strandline::format::holders::{Ask, BLOCKS, FINDINGS, Flagged, place};
+use strandline::replay::Replay;
+use strandline::report::HeldBy;
+
+/// The job looks for questions once a minute at most; a little later is soon enough.
+const INTERVAL: Duration = Duration::from_secs(61);
+/// A finding whose holder is not found is asked about so many times.
+const TIMES: u32 = 3;
+
+/// What the job has answered about a finding whose sites are these lines.
+pub(crate) fn of(finding: &Finding, replay: &Replay, frames: &[&Frame]) -> HeldBy {
+    let about = about(finding, frames);
+    answer(replay, &about).map_or(HeldBy::NotRun, HeldBy::of)
+}
+
+/// Its newest answer about this, a found one before any other.
+fn answer<'a>(replay: &'a Replay, about: &Value) -> Option<&'a Value> {
+    let all = replay.meta().get("holders")?.as_array()?.iter().rev();
+    let findings = all.filter_map(|a| a.get("findings")?.as_array()).flatten();
+    let mine: Vec<&Value> = findings.filter(|f| f.get("about").is_some_and(|a| is_same(a, about))).collect();
+    let found = mine.iter().find(|f| f.get("status").and_then(Value::as_str) == Some("found"));
+    found.or(mine.first()).copied()
+}
+
+/// What tells a finding from the others of its process, whatever numbers a replay gives to lines.
+fn about(finding: &Finding, frames: &[&Frame]) -> Value {
+    json!({
+        "kind": finding.kind.name(),
+        "device": finding.device.0,
+        "stream": finding.stream.map(|s| s.handle.0),
+        "sites": frames.iter().take(16).map(|f| format!("{}:{}", f.file, f.line)).collect::<Vec<_>>(),
+    })
+}
+
+/// The same kind on the same device and stream, with a line in common: lines come and go with the steps.
+fn is_same(a: &Value, b: &Value) -> bool {
+    let list = |v: &'_ Value| v.get("sites").and_then(Value::as_array).cloned().unwrap_or_default();
+    let same = ["kind", "device", "stream"].iter().all(|key| a.get(key) == b.get(key));
+    let (a, b) = (list(a), list(b));
+    same && (a == b || a.iter().any(|site| b.contains(site)))
+}
+
+/// Asks the jobs that are watched.
+#[derive(Default)]
+pub(crate) struct Asker {
+    jobs: HashMap<usize, Asked>,
+}
+
+/// What a job was asked.
+#[derive(Default)]
+struct Asked {
+    last: Option<Instant>,
+    number: u64,
+    /// Findings, with how often.
+    times: Vec<(Value, u32)>,
+    place: Option<PathBuf>,
+}
+
+impl Asker {
+    /// Asks about what was found in a process since it was last asked. `tail`: where its tail lies.
+    pub(crate) fn look(&mut self, live: &Live<'_>, tail: Option<&str>) {
+        let answers = live.replay().meta().get("probe").and_then(Value::as_bool) == Some(true);
+        let Some(tail) = tail.filter(|_| answers) else { return };
+        let asked = self.jobs.entry(live.id()).or_default();
+        if asked.last.is_some_and(|t| t.elapsed() < INTERVAL) || !std::path::Path::new(tail).exists() {
+            return;
+        }
+        let replay = live.replay();
+        let mut flagged = Vec::new();
+        let holds = |f: &&Finding| f.withdrawn_step.is_none() && is_held(f.kind);
+        for finding in live.findings().iter().filter(holds) {
+            let sites = finding.sites.iter().filter_map(|s| replay.site(s.site));
+            let frames: Vec<&Frame> = sites.map(|s| &s.frame).collect();
+            let about = about(finding, &frames);
+            let found = answer(replay, &about).and_then(|a| a.get("status")?.as_str()) == Some("found");
+            let blocks = blocks(finding, replay);
+            if found || blocks.is_empty() || flagged.len() == FINDINGS || !asked.may_ask(&about) {
+                continue;
+            }
+            flagged.push(Flagged { about, blocks });
+        }
+        if flagged.is_empty() {
+            return;
+        }
+        asked.number += 1;
+        asked.last = Some(Instant::now());
+        let place = PathBuf::from(place(tail));
+        // Where it cannot be written nobody is asked: the report says so.
+        let _ = write(&place, &Ask { number: asked.number, findings: flagged });
+        asked.place = Some(place);
+    }
+
+    /// A process has ended: a question that it has not read is taken away.
+    pub(crate) fn forget(&mut self, id: usize) {
+        let asked = self.jobs.remove(&id);
+        asked.and_then(|a| a.place).into_iter().for_each(|p| drop(std::fs::remove_file(p)));
+    }
+}
+
+impl Drop for Asker {
+    fn drop(&mut self) {
+        let ids: Vec<usize> = self.jobs.keys().copied().collect();
+        ids.into_iter().for_each(|id| self.forget(id));
+    }
+}
+
+impl Asked {
+    /// Counts how often this is asked; `false` where that is often enough.
+    fn may_ask(&mut self, about: &Value) -> bool {
+        match self.times.iter_mut().find(|(a, _)| is_same(a, about)) {
+            Some((_, times)) => {
+                *times += 1;
+                *times <= TIMES
+            }
+            None => {
+                self.times.push((about.clone(), 1));
+                true
+            }
+        }
+    }
+}
+
+/// Whether blocks of this kind are kept by an object.
+fn is_held(kind: Kind) -> bool {
+    matches!(kind, Kind::LiveAfterStreamExit | Kind::StepGrowth | Kind::CycleGarbage)
+}
+
+/// Addresses of what a finding counts, oldest first; of many, some of every age.
+fn blocks(finding: &Finding, replay: &Replay) -> Vec<u64> {
+    let mut all: Vec<_> = replay
+        .blocks(finding.device)
+        .filter(|h| finding.counts(h) && !h.pending && !h.unverified)
+        .filter(|h| match finding.grain {
+            GrainName::Microbatch => h.microbatch + 2 <= replay.microbatches(),
+            GrainName::Step => h.step + 2 <= replay.steps(),
+            GrainName::Tick => true,
+        })
+        .map(|h| (h.born, h.block.addr.0))
+        .collect();
+    all.sort_unstable();
+    let count = all.len().min(BLOCKS);
+    (0..count).filter_map(|i| all.get(i * all.len() / count)).map(|(_, address)| *address).collect()
+}
+
+/// Writes it whole: the job may look at any moment.
+fn write(place: &std::path::Path, ask: &Ask) -> std::io::Result<()> {
+    let new = place.with_extension("asking");
+    let mut file =
+        std::fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
+    file.write_all(ask.to_json().to_string().as_bytes())?;
+    std::fs::rename(&new, place)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_finding_is_the_same_where_it_shares_a_line() {
+        let about = |stream: u64, sites: &[&str]| json!({ "kind": "step-growth", "device": 0, "stream": stream, "sites": sites });
+        assert!(is_same(&about(0, &["a:1", "b:2"]), &about(0, &["b:2", "c:3"])));
+        assert!(!is_same(&about(0, &["a:1"]), &about(1, &["a:1"])), "another stream");
+        assert!(!is_same(&about(0, &["a:1"]), &about(0, &["a:2"])));
+        assert!(is_same(&about(0, &[]), &about(0, &[])));
+    }
+
+    #[test]
+    fn what_is_not_found_is_asked_again_and_then_let_be() {
+        let mut asked = Asked::default();
+        let about = json!({ "kind": "step-growth", "device": 0, "sites": ["a:1"] });
+        assert_eq!([0; 4].map(|_| asked.may_ask(&about)), [true, true, true, false]);
+    }
+}
