@@ -50,6 +50,21 @@ pub(crate) unsafe fn note_properties(index: i32, properties: *const c_void) {
     CHANGES.fetch_add(1, Release);
 }
 
+/// Notes what the program says of a device that it asked about before we were there: its name, and its memory in bytes.
+#[cold]
+pub(crate) fn note_told(index: i32, name: &CStr, total: u64) {
+    let Some(d) = usize::try_from(index).ok().and_then(|i| TABLE.get(i)) else { return };
+    if d.named.compare_exchange(0, 1, Acquire, Relaxed).is_err() {
+        return;
+    }
+    // SAFETY: the swap above made this call the only writer of the name; it is zero behind what is copied, and stays so.
+    let text = unsafe { &mut *d.name.get() };
+    text[..NAME - 1].iter_mut().zip(name.to_bytes()).for_each(|(to, from)| *to = *from);
+    d.total.store(total, Relaxed);
+    d.named.store(2, Release);
+    CHANGES.fetch_add(1, Release);
+}
+
 /// Notes a device's memory from `cudaMemGetInfo`.
 pub(crate) fn note_total(index: u8, total: u64) {
     let Some(d) = TABLE.get(usize::from(index)) else { return };

@@ -27,6 +27,7 @@ mod drain;
 mod entered;
 mod floor;
 mod hooks;
+mod late;
 mod place;
 mod pluggable;
 mod probe;

@@ -254,6 +254,7 @@ fn provenance(config: &Config, rank: &Rank, host: &str, command: &[String], cloc
         "devices": devices::facts(),
         "coverage": { "level": "segments", "reason": "PyTorch's caching allocator has not been seen" },
         "alloc_conf": alloc_conf(),
+        "visible_devices": std::env::var("CUDA_VISIBLE_DEVICES").ok(),
     })
 }
 

@@ -7,7 +7,7 @@
 
 use crate::cost::Pulse;
 use crate::stacks::{Cache, Rules};
-use crate::{clock, session, tls};
+use crate::{clock, late, session, tls};
 use core::cell::UnsafeCell;
 use core::ptr::NonNull;
 use std::ffi::c_void;
@@ -37,6 +37,10 @@ pub(crate) struct Thread {
     pub(crate) node: u64,
     /// Between an optimizer's hooks.
     pub(crate) optimizer: bool,
+    /// NVTX ranges that are open on this thread.
+    pub(crate) ranges: u32,
+    /// At which level of them a step is open.
+    pub(crate) step_range: Option<u32>,
     /// Graph captures begun by this thread and not ended.
     pub(crate) captures: u32,
     /// A request to free has been recorded and its report has not come: the device and the block.
@@ -134,7 +138,7 @@ pub(crate) fn claim() -> Option<NonNull<Thread>> {
         pool.region.lose();
         return None;
     };
-    let autograd = tls::is_autograd();
+    let autograd = tls::is_autograd() || late::is_autograd();
     // SAFETY: `i` < PLACES, and the swap made this thread the only one to touch the place until `left` gives it back.
     let thread = unsafe {
         let place = pool.places.add(i);
@@ -145,6 +149,8 @@ pub(crate) fn claim() -> Option<NonNull<Thread>> {
         (&raw mut (*thread).backward).write(0);
         (&raw mut (*thread).node).write(0);
         (&raw mut (*thread).optimizer).write(false);
+        (&raw mut (*thread).ranges).write(0);
+        (&raw mut (*thread).step_range).write(None);
         (&raw mut (*thread).captures).write(0);
         (&raw mut (*thread).freeing).write(None);
         (&raw mut (*thread).refused).write(None);
@@ -179,7 +185,8 @@ pub(crate) fn check_tid() {
     TID_IS_THERE.store(tls::tid_at(TID_AT) == kernel, Relaxed);
 }
 
-fn tid() -> u32 {
+/// The kernel's number of this thread.
+pub(crate) fn tid() -> u32 {
     if TID_IS_THERE.load(Relaxed) {
         return tls::tid_at(TID_AT);
     }

@@ -6,6 +6,7 @@
 
 use crate::thread::Thread;
 use core::arch::{asm, global_asm};
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// A word of every thread's: its symbol, how to read it and how to set it.
 macro_rules! word {
@@ -79,16 +80,28 @@ pub(crate) fn set_thread(t: *mut Thread) {
     set_thread_word(t as u64);
 }
 
-/// The device this thread last chose with `cudaSetDevice`; 0 where it never did, as in the runtime.
+/// What a thread is taken to have chosen that was not seen to choose.
+static USUAL_DEVICE: AtomicU64 = AtomicU64::new(0);
+
+/// The device this thread last chose with `cudaSetDevice`; where it never did, 0 as in the runtime, or the one that
+/// [`set_usual_device`] told.
 #[inline(always)]
 pub(crate) fn device() -> u8 {
-    get_device_word() as u8
+    match get_device_word() {
+        0 => USUAL_DEVICE.load(Relaxed) as u8,
+        chosen => (chosen - 1) as u8,
+    }
 }
 
 /// Notes the device that this thread chose.
 #[inline(always)]
 pub(crate) fn set_device(d: u8) {
-    set_device_word(u64::from(d));
+    set_device_word(u64::from(d) + 1);
+}
+
+/// Threads chose their device before we were there to see it: most probably this one.
+pub(crate) fn set_usual_device(d: u8) {
+    USUAL_DEVICE.store(u64::from(d), Relaxed);
 }
 
 /// Whether torch has named this thread as one of its autograd engine.

@@ -366,15 +366,14 @@ impl Replay {
                 dev.reserved.0 = dev.reserved.0.saturating_add(s.size.0);
                 dev.segments.put(s)
             }
-            SegmentOp::Free => {
+            SegmentOp::Free | SegmentOp::Unmap => {
                 dev.step_given_back = dev.step_given_back.saturating_add(s.size.0);
                 dev.reserved.0 = dev.reserved.0.saturating_sub(s.size.0);
-                dev.segments.take(s.addr).is_some()
-            }
-            SegmentOp::Unmap => {
-                dev.step_given_back = dev.step_given_back.saturating_add(s.size.0);
-                dev.reserved.0 = dev.reserved.0.saturating_sub(s.size.0);
-                dev.segments.unmap(s.addr, s.size) == s.size.0
+                let found = match op {
+                    SegmentOp::Free => dev.segments.take(s.addr).map_or(0, |found| found.size.0),
+                    _ => dev.segments.unmap(s.addr, s.size),
+                };
+                found == s.size.0 || dev.segment_outside(s.size.0.saturating_sub(found))
             }
         };
         let grown = dev.reserved > dev.peak_reserved.bytes;
@@ -383,7 +382,7 @@ impl Replay {
             let (bytes, time) = (dev.reserved, e.time);
             dev.peak_reserved = Peak { bytes, time, step: self.now.step, phase, event: self.events };
         }
-        // Before a loss or the recording's begin there were segments that we know only as a sum.
+        // Before a loss there were segments that we know only as a sum.
         if !ok && self.gaps == 0 && dev.compared > 0 {
             let (addr, size) = (s.addr.0, s.size.0);
             self.inconsistent("a segment came or went twice", || {

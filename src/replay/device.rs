@@ -206,6 +206,15 @@ impl Device {
         known
     }
 
+    /// A segment that was there before us was given back. False where there cannot have been one.
+    pub(super) fn segment_outside(&mut self, size: u64) -> bool {
+        let known = self.trust == Trust::Take || self.outside[1] >= signed(size);
+        if known {
+            self.outside[1] = self.outside[1].saturating_sub(signed(size));
+        }
+        known
+    }
+
     /// A block we held turned out to be gone since a loss: torch's total has been without it since.
     pub(super) fn was_gone(&mut self, rounded: u64) {
         self.outside[0] = self.outside[0].saturating_add(signed(rounded));

@@ -205,6 +205,12 @@ impl<'a> Facts<'a> {
             .collect()
     }
 
+    /// What the machine calls a device that this process knows by another number, by its `CUDA_VISIBLE_DEVICES`.
+    pub fn visible_as(self, device: DeviceId) -> Option<&'a str> {
+        let name = self.text("visible_devices")?.split(',').nth(usize::from(device.0))?.trim();
+        (!name.is_empty() && name != device.0.to_string()).then_some(name)
+    }
+
     /// The name of a device.
     pub fn device_name(self, device: DeviceId) -> Option<&'a str> {
         self.device(device)?.get("name")?.as_str()

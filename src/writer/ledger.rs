@@ -52,6 +52,9 @@ struct Device {
     direct: u64,
     blocks: u32,
     rows: Vec<StepRow>,
+    /// What torch counted beyond our blocks and segments when it first told, and has not given back since: it was there
+    /// before the recording. `None`: torch has not told yet.
+    outside: Option<[u64; 2]>,
 }
 
 impl Ledger {
@@ -197,8 +200,13 @@ impl Ledger {
                 l.pending = true;
                 l.rounded
             }
-            // Not seen being allocated (a gap, or from before): nothing to take back.
-            _ => return self.device(device).check(b.totals),
+            // Not seen being allocated: from before, or a gap hid it, and then there is nothing to take back.
+            _ => {
+                let d = self.device(device);
+                let t = &mut d.totals.allocated;
+                *t = Bytes(t.0.saturating_sub(leave(&mut d.outside, 0, b.rounded.0)));
+                return d.check(b.totals);
+            }
         };
         let d = self.device(device);
         d.blocks = d.blocks.saturating_sub(1);
@@ -267,6 +275,7 @@ impl Ledger {
             }
         }
         let d = self.device(device);
+        let gone = gone.saturating_add(leave(&mut d.outside, 1, size.0.saturating_sub(gone)));
         d.totals.reserved = Bytes(d.totals.reserved.0.saturating_sub(gone));
     }
 
@@ -364,9 +373,30 @@ impl Device {
         if let Some(torch) = torch {
             let t = &mut self.totals;
             let own = [t.allocated, t.reserved].map(|total| total.0.saturating_sub(self.direct));
+            if self.outside.is_none() {
+                let beyond =
+                    [torch.allocated.0.saturating_sub(own[0]), torch.reserved.0.saturating_sub(own[1])];
+                self.outside = Some(beyond);
+                (t.allocated.0, t.reserved.0) =
+                    (t.allocated.0.saturating_add(beyond[0]), t.reserved.0.saturating_add(beyond[1]));
+                (t.peak_allocated, t.peak_reserved) =
+                    (t.peak_allocated.max(t.allocated), t.peak_reserved.max(t.reserved));
+            }
+            let own = [t.allocated, t.reserved].map(|total| total.0.saturating_sub(self.direct));
             let off = own[0].abs_diff(torch.allocated.0).max(own[1].abs_diff(torch.reserved.0));
             t.drift = t.drift.max(Bytes(off));
         }
+    }
+}
+
+/// Of what was there before, `bytes` go: 0 for blocks, 1 for segments. So many could.
+fn leave(outside: &mut Option<[u64; 2]>, which: usize, bytes: u64) -> u64 {
+    match outside.as_mut().and_then(|o| o.get_mut(which)).filter(|o| **o >= bytes) {
+        Some(o) => {
+            *o -= bytes;
+            bytes
+        }
+        None => 0,
     }
 }
 
@@ -421,6 +451,18 @@ mod tests {
         let c = l.checkpoint();
         assert_eq!((c.devices[0].pending, c.devices[0].drift), (Bytes(0), Bytes(24)));
         assert_eq!(c.blocks.iter().map(|b| b.unverified).collect::<Vec<_>>(), [true, false]);
+    }
+
+    #[test]
+    fn what_was_there_before_is_no_drift() {
+        let mut l = Ledger::default();
+        feed(&mut l, 1, Body::Alloc(block(512, 512, 4096, 8192)));
+        feed(&mut l, 2, Body::FreeRequested(block(4096, 1024, 3072, 8192)));
+        feed(&mut l, 3, segment(SegmentOp::Free, 1 << 30, 4096));
+        feed(&mut l, 4, Body::Alloc(block(1024, 512, 3584, 4096)));
+        let d = l.checkpoint().devices[0];
+        assert_eq!((d.allocated, d.reserved, d.drift), (Bytes(3584), Bytes(4096), Bytes(0)));
+        assert_eq!((d.peak_allocated, d.peak_reserved), (Bytes(4096), Bytes(8192)));
     }
 
     #[test]

@@ -47,6 +47,8 @@ pub(crate) enum Command {
     Diff(Diff),
     /// The events of a recording as text, one a line
     Dump(Dump),
+    /// The environment that `run` sets, for where `run` cannot stand before the job
+    Env(Env),
     /// Would this job be seen, and if not, why
     Doctor(Doctor),
     /// A real PyTorch job that really leaks, found (on a simulated GPU where there is none)
@@ -64,8 +66,8 @@ pub(crate) struct Run {
     /// Which stacks to record with each allocation
     #[arg(long, value_enum)]
     pub(crate) stacks: Option<Stacks>,
-    /// What a step is: found automatically, or marked by the job with strandline_step()
-    #[arg(long, value_enum)]
+    /// What a step is: auto, manual (strandline_step() in the job), or nvtx:NAME, the NVTX range of that name
+    #[arg(long, value_name = "SOURCE")]
     pub(crate) steps: Option<Steps>,
     /// Bound of each process's recording on disk [default: 256MiB]
     #[arg(long, value_name = "SIZE")]
@@ -108,6 +110,26 @@ pub(crate) struct Alerts {
     /// Figures for monitoring while it runs: HOST:PORT (Prometheus), file:PATH, or otlp (pushed); may be repeated
     #[arg(long, value_name = "SINK")]
     pub(crate) metrics: Vec<Sink>,
+}
+
+/// `strandline env`
+#[derive(Args, Debug)]
+pub(crate) struct Env {
+    /// Who reads it
+    #[arg(long, value_enum, default_value_t = crate::env::Format::Sh)]
+    pub(crate) format: crate::env::Format,
+    /// Where the recordings go [default: strandline/<date>-<time>]
+    #[arg(short, long, value_name = "DIR")]
+    pub(crate) output: Option<PathBuf>,
+    /// Which stacks to record with each allocation
+    #[arg(long, value_enum)]
+    pub(crate) stacks: Option<Stacks>,
+    /// What a step is: auto, manual, or nvtx:NAME
+    #[arg(long, value_name = "SOURCE")]
+    pub(crate) steps: Option<Steps>,
+    /// Bound of each process's recording on disk [default: 256MiB]
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) max_size: Option<Size>,
 }
 
 /// `strandline watch`
@@ -287,6 +309,9 @@ pub(crate) struct Simulate {
     /// Install transformers and accelerate as well
     #[arg(long)]
     pub(crate) with_transformers: bool,
+    /// Version of PyTorch, a CUDA wheel of the package index
+    #[arg(long, value_name = "VERSION", default_value = crate::environment::TORCH)]
+    pub(crate) torch: String,
     /// Memory of the simulated GPU, such as 24GiB
     #[arg(long, value_name = "SIZE")]
     pub(crate) size: Option<Size>,
@@ -312,12 +337,27 @@ pub(crate) enum Stacks {
 }
 
 /// What a step is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Steps {
     /// Optimizer steps, else backward passes.
     Auto,
     /// `strandline_step(n)` in the job.
     Manual,
+    /// NVTX ranges of this name.
+    Nvtx(String),
+}
+
+impl std::str::FromStr for Steps {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Steps, String> {
+        match (text, text.strip_prefix("nvtx:")) {
+            ("auto", _) => Ok(Steps::Auto),
+            ("manual", _) => Ok(Steps::Manual),
+            (_, Some(name)) if !name.is_empty() => Ok(Steps::Nvtx(name.to_string())),
+            _ => Err("auto, manual or nvtx:NAME".to_string()),
+        }
+    }
 }
 
 /// How a report is told.
@@ -354,10 +394,11 @@ impl Stacks {
 
 impl Steps {
     /// As the preload reads it.
-    pub(crate) fn as_env(self) -> &'static str {
+    pub(crate) fn as_env(&self) -> String {
         match self {
-            Steps::Auto => "auto",
-            Steps::Manual => "manual",
+            Steps::Auto => "auto".into(),
+            Steps::Manual => "manual".into(),
+            Steps::Nvtx(name) => format!("nvtx:{name}"),
         }
     }
 }
@@ -397,7 +438,7 @@ pub(crate) fn normalize(arguments: impl IntoIterator<Item = OsString>) -> Vec<Os
                 break;
             }
             "--" => break,
-            a if WITH_VALUE.contains(&a) || (a == "--size") => at += 2,
+            a if WITH_VALUE.contains(&a) || ["--size", "--torch"].contains(&a) => at += 2,
             a if a.starts_with('-') => at += 1,
             _ => break,
         }

@@ -21,10 +21,15 @@ pub(crate) type Variable = (String, OsString);
 /// # Errors
 /// It could not be made.
 pub(crate) fn prepare(extras: Extras) -> Result<Environment, Error> {
+    prepare_with(TORCH, extras)
+}
+
+/// The same for another version of torch.
+fn prepare_with(torch: &str, extras: Extras) -> Result<Environment, Error> {
     let options = Options {
         cache: cache()?,
         python: None,
-        torch: TORCH.to_string(),
+        torch: torch.to_string(),
         extras,
         simulator: embedded::simulator()?,
         quiet: false,
@@ -66,7 +71,8 @@ pub(crate) fn variables(environment: &Environment, size: Option<Size>) -> Vec<Va
 /// # Errors
 /// The environment could not be made, or the command not be started.
 pub(crate) fn main(options: &cli::Simulate) -> Result<u8, Error> {
-    let environment = prepare(if options.with_transformers { Extras::Transformers } else { Extras::None })?;
+    let extras = if options.with_transformers { Extras::Transformers } else { Extras::None };
+    let environment = prepare_with(&options.torch, extras)?;
     if options.command.is_empty() {
         say::out(&format!("{}\n", environment.python.display()));
         if !options.python {

@@ -8,6 +8,7 @@ mod diff;
 mod doctor;
 mod dump;
 mod embedded;
+mod env;
 mod environment;
 mod error;
 mod holder;
@@ -44,6 +45,7 @@ fn main() -> ExitCode {
         Command::Snapshot(options) => snapshot::main(options),
         Command::Diff(options) => diff::main(options),
         Command::Dump(options) => dump::main(options),
+        Command::Env(options) => env::main(options),
         Command::Doctor(options) => doctor::main(options),
         Command::Demo(options) => demo::main(options),
         Command::Simulate(options) => environment::main(options),

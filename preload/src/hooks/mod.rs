@@ -54,7 +54,7 @@ const fn terminated(symbol: &'static str) -> &'static CStr {
 macro_rules! entry {
     (() $symbol:literal $real:ident ($($a:ident: $t:ty),*) ($(-> $r:ty)?) $hook:path) => {
         #[cfg_attr(not(test), unsafe(export_name = $symbol))]
-        unsafe extern "C-unwind" fn $real($($a: $t),*) $(-> $r)? {
+        pub(super) unsafe extern "C-unwind" fn $real($($a: $t),*) $(-> $r)? {
             // SAFETY: the caller's arguments are handed on as they are; hooks look at them only as the function itself would.
             unsafe { $hook($($a),*) }
         }
@@ -62,7 +62,7 @@ macro_rules! entry {
     ((called) $symbol:literal $real:ident ($($a:ident: $t:ty),*) ($(-> $r:ty)?) $hook:path) => {
         #[unsafe(naked)]
         #[cfg_attr(not(test), unsafe(export_name = $symbol))]
-        unsafe extern "C-unwind" fn $real($($a: $t),*) $(-> $r)? {
+        pub(super) unsafe extern "C-unwind" fn $real($($a: $t),*) $(-> $r)? {
             unsafe extern "C-unwind" fn entered($($a: $t),*) $(-> $r)? {
                 // SAFETY: as above.
                 unsafe { $hook($($a),*) }
@@ -109,6 +109,11 @@ macro_rules! hooks {
         pub(crate) fn resolve_all() {
             $(real::$real.resolve();)*
         }
+        /// Every symbol with the address of its hook and that of the real function, which is null where there is none.
+        #[cold]
+        pub(crate) fn addresses() -> Vec<(&'static str, usize, usize)> {
+            vec![$(($symbol, exported::$real as *const () as usize, real::$real.resolve() as usize)),*]
+        }
     };
 }
 
@@ -120,6 +125,12 @@ pub const CONTROL: &[&str] = &[
     "strandline_mark",
     "strandline_snapshot",
     "strandline_version",
+    // Steps that are NVTX ranges.
+    "InitializeInjectionNvtx2",
+    // The late door.
+    "strandline_start",
+    "strandline_device",
+    "strandline_recording",
     // The pluggable door.
     "strandline_malloc",
     "strandline_free",
@@ -210,6 +221,6 @@ mod tests {
             let ours = ["cuda", "_ZN3c10", "_ZN2at", "_ZN5torch"].iter().any(|p| s.starts_with(p));
             assert!(ours, "{s}");
         }
-        assert!(CONTROL.iter().all(|s| s.starts_with("strandline_")));
+        assert!(CONTROL.iter().all(|s| s.starts_with("strandline_") || *s == "InitializeInjectionNvtx2"));
     }
 }

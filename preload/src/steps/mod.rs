@@ -4,6 +4,7 @@
 //! and a job that trains in a worker thread while main waits would never get there. Else by a pending call. Nothing ever
 //! waits for the GIL.
 
+mod nvtx;
 pub(crate) mod python;
 
 use crate::session;

@@ -11,7 +11,7 @@ use crate::config::Stacks;
 use crate::hooks::blocks;
 use crate::real::{self, Library};
 use crate::say::say;
-use crate::{pluggable, session, stacks, steps};
+use crate::{late, pluggable, session, stacks, steps};
 use once_cell::sync::OnceCell;
 use serde_json::json;
 use std::ffi::{CStr, c_char, c_int, c_void};
@@ -241,7 +241,7 @@ fn tell_attached() {
     // Older versions of torch ask whether it is set, newer ones what it says; where blocks are seen, they decide.
     let uncached = std::env::var_os("PYTORCH_NO_CUDA_MEMORY_CACHING").is_some();
     let coverage = match (uncached, blocks::past_the_cache_is_known()) {
-        (false, _) => json!({ "level": "blocks", "reason": null }),
+        (false, _) => json!({ "level": "blocks", "reason": late::missed() }),
         (true, true) => blocks::uncached(),
         (true, false) => {
             json!({ "level": "segments", "reason": "PYTORCH_NO_CUDA_MEMORY_CACHING is set: the allocator does not cache, and reports nothing" })

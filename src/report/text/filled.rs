@@ -46,7 +46,9 @@ fn title(p: &Process<'_>, m: &Moment, unit: TableUnit, total: u64, whole: bool, 
         At::Event => "at the end of",
     };
     let name = Facts::of(p.replay).device_name(m.device).map(|n| format!(", {n},")).unwrap_or_default();
-    let gpu = format!("  GPU {}", m.device.0);
+    let renumbered = Facts::of(p.replay).visible_as(m.device);
+    let renumbered = renumbered.map(|n| format!(" (the machine's {n})")).unwrap_or_default();
+    let gpu = format!("  GPU {}{renumbered}", m.device.0);
     let rest = format!(" {when} step {}, {}", count(m.anatomy.step.into()), unit.name());
     let sum = format!("together {}", unit.show(total));
     let by = if whole { ", as the driver counts" } else { ", what torch has; the card's size is not known" };

@@ -66,10 +66,8 @@ fn program(patient: &Patient) -> Check {
     let Some(path) = patient.job.find() else {
         return Check::bad("command", format!("{name}: not found"), "is the right environment active?");
     };
-    let base = Path::new(&patient.job.program).file_name().unwrap_or_default().to_string_lossy();
-    if run::ELSEWHERE.contains(&base.as_ref()) {
-        let found = format!("{base} starts the job outside of this environment");
-        return Check::bad("command", found, format!("put strandline inside: {base} … strandline run …"));
+    if let Some(told) = run::elsewhere(&patient.job, |name| std::env::var(name).ok()) {
+        return Check::bad("command", told.why, told.instead);
     }
     let found = path.display().to_string();
     match probe::linkage(&path) {

@@ -6,6 +6,7 @@
 mod child;
 mod command;
 mod host;
+mod launchers;
 mod nothing;
 mod nvml;
 mod place;
@@ -14,9 +15,9 @@ mod watch;
 
 pub(crate) use child::{Ended, cannot_start};
 pub(crate) use command::{Job, find};
-pub(crate) use nothing::ELSEWHERE;
+pub(crate) use launchers::elsewhere;
 pub(crate) use nvml::Nvml;
-pub(crate) use place::{HOME, create as create_folder};
+pub(crate) use place::{HOME, create as create_folder, now};
 pub(crate) use signals::{Set as Signals, be_witness};
 pub(crate) use watch::Watcher as DriverWatcher;
 
@@ -78,6 +79,7 @@ pub(crate) fn main(options: &cli::Run) -> Result<u8, Error> {
     let simulated = options.simulate.map(|_| environment::prepare(Extras::None)).transpose()?;
     let job = Job::new(&options.command, simulated.as_ref().map(|s| s.python.as_path()));
     let mut variables = variables(options);
+    listen_to_nvtx(options.steps.as_ref(), &mut variables)?;
     if let Some(environment) = &simulated {
         variables.extend(environment::variables(environment, options.simulate));
     }
@@ -92,10 +94,26 @@ pub(crate) fn main(options: &cli::Run) -> Result<u8, Error> {
 /// What the options say, as the preload reads it.
 fn variables(options: &cli::Run) -> Vec<Variable> {
     let stacks = options.stacks.map(|s| (env::STACKS, s.as_env().to_string()));
-    let steps = options.steps.map(|s| (env::STEPS, s.as_env().to_string()));
+    let steps = options.steps.as_ref().map(|s| (env::STEPS, s.as_env()));
     let size = options.max_size.map(|s| (env::MAX_SIZE, s.0.to_string()));
     let set = [stacks, steps, size].into_iter().flatten();
     set.map(|(name, value)| (name.to_string(), value.into())).collect()
+}
+
+/// What NVTX loads at a process's first mark; ours where steps are ranges of it.
+pub(crate) const NVTX_INJECTION: &str = "NVTX_INJECTION64_PATH";
+
+/// Has NVTX load our library where its ranges are asked for; a profiler that is there already stays.
+fn listen_to_nvtx(steps: Option<&cli::Steps>, variables: &mut Vec<Variable>) -> Result<(), Error> {
+    if !matches!(steps, Some(cli::Steps::Nvtx(_))) {
+        return Ok(());
+    }
+    if let Some(other) = std::env::var_os(NVTX_INJECTION).filter(|v| !v.is_empty()) {
+        let what = format!("{NVTX_INJECTION} is set to {}, which takes the NVTX ranges", other.display());
+        return Err(Error::new(what).hint("unset it, or mark steps otherwise: --steps manual").status(2));
+    }
+    variables.push((NVTX_INJECTION.to_string(), embedded::preload()?.into()));
+    Ok(())
 }
 
 /// Runs the job with the preload in it until it has ended.
@@ -130,6 +148,9 @@ fn start_and_wait(plan: &Plan) -> Result<Outcome, Error> {
         let place = shown(&plan.folder);
         let most = strandline::report::size(most.0);
         let sent = plan.alerts.sends().map(|what| format!(" but {what}")).unwrap_or_default();
+        if let Some(told) = elsewhere(&plan.job, |name| std::env::var(name).ok()) {
+            say::line(format!("{}, so nothing will be recorded; type instead: {}", told.why, told.instead));
+        }
         say::line(format!(
             "recording into {place} ({most} a process at most; nothing is sent anywhere{sent})"
         ));
@@ -155,10 +176,11 @@ fn start_and_wait(plan: &Plan) -> Result<Outcome, Error> {
 /// Bound of a recording where nothing else is asked for (the preload's own default).
 const MAX_SIZE: Size = Size(256 << 20);
 
-const LD_PRELOAD: &str = "LD_PRELOAD";
+/// The loader's variable.
+pub(crate) const LD_PRELOAD: &str = "LD_PRELOAD";
 
 /// Ours comes last: who was there first stays first.
-fn appended(existing: Option<OsString>, library: &Path) -> OsString {
+pub(crate) fn appended(existing: Option<OsString>, library: &Path) -> OsString {
     let mut all = existing.unwrap_or_default();
     if !all.is_empty() {
         all.push(":");

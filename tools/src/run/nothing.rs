@@ -1,5 +1,6 @@
 //! Nothing was recorded: why. A tool that stays silent when it was blind is believed to have seen a clean job.
 
+use super::launchers::{self, Elsewhere};
 use super::{Ended, Outcome, Plan};
 use crate::probe::{self, Torch};
 use crate::{say, words};
@@ -25,6 +26,7 @@ struct Facts {
     disabled: bool,
     ended: Option<Ended>,
     program: String,
+    elsewhere: Option<Elsewhere>,
     linkage: Option<probe::Linkage>,
     python: bool,
     torch: Option<Torch>,
@@ -41,6 +43,7 @@ impl Facts {
             disabled: std::env::var_os(env::DISABLE).is_some_and(|v| v == "1"),
             ended: Some(outcome.ended),
             program: Path::new(&job.program).file_name().unwrap_or_default().to_string_lossy().into_owned(),
+            elsewhere: launchers::elsewhere(job, |name| std::env::var(name).ok()),
             linkage: path.as_deref().and_then(probe::linkage),
             python,
             torch: path.filter(|_| python).map(|p| probe::torch(&p)),
@@ -50,14 +53,13 @@ impl Facts {
     }
 }
 
-/// Programs that start the job where our variables do not reach.
-pub(crate) const ELSEWHERE: [&str; 9] =
-    ["docker", "podman", "ssh", "kubectl", "sbatch", "apptainer", "singularity", "enroot", "sudo"];
-
 /// The likeliest reason, and what to do where that is not the doctor.
 fn reason(facts: &Facts) -> (String, Option<String>) {
     if facts.disabled {
         return (format!("{}=1 is set", env::DISABLE), Some(format!("unset {}", env::DISABLE)));
+    }
+    if let Some(elsewhere) = &facts.elsewhere {
+        return (elsewhere.why.clone(), Some(elsewhere.instead.clone()));
     }
     match facts.linkage {
         Some(probe::Linkage::Static) => {
@@ -70,10 +72,6 @@ fn reason(facts: &Facts) -> (String, Option<String>) {
             return (format!("{} is set-user-id, so the loader ignores LD_PRELOAD", facts.program), None);
         }
         _ => {}
-    }
-    if ELSEWHERE.contains(&facts.program.as_str()) {
-        let why = format!("{} starts the job outside of this environment", facts.program);
-        return (why, Some(format!("put strandline inside: {} … strandline run …", facts.program)));
     }
     let no_call = "no CUDA call was seen";
     let failed = match facts.ended {

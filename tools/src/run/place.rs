@@ -74,7 +74,7 @@ fn private() -> DirBuilder {
 }
 
 /// `MMDD-HHMM`, local time.
-fn now() -> String {
+pub(crate) fn now() -> String {
     // SAFETY: time accepts a null pointer; localtime_r writes the struct it is given, and all-zero is a valid `tm`.
     let tm = unsafe {
         let seconds = libc::time(std::ptr::null_mut());

@@ -121,7 +121,11 @@ pub(super) fn generate(
     content: &[u8],
 ) -> Result<(), Error> {
     let provided = open(simulator, "build it again")?.exports.into_iter().collect();
-    let libraries = plan(&read_torch(site_packages)?, &provided);
+    let mut torch = read_torch(site_packages)?;
+    // What a wheel brings with it under a name of its own is found there (2.4 and 2.5: cuSPARSELt).
+    let absent = |soname: &String| !site_packages.join("torch/lib").join(soname).exists();
+    torch.iter_mut().for_each(|library| library.needed.retain(absent));
+    let libraries = plan(&torch, &provided);
     super::make_directory(lib_dir)?;
     link::replace(&lib_dir.join(SIMULATOR), content)?;
     link::build(lib_dir, &libraries)

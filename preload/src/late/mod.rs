@@ -1,0 +1,94 @@
+//! The late door: a process that was started without the preload asks for it when it runs.
+//!
+//! Nothing stands between torch and CUDA then, as the loader bound every call before we came. [`redirect`] puts our hooks
+//! where the loader would have, in each library's own table of addresses; from there on all is as with the preload. What
+//! happened before is not known: torch's totals tell how much memory it left, never whose it is.
+//!
+//! Everything here runs once, on a thread of the job that called it, with the GIL held and no allocator lock.
+
+mod redirect;
+
+use crate::torch::attach;
+use crate::{devices, session, thread, tls};
+use once_cell::sync::OnceCell;
+use std::ffi::{CStr, CString, c_char, c_int};
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+const RECORDS: c_int = 0;
+const DOES_NOT: c_int = 1;
+const DID_ALREADY: c_int = 2;
+
+/// What is not seen by a process that was not started with us, in words; set before the tracker is attached.
+static MISSED: OnceCell<String> = OnceCell::new();
+/// Threads of the autograd engine that had their names before we could hear them; 0 ends the list.
+static AUTOGRAD: [AtomicU32; 64] = [const { AtomicU32::new(0) }; 64];
+
+/// What was missed, for the recording's coverage. `None`: we were there from the beginning.
+pub(crate) fn missed() -> Option<&'static str> {
+    MISSED.get().map(String::as_str)
+}
+
+/// Whether the calling thread, whose first event this is, was one of the autograd engine's before we came.
+pub(crate) fn is_autograd() -> bool {
+    let first = AUTOGRAD.first().is_some_and(|t| t.load(Relaxed) != 0);
+    first && AUTOGRAD.iter().any(|t| t.load(Relaxed) == thread::tid())
+}
+
+/// Records this process from now on. `device`: the calling thread's current CUDA device, negative where CUDA is not
+/// initialized. 0: it is recorded from now on; 1: it is not (a line on stderr says why, unless it was switched off);
+/// 2: it was recorded already.
+///
+/// To be called with the GIL held, after `import torch`.
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn strandline_start(device: c_int) -> c_int {
+    if session::is_recording() && (attach::is_settled() || missed().is_some()) {
+        return DID_ALREADY;
+    }
+    if !redirect::is_preloaded() {
+        if let Ok(device) = u8::try_from(device) {
+            tls::set_usual_device(device);
+        }
+        name_autograd();
+    }
+    if !session::arm() {
+        return DOES_NOT;
+    }
+    if !redirect::is_preloaded() {
+        let done = redirect::all();
+        let _ = MISSED.set(done.missed());
+    }
+    attach::attempt();
+    RECORDS
+}
+
+/// What the program knows of a device: its name, and its memory in bytes. Told before `strandline_start`.
+///
+/// # Safety
+/// `name` must be null or a C string.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn strandline_device(index: c_int, name: *const c_char, total: u64) {
+    // SAFETY: the caller's promise.
+    let name = if name.is_null() { c"GPU" } else { unsafe { CStr::from_ptr(name) } };
+    devices::note_told(index, name, total);
+}
+
+/// The path of this process's recording; null where there is none.
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn strandline_recording() -> *const c_char {
+    static PATH: OnceCell<CString> = OnceCell::new();
+    if session::recording_path().is_empty() {
+        return core::ptr::null();
+    }
+    PATH.get_or_init(|| CString::new(session::recording_path()).unwrap_or_default()).as_ptr()
+}
+
+/// Notes which threads are the autograd engine's: they have told torch their names, and will not again.
+fn name_autograd() {
+    let tasks = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
+    let autograd = tasks.filter_map(|task| {
+        let name = std::fs::read(task.path().join("comm")).ok()?;
+        let tid = task.file_name().to_str()?.parse().ok()?;
+        name.starts_with(b"pt_autograd_").then_some(tid)
+    });
+    AUTOGRAD.iter().zip(autograd).for_each(|(place, tid): (&AtomicU32, u32)| place.store(tid, Relaxed));
+}

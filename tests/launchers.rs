@@ -1,0 +1,177 @@
+//! `strandline run` before a launcher: the job that it starts is recorded, each rank in a file of its own.
+//!
+//! docs/launchers.md has a row for each of these; what is not here is marked untested there.
+
+mod support;
+
+use serde_json::{Value, json};
+use std::process::{Command, Stdio};
+use support::{Folder, cache, command, python, root, strandline};
+
+/// What came of a command line under `strandline run`, on so many simulated devices.
+struct Launched {
+    stderr: String,
+    report: Value,
+}
+
+const JOB: &str = "tests/python/launched.py";
+
+fn launch(folder: &Folder, words: &[&str], variables: &[(&str, &str)]) -> Launched {
+    let mut run = Command::new(command());
+    run.args(["run", "-o", "out", "--"]).args(words).current_dir(folder.path());
+    for (name, _) in std::env::vars_os().filter(|(n, _)| n.to_string_lossy().starts_with("STRANDLINE_")) {
+        run.env_remove(name);
+    }
+    let programs = python().parent().expect("a folder").display().to_string();
+    run.env("PATH", format!("{programs}:{}", std::env::var("PATH").unwrap_or_default()))
+        .env("XDG_CACHE_HOME", cache())
+        .env("STRANDLINE_TAIL", folder.path())
+        .env("STRANDLINE_SIM_DEVICES", "2")
+        .env_remove("LD_PRELOAD")
+        .envs(variables.iter().copied());
+    let output = run.stdin(Stdio::null()).output().expect("the command starts");
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{words:?}: {:?}\n{stderr}", output.status);
+    let out = folder.join("out");
+    let words = ["report".as_ref(), out.as_os_str(), "--format".as_ref(), "json".as_ref()];
+    let report = serde_json::from_str(&strandline(&words)).expect("JSON");
+    Launched { stderr, report }
+}
+
+/// One process, whole, with the steps of the job.
+#[track_caller]
+fn one(words: &[&str]) {
+    let folder = Folder::new("launcher");
+    let launched = launch(&folder, words, &[]);
+    let processes = launched.report["processes"].as_array().expect("processes");
+    assert_eq!(processes.len(), 1, "{words:?}\n{}", launched.stderr);
+    let p = &processes[0];
+    let told = (&p["steps"], &p["coverage"]["level"], &p["accounting_drift_bytes"]);
+    assert_eq!(told, (&json!(8), &json!("blocks"), &json!(0)), "{words:?}");
+}
+
+fn job() -> String {
+    root().join(JOB).display().to_string()
+}
+
+#[test]
+fn python_and_what_passes_its_environment_on() {
+    let job = job();
+    let script = format!("nohup nice timeout 500 env A=1 python -m cProfile -o /dev/null {job}");
+    one(&["sh", "-c", &script]);
+}
+
+#[test]
+fn a_process_that_is_spawned() {
+    one(&["python", &job(), "spawn"]);
+}
+
+#[test]
+fn torchrun_has_a_recording_for_each_rank() {
+    let folder = Folder::new("torchrun");
+    let job = job();
+    let words = ["torchrun", "--standalone", "--nproc-per-node", "2", &job];
+    // The machine's two devices the other way round.
+    let launched = launch(&folder, &words, &[("CUDA_VISIBLE_DEVICES", "1,0"), ("OMP_NUM_THREADS", "1")]);
+    let mut files: Vec<String> = folder
+        .files(".strand")
+        .iter()
+        .map(|p| p.file_name().expect("a name").to_string_lossy().into())
+        .collect();
+    files.sort();
+    assert!(
+        files.len() == 2 && files[0].ends_with("-r0.strand") && files[1].ends_with("-r1.strand"),
+        "{files:?}"
+    );
+    let processes = launched.report["processes"].as_array().expect("processes");
+    for (rank, p) in processes.iter().enumerate() {
+        let told = (&p["rank"], &p["steps"], &p["accounting_drift_bytes"]);
+        assert_eq!(told, (&json!(rank), &json!(8), &json!(0)), "{p}");
+        let devices: Vec<&Value> =
+            p["devices"].as_array().expect("devices").iter().map(|d| &d["index"]).collect();
+        assert!(devices.contains(&&json!(rank)), "{devices:?}");
+    }
+    for (rank, machine) in [(0, 1), (1, 0)] {
+        let file = folder
+            .files(".strand")
+            .into_iter()
+            .find(|p| p.to_string_lossy().ends_with(&format!("r{rank}.strand")));
+        let text = strandline(&["report".as_ref(), file.expect("its recording").as_os_str()]);
+        assert!(text.contains(&format!("GPU {rank} (the machine's {machine})")), "{text}");
+    }
+}
+
+#[test]
+fn accelerate_launch() {
+    let python = match std::env::var("STRANDLINE_TEST_PYTHON").ok().filter(|p| !p.is_empty()) {
+        Some(python) => python,
+        None => strandline(&["simulate", "--with-transformers", "--python"]).trim_end().to_string(),
+    };
+    one(&[&python, "-m", "accelerate.commands.launch", "--num_processes", "1", &job()]);
+}
+
+#[test]
+fn steps_that_are_nvtx_ranges() {
+    let folder = Folder::new("nvtx");
+    let mut run = Command::new(command());
+    run.args(["run", "-q", "-o", "out", "--steps", "nvtx:request", "--"]).arg(python());
+    run.arg(root().join("tests/python/nvtx.py")).current_dir(folder.path());
+    run.env("XDG_CACHE_HOME", cache()).env("STRANDLINE_TAIL", folder.path()).env_remove("LD_PRELOAD");
+    assert!(run.stdin(Stdio::null()).output().expect("the command starts").status.success());
+    let out = folder.join("out");
+    let words = ["report".as_ref(), out.as_os_str(), "--format".as_ref(), "json".as_ref()];
+    let report: Value = serde_json::from_str(&strandline(&words)).expect("JSON");
+    let p = &report["processes"][0];
+    assert_eq!((&p["steps"], &p["step_source"]), (&json!(20), &json!("manual")), "{p}");
+    assert_eq!(p["findings"][0]["bytes_per_step"], json!(8 << 20), "{p}");
+}
+
+#[test]
+fn where_it_cannot_reach_it_says_what_to_type_instead() {
+    let folder = Folder::new("elsewhere");
+    let mut run = Command::new(command());
+    let output = run
+        .args(["run", "env", "-i", "/bin/true"])
+        .current_dir(folder.path())
+        .env("XDG_CACHE_HOME", cache())
+        .env_remove("LD_PRELOAD")
+        .output()
+        .expect("the command starts");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    let why = "env -i takes the environment away";
+    let typed = "env -i \"$(command -v strandline)\" run /bin/true";
+    assert!(
+        stderr.contains(&format!("strandline: {why}, so nothing will be recorded; type instead: {typed}\n")),
+        "{stderr}"
+    );
+    assert!(stderr.contains(&format!("NOTHING RECORDED: {why}\n  next  {typed}\n")), "{stderr}");
+    assert_eq!(output.status.code(), Some(0));
+}
+
+#[test]
+fn what_env_prints_is_what_run_sets() {
+    let folder = Folder::new("env");
+    let job = job();
+    let script = format!(
+        "eval \"$(\"$1\" env -o '{}/out')\"; STRANDLINE_QUIET=1 exec python {job}",
+        folder.path().display()
+    );
+    let programs = python().parent().expect("a folder").display().to_string();
+    let mut sh = Command::new("sh");
+    for (name, _) in std::env::vars_os().filter(|(n, _)| n.to_string_lossy().starts_with("STRANDLINE_")) {
+        sh.env_remove(name);
+    }
+    let status = sh
+        .args(["-c", &script, "sh"])
+        .arg(command())
+        .env("PATH", format!("{programs}:{}", std::env::var("PATH").unwrap_or_default()))
+        .env("XDG_CACHE_HOME", cache())
+        .env("STRANDLINE_TAIL", folder.path())
+        .env_remove("LD_PRELOAD")
+        .stdin(Stdio::null())
+        .status()
+        .expect("sh starts");
+    assert!(status.success());
+    let [recording] = folder.files(".strand").try_into().expect("one recording");
+    assert_eq!(support::report(&recording).whole().process["steps"], 8);
+}

@@ -1,0 +1,27 @@
+"""A job that launchers start: a few steps on the device of its rank. It prints nothing."""
+
+import os
+import sys
+
+import torch
+
+
+def train():
+    torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())
+    model = torch.nn.Linear(64, 64).cuda()
+    optimizer = torch.optim.AdamW(model.parameters())
+    for _ in range(8):
+        optimizer.zero_grad()
+        model(torch.randn(16, 64, device="cuda")).square().mean().backward()
+        optimizer.step()
+
+
+if __name__ == "__main__":
+    if "spawn" in sys.argv:
+        import multiprocessing
+
+        process = multiprocessing.get_context("spawn").Process(target=train)
+        process.start()
+        process.join()
+        sys.exit(process.exitcode)
+    train()

@@ -1,0 +1,60 @@
+"""The late door: a Python that runs already is recorded from now on."""
+
+import ctypes
+import os
+import sys
+
+from . import _library
+
+# What `start` takes, and the variable that each is for a job that is started with them.
+_VARIABLES = {
+    "out": "STRANDLINE_OUT",
+    "stacks": "STRANDLINE_STACKS",
+    "steps": "STRANDLINE_STEPS",
+    "max_size": "STRANDLINE_MAX_SIZE",
+    "quiet": "STRANDLINE_QUIET",
+}
+# What strandline_start says where it does not record.
+_DOES_NOT = 1
+
+
+def _tell_devices(torch):
+    """What the program knows of its devices already; its own query was before us. Returns the current one, or -1."""
+    if not torch.cuda.is_initialized():
+        return -1
+    for index in range(torch.cuda.device_count()):
+        properties = torch.cuda.get_device_properties(index)
+        _library.library().strandline_device(index, properties.name.encode(), properties.total_memory)
+    return torch.cuda.current_device()
+
+
+def start(out=None, **settings):
+    """Records this process from now on, and returns the recording's path.
+
+    `out`: the folder (or the `.strand` file) that the recording goes to. Also `stacks`, `steps`, `max_size` and `quiet`, as
+    the variables STRANDLINE_STACKS and so on have them. Blocks, steps and verdicts are from now on; memory that is
+    allocated already is known as a sum. Where the process is recorded already, nothing happens.
+
+    Raises `strandline.Error` where the library is not found, or says on stderr why it does not record.
+    """
+    unknown = sorted(set(settings) - set(_VARIABLES))
+    if unknown:
+        raise _library.Error(f"strandline.start() has no setting {unknown[0]!r}; it has {', '.join(_VARIABLES)}")
+    for name, value in {"out": out, **settings}.items():
+        if value is not None:
+            value = "1" if value is True else "0" if value is False else os.fspath(value) if name == "out" else str(value)
+            os.environ[_VARIABLES[name]] = value
+    if str(settings.get("steps", "")).startswith("nvtx:"):
+        os.environ.setdefault("NVTX_INJECTION64_PATH", _library.library_path())
+    import torch
+
+    if torch.version.cuda is None:
+        raise _library.Error(f"torch {torch.__version__} of {sys.executable} is built without CUDA: nothing to record")
+    device = _tell_devices(torch)
+    # With the GIL held, unlike other calls: the hooks on torch's optimizers are put there at once.
+    if ctypes.PyDLL(_library.library_path()).strandline_start(device) == _DOES_NOT:
+        disabled = os.environ.get("STRANDLINE_DISABLE") == "1"
+        why = "STRANDLINE_DISABLE=1 is set" if disabled else "see strandline's line on stderr"
+        raise _library.Error(f"this process is not recorded: {why}")
+    path = _library.library().strandline_recording()
+    return os.fsdecode(path) if path else None

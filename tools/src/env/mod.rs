@@ -1,0 +1,197 @@
+//! `strandline env`: what `run` sets, for places where `run` cannot stand before the job.
+
+use crate::error::Error;
+use crate::run::{self, HOME};
+use crate::size::Size;
+use crate::{cli, embedded, say};
+use serde_json::json;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use strandline::format::env;
+
+/// What reads the variables.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Format {
+    /// A shell: eval "$(strandline env)"
+    Sh,
+    /// Ray: --runtime-env-json "$(strandline env --format ray)"
+    Ray,
+    /// DeepSpeed on several nodes: the file ~/.deepspeed_env
+    Deepspeed,
+    /// Kubernetes: a container's env list
+    K8s,
+    /// Docker and Podman: docker run $(strandline env --format docker) IMAGE …
+    Docker,
+    /// Apptainer and Singularity: apptainer exec $(strandline env --format apptainer) IMAGE …
+    Apptainer,
+}
+
+/// Runs the command; the result is the exit status.
+///
+/// # Errors
+/// The library cannot be put on the disk.
+pub(crate) fn main(options: &cli::Env) -> Result<u8, Error> {
+    let library = embedded::preload()?;
+    let folder = match &options.output {
+        Some(folder) => folder.clone(),
+        None => Path::new(HOME).join(run::now()),
+    };
+    let folder = std::path::absolute(&folder).map_err(|e| Error::io("cannot find", folder, e))?;
+    let mut others = others(options, &folder);
+    if let Some(cli::Steps::Nvtx(_)) = options.steps {
+        others.push((run::NVTX_INJECTION, library.display().to_string()));
+    }
+    let settings = Settings { existing: std::env::var_os(run::LD_PRELOAD), others, library, folder };
+    say::out(&settings.told(options.format));
+    if let Some(remark) = remark(options.format) {
+        say::line(remark);
+    }
+    Ok(0)
+}
+
+/// What is easily forgotten about a format.
+fn remark(format: Format) -> Option<&'static str> {
+    match format {
+        Format::Ray | Format::Deepspeed => Some(
+            "the library and the folder must lie at these paths on every machine: in a shared home, or copied there",
+        ),
+        Format::K8s => Some(
+            "the library must lie at this path in the container: in its image, or in a volume; so must the folder",
+        ),
+        _ => None,
+    }
+}
+
+/// All variables but `LD_PRELOAD`, by what was asked for.
+fn others(options: &cli::Env, folder: &Path) -> Vec<(&'static str, String)> {
+    let mut all = vec![(env::OUT, folder.display().to_string())];
+    all.extend(options.stacks.map(|s| (env::STACKS, s.as_env().to_string())));
+    all.extend(options.steps.as_ref().map(|s| (env::STEPS, s.as_env())));
+    all.extend(options.max_size.map(|Size(bytes)| (env::MAX_SIZE, bytes.to_string())));
+    all
+}
+
+/// What is to be set.
+struct Settings {
+    /// What `LD_PRELOAD` is here.
+    existing: Option<OsString>,
+    others: Vec<(&'static str, String)>,
+    library: PathBuf,
+    folder: PathBuf,
+}
+
+impl Settings {
+    /// Every variable with its value, for what does not see the variables that are set here.
+    fn all(&self) -> Vec<(&'static str, String)> {
+        let existing = self.existing.clone().filter(|e| !self.is_in(e));
+        let preload = run::appended(existing, &self.library).to_string_lossy().into_owned();
+        std::iter::once((run::LD_PRELOAD, preload)).chain(self.others.iter().cloned()).collect()
+    }
+
+    /// Our library stands in the list already: it is not put there twice.
+    fn is_in(&self, list: &OsString) -> bool {
+        let library = self.library.to_string_lossy();
+        list.to_string_lossy().split([':', ' ']).any(|entry| entry == library)
+    }
+
+    fn told(&self, format: Format) -> String {
+        let library = self.library.display();
+        let words = |all: Vec<(&str, String)>| -> String {
+            all.iter().map(|(name, value)| format!("--env {} ", quote(&format!("{name}={value}")))).collect()
+        };
+        let volumes = |option: &str| {
+            // Made by whoever starts it, not by a daemon that is root.
+            let _ = std::fs::create_dir_all(&self.folder);
+            format!("{option} {library}:{library}:ro {option} {0}:{0}\n", self.folder.display())
+        };
+        match format {
+            Format::Sh => {
+                let mut text = format!(
+                    "case \":${{LD_PRELOAD-}}:\" in *:{library}:*) ;; *) export LD_PRELOAD=\"${{LD_PRELOAD:+$LD_PRELOAD:}}{library}\" ;; esac\n"
+                );
+                for (name, value) in &self.others {
+                    text.push_str(&format!("export {name}={}\n", quote(value)));
+                }
+                text
+            }
+            Format::Ray => {
+                let variables: serde_json::Map<_, _> =
+                    self.all().into_iter().map(|(name, value)| (name.to_string(), value.into())).collect();
+                format!("{}\n", json!({ "env_vars": variables }))
+            }
+            Format::Deepspeed => self.all().iter().map(|(name, value)| format!("{name}={value}\n")).collect(),
+            Format::K8s => {
+                let each = |(name, value): &(&str, String)| {
+                    format!("  - name: {name}\n    value: {}\n", json!(value))
+                };
+                format!("env:\n{}", self.all().iter().map(each).collect::<String>())
+            }
+            // A container has its own LD_PRELOAD, if any.
+            Format::Docker => {
+                let own = Settings { existing: None, others: self.others.clone(), ..self.copy() };
+                words(own.all()) + &volumes("--volume")
+            }
+            Format::Apptainer => {
+                let own = Settings { existing: None, others: self.others.clone(), ..self.copy() };
+                words(own.all()) + &volumes("--bind")
+            }
+        }
+    }
+
+    fn copy(&self) -> Settings {
+        Settings {
+            existing: self.existing.clone(),
+            others: Vec::new(),
+            library: self.library.clone(),
+            folder: self.folder.clone(),
+        }
+    }
+}
+
+fn quote(word: &str) -> String {
+    crate::words::quoted(&[OsString::from(word)])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settings(existing: Option<&str>) -> Settings {
+        let folder = std::env::temp_dir().join(format!("strandline-env-{}", std::process::id()));
+        Settings {
+            existing: existing.map(OsString::from),
+            others: vec![(env::OUT, folder.display().to_string()), (env::STACKS, "both".into())],
+            library: "/c/libstrandline.so".into(),
+            folder,
+        }
+    }
+
+    #[test]
+    fn a_shell_appends_to_what_is_preloaded_and_does_so_once() {
+        let text = settings(None).told(Format::Sh);
+        let script = format!(
+            "LD_PRELOAD=/lib/other.so\n{text}{text}unset -f x; echo \"$LD_PRELOAD $STRANDLINE_STACKS\""
+        );
+        // The shell itself must not be started under what it prints.
+        let output = std::process::Command::new("sh").arg("-c").arg(script).output().expect("a shell");
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert_eq!(said.trim(), "/lib/other.so:/c/libstrandline.so both");
+    }
+
+    #[test]
+    fn every_format_is_what_its_reader_reads() {
+        let s = settings(Some("/lib/other.so"));
+        let ray: serde_json::Value = serde_json::from_str(&s.told(Format::Ray)).expect("JSON");
+        assert_eq!(ray["env_vars"]["LD_PRELOAD"], "/lib/other.so:/c/libstrandline.so");
+        assert!(s.told(Format::Deepspeed).contains("LD_PRELOAD=/lib/other.so:/c/libstrandline.so\n"));
+        let k8s = s.told(Format::K8s);
+        assert!(k8s.starts_with("env:\n  - name: LD_PRELOAD\n    value: \"/lib/other.so:/c/"), "{k8s}");
+        let docker = s.told(Format::Docker);
+        assert!(docker.starts_with("--env LD_PRELOAD=/c/libstrandline.so --env "), "{docker}");
+        assert!(docker.contains("--volume /c/libstrandline.so:/c/libstrandline.so:ro"), "{docker}");
+        assert!(s.told(Format::Apptainer).contains("--bind /c/libstrandline.so"));
+        let twice = settings(Some("/c/libstrandline.so")).told(Format::Deepspeed);
+        assert!(twice.contains("LD_PRELOAD=/c/libstrandline.so\n"), "{twice}");
+        let _ = std::fs::remove_dir(&s.folder);
+    }
+}
