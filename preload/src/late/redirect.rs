@@ -174,7 +174,7 @@ impl Object {
     /// Reads the dynamic section. `None` where it does not lie in the library, or leads out of it.
     fn read_dynamic(&mut self, section: Range<usize>) -> Option<()> {
         let words = section.len() / 16;
-        if section.start % 8 != 0 || !self.covers(section.start, words * 16) {
+        if !section.start.is_multiple_of(8) || !self.covers(section.start, words * 16) {
             return None;
         }
         // SAFETY: the section lies within a mapped part (just checked) and is aligned; the loader does not change it any more.
@@ -248,7 +248,7 @@ impl Object {
     /// what it should be, or cannot be written.
     fn replace(&self, offset: usize, hook: usize, real: usize, read_only: &[Range<usize>]) -> Option<bool> {
         let at = offset.wrapping_add(self.base);
-        if at % 8 != 0 || !self.covers(at, 8) {
+        if !at.is_multiple_of(8) || !self.covers(at, 8) {
             return None;
         }
         // SAFETY: an aligned word within a mapped part (just checked), which the loader and callers read and write whole.
