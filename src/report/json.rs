@@ -46,6 +46,8 @@ fn process(p: &Process<'_>) -> Value {
     let r = p.replay;
     let level = coverage(p);
     let counted = r.step_source() != StepSource::None;
+    // Where no call was seen, none is not zero.
+    let seen = level.name() != "none";
     let compared: u64 = r.devices().map(|d| d.compared).sum();
     let mut told = json!({
         "pid": f.number("pid"),
@@ -70,13 +72,13 @@ fn process(p: &Process<'_>) -> Value {
             "host_bytes": p.cost.host.map(bytes),
             "disk_bytes": p.cost.disk.map(bytes),
         },
-        "pinned_host": amount(r.calls().pinned),
-        "managed": amount(r.calls().managed),
-        "libraries": r.calls().libraries.iter().map(|(name, a)| json!({
+        "pinned_host": seen.then(|| amount(r.calls().pinned)),
+        "managed": seen.then(|| amount(r.calls().managed)),
+        "libraries": seen.then(|| r.calls().libraries.iter().map(|(name, a)| json!({
             "name": name,
             "bytes": a.now.0,
             "peak_bytes": a.peak.0,
-        })).collect::<Vec<_>>(),
+        })).collect::<Vec<_>>()),
         "devices": r.devices().map(|d| device(p, d)).collect::<Vec<_>>(),
         "findings": p.findings.iter().enumerate().map(|(i, x)| finding(p, x, p.known.get(i))).collect::<Vec<_>>(),
     });

@@ -195,7 +195,8 @@ pub(super) fn failed(p: &Process<'_>, d: &Device, style: Style) -> Vec<String> {
         };
         let side = p.replay.stream(h.stream).filter(|s| s.handle.0 != 0);
         let stream = side.map(|s| format!(", stream {}", s.id.0)).unwrap_or_default();
-        let text = format!("{} {since} by {}{stream}", size(h.bytes.0), place(p, site));
+        let by = if site.kind == SiteKind::Line { "by " } else { "" };
+        let text = format!("{} {since} {by}{}{stream}", size(h.bytes.0), place(p, site));
         out.extend(style.wrap(if i == 0 { "  held   " } else { "         " }, &text));
     }
     if p.verdict.outcome == Outcome::Oom {
