@@ -112,9 +112,11 @@ mod tests {
         let failed =
             Facts { torch: Some(Torch::Cuda("2.11.0".into())), ended: Some(Ended::Exit(1)), ..python() };
         assert!(why(failed).ends_with("it failed before it made one"));
-        assert!(
-            why(Facts { program: "ssh".into(), ..Facts::default() }).contains("outside of this environment")
-        );
+        let line: Vec<OsString> = ["ssh", "host", "python", "t.py"].map(Into::into).into();
+        let elsewhere = launchers::elsewhere(&super::super::Job::new(&line, None), |_| None);
+        let (why_there, next) = reason(&Facts { elsewhere, ..Facts::default() });
+        assert_eq!(why_there, "ssh starts the job on another machine");
+        assert_eq!(next.as_deref(), Some("ssh host strandline run python t.py"));
         let fixed = Facts { linkage: Some(probe::Linkage::Static), program: "x".into(), ..Facts::default() };
         assert!(why(fixed).contains("statically linked"));
     }
