@@ -12,7 +12,7 @@ use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
-use support::{Folder, Job, command, is_whole, preload_so, python, root};
+use support::{Folder, Job, command, is_whole, preload_so, python, request_body, root};
 
 /// Longer than anything takes on the slowest machine.
 const DEADLINE: Duration = Duration::from_secs(90);
@@ -60,17 +60,7 @@ fn chat() -> (u16, Receiver<String>) {
     std::thread::spawn(move || {
         for (number, stream) in listener.incoming().enumerate() {
             let mut stream = stream.expect("a connection");
-            let mut reader = BufReader::new(stream.try_clone().expect("a socket"));
-            let mut length = 0;
-            let mut line = String::new();
-            while reader.read_line(&mut line).is_ok_and(|n| n > 2) {
-                if let Some(value) = line.to_ascii_lowercase().strip_prefix("content-length:") {
-                    length = value.trim().parse().expect("a length");
-                }
-                line.clear();
-            }
-            let mut body = vec![0; length];
-            reader.read_exact(&mut body).expect("a body");
+            let body = request_body(&stream);
             let status = if number == 0 { "503 Down" } else { "200 OK" };
             let answer = format!("HTTP/1.1 {status}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
             stream.write_all(answer.as_bytes()).expect("an answer");

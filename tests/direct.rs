@@ -4,7 +4,7 @@
 mod support;
 
 use serde_json::{Value, json};
-use strandline::event::{Block, Body, Event};
+use strandline::event::{Block, Body};
 use support::{Folder, Job, Ran, Recording, report, root};
 
 const MIB: u64 = 1 << 20;
@@ -21,20 +21,13 @@ fn job(folder: &Folder, mode: (&str, &str), arguments: &[&str]) -> (Value, Ran) 
     (said, ran)
 }
 
-fn blocks(recording: &Recording) -> Vec<&Block> {
-    fn block(e: &Event) -> Option<&Block> {
-        if let Body::Alloc(b) = &e.body { Some(b) } else { None }
-    }
-    recording.events.iter().filter_map(block).collect()
-}
-
 /// A leaking job and its healthy twin.
 fn trains(mode: (&str, &str), allocator: &str, kind: &str) -> Value {
     let folder = Folder::new("direct");
     let (said, ran) = job(&folder, mode, &["train", "leak"]);
     assert_eq!(ran.theirs(), "", "the job's stderr is its own");
     let recording = Recording::read(&ran.recording()).whole();
-    let all = blocks(&recording);
+    let all = recording.blocks();
     assert!(all.iter().all(|b| b.pool.is_direct() && b.stack.0 != 0), "a stack for each");
     assert!(recording.count(|b| matches!(b, Body::RecordStream { .. })) >= 20);
     assert!(recording.count(|b| matches!(b, Body::StreamWait { .. })) >= 20);
@@ -105,7 +98,7 @@ fn a_captured_graphs_blocks_are_the_graphs() {
     let (_, ran) = job(&folder, ASYNC, &["graph"]);
     let recording = Recording::read(&ran.recording()).whole();
     let (inside, outside): (Vec<&Block>, Vec<&Block>) =
-        blocks(&recording).into_iter().partition(|b| b.pool.is_private());
+        recording.blocks().into_iter().partition(|b| b.pool.is_private());
     assert!(inside.len() >= 2 && inside.iter().all(|b| b.phase.capture), "{inside:?}");
     assert!(outside.iter().any(|b| b.size.0 == MIB), "{outside:?}");
     let p = report(&ran.recording()).process;

@@ -6,7 +6,7 @@
 mod support;
 
 use serde_json::{Value, json};
-use strandline::event::{Block, Body, Event, PoolId, SegmentOp};
+use strandline::event::{Body, PoolId, SegmentOp};
 use support::{Folder, Job, Ran, Recording, cache, command, report, root};
 
 /// `tests/python/pluggable.py`, with or without the preload. What it said, and its recording.
@@ -21,13 +21,6 @@ fn job(folder: &Folder, preload: bool, arguments: &[&str]) -> (Value, Ran) {
     let ran = job.run().succeeded();
     let said = serde_json::from_str(&ran.stdout()).unwrap_or_else(|e| panic!("{e}: {}", ran.stdout()));
     (said, ran)
-}
-
-fn blocks(recording: &Recording) -> Vec<&Block> {
-    fn block(e: &Event) -> Option<&Block> {
-        if let Body::Alloc(b) = &e.body { Some(b) } else { None }
-    }
-    recording.events.iter().filter_map(block).collect()
 }
 
 const MIB: u64 = 1 << 20;
@@ -49,7 +42,7 @@ fn leaks(preload: bool) {
     }
     let recording = Recording::read(&ran.recording()).whole();
     // What torch said before the 256 MiB block is what the recording adds up to at it.
-    let all = blocks(&recording);
+    let all = recording.blocks();
     let big = all.iter().find(|b| b.size.0 == 256 * MIB).expect("the last block");
     let totals = big.totals.expect("every event has its totals");
     assert_eq!(json!(totals.allocated.0 - 256 * MIB), said["allocated"]);
@@ -125,7 +118,7 @@ fn a_graph_keeps_its_memory_to_itself() {
     assert_eq!((&said["reused"], &said["kept_apart"]), (&json!(true), &json!(true)), "{said}");
     assert_eq!(said["allocated"], json!(64 * 64 * 4), "only the weight is left");
     let recording = Recording::read(&ran.recording()).whole();
-    assert!(blocks(&recording).iter().any(|b| b.pool != PoolId::default() && b.phase.capture));
+    assert!(recording.blocks().iter().any(|b| b.pool != PoolId::default() && b.phase.capture));
 }
 
 #[test]
@@ -135,12 +128,12 @@ fn one_region_is_seen_as_its_segments_or_better() {
     // PyTorch's own allocator keeps the blocks; the door gives it the one pool's segment.
     let (_, ran) = job(&folder, true, &["region"]);
     let recording = Recording::read(&ran.recording()).whole();
-    assert_eq!((blocks(&recording).len(), segments(&recording)), (2, 2));
+    assert_eq!((recording.blocks().len(), segments(&recording)), (2, 2));
     assert_eq!(recording.fact("allocator"), "native");
 
     let alone = Folder::new("pluggable-region-alone");
     let (_, ran) = job(&alone, false, &["region"]);
     let recording = Recording::read(&ran.recording()).whole();
-    assert_eq!((blocks(&recording).len(), segments(&recording)), (0, 1));
+    assert_eq!((recording.blocks().len(), segments(&recording)), (0, 1));
     assert_eq!(report(&ran.recording()).verdict().0, "unknown");
 }

@@ -8,7 +8,7 @@ mod support;
 
 use job::{Job as Made, SMALL};
 use serde_json::{Deserializer, Value, json};
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::Write;
 use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use strandline::format::raw::{Kind, Record, flag};
 use strandline::format::region::Identity;
 use strandline::writer::{Memory, Options};
-use support::{Folder, Job, command, python, root};
+use support::{Folder, Job, command, python, request_body, root};
 
 /// Longer than anything takes on the slowest machine.
 const DEADLINE: Duration = Duration::from_secs(110);
@@ -152,17 +152,7 @@ fn a_slow_webhook_holds_up_nobody() {
     let options = ["--on-alert", &webhook, "--on-alert", "exec:cat >> fired", "--on-alert", "log"];
     let watch = watch(&folder, &options).spawn().expect("it starts");
     let (mut stream, _) = listener.accept().expect("it is asked");
-    let mut reader = BufReader::new(stream.try_clone().expect("a socket"));
-    let mut length = 0;
-    let mut line = String::new();
-    while reader.read_line(&mut line).is_ok_and(|n| n > 2) {
-        if let Some(value) = line.to_ascii_lowercase().strip_prefix("content-length:") {
-            length = value.trim().parse().expect("a length");
-        }
-        line.clear();
-    }
-    let mut body = vec![0; length];
-    reader.read_exact(&mut body).expect("a body");
+    let body = request_body(&stream);
     until("the others are done", || {
         verdicts(&folder.join("fired")).len() == 1 && verdicts(&folder.join("rec/alerts.jsonl")).len() == 1
     });

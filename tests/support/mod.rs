@@ -4,12 +4,14 @@
 
 use serde_json::Value;
 use std::ffi::OsStr;
+use std::io::{BufRead, BufReader, Read};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
-use strandline::event::{Body, Event, Item, StackId, ThreadInfo};
+use strandline::event::{Block, Body, Event, Item, StackId, ThreadInfo};
 use strandline::reader::{Batch, Reader};
 use strandline::report::snapshot::{unpickle, validate};
 
@@ -433,9 +435,33 @@ impl Recording {
         self.events.iter().filter_map(size).collect()
     }
 
+    /// The blocks that were allocated, in order.
+    pub(crate) fn blocks(&self) -> Vec<&Block> {
+        fn block(e: &Event) -> Option<&Block> {
+            if let Body::Alloc(b) = &e.body { Some(b) } else { None }
+        }
+        self.events.iter().filter_map(block).collect()
+    }
+
     /// Frames of a stack as file name, line and function, innermost first.
     pub(crate) fn frames(&self, stack: StackId) -> Vec<(String, u32, String)> {
         let names = self.reader.names();
         names.frames(stack).map(|f| (f.file.clone(), f.line, f.function.clone())).collect()
     }
+}
+
+/// The body of an HTTP request that comes in.
+pub(crate) fn request_body(stream: &TcpStream) -> Vec<u8> {
+    let mut reader = BufReader::new(stream);
+    let mut length = 0;
+    let mut line = String::new();
+    while reader.read_line(&mut line).is_ok_and(|n| n > 2) {
+        if let Some(value) = line.to_ascii_lowercase().strip_prefix("content-length:") {
+            length = value.trim().parse().expect("a length");
+        }
+        line.clear();
+    }
+    let mut body = vec![0; length];
+    reader.read_exact(&mut body).expect("a body");
+    body
 }
