@@ -1,14 +1,19 @@
 #!/usr/bin/env bash
 # What a real card must show before a claim about a GPU is made. Needs python3 with torch, transformers, accelerate, psutil.
 #   [ONLY=REGEX] tests/gpu/all.sh CARRY OUT [PART…]      ONLY: which runs of leakbench
-# CARRY holds what was built elsewhere: strandline (the command), libstrandline.so, wheels/trl-*.whl, tests/ (compiled test
-# binaries: preload_equality, snapshot_equality, steps, …, whatever does without the simulated device). Results go to OUT.
+# CARRY is what tests/gpu/carry.sh packed elsewhere: strandline (the command), libstrandline.so, wheels/trl-*.whl, tests/ (compiled
+# tests: preload_equality, snapshot_equality, steps, …, whatever does without the simulated device). Results go to OUT, and what is
+# printed also to OUT/all.txt.
 # PARTs: info leakbench equality kill cost (default: all of them, in this order).
 set -u
 cd "$(dirname "$0")/../.."
 carry=$1; out=$2; shift 2
 parts=${*:-info leakbench equality kill cost}
 mkdir -p "$out"
+exec > >(tee -a "$out/all.txt") 2>&1
+for version in 1.3.0 1.6.0; do
+  [[ " $parts " != *" leakbench "* ]] || ls "$carry"/wheels/trl-$version-*.whl > /dev/null || exit 2
+done
 work=$(mktemp -d)
 py=${PYTHON:-python3}
 export XDG_CACHE_HOME="$work/cache" PYTHONUNBUFFERED=1
