@@ -70,7 +70,8 @@ elif what == "graph":
     torch.cuda.synchronize()
 elif what == "oom":
     try:
-        torch.empty(1 << 36, device="cuda", dtype=torch.uint8)
+        more = max(1 << 36, torch.cuda.get_device_properties(0).total_memory * 2)
+        torch.empty(more, device="cuda", dtype=torch.uint8)
     except RuntimeError as e:  # of memory, in the words of whoever raises it
         said["oom"] = str(e).splitlines()[0]
     said["alive"] = torch.ones(8, device="cuda").numel()

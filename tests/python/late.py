@@ -1,6 +1,6 @@
 """A job that asks for strandline when it runs already. It prints what the report must say, as JSON.
 
-    late.py train [leak]            16 steps; recorded from the end of the 4th on, with a cache that is given back after that
+    late.py train [leak] [STEPS]    16 steps; recorded from the end of the 4th on, with a cache that is given back after that
     late.py before                  recorded before the first CUDA call
     late.py bench STEP SCRIPT …     leakbench's SCRIPT, recorded from the end of STEP on
 """
@@ -49,7 +49,8 @@ def train(steps, late):
 
 
 if what == "train":
-    print(json.dumps(train(16, 4)))
+    steps = int(sys.argv[-1]) if sys.argv[-1].isdigit() else 16
+    print(json.dumps(train(steps, 4)))
 elif what == "before":
     path = strandline.start()
     print(json.dumps({"path": path, **train(12, 12)}))
