@@ -210,7 +210,14 @@ impl Detector {
     fn one_cause(&self, replay: &Replay, subject: Subject, mark: u32, members: &mut Vec<Member>) {
         members.sort_by_key(|m| (std::cmp::Reverse(m.growth.rate.bytes as u64), m.id));
         let judged = members.iter().any(|m| m.growth.strength >= Strength::Fast);
-        let sure = |m: &&Member| m.growth.strength >= Strength::Fast || !judged && m.growth.brief;
+        let brief = members.iter().any(|m| m.growth.brief);
+        // Where nothing is sure any more, what was found goes on; what began just now is no part of it.
+        let known = |m: &Member| self.cases.get(&subject).is_some_and(|c| c.members.contains_key(&m.id));
+        let sure = |m: &&Member| match (judged, brief) {
+            (true, _) => m.growth.strength >= Strength::Fast,
+            (_, true) => m.growth.brief,
+            _ => known(m),
+        };
         // A group by the member that it is about: what resembles it, and how fast that grows together.
         let group = |lead: &Growth| Rate::sum(alike(members, lead, mark).map(|m| m.growth.rate));
         let leads: Vec<(Growth, Rate)> =

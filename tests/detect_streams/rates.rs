@@ -66,6 +66,12 @@ fn drawn_jobs_are_judged_right() {
     }
 }
 
+/// A cache that fills for a hundred steps, and two blocks of garbage that began just now, are not one leak of both rates.
+#[test]
+fn what_began_just_now_is_no_part_of_what_fills() {
+    assert_eq!(Said::of(&synthetic::draw(20638, false)).accused, None);
+}
+
 /// The generator here says what `synthetic.py` says, event for event.
 #[test]
 fn drawn_jobs_are_those_of_the_script() {

@@ -1,10 +1,16 @@
 """Models built from configs, one on each device, trained for three steps; then what each of them counts of itself, as JSON.
 
-    anatomy.py MODEL…
+    anatomy.py MODEL…            MODEL+muon: matrices are trained by Muon
+    TURN=FILE                    imports first, then waits for the lock on FILE: who trains has the card for himself
 """
 
+import fcntl
 import json
+import os
+import shutil
+import subprocess
 import sys
+import time
 
 import torch
 import transformers as t
@@ -17,6 +23,8 @@ SIZE = {"hidden_size": 512, "intermediate_size": 1408, "num_attention_heads": 8}
 TEXT = {**SIZE, "vocab_size": 16384, "num_hidden_layers": 6}
 IMAGE = {**SIZE, "num_hidden_layers": 8, "image_size": 64, "patch_size": 16}
 MODELS = {
+    "gpt2-xl": lambda: t.GPT2LMHeadModel(t.GPT2Config(n_embd=1600, n_layer=48, n_head=25)),
+    "llama-1b": lambda: t.LlamaForCausalLM(t.LlamaConfig(vocab_size=32000, hidden_size=2048, intermediate_size=5632, num_hidden_layers=22, num_attention_heads=32, num_key_value_heads=4)),
     "gpt2": lambda: t.GPT2LMHeadModel(t.GPT2Config(vocab_size=16384, n_embd=512, n_layer=6, n_head=8)),
     "llama": lambda: t.LlamaForCausalLM(t.LlamaConfig(**TEXT, num_key_value_heads=2)),
     "vit": lambda: t.ViTForImageClassification(t.ViTConfig(**IMAGE, num_labels=8)),
@@ -32,15 +40,42 @@ MODELS = {
 KEPT = {"llama", "bert"}
 # these have frozen embeddings and train on two microbatches a step.
 FROZEN = {"vit", "neox"}
+
+
+class Both:
+    """Muon for the matrices, AdamW for the rest."""
+
+    def __init__(self, model):
+        matrices = [p for p in model.parameters() if p.ndim == 2]
+        rest = [p for p in model.parameters() if p.ndim != 2]
+        self.both = [torch.optim.Muon(matrices), torch.optim.AdamW(rest)]
+
+    def zero_grad(self, set_to_none):
+        for optimizer in self.both:
+            optimizer.zero_grad(set_to_none)
+
+    def step(self):
+        for optimizer in self.both:
+            optimizer.step()
+
+    @property
+    def state(self):
+        return {p: state for optimizer in self.both for p, state in optimizer.state.items()}
+
+
+if "TURN" in os.environ:
+    turn = open(os.environ["TURN"])
+    fcntl.flock(turn, fcntl.LOCK_EX)
 jobs = []
 for device, name in enumerate(sys.argv[1:]):
     torch.cuda.set_device(device)
+    name, _, muon = name.partition("+")
     with torch.device("cuda"):
         model = MODELS[name]().train()
     if name in FROZEN:
         for path, weight in model.named_parameters():
             weight.requires_grad_("embed" not in path)
-    jobs.append((name, device, model, torch.optim.AdamW(model.parameters())))
+    jobs.append((name, device, model, Both(model) if muon else torch.optim.AdamW(model.parameters())))
 for step in range(3):
     for name, device, model, optimizer in jobs:
         torch.cuda.set_device(device)
@@ -54,11 +89,20 @@ for step in range(3):
             model(**batch).loss.backward()
         del batch
         optimizer.step()
-for name, device, model, optimizer in jobs:
+used = None
+if shutil.which("nvidia-smi") and "TURN" in os.environ:
+    torch.cuda.synchronize()
+    time.sleep(1.5)  # the watcher reads once a second
+    bare = {k: v for k, v in os.environ.items() if k != "LD_PRELOAD"}
+    ask = ["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits", "--id=0"]
+    used = int(subprocess.run(ask, env=bare, capture_output=True, text=True, check=True).stdout) << 20
+for (name, device, model, optimizer), asked in zip(jobs, sys.argv[1:]):
     size = lambda tensors: sum(x.numel() * x.element_size() for x in tensors if x is not None and x.is_cuda)
     held = [x for state in optimizer.state.values() for x in state.values() if torch.is_tensor(x)]
     print(json.dumps({
-        "name": name,
+        "name": asked,
+        "driver_used": used,
+        "reserved": torch.cuda.memory_reserved(device),
         "weights": size([*model.parameters(), *model.buffers()]),
         "gradients": size(p.grad for p in model.parameters()),
         "optimizer": size(held),

@@ -1,16 +1,32 @@
-"""A training job that runs out of memory of one cause.
+"""A training job that runs out of memory of one cause, on a simulated card made for it or on a real one of any size.
 
     oom.py batch | fragments | other | state
+    TURN=FILE    imports first, then waits for the lock on FILE: who runs has the card for himself
 """
 
+import fcntl
+import os
+import subprocess
 import sys
 
 import torch
 
 MIB = 1 << 20
 cause = sys.argv[1]
+if "TURN" in os.environ:
+    turn = open(os.environ["TURN"])
+    fcntl.flock(turn, fcntl.LOCK_EX)
+if cause == "other" and "TURN" in os.environ:
+    # Another process takes all of the card but 3 GiB, and says how much that is.
+    source = "import torch; n = torch.cuda.mem_get_info()[0] - (3 << 30); x = torch.empty(n, dtype=torch.uint8, device='cuda'); print(n, flush=True); input()"
+    bare = {k: v for k, v in os.environ.items() if k != "LD_PRELOAD" and not k.startswith("STRANDLINE_")}
+    holder = subprocess.Popen([sys.executable, "-c", source], env=bare, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    print("another process holds", holder.stdout.readline().strip(), flush=True)
+# What each cause was written for, and how often that goes into this card.
+small = {"batch": 2048, "fragments": 1792, "state": 1536}.get(cause)
+times = max(1, torch.cuda.get_device_properties(0).total_memory // (small * MIB)) if small else 1
 if cause == "state":
-    model = torch.nn.Linear(10240, 11264, device="cuda")  # 440 MiB
+    model = torch.nn.Linear(10240, 11264 * times, device="cuda")  # 440 MiB
     optimizer = torch.optim.Adam(model.parameters())
 else:
     model = torch.nn.Sequential(torch.nn.Linear(1024, 4096), torch.nn.GELU(), torch.nn.Linear(4096, 1024)).cuda()
@@ -25,14 +41,14 @@ def train(rows):
 
 
 if cause == "fragments":  # of five blocks in a segment of 20 MiB one stays
-    blocks = [torch.empty(4 * MIB, dtype=torch.uint8, device="cuda") for _ in range(320)]
+    blocks = [torch.empty(4 * MIB, dtype=torch.uint8, device="cuda") for _ in range(320 * times)]
     blocks = blocks[::5]
 for step in range(14):
     train(64 if cause == "state" else 256)
 if cause == "batch":
-    train(48 * 1024)
+    train(48 * 1024 * times)
 elif cause == "fragments":
-    torch.empty(700 * MIB, dtype=torch.uint8, device="cuda")
+    torch.empty(700 * times * MIB, dtype=torch.uint8, device="cuda")
 elif cause == "other":
-    torch.empty(1536 * MIB, dtype=torch.uint8, device="cuda")
+    torch.empty((4096 if "TURN" in os.environ else 1536) * MIB, dtype=torch.uint8, device="cuda")
 print("not reached")

@@ -1,0 +1,29 @@
+#!/usr/bin/env bash
+# What fills a real card, against what models and the driver count; and what jobs die of that run out of it. About a minute.
+#   tests/gpu/anatomy.sh CARRY OUT [MODEL…]      CARRY as in all.sh; needs python3 with torch and transformers; results go to OUT
+set -u
+cd "$(dirname "$0")/../.."
+carry=$(realpath "$1"); mkdir -p "$2"; out=$(realpath "$2"); shift 2
+models=${*:-gpt2 llama vit bert qwen2 gemma neox t5 electra deit gpt2+muon gpt2-xl llama-1b}
+work=$(mktemp -d)
+py=$(command -v "${PYTHON:-python3}")
+strandline="$carry/strandline"
+chmod +x "$strandline"
+export XDG_CACHE_HOME="$work/cache" PYTHONUNBUFFERED=1 TURN="$work/turn"
+: > "$TURN"
+# All import at once; the lock on TURN gives each of them the card for itself.
+job() { # NAME SCRIPT ARGUMENT
+  timeout 110 "$strandline" run --quiet -o "$work/$1" -- "$py" "$2" "$3" > "$work/$1.out" 2> "$work/$1.err"
+  echo $? > "$work/$1.status"
+}
+for m in $models; do job "$m" tests/python/anatomy.py "$m" & done
+for c in batch fragments state; do job "oom-$c" tests/python/oom.py "$c" & done
+wait
+# Its other process may outlive it by a moment: last.
+job oom-other tests/python/oom.py other
+# shellcheck disable=SC2086
+"$py" tests/gpu/anatomy.py "$strandline" "$work" $models 2>&1 | tee "$out/anatomy.txt"
+result=${PIPESTATUS[0]}
+tail -n 4 "$work"/*.err > "$out/anatomy-stderr.txt"
+rm -rf "$work"
+exit "$result"
