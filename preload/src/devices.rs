@@ -21,13 +21,20 @@ struct Device {
     named: AtomicU8,
     name: UnsafeCell<[u8; NAME]>,
     total: AtomicU64,
+    /// Bits of the fraction of it that torch may take, a number below 1; 0 where it may take all.
+    fraction: AtomicU64,
 }
 
 // SAFETY: `name` is written once, by whoever moved `named` from 0 to 1, and read only after it is 2.
 unsafe impl Sync for Device {}
 
 static TABLE: [Device; DEVICES] = [const {
-    Device { named: AtomicU8::new(0), name: UnsafeCell::new([0; NAME]), total: AtomicU64::new(0) }
+    Device {
+        named: AtomicU8::new(0),
+        name: UnsafeCell::new([0; NAME]),
+        total: AtomicU64::new(0),
+        fraction: AtomicU64::new(0),
+    }
 }; DEVICES];
 static CHANGES: AtomicU32 = AtomicU32::new(0);
 
@@ -74,6 +81,14 @@ pub(crate) fn note_total(index: u8, total: u64) {
     }
 }
 
+/// Notes that torch may take so much of a device and no more: 0 to 1.
+pub(crate) fn note_fraction(index: u8, fraction: f64) {
+    let Some(d) = TABLE.get(usize::from(index)) else { return };
+    if d.fraction.swap(fraction.to_bits(), Relaxed) != fraction.to_bits() {
+        CHANGES.fetch_add(1, Release);
+    }
+}
+
 /// Counts up when something new is known.
 pub(crate) fn changes() -> u32 {
     CHANGES.load(Acquire)
@@ -84,7 +99,15 @@ pub(crate) fn facts() -> Value {
     let known = TABLE.iter().enumerate().filter(|(_, d)| d.total.load(Relaxed) != 0);
     Value::Array(
         known
-            .map(|(i, d)| json!({ "index": i, "name": d.name(), "capacity_bytes": d.total.load(Relaxed) }))
+            .map(|(i, d)| {
+                let mut fact =
+                    json!({ "index": i, "name": d.name(), "capacity_bytes": d.total.load(Relaxed) });
+                match d.fraction.load(Relaxed) {
+                    0 => {}
+                    bits => fact["memory_fraction"] = f64::from_bits(bits).into(),
+                }
+                fact
+            })
             .collect(),
     )
 }

@@ -18,8 +18,10 @@ pub(super) fn check<'a>(replay: &Replay, d: &'a Device) -> Option<Note<'a>> {
         return None;
     }
     let mean = much.iter().sum::<u64>() / much.len() as u64;
-    let full = d.capacity.is_some_and(|c| {
-        d.peak_reserved.bytes.0.saturating_add(c.others.0) as f64 >= NEARLY_FULL * c.total.0 as f64
+    // Beside what it can have, not the device's size: what others hold is full as well.
+    let full = d.capacity.zip(replay.usable(d.id)).is_some_and(|(c, usable)| {
+        let closed = c.total.0.saturating_sub(usable.0);
+        d.peak_reserved.bytes.0.saturating_add(closed) as f64 >= NEARLY_FULL * c.total.0 as f64
     });
     let why = match full {
         true => "because the card is nearly full: every time it waits for all of the card's work",

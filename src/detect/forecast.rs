@@ -81,7 +81,7 @@ const LARGEST_GIB: u64 = 288;
 const LOOK_BACK: usize = 8;
 
 /// Bytes that may be left behind at the end of a step until an allocation fails: the device's size less what
-/// others hold, less the highest that a step needs at its peak. `known` is false where the device's size is a
+/// others hold, or what torch is allowed where that is less, less the highest that a step needs at its peak. `known` is false where the device's size is a
 /// guess.
 pub(super) struct Headroom {
     pub(super) bytes: u64,
@@ -94,16 +94,15 @@ pub(super) fn headroom(replay: &Replay, device: DeviceId) -> Headroom {
     let Some(d) = replay.device(device) else {
         return Headroom { bytes: u64::MAX, most: u64::MAX, known: false };
     };
-    let (total, others, known) = match d.capacity {
-        Some(c) => (c.total.0, c.others.0, true),
-        None => (LARGEST_GIB << 30, 0, false),
+    let (usable, known) = match replay.usable(device) {
+        Some(bytes) => (bytes.0, true),
+        None => (LARGEST_GIB << 30, false),
     };
     let last = d.rows.last().copied().unwrap_or_default();
     let recent = d.rows.iter().rev().take(LOOK_BACK);
     let above = || recent.clone().map(|r| r.peak.0.saturating_sub(r.allocated.0));
     let (highest, lowest) = (above().max().unwrap_or(0), above().min().unwrap_or(0));
-    let used = others.saturating_add(last.allocated.0).saturating_add(last.pending.0);
-    let room = total.saturating_sub(used);
+    let room = usable.saturating_sub(last.allocated.0.saturating_add(last.pending.0));
     Headroom { bytes: room.saturating_sub(highest), most: room.saturating_sub(lowest), known }
 }
 

@@ -12,6 +12,7 @@ mod apply;
 mod calls;
 mod cohort;
 mod device;
+mod limit;
 mod marks;
 mod progress;
 mod quiet;

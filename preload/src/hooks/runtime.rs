@@ -149,6 +149,9 @@ pub(super) unsafe fn mem_get_info(free: *mut usize, total: *mut usize) -> Status
         if let Some(mut t) = enter_or_arm() {
             blocks::out_of_memory(&mut t, free);
             t.note(Kind::MemInfo, tls::device(), free, total, 0);
+            if let Some(fraction) = stacks::fraction::being_set() {
+                devices::note_fraction(tls::device(), fraction);
+            }
         }
     }
     status

@@ -77,6 +77,7 @@ fn parse(minor: u32, s: &Shape, words: &[u64]) -> Result<Offsets, &'static str> 
         code: field(s.frame, 2, 8)?,
         tag: s.tag,
         instruction: field(s.frame, 3, 8)?,
+        locals: field(s.frame, 4, 8)?,
         owner: field(s.frame, 5, 1)?,
         file: field(s.code, 1, 8)?,
         name: field(s.code, 3, 8)?,
@@ -180,6 +181,7 @@ mod tests {
     fn a_real_description_is_understood() {
         let o = of_3_13(&OF_3_13_0).expect("offsets");
         assert_eq!((o.current, o.previous, o.code, o.instruction, o.owner), (72, 8, 0, 56, 70));
+        assert_eq!(o.locals, 72);
         assert_eq!(
             (o.file, o.name, o.line_table, o.first_line, o.first_instruction),
             (112, 128, 136, 68, 200)

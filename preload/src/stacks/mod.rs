@@ -7,6 +7,7 @@
 //! Nothing is read before `proof` has held what is known of this Python's frames against what it says of them itself.
 
 mod described;
+pub(crate) mod fraction;
 pub(crate) mod intern;
 mod memory;
 pub(crate) mod native;

@@ -20,6 +20,8 @@ pub(crate) struct Offsets {
     pub(crate) instruction: usize,
     /// Frame: the calling frame.
     pub(crate) previous: usize,
+    /// Frame: its first local variable.
+    pub(crate) locals: usize,
     /// Frame: who owns it (one byte); 0 where frames have no owner, or none that matters (before 3.12).
     pub(crate) owner: usize,
     /// Code: `co_filename`.
@@ -55,8 +57,8 @@ pub(crate) const BYTES_DATA: usize = 32;
 
 /// The versions that do not describe themselves.
 pub(crate) const TABLE: [Offsets; 4] = [
-    Offsets { minor: 9, instruction: 104, ..FRAME_OBJECTS },
-    Offsets { minor: 10, instruction: 96, ..FRAME_OBJECTS },
+    Offsets { minor: 9, instruction: 104, locals: 360, ..FRAME_OBJECTS },
+    Offsets { minor: 10, instruction: 96, locals: 352, ..FRAME_OBJECTS },
     Offsets {
         minor: 11,
         cframe: 56,
@@ -64,6 +66,7 @@ pub(crate) const TABLE: [Offsets; 4] = [
         code: 32,
         instruction: 56,
         previous: 48,
+        locals: 72,
         file: 112,
         name: 128,
         line_table: 136,
@@ -78,6 +81,7 @@ pub(crate) const TABLE: [Offsets; 4] = [
         code: 0,
         instruction: 56,
         previous: 8,
+        locals: 72,
         owner: 70,
         file: 112,
         name: 128,
@@ -99,6 +103,7 @@ const FRAME_OBJECTS: Offsets = Offsets {
     tag: 0,
     instruction: 0,
     previous: 24,
+    locals: 0,
     owner: 0,
     file: 104,
     name: 112,

@@ -75,21 +75,39 @@ pub(super) fn stop() {
 /// `out`.
 #[inline(always)]
 pub(super) fn walk<const STORE: bool>(out: &mut [Frame; MAX_FRAMES]) -> (usize, u64) {
-    // SAFETY: set by `start` to a value that is never freed.
-    let Some(Proved(i, _)) = (unsafe { PROVED.load(Acquire).as_ref() }) else { return (0, 0) };
-    // A finalizing interpreter frees the thread states of threads that still run.
-    if (i.is_finalizing)() != 0 {
-        return (0, 0);
-    }
+    let Some((i, state)) = here() else { return (0, 0) };
     // SAFETY: the layout was proved against this interpreter's own word. The thread state is this thread's own and alive
     // while the thread is in C called from Python; its frames and their code objects are reachable from it, hence alive,
     // and only this thread changes the chain.
     let memory = unsafe { Direct::new() };
-    let state = (i.thread_state)();
-    if i.others.is_some_and(|o| o.are_near(state)) {
-        return (0, 0);
-    }
     frames::<_, STORE>(&i.offsets, &memory, state, out).unwrap_or((0, 0))
+}
+
+/// The interpreter and the calling thread's own state (0: it has none), where its frames may be read.
+#[inline(always)]
+fn here() -> Option<(&'static Interpreter, u64)> {
+    // SAFETY: set by `start` to a value that is never freed.
+    let Proved(i, _) = unsafe { PROVED.load(Acquire).as_ref() }?;
+    // A finalizing interpreter frees the thread states of threads that still run.
+    if (i.is_finalizing)() != 0 {
+        return None;
+    }
+    let state = (i.thread_state)();
+    (!i.others.is_some_and(|o| o.are_near(state))).then_some((i, state))
+}
+
+/// The innermost Python frame of the calling thread and its code object.
+#[cold]
+pub(super) fn innermost<M: Memory>(memory: &M) -> Option<(&'static Offsets, u64, u64)> {
+    let (i, state) = here().filter(|(_, state)| *state != 0)?;
+    let o = &i.offsets;
+    let base = if o.cframe != 0 { memory.read::<u64>(state, o.cframe)? } else { state };
+    let mut frame = memory.read::<u64>(base, o.current)?;
+    while frame != 0 && o.owner != 0 && memory.read::<u8>(frame, o.owner)? >= OWNED_BY_INTERPRETER {
+        frame = memory.read::<u64>(frame, o.previous)?;
+    }
+    let code = memory.read::<u64>(frame, o.code)? & !o.tag;
+    Some((o, frame, code))
 }
 
 /// The same, from a thread state on, through any memory. `None`: something could not be read.

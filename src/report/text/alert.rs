@@ -107,8 +107,9 @@ fn marks(p: &Process<'_>, f: &Finding) -> u32 {
 fn now(p: &Process<'_>, f: &Finding) -> String {
     let mut parts = vec![format!("{} {}", f.grain.name(), count(marks(p, f).into()))];
     if let Some(d) = p.replay.device(f.device) {
-        let usable = d.capacity.map(|c| c.total.0.saturating_sub(c.others.0));
-        let usable = usable.map(|u| format!(" of {} usable", size(u))).unwrap_or_default();
+        let usable = p.replay.usable(d.id);
+        let word = if usable.is_some() && usable == p.replay.limit(d.id) { "allowed" } else { "usable" };
+        let usable = usable.map(|u| format!(" of {} {word}", size(u.0))).unwrap_or_default();
         parts.push(format!("peak {}{usable}", size(d.peak_allocated.bytes.0)));
     }
     let since = format!("{} {}", f.grain.name(), count(f.first_step.into()));

@@ -307,6 +307,7 @@ impl Folder {
                     .map(|d| {
                         json!({
                             "index": d["index"], "name": d["name"], "capacity_bytes": d["capacity_bytes"],
+                            "memory_fraction": d["memory_fraction"],
                         })
                     })
                     .collect(),
