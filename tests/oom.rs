@@ -63,3 +63,27 @@ fn an_optimizers_state() {
     assert_eq!((&oom["cause"], &oom["phase"]), (&"optimizer-state".into(), &"optimizer".into()), "{reason}");
     assert!(text.contains("8-bit optimizer"), "{text}");
 }
+
+/// A limit is known long before it is met: PyTorch keeps it to itself where it caches, and tells the driver nothing.
+#[test]
+fn what_the_job_allows_itself() {
+    let call = "torch.cuda.set_per_process_memory_fraction(0.25)";
+    let later = "x = torch.ones(1, device='cuda'); torch.cuda.set_per_process_memory_fraction(0.25)";
+    let cases = [
+        ("", call),
+        ("", later),
+        ("per_process_memory_fraction:0.25", "pass"),
+        ("backend:cudaMallocAsync", later),
+    ];
+    for (settings, does) in cases {
+        let folder = Folder::new("limit");
+        let source = format!("import torch; {does}; y = torch.ones(1, device='cuda'); y.cpu()");
+        let job = Job::program(&folder, support::python()).arg("-c").arg(source);
+        let job = job.env("STRANDLINE_SIM_TOTAL", "8GiB").env("PYTORCH_CUDA_ALLOC_CONF", settings);
+        let ran = job.run().succeeded();
+        let device = &report(&ran.recording()).process["devices"][0];
+        let limit = number(device, "limit_bytes");
+        assert!(limit.abs_diff(2 << 30) <= 1, "{settings} {does}: {device}");
+        assert_eq!(device["capacity_bytes"], 8u64 << 30, "{device}");
+    }
+}

@@ -21,7 +21,7 @@ struct Device {
     named: AtomicU8,
     name: UnsafeCell<[u8; NAME]>,
     total: AtomicU64,
-    /// Bits of the fraction of it that torch may take, a number below 1; 0 where it may take all.
+    /// Bits of the fraction of it that torch may take; 0 where that was never less than all.
     fraction: AtomicU64,
 }
 
@@ -84,9 +84,17 @@ pub(crate) fn note_total(index: u8, total: u64) {
 /// Notes that torch may take so much of a device and no more: 0 to 1.
 pub(crate) fn note_fraction(index: u8, fraction: f64) {
     let Some(d) = TABLE.get(usize::from(index)) else { return };
-    if d.fraction.swap(fraction.to_bits(), Relaxed) != fraction.to_bits() {
+    let (old, new) = (d.fraction.load(Relaxed), fraction.to_bits());
+    let is_news = if old == 0 { fraction < 1.0 } else { old != new };
+    if is_news {
+        d.fraction.store(new, Relaxed);
         CHANGES.fetch_add(1, Release);
     }
+}
+
+/// Devices whose properties the program has asked for.
+pub(crate) fn told() -> impl Iterator<Item = u8> {
+    (0..DEVICES as u8).filter(|&i| TABLE[usize::from(i)].named.load(Acquire) == 2)
 }
 
 /// Counts up when something new is known.

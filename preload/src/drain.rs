@@ -106,6 +106,7 @@ impl Duty {
             if !session::is_recording() {
                 return Ok(());
             }
+            crate::torch::fraction::keep_up();
             let changes = devices::changes();
             if changes != devices_told {
                 devices_told = changes;

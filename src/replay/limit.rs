@@ -33,8 +33,8 @@ impl Replay {
 
 /// The fraction that `PYTORCH_CUDA_ALLOC_CONF` sets (torch 2.10 and newer), the last one where there are several.
 fn in_settings(conf: &str) -> Option<f64> {
-    let settings = conf.split(',').filter_map(|s| s.split_once(':'));
-    settings.filter(|(key, _)| key.trim() == "per_process_memory_fraction").next_back()?.1.trim().parse().ok()
+    let mut settings = conf.split(',').filter_map(|s| s.split_once(':'));
+    settings.rfind(|(key, _)| key.trim() == "per_process_memory_fraction")?.1.trim().parse().ok()
 }
 
 #[cfg(test)]

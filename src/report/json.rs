@@ -122,6 +122,8 @@ fn device(p: &Process<'_>, d: &Device) -> Value {
         "index": d.id.0,
         "name": Facts::of(p.replay).device_name(d.id),
         "capacity_bytes": capacity(p, d.id),
+        // Less than the capacity where the job limits itself: what torch may reserve of it.
+        "limit_bytes": p.replay.limit(d.id).map(|b| b.0),
         "free_source": told,
         "peak_allocated_bytes": seen(d.peak_allocated.bytes),
         "peak_reserved_bytes": d.peak_reserved.bytes.0,

@@ -433,7 +433,7 @@ fn every_key_of_the_schema_is_there() {
     has("/processes/0/cost", "step_time_fraction host_bytes disk_bytes");
     has(
         "/processes/0/devices/0",
-        "index name capacity_bytes free_source peak_allocated_bytes peak_reserved_bytes peak_step peak_phase \
+        "index name capacity_bytes limit_bytes free_source peak_allocated_bytes peak_reserved_bytes peak_step peak_phase \
          end_allocated_bytes end_reserved_bytes anatomy oom per_step",
     );
     has(

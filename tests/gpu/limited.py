@@ -109,7 +109,7 @@ def limited(how):
     opened = [subprocess.run([sys.executable, "-m", "torch.cuda._memory_viz", "stats", s], capture_output=True, text=True) for s in made]
     whole = all(os.path.getsize(f"{folder}/rec/bundle-1-{b}/{f}") for b in ("alert", "oom") for f in ("report.txt", "report.json"))
     holds("snapshot and bundles open", whole and len(made) == 3 and all(o.returncode == 0 and "segments" in o.stdout for o in opened),
-          ", ".join(os.path.relpath(m, f"{folder}/rec") for m in made) + "".join(o.stderr[-300:] for o in opened))
+          ", ".join(os.path.relpath(m, f"{folder}/rec") for m in made) + "".join(o.stderr[-300:] for o in opened if o.returncode))
 
 
 for how in ("setting", "call"):

@@ -6,7 +6,7 @@
 use super::entry::StdFunction;
 use super::tracker::{self, Setup};
 use super::versions::{self, Version};
-use super::{elf, entry::TraceEntry};
+use super::{elf, entry::TraceEntry, fraction};
 use crate::config::Stacks;
 use crate::hooks::blocks;
 use crate::real::{self, Library};
@@ -29,6 +29,9 @@ const CLASS: &[u8] = b"_ZN3c104cuda20CUDACachingAllocator6Native22NativeCachingA
 /// The parameter's mangling differs between versions.
 const ATTACH_PREFIX: &[u8] =
     b"_ZN3c104cuda20CUDACachingAllocator6Native22NativeCachingAllocator27attachAllocatorTraceTracker";
+/// What it may take of a device, as a fraction.
+const FRACTION_PREFIX: &[u8] =
+    b"_ZN3c104cuda20CUDACachingAllocator6Native22NativeCachingAllocator17getMemoryFractionE";
 const INITIALIZED: &[u8] =
     b"_ZN3c104cuda20CUDACachingAllocator6Native22NativeCachingAllocator11initializedEv";
 
@@ -106,6 +109,8 @@ struct Located {
     vtable: Option<usize>,
     attach: Entry,
     initialized: Entry,
+    /// Address of the function that tells the memory fraction, where calling it is only to read.
+    fraction: Option<usize>,
 }
 
 #[derive(Clone, Copy)]
@@ -170,6 +175,9 @@ fn attach() -> Result<bool, Refusal> {
     }
     if COPIES.load(Relaxed) == 0 {
         return Ok(false); // no device yet: it was a no-op
+    }
+    if let Some(f) = l.fraction {
+        fraction::begin(object, f);
     }
     tracker::attached();
     tell_attached();
@@ -299,6 +307,7 @@ fn locate() -> Result<Located, String> {
         vtable: None,
         attach: Entry::Slot(0),
         initialized: Entry::Slot(0),
+        fraction: None,
     };
     let (mut attach, mut initialized) = (None, None);
     let at = |value: usize| library.base.wrapping_add(value);
@@ -310,6 +319,8 @@ fn locate() -> Result<Located, String> {
                 initialized = Some(at(s.value));
             } else if s.name.starts_with(ATTACH_PREFIX) && !s.name.ends_with(b".cold") {
                 attach = Some(at(s.value));
+            } else if s.name.starts_with(FRACTION_PREFIX) && !s.name.ends_with(b".cold") {
+                found.fraction = version.filter(|v| *v >= fraction::ONLY_READS).map(|_| at(s.value));
             } else if s.name.strip_prefix(CLASS).is_some_and(blocks::is_past_the_cache) {
                 blocks::lie_past_the_cache(at(s.value), s.size);
             }

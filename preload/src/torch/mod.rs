@@ -3,5 +3,6 @@
 pub(crate) mod attach;
 pub(crate) mod elf;
 mod entry;
+pub(crate) mod fraction;
 pub(crate) mod tracker;
 mod versions;
