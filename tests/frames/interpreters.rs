@@ -19,7 +19,7 @@ pub(crate) struct Interpreter {
 impl Interpreter {
     /// Whether the recorder claims to read its frames.
     pub(crate) fn is_known(&self) -> bool {
-        (9..=14).contains(&self.minor) && !self.free_threaded
+        (9..=15).contains(&self.minor) && !self.free_threaded
     }
 
     /// Whether it describes its own frames.

@@ -229,10 +229,10 @@ fn try_now() -> bool {
     let Some(c) = (unsafe { taken.as_ref() }) else { return false };
     let verdict = proof::attempt(c.interpreter, c.code_type as u64);
     match verdict {
-        proof::Verdict::Proved => {
+        proof::Verdict::Proved(interpreter) => {
             // SAFETY: the type object is the running interpreter's, and where it keeps `tp_dealloc` was proved.
             unsafe { watch::install(c.code_type) };
-            python::start(c.interpreter, c.code_type as u64);
+            python::start(interpreter, c.code_type as u64);
             session::tell(json!({ "stacks": if native::is_on() { "both" } else { "python" } }));
         }
         proof::Verdict::Disproved(ref what) => {

@@ -38,7 +38,7 @@ pub(crate) struct Offsets {
     pub(crate) ascii: usize,
     /// String: characters of any other compact one.
     pub(crate) compact: usize,
-    /// String: how far the kind lies from the lowest bit of the state word.
+    /// String: how far the kind lies from the lowest bit of the state word: one of [`KIND_SHIFTS`].
     pub(crate) kind_shift: u32,
 }
 
@@ -52,6 +52,11 @@ pub(crate) const TP_DEALLOC: usize = 48;
 pub(crate) const LENGTH: usize = 16;
 /// String: state word (above its shift: kind in 3 bits, compact, ASCII).
 pub(crate) const STR_STATE: usize = 32;
+/// Where a string's kind may begin in its state word. Pre-releases of 3.14 have 16 bits below it, its releases two as all before;
+/// no description tells, so the proof looks at a string.
+pub(crate) const KIND_SHIFTS: [u32; 2] = [2, 16];
+/// What stands there in a compact string of ASCII: kind 1, compact, ASCII.
+pub(crate) const ASCII_STATE: u32 = 1 | 1 << 3 | 1 << 4;
 /// Bytes: data.
 pub(crate) const BYTES_DATA: usize = 32;
 
@@ -112,7 +117,7 @@ const FRAME_OBJECTS: Offsets = Offsets {
     first_instruction: 0,
     ascii: 48,
     compact: 72,
-    kind_shift: 2,
+    kind_shift: KIND_SHIFTS[0],
 };
 
 /// The offsets of a version of the table.

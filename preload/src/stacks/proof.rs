@@ -6,7 +6,7 @@
 //! where it does not hold, none ever is.
 
 use super::memory::{Careful, Memory};
-use super::offsets::{Offsets, TP_DEALLOC};
+use super::offsets::{ASCII_STATE, KIND_SHIFTS, Offsets, STR_STATE, TP_DEALLOC};
 use super::python::{self, Interpreter};
 use super::{Frame, MAX_FRAMES, object};
 use crate::real;
@@ -49,7 +49,7 @@ static LOOK: MethodDef = MethodDef::new(c"look", look, NO_ARGUMENTS);
 struct Trial {
     interpreter: Interpreter,
     code_type: u64,
-    verdict: Option<Result<(), String>>,
+    verdict: Option<Result<Interpreter, String>>,
 }
 static TRIAL: Mutex<Option<Trial>> = Mutex::new(None);
 
@@ -59,8 +59,8 @@ fn trial() -> std::sync::MutexGuard<'static, Option<Trial>> {
 
 /// How a trial ended.
 pub(super) enum Verdict {
-    /// What we read is right.
-    Proved,
+    /// What we read is right, with this layout.
+    Proved(Interpreter),
     /// It is not: what differs.
     Disproved(String),
     /// It could not be held: no GIL here, or an exception is on its way.
@@ -80,7 +80,7 @@ pub(super) fn attempt(interpreter: Interpreter, code_type: u64) -> Verdict {
     let verdict = trial().take().and_then(|t| t.verdict);
     match (verdict, outcome) {
         (_, Outcome::HandOn) => Verdict::HandOn,
-        (Some(Ok(())), _) => Verdict::Proved,
+        (Some(Ok(proved)), _) => Verdict::Proved(proved),
         (Some(Err(what)), _) => Verdict::Disproved(what),
         (None, Outcome::NotYet) => Verdict::NotNow,
         (None, _) => Verdict::Disproved("nothing could be compared".into()),
@@ -161,8 +161,11 @@ api! {
 }
 
 impl Api {
-    fn compare(&self, i: &Interpreter, code_type: u64) -> Result<(), String> {
+    /// The interpreter with its layout as it was found to be.
+    fn compare(&self, i: &Interpreter, code_type: u64) -> Result<Interpreter, String> {
         let memory = Careful::new().ok_or("no descriptors left to look with")?;
+        let mut i = *i;
+        i.offsets.kind_shift = self.kind_shift(&memory)?;
         let o = &i.offsets;
         // Up to 3.9 static types have no slots to ask for.
         if o.minor >= 10 {
@@ -195,9 +198,27 @@ impl Api {
             n += 1;
         }
         match n == depth && n >= FRAMES {
-            true => Ok(()),
+            true => Ok(i),
             false => Err(format!("it has {n} frames, {depth} were found")),
         }
+    }
+
+    /// Where the kind of strings lies, by the name of a function of ours: ASCII, as we know.
+    fn kind_shift(&self, memory: &Careful) -> Result<u32, String> {
+        let frame = (self.frame)();
+        if frame.is_null() {
+            return Err("the frame".into());
+        }
+        let code = (self.code)(frame);
+        let name = (self.attribute)(code, c"co_name".as_ptr());
+        if name.is_null() {
+            (self.clear)();
+        }
+        let state = memory.read::<u32>(name as u64, STR_STATE).unwrap_or(0);
+        (self.decref)(name);
+        (self.decref)(code);
+        let fits = |shift: &u32| state >> shift & 0x1f == ASCII_STATE;
+        KIND_SHIFTS.into_iter().find(fits).ok_or_else(|| "its strings".into())
     }
 
     fn compare_frame(&self, o: &Offsets, memory: &Careful, frame: Object, ours: Frame) -> Result<(), String> {
