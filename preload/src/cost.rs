@@ -12,6 +12,9 @@ use std::alloc::System;
 
 /// One entry of a thread in so many is timed.
 const EVERY: u32 = 1024;
+/// Ticks that one entry takes at most, some 20 µs of a TSC: in a longer one the kernel had something else run meanwhile, which
+/// is no cost of ours, and would count for a thousand others.
+const LONGEST: u64 = 50_000;
 
 /// Entries that were timed, of all threads.
 static TIMED: AtomicU64 = AtomicU64::new(0);
@@ -24,6 +27,8 @@ static HEAP: AtomicU64 = AtomicU64::new(0);
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pulse {
     left: u32,
+    /// Ticks that timing nothing takes, here and now: reading a clock is as dear as a short hook.
+    nothing: u32,
     /// Ticks at which the entry that is timed began; 0: it is not timed.
     since: u64,
 }
@@ -31,7 +36,7 @@ pub(crate) struct Pulse {
 impl Pulse {
     /// Of a thread that begins. Half a period goes by first: a thread of few events is neither always nor never timed.
     pub(crate) const fn new() -> Pulse {
-        Pulse { left: EVERY / 2, since: 0 }
+        Pulse { left: EVERY / 2, nothing: 0, since: 0 }
     }
 
     /// A hook begins.
@@ -39,8 +44,7 @@ impl Pulse {
     pub(crate) fn enter(&mut self) {
         self.left = self.left.wrapping_sub(1);
         if self.left == 0 {
-            self.left = EVERY;
-            self.since = clock::ticks();
+            self.begin();
         }
     }
 
@@ -57,14 +61,35 @@ impl Pulse {
     #[inline(always)]
     pub(crate) fn leave(&mut self) {
         if self.since != 0 {
-            self.count();
+            let took = self.elapsed();
+            self.count(took);
         }
+    }
+
+    /// This entry is timed. Nothing is, before: for what that takes, and so that the code that ends it is at hand when it ends.
+    #[cold]
+    #[inline(never)]
+    fn begin(&mut self) {
+        self.left = EVERY;
+        for _ in 0..2 {
+            self.since = clock::ticks();
+            self.nothing = self.elapsed() as u32;
+        }
+        self.since = clock::ticks();
     }
 
     #[cold]
     #[inline(never)]
-    fn count(&mut self) {
-        TICKS.fetch_add(clock::ticks().saturating_sub(self.since), Relaxed);
+    fn elapsed(&self) -> u64 {
+        clock::ticks().saturating_sub(self.since)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn count(&mut self, took: u64) {
+        // A hook takes a tick at least, whatever the clock's steps.
+        let own = took.saturating_sub(u64::from(self.nothing)).clamp(1, LONGEST);
+        TICKS.fetch_add(own, Relaxed);
         TIMED.fetch_add(1, Relaxed);
         self.since = 0;
     }

@@ -1,21 +1,23 @@
 """What recording adds, with PyTorch's own history beside it in the same run: a process per mode, all alive together, of which one
-works at a time, in an order drawn anew for every round; all are replaced after some rounds, since no two processes are alike.
+works at a time, in turns of some milliseconds, in an order drawn anew for every turn; all are replaced after some rounds, since no
+two processes are alike. Where there are eight processors or more, all of them share the same four.
 
     overhead.py --library LIBSTRANDLINE [--command STRANDLINE] [--rounds 24] [--only pair,heavy,large,threads] [--out FILE.json]
 
 Modes: nothing · torch's history with stacks="python" and "all" · strandline with --stacks none, python, native, both.
-Works: an alloc/free pair of 4 KiB at Python depths 5, 23 and 100 (the least of 3 repetitions, ns); a step with about 1,000
-allocations (the median of some, ms); a step of a transformer of 1.1 B parameters made from a config (`large`: for a real card);
-host memory with 16 threads that allocate (`threads`).
+Works: an alloc/free pair of 4 KiB at Python depths 5, 23 and 100 (ns); a step with about 1,000 allocations (the median of some, ms);
+a step of a transformer of 1.1 B parameters made from a config (`large`: for a real card); host memory with 16 threads that
+allocate (`threads`). A round's value is the least of its turns: what else a machine does only ever adds to it.
 Said of each mode: what it adds to the same round's `nothing`, the median of the rounds and the upper 95 % bound of that median
-(from order statistics, no distribution assumed). Of a process that does nothing but heavy steps: what the recording tells of its own
-cost beside what was measured, bytes of recording per allocator trace entry, dirty memory added.
+(from order statistics, no distribution assumed); for a step also pairs a step x ns a pair, 23 deep. Of a process that does nothing
+but heavy steps: what the recording tells of its own cost beside both, bytes of recording per allocator trace entry, dirty memory added.
 
     overhead.py --worker WORK MODE …     one work in a process of its own, as JSON
     overhead.py --serve MODE             works as they are asked for, one a line on stdin, their values on stdout
 """
 
 import argparse
+import gc
 import json
 import math
 import os
@@ -63,6 +65,8 @@ class Steps:
         self.model, self.batch, self.loss_of = model, batch, loss_of
         self.optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5, foreach=True)
         [self.step() for _ in range(3)]
+        gc.collect()
+        gc.disable()  # a collection belongs to no step
 
     def step(self):
         import torch
@@ -205,9 +209,12 @@ def rounds_of(options, works, modes, folder, deadline):
             if time.monotonic() > deadline and len(values[works[0]]["nothing"]) > 0:
                 left = 0
                 break
-            for work in works:
+            least = {work: dict.fromkeys(modes, math.inf) for work in works}
+            for work in works * options.turns:
                 for mode in random.sample(modes, len(modes)):
-                    values[work][mode] += generation.ask(work, mode)
+                    least[work][mode] = min(least[work][mode], *generation.ask(work, mode))
+            for work in works:
+                [values[work][mode].append(v) for mode, v in least[work].items()]
             left -= 1
         generation.end()
     return values
@@ -252,24 +259,32 @@ def alone(options, work, arguments, modes, folder):
         if os.path.exists(recording):
             row["bytes"] = os.path.getsize(recording)
             if options.command:
-                report = subprocess.run([options.command, "report", recording, "--format", "json"], stdout=subprocess.PIPE, check=True)
-                job = json.loads(report.stdout)["processes"][0]
-                row["lost"], row["told"] = job["events_lost"], (job["cost"]["step_time_fraction"] or 0) * row["seconds"]
+                ask = lambda *words: subprocess.run([options.command, *words], stdout=subprocess.PIPE, text=True, check=True).stdout
+                job = json.loads(ask("report", recording, "--format", "json"))["processes"][0]
+                row["lost"] = job["events_lost"]
+                said = [line for line in ask("dump", recording).splitlines() if '"timed_ns"' in line][-1]
+                cost = json.loads(said[said.index("{"):])["cost"]
+                row["told"], row["hooks"] = cost["timed_ns"] * cost["one_in"] / 1e9, cost["timed_hooks"] * cost["one_in"]
             os.remove(recording)
     return rows
 
 
 def show_alone(options, measured, folder, results):
-    count = 10 * options.steps
+    count = 50 * options.steps
     rows = alone(options, "heavy", [count], ["nothing", *OURS], folder)
-    print(f"\n{count} heavy steps in a process of their own")
-    print(f"  {'mode':14}{'told ms/step':>14}{'measured':>10}{'factor':>8}{'B/entry':>9}{'MiB dirty added':>17}{'lost':>7}")
+    bare, pair_of = results["heavy step"]["nothing"], results.get("pair, 23 frames deep")
+    pairs_a_step = rows["nothing"]["entries"] / 3 / (count + 3)
+    print(f"\n{count} heavy steps in a process of their own, {pairs_a_step:.0f} pairs each; ms a step by what the recording tells, by the turns, and by "
+          "pairs x ns a pair")
+    print(f"  {'mode':14}{'told':>8}{'turns':>8}{'pairs':>8}{'of step':>9}{'told/turns':>12}{'told/pairs':>12}{'hooks':>8}{'B/entry':>9}"
+          f"{'MiB dirty added':>17}{'lost':>6}")
     for mode in OURS:
         r = rows[mode]
-        told, real = r.get("told", 0) * 1e3 / (count + 3), measured["modes"][mode]["added"] if measured else float("nan")
-        factor = f"{told / real:.2f}" if real > 0 else "-"
-        print(f"  {mode:14}{told:14.3f}{real:10.3f}{factor:>8}{r['bytes'] / r['entries']:9.1f}"
-              f"{(r['dirty'] - rows['nothing']['dirty']) / 2**20:17.1f}{r.get('lost', ''):>7}", flush=True)
+        told, real = r.get("told", 0) * 1e3 / (count + 3), measured["modes"][mode]["added"]
+        by_pairs = pairs_a_step * pair_of["modes"][mode]["added"] / 1e6 if pair_of else float("nan")
+        factors = "".join(f"{told / of if of > 0 else float('nan'):12.2f}" for of in (real, by_pairs))
+        print(f"  {mode:14}{told:8.3f}{real:8.3f}{by_pairs:8.3f}{by_pairs / bare:9.2%}{factors}{r.get('hooks', 0) / (count + 3):8.0f}"
+              f"{r['bytes'] / r['entries']:9.1f}{(r['dirty'] - rows['nothing']['dirty']) / 2**20:17.1f}{r.get('lost', ''):>6}", flush=True)
     results["heavy steps alone"] = rows
 
 
@@ -289,24 +304,28 @@ def main():
     p.add_argument("--library", required=True, help="libstrandline.so")
     p.add_argument("--command", help="strandline: what recordings say of their own cost is read with it")
     p.add_argument("--rounds", type=int, default=24)
+    p.add_argument("--turns", type=int, default=6, help="of each mode and work in a round")
     p.add_argument("--lifetime", type=int, default=6, help="rounds of a process")
     p.add_argument("--seconds", type=float, default=1e9, help="begin no round later than this, for each of pair,heavy and large")
     p.add_argument("--only", default="pair,heavy,threads", help="of pair, heavy, large, threads")
     p.add_argument("--modes", default=",".join(MODES))
-    p.add_argument("--pairs", type=int, default=3000, help="in a repetition")
-    p.add_argument("--steps", type=int, default=20, help="heavy steps in a round; large ones: a fifth")
+    p.add_argument("--pairs", type=int, default=2000, help="in a turn")
+    p.add_argument("--steps", type=int, default=4, help="in a turn")
     p.add_argument("--out", help="all figures as JSON")
     options = p.parse_args()
     only, modes, results = options.only.split(","), options.modes.split(","), {}
+    processors = sorted(os.sched_getaffinity(0))
+    if len(processors) >= 8:
+        os.sched_setaffinity(0, processors[::2][-4:])  # of siblings on a core one
     with tempfile.TemporaryDirectory() as folder:
-        works = [("pair", d, options.pairs, 3) for d in DEPTHS if "pair" in only] + [("heavy", options.steps)] * ("heavy" in only)
-        for group in [works, [("large", max(options.steps // 5, 2))] * ("large" in only)]:
+        works = [("pair", d, options.pairs, 1) for d in DEPTHS if "pair" in only] + [("heavy", options.steps)] * ("heavy" in only)
+        for group in [works, [("large", options.steps)] * ("large" in only)]:
             values = rounds_of(options, group, modes, folder, time.monotonic() + options.seconds) if group else {}
             for work, of_modes in values.items():
                 name = f"pair, {work[1]} frames deep" if work[0] == "pair" else f"{work[0]} step"
                 show(name, "ns" if work[0] == "pair" else "ms", of_modes, results)
         if "heavy" in only:
-            show_alone(options, results.get("heavy step"), folder, results)
+            show_alone(options, results["heavy step"], folder, results)
         if "threads" in only:
             show_threads(options, folder, results)
     if options.out:
