@@ -271,14 +271,15 @@ def alone(options, work, arguments, modes, folder):
 
 def show_alone(options, measured, folder, results):
     count = 50 * options.steps
-    rows = alone(options, "heavy", [count], ["nothing", *OURS], folder)
+    ours = [mode for mode in OURS if mode in measured["modes"]]
+    rows = alone(options, "heavy", [count], ["nothing", *ours], folder)
     bare, pair_of = results["heavy step"]["nothing"], results.get("pair, 23 frames deep")
     pairs_a_step = rows["nothing"]["entries"] / 3 / (count + 3)
     print(f"\n{count} heavy steps in a process of their own, {pairs_a_step:.0f} pairs each; ms a step by what the recording tells, by the turns, and by "
           "pairs x ns a pair")
     print(f"  {'mode':14}{'told':>8}{'turns':>8}{'pairs':>8}{'of step':>9}{'told/turns':>12}{'told/pairs':>12}{'hooks':>8}{'B/entry':>9}"
           f"{'MiB dirty added':>17}{'lost':>6}")
-    for mode in OURS:
+    for mode in ours:
         r = rows[mode]
         told, real = r.get("told", 0) * 1e3 / (count + 3), measured["modes"][mode]["added"]
         by_pairs = pairs_a_step * pair_of["modes"][mode]["added"] / 1e6 if pair_of else float("nan")
