@@ -3,10 +3,10 @@
 mod support;
 
 use serde_json::Value;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use strandline::reader::FactsFollower;
-use support::{Folder, Job, Recording};
+use support::{Folder, Job, Recording, python, python_3_13, root};
 
 const SCRIPT: &str = "tests/python/holder.py";
 
@@ -26,9 +26,9 @@ fn tell_when_answered(recording: PathBuf, answered: PathBuf) {
 }
 
 /// What the job says of itself, and the answer to each question.
-fn run(probe: &str) -> (String, Value) {
+fn run(python: &Path, probe: &str) -> (String, Value) {
     let folder = Folder::new("holder");
-    let job = Job::python::<&str>(&folder, SCRIPT, &[]).env("STRANDLINE_PROBE", probe);
+    let job = Job::program(&folder, python).arg(root().join(SCRIPT)).env("STRANDLINE_PROBE", probe);
     let (recording, answered) = (folder.join("recording.strand"), folder.join("answered"));
     let watch = (probe == "on").then(|| {
         let answered = answered.clone();
@@ -47,8 +47,19 @@ fn run(probe: &str) -> (String, Value) {
 
 #[test]
 fn every_kind_of_holder_is_named_and_the_job_sees_nothing_of_it() {
-    let (looked_into, answers) = run("on");
-    let (left_alone, none) = run("off");
+    every_kind(python());
+}
+
+#[test]
+fn every_kind_of_holder_on_python_3_13() {
+    if let Some(python) = python_3_13() {
+        every_kind(&python);
+    }
+}
+
+fn every_kind(python: &Path) {
+    let (looked_into, answers) = run(python, "on");
+    let (left_alone, none) = run(python, "off");
     assert_eq!(looked_into, left_alone, "a job that is looked into is the same job");
     assert!(none.is_null(), "{none}");
     let findings = answers[0]["findings"].as_array().expect("findings");
@@ -61,6 +72,12 @@ fn every_kind_of_holder_is_named_and_the_job_sees_nothing_of_it() {
     };
     assert_eq!(holder("attribute"), ("Stash.kept", "dict", false), "{answers:#}");
     assert_eq!(holder("graph"), ("__main__.keepers", "list", true), "{answers:#}");
+    let graph = &findings.iter().find(|f| f["about"] == "graph").expect("graph")["holders"][0];
+    assert_eq!(
+        (&graph["through"], &graph["blocks"]),
+        (&"KeeperBackward.context".into(), &8.into()),
+        "{graph}"
+    );
     assert_eq!(holder("records"), ("__main__.history", "list", false), "{answers:#}");
     assert_eq!(holder("cycle").0, "Node.t", "{answers:#}");
     assert_eq!(holder("closure"), ("a closure of closing.<locals>.closed", "list", false), "{answers:#}");

@@ -71,6 +71,10 @@ fn process(p: &Process<'_>) -> Value {
             "step_time_fraction": p.cost.step_time_fraction,
             "host_bytes": p.cost.host.map(bytes),
             "disk_bytes": p.cost.disk.map(bytes),
+            "probe": p.cost.probe.map(|c| json!({
+                "questions": c.questions, "pauses": c.pauses, "objects": c.objects,
+                "paused_seconds": c.paused as f64 / 1e9, "longest_seconds": c.longest as f64 / 1e9,
+            })),
         },
         "pinned_host": seen.then(|| amount(r.calls().pinned)),
         "managed": seen.then(|| amount(r.calls().managed)),

@@ -155,6 +155,40 @@ pub struct Cost {
     pub host: Option<Bytes>,
     /// Disk.
     pub disk: Option<Bytes>,
+    /// What looking for holders took, where that was asked for.
+    pub probe: Option<ProbeCost>,
+}
+
+/// What looking for holders cost the job, of all questions together.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct ProbeCost {
+    /// Questions that were answered.
+    pub questions: u64,
+    /// Pauses.
+    pub pauses: u64,
+    /// All of them, in nanoseconds.
+    pub paused: u64,
+    /// The longest, in nanoseconds.
+    pub longest: u64,
+    /// Objects that were looked at, of the largest question.
+    pub objects: u64,
+}
+
+impl ProbeCost {
+    /// What the fact `holders` says; `None` where nothing was asked.
+    fn of(replay: &Replay) -> Option<ProbeCost> {
+        let answers = replay.meta().get("holders")?.as_array()?;
+        let mut all = ProbeCost { questions: answers.len() as u64, ..ProbeCost::default() };
+        for answer in answers {
+            let number =
+                |key: &str| answer.get("cost").and_then(|c| c.get(key)?.as_u64()).unwrap_or_default();
+            all.pauses += number("slices");
+            all.paused += number("pause_ns");
+            all.longest = all.longest.max(number("longest_ns"));
+            all.objects = all.objects.max(number("objects"));
+        }
+        Some(all)
+    }
 }
 
 impl Cost {
@@ -170,7 +204,7 @@ impl Cost {
             Some((number("timed_ns")? * number("one_in")? + number("probe_ns").unwrap_or(0.0)) / elapsed)
         };
         let host = number("host_bytes").map(|b| Bytes(b as u64));
-        Cost { step_time_fraction: fraction(), host, disk }
+        Cost { step_time_fraction: fraction(), host, disk, probe: ProbeCost::of(replay) }
     }
 }
 

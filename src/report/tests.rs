@@ -260,8 +260,12 @@ fn a_leak_that_filled_the_card() {
         }),
     }];
     p.anatomies = vec![filled(19, At::Oom)];
-    p.cost =
-        Cost { step_time_fraction: Some(0.003), host: Some(Bytes(19 * MIB)), disk: Some(Bytes(2_411_725)) };
+    p.cost = Cost {
+        step_time_fraction: Some(0.003),
+        host: Some(Bytes(19 * MIB)),
+        disk: Some(Bytes(2_411_725)),
+        probe: None,
+    };
     p.ended = Ended::Exit;
     reads(
         "leak_oom",
@@ -430,7 +434,7 @@ fn every_key_of_the_schema_is_there() {
          accounting_drift_bytes damage cost devices findings",
     );
     has("/processes/0/coverage", "level reason");
-    has("/processes/0/cost", "step_time_fraction host_bytes disk_bytes");
+    has("/processes/0/cost", "step_time_fraction host_bytes disk_bytes probe");
     has(
         "/processes/0/devices/0",
         "index name capacity_bytes limit_bytes free_source peak_allocated_bytes peak_reserved_bytes peak_step peak_phase \

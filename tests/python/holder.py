@@ -126,14 +126,14 @@ made = []
 keepers = []
 for _ in range(4):
     y = Keeper.apply(w)
-    made.append(y.grad_fn.context[0].data_ptr())
+    made.append(y.grad_fn.context[1].data_ptr())
     keepers.append((y * 3).sum())
 for _ in range(4):
     y = torch.sin(w * 1.5)  # sin keeps what it was given
     keepers.append(y.sum())
     made.append(y.grad_fn._raw_saved_self.data.data_ptr() if hasattr(y.grad_fn._raw_saved_self, "data") else made[0])
 del y
-blocks.append(("graph", made[4:]))
+blocks.append(("graph", made))
 history = [Rec(t) for t in some()]
 blocks.append(("records", [address(r.loss) for r in history]))
 gc.collect()

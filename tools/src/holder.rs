@@ -17,13 +17,22 @@ use strandline::report::HeldBy;
 
 /// The job looks for questions once a minute at most; a little later is soon enough.
 const INTERVAL: Duration = Duration::from_secs(61);
+/// Leaks of a job are found within a few steps of each other: what is found first waits so long for the others.
+const GATHER: Duration = Duration::from_millis(1000);
 /// A finding whose holder is not found is asked about so many times.
 const TIMES: u32 = 3;
 
-/// What the job has answered about a finding whose sites are these lines.
-pub(crate) fn of(finding: &Finding, replay: &Replay, frames: &[&Frame]) -> HeldBy {
-    let about = about(finding, frames);
-    answer(replay, &about).map_or(HeldBy::NotRun, HeldBy::of)
+/// What the job has answered about a finding, by the lines as the replay has them.
+pub(crate) fn of(finding: &Finding, replay: &Replay) -> HeldBy {
+    if !replay.meta().contains_key("holders") {
+        return HeldBy::NotRun;
+    }
+    answer(replay, &about(finding, &frames(finding, replay))).map_or(HeldBy::NotRun, HeldBy::of)
+}
+
+/// The lines that a finding names.
+fn frames<'a>(finding: &Finding, replay: &'a Replay) -> Vec<&'a Frame> {
+    finding.sites.iter().filter_map(|s| replay.site(s.site)).map(|s| &s.frame).collect()
 }
 
 /// Its newest answer about this, a found one before any other.
@@ -63,6 +72,8 @@ pub(crate) struct Asker {
 #[derive(Default)]
 struct Asked {
     last: Option<Instant>,
+    /// Since when there is something to ask.
+    since: Option<Instant>,
     number: u64,
     /// Findings, with how often.
     times: Vec<(Value, u32)>,
@@ -82,9 +93,7 @@ impl Asker {
         let mut flagged = Vec::new();
         let holds = |f: &&Finding| f.withdrawn_step.is_none() && is_held(f.kind);
         for finding in live.findings().iter().filter(holds) {
-            let sites = finding.sites.iter().filter_map(|s| replay.site(s.site));
-            let frames: Vec<&Frame> = sites.map(|s| &s.frame).collect();
-            let about = about(finding, &frames);
+            let about = about(finding, &frames(finding, replay));
             let found = answer(replay, &about).and_then(|a| a.get("status")?.as_str()) == Some("found");
             let blocks = blocks(finding, replay);
             if found || blocks.is_empty() || flagged.len() == FINDINGS || !asked.may_ask(&about) {
@@ -95,6 +104,11 @@ impl Asker {
         if flagged.is_empty() {
             return;
         }
+        if asked.since.get_or_insert_with(Instant::now).elapsed() < GATHER {
+            return;
+        }
+        asked.since = None;
+        flagged.iter().for_each(|f: &Flagged| asked.count(&f.about));
         asked.number += 1;
         asked.last = Some(Instant::now());
         let place = PathBuf::from(place(tail));
@@ -118,17 +132,16 @@ impl Drop for Asker {
 }
 
 impl Asked {
-    /// Counts how often this is asked; `false` where that is often enough.
-    fn may_ask(&mut self, about: &Value) -> bool {
+    /// Whether this was not asked often enough yet.
+    fn may_ask(&self, about: &Value) -> bool {
+        self.times.iter().find(|(a, _)| is_same(a, about)).is_none_or(|(_, times)| *times < TIMES)
+    }
+
+    /// It is asked.
+    fn count(&mut self, about: &Value) {
         match self.times.iter_mut().find(|(a, _)| is_same(a, about)) {
-            Some((_, times)) => {
-                *times += 1;
-                *times <= TIMES
-            }
-            None => {
-                self.times.push((about.clone(), 1));
-                true
-            }
+            Some((_, times)) => *times += 1,
+            None => self.times.push((about.clone(), 1)),
         }
     }
 }
@@ -181,6 +194,11 @@ mod tests {
     fn what_is_not_found_is_asked_again_and_then_let_be() {
         let mut asked = Asked::default();
         let about = json!({ "kind": "step-growth", "device": 0, "sites": ["a:1"] });
-        assert_eq!([0; 4].map(|_| asked.may_ask(&about)), [true, true, true, false]);
+        let may = [0; 4].map(|_| {
+            let may = asked.may_ask(&about);
+            asked.count(&about);
+            may
+        });
+        assert_eq!(may, [true, true, true, false]);
     }
 }

@@ -74,7 +74,17 @@ mod tests {
     fn named(place: &str, mask: u64, is_final: bool, level: u32) -> Named {
         let (kind, entries) = ("dict".to_string(), Some(u64::from(level) * 10));
         let rank = if place.starts_with("__main__") { Rank::Global } else { Rank::Attribute };
-        Named { place: place.into(), rank, object: 1, kind, entries, mask, is_final, level }
+        Named {
+            place: place.into(),
+            rank,
+            object: 1,
+            kind,
+            entries,
+            mask,
+            is_final,
+            level,
+            is_verified: true,
+        }
     }
 
     #[test]

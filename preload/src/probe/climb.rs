@@ -1,26 +1,29 @@
-//! From objects up to what refers to them, level by level, until something has a name.
+//! From objects up to what refers to them, until something has a name.
 //!
-//! A level is one pass over all tracked objects, cut into parts that each take a slice: which part an object belongs to is
-//! decided by its address, so that nothing but addresses is kept in between. What is found in a slice gets its name in that
-//! slice, while it is known to be alive.
+//! A pass looks at all tracked objects from the newest to the oldest, slice by slice: what is kept is mostly younger than what
+//! keeps it, so that one pass leads up many levels. It is repeated for what that has added, until nothing is. What is found in a slice gets
+//! its name in that slice, while it is known to be alive; between slices nothing but addresses is kept.
 
 use super::Budget;
 use super::World;
-use super::objects::{Class, Kind, Map, TYPE_DICT, Types, read, references};
+use super::collector::{Reached, Walk};
+use super::objects::{Class, Kind, Map, TYPE_DICT, Types, read, references, type_of};
 use std::collections::HashSet;
 
 /// Bits of the filter that most references fail at.
 const FILTER: usize = 1 << 19;
-/// Most references that are followed from one level to the next.
-const MOST: usize = 20_000;
+/// Most objects that are climbed through.
+const MOST: usize = 50_000;
 /// Things that a dictionary may have among what is searched, and still be told apart by key.
 const KEYS: usize = 64;
 /// A container with so many entries is one that things pile up in.
 const MANY: u64 = 16;
 /// Objects between two looks at the clock.
-pub(super) const STRIDE: u32 = 512;
+pub(super) const STRIDE: u32 = 256;
 /// References up that are followed at most.
 const LEVELS: u32 = 8;
+/// Passes over all objects at most.
+const PASSES: u32 = 8;
 
 /// What kind of a place a name is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -56,6 +59,8 @@ pub(super) struct Named {
     pub(super) is_final: bool,
     /// Levels above the tensors.
     pub(super) level: u32,
+    /// It was seen to be there still, after all the walks.
+    pub(super) is_verified: bool,
 }
 
 /// An object on the way.
@@ -63,20 +68,23 @@ pub(super) struct Named {
 struct Seen {
     mask: u64,
     children: Vec<u64>,
+    level: u32,
 }
 
 /// A climb under way.
 pub(super) struct Climb {
     seen: Map<Seen>,
-    frontier: Map<u64>,
-    next: Map<u64>,
+    /// What this pass looks for, and what the next one will: what was added behind the walk's back.
+    wanted: Map<u64>,
+    added: Map<u64>,
     filter: Vec<u64>,
+    walk: Walk,
     /// What has a name.
     pub(super) named: Vec<Named>,
     known: HashSet<(String, u64)>,
     /// Samples of each finding.
     groups: Vec<u64>,
-    level: u32,
+    passes: u32,
     /// Samples whose holder is final.
     pub(super) done: u64,
 }
@@ -90,34 +98,42 @@ impl Climb {
     pub(super) fn new(from: impl Iterator<Item = (u64, u64)>, groups: Vec<u64>) -> Climb {
         let mut climb = Climb {
             seen: Map::default(),
-            frontier: Map::default(),
-            next: Map::default(),
+            wanted: Map::default(),
+            added: Map::default(),
             filter: Vec::new(),
+            walk: Walk::default(),
             named: Vec::new(),
             known: HashSet::new(),
             groups,
-            level: 0,
+            passes: 0,
             done: 0,
         };
         for (object, mask) in from {
-            *climb.next.entry(object).or_default() |= mask;
+            *climb.added.entry(object).or_default() |= mask;
             climb.seen.entry(object).or_default().mask |= mask;
         }
+        climb.rise();
         climb
     }
 
-    /// Goes on to the next level. `false`: there is none.
-    pub(super) fn rise(&mut self) -> bool {
+    /// Begins the next pass. `false`: there is nothing to look for.
+    fn rise(&mut self) -> bool {
         let done = self.done;
-        self.frontier =
-            std::mem::take(&mut self.next).into_iter().filter(|(_, mask)| mask & !done != 0).collect();
-        self.level += 1;
+        self.wanted =
+            std::mem::take(&mut self.added).into_iter().filter(|(_, mask)| mask & !done != 0).collect();
+        self.passes += 1;
+        self.walk = Walk::default();
         self.filter = vec![0; FILTER / 64];
-        for &object in self.frontier.keys() {
+        for &object in self.wanted.keys() {
             let b = bit(object);
             self.filter.get_mut(b / 64).into_iter().for_each(|w| *w |= 1 << (b % 64));
         }
-        !self.frontier.is_empty() && self.level <= LEVELS
+        !self.wanted.is_empty() && self.passes <= PASSES
+    }
+
+    /// Whether all has been found that there is to find.
+    fn is_complete(&self) -> bool {
+        self.wanted.is_empty() || self.done == self.groups.iter().fold(0, |a, g| a | g)
     }
 
     /// Objects that were climbed through, with their samples.
@@ -125,59 +141,69 @@ impl Climb {
         self.seen.iter().map(|(object, seen)| (*object, seen.mask))
     }
 
-    /// A part of the level. `false`: the budget did not suffice.
+    /// A slice of a pass. `true`: the climb is at its end.
     ///
     /// # Safety
     /// With the GIL held and the collector not at work.
-    pub(super) unsafe fn pass(&mut self, w: &World, (part, parts): (u64, u64), budget: &Budget) -> bool {
+    pub(super) unsafe fn go_on(&mut self, w: &World, budget: &Budget) -> bool {
+        if self.is_complete() {
+            return true;
+        }
         let mut types = Types::new(&w.python);
-        let mut edges: Vec<(u64, u64)> = Vec::new();
-        let (mut left, mut whole) = (STRIDE, true);
-        let (filter, frontier) = (&self.filter, &self.frontier);
-        w.collector.walk(|object| {
-            left -= 1;
-            if left == 0 {
-                left = STRIDE;
-                whole = !budget.is_over();
-            }
-            if (object >> 4).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40 & (parts - 1) != part {
-                return whole;
-            }
-            // SAFETY: the object is tracked, hence alive.
-            unsafe {
+        let (mut left, mut found) = (STRIDE, Vec::new());
+        let mut walk = std::mem::take(&mut self.walk);
+        // SAFETY: the caller's promise; an object that is handed out is tracked, hence alive, and so is what it refers to.
+        let reached = unsafe {
+            walk.go_on(w.collector, |object| {
                 let kind = types.of(object);
                 references(object, kind, &mut |child| {
                     let b = bit(child);
-                    let maybe = filter.get(b / 64).is_some_and(|word| word >> (b % 64) & 1 == 1);
-                    if maybe && frontier.contains_key(&child) && edges.len() < MOST {
-                        edges.push((object, child));
+                    let maybe = self.filter.get(b / 64).is_some_and(|word| word >> (b % 64) & 1 == 1);
+                    if maybe && self.wanted.contains_key(&child) && !found.contains(&child) {
+                        found.push(child);
                     }
                 });
-            }
-            whole
-        });
-        if !whole {
+                let is_more = !found.is_empty();
+                for child in found.drain(..) {
+                    self.settle(w, &mut types, object, child);
+                }
+                left -= 1;
+                if left == 0 {
+                    left = STRIDE;
+                    return !budget.is_over();
+                }
+                !is_more || !self.is_complete()
+            })
+        };
+        self.walk = walk;
+        if reached == Reached::Middle && !self.is_complete() {
             return false;
         }
-        for (parent, child) in edges {
-            // SAFETY: both were just met, and nothing has run since.
-            unsafe { self.settle(w, &mut types, parent, child) };
-        }
-        if let (0, Some(frames)) = (part, &w.frames) {
-            let mut locals = Vec::new();
-            // SAFETY: the GIL is held, and `World` has frames only where their layout is proved.
-            unsafe {
-                frames.locals(&w.python, w.interpreter, &mut |value, name| {
-                    if self.frontier.contains_key(&value) && locals.len() < KEYS {
-                        locals.push((value, name()));
-                    }
-                });
-                for (value, name) in locals {
-                    self.name(w, &mut types, Rank::Local, name, value);
+        // SAFETY: the caller's promise.
+        unsafe { self.locals(w, &mut types) };
+        // Where the lists change too fast, what was found is what there is.
+        reached == Reached::Lost || self.is_complete() || !self.rise()
+    }
+
+    /// Names local variables of running frames, for what has no final name yet.
+    ///
+    /// # Safety
+    /// With the GIL held.
+    unsafe fn locals(&mut self, w: &World, types: &mut Types<'_>) {
+        let Some(frames) = &w.frames else { return };
+        let mut locals = Vec::new();
+        // SAFETY: the GIL is held, and `World` has frames only where their layout is proved.
+        unsafe {
+            frames.locals(&w.python, w.interpreter, &mut |value, name| {
+                let is_wanted = self.seen.get(&value).is_some_and(|s| s.mask & !self.done != 0);
+                if is_wanted && locals.len() < KEYS {
+                    locals.push((value, name()));
                 }
+            });
+            for (value, name) in locals {
+                self.name(w, types, Rank::Local, name, value);
             }
         }
-        true
     }
 
     /// Notes that `parent` refers to `child`, and what that is called.
@@ -188,7 +214,7 @@ impl Climb {
         // SAFETY: the caller's promise; a module's dictionary, a function's closure and qualified name lie where they do.
         unsafe {
             let kind = types.of(parent);
-            let name = || w.python.type_name(super::objects::type_of(parent));
+            let name = || w.python.type_name(type_of(parent));
             match kind.class {
                 Class::Module if read(parent + MODULE_DICT) == child => {
                     let name = w.python.text(read(parent + MODULE_NAME));
@@ -223,17 +249,23 @@ impl Climb {
                 }
                 _ => {}
             }
-            let mask = self.seen.get(&child).map_or(0, |s| s.mask);
-            let is_new = !self.seen.contains_key(&parent);
-            let seen = self.seen.entry(parent).or_default();
+            let (mask, level) = self.seen.get(&child).map_or((0, 0), |s| (s.mask, s.level + 1));
+            if level > LEVELS || self.seen.len() > MOST {
+                return;
+            }
+            let seen = self.seen.entry(parent).or_insert_with(|| Seen { level, ..Seen::default() });
             // Met before, on the way from other samples: the way on is that of the new ones as well.
             let is_more = mask & !seen.mask != 0;
             seen.mask |= mask;
+            seen.level = seen.level.min(level);
             if seen.children.len() < KEYS && !seen.children.contains(&child) {
                 seen.children.push(child);
             }
-            if is_new || is_more || self.next.contains_key(&parent) {
-                *self.next.entry(parent).or_default() |= mask;
+            if is_more {
+                let b = bit(parent);
+                self.filter.get_mut(b / 64).into_iter().for_each(|w| *w |= 1 << (b % 64));
+                *self.wanted.entry(parent).or_default() |= mask;
+                *self.added.entry(parent).or_default() |= mask;
             }
         }
     }
@@ -267,14 +299,14 @@ impl Climb {
     /// # Safety
     /// As [`Climb::settle`].
     unsafe fn name(&mut self, w: &World, types: &mut Types<'_>, rank: Rank, place: String, object: u64) {
-        let mask = self.seen.get(&object).map_or(0, |s| s.mask);
+        let (mask, level) = self.seen.get(&object).map_or((0, 0), |s| (s.mask, s.level + 1));
         if mask == 0 || !self.known.insert((place.clone(), object)) {
             return;
         }
         // SAFETY: the caller's promise.
         let (kind, name, entries) = unsafe {
             let kind: Kind = types.of(object);
-            let name = w.python.type_name(super::objects::type_of(object));
+            let name = w.python.type_name(type_of(object));
             (kind, name, w.python.entries(object, kind.class))
         };
         let samples: u32 = self.groups.iter().filter(|g| *g & mask != 0).map(|g| g.count_ones()).sum();
@@ -284,8 +316,18 @@ impl Climb {
         if is_final {
             self.done |= mask;
         }
-        let level = self.level;
-        self.named.push(Named { place, rank, object, kind: name, entries, mask, is_final, level });
+        let is_verified = false;
+        self.named.push(Named {
+            place,
+            rank,
+            object,
+            kind: name,
+            entries,
+            mask,
+            is_final,
+            level,
+            is_verified,
+        });
     }
 }
 

@@ -1,23 +1,27 @@
 //! All objects that Python's collector tracks, read from its own lists: nothing is created, nothing is counted.
 //!
 //! The collector keeps its objects in circular lists whose heads lie in the interpreter's state, in this order since 3.9:
-//! three generations (head, threshold, count), a pointer to the first of them, the frozen objects, nine numbers, and
-//! whether it is at work. That pointer, and the heads that point to themselves, are how the place is recognised;
+//! three generations (head, threshold, count), a pointer to the first of them, the frozen objects, nine numbers,
+//! whether it is at work, two lists of the script's, and how many objects the last full collection left.
+//! That pointer, and the heads that point to themselves, are how the place is recognised;
 //! a Python that has no such place (3.14, free-threaded builds) is not looked into.
 
 use super::memory;
 use super::objects::read;
 
 /// Bytes of an object's collector header, which lies before the object.
-const HEADER: u64 = 16;
+pub(super) const HEADER: u64 = 16;
 /// Words of the interpreter's state that are searched.
 const SEARCHED: usize = 2048;
 /// Distance of the generations from each other.
 const GENERATION: u64 = 24;
-/// From the first generation on: the pointer to it, the frozen objects, whether it is at work.
+/// From the first generation on: the pointer to it, the frozen objects, the full collections so far, whether it is at work,
+/// and how many objects there were after the last full collection.
 const POINTER: u64 = 3 * GENERATION;
 const FROZEN: u64 = POINTER + 8;
+const COLLECTIONS: u64 = FROZEN + GENERATION + 6 * 8;
 const AT_WORK: u64 = FROZEN + GENERATION + 9 * 8;
+const LONG_LIVED: u64 = AT_WORK + 8 + 2 * 8;
 
 /// Where the lists are.
 #[derive(Clone, Copy, Debug)]
@@ -45,21 +49,17 @@ impl Collector {
         unsafe { read(self.generations + AT_WORK) as u32 != 0 }
     }
 
-    /// Hands out every tracked object until `each` says `false`. With the GIL held, while nothing is created or freed.
-    pub(super) fn walk(self, mut each: impl FnMut(u64) -> bool) {
-        for head in heads(self.generations) {
-            // SAFETY: the lists are whole (the collector is not at work) and only change with the GIL, which is held:
-            // every link leads to another object's header, and at last to the head.
-            unsafe {
-                let mut link = read(head) & !1;
-                while link != head && link != 0 {
-                    if !each(link + HEADER) {
-                        return;
-                    }
-                    link = read(link) & !1;
-                }
-            }
-        }
+    /// How many objects the last full collection left: a lower bound for a start; 0 where there was none.
+    pub(super) fn long_lived(self) -> u64 {
+        // SAFETY: as above, two words behind what `find` has read, in the same structure.
+        let n = unsafe { read(self.generations + LONG_LIVED) };
+        if n < 1 << 40 { n } else { 0 }
+    }
+
+    /// Full collections so far: such a one puts the lists into another order.
+    fn collections(self) -> u64 {
+        // SAFETY: as above.
+        unsafe { read(self.generations + COLLECTIONS) }
     }
 }
 
@@ -67,57 +67,256 @@ fn heads(generations: u64) -> [u64; 4] {
     [0, GENERATION, 2 * GENERATION, FROZEN].map(|offset| generations + offset)
 }
 
+/// Neighbours of a header, where both point back to it: it is in one of the lists.
+fn neighbours(header: u64) -> Option<[u64; 2]> {
+    let [next, previous] = memory::at::<2>(header)?.map(|w| w & !3);
+    let [_, back] = memory::at::<2>(next)?;
+    let [forth, _] = memory::at::<2>(previous)?;
+    (back & !3 == header && forth & !3 == header).then_some([next, previous])
+}
+
+/// Whether an object is tracked at this moment; the address may be that of an object that is gone. With the GIL held, while the
+/// collector is not at work: an object that is not tracked any more, and memory that is none, have no neighbours that know them.
+pub(super) fn is_tracked(object: u64) -> bool {
+    object > HEADER && neighbours(object - HEADER).is_some()
+}
+
 /// Each head's neighbours point back to it, and the flag is one.
 fn is_plausible(generations: u64) -> bool {
-    let closed = |head: u64| {
-        let [next, previous] = memory::at::<2>(head)?.map(|w| w & !3);
-        let [_, back] = memory::at::<2>(next)?;
-        let [forth, _] = memory::at::<2>(previous)?;
-        Some(back & !3 == head && forth & !3 == head)
-    };
     let flag = memory::at::<1>(generations + AT_WORK).map(|[w]| w as u32);
-    heads(generations).into_iter().all(|h| closed(h) == Some(true)) && matches!(flag, Some(0 | 1))
+    heads(generations).into_iter().all(|h| neighbours(h).is_some()) && matches!(flag, Some(0 | 1))
+}
+
+/// How far a slice of a walk has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reached {
+    /// Every object was handed out.
+    End,
+    /// It stopped where `each` said so.
+    Middle,
+    /// The lists change faster than they are walked.
+    Lost,
+}
+
+/// Objects between two that are remembered, and how many of those.
+const STEP: u32 = 256;
+const REMEMBERED: usize = 32;
+/// Times that a walk begins again.
+const AGAIN: u32 = 3;
+
+/// A walk over all objects, from the newest to the oldest, slice by slice.
+///
+/// Between two slices objects come and go. New ones join the first list, at the end that is behind the walk; a collection
+/// appends a list to the next older one, which is still before it. So all that were there from start to end are handed out, some
+/// twice. What remains is where to go on: at the last object that is still there, which its neighbours tell; an address that
+/// has become another, younger object's is known by the list that it leads to the head of. A full collection changes the order:
+/// the walk begins again.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Walk {
+    /// The list: 0 to 3, from the youngest.
+    list: usize,
+    /// Headers that were passed, the newest last; none at a list's start.
+    passed: Vec<u64>,
+    full: u64,
+    again: u32,
+    begun: bool,
+    /// Objects that were handed out.
+    pub(super) objects: u64,
+}
+
+impl Walk {
+    /// Goes on: hands out objects until `each` says `false`.
+    ///
+    /// # Safety
+    /// With the GIL held, while nothing is created or freed and the collector is not at work.
+    pub(super) unsafe fn go_on(
+        &mut self,
+        collector: Collector,
+        mut each: impl FnMut(u64) -> bool,
+    ) -> Reached {
+        let heads = heads(collector.generations);
+        let full = collector.collections();
+        if self.begun && self.full != full && !self.begin_again(0) {
+            return Reached::Lost;
+        }
+        (self.begun, self.full) = (true, full);
+        while let Some(&head) = heads.get(self.list) {
+            let Some(mut link) = self.next(head) else {
+                if self.begin_again(self.list) {
+                    continue;
+                }
+                return Reached::Lost;
+            };
+            let mut left = STEP;
+            let end = loop {
+                if let Some(end) = heads.iter().position(|h| *h == link) {
+                    break end;
+                }
+                self.objects += 1;
+                let goes_on = each(link + HEADER);
+                left -= 1;
+                if left == 0 || !goes_on {
+                    left = STEP;
+                    if self.passed.len() == REMEMBERED {
+                        self.passed.remove(0);
+                    }
+                    self.passed.push(link);
+                }
+                if !goes_on {
+                    return Reached::Middle;
+                }
+                // SAFETY: the lists are whole (the collector is not at work) and only change with the GIL, which is held: every
+                // link leads to another object's header, and at last to a head.
+                link = unsafe { read(link + 8) } & !3;
+            };
+            // A younger list's head: where it went on was no object of this list any more.
+            if end < self.list {
+                if !self.begin_again(self.list) {
+                    return Reached::Lost;
+                }
+                continue;
+            }
+            self.list += 1;
+            self.passed.clear();
+        }
+        Reached::End
+    }
+
+    /// The header to go on with; `None` where nothing that was passed is there any more.
+    fn next(&self, head: u64) -> Option<u64> {
+        if self.passed.is_empty() {
+            // SAFETY: a head lies in the interpreter's state.
+            return Some(unsafe { read(head + 8) } & !3);
+        }
+        self.passed.iter().rev().find_map(|h| neighbours(*h)).map(|[_, previous]| previous)
+    }
+
+    fn begin_again(&mut self, list: usize) -> bool {
+        self.list = list;
+        self.passed.clear();
+        self.again += 1;
+        self.again <= AGAIN
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn the_place_is_recognised_and_walked() {
-        // Five words before it, then the state, then what follows; two objects in the second generation.
-        let mut state = vec![0u64; SEARCHED + 64];
-        let mut objects = [[0u64; 4]; 2];
-        let base = state.as_ptr() as u64;
-        let generations = base + 40;
-        for head in heads(generations) {
-            let i = ((head - base) / 8) as usize;
-            state[i] = head;
-            state[i + 1] = head;
+    /// An interpreter's state with lists of objects; which object is where.
+    struct Lists {
+        state: Vec<u64>,
+        objects: Vec<[u64; 4]>,
+    }
+
+    impl Lists {
+        fn new(lists: [&[usize]; 4]) -> Lists {
+            let count = lists.iter().map(|l| l.len()).sum();
+            let mut all = Lists { state: vec![0; SEARCHED + 64], objects: vec![[0; 4]; count] };
+            all.state[5 + 9] = all.generations();
+            all.link(lists);
+            all
         }
-        state[5 + 9] = generations;
-        let (a, b) = (objects[0].as_ptr() as u64, objects[1].as_ptr() as u64);
-        let second = generations + GENERATION;
-        state[8] = a;
-        state[9] = b;
-        objects[0][..2].copy_from_slice(&[b, second | 2]);
-        objects[1][..2].copy_from_slice(&[second, a]);
-        let c = Collector::find(base).expect("found");
-        assert!(!c.is_at_work());
-        let mut seen = Vec::new();
-        c.walk(|o| {
-            seen.push(o);
-            true
-        });
-        assert_eq!(seen, [a + HEADER, b + HEADER]);
-        state[5 + (AT_WORK / 8) as usize] = 1;
-        assert!(c.is_at_work());
-        state[5 + (AT_WORK / 8) as usize] = 7;
-        assert!(Collector::find(base).is_none(), "no such flag");
-        state[5 + (AT_WORK / 8) as usize] = 0;
-        objects[1][1] = 1234;
-        objects[0][1] = 8;
-        assert!(Collector::find(base).is_none(), "a list that is not closed");
-        std::hint::black_box((&state, &objects));
+
+        fn base(&self) -> u64 {
+            self.state.as_ptr() as u64
+        }
+
+        fn generations(&self) -> u64 {
+            self.base() + 40
+        }
+
+        fn header(&self, i: usize) -> u64 {
+            self.objects[i].as_ptr() as u64
+        }
+
+        fn set(&mut self, at: u64, value: u64) {
+            let i = at.wrapping_sub(self.base()) / 8;
+            match self.state.get_mut(i as usize) {
+                Some(word) => *word = value,
+                None => {
+                    let first = self.objects.as_ptr() as u64;
+                    let n = ((at - first) / 8) as usize;
+                    self.objects[n / 4][n % 4] = value;
+                }
+            }
+        }
+
+        /// Links the lists anew; an object that is in none is not tracked.
+        fn link(&mut self, lists: [&[usize]; 4]) {
+            self.objects.iter_mut().for_each(|o| o[0] = 0);
+            for (head, list) in heads(self.generations()).into_iter().zip(lists) {
+                let ring: Vec<u64> =
+                    std::iter::once(head).chain(list.iter().map(|i| self.header(*i))).collect();
+                for (i, &at) in ring.iter().enumerate() {
+                    let next = ring[(i + 1) % ring.len()];
+                    self.set(at, next);
+                    self.set(next + 8, at | (u64::from(next != head) * 2));
+                }
+            }
+        }
+
+        fn find(&self) -> Option<Collector> {
+            Collector::find(std::hint::black_box(self.base()))
+        }
+
+        /// Walks on for so many objects.
+        fn walk(&self, walk: &mut Walk, most: usize) -> (Vec<usize>, Reached) {
+            let mut seen = Vec::new();
+            let first = self.objects.as_ptr() as u64;
+            // SAFETY: the lists are whole, and nobody else knows them.
+            let reached = unsafe {
+                walk.go_on(self.find().expect("found"), |o| {
+                    seen.push(((o - HEADER - first) / 32) as usize);
+                    seen.len() < most
+                })
+            };
+            (seen, reached)
+        }
+    }
+
+    #[test]
+    fn the_place_is_recognised_and_walked_from_the_newest() {
+        let mut l = Lists::new([&[4, 5], &[], &[0, 1, 2], &[3]]);
+        assert!(!l.find().expect("found").is_at_work());
+        assert_eq!(l.walk(&mut Walk::default(), 99), (vec![5, 4, 2, 1, 0, 3], Reached::End));
+        assert!(is_tracked(l.header(3) + HEADER) && !is_tracked(0));
+        let flag = 5 + (AT_WORK / 8) as usize;
+        l.state[flag] = 1;
+        assert!(l.find().expect("found").is_at_work());
+        l.state[flag] = 7;
+        assert!(l.find().is_none(), "no such flag");
+        l.state[flag] = 0;
+        l.state[flag + 3] = 5_000_000;
+        assert_eq!(l.find().expect("found").long_lived(), 5_000_000);
+        l.objects[4][1] = 8;
+        assert!(l.find().is_none(), "a list that is not closed");
+    }
+
+    #[test]
+    fn a_walk_goes_on_after_objects_have_come_and_gone() {
+        let mut l = Lists::new([&[8, 9], &[], &[0, 1, 2, 3, 4, 5, 6, 7], &[]]);
+        let mut walk = Walk::default();
+        assert_eq!(l.walk(&mut walk, 4), (vec![9, 8, 7, 6], Reached::Middle));
+        // What it stood at is gone; new ones are there; those of the first list have grown old.
+        l.link([&[6], &[], &[0, 1, 2, 3, 4, 5, 7, 8, 9], &[]]);
+        let (seen, reached) = l.walk(&mut walk, 99);
+        assert_eq!(reached, Reached::End);
+        assert!([5, 4, 3, 2, 1, 0].iter().all(|o| seen.contains(o)), "{seen:?}");
+    }
+
+    #[test]
+    fn a_full_collection_begins_it_again_and_too_many_lose_it() {
+        let mut l = Lists::new([&[], &[], &[0, 1, 2, 3], &[]]);
+        let mut walk = Walk::default();
+        for n in 0..AGAIN + 1 {
+            assert_eq!(l.walk(&mut walk, 2), (vec![3, 2], Reached::Middle), "{n}");
+            l.state[5 + (COLLECTIONS / 8) as usize] += 1;
+        }
+        assert_eq!(l.walk(&mut walk, 2), (vec![], Reached::Lost));
+        let mut walk = Walk::default();
+        assert_eq!(l.walk(&mut walk, 1).0, [3]);
+        l.link([&[], &[], &[0, 1, 2], &[]]);
+        assert_eq!(l.walk(&mut walk, 9), (vec![2, 1, 0], Reached::End), "nothing it passed is there");
     }
 }

@@ -18,7 +18,7 @@ const LIST: usize = 4096;
 /// Nodes that are looked at between two looks at the clock.
 const SOME: usize = 16;
 /// Most nodes that are walked.
-const NODES: usize = 50_000;
+pub(super) const NODES: usize = 50_000;
 
 /// What a graph keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,6 +39,8 @@ pub(super) struct Walk {
     /// Tensors by the node that made them; and which of them stand in the graph of another, and whose that is.
     tops: HashMap<u64, u64>,
     below: HashMap<u64, u64>,
+    /// Nodes that were looked at.
+    looked: usize,
     /// What was found.
     pub(super) found: Vec<Kept>,
 }
@@ -48,7 +50,7 @@ impl Walk {
     pub(super) fn new(tops: Vec<(u64, u64)>, wanted: HashSet<u64>) -> Walk {
         let seen = tops.iter().map(|t| t.1).collect();
         let by_node = tops.iter().map(|t| (t.1, t.0)).collect();
-        Walk { wanted, seen, wave: tops, tops: by_node, below: HashMap::new(), found: Vec::new() }
+        Walk { wanted, seen, wave: tops, tops: by_node, below: HashMap::new(), looked: 0, found: Vec::new() }
     }
 
     /// The tensor whose graph this one is the innermost part of: an object of Python's may outlive every reference that Python
@@ -68,11 +70,12 @@ impl Walk {
     pub(super) fn go_on(&mut self, torch: &Torch, budget: &Budget) -> bool {
         let mut nodes = Nodes::default();
         // The nearest to the tops come first, so that a node is its nearest tensor's.
-        while !self.wave.is_empty() && self.seen.len() < NODES {
+        while !self.wave.is_empty() && self.looked < NODES {
             if budget.is_over() {
                 return false;
             }
             let some: Vec<(u64, u64)> = self.wave.drain(..self.wave.len().min(SOME)).collect();
+            self.looked += some.len();
             self.look(torch, &mut nodes, &some);
         }
         true

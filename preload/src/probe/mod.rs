@@ -4,10 +4,10 @@
 //! (`strandline_core::format::holders`). The writing thread finds it and queues a pending call, or an optimizer's hook comes by;
 //! each of those does one slice under the GIL. Between slices nothing is kept but addresses, names and counts: no reference to an
 //! object is ever taken. Python's objects are read as they lie, nothing of Python's is created, and no code of the job runs:
-//! what can be seen of a probe from within the job is its pause.
+//! what can be seen of a probe from within the job is its pauses.
 //!
-//! At most one probe a minute; a slice ends when its budget is used up, and where the objects are too many for one pass there is no
-//! probe, and its answer says so. There is none at all but with `STRANDLINE_PROBE=on`.
+//! At most one probe a minute; a slice ends when its time is used up, the job runs for longer than that before the next one, and
+//! where the objects are too many there is no probe, and its answer says so. There is none at all but with `STRANDLINE_PROBE=on`.
 
 mod answer;
 mod climb;
@@ -34,8 +34,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 use strandline_core::format::holders::{self, Ask};
 use work::{Progress, Work};
 
-/// Time of the processor that a slice may take.
-const SLICE: u64 = 45_000_000;
+/// Time of the processor that a slice may take, and time on the clock, in nanoseconds: on a busy machine it is others that make it long.
+const SLICE: u64 = 20_000_000;
+const LONGEST: u64 = 40_000_000;
+/// The processor's time that all slices together may take.
+const IN_ALL: u64 = 3_000_000_000;
 /// Between two probes.
 const INTERVAL: u64 = 60_000_000_000;
 /// Between two looks for a question.
@@ -44,8 +47,6 @@ const LOOK: u64 = 100_000_000;
 const LATE: u64 = 500_000_000;
 /// So long an answer is waited for.
 const PATIENCE: u64 = 120_000_000_000;
-/// Slices of a probe at most.
-const SLICES: u32 = 200;
 /// Answers that are kept in the fact.
 const ANSWERS: usize = 32;
 
@@ -69,6 +70,10 @@ struct Running {
     /// Nanoseconds in slices, and in the longest.
     pause: u64,
     longest: u64,
+    /// Nanoseconds of the processor.
+    spent: u64,
+    /// No slice before this moment.
+    rests: u64,
 }
 
 static RUNNING: Mutex<Option<Running>> = Mutex::new(None);
@@ -125,8 +130,17 @@ impl Probe {
         match prepare() {
             Ok(prepared) => {
                 let prepared = Some(prepared);
-                let running =
-                    Running { work, prepared, world: None, began: now, slices: 0, pause: 0, longest: 0 };
+                let running = Running {
+                    work,
+                    prepared,
+                    world: None,
+                    began: now,
+                    slices: 0,
+                    pause: 0,
+                    longest: 0,
+                    rests: 0,
+                    spent: 0,
+                };
                 *lock() = Some(running);
                 WANTED.store(true, Release);
             }
@@ -141,13 +155,13 @@ impl Probe {
             WANTED.store(false, Release);
             let cost = json!({
                 "slices": running.slices, "pause_ns": running.pause, "longest_ns": running.longest,
-                "objects": running.work.objects(),
+                "cpu_ns": running.spent, "objects": running.work.objects(),
             });
             return self.tell(&running.work, answer.as_deref().map_err(String::as_str), cost);
         }
         // A slice may be at work: the writing thread waits for nobody.
         let Ok(mut guard) = RUNNING.try_lock() else { return };
-        let Some(began) = guard.as_ref().map(|r| r.began) else { return };
+        let Some((began, rests)) = guard.as_ref().map(|r| (r.began, r.rests)) else { return };
         let late = now.saturating_sub(began) > PATIENCE;
         if late || interpreter::is_finalizing() {
             let Some(running) = guard.take() else { return };
@@ -157,6 +171,9 @@ impl Probe {
             return self.tell(&running.work, Err(why), json!({ "slices": running.slices }));
         }
         drop(guard);
+        if now < rests {
+            return;
+        }
         if QUEUED.compare_exchange(0, now.max(1), AcqRel, Relaxed).is_ok()
             && !interpreter::add_pending_call(pending)
         {
@@ -254,17 +271,22 @@ fn guarded_slice() {
 fn slice() {
     let Ok(mut guard) = RUNNING.try_lock() else { return };
     let Some(running) = guard.as_mut() else { return };
-    let from = clock::moment().mono_ns;
+    let (from, spent) = (clock::moment().mono_ns, Budget::spent());
     // SAFETY: the callers hold the GIL.
     let progress = unsafe { running.slice() };
-    let pause = clock::moment().mono_ns.saturating_sub(from);
+    let now = clock::moment().mono_ns;
+    let pause = now.saturating_sub(from);
+    let spent = Budget::spent().saturating_sub(spent);
+    // The job gets as much before the next one.
+    running.rests = now + spent;
+    running.spent += spent;
     PAUSED.fetch_add(pause, Relaxed);
     running.pause += pause;
     running.longest = running.longest.max(pause);
     running.slices += 1;
     let answer = match progress {
-        Ok(Progress::More) if running.slices < SLICES => return,
-        Ok(Progress::More) => Err("it took too many pauses".to_string()),
+        Ok(Progress::More) if running.spent < IN_ALL => return,
+        Ok(Progress::More) => Err("it took too long".to_string()),
         Ok(Progress::Answered(answers)) => Ok(answers),
         Err(why) => Err(why),
     };
@@ -302,19 +324,20 @@ impl Running {
 /// Time that a slice may take.
 struct Budget {
     ends: u64,
+    latest: u64,
 }
 
 impl Budget {
     fn new() -> Budget {
-        Budget { ends: Budget::spent() + SLICE }
+        Budget { ends: Budget::spent() + SLICE, latest: clock::moment().mono_ns + LONGEST }
     }
 
     /// It is used up.
     fn is_over(&self) -> bool {
-        Budget::spent() > self.ends
+        Budget::spent() > self.ends || clock::moment().mono_ns > self.latest
     }
 
-    /// Time that this thread has had: what others take from it is not ours to save.
+    /// Time of the processor that this thread has had.
     fn spent() -> u64 {
         let mut t = libc::timespec { tv_sec: 0, tv_nsec: 0 };
         // SAFETY: writes into our structure.

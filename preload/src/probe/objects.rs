@@ -113,7 +113,7 @@ pub(super) struct Python {
     cell: u64,
     set: u64,
     frozen_set: u64,
-    /// torch's class of tensors, and that of its autograd functions.
+    /// torch's class of tensors, and the one that contexts of autograd functions are made of.
     tensor: u64,
     autograd: u64,
     /// Code of CPython and of its standard library.
@@ -141,6 +141,23 @@ impl Python {
             let class = if variable == 0 { 0 } else { unsafe { read(variable) } };
             if class == 0 { Err("torch's Python classes are not there".to_string()) } else { Ok(class) }
         };
+        let code = code_of_python(find(c"PyDict_Next")?);
+        let types = [c"PyType_Type", c"PyDict_Type", c"PyLong_Type", c"PyBool_Type"].map(find);
+        let [Ok(kind), Ok(dict), Ok(long), Ok(bool)] = types else {
+            return Err("this Python does not export its own types".into());
+        };
+        // SAFETY: four static types of CPython, larger than what is read of them, and the dictionary of one of them.
+        if !unsafe { is_laid_out(&code, kind, dict, long, bool) } {
+            return Err("the objects of this Python are not laid out as in CPython's own builds".into());
+        }
+        // The class for scripts, and the contexts that nodes keep, have a base in common: the one that torch wrote in C.
+        let mut autograd = class(c"THPFunctionClass")?;
+        // SAFETY: a class that torch keeps; its bases are alive as long as it is, and the last of them is `object`.
+        unsafe {
+            while read(autograd + TYPE_BASE) != 0 && read(read(autograd + TYPE_BASE) + TYPE_BASE) != 0 {
+                autograd = read(autograd + TYPE_BASE);
+            }
+        }
         // SAFETY: this function has had this type in every version that is known.
         let next = unsafe {
             core::mem::transmute::<u64, extern "C" fn(u64, *mut isize, *mut u64, *mut u64) -> c_int>(find(
@@ -156,8 +173,8 @@ impl Python {
             set: find(c"PySet_Type")?,
             frozen_set: find(c"PyFrozenSet_Type")?,
             tensor: class(c"THPVariableClass")?,
-            autograd: class(c"THPFunctionClass")?,
-            code: code_of_python(find(c"PyDict_Next")?),
+            autograd,
+            code,
             next,
         })
     }
@@ -393,6 +410,27 @@ pub(super) unsafe fn references<F: FnMut(u64)>(object: u64, kind: Kind, each: &m
     unsafe {
         let traverse = core::mem::transmute::<u64, Traverse>(kind.traverse);
         traverse(object, visit::<F>, (&raw mut *each).cast());
+    }
+}
+
+/// Whether what is known of types lies where it is read: names, flags, functions, bases and dictionaries.
+///
+/// # Safety
+/// The addresses of the types of types, dictionaries, integers and truth values.
+unsafe fn is_laid_out(code: &[(u64, u64)], kind: u64, dict: u64, long: u64, bool: u64) -> bool {
+    const LONG: u64 = 1 << 24;
+    // SAFETY: the caller's promise. What may be no pointer is copied by the kernel.
+    unsafe {
+        let flags = |t: u64| read(t + TYPE_FLAGS) & (LONG | LIST | TUPLE | DICT | TYPE_OBJECT);
+        let name = super::memory::at::<1>(read(dict + TYPE_NAME)).map(|[w]| w.to_le_bytes());
+        let traverse = read(dict + TYPE_TRAVERSE);
+        let own = read(dict + TYPE_DICT);
+        [kind, dict, long, bool].into_iter().all(|t| type_of(t) == kind)
+            && name.is_some_and(|n| n.starts_with(b"dict\0"))
+            && (flags(dict), flags(bool), flags(kind)) == (DICT, LONG, TYPE_OBJECT)
+            && read(bool + TYPE_BASE) == long
+            && code.iter().any(|(from, to)| (*from..*to).contains(&traverse))
+            && super::memory::at::<2>(own).is_none_or(|[_, t]| t == dict)
     }
 }
 

@@ -2,15 +2,15 @@
 //!
 //! | stage  | a slice of it                                                              |
 //! |--------|----------------------------------------------------------------------------|
-//! | Match  | all objects: which tensors are in the blocks that are asked about            |
-//! | Climb  | a level: what refers to what was found last                                  |
-//! | Tops   | all objects: which tensors have an autograd graph                          |
-//! | Graph  | some nodes of those: which keep what has no holder yet                       |
+//! | Match  | some objects: which tensors are in the blocks that are asked about, and which have an autograd graph |
+//! | Climb  | some objects: what refers to what was found                                  |
+//! | Graph  | some nodes of graphs: which keep what has no holder yet                      |
 //! | Rise   | as Climb, from the tensors at the top of those graphs                        |
 //! | Verify | what was named is still there and still leads to what was asked about        |
 
 use super::answer;
 use super::climb::{Climb, Named, STRIDE};
+use super::collector::{self, Reached, Walk};
 use super::objects::{Class, Types, references};
 use super::{Budget, World, graph};
 use serde_json::Value;
@@ -19,17 +19,19 @@ use strandline_core::format::holders::Ask;
 
 /// Samples of all findings together: one for each bit of a mask.
 const SAMPLES: usize = 64;
-/// Parts that a level is cut into at most.
-const PARTS: u64 = 32;
 /// Objects that a verification looks at, at most, for each name.
 const VISITS: usize = 20_000;
+/// Tensors of a slice at most: what they are is copied by the kernel, after the walk.
+const TENSORS: usize = 8_192;
+/// Objects that are tracked at most: a pass over these takes about half a second of pauses.
+const OBJECTS: u64 = 2_000_000;
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     Match,
-    Climb { part: u64 },
-    Tops,
+    Climb,
     Graph,
-    Rise { part: u64 },
+    Rise,
     Verify,
 }
 
@@ -45,8 +47,8 @@ pub(super) enum Progress {
 pub(super) struct Work {
     ask: Ask,
     stage: Stage,
-    /// Parts that a level is cut into.
-    parts: u64,
+    /// The walk that looks for tensors.
+    walk: Walk,
     /// Sampled blocks, with their bits.
     samples: HashMap<u64, u64>,
     /// Samples of each finding.
@@ -54,14 +56,14 @@ pub(super) struct Work {
     /// Tensors of Python's that lie in sampled blocks.
     tensors: HashMap<u64, u64>,
     climb: Option<Climb>,
+    /// Tensors that a node has made, with that.
+    made: Vec<(u64, u64)>,
     /// What has no holder, with its samples, and the walk over the graphs that may keep it.
     wanted: HashMap<u64, u64>,
-    walk: Option<graph::Walk>,
+    graphs: Option<graph::Walk>,
     /// The climb from the tops of graphs, and those.
     rise: Option<Climb>,
     tops: HashSet<u64>,
-    /// Objects that are tracked.
-    objects: u64,
 }
 
 impl Work {
@@ -86,16 +88,16 @@ impl Work {
         Work {
             ask,
             stage: Stage::Match,
-            parts: 1,
+            walk: Walk::default(),
             samples,
             groups,
             tensors: HashMap::new(),
             climb: None,
+            made: Vec::new(),
             wanted: HashMap::new(),
-            walk: None,
+            graphs: None,
             rise: None,
             tops: HashSet::new(),
-            objects: 0,
         }
     }
 
@@ -111,7 +113,7 @@ impl Work {
 
     /// Objects that the collector tracks.
     pub(super) fn objects(&self) -> u64 {
-        self.objects
+        self.walk.objects
     }
 
     /// Does a slice.
@@ -126,100 +128,94 @@ impl Work {
         unsafe {
             match self.stage {
                 Stage::Match => self.find(w, budget)?,
-                Stage::Climb { part } => self.climb(w, budget, part)?,
-                Stage::Tops => self.tops(w, budget),
+                Stage::Climb => {
+                    if self.climb.as_mut().is_none_or(|c| c.go_on(w, budget)) {
+                        self.look_at_graphs();
+                    }
+                }
                 Stage::Graph => self.graph(w, budget),
-                Stage::Rise { part } => self.rise(w, budget, part)?,
+                Stage::Rise => {
+                    if self.rise.as_mut().is_none_or(|c| c.go_on(w, budget)) {
+                        self.stage = Stage::Verify;
+                    }
+                }
                 Stage::Verify => {
-                    self.verify(w, budget);
-                    return Ok(Progress::Answered(self.answers()));
+                    if self.verify(w, budget) {
+                        return Ok(Progress::Answered(self.answers()));
+                    }
                 }
             }
         }
         Ok(Progress::More)
     }
 
-    /// All tensors of Python's, and how many objects there are; `None`: the budget did not suffice.
-    unsafe fn all_tensors(&mut self, w: &World, budget: &Budget) -> Option<Vec<u64>> {
-        let mut types = Types::new(&w.python);
-        let (mut tensors, mut objects, mut whole) = (Vec::new(), 0, true);
-        w.collector.walk(|object| {
-            objects += 1;
-            // SAFETY: the object is tracked, hence alive.
-            if unsafe { types.of(object) }.class == Class::Tensor {
-                tensors.push(object);
-            }
-            if objects % u64::from(STRIDE) == 0 {
-                whole = !budget.is_over();
-            }
-            whole
-        });
-        self.objects = self.objects.max(objects);
-        whole.then_some(tensors)
-    }
-
+    /// Looks at some objects for tensors.
+    ///
+    /// # Safety
+    /// As [`Work::slice`].
     unsafe fn find(&mut self, w: &World, budget: &Budget) -> Result<(), String> {
-        // SAFETY: the caller's promise.
-        unsafe {
-            let tensors = self.all_tensors(w, budget);
-            let Some(tensors) = tensors else {
-                return Err(format!(
-                    "Python tracks more than {} objects: the pause would be too long",
-                    self.objects
-                ));
-            };
-            for (tensor, known) in tensors.iter().zip(w.torch.of_python(&tensors)) {
+        let many = w.collector.long_lived().max(self.walk.objects);
+        if many > OBJECTS {
+            return Err(format!(
+                "Python tracks more than {many} objects: looking at them would take too long"
+            ));
+        }
+        let mut types = Types::new(&w.python);
+        let (mut tensors, mut left) = (Vec::new(), STRIDE);
+        // SAFETY: the caller's promise; an object that is handed out is tracked, hence alive, and nothing runs before its tensor is
+        // looked at.
+        let reached = unsafe {
+            let reached = self.walk.go_on(w.collector, |object| {
+                if types.of(object).class == Class::Tensor {
+                    tensors.push(object);
+                }
+                left -= 1;
+                if left == 0 {
+                    left = STRIDE;
+                    return tensors.len() < TENSORS && !budget.is_over();
+                }
+                true
+            });
+            let known = w.torch.of_python(&tensors);
+            for ((tensor, known), autograd) in tensors.iter().zip(&known).zip(w.torch.autograd(&known)) {
                 if let Some(bit) = self.samples.get(&known.data) {
                     self.tensors.insert(*tensor, *bit);
                 }
-            }
-        }
-        let mut climb = Climb::new(self.tensors.iter().map(|(t, b)| (*t, *b)), self.groups.clone());
-        self.stage = if climb.rise() { Stage::Climb { part: 0 } } else { Stage::Tops };
-        self.climb = Some(climb);
-        Ok(())
-    }
-
-    unsafe fn climb(&mut self, w: &World, budget: &Budget, part: u64) -> Result<(), String> {
-        let Some(climb) = &mut self.climb else { return Ok(()) };
-        // SAFETY: the caller's promise.
-        let whole = unsafe { climb.pass(w, (part, self.parts), budget) };
-        self.stage = match Work::next_part(&mut self.parts, part, whole)? {
-            Some(part) => Stage::Climb { part },
-            None if climb.rise() => Stage::Climb { part: 0 },
-            None if climb.done == self.groups.iter().fold(0, |a, g| a | g) => Stage::Verify,
-            None => Stage::Tops,
-        };
-        Ok(())
-    }
-
-    unsafe fn tops(&mut self, w: &World, budget: &Budget) {
-        let done = self.climb.as_ref().map_or(0, |c| c.done);
-        // Blocks, and autograd functions that were climbed to, whose samples have no holder.
-        let mut wanted: HashMap<u64, u64> = self.samples.iter().map(|(b, m)| (*b, *m)).collect();
-        let mut tops = Vec::new();
-        // SAFETY: the caller's promise; what was climbed through is only compared.
-        unsafe {
-            let Some(tensors) = self.all_tensors(w, budget) else {
-                self.stage = Stage::Verify;
-                return;
-            };
-            wanted.extend(self.climb.iter().flat_map(Climb::through));
-            wanted.retain(|_, mask| *mask & !done != 0);
-            let known = w.torch.of_python(&tensors);
-            for (tensor, autograd) in tensors.iter().zip(w.torch.autograd(&known)) {
-                if autograd.node != 0 {
-                    tops.push((*tensor, autograd.node));
+                if autograd.node != 0 && self.made.len() < graph::NODES {
+                    self.made.push((*tensor, autograd.node));
                 }
             }
+            reached
+        };
+        match reached {
+            Reached::Middle => return Ok(()),
+            Reached::Lost => return Err("Python's collector is at work all the time".into()),
+            Reached::End => {}
         }
-        self.walk = Some(graph::Walk::new(tops, wanted.keys().copied().collect()));
+        self.climb = Some(Climb::new(self.tensors.iter().map(|(t, b)| (*t, *b)), self.groups.clone()));
+        self.stage = Stage::Climb;
+        Ok(())
+    }
+
+    /// Goes over to the graphs, where there are samples whose holder has no final name.
+    fn look_at_graphs(&mut self) {
+        let done = self.climb.as_ref().map_or(0, |c| c.done);
+        if done == self.groups.iter().fold(0, |a, g| a | g) {
+            self.stage = Stage::Verify;
+            return;
+        }
+        // Blocks, and autograd functions that were climbed to, whose samples have no holder.
+        let mut wanted: HashMap<u64, u64> = self.samples.iter().map(|(b, m)| (*b, *m)).collect();
+        wanted.extend(self.climb.iter().flat_map(Climb::through));
+        wanted.retain(|_, mask| *mask & !done != 0);
+        let made = std::mem::take(&mut self.made);
+        self.graphs = Some(graph::Walk::new(made, wanted.keys().copied().collect()));
         self.wanted = wanted;
         self.stage = Stage::Graph;
     }
 
     fn graph(&mut self, w: &World, budget: &Budget) {
-        let Some(walk) = &mut self.walk else { return };
+        let Some(walk) = &mut self.graphs else { return };
         if !walk.go_on(&w.torch, budget) {
             return;
         }
@@ -231,93 +227,33 @@ impl Work {
             }
         }
         self.tops = from.keys().copied().collect();
-        let mut rise = Climb::new(from.into_iter(), self.groups.clone());
-        self.stage = if rise.rise() { Stage::Rise { part: 0 } } else { Stage::Verify };
-        self.rise = Some(rise);
+        self.rise = Some(Climb::new(from.into_iter(), self.groups.clone()));
+        self.stage = Stage::Rise;
     }
 
-    unsafe fn rise(&mut self, w: &World, budget: &Budget, part: u64) -> Result<(), String> {
-        let Some(rise) = &mut self.rise else { return Ok(()) };
-        // SAFETY: the caller's promise.
-        let whole = unsafe { rise.pass(w, (part, self.parts), budget) };
-        self.stage = match Work::next_part(&mut self.parts, part, whole)? {
-            Some(part) => Stage::Rise { part },
-            None if rise.rise() => Stage::Rise { part: 0 },
-            None => Stage::Verify,
-        };
-        Ok(())
-    }
-
-    /// The part after this one; where the budget did not suffice, the level again in smaller ones.
-    fn next_part(parts: &mut u64, part: u64, whole: bool) -> Result<Option<u64>, String> {
-        if whole {
-            return Ok(Some(part + 1).filter(|p| p < parts));
-        }
-        *parts *= 2;
-        match *parts <= PARTS {
-            true => Ok(Some(0)),
-            false => Err("Python's objects cannot be searched in pauses that are short enough".into()),
-        }
-    }
-
-    /// Forgets names whose object is gone, or does not lead to what was asked about any more.
-    unsafe fn verify(&mut self, w: &World, budget: &Budget) {
-        let climbs = [&self.climb, &self.rise];
-        let named: HashSet<u64> =
-            climbs.into_iter().flatten().flat_map(|c| c.named.iter().map(|n| n.object)).collect();
-        let mut there: HashSet<u64> = HashSet::new();
-        w.collector.walk(|object| {
-            if named.contains(&object) {
-                there.insert(object);
-            }
-            true
-        });
+    /// Forgets names whose object is gone, or does not lead to what was asked about any more. `true`: all were looked at.
+    ///
+    /// # Safety
+    /// As [`Work::slice`].
+    unsafe fn verify(&mut self, w: &World, budget: &Budget) -> bool {
         let mut types = Types::new(&w.python);
-        let (tops, samples) = (&self.tops, &self.samples);
-        let mut leads = |n: &Named, graph: bool| {
-            if !there.contains(&n.object) || budget.is_over() {
-                return false;
-            }
-            let mut seen: HashSet<u64> = HashSet::from([n.object]);
-            let mut level = vec![n.object];
-            for _ in 0..=n.level {
-                let mut next = Vec::new();
-                for object in level {
-                    // SAFETY: the first is tracked, the others are referred to by what is: all are alive.
-                    let kind = unsafe { types.of(object) };
-                    if kind.class == Class::Tensor {
-                        let is_it = match graph {
-                            true => tops.contains(&object),
-                            // SAFETY: a tensor that is alive.
-                            false => unsafe { w.torch.of_python(&[object]) }
-                                .iter()
-                                .any(|t| samples.contains_key(&t.data)),
-                        };
-                        if is_it {
-                            return true;
-                        }
-                        continue;
-                    }
-                    if seen.len() < VISITS && kind.class.is_entered() {
-                        // SAFETY: alive, and an object that the collector can enter.
-                        unsafe {
-                            references(object, kind, &mut |child| {
-                                if seen.insert(child) {
-                                    next.push(child);
-                                }
-                            });
-                        }
-                    }
-                }
-                level = next;
-            }
-            false
-        };
         for (climb, graph) in [(&mut self.climb, false), (&mut self.rise, true)] {
-            if let Some(c) = climb {
-                c.named.retain(|n| leads(n, graph));
+            let Some(named) = climb.as_mut().map(|c| &mut c.named) else { continue };
+            while let Some(at) = named.iter().position(|n| !n.is_verified) {
+                // SAFETY: the caller's promise.
+                let leads = unsafe {
+                    named.get(at).is_some_and(|n| leads(w, &mut types, n, &self.tops, &self.samples, graph))
+                };
+                match named.get_mut(at).filter(|_| leads) {
+                    Some(n) => n.is_verified = true,
+                    None => drop(named.remove(at)),
+                }
+                if budget.is_over() {
+                    return false;
+                }
             }
         }
+        true
     }
 
     fn answers(&self) -> Vec<Value> {
@@ -327,4 +263,54 @@ impl Work {
         let one = |(f, group): (_, &u64)| answer::of(f, *group, found, climbed, risen);
         self.about().zip(&self.groups).map(one).collect()
     }
+}
+
+/// Whether what has a name is there, and leads down to a tensor in a sampled block, or to one at the top of a graph.
+///
+/// # Safety
+/// As [`Work::slice`].
+unsafe fn leads(
+    w: &World,
+    types: &mut Types<'_>,
+    named: &Named,
+    tops: &HashSet<u64>,
+    samples: &HashMap<u64, u64>,
+    graph: bool,
+) -> bool {
+    if !collector::is_tracked(named.object) {
+        return false;
+    }
+    let mut seen: HashSet<u64> = HashSet::from([named.object]);
+    let mut level = vec![named.object];
+    for _ in 0..=named.level {
+        let (mut next, mut tensors) = (Vec::new(), Vec::new());
+        for object in level {
+            // SAFETY: the first is tracked, the others are referred to by what is: all are alive.
+            let kind = unsafe { types.of(object) };
+            match kind.class {
+                Class::Tensor => tensors.push(object),
+                class if class.is_entered() => {
+                    // SAFETY: alive, and an object that the collector can enter.
+                    unsafe {
+                        references(object, kind, &mut |child| {
+                            if seen.len() < VISITS && seen.insert(child) {
+                                next.push(child);
+                            }
+                        });
+                    }
+                }
+                _ => {}
+            }
+        }
+        let is_it = match graph {
+            true => tensors.iter().any(|t| tops.contains(t)),
+            // SAFETY: tensors that are alive.
+            false => unsafe { w.torch.of_python(&tensors) }.iter().any(|t| samples.contains_key(&t.data)),
+        };
+        if is_it {
+            return true;
+        }
+        level = next;
+    }
+    false
 }

@@ -56,6 +56,16 @@ pub fn alert(
     out
 }
 
+/// The lines that say who holds what was announced before that was known. The first begins with `strandline: HELD`.
+pub fn held(p: &Process<'_>, f: &Finding, known: &Known, style: Style) -> Vec<String> {
+    let said = format!("HELD GPU {}: what {} leaves behind is kept by", f.device.0, file(p, f));
+    let mut out = style.wrap("strandline: ", &said);
+    if let super::super::held::HeldBy::Found(holders) = &known.held_by {
+        holders.iter().for_each(|h| out.extend(style.wrap("  held   ", &h.in_words())));
+    }
+    out
+}
+
 /// The line that takes an announcement back.
 pub fn withdrawn(p: &Process<'_>, f: &Finding) -> String {
     let at = f.withdrawn_step.map(|n| format!(" at {} {}", f.grain.name(), count(n.into())));

@@ -11,7 +11,7 @@ mod headline;
 mod run;
 mod series;
 
-pub use alert::{Spread, alert, headline, withdrawn};
+pub use alert::{Spread, alert, headline, held, withdrawn};
 
 use std::io::{self, Write};
 

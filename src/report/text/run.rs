@@ -86,6 +86,11 @@ fn cost(p: &Process<'_>) -> Option<String> {
         // Known without measuring: the shim never allocates on the device.
         (c.host.is_some() || c.step_time_fraction.is_some()).then(|| "0 bytes of GPU memory".to_owned()),
         c.disk.map(|b| format!("{} on disk", size(b.0))),
+        c.probe.filter(|c| c.pauses > 0).map(|c| {
+            let ms = |ns: u64| count(ns.div_ceil(1_000_000));
+            let (paused, longest) = (ms(c.paused), ms(c.longest));
+            format!("{paused} ms to find who holds it, in pauses of at most {longest} ms")
+        }),
     ]
     .into_iter()
     .flatten()

@@ -2,27 +2,38 @@
 
 use super::Rules;
 use super::keeper::Target;
-use crate::known;
 use crate::watch::Live;
+use crate::{holder, known};
 use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use strandline::detect::{Finding, Kind};
 use strandline::event::{DeviceId, StreamId};
-use strandline::report::text::{Spread, alert, headline, withdrawn};
-use strandline::report::{Facts, Process, Style, json as print};
+use strandline::report::text::{Spread, alert, headline, held, withdrawn};
+use strandline::report::{Facts, HeldBy, Process, Style, json as print};
 
 /// How long a finding of one rank waits for the others, so that all of them are one line.
 const HOLD: Duration = Duration::from_millis(400);
 /// Sites of a finding that a verdict tells; the report has all.
 const SITES: usize = 4;
 
+/// What the news are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Matter {
+    /// A finding stands.
+    Alert,
+    /// Who holds it is known now, which it was not when it was told.
+    Held,
+    /// It does no longer.
+    Withdrawn,
+}
+
 /// Something to be told.
 #[derive(Clone, Debug)]
 pub(crate) struct News {
-    /// What once stood does no longer.
-    pub(crate) withdrawn: bool,
+    /// What they are.
+    pub(crate) matter: Matter,
     /// Lines for a person.
     pub(crate) block: String,
     /// For programs.
@@ -48,6 +59,8 @@ struct Case {
 struct Group {
     place: Place,
     announced: bool,
+    /// Who holds it was told.
+    held: bool,
     /// Since when there is something to announce.
     since: Instant,
 }
@@ -90,7 +103,7 @@ impl Cases {
 
     fn group(&mut self, place: Place) -> usize {
         self.groups.iter().position(|g| g.place == place).unwrap_or_else(|| {
-            self.groups.push(Group { place, announced: false, since: Instant::now() });
+            self.groups.push(Group { place, announced: false, held: false, since: Instant::now() });
             self.groups.len() - 1
         })
     }
@@ -128,8 +141,16 @@ impl Cases {
             if !group.announced && (spread.found == spread.all || last || group.since.elapsed() >= HOLD) {
                 if let Some((live, finding)) = members.iter().min_by_key(worst) {
                     group.announced = true;
+                    group.held = matches!(holder::of(finding, live.replay()), HeldBy::Found(_));
                     let targets = members.iter().map(|(l, _)| l.target()).collect();
                     news.push(announced(live, finding, spread, targets, lives, self.style));
+                }
+            } else if group.announced && !group.held && !members.is_empty() {
+                let is_found =
+                    |(l, f): &&(&Live, &Finding)| matches!(holder::of(f, l.replay()), HeldBy::Found(_));
+                if let Some((live, finding)) = members.iter().find(is_found) {
+                    group.held = true;
+                    news.push(now_held(live, finding, spread, self.style));
                 }
             } else if group.announced && members.is_empty() {
                 // Processes that have ended take nothing back, and what others find after them is no news.
@@ -172,13 +193,27 @@ fn announced(
         verdict["seconds_to_oom"] = live.seconds_to_oom(finding).into();
         let all = lives.iter().map(|l| l.target()).collect();
         News {
-            withdrawn: false,
+            matter: Matter::Alert,
             block: lines.join("\n"),
             verdict,
             recording: live.path().into(),
             targets,
             all,
         }
+    })
+}
+
+fn now_held(live: &Live, finding: &Finding, spread: Spread, style: Style) -> News {
+    let known = known::of(finding, live.replay(), None);
+    live.process(|p| {
+        let mut lines = held(p, finding, &known, style);
+        let text = lines.first().cloned().unwrap_or_default();
+        lines.push(String::new());
+        let mut verdict = envelope(live, p, "held", &text, spread);
+        let told = &Finding { sites: finding.sites.iter().take(SITES).copied().collect(), ..finding.clone() };
+        verdict["finding"] = print::finding(p, told, Some(&known));
+        let (block, recording) = (lines.join("\n"), live.path().into());
+        News { matter: Matter::Held, block, verdict, recording, targets: Vec::new(), all: Vec::new() }
     })
 }
 
@@ -190,7 +225,7 @@ fn taken_back(live: &Live, finding: &Finding, lives: &[&Live]) -> News {
         let told = &Finding { sites: finding.sites.iter().take(SITES).copied().collect(), ..finding.clone() };
         verdict["finding"] = print::finding(p, told, None);
         let (block, recording) = (format!("{text}\n"), live.path().into());
-        News { withdrawn: true, block, verdict, recording, targets: Vec::new(), all: Vec::new() }
+        News { matter: Matter::Withdrawn, block, verdict, recording, targets: Vec::new(), all: Vec::new() }
     })
 }
 

@@ -3,7 +3,7 @@
 
 use super::action::Action;
 use super::bundle::{Bundles, Why};
-use super::cases::News;
+use super::cases::{Matter, News};
 use super::{Settings, abort};
 use crate::analyze::started;
 use crate::post::Failed;
@@ -122,7 +122,7 @@ impl Keeper {
         let news = Arc::new(news);
         for worker in &self.workers {
             let only_alerts = matches!(worker.action, Action::Snapshot | Action::Signal(_));
-            if news.withdrawn && only_alerts {
+            if news.matter != Matter::Alert && only_alerts {
                 continue;
             }
             if let Err(TrySendError::Full(_)) = worker.queue.try_send(news.clone()) {
@@ -132,7 +132,7 @@ impl Keeper {
                 ));
             }
         }
-        if !news.withdrawn {
+        if news.matter == Matter::Alert {
             let abort = self.abort.map(|grace| (grace, news.all.clone()));
             self.ask(Errand { why: Why::Alert, recording: news.recording.clone(), abort });
         }

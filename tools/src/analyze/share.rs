@@ -36,6 +36,25 @@ const PUBLIC: [&str; 20] = [
 /// Nodes of PyTorch's own that are not called after a function.
 const NODES: [&str; 6] = ["AccumulateGrad", "CopyBackwards", "CopySlices", "GraphRoot", "PyNode", "CppNode"];
 
+/// Types that anybody has.
+const TYPES: [&str; 12] = [
+    "dict",
+    "list",
+    "tuple",
+    "set",
+    "frozenset",
+    "deque",
+    "defaultdict",
+    "OrderedDict",
+    "Tensor",
+    "Parameter",
+    "generator",
+    "cell",
+];
+/// How the probe says that a variable's owner is a function (`preload/src/probe`).
+const LOCAL: &str = ", a local of ";
+const CLOSURE: &str = "a closure of ";
+
 /// What each folded name stands for.
 #[derive(Clone, Default)]
 pub(crate) struct Share(Arc<Mutex<Fold>>);
@@ -131,6 +150,54 @@ impl Fold {
         if is_torchs { name.to_owned() } else { self.number(name, "YourFunction", "Backward") }
     }
 
+    fn class(&mut self, name: &str) -> String {
+        if TYPES.contains(&name) { name.to_owned() } else { self.number(name, "YourClass", "") }
+    }
+
+    /// A holder: who owns what, by numbers.
+    fn holder(&mut self, name: &str) -> String {
+        if let Some((variable, function)) = name.split_once(LOCAL) {
+            return format!("{}{LOCAL}{}", self.number(variable, "name", ""), self.function(function));
+        }
+        if let Some(function) = name.strip_prefix(CLOSURE) {
+            return format!("{CLOSURE}{}", self.function(function));
+        }
+        match name.rsplit_once('.') {
+            Some(("__main__", variable)) => format!("__main__.{}", self.number(variable, "name", "")),
+            Some((owner, attribute)) => {
+                format!("{}.{}", self.class(owner), self.number(attribute, "name", ""))
+            }
+            None => self.number(name, "name", ""),
+        }
+    }
+
+    /// What the probe has answered about a finding. Its lines get the numbers that the finding's own get.
+    fn held(&mut self, f: &Value, cwd: &str) -> Value {
+        let about = &f["about"];
+        let site = |site: &Value, fold: &mut Fold| {
+            let (file, line) = site.as_str()?.rsplit_once(':')?;
+            Some(format!("{}:{line}", fold.file(file, cwd).0))
+        };
+        let sites: Vec<String> =
+            about["sites"].as_array().into_iter().flatten().filter_map(|s| site(s, self)).collect();
+        let holders = f["holders"].as_array().into_iter().flatten().map(|h| {
+            json!({
+                "name": h["name"].as_str().map(|n| self.holder(n)),
+                "type": h["type"].as_str().map(|t| self.class(t)),
+                "through": h["through"].as_str().map(|n| self.holder(n)),
+                "entries": h["entries"].as_u64(), "graph": h["graph"].as_bool(), "blocks": h["blocks"].as_u64(),
+            })
+        });
+        let holders: Vec<Value> = holders.collect();
+        json!({
+            "about": {
+                "kind": about["kind"], "device": about["device"].as_u64(), "stream": about["stream"].as_u64(), "sites": sites,
+            },
+            "status": f["status"], "holders": holders, "reason": f["reason"].as_str().map(sentence),
+            "blocks": f["blocks"].as_u64(),
+        })
+    }
+
     /// The program, its scripts and `-m`; no argument.
     fn command(&mut self, words: &[Value], cwd: &str) -> Vec<String> {
         let mut all: Vec<String> = Vec::new();
@@ -187,6 +254,12 @@ fn is_python(name: &str) -> bool {
 fn sentence(text: &str) -> String {
     let words = text.split(' ').map(|word| if word.contains('/') { "…" } else { word });
     words.collect::<Vec<_>>().join(" ")
+}
+
+/// The numbers of an object.
+fn numbers(all: &Value) -> Value {
+    let numbers = all.as_object().into_iter().flatten().filter(|(_, v)| v.is_number());
+    Value::Object(numbers.map(|(k, v)| (k.clone(), v.clone())).collect())
 }
 
 impl Share {
@@ -291,7 +364,15 @@ impl Folder {
         let mut kept = Map::new();
         for (key, value) in facts.as_object().into_iter().flatten() {
             let value = match (key.as_str(), value) {
-                ("pid" | "rank" | "stacks_undefined" | "events_stopped_by_max_size", v)
+                ("holders", Value::Array(all)) => all
+                    .iter()
+                    .map(|answer| {
+                        let findings = answer["findings"].as_array().into_iter().flatten();
+                        let findings: Vec<Value> = findings.map(|f| fold.held(f, &self.cwd)).collect();
+                        json!({ "findings": findings, "cost": numbers(&answer["cost"]) })
+                    })
+                    .collect(),
+                ("pid" | "rank" | "probe" | "stacks_undefined" | "events_stopped_by_max_size", v)
                     if v.is_number() || v.is_boolean() =>
                 {
                     v.clone()
@@ -311,10 +392,7 @@ impl Folder {
                         })
                     })
                     .collect(),
-                ("cost", Value::Object(cost)) => {
-                    let numbers = cost.iter().filter(|(_, v)| v.is_number());
-                    Value::Object(numbers.map(|(k, v)| (k.clone(), v.clone())).collect())
-                }
+                ("cost", cost) => numbers(cost),
                 _ => continue,
             };
             kept.insert(key.clone(), value);
@@ -391,6 +469,30 @@ mod tests {
         assert!(!kept.to_string().contains("secret"), "{kept}");
         assert_eq!(kept["command"], json!(["python3", "…", "your/file1.py", "…"]));
         assert_eq!((&kept["host"], &kept["coverage"]["reason"]), (&json!("host1"), &json!("see … please")));
+        let about = json!({ "kind": "step-growth", "device": 0, "stream": null, "sites": ["/home/secret/job/plan.py:7"] });
+        let holder = |name: &str, kind: &str| json!({ "name": name, "type": kind, "entries": 3, "graph": true, "through": "Secret.context", "blocks": 1 });
+        let holders = [
+            holder("Secret.stash", "dict"),
+            holder("__main__.secrets", "SecretList"),
+            holder("secret, a local of secret_f", "list"),
+            holder("a closure of secret_f", "set"),
+        ];
+        let found =
+            json!({ "about": about, "status": "found", "holders": holders, "reason": null, "blocks": 4 });
+        let facts = json!({ "holders": [{ "number": 1, "findings": [found] }] });
+        let Item::Meta(kept) = folder.item(Item::Meta(facts), &Names::default()) else { panic!() };
+        assert!(!kept.to_string().to_lowercase().contains("secret"), "{kept}");
+        let found = &kept["holders"][0]["findings"][0];
+        assert_eq!(found["about"]["sites"], json!(["your/file1.py:7"]));
+        let names: Vec<&Value> = (0..4).map(|i| &found["holders"][i]["name"]).collect();
+        assert_eq!(
+            names,
+            ["YourClass1.name1", "__main__.name3", "name4, a local of function1", "a closure of function1"]
+        );
+        assert_eq!(
+            (&found["holders"][0]["type"], &found["holders"][0]["through"]),
+            (&json!("dict"), &json!("YourClass1.name2"))
+        );
         assert_eq!(folder.share.fold().node("SecretBackward"), "YourFunction1Backward");
         assert_eq!(folder.share.fold().node("MmBackward0"), "MmBackward0");
     }

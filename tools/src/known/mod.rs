@@ -32,7 +32,7 @@ pub(crate) fn of(finding: &Finding, replay: &Replay, share: Option<&Share>) -> K
     let what = What { kind: finding.kind.name(), grain: finding.grain.name(), frames: &frames, all: &all };
     Known {
         fix: leaks.as_array().into_iter().flatten().find_map(|leak| fix(leak, &what)),
-        held_by: holder::of(finding, replay, &frames),
+        held_by: holder::of(finding, replay),
     }
 }
 
