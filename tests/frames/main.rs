@@ -15,7 +15,8 @@ use std::collections::HashMap;
 use strandline::event::{Body, StackId};
 use support::{Folder, Job, Ran, Recording, libraries, root};
 
-const CASES: [&str; 7] = ["plain", "recursion", "generators", "coroutines", "reuse", "threads", "observed"];
+const CASES: [&str; 8] =
+    ["plain", "recursion", "generators", "coroutines", "reuse", "threads", "observed", "begun"];
 
 /// A program of this folder in an interpreter, under the preload.
 fn job(folder: &Folder, with: &Interpreter, script: &str, how: &str, cases: &[&str]) -> Job {

@@ -5,6 +5,7 @@
 
 import asyncio
 import functools
+import gc
 import json
 import re
 import sys
@@ -198,6 +199,44 @@ def observed():
     sys.settrace(lambda *_: None)
     take()
     sys.settrace(None)
+
+
+def begun():
+    """Frames that are made and do not run yet: a collection comes while their cells, or the generator, are made (up to 3.11)."""
+
+    class Cycle:
+        def __del__(self):
+            gc.disable()
+            take()
+
+    def cells(a, b, c):
+        return lambda: (a, b, c)
+
+    def generator(a):
+        yield lambda: a
+
+    async def coroutine(a):
+        return lambda: a
+
+    before = gc.get_threshold()
+    gc.collect()
+    gc.disable()
+    gc.set_threshold(1)
+    for n in range(60):
+        cycles = [Cycle() for _ in range(5)]
+        for c in cycles:
+            c.itself = c
+        del cycles, c
+        call = (cells, generator, coroutine)[n % 3]
+        arguments = (n, n, n)[: 3 if n % 3 == 0 else 1]
+        gc.enable()
+        made = call(*arguments)
+        gc.disable()
+        if n % 3 == 2:
+            made.close()
+    gc.set_threshold(*before)
+    gc.enable()
+    gc.collect()
 
 
 def settle():

@@ -84,6 +84,7 @@ fn parse(minor: u32, s: &Shape, words: &[u64]) -> Result<Offsets, &'static str> 
         line_table: field(s.code, 4, 8)?,
         first_line: field(s.code, 5, 4)?,
         first_instruction: field(s.code, 9, 2)?,
+        first_traced: 0,
         ascii,
         compact: ascii + 16,
         kind_shift: KIND_SHIFTS[0],

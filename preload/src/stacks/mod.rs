@@ -123,6 +123,8 @@ fn miss(t: &mut Thread, hash: u64, epoch: u32, caller: u64) -> u32 {
 fn first_sight(t: &mut Thread, hash: u64, epoch: u32, caller: u64) -> u32 {
     let (depth, _) = python::walk::<true>(&mut t.cache.frames);
     let Some(frames) = t.cache.frames.get_mut(..depth.min(MAX_FRAMES)) else { return 0 };
+    let kept = python::keep_begun(frames);
+    let Some(frames) = frames.get_mut(..kept) else { return 0 };
     let whole = caller == 0 && native::is_on();
     let walk = if whole { native::walk::<true>(&mut t.rules) } else { native::Walk::default() };
     let mut calls = [caller];

@@ -34,6 +34,9 @@ pub(crate) struct Offsets {
     pub(crate) first_line: usize,
     /// Code: its first instruction; 0 before 3.11.
     pub(crate) first_instruction: usize,
+    /// Code: the number of its first instruction that is traced (i32). A frame before it does not run yet, and is in no traceback; a
+    /// collection may come in there. 0 where none comes (but in 3.11).
+    pub(crate) first_traced: usize,
     /// String: characters of an ASCII one.
     pub(crate) ascii: usize,
     /// String: characters of any other compact one.
@@ -77,6 +80,7 @@ pub(crate) const TABLE: [Offsets; 4] = [
         line_table: 136,
         first_line: 72,
         first_instruction: 184,
+        first_traced: 168,
         ..FRAME_OBJECTS
     },
     Offsets {
@@ -115,6 +119,7 @@ const FRAME_OBJECTS: Offsets = Offsets {
     line_table: 120,
     first_line: 40,
     first_instruction: 0,
+    first_traced: 0,
     ascii: 48,
     compact: 72,
     kind_shift: KIND_SHIFTS[0],

@@ -240,6 +240,9 @@ impl Api {
         }
         let name = if o.minor >= 11 { c"co_qualname" } else { c"co_name" };
         let table = if o.minor >= 10 { c"co_linetable" } else { c"co_lnotab" };
+        if python::has_begun(o, memory, ours) != Some(true) {
+            return Err("where it begins".into());
+        }
         // The very objects: their addresses are compared before anything of them is read.
         let mut parts = Vec::with_capacity(3);
         for (attribute, at) in [(c"co_filename", o.file), (name, o.name), (table, o.line_table)] {

@@ -152,6 +152,33 @@ pub(super) fn frames<M: Memory, const STORE: bool>(
     Some((depth, hash))
 }
 
+/// Whether a frame runs already, and is not being made. `None`: its code could not be read.
+pub(super) fn has_begun<M: Memory>(o: &Offsets, memory: &M, f: Frame) -> Option<bool> {
+    if o.first_traced == 0 {
+        return Some(true);
+    }
+    let first = memory.read::<u32>(f.code, o.first_traced)?;
+    Some(f.instruction >= f.code + o.first_instruction as u64 + u64::from(first) * 2)
+}
+
+/// Leaves out, of frames that a walk has just stored, those that are only being made. How many are left.
+pub(super) fn keep_begun(frames: &mut [Frame]) -> usize {
+    let Some((o, _)) = proved().filter(|(o, _)| o.first_traced != 0) else { return frames.len() };
+    // SAFETY: the layout was proved, and the frames of the calling thread keep their code objects alive.
+    let memory = unsafe { Direct::new() };
+    let mut kept = 0;
+    for i in 0..frames.len() {
+        let Some(&f) = frames.get(i) else { break };
+        if has_begun(o, &memory, f) == Some(true)
+            && let Some(to) = frames.get_mut(kept)
+        {
+            *to = f;
+            kept += 1;
+        }
+    }
+    kept
+}
+
 /// Offset of the instruction in its code object's bytecode, as the line table counts it.
 pub(super) fn instruction_offset(o: &Offsets, f: Frame) -> u32 {
     match o.minor {
