@@ -1,6 +1,7 @@
 """What recording adds, with PyTorch's own history beside it in the same run: a process per mode, all alive together, of which one
 works at a time, in turns of some milliseconds, in an order drawn anew for every turn; all are replaced after some rounds, since no
-two processes are alike. Where there are eight processors or more, all of them share the same four.
+two processes are alike. Where there are eight processors or more, all that work share two, those that are quickest as a round begins; the
+threads that write recordings have the others.
 
     overhead.py --library LIBSTRANDLINE [--command STRANDLINE] [--rounds 24] [--only pair,heavy,large,threads] [--out FILE.json]
 
@@ -173,6 +174,21 @@ def start(options, mode, folder, *words, **pipes):
     return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True, **pipes), recording
 
 
+def quickest(processors, repetitions=3):
+    """Two processors on which a loop is done soonest just now, not of one core where neighbours in number are."""
+    took = {}
+    for cpu in processors:
+        os.sched_setaffinity(0, [cpu])
+        took[cpu] = math.inf
+        for _ in range(repetitions):
+            start = time.perf_counter()
+            sum(range(50_000))
+            took[cpu] = min(took[cpu], time.perf_counter() - start)
+    os.sched_setaffinity(0, processors)
+    first, *others = sorted(processors, key=took.get)
+    return first, next(cpu for cpu in others if cpu // 2 != first // 2)
+
+
 class Generation:
     """A process of each mode, ready to work."""
 
@@ -190,6 +206,20 @@ class Generation:
             raise SystemExit(f"{' '.join(map(str, words))} has failed in {' or '.join(m for m, a in zip(modes, answers) if not a)}")
         return [float(a) for a in answers]
 
+    def settle(self, processors):
+        """All that work share two processors, the quickest just now; the threads that write recordings have the others."""
+        if len(processors) < 8:
+            return
+        chosen = quickest(processors)
+        for process, _ in self.processes.values():
+            for thread in os.listdir(f"/proc/{process.pid}/task"):
+                try:
+                    with open(f"/proc/{process.pid}/task/{thread}/comm") as f:
+                        ours = f.read().startswith("strandline")
+                    os.sched_setaffinity(int(thread), processors - set(chosen) if ours else chosen)
+                except OSError:
+                    pass  # it has ended
+
     def end(self):
         for process, recording in self.processes.values():
             process.stdin.close()
@@ -200,7 +230,7 @@ class Generation:
 
 def rounds_of(options, works, modes, folder, deadline):
     """Values by work and mode, one of each round."""
-    values = {work: {m: [] for m in modes} for work in works}
+    values, processors = {work: {m: [] for m in modes} for work in works}, os.sched_getaffinity(0)
     left = options.rounds
     while left > 0 and time.monotonic() < deadline:
         generation = Generation(options, modes, folder)
@@ -209,6 +239,7 @@ def rounds_of(options, works, modes, folder, deadline):
             if time.monotonic() > deadline and len(values[works[0]]["nothing"]) > 0:
                 left = 0
                 break
+            generation.settle(processors)
             least = {work: dict.fromkeys(modes, math.inf) for work in works}
             for work in works * options.turns:
                 for mode in random.sample(modes, len(modes)):
@@ -315,9 +346,6 @@ def main():
     p.add_argument("--out", help="all figures as JSON")
     options = p.parse_args()
     only, modes, results = options.only.split(","), options.modes.split(","), {}
-    processors = sorted(os.sched_getaffinity(0))
-    if len(processors) >= 8:
-        os.sched_setaffinity(0, processors[::2][-4:])  # of siblings on a core one
     with tempfile.TemporaryDirectory() as folder:
         works = [("pair", d, options.pairs, 1) for d in DEPTHS if "pair" in only] + [("heavy", options.steps)] * ("heavy" in only)
         for group in [works, [("large", options.steps)] * ("large" in only)]:
