@@ -18,7 +18,7 @@ macro_rules! old_versions {
 
 #[cfg(strandline_floor)]
 old_versions! {
-    "dlsym" @ "GLIBC_2.2.5",
+    "dlvsym" @ "GLIBC_2.2.5",
     "dladdr" @ "GLIBC_2.2.5",
     "dlopen" @ "GLIBC_2.2.5",
     "dlerror" @ "GLIBC_2.2.5",

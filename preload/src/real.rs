@@ -81,6 +81,11 @@ impl<F: Copy> Real<F> {
         Some(unsafe { core::mem::transmute_copy(&p) })
     }
 
+    /// Where its address is kept, for whoever is told it by the program's own look-up.
+    pub(crate) const fn place(&'static self) -> &'static AtomicPtr<c_void> {
+        &self.address
+    }
+
     /// Looks the function up, if that is still to be done and possible by now.
     #[cold]
     #[inline(never)]
@@ -103,7 +108,9 @@ pub(crate) fn look_up(name: &CStr, library: Library) -> *mut c_void {
         return next;
     }
     let by_name = library.names().iter().find_map(|n| in_loaded(n, name));
-    by_name.or_else(|| anywhere(name)).unwrap_or(core::ptr::null_mut())
+    // The driver has one name everywhere, and many programs have none.
+    let elsewhere = || if library == Library::Driver { None } else { anywhere(name) };
+    by_name.or_else(elsewhere).unwrap_or(core::ptr::null_mut())
 }
 
 /// Looks only into a library that is loaded already. It stays loaded from now on: the address must remain good.

@@ -83,20 +83,37 @@ pub(crate) fn set_thread(t: *mut Thread) {
 /// What a thread is taken to have chosen that was not seen to choose.
 static USUAL_DEVICE: AtomicU64 = AtomicU64::new(0);
 
-/// The device this thread last chose with `cudaSetDevice`; where it never did, 0 as in the runtime, or the one that
+/// The device this thread last chose, with `cudaSetDevice` or by a context of the driver's; where it never did, 0 as in the runtime, or the one that
 /// [`set_usual_device`] told.
 #[inline(always)]
 pub(crate) fn device() -> u8 {
-    match get_device_word() {
+    match get_device_word() as u8 {
         0 => USUAL_DEVICE.load(Relaxed) as u8,
-        chosen => (chosen - 1) as u8,
+        chosen => chosen - 1,
     }
 }
 
 /// Notes the device that this thread chose.
 #[inline(always)]
 pub(crate) fn set_device(d: u8) {
-    set_device_word(u64::from(d) + 1);
+    set_device_word(get_device_word() & !0xff | u64::from(d.saturating_add(1)));
+}
+
+/// Notes the device of the context that this thread pushed on its stack of them: the word is that stack, a byte for each,
+/// the current one lowest. A context of an unknown device changes nothing.
+#[inline(always)]
+pub(crate) fn push_device(d: Option<u8>) {
+    let known = d.map_or(get_device_word() & 0xff, |d| u64::from(d.saturating_add(1)));
+    set_device_word(get_device_word() << 8 | known);
+}
+
+/// It was popped. Where more are popped than were seen to be pushed, the last one stays.
+#[inline(always)]
+pub(crate) fn pop_device() {
+    let below = get_device_word() >> 8;
+    if below != 0 {
+        set_device_word(below);
+    }
 }
 
 /// Threads chose their device before we were there to see it: most probably this one.

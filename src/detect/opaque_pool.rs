@@ -1,4 +1,5 @@
-//! Pools of captured graphs: what their replays do inside is not seen.
+//! Pools that nobody sees into: of captured graphs, whose replays make no event, and of frameworks that divide their memory
+//! among arrays themselves.
 
 use super::explain::{plural, size};
 use super::finding::Kind;
@@ -7,6 +8,57 @@ use crate::replay::{Device, Replay};
 
 /// At most one note for a device.
 pub(super) fn check<'a>(replay: &Replay, d: &'a Device) -> Option<Note<'a>> {
+    framework(replay, d).or_else(|| graphs(replay, d))
+}
+
+/// A framework's pool, as the recording's facts tell: whose, and what to set for it to have none.
+fn told(replay: &Replay) -> Option<(&str, &str)> {
+    let pool = replay.meta().get("pool")?;
+    Some((pool.get("of")?.as_str()?, pool.get("setting")?.as_str()?))
+}
+
+/// Why such a pool keeps a recording from being judged, as a clause.
+pub(super) fn blinds(replay: &Replay) -> Option<String> {
+    if let Some((of, setting)) = told(replay) {
+        return Some(format!(
+            "{of} divides its memory among its arrays itself, which no call shows; with {setting} set it would show"
+        ));
+    }
+    let is_cupy = replay.meta().get("framework").and_then(|f| f.as_str()) == Some("CuPy");
+    let keeps = |d: &Device| {
+        let [came, went] = d.calls_at_mark();
+        went.saturating_mul(2) < came
+    };
+    (is_cupy && replay.devices().any(keeps)).then(|| {
+        "CuPy keeps what the program frees in a pool, inside which nothing is seen; \
+         cupy.cuda.set_allocator(None) before the first array would show it"
+            .to_owned()
+    })
+}
+
+fn framework<'a>(replay: &Replay, d: &'a Device) -> Option<Note<'a>> {
+    let (of, setting) = told(replay)?;
+    if d.runtime.0 < worth(d) {
+        return None;
+    }
+    let mut sites = Sites::default();
+    sites.add(crate::event::SiteId(0), d.runtime.0, 0);
+    Some(Note {
+        kind: Kind::OpaquePool,
+        device: d,
+        stream: None,
+        first_step: 1,
+        sites,
+        rate: 0.0,
+        explain: format!(
+            "{} were taken at once by {of}, which divides them among its arrays itself; {setting} makes it ask CUDA for each",
+            size(d.runtime.0),
+        ),
+    })
+}
+
+/// The pools of captured graphs.
+fn graphs<'a>(replay: &Replay, d: &'a Device) -> Option<Note<'a>> {
     let graphs = || replay.segments(d.id).filter(|s| s.pool.0 != 0);
     let bytes: u64 = graphs().map(|s| s.size.0).fold(0, u64::saturating_add);
     if bytes < worth(d) {

@@ -5,6 +5,7 @@ use super::explain::{number, plural, size};
 use super::finding::{Finding, GrainName};
 use super::growth::MIN_MARKS;
 use super::oom::post_mortem;
+use super::opaque_pool;
 use super::severity::{Severity, WARNING_REACH, WARNING_STEPS};
 use crate::event::DeviceId;
 use crate::event::steps::StepSource;
@@ -143,7 +144,9 @@ fn blind(replay: &Replay) -> Option<String> {
     let drift = replay.accounting_drift().0;
     let impossible: u64 = replay.inconsistencies().iter().map(|i| i.count).sum();
     let marks = replay.steps().max(replay.microbatches());
-    if replay.coverage() != Coverage::Blocks {
+    if let Some(why) = opaque_pool::blinds(replay) {
+        Some(why)
+    } else if replay.coverage() != Coverage::Blocks {
         Some(format!("the recording shows {}, not blocks of PyTorch's allocator", replay.coverage().name()))
     } else if replay.lost() > 0 {
         Some(format!("{} were lost", plural(replay.lost(), "record")))

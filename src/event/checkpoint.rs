@@ -1,6 +1,6 @@
 //! The state of a recorded process at one moment, complete enough to go on from.
 
-use super::{Addr, Block, Bytes, DeviceId, Nanos, PoolId, StreamHandle};
+use super::{Addr, Block, Bytes, DeviceId, Nanos, PoolId, RuntimeOp, StackId, StreamHandle};
 
 /// State at a moment. Older pages may be dropped once a checkpoint follows them.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -27,6 +27,23 @@ pub struct Checkpoint {
     pub rows: Vec<(DeviceId, StepRow)>,
     /// Streams in order of first appearance: their numbers must survive.
     pub streams: Vec<(DeviceId, StreamHandle)>,
+    /// What CUDA had handed out beside blocks; `None` where the recording is too old to tell.
+    pub calls: Option<Vec<HeldCall>>,
+}
+
+/// Memory that a call of CUDA's handed out, and that is no block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HeldCall {
+    /// The call.
+    pub op: RuntimeOp,
+    /// The current device of the caller.
+    pub device: DeviceId,
+    /// Where.
+    pub addr: Addr,
+    /// How much.
+    pub size: Bytes,
+    /// Who called.
+    pub stack: StackId,
 }
 
 /// A block that is live or pending.

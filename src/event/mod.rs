@@ -14,7 +14,7 @@ mod unit;
 
 pub use block::{Block, Phase, SegmentOp, Totals};
 pub use body::{Body, Event, RuntimeOp};
-pub use checkpoint::{Checkpoint, DeviceTotals, LiveBlock, OpenSegment, StepRow};
+pub use checkpoint::{Checkpoint, DeviceTotals, HeldCall, LiveBlock, OpenSegment, StepRow};
 pub use item::{DriverMemory, Dropped, Item, ThreadInfo};
 pub use names::{CodeDef, Frame, Names, NativeFrame, StackDef};
 pub use unit::{

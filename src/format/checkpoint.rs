@@ -1,9 +1,10 @@
 //! A Checkpoint page: `event::Checkpoint` as varints; zstd does the rest.
 
+use super::fold::{runtime_number, runtime_op};
 use super::wire::{Cursor, Malformed, put, put_bytes, put_signed};
 use crate::event::{
-    Addr, Block, Bytes, Checkpoint, DeviceId, DeviceTotals, LiveBlock, Nanos, OpenSegment, Phase, PoolId,
-    StackId, StepRow, StreamHandle, Totals,
+    Addr, Block, Bytes, Checkpoint, DeviceId, DeviceTotals, HeldCall, LiveBlock, Nanos, OpenSegment, Phase,
+    PoolId, StackId, StepRow, StreamHandle, Totals,
 };
 
 const PENDING: u8 = 1;
@@ -46,6 +47,15 @@ pub fn encode(c: &Checkpoint) -> Vec<u8> {
     for (device, s) in &c.streams {
         b.push(device.0);
         put(&mut b, s.0);
+    }
+    // Came later: who does not know it stops before it.
+    if let Some(calls) = &c.calls {
+        put(&mut b, calls.len() as u64);
+        for h in calls {
+            b.push(h.device.0);
+            let (op, stack) = (u64::from(runtime_number(h.op)), u64::from(h.stack.0));
+            [op, h.addr.0, h.size.0, stack].into_iter().for_each(|n| put(&mut b, n));
+        }
     }
     b
 }
@@ -128,6 +138,17 @@ pub fn decode(b: &[u8]) -> Result<Checkpoint, Malformed> {
     for _ in 0..c.count("streams")? {
         out.streams.push((DeviceId(c.byte("device")?), StreamHandle(c.number("stream")?)));
     }
+    if !c.is_empty() {
+        let mut calls = Vec::new();
+        for _ in 0..c.count("calls")? {
+            let (device, op) = (DeviceId(c.byte("device")?), c.number32("call")?);
+            let addr = Addr(c.number("address")?);
+            let (size, stack) = (Bytes(c.number("size")?), StackId(c.number32("stack")?));
+            // A call of a later version is left out.
+            calls.extend(runtime_op(op).map(|op| HeldCall { op, device, addr, size, stack }));
+        }
+        out.calls = Some(calls);
+    }
     Ok(out)
 }
 
@@ -184,6 +205,13 @@ mod tests {
             devices: vec![DeviceTotals { device: DeviceId(1), drift: Bytes(512), ..DeviceTotals::default() }],
             rows: vec![(DeviceId(1), StepRow { step: 3, blocks: 8, ..StepRow::default() })],
             streams: vec![(DeviceId(1), StreamHandle(0x55)), (DeviceId(0), StreamHandle(0))],
+            calls: Some(vec![HeldCall {
+                op: crate::event::RuntimeOp::Malloc,
+                device: DeviceId(1),
+                addr: Addr(1 << 40),
+                size: Bytes(7),
+                stack: StackId(3),
+            }]),
             ..Checkpoint::default()
         }
     }
@@ -192,6 +220,9 @@ mod tests {
     fn a_checkpoint_comes_back_and_cuts_are_errors() {
         let b = encode(&sample());
         assert_eq!(decode(&b), Ok(sample()));
-        assert!((0..b.len()).all(|n| decode(&b[..n]).is_err()));
+        let older = Checkpoint { calls: None, ..sample() };
+        let length = encode(&older).len();
+        assert_eq!(decode(&b[..length]), Ok(older));
+        assert!((0..b.len()).all(|n| n == length || decode(&b[..n]).is_err()));
     }
 }

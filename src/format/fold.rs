@@ -150,7 +150,7 @@ pub fn runtime_number(op: RuntimeOp) -> u32 {
     }
 }
 
-fn runtime_op(n: u32) -> Option<RuntimeOp> {
+pub(super) fn runtime_op(n: u32) -> Option<RuntimeOp> {
     Some(match n {
         0 => RuntimeOp::Malloc,
         1 => RuntimeOp::Free,

@@ -47,7 +47,7 @@ impl Moment {
 /// The bytes of a device, by what they were used for: those that were asked for, so that weights, gradients and
 /// optimizer state are what a model counts of itself. All but the last three sum to `reserved`; with
 /// `outside` and `free`, where the driver told, to the device's total.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Anatomy {
     /// When.
     pub time: Nanos,
@@ -83,6 +83,8 @@ pub struct Anatomy {
     pub outside: Option<Bytes>,
     /// Part of `outside`: context and libraries of this process; `None` where the driver does not tell.
     pub libraries: Option<Bytes>,
+    /// What each library was seen to take for itself, most first: a part of `libraries`, which has also what cannot be seen.
+    pub seen_libraries: Vec<(String, Bytes)>,
     /// Part of `outside`: other processes; `None` where the driver does not tell.
     pub other_processes: Option<Bytes>,
     /// Free.
@@ -170,6 +172,7 @@ impl Pass {
             pending: d.pending,
             allocated: d.allocated,
             reserved: d.reserved.max(Bytes(d.allocated.0.saturating_add(d.pending.0))),
+            seen_libraries: self.replay.calls().on(d.id),
             ..Anatomy::default()
         };
         a.cached = Bytes(a.reserved.0 - a.allocated.0 - a.pending.0);
@@ -200,7 +203,7 @@ impl Pass {
     /// moment) whether a leak finding counts it; the replay it is given is this pass's own, at the end of the
     /// recording: its ids are those of the first pass.
     pub fn finish(mut self, left_behind: &dyn Fn(&Replay, &Held) -> bool) -> Option<Anatomy> {
-        let mut a = self.anatomy?;
+        let mut a = self.anatomy.take()?;
         self.job.last_step = self.replay.steps();
         let mut sum = 0u64;
         let mut twins = Twins::default();

@@ -217,7 +217,7 @@ impl Replay {
     fn free_unknown(&mut self, d: usize, b: &Block) {
         if b.pool.is_direct() {
             // Handed out before blocks were told apart, or before the recording.
-            self.calls.apply(RuntimeOp::Free, b.addr.0, 0, b.stack);
+            self.calls.apply(RuntimeOp::Free, b.device, b.addr.0, 0, b.stack);
             return self.runtime_call(RuntimeOp::Free, DeviceId(d as u8), b.addr.0, 0);
         }
         let rounded = if b.rounded.0 > 0 { b.rounded.0 } else { round_up(b.size.0) };
@@ -349,7 +349,7 @@ impl Replay {
             }
             Body::MemInfo { device, free, total } => self.capacity(device, total, free, "program"),
             Body::Runtime { op, device, addr, size, stack, .. } => {
-                self.calls.apply(op, addr.0, size.0, stack);
+                self.calls.apply(op, device, addr.0, size.0, stack);
                 self.runtime_call(op, device, addr.0, size.0);
             }
             Body::Gap { lost } => self.gap(lost),
@@ -463,7 +463,7 @@ impl Replay {
         dev.capacity = Some(Capacity { total, others, source });
     }
 
-    fn runtime_call(&mut self, op: RuntimeOp, device: DeviceId, addr: u64, size: u64) {
+    pub(super) fn runtime_call(&mut self, op: RuntimeOp, device: DeviceId, addr: u64, size: u64) {
         self.coverage = self.coverage.max(Coverage::Segments);
         let d = self.touch(device);
         let dev = &mut self.devices[d];

@@ -122,6 +122,8 @@ pub struct Device {
     /// What blocks of no cache hold ([`crate::event::PoolId::is_direct`]): they are in `allocated` and `reserved`, and in
     /// no total of torch's.
     pub(super) direct: u64,
+    /// How many of them came and went; and by when the last step ended.
+    direct_calls: [[u64; 2]; 2],
     pub(super) table: Table,
     pub(super) segments: Segments,
     pub(super) waits: Vec<PendingWait>,
@@ -195,6 +197,12 @@ impl Device {
         let moved =
             |total: u64| if comes { total.saturating_add(rounded) } else { total.saturating_sub(rounded) };
         (self.direct, self.reserved.0) = (moved(self.direct), moved(self.reserved.0));
+        self.direct_calls[0][usize::from(!comes)] += 1;
+    }
+
+    /// Blocks that CUDA itself had handed out, and those that it had been given back, when the last step ended.
+    pub fn calls_at_mark(&self) -> [u64; 2] {
+        self.direct_calls[1]
     }
 
     /// A block that was there before us was freed. False where there cannot have been one.
@@ -264,6 +272,7 @@ impl Device {
             blocks: self.blocks.min(u64::from(u32::MAX)) as u32,
         };
         self.rows.push(row);
+        self.direct_calls[1] = self.direct_calls[0];
         self.given_back.rotate_left(1);
         self.given_back[7] = Bytes(std::mem::take(&mut self.step_given_back));
         self.step_peak = self.allocated.0;

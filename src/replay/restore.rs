@@ -30,6 +30,9 @@ impl Replay {
         let old = std::mem::replace(self, Replay::new());
         (self.sites, self.meta, self.inconsistencies) = (old.sites, old.meta, old.inconsistencies);
         self.calls = old.calls;
+        if let Some(calls) = &c.calls {
+            self.calls.restart(calls);
+        }
         self.generation = old.generation + 1;
         let capacities = old.devices.iter().map(|d| (d.id, d.capacity, d.driver));
         self.machine = StepMachine::load(&c.step_machine).unwrap_or_default();
@@ -56,6 +59,9 @@ impl Replay {
         }
         for b in &c.blocks {
             self.restore_block(b);
+        }
+        for h in c.calls.iter().flatten() {
+            self.runtime_call(h.op, h.device, h.addr.0, h.size.0);
         }
         for (device, row) in &c.rows {
             let d = self.touch(*device);

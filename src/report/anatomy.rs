@@ -48,7 +48,11 @@ fn of(a: &Anatomy, capacity: Option<u64>) -> Parts {
     // The parts of the device that are not torch's: those that are known by name, the others as one lump.
     let outside =
         [("CUDA and libraries", a.libraries), ("other processes", a.other_processes), ("free", a.free)];
-    let known: u64 = outside.iter().filter_map(|(_, b)| b.map(|b| b.0)).sum();
+    // Where the driver does not tell what this process holds, what libraries were seen to take is a part of it.
+    let seen: u64 = a.seen_libraries.iter().map(|l| l.1.0).fold(0, u64::saturating_add);
+    let room = capacity.map_or(u64::MAX, |c| c.saturating_sub(torchs + a.free.map_or(0, |f| f.0)));
+    let seen = if a.libraries.is_none() { seen.min(room) } else { 0 };
+    let known = outside.iter().filter_map(|(_, b)| b.map(|b| b.0)).sum::<u64>() + seen;
     let unknown: Vec<&str> = outside.iter().filter(|(_, b)| b.is_none()).map(|(n, _)| *n).collect();
     let total = match capacity {
         Some(c) => c.max(torchs + known),
@@ -56,6 +60,9 @@ fn of(a: &Anatomy, capacity: Option<u64>) -> Parts {
         None => torchs + known,
     };
     let whole_device = capacity.is_some() || unknown.is_empty();
+    if seen > 0 {
+        rest.push(part("libraries", seen));
+    }
     rest.extend(outside.iter().filter_map(|(n, b)| b.map(|b| part(n, b.0))));
     if capacity.is_some() {
         let lump = total - torchs - known;
@@ -124,5 +131,9 @@ mod tests {
         assert_eq!(names(&a), part("not torch's: CUDA and libraries, other processes", 100));
         let a = Anatomy { other_processes: Some(Bytes(80)), ..a };
         assert_eq!(names(&a), part("CUDA and libraries", 20));
+        let a = Anatomy { seen_libraries: vec![("libnccl.so.2".to_owned(), Bytes(15))], ..a };
+        assert_eq!(names(&a), part("CUDA and libraries", 5));
+        assert!(of(&a, Some(2400)).rest.contains(&part("libraries", 15)));
+        assert_eq!(sum(&of(&a, Some(2400))), 2400);
     }
 }

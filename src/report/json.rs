@@ -166,6 +166,7 @@ fn anatomy(m: &Moment) -> Value {
         "pending": a.pending.0,
         "cached": a.cached.0,
         "libraries": a.libraries.map(bytes),
+        "seen_libraries": a.seen_libraries.iter().map(|(name, b)| json!({ "name": name, "bytes": b.0 })).collect::<Vec<_>>(),
         "other_processes": a.other_processes.map(bytes),
         "free": a.free.map(bytes),
     })

@@ -83,7 +83,7 @@ impl<'a> Process<'a> {
 }
 
 /// The anatomy of a device at a moment.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Moment {
     /// Device.
     pub device: DeviceId,

@@ -311,8 +311,13 @@ fn no_leak() {
     let mut p = Process::new(&j.replay, &j.names, &v, &[]);
     // The driver told the total alone: the rest of the card is one lump.
     let mut m = filled(3, At::Peak);
-    m.anatomy =
-        Anatomy { left_behind: Bytes(0), libraries: None, other_processes: None, free: None, ..m.anatomy };
+    m.anatomy = Anatomy {
+        left_behind: Bytes(0),
+        libraries: None,
+        other_processes: None,
+        free: None,
+        ..m.anatomy.clone()
+    };
     p.anatomies = vec![m];
     reads(
         "clean",

@@ -1,5 +1,6 @@
 //! What is live, as the job's own drain sees it: enough to write a checkpoint, and no judgement.
 
+use super::calls::Calls;
 use crate::event::steps::{Boundary, StepMachine};
 use crate::event::{
     Addr, Block, Body, Bytes, Checkpoint, DeviceId, DeviceTotals, Event, LiveBlock, Nanos, OpenSegment,
@@ -21,6 +22,7 @@ pub(super) struct Ledger {
     devices: Vec<Device>,
     streams: Vec<(DeviceId, StreamHandle)>,
     known_streams: FxHashSet<(DeviceId, StreamHandle)>,
+    calls: Calls,
     machine: StepMachine,
     time: Nanos,
     events: u64,
@@ -120,6 +122,7 @@ impl Ledger {
                 self.report(*device, *addr, *rounded, *allocated, *totals);
             }
             Body::Scope { device, to, .. } => self.stream(*device, *to),
+            Body::Runtime { .. } => self.calls.apply(&e.body),
             _ => {}
         }
     }
@@ -202,6 +205,7 @@ impl Ledger {
             }
             // Not seen being allocated: from before, or a gap hid it, and then there is nothing to take back.
             _ => {
+                self.calls.freed(b);
                 let d = self.device(device);
                 let t = &mut d.totals.allocated;
                 *t = Bytes(t.0.saturating_sub(leave(&mut d.outside, 0, b.rounded.0)));
@@ -347,6 +351,7 @@ impl Ledger {
             devices: self.devices.iter().map(|d| d.totals).collect(),
             rows: self.devices.iter().flat_map(|d| d.rows.iter().map(|r| (d.totals.device, *r))).collect(),
             streams: self.streams.clone(),
+            calls: Some(self.calls.held()),
         }
     }
 }

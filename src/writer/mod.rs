@@ -10,6 +10,7 @@
 //! the records that the checkpoint does not hold yet: it can be read without what came before. That is what allows the
 //! oldest chunk to be dropped: see `chunks`. A chunk begins where the last one is long enough, and behind every gap.
 
+mod calls;
 mod chunks;
 mod ledger;
 mod rings;

@@ -1,14 +1,14 @@
 //! Blocks that a CUDA call each hands out, from no cache of PyTorch's: `backend:cudaMallocAsync`, and its native allocator with
-//! `PYTORCH_NO_CUDA_MEMORY_CACHING` or `caching_allocator_enable(False)`.
+//! `PYTORCH_NO_CUDA_MEMORY_CACHING` or `caching_allocator_enable(False)`; and those of programs without PyTorch.
 //!
-//! PyTorch keeps no history there, so the calls are the events. A block is recorded after the call that gave it and before the
+//! Nobody keeps a history there, so the calls are the events. A block is recorded after the call that gave it and before the
 //! one that takes it back: an address has left its last owner's record when its next owner's is written. What the driver's
 //! pool keeps beyond the blocks shows only in what the device reports used.
 
-use super::P;
+use super::{P, owner};
 use crate::entered::{Entered, enter_or_arm};
 use crate::torch::tracker;
-use crate::{clock, tls};
+use crate::{clock, stacks, tls};
 use serde_json::json;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use strandline_core::format::raw::{Kind, Record, flag};
@@ -89,11 +89,28 @@ fn rounded(size: u64) -> u64 {
     size.checked_next_multiple_of(GRAIN).unwrap_or(size)
 }
 
-/// After a call that gave a block.
+/// After a call that gave a block of PyTorch's.
 #[inline(always)]
 pub(super) fn handed_out(addr: u64, size: usize, stream: P) {
     let Some(mut t) = enter_or_arm() else { return };
     let (phase, stack) = tracker::origin(&mut t);
+    record(&mut t, addr, size, stream, phase, stack);
+}
+
+/// After a call, returning to `caller`, that gave a block of a program without PyTorch.
+#[inline]
+pub(super) fn handed_to(caller: u64, addr: u64, size: usize, stream: P) {
+    let Some(mut t) = enter_or_arm() else { return };
+    let phase = t.phase(false);
+    let stack = match owner::have_stacks() {
+        true => stacks::of_block(&mut t, caller),
+        false => 0,
+    };
+    record(&mut t, addr, size, stream, phase, stack);
+}
+
+#[inline(always)]
+fn record(t: &mut Entered, addr: u64, size: usize, stream: P, phase: u8, stack: u32) {
     let device = tls::device();
     let mut r = Record {
         ticks: clock::ticks(),

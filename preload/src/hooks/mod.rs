@@ -5,17 +5,22 @@
 //! thread's the moment it returns; an acquisition after it, since only then it is known. A hook that needs no result
 //! records first and then jumps.
 //!
-//! Only names of CUDA and of PyTorch are here: nothing that a shell or a compiler would call.
+//! Only names of CUDA and of PyTorch are here: nothing that a shell or a compiler would call. The one name beside the list,
+//! `dlsym`, lets everything else through untouched (`asked`).
 
+mod asked;
 mod autograd;
 pub(crate) mod blocks;
+mod context;
+mod driver;
+pub(crate) mod owner;
 mod runtime;
 mod streams;
 mod torch;
 
 use crate::real::{Library, Real};
 use cudarc::runtime::sys::cudaError_t;
-use std::ffi::{CStr, c_void};
+use std::ffi::{CStr, c_char, c_void};
 
 /// What a function of the runtime returns.
 pub(crate) type Status = i32;
@@ -109,6 +114,13 @@ macro_rules! hooks {
         pub(crate) fn resolve_all() {
             $(real::$real.resolve();)*
         }
+        /// The driver's functions among them, and whatever else the list has, by name.
+        pub(super) static TABLE: &[asked::Hook] = &[$(asked::Hook {
+            name: $symbol,
+            library: Library::$library,
+            hook: exported::$real as *const c_void,
+            real: real::$real.place(),
+        }),*];
         /// Every symbol with the address of its hook and that of the real function, which is null where there is none.
         #[cold]
         pub(crate) fn addresses() -> Vec<(&'static str, usize, usize)> {
@@ -127,6 +139,8 @@ pub const CONTROL: &[&str] = &[
     "strandline_version",
     // Steps that are NVTX ranges.
     "InitializeInjectionNvtx2",
+    // How programs without an import of CUDA's find it.
+    "dlsym",
     // The late door.
     "strandline_start",
     "strandline_device",
@@ -151,9 +165,13 @@ hooks! {
     // Memory of the runtime.
     "cudaMalloc" in Cudart as MALLOC (p: *mut P, n: usize) -> Status => [called] runtime::malloc;
     "cudaFree" in Cudart as FREE (p: P) -> Status => runtime::free;
+    "cudaMallocPitch" in Cudart as MALLOC_PITCH (p: *mut P, pitch: *mut usize, width: usize, height: usize) -> Status => [called] runtime::malloc_pitch;
     "cudaMallocAsync" in Cudart as MALLOC_ASYNC (p: *mut P, n: usize, s: P) -> Status => [called] runtime::malloc_async;
     "cudaMallocFromPoolAsync" in Cudart as MALLOC_FROM_POOL_ASYNC (p: *mut P, n: usize, pool: P, s: P) -> Status => [called] runtime::malloc_from_pool_async;
     "cudaFreeAsync" in Cudart as FREE_ASYNC (p: P, s: P) -> Status => runtime::free_async;
+    "cudaMallocAsync_ptsz" in Cudart as MALLOC_ASYNC_PTSZ (p: *mut P, n: usize, s: P) -> Status => [called] runtime::malloc_async_ptsz;
+    "cudaMallocFromPoolAsync_ptsz" in Cudart as MALLOC_FROM_POOL_ASYNC_PTSZ (p: *mut P, n: usize, pool: P, s: P) -> Status => [called] runtime::malloc_from_pool_async_ptsz;
+    "cudaFreeAsync_ptsz" in Cudart as FREE_ASYNC_PTSZ (p: P, s: P) -> Status => runtime::free_async_ptsz;
     "cudaHostAlloc" in Cudart as HOST_ALLOC (p: *mut P, n: usize, flags: u32) -> Status => [called] runtime::host_alloc;
     "cudaMallocHost" in Cudart as MALLOC_HOST (p: *mut P, n: usize) -> Status => [called] runtime::malloc_host;
     "cudaFreeHost" in Cudart as FREE_HOST (p: P) -> Status => runtime::free_host;
@@ -182,6 +200,34 @@ hooks! {
     // Capture.
     "cudaStreamBeginCapture" in Cudart as STREAM_BEGIN_CAPTURE (s: P, mode: i32) -> Status => streams::begin_capture;
     "cudaStreamEndCapture" in Cudart as STREAM_END_CAPTURE (s: P, graph: *mut P) -> Status => streams::end_capture;
+    // The driver, for whoever goes past the runtime: programs and libraries with a runtime of their own inside.
+    "cuGetProcAddress" in Driver as GET_PROC_ADDRESS (name: *const c_char, f: *mut P, version: i32, flags: u64) -> Status => [called] asked::get_proc_address;
+    "cuGetProcAddress_v2" in Driver as GET_PROC_ADDRESS_V2 (name: *const c_char, f: *mut P, version: i32, flags: u64, status: P) -> Status => [called] asked::get_proc_address_v2;
+    "cuMemAlloc_v2" in Driver as CU_MEM_ALLOC (p: *mut P, n: usize) -> Status => [called] driver::alloc;
+    "cuMemAllocPitch_v2" in Driver as CU_MEM_ALLOC_PITCH (p: *mut P, pitch: *mut usize, width: usize, height: usize, element: u32) -> Status => [called] driver::alloc_pitch;
+    "cuMemAllocManaged" in Driver as CU_MEM_ALLOC_MANAGED (p: *mut P, n: usize, flags: u32) -> Status => [called] driver::alloc_managed;
+    "cuMemFree_v2" in Driver as CU_MEM_FREE (p: P) -> Status => driver::free;
+    "cuMemAllocAsync" in Driver as CU_MEM_ALLOC_ASYNC (p: *mut P, n: usize, s: P) -> Status => [called] driver::alloc_async;
+    "cuMemAllocAsync_ptsz" in Driver as CU_MEM_ALLOC_ASYNC_PTSZ (p: *mut P, n: usize, s: P) -> Status => [called] driver::alloc_async_ptsz;
+    "cuMemAllocFromPoolAsync" in Driver as CU_MEM_ALLOC_FROM_POOL_ASYNC (p: *mut P, n: usize, pool: P, s: P) -> Status => [called] driver::alloc_from_pool_async;
+    "cuMemAllocFromPoolAsync_ptsz" in Driver as CU_MEM_ALLOC_FROM_POOL_ASYNC_PTSZ (p: *mut P, n: usize, pool: P, s: P) -> Status => [called] driver::alloc_from_pool_async_ptsz;
+    "cuMemFreeAsync" in Driver as CU_MEM_FREE_ASYNC (p: P, s: P) -> Status => driver::free_async;
+    "cuMemFreeAsync_ptsz" in Driver as CU_MEM_FREE_ASYNC_PTSZ (p: P, s: P) -> Status => driver::free_async_ptsz;
+    "cuMemHostAlloc" in Driver as CU_MEM_HOST_ALLOC (p: *mut P, n: usize, flags: u32) -> Status => [called] driver::host_alloc;
+    "cuMemAllocHost_v2" in Driver as CU_MEM_ALLOC_HOST (p: *mut P, n: usize) -> Status => [called] driver::alloc_host;
+    "cuMemFreeHost" in Driver as CU_MEM_FREE_HOST (p: P) -> Status => driver::free_host;
+    "cuMemCreate" in Driver as CU_MEM_CREATE (handle: *mut u64, n: usize, properties: P, flags: u64) -> Status => driver::create;
+    "cuMemRelease" in Driver as CU_MEM_RELEASE (handle: u64) -> Status => driver::release;
+    "cuMemMap" in Driver as CU_MEM_MAP (p: P, n: usize, offset: usize, handle: u64, flags: u64) -> Status => [called] driver::map;
+    "cuMemUnmap" in Driver as CU_MEM_UNMAP (p: P, n: usize) -> Status => driver::unmap;
+    "cuMemGetInfo_v2" in Driver as CU_MEM_GET_INFO (free: *mut usize, total: *mut usize) -> Status => driver::mem_get_info;
+    "cuDeviceTotalMem_v2" in Driver as CU_DEVICE_TOTAL_MEM (total: *mut usize, device: i32) -> Status => driver::total_mem;
+    "cuDevicePrimaryCtxRetain" in Driver as CU_PRIMARY_CTX_RETAIN (context: *mut P, device: i32) -> Status => context::retain;
+    "cuCtxCreate_v2" in Driver as CU_CTX_CREATE (context: *mut P, flags: u32, device: i32) -> Status => context::create;
+    "cuCtxCreate_v4" in Driver as CU_CTX_CREATE_V4 (context: *mut P, parameters: P, flags: u32, device: i32) -> Status => context::create_v4;
+    "cuCtxSetCurrent" in Driver as CU_CTX_SET_CURRENT (context: P) -> Status => context::set_current;
+    "cuCtxPushCurrent_v2" in Driver as CU_CTX_PUSH_CURRENT (context: P) -> Status => context::push;
+    "cuCtxPopCurrent_v2" in Driver as CU_CTX_POP_CURRENT (context: *mut P) -> Status => context::pop;
     // c10: triggers, scopes, the allocator's report.
     "_ZN3c104cuda6detail21init_p2p_access_cacheEl" in C10Cuda as INIT_P2P_ACCESS_CACHE (devices: i64) => torch::init_p2p_access_cache;
     "_ZN3c104cuda20getCurrentCUDAStreamEa" in C10Cuda as GET_CURRENT_STREAM (device: i8) -> Stream => torch::get_current_stream;
@@ -218,9 +264,11 @@ mod tests {
         all.dedup();
         assert_eq!(all.len(), HOOKED.len());
         for s in HOOKED {
+            let of_driver = s.starts_with("cu") && s.as_bytes().get(2).is_some_and(u8::is_ascii_uppercase);
             let ours = ["cuda", "_ZN3c10", "_ZN2at", "_ZN5torch"].iter().any(|p| s.starts_with(p));
-            assert!(ours, "{s}");
+            assert!(ours || of_driver, "{s}");
         }
-        assert!(CONTROL.iter().all(|s| s.starts_with("strandline_") || *s == "InitializeInjectionNvtx2"));
+        let others = ["InitializeInjectionNvtx2", "dlsym"];
+        assert!(CONTROL.iter().all(|s| s.starts_with("strandline_") || others.contains(s)));
     }
 }

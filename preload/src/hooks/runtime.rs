@@ -1,6 +1,6 @@
 //! Memory that goes through the CUDA runtime, and what the program asks about its devices.
 
-use super::{P, SUCCESS, Status, blocks, forward};
+use super::{P, SUCCESS, Status, blocks, forward, owner};
 use crate::entered::enter_or_arm;
 use crate::{clock, devices, stacks, tls};
 use cudarc::runtime::sys::cudaError_t;
@@ -33,16 +33,58 @@ fn note(op: RuntimeOp, addr: u64, size: usize, stream: P, caller: u64) {
 /// # Safety
 /// `p` must be what the successful call filled.
 #[inline(always)]
-unsafe fn allocated(op: RuntimeOp, status: Status, p: *mut P, size: usize, stream: P, caller: u64) {
+pub(super) unsafe fn allocated(
+    op: RuntimeOp,
+    status: Status,
+    p: *mut P,
+    size: usize,
+    stream: P,
+    caller: u64,
+) {
     if status == SUCCESS && !p.is_null() {
         // SAFETY: not null, and filled by the call that succeeded.
         note(op, unsafe { *p } as u64, size, stream, caller);
     }
 }
 
+/// After an allocation of device memory: a block, or what a library keeps for itself.
+///
+/// # Safety
+/// As of [`allocated`].
+#[inline(always)]
+pub(super) unsafe fn device_memory(
+    op: RuntimeOp,
+    status: Status,
+    p: *mut P,
+    size: usize,
+    stream: P,
+    caller: u64,
+) {
+    if status != SUCCESS || p.is_null() {
+        return;
+    }
+    // SAFETY: not null, and filled by the call that succeeded.
+    let addr = unsafe { *p } as u64;
+    if owner::is_block(caller) {
+        blocks::handed_to(caller, addr, size, stream);
+    } else {
+        note(op, addr, size, stream, caller);
+    }
+}
+
+/// Before device memory is given back.
+#[inline(always)]
+pub(super) fn gone(op: RuntimeOp, p: P, stream: P) {
+    if blocks::are_there() {
+        blocks::given_back(p, stream);
+    } else {
+        released(op, p, stream);
+    }
+}
+
 /// Before a deallocation; freeing nothing is nothing.
 #[inline(always)]
-fn released(op: RuntimeOp, p: P, stream: P) {
+pub(super) fn released(op: RuntimeOp, p: P, stream: P) {
     if !p.is_null() {
         note(op, p as u64, 0, stream, 0);
     }
@@ -78,25 +120,40 @@ pub(super) unsafe fn malloc(p: *mut P, n: usize) -> Status {
         blocks::handed_out(unsafe { *p } as u64, n, NO_STREAM);
     } else {
         // SAFETY: `p` is the caller's, and the call has returned.
-        unsafe { allocated(RuntimeOp::Malloc, status, p, n, NO_STREAM, caller) };
+        unsafe { device_memory(RuntimeOp::Malloc, status, p, n, NO_STREAM, caller) };
     }
     status
 }
 
-pub(super) unsafe fn malloc_async(p: *mut P, n: usize, s: P) -> Status {
+pub(super) unsafe fn malloc_pitch(p: *mut P, pitch: *mut usize, width: usize, height: usize) -> Status {
     let caller = tls::caller();
-    let status = forward!(MALLOC_ASYNC(p, n, s));
-    // SAFETY: `p` is the caller's, and the call has returned.
-    unsafe { allocated_async(status, p, n, s, caller) };
+    let status = forward!(MALLOC_PITCH(p, pitch, width, height));
+    if status == SUCCESS && !pitch.is_null() {
+        // SAFETY: not null, and filled by the call that succeeded.
+        let size = unsafe { *pitch }.saturating_mul(height);
+        // SAFETY: `p` is the caller's, and the call has returned.
+        unsafe { device_memory(RuntimeOp::Malloc, status, p, size, NO_STREAM, caller) };
+    }
     status
 }
 
-pub(super) unsafe fn malloc_from_pool_async(p: *mut P, n: usize, pool: P, s: P) -> Status {
-    let caller = tls::caller();
-    let status = forward!(MALLOC_FROM_POOL_ASYNC(p, n, pool, s));
-    // SAFETY: `p` is the caller's, and the call has returned.
-    unsafe { allocated_async(status, p, n, s, caller) };
-    status
+macro_rules! stream_ordered {
+    ($($name:ident, $real:ident ($($pool:ident)?);)*) => {
+        $(pub(super) unsafe fn $name(p: *mut P, n: usize $(, $pool: P)?, s: P) -> Status {
+            let caller = tls::caller();
+            let status = forward!($real(p, n $(, $pool)?, s));
+            // SAFETY: `p` is the caller's, and the call has returned.
+            unsafe { allocated_async(status, p, n, s, caller) };
+            status
+        })*
+    };
+}
+
+stream_ordered! {
+    malloc_async, MALLOC_ASYNC ();
+    malloc_async_ptsz, MALLOC_ASYNC_PTSZ ();
+    malloc_from_pool_async, MALLOC_FROM_POOL_ASYNC (pool);
+    malloc_from_pool_async_ptsz, MALLOC_FROM_POOL_ASYNC_PTSZ (pool);
 }
 
 /// After a stream-ordered allocation: a block where such calls are torch's allocator.
@@ -107,7 +164,7 @@ pub(super) unsafe fn malloc_from_pool_async(p: *mut P, n: usize, pool: P, s: P) 
 unsafe fn allocated_async(status: Status, p: *mut P, n: usize, s: P, caller: u64) {
     if !blocks::are_async() {
         // SAFETY: the caller's promise.
-        return unsafe { allocated(RuntimeOp::MallocAsync, status, p, n, s, caller) };
+        return unsafe { device_memory(RuntimeOp::MallocAsync, status, p, n, s, caller) };
     }
     if status == SUCCESS && !p.is_null() {
         // SAFETY: not null, and filled by the call that succeeded.
@@ -118,21 +175,18 @@ unsafe fn allocated_async(status: Status, p: *mut P, n: usize, s: P, caller: u64
 }
 
 pub(super) unsafe fn free(p: P) -> Status {
-    if blocks::are_there() {
-        blocks::given_back(p, NO_STREAM);
-    } else {
-        released(RuntimeOp::Free, p, NO_STREAM);
-    }
+    gone(RuntimeOp::Free, p, NO_STREAM);
     forward!(FREE(p))
 }
 
 pub(super) unsafe fn free_async(p: P, s: P) -> Status {
-    if blocks::are_there() {
-        blocks::given_back(p, s);
-    } else {
-        released(RuntimeOp::FreeAsync, p, s);
-    }
+    gone(RuntimeOp::FreeAsync, p, s);
     forward!(FREE_ASYNC(p, s))
+}
+
+pub(super) unsafe fn free_async_ptsz(p: P, s: P) -> Status {
+    gone(RuntimeOp::FreeAsync, p, s);
+    forward!(FREE_ASYNC_PTSZ(p, s))
 }
 
 pub(super) unsafe fn free_host(p: P) -> Status {
@@ -142,6 +196,16 @@ pub(super) unsafe fn free_host(p: P) -> Status {
 
 pub(super) unsafe fn mem_get_info(free: *mut usize, total: *mut usize) -> Status {
     let status = forward!(MEM_GET_INFO(free, total));
+    // SAFETY: the call has returned.
+    unsafe { noted_info(status, free, total) };
+    status
+}
+
+/// After the program was told how much is free.
+///
+/// # Safety
+/// Both must be what the successful call filled.
+pub(super) unsafe fn noted_info(status: Status, free: *mut usize, total: *mut usize) {
     if status == SUCCESS && !free.is_null() && !total.is_null() {
         // SAFETY: not null, and filled by the call that succeeded.
         let (free, total) = unsafe { (*free as u64, *total as u64) };
@@ -154,7 +218,6 @@ pub(super) unsafe fn mem_get_info(free: *mut usize, total: *mut usize) -> Status
             }
         }
     }
-    status
 }
 
 /// Does not arm: launchers ask what there is and never touch it.

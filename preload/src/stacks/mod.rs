@@ -20,6 +20,7 @@ mod python;
 pub(crate) mod tables;
 mod watch;
 
+use crate::config::Stacks;
 use crate::say::say;
 use crate::thread::Thread;
 use crate::{real, session, steps};
@@ -77,6 +78,13 @@ pub(crate) fn of_call(t: &mut Thread, caller: u64) -> u32 {
     let (_, hash) = python::walk::<false>(&mut t.cache.frames);
     let hash = hash ^ caller.wrapping_mul(0xa076_1d64_78bd_642f) ^ t.node.wrapping_mul(0xd6e8_feb8_6659_fd93);
     known(t, hash | 1, caller)
+}
+
+/// The stack of a block that a CUDA call returning to `caller` gave: all of it where native frames are recorded, else Python's
+/// and the library.
+#[inline]
+pub(crate) fn of_block(t: &mut Thread, caller: u64) -> u32 {
+    if native::is_on() { current(t) } else { of_call(t, caller) }
 }
 
 #[inline(always)]
@@ -137,6 +145,29 @@ fn first_sight(t: &mut Thread, hash: u64, epoch: u32, caller: u64) -> u32 {
         native_truncated: walk.truncated,
     };
     intern::stack(&mut seen, (hash, epoch))
+}
+
+/// Begins to read the stacks that are wanted, once; whether any are.
+#[cold]
+pub(crate) fn begin(wanted: Stacks) -> bool {
+    static BEGUN: AtomicBool = AtomicBool::new(false);
+    static ANY: AtomicBool = AtomicBool::new(false);
+    if BEGUN.swap(true, AcqRel) {
+        return ANY.load(Acquire);
+    }
+    if wanted.native() {
+        native::start();
+    }
+    session::tell(json!({ "stacks": if wanted.native() { "native" } else { "none" } }));
+    let python = if wanted.python() { start() } else { Err(String::new()) };
+    if let Err(why) = &python
+        && !why.is_empty()
+    {
+        say!("{why}");
+    }
+    let any = python.is_ok() || wanted.native();
+    ANY.store(any, Release);
+    any
 }
 
 /// What is being waited for; null where nothing is.

@@ -187,19 +187,10 @@ fn attach() -> Result<bool, Refusal> {
 /// Everything the first event needs; it may come from another thread as soon as the tracker is in.
 fn begin(l: &Located) {
     let wanted = session::config().map_or(Stacks::None, |c| c.stacks);
-    if wanted.native() {
-        stacks::native::start();
-    }
-    session::tell(json!({ "stacks": if wanted.native() { "native" } else { "none" } }));
-    let python = if wanted.python() { stacks::start() } else { Err(String::new()) };
-    if let Err(why) = &python
-        && !why.is_empty()
-    {
-        say!("{why}");
-    }
+    let any = stacks::begin(wanted);
     tracker::prepare(&Setup {
         pools: l.version.is_none_or(|v| v >= Version { major: 2, minor: 8 }),
-        stacks: python.is_ok() || wanted.native(),
+        stacks: any,
         grad_mode: real::look_up(c"_ZN3c108GradMode10is_enabledEv", Library::C10),
     });
 }

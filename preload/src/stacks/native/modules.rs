@@ -33,6 +33,62 @@ pub(in crate::stacks) struct Library {
     pub(in crate::stacks) build_id: Box<[u8]>,
     /// Its number in the recording; 0 until a frame is in it.
     pub(in crate::stacks) id: AtomicU32,
+    /// What device memory that it asks for is.
+    role: Role,
+}
+
+/// What device memory is that some code asks CUDA for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// A block of the program's.
+    Program,
+    /// A block, or a chunk of CuPy's pool.
+    CuPy,
+    /// What one of CUDA's or PyTorch's libraries keeps for itself.
+    Library,
+    /// All that a framework divides among its arrays itself.
+    Pool,
+}
+
+/// What to set for JAX to take each array's memory from CUDA.
+pub(crate) const JAX_SETTING: &str = "XLA_PYTHON_CLIENT_ALLOCATOR=platform";
+
+/// The role of the library of this path.
+fn role_of(path: &str) -> Role {
+    let name = path.rsplit('/').next().unwrap_or(path);
+    let starts = |with: &[&str]| with.iter().any(|w| name.starts_with(w));
+    if starts(&["xla_cuda_plugin", "xla_extension", "libjax_common", "pjrt_plugin"]) {
+        let asked = std::env::var("XLA_PYTHON_CLIENT_ALLOCATOR").unwrap_or_default();
+        // As XLA reads it: these are one, and what it does not know is an error of its own.
+        return if ["", "default", "bfc"].contains(&asked.as_str()) { Role::Pool } else { Role::Program };
+    }
+    let nvidia = [
+        "libcublas",
+        "libcudnn",
+        "libcufft",
+        "libcurand",
+        "libcusolver",
+        "libcusparse",
+        "libcutensor",
+        "libcupti",
+        "libcuda.",
+        "libcudart.",
+        "libnccl",
+        "libnv",
+        "libtorch",
+        "libc10",
+    ];
+    match () {
+        () if starts(&nvidia) => Role::Library,
+        () if path.contains("/cupy_backends/") || path.contains("/cupy/") => Role::CuPy,
+        () => Role::Program,
+    }
+}
+
+/// The role of the code at an address; of code that is not known, a program's.
+#[inline]
+pub(crate) fn role(address: usize) -> Role {
+    current().and_then(|m| m.find(address)).map_or(Role::Program, |m| m.library.role)
 }
 
 /// All segments of code, by address.
@@ -148,7 +204,8 @@ unsafe extern "C" fn add(info: *mut libc::dl_phdr_info, _: usize, out: *mut c_vo
 fn library(base: usize, path: String, build_id: Box<[u8]>) -> &'static Library {
     let known = current().and_then(|m| m.all.iter().find(|m| m.base == base)).map(|m| m.library);
     known.filter(|l| *l.path == *path && l.build_id == build_id).unwrap_or_else(|| {
-        Box::leak(Box::new(Library { path: path.into(), build_id, id: AtomicU32::new(0) }))
+        let role = role_of(&path);
+        Box::leak(Box::new(Library { path: path.into(), build_id, id: AtomicU32::new(0), role }))
     })
 }
 
@@ -182,6 +239,20 @@ mod tests {
         assert!(m.header != 0 && m.base <= here && !m.library.path.is_empty());
         assert!(all.find(8).is_none());
         assert!(all.all.iter().any(|m| m.library.path.contains("libc.so")));
+    }
+
+    #[test]
+    fn who_asks_for_device_memory_is_told_by_its_librarys_name() {
+        for (path, role) in [
+            ("/x/site-packages/nvidia/nccl/lib/libnccl.so.2", Role::Library),
+            ("/x/site-packages/torch/lib/libc10_cuda.so", Role::Library),
+            ("/usr/lib/x86_64-linux-gnu/libcuda.so.1", Role::Library),
+            ("/x/cupy_backends/cuda/api/runtime.cpython-312-x86_64-linux-gnu.so", Role::CuPy),
+            ("/home/me/a.out", Role::Program),
+            ("/home/me/libcustom.so", Role::Program),
+        ] {
+            assert_eq!(role_of(path), role, "{path}");
+        }
     }
 
     #[test]

@@ -7,6 +7,7 @@ use crate::code::Code;
 use crate::memory::Kind;
 use crate::model::lock;
 use crate::runtime::memory::{allocate, free, mem_get_info};
+use crate::runtime::memory::{sim_cudaFreeHost, sim_cudaHostAlloc, sim_cudaMallocHost};
 
 /// Free and total bytes of the thread's device.
 #[unsafe(no_mangle)]
@@ -21,6 +22,56 @@ pub extern "C" fn sim_cuMemAlloc_v2(address: Out<usize>, size: usize) -> Code {
         0 => Err(Code::INVALID_VALUE),
         _ => allocate(address, size, Kind::Device),
     })
+}
+
+/// Rows are this far apart, at least.
+const PITCH: usize = 512;
+
+/// Allocates rows, each aligned.
+#[unsafe(no_mangle)]
+pub extern "C" fn sim_cuMemAllocPitch_v2(
+    address: Out<usize>,
+    pitch: Out<usize>,
+    width: usize,
+    height: usize,
+    _element: u32,
+) -> Code {
+    driver("cuMemAllocPitch_v2", || {
+        let row = width.checked_next_multiple_of(PITCH).ok_or(Code::INVALID_VALUE)?;
+        let size = row.checked_mul(height).filter(|&n| n > 0).ok_or(Code::INVALID_VALUE)?;
+        allocate(address, size, Kind::Device)?;
+        pitch.set(row)
+    })
+}
+
+/// Allocates pinned host memory.
+#[unsafe(no_mangle)]
+pub extern "C" fn sim_cuMemHostAlloc(address: Out<usize>, size: usize, flags: u32) -> Code {
+    sim_cudaHostAlloc(address, size, flags)
+}
+
+/// Allocates pinned host memory.
+#[unsafe(no_mangle)]
+pub extern "C" fn sim_cuMemAllocHost_v2(address: Out<usize>, size: usize) -> Code {
+    sim_cudaMallocHost(address, size)
+}
+
+/// Frees pinned host memory.
+#[unsafe(no_mangle)]
+pub extern "C" fn sim_cuMemFreeHost(address: usize) -> Code {
+    sim_cudaFreeHost(address)
+}
+
+/// As [`sim_cuMemAllocAsync`], for threads with a default stream of their own. Here they share one.
+#[unsafe(no_mangle)]
+pub extern "C" fn sim_cuMemAllocAsync_ptsz(address: Out<usize>, size: usize, stream: usize) -> Code {
+    sim_cuMemAllocAsync(address, size, stream)
+}
+
+/// As [`sim_cuMemFreeAsync`], likewise.
+#[unsafe(no_mangle)]
+pub extern "C" fn sim_cuMemFreeAsync_ptsz(address: usize, stream: usize) -> Code {
+    sim_cuMemFreeAsync(address, stream)
 }
 
 /// Allocates memory that host and device share.

@@ -15,6 +15,17 @@ pub extern "C" fn sim_cuMemAllocFromPoolAsync(
     pools::sim_cudaMallocFromPoolAsync(address, size, pool, stream)
 }
 
+/// The same for threads with a default stream of their own. Here they share one.
+#[unsafe(no_mangle)]
+pub extern "C" fn sim_cuMemAllocFromPoolAsync_ptsz(
+    address: Out<usize>,
+    size: usize,
+    pool: usize,
+    stream: usize,
+) -> Code {
+    sim_cuMemAllocFromPoolAsync(address, size, pool, stream)
+}
+
 /// A device's own pool.
 #[unsafe(no_mangle)]
 pub extern "C" fn sim_cuDeviceGetDefaultMemPool(pool: Out<usize>, device: i32) -> Code {

@@ -8,6 +8,8 @@ use crate::note;
 
 /// From this version on `cuGetProcAddress` takes a fifth argument.
 const FIVE_ARGUMENTS: i32 = 12_000;
+/// The flag with which it gives out functions for threads with a default stream of their own.
+const PER_THREAD: u64 = 2;
 
 macro_rules! names {
     ($($name:literal = $function:path;)*) => {
@@ -48,10 +50,17 @@ names! {
     "cuDevicePrimaryCtxGetState" = context::sim_cuDevicePrimaryCtxGetState;
     "cuMemGetInfo" = memory::sim_cuMemGetInfo_v2;
     "cuMemAlloc" = memory::sim_cuMemAlloc_v2;
+    "cuMemAllocPitch" = memory::sim_cuMemAllocPitch_v2;
+    "cuMemHostAlloc" = memory::sim_cuMemHostAlloc;
+    "cuMemAllocHost" = memory::sim_cuMemAllocHost_v2;
+    "cuMemFreeHost" = memory::sim_cuMemFreeHost;
     "cuMemAllocManaged" = memory::sim_cuMemAllocManaged;
     "cuMemFree" = memory::sim_cuMemFree_v2;
     "cuMemAllocAsync" = memory::sim_cuMemAllocAsync;
     "cuMemFreeAsync" = memory::sim_cuMemFreeAsync;
+    "cuMemAllocAsync_ptsz" = memory::sim_cuMemAllocAsync_ptsz;
+    "cuMemFreeAsync_ptsz" = memory::sim_cuMemFreeAsync_ptsz;
+    "cuMemAllocFromPoolAsync_ptsz" = pool::sim_cuMemAllocFromPoolAsync_ptsz;
     "cuMemAllocFromPoolAsync" = pool::sim_cuMemAllocFromPoolAsync;
     "cuDeviceGetDefaultMemPool" = pool::sim_cuDeviceGetDefaultMemPool;
     "cuDeviceGetMemPool" = pool::sim_cuDeviceGetMemPool;
@@ -115,12 +124,18 @@ pub fn find(name: &str, version: i32) -> Option<usize> {
     }
 }
 
+/// The same with flags.
+fn find_with(name: &str, version: i32, flags: u64) -> Option<usize> {
+    let own = || if flags & PER_THREAD == 0 { None } else { plain(&format!("{name}_ptsz")) };
+    own().or_else(|| find(name, version))
+}
+
 /// The form of CUDA 11.3 to 11.8.
 #[unsafe(no_mangle)]
-pub extern "C" fn sim_cuGetProcAddress(name: Text, function: Out<usize>, version: i32, _flags: u64) -> Code {
+pub extern "C" fn sim_cuGetProcAddress(name: Text, function: Out<usize>, version: i32, flags: u64) -> Code {
     driver("cuGetProcAddress", || {
         note!("{} version {version}", name.as_str());
-        let found = find(name.as_str(), version);
+        let found = find_with(name.as_str(), version, flags);
         function.set(found.unwrap_or(0))?;
         found.map(drop).ok_or(Code::NOT_FOUND)
     })
@@ -132,12 +147,12 @@ pub extern "C" fn sim_cuGetProcAddress_v2(
     name: Text,
     function: Out<usize>,
     version: i32,
-    _flags: u64,
+    flags: u64,
     status: Out<i32>,
 ) -> Code {
     driver("cuGetProcAddress_v2", || {
         note!("{} version {version}", name.as_str());
-        let found = find(name.as_str(), version);
+        let found = find_with(name.as_str(), version, flags);
         status.offer(if found.is_some() { 0 } else { 1 });
         function.set(found.unwrap_or(0))?;
         found.map(drop).ok_or(Code::NOT_FOUND)

@@ -1,0 +1,120 @@
+//! Which device a thread works on, for those who choose it through the driver: a context is made on a device, and a thread
+//! has a stack of contexts. Nothing is recorded here, and nothing arms: launchers look at devices too.
+
+use super::{P, SUCCESS, Status, forward};
+use crate::tls;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// Contexts that are told apart; those beyond count for the device that their thread chose before.
+const CONTEXTS: usize = 64;
+/// Devices that fit into a byte beside "none".
+const DEVICES: i32 = 254;
+
+/// A context's handle and its device. Handles of destroyed ones are overwritten when they come again.
+static KNOWN: [[AtomicU64; 2]; CONTEXTS] = [const { [const { AtomicU64::new(0) }; 2] }; CONTEXTS];
+
+/// The device of a context.
+fn device(context: P) -> Option<u8> {
+    let of = |[c, _]: &&[AtomicU64; 2]| c.load(Relaxed) == context as u64;
+    let [_, device] = KNOWN.iter().take_while(|[c, _]| c.load(Relaxed) != 0).find(of)?;
+    Some(device.load(Relaxed) as u8)
+}
+
+/// After a context was made, or asked for, on a device.
+///
+/// # Safety
+/// `context` must be what the successful call filled.
+unsafe fn made(status: Status, context: *mut P, on: i32) -> Option<u8> {
+    if status != SUCCESS || context.is_null() || !(0..DEVICES).contains(&on) {
+        return None;
+    }
+    // SAFETY: not null, and filled by the call that succeeded.
+    let handle = unsafe { *context } as u64;
+    for [c, device] in &KNOWN {
+        let taken = c.compare_exchange(0, handle, Relaxed, Relaxed);
+        if handle != 0 && (taken.is_ok() || taken == Err(handle)) {
+            device.store(on as u64, Relaxed);
+            break;
+        }
+    }
+    Some(on as u8)
+}
+
+pub(super) unsafe fn retain(context: *mut P, on: i32) -> Status {
+    let status = forward!(CU_PRIMARY_CTX_RETAIN(context, on));
+    // SAFETY: the call has returned.
+    unsafe { made(status, context, on) };
+    status
+}
+
+/// A context that is made is the current one.
+pub(super) unsafe fn create(context: *mut P, flags: u32, on: i32) -> Status {
+    let status = forward!(CU_CTX_CREATE(context, flags, on));
+    // SAFETY: the call has returned.
+    if let Some(device) = unsafe { made(status, context, on) } {
+        tls::push_device(Some(device));
+    }
+    status
+}
+
+pub(super) unsafe fn create_v4(context: *mut P, parameters: P, flags: u32, on: i32) -> Status {
+    let status = forward!(CU_CTX_CREATE_V4(context, parameters, flags, on));
+    // SAFETY: the call has returned.
+    if let Some(device) = unsafe { made(status, context, on) } {
+        tls::push_device(Some(device));
+    }
+    status
+}
+
+pub(super) unsafe fn set_current(context: P) -> Status {
+    let status = forward!(CU_CTX_SET_CURRENT(context));
+    if status == SUCCESS
+        && let Some(device) = device(context)
+    {
+        tls::set_device(device);
+    }
+    status
+}
+
+pub(super) unsafe fn push(context: P) -> Status {
+    let status = forward!(CU_CTX_PUSH_CURRENT(context));
+    if status == SUCCESS {
+        tls::push_device(device(context));
+    }
+    status
+}
+
+pub(super) unsafe fn pop(context: *mut P) -> Status {
+    let status = forward!(CU_CTX_POP_CURRENT(context));
+    if status == SUCCESS {
+        tls::pop_device();
+    }
+    status
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_works_on_the_device_of_its_uppermost_context() {
+        let (mut a, mut b) = (0x1000 as P, 0x2000 as P);
+        // SAFETY: both are live pointers.
+        let kept =
+            unsafe { [made(SUCCESS, &mut a, 3), made(SUCCESS, &mut b, 1), made(SUCCESS + 1, &mut b, 2)] };
+        assert_eq!(kept, [Some(3), Some(1), None]);
+        assert_eq!([device(a), device(b), device(0x3000 as P)], [Some(3), Some(1), None]);
+        tls::set_device(3);
+        tls::push_device(device(b));
+        assert_eq!(tls::device(), 1);
+        tls::push_device(None);
+        assert_eq!(tls::device(), 1, "of a context that is not known nothing is known");
+        tls::set_device(2);
+        assert_eq!(tls::device(), 2);
+        tls::pop_device();
+        assert_eq!(tls::device(), 1);
+        tls::pop_device();
+        tls::pop_device();
+        assert_eq!(tls::device(), 3, "more were popped than pushed");
+    }
+}

@@ -1,0 +1,162 @@
+//! Memory that goes through CUDA's driver: a runtime that is a part of the program or library that calls, and programs
+//! that use the driver themselves. What a dynamic runtime asks the driver for does not come here (`asked`).
+
+use super::runtime::{allocated, device_memory, gone, noted_info, released};
+use super::{P, SUCCESS, Status, forward};
+use crate::{devices, tls};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use strandline_core::event::RuntimeOp;
+
+const NO_STREAM: P = core::ptr::null_mut();
+
+macro_rules! device_memory {
+    ($($name:ident, $op:ident, $real:ident ($($a:ident: $t:ty),*), $stream:expr;)*) => {
+        $(pub(super) unsafe fn $name(p: *mut P, n: usize $(, $a: $t)*) -> Status {
+            let caller = tls::caller();
+            let status = forward!($real(p, n $(, $a)*));
+            // SAFETY: `p` is the caller's, and the call has returned.
+            unsafe { device_memory(RuntimeOp::$op, status, p, n, $stream, caller) };
+            status
+        })*
+    };
+}
+
+device_memory! {
+    alloc, Malloc, CU_MEM_ALLOC (), NO_STREAM;
+    alloc_async, MallocAsync, CU_MEM_ALLOC_ASYNC (s: P), s;
+    alloc_async_ptsz, MallocAsync, CU_MEM_ALLOC_ASYNC_PTSZ (s: P), s;
+    alloc_from_pool_async, MallocAsync, CU_MEM_ALLOC_FROM_POOL_ASYNC (pool: P, s: P), s;
+    alloc_from_pool_async_ptsz, MallocAsync, CU_MEM_ALLOC_FROM_POOL_ASYNC_PTSZ (pool: P, s: P), s;
+}
+
+macro_rules! other_memory {
+    ($($name:ident, $op:ident, $real:ident ($($a:ident: $t:ty),*);)*) => {
+        $(pub(super) unsafe fn $name(p: *mut P, n: usize $(, $a: $t)*) -> Status {
+            let caller = tls::caller();
+            let status = forward!($real(p, n $(, $a)*));
+            // SAFETY: `p` is the caller's, and the call has returned.
+            unsafe { allocated(RuntimeOp::$op, status, p, n, NO_STREAM, caller) };
+            status
+        })*
+    };
+}
+
+other_memory! {
+    alloc_managed, MallocManaged, CU_MEM_ALLOC_MANAGED (flags: u32);
+    host_alloc, HostAlloc, CU_MEM_HOST_ALLOC (flags: u32);
+    alloc_host, HostAlloc, CU_MEM_ALLOC_HOST ();
+}
+
+pub(super) unsafe fn alloc_pitch(
+    p: *mut P,
+    pitch: *mut usize,
+    width: usize,
+    height: usize,
+    element: u32,
+) -> Status {
+    let caller = tls::caller();
+    let status = forward!(CU_MEM_ALLOC_PITCH(p, pitch, width, height, element));
+    if status == SUCCESS && !pitch.is_null() {
+        // SAFETY: not null, and filled by the call that succeeded.
+        unsafe {
+            device_memory(RuntimeOp::Malloc, status, p, (*pitch).saturating_mul(height), NO_STREAM, caller)
+        };
+    }
+    status
+}
+
+pub(super) unsafe fn free(p: P) -> Status {
+    gone(RuntimeOp::Free, p, NO_STREAM);
+    forward!(CU_MEM_FREE(p))
+}
+
+pub(super) unsafe fn free_async(p: P, s: P) -> Status {
+    gone(RuntimeOp::FreeAsync, p, s);
+    forward!(CU_MEM_FREE_ASYNC(p, s))
+}
+
+pub(super) unsafe fn free_async_ptsz(p: P, s: P) -> Status {
+    gone(RuntimeOp::FreeAsync, p, s);
+    forward!(CU_MEM_FREE_ASYNC_PTSZ(p, s))
+}
+
+pub(super) unsafe fn free_host(p: P) -> Status {
+    released(RuntimeOp::HostFree, p, NO_STREAM);
+    forward!(CU_MEM_FREE_HOST(p))
+}
+
+pub(super) unsafe fn mem_get_info(free: *mut usize, total: *mut usize) -> Status {
+    let status = forward!(CU_MEM_GET_INFO(free, total));
+    // SAFETY: the call has returned.
+    unsafe { noted_info(status, free, total) };
+    status
+}
+
+/// Does not arm: launchers ask what there is and never touch it.
+pub(super) unsafe fn total_mem(total: *mut usize, device: i32) -> Status {
+    let status = forward!(CU_DEVICE_TOTAL_MEM(total, device));
+    if status == SUCCESS
+        && !total.is_null()
+        && let Ok(device) = u8::try_from(device)
+    {
+        // SAFETY: not null, and filled by the call that succeeded.
+        devices::note_total(device, unsafe { *total } as u64);
+    }
+    status
+}
+
+/// Physical memory that this process made and that may be mapped: its handle, its size, and where it was mapped first (0:
+/// it is not). Memory of others that is mapped here is not in it, and is not counted; nor is what finds no place.
+static PHYSICAL: [[AtomicU64; 3]; 4096] = [const { [const { AtomicU64::new(0) }; 3] }; 4096];
+/// A place whose rest is being written.
+const BUSY: u64 = u64::MAX;
+
+pub(super) unsafe fn create(handle: *mut u64, n: usize, properties: P, flags: u64) -> Status {
+    let status = forward!(CU_MEM_CREATE(handle, n, properties, flags));
+    if status == SUCCESS && !handle.is_null() {
+        // SAFETY: not null, and filled by the call that succeeded.
+        let made = unsafe { *handle };
+        let free = |[h, _, at]: &&[AtomicU64; 3]| {
+            at.load(Relaxed) == 0 && h.compare_exchange(0, BUSY, Relaxed, Relaxed).is_ok()
+        };
+        if let Some([h, size, _]) = PHYSICAL.iter().find(free) {
+            size.store(n as u64, Relaxed);
+            h.store(made, Relaxed);
+        }
+    }
+    status
+}
+
+/// Mapped memory lives on without its handle.
+pub(super) unsafe fn release(handle: u64) -> Status {
+    let known = |[h, ..]: &&[AtomicU64; 3]| handle != 0 && h.load(Relaxed) == handle;
+    if let Some([h, ..]) = PHYSICAL.iter().find(known) {
+        h.store(0, Relaxed);
+    }
+    forward!(CU_MEM_RELEASE(handle))
+}
+
+pub(super) unsafe fn map(p: P, n: usize, offset: usize, handle: u64, flags: u64) -> Status {
+    let caller = tls::caller();
+    let status = forward!(CU_MEM_MAP(p, n, offset, handle, flags));
+    let known = |[h, ..]: &&[AtomicU64; 3]| handle != 0 && h.load(Relaxed) == handle;
+    if status == SUCCESS
+        && let Some([_, size, at]) = PHYSICAL.iter().find(known)
+        && at.compare_exchange(0, p as u64, Relaxed, Relaxed).is_ok()
+    {
+        let (mut p, size) = (p, size.load(Relaxed) as usize);
+        // SAFETY: a pointer of our own.
+        unsafe { device_memory(RuntimeOp::Malloc, status, &mut p, size, NO_STREAM, caller) };
+    }
+    status
+}
+
+/// One call may take back what several have mapped.
+pub(super) unsafe fn unmap(p: P, n: usize) -> Status {
+    let range = p as u64..(p as u64).saturating_add(n as u64);
+    for [_, _, at] in PHYSICAL.iter().filter(|[.., at]| range.contains(&at.load(Relaxed))) {
+        gone(RuntimeOp::Free, at.load(Relaxed) as P, NO_STREAM);
+        at.store(0, Relaxed);
+    }
+    forward!(CU_MEM_UNMAP(p, n))
+}

@@ -1,0 +1,92 @@
+//! Whose memory a CUDA call handed out: a block of the program, or what a library keeps for itself.
+//!
+//! Where PyTorch's allocator works, blocks come from it, and whatever else asks CUDA is a library beside it. Without it, what
+//! CUDA hands out are the blocks: of a program in C or C++, of CuPy, of JAX when it has no pool. CUDA's own libraries are
+//! libraries everywhere, and so is who takes the memory of a device at once and divides it out of anybody's sight.
+
+use crate::config::Stacks;
+use crate::stacks::native::modules::{self, Role};
+use crate::torch::attach;
+use crate::{session, stacks};
+use serde_json::json;
+use std::sync::atomic::{AtomicBool, Ordering::*};
+
+/// A block was seen; what that needs is ready.
+static BEGUN: AtomicBool = AtomicBool::new(false);
+/// Blocks have stacks.
+static STACKS: AtomicBool = AtomicBool::new(false);
+/// What was seen of pools, to be told once each: that of JAX, CuPy's.
+static JAX: AtomicBool = AtomicBool::new(false);
+static CUPY: AtomicBool = AtomicBool::new(false);
+
+/// Whether device memory that a call returning to `caller` was given is a block.
+#[inline]
+pub(super) fn is_block(caller: u64) -> bool {
+    if attach::is_settled() {
+        return false;
+    }
+    match modules::role(caller as usize) {
+        Role::Library => return false,
+        Role::Pool => {
+            if !JAX.swap(true, Relaxed) {
+                tell_pool();
+            }
+            return false;
+        }
+        Role::CuPy if !CUPY.load(Relaxed) => {
+            CUPY.store(true, Relaxed);
+            begin();
+        }
+        _ if !BEGUN.load(Relaxed) => begin(),
+        _ => {}
+    }
+    true
+}
+
+/// Whether blocks are recorded with the lines that asked for them.
+#[inline(always)]
+pub(super) fn have_stacks() -> bool {
+    STACKS.load(Relaxed)
+}
+
+/// The first block: from now on stacks are read, and the recording says what it shows.
+#[cold]
+#[inline(never)]
+fn begin() {
+    if !session::is_recording() && !session::arm() {
+        return;
+    }
+    if !BEGUN.swap(true, AcqRel) {
+        let wanted = session::config().map_or(Stacks::None, |c| c.stacks);
+        // A program without Python has native frames or none.
+        let wanted = match wanted {
+            Stacks::Python if stacks::python_version().is_none() => Stacks::Native,
+            w => w,
+        };
+        STACKS.store(stacks::begin(wanted), Relaxed);
+    }
+    let cupy = CUPY.load(Relaxed);
+    session::tell(json!({
+        "allocator": if cupy { "CuPy" } else { "CUDA" },
+        "framework": cupy.then_some("CuPy"),
+        "coverage": { "level": "blocks", "reason": "what the program keeps in pools of its own: a block is what one CUDA call handed out" },
+    }));
+}
+
+/// JAX keeps what it allocates in a pool of its own, unless it is told not to.
+#[cold]
+#[inline(never)]
+fn tell_pool() {
+    if !session::is_recording() && !session::arm() {
+        return;
+    }
+    session::tell(json!({
+        "allocator": "XLA",
+        "framework": "JAX",
+        "coverage": { "level": "segments", "reason": "JAX divides its memory itself, in a pool that no call shows" },
+        "pool": {
+            "of": "JAX",
+            "setting": modules::JAX_SETTING,
+        },
+    }));
+}

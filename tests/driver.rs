@@ -1,0 +1,144 @@
+//! Programs that use no PyTorch: a few lines of C that reach CUDA by the runtime, by the driver, by names, and as a runtime
+//! inside the program does. On the simulated device.
+
+mod support;
+
+use serde_json::{Value, json};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use strandline::event::{Body, RuntimeOp};
+use support::{Folder, Job, Recording, libraries, report, root};
+
+const MIB: u64 = 1 << 20;
+const ROUTES: [&str; 4] = ["runtime", "linked", "dlsym", "static"];
+
+/// Where the simulated CUDA libraries lie.
+fn cuda() -> PathBuf {
+    let folder = libraries().join("../../nvidia/cu13/lib");
+    assert!(folder.join("libcuda.so.1").exists(), "{}", folder.display());
+    folder
+}
+
+/// The program, made for a route.
+fn program(folder: &Folder, route: &str) -> PathBuf {
+    let out = folder.join(route);
+    let mut cc = Command::new("cc");
+    cc.args(["-g", "-O1", "-w", "-fno-omit-frame-pointer", "-o"])
+        .arg(&out)
+        .arg(root().join("tests/driver/job.c"));
+    let library = match route {
+        "linked" => Some(("-DLINKED", "-l:libcuda.so.1")),
+        "runtime" => Some(("-DRUNTIME", "-l:libcudart.so.13")),
+        _ => None,
+    };
+    if let Some((define, library)) = library {
+        cc.arg(define).arg("-L").arg(cuda()).arg(library).arg(format!("-Wl,-rpath,{}", cuda().display()));
+    }
+    assert!(cc.arg("-ldl").status().expect("cc starts").success());
+    out
+}
+
+fn job(folder: &Folder, program: &Path, route: &str, what: &str) -> Job {
+    Job::program(folder, program)
+        .arg(route)
+        .arg(what)
+        .arg("20")
+        .env("LD_LIBRARY_PATH", cuda())
+        .env("STRANDLINE_SIM_TOTAL", "4GiB")
+}
+
+/// Every block of the program is one event, and the calls are those of the program alone.
+#[track_caller]
+fn is_judged(route: &str) {
+    let folder = Folder::new("driver");
+    let made = program(&folder, route);
+    let [with, without] = [true, false].map(|preload| {
+        let trace = folder.join(if preload { "with" } else { "without" });
+        let job = job(&folder, &made, route, "leak").env("STRANDLINE_SIM_TRACE", &trace);
+        let ran = if preload { job } else { job.env("LD_PRELOAD", "") }.run().succeeded();
+        let calls = std::fs::read_to_string(&trace).expect("a trace").lines().count();
+        (ran.stdout(), ran.theirs(), calls, ran)
+    });
+    assert!(without.2 > 100, "{}", without.2);
+    assert_eq!((&with.0, &with.1, with.2), (&without.0, &without.1, without.2), "{route}");
+    let recording = Recording::read(&with.3.recording()).whole();
+    let each = [3 * MIB, 5 * MIB + 1, 8 * MIB];
+    let expected: Vec<u64> = std::iter::once(32 * MIB).chain([each; 20].concat()).collect();
+    assert_eq!(recording.allocated(), expected, "{route}: each once, in order");
+    let all = recording.blocks();
+    assert!(all.iter().all(|b| b.pool.is_direct() && b.stack.0 != 0), "a stack for each");
+    assert_eq!(recording.count(|b| matches!(b, Body::FreeRequested(_))), 41);
+
+    let leaked = report(&with.3.recording());
+    assert_eq!(leaked.verdict().0, "leak", "{}", leaked.run);
+    let p = &leaked.process;
+    let figures = [&p["allocator"], &p["steps"], &p["events_lost"], &p["damage"], &p["coverage"]["level"]];
+    assert_eq!(figures, [&json!("CUDA"), &json!(20), &json!(0), &json!([]), &json!("blocks")], "{p}");
+    assert_eq!(p["findings"].as_array().map(Vec::len), Some(1), "{p}");
+    let finding = &p["findings"][0];
+    assert_eq!((&finding["kind"], &finding["bytes_per_step"]), (&json!("step-growth"), &json!(8 * MIB)));
+    assert!(in_function(finding, "keep"), "{route}: {finding}");
+    assert_eq!(p["devices"][0]["peak_allocated_bytes"], json!((32 + 20 * 8 + 8 + 1) * MIB - MIB + 512));
+
+    let twin = Folder::new("driver-twin");
+    let ran = job(&twin, &made, route, "clean").run().succeeded();
+    let healthy = report(&ran.recording());
+    assert_eq!(healthy.verdict().0, "clean", "{route}: {}", healthy.run);
+}
+
+fn in_function(finding: &Value, name: &str) -> bool {
+    let frames = finding["sites"][0]["native_frames"].as_array();
+    frames.is_some_and(|f| f.iter().any(|f| f["function"] == name))
+}
+
+#[test]
+fn a_program_with_the_runtime_as_a_library_is_judged() {
+    is_judged(ROUTES[0]);
+}
+
+#[test]
+fn a_program_that_imports_the_driver_is_judged() {
+    is_judged(ROUTES[1]);
+}
+
+#[test]
+fn a_program_that_looks_the_driver_up_by_name_is_judged() {
+    is_judged(ROUTES[2]);
+}
+
+#[test]
+fn a_program_with_a_runtime_inside_is_judged() {
+    is_judged(ROUTES[3]);
+}
+
+#[test]
+fn every_kind_of_memory_is_seen_once() {
+    for route in &ROUTES[1..] {
+        let folder = Folder::new("driver-kinds");
+        let made = program(&folder, route);
+        let ran = job(&folder, &made, route, "kinds").devices(2).env("JOB_DEVICE", "1").run().succeeded();
+        let recording = Recording::read(&ran.recording()).whole();
+        let sizes = recording.allocated();
+        let pitched = 1024 * 1024;
+        assert_eq!(
+            sizes[sizes.len() - 3..],
+            [pitched, 6 * MIB, 4 * MIB],
+            "{route}: rows, a stream's, mapped"
+        );
+        assert_eq!(recording.count(|b| matches!(b, Body::FreeRequested(_))), 60 + 2 + 1, "{route}");
+        assert!(recording.blocks().iter().all(|b| b.device.0 == 1), "{route}: on the device of its context");
+        let calls: Vec<(RuntimeOp, u64)> = recording
+            .events
+            .iter()
+            .filter_map(|e| match &e.body {
+                Body::Runtime { op, size, .. } => Some((*op, size.0)),
+                _ => None,
+            })
+            .collect();
+        let others =
+            [(RuntimeOp::MallocManaged, 3 * MIB), (RuntimeOp::HostAlloc, 2 * MIB), (RuntimeOp::HostFree, 0)];
+        assert_eq!(calls, others, "{route}");
+        let p = report(&ran.recording()).process;
+        assert_eq!(p["damage"], json!([]), "{p}");
+    }
+}

@@ -1,0 +1,23 @@
+#!/usr/bin/env bash
+# Programs that use no PyTorch, on a real card: CUDA C++ with both kinds of runtime, CuPy, JAX, a server.
+#   [ONLY=REGEX] [SECONDS_EACH=24] tests/gpu/driver.sh CARRY OUT
+# Needs nvcc, and python3 with cupy and jax. CARRY holds strandline (the command). Results go to OUT. All run side by side:
+# about a minute and a half.
+set -u
+cd "$(dirname "$0")/../.."
+carry=$(realpath "$1"); mkdir -p "$2"; out=$(realpath "$2")
+work=$(mktemp -d)
+py=${PYTHON:-python3}
+export XDG_CACHE_HOME="$work/cache" PYTHONUNBUFFERED=1
+chmod +x "$carry/strandline"
+PATH=$PATH:/usr/local/cuda/bin
+printf '== driver (%s)\n' "$(date +%H:%M:%S)"
+for how in static shared; do
+  nvcc -g -O1 -arch=native -cudart "$how" -o "$work/job-$how" tests/gpu/driver/job.cu || echo "FAIL nvcc -cudart $how" &
+done
+wait
+"$carry/strandline" --version > /dev/null # unpacks what it carries, once
+timeout 240 "$py" tests/gpu/driver/run.py "$carry/strandline" "$work/runs" "${SECONDS_EACH:-24}" "${ONLY:-.}" 2>&1 | tee "$out/driver.txt"
+(cd "$work/runs" && for r in */; do mkdir -p "$out/driver/$r"; cp "$r/report.json" "$r/recorded/err" "$out/driver/$r" 2> /dev/null; done)
+rm -rf "$work"
+printf '== end (%s)\n' "$(date +%H:%M:%S)"
