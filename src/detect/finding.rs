@@ -50,6 +50,17 @@ impl Kind {
         }
     }
 
+    /// The same for a program that does not use PyTorch: in the words of whoever asks CUDA itself.
+    pub fn remedy_without_torch(self) -> Option<&'static str> {
+        match self {
+            Kind::StepGrowth | Kind::LiveAfterStreamExit => Some(
+                "free it when the work that needed it is done, or bound what is kept; of arrays keep numbers: float(x)",
+            ),
+            Kind::CycleGarbage => self.remedy(),
+            _ => None,
+        }
+    }
+
     /// What helps against it in general, as a clause; `None` where nothing needs help.
     pub fn remedy(self) -> Option<&'static str> {
         Some(match self {

@@ -8,7 +8,7 @@ use std::io::{self, Write};
 use serde_json::{Map, Value, json};
 
 use super::held::HeldBy;
-use super::model::{Facts, Known, Moment, Process, Report, capacity, coverage, worst};
+use super::model::{Facts, Known, Moment, Process, Report, capacity, coverage, remedy, worst};
 use crate::detect::{Finding, Outcome, post_mortem};
 use crate::event::steps::StepSource;
 use crate::event::{Bytes, Frame};
@@ -240,7 +240,7 @@ pub fn finding(p: &Process<'_>, f: &Finding, known: Option<&Known>) -> Value {
         })),
         "explain": f.explain,
         "held_by": held_by(known),
-        "remedy": f.kind.remedy(),
+        "remedy": remedy(p, f),
         "fix": known.and_then(|k| k.fix.as_ref()).map(|x| json!({ "known": x.known, "text": x.text })),
     });
     let sites = f.sites.iter().filter_map(|s| p.replay.site(s.site).map(|at| site(p, at, s.share))).collect();

@@ -273,6 +273,12 @@ pub(super) fn coverage(p: &Process<'_>) -> Coverage {
     p.replay.coverage()
 }
 
+/// What helps against a finding, in the words of whatever allocates in this process.
+pub(super) fn remedy(p: &Process<'_>, f: &Finding) -> Option<&'static str> {
+    let without_torch = ["CUDA", "CuPy", "XLA"].map(Some).contains(&Facts::of(p.replay).text("allocator"));
+    if without_torch { f.kind.remedy_without_torch() } else { f.kind.remedy() }
+}
+
 /// Size of a device, by whatever told.
 pub(super) fn capacity(p: &Process<'_>, device: DeviceId) -> Option<u64> {
     let told = p.replay.device(device).and_then(|d| d.capacity).map(|c| c.total.0);

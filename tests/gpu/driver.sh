@@ -11,12 +11,19 @@ py=${PYTHON:-python3}
 export XDG_CACHE_HOME="$work/cache" PYTHONUNBUFFERED=1
 chmod +x "$carry/strandline"
 PATH=$PATH:/usr/local/cuda/bin
+cuda=$(dirname "$(dirname "$(realpath "$(command -v nvcc)")")")
 printf '== driver (%s)\n' "$(date +%H:%M:%S)"
 for how in static shared; do
-  nvcc -g -O1 -arch=native -cudart "$how" -o "$work/job-$how" tests/gpu/driver/job.cu || echo "FAIL nvcc -cudart $how" &
+  nvcc -g -O1 -arch=native -cudart "$how" -Xlinker -rpath -Xlinker "$cuda/lib64:$cuda/lib" \
+    -o "$work/job-$how" tests/gpu/driver/job.cu || echo "FAIL nvcc -cudart $how" &
 done
 wait
-"$carry/strandline" --version > /dev/null # unpacks what it carries, once
+so=$("$carry/strandline" doctor --library) # unpacks what it carries, once
+for i in 1 2 3 4 5; do # ns of a cudaMallocAsync and its free: bare, recorded
+  bare=$("$work/job-static" bench 0.5)
+  recorded=$(cd "$work" && STRANDLINE_QUIET=1 STRANDLINE_OUT="$work/bench-$i.strand" LD_PRELOAD="$so" ./job-static bench 0.5)
+  echo "pair of cudaMallocAsync and cudaFreeAsync, ns: bare $bare, recorded $recorded"
+done 2>&1 | tee "$out/driver-cost.txt"
 timeout 240 "$py" tests/gpu/driver/run.py "$carry/strandline" "$work/runs" "${SECONDS_EACH:-24}" "${ONLY:-.}" 2>&1 | tee "$out/driver.txt"
 (cd "$work/runs" && for r in */; do mkdir -p "$out/driver/$r"; cp "$r/report.json" "$r/recorded/err" "$out/driver/$r" 2> /dev/null; done)
 rm -rf "$work"

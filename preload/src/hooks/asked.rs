@@ -87,7 +87,7 @@ fn lies_in(address: *const c_void, is: impl Fn(&[u8]) -> bool) -> bool {
 /// Whether the program is to keep what it would have had without us: it is this library, or a runtime whose callers we see.
 #[cold]
 fn keeps_its_own(caller: *const c_void) -> bool {
-    lies_in(caller, |n| n.starts_with(b"libcudart.so") || n.starts_with(b"libstrandline"))
+    lies_in(caller, |n| n.starts_with(b"libcudart") || n.starts_with(b"libstrandline"))
 }
 
 pub(super) unsafe fn get_proc_address(name: *const c_char, f: *mut P, version: i32, flags: u64) -> Status {

@@ -1,7 +1,7 @@
 //! What was found: a block of lines for each leak, one for each note.
 
 use super::super::held::HeldBy;
-use super::super::model::{Facts, Known, Process};
+use super::super::model::{Facts, Known, Process, remedy};
 use super::super::style::{Ink, Style};
 use super::super::units::{count, percent, plural, quantity, size, size_f};
 use super::headline::{clause, fatal, forecast, lately};
@@ -113,7 +113,7 @@ fn leak(out: &mut Vec<String>, p: &Process<'_>, f: &Finding, known: Option<&Know
     }
     match known.and_then(|k| k.fix.as_ref()) {
         Some(fix) => say("fix", &format!("known: {}, {}", fix.known, fix.text)),
-        None => f.kind.remedy().into_iter().for_each(|text| say("try", text)),
+        None => remedy(p, f).into_iter().for_each(|text| say("try", text)),
     }
 }
 

@@ -1,5 +1,6 @@
 // A program in CUDA C++ that uses no framework. job MODE SECONDS
 //   leak, clean                 rounds of work: two buffers each, and one that is kept for ever or freed
+//   bench                       how long a stream-ordered allocation and its free take, in nanoseconds
 //   server-leak, server-clean   four threads that answer requests, with a cache that keeps everything or the last 64 answers
 #include <chrono>
 #include <cstdio>
@@ -79,12 +80,38 @@ static void serve(bool leaks, int n, Clock::time_point end) {
     } while (pause_until(end));
 }
 
+static void bench(double seconds) {
+    cudaStream_t s;
+    DO(cudaStreamCreate(&s));
+    void *first = nullptr; // keeps the driver's pool from giving everything back
+    DO(cudaMallocAsync(&first, MIB, s));
+    const int pairs = 2000;
+    double best = 1e9;
+    auto begin = Clock::now();
+    do {
+        auto from = Clock::now();
+        for (int i = 0; i < pairs; i++) {
+            void *p = nullptr;
+            DO(cudaMallocAsync(&p, 64 << 10, s));
+            DO(cudaFreeAsync(p, s));
+        }
+        double ns = std::chrono::duration<double, std::nano>(Clock::now() - from).count() / pairs;
+        if (ns < best) best = ns;
+        DO(cudaStreamSynchronize(s));
+    } while (std::chrono::duration<double>(Clock::now() - begin).count() < seconds);
+    printf("%.0f\n", best);
+}
+
 int main(int n, char **arg) {
     if (n < 3) return 2;
     auto end = Clock::now() + std::chrono::milliseconds(int(1000 * atof(arg[2])));
     bool leaks = strstr(arg[1], "leak") != nullptr;
     size_t free_bytes = 0, total = 0;
     DO(cudaMemGetInfo(&free_bytes, &total));
+    if (!strcmp(arg[1], "bench")) {
+        bench(atof(arg[2]));
+        return 0;
+    }
     if (strncmp(arg[1], "server", 6)) {
         rounds(leaks, end);
     } else {

@@ -33,6 +33,9 @@ for name, env in [("platform", PLATFORM), ("async", ASYNC)]:
 RUNS += [("jax-default-leak", [python, jax, "leak", seconds], SMALL, ["unknown"], "XLA_PYTHON_CLIENT_ALLOCATOR=platform")]
 RUNS += [("jax-default-clean", [python, jax, "clean", seconds], SMALL, ["unknown"], "XLA_PYTHON_CLIENT_ALLOCATOR=platform")]
 RUNS = [r for r in RUNS if only.search(r[0])]
+for r in [r for r in RUNS if not os.access(r[1][0], os.X_OK)]:
+    print("FAIL", r[0], "|", r[1][0], "was not made", flush=True)
+    RUNS.remove(r)
 
 
 def start(name, words, env, recorded):

@@ -12,7 +12,7 @@ use std::fs;
 use std::path::{Component, Path, PathBuf};
 
 /// Changes whenever libraries are generated differently for the same simulator.
-pub(super) const GENERATION: u32 = 2;
+pub(super) const GENERATION: u32 = 3;
 
 /// The simulator's file name beside the libraries.
 pub(super) const SIMULATOR: &str = "libstrandline_simcuda.so";

@@ -69,7 +69,8 @@ fn link(directory: &Path, library: &Library) -> Result<(), Error> {
         "-Wl,-z,defs",
         "-Wl,-z,now",
         "-Wl,--no-as-needed",
-        "-Wl,-rpath,$ORIGIN",
+        // Before LD_LIBRARY_PATH, in which another build of the simulator may lie (cargo puts its own folders there).
+        "-Wl,--disable-new-dtags,-rpath,$ORIGIN",
     ]);
     command.arg(format!("-Wl,-soname,{}", library.soname));
     if let Some(versions) = versions(library) {

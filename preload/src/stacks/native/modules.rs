@@ -72,7 +72,7 @@ fn role_of(path: &str) -> Role {
         "libcutensor",
         "libcupti",
         "libcuda.",
-        "libcudart.",
+        "libcudart",
         "libnccl",
         "libnv",
         "libtorch",
