@@ -179,27 +179,36 @@ fn a_job_without_the_command_around_it_has_one_watcher_that_it_never_notices() {
 }
 
 #[test]
-fn a_job_that_already_runs_can_be_watched() {
+fn a_job_can_be_watched_before_it_begins_and_while_it_runs() {
     let folder = Folder::new("alert-watch");
     let (python, script) = words();
+    let watch = |options: &[&str]| {
+        let mut watch = Command::new(command());
+        watch.arg("watch").args(options).arg("rec").current_dir(folder.path()).stdin(Stdio::null());
+        watch
+    };
+    std::fs::create_dir(folder.join("rec")).expect("a folder");
+    let mut early = watch(&["--alert-growth", "1MiB/step", "--on-alert", "exec:touch early"]);
+    let mut early = Ends(early.stderr(Stdio::piped()).spawn().expect("it starts"));
+    let mut said = BufReader::new(early.0.stderr.take().expect("piped")).lines().map_while(Result::ok);
+    let waits = said.find(|l| l.contains("nothing is recorded in rec/ yet: waiting for it"));
+    assert!(waits.is_some(), "it does not wait");
+    std::thread::spawn(move || said.for_each(drop));
     let mut job = Command::new(&python);
-    job.args([&script, "fired"]).current_dir(folder.path()).env("LD_PRELOAD", preload_so());
+    job.args([&script, "fired", "early"]).current_dir(folder.path()).env("LD_PRELOAD", preload_so());
     job.env("STRANDLINE_OUT", folder.join("rec")).env("STRANDLINE_TAIL", folder.path());
     job.env("STRANDLINE_SIM_TOTAL", (4u64 << 30).to_string()).stdout(Stdio::null());
     let mut job = Ends(job.stderr(Stdio::null()).spawn().expect("it starts"));
     wait_until_it_has_leaked(&folder);
-    let watch = |options: &[&str]| {
-        let mut watch = Command::new(command());
-        watch.arg("watch").args(options).arg("rec").current_dir(folder.path()).stdin(Stdio::null());
-        did(watch.output().expect("it starts"))
-    };
-    // The job waits for the alert, and the watch for the end of the job.
-    let said = watch(&["--alert-growth", "1MiB/step", "--on-alert", "exec:touch fired"]);
+    // The job waits for both alerts, and both watches for the end of the job.
+    let late = watch(&["--alert-growth", "1MiB/step", "--on-alert", "exec:touch fired"]).output();
+    let said = did(late.expect("it starts"));
     assert_eq!(said.status, Some(0), "{}", said.stderr);
     assert!(said.stderr.contains("watching 1 process in rec/"), "{}", said.stderr);
     assert_eq!(said.stderr.matches("strandline: ALERT GPU 0 full at step ").count(), 1, "{}", said.stderr);
     assert!(job.0.wait().expect("it ends").success());
-    let said = watch(&[]);
+    assert_eq!(early.0.wait().expect("it ends").code(), Some(0));
+    let said = did(watch(&[]).output().expect("it starts"));
     assert_eq!(said.status, Some(2), "{}", said.stderr);
     assert!(said.stderr.contains("nothing that is recorded there runs on this machine"), "{}", said.stderr);
 }

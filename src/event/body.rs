@@ -167,7 +167,7 @@ pub enum Body {
         op: RuntimeOp,
         /// The current device of the caller.
         device: DeviceId,
-        /// What it returned or was given.
+        /// What it returned or was given; 0: a `cudaMalloc` that was refused for want of memory.
         addr: Addr,
         /// How much; 0 for a free.
         size: Bytes,

@@ -1,6 +1,6 @@
 //! The state of a recorded process at one moment, complete enough to go on from.
 
-use super::{Addr, Block, Bytes, DeviceId, Nanos, PoolId, RuntimeOp, StackId, StreamHandle};
+use super::{Addr, Block, Body, Bytes, DeviceId, Nanos, PoolId, RuntimeOp, SegmentOp, StackId, StreamHandle};
 
 /// State at a moment. Older pages may be dropped once a checkpoint follows them.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -78,6 +78,15 @@ pub struct OpenSegment {
     pub pool: PoolId,
     /// Mapped range of an expandable segment.
     pub expandable: bool,
+}
+
+impl OpenSegment {
+    /// What an event says of a segment, and what happened to it; `None` where it is about something else.
+    pub fn of(body: &Body) -> Option<(SegmentOp, OpenSegment)> {
+        let Body::Segment { op, device, addr, size, stream, pool } = *body else { return None };
+        let expandable = matches!(op, SegmentOp::Map | SegmentOp::Unmap);
+        Some((op, OpenSegment { device, addr, size, stream, pool, expandable }))
+    }
 }
 
 /// Totals of a device.

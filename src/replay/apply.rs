@@ -254,9 +254,8 @@ impl Replay {
 
     fn other(&mut self, e: &Event) {
         match e.body {
-            Body::Segment { op, device, addr, size, stream, pool } => {
-                let expandable = matches!(op, SegmentOp::Map | SegmentOp::Unmap);
-                self.segment(op, OpenSegment { device, addr, size, stream, pool, expandable }, e);
+            Body::Segment { .. } => {
+                OpenSegment::of(&e.body).into_iter().for_each(|(op, s)| self.segment(op, s, e));
             }
             Body::Report { device, addr, rounded, allocated, totals } => {
                 let d = self.touch(device);
@@ -348,6 +347,8 @@ impl Replay {
                 }
             }
             Body::MemInfo { device, free, total } => self.capacity(device, total, free, "program"),
+            // Nothing came of one that was refused.
+            Body::Runtime { addr, .. } if addr.0 == 0 => {}
             Body::Runtime { op, device, addr, size, stack, .. } => {
                 self.calls.apply(op, device, addr.0, size.0, stack);
                 self.runtime_call(op, device, addr.0, size.0);

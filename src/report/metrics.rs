@@ -228,12 +228,36 @@ pub fn place(site: &Site) -> String {
     if site.kind == SiteKind::Unknown {
         return "native".into();
     }
-    let parts: Vec<&str> = site.frame.file.rsplit('/').take(3).collect();
-    let file: Vec<&str> = parts.into_iter().rev().collect();
     let backward = if site.kind == SiteKind::Backward { "backward of " } else { "" };
-    format!("{backward}{}:{}", file.join("/"), site.frame.line)
+    format!("{backward}{}:{}", last_folders(&site.frame.file), site.frame.line)
+}
+
+/// A file with the last two folders that it lies in. A script that was given by a relative path has the way to it in its name.
+fn last_folders(file: &str) -> String {
+    let mut parts = Vec::new();
+    for part in file.split('/') {
+        match part {
+            "" | "." => {}
+            ".." => drop(parts.pop()),
+            part => parts.push(part),
+        }
+    }
+    parts.split_off(parts.len().saturating_sub(3)).join("/")
 }
 
 fn escaped(label: &str) -> String {
     label.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_way_to_a_script_is_no_part_of_its_name() {
+        assert_eq!(last_folders("/home/u/job/trl/models/a.py"), "trl/models/a.py");
+        assert_eq!(last_folders("../../jobs/./train.py"), "jobs/train.py");
+        assert_eq!(last_folders("/a/b/../c/train.py"), "a/c/train.py");
+        assert_eq!(last_folders("train.py"), "train.py");
+    }
 }

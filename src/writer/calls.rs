@@ -13,6 +13,7 @@ impl Calls {
         let Body::Runtime { op, device, addr, size, stack, .. } = *body else { return };
         match op {
             RuntimeOp::Free | RuntimeOp::FreeAsync | RuntimeOp::HostFree => self.released(addr),
+            _ if addr.0 == 0 => {} // refused
             _ => drop(self.0.insert(addr, HeldCall { op, device, addr, size, stack })),
         }
     }
@@ -58,6 +59,7 @@ mod tests {
         call(RuntimeOp::Malloc, 8, 100);
         call(RuntimeOp::HostAlloc, 4, 50);
         call(RuntimeOp::MallocManaged, 6, 10);
+        call(RuntimeOp::Malloc, 0, 1 << 40);
         call(RuntimeOp::Free, 6, 0);
         let held: Vec<(u64, u64)> = calls.held().iter().map(|h| (h.addr.0, h.size.0)).collect();
         assert_eq!(held, [(4, 50), (8, 100)]);

@@ -103,21 +103,11 @@ impl Ledger {
             Body::Alloc(b) => self.alloc(b, e.time),
             Body::FreeRequested(b) => self.request(b),
             Body::FreeCompleted(b) => self.complete(b),
-            Body::Segment { op, device, addr, size, stream, pool } => {
-                let expandable = matches!(op, SegmentOp::Map | SegmentOp::Unmap);
-                let s = OpenSegment {
-                    device: *device,
-                    addr: *addr,
-                    size: *size,
-                    stream: *stream,
-                    pool: *pool,
-                    expandable,
-                };
-                match op {
-                    SegmentOp::Alloc | SegmentOp::Map => self.map(s),
-                    SegmentOp::Free | SegmentOp::Unmap => self.unmap(*device, *addr, *size),
-                }
-            }
+            Body::Segment { .. } => match OpenSegment::of(&e.body) {
+                Some((SegmentOp::Alloc | SegmentOp::Map, s)) => self.map(s),
+                Some((_, s)) => self.unmap(s.device, s.addr, s.size),
+                None => {}
+            },
             Body::Report { device, addr, rounded, allocated, totals } => {
                 self.report(*device, *addr, *rounded, *allocated, *totals);
             }

@@ -71,9 +71,7 @@ def job(folder, what, arg, seconds):
 
 
 def watch(folder, *options):
-    while not os.path.isdir(os.path.join(here, folder)) or not any(f.endswith(".strand") for f in os.listdir(os.path.join(here, folder))):
-        time.sleep(0.02)
-    time.sleep(0.5)  # its first page says whose it is
+    os.makedirs(os.path.join(here, folder), exist_ok=True)  # it waits for the job
     return subprocess.Popen([args.strandline, "watch", *options, folder], cwd=here, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 

@@ -28,12 +28,14 @@ def mlp(device, width=256):
 
 
 KEPT = []  # what a case leaves in use
+TRAINED = []  # the model, its optimizer, and how many steps they have made
 
 
 def train(device="cuda:0", steps=5, at=(), width=256, side=None):
     model = mlp(device, width)
     optimizer = torch.optim.AdamW(model.parameters())
     KEPT.append((model, optimizer))
+    TRAINED[:] = [model, optimizer, steps]
     for step in range(1, steps + 1):
         batch = torch.randn(16, width, device=device)
         if side is not None:
@@ -45,6 +47,18 @@ def train(device="cuda:0", steps=5, at=(), width=256, side=None):
         # The next allocation is that of the next step.
         if step in at:
             keep(f"step{step}")
+
+
+def one_more_step(work, backwards):
+    """A step of what was trained, with other work in it, and the moment of its end. A backward pass that no optimizer follows is
+    a step of its own, as one that a scaler skips is."""
+    model, optimizer, before = TRAINED
+    model(torch.randn(16, 256, device="cuda:0")).square().mean().backward()
+    work()
+    optimizer.step()
+    optimizer.zero_grad()
+    TRAINED[2] = before + 1 + backwards
+    keep(f"step{TRAINED[2]}")
 
 
 def plain():
@@ -69,6 +83,10 @@ def streams():
 
 
 def capture():
+    one_more_step(captured, 3)
+
+
+def captured():
     model = mlp("cuda")
     static = torch.randn(32, 256, device="cuda")
     side = torch.cuda.Stream()
@@ -101,6 +119,10 @@ def expandable():
 
 
 def oom():
+    one_more_step(short, 0)
+
+
+def short():
     free, total = torch.cuda.mem_get_info()
     hog = torch.empty(free - (512 << 20), device="cuda", dtype=torch.uint8)
     cached = [torch.empty(40 << 20, device="cuda", dtype=torch.uint8) for _ in range(5)]
@@ -118,6 +140,10 @@ def oom():
 
 
 def devices():
+    one_more_step(on_all, 3 * torch.cuda.device_count())
+
+
+def on_all():
     # Without optimizers: those that take turns would make one step of their turns, and "step 3" another moment.
     for device in range(torch.cuda.device_count()):
         model, batch = mlp(f"cuda:{device}"), torch.randn(16, 256, device=f"cuda:{device}")

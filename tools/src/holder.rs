@@ -6,7 +6,6 @@ use crate::watch::Live;
 use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use strandline::detect::{Finding, GrainName, Kind};
@@ -171,8 +170,7 @@ fn blocks(finding: &Finding, replay: &Replay) -> Vec<u64> {
 /// Writes it whole: the job may look at any moment.
 fn write(place: &std::path::Path, ask: &Ask) -> std::io::Result<()> {
     let new = place.with_extension("asking");
-    let mut file =
-        std::fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
+    let mut file = crate::recording::create_private(&new)?;
     file.write_all(ask.to_json().to_string().as_bytes())?;
     std::fs::rename(&new, place)
 }

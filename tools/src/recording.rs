@@ -104,6 +104,13 @@ pub(crate) fn keep_tail(recording: &Path, reader: &mut Reader) {
     }
 }
 
+/// A new file that only its owner may read, as recordings are: what is made of one tells paths and commands as well. One that is
+/// there is overwritten, and stays as open as it is.
+pub(crate) fn create_private(path: &Path) -> std::io::Result<std::fs::File> {
+    use std::os::unix::fs::OpenOptionsExt;
+    std::fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)
+}
+
 /// Writes a file that only its owner may read, whole or not at all.
 fn write_private(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     use std::io::Write;

@@ -2,7 +2,6 @@
 
 use crate::error::{Error, status};
 use crate::{analyze, cli, recording, say, terminal};
-use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::Path;
 use strandline::report::{self as print, Report, Style};
@@ -74,7 +73,7 @@ fn write_page(path: &Path, judged: &[analyze::Judged], report: &Report<'_>) -> R
     }
     let passes = passes(judged)?;
     let fail = |e| Error::io("cannot write the report", path, e).status(status::FAILED);
-    let mut file = BufWriter::new(File::create(path).map_err(fail)?);
+    let mut file = BufWriter::new(recording::create_private(path).map_err(fail)?);
     print::html::write(&mut file, report, passes).and_then(|()| file.flush()).map_err(fail)?;
     say::line(format!("report written to {}: open it in a browser", path.display()));
     Ok(())
@@ -83,7 +82,7 @@ fn write_page(path: &Path, judged: &[analyze::Judged], report: &Report<'_>) -> R
 fn write_file(path: &Path, format: cli::ReportFormat, report: &Report<'_>) -> Result<(), Error> {
     let fail = |e| Error::io("cannot write the report", path, e).status(status::FAILED);
     let text = worded(format, report, Style::default()).map_err(fail)?;
-    let mut file = BufWriter::new(File::create(path).map_err(fail)?);
+    let mut file = BufWriter::new(recording::create_private(path).map_err(fail)?);
     file.write_all(&text).and_then(|()| file.flush()).map_err(fail)?;
     say::line(format!("report written to {}", path.display()));
     Ok(())

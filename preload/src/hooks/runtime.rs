@@ -118,6 +118,9 @@ pub(super) unsafe fn malloc(p: *mut P, n: usize) -> Status {
     if blocks::is_uncached(caller) && status == SUCCESS && !p.is_null() {
         // SAFETY: not null, and filled by the call that succeeded.
         blocks::handed_out(unsafe { *p } as u64, n, NO_STREAM);
+    } else if status == OUT_OF_MEMORY {
+        // An address of 0: refused. PyTorch gives its cache back then and asks again, within the same allocation.
+        note(RuntimeOp::Malloc, 0, n, NO_STREAM, 0);
     } else {
         // SAFETY: `p` is the caller's, and the call has returned.
         unsafe { device_memory(RuntimeOp::Malloc, status, p, n, NO_STREAM, caller) };

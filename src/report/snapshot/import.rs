@@ -391,21 +391,11 @@ impl State {
             Body::FreeRequested(b) => {
                 self.blocks.entry(b.addr.0).or_insert_with(|| freed(b, true)).pending = false;
             }
-            Body::Segment { op, device, addr, size, stream, pool } => {
-                let expandable = matches!(op, SegmentOp::Map | SegmentOp::Unmap);
-                let s = OpenSegment {
-                    device: *device,
-                    addr: *addr,
-                    size: *size,
-                    stream: *stream,
-                    pool: *pool,
-                    expandable,
-                };
-                match op {
-                    SegmentOp::Alloc | SegmentOp::Map => self.cut(addr.0, addr.0.saturating_add(size.0)),
-                    SegmentOp::Free | SegmentOp::Unmap => drop(self.segments.insert(addr.0, s)),
-                }
-            }
+            Body::Segment { .. } => match OpenSegment::of(body) {
+                Some((SegmentOp::Alloc | SegmentOp::Map, s)) => self.cut(s.addr.0, s.addr.end(s.size).0),
+                Some((_, s)) => drop(self.segments.insert(s.addr.0, s)),
+                None => {}
+            },
             _ => {}
         }
     }

@@ -11,7 +11,8 @@ use super::filter::Filter;
 use super::log::Log;
 use super::origin::Origins;
 use crate::event::{
-    self, Body, Checkpoint, DeviceId, Event, Nanos, PoolId, SegmentOp, StackId, StreamHandle, ThreadId,
+    self, Addr, Body, Checkpoint, DeviceId, Event, Nanos, PoolId, RuntimeOp, SegmentOp, StackId,
+    StreamHandle, ThreadId,
 };
 
 /// What block sizes are multiples of.
@@ -55,8 +56,10 @@ pub(super) struct Device {
     called: Vec<Called>,
     /// The block whose free the last event requested: where nothing waits for it, its completion is the next.
     asked: Option<u64>,
-    /// Completions of earlier frees by a thread whose next event has not come: so many entries tell the stack of its allocation.
-    within: Option<(ThreadId, usize)>,
+    /// What a thread did whose next event has not come, and which tells the stack of its allocation.
+    within: Option<Within>,
+    /// A thread that the driver has just refused memory: it is within an allocation.
+    refused: Option<ThreadId>,
 }
 
 /// A segment or range that torch obtained for an allocation that follows: that tells the stack.
@@ -66,6 +69,16 @@ struct Called {
     addr: u64,
     /// For a mapped range: where the block that it joined begins.
     start: u64,
+}
+
+/// Entries that come of an allocation before it is made: so many of the last ones of a kind.
+#[derive(Clone, Copy, Debug)]
+struct Within {
+    thread: ThreadId,
+    /// Completions of earlier frees.
+    completed: usize,
+    /// Segments and ranges that were given back to the driver.
+    released: usize,
 }
 
 /// Requests up to this size come from the pools of small blocks (torch's `kSmallSize`).
@@ -92,6 +105,9 @@ impl Tracker {
             Body::Alloc(b) | Body::FreeRequested(b) | Body::FreeCompleted(b) => b.device,
             Body::Segment { device, .. } | Body::Oom { device, .. } => *device,
             Body::Snapshot { active } => return self.snapshot(e, active.0, out),
+            Body::Runtime { op: RuntimeOp::Malloc, addr: Addr(0), device, .. } => {
+                return self.devices.get_mut(device).into_iter().for_each(|d| d.refused = Some(e.thread));
+            }
             // Its completion is another event, even where it is the next.
             Body::FreeWaits { device, .. } => {
                 return self.devices.get_mut(device).into_iter().for_each(|d| d.asked = None);
@@ -102,7 +118,8 @@ impl Tracker {
         let d = self.devices.entry(device).or_default();
         let mut log = Log { out, device, time: e.time, filter: &self.filter };
         let asked = d.asked.take();
-        d.within = d.within.filter(|(thread, _)| *thread == e.thread);
+        d.within = d.within.filter(|w| w.thread == e.thread);
+        d.refused = d.refused.filter(|thread| *thread == e.thread);
         match &e.body {
             Body::Alloc(b) => {
                 d.answer(e.thread, b.stack, Some(b.size.0 <= SMALL_REQUEST), &mut log);
@@ -111,8 +128,8 @@ impl Tracker {
             Body::FreeRequested(b) => d.free_requested(b, &mut log),
             Body::FreeCompleted(b) => {
                 let told = d.free_completed(b, &mut log);
-                let before = d.within.map_or(0, |(_, n)| n);
-                d.within = (asked != Some(b.addr.0)).then_some((e.thread, before + usize::from(told)));
+                let more = d.also_within(e.thread, usize::from(told), 0);
+                d.within = (asked != Some(b.addr.0)).then_some(more);
             }
             Body::Segment { op, addr, size, stream, pool, .. } => {
                 let s = Segment {
@@ -229,14 +246,21 @@ impl Device {
             let entry = fresh.find(|e| e.device == device && e.addr.0 == c.addr && e.action.obtains());
             entry.into_iter().for_each(|e| e.stack = stack);
         }
-        // An allocation begins with the completion of what waited for a stream and need not any more: torch tells its stack of that.
-        if let Some((_, told)) = self.within.take()
+        self.refused = None;
+        // An allocation begins with the completion of what waited for a stream and need not any more: torch tells its stack of
+        // that, and of all that is completed and released where the driver has no memory left.
+        if let Some(within) = self.within.take()
             && stack != StackId(0)
         {
             let device = log.device;
             let completed =
                 |e: &&mut Entry| e.device == device && e.action == Action::FreeCompleted && !e.repaired;
-            log.out.iter_mut().rev().filter(completed).take(told).for_each(|e| e.stack = stack);
+            log.out.iter_mut().rev().filter(completed).take(within.completed).for_each(|e| e.stack = stack);
+            let released = |e: &&mut Entry| {
+                let gone = matches!(e.action, Action::SegmentFree | Action::SegmentUnmap);
+                e.device == device && gone && !e.repaired
+            };
+            log.out.iter_mut().rev().filter(released).take(within.released).for_each(|e| e.stack = stack);
         }
     }
 
@@ -251,8 +275,20 @@ impl Device {
         self.blocks.insert(addr, block);
     }
 
+    /// What this thread has done within its allocation, with so much more.
+    fn also_within(&self, thread: ThreadId, completed: usize, released: usize) -> Within {
+        let w = self.within.unwrap_or(Within { thread, completed: 0, released: 0 });
+        Within { completed: w.completed + completed, released: w.released + released, ..w }
+    }
+
+    /// A segment or range is given back: for an allocation, if the driver has just refused one; else by `empty_cache`, which has no
+    /// stack in torch's history of allocations.
+    fn given_back(&mut self, thread: ThreadId) {
+        self.within = self.refused.map(|_| self.also_within(thread, 0, 1));
+    }
+
     fn free_requested(&mut self, b: &event::Block, log: &mut Log<'_>) {
-        (self.asked, self.within) = (Some(b.addr.0), None);
+        (self.asked, self.within, self.refused) = (Some(b.addr.0), None, None);
         let Some(block) = self.blocks.get_mut(&b.addr.0) else { return };
         if !block.pending {
             block.pending = true;
@@ -290,18 +326,17 @@ impl Device {
                 self.called.push(Called { thread, addr, start });
             }
             SegmentOp::Free => {
-                self.within = None; // `empty_cache` as a rule, which has no stack in torch's history of allocations
                 self.evict_blocks(addr, end, log);
                 if self.segments.get(&addr).is_some_and(|known| known.size == s.size && !known.expandable) {
                     self.segments.remove(&addr);
                     let stack = self.origins.freed(addr);
                     log.segment(Action::SegmentFree, addr, &s, stack, false);
+                    self.given_back(thread);
                 } else {
                     self.evict(addr, end, log);
                 }
             }
             SegmentOp::Unmap => {
-                self.within = None;
                 self.evict_blocks(addr, end, log);
                 let before = self.segments.range(..=addr).next_back();
                 let whole = before.is_some_and(|(&a, known)| known.expandable && end <= a + known.size);
@@ -309,6 +344,7 @@ impl Device {
                     let stack = self.with_origins(|o, d| o.unmapped(d, addr, end));
                     self.cut(addr, end);
                     log.segment(Action::SegmentUnmap, addr, &s, stack, false);
+                    self.given_back(thread);
                 } else {
                     self.evict(addr, end, log);
                 }

@@ -171,6 +171,9 @@ fn of_body(body: &Body, names: &Names, f: &mut Fields) -> &'static str {
             if id.0 != 0 {
                 stack(f, *id, names);
             }
+            if addr.0 == 0 {
+                put(f, "refused", true);
+            }
             runtime(*op)
         }
         Body::MemInfo { device, free, total } => {

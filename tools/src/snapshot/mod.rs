@@ -7,6 +7,7 @@ mod wanted;
 
 use crate::analyze::{Feed, Given, Judged};
 use crate::error::{Error, status};
+use crate::recording;
 use crate::run::shown;
 use crate::say::Progress;
 use crate::{cli, say};
@@ -14,7 +15,6 @@ pub(crate) use moment::Moment;
 pub(crate) use moment::Place;
 pub(crate) use requests::Fulfiller;
 use std::cell::Cell;
-use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use strandline::event::Item;
@@ -152,7 +152,7 @@ fn write_part(
     };
     let fail = |e| Error::io("cannot write the snapshot", path, e).status(status::FAILED);
     let bytes = Cell::new(0);
-    let out = Counted { to: File::create(part).map_err(fail)?, bytes: &bytes };
+    let out = Counted { to: recording::create_private(part).map_err(fail)?, bytes: &bytes };
     let out = BufWriter::with_capacity(1 << 20, out);
     let most_bytes = if source.language == Language::Json { MOST_JSON } else { u64::MAX };
     let mut snapshot = Snapshot::begin(out, source, &|held| standing(judged, held, replay)).map_err(fail)?;

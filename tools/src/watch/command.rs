@@ -27,6 +27,16 @@ pub(crate) fn main(options: &cli::Watch) -> Result<u8, Error> {
     }
     let mut watch = Watch::new(&folder, &settings, None, Which::Running);
     watch.round();
+    // The job may just be beginning: its file comes with its first CUDA call, and has its header a moment later.
+    if watch.is_idle() && watch.may_begin() {
+        say::line(format!("nothing is recorded in {} yet: waiting for it", shown(&folder)));
+        while watch.is_idle() && watch.may_begin() {
+            match signals.wait_for(super::INTERVAL) {
+                Some(_) => return Ok(0),
+                None => watch.round(),
+            }
+        }
+    }
     if watch.is_idle() {
         return Err(Error::new(format!(
             "{}: nothing that is recorded there runs on this machine",
@@ -123,7 +133,10 @@ fn folder(options: &cli::Watch) -> Result<PathBuf, Error> {
     if let (true, Some(folder)) = (options.background, &options.folder) {
         return Ok(folder.clone());
     }
-    let found = recording::find(options.folder.as_deref())?;
+    let found = match (recording::find(options.folder.as_deref()), &options.folder) {
+        (Err(_), Some(folder)) if folder.is_dir() => return Ok(folder.clone()),
+        (found, _) => found?,
+    };
     let parent = found.first().and_then(|r| r.parent()).map(PathBuf::from);
     parent.ok_or_else(|| Error::new("there is no recording to watch").status(status::USAGE))
 }

@@ -121,6 +121,12 @@ impl Watch {
         self.followed.is_empty()
     }
 
+    /// Something may still begin: there is no recording, or one whose header is not written yet.
+    fn may_begin(&self) -> bool {
+        let all = recording::list(&self.folder);
+        all.is_empty() || all.iter().any(|path| !self.known.contains(path))
+    }
+
     /// How many processes are watched.
     fn running(&self) -> usize {
         self.followed.len()
