@@ -8,6 +8,9 @@ fn main() {
         "-Wl,-soname,libstrandline.so",
         // Its own calls are bound when it is loaded: a first call never enters the loader from a hook.
         "-Wl,-z,now",
+        // The address of a hook is the hook's, also where the library is opened late: a function of CUDA stands before it in the
+        // global scope then.
+        "-Wl,-Bsymbolic-functions",
         // The allocator keeps a pointer to the tracker for ever, so the library may never go away.
         "-Wl,-z,nodelete",
     ];

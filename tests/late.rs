@@ -10,6 +10,11 @@ use support::{Folder, Job, Ran, Recording, cache, command, report, root, strandl
 
 /// `tests/python/late.py`, without the preload. What it said, and its recording.
 fn job(folder: &Folder, python: Option<&str>, arguments: &[&str]) -> (Value, Ran) {
+    job_with(folder, python, arguments, "")
+}
+
+/// The same with PyTorch's allocator configured.
+fn job_with(folder: &Folder, python: Option<&str>, arguments: &[&str], conf: &str) -> (Value, Ran) {
     let script = "tests/python/late.py";
     let job = match python {
         None => Job::python(folder, script, arguments),
@@ -23,8 +28,9 @@ fn job(folder: &Folder, python: Option<&str>, arguments: &[&str]) -> (Value, Ran
         .env("STRANDLINE_BIN", command())
         .env("XDG_CACHE_HOME", cache())
         .env("LEAKBENCH_NO_CUDNN", "1")
+        .env("PYTORCH_CUDA_ALLOC_CONF", conf)
         .env("LD_PRELOAD", "");
-    let ran = job.run_for(60.0).succeeded();
+    let ran = job.run_for(300.0).succeeded();
     let said = serde_json::from_str(&ran.stdout()).unwrap_or_else(|e| panic!("{e}: {}", ran.stdout()));
     (said, ran)
 }
@@ -40,6 +46,9 @@ fn is_what_torch_says(said: &Value, ran: &Ran) -> Value {
     // What the loader bound to CUDA and torch before we came is ours now.
     assert_eq!(recording.count(|b| matches!(b, Body::BackwardBegin { .. })), steps);
     assert!(recording.count(|b| matches!(b, Body::Scope { .. })) >= 2 * steps);
+    // Calls of CUDA are ours too, though its functions stand before our own in the global scope.
+    assert!(recording.count(|b| matches!(b, Body::StreamWait { .. })) >= steps);
+    assert!(recording.count(|b| matches!(b, Body::DeviceDone(_))) >= 1);
     assert!(recording.count(|b| matches!(b, Body::RecordStream { .. })) >= steps);
     assert_eq!(recording.fact("step_hooks"), "direct");
     let report = report(&ran.recording()).whole();
@@ -78,6 +87,41 @@ fn what_was_there_before_is_no_leak_and_no_contradiction() {
     let told = is_what_torch_says(&said, &ran);
     assert_eq!(told["verdict"], "clean", "{told}");
     assert_eq!(told["process"]["findings"], json!([]));
+}
+
+#[test]
+fn a_job_with_expandable_segments_is_found_running() {
+    let folder = Folder::new("late-expandable");
+    let (said, ran) = job_with(&folder, None, &["train", "leak"], "expandable_segments:True");
+    let told = is_what_torch_says(&said, &ran);
+    assert_eq!(told["process"]["findings"][0]["bytes_per_step"], json!(16 * MIB), "{told}");
+}
+
+/// `cudaMallocAsync` keeps no totals: blocks from before are unknown, and so is their sum.
+#[test]
+fn a_job_on_stream_ordered_memory_is_found_running() {
+    for leak in [true, false] {
+        let folder = Folder::new("late-async");
+        let arguments = if leak { &["train", "leak", "40"][..] } else { &["train", "40"] };
+        let (_, ran) = job_with(&folder, None, arguments, "backend:cudaMallocAsync");
+        assert_eq!(ran.theirs(), "", "the job's stderr is its own");
+        let report = report(&ran.recording());
+        let p = &report.process;
+        assert_eq!(report.verdict().0, if leak { "leak" } else { "clean" }, "{}", report.run);
+        assert_eq!(
+            (&p["allocator"], &p["steps"], &p["events_lost"]),
+            (&json!("cudaMallocAsync"), &json!(36), &json!(0))
+        );
+        assert_eq!((&p["coverage"]["level"], &p["damage"]), (&json!("blocks"), &json!([])));
+        let unseen = p["coverage"]["reason"].as_str().unwrap_or_default();
+        assert!(unseen.starts_with("what this process did before strandline.start()"), "{unseen}");
+        let found = p["findings"].as_array().expect("findings");
+        assert_eq!(found.len(), usize::from(leak), "{p}");
+        if leak {
+            assert_eq!(found[0]["bytes_per_step"], json!(16 * MIB), "{p}");
+            assert_eq!(found[0]["kind"], "live-after-stream-exit", "{p}");
+        }
+    }
 }
 
 #[test]

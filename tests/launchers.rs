@@ -126,6 +126,24 @@ fn steps_that_are_nvtx_ranges() {
     assert_eq!(p["findings"][0]["bytes_per_step"], json!(8 << 20), "{p}");
 }
 
+/// A program without steps: seconds are its steps, whatever it does meanwhile.
+#[test]
+fn steps_that_are_seconds() {
+    let folder = Folder::new("every");
+    let job = root().join("tests/python/nvtx.py").display().to_string();
+    let mut run = Command::new(command());
+    run.args(["run", "-q", "-o", "out", "--steps", "every:0.05", "--"]).arg(python()).args([&job, "0.1"]);
+    run.current_dir(folder.path()).env("XDG_CACHE_HOME", cache()).env("STRANDLINE_TAIL", folder.path());
+    assert!(run.env_remove("LD_PRELOAD").stdin(Stdio::null()).output().expect("it starts").status.success());
+    let out = folder.join("out");
+    let words = ["report".as_ref(), out.as_os_str(), "--format".as_ref(), "json".as_ref()];
+    let report: Value = serde_json::from_str(&strandline(&words)).expect("JSON");
+    let p = &report["processes"][0];
+    // Twenty rounds with a pause of 0.1 s each; a busy machine may sleep through ticks, and makes more of them in all.
+    assert!(p["steps"].as_u64().is_some_and(|n| n >= 12) && p["step_source"] == "manual", "{p}");
+    assert_eq!(p["findings"][0]["kind"], "step-growth", "{p}");
+}
+
 #[test]
 fn where_it_cannot_reach_it_says_what_to_type_instead() {
     let folder = Folder::new("elsewhere");

@@ -2,6 +2,7 @@
 
 use std::ffi::CStr;
 use std::path::PathBuf;
+use std::time::Duration;
 use strandline_core::format::env;
 
 /// Which frames an allocation is recorded with.
@@ -36,6 +37,8 @@ pub(crate) enum Steps {
     Auto,
     /// None are: the user calls `strandline_step`, or the analyser counts otherwise. Holds what was asked for.
     None(String),
+    /// None are, and a step ends whenever so much time has passed.
+    Every(Duration),
 }
 
 /// The environment, understood.
@@ -147,13 +150,19 @@ impl Config {
     }
 
     fn read_steps(&mut self, text: &str) {
-        let known =
-            matches!(text, "auto" | "manual") || text.starts_with("every:") || text.starts_with("nvtx:");
-        if !known {
-            self.remarks
-                .push(format!("{}={text} is not understood; counting steps automatically", env::STEPS));
-        }
-        self.steps = if known && text != "auto" { Steps::None(text.to_string()) } else { Steps::Auto };
+        let seconds = |text: &str| text.parse().ok().filter(|s| (0.01..=86_400.0).contains(s));
+        self.steps = match (text.split_once(':').unwrap_or((text, "")), text) {
+            (("every", n), _) if seconds(n).is_some() => {
+                Steps::Every(Duration::from_secs_f64(seconds(n).unwrap_or(1.0)))
+            }
+            (("nvtx", _), _) | (_, "manual") => Steps::None(text.to_string()),
+            (_, "auto") => Steps::Auto,
+            _ => {
+                self.remarks
+                    .push(format!("{}={text} is not understood; counting steps automatically", env::STEPS));
+                Steps::Auto
+            }
+        };
     }
 
     fn read_size(&mut self, text: &str) {
@@ -231,6 +240,14 @@ mod tests {
         ]);
         assert_eq!((c.stacks, c.steps, c.max_size), (Stacks::None, Steps::None("manual".into()), 2 << 30));
         assert!(c.remarks.is_empty());
+        assert_eq!(
+            from(&[("STRANDLINE_STEPS", "every:0.5")]).steps,
+            Steps::Every(Duration::from_millis(500))
+        );
+        for wrong in ["every:", "every:0", "every:nan", "every:1e9", "every:soon"] {
+            let c = from(&[("STRANDLINE_STEPS", wrong)]);
+            assert_eq!((c.steps, c.remarks.len()), (Steps::Auto, 1), "{wrong}");
+        }
         let c = from(&[
             ("STRANDLINE_STACKS", "nope"),
             ("STRANDLINE_STEPS", "often"),

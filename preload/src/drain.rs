@@ -5,7 +5,7 @@
 
 use crate::probe::Probe;
 use crate::say::Blocked;
-use crate::{clock, cost, devices, session, stacks, tail, thread, watcher};
+use crate::{clock, control, cost, devices, session, stacks, tail, thread, watcher};
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
 use serde_json::{Value, json};
 use std::fs::File;
@@ -91,6 +91,8 @@ impl Duty {
         let mut pause = LONGEST;
         let mut devices_told = 0;
         let mut cost_due = COST_FIRST;
+        let step = session::step_time().map(|time| time.as_nanos() as u64);
+        let mut steps = 0;
         loop {
             match self.control.recv_timeout(pause) {
                 Ok(Control::Tell(facts)) => self.writer.meta(&facts)?,
@@ -125,6 +127,11 @@ impl Duty {
             self.probe.keep_up();
             let now = clock::moment();
             let elapsed = now.mono_ns.saturating_sub(self.drain.region().began().mono_ns);
+            // A round that came late ends one step, however many it slept through.
+            if let Some(n) = step.map(|time| elapsed / time).filter(|n| *n > steps) {
+                steps = n;
+                control::strandline_step(n);
+            }
             if elapsed >= cost_due {
                 cost_due = elapsed + elapsed.clamp(COST_FIRST, COST_LAST);
                 self.writer.meta(&self.cost(now))?;

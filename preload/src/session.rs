@@ -219,6 +219,14 @@ pub(crate) fn wants_steps() -> bool {
     config().is_some_and(|c| c.steps == Steps::Auto)
 }
 
+/// How much time a step is, where steps are that.
+pub(crate) fn step_time() -> Option<Duration> {
+    match config()?.steps {
+        Steps::Every(time) => Some(time),
+        _ => None,
+    }
+}
+
 /// One line that says what is recorded, unless `run` speaks for us.
 #[cold]
 pub(crate) fn say_attached(torch: &str) {
@@ -250,7 +258,11 @@ fn provenance(config: &Config, rank: &Rank, host: &str, command: &[String], cloc
         "python": stacks::python_version().map(|v| v.split_whitespace().next().unwrap_or("").to_string()),
         "probe": config.probe,
         "clock": if clock == Clock::Tsc { "tsc" } else { "monotonic" },
-        "steps": match &config.steps { Steps::Auto => "auto", Steps::None(asked) => asked },
+        "steps": match &config.steps {
+            Steps::Auto => "auto".to_string(),
+            Steps::None(asked) => asked.clone(),
+            Steps::Every(time) => format!("every:{}", time.as_secs_f64()),
+        },
         "devices": devices::facts(),
         "coverage": { "level": "segments", "reason": "PyTorch's caching allocator has not been seen" },
         "alloc_conf": alloc_conf(),

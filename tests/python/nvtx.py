@@ -1,8 +1,16 @@
-"""A server-like job without backward and optimizer: its steps are NVTX ranges, some within others, some ended by number."""
+"""A server-like job without backward and optimizer: its steps are NVTX ranges, some within others, some ended by number.
+
+    nvtx.py [SECONDS]      a pause after each, and an end without goodbye, as servers have it
+"""
+
+import os
+import sys
+import time
 
 import torch
 
 kept = []
+pause = float(sys.argv[1]) if sys.argv[1:] else 0.0
 
 
 def serve(n):
@@ -10,6 +18,7 @@ def serve(n):
     y = torch.zeros(1 << 20, device="cuda", dtype=torch.uint8)
     kept.append(torch.zeros(8 << 20, device="cuda", dtype=torch.uint8))  # LEAK
     torch.cuda.nvtx.range_pop()
+    time.sleep(pause)
     return y
 
 
@@ -23,4 +32,6 @@ for n in range(10):
     number = torch.cuda.nvtx.range_start("request")
     serve(n)
     torch.cuda.nvtx.range_end(number)
-print(len(kept))
+print(len(kept), flush=True)
+if pause:
+    os._exit(0)

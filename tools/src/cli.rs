@@ -66,7 +66,7 @@ pub(crate) struct Run {
     /// Which stacks to record with each allocation
     #[arg(long, value_enum)]
     pub(crate) stacks: Option<Stacks>,
-    /// What a step is: auto, manual (strandline_step() in the job), or nvtx:NAME, the NVTX range of that name
+    /// What a step is: auto, manual (strandline_step() in the job), every:SECONDS, or nvtx:NAME, the NVTX range of that name
     #[arg(long, value_name = "SOURCE")]
     pub(crate) steps: Option<Steps>,
     /// Bound of each process's recording on disk [default: 256MiB]
@@ -124,7 +124,7 @@ pub(crate) struct Env {
     /// Which stacks to record with each allocation
     #[arg(long, value_enum)]
     pub(crate) stacks: Option<Stacks>,
-    /// What a step is: auto, manual, or nvtx:NAME
+    /// What a step is: auto, manual, every:SECONDS, or nvtx:NAME
     #[arg(long, value_name = "SOURCE")]
     pub(crate) steps: Option<Steps>,
     /// Bound of each process's recording on disk [default: 256MiB]
@@ -343,6 +343,8 @@ pub(crate) enum Steps {
     Auto,
     /// `strandline_step(n)` in the job.
     Manual,
+    /// As many seconds, as they were written.
+    Every(String),
     /// NVTX ranges of this name.
     Nvtx(String),
 }
@@ -351,11 +353,14 @@ impl std::str::FromStr for Steps {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Steps, String> {
-        match (text, text.strip_prefix("nvtx:")) {
-            ("auto", _) => Ok(Steps::Auto),
-            ("manual", _) => Ok(Steps::Manual),
-            (_, Some(name)) if !name.is_empty() => Ok(Steps::Nvtx(name.to_string())),
-            _ => Err("auto, manual or nvtx:NAME".to_string()),
+        match text.split_once(':').unwrap_or((text, "")) {
+            ("auto", "") => Ok(Steps::Auto),
+            ("manual", "") => Ok(Steps::Manual),
+            ("every", n) if n.parse().is_ok_and(|n| (0.01..=86_400.0).contains(&n)) => {
+                Ok(Steps::Every(n.to_string()))
+            }
+            ("nvtx", name) if !name.is_empty() => Ok(Steps::Nvtx(name.to_string())),
+            _ => Err("auto, manual, every:SECONDS (0.01 to 86400) or nvtx:NAME".to_string()),
         }
     }
 }
@@ -398,6 +403,7 @@ impl Steps {
         match self {
             Steps::Auto => "auto".into(),
             Steps::Manual => "manual".into(),
+            Steps::Every(seconds) => format!("every:{seconds}"),
             Steps::Nvtx(name) => format!("nvtx:{name}"),
         }
     }

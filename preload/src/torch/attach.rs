@@ -143,7 +143,7 @@ fn attach() -> Result<bool, Refusal> {
     if name.ends_with(ASYNC) {
         begin(l);
         blocks::are_async_from_now_on();
-        tell_attached_with(blocks::facts());
+        tell_attached_with(also_missed(blocks::facts()));
         return Ok(true);
     }
     if name != RTTI {
@@ -241,12 +241,25 @@ fn tell_attached() {
     let uncached = std::env::var_os("PYTORCH_NO_CUDA_MEMORY_CACHING").is_some();
     let coverage = match (uncached, blocks::past_the_cache_is_known()) {
         (false, _) => json!({ "level": "blocks", "reason": late::missed() }),
-        (true, true) => blocks::uncached(),
+        (true, true) => {
+            return tell_attached_with(also_missed(
+                json!({ "allocator": "native", "coverage": blocks::uncached() }),
+            ));
+        }
         (true, false) => {
             json!({ "level": "segments", "reason": "PYTORCH_NO_CUDA_MEMORY_CACHING is set: the allocator does not cache, and reports nothing" })
         }
     };
     tell_attached_with(json!({ "allocator": "native", "coverage": coverage }));
+}
+
+/// What a recording that began late lacks as well stands before what else is not seen.
+fn also_missed(mut facts: serde_json::Value) -> serde_json::Value {
+    if let Some(missed) = late::missed() {
+        let reason = &mut facts["coverage"]["reason"];
+        *reason = reason.as_str().map_or_else(|| missed.to_string(), |r| format!("{missed}; {r}")).into();
+    }
+    facts
 }
 
 fn tell_attached_with(facts: serde_json::Value) {

@@ -71,7 +71,11 @@ fn steps(p: &Process<'_>) -> String {
     let by = match p.replay.step_source() {
         StepSource::Optimizer => "optimizer",
         StepSource::Backward => "ends of backward",
-        StepSource::Manual => "strandline_step",
+        StepSource::Manual => {
+            let asked = Facts::of(p.replay).text("steps").and_then(|s| s.strip_prefix("every:"));
+            let by = asked.map_or_else(|| "strandline_step".to_owned(), |s| format!("every {s} s"));
+            return format!("{} ({by})", plural(n, "step"));
+        }
         StepSource::Time => return format!("{} (no steps were seen)", plural(n, "second")),
         StepSource::None => return "no steps were seen".to_owned(),
     };
