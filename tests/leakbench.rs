@@ -44,6 +44,22 @@ fn every_leak_is_named_and_no_control_is() {
     assert!(status.success(), "see above: the lines that begin with BAD");
 }
 
+/// `cargo test --test leakbench doors -- --ignored --nocapture`.
+#[test]
+#[ignore = "four minutes: six jobs through four allocators; its result is in docs/measurements.md"]
+fn what_is_said_is_the_same_through_every_door() {
+    let folder = Folder::new("leakbench-doors");
+    let python = python();
+    let mut doors = clean(Command::new(&python), &folder);
+    doors.arg("-u").arg(root().join("tests/leakbench/doors.py"));
+    doors.arg("--strandline").arg(command()).arg("--python").arg(&python).env("STRANDLINE_BIN", command());
+    doors.arg("--wheels").arg(cache().join("wheels")).arg("--out").arg(folder.path());
+    doors.args(["--simulated", "--jobs", "2"]);
+    let status = doors.status().expect("python starts");
+    println!("{}", std::fs::read_to_string(folder.join("doors.md")).unwrap_or_default());
+    assert!(status.success(), "see above: the lines that begin with BAD");
+}
+
 /// The most that `a_offload_vl` has allocated in its first 25 steps on the simulated device.
 const PEAK_AT_25: u64 = 5_365_205_504;
 
