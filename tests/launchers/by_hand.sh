@@ -1,0 +1,47 @@
+#!/usr/bin/env bash
+# Launchers that `cargo test` has not: `strandline run` before each that is installed beside a Python with torch, and what came of it.
+#   tests/launchers/by_hand.sh STRANDLINE VENV [NAME…]     NAMEs: jupyter late uv hydra multirun deepspeed ray actor (default: all)
+# A process that is killed when its work is done (Ray's) does not end its last step: 7 of 8 are right there.
+# VENV has what is to be tried: pip install ipykernel nbclient uv hydra-core deepspeed ray. A line each: PASS, FAIL or absent.
+set -u
+cd "$(dirname "$0")/../.."
+command=$(realpath "$1"); venv=$(realpath "$2"); shift 2
+names=${*:-jupyter late uv hydra multirun deepspeed ray actor}
+work=$(mktemp -d)
+here=$PWD/tests/launchers; job=$PWD/tests/python/launched.py
+export PATH="$venv/bin:$PATH" STRANDLINE_BIN="$command" PYTHONPATH="$PWD/tools/python:$PWD/tests/python" PYTHONDONTWRITEBYTECODE=1
+export JUPYTER_PLATFORM_DIRS=1 RAY_USAGE_STATS_ENABLED=0 HYDRA_FULL_ERROR=1
+
+# try NAME RECORDINGS PROGRAM COMMAND…: so many recordings with the steps of the job
+try() {
+  local name=$1 want=$2 needs=$3; shift 3
+  case " $names " in *" $name "*) ;; *) return;; esac
+  command -v "$needs" >/dev/null || { echo "absent  $name: no $needs in $venv/bin"; return; }
+  mkdir "$work/$name"
+  (cd "$work/$name" && timeout 300 "$@") >"$work/$name/said" 2>&1 </dev/null
+  local status=$?
+  "$command" report "$work/$name/out" --format json >"$work/$name/report.json" 2>>"$work/$name/said"
+  python - "$name" "$want" "$status" "$work/$name/report.json" <<'PY' || tail -25 "$work/$name/said"
+import json, sys
+name, want, status, path = sys.argv[1], int(sys.argv[2]), sys.argv[3], sys.argv[4]
+try:
+    with open(path) as f:
+        processes = json.load(f)["processes"]
+except ValueError:
+    processes = []
+seen = [(p["steps"], p["coverage"]["level"], p["accounting_drift_bytes"], p["events_lost"]) for p in processes]
+good = status == "0" and len(seen) == want and all(s[0] in (7, 8) and s[1:] == ("blocks", 0, 0) for s in seen)
+print(f"{'PASS' if good else 'FAIL'}    {name}: status {status}, (steps, coverage, drift, lost) of each recording: {seen}", flush=True)
+sys.exit(not good)
+PY
+}
+run=("$command" run -o out --)
+try jupyter 1 jupyter-execute "${run[@]}" jupyter-execute "$here/train.ipynb"
+try late 1 jupyter-execute env STRANDLINE_OUT="$work/late/out" jupyter-execute "$here/late.ipynb"
+try uv 1 uv "${run[@]}" uv run --no-project --offline --python "$venv/bin/python" "$job"
+try hydra 1 python "${run[@]}" python "$here/hydra_job.py" hydra.run.dir=hydra
+try multirun 1 python "${run[@]}" python "$here/hydra_job.py" --multirun hydra.sweep.dir=hydra +seed=1
+try deepspeed 1 deepspeed "${run[@]}" deepspeed --num_gpus 1 "$job"
+try ray 1 ray "${run[@]}" python "$here/ray_job.py"
+try actor 1 ray env STRANDLINE_OUT="$work/actor/out" python "$here/ray_job.py" start
+rm -rf "$work"
