@@ -8,7 +8,7 @@ a run said is kept below OUT. --simulated: on the simulated device, where PY is 
 """
 import argparse, concurrent.futures, os, subprocess, sys, time
 
-from carried import MIB, ROOT, Carried, attributed, loud, verdict_is, whole, within
+from carried import MIB, ROOT, Carried, attributed, loud, same_but_for_rounding, verdict_is, whole, within
 
 PARTS = ["pluggable", "async", "uncached", "expandable", "late", "attributed", "leakbench"]
 p = argparse.ArgumentParser()
@@ -105,12 +105,14 @@ def direct(part, env, allocator, kind, drift):
 
 
 def direct_train(part, env, allocator, kind, drift, leak):
-    ran = c.job(f"{part}-{'leak' if leak else 'healthy'}", DIRECT, "train", *["leak"] * leak, **env)
+    ran = c.job(f"{part}-{'leak' if leak else 'healthy'}", DIRECT, "train", *["leak"] * leak, 40, **env)
     wrong = whole(ran, drift) + verdict_is(ran, "leak" if leak else "clean", DIRECT, kind, bytes_per_step=16 * MIB)
     pr, said = ran.process(), ran.said()
-    wrong += same(pr, allocator=allocator, steps=20, step_source="optimizer")
+    wrong += same(pr, allocator=allocator, steps=40, step_source="optimizer")
     d = (pr.get("devices") or [{}])[0]
-    if said.get("peak") and d.get("peak_allocated_bytes") != said["peak"]:
+    ours = d.get("peak_allocated_bytes")
+    same_peak = same_but_for_rounding(ours, said.get("peak", 0)) if part == "async" else ours == said.get("peak")
+    if said.get("peak") and not same_peak:
         wrong.append(f"peak {d.get('peak_allocated_bytes')}, torch says {said['peak']}")
     pinned = (pr.get("pinned_host") or {}).get("peak_bytes")
     if (pinned or 0) < 3 * MIB:
@@ -164,7 +166,8 @@ def late_bench():
     script = os.path.join(ROOT, "tests/leakbench/trl_offload_streams.py")
     ran = c.job("late-bench", LATE, "bench", 5, script, "--wheels", c.wheels, "--steps", 14, preload=False)
     wrong = whole(ran) + same(ran.process(), steps=9)
-    named = [f for f in loud(ran.process()) if f["kind"] == "live-after-stream-exit"]
+    # After nine steps on a large card it is named and not yet forecast.
+    named = [f for f in ran.process().get("findings", []) if f["kind"] == "live-after-stream-exit" and f["withdrawn_step"] is None]
     truth = str(ran.said().get("leak_site")).rsplit(":", 1)[-1]
     if not named or str(named[0]["sites"][0]["frames"][0]["line"]) != truth:
         wrong.append(f"TRL's line {truth} is not named: {[(f['kind'], f['sites'][:1]) for f in ran.process().get('findings', [])]}")

@@ -95,7 +95,9 @@ def one(case, door):
         bad(f"{must} was not found")
     if not must and loud:
         bad(f"false alarm {row['kinds']}")
-    if row["peak"] != row["torchs_peak"]:
+    # The driver's pool counts blocks as they were asked for, we round each up to 512 bytes.
+    more = row["peak"] - row["torchs_peak"]
+    if not 0 <= more <= (max(64 << 10, row["torchs_peak"] // 1000) if door == "cudaMallocAsync" else 0):
         bad(f"peak {row['peak']}, torch's own {row['torchs_peak']}")
     return row
 

@@ -1,6 +1,6 @@
 """A training job whose blocks CUDA hands out itself: it prints what PyTorch says of it, as JSON.
 
-    direct.py train [leak]    20 steps with a side stream, record_stream, an event wait and a second thread
+    direct.py train [leak] [STEPS]    20 steps with a side stream, record_stream, an event wait and a second thread
     direct.py graph           captures a graph, replays it, frees around it
     direct.py oom             asks for more than there is
 """
@@ -46,7 +46,7 @@ def another():
 if what == "train":
     thread = threading.Thread(target=another)
     thread.start()
-    model, optimizer, kept = train(20)
+    model, optimizer, kept = train(int(sys.argv[-1]) if sys.argv[-1].isdigit() else 20)
     thread.join()
     torch.cuda.synchronize()
     said["allocated"], said["peak"] = torch.cuda.memory_allocated(), torch.cuda.max_memory_allocated()
@@ -57,6 +57,7 @@ if what == "train":
         assert program.cudaMalloc(ctypes.byref(p), ctypes.c_size_t(6 << 20)) == 0
 elif what == "graph":
     weight = torch.randn(64, 64, device="cuda")
+    weight @ weight + 1  # libraries and kernels are loaded before a capture, not in it
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):

@@ -77,6 +77,7 @@ elif what == "oom":
     said["alive"] = torch.ones(8, device="cuda").numel()
 elif what == "graph":
     weight = torch.randn(64, 64, device="cuda")
+    weight + 1  # its kernel is loaded before the capture, not in it
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
     gone = torch.empty(1 << 20, device="cuda", dtype=torch.uint8)
