@@ -301,6 +301,7 @@ impl Thread {
             optimizer: self.optimizer,
             no_grad,
             capture: self.captures > 0,
+            collector: false,
         }
         .to_bits()
     }

@@ -1,10 +1,11 @@
-//! Blocks that pile up over steps and then vanish all at once, again and again: what waits for Python's collector looks
-//! like that. So does a buffer that is emptied now and then; the recording does not say when collections ran.
+//! Blocks that pile up over steps until Python's collector frees them: reference cycles keep them. Recordings say of every free
+//! whether the collector was at work (CPython 3.11 to 3.13); where that is not known, blocks that pile up and then vanish all at
+//! once, again and again, look like it. So does a buffer that is emptied now and then.
 
-use super::explain::{number, size};
+use super::explain::{number, plural, size};
 use super::finding::Kind;
-use super::note::{Note, Sites, worth};
-use crate::replay::{Device, GRACE, Replay, Series};
+use super::note::{LEAST, Note, Sites, worth};
+use crate::replay::{Cohort, Device, GRACE, Replay, Series};
 
 /// Old blocks that must vanish at one mark.
 const BLOCKS: u64 = 4;
@@ -15,9 +16,7 @@ const FALLS: usize = 2;
 pub(super) fn check<'a>(replay: &Replay, d: &'a Device) -> Vec<Note<'a>> {
     let mut notes = Vec::new();
     for c in replay.cohorts().iter().filter(|c| c.key.device == d.id) {
-        let Some((falls, most)) = falls(&c.steps.series).filter(|(_, most)| *most >= worth(d)) else {
-            continue;
-        };
+        let Some(explain) = collected(c).or_else(|| seems(c, d)) else { continue };
         let mut sites = Sites::default();
         sites.add(c.key.site, c.steps.at_mark.bytes, c.steps.at_mark.blocks);
         notes.push(Note {
@@ -27,15 +26,35 @@ pub(super) fn check<'a>(replay: &Replay, d: &'a Device) -> Vec<Note<'a>> {
             first_step: c.steps.series.first_mark().saturating_sub(GRACE),
             sites,
             rate: 0.0,
-            explain: format!(
-                "what this line allocates piles up to {} and then vanishes at once, {} times so far: reference cycles \
-                 that wait for Python's collector, or a buffer that is emptied now and then",
-                size(most),
-                number(falls as u64)
-            ),
+            explain,
         });
     }
     notes
+}
+
+/// What the collector itself was seen to free.
+fn collected(c: &Cohort) -> Option<String> {
+    let t = &c.steps;
+    (t.is_cycle_garbage() && t.collected_at_once.bytes >= LEAST).then(|| {
+        format!(
+            "reference cycles keep what this line allocates until Python's collector comes by: it freed {} ({}) that had \
+             outlived two steps, as much as {} at once",
+            plural(t.collected_old.blocks, "block"),
+            size(t.collected_old.bytes),
+            size(t.collected_at_once.bytes),
+        )
+    })
+}
+
+/// What looks like it.
+fn seems(c: &Cohort, d: &Device) -> Option<String> {
+    let (falls, most) = falls(&c.steps.series).filter(|(_, most)| *most >= worth(d))?;
+    Some(format!(
+        "what this line allocates piles up to {} and then vanishes at once, {} times so far: reference cycles that wait for \
+         Python's collector, or a buffer that is emptied now and then",
+        size(most),
+        number(falls as u64)
+    ))
 }
 
 /// How often the old blocks of a series vanished, and how many bytes they were at most; `None` where that is no habit.

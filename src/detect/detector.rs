@@ -340,8 +340,14 @@ impl Detector {
         self.cases.retain(|_, c| {
             c.finding.withdrawn_step.is_none() || c.finding.established || c.finding.severity > Severity::Info
         });
-        deferred_free::check(replay, &mut self.notes);
-        if whole {
+        // Of a job that has freed what it held no block tells what lay where at its last step's end.
+        let torn_down = replay.is_torn_down();
+        if !torn_down {
+            deferred_free::check(replay, &mut self.notes);
+        } else if whole {
+            self.notes.extend(note::of_the_end(replay));
+        }
+        if whole && !torn_down {
             let accused: Vec<&Finding> =
                 self.cases.values().map(|c| &c.finding).filter(|f| f.is_active_leak()).collect();
             let news = note::all(replay, &accused, &self.notes);

@@ -105,6 +105,11 @@ pub(super) fn of(c: &Cohort, grain: Grain, mark: u32, weights: u64, scratch: &mu
     if now.blocks < 2 || t.series.last_mark() != mark || mark < FAST {
         return None;
     }
+    // What reference cycles keep is freed when Python's collector comes by: until it has grown beyond what that freed at once
+    // before, it waits for the next time.
+    if t.is_cycle_garbage() && now.bytes / 2 <= t.collected_at_once.bytes {
+        return None;
+    }
     floors(t, scratch);
     let (onset, base, first) = segment(&scratch.rises)?;
     let rises: Vec<(u32, Point)> = scratch.rises.iter().copied().skip(first).collect();

@@ -16,6 +16,10 @@ pub(super) fn check<'a>(replay: &Replay, d: &'a Device) -> Option<Note<'a>> {
     for h in replay.blocks(d.id).filter(|h| !h.pending && !h.unverified) {
         sites.add(h.site, h.block.rounded.0, 1);
     }
+    // What it freed on its way out was there when its last step ended.
+    for (c, bytes) in replay.torn_down().filter(|(c, _)| c.key.device == d.id) {
+        sites.add(c.key.site, bytes, 1);
+    }
     (sites.bytes() >= worth(d)).then(|| Note {
         kind: Kind::LiveAtExit,
         device: d,

@@ -51,9 +51,12 @@ impl Sites {
     }
 }
 
-/// Less than this is not worth a note: half a percent of the device, and at least 64 MiB.
+/// Less than this is never worth a note.
+pub(super) const LEAST: u64 = 64 << 20;
+
+/// Less than this is not worth a note: half a percent of the device, and at least [`LEAST`].
 pub(super) fn worth(d: &Device) -> u64 {
-    (d.capacity.map_or(0, |c| c.total.0) / 200).max(64 << 20)
+    (d.capacity.map_or(0, |c| c.total.0) / 200).max(LEAST)
 }
 
 impl Note<'_> {
@@ -87,6 +90,15 @@ impl Note<'_> {
             sites,
         }
     }
+}
+
+/// What is to be said of a job that has freed what it held, beside what was said at its last step but one.
+pub(super) fn of_the_end(replay: &Replay) -> Vec<Finding> {
+    replay
+        .devices()
+        .filter_map(|d| super::live_at_exit::check(replay, d))
+        .map(|n| n.finding(replay, &[]))
+        .collect()
 }
 
 /// All notes of now but those on deferred frees. What `accused` counts is no matter of a note.

@@ -16,6 +16,8 @@ struct Kept {
     free: u64,
     last: u32,
     site: SiteId,
+    /// The stream was entered a single time.
+    once: bool,
 }
 
 /// One note per line that allocated the largest block of such streams.
@@ -37,8 +39,11 @@ pub(super) fn check<'a>(replay: &Replay, d: &'a Device) -> Vec<Note<'a>> {
         let streams: Vec<StreamId> = kept.iter().map(|k| k.stream).collect();
         let mut sites = Sites::default();
         sites.add(SiteId(site), free, kept.len() as u64);
-        let each =
-            if kept.len() > 1 { format!(", {} each", size(free / kept.len() as u64)) } else { String::new() };
+        let once = if kept.iter().all(|k| k.once) { "each used once, " } else { "" };
+        let each = match kept.len() {
+            1 => String::new(),
+            n => format!(", {once}{} each", size(free / n as u64)),
+        };
         notes.push(Note {
             kind: Kind::StrandedCache,
             device: d,
@@ -78,7 +83,7 @@ fn kept(replay: &Replay, d: &Device) -> Vec<Kept> {
         let private = segment.pool.is_private();
         let Some(s) = streams.get(&segment.stream.0).filter(|s| idle(s, private)) else { continue };
         let u = s.pools[usize::from(private)];
-        let none = Kept { stream: s.id, free: 0, last: u.last_step, site: u.largest.1 };
+        let none = Kept { stream: s.id, free: 0, last: u.last_step, site: u.largest.1, once: s.entered == 1 };
         let k = all.entry((s.id.0, private)).or_insert(none);
         k.free = k.free.saturating_add(segment.size.0);
     }

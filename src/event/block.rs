@@ -15,20 +15,29 @@ pub struct Phase {
     pub no_grad: bool,
     /// This thread is capturing a graph.
     pub capture: bool,
+    /// Of frees: Python's collector was at work. `false` where that could not be seen (other Pythons than CPython 3.11 to 3.13).
+    pub collector: bool,
 }
 
 impl Phase {
     /// The phase as one byte of a record.
-    pub fn to_bits(self) -> u8 {
+    pub const fn to_bits(self) -> u8 {
         self.backward as u8
             | (self.optimizer as u8) << 1
             | (self.no_grad as u8) << 2
             | (self.capture as u8) << 3
+            | (self.collector as u8) << 4
     }
 
     /// The phase a byte of a record stands for; unknown bits are ignored.
-    pub fn from_bits(b: u8) -> Phase {
-        Phase { backward: b & 1 != 0, optimizer: b & 2 != 0, no_grad: b & 4 != 0, capture: b & 8 != 0 }
+    pub const fn from_bits(b: u8) -> Phase {
+        Phase {
+            backward: b & 1 != 0,
+            optimizer: b & 2 != 0,
+            no_grad: b & 4 != 0,
+            capture: b & 8 != 0,
+            collector: b & 16 != 0,
+        }
     }
 }
 

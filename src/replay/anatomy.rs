@@ -207,7 +207,7 @@ impl Pass {
         self.job.last_step = self.replay.steps();
         let mut sum = 0u64;
         let mut twins = Twins::default();
-        let mut unfreed: Vec<&Block> = Vec::new();
+        let (mut unfreed, mut workspaces): (Vec<&Block>, Vec<&Block>) = (Vec::new(), Vec::new());
         for s in &self.subjects {
             let block = &s.held.block;
             sum = sum.saturating_add(block.rounded.0);
@@ -220,14 +220,22 @@ impl Pass {
             };
             match class {
                 Class::Weights => twins.weight(block.size),
+                Class::Optimizer if self.job.may_be_workspace(&s.held, s.death, &self.replay) => {
+                    workspaces.push(block);
+                    continue;
+                }
                 Class::Optimizer => twins.state(block.size),
                 Class::Gradients if self.job.outlived_a_step(&s.held, s.death) => {
                     unfreed.push(block);
                     continue;
                 }
+                Class::Gradients => twins.gradient(block.size),
                 _ => {}
             }
             a.add(class, block);
+        }
+        for block in workspaces {
+            a.add(if twins.has(block.size) { Class::Optimizer } else { Class::Other }, block);
         }
         for block in unfreed {
             a.add(if twins.claim(block.size) { Class::Gradients } else { Class::Other }, block);

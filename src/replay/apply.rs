@@ -4,7 +4,7 @@ use super::cohort::CohortKey;
 use super::device::{Capacity, Device, OOMS, OomEvent, Peak};
 use super::progress::{Coverage, PhaseKind, Progress};
 use super::site::UNKNOWN;
-use super::state::{Held, Replay};
+use super::state::{Freed, Held, Replay};
 use crate::event::{
     Block, Body, Bytes, DeviceId, Event, OpenSegment, RuntimeOp, SegmentOp, StreamHandle, StreamId, ThreadId,
 };
@@ -21,7 +21,10 @@ impl Replay {
         let boundaries = self.machine.feed(e);
         let progress = match boundaries {
             [None, None] => Progress::default(),
-            b => self.pass(b, e.time),
+            b => {
+                self.settle();
+                self.pass(b, e.time)
+            }
         };
         self.time = e.time;
         match &e.body {
@@ -65,6 +68,9 @@ impl Replay {
 
     #[inline]
     fn alloc(&mut self, e: &Event, b: &Block) {
+        if self.trailing {
+            self.settle();
+        }
         self.coverage = Coverage::Blocks;
         let d = self.touch(b.device);
         if self.devices[d].table.get(b.addr.0).is_some() {
@@ -160,7 +166,7 @@ impl Replay {
             dev.blocks = dev.blocks.saturating_sub(1);
             if !h.unverified {
                 dev.allocated.0 = dev.allocated.0.saturating_sub(r);
-                self.cohorts.gone(h.cohort, r, h.birth(), self.now, true);
+                self.cohorts.gone(h.cohort, r, h.birth(), self.now, Some(false));
             }
         }
         if h.unverified {
@@ -184,7 +190,12 @@ impl Replay {
                     dev.unverified_blocks = dev.unverified_blocks.saturating_sub(1);
                     dev.unverified.0 = dev.unverified.0.saturating_sub(r);
                 } else {
-                    self.cohorts.gone(cohort, r, birth, self.now, true);
+                    let freed = Freed { cohort, rounded: r, birth, collected: b.phase.collector };
+                    if self.trailing {
+                        self.freed.push(freed);
+                    } else {
+                        self.cohorts.gone(cohort, r, birth, self.now, Some(freed.collected));
+                    }
                 }
                 dev.blocks = dev.blocks.saturating_sub(1);
                 dev.allocated.0 = dev.allocated.0.saturating_sub(r);
@@ -253,6 +264,10 @@ impl Replay {
     }
 
     fn other(&mut self, e: &Event) {
+        if matches!(e.body, Body::OptimizerEnd(_) | Body::BackwardEnd { .. }) {
+            self.settle();
+            self.trailing = true;
+        }
         match e.body {
             Body::Segment { .. } => {
                 OpenSegment::of(&e.body).into_iter().for_each(|(op, s)| self.segment(op, s, e));

@@ -51,6 +51,11 @@ const REMEMBERED: u32 = 4096;
 /// Marks a block must live through after the one that ends its own step, before it counts as old.
 pub const GRACE: u32 = 2;
 
+/// Old blocks that the collector must have freed before they are called its own.
+const CYCLES: u64 = 4;
+/// And how often: what is freed once may be a job's end.
+const COLLECTIONS: u32 = 2;
+
 /// Old blocks of a cohort at the marks of one grain. A block is old at a mark once [`GRACE`] further marks
 /// have passed since the end of the step (or microbatch) it was born in.
 #[derive(Clone, Debug, Default)]
@@ -64,13 +69,19 @@ pub struct Track {
     /// Old blocks that were freed up to the last mark: what is kept for ever does not die of age, what waits in a
     /// queue does.
     pub died_old: Point,
+    /// Those of them that Python's collector freed ([`crate::event::Phase::collector`]).
+    pub collected_old: Point,
+    /// The most that it freed of them between two marks.
+    pub collected_at_once: Point,
+    /// Between how many marks and their next ones it freed any.
+    pub collections: u32,
     /// Points up to this mark were told from the births of blocks that a checkpoint had, so they are floors;
     /// 0: none were.
     pub remembered: u32,
     /// The mark before the step (or microbatch) in which an old block was freed last, as of the last mark.
     pub last_death: u32,
-    /// Both as of now.
-    deaths: (Point, u32),
+    /// As of now: what died of old age, how much of it in the collector, and when.
+    deaths: (Point, Point, u32),
     /// Live blocks that are too young, by birth: in the step that runs, in the one before.
     young: [Point; GRACE as usize],
 }
@@ -82,18 +93,33 @@ impl Track {
     }
 
     #[inline]
-    fn gone(&mut self, p: Point, born: u32, now: u32, freed: bool) {
+    fn gone(&mut self, p: Point, born: u32, now: u32, freed: Option<bool>) {
         let age = now.saturating_sub(born);
         self.bucket(age).sub(p);
-        if age >= GRACE && freed {
-            self.deaths.0.add(p);
-            self.deaths.1 = now.saturating_sub(1);
+        let (true, Some(collected)) = (age >= GRACE, freed) else { return };
+        self.deaths.0.add(p);
+        self.deaths.2 = now.saturating_sub(1);
+        if collected {
+            self.deaths.1.add(p);
         }
+    }
+
+    /// Whether most of what died old was freed by Python's collector: reference cycles kept it.
+    pub fn is_cycle_garbage(&self) -> bool {
+        self.collections >= COLLECTIONS
+            && self.collected_old.blocks >= CYCLES
+            && self.collected_old.blocks * 2 > self.died_old.blocks
     }
 
     fn mark(&mut self, mark: u32) {
         self.at_mark = self.old;
-        (self.died_old, self.last_death) = self.deaths;
+        let mut at_once = self.deaths.1;
+        at_once.sub(self.collected_old);
+        self.collections += u32::from(at_once.blocks > 0);
+        if at_once.bytes > self.collected_at_once.bytes {
+            self.collected_at_once = at_once;
+        }
+        (self.died_old, self.collected_old, self.last_death) = self.deaths;
         if self.old != Point::default() || self.series.last_mark() != 0 {
             self.series.push(mark, self.old);
         }
@@ -156,11 +182,11 @@ impl Cohorts {
         }
     }
 
-    /// A live block leaves its cohort; `freed`: by its owner (else it became unverified).
+    /// A live block leaves its cohort; `freed`: by its owner (else it became unverified), and whether in Python's collector.
     #[inline]
-    pub(super) fn gone(&mut self, id: CohortId, rounded: u64, born: Now, now: Now, freed: bool) {
+    pub(super) fn gone(&mut self, id: CohortId, rounded: u64, born: Now, now: Now, freed: Option<bool>) {
         let Some(c) = self.list.get_mut(id.0 as usize) else { return };
-        c.frees += u64::from(freed);
+        c.frees += u64::from(freed.is_some());
         let p = Point { blocks: 1, bytes: rounded };
         c.live.sub(p);
         c.steps.gone(p, born.step, now.step, freed);

@@ -32,9 +32,39 @@ impl Replay {
     }
 
     /// The recording is over: a step whose optimizer has run has ended.
+    ///
+    /// It ended before the job freed what it held, as a Python that ends does.
     pub fn finish(&mut self) -> Progress {
         let ends = self.machine.finish();
-        if ends == [None, None] { Progress::default() } else { self.pass(ends, self.time) }
+        let folds = |b: &Boundary| matches!(b, Boundary::Step { n, .. } if *n <= self.steps);
+        if ends == [None, None] || ends.iter().flatten().any(folds) {
+            self.settle();
+            return if ends == [None, None] { Progress::default() } else { self.pass(ends, self.time) };
+        }
+        self.torn_down.clone_from(&self.freed);
+        let freed: Vec<(usize, u64)> =
+            self.torn_down().map(|(c, rounded)| (usize::from(c.key.device.0), rounded)).collect();
+        let mut all = vec![0u64; self.devices.len()];
+        for (device, rounded) in freed {
+            all.get_mut(device).into_iter().for_each(|sum| *sum = sum.saturating_add(rounded));
+        }
+        let held = |devices: &mut [super::Device], of: fn(u64, u64) -> u64| {
+            devices.iter_mut().zip(&all).for_each(|(d, sum)| d.allocated.0 = of(d.allocated.0, *sum));
+        };
+        held(&mut self.devices, u64::saturating_add);
+        let progress = self.pass(ends, self.time);
+        held(&mut self.devices, u64::saturating_sub);
+        self.settle();
+        progress
+    }
+
+    /// Tells cohorts what was freed since the last optimizer or backward ended.
+    #[inline]
+    pub(super) fn settle(&mut self) {
+        self.trailing = false;
+        for f in self.freed.drain(..) {
+            self.cohorts.gone(f.cohort, f.rounded, f.birth, self.now, Some(f.collected));
+        }
     }
 
     fn end_step(&mut self, n: u32, time: Nanos) {
@@ -70,13 +100,14 @@ impl Replay {
     /// Records of a thread were lost: blocks open across this may be gone, totals may have moved.
     #[cold]
     pub(super) fn gap(&mut self, lost: u64) {
+        self.settle();
         self.lost = self.lost.saturating_add(lost);
         self.gaps += 1;
         for d in &mut self.devices {
             d.distrust();
             for h in d.table.iter_mut().filter(|h| !h.unverified) {
                 if !h.pending {
-                    self.cohorts.gone(h.cohort, h.block.rounded.0, h.birth(), self.now, false);
+                    self.cohorts.gone(h.cohort, h.block.rounded.0, h.birth(), self.now, None);
                 }
                 h.unverified = true;
                 d.unverified_blocks += 1;

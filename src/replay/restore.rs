@@ -12,6 +12,7 @@ use rustc_hash::FxHashMap;
 
 impl Replay {
     pub(super) fn checkpoint(&mut self, c: &Checkpoint) {
+        self.settle();
         let first = self.events == 0 && self.devices.iter().all(|d| d.table.len() == 0);
         if first || self.dropped {
             self.adopt(c);

@@ -51,6 +51,15 @@ impl Held {
     }
 }
 
+/// A free that no cohort knows of yet.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Freed {
+    pub(super) cohort: CohortId,
+    pub(super) rounded: u64,
+    pub(super) birth: Now,
+    pub(super) collected: bool,
+}
+
 /// What is known of a thread.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct ThreadState {
@@ -97,6 +106,13 @@ pub struct Replay {
     /// Sizes of what the runtime handed out, by address.
     pub(super) runtime: FxHashMap<u64, u64>,
     pub(super) calls: Calls,
+    /// An optimizer or a backward has ended, and nothing was allocated since: if nothing ever is, what is freed now is freed
+    /// by a job that ends, and the last step's end was before.
+    pub(super) trailing: bool,
+    /// What was freed since.
+    pub(super) freed: Vec<Freed>,
+    /// What had been freed so when the recording ended.
+    pub(super) torn_down: Vec<Freed>,
 }
 
 impl Replay {
@@ -226,6 +242,15 @@ impl Replay {
     /// Cohorts by [`CohortId`].
     pub fn cohorts(&self) -> &[Cohort] {
         &self.cohorts.list
+    }
+    /// Whether the job freed something after its last step's optimizer, and ended: marks are of before, blocks and segments of
+    /// after.
+    pub fn is_torn_down(&self) -> bool {
+        !self.torn_down.is_empty()
+    }
+    /// What it freed then: cohorts and sizes.
+    pub fn torn_down(&self) -> impl Iterator<Item = (&Cohort, u64)> {
+        self.torn_down.iter().filter_map(|f| Some((self.cohorts.list.get(f.cohort.0 as usize)?, f.rounded)))
     }
     /// Live and pending blocks of a device, in no particular order.
     pub fn blocks(&self, device: DeviceId) -> impl Iterator<Item = &Held> {

@@ -25,7 +25,7 @@ const FULL: Failing = Failing {
     requested: 2 * GIB,
     free: GIB / 10,
     steps: 15,
-    phase: Phase { backward: false, optimizer: false, no_grad: false, capture: false },
+    phase: Phase::from_bits(0),
 };
 
 fn fail(f: &Failing) -> (Judged, PostMortem) {

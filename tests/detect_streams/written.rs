@@ -33,6 +33,29 @@ fn what_is_freed_after_the_last_step_changes_nothing() {
     assert_eq!(after.outcome(), Outcome::Leak);
 }
 
+/// The plainest loop of all ends with its optimizer's step, and Python then frees everything: the last step ended before that.
+#[test]
+fn a_python_that_ends_frees_nothing_in_its_last_step() {
+    const SIZE: u64 = 256 << 20;
+    let mut s = Script::new();
+    s.alloc(1, SIZE, MAIN, 2);
+    for i in 0..20 {
+        s.alloc((2 + i) * (SIZE / 512), SIZE, MAIN, 1);
+        s.say(0, Body::OptimizerBegin(1));
+        s.say(0, Body::OptimizerEnd(1));
+    }
+    s.free(1, SIZE, MAIN);
+    (0..20).for_each(|i| s.free((2 + i) * (SIZE / 512), SIZE, MAIN));
+    s.items.push(Item::End(Nanos(s.now + 1)));
+    let j = Judged::of(&s.items, &s.names);
+    assert_eq!((j.replay.steps(), j.outcome()), (20, Outcome::Leak));
+    let d = j.replay.devices().next().expect("a device");
+    assert_eq!((d.rows.len(), d.rows[19].allocated, d.allocated), (20, Bytes(21 * SIZE), Bytes(0)));
+    assert!(j.replay.cohorts().iter().all(|c| c.live.bytes == 0 && c.allocs == c.frees));
+    let f = j.standing()[0];
+    assert_eq!((f.withdrawn_step, j.lines(f)[0].as_str()), (None, "/job/a.py:f:1"));
+}
+
 /// The oldest pages of a long recording are dropped: what lives at the checkpoint tells first steps and
 /// rates, and a queue is still no leak.
 #[test]

@@ -5,9 +5,14 @@
 //! whether it is at work, two lists of the script's, and how many objects the last full collection left.
 //! That pointer, and the heads that point to themselves, are how the place is recognised;
 //! a Python that has no such place (3.14, free-threaded builds) is not looked into.
+//!
+//! Every free is recorded with whether the collector was at work: what it frees was kept by reference cycles.
 
 use super::memory;
 use super::objects::read;
+use crate::{real, stacks};
+use std::ffi::c_void;
+use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering::Relaxed};
 
 /// Bytes of an object's collector header, which lies before the object.
 pub(super) const HEADER: u64 = 16;
@@ -61,6 +66,35 @@ impl Collector {
         // SAFETY: as above.
         unsafe { read(self.generations + COLLECTIONS) }
     }
+}
+
+/// Where the main interpreter says whether its collector is at work; null: not known.
+static WATCHED: AtomicPtr<AtomicU32> = AtomicPtr::new(core::ptr::null_mut());
+
+/// From now on [`is_watched_at_work`] knows. With the GIL held. Only of 3.11 to 3.13: their main interpreter's state is a static
+/// variable, which outlives the interpreter, as frees do.
+#[cold]
+pub(crate) fn watch() {
+    let known = stacks::python_minor().is_some_and(|m| (11..=13).contains(&m));
+    if !known || stacks::is_free_threaded() || !WATCHED.load(Relaxed).is_null() {
+        return;
+    }
+    let main = real::python(c"PyInterpreterState_Main");
+    if main.is_null() {
+        return;
+    }
+    // SAFETY: the function has had this type since 3.7, and only returns an address.
+    let interpreter = unsafe { core::mem::transmute::<*mut c_void, extern "C" fn() -> u64>(main)() };
+    if let Some(c) = Collector::find(interpreter) {
+        WATCHED.store((c.generations + AT_WORK) as *mut AtomicU32, Relaxed);
+    }
+}
+
+/// Whether the main interpreter's collector is at work, as far as that is known. Hot: two loads.
+#[inline(always)]
+pub(crate) fn is_watched_at_work() -> bool {
+    // SAFETY: null, or the address of an aligned `int` of a static variable, which Python stores to under its GIL.
+    unsafe { WATCHED.load(Relaxed).as_ref() }.is_some_and(|at_work| at_work.load(Relaxed) != 0)
 }
 
 fn heads(generations: u64) -> [u64; 4] {

@@ -11,7 +11,7 @@
 
 mod answer;
 mod climb;
-mod collector;
+pub(crate) mod collector;
 mod frames;
 mod graph;
 mod memory;

@@ -7,6 +7,7 @@
 mod nvtx;
 pub(crate) mod python;
 
+use crate::probe::collector;
 use crate::session;
 use serde_json::json;
 use std::ffi::{c_int, c_void};
@@ -31,6 +32,9 @@ const ROUNDS: u32 = 10;
 /// Installs the hooks, or sees to it that they will be. Called once, after we attached, on a thread of the job.
 #[cold]
 pub(crate) fn install() {
+    if python::prepare() && python::gil_is_held() {
+        collector::watch();
+    }
     if !session::wants_steps() || !python::prepare() {
         session::tell(json!({ "step_hooks": "none" }));
         return;
@@ -77,6 +81,7 @@ extern "C" fn pending(_: *mut c_void) -> c_int {
     if !session::is_recording() {
         return 0;
     }
+    collector::watch();
     match python::run() {
         python::Outcome::Installed => installed("pending"),
         python::Outcome::NotYet => STATE.store(AGAIN, Release),

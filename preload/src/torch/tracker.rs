@@ -8,10 +8,12 @@
 
 use super::entry::{TIME_AFTER_POOL, TIME_BEFORE_POOLS, TraceEntry};
 use crate::entered::enter;
+use crate::probe::collector;
 use crate::thread::Thread;
 use crate::{clock, stacks};
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering::Relaxed};
+use strandline_core::event::Phase;
 use strandline_core::format::raw::{Kind, Record, flag};
 
 const ALLOC: i32 = Kind::Alloc as i32;
@@ -94,6 +96,15 @@ fn no_grad() -> bool {
     !f()
 }
 
+/// The bit of a free that happens while Python's collector is at work.
+#[inline(always)]
+fn collected() -> u8 {
+    const COLLECTOR: u8 =
+        Phase { backward: false, optimizer: false, no_grad: false, capture: false, collector: true }
+            .to_bits();
+    if collector::is_watched_at_work() { COLLECTOR } else { 0 }
+}
+
 /// The tracker: called through our `std::function`, with the device's lock held.
 ///
 /// # Safety
@@ -149,7 +160,7 @@ pub(super) unsafe extern "C" fn event(_functor: *const c_void, e: *const TraceEn
             t.open(r);
         }
         FREE_REQUESTED => {
-            r.phase = t.phase(false);
+            r.phase = t.phase(false) | collected();
             t.freeing = Some((r.device, r.a));
             t.open(r);
         }

@@ -26,7 +26,7 @@ struct Player {
     now: u64,
 }
 
-const FORWARD: Phase = Phase { backward: false, optimizer: false, no_grad: false, capture: false };
+const FORWARD: Phase = Phase::from_bits(0);
 const AUTOGRAD_THREAD: u16 = 90;
 const PREFETCH_THREAD: u16 = 91;
 

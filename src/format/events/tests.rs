@@ -44,7 +44,7 @@ fn any_record_comes_back() {
                 kind: next() as u8 % 96,
                 device: next() as u8,
                 flags: next() as u8,
-                phase: next() as u8 & 15,
+                phase: next() as u8 & 31,
             }
         })
         .collect();

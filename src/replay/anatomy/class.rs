@@ -1,6 +1,6 @@
 //! What a block was used for, from where it was born and how it ended.
 
-use super::super::{Held, PhaseKind};
+use super::super::{Held, PhaseKind, Replay};
 use crate::event::{Block, Body, Item, Names, Nanos};
 use rustc_hash::FxHashMap;
 
@@ -122,6 +122,16 @@ impl Classifier {
     /// each thread and stream): [`super::Twins`] tells them apart.
     pub fn outlived_a_step(&self, held: &Held, death: Option<Death>) -> bool {
         held.step < self.last_step && death.is_none_or(|d| d.step > self.last_step)
+    }
+
+    /// Whether a block that an optimizer made may be a library's workspace rather than state: it stays for good, and its line
+    /// frees nearly all that it allocates (Muon multiplies matrices). [`super::Twins`] knows states as large as a weight.
+    pub fn may_be_workspace(&self, held: &Held, death: Option<Death>, replay: &Replay) -> bool {
+        let frees_all = replay.cohorts().get(held.cohort.0 as usize).is_some_and(|c| {
+            let (allocs, frees) = c.at_mark;
+            c.in_optimizer * 2 > c.allocs && frees > 4 * allocs.saturating_sub(frees)
+        });
+        frees_all && self.outlived_a_step(held, death)
     }
 
     /// The class of a block that no finding counts, which was born in `born_in`.

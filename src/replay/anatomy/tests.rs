@@ -2,7 +2,7 @@ use super::*;
 use crate::event::{Addr, DriverMemory, Event, Phase, SegmentOp, StackId, StreamHandle, ThreadId, Totals};
 
 const MIB: u64 = 1 << 20;
-const FORWARD: Phase = Phase { backward: false, optimizer: false, no_grad: false, capture: false };
+const FORWARD: Phase = Phase::from_bits(0);
 const BACKWARD: Phase = Phase { backward: true, ..FORWARD };
 const OPTIMIZER: Phase = Phase { optimizer: true, ..FORWARD };
 
@@ -213,6 +213,25 @@ fn a_workspace_that_backward_leaves_is_no_gradient_and_zeroed_gradients_are() {
     assert_eq!(kept(&zeroed(&[7, 9], &[], &[9, 7])), [16, 16, 0, 9]);
 }
 
+/// Hopper's cuBLAS workspace (32 MiB) beside an embedding of 16,384 by 512: gradients that are freed have claimed their weights, and
+/// two states of a weight allow no second gradient.
+#[test]
+fn a_workspace_as_large_as_a_weight_is_no_second_gradient() {
+    let mut j = zeroed(&[9, 7], &[9, 9, 7, 7], &[]);
+    let last = j.items.len() - 2;
+    let mut tail = j.items.split_off(last);
+    j.alloc(500, 9, BACKWARD);
+    j.alloc(501, 7, BACKWARD);
+    j.alloc(6, 1, FORWARD);
+    j.free(500, 9, FORWARD);
+    j.free(501, 7, FORWARD);
+    j.items.append(&mut tail);
+    let moment = last as u64 + 2;
+    let a = j.anatomy(|_| Moment { device: DeviceId(0), event: moment, at: At::Event });
+    assert_eq!([a.gradients, a.other].map(|b| b.0 / MIB), [16, 9 + 1]);
+    assert_eq!(kept(&zeroed(&[9, 7], &[9, 9, 7, 7], &[9, 7])), [16, 16, 32, 9]);
+}
+
 #[test]
 fn shared_and_frozen_weights_leave_a_workspace_what_it_is() {
     // The weight of 2 is shared: one block, one gradient. That of 5 is frozen, without any.
@@ -241,4 +260,49 @@ fn what_the_allocator_rounds_up_is_no_part_of_the_model() {
     }
     // The weight's, the gradient's, the state's and the workspace's: a MiB each.
     assert_eq!(kept(&j), [7, 7, 7, 9 + 4]);
+}
+
+/// An optimizer that multiplies matrices: each step makes and frees four blocks, but the very first product leaves a library's
+/// workspace; another line makes state.
+#[test]
+fn a_workspace_that_an_optimizer_leaves_is_no_state() {
+    for (workspace, want) in [(9, [2, 0, 2, 9]), (2, [2, 0, 4, 0])] {
+        let mut j = Job::default();
+        let mut names = Names::default();
+        for (id, line) in [(1, 10), (2, 20)] {
+            let frame = crate::event::Frame { file: "/x/muon.py".into(), line, function: "step".into() };
+            names.add_stack(StackId(id), [frame]);
+            j.items.push(Item::Stack(StackId(id)));
+        }
+        j.reserve(1000);
+        j.alloc(100, 2, FORWARD);
+        let by = |j: &mut Job, addr, mib, line| {
+            let b = Block { stack: StackId(line), ..Job::block(addr, mib, OPTIMIZER) };
+            j.say(0, Body::Alloc(b));
+        };
+        for step in 1..=4 {
+            j.alloc(3, 3, FORWARD);
+            j.say(0, Body::BackwardBegin { stack: StackId(0), nested: false });
+            j.free(3, 3, BACKWARD);
+            j.say(0, Body::BackwardEnd { nested: false });
+            j.say(0, Body::OptimizerBegin(1));
+            if step == 1 {
+                by(&mut j, 300, 2, 2);
+                by(&mut j, 301, workspace, 1);
+            }
+            for i in 0..4 {
+                by(&mut j, 400 + i, 1, 1);
+                j.free(400 + i, 1, OPTIMIZER);
+            }
+            j.say(0, Body::OptimizerEnd(1));
+        }
+        j.alloc(4, 1, FORWARD);
+        j.free(4, 1, FORWARD);
+        let last = j.items.len() as u64 - 3;
+        let mut pass = Pass::new(Moment { device: DeviceId(0), event: last, at: At::Event });
+        j.items.iter().for_each(|i| pass.apply(i, &names));
+        let a = pass.finish(&|_, _| false).expect("reached");
+        classes_sum(&a);
+        assert_eq!([a.weights, a.gradients, a.optimizer, a.other].map(|b| b.0 / MIB), want);
+    }
 }

@@ -30,11 +30,22 @@ impl Twins {
         self.sizes.entry(size.0).or_default().states += 1;
     }
 
+    /// A gradient that its step frees lives: its weight has one.
+    pub fn gradient(&mut self, size: Bytes) {
+        self.sizes.entry(size.0).or_default().claimed += 1;
+    }
+
+    /// Whether a weight, or a state that is known to be one, has this size.
+    pub fn has(&self, size: Bytes) -> bool {
+        self.sizes.get(&size.0).is_some_and(|c| c.weights + c.states > 0)
+    }
+
     /// Whether a block of this size is the gradient of a weight that has none yet; the weight has one then.
     /// Shared weights are one block and have one gradient; frozen ones are never claimed.
     pub fn claim(&mut self, size: Bytes) -> bool {
         let Some(c) = self.sizes.get_mut(&size.0) else { return false };
-        let free = c.claimed < c.weights.max(c.states);
+        // Adam keeps two states of each weight: they only count where no weight is known.
+        let free = c.claimed < if c.weights > 0 { c.weights } else { c.states };
         c.claimed += u64::from(free);
         free
     }

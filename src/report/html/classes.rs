@@ -69,18 +69,27 @@ impl Classes {
             let late = self.late.iter().filter(|(h, _)| h.block.device == lane.device).copied();
             let live = replay.blocks(lane.device).filter(|h| !h.pending && !h.unverified).map(|h| (*h, None));
             let mut twins = Twins::default();
-            let mut unsure = Vec::new();
+            let (mut unsure, mut workspaces) = (Vec::new(), Vec::new());
             for (held, death) in late.chain(live).collect::<Vec<_>>() {
                 let class = self.class(&held, death, replay, findings);
                 match class {
                     Class::Weights => twins.weight(held.block.size),
+                    Class::Optimizer if self.job.may_be_workspace(&held, death, replay) => {
+                        workspaces.push(held);
+                        continue;
+                    }
                     Class::Optimizer => twins.state(held.block.size),
                     Class::Gradients if self.job.outlived_a_step(&held, death) => {
                         unsure.push(held);
                         continue;
                     }
+                    Class::Gradients => twins.gradient(held.block.size),
                     _ => {}
                 }
+                add(lane, &held, class);
+            }
+            for held in workspaces {
+                let class = if twins.has(held.block.size) { Class::Optimizer } else { Class::Other };
                 add(lane, &held, class);
             }
             for held in unsure {

@@ -86,6 +86,7 @@ fn block(f: &mut Fields, block: &Block, names: &Names) {
         (block.phase.backward, "backward"),
         (block.phase.optimizer, "optimizer"),
         (block.phase.no_grad, "no_grad"),
+        (block.phase.collector, "collector"),
         (block.phase.capture, "capture"),
     ];
     let phases: Vec<&str> = phases.iter().filter(|(on, _)| *on).map(|(_, name)| *name).collect();

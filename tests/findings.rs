@@ -1,0 +1,109 @@
+//! Each kind of finding on PyTorch's own allocator, on the simulated device; and the page of a leak, opened and clicked.
+
+mod support;
+
+use serde_json::Value;
+use std::process::{Command, Stdio};
+use support::{Folder, Job, report, root, strandline};
+
+/// What is found in `findings.py WHAT`: nothing that is worse than a note.
+#[track_caller]
+fn found(what: &str) -> Vec<Value> {
+    let folder = Folder::new("findings");
+    let ran = Job::python(&folder, "tests/python/findings.py", &[what]).run().succeeded();
+    let report = report(&ran.recording()).whole();
+    let found = report.process["findings"].as_array().expect("findings").clone();
+    assert!(found.iter().all(|f| f["severity"] == "info"), "{found:#?}");
+    found
+}
+
+/// The finding of this kind whose largest part comes from this function.
+#[track_caller]
+fn of<'a>(found: &'a [Value], kind: &str, function: &str) -> &'a Value {
+    let is = |f: &&Value| f["kind"] == kind && has_line(f, function);
+    found.iter().find(is).unwrap_or_else(|| panic!("no {kind} at {function}: {found:#?}"))
+}
+
+fn has_line(f: &Value, function: &str) -> bool {
+    let frames = f["sites"][0]["frames"].as_array();
+    frames.into_iter().flatten().any(|f| f["function"].as_str().is_some_and(|f| f.ends_with(function)))
+}
+
+#[track_caller]
+fn says(f: &Value, words: &[&str]) {
+    let explain = f["explain"].as_str().expect("a sentence");
+    for w in words {
+        assert!(explain.contains(w), "{w}: {explain}");
+    }
+}
+
+const MIB: u64 = 1 << 20;
+
+#[test]
+fn every_note_of_a_real_allocator() {
+    let found = found("notes");
+    let stranded = of(&found, "stranded-cache", "transfer");
+    says(stranded, &["8 streams", "each used once", "128.0 MiB each", "under pressure"]);
+    assert_eq!(stranded["bytes_now"], 8 * 128 * MIB, "{stranded}");
+    says(of(&found, "stranded-cache", "transfer_in_pool"), &["1 stream", "256.0 MiB"]);
+    let fragments = of(&found, "fragmentation", "pin");
+    says(fragments, &[" old blocks of ", " segments hold ", " of free memory back"]);
+    let side = of(&found, "resident-on-side-stream", "average");
+    assert_eq!((&side["stream"]["side"], &side["bytes_now"]), (&true.into(), &(200 * MIB).into()), "{side}");
+    let deferred = of(&found, "deferred-free", "wait");
+    says(deferred, &[&format!("they wait for stream {}", deferred["stream"]["id"])]);
+    assert_eq!(deferred["stream"]["side"], true, "{deferred}");
+    let per_step = deferred["bytes_per_step"].as_f64().expect("a rate") / (32 * MIB) as f64;
+    assert!((per_step - 1.0).abs() < 0.1, "{deferred}");
+    let state = found.iter().find(|f| f["kind"] == "lazy-state").expect("the optimizer's state");
+    assert!(state["bytes_now"].as_u64().is_some_and(|b| b >= 2 * 128 * MIB), "{state}");
+    says(found.iter().find(|f| f["kind"] == "opaque-pool").expect("the graph's pool"), &["captured graphs"]);
+    // The Python of the tests is 3.11 to 3.13, whose collector is seen at work.
+    says(of(&found, "cycle-garbage", "Cycle.__init__"), &["until Python's collector comes by"]);
+}
+
+#[test]
+fn memory_that_goes_back_to_the_driver_with_every_step() {
+    let found = found("pressure");
+    says(found.iter().find(|f| f["kind"] == "allocator-pressure").expect("it"), &["empty_cache()"]);
+}
+
+#[test]
+fn what_is_live_at_the_end_of_a_brief_job() {
+    let found = found("brief");
+    let live = found.iter().find(|f| f["kind"] == "live-at-exit").expect("it");
+    assert!(live["bytes_now"].as_u64().is_some_and(|b| b >= 3 * 128 * MIB), "{live}");
+}
+
+/// Where there are Node and Chromium: everything on the page of a leak is drawn, pressed and right.
+#[test]
+fn the_page_of_a_leak_is_clicked_in_chromium() {
+    let folder = Folder::new("page");
+    let ran = Job::python(&folder, "tests/python/judged.py", &[] as &[&str]).run().succeeded();
+    let (recording, page) = (ran.recording(), folder.join("page.html"));
+    let mut words = vec!["report".into(), recording.into_os_string()];
+    words.push({
+        let mut option = std::ffi::OsString::from("--html=");
+        option.push(&page);
+        option
+    });
+    strandline(&words);
+    assert!(std::fs::metadata(&page).expect("the page").len() <= 10 * MIB);
+    let is_there = |program: &str| {
+        let version =
+            Command::new(program).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
+        version.is_ok_and(|s| s.success())
+    };
+    let chromium =
+        ["chromium", "chromium-browser", "google-chrome", "chrome"].into_iter().find(|c| is_there(c));
+    let (Some(chromium), true) = (chromium, is_there("node")) else {
+        println!("SKIPPED: there is no Chromium, or no Node, on the PATH");
+        return;
+    };
+    let mut node = Command::new("node");
+    node.arg(root().join("tests/viz/page.mjs")).args(["--chromium", chromium, "--leak"]).arg(&page);
+    let output = node.stdin(Stdio::null()).output().expect("node starts");
+    let text = [output.stdout, output.stderr].map(|t| String::from_utf8_lossy(&t).into_owned()).concat();
+    println!("{text}");
+    assert!(output.status.success(), "{text}");
+}
