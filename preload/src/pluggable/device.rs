@@ -3,7 +3,7 @@
 use super::Mode;
 use super::count::{Counts, Reset, rounded};
 use super::driver::{Driver, Entered, OUT_OF_MEMORY, Status, driver};
-use super::graphs::Graphs;
+use super::graphs::{Freed, Graphs};
 use super::record::{self, Block, Origin, Totals};
 use crate::{devices, entered};
 use cudarc::driver::sys::{CUcontext, CUmemPool_attribute, CUmemoryPool, CUstream};
@@ -193,9 +193,10 @@ impl Device {
             if graph.is_some() && !state.graphs.give_back(addr, !users.is_empty()) {
                 return;
             }
-            if state.graphs.active().is_some() && self.driver.is_capturing(stream) {
-                // Freed within a capture, but not of it: a graph that frees it would free it at every replay.
-                return state.graphs.defer(addr, Handle(stream));
+            if state.graphs.active().is_some() {
+                // Freed while a capture is under way, but not of it. On a captured stream the graph would free it at every
+                // replay; on any other the call can spoil the capture, as a card has shown.
+                return state.graphs.defer(Freed { addr, stream: Handle(stream), users });
             }
             (graph, users)
         };
@@ -203,6 +204,11 @@ impl Device {
         if users.is_empty() && graph.is_none() {
             return self.driver.free(addr, stream);
         }
+        self.free_behind(addr, stream, users);
+    }
+
+    /// Gives a block back to the driver, in the device's context, once its own stream and all that used it are done with it.
+    fn free_behind(&self, addr: u64, stream: CUstream, users: Vec<Handle>) {
         // Freed behind all who used it, on a stream that nobody's work waits for.
         let Some(own) = self.own() else { return self.driver.free(addr, stream) };
         for user in users.into_iter().map(|u| u.0).chain([stream]) {
@@ -253,7 +259,12 @@ impl Device {
     pub(super) fn end(&self, pool: [u64; 2]) {
         let deferred = self.lock().graphs.end(pool);
         let _context = self.enter();
-        deferred.into_iter().for_each(|(addr, stream)| self.driver.free(addr, stream.0));
+        for Freed { addr, stream, users } in deferred {
+            match users.is_empty() {
+                true => self.driver.free(addr, stream.0),
+                false => self.free_behind(addr, stream.0, users),
+            }
+        }
     }
 
     /// A graph that used this pool is gone.
@@ -300,7 +311,8 @@ impl Device {
     fn look(&self, state: &mut State, token: Option<&mut entered::Entered>, now: bool) {
         state.since_asked += 1;
         let must = state.counts.allocated() > state.counts.reserved.current;
-        if !(now || must || state.since_asked >= ASK_EVERY) {
+        // Not during a capture, which no call of ours may spoil.
+        if !(now || must || state.since_asked >= ASK_EVERY) || state.graphs.active().is_some() {
             return;
         }
         state.since_asked = 0;

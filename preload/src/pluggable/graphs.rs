@@ -29,7 +29,17 @@ pub(super) struct Graphs {
     pools: HashMap<Id, Pool>,
     /// Which pool a block is of.
     of: HashMap<u64, Id>,
-    deferred: Vec<(u64, Handle)>,
+    deferred: Vec<Freed>,
+}
+
+/// A block that was freed while a capture was under way, and is of no graph.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Freed {
+    pub(super) addr: u64,
+    /// The stream it was allocated on.
+    pub(super) stream: Handle,
+    /// Streams that used it besides.
+    pub(super) users: Vec<Handle>,
 }
 
 impl Graphs {
@@ -45,7 +55,7 @@ impl Graphs {
     }
 
     /// It ends. What was freed meanwhile and is of no graph.
-    pub(super) fn end(&mut self, id: Id) -> Vec<(u64, Handle)> {
+    pub(super) fn end(&mut self, id: Id) -> Vec<Freed> {
         if let Some(at) = self.active.iter().rposition(|a| *a == id) {
             self.active.remove(at);
         }
@@ -112,8 +122,8 @@ impl Graphs {
     }
 
     /// To be freed when no capture is under way any more.
-    pub(super) fn defer(&mut self, addr: u64, stream: Handle) {
-        self.deferred.push((addr, stream));
+    pub(super) fn defer(&mut self, freed: Freed) {
+        self.deferred.push(freed);
     }
 }
 
@@ -138,8 +148,9 @@ mod tests {
         assert_eq!(g.take(ID, 512, stream(1)), Some(0x1000));
         assert!(!g.give_back(0x1000, true));
         assert_eq!(g.take(ID, 512, stream(1)), None, "used on another stream");
-        g.defer(0x9000, stream(1));
-        assert_eq!(g.end(ID), [(0x9000, stream(1))]);
+        let freed = || Freed { addr: 0x9000, stream: stream(1), users: vec![stream(2)] };
+        g.defer(freed());
+        assert_eq!(g.end(ID), [freed()]);
         assert_eq!((g.active(), g.pool_of(0x2000)), (None, Some(ID)));
         assert_eq!(g.release(ID), [0x1000]);
         assert!(g.give_back(0x2000, false), "the last block of a pool that nobody uses");

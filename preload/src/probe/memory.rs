@@ -39,6 +39,12 @@ pub(super) fn range(address: u64, most: usize) -> Vec<u64> {
     all
 }
 
+/// Whether these bytes, eight at most, lie at an address. Text lies wherever the compiler put it, not only at words.
+pub(super) fn is_text(address: u64, text: &[u8]) -> bool {
+    let bytes = at::<2>(address & !7).into_iter().flatten().flat_map(u64::to_le_bytes);
+    text.len() <= 8 && bytes.skip((address & 7) as usize).take(text.len()).eq(text.iter().copied())
+}
+
 /// Whether a word may be the address of an object at all.
 pub(super) fn is_address(word: u64) -> bool {
     word.is_multiple_of(8) && (1 << 16..1 << 47).contains(&word)
@@ -68,6 +74,20 @@ pub(super) fn works() -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn text_is_read_wherever_it_lies() {
+        for from in 0..8 {
+            let mut words = [0u64; 3];
+            // Bytes from..from + 5 of the words, which lie at a multiple of eight.
+            for (i, b) in b"dict\0".iter().enumerate() {
+                words[(from + i) / 8] |= u64::from(*b) << ((from + i) % 8 * 8);
+            }
+            let address = words.as_ptr() as u64 + from as u64;
+            assert!(is_text(address, b"dict\0") && !is_text(address, b"dicts"), "{from}");
+        }
+        assert!(!is_text(8, b"dict\0") && !is_text(0, b"dict\0"));
+    }
 
     #[test]
     fn what_cannot_be_read_is_none_and_does_not_hide_the_rest() {

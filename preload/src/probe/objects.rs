@@ -422,11 +422,10 @@ unsafe fn is_laid_out(code: &[(u64, u64)], kind: u64, dict: u64, long: u64, bool
     // SAFETY: the caller's promise. What may be no pointer is copied by the kernel.
     unsafe {
         let flags = |t: u64| read(t + TYPE_FLAGS) & (LONG | LIST | TUPLE | DICT | TYPE_OBJECT);
-        let name = super::memory::at::<1>(read(dict + TYPE_NAME)).map(|[w]| w.to_le_bytes());
         let traverse = read(dict + TYPE_TRAVERSE);
         let own = read(dict + TYPE_DICT);
         [kind, dict, long, bool].into_iter().all(|t| type_of(t) == kind)
-            && name.is_some_and(|n| n.starts_with(b"dict\0"))
+            && super::memory::is_text(read(dict + TYPE_NAME), b"dict\0")
             && (flags(dict), flags(bool), flags(kind)) == (DICT, LONG, TYPE_OBJECT)
             && read(bool + TYPE_BASE) == long
             && code.iter().any(|(from, to)| (*from..*to).contains(&traverse))

@@ -145,7 +145,7 @@ mod tests {
         assert_eq!((o.ascii, o.compact), (40, 56));
         for (minor, words) in [(14, &OF_3_14_10[..]), (15, &OF_3_15_2)] {
             let newer = parse(minor, &shape(minor).expect("a shape"), words).expect("offsets");
-            let differs = Offsets { minor, owner: 74, tag: 3, first_instruction: 208, ..o };
+            let differs = Offsets { minor, owner: 74, tag: 3, locals: 80, first_instruction: 208, ..o };
             assert_eq!(newer, differs);
             assert!(parse(minor, &shape(minor).expect("a shape"), &words[..words.len() - 1]).is_err());
         }
