@@ -195,7 +195,7 @@ impl Device {
             }
             if state.graphs.active().is_some() {
                 // Freed while a capture is under way, but not of it. On a captured stream the graph would free it at every
-                // replay; on any other the call can spoil the capture, as a card has shown.
+                // replay; on any other the call may spoil the capture: one in which this happened was invalidated on a card.
                 return state.graphs.defer(Freed { addr, stream: Handle(stream), users });
             }
             (graph, users)
