@@ -2,7 +2,6 @@
 
 use crate::error::Error;
 use crate::run::{self, HOME};
-use crate::size::Size;
 use crate::{cli, embedded, say};
 use serde_json::json;
 use std::ffi::OsString;
@@ -38,7 +37,7 @@ pub(crate) fn main(options: &cli::Env) -> Result<u8, Error> {
     };
     let folder = std::path::absolute(&folder).map_err(|e| Error::io("cannot find", folder, e))?;
     let mut others = others(options, &folder);
-    if let Some(cli::Steps::Nvtx(_)) = options.steps {
+    if let Some(cli::Steps::Nvtx(_)) = options.recorded.steps {
         others.push((run::NVTX_INJECTION, library.display().to_string()));
     }
     let settings = Settings { existing: std::env::var_os(run::LD_PRELOAD), others, library, folder };
@@ -65,9 +64,7 @@ fn remark(format: Format) -> Option<&'static str> {
 /// All variables but `LD_PRELOAD`, by what was asked for.
 fn others(options: &cli::Env, folder: &Path) -> Vec<(&'static str, String)> {
     let mut all = vec![(env::OUT, folder.display().to_string())];
-    all.extend(options.stacks.map(|s| (env::STACKS, s.as_env().to_string())));
-    all.extend(options.steps.as_ref().map(|s| (env::STEPS, s.as_env())));
-    all.extend(options.max_size.map(|Size(bytes)| (env::MAX_SIZE, bytes.to_string())));
+    all.extend(options.recorded.as_env());
     all
 }
 

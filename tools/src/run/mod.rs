@@ -79,7 +79,7 @@ pub(crate) fn main(options: &cli::Run) -> Result<u8, Error> {
     let simulated = options.simulate.map(|_| environment::prepare(Extras::None)).transpose()?;
     let job = Job::new(&options.command, simulated.as_ref().map(|s| s.python.as_path()));
     let mut variables = variables(options);
-    listen_to_nvtx(options.steps.as_ref(), &mut variables)?;
+    listen_to_nvtx(options.recorded.steps.as_ref(), &mut variables)?;
     if let Some(environment) = &simulated {
         variables.extend(environment::variables(environment, options.simulate));
     }
@@ -93,11 +93,7 @@ pub(crate) fn main(options: &cli::Run) -> Result<u8, Error> {
 
 /// What the options say, as the preload reads it.
 fn variables(options: &cli::Run) -> Vec<Variable> {
-    let stacks = options.stacks.map(|s| (env::STACKS, s.as_env().to_string()));
-    let steps = options.steps.as_ref().map(|s| (env::STEPS, s.as_env()));
-    let size = options.max_size.map(|s| (env::MAX_SIZE, s.0.to_string()));
-    let set = [stacks, steps, size].into_iter().flatten();
-    set.map(|(name, value)| (name.to_string(), value.into())).collect()
+    options.recorded.as_env().map(|(name, value)| (name.to_string(), value.into())).collect()
 }
 
 /// What NVTX loads at a process's first mark; ours where steps are ranges of it.

@@ -1,0 +1,186 @@
+//! The command line. Names, meanings and exit statuses are a contract; what does not work yet is absent.
+
+mod reading;
+mod recording;
+
+use crate::size::Size;
+use clap::{Args, Parser, Subcommand};
+pub(crate) use reading::{Diff, Dump, DumpFormat, Report, ReportFormat, Snapshot, SnapshotFormat, Top};
+pub(crate) use recording::{Alerts, Env, Run, Steps, Watch};
+use std::ffi::{OsStr, OsString};
+use std::path::PathBuf;
+
+const EXAMPLES: &str = "\
+Examples:
+  strandline run train.py --epochs 3             record the job, report when it ends
+  strandline run torchrun --nproc-per-node 4 train.py
+  strandline report                              the newest recording again
+  strandline run --fail-on-leak -- pytest tests/gpu
+  strandline run --simulate 24GiB train.py       no GPU: the real allocator on a simulated one
+  strandline demo                                see a real leak found, in a minute
+
+Exit status of `run`: the job's own if it is not 0 (128+n for signal n); otherwise 0, with --fail-on-leak
+81 (leak) or 83 (could not judge). 82: ended by --on-alert abort. 2: bad usage. 126, 127: as a shell.";
+
+/// What a CUDA stream leaves behind: finds GPU memory leaks in an unmodified PyTorch job.
+#[derive(Parser, Debug)]
+#[command(name = "strandline", version = version(), after_help = EXAMPLES, max_term_width = 100)]
+#[command(disable_help_subcommand = true, subcommand_required = true, arg_required_else_help = true)]
+pub(crate) struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// The commands.
+#[derive(Subcommand, Debug)]
+pub(crate) enum Command {
+    /// Run a job, record it, and report when it ends
+    Run(Run),
+    /// Alerts for a job that runs without `strandline run` around it
+    Watch(Watch),
+    /// Running jobs, live, in the terminal
+    Top(Top),
+    /// The verdicts of a recording
+    Report(Report),
+    /// A snapshot for pytorch.org/memory_viz out of a recording
+    Snapshot(Snapshot),
+    /// What is more in one recording or snapshot than in another, line by line
+    Diff(Diff),
+    /// The events of a recording as text, one a line
+    Dump(Dump),
+    /// The environment that `run` sets, for where `run` cannot stand before the job
+    Env(Env),
+    /// Would this job be seen, and if not, why
+    Doctor(Doctor),
+    /// A real PyTorch job that really leaks, found (on a simulated GPU where there is none)
+    Demo(Demo),
+    /// PyTorch on a simulated GPU: set it up, or run a command in it
+    Simulate(Simulate),
+}
+
+/// `strandline doctor`
+#[derive(Args, Debug)]
+pub(crate) struct Doctor {
+    /// Print nothing but the path of libstrandline.so, for an LD_PRELOAD by hand
+    #[arg(long, conflicts_with = "command")]
+    pub(crate) library: bool,
+    /// The job, as it would be given to `strandline run`
+    #[arg(trailing_var_arg = true, value_name = "CMD")]
+    pub(crate) command: Vec<OsString>,
+}
+
+/// `strandline demo`
+#[derive(Args, Debug)]
+pub(crate) struct Demo {
+    /// Where the recording goes (a new folder) [default: strandline/demo-<date>-<time>]
+    #[arg(short, long, value_name = "DIR")]
+    pub(crate) output: Option<PathBuf>,
+    /// Use the simulated GPU even where there is a real one
+    #[arg(long)]
+    pub(crate) simulated: bool,
+}
+
+/// `strandline simulate`
+#[derive(Args, Debug)]
+pub(crate) struct Simulate {
+    /// Install transformers and accelerate as well
+    #[arg(long)]
+    pub(crate) with_transformers: bool,
+    /// Version of PyTorch, a CUDA wheel of the package index
+    #[arg(long, value_name = "VERSION", default_value = crate::environment::TORCH)]
+    pub(crate) torch: String,
+    /// Memory of the simulated GPU, such as 24GiB
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) size: Option<Size>,
+    /// Print nothing but the path of its python
+    #[arg(long)]
+    pub(crate) python: bool,
+    /// A command to run in it; its python is the first on PATH
+    #[arg(trailing_var_arg = true, value_name = "CMD")]
+    pub(crate) command: Vec<OsString>,
+}
+
+fn version() -> &'static str {
+    static TEXT: std::sync::OnceLock<String> = std::sync::OnceLock::new();
+    TEXT.get_or_init(|| format!("{} ({})", strandline::VERSION, strandline::SOURCE))
+}
+
+/// Options of `run` and `doctor` that take a value: what follows them is not the job.
+const WITH_VALUE: [&str; 11] = [
+    "-o",
+    "--output",
+    "--stacks",
+    "--steps",
+    "--max-size",
+    "--simulate",
+    "--alert-growth",
+    "--alert-oom-within",
+    "--alert-after",
+    "--on-alert",
+    "--metrics",
+];
+
+/// Puts `--` before a `-m` that stands where the job begins, so that `strandline run -m pkg.train` means python's `-m`.
+pub(crate) fn normalize(arguments: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
+    let mut all: Vec<OsString> = arguments.into_iter().collect();
+    let text = |s: &OsStr| s.to_str().unwrap_or_default().to_string();
+    if !all.get(1).is_some_and(|c| c == "run" || c == "doctor" || c == "simulate") {
+        return all;
+    }
+    let mut at = 2;
+    while let Some(argument) = all.get(at).map(|a| text(a)) {
+        match argument.as_str() {
+            "-m" => {
+                all.insert(at, "--".into());
+                break;
+            }
+            "--" => break,
+            a if WITH_VALUE.contains(&a) || ["--size", "--torch"].contains(&a) => at += 2,
+            a if a.starts_with('-') => at += 1,
+            _ => break,
+        }
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(line: &str) -> Result<Cli, clap::Error> {
+        Cli::try_parse_from(normalize(line.split(' ').map(OsString::from)))
+    }
+
+    fn job(line: &str) -> Vec<OsString> {
+        match parse(line).unwrap().command {
+            Command::Run(run) => run.command,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn everything_after_the_first_word_of_the_job_is_the_jobs() {
+        assert_eq!(job("strandline run train.py --quiet -o x"), ["train.py", "--quiet", "-o", "x"]);
+        assert_eq!(job("strandline run --quiet -- --odd"), ["--odd"]);
+        assert_eq!(job("strandline run -q -o out -m pkg.train --lr 1"), ["-m", "pkg.train", "--lr", "1"]);
+        assert_eq!(job("strandline run python -m pkg"), ["python", "-m", "pkg"]);
+    }
+
+    #[test]
+    fn a_misspelt_option_is_not_taken_for_the_job() {
+        assert!(parse("strandline run --simualte 24GiB train.py").is_err());
+        assert!(parse("strandline run --max-size lots train.py").is_err());
+        assert!(parse("strandline run --allow-inconclusive train.py").is_err(), "means nothing on its own");
+        assert!(parse("strandline run --alert-growth fast train.py").is_err());
+        assert_eq!(job("strandline run --on-alert exec:x --alert-after 5 -m pkg"), ["-m", "pkg"]);
+        assert!(parse("strandline run").is_err());
+        assert!(parse("strandline report --html --format json").is_err(), "one form at a time");
+    }
+
+    #[test]
+    fn the_definition_is_sound() {
+        use clap::CommandFactory;
+        Cli::command().debug_assert();
+    }
+}

@@ -1,0 +1,162 @@
+//! What is read of a recording: options of `report`, `snapshot`, `diff`, `dump` and `top`.
+
+use crate::size::Size;
+use crate::snapshot::{Moment, Steps as StepRange};
+use clap::{Args, ValueEnum};
+use std::path::PathBuf;
+
+/// `strandline top`
+#[derive(Args, Debug)]
+pub(crate) struct Top {
+    /// A recording, the folder of a run, or the pid of a recorded process [default: this user's running jobs]
+    #[arg(value_name = "DIR|REC|PID")]
+    pub(crate) recording: Option<PathBuf>,
+}
+
+/// `strandline report`
+#[derive(Args, Debug)]
+pub(crate) struct Report {
+    /// A recording, the folder of a run, or a snapshot that PyTorch wrote [default: the newest under ./strandline]
+    pub(crate) recording: Option<PathBuf>,
+    /// How to tell it
+    #[arg(long, value_enum, default_value_t = ReportFormat::Text)]
+    pub(crate) format: ReportFormat,
+    /// Write the page of --format html, to this file or beside the recording
+    #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, default_missing_value = ".",
+          conflicts_with_all = ["format", "output"])]
+    pub(crate) html: Option<PathBuf>,
+    /// Write to this file instead of stdout
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+    /// Judge it as it stood at the end of a step: step:N
+    #[arg(long, value_name = "step:N", value_parser = step_only, conflicts_with = "html")]
+    pub(crate) at: Option<u32>,
+    /// For a bug report: names, paths, hosts and arguments of your own become your/file1.py, function1, host1
+    #[arg(long)]
+    pub(crate) share: bool,
+    /// End with 81 where there is a leak, with 83 where it could not be judged
+    #[arg(long)]
+    pub(crate) fail_on_leak: bool,
+    /// With --fail-on-leak: what could not be judged is no failure
+    #[arg(long, requires = "fail_on_leak")]
+    pub(crate) allow_inconclusive: bool,
+}
+
+/// A step, of the moments that a snapshot can show.
+fn step_only(text: &str) -> Result<u32, String> {
+    match text.parse() {
+        Ok(Moment::Step(n)) => Ok(n),
+        _ => Err("write it like step:40".into()),
+    }
+}
+
+/// `strandline snapshot`
+#[derive(Args, Debug, Default)]
+pub(crate) struct Snapshot {
+    /// A recording, the folder of a run, or the pid of a recorded process [default: the newest under ./strandline]
+    #[arg(value_name = "REC|PID")]
+    pub(crate) recording: Option<PathBuf>,
+    /// Where to write it [default: beside the recording]
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+    /// The moment that is shown: end, now, peak, oom, step:N or mark:NAME [default: end]
+    #[arg(long, value_name = "MOMENT")]
+    pub(crate) at: Option<Moment>,
+    /// Only the history of the last so many steps before it
+    #[arg(long, value_name = "STEPS", conflicts_with = "steps")]
+    pub(crate) history: Option<u32>,
+    /// Only the history of these steps: 10..20, 10.. or 10
+    #[arg(long, value_name = "A..B")]
+    pub(crate) steps: Option<StepRange>,
+    /// The rank that is shown, where the run has several
+    #[arg(long, value_name = "R")]
+    pub(crate) rank: Option<u32>,
+    /// Only blocks of this stream: its number, its handle (0x…), default or side
+    #[arg(long, value_name = "S")]
+    pub(crate) stream: Option<String>,
+    /// Only blocks with a frame like this, of file:line function
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) site: Option<String>,
+    /// Only blocks of which at least so much was asked for
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) min_size: Option<Size>,
+    /// Only blocks that live for at least so many steps
+    #[arg(long, value_name = "STEPS")]
+    pub(crate) min_age: Option<u32>,
+    /// How to write it
+    #[arg(long, value_enum, default_value_t)]
+    pub(crate) format: SnapshotFormat,
+    /// Write it even where it is too large for memory_viz
+    #[arg(long)]
+    pub(crate) any_size: bool,
+}
+
+impl Snapshot {
+    /// The moment that is shown: with a range of steps, the end of the last one.
+    pub(crate) fn moment(&self) -> Moment {
+        let last = self.steps.and_then(|s| s.to).map(Moment::Step);
+        self.at.clone().or(last).unwrap_or(Moment::End)
+    }
+
+    /// Some blocks are left out.
+    pub(crate) fn is_filtered(&self) -> bool {
+        self.stream.is_some() || self.site.is_some() || self.min_size.is_some() || self.min_age.is_some()
+    }
+}
+
+/// The language of a snapshot.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum SnapshotFormat {
+    /// What PyTorch writes and every reader reads.
+    #[default]
+    Pickle,
+    /// For other programs; newer memory_viz reads it too.
+    Json,
+}
+
+/// `strandline diff`
+#[derive(Args, Debug)]
+pub(crate) struct Diff {
+    /// A recording, or a snapshot that PyTorch or strandline wrote
+    #[arg(value_name = "BASE")]
+    pub(crate) base: PathBuf,
+    /// What is compared with it
+    #[arg(value_name = "NEW")]
+    pub(crate) new: PathBuf,
+    /// The moment in both: as for `snapshot` [default: the peak of recordings, the end of snapshots]
+    #[arg(long, value_name = "MOMENT")]
+    pub(crate) at: Option<Moment>,
+    /// How to tell it
+    #[arg(long, value_enum, default_value_t = ReportFormat::Text)]
+    pub(crate) format: ReportFormat,
+}
+
+/// `strandline dump`
+#[derive(Args, Debug)]
+pub(crate) struct Dump {
+    /// A recording, or the folder of a run with one
+    pub(crate) recording: PathBuf,
+    /// How to tell it
+    #[arg(long, value_enum, default_value_t = DumpFormat::Text)]
+    pub(crate) format: DumpFormat,
+}
+
+/// How a report is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ReportFormat {
+    /// For a person.
+    Text,
+    /// For a program; `"schema": 1`.
+    Json,
+    /// One page with every step, stream and stack, which needs no network.
+    Html,
+}
+
+/// How events are told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum DumpFormat {
+    /// `key=value`, for grep.
+    Text,
+    /// One JSON object a line.
+    Json,
+}

@@ -1,0 +1,175 @@
+//! What a recording is told to be: options of `run`, `env` and `watch`.
+
+use crate::alert::{Action, Threshold};
+use crate::metrics::Sink;
+use crate::size::Size;
+use clap::{Args, ValueEnum};
+use std::ffi::OsString;
+use std::path::PathBuf;
+use strandline::format::env;
+
+/// `strandline run`
+#[derive(Args, Debug)]
+pub(crate) struct Run {
+    /// Where the recording goes (a new folder) [default: strandline/<script>-<date>-<time>]
+    #[arg(short, long, value_name = "DIR")]
+    pub(crate) output: Option<PathBuf>,
+    /// What is recorded.
+    #[command(flatten)]
+    pub(crate) recorded: Recorded,
+    /// End with 81 where the job ended with 0 but leaks, with 83 where that could not be judged
+    #[arg(long)]
+    pub(crate) fail_on_leak: bool,
+    /// With --fail-on-leak: what could not be judged is no failure
+    #[arg(long, requires = "fail_on_leak")]
+    pub(crate) allow_inconclusive: bool,
+    /// Run on a simulated GPU with this much memory, such as 24GiB
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) simulate: Option<Size>,
+    /// When to alert, and what to do then.
+    #[command(flatten)]
+    pub(crate) alerts: Alerts,
+    /// Say nothing but failures and leaks
+    #[arg(short, long)]
+    pub(crate) quiet: bool,
+    /// The job; a .py file or -m MODULE gets python put before it
+    #[arg(required = true, trailing_var_arg = true, value_name = "CMD")]
+    pub(crate) command: Vec<OsString>,
+}
+
+/// When to alert, and what to do then.
+#[derive(Args, Debug)]
+pub(crate) struct Alerts {
+    /// Alert on a leak that grows as fast: 50MiB/step, 10MiB/microbatch, 50MiB/min, 1%/100steps
+    #[arg(long, value_name = "RATE")]
+    pub(crate) alert_growth: Option<Threshold>,
+    /// Alert on a leak that fills its GPU within so many steps
+    #[arg(long, value_name = "STEPS")]
+    pub(crate) alert_oom_within: Option<u64>,
+    /// No alert before this step
+    #[arg(long, value_name = "STEP")]
+    pub(crate) alert_after: Option<u32>,
+    /// What to do on an alert: log, snapshot, exec:CMD, webhook:URL, signal:NAME, abort; may be repeated
+    #[arg(long, value_name = "ACTION")]
+    pub(crate) on_alert: Vec<Action>,
+    /// Figures for monitoring while it runs: HOST:PORT (Prometheus), file:PATH, or otlp (pushed); may be repeated
+    #[arg(long, value_name = "SINK")]
+    pub(crate) metrics: Vec<Sink>,
+}
+
+/// What is recorded: the same for `run` and `env`.
+#[derive(Args, Debug)]
+pub(crate) struct Recorded {
+    /// Which stacks to record with each allocation
+    #[arg(long, value_enum)]
+    pub(crate) stacks: Option<Stacks>,
+    /// What a step is: auto, manual (strandline_step() in the job), every:SECONDS, or nvtx:NAME, the NVTX range of that name
+    #[arg(long, value_name = "SOURCE")]
+    pub(crate) steps: Option<Steps>,
+    /// Bound of each process's recording on disk [default: 256MiB]
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) max_size: Option<Size>,
+}
+
+impl Recorded {
+    /// As the preload reads it.
+    pub(crate) fn as_env(&self) -> impl Iterator<Item = (&'static str, String)> {
+        let stacks = self.stacks.map(|s| (env::STACKS, s.as_env().to_string()));
+        let steps = self.steps.as_ref().map(|s| (env::STEPS, s.as_env()));
+        let size = self.max_size.map(|s| (env::MAX_SIZE, s.0.to_string()));
+        stacks.into_iter().chain(steps).chain(size)
+    }
+}
+
+/// `strandline env`
+#[derive(Args, Debug)]
+pub(crate) struct Env {
+    /// Who reads it
+    #[arg(long, value_enum, default_value_t = crate::env::Format::Sh)]
+    pub(crate) format: crate::env::Format,
+    /// Where the recordings go [default: strandline/<date>-<time>]
+    #[arg(short, long, value_name = "DIR")]
+    pub(crate) output: Option<PathBuf>,
+    /// What is recorded.
+    #[command(flatten)]
+    pub(crate) recorded: Recorded,
+}
+
+/// `strandline watch`
+#[derive(Args, Debug)]
+pub(crate) struct Watch {
+    /// The folder of the job's recordings [default: the newest under ./strandline]
+    pub(crate) folder: Option<PathBuf>,
+    /// When to alert, and what to do then.
+    #[command(flatten)]
+    pub(crate) alerts: Alerts,
+    /// As a job starts it for itself: the only one of this folder, and its lines go to a file there
+    #[arg(long, hide = true, requires = "folder")]
+    pub(crate) background: bool,
+}
+
+/// Which stacks are recorded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Stacks {
+    /// Python frames, read without the GIL.
+    Python,
+    /// Native frames: addresses in the job, functions in the report.
+    Native,
+    /// Python and native frames.
+    Both,
+    /// None.
+    None,
+}
+
+/// What a step is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Steps {
+    /// Optimizer steps, else backward passes.
+    Auto,
+    /// `strandline_step(n)` in the job.
+    Manual,
+    /// As many seconds, as they were written.
+    Every(String),
+    /// NVTX ranges of this name.
+    Nvtx(String),
+}
+
+impl std::str::FromStr for Steps {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Steps, String> {
+        match text.split_once(':').unwrap_or((text, "")) {
+            ("auto", "") => Ok(Steps::Auto),
+            ("manual", "") => Ok(Steps::Manual),
+            ("every", n) if n.parse().is_ok_and(|n| (0.01..=86_400.0).contains(&n)) => {
+                Ok(Steps::Every(n.to_string()))
+            }
+            ("nvtx", name) if !name.is_empty() => Ok(Steps::Nvtx(name.to_string())),
+            _ => Err("auto, manual, every:SECONDS (0.01 to 86400) or nvtx:NAME".to_string()),
+        }
+    }
+}
+
+impl Stacks {
+    /// As the preload reads it.
+    pub(crate) fn as_env(self) -> &'static str {
+        match self {
+            Stacks::Python => "python",
+            Stacks::Native => "native",
+            Stacks::Both => "both",
+            Stacks::None => "none",
+        }
+    }
+}
+
+impl Steps {
+    /// As the preload reads it.
+    pub(crate) fn as_env(&self) -> String {
+        match self {
+            Steps::Auto => "auto".into(),
+            Steps::Manual => "manual".into(),
+            Steps::Every(seconds) => format!("every:{seconds}"),
+            Steps::Nvtx(name) => format!("nvtx:{name}"),
+        }
+    }
+}
