@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use support::{Folder, Job, command, is_whole, preload_so, python, request_body, root};
 
 /// Longer than anything takes on the slowest machine.
-const DEADLINE: Duration = Duration::from_secs(90);
+const DEADLINE: Duration = Duration::from_secs(300);
 
 /// `strandline run` with these options and this job, in a folder.
 fn run(folder: &Folder, options: &[&str], job: &[&str]) -> Command {

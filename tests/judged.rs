@@ -200,13 +200,13 @@ fn small_disk(folder: &Folder, words: &[OsString], env: &[(&str, &Path)]) -> Opt
     None
 }
 
-/// Many allocations of many sizes in 40 steps: far more than 256 KiB of recording.
+/// Many allocations of many sizes in 40 steps: 400 KiB of recording, so that 256 KiB hold half of the steps.
 const BUSY: &str = "
 import torch
 model = torch.nn.Linear(64, 64).cuda()
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 for step in range(40):
-    for i in range(4000):
+    for i in range(2500):
         torch.empty(512 * (1 + (i * 7919 + step) % 4093), device='cuda', dtype=torch.uint8)
     model(torch.randn(4, 64, device='cuda')).sum().backward()
     optimizer.step()

@@ -167,6 +167,20 @@ impl Job {
         let status = Command::new("kill").args([&format!("-{name}"), "--", &target]).status().expect("kill");
         assert!(status.success());
     }
+
+    /// Waits until the wrapper has taken what it was sent: a signal that comes while another like it is still pending is one
+    /// with it, whoever wraps what.
+    fn taken(&self) {
+        let status = format!("/proc/{}/status", self.child.id());
+        let pending = || {
+            let text = std::fs::read_to_string(&status).expect("it runs");
+            let signals = text.lines().find_map(|l| l.strip_prefix("ShdPnd:")).expect("signals");
+            signals.trim().contains(|c| c != '0')
+        };
+        while pending() {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+    }
 }
 
 #[test]
@@ -179,6 +193,7 @@ fn a_signal_reaches_the_job_once_whoever_it_was_sent_to() {
     {
         job.kill(name, group);
         assert_eq!(job.next(), format!("got SIG{name}"));
+        job.taken();
     }
     // The wrapper passes signals on one after the other: when this one has come, any double of an earlier one has.
     job.kill("TERM", false);

@@ -65,10 +65,14 @@ pub(crate) fn start(duty: Duty) -> io::Result<()> {
         // A failed duty is not used again: unwinding leaves nothing that anybody sees.
         let ended = std::panic::catch_unwind(AssertUnwindSafe(|| duty.run()));
         if let Ok(Err(e)) = ended {
-            session::fail(format_args!("{}: recording stops here, the job goes on", explained(&e)));
+            failed(&e);
         }
     };
     std::thread::Builder::new().name("strandline".into()).stack_size(STACK).spawn(run).map(drop)
+}
+
+fn failed(e: &io::Error) {
+    session::fail(format_args!("{}: recording stops here, the job goes on", explained(e)));
 }
 
 fn explained(e: &io::Error) -> String {
@@ -97,10 +101,10 @@ impl Duty {
             match self.control.recv_timeout(pause) {
                 Ok(Control::Tell(facts)) => self.writer.meta(&facts)?,
                 Ok(Control::End(done)) => {
-                    let end = self.end();
-                    // Whoever waits goes on in any case.
+                    // Whoever waits goes on in any case, and only then: what failed has been said.
+                    self.end().unwrap_or_else(|e| failed(&e));
                     let _ = done.send(());
-                    return end;
+                    return Ok(());
                 }
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return Ok(()),

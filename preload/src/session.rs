@@ -39,8 +39,8 @@ const PASS_THROUGH: u8 = 3;
 static STATE: AtomicU8 = AtomicU8::new(INERT);
 static SESSION: OnceCell<Session> = OnceCell::new();
 
-/// How long the end of the process waits for the last pages.
-const LAST_SWEEP: Duration = Duration::from_secs(2);
+/// How long the end of the process waits for the last pages: they are written in milliseconds, unless the disk stalls.
+const LAST_SWEEP: Duration = Duration::from_secs(10);
 /// Facts that can wait to be written; more are dropped.
 const CONTROLS: usize = 256;
 

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import termios
 
-signal.alarm(120)  # a command that draws nothing ends the test, not the patience of whoever runs it
+signal.alarm(300)  # a command that draws nothing ends the test, not the patience of whoever runs it
 
 
 def start(controlling):

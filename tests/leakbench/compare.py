@@ -77,7 +77,7 @@ def json_line(out):
 
 
 def bare(script, env):
-    r = subprocess.run(job(script), env=env, capture_output=True, text=True, timeout=300)
+    r = subprocess.run(job(script), env=env, capture_output=True, text=True, timeout=900)
     return json_line(r.stdout)
 
 
@@ -85,10 +85,10 @@ def recorded(run, script, env, tag=""):
     d = os.path.join(args.out, "rec", run + tag)
     shutil.rmtree(d, ignore_errors=True)
     t = time.time()
-    r = subprocess.run([args.strandline, "run", "-o", d, "--", *job(script)], env=env, capture_output=True, text=True, timeout=300)
+    r = subprocess.run([args.strandline, "run", "-o", d, "--", *job(script)], env=env, capture_output=True, text=True, timeout=900)
     wall = time.time() - t
     open(os.path.join(args.out, run + tag + ".txt"), "w").write(r.stderr)
-    q = subprocess.run([args.strandline, "report", d, "--format", "json"], env=env, capture_output=True, text=True, timeout=300)
+    q = subprocess.run([args.strandline, "report", d, "--format", "json"], env=env, capture_output=True, text=True, timeout=900)
     try:
         rep = json.loads(q.stdout)
     except ValueError:

@@ -24,7 +24,7 @@ def written():
 
 # So that this block is written before the limit is met: its page comes after the header's.
 began, header = time.monotonic(), written()
-while time.monotonic() < began + 2.5 or written() <= header and time.monotonic() < began + 30:
+while time.monotonic() < began + 2.5 or written() <= header and time.monotonic() < began + 120:
     time.sleep(0.1)
     header = header or written()
 end = time.monotonic() + 3.0

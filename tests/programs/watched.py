@@ -30,7 +30,7 @@ def watcher():
                 pass
 
 
-deadline = time.monotonic() + 100
+deadline = time.monotonic() + 300
 while not (pid := watcher()):
     if time.monotonic() > deadline:
         sys.exit("nobody watches")

@@ -40,7 +40,7 @@ for step in range(60):
 print("waiting", flush=True)
 with open(f"waiting-{os.getpid()}", "w"):
     pass
-deadline = time.monotonic() + 100
+deadline = time.monotonic() + 300
 while not all(glob.glob(name) for name in waits) or two and len(glob.glob("waiting-*")) < 2:
     if time.monotonic() > deadline:
         sys.exit(f"nobody made {waits}")

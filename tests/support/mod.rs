@@ -288,7 +288,7 @@ impl Job {
         self.env("STRANDLINE_SIM_DEVICES", n.to_string()).env("FAKE_CUDA_DEVICES", n.to_string())
     }
 
-    /// Runs it to its end. A job that hangs is killed after two minutes and fails the test.
+    /// Runs it to its end. A job that hangs is killed after ten minutes and fails the test.
     pub(crate) fn run(self) -> Ran {
         self.run_for(0.0)
     }
@@ -297,7 +297,7 @@ impl Job {
     pub(crate) fn run_for(mut self, seconds: f64) -> Ran {
         self.command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = self.command.spawn().expect("the job starts");
-        let deadline = Instant::now() + Duration::from_secs(120) + Duration::from_secs_f64(seconds);
+        let deadline = Instant::now() + Duration::from_secs(600) + Duration::from_secs_f64(seconds);
         let (out, err) = (child.stdout.take(), child.stderr.take());
         let read = |mut pipe: Box<dyn std::io::Read + Send>| {
             std::thread::spawn(move || {

@@ -130,10 +130,11 @@ impl Witness {
     }
 
     /// Whether the group got this signal as well; each sighting is told once. A signal that we have seen has been
-    /// delivered to everybody it was meant for once the sender's system call is over; the sender is given a moment
-    /// to get there.
+    /// delivered to everybody it was meant for once the sender's system call is over, or its next one, where it goes
+    /// over the processes itself: it is given a moment to get there.
     pub(super) fn saw(&mut self, signal: i32) -> bool {
         let bit = 1u64 << (signal - 1);
+        wait_for_senders();
         for _ in 0..10 {
             if (self.carried | self.pending()) & bit != 0 {
                 self.replace(bit);
@@ -185,6 +186,13 @@ fn spawn() -> Option<Child> {
         });
     }
     command.spawn().ok()
+}
+
+/// Returns when a signal that is being sent to a group has reached all of it, however late the sender's processor is: the
+/// kernel keeps its list of processes as it is while it goes over a group, and this changes it, to what it was.
+fn wait_for_senders() {
+    // SAFETY: both take numbers alone; being in our group already we stay in it, and a leader of a session is refused.
+    unsafe { libc::setpgid(0, libc::getpgrp()) };
 }
 
 /// Signals that wait for the process, as bits.
