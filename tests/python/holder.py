@@ -3,7 +3,7 @@
 It lays the question itself, as a watcher would, waits until the file `answered` is there, and prints what it can see of itself:
 lines that must be the same whether it was looked into or not.
 """
-import gc, json, os, sys, time, weakref
+import ctypes, gc, json, os, sys, time, weakref
 
 import torch
 
@@ -87,6 +87,21 @@ def some(n=4):
     return [torch.empty(1024, device="cuda") for _ in range(n)]
 
 
+def stale(losses, words):
+    """Leaves addresses where the heap has room behind the last member of a node, as whoever had that memory before may do."""
+    room = ctypes.CDLL(None).malloc_usable_size
+    room.argtypes = [ctypes.c_void_p]
+    word = lambda at: ctypes.c_uint64.from_address(at)
+    for loss, left in zip(losses, words):
+        implementation = word(id(loss) + 16).value
+        implementation = implementation if implementation > 4096 else word(id(loss) + 24).value
+        node = word(word(implementation + 24).value + 48).value
+        if loss.grad_fn.name() == "SumBackward0" and room(node) == 504:
+            word(node + 496).value = left
+        else:
+            print("no room in", loss.grad_fn.name(), room(node))
+
+
 def pack(t):
     count("pack")
     return t
@@ -140,8 +155,7 @@ gc.collect()
 gc.disable()  # the cycles that follow are there until the end
 nodes = some()
 blocks.append(("cycle", [address(t) for t in nodes]))
-for t in nodes:
-    Node(t)
+stale(keepers, [id(Node(t)) for t in nodes])
 del nodes, t
 close = closing()  # the closure is found, its cells and tensors are what it keeps
 proxies = [Proxy(t) for t in some()]

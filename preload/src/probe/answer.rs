@@ -78,6 +78,8 @@ mod tests {
             place: place.into(),
             rank,
             object: 1,
+            owner: 2,
+            owner_kind: 3,
             kind,
             entries,
             mask,

@@ -8,6 +8,7 @@ use super::Budget;
 use super::World;
 use super::collector::{Reached, Walk};
 use super::objects::{Class, Kind, Map, TYPE_DICT, Types, read, references, type_of};
+use super::verify::{CLOSURE, MODULE_DICT, MODULE_NAME, QUALNAME};
 use std::collections::HashSet;
 
 /// Bits of the filter that most references fail at.
@@ -49,6 +50,9 @@ pub(super) struct Named {
     pub(super) rank: Rank,
     /// What the name stands for.
     pub(super) object: u64,
+    /// What has it under this name, and the type of that; 0 of a running function's local variable.
+    pub(super) owner: u64,
+    pub(super) owner_kind: u64,
     /// Its type.
     pub(super) kind: String,
     /// How many things are in it, where it is a container.
@@ -141,6 +145,11 @@ impl Climb {
         self.seen.iter().map(|(object, seen)| (*object, seen.mask))
     }
 
+    /// What was climbed from to an object; `None` where it was not climbed to.
+    pub(super) fn children(&self, object: u64) -> Option<&[u64]> {
+        self.seen.get(&object).map(|s| s.children.as_slice())
+    }
+
     /// A slice of a pass. `true`: the climb is at its end.
     ///
     /// # Safety
@@ -201,7 +210,7 @@ impl Climb {
                 }
             });
             for (value, name) in locals {
-                self.name(w, types, Rank::Local, name, value);
+                self.name(w, types, (Rank::Local, name, 0), value);
             }
         }
     }
@@ -218,11 +227,11 @@ impl Climb {
             match kind.class {
                 Class::Module if read(parent + MODULE_DICT) == child => {
                     let name = w.python.text(read(parent + MODULE_NAME));
-                    return self.entries(w, types, Rank::Global, &name, child);
+                    return self.entries(w, types, (Rank::Global, &name, parent), child);
                 }
                 Class::Type if read(parent + TYPE_DICT) == child => {
                     let name = w.python.type_name(parent);
-                    return self.entries(w, types, Rank::OfClass, &name, child);
+                    return self.entries(w, types, (Rank::OfClass, &name, parent), child);
                 }
                 Class::Function if w.python.minor >= 10 && read(parent + CLOSURE) == child => {
                     let name = w.python.text(read(parent + QUALNAME));
@@ -230,21 +239,24 @@ impl Climb {
                     for cell in cells {
                         let inside = self.seen.get(&cell).map(|s| s.children.clone()).unwrap_or_default();
                         for object in inside {
-                            self.name(w, types, Rank::Closure, format!("a closure of {name}"), object);
+                            let name = format!("a closure of {name}");
+                            self.name(w, types, (Rank::Closure, name, parent), object);
                         }
                     }
                     return;
                 }
                 Class::Module | Class::Type | Class::Function => return,
                 Class::Frame => {
-                    return self.name(w, types, Rank::Local, "a local of a frame that is kept".into(), child);
+                    let name = "a local of a frame that is kept".to_string();
+                    return self.name(w, types, (Rank::Local, name, parent), child);
                 }
                 Class::Instance if w.python.own_dict(parent) == child => {
-                    self.entries(w, types, Rank::Attribute, &name(), child);
+                    self.entries(w, types, (Rank::Attribute, &name(), parent), child);
                 }
                 Class::Instance => {
                     if let Some(attribute) = w.python.own_attribute(parent, child) {
-                        self.name(w, types, Rank::Attribute, format!("{}.{attribute}", name()), child);
+                        let name = format!("{}.{attribute}", name());
+                        self.name(w, types, (Rank::Attribute, name, parent), child);
                     }
                 }
                 _ => {}
@@ -274,7 +286,8 @@ impl Climb {
     ///
     /// # Safety
     /// As [`Climb::settle`].
-    unsafe fn entries(&mut self, w: &World, types: &mut Types<'_>, rank: Rank, owner: &str, dict: u64) {
+    unsafe fn entries(&mut self, w: &World, types: &mut Types<'_>, of: (Rank, &str, u64), dict: u64) {
+        let (rank, name, owner) = of;
         let children = self.seen.get(&dict).map(|s| s.children.clone()).unwrap_or_default();
         let mut found = Vec::new();
         // SAFETY: the dictionary is alive: its owner refers to it.
@@ -289,25 +302,27 @@ impl Climb {
                 found.len() < KEYS
             });
             for (key, value) in found {
-                self.name(w, types, rank, format!("{owner}.{key}"), value);
+                self.name(w, types, (rank, format!("{name}.{key}"), owner), value);
             }
         }
     }
 
-    /// Gives an object a name.
+    /// Gives an object a name: what kind, how it reads, and what has it under that name.
     ///
     /// # Safety
     /// As [`Climb::settle`].
-    unsafe fn name(&mut self, w: &World, types: &mut Types<'_>, rank: Rank, place: String, object: u64) {
+    unsafe fn name(&mut self, w: &World, types: &mut Types<'_>, name: (Rank, String, u64), object: u64) {
+        let (rank, place, owner) = name;
         let (mask, level) = self.seen.get(&object).map_or((0, 0), |s| (s.mask, s.level + 1));
         if mask == 0 || !self.known.insert((place.clone(), object)) {
             return;
         }
         // SAFETY: the caller's promise.
-        let (kind, name, entries) = unsafe {
+        let (kind, name, entries, owner_kind) = unsafe {
             let kind: Kind = types.of(object);
             let name = w.python.type_name(type_of(object));
-            (kind, name, w.python.entries(object, kind.class))
+            let owner_kind = if owner != 0 { type_of(owner) } else { 0 };
+            (kind, name, w.python.entries(object, kind.class), owner_kind)
         };
         let samples: u32 = self.groups.iter().filter(|g| *g & mask != 0).map(|g| g.count_ones()).sum();
         let piles = kind.class.is_container()
@@ -321,6 +336,8 @@ impl Climb {
             place,
             rank,
             object,
+            owner,
+            owner_kind,
             kind: name,
             entries,
             mask,
@@ -330,10 +347,3 @@ impl Climb {
         });
     }
 }
-
-/// Module: its dictionary, its name.
-const MODULE_DICT: u64 = 16;
-const MODULE_NAME: u64 = 48;
-/// Function (from 3.10): qualified name, closure.
-const QUALNAME: u64 = 40;
-const CLOSURE: u64 = 72;

@@ -1,24 +1,22 @@
 //! Autograd's graphs: what is kept by the graph of a tensor that Python holds.
 //!
-//! Nodes are walked by their edges, and their memory is searched for what they saved: a word that points to a tensor of C++
-//! (by its vtable) is a saved tensor, whatever the node's class and wherever it keeps it. Nothing is unpacked, no hook runs, no
-//! object of Python's is made. A graph cannot change or go while Python holds the tensor at its top and we hold the GIL.
+//! First all nodes are walked by their edges, then what each keeps is looked for (`node.rs`). Nothing is unpacked, no hook runs, no
+//! object of Python's is made. The GIL does not keep a graph as it is: between slices, and while torch runs without the GIL, it may
+//! change or go. What was found is a lead; [`Walk::proves`] goes the whole way again, before it is told.
 
-use super::Budget;
-use super::memory::{self, is_address, words};
+use super::node::{self, Node};
 use super::tensors::{Nodes, Torch};
+use super::{Budget, World};
 use std::collections::{HashMap, HashSet};
 
-/// Words of a node that are looked at, beside the one before it.
-const WORDS: usize = 320;
-/// Words that every node begins with, before anything is saved: up to its edges.
-const BASE: usize = 12;
-/// Most words of a list of saved tensors.
-const LIST: usize = 4096;
 /// Nodes that are looked at between two looks at the clock.
 const SOME: usize = 16;
 /// Most nodes that are walked.
 pub(super) const NODES: usize = 50_000;
+/// Longest way down a graph that is proved.
+const LONGEST: usize = 20_000;
+/// Most ways that are found to the same thing.
+const WAYS: u32 = 8;
 
 /// What a graph keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,30 +25,47 @@ pub(super) struct Kept {
     pub(super) by: u64,
     /// A block's address, or an autograd function that is an object of Python's.
     pub(super) what: u64,
+    /// The node that keeps it.
+    node: u64,
 }
 
-/// A walk over graphs, slice by slice. Between slices a node may go: what stands at its address is then no node by its vtable, or
-/// one that keeps something else, and what was named because of it does not stand the verification.
+/// A walk over graphs, slice by slice.
 pub(super) struct Walk {
     wanted: HashSet<u64>,
-    seen: HashSet<u64>,
-    /// Nodes to be looked at, each with the tensor at the top of its graph.
-    wave: Vec<(u64, u64)>,
-    /// Tensors by the node that made them; and which of them stand in the graph of another, and whose that is.
+    /// Every node that was met, with the one whose edge leads to it; 0: a tensor of Python's does.
+    from: HashMap<u64, u64>,
+    /// The nodes, each with the tensor at the top of its graph, the nearest to the tops first; how many of them were asked for
+    /// their edges, and how many for what they keep.
+    nodes: Vec<(u64, u64)>,
+    walked: usize,
+    searched: usize,
+    /// Tensors by the node that made them; and which of them stand in the graph of another: whose that is, and below which node.
     tops: HashMap<u64, u64>,
-    below: HashMap<u64, u64>,
-    /// Nodes that were looked at.
-    looked: usize,
-    /// What was found.
+    below: HashMap<u64, (u64, u64)>,
+    /// Where members begin in a node, once learned; two answers are none.
+    members: Option<usize>,
+    is_contradicted: bool,
+    /// What was found, and how often each.
     pub(super) found: Vec<Kept>,
+    ways: HashMap<u64, u32>,
 }
 
 impl Walk {
     /// Begins at tensors (object, node that made it).
     pub(super) fn new(tops: Vec<(u64, u64)>, wanted: HashSet<u64>) -> Walk {
-        let seen = tops.iter().map(|t| t.1).collect();
-        let by_node = tops.iter().map(|t| (t.1, t.0)).collect();
-        Walk { wanted, seen, wave: tops, tops: by_node, below: HashMap::new(), looked: 0, found: Vec::new() }
+        Walk {
+            wanted,
+            from: tops.iter().map(|t| (t.1, 0)).collect(),
+            tops: tops.iter().map(|t| (t.1, t.0)).collect(),
+            nodes: tops,
+            walked: 0,
+            searched: 0,
+            below: HashMap::new(),
+            members: None,
+            is_contradicted: false,
+            found: Vec::new(),
+            ways: HashMap::new(),
+        }
     }
 
     /// The tensor whose graph this one is the innermost part of: an object of Python's may outlive every reference that Python
@@ -59,97 +74,134 @@ impl Walk {
         let mut top = tensor;
         for _ in 0..NODES {
             match self.below.get(&top) {
-                Some(&above) => top = above,
+                Some(&(above, _)) => top = above,
                 None => break,
             }
         }
         top
     }
 
-    /// Goes on for a slice; whether it is at its end.
-    pub(super) fn go_on(&mut self, torch: &Torch, budget: &Budget) -> bool {
-        let mut nodes = Nodes::default();
-        // The nearest to the tops come first, so that a node is its nearest tensor's.
-        while !self.wave.is_empty() && self.looked < NODES {
+    /// Goes on for a slice, with the GIL held; whether it is at its end.
+    pub(super) fn go_on(&mut self, w: &World, budget: &Budget) -> bool {
+        let mut known = Nodes::default();
+        while self.walked < self.nodes.len() && self.walked < NODES {
             if budget.is_over() {
                 return false;
             }
-            let some: Vec<(u64, u64)> = self.wave.drain(..self.wave.len().min(SOME)).collect();
-            self.looked += some.len();
-            self.look(torch, &mut nodes, &some);
+            self.walk(w, &mut known);
+        }
+        let Some(members) = self.members.filter(|_| !self.is_contradicted) else { return true };
+        while self.searched < self.walked {
+            if budget.is_over() {
+                return false;
+            }
+            self.search(w, &mut known, members);
         }
         true
     }
 
-    fn look(&mut self, torch: &Torch, nodes: &mut Nodes, some: &[(u64, u64)]) {
-        let mut saved: Vec<(u64, u64)> = Vec::new();
-        for (&(by, node), words) in some.iter().zip(read(some)) {
-            if !words.first().is_some_and(|vtable| nodes.is_node(torch, *vtable)) {
-                continue;
+    /// Follows the edges of some nodes.
+    fn walk(&mut self, w: &World, known: &mut Nodes) {
+        let to = self.nodes.len().min(self.walked + SOME);
+        let some = self.nodes.get(self.walked..to).unwrap_or_default().to_vec();
+        self.walked = to;
+        let at: Vec<u64> = some.iter().map(|n| n.1).collect();
+        for ((by, _), node) in some.iter().zip(node::nodes(&w.torch, known, &at)) {
+            let Some(node) = node else { continue };
+            let edges = node.edges();
+            // A leaf's node and those of functions in Python tell where members begin.
+            if self.members.is_none() || edges.is_empty() {
+                let told = node.members(w);
+                self.is_contradicted |= told.is_some() && self.members.is_some() && told != self.members;
+                self.members = self.members.or(told);
             }
-            let own = |what: &u64| self.wanted.contains(what).then_some(Kept { by, what: *what });
-            self.found.extend(words.iter().filter_map(own));
-            let edges = list(&words, BASE, 3).unwrap_or_default();
-            let functions: Vec<u64> = edges.chunks(3).filter_map(|e| e.first().copied()).collect();
-            for inner in functions.iter().filter_map(|f| self.tops.get(f)).filter(|t| **t != by) {
-                self.below.entry(*inner).or_insert(by);
-            }
-            let seen = &mut self.seen;
-            let new = functions.into_iter().filter(|f| is_address(*f) && *f != node && seen.insert(*f));
-            self.wave.extend(new.map(|f| (by, f)));
-            let rest = words.get(BASE + 3..).unwrap_or_default();
-            saved.extend(rest.iter().filter(|w| is_address(**w)).map(|w| (by, *w)));
-            for i in BASE + 3..words.len() {
-                let all = list(&words, i, 1).unwrap_or_default();
-                saved.extend(all.into_iter().filter(|w| is_address(*w)).map(|w| (by, w)));
+            for (inner, _) in edges.into_iter().filter(|e| e.0 != node.at) {
+                if let Some(tensor) = self.tops.get(&inner).filter(|t| *t != by) {
+                    self.below.entry(*tensor).or_insert((*by, node.at));
+                }
+                if let std::collections::hash_map::Entry::Vacant(new) = self.from.entry(inner) {
+                    new.insert(node.at);
+                    self.nodes.push((*by, inner));
+                }
             }
         }
-        blocks(torch, &saved, &self.wanted, &mut self.found);
+    }
+
+    /// Looks at what some nodes keep.
+    fn search(&mut self, w: &World, known: &mut Nodes, members: usize) {
+        let to = self.walked.min(self.searched + SOME);
+        let some = self.nodes.get(self.searched..to).unwrap_or_default().to_vec();
+        self.searched = to;
+        let at: Vec<u64> = some.iter().map(|n| n.1).collect();
+        for ((by, _), node) in some.iter().zip(node::nodes(&w.torch, known, &at)) {
+            let Some(node) = node else { continue };
+            for what in kept(w, &node, members) {
+                if !self.wanted.contains(&what) {
+                    continue;
+                }
+                let ways = self.ways.entry(what).or_default();
+                let kept = Kept { by: *by, what, node: node.at };
+                if *ways < WAYS && !self.found.contains(&kept) {
+                    *ways += 1;
+                    self.found.push(kept);
+                }
+            }
+        }
+    }
+
+    /// Whether the graph of the tensor `top` still keeps what was found: every step of the way is looked at again, at once.
+    ///
+    /// # Safety
+    /// `top` is an object that is alive, a tensor; with the GIL held.
+    pub(super) unsafe fn proves(&self, w: &World, top: u64, what: &Kept) -> bool {
+        let (Some(chain), Some(members)) = (self.chain(top, what), self.members) else { return false };
+        let Some(nodes) =
+            node::nodes(&w.torch, &mut Nodes::default(), &chain).into_iter().collect::<Option<Vec<Node>>>()
+        else {
+            return false;
+        };
+        // SAFETY: the caller's promise.
+        let made = w.torch.autograd(&unsafe { w.torch.of_python(&[top]) });
+        let first = nodes.first().zip(made.first());
+        let begins = first.is_some_and(|(n, made)| (made.node, made.control) == (n.at, n.control));
+        let leads = |pair: &[Node]| matches!(pair, [a, b] if a.edges().contains(&(b.at, b.control)));
+        let keeps = |node: &Node| kept(w, node, members).contains(&what.what);
+        begins && nodes.windows(2).all(leads) && nodes.last().is_some_and(keeps)
+    }
+
+    /// The nodes from the one that made `top` to the one that keeps something.
+    fn chain(&self, top: u64, what: &Kept) -> Option<Vec<u64>> {
+        let (mut nodes, mut tensor, mut node) = (vec![what.node], what.by, what.node);
+        loop {
+            while let Some(&from) = self.from.get(&node).filter(|f| **f != 0) {
+                nodes.push(from);
+                node = from;
+                (nodes.len() < LONGEST).then_some(())?;
+            }
+            if tensor == top {
+                break;
+            }
+            (tensor, node) = *self.below.get(&tensor)?;
+            nodes.push(node);
+            (nodes.len() < LONGEST).then_some(())?;
+        }
+        nodes.reverse();
+        Some(nodes)
     }
 }
 
-/// Blocks of `wanted` that these words are tensors in, or whose gradients.
-fn blocks(torch: &Torch, words: &[(u64, u64)], wanted: &HashSet<u64>, found: &mut Vec<Kept>) {
-    let mut by: HashMap<u64, u64> = HashMap::new();
-    words.iter().for_each(|(top, word)| {
-        by.entry(*word).or_insert(*top);
-    });
-    let all: Vec<u64> = by.keys().copied().collect();
-    let tensors = torch.implementations(&all);
+/// What a node keeps: blocks of tensors and of their gradients, and an object of Python's.
+fn kept(w: &World, node: &Node, members: usize) -> Vec<u64> {
+    let (tensors, python) = node.keeps(w, members);
+    let mut all = blocks(&w.torch, &tensors);
+    all.extend(python);
+    all
+}
+
+/// The blocks that these tensors and their gradients are in.
+fn blocks(torch: &Torch, tensors: &[u64]) -> Vec<u64> {
+    let tensors = torch.implementations(tensors);
     let gradients: Vec<u64> = torch.autograd(&tensors).into_iter().map(|a| a.grad).collect();
     let gradients = torch.implementations(&gradients);
-    for ((word, tensor), gradient) in all.iter().zip(&tensors).zip(&gradients) {
-        for data in [tensor.data, gradient.data] {
-            if let Some(&by) = by.get(word).filter(|_| wanted.contains(&data)) {
-                found.push(Kept { by, what: data });
-            }
-        }
-    }
-}
-
-/// The words of nodes: as many as the heap says that each has, where that makes sense.
-fn read(nodes: &[(u64, u64)]) -> Vec<Vec<u64>> {
-    const USUAL: usize = 224;
-    let places: Vec<u64> = nodes.iter().map(|n| n.1.wrapping_sub(8)).collect();
-    let whole = words::<{ WORDS + 1 }>(&places);
-    whole
-        .into_iter()
-        .zip(&places)
-        .map(|(w, place)| {
-            let w = w.map_or_else(|| memory::range(*place, WORDS + 1), |w| w.to_vec());
-            // The word before a block of the heap is its size and three flags.
-            let size = w.first().map_or(0, |s| (s & !7) as usize / 8);
-            let count = if (BASE + 3..=WORDS).contains(&size) { size - 1 } else { USUAL };
-            w.get(1..).unwrap_or_default().iter().copied().take(count).collect()
-        })
-        .collect()
-}
-
-/// The words of a `std::vector` whose three pointers begin at word `at`, where it is one of elements of `width` words.
-fn list(words: &[u64], at: usize, width: usize) -> Option<Vec<u64>> {
-    let &[begin, end, most] = words.get(at..at + 3)? else { return None };
-    let fits = is_address(begin) && begin < end && end <= most && end.is_multiple_of(8);
-    let count = if fits { (end - begin) as usize / 8 } else { return None };
-    let whole = count.is_multiple_of(width) && (most - begin) as usize / 8 <= LIST;
-    whole.then(|| memory::range(begin, count))
+    tensors.iter().chain(&gradients).map(|t| t.data).filter(|d| *d != 0).collect()
 }

@@ -50,6 +50,35 @@ pub(super) fn is_address(word: u64) -> bool {
     word.is_multiple_of(8) && (1 << 16..1 << 47).contains(&word)
 }
 
+/// Where a block of the heap ends, as glibc's heap says: before a block lie its size and three flags, behind it the next one's, with
+/// a flag that this one is in use. `None` where that does not fit, and where another heap is in its place.
+pub(super) fn end_of_block(block: u64) -> Option<u64> {
+    const IN_USE_BEFORE: u64 = 1;
+    const OF_ITS_OWN: u64 = 2;
+    const LONGEST: u64 = 1 << 20;
+    let size_of = |place: u64| at::<1>(place - 8).map(|[w]| (w & !7, w & 7));
+    let (size, flags) = size_of(block).filter(|_| is_own_heap())?;
+    let fits = size.is_multiple_of(16) && (32..LONGEST).contains(&size) && flags & OF_ITS_OWN == 0;
+    let (next, flags) = size_of(block + if fits { size } else { return None })?;
+    (flags & IN_USE_BEFORE != 0 && next.is_multiple_of(16)).then_some(block + size - 8)
+}
+
+/// Whether `malloc` is glibc's own, as its other functions are.
+fn is_own_heap() -> bool {
+    static KNOWN: std::sync::OnceLock<bool> = std::sync::OnceLock::new();
+    *KNOWN.get_or_init(|| {
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
+        let library = |address: usize| {
+            let holds = |line: &&str| {
+                super::objects::executable(line).is_some_and(|(a, b, _)| (a..b).contains(&(address as u64)))
+            };
+            maps.lines().find(holds).and_then(|l| l.split_ascii_whitespace().nth(5))
+        };
+        let own = library(libc::getauxval as *const () as usize);
+        own.is_some() && own == library(libc::malloc as *const () as usize)
+    })
+}
+
 /// As many of the addresses' words as the kernel copies without a stop.
 fn copy<const N: usize>(at: &[u64]) -> Vec<[u64; N]> {
     let size = N * 8;
@@ -87,6 +116,17 @@ mod tests {
             assert!(is_text(address, b"dict\0") && !is_text(address, b"dicts"), "{from}");
         }
         assert!(!is_text(8, b"dict\0") && !is_text(0, b"dict\0"));
+    }
+
+    #[test]
+    fn the_heap_says_where_a_block_ends() {
+        for size in [24usize, 100, 472, 4000] {
+            let block = std::hint::black_box(vec![0u8; size]);
+            let end = end_of_block(block.as_ptr() as u64).expect("a block of glibc's");
+            let room = end - block.as_ptr() as u64;
+            assert!((size as u64..size as u64 + 32).contains(&room), "{size}: {room}");
+            assert_eq!(end_of_block(block.as_ptr() as u64 + 8), None, "no block begins there");
+        }
     }
 
     #[test]

@@ -15,8 +15,10 @@ pub(crate) mod collector;
 mod frames;
 mod graph;
 mod memory;
+mod node;
 mod objects;
 mod tensors;
+mod verify;
 mod work;
 
 use crate::steps::python as interpreter;

@@ -328,6 +328,23 @@ impl Python {
         }
     }
 
+    /// The words of an autograd function's object, which a node runs; none where this is no such object, or not any more. With the
+    /// GIL held, while the collector is not at work; the address may be that of anything.
+    pub(super) fn function_words(&self, object: u64) -> Vec<u64> {
+        const BASIC_SIZE: u64 = 32;
+        const MOST: u64 = 128;
+        const BASES: usize = 16;
+        if !super::memory::is_address(object) || !super::collector::is_tracked(object) {
+            return Vec::new();
+        }
+        let word = |at: u64| super::memory::at::<1>(at).map_or(0, |[w]| w);
+        let bases = std::iter::successors(Some(word(object + TYPE)), |t| Some(word(t + TYPE_BASE)));
+        if !bases.take(BASES).take_while(|t| *t != 0).any(|t| t == self.autograd) {
+            return Vec::new();
+        }
+        super::memory::range(object, (word(self.autograd + BASIC_SIZE) / 8).min(MOST) as usize)
+    }
+
     /// Whether an object is a cell, which variables of closures live in.
     ///
     /// # Safety
@@ -442,7 +459,8 @@ fn code_of_python(inside: u64) -> Vec<(u64, u64)> {
     all.iter().filter(|m| ours(m.2)).map(|m| (m.0, m.1)).collect()
 }
 
-fn executable(line: &str) -> Option<(u64, u64, &str)> {
+/// A line of the kernel's about memory with code: from, to, file.
+pub(super) fn executable(line: &str) -> Option<(u64, u64, &str)> {
     let mut words = line.split_ascii_whitespace();
     let (from, to) = words.next()?.split_once('-')?;
     let number = |text: &str| u64::from_str_radix(text, 16).ok();

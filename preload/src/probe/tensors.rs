@@ -2,7 +2,7 @@
 //!
 //! Every step is believed only where the vtable says what stands there: a `c10::TensorImpl` (storage at 16, autograd's part
 //! at 24), a `c10::StorageImpl` (data at 16), a `torch::autograd::AutogradMeta` (after its name: grad, grad_fn). A tensor of
-//! any other kind (sparse, batched, functional) has no storage here. Offsets as in torch 2.4 to 2.15.
+//! any other kind (sparse, batched, functional) has no storage here, and one that nobody refers to any more is none. Offsets as in torch 2.4 to 2.15.
 
 use super::memory::{self, is_address, words};
 use super::objects::read;
@@ -26,8 +26,12 @@ pub(super) struct Implementation {
 pub(super) struct Autograd {
     /// `TensorImpl` of its gradient, or 0.
     pub(super) grad: u64,
-    /// The node that made it, or 0.
+    /// The node that made it and what counts the references to that, or 0.
     pub(super) node: u64,
+    pub(super) control: u64,
+    /// Of a leaf, the node that adds to its gradient, and what counts the references to that, or 0.
+    pub(super) accumulator: u64,
+    pub(super) accumulator_control: u64,
 }
 
 /// Addresses of torch's vtables, as objects hold them.
@@ -88,8 +92,9 @@ impl Torch {
             at.iter().enumerate().filter(|(_, a)| is_address(**a)).map(|(i, &a)| (i, a)).unzip();
         let mut storages = Vec::new();
         for ((i, address), word) in places.iter().zip(&addresses).zip(words::<4>(&addresses)) {
-            if let (Some([vtable, _, storage, meta]), Some(one)) = (word, all.get_mut(*i))
+            if let (Some([vtable, references, storage, meta]), Some(one)) = (word, all.get_mut(*i))
                 && vtable == self.tensor
+                && references as u32 != 0
             {
                 *one = Implementation { at: *address, data: 0, meta };
                 storages.push((*i, storage));
@@ -109,16 +114,18 @@ impl Torch {
     /// What autograd says of tensors, in their order.
     pub(super) fn autograd(&self, tensors: &[Implementation]) -> Vec<Autograd> {
         let metas: Vec<u64> = tensors.iter().map(|t| t.meta).collect();
-        let known = |(word, meta): (Option<[u64; 8]>, u64)| {
-            let [vtable, name, a, b, _, grad, node, _] = word?;
+        let known = |(word, meta): (Option<[u64; 10]>, u64)| {
+            let [vtable, name, a, b, c, grad, e, f, g, h] = word?;
             if vtable != self.meta {
                 return None;
             }
             // A short name lies in the string itself; before the C++11 interface a string was one pointer.
             let own = name == meta + 24 || !is_address(a);
-            Some(if own { Autograd { grad, node } } else { Autograd { grad: a, node: b } })
+            let [grad, node, control, accumulator, accumulator_control] =
+                if own { [grad, e, f, g, h] } else { [a, b, c, grad, e] };
+            Some(Autograd { grad, node, control, accumulator, accumulator_control })
         };
-        words::<8>(&metas).into_iter().zip(metas).map(|w| known(w).unwrap_or_default()).collect()
+        words::<10>(&metas).into_iter().zip(metas).map(|w| known(w).unwrap_or_default()).collect()
     }
 }
 

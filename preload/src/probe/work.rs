@@ -6,21 +6,19 @@
 //! | Climb  | some objects: what refers to what was found                                  |
 //! | Graph  | some nodes of graphs: which keep what has no holder yet                      |
 //! | Rise   | as Climb, from the tensors at the top of those graphs                        |
-//! | Verify | what was named is still there and still leads to what was asked about        |
+//! | Verify | some names: the whole way down to what was asked about is there, at one moment |
 
 use super::answer;
 use super::climb::{Climb, Named, STRIDE};
-use super::collector::{self, Reached, Walk};
-use super::objects::{Class, Types, references};
-use super::{Budget, World, graph};
+use super::collector::{Reached, Walk};
+use super::objects::{Class, Types};
+use super::{Budget, World, graph, verify};
 use serde_json::Value;
 use std::collections::{HashMap, HashSet};
 use strandline_core::format::holders::Ask;
 
 /// Samples of all findings together: one for each bit of a mask.
 const SAMPLES: usize = 64;
-/// Objects that a verification looks at, at most, for each name.
-const VISITS: usize = 20_000;
 /// Tensors of a slice at most: what they are is copied by the kernel, after the walk.
 const TENSORS: usize = 8_192;
 /// Objects that are tracked at most: a pass over these takes about half a second of pauses.
@@ -61,9 +59,8 @@ pub(super) struct Work {
     /// What has no holder, with its samples, and the walk over the graphs that may keep it.
     wanted: HashMap<u64, u64>,
     graphs: Option<graph::Walk>,
-    /// The climb from the tops of graphs, and those.
+    /// The climb from the tops of graphs.
     rise: Option<Climb>,
-    tops: HashSet<u64>,
 }
 
 impl Work {
@@ -97,7 +94,6 @@ impl Work {
             wanted: HashMap::new(),
             graphs: None,
             rise: None,
-            tops: HashSet::new(),
         }
     }
 
@@ -216,7 +212,7 @@ impl Work {
 
     fn graph(&mut self, w: &World, budget: &Budget) {
         let Some(walk) = &mut self.graphs else { return };
-        if !walk.go_on(&w.torch, budget) {
+        if !walk.go_on(w, budget) {
             return;
         }
         let mut from: HashMap<u64, u64> = HashMap::new();
@@ -226,27 +222,30 @@ impl Work {
                 *from.entry(tensor).or_default() |= mask;
             }
         }
-        self.tops = from.keys().copied().collect();
         self.rise = Some(Climb::new(from.into_iter(), self.groups.clone()));
         self.stage = Stage::Rise;
     }
 
-    /// Forgets names whose object is gone, or does not lead to what was asked about any more. `true`: all were looked at.
+    /// Forgets names that do not stand the last look (`verify.rs`), and what a name was not seen to lead to at that moment.
+    /// `true`: all were looked at.
     ///
     /// # Safety
     /// As [`Work::slice`].
     unsafe fn verify(&mut self, w: &World, budget: &Budget) -> bool {
         let mut types = Types::new(&w.python);
-        for (climb, graph) in [(&mut self.climb, false), (&mut self.rise, true)] {
-            let Some(named) = climb.as_mut().map(|c| &mut c.named) else { continue };
-            while let Some(at) = named.iter().position(|n| !n.is_verified) {
+        for graph in [false, true] {
+            loop {
+                let climb = if graph { &self.rise } else { &self.climb };
+                let names = climb.as_ref().map_or(&[][..], |c| &c.named);
+                let Some(at) = names.iter().position(|n| !n.is_verified) else { break };
+                let Some(named) = names.get(at) else { break };
                 // SAFETY: the caller's promise.
-                let leads = unsafe {
-                    named.get(at).is_some_and(|n| leads(w, &mut types, n, &self.tops, &self.samples, graph))
-                };
-                match named.get_mut(at).filter(|_| leads) {
-                    Some(n) => n.is_verified = true,
-                    None => drop(named.remove(at)),
+                let mask = unsafe { self.proved(w, &mut types, named, graph) } & named.mask;
+                let climb = if graph { &mut self.rise } else { &mut self.climb };
+                let Some(names) = climb.as_mut().map(|c| &mut c.named) else { break };
+                match names.get_mut(at).filter(|_| mask != 0) {
+                    Some(n) => (n.is_verified, n.mask) = (true, mask),
+                    None => drop(names.remove(at)),
                 }
                 if budget.is_over() {
                     return false;
@@ -256,6 +255,63 @@ impl Work {
         true
     }
 
+    /// The samples that a name leads to at this moment, every step of the way.
+    ///
+    /// # Safety
+    /// As [`Work::slice`].
+    unsafe fn proved(&self, w: &World, types: &mut Types<'_>, named: &Named, graph: bool) -> u64 {
+        let Some(climb) = (if graph { &self.rise } else { &self.climb }) else { return 0 };
+        // SAFETY: the caller's promise; what has its name still is alive, and so is what it leads to.
+        unsafe {
+            if !verify::is_named(w, types, named) {
+                return 0;
+            }
+            let tensors = climb.below(types, named.object);
+            match graph {
+                false => self.sampled(w, tensors),
+                true => self.kept(w, types, named.mask, &tensors),
+            }
+        }
+    }
+
+    /// The samples that tensors lie in.
+    ///
+    /// # Safety
+    /// They are alive; with the GIL held.
+    unsafe fn sampled(&self, w: &World, tensors: impl IntoIterator<Item = u64>) -> u64 {
+        let tensors: Vec<u64> = tensors.into_iter().collect();
+        // SAFETY: the caller's promise.
+        let known = unsafe { w.torch.of_python(&tensors) };
+        known.iter().filter_map(|t| self.samples.get(&t.data)).fold(0, |a, bit| a | bit)
+    }
+
+    /// The samples, of those in `mask`, that the graphs of these tensors keep.
+    ///
+    /// # Safety
+    /// As [`Work::slice`]; the tensors are alive.
+    unsafe fn kept(&self, w: &World, types: &mut Types<'_>, mask: u64, tensors: &HashSet<u64>) -> u64 {
+        let (Some(graphs), mut all) = (&self.graphs, 0) else { return 0 };
+        for kept in &graphs.found {
+            let may = self.wanted.get(&kept.what).copied().unwrap_or(0) & mask & !all;
+            let top = [kept.by, graphs.top(kept.by)].into_iter().find(|t| tensors.contains(t));
+            let Some(top) = top.filter(|_| may != 0) else { continue };
+            // SAFETY: the caller's promise; an object that a node keeps is alive.
+            unsafe {
+                if !graphs.proves(w, top, kept) {
+                    continue;
+                }
+                all |= match self.samples.get(&kept.what) {
+                    Some(bit) => *bit,
+                    None => {
+                        let below = self.climb.as_ref().map(|c| c.below(types, kept.what));
+                        self.sampled(w, below.unwrap_or_default())
+                    }
+                };
+            }
+        }
+        all
+    }
+
     fn answers(&self) -> Vec<Value> {
         let climbed = self.climb.as_ref().map_or(&[][..], |c| &c.named);
         let risen = self.rise.as_ref().map_or(&[][..], |c| &c.named);
@@ -263,54 +319,4 @@ impl Work {
         let one = |(f, group): (_, &u64)| answer::of(f, *group, found, climbed, risen);
         self.about().zip(&self.groups).map(one).collect()
     }
-}
-
-/// Whether what has a name is there, and leads down to a tensor in a sampled block, or to one at the top of a graph.
-///
-/// # Safety
-/// As [`Work::slice`].
-unsafe fn leads(
-    w: &World,
-    types: &mut Types<'_>,
-    named: &Named,
-    tops: &HashSet<u64>,
-    samples: &HashMap<u64, u64>,
-    graph: bool,
-) -> bool {
-    if !collector::is_tracked(named.object) {
-        return false;
-    }
-    let mut seen: HashSet<u64> = HashSet::from([named.object]);
-    let mut level = vec![named.object];
-    for _ in 0..=named.level {
-        let (mut next, mut tensors) = (Vec::new(), Vec::new());
-        for object in level {
-            // SAFETY: the first is tracked, the others are referred to by what is: all are alive.
-            let kind = unsafe { types.of(object) };
-            match kind.class {
-                Class::Tensor => tensors.push(object),
-                class if class.is_entered() => {
-                    // SAFETY: alive, and an object that the collector can enter.
-                    unsafe {
-                        references(object, kind, &mut |child| {
-                            if seen.len() < VISITS && seen.insert(child) {
-                                next.push(child);
-                            }
-                        });
-                    }
-                }
-                _ => {}
-            }
-        }
-        let is_it = match graph {
-            true => tensors.iter().any(|t| tops.contains(t)),
-            // SAFETY: tensors that are alive.
-            false => unsafe { w.torch.of_python(&tensors) }.iter().any(|t| samples.contains_key(&t.data)),
-        };
-        if is_it {
-            return true;
-        }
-        level = next;
-    }
-    false
 }

@@ -1,0 +1,185 @@
+//! One node of an autograd graph, and what it keeps: nothing is believed that is not proved.
+//!
+//! A word that looks like an address proves nothing: memory behind a node's last member, room for what is not there, and members
+//! that were never written hold what earlier owners left. So a node is one whose class descends from `Node`, that
+//! knows itself, and whose references are counted; it ends where the heap says; its members begin behind `Node`, whose size is learned
+//! from members that point back; and only these are believed: a `SavedVariable` or a vector of those, by all of their
+//! fields, and the leaf or the Python object of a node that they in turn name. Layouts as in torch 2.4 to 2.15.
+
+use super::World;
+use super::memory::{self, is_address, words};
+use super::tensors::{Nodes, Torch};
+
+/// Words of a node that are looked at.
+const WORDS: usize = 320;
+/// Words that every node begins with: its vtable, itself and what counts its references, and at the end of these its edges.
+const HEAD: usize = 16;
+const EDGES: usize = 12;
+/// Where the members of a class begin, at the earliest.
+const MEMBERS: usize = 33;
+/// Words between a node's last member and the end of its block, at most.
+const SLACK: usize = 4;
+/// Words of a `SavedVariable`, and most words of a list of those or of edges.
+const VARIABLE: usize = 13;
+const LIST: usize = 4096;
+/// What counts references to an object that lies in the same block is so much before it.
+const COUNTS: u64 = 16;
+
+/// A node that was alive when it was copied.
+#[derive(Debug)]
+pub(super) struct Node {
+    /// Its address.
+    pub(super) at: u64,
+    /// What counts the references to it.
+    pub(super) control: u64,
+    head: [u64; HEAD],
+}
+
+/// What stands at these addresses, where it is a node that is alive; in their order.
+pub(super) fn nodes(torch: &Torch, known: &mut Nodes, at: &[u64]) -> Vec<Option<Node>> {
+    let heads = words::<HEAD>(at);
+    let controls: Vec<u64> = heads.iter().map(|h| h.map_or(0, |h| h[2])).collect();
+    let all = heads.into_iter().zip(at).zip(words::<2>(&controls));
+    all.map(|((head, &at), counts)| {
+        let (head, [_, counts]) = (head?, counts?);
+        let [vtable, own, control, ..] = head;
+        let is_counted = counts as u32 as i32 > 0 && (counts >> 32) as i32 > 0;
+        (own == at && is_counted && known.is_node(torch, vtable)).then_some(Node { at, control, head })
+    })
+    .collect()
+}
+
+impl Node {
+    /// The nodes that its edges lead to, each with what counts the references to it.
+    pub(super) fn edges(&self) -> Vec<(u64, u64)> {
+        let all = list(&self.head, EDGES, 3).unwrap_or_default();
+        let edge = |e: &[u64]| match *e {
+            [function, control, _] if is_address(function) && is_address(control) => {
+                Some((function, control))
+            }
+            _ => None,
+        };
+        all.chunks(3).filter_map(edge).collect()
+    }
+
+    /// All its words, as many as the heap says that there are; none where it does not say.
+    fn words(&self) -> Vec<u64> {
+        let block = if self.control + COUNTS == self.at { self.control } else { self.at };
+        let Some(end) = memory::end_of_block(block) else { return Vec::new() };
+        memory::range(self.at, ((end.saturating_sub(self.at)) as usize / 8).min(WORDS))
+    }
+
+    /// Where the members of every class behind `Node` begin, if this one tells: its last member points back to it.
+    pub(super) fn members(&self, w: &World) -> Option<usize> {
+        let all = self.words();
+        let last = all.len().saturating_sub(SLACK).max(MEMBERS);
+        let tells = |word: u64| self.is_leaf(&w.torch, word) || self.is_python(w, word);
+        (last..all.len()).find(|&i| all.get(i).is_some_and(|word| tells(*word)))
+    }
+
+    /// Whether this is the tensor that this node adds up the gradient of.
+    fn is_leaf(&self, torch: &Torch, word: u64) -> bool {
+        let leaf = torch.autograd(&torch.implementations(&[word]));
+        leaf.first().is_some_and(|l| (l.accumulator, l.accumulator_control) == (self.at, self.control))
+    }
+
+    /// Whether this is the object of Python's that this node runs.
+    fn is_python(&self, w: &World, word: u64) -> bool {
+        let own = w.python.function_words(word);
+        own.windows(2).any(|pair| *pair == [self.at, self.control])
+    }
+
+    /// What it keeps: tensors of C++, and the object of Python's that it runs. `members`: where they begin.
+    pub(super) fn keeps(&self, w: &World, members: usize) -> (Vec<u64>, Option<u64>) {
+        let all = self.words();
+        let own = all.get(members..).unwrap_or_default();
+        let Some(&first) = own.first() else { return (Vec::new(), None) };
+        if self.is_leaf(&w.torch, first) {
+            return (vec![first], None);
+        }
+        if self.is_python(w, first) {
+            return (lists_of_variables(&w.python.function_words(first)), Some(first));
+        }
+        let mut tensors: Vec<u64> = own.windows(VARIABLE).filter_map(variable).filter(|t| *t != 0).collect();
+        tensors.extend(lists_of_variables(own));
+        (tensors, None)
+    }
+}
+
+/// The tensor that a `SavedVariable` of these words keeps, 0 where it keeps none; `None` where they are no such thing.
+fn variable(words: &[u64]) -> Option<u64> {
+    let &[tensor, _, _, _, _, numbers, flags, hooks, _, _, _, _, requires] = words else { return None };
+    // Shared and weak pointers: what they point to, and what counts it.
+    let are_pairs = [1, 3, 8, 10].into_iter().all(|at| match words.get(at..at + 2) {
+        Some(&[a, b]) => a == 0 && b == 0 || is_address(a) && is_address(b),
+        _ => false,
+    });
+    let are_flags = flags.to_le_bytes().iter().take(5).all(|f| *f <= 1) && requires as u8 <= 1;
+    let are_numbers = numbers >> 32 < 1 << 16 && (hooks == 0 || is_address(hooks));
+    // Made without a tensor, or kept by hooks.
+    let is_empty = flags & 0xff != 0 || hooks != 0;
+    let is_one = is_address(tensor) && are_pairs && are_flags && are_numbers;
+    is_one.then_some(if is_empty { 0 } else { tensor })
+}
+
+/// The tensors of all vectors of `SavedVariable` among these words: of those whose elements are all such.
+fn lists_of_variables(words: &[u64]) -> Vec<u64> {
+    let of = |at: usize| -> Option<Vec<u64>> {
+        let all = list(words, at, VARIABLE)?;
+        (all.len() % VARIABLE == 0).then_some(())?;
+        all.chunks(VARIABLE).map(variable).collect()
+    };
+    (0..words.len()).filter_map(of).flatten().filter(|t| *t != 0).collect()
+}
+
+/// The words of a `std::vector` whose three pointers begin at word `at`, where it is one of elements of `width` words.
+fn list(words: &[u64], at: usize, width: usize) -> Option<Vec<u64>> {
+    let &[begin, end, most] = words.get(at..at + 3)? else { return None };
+    let fits = is_address(begin) && begin < end && end <= most && end.is_multiple_of(8);
+    let count = if fits { (end - begin) as usize / 8 } else { return None };
+    let whole = count.is_multiple_of(width) && (most - begin) as usize / 8 <= LIST;
+    whole.then(|| memory::range(begin, count)).filter(|all| all.len() == count)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TENSOR: u64 = 0x5555_0000_1000;
+
+    fn saved() -> [u64; VARIABLE] {
+        let mut one = [0; VARIABLE];
+        // Never written, between the flags and what follows.
+        (one[0], one[5], one[6], one[12]) = (TENSOR, 3, 0xdead_be01_0101_0000, 0xffff_ff01);
+        one
+    }
+
+    #[test]
+    fn a_saved_tensor_is_believed_by_all_its_fields() {
+        assert_eq!(variable(&saved()), Some(TENSOR));
+        for (at, wrong) in
+            [(0, 7), (1, TENSOR), (3, TENSOR), (4, 1), (5, 1 << 60), (6, 2 << 8), (7, 3), (8, 9), (12, 2)]
+        {
+            let mut one = saved();
+            one[at] = wrong;
+            assert_eq!(variable(&one), None, "word {at}");
+        }
+        for (at, word) in [(6, 1), (7, TENSOR)] {
+            let mut one = saved();
+            one[at] = word;
+            assert_eq!(variable(&one), Some(0), "released, or kept by hooks: word {at}");
+        }
+    }
+
+    #[test]
+    fn a_list_with_one_element_that_is_no_saved_tensor_is_none() {
+        let mut all: Vec<u64> = [saved(), saved()].concat();
+        let begin = all.as_ptr() as u64;
+        let end = begin + 2 * 8 * VARIABLE as u64;
+        assert_eq!(lists_of_variables(&[7, begin, end, end]), [TENSOR, TENSOR]);
+        assert!(lists_of_variables(&[7, begin, end - 8, end]).is_empty(), "not whole elements");
+        // What the heap writes into a block that is free.
+        (all[0], all[1]) = (TENSOR, 0x1234_5678_9abc_def1);
+        assert!(lists_of_variables(&[std::hint::black_box(all.as_ptr() as u64), end, end]).is_empty());
+    }
+}

@@ -1,0 +1,125 @@
+//! The last look: what was named is believed only if the whole way from the name to the block is there at one moment.
+//!
+//! Everything before this was seen slice by slice, and an address that was seen may be another object's by now. So each name is
+//! looked at once more, in one slice: its owner lives and still has it under that name; every reference down to a tensor is there;
+//! that tensor lies in a block that was asked about, or its graph leads to one, node by node. What does not stand this is not told, and
+//! a name counts for those blocks only that it was seen to lead to.
+
+use super::World;
+use super::climb::{Climb, Named, Rank};
+use super::collector;
+use super::memory;
+use super::objects::{Class, TYPE_DICT, Types, read, references, type_of};
+use std::collections::HashSet;
+
+/// Module: its dictionary, its name.
+pub(super) const MODULE_DICT: u64 = 16;
+pub(super) const MODULE_NAME: u64 = 48;
+/// Function (from 3.10): qualified name, closure.
+pub(super) const QUALNAME: u64 = 40;
+pub(super) const CLOSURE: u64 = 72;
+/// An object's type.
+const TYPE: u64 = 8;
+
+/// Whether an object of this type, which the collector tracks, is at that address. With the GIL held, while the collector is not
+/// at work.
+fn is_still(object: u64, kind: u64) -> bool {
+    kind != 0 && collector::is_tracked(object) && memory::at::<1>(object + TYPE) == Some([kind])
+}
+
+/// Whether what has a name has it still.
+///
+/// # Safety
+/// With the GIL held and the collector not at work.
+pub(super) unsafe fn is_named(w: &World, types: &mut Types<'_>, named: &Named) -> bool {
+    let (object, owner) = (named.object, named.owner);
+    if named.rank == Rank::Local && owner == 0 {
+        let mut is_there = false;
+        let Some(frames) = &w.frames else { return false };
+        // SAFETY: the caller's promise, and `World` has frames only where their layout is proved.
+        unsafe {
+            frames.locals(&w.python, w.interpreter, &mut |value, name| {
+                is_there = is_there || value == object && name() == named.place;
+            });
+        }
+        return is_there;
+    }
+    if !is_still(owner, named.owner_kind) {
+        return false;
+    }
+    let mut is_there = false;
+    // SAFETY: the owner is tracked, hence alive, and so is what it refers to; the rest as in `climb::settle`.
+    unsafe {
+        let kind = types.of(owner);
+        let among = |dict: u64, name: &str, types: &mut Types<'_>| {
+            let mut found = false;
+            if dict != 0 && types.of(dict).class == Class::Dict {
+                w.python.items(dict, |key, value| {
+                    found = value == object && named.place == format!("{name}.{}", w.python.text(key));
+                    !found
+                });
+            }
+            found
+        };
+        let refers = |from: u64, to: u64, types: &mut Types<'_>| {
+            let mut found = false;
+            let kind = types.of(from);
+            references(from, kind, &mut |child| found |= child == to);
+            found
+        };
+        match kind.class {
+            Class::Module => {
+                let name = w.python.text(read(owner + MODULE_NAME));
+                is_there = among(read(owner + MODULE_DICT), &name, types);
+            }
+            Class::Type => is_there = among(read(owner + TYPE_DICT), &w.python.type_name(owner), types),
+            Class::Function => {
+                let mut cells = Vec::new();
+                let closure = read(owner + CLOSURE);
+                if closure != 0 {
+                    references(closure, types.of(closure), &mut |cell| cells.push(cell));
+                }
+                is_there = cells.into_iter().any(|cell| refers(cell, object, types));
+            }
+            Class::Frame => is_there = refers(owner, object, types),
+            Class::Instance => {
+                let name = w.python.type_name(type_of(owner));
+                let own = w.python.own_attribute(owner, object);
+                is_there = own.is_some_and(|a| named.place == format!("{name}.{a}"))
+                    || among(w.python.own_dict(owner), &name, types);
+            }
+            _ => {}
+        }
+    }
+    is_there
+}
+
+impl Climb {
+    /// The tensors that a named object leads down to, by the references that were climbed, as far as they are there now.
+    ///
+    /// # Safety
+    /// The object is alive; with the GIL held and the collector not at work.
+    pub(super) unsafe fn below(&self, types: &mut Types<'_>, object: u64) -> HashSet<u64> {
+        let (mut seen, mut tensors) = (HashSet::from([object]), HashSet::new());
+        let mut level = vec![object];
+        while let Some(object) = level.pop() {
+            // SAFETY: the first is alive, the others are referred to by what is.
+            let kind = unsafe { types.of(object) };
+            if kind.class == Class::Tensor {
+                tensors.insert(object);
+            } else if let Some(children) = self.children(object)
+                && kind.class.is_entered()
+            {
+                // SAFETY: alive, and an object that the collector can enter.
+                unsafe {
+                    references(object, kind, &mut |child| {
+                        if children.contains(&child) && seen.insert(child) {
+                            level.push(child);
+                        }
+                    });
+                }
+            }
+        }
+        tensors
+    }
+}
