@@ -106,6 +106,36 @@ fn a_captured_graphs_blocks_are_the_graphs() {
 }
 
 #[test]
+fn the_call_that_first_heard_of_a_broken_device_is_named() {
+    let folder = Folder::new("direct-fault");
+    let ran = Job::python(&folder, "tests/python/fault.py", &["700"]).run();
+    assert_eq!(ran.output.status.code(), Some(1), "{}", ran.theirs());
+    let said: Value = serde_json::from_str(&ran.stdout()).expect("JSON");
+    for which in ["first", "second"] {
+        assert!(said[which].as_str().is_some_and(|s| s.contains("an illegal memory access")), "{said}");
+    }
+    let source = std::fs::read_to_string(root().join("tests/python/fault.py")).expect("the job");
+    let line = source.lines().position(|l| l.ends_with("# HEARD")).expect("the line") + 1;
+    let recording = Recording::read(&ran.recording()).whole();
+    assert_eq!(recording.count(|b| matches!(b, Body::Failed(_))), 1, "the first alone");
+    let p = report(&ran.recording()).process;
+    let call = &p["failed_call"];
+    assert_eq!(
+        (&call["call"], &call["status"], &call["step"], &call["device"]),
+        (&json!("cudaStreamSynchronize"), &json!(700), &json!(7), &json!(0)),
+        "{p}"
+    );
+    assert_eq!((&call["your_line"]["line"], &call["your_line"]["function"]), (&json!(line), &json!("train")));
+    assert!(call["stream"].is_u64(), "{call}");
+    let text = support::strandline(&["report".as_ref(), ran.recording().as_os_str()]);
+    let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let expected = "returned 700 in step 7 (forward) at your ";
+    assert!(text.contains("An illegal memory access on GPU 0: cudaStreamSynchronize"), "{text}");
+    assert!(text.contains(expected) && text.contains(&format!("fault.py:{line} train")), "{text}");
+    assert!(text.contains("CUDA_LAUNCH_BLOCKING=1"), "{text}");
+}
+
+#[test]
 fn out_of_memory_is_seen() {
     let folder = Folder::new("direct-oom");
     let (said, ran) = job(&folder, ASYNC, &["oom"]);

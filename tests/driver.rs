@@ -112,6 +112,23 @@ fn a_program_with_a_runtime_inside_is_judged() {
 }
 
 #[test]
+fn the_first_call_that_a_broken_device_fails_is_named() {
+    for (route, call) in ROUTES.into_iter().zip(["cudaDeviceSynchronize", "", "", "cuCtxSynchronize"]) {
+        if call.is_empty() {
+            continue; // the same hook as the last one's
+        }
+        let folder = Folder::new("driver-broken");
+        let made = program(&folder, route);
+        let ran = job(&folder, &made, route, "broken").run().succeeded();
+        assert_eq!(ran.stdout(), "719 719\n");
+        let p = report(&ran.recording()).process;
+        let failed = &p["failed_call"];
+        let told = (&failed["call"], &failed["status"], &failed["explain"]);
+        assert_eq!(told, (&json!(call), &json!(719), &json!("a kernel that failed")), "{p}");
+    }
+}
+
+#[test]
 fn every_kind_of_memory_is_seen_once() {
     for route in &ROUTES[1..] {
         let folder = Folder::new("driver-kinds");

@@ -86,6 +86,11 @@ impl<F: Copy> Real<F> {
         &self.address
     }
 
+    /// Its name.
+    pub(crate) const fn name(&self) -> &'static CStr {
+        self.name
+    }
+
     /// Looks the function up, if that is still to be done and possible by now.
     #[cold]
     #[inline(never)]

@@ -1,7 +1,8 @@
 //! An event: when, on which thread, what.
 
 use super::{
-    Addr, Block, Bytes, DeviceId, EventHandle, Nanos, PoolId, SegmentOp, StackId, StreamHandle, ThreadId,
+    Addr, Block, Bytes, DeviceId, EventHandle, Fault, Nanos, PoolId, SegmentOp, StackId, StreamHandle,
+    ThreadId,
 };
 
 /// One thing that happened.
@@ -185,6 +186,9 @@ pub enum Body {
         /// Total bytes.
         total: Bytes,
     },
+
+    /// A call failed in a way that lasts: the device's context is broken. The first one of the process alone.
+    Failed(Fault),
 
     /// Events of this thread were lost here (its ring was full). Blocks open across this are unverified.
     Gap {

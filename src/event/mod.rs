@@ -7,6 +7,7 @@
 mod block;
 mod body;
 mod checkpoint;
+mod fault;
 mod item;
 mod names;
 pub mod steps;
@@ -15,6 +16,7 @@ mod unit;
 pub use block::{Block, Phase, SegmentOp, Totals};
 pub use body::{Body, Event, RuntimeOp};
 pub use checkpoint::{Checkpoint, DeviceTotals, HeldCall, LiveBlock, OpenSegment, StepRow};
+pub use fault::{CALLS, Fault, stays};
 pub use item::{DriverMemory, Dropped, Item, ThreadInfo};
 pub use names::{CodeDef, Frame, Names, NativeFrame, StackDef};
 pub use unit::{

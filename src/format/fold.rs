@@ -2,8 +2,8 @@
 
 use super::raw::{Kind, Record, flag};
 use crate::event::{
-    Addr, Block, Body, Bytes, DeviceId, Event, EventHandle, Nanos, Phase, PoolId, RuntimeOp, SegmentOp,
-    StackId, StreamHandle, ThreadId, Totals,
+    Addr, Block, Body, Bytes, DeviceId, Event, EventHandle, Fault, Nanos, Phase, PoolId, RuntimeOp,
+    SegmentOp, StackId, StreamHandle, ThreadId, Totals,
 };
 
 /// What must be remembered from record to record, per ring.
@@ -98,6 +98,13 @@ impl Fold {
                 }
                 None => self.unknown += 1,
             },
+            Kind::Failed => push(Body::Failed(Fault {
+                call: r.b as u32,
+                status: r.a as u32,
+                device,
+                stream,
+                stack: StackId(r.stack),
+            })),
             Kind::MemInfo => push(Body::MemInfo { device, free: Bytes(r.a), total: size }),
         }
     }

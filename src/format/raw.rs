@@ -194,6 +194,8 @@ kinds! {
     Runtime = 80,
     /// The program's own `cudaMemGetInfo` `[free, total, 0]`.
     MemInfo = 81,
+    /// A call failed for good `[status, call, stream]`, the call by its place in [`crate::event::CALLS`]; stack.
+    Failed = 82,
 }
 
 #[cfg(test)]

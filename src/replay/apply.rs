@@ -368,6 +368,7 @@ impl Replay {
                 self.calls.apply(op, device, addr.0, size.0, stack);
                 self.runtime_call(op, device, addr.0, size.0);
             }
+            Body::Failed(fault) => self.fails(e, fault),
             Body::Gap { lost } => self.gap(lost),
             _ => {}
         }

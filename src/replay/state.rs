@@ -3,6 +3,7 @@
 use super::calls::Calls;
 use super::cohort::{Cohort, CohortId, Cohorts, Now};
 use super::device::{Device, PendingWait};
+use super::failed::Failed;
 use super::progress::{Coverage, Inconsistency, PhaseKind, Progress};
 use super::quiet::Quiescence;
 use super::site::{Site, Sites};
@@ -106,6 +107,7 @@ pub struct Replay {
     /// Sizes of what the runtime handed out, by address.
     pub(super) runtime: FxHashMap<u64, u64>,
     pub(super) calls: Calls,
+    pub(super) failed: Option<Failed>,
     /// An optimizer or a backward has ended, and nothing was allocated since: if nothing ever is, what is freed now is freed
     /// by a job that ends, and the last step's end was before.
     pub(super) trailing: bool,
@@ -200,6 +202,10 @@ impl Replay {
     /// What CUDA handed out beside the allocator's blocks and segments.
     pub fn calls(&self) -> &Calls {
         &self.calls
+    }
+    /// The call that first failed for good, where one did.
+    pub fn failed(&self) -> Option<&Failed> {
+        self.failed.as_ref()
     }
     /// What a recording of a real process cannot contain.
     pub fn inconsistencies(&self) -> &[Inconsistency] {

@@ -76,6 +76,12 @@ fn process(p: &Process<'_>) -> Value {
                 "paused_seconds": c.paused as f64 / 1e9, "longest_seconds": c.longest as f64 / 1e9,
             })),
         },
+        "failed_call": r.failed().map(|f| json!({
+            "call": f.fault.name(), "status": f.fault.status, "explain": f.fault.words(), "device": f.fault.device.0,
+            "stream": f.stream.map(|s| s.0), "step": f.step, "phase": f.phase.name(),
+            "your_line": r.site(f.site).and_then(|s| s.your_line.as_ref()).map(frame),
+            "frames": p.names.frames(f.fault.stack).map(frame).collect::<Vec<_>>(),
+        })),
         "pinned_host": seen.then(|| amount(r.calls().pinned)),
         "managed": seen.then(|| amount(r.calls().managed)),
         "libraries": seen.then(|| r.calls().libraries.iter().map(|(name, a)| json!({
@@ -136,6 +142,7 @@ fn device(p: &Process<'_>, d: &Device) -> Value {
         "end_allocated_bytes": seen(end.map_or(d.allocated, |r| r.allocated)),
         "end_reserved_bytes": end.map_or(d.reserved, |r| r.reserved).0,
         "anatomy": moment.map(anatomy),
+        "libraries": p.replay.calls().on(d.id).into_iter().map(|(name, b)| json!({ "name": name, "bytes": b.0 })).collect::<Vec<_>>(),
         "oom": d.ooms.last().map(|o| oom(p, d, o)),
         "per_step": d.rows.iter().map(|r| json!({
             "step": r.step,

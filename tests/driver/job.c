@@ -1,7 +1,7 @@
 /* A program that uses no PyTorch, and reaches CUDA by one of four ways:
  *   runtime  cudart, a library of its own            linked   the driver, by its import
  *   dlsym    the driver, each function by name       static   as a runtime inside the program does: by cuGetProcAddress alone
- * job ROUTE WHAT STEPS: WHAT is leak, clean, or kinds (one of every call). One line of what it did on stdout. */
+ * job ROUTE WHAT STEPS: WHAT is leak, clean, kinds (one of every call), or broken (a device that fails at the end). One line of what it did on stdout. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdint.h>
@@ -19,7 +19,7 @@ static struct {
     int (*async_ptsz)(addr *, size_t, void *), (*free_async_ptsz)(addr, void *);
     int (*host)(void **, size_t, unsigned), (*free_host)(void *);
     int (*create)(addr *, size_t, void *, addr), (*drop)(addr), (*reserve)(addr *, size_t, size_t, addr, addr);
-    int (*map)(addr, size_t, size_t, addr, addr), (*unmap)(addr, size_t);
+    int (*map)(addr, size_t, size_t, addr, addr), (*unmap)(addr, size_t), (*wait)(void);
 } cu;
 
 static void check(int status, const char *what) {
@@ -33,18 +33,18 @@ static void check(int status, const char *what) {
 #ifdef LINKED
 extern int cuInit(), cuDevicePrimaryCtxRetain(), cuCtxSetCurrent(), cuDeviceTotalMem_v2(), cuMemGetInfo_v2(), cuMemAlloc_v2(), cuMemFree_v2(),
     cuMemAllocPitch_v2(), cuMemAllocManaged(), cuMemAllocAsync(), cuMemFreeAsync(), cuMemAllocAsync_ptsz(), cuMemFreeAsync_ptsz(),
-    cuMemHostAlloc(), cuMemFreeHost(), cuMemCreate(), cuMemRelease(), cuMemAddressReserve(), cuMemMap(), cuMemUnmap();
+    cuMemHostAlloc(), cuMemFreeHost(), cuMemCreate(), cuMemRelease(), cuMemAddressReserve(), cuMemMap(), cuMemUnmap(), cuCtxSynchronize();
 static void *look_up(const char *name, int per_thread) {
 #define IS(f, s) if (!strcmp(name, #f) && (!*#s || per_thread == !strcmp(#s, "_ptsz"))) return (void *)f##s;
     IS(cuInit,) IS(cuDevicePrimaryCtxRetain,) IS(cuCtxSetCurrent,) IS(cuDeviceTotalMem, _v2) IS(cuMemGetInfo, _v2) IS(cuMemAlloc, _v2)
     IS(cuMemFree, _v2) IS(cuMemAllocPitch, _v2) IS(cuMemAllocManaged,) IS(cuMemAllocAsync, _ptsz) IS(cuMemFreeAsync, _ptsz)
     IS(cuMemAllocAsync,) IS(cuMemFreeAsync,) IS(cuMemHostAlloc,) IS(cuMemFreeHost,) IS(cuMemCreate,) IS(cuMemRelease,)
-    IS(cuMemAddressReserve,) IS(cuMemMap,) IS(cuMemUnmap,)
+    IS(cuMemAddressReserve,) IS(cuMemMap,) IS(cuMemUnmap,) IS(cuCtxSynchronize,)
     return NULL;
 }
 #elif defined RUNTIME
 extern int cudaMemGetInfo(size_t *, size_t *), cudaMalloc(addr *, size_t), cudaFree(addr), cudaMallocAsync(addr *, size_t, void *), cudaFreeAsync(addr, void *),
-    cudaMallocManaged(addr *, size_t, unsigned), cudaHostAlloc(void **, size_t, unsigned), cudaFreeHost(void *);
+    cudaMallocManaged(addr *, size_t, unsigned), cudaHostAlloc(void **, size_t, unsigned), cudaFreeHost(void *), cudaDeviceSynchronize(void);
 static void *look_up(const char *name, int per_thread) {
     (void)per_thread;
     if (!strcmp(name, "cuMemGetInfo")) return (void *)cudaMemGetInfo;
@@ -55,6 +55,7 @@ static void *look_up(const char *name, int per_thread) {
     if (!strcmp(name, "cuMemAllocManaged")) return (void *)cudaMallocManaged;
     if (!strcmp(name, "cuMemHostAlloc")) return (void *)cudaHostAlloc;
     if (!strcmp(name, "cuMemFreeHost")) return (void *)cudaFreeHost;
+    if (!strcmp(name, "cuCtxSynchronize")) return (void *)cudaDeviceSynchronize;
     return NULL;
 }
 #else
@@ -126,6 +127,7 @@ int main(int n, char **arg) {
         {&cu.free_async, "cuMemFreeAsync", 0}, {&cu.async_ptsz, "cuMemAllocAsync", 1}, {&cu.free_async_ptsz, "cuMemFreeAsync", 1},
         {&cu.host, "cuMemHostAlloc", 0}, {&cu.free_host, "cuMemFreeHost", 0}, {&cu.create, "cuMemCreate", 0}, {&cu.drop, "cuMemRelease", 0},
         {&cu.reserve, "cuMemAddressReserve", 0}, {&cu.map, "cuMemMap", 0}, {&cu.unmap, "cuMemUnmap", 0},
+        {&cu.wait, "cuCtxSynchronize", 0},
     };
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) *(void **)all[i].f = look_up(all[i].name, all[i].per_thread);
     int device = getenv("JOB_DEVICE") ? atoi(getenv("JOB_DEVICE")) : 0;
@@ -149,6 +151,13 @@ int main(int n, char **arg) {
         if (step) step(i);
     }
     if (!strcmp(arg[2], "kinds")) kinds();
+    if (!strcmp(arg[2], "broken")) { /* a kernel goes wrong; everything fails from then on */
+        void (*go_wrong)(int) = (void (*)(int))dlsym(dlopen("libcuda.so.1", RTLD_NOW), "strandline_sim_break");
+        go_wrong(719);
+        int first = cu.wait(), second = cu.wait();
+        printf("%d %d\n", first, second);
+        return 0;
+    }
     size_t free_bytes, total;
     DO(info, &free_bytes, &total);
     printf("%d steps, used %zu MiB\n", steps, (total - free_bytes) / MIB);

@@ -178,8 +178,8 @@ def verdict_is(ran, verdict, script=None, kind=None, rank=None, bytes_per_step=N
 
 def attributed(process, device, context):
     """What strandline attributes on a device, in bytes: torch's segments, other libraries, and a context's size."""
-    torch = next((d["end_reserved_bytes"] for d in process.get("devices", []) if d["index"] == device), 0)
-    libraries = sum(l["bytes"] for l in process.get("libraries") or [])
+    d = next((d for d in process.get("devices", []) if d["index"] == device), {})
+    torch, libraries = d.get("end_reserved_bytes", 0), sum(l["bytes"] for l in d.get("libraries") or [])
     return {"torch": torch, "libraries": libraries, "context": context, "sum": torch + libraries + context}
 
 

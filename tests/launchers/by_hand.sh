@@ -1,15 +1,17 @@
 #!/usr/bin/env bash
 # Launchers that `cargo test` has not: `strandline run` before each that is installed beside a Python with torch, and what came of it.
-#   tests/launchers/by_hand.sh STRANDLINE VENV [NAME…]     NAMEs: jupyter late uv hydra multirun deepspeed ray actor (default: all)
+#   tests/launchers/by_hand.sh STRANDLINE VENV [NAME…]     NAMEs: jupyter late uv hydra multirun deepspeed ray actor srun tasks export sbatch (default: all)
 # A process that is killed when its work is done (Ray's) does not end its last step: 7 of 8 are right there.
 # VENV has what is to be tried: pip install ipykernel nbclient uv hydra-core deepspeed ray. A line each: PASS, FAIL or absent.
+# srun, tasks, export and sbatch want a Slurm that runs (SLURM_CONF), with this machine as a node.
 set -u
 cd "$(dirname "$0")/../.."
 command=$(realpath "$1"); venv=$(realpath "$2"); shift 2
-names=${*:-jupyter late uv hydra multirun deepspeed ray actor}
+names=${*:-jupyter late uv hydra multirun deepspeed ray actor srun tasks export sbatch}
 work=$(mktemp -d)
 here=$PWD/tests/launchers; job=$PWD/tests/python/launched.py
-export PATH="$venv/bin:$PATH" STRANDLINE_BIN="$command" PYTHONPATH="$PWD/tools/python:$PWD/tests/python" PYTHONDONTWRITEBYTECODE=1
+export PATH="$venv/bin:$PATH" STRANDLINE_BIN="$command" PYTHONPATH="$PWD/tools/python:$work/lib" PYTHONDONTWRITEBYTECODE=1
+mkdir "$work/lib" && cp "$job" "$work/lib" # alone: what lies beside it has names of packages
 export JUPYTER_PLATFORM_DIRS=1 RAY_USAGE_STATS_ENABLED=0 HYDRA_FULL_ERROR=1
 
 # try NAME RECORDINGS PROGRAM COMMAND…: so many recordings with the steps of the job
@@ -42,6 +44,12 @@ try uv 1 uv "${run[@]}" uv run --no-project --offline --python "$venv/bin/python
 try hydra 1 python "${run[@]}" python "$here/hydra_job.py" hydra.run.dir=hydra
 try multirun 1 python "${run[@]}" python "$here/hydra_job.py" --multirun hydra.sweep.dir=hydra +seed=1
 try deepspeed 1 deepspeed "${run[@]}" deepspeed --num_gpus 1 "$job"
+try srun 1 srun "${run[@]}" srun -n 1 python "$job"
+STRANDLINE_SIM_DEVICES=2 try tasks 2 srun "${run[@]}" srun -n 2 python "$job"
+try export 0 srun "${run[@]}" srun --export=NONE -n 1 "$venv/bin/python" "$job"
+script=$work/batch.sh
+printf '#!/bin/sh\nexec %s run -o %s -- srun -n 1 %s %s\n' "$command" "$work/sbatch/out" "$venv/bin/python" "$job" >"$script"
+try sbatch 1 sbatch sbatch --wait --output "$work/sbatch.said" "$script"
 try ray 1 ray "${run[@]}" python "$here/ray_job.py"
 try actor 1 ray env STRANDLINE_OUT="$work/actor/out" python "$here/ray_job.py" start
 rm -rf "$work"

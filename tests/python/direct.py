@@ -1,6 +1,7 @@
 """A training job whose blocks CUDA hands out itself: it prints what PyTorch says of it, as JSON.
 
-    direct.py train [leak] [STEPS]    20 steps with a side stream, record_stream, an event wait and a second thread
+    direct.py train [leak] [STEPS]    20 steps with a side stream, record_stream, an event wait and a second thread;
+                              what leaks is LEAK_MIB MiB a step (16)
     direct.py graph           captures a graph, replays it, frees around it
     direct.py oom             asks for more than there is
 """
@@ -14,6 +15,7 @@ import threading
 import torch
 
 what, leak = sys.argv[1], "leak" in sys.argv[2:]
+LEAK = int(os.environ.get("LEAK_MIB", 16)) << 20
 said = {}
 
 
@@ -30,7 +32,7 @@ def train(steps):
         with torch.cuda.stream(side):
             y = torch.zeros(4 << 20, device="cuda", dtype=torch.uint8)
             if leak:
-                kept.append(torch.zeros(16 << 20, device="cuda", dtype=torch.uint8))  # LEAK
+                kept.append(torch.zeros(LEAK, device="cuda", dtype=torch.uint8))  # LEAK
             ready = side.record_event()
         torch.cuda.current_stream().wait_event(ready)
         y.record_stream(torch.cuda.current_stream())

@@ -88,6 +88,9 @@ elif what == "graph":
         del a
         b = weight + 2
         said["reused"] = b.data_ptr() == inside
+        said["deferred"] = torch.cuda.memory_allocated()
+        torch.cuda.memory_stats(), torch.cuda.reset_peak_memory_stats()
+        torch.cuda.empty_cache()  # of no effect here, and of no harm
     during = torch.cuda.memory_allocated()
     address = b.data_ptr()
     del b

@@ -13,7 +13,7 @@ macro_rules! device_memory {
     ($($name:ident, $op:ident, $real:ident ($($a:ident: $t:ty),*), $stream:expr;)*) => {
         $(pub(super) unsafe fn $name(p: *mut P, n: usize $(, $a: $t)*) -> Status {
             let caller = tls::caller();
-            let status = forward!($real(p, n $(, $a)*));
+            let status = forward!($real(p, n $(, $a)*) on $stream);
             // SAFETY: `p` is the caller's, and the call has returned.
             unsafe { device_memory(RuntimeOp::$op, status, p, n, $stream, caller) };
             status
@@ -72,12 +72,12 @@ pub(super) unsafe fn free(p: P) -> Status {
 
 pub(super) unsafe fn free_async(p: P, s: P) -> Status {
     gone(RuntimeOp::FreeAsync, p, s);
-    forward!(CU_MEM_FREE_ASYNC(p, s))
+    forward!(CU_MEM_FREE_ASYNC(p, s) on s)
 }
 
 pub(super) unsafe fn free_async_ptsz(p: P, s: P) -> Status {
     gone(RuntimeOp::FreeAsync, p, s);
-    forward!(CU_MEM_FREE_ASYNC_PTSZ(p, s))
+    forward!(CU_MEM_FREE_ASYNC_PTSZ(p, s) on s)
 }
 
 pub(super) unsafe fn free_host(p: P) -> Status {

@@ -13,6 +13,7 @@ mod autograd;
 pub(crate) mod blocks;
 mod context;
 mod driver;
+mod failed;
 pub(crate) mod owner;
 mod runtime;
 mod streams;
@@ -197,6 +198,15 @@ hooks! {
     "cudaEventQuery" in Cudart as EVENT_QUERY (e: P) -> Status => streams::event_query;
     "cudaDeviceSynchronize" in Cudart as DEVICE_SYNCHRONIZE () -> Status => streams::device_synchronize;
     "cudaMemcpy" in Cudart as MEMCPY (to: P, from: P, n: usize, kind: i32) -> Status => streams::memcpy;
+    // Who else hears first that a device's context is broken.
+    "cudaMemcpyAsync" in Cudart as MEMCPY_ASYNC (to: P, from: P, n: usize, kind: i32, s: P) -> Status => failed::memcpy_async;
+    "cudaGetLastError" in Cudart as GET_LAST_ERROR () -> Status => failed::get_last_error;
+    "cuCtxSynchronize" in Driver as CU_CTX_SYNCHRONIZE () -> Status => failed::context_synchronize;
+    "cuStreamSynchronize" in Driver as CU_STREAM_SYNCHRONIZE (s: P) -> Status => failed::stream_synchronize;
+    "cuStreamSynchronize_ptsz" in Driver as CU_STREAM_SYNCHRONIZE_PTSZ (s: P) -> Status => failed::stream_synchronize_ptsz;
+    "cuEventSynchronize" in Driver as CU_EVENT_SYNCHRONIZE (e: P) -> Status => failed::event_synchronize;
+    "cuMemcpyDtoH_v2" in Driver as CU_MEMCPY_DTOH (to: P, from: P, n: usize) -> Status => failed::copy_to_host;
+    "cuMemcpyDtoHAsync_v2" in Driver as CU_MEMCPY_DTOH_ASYNC (to: P, from: P, n: usize, s: P) -> Status => failed::copy_to_host_async;
     // Capture.
     "cudaStreamBeginCapture" in Cudart as STREAM_BEGIN_CAPTURE (s: P, mode: i32) -> Status => streams::begin_capture;
     "cudaStreamEndCapture" in Cudart as STREAM_END_CAPTURE (s: P, graph: *mut P) -> Status => streams::end_capture;
@@ -241,12 +251,21 @@ hooks! {
     "_ZN5torch8autograd6Engine17evaluate_functionERSt10shared_ptrINS0_9GraphTaskEEPNS0_4NodeERNS0_11InputBufferERKS2_INS0_10ReadyQueueEE" in TorchCpu as ENGINE_EVALUATE (engine: P, task: P, node: P, inputs: P, queue: P) => autograd::evaluate_function;
 }
 
-/// Calls the real function of the runtime behind a hook.
+/// Calls the real function of CUDA behind a hook; `on`: the stream that the call is about.
 macro_rules! forward {
     ($real:ident($($a:expr),*)) => {
+        $crate::hooks::forward!($real($($a),*) on core::ptr::null_mut())
+    };
+    ($real:ident($($a:expr),*) on $stream:expr) => {
         match $crate::hooks::real::$real.get() {
-            // SAFETY: the arguments are those of the hook's own caller.
-            Some(f) => unsafe { f($($a),*) },
+            Some(f) => {
+                // SAFETY: the arguments are those of the hook's own caller.
+                let status = unsafe { f($($a),*) };
+                if status != $crate::hooks::SUCCESS {
+                    $crate::hooks::failed::look(status, $crate::hooks::real::$real.name(), $stream);
+                }
+                status
+            }
             None => $crate::hooks::NOTHING_BEHIND,
         }
     };
@@ -268,6 +287,12 @@ mod tests {
             let ours = ["cuda", "_ZN3c10", "_ZN2at", "_ZN5torch"].iter().any(|p| s.starts_with(p));
             assert!(ours || of_driver, "{s}");
         }
+        let of_cuda = |s: &&&str| s.starts_with("cu");
+        assert_eq!(
+            HOOKED.iter().find(|s| of_cuda(s) && !strandline_core::event::CALLS.contains(s)),
+            None,
+            "a call without a number"
+        );
         let others = ["InitializeInjectionNvtx2", "dlsym"];
         assert!(CONTROL.iter().all(|s| s.starts_with("strandline_") || others.contains(s)));
     }

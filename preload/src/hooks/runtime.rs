@@ -144,7 +144,7 @@ macro_rules! stream_ordered {
     ($($name:ident, $real:ident ($($pool:ident)?);)*) => {
         $(pub(super) unsafe fn $name(p: *mut P, n: usize $(, $pool: P)?, s: P) -> Status {
             let caller = tls::caller();
-            let status = forward!($real(p, n $(, $pool)?, s));
+            let status = forward!($real(p, n $(, $pool)?, s) on s);
             // SAFETY: `p` is the caller's, and the call has returned.
             unsafe { allocated_async(status, p, n, s, caller) };
             status
@@ -184,12 +184,12 @@ pub(super) unsafe fn free(p: P) -> Status {
 
 pub(super) unsafe fn free_async(p: P, s: P) -> Status {
     gone(RuntimeOp::FreeAsync, p, s);
-    forward!(FREE_ASYNC(p, s))
+    forward!(FREE_ASYNC(p, s) on s)
 }
 
 pub(super) unsafe fn free_async_ptsz(p: P, s: P) -> Status {
     gone(RuntimeOp::FreeAsync, p, s);
-    forward!(FREE_ASYNC_PTSZ(p, s))
+    forward!(FREE_ASYNC_PTSZ(p, s) on s)
 }
 
 pub(super) unsafe fn free_host(p: P) -> Status {

@@ -50,17 +50,17 @@ pub(super) unsafe fn create_with_priority(s: *mut P, flags: u32, priority: i32) 
 
 pub(super) unsafe fn destroy(s: P) -> Status {
     note(Kind::StreamDestroy, 0, s);
-    forward!(STREAM_DESTROY(s))
+    forward!(STREAM_DESTROY(s) on s)
 }
 
 pub(super) unsafe fn event_record(e: P, s: P) -> Status {
     recorded(e, s);
-    forward!(EVENT_RECORD(e, s))
+    forward!(EVENT_RECORD(e, s) on s)
 }
 
 pub(super) unsafe fn event_record_with_flags(e: P, s: P, flags: u32) -> Status {
     recorded(e, s);
-    forward!(EVENT_RECORD_WITH_FLAGS(e, s, flags))
+    forward!(EVENT_RECORD_WITH_FLAGS(e, s, flags) on s)
 }
 
 /// An event recorded between a request to free and its report, on the same thread, is the allocator's own: the block
@@ -81,11 +81,11 @@ pub(super) unsafe fn event_destroy(e: P) -> Status {
 
 pub(super) unsafe fn wait_event(s: P, e: P, flags: u32) -> Status {
     note(Kind::StreamWait, e as u64, s);
-    forward!(STREAM_WAIT_EVENT(s, e, flags))
+    forward!(STREAM_WAIT_EVENT(s, e, flags) on s)
 }
 
 pub(super) unsafe fn synchronize(s: P) -> Status {
-    let status = forward!(STREAM_SYNCHRONIZE(s));
+    let status = forward!(STREAM_SYNCHRONIZE(s) on s);
     if status == SUCCESS {
         note(Kind::StreamDone, 0, s);
     }
@@ -93,7 +93,7 @@ pub(super) unsafe fn synchronize(s: P) -> Status {
 }
 
 pub(super) unsafe fn query(s: P) -> Status {
-    let status = forward!(STREAM_QUERY(s));
+    let status = forward!(STREAM_QUERY(s) on s);
     if status == SUCCESS {
         note(Kind::StreamDone, 0, s);
     }
@@ -133,7 +133,7 @@ pub(super) unsafe fn memcpy(to: P, from: P, n: usize, kind: i32) -> Status {
 }
 
 pub(super) unsafe fn begin_capture(s: P, mode: i32) -> Status {
-    let status = forward!(STREAM_BEGIN_CAPTURE(s, mode));
+    let status = forward!(STREAM_BEGIN_CAPTURE(s, mode) on s);
     if status == SUCCESS
         && let Some(mut t) = enter_or_arm()
     {
@@ -145,7 +145,7 @@ pub(super) unsafe fn begin_capture(s: P, mode: i32) -> Status {
 
 /// A capture that failed has ended too.
 pub(super) unsafe fn end_capture(s: P, graph: *mut P) -> Status {
-    let status = forward!(STREAM_END_CAPTURE(s, graph));
+    let status = forward!(STREAM_END_CAPTURE(s, graph) on s);
     if let Some(mut t) = enter_or_arm() {
         t.captures = t.captures.saturating_sub(1);
         t.note(Kind::CaptureEnd, tls::device(), 0, 0, s as u64);

@@ -2,10 +2,10 @@
 
 use super::Mode;
 use super::count::{Counts, Reset, rounded};
-use super::driver::{Driver, Entered, OUT_OF_MEMORY, Status, driver};
+use super::driver::{Driver, Entered, OUT_OF_MEMORY, Status, capture_begins, capture_ends, driver};
 use super::graphs::{Freed, Graphs};
 use super::record::{self, Block, Origin, Totals};
-use crate::{devices, entered};
+use crate::{devices, entered, thread};
 use cudarc::driver::sys::{CUcontext, CUmemPool_attribute, CUmemoryPool, CUstream};
 use once_cell::sync::OnceCell;
 use std::collections::HashMap;
@@ -124,7 +124,11 @@ impl Device {
     /// Hands out a block, and writes it down as the mode has it.
     pub(super) fn allocate(&self, size: u64, stream: CUstream, mode: Mode) -> Result<u64, Failure> {
         let _context = self.enter();
-        let graph = { self.lock().graphs.active() }.filter(|_| self.driver.is_capturing(stream));
+        let active = { self.lock().graphs.active() };
+        let graph = active.filter(|_| self.driver.is_capturing(stream));
+        if active.is_some() && graph.is_none() {
+            self.lock().graphs.is_plain(thread::tid());
+        }
         let got = match graph {
             Some(pool) => self.captured(pool, size, stream),
             None => self.ordinary(size, stream),
@@ -166,6 +170,7 @@ impl Device {
 
     /// Takes a block back.
     pub(super) fn free(&self, addr: u64, size: u64, stream: CUstream, mode: Mode) {
+        let _context = self.enter();
         let (graph, users) = {
             let mut token = entered::enter();
             let phase = token.as_ref().map(|t| t.phase(false)).unwrap_or_default();
@@ -193,14 +198,17 @@ impl Device {
             if graph.is_some() && !state.graphs.give_back(addr, !users.is_empty()) {
                 return;
             }
-            if state.graphs.active().is_some() {
+            let captured = |state: &State| {
+                state.graphs.active().is_some()
+                    && users.iter().map(|u| u.0).chain([stream]).any(|s| self.driver.is_capturing(s))
+            };
+            if state.graphs.capturing() || captured(&state) {
                 // Freed while a capture is under way, but not of it. On a captured stream the graph would free it at every
                 // replay; on any other the call may spoil the capture: one in which this happened was invalidated on a card.
                 return state.graphs.defer(Freed { addr, stream: Handle(stream), users });
             }
             (graph, users)
         };
-        let _context = self.enter();
         if users.is_empty() && graph.is_none() {
             return self.driver.free(addr, stream);
         }
@@ -231,10 +239,11 @@ impl Device {
 
     /// Gives back what nobody uses.
     pub(super) fn trim(&self, mode: Mode) {
-        let _context = self.enter();
-        if self.lock().graphs.active().is_none() {
-            let _ = self.driver.synchronize();
+        if self.lock().graphs.capturing() {
+            return; // no call of ours may spoil a capture, and PyTorch's own allocator gives nothing back then either
         }
+        let _context = self.enter();
+        let _ = self.driver.synchronize();
         self.driver.trim(self.pool);
         let mut token = entered::enter().filter(|_| mode == Mode::Whole);
         self.look(&mut self.lock(), token.as_mut(), true);
@@ -252,12 +261,14 @@ impl Device {
 
     /// A graph's pool is allocated to from now on, by streams that are being captured.
     pub(super) fn begin(&self, pool: [u64; 2]) {
-        self.lock().graphs.begin(pool);
+        self.lock().graphs.begin(pool, thread::tid());
+        capture_begins();
     }
 
     /// It no longer is. What was freed meanwhile, and is not of it, is free now.
     pub(super) fn end(&self, pool: [u64; 2]) {
         let deferred = self.lock().graphs.end(pool);
+        capture_ends();
         let _context = self.enter();
         for Freed { addr, stream, users } in deferred {
             match users.is_empty() {
@@ -284,15 +295,17 @@ impl Device {
         let mut token = entered::enter().filter(|_| mode == Mode::Whole);
         let mut state = self.lock();
         self.look(&mut state, token.as_mut(), true);
-        let at_most = self.driver.get(self.pool, HELD_AT_MOST);
-        state.counts.reserved.peak = state.counts.reserved.peak.max(at_most);
+        if !state.graphs.capturing() {
+            let at_most = self.driver.get(self.pool, HELD_AT_MOST);
+            state.counts.reserved.peak = state.counts.reserved.peak.max(at_most);
+        }
         state.counts.words()
     }
 
     /// Begins some of the numbers anew.
     pub(super) fn reset(&self, what: Reset) {
         let mut state = self.lock();
-        if what == Reset::Peaks {
+        if what == Reset::Peaks && !state.graphs.capturing() {
             let _ = self.driver.set(self.pool, HELD_AT_MOST, 0);
         }
         state.counts.reset(what);
@@ -312,7 +325,7 @@ impl Device {
         state.since_asked += 1;
         let must = state.counts.allocated() > state.counts.reserved.current;
         // Not during a capture, which no call of ours may spoil.
-        if !(now || must || state.since_asked >= ASK_EVERY) || state.graphs.active().is_some() {
+        if !(now || must || state.since_asked >= ASK_EVERY) || state.graphs.capturing() {
             return;
         }
         state.since_asked = 0;
@@ -337,7 +350,7 @@ impl Device {
         };
         let bytes = usize::try_from(size).unwrap_or(usize::MAX);
         match self.driver.allocate(self.pool, bytes, stream) {
-            Err(OUT_OF_MEMORY) if self.lock().graphs.active().is_none() => {
+            Err(OUT_OF_MEMORY) if !self.lock().graphs.capturing() => {
                 // What is freed but waits for work, and what lies about in pieces, is there after all.
                 self.driver.synchronize().map_err(Failure::Driver)?;
                 self.driver.trim(self.pool);

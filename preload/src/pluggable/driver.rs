@@ -11,6 +11,7 @@ use cudarc::driver::sys::{
     CUmemPoolProps, CUmemoryPool, CUpointer_attribute, CUresult, CUstream,
 };
 use once_cell::sync::OnceCell;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 /// `CUresult` as a number.
 pub(super) type Status = u32;
@@ -84,14 +85,33 @@ fn done(status: Status) -> Result<(), Status> {
     if status == SUCCESS { Ok(()) } else { Err(status) }
 }
 
-/// A device's own context is the thread's while this lives: the default stream and a pool's memory belong to one.
+/// Captures that may be under way, on whatever device: while there are any, calls of ours that one of them might forbid are made
+/// outside of every capture, as PyTorch makes its own (`cudaThreadExchangeStreamCaptureMode`, relaxed).
+static CAPTURES: AtomicU32 = AtomicU32::new(0);
+
+/// One more may be under way.
+pub(super) fn capture_begins() {
+    CAPTURES.fetch_add(1, Relaxed);
+}
+
+/// It no longer is.
+pub(super) fn capture_ends() {
+    let _ = CAPTURES.fetch_update(Relaxed, Relaxed, |n| n.checked_sub(1));
+}
+
+/// A device's own context is the thread's while this lives: the default stream and a pool's memory belong to one. So is, during
+/// captures, the mode that forbids nothing.
 pub(super) struct Entered<'a> {
     driver: &'a Driver,
     before: Option<CUcontext>,
+    mode: Option<c_int>,
 }
 
 impl Drop for Entered<'_> {
     fn drop(&mut self) {
+        if let Some(mode) = self.mode {
+            self.driver.exchange(mode);
+        }
         if let Some(context) = self.before {
             // SAFETY: the context was this thread's a moment ago, or is null, which is allowed.
             unsafe { (self.driver.set_current)(context) };
@@ -116,7 +136,15 @@ impl Driver {
                 && before != context
                 && (self.set_current)(context) == SUCCESS
         };
-        Entered { driver: self, before: changed.then_some(before) }
+        let mode = if CAPTURES.load(Relaxed) == 0 { None } else { self.exchange(RELAXED) };
+        Entered { driver: self, before: changed.then_some(before), mode }
+    }
+
+    /// Sets what this thread may do during captures; what it was before, where that could be set.
+    fn exchange(&self, mode: c_int) -> Option<c_int> {
+        let mut mode = mode;
+        // SAFETY: exchanges a number of this thread's with ours.
+        (unsafe { (self.capture_mode)(&mut mode) } == SUCCESS).then_some(mode)
     }
 
     /// A pool of device memory that keeps what it has: only a trim gives memory back.
@@ -214,19 +242,21 @@ impl Driver {
 
     /// Does something that a capture elsewhere would forbid, outside of every capture.
     pub(super) fn relaxed<T>(&self, act: impl FnOnce() -> T) -> T {
-        let mut mode = RELAXED;
-        // SAFETY: exchanges a number of this thread's with ours; the second call puts back what the first one gave.
-        let exchanged = unsafe { (self.capture_mode)(&mut mode) } == SUCCESS;
+        let before = self.exchange(RELAXED);
         let result = act();
-        if exchanged {
-            // SAFETY: as above.
-            unsafe { (self.capture_mode)(&mut mode) };
-        }
+        before.map(|mode| self.exchange(mode));
         result
     }
 
     /// The device that an address of its memory is on.
     pub(super) fn device_of(&self, addr: u64) -> Option<c_int> {
+        if CAPTURES.load(Relaxed) > 0 {
+            return self.relaxed(|| self.ask_device_of(addr));
+        }
+        self.ask_device_of(addr)
+    }
+
+    fn ask_device_of(&self, addr: u64) -> Option<c_int> {
         let mut ordinal: c_int = 0;
         // SAFETY: fills our variable, which is as wide as this attribute; any address may be asked for.
         let status = unsafe {

@@ -22,10 +22,20 @@ struct Pool {
     blocks: HashMap<u64, Block>,
 }
 
+/// A pool that is allocated to.
+struct Active {
+    id: Id,
+    /// The thread that said so.
+    thread: u32,
+    /// No capture is under way: that thread has allocated on a stream that is not captured. A region (`use_mem_pool`) may last
+    /// as long as the job, and nothing may wait for its end.
+    plain: bool,
+}
+
 /// All pools of a device.
 #[derive(Default)]
 pub(super) struct Graphs {
-    active: Vec<Id>,
+    active: Vec<Active>,
     pools: HashMap<Id, Pool>,
     /// Which pool a block is of.
     of: HashMap<u64, Id>,
@@ -45,18 +55,28 @@ pub(super) struct Freed {
 impl Graphs {
     /// The pool that captured streams allocate to now.
     pub(super) fn active(&self) -> Option<Id> {
-        self.active.last().copied()
+        self.active.last().map(|a| a.id)
     }
 
-    /// It begins.
-    pub(super) fn begin(&mut self, id: Id) {
-        self.active.push(id);
+    /// Whether a capture may be under way.
+    pub(super) fn capturing(&self) -> bool {
+        self.active.iter().any(|a| !a.plain)
+    }
+
+    /// A thread has allocated on a stream that is not captured.
+    pub(super) fn is_plain(&mut self, thread: u32) {
+        self.active.iter_mut().filter(|a| a.thread == thread).for_each(|a| a.plain = true);
+    }
+
+    /// It begins, on this thread.
+    pub(super) fn begin(&mut self, id: Id, thread: u32) {
+        self.active.push(Active { id, thread, plain: false });
         self.pools.entry(id).or_default().users += 1;
     }
 
     /// It ends. What was freed meanwhile and is of no graph.
     pub(super) fn end(&mut self, id: Id) -> Vec<Freed> {
-        if let Some(at) = self.active.iter().rposition(|a| *a == id) {
+        if let Some(at) = self.active.iter().rposition(|a| a.id == id) {
             self.active.remove(at);
         }
         if self.active.is_empty() { std::mem::take(&mut self.deferred) } else { Vec::new() }
@@ -140,7 +160,9 @@ mod tests {
     #[test]
     fn a_graph_keeps_its_memory_until_it_is_gone() {
         let mut g = Graphs::default();
-        g.begin(ID);
+        g.begin(ID, 7);
+        g.is_plain(8);
+        assert!(g.capturing());
         g.put(ID, 0x1000, 1024, stream(1));
         g.put(ID, 0x2000, 4096, stream(1));
         assert!(!g.give_back(0x1000, false));
@@ -161,7 +183,9 @@ mod tests {
     fn two_graphs_share_a_pool() {
         let mut g = Graphs::default();
         for _ in 0..2 {
-            g.begin(ID);
+            g.begin(ID, 7);
+            g.is_plain(7);
+            assert!(!g.capturing());
             g.end(ID);
         }
         g.put(ID, 0x1000, 512, stream(1));

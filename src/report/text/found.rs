@@ -8,7 +8,7 @@ use super::headline::{clause, fatal, forecast, lately};
 use super::used;
 use crate::detect::{Finding, GrainName, Kind, Outcome, Severity, post_mortem};
 use crate::event::Frame;
-use crate::replay::{Device, Site, SiteKind};
+use crate::replay::{Device, PhaseKind, Site, SiteKind};
 
 /// Lines of all findings of a process: leaks numbered, then notes.
 pub(super) fn lines(p: &Process<'_>, style: Style) -> Vec<String> {
@@ -147,6 +147,29 @@ fn allocated(p: &Process<'_>, f: &Finding, say: &mut dyn FnMut(&str, &str)) {
     if more > 0 {
         say("", &format!("and at {} more", plural(more as i64, "line")));
     }
+}
+
+/// The call that first heard of a broken context.
+pub(super) fn broken(p: &Process<'_>, style: Style) -> Vec<String> {
+    let Some(f) = p.replay.failed() else { return Vec::new() };
+    let site = p.replay.site(f.site).filter(|s| s.kind != SiteKind::Unknown);
+    let place = site.map(|s| format!(" {}", at(p, s))).unwrap_or_default();
+    let yours = site.and_then(|s| s.your_line.as_ref().filter(|y| **y != s.frame));
+    let reached = yours.map(|y| format!(", reached from your {}", line(p, y))).unwrap_or_default();
+    let stream = f.stream.map(|s| format!(", stream {}", s.0)).unwrap_or_default();
+    let phase = match f.phase {
+        PhaseKind::Unknown => String::new(),
+        phase => format!(" ({})", phase.name()),
+    };
+    let text = format!(
+        "{} on GPU {}: {} returned {} in step {}{phase}{place}{reached}{stream}, and was the first call to fail; every later one fails too. What did it was launched before that call: with CUDA_LAUNCH_BLOCKING=1 its own launch is the one that fails",
+        clause(f.fault.words()),
+        f.fault.device.0,
+        f.fault.name(),
+        f.fault.status,
+        count(f.step.into()),
+    );
+    style.wrap("  broken ", &text).into_iter().map(|l| style.paint(Ink::Bad, &l)).collect()
 }
 
 /// The last allocation that failed on a device: the question that an out-of-memory error leaves open.

@@ -43,8 +43,9 @@ fn lines(r: &Report<'_>, style: Style) -> Vec<String> {
     }
     let mut told: Vec<&Process<'_>> = Vec::new();
     for p in std::iter::once(first).chain(r.processes.iter().filter(|p| !std::ptr::eq(*p, first))) {
-        let news =
-            told.is_empty() || p.findings.iter().any(|f| f.is_active_leak() && !found::is_told(&told, p, f));
+        let news = told.is_empty()
+            || p.replay.failed().is_some()
+            || p.findings.iter().any(|f| f.is_active_leak() && !found::is_told(&told, p, f));
         if !news {
             continue;
         }
@@ -89,6 +90,7 @@ fn process(out: &mut Vec<String>, p: &Process<'_>, style: Style) {
             out.extend(style.wrap("  peak   ", &text));
         }
     }
+    out.extend(found::broken(p, style));
     for d in p.replay.devices() {
         out.extend(found::failed(p, d, style));
     }

@@ -6,7 +6,7 @@ use crate::code::{self, Code, Outcome};
 use crate::trace;
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
 thread_local! {
     static LAST: Cell<Code> = const { Cell::new(Code::SUCCESS) };
@@ -26,10 +26,30 @@ pub fn refuse_children() {
     unsafe { libc::pthread_atfork(None, None, Some(forked)) };
 }
 
+/// What every call that has to do with the device's work returns from now on; 0: nothing is broken.
+static BROKEN: AtomicI32 = AtomicI32::new(0);
+
+/// A kernel goes wrong: the context is broken from now on.
+pub fn break_context(code: i32) {
+    BROKEN.store(code, Ordering::Relaxed);
+}
+
+/// What a broken context answers to this call. Who asks what there is, or which device is the thread's, is answered as ever.
+fn broken(name: &str) -> Option<Code> {
+    let code = BROKEN.load(Ordering::Relaxed);
+    let asks =
+        ["Get", "SetDevice", "SetCurrent", "Version", "Properties"].iter().any(|part| name.contains(part));
+    (code != 0 && (!asks || name.ends_with("MemGetInfo"))).then_some(Code(code))
+}
+
 /// Runs a call of the driver.
 pub fn driver(name: &'static str, body: impl FnOnce() -> Outcome) -> Code {
     if FORKED.load(Ordering::Relaxed) {
         return Code::NOT_INITIALIZED;
+    }
+    if let Some(code) = broken(name) {
+        trace::finish(name, code);
+        return code;
     }
     let outcome = catch_unwind(AssertUnwindSafe(body)).unwrap_or(Err(Code::UNKNOWN));
     let code = code::of(outcome);
@@ -49,10 +69,16 @@ pub fn runtime(name: &'static str, body: impl FnOnce() -> Outcome) -> Code {
 
 /// The last failure of this thread, and forgets it.
 pub fn take_last() -> Code {
+    if let Some(code) = broken("") {
+        return code;
+    }
     LAST.try_with(|last| last.replace(Code::SUCCESS)).unwrap_or(Code::SUCCESS)
 }
 
 /// The last failure of this thread.
 pub fn peek_last() -> Code {
+    if let Some(code) = broken("") {
+        return code;
+    }
     LAST.try_with(Cell::get).unwrap_or(Code::SUCCESS)
 }

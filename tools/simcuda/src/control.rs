@@ -64,6 +64,12 @@ pub extern "C" fn strandline_sim_counter(number: i32) -> u64 {
     usize::try_from(number).ok().and_then(|number| lock().counters.get(number).copied()).unwrap_or(0)
 }
 
+/// A kernel goes wrong on the device: what has to do with its work returns this error from now on, as a broken context does.
+#[unsafe(no_mangle)]
+pub extern "C" fn strandline_sim_break(code: i32) {
+    crate::call::break_context(code);
+}
+
 /// How long `torch.cuda._sleep(cycles)` occupies its stream, in nanoseconds.
 #[unsafe(no_mangle)]
 pub extern "C" fn strandline_sim_cycles_ns(cycles: i64) -> u64 {

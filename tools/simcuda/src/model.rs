@@ -13,6 +13,7 @@ use crate::pool::Pool;
 use crate::stream::{Key, Streams};
 use crate::trace;
 use crate::vmm::Vmm;
+use std::collections::HashSet;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// What [`Model::counters`] counts.
@@ -61,6 +62,8 @@ pub struct Model {
     pub pools: Vec<Option<Pool>>,
     /// The pool that `cudaMallocAsync` takes from, for each device.
     pub current_pools: Vec<usize>,
+    /// Memory that a captured call allocated: a graph's own, which captured calls may free.
+    pub of_graphs: HashSet<usize>,
     /// How often things happened.
     pub counters: [u64; COUNTERS],
 }
@@ -85,6 +88,7 @@ impl Model {
             graphs: Graphs::default(),
             pools: (0..count).map(|device| Some(Pool::new(device))).collect(),
             current_pools: (0..count).collect(),
+            of_graphs: HashSet::new(),
             counters: [0; COUNTERS],
         }
     }
@@ -272,6 +276,9 @@ impl Model {
         match self.memory.allocate(&mut self.devices, device, size, Kind::Pooled(pool)) {
             Ok(address) => {
                 self.count(Counter::Malloc);
+                if self.streams.get(key)?.capture.is_some() {
+                    self.of_graphs.insert(address);
+                }
                 self.work(key, None, now)?;
                 Ok(address)
             }
@@ -284,9 +291,14 @@ impl Model {
         }
     }
 
-    /// `cudaFreeAsync`.
+    /// `cudaFreeAsync`. A graph can free what a graph has allocated, and nothing else.
     pub fn free_async(&mut self, address: usize, key: Key, now: u64) -> Outcome {
-        self.streams.get(key)?;
+        let ours = self.of_graphs.remove(&address);
+        if let Some(id) = self.streams.get(key)?.capture
+            && !ours
+        {
+            return Err(self.captures.spoil(id, Code::INVALID_VALUE));
+        }
         let accepts = |kind: Kind| matches!(kind, Kind::Pooled(_) | Kind::Device);
         let range = self.memory.free(&mut self.devices, address, accepts)?;
         self.count(Counter::Free);

@@ -200,8 +200,9 @@ impl Judged {
     /// Looks up the native frames that lead to what was found.
     fn native(&self) -> BTreeMap<StackId, Native> {
         let mut symbols = Symbols::default();
-        let sites = self.findings().iter().flat_map(|f| &f.sites);
-        let stacks = sites.filter_map(|s| self.replay.site(s.site)).map(|s| s.stack);
+        let sites = self.findings().iter().flat_map(|f| &f.sites).map(|s| s.site);
+        let sites = sites.chain(self.replay.failed().map(|f| f.site));
+        let stacks = sites.filter_map(|s| self.replay.site(s)).map(|s| s.stack);
         let mut all = BTreeMap::new();
         for stack in stacks {
             let native = self.names().native(stack);

@@ -183,6 +183,14 @@ fn of_body(body: &Body, names: &Names, f: &mut Fields) -> &'static str {
             put(f, "total", total.0);
             "mem_info"
         }
+        Body::Failed(fault) => {
+            put(f, "call", fault.name());
+            put(f, "status", fault.status);
+            put(f, "device", fault.device.0);
+            put(f, "stream", hex(fault.stream.0));
+            stack(f, fault.stack, names);
+            "failed"
+        }
         Body::Gap { lost } => {
             put(f, "lost", *lost);
             "gap"

@@ -197,6 +197,7 @@ pub extern "C" fn sim_cudaMemPoolTrimTo(pool: usize, keep: usize) -> Code {
     runtime("cudaMemPoolTrimTo", || {
         let index = index(pool)?;
         let mut model = lock();
+        model.captures.potentially_unsafe()?;
         let model = &mut *model;
         let pool = model.pools.get_mut(index).and_then(Option::as_mut).ok_or(Code::INVALID_VALUE)?;
         pool.trim(&mut model.devices, keep as u64, now());
