@@ -159,3 +159,51 @@ fn every_kind_of_memory_is_seen_once() {
         assert_eq!(p["damage"], json!([]), "{p}");
     }
 }
+
+/// CuPy tells of its pool's blocks; here a pool and hooks by its names do.
+#[test]
+fn cupys_pool_is_seen_inside_by_its_hooks() {
+    let folder = Folder::new("driver-cupy");
+    let (from, to) = (root().join("tests/python/cupy_stub/cupy"), folder.join("site-packages/cupy"));
+    std::fs::create_dir_all(to.join("cuda")).expect("a folder");
+    for file in ["__init__.py", "cuda/__init__.py", "cuda/memory_hook.py"] {
+        std::fs::copy(from.join(file), to.join(file)).expect("copied");
+    }
+    let mut cc = Command::new("cc");
+    cc.args(["-shared", "-fPIC", "-w", "-o"]).arg(to.join("chunk.so")).arg(from.join("chunk.c"));
+    cc.arg("-L").arg(cuda()).arg("-l:libcuda.so.1").arg(format!("-Wl,-rpath,{}", cuda().display()));
+    assert!(cc.status().expect("cc starts").success());
+    let path =
+        format!("{}:{}", root().join("tools/python").display(), folder.join("site-packages").display());
+    let source = std::fs::read_to_string(root().join("tests/python/cupy_pool.py")).expect("the job");
+    let planted = source.lines().position(|l| l.ends_with("# LEAK")).expect("the planted line") + 1;
+    for (preload, leak) in [(true, true), (true, false), (false, true), (false, false)] {
+        let made = Folder::new("driver-cupy-job");
+        let arguments = if leak { &["leak"][..] } else { &[] };
+        let job = Job::python(&made, "tests/python/cupy_pool.py", arguments)
+            .env("PYTHONPATH", &path)
+            .env("STRANDLINE_SIM_TOTAL", "4GiB")
+            .env("STRANDLINE_BIN", support::command())
+            .env("XDG_CACHE_HOME", support::cache());
+        let ran = if preload { job } else { job.env("LD_PRELOAD", "") }.run().succeeded();
+        assert!(!ran.stderr().contains("libc10"), "{}", ran.stderr());
+        assert_eq!(ran.theirs(), "", "the job's stderr is its own");
+        let said: Value = serde_json::from_str(&ran.stdout()).expect("JSON");
+        assert_eq!((&said["path"], &said["hooks"]), (&said["again"], &json!(["strandline"])), "{said}");
+        let recording = Recording::read(&ran.recording()).whole();
+        let each = if leak { &[3 * MIB, 5 * MIB, 8 * MIB][..] } else { &[3 * MIB, 5 * MIB] };
+        let expected: Vec<u64> = std::iter::once(8 * MIB).chain(each.repeat(24)).collect();
+        assert_eq!(recording.allocated(), expected, "each array once, and no chunk");
+        assert!(recording.blocks().iter().all(|b| b.stack.0 != 0), "a stack for each");
+        let report = report(&ran.recording());
+        assert_eq!(report.verdict().0, if leak { "leak" } else { "clean" }, "{}", report.run);
+        let p = &report.process;
+        assert_eq!((&p["allocator"], &p["coverage"]["level"]), (&json!("CuPy"), &json!("blocks")), "{p}");
+        if leak {
+            let finding = &p["findings"][0];
+            assert_eq!(finding["bytes_per_step"], json!(8 * MIB), "{finding}");
+            let line = &finding["sites"][0]["your_line"];
+            assert_eq!((&line["line"], &line["function"]), (&json!(planted), &json!("batch")), "{finding}");
+        }
+    }
+}

@@ -9,8 +9,14 @@ use support::{Folder, Job, report, strandline};
 /// the failure, and the text.
 #[track_caller]
 fn died(cause: &str, total: &str, other: &str) -> (String, Value, String) {
+    died_with("", cause, total, other)
+}
+
+/// The same with PyTorch's allocator configured.
+#[track_caller]
+fn died_with(settings: &str, cause: &str, total: &str, other: &str) -> (String, Value, String) {
     let folder = Folder::new("oom");
-    let job = Job::python(&folder, "tests/python/oom.py", &[cause]);
+    let job = Job::python(&folder, "tests/python/oom.py", &[cause]).env("PYTORCH_CUDA_ALLOC_CONF", settings);
     let ran = job.env("STRANDLINE_SIM_TOTAL", total).env("STRANDLINE_SIM_OTHER", other).run();
     assert_eq!(ran.output.status.code(), Some(1), "{}{}", ran.stdout(), ran.stderr());
     assert!(ran.theirs().contains("OutOfMemoryError"), "{}", ran.stderr());
@@ -37,6 +43,14 @@ fn one_long_batch() {
     assert_eq!((&oom["step"], &oom["phase"]), (&15.into(), &"forward".into()), "{oom}");
     assert!(number(&oom, "step_need_bytes") > 4 * number(&oom, "median_step_need_bytes"), "{oom}");
     assert!(text.contains("× the median). Step 15 needed at least"), "{text}");
+}
+
+#[test]
+fn one_long_batch_with_expandable_segments() {
+    let (reason, oom, _) = died_with("expandable_segments:True", "batch", "2GiB", "0");
+    assert_eq!(oom["cause"], "batch", "{reason}");
+    assert_eq!((&oom["step"], &oom["phase"]), (&15.into(), &"forward".into()), "{oom}");
+    assert!(number(&oom, "step_need_bytes") > 4 * number(&oom, "median_step_need_bytes"), "{oom}");
 }
 
 #[test]

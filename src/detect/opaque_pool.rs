@@ -24,6 +24,10 @@ pub(super) fn blinds(replay: &Replay) -> Option<String> {
             "{of} divides its memory among its arrays itself, which no call shows; with {setting} set it would show"
         ));
     }
+    // CuPy tells of the pool's blocks.
+    if replay.meta().get("inside_pool").and_then(|told| told.as_bool()) == Some(true) {
+        return None;
+    }
     let is_cupy = replay.meta().get("framework").and_then(|f| f.as_str()) == Some("CuPy");
     let keeps = |d: &Device| {
         let [came, went] = d.calls_at_mark();
@@ -31,7 +35,7 @@ pub(super) fn blinds(replay: &Replay) -> Option<String> {
     };
     (is_cupy && replay.devices().any(keeps)).then(|| {
         "CuPy keeps what the program frees in a pool, inside which nothing is seen; \
-         cupy.cuda.set_allocator(None) before the first array would show it"
+         `import strandline; strandline.start()` behind `import cupy` would show it, and so would cupy.cuda.set_allocator(None)"
             .to_owned()
     })
 }

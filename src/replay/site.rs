@@ -97,12 +97,22 @@ fn is_torch(file: &str) -> bool {
     file.contains("/torch/") || file.starts_with('<')
 }
 
+/// Files of a framework itself, whose lines say less than who called them.
+fn is_framework(file: &str) -> bool {
+    is_torch(file) || file.contains("-packages/cupy/")
+}
+
 /// Files that somebody else wrote and installed.
 fn is_installed(file: &str) -> bool {
     is_torch(file)
         || ["/site-packages/", "/dist-packages/", "/lib/python3", "/lib64/python3", ".whl/", ".zip/"]
             .iter()
             .any(|p| file.contains(p))
+}
+
+/// The hook by which CuPy tells of its pool's blocks.
+fn is_ours(file: &str) -> bool {
+    file.ends_with("/strandline/_cupy.py")
 }
 
 /// Which native frame says most: the first outside of PyTorch, CUDA and the C library; where that is the Python interpreter,
@@ -125,7 +135,8 @@ pub fn reached(native: &[NativeFrame]) -> Option<usize> {
 
 impl Sites {
     pub(super) fn learn(&mut self, stack: StackId, names: &Names) {
-        let frames: Vec<&Frame> = names.frames(stack).collect();
+        // Our own hook in Python is who tells, not who allocates.
+        let frames: Vec<&Frame> = names.frames(stack).skip_while(|f| is_ours(&f.file)).collect();
         let node = names.node(stack).map_or(0, |n| self.node(n));
         let Some(inner) = frames.first() else {
             let native = names.native(stack);
@@ -143,7 +154,7 @@ impl Sites {
             }
             return;
         };
-        let line = frames.iter().find(|f| !is_torch(&f.file));
+        let line = frames.iter().find(|f| !is_framework(&f.file));
         let your = frames.iter().find(|f| !is_installed(&f.file)).map(|f| (*f).clone());
         let torch_only = line.is_none();
         let frame = line.unwrap_or(inner);
@@ -335,6 +346,18 @@ mod tests {
         assert_eq!(s.of(StackId(77), false, b), UNKNOWN);
         let w = s.of(StackId(4), false, b);
         assert_eq!(s.list[w.0 as usize].your_line.as_ref().unwrap().line, 7);
+        let arrays = learn(&[
+            &[("/x/site-packages/cupy/_creation/basic.py", 30), ("/home/u/a.py", 3)],
+            &[
+                ("/y/strandline/_cupy.py", 52),
+                ("/x/site-packages/cupy/_creation/basic.py", 30),
+                ("/home/u/a.py", 4),
+            ],
+        ]);
+        assert_eq!(
+            arrays.list.iter().filter(|s| s.kind == SiteKind::Line).map(|s| s.frame.line).collect::<Vec<_>>(),
+            [3, 4]
+        );
         let hook = s.of(StackId(5), true, b);
         let site = &s.list[hook.0 as usize];
         assert_eq!((site.frame.line, site.backward_stack), (77, StackId(1)));

@@ -3,14 +3,14 @@
 
 usage: doors.py CARRY OUT [--python PY] [--jobs N] [--simulated] [PART…]
 
-PARTs: pluggable async uncached expandable late attributed leakbench (default: all). CARRY as in tests/gpu/all.sh; everything that
+PARTs: pluggable async uncached expandable late fault attributed leakbench (default: all). CARRY as in tests/gpu/all.sh; everything that
 a run said is kept below OUT. --simulated: on the simulated device, where PY is its Python. Exit status 1 where a line is FAIL.
 """
 import argparse, concurrent.futures, os, subprocess, sys, time
 
-from carried import MIB, ROOT, Carried, attributed, loud, same_but_for_rounding, verdict_is, whole, within
+from carried import MIB, ROOT, Carried, attributed, loud, planted, same_but_for_rounding, verdict_is, whole, within
 
-PARTS = ["pluggable", "async", "uncached", "expandable", "late", "attributed", "leakbench"]
+PARTS = ["pluggable", "async", "uncached", "expandable", "late", "fault", "attributed", "leakbench"]
 p = argparse.ArgumentParser()
 p.add_argument("carry")
 p.add_argument("out")
@@ -23,7 +23,7 @@ parts = args.parts or PARTS
 if set(parts) - set(PARTS):
     sys.exit(f"doors.py: no such part: {' '.join(sorted(set(parts) - set(PARTS)))}; there are {' '.join(PARTS)}")
 c = Carried(args.carry, args.out, args.python, args.simulated)
-PLUGGABLE, DIRECT, LATE, HOLD = (f"tests/python/{n}.py" for n in ("pluggable", "direct", "late", "context"))
+PLUGGABLE, DIRECT, LATE, HOLD, FAULT = (f"tests/python/{n}.py" for n in ("pluggable", "direct", "late", "context", "fault"))
 ASYNC = {"PYTORCH_CUDA_ALLOC_CONF": "backend:cudaMallocAsync"}
 # What grows in no stream's order is judged by when the card will be full: 16 MiB of 140 GiB would be "too early" for ever.
 UNCACHED = {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1", "LEAK_MIB": "256"}
@@ -175,6 +175,15 @@ def late_bench():
     c.check("late door: strandline.start() at step 5 of a_offload_vl, named by step 14", wrong, figures(ran), ran)
 
 
+def fault():
+    """The first call that hears of a broken context is named, with its line."""
+    ran = c.job("fault", FAULT, *["710"] * c.simulated)
+    call = ran.process().get("failed_call") or {}
+    wrong = same(call, status=710, step=7, call="cudaStreamSynchronize")
+    wrong += same(call.get("your_line") or {}, line=planted(FAULT, "# HEARD"), function="train")
+    c.check("a failed assertion in a kernel: the first call that heard of it", wrong, f"{call.get('call')} {call.get('status')} in step {call.get('step')}", ran)
+
+
 def attributed_parts():
     """Alone on the card, one after the other: what is held by then is all that the device has."""
     width, layers = (1024, 4) if args.simulated else (8192, 24)  # 24 layers of 0.25 GiB, four times: 24 GiB
@@ -219,6 +228,8 @@ if "expandable" in parts:
     jobs += direct("expandable", EXPANDABLE, "native", "live-after-stream-exit", 0)
 if "late" in parts:
     jobs += late()
+if "fault" in parts:
+    jobs += [fault]
 if "attributed" in parts:
     attributed_parts()
 together(jobs)

@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
 # Launchers that `cargo test` has not: `strandline run` before each that is installed beside a Python with torch, and what came of it.
-#   tests/launchers/by_hand.sh STRANDLINE VENV [NAME…]     NAMEs: jupyter late uv hydra multirun deepspeed ray actor srun tasks export sbatch (default: all)
+#   tests/launchers/by_hand.sh STRANDLINE VENV [NAME…]     NAMEs: jupyter late uv hydra multirun deepspeed ray actor srun tasks export sbatch container (default: all)
 # A process that is killed when its work is done (Ray's) does not end its last step: 7 of 8 are right there.
 # VENV has what is to be tried: pip install ipykernel nbclient uv hydra-core deepspeed ray. A line each: PASS, FAIL or absent.
+# container: what starts one from this machine's own files, CONTAINER="podman run --rm --rootfs /:O" where nothing else is said.
 # srun, tasks, export and sbatch want a Slurm that runs (SLURM_CONF), with this machine as a node.
 set -u
 cd "$(dirname "$0")/../.."
 command=$(realpath "$1"); venv=$(realpath "$2"); shift 2
-names=${*:-jupyter late uv hydra multirun deepspeed ray actor srun tasks export sbatch}
+names=${*:-jupyter late uv hydra multirun deepspeed ray actor srun tasks export sbatch container}
 work=$(mktemp -d)
 here=$PWD/tests/launchers; job=$PWD/tests/python/launched.py
 export PATH="$venv/bin:$PATH" STRANDLINE_BIN="$command" PYTHONPATH="$PWD/tools/python:$work/lib" PYTHONDONTWRITEBYTECODE=1
@@ -20,7 +21,7 @@ try() {
   case " $names " in *" $name "*) ;; *) return;; esac
   command -v "$needs" >/dev/null || { echo "absent  $name: no $needs in $venv/bin"; return; }
   mkdir "$work/$name"
-  (cd "$work/$name" && timeout 300 "$@") >"$work/$name/said" 2>&1 </dev/null
+  (cd "$work/$name" && if [ "$1" = container ]; then "$@"; else timeout 300 "$@"; fi) >"$work/$name/said" 2>&1 </dev/null
   local status=$?
   "$command" report "$work/$name/out" --format json >"$work/$name/report.json" 2>>"$work/$name/said"
   python - "$name" "$want" "$status" "$work/$name/report.json" <<'PY' || tail -25 "$work/$name/said"
@@ -50,6 +51,9 @@ try export 0 srun "${run[@]}" srun --export=NONE -n 1 "$venv/bin/python" "$job"
 script=$work/batch.sh
 printf '#!/bin/sh\nexec %s run -o %s -- srun -n 1 %s %s\n' "$command" "$work/sbatch/out" "$venv/bin/python" "$job" >"$script"
 try sbatch 1 sbatch sbatch --wait --output "$work/sbatch.said" "$script"
+# shellcheck disable=SC2086,SC2046 # words
+container() { local all=(${CONTAINER:-podman run --rm --rootfs /:O}); "${all[0]}" "${all[@]:1:${#all[@]}-3}" $("$command" env -o out --format docker) "${all[@]: -2}" "$@"; }
+try container 1 container container "$venv/bin/python" "$job"
 try ray 1 ray "${run[@]}" python "$here/ray_job.py"
 try actor 1 ray env STRANDLINE_OUT="$work/actor/out" python "$here/ray_job.py" start
 rm -rf "$work"

@@ -1,4 +1,6 @@
-"""A training job whose device breaks in the middle of step 7, on the simulated device: fault.py STATUS.
+"""A training job whose device breaks in the middle of step 7: fault.py [STATUS].
+
+With STATUS, on the simulated device, calls return that; without, on a card, an index that is out of bounds fails an assertion.
 
 It prints what PyTorch raised, and that everything fails from then on.
 """
@@ -9,7 +11,6 @@ import sys
 
 import torch
 
-status = int(sys.argv[1])
 model = torch.nn.Linear(64, 64).cuda()
 optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
 side = torch.cuda.Stream()
@@ -19,7 +20,11 @@ def train(step):
     optimizer.zero_grad()
     loss = model(torch.randn(16, 64, device="cuda")).square().mean()
     if step == 7:
-        ctypes.CDLL("libcuda.so.1").strandline_sim_break(status)  # a kernel that is under way goes wrong
+        with torch.cuda.stream(side):
+            if sys.argv[1:]:
+                ctypes.CDLL("libcuda.so.1").strandline_sim_break(int(sys.argv[1]))  # a kernel that is under way goes wrong
+            else:
+                model.weight[torch.tensor([1 << 20], device="cuda")]
         side.synchronize()  # HEARD
     loss.backward()
     optimizer.step()

@@ -111,7 +111,20 @@ pub(super) fn handed_to(caller: u64, addr: u64, size: usize, stream: P) {
 
 #[inline(always)]
 fn record(t: &mut Entered, addr: u64, size: usize, stream: P, phase: u8, stack: u32) {
-    let device = tls::device();
+    record_on(t, tls::device(), addr, size, stream, phase, stack);
+}
+
+/// The same on a device that is not the thread's.
+#[inline(always)]
+pub(super) fn record_on(
+    t: &mut Entered,
+    device: u8,
+    addr: u64,
+    size: usize,
+    stream: P,
+    phase: u8,
+    stack: u32,
+) {
     let mut r = Record {
         ticks: clock::ticks(),
         a: addr,
@@ -138,12 +151,17 @@ pub(super) fn given_back(p: P, stream: P) {
         return;
     }
     let Some(mut t) = enter_or_arm() else { return };
+    given_back_on(&mut t, tls::device(), p as u64, stream as u64);
+}
+
+/// The same of a device that is not the thread's.
+#[inline(always)]
+pub(super) fn given_back_on(t: &mut Entered, device: u8, addr: u64, stream: u64) {
     let phase = t.phase(false);
-    let device = tls::device();
     let mut r = Record {
         ticks: clock::ticks(),
-        a: p as u64,
-        c: stream as u64,
+        a: addr,
+        c: stream,
         kind: Kind::FreeRequested as u8,
         device,
         flags: flag::DIRECT | flag::COMPLETED,

@@ -15,6 +15,7 @@ mod context;
 mod driver;
 mod failed;
 pub(crate) mod owner;
+mod pooled;
 mod runtime;
 mod streams;
 mod torch;
@@ -146,6 +147,10 @@ pub const CONTROL: &[&str] = &[
     "strandline_start",
     "strandline_device",
     "strandline_recording",
+    // Blocks of CuPy's pool.
+    "strandline_cupy",
+    "strandline_block",
+    "strandline_block_gone",
     // The pluggable door.
     "strandline_malloc",
     "strandline_free",

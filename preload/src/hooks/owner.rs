@@ -4,6 +4,7 @@
 //! CUDA hands out are the blocks: of a program in C or C++, of CuPy, of JAX when it has no pool. CUDA's own libraries are
 //! libraries everywhere, and so is who takes the memory of a device at once and divides it out of anybody's sight.
 
+use super::pooled;
 use crate::config::Stacks;
 use crate::stacks::native::modules::{self, Role};
 use crate::torch::attach;
@@ -33,6 +34,7 @@ pub(super) fn is_block(caller: u64) -> bool {
             }
             return false;
         }
+        Role::CuPy if pooled::are_told() => return false,
         Role::CuPy if !CUPY.load(Relaxed) => {
             CUPY.store(true, Relaxed);
             begin();
@@ -56,6 +58,18 @@ fn begin() {
     if !session::is_recording() && !session::arm() {
         return;
     }
+    begin_stacks();
+    let cupy = CUPY.load(Relaxed);
+    session::tell(json!({
+        "allocator": if cupy { "CuPy" } else { "CUDA" },
+        "framework": cupy.then_some("CuPy"),
+        "coverage": { "level": "blocks", "reason": "what the program keeps in pools of its own: a block is what one CUDA call handed out" },
+    }));
+}
+
+/// Makes ready what stacks of blocks need, once.
+#[cold]
+pub(super) fn begin_stacks() {
     if !BEGUN.swap(true, AcqRel) {
         let wanted = session::config().map_or(Stacks::None, |c| c.stacks);
         // A program without Python has native frames or none.
@@ -65,12 +79,6 @@ fn begin() {
         };
         STACKS.store(stacks::begin(wanted), Relaxed);
     }
-    let cupy = CUPY.load(Relaxed);
-    session::tell(json!({
-        "allocator": if cupy { "CuPy" } else { "CUDA" },
-        "framework": cupy.then_some("CuPy"),
-        "coverage": { "level": "blocks", "reason": "what the program keeps in pools of its own: a block is what one CUDA call handed out" },
-    }));
 }
 
 /// JAX keeps what it allocates in a pool of its own, unless it is told not to.

@@ -1,6 +1,6 @@
 //! Memory that goes through the CUDA runtime, and what the program asks about its devices.
 
-use super::{P, SUCCESS, Status, blocks, forward, owner};
+use super::{P, SUCCESS, Status, blocks, forward, owner, pooled};
 use crate::entered::enter_or_arm;
 use crate::{clock, devices, stacks, tls};
 use cudarc::runtime::sys::cudaError_t;
@@ -68,7 +68,8 @@ pub(super) unsafe fn device_memory(
     if owner::is_block(caller) {
         blocks::handed_to(caller, addr, size, stream);
     } else {
-        note(op, addr, size, stream, caller);
+        // What a pool holds whose blocks are told is nobody's beside them.
+        note(op, addr, size, stream, if pooled::are_told() { 0 } else { caller });
     }
 }
 

@@ -14,6 +14,8 @@ use once_cell::sync::OnceCell;
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
+/// In place of a device: there is no PyTorch in this process.
+const NO_TORCH: c_int = -2;
 const RECORDS: c_int = 0;
 const DOES_NOT: c_int = 1;
 const DID_ALREADY: c_int = 2;
@@ -38,7 +40,7 @@ pub(crate) fn is_autograd() -> bool {
 /// initialized. 0: it is recorded from now on; 1: it is not (a line on stderr says why, unless it was switched off);
 /// 2: it was recorded already.
 ///
-/// To be called with the GIL held, after `import torch`.
+/// To be called with the GIL held, after `import torch`; with -2 for the device where the process has none.
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn strandline_start(device: c_int) -> c_int {
     if session::is_recording() && (attach::is_settled() || missed().is_some()) {
@@ -57,7 +59,9 @@ pub(crate) extern "C" fn strandline_start(device: c_int) -> c_int {
         let done = redirect::all();
         let _ = MISSED.set(done.missed());
     }
-    attach::attempt();
+    if device != NO_TORCH {
+        attach::attempt();
+    }
     RECORDS
 }
 

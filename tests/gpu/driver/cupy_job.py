@@ -1,13 +1,19 @@
-"""CuPy: cupy_job.py leak|clean pool|none SECONDS. `pool` is CuPy's default, with `none` CUDA is asked for each array."""
+"""CuPy: cupy_job.py leak|clean pool|none|start SECONDS. `pool` is CuPy's default, with `none` CUDA is asked for each array, with
+`start` strandline is asked to see into the pool."""
 
+import os
 import sys
 import time
 
 import cupy
 
-leaks, pool, seconds = sys.argv[1] == "leak", sys.argv[2] == "pool", float(sys.argv[3])
-if not pool:
+leaks, seconds = sys.argv[1] == "leak", float(sys.argv[3])
+if sys.argv[2] == "none":
     cupy.cuda.set_allocator(None)
+if sys.argv[2] == "start" and "STRANDLINE_OUT" in os.environ:
+    import strandline
+
+    strandline.start()
 kept = []
 
 

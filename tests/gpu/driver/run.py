@@ -25,9 +25,10 @@ for how in ["static", "shared"]:
     for job in ["", "server-"] if how == "static" else [""]:
         RUNS += [(f"cuda-{how}-{job}leak", [cu(how), f"{job}leak", seconds], {}, ["leak"], "keep")]
         RUNS += [(f"cuda-{how}-{job}clean", [cu(how), f"{job}clean", seconds], {}, ["clean"], None)]
-for pool, clean in [("pool", ["clean", "unknown"]), ("none", ["clean"])]:
-    RUNS += [(f"cupy-{pool}-leak", [python, cupy, "leak", pool, seconds], {}, ["leak"], cupy)]
-    RUNS += [(f"cupy-{pool}-clean", [python, cupy, "clean", pool, seconds], {}, clean, None)]
+PACKAGE = {"PYTHONPATH": str(HERE.parents[2] / "tools/python")}
+for pool, clean in [("pool", ["clean", "unknown"]), ("none", ["clean"]), ("start", ["clean"])]:
+    RUNS += [(f"cupy-{pool}-leak", [python, cupy, "leak", pool, seconds], PACKAGE, ["leak"], cupy)]
+    RUNS += [(f"cupy-{pool}-clean", [python, cupy, "clean", pool, seconds], PACKAGE, clean, None)]
 for name, env in [("platform", PLATFORM), ("async", ASYNC)]:
     RUNS += [(f"jax-{name}-leak", [python, jax, "leak", seconds], env, ["leak"], jax)]
     RUNS += [(f"jax-{name}-clean", [python, jax, "clean", seconds], env, ["clean"], None)]

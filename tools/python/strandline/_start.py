@@ -4,7 +4,7 @@ import ctypes
 import os
 import sys
 
-from . import _library
+from . import _cupy, _library
 
 # What `start` takes, and the variable that each is for a job that is started with them.
 _VARIABLES = {
@@ -14,6 +14,8 @@ _VARIABLES = {
     "max_size": "STRANDLINE_MAX_SIZE",
     "quiet": "STRANDLINE_QUIET",
 }
+# What strandline_start is told where there is no PyTorch to attach to.
+_NO_TORCH = -2
 # What strandline_start says where it does not record.
 _DOES_NOT = 1
 
@@ -35,6 +37,8 @@ def start(out=None, **settings):
     the variables STRANDLINE_STACKS and so on have them. Blocks, steps and verdicts are from now on; memory that is
     allocated already is known as a sum. Where the process is recorded already, nothing happens.
 
+    Where CuPy is imported already, its pool is seen block by block from now on, by CuPy's own memory hooks; without PyTorch too.
+
     Raises `strandline.Error` where the library is not found, or says on stderr why it does not record.
     """
     unknown = sorted(set(settings) - set(_VARIABLES))
@@ -46,15 +50,20 @@ def start(out=None, **settings):
             os.environ[_VARIABLES[name]] = value
     if str(settings.get("steps", "")).startswith("nvtx:"):
         os.environ.setdefault("NVTX_INJECTION64_PATH", _library.library_path())
-    import torch
+    device = _NO_TORCH
+    if "torch" in sys.modules or not _cupy.is_there():
+        import torch
 
-    if torch.version.cuda is None:
-        raise _library.Error(f"torch {torch.__version__} of {sys.executable} is built without CUDA: nothing to record")
-    device = _tell_devices(torch)
+        if torch.version.cuda is None:
+            raise _library.Error(f"torch {torch.__version__} of {sys.executable} is built without CUDA: nothing to record")
+        device = _tell_devices(torch)
     # With the GIL held, unlike other calls: the hooks on torch's optimizers are put there at once.
     if ctypes.PyDLL(_library.library_path()).strandline_start(device) == _DOES_NOT:
         disabled = os.environ.get("STRANDLINE_DISABLE") == "1"
         why = "STRANDLINE_DISABLE=1 is set" if disabled else "see strandline's line on stderr"
         raise _library.Error(f"this process is not recorded: {why}")
+    # Beside PyTorch's own allocator what CuPy takes is a library's.
+    if "torch" not in sys.modules and _cupy.is_there():
+        _cupy.watch()
     path = _library.library().strandline_recording()
     return os.fsdecode(path) if path else None

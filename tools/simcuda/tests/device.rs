@@ -186,6 +186,26 @@ fn a_synchronization_spoils_a_capture() {
 }
 
 #[test]
+fn a_graph_frees_only_what_a_graph_allocated() {
+    let _device = device();
+    let stream = made(|out| sim_cudaStreamCreateWithFlags(out, 1));
+    let outside = made(|out| sim_cudaMallocAsync(out, MIB, stream));
+    let mut graph = 0;
+    assert_eq!(sim_cudaStreamBeginCapture(stream, 0), OK);
+    let inside = made(|out| sim_cudaMallocAsync(out, MIB, stream));
+    assert_eq!(sim_cudaFreeAsync(inside, stream), OK);
+    assert_eq!(sim_cudaFreeAsync(outside, stream), Code::INVALID_VALUE);
+    assert_eq!(sim_cudaStreamEndCapture(stream, out(&mut graph)), Code::CAPTURE_INVALIDATED);
+    assert_eq!(sim_cudaFreeAsync(outside, stream), OK);
+
+    let pool = made(|out| sim_cudaDeviceGetDefaultMemPool(out, 0));
+    assert_eq!(sim_cudaStreamBeginCapture(stream, 0), OK);
+    assert_eq!(sim_cudaMemPoolTrimTo(pool, 0), Code::CAPTURE_UNSUPPORTED);
+    assert_eq!(sim_cudaStreamEndCapture(stream, out(&mut graph)), Code::CAPTURE_INVALIDATED);
+    sim_cudaGetLastError();
+}
+
+#[test]
 fn a_pool_keeps_what_it_is_told_to() {
     let _device = device();
     let pool = made(|out| sim_cudaDeviceGetDefaultMemPool(out, 0));

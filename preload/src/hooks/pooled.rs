@@ -1,0 +1,55 @@
+//! Blocks of a pool that a framework keeps itself, told by the framework: CuPy calls hooks of the Python package
+//! (`strandline.start()`) for each block that its pool hands out and takes back. What the pool asks CUDA for is no block then.
+
+use super::{P, blocks, owner};
+use crate::entered::enter;
+use crate::{session, stacks};
+use serde_json::json;
+use std::ffi::c_int;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+static TOLD: AtomicBool = AtomicBool::new(false);
+
+/// Whether a framework tells of its blocks.
+#[inline(always)]
+pub(super) fn are_told() -> bool {
+    TOLD.load(Relaxed)
+}
+
+/// CuPy's hooks are on: its pool's blocks are told from now on. 0: they are recorded; 1: this process does not record.
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn strandline_cupy() -> c_int {
+    if !session::is_recording() {
+        return 1;
+    }
+    if !TOLD.swap(true, Relaxed) {
+        owner::begin_stacks();
+        let reason = "arrays from before the hooks were on, and what threads that ran already do: CuPy tells each thread's own hooks of its pool's blocks";
+        session::tell(json!({
+            "allocator": "CuPy", "framework": "CuPy", "inside_pool": true,
+            "coverage": { "level": "blocks", "reason": reason },
+        }));
+    }
+    0
+}
+
+/// The pool of a device has handed out a block.
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn strandline_block(device: c_int, addr: u64, size: u64, stream: u64) {
+    let Ok(device) = u8::try_from(device) else { return };
+    let Some(mut t) = enter() else { return };
+    let phase = t.phase(false);
+    let stack = if owner::have_stacks() { stacks::current(&mut t) } else { 0 };
+    blocks::record_on(&mut t, device, addr, size as usize, stream as P, phase, stack);
+}
+
+/// It takes one back, and may hand it out again at once.
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn strandline_block_gone(device: c_int, addr: u64) {
+    if let Ok(device) = u8::try_from(device)
+        && addr != 0
+        && let Some(mut t) = enter()
+    {
+        blocks::given_back_on(&mut t, device, addr, 0);
+    }
+}
