@@ -94,9 +94,27 @@ pub fn judge(replay: &Replay, detector: &Detector) -> Verdict {
         Some(why) => Verdict::new(Outcome::Unknown, why),
         None => Verdict::new(
             Outcome::Clean,
-            format!("no line left more and more memory behind in {}", watched(replay)),
+            slow(detector).map_or_else(
+                || format!("no line left more and more memory behind in {}", watched(replay)),
+                |slow| format!("in {} {slow}", watched(replay)),
+            ),
         ),
     }
+}
+
+/// Growth that a note tells of: the first line must not deny it.
+fn slow(detector: &Detector) -> Option<String> {
+    let active = detector.findings().iter().filter(|f| f.is_active_leak());
+    let f = active.max_by(|a, b| a.bytes_per_step.total_cmp(&b.bytes_per_step))?;
+    let rate = size(f.bytes_per_step.max(0.0) as u64);
+    Some(match f.steps_to_oom {
+        Some(s) => format!(
+            "nothing grew fast enough to matter: the most, {rate} every {}, would fill the device in about {} {0}s",
+            f.grain.name(),
+            number(s.mid)
+        ),
+        None => format!("nothing grew fast enough to matter: the most was {rate} every {}", f.grain.name()),
+    })
 }
 
 /// Growth that would fill the device soon if it went on, seen for too short a time to say that it does.

@@ -9,7 +9,7 @@ use super::{Addr, Bytes, DeviceId, PoolId, StackId, StreamHandle};
 pub struct Phase {
     /// Inside `torch::autograd::Engine::execute` on this thread, or on an autograd worker thread.
     pub backward: bool,
-    /// Between an optimizer's pre-hook and its post-hook on this thread.
+    /// Between an optimizer's pre-hook and its post-hook on this thread, but for the closure that it calls.
     pub optimizer: bool,
     /// Gradient mode was off or inference mode on; `false` where that could not be read.
     pub no_grad: bool,

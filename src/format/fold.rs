@@ -1,5 +1,6 @@
 //! Raw records → events: pools are folded into the record they belong to, a merged free becomes two events.
 
+use super::closure::Closures;
 use super::raw::{Kind, Record, flag};
 use crate::event::{
     Addr, Block, Body, Bytes, DeviceId, Event, EventHandle, Fault, Nanos, Phase, PoolId, RuntimeOp,
@@ -10,6 +11,7 @@ use crate::event::{
 #[derive(Clone, Debug, Default)]
 pub struct Fold {
     pools: Vec<Option<PoolId>>,
+    closures: Closures,
     unknown: u64,
 }
 
@@ -36,9 +38,14 @@ impl Fold {
             _ => PoolId::DIRECT,
         };
         match kind {
-            Kind::Alloc => push(Body::Alloc(block(r, pool))),
+            Kind::Alloc => {
+                let mut b = block(r, pool);
+                b.phase = self.closures.alloc(b.phase, thread);
+                push(Body::Alloc(b));
+            }
             Kind::FreeRequested => {
-                let b = block(r, pool);
+                let mut b = block(r, pool);
+                b.phase = self.closures.free(b.phase, thread);
                 push(Body::FreeRequested(b));
                 if r.flags & flag::COMPLETED != 0 {
                     push(Body::FreeCompleted(b));
@@ -80,12 +87,18 @@ impl Fold {
             Kind::RecordStream => push(Body::RecordStream { addr, stream }),
             Kind::CaptureBegin => push(Body::CaptureBegin(stream)),
             Kind::CaptureEnd => push(Body::CaptureEnd(stream)),
-            Kind::OptimizerBegin => push(Body::OptimizerBegin(r.a)),
-            Kind::OptimizerEnd => push(Body::OptimizerEnd(r.a)),
-            Kind::BackwardBegin => {
-                push(Body::BackwardBegin { stack: StackId(r.stack), nested: r.flags & flag::NESTED != 0 });
+            Kind::OptimizerBegin | Kind::OptimizerEnd | Kind::BackwardBegin | Kind::BackwardEnd => {
+                let nested = r.flags & flag::NESTED != 0;
+                if !nested {
+                    self.closures.mark(kind, thread);
+                }
+                push(match kind {
+                    Kind::OptimizerBegin => Body::OptimizerBegin(r.a),
+                    Kind::OptimizerEnd => Body::OptimizerEnd(r.a),
+                    Kind::BackwardBegin => Body::BackwardBegin { stack: StackId(r.stack), nested },
+                    _ => Body::BackwardEnd { nested },
+                });
             }
-            Kind::BackwardEnd => push(Body::BackwardEnd { nested: r.flags & flag::NESTED != 0 }),
             Kind::ScalerUpdate => push(Body::ScalerUpdate),
             Kind::ManualStep => push(Body::ManualStep(r.a)),
             Kind::Mark | Kind::NamedPhase => {

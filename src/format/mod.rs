@@ -3,6 +3,7 @@
 
 pub mod checkpoint;
 pub mod clock;
+mod closure;
 pub mod definition;
 pub mod env;
 pub mod events;
