@@ -90,7 +90,7 @@ impl Fold {
             Kind::OptimizerBegin | Kind::OptimizerEnd | Kind::BackwardBegin | Kind::BackwardEnd => {
                 let nested = r.flags & flag::NESTED != 0;
                 if !nested {
-                    self.closures.mark(kind, thread);
+                    self.closures.mark(kind, r.b != 0, thread);
                 }
                 push(match kind {
                     Kind::OptimizerBegin => Body::OptimizerBegin(r.a),

@@ -174,7 +174,7 @@ kinds! {
     CaptureBegin = 43,
     /// Capture ends `[0, 0, stream]`.
     CaptureEnd = 44,
-    /// Optimizer step begins `[optimizer, 0, 0]`.
+    /// Optimizer step begins `[optimizer, 1 if it was given a closure, 0]`.
     OptimizerBegin = 64,
     /// Optimizer step has ended `[optimizer, 0, 0]`.
     OptimizerEnd = 65,

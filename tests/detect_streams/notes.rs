@@ -2,7 +2,7 @@
 
 use crate::judged::Judged;
 use crate::script::{MAIN, SIDE, Script};
-use strandline::detect::{Finding, Kind, Outcome, Severity, judge};
+use strandline::detect::{Finding, Kind, Outcome, Severity};
 use strandline::event::{Addr, Block, Body, DeviceId, Item, Nanos, Phase, PoolId, StreamHandle};
 
 const MIB: u64 = 1 << 20;
@@ -279,8 +279,6 @@ fn frees_that_wait_name_their_streams_and_warn_where_they_fill_the_card() {
     let f = note(&slow, Kind::DeferredFree);
     assert_eq!((f.severity, slow.outcome(), f.bytes_now), (Severity::Info, Outcome::Clean, 240 * MIB));
     assert!(f.explain.contains("stream 2 (160.0 MiB) and stream 1 (80.0 MiB)"), "{}", f.explain);
-    let first = judge(&slow.replay, &slow.detector).reason;
-    assert!(first.contains("nothing grew fast enough to matter: the most, 8.0 MiB every step"), "{first}");
     let fast = deferred(512 * MIB, false);
     assert_eq!(
         (note(&fast, Kind::DeferredFree).severity, fast.outcome()),

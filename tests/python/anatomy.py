@@ -40,6 +40,8 @@ MODELS = {
 KEPT = {"llama", "bert"}
 # these have frozen embeddings and train on two microbatches a step.
 FROZEN = {"vit", "neox"}
+# and these are trained in a closure that the optimizer calls, as PyTorch Lightning trains.
+CLOSED = {"gpt2"}
 
 
 class Both:
@@ -84,11 +86,19 @@ for step in range(3):
         else:
             ids = torch.zeros(1, 8, dtype=torch.long, device="cuda")
             batch = {"input_ids": ids, "labels": ids}
-        optimizer.zero_grad(set_to_none=name not in KEPT)
-        for _ in range(2 if name in FROZEN else 1):
-            model(**batch).loss.backward()
-        del batch
-        optimizer.step()
+
+        def closure():
+            with torch.enable_grad():
+                optimizer.zero_grad(set_to_none=name not in KEPT)
+                for _ in range(2 if name in FROZEN else 1):
+                    model(**batch).loss.backward()
+
+        if name in CLOSED:
+            optimizer.step(closure)
+        else:
+            closure()
+            optimizer.step()
+        del batch, closure
 used = None
 if shutil.which("nvidia-smi") and "TURN" in os.environ:
     torch.cuda.synchronize()

@@ -36,11 +36,12 @@ impl MethodDef {
 /// One argument, any object.
 const METH_O: c_int = 8;
 static BEGIN: MethodDef = MethodDef::new(c"begin", begin, METH_O);
+static BEGIN_WITH_CLOSURE: MethodDef = MethodDef::new(c"begin_with_closure", begin_with_closure, METH_O);
 static END: MethodDef = MethodDef::new(c"end", end, METH_O);
 
 /// `_r` is 1 once the hooks are on. Tracing compilers skip them: a builtin inside would break the graph and warn.
 const SOURCE: &CStr = cr#"
-def _install(begin, end):
+def _install(begin, begin_with_closure, end):
     import sys
     optimizers = sys.modules.get("torch.optim.optimizer")
     compiler = sys.modules.get("torch.compiler")
@@ -49,14 +50,15 @@ def _install(begin, end):
     is_compiling = compiler.is_compiling
     def strandline_begin(optimizer, args, kwargs):
         if not is_compiling():
-            begin(optimizer)
+            closure = args[1] if len(args) > 1 else kwargs.get("closure")
+            (begin if closure is None else begin_with_closure)(optimizer)
     def strandline_end(optimizer, args, kwargs):
         if not is_compiling():
             end(optimizer)
     optimizers.register_optimizer_step_pre_hook(strandline_begin)
     optimizers.register_optimizer_step_post_hook(strandline_end)
     return 1
-_r = _install(_begin, _end)
+_r = _install(_begin, _begin_with_closure, _end)
 "#;
 
 /// `Py_file_input`.
@@ -149,7 +151,8 @@ pub(crate) enum Outcome {
 /// Installs the hooks. With the GIL held, and no exception set.
 #[cold]
 pub(super) fn run() -> Outcome {
-    run_source(SOURCE, &[(c"_begin", &BEGIN), (c"_end", &END)])
+    let given = [(c"_begin", &BEGIN), (c"_begin_with_closure", &BEGIN_WITH_CLOSURE), (c"_end", &END)];
+    run_source(SOURCE, &given)
 }
 
 /// Runs a source in a namespace of its own that has these functions. With the GIL held, and no exception set.
@@ -241,12 +244,22 @@ impl Drop for Owned<'_> {
     }
 }
 
-/// An optimizer's step begins. Its address tells it from other optimizers.
+/// An optimizer's step begins that is called after the backward.
 extern "C" fn begin(_: Object, optimizer: Object) -> Object {
+    begun(optimizer, 0)
+}
+
+/// An optimizer's step begins that calls a closure with forward and backward in it.
+extern "C" fn begin_with_closure(_: Object, optimizer: Object) -> Object {
+    begun(optimizer, 1)
+}
+
+/// An optimizer's step has begun. Its address tells it from other optimizers.
+fn begun(optimizer: Object, closure: u64) -> Object {
     crate::stacks::attempt();
     if let Some(mut t) = enter() {
         t.optimizer = true;
-        t.note(Kind::OptimizerBegin, 0, optimizer as u64, 0, 0);
+        t.note(Kind::OptimizerBegin, 0, optimizer as u64, closure, 0);
     }
     none()
 }
