@@ -53,6 +53,8 @@ impl Folder {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let path = std::env::temp_dir().join(format!("strandline-{name}-{}-{number}", std::process::id()));
+        // A test that was killed in an earlier process of our number has left its own.
+        let _ = std::fs::remove_dir_all(&path);
         std::fs::create_dir_all(&path).expect("the temporary folder can be written");
         Folder(path)
     }

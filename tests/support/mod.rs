@@ -179,8 +179,10 @@ impl Folder {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let n = NUMBER.fetch_add(1, Ordering::Relaxed);
         let path = std::env::temp_dir().join(format!("strandline-test-{name}-{}-{n}", std::process::id()));
-        std::fs::create_dir_all(&path).expect("a temporary folder");
         let shm = Path::new("/dev/shm").join(path.file_name().expect("a name"));
+        // A test that failed in an earlier process of our number has left its own.
+        [&path, &shm].into_iter().for_each(|old| drop(std::fs::remove_dir_all(old)));
+        std::fs::create_dir_all(&path).expect("a temporary folder");
         let tails = if std::fs::create_dir(&shm).is_ok() { shm } else { path.clone() };
         Folder { path, tails }
     }
