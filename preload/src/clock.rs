@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use strandline_core::format::region::{Clock, Moment};
 
+#[unsafe(link_section = ".data.strandline_hot")]
 static TSC: AtomicBool = AtomicBool::new(false);
 
 /// Chooses the clock, once, when the process is armed. The kernel's own choice of clock source tells whether the TSC is

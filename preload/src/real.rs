@@ -46,7 +46,8 @@ const RTLD_NOLOAD: i32 = libc::RTLD_NOLOAD;
 
 /// A function of type `F` that a hook stands in front of.
 pub(crate) struct Real<F> {
-    address: AtomicPtr<c_void>,
+    /// Beside all others': a constant, so that a hook loads one word.
+    address: &'static AtomicPtr<c_void>,
     name: &'static CStr,
     library: Library,
     is: PhantomData<F>,
@@ -58,13 +59,17 @@ unsafe impl<F> Sync for Real<F> {}
 impl<F: Copy> Real<F> {
     const _IS_A_POINTER: () = assert!(size_of::<F>() == size_of::<*mut c_void>());
 
-    /// The function `name`, which `library` is expected to define.
+    /// The function `name`, which `library` is expected to define; its address is kept in `address`.
     ///
     /// # Safety
     /// `F` must be the function pointer type that this name has in that library.
-    pub(crate) const unsafe fn new(name: &'static CStr, library: Library) -> Real<F> {
+    pub(crate) const unsafe fn new(
+        address: &'static AtomicPtr<c_void>,
+        name: &'static CStr,
+        library: Library,
+    ) -> Real<F> {
         let () = Self::_IS_A_POINTER;
-        Real { address: AtomicPtr::new(core::ptr::null_mut()), name, library, is: PhantomData }
+        Real { address, name, library, is: PhantomData }
     }
 
     /// The real function. `None` only where nothing in the process defines it.
@@ -81,9 +86,17 @@ impl<F: Copy> Real<F> {
         Some(unsafe { core::mem::transmute_copy(&p) })
     }
 
+    /// The same without a look-up, for hooks that are called at every kernel: `None` where [`Real::get`] must be asked.
+    #[inline(always)]
+    pub(crate) fn known(&self) -> Option<F> {
+        let p = self.address.load(Relaxed);
+        // SAFETY: as in `get`.
+        (!p.is_null()).then(|| unsafe { core::mem::transmute_copy(&p) })
+    }
+
     /// Where its address is kept, for whoever is told it by the program's own look-up.
-    pub(crate) const fn place(&'static self) -> &'static AtomicPtr<c_void> {
-        &self.address
+    pub(crate) const fn place(&self) -> &'static AtomicPtr<c_void> {
+        self.address
     }
 
     /// Its name.

@@ -36,6 +36,7 @@ const ARMING: u8 = 1;
 const RECORDING: u8 = 2;
 const PASS_THROUGH: u8 = 3;
 
+#[unsafe(link_section = ".data.strandline_hot")]
 static STATE: AtomicU8 = AtomicU8::new(INERT);
 static SESSION: OnceCell<Session> = OnceCell::new();
 

@@ -9,6 +9,7 @@ use crate::cost::Pulse;
 use crate::stacks::{Cache, Rules};
 use crate::{clock, late, session, tls};
 use core::cell::UnsafeCell;
+use core::num::NonZeroU64;
 use core::ptr::NonNull;
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering::*};
@@ -24,39 +25,47 @@ pub(crate) const DEVICES: usize = 16;
 const CLAIM_AGAIN: u32 = 256;
 
 /// A thread's state. Only its own thread touches it, through an [`crate::entered::Entered`].
+///
+/// In this order, so that what every event needs lies on the first two cache lines, and a stack that is known on one more.
+#[repr(C, align(128))]
 pub(crate) struct Thread {
+    lane: Option<Lane>,
     /// A hook of ours is at work on this thread.
     pub(crate) inside: bool,
-    /// When hooks are timed.
-    pub(crate) pulse: Pulse,
     /// An autograd worker.
     pub(crate) autograd: bool,
-    /// Depth of `Engine::execute` on this thread.
-    pub(crate) backward: u32,
-    /// Vtable of the autograd node that runs on this thread; 0: none does.
-    pub(crate) node: u64,
     /// Between an optimizer's hooks.
     pub(crate) optimizer: bool,
-    /// NVTX ranges that are open on this thread.
-    pub(crate) ranges: u32,
-    /// At which level of them a step is open.
-    pub(crate) step_range: Option<u32>,
+    /// Depth of `Engine::execute` on this thread.
+    pub(crate) backward: u32,
     /// Graph captures begun by this thread and not ended.
     pub(crate) captures: u32,
+    /// NVTX ranges that are open on this thread.
+    pub(crate) ranges: u32,
+    /// When hooks are timed.
+    pub(crate) pulse: Pulse,
     /// A request to free has been recorded and its report has not come: the device and the block.
-    pub(crate) freeing: Option<(u8, u64)>,
-    /// A block that CUDA itself refused: its size and stream.
-    pub(crate) refused: Option<(u64, u64)>,
+    pub(crate) freeing: Option<(u8, NonZeroU64)>,
+    /// Vtable of the autograd node that runs on this thread; 0: none does.
+    pub(crate) node: u64,
     /// Current stream per device, as c10 numbers streams; 0 is the default stream.
     pub(crate) current: [u64; DEVICES],
+    /// At which level of the NVTX ranges a step is open.
+    pub(crate) step_range: Option<u32>,
+    /// A block that CUDA itself refused: its size and stream.
+    pub(crate) refused: Option<(u64, u64)>,
+    without_lane: u32,
+    overflow: Shared,
     /// Stacks seen by this thread.
     pub(crate) cache: Cache,
     /// How native frames are found.
     pub(crate) rules: Rules,
-    lane: Option<Lane>,
-    overflow: Shared,
-    without_lane: u32,
 }
+
+const _: () = {
+    assert!(core::mem::offset_of!(Thread, pulse) == 64);
+    assert!(core::mem::offset_of!(Thread, current) + 8 <= 128);
+};
 
 /// The pool: places, and who has them.
 pub(crate) struct Pool {
@@ -263,6 +272,13 @@ impl Thread {
     #[inline(always)]
     pub(crate) fn opened(&mut self) -> Option<&mut Record> {
         self.lane.as_mut()?.opened()
+    }
+
+    /// As [`Thread::open`], for whoever writes all of the record and calls nothing. `None`: only [`Thread::open`] can tell whether
+    /// there is room.
+    #[inline(always)]
+    pub(crate) fn next(&mut self) -> Option<&mut Record> {
+        self.lane.as_mut()?.open_known()
     }
 
     /// Publishes what is open.

@@ -71,6 +71,18 @@ impl Lane {
         Some(unsafe { &mut *self.slot(self.head) })
     }
 
+    /// As [`Lane::open`], without a look at the drain's progress. `None`: it must be looked at; only what was open is published.
+    #[inline(always)]
+    pub fn open_known(&mut self) -> Option<&mut Record> {
+        self.publish();
+        if self.head == self.limit {
+            return None;
+        }
+        self.open = true;
+        // SAFETY: as in `open`.
+        Some(unsafe { &mut *self.slot(self.head) })
+    }
+
     /// The record that is still open, to be patched.
     #[inline(always)]
     pub fn opened(&mut self) -> Option<&mut Record> {
@@ -176,9 +188,12 @@ impl Lane {
     fn prefetch(&self) {
         #[cfg(all(target_arch = "x86_64", not(miri)))]
         {
-            use std::arch::x86_64::{_MM_HINT_ET0, _mm_prefetch};
+            // The compiler's own hint becomes one for reading, unless a newer processor is asked for: the line would come shared
+            // with the drain, and be fetched again to be written. Processors without the instruction pass over it.
             // SAFETY: prefetching has no effect on memory; the address is a slot of the ring.
-            unsafe { _mm_prefetch::<_MM_HINT_ET0>(self.slot(self.head).cast::<i8>()) };
+            unsafe {
+                std::arch::asm!("prefetchw byte ptr [{}]", in(reg) self.slot(self.head), options(nostack, preserves_flags, readonly))
+            };
         }
     }
 }

@@ -1,24 +1,23 @@
-"""What recording adds, with PyTorch's own history beside it in the same run: a process per mode, all alive together, of which one
-works at a time, in turns of some milliseconds, in an order drawn anew for every turn; all are replaced after some rounds, since no
-two processes are alike. Where there are eight processors or more, all that work share two, those that are quickest as a round begins; the
-threads that write recordings have the others.
+"""What recording adds, with PyTorch's own history beside it in the same run, and whether that is as little as is promised.
 
-    overhead.py --library LIBSTRANDLINE [--command STRANDLINE] [--rounds 24] [--only pair,heavy,large,threads] [--out FILE.json]
+    overhead.py --library LIBSTRANDLINE [--command STRANDLINE] [--parts pairs,heavy,told,threads,large] [--seconds 420] [--out FILE.json]
 
-Modes: nothing · torch's history with stacks="python" and "all" · strandline with --stacks none, python, native, both.
-Works: an alloc/free pair of 4 KiB at Python depths 5, 23 and 100 (ns); a step with about 1,000 allocations (the median of some, ms);
-a step of a transformer of 1.1 B parameters made from a config (`large`: for a real card); host memory with 16 threads that
-allocate (`threads`). A round's value is the least of its turns: what else a machine does only ever adds to it.
-Said of each mode: what it adds to the same round's `nothing`, the median of the rounds and the upper 95 % bound of that median
-(from order statistics, no distribution assumed); for a step also pairs a step x ns a pair, 23 deep. Of a process that does nothing
-but heavy steps: what the recording tells of its own cost beside both, bytes of recording per allocator trace entry, dirty memory added.
+Modes: nothing · passed (the library is loaded and told to pass everything through: STRANDLINE_DISABLE) · torch's history with
+stacks="python" and "all" · strandline with --stacks none, python, native, both.
+
+A *group* is a process of each mode. Of a group one process works at a time, in turns of some steps, in an order drawn anew for every
+turn; the first step of a turn does not count. Where there are eight processors or more, all that work share two, those that are quickest as a
+round begins, and the threads that write recordings have the others. The value of a *round* is the lower quartile of a mode's steps in
+it (of pairs: the least of its turns), against that of `nothing` in the same round: what else a machine does only ever adds. No two processes are alike
+(where things lie in memory), so there are many groups: 20 and more of nothing, passed and python; a few that have all modes.
+Said of each mode: the median over groups of what it adds, and the upper 95 % bound of that median, from order statistics, no
+distribution assumed; over all rounds, where there are fewer than 20 groups. At the end: each promise, PASS, FAIL, or OPEN where the noise is too wide to tell.
 
     overhead.py --worker WORK MODE …     one work in a process of its own, as JSON
     overhead.py --serve MODE             works as they are asked for, one a line on stdin, their values on stdout
 """
 
 import argparse
-import gc
 import json
 import math
 import os
@@ -27,108 +26,15 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 
-TORCH = {"torch_python": "python", "torch_all": "all"}
+from works import TORCH, WORKS, begin
+
 OURS = {"none": "none", "python": "python", "native": "native", "both": "both"}
-MODES = ["nothing", *TORCH, *OURS]
+MODES = ["nothing", "passed", *TORCH, *OURS]
+LEAN = ["nothing", "passed", "python"]
 DEPTHS = [5, 23, 100]
-
-
-# ---- works -----------------------------------------------------------------------------------------------------------
-
-def pairs(n):
-    import torch
-    empty, device, clock = torch.empty, torch.device("cuda"), time.perf_counter_ns
-    start = clock()
-    for _ in range(n):
-        empty(1024, device=device)
-    return (clock() - start) / n
-
-
-def at_depth(depth, n):
-    return pairs(n) if depth <= 0 else at_depth(depth - 1, n)
-
-
-def pair(depth, n, repetitions=15):
-    """Nanoseconds of a pair."""
-    import torch
-    keep = torch.empty(1024, device="cuda")
-    best = min(at_depth(int(depth) - 3, int(n)) for _ in range(int(repetitions)))
-    del keep
-    return best
-
-
-class Steps:
-    def __init__(self, model, batch, loss_of):
-        import torch
-        self.model, self.batch, self.loss_of = model, batch, loss_of
-        self.optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5, foreach=True)
-        [self.step() for _ in range(3)]
-        gc.collect()
-        gc.disable()  # a collection belongs to no step
-
-    def step(self):
-        import torch
-        torch.cuda.synchronize()
-        start = time.perf_counter()
-        self.optimizer.zero_grad(set_to_none=True)
-        self.loss_of(self.model, self.batch).backward()
-        self.optimizer.step()
-        torch.cuda.synchronize()
-        return (time.perf_counter() - start) * 1e3
-
-    def median(self, count):
-        """Milliseconds of a step."""
-        return statistics.median(self.step() for _ in range(int(count)))
-
-
-def made_heavy():
-    import torch
-    layer = torch.nn.TransformerEncoderLayer(256, 4, 512, batch_first=True, dropout=0.1)
-    model = torch.nn.TransformerEncoder(layer, 12, enable_nested_tensor=False).cuda()
-    return Steps(model, torch.randn(4, 64, 256, device="cuda"), lambda m, x: m(x).square().mean())
-
-
-def made_large():
-    import torch
-    from transformers import LlamaConfig, LlamaForCausalLM
-    small = os.environ.get("BENCH_SMALL")  # to try this program where there is no card
-    size = dict(hidden_size=128, intermediate_size=256, num_hidden_layers=4) if small else dict(
-        hidden_size=2048, intermediate_size=5632, num_hidden_layers=22)
-    config = LlamaConfig(num_attention_heads=32, num_key_value_heads=4, vocab_size=32000, **size)
-    torch.manual_seed(0)
-    with torch.device("cuda"):
-        model = LlamaForCausalLM(config).to(torch.bfloat16)
-    batch = torch.randint(0, 32000, (4, 1024) if not small else (1, 64), device="cuda")
-    return Steps(model, batch, lambda m, x: m(input_ids=x, labels=x).loss)
-
-
-MADE = {}
-
-
-def steps(work, count):
-    if work not in MADE:
-        MADE[work] = {"heavy": made_heavy, "large": made_large}[work]()
-    return MADE[work].median(count)
-
-
-def threads(n):
-    """16 threads that allocate at once; 0: only what they leave in memory matters."""
-    started = threading.Barrier(16)
-
-    def work():
-        started.wait()
-        at_depth(20, int(n))
-
-    workers = [threading.Thread(target=work) for _ in range(16)]
-    [w.start() for w in workers]
-    [w.join() for w in workers]
-    return 0
-
-
-WORKS = {"pair": pair, "heavy": lambda n: steps("heavy", n), "large": lambda n: steps("large", n), "threads": threads}
+ENOUGH = 20  # groups, or rounds, for a bound
 
 
 def dirty():
@@ -138,35 +44,31 @@ def dirty():
     return sum(int(rows.get(k, "0").split()[0]) * 1024 for k in ("Private_Dirty", "Pss_Shmem"))
 
 
-def begin(mode):
-    import torch
-    torch.cuda.init()
-    if mode in TORCH:
-        torch.cuda.memory._record_memory_history("all", stacks=TORCH[mode], max_entries=100_000)
-
-
 def worker(work, mode, *arguments):
     import torch
     start = time.perf_counter()
     begin(mode)
-    value = WORKS[work](*arguments)
-    stats = torch.cuda.memory_stats()
+    values = WORKS[work](*arguments)
+    stats, (free, total) = torch.cuda.memory_stats(), torch.cuda.mem_get_info()
     entries = stats["allocation.all.allocated"] + 2 * stats["allocation.all.freed"]
-    print(json.dumps({"value": value, "entries": entries, "dirty": dirty(), "seconds": time.perf_counter() - start}))
+    print(json.dumps({"value": statistics.median(values), "entries": entries, "dirty": dirty(), "used": total - free,
+                      "seconds": time.perf_counter() - start}))
 
 
 def serve(mode):
     begin(mode)
     for line in sys.stdin:
         work, *arguments = line.split()
-        print(WORKS[work](*arguments), flush=True)
+        print(json.dumps(WORKS[work](*arguments)), flush=True)
 
 
-# ---- rounds of them --------------------------------------------------------------------------------------------------
+# ---- groups of processes ---------------------------------------------------------------------------------------------
 
 def start(options, mode, folder, *words, **pipes):
     environment = {k: v for k, v in os.environ.items() if not k.startswith("STRANDLINE_") or "_SIM_" in k}
     recording = tempfile.mktemp(f"-{mode}.strand", dir=folder)
+    if mode == "passed":
+        environment.update(LD_PRELOAD=os.path.abspath(options.library), STRANDLINE_DISABLE="1")
     if mode in OURS:
         environment.update(LD_PRELOAD=os.path.abspath(options.library), STRANDLINE_STACKS=OURS[mode],
                            STRANDLINE_OUT=recording, STRANDLINE_QUIET="1")
@@ -181,44 +83,43 @@ def quickest(processors, repetitions=3):
         os.sched_setaffinity(0, [cpu])
         took[cpu] = math.inf
         for _ in range(repetitions):
-            start = time.perf_counter()
+            begun = time.perf_counter()
             sum(range(50_000))
-            took[cpu] = min(took[cpu], time.perf_counter() - start)
+            took[cpu] = min(took[cpu], time.perf_counter() - begun)
     os.sched_setaffinity(0, processors)
     first, *others = sorted(processors, key=took.get)
     return first, next(cpu for cpu in others if cpu // 2 != first // 2)
 
 
-class Generation:
-    """A process of each mode, ready to work."""
+class Group:
+    """A process of each mode, and what they have told: by work a list of rounds, each a value by mode."""
 
     def __init__(self, options, modes, folder):
+        self.modes, self.rounds = modes, {}
         self.processes = {m: start(options, m, folder, "--serve", m, stdin=subprocess.PIPE) for m in modes}
 
-    def ask(self, words, *modes):
-        """The answers of these modes, which work at the same time."""
-        processes = [self.processes[m][0] for m in modes]
-        for process in processes:
-            process.stdin.write(" ".join(map(str, words)) + "\n")
-            process.stdin.flush()
-        answers = [process.stdout.readline() for process in processes]
-        if not all(answers):
-            raise SystemExit(f"{' '.join(map(str, words))} has failed in {' or '.join(m for m, a in zip(modes, answers) if not a)}")
-        return [float(a) for a in answers]
+    def say(self, words, mode):
+        process = self.processes[mode][0]
+        process.stdin.write(" ".join(map(str, words)) + "\n")
+        process.stdin.flush()
 
-    def settle(self, processors):
-        """All that work share two processors, the quickest just now; the threads that write recordings have the others."""
-        if len(processors) < 8:
-            return
-        chosen = quickest(processors)
-        for process, _ in self.processes.values():
-            for thread in os.listdir(f"/proc/{process.pid}/task"):
-                try:
-                    with open(f"/proc/{process.pid}/task/{thread}/comm") as f:
-                        ours = f.read().startswith("strandline")
-                    os.sched_setaffinity(int(thread), processors - set(chosen) if ours else chosen)
-                except OSError:
-                    pass  # it has ended
+    def hear(self, words, mode):
+        answer = self.processes[mode][0].stdout.readline()
+        if not answer:
+            raise RuntimeError(f"{' '.join(map(str, words))} has failed in {mode}")
+        return json.loads(answer)
+
+    def ask(self, words, mode):
+        self.say(words, mode)
+        return self.hear(words, mode)
+
+    def round(self, work, turns):
+        told = {m: [] for m in self.modes}
+        for _ in range(turns):
+            for mode in random.sample(self.modes, len(self.modes)):
+                told[mode] += self.ask(work, mode)
+        value = min if work[0] == "pair" else lambda v: sorted(v)[len(v) // 4]
+        self.rounds.setdefault(work, []).append({m: value(v) for m, v in told.items()})
 
     def end(self):
         for process, recording in self.processes.values():
@@ -228,64 +129,96 @@ class Generation:
                 os.remove(recording)
 
 
-def rounds_of(options, works, modes, folder, deadline):
-    """Values by work and mode, one of each round."""
-    values, processors = {work: {m: [] for m in modes} for work in works}, os.sched_getaffinity(0)
-    left = options.rounds
-    while left > 0 and time.monotonic() < deadline:
-        generation = Generation(options, modes, folder)
-        [generation.ask(work, *modes) for work in works]  # models are made, caches are warm
-        for _ in range(min(left, options.lifetime)):
-            if time.monotonic() > deadline and len(values[works[0]]["nothing"]) > 0:
-                left = 0
-                break
-            generation.settle(processors)
-            least = {work: dict.fromkeys(modes, math.inf) for work in works}
-            for work in works * options.turns:
-                for mode in random.sample(modes, len(modes)):
-                    least[work][mode] = min(least[work][mode], *generation.ask(work, mode))
-            for work in works:
-                [values[work][mode].append(v) for mode, v in least[work].items()]
-            left -= 1
-        generation.end()
-    return values
+def settle(groups, processors):
+    """All that work share two processors, the quickest just now; the threads that write recordings have the others."""
+    if len(processors) < 8:
+        return
+    chosen = quickest(processors)
+    for process, _ in (p for g in groups for p in g.processes.values()):
+        for thread in os.listdir(f"/proc/{process.pid}/task"):
+            try:
+                with open(f"/proc/{process.pid}/task/{thread}/comm") as f:
+                    ours = f.read().startswith("strandline")
+                os.sched_setaffinity(int(thread), processors - set(chosen) if ours else chosen)
+            except OSError:
+                pass  # it has ended
 
 
-def bound(values):
-    """The upper 95 % confidence bound of the median: an order statistic, by the binomial distribution."""
-    values, n = sorted(values), len(values)
+def wave(options, kinds, works, rounds, turns, folder, deadline):
+    """Groups that are alive together, each of the modes given, and what they did: rounds until the deadline, one at least."""
+    processors = os.sched_getaffinity(0)
+    groups = [Group(options, modes, folder) for modes in kinds]
+    try:
+        for work in works:  # models are made, caches are warm; all at once
+            asked = [(g, m) for g in groups for m in g.modes if work[0] != "pair" or len(g.modes) > len(LEAN)]
+            [g.say(work, m) for g, m in asked]
+            [g.hear(work, m) for g, m in asked]
+        for number in range(rounds):
+            for group in random.sample(groups, len(groups)):
+                settle(groups, processors)
+                for work in works:
+                    if (work[0] != "pair" or len(group.modes) > len(LEAN)) and (number == 0 or time.monotonic() < deadline):
+                        group.round(work, turns)
+    finally:
+        [g.end() for g in groups]
+    return groups
+
+
+# ---- what it says ----------------------------------------------------------------------------------------------------
+
+def bound(values, upper=True):
+    """The 95 % confidence bound of the median: an order statistic, by the binomial distribution."""
+    values, n = sorted(values, reverse=not upper), len(values)
     below = 0.0
     for k in range(n):
         below += math.comb(n, k) / 2**n
         if below >= 0.95:
-            return values[min(k, n - 1)]
+            return values[k]
     return values[-1]
 
 
-def show(name, unit, values, results):
-    bare = values["nothing"]
-    print(f"\n{name}: {statistics.median(bare):.4g} {unit} with nothing, {len(bare)} rounds")
-    print(f"  {'mode':14}{'added ' + unit:>12}{'95 % bound':>12}{'share':>9}{'bound':>9}{'of torch':>10}")
+def added(groups, work, mode):
+    """What a mode adds: in units, and as a share, each with its bounds; and of how many groups and rounds that is."""
+    each = [[(r[mode] - r["nothing"], r[mode] / r["nothing"] - 1) for r in g.rounds[work] if mode in r]
+            for g in groups if work in g.rounds and mode in g.modes]
+    each = [rounds for rounds in each if rounds]
+    rounds = [r for g in each for r in g]
+    medians = [tuple(statistics.median(r[i] for r in g) for i in (0, 1)) for g in each]
+    of = medians if len(medians) >= ENOUGH else rounds
+    row = {"groups": len(medians), "rounds": len(rounds), "by_group": medians}
+    for i, name in enumerate(("added", "share")):
+        values = [v[i] for v in of]
+        row |= {name: statistics.median(values), f"{name}_95": bound(values), f"{name}_5": bound(values, upper=False)}
+    return row
+
+
+def show(name, unit, groups, work, results):
+    bare = [r["nothing"] for g in groups for r in g.rounds.get(work, [])]
+    modes = [m for m in MODES[1:] if any(m in g.modes and work in g.rounds for g in groups)]
+    print(f"{name}: {statistics.median(bare):.4g} {unit} with nothing\n"
+          f"  {'mode':14}{'added ' + unit:>12}{'95 % bound':>12}{'share':>9}{'bound':>9}{'of torch':>10}{'groups':>8}{'rounds':>8}")
     rows, torchs = {}, {"python": "torch_python", "none": "torch_python"}
-    for mode in [m for m in values if m != "nothing"]:
-        added = [v - b for v, b in zip(values[mode], bare)]
-        share = [v / b - 1 for v, b in zip(values[mode], bare)]
-        r = rows[mode] = {"added": statistics.median(added), "added_95": bound(added),
-                          "share": statistics.median(share), "share_95": bound(share)}
-        beside = rows.get(torchs.get(mode, "torch_all"))
-        ratio = f"1/{beside['added'] / r['added']:.1f}" if mode in OURS and beside and r["added"] > 0 else ""
-        print(f"  {mode:14}{r['added']:12.4g}{r['added_95']:12.4g}{r['share']:9.2%}{r['share_95']:9.2%}{ratio:>10}", flush=True)
-    results[name] = {"nothing": statistics.median(bare), "rounds": len(bare), "modes": rows, "all": values}
-
-
-def alone(options, work, arguments, modes, folder):
-    """A process of each mode, one after the other, that does one work only."""
-    rows = {}
     for mode in modes:
-        process, recording = start(options, mode, folder, "--worker", work, mode, *arguments)
+        r = rows[mode] = added(groups, work, mode)
+        beside = rows.get(torchs.get(mode, "torch_all"))
+        if mode in OURS and beside:
+            r["of_torch"] = r["added"] / beside["added"]
+        ratio = f"1/{1 / r['of_torch']:.1f}" if r.get("of_torch", 0) > 0 else ""
+        print(f"  {mode:14}{r['added']:12.4g}{r['added_95']:12.4g}{r['share']:9.2%}{r['share_95']:9.2%}{ratio:>10}{r['groups']:8}{r['rounds']:8}", flush=True)
+    results[name] = {"nothing": statistics.median(bare), "modes": rows, "all": [g.rounds.get(work, []) for g in groups]}
+
+
+def alone(options, work, arguments, modes, folder, at_once):
+    """A process of each mode that does one work only: all at once, or one after the other."""
+    rows, processes = {}, {}
+    for mode in modes:
+        processes[mode] = start(options, mode, folder, "--worker", work, mode, *arguments)
+        if not at_once:
+            processes[mode][0].wait()
+    for mode, (process, recording) in processes.items():
         out, _ = process.communicate()
         if process.returncode:
-            raise SystemExit(f"{mode}: {work} has failed")
+            raise RuntimeError(f"{mode}: {work} has failed")
         row = rows[mode] = json.loads(out)
         if os.path.exists(recording):
             row["bytes"] = os.path.getsize(recording)
@@ -300,31 +233,101 @@ def alone(options, work, arguments, modes, folder):
     return rows
 
 
-def show_alone(options, measured, folder, results):
-    count = 50 * options.steps
-    ours = [mode for mode in OURS if mode in measured["modes"]]
-    rows = alone(options, "heavy", [count], ["nothing", *ours], folder)
-    bare, pair_of = results["heavy step"]["nothing"], results.get("pair, 23 frames deep")
-    pairs_a_step = rows["nothing"]["entries"] / 3 / (count + 3)
-    print(f"\n{count} heavy steps in a process of their own, {pairs_a_step:.0f} pairs each; ms a step by what the recording tells, by the turns, and by "
-          "pairs x ns a pair")
-    print(f"  {'mode':14}{'told':>8}{'turns':>8}{'pairs':>8}{'of step':>9}{'told/turns':>12}{'told/pairs':>12}{'hooks':>8}{'B/entry':>9}"
-          f"{'MiB dirty added':>17}{'lost':>6}")
-    for mode in ours:
+def show_told(options, folder, results):
+    count = 150
+    rows = alone(options, "heavy", [count], ["nothing", *OURS], folder, len(os.sched_getaffinity(0)) >= 8)
+    step, pair_of = results.get("heavy step"), results.get("pair, 23 deep")
+    steps = count + 4  # three that warm up, and one that is not told
+    pairs_a_step = rows["nothing"]["entries"] / 3 / steps
+    print(f"{count} heavy steps in a process of their own, {pairs_a_step:.0f} pairs each; ms a step by what the recording tells, measured as above, and by pairs x ns a pair\n"
+          f"  {'mode':14}{'told':>8}{'measured':>10}{'pairs':>8}{'of step':>9}{'told/meas.':>12}{'told/pairs':>12}{'hooks':>8}{'B/entry':>9}{'lost':>6}")
+    nan = float("nan")
+    for mode in OURS:
         r = rows[mode]
-        told, real = r.get("told", 0) * 1e3 / (count + 3), measured["modes"][mode]["added"]
-        by_pairs = pairs_a_step * pair_of["modes"][mode]["added"] / 1e6 if pair_of else float("nan")
-        factors = "".join(f"{told / of if of > 0 else float('nan'):12.2f}" for of in (real, by_pairs))
-        print(f"  {mode:14}{told:8.3f}{real:8.3f}{by_pairs:8.3f}{by_pairs / bare:9.2%}{factors}{r.get('hooks', 0) / (count + 3):8.0f}"
-              f"{r['bytes'] / r['entries']:9.1f}{(r['dirty'] - rows['nothing']['dirty']) / 2**20:17.1f}{r.get('lost', ''):>6}", flush=True)
-    results["heavy steps alone"] = rows
+        r["told_ms"], r["bytes_an_entry"] = r.get("told", nan) * 1e3 / steps, r["bytes"] / r["entries"]
+        real = r["measured_ms"] = step["modes"][mode]["added"] if step and mode in step["modes"] else nan
+        by_pairs = r["pairs_ms"] = pairs_a_step * pair_of["modes"][mode]["added"] / 1e6 if pair_of else nan
+        print(f"  {mode:14}{r['told_ms']:8.3f}{real:10.3f}{by_pairs:8.3f}{by_pairs / step['nothing'] if step else nan:9.2%}{r['told_ms'] / real:12.2f}"
+              f"{r['told_ms'] / by_pairs:12.2f}{r.get('hooks', 0) / steps:8.0f}{r['bytes_an_entry']:9.1f}{r.get('lost', ''):>6}", flush=True)
+    results["told"] = rows
 
 
 def show_threads(options, folder, results):
-    rows = alone(options, "threads", [options.pairs], ["nothing", *OURS], folder)
-    print("\n16 threads that allocate, MiB of dirty memory added: " + " · ".join(
-        f"{m} {(rows[m]['dirty'] - rows['nothing']['dirty']) / 2**20:.1f}" for m in OURS), flush=True)
-    results["16 threads"] = rows
+    rows = alone(options, "threads", [options.pairs], ["nothing", "none", "python", "both"], folder, False)
+    say = lambda of, unit: " · ".join(f"{m} {(rows[m][of] - rows['nothing'][of]) / unit:.1f}" for m in rows if m != "nothing")
+    print(f"16 threads that allocate, MiB added: dirty memory: {say('dirty', 2**20)}; on the device: {say('used', 2**20)}", flush=True)
+    results["threads"] = rows
+
+
+def promises(results):
+    """Each promise: PASS, FAIL or OPEN, with its figures."""
+    def line(state, what, figures):
+        state = {True: "PASS", False: "FAIL", None: "OPEN"}[state]
+        results.setdefault("promises", {})[what] = state
+        print(f"  {state}  {what:58}{figures}", flush=True)
+
+    def of(part, *path):
+        value = results.get(part)
+        for key in path:
+            value = value.get(key) if isinstance(value, dict) else None
+        return value
+
+    print("must hold")
+    for what, mode, most, goal in (("Python stacks 23 deep: 1/4 of torch's, goal 1/8", "python", 1 / 4, 1 / 8),
+                                   ("native stacks: 1/3 of torch's \"all\", goal 1/5", "native", 1 / 3, 1 / 5)):
+        ratio = of("pair, 23 deep", "modes", mode, "of_torch")
+        line(ratio <= most if ratio else None, what, f"1/{1 / ratio:.1f}{' (goal)' if ratio <= goal else ''}" if ratio else "not measured")
+    for what, part, most, goal in (("heavy step, Python stacks: bound +4 %, goal +2 %", "heavy step", 0.04, 0.02),
+                                   ("1.1 B step, Python stacks: bound +0.5 %, goal +0.1 %", "large step", 0.005, 0.001)):
+        r = of(part, "modes", "python")
+        state = None if not r else True if r["share_95"] <= most else False if r["share_5"] > most else None
+        line(state, what, f"{r['share']:+.2%}, 90 % of it in {r['share_5']:+.2%} to {r['share_95']:+.2%}; {r['groups']} groups, {r['rounds']} rounds"
+             + (" (goal)" if r["share_95"] <= goal else "") if r else "not measured")
+    rows = [r for m, r in (of("told") or {}).items() if m in OURS]
+    line(max(r["bytes_an_entry"] for r in rows) <= 8 if rows else None, "bytes of recording per trace entry: 8, goal 5",
+         f"{max(r['bytes_an_entry'] for r in rows):.1f}" if rows else "not measured")
+    for mode in OURS:
+        r = of("told", mode)
+        step = of("heavy step", "modes", mode)
+        if not r or not step:
+            line(None, f"told cost, {mode}: within 2x of the measured", "not measured")
+            continue
+        low, high = step["added_5"], step["added_95"]
+        inside = lambda v: v > 0 and 0.5 <= r["told_ms"] / v <= 2
+        can_be = high > 0 and r["told_ms"] <= 2 * high and r["told_ms"] >= 0.5 * max(low, 0)
+        line(True if inside(step["added"]) else None if can_be else False, f"told cost, {mode}: within 2x of the measured",
+             f"told {r['told_ms']:.3f} ms, measured {step['added']:.3f} ({low:.3f} to {high:.3f})")
+    rows = of("threads")
+    more = lambda of: max(rows[m][of] - rows["nothing"][of] for m in rows) / 2**20
+    line(more("dirty") <= 48 if rows else None, "host memory, 16 threads: 48 MiB, goal 32", f"{more('dirty'):.1f} MiB" if rows else "not measured")
+    line(more("used") <= 0 if rows else None, "device memory of ours: 0", f"{more('used'):.1f} MiB" if rows else "not measured")
+
+
+def small(options, folder, results, deadline, parts):
+    works = [("pair", d, options.pairs, 8) for d in DEPTHS if "pairs" in parts] + [("heavy", options.steps)] * ("heavy" in parts)
+    groups = wave(options, [MODES] * options.full, works, options.rounds, options.turns, folder, deadline)
+    while "heavy" in parts and len(groups) < options.groups and time.monotonic() < deadline:
+        many = min(options.alive // len(LEAN), options.groups - len(groups))
+        groups += wave(options, [LEAN] * many, works[-1:], 2, options.turns, folder, deadline)
+    for work in works:
+        name = f"pair, {work[1]} deep" if work[0] == "pair" else "heavy step"
+        show(name, "ns" if work[0] == "pair" else "ms", groups, work, results)
+
+
+def large(options, folder, results, deadline):
+    """As many groups at once as the card has room for, twice."""
+    try:
+        said = subprocess.run(["nvidia-smi", "--query-gpu=memory.free", "--format=csv,noheader,nounits"], stdout=subprocess.PIPE, text=True).stdout
+        room = int(said.split()[0]) / 1024
+    except (OSError, IndexError, ValueError):
+        room = 0
+    many = max(1, int(room // options.large_size) // 2)
+    begun, groups = time.monotonic(), []
+    for until in (begun + (deadline - begun) / 2, deadline):
+        if not groups or time.monotonic() < deadline:
+            groups += wave(options, [["nothing", "python"]] * many, [("large", options.steps)], 100, options.turns, folder, until)
+    show("large step", "ms", groups, ("large", options.steps), results)
+    print("  python by group: " + " · ".join(f"{share:+.2%}" for _, share in results["large step"]["modes"]["python"]["by_group"]), flush=True)
 
 
 def main():
@@ -335,28 +338,34 @@ def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--library", required=True, help="libstrandline.so")
     p.add_argument("--command", help="strandline: what recordings say of their own cost is read with it")
-    p.add_argument("--rounds", type=int, default=24)
-    p.add_argument("--turns", type=int, default=6, help="of each mode and work in a round")
-    p.add_argument("--lifetime", type=int, default=6, help="rounds of a process")
-    p.add_argument("--seconds", type=float, default=1e9, help="begin no round later than this, for each of pair,heavy and large")
-    p.add_argument("--only", default="pair,heavy,threads", help="of pair, heavy, large, threads")
-    p.add_argument("--modes", default=",".join(MODES))
-    p.add_argument("--pairs", type=int, default=2000, help="in a turn")
-    p.add_argument("--steps", type=int, default=4, help="in a turn")
+    p.add_argument("--parts", default="pairs,heavy,told,threads", help="of pairs, heavy, told, threads, large")
+    p.add_argument("--seconds", type=float, default=420, help="for all of it: later waves and rounds are left out where the time is up")
+    p.add_argument("--groups", type=int, default=22, help="groups that do heavy steps")
+    p.add_argument("--full", type=int, default=4, help="of them, groups with all modes")
+    p.add_argument("--alive", type=int, default=27, help="processes of the other groups that are alive together")
+    p.add_argument("--rounds", type=int, default=6, help="of a group with all modes")
+    p.add_argument("--turns", type=int, default=3, help="of each mode and work in a round")
+    p.add_argument("--pairs", type=int, default=1000, help="in each of the eight loops of a turn")
+    p.add_argument("--steps", type=int, default=3, help="in a turn, without the first")
+    p.add_argument("--large-size", type=float, default=21.5, help="GiB of the card that a large model takes")
     p.add_argument("--out", help="all figures as JSON")
     options = p.parse_args()
-    only, modes, results = options.only.split(","), options.modes.split(","), {}
+    parts, results, begun = options.parts.split(","), {}, time.monotonic()
+    until = lambda share: begun + options.seconds * share
     with tempfile.TemporaryDirectory() as folder:
-        works = [("pair", d, options.pairs, 1) for d in DEPTHS if "pair" in only] + [("heavy", options.steps)] * ("heavy" in only)
-        for group in [works, [("large", options.steps)] * ("large" in only)]:
-            values = rounds_of(options, group, modes, folder, time.monotonic() + options.seconds) if group else {}
-            for work, of_modes in values.items():
-                name = f"pair, {work[1]} frames deep" if work[0] == "pair" else f"{work[0]} step"
-                show(name, "ns" if work[0] == "pair" else "ms", of_modes, results)
-        if "heavy" in only:
-            show_alone(options, results["heavy step"], folder, results)
-        if "threads" in only:
-            show_threads(options, folder, results)
+        for part, run in (("pairs", lambda: small(options, folder, results, until(0.5 if "large" in parts else 0.8), parts)),
+                          ("told", lambda: show_told(options, folder, results)), ("threads", lambda: show_threads(options, folder, results)),
+                          ("large", lambda: large(options, folder, results, until(0.97)))):
+            if part in parts or part == "pairs" and "heavy" in parts:
+                try:
+                    run()
+                except (RuntimeError, OSError, subprocess.CalledProcessError) as e:
+                    print(f"{part}: FAILED: {e}", flush=True)
+                if options.out:
+                    with open(options.out, "w") as f:
+                        json.dump(results, f)
+    promises(results)
+    print(f"{time.monotonic() - begun:.0f} s", flush=True)
     if options.out:
         with open(options.out, "w") as f:
             json.dump(results, f)

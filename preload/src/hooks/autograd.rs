@@ -1,8 +1,10 @@
 //! Where a backward begins and ends, which of its nodes runs, and where a gradient scaler says that a step is over.
 
 use super::{P, real};
-use crate::entered::enter;
+use crate::entered::{enter, seen};
+use crate::thread::Thread;
 use crate::{clock, stacks, tls};
+use core::ptr::NonNull;
 use strandline_core::format::raw::{Kind, Record, flag};
 
 /// `Engine::execute`, which every backward goes through on the thread that called it. The Python stack here is the one
@@ -79,25 +81,38 @@ pub(super) unsafe fn evaluate_function(engine: P, task: P, node: P, inputs: P, q
     }
 }
 
-/// A node runs on this thread; the one before is told again when this goes, also by an exception.
+/// A node runs on this thread; the one before is told again when this goes, also by an exception. A node begins and ends
+/// without a token, since one word changes and nothing is recorded.
 struct Evaluating {
+    thread: NonNull<Thread>,
     before: u64,
 }
 
 /// # Safety
 /// `node` must be null or a live polymorphic object.
+#[inline(always)]
 unsafe fn evaluate(node: P) -> Option<Evaluating> {
-    let mut t = enter()?;
+    let thread = seen().or_else(claimed)?;
     // SAFETY: the caller's promise.
     let vtable = if node.is_null() { 0 } else { unsafe { *node.cast::<u64>() } };
-    Some(Evaluating { before: core::mem::replace(&mut t.node, vtable) })
+    // SAFETY: this thread's own place, of which nobody has a reference while no hook of ours is at work on it.
+    let before = unsafe { (&raw mut (*thread.as_ptr()).node).replace(vtable) };
+    Some(Evaluating { thread, before })
+}
+
+/// The place of a thread whose first event this is.
+#[cold]
+#[inline(never)]
+fn claimed() -> Option<NonNull<Thread>> {
+    drop(enter());
+    seen()
 }
 
 impl Drop for Evaluating {
+    #[inline(always)]
     fn drop(&mut self) {
-        if let Some(mut t) = enter() {
-            t.node = self.before;
-        }
+        // SAFETY: as above: the same thread, whose place is its own as long as it runs.
+        unsafe { (&raw mut (*self.thread.as_ptr()).node).write(self.before) };
     }
 }
 

@@ -23,6 +23,7 @@ mod torch;
 use crate::real::{Library, Real};
 use cudarc::runtime::sys::cudaError_t;
 use std::ffi::{CStr, c_char, c_void};
+use std::sync::atomic::AtomicPtr;
 
 /// What a function of the runtime returns.
 pub(crate) type Status = i32;
@@ -95,7 +96,17 @@ macro_rules! hooks {
                 #[doc = concat!("`", $symbol, "`")]
                 pub(crate) static $real: Real<unsafe extern "C-unwind" fn($($t),*) $(-> $r)?> =
                     // SAFETY: the type is the function's, as its library's headers declare it.
-                    unsafe { Real::new(terminated(concat!($symbol, "\0")), Library::$library) };
+                    unsafe {
+                        Real::new(
+                            {
+                                #[unsafe(link_section = ".data.strandline_hot")]
+                                static ADDRESS: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
+                                &ADDRESS
+                            },
+                            terminated(concat!($symbol, "\0")),
+                            Library::$library,
+                        )
+                    };
             )*
         }
         #[allow(non_snake_case)]

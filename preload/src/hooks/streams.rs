@@ -70,7 +70,7 @@ fn recorded(e: P, s: P) {
     let Some(mut t) = enter_or_arm() else { return };
     t.note(Kind::EventRecord, tls::device(), e as u64, 0, s as u64);
     if let Some((device, block)) = t.freeing {
-        t.note(Kind::FreeWaits, device, block, 0, s as u64);
+        t.note(Kind::FreeWaits, device, block.get(), 0, s as u64);
     }
 }
 

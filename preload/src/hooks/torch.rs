@@ -1,11 +1,11 @@
 //! c10 and ATen: where we attach, which stream is current, what a block is used on, and the allocator's report.
 
 use super::{P, Stream, real};
-use crate::entered::{enter, enter_or_arm};
-use crate::thread::DEVICES;
+use crate::entered::{enter, enter_or_arm, seen};
+use crate::thread::{DEVICES, Thread};
 use crate::torch::{attach, tracker};
 use crate::{pluggable, session, tls};
-use core::ptr::addr_of;
+use core::ptr::{NonNull, addr_of};
 use std::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 use strandline_core::format::raw::Kind;
 
@@ -24,9 +24,18 @@ pub(super) unsafe fn init_p2p_access_cache(devices: i64) {
 /// we are attached, a load, a compare and a jump.
 #[inline(always)]
 pub(super) unsafe fn get_current_stream(device: i8) -> Stream {
-    if !attach::is_settled() {
-        arm_and_attach();
+    match real::GET_CURRENT_STREAM.known().filter(|_| attach::is_settled()) {
+        // SAFETY: the caller's argument.
+        Some(f) => unsafe { f(device) },
+        // SAFETY: the caller's argument.
+        None => unsafe { get_first_stream(device) },
     }
+}
+
+#[cold]
+#[inline(never)]
+unsafe fn get_first_stream(device: i8) -> Stream {
+    arm_and_attach();
     match real::GET_CURRENT_STREAM.get() {
         // SAFETY: the caller's argument.
         Some(f) => unsafe { f(device) },
@@ -41,8 +50,23 @@ fn arm_and_attach() {
     attach::attempt();
 }
 
-/// The current stream of this thread changes; most calls set what is set already.
+/// The current stream of this thread changes; most calls set what is set already: those take no token.
+#[inline(always)]
 pub(super) unsafe fn set_current_stream(device: u64, id: u64) {
+    let index = usize::from(Stream { device, id }.index()) & (DEVICES - 1);
+    // SAFETY: this thread's own place, of which nobody else has a reference now; the index is below the array's length.
+    let is_set = |t: NonNull<Thread>| unsafe { *(&raw const (*t.as_ptr()).current).cast::<u64>().add(index) == id };
+    match real::SET_CURRENT_STREAM.known() {
+        // SAFETY: the caller's arguments.
+        Some(f) if seen().is_some_and(is_set) => unsafe { f(device, id) },
+        // SAFETY: the caller's arguments.
+        _ => unsafe { change_current_stream(device, id) },
+    }
+}
+
+#[cold]
+#[inline(never)]
+unsafe fn change_current_stream(device: u64, id: u64) {
     let s = Stream { device, id };
     if let Some(mut t) = enter_or_arm()
         && let Some(current) = t.current.get_mut(usize::from(s.index()) & (DEVICES - 1))
@@ -91,7 +115,21 @@ fn handle(s: Stream) -> u64 {
 /// The allocator's report. Host allocations report here too: those pass at once.
 #[inline(always)]
 pub(super) unsafe fn report_memory_usage(p: u64, size: i64, allocated: u64, reserved: u64, device: u64) {
-    if device as u8 == CUDA {
+    let is_done = device as u8 != CUDA
+        || !tracker::takes_reports()
+        || tracker::report_quickly(p, size, allocated, reserved).is_some();
+    match real::REPORT_MEMORY_USAGE.known() {
+        // SAFETY: the caller's arguments.
+        Some(f) if is_done => unsafe { f(p, size, allocated, reserved, device) },
+        // SAFETY: the caller's arguments.
+        _ => unsafe { report_slowly(p, size, allocated, reserved, device, is_done) },
+    }
+}
+
+#[cold]
+#[inline(never)]
+unsafe fn report_slowly(p: u64, size: i64, allocated: u64, reserved: u64, device: u64, is_done: bool) {
+    if !is_done {
         tracker::report(p, size, allocated, reserved, (device >> 8) as u8);
     }
     if let Some(f) = real::REPORT_MEMORY_USAGE.get() {

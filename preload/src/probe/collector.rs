@@ -69,6 +69,7 @@ impl Collector {
 }
 
 /// Where the main interpreter says whether its collector is at work; null: not known.
+#[unsafe(link_section = ".data.strandline_hot")]
 static WATCHED: AtomicPtr<AtomicU32> = AtomicPtr::new(core::ptr::null_mut());
 
 /// From now on [`is_watched_at_work`] knows. With the GIL held. Only of 3.11 to 3.13: their main interpreter's state is a static

@@ -60,10 +60,10 @@ struct Entry {
 
 /// Number of the calling thread's stack: its Python frames, its native ones, and the autograd node that runs on it; 0 where it has
 /// none of them, or none is recorded.
-#[inline(always)]
+#[inline(never)]
 pub(crate) fn current(t: &mut Thread) -> u32 {
     let (depth, hash) = python::walk::<false>(&mut t.cache.frames);
-    let native = if native::is_on() { native::walk::<false>(&mut t.rules).hash } else { 0 };
+    let native = if native::is_on() { native::hash(&mut t.rules) } else { 0 };
     if depth == 0 && t.node == 0 && native == 0 {
         return 0;
     }

@@ -45,6 +45,7 @@ impl Others {
 struct Proved(Interpreter, u64);
 
 /// Set once the layout has been proved; null while nothing may be read.
+#[unsafe(link_section = ".data.strandline_hot")]
 static PROVED: AtomicPtr<Proved> = AtomicPtr::new(core::ptr::null_mut());
 /// No real stack is deeper; a damaged chain ends here.
 const ENDLESS: usize = 1 << 16;
@@ -125,29 +126,44 @@ pub(super) fn frames<M: Memory, const STORE: bool>(
     if base == 0 {
         return Some((0, 0));
     }
-    let mut frame = memory.read::<u64>(base, o.current)?;
+    let frame = memory.read::<u64>(base, o.current)?;
+    match (o.minor <= 10, o.owner != 0) {
+        (true, _) => chain::<M, STORE, true, false>(o, memory, frame, out),
+        (_, true) => chain::<M, STORE, false, true>(o, memory, frame, out),
+        _ => chain::<M, STORE, false, false>(o, memory, frame, out),
+    }
+}
+
+/// The frames from one on. `INDEX`: a frame says its instruction by number. `OWNER`: it says whose it is, and the interpreter's own are
+/// left out. (3.9 and 3.10 have no frames but Python's.)
+#[inline(never)]
+fn chain<M: Memory, const STORE: bool, const INDEX: bool, const OWNER: bool>(
+    o: &Offsets,
+    memory: &M,
+    mut frame: u64,
+    out: &mut [Frame; MAX_FRAMES],
+) -> Option<(usize, u64)> {
+    let (previous, code, tag, instruction, owner) = (o.previous, o.code, o.tag, o.instruction, o.owner);
     let (mut depth, mut hash) = (0usize, 0x9e37_79b9_7f4a_7c15u64);
-    let index = o.minor <= 10;
     while frame != 0 && depth < ENDLESS {
-        let previous = memory.read::<u64>(frame, o.previous)?;
-        if o.owner != 0 && memory.read::<u8>(frame, o.owner)? >= OWNED_BY_INTERPRETER {
-            frame = previous;
+        let before = memory.read::<u64>(frame, previous)?;
+        if OWNER && memory.read::<u8>(frame, owner)? >= OWNED_BY_INTERPRETER {
+            frame = before;
             continue;
         }
-        let code = memory.read::<u64>(frame, o.code)? & !o.tag;
-        let instruction = if index {
-            u64::from(memory.read::<u32>(frame, o.instruction)?)
-        } else {
-            memory.read::<u64>(frame, o.instruction)?
+        let code = memory.read::<u64>(frame, code)? & !tag;
+        let instruction = match INDEX {
+            true => u64::from(memory.read::<u32>(frame, instruction)?),
+            false => memory.read::<u64>(frame, instruction)?,
         };
         if STORE && let Some(slot) = out.get_mut(depth) {
             *slot = Frame { code, instruction };
         }
         hash = (hash ^ code.wrapping_mul(0x9ddf_ea08_eb38_2d69) ^ instruction)
-            .wrapping_mul(0xff51_afd7_ed55_8ccd);
-        hash ^= hash >> 29;
+            .wrapping_mul(0xff51_afd7_ed55_8ccd)
+            .rotate_left(32);
         depth += 1;
-        frame = previous;
+        frame = before;
     }
     Some((depth, hash))
 }

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering::*};
 
 static OLD: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
 /// Counts up when a registered code object dies. Stacks cached under an older count are resolved anew.
+#[unsafe(link_section = ".data.strandline_hot")]
 static EPOCH: AtomicU32 = AtomicU32::new(1);
 
 /// The count of deaths.

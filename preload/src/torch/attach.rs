@@ -36,6 +36,7 @@ const INITIALIZED: &[u8] =
     b"_ZN3c104cuda20CUDACachingAllocator6Native22NativeCachingAllocator11initializedEv";
 
 static BUSY: AtomicBool = AtomicBool::new(false);
+#[unsafe(link_section = ".data.strandline_hot")]
 static SETTLED: AtomicBool = AtomicBool::new(false);
 static COPIES: AtomicU32 = AtomicU32::new(0);
 static LOCATED: OnceCell<Result<Located, String>> = OnceCell::new();

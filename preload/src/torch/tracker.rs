@@ -7,10 +7,11 @@
 //! patches the record that the event left open: rounded size and torch's own totals cost no record of their own.
 
 use super::entry::{TIME_AFTER_POOL, TIME_BEFORE_POOLS, TraceEntry};
-use crate::entered::enter;
+use crate::entered::{enter, enter_quickly};
 use crate::probe::collector;
 use crate::thread::Thread;
-use crate::{clock, stacks};
+use crate::{clock, cost, stacks};
+use core::num::NonZeroU64;
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering::Relaxed};
 use strandline_core::event::Phase;
@@ -30,14 +31,19 @@ struct Sequence(AtomicU32);
 static SEQUENCES: [Sequence; 128] = [const { Sequence(AtomicU32::new(0)) }; 128];
 
 /// Where `time_` lies: 0 = not looked for yet, 1 = not to be used.
+#[unsafe(link_section = ".data.strandline_hot")]
 static TIME_AT: AtomicU32 = AtomicU32::new(0);
 const UNUSABLE: u32 = 1;
 /// Entries have a pool (2.8 and newer).
+#[unsafe(link_section = ".data.strandline_hot")]
 static POOLS: AtomicBool = AtomicBool::new(false);
+#[unsafe(link_section = ".data.strandline_hot")]
 static STACKS: AtomicBool = AtomicBool::new(false);
 /// `c10::GradMode::is_enabled`.
+#[unsafe(link_section = ".data.strandline_hot")]
 static GRAD_MODE: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
 /// The tracker is in place; reports have events to complete.
+#[unsafe(link_section = ".data.strandline_hot")]
 static ATTACHED: AtomicBool = AtomicBool::new(false);
 
 /// What is settled before the first event.
@@ -65,8 +71,8 @@ pub(super) fn attached() {
 /// What an allocation of this thread is recorded with: its phase, and its stack if stacks are recorded.
 #[inline(always)]
 pub(crate) fn origin(t: &mut Thread) -> (u8, u32) {
-    let phase = t.phase(no_grad());
-    (phase, if STACKS.load(Relaxed) { stacks::current(t) } else { 0 })
+    let stack = if STACKS.load(Relaxed) { stacks::current(t) } else { 0 };
+    (t.phase(no_grad()), stack)
 }
 
 /// The number of the next allocator event of a device. Called with the device's lock held.
@@ -107,14 +113,95 @@ fn collected() -> u8 {
 
 /// The tracker: called through our `std::function`, with the device's lock held.
 ///
+/// The three events that every block has go short ways of their own; the rest, and what is not as usual, goes `otherwise`.
+///
 /// # Safety
 /// `e` must point to a live `TraceEntry`.
 pub(super) unsafe extern "C" fn event(_functor: *const c_void, e: *const TraceEntry) {
-    let Some(mut t) = enter() else { return };
-    let t: &mut Thread = &mut t;
     // SAFETY: the allocator passes a reference that lives during the call; we read only the part that all versions share,
     // and the pool and time where the version has them.
     let e = unsafe { &*e };
+    match e.action {
+        ALLOC => allocated(e),
+        FREE_REQUESTED if requested(e).is_some() => {}
+        FREE_COMPLETED if completed(e).is_some() => {}
+        _ => otherwise(e),
+    }
+}
+
+/// A block is handed out. On its own, since it calls others, and what a block's end takes does not.
+#[inline(never)]
+fn allocated(e: &TraceEntry) {
+    if allocated_quickly(e).is_none() {
+        otherwise(e);
+    }
+}
+
+/// `None`: nothing was done, since something is not as usual.
+#[inline(always)]
+fn allocated_quickly(e: &TraceEntry) -> Option<()> {
+    let mut t = enter_quickly()?;
+    let (phase, stack) = origin(&mut t);
+    write(&mut t, e, phase, stack)?;
+    t.freeing = None;
+    Some(())
+}
+
+/// A block is given back. `None`: nothing was done, since something is not as usual.
+#[inline(always)]
+fn requested(e: &TraceEntry) -> Option<()> {
+    let mut t = enter_quickly()?;
+    let phase = t.phase(false) | collected();
+    write(&mut t, e, phase, 0)?;
+    t.freeing = NonZeroU64::new(e.addr).map(|block| (e.device as u8, block));
+    Some(())
+}
+
+/// Writes the record of a block that has no pool of its own.
+#[inline(always)]
+fn write(t: &mut Thread, e: &TraceEntry, phase: u8, stack: u32) -> Option<()> {
+    let at = TIME_AT.load(Relaxed);
+    if at <= UNUSABLE || has_pool(e) {
+        return None;
+    }
+    let slot = t.next()?;
+    let mut r = Record {
+        // SAFETY: see `time`.
+        ticks: unsafe { time_at(e, at) },
+        a: e.addr,
+        b: e.size,
+        c: e.stream,
+        stack,
+        kind: e.action as u8,
+        device: e.device as u8,
+        phase,
+        ..Record::default()
+    };
+    r.set_sequence(next_sequence(e.device));
+    *slot = r;
+    Some(())
+}
+
+/// A block is free at once: the completion becomes a flag of the request. `None`: it is not, or something is not as usual.
+#[inline(always)]
+fn completed(e: &TraceEntry) -> Option<()> {
+    let mut t = enter_quickly()?;
+    let open = t.opened()?;
+    if open.kind != FREE_REQUESTED as u8 || open.a != e.addr {
+        return None;
+    }
+    open.flags |= flag::COMPLETED;
+    t.freeing = None;
+    Some(())
+}
+
+/// Every event, as usual or not.
+#[cold]
+#[inline(never)]
+fn otherwise(e: &TraceEntry) {
+    cost::bring_near(otherwise as *const ());
+    let Some(mut t) = enter() else { return };
+    let t: &mut Thread = &mut t;
     let action = e.action;
     if !(ALLOC..=OOM).contains(&action) {
         return;
@@ -128,6 +215,34 @@ pub(super) unsafe extern "C" fn event(_functor: *const c_void, e: *const TraceEn
         t.freeing = None;
         return;
     }
+    let mut r = of(t, e);
+    match action {
+        ALLOC => {
+            (r.phase, r.stack) = origin(t);
+            t.freeing = None;
+            t.open(r);
+        }
+        FREE_REQUESTED => {
+            r.phase = t.phase(false) | collected();
+            t.freeing = NonZeroU64::new(r.a).map(|block| (r.device, block));
+            t.open(r);
+        }
+        OOM => {
+            (r.phase, r.stack) = origin(t);
+            t.push(r);
+        }
+        // Always says device 0, whichever device's lock is held: it has no place in that device's order.
+        SNAPSHOT => t.push(r),
+        _ => {
+            r.phase = t.phase(false);
+            t.push(r);
+        }
+    }
+}
+
+/// The record of an event, without what is this thread's; its pool, if it has one, is written before it.
+#[inline(always)]
+fn of(t: &mut Thread, e: &TraceEntry) -> Record {
     let ticks = time(e);
     t.pulse.began(ticks);
     let mut r = Record {
@@ -135,47 +250,30 @@ pub(super) unsafe extern "C" fn event(_functor: *const c_void, e: *const TraceEn
         a: e.addr,
         b: e.size,
         c: e.stream,
-        kind: action as u8,
+        kind: e.action as u8,
         device: e.device as u8,
         ..Record::default()
     };
-    if action == SNAPSHOT {
-        // Always says device 0, whichever device's lock is held: it has no place in that device's order.
-        return t.push(r);
-    }
-    if action <= SEGMENT_UNMAP {
+    if e.action <= SEGMENT_UNMAP {
         r.set_sequence(next_sequence(e.device));
-        if POOLS.load(Relaxed) && e.pool != [0, 0] && !t.is_shared() {
-            t.push(Record { ticks, a: e.pool[0], b: e.pool[1], kind: Kind::Pool as u8, ..Record::default() });
+        if has_pool(e) && !t.is_shared() {
+            in_pool(t, ticks, e.pool);
             r.flags = flag::POOL;
         }
     }
-    match action {
-        ALLOC => {
-            r.phase = t.phase(no_grad());
-            if STACKS.load(Relaxed) {
-                r.stack = stacks::current(t);
-            }
-            t.freeing = None;
-            t.open(r);
-        }
-        FREE_REQUESTED => {
-            r.phase = t.phase(false) | collected();
-            t.freeing = Some((r.device, r.a));
-            t.open(r);
-        }
-        OOM => {
-            r.phase = t.phase(no_grad());
-            if STACKS.load(Relaxed) {
-                r.stack = stacks::current(t);
-            }
-            t.push(r);
-        }
-        _ => {
-            r.phase = t.phase(false);
-            t.push(r);
-        }
-    }
+    r
+}
+
+/// Whether it is of a pool of its own, as memory of a graph is.
+#[inline(always)]
+fn has_pool(e: &TraceEntry) -> bool {
+    POOLS.load(Relaxed) && e.pool != [0, 0]
+}
+
+#[cold]
+#[inline(never)]
+fn in_pool(t: &mut Thread, ticks: u64, pool: [u64; 2]) {
+    t.push(Record { ticks, a: pool[0], b: pool[1], kind: Kind::Pool as u8, ..Record::default() });
 }
 
 /// When the event happened. c10 read the TSC for `time_` under the lock, which is both cheaper than reading it again and
@@ -190,6 +288,14 @@ fn time(e: &TraceEntry) -> u64 {
         return clock::ticks();
     }
     // SAFETY: `find_time` found a plausible time there, in the first entry of this same library.
+    unsafe { time_at(e, at) }
+}
+
+/// # Safety
+/// The entry must have a word at this offset.
+#[inline(always)]
+unsafe fn time_at(e: &TraceEntry, at: u32) -> u64 {
+    // SAFETY: the caller's promise.
     unsafe { *core::ptr::from_ref(e).byte_add(at as usize).cast::<u64>() }
 }
 
@@ -218,21 +324,45 @@ fn find_time(e: &TraceEntry) -> u32 {
     found
 }
 
-/// The report: the block at `addr` was handed out (`size` > 0, rounded) or given back (< 0), and torch's totals on this
-/// device are now these.
+/// Whether reports are taken: the tracker is in place.
 #[inline(always)]
-pub(crate) fn report(addr: u64, size: i64, allocated: u64, reserved: u64, device: u8) {
-    if !ATTACHED.load(Relaxed) {
-        return;
+pub(crate) fn takes_reports() -> bool {
+    ATTACHED.load(Relaxed)
+}
+
+/// The report: the block at `addr` was handed out (`size` > 0, rounded) or given back (< 0), and torch's totals on this
+/// device are now these. `None`: it completes nothing, or something is not as usual: see [`report`].
+#[inline(always)]
+pub(crate) fn report_quickly(addr: u64, size: i64, allocated: u64, reserved: u64) -> Option<()> {
+    let mut t = enter_quickly()?;
+    let r = t.opened()?;
+    if r.a != addr || r.kind > FREE_COMPLETED as u8 {
+        return None;
     }
+    complete(r, size, allocated, reserved);
+    t.freeing = None;
+    t.publish();
+    Some(())
+}
+
+#[inline(always)]
+fn complete(r: &mut Record, size: i64, allocated: u64, reserved: u64) {
+    r.set_rounded(size.unsigned_abs());
+    r.allocated = allocated;
+    r.reserved = reserved;
+    r.flags |= flag::REPORTED;
+}
+
+/// The same, whatever there is: a report that completes nothing is a record of its own.
+#[cold]
+#[inline(never)]
+pub(crate) fn report(addr: u64, size: i64, allocated: u64, reserved: u64, device: u8) {
+    cost::bring_near(report as *const ());
     let Some(mut t) = enter() else { return };
     t.freeing = None;
     match t.opened() {
         Some(r) if r.a == addr && r.kind <= FREE_COMPLETED as u8 => {
-            r.set_rounded(size.unsigned_abs());
-            r.allocated = allocated;
-            r.reserved = reserved;
-            r.flags |= flag::REPORTED;
+            complete(r, size, allocated, reserved);
             t.publish();
         }
         _ => {

@@ -52,6 +52,7 @@ pub(super) struct Walk {
 static MAIN_END: AtomicUsize = AtomicUsize::new(0);
 
 /// Native frames are recorded.
+#[unsafe(link_section = ".data.strandline_hot")]
 static ON: AtomicBool = AtomicBool::new(false);
 
 /// Whether native frames are recorded.
@@ -89,6 +90,12 @@ fn stack_end(sp: usize) -> usize {
     };
     let above = [control, MAIN_END.load(Relaxed)].into_iter().filter(|&end| end > sp);
     above.min().unwrap_or(0)
+}
+
+/// The hash of the calling thread's native frames. On its own, so that whoever wants none has none of its code between his.
+#[inline(never)]
+pub(super) fn hash(rules: &mut Rules) -> u64 {
+    walk::<false>(rules).hash
 }
 
 /// Walks the calling thread's stack, from this function's caller outwards, leaving this library's own frames out. With
