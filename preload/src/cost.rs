@@ -199,7 +199,10 @@ mod tests {
             timed += u32::from(p.since != 0);
             let (since, preparing) = (p.since, u64::from(p.preparing));
             p.began(since.saturating_sub(preparing + 100));
-            assert!(since == 0 || p.since == since - 100, "torch's own work counts, the preparation does not");
+            assert!(
+                since == 0 || p.since == since - 100,
+                "torch's own work counts, the preparation does not"
+            );
             p.since = 0;
             p.leave();
         }

@@ -260,7 +260,7 @@ def show_threads(options, folder, results):
 
 
 def promises(results):
-    """Each promise: PASS, FAIL or OPEN, with its figures."""
+    """Each promise: PASS, FAIL or OPEN, with its figures; in brackets the 95 % bounds to both sides."""
     def line(state, what, figures):
         state = {True: "PASS", False: "FAIL", None: "OPEN"}[state]
         results.setdefault("promises", {})[what] = state
@@ -280,16 +280,16 @@ def promises(results):
     for what, part, most, goal in (("heavy step, Python stacks: bound +4 %, goal +2 %", "heavy step", 0.04, 0.02),
                                    ("1.1 B step, Python stacks: bound +0.5 %, goal +0.1 %", "large step", 0.005, 0.001)):
         r = of(part, "modes", "python")
-        state = None if not r else True if r["share_95"] <= most else False if r["share_5"] > most else None
-        line(state, what, f"{r['share']:+.2%}, 90 % of it in {r['share_5']:+.2%} to {r['share_95']:+.2%}; {r['groups']} groups, {r['rounds']} rounds"
-             + (" (goal)" if r["share_95"] <= goal else "") if r else "not measured")
+        state = None if not r or r["rounds"] < ENOUGH else True if r["share_95"] <= most else False if r["share_5"] > most else None
+        line(state, what, f"{r['share']:+.2%} ({r['share_5']:+.2%} to {r['share_95']:+.2%}), {r['groups']} groups, {r['rounds']} rounds"
+             + (" (goal)" if state and r["share_95"] <= goal else "") if r else "not measured")
     rows = [r for m, r in (of("told") or {}).items() if m in OURS]
     line(max(r["bytes_an_entry"] for r in rows) <= 8 if rows else None, "bytes of recording per trace entry: 8, goal 5",
          f"{max(r['bytes_an_entry'] for r in rows):.1f}" if rows else "not measured")
     for mode in OURS:
         r = of("told", mode)
         step = of("heavy step", "modes", mode)
-        if not r or not step:
+        if not r or not step or step["rounds"] < ENOUGH:
             line(None, f"told cost, {mode}: within 2x of the measured", "not measured")
             continue
         low, high = step["added_5"], step["added_95"]

@@ -55,7 +55,8 @@ fn arm_and_attach() {
 pub(super) unsafe fn set_current_stream(device: u64, id: u64) {
     let index = usize::from(Stream { device, id }.index()) & (DEVICES - 1);
     // SAFETY: this thread's own place, of which nobody else has a reference now; the index is below the array's length.
-    let is_set = |t: NonNull<Thread>| unsafe { *(&raw const (*t.as_ptr()).current).cast::<u64>().add(index) == id };
+    let is_set =
+        |t: NonNull<Thread>| unsafe { *(&raw const (*t.as_ptr()).current).cast::<u64>().add(index) == id };
     match real::SET_CURRENT_STREAM.known() {
         // SAFETY: the caller's arguments.
         Some(f) if seen().is_some_and(is_set) => unsafe { f(device, id) },
