@@ -62,10 +62,8 @@ pub(crate) struct Thread {
     pub(crate) rules: Rules,
 }
 
-const _: () = {
-    assert!(core::mem::offset_of!(Thread, pulse) == 64);
-    assert!(core::mem::offset_of!(Thread, current) + 8 <= 128);
-};
+const _: () = assert!(core::mem::offset_of!(Thread, pulse) == 64);
+const _: () = assert!(core::mem::offset_of!(Thread, current) + 8 <= 128);
 
 /// The pool: places, and who has them.
 pub(crate) struct Pool {

@@ -49,7 +49,11 @@ fn compare(ran: &Ran, version: &str) -> (usize, usize) {
     let (mut compared, mut without) = (0, 0);
     for row in ran.stdout().lines().map(|l| serde_json::from_str::<Value>(l).expect("JSON lines")) {
         if let Some(again) = row["reused"].as_u64() {
-            assert!(again > 20, "{version}: only {again} addresses were used again");
+            // A free-threaded build does not use them again at once; there are no stacks to be wrong in it.
+            assert!(
+                again > 20 || version.ends_with('t'),
+                "{version}: only {again} addresses were used again"
+            );
             continue;
         }
         let size = row["size"].as_u64().expect("a size");
