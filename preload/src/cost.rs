@@ -60,6 +60,20 @@ impl Pulse {
         true
     }
 
+    /// Whether the next entry is to be timed.
+    pub(crate) fn is_due(&self) -> bool {
+        self.left <= 1
+    }
+
+    /// What is timed, and took so many ticks before, has ended. (A hook that it did not fit in may have ended it itself.)
+    #[cold]
+    pub(crate) fn end_of(&mut self, before: u64) {
+        if self.since != 0 {
+            let took = self.elapsed();
+            self.count(took.saturating_add(before));
+        }
+    }
+
     /// What is timed began earlier, at these ticks: torch makes its trace entry only because we are attached, and tells
     /// when it began. What lies between is its work and ours, but for the preparation to time it.
     #[inline(always)]
@@ -81,7 +95,7 @@ impl Pulse {
     /// This entry is timed. Nothing is, before: for what that takes, and so that the code that ends it is at hand when it ends.
     #[cold]
     #[inline(never)]
-    fn begin(&mut self) {
+    pub(crate) fn begin(&mut self) {
         self.left = EVERY;
         let begun = clock::ticks();
         for _ in 0..2 {

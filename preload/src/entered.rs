@@ -73,6 +73,31 @@ pub(crate) fn enter_quickly() -> Option<Quick> {
     Some(Quick { thread, not_send: PhantomData })
 }
 
+/// Where the next entry of this thread is to be timed: what times it, from without. The entry is counted with that.
+#[cold]
+pub(crate) fn enter_timing() -> Option<Timing> {
+    let thread = seen()?;
+    // SAFETY: as in `enter`: no hook is at work on the thread, so nobody else has a reference.
+    unsafe { (*thread.as_ptr()).pulse.is_due() }.then_some(Timing { thread })
+}
+
+/// What [`enter_timing`] gives.
+pub(crate) struct Timing {
+    thread: NonNull<Thread>,
+}
+
+impl Timing {
+    /// Runs what is to be timed, a hook's usual way; `before`: ticks that its event took before it.
+    #[inline(always)]
+    pub(crate) fn of(self, before: u64, hook: impl FnOnce()) {
+        // SAFETY: this thread's own place; no reference is kept over the hook's own, which ends before the second is made.
+        unsafe { (*self.thread.as_ptr()).pulse.begin() };
+        hook();
+        // SAFETY: as above.
+        unsafe { (*self.thread.as_ptr()).pulse.end_of(before) };
+    }
+}
+
 /// This thread's place, where the process records, the thread has one, and no hook of ours is at work on it: to look at a
 /// word, or to change one, with nothing called meanwhile. That takes no mark: whoever interrupts sees the word as it was
 /// or as it is.

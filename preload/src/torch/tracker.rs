@@ -7,7 +7,7 @@
 //! patches the record that the event left open: rounded size and torch's own totals cost no record of their own.
 
 use super::entry::{TIME_AFTER_POOL, TIME_BEFORE_POOLS, TraceEntry};
-use crate::entered::{enter, enter_quickly};
+use crate::entered::{enter, enter_quickly, enter_timing};
 use crate::probe::collector;
 use crate::thread::Thread;
 use crate::{clock, cost, stacks};
@@ -125,7 +125,7 @@ pub(super) unsafe extern "C" fn event(_functor: *const c_void, e: *const TraceEn
         ALLOC => allocated(e),
         FREE_REQUESTED if requested(e).is_some() => {}
         FREE_COMPLETED if completed(e).is_some() => {}
-        _ => otherwise(e),
+        _ => otherwise(e, clock::ticks()),
     }
 }
 
@@ -133,7 +133,7 @@ pub(super) unsafe extern "C" fn event(_functor: *const c_void, e: *const TraceEn
 #[inline(never)]
 fn allocated(e: &TraceEntry) {
     if allocated_quickly(e).is_none() {
-        otherwise(e);
+        otherwise(e, clock::ticks());
     }
 }
 
@@ -195,11 +195,19 @@ fn completed(e: &TraceEntry) -> Option<()> {
     Some(())
 }
 
-/// Every event, as usual or not.
+/// Every event, as usual or not. One whose turn it is to be timed comes here too, and is sent back on its way, which is the one to be
+/// timed: this code has run for none of a thousand events before it, and waits for memory at every line.
 #[cold]
 #[inline(never)]
-fn otherwise(e: &TraceEntry) {
-    cost::bring_near(otherwise as *const ());
+fn otherwise(e: &TraceEntry, now: u64) {
+    if let Some(timing) = enter_timing() {
+        let at = TIME_AT.load(Relaxed);
+        // SAFETY: see `time`. What torch did for this event before we were asked is for our sake, too.
+        let torchs = if at > UNUSABLE { now.saturating_sub(unsafe { time_at(e, at) }) } else { 0 };
+        // SAFETY: the entry that we were called with.
+        timing.of(torchs, || unsafe { event(core::ptr::null(), core::hint::black_box(e)) });
+        return;
+    }
     let Some(mut t) = enter() else { return };
     let t: &mut Thread = &mut t;
     let action = e.action;
