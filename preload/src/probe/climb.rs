@@ -8,7 +8,7 @@ use super::Budget;
 use super::World;
 use super::collector::{Reached, Walk};
 use super::objects::{Class, Kind, Map, TYPE_DICT, Types, read, references, type_of};
-use super::verify::{CLOSURE, MODULE_DICT, MODULE_NAME, QUALNAME};
+use super::verify::{MODULE_DICT, MODULE_NAME, in_function, is_still};
 use std::collections::HashSet;
 
 /// Bits of the filter that most references fail at.
@@ -19,8 +19,9 @@ const MOST: usize = 50_000;
 const KEYS: usize = 64;
 /// A container with so many entries is one that things pile up in.
 const MANY: u64 = 16;
-/// Objects between two looks at the clock.
+/// Objects, and references of theirs, between two looks at the clock.
 pub(super) const STRIDE: u32 = 256;
+const REFERENCES: u32 = 8 * STRIDE;
 /// References up that are followed at most.
 const LEVELS: u32 = 8;
 /// Passes over all objects at most.
@@ -83,6 +84,8 @@ pub(super) struct Climb {
     added: Map<u64>,
     filter: Vec<u64>,
     walk: Walk,
+    /// A large container that is in the middle of being looked at: its type, and where to go on.
+    rest: Option<(u64, u64, u64)>,
     /// What has a name.
     pub(super) named: Vec<Named>,
     known: HashSet<(String, u64)>,
@@ -106,6 +109,7 @@ impl Climb {
             added: Map::default(),
             filter: Vec::new(),
             walk: Walk::default(),
+            rest: None,
             named: Vec::new(),
             known: HashSet::new(),
             groups,
@@ -159,39 +163,79 @@ impl Climb {
             return true;
         }
         let mut types = Types::new(&w.python);
-        let (mut left, mut found) = (STRIDE, Vec::new());
+        let mut left = REFERENCES;
+        // A large container that the last slice has not come to the end of, where it is still there.
+        if let Some((object, kind, from)) = self.rest.take()
+            && is_still(object, kind)
+        {
+            // SAFETY: the caller's promise; the object is tracked.
+            unsafe { self.look(w, &mut types, object, from, budget) };
+            if self.rest.is_some() {
+                return false;
+            }
+        }
         let mut walk = std::mem::take(&mut self.walk);
         // SAFETY: the caller's promise; an object that is handed out is tracked, hence alive, and so is what it refers to.
         let reached = unsafe {
             walk.go_on(w.collector, |object| {
-                let kind = types.of(object);
-                references(object, kind, &mut |child| {
-                    let b = bit(child);
-                    let maybe = self.filter.get(b / 64).is_some_and(|word| word >> (b % 64) & 1 == 1);
-                    if maybe && self.wanted.contains_key(&child) && !found.contains(&child) {
-                        found.push(child);
-                    }
-                });
-                let is_more = !found.is_empty();
-                for child in found.drain(..) {
-                    self.settle(w, &mut types, object, child);
-                }
-                left -= 1;
-                if left == 0 {
-                    left = STRIDE;
-                    return !budget.is_over();
+                let (is_more, refers) = self.look(w, &mut types, object, 0, budget);
+                left = left.saturating_sub(refers);
+                if left == 0 || self.rest.is_some() {
+                    left = REFERENCES;
+                    return self.rest.is_none() && !budget.is_over();
                 }
                 !is_more || !self.is_complete()
             })
         };
         self.walk = walk;
-        if reached == Reached::Middle && !self.is_complete() {
+        if (reached == Reached::Middle || self.rest.is_some()) && !self.is_complete() {
             return false;
         }
         // SAFETY: the caller's promise.
         unsafe { self.locals(w, &mut types) };
         // Where the lists change too fast, what was found is what there is.
         reached == Reached::Lost || self.is_complete() || !self.rise()
+    }
+
+    /// Looks at what an object refers to, from a place on; whether it was any of what is looked for, and how much it was.
+    ///
+    /// # Safety
+    /// As [`Climb::go_on`]; the object is alive.
+    unsafe fn look(
+        &mut self,
+        w: &World,
+        types: &mut Types<'_>,
+        object: u64,
+        from: u64,
+        budget: &Budget,
+    ) -> (bool, u32) {
+        let (mut found, mut refers) = (Vec::new(), REFERENCES / STRIDE);
+        // SAFETY: the caller's promise, for all of them.
+        unsafe {
+            let kind = types.of(object);
+            let mut each = |child: u64| {
+                refers = refers.saturating_add(1);
+                let b = bit(child);
+                let maybe = self.filter.get(b / 64).is_some_and(|word| word >> (b % 64) & 1 == 1);
+                if maybe && self.wanted.contains_key(&child) && !found.contains(&child) {
+                    found.push(child);
+                }
+            };
+            if w.python.is_large(object, kind) {
+                let mut at = Some(from);
+                while let Some(from) = at.filter(|from| *from == 0 || !budget.is_over()) {
+                    at = w.python.piece(object, kind, from, &mut each);
+                }
+                self.rest = at.map(|from| (object, type_of(object), from));
+            } else if from == 0 {
+                references(object, kind, &mut each);
+            }
+            let is_more = !found.is_empty();
+            for child in found {
+                self.settle(w, types, object, child);
+            }
+            (is_more, refers)
+        }
     }
 
     /// Names local variables of running frames, for what has no final name yet.
@@ -233,8 +277,8 @@ impl Climb {
                     let name = w.python.type_name(parent);
                     return self.entries(w, types, (Rank::OfClass, &name, parent), child);
                 }
-                Class::Function if w.python.minor >= 10 && read(parent + CLOSURE) == child => {
-                    let name = w.python.text(read(parent + QUALNAME));
+                Class::Function if read(parent + in_function(w.python.minor).1) == child => {
+                    let name = w.python.text(read(parent + in_function(w.python.minor).0));
                     let cells = self.seen.get(&child).map(|s| s.children.clone()).unwrap_or_default();
                     for cell in cells {
                         let inside = self.seen.get(&cell).map(|s| s.children.clone()).unwrap_or_default();

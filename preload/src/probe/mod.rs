@@ -17,6 +17,7 @@ mod graph;
 mod memory;
 mod node;
 mod objects;
+mod pieces;
 mod tensors;
 mod verify;
 mod work;
@@ -36,9 +37,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 use strandline_core::format::holders::{self, Ask};
 use work::{Progress, Work};
 
-/// Time of the processor that a slice may take, and time on the clock, in nanoseconds: on a busy machine it is others that make it long.
-const SLICE: u64 = 20_000_000;
-const LONGEST: u64 = 40_000_000;
+/// Time of the processor that a slice may take, and time on the clock, in nanoseconds. On a busy machine it is others that make a pause
+/// long: a thread that works for longer than the scheduler lets it is put behind all others, while it holds the GIL. So a slice is short.
+const SLICE: u64 = 6_000_000;
+const LONGEST: u64 = 12_000_000;
 /// The processor's time that all slices together may take.
 const IN_ALL: u64 = 3_000_000_000;
 /// Between two probes.

@@ -13,15 +13,15 @@ type Traverse = extern "C" fn(u64, Visit, *mut c_void) -> c_int;
 
 // `PyObject`, `PyVarObject`, `PyTypeObject`: the same offsets from 3.9 to 3.13.
 const TYPE: u64 = 8;
-const SIZE: u64 = 16;
+pub(super) const SIZE: u64 = 16;
 const TYPE_NAME: u64 = 24;
-const TYPE_FLAGS: u64 = 168;
+pub(super) const TYPE_FLAGS: u64 = 168;
 const TYPE_TRAVERSE: u64 = 184;
 const TYPE_BASE: u64 = 256;
 /// `tp_dict`.
 pub(super) const TYPE_DICT: u64 = 264;
 const TYPE_DICT_OFFSET: u64 = 288;
-const HEAP_TYPE: u64 = 1 << 9;
+pub(super) const HEAP_TYPE: u64 = 1 << 9;
 const INLINE_VALUES: u64 = 1 << 2;
 const MANAGED_DICT: u64 = 1 << 4;
 const LIST: u64 = 1 << 25;
@@ -118,7 +118,8 @@ pub(super) struct Python {
     autograd: u64,
     /// Code of CPython and of its standard library.
     code: Vec<(u64, u64)>,
-    next: extern "C" fn(u64, *mut isize, *mut u64, *mut u64) -> c_int,
+    /// `PyDict_Next`.
+    pub(super) next: extern "C" fn(u64, *mut isize, *mut u64, *mut u64) -> c_int,
 }
 
 impl Python {

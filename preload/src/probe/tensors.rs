@@ -38,7 +38,8 @@ pub(super) struct Autograd {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Torch {
     tensor: u64,
-    storage: u64,
+    /// Up to 2.8 or so every library of torch's has one of its own.
+    storage: [u64; 4],
     meta: u64,
     /// Type information of `torch::autograd::Node`.
     node: u64,
@@ -56,9 +57,11 @@ impl Torch {
             0 => Err(format!("this torch does not export {}", name.to_string_lossy())),
             address => Ok(address),
         };
+        let storage = find(c"_ZTVN3c1011StorageImplE", Library::C10)?;
         Ok(Torch {
             tensor: find(c"_ZTVN3c1010TensorImplE", Library::C10)? + FIRST,
-            storage: find(c"_ZTVN3c1011StorageImplE", Library::C10)? + FIRST,
+            storage: [Library::C10, Library::TorchCpu, Library::TorchPython, Library::TorchCuda]
+                .map(|library| find(c"_ZTVN3c1011StorageImplE", library).unwrap_or(storage) + FIRST),
             meta: find(c"_ZTVN5torch8autograd12AutogradMetaE", Library::TorchCpu)? + FIRST,
             node: find(c"_ZTIN5torch8autograd4NodeE", Library::TorchCpu)?,
         })
@@ -103,7 +106,7 @@ impl Torch {
         let addresses: Vec<u64> = storages.iter().map(|(_, s)| *s).collect();
         for ((i, _), word) in storages.iter().zip(words::<3>(&addresses)) {
             if let (Some([vtable, _, data]), Some(one)) = (word, all.get_mut(*i))
-                && vtable == self.storage
+                && self.storage.contains(&vtable)
             {
                 one.data = data;
             }

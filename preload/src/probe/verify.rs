@@ -9,21 +9,24 @@ use super::World;
 use super::climb::{Climb, Named, Rank};
 use super::collector;
 use super::memory;
-use super::objects::{Class, TYPE_DICT, Types, read, references, type_of};
+use super::objects::{Class, Map, TYPE_DICT, Types, read, references, type_of};
 use std::collections::HashSet;
 
 /// Module: its dictionary, its name.
 pub(super) const MODULE_DICT: u64 = 16;
 pub(super) const MODULE_NAME: u64 = 48;
-/// Function (from 3.10): qualified name, closure.
-pub(super) const QUALNAME: u64 = 40;
-pub(super) const CLOSURE: u64 = 72;
+
+/// Of a function: its qualified name, its closure.
+pub(super) fn in_function(minor: u32) -> (u64, u64) {
+    if minor >= 10 { (40, 72) } else { (104, 48) }
+}
+
 /// An object's type.
 const TYPE: u64 = 8;
 
 /// Whether an object of this type, which the collector tracks, is at that address. With the GIL held, while the collector is not
 /// at work.
-fn is_still(object: u64, kind: u64) -> bool {
+pub(super) fn is_still(object: u64, kind: u64) -> bool {
     kind != 0 && collector::is_tracked(object) && memory::at::<1>(object + TYPE) == Some([kind])
 }
 
@@ -75,7 +78,7 @@ pub(super) unsafe fn is_named(w: &World, types: &mut Types<'_>, named: &Named) -
             Class::Type => is_there = among(read(owner + TYPE_DICT), &w.python.type_name(owner), types),
             Class::Function => {
                 let mut cells = Vec::new();
-                let closure = read(owner + CLOSURE);
+                let closure = read(owner + in_function(w.python.minor).1);
                 if closure != 0 {
                     references(closure, types.of(closure), &mut |cell| cells.push(cell));
                 }
@@ -110,10 +113,11 @@ impl Climb {
             } else if let Some(children) = self.children(object)
                 && kind.class.is_entered()
             {
+                let mut left: Map<()> = children.iter().map(|child| (*child, ())).collect();
                 // SAFETY: alive, and an object that the collector can enter.
                 unsafe {
                     references(object, kind, &mut |child| {
-                        if children.contains(&child) && seen.insert(child) {
+                        if !left.is_empty() && left.remove(&child).is_some() && seen.insert(child) {
                             level.push(child);
                         }
                     });

@@ -19,8 +19,8 @@ use strandline_core::format::holders::Ask;
 
 /// Samples of all findings together: one for each bit of a mask.
 const SAMPLES: usize = 64;
-/// Tensors of a slice at most: what they are is copied by the kernel, after the walk.
-const TENSORS: usize = 8_192;
+/// Tensors of a slice at most: what they are is copied by the kernel, after the walk, in about a microsecond each.
+const TENSORS: usize = 2_048;
 /// Objects that are tracked at most: a pass over these takes about half a second of pauses.
 const OBJECTS: u64 = 2_000_000;
 
