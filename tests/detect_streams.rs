@@ -7,6 +7,8 @@ mod failures;
 mod healthy;
 #[path = "detect_streams/judged.rs"]
 mod judged;
+#[path = "detect_streams/leaks.rs"]
+mod leaks;
 #[path = "leakbench/events/load.rs"]
 mod load;
 #[path = "detect_streams/notes.rs"]
@@ -25,6 +27,8 @@ mod slow;
 mod synthetic;
 #[path = "detect_streams/truth.rs"]
 mod truth;
+#[path = "detect_streams/unseen.rs"]
+mod unseen;
 #[path = "detect_streams/written.rs"]
 mod written;
 

@@ -3,6 +3,9 @@
 mod support;
 
 use serde_json::Value;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use support::{Folder, Job, report, strandline};
 
 /// What is said of a job that dies of `cause` on a card of `total`, of which others hold `other`: its verdict's reason,
@@ -76,6 +79,74 @@ fn an_optimizers_state() {
     let (reason, oom, text) = died("state", "1536MiB", "0");
     assert_eq!((&oom["cause"], &oom["phase"]), (&"optimizer-state".into(), &"optimizer".into()), "{reason}");
     assert!(text.contains("8-bit optimizer"), "{text}");
+}
+
+/// A control group of our own for memory, below the one that we are in: a folder where its limit is set. It is removed in the
+/// end.
+struct Group(PathBuf);
+
+impl Group {
+    /// `None` where none can be made, or where its limit would not hold.
+    fn new(limit: u64) -> Option<Group> {
+        let groups = std::fs::read_to_string("/proc/self/cgroup").ok()?;
+        groups.lines().find_map(|line| {
+            let mut parts = line.splitn(3, ':').skip(1);
+            let (controllers, path) = (parts.next()?, parts.next()?.trim_start_matches('/'));
+            let (root, file) = match controllers {
+                "" => ("/sys/fs/cgroup", "memory.max"),
+                c if c.split(',').any(|c| c == "memory") => {
+                    ("/sys/fs/cgroup/memory", "memory.limit_in_bytes")
+                }
+                _ => return None,
+            };
+            let here = Path::new(root).join(path).join(format!("strandline-{}", std::process::id()));
+            std::fs::create_dir(&here).ok()?;
+            let group = Group(here);
+            // Without the controller a version 2 group has no such file, and writing makes none.
+            let set = std::fs::OpenOptions::new().write(true).open(group.0.join(file));
+            set.ok()?.write_all(limit.to_string().as_bytes()).ok()?;
+            Some(group)
+        })
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir(&self.0);
+    }
+}
+
+/// Host memory, not the card's: the kernel kills a job whose control group has had all it may, and people see 137.
+#[test]
+fn what_the_host_kills() {
+    let Some(group) = Group::new(1 << 30) else {
+        println!(
+            "SKIPPED: no control group with a limit of memory can be made here (the counters are read in run/host.rs)"
+        );
+        return;
+    };
+    let folder = Folder::new("host");
+    // Memory that is touched but never swapped out; the job itself stays far below the limit.
+    let fills = "import mmap, torch\nx = torch.ones(1 << 20, device='cuda')\nm = []\nwhile True: m.append(b'x' * (64 << 20))";
+    let enter = "echo $$ > \"$0/cgroup.procs\" && exec \"$@\"";
+    let mut command = Command::new("sh");
+    std::env::vars_os().filter(|(k, _)| k.to_string_lossy().starts_with("STRANDLINE_")).for_each(|(k, _)| {
+        command.env_remove(k);
+    });
+    command.env("STRANDLINE_CACHE", support::cache()).env_remove("LD_PRELOAD").stdin(Stdio::null());
+    command
+        .arg("-c")
+        .arg(enter)
+        .arg(&group.0)
+        .arg(support::command())
+        .arg("run")
+        .arg("-o")
+        .arg(folder.join("rec"));
+    let output = command.arg("--").arg(support::python()).arg("-c").arg(fills).output().expect("a shell");
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(137), "{text}");
+    let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(words.contains("strandline: KILLED BY THE HOST"), "{text}");
 }
 
 /// A limit is known long before it is met: PyTorch keeps it to itself where it caches, and tells the driver nothing.

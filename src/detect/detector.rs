@@ -106,6 +106,7 @@ impl Detector {
             self.cases.clear();
             self.notes.clear();
             self.weights.clear();
+            self.scratch.forget();
             self.judged = None;
         }
         if replay.steps() == 1 {
@@ -162,11 +163,11 @@ impl Detector {
             // Between whole looks, what is known goes on as it was, and only what changes is looked at for news.
             let known = || self.cases.get(&subject())?.members.get(&id).filter(|g| !g.has_stalled(mark));
             let growth = match whole {
-                true => growth::of(c, grain, mark, weights(c), &mut self.scratch),
+                true => growth::of(replay, id, grain, mark, weights(c), &mut self.scratch),
                 false => match known() {
                     Some(g) => Some(Growth { now: t.at_mark, ..*g }),
                     None if growth::is_flat(t) => None,
-                    None => growth::of(c, grain, mark, weights(c), &mut self.scratch),
+                    None => growth::of(replay, id, grain, mark, weights(c), &mut self.scratch),
                 },
             };
             let Some(growth) = growth else { continue };
@@ -185,6 +186,15 @@ impl Detector {
                     continue;
                 }
                 members.retain(|m| m.growth.brief);
+            }
+            // What is in use is no part of a leak, but where it was found to be one.
+            let case = self.cases.get(&subject).filter(|c| c.finding.withdrawn_step.is_none());
+            if best >= Strength::Fast || case.is_some_and(|c| c.finding.established) {
+                let was = |m: &Member| case.and_then(|c| c.members.get(&m.id)).is_some_and(|g| !g.in_use);
+                members.retain(|m| !m.growth.in_use || was(m));
+            }
+            if members.is_empty() {
+                continue;
             }
             if fast && !known {
                 members.retain(|m| m.growth.strength == Strength::Fast);
@@ -286,10 +296,13 @@ impl Detector {
         let onset = members.iter().map(|m| m.growth.onset).min().unwrap_or(mark);
         let guess = forecast::interval(&room, &rate, mark.saturating_sub(onset) + 1);
         let sure = established && subject.kind == Kind::LiveAfterStreamExit;
-        let seen = u64::from(mark.saturating_sub(onset) + 1) * if sure { SURE } else { 1 };
+        let rises = members.iter().map(|m| u64::from(m.growth.rises)).max().unwrap_or(0);
+        let seen = u64::from(mark.saturating_sub(onset) + 1).max(if sure { rises * SURE } else { 0 });
         let mut severity = Severity::of(&guess, seen, nanos, left.filter(|_| grain == Grain::Step));
         let near = room.known && guess.mid <= FAST_ALERT_STEPS;
-        if !established && !near {
+        let first_step = onset.saturating_sub(crate::replay::GRACE).max(1);
+        let uncollected = is_uncollected(replay, grain, first_step);
+        if (!established || uncollected) && !near {
             severity = severity.min(Severity::Warning);
         }
         let (sites, bytes_now, blocks_now) = shares(replay, members);
@@ -299,7 +312,7 @@ impl Detector {
             grain: name(replay, grain),
             device: subject.device,
             stream: stream_ref(replay, subject.stream),
-            first_step: onset.saturating_sub(crate::replay::GRACE).max(1),
+            first_step,
             detected_step: mark,
             withdrawn_step: None,
             established,
@@ -316,6 +329,9 @@ impl Detector {
             Kind::LiveAfterStreamExit => live_after_stream_exit::explain(replay, &finding, members, mark),
             _ => step_growth::explain(replay, &finding, members, mark),
         };
+        if uncollected && severity > Severity::Info {
+            finding.explain.push_str(UNCOLLECTED);
+        }
         finding
     }
 
@@ -328,7 +344,7 @@ impl Detector {
             let grows = case.members.keys().any(|id| {
                 let c = &replay.cohorts()[id.0 as usize];
                 let weights = self.weights.get(&c.key.device).copied().unwrap_or(0);
-                growth::of(c, grain, mark, weights, &mut self.scratch).is_some()
+                growth::of(replay, *id, grain, mark, weights, &mut self.scratch).is_some()
             });
             if !grows {
                 case.finding.withdrawn_step = Some(mark);
@@ -363,6 +379,18 @@ impl Detector {
             )
         });
     }
+}
+
+/// What is said of blocks that may still be freed by Python's collector.
+const UNCOLLECTED: &str = "; Python's collector has not gone over all objects since the oldest of them, so that reference cycles may be what keeps them";
+
+/// Whether Python's collector is known not to have made a full collection since what was allocated in step (or microbatch)
+/// `first`: what reference cycles keep looks like a leak until then.
+fn is_uncollected(replay: &Replay, grain: Grain, first: u32) -> bool {
+    replay.last_full_collection().is_some_and(|(step, microbatch)| match grain {
+        Grain::Step => step <= first,
+        Grain::Microbatch => microbatch <= first,
+    })
 }
 
 /// Blocks that are held now, but for those of lines where an optimizer allocates, by device.

@@ -5,7 +5,8 @@
 //! rise.
 
 use super::forecast::Rate;
-use crate::replay::{Cohort, Grain, Point, RECENT, Track};
+use crate::replay::{Cohort, CohortId, GRACE, Grain, Held, Point, RECENT, Replay, Track};
+use rustc_hash::FxHashMap;
 
 /// Marks that must lie behind before growth can be established.
 pub(super) const MIN_MARKS: u32 = 12;
@@ -15,11 +16,14 @@ const WINDOWS: u32 = 4;
 const FAST: u32 = 4;
 /// Growth of the later half, as a part of that of the earlier half, below which something is filling up.
 const DECELERATION: f64 = 0.4;
-/// The same where an optimizer allocates (lazily routed experts), or where old blocks die as new ones come
-/// (queues).
+/// The same where an optimizer allocates (lazily routed experts).
 const DECELERATION_STRICT: f64 = 0.75;
 /// Marks that such a cohort must have grown for.
 const STRICT_MARKS: u32 = 100;
+
+/// Where one old block for so many of those that live now has died while they grew in number, it may be a queue: what is in
+/// use by something that takes its time, and ends.
+const TURNOVER: u64 = 16;
 
 /// Rises that are worth a word before growth can be established.
 const BRIEF: u32 = 4;
@@ -53,10 +57,14 @@ pub(super) struct Growth {
     pub(super) last_rise: u32,
     /// Mean marks between rises.
     pub(super) gap: f64,
+    /// How often the floor rose.
+    pub(super) rises: u32,
     pub(super) rate: Rate,
     /// Four rises or more of blocks of which none dies, seen for too few marks yet to be told from something that
     /// fills.
     pub(super) brief: bool,
+    /// Most of it is in use, and goes in its time: no part of anything else's growth.
+    pub(super) in_use: bool,
 }
 
 impl Growth {
@@ -77,6 +85,15 @@ impl Growth {
 pub(super) struct Scratch {
     points: Vec<(u32, Point)>,
     rises: Vec<(u32, Point)>,
+    /// What [`outlived`] said last.
+    outlived: FxHashMap<(CohortId, Grain), Kept>,
+}
+
+impl Scratch {
+    /// Cohorts are others now.
+    pub(super) fn forget(&mut self) {
+        self.outlived.clear();
+    }
 }
 
 pub(super) fn track(c: &Cohort, grain: Grain) -> &Track {
@@ -95,7 +112,15 @@ pub(super) fn is_flat(t: &Track) -> bool {
 /// The growth of a cohort as of `mark`, if there is any. `weights` is how many blocks the job held when its first step
 /// ended, but for its optimizer's: a line of an optimizer makes one state for each at the most, in as many steps as it takes
 /// until all are trained (layers that are thawed one by one).
-pub(super) fn of(c: &Cohort, grain: Grain, mark: u32, weights: u64, scratch: &mut Scratch) -> Option<Growth> {
+pub(super) fn of(
+    replay: &Replay,
+    id: CohortId,
+    grain: Grain,
+    mark: u32,
+    weights: u64,
+    scratch: &mut Scratch,
+) -> Option<Growth> {
+    let c = &replay.cohorts()[id.0 as usize];
     let t = track(c, grain);
     let now = t.at_mark;
     let of_optimizer = c.in_optimizer * 2 > c.allocs;
@@ -117,7 +142,18 @@ pub(super) fn of(c: &Cohort, grain: Grain, mark: u32, weights: u64, scratch: &mu
     let gap = f64::from(last_rise - onset) / f64::from(count.saturating_sub(1).max(1));
     let halves = Halves::of(&rises, mark);
     let rate = Rate::of(&rises, mark, halves.ratio());
-    let mut g = Growth { strength: Strength::Weak, onset, base, now, last_rise, gap, rate, brief: false };
+    let mut g = Growth {
+        strength: Strength::Weak,
+        onset,
+        base,
+        now,
+        last_rise,
+        gap,
+        rises: count,
+        rate,
+        brief: false,
+        in_use: false,
+    };
     if g.has_stalled(mark) {
         return None;
     }
@@ -126,28 +162,95 @@ pub(super) fn of(c: &Cohort, grain: Grain, mark: u32, weights: u64, scratch: &mu
         .windows(2)
         .all(|w| w[1].0 <= onset || (w[1].1.bytes >= w[0].1.bytes && w[1].1.blocks >= w[0].1.blocks));
     let undying = t.died_old.blocks == 0 || t.last_death < onset;
-    let queue = t.died_old.blocks * 2 > now.blocks - base.blocks.min(now.blocks) && !undying;
-    let strict = queue || of_optimizer;
+    let grown =
+        Point { blocks: now.blocks.saturating_sub(base.blocks), bytes: now.bytes.saturating_sub(base.bytes) };
+    let turnover = !undying && t.died_old.blocks * TURNOVER > grown.blocks;
+    let kept = match turnover {
+        true => outlived(replay, id, grain, (onset, mark), grown.bytes, &mut scratch.outlived),
+        false => Kept::Most,
+    };
+    if kept == Kept::Nothing {
+        return None;
+    }
     let (least, deceleration) =
-        if strict { (STRICT_MARKS, DECELERATION_STRICT) } else { (MIN_MARKS, DECELERATION) };
+        if of_optimizer { (STRICT_MARKS, DECELERATION_STRICT) } else { (MIN_MARKS, DECELERATION) };
     let span = mark + 1 - onset;
     // Births of what lives at a checkpoint look like growth where a queue is; growth has to go on before our
     // eyes.
     let witnessed =
         t.remembered == 0 || rises.iter().filter(|r| r.0 > t.remembered).count() >= WITNESSED && undying;
-    let steady = witnessed && halves.ratio() >= deceleration && sets_a_record(&scratch.points, onset, now);
+    let record = sets_a_record(&scratch.points, onset, now);
+    let steady = witnessed && halves.ratio() >= deceleration && record;
     let often = count >= 4 && halves.gaps_hold();
     let staircase =
         monotone && undying && last_rise - onset >= least - 3 && (often || is_clockwork(&rises, base));
-    g.brief = steady && !strict && undying && count >= BRIEF && (monotone || rose_at_each(t, FAST));
+    g.brief = steady && !of_optimizer && undying && count >= BRIEF && (monotone || rose_at_each(t, FAST));
+    if kept == Kept::Some {
+        // Worth a word, no more.
+        (g.brief, g.in_use) = (steady && !of_optimizer, true);
+        return g.brief.then_some(g);
+    }
     if steady && span >= least && (staircase || four_windows(t, mark)) {
         g.strength = Strength::Established;
-    } else if !strict && undying && rose_at_each(t, FAST) && sets_a_record(&scratch.points, onset, now) {
+    } else if !of_optimizer && undying && rose_at_each(t, FAST) && record {
         g.strength = Strength::Fast;
-    } else if strict || halves.ratio() < DECELERATION / 2.0 {
+    } else if of_optimizer || !record || halves.ratio() < DECELERATION / 2.0 {
         return None;
     }
     Some(g)
+}
+
+/// How much of what a cohort grew by has lived for half as long again as anything of it that was ever freed. What waits in a
+/// queue, or serves a request, goes in its time, however many of them there are; what leaks does not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kept {
+    /// Nothing that would be worth a word.
+    Nothing,
+    /// Less than what is in use: worth a word.
+    Some,
+    /// Most of it, or nothing was freed.
+    Most,
+}
+
+/// Births of what was kept, in marks of their own, that are needed.
+const BIRTHS: usize = 4;
+
+fn outlived(
+    replay: &Replay,
+    id: CohortId,
+    grain: Grain,
+    (onset, mark): (u32, u32),
+    grown: u64,
+    known: &mut FxHashMap<(CohortId, Grain), Kept>,
+) -> Kept {
+    let c = &replay.cohorts()[id.0 as usize];
+    let gone = c.frees != c.at_mark.1;
+    if let Some(said) = known.get(&(id, grain)).filter(|_| gone) {
+        // What was freed after the mark was there at the mark.
+        return *said;
+    }
+    let longest = track(c, grain).longest_life;
+    let born_before = mark.saturating_sub(longest.saturating_add(longest / 2));
+    let born = |h: &Held| if grain == Grain::Step { h.step } else { h.microbatch };
+    let ours = replay.blocks(c.key.device).filter(|h| h.cohort == id && !h.pending && !h.unverified);
+    let (mut births, mut bytes) = (Vec::new(), 0u64);
+    for h in ours.filter(|h| born(h) < born_before) {
+        bytes = bytes.saturating_add(h.block.rounded.0);
+        if births.len() < BIRTHS && !births.contains(&born(h)) {
+            births.push(born(h));
+        }
+    }
+    // At the pace at which that was kept, the whole growth has so much of it: the rest is in use.
+    let first = onset.saturating_sub(GRACE);
+    let (window, span) = (u64::from(born_before.saturating_sub(first).max(1)), u64::from(mark - first) + 1);
+    let all = bytes.saturating_mul(span) / window;
+    let kept = match births.len() >= BIRTHS {
+        _ if bytes > grown / 2 => Kept::Most,
+        true if all >= grown / 10 => Kept::Some,
+        _ => Kept::Nothing,
+    };
+    known.insert((id, grain), kept);
+    kept
 }
 
 /// A track's values, oldest first: buckets, and one by one the last marks, where a leak that began just now

@@ -26,8 +26,9 @@ pub(super) const WARNING_STEPS: u64 = 10_000;
 pub(super) const WARNING_REACH: u64 = 100;
 /// The same for an alert.
 const ALERT_REACH: u64 = 25;
-/// How much further growth is drawn where nothing but a leak looks like it: blocks of a side stream that was left, rising
-/// through the whole run. Queues and caches that fill do not come to that.
+/// How many marks each rise counts for where nothing but a leak looks like it: blocks of a side stream that was left, rising
+/// through the whole run. Queues and caches that fill do not come to that; a few buffers that are made one after
+/// the other do, so that it is the rises that count.
 pub(super) const SURE: u64 = 4;
 
 impl Severity {
@@ -40,7 +41,7 @@ impl Severity {
         }
     }
 
-    /// By the forecast; `seen` is for how many steps growth was watched (times [`SURE`] where that is due), `nanos`
+    /// By the forecast; `seen` is for how many steps growth was watched (or [`SURE`] for each rise where that is due), `nanos`
     /// how long one takes, `left` how many the job still has to do, where known.
     pub(super) fn of(f: &StepsToOom, seen: u64, nanos: Option<f64>, left: Option<u64>) -> Severity {
         let trust = |reach: u64| f.mid <= ALERT_STEPS || f.mid <= seen.saturating_mul(reach);

@@ -8,15 +8,17 @@ use crate::replay::Replay;
 /// Why, in one sentence.
 pub(super) fn explain(_replay: &Replay, f: &Finding, members: &[Member], mark: u32) -> String {
     let since = members.iter().map(|m| m.growth.base).fold((0, 0), |a, p| (a.0 + p.blocks, a.1 + p.bytes));
+    let then = if since.0 == 0 { "none".into() } else { format!("{} ({})", number(since.0), size(since.1)) };
+    let rises = match f.established {
+        true => ", and at its lowest each part of the run leaves more than the part before",
+        false => "",
+    };
     format!(
-        "blocks of {} that outlive two {}s rose from {} ({}) to {} ({}), the oldest has been live for {}, \
-         and what is left at the lowest point of each part of the run is more than in the part before",
-        lines(f.sites.len()),
-        f.grain.name(),
-        number(since.0),
-        size(since.1),
+        "{} ({}) of {} have outlived two {}s and are still live, the oldest for {}; there were {then} when this began{rises}",
         plural(f.blocks_now, "block"),
         size(f.bytes_now),
+        lines(f.sites.len()),
+        f.grain.name(),
         oldest(f, mark),
     )
 }

@@ -71,6 +71,7 @@ impl Replay {
         if self.trailing {
             self.settle();
         }
+        self.see_collector(b.phase);
         self.coverage = Coverage::Blocks;
         let d = self.touch(b.device);
         if self.devices[d].table.get(b.addr.0).is_some() {

@@ -80,8 +80,10 @@ pub struct Track {
     pub remembered: u32,
     /// The mark before the step (or microbatch) in which an old block was freed last, as of the last mark.
     pub last_death: u32,
-    /// As of now: what died of old age, how much of it in the collector, and when.
-    deaths: (Point, Point, u32),
+    /// The age of the oldest block that was freed up to the last mark, in marks.
+    pub longest_life: u32,
+    /// As of now: what died of old age, how much of it in the collector, when, and how old.
+    deaths: (Point, Point, u32, u32),
     /// Live blocks that are too young, by birth: in the step that runs, in the one before.
     young: [Point; GRACE as usize],
 }
@@ -99,6 +101,7 @@ impl Track {
         let (true, Some(collected)) = (age >= GRACE, freed) else { return };
         self.deaths.0.add(p);
         self.deaths.2 = now.saturating_sub(1);
+        self.deaths.3 = self.deaths.3.max(age);
         if collected {
             self.deaths.1.add(p);
         }
@@ -119,7 +122,7 @@ impl Track {
         if at_once.bytes > self.collected_at_once.bytes {
             self.collected_at_once = at_once;
         }
-        (self.died_old, self.collected_old, self.last_death) = self.deaths;
+        (self.died_old, self.collected_old, self.last_death, self.longest_life) = self.deaths;
         if self.old != Point::default() || self.series.last_mark() != 0 {
             self.series.push(mark, self.old);
         }

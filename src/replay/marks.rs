@@ -2,8 +2,8 @@
 
 use super::progress::Progress;
 use super::state::Replay;
-use crate::event::Nanos;
 use crate::event::steps::Boundary;
+use crate::event::{Nanos, Phase};
 
 impl Replay {
     /// Steps or microbatches ended just before the event at `time`.
@@ -64,6 +64,14 @@ impl Replay {
         self.trailing = false;
         for f in self.freed.drain(..) {
             self.cohorts.gone(f.cohort, f.rounded, f.birth, self.now, Some(f.collected));
+        }
+    }
+
+    /// Something is allocated: what that says of Python's collector.
+    #[inline]
+    pub(super) fn see_collector(&mut self, phase: Phase) {
+        if phase.collector {
+            self.collected = Some(self.collected.map_or_else(Default::default, |_| self.now));
         }
     }
 

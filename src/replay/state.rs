@@ -108,6 +108,8 @@ pub struct Replay {
     pub(super) runtime: FxHashMap<u64, u64>,
     pub(super) calls: Calls,
     pub(super) failed: Option<Failed>,
+    /// When Python's collector was last seen to have made a full collection; step 0: not since that is seen.
+    pub(super) collected: Option<Now>,
     /// An optimizer or a backward has ended, and nothing was allocated since: if nothing ever is, what is freed now is freed
     /// by a job that ends, and the last step's end was before.
     pub(super) trailing: bool,
@@ -248,6 +250,15 @@ impl Replay {
     /// Cohorts by [`CohortId`].
     pub fn cohorts(&self) -> &[Cohort] {
         &self.cohorts.list
+    }
+    /// The step and the microbatch (from 1) in which Python's collector was last seen to have made a full collection; 0 where none
+    /// was seen yet, `None` where they cannot be seen.
+    pub fn last_full_collection(&self) -> Option<(u32, u32)> {
+        self.collected.map(|n| (n.step, n.microbatch))
+    }
+    /// Whether an optimizer or a backward ended last, and nothing was allocated since: if nothing ever is, the step is over.
+    pub fn is_trailing(&self) -> bool {
+        self.trailing
     }
     /// Whether the job freed something after its last step's optimizer, and ended: marks are of before, blocks and segments of
     /// after.

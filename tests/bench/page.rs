@@ -19,6 +19,8 @@ pub(crate) fn page(items: &[Item], names: &Names) -> Vec<u8> {
         let progress = replay.apply(item, names);
         detector.after(progress, &replay);
     }
+    let progress = replay.finish();
+    detector.after(progress, &replay);
     detector.at_step(&replay);
     let mut pass = html::Pass::new(&replay, detector.findings());
     items.iter().for_each(|i| match i {

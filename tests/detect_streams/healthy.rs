@@ -3,14 +3,24 @@
 
 use crate::random::Random;
 use crate::synthetic::{Drawn, Live, Tape};
+use crate::unseen;
 use std::collections::VecDeque;
 
 /// A kind of job: its name, and how one is drawn.
 pub(crate) type Shape = (&'static str, fn(&mut Random, &mut Tape, u64));
 
 /// All of them.
-pub(crate) const SHAPES: [Shape; 4] =
-    [("rollouts", rollouts), ("curriculum", curriculum), ("offload", offload), ("finetune", finetune)];
+pub(crate) const SHAPES: [Shape; 9] = [
+    ("rollouts", rollouts),
+    ("curriculum", curriculum),
+    ("offload", offload),
+    ("finetune", finetune),
+    ("adversarial", unseen::adversarial),
+    ("pipeline", unseen::pipeline),
+    ("recompiled", unseen::recompiled),
+    ("serving", unseen::serving),
+    ("pictures", unseen::pictures),
+];
 
 /// The job of a shape and a seed.
 pub(crate) fn draw(shape: Shape, seed: u64) -> Drawn {

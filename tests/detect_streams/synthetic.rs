@@ -4,6 +4,7 @@
 use crate::judged::CARD;
 use crate::load::STEP;
 use crate::random::Random;
+use crate::script::is_mark;
 use strandline::event::{
     Addr, Block, Body, Bytes, DeviceId, DriverMemory, Event, Frame, Item, Names, Nanos, Phase, StackId,
     StreamHandle, ThreadId,
@@ -35,6 +36,26 @@ impl Drawn {
     pub(crate) fn bursts(&self) -> u64 {
         self.leak.as_ref().map_or(0, |l| (self.steps - l.start).div_ceil(l.burst))
     }
+}
+
+/// A job with more done at the end of each of its steps: `each` is told which one (from 0).
+pub(crate) fn beside(job: Drawn, mut each: impl FnMut(&mut Tape, u64)) -> Drawn {
+    let stacks = job.items.iter().filter(|i| matches!(i, Item::Stack(_))).count();
+    // Addresses and lines of its own.
+    let lines = vec![("", u32::MAX); stacks];
+    let mut t = Tape { names: job.names, items: Vec::new(), lines, next: 1 << 40, step: 0, n: 0 };
+    let mut items = Vec::with_capacity(job.items.len());
+    for item in job.items {
+        if is_mark(&item) {
+            t.n = STEP / 2;
+            let step = t.step;
+            each(&mut t, step);
+            items.append(&mut t.items);
+            t.step += 1;
+        }
+        items.push(item);
+    }
+    Drawn { names: t.names, items, ..job }
 }
 
 /// A job's memory, and what it says.
@@ -71,7 +92,12 @@ impl Tape {
 
     /// What no Python line allocates (`file` is empty) is of a backward; what `adamw.py` does, of an optimizer.
     pub(crate) fn alloc(&mut self, size: u64, side: bool, file: &'static str, line: u32) -> Live {
-        let live = (self.next, size, StreamHandle(u64::from(side)));
+        self.alloc_on(size, u64::from(side), file, line)
+    }
+
+    /// The same on a stream by its number: 0 is the one that trains.
+    pub(crate) fn alloc_on(&mut self, size: u64, stream: u64, file: &'static str, line: u32) -> Live {
+        let live = (self.next, size, StreamHandle(stream));
         self.next += size.div_ceil(512).max(1);
         let stack = match self.lines.iter().position(|l| *l == (file, line)) {
             _ if file.is_empty() => StackId(0),

@@ -2,6 +2,7 @@
 
 use crate::judged::{CARD, Judged, events};
 use crate::load;
+use crate::page;
 use crate::script::{MAIN, SIDE, Script, event, is_mark};
 use strandline::detect::{Detector, Finding, Kind, Outcome, Policy, Severity};
 use strandline::event::steps::StepMachine;
@@ -54,6 +55,22 @@ fn a_python_that_ends_frees_nothing_in_its_last_step() {
     assert!(j.replay.cohorts().iter().all(|c| c.live.bytes == 0 && c.allocs == c.frees));
     let f = j.standing()[0];
     assert_eq!((f.withdrawn_step, j.lines(f)[0].as_str()), (None, "/job/a.py:f:1"));
+    // The page shows the same end, whether the recording says that it ended or the process was killed.
+    for last in [s.items.len(), s.items.len() - 1] {
+        let page = String::from_utf8(page::page(&s.items[..last], &s.names)).expect("text");
+        let (_, data) = page.split_once(r#"type="application/json">"#).expect("data");
+        let (data, _) = data.split_once("</script>").expect("an end");
+        let data: serde_json::Value = serde_json::from_str(data).expect("JSON");
+        let chart = &data["charts"][0][0];
+        assert_eq!(
+            (&chart["allocated"][19], &chart["end"]["allocated"]),
+            (&(21 * SIZE).into(), &(21 * SIZE).into())
+        );
+        assert_eq!((&chart["steps"][19], &chart["left"][19]), (&20.into(), &(18 * SIZE).into()));
+        let classes = chart["classes"].as_array().expect("classes");
+        let of = |name: &str| classes.iter().find(|c| c["name"] == name).map(|c| c["bytes"][19].clone());
+        assert_eq!(of("left_behind"), Some((18 * SIZE).into()), "{classes:?}");
+    }
 }
 
 /// The oldest pages of a long recording are dropped: what lives at the checkpoint tells first steps and
@@ -232,7 +249,7 @@ fn the_sentence_says_whether_the_stream_is_idle() {
     for (sync, leave, kind, words) in [
         (true, true, Kind::LiveAfterStreamExit, "known to be done"),
         (false, true, Kind::LiveAfterStreamExit, "not provable"),
-        (false, false, Kind::StepGrowth, "outlive two steps"),
+        (false, false, Kind::StepGrowth, "outlived two steps"),
     ] {
         let mut s = Script::new();
         if !leave {

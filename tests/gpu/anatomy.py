@@ -28,7 +28,12 @@ def line(name, good, text):
 
 
 def model(name):
-    own = next(json.loads(l) for l in (work / f"{name}.out").read_text().splitlines() if l.startswith("{"))
+    said = [l for l in (work / f"{name}.out").read_text().splitlines() if l.startswith("{")]
+    if not said:
+        status = (work / f"{name}.status").read_text().strip()
+        last = (work / f"{name}.err").read_text().strip()[-200:]
+        return line(name, False, f"not measured: {'the time was up' if status == '124' else f'it ended with {status}: {last}'}")
+    own = json.loads(said[0])
     peak = report(name)["processes"][0]["devices"][0]["anatomy"]
     good, text = True, []
     for kind in ("weights", "gradients", "optimizer"):

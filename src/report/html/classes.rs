@@ -19,11 +19,13 @@ pub(super) struct Classes {
     job: Classifier,
     /// What was freed when the last step had ended.
     late: Vec<(Held, Option<Death>)>,
+    /// What was freed since the last step's optimizer: by the step if it goes on, or by a job that ends.
+    trailing: Vec<(Held, Death)>,
 }
 
 impl Classes {
     pub(super) fn new(last_step: u32) -> Classes {
-        Classes { job: Classifier::new(last_step), late: Vec::new() }
+        Classes { job: Classifier::new(last_step), late: Vec::new(), trailing: Vec::new() }
     }
 
     /// Takes the next item that is no event.
@@ -48,19 +50,40 @@ impl Classes {
         findings: &[Finding],
         lanes: &mut [Lane],
     ) {
+        let (step, microbatch) = (replay.steps() + 1, replay.microbatches() + 1);
+        let death = Death { phase: PhaseKind::of(by.phase, true), step, microbatch };
+        if step == self.job.last_step && replay.is_trailing() {
+            self.trailing.push((held, death));
+        } else {
+            self.died(held, death, replay, findings, lanes);
+        }
+    }
+
+    fn died(&mut self, held: Held, death: Death, replay: &Replay, findings: &[Finding], lanes: &mut [Lane]) {
         let Some(lane) = lanes.iter_mut().find(|l| l.device == held.block.device) else { return };
         // Most blocks live through no end of a step.
         if lane.points.last().is_none_or(|p| p.step < held.step) {
             return;
         }
-        let (step, microbatch) = (replay.steps() + 1, replay.microbatches() + 1);
-        let death = Death { phase: PhaseKind::of(by.phase, true), step, microbatch };
-        if step > self.job.last_step {
+        if death.step > self.job.last_step {
             self.late.push((held, Some(death)));
             return;
         }
         let class = self.class(&held, Some(death), replay, findings);
         add(lane, &held, class);
+    }
+
+    /// The job allocates again: what it freed before that was freed within a step.
+    pub(super) fn went_on(&mut self, replay: &Replay, findings: &[Finding], lanes: &mut [Lane]) {
+        for (held, death) in std::mem::take(&mut self.trailing) {
+            self.died(held, death, replay, findings, lanes);
+        }
+    }
+
+    /// The job has ended: what it freed after its last optimizer it freed after its last step.
+    pub(super) fn tore_down(&mut self) {
+        let late = |(held, death): (Held, Death)| (held, Some(Death { step: death.step + 1, ..death }));
+        self.late.extend(self.trailing.drain(..).map(late));
     }
 
     /// Nothing more comes: what is still held, and what was freed when the job was over.

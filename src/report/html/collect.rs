@@ -4,7 +4,7 @@
 use super::classes::{ByClass, Classes};
 use super::flame::{self, Tree};
 use crate::detect::Finding;
-use crate::event::{DeviceId, Event, Item, Names, SiteId, StreamId};
+use crate::event::{Body, DeviceId, Event, Item, Names, SiteId, StreamId};
 use crate::replay::{Held, PhaseKind, Progress, Replay};
 use rustc_hash::FxHashMap;
 
@@ -80,6 +80,9 @@ pub struct Pass {
     findings: Vec<Finding>,
     classes: Classes,
     pub(super) lanes: Vec<Lane>,
+    /// What was held before the first free after the last step's optimizer: where nothing is allocated any more, the job ends,
+    /// and that was the step's end. By lane.
+    before: Vec<(Point, Closeup)>,
 }
 
 impl Pass {
@@ -101,6 +104,7 @@ impl Pass {
             findings: findings.iter().filter(|f| f.is_active_leak()).cloned().collect(),
             classes: Classes::new(first.steps()),
             lanes: first.devices().take(8).map(lane).collect(),
+            before: Vec::new(),
         }
     }
 
@@ -114,7 +118,20 @@ impl Pass {
     /// Takes the next event.
     pub fn apply_event(&mut self, event: &Event, names: &Names) {
         let ending = self.classes.ending(event, &self.replay);
+        let may_be_over = self.replay.is_trailing() && self.replay.steps() + 1 == self.last;
+        if may_be_over && ending.is_some() && self.before.is_empty() {
+            let (r, step) = (&self.replay, self.last);
+            let look = |l: &Lane| {
+                let closeup = Closeup { step, ..closeup(r, l.device, names) };
+                (point(r, l.device, step, &self.findings), closeup)
+            };
+            self.before = self.lanes.iter().map(look).collect();
+        }
         let progress = self.replay.apply_event(event);
+        let anew = matches!(event.body, Body::OptimizerEnd(_) | Body::BackwardEnd { .. });
+        if progress.step.is_none() && (anew || !self.replay.is_trailing()) {
+            self.go_on();
+        }
         self.after(progress, names);
         if let Some(ending) = ending {
             self.classes.ended(ending, &self.replay, &self.findings, &mut self.lanes);
@@ -135,8 +152,27 @@ impl Pass {
         }
     }
 
+    /// What was freed was freed within a step.
+    fn go_on(&mut self) {
+        if !self.before.is_empty() {
+            self.before.clear();
+            self.classes.went_on(&self.replay, &self.findings, &mut self.lanes);
+        }
+    }
+
     fn after(&mut self, progress: Progress, names: &Names) {
         let Some(step) = progress.step else { return };
+        if step == self.last && self.replay.is_torn_down() && self.before.len() == self.lanes.len() {
+            for (lane, (mut point, closeup)) in self.lanes.iter_mut().zip(self.before.drain(..)) {
+                let row = self.replay.device(lane.device).and_then(|d| d.rows.last());
+                point.peak = row.map_or(0, |r| r.peak.0).max(point.allocated);
+                lane.points.retain(|p| p.step < step);
+                lane.points.push(point);
+                lane.end = Some(closeup);
+            }
+            return self.classes.tore_down();
+        }
+        self.go_on();
         for lane in &mut self.lanes {
             // Steps that turned out to be one: what was noted of them is noted anew.
             lane.points.retain(|p| p.step < step);
@@ -151,6 +187,11 @@ impl Pass {
 
     /// Nothing more comes. A job without steps is looked at as it is now.
     pub(super) fn end(&mut self, names: &Names) {
+        if self.replay.steps() < self.last {
+            // A killed process says no end.
+            let progress = self.replay.finish();
+            self.after(progress, names);
+        }
         for lane in self.lanes.iter_mut().filter(|l| l.end.is_none()) {
             if lane.points.is_empty() {
                 lane.points.push(point(&self.replay, lane.device, self.replay.steps(), &self.findings));
