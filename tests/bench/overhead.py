@@ -123,7 +123,10 @@ class Group:
 
     def end(self):
         for process, recording in self.processes.values():
-            process.stdin.close()
+            try:
+                process.stdin.close()
+            except OSError:
+                pass  # it has died, and was asked all the same
             process.wait()
             if os.path.exists(recording):
                 os.remove(recording)
