@@ -50,7 +50,13 @@ impl Drop for Process {
 /// What a process has recorded that leaks a block a step by each of these stacks: the first on the main stream, others on one of
 /// their own, which is a finding of its own.
 fn leaky(who: Identity, rank: u64, stacks: &[u32]) -> Vec<u8> {
+    leaking(who, rank, stacks, json!([])).die()
+}
+
+/// The same of a process that still runs, with what it knows of its devices.
+fn leaking(who: Identity, rank: u64, stacks: &[u32], devices: Value) -> Made {
     let facts = json!({"framework": "torch", "host": "node", "rank": rank, "pid": who.pid,
+        "devices": devices,
         "coverage": {"level": "blocks", "reason": null}});
     let mut job = Made::of(who, facts, SMALL, 1, Options::default(), Memory::default());
     job.define(4);
@@ -60,6 +66,10 @@ fn leaky(who: Identity, rank: u64, stacks: &[u32]) -> Vec<u8> {
             (allocated, top) = (allocated + BLOCK, top + BLOCK);
             let mut r = Record { a: top, b: BLOCK, kind: Kind::Alloc as u8, stack, ..Record::default() };
             r.c = if stack == 1 { 0 } else { 0x5500 + u64::from(stack) * 64 };
+            let mut segment = Record { kind: Kind::SegmentAlloc as u8, stack: 0, ..r };
+            (segment.allocated, segment.reserved) = (allocated - BLOCK, allocated);
+            let segment = job.stamp(segment, 1_000);
+            assert!(job.lanes[0].push(segment));
             r.set_rounded(BLOCK);
             (r.flags, r.allocated, r.reserved) = (flag::REPORTED, allocated, allocated);
             let r = job.stamp(r, 1_000_000);
@@ -69,7 +79,7 @@ fn leaky(who: Identity, rank: u64, stacks: &[u32]) -> Vec<u8> {
         assert!(job.lanes[0].push(r));
     }
     job.seal();
-    job.die()
+    job
 }
 
 /// `strandline watch rec` with these actions.
@@ -119,7 +129,9 @@ fn sixty_four_ranks_are_one_alert_and_a_leak_on_one_of_them_is_another() {
     let watch = watch(&folder, &options).spawn().expect("it starts");
     until("both are told", || verdicts(&folder.join("fired")).len() >= 2);
     until("both are logged", || verdicts(&folder.join("rec/alerts.jsonl")).len() >= 2);
-    until("figures", || folder.join("figures.prom").exists());
+    // While all of them live: who has ended has no figures any more.
+    let counted = |text: String| text.matches("strandline_steps_total{").count() == 64;
+    until("figures of all", || std::fs::read_to_string(folder.join("figures.prom")).is_ok_and(counted));
     drop(all);
     let text = said(watch);
     assert_eq!(text.matches("strandline: ALERT").count(), 2, "{text}");
@@ -129,8 +141,6 @@ fn sixty_four_ranks_are_one_alert_and_a_leak_on_one_of_them_is_another() {
         verdicts(&folder.join("fired")).iter().map(|v| ranks(v).expect("a line")).collect();
     spread.sort();
     assert_eq!(spread, ["1 of 64 processes; worst rank 17)", "64 of 64 processes; worst rank 0)"], "{text}");
-    let figures = std::fs::read_to_string(folder.join("figures.prom")).expect("figures");
-    assert_eq!(figures.matches("strandline_steps_total{").count(), 64);
 }
 
 /// One process and its recording.
@@ -140,6 +150,76 @@ fn one(folder: &Folder) -> Process {
     let bytes = leaky(process.identity(0), 0, &[1]);
     std::fs::write(folder.join("rec/node-r0.strand"), bytes).expect("written");
     process
+}
+
+/// What the job answers after the alert is an event of its own, and stands in every form of the report; folded in one to share.
+#[test]
+fn who_holds_a_leak_is_told_after_the_alert_and_in_every_form_of_the_report() {
+    let folder = Folder::new("held");
+    std::fs::create_dir(folder.join("rec")).expect("a folder");
+    let (process, path) = (Process::that_sleeps(), folder.join("rec/node-r0.strand"));
+    let card = json!([{"index": 0, "name": "card", "capacity_bytes": 1u64 << 30}]);
+    let mut job = leaking(process.identity(0), 0, &[1], card);
+    let written = |job: &Made| job.writer.as_ref().expect("a writer").sink().bytes.clone();
+    let before = written(&job);
+    std::fs::write(&path, &before).expect("written");
+    let watch = watch(&folder, &["--on-alert", "exec:cat >> fired"]).spawn().expect("it starts");
+    until("the alert", || !verdicts(&folder.join("fired")).is_empty());
+    let alert = verdicts(&folder.join("fired")).remove(0);
+    let finding = &alert["finding"];
+    assert_eq!((&alert["event"], &finding["held_by"]["status"]), (&"alert".into(), &"not_run".into()));
+
+    let frame = &finding["sites"][0]["frames"][0];
+    let site = format!("{}:{}", frame["file"].as_str().expect("a file"), frame["line"]);
+    let handle = finding["stream"]["handle"].as_str().map(|h| u64::from_str_radix(&h[2..], 16).expect("hex"));
+    let about = json!({ "kind": finding["kind"], "device": 0, "stream": handle, "sites": [site] });
+    let holder = |name: &str, graph: bool, through: Value, blocks: u64| json!({ "name": name, "type": "dict", "entries": 1116, "graph": graph, "through": through, "blocks": blocks });
+    let holders = [
+        holder("Zebra.stash", false, Value::Null, 30),
+        holder("__main__.zebras", true, "ZebraBackward.context".into(), 2),
+    ];
+    let found =
+        json!({ "about": about, "status": "found", "holders": holders, "reason": null, "blocks": 32 });
+    let answer = json!({ "holders": [{ "number": 1, "findings": [found], "cost": { "slices": 3, "pause_ns": 20_000_000, "longest_ns": 9_000_000 } }] });
+    job.writer.as_mut().expect("a writer").meta(&answer).expect("written");
+    job.seal();
+    let more = written(&job).split_off(before.len());
+    let mut file = std::fs::OpenOptions::new().append(true).open(&path).expect("a file");
+    file.write_all(&more).expect("written");
+    until("who holds it", || verdicts(&folder.join("fired")).len() > 1);
+    file.write_all(&job.end().split_off(before.len() + more.len())).expect("written");
+    drop(process);
+    let text = said(watch);
+    let told = verdicts(&folder.join("fired"));
+    assert_eq!((told.len(), &told[1]["event"]), (2, &"held".into()), "{told:?}");
+    assert_eq!(told[1]["finding"]["held_by"]["status"], "found");
+    let first = "Zebra.stash, a dict with 1,116 entries: 94 % of the blocks";
+    let second =
+        "the autograd graphs of __main__.zebras, a dict with 1,116 entries, through ZebraBackward.context";
+    let plain = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(text.contains("strandline: HELD GPU 0: what train.py:"), "{text}");
+    assert!(plain(&text).contains(first) && plain(&text).contains(second), "{text}");
+
+    let report = |words: &[&str]| {
+        let mut report = Command::new(command());
+        report.arg("report").arg(&path).args(words).env("COLUMNS", "300");
+        let output = report.output().expect("the command starts");
+        assert!(output.stderr.is_empty(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).expect("UTF-8")
+    };
+    let (text, page) = (report(&[]), report(&["--format", "html"]));
+    assert!(plain(&text).contains(&format!("held by {first}")) && plain(&text).contains(second), "{text}");
+    assert!(text.contains("20 ms to find who holds it, in pauses of at most 9 ms"), "{text}");
+    assert!(page.contains("Zebra.stash") && page.contains("ZebraBackward.context"));
+    let json: Value = serde_json::from_str(&report(&["--format", "json"])).expect("JSON");
+    let held = &json["processes"][0]["findings"][0]["held_by"];
+    assert_eq!((&held["status"], &held["reason"]), (&"found".into(), &Value::Null));
+    assert_eq!(held["holders"][0], "Zebra.stash (dict, 1116 entries)");
+    for form in [&["--share"][..], &["--share", "--format", "json"], &["--share", "--format", "html"]] {
+        let shared = report(form);
+        assert!(!shared.to_lowercase().contains("zebra"), "{shared}");
+        assert!(form.contains(&"html") || shared.contains("1,116") || shared.contains("1116"), "{shared}");
+    }
 }
 
 /// A chat that answers only once the other actions have been done, which they could not if one waited for another.
