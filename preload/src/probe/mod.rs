@@ -157,11 +157,7 @@ impl Probe {
         let finished = FINISHED.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
         if let Some((running, answer)) = finished {
             WANTED.store(false, Release);
-            let cost = json!({
-                "slices": running.slices, "pause_ns": running.pause, "longest_ns": running.longest,
-                "cpu_ns": running.spent, "objects": running.work.objects(),
-            });
-            return self.tell(&running.work, answer.as_deref().map_err(String::as_str), cost);
+            return self.tell(&running.work, answer.as_deref().map_err(String::as_str), running.cost());
         }
         // A slice may be at work: the writing thread waits for nobody.
         let Ok(mut guard) = RUNNING.try_lock() else { return };
@@ -172,7 +168,7 @@ impl Probe {
             drop(guard);
             WANTED.store(false, Release);
             let why = if late { "no thread of Python's came by for two minutes" } else { "Python ends" };
-            return self.tell(&running.work, Err(why), json!({ "slices": running.slices }));
+            return self.tell(&running.work, Err(why), running.cost());
         }
         drop(guard);
         if now < rests {
@@ -300,6 +296,14 @@ fn slice() {
 }
 
 impl Running {
+    /// What it has cost, answered or not.
+    fn cost(&self) -> Value {
+        json!({
+            "slices": self.slices, "pause_ns": self.pause, "longest_ns": self.longest,
+            "cpu_ns": self.spent, "objects": self.work.objects(),
+        })
+    }
+
     /// # Safety
     /// With the GIL held.
     unsafe fn slice(&mut self) -> Result<Progress, String> {
