@@ -26,9 +26,10 @@ fn tell_when_answered(recording: PathBuf, answered: PathBuf) {
 }
 
 /// What the job says of itself, and the answer to each question.
-fn run(python: &Path, probe: &str) -> (String, Value) {
+fn run(python: &Path, packages: &str, probe: &str) -> (String, Value) {
     let folder = Folder::new("holder");
     let job = Job::program(&folder, python).arg(root().join(SCRIPT)).env("STRANDLINE_PROBE", probe);
+    let job = job.env("PYTHONPATH", packages);
     let (recording, answered) = (folder.join("recording.strand"), folder.join("answered"));
     let watch = (probe == "on").then(|| {
         let answered = answered.clone();
@@ -47,19 +48,40 @@ fn run(python: &Path, probe: &str) -> (String, Value) {
 
 #[test]
 fn every_kind_of_holder_is_named_and_the_job_sees_nothing_of_it() {
-    every_kind(python());
+    every_kind(python(), "");
+}
+
+/// Debian's and Ubuntu's Python is no position-independent program, and takes the address of `malloc`: that is then its own stub's for
+/// the whole process. This is what real machines have; a Python that was built by hand is otherwise.
+#[test]
+fn every_kind_of_holder_in_the_python_of_the_distribution() {
+    let system = Path::new("/usr/bin/python3");
+    let said = |python: &Path, what: &str| {
+        let source = format!("import sys, sysconfig; print({what})");
+        let output = std::process::Command::new(python).args(["-c", &source]).output().ok();
+        output.map(|o| String::from_utf8_lossy(&o.stdout).trim().to_string()).unwrap_or_default()
+    };
+    const EXECUTABLE: [u8; 2] = [2, 0];
+    let kind = std::fs::read(system).ok().and_then(|b| b.get(16..18).map(<[u8]>::to_vec));
+    let version = |python| said(python, "sys.version_info[:2]");
+    if kind.as_deref() != Some(&EXECUTABLE) || version(system) != version(python()) {
+        return println!(
+            "skipped: /usr/bin/python3 is not a fixed executable of the version that torch is installed for"
+        );
+    }
+    every_kind(system, &said(python(), "sysconfig.get_path('purelib')"));
 }
 
 #[test]
 fn every_kind_of_holder_on_python_3_13() {
     if let Some(python) = python_3_13() {
-        every_kind(&python);
+        every_kind(&python, "");
     }
 }
 
-fn every_kind(python: &Path) {
-    let (looked_into, answers) = run(python, "on");
-    let (left_alone, none) = run(python, "off");
+fn every_kind(python: &Path, packages: &str) {
+    let (looked_into, answers) = run(python, packages, "on");
+    let (left_alone, none) = run(python, packages, "off");
     assert_eq!(looked_into, left_alone, "a job that is looked into is the same job");
     assert!(none.is_null(), "{none}");
     let findings = answers[0]["findings"].as_array().expect("findings");
