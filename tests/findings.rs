@@ -77,6 +77,31 @@ fn what_is_live_at_the_end_of_a_brief_job() {
     assert!(live["bytes_now"].as_u64().is_some_and(|b| b >= 3 * 128 * MIB), "{live}");
 }
 
+/// What fills the card in a hundred steps is an alert. But while Python's collector was never there, it may be that cycles keep it: then
+/// it is a warning, which says so.
+#[test]
+fn what_reference_cycles_may_keep_is_no_alert() {
+    let found = |what: &str| {
+        let folder = Folder::new("findings");
+        let job = Job::python(&folder, "tests/python/findings.py", &[what]);
+        let ran = job.env("STRANDLINE_SIM_TOTAL", "6GiB").run().succeeded();
+        let report = report(&ran.recording()).whole();
+        report.process["findings"].as_array().expect("findings")[0].clone()
+    };
+    for (what, severity, is_said) in [("kept", "warning", true), ("kept-collected", "alert", false)] {
+        let leak = found(what);
+        assert_eq!((&leak["kind"], &leak["severity"]), (&"step-growth".into(), &severity.into()), "{leak:#}");
+        let explain = leak["explain"].as_str().expect("a sentence");
+        assert_eq!(
+            explain.contains("Python's collector has not gone over all objects"),
+            is_said,
+            "{explain}"
+        );
+        let full = leak["steps_to_oom"]["mid"].as_u64();
+        assert!(full.is_some_and(|steps| (50..200).contains(&steps)), "{leak:#}");
+    }
+}
+
 /// Where there are Node and Chromium: everything on the page of a leak is drawn, pressed and right.
 #[test]
 fn the_page_of_a_leak_is_clicked_in_chromium() {

@@ -18,7 +18,7 @@ pub struct Phase {
     /// Of frees: Python's collector was at work. `false` where it cannot be seen (other Pythons than CPython 3.11 to 3.13).
     ///
     /// Of allocations: a full collection has ended since the one before that says so; the first that says so says only that
-    /// from here on this is seen. The judgement knows it; the shim does not say it yet.
+    /// from here on this is seen.
     pub collector: bool,
 }
 

@@ -102,6 +102,9 @@ impl Replay {
                 }
             }
         }
+        if let Some(seen) = &mut self.collected {
+            seen.step = seen.step.min(n);
+        }
         self.now.step = n;
     }
 

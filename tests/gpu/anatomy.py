@@ -9,6 +9,8 @@ import subprocess
 import sys
 
 MIB, GIB = 1 << 20, 1 << 30
+# What the anatomy finds within torch's own memory.
+TORCHS = ("weights", "gradients", "optimizer", "activations", "temporaries", "left_behind", "other", "pending", "cached")
 strandline, work = sys.argv[1], pathlib.Path(sys.argv[2])
 failed = 0
 
@@ -47,7 +49,7 @@ def model(name):
     if used is None or end["free"] is None:
         return line(name, False, " · ".join(text) + f" · the driver was not asked: it {used}, we {end['free']}")
     ours = device["capacity_bytes"] - end["free"]
-    torchs = sum(v for k, v in end.items() if k not in ("at", "step", "libraries", "other_processes", "free"))
+    torchs = sum(end[k] for k in TORCHS)
     off = ours / used - 1
     good &= abs(off) <= 0.02 and torchs == own["reserved"]
     told = "by NVML" if end["other_processes"] is not None else "processes not told apart"

@@ -4,16 +4,15 @@
     TURN=FILE                    imports first, then waits for the lock on FILE: who trains has the card for himself
 """
 
-import fcntl
 import json
 import os
-import shutil
-import subprocess
 import sys
 import time
 
 import torch
 import transformers as t
+
+import turn
 
 torch.backends.cudnn.enabled = False
 # Truncated normal numbers come from a kernel compiled at run time, which the simulated device has no compiler for.
@@ -56,7 +55,9 @@ class Both:
         for optimizer in self.both:
             optimizer.zero_grad(set_to_none)
 
-    def step(self):
+    def step(self, closure=None):
+        if closure is not None:
+            closure()
         for optimizer in self.both:
             optimizer.step()
 
@@ -65,9 +66,7 @@ class Both:
         return {p: state for optimizer in self.both for p, state in optimizer.state.items()}
 
 
-if "TURN" in os.environ:
-    turn = open(os.environ["TURN"])
-    fcntl.flock(turn, fcntl.LOCK_EX)
+turn.take()
 jobs = []
 for device, name in enumerate(sys.argv[1:]):
     torch.cuda.set_device(device)
@@ -100,12 +99,10 @@ for step in range(3):
             optimizer.step()
         del batch, closure
 used = None
-if shutil.which("nvidia-smi") and "TURN" in os.environ:
+if "TURN" in os.environ:
     torch.cuda.synchronize()
     time.sleep(1.5)  # the watcher reads once a second
-    bare = {k: v for k, v in os.environ.items() if k != "LD_PRELOAD"}
-    ask = ["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits", "--id=0"]
-    used = int(subprocess.run(ask, env=bare, capture_output=True, text=True, check=True).stdout) << 20
+    used = turn.used()
 for (name, device, model, optimizer), asked in zip(jobs, sys.argv[1:]):
     size = lambda tensors: sum(x.numel() * x.element_size() for x in tensors if x is not None and x.is_cuda)
     held = [x for state in optimizer.state.values() for x in state.values() if torch.is_tensor(x)]

@@ -1,6 +1,8 @@
-"""Jobs that have what each kind of finding is about, and leak nothing.
+"""Jobs that have what each kind of finding is about, and leak nothing but where they are told to.
 
-    findings.py notes | pressure | brief
+    findings.py notes | pressure | brief | kept | kept-collected
+
+`kept` leaks a block with every step while Python's collector never runs; in `kept-collected` it goes over all objects now and then.
 """
 
 import gc
@@ -73,8 +75,9 @@ def train():
     optimizer.step()
 
 
-if what == "notes":
+if what in ("notes", "kept", "kept-collected"):
     gc.disable()
+if what == "notes":
     capture()  # which empties the cache
     average()
     pin()
@@ -87,6 +90,10 @@ for step in range(3 if what == "brief" else 32):
         Cycle()
         wait()
         if step % 8 == 7:
+            gc.collect()
+    elif what.startswith("kept"):
+        kept.append(torch.empty(32 * MIB, **ON))
+        if what == "kept-collected" and step % 8 == 7:
             gc.collect()
     elif what == "pressure":
         torch.empty(512 * MIB, **ON)

@@ -4,18 +4,17 @@
     TURN=FILE    imports first, then waits for the lock on FILE: who runs has the card for himself
 """
 
-import fcntl
 import os
 import subprocess
 import sys
 
 import torch
 
+import turn
+
 MIB = 1 << 20
 cause = sys.argv[1]
-if "TURN" in os.environ:
-    turn = open(os.environ["TURN"])
-    fcntl.flock(turn, fcntl.LOCK_EX)
+turn.take()
 if cause == "other" and "TURN" in os.environ:
     # Another process takes all of the card but 3 GiB, and says how much that is.
     source = "import torch; n = torch.cuda.mem_get_info()[0] - (3 << 30); x = torch.empty(n, dtype=torch.uint8, device='cuda'); print(n, flush=True); input()"

@@ -93,7 +93,7 @@ fn rounded(size: u64) -> u64 {
 #[inline(always)]
 pub(super) fn handed_out(addr: u64, size: usize, stream: P) {
     let Some(mut t) = enter_or_arm() else { return };
-    let (phase, stack) = tracker::origin(&mut t);
+    let (phase, stack) = tracker::origin_of_block(&mut t);
     record(&mut t, addr, size, stream, phase, stack);
 }
 

@@ -26,7 +26,7 @@ pub(super) struct Origin {
 impl Origin {
     /// Of this thread, now, for an allocation.
     pub(super) fn here(t: &mut Entered) -> Origin {
-        let (phase, stack) = tracker::origin(t);
+        let (phase, stack) = tracker::origin_of_block(t);
         Origin { stack, phase }
     }
 }

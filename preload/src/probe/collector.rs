@@ -6,13 +6,14 @@
 //! That pointer, and the heads that point to themselves, are how the place is recognised;
 //! a Python that has no such place (3.14, free-threaded builds) is not looked into.
 //!
-//! Every free is recorded with whether the collector was at work: what it frees was kept by reference cycles.
+//! Every free is recorded with whether the collector was at work: what it frees was kept by reference cycles. And the first
+//! allocation after a full collection says that there was one: what lives on after it is not kept by cycles alone.
 
 use super::memory;
 use super::objects::read;
 use crate::{real, stacks};
 use std::ffi::c_void;
-use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering::Relaxed};
 
 /// Bytes of an object's collector header, which lies before the object.
 pub(super) const HEADER: u64 = 16;
@@ -68,11 +69,28 @@ impl Collector {
     }
 }
 
-/// Where the main interpreter says whether its collector is at work; null: not known.
-#[unsafe(link_section = ".data.strandline_hot")]
-static WATCHED: AtomicPtr<AtomicU32> = AtomicPtr::new(core::ptr::null_mut());
+/// What the main interpreter counts of its collector's work, as it lies there.
+#[repr(C)]
+struct Work {
+    /// Full collections that have ended.
+    collections: AtomicU64,
+    /// What they freed, and what they could not free.
+    _freed: [u64; 2],
+    /// Whether a collection, of any kind, is at work.
+    at_work: AtomicU32,
+}
 
-/// From now on [`is_watched_at_work`] knows. With the GIL held. Only of 3.11 to 3.13: their main interpreter's state is a static
+const _: () = assert!(core::mem::offset_of!(Work, at_work) as u64 == AT_WORK - COLLECTIONS);
+
+/// The main interpreter's; null: not known.
+#[unsafe(link_section = ".data.strandline_hot")]
+static WATCHED: AtomicPtr<Work> = AtomicPtr::new(core::ptr::null_mut());
+
+/// One more than the full collections that were told by an allocation; 0: none was asked yet.
+#[unsafe(link_section = ".data.strandline_hot")]
+static TOLD: AtomicU64 = AtomicU64::new(0);
+
+/// From now on [`is_watched_at_work`] and [`is_news`] know. With the GIL held. Only of 3.11 to 3.13: their main interpreter's state is a static
 /// variable, which outlives the interpreter, as frees do.
 #[cold]
 pub(crate) fn watch() {
@@ -87,15 +105,31 @@ pub(crate) fn watch() {
     // SAFETY: the function has had this type since 3.7, and only returns an address.
     let interpreter = unsafe { core::mem::transmute::<*mut c_void, extern "C" fn() -> u64>(main)() };
     if let Some(c) = Collector::find(interpreter) {
-        WATCHED.store((c.generations + AT_WORK) as *mut AtomicU32, Relaxed);
+        WATCHED.store((c.generations + COLLECTIONS) as *mut Work, Relaxed);
     }
+}
+
+#[inline(always)]
+fn watched() -> Option<&'static Work> {
+    // SAFETY: null, or an aligned part of a static variable that `find` has read and recognised, which only the interpreter
+    // stores to, under its GIL.
+    unsafe { WATCHED.load(Relaxed).as_ref() }
 }
 
 /// Whether the main interpreter's collector is at work, as far as that is known. Hot: two loads.
 #[inline(always)]
 pub(crate) fn is_watched_at_work() -> bool {
-    // SAFETY: null, or the address of an aligned `int` of a static variable, which Python stores to under its GIL.
-    unsafe { WATCHED.load(Relaxed).as_ref() }.is_some_and(|at_work| at_work.load(Relaxed) != 0)
+    watched().is_some_and(|w| w.at_work.load(Relaxed) != 0)
+}
+
+/// Whether a full collection has ended that was not told yet, or none could be told before: once true for each of them. Hot:
+/// three loads.
+#[inline(always)]
+pub(crate) fn is_news() -> bool {
+    let Some(w) = watched() else { return false };
+    let ended = w.collections.load(Relaxed).wrapping_add(1);
+    // Of two threads that see it, one tells.
+    ended != TOLD.load(Relaxed) && TOLD.fetch_max(ended, Relaxed) < ended
 }
 
 fn heads(generations: u64) -> [u64; 4] {

@@ -68,11 +68,18 @@ pub(super) fn attached() {
     ATTACHED.store(true, Relaxed);
 }
 
-/// What an allocation of this thread is recorded with: its phase, and its stack if stacks are recorded.
+/// What an allocation of this thread, or one that failed, is recorded with: its phase, and its stack if stacks are recorded.
 #[inline(always)]
 pub(crate) fn origin(t: &mut Thread) -> (u8, u32) {
     let stack = if STACKS.load(Relaxed) { stacks::current(t) } else { 0 };
     (t.phase(no_grad()), stack)
+}
+
+/// The same of one that did not fail, which tells of Python's collector, too.
+#[inline(always)]
+pub(crate) fn origin_of_block(t: &mut Thread) -> (u8, u32) {
+    let (phase, stack) = origin(t);
+    (phase | if collector::is_news() { COLLECTOR } else { 0 }, stack)
 }
 
 /// The number of the next allocator event of a device. Called with the device's lock held.
@@ -102,12 +109,13 @@ fn no_grad() -> bool {
     !f()
 }
 
+/// What a record says of Python's collector; see [`Phase::collector`].
+const COLLECTOR: u8 =
+    Phase { backward: false, optimizer: false, no_grad: false, capture: false, collector: true }.to_bits();
+
 /// The bit of a free that happens while Python's collector is at work.
 #[inline(always)]
 fn collected() -> u8 {
-    const COLLECTOR: u8 =
-        Phase { backward: false, optimizer: false, no_grad: false, capture: false, collector: true }
-            .to_bits();
     if collector::is_watched_at_work() { COLLECTOR } else { 0 }
 }
 
@@ -141,7 +149,7 @@ fn allocated(e: &TraceEntry) {
 #[inline(always)]
 fn allocated_quickly(e: &TraceEntry) -> Option<()> {
     let mut t = enter_quickly()?;
-    let (phase, stack) = origin(&mut t);
+    let (phase, stack) = origin_of_block(&mut t);
     write(&mut t, e, phase, stack)?;
     t.freeing = None;
     Some(())
@@ -226,7 +234,7 @@ fn otherwise(e: &TraceEntry, now: u64) {
     let mut r = of(t, e);
     match action {
         ALLOC => {
-            (r.phase, r.stack) = origin(t);
+            (r.phase, r.stack) = origin_of_block(t);
             t.freeing = None;
             t.open(r);
         }
