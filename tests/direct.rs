@@ -151,3 +151,28 @@ fn out_of_memory_is_seen() {
         .collect();
     assert_eq!(seen, [(1 << 36, true)]);
 }
+
+/// Where PyTorch does not cache, no allocator of its own says that it gave up: what the job ended of is the call.
+#[test]
+fn a_job_past_the_cache_that_ends_of_a_refused_call_ran_out_of_memory() {
+    let folder = Folder::new("direct-refused");
+    let ran = Job::python(&folder, "tests/python/direct.py", &["oom", "uncaught"])
+        .env(UNCACHED.0, UNCACHED.1)
+        .run();
+    assert_eq!(ran.output.status.code(), Some(1), "{}", ran.stderr());
+    let told = report(&ran.recording());
+    assert_eq!(told.verdict().0, "oom", "{}", told.run);
+    let failed = &told.process["devices"][0]["oom"];
+    assert_eq!(
+        (&failed["requested_bytes"], &failed["call"]),
+        (&json!(1u64 << 36), &json!("malloc")),
+        "{failed}"
+    );
+    let line = failed["frames"].as_array().and_then(|f| f.last()).expect("its stack");
+    assert!(line["file"].as_str().is_some_and(|f| f.ends_with("direct.py")), "{failed}");
+
+    let twin = Folder::new("direct-refused-twin");
+    let (_, ran) = job(&twin, UNCACHED, &["oom"]);
+    let p = report(&ran.recording()).process;
+    assert_eq!(p["devices"][0]["oom"], Value::Null, "it was caught: {p}");
+}

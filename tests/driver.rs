@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use strandline::event::{Body, RuntimeOp};
-use support::{Folder, Job, Recording, libraries, report, root};
+use support::{Folder, Job, Recording, libraries, report, root, strandline};
 
 const MIB: u64 = 1 << 20;
 const ROUTES: [&str; 4] = ["runtime", "linked", "dlsym", "static"];
@@ -125,6 +125,55 @@ fn the_first_call_that_a_broken_device_fails_is_named() {
         let failed = &p["failed_call"];
         let told = (&failed["call"], &failed["status"], &failed["explain"]);
         assert_eq!(told, (&json!(call), &json!(719), &json!("a kernel that failed")), "{p}");
+    }
+}
+
+/// What the last allocation that CUDA refused a program is said to be, by the route that it took.
+#[test]
+fn a_program_that_ends_of_a_refused_allocation_ran_out_of_memory() {
+    for (route, what, other) in [
+        ("static", "dies", "0"),
+        ("runtime", "dies", "3GiB"),
+        ("dlsym", "aborts", "0"),
+        ("linked", "dies", "0"),
+    ] {
+        let folder = Folder::new("driver-refused");
+        let made = program(&folder, route);
+        let ran = job(&folder, &made, route, what).env("STRANDLINE_SIM_OTHER", other).run();
+        assert!(!ran.output.status.success(), "{}", ran.stderr());
+        assert_eq!(ran.stdout(), "alloc: 2\n", "{route}");
+        let report = report(&ran.recording());
+        assert_eq!(report.verdict().0, "oom", "{route} {what}: {}", report.run);
+        let failed = &report.process["devices"][0]["oom"];
+        let figures = [&failed["requested_bytes"], &failed["step"], &failed["call"], &failed["free_bytes"]];
+        assert_eq!(figures, [&json!(64u64 << 30), &json!(21), &json!("malloc"), &Value::Null], "{failed}");
+        assert_eq!(failed["allocated_bytes"], json!(32 * MIB), "{failed}");
+        assert_eq!(failed["holders"][0]["bytes"], json!(32 * MIB), "{failed}");
+        let text = strandline(&["report".as_ref(), ran.recording().as_os_str()]);
+        let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(words.starts_with("strandline: OUT OF MEMORY, NO LEAK ("), "{text}");
+        assert!(
+            words.contains("64.0 GiB asked for in step 21 by keep (")
+                && words.contains("tests/driver/job.c:"),
+            "{text}"
+        );
+        assert!(words.contains("which CUDA refused; how much was free was not asked"), "{text}");
+    }
+}
+
+#[test]
+fn what_a_program_does_without_is_no_shortage() {
+    for route in ROUTES {
+        let folder = Folder::new("driver-probes");
+        let made = program(&folder, route);
+        let ran = job(&folder, &made, route, "probes").run();
+        assert_eq!(ran.output.status.code(), Some(3), "{}{}", ran.stdout(), ran.stderr());
+        let report = report(&ran.recording());
+        assert_eq!(report.verdict().0, "clean", "{route}: {}", report.run);
+        assert_eq!(report.process["devices"][0]["oom"], Value::Null, "{}", report.process);
+        let recording = Recording::read(&ran.recording()).whole();
+        let refused = |b: &Body| matches!(b, Body::Runtime { addr, .. } if addr.0 == 0);
+        assert_eq!(recording.count(refused), 40, "{route}: both kinds, in every step");
     }
 }
 

@@ -44,7 +44,7 @@ fn every_leak_is_named_and_no_control_is() {
     assert!(status.success(), "see above: the lines that begin with BAD");
 }
 
-/// `cargo test --test leakbench doors -- --ignored --nocapture`.
+/// `cargo test --test leakbench every_door -- --ignored --nocapture`.
 #[test]
 #[ignore = "four minutes: six jobs through four allocators; its result is in docs/measurements.md"]
 fn what_is_said_is_the_same_through_every_door() {

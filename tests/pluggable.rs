@@ -28,8 +28,16 @@ const MIB: u64 = 1 << 20;
 /// What a leaking job says and what is said of it.
 #[track_caller]
 fn leaks(preload: bool) {
+    leaks_after(preload, None);
+}
+
+/// The same where the job calls `strandline.start()` too.
+#[track_caller]
+fn leaks_after(preload: bool, start: Option<&str>) {
     let folder = Folder::new("pluggable");
-    let (said, ran) = job(&folder, preload, &["train", "leak"]);
+    let arguments: Vec<&str> = ["train", "leak"].into_iter().chain(start).collect();
+    let (said, ran) = job(&folder, preload, &arguments);
+    let hooked = preload || start.is_some();
     assert_eq!(ran.theirs(), "", "the job's stderr is its own");
     // 1000 bytes and 3 MiB: two blocks, rounded to 512, in the pools that PyTorch would count them in.
     let (one, two) = (1024, 3 * MIB);
@@ -48,8 +56,8 @@ fn leaks(preload: bool) {
     assert_eq!(json!(totals.allocated.0 - 256 * MIB), said["allocated"]);
     assert_eq!(
         recording.count(|b| matches!(b, Body::Scope { .. })) > 0,
-        preload,
-        "scopes come by the preload alone"
+        hooked,
+        "scopes come by the hooks alone"
     );
     assert!(recording.count(|b| matches!(b, Body::RecordStream { .. })) >= 40);
 
@@ -62,7 +70,14 @@ fn leaks(preload: bool) {
     );
     assert_eq!(p["coverage"]["level"], "blocks");
     let blind = p["coverage"]["reason"].as_str().unwrap_or_default();
-    assert_eq!(blind.contains("stream scopes") && blind.contains("without LD_PRELOAD"), !preload, "{blind}");
+    assert_eq!(blind.contains("stream scopes") && blind.contains("without LD_PRELOAD"), !hooked, "{blind}");
+    if start.is_some() {
+        assert!(blind.starts_with("what this process did before strandline.start()"), "{blind}");
+        assert_eq!(said["path"], json!(ran.recording()), "one recording");
+        assert_eq!(recording.count(|b| matches!(b, Body::BackwardBegin { .. })), 40);
+        assert!(recording.count(|b| matches!(b, Body::Scope { .. })) >= 80);
+        assert_eq!(finding_kind(p), "live-after-stream-exit", "{p}");
+    }
     assert_eq!(p["devices"][0]["capacity_bytes"], json!(24u64 << 30));
     let finding = &p["findings"][0];
     assert_eq!(finding["bytes_per_step"], json!(16 * MIB), "{finding}");
@@ -73,6 +88,20 @@ fn leaks(preload: bool) {
     assert!(line["file"].as_str().is_some_and(|f| f.ends_with("tests/python/pluggable.py")), "{line}");
     assert_eq!((&line["line"], &line["function"]), (&json!(planted), &json!("train")));
     assert_eq!(p["findings"].as_array().map(Vec::len), Some(1), "{p}");
+}
+
+fn finding_kind(process: &Value) -> &str {
+    process["findings"][0]["kind"].as_str().unwrap_or_default()
+}
+
+#[test]
+fn a_job_that_is_found_running_behind_the_door_has_the_hooks_too() {
+    leaks_after(false, Some("after"));
+}
+
+#[test]
+fn a_job_that_starts_before_it_takes_the_door_has_the_hooks_too() {
+    leaks_after(false, Some("before"));
 }
 
 #[test]

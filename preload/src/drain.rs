@@ -24,8 +24,8 @@ use strandline_core::writer::{Sink, Sweep, Writer};
 pub(crate) enum Control {
     /// Facts about the process: a JSON object.
     Tell(Value),
-    /// The process ends: write everything, answer on the channel.
-    End(Sender<()>),
+    /// The process ends with this status: write everything, answer on the channel.
+    End(Sender<()>, i32),
 }
 
 const STACK: usize = 512 << 10;
@@ -100,9 +100,9 @@ impl Duty {
         loop {
             match self.control.recv_timeout(pause) {
                 Ok(Control::Tell(facts)) => self.writer.meta(&facts)?,
-                Ok(Control::End(done)) => {
+                Ok(Control::End(done, status)) => {
                     // Whoever waits goes on in any case, and only then: what failed has been said.
-                    self.end().unwrap_or_else(|e| failed(&e));
+                    self.end(status).unwrap_or_else(|e| failed(&e));
                     let _ = done.send(());
                     return Ok(());
                 }
@@ -161,11 +161,13 @@ impl Duty {
         )
     }
 
-    fn end(&mut self) -> io::Result<()> {
+    fn end(&mut self, status: i32) -> io::Result<()> {
         stacks::intern::keep_up();
         let now = clock::moment();
         let mut facts = self.cost(now);
         facts["ended"] = "exit".into();
+        // What a parent gets to see of it.
+        facts["exit_status"] = (status & 0xff).into();
         facts["devices"] = devices::facts();
         facts["stacks_undefined"] = stacks::intern::undefined().into();
         self.drain.name_threads(thread::name_of);

@@ -21,6 +21,7 @@ use crate::{clock, config, devices, hooks, stacks, tail, thread, tls, watcher};
 use crossbeam_channel::{Sender, bounded};
 use once_cell::sync::OnceCell;
 use serde_json::{Value, json};
+use std::ffi::{c_int, c_void};
 use std::fmt::Arguments;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU8, Ordering::*};
@@ -161,7 +162,7 @@ fn begin() -> Result<(), String> {
         return Err(clean(give_up("cannot start the writing thread", &e)));
     }
     // SAFETY: the function has the required signature and this library is never unloaded.
-    unsafe { libc::atexit(ended) };
+    unsafe { on_exit(ended, core::ptr::null_mut()) };
     Ok(())
 }
 
@@ -173,15 +174,20 @@ pub(crate) fn fail(why: Arguments<'_>) {
     }
 }
 
+unsafe extern "C" {
+    /// glibc's `atexit` that also tells the status.
+    fn on_exit(f: extern "C" fn(c_int, *mut c_void), argument: *mut c_void) -> c_int;
+}
+
 /// The process ends in an orderly way: the last pages are written, for a bounded time.
-extern "C" fn ended() {
+extern "C" fn ended(status: c_int, _: *mut c_void) {
     let Some(s) = SESSION.get() else { return };
     if !is_recording() {
         return;
     }
     let (done, wait) = bounded(1);
     let deadline = Instant::now() + LAST_SWEEP;
-    let told = s.control.send_deadline(Control::End(done), deadline).is_ok();
+    let told = s.control.send_deadline(Control::End(done, status), deadline).is_ok();
     // Where that takes too long, what is missing in the file stays in the tail.
     if told && wait.recv_deadline(deadline).is_ok() {
         let recording = STATE.swap(PASS_THROUGH, AcqRel) == RECORDING;

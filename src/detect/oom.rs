@@ -2,6 +2,7 @@
 
 use super::explain::{number, plural, size};
 use super::growth::MIN_MARKS;
+use crate::event::steps::StepSource;
 use crate::event::{DeviceId, StepRow};
 use crate::replay::{Device, OomEvent, PhaseKind, Replay, Scene};
 
@@ -94,6 +95,8 @@ pub struct PostMortem {
     pub other_processes: Option<u64>,
     /// Since the step before.
     pub change: Option<Change>,
+    /// What helps, in one sentence without a full stop.
+    pub remedy: &'static str,
 }
 
 /// Steps that the median is taken of.
@@ -111,14 +114,19 @@ pub fn post_mortem(replay: &Replay, device: DeviceId) -> Option<PostMortem> {
     let rows: Vec<&StepRow> = d.rows.iter().filter(|r| r.step < o.step).collect();
     let base = rows.last().map_or(0, |r| r.allocated.0);
     let need = o.allocated.0.saturating_add(o.requested.0).saturating_sub(base);
-    let median_need = median(&rows);
-    let outside = d.capacity.map(|c| c.total.0.saturating_sub(o.free.0).saturating_sub(o.reserved.0));
+    // Seconds are not alike as steps are.
+    let ticks = replay.step_source() == StepSource::Time;
+    let median_need = median(&rows).filter(|_| !ticks);
+    let outside = d.capacity.and_then(|c| match o.free {
+        Some(free) => Some(c.total.0.saturating_sub(free.0).saturating_sub(o.reserved.0)),
+        None => (c.source != "properties").then_some(c.others.0),
+    });
     let other_processes = d.driver.zip(outside).and_then(|(r, outside)| {
         let others = r.total.0.saturating_sub(r.free.0).saturating_sub(r.process?.0);
         Some(others.min(outside))
     });
     let change = match rows.as_slice() {
-        [.., before, last] => Some(Change {
+        [.., before, last] if !ticks => Some(Change {
             start: last.allocated.0,
             start_before: before.allocated.0,
             peak_before: last.peak.0,
@@ -134,9 +142,14 @@ pub fn post_mortem(replay: &Replay, device: DeviceId) -> Option<PostMortem> {
         outside,
         other_processes,
         change,
+        remedy: "",
     };
     m.cause = cause(d, o, &m);
-    m.say(d, o, rows.len() as u32);
+    m.remedy = match m.cause {
+        Cause::Full if o.call.is_some() => "less at a time, or what is kept elsewhere, makes room",
+        c => c.remedy(),
+    };
+    m.say(d, o, rows.len() as u32, if ticks { "second" } else { "step" });
     Some(m)
 }
 
@@ -151,7 +164,8 @@ fn median(rows: &[&StepRow]) -> Option<u64> {
 
 /// Of all that would have been enough alone, had it not been in the way, the largest.
 fn cause(d: &Device, o: &OomEvent, m: &PostMortem) -> Cause {
-    if o.free.0 > segment(o.requested.0) {
+    let free = o.free.map_or(0, |f| f.0);
+    if free > segment(o.requested.0) {
         return Cause::Limit;
     }
     let total = d.capacity.map_or(0, |c| c.total.0);
@@ -174,7 +188,7 @@ fn cause(d: &Device, o: &OomEvent, m: &PostMortem) -> Cause {
         (Cause::Batch, long),
     ];
     let enough =
-        all.into_iter().filter(|(_, bytes)| o.free.0.saturating_add(*bytes) >= o.requested.0 && *bytes > 0);
+        all.into_iter().filter(|(_, bytes)| free.saturating_add(*bytes) >= o.requested.0 && *bytes > 0);
     let cause = enough.max_by_key(|(_, bytes)| *bytes).map_or(Cause::Full, |(c, _)| c);
     match (cause, o.phase) {
         (Cause::Batch | Cause::Full, PhaseKind::Evaluation) => Cause::Evaluation,
@@ -190,15 +204,19 @@ fn segment(requested: u64) -> u64 {
 }
 
 impl PostMortem {
-    fn say(&mut self, d: &Device, o: &OomEvent, steps: u32) {
+    fn say(&mut self, d: &Device, o: &OomEvent, steps: u32, grain: &str) {
         let (step, asked) = (number(o.step.into()), size(o.requested.0));
         let scene = d.scene.as_ref().filter(|s| s.event == o.event);
         (self.short, self.explain) = match self.cause {
             Cause::Limit => (
                 "a limit on this process".into(),
-                format!("the card had {} free for the {asked}, but torch may not take them", size(o.free.0)),
+                format!(
+                    "the card had {} free for the {asked}, but {} may not take them",
+                    size(o.free.map_or(0, |f| f.0)),
+                    if o.call.is_none() { "torch" } else { "the program" }
+                ),
             ),
-            Cause::Outside => self.foreign(&asked),
+            Cause::Outside => self.foreign(&asked, o),
             Cause::Fragmentation => ("fragmentation".into(), fragments(o, scene, &asked)),
             Cause::Waiting => (
                 "freed memory that waits for a stream".into(),
@@ -230,18 +248,22 @@ impl PostMortem {
                 "an evaluation larger than training".into(),
                 format!("it needed at least {} on top of what step {step} began with", size(self.need)),
             ),
-            Cause::Full => ("the job is larger than the card".into(), self.full(o, steps)),
+            Cause::Full => ("the job is larger than the card".into(), self.full(o, steps, grain)),
         };
     }
 
-    fn foreign(&self, asked: &str) -> (String, String) {
+    fn foreign(&self, asked: &str, o: &OomEvent) -> (String, String) {
         match self.other_processes {
             Some(b) => (
                 format!("other processes hold {}", size(b)),
                 format!("without what other processes hold on the card the {asked} had fit"),
             ),
             None => (
-                format!("{} held outside of PyTorch", size(self.outside.unwrap_or(0))),
+                format!(
+                    "{} held outside of {}",
+                    size(self.outside.unwrap_or(0)),
+                    if o.call.is_none() { "PyTorch" } else { "the program" }
+                ),
                 format!(
                     "other processes on the card, or libraries such as NCCL, hold them; without them the {asked} had fit"
                 ),
@@ -249,8 +271,8 @@ impl PostMortem {
         }
     }
 
-    fn full(&self, o: &OomEvent, steps: u32) -> String {
-        let first = if steps == 0 { "the first step does not fit: it" } else { "it" };
+    fn full(&self, o: &OomEvent, steps: u32, grain: &str) -> String {
+        let first = if steps == 0 && grain == "step" { "the first step does not fit: it" } else { "it" };
         let phase = match o.phase {
             PhaseKind::Unknown => String::new(),
             phase => format!(" in its {}", phase.name()),
@@ -260,7 +282,7 @@ impl PostMortem {
         if (1..MIN_MARKS).contains(&steps) {
             text.push_str(&format!(
                 "; {} had ended, too few to rule a leak out",
-                plural(steps.into(), "step")
+                plural(steps.into(), grain)
             ));
         }
         text

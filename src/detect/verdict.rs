@@ -66,7 +66,8 @@ pub fn judge(replay: &Replay, detector: &Detector) -> Verdict {
     }
     if let Some((device, o)) = final_oom(replay) {
         // Growth too brief to be judged, without which there had been room.
-        let enough = |f: &&Finding| o.free.0.saturating_add(f.bytes_now) >= o.requested.0;
+        let free = o.free.map_or(0, |f| f.0);
+        let enough = |f: &&Finding| free.saturating_add(f.bytes_now) >= o.requested.0;
         let brief =
             detector.findings().iter().filter(|f| f.is_active_leak() && f.device == device).find(enough);
         if let Some(f) = brief {
@@ -149,12 +150,13 @@ fn sum(f: &Finding) -> String {
     format!("{}: {} more every {}", f.kind.name(), size(f.bytes_per_step.max(0.0) as u64), f.grain.name())
 }
 
-/// An out-of-memory that the job did not live on from: at most one more step ended.
+/// An out-of-memory that the job did not live on from: at most one more step ended. What CUDA refused is one only where it
+/// is known that the process ended of it.
 fn final_oom(replay: &Replay) -> Option<(DeviceId, &OomEvent)> {
     replay
         .devices()
         .filter_map(|d| Some((d.id, d.ooms.last()?)))
-        .find(|(_, o)| o.step.saturating_add(1) > replay.steps())
+        .find(|(_, o)| o.call.is_some() || o.step.saturating_add(1) > replay.steps())
 }
 
 /// Why "clean" cannot be said.

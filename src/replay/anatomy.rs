@@ -32,14 +32,16 @@ pub struct Moment {
     pub event: u64,
     /// What the moment is.
     pub at: At,
+    /// What the driver called free then, where the program asked.
+    pub free: Option<Bytes>,
 }
 
 impl Moment {
     /// The moment a report shows: the last out-of-memory of a device, else its peak.
     pub fn of(d: &Device) -> Moment {
         match d.ooms.last() {
-            Some(o) => Moment { device: d.id, event: o.event, at: At::Oom },
-            None => Moment { device: d.id, event: d.peak_allocated.event, at: At::Peak },
+            Some(o) => Moment { device: d.id, event: o.event, at: At::Oom, free: o.free },
+            None => Moment { device: d.id, event: d.peak_allocated.event, at: At::Peak, free: None },
         }
     }
 }
@@ -249,10 +251,9 @@ impl Pass {
     /// What the driver counts beyond what torch reserved.
     fn outside(&self, a: &mut Anatomy) {
         let Some(d) = self.replay.device(self.moment.device) else { return };
-        let oom = d.ooms.iter().find(|o| o.event == self.moment.event);
         let Some(c) = d.capacity else { return };
-        let outside = match oom {
-            Some(o) => c.total.0.saturating_sub(o.free.0).saturating_sub(a.reserved.0),
+        let outside = match self.moment.free {
+            Some(free) => c.total.0.saturating_sub(free.0).saturating_sub(a.reserved.0),
             None if c.source == "properties" => return,
             None => c.others.0.min(c.total.0.saturating_sub(a.reserved.0)),
         };

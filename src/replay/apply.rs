@@ -1,8 +1,9 @@
 //! One event's effect.
 
 use super::cohort::CohortKey;
-use super::device::{Capacity, Device, OOMS, OomEvent, Peak};
+use super::device::{Capacity, Device, Peak};
 use super::progress::{Coverage, PhaseKind, Progress};
+use super::refused::Asked;
 use super::site::UNKNOWN;
 use super::state::{Freed, Held, Replay};
 use crate::event::{
@@ -70,6 +71,9 @@ impl Replay {
     fn alloc(&mut self, e: &Event, b: &Block) {
         if self.trailing {
             self.settle();
+        }
+        if !self.refused.is_empty() {
+            self.goes_on(e.thread, e.time);
         }
         self.see_collector(b.phase);
         self.coverage = Coverage::Blocks;
@@ -280,28 +284,9 @@ impl Replay {
                 }
                 self.devices[d].compare(totals);
             }
-            Body::Oom { device, requested, free, stream: handle, stack } => {
-                let d = self.touch(device);
-                let stream = self.streams.id(device, handle, e.time);
-                let phase = self.phase(e.thread);
-                let dev = &mut self.devices[d];
-                let (allocated, reserved, pending) = (dev.allocated, dev.reserved, dev.pending);
-                if dev.ooms.len() < OOMS {
-                    dev.ooms.push(OomEvent {
-                        time: e.time,
-                        event: self.events,
-                        step: self.now.step,
-                        phase,
-                        requested,
-                        free,
-                        stream,
-                        stack,
-                        allocated,
-                        reserved,
-                        pending,
-                    });
-                    dev.picture(self.events, self.now, handle);
-                }
+            Body::Oom { device, requested, free, stream, stack } => {
+                let asked = Asked { device, requested, free: Some(free), stream, stack, call: None };
+                self.out_of_memory(e, asked);
             }
             Body::Scope { device, from, to } => self.scope(e, device, from, to),
             Body::StreamDestroy(handle) => {
@@ -362,10 +347,18 @@ impl Replay {
                     self.current_at_mark(e.thread);
                 }
             }
-            Body::MemInfo { device, free, total } => self.capacity(device, total, free, "program"),
-            // Nothing came of one that was refused.
-            Body::Runtime { addr, .. } if addr.0 == 0 => {}
+            Body::MemInfo { device, free, total } => {
+                self.told_free(e.thread, device, free);
+                self.capacity(device, total, free, "program");
+            }
+            Body::Runtime { op, device, addr, size, stream, stack } if addr.0 == 0 => {
+                let asked = Asked { device, requested: size, free: None, stream, stack, call: Some(op) };
+                self.refuse(e, asked);
+            }
             Body::Runtime { op, device, addr, size, stack, .. } => {
+                if size.0 > 0 && !self.refused.is_empty() {
+                    self.goes_on(e.thread, e.time);
+                }
                 self.calls.apply(op, device, addr.0, size.0, stack);
                 self.runtime_call(op, device, addr.0, size.0);
             }

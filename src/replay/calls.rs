@@ -62,6 +62,11 @@ impl Calls {
         }
     }
 
+    /// Whether PyTorch's allocator called from there.
+    pub(super) fn is_torchs(&self, stack: StackId) -> bool {
+        self.modules.get(&stack).is_some_and(|n| n == TORCHS)
+    }
+
     /// What libraries hold on a device now, most first.
     pub fn on(&self, device: DeviceId) -> Vec<(String, Bytes)> {
         let mut sums = vec![0u64; self.libraries.len()];

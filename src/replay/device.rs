@@ -5,7 +5,9 @@ use super::progress::PhaseKind;
 use super::scene::Scene;
 use super::segments::Segments;
 use super::table::Table;
-use crate::event::{Bytes, DeviceId, DriverMemory, Nanos, StackId, StepRow, StreamHandle, StreamId, Totals};
+use crate::event::{
+    Bytes, DeviceId, DriverMemory, Nanos, RuntimeOp, SiteId, StackId, StepRow, StreamHandle, StreamId, Totals,
+};
 
 /// The moment at which a device held most.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -35,12 +37,16 @@ pub struct OomEvent {
     pub phase: PhaseKind,
     /// What was asked for.
     pub requested: Bytes,
-    /// What the driver called free.
-    pub free: Bytes,
+    /// What the driver called free; `None` where nobody asked.
+    pub free: Option<Bytes>,
+    /// The call that CUDA refused; `None` where PyTorch's allocator told of it.
+    pub call: Option<RuntimeOp>,
     /// Which stream asked.
     pub stream: StreamId,
     /// Who asked.
     pub stack: StackId,
+    /// The line of it.
+    pub site: SiteId,
     /// Allocated then.
     pub allocated: Bytes,
     /// Reserved then.

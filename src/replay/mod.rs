@@ -17,6 +17,7 @@ mod limit;
 mod marks;
 mod progress;
 mod quiet;
+mod refused;
 mod restore;
 mod scene;
 mod segments;

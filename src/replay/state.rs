@@ -6,6 +6,7 @@ use super::device::{Device, PendingWait};
 use super::failed::Failed;
 use super::progress::{Coverage, Inconsistency, PhaseKind, Progress};
 use super::quiet::Quiescence;
+use super::refused::Refused;
 use super::site::{Site, Sites};
 use super::stream::{Stream, Streams};
 use crate::event::steps::{StepMachine, StepSource};
@@ -108,6 +109,10 @@ pub struct Replay {
     pub(super) runtime: FxHashMap<u64, u64>,
     pub(super) calls: Calls,
     pub(super) failed: Option<Failed>,
+    /// Calls that CUDA has refused, of threads that were given nothing since.
+    pub(super) refused: Vec<Refused>,
+    /// How often what a device looked like was copied for one.
+    pub(super) scenes: u32,
     /// When Python's collector was last seen to have made a full collection; step 0: not since that is seen.
     pub(super) collected: Option<Now>,
     /// An optimizer or a backward has ended, and nothing was allocated since: if nothing ever is, what is freed now is freed
@@ -140,6 +145,9 @@ impl Replay {
             Item::End(t) => {
                 self.ended = Some(*t);
                 self.time = self.time.max(*t);
+                if self.meta.get("exit_status").and_then(serde_json::Value::as_u64).is_some_and(|s| s > 0) {
+                    self.died(false);
+                }
                 return self.finish();
             }
             _ => {}

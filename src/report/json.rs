@@ -11,7 +11,7 @@ use super::held::HeldBy;
 use super::model::{Facts, Known, Moment, Process, Report, capacity, coverage, remedy, worst};
 use crate::detect::{Finding, Outcome, post_mortem};
 use crate::event::steps::StepSource;
-use crate::event::{Bytes, Frame};
+use crate::event::{Bytes, Frame, RuntimeOp};
 use crate::replay::anatomy::At;
 use crate::replay::{Amount, Coverage, Device, Holder, OomEvent, Peak, Site};
 
@@ -198,7 +198,7 @@ fn oom(p: &Process<'_>, d: &Device, o: &OomEvent) -> Value {
     json!({
         "cause": if leak { Some("leak") } else { why.map(|m| m.cause.name()) },
         "explain": why.map(|m| format!("{}: {}", m.short, m.explain)),
-        "remedy": why.map(|m| m.cause.remedy()),
+        "remedy": why.map(|m| m.remedy),
         "microbatch": scene.map(|s| s.microbatch),
         "largest_free_bytes": scene.map(|s| s.largest.0),
         "cached_bytes": scene.map(|s| s.cached.0),
@@ -215,13 +215,22 @@ fn oom(p: &Process<'_>, d: &Device, o: &OomEvent) -> Value {
         "step": o.step,
         "phase": o.phase.name(),
         "requested_bytes": o.requested.0,
-        "free_bytes": o.free.0,
+        "free_bytes": o.free.map(bytes),
+        // The CUDA call that was refused, where no allocator of PyTorch's told of it.
+        "call": o.call.map(call),
         "stream": p.replay.stream(o.stream).map(|s| s.id.0),
         "allocated_bytes": o.allocated.0,
         "reserved_bytes": o.reserved.0,
         "pending_bytes": o.pending.0,
         "frames": p.names.frames(o.stack).map(frame).collect::<Vec<_>>(),
     })
+}
+
+fn call(op: RuntimeOp) -> &'static str {
+    match op {
+        RuntimeOp::MallocAsync => "malloc-async",
+        _ => "malloc",
+    }
 }
 
 /// A finding of a process as the report has it, and what is known of it beyond the recording.

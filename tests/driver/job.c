@@ -1,7 +1,9 @@
 /* A program that uses no PyTorch, and reaches CUDA by one of four ways:
  *   runtime  cudart, a library of its own            linked   the driver, by its import
  *   dlsym    the driver, each function by name       static   as a runtime inside the program does: by cuGetProcAddress alone
- * job ROUTE WHAT STEPS: WHAT is leak, clean, kinds (one of every call), or broken (a device that fails at the end). One line of what it did on stdout. */
+ * job ROUTE WHAT STEPS: WHAT is leak, clean, kinds (one of every call), broken (a device that fails at the end), dies or aborts (asks for more than
+ * there is, and ends of it), probes (asks for it in every step, does with less, and ends with status 3 for another reason). One line of what it did on
+ * stdout. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdint.h>
@@ -11,6 +13,7 @@
 
 typedef unsigned long long addr;
 #define MIB ((size_t)1 << 20)
+#define MUCH ((size_t)64 << 30) /* more than the card has */
 
 static struct {
     int (*init)(unsigned), (*retain)(void **, int), (*set_current)(void *), (*total)(size_t *, int), (*info)(size_t *, size_t *);
@@ -22,8 +25,9 @@ static struct {
     int (*map)(addr, size_t, size_t, addr, addr), (*unmap)(addr, size_t), (*wait)(void);
 } cu;
 
+static int aborts;
 static void check(int status, const char *what) {
-    if (status) { printf("%s: %d\n", what, status); exit(1); }
+    if (status) { printf("%s: %d\n", what, status); if (aborts) { fflush(stdout); abort(); } exit(1); }
 }
 #define DO(f, ...) check(cu.f(__VA_ARGS__), #f)
 
@@ -89,6 +93,10 @@ __attribute__((noinline)) static addr keep(size_t size) {
     return p;
 }
 
+__attribute__((noinline)) static void enlarge(void) {
+    keep(MUCH);
+}
+
 __attribute__((noinline)) static addr scratch(size_t size) {
     addr p = 0;
     DO(async, &p, size, NULL);
@@ -145,12 +153,17 @@ int main(int n, char **arg) {
     for (int i = 1; i <= steps; i++) {
         addr a = scratch(3 * MIB), b = scratch(5 * MIB + 1);
         addr kept = keep(8 * MIB);
+        addr none = 0;
+        if (!strcmp(arg[2], "probes") && (cu.alloc(&none, MUCH) != 2 || cu.async(&none, MUCH, NULL) != 2)) return 9;
         if (!leaks) DO(release, kept);
         DO(free_async, a, NULL);
         DO(free_async, b, NULL);
         if (step) step(i);
     }
     if (!strcmp(arg[2], "kinds")) kinds();
+    if (!strcmp(arg[2], "dies")) enlarge();
+    if (!strcmp(arg[2], "aborts")) { aborts = 1; enlarge(); }
+    if (!strcmp(arg[2], "probes")) { keep(MIB); exit(3); }
     if (!strcmp(arg[2], "broken")) { /* a kernel goes wrong; everything fails from then on */
         void (*go_wrong)(int) = (void (*)(int))dlsym(dlopen("libcuda.so.1", RTLD_NOW), "strandline_sim_break");
         go_wrong(719);

@@ -2,7 +2,7 @@
 # Programs that use no PyTorch, on a real card: CUDA C++ with both kinds of runtime, CuPy, JAX, a server.
 #   [ONLY=REGEX] [SECONDS_EACH=24] tests/gpu/driver.sh CARRY OUT
 # Needs nvcc, and python3 with cupy and jax. CARRY holds strandline (the command). Results go to OUT. All run side by side:
-# about a minute and a half.
+# about a minute and a half. Nothing else may fill the card meanwhile: it is waited for, and said where it does not come free.
 set -u
 cd "$(dirname "$0")/../.."
 carry=$(realpath "$1"); mkdir -p "$2"; out=$(realpath "$2")
@@ -18,6 +18,15 @@ for how in static shared; do
     -o "$work/job-$how" tests/gpu/driver/job.cu || echo "FAIL nvcc -cudart $how" &
 done
 wait
+used() { nvidia-smi --query-gpu=memory.used --format=csv,noheader,nounits 2> /dev/null | head -1; }
+for i in $(seq 60); do # a context or two of somebody's is no matter
+  mib=$(used)
+  [ "${mib:-0}" -gt 4096 ] || break
+  [ "$i" = 1 ] && echo "others hold $mib MiB of the card: waiting for at most two minutes"
+  sleep 2
+done
+mib=$(used)
+[ "${mib:-0}" -le 4096 ] || echo "WARNING others still hold $mib MiB of the card: what fails below may be theirs"
 so=$("$carry/strandline" doctor --library) # unpacks what it carries, once
 for i in 1 2 3 4 5; do # ns of a cudaMallocAsync and its free: bare, recorded
   bare=$("$work/job-static" bench 0.5)

@@ -1,6 +1,7 @@
 """A training job whose memory comes through the pluggable door. It checks what it can see itself, and prints it as JSON.
 
-    pluggable.py train [leak]     40 steps, with memory statistics logged as a Trainer does
+    pluggable.py train [leak] [before|after]     40 steps, with memory statistics logged as a Trainer does; strandline.start()
+                                  before the allocator is chosen, or after its first blocks
     pluggable.py oom              asks for more than there is, twice
     pluggable.py graph            captures a graph and frees around it
     pluggable.py region           only one region, through a MemPool
@@ -15,6 +16,8 @@ import strandline
 
 what, leak = sys.argv[1], "leak" in sys.argv[2:]
 said = {}
+if "before" in sys.argv[2:]:
+    said["path"] = strandline.start()
 if what != "region":
     strandline.use_allocator()
 
@@ -52,6 +55,9 @@ if what == "train":
     torch.cuda.reset_peak_memory_stats()
     said["peak"] = torch.cuda.max_memory_allocated()
     del one
+    if "after" in sys.argv[2:]:
+        said["path"] = strandline.start()
+        said["again"] = strandline.start()
     model, optimizer, kept, logged = train(40)
     said["kept"] = len(kept)
     said["grown"] = logged[-1] - logged[2]

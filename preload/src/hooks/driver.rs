@@ -1,7 +1,7 @@
 //! Memory that goes through CUDA's driver: a runtime that is a part of the program or library that calls, and programs
 //! that use the driver themselves. What a dynamic runtime asks the driver for does not come here (`asked`).
 
-use super::runtime::{allocated, device_memory, gone, noted_info, released};
+use super::runtime::{OUT_OF_MEMORY, allocated, device_memory, gone, noted_info, refused, released};
 use super::{P, SUCCESS, Status, forward};
 use crate::{devices, tls};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -56,7 +56,9 @@ pub(super) unsafe fn alloc_pitch(
 ) -> Status {
     let caller = tls::caller();
     let status = forward!(CU_MEM_ALLOC_PITCH(p, pitch, width, height, element));
-    if status == SUCCESS && !pitch.is_null() {
+    if status == OUT_OF_MEMORY {
+        refused(RuntimeOp::Malloc, width.saturating_mul(height), NO_STREAM, caller);
+    } else if status == SUCCESS && !pitch.is_null() {
         // SAFETY: not null, and filled by the call that succeeded.
         unsafe {
             device_memory(RuntimeOp::Malloc, status, p, (*pitch).saturating_mul(height), NO_STREAM, caller)
@@ -112,6 +114,7 @@ static PHYSICAL: [[AtomicU64; 3]; 4096] = [const { [const { AtomicU64::new(0) };
 const BUSY: u64 = u64::MAX;
 
 pub(super) unsafe fn create(handle: *mut u64, n: usize, properties: P, flags: u64) -> Status {
+    let caller = tls::caller();
     let status = forward!(CU_MEM_CREATE(handle, n, properties, flags));
     if status == SUCCESS && !handle.is_null() {
         // SAFETY: not null, and filled by the call that succeeded.
@@ -123,6 +126,8 @@ pub(super) unsafe fn create(handle: *mut u64, n: usize, properties: P, flags: u6
             size.store(n as u64, Relaxed);
             h.store(made, Relaxed);
         }
+    } else if status == OUT_OF_MEMORY {
+        refused(RuntimeOp::Malloc, n, NO_STREAM, caller);
     }
     status
 }

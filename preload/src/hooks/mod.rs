@@ -242,7 +242,7 @@ hooks! {
     "cuMemHostAlloc" in Driver as CU_MEM_HOST_ALLOC (p: *mut P, n: usize, flags: u32) -> Status => [called] driver::host_alloc;
     "cuMemAllocHost_v2" in Driver as CU_MEM_ALLOC_HOST (p: *mut P, n: usize) -> Status => [called] driver::alloc_host;
     "cuMemFreeHost" in Driver as CU_MEM_FREE_HOST (p: P) -> Status => driver::free_host;
-    "cuMemCreate" in Driver as CU_MEM_CREATE (handle: *mut u64, n: usize, properties: P, flags: u64) -> Status => driver::create;
+    "cuMemCreate" in Driver as CU_MEM_CREATE (handle: *mut u64, n: usize, properties: P, flags: u64) -> Status => [called] driver::create;
     "cuMemRelease" in Driver as CU_MEM_RELEASE (handle: u64) -> Status => driver::release;
     "cuMemMap" in Driver as CU_MEM_MAP (p: P, n: usize, offset: usize, handle: u64, flags: u64) -> Status => [called] driver::map;
     "cuMemUnmap" in Driver as CU_MEM_UNMAP (p: P, n: usize) -> Status => driver::unmap;

@@ -1,7 +1,8 @@
 //! Memory that goes through the CUDA runtime, and what the program asks about its devices.
 
 use super::{P, SUCCESS, Status, blocks, forward, owner, pooled};
-use crate::entered::enter_or_arm;
+use crate::entered::{Entered, enter_or_arm};
+use crate::torch::tracker;
 use crate::{clock, devices, stacks, tls};
 use cudarc::runtime::sys::cudaError_t;
 use strandline_core::event::RuntimeOp;
@@ -12,8 +13,13 @@ use strandline_core::format::raw::{Kind, Record};
 #[inline(always)]
 fn note(op: RuntimeOp, addr: u64, size: usize, stream: P, caller: u64) {
     let Some(mut t) = enter_or_arm() else { return };
-    let phase = t.phase(false);
     let stack = if caller == 0 { 0 } else { stacks::of_call(&mut t, caller) };
+    write(&mut t, op, addr, size, stream, stack);
+}
+
+#[inline(always)]
+fn write(t: &mut Entered, op: RuntimeOp, addr: u64, size: usize, stream: P, stack: u32) {
+    let phase = t.phase(false);
     t.push(Record {
         ticks: clock::ticks(),
         a: addr,
@@ -26,6 +32,23 @@ fn note(op: RuntimeOp, addr: u64, size: usize, stream: P, caller: u64) {
         phase,
         ..Record::default()
     });
+}
+
+/// After an allocation of device memory that CUDA refused for want of it: an address of 0. PyTorch gives its cache back then and
+/// asks again, within the same allocation; a library may do with less; another program may end of it, and then who asked matters.
+#[cold]
+#[inline(never)]
+pub(super) fn refused(op: RuntimeOp, size: usize, stream: P, caller: u64) {
+    let block = owner::is_block(caller) && owner::have_stacks();
+    let Some(mut t) = enter_or_arm() else { return };
+    let stack = if blocks::is_uncached(caller) {
+        tracker::origin(&mut t).1
+    } else if block {
+        stacks::of_block(&mut t, caller)
+    } else {
+        stacks::of_call(&mut t, caller)
+    };
+    write(&mut t, op, 0, size, stream, stack);
 }
 
 /// After an allocation: what it returned, if it did.
@@ -60,6 +83,9 @@ pub(super) unsafe fn device_memory(
     stream: P,
     caller: u64,
 ) {
+    if status == OUT_OF_MEMORY {
+        return refused(op, size, stream, caller);
+    }
     if status != SUCCESS || p.is_null() {
         return;
     }
@@ -104,7 +130,8 @@ macro_rules! allocations {
 }
 
 const NO_STREAM: P = core::ptr::null_mut();
-const OUT_OF_MEMORY: Status = cudaError_t::cudaErrorMemoryAllocation as Status;
+/// The driver has the same number for it.
+pub(super) const OUT_OF_MEMORY: Status = cudaError_t::cudaErrorMemoryAllocation as Status;
 
 allocations! {
     host_alloc, HostAlloc, HOST_ALLOC (flags: u32), NO_STREAM;
@@ -119,9 +146,6 @@ pub(super) unsafe fn malloc(p: *mut P, n: usize) -> Status {
     if blocks::is_uncached(caller) && status == SUCCESS && !p.is_null() {
         // SAFETY: not null, and filled by the call that succeeded.
         blocks::handed_out(unsafe { *p } as u64, n, NO_STREAM);
-    } else if status == OUT_OF_MEMORY {
-        // An address of 0: refused. PyTorch gives its cache back then and asks again, within the same allocation.
-        note(RuntimeOp::Malloc, 0, n, NO_STREAM, 0);
     } else {
         // SAFETY: `p` is the caller's, and the call has returned.
         unsafe { device_memory(RuntimeOp::Malloc, status, p, n, NO_STREAM, caller) };
@@ -132,7 +156,9 @@ pub(super) unsafe fn malloc(p: *mut P, n: usize) -> Status {
 pub(super) unsafe fn malloc_pitch(p: *mut P, pitch: *mut usize, width: usize, height: usize) -> Status {
     let caller = tls::caller();
     let status = forward!(MALLOC_PITCH(p, pitch, width, height));
-    if status == SUCCESS && !pitch.is_null() {
+    if status == OUT_OF_MEMORY {
+        refused(RuntimeOp::Malloc, width.saturating_mul(height), NO_STREAM, caller);
+    } else if status == SUCCESS && !pitch.is_null() {
         // SAFETY: not null, and filled by the call that succeeded.
         let size = unsafe { *pitch }.saturating_mul(height);
         // SAFETY: `p` is the caller's, and the call has returned.

@@ -9,7 +9,7 @@
 mod redirect;
 
 use crate::torch::attach;
-use crate::{devices, session, thread, tls};
+use crate::{devices, pluggable, session, thread, tls};
 use once_cell::sync::OnceCell;
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -43,10 +43,12 @@ pub(crate) fn is_autograd() -> bool {
 /// To be called with the GIL held, after `import torch`; with -2 for the device where the process has none.
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn strandline_start(device: c_int) -> c_int {
-    if session::is_recording() && (attach::is_settled() || missed().is_some()) {
+    // A process whose memory comes through the pluggable door records too, and lacks our hooks where it was not started with them.
+    let preloaded = redirect::is_preloaded();
+    if session::is_recording() && (missed().is_some() || preloaded && attach::is_settled()) {
         return DID_ALREADY;
     }
-    if !redirect::is_preloaded() {
+    if !preloaded {
         if let Ok(device) = u8::try_from(device) {
             tls::set_usual_device(device);
         }
@@ -55,11 +57,13 @@ pub(crate) extern "C" fn strandline_start(device: c_int) -> c_int {
     if !session::arm() {
         return DOES_NOT;
     }
-    if !redirect::is_preloaded() {
+    if !preloaded {
         let done = redirect::all();
         let _ = MISSED.set(done.missed());
     }
-    if device != NO_TORCH {
+    if attach::is_settled() && pluggable::is_open() {
+        session::tell(pluggable::facts());
+    } else if device != NO_TORCH {
         attach::attempt();
     }
     RECORDS

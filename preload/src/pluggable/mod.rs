@@ -21,8 +21,8 @@ mod graphs;
 mod record;
 
 use crate::entered::enter;
-use crate::session;
 use crate::torch::attach;
+use crate::{late, session};
 use count::Reset;
 use cudarc::driver::sys::CUstream;
 use device::Failure;
@@ -64,9 +64,8 @@ pub(crate) fn is_open() -> bool {
 
 /// Facts about what is seen, once it is settled that all memory comes through the door.
 pub(crate) fn facts() -> serde_json::Value {
-    let reason = (!is_preloaded()).then_some(
-        "stream scopes, ends of backward and what other libraries allocate: the job came through the pluggable allocator, without LD_PRELOAD",
-    );
+    const ALONE: &str = "stream scopes, ends of backward and what other libraries allocate: the job came through the pluggable allocator, without LD_PRELOAD";
+    let reason = late::missed().or_else(|| (!is_preloaded()).then_some(ALONE));
     json!({ "allocator": "pluggable", "coverage": { "level": "blocks", "reason": reason } })
 }
 

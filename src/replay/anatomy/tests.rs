@@ -117,7 +117,7 @@ fn what_was_there_before_and_what_is_pending_have_their_places() {
     let totals = Some(Totals { allocated, reserved: Bytes(1000 * MIB) });
     j.say(0, Body::Alloc(Block { addr: Addr(21), size, rounded: size, totals, ..Block::default() }));
     let last = j.items.len() as u64 - 1;
-    let a = j.anatomy(|_| Moment { device: DeviceId(0), event: last, at: At::Event });
+    let a = j.anatomy(|_| Moment { device: DeviceId(0), event: last, at: At::Event, free: None });
     classes_sum(&a);
     assert_eq!((a.pending.0 / MIB, a.allocated.0 / MIB, a.other.0 / MIB), (1, 143, 100));
 }
@@ -142,7 +142,7 @@ fn with_the_driver_it_sums_to_the_device() {
 #[test]
 fn a_moment_that_never_came_has_no_anatomy() {
     let j = Job::train(1);
-    let mut pass = Pass::new(Moment { device: DeviceId(0), event: 1 << 40, at: At::Event });
+    let mut pass = Pass::new(Moment { device: DeviceId(0), event: 1 << 40, at: At::Event, free: None });
     j.items.iter().for_each(|i| pass.apply(i, &Names::default()));
     assert_eq!(pass.finish(&|_, _| false), None);
 }
@@ -166,7 +166,7 @@ fn out_of_memory_in_the_first_forward_is_not_all_weights() {
         stack: StackId(1),
     };
     j.say(0, oom);
-    let mut pass = Pass::new(Moment { device: DeviceId(0), event: 2, at: At::Oom });
+    let mut pass = Pass::new(Moment { device: DeviceId(0), event: 2, at: At::Oom, free: None });
     j.items.iter().for_each(|i| pass.apply(i, &names));
     let a = pass.finish(&|_, _| false).unwrap();
     assert_eq!(mib(&a), [2, 0, 0, 3, 0, 0, 0]);
@@ -201,7 +201,7 @@ fn zeroed(weights: &[u64], states: &[u64], kept: &[u64]) -> Job {
 /// Weights, gradients, optimizer and others of such a job after its last step.
 fn kept(j: &Job) -> [u64; 4] {
     let last = j.items.len() as u64 - 1;
-    let a = j.anatomy(|_| Moment { device: DeviceId(0), event: last, at: At::Event });
+    let a = j.anatomy(|_| Moment { device: DeviceId(0), event: last, at: At::Event, free: None });
     classes_sum(&a);
     [a.weights, a.gradients, a.optimizer, a.other].map(|b| b.0 / MIB)
 }
@@ -227,7 +227,7 @@ fn a_workspace_as_large_as_a_weight_is_no_second_gradient() {
     j.free(501, 7, FORWARD);
     j.items.append(&mut tail);
     let moment = last as u64 + 2;
-    let a = j.anatomy(|_| Moment { device: DeviceId(0), event: moment, at: At::Event });
+    let a = j.anatomy(|_| Moment { device: DeviceId(0), event: moment, at: At::Event, free: None });
     assert_eq!([a.gradients, a.other].map(|b| b.0 / MIB), [16, 9 + 1]);
     assert_eq!(kept(&zeroed(&[9, 7], &[9, 9, 7, 7], &[9, 7])), [16, 16, 32, 9]);
 }
@@ -299,7 +299,7 @@ fn a_workspace_that_an_optimizer_leaves_is_no_state() {
         j.alloc(4, 1, FORWARD);
         j.free(4, 1, FORWARD);
         let last = j.items.len() as u64 - 3;
-        let mut pass = Pass::new(Moment { device: DeviceId(0), event: last, at: At::Event });
+        let mut pass = Pass::new(Moment { device: DeviceId(0), event: last, at: At::Event, free: None });
         j.items.iter().for_each(|i| pass.apply(i, &names));
         let a = pass.finish(&|_, _| false).expect("reached");
         classes_sum(&a);

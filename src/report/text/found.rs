@@ -8,6 +8,7 @@ use super::headline::{clause, fatal, forecast, lately};
 use super::used;
 use crate::detect::{Finding, GrainName, Kind, Outcome, Severity, post_mortem};
 use crate::event::Frame;
+use crate::event::steps::StepSource;
 use crate::replay::{Device, PhaseKind, Site, SiteKind};
 
 /// Lines of all findings of a process: leaks numbered, then notes.
@@ -177,21 +178,39 @@ pub(super) fn failed(p: &Process<'_>, d: &Device, style: Style) -> Vec<String> {
     let Some(o) = d.ooms.last() else { return Vec::new() };
     let scene = d.scene.as_ref().filter(|s| s.event == o.event);
     let outside_torch = |f: &&Frame| !f.file.contains("/site-packages/torch/");
-    let at = p.names.frames(o.stack).find(outside_torch).or_else(|| p.names.frames(o.stack).next());
-    let at = at.map(|f| format!(" at {}", line(p, f))).unwrap_or_default();
+    let line_of = |f| format!(" at {}", line(p, f));
+    let line_at = p.names.frames(o.stack).find(outside_torch).or_else(|| p.names.frames(o.stack).next());
+    let by = match p.replay.site(o.site).filter(|s| o.call.is_some() && s.kind != SiteKind::Unknown) {
+        Some(s) => format!(" {}", at(p, s)),
+        None => line_at.map(line_of).unwrap_or_default(),
+    };
+    let grain = if p.replay.step_source() == StepSource::Time { "second" } else { "step" };
     let times = match d.ooms.len() {
         1 => String::new(),
         n => format!(" (the last of {n} failures)"),
     };
+    let phase = if o.phase == PhaseKind::Unknown && o.call.is_some() {
+        String::new()
+    } else {
+        format!(" ({})", o.phase.name())
+    };
+    let free = match o.free {
+        Some(free) => format!("the card had {} free", size(free.0)),
+        None => "how much was free was not asked".to_owned(),
+    };
+    let refused = match o.call {
+        Some(_) => format!(", which CUDA refused; {free}, the program had {}", size(o.allocated.0)),
+        None => format!(
+            "; {free}, torch had {} allocated of {} reserved",
+            size(o.allocated.0),
+            size(o.reserved.0)
+        ),
+    };
     let text = format!(
-        "{} asked for in step {} ({}){at}{times}; the card had {} free, torch had {} allocated of {} reserved{}",
+        "{} asked for in {grain} {}{phase}{by}{times}{refused}{}",
         size(o.requested.0),
         count(o.step.into()),
-        o.phase.name(),
-        size(o.free.0),
-        size(o.allocated.0),
-        size(o.reserved.0),
-        scene.filter(|s| s.largest < o.requested).map_or_else(String::new, |s| format!(
+        scene.filter(|s| o.call.is_none() && s.largest < o.requested).map_or_else(String::new, |s| format!(
             ", and the largest free piece it could use was {}",
             size(s.largest.0)
         ))
@@ -212,9 +231,9 @@ pub(super) fn failed(p: &Process<'_>, d: &Device, style: Style) -> Vec<String> {
     for (i, h) in scene.map_or(&[][..], |s| &s.holders).iter().take(HOLDERS).enumerate() {
         let Some(site) = p.replay.site(h.site) else { continue };
         let since = if h.first_step < o.step {
-            format!("since step {}", count(h.first_step.into()))
+            format!("since {grain} {}", count(h.first_step.into()))
         } else {
-            "of this step".to_owned()
+            format!("of this {grain}")
         };
         let side = p.replay.stream(h.stream).filter(|s| s.handle.0 != 0);
         let stream = side.map(|s| format!(", stream {}", s.id.0)).unwrap_or_default();
@@ -223,7 +242,7 @@ pub(super) fn failed(p: &Process<'_>, d: &Device, style: Style) -> Vec<String> {
         out.extend(style.wrap(if i == 0 { "  held   " } else { "         " }, &text));
     }
     if p.verdict.outcome == Outcome::Oom {
-        out.extend(style.wrap("  try    ", m.cause.remedy()));
+        out.extend(style.wrap("  try    ", m.remedy));
     }
     out
 }

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use strandline::detect::{Detector, Finding, Outcome, Policy, Verdict, judge};
 use strandline::event::{Bytes, Item, Names, StackId};
 use strandline::reader::{Frozen, TailState};
-use strandline::replay::{Coverage, Held, Replay, reached};
+use strandline::replay::{Coverage, Device, Held, Replay, reached};
 use strandline::report::html;
 use strandline::report::{Cost, Ended, Known, Moment, Native, Process, snapshot};
 
@@ -125,6 +125,12 @@ impl Judged {
         }
         let whole = until.is_none_or(|u| replay.steps() < u.step);
         if replay.ended().is_none() && ended != Ended::Running && whole {
+            // What a process was refused, that was ended from outside, was not what ended it.
+            match (ended, outcome.map(|o| o.ended)) {
+                (Ended::Signal(n), _) if n != libc::SIGABRT && n != libc::SIGSEGV => {}
+                (Ended::Exit, Some(run::Ended::Exit(0))) => {}
+                _ => replay.died(true),
+            }
             // A killed process says no end: its last step is over all the same.
             let progress = replay.finish();
             detector.after(progress, &replay);
@@ -202,6 +208,10 @@ impl Judged {
         let mut symbols = Symbols::default();
         let sites = self.findings().iter().flat_map(|f| &f.sites).map(|s| s.site);
         let sites = sites.chain(self.replay.failed().map(|f| f.site));
+        let last = |d: &'_ Device| d.ooms.last().map(|o| o.site);
+        let held =
+            |d: &'_ Device| d.scene.iter().flat_map(|s| &s.holders).map(|h| h.site).collect::<Vec<_>>();
+        let sites = sites.chain(self.replay.devices().flat_map(|d| last(d).into_iter().chain(held(d))));
         let stacks = sites.filter_map(|s| self.replay.site(s)).map(|s| s.stack);
         let mut all = BTreeMap::new();
         for stack in stacks {

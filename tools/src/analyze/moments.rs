@@ -21,7 +21,7 @@ pub(super) fn of(judged: &Judged, tell: &mut dyn FnMut(u64)) -> Result<Vec<Momen
         moments.push(match judged.until() {
             Some(until) => {
                 let event = until.events.saturating_sub(1);
-                anatomy::Moment { device: device.id, event, at: anatomy::At::Event }
+                anatomy::Moment { device: device.id, event, at: anatomy::At::Event, free: None }
             }
             None => anatomy::Moment::of(device),
         });
