@@ -6,7 +6,7 @@ use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use strandline::reader::FactsFollower;
-use support::{Folder, Job, Recording, python, python_3_13, root};
+use support::{Folder, Job, Recording, cache, command, python, python_3_13, root};
 
 const SCRIPT: &str = "tests/python/holder.py";
 
@@ -79,6 +79,26 @@ fn every_kind_of_holder_on_python_3_13() {
     }
 }
 
+/// LEAKBENCH_HOLD=3: the holders are there for three seconds after the last step, on however busy a machine.
+#[test]
+fn leakbench_holders_are_named_within_three_seconds() {
+    let folder = Folder::new("holders");
+    let mut holders = std::process::Command::new(python());
+    holders.arg(root().join("tests/leakbench/holders.py")).args([
+        "--simulated",
+        "--hold",
+        "3",
+        "--jobs",
+        "2",
+    ]);
+    // How long it takes is measured elsewhere.
+    holders.args(["--longest", "1e9"]).arg("--strandline").arg(command()).arg("--python").arg(python());
+    holders.arg("--wheels").arg(cache().join("wheels")).arg("--out").arg(folder.path());
+    let output = holders.output().expect("Python starts");
+    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success() && out.contains("4 passed"), "{out}{err}");
+}
+
 fn every_kind(python: &Path, packages: &str) {
     let (looked_into, answers) = run(python, packages, "on");
     let (left_alone, none) = run(python, packages, "off");
@@ -113,4 +133,68 @@ fn every_kind(python: &Path, packages: &str) {
         cost["slices"].as_u64().is_some_and(|n| n > 2) && cost["objects"].as_u64() > Some(1000),
         "{cost}"
     );
+}
+
+/// `cargo test --test holder churn -- --ignored --nocapture`; `CHURN_SECONDS` for longer.
+#[test]
+#[ignore = "a minute: threads that make and free objects, code, tensors and graphs, under one probe after another"]
+fn under_churn_nothing_else_is_ever_named_and_the_job_is_the_same_job() {
+    let seconds = std::env::var("CHURN_SECONDS").unwrap_or_else(|_| "60".into());
+    let run = |probe: &str, seconds: &str| {
+        let folder = Folder::new("churn");
+        let job = Job::python_at(&folder, python(), "tests/python/churn.py", &[seconds]);
+        let recording = folder.join("recording.strand");
+        let ended = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+        let watch = std::thread::spawn({
+            let ended = ended.clone();
+            move || all_answers(&recording, &ended)
+        });
+        let ran = job.env("STRANDLINE_PROBE", probe).run().succeeded();
+        ended.store(true, std::sync::atomic::Ordering::Relaxed);
+        Recording::read(&ran.recording()).whole();
+        (ran.stdout(), watch.join().expect("no panic"))
+    };
+    let (left_alone, none) = run("off", "5");
+    let (looked_into, answers) = run("on:0", &seconds);
+    assert_eq!(looked_into, left_alone, "a job that is looked into is the same job");
+    assert!(none.is_empty() && looked_into.contains("failures []"), "{looked_into}");
+    let (mut found, mut others) = (0, std::collections::BTreeMap::<String, u32>::new());
+    for finding in answers.values().flat_map(|a| a["findings"].as_array().expect("findings")) {
+        let right = match finding["about"].as_str() {
+            Some("attribute") => ("Stash.kept", false),
+            _ => ("__main__.losses", true),
+        };
+        let holders = finding["holders"].as_array().expect("holders");
+        for h in holders {
+            assert_eq!((h["name"].as_str().unwrap_or(""), h["graph"] == true), right, "{finding}");
+        }
+        match finding["status"] == "found" {
+            true => found += 1,
+            false => *others.entry(finding["reason"].to_string()).or_default() += 1,
+        }
+    }
+    let worst = answers.values().map(|a| &a["cost"]).max_by_key(|c| c["longest_ns"].as_u64());
+    println!("{} answers, {found} holders found; {others:?}; longest pause: {worst:?}", answers.len());
+    assert!(found > 0);
+}
+
+/// Every answer in a recording that is being written, by the number of its question, until the job has ended.
+fn all_answers(
+    recording: &Path,
+    ended: &std::sync::atomic::AtomicBool,
+) -> std::collections::BTreeMap<u64, Value> {
+    let (mut follower, mut all) = (None, std::collections::BTreeMap::new());
+    loop {
+        let last = ended.load(std::sync::atomic::Ordering::Relaxed);
+        follower = follower.or_else(|| FactsFollower::open(recording).ok());
+        for facts in follower.as_mut().map(FactsFollower::poll).unwrap_or_default() {
+            for answer in facts.get("holders").and_then(Value::as_array).into_iter().flatten() {
+                all.insert(answer["number"].as_u64().unwrap_or(0), answer.clone());
+            }
+        }
+        if last {
+            return all;
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
 }

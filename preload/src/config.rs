@@ -60,8 +60,8 @@ pub(crate) struct Config {
     pub(crate) alerts: bool,
     /// Somebody watches already.
     pub(crate) watched: bool,
-    /// What holds flagged blocks may be looked for.
-    pub(crate) probe: bool,
+    /// What holds flagged blocks may be looked for, after this time again.
+    pub(crate) probe: Option<Duration>,
     /// The command, to start a watcher with.
     pub(crate) bin: Option<PathBuf>,
     /// Whole lines to say: what was not understood.
@@ -81,6 +81,9 @@ pub(crate) fn disabled() -> bool {
     }
 }
 
+/// At most one probe a minute.
+const PROBE_INTERVAL: Duration = Duration::from_secs(60);
+
 impl Config {
     /// Reads the environment.
     pub(crate) fn read() -> Config {
@@ -97,7 +100,7 @@ impl Config {
             quiet: false,
             alerts: false,
             watched: false,
-            probe: false,
+            probe: None,
             bin: None,
             remarks: Vec::new(),
         };
@@ -142,8 +145,13 @@ impl Config {
     }
 
     fn read_probe(&mut self, text: &str) {
-        self.probe = text == "on";
-        if !matches!(text, "on" | "off") {
+        // `on:SECONDS`, for tests: at most one probe in so many seconds.
+        let often = text.strip_prefix("on:").and_then(|s| s.parse().ok()).filter(|s| (0.0..=1e6).contains(s));
+        self.probe = match text {
+            "on" => Some(PROBE_INTERVAL),
+            _ => often.map(Duration::from_secs_f64),
+        };
+        if self.probe.is_none() && text != "off" {
             self.remarks
                 .push(format!("{}={text} is not understood; who holds what is not asked", env::PROBE));
         }

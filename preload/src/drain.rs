@@ -141,7 +141,8 @@ impl Duty {
                 self.writer.meta(&self.cost(now))?;
             }
             let sweep = self.writer.sweep(&mut self.drain, now)?;
-            pause = next_pause(pause, &sweep);
+            // A probe under way goes on when this thread comes by: what it looks for may soon be gone.
+            pause = if self.probe.is_under_way() { SHORTEST } else { next_pause(pause, &sweep) };
         }
     }
 

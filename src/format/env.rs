@@ -20,7 +20,8 @@ pub const ALERT_OOM_WITHIN: &str = "STRANDLINE_ALERT_OOM_WITHIN";
 pub const ALERT_AFTER: &str = "STRANDLINE_ALERT_AFTER";
 /// What to do on an alert: actions, separated by commas.
 pub const ALERT_ON: &str = "STRANDLINE_ALERT_ON";
-/// `on`: threads of the job are paused for a moment to look for who holds what was flagged; `off` (default): never.
+/// `on`: threads of the job are paused for a moment to look for who holds what was flagged, once a minute at most (`on:SECONDS`: in
+/// so many seconds); `off` (default): never.
 pub const PROBE: &str = "STRANDLINE_PROBE";
 /// `1`: somebody watches, so the shim starts no watcher. Set by `run`.
 pub const WATCHED: &str = "STRANDLINE_WATCHED";

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Asks leakbench's four leaks with a holder who holds them, under `strandline run`, and compares with what their scripts say.
 
-usage: holders.py --strandline BIN [--python PY] [--wheels DIR] --out DIR [--only REGEX] [--jobs N] [--times N] [--simulated] [--objects N] [--hold SECONDS]
+usage: holders.py --strandline BIN [--python PY] [--wheels DIR] --out DIR [--only REGEX] [--jobs N] [--times N] [--simulated] [--objects N] [--hold SECONDS] [--longest SECONDS]
 
 For every run: is the expected holder named by the report, how much of what was looked for does it keep, how long was the job paused in
 all and at once; and are the job's own numbers those of a run that is not looked into (STRANDLINE_PROBE=off). --objects: so many
@@ -20,7 +20,6 @@ CASES = [  # run, script and arguments, a holder that must be among those named 
 SAME = ["case", "steps", "true_leak", "released_blocks", "released_bytes", "leak_bytes_per_step", "leak_blocks_per_step"]
 # TRL keeps blocks by address: its bare runs differ by so much.
 SPREAD = {"a_offload_vl": 0.1, "b_tracker": 0.1}
-LONGEST = 0.1  # seconds; on a machine with a processor to spare 0.05
 
 p = argparse.ArgumentParser()
 p.add_argument("--strandline", required=True)
@@ -32,6 +31,7 @@ p.add_argument("--jobs", type=int, default=1)
 p.add_argument("--times", type=int, default=1)
 p.add_argument("--hold", default="3")
 p.add_argument("--objects", type=int, default=0)
+p.add_argument("--longest", type=float, default=0.1, help="seconds at once; on a machine with a processor to spare 0.05")
 p.add_argument("--simulated", action="store_true")
 args = p.parse_args()
 os.makedirs(args.out, exist_ok=True)
@@ -81,7 +81,7 @@ def one(case):
         bad.append(f"held by {row['holders'] or [row['status'], row['why']]}, expected {expected}")
     probe = process["cost"].get("probe") or {}
     row.update(probe=probe, wall=round(time.time() - began, 1))
-    if probe.get("longest_seconds", 0) > LONGEST:
+    if probe.get("longest_seconds", 0) > args.longest:
         bad.append(f"paused for {probe['longest_seconds']} s at once")
     return dict(row, problems=bad)
 

@@ -19,9 +19,9 @@ const MOST: usize = 50_000;
 const KEYS: usize = 64;
 /// A container with so many entries is one that things pile up in.
 const MANY: u64 = 16;
-/// Objects, and references of theirs, between two looks at the clock.
-pub(super) const STRIDE: u32 = 256;
-const REFERENCES: u32 = 8 * STRIDE;
+/// Objects, and references of theirs, between two looks at the clock: a page may have to be fetched for each.
+pub(super) const STRIDE: u32 = 16;
+const REFERENCES: u32 = 32 * STRIDE;
 /// References up that are followed at most.
 const LEVELS: u32 = 8;
 /// Passes over all objects at most.

@@ -4,22 +4,25 @@
 //! object of Python's is made. The GIL does not keep a graph as it is: between slices, and while torch runs without the GIL, it may
 //! change or go. What was found is a lead; [`Walk::proves`] goes the whole way again, before it is told.
 
+use super::World;
+use super::budget::Budget;
 use super::node::{self, Node};
+use super::objects::Map;
 use super::tensors::{Nodes, Torch};
-use super::{Budget, World};
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 
-/// Nodes that are looked at between two looks at the clock.
+/// Nodes that are copied at once.
 const SOME: usize = 16;
 /// Most nodes that are walked.
 pub(super) const NODES: usize = 50_000;
 /// Longest way down a graph that is proved.
 const LONGEST: usize = 20_000;
-/// Most ways that are found to the same thing.
+/// Most ways that are found to the same thing, and in all.
 const WAYS: u32 = 8;
+const FOUND: usize = 4_096;
 
 /// What a graph keeps.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Kept {
     /// The tensor at its top, an object of Python's.
     pub(super) by: u64,
@@ -33,21 +36,24 @@ pub(super) struct Kept {
 pub(super) struct Walk {
     wanted: HashSet<u64>,
     /// Every node that was met, with the one whose edge leads to it; 0: a tensor of Python's does.
-    from: HashMap<u64, u64>,
+    from: Map<u64>,
     /// The nodes, each with the tensor at the top of its graph, the nearest to the tops first; how many of them were asked for
     /// their edges, and how many for what they keep.
     nodes: Vec<(u64, u64)>,
     walked: usize,
     searched: usize,
     /// Tensors by the node that made them; and which of them stand in the graph of another: whose that is, and below which node.
-    tops: HashMap<u64, u64>,
-    below: HashMap<u64, (u64, u64)>,
+    tops: Map<u64>,
+    below: Map<(u64, u64)>,
+    /// The outermost of those, where it was looked for.
+    outermost: Map<u64>,
     /// Where members begin in a node, once learned; two answers are none.
     members: Option<usize>,
     is_contradicted: bool,
     /// What was found, and how often each.
     pub(super) found: Vec<Kept>,
-    ways: HashMap<u64, u32>,
+    known: HashSet<Kept>,
+    ways: Map<u32>,
 }
 
 impl Walk {
@@ -60,25 +66,39 @@ impl Walk {
             nodes: tops,
             walked: 0,
             searched: 0,
-            below: HashMap::new(),
+            below: Map::default(),
+            outermost: Map::default(),
             members: None,
             is_contradicted: false,
             found: Vec::new(),
-            ways: HashMap::new(),
+            known: HashSet::new(),
+            ways: Map::default(),
         }
     }
 
     /// The tensor whose graph this one is the innermost part of: an object of Python's may outlive every reference that Python
     /// has to it, as long as a graph keeps the tensor.
     pub(super) fn top(&self, tensor: u64) -> u64 {
-        let mut top = tensor;
-        for _ in 0..NODES {
-            match self.below.get(&top) {
-                Some(&(above, _)) => top = above,
-                None => break,
+        self.outermost.get(&tensor).copied().unwrap_or(tensor)
+    }
+
+    /// Looks for the tensor that [`Walk::top`] is to tell; each way is gone once for all that stand on it.
+    pub(super) fn settle_top(&mut self, tensor: u64) {
+        let (mut way, mut top) = (Vec::new(), tensor);
+        while way.len() < NODES {
+            match (self.outermost.get(&top), self.below.get(&top)) {
+                (Some(&known), _) => {
+                    top = known;
+                    break;
+                }
+                (None, Some(&(above, _))) => {
+                    way.push(top);
+                    top = above;
+                }
+                (None, None) => break,
             }
         }
-        top
+        self.outermost.extend(way.into_iter().map(|t| (t, top)));
     }
 
     /// Goes on for a slice, with the GIL held; whether it is at its end.
@@ -88,25 +108,28 @@ impl Walk {
             if budget.is_over() {
                 return false;
             }
-            self.walk(w, &mut known);
+            self.walk(w, &mut known, budget);
         }
         let Some(members) = self.members.filter(|_| !self.is_contradicted) else { return true };
         while self.searched < self.walked {
             if budget.is_over() {
                 return false;
             }
-            self.search(w, &mut known, members);
+            self.search(w, &mut known, members, budget);
         }
         true
     }
 
     /// Follows the edges of some nodes.
-    fn walk(&mut self, w: &World, known: &mut Nodes) {
+    fn walk(&mut self, w: &World, known: &mut Nodes, budget: &Budget) {
         let to = self.nodes.len().min(self.walked + SOME);
         let some = self.nodes.get(self.walked..to).unwrap_or_default().to_vec();
-        self.walked = to;
         let at: Vec<u64> = some.iter().map(|n| n.1).collect();
         for ((by, _), node) in some.iter().zip(node::nodes(&w.torch, known, &at)) {
+            if budget.is_over() {
+                break;
+            }
+            self.walked += 1;
             let Some(node) = node else { continue };
             let edges = node.edges();
             // A leaf's node and those of functions in Python tell where members begin.
@@ -128,12 +151,15 @@ impl Walk {
     }
 
     /// Looks at what some nodes keep.
-    fn search(&mut self, w: &World, known: &mut Nodes, members: usize) {
+    fn search(&mut self, w: &World, known: &mut Nodes, members: usize, budget: &Budget) {
         let to = self.walked.min(self.searched + SOME);
         let some = self.nodes.get(self.searched..to).unwrap_or_default().to_vec();
-        self.searched = to;
         let at: Vec<u64> = some.iter().map(|n| n.1).collect();
         for ((by, _), node) in some.iter().zip(node::nodes(&w.torch, known, &at)) {
+            if budget.is_over() {
+                break;
+            }
+            self.searched += 1;
             let Some(node) = node else { continue };
             for what in kept(w, &node, members) {
                 if !self.wanted.contains(&what) {
@@ -141,7 +167,7 @@ impl Walk {
                 }
                 let ways = self.ways.entry(what).or_default();
                 let kept = Kept { by: *by, what, node: node.at };
-                if *ways < WAYS && !self.found.contains(&kept) {
+                if *ways < WAYS && self.found.len() < FOUND && self.known.insert(kept) {
                     *ways += 1;
                     self.found.push(kept);
                 }
@@ -149,24 +175,33 @@ impl Walk {
         }
     }
 
-    /// Whether the graph of the tensor `top` still keeps what was found: every step of the way is looked at again, at once.
+    /// Whether the graph of the tensor `top` still keeps what was found: every step of the way is looked at again, at once. `None`: there
+    /// was no time.
     ///
     /// # Safety
     /// `top` is an object that is alive, a tensor; with the GIL held.
-    pub(super) unsafe fn proves(&self, w: &World, top: u64, what: &Kept) -> bool {
-        let (Some(chain), Some(members)) = (self.chain(top, what), self.members) else { return false };
-        let Some(nodes) =
-            node::nodes(&w.torch, &mut Nodes::default(), &chain).into_iter().collect::<Option<Vec<Node>>>()
-        else {
-            return false;
-        };
+    pub(super) unsafe fn proves(&self, w: &World, top: u64, what: &Kept, budget: &Budget) -> Option<bool> {
+        let (Some(chain), Some(members)) = (self.chain(top, what), self.members) else { return Some(false) };
         // SAFETY: the caller's promise.
         let made = w.torch.autograd(&unsafe { w.torch.of_python(&[top]) });
-        let first = nodes.first().zip(made.first());
-        let begins = first.is_some_and(|(n, made)| (made.node, made.control) == (n.at, n.control));
-        let leads = |pair: &[Node]| matches!(pair, [a, b] if a.edges().contains(&(b.at, b.control)));
-        let keeps = |node: &Node| kept(w, node, members).contains(&what.what);
-        begins && nodes.windows(2).all(leads) && nodes.last().is_some_and(keeps)
+        let (mut known, mut before) = (Nodes::default(), None::<Node>);
+        for some in chain.chunks(SOME) {
+            if budget.is_far_over() {
+                return None;
+            }
+            for node in node::nodes(&w.torch, &mut known, some) {
+                let Some(node) = node else { return Some(false) };
+                let leads = match &before {
+                    Some(b) => b.edges().contains(&(node.at, node.control)),
+                    None => made.first().is_some_and(|m| (m.node, m.control) == (node.at, node.control)),
+                };
+                if !leads {
+                    return Some(false);
+                }
+                before = Some(node);
+            }
+        }
+        Some(before.is_some_and(|node| kept(w, &node, members).contains(&what.what)))
     }
 
     /// The nodes from the one that made `top` to the one that keeps something.

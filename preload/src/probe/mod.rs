@@ -10,6 +10,7 @@
 //! where the objects are too many there is no probe, and its answer says so. There is none at all but with `STRANDLINE_PROBE=on`.
 
 mod answer;
+mod budget;
 mod climb;
 pub(crate) mod collector;
 mod frames;
@@ -24,6 +25,7 @@ mod work;
 
 use crate::steps::python as interpreter;
 use crate::{clock, real, session, stacks};
+use budget::Budget;
 use collector::Collector;
 use serde_json::{Value, json};
 use std::ffi::{c_int, c_void};
@@ -37,14 +39,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 use strandline_core::format::holders::{self, Ask};
 use work::{Progress, Work};
 
-/// Time of the processor that a slice may take, and time on the clock, in nanoseconds. On a busy machine it is others that make a pause
-/// long: a thread that works for longer than the scheduler lets it is put behind all others, while it holds the GIL. So a slice is short.
-const SLICE: u64 = 6_000_000;
-const LONGEST: u64 = 12_000_000;
 /// The processor's time that all slices together may take.
 const IN_ALL: u64 = 3_000_000_000;
-/// Between two probes.
-const INTERVAL: u64 = 60_000_000_000;
 /// Between two looks for a question.
 const LOOK: u64 = 100_000_000;
 /// A pending call that has not run for so long is not waited for: the optimizer's hook takes the slice.
@@ -63,17 +59,40 @@ struct World {
     interpreter: u64,
 }
 
+/// What needs no GIL and may wait for others, as the loader's lock does: it is looked up before the first slice.
+struct Prepared {
+    python: objects::Python,
+    torch: tensors::Torch,
+    frames: Option<frames::Frames>,
+    /// `PyInterpreterState_Get`.
+    interpreter: extern "C" fn() -> u64,
+}
+
+/// What a slice came to.
+#[derive(Clone, Copy, Default)]
+struct Slice {
+    stage: &'static str,
+    /// Nanoseconds on the clock, and of the processor.
+    pause: u64,
+    spent: u64,
+    /// Times that another thread was put before it, that it waited, and that a page had to be fetched from a disk.
+    others: i64,
+    waits: i64,
+    faults: i64,
+}
+
 /// The probe under way.
 struct Running {
     work: Work,
     /// What was looked up off the job's threads, until the first slice has found the rest.
-    prepared: Option<(objects::Python, tensors::Torch, Option<frames::Frames>)>,
+    prepared: Option<Prepared>,
     world: Option<World>,
     began: u64,
     slices: u32,
-    /// Nanoseconds in slices, and in the longest.
+    /// Nanoseconds in slices.
     pause: u64,
-    longest: u64,
+    /// The longest, and what it was about.
+    longest: Slice,
     /// Nanoseconds of the processor.
     spent: u64,
     /// No slice before this moment.
@@ -97,17 +116,24 @@ pub(crate) fn paused() -> u64 {
 pub(crate) struct Probe {
     place: Option<PathBuf>,
     looked: u64,
-    /// When the last probe began; 0: there was none.
+    /// When the last probe began, 0: there was none; and what lies between two at least.
     last: u64,
+    interval: u64,
     answers: Vec<Value>,
 }
 
 impl Probe {
     /// For a job whose tail lies there. Without a tail there is no place for questions, and where it is switched off nobody looks.
     pub(crate) fn new(tail: Option<&Path>) -> Probe {
-        let on = session::config().is_some_and(|c| c.probe);
-        let place = tail.filter(|_| on).map(|t| PathBuf::from(holders::place(&t.to_string_lossy())));
-        Probe { place, looked: 0, last: 0, answers: Vec::new() }
+        let interval = session::config().and_then(|c| c.probe).map(|i| i.as_nanos() as u64);
+        let place =
+            tail.filter(|_| interval.is_some()).map(|t| PathBuf::from(holders::place(&t.to_string_lossy())));
+        Probe { place, looked: 0, last: 0, interval: interval.unwrap_or(0), answers: Vec::new() }
+    }
+
+    /// A probe is under way: every pause of the writing thread is one of it.
+    pub(crate) fn is_under_way(&self) -> bool {
+        WANTED.load(Relaxed)
     }
 
     /// Looks for a question, and after the one that is being answered. Called again and again by the writing thread.
@@ -118,7 +144,7 @@ impl Probe {
         if WANTED.load(Acquire) {
             return self.go_on(now);
         }
-        let early = self.last != 0 && now.saturating_sub(self.last) < INTERVAL;
+        let early = self.last != 0 && now.saturating_sub(self.last) < self.interval;
         if early || now.saturating_sub(self.looked) < LOOK {
             return;
         }
@@ -141,7 +167,7 @@ impl Probe {
                     began: now,
                     slices: 0,
                     pause: 0,
-                    longest: 0,
+                    longest: Slice::default(),
                     rests: 0,
                     spent: 0,
                 };
@@ -221,7 +247,7 @@ fn take(place: &Path) -> Option<Vec<u8>> {
 }
 
 /// Looks up what needs no GIL, off the job's threads.
-fn prepare() -> Result<(objects::Python, tensors::Torch, Option<frames::Frames>), String> {
+fn prepare() -> Result<Prepared, String> {
     let Some(minor) = stacks::python_minor() else { return Err("there is no Python in this process".into()) };
     if stacks::is_free_threaded() {
         return Err("this Python is a free-threaded build".into());
@@ -229,11 +255,18 @@ fn prepare() -> Result<(objects::Python, tensors::Torch, Option<frames::Frames>)
     if !interpreter::prepare() || interpreter::is_finalizing() {
         return Err("Python is not there".into());
     }
-    if !memory::works() {
+    if !memory::prepare() {
         return Err("the kernel does not let a process copy its own memory (process_vm_readv)".into());
     }
+    let state = real::python(c"PyInterpreterState_Get");
+    if state.is_null() {
+        return Err("this Python does not export PyInterpreterState_Get".into());
+    }
+    // SAFETY: the function has had this type since 3.9.
+    let interpreter = unsafe { core::mem::transmute::<*mut c_void, extern "C" fn() -> u64>(state) };
     let frames = frames::Frames::find(minor).filter(|_| stacks::are_proved());
-    Ok((objects::Python::look_up(minor)?, tensors::Torch::find()?, frames))
+    let (python, torch) = (objects::Python::look_up(minor)?, tensors::Torch::find()?);
+    Ok(Prepared { python, torch, frames, interpreter })
 }
 
 /// Runs on the main thread, with the GIL, between two instructions of the script.
@@ -271,19 +304,22 @@ fn guarded_slice() {
 fn slice() {
     let Ok(mut guard) = RUNNING.try_lock() else { return };
     let Some(running) = guard.as_mut() else { return };
-    let (from, spent) = (clock::moment().mono_ns, Budget::spent());
+    let budget = Budget::new();
+    let (stage, before) = (running.work.stage(), usage());
     // SAFETY: the callers hold the GIL.
-    let progress = unsafe { running.slice() };
-    let now = clock::moment().mono_ns;
-    let pause = now.saturating_sub(from);
-    let spent = Budget::spent().saturating_sub(spent);
+    let progress = unsafe { running.slice(&budget) };
+    let (pause, spent) = budget.used();
     // The job gets as much before the next one.
-    running.rests = now + spent;
+    running.rests = clock::moment().mono_ns + spent;
     running.spent += spent;
     PAUSED.fetch_add(pause, Relaxed);
     running.pause += pause;
-    running.longest = running.longest.max(pause);
     running.slices += 1;
+    if pause > running.longest.pause {
+        let ([a, b, c], [others, waits, faults]) = (before, usage());
+        let (others, waits, faults) = (others - a, waits - b, faults - c);
+        running.longest = Slice { stage, pause, spent, others, waits, faults };
+    }
     let answer = match progress {
         Ok(Progress::More) if running.spent < IN_ALL => return,
         Ok(Progress::More) => Err("it took too long".to_string()),
@@ -295,61 +331,49 @@ fn slice() {
     }
 }
 
+/// What the kernel counts of this thread: times that others were put before it, times that it waited, pages from a disk.
+fn usage() -> [i64; 3] {
+    // SAFETY: a structure of numbers, which the call fills.
+    let mut u: libc::rusage = unsafe { core::mem::zeroed() };
+    // SAFETY: writes into our structure.
+    unsafe { libc::getrusage(libc::RUSAGE_THREAD, &mut u) };
+    [u.ru_nivcsw, u.ru_nvcsw, u.ru_majflt]
+}
+
 impl Running {
     /// What it has cost, answered or not.
     fn cost(&self) -> Value {
+        let l = &self.longest;
         json!({
-            "slices": self.slices, "pause_ns": self.pause, "longest_ns": self.longest,
+            "slices": self.slices, "pause_ns": self.pause, "longest_ns": l.pause,
             "cpu_ns": self.spent, "objects": self.work.objects(),
+            "longest": {
+                "stage": l.stage, "cpu_ns": l.spent, "preempted": l.others, "waited": l.waits, "page_faults": l.faults,
+            },
         })
     }
 
     /// # Safety
     /// With the GIL held.
-    unsafe fn slice(&mut self) -> Result<Progress, String> {
-        let budget = Budget::new();
-        if let Some((python, torch, frames)) = self.prepared.take() {
-            let state = real::python(c"PyInterpreterState_Get");
-            if state.is_null() {
-                return Err("this Python does not export PyInterpreterState_Get".into());
-            }
-            // SAFETY: the function has had this type since 3.9; the GIL is held.
-            let interpreter = unsafe { core::mem::transmute::<*mut c_void, extern "C" fn() -> u64>(state)() };
+    unsafe fn slice(&mut self, budget: &Budget) -> Result<Progress, String> {
+        if let Some(p) = self.prepared.take() {
+            let interpreter = (p.interpreter)();
             let Some(collector) = Collector::find(interpreter) else {
                 return Err("where this Python's collector keeps its objects is not known".into());
             };
-            self.world = Some(World { python, torch, frames, collector, interpreter });
+            self.world =
+                Some(World { python: p.python, torch: p.torch, frames: p.frames, collector, interpreter });
         }
         let Some(world) = &self.world else { return Err("it was begun twice".into()) };
         if world.collector.is_at_work() {
             return Ok(Progress::More);
         }
-        // SAFETY: the GIL is held and the collector is not at work.
-        unsafe { self.work.slice(world, &budget) }
-    }
-}
-
-/// Time that a slice may take.
-struct Budget {
-    ends: u64,
-    latest: u64,
-}
-
-impl Budget {
-    fn new() -> Budget {
-        Budget { ends: Budget::spent() + SLICE, latest: clock::moment().mono_ns + LONGEST }
-    }
-
-    /// It is used up.
-    fn is_over(&self) -> bool {
-        Budget::spent() > self.ends || clock::moment().mono_ns > self.latest
-    }
-
-    /// Time of the processor that this thread has had.
-    fn spent() -> u64 {
-        let mut t = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-        // SAFETY: writes into our structure.
-        unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut t) };
-        t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
+        loop {
+            // SAFETY: the GIL is held and the collector is not at work.
+            let progress = unsafe { self.work.slice(world, budget) }?;
+            if !matches!(progress, Progress::More) || budget.is_over() {
+                return Ok(progress);
+            }
+        }
     }
 }

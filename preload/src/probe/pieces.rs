@@ -1,19 +1,47 @@
 //! Large containers, piece by piece: a list of a million entries would be a slice of its own.
 
-use super::objects::{Class, HEAP_TYPE, Kind, Python, SIZE, TYPE_FLAGS, read, type_of};
+use super::budget::Budget;
+use super::memory::is_address;
+use super::objects::{Class, HEAP_TYPE, Kind, Python, TYPE_FLAGS, read, references, type_of};
 
 /// References of a large container that are handed out at once.
-pub(super) const PIECE: u64 = 16_384;
+pub(super) const PIECE: u64 = 4_096;
 
 impl Python {
-    /// Whether an object refers to more than can be handed out at once: one of CPython's own lists, tuples and dictionaries.
+    /// Whether an object refers to more than can be handed out at once: a list, a tuple, a dictionary or a set,
+    /// or an instance of a class made from one.
     ///
     /// # Safety
     /// `object` must be alive and of this kind.
     pub(super) unsafe fn is_large(&self, object: u64, kind: Kind) -> bool {
-        // SAFETY: the caller's promise; these three count their entries there, and every type has flags.
-        matches!(kind.class, Class::List | Class::Tuple | Class::Dict)
-            && unsafe { read(object + SIZE) > PIECE && read(type_of(object) + TYPE_FLAGS) & HEAP_TYPE == 0 }
+        // SAFETY: the caller's promise.
+        matches!(kind.class, Class::List | Class::Tuple | Class::Dict | Class::Set)
+            && unsafe { self.entries(object, kind.class) }.is_some_and(|n| n > PIECE)
+    }
+
+    /// Hands out what an object refers to, large or not; `false`: not all, there was no time.
+    ///
+    /// # Safety
+    /// As [`references`].
+    pub(super) unsafe fn all_references<F: FnMut(u64)>(
+        &self,
+        object: u64,
+        kind: Kind,
+        budget: &Budget,
+        each: &mut F,
+    ) -> bool {
+        // SAFETY: the caller's promise, for all of them.
+        unsafe {
+            if !self.is_large(object, kind) {
+                references(object, kind, each);
+                return true;
+            }
+            let mut at = Some(0);
+            while let Some(from) = at.filter(|_| !budget.is_far_over()) {
+                at = self.piece(object, kind, from, each);
+            }
+            at.is_none()
+        }
     }
 
     /// Hands out some of what a large container refers to, from a place on; the place to go on at.
@@ -28,6 +56,15 @@ impl Python {
         each: &mut impl FnMut(u64),
     ) -> Option<u64> {
         const ITEMS: u64 = 24;
+        // Of a set: entries that its table has, less one, and where that is; an entry is the object and its hash.
+        const SET_MASK: u64 = 32;
+        const SET_TABLE: u64 = 40;
+        // SAFETY: every type has flags; an instance of a script's class has its attributes as such instances have.
+        unsafe {
+            if from == 0 && read(type_of(object) + TYPE_FLAGS) & HEAP_TYPE != 0 {
+                Some(self.own_dict(object)).filter(|dict| is_address(*dict)).into_iter().for_each(&mut *each);
+            }
+        }
         if kind.class == Class::Dict {
             let (mut at, mut key, mut value) = (from as isize, 0, 0);
             for _ in 0..PIECE {
@@ -40,10 +77,19 @@ impl Python {
             }
             return Some(at as u64);
         }
+        if kind.class == Class::Set {
+            // SAFETY: a set has a table with as many entries as it says, each an object that is alive, or none.
+            unsafe {
+                let (count, table) = (read(object + SET_MASK) + 1, read(object + SET_TABLE));
+                let to = count.min(from.saturating_add(PIECE));
+                (from..to).map(|i| read(table + 16 * i)).filter(|child| *child != 0).for_each(each);
+                return (to < count).then_some(to);
+            }
+        }
         // SAFETY: a list points to its entries, a tuple ends with them; there are as many as it says.
         unsafe {
             let items = if kind.class == Class::List { read(object + ITEMS) } else { object + ITEMS };
-            let count = read(object + SIZE);
+            let count = self.entries(object, kind.class).unwrap_or(0);
             let to = count.min(from.saturating_add(PIECE));
             (from..to).map(|i| read(items + 8 * i)).filter(|child| *child != 0).for_each(each);
             (to < count).then_some(to)

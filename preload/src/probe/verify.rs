@@ -6,6 +6,7 @@
 //! a name counts for those blocks only that it was seen to lead to.
 
 use super::World;
+use super::budget::Budget;
 use super::climb::{Climb, Named, Rank};
 use super::collector;
 use super::memory;
@@ -98,14 +99,25 @@ pub(super) unsafe fn is_named(w: &World, types: &mut Types<'_>, named: &Named) -
 }
 
 impl Climb {
-    /// The tensors that a named object leads down to, by the references that were climbed, as far as they are there now.
+    /// The tensors that a named object leads down to, by the references that were climbed, as far as they are there now; whether there was
+    /// time for all of them.
     ///
     /// # Safety
     /// The object is alive; with the GIL held and the collector not at work.
-    pub(super) unsafe fn below(&self, types: &mut Types<'_>, object: u64) -> HashSet<u64> {
-        let (mut seen, mut tensors) = (HashSet::from([object]), HashSet::new());
+    pub(super) unsafe fn below(
+        &self,
+        w: &World,
+        types: &mut Types<'_>,
+        object: u64,
+        budget: &Budget,
+    ) -> (HashSet<u64>, bool) {
+        let (mut seen, mut tensors, mut is_whole) = (HashSet::from([object]), HashSet::new(), true);
         let mut level = vec![object];
         while let Some(object) = level.pop() {
+            is_whole &= !budget.is_far_over();
+            if !is_whole {
+                break;
+            }
             // SAFETY: the first is alive, the others are referred to by what is.
             let kind = unsafe { types.of(object) };
             if kind.class == Class::Tensor {
@@ -115,15 +127,15 @@ impl Climb {
             {
                 let mut left: Map<()> = children.iter().map(|child| (*child, ())).collect();
                 // SAFETY: alive, and an object that the collector can enter.
-                unsafe {
-                    references(object, kind, &mut |child| {
+                is_whole &= unsafe {
+                    w.python.all_references(object, kind, budget, &mut |child| {
                         if !left.is_empty() && left.remove(&child).is_some() && seen.insert(child) {
                             level.push(child);
                         }
-                    });
-                }
+                    })
+                };
             }
         }
-        tensors
+        (tensors, is_whole)
     }
 }

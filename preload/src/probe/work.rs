@@ -9,18 +9,21 @@
 //! | Verify | some names: the whole way down to what was asked about is there, at one moment |
 
 use super::answer;
+use super::budget::Budget;
 use super::climb::{Climb, Named, STRIDE};
 use super::collector::{Reached, Walk};
 use super::objects::{Class, Types};
-use super::{Budget, World, graph, verify};
+use super::{World, graph, verify};
 use serde_json::Value;
 use std::collections::{HashMap, HashSet};
 use strandline_core::format::holders::Ask;
 
 /// Samples of all findings together: one for each bit of a mask.
 const SAMPLES: usize = 64;
-/// Tensors of a slice at most: what they are is copied by the kernel, after the walk, in about a microsecond each.
-const TENSORS: usize = 2_048;
+/// Tensors that are looked at together: what they are is copied by the kernel, in about a microsecond each.
+const TENSORS: usize = 256;
+/// Times that a last look may run out of time before it is given up, slices of 40 ms.
+const TRIES: u32 = 8;
 /// Objects that are tracked at most: a pass over these takes about half a second of pauses.
 const OBJECTS: u64 = 2_000_000;
 
@@ -31,6 +34,16 @@ enum Stage {
     Graph,
     Rise,
     Verify,
+}
+
+/// A last look that was not finished in its slice.
+#[derive(Clone, Copy, Default)]
+struct Rest {
+    /// Samples that were proved, and the ways of graphs that were looked at.
+    mask: u64,
+    ways: usize,
+    /// Times that there was no time for one way.
+    tries: u32,
 }
 
 /// What a slice came to.
@@ -61,6 +74,8 @@ pub(super) struct Work {
     graphs: Option<graph::Walk>,
     /// The climb from the tops of graphs.
     rise: Option<Climb>,
+    /// What is left of the last look at the first name that has none yet.
+    rest: Rest,
 }
 
 impl Work {
@@ -94,12 +109,24 @@ impl Work {
             wanted: HashMap::new(),
             graphs: None,
             rise: None,
+            rest: Rest::default(),
         }
     }
 
     /// The question's number.
     pub(super) fn number(&self) -> u64 {
         self.ask.number
+    }
+
+    /// What the next slice is about.
+    pub(super) fn stage(&self) -> &'static str {
+        match self.stage {
+            Stage::Match => "match",
+            Stage::Climb => "climb",
+            Stage::Graph => "graph",
+            Stage::Rise => "rise",
+            Stage::Verify => "verify",
+        }
     }
 
     /// What each finding was asked with.
@@ -157,32 +184,29 @@ impl Work {
             ));
         }
         let mut types = Types::new(&w.python);
-        let (mut tensors, mut left) = (Vec::new(), STRIDE);
+        let (mut tensors, mut left) = (Vec::with_capacity(TENSORS), STRIDE);
+        let mut walk = std::mem::take(&mut self.walk);
         // SAFETY: the caller's promise; an object that is handed out is tracked, hence alive, and nothing runs before its tensor is
         // looked at.
         let reached = unsafe {
-            let reached = self.walk.go_on(w.collector, |object| {
+            let reached = walk.go_on(w.collector, |object| {
                 if types.of(object).class == Class::Tensor {
                     tensors.push(object);
+                    if tensors.len() == TENSORS {
+                        self.look_at(w, &mut tensors);
+                    }
                 }
                 left -= 1;
                 if left == 0 {
                     left = STRIDE;
-                    return tensors.len() < TENSORS && !budget.is_over();
+                    return !budget.is_over();
                 }
                 true
             });
-            let known = w.torch.of_python(&tensors);
-            for ((tensor, known), autograd) in tensors.iter().zip(&known).zip(w.torch.autograd(&known)) {
-                if let Some(bit) = self.samples.get(&known.data) {
-                    self.tensors.insert(*tensor, *bit);
-                }
-                if autograd.node != 0 && self.made.len() < graph::NODES {
-                    self.made.push((*tensor, autograd.node));
-                }
-            }
+            self.look_at(w, &mut tensors);
             reached
         };
+        self.walk = walk;
         match reached {
             Reached::Middle => return Ok(()),
             Reached::Lost => return Err("Python's collector is at work all the time".into()),
@@ -191,6 +215,23 @@ impl Work {
         self.climb = Some(Climb::new(self.tensors.iter().map(|(t, b)| (*t, *b)), self.groups.clone()));
         self.stage = Stage::Climb;
         Ok(())
+    }
+
+    /// Notes which of these tensors are in blocks that were asked about, and which have a graph; none are left.
+    ///
+    /// # Safety
+    /// They are alive; with the GIL held.
+    unsafe fn look_at(&mut self, w: &World, tensors: &mut Vec<u64>) {
+        // SAFETY: the caller's promise.
+        let known = unsafe { w.torch.of_python(tensors) };
+        for ((tensor, known), autograd) in tensors.drain(..).zip(&known).zip(w.torch.autograd(&known)) {
+            if let Some(bit) = self.samples.get(&known.data) {
+                self.tensors.insert(tensor, *bit);
+            }
+            if autograd.node != 0 && self.made.len() < graph::NODES {
+                self.made.push((tensor, autograd.node));
+            }
+        }
     }
 
     /// Goes over to the graphs, where there are samples whose holder has no final name.
@@ -216,6 +257,9 @@ impl Work {
             return;
         }
         let mut from: HashMap<u64, u64> = HashMap::new();
+        for by in walk.found.iter().map(|k| k.by).collect::<HashSet<u64>>() {
+            walk.settle_top(by);
+        }
         for kept in &walk.found {
             let mask = self.wanted.get(&kept.what).copied().unwrap_or(0);
             for tensor in [kept.by, walk.top(kept.by)] {
@@ -240,7 +284,13 @@ impl Work {
                 let Some(at) = names.iter().position(|n| !n.is_verified) else { break };
                 let Some(named) = names.get(at) else { break };
                 // SAFETY: the caller's promise.
-                let mask = unsafe { self.proved(w, &mut types, named, graph) } & named.mask;
+                let (rest, is_whole) = unsafe { self.proved(w, &mut types, named, graph, budget) };
+                if !is_whole && rest.tries < TRIES {
+                    self.rest = rest;
+                    return false;
+                }
+                let mask = rest.mask & named.mask;
+                self.rest = Rest::default();
                 let climb = if graph { &mut self.rise } else { &mut self.climb };
                 let Some(names) = climb.as_mut().map(|c| &mut c.named) else { break };
                 match names.get_mut(at).filter(|_| mask != 0) {
@@ -255,22 +305,33 @@ impl Work {
         true
     }
 
-    /// The samples that a name leads to at this moment, every step of the way.
+    /// The samples that a name leads to at this moment, every step of the way; and whether there was time for all of them.
     ///
     /// # Safety
     /// As [`Work::slice`].
-    unsafe fn proved(&self, w: &World, types: &mut Types<'_>, named: &Named, graph: bool) -> u64 {
-        let Some(climb) = (if graph { &self.rise } else { &self.climb }) else { return 0 };
+    unsafe fn proved(
+        &self,
+        w: &World,
+        types: &mut Types<'_>,
+        named: &Named,
+        graph: bool,
+        budget: &Budget,
+    ) -> (Rest, bool) {
+        let mut rest = self.rest;
+        let Some(climb) = (if graph { &self.rise } else { &self.climb }) else { return (rest, true) };
         // SAFETY: the caller's promise; what has its name still is alive, and so is what it leads to.
         unsafe {
             if !verify::is_named(w, types, named) {
-                return 0;
+                return (Rest::default(), true);
             }
-            let tensors = climb.below(types, named.object);
-            match graph {
-                false => self.sampled(w, tensors),
-                true => self.kept(w, types, named.mask, &tensors),
+            let (tensors, is_whole) = climb.below(w, types, named.object, budget);
+            if !graph {
+                rest.mask |= self.sampled(w, tensors);
+            } else if is_whole || rest.tries + 1 == TRIES {
+                return self.kept(w, types, named.mask, &tensors, rest, budget);
             }
+            rest.tries += u32::from(!is_whole);
+            (rest, is_whole)
         }
     }
 
@@ -285,31 +346,51 @@ impl Work {
         known.iter().filter_map(|t| self.samples.get(&t.data)).fold(0, |a, bit| a | bit)
     }
 
-    /// The samples, of those in `mask`, that the graphs of these tensors keep.
+    /// The samples, of those in `mask`, that the graphs of these tensors keep: as many ways as there is time for, at least one. Each is gone
+    /// at one moment, from the name down.
     ///
     /// # Safety
     /// As [`Work::slice`]; the tensors are alive.
-    unsafe fn kept(&self, w: &World, types: &mut Types<'_>, mask: u64, tensors: &HashSet<u64>) -> u64 {
-        let (Some(graphs), mut all) = (&self.graphs, 0) else { return 0 };
-        for kept in &graphs.found {
-            let may = self.wanted.get(&kept.what).copied().unwrap_or(0) & mask & !all;
+    unsafe fn kept(
+        &self,
+        w: &World,
+        types: &mut Types<'_>,
+        mask: u64,
+        tensors: &HashSet<u64>,
+        mut rest: Rest,
+        budget: &Budget,
+    ) -> (Rest, bool) {
+        let (Some(graphs), from) = (&self.graphs, rest.ways) else { return (rest, true) };
+        let mut looked = 0;
+        for kept in graphs.found.iter().skip(from) {
+            let may = self.wanted.get(&kept.what).copied().unwrap_or(0) & mask & !rest.mask;
             let top = [kept.by, graphs.top(kept.by)].into_iter().find(|t| tensors.contains(t));
-            let Some(top) = top.filter(|_| may != 0) else { continue };
-            // SAFETY: the caller's promise; an object that a node keeps is alive.
-            unsafe {
-                if !graphs.proves(w, top, kept) {
-                    continue;
+            if let Some(top) = top.filter(|_| may != 0) {
+                if looked > 0 && budget.is_over() {
+                    return (rest, false);
                 }
-                all |= match self.samples.get(&kept.what) {
-                    Some(bit) => *bit,
-                    None => {
-                        let below = self.climb.as_ref().map(|c| c.below(types, kept.what));
-                        self.sampled(w, below.unwrap_or_default())
+                looked += 1;
+                // SAFETY: the caller's promise; an object that a node keeps is alive.
+                unsafe {
+                    let proves = graphs.proves(w, top, kept, budget);
+                    if proves.is_none() && rest.tries < TRIES {
+                        rest.tries += 1;
+                        return (rest, false);
                     }
-                };
+                    rest.mask |= match (proves, self.samples.get(&kept.what)) {
+                        (Some(true), Some(bit)) => *bit,
+                        (Some(true), None) => {
+                            let climb = self.climb.as_ref();
+                            let below = climb.map(|c| c.below(w, types, kept.what, budget).0);
+                            self.sampled(w, below.unwrap_or_default())
+                        }
+                        _ => 0,
+                    };
+                }
             }
+            (rest.ways, rest.tries) = (rest.ways + 1, 0);
         }
-        all
+        (rest, true)
     }
 
     fn answers(&self) -> Vec<Value> {
