@@ -92,6 +92,33 @@ fn blocks_past_the_cache_are_judged_and_other_memory_is_told_apart() {
     assert!(name.contains("ffi"), "who called is named: {}", p["libraries"]);
 }
 
+/// The calls of CUDA that reach the device are the job's own, through each of PyTorch's allocators, captures included.
+#[test]
+fn no_call_of_cuda_is_added() {
+    let conf = |value| ("PYTORCH_CUDA_ALLOC_CONF", value);
+    let modes = [conf(""), conf("expandable_segments:True"), ASYNC, UNCACHED];
+    for (mode, what) in modes.into_iter().flat_map(|m| [(m, "train"), (m, "graph")]) {
+        // PyTorch cannot without its cache, nor in ranges of the simulated device's.
+        if what == "graph" && (mode == UNCACHED || mode.1.starts_with("expandable")) {
+            continue;
+        }
+        let folder = Folder::new("direct-calls");
+        let [with, without] = [true, false].map(|preload| {
+            let trace = folder.join(if preload { "with" } else { "without" });
+            let job = Job::python(&folder, "tests/python/direct.py", &[what, "alone", "8"]);
+            let job = job.env(mode.0, mode.1).env("STRANDLINE_SIM_TRACE", &trace);
+            if preload { job } else { job.env("LD_PRELOAD", "") }.run().succeeded();
+            let mut calls = std::collections::BTreeMap::<String, usize>::new();
+            for line in std::fs::read_to_string(&trace).expect("a trace").lines() {
+                *calls.entry(line.split(" ->").next().unwrap_or_default().into()).or_default() += 1;
+            }
+            calls
+        });
+        assert!(without.values().sum::<usize>() > 50, "{mode:?} {what}: {without:?}");
+        assert_eq!(with, without, "{mode:?} {what}");
+    }
+}
+
 #[test]
 fn a_captured_graphs_blocks_are_the_graphs() {
     let folder = Folder::new("direct-graph");

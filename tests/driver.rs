@@ -10,7 +10,7 @@ use strandline::event::{Body, RuntimeOp};
 use support::{Folder, Job, Recording, libraries, report, root, strandline};
 
 const MIB: u64 = 1 << 20;
-const ROUTES: [&str; 4] = ["runtime", "linked", "dlsym", "static"];
+const ROUTES: [&str; 5] = ["runtime", "linked", "dlsym", "static", "inside"];
 
 /// Where the simulated CUDA libraries lie.
 fn cuda() -> PathBuf {
@@ -29,6 +29,10 @@ fn program(folder: &Folder, route: &str) -> PathBuf {
     let library = match route {
         "linked" => Some(("-DLINKED", "-l:libcuda.so.1")),
         "runtime" => Some(("-DRUNTIME", "-l:libcudart.so.13")),
+        "inside" => {
+            cc.arg("-DINSIDE");
+            None
+        }
         _ => None,
     };
     if let Some((define, library)) = library {
@@ -78,6 +82,12 @@ fn is_judged(route: &str) {
     let finding = &p["findings"][0];
     assert_eq!((&finding["kind"], &finding["bytes_per_step"]), (&json!("step-growth"), &json!(8 * MIB)));
     assert!(in_function(finding, "keep"), "{route}: {finding}");
+    let first = &finding["sites"][0]["native_frames"][0]["function"];
+    assert_eq!(
+        (first, &finding["blocks_now"]),
+        (&json!("keep"), &json!(18)),
+        "{route}: who asked the runtime: {finding}"
+    );
     assert_eq!(p["devices"][0]["peak_allocated_bytes"], json!((32 + 20 * 8 + 8 + 1) * MIB - MIB + 512));
 
     let twin = Folder::new("driver-twin");
@@ -112,8 +122,13 @@ fn a_program_with_a_runtime_inside_is_judged() {
 }
 
 #[test]
+fn who_calls_a_runtime_inside_the_program_is_told_from_the_runtime() {
+    is_judged(ROUTES[4]);
+}
+
+#[test]
 fn the_first_call_that_a_broken_device_fails_is_named() {
-    for (route, call) in ROUTES.into_iter().zip(["cudaDeviceSynchronize", "", "", "cuCtxSynchronize"]) {
+    for (route, call) in ROUTES.into_iter().zip(["cudaDeviceSynchronize", "", "", "cuCtxSynchronize", ""]) {
         if call.is_empty() {
             continue; // the same hook as the last one's
         }
@@ -179,7 +194,7 @@ fn what_a_program_does_without_is_no_shortage() {
 
 #[test]
 fn every_kind_of_memory_is_seen_once() {
-    for route in &ROUTES[1..] {
+    for route in &ROUTES[1..4] {
         let folder = Folder::new("driver-kinds");
         let made = program(&folder, route);
         let ran = job(&folder, &made, route, "kinds").devices(2).env("JOB_DEVICE", "1").run().succeeded();

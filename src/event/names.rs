@@ -82,6 +82,13 @@ impl Names {
         self.native.get(&id).map_or(&[], Vec::as_slice)
     }
 
+    /// Forgets the innermost native frames of a stack: they say nothing of who asked.
+    pub fn skip_native(&mut self, id: StackId, count: usize) {
+        if let Some(frames) = self.native.get_mut(&id) {
+            frames.drain(..count.min(frames.len()));
+        }
+    }
+
     /// Adds the autograd node that ran on the thread of a stack.
     pub fn add_node(&mut self, id: StackId, name: String) {
         self.nodes.insert(id, name);

@@ -343,6 +343,12 @@ impl Reader {
         &self.definitions.names
     }
 
+    /// Forgets the innermost native frames of a stack, for whoever knows that they say nothing of who asked: when its
+    /// [`Item::Stack`] was handed out, before anything uses it.
+    pub fn skip_native(&mut self, stack: crate::event::StackId, count: usize) {
+        self.definitions.names.skip_native(stack, count);
+    }
+
     /// Build id of the library `file`, as native frames name it (hexadecimal).
     pub fn build_id(&self, file: &str) -> Option<String> {
         self.definitions.build_id(file)

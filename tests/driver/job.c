@@ -1,6 +1,7 @@
 /* A program that uses no PyTorch, and reaches CUDA by one of four ways:
  *   runtime  cudart, a library of its own            linked   the driver, by its import
  *   dlsym    the driver, each function by name       static   as a runtime inside the program does: by cuGetProcAddress alone
+ *   inside   the same, behind functions of the program by the runtime's names, which all of it calls
  * job ROUTE WHAT STEPS: WHAT is leak, clean, kinds (one of every call), broken (a device that fails at the end), dies or aborts (asks for more than
  * there is, and ends of it), probes (asks for it in every step, does with less, and ends with status 3 for another reason). One line of what it did on
  * stdout. */
@@ -87,9 +88,24 @@ static void *look_up(const char *name, int per_thread) {
 }
 #endif
 
+#ifdef INSIDE
+__attribute__((noinline)) static int libcudart_static_1f2e(addr *p, size_t size) { int s = cu.alloc(p, size); __asm__ volatile("" : "+r"(s)); return s; }
+__attribute__((noinline)) static int cudaMalloc(addr *p, size_t size) { int s = libcudart_static_1f2e(p, size); __asm__ volatile("" : "+r"(s)); return s; }
+#define ALLOC(p, size) check(cudaMalloc(p, size), "alloc")
+#else
+#define ALLOC(p, size) DO(alloc, p, size)
+#endif
+
 __attribute__((noinline)) static addr keep(size_t size) {
     addr p = 0;
-    DO(alloc, &p, size);
+    ALLOC(&p, size);
+    return p;
+}
+
+/* Another line that asks for as much, and for as long. */
+__attribute__((noinline)) static addr build(size_t size) {
+    addr p = 0;
+    ALLOC(&p, size);
     return p;
 }
 
@@ -148,7 +164,7 @@ int main(int n, char **arg) {
         DO(set_current, context);
     }
     void (*step)(uint64_t) = (void (*)(uint64_t))dlsym(RTLD_DEFAULT, "strandline_step");
-    addr weights = keep(32 * MIB);
+    addr weights = build(32 * MIB);
     int leaks = !strcmp(arg[2], "leak"), steps = atoi(arg[3]);
     for (int i = 1; i <= steps; i++) {
         addr a = scratch(3 * MIB), b = scratch(5 * MIB + 1);

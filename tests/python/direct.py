@@ -1,6 +1,6 @@
 """A training job whose blocks CUDA hands out itself: it prints what PyTorch says of it, as JSON.
 
-    direct.py train [leak] [STEPS]    20 steps with a side stream, record_stream, an event wait and a second thread;
+    direct.py train [leak] [alone] [STEPS]    20 steps with a side stream, record_stream, an event wait and a second thread (not alone);
                               what leaks is LEAK_MIB MiB a step (16)
     direct.py graph           captures a graph, replays it, frees around it
     direct.py oom [uncaught]  asks for more than there is
@@ -47,9 +47,11 @@ def another():
 
 if what == "train":
     thread = threading.Thread(target=another)
-    thread.start()
+    if "alone" not in sys.argv:
+        thread.start()
     model, optimizer, kept = train(int(sys.argv[-1]) if sys.argv[-1].isdigit() else 20)
-    thread.join()
+    if "alone" not in sys.argv:
+        thread.join()
     torch.cuda.synchronize()
     said["allocated"], said["peak"] = torch.cuda.memory_allocated(), torch.cuda.max_memory_allocated()
     pinned = torch.empty(3 << 20, dtype=torch.uint8, pin_memory=True)

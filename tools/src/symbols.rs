@@ -21,6 +21,13 @@ pub(crate) struct Symbols {
 }
 
 impl Symbols {
+    /// The name of the function that a native frame is in, as the module's own table of symbols has it.
+    fn name(&mut self, f: &NativeFrame) -> Option<String> {
+        let key = (f.module.clone(), f.build_id.clone());
+        let module = self.modules.entry(key).or_insert_with(|| open(f));
+        module.as_ref()?.find_symbol(u64::from(f.offset).checked_sub(1)?).map(str::to_owned)
+    }
+
     /// The functions of a native frame, innermost first: those that the compiler inlined, then the one that they are in.
     pub(crate) fn frames(&mut self, f: &NativeFrame) -> Vec<Frame> {
         let key = (f.module.clone(), f.build_id.clone());
@@ -33,6 +40,27 @@ impl Symbols {
             vec![Frame { file: f.module.to_string(), line: 0, function }]
         })
     }
+}
+
+/// How many of a stack's innermost frames are of CUDA's runtime where that is a part of the program (nvcc's default): all that
+/// the program allocates comes from there, and the line that asked is behind it.
+pub(crate) fn of_runtime(symbols: &mut Symbols, native: &[NativeFrame]) -> usize {
+    let is_library = |f: &NativeFrame| {
+        let name = f.module.rsplit('/').next().unwrap_or_default();
+        ["libcu", "libc10", "libtorch"].iter().any(|l| name.starts_with(l))
+    };
+    if native.len() < 2 || native.first().is_none_or(is_library) {
+        return 0;
+    }
+    // The outermost frame stays in any case.
+    let inner = native.iter().take(native.len() - 1);
+    inner.take_while(|f| symbols.name(f).is_some_and(|n| is_runtimes(&n))).count()
+}
+
+fn is_runtimes(function: &str) -> bool {
+    let api =
+        function.strip_prefix("cuda").and_then(|f| f.chars().next()).is_some_and(|c| c.is_ascii_uppercase());
+    api || function.starts_with("libcudart_static_") || function.starts_with("__cudart")
 }
 
 /// Opens a module, if its file is there and is what ran.
@@ -67,6 +95,13 @@ fn functions(module: &Loader, address: u64) -> Option<Vec<Frame>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_runtimes_own_functions_are_told_by_their_names() {
+        let names =
+            ["cudaMalloc", "libcudart_static_5382377d5c77", "__cudart123", "keep", "cuda_pool", "cudart"];
+        assert_eq!(names.map(is_runtimes), [true, true, true, false, false, false]);
+    }
 
     #[test]
     fn what_cannot_be_looked_up_says_where_it_is() {

@@ -3,9 +3,10 @@
 use super::feed::{Given, unreadable};
 use crate::error::Error;
 use crate::recording::{self, Sidecar};
+use crate::symbols::{Symbols, of_runtime};
 use std::collections::VecDeque;
 use std::path::Path;
-use strandline::event::{DriverMemory, Event, Item, Names};
+use strandline::event::{DriverMemory, Event, Item, Names, StackId};
 use strandline::reader::{Batch, Follower, Frozen, Reader};
 
 /// Reads a recording and its sidecar.
@@ -21,6 +22,7 @@ pub(crate) struct Recorded {
     events: Vec<Event>,
     handed: usize,
     waiting: Option<Item>,
+    symbols: Symbols,
 }
 
 impl Recorded {
@@ -57,8 +59,8 @@ impl Recorded {
         let mut sidecar = Sidecar::of(path, reader.summary().unix_ns);
         let driver = sidecar.news().into();
         let reader = Follower::from_reader(reader);
-        let (events, live) = (Vec::new(), true);
-        Recorded { reader, sidecar, driver, live, told: false, events, handed: 0, waiting: None }
+        let (events, live, symbols) = (Vec::new(), true, Symbols::default());
+        Recorded { reader, sidecar, driver, live, told: false, events, handed: 0, waiting: None, symbols }
     }
 
     /// Looks for what is new.
@@ -86,7 +88,12 @@ impl Recorded {
             self.handed = 0;
             match self.reader.next_batch() {
                 Some(Batch::Events(events)) => self.events.extend_from_slice(events),
-                Some(Batch::Item(item)) => self.waiting = Some(item),
+                Some(Batch::Item(item)) => {
+                    if let Item::Stack(id) = item {
+                        self.leave_runtime(id);
+                    }
+                    self.waiting = Some(item);
+                }
                 None if self.live => return None,
                 None => {
                     // After the last event the process was ending: what the driver says then is no longer about what
@@ -113,6 +120,15 @@ impl Recorded {
         }
         self.handed += before;
         Some((Given::Events(&rest[..before]), names))
+    }
+
+    /// A stack begins with who asked CUDA's runtime, also where that is a part of the program.
+    fn leave_runtime(&mut self, id: StackId) {
+        let names = self.reader.names();
+        if names.stack(id).is_empty() {
+            let count = of_runtime(&mut self.symbols, names.native(id));
+            self.reader.reader_mut().skip_native(id, count);
+        }
     }
 
     /// What was wrong, one sentence each; whole once [`Recorded::next`] has said `None`.
