@@ -96,7 +96,7 @@ def stale(losses, words):
         implementation = word(id(loss) + 16).value
         implementation = implementation if implementation > 4096 else word(id(loss) + 24).value
         node = word(word(implementation + 24).value + 48).value
-        if loss.grad_fn.name() == "SumBackward0" and room(node) == 504:
+        if loss.grad_fn.name() == "SumBackward0" and 504 <= room(node) <= 520:  # the heap may give a little more
             word(node + 496).value = left
         else:
             print("no room in", loss.grad_fn.name(), room(node))

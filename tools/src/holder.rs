@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::io::Write;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
-use strandline::detect::{Finding, GrainName, Kind};
+use strandline::detect::{Finding, GrainName, Kind, Severity};
 use strandline::event::Frame;
 use strandline::format::holders::{Ask, BLOCKS, FINDINGS, Flagged, place};
 use strandline::replay::Replay;
@@ -18,6 +18,9 @@ use strandline::report::HeldBy;
 const INTERVAL: Duration = Duration::from_secs(61);
 /// Leaks of a job are found within a few steps of each other: what is found first waits so long for the others.
 const GATHER: Duration = Duration::from_millis(1000);
+/// Where no finding is more than an `info`, it may be what a job does as it begins, and a question asked of that is one that the leak behind
+/// it would have to wait for: so long something worse is waited for.
+const NO_HURRY: Duration = Duration::from_secs(20);
 /// A finding whose holder is not found is asked about so many times.
 const TIMES: u32 = 3;
 
@@ -71,8 +74,8 @@ pub(crate) struct Asker {
 #[derive(Default)]
 struct Asked {
     last: Option<Instant>,
-    /// Since when there is something to ask.
-    since: Option<Instant>,
+    /// Since when there is something to ask, and whether it is more than an `info`.
+    since: Option<(Instant, bool)>,
     number: u64,
     /// Findings, with how often.
     times: Vec<(Value, u32)>,
@@ -89,7 +92,7 @@ impl Asker {
             return;
         }
         let replay = live.replay();
-        let mut flagged = Vec::new();
+        let (mut flagged, mut presses) = (Vec::new(), false);
         let holds = |f: &&Finding| f.withdrawn_step.is_none() && is_held(f.kind);
         for finding in live.findings().iter().filter(holds) {
             let about = about(finding, &frames(finding, replay));
@@ -98,12 +101,13 @@ impl Asker {
             if found || blocks.is_empty() || flagged.len() == FINDINGS || !asked.may_ask(&about) {
                 continue;
             }
+            presses |= finding.severity != Severity::Info;
             flagged.push(Flagged { about, blocks });
         }
         if flagged.is_empty() {
             return;
         }
-        if asked.since.get_or_insert_with(Instant::now).elapsed() < GATHER {
+        if !asked.is_due(presses, Instant::now()) {
             return;
         }
         asked.since = None;
@@ -131,6 +135,13 @@ impl Drop for Asker {
 }
 
 impl Asked {
+    /// Whether what is there to be asked, which is more than an `info` or is not, has been waited for long enough.
+    fn is_due(&mut self, presses: bool, now: Instant) -> bool {
+        let (since, _) = self.since.filter(|(_, p)| *p == presses).unwrap_or((now, presses));
+        self.since = Some((since, presses));
+        now.duration_since(since) >= if presses { GATHER } else { NO_HURRY }
+    }
+
     /// Whether this was not asked often enough yet.
     fn may_ask(&self, about: &Value) -> bool {
         self.times.iter().find(|(a, _)| is_same(a, about)).is_none_or(|(_, times)| *times < TIMES)
@@ -186,6 +197,16 @@ mod tests {
         assert!(!is_same(&about(0, &["a:1"]), &about(1, &["a:1"])), "another stream");
         assert!(!is_same(&about(0, &["a:1"]), &about(0, &["a:2"])));
         assert!(is_same(&about(0, &[]), &about(0, &[])));
+    }
+
+    #[test]
+    fn a_leak_need_not_wait_for_what_a_job_does_as_it_begins() {
+        let (mut asked, began) = (Asked::default(), Instant::now());
+        let mut due = |presses, ms| asked.is_due(presses, began + Duration::from_millis(ms));
+        assert!(!due(false, 0) && !due(false, 5_000), "an info waits");
+        assert!(!due(true, 6_000) && !due(true, 6_900), "a warning for its like");
+        assert!(due(true, 7_000));
+        assert!(!due(false, 8_000) && due(false, 28_000));
     }
 
     #[test]
