@@ -8,8 +8,8 @@ use crate::say::Blocked;
 use crate::{clock, control, cost, devices, session, stacks, tail, thread, watcher};
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
 use serde_json::{Value, json};
-use std::fs::File;
-use std::io::{self, Write};
+use std::fs::{File, OpenOptions};
+use std::io::{self, Seek, SeekFrom, Write};
 use std::mem::ManuallyDrop;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -189,35 +189,59 @@ fn next_pause(pause: Duration, sweep: &Sweep) -> Duration {
 }
 
 /// The recording's file. Checks before each write that the descriptor is still the file that was opened: a job that
-/// closes descriptors it does not know and opens its own gets none of our bytes.
+/// closes descriptors it does not know and opens its own gets none of our bytes, and the file is opened again.
 pub(crate) struct Output {
     /// Never closed: by then the number may be a file of the job's.
     file: ManuallyDrop<File>,
     is: (u64, u64),
+    path: PathBuf,
 }
 
 impl Output {
-    /// Takes the file, moved to a descriptor that a job is unlikely to count on.
+    /// Takes the file, which lies at `path`.
     ///
     /// # Errors
     /// What the system says.
-    pub(crate) fn new(file: File) -> io::Result<Output> {
-        const HIGH: i32 = 700;
-        // SAFETY: duplicates an open descriptor; the new one belongs to the `File` made of it and to nobody else.
-        let file = unsafe {
-            use std::os::fd::FromRawFd;
-            match libc::fcntl(file.as_raw_fd(), libc::F_DUPFD_CLOEXEC, HIGH) {
-                fd if fd >= 0 => File::from_raw_fd(fd),
-                _ => file, // the limit is lower: stay where we are
-            }
-        };
+    pub(crate) fn new(file: File, path: PathBuf) -> io::Result<Output> {
+        let file = moved(file);
         let meta = file.metadata()?;
-        Ok(Output { is: (meta.dev(), meta.ino()), file: ManuallyDrop::new(file) })
+        Ok(Output { is: (meta.dev(), meta.ino()), file: ManuallyDrop::new(file), path })
     }
 
-    fn check(&self) -> io::Result<()> {
-        let same = self.file.metadata().is_ok_and(|m| (m.dev(), m.ino()) == self.is);
-        if same { Ok(()) } else { Err(io::Error::other("the job closed its descriptor")) }
+    fn check(&mut self) -> io::Result<()> {
+        if self.is_it(&self.file) { Ok(()) } else { self.open_again() }
+    }
+
+    fn is_it(&self, file: &File) -> bool {
+        file.metadata().is_ok_and(|m| (m.dev(), m.ino()) == self.is)
+    }
+
+    /// The job has closed our descriptor with all that it does not know, as daemons do: another one, of the same file.
+    #[cold]
+    fn open_again(&mut self) -> io::Result<()> {
+        let closed = |e: io::Error| {
+            io::Error::other(format!("the job closed its descriptor, and it cannot be opened again: {e}"))
+        };
+        let mut file = moved(OpenOptions::new().write(true).open(&self.path).map_err(closed)?);
+        if !self.is_it(&file) {
+            return Err(closed(io::Error::other("another file lies there")));
+        }
+        file.seek(SeekFrom::End(0)).map_err(closed)?;
+        self.file = ManuallyDrop::new(file);
+        Ok(())
+    }
+}
+
+/// The file at a descriptor that a job is unlikely to count on.
+fn moved(file: File) -> File {
+    const HIGH: i32 = 700;
+    // SAFETY: duplicates an open descriptor; the new one belongs to the `File` made of it and to nobody else.
+    unsafe {
+        use std::os::fd::FromRawFd;
+        match libc::fcntl(file.as_raw_fd(), libc::F_DUPFD_CLOEXEC, HIGH) {
+            fd if fd >= 0 => File::from_raw_fd(fd),
+            _ => file, // the limit is lower: stay where we are
+        }
     }
 }
 

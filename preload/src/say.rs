@@ -1,10 +1,52 @@
 //! One line on the job's stderr, and the signals that writing could raise.
 
 use std::fmt::Arguments;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// Device and inode of what descriptor 2 was when the process was armed; 0: nothing, or not known yet.
+static STDERR: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
+
+/// Notes what the job's stderr is.
+#[cold]
+pub(crate) fn note_stderr() {
+    let (device, inode, _) = second().unwrap_or_default();
+    for (place, value) in STDERR.iter().zip([device, inode]) {
+        place.store(value, Relaxed);
+    }
+}
+
+/// Device, inode and mode of descriptor 2.
+fn second() -> Option<(u64, u64, libc::mode_t)> {
+    // SAFETY: the structure is plain data, which the call fills; whatever the descriptor is, the kernel checks it.
+    unsafe {
+        let mut s: libc::stat = core::mem::zeroed();
+        (libc::fstat(2, &mut s) == 0).then_some((s.st_dev, s.st_ino, s.st_mode))
+    }
+}
+
+/// Whether descriptor 2 is a place for messages. A job that closes all descriptors, as daemons do, may have a file of data there, or
+/// somebody's connection: what is another one than it was must be a terminal, a device, or a file that is appended to.
+fn is_stderr() -> bool {
+    let Some((device, inode, mode)) = second() else { return false };
+    let [was_device, was_inode] = STDERR.each_ref().map(|w| w.load(Relaxed));
+    if (was_device, was_inode) == (0, 0) || (was_device, was_inode) == (device, inode) {
+        return true;
+    }
+    // SAFETY: asks for the descriptor's flags.
+    let appends = unsafe { libc::fcntl(2, libc::F_GETFL) } & libc::O_APPEND != 0;
+    match mode & libc::S_IFMT {
+        libc::S_IFCHR => true,
+        libc::S_IFREG => appends,
+        _ => false,
+    }
+}
 
 /// Writes one whole line, beginning with `strandline: `. Failures to write are ignored: there is nobody left to tell.
 #[cold]
 pub(crate) fn line(what: Arguments<'_>) {
+    if !is_stderr() {
+        return;
+    }
     let line = format!("strandline: {what}\n");
     let _signals = Blocked::all();
     // SAFETY: the pointer and length are those of a live string; descriptor 2 may be anything, `write` checks it.

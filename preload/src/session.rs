@@ -16,7 +16,7 @@ use crate::config::{Config, Steps};
 use crate::drain::{self, Control, Duty, Output};
 use crate::place::{self, Rank};
 use crate::probe::Probe;
-use crate::say::{Blocked, say};
+use crate::say::{Blocked, note_stderr, say};
 use crate::{clock, config, devices, hooks, stacks, tail, thread, tls, watcher};
 use crossbeam_channel::{Sender, bounded};
 use once_cell::sync::OnceCell;
@@ -89,6 +89,7 @@ pub(crate) fn arm() -> bool {
     if STATE.compare_exchange(INERT, ARMING, AcqRel, Acquire).is_err() {
         return is_recording();
     }
+    note_stderr();
     drain::explain_panics();
     let _signals = Blocked::all();
     let armed = std::panic::catch_unwind(begin).unwrap_or_else(|_| Err(String::new()));
@@ -141,7 +142,7 @@ fn begin() -> Result<(), String> {
     stacks::native::keep_up();
     thread::reserve(region).map_err(|e| clean(give_up("no memory for threads", &e)))?;
     let options = Options { max_size: Some(config.max_size), ..Options::default() };
-    let writer = Output::new(file)
+    let writer = Output::new(file, path.clone())
         .and_then(|o| Writer::new(o, &header, options))
         .map_err(|e| clean(give_up(&format!("cannot write {}", path.display()), &e)))?;
     let Some(consumer) = region.drain() else {

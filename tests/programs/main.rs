@@ -2,6 +2,7 @@
 
 mod endings;
 mod failures;
+mod hostile;
 mod processes;
 #[path = "../support/mod.rs"]
 mod support;
