@@ -16,6 +16,12 @@ pub(crate) fn choose() -> Clock {
     if tsc { Clock::Tsc } else { Clock::Nanoseconds }
 }
 
+/// As if the kernel trusted the TSC.
+#[cfg(test)]
+pub(crate) fn pretend_tsc() {
+    TSC.store(true, Relaxed);
+}
+
 /// Whether [`ticks`] are cycles of the TSC.
 #[inline(always)]
 pub(crate) fn is_tsc() -> bool {

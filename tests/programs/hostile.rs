@@ -55,6 +55,10 @@ fn no_addresses_for_the_rings() {
     let folder = Folder::new("addresses");
     let ran = same_with_and_without(&folder, "hostile.py", &["memory"]).succeeded();
     let ours = ran.ours();
-    assert_eq!(ours.iter().filter(|l| l.contains("nothing is recorded, the job goes on")).count(), 1, "{ours:?}");
+    assert_eq!(
+        ours.iter().filter(|l| l.contains("nothing is recorded, the job goes on")).count(),
+        1,
+        "{ours:?}"
+    );
     assert!(folder.files(".strand").is_empty() && folder.tails().is_empty(), "{ours:?}");
 }

@@ -397,3 +397,6 @@ pub(crate) fn report(addr: u64, size: i64, allocated: u64, reserved: u64, device
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
