@@ -86,6 +86,62 @@ fn no_event_calls_what_could_wait_the_first_one_and_a_new_stack_included() {
     }
 }
 
+/// What the recorder calls in each window of `windows.py … HOW`, but for what is harmless; and each window's name.
+fn windows(how: &str, allocator: (&str, &str), stacks: &str) -> Vec<(String, Vec<String>)> {
+    let folder = Folder::new("windows");
+    let job = job(&folder, &counters(&folder)).arg(how).env("STRANDLINE_STACKS", stacks);
+    let ran = job.env(allocator.0, allocator.1).run().succeeded();
+    let recording = Recording::read(&ran.recording()).whole();
+    let clock = (recording.fact("clock") != "tsc").then_some("clock_gettime");
+    let rows: Vec<Value> =
+        ran.stdout().lines().map(|l| serde_json::from_str(l).expect("JSON lines")).collect();
+    let [head, windows @ ..] = &rows[..] else { panic!("{rows:?}") };
+    assert!(head["imports"].as_i64().is_some_and(|n| n > 20), "the recorder's imports are counted: {head}");
+    // The first event of each thread is in a window: it has the recorder told of the thread's end.
+    let begun = |row: &&Value| row["calls"]["pthread_setspecific"] == 1;
+    assert_eq!(windows.iter().filter(begun).count(), 2, "{rows:?}");
+    let called = |row: &Value| {
+        let calls = row["calls"].as_object().expect("calls").keys().cloned();
+        calls.filter(|n| !HARMLESS.contains(&n.as_str()) && Some(n.as_str()) != clock).collect()
+    };
+    let name = |row: &Value| format!("{} = {}", row["call"].as_str().expect("a name"), row["status"]);
+    windows.iter().map(|row| (name(row), called(row))).collect()
+}
+
+#[test]
+fn no_hook_of_a_cuda_call_calls_what_could_wait() {
+    for stacks in ["none", "python", "both"] {
+        let windows = windows("calls", ("A", ""), stacks);
+        assert_eq!(windows.len(), 4 * 23, "two threads, twice");
+        for (name, called) in &windows {
+            assert_eq!(called, &Vec::<String>::new(), "--stacks {stacks}: {name}");
+        }
+        let refused = |name: &str| windows.iter().filter(|(n, _)| n == &format!("{name} = 2")).count();
+        assert_eq!(
+            (refused("cudaMalloc"), refused("cudaGetLastError")),
+            (4, 4),
+            "and where memory is refused"
+        );
+    }
+}
+
+#[test]
+fn no_step_calls_what_could_wait_whichever_allocator_pytorch_has() {
+    let allocators = [
+        ("PYTORCH_ALLOC_CONF", ""),
+        ("PYTORCH_ALLOC_CONF", "expandable_segments:True"),
+        ("PYTORCH_ALLOC_CONF", "backend:cudaMallocAsync"),
+        ("PYTORCH_NO_CUDA_MEMORY_CACHING", "1"),
+    ];
+    for allocator in allocators {
+        let windows = windows("torch", allocator, "both");
+        assert_eq!(windows.len(), 4, "two threads, twice");
+        for (name, called) in windows {
+            assert_eq!(called, Vec::<String>::new(), "{allocator:?}: {name}");
+        }
+    }
+}
+
 #[test]
 fn no_cuda_call_is_added() {
     let folder = Folder::new("traced");
