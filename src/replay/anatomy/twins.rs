@@ -10,6 +10,8 @@ use rustc_hash::FxHashMap;
 #[derive(Debug, Default)]
 pub struct Twins {
     sizes: FxHashMap<u64, Count>,
+    /// States of a weight, once it was asked for.
+    each: Option<u64>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -41,12 +43,26 @@ impl Twins {
     }
 
     /// Whether a block of this size is the gradient of a weight that has none yet; the weight has one then.
-    /// Shared weights are one block and have one gradient; frozen ones are never claimed.
+    /// Shared weights are one block and have one gradient; frozen ones have no state, where there is any.
     pub fn claim(&mut self, size: Bytes) -> bool {
+        let each = *self.each.get_or_insert_with(|| states_each(&self.sizes));
         let Some(c) = self.sizes.get_mut(&size.0) else { return false };
-        // Adam keeps two states of each weight: they only count where no weight is known.
-        let free = c.claimed < if c.weights > 0 { c.weights } else { c.states };
+        let trained = c.states.div_ceil(each);
+        let free = c.claimed
+            < match (c.weights, c.states) {
+                (0, _) => trained,
+                (weights, 0) => weights,
+                (weights, _) => weights.min(trained),
+            };
         c.claimed += u64::from(free);
         free
     }
+}
+
+/// How many states the optimizer keeps of a weight (Adam two), at least: by the sizes whose gradients are known, since their step
+/// frees them. 1 where there are none.
+fn states_each(sizes: &FxHashMap<u64, Count>) -> u64 {
+    let known = sizes.values().filter(|c| c.claimed > 0 && c.states > 0);
+    let (states, gradients) = known.fold((0, 0), |(s, g), c| (s + c.states, g + c.claimed));
+    states.checked_div(gradients).map_or(1, |each: u64| each.max(1))
 }

@@ -14,8 +14,8 @@ HERE = pathlib.Path(__file__).resolve().parent
 strandline, work, seconds = pathlib.Path(sys.argv[1]).resolve(), pathlib.Path(sys.argv[2]), sys.argv[3]
 only = re.compile(sys.argv[4] if len(sys.argv) > 4 else ".")
 python = sys.executable
-# What takes memory in advance takes a little, since all run side by side.
-SMALL = {"XLA_PYTHON_CLIENT_MEM_FRACTION": ".1"}
+# What takes memory in advance takes a little, since all run side by side: eight of these, and 36 contexts of half a GiB and more.
+SMALL = {"XLA_PYTHON_CLIENT_MEM_FRACTION": ".05"}
 PLATFORM, ASYNC = {"XLA_PYTHON_CLIENT_ALLOCATOR": "platform"}, {"XLA_PYTHON_CLIENT_ALLOCATOR": "cuda_async", **SMALL}
 cupy, jax, cu = str(HERE / "cupy_job.py"), str(HERE / "jax_job.py"), lambda how: str(work.parent / f"job-{how}")
 
