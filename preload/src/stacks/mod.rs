@@ -263,7 +263,8 @@ fn try_now() -> bool {
     let verdict = proof::attempt(c.interpreter, c.code_type as u64);
     match verdict {
         proof::Verdict::Proved(interpreter) => {
-            // SAFETY: the type object is the running interpreter's, and where it keeps `tp_dealloc` was proved.
+            // SAFETY: the type object is the running interpreter's, and where it keeps `tp_dealloc` was proved. This thread took the
+            // candidate, so no other is here.
             unsafe { watch::install(c.code_type) };
             python::start(interpreter, c.code_type as u64);
             session::tell(json!({ "stacks": if native::is_on() { "both" } else { "python" } }));

@@ -23,7 +23,8 @@ pub(super) fn epoch() -> u32 {
 /// Puts the watch in place.
 ///
 /// # Safety
-/// `code_type` must be the interpreter's `PyCode_Type`, of a version in the table.
+/// - `code_type` must be the interpreter's `PyCode_Type`, of a version in the table.
+/// - No two threads at once: the second would take our function for the type's own, and it would call itself.
 pub(super) unsafe fn install(code_type: *mut c_void) {
     if !OLD.load(Relaxed).is_null() {
         return;
