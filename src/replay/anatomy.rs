@@ -8,7 +8,7 @@ mod twins;
 
 pub use self::class::{Class, Classifier, Death};
 pub use self::twins::Twins;
-use super::{Device, Held, PhaseKind, Replay};
+use super::{Device, Held, PhaseKind, Progress, Replay};
 use crate::event::{Block, Body, Bytes, DeviceId, Item, Names, Nanos};
 use rustc_hash::FxHashMap;
 
@@ -118,6 +118,8 @@ struct Subject {
     held: Held,
     born_in: PhaseKind,
     death: Option<Death>,
+    /// How many events were before that.
+    died_after: u64,
 }
 
 /// The second pass.
@@ -148,7 +150,8 @@ impl Pass {
 
     /// Takes the next item, the same ones in the same order as the first pass.
     pub fn apply(&mut self, item: &Item, names: &Names) {
-        self.replay.apply(item, names);
+        let progress = self.replay.apply(item, names);
+        self.fold(progress);
         self.job.see(item, names);
         let Item::Event(e) = item else { return };
         match &e.body {
@@ -184,7 +187,25 @@ impl Pass {
             // known.
             let born_in = PhaseKind::of(h.block.phase, self.replay.trained());
             self.at.insert(h.block.addr.0, self.subjects.len());
-            self.subjects.push(Subject { held: *h, born_in, death: None });
+            self.subjects.push(Subject { held: *h, born_in, death: None, died_after: 0 });
+        }
+    }
+
+    /// The process has ended: a killed one says no end.
+    pub fn ends(&mut self) {
+        if self.replay.ended().is_none() {
+            let progress = self.replay.finish();
+            self.fold(progress);
+        }
+    }
+
+    /// Steps that turned out to be one: what was noted of them was of that one.
+    fn fold(&mut self, progress: Progress) {
+        let Some(n) = progress.step.filter(|_| progress.folded) else { return };
+        self.anatomy.iter_mut().for_each(|a| a.step = a.step.min(n));
+        for s in &mut self.subjects {
+            s.held.step = s.held.step.min(n);
+            s.death.iter_mut().for_each(|d| d.step = d.step.min(n));
         }
     }
 
@@ -198,6 +219,7 @@ impl Pass {
             let phase = PhaseKind::of(b.phase, true);
             let (step, microbatch) = (self.replay.steps() + 1, self.replay.microbatches() + 1);
             s.death = Some(Death { phase, step, microbatch });
+            s.died_after = self.replay.events().saturating_sub(1);
         }
     }
 
@@ -207,6 +229,12 @@ impl Pass {
     pub fn finish(mut self, left_behind: &dyn Fn(&Replay, &Held) -> bool) -> Option<Anatomy> {
         let mut a = self.anatomy.take()?;
         self.job.last_step = self.replay.steps();
+        // What a job frees on its way out, it frees after its last step.
+        if let Some(from) = self.replay.torn_down_from() {
+            let late = |s: &&mut Subject| s.died_after >= from;
+            let deaths = self.subjects.iter_mut().filter(late).filter_map(|s| s.death.as_mut());
+            deaths.for_each(|d| d.step = d.step.max(self.job.last_step + 1));
+        }
         let mut sum = 0u64;
         let mut twins = Twins::default();
         let (mut unfreed, mut workspaces): (Vec<&Block>, Vec<&Block>) = (Vec::new(), Vec::new());

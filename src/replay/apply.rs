@@ -197,6 +197,9 @@ impl Replay {
                 } else {
                     let freed = Freed { cohort, rounded: r, birth, collected: b.phase.collector };
                     if self.trailing {
+                        if self.freed.is_empty() {
+                            self.freed_from = self.events;
+                        }
                         self.freed.push(freed);
                     } else {
                         self.cohorts.gone(cohort, r, birth, self.now, Some(freed.collected));

@@ -36,10 +36,9 @@ impl Replay {
     /// It ended before the job freed what it held, as a Python that ends does.
     pub fn finish(&mut self) -> Progress {
         let ends = self.machine.finish();
-        let folds = |b: &Boundary| matches!(b, Boundary::Step { n, .. } if *n <= self.steps);
-        if ends == [None, None] || ends.iter().flatten().any(folds) {
+        if ends == [None, None] {
             self.settle();
-            return if ends == [None, None] { Progress::default() } else { self.pass(ends, self.time) };
+            return Progress::default();
         }
         self.torn_down.clone_from(&self.freed);
         let freed: Vec<(usize, u64)> =
@@ -104,6 +103,11 @@ impl Replay {
         }
         if let Some(seen) = &mut self.collected {
             seen.step = seen.step.min(n);
+        }
+        // What a job that ends has freed already was there when its step ended.
+        for f in &mut self.freed {
+            f.birth.step = f.birth.step.min(n);
+            self.cohorts.put_back_step(f.cohort, f.rounded, n - f.birth.step);
         }
         self.now.step = n;
     }

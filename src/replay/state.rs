@@ -120,6 +120,8 @@ pub struct Replay {
     pub(super) trailing: bool,
     /// What was freed since.
     pub(super) freed: Vec<Freed>,
+    /// Number of the event at which that began.
+    pub(super) freed_from: u64,
     /// What had been freed so when the recording ended.
     pub(super) torn_down: Vec<Freed>,
 }
@@ -272,6 +274,10 @@ impl Replay {
     /// after.
     pub fn is_torn_down(&self) -> bool {
         !self.torn_down.is_empty()
+    }
+    /// How many events are before that.
+    pub fn torn_down_from(&self) -> Option<u64> {
+        self.is_torn_down().then_some(self.freed_from)
     }
     /// What it freed then: cohorts and sizes.
     pub fn torn_down(&self) -> impl Iterator<Item = (&Cohort, u64)> {

@@ -312,3 +312,42 @@ fn a_workspace_that_an_optimizer_leaves_is_no_state() {
         assert_eq!([a.weights, a.gradients, a.optimizer, a.other].map(|b| b.0 / MIB), want);
     }
 }
+
+/// A job of one step that takes longer than a tick, whether it then frees what it held or not: the tick was no step, and what
+/// is freed on the way out is freed after the last one.
+#[test]
+fn a_moment_before_a_fold_is_of_the_step_that_it_was_folded_into() {
+    let mut j = Job::default();
+    j.reserve(1000);
+    j.alloc(2, 2, FORWARD);
+    j.now += 3 * crate::event::steps::TICK.0;
+    j.alloc(3, 3, FORWARD);
+    j.alloc(1001, 13, FORWARD);
+    let moment = j.items.len() as u64 - 1;
+    j.say(0, Body::BackwardBegin { stack: StackId(0), nested: false });
+    j.alloc(7, 7, BACKWARD);
+    j.free(3, 3, BACKWARD);
+    j.say(0, Body::BackwardEnd { nested: false });
+    j.say(0, Body::OptimizerBegin(1));
+    j.alloc(11, 11, OPTIMIZER);
+    j.say(0, Body::OptimizerEnd(1));
+    let over = j.items.len() as u64;
+    for exits in [false, true] {
+        if exits {
+            [2, 7, 11].into_iter().for_each(|mib| j.free(mib, mib, FORWARD));
+        }
+        j.items.push(Item::End(Nanos(j.now + 1)));
+        let at = |event| j.anatomy(|_| Moment { device: DeviceId(0), event, at: At::Event });
+        assert_eq!((at(moment).step, mib(&at(moment))), (1, [2, 0, 0, 3, 0, 13, 0]), "{exits}");
+        assert_eq!((at(over - 1).step, mib(&at(over - 1))), (1, [2, 7, 11, 0, 0, 13, 0]), "{exits}");
+        let names = Names::default();
+        let mut r = Replay::new();
+        for i in &j.items {
+            r.apply(i, &names);
+        }
+        assert_eq!((r.steps(), r.torn_down_from()), (1, exits.then_some(over)));
+        let row = r.devices().next().unwrap().rows.last().copied().unwrap();
+        assert_eq!((row.step, row.allocated.0 / MIB), (1, 2 + 7 + 11 + 13), "{exits}");
+        j.items.pop();
+    }
+}

@@ -52,7 +52,7 @@ impl Classes {
     ) {
         let (step, microbatch) = (replay.steps() + 1, replay.microbatches() + 1);
         let death = Death { phase: PhaseKind::of(by.phase, true), step, microbatch };
-        if step == self.job.last_step && replay.is_trailing() {
+        if step >= self.job.last_step && replay.is_trailing() {
             self.trailing.push((held, death));
         } else {
             self.died(held, death, replay, findings, lanes);

@@ -118,7 +118,8 @@ impl Pass {
     /// Takes the next event.
     pub fn apply_event(&mut self, event: &Event, names: &Names) {
         let ending = self.classes.ending(event, &self.replay);
-        let may_be_over = self.replay.is_trailing() && self.replay.steps() + 1 == self.last;
+        // More than the last step are those that will turn out to be one.
+        let may_be_over = self.replay.is_trailing() && self.replay.steps() + 1 >= self.last;
         if may_be_over && ending.is_some() && self.before.is_empty() {
             let (r, step) = (&self.replay, self.last);
             let look = |l: &Lane| {

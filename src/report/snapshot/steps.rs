@@ -68,12 +68,10 @@ impl Steps {
         if progress.step.is_some() || progress.microbatch.is_some() && self.ends.is_empty() {
             self.left.clear();
         }
+        self.finish(progress);
         match item {
             Item::Event(e) => {
                 if let Some(step) = progress.step {
-                    // Where steps are folded, the later ones never were.
-                    let keep = self.ends.partition_point(|s| s.step < step);
-                    self.ends.truncate(keep);
                     self.ends.push(End { step, event: self.events, time: e.time });
                 }
                 if progress.microbatch.is_some() {
@@ -85,6 +83,15 @@ impl Steps {
             }
             Item::Checkpoint(c) if self.events == 0 => self.before = c.steps,
             _ => {}
+        }
+    }
+
+    /// Takes what [`crate::replay::Replay::finish`] said: the last step ended with the process, which no event announces.
+    pub fn finish(&mut self, progress: Progress) {
+        if let Some(step) = progress.step {
+            // Where steps are folded, the later ones never were.
+            let keep = self.ends.partition_point(|s| s.step < step);
+            self.ends.truncate(keep);
         }
     }
 

@@ -49,6 +49,8 @@ pub(crate) struct Until {
     pub(crate) events: u64,
     /// The step.
     pub(crate) step: u32,
+    /// It ended with the process: no event announces it.
+    pub(crate) last: bool,
 }
 
 impl Judged {
@@ -88,8 +90,9 @@ impl Judged {
         let mut detector = Detector::new(Policy::default());
         let mut steps = snapshot::Steps::default();
         let mut told = 0;
-        // The end of a step is announced by the event that follows it.
-        let over = |r: &Replay| until.is_some_and(|u| r.events() >= u.events && r.steps() >= u.step);
+        // The end of a step is announced by the event that follows it, where one does.
+        let over =
+            |r: &Replay| until.is_some_and(|u| r.events() >= u.events && (u.last || r.steps() >= u.step));
         while let Some((given, names)) = feed.next().filter(|_| !over(&replay)) {
             match given {
                 Given::Events(events) => {
@@ -123,7 +126,7 @@ impl Judged {
         if until.is_none() && ended != Ended::Running {
             feed.keep_tail(path);
         }
-        let whole = until.is_none_or(|u| replay.steps() < u.step);
+        let whole = until.is_none_or(|u| u.last || replay.steps() < u.step);
         if replay.ended().is_none() && ended != Ended::Running && whole {
             // What a process was refused, that was ended from outside, was not what ended it.
             match (ended, outcome.map(|o| o.ended)) {
@@ -134,6 +137,7 @@ impl Judged {
             // A killed process says no end: its last step is over all the same.
             let progress = replay.finish();
             detector.after(progress, &replay);
+            steps.finish(progress);
         }
         detector.at_step(&replay);
         let verdict = judge(&replay, &detector);
@@ -246,7 +250,8 @@ impl Judged {
     /// There is no such step, or the recording cannot be read again.
     pub(super) fn at(&self, step: u32, tell: &mut dyn FnMut(u64)) -> Result<Judged, Error> {
         let events = When::Step(step).find(self)?.events;
-        Judged::read_shared(&self.path, None, self.share.as_ref(), Some(Until { events, step }), tell)
+        let until = Until { events, step, last: self.steps.end_of(step).is_none() };
+        Judged::read_shared(&self.path, None, self.share.as_ref(), Some(until), tell)
     }
 
     /// What is private in it was folded, by this.

@@ -44,6 +44,9 @@ pub(super) fn of(judged: &Judged, tell: &mut dyn FnMut(u64)) -> Result<Vec<Momen
             Given::Item(item) => passes.iter_mut().for_each(|(_, pass)| pass.apply(&item, names)),
         }
     }
+    if !judged.is_running() {
+        passes.iter_mut().for_each(|(_, pass)| pass.ends());
+    }
     let finish = |(moment, pass): (anatomy::Moment, Pass)| {
         let anatomy = pass.finish(&|replay, held| judged.is_left_behind(held, replay))?;
         Some(Moment { device: moment.device, at: moment.at, anatomy })

@@ -102,8 +102,10 @@ impl Moment {
             }
             Moment::Step(n) => match judged.steps.end_of(*n) {
                 Some(event) => at(event, format!("the end of step {n}")),
-                // The last step may have ended with the process.
-                None if *n > 0 && replay.steps() == *n => at(all, format!("the end of step {n}")),
+                // The last step may have ended with the process: before that freed what it held.
+                None if *n > 0 && replay.steps() == *n => {
+                    at(replay.torn_down_from().unwrap_or(all), format!("the end of step {n}"))
+                }
                 None => Err(missing(format!("step {n} does not end in this recording")).hint(range(judged))),
             },
             Moment::Mark(name) => marked(judged, name)?
