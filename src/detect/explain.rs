@@ -42,7 +42,7 @@ pub(super) fn lines(n: usize) -> String {
 
 /// For how many marks the oldest block of a finding has been live.
 pub(super) fn oldest(f: &Finding, mark: u32) -> String {
-    plural(u64::from(mark.saturating_sub(f.first_step)), f.grain.name())
+    plural(u64::from(mark.saturating_sub(f.first_step)), f.grain.noun())
 }
 
 #[cfg(test)]

@@ -107,12 +107,20 @@ pub enum GrainName {
 }
 
 impl GrainName {
-    /// The stable name, as in JSON; also the noun of sentences ("a step").
+    /// The stable name, as in JSON.
     pub fn name(self) -> &'static str {
         match self {
             GrainName::Step => "step",
             GrainName::Microbatch => "microbatch",
             GrainName::Tick => "tick",
+        }
+    }
+
+    /// The noun of sentences: "every second".
+    pub fn noun(self) -> &'static str {
+        match self {
+            GrainName::Tick => "second",
+            other => other.name(),
         }
     }
 }

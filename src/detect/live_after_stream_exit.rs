@@ -42,6 +42,6 @@ pub(super) fn explain(replay: &Replay, f: &Finding, members: &[Member], mark: u3
         lines(f.sites.len()),
         oldest(f, mark),
         number(f.blocks_per_step.round() as u64),
-        f.grain.name(),
+        f.grain.noun(),
     )
 }

@@ -18,7 +18,7 @@ pub(super) fn explain(_replay: &Replay, f: &Finding, members: &[Member], mark: u
         plural(f.blocks_now, "block"),
         size(f.bytes_now),
         lines(f.sites.len()),
-        f.grain.name(),
+        f.grain.noun(),
         oldest(f, mark),
     )
 }

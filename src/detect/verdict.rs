@@ -88,7 +88,7 @@ pub fn judge(replay: &Replay, detector: &Detector) -> Verdict {
     if let Some(f) = leaks().next() {
         return Verdict::new(
             Outcome::Warning,
-            format!("{}, seen for too few {}s yet", sum(f), f.grain.name()),
+            format!("{}, seen for too few {}s yet", sum(f), f.grain.noun()),
         );
     }
     match blind(replay).or_else(|| early(replay, detector)) {
@@ -111,10 +111,10 @@ fn slow(detector: &Detector) -> Option<String> {
     Some(match f.steps_to_oom {
         Some(s) => format!(
             "nothing grew fast enough to matter: the most, {rate} every {}, would fill the device in about {} {0}s",
-            f.grain.name(),
+            f.grain.noun(),
             number(s.mid)
         ),
-        None => format!("nothing grew fast enough to matter: the most was {rate} every {}", f.grain.name()),
+        None => format!("nothing grew fast enough to matter: the most was {rate} every {}", f.grain.noun()),
     })
 }
 
@@ -129,7 +129,7 @@ fn early(replay: &Replay, detector: &Detector) -> Option<String> {
     Some(format!(
         "too early to tell: {}; if that goes on the device is full in about {full} {}s",
         sum(f),
-        f.grain.name()
+        f.grain.noun()
     ))
 }
 
@@ -147,7 +147,7 @@ fn watched(replay: &Replay) -> String {
 }
 
 fn sum(f: &Finding) -> String {
-    format!("{}: {} more every {}", f.kind.name(), size(f.bytes_per_step.max(0.0) as u64), f.grain.name())
+    format!("{}: {} more every {}", f.kind.name(), size(f.bytes_per_step.max(0.0) as u64), f.grain.noun())
 }
 
 /// An out-of-memory that the job did not live on from: at most one more step ended. What CUDA refused is one only where it

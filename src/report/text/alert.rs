@@ -68,7 +68,7 @@ pub fn held(p: &Process<'_>, f: &Finding, known: &Known, style: Style) -> Vec<St
 
 /// The line that takes an announcement back.
 pub fn withdrawn(p: &Process<'_>, f: &Finding) -> String {
-    let at = f.withdrawn_step.map(|n| format!(" at {} {}", f.grain.name(), count(n.into())));
+    let at = f.withdrawn_step.map(|n| format!(" at {} {}", f.grain.noun(), count(n.into())));
     let stay = match f.bytes_now {
         0 => "nothing of it is left".to_owned(),
         bytes => format!("{} of it stay", size(bytes)),
@@ -86,7 +86,7 @@ fn full(p: &Process<'_>, f: &Finding) -> String {
         return format!("{}, and sooner of another leak", fills());
     }
     let done = u64::from(marks(p, f));
-    let at = |n: u64| format!("{} {}", f.grain.name(), count(done.saturating_add(n)));
+    let at = |n: u64| format!("{} {}", f.grain.noun(), count(done.saturating_add(n)));
     let time = |n: u64| match p.replay.last_step_time().0.checked_div(done) {
         Some(nanos) => format!(", in {}", duration(nanos.saturating_mul(n))),
         None => String::new(),
@@ -115,14 +115,14 @@ fn marks(p: &Process<'_>, f: &Finding) -> u32 {
 
 /// `step 6 · peak 19.2 GiB of 22.9 GiB usable · 300 MiB more a step since step 1`.
 fn now(p: &Process<'_>, f: &Finding) -> String {
-    let mut parts = vec![format!("{} {}", f.grain.name(), count(marks(p, f).into()))];
+    let mut parts = vec![format!("{} {}", f.grain.noun(), count(marks(p, f).into()))];
     if let Some(d) = p.replay.device(f.device) {
         let usable = p.replay.usable(d.id);
         let word = if usable.is_some() && usable == p.replay.limit(d.id) { "allowed" } else { "usable" };
         let usable = usable.map(|u| format!(" of {} {word}", size(u.0))).unwrap_or_default();
         parts.push(format!("peak {}{usable}", size(d.peak_allocated.bytes.0)));
     }
-    let since = format!("{} {}", f.grain.name(), count(f.first_step.into()));
+    let since = format!("{} {}", f.grain.noun(), count(f.first_step.into()));
     parts.push(format!("{} more {} since {since}", size_f(f.current_bytes_per_step), per(f.grain)));
     parts.join(" · ")
 }

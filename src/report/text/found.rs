@@ -110,7 +110,7 @@ fn leak(out: &mut Vec<String>, p: &Process<'_>, f: &Finding, known: Option<&Know
         say("lately", &format!("{recent} {}", per(f.grain)));
     }
     if let Some(when) = f.steps_to_oom.filter(|_| fatal(p, f).is_none()) {
-        say("full in", &forecast(when, f.grain.name()));
+        say("full in", &forecast(when, f.grain.noun()));
     }
     match known.and_then(|k| k.fix.as_ref()) {
         Some(fix) => say("fix", &format!("known: {}, {}", fix.known, fix.text)),
@@ -304,7 +304,7 @@ fn note(p: &Process<'_>, f: &Finding) -> String {
     // Where no line is known, that is no news in a note.
     let named = site(p, f).filter(|s| f.kind.is_leak() || s.kind != SiteKind::Unknown);
     let place = named.map(|s| format!(" {}", at(p, s))).unwrap_or_default();
-    let grain = f.grain.name();
+    let grain = f.grain.noun();
     if let Some(until) = f.withdrawn_step {
         return format!(
             "{}{place}: said at {grain} {}, withdrawn at {grain} {}, when it stopped growing",

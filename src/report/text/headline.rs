@@ -144,7 +144,7 @@ pub(super) fn lately(f: &Finding) -> Option<String> {
 /// How fast it grows, and what comes of it.
 fn growth(p: &Process<'_>) -> Option<String> {
     let f = leak(p)?;
-    let grain = f.grain.name();
+    let grain = f.grain.noun();
     let mut text = format!(
         "{} more every {grain} since {grain} {} on GPU {}",
         size_f(f.bytes_per_step),

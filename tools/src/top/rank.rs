@@ -134,7 +134,7 @@ pub(super) fn of(followed: &Followed) -> Vec<Rank> {
             per: match f.grain {
                 GrainName::Step => "step",
                 GrainName::Microbatch => "mb",
-                GrainName::Tick => "tick",
+                GrainName::Tick => "s",
             },
             full: f.steps_to_oom,
             seconds: live.seconds_to_oom(f),
