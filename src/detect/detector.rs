@@ -40,6 +40,8 @@ pub(super) struct Member {
 struct Case {
     finding: Finding,
     members: FxHashMap<CohortId, Growth>,
+    /// The worst that it ever was.
+    worst: Severity,
 }
 
 /// All judgements over one replay.
@@ -233,11 +235,11 @@ impl Detector {
         let leads: Vec<(Growth, Rate)> =
             members.iter().filter(sure).take(LEADS).map(|m| (m.growth, group(&m.growth))).collect();
         let Some(first) = leads.iter().max_by(|a, b| a.1.bytes.total_cmp(&b.1.bytes)) else { return };
-        let room = forecast::headroom(replay, subject.device).bytes;
+        let room = forecast::headroom(replay, subject.device);
         let worth = |(g, rate): &(Growth, Rate)| {
-            let seen = u64::from(mark - g.onset + 1);
-            let f = forecast::steps_to_oom(room, rate);
-            g.strength == Strength::Established && Severity::of(&f, seen, None, None) > Severity::Info
+            let seen = mark - g.onset + 1;
+            let severity = Severity::judged(&room, rate, (seen, seen.into()), None, None);
+            g.strength == Strength::Established && severity > Severity::Info
         };
         let told: Vec<Growth> = leads.iter().filter(|l| l.0 == first.0 || worth(l)).map(|l| l.0).collect();
         members.retain(|m| told.iter().any(|lead| m.growth.resembles(lead, mark)));
@@ -247,14 +249,13 @@ impl Detector {
     fn say(&mut self, replay: &Replay, subject: Subject, grain: Grain, mut members: Vec<Member>) {
         let mark = if grain == Grain::Step { replay.steps() } else { replay.microbatches() };
         let old = self.cases.get(&subject);
-        // A member that stopped growing still holds what it left behind.
-        if let Some(case) = old {
+        // A member that stopped growing still holds what it left behind; of what was withdrawn nothing was.
+        if let Some(case) = old.filter(|c| c.finding.withdrawn_step.is_none()) {
             for (id, g) in &case.members {
-                let gone = members.iter().any(|m| m.id == *id);
-                let c = &replay.cohorts()[id.0 as usize];
-                let held = growth::track(c, grain).at_mark;
-                if !gone && held.bytes >= g.now.bytes / 10 * 9 && case.finding.grain == name(replay, grain) {
-                    let growth = Growth { now: held, rate: Rate { current: 0.0, ..g.rate }, ..*g };
+                let grows = members.iter().any(|m| m.id == *id);
+                let t = growth::track(&replay.cohorts()[id.0 as usize], grain);
+                if !grows && g.is_left(t) && case.finding.grain == name(replay, grain) {
+                    let growth = Growth { now: t.at_mark, rate: Rate { current: 0.0, ..g.rate }, ..*g };
                     members.push(Member { id: *id, growth, stalled: true });
                 }
             }
@@ -277,7 +278,8 @@ impl Detector {
             _ => finding,
         };
         let members = members.into_iter().map(|m| (m.id, m.growth)).collect();
-        self.cases.insert(subject, Case { finding, members });
+        let worst = old.map_or(Severity::Info, |c| c.worst).max(finding.severity);
+        self.cases.insert(subject, Case { finding, members, worst });
     }
 
     fn compose(
@@ -294,11 +296,13 @@ impl Detector {
         let left = self.policy.planned_steps.map(|p| u64::from(p.saturating_sub(replay.steps())));
         let nanos = (mark > 0).then(|| replay.last_step_time().0 as f64 / f64::from(mark));
         let onset = members.iter().map(|m| m.growth.onset).min().unwrap_or(mark);
-        let guess = forecast::interval(&room, &rate, mark.saturating_sub(onset) + 1);
+        let marks = mark.saturating_sub(onset) + 1;
+        let guess = forecast::interval(&room, &rate, marks);
         let sure = established && subject.kind == Kind::LiveAfterStreamExit;
         let rises = members.iter().map(|m| u64::from(m.growth.rises)).max().unwrap_or(0);
-        let seen = u64::from(mark.saturating_sub(onset) + 1).max(if sure { rises * SURE } else { 0 });
-        let mut severity = Severity::of(&guess, seen, nanos, left.filter(|_| grain == Grain::Step));
+        let seen = u64::from(marks).max(if sure { rises * SURE } else { 0 });
+        let left = left.filter(|_| grain == Grain::Step);
+        let mut severity = Severity::judged(&room, &rate, (marks, seen), nanos, left);
         let near = room.known && guess.mid <= FAST_ALERT_STEPS;
         let first_step = onset.saturating_sub(crate::replay::GRACE).max(1);
         let uncollected = is_uncollected(replay, grain, first_step);
@@ -353,9 +357,7 @@ impl Detector {
             }
         }
         // What was never more than a word on something that filled is not worth a second one.
-        self.cases.retain(|_, c| {
-            c.finding.withdrawn_step.is_none() || c.finding.established || c.finding.severity > Severity::Info
-        });
+        self.cases.retain(|_, c| c.finding.withdrawn_step.is_none() || c.worst > Severity::Info);
         // Of a job that has freed what it held no block tells what lay where at its last step's end.
         let torn_down = replay.is_torn_down();
         if !torn_down {

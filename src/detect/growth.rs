@@ -65,6 +65,8 @@ pub(super) struct Growth {
     pub(super) brief: bool,
     /// Most of it is in use, and goes in its time: no part of anything else's growth.
     pub(super) in_use: bool,
+    /// Old blocks of the cohort that had died by then.
+    pub(super) died: u64,
 }
 
 impl Growth {
@@ -72,6 +74,12 @@ impl Growth {
     pub(super) fn resembles(&self, lead: &Growth, mark: u32) -> bool {
         let tolerance = ((mark - lead.onset.max(self.onset)) / 4).max(6);
         self.onset.abs_diff(lead.onset) <= tolerance && self.gap <= 4.0 * lead.gap + 2.0
+    }
+
+    /// What it left when it stopped growing is still there: as much, and not because old blocks went and others came.
+    pub(super) fn is_left(&self, t: &Track) -> bool {
+        let gone = t.died_old.blocks.saturating_sub(self.died);
+        t.at_mark.bytes >= self.now.bytes / 10 * 9 && gone * TURNOVER <= t.at_mark.blocks
     }
 
     /// The floor has not risen for so long that growth is over.
@@ -153,6 +161,7 @@ pub(super) fn of(
         rate,
         brief: false,
         in_use: false,
+        died: t.died_old.blocks,
     };
     if g.has_stalled(mark) {
         return None;
@@ -233,15 +242,16 @@ fn outlived(
     let born_before = mark.saturating_sub(longest.saturating_add(longest / 2));
     let born = |h: &Held| if grain == Grain::Step { h.step } else { h.microbatch };
     let ours = replay.blocks(c.key.device).filter(|h| h.cohort == id && !h.pending && !h.unverified);
+    // What was there before it grew is no part of what it grew by, however old.
+    let first = onset.saturating_sub(GRACE);
     let (mut births, mut bytes) = (Vec::new(), 0u64);
-    for h in ours.filter(|h| born(h) < born_before) {
+    for h in ours.filter(|h| (first..born_before).contains(&born(h))) {
         bytes = bytes.saturating_add(h.block.rounded.0);
         if births.len() < BIRTHS && !births.contains(&born(h)) {
             births.push(born(h));
         }
     }
     // At the pace at which that was kept, the whole growth has so much of it: the rest is in use.
-    let first = onset.saturating_sub(GRACE);
     let (window, span) = (u64::from(born_before.saturating_sub(first).max(1)), u64::from(mark - first) + 1);
     let all = bytes.saturating_mul(span) / window;
     let kept = match births.len() >= BIRTHS {

@@ -1,6 +1,7 @@
 //! How bad: by time until the device is full, not by bytes.
 
 use super::finding::StepsToOom;
+use super::forecast::{self, Headroom, Rate};
 
 /// Severity, mildest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -41,6 +42,19 @@ impl Severity {
         }
     }
 
+    /// By what grows into which room, seen for so many `marks`, or for what counts as `seen` of them. Where growth has become
+    /// faster, what it is now was not seen for all that time: at the present pace what has grown so far would have taken less.
+    pub(super) fn judged(
+        room: &Headroom,
+        rate: &Rate,
+        (marks, seen): (u32, u64),
+        nanos: Option<f64>,
+        left: Option<u64>,
+    ) -> Severity {
+        let share = if rate.current > rate.bytes { (rate.bytes / rate.current).max(0.0) } else { 1.0 };
+        Severity::of(&forecast::interval(room, rate, marks), (seen as f64 * share) as u64, nanos, left)
+    }
+
     /// By the forecast; `seen` is for how many steps growth was watched (or [`SURE`] for each rise where that is due), `nanos`
     /// how long one takes, `left` how many the job still has to do, where known.
     pub(super) fn of(f: &StepsToOom, seen: u64, nanos: Option<f64>, left: Option<u64>) -> Severity {
@@ -56,6 +70,26 @@ impl Severity {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Half of what grew did so at the present pace: it is drawn half as far ahead as if it always had.
+    #[test]
+    fn a_pace_is_drawn_as_far_ahead_as_it_was_seen_for() {
+        let room = Headroom { bytes: 6_000, most: 6_000, known: true };
+        let of = |bytes, current, seen| {
+            let rate = Rate { bytes, current, highest: current, blocks: 1.0, ratio: 1.0 };
+            Severity::judged(&room, &rate, (seen, seen.into()), None, None)
+        };
+        assert_eq!(
+            [of(1.0, 1.0, 61), of(0.5, 1.0, 61), of(0.5, 1.0, 121)].map(Severity::name),
+            ["warning", "info", "warning"]
+        );
+        assert_eq!(
+            of(4.0, 1.0, 61),
+            Severity::Warning,
+            "what has become slower was seen at its present pace at least"
+        );
+        assert_eq!(of(1.0, 40.0, 4), Severity::Alert, "what is full soon is told however short it was seen");
+    }
 
     #[test]
     fn severity_goes_by_time_to_full() {

@@ -88,6 +88,17 @@ fn what_began_just_now_is_no_part_of_what_fills() {
     assert_eq!(Said::of(&synthetic::draw(20638, false)).accused, None);
 }
 
+/// Requests that run on while others come and go: the old pages of those that were there before are no part of what has
+/// come since (956, 1663), nor are pages that go while others come part of another line's growth (956, 1901). And a buffer that
+/// fills faster and faster has not filled at its present pace all the time (1399).
+#[test]
+fn what_serves_long_requests_is_no_leak() {
+    for seed in [956, 1399, 1663, 1901] {
+        let job = healthy::draw(("serving", crate::unseen::serving), seed);
+        assert_eq!(Said::of(&job).accused, None, "seed {seed}");
+    }
+}
+
 /// The generator here says what `synthetic.py` says, event for event.
 #[test]
 fn drawn_jobs_are_those_of_the_script() {
