@@ -29,7 +29,10 @@ fn died_with(settings: &str, cause: &str, total: &str, other: &str) -> (String, 
     let text = strandline(&["report".as_ref(), ran.recording().as_os_str()]);
     let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(words.starts_with("strandline: OUT OF MEMORY, NO LEAK ("), "{text}");
-    let failed = report.process["devices"][0]["oom"].clone();
+    let device = &report.process["devices"][0];
+    let failed = device["oom"].clone();
+    // However long the first step took: what fills the card is told of the step that failed.
+    assert_eq!(device["anatomy"]["step"], failed["step"], "{device}");
     let holder = failed["holders"][0]["line"]["file"].as_str().unwrap_or_default();
     assert!(holder.ends_with(".py"), "{failed}");
     (reason.to_string(), failed, words)
