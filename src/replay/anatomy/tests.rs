@@ -337,7 +337,7 @@ fn a_moment_before_a_fold_is_of_the_step_that_it_was_folded_into() {
             [2, 7, 11].into_iter().for_each(|mib| j.free(mib, mib, FORWARD));
         }
         j.items.push(Item::End(Nanos(j.now + 1)));
-        let at = |event| j.anatomy(|_| Moment { device: DeviceId(0), event, at: At::Event });
+        let at = |event| j.anatomy(|_| Moment { device: DeviceId(0), event, at: At::Event, free: None });
         assert_eq!((at(moment).step, mib(&at(moment))), (1, [2, 0, 0, 3, 0, 13, 0]), "{exits}");
         assert_eq!((at(over - 1).step, mib(&at(over - 1))), (1, [2, 7, 11, 0, 0, 13, 0]), "{exits}");
         let names = Names::default();
