@@ -31,14 +31,22 @@ pub(crate) struct Pulse {
     nothing: u32,
     /// Ticks that it took to begin to time.
     preparing: u32,
+    /// The same for what [`Pulse::time`] times.
+    around: u32,
     /// Ticks at which the entry that is timed began; 0: it is not timed.
     since: u64,
+}
+
+/// What an entry took of its own: without what it takes to time it, which is as dear as a short hook. What it took `before` lies
+/// between two readings of a clock, too. A hook takes a tick at least, whatever the clock's steps.
+fn own(took: u64, before: u64, timing: u64, reading: u64) -> u64 {
+    took.saturating_sub(timing).saturating_add(before.saturating_sub(reading)).clamp(1, LONGEST)
 }
 
 impl Pulse {
     /// Of a thread that begins. Half a period goes by first: a thread of few events is neither always nor never timed.
     pub(crate) const fn new() -> Pulse {
-        Pulse { left: EVERY / 2, nothing: 0, preparing: 0, since: 0 }
+        Pulse { left: EVERY / 2, nothing: 0, preparing: 0, around: 0, since: 0 }
     }
 
     /// A hook begins.
@@ -65,12 +73,35 @@ impl Pulse {
         self.left <= 1
     }
 
-    /// What is timed, and took so many ticks before, has ended. (A hook that it did not fit in may have ended it itself.)
+    /// Times a hook, which took so many ticks before. It is asked with `false` twice, and then with `true`: the code around it
+    /// is at hand when it counts, as a hook's own code is, and what the second time takes is what timing alone takes.
+    ///
+    /// # Safety
+    /// `pulse` must be this thread's own, and nobody have a reference to it: the hook may make one, for as long as it runs.
     #[cold]
-    pub(crate) fn end_of(&mut self, before: u64) {
+    #[inline(never)]
+    pub(crate) unsafe fn time(pulse: *mut Pulse, before: u64, mut hook: impl FnMut(bool)) {
+        let last = core::hint::black_box(2); // one piece of code for all three
+        for n in 0..=last {
+            // SAFETY: the caller's promise; the reference ends before the hook runs.
+            unsafe { (*pulse).begin() };
+            hook(n == last);
+            // SAFETY: as above: the hook's own references have ended.
+            unsafe { (*pulse).end_of(before, n == last) };
+        }
+    }
+
+    /// What is timed has ended. (A hook that is not as usual may have ended it itself.)
+    #[inline(always)]
+    fn end_of(&mut self, before: u64, counts: bool) {
         if self.since != 0 {
             let took = self.elapsed();
-            self.count(took.saturating_add(before));
+            if counts {
+                self.count(took, before);
+            } else {
+                self.around = took.min(u64::from(u32::MAX)) as u32;
+                self.since = 0;
+            }
         }
     }
 
@@ -87,8 +118,9 @@ impl Pulse {
     #[inline(always)]
     pub(crate) fn leave(&mut self) {
         if self.since != 0 {
+            self.around = self.nothing;
             let took = self.elapsed();
-            self.count(took);
+            self.count(took, 0);
         }
     }
 
@@ -114,9 +146,8 @@ impl Pulse {
 
     #[cold]
     #[inline(never)]
-    fn count(&mut self, took: u64) {
-        // A hook takes a tick at least, whatever the clock's steps.
-        let own = took.saturating_sub(u64::from(self.nothing)).clamp(1, LONGEST);
+    fn count(&mut self, took: u64, before: u64) {
+        let own = own(took, before, u64::from(self.around), u64::from(self.nothing));
         TICKS.fetch_add(own, Relaxed);
         TIMED.fetch_add(1, Relaxed);
         self.since = 0;
@@ -221,6 +252,27 @@ mod tests {
             p.leave();
         }
         assert_eq!(timed, 10);
+    }
+
+    #[test]
+    fn what_timing_takes_is_told_of_no_hook() {
+        assert_eq!(own(150, 0, 40, 30), 110, "as it was timed, without the timing");
+        assert_eq!(own(150, 130, 40, 30), 210, "and without the reading between");
+        assert_eq!(own(150, 20, 40, 30), 110, "a reading is never less than nothing");
+        assert_eq!(own(30, 0, 40, 30), 1, "a hook takes a tick");
+        assert_eq!(own(2 * LONGEST, 0, 40, 30), LONGEST, "the kernel's work is no hook's");
+    }
+
+    #[test]
+    fn a_hook_that_is_timed_is_tried_twice_and_counted_once() {
+        let (mut p, mut asked) = (Pulse::new(), Vec::new());
+        let (timed, ticks) = (TIMED.load(Relaxed), TICKS.load(Relaxed));
+        // SAFETY: the test's own, which nobody else knows.
+        unsafe { Pulse::time(&raw mut p, 1000, |counts| asked.push(counts)) };
+        assert_eq!(asked, [false, false, true]);
+        assert_eq!((p.since, p.left), (0, EVERY), "ended, and the next is due as ever");
+        assert_eq!(TIMED.load(Relaxed) - timed, 1);
+        assert!(TICKS.load(Relaxed) > ticks, "what it took before is told");
     }
 
     #[test]

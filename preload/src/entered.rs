@@ -1,5 +1,6 @@
 //! The token that a hook needs to record anything.
 
+use crate::cost::Pulse;
 use crate::thread::Thread;
 use crate::{session, thread, tls};
 use core::marker::PhantomData;
@@ -87,14 +88,13 @@ pub(crate) struct Timing {
 }
 
 impl Timing {
-    /// Runs what is to be timed, a hook's usual way; `before`: ticks that its event took before it.
+    /// Runs what is to be timed, a hook's usual way; `before`: ticks that its event took before it. The hook does its work when
+    /// it is asked with `true`; before, it may go its way without doing any.
     #[inline(always)]
-    pub(crate) fn of(self, before: u64, hook: impl FnOnce()) {
-        // SAFETY: this thread's own place; no reference is kept over the hook's own, which ends before the second is made.
-        unsafe { (*self.thread.as_ptr()).pulse.begin() };
-        hook();
-        // SAFETY: as above.
-        unsafe { (*self.thread.as_ptr()).pulse.end_of(before) };
+    pub(crate) fn of(self, before: u64, hook: impl FnMut(bool)) {
+        // SAFETY: this thread's own place, of which nobody has a reference while no hook of ours is at work on it; the hook's
+        // own tokens end before it returns.
+        unsafe { Pulse::time(&raw mut (*self.thread.as_ptr()).pulse, before, hook) };
     }
 }
 

@@ -92,7 +92,8 @@ unsafe extern "C" fn forked() {
 #[cold]
 #[inline(never)]
 pub(crate) fn arm() -> bool {
-    if STATE.compare_exchange(INERT, ARMING, AcqRel, Acquire).is_err() {
+    // Mostly it is not inert any more, and looking takes no cache line from other threads.
+    if STATE.load(Acquire) != INERT || STATE.compare_exchange(INERT, ARMING, AcqRel, Acquire).is_err() {
         return is_recording();
     }
     note_stderr();

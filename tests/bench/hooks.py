@@ -115,7 +115,9 @@ def counted(options, stacks, folder, library):
     out = os.path.join(folder, f"{stacks}.out")
     environment = {k: v for k, v in os.environ.items() if not k.startswith("STRANDLINE_") or "_SIM_" in k}
     environment.update(PYTHONHASHSEED="0", BENCH_SMALL="1", OMP_NUM_THREADS="1")
-    if stacks != "nothing":
+    if stacks == "passed":
+        environment.update(LD_PRELOAD=os.path.abspath(options.library), STRANDLINE_DISABLE="1")
+    elif stacks != "nothing":
         environment.update(LD_PRELOAD=os.path.abspath(options.library), STRANDLINE_STACKS=stacks, STRANDLINE_QUIET="1",
                            STRANDLINE_OUT=os.path.join(folder, f"{stacks}.strand"))
     command = ["valgrind", "-q", "--tool=callgrind", f"--callgrind-out-file={out}", "--instr-atstart=no", "--cache-sim=yes",
@@ -136,7 +138,7 @@ def main():
     p.add_argument("--library", required=True, help="libstrandline.so, with symbols")
     p.add_argument("--python", required=True, help="a Python that has torch on the simulated device")
     p.add_argument("--work", default="heavy")
-    p.add_argument("--stacks", default="python")
+    p.add_argument("--stacks", default="python", help="none, python, native, both; passed: the library is told to pass everything through")
     p.add_argument("--steps", type=int, default=2)
     p.add_argument("--without", action="store_true", help="count the same steps without the library, too")
     p.add_argument("--verbose", action="store_true")
