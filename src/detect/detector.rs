@@ -42,6 +42,20 @@ struct Case {
     members: FxHashMap<CohortId, Growth>,
     /// The worst that it ever was.
     worst: Severity,
+    /// As it was before it was withdrawn.
+    stood: Option<Finding>,
+}
+
+impl Case {
+    /// Stands as it did, where it was withdrawn only because the job freed what it held when it ended, from step `step` on.
+    fn stand_again(&mut self, step: u32, freed: &dyn Fn(CohortId) -> u64) {
+        let late = self.finding.withdrawn_step.is_some_and(|w| w >= step);
+        let Some(stood) = self.stood.take_if(|_| late) else { return };
+        let gone: u64 = self.members.keys().map(|id| freed(*id)).sum();
+        if gone >= stood.bytes_now / 10 * 9 {
+            self.finding = stood;
+        }
+    }
 }
 
 /// All judgements over one replay.
@@ -279,7 +293,7 @@ impl Detector {
         };
         let members = members.into_iter().map(|m| (m.id, m.growth)).collect();
         let worst = old.map_or(Severity::Info, |c| c.worst).max(finding.severity);
-        self.cases.insert(subject, Case { finding, members, worst });
+        self.cases.insert(subject, Case { finding, members, worst, stood: None });
     }
 
     fn compose(
@@ -351,10 +365,14 @@ impl Detector {
                 growth::of(replay, *id, grain, mark, weights, &mut self.scratch).is_some()
             });
             if !grows {
+                case.stood = Some(case.finding.clone());
                 case.finding.withdrawn_step = Some(mark);
                 case.finding.current_bytes_per_step = 0.0;
                 case.finding.steps_to_oom = None;
             }
+        }
+        if let Some((step, freed)) = replay.left_in() {
+            self.cases.values_mut().for_each(|c| c.stand_again(step, &freed));
         }
         // What was never more than a word on something that filled is not worth a second one.
         self.cases.retain(|_, c| c.finding.withdrawn_step.is_none() || c.worst > Severity::Info);

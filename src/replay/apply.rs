@@ -72,6 +72,7 @@ impl Replay {
         if self.trailing {
             self.settle();
         }
+        self.leaving.goes_on();
         if !self.refused.is_empty() {
             self.goes_on(e.thread, e.time);
         }
@@ -188,27 +189,22 @@ impl Replay {
         match dev.table.get_mut(b.addr.0) {
             Some(h) if !h.pending => {
                 let r = h.rounded();
-                let (cohort, birth, unverified, waits_for) = (h.cohort, h.birth(), h.unverified, h.waits_for);
+                let (unverified, waits_for) = (h.unverified, h.waits_for);
+                let freed =
+                    Freed { cohort: h.cohort, rounded: r, birth: h.birth(), collected: b.phase.collector };
                 h.pending = true;
                 if unverified {
                     h.unverified = false;
                     dev.unverified_blocks = dev.unverified_blocks.saturating_sub(1);
                     dev.unverified.0 = dev.unverified.0.saturating_sub(r);
-                } else {
-                    let freed = Freed { cohort, rounded: r, birth, collected: b.phase.collector };
-                    if self.trailing {
-                        if self.freed.is_empty() {
-                            self.freed_from = self.events;
-                        }
-                        self.freed.push(freed);
-                    } else {
-                        self.cohorts.gone(cohort, r, birth, self.now, Some(freed.collected));
-                    }
                 }
                 dev.blocks = dev.blocks.saturating_sub(1);
                 dev.allocated.0 = dev.allocated.0.saturating_sub(r);
                 dev.pending.0 = dev.pending.0.saturating_add(r);
                 dev.wait_begins(waits_for, r);
+                if !unverified {
+                    self.freed(freed);
+                }
             }
             Some(_) => {
                 let (addr, device) = (b.addr.0, b.device.0);

@@ -13,6 +13,7 @@ mod calls;
 mod cohort;
 mod device;
 mod failed;
+mod leaving;
 mod limit;
 mod marks;
 mod progress;

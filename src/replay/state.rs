@@ -4,6 +4,7 @@ use super::calls::Calls;
 use super::cohort::{Cohort, CohortId, Cohorts, Now};
 use super::device::{Device, PendingWait};
 use super::failed::Failed;
+use super::leaving::Leaving;
 use super::progress::{Coverage, Inconsistency, PhaseKind, Progress};
 use super::quiet::Quiescence;
 use super::refused::Refused;
@@ -124,6 +125,8 @@ pub struct Replay {
     pub(super) freed_from: u64,
     /// What had been freed so when the recording ended.
     pub(super) torn_down: Vec<Freed>,
+    /// What a job frees whose steps a clock ends.
+    pub(super) leaving: Leaving,
 }
 
 impl Replay {

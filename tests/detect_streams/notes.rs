@@ -312,3 +312,35 @@ fn frees_that_wait_name_their_streams_and_warn_where_they_fill_the_card() {
     none(&fine, Kind::DeferredFree);
     assert_eq!(fine.outcome(), Outcome::Clean);
 }
+
+/// A leak of a job whose steps a clock ends (`every`: in seconds, as `--steps every` does), which is freed when the job ends: in the last
+/// second that it works in and the one after. Or which is given up a while before: `idle` seconds.
+#[test]
+fn a_leak_that_is_freed_on_the_way_out_was_one() {
+    const SECOND: u64 = 1_000_000_000;
+    let cases = [(false, 0, Outcome::Leak), (false, 30, Outcome::Clean), (true, 0, Outcome::Leak)];
+    for (every, idle, want) in cases {
+        let mut s = Script::new();
+        let tick = |s: &mut Script| {
+            if every && s.now / SECOND > s.steps {
+                s.steps += 1;
+                s.say(0, Body::ManualStep(s.steps));
+            }
+        };
+        for i in 0..80 {
+            s.now += SECOND / 4;
+            tick(&mut s);
+            s.alloc(place(i), 64 * MIB, MAIN, 1);
+            s.alloc(place(100), 32 * MIB, MAIN, 2);
+            s.free(place(100), 32 * MIB, MAIN);
+        }
+        for i in 0..80 {
+            s.now += SECOND / 50;
+            tick(&mut s);
+            s.free(place(i), 64 * MIB, MAIN);
+        }
+        s.items.push(Item::End(Nanos(s.now + idle * SECOND + 1)));
+        let j = judged(&s);
+        assert_eq!(j.outcome(), want, "{:#?}", j.detector.findings());
+    }
+}
