@@ -61,7 +61,7 @@ pub(crate) fn is_recording() -> bool {
     STATE.load(Acquire) == RECORDING
 }
 
-/// As if it did.
+/// As if the process recorded.
 #[cfg(test)]
 pub(crate) fn pretend_to_record() {
     STATE.store(RECORDING, Release);

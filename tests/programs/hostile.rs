@@ -14,7 +14,7 @@ fn bears(how: &str) -> Ran {
     assert_eq!(torchs.first(), Some(&1401), "{}", ran.stdout());
     assert_eq!(recording.allocated().len(), 1401, "{how}");
     assert!(recording.reader.summary().complete, "{how}: it ended in an orderly way");
-    // A line is left out where descriptor 2 is no stderr, and said once where it is.
+    // Recording goes on, so there is nothing to say.
     assert!(ran.ours().iter().filter(|l| l.contains("recording stops")).count() == 0, "{:?}", ran.ours());
     ran
 }
