@@ -60,8 +60,10 @@ pub(crate) struct Config {
     pub(crate) alerts: bool,
     /// Somebody watches already.
     pub(crate) watched: bool,
-    /// What holds flagged blocks may be looked for, after this time again.
+    /// What holds the blocks of a leak may be looked for, after this time again.
     pub(crate) probe: Option<Duration>,
+    /// And of what is no more than an `info`.
+    pub(crate) probe_all: bool,
     /// The command, to start a watcher with.
     pub(crate) bin: Option<PathBuf>,
     /// Whole lines to say: what was not understood.
@@ -100,7 +102,8 @@ impl Config {
             quiet: false,
             alerts: false,
             watched: false,
-            probe: None,
+            probe: Some(PROBE_INTERVAL),
+            probe_all: false,
             bin: None,
             remarks: Vec::new(),
         };
@@ -147,9 +150,10 @@ impl Config {
     fn read_probe(&mut self, text: &str) {
         // `on:SECONDS`, for tests: at most one probe in so many seconds.
         let often = text.strip_prefix("on:").and_then(|s| s.parse().ok()).filter(|s| (0.0..=1e6).contains(s));
-        self.probe = match text {
-            "on" => Some(PROBE_INTERVAL),
-            _ => often.map(Duration::from_secs_f64),
+        (self.probe, self.probe_all) = match text {
+            "leaks" => (Some(PROBE_INTERVAL), false),
+            "on" => (Some(PROBE_INTERVAL), true),
+            _ => (often.map(Duration::from_secs_f64), often.is_some()),
         };
         if self.probe.is_none() && text != "off" {
             self.remarks

@@ -271,7 +271,10 @@ fn provenance(config: &Config, rank: &Rank, host: &str, command: &[String], cloc
         "world_size": rank.world,
         "restart": rank.restart,
         "python": stacks::python_version().map(|v| v.split_whitespace().next().unwrap_or("").to_string()),
-        "probe": config.probe.is_some(),
+        "probe": match (config.probe, config.probe_all) {
+            (Some(_), false) => json!("leaks"),
+            (probe, _) => json!(probe.is_some()),
+        },
         "clock": if clock == Clock::Tsc { "tsc" } else { "monotonic" },
         "steps": match &config.steps {
             Steps::Auto => "auto".to_string(),

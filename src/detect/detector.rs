@@ -48,10 +48,10 @@ struct Case {
 
 impl Case {
     /// Stands as it did, where it was withdrawn only because the job freed what it held when it ended, from step `step` on.
-    fn stand_again(&mut self, step: u32, freed: &dyn Fn(CohortId) -> u64) {
+    fn stand_again(&mut self, step: u32, freed: &FxHashMap<CohortId, u64>) {
         let late = self.finding.withdrawn_step.is_some_and(|w| w >= step);
         let Some(stood) = self.stood.take_if(|_| late) else { return };
-        let gone: u64 = self.members.keys().map(|id| freed(*id)).sum();
+        let gone: u64 = self.members.keys().filter_map(|id| freed.get(id)).sum();
         if gone >= stood.bytes_now / 10 * 9 {
             self.finding = stood;
         }
@@ -401,8 +401,8 @@ impl Detector {
     }
 }
 
-/// What is said of blocks that may still be freed by Python's collector.
-const UNCOLLECTED: &str = "; Python's collector has not gone over all objects since the oldest of them, so that reference cycles may be what keeps them";
+/// What the sentence of a finding ends with whose blocks may still be freed by Python's collector.
+pub const UNCOLLECTED: &str = "; Python's collector has not gone over all objects since the oldest of them, so that reference cycles may be what keeps them";
 
 /// Whether Python's collector is known not to have made a full collection since what was allocated in step (or microbatch)
 /// `first`: what reference cycles keep looks like a leak until then.

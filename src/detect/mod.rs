@@ -26,7 +26,7 @@ mod step_growth;
 mod stranded_cache;
 mod verdict;
 
-pub use detector::{Detector, Policy};
+pub use detector::{Detector, Policy, UNCOLLECTED};
 pub use finding::{Finding, FindingSite, GrainName, Kind, StepsToOom, StreamRef};
 pub use oom::{Cause, Change, PostMortem, post_mortem};
 pub use severity::Severity;

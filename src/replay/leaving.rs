@@ -8,6 +8,7 @@ use super::cohort::CohortId;
 use super::state::{Freed, Replay};
 use crate::event::Nanos;
 use crate::event::steps::StepSource;
+use rustc_hash::FxHashMap;
 
 /// The longest that a job takes to free what it held and end. A server that has nothing to do for longer than this had freed it for
 /// another reason.
@@ -56,11 +57,13 @@ impl Replay {
 
     /// Of such a job that has ended, freeing what it held: the step in which it began to (the first is 1), and how many bytes of a cohort it
     /// freed then.
-    pub fn left_in(&self) -> Option<(u32, impl Fn(CohortId) -> u64)> {
+    pub fn left_in(&self) -> Option<(u32, FxHashMap<CohortId, u64>)> {
         let l = &self.leaving;
         let brief = self.ended.is_some_and(|end| end.0.saturating_sub(l.since.0) <= WAY_OUT.0);
-        (brief && !l.freed.is_empty()).then_some((l.step, move |id| {
-            l.freed.iter().filter(|(cohort, _)| *cohort == id).map(|(_, bytes)| bytes).sum()
-        }))
+        (brief && !l.freed.is_empty()).then(|| {
+            let mut all = FxHashMap::default();
+            l.freed.iter().for_each(|(id, bytes)| *all.entry(*id).or_default() += bytes);
+            (l.step, all)
+        })
     }
 }

@@ -38,6 +38,8 @@ const THREADS: usize = 64;
 const SCENES: u32 = 1000;
 /// When other threads have gone on for so long, the process did not end of it.
 const GONE_ON: u64 = 10_000_000_000;
+/// A process that ends so much later ended of something else, nanoseconds.
+const FORGOTTEN: u64 = 600_000_000_000;
 
 impl Replay {
     fn failure(&mut self, e: &Event, a: Asked) -> (usize, OomEvent) {
@@ -110,17 +112,23 @@ impl Replay {
         });
     }
 
-    /// The program was told what is free: after a refusal, that is what it was refused with.
+    /// The program was told what is free: the first time after a refusal, and before anything is freed, that is what it was refused with.
     #[inline]
     pub(super) fn told_free(&mut self, thread: ThreadId, device: DeviceId, free: Bytes) {
-        let of = |r: &&mut Refused| r.thread == thread && r.device == usize::from(device.0);
-        self.refused.iter_mut().filter(of).for_each(|r| r.failure.free = Some(free));
+        for r in &mut self.refused {
+            let held = self.devices.get(r.device).map_or(Bytes(0), |d| d.allocated);
+            if r.thread == thread && r.device == usize::from(device.0) && held >= r.failure.allocated {
+                r.failure.free.get_or_insert(free);
+            }
+        }
     }
 
     /// The process has ended, and not well. `alone`: how it ended is not known, so that a refusal counts only where nobody was
     /// given memory after it. To be called before [`Replay::finish`].
     pub fn died(&mut self, alone: bool) {
-        for r in std::mem::take(&mut self.refused) {
+        let end = self.time.0;
+        let recent = |r: &Refused| end.saturating_sub(r.failure.time.0) < FORGOTTEN;
+        for r in std::mem::take(&mut self.refused).into_iter().filter(recent) {
             let Some(dev) = self.devices.get_mut(r.device).filter(|d| d.ooms.len() < OOMS) else { continue };
             if !(alone && r.others) {
                 dev.ooms.push(OomEvent { step: r.failure.step.min(self.now.step), ..r.failure });
@@ -170,6 +178,11 @@ mod tests {
         assert_eq!(all.len(), 1);
         let told = (all[0].requested, all[0].free, all[0].allocated, all[0].call);
         assert_eq!(told, (Bytes(8 * GIB), Some(Bytes(GIB)), Bytes(512), Some(RuntimeOp::Malloc)));
+        // What is free when the program has given back what it held is not what it was refused with.
+        let back = Body::FreeRequested(Block { addr: Addr(512), size: Bytes(512), ..Block::default() });
+        assert_eq!(fails(&[(5, 0, back), (5, 0, info)], 1)[0].free, None);
+        let later = Body::MemInfo { device: DeviceId(0), free: Bytes(9 * GIB), total: Bytes(9 * GIB) };
+        assert_eq!(fails(&[(5, 0, info), (6, 0, later)], 1)[0].free, Some(Bytes(GIB)));
         assert_eq!(fails(&[(6, 1, given(1024))], 1).len(), 1, "another thread had not heard of it yet");
         assert_eq!(
             fails(&[(5, 0, refused(4 * GIB))], 1)[0].requested,
@@ -183,6 +196,8 @@ mod tests {
         assert_eq!(fails(&[], 0), [], "it ended well");
         assert_eq!(fails(&[(5, 0, given(1024))], 1), [], "the thread did with less");
         assert_eq!(fails(&[(16, 1, given(1024))], 1), [], "others went on");
+        let info = Body::MemInfo { device: DeviceId(0), free: Bytes(GIB), total: Bytes(4 * GIB) };
+        assert_eq!(fails(&[(700, 1, info)], 1), [], "it went on without");
         let less = Body::Runtime {
             op: RuntimeOp::MallocAsync,
             device: DeviceId(0),

@@ -8,7 +8,7 @@ use std::io::{self, Write};
 use serde_json::{Map, Value, json};
 
 use super::held::HeldBy;
-use super::model::{Facts, Known, Moment, Process, Report, capacity, coverage, remedy, worst};
+use super::model::{Facts, Known, Moment, Process, Report, because, capacity, coverage, remedy, worst};
 use crate::detect::{Finding, Outcome, post_mortem};
 use crate::event::steps::StepSource;
 use crate::event::{Bytes, Frame, RuntimeOp};
@@ -254,7 +254,7 @@ pub fn finding(p: &Process<'_>, f: &Finding, known: Option<&Known>) -> Value {
         "steps_to_oom": f.steps_to_oom.map(|s| json!({
             "low": forecast(s.low), "mid": forecast(s.mid), "high": forecast(s.high),
         })),
-        "explain": f.explain,
+        "explain": because(f, known),
         "held_by": held_by(known),
         "remedy": remedy(p, f),
         "fix": known.and_then(|k| k.fix.as_ref()).map(|x| json!({ "known": x.known, "text": x.text })),
@@ -277,7 +277,8 @@ fn number(v: f64) -> Value {
 }
 
 fn held_by(known: Option<&Known>) -> Value {
-    const NOBODY: &str = "nobody asked while the process ran (STRANDLINE_PROBE=on does)";
+    const NOBODY: &str =
+        "nobody asked while the process ran (of what is no more than an info only STRANDLINE_PROBE=on does)";
     let (status, holders, reason) = match known.map(|k| &k.held_by) {
         None | Some(HeldBy::NotRun) => ("not_run", &[][..], Some(NOBODY)),
         Some(HeldBy::Skipped(why)) => ("not_run", &[][..], Some(why.as_str())),

@@ -1,7 +1,7 @@
 //! What a report is made from. A command fills it from reader, replay and detect; text and JSON print it.
 
 use super::held::HeldBy;
-use crate::detect::{Finding, Outcome, Verdict};
+use crate::detect::{Finding, Outcome, UNCOLLECTED, Verdict};
 use crate::event::{Bytes, DeviceId, Frame, Names, StackId};
 use crate::replay::anatomy::{Anatomy, At};
 use crate::replay::{Coverage, Replay};
@@ -100,6 +100,12 @@ pub struct Known {
     pub held_by: HeldBy,
     /// The remedy, where the leak is a known one.
     pub fix: Option<Fix>,
+}
+
+/// Why something is said to be a leak. Of one that is known, or whose holder was found, it is no question any more what keeps it.
+pub(super) fn because<'a>(f: &'a Finding, known: Option<&Known>) -> &'a str {
+    let is_kept = known.is_some_and(|k| k.fix.is_some() || matches!(k.held_by, HeldBy::Found(_)));
+    f.explain.strip_suffix(UNCOLLECTED).filter(|_| is_kept).unwrap_or(&f.explain)
 }
 
 /// A known leak.

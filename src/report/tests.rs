@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::*;
 use crate::detect::{
-    Finding, FindingSite, GrainName, Kind, Outcome, Severity, StepsToOom, StreamRef, Verdict,
+    Finding, FindingSite, GrainName, Kind, Outcome, Severity, StepsToOom, StreamRef, UNCOLLECTED, Verdict,
 };
 use crate::event::{
     Addr, Block, Body, Bytes, DeviceId, DriverMemory, Event, Frame, Item, Names, Nanos, Phase, SegmentOp,
@@ -244,7 +244,9 @@ fn a_leak_that_filled_the_card() {
     j.train(18, 285 * MIB);
     j.fail();
     let v = verdict(Outcome::Leak, "5.0 GiB of live blocks after stream exit");
-    let findings = [j.leak()];
+    // What keeps it is known: that it may be cycles is not said.
+    let leak = j.leak();
+    let findings = [Finding { explain: leak.explain.clone() + UNCOLLECTED, ..leak }];
     let mut p = Process::new(&j.replay, &j.names, &v, &findings);
     p.known = vec![Known {
         held_by: HeldBy::Found(vec![Holder {

@@ -10,6 +10,7 @@ import importlib.util
 import logging
 import os
 import sys
+import time
 import types
 
 import torch
@@ -121,8 +122,11 @@ def train(folder, steps):
         optimizer.zero_grad(set_to_none=True)
         torch.cuda.synchronize()
         print(f"step {step:2d}/{steps}   {torch.cuda.memory_allocated() / 2**20:7.0f} MiB allocated", flush=True)
+        time.sleep(0.1)  # what other jobs wait for their data
+    # PyTorch's autograd thread may still let go of the last backward's graph. A Python that ends meanwhile aborts, with us or without.
+    time.sleep(0.5)
 
 
 if __name__ == "__main__":
     torch.manual_seed(0)
-    train(sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 24)
+    train(sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 32)

@@ -17,7 +17,7 @@ use strandline::report::HeldBy;
 /// The job looks for questions once a minute at most; a little later is soon enough.
 const INTERVAL: Duration = Duration::from_secs(61);
 /// Leaks of a job are found within a few steps of each other: what is found first waits so long for the others.
-const GATHER: Duration = Duration::from_millis(1000);
+const GATHER: Duration = Duration::from_millis(500);
 /// Where no finding is more than an `info`, it may be what a job does as it begins, and a question asked of that is one that the leak behind
 /// it would have to wait for: so long something worse is waited for.
 const NO_HURRY: Duration = Duration::from_secs(20);
@@ -85,7 +85,11 @@ struct Asked {
 impl Asker {
     /// Asks about what was found in a process since it was last asked. `tail`: where its tail lies.
     pub(crate) fn look(&mut self, live: &Live<'_>, tail: Option<&str>) {
-        let answers = live.replay().meta().get("probe").and_then(Value::as_bool) == Some(true);
+        let (answers, all) = match live.replay().meta().get("probe") {
+            Some(Value::Bool(all)) => (*all, *all),
+            Some(Value::String(s)) => (s == "leaks", false),
+            _ => (false, false),
+        };
         let Some(tail) = tail.filter(|_| answers) else { return };
         let asked = self.jobs.entry(live.id()).or_default();
         if asked.last.is_some_and(|t| t.elapsed() < INTERVAL) || !std::path::Path::new(tail).exists() {
@@ -93,7 +97,8 @@ impl Asker {
         }
         let replay = live.replay();
         let (mut flagged, mut presses) = (Vec::new(), false);
-        let holds = |f: &&Finding| f.withdrawn_step.is_none() && is_held(f.kind);
+        let asks = |f: &Finding| all || f.severity > Severity::Info;
+        let holds = |f: &&Finding| f.withdrawn_step.is_none() && is_held(f.kind) && asks(f);
         for finding in live.findings().iter().filter(holds) {
             let about = about(finding, &frames(finding, replay));
             let found = answer(replay, &about).and_then(|a| a.get("status")?.as_str()) == Some("found");

@@ -122,14 +122,22 @@ pub(crate) fn is_watched_at_work() -> bool {
     watched().is_some_and(|w| w.at_work.load(Relaxed) != 0)
 }
 
-/// Whether a full collection has ended that was not told yet, or none could be told before: once true for each of them. Hot:
-/// three loads.
+/// Whether a full collection has ended that was not told yet, or none could be told before. Hot: three loads.
 #[inline(always)]
 pub(crate) fn is_news() -> bool {
-    let Some(w) = watched() else { return false };
-    let ended = w.collections.load(Relaxed).wrapping_add(1);
-    // Of two threads that see it, one tells.
-    ended != TOLD.load(Relaxed) && TOLD.fetch_max(ended, Relaxed) < ended
+    watched().is_some_and(|w| ended(w) != TOLD.load(Relaxed))
+}
+
+/// The same, and it is told now: once true for each of them, whichever thread sees it.
+#[inline(always)]
+pub(crate) fn tells_news() -> bool {
+    is_news() && watched().is_some_and(|w| TOLD.fetch_max(ended(w), Relaxed) < ended(w))
+}
+
+/// One more than the full collections so far.
+#[inline(always)]
+fn ended(w: &Work) -> u64 {
+    w.collections.load(Relaxed).wrapping_add(1)
 }
 
 fn heads(generations: u64) -> [u64; 4] {

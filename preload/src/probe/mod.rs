@@ -7,7 +7,8 @@
 //! what can be seen of a probe from within the job is its pauses.
 //!
 //! At most one probe a minute; a slice ends when its time is used up, the job runs for longer than that before the next one, and
-//! where the objects are too many there is no probe, and its answer says so. There is none at all but with `STRANDLINE_PROBE=on`.
+//! where the objects are too many there is no probe, and its answer says so. Watchers ask about leaks alone (a warning or an alert),
+//! with `STRANDLINE_PROBE=on` about every growth, with `off` about none.
 
 mod answer;
 mod budget;
@@ -193,7 +194,8 @@ impl Probe {
             let Some(running) = guard.take() else { return };
             drop(guard);
             WANTED.store(false, Release);
-            let why = if late { "no thread of Python's came by for two minutes" } else { "Python ends" };
+            let why =
+                if late { "no thread of Python's came by for two minutes" } else { "the job ended first" };
             return self.tell(&running.work, Err(why), running.cost());
         }
         drop(guard);
@@ -253,7 +255,7 @@ fn prepare() -> Result<Prepared, String> {
         return Err("this Python is a free-threaded build".into());
     }
     if !interpreter::prepare() || interpreter::is_finalizing() {
-        return Err("Python is not there".into());
+        return Err("the job was ending, or its Python is not at work".into());
     }
     if !memory::prepare() {
         return Err("the kernel does not let a process copy its own memory (process_vm_readv)".into());

@@ -79,7 +79,7 @@ pub(crate) fn origin(t: &mut Thread) -> (u8, u32) {
 #[inline(always)]
 pub(crate) fn origin_of_block(t: &mut Thread) -> (u8, u32) {
     let (phase, stack) = origin(t);
-    (phase | if collector::is_news() { COLLECTOR } else { 0 }, stack)
+    (phase | if collector::tells_news() { COLLECTOR } else { 0 }, stack)
 }
 
 /// The number of the next allocator event of a device. Called with the device's lock held.
@@ -149,7 +149,11 @@ fn allocated(e: &TraceEntry) {
 #[inline(always)]
 fn allocated_quickly(e: &TraceEntry) -> Option<()> {
     let mut t = enter_quickly()?;
-    let (phase, stack) = origin_of_block(&mut t);
+    // What is told of it must be written.
+    if collector::is_news() {
+        return None;
+    }
+    let (phase, stack) = origin(&mut t);
     write(&mut t, e, phase, stack)?;
     t.freeing = None;
     Some(())

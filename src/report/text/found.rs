@@ -1,7 +1,7 @@
 //! What was found: a block of lines for each leak, one for each note.
 
 use super::super::held::HeldBy;
-use super::super::model::{Facts, Known, Process, remedy};
+use super::super::model::{Facts, Known, Process, because, remedy};
 use super::super::style::{Ink, Style};
 use super::super::units::{count, percent, plural, quantity, size, size_f};
 use super::headline::{clause, fatal, forecast, lately};
@@ -103,8 +103,9 @@ fn leak(out: &mut Vec<String>, p: &Process<'_>, f: &Finding, known: Option<&Know
         Some(HeldBy::Skipped(why)) => say("held by", &format!("not asked: {why}")),
         Some(HeldBy::NotRun) | None => {}
     }
-    if !f.explain.is_empty() {
-        say("because", &f.explain);
+    let because = because(f, known);
+    if !because.is_empty() {
+        say("because", because);
     }
     if let Some(recent) = lately(f) {
         say("lately", &format!("{recent} {}", per(f.grain)));
