@@ -268,7 +268,9 @@ impl Replay {
     }
 
     fn other(&mut self, e: &Event) {
-        if matches!(e.body, Body::OptimizerEnd(_) | Body::BackwardEnd { .. }) {
+        // Who marks something still works: what was freed before was not freed on the way out.
+        let works = matches!(e.body, Body::Mark { .. }) && self.trailing;
+        if works || matches!(e.body, Body::OptimizerEnd(_) | Body::BackwardEnd { .. }) {
             self.settle();
             self.trailing = true;
         }

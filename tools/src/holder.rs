@@ -209,8 +209,8 @@ mod tests {
         let (mut asked, began) = (Asked::default(), Instant::now());
         let mut due = |presses, ms| asked.is_due(presses, began + Duration::from_millis(ms));
         assert!(!due(false, 0) && !due(false, 5_000), "an info waits");
-        assert!(!due(true, 6_000) && !due(true, 6_900), "a warning for its like");
-        assert!(due(true, 7_000));
+        assert!(!due(true, 6_000) && !due(true, 6_400), "a warning for its like");
+        assert!(due(true, 6_500));
         assert!(!due(false, 8_000) && due(false, 28_000));
     }
 
