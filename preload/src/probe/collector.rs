@@ -131,7 +131,8 @@ pub(crate) fn is_news() -> bool {
 /// The same, and it is told now: once true for each of them, whichever thread sees it.
 #[inline(always)]
 pub(crate) fn tells_news() -> bool {
-    is_news() && watched().is_some_and(|w| TOLD.fetch_max(ended(w), Relaxed) < ended(w))
+    let Some(n) = watched().map(ended) else { return false };
+    n != TOLD.load(Relaxed) && TOLD.fetch_max(n, Relaxed) < n
 }
 
 /// One more than the full collections so far.
