@@ -6,6 +6,9 @@
 mod support;
 
 use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::process::Command;
 use strandline::event::{Body, PoolId, SegmentOp};
 use support::{Folder, Job, Ran, Recording, cache, command, report, root};
 
@@ -165,4 +168,90 @@ fn one_region_is_seen_as_its_segments_or_better() {
     let recording = Recording::read(&ran.recording()).whole();
     assert_eq!((recording.blocks().len(), segments(&recording)), (0, 1));
     assert_eq!(report(&ran.recording()).verdict().0, "unknown");
+}
+
+/// Calls by name, with their counts; a second form of one (`_v2`) is that one.
+type Calls = BTreeMap<String, usize>;
+
+/// The rows of ARCHITECTURE.md's table of calls: all of them, and those that are made while a stream is captured.
+fn promised() -> [BTreeSet<String>; 2] {
+    let text = std::fs::read_to_string(root().join("ARCHITECTURE.md")).expect("ARCHITECTURE.md");
+    let table = text.split("| while a stream is captured |").nth(1).expect("the table").lines().skip(2);
+    let rows = table.map_while(|l| l.strip_prefix("| ")).map(|l| l.split(" | ").collect::<Vec<_>>());
+    let mut promised = [BTreeSet::new(), BTreeSet::new()];
+    for row in rows {
+        let [calls, _, captured] = row[..] else { panic!("three columns: {row:?}") };
+        let calls = calls.split(", ").map(|c| c.trim_matches('`').to_string());
+        let captured = captured.starts_with("yes");
+        for call in calls {
+            assert!(call.starts_with("cu"), "{call}");
+            if captured {
+                promised[1].insert(call.clone());
+            }
+            assert!(promised[0].insert(call), "once");
+        }
+    }
+    promised
+}
+
+/// A traced job's calls, and those between the begin and the end of a capture. What is ours is relaxed there: `ours` says what that is.
+fn called(trace: &Path, ours: &BTreeSet<String>) -> [Calls; 2] {
+    let mut called = [Calls::new(), Calls::new()];
+    let (mut capturing, mut relaxed) = (false, false);
+    for line in std::fs::read_to_string(trace).expect("a trace").lines() {
+        let (name, told) = line.split_once(" -> ").expect("a call");
+        let name = name.trim_end_matches("_v2");
+        *called[0].entry(name.into()).or_default() += 1;
+        capturing &= name != "cudaStreamEndCapture";
+        if capturing {
+            *called[1].entry(name.into()).or_default() += 1;
+            match name {
+                "cuThreadExchangeStreamCaptureMode" => {
+                    relaxed = told.ends_with("2 instead of 0") || told.ends_with("2 instead of 2")
+                }
+                "cuCtxGetCurrent" | "cuCtxSetCurrent" => {}
+                _ => assert!(relaxed || !ours.contains(name), "not in the relaxed mode: {line}"),
+            }
+        }
+        capturing |= name == "cudaStreamBeginCapture";
+    }
+    called
+}
+
+/// Of the driver the door calls what ARCHITECTURE.md lists, all of it and nothing else, and during a capture no more than it says
+/// there: the rest of a job's calls are those that it makes with an allocator that calls nothing.
+#[test]
+fn the_door_calls_what_is_promised_and_nothing_else() {
+    let folder = Folder::new("pluggable-calls");
+    let plain = folder.join("calls_nothing.so");
+    let mut cc = Command::new("cc");
+    cc.args(["-shared", "-fPIC", "-w", "-o"]).arg(&plain).arg(root().join("tests/python/calls_nothing.c"));
+    assert!(cc.status().expect("cc starts").success());
+    let [all, captured] = promised();
+    let calls = |name: &str, preload: bool, arguments: &[&Path], ours: &BTreeSet<String>| {
+        let trace = folder.join(name);
+        let job = Job::python(&folder, "tests/python/calls.py", arguments)
+            .devices(2)
+            .env("PYTHONPATH", root().join("tools/python"))
+            .env("STRANDLINE_BIN", command())
+            .env("XDG_CACHE_HOME", cache())
+            .env("STRANDLINE_OUT", folder.join(&format!("{name}.strand")))
+            .env("STRANDLINE_SIM_TRACE", &trace);
+        let ran = if preload { job } else { job.env("LD_PRELOAD", "") }.run().succeeded();
+        (serde_json::from_str::<Value>(&ran.stdout()).expect("JSON"), called(&trace, ours))
+    };
+    let (_, without) = calls("plain", false, &[&plain], &BTreeSet::new());
+    assert!(without[1].values().sum::<usize>() > 50, "{without:?}");
+    for (name, preload) in [("alone", false), ("preloaded", true)] {
+        let (said, with) = calls(name, preload, &[], &all);
+        let full = json!("CUDA out of memory");
+        assert_eq!([&said["captured"], &said["limited"], &said["refused"]], [&full; 3], "{said}");
+        assert!(said["broken"].as_str().is_some_and(|e| e.contains("illegal memory access")), "{said}");
+        for (when, promised) in [(0, &all), (1, &captured)] {
+            let differ = with[when].iter().filter(|(call, n)| without[when].get(*call) != Some(n));
+            let more: BTreeSet<String> = differ.map(|(call, _)| call.clone()).collect();
+            assert_eq!(&more, promised, "{name}, {}", ["at any time", "during captures"][when]);
+            assert!(without[when].keys().all(|call| with[when].contains_key(call)), "{with:?}\n{without:?}");
+        }
+    }
 }

@@ -10,6 +10,7 @@ use cudarc::driver::sys::{CUcontext, CUmemPool_attribute, CUmemoryPool, CUstream
 use once_cell::sync::OnceCell;
 use std::collections::HashMap;
 use std::ptr::null_mut;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Devices that the door serves.
@@ -68,6 +69,9 @@ pub(super) struct Handle(pub(super) CUstream);
 // SAFETY: a handle may be used from any thread.
 unsafe impl Send for Handle {}
 
+/// Devices on which a capture may be under way. A capture may spread to other devices: what can wait, waits on all of them.
+static CAPTURING: AtomicU32 = AtomicU32::new(0);
+
 static TABLE: [OnceCell<Device>; DEVICES] = [const { OnceCell::new() }; DEVICES];
 
 /// A device that has been used already.
@@ -78,6 +82,11 @@ pub(super) fn known(index: i32) -> Option<&'static Device> {
 /// All devices that have been used.
 pub(super) fn all() -> impl Iterator<Item = &'static Device> {
     TABLE.iter().filter_map(OnceCell::get)
+}
+
+/// Whether a capture may be under way, on whatever device.
+fn is_capturing() -> bool {
+    CAPTURING.load(Relaxed) > 0
 }
 
 /// The device that this address is on, as the driver knows.
@@ -121,13 +130,51 @@ impl Device {
         self.driver.enter(self.context)
     }
 
+    /// What captures there are changes, and with the last of them what waited for its end is free.
+    fn change(&self, act: impl FnOnce(&mut Graphs)) {
+        let is_last = {
+            let mut state = self.lock();
+            let before = state.graphs.capturing();
+            act(&mut state.graphs);
+            match (before, state.graphs.capturing()) {
+                (false, true) => {
+                    CAPTURING.fetch_add(1, Relaxed);
+                    false
+                }
+                (true, false) => CAPTURING.fetch_sub(1, Relaxed) == 1,
+                _ => false,
+            }
+        };
+        if is_last {
+            all().for_each(Device::give_deferred);
+        }
+    }
+
+    /// Frees what waited for the end of captures.
+    fn give_deferred(&self) {
+        let deferred = self.lock().graphs.take_deferred();
+        if deferred.is_empty() {
+            return;
+        }
+        let _context = self.enter();
+        if deferred.iter().any(|f| f.replayed) {
+            let _ = self.driver.synchronize();
+        }
+        for Freed { addr, stream, users, .. } in deferred {
+            match users.is_empty() {
+                true => self.driver.free(addr, stream.0),
+                false => self.free_behind(addr, stream.0, users),
+            }
+        }
+    }
+
     /// Hands out a block, and writes it down as the mode has it.
     pub(super) fn allocate(&self, size: u64, stream: CUstream, mode: Mode) -> Result<u64, Failure> {
         let _context = self.enter();
         let active = { self.lock().graphs.active() };
         let graph = active.filter(|_| self.driver.is_capturing(stream));
         if active.is_some() && graph.is_none() {
-            self.lock().graphs.is_plain(thread::tid());
+            self.change(|graphs| graphs.is_plain(thread::tid()));
         }
         let got = match graph {
             Some(pool) => self.captured(pool, size, stream),
@@ -202,10 +249,10 @@ impl Device {
                 state.graphs.active().is_some()
                     && users.iter().map(|u| u.0).chain([stream]).any(|s| self.driver.is_capturing(s))
             };
-            if state.graphs.capturing() || captured(&state) {
+            if is_capturing() || captured(&state) {
                 // Freed while a capture is under way, but not of it. On a captured stream the graph would free it at every
                 // replay; on any other the call may spoil the capture: one in which this happened was invalidated on a card.
-                return state.graphs.defer(Freed { addr, stream: Handle(stream), users });
+                return state.graphs.defer(Freed { addr, stream: Handle(stream), users, replayed: false });
             }
             (graph, users)
         };
@@ -239,7 +286,7 @@ impl Device {
 
     /// Gives back what nobody uses.
     pub(super) fn trim(&self, mode: Mode) {
-        if self.lock().graphs.capturing() {
+        if is_capturing() {
             return; // no call of ours may spoil a capture, and PyTorch's own allocator gives nothing back then either
         }
         let _context = self.enter();
@@ -261,26 +308,32 @@ impl Device {
 
     /// A graph's pool is allocated to from now on, by streams that are being captured.
     pub(super) fn begin(&self, pool: [u64; 2]) {
-        self.lock().graphs.begin(pool, thread::tid());
+        self.change(|graphs| graphs.begin(pool, thread::tid()));
         capture_begins();
     }
 
     /// It no longer is. What was freed meanwhile, and is not of it, is free now.
     pub(super) fn end(&self, pool: [u64; 2]) {
-        let deferred = self.lock().graphs.end(pool);
         capture_ends();
-        let _context = self.enter();
-        for Freed { addr, stream, users } in deferred {
-            match users.is_empty() {
-                true => self.driver.free(addr, stream.0),
-                false => self.free_behind(addr, stream.0, users),
-            }
+        self.change(|graphs| graphs.end(pool));
+        if !is_capturing() {
+            self.give_deferred(); // by streams that were captured though nobody allocated to a graph's pool
         }
     }
 
     /// A graph that used this pool is gone.
     pub(super) fn release(&self, pool: [u64; 2]) {
-        let free = self.lock().graphs.release(pool);
+        let free = {
+            let mut state = self.lock();
+            let mut free = state.graphs.release(pool);
+            // Nothing is waited for while another graph is captured.
+            if is_capturing() {
+                let (stream, replayed) = (Handle(null_mut()), true);
+                let freed = |addr| Freed { addr, stream, users: Vec::new(), replayed };
+                free.drain(..).for_each(|addr| state.graphs.defer(freed(addr)));
+            }
+            free
+        };
         if free.is_empty() {
             return;
         }
@@ -295,7 +348,7 @@ impl Device {
         let mut token = entered::enter().filter(|_| mode == Mode::Whole);
         let mut state = self.lock();
         self.look(&mut state, token.as_mut(), true);
-        if !state.graphs.capturing() {
+        if !is_capturing() {
             let at_most = self.driver.get(self.pool, HELD_AT_MOST);
             state.counts.reserved.peak = state.counts.reserved.peak.max(at_most);
         }
@@ -305,7 +358,7 @@ impl Device {
     /// Begins some of the numbers anew.
     pub(super) fn reset(&self, what: Reset) {
         let mut state = self.lock();
-        if what == Reset::Peaks && !state.graphs.capturing() {
+        if what == Reset::Peaks && !is_capturing() {
             let _ = self.driver.set(self.pool, HELD_AT_MOST, 0);
         }
         state.counts.reset(what);
@@ -325,7 +378,7 @@ impl Device {
         state.since_asked += 1;
         let must = state.counts.allocated() > state.counts.reserved.current;
         // Not during a capture, which no call of ours may spoil.
-        if !(now || must || state.since_asked >= ASK_EVERY) || state.graphs.capturing() {
+        if !(now || must || state.since_asked >= ASK_EVERY) || is_capturing() {
             return;
         }
         state.since_asked = 0;

@@ -42,7 +42,7 @@ pub(super) struct Graphs {
     deferred: Vec<Freed>,
 }
 
-/// A block that was freed while a capture was under way, and is of no graph.
+/// A block that was freed while a capture was under way, and is of no graph, or of one that is gone.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Freed {
     pub(super) addr: u64,
@@ -50,6 +50,8 @@ pub(super) struct Freed {
     pub(super) stream: Handle,
     /// Streams that used it besides.
     pub(super) users: Vec<Handle>,
+    /// A graph's replays may still use it, on whatever stream.
+    pub(super) replayed: bool,
 }
 
 impl Graphs {
@@ -74,12 +76,16 @@ impl Graphs {
         self.pools.entry(id).or_default().users += 1;
     }
 
-    /// It ends. What was freed meanwhile and is of no graph.
-    pub(super) fn end(&mut self, id: Id) -> Vec<Freed> {
+    /// It ends.
+    pub(super) fn end(&mut self, id: Id) {
         if let Some(at) = self.active.iter().rposition(|a| a.id == id) {
             self.active.remove(at);
         }
-        if self.active.is_empty() { std::mem::take(&mut self.deferred) } else { Vec::new() }
+    }
+
+    /// What was freed while a capture was under way, to be freed now that none is.
+    pub(super) fn take_deferred(&mut self) -> Vec<Freed> {
+        std::mem::take(&mut self.deferred)
     }
 
     /// A graph of this pool is gone. What can be freed: where it was the last, all that nobody holds.
@@ -170,9 +176,10 @@ mod tests {
         assert_eq!(g.take(ID, 512, stream(1)), Some(0x1000));
         assert!(!g.give_back(0x1000, true));
         assert_eq!(g.take(ID, 512, stream(1)), None, "used on another stream");
-        let freed = || Freed { addr: 0x9000, stream: stream(1), users: vec![stream(2)] };
+        let freed = || Freed { addr: 0x9000, stream: stream(1), users: vec![stream(2)], replayed: false };
         g.defer(freed());
-        assert_eq!(g.end(ID), [freed()]);
+        g.end(ID);
+        assert_eq!(g.take_deferred(), [freed()]);
         assert_eq!((g.active(), g.pool_of(0x2000)), (None, Some(ID)));
         assert_eq!(g.release(ID), [0x1000]);
         assert!(g.give_back(0x2000, false), "the last block of a pool that nobody uses");

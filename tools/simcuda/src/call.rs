@@ -10,6 +10,8 @@ use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
 thread_local! {
     static LAST: Cell<Code> = const { Cell::new(Code::SUCCESS) };
+    /// What the call in progress is called by the program, where that is not what runs it.
+    static NAME: Cell<Option<&'static str>> = const { Cell::new(None) };
 }
 
 static FORKED: AtomicBool = AtomicBool::new(false);
@@ -47,20 +49,35 @@ pub fn driver(name: &'static str, body: impl FnOnce() -> Outcome) -> Code {
     if FORKED.load(Ordering::Relaxed) {
         return Code::NOT_INITIALIZED;
     }
+    let asked = driven().unwrap_or(name);
     if let Some(code) = broken(name) {
-        trace::finish(name, code);
+        trace::finish(asked, code);
         return code;
     }
     let outcome = catch_unwind(AssertUnwindSafe(body)).unwrap_or(Err(Code::UNKNOWN));
     let code = code::of(outcome);
-    trace::finish(name, code);
+    trace::finish(asked, code);
+    code
+}
+
+/// The driver's call in progress, where the runtime's function of the kind does what it does.
+fn driven() -> Option<&'static str> {
+    NAME.try_with(Cell::get).ok().flatten()
+}
+
+/// Runs a call of the driver that does what one of the runtime's does: the trace has it by its own name.
+pub fn known_as(name: &'static str, call: impl FnOnce() -> Code) -> Code {
+    let _ = NAME.try_with(|own| own.set(Some(name)));
+    let code = call();
+    let _ = NAME.try_with(|own| own.set(None));
     code
 }
 
 /// Runs a call of the runtime, which also remembers a failure for `cudaGetLastError`.
 pub fn runtime(name: &'static str, body: impl FnOnce() -> Outcome) -> Code {
     let code = driver(name, body);
-    if code != Code::SUCCESS {
+    // What the driver answers a program is no error of the runtime's.
+    if code != Code::SUCCESS && driven().is_none() {
         // A thread that is being torn down has no last error; nobody can ask for it either.
         let _ = LAST.try_with(|last| last.set(code));
     }

@@ -1,7 +1,7 @@
 //! Initialisation, versions, devices, errors.
 
 use crate::abi::{Out, Text, write_text};
-use crate::call::driver;
+use crate::call::{driver, known_as};
 use crate::code::{Code, Outcome};
 use crate::device;
 use crate::model::lock;
@@ -81,7 +81,7 @@ pub extern "C" fn sim_cuDeviceGetPCIBusId(text: Out<u8>, length: i32, device: i3
 /// The device at a PCI address.
 #[unsafe(no_mangle)]
 pub extern "C" fn sim_cuDeviceGetByPCIBusId(device: Out<i32>, text: Text) -> Code {
-    crate::runtime::device::sim_cudaDeviceGetByPCIBusId(device, text)
+    known_as("cuDeviceGetByPCIBusId", || crate::runtime::device::sim_cudaDeviceGetByPCIBusId(device, text))
 }
 
 /// What an error means.

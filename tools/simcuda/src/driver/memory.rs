@@ -2,7 +2,7 @@
 
 use super::context;
 use crate::abi::Out;
-use crate::call::driver;
+use crate::call::{driver, known_as};
 use crate::code::Code;
 use crate::memory::Kind;
 use crate::model::lock;
@@ -47,19 +47,19 @@ pub extern "C" fn sim_cuMemAllocPitch_v2(
 /// Allocates pinned host memory.
 #[unsafe(no_mangle)]
 pub extern "C" fn sim_cuMemHostAlloc(address: Out<usize>, size: usize, flags: u32) -> Code {
-    sim_cudaHostAlloc(address, size, flags)
+    known_as("cuMemHostAlloc", || sim_cudaHostAlloc(address, size, flags))
 }
 
 /// Allocates pinned host memory.
 #[unsafe(no_mangle)]
 pub extern "C" fn sim_cuMemAllocHost_v2(address: Out<usize>, size: usize) -> Code {
-    sim_cudaMallocHost(address, size)
+    known_as("cuMemAllocHost_v2", || sim_cudaMallocHost(address, size))
 }
 
 /// Frees pinned host memory.
 #[unsafe(no_mangle)]
 pub extern "C" fn sim_cuMemFreeHost(address: usize) -> Code {
-    sim_cudaFreeHost(address)
+    known_as("cuMemFreeHost", || sim_cudaFreeHost(address))
 }
 
 /// As [`sim_cuMemAllocAsync`], for threads with a default stream of their own. Here they share one.
@@ -89,13 +89,13 @@ pub extern "C" fn sim_cuMemFree_v2(address: usize) -> Code {
 /// Allocates in a stream's order.
 #[unsafe(no_mangle)]
 pub extern "C" fn sim_cuMemAllocAsync(address: Out<usize>, size: usize, stream: usize) -> Code {
-    crate::runtime::pool::sim_cudaMallocAsync(address, size, stream)
+    known_as("cuMemAllocAsync", || crate::runtime::pool::sim_cudaMallocAsync(address, size, stream))
 }
 
 /// Frees in a stream's order.
 #[unsafe(no_mangle)]
 pub extern "C" fn sim_cuMemFreeAsync(address: usize, stream: usize) -> Code {
-    crate::runtime::pool::sim_cudaFreeAsync(address, stream)
+    known_as("cuMemFreeAsync", || crate::runtime::pool::sim_cudaFreeAsync(address, stream))
 }
 
 /// The allocation that an address lies in.

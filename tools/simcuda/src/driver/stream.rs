@@ -1,7 +1,7 @@
 //! Streams and events through the driver, which share their handles with the runtime's.
 
 use crate::abi::Out;
-use crate::call::driver;
+use crate::call::{driver, known_as};
 use crate::code::{Code, Outcome};
 use crate::memory::Memory;
 use crate::model::{lock, now};
@@ -11,79 +11,83 @@ use crate::runtime::stream::{self as streams, named};
 /// Makes a stream.
 #[unsafe(no_mangle)]
 pub extern "C" fn sim_cuStreamCreate(stream: Out<usize>, flags: u32) -> Code {
-    streams::sim_cudaStreamCreateWithFlags(stream, flags)
+    known_as("cuStreamCreate", || streams::sim_cudaStreamCreateWithFlags(stream, flags))
 }
 
 /// Makes a stream.
 #[unsafe(no_mangle)]
 pub extern "C" fn sim_cuStreamCreateWithPriority(stream: Out<usize>, flags: u32, priority: i32) -> Code {
-    streams::sim_cudaStreamCreateWithPriority(stream, flags, priority)
+    known_as("cuStreamCreateWithPriority", || {
+        streams::sim_cudaStreamCreateWithPriority(stream, flags, priority)
+    })
 }
 
 /// Destroys a stream.
 #[unsafe(no_mangle)]
 pub extern "C" fn sim_cuStreamDestroy_v2(stream: usize) -> Code {
-    streams::sim_cudaStreamDestroy(stream)
+    known_as("cuStreamDestroy_v2", || streams::sim_cudaStreamDestroy(stream))
 }
 
 /// Whether a stream is idle.
 #[unsafe(no_mangle)]
 pub extern "C" fn sim_cuStreamQuery(stream: usize) -> Code {
-    streams::sim_cudaStreamQuery(stream)
+    known_as("cuStreamQuery", || streams::sim_cudaStreamQuery(stream))
 }
 
 /// Waits for a stream.
 #[unsafe(no_mangle)]
 pub extern "C" fn sim_cuStreamSynchronize(stream: usize) -> Code {
-    streams::sim_cudaStreamSynchronize(stream)
+    known_as("cuStreamSynchronize", || streams::sim_cudaStreamSynchronize(stream))
 }
 
 /// Makes a stream wait for an event.
 #[unsafe(no_mangle)]
 pub extern "C" fn sim_cuStreamWaitEvent(stream: usize, event: usize, flags: u32) -> Code {
-    streams::sim_cudaStreamWaitEvent(stream, event, flags)
+    known_as("cuStreamWaitEvent", || streams::sim_cudaStreamWaitEvent(stream, event, flags))
 }
 
 /// Whether a stream is being captured.
 #[unsafe(no_mangle)]
 pub extern "C" fn sim_cuStreamIsCapturing(stream: usize, state: Out<i32>) -> Code {
-    crate::runtime::graph::sim_cudaStreamIsCapturing(stream, state)
+    known_as("cuStreamIsCapturing", || crate::runtime::graph::sim_cudaStreamIsCapturing(stream, state))
 }
 
 /// Exchanges the thread's capture mode.
 #[unsafe(no_mangle)]
 pub extern "C" fn sim_cuThreadExchangeStreamCaptureMode(mode: Out<i32>) -> Code {
-    crate::runtime::graph::sim_cudaThreadExchangeStreamCaptureMode(mode)
+    known_as("cuThreadExchangeStreamCaptureMode", || {
+        crate::runtime::graph::sim_cudaThreadExchangeStreamCaptureMode(mode)
+    })
 }
 
 /// Makes an event.
 #[unsafe(no_mangle)]
 pub extern "C" fn sim_cuEventCreate(event: Out<usize>, flags: u32) -> Code {
-    events::sim_cudaEventCreateWithFlags(event, flags)
+    known_as("cuEventCreate", || events::sim_cudaEventCreateWithFlags(event, flags))
 }
 
 /// Destroys an event.
 #[unsafe(no_mangle)]
 pub extern "C" fn sim_cuEventDestroy_v2(event: usize) -> Code {
-    events::sim_cudaEventDestroy(event)
+    known_as("cuEventDestroy_v2", || events::sim_cudaEventDestroy(event))
 }
 
 /// Records an event.
 #[unsafe(no_mangle)]
 pub extern "C" fn sim_cuEventRecord(event: usize, stream: usize) -> Code {
-    events::sim_cudaEventRecord(event, stream)
+    known_as("cuEventRecord", || events::sim_cudaEventRecord(event, stream))
 }
 
 /// Whether what an event stands for is done.
 #[unsafe(no_mangle)]
 pub extern "C" fn sim_cuEventQuery(event: usize) -> Code {
-    events::sim_cudaEventQuery(event)
+    known_as("cuEventQuery", || events::sim_cudaEventQuery(event))
 }
 
 /// Waits for an event.
 #[unsafe(no_mangle)]
 pub extern "C" fn sim_cuEventSynchronize(event: usize) -> Code {
-    events::sim_cudaEventSynchronize(event)
+    known_as("cuEventSynchronize", || events::sim_cudaEventSynchronize(event))
 }
 
 fn words(memory: &Memory, address: usize, count: usize) -> Outcome {

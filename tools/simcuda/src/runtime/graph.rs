@@ -92,7 +92,9 @@ pub extern "C" fn sim_cudaStreamGetCaptureInfo_v2(
 #[unsafe(no_mangle)]
 pub extern "C" fn sim_cudaThreadExchangeStreamCaptureMode(mode: Out<i32>) -> Code {
     runtime("cudaThreadExchangeStreamCaptureMode", || {
-        let before = capture::exchange_mode(Mode::of(mode.get()?)?);
+        let now = Mode::of(mode.get()?)?;
+        let before = capture::exchange_mode(now);
+        note!("{} instead of {}", now.number(), before.number());
         mode.set(before.number())
     })
 }
