@@ -6,7 +6,7 @@ mod support;
 
 use serde_json::{Value, json};
 use std::process::{Command, Stdio};
-use support::{Folder, cache, command, python, root, strandline};
+use support::{Folder, cache, command, libraries, python, root, strandline};
 
 /// What came of a command line under `strandline run`, on so many simulated devices.
 struct Launched {
@@ -142,6 +142,81 @@ fn steps_that_are_seconds() {
     // Twenty rounds with a pause of 0.1 s each; a busy machine may sleep through ticks, and makes more of them in all.
     assert!(p["steps"].as_u64().is_some_and(|n| n >= 12) && p["step_source"] == "manual", "{p}");
     assert_eq!(p["findings"][0]["kind"], "step-growth", "{p}");
+}
+
+/// The command as it finds a simulated driver, on a card that processes share, with a cache of its own.
+fn on_a_card(folder: &Folder) -> Command {
+    let card = folder.join("card");
+    std::fs::create_dir_all(&card).expect("a folder");
+    let mut command = Command::new(command());
+    command.current_dir(folder.path()).env("XDG_CACHE_HOME", folder.path()).stdin(Stdio::null());
+    command.env("STRANDLINE_TAIL", folder.path()).env_remove("LD_PRELOAD");
+    command.env("LD_LIBRARY_PATH", libraries().join("../../nvidia/cu13/lib"));
+    command.env("STRANDLINE_SIM_CARD", &card).env("STRANDLINE_SIM_CONTEXT", "526MiB");
+    command
+}
+
+#[test]
+fn a_context_is_measured_once_and_told_apart_in_reports() {
+    let folder = Folder::new("context");
+    let job = root().join("tests/python/nvtx.py").display().to_string();
+    let words = ["run", "-q", "-o", "out", "--steps", "every:0.05", "--"];
+    let run = |command: &mut Command| command.output().expect("the command starts");
+    let device = |output: &std::process::Output| -> Value {
+        let report: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        report["processes"][0]["devices"][0].clone()
+    };
+    let recorded = run(on_a_card(&folder).args(words).arg(python()).args([&job, "0.1"]));
+    assert!(recorded.status.success(), "{recorded:?}");
+    let before = device(&run(on_a_card(&folder).args(["report", "out", "--format", "json"])));
+    assert_eq!((&before["context"], &before["attributed_bytes"]), (&Value::Null, &Value::Null));
+
+    let measured = run(on_a_card(&folder).env("STRANDLINE_SIM_DEVICES", "2").args(["doctor", "--context"]));
+    let said = String::from_utf8_lossy(&measured.stdout);
+    let first = "strandline: a CUDA context takes 526 MiB on Simulated device 0, 526 MiB on Simulated device 1 \
+                 (driver 580.00)\n";
+    assert!(measured.status.success() && said.starts_with(first), "{measured:?}");
+
+    // A recording that was made before knows it as well; and not only the table, but what is attributed, is what the job held.
+    let after = device(&run(on_a_card(&folder).args(["report", "out", "--format", "json"])));
+    let context = 526u64 << 20;
+    assert_eq!(
+        (&after["context"]["bytes"], &after["anatomy"]["context"]),
+        (&json!(context), &json!(context))
+    );
+    let reserved = after["end_reserved_bytes"].as_u64().expect("a number");
+    assert_eq!(after["attributed_bytes"], json!(reserved + context));
+    let peak = after["peak_reserved_bytes"].as_u64().expect("a number");
+    let held: Vec<u64> = std::fs::read_dir(folder.join("card"))
+        .expect("the card")
+        .filter_map(|e| std::fs::read_to_string(e.ok()?.path()).ok()?.parse().ok())
+        .collect();
+    assert!(held.contains(&(peak + context)), "{held:?}, {peak}");
+    let text = run(on_a_card(&folder).args(["report", "out"])).stdout;
+    assert!(String::from_utf8_lossy(&text).contains("CUDA context"), "{text:?}");
+
+    // Made on a machine that knows, it is known elsewhere.
+    std::fs::remove_dir_all(folder.join("out")).expect("a folder");
+    assert!(run(on_a_card(&folder).args(words).arg(python()).args([&job, "0.1"])).status.success());
+    let elsewhere = folder.join("elsewhere");
+    let report =
+        run(on_a_card(&folder).env("XDG_CACHE_HOME", &elsewhere).args(["report", "out", "--format", "json"]));
+    assert_eq!(device(&report)["context"]["bytes"], json!(context));
+}
+
+#[test]
+fn what_is_not_known_of_a_context_is_not_made_up() {
+    let folder = Folder::new("no-context");
+    // A second process changes nothing that the first one sees: so it measures nothing.
+    let busy = on_a_card(&folder).env_remove("STRANDLINE_SIM_CARD").args(["doctor", "--context"]).output();
+    let busy = busy.expect("the command starts");
+    let said = String::from_utf8_lossy(&busy.stdout);
+    assert!(busy.status.code() == Some(1) && said.starts_with("strandline: NOT MEASURED"), "{busy:?}");
+    let none = on_a_card(&folder).env("CUDA_VISIBLE_DEVICES", "").args(["doctor", "--context"]).output();
+    let none = none.expect("the command starts");
+    assert_eq!(none.status.code(), Some(1), "{none:?}");
+    assert!(String::from_utf8_lossy(&none.stderr).contains("CUDA_VISIBLE_DEVICES"), "{none:?}");
+    assert!(!folder.join("strandline/contexts.json").exists());
 }
 
 #[test]

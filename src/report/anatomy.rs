@@ -31,10 +31,26 @@ fn part(name: &str, bytes: u64) -> Part {
 
 /// The parts of `m`.
 pub(super) fn parts(p: &Process<'_>, m: &Moment) -> Parts {
-    of(&m.anatomy, capacity(p, m.device))
+    of(&m.anatomy, capacity(p, m.device), context(p, m))
 }
 
-fn of(a: &Anatomy, capacity: Option<u64>) -> Parts {
+/// What of a moment a CUDA context took: as much as was measured, and no more than there is room for.
+pub(super) fn context(p: &Process<'_>, m: &Moment) -> Option<u64> {
+    let measured = p.contexts.get(&m.device)?.bytes.0;
+    let a = &m.anatomy;
+    let seen: u64 = a.seen_libraries.iter().map(|l| l.1.0).fold(0, u64::saturating_add);
+    let others = a.other_processes.map_or(0, |b| b.0);
+    let free = a.free.map_or(0, |b| b.0);
+    let room = match (a.libraries, capacity(p, m.device)) {
+        (Some(libraries), _) => libraries.0,
+        (None, Some(c)) => c.saturating_sub(a.reserved.0).saturating_sub(others.saturating_add(free)),
+        (None, None) => return None,
+    };
+    // Where there is less than that, it was measured of something else: it is not known.
+    (measured > 0 && measured.saturating_add(seen) <= room).then_some(measured)
+}
+
+fn of(a: &Anatomy, capacity: Option<u64>, context: Option<u64>) -> Parts {
     let job = vec![
         part("weights", a.weights.0),
         part("gradients", a.gradients.0),
@@ -46,13 +62,18 @@ fn of(a: &Anatomy, capacity: Option<u64>) -> Parts {
     let mut rest = vec![part("waiting for a stream", a.pending.0), part("cached", a.cached.0)];
     let torchs = job.iter().chain(&rest).map(|x| x.bytes).sum::<u64>() + a.left_behind.0;
     // The parts of the device that are not torch's: those that are known by name, the others as one lump.
-    let outside =
-        [("CUDA and libraries", a.libraries), ("other processes", a.other_processes), ("free", a.free)];
+    let own = if context.is_some() { "kernels and libraries" } else { "CUDA and libraries" };
+    let libraries = a.libraries.map(|b| b.0.saturating_sub(context.unwrap_or(0)));
+    let outside = [
+        (own, libraries),
+        ("other processes", a.other_processes.map(|b| b.0)),
+        ("free", a.free.map(|b| b.0)),
+    ];
     // Where the driver does not tell what this process holds, what libraries were seen to take is a part of it.
     let seen: u64 = a.seen_libraries.iter().map(|l| l.1.0).fold(0, u64::saturating_add);
     let room = capacity.map_or(u64::MAX, |c| c.saturating_sub(torchs + a.free.map_or(0, |f| f.0)));
     let seen = if a.libraries.is_none() { seen.min(room) } else { 0 };
-    let known = outside.iter().filter_map(|(_, b)| b.map(|b| b.0)).sum::<u64>() + seen;
+    let known = outside.iter().filter_map(|(_, b)| *b).sum::<u64>() + seen + context.unwrap_or(0);
     let unknown: Vec<&str> = outside.iter().filter(|(_, b)| b.is_none()).map(|(n, _)| *n).collect();
     let total = match capacity {
         Some(c) => c.max(torchs + known),
@@ -60,16 +81,19 @@ fn of(a: &Anatomy, capacity: Option<u64>) -> Parts {
         None => torchs + known,
     };
     let whole_device = capacity.is_some() || unknown.is_empty();
+    rest.extend(context.map(|bytes| part("CUDA context", bytes)));
     if seen > 0 {
         rest.push(part("libraries", seen));
     }
-    rest.extend(outside.iter().filter_map(|(n, b)| b.map(|b| part(n, b.0))));
+    rest.extend(outside.iter().filter_map(|(n, b)| b.map(|b| part(n, b))));
     if capacity.is_some() {
         let lump = total - torchs - known;
         let name = match unknown[..] {
             [] => "not accounted for".to_owned(),
             [one] => one.to_owned(),
-            [_, _, _] => "not torch's: CUDA, libraries, other processes, free".to_owned(),
+            [_, _, _] if context.is_none() => {
+                "not torch's: CUDA, libraries, other processes, free".to_owned()
+            }
             _ => format!("not torch's: {}", unknown.join(", ")),
         };
         rest.push(Part { name, bytes: lump });
@@ -112,20 +136,26 @@ mod tests {
                 free: known(4, 100),
                 ..anatomy()
             };
-            let p = of(&a, Some(2400));
+            let p = of(&a, Some(2400), None);
             assert_eq!((sum(&p), p.total, p.whole_device), (2400, 2400, true), "{mask}");
             // A device said to be smaller than what lies on it: the parts are what is certain.
-            let p = of(&a, Some(100));
+            let p = of(&a, Some(100), None);
             assert_eq!(sum(&p), p.total, "{mask}");
-            let p = of(&a, None);
+            let p = of(&a, None, None);
             assert_eq!(sum(&p), p.total, "{mask}");
             assert_eq!(p.whole_device, mask == 7);
+            let p = of(&a, Some(2400), Some(40));
+            assert_eq!((sum(&p), p.total), (2400, 2400), "{mask}");
+            assert!(p.rest.contains(&part("CUDA context", 40)), "{mask}");
         }
     }
 
     #[test]
     fn what_is_unknown_is_one_lump_with_its_names() {
-        let names = |a: &Anatomy| of(a, Some(2400)).rest.pop().unwrap();
+        let names = |a: &Anatomy| of(a, Some(2400), None).rest.pop().unwrap();
+        let with = |a: &Anatomy| of(a, Some(2400), Some(30)).rest.pop().unwrap();
+        let unknown = "not torch's: kernels and libraries, other processes, free";
+        assert_eq!(with(&anatomy()), part(unknown, 150));
         assert_eq!(names(&anatomy()), part("not torch's: CUDA, libraries, other processes, free", 180));
         let a = Anatomy { free: Some(Bytes(80)), ..anatomy() };
         assert_eq!(names(&a), part("not torch's: CUDA and libraries, other processes", 100));
@@ -133,7 +163,7 @@ mod tests {
         assert_eq!(names(&a), part("CUDA and libraries", 20));
         let a = Anatomy { seen_libraries: vec![("libnccl.so.2".to_owned(), Bytes(15))], ..a };
         assert_eq!(names(&a), part("CUDA and libraries", 5));
-        assert!(of(&a, Some(2400)).rest.contains(&part("libraries", 15)));
-        assert_eq!(sum(&of(&a, Some(2400))), 2400);
+        assert!(of(&a, Some(2400), None).rest.contains(&part("libraries", 15)));
+        assert_eq!(sum(&of(&a, Some(2400), None)), 2400);
     }
 }

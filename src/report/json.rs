@@ -124,6 +124,9 @@ fn device(p: &Process<'_>, d: &Device) -> Value {
     // The end is the last step's: what a job frees on its way out says nothing about it.
     let end = d.rows.last();
     let told = d.capacity.map(|c| c.source).or(capacity(p, d.id).map(|_| "program"));
+    let reserved = end.map_or(d.reserved, |r| r.reserved).0;
+    let libraries = p.replay.calls().on(d.id).iter().map(|(_, b)| b.0).fold(0, u64::saturating_add);
+    let context = p.contexts.get(&d.id);
     // The failure says more than the peak, where there are both.
     let moment = [At::Event, At::Oom, At::Peak]
         .into_iter()
@@ -140,8 +143,12 @@ fn device(p: &Process<'_>, d: &Device) -> Value {
         "peak_step": reached(&d.peak_allocated).then_some(d.peak_allocated.step),
         "peak_phase": reached(&d.peak_allocated).then_some(d.peak_allocated.phase.name()),
         "end_allocated_bytes": seen(end.map_or(d.allocated, |r| r.allocated)),
-        "end_reserved_bytes": end.map_or(d.reserved, |r| r.reserved).0,
-        "anatomy": moment.map(anatomy),
+        "end_reserved_bytes": reserved,
+        "anatomy": moment.map(|m| anatomy(p, m)),
+        // What a context takes there, where it was measured (`strandline doctor --context`); null: it was not.
+        "context": context.map(|c| json!({ "bytes": c.bytes.0, "driver": c.driver, "measured": c.measured })),
+        // What has a name: what torch holds at the end, what libraries were seen to take, a context.
+        "attributed_bytes": context.map(|c| reserved.saturating_add(libraries).saturating_add(c.bytes.0)),
         "libraries": p.replay.calls().on(d.id).into_iter().map(|(name, b)| json!({ "name": name, "bytes": b.0 })).collect::<Vec<_>>(),
         "oom": d.ooms.last().map(|o| oom(p, d, o)),
         "per_step": d.rows.iter().map(|r| json!({
@@ -154,7 +161,7 @@ fn device(p: &Process<'_>, d: &Device) -> Value {
     })
 }
 
-fn anatomy(m: &Moment) -> Value {
+fn anatomy(p: &Process<'_>, m: &Moment) -> Value {
     let a = &m.anatomy;
     json!({
         "at": match m.at {
@@ -172,6 +179,8 @@ fn anatomy(m: &Moment) -> Value {
         "other": a.other.0,
         "pending": a.pending.0,
         "cached": a.cached.0,
+        // A part of `libraries`, where those are known.
+        "context": super::anatomy::context(p, m),
         "libraries": a.libraries.map(bytes),
         "seen_libraries": a.seen_libraries.iter().map(|(name, b)| json!({ "name": name, "bytes": b.0 })).collect::<Vec<_>>(),
         "other_processes": a.other_processes.map(bytes),

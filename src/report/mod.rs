@@ -20,7 +20,7 @@ pub mod text;
 mod units;
 
 pub use held::{HeldBy, Holder};
-pub use model::{Cost, Ended, Exit, Facts, Fix, Known, Moment, Native, Process, Report};
+pub use model::{Context, Cost, Ended, Exit, Facts, Fix, Known, Moment, Native, Process, Report};
 pub use style::{Ink, Style};
 pub use table::{Align, Table};
 pub use units::{TableUnit, count, duration, percent, plural, quantity, size, size_f};

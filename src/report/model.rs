@@ -46,6 +46,19 @@ pub struct Process<'a> {
     pub cost: Cost,
     /// Native frames of stacks that findings name, looked up: functions innermost first, with those that were inlined.
     pub native: BTreeMap<StackId, Native>,
+    /// What a CUDA context takes on its devices, where that was measured.
+    pub contexts: BTreeMap<DeviceId, Context>,
+}
+
+/// What a CUDA context takes on a device, as it was measured in a process that did nothing else.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Context {
+    /// So much.
+    pub bytes: Bytes,
+    /// With this driver.
+    pub driver: String,
+    /// On this day, as `2026-11-22`.
+    pub measured: String,
 }
 
 /// The native frames of a stack.
@@ -78,6 +91,7 @@ impl<'a> Process<'a> {
             killed_by_host: false,
             cost: Cost::default(),
             native: BTreeMap::new(),
+            contexts: BTreeMap::new(),
         }
     }
 }

@@ -327,6 +327,37 @@ fn no_leak() {
     );
 }
 
+/// What was measured of an empty process has a name of its own, whether the driver tells what this one holds or not.
+#[test]
+fn a_context_that_was_measured_has_its_name() {
+    let mut j = Job::new(0);
+    j.segment(12 * GIB);
+    j.alloc(6 * GIB, StreamHandle(0), 2, false);
+    j.train(5, 0);
+    let v = verdict(Outcome::Clean, "nothing grows over 5 steps");
+    let mut p = Process::new(&j.replay, &j.names, &v, &[]);
+    let of = |mib: u64| Context {
+        bytes: Bytes(mib * MIB),
+        driver: "580.95.05".into(),
+        measured: "2026-11-22".into(),
+    };
+    p.contexts.insert(DeviceId(0), of(450));
+    let told = filled(3, At::Peak);
+    let mut untold = filled(3, At::Oom);
+    untold.anatomy =
+        Anatomy { libraries: None, other_processes: None, free: Some(Bytes(300 * MIB)), ..untold.anatomy };
+    p.anatomies = vec![told, untold];
+    reads("context", &Report { processes: vec![p.clone()], exit: None, next: Vec::new() });
+    // More than there is room for was measured of something else.
+    p.contexts.insert(DeviceId(0), of(600));
+    let mut out = Vec::new();
+    p.anatomies.truncate(1);
+    text::write(&mut out, &Report { processes: vec![p], exit: None, next: Vec::new() }, Style::default())
+        .unwrap();
+    let text = String::from_utf8(out).unwrap();
+    assert!(!text.contains("CUDA context") && text.contains("CUDA and libraries 0.5"), "{text}");
+}
+
 #[test]
 fn blind_is_not_clean() {
     let mut replay = Replay::new();

@@ -183,6 +183,18 @@ def attributed(process, device, context):
     return {"torch": torch, "libraries": libraries, "context": context, "sum": torch + libraries + context}
 
 
+def measure_context(c):
+    """Has the command measure what a context takes, so that reports know it; what it said."""
+    asked = subprocess.run([c.command, "doctor", "--context"], env=c.environment(), capture_output=True, text=True, timeout=300)
+    return (asked.stdout + asked.stderr).strip()
+
+
+def own_context(process, device):
+    """What the report itself says that a context takes on a device; nothing where it was not measured."""
+    d = next((d for d in process.get("devices", []) if d["index"] == device), {})
+    return (d.get("context") or {}).get("bytes")
+
+
 def within(parts, used, share=0.02):
     """A figure and complaints: how far what is attributed is from what the device says is used."""
     off = (parts["sum"] - used) / used if used else 1.0

@@ -8,7 +8,7 @@ simulated devices, gloo for DDP and ranks that send nothing for FSDP2, no equali
 """
 import argparse, glob, json, os, subprocess, sys, time
 
-from carried import MIB, ROOT, Carried, attributed, loud, names, same_numbers, whole, within
+from carried import MIB, ROOT, Carried, attributed, loud, measure_context, names, own_context, same_numbers, whole, within
 
 PARTS = ["ddp", "fsdp", "attributed", "equality"]
 JOB = "tests/python/ranks.py"
@@ -105,7 +105,7 @@ def leaky(kind):
 
 def attributed_parts():
     context = c.job("context", "tests/python/context.py", preload=False).said().get("used", [0] * N)
-    print(f"     context alone: {[u >> 20 for u in context]} MiB", flush=True)
+    print(f"     context alone: {[u >> 20 for u in context]} MiB\n     " + measure_context(c).replace("\n", "\n     "), flush=True)
     # Weights, gradients, Adam's two moments, DDP's buckets: five times 0.5 GiB a layer.
     large = ("--width", 4096, "--layers", 12, "--steps", 12) if not args.simulated else ("--width", 256, "--steps", 12)
     for size, more in (("a small model", ("--steps", 12)), ("a large model", large)):
@@ -113,7 +113,8 @@ def attributed_parts():
         wrong, lines = each_rank(ran, told, 12), []
         for p in ran.report()["processes"]:
             rank = p["rank"]
-            figure, off = within(attributed(p, rank, context[rank]), told.get(rank, {}).get("used", 0))
+            own = own_context(p, rank)
+            figure, off = within(attributed(p, rank, context[rank] if own is None else own), told.get(rank, {}).get("used", 0))
             # A small model is told, not judged: what is not attributed is kernels' code and NCCL's buffers, of any size of job.
             wrong += off if size == "a large model" else []
             lines.append(f"     rank {rank}: {figure}; {[(l['name'], l['bytes'] >> 20) for l in p['libraries'] or []]}")

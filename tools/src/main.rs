@@ -3,6 +3,7 @@
 mod alert;
 mod analyze;
 mod cli;
+mod context;
 mod demo;
 mod diff;
 mod doctor;

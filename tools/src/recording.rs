@@ -173,6 +173,14 @@ fn open_files(pid: u32) -> std::io::Result<Vec<PathBuf>> {
     Ok(open.flatten().filter_map(|e| fs::read_link(e.path()).ok()).filter(|p| is_recording(p)).collect())
 }
 
+/// How a sidecar begins: what the devices are.
+pub(crate) fn sidecar_begin(recording: &Path) -> String {
+    use std::io::Read;
+    let mut bytes = Vec::new();
+    let _ = fs::File::open(sidecar(recording)).and_then(|f| f.take(16 << 10).read_to_end(&mut bytes));
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
 /// One line of a sidecar: time in nanoseconds of the Unix epoch, and what the driver said (its own time still 0).
 pub(crate) fn parse_watch(line: &str) -> Option<(u64, DriverMemory)> {
     let value: serde_json::Value = serde_json::from_str(line.trim()).ok()?;

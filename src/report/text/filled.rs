@@ -1,6 +1,6 @@
 //! What filled a device at a moment, as a table that adds up.
 
-use super::super::anatomy::{Part, parts};
+use super::super::anatomy::{Part, context, parts};
 use super::super::model::{Facts, Moment, Process};
 use super::super::style::{GLUE, Ink, Style};
 use super::super::units::{TableUnit, count};
@@ -35,6 +35,12 @@ pub(super) fn lines(p: &Process<'_>, m: &Moment, style: Style) -> Vec<String> {
     }
     if !t.rest.is_empty() {
         row("the rest", rest.iter().sum(), &list(&t.rest, rest, unit), None);
+    }
+    if let Some(c) = context(p, m).and(p.contexts.get(&m.device)) {
+        // Under the list that it explains.
+        let head = " ".repeat(4 + NAMES + wide + 2);
+        let text = format!("CUDA context: an empty process's, {}, driver {}", c.measured, c.driver);
+        out.extend(style.wrap(&head, &text));
     }
     out
 }

@@ -5,6 +5,8 @@
 //! | `STRANDLINE_SIM_DEVICES` | devices in the machine, 0 to 16 | 1 |
 //! | `STRANDLINE_SIM_TOTAL` | capacity of each (`24GiB`, `512MiB`, bytes) | 24GiB |
 //! | `STRANDLINE_SIM_OTHER` | how much of each is held by other processes | 0 |
+//! | `STRANDLINE_SIM_CONTEXT` | what a process's context takes of a device before its first allocation there | 0 |
+//! | `STRANDLINE_SIM_CARD` | a folder by which processes share their devices: what one holds, others see as used | none |
 //! | `STRANDLINE_SIM_CLOCK` | `real`, or `manual`: time moves only when told or waited for | real |
 //! | `STRANDLINE_SIM_OP_NS` | how long one operation occupies its stream, ns | 0; 1000 with the manual clock |
 //! | `STRANDLINE_SIM_CC` | compute capability | 8.0 |
@@ -30,6 +32,10 @@ pub struct Config {
     pub total: u64,
     /// Bytes of each device that other processes hold.
     pub other: u64,
+    /// Bytes that a context takes.
+    pub context: u64,
+    /// Where processes that share the devices say what they hold.
+    pub card: Option<String>,
     /// Whether the clock stands still.
     pub manual: bool,
     /// Nanoseconds that one operation occupies its stream.
@@ -47,6 +53,8 @@ impl Default for Config {
             visible: vec![0],
             total: 24 * GIB,
             other: 0,
+            context: 0,
+            card: None,
             manual: false,
             op_ns: 0,
             capability: (8, 0),
@@ -80,6 +88,8 @@ impl Config {
             visible,
             total: parse(&variable, "STRANDLINE_SIM_TOTAL", standard.total, size),
             other: parse(&variable, "STRANDLINE_SIM_OTHER", standard.other, size),
+            context: parse(&variable, "STRANDLINE_SIM_CONTEXT", standard.context, size),
+            card: variable("STRANDLINE_SIM_CARD").filter(|path| !path.is_empty()),
             manual,
             op_ns: parse(&variable, "STRANDLINE_SIM_OP_NS", if manual { 1_000 } else { 0 }, |text| {
                 text.parse().ok()

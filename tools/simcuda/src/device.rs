@@ -1,5 +1,6 @@
 //! Devices: capacity, identity, attributes, and which one a thread has made current.
 
+use crate::card::Card;
 use crate::code::{Code, Outcome};
 use std::cell::Cell;
 use std::collections::BTreeSet;
@@ -19,31 +20,68 @@ pub struct Device {
     pub other: u64,
     /// Devices whose memory it has been allowed to reach.
     pub peers: BTreeSet<usize>,
+    /// What a context takes, which this process has none of yet.
+    context: u64,
+    /// Where other processes say what they hold.
+    pub card: Option<Card>,
 }
 
 impl Device {
     /// An empty device.
     pub fn new(physical: usize, total: u64, other: u64) -> Self {
-        Device { physical, total, used: 0, other, peers: BTreeSet::new() }
+        Device { physical, total, used: 0, other, peers: BTreeSet::new(), context: 0, card: None }
+    }
+
+    /// The same, with contexts of so many bytes, on a card that other processes may share.
+    pub fn shared(self, context: u64, card: Option<Card>) -> Self {
+        Device { context, card, ..self }
+    }
+
+    /// Bytes that others hold: whoever was made up, and processes that share the card.
+    pub fn others(&self) -> u64 {
+        let shared = self.card.as_ref().map_or(0, |card| card.others().iter().map(|(_, bytes)| bytes).sum());
+        self.other.saturating_add(shared)
     }
 
     /// Bytes that nobody holds.
     pub fn free(&self) -> u64 {
-        self.total.saturating_sub(self.used).saturating_sub(self.other)
+        self.total.saturating_sub(self.used).saturating_sub(self.others())
+    }
+
+    /// The process has a context here from now on, for its life.
+    pub fn enter(&mut self) -> Outcome {
+        let context = std::mem::take(&mut self.context);
+        if context == 0 {
+            return Ok(());
+        }
+        self.take(context).inspect_err(|_| self.context = context)
     }
 
     /// Takes `bytes`, or says that there are not as many.
     pub fn charge(&mut self, bytes: u64) -> Outcome {
+        self.enter()?;
+        self.take(bytes)
+    }
+
+    fn take(&mut self, bytes: u64) -> Outcome {
         if bytes > self.free() {
             return Err(Code::OUT_OF_MEMORY);
         }
         self.used += bytes;
+        self.tell();
         Ok(())
     }
 
     /// Gives `bytes` back.
     pub fn refund(&mut self, bytes: u64) {
         self.used = self.used.saturating_sub(bytes);
+        self.tell();
+    }
+
+    fn tell(&self) {
+        if let Some(card) = &self.card {
+            card.tell(self.used);
+        }
     }
 }
 
@@ -196,6 +234,17 @@ mod tests {
         assert_eq!(device.free(), 0);
         device.refund(UNIT);
         assert_eq!(device.free(), UNIT);
+    }
+
+    #[test]
+    fn a_context_is_taken_once_and_before_anything_else() {
+        let mut device = Device::new(0, 10 * UNIT, 0).shared(3 * UNIT, None);
+        assert_eq!(device.free(), 10 * UNIT, "there is none yet");
+        assert_eq!(device.charge(8 * UNIT), Err(Code::OUT_OF_MEMORY));
+        assert_eq!(device.charge(7 * UNIT), Ok(()));
+        assert_eq!((device.enter(), device.free()), (Ok(()), 0));
+        device.refund(7 * UNIT);
+        assert_eq!(device.free(), 7 * UNIT, "it stays");
     }
 
     #[test]

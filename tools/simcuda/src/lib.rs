@@ -39,6 +39,7 @@
 pub mod abi;
 pub mod call;
 pub mod capture;
+pub mod card;
 pub mod clock;
 pub mod code;
 pub mod config;

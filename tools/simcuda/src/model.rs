@@ -2,6 +2,7 @@
 
 use crate::call;
 use crate::capture::{Captures, Mode};
+use crate::card::Card;
 use crate::clock::Clock;
 use crate::code::{Code, Outcome};
 use crate::config::Config;
@@ -74,7 +75,10 @@ impl Model {
         let devices: Vec<Device> = config
             .visible
             .iter()
-            .map(|&physical| Device::new(physical, config.total, config.other))
+            .map(|&physical| {
+                let card = config.card.as_ref().map(|folder| Card::new(folder, physical));
+                Device::new(physical, config.total, config.other).shared(config.context, card)
+            })
             .collect();
         let count = devices.len();
         Model {
@@ -118,6 +122,11 @@ impl Model {
     pub fn current(&self) -> Outcome<usize> {
         let device = device::current();
         self.device(device).map(|_| device)
+    }
+
+    /// The process has a context on this device from now on.
+    pub fn enter(&mut self, device: usize) -> Outcome {
+        self.devices.get_mut(device).map_or(Err(Code::INVALID_DEVICE), Device::enter)
     }
 
     /// Gives a stream an operation of `cost` nanoseconds, or of the ordinary cost.

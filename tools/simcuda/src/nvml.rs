@@ -1,7 +1,8 @@
 //! NVML (`libnvidia-ml`): totals, names, processes. It sees all devices of the machine, visible or not, and of the
-//! processes this one alone, and as number 1 whoever holds `STRANDLINE_SIM_OTHER`.
+//! processes this one and those that share its card, and as number 1 whoever holds `STRANDLINE_SIM_OTHER`.
 
 use crate::abi::{Out, Text, write_text};
+use crate::card::Card;
 use crate::code::Code;
 use crate::device;
 use crate::model::{Model, lock};
@@ -40,13 +41,30 @@ fn find(handle: Out<usize>, is: impl Fn(usize) -> bool) -> i32 {
     answer(place.and_then(|place| handle.set(FIRST + place * 0x100).map_err(invalid)))
 }
 
-/// Bytes of a device: total, held by this process, held by others.
-fn bytes(model: &Model, handle: usize) -> Status<(u64, u64, u64)> {
+/// Who holds what of a device.
+struct Held {
+    total: u64,
+    /// This process first, then those that share the card, then whoever was made up.
+    by: Vec<(u32, u64)>,
+}
+
+impl Held {
+    fn used(&self) -> u64 {
+        self.by.iter().map(|(_, bytes)| bytes).sum::<u64>().min(self.total)
+    }
+}
+
+fn held(model: &Model, handle: usize) -> Status<Held> {
     let place = physical(model, handle)?;
-    Ok(match model.devices.iter().find(|device| device.physical == place) {
-        Some(device) => (device.total, device.used, device.other.min(device.total)),
-        None => (model.config.total, 0, model.config.other.min(model.config.total)),
-    })
+    let config = &model.config;
+    let (total, mine, other) = match model.devices.iter().find(|device| device.physical == place) {
+        Some(device) => (device.total, device.used, device.other),
+        None => (config.total, 0, config.other),
+    };
+    let mut by = vec![(std::process::id(), mine)];
+    by.extend(config.card.iter().flat_map(|folder| Card::new(folder, place).others()));
+    by.extend((other > 0).then_some((1, other.min(total))));
+    Ok(Held { total, by })
 }
 
 /// Starts NVML.
@@ -176,8 +194,8 @@ pub struct MemoryInfo {
 /// Total, free and used bytes of a device.
 #[unsafe(no_mangle)]
 pub extern "C" fn sim_nvmlDeviceGetMemoryInfo(handle: usize, memory: Out<MemoryInfo>) -> i32 {
-    answer(bytes(&lock(), handle).and_then(|(total, mine, others)| {
-        let used = (mine + others).min(total);
+    answer(held(&lock(), handle).and_then(|held| {
+        let (total, used) = (held.total, held.used());
         memory.set(MemoryInfo { total, free: total - used, used }).map_err(invalid)
     }))
 }
@@ -199,11 +217,11 @@ const MEMORY_2: u32 = size_of::<MemoryInfo2>() as u32 | 2 << 24;
 /// Total, free and used bytes of a device; nothing is reserved.
 #[unsafe(no_mangle)]
 pub extern "C" fn sim_nvmlDeviceGetMemoryInfo_v2(handle: usize, memory: Out<MemoryInfo2>) -> i32 {
-    answer(bytes(&lock(), handle).and_then(|(total, mine, others)| {
+    answer(held(&lock(), handle).and_then(|held| {
         if memory.get().map_err(invalid)?.version != MEMORY_2 {
             return Err(status::VERSION_MISMATCH);
         }
-        let used = (mine + others).min(total);
+        let (total, used) = (held.total, held.used());
         let info = MemoryInfo2 { version: MEMORY_2, total, reserved: 0, free: total - used, used };
         memory.set(info).map_err(invalid)
     }))
@@ -226,13 +244,10 @@ pub struct ProcessInfo {
     instances: [u32; 2],
 }
 
-/// This process, and whoever holds the rest; where there is too little room, how much is needed.
+/// Those that hold something; where there is too little room, how much is needed.
 fn processes<T: Copy>(handle: usize, count: Out<u32>, infos: Out<T>, make: fn(u32, u64) -> T) -> i32 {
-    answer(bytes(&lock(), handle).and_then(|(_, mine, others)| {
-        let mut list = vec![(std::process::id(), mine)];
-        if others > 0 {
-            list.push((1, others));
-        }
+    answer(held(&lock(), handle).and_then(|held| {
+        let list = held.by;
         let room = count.get().map_err(invalid)?;
         count.offer(list.len() as u32);
         if (room as usize) < list.len() {

@@ -187,6 +187,7 @@ impl Judged {
         process.killed_by_host = self.killed_by_host;
         let disk = std::fs::metadata(&self.path).ok().map(|m| Bytes(m.len()));
         process.native = self.native.clone();
+        process.contexts = crate::context::of_recording(&self.path);
         process.cost = Cost::of(&self.replay, disk);
         process
     }

@@ -65,6 +65,12 @@ pub(crate) struct Doctor {
     /// Print nothing but the path of libstrandline.so, for an LD_PRELOAD by hand
     #[arg(long, conflicts_with = "command")]
     pub(crate) library: bool,
+    /// Measure what a CUDA context takes on each GPU, and keep it for reports
+    #[arg(long, conflicts_with_all = ["library", "command"])]
+    pub(crate) context: bool,
+    /// Have a context on this GPU until stdin ends: the process that is measured
+    #[arg(long, hide = true, value_name = "GPU")]
+    pub(crate) hold_context: Option<i32>,
     /// The job, as it would be given to `strandline run`
     #[arg(trailing_var_arg = true, value_name = "CMD")]
     pub(crate) command: Vec<OsString>,

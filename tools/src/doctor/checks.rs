@@ -1,9 +1,9 @@
 //! What can be seen without starting anything of the job's.
 
 use super::{Check, Patient};
-use crate::environment;
 use crate::probe::{self, Linkage, Torch};
 use crate::run::{self, Nvml};
+use crate::{context, environment};
 use std::ffi::{CStr, CString, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -20,6 +20,9 @@ pub(super) fn all(patient: &Patient) -> Vec<Check> {
     all.push(allocator(|name| std::env::var(name).ok()));
     all.push(preloads(&std::env::var_os("LD_PRELOAD").unwrap_or_default()));
     all.push(device(simulated));
+    if !simulated && let Some(nvml) = Nvml::load() {
+        all.push(Check::good("context", context::known(&nvml)));
+    }
     let tail = std::env::var_os(env::TAIL).map_or_else(|| "/dev/shm".into(), PathBuf::from);
     all.push(room("tail", &tail, TAIL_ROOM, &format!("set {} to a folder on tmpfs with room", env::TAIL)));
     all.push(room("output", Path::new("."), OUTPUT_ROOM, "record somewhere else: strandline run -o DIR …"));

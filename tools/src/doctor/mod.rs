@@ -6,7 +6,7 @@ mod trial;
 
 use crate::error::{Error, status};
 use crate::run::Job;
-use crate::{cli, embedded, say};
+use crate::{cli, context, embedded, say};
 use std::path::PathBuf;
 
 /// How a check came out.
@@ -56,11 +56,17 @@ struct Patient {
 /// Runs the command; the result is the exit status: 0 where the job would be seen.
 ///
 /// # Errors
-/// The library is asked for and cannot be written. Whatever else goes wrong is part of the answer.
+/// The library is asked for and cannot be written, or a context and there is no device. Whatever else goes wrong is part of the answer.
 pub(crate) fn main(options: &cli::Doctor) -> Result<u8, Error> {
     if options.library {
         say::out(&format!("{}\n", embedded::preload()?.display()));
         return Ok(0);
+    }
+    if let Some(device) = options.hold_context {
+        return context::hold(device);
+    }
+    if options.context {
+        return context::main();
     }
     let words = if options.command.is_empty() { vec!["python".into()] } else { options.command.clone() };
     // `python` where there is only `python3` is what `run` would take as well.

@@ -17,7 +17,7 @@ pub(crate) use child::{Ended, cannot_start};
 pub(crate) use command::{Job, find};
 pub(crate) use launchers::elsewhere;
 pub(crate) use nvml::Nvml;
-pub(crate) use place::{HOME, create as create_folder, now};
+pub(crate) use place::{HOME, create as create_folder, now, today};
 pub(crate) use signals::{Set as Signals, be_witness};
 pub(crate) use watch::Watcher as DriverWatcher;
 

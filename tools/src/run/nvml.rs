@@ -3,7 +3,7 @@
 //! Loaded in the wrapper's process, never in the job. Declarations after NVIDIA's published `nvml.h`.
 
 use libloading::{Library, Symbol};
-use std::ffi::{CString, c_char, c_int, c_uint, c_void};
+use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
 
 type Return = c_int;
 type Handle = *mut c_void;
@@ -32,6 +32,14 @@ struct Process {
     used: u64,
     gpu_instance: c_uint,
     compute_instance: c_uint,
+}
+
+/// Room for a text: `NVML_DEVICE_NAME_V2_BUFFER_SIZE`, of all that are asked for the longest.
+const TEXT: usize = 96;
+
+fn string(text: &[u8]) -> Option<String> {
+    let text = CStr::from_bytes_until_nul(text).ok()?.to_string_lossy().into_owned();
+    (!text.is_empty()).then_some(text)
 }
 
 /// NVML, initialised.
@@ -106,6 +114,31 @@ impl Nvml {
                 .is_ok_and(|get| get(uuid.as_ptr(), &mut handle) == SUCCESS)
         };
         ok.then_some(Device(handle))
+    }
+
+    /// The driver's version.
+    pub(crate) fn driver(&self) -> Option<String> {
+        let mut text = [0u8; TEXT];
+        // SAFETY: nvmlSystemGetDriverVersion(char*, unsigned int), by nvml.h; it writes at most as many bytes as it is told.
+        let ok = unsafe {
+            self.library
+                .get::<unsafe extern "C" fn(*mut c_char, c_uint) -> Return>(b"nvmlSystemGetDriverVersion\0")
+                .is_ok_and(|get| get(text.as_mut_ptr().cast(), TEXT as c_uint) == SUCCESS)
+        };
+        if ok { string(&text) } else { None }
+    }
+
+    /// What a device is called.
+    pub(crate) fn name(&self, device: Device) -> Option<String> {
+        let mut text = [0u8; TEXT];
+        // SAFETY: nvmlDeviceGetName(nvmlDevice_t, char*, unsigned int), by nvml.h; it writes at most as many bytes as it is
+        // told, and the handle came from this library.
+        let ok = unsafe {
+            self.library
+                .get::<unsafe extern "C" fn(Handle, *mut c_char, c_uint) -> Return>(b"nvmlDeviceGetName\0")
+                .is_ok_and(|get| get(device.0, text.as_mut_ptr().cast(), TEXT as c_uint) == SUCCESS)
+        };
+        if ok { string(&text) } else { None }
     }
 
     /// Total and free memory of a device.

@@ -75,14 +75,24 @@ fn private() -> DirBuilder {
 
 /// `MMDD-HHMM`, local time.
 pub(crate) fn now() -> String {
+    let tm = local();
+    format!("{:02}{:02}-{:02}{:02}", tm.tm_mon + 1, tm.tm_mday, tm.tm_hour, tm.tm_min)
+}
+
+/// The day as `2026-11-22`.
+pub(crate) fn today() -> String {
+    let tm = local();
+    format!("{}-{:02}-{:02}", tm.tm_year + 1900, tm.tm_mon + 1, tm.tm_mday)
+}
+
+fn local() -> libc::tm {
     // SAFETY: time accepts a null pointer; localtime_r writes the struct it is given, and all-zero is a valid `tm`.
-    let tm = unsafe {
+    unsafe {
         let seconds = libc::time(std::ptr::null_mut());
         let mut tm: libc::tm = std::mem::zeroed();
         libc::localtime_r(&seconds, &mut tm);
         tm
-    };
-    format!("{:02}{:02}-{:02}{:02}", tm.tm_mon + 1, tm.tm_mday, tm.tm_hour, tm.tm_min)
+    }
 }
 
 #[cfg(test)]

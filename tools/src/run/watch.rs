@@ -2,10 +2,11 @@
 //!
 //! The job never asks the driver anything on our behalf; this thread does, in the wrapper's process. It writes
 //! `<recording>.watch`, a line of JSON for each change: `{"t_unix_ns":…,"device":0,"total":…,"free":…,"process":…}`,
-//! where `device` is the job's ordinal and `process` is null where the driver does not tell (containers).
+//! where `device` is the job's ordinal and `process` is null where the driver does not tell (containers). Before those, a line for
+//! each device says what it is, and what a context takes there as far as that was measured (`strandline doctor --context`).
 
 use super::nvml::{self, Device, Nvml, Usage};
-use crate::recording;
+use crate::{context, recording};
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
@@ -87,9 +88,11 @@ impl Followed {
     fn begin(nvml: &Nvml, path: &Path) -> Option<Followed> {
         let pid = recording::pid(path)?;
         let visible = variable(pid, "CUDA_VISIBLE_DEVICES");
-        let devices = nvml::visible(nvml, visible.as_deref()).into_iter().map(|d| (d, None)).collect();
-        let file =
+        let devices: Vec<_> =
+            nvml::visible(nvml, visible.as_deref()).into_iter().map(|d| (d, None)).collect();
+        let mut file =
             OpenOptions::new().append(true).create(true).mode(0o600).open(recording::sidecar(path)).ok()?;
+        let _ = file.write_all(identities(nvml, &devices).as_bytes());
         Some(Followed { pid, devices, file })
     }
 
@@ -115,6 +118,13 @@ impl Followed {
         let _ = self.file.write_all(text.as_bytes());
         lines
     }
+}
+
+/// What the devices are: the first lines, without a time.
+fn identities(nvml: &Nvml, devices: &[(Device, Option<Reading>)]) -> String {
+    let Some(driver) = nvml.driver() else { return String::new() };
+    let each = devices.iter().enumerate();
+    each.filter_map(|(i, (device, _))| Some(context::line(i, &nvml.name(*device)?, &driver))).collect()
 }
 
 /// Whether the process still has an address space. One that is ending gives it back before its devices.

@@ -85,7 +85,12 @@ pub extern "C" fn sim_cuCtxSynchronize() -> Code {
 /// A device's primary context.
 #[unsafe(no_mangle)]
 pub extern "C" fn sim_cuDevicePrimaryCtxRetain(context: Out<usize>, device: i32) -> Code {
-    driver("cuDevicePrimaryCtxRetain", || context.set(handle(lock().numbered(device)?)))
+    driver("cuDevicePrimaryCtxRetain", || {
+        let mut model = lock();
+        let device = model.numbered(device)?;
+        model.enter(device)?;
+        context.set(handle(device))
+    })
 }
 
 /// It stays for the life of the process.

@@ -17,10 +17,13 @@ pub extern "C" fn sim_cudaMemGetInfo(free: Out<usize>, total: Out<usize>) -> Cod
 
 /// The same for the driver.
 pub fn mem_get_info(free: Out<usize>, total: Out<usize>) -> Outcome {
-    let model = lock();
-    let device = model.device(model.current()?)?;
-    note!("free {} total {}", device.free(), device.total);
-    free.set(device.free() as usize)?;
+    let mut model = lock();
+    let current = model.current()?;
+    model.enter(current)?;
+    let device = model.device(current)?;
+    let bytes = device.free();
+    note!("free {bytes} total {}", device.total);
+    free.set(bytes as usize)?;
     total.set(device.total as usize)
 }
 
