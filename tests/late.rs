@@ -5,8 +5,25 @@
 mod support;
 
 use serde_json::{Value, json};
+use std::path::Path;
 use strandline::event::Body;
+use strandline::report::snapshot::{unpickle, validate};
 use support::{Folder, Job, Ran, Recording, cache, command, report, root, strandline};
+
+/// A job on the simulated device, without the preload, whose recording is asked for by the job.
+fn asks(folder: &Folder, script: &str, arguments: &[&str]) -> Job {
+    Job::python(folder, script, arguments)
+        .env("PYTHONPATH", root().join("tools/python"))
+        .env("STRANDLINE_BIN", command())
+        .env("XDG_CACHE_HOME", cache())
+        .env("LD_PRELOAD", "")
+}
+
+/// Its last line, which is JSON.
+fn last_line(ran: &Ran) -> Value {
+    let line = ran.stdout().lines().last().map(serde_json::from_str);
+    line.and_then(Result::ok).unwrap_or_else(|| panic!("{}{}", ran.stdout(), ran.stderr()))
+}
 
 /// `tests/python/late.py`, without the preload. What it said, and its recording.
 fn job(folder: &Folder, python: Option<&str>, arguments: &[&str]) -> (Value, Ran) {
@@ -147,4 +164,103 @@ fn a_real_leak_is_named_nine_steps_after_the_start() {
     assert_eq!(frame["line"].to_string(), truth);
     assert!(frame["function"].as_str().is_some_and(|f| f.ends_with("unpack_tensor_with_streams")), "{frame}");
     assert_eq!(named["fix"]["known"], "huggingface/trl#5700");
+}
+
+const NASTY: &str = "tests/python/late_nasty.py";
+
+/// The number of a marked line of that job.
+fn marked(mark: &str) -> usize {
+    let source = std::fs::read_to_string(root().join(NASTY)).expect("the job");
+    source.lines().position(|l| l.ends_with(mark)).expect("a marked line") + 1
+}
+
+/// A job that runs out of memory after a late start; its report.
+#[track_caller]
+fn runs_out(arguments: &[&str], verdict: &str) -> (Folder, Ran, Value) {
+    let folder = Folder::new("late-oom");
+    let ran = asks(&folder, NASTY, &[&["oom"], arguments].concat()).run();
+    let is_caught = arguments.contains(&"caught");
+    assert_eq!(ran.output.status.code(), Some(i32::from(!is_caught)), "{}", ran.stderr());
+    let said = last_line(&ran);
+    let told = report(&ran.recording()).whole();
+    assert_eq!(told.verdict().0, verdict, "{}", told.run);
+    let p = told.process;
+    let (d, oom) = (&p["devices"][0], &p["devices"][0]["oom"]);
+    assert_eq!(p["steps"], if is_caught { 24 } else { 20 }, "{p}");
+    assert_eq!(
+        (&d["peak_allocated_bytes"], &d["peak_reserved_bytes"]),
+        (&said["peak"], &said["peak_reserved"])
+    );
+    assert_eq!(oom["allocated_bytes"], said["allocated"]);
+    // All that was there when it began, less the two blocks that were freed since.
+    let early = said["before"]["allocated"].as_u64().expect("a number") - 2 * (1 << 30);
+    assert_eq!(oom["before_recording_bytes"], json!(early), "{oom}");
+    assert_eq!((&d["anatomy"]["at"], &d["anatomy"]["before_recording"]), (&json!("oom"), &json!(early)));
+    assert_eq!(d["anatomy"]["weights"], 0, "a job that had trained builds no model: {d}");
+    let lines: Vec<&Value> =
+        oom["holders"].as_array().expect("holders").iter().map(|h| &h["line"]["line"]).collect();
+    assert!(lines.contains(&&json!(marked("# AFTER"))), "{oom}");
+    let text = strandline(&["report".as_ref(), ran.recording().as_os_str()]);
+    let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    for said in [
+        "4.0 GiB from before the recording began: by whom was not seen",
+        "who allocated 4.0 GiB on GPU 0: it was there before the recording began",
+        &format!("2.9 GiB since step 1 by your {}:{}", root().join(NASTY).display(), marked("# AFTER")),
+    ] {
+        assert!(words.contains(said), "{said}: {text}");
+    }
+    // What it looked like then is a snapshot that opens, of what is known.
+    let path = folder.join("oom.pickle");
+    let recording = ran.recording();
+    strandline(&[Path::new("snapshot"), &recording, "--at".as_ref(), "oom".as_ref(), "-o".as_ref(), &path]);
+    let pickle = std::fs::read(&path).expect("a snapshot");
+    let tree = unpickle::read(&pickle, &unpickle::Limits::default()).expect("a pickle");
+    assert_eq!(validate(&tree), Vec::<String>::new());
+    (folder, ran, p)
+}
+
+#[test]
+fn out_of_memory_after_it_tells_what_was_there_before() {
+    let (_folder, ran, p) = runs_out(&[], "oom");
+    assert!(ran.stderr().contains("torch.OutOfMemoryError"), "{}", ran.stderr());
+    assert_eq!(p["findings"], json!([]), "{p}");
+    let (_folder, _, p) = runs_out(&["caught"], "clean");
+    assert_eq!(p["findings"], json!([]), "{p}");
+}
+
+#[test]
+fn a_leak_that_fills_the_card_after_it_is_the_cause() {
+    let (_folder, _, p) = runs_out(&["leak"], "leak");
+    assert_eq!(p["devices"][0]["oom"]["cause"], "leak", "{p}");
+    assert_eq!(p["findings"].as_array().map(Vec::len), Some(1), "{p}");
+    let finding = &p["findings"][0];
+    assert_eq!((&finding["kind"], &finding["bytes_per_step"]), (&json!("step-growth"), &json!(64 * MIB)));
+    let line = &finding["sites"][0]["your_line"];
+    assert_eq!((&line["line"], &line["function"]), (&json!(marked("# LEAK")), &json!("out_of_memory")));
+}
+
+/// Graphs captured before the start, after it, and around it: their pools are used, replayed and freed; torch's numbers are ours.
+#[test]
+fn captured_graphs_are_no_contradiction_to_it() {
+    for (what, steps) in [("graph", 12), ("capture", 16)] {
+        let folder = Folder::new("late-graph");
+        let ran = asks(&folder, NASTY, &[what]).run().succeeded();
+        assert_eq!(ran.theirs(), "", "the job's stderr is its own");
+        let said = last_line(&ran);
+        let recording = Recording::read(&ran.recording()).whole();
+        let told = report(&ran.recording()).whole();
+        assert_eq!((told.verdict().0, &told.process["steps"]), ("clean", &json!(steps)), "{}", told.run);
+        assert_eq!(told.process["findings"], json!([]), "{}", told.run);
+        let d = &told.process["devices"][0];
+        assert_eq!(
+            (&d["peak_allocated_bytes"], &d["peak_reserved_bytes"]),
+            (&said["peak"], &said["peak_reserved"])
+        );
+        let inside: Vec<_> = recording.blocks().into_iter().filter(|b| b.pool.is_private()).collect();
+        // Where the capture's begin was before the start, its blocks are known by their pool alone.
+        let seen = what == "graph";
+        assert!(!inside.is_empty() && inside.iter().all(|b| b.phase.capture == seen), "{what}: {inside:?}");
+        let text = strandline(&["report".as_ref(), ran.recording().as_os_str()]);
+        assert!(!text.contains("what really happened"), "{text}");
+    }
 }

@@ -70,13 +70,15 @@ pub struct Anatomy {
     /// Blocks that a finding calls left behind.
     pub left_behind: Bytes,
     /// Blocks of none of these classes (libraries' workspaces), what the allocator rounded the others up by,
-    /// blocks from before the recording, unverified blocks.
+    /// unverified blocks.
     pub other: Bytes,
+    /// Allocated before the recording began, as the sum that torch told: whose it is nobody saw.
+    pub before_recording: Bytes,
     /// Freed by the job, but not reusable yet.
     pub pending: Bytes,
     /// Reserved, neither allocated nor pending.
     pub cached: Bytes,
-    /// Sum of the classes up to `other`.
+    /// Sum of the classes up to `before_recording`.
     pub allocated: Bytes,
     /// `allocated` + `pending` + `cached`.
     pub reserved: Bytes,
@@ -177,6 +179,7 @@ impl Pass {
             pending: d.pending,
             allocated: d.allocated,
             reserved: d.reserved.max(Bytes(d.allocated.0.saturating_add(d.pending.0))),
+            before_recording: d.before_recording,
             seen_libraries: self.replay.calls().on(d.id),
             ..Anatomy::default()
         };
@@ -271,7 +274,9 @@ impl Pass {
             a.add(if twins.claim(block.size) { Class::Gradients } else { Class::Other }, block);
         }
         // What was there before the recording has no block; so the classes sum to what torch says.
-        a.other.0 = a.other.0.saturating_add(a.allocated.0.saturating_sub(sum));
+        let unseen = a.allocated.0.saturating_sub(sum);
+        a.before_recording.0 = a.before_recording.0.min(unseen);
+        a.other.0 = a.other.0.saturating_add(unseen - a.before_recording.0);
         self.outside(&mut a);
         Some(a)
     }

@@ -35,6 +35,8 @@ pub struct Scene {
     pub largest: Bytes,
     /// The part of `cached` that other streams' and private pools' segments have.
     pub elsewhere: Bytes,
+    /// Allocated before the recording began, and live: of no line.
+    pub before_recording: Bytes,
     /// Live blocks by line and stream, most bytes first; at most [`HOLDERS`].
     pub holders: Vec<Holder>,
 }
@@ -45,7 +47,8 @@ pub const HOLDERS: usize = 8;
 impl Scene {
     /// The scene of failure `event` of an allocation for `stream`.
     pub(super) fn of(d: &Device, event: u64, now: Now, stream: StreamHandle) -> Scene {
-        let mut scene = Scene { event, microbatch: now.microbatch, ..Scene::default() };
+        let (microbatch, before_recording) = (now.microbatch, d.before_recording);
+        let mut scene = Scene { event, microbatch, before_recording, ..Scene::default() };
         scene.pieces(d, stream);
         let mut by: FxHashMap<(u32, u32), Holder> = FxHashMap::default();
         for h in d.table.iter().filter(|h| !h.pending && !h.unverified) {

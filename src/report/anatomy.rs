@@ -58,6 +58,7 @@ fn of(a: &Anatomy, capacity: Option<u64>, context: Option<u64>) -> Parts {
         part("activations", a.activations.0),
         part("temporaries", a.temporaries.0),
         part("other", a.other.0),
+        part("from before recording", a.before_recording.0),
     ];
     let mut rest = vec![part("waiting for a stream", a.pending.0), part("cached", a.cached.0)];
     let torchs = job.iter().chain(&rest).map(|x| x.bytes).sum::<u64>() + a.left_behind.0;
@@ -118,7 +119,8 @@ mod tests {
             activations: Bytes(1000),
             temporaries: Bytes(30),
             left_behind: Bytes(500),
-            other: Bytes(40),
+            other: Bytes(30),
+            before_recording: Bytes(10),
             pending: Bytes(5),
             cached: Bytes(15),
             ..Anatomy::default()

@@ -177,6 +177,7 @@ fn anatomy(p: &Process<'_>, m: &Moment) -> Value {
         "temporaries": a.temporaries.0,
         "left_behind": a.left_behind.0,
         "other": a.other.0,
+        "before_recording": a.before_recording.0,
         "pending": a.pending.0,
         "cached": a.cached.0,
         // A part of `libraries`, where those are known.
@@ -209,6 +210,7 @@ fn oom(p: &Process<'_>, d: &Device, o: &OomEvent) -> Value {
         "explain": why.map(|m| format!("{}: {}", m.short, m.explain)),
         "remedy": why.map(|m| m.remedy),
         "microbatch": scene.map(|s| s.microbatch),
+        "before_recording_bytes": scene.map(|s| s.before_recording.0),
         "largest_free_bytes": scene.map(|s| s.largest.0),
         "cached_bytes": scene.map(|s| s.cached.0),
         "cached_pieces": scene.map(|s| s.pieces),

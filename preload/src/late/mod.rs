@@ -11,6 +11,7 @@ mod redirect;
 use crate::torch::attach;
 use crate::{devices, pluggable, session, thread, tls};
 use once_cell::sync::OnceCell;
+use serde_json::json;
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
@@ -32,8 +33,7 @@ pub(crate) fn missed() -> Option<&'static str> {
 
 /// Whether the calling thread, whose first event this is, was one of the autograd engine's before we came.
 pub(crate) fn is_autograd() -> bool {
-    let first = AUTOGRAD.first().is_some_and(|t| t.load(Relaxed) != 0);
-    first && AUTOGRAD.iter().any(|t| t.load(Relaxed) == thread::tid())
+    has_trained() && AUTOGRAD.iter().any(|t| t.load(Relaxed) == thread::tid())
 }
 
 /// Records this process from now on. `device`: the calling thread's current CUDA device, negative where CUDA is not
@@ -60,6 +60,9 @@ pub(crate) extern "C" fn strandline_start(device: c_int) -> c_int {
     if !preloaded {
         let done = redirect::all();
         let _ = MISSED.set(done.missed());
+        if has_trained() {
+            session::tell(json!({ "trained_before": true }));
+        }
     }
     if attach::is_settled() && pluggable::is_open() {
         session::tell(pluggable::facts());
@@ -88,6 +91,11 @@ pub(crate) extern "C" fn strandline_recording() -> *const c_char {
         return core::ptr::null();
     }
     PATH.get_or_init(|| CString::new(session::recording_path()).unwrap_or_default()).as_ptr()
+}
+
+/// Whether a backward has run before we came: its first one begins the autograd engine's threads.
+fn has_trained() -> bool {
+    AUTOGRAD.first().is_some_and(|t| t.load(Relaxed) != 0)
 }
 
 /// Notes which threads are the autograd engine's: they have told torch their names, and will not again.

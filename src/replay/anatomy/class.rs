@@ -83,6 +83,8 @@ pub struct Classifier {
     in_forward: FxHashMap<u32, bool>,
     /// When a backward began first.
     first_backward: Option<Nanos>,
+    /// The process had trained before the recording began: weights are from before it.
+    trained_before: bool,
 }
 
 impl Classifier {
@@ -100,6 +102,9 @@ impl Classifier {
                 self.in_forward.insert(id.0, inside);
             }
             Item::Event(e) => self.event(&e.body, e.time),
+            Item::Meta(facts) => {
+                self.trained_before |= facts.get("trained_before").is_some_and(|t| *t == true);
+            }
             _ => {}
         }
     }
@@ -157,7 +162,8 @@ impl Classifier {
     }
 
     fn built_before_training(&self, held: &Held) -> bool {
-        let early = self.first_backward.is_none_or(|t| held.born < t) && held.step == 1;
+        let early =
+            !self.trained_before && held.step == 1 && self.first_backward.is_none_or(|t| held.born < t);
         early && !self.in_forward.get(&held.block.stack.0).copied().unwrap_or(false)
     }
 }

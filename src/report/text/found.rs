@@ -229,7 +229,9 @@ pub(super) fn failed(p: &Process<'_>, d: &Device, style: Style) -> Vec<String> {
         );
         out.extend(style.wrap("  before ", &text));
     }
-    for (i, h) in scene.map_or(&[][..], |s| &s.holders).iter().take(HOLDERS).enumerate() {
+    let early = scene.map_or(0, |s| s.before_recording.0);
+    let mut held = Vec::new();
+    for h in scene.map_or(&[][..], |s| &s.holders).iter().take(HOLDERS) {
         let Some(site) = p.replay.site(h.site) else { continue };
         let since = if h.first_step < o.step {
             format!("since {grain} {}", count(h.first_step.into()))
@@ -239,8 +241,14 @@ pub(super) fn failed(p: &Process<'_>, d: &Device, style: Style) -> Vec<String> {
         let side = p.replay.stream(h.stream).filter(|s| s.handle.0 != 0);
         let stream = side.map(|s| format!(", stream {}", s.id.0)).unwrap_or_default();
         let by = if site.kind == SiteKind::Line { "by " } else { "" };
-        let text = format!("{} {since} {by}{}{stream}", size(h.bytes.0), place(p, site));
-        out.extend(style.wrap(if i == 0 { "  held   " } else { "         " }, &text));
+        held.push((h.bytes.0, format!("{} {since} {by}{}{stream}", size(h.bytes.0), place(p, site))));
+    }
+    if early > 0 {
+        held.push((early, format!("{} from before the recording began: by whom was not seen", size(early))));
+        held.sort_by_key(|(bytes, _)| std::cmp::Reverse(*bytes));
+    }
+    for (i, (_, text)) in held.iter().enumerate() {
+        out.extend(style.wrap(if i == 0 { "  held   " } else { "         " }, text));
     }
     if p.verdict.outcome == Outcome::Oom {
         out.extend(style.wrap("  try    ", m.remedy));

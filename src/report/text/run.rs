@@ -132,10 +132,13 @@ fn doubts(p: &Process<'_>) -> Vec<String> {
                 d.id.0
             ));
         }
-        if d.before_recording.0 > 0 {
+        // As much of it as was still there at the moment that the table shows, where that is more than is left.
+        let shown = p.anatomies.iter().filter(|m| m.device == d.id).map(|m| m.anatomy.before_recording.0);
+        let early = shown.fold(d.before_recording.0, u64::max);
+        if early > 0 {
             out.push(format!(
                 "who allocated {} on GPU {}: it was there before the recording began",
-                size(d.before_recording.0),
+                size(early),
                 d.id.0
             ));
         }

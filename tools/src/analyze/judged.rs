@@ -54,6 +54,12 @@ pub(crate) struct Until {
 }
 
 impl Judged {
+    /// Whether memory was allocated already when the recording began.
+    pub(crate) fn began_later(&self) -> bool {
+        let then = self.moments.iter().map(|m| m.anatomy.before_recording);
+        then.chain(self.replay.devices().map(|d| d.before_recording)).any(|b| b.0 > 0)
+    }
+
     /// Reads and judges a recording. `tell` is told now and then how many events have been read.
     ///
     /// # Errors

@@ -50,7 +50,14 @@ pub(crate) fn make_and_tell(recording: &Path, options: &cli::Snapshot) -> Result
     let what = format!("snapshot of {}, {} events", made.words, made.written.entries);
     say::line(match made.written.blocks {
         0 if options.is_filtered() => format!("{what} of blocks that the filter keeps: none is in use then"),
-        _ => format!("{what}: drop it on pytorch.org/memory_viz"),
+        _ => {
+            let more = if made.lacks_earlier {
+                " (what was allocated before the recording began is not in it)"
+            } else {
+                ""
+            };
+            format!("{what}{more}: drop it on pytorch.org/memory_viz")
+        }
     });
     say::out(&format!("{}\n", shown(&made.path)));
     Ok(())
@@ -62,6 +69,8 @@ struct Made {
     /// The moment that it shows.
     words: String,
     written: Written,
+    /// There was memory before the recording, of which no block is known.
+    lacks_earlier: bool,
 }
 
 /// Makes a snapshot.
@@ -78,7 +87,7 @@ fn make(recording: &Path, options: &cli::Snapshot) -> Result<Made, Error> {
     let place = moment.find(&judged)?;
     let path = options.output.clone().unwrap_or_else(|| beside(recording, &moment, options.format));
     let written = write_place(&judged, options, &place, &path)?;
-    Ok(Made { path, words: place.words, written })
+    Ok(Made { path, words: place.words, written, lacks_earlier: judged.began_later() })
 }
 
 /// `a.strand` → `a.end.pickle`.
