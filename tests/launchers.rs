@@ -61,9 +61,12 @@ fn python_and_what_passes_its_environment_on() {
     one(&["sh", "-c", &script]);
 }
 
+/// As vLLM starts its engine and its workers: forked where nothing has used CUDA yet, else spawned.
 #[test]
-fn a_process_that_is_spawned() {
-    one(&["python", &job(), "spawn"]);
+fn a_process_that_is_spawned_or_forked() {
+    for method in ["spawn", "fork", "forkserver"] {
+        one(&["python", &job(), method]);
+    }
 }
 
 #[test]

@@ -17,10 +17,11 @@ def train():
 
 
 if __name__ == "__main__":
-    if "spawn" in sys.argv:
+    method = next((word for word in sys.argv[1:] if word in ("spawn", "fork", "forkserver")), None)
+    if method:
         import multiprocessing
 
-        process = multiprocessing.get_context("spawn").Process(target=train)
+        process = multiprocessing.get_context(method).Process(target=train)
         process.start()
         process.join()
         sys.exit(process.exitcode)

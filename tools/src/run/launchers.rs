@@ -16,6 +16,22 @@ pub(crate) struct Elsewhere {
 
 /// Options of these programs that take the next word as their value.
 const SUDO_VALUES: &[&str] = &["-u", "-g", "-h", "-p", "-C", "-T", "-r", "-t", "-D", "-R"];
+const APPTAINER_WORDS: &str = "$(strandline env --format apptainer)";
+const APPTAINER_VALUES: &[&str] = &[
+    "-B",
+    "--bind",
+    "--mount",
+    "--env",
+    "--env-file",
+    "-H",
+    "--home",
+    "-W",
+    "--workdir",
+    "-S",
+    "--scratch",
+    "-o",
+    "--overlay",
+];
 const SSH_VALUES: &[&str] =
     &["-p", "-i", "-l", "-o", "-F", "-J", "-L", "-R", "-D", "-b", "-c", "-E", "-I", "-m", "-S", "-W", "-w"];
 
@@ -31,10 +47,7 @@ pub(crate) fn elsewhere(job: &Job, variable: impl Fn(&str) -> Option<String>) ->
             Some(at) => (why(own), line.with(at + 1, "$(strandline env --format docker)")),
             None => (why(own), line.inside()),
         },
-        "apptainer" | "singularity" => match line.at(&["exec", "run", "shell"]) {
-            Some(at) => (why(own), line.with(at + 1, "$(strandline env --format apptainer)")),
-            None => return None,
-        },
+        "apptainer" | "singularity" => return apptainer(&line, &name, variable),
         "sudo" | "doas" => {
             let at = line.first_plain(0, SUDO_VALUES)?;
             (why(own), line.with(at, "\"$(command -v strandline)\" run"))
@@ -94,6 +107,48 @@ pub(crate) fn elsewhere(job: &Job, variable: impl Fn(&str) -> Option<String>) ->
         _ => return None,
     };
     Some(Elsewhere { why, instead })
+}
+
+/// Apptainer passes everything on and shows the container home, /tmp and the current folder, unless it is told not to.
+fn apptainer(line: &Line, name: &str, variable: impl Fn(&str) -> Option<String>) -> Option<Elsewhere> {
+    let verb = line.at(&["exec", "run", "shell"])?;
+    let image = line.first_plain(verb + 1, APPTAINER_VALUES)?;
+    let options = line.words.get(verb + 1..image)?;
+    let is_one = |w: &String, long: &[&str], short: &[char]| {
+        // `-ec`, but not `-B/cache`.
+        let letters = |w: &&str| w.len() <= 3 && w.chars().all(|c| c.is_ascii_alphabetic());
+        let cluster = w.strip_prefix('-').filter(letters);
+        long.contains(&w.as_str()) || cluster.is_some_and(|w| w.contains(short))
+    };
+    let taken = options.iter().find(|w| is_one(w, &["--cleanenv", "--containall", "--compat"], &['e', 'C']));
+    let hidden = options.iter().find(|w| is_one(w, &["--contain"], &['c']));
+    let mut set = ["CLEANENV", "CONTAINALL", "COMPAT"]
+        .iter()
+        .flat_map(|option| ["APPTAINER_", "SINGULARITY_"].map(|program| format!("{program}{option}")));
+    let is_on = |name: &String| variable(name).is_some_and(|v| !matches!(v.as_str(), "" | "0" | "false"));
+    let set = set.find(is_on);
+    let why = match (taken, set, hidden) {
+        (Some(option), ..) => format!("{name} {option} takes the environment away"),
+        (_, Some(set), _) => format!("{name} with {set} takes the environment away"),
+        (_, _, Some(option)) => format!("{name} {option} hides our library from the job"),
+        _ => return None,
+    };
+    Some(Elsewhere { why, instead: line.with(verb + 1, APPTAINER_WORDS) })
+}
+
+/// What may have been in the way although the environment is passed on: what a container shows of the machine is its own matter.
+pub(crate) fn hidden(job: &Job) -> Option<Elsewhere> {
+    let name = Path::new(&job.program).file_name()?.to_string_lossy().into_owned();
+    if !["apptainer", "singularity"].contains(&name.as_str()) {
+        return None;
+    }
+    let words = job.arguments.iter().map(|a| a.to_string_lossy().into_owned()).collect();
+    let line = Line { program: job.program.clone(), words };
+    let verb = line.at(&["exec", "run", "shell"])?;
+    Some(Elsewhere {
+        why: "no CUDA call was seen: the job did not use a GPU, or its container hides our library".into(),
+        instead: line.with(verb + 1, APPTAINER_WORDS),
+    })
 }
 
 /// `srun` passes everything on, unless it is told not to.
@@ -187,8 +242,16 @@ mod tests {
             ),
             ("/usr/bin/podman run img a", "/usr/bin/podman run $(strandline env --format docker) img a"),
             (
-                "apptainer exec --nv i.sif python t.py",
-                "apptainer exec $(strandline env --format apptainer) --nv i.sif python t.py",
+                "apptainer exec --nv -B /data -e i.sif python t.py",
+                "apptainer exec $(strandline env --format apptainer) --nv -B /data -e i.sif python t.py",
+            ),
+            (
+                "singularity run --containall i.sif python t.py",
+                "singularity run $(strandline env --format apptainer) --containall i.sif python t.py",
+            ),
+            (
+                "apptainer exec -c i.sif python t.py",
+                "apptainer exec $(strandline env --format apptainer) -c i.sif python t.py",
             ),
             ("sudo -u me A=1 python t.py", "sudo -u me A=1 \"$(command -v strandline)\" run python t.py"),
             ("ssh -p 2 host python t.py", "ssh -p 2 host strandline run python t.py"),
@@ -213,6 +276,7 @@ mod tests {
         for line in [
             "torchrun --nproc-per-node 2 t.py",
             "accelerate launch t.py",
+            "apptainer exec --nv -B /data i.sif python -c pass -e",
             "srun -n 2 python t.py",
             "srun --export=ALL,A=1 python t.py",
             "mpirun -n 2 python t.py",
@@ -230,5 +294,9 @@ mod tests {
         let told = elsewhere(&Job::new(&words, None), |_| Some("NONE".into())).expect("told by a variable");
         assert_eq!(told.instead, "strandline run srun --export=ALL python");
         assert!(told.why.contains("SLURM_EXPORT_ENV=NONE"), "{}", told.why);
+        let words: Vec<OsString> = ["apptainer", "exec", "i.sif", "python"].map(Into::into).to_vec();
+        let set = |name: &str| (name == "APPTAINER_CLEANENV").then(|| "1".to_string());
+        let told = elsewhere(&Job::new(&words, None), set).expect("told by a variable");
+        assert!(told.why.contains("APPTAINER_CLEANENV takes the environment away"), "{}", told.why);
     }
 }

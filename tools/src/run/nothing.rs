@@ -27,6 +27,7 @@ struct Facts {
     ended: Option<Ended>,
     program: String,
     elsewhere: Option<Elsewhere>,
+    hidden: Option<Elsewhere>,
     linkage: Option<probe::Linkage>,
     python: bool,
     torch: Option<Torch>,
@@ -44,6 +45,7 @@ impl Facts {
             ended: Some(outcome.ended),
             program: Path::new(&job.program).file_name().unwrap_or_default().to_string_lossy().into_owned(),
             elsewhere: launchers::elsewhere(job, |name| std::env::var(name).ok()),
+            hidden: launchers::hidden(job),
             linkage: path.as_deref().and_then(probe::linkage),
             python,
             torch: path.filter(|_| python).map(|p| probe::torch(&p)),
@@ -72,6 +74,9 @@ fn reason(facts: &Facts) -> (String, Option<String>) {
             return (format!("{} is set-user-id, so the loader ignores LD_PRELOAD", facts.program), None);
         }
         _ => {}
+    }
+    if let Some(hidden) = facts.hidden.as_ref().filter(|_| facts.ended == Some(Ended::Exit(0))) {
+        return (hidden.why.clone(), Some(hidden.instead.clone()));
     }
     let no_call = "no CUDA call was seen";
     let failed = match facts.ended {
@@ -117,6 +122,11 @@ mod tests {
         let (why_there, next) = reason(&Facts { elsewhere, ..Facts::default() });
         assert_eq!(why_there, "ssh starts the job on another machine");
         assert_eq!(next.as_deref(), Some("ssh host strandline run python t.py"));
+        let line: Vec<OsString> = ["apptainer", "exec", "i.sif", "python"].map(Into::into).into();
+        let hidden = launchers::hidden(&super::super::Job::new(&line, None));
+        let (why_not, next) = reason(&Facts { hidden, ended: Some(Ended::Exit(0)), ..Facts::default() });
+        assert!(why_not.ends_with("or its container hides our library"), "{why_not}");
+        assert_eq!(next.as_deref(), Some("apptainer exec $(strandline env --format apptainer) i.sif python"));
         let fixed = Facts { linkage: Some(probe::Linkage::Static), program: "x".into(), ..Facts::default() };
         assert!(why(fixed).contains("statically linked"));
     }
