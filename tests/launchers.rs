@@ -1,10 +1,11 @@
 //! `strandline run` before a launcher: the job that it starts is recorded, each rank in a file of its own.
 //!
-//! docs/launchers.md has a row for each of these; what is not here is marked untested there.
+//! docs/launchers.md has a row for each of these; what is not here was run by hand, or is marked untested there.
 
 mod support;
 
 use serde_json::{Value, json};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use support::{Folder, cache, command, libraries, python, root, strandline};
 
@@ -41,8 +42,13 @@ fn launch(folder: &Folder, words: &[&str], variables: &[(&str, &str)]) -> Launch
 /// One process, whole, with the steps of the job.
 #[track_caller]
 fn one(words: &[&str]) {
+    one_with(words, &[]);
+}
+
+#[track_caller]
+fn one_with(words: &[&str], variables: &[(&str, &str)]) {
     let folder = Folder::new("launcher");
-    let launched = launch(&folder, words, &[]);
+    let launched = launch(&folder, words, variables);
     let processes = launched.report["processes"].as_array().expect("processes");
     assert_eq!(processes.len(), 1, "{words:?}\n{}", launched.stderr);
     let p = &processes[0];
@@ -111,6 +117,75 @@ fn accelerate_launch() {
         None => strandline(&["simulate", "--with-transformers", "--python"]).trim_end().to_string(),
     };
     one(&[&python, "-m", "accelerate.commands.launch", "--num_processes", "1", &job()]);
+}
+
+/// Launchers of the package index, installed once beside the tests' Python: their folder.
+fn of_the_index() -> Option<PathBuf> {
+    const PACKAGES: [&str; 5] = [
+        "nbclient==0.11.0",
+        "ipykernel==7.4.0",
+        "uv==0.13.9",
+        "hydra-core==1.3.8",
+        "hydra-submitit-launcher==1.2.0",
+    ];
+    if std::env::var_os("STRANDLINE_TEST_PYTHON").is_some_and(|v| !v.is_empty()) {
+        println!("skipped: STRANDLINE_TEST_PYTHON names a Python that has its own packages");
+        return None;
+    }
+    let folder = cache().join("launchers-1");
+    if !folder.exists() {
+        let part = cache().join(format!("launchers-part-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&part);
+        let mut pip = Command::new(python());
+        pip.args(["-m", "pip", "install", "-q", "--disable-pip-version-check", "--target"]).arg(&part);
+        let output = pip.args(PACKAGES).stdin(Stdio::null()).output().expect("pip starts");
+        assert!(output.status.success(), "pip: {}", String::from_utf8_lossy(&output.stderr));
+        // Whoever is first; what another process has put there is the same.
+        let _ = std::fs::rename(&part, &folder);
+        let _ = std::fs::remove_dir_all(&part);
+    }
+    Some(folder)
+}
+
+#[test]
+fn notebooks_uv_and_hydra() {
+    let Some(installed) = of_the_index() else { return };
+    let folder = Folder::new("installed");
+    // Alone: what lies beside it has names of packages.
+    std::fs::create_dir(folder.join("lib")).expect("a folder");
+    std::fs::copy(root().join(JOB), folder.join("lib/launched.py")).expect("a copy");
+    let here = root().join("tests/launchers");
+    let text = |path: PathBuf| path.display().to_string();
+    let search = [installed.clone(), folder.join("lib"), root().join("tools/python")].map(text).join(":");
+    let (state, sweep) =
+        (text(folder.join("state")), format!("hydra.sweep.dir={}", text(folder.join("sweep"))));
+    let variables = [
+        ("PYTHONPATH", search.as_str()),
+        ("JUPYTER_PLATFORM_DIRS", "1"),
+        ("JUPYTER_RUNTIME_DIR", &state),
+        ("JUPYTER_DATA_DIR", &state),
+        ("IPYTHONDIR", &state),
+        ("UV_CACHE_DIR", &state),
+    ];
+    let (execute, uv) = (text(installed.join("bin/jupyter-execute")), text(installed.join("bin/uv")));
+    let (notebook, late) = (text(here.join("train.ipynb")), text(here.join("late.ipynb")));
+    let (hydra, job, python) = (text(here.join("hydra_job.py")), job(), text(python().into()));
+    one_with(&["python", &execute, &notebook], &variables);
+    one_with(&[&uv, "run", "--no-project", "--offline", "--python", &python, &job], &variables);
+    one_with(&["python", &hydra, &format!("hydra.run.dir={}", text(folder.join("run")))], &variables);
+    one_with(&["python", &hydra, "--multirun", &sweep, "+seed=1"], &variables);
+    let submitit = ["hydra/launcher=submitit_local", "hydra.launcher.gpus_per_node=1"];
+    one_with(&["python", &hydra, "--multirun", submitit[0], submitit[1], &sweep, "+seed=1"], &variables);
+
+    // A notebook whose second cell asks for it.
+    let mut run = Command::new(&python);
+    run.args([&execute, &late]).envs(variables).env("STRANDLINE_BIN", command());
+    run.env("STRANDLINE_OUT", folder.join("late")).env("STRANDLINE_TAIL", folder.path());
+    run.env("XDG_CACHE_HOME", cache()).env_remove("LD_PRELOAD").stdin(Stdio::null());
+    let output = run.output().expect("Python starts");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let [recording] = folder.files(".strand").try_into().expect("one recording");
+    assert_eq!(support::report(&recording).whole().process["steps"], 8);
 }
 
 #[test]
