@@ -35,6 +35,6 @@ pub use failed::Failed;
 pub use progress::{Coverage, Grain, Inconsistency, PhaseKind, Progress};
 pub use scene::{HOLDERS, Holder, Scene};
 pub use series::{Point, RECENT, Series};
-pub use site::{Site, SiteKind, reached};
+pub use site::{Site, SiteKind, is_generated, reached};
 pub use state::{Held, Replay};
 pub use stream::{PoolUse, Quiet, Stream};

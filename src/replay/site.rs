@@ -92,9 +92,19 @@ impl Default for Sites {
     }
 }
 
-/// Files of PyTorch itself, pseudo-files, and what strandline evaluates in the process.
+/// Files of PyTorch itself, what its compiler wrote, pseudo-files, and what strandline evaluates in the process.
 fn is_torch(file: &str) -> bool {
-    file.contains("/torch/") || file.starts_with('<')
+    file.contains("/torch/") || file.starts_with('<') || is_generated(file)
+}
+
+/// Code that inductor wrote for a compiled function, wherever its cache is: `xy/cxy….py`, where `xy…` is a hash in base 32.
+pub fn is_generated(file: &str) -> bool {
+    let mut parts = file.rsplit('/');
+    let name = parts.next().and_then(|n| n.strip_suffix(".py")).unwrap_or_default();
+    name.len() == 52
+        && name.starts_with('c')
+        && name.get(1..3) == parts.next()
+        && name.bytes().all(|b| matches!(b, b'a'..=b'z' | b'2'..=b'7'))
 }
 
 /// Files of a framework itself, whose lines say less than who called them.
@@ -346,6 +356,16 @@ mod tests {
         assert_eq!(s.of(StackId(77), false, b), UNKNOWN);
         let w = s.of(StackId(4), false, b);
         assert_eq!(s.list[w.0 as usize].your_line.as_ref().unwrap().line, 7);
+        let code = "c6urfefx2mjtqbyvvwhpgm3k7njv5bq2d4t6xhzcolsaei2wkynz";
+        let (compiled, own) = (format!("/var/cache/6u/{code}.py"), format!("/job/{code}.py"));
+        let mut generated = learn(&[
+            &[(&compiled, 211), (torch, 9), ("/job/model.py", 48)],
+            &[(&compiled, 214), (torch, 9), ("/job/model.py", 48)],
+            &[(&own, 3), ("/job/model.py", 50)],
+        ]);
+        let lines: Vec<_> = (1..4).map(|n| generated.of(StackId(n), false, UNKNOWN)).collect();
+        let of = |s: SiteId| generated.list[s.0 as usize].your_line.as_ref().unwrap().line;
+        assert_eq!((lines[0], of(lines[0]), of(lines[2])), (lines[1], 48, 3), "who called what was compiled");
         let arrays = learn(&[
             &[("/x/site-packages/cupy/_creation/basic.py", 30), ("/home/u/a.py", 3)],
             &[

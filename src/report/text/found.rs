@@ -9,7 +9,7 @@ use super::used;
 use crate::detect::{Finding, GrainName, Kind, Outcome, Severity, post_mortem};
 use crate::event::Frame;
 use crate::event::steps::StepSource;
-use crate::replay::{Device, PhaseKind, Site, SiteKind};
+use crate::replay::{Device, PhaseKind, Site, SiteKind, is_generated};
 
 /// Lines of all findings of a process: leaks numbered, then notes.
 pub(super) fn lines(p: &Process<'_>, style: Style) -> Vec<String> {
@@ -178,7 +178,7 @@ pub(super) fn broken(p: &Process<'_>, style: Style) -> Vec<String> {
 pub(super) fn failed(p: &Process<'_>, d: &Device, style: Style) -> Vec<String> {
     let Some(o) = d.ooms.last() else { return Vec::new() };
     let scene = d.scene.as_ref().filter(|s| s.event == o.event);
-    let outside_torch = |f: &&Frame| !f.file.contains("/site-packages/torch/");
+    let outside_torch = |f: &&Frame| !f.file.contains("/site-packages/torch/") && !is_generated(&f.file);
     let line_of = |f| format!(" at {}", line(p, f));
     let line_at = p.names.frames(o.stack).find(outside_torch).or_else(|| p.names.frames(o.stack).next());
     let by = match p.replay.site(o.site).filter(|s| o.call.is_some() && s.kind != SiteKind::Unknown) {

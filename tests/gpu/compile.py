@@ -1,0 +1,125 @@
+#!/usr/bin/env python3
+"""torch.compile: is a compiled job recorded as PyTorch counts it, left as it is, and judged right? Lines of PASS and FAIL.
+
+usage: compile.py CARRY OUT [--python PY] [--jobs N] [--simulated] [PART…]
+
+PARTs: inductor reduce-overhead aot_eager cudagraphs (default: all; on the simulated device the last two, since inductor needs Triton).
+Of each: a bare run and a recorded one with the same losses, peaks, graphs and graph breaks; a planted leak, which is named; with a
+compiled optimizer, too. Each job has caches of its own, so that each compiles; `again` has its twin's. Exit status 1 where a line is FAIL.
+"""
+import argparse, concurrent.futures, os, shutil, sys, time
+
+from carried import MIB, ROOT, Carried, loud, planted, whole
+
+PARTS = ["inductor", "reduce-overhead", "aot_eager", "cudagraphs"]
+p = argparse.ArgumentParser()
+p.add_argument("carry")
+p.add_argument("out")
+p.add_argument("parts", nargs="*", default=[])
+p.add_argument("--python", default=sys.executable)
+p.add_argument("--jobs", type=int, default=8)
+p.add_argument("--simulated", action="store_true")
+args = p.parse_intermixed_args()
+parts = args.parts or PARTS[2 * args.simulated :]
+if set(parts) - set(PARTS):
+    sys.exit(f"compile.py: no such part: {' '.join(sorted(set(parts) - set(PARTS)))}; there are {' '.join(PARTS)}")
+c = Carried(args.carry, args.out, args.python, args.simulated)
+SCRIPT, STEPS = "tests/python/compiled.py", 40
+ENV = {"CUBLAS_WORKSPACE_CONFIG": ":4096:8", "TORCHINDUCTOR_DETERMINISTIC": "1", "TORCHINDUCTOR_COMPILE_THREADS": "4", "TOKENIZERS_PARALLELISM": "false"}
+# What a recorded job must have in common with a bare one. Values are none on the simulated device: no kernel is run.
+ALIKE = ["losses", "peak", "reserved", "graphs", "breaks", "skips"][args.simulated :]
+
+
+def job(name, backend, *options, preload=True, caches=None):
+    at = os.path.join(c.work, caches or name)
+    env = dict(ENV, TORCHINDUCTOR_CACHE_DIR=os.path.join(at, "inductor"), TRITON_CACHE_DIR=os.path.join(at, "triton"))
+    return c.job(name, SCRIPT, backend, *options, STEPS, preload=preload, seconds=240, **env)
+
+
+def recorded(ran):
+    """The training process, and complaints: what compiles for it must record nothing."""
+    all_of_it = ran.report()["processes"]
+    wrong = whole(ran) + [f"{len(all_of_it)} processes are recorded"] * (len(all_of_it) != 1)
+    return max(all_of_it, key=lambda p: p["events"], default={}), wrong
+
+
+def as_torch_counts(process, said):
+    d = (process.get("devices") or [{}])[0]
+    ours = {"peak": d.get("peak_allocated_bytes"), "reserved": d.get("peak_reserved_bytes")}
+    return [f"{k} {v}, PyTorch says {said.get(k)}" for k, v in ours.items() if v != said.get(k)]
+
+
+def figures(ran, process, said):
+    found = [f"{f['kind']} {f['bytes_per_step'] / MIB:.1f} MiB/step" for f in loud(process)]
+    counts = f"{process.get('steps')} steps ({process.get('step_source')}), {process.get('microbatches')} backwards, {process.get('events')} events"
+    compiled = f"{said.get('graphs')} graphs, {said.get('breaks')} breaks, {said.get('skips')} without CUDA graphs"
+    return " · ".join([ran.report()["verdict"], *found, counts, compiled, f"peak {said.get('peak', 0) / MIB:.0f} MiB", f"{ran.seconds:.0f} s"])
+
+
+def steps_are(process, source, allowed):
+    right = process.get("steps") in allowed and process.get("step_source") == source
+    return [] if right else [f"{process.get('steps')} steps by {process.get('step_source')}, not {allowed} by {source}"]
+
+
+def twins(backend, *options):
+    """Bare and recorded."""
+    name = "-".join([backend, *options])
+    with concurrent.futures.ThreadPoolExecutor(2) as both:
+        runs = [both.submit(job, f"{name}-{how}", backend, *options, preload=how == "recorded") for how in ("bare", "recorded")]
+        bare, ran = (f.result() for f in runs)
+    is_like(name, bare, ran, options)
+    if backend == "inductor" and not options:  # from caches: nothing is traced
+        again = [job(f"{name}-{how}-again", backend, preload=how == "recorded", caches=f"{name}-recorded") for how in ("bare", "recorded")]
+        is_like(f"{name} from its caches", *again, options)
+
+
+def is_like(name, bare, ran, options):
+    said, alone = ran.said(), bare.said()
+    process, wrong = recorded(ran)
+    wrong += [f"the bare run's status is {bare.status}"] * (bare.status != 0)
+    wrong += [f"{k}: {str(said.get(k))[:90]}, bare {str(alone.get(k))[:90]}" for k in ALIKE if said.get(k) != alone.get(k)]
+    wrong += as_torch_counts(process, said)
+    # A compiled step runs no hooks, and the backward that AOTAutograd traces is an end of backward, too.
+    wrong += steps_are(process, "backward", [STEPS, STEPS + 1]) if "optimizer" in options else steps_are(process, "optimizer", [STEPS])
+    if ran.report()["verdict"] != "clean" or loud(process):
+        wrong.append(f"verdict {ran.report()['verdict']}: {[f['kind'] for f in loud(process)]}")
+    c.check(f"{name}: as it is alone, and clean", wrong, figures(ran, process, said) + f" (bare {bare.seconds:.0f} s)", ran, bare)
+
+
+def leaks(backend, what):
+    """`copies` are one line's; a kept output's graph was allocated by the compiled code of a `forward`, and what else is kept is noise."""
+    ran = job(f"{backend}-{what}", backend, what)
+    process, wrong = recorded(ran)
+    said, found = ran.said(), loud(process)
+    wrong += as_torch_counts(process, said) + steps_are(process, "optimizer", [STEPS])
+    lines = [(s["your_line"] or {}) for f in found for s in f["sites"]]
+    if ran.report()["verdict"] != "leak" or not lines:
+        wrong.append(f"verdict {ran.report()['verdict']}, {len(found)} findings")
+    elif what == "copies":
+        if lines[0].get("line") != planted(SCRIPT) or found[0]["bytes_per_step"] != 64 * MIB or len(found) != 1:
+            wrong.append(f"named {lines}, {[f['bytes_per_step'] for f in found]} bytes a step")
+    elif not (str(lines[0].get("file", "")).endswith("compiled.py") and str(lines[0].get("function")).endswith("forward")):
+        wrong.append(f"named {lines[:2]}")
+    where = f" · at line {lines[0].get('line')} {lines[0].get('function')}" if lines else ""
+    c.check(f"{backend}: a leak of {what} is named", wrong, figures(ran, process, said) + where, ran)
+
+
+jobs, skipped = [], []
+for part in parts:
+    if part in ("inductor", "reduce-overhead") and not any(map(shutil.which, [os.environ.get("CC") or "cc", "gcc", "clang"])):
+        skipped.append(part)
+        continue
+    jobs += [lambda b=part: twins(b), lambda b=part: twins(b, "optimizer"), lambda b=part: leaks(b, "copies")]
+    if part in ("inductor", "aot_eager"):
+        jobs.append(lambda b=part: leaks(b, "graphs"))
+if skipped:
+    print(f"SKIP {', '.join(skipped)}: Triton needs a C compiler, and there is no cc, gcc or clang here (or set CC)", flush=True)
+began = time.time()
+with concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
+    for f in [pool.submit(j) for j in jobs]:
+        try:
+            f.result()
+        except Exception as e:  # a check that breaks is a check that fails: the others go on
+            c.check(f"a check broke: {e!r}", [repr(e)])
+print(f"{'FAIL' if c.failed else 'PASS'} compile: {c.failed} failed{', ' + str(len(skipped)) + ' skipped' if skipped else ''}, {time.time() - began:.0f} s")
+sys.exit(1 if c.failed else 0)
