@@ -7,7 +7,7 @@ CARRY as in tests/gpu/all.sh, on idle cards. `strandline doctor --context` again
 nothing but a context; then a job whose report must attribute what the device says is used, within 2 %. Exit status 1 where a line is
 FAIL. --simulated: on a simulated card that processes share.
 """
-import argparse, os, sys
+import argparse, glob, os, sys
 
 from carried import MIB, Carried, measure_context, own_context, whole
 
@@ -43,6 +43,9 @@ large = (256, 4) if args.simulated else (8192, 30)
 ran = c.job("held", JOB, "hold", *large)
 process, used = ran.process(), ran.said().get("used", [0])[0]
 own = own_context(process, 0) or 0
+for path in glob.glob(os.path.join(ran.out, "*.watch")):
+    with open(path) as f:
+        print("     > " + f.readline().strip(), flush=True)  # what the watcher knew of the card: name and driver must be those above
 off = (own - alone) / alone if alone else 1.0
 # What the first context of a card brings with it is in the second figure alone.
 c.check("it is what PyTorch's context takes", [] if abs(off) <= 0.1 else ["more than 10 % off"], f"{own >> 20} MiB, PyTorch's {alone >> 20} ({100 * off:+.1f} %)", ran)

@@ -15,8 +15,8 @@ import requests
 import websocket
 
 code, command = sys.argv[1], sys.argv[2:]
-runtime = tempfile.mkdtemp()
-os.environ["JUPYTER_RUNTIME_DIR"] = runtime
+folder = tempfile.TemporaryDirectory()
+runtime = os.environ["JUPYTER_RUNTIME_DIR"] = folder.name
 server = subprocess.Popen([*command, "--port=0", "--allow-root", "--IdentityProvider.token=open"])
 info, until = None, time.time() + 60
 while info is None and time.time() < until and server.poll() is None:

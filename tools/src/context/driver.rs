@@ -5,12 +5,13 @@
 
 use libloading::{Library, Symbol};
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::mem::ManuallyDrop;
 
 type Return = c_int;
 
-/// `libcuda.so.1`, initialised.
+/// `libcuda.so.1`, initialised. It is never unloaded: it has threads of its own, which would go on in what is no longer there.
 pub(super) struct Driver {
-    library: Library,
+    library: ManuallyDrop<Library>,
 }
 
 /// A device's primary context, the one that the CUDA runtime, and so PyTorch, uses; the calling thread's.
@@ -31,7 +32,7 @@ impl Driver {
             let why = std::error::Error::source(&e).map_or_else(|| e.to_string(), ToString::to_string);
             format!("no NVIDIA driver can be loaded: {why}")
         })?;
-        let driver = Driver { library };
+        let driver = Driver { library: ManuallyDrop::new(library) };
         // SAFETY: cuInit(unsigned int), by cuda.h.
         let code = unsafe { driver.get::<unsafe extern "C" fn(c_uint) -> Return>(c"cuInit")?(0) };
         driver.check("cuInit", code)?;
