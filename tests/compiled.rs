@@ -16,11 +16,13 @@ const STEPS: &str = "24";
 type Told = (Value, BTreeMap<String, usize>);
 
 /// The job alone, and recorded.
-fn twins(folder: &Folder, arguments: &[&str]) -> ([Told; 2], Ran) {
+fn twins(folder: &Folder, arguments: &[&str], conf: &str) -> ([Told; 2], Ran) {
     let arguments = [arguments, &[STEPS]].concat();
     let [(bare, _), (recorded, ran)] = [false, true].map(|preload| {
         let trace = folder.join(if preload { "with" } else { "without" });
-        let job = Job::python(folder, SCRIPT, &arguments).env("STRANDLINE_SIM_TRACE", &trace);
+        let job = Job::python(folder, SCRIPT, &arguments)
+            .env("PYTORCH_CUDA_ALLOC_CONF", conf)
+            .env("STRANDLINE_SIM_TRACE", &trace);
         let ran = if preload { job } else { job.env("LD_PRELOAD", "") }.run().succeeded();
         let mut said: Value = serde_json::from_str(&ran.stdout()).expect("JSON");
         said.as_object_mut().expect("an object").remove("losses");
@@ -35,8 +37,8 @@ fn twins(folder: &Folder, arguments: &[&str]) -> ([Told; 2], Ran) {
 
 /// Such a job is as it is alone, and its numbers are PyTorch's. Its report.
 #[track_caller]
-fn is_as_alone(folder: &Folder, arguments: &[&str]) -> (support::Report, Recording) {
-    let ([bare, recorded], ran) = twins(folder, arguments);
+fn is_as_alone(folder: &Folder, arguments: &[&str], conf: &str) -> (support::Report, Recording) {
+    let ([bare, recorded], ran) = twins(folder, arguments, conf);
     assert_eq!(recorded, bare);
     let recording = Recording::read(&ran.recording()).whole();
     let told = report(&ran.recording()).whole();
@@ -50,15 +52,25 @@ fn is_as_alone(folder: &Folder, arguments: &[&str]) -> (support::Report, Recordi
 #[test]
 fn a_compiled_job_is_recorded_as_it_is_alone() {
     let folder = Folder::new("compiled");
-    let (told, _) = is_as_alone(&folder, &["aot_eager"]);
+    let (told, _) = is_as_alone(&folder, &["aot_eager"], "");
     assert_eq!((told.verdict().0, &told.process["findings"]), ("clean", &json!([])), "{}", told.run);
 }
 
 /// Trees of CUDA graphs give PyTorch's allocator back a state of their own; what a graph returns is a copy when it is kept.
 #[test]
 fn a_leak_beside_trees_of_captured_graphs_is_named() {
+    beside_trees("");
+}
+
+#[test]
+fn a_leak_beside_trees_in_expandable_segments_is_named() {
+    beside_trees("expandable_segments:True");
+}
+
+#[track_caller]
+fn beside_trees(conf: &str) {
     let folder = Folder::new("compiled-trees");
-    let (told, recording) = is_as_alone(&folder, &["cudagraphs", "copies"]);
+    let (told, recording) = is_as_alone(&folder, &["cudagraphs", "copies"], conf);
     assert_eq!(told.verdict().0, "leak", "{}", told.run);
     let (inside, outside): (Vec<&Block>, Vec<&Block>) =
         recording.blocks().into_iter().partition(|b| b.pool.is_private());

@@ -242,9 +242,11 @@ fn a_leak_that_fills_the_card_after_it_is_the_cause() {
 /// Graphs captured before the start, after it, and around it: their pools are used, replayed and freed; torch's numbers are ours.
 #[test]
 fn captured_graphs_are_no_contradiction_to_it() {
-    for (what, steps) in [("graph", 12), ("capture", 16)] {
+    for (what, steps, conf) in
+        [("graph", 12, ""), ("graph", 12, "expandable_segments:True"), ("capture", 16, "")]
+    {
         let folder = Folder::new("late-graph");
-        let ran = asks(&folder, NASTY, &[what]).run().succeeded();
+        let ran = asks(&folder, NASTY, &[what]).env("PYTORCH_CUDA_ALLOC_CONF", conf).run().succeeded();
         assert_eq!(ran.theirs(), "", "the job's stderr is its own");
         let said = last_line(&ran);
         let recording = Recording::read(&ran.recording()).whole();

@@ -153,6 +153,20 @@ fn a_graph_keeps_its_memory_to_itself() {
     assert!(recording.blocks().iter().any(|b| b.pool != PoolId::default() && b.phase.capture));
 }
 
+/// What a capture forbids waits for its end: an older graph's memory, a block that another stream used.
+#[test]
+fn a_graph_goes_while_another_is_captured() {
+    for preload in [true, false] {
+        let folder = Folder::new("pluggable-graphs");
+        let (said, ran) = job(&folder, preload, &["graphs"]);
+        assert_eq!((&said["short"], &said["allocated"]), (&json!(true), &json!(64 * 64 * 4)), "{said}");
+        assert!(said["reserved"].as_u64() < Some(64 * MIB), "what waited was given back: {said}");
+        let recording = Recording::read(&ran.recording()).whole();
+        assert_eq!(recording.count(|b| matches!(b, Body::Oom { .. })), 1);
+        report(&ran.recording()).whole();
+    }
+}
+
 #[test]
 fn one_region_is_seen_as_its_segments_or_better() {
     let folder = Folder::new("pluggable-region");

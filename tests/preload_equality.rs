@@ -263,13 +263,26 @@ fn expandable_segments() {
 
 #[test]
 fn graph_capture_with_a_private_pool() {
-    let (recording, _) = equal("capture", &[], 1);
+    captures_a_graph("", SegmentOp::Alloc);
+}
+
+#[test]
+fn graph_capture_in_expandable_segments() {
+    captures_a_graph("expandable_segments:True", SegmentOp::Map);
+}
+
+#[track_caller]
+fn captures_a_graph(conf: &str, grows: SegmentOp) {
+    let (recording, _) = equal("capture", &[("PYTORCH_ALLOC_CONF", conf)], 1);
     let private = |b: &Body| matches!(b, Body::Alloc(b) if b.pool.is_private());
     assert!(recording.count(private) > 5);
     let captured = |b: &Body| matches!(b, Body::Alloc(b) if b.phase.capture);
     assert!(recording.count(captured) > 0);
     let captures = |b: &Body| matches!(b, Body::CaptureBegin(_) | Body::CaptureEnd(_));
     assert_eq!(recording.count(captures), 2);
+    let of_graphs =
+        |b: &Body| matches!(b, Body::Segment { op, pool, .. } if *op == grows && pool.is_private());
+    assert!(recording.count(of_graphs) > 0);
 }
 
 #[test]

@@ -263,3 +263,13 @@ fn snapshots_of_expandable_segments_are_torchs_own() {
     }
     readable(&folder);
 }
+
+#[test]
+fn snapshots_of_graphs_in_expandable_segments_are_torchs_own() {
+    let (folder, at) = run(&["plain", "capture"], 1, "expandable_segments:True");
+    for (name, moment) in [("capture", "mark:capture"), ("step9", "step:9"), ("end", "end")] {
+        let c = at(name, moment);
+        assert!(c.private > 0 && c.expandable > 1, "{c:?}");
+    }
+    readable(&folder);
+}

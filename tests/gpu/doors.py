@@ -23,7 +23,9 @@ parts = args.parts or PARTS
 if set(parts) - set(PARTS):
     sys.exit(f"doors.py: no such part: {' '.join(sorted(set(parts) - set(PARTS)))}; there are {' '.join(PARTS)}")
 c = Carried(args.carry, args.out, args.python, args.simulated)
-PLUGGABLE, DIRECT, LATE, HOLD, FAULT = (f"tests/python/{n}.py" for n in ("pluggable", "direct", "late", "context", "fault"))
+PLUGGABLE, DIRECT, LATE, NASTY, HOLD, FAULT = (
+    f"tests/python/{n}.py" for n in ("pluggable", "direct", "late", "late_nasty", "context", "fault")
+)
 ASYNC = {"PYTORCH_CUDA_ALLOC_CONF": "backend:cudaMallocAsync"}
 # What grows in no stream's order is judged by when the card will be full: 16 MiB of 140 GiB would be "too early" for ever.
 UNCACHED = {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1", "LEAK_MIB": "256"}
@@ -51,6 +53,7 @@ def pluggable(preload):
     yield lambda: pluggable_train(door, tag, preload, False)
     yield lambda: pluggable_oom(door, tag, preload)
     yield lambda: pluggable_graph(door, tag, preload)
+    yield lambda: pluggable_graphs(door, tag, preload)
     yield lambda: pluggable_region(door, tag, preload)
 
 
@@ -88,6 +91,13 @@ def pluggable_graph(door, tag, preload):
     c.check(f"{door}: graph capture keeps its pool", wrong, str(ran.said()), ran)
 
 
+def pluggable_graphs(door, tag, preload):
+    ran = c.job(f"pluggable-{tag}-graphs", PLUGGABLE, "graphs", preload=preload)
+    right = {} if c.simulated else {"replayed": [True, True]}
+    wrong = whole(ran) + same(ran.said(), short=True, allocated=64 * 64 * 4, **right)
+    c.check(f"{door}: a graph goes and memory is short while another is captured", wrong, str(ran.said()), ran)
+
+
 def pluggable_region(door, tag, preload):
     ran = c.job(f"pluggable-{tag}-region", PLUGGABLE, "region", preload=preload)
     wrong = [w for w in whole(ran) if preload or "drift" not in w]
@@ -99,7 +109,7 @@ def pluggable_region(door, tag, preload):
 def direct(part, env, allocator, kind, drift):
     yield lambda: direct_train(part, env, allocator, kind, drift, True)
     yield lambda: direct_train(part, env, allocator, kind, drift, False)
-    if part == "async" or part == "expandable" and not c.simulated:  # without a cache PyTorch itself cannot capture
+    if part in ("async", "expandable"):  # without a cache PyTorch itself cannot capture
         yield lambda: direct_graph(part, env, drift)
     if part == "async":
         yield lambda: direct_oom(part, env)
@@ -147,6 +157,9 @@ def late():
         yield lambda mode=mode, env=env: late_train(mode, env, True)
         yield lambda mode=mode, env=env: late_train(mode, env, False)
     yield late_bench
+    yield late_oom
+    for what, env in (("graph", {}), ("graph", EXPANDABLE), ("capture", {})):
+        yield lambda what=what, env=env: late_graph(what, env)
 
 
 def late_train(mode, env, leak):
@@ -173,6 +186,25 @@ def late_bench():
     if not named or str(named[0]["sites"][0]["frames"][0]["line"]) != truth:
         wrong.append(f"TRL's line {truth} is not named: {[(f['kind'], f['sites'][:1]) for f in ran.process().get('findings', [])]}")
     c.check("late door: strandline.start() at step 5 of a_offload_vl, named by step 14", wrong, figures(ran), ran)
+
+
+def late_oom():
+    ran = c.job("late-oom", NASTY, "oom", "caught", preload=False)
+    said, wrong = ran.said(), whole(ran) + verdict_is(ran, "clean")
+    oom = (ran.process().get("devices") or [{}])[0].get("oom") or {}
+    early = said.get("before", {}).get("allocated", 0) - (2 << 30)  # two blocks of it were freed since
+    wrong += same(oom, allocated_bytes=said.get("allocated"), before_recording_bytes=early) + same(ran.process(), steps=24)
+    c.check("late door: out of memory, and how much of it was from before", wrong, f"{early / MIB:.0f} MiB from before", ran)
+
+
+def late_graph(what, env):
+    tag = f"{what}{', expandable' if env else ''}"
+    ran = c.job(f"late-{what}{'-expandable' if env else ''}", NASTY, what, preload=False, **env)
+    said, wrong = ran.said(), whole(ran) + verdict_is(ran, "clean")
+    d = (ran.process().get("devices") or [{}])[0]
+    wrong += same(d, peak_allocated_bytes=said.get("peak"), peak_reserved_bytes=said.get("peak_reserved"))
+    wrong += same(ran.process(), steps=12 if what == "graph" else 16)
+    c.check(f"late door: started {'between graphs' if what == 'graph' else 'while one is captured'} ({tag})", wrong, figures(ran), ran)
 
 
 def fault():

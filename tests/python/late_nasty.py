@@ -55,7 +55,7 @@ def out_of_memory():
             kept.append(torch.empty(64 * MIB, device="cuda", dtype=torch.uint8))  # LEAK
     said.update(numbers(), peak=torch.cuda.max_memory_allocated(), peak_reserved=torch.cuda.max_memory_reserved())
     try:
-        block(40_000)
+        block(2 * torch.cuda.get_device_properties(0).total_memory // MIB)
     except torch.OutOfMemoryError:
         print(json.dumps(said), flush=True)
         if "caught" not in options:

@@ -4,6 +4,7 @@
                                   before the allocator is chosen, or after its first blocks
     pluggable.py oom              asks for more than there is, twice
     pluggable.py graph            captures a graph and frees around it
+    pluggable.py graphs           a graph goes, memory is short and statistics are read while another is captured
     pluggable.py region           only one region, through a MemPool
 """
 
@@ -107,6 +108,34 @@ elif what == "graph":
     del graph, others
     torch.cuda.synchronize()
     said["allocated"] = torch.cuda.memory_allocated()
+elif what == "graphs":
+    weight, side = torch.randn(64, 64, device="cuda"), torch.cuda.Stream()
+    weight + 1
+    torch.cuda.synchronize()
+    old, graph = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()
+    with torch.cuda.graph(old):
+        weight + 1
+    old.replay()
+    shared = torch.empty(64 << 20, device="cuda", dtype=torch.uint8)
+    shared.record_stream(side)
+    with torch.cuda.graph(graph):
+        del old, shared
+        out = weight + 2
+        torch.cuda.memory_stats(), torch.cuda.empty_cache()
+        try:
+            torch.empty(2 * torch.cuda.get_device_properties(0).total_memory, device="cuda", dtype=torch.uint8)
+        except torch.OutOfMemoryError:
+            said["short"] = True
+        more = out + 1
+    torch.cuda.synchronize()
+    out.zero_(), more.zero_()
+    graph.replay()
+    torch.cuda.synchronize()
+    said["replayed"] = [torch.equal(out, weight + 2), torch.equal(more, weight + 3)]  # no kernel runs on the simulated device
+    del graph, out, more
+    torch.cuda.synchronize()
+    torch.cuda.empty_cache()
+    said["allocated"], said["reserved"] = torch.cuda.memory_allocated(), torch.cuda.memory_reserved()
 elif what == "region":
     outside = torch.zeros(1 << 20, device="cuda", dtype=torch.uint8)
     pool = torch.cuda.MemPool(strandline.allocator().allocator())
