@@ -266,3 +266,23 @@ fn captured_graphs_are_no_contradiction_to_it() {
         assert!(!text.contains("what really happened"), "{text}");
     }
 }
+
+#[test]
+fn the_call_that_first_heard_of_a_broken_device_is_named_after_it() {
+    let folder = Folder::new("late-fault");
+    let ran = asks(&folder, NASTY, &["fault"]).run();
+    assert_eq!(ran.output.status.code(), Some(1), "{}", ran.stderr());
+    let p = report(&ran.recording()).whole().process;
+    let call = &p["failed_call"];
+    let told = (&call["call"], &call["status"], &call["your_line"]["line"]);
+    assert_eq!(told, (&json!("cudaStreamSynchronize"), &json!(700), &json!(marked("# HEARD"))), "{p}");
+}
+
+#[test]
+fn pinned_memory_is_counted_from_then_on() {
+    let folder = Folder::new("late-pinned");
+    let ran = asks(&folder, NASTY, &["beside"]).run().succeeded();
+    let p = report(&ran.recording()).whole().process;
+    // PyTorch rounds it to a power of two; what was there before was not seen.
+    assert_eq!(p["pinned_host"], json!({ "bytes": 4 * MIB, "peak_bytes": 4 * MIB }), "{p}");
+}

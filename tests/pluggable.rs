@@ -168,6 +168,18 @@ fn a_graph_goes_while_another_is_captured() {
 }
 
 #[test]
+fn memory_beside_it_is_told_apart() {
+    let folder = Folder::new("pluggable-beside");
+    let (_, ran) = job(&folder, true, &["beside"]);
+    let p = report(&ran.recording()).whole().process;
+    assert_eq!((&p["allocator"], &p["pinned_host"]["bytes"]), (&json!("pluggable"), &json!(4 * MIB)), "{p}");
+    assert_eq!(p["managed"]["bytes"], json!(5 * MIB), "{p}");
+    let mine = p["libraries"].as_array().and_then(|l| l.iter().find(|l| l["bytes"] == json!(6 * MIB)));
+    let name = mine.and_then(|l| l["name"].as_str()).unwrap_or_default();
+    assert!(name.contains("ffi"), "who called is named: {}", p["libraries"]);
+}
+
+#[test]
 fn one_region_is_seen_as_its_segments_or_better() {
     let folder = Folder::new("pluggable-region");
     let segments = |r: &Recording| r.count(|b| matches!(b, Body::Segment { op: SegmentOp::Alloc, .. }));

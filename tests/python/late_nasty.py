@@ -3,9 +3,12 @@
     late_nasty.py oom [leak] [caught]   memory from before the start, from after it, and then more than there is; caught: it goes on
     late_nasty.py graph                 graphs captured before the start and after it, replayed; the older one's pool is used and freed
                                         after the start
+    late_nasty.py fault                 the device breaks after the start
+    late_nasty.py beside                pinned memory, from before the start and after it
     late_nasty.py capture               started while a graph is captured
 """
 
+import ctypes
 import json
 import sys
 
@@ -133,5 +136,27 @@ def started_inside():
     said.update(numbers(), peak=torch.cuda.max_memory_allocated(), peak_reserved=torch.cuda.max_memory_reserved())
 
 
-{"oom": out_of_memory, "graph": graphs, "capture": started_inside}[what]()
+def fault():
+    job, side = training(), torch.cuda.Stream()
+    for step in range(10):
+        train(*job)
+        if step == 3:
+            said["path"] = strandline.start()
+        if step == 7:
+            ctypes.CDLL("libcuda.so.1").strandline_sim_break(700)
+            side.synchronize()  # HEARD
+
+
+def beside():
+    job = training()
+    early = torch.empty(5 * MIB, dtype=torch.uint8, pin_memory=True)
+    for step in range(16):
+        train(*job)
+        if step == 3:
+            said["path"] = strandline.start()
+            late = torch.empty(3 * MIB, dtype=torch.uint8, pin_memory=True)
+    said["pinned"] = [early.is_pinned(), late.is_pinned()]
+
+
+{"fault": fault, "beside": beside, "oom": out_of_memory, "graph": graphs, "capture": started_inside}[what]()
 print(json.dumps(said))

@@ -5,9 +5,11 @@
     pluggable.py oom              asks for more than there is, twice
     pluggable.py graph            captures a graph and frees around it
     pluggable.py graphs           a graph goes, memory is short and statistics are read while another is captured
+    pluggable.py beside           memory that is no tensor's of the device: pinned, managed, a library's
     pluggable.py region           only one region, through a MemPool
 """
 
+import ctypes
 import json
 import sys
 
@@ -136,6 +138,11 @@ elif what == "graphs":
     torch.cuda.synchronize()
     torch.cuda.empty_cache()
     said["allocated"], said["reserved"] = torch.cuda.memory_allocated(), torch.cuda.memory_reserved()
+elif what == "beside":
+    pinned = torch.ones(8, device="cuda").numel() and torch.empty(3 << 20, dtype=torch.uint8, pin_memory=True)
+    program, p = ctypes.CDLL(None), ctypes.c_void_p()  # past PyTorch, by the interpreter's own library
+    assert program.cudaMallocManaged(ctypes.byref(p), ctypes.c_size_t(5 << 20), 1) == 0
+    assert program.cudaMalloc(ctypes.byref(p), ctypes.c_size_t(6 << 20)) == 0
 elif what == "region":
     outside = torch.zeros(1 << 20, device="cuda", dtype=torch.uint8)
     pool = torch.cuda.MemPool(strandline.allocator().allocator())
