@@ -15,6 +15,7 @@ use support::{Folder, Job, Ran, Recording, cache, command, report, root};
 /// `tests/python/pluggable.py`, with or without the preload. What it said, and its recording.
 fn job(folder: &Folder, preload: bool, arguments: &[&str]) -> (Value, Ran) {
     let mut job = Job::python(folder, "tests/python/pluggable.py", arguments)
+        .devices(2)
         .env("PYTHONPATH", root().join("tools/python"))
         .env("STRANDLINE_BIN", command())
         .env("XDG_CACHE_HOME", cache());
@@ -165,6 +166,15 @@ fn a_graph_goes_while_another_is_captured() {
         assert_eq!(recording.count(|b| matches!(b, Body::Oom { .. })), 1);
         report(&ran.recording()).whole();
     }
+}
+
+#[test]
+fn what_waits_for_a_capture_is_there_for_who_is_short() {
+    let folder = Folder::new("pluggable-short");
+    let (said, ran) = job(&folder, true, &["short"]);
+    assert_eq!((&said["again"], &said["retries"]), (&json!(true), &json!(1)), "{said}");
+    let recording = Recording::read(&ran.recording()).whole();
+    assert_eq!(recording.count(|b| matches!(b, Body::Oom { .. })), 0);
 }
 
 #[test]

@@ -7,7 +7,7 @@ PARTs: inductor reduce-overhead aot_eager cudagraphs (default: all; on the simul
 Of each: a bare run and a recorded one with the same losses, peaks, graphs and graph breaks; a planted leak, which is named; with a
 compiled optimizer, too. Each job has caches of its own, so that each compiles; `again` has its twin's. Exit status 1 where a line is FAIL.
 """
-import argparse, concurrent.futures, os, shutil, sys, time
+import argparse, concurrent.futures, importlib.util, os, shutil, sys, sysconfig, time
 
 from carried import MIB, ROOT, Carried, loud, planted, whole
 
@@ -17,7 +17,7 @@ p.add_argument("carry")
 p.add_argument("out")
 p.add_argument("parts", nargs="*", default=[])
 p.add_argument("--python", default=sys.executable)
-p.add_argument("--jobs", type=int, default=8)
+p.add_argument("--jobs", type=int, default=5)
 p.add_argument("--simulated", action="store_true")
 args = p.parse_intermixed_args()
 parts = args.parts or PARTS[2 * args.simulated :]
@@ -104,16 +104,24 @@ def leaks(backend, what):
     c.check(f"{backend}: a leak of {what} is named", wrong, figures(ran, process, said) + where, ran)
 
 
-jobs, skipped = [], []
+def triton_lacks():
+    """What Triton, which inductor compiles with, needs and has not here: it builds a small library of C for the driver."""
+    compiler = any(map(shutil.which, [os.environ.get("CC") or "cc", "gcc", "clang"]))
+    header = os.path.join(sysconfig.get_paths()["include"], "Python.h")
+    there = {"Triton": importlib.util.find_spec("triton"), "a C compiler (cc, gcc, clang or CC)": compiler, header: os.path.exists(header)}
+    return [name for name, is_there in there.items() if not is_there]
+
+
+jobs, skipped, lacks = [], [], triton_lacks()
 for part in parts:
-    if part in ("inductor", "reduce-overhead") and not any(map(shutil.which, [os.environ.get("CC") or "cc", "gcc", "clang"])):
+    if part in ("inductor", "reduce-overhead") and lacks:
         skipped.append(part)
         continue
     jobs += [lambda b=part: twins(b), lambda b=part: twins(b, "optimizer"), lambda b=part: leaks(b, "copies")]
     if part in ("inductor", "aot_eager"):
         jobs.append(lambda b=part: leaks(b, "graphs"))
 if skipped:
-    print(f"SKIP {', '.join(skipped)}: Triton needs a C compiler, and there is no cc, gcc or clang here (or set CC)", flush=True)
+    print(f"SKIP {', '.join(skipped)}: there is no {', no '.join(lacks)}", flush=True)
 began = time.time()
 with concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
     for f in [pool.submit(j) for j in jobs]:

@@ -5,6 +5,7 @@
     pluggable.py oom              asks for more than there is, twice
     pluggable.py graph            captures a graph and frees around it
     pluggable.py graphs           a graph goes, memory is short and statistics are read while another is captured
+    pluggable.py short            a second device is short of memory while a graph is captured on the first
     pluggable.py beside           memory that is no tensor's of the device: pinned, managed, a library's
     pluggable.py region           only one region, through a MemPool
 """
@@ -138,6 +139,21 @@ elif what == "graphs":
     torch.cuda.synchronize()
     torch.cuda.empty_cache()
     said["allocated"], said["reserved"] = torch.cuda.memory_allocated(), torch.cuda.memory_reserved()
+elif what == "short":
+    weight, most = torch.randn(64, 64, device="cuda:0"), torch.cuda.get_device_properties(1).total_memory * 3 // 4
+    weight + 1
+    big = torch.empty(most, device="cuda:1", dtype=torch.uint8)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        out = weight + 1
+        del big
+        big = torch.empty(most, device="cuda:1", dtype=torch.uint8)
+        out += 1
+    graph.replay()
+    torch.cuda.synchronize()
+    said["again"] = torch.cuda.memory_allocated(1) == most
+    said["retries"] = torch.cuda.memory_stats(1)["num_alloc_retries"]
 elif what == "beside":
     pinned = torch.ones(8, device="cuda").numel() and torch.empty(3 << 20, dtype=torch.uint8, pin_memory=True)
     program, p = ctypes.CDLL(None), ctypes.c_void_p()  # past PyTorch, by the interpreter's own library

@@ -404,7 +404,9 @@ impl Device {
         let bytes = usize::try_from(size).unwrap_or(usize::MAX);
         match self.driver.allocate(self.pool, bytes, stream) {
             Err(OUT_OF_MEMORY) if !self.lock().graphs.capturing() => {
-                // What is freed but waits for work, and what lies about in pieces, is there after all.
+                // What is freed but waits for work, or for a capture on another device, and what lies about in pieces, is
+                // there after all.
+                self.give_deferred();
                 self.driver.synchronize().map_err(Failure::Driver)?;
                 self.driver.trim(self.pool);
                 match self.driver.allocate(self.pool, bytes, stream) {
