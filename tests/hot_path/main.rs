@@ -162,3 +162,23 @@ fn no_cuda_call_is_added() {
     assert!(without.values().sum::<usize>() > 0, "the simulated device was used");
     assert_eq!(with, without);
 }
+
+/// What PyTorch asks before every kernel came to us only to tell when its allocator is there.
+#[test]
+fn what_was_only_a_trigger_is_past_us_once_we_are_attached() {
+    let current = "_ZN3c104cuda20getCurrentCUDAStreamEa";
+    let set = "_ZN3c104cuda20setCurrentCUDAStreamENS0_10CUDAStreamE";
+    let bound = |disabled: bool| -> Value {
+        let folder = Folder::new("aside");
+        let job = Job::python(&folder, "tests/hot_path/aside.py", &[current, set]);
+        let job = if disabled { job.env("STRANDLINE_DISABLE", "1") } else { job };
+        serde_json::from_str(&job.run().succeeded().stdout()).expect("JSON")
+    };
+    let recorded = bound(false);
+    assert_eq!(recorded["after"][current], "libc10_cuda.so", "{recorded}");
+    assert_eq!(recorded["after"][set], "libstrandline.so", "{recorded}");
+    let before = &recorded["before"][current];
+    assert_ne!(before, "libc10_cuda.so", "not bound yet, or bound to us: {recorded}");
+    let passed = bound(true);
+    assert_eq!(passed["after"][current], "libc10_cuda.so", "{passed}");
+}

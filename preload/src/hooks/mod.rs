@@ -58,9 +58,16 @@ const fn terminated(symbol: &'static str) -> &'static CStr {
 }
 
 /// What is exported under a symbol: the hook; with `called`, after the address that the call returns to was noted
-/// (`tls::caller`).
+/// (`tls::caller`); with `often`, for what is called thousands of times a step, beside the code of the other such.
 macro_rules! entry {
-    (() $symbol:literal $real:ident ($($a:ident: $t:ty),*) ($(-> $r:ty)?) $hook:path) => {
+    ((often) $symbol:literal $real:ident ($($a:ident: $t:ty),*) ($(-> $r:ty)?) $hook:path) => {
+        entry! { (() #[unsafe(link_section = ".text.strandline_hot")]) $symbol $real ($($a: $t),*) ($(-> $r)?) $hook }
+    };
+    (() $($rest:tt)*) => {
+        entry! { (() #[inline(never)]) $($rest)* }
+    };
+    ((() #[$placed:meta]) $symbol:literal $real:ident ($($a:ident: $t:ty),*) ($(-> $r:ty)?) $hook:path) => {
+        #[$placed]
         #[cfg_attr(not(test), unsafe(export_name = $symbol))]
         pub(super) unsafe extern "C-unwind" fn $real($($a: $t),*) $(-> $r)? {
             // SAFETY: the caller's arguments are handed on as they are; hooks look at them only as the function itself would.
@@ -88,7 +95,7 @@ macro_rules! entry {
 }
 
 macro_rules! hooks {
-    ($($symbol:literal in $library:ident as $real:ident ($($a:ident: $t:ty),*) $(-> $r:ty)? => $([$called:ident])? $hook:path;)*) => {
+    ($($symbol:literal in $library:ident as $real:ident ($($a:ident: $t:ty),*) $(-> $r:ty)? => $([$how:ident])? $hook:path;)*) => {
         /// The real functions.
         pub(crate) mod real {
             use super::*;
@@ -113,7 +120,7 @@ macro_rules! hooks {
         mod exported {
             use super::*;
             $(
-                entry! { ($($called)?) $symbol $real ($($a: $t),*) ($(-> $r)?) $hook }
+                entry! { ($($how)?) $symbol $real ($($a: $t),*) ($(-> $r)?) $hook }
                 // Keeps the function in test builds too, where it is not exported.
                 #[cfg(test)]
                 const _: unsafe extern "C-unwind" fn($($t),*) $(-> $r)? = $real;
@@ -141,6 +148,10 @@ macro_rules! hooks {
         }
     };
 }
+
+/// Hooks with nothing to do any more once it is settled whether we are attached. What is called before every kernel comes to us
+/// five thousand times a step.
+pub(crate) const TRIGGERS: &[&str] = &["_ZN3c104cuda20getCurrentCUDAStreamEa"];
 
 /// The C interface, exported beside the hooks.
 #[allow(dead_code, unreachable_pub, reason = "the list, for those who check it")]
@@ -216,7 +227,7 @@ hooks! {
     "cudaMemcpy" in Cudart as MEMCPY (to: P, from: P, n: usize, kind: i32) -> Status => streams::memcpy;
     // Who else hears first that a device's context is broken.
     "cudaMemcpyAsync" in Cudart as MEMCPY_ASYNC (to: P, from: P, n: usize, kind: i32, s: P) -> Status => failed::memcpy_async;
-    "cudaGetLastError" in Cudart as GET_LAST_ERROR () -> Status => failed::get_last_error;
+    "cudaGetLastError" in Cudart as GET_LAST_ERROR () -> Status => [often] failed::get_last_error;
     "cuCtxSynchronize" in Driver as CU_CTX_SYNCHRONIZE () -> Status => failed::context_synchronize;
     "cuStreamSynchronize" in Driver as CU_STREAM_SYNCHRONIZE (s: P) -> Status => failed::stream_synchronize;
     "cuStreamSynchronize_ptsz" in Driver as CU_STREAM_SYNCHRONIZE_PTSZ (s: P) -> Status => failed::stream_synchronize_ptsz;
@@ -256,15 +267,15 @@ hooks! {
     "cuCtxPopCurrent_v2" in Driver as CU_CTX_POP_CURRENT (context: *mut P) -> Status => context::pop;
     // c10: triggers, scopes, the allocator's report.
     "_ZN3c104cuda6detail21init_p2p_access_cacheEl" in C10Cuda as INIT_P2P_ACCESS_CACHE (devices: i64) => torch::init_p2p_access_cache;
-    "_ZN3c104cuda20getCurrentCUDAStreamEa" in C10Cuda as GET_CURRENT_STREAM (device: i8) -> Stream => torch::get_current_stream;
-    "_ZN3c104cuda20setCurrentCUDAStreamENS0_10CUDAStreamE" in C10Cuda as SET_CURRENT_STREAM (device: u64, id: u64) => torch::set_current_stream;
-    "_ZN3c1027reportMemoryUsageToProfilerEPvlmmNS_6DeviceE" in C10 as REPORT_MEMORY_USAGE (p: u64, size: i64, allocated: u64, reserved: u64, device: u64) => torch::report_memory_usage;
+    "_ZN3c104cuda20getCurrentCUDAStreamEa" in C10Cuda as GET_CURRENT_STREAM (device: i8) -> Stream => [often] torch::get_current_stream;
+    "_ZN3c104cuda20setCurrentCUDAStreamENS0_10CUDAStreamE" in C10Cuda as SET_CURRENT_STREAM (device: u64, id: u64) => [often] torch::set_current_stream;
+    "_ZN3c1027reportMemoryUsageToProfilerEPvlmmNS_6DeviceE" in C10 as REPORT_MEMORY_USAGE (p: u64, size: i64, allocated: u64, reserved: u64, device: u64) => [often] torch::report_memory_usage;
     "_ZN3c1013setThreadNameENSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE" in C10 as SET_THREAD_NAME (name: P) => torch::set_thread_name;
     // ATen and autograd.
     "_ZN2at6native18record_stream_cudaERNS_6TensorEN3c106StreamE" in TorchCuda as RECORD_STREAM (tensor: P, device: u64, id: u64) => torch::record_stream;
     "_ZN2at4_ops18_amp_update_scale_4callERNS_6TensorES3_RKS2_ddl" in TorchCpu as AMP_UPDATE_SCALE (scale: P, tracker: P, found: P, growth: f64, backoff: f64, interval: i64) -> P => autograd::amp_update_scale;
     "_ZN5torch8autograd6Engine7executeERKSt6vectorINS0_4EdgeESaIS3_EERKS2_IN2at6TensorESaIS9_EEbbbS7_" in TorchCpu as ENGINE_EXECUTE (out: P, engine: P, roots: P, inputs: P, keep: u64, create: u64, accumulate: u64, outputs: P) -> P => autograd::execute;
-    "_ZN5torch8autograd6Engine17evaluate_functionERSt10shared_ptrINS0_9GraphTaskEEPNS0_4NodeERNS0_11InputBufferERKS2_INS0_10ReadyQueueEE" in TorchCpu as ENGINE_EVALUATE (engine: P, task: P, node: P, inputs: P, queue: P) => autograd::evaluate_function;
+    "_ZN5torch8autograd6Engine17evaluate_functionERSt10shared_ptrINS0_9GraphTaskEEPNS0_4NodeERNS0_11InputBufferERKS2_INS0_10ReadyQueueEE" in TorchCpu as ENGINE_EVALUATE (engine: P, task: P, node: P, inputs: P, queue: P) => [often] autograd::evaluate_function;
 }
 
 /// Calls the real function of CUDA behind a hook; `on`: the stream that the call is about.
@@ -309,6 +320,7 @@ mod tests {
             None,
             "a call without a number"
         );
+        assert!(TRIGGERS.iter().all(|t| HOOKED.contains(t)));
         let others = ["InitializeInjectionNvtx2", "dlsym"];
         assert!(CONTROL.iter().all(|s| s.starts_with("strandline_") || others.contains(s)));
     }

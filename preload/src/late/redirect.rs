@@ -54,7 +54,8 @@ pub(super) fn is_preloaded() -> bool {
 
 /// What is looked for, and what came of it.
 struct Search {
-    hooks: HashMap<&'static [u8], (usize, usize)>,
+    /// By name: what a word is to hold, and what it may hold now.
+    words: HashMap<&'static [u8], (usize, usize)>,
     own: usize,
     read_only: Vec<Range<usize>>,
     done: Done,
@@ -64,7 +65,7 @@ struct Search {
 pub(super) fn all() -> Done {
     let known = hooks::addresses().into_iter().filter(|(name, _, real)| *real != 0 && is_plain(name));
     let mut search = Search {
-        hooks: known.map(|(name, hook, real)| (name.as_bytes(), (hook, real))).collect(),
+        words: known.map(|(name, hook, real)| (name.as_bytes(), (hook, real))).collect(),
         own: all as *const () as usize,
         read_only: read_only(),
         done: Done::default(),
@@ -73,6 +74,40 @@ pub(super) fn all() -> Done {
     unsafe { libc::dl_iterate_phdr(Some(each), (&raw mut search).cast()) };
     search.done
 }
+
+/// Lets the calls of these hooks go past us, in the libraries of PyTorch's that are loaded now: what they were there for is done.
+/// A call through a table that the loader has sealed, or bound anew afterwards, still comes to us.
+#[cold]
+pub(crate) fn step_aside(names: &[&str]) {
+    let known = hooks::addresses().into_iter().filter(|(name, _, real)| *real != 0 && names.contains(name));
+    let mut search = Search {
+        words: known.map(|(name, hook, real)| (name.as_bytes(), (real, hook))).collect(),
+        own: step_aside as *const () as usize,
+        read_only: Vec::new(), // so that nothing sealed is written to
+        done: Done::default(),
+    };
+    extern "C" fn each(info: *mut libc::dl_phdr_info, _: usize, found: *mut c_void) -> c_int {
+        // SAFETY: the loader passes a valid description, whose name is null or a C string, and `found` is the vector below.
+        let (info, found) = unsafe { (&*info, &mut *found.cast::<Vec<Object>>()) };
+        if info.dlpi_name.is_null() {
+            return 0;
+        }
+        // SAFETY: as above.
+        let name = unsafe { CStr::from_ptr(info.dlpi_name) }.to_bytes();
+        if PYTORCHS.iter().any(|l| name.ends_with(l)) {
+            found.extend(Object::read(info));
+        }
+        0
+    }
+    let mut found: Vec<Object> = Vec::new();
+    // SAFETY: the callback has the required signature and only pushes to `found`.
+    unsafe { libc::dl_iterate_phdr(Some(each), (&raw mut found).cast()) };
+    // Without the loader's lock, which other threads may want: these libraries stay, as Python never unloads one.
+    found.iter().for_each(|object| object.redirect(&mut search));
+}
+
+/// Whose calls can be many.
+const PYTORCHS: [&[u8]; 3] = [b"/libtorch_cuda.so", b"/libc10_cuda.so", b"/libtorch_python.so"];
 
 /// What of this process is mapped to be read and no more.
 fn read_only() -> Vec<Range<usize>> {
@@ -216,9 +251,9 @@ impl Object {
             let all = unsafe { std::slice::from_raw_parts(table as *const Relocation, count) };
             let skip = if i == 0 { self.relative.min(count) } else { 0 };
             for r in all.iter().skip(skip).filter(|r| TABLE_WORDS.contains(&r.kind)) {
-                let found = self.name(r.symbol).and_then(|n| search.hooks.get(n)).copied();
-                let Some((hook, real)) = found else { continue };
-                match self.replace(r.offset, hook, real, &search.read_only) {
+                let found = self.name(r.symbol).and_then(|n| search.words.get(n)).copied();
+                let Some((new, old)) = found else { continue };
+                match self.replace(r.offset, new, old, &search.read_only) {
                     Some(true) => search.done.redirected += 1,
                     Some(false) => {}
                     None => search.done.left += 1,
@@ -244,9 +279,9 @@ impl Object {
         }
     }
 
-    /// Puts `hook` into the word at `offset` of this library. `Some(false)`: it is there already. `None`: the word is not
-    /// what it should be, or cannot be written.
-    fn replace(&self, offset: usize, hook: usize, real: usize, read_only: &[Range<usize>]) -> Option<bool> {
+    /// Puts `new` into the word at `offset` of this library, which holds `old` or is not bound yet. `Some(false)`: it is there
+    /// already. `None`: the word is not what it should be, or cannot be written.
+    fn replace(&self, offset: usize, new: usize, old: usize, read_only: &[Range<usize>]) -> Option<bool> {
         let at = offset.wrapping_add(self.base);
         if !at.is_multiple_of(8) || !self.covers(at, 8) {
             return None;
@@ -254,10 +289,10 @@ impl Object {
         // SAFETY: an aligned word within a mapped part (just checked), which the loader and callers read and write whole.
         let word = unsafe { &*(at as *const AtomicUsize) };
         let now = word.load(Acquire);
-        if now == hook {
+        if now == new {
             return Some(false);
         }
-        if now != real && !self.covers(now, 1) {
+        if now != old && !self.covers(now, 1) {
             return None;
         }
         let is_read_only = read_only.iter().any(|r| r.contains(&at));
@@ -267,7 +302,7 @@ impl Object {
         if is_read_only && !protect(at, libc::PROT_READ | libc::PROT_WRITE) {
             return None;
         }
-        word.store(hook, Release);
+        word.store(new, Release);
         if is_read_only {
             protect(at, libc::PROT_READ);
         }

@@ -10,6 +10,8 @@ impl Word for u64 {}
 
 /// Something to read from.
 pub(super) trait Memory {
+    /// Nothing is asked before it is read: what hooks do.
+    const IS_DIRECT: bool = false;
     /// The number at `base` + `offset`. `None`: nothing can be read there.
     fn read<T: Word>(&self, base: u64, offset: usize) -> Option<T>;
 }
@@ -27,6 +29,7 @@ impl Direct {
 }
 
 impl Memory for Direct {
+    const IS_DIRECT: bool = true;
     #[inline(always)]
     fn read<T: Word>(&self, base: u64, offset: usize) -> Option<T> {
         // SAFETY: promised to `new`.

@@ -61,6 +61,7 @@ struct Entry {
 /// Number of the calling thread's stack: its Python frames, its native ones, and the autograd node that runs on it; 0 where it has
 /// none of them, or none is recorded.
 #[inline(never)]
+#[unsafe(link_section = ".text.strandline_hot")]
 pub(crate) fn current(t: &mut Thread) -> u32 {
     let (depth, hash) = python::walk::<false>(&mut t.cache.frames);
     let native = if native::is_on() { native::hash(&mut t.rules) } else { 0 };

@@ -128,15 +128,51 @@ pub(super) fn frames<M: Memory, const STORE: bool>(
     }
     let frame = memory.read::<u64>(base, o.current)?;
     match (o.minor <= 10, o.owner != 0) {
-        (true, _) => chain::<M, STORE, true, false>(o, memory, frame, out),
-        (_, true) => chain::<M, STORE, false, true>(o, memory, frame, out),
-        _ => chain::<M, STORE, false, false>(o, memory, frame, out),
+        (true, _) => frames_from::<M, STORE, true, false>(o, memory, frame, out),
+        (_, true) => frames_from::<M, STORE, false, true>(o, memory, frame, out),
+        _ => frames_from::<M, STORE, false, false>(o, memory, frame, out),
     }
+}
+
+/// [`chain`], where it lies: that of every allocation beside what else is called so often.
+#[inline(always)]
+fn frames_from<M: Memory, const STORE: bool, const INDEX: bool, const OWNER: bool>(
+    o: &Offsets,
+    memory: &M,
+    frame: u64,
+    out: &mut [Frame; MAX_FRAMES],
+) -> Option<(usize, u64)> {
+    if M::IS_DIRECT && !STORE {
+        chain_often::<M, INDEX, OWNER>(o, memory, frame, out)
+    } else {
+        chain_seldom::<M, STORE, INDEX, OWNER>(o, memory, frame, out)
+    }
+}
+
+#[inline(never)]
+#[unsafe(link_section = ".text.strandline_hot")]
+fn chain_often<M: Memory, const INDEX: bool, const OWNER: bool>(
+    o: &Offsets,
+    memory: &M,
+    frame: u64,
+    out: &mut [Frame; MAX_FRAMES],
+) -> Option<(usize, u64)> {
+    chain::<M, false, INDEX, OWNER>(o, memory, frame, out)
+}
+
+#[inline(never)]
+fn chain_seldom<M: Memory, const STORE: bool, const INDEX: bool, const OWNER: bool>(
+    o: &Offsets,
+    memory: &M,
+    frame: u64,
+    out: &mut [Frame; MAX_FRAMES],
+) -> Option<(usize, u64)> {
+    chain::<M, STORE, INDEX, OWNER>(o, memory, frame, out)
 }
 
 /// The frames from one on. `INDEX`: a frame says its instruction by number. `OWNER`: it says whose it is, and the interpreter's own are
 /// left out. (3.9 and 3.10 have no frames but Python's.)
-#[inline(never)]
+#[inline(always)]
 fn chain<M: Memory, const STORE: bool, const INDEX: bool, const OWNER: bool>(
     o: &Offsets,
     memory: &M,

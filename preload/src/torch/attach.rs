@@ -8,7 +8,7 @@ use super::tracker::{self, Setup};
 use super::versions::{self, Version};
 use super::{elf, entry::TraceEntry, fraction};
 use crate::config::Stacks;
-use crate::hooks::blocks;
+use crate::hooks::{TRIGGERS, blocks};
 use crate::real::{self, Library};
 use crate::say::say;
 use crate::{late, pluggable, session, stacks, steps};
@@ -68,6 +68,9 @@ pub(crate) fn attempt() {
                 refused(&refusal);
             }
         }
+    }
+    if is_settled() {
+        late::step_aside(TRIGGERS);
     }
     BUSY.store(false, Release);
 }

@@ -125,6 +125,7 @@ fn collected() -> u8 {
 ///
 /// # Safety
 /// `e` must point to a live `TraceEntry`.
+#[unsafe(link_section = ".text.strandline_hot")]
 pub(super) unsafe extern "C" fn event(_functor: *const c_void, e: *const TraceEntry) {
     // SAFETY: the allocator passes a reference that lives during the call; we read only the part that all versions share,
     // and the pool and time where the version has them.
@@ -139,6 +140,7 @@ pub(super) unsafe extern "C" fn event(_functor: *const c_void, e: *const TraceEn
 
 /// A block is handed out. On its own, since it calls others, and what a block's end takes does not.
 #[inline(never)]
+#[unsafe(link_section = ".text.strandline_hot")]
 fn allocated(e: &TraceEntry) {
     if allocated_quickly(e).is_none() {
         otherwise(e, clock::ticks());

@@ -94,6 +94,7 @@ fn stack_end(sp: usize) -> usize {
 
 /// The hash of the calling thread's native frames. On its own, so that whoever wants none has none of its code between his.
 #[inline(never)]
+#[unsafe(link_section = ".text.strandline_hot")]
 pub(super) fn hash(rules: &mut Rules) -> u64 {
     walk::<false>(rules).hash
 }
