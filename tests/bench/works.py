@@ -1,7 +1,9 @@
 """What the benches have a process do: alloc/free pairs, steps that allocate much, steps of a large model, threads."""
 
+import ctypes
 import gc
 import os
+import sys
 import threading
 import time
 
@@ -108,3 +110,15 @@ def begin(mode):
     torch.cuda.init()
     if mode in TORCH:
         torch.cuda.memory._record_memory_history("all", stacks=TORCH[mode], max_entries=100_000)
+
+
+def begin_late(library, out):
+    """Records from now on what was not recorded before, with Python stacks; torch's own history where `library` is "torch"."""
+    import torch
+    if library == "torch":
+        torch.cuda.memory._record_memory_history("all", stacks="python", max_entries=100_000)
+        return True
+    ctypes.CDLL(library)  # the package takes the one that is there
+    sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "tools", "python"))
+    import strandline
+    return strandline.start(out=out, stacks="python", quiet=True)
