@@ -158,8 +158,15 @@ impl Pulse {
 /// has used for a thousand entries: that would be told a thousandfold.
 #[cold]
 pub(crate) fn bring_near(function: *const ()) {
+    prefetch::<16>(function);
+}
+
+/// Brings so many lines of a function to the caches, all at once: between two events of a real step other code has pushed ours out of
+/// the nearest ones, and to run through it is to wait for line after line.
+#[inline(always)]
+pub(crate) fn prefetch<const LINES: usize>(function: *const ()) {
     use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-    for line in 0..16 {
+    for line in 0..LINES {
         // SAFETY: prefetching has no effect on memory, wherever the address is.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(function.cast::<i8>().wrapping_add(64 * line)) };
     }

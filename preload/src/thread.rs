@@ -48,6 +48,8 @@ pub(crate) struct Thread {
     pub(crate) freeing: Option<(u8, NonZeroU64)>,
     /// Vtable of the autograd node that runs on this thread; 0: none does.
     pub(crate) node: u64,
+    /// The byte in which c10 says whether this thread records gradients; null: not looked for yet.
+    pub(crate) grad: *const u8,
     /// Current stream per device, as c10 numbers streams; 0 is the default stream.
     pub(crate) current: [u64; DEVICES],
     /// At which level of the NVTX ranges a step is open.
@@ -155,6 +157,7 @@ pub(crate) fn claim() -> Option<NonNull<Thread>> {
         (&raw mut (*thread).autograd).write(autograd);
         (&raw mut (*thread).backward).write(0);
         (&raw mut (*thread).node).write(0);
+        (&raw mut (*thread).grad).write(core::ptr::null());
         (&raw mut (*thread).optimizer).write(false);
         (&raw mut (*thread).ranges).write(0);
         (&raw mut (*thread).step_range).write(None);

@@ -131,6 +131,27 @@ pub(crate) fn set_autograd() {
     set_autograd_word(1);
 }
 
+/// Bytes of a thread's descriptor that are looked at: it is larger in every glibc for x86-64 (2,304).
+const DESCRIPTOR: usize = 2048;
+
+/// The places of its words.
+pub(crate) fn words_of_descriptor() -> impl Iterator<Item = usize> {
+    (0..DESCRIPTOR).step_by(8)
+}
+
+/// The word `at` so many bytes behind the thread pointer, where the C library keeps what it knows of a thread.
+#[inline(always)]
+pub(crate) fn word_of_descriptor(at: usize) -> u64 {
+    let word: u64;
+    // SAFETY: the C library's descriptor of a thread begins at the thread pointer and is more than 2 KiB large; an aligned word
+    // below that is loaded. Touches nothing else.
+    unsafe {
+        asm!("mov {w}, qword ptr fs:[{at}]", at = in(reg) at & (DESCRIPTOR - 8), w = out(reg) word,
+            options(nostack, preserves_flags, readonly))
+    };
+    word
+}
+
 /// The kernel's number of this thread, as the C library keeps it `at` so many bytes behind the thread pointer.
 #[inline(always)]
 pub(crate) fn tid_at(at: usize) -> u32 {

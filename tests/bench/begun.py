@@ -24,7 +24,7 @@ import time
 
 from overhead import ENOUGH, centre, settle, started
 
-WORK = ("heavy", 2)
+WORK, WARM = ("heavy", 2), ("heavy", 20)
 VALUES = {"lower quartile": lambda v: sorted(v)[len(v) // 4], "median": statistics.median, "least": min}
 
 
@@ -67,8 +67,10 @@ def main():
         groups = started(options, [["nothing", "late"]] * options.groups, folder)
         try:
             every = [(g, m) for g in groups for m in g.modes]
-            warm = lambda: [g.hear(WORK, m) for g, m in every if not g.say(WORK, m)]
+            # After the beginning, too: a ring's pages are new to the process once.
+            warm = lambda: [g.hear(WARM, m) for g, m in every if not g.say(WARM, m)]
             warm()
+            print(f"{2 * len(groups)} processes are ready after {time.monotonic() - begun:.0f} s", flush=True)
             middle = time.monotonic() + (begun + options.seconds * 0.97 - time.monotonic()) / 2
             for phase, until in (("before", middle), ("after", begun + options.seconds * 0.97)):
                 for g in groups:

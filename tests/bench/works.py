@@ -112,8 +112,8 @@ def begin(mode):
         torch.cuda.memory._record_memory_history("all", stacks=TORCH[mode], max_entries=100_000)
 
 
-def begin_late(library, out):
-    """Records from now on what was not recorded before, with Python stacks; torch's own history where `library` is "torch"."""
+def begin_late(library, out, stacks="python"):
+    """Records from now on what was not recorded before; torch's own history where `library` is "torch"."""
     import torch
     if library == "torch":
         torch.cuda.memory._record_memory_history("all", stacks="python", max_entries=100_000)
@@ -121,4 +121,4 @@ def begin_late(library, out):
     ctypes.CDLL(library)  # the package takes the one that is there
     sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "tools", "python"))
     import strandline
-    return strandline.start(out=out, stacks="python", quiet=True)
+    return strandline.start(out=out, stacks=stacks, quiet=True)

@@ -153,6 +153,12 @@ macro_rules! hooks {
 /// five thousand times a step.
 pub(crate) const TRIGGERS: &[&str] = &["_ZN3c104cuda20getCurrentCUDAStreamEa"];
 
+/// The code of the hook that follows each event of the allocator's.
+#[inline(always)]
+pub(crate) fn of_reports() -> *const () {
+    exported::REPORT_MEMORY_USAGE as *const ()
+}
+
 /// The C interface, exported beside the hooks.
 #[allow(dead_code, unreachable_pub, reason = "the list, for those who check it")]
 pub const CONTROL: &[&str] = &[

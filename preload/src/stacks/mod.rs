@@ -17,6 +17,7 @@ mod offsets;
 mod outgoing;
 mod proof;
 mod python;
+mod slot;
 pub(crate) mod tables;
 mod watch;
 
@@ -222,6 +223,7 @@ pub(crate) fn start() -> Result<(), String> {
             thread_state: core::mem::transmute::<*mut c_void, extern "C" fn() -> u64>(get),
             is_finalizing: core::mem::transmute::<*mut c_void, extern "C" fn() -> i32>(finalizing),
             others,
+            state_at: 0,
         }
     };
     let candidate = Box::new(Candidate { interpreter, code_type, version: short });
@@ -263,7 +265,8 @@ fn try_now() -> bool {
     let Some(c) = (unsafe { taken.as_ref() }) else { return false };
     let verdict = proof::attempt(c.interpreter, c.code_type as u64);
     match verdict {
-        proof::Verdict::Proved(interpreter) => {
+        proof::Verdict::Proved(mut interpreter) => {
+            interpreter.state_at = state_at(interpreter.thread_state);
             // SAFETY: the type object is the running interpreter's, and where it keeps `tp_dealloc` was proved. This thread took the
             // candidate, so no other is here.
             unsafe { watch::install(c.code_type) };
@@ -279,6 +282,21 @@ fn try_now() -> bool {
         proof::Verdict::NotNow | proof::Verdict::HandOn => WAITING.store(taken, Release),
     }
     matches!(verdict, proof::Verdict::HandOn)
+}
+
+/// Where each thread has its thread state in its own descriptor; 0: it has to be asked for. With the GIL.
+///
+/// What is read there is what would be said, until the interpreter has taken its key back: then no stack is read any more.
+#[cold]
+fn state_at(thread_state: extern "C" fn() -> u64) -> usize {
+    extern "C" fn ended() {
+        python::stop();
+    }
+    let at_exit = real::python(c"Py_AtExit");
+    let Some(at) = slot::of(|| thread_state()).filter(|_| !at_exit.is_null()) else { return 0 };
+    // SAFETY: the function's type is part of the stable C API; the GIL is held.
+    let at_exit: extern "C" fn(extern "C" fn()) -> c_int = unsafe { core::mem::transmute(at_exit) };
+    if at_exit(ended) == 0 { at } else { 0 }
 }
 
 /// Queues the proof for the main thread, where it is still to be done and is not queued. Called by the drain.

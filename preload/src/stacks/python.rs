@@ -6,6 +6,7 @@
 use super::memory::{Direct, Memory};
 use super::offsets::{OWNED_BY_INTERPRETER, Offsets};
 use super::{Frame, MAX_FRAMES};
+use crate::tls;
 use std::sync::atomic::{AtomicPtr, Ordering::*};
 
 /// All that a walk needs of the running interpreter.
@@ -15,6 +16,8 @@ pub(super) struct Interpreter {
     pub(super) offsets: Offsets,
     /// `PyGILState_GetThisThreadState`.
     pub(super) thread_state: extern "C" fn() -> u64,
+    /// Where, in its descriptor, each thread has what that says; 0: it has to be asked for.
+    pub(super) state_at: usize,
     /// `Py_IsFinalizing`, by whichever name.
     pub(super) is_finalizing: extern "C" fn() -> i32,
     /// How to tell that a thread may be in a sub-interpreter, where `thread_state` does not know it (up to 3.11).
@@ -93,7 +96,7 @@ fn here() -> Option<(&'static Interpreter, u64)> {
     if (i.is_finalizing)() != 0 {
         return None;
     }
-    let state = (i.thread_state)();
+    let state = if i.state_at == 0 { (i.thread_state)() } else { tls::word_of_descriptor(i.state_at) };
     (!i.others.is_some_and(|o| o.are_near(state))).then_some((i, state))
 }
 

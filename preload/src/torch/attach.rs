@@ -6,7 +6,7 @@
 use super::entry::StdFunction;
 use super::tracker::{self, Setup};
 use super::versions::{self, Version};
-use super::{elf, entry::TraceEntry, fraction};
+use super::{elf, entry::TraceEntry, fraction, grad};
 use crate::config::Stacks;
 use crate::hooks::{TRIGGERS, blocks};
 use crate::real::{self, Library};
@@ -195,8 +195,8 @@ fn begin(l: &Located) {
     tracker::prepare(&Setup {
         pools: l.version.is_none_or(|v| v >= Version { major: 2, minor: 8 }),
         stacks: any,
-        grad_mode: real::look_up(c"_ZN3c108GradMode10is_enabledEv", Library::C10),
     });
+    grad::begin();
 }
 
 /// The manager of our `std::function`. It has no state: a copy is a copy of two words.

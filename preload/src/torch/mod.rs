@@ -4,5 +4,6 @@ pub(crate) mod attach;
 pub(crate) mod elf;
 mod entry;
 pub(crate) mod fraction;
+mod grad;
 pub(crate) mod tracker;
 mod versions;

@@ -1,19 +1,20 @@
 //! What the allocator calls for each of its events, and the report that completes them.
 //!
-//! Rules of this room: hot, and under the device's allocator lock. No heap, no lock, no call but the clock and c10's
-//! thread-local gradient mode; no GIL; nothing that can panic.
+//! Rules of this room: hot, and under the device's allocator lock. No heap, no lock, no call but the clock and, at a
+//! thread's first event, for c10's thread-local gradient mode; no GIL; nothing that can panic.
 //!
 //! The report (`reportMemoryUsageToProfiler`) follows its event on the same thread and under the same lock, so it
 //! patches the record that the event left open: rounded size and torch's own totals cost no record of their own.
 
 use super::entry::{TIME_AFTER_POOL, TIME_BEFORE_POOLS, TraceEntry};
+use super::grad;
 use crate::entered::{enter, enter_quickly, enter_timing};
 use crate::probe::collector;
 use crate::thread::Thread;
-use crate::{clock, cost, stacks};
+use crate::{clock, cost, hooks, stacks};
 use core::num::NonZeroU64;
 use std::ffi::c_void;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use strandline_core::event::Phase;
 use strandline_core::format::raw::{Kind, Record, flag};
 
@@ -39,9 +40,6 @@ const UNUSABLE: u32 = 1;
 static POOLS: AtomicBool = AtomicBool::new(false);
 #[unsafe(link_section = ".data.strandline_hot")]
 static STACKS: AtomicBool = AtomicBool::new(false);
-/// `c10::GradMode::is_enabled`.
-#[unsafe(link_section = ".data.strandline_hot")]
-static GRAD_MODE: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
 /// The tracker is in place; reports have events to complete.
 #[unsafe(link_section = ".data.strandline_hot")]
 static ATTACHED: AtomicBool = AtomicBool::new(false);
@@ -52,15 +50,12 @@ pub(super) struct Setup {
     pub(super) pools: bool,
     /// Record stacks.
     pub(super) stacks: bool,
-    /// `c10::GradMode::is_enabled`, or null.
-    pub(super) grad_mode: *mut c_void,
 }
 
 /// Settles it.
 pub(super) fn prepare(s: &Setup) {
     POOLS.store(s.pools, Relaxed);
     STACKS.store(s.stacks, Relaxed);
-    GRAD_MODE.store(s.grad_mode, Relaxed);
 }
 
 /// From now on reports are taken.
@@ -72,7 +67,8 @@ pub(super) fn attached() {
 #[inline(always)]
 pub(crate) fn origin(t: &mut Thread) -> (u8, u32) {
     let stack = if STACKS.load(Relaxed) { stacks::current(t) } else { 0 };
-    (t.phase(no_grad()), stack)
+    let no_grad = grad::is_off(t);
+    (t.phase(no_grad), stack)
 }
 
 /// The same of one that did not fail, which tells of Python's collector, too.
@@ -98,17 +94,6 @@ pub(crate) fn next_sequence_of_many(device: u8) -> u32 {
     SEQUENCES.get(usize::from(device & 0x7f)).map_or(0, |s| s.0.fetch_add(1, Relaxed))
 }
 
-#[inline(always)]
-fn no_grad() -> bool {
-    let f = GRAD_MODE.load(Relaxed);
-    if f.is_null() {
-        return false;
-    }
-    // SAFETY: set only to `bool c10::GradMode::is_enabled()`, which reads a thread-local and cannot throw.
-    let f: extern "C" fn() -> bool = unsafe { core::mem::transmute(f) };
-    !f()
-}
-
 /// What a record says of Python's collector; see [`Phase::collector`].
 const COLLECTOR: u8 =
     Phase { backward: false, optimizer: false, no_grad: false, capture: false, collector: true }.to_bits();
@@ -131,7 +116,11 @@ pub(super) unsafe extern "C" fn event(_functor: *const c_void, e: *const TraceEn
     // and the pool and time where the version has them.
     let e = unsafe { &*e };
     match e.action {
-        ALLOC => allocated(e),
+        ALLOC => {
+            cost::prefetch::<10>(allocated as *const ());
+            cost::prefetch::<11>(stacks::current as *const ());
+            allocated(e);
+        }
         FREE_REQUESTED if requested(e).is_some() => {}
         FREE_COMPLETED if completed(e).is_some() => {}
         _ => otherwise(e, clock::ticks()),
@@ -164,6 +153,7 @@ fn allocated_quickly(e: &TraceEntry) -> Option<()> {
 /// A block is given back. `None`: nothing was done, since something is not as usual.
 #[inline(always)]
 fn requested(e: &TraceEntry) -> Option<()> {
+    cost::prefetch::<11>(event as *const ());
     let mut t = enter_quickly()?;
     let phase = t.phase(false) | collected();
     write(&mut t, e, phase, 0)?;
@@ -193,6 +183,7 @@ fn write(t: &mut Thread, e: &TraceEntry, phase: u8, stack: u32) -> Option<()> {
     };
     r.set_sequence(next_sequence(e.device));
     *slot = r;
+    cost::prefetch::<5>(hooks::of_reports());
     Some(())
 }
 

@@ -73,7 +73,7 @@ fn what_threads_allocate_arrives_whole_and_in_the_devices_order() {
     clock::pretend_tsc();
     let region = region();
     thread::reserve(region).expect("a pool");
-    prepare(&Setup { pools: false, stacks: false, grad_mode: core::ptr::null_mut() });
+    prepare(&Setup { pools: false, stacks: false });
     session::pretend_to_record();
     let (allocated, ended) = (Mutex::new(0u64), AtomicBool::new(false));
     let mut drain = region.drain().expect("nobody else drains");
