@@ -11,8 +11,8 @@ mod redirect;
 use crate::torch::attach;
 use crate::{devices, pluggable, session, thread, tls};
 use once_cell::sync::OnceCell;
-use serde_json::json;
 pub(crate) use redirect::step_aside;
+use serde_json::json;
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
