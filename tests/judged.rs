@@ -270,3 +270,30 @@ fn a_folder_that_cannot_be_written_is_said_once() {
     assert_eq!(did.stderr.matches("\nstrandline: ").count(), 0, "one line: {}", did.stderr);
     assert!(folder.tails().is_empty() && folder.files(".strand").is_empty());
 }
+
+/// Who did nothing with GPU memory leaves nothing to be judged, and the job beside it is; alone it is no job that was seen to be well.
+#[test]
+fn a_process_without_memory_does_not_speak_for_the_job() {
+    let folder = Folder::new("idle");
+    let script = root().join("tests/python/idle.py");
+    let words: Vec<OsString> = vec![python().into(), script.into()];
+    let did = recorded(&folder, &words, &[]);
+    let recordings = folder.join("rec").read_dir().expect("a folder").count();
+    assert_eq!(recordings, 2, "both processes asked CUDA something");
+    assert!(
+        did.ours().contains("strandline: NO LEAK") && did.ours().contains("no GPU memory"),
+        "{}",
+        did.stderr
+    );
+    let told = support::strandline(&[
+        "report".as_ref(),
+        folder.join("rec").as_os_str(),
+        "--format".as_ref(),
+        "json".as_ref(),
+    ]);
+    let told: serde_json::Value = serde_json::from_str(&told).expect("JSON");
+    assert_eq!((&told["verdict"], did.status), (&serde_json::json!("clean"), 0), "{}", did.stderr);
+    let alone = Folder::new("idle-alone");
+    let did = recorded(&alone, &[&words[..], &["alone".into()]].concat(), &[]);
+    assert_eq!((report(&alone.join("rec")).verdict().0, did.status), ("unknown", 83), "{}", did.stderr);
+}

@@ -166,6 +166,8 @@ fn blind(replay: &Replay) -> Option<String> {
     let marks = replay.steps().max(replay.microbatches());
     if let Some(why) = opaque_pool::blinds(replay) {
         Some(why)
+    } else if replay.coverage() == Coverage::None {
+        Some("nothing that was done with GPU memory was seen".to_owned())
     } else if replay.coverage() != Coverage::Blocks {
         Some(format!("the recording shows {}, not blocks of PyTorch's allocator", replay.coverage().name()))
     } else if replay.lost() > 0 {

@@ -214,6 +214,10 @@ impl Replay {
     pub fn coverage(&self) -> Coverage {
         self.coverage
     }
+    /// It did nothing with GPU memory: a worker that compiles, say, which asked for no more than a device and its stream.
+    pub fn is_idle(&self) -> bool {
+        self.coverage == Coverage::None && self.lost == 0
+    }
     /// What CUDA handed out beside the allocator's blocks and segments.
     pub fn calls(&self) -> &Calls {
         &self.calls

@@ -308,16 +308,25 @@ pub(super) fn capacity(p: &Process<'_>, device: DeviceId) -> Option<u64> {
 /// Worst first: what the job as a whole is called after.
 pub(super) fn gravity(p: &Process<'_>) -> u8 {
     match p.verdict.outcome {
-        _ if p.killed_by_host => 5,
-        Outcome::Leak => 4,
-        Outcome::Oom => 3,
-        Outcome::Warning => 2,
-        Outcome::Unknown => 1,
-        Outcome::Clean => 0,
+        _ if p.killed_by_host => 6,
+        Outcome::Leak => 5,
+        Outcome::Oom => 4,
+        Outcome::Warning => 3,
+        Outcome::Unknown if p.is_idle() => 0,
+        Outcome::Unknown => 2,
+        Outcome::Clean => 1,
     }
 }
 
-/// The process that the job is called after. A process that was not judged outweighs a clean one: blind is not clean.
+impl Process<'_> {
+    /// Nothing was done with GPU memory, and nothing of its recording is missing.
+    pub(super) fn is_idle(&self) -> bool {
+        self.replay.is_idle() && self.damage.is_empty()
+    }
+}
+
+/// The process that the job is called after. A process that was not judged outweighs a clean one: blind is not clean; but for one
+/// that had nothing to be judged.
 pub(super) fn worst<'r, 'a>(r: &'r Report<'a>) -> Option<&'r Process<'a>> {
     // Of equals the first, which is the lowest rank.
     r.processes.iter().rev().max_by_key(|p| gravity(p))

@@ -110,7 +110,7 @@ fn ranks(out: &mut Vec<String>, r: &Report<'_>) {
         let left: u64 = p.findings.iter().filter(|f| f.is_active_leak()).map(|f| f.bytes_now).sum();
         t.row([
             headline::short(p),
-            headline::word(p).to_owned(),
+            if p.is_idle() && !p.killed_by_host { "no GPU memory" } else { headline::word(p) }.to_owned(),
             size(peak),
             if left > 0 { size(left) } else { "-".to_owned() },
             count(p.replay.steps().into()),

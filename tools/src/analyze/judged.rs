@@ -306,6 +306,11 @@ impl Judged {
         self.replay.coverage() == Coverage::Blocks
     }
 
+    /// Nothing was done with GPU memory, and nothing of its recording is missing.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.replay.is_idle() && self.feed.damage().is_empty()
+    }
+
     /// Whether a finding that stands counts this block among those left behind.
     pub(crate) fn is_left_behind(&self, held: &Held, replay: &Replay) -> bool {
         left_behind(self.findings(), held, replay)

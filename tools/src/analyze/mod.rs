@@ -109,18 +109,20 @@ pub(crate) fn report(judged: &[Judged], exit: Option<Exit>) -> Report<'_> {
     Report { processes, exit, next: Vec::new() }
 }
 
-/// The worst verdict. A process that was not judged outweighs a clean one: blind is not clean.
+/// The worst verdict. A process that was not judged outweighs a clean one: blind is not clean; but for one that had nothing to be
+/// judged.
 pub(crate) fn worst(judged: &[Judged]) -> Outcome {
-    judged.iter().map(Judged::outcome).max_by_key(|o| gravity(*o)).unwrap_or(Outcome::Unknown)
+    judged.iter().max_by_key(|j| gravity(j)).map_or(Outcome::Unknown, Judged::outcome)
 }
 
-fn gravity(outcome: Outcome) -> u8 {
-    match outcome {
-        Outcome::Leak => 4,
-        Outcome::Oom => 3,
-        Outcome::Warning => 2,
-        Outcome::Unknown => 1,
-        Outcome::Clean => 0,
+fn gravity(judged: &Judged) -> u8 {
+    match judged.outcome() {
+        Outcome::Leak => 5,
+        Outcome::Oom => 4,
+        Outcome::Warning => 3,
+        Outcome::Unknown if judged.is_idle() => 0,
+        Outcome::Unknown => 2,
+        Outcome::Clean => 1,
     }
 }
 
@@ -161,7 +163,7 @@ pub(crate) fn next(judged: &[Judged], place: &Path) -> Vec<(String, String)> {
         return vec![(again, "again, once what is still running has ended".to_string())];
     }
     // A snapshot is of one process: the one that matters.
-    let Some(worst) = judged.iter().filter(|j| j.has_blocks()).max_by_key(|j| gravity(j.outcome())) else {
+    let Some(worst) = judged.iter().filter(|j| j.has_blocks()).max_by_key(|j| gravity(j)) else {
         return vec![("strandline doctor".to_string(), "what was not seen, and why".to_string())];
     };
     let one = match judged.len() {
