@@ -6,6 +6,7 @@ mod support;
 
 use serde_json::{Value, json};
 use std::path::Path;
+use std::process::Command;
 use strandline::event::Body;
 use strandline::report::snapshot::{unpickle, validate};
 use support::{Folder, Job, Ran, Recording, cache, command, report, root, strandline};
@@ -278,11 +279,34 @@ fn the_call_that_first_heard_of_a_broken_device_is_named_after_it() {
     assert_eq!(told, (&json!("cudaStreamSynchronize"), &json!(700), &json!(marked("# HEARD"))), "{p}");
 }
 
+/// What other libraries do that were loaded before.
+const LIBRARY: &str = r"
+#include <stddef.h>
+int cudaMalloc(void **, size_t), cudaMallocManaged(void **, size_t, unsigned);
+int take(size_t n) { void *p; return cudaMalloc(&p, n); }
+int manage(size_t n) { void *p; return cudaMallocManaged(&p, n, 1); }
+";
+
 #[test]
-fn pinned_memory_is_counted_from_then_on() {
-    let folder = Folder::new("late-pinned");
-    let ran = asks(&folder, NASTY, &["beside"]).run().succeeded();
+fn memory_beside_torchs_is_counted_from_then_on() {
+    let folder = Folder::new("late-beside");
+    let (source, library) = (folder.join("mine.c"), folder.join("libmine.so"));
+    std::fs::write(&source, LIBRARY).expect("the source");
+    let mut cc = Command::new("cc");
+    assert!(
+        cc.args(["-shared", "-fPIC", "-O1", "-o"])
+            .args([&library, &source])
+            .status()
+            .expect("cc starts")
+            .success()
+    );
+    let library = library.display().to_string();
+    let ran = asks(&folder, NASTY, &["beside", &library]).run().succeeded();
     let p = report(&ran.recording()).whole().process;
     // PyTorch rounds it to a power of two; what was there before was not seen.
     assert_eq!(p["pinned_host"], json!({ "bytes": 4 * MIB, "peak_bytes": 4 * MIB }), "{p}");
+    assert_eq!(p["managed"], json!({ "bytes": 5 * MIB, "peak_bytes": 5 * MIB }), "{p}");
+    let mine =
+        p["libraries"].as_array().and_then(|l| l.iter().find(|l| l["name"].as_str() == Some("libmine.so")));
+    assert_eq!(mine.map(|l| &l["bytes"]), Some(&json!(6 * MIB)), "{p}");
 }

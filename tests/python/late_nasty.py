@@ -4,7 +4,7 @@
     late_nasty.py graph                 graphs captured before the start and after it, replayed; the older one's pool is used and freed
                                         after the start
     late_nasty.py fault                 the device breaks after the start
-    late_nasty.py beside                pinned memory, from before the start and after it
+    late_nasty.py beside LIBRARY        pinned memory, and what a library takes that was loaded before: from before the start and after it
     late_nasty.py capture               started while a graph is captured
 """
 
@@ -150,11 +150,15 @@ def fault():
 def beside():
     job = training()
     early = torch.empty(5 * MIB, dtype=torch.uint8, pin_memory=True)
+    theirs = ctypes.CDLL(options[0])
+    assert theirs.take(ctypes.c_size_t(2 * MIB)) == 0
     for step in range(16):
         train(*job)
         if step == 3:
             said["path"] = strandline.start()
             late = torch.empty(3 * MIB, dtype=torch.uint8, pin_memory=True)
+            assert theirs.take(ctypes.c_size_t(6 * MIB)) == 0
+            assert theirs.manage(ctypes.c_size_t(5 * MIB)) == 0
     said["pinned"] = [early.is_pinned(), late.is_pinned()]
 
 
