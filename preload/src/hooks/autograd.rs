@@ -2,9 +2,12 @@
 
 use super::{P, real};
 use crate::entered::{enter, seen};
+use crate::real::{Library, look_up};
 use crate::thread::Thread;
 use crate::{clock, stacks, tls};
 use core::ptr::NonNull;
+use std::ffi::c_void;
+use std::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 use strandline_core::format::raw::{Kind, Record, flag};
 
 /// `Engine::execute`, which every backward goes through on the thread that called it. The Python stack here is the one
@@ -20,12 +23,34 @@ pub(super) unsafe fn execute(
     accumulate: u64,
     outputs: P,
 ) -> P {
-    let _running = begin();
+    let _running = if is_traced() { None } else { begin() };
     match real::ENGINE_EXECUTE.get() {
         // SAFETY: the caller's arguments. `out` is where the result goes; `bool`s travel as their registers do.
         Some(f) => unsafe { f(out, engine, roots, inputs, keep, create, accumulate, outputs) },
         None => out,
     }
+}
+
+/// `c10::impl::TorchDispatchModeTLS::any_modes_set(bool skip_infra_modes)`; null where there is none.
+static ANY_MODES: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
+
+/// Looks up what tells a backward that is only traced. Outside of hooks.
+#[cold]
+pub(crate) fn prepare() {
+    let name = c"_ZN3c104impl20TorchDispatchModeTLS13any_modes_setEb";
+    ANY_MODES.store(look_up(name, Library::C10), Relaxed);
+}
+
+/// Whether this thread only traces, as `torch.compile` does when it derives a graph's backward: PyTorch's own dispatch modes are on
+/// (fake tensors, a proxy for each), and none of the user's. No gradient comes of it.
+fn is_traced() -> bool {
+    let f = ANY_MODES.load(Relaxed);
+    if f.is_null() {
+        return false;
+    }
+    // SAFETY: the symbol is that static member function since 2.1; it reads thread-locals.
+    let any: extern "C-unwind" fn(bool) -> bool = unsafe { core::mem::transmute(f) };
+    any(false) && !any(true)
 }
 
 /// A backward is running on this thread; its end is recorded when this goes, also by an exception.

@@ -9,7 +9,7 @@
 //! `dlsym`, lets everything else through untouched (`asked`).
 
 mod asked;
-mod autograd;
+pub(crate) mod autograd;
 pub(crate) mod blocks;
 mod context;
 mod driver;

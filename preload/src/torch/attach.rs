@@ -8,7 +8,7 @@ use super::tracker::{self, Setup};
 use super::versions::{self, Version};
 use super::{elf, entry::TraceEntry, fraction, grad};
 use crate::config::Stacks;
-use crate::hooks::{TRIGGERS, blocks};
+use crate::hooks::{TRIGGERS, autograd, blocks};
 use crate::real::{self, Library};
 use crate::say::say;
 use crate::{late, pluggable, session, stacks, steps};
@@ -197,6 +197,7 @@ fn begin(l: &Located) {
         stacks: any,
     });
     grad::begin();
+    autograd::prepare();
 }
 
 /// The manager of our `std::function`. It has no state: a copy is a copy of two words.
