@@ -14,6 +14,11 @@ use support::{Folder, Job, Ran, Recording, cache, command, report, root};
 
 /// `tests/python/pluggable.py`, with or without the preload. What it said, and its recording.
 fn job(folder: &Folder, preload: bool, arguments: &[&str]) -> (Value, Ran) {
+    traced(folder, preload, arguments, None)
+}
+
+/// The same, with each call of its written down.
+fn traced(folder: &Folder, preload: bool, arguments: &[&str], trace: Option<&Path>) -> (Value, Ran) {
     let mut job = Job::python(folder, "tests/python/pluggable.py", arguments)
         .devices(2)
         .env("PYTHONPATH", root().join("tools/python"))
@@ -21,6 +26,9 @@ fn job(folder: &Folder, preload: bool, arguments: &[&str]) -> (Value, Ran) {
         .env("XDG_CACHE_HOME", cache());
     if !preload {
         job = job.env("LD_PRELOAD", "");
+    }
+    if let Some(trace) = trace {
+        job = job.env("STRANDLINE_SIM_TRACE", trace);
     }
     let ran = job.run().succeeded();
     let said = serde_json::from_str(&ran.stdout()).unwrap_or_else(|e| panic!("{e}: {}", ran.stdout()));
@@ -175,6 +183,53 @@ fn what_waits_for_a_capture_is_there_for_who_is_short() {
     assert_eq!((&said["again"], &said["retries"]), (&json!(true), &json!(1)), "{said}");
     let recording = Recording::read(&ran.recording()).whole();
     assert_eq!(recording.count(|b| matches!(b, Body::Oom { .. })), 0);
+}
+
+/// Frees nothing and waits for nothing between a capture's begin and end.
+#[track_caller]
+fn leaves_captures_alone(trace: &Path) {
+    let [all, captured] = called(trace, &BTreeSet::new());
+    for call in ["cuMemFreeAsync", "cuCtxSynchronize", "cuStreamWaitEvent", "cuMemPoolTrimTo"] {
+        assert_eq!(captured.get(call), None, "{call} during a capture: {captured:?}");
+    }
+    assert!(all.contains_key("cuMemFreeAsync"), "{all:?}");
+}
+
+/// A stream that a capture has not reached allocates on the capturing thread: that is no end of the capture.
+#[test]
+fn a_side_stream_does_not_end_a_capture() {
+    let folder = Folder::new("pluggable-side");
+    let trace = folder.join("trace");
+    let (said, _) = traced(&folder, false, &["side"], Some(&trace));
+    leaves_captures_alone(&trace);
+    assert_eq!(said["allocated"], json!(64 * 64 * 4), "{said}");
+    assert!(said["reserved"].as_u64() < Some(64 * MIB), "what waited was given back: {said}");
+}
+
+/// A device with a captured stream cannot be waited for: what is short there is out of memory, as PyTorch says it, and the capture holds.
+#[test]
+fn a_device_that_a_capture_has_spread_to_is_out_of_memory() {
+    let folder = Folder::new("pluggable-spread");
+    let trace = folder.join("trace");
+    let (said, _) = traced(&folder, false, &["spread"], Some(&trace));
+    leaves_captures_alone(&trace);
+    assert_eq!([&said["short"], &said["again"]], [&json!(true); 2], "{said}");
+}
+
+#[test]
+fn a_block_that_outlives_its_graph_waits_for_the_last_replay() {
+    let folder = Folder::new("pluggable-outlives");
+    let trace = folder.join("trace");
+    let (said, _) = traced(&folder, false, &["outlives"], Some(&trace));
+    let calls = std::fs::read_to_string(&trace).expect("a trace");
+    let calls: Vec<&str> = calls.lines().collect();
+    let last = |what: &str| calls.iter().rposition(|l| l.contains(what));
+    let replay = last("cudaGraphLaunch").expect("a replay");
+    let address = format!("at {} ", said["address"].as_str().expect("an address"));
+    let frees = |l: &&str| l.starts_with("cuMemFreeAsync") && l.contains(&address);
+    let free = calls.iter().rposition(frees).expect("the block was freed");
+    let waits = calls.get(replay..free).expect("a free behind the replay");
+    assert!(waits.iter().any(|l| l.starts_with("cuCtxSynchronize")), "{waits:?}");
 }
 
 #[test]

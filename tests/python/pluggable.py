@@ -6,6 +6,9 @@
     pluggable.py graph            captures a graph and frees around it
     pluggable.py graphs           a graph goes, memory is short and statistics are read while another is captured
     pluggable.py short            a second device is short of memory while a graph is captured on the first
+    pluggable.py side             a stream that is not captured allocates during a capture, after and before the captured one
+    pluggable.py spread           a second device, to which a capture has spread, is short of memory
+    pluggable.py outlives         a block outlives its graph, whose last replay has not been waited for
     pluggable.py beside           memory that is no tensor's of the device: pinned, managed, a library's
     pluggable.py region           only one region, through a MemPool
 """
@@ -155,6 +158,65 @@ elif what == "short":
     torch.cuda.synchronize()
     said["again"] = torch.cuda.memory_allocated(1) == most
     said["retries"] = torch.cuda.memory_stats(1)["num_alloc_retries"]
+elif what == "side":
+    weight, side = torch.randn(64, 64, device="cuda"), torch.cuda.Stream()
+    weight + 1
+    old = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(old):
+        weight + 1
+    old.replay()
+    for first in (False, True):
+        graph = torch.cuda.CUDAGraph()
+        gone, shared = (torch.empty(64 << 20, device="cuda", dtype=torch.uint8) for _ in range(2))
+        torch.cuda.synchronize()
+        with torch.cuda.graph(graph, capture_error_mode="relaxed"):
+            out = None if first else weight + 1
+            shared.record_stream(torch.cuda.current_stream())
+            old = None
+            if not first:
+                del gone, shared
+            with torch.cuda.stream(side):
+                beside = torch.empty(1 << 20, device="cuda", dtype=torch.uint8)
+            out = weight + 1
+            if first:
+                del gone, shared
+        graph.replay()
+        torch.cuda.synchronize()
+        del graph, out, beside
+    torch.cuda.empty_cache()
+    said["allocated"], said["reserved"] = torch.cuda.memory_allocated(), torch.cuda.memory_reserved()
+elif what == "spread":
+    weight, most = torch.randn(64, 64, device="cuda:0"), torch.cuda.get_device_properties(1).total_memory * 3 // 4
+    weight + 1
+    there = torch.cuda.Stream(device=1)
+    with torch.cuda.stream(there):
+        big = torch.empty(most, device="cuda:1", dtype=torch.uint8)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        out = weight + 1
+        here = torch.cuda.current_stream()
+        there.wait_stream(here)
+        del big
+        try:
+            torch.empty(most, device="cuda:1", dtype=torch.uint8)
+        except torch.OutOfMemoryError:
+            said["short"] = True
+        here.wait_stream(there)
+        out += 1
+    graph.replay()
+    torch.cuda.synchronize()
+    big = torch.empty(most, device="cuda:1", dtype=torch.uint8)
+    said["again"] = torch.cuda.memory_allocated(1) == most
+elif what == "outlives":
+    weight, graph = torch.randn(64, 64, device="cuda"), torch.cuda.CUDAGraph()
+    weight + 1
+    with torch.cuda.graph(graph):
+        out = weight + 1
+    said["address"] = hex(out.data_ptr())
+    graph.replay()
+    del graph
+    del out
 elif what == "beside":
     pinned = torch.ones(8, device="cuda").numel() and torch.empty(3 << 20, dtype=torch.uint8, pin_memory=True)
     program, p = ctypes.CDLL(None), ctypes.c_void_p()  # past PyTorch, by the interpreter's own library

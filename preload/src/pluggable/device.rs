@@ -130,51 +130,61 @@ impl Device {
         self.driver.enter(self.context)
     }
 
-    /// What captures there are changes, and with the last of them what waited for its end is free.
+    /// What captures there are changes. Nothing is freed here: that one looks plain may be a mistake, its end is none.
     fn change(&self, act: impl FnOnce(&mut Graphs)) {
-        let is_last = {
-            let mut state = self.lock();
-            let before = state.graphs.capturing();
-            act(&mut state.graphs);
-            match (before, state.graphs.capturing()) {
-                (false, true) => {
-                    CAPTURING.fetch_add(1, Relaxed);
-                    false
-                }
-                (true, false) => CAPTURING.fetch_sub(1, Relaxed) == 1,
-                _ => false,
-            }
-        };
-        if is_last {
-            all().for_each(Device::give_deferred);
+        let mut state = self.lock();
+        let before = state.graphs.capturing();
+        act(&mut state.graphs);
+        match (before, state.graphs.capturing()) {
+            (false, true) => _ = CAPTURING.fetch_add(1, Relaxed),
+            (true, false) => _ = CAPTURING.fetch_sub(1, Relaxed),
+            _ => {}
         }
     }
 
-    /// Frees what waited for the end of captures.
-    fn give_deferred(&self) {
+    /// Frees what waited for the end of captures, but for what a captured stream uses (a capture may have spread here from another
+    /// device, or be none of PyTorch's), and what cannot be waited for. Whether such a stream was seen.
+    fn give_deferred(&self) -> bool {
         let deferred = self.lock().graphs.take_deferred();
         if deferred.is_empty() {
-            return;
+            return false;
         }
         let _context = self.enter();
-        if deferred.iter().any(|f| f.replayed) {
-            let _ = self.driver.synchronize();
+        let (mut kept, mut free): (Vec<_>, Vec<_>) = deferred.into_iter().partition(|f| self.is_captured(f));
+        let spread = !kept.is_empty();
+        // A device with a captured stream cannot be waited for, and trying spoils the capture.
+        let waits = free.iter().any(|f| f.replayed);
+        if waits && (spread || self.driver.synchronize().is_err()) {
+            kept.extend(free.extract_if(.., |f| f.replayed));
         }
-        for Freed { addr, stream, users, .. } in deferred {
-            match users.is_empty() {
-                true => self.driver.free(addr, stream.0),
-                false => self.free_behind(addr, stream.0, users),
+        for f in free {
+            if self.free_behind(f.addr, f.stream.0, &f.users).is_err() && is_capturing() {
+                kept.push(f);
             }
         }
+        if !kept.is_empty() {
+            let mut state = self.lock();
+            kept.into_iter().for_each(|f| state.graphs.defer(f));
+        }
+        spread
+    }
+
+    /// Whether a stream that uses this block is being captured.
+    fn is_captured(&self, block: &Freed) -> bool {
+        block.users.iter().chain([&block.stream]).any(|s| self.driver.is_capturing(s.0))
     }
 
     /// Hands out a block, and writes it down as the mode has it.
     pub(super) fn allocate(&self, size: u64, stream: CUstream, mode: Mode) -> Result<u64, Failure> {
         let _context = self.enter();
-        let active = { self.lock().graphs.active() };
+        let active = { self.lock().graphs.active(thread::tid()) };
         let graph = active.filter(|_| self.driver.is_capturing(stream));
-        if active.is_some() && graph.is_none() {
-            self.change(|graphs| graphs.is_plain(thread::tid()));
+        match (active, graph) {
+            (None, _) => {}
+            (_, Some(pool)) => self.change(|graphs| graphs.is_captured(pool, Handle(stream))),
+            (_, None) => {
+                self.change(|graphs| graphs.is_plain(thread::tid(), |s| self.driver.is_capturing(s.0)));
+            }
         }
         let got = match graph {
             Some(pool) => self.captured(pool, size, stream),
@@ -218,7 +228,7 @@ impl Device {
     /// Takes a block back.
     pub(super) fn free(&self, addr: u64, size: u64, stream: CUstream, mode: Mode) {
         let _context = self.enter();
-        let (graph, users) = {
+        let (freed, waits) = {
             let mut token = entered::enter();
             let phase = token.as_ref().map(|t| t.phase(false)).unwrap_or_default();
             let mut state = self.lock();
@@ -245,34 +255,40 @@ impl Device {
             if graph.is_some() && !state.graphs.give_back(addr, !users.is_empty()) {
                 return;
             }
-            let captured = |state: &State| {
-                state.graphs.active().is_some()
-                    && users.iter().map(|u| u.0).chain([stream]).any(|s| self.driver.is_capturing(s))
-            };
-            if is_capturing() || captured(&state) {
+            let freed = Freed { addr, stream: Handle(stream), users, replayed: graph.is_some() };
+            let waits = is_capturing() || (state.graphs.is_active() && self.is_captured(&freed));
+            if waits || freed.replayed {
                 // Freed while a capture is under way, but not of it. On a captured stream the graph would free it at every
                 // replay; on any other the call may spoil the capture: one in which this happened was invalidated on a card.
-                return state.graphs.defer(Freed { addr, stream: Handle(stream), users, replayed: false });
+                // A graph's that is gone: its last replay may still run.
+                state.graphs.defer(freed);
+                (None, waits)
+            } else {
+                (Some(freed), false)
             }
-            (graph, users)
         };
-        if users.is_empty() && graph.is_none() {
-            return self.driver.free(addr, stream);
+        match freed {
+            // A failure is the end of the process, or of its device.
+            Some(f) => _ = self.free_behind(addr, stream, &f.users),
+            None if !waits => _ = self.give_deferred(),
+            None => {}
         }
-        self.free_behind(addr, stream, users);
     }
 
     /// Gives a block back to the driver, in the device's context, once its own stream and all that used it are done with it.
-    fn free_behind(&self, addr: u64, stream: CUstream, users: Vec<Handle>) {
+    fn free_behind(&self, addr: u64, stream: CUstream, users: &[Handle]) -> Result<(), Status> {
+        if users.is_empty() {
+            return self.driver.free(addr, stream);
+        }
         // Freed behind all who used it, on a stream that nobody's work waits for.
         let Some(own) = self.own() else { return self.driver.free(addr, stream) };
-        for user in users.into_iter().map(|u| u.0).chain([stream]) {
+        for user in users.iter().map(|u| u.0).chain([stream]) {
             // Where they cannot be put in order, it is freed behind its own stream, as if the use had not been told.
             if self.driver.order(user, own).is_err() {
                 return self.driver.free(addr, stream);
             }
         }
-        self.driver.free(addr, own);
+        self.driver.free(addr, own)
     }
 
     /// Memory that is used on a stream besides its own is not used again before that stream is done with it.
@@ -290,8 +306,9 @@ impl Device {
             return; // no call of ours may spoil a capture, and PyTorch's own allocator gives nothing back then either
         }
         let _context = self.enter();
-        let _ = self.driver.synchronize();
-        self.driver.trim(self.pool);
+        if !self.give_deferred() && self.driver.synchronize().is_ok() {
+            self.driver.trim(self.pool);
+        }
         let mut token = entered::enter().filter(|_| mode == Mode::Whole);
         self.look(&mut self.lock(), token.as_mut(), true);
     }
@@ -317,30 +334,25 @@ impl Device {
         capture_ends();
         self.change(|graphs| graphs.end(pool));
         if !is_capturing() {
-            self.give_deferred(); // by streams that were captured though nobody allocated to a graph's pool
+            all().for_each(|d| _ = d.give_deferred());
         }
     }
 
     /// A graph that used this pool is gone.
     pub(super) fn release(&self, pool: [u64; 2]) {
-        let free = {
+        let is_none = {
             let mut state = self.lock();
-            let mut free = state.graphs.release(pool);
-            // Nothing is waited for while another graph is captured.
-            if is_capturing() {
-                let (stream, replayed) = (Handle(null_mut()), true);
-                let freed = |addr| Freed { addr, stream, users: Vec::new(), replayed };
-                free.drain(..).for_each(|addr| state.graphs.defer(freed(addr)));
-            }
-            free
+            let free = state.graphs.release(pool);
+            // Its replays may still run, on whatever stream.
+            let (stream, replayed) = (Handle(null_mut()), true);
+            let freed = |addr: &u64| Freed { addr: *addr, stream, users: Vec::new(), replayed };
+            free.iter().for_each(|addr| state.graphs.defer(freed(addr)));
+            free.is_empty()
         };
-        if free.is_empty() {
-            return;
+        // Nothing is waited for while another graph is captured.
+        if !is_none && !is_capturing() {
+            self.give_deferred();
         }
-        let _context = self.enter();
-        // Its replays may still run.
-        let _ = self.driver.synchronize();
-        free.into_iter().for_each(|addr| self.driver.free(addr, null_mut()));
     }
 
     /// The numbers, with what the pool holds now.
@@ -403,12 +415,16 @@ impl Device {
         };
         let bytes = usize::try_from(size).unwrap_or(usize::MAX);
         match self.driver.allocate(self.pool, bytes, stream) {
-            Err(OUT_OF_MEMORY) if !self.lock().graphs.capturing() => {
+            Err(OUT_OF_MEMORY) if !self.is_captured_here(stream) => {
                 // What is freed but waits for work, or for a capture on another device, and what lies about in pieces, is
-                // there after all.
-                self.give_deferred();
-                self.driver.synchronize().map_err(Failure::Driver)?;
-                self.driver.trim(self.pool);
+                // there after all; of a device that a capture has spread to, no more than is free without a wait.
+                if !self.give_deferred() {
+                    match self.driver.synchronize() {
+                        Err(_) if is_capturing() => return Err(self.full(limit)),
+                        done => done.map_err(Failure::Driver)?,
+                    }
+                    self.driver.trim(self.pool);
+                }
                 match self.driver.allocate(self.pool, bytes, stream) {
                     Ok(addr) => {
                         self.lock().counts.retries += 1;
@@ -422,6 +438,11 @@ impl Device {
             Err(status) => Err(Failure::Driver(status)),
             Ok(addr) => Ok(addr),
         }
+    }
+
+    /// Whether a capture may be under way on this device, or this stream is of one on another.
+    fn is_captured_here(&self, stream: CUstream) -> bool {
+        self.lock().graphs.capturing() || (is_capturing() && self.driver.is_capturing(stream))
     }
 
     /// Memory for a captured stream: what the same graph has freed on the same stream, else new memory, which is there

@@ -194,10 +194,10 @@ impl Driver {
         done(unsafe { (self.allocate)(&mut address, size, pool, stream) }).map(|()| address)
     }
 
-    /// Frees in a stream's order. A failure is nobody's to hear: at the end of a process the driver is gone.
-    pub(super) fn free(&self, address: u64, stream: CUstream) {
+    /// Frees in a stream's order. Where nothing is captured a failure is nobody's to hear: at the end of a process the driver is gone.
+    pub(super) fn free(&self, address: u64, stream: CUstream) -> Result<(), Status> {
         // SAFETY: the address came from `allocate` and is given back once; the stream is one of its users'.
-        unsafe { (self.free)(address, stream) };
+        done(unsafe { (self.free)(address, stream) })
     }
 
     /// Waits for all work of the current context.

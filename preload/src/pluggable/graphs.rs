@@ -30,6 +30,8 @@ struct Active {
     /// No capture is under way: that thread has allocated on a stream that is not captured. A region (`use_mem_pool`) may last
     /// as long as the job, and nothing may wait for its end.
     plain: bool,
+    /// A captured stream that has allocated to it. While that is captured, other streams of the thread say nothing.
+    captured: Option<Handle>,
 }
 
 /// All pools of a device.
@@ -55,9 +57,15 @@ pub(super) struct Freed {
 }
 
 impl Graphs {
-    /// The pool that captured streams allocate to now.
-    pub(super) fn active(&self) -> Option<Id> {
-        self.active.last().map(|a| a.id)
+    /// The pool that captured streams allocate to now: what this thread began last, else what any did.
+    pub(super) fn active(&self, thread: u32) -> Option<Id> {
+        let mine = self.active.iter().rfind(|a| a.thread == thread);
+        mine.or(self.active.last()).map(|a| a.id)
+    }
+
+    /// Whether any pool is allocated to.
+    pub(super) fn is_active(&self) -> bool {
+        !self.active.is_empty()
     }
 
     /// Whether a capture may be under way.
@@ -65,14 +73,26 @@ impl Graphs {
         self.active.iter().any(|a| !a.plain)
     }
 
-    /// A thread has allocated on a stream that is not captured.
-    pub(super) fn is_plain(&mut self, thread: u32) {
-        self.active.iter_mut().filter(|a| a.thread == thread).for_each(|a| a.plain = true);
+    /// A thread has allocated on a stream that is not captured. That may be a side stream which a capture has not reached:
+    /// what was seen to be captured is plain only where it no longer is.
+    pub(super) fn is_plain(&mut self, thread: u32, is_captured: impl Fn(Handle) -> bool) {
+        for a in self.active.iter_mut().filter(|a| a.thread == thread && !a.plain) {
+            a.captured = a.captured.filter(|s| is_captured(*s));
+            a.plain = a.captured.is_none();
+        }
+    }
+
+    /// A captured stream has allocated to this pool: a capture is under way, whatever it looked like before.
+    pub(super) fn is_captured(&mut self, id: Id, stream: Handle) {
+        if let Some(a) = self.active.iter_mut().rfind(|a| a.id == id) {
+            a.captured = Some(stream);
+            a.plain = false;
+        }
     }
 
     /// It begins, on this thread.
     pub(super) fn begin(&mut self, id: Id, thread: u32) {
-        self.active.push(Active { id, thread, plain: false });
+        self.active.push(Active { id, thread, plain: false, captured: None });
         self.pools.entry(id).or_default().users += 1;
     }
 
@@ -167,7 +187,7 @@ mod tests {
     fn a_graph_keeps_its_memory_until_it_is_gone() {
         let mut g = Graphs::default();
         g.begin(ID, 7);
-        g.is_plain(8);
+        g.is_plain(8, |_| false);
         assert!(g.capturing());
         g.put(ID, 0x1000, 1024, stream(1));
         g.put(ID, 0x2000, 4096, stream(1));
@@ -180,7 +200,7 @@ mod tests {
         g.defer(freed());
         g.end(ID);
         assert_eq!(g.take_deferred(), [freed()]);
-        assert_eq!((g.active(), g.pool_of(0x2000)), (None, Some(ID)));
+        assert_eq!((g.active(7), g.pool_of(0x2000)), (None, Some(ID)));
         assert_eq!(g.release(ID), [0x1000]);
         assert!(g.give_back(0x2000, false), "the last block of a pool that nobody uses");
         assert_eq!(g.pool_of(0x2000), None);
@@ -191,7 +211,7 @@ mod tests {
         let mut g = Graphs::default();
         for _ in 0..2 {
             g.begin(ID, 7);
-            g.is_plain(7);
+            g.is_plain(7, |_| false);
             assert!(!g.capturing());
             g.end(ID);
         }
@@ -199,5 +219,20 @@ mod tests {
         g.give_back(0x1000, false);
         assert!(g.release(ID).is_empty());
         assert_eq!(g.release(ID), [0x1000]);
+    }
+
+    #[test]
+    fn a_side_stream_does_not_make_a_capture_plain() {
+        let mut g = Graphs::default();
+        g.begin(ID, 7);
+        g.is_captured(ID, stream(1));
+        g.is_plain(7, |s| s == stream(1));
+        assert!(g.capturing(), "the captured stream still is");
+        g.is_plain(7, |_| false);
+        assert!(!g.capturing(), "a capture within a region that goes on");
+        g.is_captured(ID, stream(1));
+        assert!(g.capturing(), "a side stream came first");
+        g.begin([2, 0], 8);
+        assert_eq!([g.active(7), g.active(8), g.active(9)], [Some(ID), Some([2, 0]), Some([2, 0])]);
     }
 }
