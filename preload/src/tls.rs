@@ -131,7 +131,8 @@ pub(crate) fn set_autograd() {
     set_autograd_word(1);
 }
 
-/// Bytes of a thread's descriptor that are looked at: it is larger in every glibc for x86-64 (2,304).
+/// Bytes of a thread's descriptor that are looked at: it is larger in every glibc for x86-64 (2,304 and more), and this library is
+/// linked against no other C library.
 const DESCRIPTOR: usize = 2048;
 
 /// The places of its words.

@@ -9,7 +9,7 @@
 mod redirect;
 
 use crate::torch::attach;
-use crate::{devices, pluggable, session, thread, tls};
+use crate::{devices, hooks, pluggable, session, thread, tls};
 use once_cell::sync::OnceCell;
 pub(crate) use redirect::step_aside;
 use serde_json::json;
@@ -66,6 +66,7 @@ pub(crate) extern "C" fn strandline_start(device: c_int) -> c_int {
         }
     }
     if attach::is_settled() && pluggable::is_open() {
+        step_aside(&hooks::triggers());
         session::tell(pluggable::facts());
     } else if device != NO_TORCH {
         attach::attempt();

@@ -58,6 +58,8 @@ struct Search {
     words: HashMap<&'static [u8], (usize, usize)>,
     own: usize,
     read_only: Vec<Range<usize>>,
+    /// Only words that hold what they may hold, in tables that can be written as they are.
+    is_gentle: bool,
     done: Done,
 }
 
@@ -68,6 +70,7 @@ pub(super) fn all() -> Done {
         words: known.map(|(name, hook, real)| (name.as_bytes(), (hook, real))).collect(),
         own: all as *const () as usize,
         read_only: read_only(),
+        is_gentle: false,
         done: Done::default(),
     };
     // SAFETY: the callback has the required signature, and `search` outlives the walk.
@@ -76,34 +79,26 @@ pub(super) fn all() -> Done {
 }
 
 /// Lets the calls of these hooks go past us, in the libraries of PyTorch's that are loaded now: what they were there for is done.
-/// A call through a table that the loader has sealed, or bound anew afterwards, still comes to us.
+/// Each is a name, its hook and the real function. A call that is not bound yet, is bound anew or lies in a table that has been sealed
+/// still comes to us, and nobody else's word is touched.
 #[cold]
-pub(crate) fn step_aside(names: &[&str]) {
-    let known = hooks::addresses().into_iter().filter(|(name, _, real)| *real != 0 && names.contains(name));
+pub(crate) fn step_aside(hooks: &[(&'static str, usize, usize)]) {
     let mut search = Search {
-        words: known.map(|(name, hook, real)| (name.as_bytes(), (real, hook))).collect(),
+        words: hooks.iter().map(|(name, hook, real)| (name.as_bytes(), (*real, *hook))).collect(),
         own: step_aside as *const () as usize,
-        read_only: Vec::new(), // so that nothing sealed is written to
+        read_only: read_only(),
+        is_gentle: true,
         done: Done::default(),
     };
-    extern "C" fn each(info: *mut libc::dl_phdr_info, _: usize, found: *mut c_void) -> c_int {
-        // SAFETY: the loader passes a valid description, whose name is null or a C string, and `found` is the vector below.
-        let (info, found) = unsafe { (&*info, &mut *found.cast::<Vec<Object>>()) };
-        if info.dlpi_name.is_null() {
-            return 0;
-        }
+    extern "C" fn each_of_pytorch(info: *mut libc::dl_phdr_info, size: usize, search: *mut c_void) -> c_int {
+        // SAFETY: the loader passes a valid description, whose name is null or a C string.
+        let name = unsafe { info.as_ref() }.map(|i| i.dlpi_name).filter(|name| !name.is_null());
         // SAFETY: as above.
-        let name = unsafe { CStr::from_ptr(info.dlpi_name) }.to_bytes();
-        if PYTORCHS.iter().any(|l| name.ends_with(l)) {
-            found.extend(Object::read(info));
-        }
-        0
+        let name = name.map_or(&b""[..], |name| unsafe { CStr::from_ptr(name) }.to_bytes());
+        if PYTORCHS.iter().any(|l| name.ends_with(l)) { each(info, size, search) } else { 0 }
     }
-    let mut found: Vec<Object> = Vec::new();
-    // SAFETY: the callback has the required signature and only pushes to `found`.
-    unsafe { libc::dl_iterate_phdr(Some(each), (&raw mut found).cast()) };
-    // Without the loader's lock, which other threads may want: these libraries stay, as Python never unloads one.
-    found.iter().for_each(|object| object.redirect(&mut search));
+    // SAFETY: the callback has the required signature, and `search` outlives the walk.
+    unsafe { libc::dl_iterate_phdr(Some(each_of_pytorch), (&raw mut search).cast()) };
 }
 
 /// Whose calls can be many.
@@ -253,7 +248,7 @@ impl Object {
             for r in all.iter().skip(skip).filter(|r| TABLE_WORDS.contains(&r.kind)) {
                 let found = self.name(r.symbol).and_then(|n| search.words.get(n)).copied();
                 let Some((new, old)) = found else { continue };
-                match self.replace(r.offset, new, old, &search.read_only) {
+                match self.replace(r.offset, new, old, search) {
                     Some(true) => search.done.redirected += 1,
                     Some(false) => {}
                     None => search.done.left += 1,
@@ -281,7 +276,7 @@ impl Object {
 
     /// Puts `new` into the word at `offset` of this library, which holds `old` or is not bound yet. `Some(false)`: it is there
     /// already. `None`: the word is not what it should be, or cannot be written.
-    fn replace(&self, offset: usize, new: usize, old: usize, read_only: &[Range<usize>]) -> Option<bool> {
+    fn replace(&self, offset: usize, new: usize, old: usize, search: &Search) -> Option<bool> {
         let at = offset.wrapping_add(self.base);
         if !at.is_multiple_of(8) || !self.covers(at, 8) {
             return None;
@@ -292,14 +287,14 @@ impl Object {
         if now == new {
             return Some(false);
         }
-        if now != old && !self.covers(now, 1) {
+        if now != old && (search.is_gentle || !self.covers(now, 1)) {
             return None;
         }
-        let is_read_only = read_only.iter().any(|r| r.contains(&at));
+        let is_read_only = search.read_only.iter().any(|r| r.contains(&at));
         if self.sealed.contains(&at) != is_read_only {
             return None; // still being loaded, or not laid out as we think
         }
-        if is_read_only && !protect(at, libc::PROT_READ | libc::PROT_WRITE) {
+        if is_read_only && (search.is_gentle || !protect(at, libc::PROT_READ | libc::PROT_WRITE)) {
             return None;
         }
         word.store(new, Release);

@@ -286,11 +286,12 @@ fn try_now() -> bool {
 
 /// Where each thread has its thread state in its own descriptor; 0: it has to be asked for. With the GIL.
 ///
-/// What is read there is what would be said, until the interpreter has taken its key back: then no stack is read any more.
+/// What is read there is what would be said, until the interpreter has taken its key back. No stack is read while it goes; one that
+/// begins anew in the same process is asked, as its key may be another.
 #[cold]
 fn state_at(thread_state: extern "C" fn() -> u64) -> usize {
     extern "C" fn ended() {
-        python::stop();
+        python::ask_for_states();
     }
     let at_exit = real::python(c"Py_AtExit");
     let Some(at) = slot::of(|| thread_state()).filter(|_| !at_exit.is_null()) else { return 0 };

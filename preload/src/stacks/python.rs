@@ -70,6 +70,14 @@ pub(super) fn is_proved() -> bool {
     !PROVED.load(Acquire).is_null()
 }
 
+/// Thread states have to be asked for from now on.
+#[cold]
+pub(super) fn ask_for_states() {
+    // SAFETY: set by `start` to a value that is never freed.
+    let Some(Proved(interpreter, code_type)) = (unsafe { PROVED.load(Acquire).as_ref() }) else { return };
+    start(Interpreter { state_at: 0, ..*interpreter }, *code_type);
+}
+
 /// Lets no walk begin any more.
 pub(super) fn stop() {
     PROVED.store(core::ptr::null_mut(), Release);

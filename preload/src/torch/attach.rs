@@ -8,7 +8,7 @@ use super::tracker::{self, Setup};
 use super::versions::{self, Version};
 use super::{elf, entry::TraceEntry, fraction, grad};
 use crate::config::Stacks;
-use crate::hooks::{TRIGGERS, autograd, blocks};
+use crate::hooks::{autograd, blocks, triggers};
 use crate::real::{self, Library};
 use crate::say::say;
 use crate::{late, pluggable, session, stacks, steps};
@@ -70,7 +70,7 @@ pub(crate) fn attempt() {
         }
     }
     if is_settled() {
-        late::step_aside(TRIGGERS);
+        late::step_aside(&triggers());
     }
     BUSY.store(false, Release);
 }

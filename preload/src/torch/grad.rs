@@ -6,7 +6,7 @@
 use crate::real::{self, Library};
 use crate::thread::Thread;
 use std::ffi::c_void;
-use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicUsize, Ordering::*};
 
 /// Bytes of c10's `AutogradState` that are looked at: an optional object, then the bits (2.4 to 2.15).
 const BYTES: usize = 32;
@@ -57,7 +57,7 @@ pub(super) fn begin() {
     {
         AT.store(at, Relaxed);
         BIT.store(bit, Relaxed);
-        STATE.store(state, Relaxed);
+        STATE.store(state, Release); // who sees it sees the two above
     }
 }
 
@@ -82,7 +82,7 @@ pub(super) fn is_off(t: &mut Thread) -> bool {
 #[cold]
 #[inline(never)]
 fn asked(t: &mut Thread) -> bool {
-    let (state, is_enabled) = (STATE.load(Relaxed), IS_ENABLED.load(Relaxed));
+    let (state, is_enabled) = (STATE.load(Acquire), IS_ENABLED.load(Relaxed));
     // SAFETY: as in `begin`, which has set both.
     unsafe {
         if !state.is_null() {
