@@ -2,7 +2,7 @@
    call of the thread, whoever makes it.
 
    The recorder's own imports are led over a few instructions each that count, if the thread is the one that is watched.
-   System calls are caught by the kernel's user dispatch: the first one in a window is refused and named. */
+   System calls are caught by the kernel's user dispatch: the first one in a window is refused and named, but for a wait. */
 
 #define _GNU_SOURCE
 #include <elf.h>
@@ -34,9 +34,11 @@ static volatile long refused = -1;
 static void on_system_call(int signal, siginfo_t *info, void *context) {
     (void)signal;
     refuse = 0;
-    if (refused < 0)
+    int waits = info->si_syscall == SYS_futex;
+    /* A lock of PyTorch's or of the heap that another thread has: the recorder's own locks would be among its calls. */
+    if (refused < 0 && !waits)
         refused = info->si_syscall;
-    ((ucontext_t *)context)->uc_mcontext.gregs[REG_RAX] = -ENOSYS;
+    ((ucontext_t *)context)->uc_mcontext.gregs[REG_RAX] = waits ? -EAGAIN : -ENOSYS;
 }
 
 static uint8_t *put(uint8_t *at, const void *bytes, size_t n) {

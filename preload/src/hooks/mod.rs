@@ -149,12 +149,12 @@ macro_rules! hooks {
     };
 }
 
-/// Hooks with nothing to do any more once it is settled whether we are attached, where the real function is known: what is called
+/// Hooks with nothing to do any more once it is settled whether we are attached: what is called
 /// before every kernel comes to us five thousand times a step. Name, hook and real function.
 #[cold]
 pub(crate) fn triggers() -> Vec<(&'static str, usize, usize)> {
     let hook = exported::GET_CURRENT_STREAM as *const () as usize;
-    let real = real::GET_CURRENT_STREAM.known().map(|f| f as *const () as usize);
+    let real = Some(real::GET_CURRENT_STREAM.resolve() as usize).filter(|real| *real != 0);
     let name = real::GET_CURRENT_STREAM.name().to_str().ok();
     name.zip(real).map(|(name, real)| (name, hook, real)).into_iter().collect()
 }
