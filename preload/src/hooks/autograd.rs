@@ -48,7 +48,7 @@ fn is_traced() -> bool {
     if f.is_null() {
         return false;
     }
-    // SAFETY: the symbol is that static member function since 2.1; it reads thread-locals.
+    // SAFETY: the symbol is that static member function: its parameter is in the name, and it returns whether. It reads thread-locals.
     let any: extern "C-unwind" fn(bool) -> bool = unsafe { core::mem::transmute(f) };
     any(false) && !any(true)
 }

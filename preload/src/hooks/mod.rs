@@ -149,8 +149,8 @@ macro_rules! hooks {
     };
 }
 
-/// Hooks with nothing to do any more once it is settled whether we are attached: what is called
-/// before every kernel comes to us five thousand times a step. Name, hook and real function.
+/// Hooks with nothing to do any more once it is settled whether we are attached: what is called before every kernel comes to us
+/// five thousand times a step. Name, hook and real function.
 #[cold]
 pub(crate) fn triggers() -> Vec<(&'static str, usize, usize)> {
     let hook = exported::GET_CURRENT_STREAM as *const () as usize;
