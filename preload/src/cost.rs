@@ -1,6 +1,7 @@
 //! What recording costs, as the recording itself tells it: time in our hooks, memory of the host, none of the device.
 //!
-//! Hot but for what is marked: one entry in [`EVERY`] of a thread is timed, so an entry costs a count and two compares.
+//! Hot but for what is marked: one entry in [`EVERY`] of a thread is timed, so an entry costs a count and two compares. It is timed
+//! where it happens and as it is, once: its code and what it reads come from as far away as they do every other time.
 //! Heap of ours is counted where it is allocated, which is never on the hot path; what we have mapped is asked of the
 //! kernel, by the writing thread.
 
@@ -31,76 +32,42 @@ pub(crate) struct Pulse {
     nothing: u32,
     /// Ticks that it took to begin to time.
     preparing: u32,
-    /// The same for what [`Pulse::time`] times.
-    around: u32,
     /// Ticks at which the entry that is timed began; 0: it is not timed.
     since: u64,
 }
 
-/// What an entry took of its own: without what it takes to time it, which is as dear as a short hook. What it took `before` lies
-/// between two readings of a clock, too. A hook takes a tick at least, whatever the clock's steps.
-fn own(took: u64, before: u64, timing: u64, reading: u64) -> u64 {
-    took.saturating_sub(timing).saturating_add(before.saturating_sub(reading)).clamp(1, LONGEST)
+/// What an entry took of its own: without what it takes to time it, which is as dear as a short hook. A hook takes a tick at
+/// least, whatever the clock's steps.
+fn own(took: u64, timing: u64) -> u64 {
+    took.saturating_sub(timing).clamp(1, LONGEST)
 }
 
 impl Pulse {
     /// Of a thread that begins. Half a period goes by first: a thread of few events is neither always nor never timed.
     pub(crate) const fn new() -> Pulse {
-        Pulse { left: EVERY / 2, nothing: 0, preparing: 0, around: 0, since: 0 }
+        Pulse { left: EVERY / 2, nothing: 0, preparing: 0, since: 0 }
     }
 
-    /// A hook begins.
+    /// A hook begins; `began`: when what it is called for did, see [`Pulse::began`], if that is known.
     #[inline(always)]
-    pub(crate) fn enter(&mut self) {
+    pub(crate) fn enter(&mut self, began: impl FnOnce() -> Option<u64>) {
         self.left = self.left.wrapping_sub(1);
-        if self.left == 0 {
-            self.begin();
-        }
-    }
-
-    /// A hook begins that has no time to be timed: `false` where this entry is to be, and nothing was counted.
-    #[inline(always)]
-    pub(crate) fn enter_untimed(&mut self) -> bool {
         if self.left <= 1 {
-            return false;
+            self.soon(began());
         }
-        self.left -= 1;
-        true
     }
 
-    /// Whether the next entry is to be timed.
-    pub(crate) fn is_due(&self) -> bool {
-        self.left <= 1
-    }
-
-    /// Times a hook, which took so many ticks before. It is asked with `false` twice, and then with `true`: the code around it
-    /// is at hand when it counts, as a hook's own code is, and what the second time takes is what timing alone takes.
-    ///
-    /// # Safety
-    /// `pulse` must be this thread's own, and nobody have a reference to it: the hook may make one, for as long as it runs.
+    /// This entry is timed, or the next one is: then what times it is tried, so that its code is at hand.
     #[cold]
     #[inline(never)]
-    pub(crate) unsafe fn time(pulse: *mut Pulse, before: u64, mut hook: impl FnMut(bool)) {
-        let last = core::hint::black_box(2); // one piece of code for all three
-        for n in 0..=last {
-            // SAFETY: the caller's promise; the reference ends before the hook runs.
-            unsafe { (*pulse).begin() };
-            hook(n == last);
-            // SAFETY: as above: the hook's own references have ended.
-            unsafe { (*pulse).end_of(before, n == last) };
-        }
-    }
-
-    /// What is timed has ended. (A hook that is not as usual may have ended it itself.)
-    #[inline(always)]
-    fn end_of(&mut self, before: u64, counts: bool) {
-        if self.since != 0 {
-            let took = self.elapsed();
-            if counts {
-                self.count(took, before);
-            } else {
-                self.around = took.min(u64::from(u32::MAX)) as u32;
-                self.since = 0;
+    fn soon(&mut self, began: Option<u64>) {
+        self.begin();
+        if self.left == 1 {
+            self.since = 0;
+        } else {
+            self.left = EVERY;
+            if let Some(ticks) = began {
+                self.began(ticks);
             }
         }
     }
@@ -118,17 +85,15 @@ impl Pulse {
     #[inline(always)]
     pub(crate) fn leave(&mut self) {
         if self.since != 0 {
-            self.around = self.nothing;
             let took = self.elapsed();
-            self.count(took, 0);
+            self.count(took);
         }
     }
 
-    /// This entry is timed. Nothing is, before: for what that takes, and so that the code that ends it is at hand when it ends.
+    /// Nothing is timed, before: for what that takes, and so that the code that ends it is at hand when it ends.
     #[cold]
     #[inline(never)]
-    pub(crate) fn begin(&mut self) {
-        self.left = EVERY;
+    fn begin(&mut self) {
         let begun = clock::ticks();
         for _ in 0..2 {
             self.since = clock::ticks();
@@ -146,19 +111,12 @@ impl Pulse {
 
     #[cold]
     #[inline(never)]
-    fn count(&mut self, took: u64, before: u64) {
-        let own = own(took, before, u64::from(self.around), u64::from(self.nothing));
+    fn count(&mut self, took: u64) {
+        let own = own(took, u64::from(self.nothing));
         TICKS.fetch_add(own, Relaxed);
         TIMED.fetch_add(1, Relaxed);
         self.since = 0;
     }
-}
-
-/// Brings a function's first kilobyte to the caches. An entry that is timed goes another way than most, whose code nobody
-/// has used for a thousand entries: that would be told a thousandfold.
-#[cold]
-pub(crate) fn bring_near(function: *const ()) {
-    prefetch::<16>(function);
 }
 
 /// Brings so many lines of a function to the caches, all at once: between two events of a real step other code has pushed ours out of
@@ -247,7 +205,7 @@ mod tests {
         let mut p = Pulse::new();
         let mut timed = 0;
         for _ in 0..10 * EVERY {
-            p.enter();
+            p.enter(|| None);
             timed += u32::from(p.since != 0);
             let (since, preparing) = (p.since, u64::from(p.preparing));
             p.began(since.saturating_sub(preparing + 100));
@@ -263,23 +221,28 @@ mod tests {
 
     #[test]
     fn what_timing_takes_is_told_of_no_hook() {
-        assert_eq!(own(150, 0, 40, 30), 110, "as it was timed, without the timing");
-        assert_eq!(own(150, 130, 40, 30), 210, "and without the reading between");
-        assert_eq!(own(150, 20, 40, 30), 110, "a reading is never less than nothing");
-        assert_eq!(own(30, 0, 40, 30), 1, "a hook takes a tick");
-        assert_eq!(own(2 * LONGEST, 0, 40, 30), LONGEST, "the kernel's work is no hook's");
+        assert_eq!(own(150, 40), 110, "as it was timed, without the timing");
+        assert_eq!(own(30, 40), 1, "a hook takes a tick");
+        assert_eq!(own(2 * LONGEST, 40), LONGEST, "the kernel's work is no hook's");
     }
 
     #[test]
-    fn a_hook_that_is_timed_is_tried_twice_and_counted_once() {
-        let (mut p, mut asked) = (Pulse::new(), Vec::new());
-        let (timed, ticks) = (TIMED.load(Relaxed), TICKS.load(Relaxed));
-        // SAFETY: the test's own, which nobody else knows.
-        unsafe { Pulse::time(&raw mut p, 1000, |counts| asked.push(counts)) };
-        assert_eq!(asked, [false, false, true]);
-        assert_eq!((p.since, p.left), (0, EVERY), "ended, and the next is due as ever");
-        assert_eq!(TIMED.load(Relaxed) - timed, 1);
-        assert!(TICKS.load(Relaxed) > ticks, "what it took before is told");
+    fn what_times_an_entry_is_tried_at_the_one_before() {
+        let mut p = Pulse::new();
+        p.left = 2;
+        p.enter(|| Some(1));
+        assert_eq!((p.since, p.left), (0, 1), "tried, not timed");
+        assert_ne!(p.preparing, 0);
+        p.enter(|| Some(1));
+        assert_eq!(
+            (p.since, p.left),
+            (1 + u64::from(p.preparing), EVERY),
+            "since what it is called for began"
+        );
+        let timed = TIMED.load(Relaxed);
+        p.leave();
+        assert_eq!(p.since, 0);
+        assert!(TIMED.load(Relaxed) > timed);
     }
 
     #[test]

@@ -1,6 +1,5 @@
 //! The token that a hook needs to record anything.
 
-use crate::cost::Pulse;
 use crate::thread::Thread;
 use crate::{session, thread, tls};
 use core::marker::PhantomData;
@@ -31,7 +30,7 @@ pub(crate) fn enter() -> Option<Entered> {
             return interrupted();
         }
         (*thread.as_ptr()).inside = true;
-        (*thread.as_ptr()).pulse.enter();
+        (*thread.as_ptr()).pulse.enter(|| None);
     }
     // A handler that interrupts us from here on must see the mark.
     core::sync::atomic::compiler_fence(core::sync::atomic::Ordering::SeqCst);
@@ -58,44 +57,18 @@ pub(crate) fn enter_or_arm() -> Option<Entered> {
 }
 
 /// The token of a hook that is short and calls nothing: for the many. `None` wherever anything is not as usual (the process does
-/// not record, the thread has no place yet, a hook is at work on it, this entry is to be timed): then the hook goes the
-/// long way, with [`enter`].
+/// not record, the thread has no place yet, a hook is at work on it): then the hook goes the long way, with [`enter`].
+/// `began`: see [`Pulse::enter`](crate::cost::Pulse::enter).
 #[inline(always)]
-pub(crate) fn enter_quickly() -> Option<Quick> {
+pub(crate) fn enter_quickly(began: impl FnOnce() -> Option<u64>) -> Option<Quick> {
     let thread = seen()?;
     // SAFETY: as in `enter`.
     unsafe {
-        if !(*thread.as_ptr()).pulse.enter_untimed() {
-            return None;
-        }
+        (*thread.as_ptr()).pulse.enter(began);
         (*thread.as_ptr()).inside = true;
     }
     core::sync::atomic::compiler_fence(core::sync::atomic::Ordering::SeqCst);
     Some(Quick { thread, not_send: PhantomData })
-}
-
-/// Where the next entry of this thread is to be timed: what times it, from without. The entry is counted with that.
-#[cold]
-pub(crate) fn enter_timing() -> Option<Timing> {
-    let thread = seen()?;
-    // SAFETY: as in `enter`: no hook is at work on the thread, so nobody else has a reference.
-    unsafe { (*thread.as_ptr()).pulse.is_due() }.then_some(Timing { thread })
-}
-
-/// What [`enter_timing`] gives.
-pub(crate) struct Timing {
-    thread: NonNull<Thread>,
-}
-
-impl Timing {
-    /// Runs what is to be timed, a hook's usual way; `before`: ticks that its event took before it. The hook does its work when
-    /// it is asked with `true`; before, it may go its way without doing any.
-    #[inline(always)]
-    pub(crate) fn of(self, before: u64, hook: impl FnMut(bool)) {
-        // SAFETY: this thread's own place, of which nobody has a reference while no hook of ours is at work on it; the hook's
-        // own tokens end before it returns.
-        unsafe { Pulse::time(&raw mut (*self.thread.as_ptr()).pulse, before, hook) };
-    }
 }
 
 /// This thread's place, where the process records, the thread has one, and no hook of ours is at work on it: to look at a
@@ -122,7 +95,10 @@ impl Drop for Quick {
     fn drop(&mut self) {
         core::sync::atomic::compiler_fence(core::sync::atomic::Ordering::SeqCst);
         // SAFETY: the token is neither Send nor Clone, so this is its thread and the only access.
-        unsafe { (*self.thread.as_ptr()).inside = false };
+        unsafe {
+            (*self.thread.as_ptr()).pulse.leave();
+            (*self.thread.as_ptr()).inside = false;
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 """What recording adds to an allocation-heavy step, each process compared with itself: before it was recorded, and after it has begun.
 
-    begun.py --library LIBSTRANDLINE [--groups 24] [--seconds 480] [--stacks python] [--torch] [--out FILE.json]
+    begun.py --library LIBSTRANDLINE [--command STRANDLINE] [--groups 24] [--seconds 480] [--stacks python[,none,both]] [--torch] [--out FILE.json]
 
 No two processes are alike: where things lie in memory makes steps of one 5 % longer than those of another, more than recording adds.
 A *group* is two processes that do the same steps in turns, of which one is recorded from the middle of the time on, by
@@ -10,6 +10,8 @@ one's steps against that of the other's. What recording adds, by a group: the me
 logarithms). Said of all groups: the Hodges-Lehmann estimate, and the 95 % bounds to both sides by the signed-rank distribution.
 The same by medians of steps and by the least ones, and of the two halves of the rounds after: whether it grows.
 
+--stacks: of more than one, groups have one after the other.
+--command: what the recordings tell of their own cost, a step, beside what they have added to one.
 --torch: of every fourth group it is torch's own history (stacks="python") that begins: the same measure of a known cost.
 """
 
@@ -22,7 +24,7 @@ import statistics
 import tempfile
 import time
 
-from overhead import ENOUGH, centre, settle, started
+from overhead import ENOUGH, centre, settle, started, told_by
 
 WORK, WARM = ("heavy", 2), ("heavy", 20)
 VALUES = {"lower quartile": lambda v: sorted(v)[len(v) // 4], "median": statistics.median, "least": min}
@@ -51,15 +53,22 @@ def say(name, groups, results):
     half = lambda which: centre([added(g, quartile, slice(*((0, len(g.after) // 2), (len(g.after) // 2, None))[which])) for g in groups])[0]
     print(f"  of the rounds after, the first half {half(0):+.2%}, the second {half(1):+.2%}")
     rows["rounds"] = [{"before": g.before, "after": g.after} for g in groups]
+    told = [g.told / 1e3 for g in groups if g.told]
+    if told and rows["lower quartile"]["share"] > 0:
+        us = lambda what: rows["lower quartile"][what] * alone * 1e3
+        rows["told_us"], middle = told, statistics.median(told)
+        print(f"  told of a step: {middle:.0f} µs ({min(told):.0f} to {max(told):.0f}), measured {us('share'):.0f} ({us('share_5'):.0f} to {us('share_95'):.0f}):"
+              f" {middle / us('share'):.2f} of it")
 
 
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--library", required=True, help="libstrandline.so")
+    p.add_argument("--command", help="strandline: what recordings say of their own cost is read with it")
     p.add_argument("--groups", type=int, default=24)
     p.add_argument("--seconds", type=float, default=480, help="for all of it")
     p.add_argument("--turns", type=int, default=8, help="of each process in a round")
-    p.add_argument("--stacks", default="python", help="none, python, native, both")
+    p.add_argument("--stacks", default="python", type=lambda text: text.split(","), help="of none, python, native, both")
     p.add_argument("--torch", action="store_true", help="torch's history begins in every fourth group")
     p.add_argument("--out", help="all figures as JSON")
     options = p.parse_args()
@@ -84,20 +93,25 @@ def main():
                             getattr(g, phase).append(g.steps[WORK].pop())
                 if phase == "before":
                     for i, g in enumerate(groups):
-                        g.torchs = options.torch and i % 4 == 3
-                        library = "torch" if g.torchs else os.path.abspath(options.library)
-                        g.ask(("record", library, os.path.join(folder, f"{i}.strand"), options.stacks), "late")
+                        g.stacks = "torch" if options.torch and i % 4 == 3 else options.stacks[i % len(options.stacks)]
+                        g.recording, g.asked["late"] = os.path.join(folder, f"{i}.strand"), 0
+                        library = os.path.abspath(options.library) if g.stacks != "torch" else g.stacks
+                        g.ask(("record", library, g.recording, g.stacks), "late")
                     warm()
         finally:
             [g.end() for g in groups]
             for g in groups:
                 g.gone(options)
-    ours = f"strandline, --stacks {options.stacks}"
-    say(ours, [g for g in groups if not g.torchs], results)
+        for g in groups:
+            # Its model was made before: of the steps that were asked for, three were not done.
+            g.told = told_by(options, g.recording)["told"] / (g.asked["late"] - 3) * 1e9 if options.command and g.stacks != "torch" else None
+    ours = "strandline, --stacks {}".format
+    for stacks in options.stacks:
+        say(ours(stacks), [g for g in groups if g.stacks == stacks], results)
     if options.torch:
-        say('torch, stacks="python"', [g for g in groups if g.torchs], results)
-    r = results.get(ours, {}).get("lower quartile")
-    if r and options.stacks == "python" and len(r["groups"]) >= ENOUGH:
+        say('torch, stacks="python"', [g for g in groups if g.stacks == "torch"], results)
+    r = results.get(ours("python"), {}).get("lower quartile")
+    if r and len(r["groups"]) >= ENOUGH:
         state = "PASS" if r["share_95"] <= 0.04 else "FAIL" if r["share_5"] > 0.04 else "OPEN"
         print(f"  {state}  heavy step, Python stacks: bound +4 %, goal +2 %: {r['share']:+.2%} ({r['share_5']:+.2%} to {r['share_95']:+.2%})")
     print(f"{time.monotonic() - begun:.0f} s", flush=True)

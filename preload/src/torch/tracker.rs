@@ -8,7 +8,7 @@
 
 use super::entry::{TIME_AFTER_POOL, TIME_BEFORE_POOLS, TraceEntry};
 use super::grad;
-use crate::entered::{enter, enter_quickly, enter_timing};
+use crate::entered::{Quick, enter, enter_quickly};
 use crate::probe::collector;
 use crate::thread::Thread;
 use crate::{clock, cost, hooks, stacks};
@@ -123,7 +123,7 @@ pub(super) unsafe extern "C" fn event(_functor: *const c_void, e: *const TraceEn
         }
         FREE_REQUESTED if requested(e).is_some() => {}
         FREE_COMPLETED if completed(e).is_some() => {}
-        _ => otherwise(e, clock::ticks()),
+        _ => otherwise(e),
     }
 }
 
@@ -132,20 +132,20 @@ pub(super) unsafe extern "C" fn event(_functor: *const c_void, e: *const TraceEn
 #[unsafe(link_section = ".text.strandline_hot")]
 fn allocated(e: &TraceEntry) {
     if allocated_quickly(e).is_none() {
-        otherwise(e, clock::ticks());
+        otherwise(e);
     }
 }
 
 /// `None`: nothing was done, since something is not as usual.
 #[inline(always)]
 fn allocated_quickly(e: &TraceEntry) -> Option<()> {
-    let mut t = enter_quickly()?;
+    let (mut t, at) = enter_for(e)?;
     // What is told of it must be written.
     if collector::is_news() {
         return None;
     }
     let (phase, stack) = origin(&mut t);
-    write(&mut t, e, phase, stack)?;
+    write(&mut t, e, at, phase, stack)?;
     t.freeing = None;
     Some(())
 }
@@ -154,20 +154,34 @@ fn allocated_quickly(e: &TraceEntry) -> Option<()> {
 #[inline(always)]
 fn requested(e: &TraceEntry) -> Option<()> {
     cost::prefetch::<11>(event as *const ());
-    let mut t = enter_quickly()?;
+    let (mut t, at) = enter_for(e)?;
     let phase = t.phase(false) | collected();
-    write(&mut t, e, phase, 0)?;
+    write(&mut t, e, at, phase, 0)?;
     t.freeing = NonZeroU64::new(e.addr).map(|block| (e.device as u8, block));
     Some(())
 }
 
-/// Writes the record of a block that has no pool of its own.
+/// The token for an event of a block that has no pool of its own, and where its time lies.
 #[inline(always)]
-fn write(t: &mut Thread, e: &TraceEntry, phase: u8, stack: u32) -> Option<()> {
+fn enter_for(e: &TraceEntry) -> Option<(Quick, u32)> {
     let at = TIME_AT.load(Relaxed);
     if at <= UNUSABLE || has_pool(e) {
         return None;
     }
+    Some((enter_quickly(|| began(e))?, at))
+}
+
+/// When torch began what it does for an event because we are attached, if entries tell.
+#[inline(always)]
+fn began(e: &TraceEntry) -> Option<u64> {
+    let at = TIME_AT.load(Relaxed);
+    // SAFETY: see `time`.
+    (at > UNUSABLE).then(|| unsafe { time_at(e, at) })
+}
+
+/// Writes its record.
+#[inline(always)]
+fn write(t: &mut Thread, e: &TraceEntry, at: u32, phase: u8, stack: u32) -> Option<()> {
     let slot = t.next()?;
     let mut r = Record {
         // SAFETY: see `time`.
@@ -190,7 +204,7 @@ fn write(t: &mut Thread, e: &TraceEntry, phase: u8, stack: u32) -> Option<()> {
 /// A block is free at once: the completion becomes a flag of the request. `None`: it is not, or something is not as usual.
 #[inline(always)]
 fn completed(e: &TraceEntry) -> Option<()> {
-    let mut t = enter_quickly()?;
+    let mut t = enter_quickly(|| began(e))?;
     let open = t.opened()?;
     if open.kind != FREE_REQUESTED as u8 || open.a != e.addr {
         return None;
@@ -200,23 +214,10 @@ fn completed(e: &TraceEntry) -> Option<()> {
     Some(())
 }
 
-/// Every event, as usual or not. One whose turn it is to be timed comes here too, and is sent back on its way, which is the one to be
-/// timed: this code has run for none of a thousand events before it, and waits for memory at every line.
+/// Every event, as usual or not.
 #[cold]
 #[inline(never)]
-fn otherwise(e: &TraceEntry, now: u64) {
-    if let Some(timing) = enter_timing() {
-        let at = TIME_AT.load(Relaxed);
-        // SAFETY: see `time`. What torch did for this event before we were asked is for our sake, too.
-        let torchs = if at > UNUSABLE { now.saturating_sub(unsafe { time_at(e, at) }) } else { 0 };
-        timing.of(torchs, |counts| {
-            if counts {
-                // SAFETY: the entry that we were called with.
-                unsafe { event(core::ptr::null(), core::hint::black_box(e)) };
-            }
-        });
-        return;
-    }
+fn otherwise(e: &TraceEntry) {
     let Some(mut t) = enter() else { return };
     let t: &mut Thread = &mut t;
     let action = e.action;
@@ -351,7 +352,7 @@ pub(crate) fn takes_reports() -> bool {
 /// device are now these. `None`: it completes nothing, or something is not as usual: see [`report`].
 #[inline(always)]
 pub(crate) fn report_quickly(addr: u64, size: i64, allocated: u64, reserved: u64) -> Option<()> {
-    let mut t = enter_quickly()?;
+    let mut t = enter_quickly(|| None)?;
     let r = t.opened()?;
     if r.a != addr || r.kind > FREE_COMPLETED as u8 {
         return None;
@@ -374,17 +375,6 @@ fn complete(r: &mut Record, size: i64, allocated: u64, reserved: u64) {
 #[cold]
 #[inline(never)]
 pub(crate) fn report(addr: u64, size: i64, allocated: u64, reserved: u64, device: u8) {
-    if let Some(timing) = enter_timing() {
-        cost::bring_near(report as *const ());
-        let mut is_done = false;
-        // Of no block at first, which completes nothing: this copy of the usual way has not run for a thousand reports.
-        timing.of(0, |counts| {
-            is_done = report_quickly(if counts { addr } else { 0 }, size, allocated, reserved).is_some();
-        });
-        if is_done {
-            return;
-        }
-    }
     let Some(mut t) = enter() else { return };
     t.freeing = None;
     match t.opened() {
