@@ -1,5 +1,7 @@
 """What the checks of tests/gpu share: jobs run with what was built elsewhere, their reports, and lines that say PASS or FAIL."""
 
+import argparse
+import concurrent.futures
 import json
 import os
 import signal
@@ -14,6 +16,33 @@ NO_MULTICAST = {"NCCL_NVLS_ENABLE": "0", "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1"
 MIB, GIB = 1 << 20, 1 << 30
 
 
+def asked(doc, parts, simulated=None, jobs=None, **more):
+    """What a script was asked for: its options, which parts (those given, or all; on the simulated device `simulated`), and what was carried.
+
+    `more`: further options, each with what `add_argument` takes."""
+    p = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("carry")
+    p.add_argument("out")
+    p.add_argument("parts", nargs="*", default=[])
+    p.add_argument("--python", default=sys.executable)
+    p.add_argument("--simulated", action="store_true")
+    if jobs:
+        p.add_argument("--jobs", type=int, default=jobs)
+    for name, how in more.items():
+        p.add_argument(f"--{name}", **how)
+    args = p.parse_intermixed_args()
+    if set(args.parts) - set(parts):
+        p.error(f"no such part: {' '.join(sorted(set(args.parts) - set(parts)))}; there are {' '.join(parts)}")
+    chosen = args.parts or (simulated if args.simulated and simulated else parts)
+    return args, chosen, Carried(args.carry, args.out, args.python, args.simulated)
+
+
+def cards():
+    """How many GPUs this host has."""
+    listed = subprocess.run(["nvidia-smi", "-L"], stdout=subprocess.PIPE, text=True).stdout
+    return sum(line.startswith("GPU ") for line in listed.splitlines())
+
+
 class Carried:
     """The command and the library that were built elsewhere, and a folder for what they make."""
 
@@ -22,7 +51,7 @@ class Carried:
         self.library = os.path.join(os.path.abspath(carry), "libstrandline.so")
         self.wheels = os.path.join(os.path.abspath(carry), "wheels")
         self.work, self.python, self.simulated = os.path.abspath(work), python, simulated
-        self.failed = 0
+        self.failed, self.began = 0, time.time()
         self._lock = threading.Lock()
         os.makedirs(self.work, exist_ok=True)
 
@@ -71,6 +100,21 @@ class Carried:
             self.failed += bool(wrong)
             print("\n".join(lines), flush=True)
         return not wrong
+
+    def together(self, jobs, at_once):
+        """Does what is given, so many at a time. A check that breaks is a check that fails: the others go on."""
+        with concurrent.futures.ThreadPoolExecutor(at_once) as pool:
+            for done in [pool.submit(j) for j in jobs]:
+                try:
+                    done.result()
+                except Exception as e:
+                    self.check(f"a check broke: {e!r}", [repr(e)])
+
+    def end(self, name, skipped=0):
+        """The last line, and the exit status."""
+        beside = f", {skipped} skipped" if skipped else ""
+        print(f"{'FAIL' if self.failed else 'PASS'} {name}: {self.failed} failed{beside}, {time.time() - self.began:.0f} s")
+        sys.exit(1 if self.failed else 0)
 
 
 class Ran:

@@ -7,23 +7,12 @@ PARTs: inductor reduce-overhead aot_eager cudagraphs (default: all; on the simul
 Of each: a bare run and a recorded one with the same losses, peaks, graphs and graph breaks; a planted leak, which is named; with a
 compiled optimizer, too. Each job has caches of its own, so that each compiles; `again` has its twin's. Exit status 1 where a line is FAIL.
 """
-import argparse, concurrent.futures, importlib.util, os, shutil, sys, sysconfig, time
+import concurrent.futures, importlib.util, os, shutil, sysconfig
 
-from carried import MIB, ROOT, Carried, loud, planted, whole
+from carried import MIB, asked, loud, planted, whole
 
 PARTS = ["inductor", "reduce-overhead", "aot_eager", "cudagraphs"]
-p = argparse.ArgumentParser()
-p.add_argument("carry")
-p.add_argument("out")
-p.add_argument("parts", nargs="*", default=[])
-p.add_argument("--python", default=sys.executable)
-p.add_argument("--jobs", type=int, default=5)
-p.add_argument("--simulated", action="store_true")
-args = p.parse_intermixed_args()
-parts = args.parts or PARTS[2 * args.simulated :]
-if set(parts) - set(PARTS):
-    sys.exit(f"compile.py: no such part: {' '.join(sorted(set(parts) - set(PARTS)))}; there are {' '.join(PARTS)}")
-c = Carried(args.carry, args.out, args.python, args.simulated)
+args, parts, c = asked(__doc__, PARTS, simulated=PARTS[2:], jobs=5)
 SCRIPT, STEPS = "tests/python/compiled.py", 40
 ENV = {"CUBLAS_WORKSPACE_CONFIG": ":4096:8", "TORCHINDUCTOR_DETERMINISTIC": "1", "TORCHINDUCTOR_COMPILE_THREADS": "4", "TOKENIZERS_PARALLELISM": "false"}
 # What a recorded job must have in common with a bare one. Values are none on the simulated device: no kernel is run.
@@ -122,12 +111,5 @@ for part in parts:
         jobs.append(lambda b=part: leaks(b, "graphs"))
 if skipped:
     print(f"SKIP {', '.join(skipped)}: there is no {', no '.join(lacks)}", flush=True)
-began = time.time()
-with concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
-    for f in [pool.submit(j) for j in jobs]:
-        try:
-            f.result()
-        except Exception as e:  # a check that breaks is a check that fails: the others go on
-            c.check(f"a check broke: {e!r}", [repr(e)])
-print(f"{'FAIL' if c.failed else 'PASS'} compile: {c.failed} failed{', ' + str(len(skipped)) + ' skipped' if skipped else ''}, {time.time() - began:.0f} s")
-sys.exit(1 if c.failed else 0)
+c.together(jobs, args.jobs)
+c.end("compile", len(skipped))

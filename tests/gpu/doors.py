@@ -6,23 +6,12 @@ usage: doors.py CARRY OUT [--python PY] [--jobs N] [--simulated] [PART…]
 PARTs: pluggable async uncached expandable late fault attributed leakbench (default: all). CARRY as in tests/gpu/all.sh; everything that
 a run said is kept below OUT. --simulated: on the simulated device, where PY is its Python. Exit status 1 where a line is FAIL.
 """
-import argparse, concurrent.futures, os, subprocess, sys, time
+import contextlib, os, subprocess, threading
 
-from carried import MIB, ROOT, Carried, attributed, loud, planted, same_but_for_rounding, verdict_is, whole, within
+from carried import MIB, ROOT, asked, attributed, cards, loud, planted, same_but_for_rounding, verdict_is, whole, within
 
 PARTS = ["pluggable", "async", "uncached", "expandable", "late", "fault", "attributed", "leakbench"]
-p = argparse.ArgumentParser()
-p.add_argument("carry")
-p.add_argument("out")
-p.add_argument("parts", nargs="*", default=[])
-p.add_argument("--python", default=sys.executable)
-p.add_argument("--jobs", type=int, default=10)
-p.add_argument("--simulated", action="store_true")
-args = p.parse_intermixed_args()
-parts = args.parts or PARTS
-if set(parts) - set(PARTS):
-    sys.exit(f"doors.py: no such part: {' '.join(sorted(set(parts) - set(PARTS)))}; there are {' '.join(PARTS)}")
-c = Carried(args.carry, args.out, args.python, args.simulated)
+args, parts, c = asked(__doc__, PARTS, jobs=10)
 PLUGGABLE, DIRECT, LATE, NASTY, HOLD, FAULT = (
     f"tests/python/{n}.py" for n in ("pluggable", "direct", "late", "late_nasty", "context", "fault")
 )
@@ -34,7 +23,9 @@ CAPTURES = {
     "short": (2, "a device is short while another is captured", {"again": True, "retries": 1}),
     "spread": (2, "a device that a capture has spread to is short", {"short": True, "again": True}),
 }
-CARDS = 1 if args.simulated else len(subprocess.run(["nvidia-smi", "-L"], stdout=subprocess.PIPE).stdout.splitlines())
+CARDS = 1 if args.simulated else cards()
+# What needs a second card fills it.
+SECOND = threading.Lock()
 ASYNC = {"PYTORCH_CUDA_ALLOC_CONF": "backend:cudaMallocAsync"}
 # What grows in no stream's order is judged by when the card will be full: 16 MiB of 140 GiB would be "too early" for ever.
 UNCACHED = {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1", "LEAK_MIB": "256"}
@@ -62,8 +53,8 @@ def pluggable(preload):
     yield lambda: pluggable_train(door, tag, preload, False)
     yield lambda: pluggable_oom(door, tag, preload)
     yield lambda: pluggable_graph(door, tag, preload)
-    for what, (cards, _, _) in CAPTURES.items():
-        if cards <= CARDS:
+    for what, (needs, _, _) in CAPTURES.items():
+        if needs <= CARDS:
             yield lambda what=what: pluggable_capture(door, tag, preload, what)
     yield lambda: pluggable_region(door, tag, preload)
 
@@ -103,8 +94,9 @@ def pluggable_graph(door, tag, preload):
 
 
 def pluggable_capture(door, tag, preload, what):
-    _, name, want = CAPTURES[what]
-    ran = c.job(f"pluggable-{tag}-{what}", PLUGGABLE, what, preload=preload)
+    needs, name, want = CAPTURES[what]
+    with SECOND if needs > 1 else contextlib.nullcontext():
+        ran = c.job(f"pluggable-{tag}-{what}", PLUGGABLE, what, preload=preload)
     wrong = whole(ran) + same(ran.said(), **{k: v for k, v in want.items() if not (c.simulated and k == "replayed")})
     c.check(f"{door}: {name}", wrong, str(ran.said()), ran)
 
@@ -250,16 +242,6 @@ def leakbench():
     c.failed += done.returncode != 0
 
 
-def together(jobs):
-    with concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
-        for f in [pool.submit(j) for j in jobs]:
-            try:
-                f.result()
-            except Exception as e:  # a check that breaks is a check that fails: the others go on
-                c.check(f"a check broke: {e!r}", [repr(e)])
-
-
-began = time.time()
 jobs = []
 if "pluggable" in parts:
     jobs += [*pluggable(False), *pluggable(True)]
@@ -275,8 +257,7 @@ if "fault" in parts:
     jobs += [fault]
 if "attributed" in parts:
     attributed_parts()
-together(jobs)
+c.together(jobs, args.jobs)
 if "leakbench" in parts:
     leakbench()
-print(f"{'FAIL' if c.failed else 'PASS'} doors: {c.failed} failed, {time.time() - began:.0f} s")
-sys.exit(1 if c.failed else 0)
+c.end("doors")

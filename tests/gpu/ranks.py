@@ -6,34 +6,14 @@ usage: ranks.py CARRY OUT [--gpus N] [--python PY] [--simulated] [PART…]
 PARTs: ddp fsdp attributed equality (default: all). CARRY as in tests/gpu/all.sh. NVLink multicast is left off. --simulated: N
 simulated devices, gloo for DDP and ranks that send nothing for FSDP2, no equality. Exit status 1 where a line is FAIL.
 """
-import argparse, glob, json, os, subprocess, sys, time
+import glob, json, os, subprocess, sys
 
-from carried import MIB, ROOT, Carried, attributed, loud, measure_context, names, own_context, same_numbers, whole, within
+from carried import MIB, ROOT, asked, attributed, cards, loud, measure_context, names, own_context, same_numbers, whole, within
 
 PARTS = ["ddp", "fsdp", "attributed", "equality"]
 JOB = "tests/python/ranks.py"
-p = argparse.ArgumentParser()
-p.add_argument("carry")
-p.add_argument("out")
-p.add_argument("parts", nargs="*", default=[])
-p.add_argument("--gpus", type=int, default=0)
-p.add_argument("--python", default=sys.executable)
-p.add_argument("--simulated", action="store_true")
-args = p.parse_intermixed_args()
-parts = args.parts or PARTS
-if set(parts) - set(PARTS):
-    sys.exit(f"ranks.py: no such part: {' '.join(sorted(set(parts) - set(PARTS)))}; there are {' '.join(PARTS)}")
-c = Carried(args.carry, args.out, args.python, args.simulated)
-
-
-def gpus():
-    if args.gpus:
-        return args.gpus
-    listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True).stdout
-    return sum(l.startswith("GPU ") for l in listed.splitlines())
-
-
-N = gpus()
+args, parts, c = asked(__doc__, PARTS, gpus={"type": int, "default": 0})
+N = args.gpus or cards()
 if args.simulated:
     os.environ["STRANDLINE_SIM_DEVICES"] = str(N)
 
@@ -137,7 +117,6 @@ def equality():
         c.check(f"{os.path.basename(binary)} {what}", wrong, result)
 
 
-began = time.time()
 if N < 2:
     sys.exit(f"ranks.py: {N} GPUs here, and at least two are needed")
 for kind in ("ddp", "fsdp"):
@@ -148,5 +127,4 @@ if "attributed" in parts:
     attributed_parts()
 if "equality" in parts and not args.simulated:
     equality()
-print(f"{'FAIL' if c.failed else 'PASS'} ranks on {N} GPUs: {c.failed} failed, {time.time() - began:.0f} s")
-sys.exit(1 if c.failed else 0)
+c.end(f"ranks on {N} GPUs")
