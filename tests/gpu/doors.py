@@ -6,7 +6,7 @@ usage: doors.py CARRY OUT [--python PY] [--jobs N] [--simulated] [PART…]
 PARTs: pluggable async uncached expandable late fault attributed leakbench (default: all). CARRY as in tests/gpu/all.sh; everything that
 a run said is kept below OUT. --simulated: on the simulated device, where PY is its Python. Exit status 1 where a line is FAIL.
 """
-import contextlib, os, subprocess, threading
+import os, subprocess
 
 from carried import MIB, ROOT, asked, attributed, cards, loud, planted, same_but_for_rounding, verdict_is, whole, within
 
@@ -24,8 +24,6 @@ CAPTURES = {
     "spread": (2, "a device that a capture has spread to is short", {"short": True, "again": True}),
 }
 CARDS = 1 if args.simulated else cards()
-# What needs a second card fills it.
-SECOND = threading.Lock()
 ASYNC = {"PYTORCH_CUDA_ALLOC_CONF": "backend:cudaMallocAsync"}
 # What grows in no stream's order is judged by when the card will be full: 16 MiB of 140 GiB would be "too early" for ever.
 UNCACHED = {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1", "LEAK_MIB": "256"}
@@ -46,17 +44,28 @@ def figures(ran):
     )
 
 
+def named(preload):
+    return ("pluggable with preload", "with") if preload else ("pluggable alone", "alone")
+
+
 def pluggable(preload):
-    door = "pluggable with preload" if preload else "pluggable alone"
-    tag = "with" if preload else "alone"
+    door, tag = named(preload)
     yield lambda: pluggable_train(door, tag, preload, True)
     yield lambda: pluggable_train(door, tag, preload, False)
-    yield lambda: pluggable_oom(door, tag, preload)
     yield lambda: pluggable_graph(door, tag, preload)
     for what, (needs, _, _) in CAPTURES.items():
-        if needs <= CARDS:
+        if needs == 1:
             yield lambda what=what: pluggable_capture(door, tag, preload, what)
     yield lambda: pluggable_region(door, tag, preload)
+
+
+def pluggable_filling(preload):
+    """What fills a card, where nothing else may want its memory."""
+    door, tag = named(preload)
+    yield lambda: pluggable_oom(door, tag, preload)
+    for what, (needs, _, _) in CAPTURES.items():
+        if 1 < needs <= CARDS:
+            yield lambda what=what: pluggable_capture(door, tag, preload, what)
 
 
 def pluggable_train(door, tag, preload, leak):
@@ -94,9 +103,8 @@ def pluggable_graph(door, tag, preload):
 
 
 def pluggable_capture(door, tag, preload, what):
-    needs, name, want = CAPTURES[what]
-    with SECOND if needs > 1 else contextlib.nullcontext():
-        ran = c.job(f"pluggable-{tag}-{what}", PLUGGABLE, what, preload=preload)
+    _, name, want = CAPTURES[what]
+    ran = c.job(f"pluggable-{tag}-{what}", PLUGGABLE, what, preload=preload)
     wrong = whole(ran) + same(ran.said(), **{k: v for k, v in want.items() if not (c.simulated and k == "replayed")})
     c.check(f"{door}: {name}", wrong, str(ran.said()), ran)
 
@@ -258,6 +266,8 @@ if "fault" in parts:
 if "attributed" in parts:
     attributed_parts()
 c.together(jobs, args.jobs)
+if "pluggable" in parts:
+    c.together([*pluggable_filling(False), *pluggable_filling(True)], 1)
 if "leakbench" in parts:
     leakbench()
 c.end("doors")
