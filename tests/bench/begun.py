@@ -11,7 +11,7 @@ logarithms). Said of all groups: the Hodges-Lehmann estimate, and the 95 % bound
 The same by medians of steps and by the least ones, and of the two halves of the rounds after: whether it grows.
 
 --stacks: of more than one, groups have one after the other.
---command: what the recordings tell of their own cost, a step, beside what they have added to one.
+--command: what the recordings tell of their own cost, a step, beside what they have added to one: PASS, FAIL or OPEN, too.
 --torch: of every fourth group it is torch's own history (stacks="python") that begins: the same measure of a known cost.
 """
 
@@ -55,10 +55,11 @@ def say(name, groups, results):
     rows["rounds"] = [{"before": g.before, "after": g.after} for g in groups]
     told = [g.told / 1e3 for g in groups if g.told]
     if told and rows["lower quartile"]["share"] > 0:
-        us = lambda what: rows["lower quartile"][what] * alone * 1e3
+        real, low, high = (rows["lower quartile"][what] * alone * 1e3 for what in ("share", "share_5", "share_95"))
         rows["told_us"], middle = told, statistics.median(told)
-        print(f"  told of a step: {middle:.0f} µs ({min(told):.0f} to {max(told):.0f}), measured {us('share'):.0f} ({us('share_5'):.0f} to {us('share_95'):.0f}):"
-              f" {middle / us('share'):.2f} of it")
+        state = "PASS" if real / 2 <= middle <= 2 * real else "OPEN" if low / 2 <= middle <= 2 * high else "FAIL"
+        print(f"  {state}  told of a step, within 2x of the measured: {middle:.0f} µs ({min(told):.0f} to {max(told):.0f}),"
+              f" measured {real:.0f} ({low:.0f} to {high:.0f}): {middle / real:.2f} of it")
 
 
 def main():

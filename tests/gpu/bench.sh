@@ -4,7 +4,8 @@
 #   [SECONDS_ALL=430] [PARTS=…] [BENCH_OPTIONS=…] tests/gpu/bench.sh LIBSTRANDLINE STRANDLINE PYTHON DIR
 # The heavy step and what it tells alone, which takes 350 s to be known to about a hundredth:
 #   SECONDS_ALL=345 PARTS=pairs,heavy,told BENCH_OPTIONS="--depths 23 --full 2 --rounds 12 --share 0.14" tests/gpu/bench.sh …
-# The heavy step to half a hundredth, each process against itself, in 380 s: tests/bench/begun.py --library LIBSTRANDLINE --groups 20 --seconds 380
+# The heavy step to half a hundredth, each process against itself, in 380 s: tests/bench/begun.py --library LIBSTRANDLINE --groups 20 --seconds 380;
+# with --command STRANDLINE what recordings tell of their cost, too, and with --stacks none,both,none that of other modes.
 # Up to 64 processes are alive at once; the large model lies in as many as the card has room for, 20 GB each.
 set -eu
 cd "$(dirname "$0")/../.."
