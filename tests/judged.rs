@@ -293,6 +293,29 @@ fn a_process_without_memory_does_not_speak_for_the_job() {
     ]);
     let told: serde_json::Value = serde_json::from_str(&told).expect("JSON");
     assert_eq!((&told["verdict"], did.status), (&serde_json::json!("clean"), 0), "{}", did.stderr);
+    // No launcher gave a rank: neither is called after one, and each is told from the other, in the page as in the text.
+    let processes = told["processes"].as_array().expect("processes");
+    let name = |p: &serde_json::Value| {
+        let what = if p["verdict"] == "clean" { "idle.py" } else { "python -c" };
+        format!("pid {}, {what}", p["pid"])
+    };
+    let names: Vec<String> = processes.iter().map(name).collect();
+    assert!(names.iter().all(|n| did.ours().contains(n)) && !did.ours().contains("rank"), "{}", did.stderr);
+    let page = support::strandline(&[
+        "report".as_ref(),
+        folder.join("rec").as_os_str(),
+        "--format".as_ref(),
+        "html".as_ref(),
+    ]);
+    let (_, data) = page.split_once(r#"type="application/json">"#).expect("a page has its data");
+    let data: serde_json::Value =
+        serde_json::from_str(data.split_once("</script>").expect("an end").0).expect("JSON");
+    let told = &data["told"];
+    assert_eq!((&told["phrase"], &told["names"]), (&"NO LEAK".into(), &names.clone().into()), "{told}");
+    let mut phrases: Vec<&str> =
+        told["processes"].as_array().expect("rows").iter().filter_map(|row| row[1].as_str()).collect();
+    phrases.sort_unstable();
+    assert_eq!(phrases, ["NO LEAK", "no GPU memory"], "{told}");
     let alone = Folder::new("idle-alone");
     let did = recorded(&alone, &[&words[..], &["alone".into()]].concat(), &[]);
     assert_eq!((report(&alone.join("rec")).verdict().0, did.status), ("unknown", 83), "{}", did.stderr);

@@ -37,6 +37,19 @@ impl Outcome {
             Outcome::Unknown => "unknown",
         }
     }
+
+    /// Of several processes the one with the most of it is what their job is called after. Blind is not clean: one that was not
+    /// judged outweighs a clean one; but for one that had nothing to be judged (`is_idle`).
+    pub fn gravity(self, is_idle: bool) -> u8 {
+        match self {
+            Outcome::Leak => 5,
+            Outcome::Oom => 4,
+            Outcome::Warning => 3,
+            Outcome::Unknown if is_idle => 0,
+            Outcome::Unknown => 2,
+            Outcome::Clean => 1,
+        }
+    }
 }
 
 /// The word and its reason.

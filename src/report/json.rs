@@ -8,7 +8,7 @@ use std::io::{self, Write};
 use serde_json::{Map, Value, json};
 
 use super::held::HeldBy;
-use super::model::{Facts, Known, Moment, Process, Report, because, capacity, coverage, remedy, worst};
+use super::model::{Facts, Known, Moment, Process, Report, because, capacity, coverage, remedy};
 use crate::detect::{Finding, Outcome, post_mortem};
 use crate::event::steps::StepSource;
 use crate::event::{Bytes, Frame, RuntimeOp};
@@ -28,7 +28,7 @@ pub fn write(out: &mut impl Write, r: &Report<'_>, pretty: bool) -> io::Result<(
 
 /// The report as a value.
 pub fn value(r: &Report<'_>) -> Value {
-    let first = worst(r);
+    let first = r.worst();
     let verdict = first.map_or(Outcome::Unknown, |p| p.verdict.outcome);
     let reason = first.map_or("there is no recording of any process", |p| p.verdict.reason.as_str());
     json!({

@@ -46,11 +46,12 @@ impl Metrics {
         Metrics::default()
     }
 
-    /// Adds a process, and how many alerts were told of it. Processes are told apart by `rank` and `pid`.
+    /// Adds a process, and how many alerts were told of it. Processes are told apart by `rank` and `pid`; `process` is
+    /// both in words.
     pub fn add(&mut self, p: &Process<'_>, alerts: u64) {
         let facts = Facts::of(p.replay);
         let number = |key: &str| facts.number(key).map(|n| n.to_string()).unwrap_or_default();
-        let own: Labels = vec![("rank", number("rank")), ("pid", number("pid"))];
+        let own: Labels = vec![("rank", number("rank")), ("pid", number("pid")), ("process", facts.who())];
         let r = p.replay;
         self.counter("strandline_steps_total", "", "Steps that have ended", &own, r.steps().into());
         self.counter("strandline_events_total", "", "Events recorded", &own, r.events() as f64);

@@ -11,6 +11,7 @@ pub mod html;
 pub mod json;
 pub mod metrics;
 mod model;
+mod processes;
 pub mod snapshot;
 mod style;
 mod table;
@@ -21,6 +22,7 @@ mod units;
 
 pub use held::{HeldBy, Holder};
 pub use model::{Context, Cost, Ended, Exit, Facts, Fix, Known, Moment, Native, Process, Report};
+pub use processes::IDLE;
 pub use style::{Ink, Style};
 pub use table::{Align, Table};
 pub use units::{TableUnit, count, duration, percent, plural, quantity, size, size_f};

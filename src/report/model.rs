@@ -1,7 +1,7 @@
 //! What a report is made from. A command fills it from reader, replay and detect; text and JSON print it.
 
 use super::held::HeldBy;
-use crate::detect::{Finding, Outcome, UNCOLLECTED, Verdict};
+use crate::detect::{Finding, UNCOLLECTED, Verdict};
 use crate::event::{Bytes, DeviceId, Frame, Names, StackId};
 use crate::replay::anatomy::{Anatomy, At};
 use crate::replay::{Coverage, Replay};
@@ -238,6 +238,11 @@ impl<'a> Facts<'a> {
         Facts(replay.meta())
     }
 
+    /// The recording says that there is none of it.
+    pub(super) fn is_none(self, key: &str) -> bool {
+        self.0.get(key).is_some_and(Value::is_null)
+    }
+
     /// A text.
     pub fn text(self, key: &str) -> Option<&'a str> {
         self.0.get(key)?.as_str()
@@ -303,31 +308,4 @@ pub(super) fn remedy(p: &Process<'_>, f: &Finding) -> Option<&'static str> {
 pub(super) fn capacity(p: &Process<'_>, device: DeviceId) -> Option<u64> {
     let told = p.replay.device(device).and_then(|d| d.capacity).map(|c| c.total.0);
     told.or_else(|| Facts::of(p.replay).device_capacity(device))
-}
-
-/// Worst first: what the job as a whole is called after.
-pub(super) fn gravity(p: &Process<'_>) -> u8 {
-    match p.verdict.outcome {
-        _ if p.killed_by_host => 6,
-        Outcome::Leak => 5,
-        Outcome::Oom => 4,
-        Outcome::Warning => 3,
-        Outcome::Unknown if p.is_idle() => 0,
-        Outcome::Unknown => 2,
-        Outcome::Clean => 1,
-    }
-}
-
-impl Process<'_> {
-    /// Nothing was done with GPU memory, and nothing of its recording is missing.
-    pub(super) fn is_idle(&self) -> bool {
-        self.replay.is_idle() && self.damage.is_empty()
-    }
-}
-
-/// The process that the job is called after. A process that was not judged outweighs a clean one: blind is not clean; but for one
-/// that had nothing to be judged.
-pub(super) fn worst<'r, 'a>(r: &'r Report<'a>) -> Option<&'r Process<'a>> {
-    // Of equals the first, which is the lowest rank.
-    r.processes.iter().rev().max_by_key(|p| gravity(p))
 }

@@ -9,6 +9,8 @@ mod flame;
 
 use super::json as report_json;
 use super::model::{Process, Report, capacity};
+use super::processes::Row;
+use super::style::Ink;
 use crate::event::{SiteId, StreamId};
 use crate::replay::anatomy::Class;
 use crate::replay::{Replay, Site, SiteKind};
@@ -42,13 +44,31 @@ pub fn write(out: &mut impl Write, r: &Report<'_>, passes: Vec<Pass>) -> io::Res
             d["per_step"] = Value::Null;
         }
     }
-    let data = json!({ "report": report, "charts": all });
+    let data = json!({ "report": report, "charts": all, "told": told(r) });
     // Within a script element nothing may look like its end.
     let data = serde_json::to_string(&data)?.replace('<', "\\u003c");
     let (before, after) = TEMPLATE.split_once(SLOT).unwrap_or((TEMPLATE, ""));
     out.write_all(before.as_bytes())?;
     out.write_all(data.as_bytes())?;
     out.write_all(after.as_bytes())
+}
+
+/// What the text says, too, in its words: the phrase that all begins with, and the processes.
+fn told(r: &Report<'_>) -> Value {
+    let (phrase, ink) = r.worst().map_or(("NOT JUDGED", Ink::Doubt), Process::phrase);
+    let class = match ink {
+        Ink::Bad => "bad",
+        Ink::Doubt => "doubt",
+        Ink::Good => "good",
+        Ink::Strong | Ink::Faint => "soft",
+    };
+    let row = |w: &Row| json!([w.name, w.phrase, w.peak, w.left, w.steps]);
+    json!({
+        "phrase": phrase,
+        "class": class,
+        "names": r.processes.iter().map(|p| r.name(p)).collect::<Vec<_>>(),
+        "processes": r.rows().iter().map(row).collect::<Vec<_>>(),
+    })
 }
 
 fn process(p: &Process<'_>, mut pass: Pass, room: &mut usize) -> Value {

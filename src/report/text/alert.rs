@@ -1,11 +1,10 @@
 //! What is said while a job runs: that a device fills up, when it will be full and because of which line; and that it has
 //! stopped.
 
-use super::super::model::{Known, Process};
+use super::super::model::{Facts, Known, Process};
 use super::super::style::{Ink, Style};
 use super::super::units::{count, duration, size, size_f};
 use super::found::{per, place, site};
-use super::headline::short;
 use crate::detect::{Finding, GrainName};
 
 /// How many processes of a job a finding is about.
@@ -15,13 +14,18 @@ pub struct Spread {
     pub found: usize,
     /// Those that run.
     pub all: usize,
+    /// Another of these has the rank of the one that is told: the rank is not its name.
+    pub has_twin: bool,
 }
 
 /// The one line that a chat shows: `GPU 0 full at step 19 (18-20), in 2.5 min: leak at activation_offloading.py:430`.
 pub fn headline(p: &Process<'_>, f: &Finding, spread: Spread) -> String {
     let ranks = match spread {
         Spread { all: 0 | 1, .. } => String::new(),
-        Spread { found, all } => format!(" ({} of {} processes; worst {})", found, all, short(p)),
+        Spread { found, all, has_twin } => {
+            let name = Facts::of(p.replay).name(has_twin);
+            format!(" ({found} of {all} processes; worst {name})")
+        }
     };
     format!("GPU {} {}: leak at {}{ranks}", f.device.0, full(p, f), file(p, f))
 }

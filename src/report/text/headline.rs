@@ -1,7 +1,7 @@
 //! The first line: what is the matter, in one sentence.
 
-use super::super::model::{Facts, Process, Report};
-use super::super::style::{Ink, Style};
+use super::super::model::{Process, Report};
+use super::super::style::Style;
 use super::super::units::{count, plural, size, size_f};
 use crate::detect::{Finding, GrainName, Outcome, PostMortem, StepsToOom, post_mortem};
 use crate::replay::OomEvent;
@@ -9,62 +9,21 @@ use crate::replay::anatomy::At;
 
 /// The first line, wrapped.
 pub(super) fn lines(r: &Report<'_>, p: &Process<'_>, style: Style) -> Vec<String> {
-    let phrase = word(p);
-    let mut text = format!("{phrase}{}", sentence(p));
+    let (phrase, ink) = p.phrase();
+    let mut text = format!("{phrase}{}", sentence(r, p));
     if r.processes.len() > 1 {
         text.push(' ');
         text.push_str(&spread(r, p));
     }
     let mut lines = style.wrap("strandline: ", &text);
     if let Some(l) = lines.first_mut() {
-        let ink = match p.verdict.outcome {
-            _ if p.killed_by_host => Ink::Bad,
-            Outcome::Leak | Outcome::Oom => Ink::Bad,
-            Outcome::Warning | Outcome::Unknown => Ink::Doubt,
-            Outcome::Clean => Ink::Good,
-        };
         *l = l.replacen(phrase, &style.paint(ink, phrase), 1);
     }
     lines
 }
 
-/// The phrase of a process.
-pub(super) fn word(p: &Process<'_>) -> &'static str {
-    match p.verdict.outcome {
-        _ if p.killed_by_host => "KILLED BY THE HOST",
-        Outcome::Leak => "LEAK",
-        Outcome::Warning => "LEAK, not certain yet",
-        Outcome::Oom => "OUT OF MEMORY, NO LEAK",
-        Outcome::Clean => "NO LEAK",
-        Outcome::Unknown => "NOT JUDGED",
-    }
-}
-
-/// `rank 1`, or the pid where there is no rank.
-pub(super) fn short(p: &Process<'_>) -> String {
-    let f = Facts::of(p.replay);
-    match (f.number("rank"), f.number("pid")) {
-        (Some(r), _) => format!("rank {r}"),
-        (None, Some(pid)) => format!("pid {pid}"),
-        (None, None) => "a process".to_owned(),
-    }
-}
-
-/// `rank 1, pid 4712 on node7`.
-pub(super) fn who(p: &Process<'_>) -> String {
-    let f = Facts::of(p.replay);
-    let mut text = short(p);
-    if let (Some(_), Some(pid)) = (f.number("rank"), f.number("pid")) {
-        text.push_str(&format!(", pid {pid}"));
-    }
-    if let Some(host) = f.text("host") {
-        text.push_str(&format!(" on {host}"));
-    }
-    text
-}
-
 /// What follows the phrase, with its punctuation.
-fn sentence(p: &Process<'_>) -> String {
+fn sentence(r: &Report<'_>, p: &Process<'_>) -> String {
     let reason = clause(&p.verdict.reason);
     if p.killed_by_host {
         let gpu = match p.verdict.outcome {
@@ -75,7 +34,7 @@ fn sentence(p: &Process<'_>) -> String {
         };
         return format!(
             ". The machine ran out of memory (not the GPU), and its kernel ended {}.{gpu}",
-            short(p)
+            r.name(p)
         );
     }
     match p.verdict.outcome {
@@ -174,14 +133,13 @@ pub(super) fn forecast(when: StepsToOom, grain: &str) -> String {
     }
 }
 
-/// `The same on ranks 0 to 3.`, `Only on rank 2 of 4.`
+/// `The same on all 4 processes.`, `That is rank 2, of 4 processes.`
 fn spread(r: &Report<'_>, p: &Process<'_>) -> String {
-    let phrase = word(p);
-    let same: Vec<String> = r.processes.iter().filter(|q| word(q) == phrase).map(short).collect();
+    let phrase = p.phrase_beside();
     let all = r.processes.len();
-    match same.len() {
+    match r.processes.iter().filter(|q| q.phrase_beside() == phrase).count() {
         n if n == all => format!("The same on all {all} processes."),
-        1 => format!("That is {}, of {all} processes.", same[0]),
+        1 => format!("That is {}, of {all} processes.", r.name(p)),
         n => format!("That is {n} of {all} processes."),
     }
 }

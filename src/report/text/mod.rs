@@ -15,7 +15,7 @@ pub use alert::{Spread, alert, headline, held, withdrawn};
 
 use std::io::{self, Write};
 
-use super::model::{Process, Report, worst};
+use super::model::{Facts, Process, Report};
 use super::style::Style;
 use super::table::{Align, Table};
 use super::units::{count, size};
@@ -32,15 +32,13 @@ pub fn write(out: &mut impl Write, r: &Report<'_>, style: Style) -> io::Result<(
 
 fn lines(r: &Report<'_>, style: Style) -> Vec<String> {
     let mut out = Vec::new();
-    let Some(first) = worst(r) else {
+    let Some(first) = r.worst() else {
         out.extend(style.wrap("strandline: ", "NOT JUDGED (there is no recording of any process)."));
         last(&mut out, r, style);
         return out;
     };
     out.extend(headline::lines(r, first, style));
-    if r.processes.len() > 1 {
-        ranks(&mut out, r);
-    }
+    processes(&mut out, r);
     let mut told: Vec<&Process<'_>> = Vec::new();
     for p in std::iter::once(first).chain(r.processes.iter().filter(|p| !std::ptr::eq(*p, first))) {
         let news = told.is_empty()
@@ -50,18 +48,18 @@ fn lines(r: &Report<'_>, style: Style) -> Vec<String> {
             continue;
         }
         if r.processes.len() > 1 {
-            out.push(format!("  {}", headline::who(p)));
+            let facts = Facts::of(p.replay);
+            let host = facts.text("host").map(|host| format!(" on {host}"));
+            out.push(format!("  {}{}", facts.who(), host.unwrap_or_default()));
         }
         process(&mut out, p, style);
         told.push(p);
     }
     let silent = r.processes.len() - told.len();
     if silent > 0 {
-        let text = format!(
-            "{} more with nothing that is not said above; --format json has all",
-            count(silent as u64)
-        );
-        out.extend(style.wrap("  ranks  ", &text));
+        let text =
+            format!("{} with nothing that is not said above; --format json has all", count(silent as u64));
+        out.extend(style.wrap("  others ", &text));
     }
     last(&mut out, r, style);
     out
@@ -101,22 +99,18 @@ fn process(out: &mut Vec<String>, p: &Process<'_>, style: Style) {
     out.extend(run::lines(p, style));
 }
 
-/// One line per process.
-fn ranks(out: &mut Vec<String>, r: &Report<'_>) {
+/// One line per process, where there are several.
+fn processes(out: &mut Vec<String>, r: &Report<'_>) {
     let mut t = Table::new([Align::Left, Align::Left, Align::Right, Align::Right, Align::Right]);
-    t.row(["rank", "verdict", "peak", "left behind", "steps"]);
-    for p in &r.processes {
-        let peak = p.replay.devices().map(|d| d.peak_allocated.bytes.0).max().unwrap_or(0);
-        let left: u64 = p.findings.iter().filter(|f| f.is_active_leak()).map(|f| f.bytes_now).sum();
-        t.row([
-            headline::short(p),
-            if p.is_idle() && !p.killed_by_host { "no GPU memory" } else { headline::word(p) }.to_owned(),
-            size(peak),
-            if left > 0 { size(left) } else { "-".to_owned() },
-            count(p.replay.steps().into()),
-        ]);
+    t.row(["process", "verdict", "peak", "left behind", "steps"]);
+    let rows = r.rows();
+    for row in &rows {
+        let left = if row.left > 0 { size(row.left) } else { "-".to_owned() };
+        t.row([row.name.clone(), row.phrase.to_owned(), size(row.peak), left, count(row.steps.into())]);
     }
-    out.extend(t.lines(2));
+    if !rows.is_empty() {
+        out.extend(t.lines(2));
+    }
 }
 
 /// Commands longer than this leave no room for a column beside them.

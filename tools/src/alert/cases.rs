@@ -132,7 +132,7 @@ impl Cases {
             let mut found: Vec<usize> = members.iter().map(|(live, _)| live.id()).collect();
             found.sort_unstable();
             found.dedup();
-            let spread = Spread { found: found.len(), all: lives.len() };
+            let spread = Spread { found: found.len(), all: lives.len(), has_twin: false };
             // Where nothing tells when, the fastest; of equals always the same one.
             let worst = |(live, f): &&(&Live, &Finding)| {
                 let rate = std::cmp::Reverse(f.current_bytes_per_step.max(0.0) as u64);
@@ -183,6 +183,8 @@ fn announced(
     style: Style,
 ) -> News {
     let known = known::of(finding, live.replay(), None);
+    let all = lives.iter().map(|l| Facts::of(l.replay()));
+    let spread = Spread { has_twin: Facts::of(live.replay()).has_twin(all), ..spread };
     live.process(|p| {
         let mut lines = alert(p, finding, Some(&known), spread, style);
         lines.push(String::new());
@@ -220,7 +222,7 @@ fn now_held(live: &Live, finding: &Finding, spread: Spread, style: Style) -> New
 fn taken_back(live: &Live, finding: &Finding, lives: &[&Live]) -> News {
     live.process(|p| {
         let text = format!("strandline: {}", withdrawn(p, finding));
-        let spread = Spread { found: 0, all: lives.len() };
+        let spread = Spread { found: 0, all: lives.len(), has_twin: false };
         let mut verdict = envelope(live, p, "withdrawn", &text, spread);
         let told = &Finding { sites: finding.sites.iter().take(SITES).copied().collect(), ..finding.clone() };
         verdict["finding"] = print::finding(p, told, None);

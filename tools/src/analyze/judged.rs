@@ -306,9 +306,9 @@ impl Judged {
         self.replay.coverage() == Coverage::Blocks
     }
 
-    /// Nothing was done with GPU memory, and nothing of its recording is missing.
-    pub(crate) fn is_idle(&self) -> bool {
-        self.replay.is_idle() && self.feed.damage().is_empty()
+    /// How much of what its job is called it makes.
+    pub(super) fn gravity(&self) -> u8 {
+        self.outcome().gravity(self.replay.is_idle() && self.feed.damage().is_empty())
     }
 
     /// Whether a finding that stands counts this block among those left behind.

@@ -109,21 +109,9 @@ pub(crate) fn report(judged: &[Judged], exit: Option<Exit>) -> Report<'_> {
     Report { processes, exit, next: Vec::new() }
 }
 
-/// The worst verdict. A process that was not judged outweighs a clean one: blind is not clean; but for one that had nothing to be
-/// judged.
+/// The worst verdict.
 pub(crate) fn worst(judged: &[Judged]) -> Outcome {
-    judged.iter().max_by_key(|j| gravity(j)).map_or(Outcome::Unknown, Judged::outcome)
-}
-
-fn gravity(judged: &Judged) -> u8 {
-    match judged.outcome() {
-        Outcome::Leak => 5,
-        Outcome::Oom => 4,
-        Outcome::Warning => 3,
-        Outcome::Unknown if judged.is_idle() => 0,
-        Outcome::Unknown => 2,
-        Outcome::Clean => 1,
-    }
+    judged.iter().max_by_key(|j| j.gravity()).map_or(Outcome::Unknown, Judged::outcome)
 }
 
 /// Judges what a run has recorded and words it. `exit` gives the status that the command will end with, from the worst
@@ -163,7 +151,7 @@ pub(crate) fn next(judged: &[Judged], place: &Path) -> Vec<(String, String)> {
         return vec![(again, "again, once what is still running has ended".to_string())];
     }
     // A snapshot is of one process: the one that matters.
-    let Some(worst) = judged.iter().filter(|j| j.has_blocks()).max_by_key(|j| gravity(j)) else {
+    let Some(worst) = judged.iter().filter(|j| j.has_blocks()).max_by_key(|j| j.gravity()) else {
         return vec![("strandline doctor".to_string(), "what was not seen, and why".to_string())];
     };
     let one = match judged.len() {

@@ -30,11 +30,15 @@ pub(super) fn draw(frame: &mut Frame<'_>, state: &State, now: u64) {
 
     let dim = Style::new().add_modifier(Modifier::DIM);
     frame.render_widget(Paragraph::new(headline(state, shown.len())), title);
-    frame.render_widget(Paragraph::new(heads()).style(Style::new().add_modifier(Modifier::BOLD)), columns);
+    let cells = Table::of(state, &shown, now);
+    let heads = Paragraph::new(cells.line(0, ' '));
+    frame.render_widget(heads.style(Style::new().add_modifier(Modifier::BOLD)), columns);
     let first = (at + 1).saturating_sub(usize::from(rows));
     let lines: Vec<Line<'_>> = match shown.is_empty() {
         true => vec![Line::raw(" nothing yet, or nothing that the filter keeps")],
-        false => (first..shown.len()).map(|i| row(shown[i], i == at, now)).collect(),
+        false => (first..shown.len())
+            .map(|i| row(shown[i], cells.line(i + 1, if i == at { '>' } else { ' ' }), i == at))
+            .collect(),
     };
     frame.render_widget(Paragraph::new(lines), table);
     if let Some(selected) = shown.get(at) {
@@ -66,39 +70,73 @@ fn headline(state: &State, shown: usize) -> String {
     format!(" strandline top · {how_many} shown · GiB · by {}{filter}", state.sort.name())
 }
 
-/// One line of the table, of its ten cells.
-fn cells(mark: char, c: [&str; 10]) -> String {
-    let [rank, gpu, steps, allocated, reserved, peak, growth, pending, full, age] = c;
-    format!(
-        "{mark}{rank:>4} {gpu:>3} {steps:>6} {allocated:>6} {reserved:>6} {peak:>6} {growth:>13} {pending:>8} {full:>12} {age:>6}"
-    )
+/// Cells of a line of the table.
+type Cells = [String; 10];
+/// How wide they are at least, where ranks name the rows: 80 columns with the mark.
+const WIDE: [usize; 10] = [4, 3, 6, 6, 6, 6, 13, 8, 12, 6];
+/// Columns that give the first one room, where it needs more and they have it.
+const SPARE: [usize; 3] = [6, 7, 8];
+
+/// The table: its heads, and its lines.
+struct Table {
+    cells: Vec<Cells>,
+    wide: [usize; 10],
 }
 
-fn heads() -> String {
-    let heads = ["RANK", "GPU", "STEPS", "ALLOC", "RESERV", "PEAK", "GROWTH", "PENDING", "FULL IN", "LAST"];
-    cells(' ', heads)
+impl Table {
+    fn of(state: &State, shown: &[&Rank], now: u64) -> Table {
+        let names: Vec<(bool, String)> = shown.iter().map(|r| state.name(r)).collect();
+        let ranks = names.iter().filter(|(is_rank, _)| *is_rank).count();
+        let head = match ranks {
+            n if n == names.len() => "RANK",
+            0 => "PID",
+            _ => "PROCESS",
+        };
+        let heads = [head, "GPU", "STEPS", "ALLOC", "RESERV", "PEAK", "GROWTH", "PENDING", "FULL IN", "LAST"];
+        let mut all = vec![heads.map(str::to_owned)];
+        for (r, (is_rank, name)) in shown.iter().zip(names) {
+            let name = if is_rank && head == "PROCESS" { format!("rank {name}") } else { name };
+            all.push(cells(r, name, now));
+        }
+        let most = |i: usize| all.iter().map(|c| c[i].chars().count()).max().unwrap_or(0);
+        let mut wide = WIDE;
+        wide[0] = wide[0].max(most(0));
+        let mut wanted = wide[0] - WIDE[0];
+        for i in SPARE {
+            let given = wanted.min(wide[i].saturating_sub(most(i)));
+            (wide[i], wanted) = (wide[i] - given, wanted - given);
+        }
+        Table { cells: all, wide }
+    }
+
+    /// A line: 0 is that of the heads.
+    fn line(&self, i: usize, mark: char) -> String {
+        let mut line = String::from(mark);
+        for (k, (cell, wide)) in self.cells[i].iter().zip(self.wide).enumerate() {
+            line.push_str(if k > 0 { " " } else { "" });
+            line.push_str(&format!("{cell:>wide$}"));
+        }
+        line
+    }
 }
 
-fn row(r: &Rank, selected: bool, now: u64) -> Line<'static> {
-    let number = |n: Option<String>| n.unwrap_or_else(|| "-".into());
-    let growth = r.growth.as_ref().map(|g| format!("{}/{}", size_f(g.bytes), g.per));
-    let age = if r.ended { "ended".into() } else { age(now.saturating_sub(r.last_event)) };
-    let pending = (r.pending > 0).then(|| size(r.pending));
-    let text = cells(
-        if selected { '>' } else { ' ' },
-        [
-            &number(r.rank.map(|n| n.to_string())),
-            &number(r.key.1.map(|n| n.to_string())),
-            &r.steps.to_string(),
-            &gib(r.allocated),
-            &gib(r.reserved),
-            &gib(r.peak),
-            &number(growth),
-            &number(pending),
-            &r.growth.as_ref().map_or("-".into(), full),
-            &age,
-        ],
-    );
+fn cells(r: &Rank, name: String, now: u64) -> Cells {
+    let or_none = |n: Option<String>| n.unwrap_or_else(|| "-".into());
+    [
+        name,
+        or_none(r.key.1.map(|n| n.to_string())),
+        r.steps.to_string(),
+        gib(r.allocated),
+        gib(r.reserved),
+        gib(r.peak),
+        or_none(r.growth.as_ref().map(|g| format!("{}/{}", size_f(g.bytes), g.per))),
+        or_none((r.pending > 0).then(|| size(r.pending))),
+        or_none(r.growth.as_ref().map(full)),
+        if r.ended { "ended".into() } else { age(now.saturating_sub(r.last_event)) },
+    ]
+}
+
+fn row(r: &Rank, text: String, selected: bool) -> Line<'static> {
     let style = if r.growth.is_some() { Style::new().fg(Color::Red) } else { Style::new() };
     Line::styled(text, if selected { style.add_modifier(Modifier::REVERSED) } else { style })
 }

@@ -7,7 +7,7 @@ use strandline::detect::{Finding, GrainName, Outcome, StepsToOom};
 use strandline::event::{DeviceId, Frame};
 use strandline::replay::{Device, Replay, Site};
 use strandline::report::metrics::place;
-use strandline::report::{Facts, Process, plural};
+use strandline::report::{Facts, IDLE, Process, plural};
 
 /// Lines that allocate, of which each row has the largest.
 const SITES: usize = 8;
@@ -25,6 +25,7 @@ pub(super) struct Rank {
     pub(super) key: Key,
     /// As the launcher said.
     pub(super) rank: Option<u64>,
+    pub(super) pid: u32,
     /// Number of the process, host, device and command, as far as known.
     pub(super) title: String,
     pub(super) steps: u32,
@@ -116,15 +117,17 @@ pub(super) fn of(followed: &Followed) -> Vec<Rank> {
     let facts = Facts::of(replay);
     for row in &mut rows {
         let device = row.key.1.map(DeviceId);
+        row.rank = facts.rank();
+        row.pid = live.target().pid;
         let words = [
-            Some(format!("pid {}", live.target().pid)),
+            row.rank.map(|n| format!("rank {n}")),
+            Some(format!("pid {}", row.pid)),
             facts.text("host").map(str::to_string),
             device.and_then(|d| facts.device_name(d)).map(str::to_string),
             Some(command(facts)).filter(|c| !c.is_empty()),
         ];
         row.title = words.into_iter().flatten().collect::<Vec<_>>().join(" · ");
         row.key.0 = live.path().into();
-        row.rank = facts.number("rank");
         row.steps = replay.steps();
         row.last_event = followed.last_event();
         row.ended = followed.is_over();
@@ -155,10 +158,12 @@ fn mid(finding: &Finding) -> u64 {
 }
 
 /// While a job runs nothing is clean, only so far; and what is missing may be what leaks.
-fn verdict(p: &Process<'_>, damaged: bool) -> String {
+pub(super) fn verdict(p: &Process<'_>, damaged: bool) -> String {
     let word = match p.verdict.outcome {
         Outcome::Clean if damaged => return "not judged: part of the recording is missing".into(),
         Outcome::Clean => return "no leak so far".into(),
+        // As the report says it: there is nothing to be judged.
+        Outcome::Unknown if p.is_idle() && !damaged => return format!("{IDLE} so far"),
         Outcome::Unknown => "not judged yet",
         Outcome::Leak => "LEAK",
         Outcome::Warning => "WARNING",

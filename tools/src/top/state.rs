@@ -29,7 +29,7 @@ impl Sort {
     /// Its name on the screen.
     pub(super) fn name(self) -> &'static str {
         match self {
-            Sort::Rank => "rank",
+            Sort::Rank => "process",
             Sort::Growth => "growth",
             Sort::Allocated => "allocated",
             Sort::FullIn => "full in",
@@ -75,8 +75,8 @@ impl State {
     pub(super) fn shown(&self) -> Vec<&Rank> {
         let wanted = self.filter.to_lowercase();
         let mut rows: Vec<&Rank> = self.rows.iter().filter(|r| text(r).contains(&wanted)).collect();
-        // Stable: rows come by rank.
-        rows.sort_by_key(|r| (r.rank.unwrap_or(u64::MAX), r.key.clone()));
+        // Stable: rows come by rank, and those without one by number.
+        rows.sort_by_key(|r| (r.rank.unwrap_or(u64::MAX), r.pid, r.key.clone()));
         let rate = |r: &&Rank| r.growth.as_ref().map_or(0, |g| g.bytes.max(0.0) as u64);
         let full = |r: &&Rank| r.growth.as_ref().and_then(|g| g.full).map_or(u64::MAX, |f| f.mid);
         match self.sort {
@@ -88,6 +88,16 @@ impl State {
             Sort::LastEvent => rows.sort_by_key(|r| (r.ended, r.last_event)),
         }
         rows
+    }
+
+    /// What the process of a row is called in a narrow column: its rank, if it has one and no other has it, too (`true`), else its
+    /// number.
+    pub(super) fn name(&self, row: &Rank) -> (bool, String) {
+        let is_twin = |r: &Rank| r.rank == row.rank && r.key.0 != row.key.0;
+        match row.rank.filter(|_| !self.rows.iter().any(is_twin)) {
+            Some(rank) => (true, rank.to_string()),
+            None => (false, row.pid.to_string()),
+        }
     }
 
     /// Which of the rows that are shown is selected; the first where that one is not shown.

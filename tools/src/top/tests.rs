@@ -8,7 +8,10 @@ use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use std::path::{Path, PathBuf};
-use strandline::detect::StepsToOom;
+use strandline::detect::{Outcome, StepsToOom, Verdict};
+use strandline::event::Names;
+use strandline::replay::Replay;
+use strandline::report::Process;
 
 const SECOND: u64 = 1_000_000_000;
 
@@ -31,11 +34,11 @@ fn same(lines: &[String], expected: &str) {
     assert_eq!(drawn.trim_end(), expected.trim_end(), "\n{drawn}\n");
 }
 
-const PLAIN: &str = r" strandline top · 3 shown · GiB · by rank
- RANK GPU  STEPS  ALLOC RESERV   PEAK        GROWTH  PENDING      FULL IN   LAST
-    -   0    120   0.00   1.20   0.00             -        -            -  ended
-    -   0     15   0.00   0.19   0.00             -        -            -  ended
->   -   0     20   0.00   0.19   0.00             -        -            -  ended
+const PLAIN: &str = r" strandline top · 3 shown · GiB · by process
+  PID GPU  STEPS  ALLOC RESERV   PEAK        GROWTH  PENDING      FULL IN   LAST
+ 4711   0    120   0.00   1.20   0.00             -        -            -  ended
+ 4711   0     15   0.00   0.19   0.00             -        -            -  ended
+>4711   0     20   0.00   0.19   0.00             -        -            -  ended
 ── pid 4711 ────────────────────────────────────────────────────────────────────
  no leak so far
  ░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░
@@ -108,6 +111,7 @@ fn job() -> State {
     let rank = |n: u64, growth: Option<Growth>| Rank {
         key: (PathBuf::from(format!("h-r{n}.strand")), Some(n as u8)),
         rank: Some(n),
+        pid: 4000 + n as u32,
         title: format!("pid {} · node7 · NVIDIA H200 · python train.py", 4000 + n),
         steps: 24,
         allocated: gib(2.1 + n as f64 / 10.0),
@@ -180,6 +184,43 @@ fn keys_select_sort_filter_and_ask() {
     press(&mut state, &[KeyCode::Esc]);
     assert_eq!((ranks(&state).len(), press(&mut state, &[KeyCode::Char('p')])), (3, Ask::Snapshot));
     assert_eq!(press(&mut state, &[KeyCode::Char('q')]), Ask::Quit);
+}
+
+/// A process that has no rank, or one that another has, too, is called by its number, and all of it stays within 80 columns.
+#[test]
+fn no_two_processes_are_called_the_same() {
+    let names = |state: &State| {
+        let drawn = screen(state);
+        let column = |l: &String| l.chars().skip(1).take(7).collect::<String>();
+        (drawn.iter().all(|l| l.chars().count() <= 80), drawn[1..5].iter().map(column).collect::<Vec<_>>())
+    };
+    let mut state = job();
+    state.rows[2].rank = Some(1);
+    for (row, pid) in state.rows.iter_mut().zip([2_001_111, 2_002_222, 2_003_333]) {
+        row.pid = pid;
+    }
+    assert_eq!(names(&state).1, ["PROCESS", " rank 0", "2002222", "2003333"]);
+    state.rows.iter_mut().for_each(|r| r.rank = None);
+    let (fits, drawn) = names(&state);
+    assert_eq!(
+        (fits, &drawn[..]),
+        (true, ["    PID", "2001111", "2002222", "2003333"].map(String::from).as_slice())
+    );
+    assert!(
+        screen(&state)[1].ends_with("LAST") && screen(&state)[4].ends_with("ended"),
+        "{:#?}",
+        screen(&state)
+    );
+}
+
+/// What did nothing with GPU memory is not called unjudged.
+#[test]
+fn an_idle_process_is_called_that() {
+    let (replay, names) = (Replay::new(), Names::default());
+    let verdict = Verdict { outcome: Outcome::Unknown, reason: "nothing was seen".into() };
+    let p = Process::new(&replay, &names, &verdict, &[]);
+    assert_eq!(super::rank::verdict(&p, false), "no GPU memory so far");
+    assert_eq!(super::rank::verdict(&p, true), "not judged yet: nothing was seen", "something is missing");
 }
 
 #[test]

@@ -137,6 +137,8 @@ impl Folder {
                 {
                     v.clone()
                 }
+                // That there is none of them says that a rank is none.
+                ("local_rank" | "world_size", v) if v.is_number() || v.is_null() => v.clone(),
                 ("framework" | "allocator" | "ended", Value::String(s)) => json!(sentence(s)),
                 ("host", Value::String(s)) => json!(fold.number(s, "host", "")),
                 ("command", Value::Array(words)) => json!(fold.command(words, &self.cwd)),

@@ -1,0 +1,206 @@
+//! The processes of a job as people are told of them: what each is called, the word on it, and which of them the job is called
+//! after. Whatever names a process or weighs it asks here.
+
+use super::model::{Facts, Process, Report};
+use super::style::Ink;
+use crate::detect::Outcome;
+
+/// Longer names of programs are cut.
+const LONG: usize = 24;
+
+impl Facts<'_> {
+    /// Its number among the processes of its job, where a launcher gave it one. A recording has 0 where none did, and says that
+    /// of nothing else a launcher tells is there.
+    pub fn rank(self) -> Option<u64> {
+        let rank = self.number("rank")?;
+        let is_told = rank > 0 || !(self.is_none("world_size") && self.is_none("local_rank"));
+        is_told.then_some(rank)
+    }
+
+    /// What runs, in a word: the script, the module of `-m`, `python -c`, or the program.
+    pub fn program(self) -> Option<String> {
+        let command = self.command();
+        let (first, rest) = command.split_first()?;
+        let program = last(first);
+        let name = match program.starts_with("python") {
+            true => of_python(program, rest)?,
+            false => program.to_owned(),
+        };
+        // What a report to share has left out is no name.
+        let shown = !name.is_empty() && !name.starts_with('…');
+        shown.then(|| match name.char_indices().nth(LONG) {
+            Some((at, _)) => format!("{}…", &name[..at]),
+            None => name,
+        })
+    }
+
+    /// `rank 1, pid 4712`; without a rank `pid 4711, train.py`. No two processes of a machine are called the same.
+    pub fn who(self) -> String {
+        let pid = self.number("pid").map(|pid| format!("pid {pid}"));
+        let rank = self.rank().map(|rank| format!("rank {rank}"));
+        let program = if rank.is_some() { None } else { self.program() };
+        let words: Vec<String> = [rank, pid, program].into_iter().flatten().collect();
+        if words.is_empty() { "a process".to_owned() } else { words.join(", ") }
+    }
+
+    /// What it is called among the processes of its job: `rank 1`, unless another has this rank, too.
+    pub fn name(self, has_twin: bool) -> String {
+        self.rank().filter(|_| !has_twin).map_or_else(|| self.who(), |rank| format!("rank {rank}"))
+    }
+
+    /// Several of these, of which it is one, have its rank: a rank's own children do.
+    pub fn has_twin<'b>(self, all: impl IntoIterator<Item = Facts<'b>>) -> bool {
+        let rank = self.rank();
+        rank.is_some() && all.into_iter().filter(|f| f.rank() == rank).count() > 1
+    }
+}
+
+/// Without folders; a package's `__main__.py` is the package.
+fn last(path: &str) -> &str {
+    let path = path.strip_suffix("/__main__.py").unwrap_or(path);
+    path.rsplit('/').next().unwrap_or(path)
+}
+
+/// What a Python was told to run.
+fn of_python(python: &str, arguments: &[&str]) -> Option<String> {
+    let mut rest = arguments.iter();
+    while let Some(&word) = rest.next() {
+        match word {
+            // Such a process has no file of its own: `multiprocessing` starts its workers so.
+            "-c" => return Some(format!("{python} -c")),
+            "-m" => return rest.next().map(|module| (*module).to_owned()),
+            "-W" | "-X" => drop(rest.next()),
+            _ if word.starts_with('-') => {}
+            _ => return Some(last(word).to_owned()),
+        }
+    }
+    Some(python.to_owned())
+}
+
+impl Process<'_> {
+    /// Nothing was done with GPU memory, and nothing of its recording is missing: there is nothing to be judged.
+    pub fn is_idle(&self) -> bool {
+        let is_unknown = self.verdict.outcome == Outcome::Unknown && !self.killed_by_host;
+        is_unknown && self.replay.is_idle() && self.damage.is_empty()
+    }
+
+    /// The phrase that a report begins with, and how it is drawn.
+    pub(super) fn phrase(&self) -> (&'static str, Ink) {
+        match self.verdict.outcome {
+            _ if self.killed_by_host => ("KILLED BY THE HOST", Ink::Bad),
+            Outcome::Leak => ("LEAK", Ink::Bad),
+            Outcome::Warning => ("LEAK, not certain yet", Ink::Doubt),
+            Outcome::Oom => ("OUT OF MEMORY, NO LEAK", Ink::Bad),
+            Outcome::Clean => ("NO LEAK", Ink::Good),
+            Outcome::Unknown => ("NOT JUDGED", Ink::Doubt),
+        }
+    }
+
+    /// The same beside other processes: of one that had nothing to be judged, that.
+    pub(super) fn phrase_beside(&self) -> &'static str {
+        if self.is_idle() { IDLE } else { self.phrase().0 }
+    }
+
+    fn gravity(&self) -> u8 {
+        if self.killed_by_host { u8::MAX } else { self.verdict.outcome.gravity(self.is_idle()) }
+    }
+}
+
+/// What is said of a process that did nothing with GPU memory.
+pub const IDLE: &str = "no GPU memory";
+
+impl<'a> Report<'a> {
+    /// What one of its processes is called.
+    pub(super) fn name(&self, p: &Process<'_>) -> String {
+        let facts = Facts::of(p.replay);
+        facts.name(facts.has_twin(self.processes.iter().map(|q| Facts::of(q.replay))))
+    }
+
+    /// The process that the job is called after.
+    pub(super) fn worst(&self) -> Option<&Process<'a>> {
+        // Of equals the first, which is the lowest rank.
+        self.processes.iter().rev().max_by_key(|p| p.gravity())
+    }
+
+    /// Its processes as a table has them; none where there is only one.
+    pub(super) fn rows(&self) -> Vec<Row> {
+        let all = if self.processes.len() > 1 { self.processes.as_slice() } else { &[] };
+        let row = |p: &Process<'_>| Row {
+            name: self.name(p),
+            phrase: p.phrase_beside(),
+            peak: p.replay.devices().map(|d| d.peak_allocated.bytes.0).max().unwrap_or(0),
+            left: p.findings.iter().filter(|f| f.is_active_leak()).map(|f| f.bytes_now).sum(),
+            steps: p.replay.steps(),
+        };
+        all.iter().map(row).collect()
+    }
+}
+
+/// A process among others.
+pub(super) struct Row {
+    pub(super) name: String,
+    pub(super) phrase: &'static str,
+    /// Most that was ever allocated on one device.
+    pub(super) peak: u64,
+    /// What its leaks hold.
+    pub(super) left: u64,
+    pub(super) steps: u32,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::{Item, Names};
+    use crate::replay::Replay;
+    use serde_json::{Value, json};
+
+    fn of(facts: Value) -> Replay {
+        let mut replay = Replay::new();
+        replay.apply(&Item::Meta(facts), &Names::default());
+        replay
+    }
+
+    fn who(facts: Value) -> String {
+        Facts::of(&of(facts)).who()
+    }
+
+    /// A recording says rank 0 of whoever has none.
+    #[test]
+    fn a_rank_is_one_that_a_launcher_gave() {
+        let facts = |rank, local: Value, world: Value| {
+            let command = ["python", "/job/train.py"];
+            who(
+                json!({"rank": rank, "local_rank": local, "world_size": world, "pid": 4711, "command": command}),
+            )
+        };
+        assert_eq!(facts(0, Value::Null, Value::Null), "pid 4711, train.py");
+        assert_eq!(facts(0, json!(0), Value::Null), "rank 0, pid 4711");
+        assert_eq!(facts(0, Value::Null, json!(1)), "rank 0, pid 4711");
+        assert_eq!(facts(3, Value::Null, Value::Null), "rank 3, pid 4711");
+        assert_eq!(who(json!({})), "a process");
+    }
+
+    #[test]
+    fn what_runs_is_a_word() {
+        let program = |command: &[&str]| Facts::of(&of(json!({ "command": command }))).program();
+        let is = |command: &[&str], name: &str| assert_eq!(program(command).as_deref(), Some(name));
+        is(&["/env/bin/python3.12", "-u", "-X", "dev", "jobs/train.py", "reward.py"], "train.py");
+        is(&["python", "-m", "trl.scripts.sft", "--x", "1"], "trl.scripts.sft");
+        is(&["python3", "-c", "from multiprocessing.spawn import spawn_main"], "python3 -c");
+        is(&["python", "/env/torch/_inductor/compile_worker/__main__.py", "--parent=4711"], "compile_worker");
+        is(&["./a.out", "-m", "x.py"], "a.out");
+        is(&["python"], "python");
+        is(&["python", "a_script_with_a_very_long_name.py"], "a_script_with_a_very_lon…");
+        assert_eq!(program(&["python", "…"]), None, "left out of a report to share");
+        assert_eq!(program(&[]), None);
+    }
+
+    #[test]
+    fn a_rank_that_several_have_is_no_name() {
+        let of = |rank, pid| of(json!({"rank": rank, "local_rank": rank, "world_size": 2, "pid": pid}));
+        let all = [of(0, 1), of(0, 2), of(1, 3)];
+        let all = || all.iter().map(Facts::of);
+        let names: Vec<String> = all().map(|f| f.name(f.has_twin(all()))).collect();
+        assert_eq!(names, ["rank 0, pid 1", "rank 0, pid 2", "rank 1"]);
+    }
+}
