@@ -70,7 +70,8 @@ fn of_python(python: &str, arguments: &[&str]) -> Option<String> {
             "-c" => return Some(format!("{python} -c")),
             "-m" => return rest.next().map(|module| (*module).to_owned()),
             "-W" | "-X" => drop(rest.next()),
-            _ if word.starts_with('-') => {}
+            // What a report to share leaves out may be options.
+            _ if word.starts_with(['-', '…']) => {}
             _ => return Some(last(word).to_owned()),
         }
     }
@@ -191,7 +192,8 @@ mod tests {
         is(&["./a.out", "-m", "x.py"], "a.out");
         is(&["python"], "python");
         is(&["python", "a_script_with_a_very_long_name.py"], "a_script_with_a_very_lon…");
-        assert_eq!(program(&["python", "…"]), None, "left out of a report to share");
+        is(&["python3", "…", "your/file1.py", "…"], "file1.py");
+        assert_eq!(program(&["python", "-m", "…"]), None, "left out of a report to share");
         assert_eq!(program(&[]), None);
     }
 

@@ -198,7 +198,7 @@ mod tests {
         let share = Share::default();
         let mut folder = Folder::new(&share);
         let facts = json!({
-            "pid": 7, "host": "secret-7", "cwd": "/home/secret/job", "env": {"TOKEN": "secret"}, "user": "secret",
+            "pid": 7, "rank": 0, "local_rank": null, "world_size": null, "host": "secret-7", "cwd": "/home/secret/job", "env": {"TOKEN": "secret"}, "user": "secret",
             "command": ["/home/secret/v/bin/python3", "-u", "plan.py", "--token=secret", "secret.yaml"],
             "coverage": {"level": "segments", "reason": "see /home/secret/log, please"},
             "devices": [{"index": 0, "name": "RTX 3090", "capacity_bytes": 1, "uuid": "secret"}],
@@ -206,6 +206,10 @@ mod tests {
         let Item::Meta(kept) = folder.item(Item::Meta(facts), &Names::default()) else { panic!() };
         assert!(!kept.to_string().contains("secret"), "{kept}");
         assert_eq!(kept["command"], json!(["python3", "…", "your/file1.py", "…"]));
+        assert!(
+            kept["rank"] == 0 && kept.get("world_size") == Some(&Value::Null),
+            "no launcher gave it: {kept}"
+        );
         assert_eq!((&kept["host"], &kept["coverage"]["reason"]), (&json!("host1"), &json!("see … please")));
         let about = json!({ "kind": "step-growth", "device": 0, "stream": null, "sites": ["/home/secret/job/plan.py:7"] });
         let holder = |name: &str, kind: &str| json!({ "name": name, "type": kind, "entries": 3, "graph": true, "through": "Secret.context", "blocks": 1 });
