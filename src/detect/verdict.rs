@@ -146,10 +146,15 @@ fn early(replay: &Replay, detector: &Detector) -> Option<String> {
     ))
 }
 
+/// What a job is counted in, for sentences: a job without steps goes by seconds, and says so.
+fn mark(replay: &Replay) -> &'static str {
+    if replay.step_source() == StepSource::Time { GrainName::Tick.noun() } else { GrainName::Step.noun() }
+}
+
 /// For how long the job was watched, in the grain that was judged.
 fn watched(replay: &Replay) -> String {
     let (steps, micro) = (u64::from(replay.steps()), u64::from(replay.microbatches()));
-    let word = if replay.step_source() == StepSource::Time { "second" } else { GrainName::Step.name() };
+    let word = mark(replay);
     if replay.steps() >= MIN_MARKS {
         plural(steps, word)
     } else {
@@ -191,7 +196,7 @@ fn blind(replay: &Replay) -> Option<String> {
         let first = &replay.inconsistencies()[0];
         Some(format!("the recording contradicts itself: {} ({})", first.what, first.first))
     } else if marks < MIN_MARKS {
-        Some(format!("{} ended, and {MIN_MARKS} are needed", plural(u64::from(marks), "step")))
+        Some(format!("{} ended, and {MIN_MARKS} are needed", plural(u64::from(marks), mark(replay))))
     } else {
         None
     }

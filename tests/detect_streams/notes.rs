@@ -344,3 +344,18 @@ fn a_leak_that_is_freed_on_the_way_out_was_one() {
         assert_eq!(j.outcome(), want, "{:#?}", j.detector.findings());
     }
 }
+
+/// A server without steps goes by seconds. One that was too short to judge is told how many of them are missing, not how many steps.
+#[test]
+fn a_job_without_steps_is_too_short_by_seconds() {
+    const SECOND: u64 = 1_000_000_000;
+    let mut s = Script::new();
+    for i in 0..32 {
+        s.now += SECOND / 4;
+        s.alloc(place(i), 64 * MIB, MAIN, 1);
+    }
+    s.items.push(Item::End(Nanos(s.now + 1)));
+    let j = judged(&s);
+    let reason = strandline::detect::judge(&j.replay, &j.detector).reason;
+    assert!(reason.contains("seconds ended, and 12 are needed"), "{reason}");
+}
