@@ -50,10 +50,14 @@ fn is_loud(f: &Finding) -> bool {
     f.is_active_leak() && f.severity > Severity::Info
 }
 
-fn in_words(kind: Kind) -> &'static str {
-    match kind {
+fn in_words(f: &Finding) -> &'static str {
+    match f.kind {
         Kind::LiveAfterStreamExit => "live after stream exit",
-        Kind::StepGrowth => "more live blocks with every step",
+        Kind::StepGrowth => match f.grain {
+            GrainName::Step => "more live blocks with every step",
+            GrainName::Microbatch => "more live blocks with every microbatch",
+            GrainName::Tick => "more live blocks with every second",
+        },
         Kind::DeferredFree => "freed, but waiting for a stream",
         Kind::StrandedCache => "freed memory of streams that are used no more",
         Kind::Fragmentation => "segments pinned by small old blocks",
@@ -83,7 +87,7 @@ fn rate(f: &Finding) -> String {
 fn leak(out: &mut Vec<String>, p: &Process<'_>, f: &Finding, known: Option<&Known>, n: usize, style: Style) {
     let gpu = if used(p).count() > 1 { format!(" · GPU {}", f.device.0) } else { String::new() };
     let head = format!("  LEAK {n}  ");
-    let text = format!("{} · {} · {} now{gpu}", in_words(f.kind), rate(f), size(f.bytes_now));
+    let text = format!("{} · {} · {} now{gpu}", in_words(f), rate(f), size(f.bytes_now));
     let mut first = style.wrap(&head, &text);
     let ink = if f.severity == Severity::Alert { Ink::Bad } else { Ink::Doubt };
     if let Some(l) = first.first_mut() {
@@ -312,18 +316,21 @@ fn short_path<'f>(file: &'f str, cwd: Option<&str>) -> &'f str {
 fn note(p: &Process<'_>, f: &Finding) -> String {
     // Where no line is known, that is no news in a note.
     let named = site(p, f).filter(|s| f.kind.is_leak() || s.kind != SiteKind::Unknown);
-    let place = named.map(|s| format!(" {}", at(p, s))).unwrap_or_default();
+    // One line that several streams pass through is a finding on each: without the stream, notes would read the same.
+    let side = f.stream.filter(|s| s.side && f.kind.is_leak());
+    let stream = side.map(|s| format!(", side stream {}", s.id.0)).unwrap_or_default();
+    let place = named.map(|s| format!(" {}{stream}", at(p, s))).unwrap_or_default();
     let grain = f.grain.noun();
     if let Some(until) = f.withdrawn_step {
         return format!(
             "{}{place}: said at {grain} {}, withdrawn at {grain} {}, when it stopped growing",
-            in_words(f.kind),
+            in_words(f),
             count(f.detected_step.into()),
             count(until.into())
         );
     }
     let pace = if f.bytes_per_step > 0.0 { format!("{}, ", rate(f)) } else { String::new() };
-    format!("{}{place}: {pace}{} now. {}", in_words(f.kind), size(f.bytes_now), clause(&f.explain))
+    format!("{}{place}: {pace}{} now. {}", in_words(f), size(f.bytes_now), clause(&f.explain))
         .trim_end()
         .to_owned()
 }
