@@ -34,6 +34,8 @@ pub struct Header {
 /// Why the first bytes are not a header.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HeaderError {
+    /// A file without a byte: its process ended, or its disk was full, before the header.
+    Empty,
     /// Not a recording.
     NotARecording,
     /// A recording whose line ends or eighth bits were "corrected" in transfer.
@@ -49,6 +51,7 @@ pub enum HeaderError {
 impl std::fmt::Display for HeaderError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
+            HeaderError::Empty => f.write_str("the file is empty: nothing was recorded into it"),
             HeaderError::NotARecording => f.write_str("not a strandline recording (wrong first bytes)"),
             HeaderError::TextMode => f.write_str(
                 "a strandline recording that was transferred as text: copy it again in binary mode",
@@ -100,8 +103,11 @@ impl Header {
     /// # Errors
     /// [`HeaderError`] where it is none.
     pub fn length(first: &[u8]) -> Result<usize, HeaderError> {
+        if first.is_empty() {
+            return Err(HeaderError::Empty);
+        }
         let magic = first.get(..MAGIC.len()).unwrap_or(first);
-        if magic != MAGIC.get(..magic.len()).unwrap_or_default() || magic.is_empty() {
+        if magic != MAGIC.get(..magic.len()).unwrap_or_default() {
             let mangled =
                 [&b"\x89STRAND\n\x1a\n"[..], b"\x09STRAND", b"\x89STRAND\r\r\n", b"\xef\xbf\xbdSTRAND"];
             let is = mangled.iter().any(|m| first.starts_with(m));
@@ -175,7 +181,7 @@ mod tests {
     fn what_is_wrong_is_named() {
         let b = sample().encode();
         assert_eq!(Header::decode(b"PK\x03\x04"), Err(HeaderError::NotARecording));
-        assert_eq!(Header::decode(b""), Err(HeaderError::NotARecording));
+        assert_eq!(Header::decode(b""), Err(HeaderError::Empty));
         assert_eq!(Header::decode(&b[..9]), Err(HeaderError::Truncated));
         assert_eq!(Header::decode(&b[..100]), Err(HeaderError::Truncated));
         let unix: Vec<u8> = String::from_utf8_lossy(&b).replace("\r\n", "\n").into_bytes();
