@@ -19,8 +19,13 @@ Examples:
   strandline run --simulate 24GiB train.py       no GPU: the real allocator on a simulated one
   strandline demo                                see a real leak found, in a minute
 
-Exit status of `run`: the job's own if it is not 0 (128+n for signal n); otherwise 0, with --fail-on-leak
-81 (leak) or 83 (could not judge). 82: ended by --on-alert abort. 2: bad usage. 126, 127: as a shell.";
+Exit status of `run`:
+  the job's own, if it is not 0 (128+n for signal n); otherwise
+  0          also where it leaks
+  81, 83     with --fail-on-leak: it leaks, it could not be judged
+  82         ended by --on-alert abort
+  2          bad usage
+  126, 127   the job cannot be executed, is not found";
 
 /// What a CUDA stream leaves behind: finds GPU memory leaks in an unmodified PyTorch job.
 #[derive(Parser, Debug)]
