@@ -28,7 +28,9 @@ pub fn write(out: &mut impl Write, r: &Report<'_>, pretty: bool) -> io::Result<(
 
 /// The report as a value.
 pub fn value(r: &Report<'_>) -> Value {
-    let first = r.worst();
+    // A process that the host killed is what a person must hear of first; the word for a program, and what a gate counts, is the
+    // gravest verdict.
+    let first = r.gravest();
     let verdict = first.map_or(Outcome::Unknown, |p| p.verdict.outcome);
     let reason = first.map_or("there is no recording of any process", |p| p.verdict.reason.as_str());
     json!({

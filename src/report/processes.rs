@@ -103,7 +103,7 @@ impl Process<'_> {
     }
 
     fn gravity(&self) -> u8 {
-        if self.killed_by_host { u8::MAX } else { self.verdict.outcome.gravity(self.is_idle()) }
+        self.verdict.outcome.gravity(self.is_idle())
     }
 }
 
@@ -117,8 +117,13 @@ impl<'a> Report<'a> {
         facts.name(facts.has_twin(self.processes.iter().map(|q| Facts::of(q.replay))))
     }
 
-    /// The process that the job is called after.
+    /// The process that the job is called after: one that the host killed, else the gravest.
     pub(super) fn worst(&self) -> Option<&Process<'a>> {
+        self.processes.iter().rev().max_by_key(|p| (p.killed_by_host, p.gravity()))
+    }
+
+    /// The process with the gravest verdict.
+    pub(super) fn gravest(&self) -> Option<&Process<'a>> {
         // Of equals the first, which is the lowest rank.
         self.processes.iter().rev().max_by_key(|p| p.gravity())
     }

@@ -435,6 +435,31 @@ fn the_host_killed_it() {
     );
 }
 
+/// Killed is what a person hears first; a program, and the gate, the gravest verdict.
+#[test]
+fn the_host_killed_one_and_another_leaks() {
+    let mut jobs: Vec<Job> = (0..2).map(Job::new).collect();
+    for (i, j) in jobs.iter_mut().enumerate() {
+        j.segment(16 * GIB);
+        j.train(12, if i == 1 { 100 * MIB } else { 0 });
+    }
+    let leak = verdict(Outcome::Leak, "growth");
+    let clean = verdict(Outcome::Clean, "nothing grows over 12 steps");
+    let findings = [jobs[1].leak()];
+    let mut killed = Process::new(&jobs[0].replay, &jobs[0].names, &clean, &[]);
+    killed.killed_by_host = true;
+    killed.ended = Ended::Signal(9);
+    let processes = vec![killed, Process::new(&jobs[1].replay, &jobs[1].names, &leak, &findings)];
+    let r = Report { processes, exit: None, next: Vec::new() };
+    let mut text = Vec::new();
+    text::write(&mut text, &r, Style::default()).unwrap();
+    let text = String::from_utf8(text).unwrap();
+    assert!(text.starts_with("strandline: KILLED BY THE HOST"), "{text}");
+    assert!(text.contains("LEAK"), "{text}");
+    let value = json::value(&r);
+    assert_eq!((&value["verdict"], &value["reason"]), (&json!("leak"), &json!("growth")));
+}
+
 #[test]
 fn no_recording_is_not_judged() {
     let r = Report::default();

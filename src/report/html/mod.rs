@@ -65,6 +65,7 @@ fn told(r: &Report<'_>) -> Value {
     let row = |w: &Row| json!([w.name, w.phrase, w.peak, w.left, w.steps]);
     json!({
         "phrase": phrase,
+        "reason": r.worst().map_or("there is no recording of any process", |p| p.verdict.reason.as_str()),
         "class": class,
         "names": r.processes.iter().map(|p| r.name(p)).collect::<Vec<_>>(),
         "processes": r.rows().iter().map(row).collect::<Vec<_>>(),
