@@ -37,6 +37,15 @@ impl FromStr for Size {
     }
 }
 
+/// A size that is a MiB at least: of a card or a recording less is none that anybody means, but a number without its unit.
+pub(crate) fn a_mebibyte_at_least(text: &str) -> Result<Size, String> {
+    let size: Size = text.parse()?;
+    if size.0 < 1 << 20 {
+        return Err(format!("\"{text}\" is less than a MiB; write it like 24GiB or 512MiB"));
+    }
+    Ok(size)
+}
+
 impl fmt::Display for Size {
     /// Exactly, in the largest binary unit that divides it: what is printed reads back as the same number.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

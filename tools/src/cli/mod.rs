@@ -3,7 +3,7 @@
 mod reading;
 mod recording;
 
-use crate::size::Size;
+use crate::size::{self, Size};
 use clap::{Args, Parser, Subcommand};
 pub(crate) use reading::{Diff, Dump, DumpFormat, Report, ReportFormat, Snapshot, SnapshotFormat, Top};
 pub(crate) use recording::{Alerts, Env, Run, Steps, Watch};
@@ -102,7 +102,7 @@ pub(crate) struct Simulate {
     #[arg(long, value_name = "VERSION", default_value = crate::environment::TORCH)]
     pub(crate) torch: String,
     /// Memory of the simulated GPU, such as 24GiB
-    #[arg(long, value_name = "SIZE")]
+    #[arg(long, value_name = "SIZE", value_parser = size::a_mebibyte_at_least)]
     pub(crate) size: Option<Size>,
     /// Print nothing but the path of its python
     #[arg(long)]
@@ -182,6 +182,10 @@ mod tests {
     fn a_misspelt_option_is_not_taken_for_the_job() {
         assert!(parse("strandline run --simualte 24GiB train.py").is_err());
         assert!(parse("strandline run --max-size lots train.py").is_err());
+        assert!(parse("strandline run --max-size 256 train.py").is_err(), "256 bytes");
+        assert!(parse("strandline env --max-size 1MiB").is_ok());
+        assert!(parse("strandline run --simulate 24 train.py").is_err(), "24 bytes");
+        assert!(parse("strandline simulate --size 24").is_err(), "24 bytes");
         assert!(parse("strandline run --allow-inconclusive train.py").is_err(), "means nothing on its own");
         assert!(parse("strandline run --alert-growth fast train.py").is_err());
         assert_eq!(job("strandline run --on-alert exec:x --alert-after 5 -m pkg"), ["-m", "pkg"]);

@@ -2,7 +2,7 @@
 
 use crate::alert::{Action, Threshold};
 use crate::metrics::Sink;
-use crate::size::Size;
+use crate::size::{self, Size};
 use clap::{Args, ValueEnum};
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -24,7 +24,7 @@ pub(crate) struct Run {
     #[arg(long, requires = "fail_on_leak")]
     pub(crate) allow_inconclusive: bool,
     /// Run on a simulated GPU with this much memory, such as 24GiB
-    #[arg(long, value_name = "SIZE")]
+    #[arg(long, value_name = "SIZE", value_parser = size::a_mebibyte_at_least)]
     pub(crate) simulate: Option<Size>,
     /// When to alert, and what to do then.
     #[command(flatten)]
@@ -67,7 +67,7 @@ pub(crate) struct Recorded {
     #[arg(long, value_name = "SOURCE")]
     pub(crate) steps: Option<Steps>,
     /// Bound of each process's recording on disk [default: 256MiB]
-    #[arg(long, value_name = "SIZE")]
+    #[arg(long, value_name = "SIZE", value_parser = size::a_mebibyte_at_least)]
     pub(crate) max_size: Option<Size>,
 }
 
