@@ -2,13 +2,12 @@
 
 use super::detector::Detector;
 use super::explain::{number, plural, size};
-use super::finding::{Finding, GrainName};
+use super::finding::Finding;
 use super::growth::MIN_MARKS;
 use super::oom::post_mortem;
 use super::opaque_pool;
 use super::severity::{Severity, WARNING_REACH, WARNING_STEPS};
 use crate::event::DeviceId;
-use crate::event::steps::StepSource;
 use crate::replay::{Coverage, OomEvent, Replay};
 
 /// The word.
@@ -86,7 +85,12 @@ pub fn judge(replay: &Replay, detector: &Detector) -> Verdict {
         if let Some(f) = brief {
             return Verdict::new(
                 Outcome::Warning,
-                format!("{}, and without it there had been room in step {}", sum(f), number(o.step.into())),
+                format!(
+                    "{}, and without it there had been room in {} {}",
+                    sum(f),
+                    replay.step_source().noun(),
+                    number(o.step.into())
+                ),
             );
         }
         let why = post_mortem(replay, device);
@@ -146,15 +150,10 @@ fn early(replay: &Replay, detector: &Detector) -> Option<String> {
     ))
 }
 
-/// What a job is counted in, for sentences: a job without steps goes by seconds, and says so.
-fn mark(replay: &Replay) -> &'static str {
-    if replay.step_source() == StepSource::Time { GrainName::Tick.noun() } else { GrainName::Step.noun() }
-}
-
 /// For how long the job was watched, in the grain that was judged.
 fn watched(replay: &Replay) -> String {
     let (steps, micro) = (u64::from(replay.steps()), u64::from(replay.microbatches()));
-    let word = mark(replay);
+    let word = replay.step_source().noun();
     if replay.steps() >= MIN_MARKS {
         plural(steps, word)
     } else {
@@ -196,7 +195,10 @@ fn blind(replay: &Replay) -> Option<String> {
         let first = &replay.inconsistencies()[0];
         Some(format!("the recording contradicts itself: {} ({})", first.what, first.first))
     } else if marks < MIN_MARKS {
-        Some(format!("{} ended, and {MIN_MARKS} are needed", plural(u64::from(marks), mark(replay))))
+        Some(format!(
+            "{} ended, and {MIN_MARKS} are needed",
+            plural(u64::from(marks), replay.step_source().noun())
+        ))
     } else {
         None
     }

@@ -29,6 +29,13 @@ pub enum StepSource {
     Manual,
 }
 
+impl StepSource {
+    /// What a job is counted in, for sentences: one without steps goes by seconds, and says so.
+    pub fn noun(self) -> &'static str {
+        if self == StepSource::Time { "second" } else { "step" }
+    }
+}
+
 /// What the machine says after an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Boundary {

@@ -5,7 +5,6 @@ use super::super::model::{Facts, Moment, Process};
 use super::super::style::{GLUE, Ink, Style};
 use super::super::units::{TableUnit, count};
 use crate::detect::{GrainName, Outcome};
-use crate::event::steps::StepSource;
 use crate::replay::anatomy::At;
 
 /// Columns of the rows' names.
@@ -56,7 +55,7 @@ fn title(p: &Process<'_>, m: &Moment, unit: TableUnit, total: u64, whole: bool, 
     let renumbered = Facts::of(p.replay).visible_as(m.device);
     let renumbered = renumbered.map(|n| format!(" (the machine's {n})")).unwrap_or_default();
     let gpu = format!("  GPU {}{renumbered}", m.device.0);
-    let step = if p.replay.step_source() == StepSource::Time { "second" } else { "step" };
+    let step = p.replay.step_source().noun();
     let rest = format!(" {when} {step} {}, {}", count(m.anatomy.step.into()), unit.name());
     let sum = format!("together {}", unit.show(total));
     let by = if whole { ", as the driver counts" } else { ", what torch has; the card's size is not known" };

@@ -8,7 +8,6 @@ use super::headline::{clause, fatal, forecast, lately};
 use super::used;
 use crate::detect::{Finding, GrainName, Kind, Outcome, Severity, post_mortem};
 use crate::event::Frame;
-use crate::event::steps::StepSource;
 use crate::replay::{Device, PhaseKind, Site, SiteKind, is_generated};
 
 /// Lines of all findings of a process: leaks numbered, then notes.
@@ -163,19 +162,22 @@ pub(super) fn broken(p: &Process<'_>, style: Style) -> Vec<String> {
     let yours = site.and_then(|s| s.your_line.as_ref().filter(|y| **y != s.frame));
     let reached = yours.map(|y| format!(", reached from your {}", line(p, y))).unwrap_or_default();
     let stream = f.stream.map(|s| format!(", stream {}", s.0)).unwrap_or_default();
-    let phase = match f.phase {
-        PhaseKind::Unknown => String::new(),
-        phase => format!(" ({})", phase.name()),
-    };
+    let phase = in_phase(f.phase);
     let text = format!(
-        "{} on GPU {}: {} returned {} in step {}{phase}{place}{reached}{stream}, and was the first call to fail; every later one fails too. What did it was launched before that call: with CUDA_LAUNCH_BLOCKING=1 its own launch is the one that fails",
+        "{} on GPU {}: {} returned {} in {} {}{phase}{place}{reached}{stream}, and was the first call to fail; every later one fails too. What did it was launched before that call: with CUDA_LAUNCH_BLOCKING=1 its own launch is the one that fails",
         clause(f.fault.words()),
         f.fault.device.0,
         f.fault.name(),
         f.fault.status,
+        p.replay.step_source().noun(),
         count(f.step.into()),
     );
     style.wrap("  broken ", &text).into_iter().map(|l| style.paint(Ink::Bad, &l)).collect()
+}
+
+/// ` (forward)`; nothing where no phase is known.
+pub(super) fn in_phase(phase: PhaseKind) -> String {
+    if phase == PhaseKind::Unknown { String::new() } else { format!(" ({})", phase.name()) }
 }
 
 /// The last allocation that failed on a device: the question that an out-of-memory error leaves open.
@@ -189,16 +191,12 @@ pub(super) fn failed(p: &Process<'_>, d: &Device, style: Style) -> Vec<String> {
         Some(s) => format!(" {}", at(p, s)),
         None => line_at.map(line_of).unwrap_or_default(),
     };
-    let grain = if p.replay.step_source() == StepSource::Time { "second" } else { "step" };
+    let grain = p.replay.step_source().noun();
     let times = match d.ooms.len() {
         1 => String::new(),
         n => format!(" (the last of {n} failures)"),
     };
-    let phase = if o.phase == PhaseKind::Unknown && o.call.is_some() {
-        String::new()
-    } else {
-        format!(" ({})", o.phase.name())
-    };
+    let phase = in_phase(o.phase);
     let free = match o.free {
         Some(free) => format!("the card had {} free", size(free.0)),
         None => "how much was free was not asked".to_owned(),

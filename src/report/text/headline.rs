@@ -3,6 +3,7 @@
 use super::super::model::{Process, Report};
 use super::super::style::Style;
 use super::super::units::{count, plural, size, size_f};
+use super::found::in_phase;
 use crate::detect::{Finding, GrainName, Outcome, PostMortem, StepsToOom, post_mortem};
 use crate::replay::OomEvent;
 use crate::replay::anatomy::At;
@@ -86,10 +87,11 @@ fn filled(p: &Process<'_>) -> Option<String> {
         format!("; without it the job peaks at {}", size(a.allocated.0.saturating_sub(a.left_behind.0)))
     });
     Some(format!(
-        "It filled GPU {} at step {} ({}){}.",
+        "It filled GPU {} at {} {}{}{}.",
         f.device.0,
+        p.replay.step_source().noun(),
         count(oom.step.into()),
-        oom.phase.name(),
+        in_phase(oom.phase),
         without.unwrap_or_default()
     ))
 }

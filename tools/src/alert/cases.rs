@@ -48,8 +48,9 @@ pub(crate) struct News {
 
 /// A finding within a process, which stays the same while its figures change.
 type Subject = (usize, Kind, DeviceId, Option<StreamId>);
-/// The same leak in whichever process: kind, file and line.
-type Place = (Kind, Option<(String, u32)>);
+/// The same leak in whichever process: file and line, whatever kind it is by now (that a stream was left may be seen later); the
+/// kind where no line is known.
+type Place = Result<(String, u32), Kind>;
 
 struct Case {
     group: usize,
@@ -171,7 +172,7 @@ impl Cases {
 
 fn place(finding: &Finding, live: &Live) -> Place {
     let site = finding.sites.first().and_then(|s| live.replay().site(s.site));
-    (finding.kind, site.map(|s| (s.frame.file.clone(), s.frame.line)))
+    site.map(|s| (s.frame.file.clone(), s.frame.line)).ok_or(finding.kind)
 }
 
 fn announced(
