@@ -119,6 +119,8 @@ fn what_is_no_snapshot_is_refused() {
         assert_eq!(out.status.code(), Some(2), "{name}");
         String::from_utf8_lossy(&out.stderr).into_owned()
     };
+    let numbers = refused("numbers.pickle", b"\x80\x02]q\x00(K\x01K\x02K\x03e.");
+    assert!(numbers.contains("a list, and not one of segments"), "{numbers}");
     let hostile = refused("hostile.pickle", b"\x80\x04cposix\nsystem\n\x8c\x04true\x85R.");
     assert!(hostile.contains("never executed"), "{hostile}");
     let other = refused("other.pickle", b"\x80\x04}\x8c\x01aK\x01s.");

@@ -36,7 +36,10 @@ pub fn import(tree: &Tree) -> Result<Imported, String> {
     let root = tree.root();
     // `memory_snapshot()` gives the bare list of segments.
     let (segments, traces) = match tree.list(root) {
-        Some(list) => (list, &[][..]),
+        Some(list) if list.is_empty() || list.iter().any(|&s| tree.get(s, "blocks").is_some()) => {
+            (list, &[][..])
+        }
+        Some(_) => return Err("it is no snapshot of PyTorch's: it is a list, and not one of segments".into()),
         None => {
             let list = |key: &str| tree.get(root, key).and_then(|v| tree.list(v));
             let segments =
