@@ -233,6 +233,19 @@ fn the_ranks_of_a_job_are_one_alert_and_the_variables_are_the_options() {
     assert!(verdict["steps"].as_u64().is_some_and(|s| s >= 20), "{verdict}");
 }
 
+/// What the leak is a sign of changes while the job runs; the line is announced once, and found once.
+#[test]
+fn a_leak_that_turns_out_to_be_of_another_kind_is_the_same_leak() {
+    let folder = Folder::new("alert-kind");
+    let script = root().join("tests/python/trained_before.py");
+    let words = [python().to_str().expect("UTF-8"), script.to_str().expect("UTF-8")];
+    let ran = did(run(&folder, &["--alert-growth", "1MiB/step"], &words).output().expect("it starts"));
+    assert_eq!(ran.status, Some(0), "{}", ran.stderr);
+    assert_eq!(ran.stderr.matches("ALERT GPU 0").count(), 1, "{}", ran.stderr);
+    assert!(ran.stderr.contains("LEAK 1  live after stream exit"), "{}", ran.stderr);
+    assert!(!ran.stderr.contains("LEAK 2"), "{}", ran.stderr);
+}
+
 #[test]
 fn what_cannot_be_understood_is_refused_before_the_job_starts() {
     let folder = Folder::new("alert-usage");

@@ -259,16 +259,43 @@ impl Detector {
         members.retain(|m| told.iter().any(|lead| m.growth.resembles(lead, mark)));
     }
 
+    /// What a cohort is a sign of can change: a stream that trained at first trains no more, or one that was busy is not. What was
+    /// found goes on under its new kind, and is not found twice.
+    fn go_on(&mut self, replay: &Replay, subject: Subject, members: &[Member]) {
+        let stands = |c: &Case| c.finding.withdrawn_step.is_none();
+        let kinds = [Kind::LiveAfterStreamExit, Kind::StepGrowth];
+        for kind in kinds.into_iter().filter(|k| *k != subject.kind) {
+            let before = Subject { kind, ..subject };
+            let goes = |c: &&Case| {
+                let of = |id: &CohortId| kind_of(replay, &replay.cohorts()[id.0 as usize]);
+                stands(c)
+                    && members.iter().any(|m| c.members.contains_key(&m.id))
+                    && c.members.keys().all(|id| of(id) == subject.kind)
+            };
+            if self.cases.get(&before).filter(goes).is_none() {
+                continue;
+            }
+            let Some(mut case) = self.cases.remove(&before) else { continue };
+            case.finding.kind = subject.kind;
+            if !self.cases.get(&subject).is_some_and(stands) {
+                self.cases.insert(subject, case);
+            }
+        }
+    }
+
     /// Makes or renews the finding of a subject.
     fn say(&mut self, replay: &Replay, subject: Subject, grain: Grain, mut members: Vec<Member>) {
         let mark = if grain == Grain::Step { replay.steps() } else { replay.microbatches() };
+        self.go_on(replay, subject, &members);
         let old = self.cases.get(&subject);
         // A member that stopped growing still holds what it left behind; of what was withdrawn nothing was.
         if let Some(case) = old.filter(|c| c.finding.withdrawn_step.is_none()) {
             for (id, g) in &case.members {
                 let grows = members.iter().any(|m| m.id == *id);
-                let t = growth::track(&replay.cohorts()[id.0 as usize], grain);
-                if !grows && g.is_left(t) && case.finding.grain == name(replay, grain) {
+                let cohort = &replay.cohorts()[id.0 as usize];
+                let t = growth::track(cohort, grain);
+                let is_its = kind_of(replay, cohort) == subject.kind;
+                if !grows && is_its && g.is_left(t) && case.finding.grain == name(replay, grain) {
                     let growth = Growth { now: t.at_mark, rate: Rate { current: 0.0, ..g.rate }, ..*g };
                     members.push(Member { id: *id, growth, stalled: true });
                 }
