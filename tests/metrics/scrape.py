@@ -82,7 +82,8 @@ scrape_configs: [{{job_name: strandline, static_configs: [{{targets: ["127.0.0.1
 """)
     server = ["prometheus", "--config.file=prometheus.yml", "--storage.tsdb.path=data", f"--web.listen-address=127.0.0.1:{theirs}"]
     start(server, "prometheus")
-    job = [args.strandline, "run", "-o", "rec", "--simulate", "1GiB", "--metrics", f"127.0.0.1:{ours}", "--"]
+    # So small that it is full within 50 steps: an alert, whether or not the collector has gone over all objects.
+    job = [args.strandline, "run", "-o", "rec", "--simulate", "800MiB", "--metrics", f"127.0.0.1:{ours}", "--"]
     start([*job, args.python, os.path.join(HERE, "../python/alert.py"), "seen"], "job")
     until("60 steps", lambda: [r for r in ask("strandline_steps_total") if float(r["value"][1]) == 60])
 
