@@ -195,13 +195,20 @@ fn leaves_captures_alone(trace: &Path) {
     assert!(all.contains_key("cuMemFreeAsync"), "{all:?}");
 }
 
+/// What a part says that captures a stream, whose capture nothing of ours may touch.
+#[track_caller]
+fn captures(part: &str) -> Value {
+    let folder = Folder::new(&format!("pluggable-{part}"));
+    let trace = folder.join("trace");
+    let (said, _) = traced(&folder, false, &[part], Some(&trace));
+    leaves_captures_alone(&trace);
+    said
+}
+
 /// A stream that a capture has not reached allocates on the capturing thread: that is no end of the capture.
 #[test]
 fn a_side_stream_does_not_end_a_capture() {
-    let folder = Folder::new("pluggable-side");
-    let trace = folder.join("trace");
-    let (said, _) = traced(&folder, false, &["side"], Some(&trace));
-    leaves_captures_alone(&trace);
+    let said = captures("side");
     assert_eq!(said["allocated"], json!(64 * 64 * 4), "{said}");
     assert!(said["reserved"].as_u64() < Some(64 * MIB), "what waited was given back: {said}");
 }
@@ -209,10 +216,7 @@ fn a_side_stream_does_not_end_a_capture() {
 /// A device with a captured stream cannot be waited for: what is short there is out of memory, as PyTorch says it, and the capture holds.
 #[test]
 fn a_device_that_a_capture_has_spread_to_is_out_of_memory() {
-    let folder = Folder::new("pluggable-spread");
-    let trace = folder.join("trace");
-    let (said, _) = traced(&folder, false, &["spread"], Some(&trace));
-    leaves_captures_alone(&trace);
+    let said = captures("spread");
     assert_eq!([&said["short"], &said["again"]], [&json!(true); 2], "{said}");
 }
 

@@ -263,23 +263,24 @@ impl Detector {
     /// found goes on under its new kind, and is not found twice.
     fn go_on(&mut self, replay: &Replay, subject: Subject, members: &[Member]) {
         let stands = |c: &Case| c.finding.withdrawn_step.is_none();
-        let kinds = [Kind::LiveAfterStreamExit, Kind::StepGrowth];
-        for kind in kinds.into_iter().filter(|k| *k != subject.kind) {
-            let before = Subject { kind, ..subject };
-            let goes = |c: &&Case| {
-                let of = |id: &CohortId| kind_of(replay, &replay.cohorts()[id.0 as usize]);
-                stands(c)
-                    && members.iter().any(|m| c.members.contains_key(&m.id))
-                    && c.members.keys().all(|id| of(id) == subject.kind)
-            };
-            if self.cases.get(&before).filter(goes).is_none() {
-                continue;
-            }
-            let Some(mut case) = self.cases.remove(&before) else { continue };
-            case.finding.kind = subject.kind;
-            if !self.cases.get(&subject).is_some_and(stands) {
-                self.cases.insert(subject, case);
-            }
+        let kind = match subject.kind {
+            Kind::StepGrowth => Kind::LiveAfterStreamExit,
+            _ => Kind::StepGrowth,
+        };
+        let before = Subject { kind, ..subject };
+        let goes = |c: &Case| {
+            let of = |id: &CohortId| kind_of(replay, &replay.cohorts()[id.0 as usize]);
+            stands(c)
+                && members.iter().any(|m| c.members.contains_key(&m.id))
+                && c.members.keys().all(|id| of(id) == subject.kind)
+        };
+        if !self.cases.get(&before).is_some_and(goes) {
+            return;
+        }
+        let Some(mut case) = self.cases.remove(&before) else { return };
+        case.finding.kind = subject.kind;
+        if !self.cases.get(&subject).is_some_and(stands) {
+            self.cases.insert(subject, case);
         }
     }
 

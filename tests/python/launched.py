@@ -6,11 +6,11 @@ import sys
 import torch
 
 
-def train():
+def train(steps=8):
     torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())
     model = torch.nn.Linear(64, 64).cuda()
     optimizer = torch.optim.AdamW(model.parameters())
-    for _ in range(8):
+    for _ in range(steps):
         optimizer.zero_grad()
         model(torch.randn(16, 64, device="cuda")).square().mean().backward()
         optimizer.step()
