@@ -1,0 +1,25 @@
+#!/usr/bin/env bash
+# Fetches PyTorch's own tests for tests/gpu/pytorch_tests.sh, into CARRY/pytorch-test (3 MiB) and CARRY/wheels. Nothing of it is committed.
+#   tests/gpu/pytorch_fetch.sh CARRY [SOURCE]     SOURCE: a source tree of PyTorch; without it Debian's source package of SUITE (trixie: 2.6)
+# Needs apt-get and pip. The tests are better of the version that the card machine has: give its tree as SOURCE where there is one.
+set -eu
+carry=$(realpath -m "$1"); source=${2:-}
+work=$(mktemp -d); trap 'rm -rf "$work"' EXIT
+if [ -z "$source" ]; then
+  mkdir -p "$work/lists/partial"
+  echo "deb-src ${DEBIAN:-http://deb.debian.org/debian} ${SUITE:-trixie} main" > "$work/list"
+  options=(-qq -o "Dir::Etc::sourcelist=$work/list" -o Dir::Etc::sourceparts=- -o "Dir::State::Lists=$work/lists" -o APT::Sandbox::User=root)
+  apt-get "${options[@]}" update
+  (cd "$work" && apt-get "${options[@]}" --download-only source pytorch && tar -xJf pytorch_*.orig.tar.xz --wildcards '*/test/*.py' '*/tools/stats/*.py' '*/tools/__init__.py')
+  source=$(ls -d "$work"/pytorch-*/ | head -1)
+fi
+to=$carry/pytorch-test
+rm -rf "$to"; mkdir -p "$to/distributed" "$to/tools/stats" "$carry/wheels"
+cd "$source/test"
+cp test_cuda*.py test_autograd.py test_optim.py test_dataloader.py test_multiprocessing*.py test_nn.py "$to/"
+cp -r autograd optim "$to/"
+cp distributed/test_c10d_nccl.py distributed/test_c10d_common.py "$to/distributed/"
+cp ../tools/__init__.py "$to/tools/"; cp ../tools/stats/*.py "$to/tools/stats/"
+basename "$(realpath ..)" > "$to/VERSION"
+python3 -m pip download -q --no-deps -d "$carry/wheels" expecttest
+du -sh "$to"

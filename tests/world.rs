@@ -1,0 +1,58 @@
+//! The world's jobs: trainers and scripts of libraries that we did not write run recorded as they run bare (docs/world.md).
+
+mod support;
+
+use serde_json::Value;
+use std::process::{Command, Stdio};
+use support::{Folder, cache, command, python, root, strandline};
+
+/// What the runner calls a difference, on runs that are made up.
+#[test]
+fn the_runner_sees_every_kind_of_difference() {
+    let selftest = root().join("tests/world/selftest.py");
+    let status = Command::new(python()).arg(selftest).stdin(Stdio::null()).status().expect("python starts");
+    assert!(status.success());
+}
+
+/// Those tagged `quick` need no more than the simulated device's own Python: torch, transformers, accelerate, and TRL's wheel.
+#[test]
+fn quick_jobs_run_recorded_as_they_run_bare() {
+    let folder = Folder::new("world");
+    let with_transformers = match std::env::var("STRANDLINE_TEST_PYTHON") {
+        Ok(python) if !python.is_empty() => python,
+        _ => strandline(&["simulate", "--with-transformers", "--python"]).trim_end().to_string(),
+    };
+    let mut world = Command::new(&with_transformers);
+    for (name, _) in std::env::vars_os().filter(|(n, _)| n.to_string_lossy().starts_with("STRANDLINE_")) {
+        world.env_remove(name);
+    }
+    world.arg("-u").arg(root().join("tests/world/world.py"));
+    world
+        .arg("--out")
+        .arg(folder.path())
+        .arg("--strandline")
+        .arg(command())
+        .arg("--python")
+        .arg(&with_transformers);
+    world.arg("--wheels").arg(cache().join("wheels")).args([
+        "--simulated",
+        "--tags",
+        "quick",
+        "--jobs",
+        "2",
+        "--patience",
+        "4",
+    ]);
+    let status = world.env_remove("LD_PRELOAD").stdin(Stdio::null()).status().expect("python starts");
+    assert!(status.success(), "see above: the lines that begin with DIFFERS or BROKEN");
+
+    let text = std::fs::read_to_string(folder.join("results.jsonl")).expect("results");
+    let results: Vec<Value> = text.lines().map(|l| serde_json::from_str(l).expect("JSON")).collect();
+    let manifest = std::fs::read_to_string(root().join("tests/world/manifest.toml")).expect("the manifest");
+    let quick = manifest.lines().filter(|l| l.contains("\"quick\"")).count();
+    assert_eq!(results.len(), quick, "a quick job was left out: it needs a package that CI does not have");
+    for result in &results {
+        let recorded = &result["modes"]["python"];
+        assert!(recorded["processes"].as_u64() >= Some(1), "nothing was recorded of {result}");
+    }
+}
