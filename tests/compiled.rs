@@ -81,7 +81,7 @@ fn a_leak_beside_trees_in_expandable_segments_is_named() {
 fn beside_trees(conf: &str) {
     let folder = Folder::new("compiled-trees");
     let (told, recording) = is_as_alone(&folder, &["cudagraphs", "copies"], conf);
-    assert_eq!(told.verdict().0, "leak", "{}", told.run);
+    assert_eq!(told.verdict().0, "growing", "{}", told.run);
     let (inside, outside): (Vec<&Block>, Vec<&Block>) =
         recording.blocks().into_iter().partition(|b| b.pool.is_private());
     assert!(inside.len() > 20 && outside.len() > 20, "{} and {}", inside.len(), outside.len());
@@ -91,5 +91,6 @@ fn beside_trees(conf: &str) {
     let planted = source.lines().position(|l| l.ends_with("# LEAK")).expect("the planted line") + 1;
     let line = &finding["sites"][0]["your_line"];
     assert_eq!((&line["line"], &finding["bytes_per_step"]), (&json!(planted), &json!(64 * MIB)), "{finding}");
-    assert_eq!(told.process["findings"].as_array().map(Vec::len), Some(1), "{}", told.process);
+    let findings = told.process["findings"].as_array().expect("findings");
+    assert_eq!(findings.iter().filter(|f| f["certainty"] != "note").count(), 1, "{}", told.process);
 }

@@ -8,6 +8,18 @@ use support::{Folder, Job, command, preload_so, python, report, root};
 
 #[test]
 fn fifty_kills_at_random_moments() {
+    kills("50", None);
+}
+
+#[test]
+fn kills_at_random_moments_of_a_job_whose_tails_run_keeps() {
+    kills("25", Some("run"));
+}
+
+/// Kills so many processes; `how`: as `kill.py` takes it. All of it again and again, on a machine of its own:
+/// `python tests/python/kill.py $(strandline doctor --library) strandline DIR 500 run`.
+#[track_caller]
+fn kills(count: &str, how: Option<&str>) {
     let folder = Folder::new("kills");
     let ran = Job::program(&folder, python())
         .arg("-u")
@@ -15,7 +27,8 @@ fn fifty_kills_at_random_moments() {
         .arg(preload_so())
         .arg(command())
         .arg(folder.path())
-        .arg("50")
+        .arg(count)
+        .args(how)
         // It sets this itself, for its children.
         .env("LD_PRELOAD", "")
         .env("XDG_CACHE_HOME", support::cache())
@@ -23,7 +36,7 @@ fn fifty_kills_at_random_moments() {
     let said = ran.stdout();
     println!("{said}");
     assert!(ran.output.status.success(), "{said}\n{}", ran.stderr());
-    assert!(said.contains("50 passed, 0 failed"), "{said}");
+    assert!(said.contains(&format!("{count} passed, 0 failed")), "{said}");
     assert_eq!(ran.ours(), Vec::<String>::new());
 }
 

@@ -1,6 +1,10 @@
 //! The laws of the house, read from the source and from what is built: who imports whom, how long a file may be, what
 //! the shared library exports and needs, which names exist. ARCHITECTURE.md says why; this says whether.
 
+#[path = "laws/files.rs"]
+mod files;
+#[path = "laws/reads.rs"]
+mod reads;
 #[path = "cli/support.rs"]
 mod support;
 
@@ -60,7 +64,7 @@ const PRELOAD_CRATES: [&str; 31] = [
 ];
 
 /// Top-level entries of the repository.
-const TOP_LEVEL: [&str; 20] = [
+const TOP_LEVEL: [&str; 22] = [
     ".ci",
     ".config",
     ".github",
@@ -72,8 +76,10 @@ const TOP_LEVEL: [&str; 20] = [
     "Cargo.toml",
     "LICENSE",
     "README.md",
+    "SECURITY.md",
     "build.rs",
     "clippy.toml",
+    "deny.toml",
     "docs",
     "preload",
     "rust-toolchain.toml",

@@ -213,7 +213,7 @@ fn plain_training() {
     assert!(compared > 400, "{compared}");
     assert_eq!(recording.count(|b| matches!(b, Body::OptimizerEnd(_))), 6);
     assert_eq!(recording.count(|b| matches!(b, Body::BackwardEnd { nested: false })), 6);
-    assert_eq!(recording.fact("step_hooks"), "direct");
+    assert_eq!(recording.fact("step_hooks"), "pending");
     assert_eq!(recording.fact("allocator"), "native");
     assert_eq!(recording.fact("coverage")["level"], "blocks");
     let framework = recording.fact("framework").as_str().expect("a framework");

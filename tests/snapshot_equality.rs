@@ -142,13 +142,13 @@ impl Pair<'_> {
             let t = self.theirs.list(t).expect("a history");
             let mut o = ours.get(device).and_then(|&o| self.ours.list(o)).unwrap_or_default();
             // That torch took its snapshot is told as well, but it happened after the moment that it shows.
-            while let [rest @ .., last] = o
+            while let Some(&last) = o.last()
                 && o.len() > t.len()
-                && Pair::show(self.ours, *last, "action") == "snapshot"
+                && Pair::show(self.ours, last, "action") == "snapshot"
             {
-                o = rest;
+                o.pop();
             }
-            for (i, (&t, &o)) in t.iter().zip(o).enumerate() {
+            for (i, (&t, &o)) in t.iter().zip(&o).enumerate() {
                 let what = format!("entry {i} of device {device}");
                 self.same(
                     t,

@@ -17,13 +17,17 @@ fn golden(name: &str) -> PathBuf {
     support::root().join("tests/golden/snapshots").join(name).with_extension("pickle")
 }
 
+fn tree_of(name: &str) -> unpickle::Tree {
+    read(&std::fs::read(golden(name)).unwrap(), &Limits::default()).unwrap()
+}
+
 fn replayed(imported: &Imported) -> Replay {
     let mut replay = Replay::new();
     for item in &imported.items {
         replay.apply(item, &imported.names);
     }
-    for event in &imported.events {
-        replay.apply_event(event);
+    for event in imported.events() {
+        replay.apply_event(&event);
     }
     replay
 }
@@ -32,8 +36,8 @@ fn replayed(imported: &Imported) -> Replay {
 #[test]
 fn a_history_leads_to_the_state_it_came_with() {
     for name in REFERENCES {
-        let tree = read(&std::fs::read(golden(name)).unwrap(), &Limits::default()).unwrap();
-        let imported = import(&tree).unwrap();
+        let tree = tree_of(name);
+        let imported = import(tree_of(name)).unwrap();
         assert_eq!(imported.strange, 0, "{name}");
         let mut replay = replayed(&imported);
         assert_eq!(replay.inconsistencies(), [], "{name}");
@@ -49,7 +53,7 @@ fn a_history_leads_to_the_state_it_came_with() {
         // Four optimizer steps, as torch annotates them; the fourth ends with the job.
         replay.finish();
         assert_eq!(replay.steps(), 4, "{name}");
-        let ooms = imported.events.iter().filter(|e| matches!(e.body, Body::Oom { .. })).count();
+        let ooms = imported.events().filter(|e| matches!(e.body, Body::Oom { .. })).count();
         assert_eq!(ooms, usize::from(name == "ref_oom"), "{name}");
         assert!(imported.items.iter().any(|i| matches!(i, Item::Stack(_))), "{name}");
     }
@@ -59,12 +63,11 @@ fn a_history_leads_to_the_state_it_came_with() {
 /// cut, paths shortened.)
 #[test]
 fn native_frames_hide_nobodys_line() {
-    let tree = read(&std::fs::read(golden("native_frames")).unwrap(), &Limits::default()).unwrap();
-    let imported = import(&tree).unwrap();
+    let imported = import(tree_of("native_frames")).unwrap();
     assert_eq!(imported.strange, 0);
     assert_eq!(replayed(&imported).inconsistencies(), []);
     let (mut sites, mut backward) = (std::collections::BTreeMap::<String, u32>::new(), 0);
-    for e in &imported.events {
+    for e in imported.events() {
         let Body::Alloc(b) = e.body else { continue };
         let Some(f) = imported.names.frames(b.stack).next() else {
             assert!(b.phase.backward, "no Python is seen on autograd's threads");
@@ -156,12 +159,11 @@ fn broken_snapshots_end_without_a_panic() {
                 }
             }
             let limits = Limits { values: bytes.len(), ..Limits::default() };
-            let Ok(imported) = read(&bytes, &limits).map_err(|e| e.to_string()).and_then(|t| import(&t))
-            else {
+            let Ok(imported) = read(&bytes, &limits).map_err(|e| e.to_string()).and_then(import) else {
                 refused += 1;
                 continue;
             };
-            assert_eq!(replayed(&imported).events(), imported.events.len() as u64);
+            assert_eq!(replayed(&imported).events(), imported.events().count() as u64);
             read_well += 1;
         }
     }

@@ -60,6 +60,7 @@ fn a_running_job_is_shown_from_outside() {
         .arg(support::python())
         .arg(support::root().join("tests/python/snapshot_live.py"))
         .arg(folder.path())
+        .arg(folder.join("run"))
         .env("STRANDLINE_CACHE", support::cache())
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
@@ -67,7 +68,7 @@ fn a_running_job_is_shown_from_outside() {
     let mut job = command.spawn().expect("the command starts");
     let pid = wait_for(&folder.join("pid"), &mut job);
     // What it asked for, of the moment when it asked.
-    assert_eq!(in_use(&folder.join("asked.pickle")), [3, 3, 3, 3, 5]);
+    assert_eq!(in_use(&folder.join("run/asked.pickle")), [3, 3, 3, 3, 5]);
     let now = folder.join("now.pickle");
     let words: [&std::ffi::OsStr; 6] =
         ["snapshot".as_ref(), pid.as_ref(), "--at".as_ref(), "now".as_ref(), "-o".as_ref(), now.as_ref()];
@@ -80,14 +81,14 @@ fn a_running_job_is_shown_from_outside() {
     assert_eq!(String::from_utf8_lossy(&ended.stdout), "done\n", "the job's own output, and nothing else");
     assert!(said.contains("asked.pickle, ") && said.contains("as the job asked"), "{said}");
     // The job was gone before anybody could look.
-    assert_eq!(in_use(&folder.join("late.pickle")), [3, 3, 3, 3, 7, 7]);
+    assert_eq!(in_use(&folder.join("run/late.pickle")), [3, 3, 3, 3, 7, 7]);
 }
 
 /// A job without `strandline run` around it, which ends as soon as somebody has fulfilled its first wish.
 fn alone(folder: &Folder) -> Command {
     std::fs::write(folder.join("go"), "").expect("a file");
     let mut job = Command::new(support::python());
-    job.arg(support::root().join("tests/python/snapshot_live.py")).arg(folder.path());
+    job.arg(support::root().join("tests/python/snapshot_live.py")).arg(folder.path()).arg(folder.join("rec"));
     job.env("LD_PRELOAD", support::preload_so()).env("STRANDLINE_OUT", folder.join("rec"));
     job.env("STRANDLINE_TAIL", folder.path()).env("STRANDLINE_BIN", support::command());
     job.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
@@ -99,14 +100,14 @@ fn the_watcher_that_a_job_starts_for_itself_fulfils_what_it_asks_for() {
     let folder = Folder::new("live-alone");
     let mut job = alone(&folder).env("STRANDLINE_ALERT_GROWTH", "1GiB/step").spawn().expect("it starts");
     assert!(job.wait().expect("it ends").success());
-    assert_eq!(in_use(&folder.join("asked.pickle")), [3, 3, 3, 3, 5]);
+    assert_eq!(in_use(&folder.join("rec/asked.pickle")), [3, 3, 3, 3, 5]);
     // The watcher is no child of ours: it is not known when it has ended.
     let until = Instant::now() + Duration::from_secs(300);
-    while !folder.join("late.pickle").exists() {
+    while !folder.join("rec/late.pickle").exists() {
         assert!(Instant::now() < until, "late.pickle never came");
         std::thread::sleep(Duration::from_millis(50));
     }
-    assert_eq!(in_use(&folder.join("late.pickle")), [3, 3, 3, 3, 7, 7]);
+    assert_eq!(in_use(&folder.join("rec/late.pickle")), [3, 3, 3, 3, 7, 7]);
 }
 
 #[test]
@@ -123,6 +124,6 @@ fn watch_fulfils_what_a_running_job_asks_for() {
         std::thread::sleep(Duration::from_millis(50));
     }
     assert!(job.wait().expect("it ends").success());
-    assert_eq!(in_use(&folder.join("asked.pickle")), [3, 3, 3, 3, 5]);
-    assert_eq!(in_use(&folder.join("late.pickle")), [3, 3, 3, 3, 7, 7]);
+    assert_eq!(in_use(&folder.join("rec/asked.pickle")), [3, 3, 3, 3, 5]);
+    assert_eq!(in_use(&folder.join("rec/late.pickle")), [3, 3, 3, 3, 7, 7]);
 }

@@ -1,6 +1,7 @@
 //! Steps of real training loops: as many as the script has made, by the source that it deserves.
 //!
-//! The script (`tests/python/steps.py`) counts for itself; `strandline report` must agree, and with torch about the peak.
+//! The scripts (`tests/python/steps.py`, `patterns.py`) count for themselves; `strandline report` must agree, and with torch
+//! about the peak.
 
 mod support;
 
@@ -19,8 +20,13 @@ impl Ran {
     /// Runs a case. Whatever it is about: the recording is whole, and its peak is torch's.
     #[track_caller]
     fn case(case: &str) -> Ran {
+        Ran::of("tests/python/steps.py", case)
+    }
+
+    #[track_caller]
+    fn of(script: &str, case: &str) -> Ran {
         let folder = Folder::new(case);
-        let ran = Job::python(&folder, "tests/python/steps.py", &[case]).run().succeeded();
+        let ran = Job::python(&folder, script, &[case]).run().succeeded();
         let stdout = ran.stdout();
         let script: Value = serde_json::from_str(stdout.trim()).unwrap_or_else(|e| panic!("{e}: {stdout}"));
         let report = report(&ran.recording()).whole();
@@ -171,4 +177,36 @@ fn steps_that_the_job_marks() {
 #[test]
 fn a_compiled_model() {
     counts("compiled", "optimizer");
+}
+
+/// Every fourth case of the script with patterns of optimizers.
+fn patterns(quarter: usize) {
+    let script = "tests/python/patterns.py";
+    let folder = Folder::new(&format!("patterns-{quarter}"));
+    let names = Job::python::<&str>(&folder, script, &[]).run().succeeded().stdout();
+    let names: Vec<&str> = names.lines().skip(quarter).step_by(4).collect();
+    assert!(names.len() >= 5, "{names:?}");
+    for case in names {
+        Ran::of(script, case).steps("optimizer");
+    }
+}
+
+#[test]
+fn patterns_of_optimizers_one() {
+    patterns(0);
+}
+
+#[test]
+fn patterns_of_optimizers_two() {
+    patterns(1);
+}
+
+#[test]
+fn patterns_of_optimizers_three() {
+    patterns(2);
+}
+
+#[test]
+fn patterns_of_optimizers_four() {
+    patterns(3);
 }

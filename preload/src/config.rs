@@ -1,6 +1,7 @@
 //! What the environment asks for. Read once, when the process is armed; only `STRANDLINE_DISABLE` is read earlier.
 
-use std::ffi::CStr;
+use crate::probe::pace::Pace;
+use std::ffi::{CStr, OsString};
 use std::path::PathBuf;
 use std::time::Duration;
 use strandline_core::format::env;
@@ -46,8 +47,10 @@ pub(crate) enum Steps {
 pub(crate) struct Config {
     /// `STRANDLINE_OUT`.
     pub(crate) out: Option<PathBuf>,
-    /// Directory of the tail.
-    pub(crate) tail: PathBuf,
+    /// Directory that the tail is to lie in.
+    pub(crate) tail: Option<PathBuf>,
+    /// Abstract address of who keeps tails open.
+    pub(crate) tail_socket: Option<OsString>,
     /// `STRANDLINE_STACKS`.
     pub(crate) stacks: Stacks,
     /// `STRANDLINE_STEPS`.
@@ -60,9 +63,9 @@ pub(crate) struct Config {
     pub(crate) alerts: bool,
     /// Somebody watches already.
     pub(crate) watched: bool,
-    /// What holds the blocks of a leak may be looked for, after this time again.
-    pub(crate) probe: Option<Duration>,
-    /// And of what is no more than an `info`.
+    /// What holds the blocks of a leak may be looked for, at this pace.
+    pub(crate) probe: Option<Pace>,
+    /// And of every growth, not only of what may be a leak.
     pub(crate) probe_all: bool,
     /// The command, to start a watcher with.
     pub(crate) bin: Option<PathBuf>,
@@ -83,26 +86,24 @@ pub(crate) fn disabled() -> bool {
     }
 }
 
-/// At most one probe a minute.
-const PROBE_INTERVAL: Duration = Duration::from_secs(60);
-
 impl Config {
     /// Reads the environment.
     pub(crate) fn read() -> Config {
         Config::from_variables(std::env::vars_os().filter_map(|(k, v)| Some((k.into_string().ok()?, v))))
     }
 
-    fn from_variables(all: impl Iterator<Item = (String, std::ffi::OsString)>) -> Config {
+    fn from_variables(all: impl Iterator<Item = (String, OsString)>) -> Config {
         let mut c = Config {
             out: None,
-            tail: PathBuf::from("/dev/shm"),
+            tail: None,
+            tail_socket: None,
             stacks: Stacks::Python,
             steps: Steps::Auto,
             max_size: MAX_SIZE,
             quiet: false,
             alerts: false,
             watched: false,
-            probe: Some(PROBE_INTERVAL),
+            probe: Some(Pace::Budget),
             probe_all: false,
             bin: None,
             remarks: Vec::new(),
@@ -112,7 +113,8 @@ impl Config {
             let set = !text.is_empty();
             match name.as_str() {
                 env::OUT if set => c.out = Some(PathBuf::from(&value)),
-                env::TAIL if set => c.tail = PathBuf::from(&value),
+                env::TAIL if set => c.tail = Some(PathBuf::from(&value)),
+                env::TAIL_SOCKET if set => c.tail_socket = Some(value),
                 env::QUIET => c.quiet = text == "1",
                 env::WATCHED => c.watched = text == "1",
                 env::BIN if set => c.bin = Some(PathBuf::from(&value)),
@@ -151,9 +153,9 @@ impl Config {
         // `on:SECONDS`, for tests: at most one probe in so many seconds.
         let often = text.strip_prefix("on:").and_then(|s| s.parse().ok()).filter(|s| (0.0..=1e6).contains(s));
         (self.probe, self.probe_all) = match text {
-            "leaks" => (Some(PROBE_INTERVAL), false),
-            "on" => (Some(PROBE_INTERVAL), true),
-            _ => (often.map(Duration::from_secs_f64), often.is_some()),
+            "leaks" => (Some(Pace::Budget), false),
+            "on" => (Some(Pace::Budget), true),
+            _ => (often.map(Duration::from_secs_f64).map(Pace::Every), often.is_some()),
         };
         if self.probe.is_none() && text != "off" {
             self.remarks

@@ -49,7 +49,7 @@ pub(crate) unsafe extern "C" fn strandline_mark(name: *const c_char) -> c_int {
     unsafe { named(Kind::Mark, name) }
 }
 
-/// Asks whoever watches the recording for a snapshot of now, to be written to `path`. 0: asked; 1: this process does not
+/// Asks whoever watches the recording for a snapshot of now, to be written to `path` below the recording's folder. 0: asked; 1: this process does not
 /// record; 2: no path.
 ///
 /// # Safety
@@ -64,7 +64,7 @@ pub(crate) unsafe extern "C" fn strandline_snapshot(path: *const c_char) -> c_in
     let n = SNAPSHOTS.fetch_add(1, Relaxed) + 1;
     let marked = mark(Kind::Mark, &format!("snapshot {n}"));
     if marked == DONE {
-        // The path is relative to where the job is, not to where its watcher was started.
+        // For people: the path counts from the recording's folder, wherever the job is.
         let cwd = std::env::current_dir().unwrap_or_default();
         let mark = format!("snapshot {n}");
         let asked = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();

@@ -9,7 +9,7 @@ use crate::{clock, control, cost, devices, session, stacks, tail, thread, watche
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
 use serde_json::{Value, json};
 use std::fs::{File, OpenOptions};
-use std::io::{self, Seek, SeekFrom, Write};
+use std::io;
 use std::mem::ManuallyDrop;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -49,6 +49,8 @@ pub(crate) struct Duty {
     pub(crate) watcher: Option<watcher::Plan>,
     /// The tail's file, removed at a clean end.
     pub(crate) tail: Option<PathBuf>,
+    /// Every page of the rings exists, touched or not.
+    pub(crate) is_whole: bool,
     /// Looks for what a watcher asks.
     pub(crate) probe: Probe,
     /// The memory of the rings: where it begins, and its bytes.
@@ -118,6 +120,7 @@ impl Duty {
                 devices_told = changes;
                 self.writer.meta(&json!({ "devices": devices::facts() }))?;
             }
+            tail::make_ready(&self.drain.region());
             crate::steps::retry();
             stacks::retry();
             let undefined = stacks::intern::undefined();
@@ -149,11 +152,8 @@ impl Duty {
     fn cost(&self, now: Moment) -> Value {
         let began = self.drain.region().began();
         let (base, len) = self.rings;
-        let rings = match self.tail {
-            Some(_) => len as u64, // a file on tmpfs that is whole from the start
-            // SAFETY: the mapping of the rings, which is never unmapped.
-            None => unsafe { cost::resident(base as *mut u8, len) },
-        };
+        // SAFETY: the mapping of the rings, which is never unmapped.
+        let rings = if self.is_whole { len as u64 } else { unsafe { cost::resident(base as *mut u8, len) } };
         let elapsed = now.mono_ns.saturating_sub(began.mono_ns);
         cost::fact(
             elapsed,
@@ -172,6 +172,9 @@ impl Duty {
         facts["devices"] = devices::facts();
         facts["stacks_undefined"] = stacks::intern::undefined().into();
         self.drain.name_threads(thread::name_of);
+        if let Some(facts) = self.probe.last_words() {
+            self.writer.meta(&facts)?;
+        }
         self.writer.end(&mut self.drain, now, &facts)?;
         if let Some(tail) = &self.tail {
             tail::remove(tail);
@@ -222,19 +225,20 @@ impl Output {
         let closed = |e: io::Error| {
             io::Error::other(format!("the job closed its descriptor, and it cannot be opened again: {e}"))
         };
-        let mut file = moved(OpenOptions::new().write(true).open(&self.path).map_err(closed)?);
+        let file = moved(OpenOptions::new().write(true).open(&self.path).map_err(closed)?);
         if !self.is_it(&file) {
             return Err(closed(io::Error::other("another file lies there")));
         }
-        file.seek(SeekFrom::End(0)).map_err(closed)?;
         self.file = ManuallyDrop::new(file);
         Ok(())
     }
 }
 
+/// From this number on a job is unlikely to count on descriptors.
+pub(crate) const HIGH: i32 = 700;
+
 /// The file at a descriptor that a job is unlikely to count on.
-fn moved(file: File) -> File {
-    const HIGH: i32 = 700;
+pub(crate) fn moved(file: File) -> File {
     // SAFETY: duplicates an open descriptor; the new one belongs to the `File` made of it and to nobody else.
     unsafe {
         use std::os::fd::FromRawFd;
@@ -246,31 +250,9 @@ fn moved(file: File) -> File {
 }
 
 impl Sink for Output {
-    fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
+    fn write_at(&mut self, place: u64, bytes: &[u8]) -> io::Result<()> {
         self.check()?;
-        self.file.write_all(bytes)
-    }
-
-    fn punch(&mut self, from: u64, to: u64) -> io::Result<bool> {
-        self.check()?;
-        let (Ok(start), Ok(len)) = (i64::try_from(from), i64::try_from(to.saturating_sub(from))) else {
-            return Ok(false);
-        };
-        let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
-        // SAFETY: an open descriptor and a range of it; the file's own bytes are the only thing that changes.
-        if unsafe { libc::fallocate(self.file.as_raw_fd(), mode, start, len) } == 0 {
-            return Ok(true);
-        }
-        let e = io::Error::last_os_error();
-        match e.raw_os_error() {
-            Some(libc::EOPNOTSUPP | libc::ENOSYS) => Ok(false),
-            _ => Err(e),
-        }
-    }
-
-    fn rewrite(&mut self, at: u64, bytes: &[u8]) -> io::Result<()> {
-        self.check()?;
-        self.file.write_all_at(bytes, at)
+        self.file.write_all_at(bytes, place)
     }
 }
 

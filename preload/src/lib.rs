@@ -32,6 +32,7 @@ mod place;
 mod pluggable;
 mod probe;
 mod real;
+mod room;
 mod say;
 mod session;
 mod stacks;

@@ -21,6 +21,11 @@ pub(crate) struct Rank {
 }
 
 impl Rank {
+    /// It is the first of its job's processes on this machine, as far as a launcher tells.
+    pub(crate) fn leads_its_node(&self) -> bool {
+        self.local.unwrap_or(self.rank) == 0
+    }
+
     /// Reads what torchrun, SLURM and Open MPI tell their processes.
     pub(crate) fn read() -> Rank {
         Rank::from(|name| std::env::var(name).ok()?.trim().parse().ok())
@@ -37,6 +42,16 @@ impl Rank {
     }
 }
 
+/// A recording's file, made by this process.
+pub(crate) struct Created {
+    /// Open for writing.
+    pub(crate) file: File,
+    /// Where it lies.
+    pub(crate) path: PathBuf,
+    /// No process of this rank has made one before.
+    pub(crate) is_first: bool,
+}
+
 /// Makes the recording's file.
 ///
 /// # Errors
@@ -46,7 +61,7 @@ pub(crate) fn create(
     rank: &Rank,
     host: &str,
     command: &[String],
-) -> Result<(File, PathBuf), String> {
+) -> Result<Created, String> {
     let asked = config.out.clone();
     let path = match asked {
         Some(file) if file.extension().is_some_and(|e| e == "strand") => file,
@@ -62,12 +77,12 @@ pub(crate) fn create(
         )
     };
     if let Some(parent) = path.parent() {
-        DirBuilder::new().recursive(true).mode(0o777).create(parent).map_err(|e| failed(e, parent))?;
+        DirBuilder::new().recursive(true).mode(0o700).create(parent).map_err(|e| failed(e, parent))?;
     }
     let names = std::iter::once(path.clone()).chain((0..100).map(|n| numbered(&path, n)));
     for name in names {
         match OpenOptions::new().write(true).create_new(true).mode(0o600).open(&name) {
-            Ok(file) => return Ok((file, name)),
+            Ok(file) => return Ok(Created { file, is_first: name == path, path: name }),
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
             Err(e) => return Err(failed(e, &name)),
         }
@@ -156,10 +171,11 @@ mod tests {
         let dir = std::env::temp_dir().join(format!("strandline-place-{}", std::process::id()));
         let config = Config::read();
         let config = Config { out: Some(dir.join("x.strand")), ..config };
-        let (_, first) = create(&config, &Rank::default(), "h", &[]).unwrap();
-        let (_, second) = create(&config, &Rank::default(), "h", &[]).unwrap();
-        assert_eq!(first, dir.join("x.strand"));
-        assert_eq!(second, dir.join(format!("x-p{}.strand", std::process::id())));
+        let first = create(&config, &Rank::default(), "h", &[]).unwrap();
+        let second = create(&config, &Rank::default(), "h", &[]).unwrap();
+        assert_eq!((first.path, first.is_first), (dir.join("x.strand"), true));
+        let numbered = dir.join(format!("x-p{}.strand", std::process::id()));
+        assert_eq!((second.path, second.is_first), (numbered, false));
         std::fs::remove_dir_all(&dir).unwrap();
     }
 }

@@ -16,6 +16,7 @@ use crate::config::{Config, Steps};
 use crate::drain::{self, Control, Duty, Output};
 use crate::place::{self, Rank};
 use crate::probe::Probe;
+use crate::room::with_room;
 use crate::say::{Blocked, note_stderr, say};
 use crate::{clock, config, devices, hooks, stacks, tail, thread, tls, watcher};
 use crossbeam_channel::{Sender, bounded};
@@ -28,7 +29,9 @@ use std::sync::atomic::{AtomicU8, Ordering::*};
 use std::time::{Duration, Instant};
 use strandline_core::buffer::Region;
 use strandline_core::format::header::Header;
+use strandline_core::format::holders;
 use strandline_core::format::region::{Clock, Geometry, Identity};
+use strandline_core::format::secrets;
 use strandline_core::writer::{Options, Writer};
 use strandline_core::{SOURCE, VERSION};
 
@@ -99,13 +102,17 @@ pub(crate) fn arm() -> bool {
     note_stderr();
     drain::explain_panics();
     let _signals = Blocked::all();
-    let armed = std::panic::catch_unwind(begin).unwrap_or_else(|_| Err(String::new()));
+    // Whoever calls CUDA first may have little stack left.
+    let armed = with_room(begin).unwrap_or_else(|| Err(String::new()));
     match armed {
         // `begin` has set the state itself; a failure since then has set another.
         Ok(()) => is_recording(),
         Err(why) => {
-            if !why.is_empty() && STATE.load(Acquire) == ARMING {
+            // Not where something else has failed since `begin` set the state, and was said.
+            if !why.is_empty() && STATE.load(Acquire) != PASS_THROUGH {
                 say!("{why}");
+                // `run` says it again where it would otherwise have to guess why there is no recording.
+                tail::tell_failure(&why);
             }
             STATE.store(PASS_THROUGH, Release);
             false
@@ -122,7 +129,7 @@ fn begin() -> Result<(), String> {
     let clock = clock::choose();
     let began = clock::moment();
     let (rank, host, command) = (Rank::read(), host(), command());
-    let (file, path) = place::create(&config, &rank, &host, &command)?;
+    let place::Created { file, path, is_first } = place::create(&config, &rank, &host, &command)?;
     // A file without a recording in it helps nobody.
     let give_up = |what: &str, e: &dyn std::fmt::Display| {
         tail::remove(&path);
@@ -130,19 +137,20 @@ fn begin() -> Result<(), String> {
     };
     let who = Identity { pid: std::process::id(), start: started(), id: [random(), random()] };
     let geometry = Geometry::default();
-    let memory = tail::make(&config.tail, geometry.bytes(), who.id[0])
+    let mut memory = tail::make(&config, &path, geometry, &who, is_first && rank.leads_its_node())
         .map_err(|e| give_up("no memory for the rings", &e))?;
     // SAFETY: fresh zeroed memory that is never unmapped and that nobody else in this process knows.
     let region = unsafe { Region::init(memory.base, memory.len, geometry, who, clock, began) }
         .map_err(|e| give_up("cannot set up the rings", &e))?;
     let header = Header {
         who,
-        tail: memory.path.as_ref().map(|p| p.to_string_lossy().into_owned()),
+        tail: memory.place.as_ref().map(ToString::to_string),
         unix_ns: began.unix_ns,
         provenance: provenance(&config, &rank, &host, &command, clock),
     };
+    let tail = memory.path();
     let clean = |e| {
-        memory.path.iter().for_each(|p| tail::remove(p));
+        tail.iter().for_each(|p| tail::remove(p));
         e
     };
     stacks::tables::reserve().map_err(|e| clean(give_up("no memory for stacks", &e)))?;
@@ -152,6 +160,10 @@ fn begin() -> Result<(), String> {
     let writer = Output::new(file, path.clone())
         .and_then(|o| Writer::new(o, &header, options))
         .map_err(|e| clean(give_up(&format!("cannot write {}", path.display()), &e)))?;
+    // Now that the recording names it. A kill before this leaves no tail, and no event that one would hold.
+    if let Err(e) = memory.publish() {
+        say!("the tail cannot be named ({e}): kill -9 may lose the last second of the recording");
+    }
     let Some(consumer) = region.drain() else {
         return Err(clean(give_up("cannot read the rings", &"taken")));
     };
@@ -163,9 +175,10 @@ fn begin() -> Result<(), String> {
     }
     STATE.store(RECORDING, Release);
     let rings = (memory.base.as_ptr() as usize, memory.len);
-    let tail = memory.path.clone();
-    let probe = Probe::new(tail.as_deref());
-    let duty = Duty { writer, drain: consumer, control: receiver, watcher, tail, probe, rings };
+    let probe = Probe::new(memory.place.as_ref().map(|place| holders::place(place, &path)));
+    let (is_whole, file) = (memory.is_whole, tail.clone());
+    let duty =
+        Duty { writer, drain: consumer, control: receiver, watcher, tail: file, is_whole, probe, rings };
     if let Err(e) = drain::start(duty) {
         return Err(clean(give_up("cannot start the writing thread", &e)));
     }
@@ -199,8 +212,11 @@ extern "C" fn ended(status: c_int, _: *mut c_void) {
     // Where that takes too long, what is missing in the file stays in the tail.
     if told && wait.recv_deadline(deadline).is_ok() {
         let recording = STATE.swap(PASS_THROUGH, AcqRel) == RECORDING;
-        if recording && !s.config.quiet {
-            say!("recorded {}; next: strandline report {}", s.path.display(), s.path.display());
+        let path = s.path.display();
+        if recording && !s.config.quiet && s.path.exists() {
+            say!("recorded {path}; next: strandline report {path}");
+        } else if recording && !s.config.quiet {
+            say!("{path} was deleted while the job ran: nothing is recorded");
         }
     }
 }
@@ -297,7 +313,7 @@ fn alloc_conf() -> Option<String> {
 fn command() -> Vec<String> {
     let bytes = std::fs::read("/proc/self/cmdline").unwrap_or_default();
     let bytes = bytes.strip_suffix(b"\0").unwrap_or(&bytes);
-    bytes.split(|&b| b == 0).map(|a| String::from_utf8_lossy(a).into_owned()).collect()
+    secrets::masked(bytes.split(|&b| b == 0).map(|a| String::from_utf8_lossy(a).into_owned()))
 }
 
 fn host() -> String {

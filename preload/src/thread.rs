@@ -7,7 +7,7 @@
 
 use crate::cost::Pulse;
 use crate::stacks::{Cache, Rules};
-use crate::{clock, late, session, tls};
+use crate::{clock, late, session, tail, tls};
 use core::cell::UnsafeCell;
 use core::num::NonZeroU64;
 use core::ptr::NonNull;
@@ -167,7 +167,7 @@ pub(crate) fn claim() -> Option<NonNull<Thread>> {
         (&raw mut (*thread).current).write([0; DEVICES]);
         (*thread).rules.moved();
         // The cache is left as it is: zeroed memory is an empty one, and stacks of the place's last thread are as good.
-        (&raw mut (*thread).lane).write(pool.region.claim());
+        (&raw mut (*thread).lane).write(lane(&pool.region));
         (&raw mut (*thread).overflow).write(pool.region.overflow());
         (&raw mut (*thread).without_lane).write(0);
         &mut *thread
@@ -180,6 +180,12 @@ pub(crate) fn claim() -> Option<NonNull<Thread>> {
         unsafe { libc::pthread_setspecific(key, (&raw mut *thread).cast()) };
     }
     Some(NonNull::from(thread))
+}
+
+/// A ring for this thread whose pages exist; `None`: it uses the one that all share.
+#[cold]
+fn lane(region: &Region) -> Option<Lane> {
+    region.claim_below(tail::ready_lanes())
 }
 
 /// Where this C library keeps a thread's number (glibc on x86-64 since 2.4), held against the kernel's word at arming.
@@ -301,7 +307,7 @@ impl Thread {
         self.without_lane = self.without_lane.wrapping_add(1);
         if self.without_lane.is_multiple_of(CLAIM_AGAIN)
             // SAFETY: the pool is made before any thread has a state, and never freed.
-            && let Some(lane) = unsafe { POOL.load(Acquire).as_ref() }.and_then(|p| p.region.claim())
+            && let Some(lane) = unsafe { POOL.load(Acquire).as_ref() }.and_then(|p| lane(&p.region))
         {
             self.lane = Some(lane);
             self.announce();

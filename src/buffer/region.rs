@@ -98,7 +98,24 @@ impl Region {
     /// A ring for this thread, or `None` where all are taken: then [`Region::overflow`] is the way. At most one
     /// compare-and-swap per ring; no system call, no heap. The owner's first record is [`Lane::announce`]'s.
     pub fn claim(&self) -> Option<Lane> {
-        (0..self.geometry.lanes).find_map(|i| self.claim_ring(i))
+        self.claim_below(self.geometry.lanes)
+    }
+
+    /// The same among the first `n` lanes: those whose memory exists.
+    pub fn claim_below(&self, n: u32) -> Option<Lane> {
+        (0..self.geometry.lanes.min(n)).find_map(|i| self.claim_ring(i))
+    }
+
+    /// How many of the first `n` lanes nobody has claimed yet.
+    pub fn unclaimed_below(&self, n: u32) -> u32 {
+        let free = |i: &u32| self.ring(*i).state.load(Relaxed) == owner::FREE;
+        (0..self.geometry.lanes.min(n)).filter(free).count() as u32
+    }
+
+    /// The memory of a lane's records: where it begins, and its bytes. `None`: there is no such lane.
+    pub fn lane_memory(&self, i: u32) -> Option<(NonNull<u8>, usize)> {
+        let bytes = self.geometry.ring_records(i) as usize * size_of::<Record>();
+        (i < self.geometry.lanes).then(|| (self.slots(i).cast(), bytes))
     }
 
     fn claim_ring(&self, i: u32) -> Option<Lane> {

@@ -1,6 +1,7 @@
 //! Freed blocks that pile up because they wait for a stream, which is named. A note, and a warning where they fill the
 //! device soon.
 
+use super::certainty::Certainty;
 use super::detector::{name, stream_ref};
 use super::explain::{plural, size};
 use super::finding::{Finding, FindingSite, Kind};
@@ -72,9 +73,15 @@ fn compose(replay: &Replay, d: &Device, first: u32, rate: f64, detected: u32) ->
         &Rate { bytes: rate, current: rate, highest: rate, ratio: 1.0, ..Rate::default() },
     );
     let soon = room.known && full.mid <= ALERT_STEPS;
+    let severity = if soon { Severity::Warning } else { Severity::Info };
     Finding {
+        id: 0,
         kind: Kind::DeferredFree,
-        severity: if soon { Severity::Warning } else { Severity::Info },
+        certainty: Certainty::Growing,
+        evidence: Vec::new(),
+        bound: None,
+        severity,
+        urgency: severity,
         grain: name(replay, Grain::Step),
         device: d.id,
         stream,
@@ -88,6 +95,8 @@ fn compose(replay: &Replay, d: &Device, first: u32, rate: f64, detected: u32) ->
         bytes_now: bytes,
         blocks_now: blocks,
         steps_to_oom: room.known.then_some(full),
+        seconds_to_oom: None,
+        last_step: replay.steps(),
         explain: format!(
             "{} ({}) were freed but cannot be reused, because they wait for {}, and more do with every step",
             plural(blocks, "block"),

@@ -1,5 +1,6 @@
 //! What a judgement says, complete enough to be printed.
 
+use super::certainty::{Bound, Certainty, Evidence};
 use super::severity::Severity;
 use crate::event::{DeviceId, SiteId, StreamHandle, StreamId};
 use crate::replay::Held;
@@ -89,7 +90,7 @@ impl Kind {
         })
     }
 
-    /// Whether it makes the verdict `leak` (or `warning`); the others are notes.
+    /// Whether it is about blocks that live on; the others are about memory that was freed, or explain.
     pub fn is_leak(self) -> bool {
         matches!(self, Kind::LiveAfterStreamExit | Kind::StepGrowth)
     }
@@ -150,6 +151,17 @@ pub struct StepsToOom {
     pub high: u64,
 }
 
+/// When the device will be full, in seconds from now on at the pace of the last steps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SecondsToOom {
+    /// The earliest.
+    pub low: u64,
+    /// The most likely.
+    pub mid: u64,
+    /// The latest; `u64::MAX` where growth dies away before the device is full.
+    pub high: u64,
+}
+
 /// A site's part in a finding.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct FindingSite {
@@ -166,10 +178,21 @@ pub struct FindingSite {
 /// A finding.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Finding {
+    /// Its number among what may be leaks in this process, from 1: it stays the same while everything else changes; 0 in a note.
+    pub id: u32,
     /// What.
     pub kind: Kind,
-    /// How bad, by time until the device is full.
+    /// Whether it is a leak: the same on every card.
+    pub certainty: Certainty,
+    /// What the certainty rests on.
+    pub evidence: Vec<Evidence>,
+    /// Where it ends by itself, where something says so.
+    pub bound: Option<Bound>,
+    /// How soon it hurts: by steps and time until the device is full.
     pub severity: Severity,
+    /// The same were it certain that no reference cycle keeps it: [`Finding::severity`] is a warning at most while Python's
+    /// collector may still free it.
+    pub urgency: Severity,
     /// What "step" means in the fields below.
     pub grain: GrainName,
     /// Where.
@@ -182,7 +205,7 @@ pub struct Finding {
     pub detected_step: u32,
     /// The mark at which growth was seen to have stopped; `None` while it stands.
     pub withdrawn_step: Option<u32>,
-    /// Growth stood the test of the whole run (four rising floors), not only of the last marks.
+    /// It was seen for a dozen marks or more.
     pub established: bool,
     /// Bytes per mark over the whole run since `first_step`.
     pub bytes_per_step: f64,
@@ -196,6 +219,10 @@ pub struct Finding {
     pub blocks_now: u64,
     /// When the device will be full; `None` where its size is not known.
     pub steps_to_oom: Option<StepsToOom>,
+    /// The same in seconds; `None` also where no clock tells how long a step takes.
+    pub seconds_to_oom: Option<SecondsToOom>,
+    /// The last mark that it was judged at.
+    pub last_step: u32,
     /// One whole sentence with its numbers: why.
     pub explain: String,
     /// Sites by falling share.
@@ -213,8 +240,13 @@ impl Finding {
             && self.sites.iter().any(|s| s.site == h.site)
     }
 
-    /// Stands, and is of a kind that is a leak.
+    /// Stands, and is a leak or growth: it makes the verdict.
+    pub fn grows(&self) -> bool {
+        self.withdrawn_step.is_none() && self.certainty >= Certainty::Growing
+    }
+
+    /// The same of blocks that live on: what it counts was left behind.
     pub fn is_active_leak(&self) -> bool {
-        self.withdrawn_step.is_none() && self.kind.is_leak()
+        self.grows() && self.kind.is_leak()
     }
 }

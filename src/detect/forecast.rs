@@ -1,8 +1,8 @@
 //! When a device will be full.
 
-use super::finding::StepsToOom;
+use super::finding::{SecondsToOom, StepsToOom};
 use crate::event::DeviceId;
-use crate::replay::{Point, Replay};
+use crate::replay::{Grain, Point, Replay};
 
 /// How fast something grows, in bytes (and blocks) per mark.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -72,6 +72,37 @@ fn slope(rises: &[(u32, Point)]) -> (f64, f64) {
         |of: &dyn Fn(&(u32, Point)) -> f64| rises.iter().map(|r| (f64::from(r.0) - x) * of(r)).sum::<f64>();
     let square = with(&|r| f64::from(r.0) - x).max(f64::MIN_POSITIVE);
     (with(&|r| r.1.bytes as f64 - bytes) / square, with(&|r| r.1.blocks as f64 - blocks) / square)
+}
+
+/// For how many of the `marks` that growth was seen for it had its present pace: where it has become faster, what has grown so
+/// far would have taken less.
+pub(super) fn seen(rate: &Rate, marks: u32) -> u64 {
+    let share = if rate.current > rate.bytes { (rate.bytes / rate.current).max(0.0) } else { 1.0 };
+    (f64::from(marks) * share) as u64
+}
+
+/// Steps whose clock tells how long one takes.
+const LAST_STEPS: usize = 32;
+
+/// A forecast in seconds, at the pace of the last steps by the recording's clock.
+pub(super) fn seconds(replay: &Replay, grain: Grain, steps: &StepsToOom) -> Option<SecondsToOom> {
+    let rows = replay.devices().map(|d| &d.rows).max_by_key(|rows| rows.len())?;
+    let last = rows.last()?;
+    let before = rows.get(rows.len().saturating_sub(LAST_STEPS + 1)).filter(|r| r.step < last.step);
+    let (time, count) = match before {
+        Some(r) => (last.time.0.saturating_sub(r.time.0), last.step - r.step),
+        None => (replay.last_step_time().0, replay.steps()),
+    };
+    let per_step = time as f64 / 1e9 / f64::from(count.max(1));
+    let parts = match grain {
+        Grain::Microbatch => f64::from(replay.microbatches().max(1)) / f64::from(replay.steps().max(1)),
+        Grain::Step => 1.0,
+    };
+    let of = |n: u64| match n {
+        u64::MAX => u64::MAX,
+        n => (n as f64 * per_step / parts.max(1.0)).round().min(u64::MAX as f64) as u64,
+    };
+    (per_step > 0.0).then(|| SecondsToOom { low: of(steps.low), mid: of(steps.mid), high: of(steps.high) })
 }
 
 /// The largest device on the market, GiB: what a device of unknown size is taken for where only severity is

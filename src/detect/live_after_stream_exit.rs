@@ -4,7 +4,7 @@
 //! blocks have outlived two further marks; their number and bytes keep rising. That the stream is idle is
 //! said where it is proved.
 
-use super::detector::Member;
+use super::case::Member;
 use super::explain::{lines, number, oldest, plural};
 use super::finding::Finding;
 use crate::replay::{Cohort, Quiet, Replay};

@@ -6,6 +6,9 @@
 //! is a worse one.**
 
 mod allocator_pressure;
+mod backlog;
+mod case;
+mod certainty;
 mod cycle_garbage;
 mod deferred_free;
 mod detector;
@@ -14,6 +17,8 @@ mod finding;
 mod forecast;
 mod fragmentation;
 mod growth;
+mod job;
+mod keeper;
 mod lazy_state;
 mod live_after_stream_exit;
 mod live_at_exit;
@@ -24,10 +29,15 @@ mod resident_on_side_stream;
 mod severity;
 mod step_growth;
 mod stranded_cache;
+mod survivors;
 mod verdict;
 
-pub use detector::{Detector, Policy, UNCOLLECTED};
-pub use finding::{Finding, FindingSite, GrainName, Kind, StepsToOom, StreamRef};
+pub use case::UNCOLLECTED;
+pub use certainty::{Bound, Certainty, Evidence};
+pub use detector::{Detector, Policy};
+pub use finding::{Finding, FindingSite, GrainName, Kind, SecondsToOom, StepsToOom, StreamRef};
+pub use job::{JobVerdict, Member, judge_job};
+pub use keeper::{Keeper, Owner, Testimony, refine};
 pub use oom::{Cause, Change, PostMortem, post_mortem};
 pub use severity::Severity;
-pub use verdict::{Outcome, Verdict, judge};
+pub use verdict::{Outcome, Verdict, judge, judge_without};

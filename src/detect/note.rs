@@ -1,5 +1,6 @@
 //! What notes share: small findings that explain, and accuse nobody.
 
+use super::certainty::Certainty;
 use super::detector::{name, stream_ref};
 use super::finding::{Finding, FindingSite, Kind};
 use super::severity::Severity;
@@ -71,8 +72,13 @@ impl Note<'_> {
         let (bytes, blocks) = (self.sites.bytes(), self.sites.blocks());
         let per_block = bytes as f64 / (blocks as f64).max(1.0);
         Finding {
+            id: 0,
             kind: self.kind,
+            certainty: Certainty::Note,
+            evidence: Vec::new(),
+            bound: None,
             severity: Severity::Info,
+            urgency: Severity::Info,
             grain: name(replay, Grain::Step),
             device: self.device.id,
             stream,
@@ -86,6 +92,8 @@ impl Note<'_> {
             bytes_now: bytes,
             blocks_now: blocks,
             steps_to_oom: None,
+            seconds_to_oom: None,
+            last_step: replay.steps(),
             explain: self.explain,
             sites,
         }
@@ -105,7 +113,6 @@ pub(super) fn of_the_end(replay: &Replay) -> Vec<Finding> {
 pub(super) fn all(replay: &Replay, accused: &[&Finding], before: &[Finding]) -> Vec<Finding> {
     let mut notes = Vec::new();
     for d in replay.devices() {
-        notes.extend(super::stranded_cache::check(replay, d));
         notes.extend(super::fragmentation::check(replay, d));
         notes.extend(super::cycle_garbage::check(replay, d));
         notes.extend(super::resident_on_side_stream::check(replay, d, accused));
@@ -114,5 +121,15 @@ pub(super) fn all(replay: &Replay, accused: &[&Finding], before: &[Finding]) -> 
         notes.extend(super::allocator_pressure::check(replay, d));
         notes.extend(super::live_at_exit::check(replay, d));
     }
-    notes.into_iter().map(|n| n.finding(replay, before)).collect()
+    let stranded = replay.devices().flat_map(|d| super::stranded_cache::check(replay, d));
+    let stranded = stranded.map(|(note, growing)| {
+        let note = note.finding(replay, before);
+        match growing {
+            Some(g) => {
+                Finding { certainty: Certainty::Growing, evidence: g.evidence, bound: Some(g.bound), ..note }
+            }
+            None => note,
+        }
+    });
+    stranded.chain(notes.into_iter().map(|n| n.finding(replay, before))).collect()
 }

@@ -1,8 +1,9 @@
 //! Freed memory in the pools of streams that allocate no more: only they could use it again.
 
+use super::certainty::{Bound, Evidence};
 use super::explain::{lines, plural, size};
 use super::finding::Kind;
-use super::note::{Note, Sites, worth};
+use super::note::{LEAST, Note, Sites};
 use crate::event::{SiteId, StreamId};
 use crate::replay::{Device, Replay};
 use rustc_hash::FxHashMap;
@@ -20,8 +21,46 @@ struct Kept {
     once: bool,
 }
 
+/// Streams that PyTorch makes for each device and priority; the next one asked for is the first again.
+const POOLED: u32 = 32;
+/// Different steps in which such streams were used that make it growth.
+const STEPS: usize = 4;
+
+/// What grows with each stream that is used once, and where that ends.
+pub(super) struct Growing {
+    pub(super) evidence: Vec<Evidence>,
+    pub(super) bound: Bound,
+}
+
+/// Streams that were used once and left, one after the other, until now.
+fn growing(now: u32, kept: &[Kept], free: u64) -> Option<Growing> {
+    let mut steps: Vec<u32> = kept.iter().filter(|k| k.once).map(|k| k.last).collect();
+    steps.sort_unstable();
+    steps.dedup();
+    let (first, last, n) = (*steps.first()?, *steps.last()?, steps.len());
+    if n < STEPS || n * 2 < kept.len() {
+        return None;
+    }
+    let pace = f64::from(last - first) / (n - 1) as f64;
+    // The next one would have been idle for long enough to be seen.
+    if f64::from(now - last.min(now)) > f64::from(IDLE) + 2.0 * pace + 1.0 {
+        return None;
+    }
+    let streams = kept.len() as u64;
+    let at_step = f64::from(first) + f64::from(POOLED - 1) * pace * n as f64 / streams as f64;
+    let bound = Bound {
+        bytes: Some(free / streams * u64::from(POOLED)),
+        at_step: Some(at_step as u32),
+        source: format!("PyTorch's {POOLED} pooled streams per device and priority"),
+    };
+    Some(Growing {
+        evidence: vec![Evidence::new("streams used once and left, in different steps", n as f64)],
+        bound,
+    })
+}
+
 /// One note per line that allocated the largest block of such streams.
-pub(super) fn check<'a>(replay: &Replay, d: &'a Device) -> Vec<Note<'a>> {
+pub(super) fn check<'a>(replay: &Replay, d: &'a Device) -> Vec<(Note<'a>, Option<Growing>)> {
     let mut by_site: FxHashMap<u32, Vec<Kept>> = FxHashMap::default();
     for k in kept(replay, d) {
         by_site.entry(k.site.0).or_default().push(k);
@@ -29,7 +68,7 @@ pub(super) fn check<'a>(replay: &Replay, d: &'a Device) -> Vec<Note<'a>> {
     let mut notes = Vec::new();
     for (site, kept) in by_site {
         let free: u64 = kept.iter().map(|k| k.free).fold(0, u64::saturating_add);
-        if free < worth(d) {
+        if free < LEAST {
             continue;
         }
         let first = kept.iter().map(|k| k.last).min().unwrap_or(0);
@@ -44,7 +83,8 @@ pub(super) fn check<'a>(replay: &Replay, d: &'a Device) -> Vec<Note<'a>> {
             1 => String::new(),
             n => format!(", {once}{} each", size(free / n as u64)),
         };
-        notes.push(Note {
+        let growing = growing(replay.steps(), &kept, free);
+        let note = Note {
             kind: Kind::StrandedCache,
             device: d,
             stream: (streams.len() == 1).then(|| streams[0]),
@@ -58,10 +98,16 @@ pub(super) fn check<'a>(replay: &Replay, d: &'a Device) -> Vec<Note<'a>> {
                 lines(1),
                 if streams.len() == 1 { "keeps" } else { "keep" },
                 size(free),
-            ),
-        });
+            ) + &growing.as_ref().map_or_else(String::new, |g| {
+                format!(
+                    "; it ends by itself with PyTorch's {POOLED} pooled streams, at about {}",
+                    size(g.bound.bytes.unwrap_or(0))
+                )
+            }),
+        };
+        notes.push((note, growing));
     }
-    notes.sort_by_key(|n| std::cmp::Reverse(n.sites.bytes()));
+    notes.sort_by_key(|(n, _)| std::cmp::Reverse(n.sites.bytes()));
     notes
 }
 
@@ -87,7 +133,7 @@ fn kept(replay: &Replay, d: &Device) -> Vec<Kept> {
         let k = all.entry((s.id.0, private)).or_insert(none);
         k.free = k.free.saturating_add(segment.size.0);
     }
-    if all.values().map(|k| k.free).fold(0, u64::saturating_add) < worth(d) {
+    if all.values().map(|k| k.free).fold(0, u64::saturating_add) < LEAST {
         return Vec::new();
     }
     for h in replay.blocks(d.id) {

@@ -1,25 +1,25 @@
 //! The first line of every report: one word and its reason.
 
+use super::certainty::Certainty;
 use super::detector::Detector;
 use super::explain::{number, plural, size};
 use super::finding::Finding;
 use super::growth::MIN_MARKS;
 use super::oom::post_mortem;
 use super::opaque_pool;
-use super::severity::{Severity, WARNING_REACH, WARNING_STEPS};
 use crate::event::DeviceId;
 use crate::replay::{Coverage, OomEvent, Replay};
 
 /// The word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Outcome {
-    /// A leak that fills the device in a run of ordinary length.
+    /// Something is kept for good, and there is evidence that nothing bounds it.
     Leak,
-    /// Growth that would, but has not stood the test of time yet.
-    Warning,
+    /// Something is kept and becomes more; it is not yet told from a buffer that fills.
+    Growing,
     /// An allocation failed, and no leak is the cause.
     Oom,
-    /// Nothing leaks, and enough was seen to say so.
+    /// Nothing grows, and enough was seen to say so.
     Clean,
     /// Not enough was seen.
     Unknown,
@@ -30,7 +30,7 @@ impl Outcome {
     pub fn name(self) -> &'static str {
         match self {
             Outcome::Leak => "leak",
-            Outcome::Warning => "warning",
+            Outcome::Growing => "growing",
             Outcome::Oom => "oom",
             Outcome::Clean => "clean",
             Outcome::Unknown => "unknown",
@@ -43,7 +43,7 @@ impl Outcome {
         match self {
             Outcome::Leak => 5,
             Outcome::Oom => 4,
-            Outcome::Warning => 3,
+            Outcome::Growing => 3,
             Outcome::Unknown if is_idle => 0,
             Outcome::Unknown => 2,
             Outcome::Clean => 1,
@@ -52,46 +52,55 @@ impl Outcome {
 }
 
 /// The word and its reason.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Verdict {
     /// The word.
     pub outcome: Outcome,
     /// Why, as a clause.
     pub reason: String,
+    /// Which of the findings that were judged it is about, where it is about one.
+    pub finding: Option<usize>,
+    /// Of `Clean`: growth of more than so many bytes a step would have been seen.
+    pub detectable: Option<f64>,
+    /// Of `Unknown`: nothing is amiss, only fewer steps ended than are needed.
+    pub too_short: bool,
 }
 
 impl Verdict {
-    fn new(outcome: Outcome, reason: impl Into<String>) -> Verdict {
-        Verdict { outcome, reason: reason.into() }
+    /// A word and its reason, about no finding.
+    pub fn new(outcome: Outcome, reason: impl Into<String>) -> Verdict {
+        Verdict { outcome, reason: reason.into(), finding: None, detectable: None, too_short: false }
     }
 }
 
 /// The verdict on one process, as of its last step. Call [`Detector::at_step`] before, at the end of a
-/// recording also [`Replay::finish`]. Losses that only a reader sees (damaged pages) are the caller's to add:
-/// a `Clean` is `Unknown` then.
+/// recording also [`Replay::finish`]; and [`Detector::hear`] where something is known of keepers. Losses that only a reader
+/// sees (damaged pages) are the caller's to add: a `Clean` is `Unknown` then.
 pub fn judge(replay: &Replay, detector: &Detector) -> Verdict {
-    let standing =
-        || detector.findings().iter().filter(|f| f.withdrawn_step.is_none() && f.severity > Severity::Info);
-    let leaks = || standing().filter(|f| f.kind.is_leak());
-    if let Some(f) = leaks().find(|f| f.established || f.severity == Severity::Alert) {
-        return Verdict::new(Outcome::Leak, sum(f));
+    judge_without(replay, detector, &[])
+}
+
+/// The same as if some findings were not there: those whose place in `left_out`, in the order of [`Detector::findings`], is `true`.
+pub fn judge_without(replay: &Replay, detector: &Detector, left_out: &[bool]) -> Verdict {
+    let all = detector.findings();
+    let counts = |i: usize| all[i].grows() && !left_out.get(i).is_some_and(|out| *out);
+    let find = |is: &dyn Fn(&Finding) -> bool| (0..all.len()).find(|&i| counts(i) && is(&all[i]));
+    let about = |outcome: Outcome, i: usize, reason: String| Verdict {
+        finding: Some(i),
+        ..Verdict::new(outcome, reason)
+    };
+    let of = |c: Certainty| find(&|f| f.certainty == c);
+    if let Some(i) = of(Certainty::Leak) {
+        return about(Outcome::Leak, i, sum(&all[i]));
     }
     if let Some((device, o)) = final_oom(replay) {
-        // Growth too brief to be judged, without which there had been room.
+        // Growth that is not known to be a leak, without which there had been room.
         let free = o.free.map_or(0, |f| f.0);
-        let enough = |f: &&Finding| free.saturating_add(f.bytes_now) >= o.requested.0;
-        let brief =
-            detector.findings().iter().filter(|f| f.is_active_leak() && f.device == device).find(enough);
-        if let Some(f) = brief {
-            return Verdict::new(
-                Outcome::Warning,
-                format!(
-                    "{}, and without it there had been room in {} {}",
-                    sum(f),
-                    replay.step_source().noun(),
-                    number(o.step.into())
-                ),
-            );
+        let enough = |f: &Finding| f.device == device && free.saturating_add(f.bytes_now) >= o.requested.0;
+        if let Some(i) = find(&enough) {
+            let (word, step) = (replay.step_source().noun(), number(o.step.into()));
+            let reason = format!("{}, and without it there had been room in {word} {step}", sum(&all[i]));
+            return about(Outcome::Growing, i, reason);
         }
         let why = post_mortem(replay, device);
         return Verdict::new(
@@ -99,55 +108,28 @@ pub fn judge(replay: &Replay, detector: &Detector) -> Verdict {
             why.map_or_else(String::new, |m| format!("{}: {}", m.short, m.explain)),
         );
     }
-    if let Some(f) = standing().find(|f| !f.kind.is_leak()) {
-        return Verdict::new(Outcome::Warning, f.explain.clone());
+    if let Some(i) = of(Certainty::Growing) {
+        return about(Outcome::Growing, i, sum(&all[i]));
     }
-    if let Some(f) = leaks().next() {
-        return Verdict::new(
-            Outcome::Warning,
-            format!("{}, seen for too few {}s yet", sum(f), f.grain.noun()),
-        );
+    match blind(replay) {
+        Some((why, too_short)) => Verdict { too_short, ..Verdict::new(Outcome::Unknown, why) },
+        None => {
+            let detectable = detector.detectable(replay);
+            let least = detectable.map_or_else(String::new, |bytes| {
+                format!(
+                    "; more than {} a {} would have shown",
+                    size(bytes as u64),
+                    replay.step_source().noun()
+                )
+            });
+            let other = match left_out.iter().zip(all).any(|(out, f)| *out && f.grows()) {
+                true => "no other line",
+                false => "no line",
+            };
+            let reason = format!("{other} left more and more memory behind in {}{least}", watched(replay));
+            Verdict { detectable, ..Verdict::new(Outcome::Clean, reason) }
+        }
     }
-    match blind(replay).or_else(|| early(replay, detector)) {
-        Some(why) => Verdict::new(Outcome::Unknown, why),
-        None => Verdict::new(
-            Outcome::Clean,
-            slow(detector).map_or_else(
-                || format!("no line left more and more memory behind in {}", watched(replay)),
-                |slow| format!("in {} {slow}", watched(replay)),
-            ),
-        ),
-    }
-}
-
-/// Growth that a note tells of: the first line must not deny it.
-fn slow(detector: &Detector) -> Option<String> {
-    let active = detector.findings().iter().filter(|f| f.is_active_leak());
-    let f = active.max_by(|a, b| a.bytes_per_step.total_cmp(&b.bytes_per_step))?;
-    let rate = size(f.bytes_per_step.max(0.0) as u64);
-    Some(match f.steps_to_oom {
-        Some(s) => format!(
-            "nothing grew fast enough to matter: the most, {rate} every {}, would fill the device in about {} {0}s",
-            f.grain.noun(),
-            number(s.mid)
-        ),
-        None => format!("nothing grew fast enough to matter: the most was {rate} every {}", f.grain.noun()),
-    })
-}
-
-/// Growth that would fill the device soon if it went on, seen for too short a time to say that it does.
-fn early(replay: &Replay, detector: &Detector) -> Option<String> {
-    let f = detector.findings().iter().find(|f| {
-        let seen = u64::from(replay.steps().saturating_sub(f.first_step));
-        let within = if f.established { WARNING_STEPS } else { WARNING_STEPS.min(WARNING_REACH * seen) };
-        f.is_active_leak() && f.steps_to_oom.is_some_and(|s| s.mid <= within)
-    })?;
-    let full = number(f.steps_to_oom?.mid);
-    Some(format!(
-        "too early to tell: {}; if that goes on the device is full in about {full} {}s",
-        sum(f),
-        f.grain.noun()
-    ))
 }
 
 /// For how long the job was watched, in the grain that was judged.
@@ -176,11 +158,20 @@ fn final_oom(replay: &Replay) -> Option<(DeviceId, &OomEvent)> {
         .find(|(_, o)| o.call.is_some() || o.step.saturating_add(1) > replay.steps())
 }
 
-/// Why "clean" cannot be said.
-fn blind(replay: &Replay) -> Option<String> {
+/// Why "clean" cannot be said, and whether too few steps are all that is wrong.
+fn blind(replay: &Replay) -> Option<(String, bool)> {
+    let marks = replay.steps().max(replay.microbatches());
+    let unseen = unseen(replay).map(|why| (why, false));
+    unseen.or_else(|| {
+        let ended = plural(u64::from(marks), replay.step_source().noun());
+        (marks < MIN_MARKS).then(|| (format!("{ended} ended, and {MIN_MARKS} are needed"), true))
+    })
+}
+
+/// What of the process was not seen.
+fn unseen(replay: &Replay) -> Option<String> {
     let drift = replay.accounting_drift().0;
     let impossible: u64 = replay.inconsistencies().iter().map(|i| i.count).sum();
-    let marks = replay.steps().max(replay.microbatches());
     if let Some(why) = opaque_pool::blinds(replay) {
         Some(why)
     } else if replay.coverage() == Coverage::None {
@@ -194,11 +185,6 @@ fn blind(replay: &Replay) -> Option<String> {
     } else if impossible > 0 {
         let first = &replay.inconsistencies()[0];
         Some(format!("the recording contradicts itself: {} ({})", first.what, first.first))
-    } else if marks < MIN_MARKS {
-        Some(format!(
-            "{} ended, and {MIN_MARKS} are needed",
-            plural(u64::from(marks), replay.step_source().noun())
-        ))
     } else {
         None
     }

@@ -10,6 +10,7 @@ mod checkpoint;
 mod fault;
 mod item;
 mod names;
+mod printable;
 pub mod steps;
 mod unit;
 
@@ -19,6 +20,7 @@ pub use checkpoint::{Checkpoint, DeviceTotals, HeldCall, LiveBlock, OpenSegment,
 pub use fault::{CALLS, Fault, stays};
 pub use item::{DriverMemory, Dropped, Item, ThreadInfo};
 pub use names::{CodeDef, Frame, Names, NativeFrame, StackDef};
+pub use printable::{is_hidden, make_json_printable, make_printable, printable, printable_lines};
 pub use unit::{
     Addr, Bytes, CodeId, DeviceId, EventHandle, Nanos, PoolId, SiteId, StackId, StepId, StreamHandle,
     StreamId, ThreadId,

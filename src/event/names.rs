@@ -1,6 +1,6 @@
 //! Stacks and the code they run through, interned once and named by number.
 
-use super::{CodeId, StackId};
+use super::{CodeId, StackId, make_printable};
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
 
@@ -54,7 +54,9 @@ pub struct NativeFrame {
     pub offset: u32,
 }
 
-/// Stacks resolved to frames. Filled by whoever reads the definitions, asked by everybody after.
+/// Stacks resolved to frames. Filled by whoever reads the definitions, asked by everybody after. Frames, nodes and texts are made
+/// printable as they come in ([`super::printable`]): whoever asks may show them. The paths of native modules are as they were
+/// recorded, since files are opened by them.
 #[derive(Clone, Debug, Default)]
 pub struct Names {
     frames: Vec<Frame>,
@@ -68,8 +70,13 @@ pub struct Names {
 impl Names {
     /// Adds a resolved stack, innermost frame first. A second definition of the same id replaces the first.
     pub fn add_stack(&mut self, id: StackId, frames: impl IntoIterator<Item = Frame>) {
-        let ids = frames.into_iter().map(|f| self.intern(f)).collect();
+        let ids = frames.into_iter().map(|f| self.add_frame(f)).collect();
         self.stacks.insert(id, ids);
+    }
+
+    /// Adds a stack of frames that were added, innermost first.
+    pub fn add_stack_of(&mut self, id: StackId, frames: Vec<u32>) {
+        self.stacks.insert(id, frames);
     }
 
     /// Adds the native frames of a stack, innermost first.
@@ -90,7 +97,8 @@ impl Names {
     }
 
     /// Adds the autograd node that ran on the thread of a stack.
-    pub fn add_node(&mut self, id: StackId, name: String) {
+    pub fn add_node(&mut self, id: StackId, mut name: String) {
+        make_printable(&mut name);
         self.nodes.insert(id, name);
     }
 
@@ -100,7 +108,8 @@ impl Names {
     }
 
     /// Adds a text (the name of a mark or phase).
-    pub fn add_text(&mut self, id: u32, text: String) {
+    pub fn add_text(&mut self, id: u32, mut text: String) {
+        make_printable(&mut text);
         self.texts.insert(id, text);
     }
 
@@ -134,7 +143,10 @@ impl Names {
         self.stacks.len()
     }
 
-    fn intern(&mut self, f: Frame) -> u32 {
+    /// Adds a frame, and returns the number by which stacks name it.
+    pub fn add_frame(&mut self, mut f: Frame) -> u32 {
+        make_printable(&mut f.file);
+        make_printable(&mut f.function);
         if let Some(&id) = self.frame_ids.get(&f) {
             return id;
         }

@@ -3,6 +3,7 @@
 //! ```text
 //! 0   magic   11 bytes and a zero, `\x89STRAND\r\n\x1a\n\0`: a transfer as text, or one that cuts the eighth bit, breaks it
 //! 12  version u32      16  JSON length u32      20  crc32 of the JSON u32      24  JSON, then zeros to a multiple of 4096
+//! …   4096 bytes for maps, since version 2 (see `format::map`)
 //! ```
 
 use super::region::Identity;
@@ -11,7 +12,9 @@ use serde_json::{Map, Value, json};
 /// First bytes of every recording.
 pub const MAGIC: [u8; 12] = *b"\x89STRAND\r\n\x1a\n\0";
 /// Version of the file format.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
+/// Since this version the last block is left for maps: see [`super::map`].
+const MAPPED: u32 = 2;
 /// The header is a multiple of this.
 pub const BLOCK: usize = 4096;
 /// Longest JSON.
@@ -86,7 +89,7 @@ impl Header {
         out.extend_from_slice(&(json.len() as u32).to_le_bytes());
         out.extend_from_slice(&crc32fast::hash(&json).to_le_bytes());
         out.extend_from_slice(&json);
-        out.resize(out.len().next_multiple_of(BLOCK), 0);
+        out.resize(out.len().next_multiple_of(BLOCK) + BLOCK, 0);
         out
     }
 
@@ -121,7 +124,13 @@ impl Header {
         if json > MAX_JSON {
             return Err(HeaderError::Damaged);
         }
-        Ok((FIXED + json).next_multiple_of(BLOCK))
+        let maps = if version >= MAPPED { BLOCK } else { 0 };
+        Ok((FIXED + json).next_multiple_of(BLOCK) + maps)
+    }
+
+    /// Whether the recording that begins with `first` may have dropped bytes, and says so in its header's last block.
+    pub fn is_mapped(first: &[u8]) -> bool {
+        word(first, 12).is_some_and(|version| version >= MAPPED)
     }
 
     /// Reads a header; `bytes` hold [`Header::length`] bytes.
@@ -173,7 +182,7 @@ mod tests {
     #[test]
     fn a_header_comes_back() {
         let b = sample().encode();
-        assert_eq!((b.len(), Header::length(&b)), (BLOCK, Ok(BLOCK)));
+        assert_eq!((b.len(), Header::length(&b), Header::is_mapped(&b)), (2 * BLOCK, Ok(2 * BLOCK), true));
         assert_eq!(Header::decode(&b), Ok(sample()));
     }
 
@@ -189,7 +198,11 @@ mod tests {
         let mut bad = b.clone();
         bad[40] ^= 1;
         assert_eq!(Header::decode(&bad), Err(HeaderError::Damaged));
-        bad[12] = 2;
-        assert_eq!(Header::decode(&bad), Err(HeaderError::Version(2)));
+        bad[12] = 3;
+        assert_eq!(Header::decode(&bad), Err(HeaderError::Version(3)));
+        let mut old = b;
+        old[12] = 1;
+        assert_eq!((Header::length(&old), Header::is_mapped(&old)), (Ok(BLOCK), false));
+        assert_eq!(Header::decode(&old), Ok(sample()));
     }
 }

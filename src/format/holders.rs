@@ -1,10 +1,14 @@
 //! What a watcher asks a job's holder probe, and what that answers: JSON, both ways.
 //!
-//! The question lies in a file beside the job's tail, `<tail>.ask`: `{"number":1,"findings":[{"about":…,"blocks":[…]}]}`, with the
-//! addresses of flagged blocks. The job takes the file away as it reads it, and answers in the fact `holders` of its recording
+//! The question lies in a file beside the job's tail, `<tail>.ask`, or beside its recording where the tail is no file:
+//! `{"number":1,"findings":[{"about":…,"blocks":[…]}],"last":false}`, with the addresses of flagged blocks. A job that begins to end says so
+//! (the fact `ending`) and waits for a moment for the last question, which may be about nothing. The job takes the file away as it reads it,
+//! and answers in the fact `holders` of its recording
 //! (docs/recording.md): all its answers so far, each with the number of its question and with `about` as it was asked.
 
+use super::tail::Place;
 use serde_json::{Value, json};
+use std::path::{Path, PathBuf};
 
 /// Longest question in bytes.
 pub const LONGEST: u64 = 1 << 20;
@@ -13,9 +17,11 @@ pub const FINDINGS: usize = 8;
 /// Most blocks of a finding.
 pub const BLOCKS: usize = 512;
 
-/// Where the question to a job lies whose tail is `tail`.
-pub fn place(tail: &str) -> String {
-    format!("{tail}.ask")
+/// Where the question to a job lies whose tail and recording are these.
+pub fn place(tail: &Place, recording: &Path) -> PathBuf {
+    let mut name = tail.file().map_or(recording.as_os_str(), AsRef::as_ref).to_owned();
+    name.push(".ask");
+    name.into()
 }
 
 /// A question.
@@ -25,6 +31,8 @@ pub struct Ask {
     pub number: u64,
     /// What is asked about.
     pub findings: Vec<Flagged>,
+    /// Nothing more will be asked.
+    pub last: bool,
 }
 
 /// Blocks of a finding.
@@ -40,7 +48,8 @@ impl Ask {
     /// As the file has it.
     pub fn to_json(&self) -> Value {
         let finding = |f: &Flagged| json!({ "about": f.about, "blocks": f.blocks });
-        json!({ "number": self.number, "findings": self.findings.iter().map(finding).collect::<Vec<_>>() })
+        let findings: Vec<Value> = self.findings.iter().map(finding).collect();
+        json!({ "number": self.number, "findings": findings, "last": self.last })
     }
 
     /// Reads it; `None` where it is no question. What is beyond the bounds is left out.
@@ -52,7 +61,8 @@ impl Ask {
             Some(Flagged { about: f.get("about")?.clone(), blocks })
         };
         let findings = all.get("findings")?.as_array()?.iter().take(FINDINGS).map(finding);
-        Some(Ask { number: all.get("number")?.as_u64()?, findings: findings.collect::<Option<_>>()? })
+        let last = all.get("last").and_then(Value::as_bool).unwrap_or(false);
+        Some(Ask { number: all.get("number")?.as_u64()?, findings: findings.collect::<Option<_>>()?, last })
     }
 }
 
@@ -64,9 +74,10 @@ mod tests {
     fn a_question_comes_back_and_nonsense_is_none() {
         let flagged =
             Flagged { about: json!({ "kind": "step-growth" }), blocks: vec![0x7f00_0000_0200, 1 << 40] };
-        let ask = Ask { number: 3, findings: vec![flagged.clone(); 2] };
+        let ask = Ask { number: 3, findings: vec![flagged.clone(); 2], last: true };
         assert_eq!(Ask::parse(ask.to_json().to_string().as_bytes()), Some(ask));
-        let many = Ask { number: 1, findings: vec![Flagged { blocks: vec![1; 9999], ..flagged }; 99] };
+        let many =
+            Ask { number: 1, findings: vec![Flagged { blocks: vec![1; 9999], ..flagged }; 99], last: false };
         let read = Ask::parse(many.to_json().to_string().as_bytes()).expect("a question");
         assert_eq!((read.findings.len(), read.findings[0].blocks.len()), (FINDINGS, BLOCKS));
         for text in ["", "{}", "[]", "{\"number\":-1,\"findings\":[]}", "{\"number\":1,\"findings\":[{}]}"] {

@@ -3,7 +3,7 @@
 use super::pages::Next;
 use super::tail::{Stand, Tail};
 use super::{Reader, Ring, Stage, TailState, Then};
-use crate::event::{Dropped, Item, Nanos, ThreadId, ThreadInfo};
+use crate::event::{Dropped, Item, Nanos, ThreadId, ThreadInfo, make_json_printable, printable};
 use crate::format::checkpoint;
 use crate::format::clock::Clock;
 use crate::format::marks::{Mark, Skipped};
@@ -120,7 +120,8 @@ impl Reader {
         }
     }
 
-    fn facts(&mut self, facts: serde_json::Value) {
+    fn facts(&mut self, mut facts: serde_json::Value) {
+        make_json_printable(&mut facts);
         // A chunk repeats all facts: those that are known already are no news.
         if self.summary.merge_facts(&facts) {
             self.items.push_back(Item::Meta(facts));
@@ -404,7 +405,7 @@ fn thread_info(r: &Record) -> ThreadInfo {
     ThreadInfo {
         thread: thread_id(r.stack),
         tid: r.a as u32,
-        name: String::from_utf8_lossy(bytes.get(..end).unwrap_or_default()).into_owned(),
+        name: printable(&String::from_utf8_lossy(bytes.get(..end).unwrap_or_default())).into_owned(),
         autograd: r.flags & flag::AUTOGRAD != 0,
     }
 }

@@ -1,6 +1,6 @@
 //! Definitions → names: code objects are kept, stacks are resolved to file, line and function.
 
-use crate::event::{CodeDef, CodeId, Frame, Item, Names, NativeFrame, StackDef};
+use crate::event::{CodeDef, CodeId, Frame, Item, Names, NativeFrame, StackDef, printable};
 use crate::format::definition::{self, Definition};
 use crate::format::python;
 use crate::format::wire::{Cursor, Malformed};
@@ -88,7 +88,7 @@ impl Definitions {
 
     /// The build id of a native module that frames name, as hexadecimal digits.
     pub(super) fn build_id(&self, file: &str) -> Option<String> {
-        let module = self.codes.values().find(|c| c.python_minor == 0 && c.file == file)?;
+        let module = self.codes.values().find(|c| c.python_minor == 0 && printable(&c.file) == file)?;
         Some(module.line_table.iter().map(|b| format!("{b:02x}")).collect())
     }
 }

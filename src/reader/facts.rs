@@ -20,8 +20,12 @@ impl FactsFollower {
     /// # Errors
     /// As [`Reader::open`].
     pub fn open(path: impl AsRef<Path>) -> Result<FactsFollower, Error> {
-        let reader = Reader::open(path)?;
-        Ok(FactsFollower { at: reader.pages.at(), source: reader.source, frame: Vec::new() })
+        Reader::open(path).map(FactsFollower::from_reader)
+    }
+
+    /// Follows the file that a reader, which has not been used yet, was opened on.
+    pub fn from_reader(reader: Reader) -> FactsFollower {
+        FactsFollower { at: reader.pages.at(), source: reader.source, frame: Vec::new() }
     }
 
     /// What has been said since: JSON objects in order. A page that is not whole yet is looked at again the next time.

@@ -61,6 +61,8 @@ impl Follower {
     /// Looks for what is new; [`Follower::next_batch`] then hands it out. Take everything before the next poll.
     pub fn poll(&mut self) {
         let r = &mut self.reader;
+        // Memory is found as soon as whoever keeps it has taken it, which may be later than the header.
+        r.find_tail();
         if r.stage == Stage::Waiting {
             r.merge.reopen();
             r.stage = Stage::Pages;
@@ -72,6 +74,7 @@ impl Follower {
     pub fn finish(&mut self) {
         let r = &mut self.reader;
         r.live = false;
+        r.find_tail();
         r.follow.patience = PATIENCE;
         if r.stage == Stage::Waiting {
             r.stage = Stage::Pages;

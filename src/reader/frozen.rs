@@ -1,26 +1,31 @@
 //! A recording as it was at one moment, to be read as often as wanted while its process goes on.
 
+use super::mapped::Mapped;
+use super::open::{open_file, open_tail};
 use super::source::Source;
 use super::tail::{RingStand, Tail};
-use super::{Error, Reader};
+use super::{Error, Reader, head};
+use crate::format::header::Header;
 use crate::format::region::PART;
 use std::fs::File;
 use std::io;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::path::Path;
+use std::rc::Rc;
 
 /// How often the tail is copied anew where the process overwrote some of it meanwhile.
 const TRIES: usize = 5;
 
 /// A recording that stands still: every reader of it hands out the same items.
 ///
-/// Pages that are written stay as they are; what is in the process's memory is copied (some ten MiB).
+/// Pages that are written stay as they are, until `--max-size` drops them; what is in the process's memory is copied (some ten MiB).
 #[derive(Clone)]
 pub struct Frozen {
-    path: PathBuf,
-    file: Arc<File>,
+    file: Rc<File>,
     len: u64,
-    tail: Option<Arc<Vec<u8>>>,
+    tail: Option<Rc<Vec<u8>>>,
+    header: (Header, usize),
+    /// Its pages by their positions as of then, where some may have been dropped.
+    mapped: Option<Rc<Mapped>>,
 }
 
 impl Frozen {
@@ -32,11 +37,18 @@ impl Frozen {
         let path = path.as_ref();
         let io = |e| Error::Io(path.into(), e);
         let who = Reader::open(path)?;
-        let file = Arc::new(File::open(path).map_err(io)?);
+        let file = Rc::new(open_file(path).map_err(io)?);
         // First the tail, then the length: what left the rings in between is in the pages.
-        let tail = who.tail_path().and_then(|tail| copy(Path::new(tail), &who).ok().flatten());
+        let tail = who.header.tail.as_deref().and_then(|tail| copy(tail, &who).ok().flatten());
+        let (header, length, is_mapped) = head(&*file)?;
         let len = file.metadata().map_err(io)?.len();
-        Ok(Frozen { path: path.into(), file, len, tail: tail.map(Arc::new) })
+        let mapped = if is_mapped {
+            let file = file.try_clone().map_err(io)?;
+            Some(Rc::new(Mapped::new(Box::new(file), length).freeze().map_err(io)?))
+        } else {
+            None
+        };
+        Ok(Frozen { file, len, tail: tail.map(Rc::new), header: (header, length), mapped })
     }
 
     /// A reader from the beginning.
@@ -44,18 +56,28 @@ impl Frozen {
     /// # Errors
     /// As [`Reader::open`].
     pub fn reader(&self) -> Result<Reader, Error> {
-        let part = Part { file: self.file.clone(), len: self.len };
         let tail = self.tail.clone().map(|t| Box::new(Copied(t)) as Box<dyn Source>);
-        Reader::from_source(Box::new(part), tail).map_err(|e| match e {
-            Error::Io(_, e) => Error::Io(self.path.clone(), e),
-            Error::Header(_, e) => Error::Header(self.path.clone(), e),
-        })
+        let source: Box<dyn Source> = match &self.mapped {
+            Some(mapped) => Box::new(mapped.clone()),
+            None => Box::new(Part { file: self.file.clone(), len: self.len }),
+        };
+        let (header, length) = self.header.clone();
+        Ok(Reader::begin(source, tail, header, length))
+    }
+}
+
+impl<S: Source> Source for Rc<S> {
+    fn read_at(&self, at: u64, buf: &mut [u8]) -> io::Result<usize> {
+        (**self).read_at(at, buf)
+    }
+    fn len(&self) -> io::Result<u64> {
+        (**self).len()
     }
 }
 
 /// The region's file; `None` where it is not this recording's.
-fn copy(path: &Path, who: &Reader) -> io::Result<Option<Vec<u8>>> {
-    let file = File::open(path)?;
+fn copy(place: &str, who: &Reader) -> io::Result<Option<Vec<u8>>> {
+    let file = open_tail(place)?;
     let Ok(mut tail) = Tail::open(Box::new(file.try_clone()?), &who.summary().who) else { return Ok(None) };
     let geometry = tail.geometry;
     let mut bytes = Vec::new();
@@ -86,7 +108,7 @@ fn copy(path: &Path, who: &Reader) -> io::Result<Option<Vec<u8>>> {
 
 /// The beginning of a file.
 struct Part {
-    file: Arc<File>,
+    file: Rc<File>,
     len: u64,
 }
 
@@ -101,13 +123,13 @@ impl Source for Part {
 }
 
 /// Bytes that several readers read.
-struct Copied(Arc<Vec<u8>>);
+struct Copied(Rc<Vec<u8>>);
 
 impl Source for Copied {
     fn read_at(&self, at: u64, buf: &mut [u8]) -> io::Result<usize> {
         Source::read_at(&self.0.as_slice(), at, buf)
     }
     fn len(&self) -> io::Result<u64> {
-        Ok(self.0.len() as u64)
+        Ok(self.0.as_slice().len() as u64)
     }
 }

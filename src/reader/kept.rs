@@ -4,11 +4,12 @@
 //! The packed form is the region itself with everything that was already in pages zeroed, through zstd.
 
 use super::Reader;
+use super::open::open_file;
 use super::source::fill;
 use super::tail::{Tail, word};
 use crate::format::raw;
 use crate::format::region::{at, ring_at};
-use std::io;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 /// No region is larger: a packed tail that claims more is none.
@@ -24,14 +25,16 @@ pub fn kept_path(path: &Path) -> PathBuf {
 
 /// The kept tail of the recording at `path`, unpacked; `None` where there is none or it is not one.
 pub(super) fn kept(path: &Path) -> Option<Vec<u8>> {
-    let packed = std::fs::read(kept_path(path)).ok()?;
+    let mut packed = Vec::new();
+    open_file(&kept_path(path)).ok()?.take(LARGEST as u64).read_to_end(&mut packed).ok()?;
     let size = zstd::zstd_safe::get_frame_content_size(&packed).ok()??;
     let size = usize::try_from(size).ok().filter(|&s| s <= LARGEST)?;
     zstd::bulk::decompress(&packed, size).ok()
 }
 
 impl Reader {
-    /// The tail on tmpfs, packed, to be kept at [`kept_path`]; `None` where the recording has no tail of its own any more.
+    /// The tail, packed, to be kept at [`kept_path`]; `None` where the recording has no tail of its own any more, or its process wrote
+    /// all of it into pages before it ended.
     /// Only for a process that has ended.
     ///
     /// # Errors
@@ -41,6 +44,9 @@ impl Reader {
             return Ok(None);
         }
         let Some(tail) = &mut self.tail else { return Ok(None) };
+        if tail.stand()?.ended {
+            return Ok(None);
+        }
         let whole = tail.unconsumed()?;
         zstd::bulk::compress(&whole, LEVEL).map(Some)
     }

@@ -28,12 +28,14 @@ mod facts;
 mod follow;
 mod frozen;
 mod kept;
+mod mapped;
+mod open;
 mod pages;
 mod source;
 mod summary;
 mod tail;
 
-use crate::event::{Dropped, Event, Item, Names};
+use crate::event::{Dropped, Event, Item, Names, printable};
 use crate::format::clock::Clock;
 use crate::format::events::Decoder;
 use crate::format::fold::Fold;
@@ -41,16 +43,20 @@ use crate::format::header::{BLOCK, Header, HeaderError};
 use crate::format::marks::Mark;
 use crate::format::merge::Merge;
 use crate::format::raw::{Kind, Record};
+use crate::format::tail::Place;
 pub use damage::Damage;
 use define::Definitions;
 pub use facts::FactsFollower;
 pub use follow::Follower;
 pub use frozen::Frozen;
 pub use kept::kept_path;
+use mapped::Mapped;
+pub use open::open_file;
 use pages::Pages;
 pub use source::Source;
 use std::collections::VecDeque;
 use std::fs::File;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::{fmt, io};
 pub use summary::{Summary, TailState};
@@ -71,8 +77,8 @@ pub enum Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Error::Io(path, e) => write!(f, "{}: {e}", path.display()),
-            Error::Header(path, e) => write!(f, "{}: {e}", path.display()),
+            Error::Io(path, e) => write!(f, "{}: {e}", printable(&path.to_string_lossy())),
+            Error::Header(path, e) => write!(f, "{}: {e}", printable(&path.to_string_lossy())),
         }
     }
 }
@@ -120,9 +126,23 @@ struct Ring {
     thread: u32,
 }
 
+/// The header of a recording, its bytes, and whether behind it is a [`Mapped`] recording.
+fn head(source: &dyn Source) -> Result<(Header, usize, bool), Error> {
+    let io = |e| Error::Io(PathBuf::new(), e);
+    let bad = |e| Error::Header(PathBuf::new(), e);
+    let mut bytes = Vec::new();
+    source::fill(source, 0, BLOCK, &mut bytes).map_err(io)?;
+    let length = Header::length(&bytes).map_err(bad)?;
+    let is_mapped = Header::is_mapped(&bytes);
+    source::fill(source, 0, length, &mut bytes).map_err(io)?;
+    Ok((Header::decode(&bytes).map_err(bad)?, length, is_mapped))
+}
+
 /// Reads one recording.
 pub struct Reader {
     source: Box<dyn Source>,
+    /// Where it lies; empty: somewhere without a path.
+    path: PathBuf,
     tail: Option<Tail>,
     /// The tail is the one kept beside the recording.
     kept: bool,
@@ -166,24 +186,51 @@ impl Reader {
     /// The file cannot be read, or is no recording. Damage behind the header is no error: see [`Reader::damage`].
     pub fn open(path: impl AsRef<Path>) -> Result<Reader, Error> {
         let path = path.as_ref();
-        let file = File::open(path).map_err(|e| Error::Io(path.into(), e))?;
+        let mut reader = Reader::without_tail(path)?;
+        reader.path = path.into();
+        reader.find_tail();
+        Ok(reader)
+    }
+
+    /// Opens the recording at `path` with a tail that is at hand already.
+    ///
+    /// # Errors
+    /// As [`Reader::open`].
+    pub fn with_tail(path: impl AsRef<Path>, tail: File) -> Result<Reader, Error> {
+        let mut reader = Reader::without_tail(path.as_ref())?;
+        reader.attach_tail(Box::new(tail));
+        Ok(reader)
+    }
+
+    fn without_tail(path: &Path) -> Result<Reader, Error> {
+        let file = open_file(path).map_err(|e| Error::Io(path.into(), e))?;
+        let owner = file.metadata().map(|m| m.uid()).ok();
         let mut reader = Reader::from_source(Box::new(file), None).map_err(|e| match e {
             Error::Io(_, e) => Error::Io(path.into(), e),
             Error::Header(_, e) => Error::Header(path.into(), e),
         })?;
-        if let Some(tail) = reader.header.tail.clone() {
-            match File::open(&tail) {
-                Ok(f) => reader.attach_tail(Box::new(f)),
-                Err(e) => reader.summary.tail = TailState::Absent(e.to_string()),
+        reader.summary.owner = owner;
+        Ok(reader)
+    }
+
+    /// Looks for the tail that the header names, where it is not attached yet, and for one kept beside the recording.
+    fn find_tail(&mut self) {
+        if self.tail.is_some() || self.path.as_os_str().is_empty() {
+            return;
+        }
+        if let Some(text) = self.header.tail.clone() {
+            match open::open_tail(&text) {
+                Ok(file) => self.attach_tail(Box::new(file)),
+                Err(e) => self.summary.tail = TailState::Absent(e.to_string()),
             }
         }
-        if reader.tail.is_none()
-            && let Some(kept) = kept::kept(path)
+        if self.tail.is_none()
+            && !self.live
+            && let Some(kept) = kept::kept(&self.path)
         {
-            reader.attach_tail(Box::new(kept));
-            reader.kept = reader.tail.is_some();
+            self.attach_tail(Box::new(kept));
+            self.kept = self.tail.is_some();
         }
-        Ok(reader)
     }
 
     /// Reads a recording and its tail from anywhere.
@@ -191,17 +238,23 @@ impl Reader {
     /// # Errors
     /// As [`Reader::open`], with an empty path.
     pub fn from_source(source: Box<dyn Source>, tail: Option<Box<dyn Source>>) -> Result<Reader, Error> {
-        let io = |e| Error::Io(PathBuf::new(), e);
-        let bad = |e| Error::Header(PathBuf::new(), e);
-        let mut bytes = Vec::new();
-        source::fill(&*source, 0, BLOCK, &mut bytes).map_err(io)?;
-        let length = Header::length(&bytes).map_err(bad)?;
-        source::fill(&*source, 0, length, &mut bytes).map_err(io)?;
-        let header = Header::decode(&bytes).map_err(bad)?;
+        let (header, length, is_mapped) = head(&*source)?;
+        let source = if is_mapped { Box::new(Mapped::new(source, length)) } else { source };
+        Ok(Reader::begin(source, tail, header, length))
+    }
+
+    /// Behind the header of so many bytes, in a source that takes positions.
+    fn begin(
+        source: Box<dyn Source>,
+        tail: Option<Box<dyn Source>>,
+        header: Header,
+        length: usize,
+    ) -> Reader {
         let mut reader = Reader {
             pages: Pages::new(length as u64),
             summary: Summary::new(&header),
             source,
+            path: PathBuf::new(),
             tail: None,
             kept: false,
             decoder: Decoder::default(),
@@ -230,12 +283,12 @@ impl Reader {
             header,
         };
         if reader.header.provenance.is_object() {
-            reader.items.push_back(Item::Meta(reader.header.provenance.clone()));
+            reader.items.push_back(Item::Meta(reader.summary.facts.clone().into()));
         }
         if let Some(t) = tail {
             reader.attach_tail(t);
         }
-        Ok(reader)
+        reader
     }
 
     fn attach_tail(&mut self, source: Box<dyn Source>) {
@@ -359,9 +412,14 @@ impl Reader {
         &self.summary
     }
 
-    /// Path of the region's file that the recording names.
-    pub fn tail_path(&self) -> Option<&str> {
-        self.header.tail.as_deref()
+    /// Where the region lies, as the recording's header says; `None`: nobody but the process can read it.
+    pub fn tail_place(&self) -> Option<Place> {
+        self.header.tail.as_deref().map(Place::parse)
+    }
+
+    /// Whether the region is at hand: the process lives on this machine, or was killed and somebody has kept its memory.
+    pub fn has_region(&self) -> bool {
+        self.tail.is_some() && !self.kept
     }
 }
 

@@ -1,8 +1,9 @@
 //! What a recording is, and how it stands.
 
-use crate::event::Dropped;
+use crate::event::{Dropped, make_json_printable};
 use crate::format::header::Header;
 use crate::format::region::Identity;
+use crate::format::secrets;
 use serde_json::{Map, Value};
 
 /// What became of the tail.
@@ -22,9 +23,11 @@ pub enum TailState {
 pub struct Summary {
     /// Whose it is.
     pub who: Identity,
+    /// The user that the file belongs to, as the open file says; `None` where it was read from no file.
+    pub owner: Option<u32>,
     /// Nanoseconds since 1970 when it began.
     pub unix_ns: u64,
-    /// All facts, later ones over earlier ones (docs/recording.md).
+    /// All facts, later ones over earlier ones (docs/recording.md), made printable ([`crate::event::printable`]).
     pub facts: Map<String, Value>,
     /// The writer has written its last page: nothing is missing at the end.
     pub complete: bool,
@@ -56,7 +59,16 @@ pub struct Summary {
 
 impl Summary {
     pub(super) fn new(h: &Header) -> Summary {
-        let facts = h.provenance.as_object().cloned().unwrap_or_default();
+        let mut facts = h.provenance.clone();
+        make_json_printable(&mut facts);
+        // The job does so itself; a recording of before has them still.
+        if let Some(Value::Array(words)) = facts.get_mut("command") {
+            let all = words.iter().filter_map(|w| w.as_str().map(str::to_owned));
+            *words = secrets::masked(all).into_iter().map(Value::String).collect();
+        }
+        let Value::Object(facts) = facts else {
+            return Summary { who: h.who, unix_ns: h.unix_ns, ..Summary::default() };
+        };
         Summary { who: h.who, unix_ns: h.unix_ns, facts, ..Summary::default() }
     }
 

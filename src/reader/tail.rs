@@ -25,6 +25,8 @@ pub(super) struct Stand {
     pub(super) lost_definitions: u64,
     /// The writer has given up: the job went on, and nothing of it was recorded any more.
     pub(super) stopped: bool,
+    /// The writer has written its last page: nothing here is news.
+    pub(super) ended: bool,
     pub(super) rings: Vec<RingStand>,
 }
 
@@ -105,6 +107,7 @@ impl Tail {
             lost_unowned: word(b, at::LOST_UNOWNED),
             lost_definitions: word(b, at::LOST_DEFINITIONS),
             stopped: word(b, at::FLAGS) & flag::WRITER_STOPPED != 0,
+            ended: word(b, at::FLAGS) & flag::CLEAN_END != 0,
             rings: rings.collect(),
         })
     }

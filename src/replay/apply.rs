@@ -94,8 +94,9 @@ impl Replay {
             backward = t.backward.0;
         }
         let site = self.sites.of(b.stack, b.phase.backward, backward);
-        let cohort =
-            self.cohorts.id(CohortKey { device: b.device, stream, site, private_pool: b.pool.is_private() });
+        let (private_pool, optimizer) = (b.pool.is_private(), b.phase.optimizer);
+        let key = CohortKey { device: b.device, stream, site, private_pool, optimizer };
+        let cohort = self.cohorts.id(key);
         let mut block = *b;
         if block.rounded.0 == 0 {
             block.rounded = Bytes(round_up(b.size.0));

@@ -1,5 +1,6 @@
 //! Cohorts: blocks of one device, stream and call site, and how many of them grow old.
 
+use super::births::Births;
 use super::series::{Point, Series};
 use crate::event::{DeviceId, SiteId, StreamId};
 use rustc_hash::FxHashMap;
@@ -19,6 +20,8 @@ pub struct CohortKey {
     pub site: SiteId,
     /// They lie in the pool of a graph capture or of a `MemPool`.
     pub private_pool: bool,
+    /// An optimizer allocated them: a line that calls `step()` in PyTorch's own files is that of the batch, too.
+    pub optimizer: bool,
 }
 
 /// A cohort.
@@ -82,6 +85,10 @@ pub struct Track {
     pub last_death: u32,
     /// The age of the oldest block that was freed up to the last mark, in marks.
     pub longest_life: u32,
+    /// When the old blocks that live were born, and those that will be old at the next mark, as of the last mark.
+    pub births: Births,
+    /// Births of old blocks that were freed since.
+    gone: Vec<(u32, Point)>,
     /// As of now: what died of old age, how much of it in the collector, when, and how old.
     deaths: (Point, Point, u32, u32),
     /// Live blocks that are too young, by birth: in the step that runs, in the one before.
@@ -98,6 +105,9 @@ impl Track {
     fn gone(&mut self, p: Point, born: u32, now: u32, freed: Option<bool>) {
         let age = now.saturating_sub(born);
         self.bucket(age).sub(p);
+        if age >= GRACE {
+            self.gone.push((born, p));
+        }
         let (true, Some(collected)) = (age >= GRACE, freed) else { return };
         self.deaths.0.add(p);
         self.deaths.2 = now.saturating_sub(1);
@@ -126,6 +136,11 @@ impl Track {
         if self.old != Point::default() || self.series.last_mark() != 0 {
             self.series.push(mark, self.old);
         }
+        if !self.gone.is_empty() {
+            self.births.remove(&self.gone);
+            self.gone.clear();
+        }
+        self.births.add(mark.saturating_sub(1), self.young[1]);
         self.old.add(self.young[1]);
         self.young = [Point::default(), self.young[0]];
     }
@@ -236,9 +251,14 @@ impl Cohorts {
         }
     }
 
-    pub(super) fn put_back_step(&mut self, id: CohortId, rounded: u64, age: u32) {
+    /// One that was born in step `born`, when step `now` is about to end.
+    pub(super) fn put_back_step(&mut self, id: CohortId, rounded: u64, born: u32, now: u32) {
         if let Some(c) = self.list.get_mut(id.0 as usize) {
-            c.steps.bucket(age).add(Point { blocks: 1, bytes: rounded });
+            let (p, age) = (Point { blocks: 1, bytes: rounded }, now.saturating_sub(born));
+            c.steps.bucket(age).add(p);
+            if age >= GRACE {
+                c.steps.births.add(born, p);
+            }
         }
     }
 
@@ -259,6 +279,10 @@ impl Cohorts {
             }
             c.steps.at_mark = p;
             c.steps.remembered = step;
+            // Blocks of the last step but one are old from the next mark on.
+            for (born, bytes) in births.iter().take_while(|b| b.0 < step) {
+                c.steps.births.add(*born, Point { blocks: 1, bytes: *bytes });
+            }
         }
     }
 

@@ -97,7 +97,7 @@ impl Replay {
             for h in d.table.iter_mut() {
                 h.step = h.step.min(n);
                 if !h.pending && !h.unverified {
-                    self.cohorts.put_back_step(h.cohort, h.block.rounded.0, n - h.step);
+                    self.cohorts.put_back_step(h.cohort, h.block.rounded.0, h.step, n);
                 }
             }
         }
@@ -107,7 +107,7 @@ impl Replay {
         // What a job that ends has freed already was there when its step ended.
         for f in &mut self.freed {
             f.birth.step = f.birth.step.min(n);
-            self.cohorts.put_back_step(f.cohort, f.rounded, n - f.birth.step);
+            self.cohorts.put_back_step(f.cohort, f.rounded, f.birth.step, n);
         }
         self.now.step = n;
     }

@@ -9,6 +9,7 @@
 
 pub mod anatomy;
 mod apply;
+mod births;
 mod calls;
 mod cohort;
 mod device;
@@ -28,6 +29,7 @@ mod state;
 mod stream;
 mod table;
 
+pub use births::{Birth, Births};
 pub use calls::{Amount, Calls};
 pub use cohort::{Cohort, CohortId, CohortKey, GRACE, Track};
 pub use device::{Capacity, Device, OomEvent, Peak, PendingWait};
@@ -35,6 +37,6 @@ pub use failed::Failed;
 pub use progress::{Coverage, Grain, Inconsistency, PhaseKind, Progress};
 pub use scene::{HOLDERS, Holder, Scene};
 pub use series::{Point, RECENT, Series};
-pub use site::{Site, SiteKind, is_generated, reached};
+pub use site::{Site, SiteKind, is_generated, is_installed, reached};
 pub use state::{Held, Replay};
 pub use stream::{PoolUse, Quiet, Stream};

@@ -93,7 +93,8 @@ impl Replay {
         let d = self.touch(block.device);
         let stream = self.streams.id(block.device, block.stream, b.born);
         let site = self.sites.of(block.stack, block.phase.backward, UNKNOWN);
-        let key = CohortKey { device: block.device, stream, site, private_pool: block.pool.is_private() };
+        let (private_pool, optimizer) = (block.pool.is_private(), block.phase.optimizer);
+        let key = CohortKey { device: block.device, stream, site, private_pool, optimizer };
         let cohort = self.cohorts.id(key);
         if self.devices[d].table.take(block.addr.0).is_some() {
             let addr = block.addr.0;

@@ -113,7 +113,7 @@ fn is_framework(file: &str) -> bool {
 }
 
 /// Files that somebody else wrote and installed.
-fn is_installed(file: &str) -> bool {
+pub fn is_installed(file: &str) -> bool {
     is_torch(file)
         || ["/site-packages/", "/dist-packages/", "/lib/python3", "/lib64/python3", ".whl/", ".zip/"]
             .iter()

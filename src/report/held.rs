@@ -1,7 +1,7 @@
 //! Who holds what was flagged: the words for what the job's probe has answered.
 
-use super::units::{count, percent};
-use serde_json::Value;
+use super::units::{count, duration, percent};
+use serde_json::{Value, json};
 
 /// What the holder probe said.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -24,35 +24,89 @@ pub struct Holder {
     pub name: String,
     /// The type of what is there.
     pub kind: String,
-    /// How many things are in it, where it is a container.
+    /// How many things were in it when it was found, where it is a container.
     pub entries: Option<u64>,
+    /// Nanoseconds from the recording's beginning until it was found.
+    pub taken: Option<u64>,
+    /// How many things were in it, at moments in their order (nanoseconds from the recording's beginning): the first, the last, and every
+    /// one that was less than the one before.
+    pub counts: Vec<(u64, u64)>,
+    /// Where it ends, as it says itself.
+    pub bound: Option<HolderBound>,
     /// It keeps the blocks through the autograd graphs of tensors in it.
     pub graph: bool,
+    /// The name gets another object again and again, whose graph reaches back to the blocks.
+    pub rebound: bool,
+    /// Whose it is, where it has a part in training: `optimizer` or `module`.
+    pub part: Option<String>,
+    /// A variable of a module, of a class or of a running function leads to it: it is no garbage.
+    pub root: bool,
+    /// It is a variable of a frame that runs no more: a traceback keeps that.
+    pub in_frame: bool,
     /// The nearest name on the way from the blocks to it, where that is another one.
     pub through: Option<String>,
-    /// Its part of the blocks that were asked about, 0 to 1.
+    /// How many of the blocks that were asked about it keeps, and its part of them, 0 to 1.
+    pub blocks: u64,
+    /// See `blocks`.
     pub share: f64,
 }
 
+/// A container's own bound.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HolderBound {
+    /// What says so: `maxlen` or `maxsize`.
+    pub kind: String,
+    /// Entries at most.
+    pub entries: u64,
+}
+
+/// The statement that keeps what was found, in the user's own source.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct KeptAt {
+    /// The file, as Python has it.
+    pub file: String,
+    /// The line, from 1.
+    pub line: u32,
+    /// The statement: `hist.append(loss)`.
+    pub source: String,
+    /// What helps at this statement; `None` where nothing that is known does.
+    pub remedy: Option<String>,
+}
+
 impl HeldBy {
-    /// Understands a finding's part of the fact `holders` (docs/recording.md).
-    pub fn of(answer: &Value) -> HeldBy {
+    /// Understands a finding's part of the fact `holders` (docs/recording.md). `answer`: the answer that it is a part of; `counts`: what was
+    /// counted since, of all answers.
+    pub fn of(finding: &Value, answer: &Value, counts: &Value) -> HeldBy {
         let text = |v: &Value, key: &str| v.get(key).and_then(Value::as_str).map(str::to_owned);
-        let reason = text(answer, "reason").unwrap_or_default();
-        let all = answer.get("holders").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
-        let asked = answer.get("blocks").and_then(Value::as_u64).unwrap_or(0);
+        let is = |v: &Value, key: &str| v.get(key).and_then(Value::as_bool).unwrap_or(false);
+        let reason = text(finding, "reason").unwrap_or_default();
+        let all = finding.get("holders").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+        let asked = finding.get("blocks").and_then(Value::as_u64).unwrap_or(0);
         let holder = |v: &Value| {
             let blocks = v.get("blocks").and_then(Value::as_u64).unwrap_or(0);
+            let name = text(v, "name")?;
+            let bound = v.get("bound").and_then(|b| {
+                Some(HolderBound { kind: text(b, "kind")?, entries: b.get("entries")?.as_u64()? })
+            });
+            let scope = v.get("scope").unwrap_or(&Value::Null);
             Some(Holder {
-                name: text(v, "name")?,
+                counts: counted(counts, &name),
+                name,
                 kind: text(v, "type").unwrap_or_default(),
                 entries: v.get("entries").and_then(Value::as_u64),
-                graph: v.get("graph").and_then(Value::as_bool).unwrap_or(false),
+                taken: answer.get("at_ns").and_then(Value::as_u64),
+                bound,
+                graph: is(v, "graph"),
+                rebound: is(v, "rebound"),
+                part: text(v, "part"),
+                root: is(v, "root"),
+                in_frame: text(scope, "kind").as_deref() == Some("frame"),
                 through: text(v, "through"),
+                blocks,
                 share: if asked == 0 { 1.0 } else { blocks as f64 / asked as f64 },
             })
         };
-        match text(answer, "status").as_deref() {
+        match text(finding, "status").as_deref() {
             Some("found") => HeldBy::Found(all.iter().filter_map(holder).collect()),
             Some("not_found") => HeldBy::NotFound(reason),
             _ => HeldBy::Skipped(reason),
@@ -60,17 +114,56 @@ impl HeldBy {
     }
 }
 
+/// What was counted of a name.
+fn counted(counts: &Value, name: &str) -> Vec<(u64, u64)> {
+    let mine =
+        counts.as_array().into_iter().flatten().find(|c| c.get("name").and_then(Value::as_str) == Some(name));
+    let all = mine.and_then(|c| c.get("counts")?.as_array());
+    let one = |c: &Value| Some((c.get(0)?.as_u64()?, c.get(1)?.as_u64()?));
+    all.into_iter().flatten().filter_map(one).collect()
+}
+
 impl Holder {
-    /// For a person: `OffloadActivations.bwd_tensor_stash, a dict with 1,116 entries`.
+    /// It was seen with fewer things in it than before: something empties it.
+    pub fn shrank(&self) -> bool {
+        self.counts.windows(2).any(|pair| matches!(pair, [(_, a), (_, b)] if b < a))
+    }
+
+    /// It had more things in it at the last look than at the first.
+    pub fn grew(&self) -> bool {
+        matches!((self.counts.first(), self.counts.last()), (Some((_, a)), Some((_, b))) if b > a)
+    }
+
+    /// Something that runs has it: what it keeps is no garbage that Python's collector could free.
+    pub fn is_reachable(&self) -> bool {
+        self.root || self.grew()
+    }
+
+    /// For a person: `OffloadActivations.bwd_tensor_stash, a dict with 1,116 entries`, and when that was.
     pub fn in_words(&self) -> String {
         let mut said = if self.graph { "the autograd graphs of " } else { "" }.to_owned();
         said.push_str(&self.name);
+        if self.in_frame {
+            said.push_str(", in a frame that a traceback keeps");
+        }
         if !self.kind.is_empty() {
             let article = if self.kind.starts_with(|c: char| "aeiouAEIOU".contains(c)) { "an" } else { "a" };
             said.push_str(&format!(", {article} {}", self.kind));
         }
+        let after = |ns: u64| format!("after {}", duration(ns));
         if let Some(n) = self.entries {
-            said.push_str(&format!(" with {}", entries(n)));
+            let taken = self.taken.map(|ns| format!(" {}", after(ns))).unwrap_or_default();
+            let last = self.counts.last().filter(|(_, last)| *last != n);
+            let last = last.map(|(ns, n)| format!(", {} {}", count(*n), after(*ns))).unwrap_or_default();
+            said.push_str(&format!(" with {}{taken}{last}", entries(n)));
+        }
+        if let Some(bound) = &self.bound {
+            said.push_str(&format!(", at most {} ({}={})", count(bound.entries), bound.kind, bound.entries));
+        } else if self.shrank() {
+            said.push_str(", emptied now and then");
+        }
+        if self.rebound {
+            said.push_str(", which gets a new value in every step");
         }
         if let Some(through) = &self.through {
             said.push_str(&format!(", through {through}"));
@@ -79,6 +172,19 @@ impl Holder {
             said.push_str(&format!(": {} of the blocks that were looked for", percent(self.share)));
         }
         said
+    }
+
+    /// All of it for a program. Times in seconds from the recording's beginning.
+    pub fn to_json(&self) -> Value {
+        let seconds = |ns: u64| (ns as f64 / 1e6).round() / 1e3;
+        let counts: Vec<Value> =
+            self.counts.iter().map(|(ns, n)| json!({ "seconds": seconds(*ns), "entries": n })).collect();
+        json!({
+            "name": self.name, "type": self.kind, "entries": self.entries, "seconds": self.taken.map(seconds), "counts": counts,
+            "bound": self.bound.as_ref().map(|b| json!({ "kind": b.kind, "entries": b.entries })), "shrank": self.shrank(),
+            "graph": self.graph, "rebound": self.rebound, "owner": self.part, "reachable": self.is_reachable(),
+            "blocks": self.blocks, "share": (self.share * 1e4).round() / 1e4, "through": self.through,
+        })
     }
 
     /// For a program: `OffloadActivations.bwd_tensor_stash (dict, 1859 entries)`.
@@ -98,14 +204,13 @@ fn entries(n: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
 
     #[test]
     fn answers_are_worded_for_people_and_for_programs() {
         let one = json!({ "name": "OffloadActivations.bwd_tensor_stash", "type": "dict", "entries": 1116, "graph": false, "through": null, "blocks": 30 });
         let other = json!({ "name": "__main__.losses", "type": "dict", "entries": 1, "graph": true, "through": "FunctionBackward.context", "blocks": 2 });
         let answer = json!({ "status": "found", "holders": [one, other], "blocks": 32 });
-        let HeldBy::Found(holders) = HeldBy::of(&answer) else { panic!("found") };
+        let HeldBy::Found(holders) = HeldBy::of(&answer, &Value::Null, &Value::Null) else { panic!("found") };
         let words: Vec<String> = holders.iter().map(Holder::in_words).collect();
         assert_eq!(
             words,
@@ -123,9 +228,35 @@ mod tests {
 
     #[test]
     fn what_was_not_found_says_why() {
+        let of = |v: &Value| HeldBy::of(v, &Value::Null, &Value::Null);
         let answer = |status: &str| json!({ "status": status, "holders": [], "reason": "because" });
-        assert_eq!(HeldBy::of(&answer("not_found")), HeldBy::NotFound("because".into()));
-        assert_eq!(HeldBy::of(&answer("not_run")), HeldBy::Skipped("because".into()));
-        assert_eq!(HeldBy::of(&Value::Null), HeldBy::Skipped(String::new()));
+        assert_eq!(of(&answer("not_found")), HeldBy::NotFound("because".into()));
+        assert_eq!(of(&answer("not_run")), HeldBy::Skipped("because".into()));
+        assert_eq!(of(&Value::Null), HeldBy::Skipped(String::new()));
+    }
+
+    #[test]
+    fn what_was_counted_says_when_and_where_it_ends() {
+        let bound = json!({ "kind": "maxlen", "entries": 1000 });
+        let deque =
+            json!({ "name": "q, a local of f", "type": "deque", "entries": 40, "bound": bound, "blocks": 2 });
+        let bank =
+            json!({ "name": "__main__.bank", "type": "list", "entries": 50, "blocks": 1, "root": true });
+        let finding = json!({ "status": "found", "holders": [deque, bank], "blocks": 2 });
+        let counts = json!([
+            { "name": "q, a local of f", "counts": [[2_000_000_000u64, 40], [3_000_000_000u64, 60]] },
+            { "name": "__main__.bank", "counts": [[2_000_000_000u64, 50], [3_000_000_000u64, 4]] },
+        ]);
+        let answer = json!({ "at_ns": 2_000_000_000u64 });
+        let HeldBy::Found(all) = HeldBy::of(&finding, &answer, &counts) else { panic!("found") };
+        assert!(all[0].grew() && !all[0].shrank() && all[1].shrank() && !all[1].grew());
+        assert!(all.iter().all(Holder::is_reachable));
+        let said = all[0].in_words();
+        assert!(said.starts_with("q, a local of f, a deque with 40 entries after 2"), "{said}");
+        assert!(said.contains(", 60 after 3") && said.ends_with("at most 1,000 (maxlen=1000)"), "{said}");
+        assert!(all[1].in_words().contains("emptied now and then"), "{}", all[1].in_words());
+        let told = all[1].to_json();
+        assert_eq!((&told["seconds"], &told["counts"][1]["entries"]), (&json!(2.0), &json!(4)));
+        assert_eq!((&told["shrank"], &told["reachable"]), (&json!(true), &json!(true)));
     }
 }

@@ -31,13 +31,13 @@ pub fn value(r: &Report<'_>) -> Value {
     // A process that the host killed is what a person must hear of first; the word for a program, and what a gate counts, is the
     // gravest verdict.
     let first = r.gravest();
-    let verdict = first.map_or(Outcome::Unknown, |p| p.verdict.outcome);
-    let reason = first.map_or("there is no recording of any process", |p| p.verdict.reason.as_str());
+    let job = r.job();
     json!({
         "schema": 1,
         "tool": format!("strandline {}", crate::VERSION),
-        "verdict": verdict.name(),
-        "reason": reason,
+        "verdict": job.outcome.name(),
+        "reason": job.reason,
+        "detectable_bytes_per_step": job.detectable.map(number),
         "command": first.map(|p| Facts::of(p.replay).command()).filter(|c| !c.is_empty()),
         "processes": r.processes.iter().map(process).collect::<Vec<_>>(),
     })
@@ -59,6 +59,7 @@ fn process(p: &Process<'_>) -> Value {
         "allocator": f.text("allocator"),
         "verdict": p.verdict.outcome.name(),
         "reason": p.verdict.reason,
+        "detectable_bytes_per_step": p.verdict.detectable.map(number),
         "coverage": { "level": level.name(), "reason": f.coverage_reason(level) },
         "ended": p.ended.name(),
         "killed_by_host": p.killed_by_host,
@@ -250,6 +251,9 @@ fn call(op: RuntimeOp) -> &'static str {
 pub fn finding(p: &Process<'_>, f: &Finding, known: Option<&Known>) -> Value {
     let mut v = json!({
         "kind": f.kind.name(),
+        "certainty": f.certainty.name(),
+        "evidence": f.evidence.iter().map(|e| json!({ "what": e.what, "value": number(e.value) })).collect::<Vec<_>>(),
+        "bound": f.bound.as_ref().map(|b| json!({ "bytes": b.bytes, "at_step": b.at_step, "source": b.source })),
         "severity": f.severity.name(),
         "grain": f.grain.name(),
         "device": f.device.0,
@@ -267,9 +271,16 @@ pub fn finding(p: &Process<'_>, f: &Finding, known: Option<&Known>) -> Value {
         "steps_to_oom": f.steps_to_oom.map(|s| json!({
             "low": forecast(s.low), "mid": forecast(s.mid), "high": forecast(s.high),
         })),
+        "seconds_to_oom": f.seconds_to_oom.map(|s| json!({
+            "low": forecast(s.low), "mid": forecast(s.mid), "high": forecast(s.high),
+        })),
         "explain": because(f, known),
         "held_by": held_by(known),
-        "remedy": remedy(p, f),
+        "kept_at": known.and_then(|k| k.kept_at.as_ref()).map(|k| json!({
+            "file": k.file, "line": k.line, "source": k.source,
+        })),
+        "remedy": remedy(p, f, known),
+        "suppressed_by": known.and_then(|k| k.suppressed_by.as_deref()),
         "fix": known.and_then(|k| k.fix.as_ref()).map(|x| json!({ "known": x.known, "text": x.text })),
     });
     let sites = f.sites.iter().filter_map(|s| p.replay.site(s.site).map(|at| site(p, at, s.share))).collect();
@@ -290,16 +301,16 @@ fn number(v: f64) -> Value {
 }
 
 fn held_by(known: Option<&Known>) -> Value {
-    const NOBODY: &str =
-        "nobody asked while the process ran (of what is no more than an info only STRANDLINE_PROBE=on does)";
+    const NOBODY: &str = "nobody asked while the process ran";
     let (status, holders, reason) = match known.map(|k| &k.held_by) {
         None | Some(HeldBy::NotRun) => ("not_run", &[][..], Some(NOBODY)),
         Some(HeldBy::Skipped(why)) => ("not_run", &[][..], Some(why.as_str())),
         Some(HeldBy::NotFound(why)) => ("not_found", &[][..], Some(why.as_str())),
         Some(HeldBy::Found(h)) => ("found", h.as_slice(), None),
     };
+    let details: Vec<Value> = holders.iter().map(|h| h.to_json()).collect();
     let holders: Vec<String> = holders.iter().map(|h| h.in_short()).collect();
-    json!({ "status": status, "holders": holders, "reason": reason.filter(|r| !r.is_empty()) })
+    json!({ "status": status, "holders": holders, "reason": reason.filter(|r| !r.is_empty()), "details": details })
 }
 
 fn site(p: &Process<'_>, s: &Site, share: f64) -> Value {

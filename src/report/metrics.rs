@@ -3,7 +3,6 @@
 //! Cardinality is bounded: of streams and sites only the largest of each process are told.
 
 use super::model::{Facts, Process};
-use crate::detect::Severity;
 use crate::replay::{Replay, Site, SiteKind};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -76,7 +75,7 @@ impl Metrics {
             }
         }
         self.live(r, &own);
-        for f in p.findings.iter().filter(|f| f.is_active_leak() && f.severity > Severity::Info) {
+        for f in p.findings.iter().filter(|f| f.grows()) {
             let site = f.sites.first().and_then(|s| r.site(s.site)).map(place).unwrap_or_default();
             let stream = f.stream.map(|s| s.id.0.to_string()).unwrap_or_default();
             let labels = with(
@@ -85,6 +84,7 @@ impl Metrics {
                     ("device", f.device.0.to_string()),
                     ("stream", stream),
                     ("kind", f.kind.name().into()),
+                    ("certainty", f.certainty.name().into()),
                     ("severity", f.severity.name().into()),
                     ("site", site),
                 ],

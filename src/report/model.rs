@@ -1,7 +1,7 @@
 //! What a report is made from. A command fills it from reader, replay and detect; text and JSON print it.
 
-use super::held::HeldBy;
-use crate::detect::{Finding, UNCOLLECTED, Verdict};
+use super::held::{HeldBy, KeptAt};
+use crate::detect::{Finding, Kind, UNCOLLECTED, Verdict};
 use crate::event::{Bytes, DeviceId, Frame, Names, StackId};
 use crate::replay::anatomy::{Anatomy, At};
 use crate::replay::{Coverage, Replay};
@@ -112,8 +112,12 @@ pub struct Moment {
 pub struct Known {
     /// Who holds the blocks.
     pub held_by: HeldBy,
+    /// The statement of the user's that keeps them.
+    pub kept_at: Option<KeptAt>,
     /// The remedy, where the leak is a known one.
     pub fix: Option<Fix>,
+    /// The line of a suppression file that covers it, as `file:line`: it stands in the report and counts for nothing.
+    pub suppressed_by: Option<String>,
 }
 
 /// Why something is said to be a leak. Of one that is known, or whose holder was found, it is no question any more what keeps it.
@@ -298,8 +302,25 @@ pub(super) fn coverage(p: &Process<'_>) -> Coverage {
     p.replay.coverage()
 }
 
-/// What helps against a finding, in the words of whatever allocates in this process.
-pub(super) fn remedy(p: &Process<'_>, f: &Finding) -> Option<&'static str> {
+/// What helps against a finding: at the statement that keeps it, where that is known; else what fits its holder; else in the words of
+/// whatever allocates in this process.
+pub(super) fn remedy(p: &Process<'_>, f: &Finding, known: Option<&Known>) -> Option<String> {
+    if let Some(kept) = known.and_then(|k| k.kept_at.as_ref()) {
+        return kept.remedy.clone();
+    }
+    // What keeps tensors without a graph is not helped by detaching them.
+    if let Some(HeldBy::Found(holders)) = known.map(|k| &k.held_by)
+        && f.kind == Kind::StepGrowth
+        && holders.iter().all(|h| !h.graph)
+    {
+        return Some(
+            "let go of what is done with: clear what holds it when an epoch ends, or bound it".into(),
+        );
+    }
+    general_remedy(p, f).map(str::to_owned)
+}
+
+fn general_remedy(p: &Process<'_>, f: &Finding) -> Option<&'static str> {
     let without_torch = ["CUDA", "CuPy", "XLA"].map(Some).contains(&Facts::of(p.replay).text("allocator"));
     if without_torch { f.kind.remedy_without_torch() } else { f.kind.remedy() }
 }

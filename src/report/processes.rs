@@ -3,7 +3,7 @@
 
 use super::model::{Facts, Process, Report};
 use super::style::Ink;
-use crate::detect::Outcome;
+use crate::detect::{JobVerdict, Member, Outcome, judge_job};
 
 /// Longer names of programs are cut.
 const LONG: usize = 24;
@@ -90,9 +90,12 @@ impl Process<'_> {
         match self.verdict.outcome {
             _ if self.killed_by_host => ("KILLED BY THE HOST", Ink::Bad),
             Outcome::Leak => ("LEAK", Ink::Bad),
-            Outcome::Warning => ("LEAK, not certain yet", Ink::Doubt),
+            Outcome::Growing => ("GROWING", Ink::Doubt),
+            // What grows has not filled it, and is told of below.
+            Outcome::Oom if self.findings.iter().any(|f| f.grows()) => ("OUT OF MEMORY", Ink::Bad),
             Outcome::Oom => ("OUT OF MEMORY, NO LEAK", Ink::Bad),
             Outcome::Clean => ("NO LEAK", Ink::Good),
+            Outcome::Unknown if self.verdict.too_short => ("TOO SHORT", Ink::Doubt),
             Outcome::Unknown => ("NOT JUDGED", Ink::Doubt),
         }
     }
@@ -122,10 +125,16 @@ impl<'a> Report<'a> {
         self.processes.iter().rev().max_by_key(|p| (p.killed_by_host, p.gravity()))
     }
 
+    /// The word on the job: all that is said of it as a whole is read from this.
+    pub fn job(&self) -> JobVerdict {
+        let member =
+            |p: &Process<'a>| Member { name: self.name(p), verdict: p.verdict, is_idle: p.is_idle() };
+        judge_job(&self.processes.iter().map(member).collect::<Vec<_>>())
+    }
+
     /// The process with the gravest verdict.
     pub(super) fn gravest(&self) -> Option<&Process<'a>> {
-        // Of equals the first, which is the lowest rank.
-        self.processes.iter().rev().max_by_key(|p| p.gravity())
+        self.processes.get(*self.job().order.first()?)
     }
 
     /// Its processes as a table has them; none where there is only one.

@@ -8,7 +8,8 @@ mod killed;
 
 use super::*;
 use crate::detect::{
-    Finding, FindingSite, GrainName, Kind, Outcome, Severity, StepsToOom, StreamRef, UNCOLLECTED, Verdict,
+    Certainty, Evidence, Finding, FindingSite, GrainName, Kind, Outcome, Severity, StepsToOom, StreamRef,
+    UNCOLLECTED, Verdict,
 };
 use crate::event::{
     Addr, Block, Body, Bytes, DeviceId, DriverMemory, Event, Frame, Item, Names, Nanos, Phase, SegmentOp,
@@ -131,7 +132,12 @@ impl Job {
     fn leak(&self) -> Finding {
         Finding {
             kind: Kind::LiveAfterStreamExit,
+            id: 1,
+            certainty: Certainty::Leak,
+            evidence: vec![Evidence::new("blocks that are kept", 1116.0)],
+            bound: None,
             severity: Severity::Alert,
+            urgency: Severity::Alert,
             grain: GrainName::Step,
             device: DeviceId(0),
             stream: Some(StreamRef { id: crate::event::StreamId(1), handle: SIDE, side: true, epoch: 0 }),
@@ -145,6 +151,8 @@ impl Job {
             bytes_now: 5 * GIB,
             blocks_now: 1116,
             steps_to_oom: Some(StepsToOom { low: 54, mid: 62, high: u64::MAX }),
+            seconds_to_oom: None,
+            last_step: 19,
             explain:
                 "1,116 of 1,116 blocks from this line are still live, the oldest for 18 steps; their stream \
                       was left after each"
@@ -158,7 +166,7 @@ impl Job {
 }
 
 fn verdict(outcome: Outcome, reason: &str) -> Verdict {
-    Verdict { outcome, reason: reason.into() }
+    Verdict::new(outcome, reason)
 }
 
 fn filled(step: u32, at: At) -> Moment {
@@ -262,6 +270,7 @@ fn a_leak_that_filled_the_card() {
             known: "huggingface/trl#5700".into(),
             text: "fixed in trl 1.4.0 (you have 1.3.0)".into(),
         }),
+        ..Known::default()
     }];
     p.anatomies = vec![filled(19, At::Oom)];
     p.cost = Cost {
@@ -294,7 +303,8 @@ fn a_leak_that_still_runs() {
     let findings = [j.leak(), withdrawn, info];
     let mut p = Process::new(&j.replay, &j.names, &v, &findings);
     p.ended = Ended::Running;
-    p.known = vec![Known { held_by: HeldBy::Skipped("more than 2,000,000 objects".into()), fix: None }];
+    p.known =
+        vec![Known { held_by: HeldBy::Skipped("more than 2,000,000 objects".into()), ..Known::default() }];
     reads("leak_running", &Report { processes: vec![p], exit: None, next: next() });
 }
 
@@ -473,11 +483,11 @@ fn every_key_of_the_schema_is_there() {
     has(
         "/processes/0/findings/0",
         "kind severity grain device stream first_step detected_step withdrawn_step bytes_per_step blocks_per_step \
-         current_bytes_per_step bytes_now blocks_now steps_to_oom explain held_by fix sites",
+         current_bytes_per_step bytes_now blocks_now steps_to_oom explain held_by kept_at fix sites",
     );
     has("/processes/0/findings/0/stream", "id handle side epoch");
     has("/processes/0/findings/0/steps_to_oom", "low mid high");
-    has("/processes/0/findings/0/held_by", "status holders reason");
+    has("/processes/0/findings/0/held_by", "status holders reason details");
     has("/processes/0/findings/0/sites/0", "share your_line frames");
     has("/processes/0/findings/0/sites/0/frames/0", "file line function");
 }

@@ -15,6 +15,7 @@ mod chunks;
 mod ledger;
 mod rings;
 mod sink;
+mod space;
 
 use crate::buffer::Drain;
 use crate::event::Nanos;
@@ -37,7 +38,7 @@ use std::io;
 /// How to write.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// Most bytes the recording may take on disk; the oldest events are dropped beyond. `None`: no bound.
+    /// Most bytes that the recording's file may have; the oldest events are dropped beyond. `None`: no bound.
     pub max_size: Option<u64>,
     /// Published records are written at the latest after this time, in nanoseconds.
     pub seal_after_ns: u64,
@@ -61,7 +62,7 @@ pub struct Sweep {
     pub lost: u64,
     /// Bytes that the recording takes on disk now.
     pub bytes: u64,
-    /// Records that were dropped again, or not written at all, because of `max_size`.
+    /// Records that were dropped again because of `max_size`.
     pub dropped: u64,
     /// How full the fullest ring was, in 1/1000: above 250, sweep more often.
     pub fullest: u32,
@@ -100,7 +101,7 @@ impl<S: Sink> Writer<S> {
     /// What the sink says.
     pub fn new(mut sink: S, header: &Header, options: Options) -> io::Result<Writer<S>> {
         let head = header.encode();
-        sink.write_all(&head)?;
+        sink.write_at(0, &head)?;
         Ok(Writer {
             sink,
             options,
@@ -182,9 +183,6 @@ impl<S: Sink> Writer<S> {
         self.feed();
         self.ledger.finish();
         self.done.steps = self.ledger.steps();
-        if self.chunks.is_stopped() {
-            self.resume_with_checkpoint(drain, now);
-        }
         self.note_facts(facts);
         let mark = self.mark(drain, now);
         self.framer.page(&mut self.out, Tag::End, &mark.encode());
@@ -214,9 +212,9 @@ impl<S: Sink> Writer<S> {
         if self.out.is_empty() {
             return Ok(());
         }
-        self.sink.write_all(&self.out)?;
-        self.chunks.written(self.out.len() as u64);
+        self.chunks.append(&mut self.sink, &mut self.framer, &self.out)?;
         self.done.bytes = self.chunks.kept();
+        self.done.dropped = self.chunks.dropped();
         // A burst's memory is given back.
         if self.out.capacity() > 4 << 20 {
             self.out = Vec::new();
@@ -243,20 +241,16 @@ impl<S: Sink> Writer<S> {
         let mended = self.ledger.is_past_new_gap() && self.chunks.may_begin_early();
         if self.chunks.is_new_due() || mended {
             self.begin_chunk(drain, now);
-        } else if !self.chunks.is_stopped() {
+        } else {
             self.definition_pages(start);
         }
-        if self.chunks.is_stopped() {
-            self.chunks.not_written(self.rings.count_due());
-        } else {
-            let shift = if tsc { 5 } else { 3 };
-            self.rings.encode(drain, shift, &mut self.encoder, |payload| {
-                self.framer.page(&mut self.out, Tag::Events, payload);
-            });
-            self.sweeps += 1;
-            let mark = self.mark(drain, now);
-            self.framer.page(&mut self.out, Tag::Sweep, &mark.encode());
-        }
+        let shift = if tsc { 5 } else { 3 };
+        self.rings.encode(drain, shift, &mut self.encoder, |payload| {
+            self.framer.page(&mut self.out, Tag::Events, payload);
+        });
+        self.sweeps += 1;
+        let mark = self.mark(drain, now);
+        self.framer.page(&mut self.out, Tag::Sweep, &mark.encode());
         self.flush()?;
         let newest = self.merge.newest();
         let taken = self.rings.take(drain, &mut self.merge);
@@ -269,14 +263,6 @@ impl<S: Sink> Writer<S> {
         self.done.sealed = true;
         self.done.steps = self.ledger.steps();
         self.sealed_at = Some(now.mono_ns);
-        let stopped = self.chunks.is_stopped();
-        self.chunks.shrink(&mut self.sink, &mut self.framer)?;
-        if self.chunks.is_stopped() && !stopped {
-            self.note_facts(&serde_json::json!({ "events_stopped_by_max_size": true }));
-            self.flush()?;
-        }
-        self.done.dropped = self.chunks.dropped();
-        self.done.bytes = self.chunks.kept();
         Ok(())
     }
 
@@ -338,7 +324,7 @@ impl<S: Sink> Writer<S> {
         let ahead = self.out.len();
         self.chunks.begin(self.ledger.time().0, self.ledger.steps() + 1, ahead as u64);
         self.chunk_pages(drain, at);
-        self.chunks.front(self.out.get(ahead..).unwrap_or_default());
+        self.chunks.front(self.out.len().saturating_sub(ahead) as u64);
     }
 
     /// Chunk page, facts, definitions, checkpoint, and the records that the checkpoint does not hold yet.
@@ -358,14 +344,6 @@ impl<S: Sink> Writer<S> {
         self.rings.encode_held(&self.merge, shift, &mut self.encoder, |payload| {
             self.framer.page(&mut self.out, Tag::Events, payload);
         });
-    }
-
-    /// The end of a recording whose events were not kept to the end: what was left out, and the last state.
-    fn resume_with_checkpoint(&mut self, drain: &Drain, now: Moment) {
-        let skipped = self.chunks.left_out(self.ledger.time().0, self.ledger.steps());
-        let page = self.framer.skip(0, &skipped.encode());
-        self.out.extend_from_slice(&page);
-        self.chunk_pages(drain, now);
     }
 }
 

@@ -9,7 +9,7 @@
 use crate::job::{BEGAN, Job, WHO, leakbench};
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{self, Write};
+use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -27,14 +27,8 @@ use strandline::writer::{Memory, Options, Sink, Writer};
 struct Disk(File);
 
 impl Sink for Disk {
-    fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
-        (&self.0).write_all(bytes)
-    }
-    fn punch(&mut self, _: u64, _: u64) -> io::Result<bool> {
-        Ok(false)
-    }
-    fn rewrite(&mut self, at: u64, bytes: &[u8]) -> io::Result<()> {
-        self.0.write_all_at(bytes, at)
+    fn write_at(&mut self, place: u64, bytes: &[u8]) -> io::Result<()> {
+        self.0.write_all_at(bytes, place)
     }
 }
 

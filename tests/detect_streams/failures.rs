@@ -94,7 +94,7 @@ fn causes_are_told_apart() {
 /// called none.
 #[test]
 fn growth_that_filled_the_card_before_it_could_be_judged_is_no_no_leak() {
-    for (grows, outcome) in [(true, Outcome::Warning), (false, Outcome::Oom)] {
+    for (grows, outcome) in [(true, Outcome::Growing), (false, Outcome::Oom)] {
         let mut s = Script::new();
         for i in 0..9u64 {
             s.alloc((2 + i) * (4 * GIB / 512), if grows { 2 * GIB } else { 512 }, MAIN, 1);

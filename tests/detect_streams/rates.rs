@@ -2,90 +2,71 @@
 
 use crate::judged::{CARD, Judged, events};
 use crate::load::{self, Job};
+use crate::seen::Seen;
 use crate::synthetic::{self, Drawn};
-use crate::{healthy, leaks};
-use strandline::detect::{Detector, Finding, Kind, Policy, Severity};
+use crate::{fills, healthy, leaks};
+use strandline::detect::{Certainty, Detector, Finding, Kind, Policy};
 use strandline::event::{Addr, Block, Body, Event, Item, Names};
 use strandline::replay::Replay;
 
-/// What was said of a drawn job.
-struct Said {
-    /// An alert or a warning at any step: of which kind, when, and of which line first.
-    accused: Option<(Kind, u32, String)>,
-    /// The step at which a leak finding first named the guilty lines.
-    named: Option<u32>,
-    /// The same as a warning or an alert.
-    loud: Option<u32>,
-}
-
-impl Said {
-    fn of(d: &Drawn) -> Said {
-        let (mut replay, mut detector) = (Replay::new(), Detector::new(Policy::default()));
-        let mut said = Said { accused: None, named: None, loud: None };
-        for item in &d.items {
-            let p = replay.apply(item, &d.names);
-            detector.after(p, &replay);
-            let Some(step) = p.step else { continue };
-            for f in detector.findings().iter().filter(|f| f.withdrawn_step.is_none()) {
-                if f.severity > Severity::Info {
-                    let frame = f.sites.first().and_then(|s| replay.site(s.site)).map(|s| &s.frame);
-                    let line = frame.map_or(String::new(), |f| format!("{}:{}", f.file, f.line));
-                    let line = format!(
-                        "{line} and {} more, {}: {}",
-                        f.sites.len().saturating_sub(1),
-                        f.severity.name(),
-                        f.explain
-                    );
-                    said.accused = said.accused.take().or(Some((f.kind, step, line)));
-                }
-                let file = |s| replay.site(s).is_some_and(|s| s.frame.file == "leak.py");
-                if f.kind.is_leak() && f.sites.iter().any(|s| file(s.site)) {
-                    said.named = said.named.or(Some(step));
-                    if f.severity > Severity::Info {
-                        said.loud = said.loud.or(Some(step));
-                    }
-                }
-            }
-        }
-        said
-    }
-}
-
-/// Whether the leak must be found: it leaked four times or more, and the last of it has outlived its grace; at its
-/// rate 1 % of the card is full after 100 steps.
+/// Whether the leak must be found: it leaked four times or more, the last of which has outlived its grace; and it is more
+/// than a few numbers.
 fn must_be_found(d: &Drawn) -> bool {
     let Some(l) = &d.leak else { return false };
     let seen = (d.steps.saturating_sub(l.start + 2)).div_ceil(l.burst);
-    seen >= 4 && d.bursts() >= 4 && l.rate * 100.0 >= 0.01 * CARD as f64
+    seen >= 4 && d.bursts() >= 4 && l.rate >= 4096.0
 }
 
 /// Steps of a run in which a leak of any of `leaks`' shapes is found. In shorter ones a line that is freed steps later has not
 /// been seen for long enough, and of many lines each has leaked once or twice.
 const LONG: u64 = 40;
 
+/// What must hold of a healthy job.
+#[track_caller]
+fn is_well(name: &str, seed: u64, seen: &Seen) {
+    assert_eq!((&seen.leak, &seen.idle), (&None, &None), "{name}, seed {seed}");
+}
+
+/// Of how many healthy jobs of a hundred something may be said to grow at the end that does not any more: four blocks that came
+/// at long intervals are not told from four that will go on coming.
+const IDLE: usize = 3;
+
 /// A sample of every trait in each run of the tests; the rates themselves are in docs/measurements.md.
 #[test]
 fn drawn_jobs_are_judged_right() {
-    for seed in 5_000_000..5_000_045 {
-        let quiet = Said::of(&synthetic::draw(seed, false));
-        assert_eq!(quiet.accused, None, "the healthy job of seed {seed}");
-        let (name, draw) = healthy::SHAPES[(seed % 9) as usize];
-        let other = Said::of(&healthy::draw((name, draw), seed));
-        assert_eq!(other.accused, None, "{name}, seed {seed}");
+    let (mut jobs, mut idle) = (0, Vec::new());
+    for seed in 5_000_000..5_000_042 {
+        let synthetic = Seen::of(&synthetic::draw(seed, false));
+        let shapes = [healthy::SHAPES[(seed % 9) as usize], fills::SHAPES[(seed % 7) as usize]];
+        let others = shapes.map(|shape| (shape.0, Seen::of(&healthy::draw(shape, seed))));
+        for (name, seen) in others.into_iter().chain([("synthetic", synthetic)]) {
+            assert_eq!(seen.leak, None, "{name}, seed {seed}");
+            idle.extend(seen.idle.map(|said| (name, seed, said)));
+            jobs += 1;
+        }
         let leaky = synthetic::draw(seed, true);
-        let said = Said::of(&leaky);
+        let said = Seen::of(&leaky);
         assert!(said.named.is_some() || !must_be_found(&leaky), "seed {seed}: {:?}", leaky.leak);
         let kind = leaks::KINDS[(seed % 7) as usize];
         let (other, bursts) = leaks::draw(kind, seed);
         let must = other.steps >= LONG && leaks::must_be_found(&other, bursts);
-        assert!(!must || Said::of(&other).named.is_some(), "{}, seed {seed}: {:?}", kind.0, other.leak);
+        assert!(!must || Seen::of(&other).named.is_some(), "{}, seed {seed}: {:?}", kind.0, other.leak);
+        let shape = fills::LEAKS[(seed / 6 % 7) as usize];
+        let other = healthy::draw(shape, seed);
+        let said = Seen::of(&other);
+        assert!(
+            other.steps < LONG || said.named.is_some() && said.lost.is_none(),
+            "{}, seed {seed}",
+            shape.0
+        );
     }
+    assert!(idle.len() * 100 <= IDLE * jobs, "of {jobs}: {idle:#?}");
 }
 
 /// A cache that fills for a hundred steps, and two blocks of garbage that began just now, are not one leak of both rates.
 #[test]
 fn what_began_just_now_is_no_part_of_what_fills() {
-    assert_eq!(Said::of(&synthetic::draw(20638, false)).accused, None);
+    is_well("synthetic", 20638, &Seen::of(&synthetic::draw(20638, false)));
 }
 
 /// Requests that run on while others come and go: the old pages of those that were there before are no part of what has
@@ -94,8 +75,7 @@ fn what_began_just_now_is_no_part_of_what_fills() {
 #[test]
 fn what_serves_long_requests_is_no_leak() {
     for seed in [956, 1399, 1663, 1901] {
-        let job = healthy::draw(("serving", crate::unseen::serving), seed);
-        assert_eq!(Said::of(&job).accused, None, "seed {seed}");
+        is_well("serving", seed, &Seen::of(&healthy::draw(("serving", crate::unseen::serving), seed)));
     }
 }
 
@@ -158,121 +138,120 @@ fn each<T: Send>(seeds: std::ops::Range<u64>, of: impl Fn(u64) -> T + Sync) -> V
     done.into_inner().expect("no judge panicked")
 }
 
-/// The table of docs/measurements.md: `STRANDLINE_SEEDS=FROM..TO nice -n 19 cargo test --release -p strandline --test
-/// detect_streams drawn_rates -- --ignored --nocapture`.
-#[test]
-#[ignore = "a measurement: needs STRANDLINE_SEEDS=FROM..TO"]
-fn drawn_rates() {
-    let seeds = seeds();
-    let healthy = each(seeds.clone(), |seed| (seed, Said::of(&synthetic::draw(seed, false)).accused));
-    let accused: Vec<_> = healthy.into_iter().filter(|h| h.1.is_some()).collect();
-    let leaky = each(seeds.clone(), |seed| {
-        let mut d = synthetic::draw(seed, true);
-        let said = Said::of(&d);
-        d.items = Vec::new();
-        (seed, d, said)
-    });
-    let mut groups: std::collections::BTreeMap<(u8, String), [u32; 5]> = Default::default();
-    let mut missed = Vec::new();
-    for (seed, d, said) in &leaky {
-        let l = d.leak.as_ref().expect("leaky");
-        let must = must_be_found(d);
-        if must && said.named.is_none() {
-            missed.push((seed, d.steps, l.clone()));
+/// What was said of many healthy jobs: mistakes of each kind, and the first seeds of each.
+#[derive(Default)]
+struct Mistakes {
+    jobs: u64,
+    leak: Vec<(u64, String)>,
+    idle: Vec<(u64, String)>,
+    alert: Vec<(u64, String)>,
+    flickers: u64,
+}
+
+impl Mistakes {
+    fn of(all: Vec<(u64, Seen)>) -> Mistakes {
+        let mut m = Mistakes { jobs: all.len() as u64, ..Mistakes::default() };
+        for (seed, s) in all {
+            m.leak.extend(s.leak.map(|l| (seed, format!("{l:?}"))));
+            m.idle.extend(s.idle.map(|l| (seed, l)));
+            m.alert.extend(s.alert.map(|l| (seed, format!("{l:?}"))));
+            m.flickers += u64::from(s.flickers > 0);
         }
-        let share = l.rate * 100.0 / CARD as f64;
-        let rate = usize::from(share >= 0.001) + usize::from(share >= 0.01) + usize::from(share >= 0.1);
-        let bursts = match d.bursts() {
-            0..4 => "1 to 3 bursts",
-            4..12 => "4 to 11 bursts",
-            12..40 => "12 to 39 bursts",
-            _ => "40 bursts and more",
+        m
+    }
+
+    fn tell(&self, name: &str) {
+        println!(
+            "| {name} | {} | {} | {} | {} | {} |",
+            self.jobs,
+            self.leak.len(),
+            self.idle.len(),
+            self.alert.len(),
+            self.flickers
+        );
+        let told = |list: &[(u64, String)], what: &str| {
+            list.iter().take(4).for_each(|(seed, l)| println!("    {what} {seed}: {l}"));
         };
-        for key in [
-            (0, "all".to_string()),
-            (
-                1,
-                format!(
-                    "{} of the card per 100 steps",
-                    ["under 0.1 %", "0.1 to 1 %", "1 to 10 %", "10 % and more"][rate]
-                ),
-            ),
-            (2, bursts.to_string()),
-            (3, format!("a burst every {:02} steps", l.burst)),
-            (4, format!("{:02} sites", l.sites)),
-            (5, format!("{:03} steps", d.steps)),
-            (6, if l.side { "side stream" } else { "main stream" }.to_string()),
-            (7, if l.decays { "rate decays" } else { "rate holds" }.to_string()),
-        ] {
-            let g = groups.entry(key).or_default();
-            g[0] += 1;
-            g[1] += u32::from(said.named.is_some());
-            g[2] += u32::from(said.loud.is_some());
-            g[3] += u32::from(must);
-            g[4] += u32::from(must && said.named.is_some());
-        }
+        told(&self.leak, "leak");
+        told(&self.idle, "idle");
     }
-    let n = seeds.end - seeds.start;
-    println!("healthy: {} of {n} accused: {accused:?}", accused.len());
-    println!(
-        "| leaks | drawn | named | as warning or alert | must be found | of these named |\n|---|---|---|---|---|---|"
-    );
-    for ((_, name), g) in &groups {
-        println!("| {name} | {} | {} | {} | {} | {} |", g[0], g[1], g[2], g[3], g[4]);
-    }
-    println!("missed: {missed:?}");
-    assert!(accused.len() as u64 * 10_000 <= 3 * n.max(10_000) && missed.is_empty());
 }
 
-/// Jobs of other shapes (of one, with `STRANDLINE_SHAPE`) that leak nothing: `STRANDLINE_SEEDS=FROM..TO nice -n 19 cargo test --release -p strandline --test
-/// detect_streams other_shapes -- --ignored --nocapture`.
+/// Healthy jobs of every shape (of one, with `STRANDLINE_SHAPE`): `STRANDLINE_SEEDS=FROM..TO nice -n 19 cargo test --release -p strandline
+/// --test detect_streams healthy_rates -- --ignored --nocapture`. None may be called a leak at any step, and what grows at the end
+/// is what does grow.
 #[test]
 #[ignore = "a measurement: needs STRANDLINE_SEEDS=FROM..TO"]
-fn other_shapes() {
-    let mut worst = 0;
+fn healthy_rates() {
+    println!(
+        "| healthy | drawn | leak at any step | growing at the end, but does not | alert at any step | named twice |"
+    );
     let only = std::env::var("STRANDLINE_SHAPE").unwrap_or_default();
-    for shape in healthy::SHAPES.into_iter().filter(|s| s.0.contains(&only)) {
-        let said = each(seeds(), |seed| (seed, Said::of(&healthy::draw(shape, seed)).accused));
-        let n = said.len();
-        let accused: Vec<_> = said.into_iter().filter_map(|s| Some((s.0, s.1?))).collect();
-        println!("{}: {} of {n} accused", shape.0, accused.len());
-        accused.iter().take(40).for_each(|(seed, a)| println!("  {seed}: {a:?}"));
-        worst = worst.max(accused.len());
+    let (mut leak, mut idle, mut jobs) = (0, 0, 0);
+    let mut add = |name: &str, m: Mistakes| {
+        m.tell(name);
+        (leak, idle, jobs) = (leak + m.leak.len() as u64, idle + m.idle.len() as u64, jobs + m.jobs);
+    };
+    if "synthetic".contains(&only) {
+        add("synthetic", Mistakes::of(each(seeds(), |seed| (seed, Seen::of(&synthetic::draw(seed, false))))));
     }
-    assert!(worst as u64 * 400 <= seeds().count() as u64, "{worst}");
+    for shape in healthy::SHAPES.into_iter().chain(fills::SHAPES).filter(|s| s.0.contains(&only)) {
+        add(shape.0, Mistakes::of(each(seeds(), |seed| (seed, Seen::of(&healthy::draw(shape, seed))))));
+    }
+    println!(
+        "{leak} of {jobs} called a leak at some step, {idle} growing at their end though nothing grows there"
+    );
+    assert!(leak * 10_000 <= jobs && idle * 100 <= IDLE as u64 * jobs);
 }
 
-/// Leaks of other shapes: `STRANDLINE_SEEDS=FROM..TO nice -n 19 cargo test --release -p strandline --test detect_streams
-/// other_leaks -- --ignored --nocapture`.
+/// Of a leaky job: its seed, whether it must be named, when it was, and when it was not any more.
+type Named = (u64, bool, Option<u32>, Option<u32>);
+
+/// Leaks of every shape: `STRANDLINE_SEEDS=FROM..TO nice -n 19 cargo test --release -p strandline --test detect_streams leak_rates
+/// -- --ignored --nocapture`.
 #[test]
 #[ignore = "a measurement: needs STRANDLINE_SEEDS=FROM..TO"]
-fn other_leaks() {
-    println!(
-        "| leak | drawn | named | as warning or alert | must be found | of these named | accused beside it |\n|---|---|---|---|---|---|---|"
+fn leak_rates() {
+    println!("| leak | drawn | named | must be named | of these named | and lost again |");
+    let (mut must_all, mut named_all, mut missed) = (0u64, 0u64, Vec::new());
+    let mut add = |name: &str, all: Vec<Named>| {
+        let n = |is: &dyn Fn(&Named) -> bool| all.iter().filter(|a| is(a)).count();
+        let (must, found) = (n(&|a| a.1), n(&|a| a.1 && a.2.is_some()));
+        let lost = n(&|a| a.1 && a.3.is_some());
+        println!("| {name} | {} | {} | {must} | {found} | {lost} |", all.len(), n(&|a| a.2.is_some()));
+        all.iter()
+            .filter(|a| a.1 && a.3.is_some())
+            .take(4)
+            .for_each(|a| println!("    lost {} at {:?}", a.0, a.3));
+        (must_all, named_all) = (must_all + must as u64, named_all + found as u64);
+        missed.extend(all.iter().filter(|a| a.1 && a.2.is_none()).map(|a| (name.to_string(), a.0)));
+    };
+    add(
+        "synthetic",
+        each(seeds(), |seed| {
+            let d = synthetic::draw(seed, true);
+            let said = Seen::of(&d);
+            (seed, must_be_found(&d), said.named, said.lost)
+        }),
     );
-    let mut missed = Vec::new();
     for kind in leaks::KINDS {
-        let all = each(seeds(), |seed| {
-            let (mut d, bursts) = leaks::draw(kind, seed);
-            let said = Said::of(&d);
-            d.items = Vec::new();
-            (seed, d, bursts, said)
-        });
-        let mut g = [0u32; 6];
-        for (seed, d, bursts, said) in &all {
-            let must = leaks::must_be_found(d, *bursts);
-            let other = said.accused.is_some() && said.loud.is_none();
-            let counts =
-                [true, said.named.is_some(), said.loud.is_some(), must, must && said.named.is_some(), other];
-            g.iter_mut().zip(counts).for_each(|(n, yes)| *n += u32::from(yes));
-            if must && said.named.is_none() {
-                missed.push((kind.0, *seed, d.steps, d.leak.clone(), *bursts));
-            }
-        }
-        println!("| {} | {} |", kind.0, g.map(|n| n.to_string()).join(" | "));
+        let of = |seed| {
+            let (d, bursts) = leaks::draw(kind, seed);
+            let said = Seen::of(&d);
+            (seed, d.steps >= LONG && leaks::must_be_found(&d, bursts), said.named, said.lost)
+        };
+        add(kind.0, each(seeds(), of));
     }
-    missed.iter().for_each(|m| println!("missed: {m:?}"));
-    assert!(missed.iter().all(|m| m.2 < LONG), "only runs too short for it may be missed");
+    for shape in fills::LEAKS {
+        let of = |seed| {
+            let d = healthy::draw(shape, seed);
+            let said = Seen::of(&d);
+            (seed, d.steps >= LONG && said.left >= 5, said.named, said.lost)
+        };
+        add(shape.0, each(seeds(), of));
+    }
+    println!("{named_all} of {must_all} named; missed: {:?}", &missed[..missed.len().min(20)]);
+    assert!(named_all * 1000 >= must_all * 999);
 }
 
 /// Error rates over synthetic streams: `STRANDLINE_SYNTHETIC` names a folder of files that `synthetic.py
@@ -288,7 +267,7 @@ fn error_rates() {
     files.iter().for_each(|f| t.add(&load::load(f, CARD)));
     println!("{t:?}");
     assert!(t.streams >= 100, "a rate needs streams");
-    assert!(t.healthy_false_at_end * 100 <= t.healthy && t.healthy_false_ever * 20 <= t.healthy);
+    assert!(t.healthy_false_at_end * 100 <= t.healthy);
     assert!(t.hits * 100 >= t.leaks * 80);
 }
 
@@ -299,7 +278,6 @@ struct Tally {
     streams: u32,
     healthy: u32,
     healthy_false_at_end: u32,
-    healthy_false_ever: u32,
     leaks: u32,
     hits: u32,
     named_at_all: u32,
@@ -314,14 +292,9 @@ impl Tally {
         let h = &job.header;
         self.streams += 1;
         if h["leaky"] == false {
-            let loud = |f: &&Finding| f.is_active_leak() && f.severity > Severity::Info;
-            let ever = j.worst.as_ref().is_some_and(|w| w.0 > Severity::Info);
+            let leak = |f: &&Finding| f.is_active_leak() && f.certainty == Certainty::Leak;
             self.healthy += 1;
-            self.healthy_false_at_end += u32::from(j.detector.findings().iter().any(|f| loud(&f)));
-            self.healthy_false_ever += u32::from(ever);
-            if ever {
-                println!("false: {} {:?} {}", job.name, j.worst, h["traits"]);
-            }
+            self.healthy_false_at_end += u32::from(j.detector.findings().iter().any(|f| leak(&f)));
             return;
         }
         let rate = h["leak_bytes_per_step"].as_f64().expect("a rate");
@@ -335,7 +308,7 @@ impl Tally {
         let named: Vec<_> = j.standing().into_iter().filter(|f| f.kind.is_leak()).collect();
         let named: Vec<_> = named.iter().filter(ours).collect();
         self.named_at_all += u32::from(!named.is_empty());
-        let hit = named.iter().any(|f| f.severity > Severity::Info);
+        let hit = !named.is_empty();
         self.hits += u32::from(hit);
         if h["leak_stream"] == 1 && hit {
             self.side += 1;

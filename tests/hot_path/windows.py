@@ -11,6 +11,7 @@ import json
 import os
 import sys
 import threading
+import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "frames"))
 from allocator import Allocator  # noqa: E402
@@ -152,6 +153,7 @@ if counters == "traced":
     for _ in range(200):
         A.delete(A.this, A.alloc(A.this, SIZE))
     os._exit(0)
+time.sleep(0.3)  # what waits for this thread and the GIL runs: a window refuses to wake who waits for the loader's lock
 C = ctypes.CDLL(counters)
 C.counted_name.restype = ctypes.c_char_p
 C.counted_hits.restype = ctypes.c_uint64

@@ -147,7 +147,7 @@ def one(case):
     row.update(verdict=rep["verdict"], reason=rep.get("reason"), source=pr["step_source"], steps=pr["steps"], microbatches=pr["microbatches"],
                events=pr["events"], lost=pr["events_lost"], drift=pr["accounting_drift_bytes"], damage=pr["damage"], bare_runs=n, recorded_runs=again,
                expected_steps=steps, expected_source=source, coverage=pr["coverage"]["level"], true_leak=got["true_leak"],
-               findings=[dict(kind=f["kind"], severity=f["severity"], grain=f["grain"], side=bool(f["stream"] and f["stream"]["side"]),
+               findings=[dict(kind=f["kind"], certainty=f["certainty"], severity=f["severity"], grain=f["grain"], side=bool(f["stream"] and f["stream"]["side"]),
                               now=f["bytes_now"], per_step=f["bytes_per_step"], detected=f["detected_step"], withdrawn=f["withdrawn_step"],
                               site=(f["sites"][0]["frames"][:1] or [None])[0] if f["sites"] else None) for f in pr["findings"]])
     if pr["accounting_drift_bytes"] != (None if pr["allocator"] == "cudaMallocAsync" else 0): bad(f"drift {pr['accounting_drift_bytes']}")
@@ -179,12 +179,14 @@ def judge(run, row, findings, got, bad):
             bad(f"TRL 1.3.0's fix is not told: {fixes}")
     elif run.startswith("a_") and fixes:
         bad(f"a fix for what leaks nothing: {fixes}")
-    loud = [f for f in findings if f["severity"] in ("alert", "warning") and f["withdrawn_step"] is None]
+    loud = [f for f in findings if f["certainty"] in ("leak", "growing") and f["withdrawn_step"] is None]
     want = MUST_FIND.get(run)
     if want:
         hits = [f for f in findings if f["kind"] == want and f["withdrawn_step"] is None]
         if not hits:
             bad(f"{want} was not found")
+        elif row["verdict"] not in ("leak", "growing"):
+            bad(f"the verdict is {row['verdict']}")
         elif want == "live-after-stream-exit":
             f = max(hits, key=lambda f: f["bytes_now"])
             stash = got["bwd_tensor_stash"][1]
@@ -195,7 +197,7 @@ def judge(run, row, findings, got, bad):
             if abs(row["stash_ratio"] - 1) > 0.05: bad(f"bytes_now is {row['stash_ratio']} of the stash")
             if abs(row["released_ratio"] - 1) > 0.10: bad(f"leak findings hold {row['released_ratio']} of what was released")
     elif not run.startswith("e_deferred") and loud:
-        bad("false alarm: " + ", ".join(f"{f['kind']} {f['severity']}" for f in loud))
+        bad("false alarm: " + ", ".join(f"{f['kind']} {f['certainty']}" for f in loud))
 
 
 todo = [c for c in CASES if re.search(args.only, c[0])]
@@ -212,7 +214,7 @@ with open(os.path.join(args.out, "table.md"), "w") as t:
     t.write("| run | steps expected | found | verdict | findings | events | lost | drift | peak = torch's | runs bare, recorded |\n|---|---|---|---|---|---|---|---|---|---|\n")
     for r in rows:
         exp = "–" if r.get("expected_steps") is None else f"{r['expected_steps']} {r['expected_source']}"
-        kinds = ", ".join(f"{f['kind']} ({f['severity']})" for f in r.get("findings", [])) or "none"
+        kinds = ", ".join(f"{f['kind']} ({f['certainty']}, {f['severity']})" for f in r.get("findings", [])) or "none"
         if "marked" in r:
             kinds += f"; marked, {r['marked']['steps']} steps: {r['marked']['verdict']} {', '.join(r['marked']['kinds']) or 'none'}"
         t.write(f"| {r['run']} | {exp} | {r.get('steps')} {r.get('source')} | {r.get('verdict')} | {kinds} | {r.get('events')} | {r.get('lost')} | {r.get('drift')} | {'no' if any('peak' in x for x in r['problems']) else 'yes'} | {r.get('bare_runs')}, {r.get('recorded_runs')} |\n")

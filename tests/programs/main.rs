@@ -4,6 +4,7 @@ mod endings;
 mod failures;
 mod hostile;
 mod processes;
+mod strange;
 #[path = "../support/mod.rs"]
 mod support;
 mod threads;

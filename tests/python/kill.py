@@ -1,6 +1,9 @@
 """SIGKILL at random moments: the recording must read to the last event that the job had seen done.
 
-    kill.py LIBSTRANDLINE STRANDLINE_COMMAND DIR [N]     prints "N passed, M failed"; exit status 1 where one failed
+    kill.py LIBSTRANDLINE STRANDLINE_COMMAND DIR [N [run]]     prints "N passed, M failed"; exit status 1 where one failed
+
+With `run` all of it is one job of `strandline run`, which keeps the tails; else each process has its tail in a file. Either way
+nothing is left in shared memory, and nobody keeps a tail, once every recording has been read.
 
 torch is imported once, and a child is forked for each kill (CUDA is first touched in the child), so that fifty kills take
 seconds. Two threads of the child allocate, and count what they have seen done in a page that they share with their parent.
@@ -23,11 +26,18 @@ import time
 
 library, command, where = sys.argv[1:4]
 kills = int(sys.argv[4]) if len(sys.argv) > 4 else 50
-tails = os.environ.get("STRANDLINE_TAIL") or os.path.join(where, "tails")
-if os.environ.get("LD_PRELOAD") != library:  # once more, with the shim in place
+run = sys.argv[5:] == ["run"]
+tails = os.path.join(where, "tails")
+if "KILL_IS_BEGUN" not in os.environ:  # once more, with the shim in place
     os.makedirs(tails, exist_ok=True)
-    env = dict(os.environ, LD_PRELOAD=library, STRANDLINE_QUIET="1", STRANDLINE_TAIL=tails)
-    sys.exit(subprocess.run([sys.executable, *sys.argv], env=env).returncode)
+    env = {k: v for k, v in os.environ.items() if not k.startswith("STRANDLINE_T")} | {"KILL_IS_BEGUN": "1"}
+    words = [sys.executable, *sys.argv]
+    if run:
+        words = [command, "run", "-q", "-o", os.path.join(where, "run"), "--", *words]
+        env.pop("LD_PRELOAD", None)
+    else:
+        env |= {"LD_PRELOAD": library, "STRANDLINE_QUIET": "1", "STRANDLINE_TAIL": tails}
+    sys.exit(subprocess.run(words, env=env).returncode)
 import torch
 
 THREADS = 2
@@ -61,11 +71,15 @@ def job(page, out):
     time.sleep(600)
 
 
+pids = []
+
+
 def kill(k, rng):
     """Starts a child and kills it: its recording, and what it had counted (None: it was still starting)."""
     out = os.path.join(where, f"kill-{k}.strand")
     page = mmap.mmap(-1, 4096)
     pid = os.fork()
+    pids.append(pid)
     if pid == 0:
         try:
             job(page, out)
@@ -124,6 +138,23 @@ for k, w in enumerate(wrong):
     if w:
         print(f"kill {k} of seed {SEED}: {w}")
 made = sum(os.path.exists(out) for out, _ in killed)
+
+
+def left():
+    """What is still kept of processes that are dead."""
+    own = [n for n in os.listdir(tails) if n.startswith("strandline-")]
+    keeper = f"/proc/{os.getppid()}/fd"
+    memory = [os.readlink(f"{keeper}/{n}") for n in os.listdir(keeper) if os.path.lexists(f"{keeper}/{n}")] if run else []
+    shared = [n for n in os.listdir("/dev/shm") if any(f"-{pid}-" in n for pid in pids) and n.startswith("strandline-")]
+    return own + shared + [m for m in memory if "memfd:strandline-" in m]
+
+
+ends = time.monotonic() + 60
+while left() and time.monotonic() < ends:
+    time.sleep(0.05)
+if left():
+    print("left in memory:", left())
+    made = 0
 total = sum(c or 0 for _, c in killed)
 bad = sum(w is not None for w in wrong)
 print(f"{kills - bad} passed, {bad} failed ({made} recordings, {total} allocations counted)")

@@ -1,6 +1,8 @@
 """Asks for a snapshot of itself, waits until somebody else has written it, and goes on until it is told to end.
 
-    snapshot_live.py DIR
+    snapshot_live.py DIR RECORDINGS
+
+What it asks for is written below RECORDINGS, wherever it is itself.
 """
 
 import ctypes
@@ -10,7 +12,7 @@ import time
 
 import torch
 
-DIR = sys.argv[1]
+DIR, RECORDINGS = sys.argv[1:]
 STRANDLINE = ctypes.CDLL(None)
 PATIENCE = 240  # seconds, for a machine with much else to do
 
@@ -28,7 +30,7 @@ freed = torch.empty(5 << 20, device="cuda", dtype=torch.uint8)
 assert STRANDLINE.strandline_snapshot(b"asked.pickle") == 0
 del freed
 after = [torch.empty(7 << 20, device="cuda", dtype=torch.uint8) for _ in range(2)]
-wait_for("asked.pickle")
+wait_for(os.path.join(RECORDINGS, "asked.pickle"))
 with open("pid.part", "w") as f:
     f.write(str(os.getpid()))
 os.rename("pid.part", "pid")

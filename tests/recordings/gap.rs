@@ -3,13 +3,14 @@
 
 use crate::job::{BEGAN, Job, Life, SMALL, noise, read_from};
 use strandline::event::{Addr, Item};
+use strandline::format::header::Header;
 use strandline::format::page::{FRAME, Frame, Tag};
 use strandline::format::raw::{Kind, Record, flag};
 use strandline::writer::{Memory, Options};
 
 /// Where the pages of a kind begin.
 fn pages(file: &[u8], tag: Tag) -> Vec<usize> {
-    let mut at = 4096;
+    let mut at = Header::length(file).expect("a header");
     let mut found = Vec::new();
     while let Some(head) = file.get(at..at + FRAME) {
         let frame = Frame::decode(head).expect("a frame");

@@ -255,10 +255,6 @@ impl Life {
     pub(crate) fn allocated(&self) -> u64 {
         self.allocated
     }
-
-    pub(crate) fn live(&self) -> usize {
-        self.live.len()
-    }
 }
 
 /// What records say, with times as pages round them.

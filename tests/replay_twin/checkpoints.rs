@@ -93,8 +93,8 @@ fn a_replay_that_begins_at_a_checkpoint_arrives_at_the_same_state() {
         }
         for c in whole.cohorts() {
             let same = later.cohorts().iter().find(|l| {
-                (l.key.device, l.key.stream, l.key.private_pool)
-                    == (c.key.device, c.key.stream, c.key.private_pool)
+                (l.key.device, l.key.stream, l.key.private_pool, l.key.optimizer)
+                    == (c.key.device, c.key.stream, c.key.private_pool, c.key.optimizer)
                     && later.site(l.key.site).map(|s| s.stack) == whole.site(c.key.site).map(|s| s.stack)
             });
             let (live, old) = same.map_or_else(Default::default, |l| (l.live, l.steps.old));

@@ -106,7 +106,7 @@ fn text<'a>(t: &'a Tree, v: Value, key: &str) -> &'a str {
     t.text(t.get(v, key).unwrap()).unwrap()
 }
 
-fn items_of<'a>(t: &'a Tree, v: Value, key: &str) -> &'a [Value] {
+fn items_of(t: &Tree, v: Value, key: &str) -> Vec<Value> {
     t.list(t.get(v, key).unwrap()).unwrap()
 }
 
@@ -126,7 +126,7 @@ fn a_whole_recording_is_told_one_for_one() {
             assert_eq!(int(&t, s, "address"), i128::from(addr));
             assert_eq!(int(&t, s, "total_size"), i128::from(size));
             assert_eq!(int(&t, s, "stream"), i128::from(stream.0));
-            for &b in items_of(&t, s, "blocks") {
+            for b in items_of(&t, s, "blocks") {
                 if text(&t, b, "state") != "inactive" {
                     let key = (int(&t, b, "size"), int(&t, b, "requested_size"));
                     blocks.insert(
@@ -184,11 +184,11 @@ fn checkpoint(job: &Job) -> Item {
 
 /// What is in use at the end: address, size, pending.
 fn in_use(t: &Tree) -> Vec<(i128, i128, bool)> {
-    let segments = items_of(t, t.root(), "segments").iter();
+    let segments = items_of(t, t.root(), "segments").into_iter();
     let blocks =
-        segments.flat_map(|&s| items_of(t, s, "blocks")).filter(|&&b| text(t, b, "state") != "inactive");
+        segments.flat_map(|s| items_of(t, s, "blocks")).filter(|&b| text(t, b, "state") != "inactive");
     let pending = |b| text(t, b, "state") == "active_pending_free";
-    blocks.map(|&b| (int(t, b, "address"), int(t, b, "size"), pending(b))).collect()
+    blocks.map(|b| (int(t, b, "address"), int(t, b, "size"), pending(b))).collect()
 }
 
 /// A checkpoint stands for what came before it, whether that is gone or full of holes.

@@ -2,12 +2,13 @@
 //! the simulated device, which is set up on the first run.
 
 use crate::alert::Settings;
+use crate::analyze::Suppressions;
 use crate::environment::{self, Variable};
 use crate::error::Error;
 use crate::run::{self, Job, Plan};
 use crate::simulate::{self, Environment, Extras};
 use crate::size::Size;
-use crate::{cli, probe, say, snapshot};
+use crate::{cli, files, probe, say, snapshot};
 use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -36,7 +37,7 @@ pub(crate) fn main(options: &cli::Demo) -> Result<u8, Error> {
     let trl = wheel(&stage.python)?;
     let folder = run::create_folder(options.output.as_deref(), "demo")?;
     let script = folder.join("train.py");
-    fs::write(&script, TRAIN).map_err(|e| Error::io("cannot write", &script, e))?;
+    files::write(&script, TRAIN.as_bytes()).map_err(|e| Error::io("cannot write", &script, e))?;
     let words = [OsString::from(&script), trl.into()];
     let plan = Plan {
         job: Job::new(&words, Some(&stage.python)),
@@ -47,7 +48,7 @@ pub(crate) fn main(options: &cli::Demo) -> Result<u8, Error> {
     };
     say::line(format!("running it on {}", stage.name));
     let outcome = run::execute(&plan)?;
-    let Some(conclusion) = run::conclude(&plan, &outcome, false, None) else {
+    let Some(conclusion) = run::conclude(&plan, &outcome, false, None, &mut Suppressions::default()) else {
         return Err(
             Error::new("the demonstration made no recording").hint("what is wrong: strandline doctor")
         );
@@ -115,7 +116,7 @@ fn wheel(python: &Path) -> Result<PathBuf, Error> {
     }
     let wheel = wheels.join(format!("trl-{TRL}-py3-none-any.whl"));
     let part = cache.join(format!("trl-{TRL}")).join(format!(".part-{}", std::process::id()));
-    fs::create_dir_all(&part).map_err(|e| Error::io("cannot create", &part, e))?;
+    files::make_folder(&part).map_err(|e| Error::io("cannot create", &part, e))?;
     let mut unpack = std::process::Command::new(python);
     unpack.args(["-m", "zipfile", "-e"]).arg(&wheel).arg(&part);
     let output = unpack.output().map_err(|e| Error::io("cannot start", python, e))?;

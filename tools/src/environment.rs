@@ -92,6 +92,7 @@ pub(crate) fn main(options: &cli::Simulate) -> Result<u8, Error> {
 fn replace(job: &Job, variables: &[Variable]) -> Error {
     let mut command = std::process::Command::new(&job.program);
     command.args(&job.arguments).envs(variables.iter().map(|(name, value)| (name, value)));
+    run::restore_limits();
     run::cannot_start(job, &command.exec())
 }
 

@@ -1,5 +1,6 @@
 //! What can go wrong in the command: what, where, and what to do next; and with which status the command then ends.
 
+use crate::say;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
@@ -15,6 +16,8 @@ pub(crate) mod status {
     pub(crate) const ABORTED: u8 = 82;
     /// `--fail-on-leak`, and it could not be judged.
     pub(crate) const NOT_JUDGED: u8 = 83;
+    /// `--fail-on-leak`: something grows.
+    pub(crate) const GROWING: u8 = 84;
     /// The command was found but cannot be executed, as a shell says it.
     pub(crate) const NOT_EXECUTABLE: u8 = 126;
     /// The command was not found, as a shell says it.
@@ -38,7 +41,7 @@ impl Error {
     /// The operating system said no about a path.
     pub(crate) fn io(what: &str, path: impl AsRef<Path>, source: std::io::Error) -> Error {
         let path: PathBuf = path.as_ref().into();
-        Error::new(format!("{what}: {}: {source}", path.display()))
+        Error::new(format!("{what}: {}: {source}", say::path(&path)))
     }
 
     /// Adds what to do next.

@@ -2,25 +2,25 @@
 //!
 //! The job answers in the fact `holders` of its recording, so a report knows it too, much later and elsewhere.
 
+use crate::files;
 use crate::watch::Live;
 use serde_json::{Value, json};
 use std::collections::HashMap;
-use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use strandline::detect::{Finding, GrainName, Kind, Severity};
-use strandline::event::Frame;
-use strandline::format::holders::{Ask, BLOCKS, FINDINGS, Flagged, place};
-use strandline::replay::Replay;
+use strandline::event::{Frame, Names};
+use strandline::format::holders::{Ask, BLOCKS, FINDINGS, Flagged};
+use strandline::replay::{Held, Replay, is_installed};
 use strandline::report::HeldBy;
 
-/// The job looks for questions once a minute at most; a little later is soon enough.
-const INTERVAL: Duration = Duration::from_secs(61);
 /// Leaks of a job are found within a few steps of each other: what is found first waits so long for the others.
-const GATHER: Duration = Duration::from_millis(500);
-/// Where no finding is more than an `info`, it may be what a job does as it begins, and a question asked of that is one that the leak behind
-/// it would have to wait for: so long something worse is waited for.
-const NO_HURRY: Duration = Duration::from_secs(20);
+const GATHER: Duration = Duration::from_millis(100);
+/// What is not established yet may be what a job does as it begins, and looking for its holder takes of the time that the job gives: so long
+/// something surer is waited for.
+const NO_HURRY: Duration = Duration::from_millis(700);
+/// Between two questions to a job, which has a budget of its own.
+const INTERVAL: Duration = Duration::from_secs(1);
 /// A finding whose holder is not found is asked about so many times.
 const TIMES: u32 = 3;
 
@@ -29,7 +29,19 @@ pub(crate) fn of(finding: &Finding, replay: &Replay) -> HeldBy {
     if !replay.meta().contains_key("holders") {
         return HeldBy::NotRun;
     }
-    answer(replay, &about(finding, &frames(finding, replay))).map_or(HeldBy::NotRun, HeldBy::of)
+    let counts = counts(replay).unwrap_or(&Value::Null);
+    let of = |(f, answer): (&Value, &Value)| HeldBy::of(f, answer, counts);
+    answer(replay, &about(finding, &frames(finding, replay))).map_or(HeldBy::NotRun, of)
+}
+
+/// What the job has answered about a finding, as it stands in the recording.
+pub(crate) fn answer_of<'a>(finding: &Finding, replay: &'a Replay) -> Option<&'a Value> {
+    answer(replay, &about(finding, &frames(finding, replay))).map(|(f, _)| f)
+}
+
+/// What was counted in holders since they were found: the last that was told.
+fn counts(replay: &Replay) -> Option<&Value> {
+    replay.meta().get("holders")?.as_array()?.iter().rev().find_map(|a| a.get("counts"))
 }
 
 /// The lines that a finding names.
@@ -37,12 +49,13 @@ fn frames<'a>(finding: &Finding, replay: &'a Replay) -> Vec<&'a Frame> {
     finding.sites.iter().filter_map(|s| replay.site(s.site)).map(|s| &s.frame).collect()
 }
 
-/// Its newest answer about this, a found one before any other.
-fn answer<'a>(replay: &'a Replay, about: &Value) -> Option<&'a Value> {
+/// Its newest answer about this, a found one before any other, and all that was answered with it.
+fn answer<'a>(replay: &'a Replay, about: &Value) -> Option<(&'a Value, &'a Value)> {
     let all = replay.meta().get("holders")?.as_array()?.iter().rev();
-    let findings = all.filter_map(|a| a.get("findings")?.as_array()).flatten();
-    let mine: Vec<&Value> = findings.filter(|f| f.get("about").is_some_and(|a| is_same(a, about))).collect();
-    let found = mine.iter().find(|f| f.get("status").and_then(Value::as_str) == Some("found"));
+    let findings =
+        all.filter_map(|a| Some(a.get("findings")?.as_array()?.iter().map(move |f| (f, a)))).flatten();
+    let mine: Vec<_> = findings.filter(|(f, _)| f.get("about").is_some_and(|a| is_same(a, about))).collect();
+    let found = mine.iter().find(|(f, _)| f.get("status").and_then(Value::as_str) == Some("found"));
     found.or(mine.first()).copied()
 }
 
@@ -74,55 +87,62 @@ pub(crate) struct Asker {
 #[derive(Default)]
 struct Asked {
     last: Option<Instant>,
-    /// Since when there is something to ask, and whether it is more than an `info`.
+    /// Since when there is something to ask, and whether it is established.
     since: Option<(Instant, bool)>,
     number: u64,
     /// Findings, with how often.
     times: Vec<(Value, u32)>,
     place: Option<PathBuf>,
+    /// The job has said that it ends, and was asked for the last time.
+    ended: bool,
 }
 
 impl Asker {
-    /// Asks about what was found in a process since it was last asked. `tail`: where its tail lies.
-    pub(crate) fn look(&mut self, live: &Live<'_>, tail: Option<&str>) {
+    /// Asks about what was found in a process since it was last asked. `place`: where the question is to lie.
+    pub(crate) fn look(&mut self, live: &Live<'_>, place: Option<&Path>) {
         let (answers, all) = match live.replay().meta().get("probe") {
             Some(Value::Bool(all)) => (*all, *all),
             Some(Value::String(s)) => (s == "leaks", false),
             _ => (false, false),
         };
-        let Some(tail) = tail.filter(|_| answers) else { return };
+        let Some(place) = place.filter(|_| answers) else { return };
         let asked = self.jobs.entry(live.id()).or_default();
-        if asked.last.is_some_and(|t| t.elapsed() < INTERVAL) || !std::path::Path::new(tail).exists() {
+        let replay = live.replay();
+        // It waits for a moment: what has not been asked is asked now, if that is anything.
+        let last = !asked.ended && replay.meta().contains_key("ending");
+        if !last && asked.last.is_some_and(|t| t.elapsed() < INTERVAL) {
             return;
         }
-        let replay = live.replay();
         let (mut flagged, mut presses) = (Vec::new(), false);
-        let asks = |f: &Finding| all || f.severity > Severity::Info;
-        let holds = |f: &&Finding| f.withdrawn_step.is_none() && is_held(f.kind) && asks(f);
+        let holds = |f: &&Finding| {
+            f.withdrawn_step.is_none()
+                && is_held(f.kind)
+                && (all || is_worth_a_look(f) || last && f.is_active_leak())
+        };
         for finding in live.findings().iter().filter(holds) {
             let about = about(finding, &frames(finding, replay));
-            let found = answer(replay, &about).and_then(|a| a.get("status")?.as_str()) == Some("found");
+            let found = answer(replay, &about).and_then(|(f, _)| f.get("status")?.as_str()) == Some("found");
             let blocks = blocks(finding, replay);
             if found || blocks.is_empty() || flagged.len() == FINDINGS || !asked.may_ask(&about) {
                 continue;
             }
-            presses |= finding.severity != Severity::Info;
+            presses |= is_sure(finding);
+            let mut about = about;
+            about["lines"] = lines(finding, replay, live.names()).into();
             flagged.push(Flagged { about, blocks });
         }
-        if flagged.is_empty() {
-            return;
-        }
-        if !asked.is_due(presses, Instant::now()) {
+        if !last && (flagged.is_empty() || !asked.is_due(presses, Instant::now())) {
             return;
         }
         asked.since = None;
+        asked.ended |= last;
         flagged.iter().for_each(|f: &Flagged| asked.count(&f.about));
         asked.number += 1;
         asked.last = Some(Instant::now());
-        let place = PathBuf::from(place(tail));
         // Where it cannot be written nobody is asked: the report says so.
-        let _ = write(&place, &Ask { number: asked.number, findings: flagged });
-        asked.place = Some(place);
+        let ask = Ask { number: asked.number, findings: flagged, last };
+        let _ = files::write(place, ask.to_json().to_string().as_bytes());
+        asked.place = Some(place.into());
     }
 
     /// A process has ended: a question that it has not read is taken away.
@@ -140,7 +160,7 @@ impl Drop for Asker {
 }
 
 impl Asked {
-    /// Whether what is there to be asked, which is more than an `info` or is not, has been waited for long enough.
+    /// Whether what is there to be asked, which is established or is not, has been waited for long enough.
     fn is_due(&mut self, presses: bool, now: Instant) -> bool {
         let (since, _) = self.since.filter(|(_, p)| *p == presses).unwrap_or((now, presses));
         self.since = Some((since, presses));
@@ -161,34 +181,62 @@ impl Asked {
     }
 }
 
+/// Whether what a job gives for looking is spent on this now: a short job gives enough for a look or two, and what holds the blocks of a
+/// guess may not have been put in its place yet. A job that ends soon is looked into while it can be.
+fn is_worth_a_look(f: &Finding) -> bool {
+    /// Steps until the card is full.
+    const SOON: u64 = 50;
+    f.established || f.steps_to_oom.is_some_and(|s| s.mid <= SOON)
+}
+
+/// Whether a finding stood a test, and is no mere guess.
+fn is_sure(f: &Finding) -> bool {
+    f.established || f.severity > Severity::Info
+}
+
 /// Whether blocks of this kind are kept by an object.
 fn is_held(kind: Kind) -> bool {
     matches!(kind, Kind::LiveAfterStreamExit | Kind::StepGrowth | Kind::CycleGarbage)
 }
 
+/// Lines of the user's own that the allocation of what a finding counts led through. The job hands them back: by the time of a report the
+/// blocks may be gone, and a line that allocates may be reached by many ways that keep nothing.
+fn lines(finding: &Finding, replay: &Replay, names: &Names) -> Vec<String> {
+    const LINES: usize = 64;
+    const STACKS: usize = 256;
+    let mut stacks: Vec<_> = counted(finding, replay).map(|h| h.block.stack).collect();
+    stacks.sort_unstable_by_key(|s| s.0);
+    stacks.dedup();
+    let mut lines: Vec<String> = stacks
+        .into_iter()
+        .take(STACKS)
+        .flat_map(|stack| names.frames(stack))
+        .filter(|f| !is_installed(&f.file))
+        .map(|f| format!("{}:{}", f.file, f.line))
+        .collect();
+    lines.sort_unstable();
+    lines.dedup();
+    lines.truncate(LINES);
+    lines
+}
+
 /// Addresses of what a finding counts, oldest first; of many, some of every age.
 fn blocks(finding: &Finding, replay: &Replay) -> Vec<u64> {
-    let mut all: Vec<_> = replay
-        .blocks(finding.device)
-        .filter(|h| finding.counts(h) && !h.pending && !h.unverified)
-        .filter(|h| match finding.grain {
-            GrainName::Microbatch => h.microbatch + 2 <= replay.microbatches(),
-            GrainName::Step => h.step + 2 <= replay.steps(),
-            GrainName::Tick => true,
-        })
-        .map(|h| (h.born, h.block.addr.0))
-        .collect();
+    let mut all: Vec<_> = counted(finding, replay).map(|h| (h.born, h.block.addr.0)).collect();
     all.sort_unstable();
     let count = all.len().min(BLOCKS);
     (0..count).filter_map(|i| all.get(i * all.len() / count)).map(|(_, address)| *address).collect()
 }
 
-/// Writes it whole: the job may look at any moment.
-fn write(place: &std::path::Path, ask: &Ask) -> std::io::Result<()> {
-    let new = place.with_extension("asking");
-    let mut file = crate::recording::create_private(&new)?;
-    file.write_all(ask.to_json().to_string().as_bytes())?;
-    std::fs::rename(&new, place)
+/// The blocks that a finding counts, without those of the last two marks.
+fn counted<'a>(finding: &'a Finding, replay: &'a Replay) -> impl Iterator<Item = &'a Held> + 'a {
+    replay.blocks(finding.device).filter(|h| finding.counts(h) && !h.pending && !h.unverified).filter(|h| {
+        match finding.grain {
+            GrainName::Microbatch => h.microbatch + 2 <= replay.microbatches(),
+            GrainName::Step => h.step + 2 <= replay.steps(),
+            GrainName::Tick => true,
+        }
+    })
 }
 
 #[cfg(test)]
@@ -205,13 +253,13 @@ mod tests {
     }
 
     #[test]
-    fn a_leak_need_not_wait_for_what_a_job_does_as_it_begins() {
+    fn what_is_established_need_not_wait_for_what_a_job_does_as_it_begins() {
         let (mut asked, began) = (Asked::default(), Instant::now());
         let mut due = |presses, ms| asked.is_due(presses, began + Duration::from_millis(ms));
-        assert!(!due(false, 0) && !due(false, 5_000), "an info waits");
-        assert!(!due(true, 6_000) && !due(true, 6_400), "a warning for its like");
-        assert!(due(true, 6_500));
-        assert!(!due(false, 8_000) && due(false, 28_000));
+        assert!(!due(false, 0) && !due(false, 600), "a guess waits");
+        assert!(!due(true, 650) && !due(true, 740), "what is established for its like");
+        assert!(due(true, 750));
+        assert!(!due(false, 800) && due(false, 1_500));
     }
 
     #[test]

@@ -12,7 +12,9 @@ mod embedded;
 mod env;
 mod environment;
 mod error;
+mod files;
 mod holder;
+mod kept;
 mod known;
 mod metrics;
 mod post;
@@ -37,6 +39,7 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     run::be_witness();
+    run::write_beyond_limits();
     let cli = Cli::parse_from(cli::normalize(std::env::args_os()));
     let result = match &cli.command {
         Command::Run(options) => run::main(options),

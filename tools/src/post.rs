@@ -34,6 +34,9 @@ pub(crate) fn post(url: &str, headers: &[(String, String)], body: &Value) -> Res
     let agent: ureq::Agent = ureq::Agent::config_builder()
         .timeout_global(Some(PATIENCE))
         .http_status_as_error(false)
+        // To follow is to send the same again without its body, which is no delivery; and to an address that nobody has given.
+        .max_redirects(0)
+        .max_redirects_will_error(false)
         .user_agent(concat!("strandline/", env!("CARGO_PKG_VERSION")))
         .build()
         .into();
@@ -43,6 +46,9 @@ pub(crate) fn post(url: &str, headers: &[(String, String)], body: &Value) -> Res
         sent.map_err(|e| Failed::for_now(e.to_string().replace(url, "the address")))?.status().as_u16();
     match status {
         200..300 => Ok(()),
+        300..400 => Err(Failed::for_good(format!(
+            "answered with a redirect (status {status}), which is not followed: give the address that it leads to"
+        ))),
         408 | 429 | 500.. => Err(Failed::for_now(format!("answered with status {status}"))),
         _ => Err(Failed::for_good(format!("answered with status {status}"))),
     }

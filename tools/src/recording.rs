@@ -1,11 +1,14 @@
 //! Recordings on the disk: which there are, whose they are, and the watcher's account beside them.
 
 use crate::error::{Error, status};
+use crate::{files, say};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 use strandline::event::{Bytes, DeviceId, DriverMemory, Nanos};
-use strandline::reader::{Reader, kept_path};
+use strandline::format::region::Identity;
+use strandline::format::tail::{self, Place};
+use strandline::reader::{Reader, Summary, kept_path, open_file};
 
 /// The recordings in a folder, by name: rank 2 before rank 10.
 pub(crate) fn list(folder: &Path) -> Vec<PathBuf> {
@@ -35,7 +38,7 @@ pub(crate) fn find(asked: Option<&Path>) -> Result<Vec<PathBuf>, Error> {
         }
         Some(path) if path.exists() => Ok(vec![path.into()]),
         Some(path) => {
-            Err(Error::new(format!("{}: there is no such recording", path.display())).status(status::USAGE))
+            Err(Error::new(format!("{}: there is no such recording", say::path(path))).status(status::USAGE))
         }
         None => newest(Path::new(crate::run::HOME)).ok_or_else(|| {
             Error::new("there is no recording under ./strandline").hint(RECORD_FIRST).status(status::USAGE)
@@ -46,7 +49,7 @@ pub(crate) fn find(asked: Option<&Path>) -> Result<Vec<PathBuf>, Error> {
 const RECORD_FIRST: &str = "record one: strandline run train.py   (or see one: strandline demo)";
 
 fn none_in(path: &Path) -> Error {
-    Error::new(format!("{}: there is no recording (*.strand) in this folder", path.display()))
+    Error::new(format!("{}: there is no recording (*.strand) in this folder", say::path(path)))
         .hint(RECORD_FIRST)
         .status(status::USAGE)
 }
@@ -90,39 +93,65 @@ pub(crate) fn sidecar(recording: &Path) -> PathBuf {
 }
 
 /// Gives back the memory that an ended process's tail takes: the tail is kept beside the recording from now on. Only on the
-/// machine that it ran on, and best effort: where it cannot be kept it stays where it is.
+/// machine that it ran on, where a container is one of its own, and best effort: where it cannot be kept it stays where it is.
 pub(crate) fn keep_tail(recording: &Path, reader: &mut Reader) {
-    let here = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let there = reader.summary().facts.get("host").and_then(|h| h.as_str()).unwrap_or_default();
-    let Some(tail) = reader.tail_path().map(PathBuf::from) else { return };
-    if there != here.trim() {
+    if !reader.has_region() || there != host() || keep(recording, reader).is_err() {
         return;
     }
-    let Ok(Some(packed)) = reader.pack_tail() else { return };
-    if reader.summary().complete || write_private(&kept_path(recording), &packed).is_ok() {
-        let _ = std::fs::remove_file(tail);
+    if let Some(Place::File(path)) = reader.tail_place() {
+        remove_tail(Path::new(&path), &reader.summary().who);
     }
 }
 
-/// A new file that only its owner may read, as recordings are: what is made of one tells paths and commands as well. One that is
-/// there is overwritten, and stays as open as it is.
-pub(crate) fn create_private(path: &Path) -> std::io::Result<std::fs::File> {
-    use std::os::unix::fs::OpenOptionsExt;
-    std::fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)
+/// Writes what is only in the tail of an ended process beside its recording.
+///
+/// # Errors
+/// The tail cannot be read, or the file cannot be written.
+pub(crate) fn keep(recording: &Path, reader: &mut Reader) -> std::io::Result<()> {
+    match reader.pack_tail()? {
+        Some(packed) if !reader.summary().complete => keep_beside(&kept_path(recording), &packed),
+        _ => Ok(()),
+    }
 }
 
-/// Writes a file that only its owner may read, whole or not at all.
-fn write_private(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+/// This machine's name, as a recording has it.
+fn host() -> String {
+    let mut name = [0u8; 256];
+    // SAFETY: writes at most 255 bytes; the last one stays zero.
+    unsafe { libc::gethostname(name.as_mut_ptr().cast(), name.len() - 1) };
+    let end = name.iter().position(|b| *b == 0).unwrap_or(name.len());
+    String::from_utf8_lossy(&name[..end]).replace('/', "_")
+}
+
+/// Removes a tail whose region was read and is that of the recording at hand, if it is a file that its process can have made: the header
+/// that names it may say anything.
+fn remove_tail(path: &Path, who: &Identity) {
+    use std::os::unix::fs::MetadataExt;
+    let user = files::user();
+    let is_named = path.file_name().is_some_and(|n| n == tail::name(user, who).as_str());
+    // Of the name itself: a link is none of ours, wherever it leads.
+    if is_named && fs::symlink_metadata(path).is_ok_and(|m| m.is_file() && m.uid() == user) {
+        let _ = fs::remove_file(path);
+    }
+}
+
+fn keep_beside(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     use std::io::Write;
-    use std::os::unix::fs::OpenOptionsExt;
-    let part = path.with_extension(format!("part-{}", std::process::id()));
-    let mut file = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&part)?;
-    let written =
-        file.write_all(bytes).and_then(|()| file.sync_all()).and_then(|()| std::fs::rename(&part, path));
-    if written.is_err() {
-        let _ = std::fs::remove_file(&part);
-    }
-    written
+    let mut file = files::create_unasked(path)?;
+    file.write_all(bytes)?;
+    file.keep_synced()
+}
+
+/// Whether a recording is this user's own. What another user's says is theirs: nothing is written, run or sent because of it.
+pub(crate) fn is_own(summary: &Summary) -> bool {
+    summary.owner == Some(files::user())
+}
+
+/// The process of a recording of this user's, as its header says; `None` where that is not written yet.
+pub(crate) fn own_pid(recording: &Path) -> Option<u32> {
+    let reader = Reader::open(recording).ok()?;
+    is_own(reader.summary()).then_some(reader.summary().who.pid)
 }
 
 /// The process of a recording, as its header says; `None` where that is not written yet.
@@ -154,8 +183,7 @@ pub(crate) fn of_process(pid: u32) -> Result<PathBuf, Error> {
 /// The recordings that running processes of this user write, those left out that are known already.
 pub(crate) fn of_this_user(known: &dyn Fn(&Path) -> bool) -> Vec<PathBuf> {
     use std::os::unix::fs::MetadataExt;
-    // SAFETY: geteuid touches no memory and cannot fail.
-    let user = unsafe { libc::geteuid() };
+    let user = files::user();
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
     let mine = processes.filter(|p| p.metadata().is_ok_and(|m| m.uid() == user));
     let pids = mine.filter_map(|p| p.file_name().to_str()?.parse::<u32>().ok());
@@ -177,7 +205,7 @@ fn open_files(pid: u32) -> std::io::Result<Vec<PathBuf>> {
 pub(crate) fn sidecar_begin(recording: &Path) -> String {
     use std::io::Read;
     let mut bytes = Vec::new();
-    let _ = fs::File::open(sidecar(recording)).and_then(|f| f.take(16 << 10).read_to_end(&mut bytes));
+    let _ = open_file(&sidecar(recording)).and_then(|f| f.take(16 << 10).read_to_end(&mut bytes));
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
@@ -215,7 +243,7 @@ impl Sidecar {
     pub(crate) fn news(&mut self) -> Vec<DriverMemory> {
         use std::io::{Read, Seek, SeekFrom};
         let mut bytes = Vec::new();
-        let read = fs::File::open(&self.path).and_then(|mut file| {
+        let read = open_file(&self.path).and_then(|mut file| {
             file.seek(SeekFrom::Start(self.read))?;
             file.read_to_end(&mut bytes)
         });
@@ -282,6 +310,23 @@ mod tests {
         assert!(find(Some(&home.join("empty"))).unwrap_err().to_string().contains("no recording"));
         assert!(find(Some(&home.join("nope"))).unwrap_err().to_string().contains("no such recording"));
         fs::remove_dir_all(&home).unwrap();
+    }
+
+    #[test]
+    fn a_recording_is_its_owners() {
+        let folder = std::env::temp_dir().join(format!("strandline-own-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let path = folder.join("a.strand");
+        fs::copy(Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/recordings/v1-plain.strand"), &path)
+            .unwrap();
+        let is_own = || super::is_own(Reader::open(&path).unwrap().summary());
+        assert!(is_own() && own_pid(&path).is_some());
+        // Another user's, where we may make one.
+        if files::user() == 0 {
+            std::os::unix::fs::chown(&path, Some(12345), None).unwrap();
+            assert!(!is_own() && own_pid(&path).is_none() && pid(&path).is_some());
+        }
+        fs::remove_dir_all(&folder).unwrap();
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! `strandline report`: the verdicts of a recording.
 
 use crate::error::{Error, status};
-use crate::{analyze, cli, recording, say, terminal};
-use std::io::{BufWriter, Write};
+use crate::{analyze, cli, files, recording, say, terminal};
+use std::io::BufWriter;
 use std::path::Path;
 use strandline::report::{self as print, Report, Style};
 
@@ -11,6 +11,7 @@ use strandline::report::{self as print, Report, Style};
 /// # Errors
 /// No recording can be read, or the report cannot be written.
 pub(crate) fn main(options: &cli::Report) -> Result<u8, Error> {
+    let mut suppressions = analyze::Suppressions::read(&options.gate.suppressions)?;
     let found = recording::find(options.recording.as_deref())?;
     let share = options.share.then(analyze::Share::default);
     let mut judged = analyze::judge_shared(&found, None, share.as_ref())?;
@@ -21,6 +22,7 @@ pub(crate) fn main(options: &cli::Report) -> Result<u8, Error> {
         }
         judged = analyze::at(&judged, step)?;
     }
+    suppressions.apply(&mut judged);
     let mut report = analyze::report(&judged, None);
     // What would be typed next names the recording, and is of no use to whom the report is shared with.
     if let Some(first) = found.first().filter(|_| !options.share) {
@@ -55,8 +57,12 @@ pub(crate) fn main(options: &cli::Report) -> Result<u8, Error> {
             say::out(&String::from_utf8_lossy(&text));
         }
     }
-    let gate = analyze::gate(analyze::worst(&judged), options.allow_inconclusive);
-    Ok(if options.fail_on_leak { gate } else { 0 })
+    suppressions.tell_unused();
+    let Some(decision) = options.gate.gate().map(|g| g.decide(&judged)) else { return Ok(0) };
+    if decision.status != 0 {
+        say::line(decision.why);
+    }
+    Ok(decision.status)
 }
 
 /// The passes that a page is drawn from, one for each process.
@@ -67,24 +73,24 @@ fn passes(judged: &[analyze::Judged]) -> Result<Vec<print::html::Pass>, Error> {
 fn write_page(path: &Path, judged: &[analyze::Judged], report: &Report<'_>) -> Result<(), Error> {
     if path.extension().is_some_and(|e| e == "strand") {
         let hint = "a page is written to a file of its own: --html=FILE.html, and the recording goes last";
-        return Err(Error::new(format!("{} would be overwritten", path.display()))
+        return Err(Error::new(format!("{} would be overwritten", say::path(path)))
             .hint(hint)
             .status(status::USAGE));
     }
     let passes = passes(judged)?;
     let fail = |e| Error::io("cannot write the report", path, e).status(status::FAILED);
-    let mut file = BufWriter::new(recording::create_private(path).map_err(fail)?);
-    print::html::write(&mut file, report, passes).and_then(|()| file.flush()).map_err(fail)?;
-    say::line(format!("report written to {}: open it in a browser", path.display()));
+    let mut file = BufWriter::new(files::create(path).map_err(fail)?);
+    print::html::write(&mut file, report, passes).map_err(fail)?;
+    file.into_inner().map_err(|e| e.into_error()).and_then(files::New::keep).map_err(fail)?;
+    say::line(format!("report written to {}: open it in a browser", say::path(path)));
     Ok(())
 }
 
 fn write_file(path: &Path, format: cli::ReportFormat, report: &Report<'_>) -> Result<(), Error> {
     let fail = |e| Error::io("cannot write the report", path, e).status(status::FAILED);
     let text = worded(format, report, Style::default()).map_err(fail)?;
-    let mut file = BufWriter::new(recording::create_private(path).map_err(fail)?);
-    file.write_all(&text).and_then(|()| file.flush()).map_err(fail)?;
-    say::line(format!("report written to {}", path.display()));
+    files::write(path, &text).map_err(fail)?;
+    say::line(format!("report written to {}", say::path(path)));
     Ok(())
 }
 

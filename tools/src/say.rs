@@ -1,11 +1,18 @@
 //! Our voice: whole lines on stderr, so that `tee`, progress bars and other writers never cut one.
 
 use std::io::{IsTerminal, Write};
+use std::path::Path;
 use std::time::{Duration, Instant};
+use strandline::event::{printable, printable_lines};
 
 /// Says one line, `strandline: ` before it. A closed stderr is nobody's problem.
 pub(crate) fn line(text: impl AsRef<str>) {
-    raw(&format!("strandline: {}\n", text.as_ref()));
+    raw(&format!("strandline: {}\n", printable_lines(text.as_ref())));
+}
+
+/// A path in words: whoever named the file may mean the terminal by it.
+pub(crate) fn path(path: &Path) -> String {
+    printable(&path.to_string_lossy()).into_owned()
 }
 
 /// Writes text that is already laid out, in one write.

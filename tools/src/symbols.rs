@@ -9,7 +9,7 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fs::File;
 use std::sync::Arc;
-use strandline::event::{Frame, NativeFrame};
+use strandline::event::{Frame, NativeFrame, make_printable};
 
 /// Which file, and its build id: the same path may have held another one.
 type Module = (Arc<str>, Arc<[u8]>);
@@ -34,11 +34,16 @@ impl Symbols {
         let module = self.modules.entry(key).or_insert_with(|| open(f));
         // The call, not what follows it.
         let found = module.as_ref().and_then(|m| functions(m, u64::from(f.offset).checked_sub(1)?));
-        found.unwrap_or_else(|| {
+        let mut frames = found.unwrap_or_else(|| {
             let function =
                 if f.offset == 0 { "code made at run time".into() } else { format!("+{:#x}", f.offset) };
             vec![Frame { file: f.module.to_string(), line: 0, function }]
-        })
+        });
+        for frame in &mut frames {
+            make_printable(&mut frame.file);
+            make_printable(&mut frame.function);
+        }
+        frames
     }
 }
 

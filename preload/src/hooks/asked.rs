@@ -64,24 +64,33 @@ fn find_for(name: &[u8], version: i32, flags: u64) -> Option<&'static Hook> {
 }
 
 impl Hook {
-    /// Stands before `real` from now on, if it stands before nothing yet.
+    /// Stands before `real` from now on, if it stands before nothing yet, or before a driver that the program has let go: it may load
+    /// that again elsewhere. (A driver gives out more than one address for a function: those are one as good as another.)
+    #[cold]
     fn instead_of(&self, real: *mut c_void) -> *mut c_void {
-        let _ = self.real.compare_exchange(core::ptr::null_mut(), real, Relaxed, Relaxed);
+        let before = self.real.load(Relaxed);
+        if before.is_null() || before != real && library_of(before).is_none() {
+            self.real.store(real, Relaxed);
+        }
         self.hook.cast_mut()
     }
 }
 
-/// The file name of the library that an address lies in, handed to `is`.
-fn lies_in(address: *const c_void, is: impl Fn(&[u8]) -> bool) -> bool {
+/// The loaded library that an address lies in.
+fn library_of(address: *const c_void) -> Option<libc::Dl_info> {
     // SAFETY: all fields may be zero; the structure is ours, and the address is only looked up.
     unsafe {
         let mut info: libc::Dl_info = core::mem::zeroed();
-        if libc::dladdr(address, &mut info) == 0 || info.dli_fname.is_null() {
-            return false;
-        }
-        let path = CStr::from_ptr(info.dli_fname).to_bytes();
-        is(path.rsplit(|&b| b == b'/').next().unwrap_or(path))
+        (libc::dladdr(address, &mut info) != 0).then_some(info)
     }
+}
+
+/// The file name of that library, handed to `is`.
+fn lies_in(address: *const c_void, is: impl Fn(&[u8]) -> bool) -> bool {
+    let Some(name) = library_of(address).map(|l| l.dli_fname).filter(|n| !n.is_null()) else { return false };
+    // SAFETY: the loader's own string, of a library that is loaded while the program asks about it.
+    let path = unsafe { CStr::from_ptr(name) }.to_bytes();
+    is(path.rsplit(|&b| b == b'/').next().unwrap_or(path))
 }
 
 /// Whether the program is to keep what it would have had without us: it is this library, or a runtime whose callers we see.

@@ -4,7 +4,7 @@ use super::{P, real};
 use crate::entered::{enter, seen};
 use crate::real::{Library, look_up};
 use crate::thread::Thread;
-use crate::{clock, stacks, tls};
+use crate::{clock, stacks, steps, tls};
 use core::ptr::NonNull;
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicPtr, Ordering::Relaxed};
@@ -27,6 +27,19 @@ pub(super) unsafe fn execute(
     match real::ENGINE_EXECUTE.get() {
         // SAFETY: the caller's arguments. `out` is where the result goes; `bool`s travel as their registers do.
         Some(f) => unsafe { f(out, engine, roots, inputs, keep, create, accumulate, outputs) },
+        None => out,
+    }
+}
+
+/// Where a tensor's gradient comes from: what `backward()` asks first, straight from Python. Until our Python has run, it may be run
+/// here: a job that trains in a thread while its main one waits never comes to a pending call.
+pub(super) unsafe fn gradient_edge(out: P, tensor: P) -> P {
+    if steps::waits_for_python() {
+        steps::at_backward(tls::caller());
+    }
+    match real::GRADIENT_EDGE.get() {
+        // SAFETY: the caller's arguments; the result is where the first says.
+        Some(f) => unsafe { f(out, tensor) },
         None => out,
     }
 }

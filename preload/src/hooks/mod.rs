@@ -149,14 +149,26 @@ macro_rules! hooks {
     };
 }
 
-/// Hooks with nothing to do any more once it is settled whether we are attached: what is called before every kernel comes to us
-/// five thousand times a step. Name, hook and real function.
+/// A hook that may step aside: its name, its address and that of the real function.
+pub(crate) type Trigger = (&'static str, usize, usize);
+
+/// The hook with nothing to do any more once it is settled whether we are attached: what is called before every kernel comes to us
+/// five thousand times a step.
 #[cold]
-pub(crate) fn triggers() -> Vec<(&'static str, usize, usize)> {
-    let hook = exported::GET_CURRENT_STREAM as *const () as usize;
-    let real = Some(real::GET_CURRENT_STREAM.resolve() as usize).filter(|real| *real != 0);
-    let name = real::GET_CURRENT_STREAM.name().to_str().ok();
-    name.zip(real).map(|(name, real)| (name, hook, real)).into_iter().collect()
+pub(crate) fn attach_trigger() -> Option<Trigger> {
+    let real = &real::GET_CURRENT_STREAM;
+    trigger(real.name(), exported::GET_CURRENT_STREAM as *const c_void, real.resolve())
+}
+
+/// The same once our Python has run: what is called for each tensor that autograd takes in.
+#[cold]
+pub(crate) fn python_trigger() -> Option<Trigger> {
+    let real = &real::GRADIENT_EDGE;
+    trigger(real.name(), exported::GRADIENT_EDGE as *const c_void, real.resolve())
+}
+
+fn trigger(name: &'static CStr, hook: *const c_void, real: *mut c_void) -> Option<Trigger> {
+    Some((name.to_str().ok()?, hook as usize, real as usize)).filter(|_| !real.is_null())
 }
 
 /// The code of the hook that follows each event of the allocator's.
@@ -286,6 +298,7 @@ hooks! {
     // ATen and autograd.
     "_ZN2at6native18record_stream_cudaERNS_6TensorEN3c106StreamE" in TorchCuda as RECORD_STREAM (tensor: P, device: u64, id: u64) => torch::record_stream;
     "_ZN2at4_ops18_amp_update_scale_4callERNS_6TensorES3_RKS2_ddl" in TorchCpu as AMP_UPDATE_SCALE (scale: P, tracker: P, found: P, growth: f64, backoff: f64, interval: i64) -> P => autograd::amp_update_scale;
+    "_ZN5torch8autograd4impl13gradient_edgeERKN2at6TensorE" in TorchCpu as GRADIENT_EDGE (out: P, tensor: P) -> P => [called] autograd::gradient_edge;
     "_ZN5torch8autograd6Engine7executeERKSt6vectorINS0_4EdgeESaIS3_EERKS2_IN2at6TensorESaIS9_EEbbbS7_" in TorchCpu as ENGINE_EXECUTE (out: P, engine: P, roots: P, inputs: P, keep: u64, create: u64, accumulate: u64, outputs: P) -> P => autograd::execute;
     "_ZN5torch8autograd6Engine17evaluate_functionERSt10shared_ptrINS0_9GraphTaskEEPNS0_4NodeERNS0_11InputBufferERKS2_INS0_10ReadyQueueEE" in TorchCpu as ENGINE_EVALUATE (engine: P, task: P, node: P, inputs: P, queue: P) => [often] autograd::evaluate_function;
 }

@@ -66,7 +66,7 @@ pub(crate) extern "C" fn strandline_start(device: c_int) -> c_int {
         }
     }
     if attach::is_settled() && pluggable::is_open() {
-        step_aside(&hooks::triggers());
+        step_aside(hooks::attach_trigger());
         session::tell(pluggable::facts());
     } else if device != NO_TORCH {
         attach::attempt();

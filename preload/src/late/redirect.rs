@@ -9,7 +9,7 @@
 //!
 //! The loader's own lock is held meanwhile, so no library goes away under us.
 
-use crate::hooks;
+use crate::hooks::{self, Trigger};
 
 use std::collections::HashMap;
 use std::ffi::{CStr, c_int, c_void};
@@ -78,13 +78,12 @@ pub(super) fn all() -> Done {
     search.done
 }
 
-/// Lets the calls of these hooks go past us, in the libraries of PyTorch's that are loaded now: what they were there for is done.
-/// Each is a name, its hook and the real function. A call that is not bound yet, is bound anew or lies in a table that has been sealed
+/// Lets the calls of this hook go past us, in the libraries of PyTorch's that are loaded now: what it was there for is done. A call that is not bound yet, is bound anew or lies in a table that has been sealed
 /// still comes to us, and nobody else's word is touched.
 #[cold]
-pub(crate) fn step_aside(hooks: &[(&'static str, usize, usize)]) {
+pub(crate) fn step_aside(hook: Option<Trigger>) {
     let mut search = Search {
-        words: hooks.iter().map(|(name, hook, real)| (name.as_bytes(), (*real, *hook))).collect(),
+        words: hook.iter().map(|(name, hook, real)| (name.as_bytes(), (*real, *hook))).collect(),
         own: step_aside as *const () as usize,
         read_only: read_only(),
         is_gentle: true,
@@ -102,7 +101,8 @@ pub(crate) fn step_aside(hooks: &[(&'static str, usize, usize)]) {
 }
 
 /// Whose calls can be many.
-const PYTORCHS: [&[u8]; 3] = [b"/libtorch_cuda.so", b"/libc10_cuda.so", b"/libtorch_python.so"];
+const PYTORCHS: [&[u8]; 4] =
+    [b"/libtorch_cuda.so", b"/libc10_cuda.so", b"/libtorch_python.so", b"/libtorch_cpu.so"];
 
 /// What of this process is mapped to be read and no more.
 fn read_only() -> Vec<Range<usize>> {

@@ -1,19 +1,21 @@
 //! What is told of a finding: the fact `holders` of the recording.
 
-use super::climb::Named;
+use super::naming::Named;
 use serde_json::{Value, json};
 use std::collections::HashMap;
 
 /// What a sample is named by, and the nearest name on the way.
 type Way<'a> = (&'a Named, Option<&'a Named>);
 
-/// Most holders that are told of a finding.
+/// Most holders that are told of a finding, and most names on the way of one.
 const MOST: usize = 3;
+const NAMES: usize = 8;
 
 /// A finding's answer. `group`: its samples; `found`: samples that are tensors of Python's; what was named on the way up from those,
 /// and from the tops of graphs.
 pub(super) fn of(about: &Value, group: u64, found: u64, climbed: &[Named], risen: &[Named]) -> Value {
     let mut places: HashMap<(&str, bool), Vec<Way<'_>>> = HashMap::new();
+    let mut masks: HashMap<(&str, bool), u64> = HashMap::new();
     for bit in (0..64).map(|i| 1u64 << i).filter(|b| group & b != 0) {
         let (direct, above) = (best(climbed, bit), best(risen, bit));
         let chosen = match (direct, above) {
@@ -26,6 +28,7 @@ pub(super) fn of(about: &Value, group: u64, found: u64, climbed: &[Named], risen
         let near = climbed.iter().filter(|n| n.mask & bit != 0).min_by_key(|n| (n.level, n.rank));
         let near = near.filter(|n| n.place != named.place && (graph || n.level < named.level));
         places.entry((&named.place, graph)).or_default().push((named, near));
+        *masks.entry((&named.place, graph)).or_default() |= bit;
     }
     let mut places: Vec<_> = places.into_iter().collect();
     places.sort_by_key(|(place, all)| (std::cmp::Reverse(all.len()), *place));
@@ -36,14 +39,22 @@ pub(super) fn of(about: &Value, group: u64, found: u64, climbed: &[Named], risen
         .filter_map(|((place, graph), all)| {
             // Of several objects with the name the one that most is in.
             let (named, _) = all.iter().max_by_key(|(n, _)| n.entries)?;
-            Some(json!({
-                "name": place,
-                "type": named.kind,
-                "entries": named.entries,
+            let mask = masks.get(&(*place, *graph)).copied().unwrap_or(0);
+            let on_the_way = climbed.iter().filter(|n| n.mask & mask != 0);
+            let mut holder = holder(named);
+            let ways = if *graph { [risen, climbed] } else { [climbed, risen] };
+            let more = json!({
                 "graph": graph,
                 "through": all.iter().find_map(|(_, near)| near.map(|n| &n.place)),
                 "blocks": all.len(),
-            }))
+                "root": named.is_rebound || ways.iter().flat_map(|w| w.iter()).any(|n| n.mask & mask != 0 && n.rank.is_root()),
+                "part": named.part.or_else(|| on_the_way.filter(|_| !graph).find_map(|n| n.part)),
+                "names": names(mask, named, &ways),
+            });
+            if let (Value::Object(holder), Value::Object(more)) = (&mut holder, more) {
+                holder.extend(more);
+            }
+            Some(holder)
         })
         .collect();
     let reason = match (holders.is_empty(), found & group) {
@@ -55,10 +66,44 @@ pub(super) fn of(about: &Value, group: u64, found: u64, climbed: &[Named], risen
     json!({ "about": about, "status": status, "holders": holders, "reason": reason, "blocks": samples })
 }
 
+/// What is told of a holder, whatever it holds.
+fn holder(named: &Named) -> Value {
+    let bound = named.bound.map(|b| json!({ "kind": b.what, "entries": b.most }));
+    json!({
+        "name": named.place,
+        "type": named.kind,
+        "entries": named.entries,
+        "bound": bound,
+        "rebound": named.is_rebound,
+        "scope": named.scope.to_json(named.rank.name()),
+    })
+}
+
+/// Every other name that these samples are below, the nearest first.
+fn names(mask: u64, chosen: &Named, all: &[&[Named]]) -> Vec<Value> {
+    let mut told: Vec<&Named> = Vec::new();
+    for some in all {
+        let mut mine: Vec<&Named> = some.iter().filter(|n| n.mask & mask != 0).collect();
+        mine.sort_by_key(|n| (n.level, n.rank));
+        for n in mine {
+            if n.place != chosen.place && told.len() < NAMES && told.iter().all(|t| t.place != n.place) {
+                told.push(n);
+            }
+        }
+    }
+    let one = |n: &&Named| {
+        let mut scope = n.scope.to_json(n.rank.name());
+        scope["type"] = n.kind.clone().into();
+        scope["blocks"] = (n.mask & mask).count_ones().into();
+        scope
+    };
+    told.iter().map(one).collect()
+}
+
 /// The name that says most of a sample.
 fn best(all: &[Named], bit: u64) -> Option<&Named> {
     let mine = all.iter().filter(|n| n.mask & bit != 0);
-    mine.min_by_key(|n| (!n.is_final, n.rank, n.level))
+    mine.min_by_key(|n| (n.is_wrapper || n.part.is_some(), !n.is_final, !n.piles, n.rank, n.level))
 }
 
 /// The answer to findings that could not be asked about.
@@ -69,25 +114,7 @@ pub(super) fn not_run(about: &Value, reason: &str) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::probe::climb::Rank;
-
-    fn named(place: &str, mask: u64, is_final: bool, level: u32) -> Named {
-        let (kind, entries) = ("dict".to_string(), Some(u64::from(level) * 10));
-        let rank = if place.starts_with("__main__") { Rank::Global } else { Rank::Attribute };
-        Named {
-            place: place.into(),
-            rank,
-            object: 1,
-            owner: 2,
-            owner_kind: 3,
-            kind,
-            entries,
-            mask,
-            is_final,
-            level,
-            is_verified: true,
-        }
-    }
+    use crate::probe::naming::tests::named;
 
     #[test]
     fn the_place_that_most_is_in_comes_first_and_the_way_is_told() {

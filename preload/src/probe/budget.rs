@@ -42,6 +42,12 @@ impl Budget {
         is_over
     }
 
+    /// What can only be done at one moment is to be given up: a few slices' worth of the processor.
+    pub(super) fn is_all_used(&self) -> bool {
+        let (clock, processor) = self.used();
+        processor >= 3 * SLICE || clock >= 3 * MOST
+    }
+
     /// What is under way is to be given up.
     pub(super) fn is_far_over(&self) -> bool {
         now().saturating_sub(self.began) >= MOST
@@ -65,6 +71,15 @@ fn now() -> u64 {
 /// Time of the processor that this thread has had.
 fn spent() -> u64 {
     time(libc::CLOCK_THREAD_CPUTIME_ID)
+}
+
+/// What the kernel counts of this thread: times that others were put before it, times that it waited, pages from a disk.
+pub(super) fn usage() -> [i64; 3] {
+    // SAFETY: a structure of numbers, which the call fills.
+    let mut u: libc::rusage = unsafe { core::mem::zeroed() };
+    // SAFETY: writes into our structure.
+    unsafe { libc::getrusage(libc::RUSAGE_THREAD, &mut u) };
+    [u.ru_nivcsw, u.ru_nvcsw, u.ru_majflt]
 }
 
 fn time(clock: libc::clockid_t) -> u64 {

@@ -7,8 +7,9 @@
 use super::Budget;
 use super::World;
 use super::collector::{Reached, Walk};
-use super::objects::{Class, Kind, Map, TYPE_DICT, Types, read, references, type_of};
-use super::verify::{MODULE_DICT, MODULE_NAME, in_function, is_still};
+use super::naming::Named;
+use super::objects::{Map, Types, references, type_of};
+use super::verify::is_still;
 use std::collections::HashSet;
 
 /// Bits of the filter that most references fail at.
@@ -16,57 +17,14 @@ const FILTER: usize = 1 << 19;
 /// Most objects that are climbed through.
 const MOST: usize = 50_000;
 /// Things that a dictionary may have among what is searched, and still be told apart by key.
-const KEYS: usize = 64;
-/// A container with so many entries is one that things pile up in.
-const MANY: u64 = 16;
+pub(super) const KEYS: usize = 64;
 /// Objects, and references of theirs, between two looks at the clock: a page may have to be fetched for each.
 pub(super) const STRIDE: u32 = 16;
 const REFERENCES: u32 = 32 * STRIDE;
 /// References up that are followed at most.
-const LEVELS: u32 = 8;
+const LEVELS: u32 = 12;
 /// Passes over all objects at most.
 const PASSES: u32 = 8;
-
-/// What kind of a place a name is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Rank {
-    /// An attribute of an instance.
-    Attribute,
-    /// A global of a module.
-    Global,
-    /// An attribute of a class.
-    OfClass,
-    /// A variable that a function has closed over.
-    Closure,
-    /// A local variable.
-    Local,
-}
-
-/// Something with a name, below which samples are.
-#[derive(Clone, Debug)]
-pub(super) struct Named {
-    /// The name: types and attributes, never values.
-    pub(super) place: String,
-    /// What kind of place.
-    pub(super) rank: Rank,
-    /// What the name stands for.
-    pub(super) object: u64,
-    /// What has it under this name, and the type of that; 0 of a running function's local variable.
-    pub(super) owner: u64,
-    pub(super) owner_kind: u64,
-    /// Its type.
-    pub(super) kind: String,
-    /// How many things are in it, where it is a container.
-    pub(super) entries: Option<u64>,
-    /// Samples below it.
-    pub(super) mask: u64,
-    /// Nothing above it needs to be looked for.
-    pub(super) is_final: bool,
-    /// Levels above the tensors.
-    pub(super) level: u32,
-    /// It was seen to be there still, after all the walks.
-    pub(super) is_verified: bool,
-}
 
 /// An object on the way.
 #[derive(Default)]
@@ -88,9 +46,9 @@ pub(super) struct Climb {
     rest: Option<(u64, u64, u64)>,
     /// What has a name.
     pub(super) named: Vec<Named>,
-    known: HashSet<(String, u64)>,
+    pub(super) known: HashSet<(String, u64)>,
     /// Samples of each finding.
-    groups: Vec<u64>,
+    pub(super) groups: Vec<u64>,
     passes: u32,
     /// Samples whose holder is final.
     pub(super) done: u64,
@@ -238,156 +196,30 @@ impl Climb {
         }
     }
 
-    /// Names local variables of running frames, for what has no final name yet.
-    ///
-    /// # Safety
-    /// With the GIL held.
-    unsafe fn locals(&mut self, w: &World, types: &mut Types<'_>) {
-        let Some(frames) = &w.frames else { return };
-        let mut locals = Vec::new();
-        // SAFETY: the GIL is held, and `World` has frames only where their layout is proved.
-        unsafe {
-            frames.locals(&w.python, w.interpreter, &mut |value, name| {
-                let is_wanted = self.seen.get(&value).is_some_and(|s| s.mask & !self.done != 0);
-                if is_wanted && locals.len() < KEYS {
-                    locals.push((value, name()));
-                }
-            });
-            for (value, name) in locals {
-                self.name(w, types, (Rank::Local, name, 0), value);
-            }
-        }
-    }
-
-    /// Notes that `parent` refers to `child`, and what that is called.
-    ///
-    /// # Safety
-    /// Both are alive; with the GIL held.
-    unsafe fn settle(&mut self, w: &World, types: &mut Types<'_>, parent: u64, child: u64) {
-        // SAFETY: the caller's promise; a module's dictionary, a function's closure and qualified name lie where they do.
-        unsafe {
-            let kind = types.of(parent);
-            let name = || w.python.type_name(type_of(parent));
-            match kind.class {
-                Class::Module if read(parent + MODULE_DICT) == child => {
-                    let name = w.python.text(read(parent + MODULE_NAME));
-                    return self.entries(w, types, (Rank::Global, &name, parent), child);
-                }
-                Class::Type if read(parent + TYPE_DICT) == child => {
-                    let name = w.python.type_name(parent);
-                    return self.entries(w, types, (Rank::OfClass, &name, parent), child);
-                }
-                Class::Function if read(parent + in_function(w.python.minor).1) == child => {
-                    let name = w.python.text(read(parent + in_function(w.python.minor).0));
-                    let cells = self.seen.get(&child).map(|s| s.children.clone()).unwrap_or_default();
-                    for cell in cells {
-                        let inside = self.seen.get(&cell).map(|s| s.children.clone()).unwrap_or_default();
-                        for object in inside {
-                            let name = format!("a closure of {name}");
-                            self.name(w, types, (Rank::Closure, name, parent), object);
-                        }
-                    }
-                    return;
-                }
-                Class::Module | Class::Type | Class::Function => return,
-                Class::Frame => {
-                    let name = "a local of a frame that is kept".to_string();
-                    return self.name(w, types, (Rank::Local, name, parent), child);
-                }
-                Class::Instance if w.python.own_dict(parent) == child => {
-                    self.entries(w, types, (Rank::Attribute, &name(), parent), child);
-                }
-                Class::Instance => {
-                    if let Some(attribute) = w.python.own_attribute(parent, child) {
-                        let name = format!("{}.{attribute}", name());
-                        self.name(w, types, (Rank::Attribute, name, parent), child);
-                    }
-                }
-                _ => {}
-            }
-            let (mask, level) = self.seen.get(&child).map_or((0, 0), |s| (s.mask, s.level + 1));
-            if level > LEVELS || self.seen.len() > MOST {
-                return;
-            }
-            let seen = self.seen.entry(parent).or_insert_with(|| Seen { level, ..Seen::default() });
-            // Met before, on the way from other samples: the way on is that of the new ones as well.
-            let is_more = mask & !seen.mask != 0;
-            seen.mask |= mask;
-            seen.level = seen.level.min(level);
-            if seen.children.len() < KEYS && !seen.children.contains(&child) {
-                seen.children.push(child);
-            }
-            if is_more {
-                let b = bit(parent);
-                self.filter.get_mut(b / 64).into_iter().for_each(|w| *w |= 1 << (b % 64));
-                *self.wanted.entry(parent).or_default() |= mask;
-                *self.added.entry(parent).or_default() |= mask;
-            }
-        }
-    }
-
-    /// Names what is in a dictionary of attributes.
-    ///
-    /// # Safety
-    /// As [`Climb::settle`].
-    unsafe fn entries(&mut self, w: &World, types: &mut Types<'_>, of: (Rank, &str, u64), dict: u64) {
-        let (rank, name, owner) = of;
-        let children = self.seen.get(&dict).map(|s| s.children.clone()).unwrap_or_default();
-        let mut found = Vec::new();
-        // SAFETY: the dictionary is alive: its owner refers to it.
-        unsafe {
-            if types.of(dict).class != Class::Dict {
-                return;
-            }
-            w.python.items(dict, |key, value| {
-                if children.contains(&value) {
-                    found.push((w.python.text(key), value));
-                }
-                found.len() < KEYS
-            });
-            for (key, value) in found {
-                self.name(w, types, (rank, format!("{name}.{key}"), owner), value);
-            }
-        }
-    }
-
-    /// Gives an object a name: what kind, how it reads, and what has it under that name.
-    ///
-    /// # Safety
-    /// As [`Climb::settle`].
-    unsafe fn name(&mut self, w: &World, types: &mut Types<'_>, name: (Rank, String, u64), object: u64) {
-        let (rank, place, owner) = name;
-        let (mask, level) = self.seen.get(&object).map_or((0, 0), |s| (s.mask, s.level + 1));
-        if mask == 0 || !self.known.insert((place.clone(), object)) {
+    /// Notes that `parent` refers to `child`, for the next one up.
+    pub(super) fn rise_to(&mut self, parent: u64, child: u64) {
+        let (mask, level) = self.seen.get(&child).map_or((0, 0), |s| (s.mask, s.level + 1));
+        if level > LEVELS || self.seen.len() > MOST {
             return;
         }
-        // SAFETY: the caller's promise.
-        let (kind, name, entries, owner_kind) = unsafe {
-            let kind: Kind = types.of(object);
-            let name = w.python.type_name(type_of(object));
-            let owner_kind = if owner != 0 { type_of(owner) } else { 0 };
-            (kind, name, w.python.entries(object, kind.class), owner_kind)
-        };
-        let samples: u32 = self.groups.iter().filter(|g| *g & mask != 0).map(|g| g.count_ones()).sum();
-        let piles = kind.class.is_container()
-            && (entries.is_some_and(|n| n >= MANY) || mask.count_ones() * 4 >= samples);
-        let is_final = piles || matches!(rank, Rank::Global | Rank::OfClass);
-        if is_final {
-            self.done |= mask;
+        let seen = self.seen.entry(parent).or_insert_with(|| Seen { level, ..Seen::default() });
+        // Met before, on the way from other samples: the way on is that of the new ones as well.
+        let is_more = mask & !seen.mask != 0;
+        seen.mask |= mask;
+        seen.level = seen.level.min(level);
+        if seen.children.len() < KEYS && !seen.children.contains(&child) {
+            seen.children.push(child);
         }
-        let is_verified = false;
-        self.named.push(Named {
-            place,
-            rank,
-            object,
-            owner,
-            owner_kind,
-            kind: name,
-            entries,
-            mask,
-            is_final,
-            level,
-            is_verified,
-        });
+        if is_more {
+            let b = bit(parent);
+            self.filter.get_mut(b / 64).into_iter().for_each(|w| *w |= 1 << (b % 64));
+            *self.wanted.entry(parent).or_default() |= mask;
+            *self.added.entry(parent).or_default() |= mask;
+        }
+    }
+
+    /// Samples below an object, and how far it is above them; `None` where it was not climbed to.
+    pub(super) fn below_it(&self, object: u64) -> Option<(u64, u32)> {
+        self.seen.get(&object).map(|s| (s.mask, s.level))
     }
 }

@@ -1,6 +1,7 @@
 //! Local variables of running frames, of every thread: the collector does not see those (3.11 and newer).
 
-use super::objects::{Python, read};
+use super::memory;
+use super::objects::{Python, read, type_of};
 use crate::real;
 use std::ffi::CStr;
 
@@ -15,10 +16,27 @@ pub(super) struct Frames {
     code: u64,
     previous: u64,
     owner: Option<u64>,
-    /// Code: names of the variables, how many.
-    names: u64,
-    count: u64,
-    qualname: u64,
+    globals: u64,
+    /// A generator: its frame.
+    generator: u64,
+}
+
+/// A variable of a frame, which has a value.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Variable {
+    /// Its value; that in its cell, where it is in one.
+    pub(super) value: u64,
+    /// The code of its function.
+    pub(super) code: u64,
+    /// Which of the code's variables it is.
+    at: u64,
+}
+
+impl Variable {
+    /// Which of the code's variables it is.
+    pub(super) fn at(self) -> u64 {
+        self.at
+    }
 }
 
 /// A frame's variables begin here.
@@ -47,33 +65,32 @@ impl Frames {
             code: 0,
             previous: 8,
             owner: Some(70),
-            names: 96,
-            count: 72,
-            qualname: 128,
+            globals: 24,
+            generator: 72,
         };
         match minor {
-            11 => Some(Frames { current: 8, code: 32, previous: 48, owner: None, count: 76, ..common }),
+            11 => Some(Frames {
+                current: 8,
+                code: 32,
+                previous: 48,
+                owner: None,
+                globals: 8,
+                generator: 80,
+                ..common
+            }),
             12 => Some(common),
             13 => Some(Frames { cframe: 0, current: 72, ..common }),
             _ => None,
         }
     }
 
-    /// Hands out every variable: its value (that in its cell, where it is in one), and a function that tells its name.
+    /// Hands out every frame that runs, of every thread.
     ///
     /// # Safety
     /// With the GIL held, of this interpreter, whose frames' layout has been proved.
-    pub(super) unsafe fn locals(
-        &self,
-        python: &Python,
-        interpreter: u64,
-        each: &mut dyn FnMut(u64, &dyn Fn() -> String),
-    ) {
-        const CELL_VALUE: u64 = 16;
-        const TUPLE_ITEMS: u64 = 24;
+    unsafe fn running(&self, interpreter: u64, each: &mut dyn FnMut(u64)) {
         let mut thread = (self.head)(interpreter);
         // SAFETY: a thread that does not run has its frames in order, and none runs but this one, which is in a call of ours.
-        // A frame holds its code, and has as many variables as that says; each is null or an object that is alive.
         unsafe {
             while thread != 0 {
                 let base = if self.cframe != 0 { read(thread + self.cframe) } else { thread };
@@ -84,28 +101,89 @@ impl Frames {
                     }
                     let owned = |at: u64| *((frame + at) as *const u8) >= OWNED_BY_INTERPRETER;
                     if !self.owner.is_some_and(owned) {
-                        let code = read(frame + self.code);
-                        let count = read(code + self.count) as u32;
-                        let names = read(code + self.names);
-                        for i in 0..u64::from(count) {
-                            let value = read(frame + LOCALS + 8 * i);
-                            if value == 0 {
-                                continue;
-                            }
-                            let value = match python.is_cell(value) {
-                                true => read(value + CELL_VALUE),
-                                false => value,
-                            };
-                            each(value, &|| {
-                                let name = python.text(read(names + TUPLE_ITEMS + 8 * i));
-                                format!("{name}, a local of {}", python.text(read(code + self.qualname)))
-                            });
-                        }
+                        each(frame);
                     }
                     frame = read(frame + self.previous);
                 }
                 thread = (self.next)(thread);
             }
         }
+    }
+
+    /// Hands out every variable of the frames that run.
+    ///
+    /// # Safety
+    /// As [`Frames::running`].
+    pub(super) unsafe fn locals(&self, python: &Python, interpreter: u64, each: &mut dyn FnMut(Variable)) {
+        // SAFETY: the caller's promise; a frame that is handed out is whole.
+        unsafe { self.running(interpreter, &mut |frame| self.variables(python, frame, each)) }
+    }
+
+    /// The dictionaries of globals of the frames that run, each once.
+    ///
+    /// # Safety
+    /// As [`Frames::running`].
+    pub(super) unsafe fn globals(&self, interpreter: u64) -> Vec<u64> {
+        let mut all = Vec::new();
+        // SAFETY: the caller's promise; a frame has its globals.
+        unsafe {
+            self.running(interpreter, &mut |frame| {
+                let globals = read(frame + self.globals);
+                if globals != 0 && !all.contains(&globals) {
+                    all.push(globals);
+                }
+            });
+        }
+        all
+    }
+
+    /// Hands out the variables of a frame that have a value.
+    ///
+    /// # Safety
+    /// The frame is whole; with the GIL held.
+    unsafe fn variables(&self, python: &Python, frame: u64, each: &mut dyn FnMut(Variable)) {
+        const CELL_VALUE: u64 = 16;
+        // SAFETY: a frame holds its code, and has as many variables as that says; each is null or an object that is alive.
+        unsafe {
+            let code = read(frame + self.code);
+            for at in 0..python.variables(code) {
+                let mut value = read(frame + LOCALS + 8 * at);
+                if value != 0 && python.is_cell(value) {
+                    value = read(value + CELL_VALUE);
+                }
+                if value != 0 {
+                    each(Variable { value, code, at });
+                }
+            }
+        }
+    }
+
+    /// The variable that has a value in a frame that is an object (`is_frame`), or in that of a generator.
+    ///
+    /// # Safety
+    /// `holder` is alive, refers to `value` by a variable, and does not run; with the GIL held.
+    pub(super) unsafe fn variable_in(
+        &self,
+        python: &Python,
+        holder: u64,
+        is_frame: bool,
+        value: u64,
+    ) -> Option<Variable> {
+        const FRAME: u64 = 24;
+        let mut found = None;
+        // SAFETY: the caller's promise; its frame lies in it, or is pointed to, and has code that is checked to be such.
+        unsafe {
+            let frame = if is_frame { read(holder + FRAME) } else { holder + self.generator };
+            let [code] = memory::at::<1>(frame + self.code)?;
+            if !memory::is_address(code) || type_of(code) != python.code_type {
+                return None;
+            }
+            self.variables(python, frame, &mut |v| {
+                if v.value == value {
+                    found = Some(v);
+                }
+            });
+        }
+        found
     }
 }

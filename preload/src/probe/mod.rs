@@ -3,31 +3,39 @@
 //! Detectors never run in the job, so the watcher asks: it lays a question beside the job's tail
 //! (`strandline_core::format::holders`). The writing thread finds it and queues a pending call, or an optimizer's hook comes by;
 //! each of those does one slice under the GIL. Between slices nothing is kept but addresses, names and counts: no reference to an
-//! object is ever taken. Python's objects are read as they lie, nothing of Python's is created, and no code of the job runs:
-//! what can be seen of a probe from within the job is its pauses.
+//! object is ever taken. Python's objects are read as they lie, nothing is created, and no code of the job runs: it sees pauses alone.
 //!
-//! At most one probe a minute; a slice ends when its time is used up, the job runs for longer than that before the next one, and
-//! where the objects are too many there is no probe, and its answer says so. Watchers ask about leaks alone (a warning or an alert),
-//! with `STRANDLINE_PROBE=on` about every growth, with `off` about none.
+//! What it may take of the job is `pace.rs`; too many objects are not looked at, and the answer says so. What was found is counted again
+//! later (`looks.rs`), and a last question is answered as the interpreter begins to end (`ending.rs`).
 
 mod answer;
+mod attributes;
+mod bound;
 mod budget;
 mod climb;
 pub(crate) mod collector;
+pub(crate) mod ending;
 mod frames;
 mod graph;
+mod looks;
 mod memory;
+mod names;
+mod naming;
 mod node;
 mod objects;
+pub(crate) mod pace;
 mod pieces;
+mod rebound;
 mod tensors;
 mod verify;
 mod work;
 
 use crate::steps::python as interpreter;
-use crate::{clock, real, session, stacks};
-use budget::Budget;
+use crate::{clock, real, session, stacks, tail};
+use budget::{Budget, usage};
 use collector::Collector;
+use looks::Looks;
+use pace::Pace;
 use serde_json::{Value, json};
 use std::ffi::{c_int, c_void};
 use std::fs::File;
@@ -43,15 +51,18 @@ use work::{Progress, Work};
 /// The processor's time that all slices together may take.
 const IN_ALL: u64 = 3_000_000_000;
 /// Between two looks for a question.
-const LOOK: u64 = 100_000_000;
+const LOOK: u64 = 20_000_000;
+/// The same where each look may be a question to a file server.
+const FAR: u64 = 1_000_000_000;
 /// A pending call that has not run for so long is not waited for: the optimizer's hook takes the slice.
-const LATE: u64 = 500_000_000;
-/// So long an answer is waited for.
+const LATE: u64 = 100_000_000;
+/// So long a thread of Python's that takes a slice is waited for.
 const PATIENCE: u64 = 120_000_000_000;
 /// Answers that are kept in the fact.
 const ANSWERS: usize = 32;
 
 /// What is known of the running interpreter and its torch.
+#[derive(Clone)]
 struct World {
     python: objects::Python,
     torch: tensors::Torch,
@@ -98,6 +109,7 @@ struct Running {
     spent: u64,
     /// No slice before this moment.
     rests: u64,
+    pace: Pace,
 }
 
 static RUNNING: Mutex<Option<Running>> = Mutex::new(None);
@@ -105,6 +117,16 @@ static RUNNING: Mutex<Option<Running>> = Mutex::new(None);
 static WANTED: AtomicBool = AtomicBool::new(false);
 /// A pending call is queued, since this moment; 0: none is.
 static QUEUED: AtomicU64 = AtomicU64::new(0);
+/// Holders that are counted again, and that a count is due.
+static LOOKS: Mutex<Option<Looks>> = Mutex::new(None);
+static COUNT: AtomicBool = AtomicBool::new(false);
+/// What was counted is to be told.
+static COUNTED: AtomicBool = AtomicBool::new(false);
+/// The watcher has nothing more to ask.
+static LAST_ASKED: AtomicBool = AtomicBool::new(false);
+/// What counts for the budget: the processor's nanoseconds of all slices, and those that the end was put off. What others did on a busy
+/// machine while a slice waited for its turn does not.
+static CHARGED: AtomicU64 = AtomicU64::new(0);
 /// Nanoseconds that probes have paused the job, of its whole life.
 static PAUSED: AtomicU64 = AtomicU64::new(0);
 
@@ -113,47 +135,108 @@ pub(crate) fn paused() -> u64 {
     PAUSED.load(Relaxed)
 }
 
+/// The job was paused for so long, of which so much counts for the budget.
+fn add_pause(nanos: u64, charged: u64) {
+    PAUSED.fetch_add(nanos, Relaxed);
+    CHARGED.fetch_add(charged, Relaxed);
+}
+
+fn charged() -> u64 {
+    CHARGED.load(Relaxed)
+}
+
+/// Nanoseconds from when the recording began to a moment.
+fn since_began(now: u64) -> u64 {
+    session::region().map_or(0, |r| now.saturating_sub(r.began().mono_ns))
+}
+
 /// Looks for questions. Belongs to the writing thread.
 pub(crate) struct Probe {
     place: Option<PathBuf>,
+    /// Between two looks.
+    look: u64,
     looked: u64,
-    /// When the last probe began, 0: there was none; and what lies between two at least.
+    /// When the last probe began, 0: there was none; and when there may be one.
     last: u64,
-    interval: u64,
+    pace: Pace,
+    /// A question that has to wait.
+    waits: Option<Ask>,
     answers: Vec<Value>,
 }
 
 impl Probe {
-    /// For a job whose tail lies there. Without a tail there is no place for questions, and where it is switched off nobody looks.
-    pub(crate) fn new(tail: Option<&Path>) -> Probe {
-        let interval = session::config().and_then(|c| c.probe).map(|i| i.as_nanos() as u64);
-        let place =
-            tail.filter(|_| interval.is_some()).map(|t| PathBuf::from(holders::place(&t.to_string_lossy())));
-        Probe { place, looked: 0, last: 0, interval: interval.unwrap_or(0), answers: Vec::new() }
+    /// For a job that finds questions there. Without a tail nobody follows it closely enough to ask, and where it is switched off nobody
+    /// looks.
+    pub(crate) fn new(place: Option<PathBuf>) -> Probe {
+        let pace = session::config().and_then(|c| c.probe);
+        let place = place.filter(|_| pace.is_some());
+        let look =
+            if place.as_deref().and_then(Path::parent).is_some_and(tail::is_remote) { FAR } else { LOOK };
+        let pace = pace.unwrap_or(Pace::Budget);
+        Probe { place, look, looked: 0, last: 0, pace, waits: None, answers: Vec::new() }
     }
 
     /// A probe is under way: every pause of the writing thread is one of it.
     pub(crate) fn is_under_way(&self) -> bool {
-        WANTED.load(Relaxed)
+        WANTED.load(Relaxed) || ending::is_waiting()
     }
 
     /// Looks for a question, and after the one that is being answered. Called again and again by the writing thread.
     #[cold]
     pub(crate) fn keep_up(&mut self) {
-        let Some(place) = &self.place else { return };
+        let Some(place) = self.place.clone() else { return };
         let now = clock::moment().mono_ns;
         if WANTED.load(Acquire) {
             return self.go_on(now);
         }
-        let early = self.last != 0 && now.saturating_sub(self.last) < self.interval;
-        if early || now.saturating_sub(self.looked) < LOOK {
-            return;
+        self.count(now);
+        let ending = ending::is_waiting();
+        if ending || now.saturating_sub(self.looked) >= self.look {
+            self.looked = now;
+            let ask = take(&place).and_then(|text| Ask::parse(&text));
+            let is_last = ask.as_ref().is_some_and(|a| a.last);
+            // One that waits is a part of what is asked later.
+            self.waits = ask.filter(|a| !a.findings.is_empty()).or(self.waits.take());
+            if (ending || self.may_begin(now))
+                && let Some(ask) = self.waits.take()
+            {
+                self.last = now;
+                self.begin(ask, now);
+            }
+            LAST_ASKED.fetch_or(is_last, AcqRel);
         }
-        self.looked = now;
-        let Some(text) = take(place) else { return };
-        let Some(ask) = Ask::parse(&text) else { return };
-        self.last = now;
-        self.begin(ask, now);
+    }
+
+    fn may_begin(&self, now: u64) -> bool {
+        match self.pace {
+            Pace::Budget => pace::left(since_began(now), charged()) > 0,
+            Pace::Every(time) => self.last == 0 || now.saturating_sub(self.last) >= time.as_nanos() as u64,
+        }
+    }
+
+    /// Has holders that were found counted again, and tells what was.
+    fn count(&mut self, now: u64) {
+        if COUNTED.swap(false, AcqRel)
+            && let Some(facts) = self.counts()
+        {
+            session::tell(facts);
+        }
+        let is_due = LOOKS.try_lock().is_ok_and(|l| l.as_ref().is_some_and(|l| now >= l.due));
+        if is_due && !COUNT.swap(true, AcqRel) {
+            queue(now);
+        }
+    }
+
+    /// The answers with what was counted since, where that is anything.
+    fn counts(&mut self) -> Option<Value> {
+        let counts = LOOKS.try_lock().ok()?.as_ref()?.to_json();
+        self.answers.last_mut()?["counts"] = counts;
+        Some(json!({ "holders": self.answers }))
+    }
+
+    /// What is still to be told as the process ends.
+    pub(crate) fn last_words(&mut self) -> Option<Value> {
+        COUNTED.swap(false, AcqRel).then(|| self.counts()).flatten()
     }
 
     fn begin(&mut self, ask: Ask, now: u64) {
@@ -171,6 +254,7 @@ impl Probe {
                     longest: Slice::default(),
                     rests: 0,
                     spent: 0,
+                    pace: self.pace,
                 };
                 *lock() = Some(running);
                 WANTED.store(true, Release);
@@ -183,13 +267,18 @@ impl Probe {
     fn go_on(&mut self, now: u64) {
         let finished = FINISHED.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
         if let Some((running, answer)) = finished {
-            WANTED.store(false, Release);
-            return self.tell(&running.work, answer.as_deref().map_err(String::as_str), running.cost());
+            self.tell(&running.work, answer.as_deref().map_err(String::as_str), running.cost());
+            if let Some(world) = running.world.filter(|_| answer.is_ok()) {
+                let (found, mut looks) = (running.work.holders(), lock_looks());
+                let new = Looks::new(world, found, looks.take(), now, since_began(now));
+                *looks = Some(new).filter(Looks::is_worth);
+            }
+            return WANTED.store(false, Release);
         }
         // A slice may be at work: the writing thread waits for nobody.
         let Ok(mut guard) = RUNNING.try_lock() else { return };
         let Some((began, rests)) = guard.as_ref().map(|r| (r.began, r.rests)) else { return };
-        let late = now.saturating_sub(began) > PATIENCE;
+        let late = now.saturating_sub(began.max(rests)) > PATIENCE;
         if late || interpreter::is_finalizing() {
             let Some(running) = guard.take() else { return };
             drop(guard);
@@ -202,11 +291,7 @@ impl Probe {
         if now < rests {
             return;
         }
-        if QUEUED.compare_exchange(0, now.max(1), AcqRel, Relaxed).is_ok()
-            && !interpreter::add_pending_call(pending)
-        {
-            QUEUED.store(0, Release);
-        }
+        queue(now);
     }
 
     fn tell(&mut self, work: &Work, answer: Result<&[Value], &str>, cost: Value) {
@@ -217,7 +302,9 @@ impl Probe {
         if self.answers.len() == ANSWERS {
             self.answers.remove(0);
         }
-        self.answers.push(json!({ "number": work.number(), "findings": findings, "cost": cost }));
+        let at = since_began(clock::moment().mono_ns);
+        self.answers
+            .push(json!({ "number": work.number(), "at_ns": at, "findings": findings, "cost": cost }));
         session::tell(json!({ "holders": self.answers }));
     }
 
@@ -231,6 +318,19 @@ impl Probe {
 static FINISHED: Mutex<Option<Finished>> = Mutex::new(None);
 /// The probe, and its answer to each finding or why there is none.
 type Finished = (Running, Result<Vec<Value>, String>);
+
+fn lock_looks() -> std::sync::MutexGuard<'static, Option<Looks>> {
+    LOOKS.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+/// Queues a pending call, where none is.
+fn queue(now: u64) {
+    if QUEUED.compare_exchange(0, now.max(1), AcqRel, Relaxed).is_ok()
+        && !interpreter::add_pending_call(pending)
+    {
+        QUEUED.store(0, Release);
+    }
+}
 
 fn lock() -> std::sync::MutexGuard<'static, Option<Running>> {
     RUNNING.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
@@ -275,13 +375,36 @@ fn prepare() -> Result<Prepared, String> {
 extern "C" fn pending(_: *mut c_void) -> c_int {
     QUEUED.store(0, Release);
     guarded_slice();
+    if COUNT.load(Acquire) {
+        look_again();
+    }
     0
+}
+
+/// Counts what is in the holders that were found. With the GIL held.
+#[cold]
+fn look_again() {
+    if !session::is_recording() {
+        return;
+    }
+    // A panic has been explained, and the recording has ended, by the time it is caught.
+    let _ = std::panic::catch_unwind(|| {
+        let Ok(mut guard) = LOOKS.try_lock() else { return };
+        let Some(looks) = guard.as_mut() else { return };
+        let began = clock::moment().mono_ns;
+        // SAFETY: the callers hold the GIL.
+        unsafe { looks.look(began, since_began(began)) };
+        let took = clock::moment().mono_ns.saturating_sub(began);
+        add_pause(took, took);
+        COUNTED.store(true, Release);
+    });
+    COUNT.store(false, Release);
 }
 
 /// An optimizer's hook has come by, with the GIL. A load where nothing is asked.
 #[inline]
 pub(crate) fn pass_by() {
-    if WANTED.load(Relaxed) {
+    if WANTED.load(Relaxed) || COUNT.load(Relaxed) {
         late_slice();
     }
 }
@@ -291,6 +414,9 @@ fn late_slice() {
     let queued = QUEUED.load(Acquire);
     if queued != 0 && clock::moment().mono_ns.saturating_sub(queued) > LATE {
         guarded_slice();
+        if COUNT.load(Acquire) {
+            look_again();
+        }
     }
 }
 
@@ -311,16 +437,17 @@ fn slice() {
     // SAFETY: the callers hold the GIL.
     let progress = unsafe { running.slice(&budget) };
     let (pause, spent) = budget.used();
-    // The job gets as much before the next one.
-    running.rests = clock::moment().mono_ns + spent;
     running.spent += spent;
-    PAUSED.fetch_add(pause, Relaxed);
+    add_pause(pause, spent);
+    // The job gets as much before the next one, and more where the budget is used up.
+    let now = clock::moment().mono_ns;
+    running.rests = now + running.pace.rest((spent, running.spent), since_began(now), charged());
     running.pause += pause;
     running.slices += 1;
     if pause > running.longest.pause {
         let ([a, b, c], [others, waits, faults]) = (before, usage());
-        let (others, waits, faults) = (others - a, waits - b, faults - c);
-        running.longest = Slice { stage, pause, spent, others, waits, faults };
+        running.longest =
+            Slice { stage, pause, spent, others: others - a, waits: waits - b, faults: faults - c };
     }
     let answer = match progress {
         Ok(Progress::More) if running.spent < IN_ALL => return,
@@ -331,15 +458,6 @@ fn slice() {
     if let Some(running) = guard.take() {
         *FINISHED.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some((running, answer));
     }
-}
-
-/// What the kernel counts of this thread: times that others were put before it, times that it waited, pages from a disk.
-fn usage() -> [i64; 3] {
-    // SAFETY: a structure of numbers, which the call fills.
-    let mut u: libc::rusage = unsafe { core::mem::zeroed() };
-    // SAFETY: writes into our structure.
-    unsafe { libc::getrusage(libc::RUSAGE_THREAD, &mut u) };
-    [u.ru_nivcsw, u.ru_nvcsw, u.ru_majflt]
 }
 
 impl Running {
@@ -373,7 +491,8 @@ impl Running {
         loop {
             // SAFETY: the GIL is held and the collector is not at work.
             let progress = unsafe { self.work.slice(world, budget) }?;
-            if !matches!(progress, Progress::More) || budget.is_over() {
+            let is_more = matches!(progress, Progress::More) && !self.work.wants_a_slice(budget);
+            if !is_more || budget.is_over() {
                 return Ok(progress);
             }
         }

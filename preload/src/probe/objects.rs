@@ -17,16 +17,16 @@ pub(super) const SIZE: u64 = 16;
 const TYPE_NAME: u64 = 24;
 pub(super) const TYPE_FLAGS: u64 = 168;
 const TYPE_TRAVERSE: u64 = 184;
-const TYPE_BASE: u64 = 256;
+pub(super) const TYPE_BASE: u64 = 256;
 /// `tp_dict`.
 pub(super) const TYPE_DICT: u64 = 264;
-const TYPE_DICT_OFFSET: u64 = 288;
+pub(super) const TYPE_DICT_OFFSET: u64 = 288;
 pub(super) const HEAP_TYPE: u64 = 1 << 9;
-const INLINE_VALUES: u64 = 1 << 2;
-const MANAGED_DICT: u64 = 1 << 4;
+pub(super) const INLINE_VALUES: u64 = 1 << 2;
+pub(super) const MANAGED_DICT: u64 = 1 << 4;
 const LIST: u64 = 1 << 25;
 const TUPLE: u64 = 1 << 26;
-const DICT: u64 = 1 << 29;
+pub(super) const DICT: u64 = 1 << 29;
 const TYPE_OBJECT: u64 = 1 << 31;
 /// Longest name that is told.
 const LONGEST: usize = 80;
@@ -74,6 +74,10 @@ pub(super) enum Class {
     Set,
     /// `collections.deque`.
     Deque,
+    /// `torch.UntypedStorage`: it is never entered.
+    Storage,
+    /// A generator or a coroutine.
+    Generator,
     /// An instance of a class written in Python.
     Instance,
     /// Anything else of CPython's own.
@@ -90,7 +94,16 @@ impl Class {
 
     /// What a way down may lead through. The collector itself never enters the classes that are written in C.
     pub(super) fn is_entered(self) -> bool {
-        self.is_container() || matches!(self, Class::Tuple | Class::Instance | Class::Other)
+        self.is_container()
+            || matches!(
+                self,
+                Class::Tuple
+                    | Class::Instance
+                    | Class::Other
+                    | Class::Frame
+                    | Class::Generator
+                    | Class::Function
+            )
     }
 }
 
@@ -107,17 +120,24 @@ pub(super) struct Kind {
 pub(super) struct Python {
     /// Minor version of CPython 3.
     pub(super) minor: u32,
-    module: u64,
-    function: u64,
+    pub(super) module: u64,
+    pub(super) function: u64,
     frame: u64,
     cell: u64,
     set: u64,
     frozen_set: u64,
-    /// torch's class of tensors, and the one that contexts of autograd functions are made of.
+    generators: [u64; 3],
+    /// Of code objects, and of what finds a slot of an instance.
+    pub(super) code_type: u64,
+    pub(super) member: u64,
+    /// torch's classes of tensors and (0 where it is not known) of storages, and the one that contexts of autograd functions are made of.
     tensor: u64,
+    storage: u64,
     autograd: u64,
     /// Code of CPython and of its standard library.
     code: Vec<(u64, u64)>,
+    /// `PyImport_GetModuleDict`.
+    pub(super) modules: Option<extern "C" fn() -> u64>,
     /// `PyDict_Next`.
     pub(super) next: extern "C" fn(u64, *mut isize, *mut u64, *mut u64) -> c_int,
 }
@@ -173,6 +193,14 @@ impl Python {
             cell: find(c"PyCell_Type")?,
             set: find(c"PySet_Type")?,
             frozen_set: find(c"PyFrozenSet_Type")?,
+            generators: [find(c"PyGen_Type")?, find(c"PyCoro_Type")?, find(c"PyAsyncGen_Type")?],
+            code_type: find(c"PyCode_Type")?,
+            member: find(c"PyMemberDescr_Type")?,
+            storage: class(c"THPStorageClass").unwrap_or(0),
+            modules: find(c"PyImport_GetModuleDict").ok().map(|f| {
+                // SAFETY: this function has had this type in every version that is known.
+                unsafe { core::mem::transmute::<u64, extern "C" fn() -> u64>(f) }
+            }),
             tensor: class(c"THPVariableClass")?,
             autograd,
             code,
@@ -188,10 +216,11 @@ impl Python {
         // SAFETY: a type has these fields, and its bases are alive as long as it is.
         unsafe {
             let flags = read(kind + TYPE_FLAGS);
-            let (mut is_tensor, mut is_function, mut foreign) = (false, false, false);
+            let (mut is_tensor, mut is_storage, mut is_function, mut foreign) = (false, false, false, false);
             let mut base = kind;
             for _ in 0..64 {
                 is_tensor |= base == self.tensor;
+                is_storage |= base == self.storage;
                 is_function |= base == self.autograd;
                 let traverse = read(base + TYPE_TRAVERSE);
                 let own =
@@ -204,10 +233,12 @@ impl Python {
             }
             let class = match kind {
                 _ if is_tensor => Class::Tensor,
+                _ if is_storage => Class::Storage,
                 _ if foreign && !is_function => Class::Opaque,
                 k if k == self.module => Class::Module,
                 k if k == self.function => Class::Function,
                 k if k == self.frame => Class::Frame,
+                k if self.generators.contains(&k) => Class::Generator,
                 k if k == self.set || k == self.frozen_set => Class::Set,
                 _ if flags & TYPE_OBJECT != 0 => Class::Type,
                 _ if flags & DICT != 0 => Class::Dict,
@@ -238,6 +269,10 @@ impl Python {
     /// `object` must be alive, and of this class.
     pub(super) unsafe fn entries(&self, object: u64, class: Class) -> Option<u64> {
         const SET_USED: u64 = 24;
+        if matches!(class, Class::Instance | Class::Other) {
+            // SAFETY: the caller's promise.
+            return unsafe { self.wrapped(object) };
+        }
         let at = match class {
             Class::Dict | Class::List | Class::Tuple | Class::Deque => SIZE,
             Class::Set => SET_USED,
@@ -261,6 +296,15 @@ impl Python {
     /// # Safety
     /// `string` must be an object that is alive.
     pub(super) unsafe fn text(&self, string: u64) -> String {
+        // SAFETY: the caller's promise.
+        unsafe { self.ascii(string) }.map_or_else(|| "?".into(), plain)
+    }
+
+    /// The characters of a string, where all of them are ASCII.
+    ///
+    /// # Safety
+    /// `string` must be an object that is alive, as long as the result is used.
+    pub(super) unsafe fn ascii<'a>(&self, string: u64) -> Option<&'a [u8]> {
         const UNICODE: u64 = 1 << 28;
         const STATE: u64 = 32;
         const COMPACT_ASCII: u64 = 0x60;
@@ -268,64 +312,8 @@ impl Python {
         // SAFETY: a string has these fields, and as many characters as it says behind them where it is compact and ASCII.
         unsafe {
             let is_string = read(type_of(string) + TYPE_FLAGS) & UNICODE != 0;
-            if !is_string || read(string + STATE) & COMPACT_ASCII != COMPACT_ASCII {
-                return "?".into();
-            }
-            let length = (read(string + SIZE) as usize).min(LONGEST);
-            plain(core::slice::from_raw_parts(data as *const u8, length))
-        }
-    }
-
-    /// The dictionary of an instance, where it has one of its own; 0 where it has none.
-    ///
-    /// # Safety
-    /// `object` must be an instance that is alive.
-    pub(super) unsafe fn own_dict(&self, object: u64) -> u64 {
-        const MANAGED: u64 = 24;
-        // SAFETY: where the dictionary lies is what the type says of its objects.
-        unsafe {
-            let kind = type_of(object);
-            if self.minor >= 11 && read(kind + TYPE_FLAGS) & MANAGED_DICT != 0 {
-                let word = read(object - MANAGED);
-                return if self.minor == 12 && word & 1 == 1 { 0 } else { word };
-            }
-            match read(kind + TYPE_DICT_OFFSET) as i64 {
-                offset if offset > 0 => read(object + offset as u64),
-                _ => 0,
-            }
-        }
-    }
-
-    /// The attribute of an instance that refers to `child`, where the instance keeps its attributes without a dictionary.
-    ///
-    /// # Safety
-    /// `object` must be an instance that is alive; with the GIL held.
-    pub(super) unsafe fn own_attribute(&self, object: u64, child: u64) -> Option<String> {
-        const UNICODE_KEYS: [u64; 2] = [1, 2];
-        // SAFETY: as above; an instance's values are as many as the keys that its class shares among its instances.
-        unsafe {
-            let kind = type_of(object);
-            let flags = read(kind + TYPE_FLAGS);
-            if self.minor < 11 || flags & (MANAGED_DICT | HEAP_TYPE) != MANAGED_DICT | HEAP_TYPE {
-                return None;
-            }
-            let (values, shared) = match self.minor {
-                11 => (read(object - 32), 872),
-                12 if read(object - 24) & 1 == 1 => (read(object - 24) + 1, 880),
-                13 if flags & INLINE_VALUES != 0 && read(object + 16) >> 24 & 0xff == 1 => (object + 24, 880),
-                _ => return None,
-            };
-            let keys = read(kind + shared);
-            if values == 0 || keys == 0 {
-                return None;
-            }
-            let (head, entries) = (read(keys + 8), read(keys + 24).min(64));
-            if !UNICODE_KEYS.contains(&(head >> 16 & 0xff)) {
-                return None;
-            }
-            let first = keys + 32 + (1 << (head >> 8 & 0x1f));
-            let i = (0..entries).find(|i| read(values + 8 * i) == child)?;
-            Some(self.text(read(first + 16 * i)))
+            let is_ascii = is_string && read(string + STATE) & COMPACT_ASCII == COMPACT_ASCII;
+            is_ascii.then(|| core::slice::from_raw_parts(data as *const u8, read(string + SIZE) as usize))
         }
     }
 
@@ -420,7 +408,7 @@ pub(super) unsafe fn references<F: FnMut(u64)>(object: u64, kind: Kind, each: &m
         unsafe { (*each.cast::<F>())(child) };
         0
     }
-    if kind.traverse == 0 || matches!(kind.class, Class::Opaque | Class::Tensor) {
+    if kind.traverse == 0 || matches!(kind.class, Class::Opaque | Class::Tensor | Class::Storage) {
         return;
     }
     // SAFETY: this is the type's own function, of CPython or of autograd's functions (`kind`): it hands every reference to

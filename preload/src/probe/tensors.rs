@@ -88,6 +88,23 @@ impl Torch {
         found
     }
 
+    /// The memory of Python's storages, in their order; 0 where it is not known.
+    ///
+    /// # Safety
+    /// They must be storages that are alive; with the GIL held.
+    pub(super) unsafe fn of_storages(&self, storages: &[u64]) -> Vec<u64> {
+        // As a tensor's: a flag may precede the pointer.
+        // SAFETY: a storage's object has at least four words.
+        let at: Vec<u64> = storages.iter().flat_map(|s| unsafe { [read(s + 16), read(s + 24)] }).collect();
+        let known = |word: &Option<[u64; 3]>| match word {
+            Some([vtable, references, data]) if self.storage.contains(vtable) && *references as u32 != 0 => {
+                *data
+            }
+            _ => 0,
+        };
+        words::<3>(&at).chunks(2).map(|pair| pair.iter().map(known).find(|d| *d != 0).unwrap_or(0)).collect()
+    }
+
     /// What lies at these addresses, where it is a tensor of C++.
     pub(super) fn implementations(&self, at: &[u64]) -> Vec<Implementation> {
         let mut all = vec![Implementation::default(); at.len()];

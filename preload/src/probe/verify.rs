@@ -7,9 +7,10 @@
 
 use super::World;
 use super::budget::Budget;
-use super::climb::{Climb, Named, Rank};
+use super::climb::Climb;
 use super::collector;
 use super::memory;
+use super::naming::{Named, Place, Rank, refers};
 use super::objects::{Class, Map, TYPE_DICT, Types, read, references, type_of};
 use std::collections::HashSet;
 
@@ -17,9 +18,25 @@ use std::collections::HashSet;
 pub(super) const MODULE_DICT: u64 = 16;
 pub(super) const MODULE_NAME: u64 = 48;
 
-/// Of a function: its qualified name, its closure.
-pub(super) fn in_function(minor: u32) -> (u64, u64) {
-    if minor >= 10 { (40, 72) } else { (104, 48) }
+/// Where a function keeps what.
+pub(super) struct InFunction {
+    /// Its qualified name.
+    pub(super) name: u64,
+    /// The tuple of the cells that it has closed over.
+    pub(super) closure: u64,
+    /// The tuple of its arguments' defaults, and the dictionary of those that are given by name.
+    pub(super) defaults: u64,
+    pub(super) keywords: u64,
+    /// Its attributes.
+    pub(super) dict: u64,
+}
+
+/// Of a function of a version.
+pub(super) fn in_function(minor: u32) -> InFunction {
+    match minor {
+        ..=9 => InFunction { name: 104, closure: 48, defaults: 32, keywords: 40, dict: 72 },
+        _ => InFunction { name: 40, closure: 72, defaults: 56, keywords: 64, dict: 88 },
+    }
 }
 
 /// An object's type.
@@ -42,8 +59,9 @@ pub(super) unsafe fn is_named(w: &World, types: &mut Types<'_>, named: &Named) -
         let Some(frames) = &w.frames else { return false };
         // SAFETY: the caller's promise, and `World` has frames only where their layout is proved.
         unsafe {
-            frames.locals(&w.python, w.interpreter, &mut |value, name| {
-                is_there = is_there || value == object && name() == named.place;
+            frames.locals(&w.python, w.interpreter, &mut |v| {
+                is_there = is_there
+                    || v.value == object && Place::variable(w, Rank::Local, v, 0).text == named.place;
             });
         }
         return is_there;
@@ -65,12 +83,6 @@ pub(super) unsafe fn is_named(w: &World, types: &mut Types<'_>, named: &Named) -
             }
             found
         };
-        let refers = |from: u64, to: u64, types: &mut Types<'_>| {
-            let mut found = false;
-            let kind = types.of(from);
-            references(from, kind, &mut |child| found |= child == to);
-            found
-        };
         match kind.class {
             Class::Module => {
                 let name = w.python.text(read(owner + MODULE_NAME));
@@ -78,14 +90,22 @@ pub(super) unsafe fn is_named(w: &World, types: &mut Types<'_>, named: &Named) -
             }
             Class::Type => is_there = among(read(owner + TYPE_DICT), &w.python.type_name(owner), types),
             Class::Function => {
-                let mut cells = Vec::new();
-                let closure = read(owner + in_function(w.python.minor).1);
-                if closure != 0 {
-                    references(closure, types.of(closure), &mut |cell| cells.push(cell));
+                let at = in_function(w.python.minor);
+                let parts = [at.closure, at.defaults, at.keywords, at.dict].map(|part| read(owner + part));
+                let mut inside = Vec::new();
+                for part in parts.into_iter().filter(|part| *part != 0) {
+                    references(part, types.of(part), &mut |child| inside.push(child));
                 }
-                is_there = cells.into_iter().any(|cell| refers(cell, object, types));
+                is_there = inside.contains(&object)
+                    || inside.into_iter().any(|cell| w.python.is_cell(cell) && refers(types, cell, object));
             }
-            Class::Frame => is_there = refers(owner, object, types),
+            Class::Frame | Class::Generator => {
+                let is_in = |w: &World| {
+                    let is_frame = kind.class == Class::Frame;
+                    w.frames.as_ref()?.variable_in(&w.python, owner, is_frame, object)
+                };
+                is_there = is_in(w).is_some() || refers(types, owner, object);
+            }
             Class::Instance => {
                 let name = w.python.type_name(type_of(owner));
                 let own = w.python.own_attribute(owner, object);
@@ -120,7 +140,7 @@ impl Climb {
             }
             // SAFETY: the first is alive, the others are referred to by what is.
             let kind = unsafe { types.of(object) };
-            if kind.class == Class::Tensor {
+            if matches!(kind.class, Class::Tensor | Class::Storage) {
                 tensors.insert(object);
             } else if let Some(children) = self.children(object)
                 && kind.class.is_entered()

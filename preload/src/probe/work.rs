@@ -4,16 +4,18 @@
 //! |--------|----------------------------------------------------------------------------|
 //! | Match  | some objects: which tensors are in the blocks that are asked about, and which have an autograd graph |
 //! | Climb  | some objects: what refers to what was found                                  |
+//! | Now    | all of it: names that have a new tensor at every step, whose graphs keep what has no holder yet |
 //! | Graph  | some nodes of graphs: which keep what has no holder yet                      |
 //! | Rise   | as Climb, from the tensors at the top of those graphs                        |
 //! | Verify | some names: the whole way down to what was asked about is there, at one moment |
 
 use super::answer;
 use super::budget::Budget;
-use super::climb::{Climb, Named, STRIDE};
+use super::climb::{Climb, STRIDE};
 use super::collector::{Reached, Walk};
+use super::naming::Named;
 use super::objects::{Class, Types};
-use super::{World, graph, verify};
+use super::{World, graph, rebound, verify};
 use serde_json::Value;
 use std::collections::{HashMap, HashSet};
 use strandline_core::format::holders::Ask;
@@ -22,6 +24,8 @@ use strandline_core::format::holders::Ask;
 const SAMPLES: usize = 64;
 /// Tensors that are looked at together: what they are is copied by the kernel, in about a microsecond each.
 const TENSORS: usize = 256;
+/// Holders that are looked at again.
+const HOLDERS: usize = 16;
 /// Times that a last look may run out of time before it is given up, slices of 40 ms.
 const TRIES: u32 = 8;
 /// Objects that are tracked at most: a pass over these takes about half a second of pauses.
@@ -31,6 +35,7 @@ const OBJECTS: u64 = 2_000_000;
 enum Stage {
     Match,
     Climb,
+    Now,
     Graph,
     Rise,
     Verify,
@@ -72,6 +77,8 @@ pub(super) struct Work {
     /// What has no holder, with its samples, and the walk over the graphs that may keep it.
     wanted: HashMap<u64, u64>,
     graphs: Option<graph::Walk>,
+    /// Names whose tensors' graphs were seen to keep some of it.
+    now: Vec<Named>,
     /// The climb from the tops of graphs.
     rise: Option<Climb>,
     /// What is left of the last look at the first name that has none yet.
@@ -108,9 +115,16 @@ impl Work {
             made: Vec::new(),
             wanted: HashMap::new(),
             graphs: None,
+            now: Vec::new(),
             rise: None,
             rest: Rest::default(),
         }
+    }
+
+    /// What comes next is to be done at one moment: it wants all of a slice, and this one has begun before.
+    pub(super) fn wants_a_slice(&self, budget: &Budget) -> bool {
+        const BEGUN: u64 = 1_000_000;
+        self.stage == Stage::Now && budget.used().0 > BEGUN
     }
 
     /// The question's number.
@@ -123,6 +137,7 @@ impl Work {
         match self.stage {
             Stage::Match => "match",
             Stage::Climb => "climb",
+            Stage::Now => "now",
             Stage::Graph => "graph",
             Stage::Rise => "rise",
             Stage::Verify => "verify",
@@ -156,6 +171,7 @@ impl Work {
                         self.look_at_graphs();
                     }
                 }
+                Stage::Now => self.look_at_names(w, budget),
                 Stage::Graph => self.graph(w, budget),
                 Stage::Rise => {
                     if self.rise.as_mut().is_none_or(|c| c.go_on(w, budget)) {
@@ -184,17 +200,19 @@ impl Work {
             ));
         }
         let mut types = Types::new(&w.python);
-        let (mut tensors, mut left) = (Vec::with_capacity(TENSORS), STRIDE);
+        let (mut tensors, mut storages, mut left) = (Vec::with_capacity(TENSORS), Vec::new(), STRIDE);
         let mut walk = std::mem::take(&mut self.walk);
         // SAFETY: the caller's promise; an object that is handed out is tracked, hence alive, and nothing runs before its tensor is
         // looked at.
         let reached = unsafe {
             let reached = walk.go_on(w.collector, |object| {
-                if types.of(object).class == Class::Tensor {
-                    tensors.push(object);
-                    if tensors.len() == TENSORS {
-                        self.look_at(w, &mut tensors);
-                    }
+                match types.of(object).class {
+                    Class::Tensor => tensors.push(object),
+                    Class::Storage => storages.push(object),
+                    _ => {}
+                }
+                if tensors.len().max(storages.len()) == TENSORS {
+                    self.look_at(w, &mut tensors, &mut storages);
                 }
                 left -= 1;
                 if left == 0 {
@@ -203,7 +221,7 @@ impl Work {
                 }
                 true
             });
-            self.look_at(w, &mut tensors);
+            self.look_at(w, &mut tensors, &mut storages);
             reached
         };
         self.walk = walk;
@@ -217,13 +235,18 @@ impl Work {
         Ok(())
     }
 
-    /// Notes which of these tensors are in blocks that were asked about, and which have a graph; none are left.
+    /// Notes which of these tensors and storages are in blocks that were asked about, and which have a graph; none are left.
     ///
     /// # Safety
     /// They are alive; with the GIL held.
-    unsafe fn look_at(&mut self, w: &World, tensors: &mut Vec<u64>) {
+    unsafe fn look_at(&mut self, w: &World, tensors: &mut Vec<u64>, storages: &mut Vec<u64>) {
         // SAFETY: the caller's promise.
-        let known = unsafe { w.torch.of_python(tensors) };
+        let (known, data) = unsafe { (w.torch.of_python(tensors), w.torch.of_storages(storages)) };
+        for (storage, data) in storages.drain(..).zip(data) {
+            if let Some(bit) = self.samples.get(&data) {
+                self.tensors.insert(storage, *bit);
+            }
+        }
         for ((tensor, known), autograd) in tensors.drain(..).zip(&known).zip(w.torch.autograd(&known)) {
             if let Some(bit) = self.samples.get(&known.data) {
                 self.tensors.insert(tensor, *bit);
@@ -237,17 +260,43 @@ impl Work {
     /// Goes over to the graphs, where there are samples whose holder has no final name.
     fn look_at_graphs(&mut self) {
         let done = self.climb.as_ref().map_or(0, |c| c.done);
-        if done == self.groups.iter().fold(0, |a, g| a | g) {
-            self.stage = Stage::Verify;
-            return;
-        }
         // Blocks, and autograd functions that were climbed to, whose samples have no holder.
         let mut wanted: HashMap<u64, u64> = self.samples.iter().map(|(b, m)| (*b, *m)).collect();
         wanted.extend(self.climb.iter().flat_map(Climb::through));
         wanted.retain(|_, mask| *mask & !done != 0);
-        let made = std::mem::take(&mut self.made);
-        self.graphs = Some(graph::Walk::new(made, wanted.keys().copied().collect()));
+        self.stage = if wanted.is_empty() { Stage::Verify } else { Stage::Now };
         self.wanted = wanted;
+    }
+
+    /// Looks for names that have a new tensor at every step. What they do not account for is looked for in all graphs.
+    ///
+    /// # Safety
+    /// As [`Work::slice`].
+    unsafe fn look_at_names(&mut self, w: &World, budget: &Budget) {
+        // SAFETY: the caller's promise.
+        let (found, is_whole) =
+            unsafe { rebound::search(w, &mut Types::new(&w.python), &self.wanted, budget) };
+        let known = |named: &[Named]| named.iter().fold(0, |all, n| all | n.mask).count_ones();
+        if known(&found) > known(&self.now) {
+            self.now = found;
+        }
+        self.rest.tries += 1;
+        if !is_whole && self.rest.tries < TRIES {
+            return;
+        }
+        self.rest = Rest::default();
+        // One that has the graph of a step or two is no holder of the others.
+        let many =
+            |n: &Named| self.groups.iter().any(|g| (g & n.mask).count_ones() * 4 >= g.count_ones().max(8));
+        self.now.retain(many);
+        let done = self.now.iter().fold(0, |all, n| all | n.mask);
+        self.wanted.retain(|_, mask| *mask & !done != 0);
+        if self.wanted.is_empty() {
+            self.stage = Stage::Verify;
+            return;
+        }
+        let made = std::mem::take(&mut self.made);
+        self.graphs = Some(graph::Walk::new(made, self.wanted.keys().copied().collect()));
         self.stage = Stage::Graph;
     }
 
@@ -326,7 +375,7 @@ impl Work {
             }
             let (tensors, is_whole) = climb.below(w, types, named.object, budget);
             if !graph {
-                rest.mask |= self.sampled(w, tensors);
+                rest.mask |= self.sampled(w, types, tensors);
             } else if is_whole || rest.tries + 1 == TRIES {
                 return self.kept(w, types, named.mask, &tensors, rest, budget);
             }
@@ -335,15 +384,23 @@ impl Work {
         }
     }
 
-    /// The samples that tensors lie in.
+    /// The samples that tensors and storages lie in.
     ///
     /// # Safety
     /// They are alive; with the GIL held.
-    unsafe fn sampled(&self, w: &World, tensors: impl IntoIterator<Item = u64>) -> u64 {
-        let tensors: Vec<u64> = tensors.into_iter().collect();
+    unsafe fn sampled(
+        &self,
+        w: &World,
+        types: &mut Types<'_>,
+        tensors: impl IntoIterator<Item = u64>,
+    ) -> u64 {
         // SAFETY: the caller's promise.
-        let known = unsafe { w.torch.of_python(&tensors) };
-        known.iter().filter_map(|t| self.samples.get(&t.data)).fold(0, |a, bit| a | bit)
+        let (storages, tensors): (Vec<u64>, Vec<u64>) =
+            tensors.into_iter().partition(|t| unsafe { types.of(*t) }.class == Class::Storage);
+        // SAFETY: the caller's promise.
+        let (known, data) = unsafe { (w.torch.of_python(&tensors), w.torch.of_storages(&storages)) };
+        let all = known.iter().map(|t| t.data).chain(data);
+        all.filter_map(|data| self.samples.get(&data)).fold(0, |a, bit| a | bit)
     }
 
     /// The samples, of those in `mask`, that the graphs of these tensors keep: as many ways as there is time for, at least one. Each is gone
@@ -382,7 +439,7 @@ impl Work {
                         (Some(true), None) => {
                             let climb = self.climb.as_ref();
                             let below = climb.map(|c| c.below(w, types, kept.what, budget).0);
-                            self.sampled(w, below.unwrap_or_default())
+                            self.sampled(w, types, below.unwrap_or_default())
                         }
                         _ => 0,
                     };
@@ -395,9 +452,20 @@ impl Work {
 
     fn answers(&self) -> Vec<Value> {
         let climbed = self.climb.as_ref().map_or(&[][..], |c| &c.named);
-        let risen = self.rise.as_ref().map_or(&[][..], |c| &c.named);
+        let risen: Vec<Named> =
+            self.now.iter().chain(self.rise.iter().flat_map(|c| &c.named)).cloned().collect();
         let found = self.tensors.values().fold(0, |a, m| a | m);
-        let one = |(f, group): (_, &u64)| answer::of(f, *group, found, climbed, risen);
+        let one = |(f, group): (_, &u64)| answer::of(f, *group, found, climbed, &risen);
         self.about().zip(&self.groups).map(one).collect()
+    }
+
+    /// What was named as a holder in the answers, to be looked at again, each with the finding's place among them.
+    pub(super) fn holders(&self) -> Vec<Named> {
+        let all = [&self.climb, &self.rise].into_iter().flatten().flat_map(|c| &c.named);
+        let told = |n: &&Named| n.is_final && n.entries.is_some() && !n.is_rebound;
+        let mut all: Vec<Named> = all.filter(told).cloned().collect();
+        all.sort_by_key(|n| std::cmp::Reverse(n.mask.count_ones()));
+        all.truncate(HOLDERS);
+        all
     }
 }

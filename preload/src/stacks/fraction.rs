@@ -1,7 +1,7 @@
 //! What share of a device torch is told to take at most: `torch.cuda.set_per_process_memory_fraction` hands it to the allocator,
 //! which keeps it to itself, but asks the driver for the device's size meanwhile. Then the function's own frame has it.
 
-use super::memory::{Careful, Direct, Memory};
+use super::memory::{At, Careful, Direct, Memory};
 use super::{object, offsets::TYPE, python};
 use crate::real;
 
@@ -24,7 +24,7 @@ pub(crate) fn being_set() -> Option<f64> {
     }
     // Where local variables lie was not proved: read through the kernel, a wrong guess is an error and not a fault.
     let memory = Careful::new()?;
-    let value = memory.read::<u64>(frame, o.locals)? & !o.tag;
+    let value = At::new(memory.read::<u64>(frame, o.locals)? & !o.tag)?;
     let is_float = memory.read::<u64>(value, TYPE)? == real::python(c"PyFloat_Type") as u64;
     let fraction = f64::from_bits(memory.read::<u64>(value, FLOAT_VALUE).filter(|_| is_float)?);
     (0.0..=1.0).contains(&fraction).then_some(fraction)

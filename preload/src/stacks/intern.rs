@@ -3,9 +3,9 @@
 //! Called from hooks, under an allocator's lock at times: no heap, no lock, no system call. What finds no room is recorded
 //! without a stack, and counted; the writing thread says so.
 
+use super::memory::Direct;
 use super::native::modules;
-use super::object::{self, Said};
-use super::offsets::TYPE;
+use super::object::{self, Code, Said};
 use super::tables::{Key, Place, Tables, tables};
 use super::{Frame, node, python};
 use crate::say::say;
@@ -13,7 +13,7 @@ use crate::session;
 use std::hash::{DefaultHasher, Hasher};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::*};
 use strandline_core::event::{CodeId, StackId};
-use strandline_core::format::definition::{self, Code, MAX_TEXT};
+use strandline_core::format::definition::{self, MAX_TEXT};
 use strandline_core::format::wire::Fixed;
 
 /// Most bytes of definitions, which the writing thread keeps. A job needs some hundred KiB; one that makes new stacks for ever
@@ -167,7 +167,14 @@ fn place(t: &Tables, address: u64) -> Option<u64> {
         let (path, build_id) = (&*m.library.path, &*m.library.build_id);
         let sent = send(t, HEAD + path.len().min(MAX_TEXT) + build_id.len(), &t.last_code, |id, out| {
             let (id, file) = (CodeId(id), path);
-            let code = Code { id, file, function: "", first_line: 0, line_table: build_id, python_minor: 0 };
+            let code = definition::Code {
+                id,
+                file,
+                function: "",
+                first_line: 0,
+                line_table: build_id,
+                python_minor: 0,
+            };
             let mut out = Fixed::new(out);
             definition::put_code(&mut out, &code);
             out.whole().map(|n| (0, n))
@@ -184,15 +191,13 @@ fn code(t: &Tables, address: u64, code_type: u64) -> Option<u32> {
         0 => {}
         id => return Some(id),
     }
-    if !is_code(address, code_type) {
-        return None;
-    }
+    let object = checked(address, code_type)?;
     if !t.codes.has_room(address) {
         return full();
     }
     let (python, _) = python::proved()?;
-    // SAFETY: a frame of the calling thread keeps the code object alive, and its type was checked; the layout was proved.
-    let said = unsafe { object::read(python, address) };
+    // SAFETY: a frame of the calling thread keeps the code object alive; the layout was proved.
+    let said = unsafe { object::read(python, object) };
     let id = match t.contents.place(key(&said)).or_else(full)? {
         Place::Known(id) => id,
         Place::Free(free) => {
@@ -205,7 +210,7 @@ fn code(t: &Tables, address: u64, code_type: u64) -> Option<u32> {
                 let (id, first_line, line_table) = (CodeId(id), said.first_line, said.line_table());
                 definition::put_code(
                     &mut out,
-                    &Code { id, file, function, first_line, line_table, python_minor: minor },
+                    &definition::Code { id, file, function, first_line, line_table, python_minor: minor },
                 );
                 out.whole().map(|n| (said.file.bound() + said.function.bound(), n))
             })?;
@@ -218,15 +223,14 @@ fn code(t: &Tables, address: u64, code_type: u64) -> Option<u32> {
 
 /// What frames call their code must be a code object; anything else means that the offsets are wrong for this interpreter,
 /// and then walking must end.
-fn is_code(address: u64, code_type: u64) -> bool {
-    let plausible = address != 0 && address.is_multiple_of(8);
-    // SAFETY: the address was read where the version keeps the code of a live frame, so it is an object.
-    if plausible && unsafe { object::word(address, TYPE) } == code_type {
-        return true;
+fn checked(address: u64, code_type: u64) -> Option<Code> {
+    // SAFETY: the address was read where the version keeps the code of a live frame, so it is an object or null.
+    let code = Code::checked(&unsafe { Direct::new() }, address, code_type);
+    if code.is_none() {
+        python::stop();
+        FOREIGN.store(true, Relaxed);
     }
-    python::stop();
-    FOREIGN.store(true, Relaxed);
-    false
+    code
 }
 
 /// All that a code object says.

@@ -26,6 +26,7 @@ use crate::say::say;
 use crate::thread::Thread;
 use crate::{real, session, steps};
 pub(crate) use native::Rules;
+pub(crate) use node::type_name;
 use serde_json::json;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering::*};
@@ -157,17 +158,18 @@ pub(crate) fn begin(wanted: Stacks) -> bool {
     if BEGUN.swap(true, AcqRel) {
         return ANY.load(Acquire);
     }
-    if wanted.native() {
-        native::start();
+    let native = wanted.native() && native::start();
+    if wanted.native() && !native {
+        say!("native stacks need glibc 2.35 or newer: none are recorded");
     }
-    session::tell(json!({ "stacks": if wanted.native() { "native" } else { "none" } }));
+    session::tell(json!({ "stacks": if native { "native" } else { "none" } }));
     let python = if wanted.python() { start() } else { Err(String::new()) };
     if let Err(why) = &python
         && !why.is_empty()
     {
         say!("{why}");
     }
-    let any = python.is_ok() || wanted.native();
+    let any = python.is_ok() || native;
     ANY.store(any, Release);
     any
 }
@@ -184,8 +186,9 @@ struct Candidate {
     version: String,
 }
 
-/// Looks at the interpreter, and begins to read its frames as soon as what is known of them has been proved: at once
-/// where this thread holds the GIL, else when somebody does.
+/// Looks at the interpreter, and begins to read its frames as soon as what is known of them has been proved. That runs Python, which may
+/// let the GIL go: never here, where the caller may hold a lock of PyTorch's that a thread with the GIL waits for, but by a pending
+/// call, or where Python itself has just called us.
 ///
 /// # Errors
 /// Why there are no stacks, as one sentence.
@@ -228,7 +231,6 @@ pub(crate) fn start() -> Result<(), String> {
     };
     let candidate = Box::new(Candidate { interpreter, code_type, version: short });
     WAITING.store(Box::into_raw(candidate), Release);
-    attempt();
     retry();
     Ok(())
 }
@@ -247,7 +249,13 @@ fn others() -> Option<python::Others> {
     }
 }
 
-/// Proves the layout, if that is still to be done and this thread holds the GIL. A load where it is done.
+/// Whether the layout is still to be proved.
+#[inline]
+pub(crate) fn is_waiting() -> bool {
+    !WAITING.load(Relaxed).is_null()
+}
+
+/// Proves the layout, if that is still to be done and this thread holds the GIL: called by Python itself. A load where it is done.
 #[inline]
 pub(crate) fn attempt() {
     if !WAITING.load(Acquire).is_null() && try_now() {
@@ -316,6 +324,7 @@ extern "C" fn pending(_: *mut c_void) -> c_int {
     }
     let hand_on = try_now();
     QUEUED.store(false, Release);
+    steps::python_has_run();
     if hand_on { -1 } else { 0 }
 }
 

@@ -1,11 +1,11 @@
-//! What an autograd node is called: the name in its type's own description.
+//! What the class of a C++ object is called: the name in its type's own description.
 
 use std::ffi::{CStr, c_char};
 
-/// The mangled name of the C++ type whose vtable this is; empty where the type has no description.
+/// The mangled name of the C++ type whose vtable this is; empty where the type has no description (`-fno-rtti`).
 #[cold]
-pub(super) fn type_name(vtable: u64) -> &'static str {
-    // SAFETY: the vtable was read from a live node of the calling thread, so its library is loaded, and libtorch's stay so. The word before a
+pub(crate) fn type_name(vtable: u64) -> &'static str {
+    // SAFETY: the vtable was read from a live object (a node of the calling thread, PyTorch's allocator), so its library is loaded, and stays so. The word before a
     // vtable's first entry points to the type_info, or is 0 without RTTI; the type_info's second word is the name, a static
     // C string (Itanium C++ ABI).
     unsafe {

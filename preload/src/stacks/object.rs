@@ -1,6 +1,7 @@
 //! What a code object says of itself, read where it lies. No heap, no lock: a first sight may be under an allocator's lock.
 
-use super::offsets::{BYTES_DATA, LENGTH, Offsets, STR_STATE};
+use super::memory::{At, Memory};
+use super::offsets::{BYTES_DATA, LENGTH, Offsets, STR_STATE, TYPE};
 use strandline_core::format::definition::{MAX_TABLE, MAX_TEXT};
 
 /// Longest string that is read.
@@ -28,20 +29,35 @@ pub(super) struct Text {
     ascii: bool,
 }
 
+/// A code object: an address that is not null, lies as objects do, and has the type of code objects.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Code(At);
+
+impl Code {
+    /// What a frame calls its code. `None`: it is none, or cannot be read.
+    #[inline]
+    pub(super) fn checked<M: Memory>(memory: &M, address: u64, code_type: u64) -> Option<Code> {
+        let at = At::new(address).filter(|_| address.is_multiple_of(8))?;
+        (memory.read::<u64>(at, TYPE)? == code_type).then_some(Code(at))
+    }
+
+    /// Where it lies.
+    pub(super) const fn at(self) -> At {
+        self.0
+    }
+}
+
 /// # Safety
-/// `address` must be a live code object of the version whose offsets are given, and stay alive as long as what is returned.
-pub(super) unsafe fn read(o: &Offsets, address: u64) -> Said {
-    // SAFETY: by the caller's promise; the fields are immutable objects that the code object owns.
+/// The code object must be alive, and of the version whose offsets are given, and stay alive as long as what is returned.
+pub(super) unsafe fn read(o: &Offsets, Code(code): Code) -> Said {
+    // SAFETY: by the caller's promise; the fields are immutable objects that the code object owns, or null.
     unsafe {
-        let table = word(address, o.line_table);
-        let line_table = match table {
-            0 => (0, 0),
-            b => (b as usize + BYTES_DATA, word(b, LENGTH) as usize),
-        };
+        let line_table = At::new(word(code, o.line_table))
+            .map_or((0, 0), |b| (b.address() as usize + BYTES_DATA, word(b, LENGTH) as usize));
         Said {
-            file: text(word(address, o.file), o),
-            function: text(word(address, o.name), o),
-            first_line: *((address as usize + o.first_line) as *const u32),
+            file: text(At::new(word(code, o.file)), o),
+            function: text(At::new(word(code, o.name)), o),
+            first_line: *((code.address() as usize + o.first_line) as *const u32),
             line_table,
         }
     }
@@ -49,25 +65,24 @@ pub(super) unsafe fn read(o: &Offsets, address: u64) -> Said {
 
 /// # Safety
 /// `base` must be an object with a word at `offset`.
-pub(super) unsafe fn word(base: u64, offset: usize) -> u64 {
+unsafe fn word(base: At, offset: usize) -> u64 {
     // SAFETY: the caller's promise.
-    unsafe { *((base as usize + offset) as *const u64) }
+    unsafe { *((base.address() as usize + offset) as *const u64) }
 }
 
 /// # Safety
-/// `s` must be null or a `str` of the version whose offsets are given.
-unsafe fn text(s: u64, o: &Offsets) -> Text {
-    if s == 0 {
-        return Text::default();
-    }
+/// `s` must be a `str` of the version whose offsets are given, where it is any.
+unsafe fn text(s: Option<At>, o: &Offsets) -> Text {
+    let Some(s) = s else { return Text::default() };
     // SAFETY: by the caller's promise the header can be read.
-    let (len, state) = unsafe { (word(s, LENGTH) as usize, *((s as usize + STR_STATE) as *const u32)) };
+    let (len, state) =
+        unsafe { (word(s, LENGTH) as usize, *((s.address() as usize + STR_STATE) as *const u32)) };
     let state = state >> o.kind_shift;
     let (width, compact, ascii) = ((state & 7) as usize, state & 8 != 0, state & 16 != 0);
     if !compact || len > LONGEST || ![1, 2, 4].contains(&width) {
         return Text::default();
     }
-    Text { at: s as usize + if ascii { o.ascii } else { o.compact }, len, width, ascii }
+    Text { at: s.address() as usize + if ascii { o.ascii } else { o.compact }, len, width, ascii }
 }
 
 impl Said {

@@ -5,12 +5,13 @@
 //! line table and line must be the interpreter's own, and so must be the number of frames. Until then no stack is read;
 //! where it does not hold, none ever is.
 
-use super::memory::{Careful, Memory};
+use super::memory::{At, Careful, Memory};
+use super::object::Code;
 use super::offsets::{ASCII_STATE, KIND_SHIFTS, Offsets, STR_STATE, TP_DEALLOC};
 use super::python::{self, Interpreter};
 use super::{Frame, MAX_FRAMES, object};
 use crate::real;
-use crate::steps::python::{MethodDef, Outcome, run_source};
+use crate::steps::python::{MethodDef, Outcome, gil_is_held, run_source};
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::Mutex;
 use strandline_core::event::CodeDef;
@@ -72,7 +73,7 @@ pub(super) enum Verdict {
 /// Holds the trial, where this thread has the GIL.
 #[cold]
 pub(super) fn attempt(interpreter: Interpreter, code_type: u64) -> Verdict {
-    if !gil_is_held(&interpreter) {
+    if !gil_is_held() {
         return Verdict::NotNow;
     }
     *trial() = Some(Trial { interpreter, code_type, verdict: None });
@@ -85,16 +86,6 @@ pub(super) fn attempt(interpreter: Interpreter, code_type: u64) -> Verdict {
         (None, Outcome::NotYet) => Verdict::NotNow,
         (None, _) => Verdict::Disproved("nothing could be compared".into()),
     }
-}
-
-/// `PyGILState_Check` says yes to everybody once there are sub-interpreters; this does not.
-fn gil_is_held(i: &Interpreter) -> bool {
-    let names = [c"PyThreadState_GetUnchecked", c"_PyThreadState_UncheckedGet"];
-    let Some(f) = names.into_iter().map(real::python).find(|p| !p.is_null()) else { return false };
-    // SAFETY: both names have this type, and need no GIL.
-    let holder: extern "C" fn() -> u64 = unsafe { core::mem::transmute(f) };
-    let own = (i.thread_state)();
-    own != 0 && holder() == own
 }
 
 /// Called from the depth of the stack that the source makes.
@@ -116,7 +107,7 @@ extern "C" fn look(_: Object, _: Object) -> Object {
 ///
 /// # Safety
 /// As [`object::read`].
-unsafe fn described(o: &Offsets, code: u64) -> CodeDef {
+unsafe fn described(o: &Offsets, code: Code) -> CodeDef {
     // SAFETY: the caller's promise.
     let said = unsafe { object::read(o, code) };
     let text = |t: &object::Text| t.utf8(&mut vec![0; t.bound()]).to_string();
@@ -170,7 +161,7 @@ impl Api {
         // Up to 3.9 static types have no slots to ask for.
         if o.minor >= 10 {
             let said = (self.slot)(code_type as Object, SLOT_DEALLOC) as u64;
-            if memory.read::<u64>(code_type, TP_DEALLOC) != Some(said) {
+            if At::new(code_type).and_then(|t| memory.read::<u64>(t, TP_DEALLOC)) != Some(said) {
                 return Err("the type of code objects".into());
             }
         }
@@ -182,9 +173,9 @@ impl Api {
         let mut n = 0;
         while !theirs.is_null() {
             let same = match ours.get(n).filter(|_| n < depth) {
-                Some(&f) => {
-                    self.compare_frame(o, &memory, theirs, f).map_err(|what| format!("{what} of frame {n}"))
-                }
+                Some(&f) => self
+                    .compare_frame(o, &memory, theirs, (f, code_type))
+                    .map_err(|what| format!("{what} of frame {n}")),
                 None if n < depth => Ok(()),
                 None => Err(format!("it has more frames than the {depth} that were found")),
             };
@@ -214,18 +205,27 @@ impl Api {
         if name.is_null() {
             (self.clear)();
         }
-        let state = memory.read::<u32>(name as u64, STR_STATE).unwrap_or(0);
+        let state = At::new(name as u64).and_then(|n| memory.read::<u32>(n, STR_STATE)).unwrap_or(0);
         (self.decref)(name);
         (self.decref)(code);
         let fits = |shift: &u32| state >> shift & 0x1f == ASCII_STATE;
         KIND_SHIFTS.into_iter().find(fits).ok_or_else(|| "its strings".into())
     }
 
-    fn compare_frame(&self, o: &Offsets, memory: &Careful, frame: Object, ours: Frame) -> Result<(), String> {
+    /// `ours`: the frame as we read it, and the type of code objects.
+    fn compare_frame(
+        &self,
+        o: &Offsets,
+        memory: &Careful,
+        frame: Object,
+        (ours, code_type): (Frame, u64),
+    ) -> Result<(), String> {
         let code = (self.code)(frame);
-        let result = self.compare_code(o, memory, code, ours).and_then(|()| {
+        let checked = Code::checked(memory, code as u64, code_type).ok_or("the type of its code");
+        let result = checked.map_err(String::from).and_then(|checked| {
+            self.compare_code(o, memory, (code, checked), ours)?;
             // SAFETY: the frame keeps its code alive; where it keeps what was just compared.
-            let def = unsafe { described(o, code as u64) };
+            let def = unsafe { described(o, checked) };
             let said = (self.line)(frame);
             let read = line(&def, python::instruction_offset(o, ours));
             if i64::from(read) == i64::from(said.max(0)) { Ok(()) } else { Err("the line".into()) }
@@ -234,7 +234,13 @@ impl Api {
         result
     }
 
-    fn compare_code(&self, o: &Offsets, memory: &Careful, code: Object, ours: Frame) -> Result<(), String> {
+    fn compare_code(
+        &self,
+        o: &Offsets,
+        memory: &Careful,
+        (code, checked): (Object, Code),
+        ours: Frame,
+    ) -> Result<(), String> {
         if code as u64 != ours.code {
             return Err("the code object".into());
         }
@@ -251,12 +257,12 @@ impl Api {
                 (self.clear)();
             }
             parts.push(said);
-            if said.is_null() || memory.read::<u64>(code as u64, at) != Some(said as u64) {
+            if said.is_null() || memory.read::<u64>(checked.at(), at) != Some(said as u64) {
                 parts.iter().for_each(|&p| (self.decref)(p));
                 return Err(attribute.to_string_lossy().into_owned());
             }
         }
-        let same = self.compare_words(o, memory, code, &parts);
+        let same = self.compare_words(o, memory, (code, checked), &parts);
         parts.iter().for_each(|&p| (self.decref)(p));
         same
     }
@@ -266,18 +272,18 @@ impl Api {
         &self,
         o: &Offsets,
         memory: &Careful,
-        code: Object,
+        (code, checked): (Object, Code),
         parts: &[Object],
     ) -> Result<(), String> {
         let &[file, name, table] = parts else { return Err("its parts".into()) };
         let first = (self.attribute)(code, c"co_firstlineno".as_ptr());
         let said = if first.is_null() { -1 } else { (self.as_long)(first) };
         (self.decref)(first);
-        if memory.read::<u32>(code as u64, o.first_line).map(i64::from) != Some(said) {
+        if memory.read::<u32>(checked.at(), o.first_line).map(i64::from) != Some(said) {
             return Err("co_firstlineno".into());
         }
         // SAFETY: the code object is alive, and the three that it owns lie where they are looked for.
-        let def = unsafe { described(o, code as u64) };
+        let def = unsafe { described(o, checked) };
         for (object, read) in [(file, &def.file), (name, &def.function)] {
             let utf8 = (self.utf8)(object);
             if utf8.is_null() {

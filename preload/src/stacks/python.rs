@@ -3,7 +3,8 @@
 //! Rules of this room: hot. The walk only reads; frames cannot change while their own thread sits in C, and every code
 //! object is kept alive by its frame. It hashes first and stores nothing; frames are stored only where the hash is new.
 
-use super::memory::{Direct, Memory};
+use super::memory::{At, Direct, Memory};
+use super::object::Code;
 use super::offsets::{OWNED_BY_INTERPRETER, Offsets};
 use super::{Frame, MAX_FRAMES};
 use crate::tls;
@@ -108,18 +109,51 @@ fn here() -> Option<(&'static Interpreter, u64)> {
     (!i.others.is_some_and(|o| o.are_near(state))).then_some((i, state))
 }
 
-/// The innermost Python frame of the calling thread and its code object.
+/// The innermost Python frame of the calling thread, and its code object. `None`: it has none, and a thread that has a Python
+/// state may have none: one of autograd's, or one of C that let the GIL go.
 #[cold]
-pub(super) fn innermost<M: Memory>(memory: &M) -> Option<(&'static Offsets, u64, u64)> {
-    let (i, state) = here().filter(|(_, state)| *state != 0)?;
+pub(super) fn innermost<M: Memory>(memory: &M) -> Option<(&'static Offsets, At, Code)> {
+    let (i, state) = here()?;
+    let (_, code_type) = proved()?;
     let o = &i.offsets;
-    let base = if o.cframe != 0 { memory.read::<u64>(state, o.cframe)? } else { state };
-    let mut frame = memory.read::<u64>(base, o.current)?;
-    while frame != 0 && o.owner != 0 && memory.read::<u8>(frame, o.owner)? >= OWNED_BY_INTERPRETER {
-        frame = memory.read::<u64>(frame, o.previous)?;
-    }
+    let mut chain = Chain::of(o, memory, At::new(state)?)?;
+    let frame =
+        if o.owner != 0 { chain.next::<M, true>(o, memory) } else { chain.next::<M, false>(o, memory) };
+    let frame = frame??;
     let code = memory.read::<u64>(frame, o.code)? & !o.tag;
-    Some((o, frame, code))
+    Some((o, frame, Code::checked(memory, code, code_type)?))
+}
+
+/// The frames of a thread, innermost first.
+struct Chain {
+    /// The next one; null behind the outermost.
+    frame: u64,
+}
+
+impl Chain {
+    /// Those of a thread state. `None`: something could not be read.
+    #[inline(always)]
+    fn of<M: Memory>(o: &Offsets, memory: &M, state: At) -> Option<Chain> {
+        let base = if o.cframe != 0 { memory.pointer(state, o.cframe)? } else { Some(state) };
+        let frame = match base {
+            Some(base) => memory.read::<u64>(base, o.current)?,
+            None => 0,
+        };
+        Some(Chain { frame })
+    }
+
+    /// The next frame; with `OWNER`, of those that are not the interpreter's own. `None`: one could not be read; `Some(None)`: there
+    /// are no more.
+    #[inline(always)]
+    fn next<M: Memory, const OWNER: bool>(&mut self, o: &Offsets, memory: &M) -> Option<Option<At>> {
+        while let Some(at) = At::new(self.frame) {
+            self.frame = memory.read::<u64>(at, o.previous)?;
+            if !OWNER || memory.read::<u8>(at, o.owner)? < OWNED_BY_INTERPRETER {
+                return Some(Some(at));
+            }
+        }
+        Some(None)
+    }
 }
 
 /// The same, from a thread state on, through any memory. `None`: something could not be read.
@@ -130,18 +164,12 @@ pub(super) fn frames<M: Memory, const STORE: bool>(
     state: u64,
     out: &mut [Frame; MAX_FRAMES],
 ) -> Option<(usize, u64)> {
-    if state == 0 {
-        return Some((0, 0));
-    }
-    let base = if o.cframe != 0 { memory.read::<u64>(state, o.cframe)? } else { state };
-    if base == 0 {
-        return Some((0, 0));
-    }
-    let frame = memory.read::<u64>(base, o.current)?;
+    let Some(state) = At::new(state) else { return Some((0, 0)) };
+    let frames = Chain::of(o, memory, state)?;
     match (o.minor <= 10, o.owner != 0) {
-        (true, _) => frames_from::<M, STORE, true, false>(o, memory, frame, out),
-        (_, true) => frames_from::<M, STORE, false, true>(o, memory, frame, out),
-        _ => frames_from::<M, STORE, false, false>(o, memory, frame, out),
+        (true, _) => frames_from::<M, STORE, true, false>(o, memory, frames, out),
+        (_, true) => frames_from::<M, STORE, false, true>(o, memory, frames, out),
+        _ => frames_from::<M, STORE, false, false>(o, memory, frames, out),
     }
 }
 
@@ -150,13 +178,13 @@ pub(super) fn frames<M: Memory, const STORE: bool>(
 fn frames_from<M: Memory, const STORE: bool, const INDEX: bool, const OWNER: bool>(
     o: &Offsets,
     memory: &M,
-    frame: u64,
+    frames: Chain,
     out: &mut [Frame; MAX_FRAMES],
 ) -> Option<(usize, u64)> {
     if M::IS_DIRECT && !STORE {
-        chain_often::<M, INDEX, OWNER>(o, memory, frame, out)
+        chain_often::<M, INDEX, OWNER>(o, memory, frames, out)
     } else {
-        chain_seldom::<M, STORE, INDEX, OWNER>(o, memory, frame, out)
+        chain_seldom::<M, STORE, INDEX, OWNER>(o, memory, frames, out)
     }
 }
 
@@ -165,43 +193,40 @@ fn frames_from<M: Memory, const STORE: bool, const INDEX: bool, const OWNER: boo
 fn chain_often<M: Memory, const INDEX: bool, const OWNER: bool>(
     o: &Offsets,
     memory: &M,
-    frame: u64,
+    frames: Chain,
     out: &mut [Frame; MAX_FRAMES],
 ) -> Option<(usize, u64)> {
-    chain::<M, false, INDEX, OWNER>(o, memory, frame, out)
+    chain::<M, false, INDEX, OWNER>(o, memory, frames, out)
 }
 
 #[inline(never)]
 fn chain_seldom<M: Memory, const STORE: bool, const INDEX: bool, const OWNER: bool>(
     o: &Offsets,
     memory: &M,
-    frame: u64,
+    frames: Chain,
     out: &mut [Frame; MAX_FRAMES],
 ) -> Option<(usize, u64)> {
-    chain::<M, STORE, INDEX, OWNER>(o, memory, frame, out)
+    chain::<M, STORE, INDEX, OWNER>(o, memory, frames, out)
 }
 
-/// The frames from one on. `INDEX`: a frame says its instruction by number. `OWNER`: it says whose it is, and the interpreter's own are
-/// left out. (3.9 and 3.10 have no frames but Python's.)
+/// Depth and hash of these frames. `INDEX`: a frame says its instruction by number. `OWNER`: it says whose it is, and the
+/// interpreter's own are left out. (3.9 and 3.10 have no frames but Python's.)
 #[inline(always)]
 fn chain<M: Memory, const STORE: bool, const INDEX: bool, const OWNER: bool>(
     o: &Offsets,
     memory: &M,
-    mut frame: u64,
+    mut frames: Chain,
     out: &mut [Frame; MAX_FRAMES],
 ) -> Option<(usize, u64)> {
-    let (previous, code, tag, instruction, owner) = (o.previous, o.code, o.tag, o.instruction, o.owner);
+    let o = *o;
     let (mut depth, mut hash) = (0usize, 0x9e37_79b9_7f4a_7c15u64);
-    while frame != 0 && depth < ENDLESS {
-        let before = memory.read::<u64>(frame, previous)?;
-        if OWNER && memory.read::<u8>(frame, owner)? >= OWNED_BY_INTERPRETER {
-            frame = before;
-            continue;
-        }
-        let code = memory.read::<u64>(frame, code)? & !tag;
+    while depth < ENDLESS
+        && let Some(frame) = frames.next::<M, OWNER>(&o, memory)?
+    {
+        let code = memory.read::<u64>(frame, o.code)? & !o.tag;
         let instruction = match INDEX {
-            true => u64::from(memory.read::<u32>(frame, instruction)?),
-            false => memory.read::<u64>(frame, instruction)?,
+            true => u64::from(memory.read::<u32>(frame, o.instruction)?),
+            false => memory.read::<u64>(frame, o.instruction)?,
         };
         if STORE && let Some(slot) = out.get_mut(depth) {
             *slot = Frame { code, instruction };
@@ -210,7 +235,6 @@ fn chain<M: Memory, const STORE: bool, const INDEX: bool, const OWNER: bool>(
             .wrapping_mul(0xff51_afd7_ed55_8ccd)
             .rotate_left(32);
         depth += 1;
-        frame = before;
     }
     Some((depth, hash))
 }
@@ -220,7 +244,7 @@ pub(super) fn has_begun<M: Memory>(o: &Offsets, memory: &M, f: Frame) -> Option<
     if o.first_traced == 0 {
         return Some(true);
     }
-    let first = memory.read::<u32>(f.code, o.first_traced)?;
+    let first = memory.read::<u32>(At::new(f.code)?, o.first_traced)?;
     Some(f.instruction >= f.code + o.first_instruction as u64 + u64::from(first) * 2)
 }
 

@@ -1,14 +1,18 @@
 //! Steps: hooks on torch's optimizers, put there in Python.
 //!
-//! Where the GIL is held already when we attach, they are installed at once: a pending call runs only on the main thread,
-//! and a job that trains in a worker thread while main waits would never get there. Else by a pending call. Nothing ever
-//! waits for the GIL.
+//! Python lets the GIL go between any two instructions, so none of ours runs in a hook: its caller may hold a lock of PyTorch's (the
+//! one of CUDA's initialization, say) that a thread waits for which then has the GIL. A pending call runs it, on the main thread
+//! between two instructions of the script. A job that trains in another thread while the main one waits never comes there: there
+//! the first `backward()` does, which is C that Python called, with the GIL and before any lock ([`at_backward`]). Nothing ever waits
+//! for the GIL.
 
+mod frameless;
 mod nvtx;
+mod optimizers;
 pub(crate) mod python;
 
 use crate::probe::collector;
-use crate::session;
+use crate::{hooks, late, session, stacks};
 use serde_json::json;
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering::*};
@@ -23,6 +27,7 @@ const GIVEN_UP: u8 = 4;
 
 static STATE: AtomicU8 = AtomicU8::new(NONE);
 static TRIES: AtomicU32 = AtomicU32::new(0);
+static BACKWARDS: AtomicU32 = AtomicU32::new(0);
 static TICKS: AtomicU32 = AtomicU32::new(0);
 /// Most pending calls that are queued in a process's life.
 const MOST: u32 = 600;
@@ -39,13 +44,6 @@ pub(crate) fn install() {
         session::tell(json!({ "step_hooks": "none" }));
         return;
     }
-    if python::gil_is_held() {
-        match python::run() {
-            python::Outcome::Installed => return installed("direct"),
-            python::Outcome::HandOn => python::raise_later(),
-            python::Outcome::NotYet | python::Outcome::Failed => {}
-        }
-    }
     session::tell(json!({ "step_hooks": "none" }));
     queue();
 }
@@ -53,6 +51,60 @@ pub(crate) fn install() {
 fn installed(how: &str) {
     STATE.store(INSTALLED, Release);
     session::tell(json!({ "step_hooks": how }));
+    python_has_run();
+}
+
+/// Whether Python of ours is still to be run: the hooks, or the proof of what is known of frames. Two loads.
+#[inline(always)]
+pub(crate) fn waits_for_python() -> bool {
+    matches!(STATE.load(Relaxed), QUEUED | AGAIN) || stacks::is_waiting()
+}
+
+/// Nobody need come by any more.
+pub(crate) fn python_has_run() {
+    if !waits_for_python() {
+        late::step_aside(hooks::python_trigger());
+    }
+}
+
+/// A tensor's gradient is asked for. Where Python's own binding of PyTorch does so (`caller` is in it) and holds the GIL, it is
+/// `backward()`, or an autograd function, on its way in from Python, and holds no lock of PyTorch's: what waits for Python may
+/// run.
+#[cold]
+#[inline(never)]
+pub(crate) fn at_backward(caller: u64) {
+    let from_python = || stacks::native::modules::is_in(caller as usize, "/libtorch_python.so");
+    if !session::is_recording()
+        || !from_python()
+        || BACKWARDS.fetch_add(1, Relaxed) >= MOST
+        || !python::gil_is_held()
+    {
+        return;
+    }
+    collector::watch();
+    stacks::attempt();
+    // Whoever finds it waiting is the only one to run it. A pending call that is queued finds it done.
+    let state = STATE.load(Acquire);
+    if !matches!(state, QUEUED | AGAIN) || STATE.compare_exchange(state, NONE, AcqRel, Acquire).is_err() {
+        return python_has_run();
+    }
+    if attempt("backward") {
+        python::raise_later();
+    }
+}
+
+/// Installs the hooks, where Python may run. Whether a script's own exception is set, which its thread must see.
+fn attempt(how: &str) -> bool {
+    match python::run() {
+        python::Outcome::Installed => installed(how),
+        python::Outcome::NotYet => STATE.store(AGAIN, Release),
+        python::Outcome::Failed => STATE.store(GIVEN_UP, Release),
+        python::Outcome::HandOn => {
+            STATE.store(AGAIN, Release);
+            return true;
+        }
+    }
+    false
 }
 
 fn queue() {
@@ -78,18 +130,10 @@ pub(crate) fn retry() {
 
 /// Runs on the main thread, with the GIL, between two instructions of the script.
 extern "C" fn pending(_: *mut c_void) -> c_int {
-    if !session::is_recording() {
+    let waiting = STATE.compare_exchange(QUEUED, NONE, AcqRel, Acquire).is_ok();
+    if !session::is_recording() || !waiting {
         return 0;
     }
     collector::watch();
-    match python::run() {
-        python::Outcome::Installed => installed("pending"),
-        python::Outcome::NotYet => STATE.store(AGAIN, Release),
-        python::Outcome::Failed => STATE.store(GIVEN_UP, Release),
-        python::Outcome::HandOn => {
-            STATE.store(AGAIN, Release);
-            return -1;
-        }
-    }
-    0
+    if attempt("pending") { -1 } else { 0 }
 }

@@ -3,13 +3,16 @@
 //! Compiled and run in a private namespace: `__main__` stays clean, no module is imported that is not there already, and
 //! the functions are `PyCFunction`s made by hand, so that neither `ctypes` nor anything else is loaded.
 
+use super::frameless::{OWN_BEGIN, OWN_END, Untraced};
+use super::optimizers;
 use crate::entered::enter;
 use crate::real;
 use once_cell::sync::OnceCell;
-use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ffi::{CStr, c_char, c_int, c_long, c_void};
 use strandline_core::format::raw::Kind;
 
-type Object = *mut c_void;
+/// A Python object.
+pub(super) type Object = *mut c_void;
 
 /// `PyMethodDef`.
 #[repr(C)]
@@ -33,15 +36,19 @@ impl MethodDef {
     }
 }
 
-/// One argument, any object.
+/// No argument; one, any object.
+const METH_NOARGS: c_int = 4;
 const METH_O: c_int = 8;
 static BEGIN: MethodDef = MethodDef::new(c"begin", begin, METH_O);
 static BEGIN_WITH_CLOSURE: MethodDef = MethodDef::new(c"begin_with_closure", begin_with_closure, METH_O);
 static END: MethodDef = MethodDef::new(c"end", end, METH_O);
+static ENDING: MethodDef = MethodDef::new(c"ending", ending, METH_NOARGS);
 
-/// `_r` is 1 once the hooks are on. Tracing compilers skip them: a builtin inside would break the graph and warn.
+/// `_r` is 1 once the hooks are on. `torch.compile` traces them as the functions that they are, and finds nothing to do: a builtin in
+/// their place would break the graph and warn. Whoever calls them runs ours in their place, without a frame: a tracer or a
+/// profiler of the job's does not see them.
 const SOURCE: &CStr = cr#"
-def _install(begin, begin_with_closure, end):
+def _install(begin, begin_with_closure, end, own_begin, own_end, ending):
     import sys
     optimizers = sys.modules.get("torch.optim.optimizer")
     compiler = sys.modules.get("torch.compiler")
@@ -55,10 +62,16 @@ def _install(begin, begin_with_closure, end):
     def strandline_end(optimizer, args, kwargs):
         if not is_compiling():
             end(optimizer)
+    if own_begin(strandline_begin) and own_end(strandline_end):
+        from functools import partial
+        strandline_begin, strandline_end = partial(strandline_begin), partial(strandline_end)
     optimizers.register_optimizer_step_pre_hook(strandline_begin)
     optimizers.register_optimizer_step_post_hook(strandline_end)
+    atexit = sys.modules.get("atexit")
+    if atexit is not None:
+        atexit.register(ending)
     return 1
-_r = _install(_begin, _begin_with_closure, _end)
+_r = _install(_begin, _begin_with_closure, _end, _own_begin, _own_end, _ending)
 "#;
 
 /// `Py_file_input`.
@@ -67,7 +80,7 @@ const FILE_INPUT: c_int = 257;
 macro_rules! api {
     ($($field:ident: $name:literal = $t:ty,)*) => {
         /// What we need of the C API. All of it is there or none is used.
-        struct Api { none: Object, exception: *mut Object, $($field: $t,)* }
+        pub(super) struct Api { pub(super) none: Object, exception: *mut Object, $(pub(super) $field: $t,)* }
         impl Api {
             fn look_up() -> Option<Api> {
                 let found = |name: &CStr| Some(real::python(name)).filter(|p| !p.is_null());
@@ -83,7 +96,6 @@ macro_rules! api {
 }
 
 api! {
-    check: c"PyGILState_Check" = extern "C" fn() -> c_int,
     add_pending_call: c"Py_AddPendingCall" = extern "C" fn(extern "C" fn(*mut c_void) -> c_int, *mut c_void) -> c_int,
     incref: c"Py_IncRef" = extern "C" fn(Object),
     decref: c"Py_DecRef" = extern "C" fn(Object),
@@ -95,11 +107,16 @@ api! {
     eval: c"PyEval_EvalCode" = extern "C" fn(Object, Object, Object) -> Object,
     builtins: c"PyEval_GetBuiltins" = extern "C" fn() -> Object,
     as_long: c"PyLong_AsLong" = extern "C" fn(Object) -> i64,
+    boolean: c"PyBool_FromLong" = extern "C" fn(c_long) -> Object,
+    tuple_size: c"PyTuple_Size" = extern "C" fn(Object) -> isize,
+    tuple_item: c"PyTuple_GetItem" = extern "C" fn(Object, isize) -> Object,
     occurred: c"PyErr_Occurred" = extern "C" fn() -> Object,
     matches: c"PyErr_ExceptionMatches" = extern "C" fn(Object) -> c_int,
     clear: c"PyErr_Clear" = extern "C" fn(),
     fetch: c"PyErr_Fetch" = extern "C" fn(*mut Object, *mut Object, *mut Object),
     restore: c"PyErr_Restore" = extern "C" fn(Object, Object, Object),
+    save_thread: c"PyEval_SaveThread" = extern "C" fn() -> Object,
+    restore_thread: c"PyEval_RestoreThread" = extern "C" fn(Object),
 }
 
 static API: OnceCell<Option<Api>> = OnceCell::new();
@@ -108,7 +125,7 @@ unsafe impl Send for Api {}
 // SAFETY: as above.
 unsafe impl Sync for Api {}
 
-fn api() -> Option<&'static Api> {
+pub(super) fn api() -> Option<&'static Api> {
     API.get().and_then(Option::as_ref)
 }
 
@@ -118,9 +135,30 @@ pub(crate) fn prepare() -> bool {
     API.get_or_init(Api::look_up).is_some()
 }
 
-/// Whether this thread holds the GIL.
-pub(super) fn gil_is_held() -> bool {
-    api().is_some_and(|a| (a.check)() == 1)
+/// Whether this thread holds the GIL. (`PyGILState_Check` says yes to everybody once there are sub-interpreters.)
+#[cold]
+pub(crate) fn gil_is_held() -> bool {
+    type State = extern "C" fn() -> u64;
+    // Looked up once: the loader's lock may be another thread's that waits for the GIL.
+    static WHO: OnceCell<Option<[State; 2]>> = OnceCell::new();
+    let look_up = || {
+        let holder = [c"PyThreadState_GetUnchecked", c"_PyThreadState_UncheckedGet"].map(real::python);
+        let (holder, own) =
+            (holder.into_iter().find(|p| !p.is_null())?, real::python(c"PyGILState_GetThisThreadState"));
+        // SAFETY: all three have had this type in every version, need no GIL and only return a pointer.
+        (!own.is_null())
+            .then(|| unsafe { [holder, own].map(|p| core::mem::transmute::<*mut c_void, State>(p)) })
+    };
+    let Some([holder, own]) = WHO.get_or_init(look_up) else { return false };
+    let own = own();
+    own != 0 && holder() == own
+}
+
+/// No exception is set any more. With the GIL held.
+pub(super) fn clear_error() {
+    if let Some(a) = api() {
+        (a.clear)();
+    }
 }
 
 /// Whether the interpreter is going away.
@@ -134,6 +172,15 @@ pub(crate) fn is_finalizing() -> bool {
 /// Queues a call for the main thread. Needs no GIL. `false`: the queue is full.
 pub(crate) fn add_pending_call(f: extern "C" fn(*mut c_void) -> c_int) -> bool {
     api().is_some_and(|a| (a.add_pending_call)(f, core::ptr::null_mut()) == 0)
+}
+
+/// Does something while this thread, which holds the GIL, has let go of it.
+#[cold]
+pub(crate) fn without_gil(f: impl FnOnce()) {
+    let Some(a) = api() else { return f() };
+    let state = (a.save_thread)();
+    f();
+    (a.restore_thread)(state);
 }
 
 /// How it went.
@@ -151,7 +198,14 @@ pub(crate) enum Outcome {
 /// Installs the hooks. With the GIL held, and no exception set.
 #[cold]
 pub(super) fn run() -> Outcome {
-    let given = [(c"_begin", &BEGIN), (c"_begin_with_closure", &BEGIN_WITH_CLOSURE), (c"_end", &END)];
+    let given = [
+        (c"_begin", &BEGIN),
+        (c"_begin_with_closure", &BEGIN_WITH_CLOSURE),
+        (c"_end", &END),
+        (c"_own_begin", &OWN_BEGIN),
+        (c"_own_end", &OWN_END),
+        (c"_ending", &ENDING),
+    ];
     run_source(SOURCE, &given)
 }
 
@@ -220,7 +274,10 @@ impl Api {
         }
         let code = (self.compile)(source.as_ptr(), c"<strandline>".as_ptr(), FILE_INPUT);
         let code = Owned::new(self, code)?;
-        Owned::new(self, (self.eval)(code.object, globals.object, globals.object))?;
+        let quiet = Untraced::begin();
+        let evaluated = Owned::new(self, (self.eval)(code.object, globals.object, globals.object));
+        drop(quiet);
+        evaluated?;
         let result = (self.get_item)(globals.object, c"_r".as_ptr());
         (!result.is_null()).then(|| (self.as_long)(result))
     }
@@ -254,23 +311,31 @@ extern "C" fn begin_with_closure(_: Object, optimizer: Object) -> Object {
     begun(optimizer, 1)
 }
 
-/// An optimizer's step has begun. Its address tells it from other optimizers.
-fn begun(optimizer: Object, closure: u64) -> Object {
+/// An optimizer's step has begun.
+pub(super) fn begun(optimizer: Object, closure: u64) -> Object {
     crate::stacks::attempt();
+    let number = optimizers::number(optimizer);
     if let Some(mut t) = enter() {
         t.optimizer = true;
-        t.note(Kind::OptimizerBegin, 0, optimizer as u64, closure, 0);
+        t.note(Kind::OptimizerBegin, 0, number, closure, 0);
     }
     none()
 }
 
 /// An optimizer's step has ended.
-extern "C" fn end(_: Object, optimizer: Object) -> Object {
+pub(super) extern "C" fn end(_: Object, optimizer: Object) -> Object {
+    let number = optimizers::number(optimizer);
     if let Some(mut t) = enter() {
-        t.note(Kind::OptimizerEnd, 0, optimizer as u64, 0, 0);
+        t.note(Kind::OptimizerEnd, 0, number, 0, 0);
         t.optimizer = false;
     }
     crate::probe::pass_by();
+    none()
+}
+
+/// The interpreter begins to end.
+extern "C" fn ending(_: Object, _: Object) -> Object {
+    crate::probe::ending::at_exit();
     none()
 }
 

@@ -8,13 +8,14 @@ use super::tracker::{self, Setup};
 use super::versions::{self, Version};
 use super::{elf, entry::TraceEntry, fraction, grad};
 use crate::config::Stacks;
-use crate::hooks::{autograd, blocks, triggers};
+use crate::hooks::{attach_trigger, autograd, blocks};
 use crate::real::{self, Library};
+use crate::room::with_room;
 use crate::say::say;
 use crate::{late, pluggable, session, stacks, steps};
 use once_cell::sync::OnceCell;
 use serde_json::json;
-use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ffi::{c_int, c_void};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::*};
 
@@ -54,6 +55,14 @@ pub(crate) fn attempt() {
     if is_settled() || BUSY.swap(true, AcqRel) {
         return;
     }
+    // Whoever calls PyTorch first may have little stack left.
+    if with_room(try_to_attach).is_none() {
+        SETTLED.store(true, Release);
+    }
+    BUSY.store(false, Release);
+}
+
+fn try_to_attach() {
     if !session::is_recording() {
         SETTLED.store(true, Release);
     } else {
@@ -70,9 +79,8 @@ pub(crate) fn attempt() {
         }
     }
     if is_settled() {
-        late::step_aside(&triggers());
+        late::step_aside(attach_trigger());
     }
-    BUSY.store(false, Release);
 }
 
 /// Whether our tracker is in place.
@@ -90,18 +98,15 @@ pub(crate) fn allocator() -> Option<(usize, String)> {
 
 /// The allocator object, its vtable, and the name in its own RTTI. `None`: there is none yet.
 fn named(l: &Located) -> Option<(usize, usize, String)> {
-    // SAFETY: `allocator` is the exported `std::atomic<CUDAAllocator*>`: null, or a polymorphic object that lives for ever;
-    // its first word is its vtable pointer, and the word before the vtable's first entry points to its type_info, whose
-    // second word is the name (Itanium C++ ABI).
+    // SAFETY: `allocator` is the exported `std::atomic<CUDAAllocator*>`: null, or a polymorphic object that lives for ever,
+    // whose first word is its vtable pointer.
     unsafe {
         let object = (*(l.allocator as *const std::sync::atomic::AtomicUsize)).load(Acquire);
         if object == 0 {
             return None;
         }
         let vtable = *(object as *const usize);
-        let info = *((vtable - 8) as *const usize);
-        let name = CStr::from_ptr(*((info + 8) as *const *const c_char)).to_string_lossy();
-        Some((object, vtable, name.trim_start_matches('*').to_string()))
+        Some((object, vtable, stacks::type_name(vtable as u64).trim_start_matches('*').to_string()))
     }
 }
 
@@ -229,6 +234,7 @@ fn not_native(name: &str) -> Refusal {
             level: "segments",
         };
     }
+    let name = if name.is_empty() { "of a class without a name" } else { name };
     Refusal { allocator: name.into(), reason: format!("allocator {name} is not known"), level: "segments" }
 }
 

@@ -3,15 +3,17 @@
 //! Raw facts come in (optimizer hooks, backward calls, scaler updates, manual marks, allocations); ends of
 //! steps and of microbatches come out. See [`StepMachine`].
 
-mod rounds;
+mod gradients;
 mod save;
 #[cfg(test)]
 mod tests;
 mod threads;
+mod turns;
 
 use super::{Body, Event, Nanos, ThreadId};
-use rounds::Rounds;
-use threads::Threads;
+use gradients::Gradients;
+use threads::{PART, Threads};
+use turns::{Heard, Turns};
 
 /// What steps are counted by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
@@ -56,68 +58,59 @@ pub const TICK: Nanos = Nanos(1_000_000_000);
 /// Ticks or backwards that may still turn out to be one first step. Beyond it the job has shown another shape
 /// for so long that folding would destroy more than it repairs; numbering then goes on.
 const FOLD_LIMIT: u32 = 4096;
-/// Steps with the same number of backwards after which one backward more than that means that a step was
-/// skipped.
-const ALIKE: u32 = 3;
+/// Steps before the first backward that may have been made to prepare an optimizer's state.
+const PREPARED: u32 = 8;
 /// Runs of an optimizer after one backward beyond which they are taken for steps of a job whose backward is not
 /// seen (a replayed graph), not for parts of one step.
 const PARTS: u32 = 256;
-
-/// What a run of an optimizer is when no backward has ended since the last step. The first step decides.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-enum Repeated {
-    /// There was none so far.
-    #[default]
-    Never,
-    /// There were some in what has been counted so far; the next backward tells.
-    Undecided,
-    /// A step.
-    Step,
-    /// A part of the step before: sub-groups that allocate between their runs.
-    Part,
-}
 
 /// The machine. Bounded in memory whatever comes in, and it never fails.
 ///
 /// A step ends at the first *forward allocation* (neither in backward nor in an optimizer) of the thread
 /// whose optimizer has run: what an optimizer and `zero_grad` free still belongs to the step. Rules:
 ///
-/// - Hooks with no forward allocation between them are one step (ZeRO sub-groups, Muon + AdamW). Where the first
-///   backward is followed by several runs that do allocate, and then by a backward, that is one step as well
-///   (ZeRO-3).
+/// - Hooks with no backward between them are one step (ZeRO sub-groups, Muon + AdamW), however many backwards came
+///   before (accumulation, LBFGS, SAM). Where a graph was captured with a backward in it, backwards are replayed
+///   unseen, and each run is a step.
 /// - Hooks inside a backward end nothing; the end of that backward stands for them.
-/// - Optimizers that take turns: the one that steps least often, within a factor of 8, ends the step.
-/// - A scaler's update after a backward without an optimizer hook is a skipped step, and counts. Without
-///   scaler events, one backward more than every recent step had tells the same, a little later.
+/// - Optimizers that take turns within a loop (a GAN, MAML's outer one): the one that steps least often ends the
+///   step. The evidence is that it comes back for a single run, twice after the same number of the others' runs, 32
+///   at most; what was counted until then is folded. Optimizers that replace one another, and models that are trained
+///   by turns of several steps, do not, and each step counts.
+/// - A step that was skipped after its backward counts: a scaler's update says so, or the gradients were dropped
+///   with no optimizer having run, after as many backwards and called from the same places as in a step whose
+///   optimizer did run. Not seen are skips where gradients are set to zero in place, and the last of a training that
+///   is followed by one from another place in the program.
 /// - Optimizers that run before the first backward prepare their state; that is part of step 1.
 /// - No optimizer yet: ends of backward; no backward yet: ticks of a second. Both are provisional, and folded
 ///   into step 1 when the better source appears.
 /// - The first manual step turns all of this off, and folds what was before into step 1.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct StepMachine {
+    /// The last number that was announced.
     steps: u32,
+    /// Of those announced, the ones that stand: the others are parts of the next one.
+    stands: u32,
+    /// Steps that have ended by what is known now. Those beyond the ones that stand are yet to be announced.
+    count: u32,
     microbatches: u32,
     source: StepSource,
     threads: Threads,
-    rounds: Rounds,
+    turns: Turns,
+    gradients: Gradients,
     /// An optimizer (or a scaler) decides from now on; the next announcement is due to it.
     optimizer_mode: bool,
-    /// The next step is number 1 again.
-    fold: bool,
     /// A step has ended but for the next forward allocation of this thread.
     due: Option<ThreadId>,
     /// Something is due at a forward allocation: the one flag an allocation has to test.
     armed: bool,
-    scaler_seen: bool,
     backward_seen: bool,
-    repeated: Repeated,
-    /// Outer backwards that ended since the last step.
-    backwards: u32,
-    /// An optimizer hook fired since the last step.
-    hooked: bool,
-    /// Backwards per step in the last `alike` steps.
-    usual: u32,
-    alike: u32,
+    /// Streams that are captured.
+    capturing: u32,
+    /// A backward was captured.
+    graphed: bool,
+    /// The most runs without a backward that turned out to be parts of a step.
+    parts: u32,
     next_tick: Option<Nanos>,
 }
 
@@ -126,31 +119,47 @@ impl StepMachine {
     #[inline]
     pub fn feed(&mut self, e: &Event) -> [Option<Boundary>; 2] {
         match &e.body {
-            Body::Alloc(b) if self.armed => {
-                if b.phase.backward || b.phase.optimizer {
+            Body::Alloc(b) => {
+                self.gradients.alloc(b.addr, b.phase.backward);
+                if !self.armed {
+                    self.quiet(e.time)
+                } else if b.phase.backward || b.phase.optimizer {
                     [None, None]
                 } else {
                     self.forward(e.thread)
                 }
+            }
+            Body::FreeRequested(b) => {
+                self.gradients.free(b.addr, b.phase.backward);
+                self.quiet(e.time)
             }
             Body::OptimizerBegin(_)
             | Body::OptimizerEnd(_)
             | Body::BackwardBegin { .. }
             | Body::BackwardEnd { .. }
             | Body::ScalerUpdate
+            | Body::CaptureBegin(_)
+            | Body::CaptureEnd(_)
             | Body::ManualStep(_) => self.mark(e),
-            _ if matches!(self.source, StepSource::None | StepSource::Time) => self.tick(e.time),
-            _ => [None, None],
+            _ => self.quiet(e.time),
         }
+    }
+
+    /// An event that says nothing but the time.
+    #[inline]
+    fn quiet(&mut self, now: Nanos) -> [Option<Boundary>; 2] {
+        if matches!(self.source, StepSource::None | StepSource::Time) { self.tick(now) } else { [None, None] }
     }
 
     fn mark(&mut self, e: &Event) -> [Option<Boundary>; 2] {
         match e.body {
             Body::OptimizerBegin(_) => self.threads.get(e.thread).in_optimizer = true,
             Body::OptimizerEnd(id) => self.optimizer_end(id, e.thread),
-            Body::BackwardBegin { nested: false, .. } => return self.backward_begin(e.thread),
+            Body::BackwardBegin { nested: false, stack } => return self.backward_begin(e.thread, stack.0),
             Body::BackwardEnd { nested: false } => self.backward_end(e.thread),
             Body::ScalerUpdate => self.scaler_update(e.thread),
+            Body::CaptureBegin(_) => self.capturing = self.capturing.saturating_add(1),
+            Body::CaptureEnd(_) => self.capturing = self.capturing.saturating_sub(1),
             Body::ManualStep(_) => return [Some(self.manual()), None],
             _ => {}
         }
@@ -171,35 +180,31 @@ impl StepMachine {
             _ if self.optimizer_mode => self.due.is_some_and(|d| d == thread || !self.threads.trains(d)),
             _ => micro,
         };
-        let step = ends.then(|| self.announce());
+        let step = if ends { self.announce() } else { None };
         self.rearm();
         [step, microbatch]
     }
 
-    fn announce(&mut self) -> Boundary {
+    /// The next step that has ended and was not announced.
+    fn announce(&mut self) -> Option<Boundary> {
         let source = if self.optimizer_mode { StepSource::Optimizer } else { StepSource::Backward };
-        if self.source == StepSource::Time {
-            self.fold = self.steps <= FOLD_LIMIT;
+        if self.source == StepSource::Time && !self.optimizer_mode && self.steps <= FOLD_LIMIT {
+            (self.stands, self.count) = (0, 0);
         }
-        if self.backwards > 0 && self.backwards == self.usual {
-            self.alike = self.alike.saturating_add(1);
-        } else {
-            (self.usual, self.alike) = (self.backwards, 1);
-        }
-        let repeated = self.optimizer_mode && self.backward_seen && self.backwards == 0;
-        (self.source, self.backwards, self.hooked, self.due) = (source, 0, false, None);
-        let boundary = self.number();
-        if repeated && self.steps > 1 && self.repeated == Repeated::Never {
-            self.repeated = Repeated::Undecided;
+        self.source = source;
+        let ended = !self.optimizer_mode || self.count > self.stands;
+        let boundary = ended.then(|| self.number());
+        if self.count <= self.stands {
+            self.due = None;
         }
         boundary
     }
 
     fn number(&mut self) -> Boundary {
-        if std::mem::take(&mut self.fold) {
-            self.steps = 0;
-        }
-        self.steps = self.steps.saturating_add(1);
+        self.gradients.step();
+        self.stands = self.stands.saturating_add(1);
+        self.steps = self.stands;
+        self.count = self.count.max(self.stands);
         Boundary::Step { n: self.steps, source: self.source }
     }
 
@@ -208,112 +213,153 @@ impl StepMachine {
     }
 
     fn optimizer_end(&mut self, id: u64, thread: ThreadId) {
-        if self.threads.note_hook_in_backward(thread) {
-            return;
-        }
         self.threads.get(thread).in_optimizer = false;
-        self.optimizer_ran(id, thread);
+        if !self.threads.note_hook_in_backward(thread) {
+            self.optimizer_ran(id, thread);
+        }
     }
 
     /// An optimizer has done its work for now: its hook, or the end of a backward within which hooks fired.
     fn optimizer_ran(&mut self, id: u64, thread: ThreadId) {
-        if self.source == StepSource::Manual || (self.repeated == Repeated::Part && self.backwards == 0) {
+        if self.source == StepSource::Manual {
             return;
         }
         self.enter_optimizer_mode();
-        self.hooked = true;
-        let group = &mut self.threads.get(thread).group;
-        let heard = self.rounds.hook(id, group);
-        if heard.new_marker && self.source == StepSource::Optimizer && self.steps <= rounds::RARE {
-            self.fold = self.steps > 0;
-        }
-        if heard.ends_round {
-            self.due = Some(thread);
+        self.gradients.begin();
+        let group = self.threads.get(thread).group;
+        if group == 0 {
+            self.ran_first(id, thread);
+        } else if group != PART {
+            self.turns.join(id, group);
         }
         self.rearm();
     }
 
+    /// An optimizer has run, and none since this thread's last forward allocation.
+    fn ran_first(&mut self, id: u64, thread: ThreadId) {
+        let user = self.threads.user(thread);
+        let window = user.window;
+        if window.backwards == 0 && self.backward_seen && !self.graphed {
+            user.window.parts = window.parts.saturating_add(1);
+            self.threads.get(thread).group = PART;
+            // More than ever were parts of a step: perhaps these, and those before them, are steps.
+            let more = match window.parts.cmp(&self.parts) {
+                std::cmp::Ordering::Less => return,
+                std::cmp::Ordering::Equal => self.parts.saturating_add(1),
+                std::cmp::Ordering::Greater => 1,
+            };
+            self.count = self.count.saturating_add(more);
+            self.due = Some(thread);
+            return;
+        }
+        user.window = Default::default();
+        let heard = self.turns.hook(id, &window, thread, self.count);
+        self.threads.get(thread).group = heard.label;
+        self.heard(heard, thread);
+    }
+
+    fn heard(&mut self, heard: Heard, thread: ThreadId) {
+        if heard.ends {
+            self.stands = self.stands.min(heard.count.saturating_sub(1));
+            self.due = Some(thread);
+        }
+        self.count = heard.count;
+    }
+
     fn enter_optimizer_mode(&mut self) {
         if !std::mem::replace(&mut self.optimizer_mode, true) {
-            self.fold = self.steps > 0 && self.steps <= FOLD_LIMIT;
-            (self.usual, self.alike) = (0, 0);
+            self.stands = if self.steps <= FOLD_LIMIT { 0 } else { self.steps };
+            self.count = self.stands;
         }
     }
 
-    fn backward_begin(&mut self, thread: ThreadId) -> [Option<Boundary>; 2] {
+    fn backward_begin(&mut self, thread: ThreadId, site: u32) -> [Option<Boundary>; 2] {
         // A job whose forward allocates nothing still ends its steps here.
         let mut out = if self.armed { self.forward(thread) } else { [None, None] };
+        self.graphed |= self.capturing > 0;
         let t = self.threads.get(thread);
-        let in_optimizer = t.in_optimizer;
         t.began = true;
         t.open = t.open.saturating_add(1);
-        let one_too_many = self.optimizer_mode
-            && self.source == StepSource::Optimizer
-            && !self.scaler_seen
-            && !self.hooked
-            && !in_optimizer
-            && self.alike >= ALIKE
-            && self.backwards > 0
-            && self.backwards == self.usual;
-        let parts = !in_optimizer && self.decide_repeated();
-        self.fold |= parts;
-        if (one_too_many || parts) && out[0].is_none() {
-            out[0] = Some(self.announce());
+        if self.optimizer_mode && t.open == 1 && !t.in_optimizer {
+            self.close_parts(thread);
+            self.close_skipped(thread, Some(site));
+        }
+        self.threads.get(thread).window.begin(site);
+        if self.optimizer_mode && self.count > self.stands && self.due.is_none_or(|d| d == thread) {
+            self.due = Some(thread);
+            out[0] = out[0].or_else(|| self.announce());
             self.rearm();
         }
         out
     }
 
-    /// A backward begins after the first step: what runs without one are. Whether the steps so far were parts of one.
-    fn decide_repeated(&mut self) -> bool {
-        if !self.backward_seen || self.source != StepSource::Optimizer || self.steps == 0 {
-            return false;
+    /// A backward comes after runs of an optimizer that had none: they were parts of the step before.
+    fn close_parts(&mut self, thread: ThreadId) {
+        let window = &mut self.threads.get(thread).window;
+        let ran = std::mem::take(&mut window.parts);
+        if ran > PARTS {
+            self.graphed = true;
+        } else if ran > self.parts {
+            self.parts = ran;
+            self.count = self.count.saturating_sub(ran).max(1);
+            self.stands = self.stands.min(self.count - 1);
         }
-        self.repeated = match self.repeated {
-            Repeated::Undecided if self.steps <= PARTS => {
-                self.repeated = Repeated::Part;
-                return true;
-            }
-            Repeated::Never | Repeated::Undecided => Repeated::Step,
-            decided => decided,
-        };
-        false
+    }
+
+    /// The gradients of this thread's backwards were dropped, and no optimizer had run: was that a step? `next` is
+    /// where the backward is called that begins now.
+    fn close_skipped(&mut self, thread: ThreadId, next: Option<u32>) {
+        let window = &mut self.threads.get(thread).window;
+        if window.backwards == 0 || !self.gradients.were_dropped() {
+            return;
+        }
+        window.hook_drops = window.hook_drops.saturating_add(1);
+        if self.turns.skipped(window, next) {
+            self.skip(thread);
+        }
+    }
+
+    fn skip(&mut self, thread: ThreadId) {
+        let t = self.threads.get(thread);
+        let heard = self.turns.skip(&t.window, thread, self.count);
+        t.window.skip();
+        self.heard(heard, thread);
     }
 
     fn backward_end(&mut self, thread: ThreadId) {
         let t = self.threads.get(thread);
         t.open = t.open.saturating_sub(1);
         t.microbatch_due = true;
+        t.window.end();
         let hooked = std::mem::take(&mut t.hook_in_backward);
-        self.backwards = self.backwards.saturating_add(1);
         self.armed = true;
+        self.gradients.begin();
         // Optimizers that ran before any backward made their state (a restored checkpoint, a warm-up): no
         // steps.
         if !std::mem::replace(&mut self.backward_seen, true) && self.source == StepSource::Optimizer {
-            self.fold |= self.steps > 0 && self.steps <= rounds::RARE;
+            self.turns.forget();
+            if self.steps <= PREPARED {
+                (self.stands, self.count) = (0, 0);
+            }
         }
         if hooked {
-            self.optimizer_ran(rounds::IN_BACKWARD, thread);
+            self.optimizer_ran(turns::IN_BACKWARD, thread);
         }
     }
 
     fn scaler_update(&mut self, thread: ThreadId) {
-        self.scaler_seen = true;
-        // What the scaler allocates before its first update has ended a provisional step already.
-        let provisional = !self.optimizer_mode && self.source == StepSource::Backward;
-        let since = self.backwards > 0 || provisional;
-        if since && !self.hooked && self.source != StepSource::Manual {
+        let skipped = self.threads.get(thread).window.backwards > 0;
+        if skipped && self.source != StepSource::Manual {
             self.enter_optimizer_mode();
-            self.threads.get(thread);
-            self.due = Some(thread);
+            self.skip(thread);
             self.armed = true;
         }
     }
 
     fn manual(&mut self) -> Boundary {
         if self.source != StepSource::Manual {
-            self.fold = self.steps > 0;
             (self.source, self.due, self.optimizer_mode) = (StepSource::Manual, None, false);
+            (self.stands, self.count) = (0, 0);
             self.rearm();
         }
         self.number()
@@ -340,9 +386,12 @@ impl StepMachine {
 
     /// The recording is over: a step whose optimizer has run has ended, and so has a microbatch whose backward has.
     pub fn finish(&mut self) -> [Option<Boundary>; 2] {
+        if self.optimizer_mode {
+            self.finish_skipped();
+        }
         let ends = match self.source {
             StepSource::Manual => false,
-            _ if self.optimizer_mode => self.due.is_some(),
+            _ if self.optimizer_mode => true,
             _ => self.threads.any_due(),
         };
         let due = self.threads.take_microbatches();
@@ -350,7 +399,15 @@ impl StepMachine {
             self.microbatches = self.microbatches.saturating_add(due);
             Boundary::Microbatch(self.microbatches)
         });
-        [ends.then(|| self.announce()), microbatch]
+        [if ends { self.announce() } else { None }, microbatch]
+    }
+
+    /// The last step may have been skipped. Gradients that went with their model say nothing.
+    fn finish_skipped(&mut self) {
+        let last = self.threads.list.iter().find(|t| t.window.backwards > 0 && !t.in_optimizer).map(|t| t.id);
+        if let Some(thread) = last.filter(|_| self.gradients.alone()) {
+            self.close_skipped(thread, None);
+        }
     }
 
     /// Steps that have ended.

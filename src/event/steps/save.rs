@@ -1,47 +1,82 @@
 //! The machine's state as bytes: little-endian words behind a version, checked when they come back.
 
-use super::rounds::{Rounds, SLOTS, Slot};
-use super::threads::{MAX, Thread, Threads};
-use super::{Repeated, StepMachine, StepSource};
+mod v1;
+
+use super::gradients::{Gradients, SAMPLE};
+use super::threads::{MAX, Thread, Threads, Window};
+use super::turns::{Party, SLOTS, Turns};
+use super::{StepMachine, StepSource};
 use crate::event::{Nanos, ThreadId};
 
-const VERSION: u64 = 1;
+const VERSION: u64 = 2;
 /// No thread, no tick.
 const NONE: u64 = u64::MAX;
 
 const SOURCES: [StepSource; 5] =
     [StepSource::None, StepSource::Time, StepSource::Backward, StepSource::Optimizer, StepSource::Manual];
-const REPEATED: [Repeated; 4] = [Repeated::Never, Repeated::Undecided, Repeated::Step, Repeated::Part];
+
+fn bits<const N: usize>(flags: [bool; N]) -> u64 {
+    flags.iter().enumerate().fold(0, |a, (i, f)| a | u64::from(*f) << i)
+}
+
+/// Two numbers in a word.
+fn pair(low: u32, high: u32) -> u64 {
+    u64::from(low) | u64::from(high) << 32
+}
 
 pub(super) fn save(m: &StepMachine) -> Vec<u8> {
-    let source = SOURCES.iter().position(|s| *s == m.source).unwrap_or(0) as u64;
-    let flags = [m.optimizer_mode, m.fold, m.armed, m.scaler_seen, m.hooked, m.backward_seen];
-    let flags = flags.iter().enumerate().fold(0, |a, (i, f)| a | u64::from(*f) << i);
-    let repeated = REPEATED.iter().position(|r| *r == m.repeated).unwrap_or(0) as u64;
-    let flags = flags | repeated << 6;
+    let (t, g) = (&m.turns, &m.gradients);
     let mut w = vec![
         VERSION,
         u64::from(m.steps),
+        pair(m.stands, m.count),
         u64::from(m.microbatches),
-        source,
-        flags,
+        SOURCES.iter().position(|s| *s == m.source).unwrap_or(0) as u64,
+        bits([m.optimizer_mode, m.armed, m.backward_seen, m.graphed, t.fosters]),
         m.due.map_or(NONE, |t| u64::from(t.0)),
-        u64::from(m.backwards),
-        u64::from(m.usual),
-        u64::from(m.alike),
+        pair(m.capturing, m.parts),
         m.next_tick.map_or(NONE, |t| t.0),
-        m.rounds.marker as u64,
-        m.rounds.slots.len() as u64,
+        pair(g.kept, g.gone),
+        pair(g.live, g.left),
+        u64::from(g.usual),
+        t.beats,
+        t.newest,
+        pair(t.labels, t.latest),
+        pair(t.singly, t.fresh),
+        pair(t.marker, t.held),
+        pair(t.swallowed, t.stretch),
+        t.parties.len() as u64,
+        t.optimizers.len() as u64,
         m.threads.list.len() as u64,
     ];
-    for s in &m.rounds.slots {
-        w.extend([s.id, u64::from(s.runs), u64::from(s.intervals[0]), u64::from(s.intervals[1])]);
-        w.extend(s.since.iter().map(|n| u64::from(*n)));
+    w.extend(g.sample);
+    for p in &t.parties {
+        w.extend([
+            pair(p.label, u32::from(p.thread.0)),
+            p.first,
+            p.last,
+            p.start,
+            pair(p.prior, p.lead),
+            bits([p.returned, p.bare]),
+            pair(p.sites[0], p.sites[1]),
+            pair(p.recent[0], p.recent[1]),
+            pair(p.turns, p.base),
+            pair(p.credit, p.gap),
+            pair(p.widest, p.clean),
+            pair(p.dirty, p.uneven),
+        ]);
     }
+    w.extend(t.optimizers.iter().flat_map(|o| [o.0, u64::from(o.1)]));
     for t in &m.threads.list {
-        let flags = [t.began, t.hook_in_backward, t.in_optimizer, t.microbatch_due];
-        let flags = flags.iter().enumerate().fold(0, |a, (i, f)| a | u64::from(*f) << i);
-        w.extend([u64::from(t.id.0), flags, u64::from(t.open), u64::from(t.group)]);
+        let n = &t.window;
+        w.extend([
+            u64::from(t.id.0),
+            bits([t.began, t.hook_in_backward, t.in_optimizer, t.microbatch_due]),
+            pair(u32::from(t.open), t.group),
+            pair(n.backwards, n.parts),
+            pair(n.first, n.last),
+            pair(n.hook_backwards, n.hook_drops),
+        ]);
     }
     w.iter().flat_map(|v| v.to_le_bytes()).collect()
 }
@@ -55,11 +90,32 @@ impl Words<'_> {
     fn u32(&mut self) -> Option<u32> {
         self.u64().and_then(|v| v.try_into().ok())
     }
+    fn pair(&mut self) -> Option<(u32, u32)> {
+        self.u64().map(|v| (v as u32, (v >> 32) as u32))
+    }
+    fn bits<const N: usize>(&mut self) -> Option<[bool; N]> {
+        self.u64().map(|v| std::array::from_fn(|i| v >> i & 1 != 0))
+    }
     fn count(&mut self, max: usize) -> Option<usize> {
         self.u64().and_then(|v| usize::try_from(v).ok()).filter(|n| *n <= max)
     }
+    /// A number that may be missing.
+    fn optional(&mut self) -> Option<Option<u64>> {
+        self.u64().map(|v| (v != NONE).then_some(v))
+    }
     fn thread(&mut self) -> Option<ThreadId> {
         self.u64().and_then(|v| v.try_into().ok()).map(ThreadId)
+    }
+    /// A thread that may be missing.
+    fn due(&mut self) -> Option<Option<ThreadId>> {
+        Some(match self.optional()? {
+            None => None,
+            Some(v) => Some(ThreadId(v.try_into().ok()?)),
+        })
+    }
+    fn source(&mut self) -> Option<StepSource> {
+        let i = self.count(SOURCES.len())?;
+        SOURCES.get(i).copied()
     }
 }
 
@@ -68,57 +124,116 @@ pub(super) fn load(bytes: &[u8]) -> Option<StepMachine> {
         return None;
     }
     let mut w = Words(bytes.chunks_exact(8));
-    if w.u64()? != VERSION {
-        return None;
-    }
-    let (steps, microbatches) = (w.u32()?, w.u32()?);
-    let source = *SOURCES.get(w.count(SOURCES.len())?)?;
-    let flags = w.u64()?;
-    let due = match w.u64()? {
-        NONE => None,
-        v => Some(ThreadId(v.try_into().ok()?)),
+    let m = match w.u64()? {
+        1 => v1::load(&mut w)?,
+        VERSION => current(&mut w)?,
+        _ => return None,
     };
-    let (backwards, usual, alike) = (w.u32()?, w.u32()?, w.u32()?);
-    let next_tick = Some(w.u64()?).filter(|v| *v != NONE).map(Nanos);
-    let (marker, slots, threads) = (w.count(SLOTS)?, w.count(SLOTS)?, w.count(MAX)?);
-    let mut m = StepMachine {
+    w.u64().is_none().then_some(m)
+}
+
+fn current(w: &mut Words) -> Option<StepMachine> {
+    let steps = w.u32()?;
+    let (stands, count) = w.pair()?;
+    let microbatches = w.u32()?;
+    let source = w.source()?;
+    let [optimizer_mode, armed, backward_seen, graphed, fosters] = w.bits()?;
+    let due = w.due()?;
+    let (capturing, parts) = w.pair()?;
+    let next_tick = w.optional()?.map(Nanos);
+    let ((kept, gone), (live, left), usual) = (w.pair()?, w.pair()?, w.u32()?);
+    let (beats, newest) = (w.u64()?, w.u64()?);
+    let ((labels, latest), (singly, fresh), (marker, held)) = (w.pair()?, w.pair()?, w.pair()?);
+    let (swallowed, stretch) = w.pair()?;
+    let (parties, optimizers, threads) = (w.count(SLOTS)?, w.count(SLOTS)?, w.count(MAX)?);
+    let mut sample = [0; SAMPLE];
+    for a in &mut sample {
+        *a = w.u64()?;
+    }
+    let parties = (0..parties).map(|_| party(w)).collect::<Option<Vec<Party>>>()?;
+    let optimizers = (0..optimizers).map(|_| Some((w.u64()?, w.u32()?))).collect::<Option<Vec<_>>>()?;
+    let list = (0..threads).map(|_| thread(w)).collect::<Option<Vec<Thread>>>()?;
+    let mut all = Threads::default();
+    all.list = list;
+    Some(StepMachine {
         steps,
+        stands,
+        count,
         microbatches,
         source,
-        optimizer_mode: flags & 1 != 0,
-        fold: flags & 2 != 0,
-        armed: flags & 4 != 0,
-        scaler_seen: flags & 8 != 0,
-        hooked: flags & 16 != 0,
-        backward_seen: flags & 32 != 0,
-        repeated: REPEATED[(flags >> 6 & 3) as usize],
+        threads: all,
+        turns: Turns {
+            parties,
+            optimizers,
+            beats,
+            labels,
+            latest,
+            singly,
+            fresh,
+            newest,
+            marker,
+            fosters,
+            held,
+            swallowed,
+            stretch,
+        },
+        gradients: Gradients { sample, kept, gone, live, left, usual },
+        optimizer_mode,
         due,
-        backwards,
-        usual,
-        alike,
+        armed,
+        backward_seen,
+        capturing,
+        graphed,
+        parts,
         next_tick,
-        rounds: Rounds { slots: Vec::with_capacity(slots), marker },
-        threads: Threads::default(),
-    };
-    for _ in 0..slots {
-        let mut s = Slot { id: w.u64()?, runs: w.u32()?, intervals: [w.u32()?, w.u32()?], since: [0; SLOTS] };
-        for n in &mut s.since {
-            *n = w.u32()?;
-        }
-        m.rounds.slots.push(s);
-    }
-    for _ in 0..threads {
-        let id = w.thread()?;
-        let flags = w.u64()?;
-        m.threads.list.push(Thread {
-            id,
-            began: flags & 1 != 0,
-            hook_in_backward: flags & 2 != 0,
-            in_optimizer: flags & 4 != 0,
-            microbatch_due: flags & 8 != 0,
-            open: w.u64()?.try_into().ok()?,
-            group: w.u32()?,
-        });
-    }
-    w.u64().is_none().then_some(m)
+    })
+}
+
+fn party(w: &mut Words) -> Option<Party> {
+    let (label, thread) = w.pair()?;
+    let (first, last, start) = (w.u64()?, w.u64()?, w.u64()?);
+    let (prior, lead) = w.pair()?;
+    let [returned, bare] = w.bits()?;
+    let (sites, recent) = (w.pair()?.into(), w.pair()?.into());
+    let ((turns, base), (credit, gap), (widest, clean)) = (w.pair()?, w.pair()?, w.pair()?);
+    let thread = ThreadId(thread.try_into().ok()?);
+    let (dirty, uneven) = w.pair()?;
+    Some(Party {
+        label,
+        first,
+        last,
+        start,
+        prior,
+        lead,
+        thread,
+        returned,
+        bare,
+        sites,
+        recent,
+        turns,
+        base,
+        credit,
+        gap,
+        widest,
+        uneven,
+        clean,
+        dirty,
+    })
+}
+
+fn thread(w: &mut Words) -> Option<Thread> {
+    let id = w.thread()?;
+    let [began, hook_in_backward, in_optimizer, microbatch_due] = w.bits()?;
+    let (open, group) = w.pair()?;
+    let ((backwards, parts), (first, last), (hook_backwards, hook_drops)) = (w.pair()?, w.pair()?, w.pair()?);
+    Some(Thread {
+        id,
+        began,
+        open: open.try_into().ok()?,
+        hook_in_backward,
+        in_optimizer,
+        microbatch_due,
+        group,
+        window: Window { backwards, first, last, parts, hook_backwards, hook_drops },
+    })
 }

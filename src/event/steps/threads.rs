@@ -20,8 +20,50 @@ pub(super) struct Thread {
     pub(super) in_optimizer: bool,
     /// A backward has ended, and no forward allocation came since.
     pub(super) microbatch_due: bool,
-    /// Optimizers (bits of their slots) that ran since its last forward allocation.
+    /// Whose beat its optimizers have begun since its last forward allocation; 0: none have run.
     pub(super) group: u32,
+    pub(super) window: Window,
+}
+
+/// The name of a group that is no beat.
+pub(super) const PART: u32 = u32::MAX;
+
+/// What a thread's backwards have done since an optimizer used them, or a step was skipped.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Window {
+    /// Outer backwards that ended.
+    pub(super) backwards: u32,
+    /// Stacks that called the first and the last of those that began.
+    pub(super) first: u32,
+    pub(super) last: u32,
+    /// Runs of optimizers without a backward since the last one.
+    pub(super) parts: u32,
+    /// Since an optimizer ran, whatever was skipped meanwhile: backwards, and times that gradients were dropped.
+    pub(super) hook_backwards: u32,
+    pub(super) hook_drops: u32,
+}
+
+impl Window {
+    pub(super) fn sites(&self) -> [u32; 2] {
+        [self.first, self.last]
+    }
+
+    pub(super) fn begin(&mut self, site: u32) {
+        if self.backwards == 0 {
+            self.first = site;
+        }
+        self.last = site;
+    }
+
+    pub(super) fn end(&mut self) {
+        self.backwards = self.backwards.saturating_add(1);
+        self.hook_backwards = self.hook_backwards.saturating_add(1);
+    }
+
+    /// A step was skipped.
+    pub(super) fn skip(&mut self) {
+        (self.backwards, self.parts) = (0, 0);
+    }
 }
 
 /// All of them: few, so a list.
@@ -52,6 +94,15 @@ impl Threads {
         };
         // `at` is in range by construction; the spare keeps this free of panics all the same.
         self.list.get_mut(at).unwrap_or(&mut self.spare)
+    }
+
+    /// The entry of the thread whose backwards an optimizer on `id` uses: its own, or where it calls none, another's.
+    pub(super) fn user(&mut self, id: ThreadId) -> &mut Thread {
+        let of = match self.list.iter().find(|t| t.id == id) {
+            Some(t) if t.began => id,
+            _ => self.list.iter().find(|t| t.window.backwards > 0).map_or(id, |t| t.id),
+        };
+        self.get(of)
     }
 
     /// Whether a thread calls backward, so that its own forward allocations will come.

@@ -6,6 +6,7 @@
 mod classes;
 mod collect;
 mod flame;
+mod policy;
 
 use super::json as report_json;
 use super::model::{Process, Report, capacity};
@@ -23,6 +24,8 @@ use std::io::{self, Write};
 const TEMPLATE: &str = include_str!("template.html");
 /// Where the template has its data.
 const SLOT: &str = "/*DATA*/null";
+/// Where it says what it may do.
+const POLICY: &str = "/*POLICY*/";
 /// Lines and streams with a colour of their own.
 const NAMED: usize = 24;
 /// Devices of all processes together that are drawn: about 1.2 MB each at the most, so that a page stays below 10 MiB.
@@ -48,7 +51,7 @@ pub fn write(out: &mut impl Write, r: &Report<'_>, passes: Vec<Pass>) -> io::Res
     // Within a script element nothing may look like its end.
     let data = serde_json::to_string(&data)?.replace('<', "\\u003c");
     let (before, after) = TEMPLATE.split_once(SLOT).unwrap_or((TEMPLATE, ""));
-    out.write_all(before.as_bytes())?;
+    out.write_all(before.replace(POLICY, &policy::policy(TEMPLATE)).as_bytes())?;
     out.write_all(data.as_bytes())?;
     out.write_all(after.as_bytes())
 }

@@ -39,5 +39,5 @@ fn the_host_killed_one_and_another_leaks() {
     assert!(text.starts_with("strandline: KILLED BY THE HOST"), "{text}");
     assert!(text.contains("LEAK"), "{text}");
     let value = json::value(&r);
-    assert_eq!((&value["verdict"], &value["reason"]), (&json!("leak"), &json!("growth")));
+    assert_eq!((&value["verdict"], &value["reason"]), (&json!("leak"), &json!("rank 1: growth")));
 }

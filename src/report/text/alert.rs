@@ -5,7 +5,7 @@ use super::super::model::{Facts, Known, Process};
 use super::super::style::{Ink, Style};
 use super::super::units::{count, duration, size, size_f};
 use super::found::{per, place, site};
-use crate::detect::{Finding, GrainName};
+use crate::detect::{Certainty, Finding, GrainName};
 
 /// How many processes of a job a finding is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,7 +18,8 @@ pub struct Spread {
     pub has_twin: bool,
 }
 
-/// The one line that a chat shows: `GPU 0 full at step 19 (18-20), in 2.5 min: leak at activation_offloading.py:430`.
+/// The one line that a chat shows: `GPU 0 full at step 19 (18-20), in 2.5 min: leak at activation_offloading.py:430`; what is not told from
+/// a buffer that fills is `growth`.
 pub fn headline(p: &Process<'_>, f: &Finding, spread: Spread) -> String {
     let ranks = match spread {
         Spread { all: 0 | 1, .. } => String::new(),
@@ -27,7 +28,8 @@ pub fn headline(p: &Process<'_>, f: &Finding, spread: Spread) -> String {
             format!(" ({found} of {all} processes; worst {name})")
         }
     };
-    format!("GPU {} {}: leak at {}{ranks}", f.device.0, full(p, f), file(p, f))
+    let what = if f.certainty == Certainty::Leak { "leak" } else { "growth" };
+    format!("GPU {} {}: {what} at {}{ranks}", f.device.0, full(p, f), file(p, f))
 }
 
 /// The block of lines that announces a finding of a process. The first begins with `strandline: ALERT`.
@@ -44,6 +46,9 @@ pub fn alert(
     }
     let mut say = |label: &str, text: &str| out.extend(style.wrap(&format!("  {label:7}"), text));
     say("now", &now(p, f));
+    if let Some(kept) = known.and_then(|k| k.kept_at.as_ref()) {
+        say("kept", &super::found::kept_at(p, kept));
+    }
     if let Some(s) = site(p, f) {
         let stream = f.stream.filter(|s| s.side).map(|s| format!(", on side stream {}", s.id.0));
         say("where", &format!("{}{}", place(p, s), stream.unwrap_or_default()));
@@ -64,6 +69,9 @@ pub fn alert(
 pub fn held(p: &Process<'_>, f: &Finding, known: &Known, style: Style) -> Vec<String> {
     let said = format!("HELD GPU {}: what {} leaves behind is kept by", f.device.0, file(p, f));
     let mut out = style.wrap("strandline: ", &said);
+    if let Some(kept) = &known.kept_at {
+        out.extend(style.wrap("  kept   ", &super::found::kept_at(p, kept)));
+    }
     if let super::super::held::HeldBy::Found(holders) = &known.held_by {
         holders.iter().for_each(|h| out.extend(style.wrap("  held   ", &h.in_words())));
     }

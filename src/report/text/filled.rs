@@ -88,8 +88,11 @@ fn list(parts: &[Part], figures: &[u64], unit: TableUnit) -> String {
 fn by_whom(p: &Process<'_>, m: &Moment) -> String {
     let on = p.findings.iter().filter(|f| f.is_active_leak() && f.device == m.device);
     // A finding that the verdict does not stand on is not called the leak.
-    let arrow =
-        if matches!(p.verdict.outcome, Outcome::Leak | Outcome::Warning) { " ← the leak" } else { "" };
+    let arrow = match p.verdict.outcome {
+        Outcome::Leak => " ← the leak",
+        Outcome::Growing => " ← what grows",
+        _ => "",
+    };
     let Some(first) = on.clone().min_by_key(|f| f.first_step) else { return arrow.trim_start().to_owned() };
     let n = first.first_step;
     let last = m.anatomy.step.saturating_sub(1).max(n);

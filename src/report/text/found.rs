@@ -1,12 +1,12 @@
 //! What was found: a block of lines for each leak, one for each note.
 
-use super::super::held::HeldBy;
+use super::super::held::{HeldBy, KeptAt};
 use super::super::model::{Facts, Known, Process, because, remedy};
 use super::super::style::{Ink, Style};
 use super::super::units::{count, percent, plural, quantity, size, size_f};
 use super::headline::{clause, fatal, forecast, lately};
 use super::used;
-use crate::detect::{Finding, GrainName, Kind, Outcome, Severity, post_mortem};
+use crate::detect::{Certainty, Finding, GrainName, Kind, Outcome, Severity, post_mortem};
 use crate::event::Frame;
 use crate::replay::{Device, PhaseKind, Site, SiteKind, is_generated};
 
@@ -46,7 +46,7 @@ pub(super) fn is_told(told: &[&Process<'_>], p: &Process<'_>, f: &Finding) -> bo
 
 /// A leak of consequence, which gets a block of its own.
 fn is_loud(f: &Finding) -> bool {
-    f.is_active_leak() && f.severity > Severity::Info
+    f.grows()
 }
 
 fn in_words(f: &Finding) -> &'static str {
@@ -85,15 +85,19 @@ fn rate(f: &Finding) -> String {
 
 fn leak(out: &mut Vec<String>, p: &Process<'_>, f: &Finding, known: Option<&Known>, n: usize, style: Style) {
     let gpu = if used(p).count() > 1 { format!(" · GPU {}", f.device.0) } else { String::new() };
-    let head = format!("  LEAK {n}  ");
+    let word = if f.certainty == Certainty::Leak { "LEAK" } else { "GROWING" };
+    let head = format!("  {word} {n}  ");
     let text = format!("{} · {} · {} now{gpu}", in_words(f), rate(f), size(f.bytes_now));
     let mut first = style.wrap(&head, &text);
     let ink = if f.severity == Severity::Alert { Ink::Bad } else { Ink::Doubt };
     if let Some(l) = first.first_mut() {
-        *l = l.replacen("LEAK", &style.paint(ink, "LEAK"), 1);
+        *l = l.replacen(word, &style.paint(ink, word), 1);
     }
     out.append(&mut first);
     let mut say = |label: &str, text: &str| out.extend(style.wrap(&format!("    {label:11}"), text));
+    if let Some(kept) = known.and_then(|k| k.kept_at.as_ref()) {
+        say("kept at", &kept_at(p, kept));
+    }
     allocated(p, f, &mut say);
     match known.map(|k| &k.held_by) {
         Some(HeldBy::Found(holders)) => {
@@ -105,6 +109,9 @@ fn leak(out: &mut Vec<String>, p: &Process<'_>, f: &Finding, known: Option<&Know
         Some(HeldBy::NotFound(_)) => say("held by", "not found"),
         Some(HeldBy::Skipped(why)) => say("held by", &format!("not asked: {why}")),
         Some(HeldBy::NotRun) | None => {}
+    }
+    if let Some(by) = known.and_then(|k| k.suppressed_by.as_ref()) {
+        say("suppressed", &format!("by {by}: does not count"));
     }
     let because = because(f, known);
     if !because.is_empty() {
@@ -118,8 +125,14 @@ fn leak(out: &mut Vec<String>, p: &Process<'_>, f: &Finding, known: Option<&Know
     }
     match known.and_then(|k| k.fix.as_ref()) {
         Some(fix) => say("fix", &format!("known: {}, {}", fix.known, fix.text)),
-        None => remedy(p, f).into_iter().for_each(|text| say("try", text)),
+        None => remedy(p, f, known).into_iter().for_each(|text| say("try", &text)),
     }
+}
+
+/// `your leak.py:11: hist.append(loss)`.
+pub(super) fn kept_at(p: &Process<'_>, kept: &KeptAt) -> String {
+    let frame = Frame { file: kept.file.clone(), line: kept.line, function: String::new() };
+    format!("your {}: {}", line(p, &frame), kept.source)
 }
 
 /// The line that allocated, the line of the user's that led there, and further lines with their shares.

@@ -28,7 +28,7 @@ fn sentence(r: &Report<'_>, p: &Process<'_>) -> String {
     let reason = clause(&p.verdict.reason);
     if p.killed_by_host {
         let gpu = match p.verdict.outcome {
-            Outcome::Leak | Outcome::Warning => format!(" On the GPU: {}.", growth(p).unwrap_or(reason)),
+            Outcome::Leak | Outcome::Growing => format!(" On the GPU: {}.", growth(p).unwrap_or(reason)),
             Outcome::Oom => format!(" On the GPU: {reason}."),
             Outcome::Clean => " Nothing leaks on the GPU.".to_owned(),
             Outcome::Unknown => String::new(),
@@ -43,7 +43,7 @@ fn sentence(r: &Report<'_>, p: &Process<'_>) -> String {
             Some(text) => format!(". {text}"),
             None => format!(". {}.", growth(p).unwrap_or(reason)),
         },
-        Outcome::Warning => format!(". {}.", growth(p).unwrap_or(reason)),
+        Outcome::Growing => format!(". {}.", growth(p).unwrap_or(reason)),
         Outcome::Oom => match why(p) {
             Some(m) => format!(" ({}). {}.", m.short, clause(&m.explain)),
             None if reason.is_empty() => ".".to_owned(),
@@ -70,7 +70,8 @@ pub(super) fn clause(reason: &str) -> String {
 }
 
 fn leak<'p>(p: &'p Process<'_>) -> Option<&'p Finding> {
-    p.findings.iter().find(|f| f.is_active_leak())
+    let is_suppressed = |i: usize| p.known.get(i).is_some_and(|k| k.suppressed_by.is_some());
+    p.findings.iter().enumerate().find(|(i, f)| f.is_active_leak() && !is_suppressed(*i)).map(|(_, f)| f)
 }
 
 /// The failed allocation that a leak ended in.

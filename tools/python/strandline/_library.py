@@ -103,5 +103,5 @@ def mark(name):
 
 
 def snapshot(path):
-    """Asks whoever watches the recording for a memory_viz snapshot of now. False: not recording."""
+    """Asks whoever watches the recording for a memory_viz snapshot of now, at this path below the recording's folder. False: not recording."""
     return library().strandline_snapshot(os.fsencode(path)) == 0

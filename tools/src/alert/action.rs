@@ -2,16 +2,19 @@
 
 use super::cases::News;
 use crate::analyze::Judged;
+use crate::files::{self, Folder};
 use crate::post::{Failed, post};
 use crate::snapshot;
-use std::fs::{File, OpenOptions};
+use std::ffi::OsStr;
+use std::fs::File;
 use std::io::Write;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::FileExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::str::FromStr;
 use std::time::{Duration, Instant};
+use strandline::format::secrets::masked;
 
 /// One action.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,7 +23,7 @@ pub(crate) enum Action {
     Log,
     /// A memory_viz snapshot of the process, beside its recording.
     Snapshot,
-    /// A shell command with the verdict on its standard input.
+    /// A shell command with the verdict on its standard input, one line.
     Exec(String),
     /// The verdict is posted to this address.
     Webhook(String),
@@ -105,12 +108,12 @@ impl Action {
         pieces.iter().map(|p| p.trim().parse()).collect()
     }
 
-    /// As it is named in our lines: without an address, which may be a secret.
+    /// As it is named in our lines: without an address, which may be a secret, and without what a command has of them.
     pub(crate) fn name(&self) -> String {
         match self {
             Action::Log => "log".into(),
             Action::Snapshot => "snapshot".into(),
-            Action::Exec(command) => format!("exec:{command}"),
+            Action::Exec(command) => format!("exec:{}", masked([command.clone()]).concat()),
             Action::Webhook(url) => {
                 let rest = url.split_once("://").map_or("", |(_, rest)| rest);
                 let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
@@ -138,8 +141,7 @@ impl Action {
 }
 
 fn log(news: &News, folder: &Path) -> Result<(), Failed> {
-    let path = folder.join("alerts.jsonl");
-    let file = OpenOptions::new().read(true).append(true).create(true).mode(0o600).open(path);
+    let file = Folder::ours(folder).and_then(|folder| folder.append(OsStr::new("alerts.jsonl")));
     let write = |mut file: File| {
         // A full disk takes a part of a line: what comes after it is whole again.
         let begun = if is_torn(&file) { "\n" } else { "" };
@@ -162,7 +164,8 @@ fn snapshot(news: &News) -> Result<(), Failed> {
     let free =
         (1..).map(|n| news.recording.with_extension(format!("alert-{n}.pickle"))).find(|p| !p.exists());
     let Some(path) = free else { return Ok(()) };
-    snapshot::write(&judged, &path, Some(HISTORY)).map(drop).map_err(|e| Failed::for_good(e.to_string()))
+    let to = || files::create_unasked(&path);
+    snapshot::write(&judged, &path, Some(HISTORY), to).map(drop).map_err(|e| Failed::for_good(e.to_string()))
 }
 
 fn execute(line: &str, news: &News) -> Result<(), Failed> {
@@ -176,13 +179,14 @@ fn execute(line: &str, news: &News) -> Result<(), Failed> {
             let mut none = std::mem::MaybeUninit::uninit();
             libc::sigemptyset(none.as_mut_ptr());
             libc::sigprocmask(libc::SIG_SETMASK, none.as_ptr(), std::ptr::null_mut());
+            crate::run::restore_limits();
             Ok(())
         });
     }
     let mut child = command.spawn().map_err(|e| Failed::for_now(format!("cannot start: {e}")))?;
     // It may end without reading what it is given; a verdict is smaller than a pipe holds, so this never waits.
     if let Some(mut stdin) = child.stdin.take() {
-        let _ = stdin.write_all(news.verdict.to_string().as_bytes());
+        let _ = stdin.write_all(format!("{}\n", news.verdict).as_bytes());
     }
     let until = Instant::now() + COMMAND;
     loop {
@@ -226,5 +230,7 @@ mod tests {
         let action: Action = "webhook:https://hooks.example.com/services/T0/SECRET".parse().unwrap();
         assert_eq!(action.name(), "webhook to hooks.example.com");
         assert_eq!(Action::Webhook("http://me:pass@h:80?x".into()).name(), "webhook to h:80");
+        let notify = "curl -H 'Authorization: Bearer abc' https://me:pass@h/x";
+        assert_eq!(Action::Exec(notify.into()).name(), "exec:curl -H 'Authorization: ***' https://***@h/x");
     }
 }

@@ -5,11 +5,12 @@
 use super::action::HISTORY;
 use crate::analyze::{self, Judged};
 use crate::error::Error;
+use crate::files::{self, Folder};
 use crate::run::shown;
 use crate::{say, snapshot};
-use std::fs::{self, DirBuilder, OpenOptions};
+use std::ffi::OsStr;
+use std::fs;
 use std::io::Write;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use strandline::report::{Report, Style, json, text};
 
@@ -72,15 +73,18 @@ impl Bundles {
 
     fn write(&self, why: Why, recording: &Path) -> Result<PathBuf, Error> {
         let judged = [Judged::read(recording, None, &mut |_| {})?];
-        let part = self.folder.join(format!(".bundle-part-{}", std::process::id()));
+        let home = Folder::ours(&self.folder).map_err(|e| Error::io("cannot write", &self.folder, e))?;
+        let name = format!(".bundle-part-{}", std::process::id());
+        let part = self.folder.join(&name);
         let fail = |e| Error::io("cannot write", &part, e);
         let _ = fs::remove_dir_all(&part);
-        DirBuilder::new().mode(0o700).create(&part).map_err(fail)?;
-        let done = fill(&part, &analyze::report(&judged, None)).map_err(fail).and_then(|()| {
+        let folder = home.within(OsStr::new(&name)).map_err(fail)?;
+        let done = fill(&folder, &analyze::report(&judged, None)).map_err(fail).and_then(|()| {
             let path = part.join("snapshot.pickle");
             // A process of which no block was seen has nothing to show.
             if judged[0].has_blocks() {
-                snapshot::write(&judged[0], &path, Some(HISTORY))?;
+                let to = || files::create_unasked(&path);
+                snapshot::write(&judged[0], &path, Some(HISTORY), to)?;
             }
             if fs::metadata(&path).is_ok_and(|m| m.len() > LARGEST) {
                 say::line(
@@ -88,7 +92,7 @@ impl Bundles {
                 );
                 fs::remove_file(&path).map_err(fail)?;
             }
-            self.name(&part, why)
+            self.name(&home, &name, why)
         });
         if done.is_err() {
             let _ = fs::remove_dir_all(&part);
@@ -97,11 +101,12 @@ impl Bundles {
     }
 
     /// Gives it its name: the next number that nobody has taken.
-    fn name(&self, part: &Path, why: Why) -> Result<PathBuf, Error> {
+    fn name(&self, home: &Folder, part: &str, why: Why) -> Result<PathBuf, Error> {
         for number in 1.. {
-            let path = self.folder.join(format!("bundle-{number}-{}", why.name()));
+            let name = format!("bundle-{number}-{}", why.name());
+            let path = self.folder.join(&name);
             // A folder is never renamed over one that holds something.
-            match fs::rename(part, &path) {
+            match home.rename(OsStr::new(part), OsStr::new(&name)) {
                 Ok(()) => return Ok(path),
                 Err(_) if path.exists() => {}
                 Err(e) => return Err(Error::io("cannot create", path, e)),
@@ -111,9 +116,8 @@ impl Bundles {
     }
 }
 
-fn fill(folder: &Path, report: &Report<'_>) -> std::io::Result<()> {
-    let file =
-        |name: &str| OpenOptions::new().write(true).create_new(true).mode(0o600).open(folder.join(name));
+fn fill(folder: &Folder, report: &Report<'_>) -> std::io::Result<()> {
+    let file = |name: &str| folder.create_new(OsStr::new(name));
     let mut out = Vec::new();
     text::write(&mut out, report, Style::default())?;
     file("report.txt")?.write_all(&out)?;

@@ -9,7 +9,6 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use strandline::detect::{Finding, Kind};
-use strandline::event::{DeviceId, StreamId};
 use strandline::report::text::{Spread, alert, headline, held, withdrawn};
 use strandline::report::{Facts, HeldBy, Process, Style, json as print};
 
@@ -46,8 +45,8 @@ pub(crate) struct News {
     pub(crate) all: Vec<Target>,
 }
 
-/// A finding within a process, which stays the same while its figures change.
-type Subject = (usize, Kind, DeviceId, Option<StreamId>);
+/// A finding within a process, by its number, which stays the same while everything else of it changes.
+type Subject = (usize, u32);
 /// The same leak in whichever process: file and line, whatever kind it is by now (that a stream was left may be seen later); the
 /// kind where no line is known.
 type Place = Result<(String, u32), Kind>;
@@ -82,8 +81,8 @@ impl Cases {
 
     /// Looks at a process that has just passed a mark.
     pub(crate) fn look(&mut self, live: &Live) {
-        for finding in live.findings() {
-            let subject = (live.id(), finding.kind, finding.device, finding.stream.map(|s| s.id));
+        for finding in live.findings().iter().filter(|f| f.id > 0) {
+            let subject = (live.id(), finding.id);
             let wanted = self.rules.want(finding, live.replay());
             match self.cases.get_mut(&subject) {
                 None if wanted => {
@@ -122,11 +121,9 @@ impl Cases {
         for (number, group) in self.groups.iter_mut().enumerate() {
             let mut members = Vec::new();
             let mut gone = Vec::new();
-            for ((id, kind, device, stream), case) in self.cases.iter().filter(|(_, c)| c.group == number) {
+            for ((id, finding), case) in self.cases.iter().filter(|(_, c)| c.group == number) {
                 let Some(live) = lives.iter().find(|l| l.id() == *id) else { continue };
-                let same =
-                    |f: &&Finding| (f.kind, f.device, f.stream.map(|s| s.id)) == (*kind, *device, *stream);
-                let Some(finding) = live.findings().iter().find(same) else { continue };
+                let Some(finding) = live.findings().iter().find(|f| f.id == *finding) else { continue };
                 if case.stands { &mut members } else { &mut gone }.push((*live, finding));
             }
             // A process may have several devices with the same leak: it counts once.
@@ -183,7 +180,7 @@ fn announced(
     lives: &[&Live],
     style: Style,
 ) -> News {
-    let known = known::of(finding, live.replay(), None);
+    let known = known::of(finding, live.replay(), live.names(), live.began(), None);
     let all = lives.iter().map(|l| Facts::of(l.replay()));
     let spread = Spread { has_twin: Facts::of(live.replay()).has_twin(all), ..spread };
     live.process(|p| {
@@ -207,7 +204,7 @@ fn announced(
 }
 
 fn now_held(live: &Live, finding: &Finding, spread: Spread, style: Style) -> News {
-    let known = known::of(finding, live.replay(), None);
+    let known = known::of(finding, live.replay(), live.names(), live.began(), None);
     live.process(|p| {
         let mut lines = held(p, finding, &known, style);
         let text = lines.first().cloned().unwrap_or_default();

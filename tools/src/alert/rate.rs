@@ -69,6 +69,18 @@ impl Threshold {
     /// Whether a finding grows as fast as this, or faster, at its present pace. Where the pace cannot be told in this unit, or
     /// a share of a device whose size is not known, it does not.
     pub(crate) fn is_reached(&self, finding: &Finding, replay: &Replay) -> bool {
+        let now = self.compared(finding.current_bytes_per_step, finding, replay);
+        now.is_some_and(|(rate, limit)| rate > 0.0 && rate >= limit)
+    }
+
+    /// Whether a finding grows no faster than this, at its present pace and over the whole run. Where that cannot be told, it is not so.
+    pub(crate) fn covers(&self, finding: &Finding, replay: &Replay) -> bool {
+        let rates = [finding.current_bytes_per_step, finding.bytes_per_step];
+        rates.iter().all(|r| self.compared(*r, finding, replay).is_some_and(|(rate, limit)| rate <= limit))
+    }
+
+    /// A finding's rate, given in bytes a mark, in this unit; and the bytes that this allows.
+    fn compared(&self, rate: f64, finding: &Finding, replay: &Replay) -> Option<(f64, f64)> {
         let (steps, microbatches) = (f64::from(replay.steps()), f64::from(replay.microbatches()));
         let marks = if finding.grain == GrainName::Microbatch { microbatches } else { steps };
         let units = match self.unit {
@@ -81,8 +93,7 @@ impl Threshold {
             Amount::Bytes(bytes) => Some(bytes as f64),
             Amount::Share(share) => capacity().map(|total| total * share),
         };
-        let rate = (units > 0.0).then(|| finding.current_bytes_per_step * marks / units * self.per);
-        rate.zip(limit).is_some_and(|(rate, limit)| rate > 0.0 && rate >= limit)
+        (units > 0.0).then(|| rate * marks / units * self.per).zip(limit)
     }
 }
 

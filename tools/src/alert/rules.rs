@@ -18,7 +18,7 @@ pub(crate) struct Rules {
 impl Rules {
     /// Whether this finding is to be announced as it stands.
     pub(crate) fn want(&self, finding: &Finding, replay: &Replay) -> bool {
-        // Growth seen for a few steps may be a cache that fills: that is told in reports, and announced to nobody.
+        // Growth seen for a few steps may be a cache that fills: by a threshold of the user's it is not announced either.
         let hasty = !finding.established && finding.kind == Kind::StepGrowth;
         if !finding.is_active_leak() || hasty || replay.steps() < self.after {
             return false;

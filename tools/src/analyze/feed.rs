@@ -4,8 +4,9 @@ use super::foreign::{self, Foreign};
 use super::recorded::Recorded;
 use super::share::{Folder, Share};
 use crate::error::{Error, status};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use strandline::event::{Event, Item, Names};
+use strandline::format::holders;
 use strandline::reader::{self, Frozen, Summary};
 
 /// What comes next: events in order, or something between them.
@@ -106,11 +107,14 @@ impl Feed {
         }
     }
 
-    /// Where the tail of a recording lies, as its header says.
-    pub(crate) fn tail(&self) -> Option<&str> {
+    /// Where a question to the process of a recording at `path` is to lie; `None`: it cannot be reached.
+    pub(crate) fn questions(&self, path: &Path) -> Option<PathBuf> {
         match self {
-            Feed::Recording(r) => r.reader().tail_path(),
-            Feed::Shared(feed, _) => feed.tail(),
+            Feed::Recording(r) => {
+                let tail = r.reader().tail_place().filter(|_| r.reader().has_region())?;
+                Some(holders::place(&tail, path))
+            }
+            Feed::Shared(feed, _) => feed.questions(path),
             Feed::Snapshot(_) => None,
         }
     }

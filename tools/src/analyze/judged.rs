@@ -4,13 +4,14 @@ use super::feed::{Feed, Given, unreadable};
 use super::share::Share;
 use super::{known_of, moments};
 use crate::error::Error;
+use crate::known;
 use crate::run;
 use crate::snapshot::Moment as When;
 use crate::symbols::Symbols;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use strandline::detect::{Detector, Finding, Outcome, Policy, Verdict, judge};
-use strandline::event::{Bytes, Item, Names, StackId};
+use strandline::detect::{Detector, Finding, Outcome, Policy, Verdict, judge, judge_without};
+use strandline::event::{Bytes, Frame, Item, Names, StackId};
 use strandline::reader::{Frozen, TailState};
 use strandline::replay::{Coverage, Device, Held, Replay, reached};
 use strandline::report::html;
@@ -146,6 +147,7 @@ impl Judged {
             steps.finish(progress);
         }
         detector.at_step(&replay);
+        detector.hear(|f| known::testimony(f, &replay, share));
         let verdict = judge(&replay, &detector);
         let verdict = if until.is_some() { verdict } else { seen_whole(verdict, &feed, ended) };
         let mut judged = Judged {
@@ -266,6 +268,37 @@ impl Judged {
         self.share.as_ref()
     }
 
+    /// Asks of each finding which line suppresses it, and judges what is left.
+    pub(super) fn suppress(&mut self, mut by: impl FnMut(&Judged, &Finding, &Known) -> Option<String>) {
+        let lines: Vec<Option<String>> =
+            self.findings().iter().zip(&self.known).map(|(f, known)| by(self, f, known)).collect();
+        self.known.iter_mut().zip(lines).for_each(|(known, line)| known.suppressed_by = line);
+        self.verdict = self.verdict_without(|_, known| known.suppressed_by.is_some());
+    }
+
+    /// The verdict as if some findings were not there.
+    pub(super) fn verdict_without(&self, is_out: impl Fn(&Finding, &Known) -> bool) -> Verdict {
+        let left_out: Vec<bool> =
+            self.findings().iter().zip(&self.known).map(|(f, known)| is_out(f, known)).collect();
+        let verdict = judge_without(&self.replay, &self.detector, &left_out);
+        if self.until.is_some() { verdict } else { seen_whole(verdict, &self.feed, self.ended) }
+    }
+
+    /// What is known of each finding.
+    pub(super) fn known(&self) -> &[Known] {
+        &self.known
+    }
+
+    /// Native frames of a stack that a finding names.
+    pub(super) fn native_frames(&self, stack: StackId) -> &[Frame] {
+        self.native.get(&stack).map_or(&[], |n| &n.frames)
+    }
+
+    /// Nothing was done with GPU memory, and nothing of its recording is missing.
+    pub(super) fn is_idle(&self) -> bool {
+        self.replay.is_idle() && self.feed.damage().is_empty()
+    }
+
     /// The word on it.
     pub(crate) fn outcome(&self) -> Outcome {
         self.verdict.outcome
@@ -284,6 +317,11 @@ impl Judged {
     /// Its stacks.
     pub(crate) fn names(&self) -> &Names {
         self.feed.names()
+    }
+
+    /// Unix time in nanoseconds at which its clock was 0.
+    pub(crate) fn epoch_ns(&self) -> u64 {
+        self.feed.summary().unix_ns
     }
 
     /// Unix time in microseconds at which its clock was 0.
@@ -308,7 +346,7 @@ impl Judged {
 
     /// How much of what its job is called it makes.
     pub(super) fn gravity(&self) -> u8 {
-        self.outcome().gravity(self.replay.is_idle() && self.feed.damage().is_empty())
+        self.outcome().gravity(self.is_idle())
     }
 
     /// Whether a finding that stands counts this block among those left behind.
@@ -346,7 +384,7 @@ fn seen_whole(verdict: Verdict, feed: &Feed, ended: Ended) -> Verdict {
     } else {
         return verdict;
     };
-    Verdict { outcome: Outcome::Unknown, reason: missing }
+    Verdict::new(Outcome::Unknown, missing)
 }
 
 /// How the process of a recording ended, and whether the host's out-of-memory killer did it.

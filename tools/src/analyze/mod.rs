@@ -4,14 +4,18 @@
 
 mod feed;
 mod foreign;
+mod gate;
 mod judged;
 mod moments;
 mod recorded;
 mod share;
+mod suppress;
 
 pub(crate) use feed::{Feed, Given};
+pub(crate) use gate::{Decision, Gate};
 pub(crate) use judged::{Judged, started};
 pub(crate) use share::Share;
+pub(crate) use suppress::Suppressions;
 
 use crate::error::{Error, status};
 use crate::run::{self, shown};
@@ -29,6 +33,8 @@ pub(crate) struct Conclusion {
     pub(crate) text: String,
     /// The worst verdict of all processes.
     pub(crate) outcome: Outcome,
+    /// What the gate says, where there is one.
+    pub(crate) gate: Option<Decision>,
     /// The report says that the host killed a recorded process.
     pub(crate) says_killed: bool,
 }
@@ -37,16 +43,6 @@ impl Conclusion {
     /// Worth saying even where the user wants quiet.
     pub(crate) fn is_news(&self) -> bool {
         !matches!(self.outcome, Outcome::Clean | Outcome::Unknown)
-    }
-}
-
-/// The status of a gate: 81 for a leak, 83 for what could not be judged, else 0.
-pub(crate) fn gate(outcome: Outcome, allow_inconclusive: bool) -> u8 {
-    match outcome {
-        Outcome::Leak => status::LEAK,
-        // Growth that has not stood the test of time is no leak yet, and no clean bill either.
-        Outcome::Warning | Outcome::Unknown if !allow_inconclusive => status::NOT_JUDGED,
-        _ => 0,
     }
 }
 
@@ -114,19 +110,22 @@ pub(crate) fn worst(judged: &[Judged]) -> Outcome {
     judged.iter().max_by_key(|j| j.gravity()).map_or(Outcome::Unknown, Judged::outcome)
 }
 
-/// Judges what a run has recorded and words it. `exit` gives the status that the command will end with, from the worst
-/// verdict, and whether it is the job's own.
+/// Judges what a run has recorded and words it. `exit` gives the status that the command will end with, from what the gate
+/// says, and whether it is the job's own.
 ///
 /// # Errors
 /// No recording can be read.
 pub(crate) fn conclude(
     recordings: &[PathBuf],
     outcome: &run::Outcome,
-    exit: impl Fn(Outcome) -> Exit,
+    suppressions: &mut Suppressions,
+    gate: Option<Gate>,
+    exit: impl Fn(Option<&Decision>) -> Exit,
 ) -> Result<Conclusion, Error> {
-    let judged = judge(recordings, Some(outcome))?;
-    let worst = worst(&judged);
-    let mut report = report(&judged, Some(exit(worst)));
+    let mut judged = judge(recordings, Some(outcome))?;
+    suppressions.apply(&mut judged);
+    let gate = gate.map(|g| g.decide(&judged));
+    let mut report = report(&judged, Some(exit(gate.as_ref())));
     if let Some(folder) = recordings.first().and_then(|r| r.parent()) {
         report.next = next(&judged, folder);
     }
@@ -134,7 +133,12 @@ pub(crate) fn conclude(
     let written = print::text::write(&mut text, &report, crate::terminal::style_of_stderr());
     written.map_err(|e| Error::new(format!("cannot word the report: {e}")))?;
     let says_killed = report.processes.iter().any(|p| p.killed_by_host);
-    Ok(Conclusion { text: String::from_utf8_lossy(&text).into_owned(), outcome: worst, says_killed })
+    Ok(Conclusion {
+        text: String::from_utf8_lossy(&text).into_owned(),
+        outcome: worst(&judged),
+        gate,
+        says_killed,
+    })
 }
 
 /// What is worth typing next. `place` is what was judged: a recording, or the folder of a run.
@@ -208,20 +212,6 @@ pub(crate) fn only(found: &[PathBuf]) -> Result<&Path, Error> {
 
 /// What is known of each finding of a process.
 fn known_of(judged: &Judged) -> Vec<print::Known> {
-    judged.findings().iter().map(|f| known::of(f, judged.replay(), judged.share())).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_gate_fails_for_a_leak_and_for_what_could_not_be_judged() {
-        assert_eq!(gate(Outcome::Leak, true), 81);
-        assert_eq!(gate(Outcome::Unknown, false), 83);
-        assert_eq!(gate(Outcome::Warning, false), 83);
-        assert_eq!(gate(Outcome::Unknown, true), 0);
-        assert_eq!(gate(Outcome::Clean, false), 0);
-        assert_eq!(gate(Outcome::Oom, false), 0, "an out-of-memory without a leak is no leak");
-    }
+    let (replay, names, began) = (judged.replay(), judged.names(), judged.epoch_ns());
+    judged.findings().iter().map(|f| known::of(f, replay, names, began, judged.share())).collect()
 }

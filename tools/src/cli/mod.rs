@@ -1,10 +1,12 @@
 //! The command line. Names, meanings and exit statuses are a contract; what does not work yet is absent.
 
+mod gate;
 mod reading;
 mod recording;
 
 use crate::size::{self, Size};
 use clap::{Args, Parser, Subcommand};
+pub(crate) use gate::Gate;
 pub(crate) use reading::{Diff, Dump, DumpFormat, Report, ReportFormat, Snapshot, SnapshotFormat, Top};
 pub(crate) use recording::{Alerts, Env, Run, Steps, Watch};
 use std::ffi::{OsStr, OsString};
@@ -22,7 +24,7 @@ Examples:
 Exit status of `run`:
   the job's own, if it is not 0 (128+n for signal n); otherwise
   0          also where it leaks
-  81, 83     with --fail-on-leak: it leaks, it could not be judged
+  81, 84, 83 with --fail-on-leak: it leaks, something grows, it could not be judged
   82         ended by --on-alert abort
   2          bad usage
   126, 127   the job cannot be executed, is not found";
@@ -118,7 +120,7 @@ fn version() -> &'static str {
 }
 
 /// Options of `run` and `doctor` that take a value: what follows them is not the job.
-const WITH_VALUE: [&str; 11] = [
+const WITH_VALUE: [&str; 13] = [
     "-o",
     "--output",
     "--stacks",
@@ -130,6 +132,8 @@ const WITH_VALUE: [&str; 11] = [
     "--alert-after",
     "--on-alert",
     "--metrics",
+    "--allow-growth",
+    "--suppressions",
 ];
 
 /// Puts `--` before a `-m` that stands where the job begins, so that `strandline run -m pkg.train` means python's `-m`.
@@ -187,6 +191,14 @@ mod tests {
         assert!(parse("strandline run --simulate 24 train.py").is_err(), "24 bytes");
         assert!(parse("strandline simulate --size 24").is_err(), "24 bytes");
         assert!(parse("strandline run --allow-inconclusive train.py").is_err(), "means nothing on its own");
+        assert!(
+            parse("strandline run --allow-growth 1MiB/step train.py").is_err(),
+            "means nothing on its own"
+        );
+        assert!(parse("strandline run --fail-on-leak --allow-growth fast train.py").is_err());
+        let gated =
+            "strandline run --fail-on-leak --allow-growth 1MiB/step --suppressions a --suppressions b";
+        assert_eq!(job(&format!("{gated} -m pkg")), ["-m", "pkg"]);
         assert!(parse("strandline run --alert-growth fast train.py").is_err());
         assert_eq!(job("strandline run --on-alert exec:x --alert-after 5 -m pkg"), ["-m", "pkg"]);
         assert!(parse("strandline run").is_err());

@@ -1,5 +1,6 @@
 //! What is read of a recording: options of `report`, `snapshot`, `diff`, `dump` and `top`.
 
+use super::Gate;
 use crate::size::Size;
 use crate::snapshot::{Moment, Steps as StepRange};
 use clap::{Args, ValueEnum};
@@ -34,12 +35,9 @@ pub(crate) struct Report {
     /// For a bug report: names, paths, hosts and arguments of your own become your/file1.py, function1, host1
     #[arg(long)]
     pub(crate) share: bool,
-    /// End with 81 where there is a leak, with 83 where it could not be judged
-    #[arg(long)]
-    pub(crate) fail_on_leak: bool,
-    /// With --fail-on-leak: what could not be judged is no failure
-    #[arg(long, requires = "fail_on_leak")]
-    pub(crate) allow_inconclusive: bool,
+    /// Which findings count, and whether they fail the command.
+    #[command(flatten)]
+    pub(crate) gate: Gate,
 }
 
 /// A step, of the moments that a snapshot can show.

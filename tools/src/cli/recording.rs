@@ -1,5 +1,6 @@
 //! What a recording is told to be: options of `run`, `env` and `watch`.
 
+use super::Gate;
 use crate::alert::{Action, Threshold};
 use crate::metrics::Sink;
 use crate::size::{self, Size};
@@ -17,12 +18,9 @@ pub(crate) struct Run {
     /// What is recorded.
     #[command(flatten)]
     pub(crate) recorded: Recorded,
-    /// End with 81 where the job ended with 0 but leaks, with 83 where that could not be judged
-    #[arg(long)]
-    pub(crate) fail_on_leak: bool,
-    /// With --fail-on-leak: what could not be judged is no failure
-    #[arg(long, requires = "fail_on_leak")]
-    pub(crate) allow_inconclusive: bool,
+    /// Which findings count, and whether they fail the command.
+    #[command(flatten)]
+    pub(crate) gate: Gate,
     /// Run on a simulated GPU with this much memory, such as 24GiB
     #[arg(long, value_name = "SIZE", value_parser = size::a_mebibyte_at_least)]
     pub(crate) simulate: Option<Size>,

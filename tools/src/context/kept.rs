@@ -1,9 +1,7 @@
 //! What was measured, kept for reports: `contexts.json` in the user's cache, one entry for each kind of device and driver.
 
-use crate::embedded;
+use crate::{embedded, files, say};
 use serde_json::{Value, json};
-use std::io::Write;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 /// One entry.
@@ -49,8 +47,8 @@ pub(super) fn find(name: &str, driver: &str) -> Option<Kept> {
 pub(super) fn add(news: Vec<Kept>) -> String {
     let Some(path) = path() else { return "nowhere: there is no HOME to keep it in".into() };
     match add_to(&path, news) {
-        Ok(()) => format!("{}, for reports of what is recorded here", path.display()),
-        Err(e) => format!("nowhere: {}: {e}", path.display()),
+        Ok(()) => format!("{}, for reports of what is recorded here", say::path(&path)),
+        Err(e) => format!("nowhere: {}: {e}", say::path(&path)),
     }
 }
 
@@ -69,16 +67,9 @@ fn add_to(path: &Path, news: Vec<Kept>) -> std::io::Result<()> {
     let entries: Vec<Value> = kept.iter().map(Kept::told).collect();
     let text = format!("{:#}\n", json!({ "schema": 1, "contexts": entries }));
     if let Some(folder) = path.parent() {
-        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+        files::make_folder(folder)?;
     }
-    let part = path.with_extension(format!("part-{}", std::process::id()));
-    let mut file =
-        std::fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&part)?;
-    let written = file.write_all(text.as_bytes()).and_then(|()| std::fs::rename(&part, path));
-    if written.is_err() {
-        let _ = std::fs::remove_file(&part);
-    }
-    written
+    files::write(path, text.as_bytes())
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use super::{Check, Patient};
 use crate::probe::{self, Linkage, Torch};
 use crate::run::{self, Nvml};
-use crate::{context, environment};
+use crate::{context, environment, say};
 use std::ffi::{CStr, CString, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -23,13 +23,17 @@ pub(super) fn all(patient: &Patient) -> Vec<Check> {
     if !simulated && let Some(nvml) = Nvml::load() {
         all.push(Check::good("context", context::known(&nvml)));
     }
-    let tail = std::env::var_os(env::TAIL).map_or_else(|| "/dev/shm".into(), PathBuf::from);
-    all.push(room("tail", &tail, TAIL_ROOM, &format!("set {} to a folder on tmpfs with room", env::TAIL)));
+    all.push(match std::env::var_os(env::TAIL).filter(|t| !t.is_empty()).map(PathBuf::from) {
+        Some(tail) => {
+            room("tail", &tail, TAIL_ROOM, &format!("set {} to a folder on tmpfs with room", env::TAIL))
+        }
+        None => Check::good("tail", "in memory that `strandline run` keeps: /dev/shm stays the job's"),
+    });
     all.push(room("output", Path::new("."), OUTPUT_ROOM, "record somewhere else: strandline run -o DIR …"));
     all
 }
 
-/// The rings of a process lie on tmpfs.
+/// The rings of a process, where they are to lie in a file.
 const TAIL_ROOM: u64 = 64 << 20;
 /// A recording's bound on disk.
 const OUTPUT_ROOM: u64 = 256 << 20;
@@ -72,7 +76,7 @@ fn program(patient: &Patient) -> Check {
     if let Some(told) = run::elsewhere(&patient.job, |name| std::env::var(name).ok()) {
         return Check::bad("command", told.why, told.instead);
     }
-    let found = path.display().to_string();
+    let found = say::path(&path);
     match probe::linkage(&path) {
         Some(Linkage::Static) => {
             let found = format!("{found} is statically linked: LD_PRELOAD does not reach it");
@@ -90,7 +94,7 @@ const OLDEST: (u32, u32) = (2, 4);
 const NEWEST: (u32, u32) = (2, 15);
 
 fn torch(python: &Path, torch: &Torch) -> Check {
-    let python = python.display();
+    let python = say::path(python);
     match torch {
         Torch::Absent => {
             Check::bad("torch", format!("{python} has no torch"), "is the right environment active?")
@@ -189,7 +193,7 @@ fn device(simulated: bool) -> Check {
 
 /// Whether a folder can be written and has room.
 fn room(about: &'static str, folder: &Path, least: u64, fix: &str) -> Check {
-    let shown = std::path::absolute(folder).unwrap_or_else(|_| folder.into()).display().to_string();
+    let shown = say::path(&std::path::absolute(folder).unwrap_or_else(|_| folder.into()));
     let Some(free) = free(folder) else {
         return Check::note(about, format!("{shown} cannot be written"), fix);
     };

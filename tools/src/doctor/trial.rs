@@ -3,7 +3,7 @@
 use super::{Check, Patient};
 use crate::probe::{self, Torch};
 use crate::run::{Job, find};
-use crate::{embedded, environment, recording};
+use crate::{embedded, environment, files, recording, say};
 use std::ffi::OsStr;
 use std::fs;
 use std::io::Read;
@@ -46,8 +46,8 @@ pub(super) fn run(patient: &Patient) -> Option<Check> {
     }
     let folder = std::env::temp_dir().join(format!("strandline-doctor-{}", std::process::id()));
     let _ = fs::remove_dir_all(&folder);
-    if let Err(e) = fs::create_dir_all(&folder) {
-        return Some(Check::note("trial", format!("{}: {e}", folder.display()), "set TMPDIR"));
+    if let Err(e) = files::new_folder(&folder) {
+        return Some(Check::note("trial", format!("{}: {e}", say::path(&folder)), "set TMPDIR"));
     }
     let check = record(python, &library, &folder);
     let _ = fs::remove_dir_all(&folder);

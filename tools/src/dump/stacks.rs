@@ -3,7 +3,7 @@
 use super::fields::Fields;
 use crate::symbols::Symbols;
 use serde_json::{Value, json};
-use strandline::event::{Frame, Item, Names, NativeFrame};
+use strandline::event::{Frame, Item, Names, NativeFrame, printable};
 
 /// The fields of a stack with native frames; `None` for any other item.
 pub(super) fn of(item: &Item, names: &Names, symbols: &mut Symbols) -> Option<Fields> {
@@ -19,7 +19,7 @@ pub(super) fn of(item: &Item, names: &Names, symbols: &mut Symbols) -> Option<Fi
     let frame = |f: &NativeFrame| {
         let NativeFrame { module, offset, .. } = f;
         let functions: Vec<Value> = symbols.frames(f).into_iter().map(function).collect();
-        json!({ "module": **module, "offset": offset, "functions": functions })
+        json!({ "module": printable(module), "offset": offset, "functions": functions })
     };
     let mut fields = Fields::new();
     fields.insert("what".into(), "stack".into());

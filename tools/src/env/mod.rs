@@ -2,7 +2,7 @@
 
 use crate::error::Error;
 use crate::run::{self, HOME};
-use crate::{cli, embedded, say};
+use crate::{cli, embedded, files, say};
 use serde_json::json;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -98,7 +98,7 @@ impl Settings {
         };
         let volumes = |option: &str| {
             // Made by whoever starts it, not by a daemon that is root.
-            let _ = std::fs::create_dir_all(&self.folder);
+            let _ = files::make_folder(&self.folder);
             format!("{option} {library}:{library}:ro {option} {0}:{0}\n", self.folder.display())
         };
         match format {

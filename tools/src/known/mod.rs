@@ -7,20 +7,37 @@
 //! machine that ran the job.
 
 use crate::analyze::Share;
-use crate::holder;
+use crate::{holder, kept};
 use serde_json::Value;
 use std::borrow::Cow;
 use std::fs;
 use std::path::Path;
-use strandline::detect::Finding;
-use strandline::event::{Frame, SiteId};
+use strandline::detect::{Finding, Keeper, Owner, Testimony};
+use strandline::event::{Frame, Names, SiteId};
 use strandline::replay::Replay;
-use strandline::report::{Fix, Known};
+use strandline::report::{Fix, HeldBy, Holder, Known};
 
 const LEAKS: &str = include_str!("leaks.json");
 
-/// What is known of a finding. `share`: what has folded the replay's lines, if they are.
-pub(crate) fn of(finding: &Finding, replay: &Replay, share: Option<&Share>) -> Known {
+/// What is known of a finding. `began`: when its recording did, in nanoseconds of the Unix epoch. `share`: what has folded the replay's
+/// lines, if they are; the user's source is not looked into then.
+pub(crate) fn of(
+    finding: &Finding,
+    replay: &Replay,
+    names: &Names,
+    began: u64,
+    share: Option<&Share>,
+) -> Known {
+    Known {
+        fix: fix_of(finding, replay, share),
+        held_by: holder::of(finding, replay),
+        kept_at: share.is_none().then(|| kept::of(finding, replay, names, began)).flatten(),
+        suppressed_by: None,
+    }
+}
+
+/// The remedy, where the finding is a known leak that the installed version has.
+fn fix_of(finding: &Finding, replay: &Replay, share: Option<&Share>) -> Option<Fix> {
     let leaks: Value = serde_json::from_str(LEAKS).unwrap_or_default();
     let mut lines: Vec<Cow<'_, Frame>> = replay.sites().iter().map(|s| Cow::Borrowed(&s.frame)).collect();
     if let Some(share) = share {
@@ -30,9 +47,39 @@ pub(crate) fn of(finding: &Finding, replay: &Replay, share: Option<&Share>) -> K
     let frames: Vec<&Frame> = finding.sites.iter().filter_map(|s| of(s.site)).collect();
     let all: Vec<&Frame> = lines.iter().map(AsRef::as_ref).collect();
     let what = What { kind: finding.kind.name(), grain: finding.grain.name(), frames: &frames, all: &all };
-    Known {
-        fix: leaks.as_array().into_iter().flatten().find_map(|leak| fix(leak, &what)),
-        held_by: holder::of(finding, replay),
+    leaks.as_array().into_iter().flatten().find_map(|leak| fix(leak, &what))
+}
+
+/// What is known of a finding beyond the events of its recording, for the judgement of it.
+pub(crate) fn testimony(finding: &Finding, replay: &Replay, share: Option<&Share>) -> Testimony {
+    if !finding.is_active_leak() {
+        return Testimony::default();
+    }
+    let keepers = match holder::of(finding, replay) {
+        HeldBy::Found(holders) => holders.iter().map(keeper).collect(),
+        _ => Vec::new(),
+    };
+    Testimony { known: fix_of(finding, replay, share).map(|fix| fix.known), keepers }
+}
+
+/// What the judgement asks of a holder.
+fn keeper(h: &Holder) -> Keeper {
+    let first = h.counts.first().map(|c| c.1).or(h.entries);
+    let last = h.counts.last().map(|c| c.1).or(h.entries);
+    Keeper {
+        path: h.name.clone(),
+        kind: h.kind.clone(),
+        deepens: h.rebound && h.graph,
+        bound: h.bound.as_ref().map(|b| b.entries),
+        length_then: first,
+        length_now: last,
+        shrank: h.shrank(),
+        owner: match h.part.as_deref() {
+            Some("optimizer") => Owner::Optimizer,
+            Some("module") => Owner::Module,
+            _ => Owner::Other,
+        },
+        blocks: h.blocks,
     }
 }
 

@@ -2,14 +2,14 @@
 //! are watched; nothing listens or is sent unless asked for.
 
 mod push;
+mod serve;
 
-use crate::say;
+use crate::{files, say};
 use crossbeam_channel::{Receiver, Sender};
-use std::fs;
-use std::io;
+use std::io::{self, Write};
+use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use strandline::report::metrics::Metrics;
 
@@ -82,10 +82,11 @@ impl Exporter {
         let work: Box<dyn FnOnce() + Send> = match sink.clone() {
             Sink::File(path) => Box::new(move || keep_file(&path, &figures)),
             Sink::Otlp(collector) => Box::new(move || collector.push(&figures)),
-            Sink::Listen(address) => match tiny_http::Server::http(&address) {
-                Ok(server) => {
-                    say::line(format!("metrics at http://{}/metrics", server.server_addr()));
-                    Box::new(move || serve(server, &figures))
+            Sink::Listen(address) => match TcpListener::bind(&address).and_then(|l| Ok((l.local_addr()?, l)))
+            {
+                Ok((at, listener)) => {
+                    say::line(format!("metrics at http://{at}/metrics"));
+                    Box::new(move || serve::serve(listener, &figures))
                 }
                 Err(e) => {
                     say::line(format!("no metrics: cannot listen on {address}: {e}"));
@@ -131,45 +132,18 @@ fn keep_file(path: &Path, figures: &Receiver<Metrics>) {
     for figures in figures {
         let written = replace(path, &figures.prometheus());
         if let (Err(e), false) = (&written, failed) {
-            say::line(format!("metrics cannot be written: {}: {e}", path.display()));
+            say::line(format!("metrics cannot be written: {}: {e}", say::path(path)));
         }
         failed = written.is_err();
     }
 }
 
-/// Whoever reads it finds the old ones or the new ones, never a part.
+/// Whoever reads it finds the old ones or the new ones, never a part; and that is another user, such as node_exporter's.
 fn replace(path: &Path, text: &str) -> io::Result<()> {
-    let part = path.with_extension(format!("part-{}", std::process::id()));
-    let done = fs::write(&part, text).and_then(|()| fs::rename(&part, path));
-    if done.is_err() {
-        let _ = fs::remove_file(&part);
-    }
-    done
-}
-
-fn serve(server: tiny_http::Server, figures: &Receiver<Metrics>) {
-    let latest = Arc::new(Mutex::new(Metrics::new()));
-    let (shared, server) = (latest.clone(), Arc::new(server));
-    let answering = server.clone();
-    let answer = move || {
-        for request in answering.incoming_requests() {
-            let text = shared.lock().unwrap_or_else(PoisonError::into_inner).prometheus();
-            let is_ours = matches!(request.url().split('?').next(), Some("/metrics" | "/"));
-            let response =
-                tiny_http::Response::from_string(if is_ours { text } else { "see /metrics\n".into() })
-                    .with_status_code(if is_ours { 200 } else { 404 });
-            let kind =
-                tiny_http::Header::from_bytes("Content-Type", "text/plain; version=0.0.4; charset=utf-8");
-            // Whoever asked and went away is nobody's problem.
-            let _ = request.respond(kind.into_iter().fold(response, |r, header| r.with_header(header)));
-        }
-    };
-    let answering = std::thread::Builder::new().name("sl-metrics-http".to_string()).spawn(answer);
-    for new in figures {
-        *latest.lock().unwrap_or_else(PoisonError::into_inner) = new;
-    }
-    server.unblock();
-    let _ = answering.map(|thread| thread.join());
+    let mut file = files::create(path)?;
+    file.open_to_all()?;
+    file.write_all(text.as_bytes())?;
+    file.keep()
 }
 
 #[cfg(test)]

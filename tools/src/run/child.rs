@@ -1,9 +1,10 @@
 //! The job as a child in our own process group: started, waited for, stopped and continued with us.
 
 use super::command::Job;
-use super::signals::{Origin, Set, Witness};
+use super::signals::{Origin, Set, Witness, restore_limits};
 use crate::environment::Variable;
 use crate::error::{Error, status};
+use crate::say;
 use std::io::ErrorKind;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
@@ -56,6 +57,7 @@ pub(crate) fn start(job: &Job, variables: &[Variable]) -> Result<Running, Error>
             if child_signal != libc::SIG_ERR {
                 libc::signal(libc::SIGCHLD, child_signal);
             }
+            restore_limits();
             before.restore()
         });
     }
@@ -75,10 +77,11 @@ pub(crate) fn cannot_start(job: &Job, error: &std::io::Error) -> Error {
         (ErrorKind::NotFound, None) => {
             Error::new(format!("{program}: command not found")).status(status::NOT_FOUND)
         }
-        (ErrorKind::NotFound, Some(path)) => {
-            Error::new(format!("{}: the interpreter that its first line names is not there", path.display()))
-                .status(status::NOT_FOUND)
-        }
+        (ErrorKind::NotFound, Some(path)) => Error::new(format!(
+            "{}: the interpreter that its first line names is not there",
+            say::path(&path)
+        ))
+        .status(status::NOT_FOUND),
         _ => Error::new(format!("{program}: cannot be executed: {error}")).status(status::NOT_EXECUTABLE),
     }
 }

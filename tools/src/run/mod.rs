@@ -11,6 +11,7 @@ mod nothing;
 mod nvml;
 mod place;
 mod signals;
+mod tails;
 mod watch;
 
 pub(crate) use child::{Ended, cannot_start};
@@ -18,11 +19,11 @@ pub(crate) use command::{Job, find};
 pub(crate) use launchers::elsewhere;
 pub(crate) use nvml::Nvml;
 pub(crate) use place::{HOME, create as create_folder, now, today};
-pub(crate) use signals::{Set as Signals, be_witness};
+pub(crate) use signals::{Set as Signals, be_witness, restore_limits, write_beyond_limits};
 pub(crate) use watch::Watcher as DriverWatcher;
 
 use crate::alert::{Settings, Target};
-use crate::analyze::{self, Conclusion};
+use crate::analyze::{self, Conclusion, Decision, Gate, Suppressions};
 use crate::environment::{self, Variable};
 use crate::error::{Error, status};
 use crate::simulate::Extras;
@@ -31,7 +32,6 @@ use crate::watch::{Watcher, Which};
 use crate::{cli, embedded, recording, say, snapshot};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use strandline::detect::Outcome as Verdict;
 use strandline::format::env;
 use strandline::report::Exit;
 
@@ -49,13 +49,6 @@ pub(crate) struct Plan {
     pub(crate) quiet: bool,
 }
 
-/// A run that may fail because of what it leaks.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Gate {
-    /// What could not be judged is no failure.
-    pub(crate) allow_inconclusive: bool,
-}
-
 /// What came of it.
 pub(crate) struct Outcome {
     /// Its process.
@@ -68,6 +61,8 @@ pub(crate) struct Outcome {
     pub(crate) killed_by_host: bool,
     /// An alert of ours ended it.
     pub(crate) aborted: bool,
+    /// The tails of its processes.
+    pub(crate) tails: tails::Kept,
 }
 
 /// Runs the command; the result is the exit status.
@@ -76,6 +71,7 @@ pub(crate) struct Outcome {
 /// The job could not be started; what fails after it has ended is said, and its own status kept.
 pub(crate) fn main(options: &cli::Run) -> Result<u8, Error> {
     let alerts = Settings::new(&options.alerts)?;
+    let mut suppressions = Suppressions::read(&options.gate.suppressions)?;
     let simulated = options.simulate.map(|_| environment::prepare(Extras::None)).transpose()?;
     let job = Job::new(&options.command, simulated.as_ref().map(|s| s.python.as_path()));
     let mut variables = variables(options);
@@ -86,9 +82,19 @@ pub(crate) fn main(options: &cli::Run) -> Result<u8, Error> {
     let folder = place::create(options.output.as_deref(), &job.name())?;
     let plan = Plan { job, folder, variables, alerts, quiet: options.quiet };
     let outcome = execute(&plan)?;
-    let gate = options.fail_on_leak.then_some(Gate { allow_inconclusive: options.allow_inconclusive });
-    let conclusion = conclude(&plan, &outcome, options.quiet, gate);
-    Ok(exit_status(&outcome, conclusion.map(|c| c.outcome), gate))
+    let gate = options.gate.gate();
+    let conclusion = conclude(&plan, &outcome, options.quiet, gate, &mut suppressions);
+    if conclusion.is_some() {
+        suppressions.tell_unused();
+    }
+    let decision = conclusion.map_or_else(|| gate.map(|g| g.nothing()), |c| c.gate);
+    let status = exit_status(&outcome, decision.as_ref());
+    if let Some(decision) =
+        decision.filter(|d| d.status != 0 && d.status == status && outcome.ended.status() == 0)
+    {
+        say::line(decision.why);
+    }
+    Ok(status)
 }
 
 /// What the options say, as the preload reads it.
@@ -105,7 +111,8 @@ fn listen_to_nvtx(steps: Option<&cli::Steps>, variables: &mut Vec<Variable>) -> 
         return Ok(());
     }
     if let Some(other) = std::env::var_os(NVTX_INJECTION).filter(|v| !v.is_empty()) {
-        let what = format!("{NVTX_INJECTION} is set to {}, which takes the NVTX ranges", other.display());
+        let what =
+            format!("{NVTX_INJECTION} is set to {}, which takes the NVTX ranges", say::path(other.as_ref()));
         return Err(Error::new(what).hint("unset it, or mark steps otherwise: --steps manual").status(2));
     }
     variables.push((NVTX_INJECTION.to_string(), embedded::preload()?.into()));
@@ -132,6 +139,11 @@ fn start_and_wait(plan: &Plan) -> Result<Outcome, Error> {
     set(env::OUT, plan.folder.clone().into());
     set(env::QUIET, "1".into());
     set(env::WATCHED, "1".into());
+    // Without it processes keep their tails themselves: what a `kill -9` costs is then said by them.
+    let tails = tails::Socket::listen().ok();
+    if let Some(socket) = &tails {
+        set(env::TAIL_SOCKET, socket.address());
+    }
     if let Ok(own) = std::env::current_exe() {
         set(env::BIN, own.into());
     }
@@ -154,6 +166,7 @@ fn start_and_wait(plan: &Plan) -> Result<Outcome, Error> {
     let kills = host::kills();
     let running = child::start(&plan.job, &variables)?;
     let pid = running.pid();
+    let tails = tails.map(tails::Socket::keep);
     let driver = watch::Watcher::start(&plan.folder);
     let watcher = Watcher::start(&plan.folder, &plan.alerts, Target::of(pid));
     let snapshots = snapshot::Fulfiller::start(&plan.folder, Which::All, plan.quiet);
@@ -165,8 +178,9 @@ fn start_and_wait(plan: &Plan) -> Result<Outcome, Error> {
     drop(driver);
     drop(snapshots);
     let aborted = watcher.finish().aborted;
+    let tails = tails.map(tails::Tails::finish).unwrap_or_default();
     let killed_by_host = host::kills().unwrap_or(0) > kills.unwrap_or(u64::MAX);
-    Ok(Outcome { pid, ended, recordings: recording::list(&plan.folder), killed_by_host, aborted })
+    Ok(Outcome { pid, ended, recordings: recording::list(&plan.folder), killed_by_host, aborted, tails })
 }
 
 /// Bound of a recording where nothing else is asked for (the preload's own default).
@@ -190,7 +204,7 @@ pub(crate) fn shown(path: &Path) -> String {
     let here = std::env::current_dir().unwrap_or_default();
     let short = path.strip_prefix(&here).unwrap_or(path);
     let slash = if path.is_dir() { "/" } else { "" };
-    format!("{}{slash}", short.display())
+    format!("{}{slash}", say::path(short))
 }
 
 /// Says what came of it; `None` where there is nothing to judge. In a quiet run only news are said, and why a gate fails.
@@ -199,29 +213,32 @@ pub(crate) fn conclude(
     outcome: &Outcome,
     quiet: bool,
     gate: Option<Gate>,
+    suppressions: &mut Suppressions,
 ) -> Option<Conclusion> {
-    let verdict_status = |verdict| exit_status(outcome, verdict, gate);
-    let gate_fails = |verdict| outcome.aborted || outcome.ended.status() == 0 && verdict_status(verdict) != 0;
+    let gate_fails = |decision: Option<&Decision>| {
+        outcome.aborted || outcome.ended.status() == 0 && exit_status(outcome, decision) != 0
+    };
     if outcome.recordings.is_empty() {
         if outcome.killed_by_host {
             say_killed();
         }
-        let _ = std::fs::remove_dir(&plan.folder);
-        if !quiet || gate_fails(None) {
-            nothing::say(plan, outcome);
+        let deleted = if plan.folder.exists() { outcome.tails.deleted() } else { Some(&*plan.folder) };
+        if !quiet || gate_fails(gate.map(|g| g.nothing()).as_ref()) || deleted.is_some() {
+            nothing::say(plan, outcome, deleted);
         }
+        let _ = std::fs::remove_dir(&plan.folder);
         return None;
     }
-    let exit = |verdict| {
-        let status = verdict_status(Some(verdict));
-        Exit { status: i32::from(status), own: !gate_fails(Some(verdict)) }
+    let exit = |decision: Option<&Decision>| {
+        let status = exit_status(outcome, decision);
+        Exit { status: i32::from(status), own: !gate_fails(decision) }
     };
-    match analyze::conclude(&outcome.recordings, outcome, exit) {
+    match analyze::conclude(&outcome.recordings, outcome, suppressions, gate, exit) {
         Ok(conclusion) => {
             if outcome.killed_by_host && !conclusion.says_killed {
                 say_killed();
             }
-            if !quiet || conclusion.is_news() || gate_fails(Some(conclusion.outcome)) {
+            if !quiet || conclusion.is_news() || gate_fails(conclusion.gate.as_ref()) {
                 say::raw(&conclusion.text);
             }
             Some(conclusion)
@@ -244,10 +261,10 @@ fn say_killed() {
 }
 
 /// 82 where an alert ended the job; else its own status if it is not 0; otherwise the gate's, where there is one.
-fn exit_status(outcome: &Outcome, verdict: Option<Verdict>, gate: Option<Gate>) -> u8 {
+fn exit_status(outcome: &Outcome, gate: Option<&Decision>) -> u8 {
     match (outcome.ended.status(), gate) {
         _ if outcome.aborted => status::ABORTED,
-        (0, Some(gate)) => analyze::gate(verdict.unwrap_or(Verdict::Unknown), gate.allow_inconclusive),
+        (0, Some(gate)) => gate.status,
         (own, _) => own,
     }
 }
@@ -266,22 +283,20 @@ mod tests {
 
     #[test]
     fn the_jobs_own_status_always_wins() {
-        let gate = |allow_inconclusive| Some(Gate { allow_inconclusive });
-        let leak = Some(Verdict::Leak);
+        let leak = Some(&Decision { status: 81, why: String::new() });
         let came = |ended, aborted| Outcome {
             pid: 1,
             ended,
             recordings: Vec::new(),
             killed_by_host: false,
             aborted,
+            tails: tails::Kept::default(),
         };
-        let exit_status = |ended, verdict, gate| super::exit_status(&came(ended, false), verdict, gate);
-        assert_eq!(super::exit_status(&came(Ended::Signal(15), true), leak, gate(false)), 82);
-        assert_eq!(exit_status(Ended::Exit(3), leak, gate(false)), 3);
-        assert_eq!(exit_status(Ended::Signal(9), leak, gate(false)), 137);
-        assert_eq!(exit_status(Ended::Exit(0), leak, gate(false)), 81);
-        assert_eq!(exit_status(Ended::Exit(0), None, gate(false)), 83);
-        assert_eq!(exit_status(Ended::Exit(0), None, gate(true)), 0);
-        assert_eq!(exit_status(Ended::Exit(0), leak, None), 0);
+        let exit_status = |ended, gate| super::exit_status(&came(ended, false), gate);
+        assert_eq!(super::exit_status(&came(Ended::Signal(15), true), leak), 82);
+        assert_eq!(exit_status(Ended::Exit(3), leak), 3);
+        assert_eq!(exit_status(Ended::Signal(9), leak), 137);
+        assert_eq!(exit_status(Ended::Exit(0), leak), 81);
+        assert_eq!(exit_status(Ended::Exit(0), None), 0);
     }
 }

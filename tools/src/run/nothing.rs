@@ -5,13 +5,16 @@ use super::{Ended, Outcome, Plan};
 use crate::probe::{self, Torch};
 use crate::{say, words};
 use std::ffi::OsString;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use strandline::format::env;
 
 /// Says that nothing was recorded, why, and what to do.
-pub(super) fn say(plan: &Plan, outcome: &Outcome) {
+///
+/// `deleted`: what is not there any more though it was made.
+pub(super) fn say(plan: &Plan, outcome: &Outcome, deleted: Option<&Path>) {
     let job = &plan.job;
-    let facts = Facts::gather(plan, outcome);
+    let failure = outcome.tails.failure().map(str::to_string);
+    let facts = Facts { failure, deleted: deleted.map(PathBuf::from), ..Facts::gather(plan, outcome) };
     let (why, next) = reason(&facts);
     say::line(format!("NOTHING RECORDED: {why}"));
     let command: Vec<OsString> =
@@ -24,6 +27,8 @@ pub(super) fn say(plan: &Plan, outcome: &Outcome) {
 #[derive(Debug, Default)]
 struct Facts {
     disabled: bool,
+    failure: Option<String>,
+    deleted: Option<PathBuf>,
     ended: Option<Ended>,
     program: String,
     elsewhere: Option<Elsewhere>,
@@ -41,6 +46,8 @@ impl Facts {
         let path = job.find();
         let python = job.is_python();
         Facts {
+            failure: None,
+            deleted: None,
             disabled: std::env::var_os(env::DISABLE).is_some_and(|v| v == "1"),
             ended: Some(outcome.ended),
             program: Path::new(&job.program).file_name().unwrap_or_default().to_string_lossy().into_owned(),
@@ -57,6 +64,13 @@ impl Facts {
 
 /// The likeliest reason, and what to do where that is not the doctor.
 fn reason(facts: &Facts) -> (String, Option<String>) {
+    if let Some(failure) = &facts.failure {
+        return (failure.clone(), None);
+    }
+    if let Some(deleted) = &facts.deleted {
+        let why = format!("{} was deleted while the job ran", say::path(deleted));
+        return (why, Some("strandline run -o DIR …    a folder that nothing cleans up".to_string()));
+    }
     if facts.disabled {
         return (format!("{}=1 is set", env::DISABLE), Some(format!("unset {}", env::DISABLE)));
     }
@@ -109,6 +123,10 @@ mod tests {
     fn the_reason_is_the_one_that_a_person_can_act_on() {
         let python = || Facts { python: true, ended: Some(Ended::Exit(0)), ..Facts::default() };
         assert!(why(Facts { disabled: true, ..python() }).contains("STRANDLINE_DISABLE=1"));
+        let failed = Facts { failure: Some("cannot write /x: No space left".into()), ..python() };
+        assert_eq!(why(failed), "cannot write /x: No space left");
+        let deleted = Facts { deleted: Some("/out/rec".into()), ..python() };
+        assert_eq!(why(deleted), "/out/rec was deleted while the job ran");
         assert!(why(Facts { torch: Some(Torch::Absent), ..python() }).contains("has no torch"));
         let cpu = Facts { torch: Some(Torch::CpuOnly("2.11.0+cpu".into())), ..python() };
         assert!(why(cpu).contains("torch 2.11.0+cpu of this python is built without CUDA"));

@@ -1,9 +1,8 @@
 //! Where a run's recordings go: a folder of its own, created exclusively, never one that exists.
 
 use crate::error::{Error, status};
-use std::fs::DirBuilder;
+use crate::{files, say};
 use std::io::ErrorKind;
-use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 /// Folder under which runs are kept, in the current directory.
@@ -29,9 +28,9 @@ pub(crate) fn create(asked: Option<&Path>, name: &str) -> Result<PathBuf, Error>
 fn create_asked(path: &Path) -> Result<PathBuf, Error> {
     let fail = |e| Error::io("cannot create the folder of the recording", path, e).status(status::USAGE);
     if let Some(parent) = path.parent() {
-        private().recursive(true).create(parent).map_err(fail)?;
+        files::make_folder(parent).map_err(fail)?;
     }
-    match private().create(path) {
+    match files::new_folder(path) {
         Ok(()) => Ok(path.into()),
         Err(e) if e.kind() == ErrorKind::AlreadyExists => {
             let mut entries = std::fs::read_dir(path).map_err(fail)?;
@@ -40,7 +39,7 @@ fn create_asked(path: &Path) -> Result<PathBuf, Error> {
             }
             let what = format!(
                 "{} is there already and not empty; recordings are never overwritten",
-                path.display()
+                say::path(path)
             );
             Err(Error::new(what).hint("give another -o").status(status::USAGE))
         }
@@ -54,23 +53,17 @@ fn create_named(home: &Path, name: &str, time: &str) -> Result<PathBuf, Error> {
             .hint("record somewhere else: strandline run -o DIR …")
             .status(status::USAGE)
     };
-    private().recursive(true).create(home).map_err(fail)?;
+    files::make_folder(home).map_err(fail)?;
     let mut number = 1;
     loop {
         let suffix = if number == 1 { String::new() } else { format!("-{number}") };
         let path = home.join(format!("{name}-{time}{suffix}"));
-        match private().create(&path) {
+        match files::new_folder(&path) {
             Ok(()) => return Ok(path),
             Err(e) if e.kind() == ErrorKind::AlreadyExists => number += 1,
             Err(e) => return Err(fail(e)),
         }
     }
-}
-
-fn private() -> DirBuilder {
-    let mut builder = DirBuilder::new();
-    builder.mode(0o700);
-    builder
 }
 
 /// `MMDD-HHMM`, local time.

@@ -11,6 +11,7 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
 /// `argv[0]` that makes this program a witness.
@@ -200,6 +201,24 @@ fn pending(pid: u32) -> Option<u64> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let line = status.lines().find_map(|l| l.strip_prefix("ShdPnd:"))?;
     u64::from_str_radix(line.trim(), 16).ok()
+}
+
+/// What SIGXFSZ did before [`write_beyond_limits`].
+static BEFORE: AtomicUsize = AtomicUsize::new(libc::SIG_DFL);
+
+/// A write beyond the limit of files' sizes (`ulimit -f`) is an error of ours from now on, and no death.
+pub(crate) fn write_beyond_limits() {
+    // SAFETY: SIG_IGN is a valid disposition for SIGXFSZ.
+    let before = unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
+    if before != libc::SIG_ERR {
+        BEFORE.store(before, Relaxed);
+    }
+}
+
+/// Undoes that, in what becomes a job. Async-signal-safe: used between fork and exec.
+pub(crate) fn restore_limits() {
+    // SAFETY: a disposition that this very signal has had; a handler of ours there is none.
+    unsafe { libc::signal(libc::SIGXFSZ, BEFORE.load(Relaxed)) };
 }
 
 /// What `main` does first: in a process that was started as a witness this never returns.

@@ -6,13 +6,13 @@
 //! each device says what it is, and what a context takes there as far as that was measured (`strandline doctor --context`).
 
 use super::nvml::{self, Device, Nvml, Usage};
+use crate::files::Folder;
 use crate::{context, recording};
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
 use std::collections::HashMap;
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -86,12 +86,12 @@ struct Followed {
 
 impl Followed {
     fn begin(nvml: &Nvml, path: &Path) -> Option<Followed> {
-        let pid = recording::pid(path)?;
+        let pid = recording::own_pid(path)?;
         let visible = variable(pid, "CUDA_VISIBLE_DEVICES");
         let devices: Vec<_> =
             nvml::visible(nvml, visible.as_deref()).into_iter().map(|d| (d, None)).collect();
-        let mut file =
-            OpenOptions::new().append(true).create(true).mode(0o600).open(recording::sidecar(path)).ok()?;
+        let account = recording::sidecar(path);
+        let mut file = Folder::ours(path.parent()?).ok()?.append(account.file_name()?).ok()?;
         let _ = file.write_all(identities(nvml, &devices).as_bytes());
         Some(Followed { pid, devices, file })
     }

@@ -3,9 +3,11 @@
 use super::error::Error;
 use super::generate::SIMULATOR;
 use super::python::run;
+use crate::files;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
+use std::io::Write as _;
 use std::path::Path;
 use std::process::Command;
 
@@ -50,10 +52,13 @@ pub(super) fn build(directory: &Path, libraries: &[Library]) -> Result<(), Error
 
 /// Replaces a file as a whole: a process that has the old one mapped keeps it.
 pub(super) fn replace(path: &Path, content: &[u8]) -> Result<(), Error> {
-    let temporary = path.with_extension("new");
-    fs::write(&temporary, content)
-        .and_then(|()| fs::rename(&temporary, path))
-        .map_err(|source| Error::io("cannot write", path, source))
+    let write = || {
+        let mut file = files::create(path)?;
+        file.executable()?;
+        file.write_all(content)?;
+        file.keep()
+    };
+    write().map_err(|source| Error::io("cannot write", path, source))
 }
 
 fn link(directory: &Path, library: &Library) -> Result<(), Error> {

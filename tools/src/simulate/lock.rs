@@ -2,7 +2,9 @@
 
 use super::error::Error;
 use super::progress::Progress;
-use std::fs::{File, OpenOptions};
+use crate::files::Folder;
+use std::ffi::OsStr;
+use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::path::Path;
 
@@ -16,7 +18,7 @@ impl Lock {
     pub(super) fn take(cache: &Path, progress: &Progress) -> Result<Self, Error> {
         let path = cache.join("lock");
         let failed = |source| Error::io("cannot lock", &path, source);
-        let file = OpenOptions::new().create(true).truncate(false).write(true).open(&path).map_err(failed)?;
+        let file = Folder::open(cache).and_then(|f| f.append(OsStr::new("lock"))).map_err(failed)?;
         if flock(&file, libc::LOCK_EX | libc::LOCK_NB).is_err() {
             progress.say("waiting for another process that is making this environment");
             loop {

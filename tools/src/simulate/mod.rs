@@ -24,6 +24,7 @@ mod stamp;
 
 pub(crate) use error::Error;
 
+use crate::files;
 use lock::Lock;
 use progress::Progress;
 use stamp::Stamp;
@@ -186,7 +187,7 @@ fn name_part(version: &str) -> Result<&str, Error> {
 }
 
 fn make_directory(path: &Path) -> Result<(), Error> {
-    fs::create_dir_all(path).map_err(|source| Error::io("cannot make the directory", path, source))
+    files::make_folder(path).map_err(|source| Error::io("cannot make the directory", path, source))
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, Error> {

@@ -3,7 +3,8 @@
 //! cannot do it costs nothing but the space.
 
 use super::elf::Elf;
-use std::fs::{self, OpenOptions};
+use crate::files;
+use std::fs;
 use std::os::fd::AsRawFd;
 use std::path::Path;
 
@@ -18,7 +19,7 @@ pub(super) fn slim(directory: &Path) -> u64 {
 
 fn punch(path: &Path) -> u64 {
     let Ok(elf) = Elf::open(path) else { return 0 };
-    let Ok(file) = OpenOptions::new().write(true).open(path) else { return 0 };
+    let Ok(file) = files::open_to_change(path) else { return 0 };
     let mut freed = 0;
     for section in elf.sections().iter().filter(|section| section.name == DEVICE_CODE) {
         let (Ok(offset), Ok(size)) = (i64::try_from(section.offset), i64::try_from(section.size)) else {

@@ -2,6 +2,7 @@
 
 use super::error::Error;
 use super::generate::GENERATION;
+use crate::files;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -60,9 +61,8 @@ impl Stamp {
         if self.transformers {
             line("transformers", "yes");
         }
-        let (path, temporary) = (root.join(NAME), root.join(format!("{NAME}.new")));
-        fs::write(&temporary, text)
-            .and_then(|()| fs::rename(&temporary, &path))
+        let path = root.join(NAME);
+        files::write(&path, text.as_bytes())
             .map_err(|source| Error::io("cannot write the stamp", &path, source))
     }
 }

@@ -7,10 +7,9 @@ mod wanted;
 
 use crate::analyze::{Feed, Given, Judged};
 use crate::error::{Error, status};
-use crate::recording;
 use crate::run::shown;
 use crate::say::Progress;
-use crate::{cli, say};
+use crate::{cli, files, say};
 pub(crate) use moment::Moment;
 pub(crate) use moment::Place;
 pub(crate) use requests::Fulfiller;
@@ -46,7 +45,7 @@ pub(crate) fn main(options: &cli::Snapshot) -> Result<u8, Error> {
 /// # Errors
 /// As [`make`].
 pub(crate) fn make_and_tell(recording: &Path, options: &cli::Snapshot) -> Result<(), Error> {
-    let made = make(recording, options)?;
+    let made = make(recording, options, files::create)?;
     let what = format!("snapshot of {}, {} events", made.words, made.written.entries);
     say::line(match made.written.blocks {
         0 if options.is_filtered() => format!("{what} of blocks that the filter keeps: none is in use then"),
@@ -77,7 +76,11 @@ struct Made {
 ///
 /// # Errors
 /// The recording cannot be read, there is no such moment, or the snapshot cannot be written.
-fn make(recording: &Path, options: &cli::Snapshot) -> Result<Made, Error> {
+fn make(
+    recording: &Path,
+    options: &cli::Snapshot,
+    to: impl FnOnce(&Path) -> io::Result<files::New>,
+) -> Result<Made, Error> {
     let mut progress = Progress::new();
     let judged = Judged::read(recording, None, &mut |events| {
         progress.show(|| format!("reading {}: {:.1} million events", shown(recording), events as f64 / 1e6));
@@ -86,7 +89,7 @@ fn make(recording: &Path, options: &cli::Snapshot) -> Result<Made, Error> {
     let moment = options.moment();
     let place = moment.find(&judged)?;
     let path = options.output.clone().unwrap_or_else(|| beside(recording, &moment, options.format));
-    let written = write_place(&judged, options, &place, &path)?;
+    let written = write_place(&judged, options, &place, &path, || to(&path))?;
     Ok(Made { path, words: place.words, written, lacks_earlier: judged.began_later() })
 }
 
@@ -103,38 +106,24 @@ fn beside(recording: &Path, moment: &Moment, format: cli::SnapshotFormat) -> Pat
 ///
 /// # Errors
 /// The recording cannot be read again, or the snapshot cannot be written.
-pub(crate) fn write(judged: &Judged, path: &Path, history: Option<u32>) -> Result<u64, Error> {
+pub(crate) fn write(
+    judged: &Judged,
+    path: &Path,
+    history: Option<u32>,
+    to: impl FnOnce() -> io::Result<files::New>,
+) -> Result<u64, Error> {
     let options = cli::Snapshot { history, ..cli::Snapshot::default() };
     let place = Moment::End.find(judged)?;
-    write_place(judged, &options, &place, path).map(|written| written.entries)
+    write_place(judged, &options, &place, path, to).map(|written| written.entries)
 }
 
-/// Writes under another name first, so that a snapshot that is there is whole.
+/// Writes it into `to`, which is kept once it is whole. `path` is what it is called.
 fn write_place(
     judged: &Judged,
     options: &cli::Snapshot,
     place: &Place,
     path: &Path,
-) -> Result<Written, Error> {
-    let mut part = path.as_os_str().to_owned();
-    part.push(format!(".part-{}", std::process::id()));
-    let part = PathBuf::from(part);
-    let written = write_part(judged, options, place, &part, path).and_then(|written| {
-        std::fs::rename(&part, path).map_err(|e| Error::io("cannot write the snapshot", path, e))?;
-        Ok(written)
-    });
-    if written.is_err() {
-        let _ = std::fs::remove_file(&part);
-    }
-    written
-}
-
-fn write_part(
-    judged: &Judged,
-    options: &cli::Snapshot,
-    place: &Place,
-    part: &Path,
-    path: &Path,
+    to: impl FnOnce() -> io::Result<files::New>,
 ) -> Result<Written, Error> {
     let mut filter = wanted::filter(options, judged)?;
     let from = wanted::begin(options, judged, place)?;
@@ -161,7 +150,7 @@ fn write_part(
     };
     let fail = |e| Error::io("cannot write the snapshot", path, e).status(status::FAILED);
     let bytes = Cell::new(0);
-    let out = Counted { to: recording::create_private(part).map_err(fail)?, bytes: &bytes };
+    let out = Counted { to: to().map_err(fail)?, bytes: &bytes };
     let out = BufWriter::with_capacity(1 << 20, out);
     let most_bytes = if source.language == Language::Json { MOST_JSON } else { u64::MAX };
     let mut snapshot = Snapshot::begin(out, source, &|held| standing(judged, held, replay)).map_err(fail)?;
@@ -183,8 +172,9 @@ fn write_part(
             return Err(too_large(judged, place, from, snapshot.entries()));
         }
     }
-    let (mut out, written) = snapshot.finish().map_err(fail)?;
-    out.flush().map_err(fail)?;
+    let (out, written) = snapshot.finish().map_err(fail)?;
+    let file = out.into_inner().map_err(|e| fail(e.into_error()))?.to;
+    file.keep().map_err(fail)?;
     Ok(written)
 }
 

@@ -2,15 +2,19 @@
 
 use super::{Moment, make};
 use crate::alert::Target;
+use crate::files::Folder;
 use crate::run::shown;
 use crate::watch::Which;
 use crate::{cli, recording, say};
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
 use serde_json::Value;
 use std::collections::HashMap;
+use std::ffi::OsString;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
 use std::time::{Duration, UNIX_EPOCH};
+use strandline::event::printable;
 use strandline::reader::{FactsFollower, Reader};
 
 const INTERVAL: Duration = Duration::from_millis(250);
@@ -49,19 +53,20 @@ fn work(folder: &Path, which: Which, quiet: bool, stopped: &Receiver<()>) {
         for path in recording::list(folder) {
             if !known.contains_key(&path)
                 && let Ok(reader) = Reader::open(&path)
-                && let Ok(follower) = FactsFollower::open(&path)
             {
                 let who = reader.summary().who;
-                let is_meant = which == Which::All || Target { pid: who.pid, start: who.start }.is_alive();
-                known.insert(path.clone(), is_meant.then_some((follower, 0)));
+                let is_alive = || Target { pid: who.pid, start: who.start }.is_alive();
+                // What another user's job asks for is nobody's business here.
+                let is_meant = recording::is_own(reader.summary()) && (which == Which::All || is_alive());
+                known.insert(path.clone(), is_meant.then(|| (FactsFollower::from_reader(reader), 0)));
             }
             let Some(Some((follower, last))) = known.get_mut(&path) else { continue };
             for request in follower.poll().iter().filter_map(Request::of) {
                 if request.number > *last {
                     *last = request.number;
                     // Who watches besides `strandline run`, or came late, finds that it is done.
-                    if which == Which::All || !request.is_fulfilled() {
-                        request.fulfil(&path, quiet);
+                    if which == Which::All || !request.is_fulfilled(folder) {
+                        request.fulfil(folder, &path, quiet);
                     }
                 }
             }
@@ -79,6 +84,7 @@ struct Request {
     number: u64,
     /// The mark of the moment.
     mark: String,
+    /// As the job named it.
     path: PathBuf,
     /// When it was asked for, in milliseconds of Unix time; 0: not told.
     asked_ms: u64,
@@ -88,27 +94,64 @@ impl Request {
     fn of(said: &Value) -> Option<Request> {
         let asked = said.get("snapshot_request")?;
         let text = |name: &str| asked.get(name)?.as_str();
-        // The path is the job's, and so is the folder that it counts from.
-        let path = Path::new(text("cwd").unwrap_or_default()).join(text("path")?);
         let number = |name: &str| asked.get(name)?.as_u64();
         let asked_ms = number("unix_ms").unwrap_or(0);
-        Some(Request { number: number("number")?, mark: text("mark")?.into(), path, asked_ms })
+        Some(Request {
+            number: number("number")?,
+            mark: text("mark")?.into(),
+            path: text("path")?.into(),
+            asked_ms,
+        })
+    }
+
+    /// Where it is written: below the folder of the recordings and nowhere else, whatever the job has named. A relative path counts
+    /// from there; no link is followed on the way.
+    fn place(&self, folder: &Path) -> io::Result<(Folder, OsString)> {
+        let home = Folder::ours(folder)?;
+        let below = match self.path.is_absolute() {
+            false => self.path.as_path(),
+            true => {
+                let known = [home.real_path(), std::path::absolute(folder)];
+                let below = known.iter().flatten().find_map(|home| self.path.strip_prefix(home).ok());
+                below.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "it lies elsewhere"))?
+            }
+        };
+        let ending = below.extension().unwrap_or_default();
+        if ["strand", "watch", "tail"].iter().any(|own| ending == *own) {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "that is the name of a recording"));
+        }
+        home.below(below).map(|(folder, name)| (folder, name.to_owned()))
     }
 
     /// There is a file of that name that is not older than the request.
-    fn is_fulfilled(&self) -> bool {
-        let written = self.path.metadata().and_then(|m| m.modified()).ok();
+    fn is_fulfilled(&self, folder: &Path) -> bool {
+        let file = self.place(folder).and_then(|(folder, name)| folder.read(&name));
+        let written = file.and_then(|f| f.metadata()?.modified()).ok();
         let written = written.and_then(|t| t.duration_since(UNIX_EPOCH).ok());
         written.is_some_and(|t| t.as_millis() >= u128::from(self.asked_ms))
     }
 
-    fn fulfil(&self, recording: &Path, quiet: bool) {
+    fn fulfil(&self, folder: &Path, recording: &Path, quiet: bool) {
+        let place = match self.place(folder) {
+            Ok(place) => place,
+            Err(e) => {
+                return say::line(format!(
+                    "no snapshot at {}, which the job asked for: {e}; it is written below {} only: give a relative path",
+                    say::path(&self.path),
+                    shown(folder)
+                ));
+            }
+        };
+        let path = match self.path.is_absolute() {
+            true => self.path.clone(),
+            false => folder.join(&self.path),
+        };
         let options = cli::Snapshot {
-            at: Some(Moment::Mark(self.mark.clone())),
-            output: Some(self.path.clone()),
+            at: Some(Moment::Mark(printable(&self.mark).into_owned())),
+            output: Some(path),
             ..cli::Snapshot::default()
         };
-        match make(recording, &options) {
+        match make(recording, &options, |_| place.0.create(&place.1)) {
             Ok(made) if !quiet => {
                 say::line(format!(
                     "{}, {} events, as the job asked",
@@ -126,24 +169,48 @@ impl Request {
 mod tests {
     use super::*;
     use serde_json::json;
+    use std::fs;
+
+    fn asked(path: &str) -> Request {
+        let said =
+            json!({ "snapshot_request": { "number": 1, "path": path, "cwd": "/job", "mark": "snapshot 1" } });
+        Request::of(&said).unwrap()
+    }
 
     #[test]
-    fn a_request_counts_its_path_from_the_jobs_folder() {
-        let asked = |path: &str| json!({ "snapshot_request": { "number": 1, "path": path, "cwd": "/job", "mark": "snapshot 1" } });
-        let request = Request::of(&asked("a.pickle")).unwrap();
-        assert_eq!((request.path, request.mark), ("/job/a.pickle".into(), "snapshot 1".into()));
-        assert_eq!(Request::of(&asked("/tmp/a.pickle")).unwrap().path, Path::new("/tmp/a.pickle"));
+    fn a_request_leads_below_the_folder_of_the_recordings_and_nowhere_else() {
+        let home = std::env::temp_dir().join(format!("strandline-requests-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&home);
+        fs::create_dir_all(home.join("sub")).unwrap();
+        std::os::unix::fs::symlink("/tmp", home.join("out")).unwrap();
+        let inside = |name: &str| home.join(name).to_string_lossy().into_owned();
+        for good in ["a.pickle", "sub/a.pickle", &inside("a.pickle"), &inside("sub/a.pickle")] {
+            assert_eq!(asked(good).place(&home).unwrap().1, "a.pickle", "{good}");
+        }
+        for bad in [
+            "/etc/passwd",
+            "../a.pickle",
+            "out/a.pickle",
+            &inside("../a.pickle"),
+            &inside("out/a.pickle"),
+            "h-r0.strand",
+            "",
+        ] {
+            assert!(asked(bad).place(&home).is_err(), "{bad}");
+        }
         assert_eq!(Request::of(&json!({ "ended": "exit" })), None);
+        fs::remove_dir_all(&home).unwrap();
     }
 
     #[test]
     fn a_request_is_fulfilled_by_a_file_that_is_not_older() {
-        let path = std::env::temp_dir().join(format!("strandline-fulfilled-{}", std::process::id()));
-        let asked = |asked_ms| Request { number: 1, mark: String::new(), path: path.clone(), asked_ms };
-        assert!(!asked(0).is_fulfilled());
-        std::fs::write(&path, "").unwrap();
-        assert!(asked(0).is_fulfilled());
-        assert!(!asked(u64::MAX).is_fulfilled());
-        std::fs::remove_file(&path).unwrap();
+        let home = std::env::temp_dir().join(format!("strandline-fulfilled-{}", std::process::id()));
+        fs::create_dir_all(&home).unwrap();
+        let asked = |asked_ms| Request { asked_ms, ..asked("a.pickle") };
+        assert!(!asked(0).is_fulfilled(&home));
+        fs::write(home.join("a.pickle"), "").unwrap();
+        assert!(asked(0).is_fulfilled(&home));
+        assert!(!asked(u64::MAX).is_fulfilled(&home));
+        fs::remove_dir_all(&home).unwrap();
     }
 }

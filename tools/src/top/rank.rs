@@ -166,7 +166,7 @@ pub(super) fn verdict(p: &Process<'_>, damaged: bool) -> String {
         Outcome::Unknown if p.is_idle() && !damaged => return format!("{IDLE} so far"),
         Outcome::Unknown => "not judged yet",
         Outcome::Leak => "LEAK",
-        Outcome::Warning => "WARNING",
+        Outcome::Growing => "GROWING",
         Outcome::Oom => "OUT OF MEMORY",
     };
     if p.verdict.reason.is_empty() { word.into() } else { format!("{word}: {}", p.verdict.reason) }

@@ -1,6 +1,7 @@
 //! What is selected, sorted and filtered, and what a key does to it.
 
 use super::rank::{Key, Rank};
+use crate::say;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use std::cmp::Reverse;
 
@@ -174,5 +175,5 @@ impl State {
 fn text(r: &Rank) -> String {
     let rank = r.rank.map(|n| format!("rank {n}")).unwrap_or_default();
     let places: Vec<&str> = r.sites.iter().map(|s| s.place.as_str()).collect();
-    format!("{rank}\n{}\n{}\n{}", r.title, r.key.0.display(), places.join("\n")).to_lowercase()
+    format!("{rank}\n{}\n{}\n{}", r.title, say::path(&r.key.0), places.join("\n")).to_lowercase()
 }

@@ -217,7 +217,7 @@ fn no_two_processes_are_called_the_same() {
 #[test]
 fn an_idle_process_is_called_that() {
     let (replay, names) = (Replay::new(), Names::default());
-    let verdict = Verdict { outcome: Outcome::Unknown, reason: "nothing was seen".into() };
+    let verdict = Verdict::new(Outcome::Unknown, "nothing was seen");
     let p = Process::new(&replay, &names, &verdict, &[]);
     assert_eq!(super::rank::verdict(&p, false), "no GPU memory so far");
     assert_eq!(super::rank::verdict(&p, true), "not judged yet: nothing was seen", "something is missing");

@@ -3,13 +3,14 @@
 use super::{Watch, Which};
 use crate::alert::Settings;
 use crate::error::{Error, status};
+use crate::files::Folder;
 use crate::run::{DriverWatcher, Signals, shown};
 use crate::snapshot::Fulfiller;
 use crate::{cli, recording, say};
-use std::fs::{File, OpenOptions};
+use std::ffi::OsStr;
+use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 /// Runs the command; the result is the exit status: 82 where an alert ended the job, else 0.
@@ -63,9 +64,7 @@ pub(crate) fn main(options: &cli::Watch) -> Result<u8, Error> {
 fn background(folder: &Path, settings: &Settings, signals: &Signals) -> u8 {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let host = host.trim();
-    let open = |name: String| {
-        OpenOptions::new().create(true).read(true).append(true).mode(0o600).open(folder.join(name))
-    };
+    let open = |name: String| Folder::ours(folder).and_then(|f| f.append(OsStr::new(&name)));
     let Ok(lock) = open(format!(".watch-{host}.lock")) else { return status::FAILED };
     if let Ok(log) = open(format!("watch-{host}.log")) {
         // SAFETY: both descriptors are open; standard error goes to the file from now on.

@@ -2,6 +2,7 @@
 
 use crate::alert::Target;
 use crate::analyze::{Feed, Given};
+use crate::{known, recording};
 use std::path::{Path, PathBuf};
 use strandline::detect::{Detector, Finding, GrainName, Policy, judge};
 use strandline::event::Names;
@@ -18,6 +19,8 @@ struct State {
     id: usize,
     path: PathBuf,
     target: Target,
+    /// When its recording began, in nanoseconds of the Unix epoch.
+    began: u64,
     replay: Replay,
     detector: Detector,
     /// Its process has ended and all of it was read.
@@ -34,13 +37,18 @@ pub(crate) struct Live<'a> {
 }
 
 impl Followed {
+    /// Whether the recording is this user's own, as the open file says.
+    pub(crate) fn is_own(&self) -> bool {
+        recording::is_own(self.feed.summary())
+    }
+
     /// Begins with a recording; `None` where it cannot be read (yet).
     pub(crate) fn open(id: usize, path: &Path) -> Option<Followed> {
         let feed = Feed::follow(path).ok()?;
-        let who = feed.summary().who;
+        let (who, began) = (feed.summary().who, feed.summary().unix_ns);
         let target = Target { pid: who.pid, start: who.start };
         let (replay, detector) = (Replay::new(), Detector::new(Policy::default()));
-        let state = State { id, path: path.into(), target, replay, detector, over: false, ooms: 0 };
+        let state = State { id, path: path.into(), target, began, replay, detector, over: false, ooms: 0 };
         Some(Followed { feed, state })
     }
 
@@ -86,9 +94,9 @@ impl Followed {
         !self.feed.damage().is_empty()
     }
 
-    /// Where its tail lies, while its rings are in a file.
-    pub(crate) fn tail(&self) -> Option<&str> {
-        self.feed.tail()
+    /// Where a question to its process is to lie; `None`: it cannot be reached.
+    pub(crate) fn questions(&self) -> Option<PathBuf> {
+        self.feed.questions(&self.state.path)
     }
 
     /// Its process has ended, and all of it has been taken.
@@ -113,6 +121,9 @@ impl State {
     fn passed(&mut self, progress: Progress, names: &Names, at_mark: &mut dyn FnMut(&Live<'_>)) {
         if progress != Progress::default() {
             self.detector.after(progress, &self.replay);
+            if self.detector.findings().iter().any(Finding::is_active_leak) {
+                self.detector.hear(|f| known::testimony(f, &self.replay, None));
+            }
             at_mark(&Live { state: self, names });
         }
     }
@@ -137,6 +148,16 @@ impl<'a> Live<'a> {
     /// What was found in it.
     pub(crate) fn findings(&self) -> &'a [Finding] {
         self.state.detector.findings()
+    }
+
+    /// When its recording began, in nanoseconds of the Unix epoch.
+    pub(crate) fn began(&self) -> u64 {
+        self.state.began
+    }
+
+    /// Its stacks.
+    pub(crate) fn names(&self) -> &'a Names {
+        self.names
     }
 
     /// Its memory.

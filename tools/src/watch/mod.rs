@@ -9,16 +9,21 @@ pub(crate) use live::{Followed, Live};
 use crate::alert::{Cases, Keeper, Kept, News, Settings, Target, Why};
 use crate::holder::Asker;
 use crate::metrics::Exporter;
-use crate::{recording, terminal};
+use crate::run::shown;
+use crate::{recording, say, terminal};
 use crossbeam_channel::{RecvTimeoutError, Sender};
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use strandline::report::metrics::Metrics;
 
 /// How often it is looked for news: two rounds and what is held for other ranks are less than a second.
 const INTERVAL: Duration = Duration::from_millis(200);
+/// As a job begins more often: one that lives for seconds is asked in time who holds what.
+const EARLY: Duration = Duration::from_millis(50);
+/// So long it begins.
+const BEGINS: Duration = Duration::from_secs(30);
 
 /// Which recordings of a folder are watched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,6 +46,7 @@ struct Watch {
     asker: Asker,
     /// Alerts told of each process.
     alerts: HashMap<u32, u64>,
+    began: Instant,
 }
 
 impl Watch {
@@ -55,6 +61,7 @@ impl Watch {
             exporters: settings.metrics.iter().filter_map(Exporter::start).collect(),
             alerts: HashMap::new(),
             asker: Asker::default(),
+            began: Instant::now(),
         }
     }
 
@@ -65,7 +72,14 @@ impl Watch {
             if !self.known.contains(&path)
                 && let Some(followed) = Followed::open(self.known.len(), &path)
             {
+                let is_own = followed.is_own();
+                if !is_own {
+                    say::line(format!("{} belongs to another user: it is not watched", shown(&path)));
+                }
                 self.known.insert(path);
+                if !is_own {
+                    continue;
+                }
                 if self.which == Which::All || followed.live().target().is_alive() {
                     self.followed.push(followed);
                 }
@@ -87,7 +101,7 @@ impl Watch {
             });
             match followed.is_over() {
                 true => asker.forget(followed.live().id()),
-                false => asker.look(&followed.live(), followed.tail()),
+                false => asker.look(&followed.live(), followed.questions().as_deref()),
             }
             if followed.has_new_oom() {
                 keeper.bundle(Why::OutOfMemory, &followed.live());
@@ -114,6 +128,11 @@ impl Watch {
             live.process(|p| figures.add(p, alerts));
         }
         self.exporters.iter_mut().for_each(|e| e.tell(figures.clone(), last));
+    }
+
+    /// Until the next round.
+    fn interval(&self) -> Duration {
+        if self.began.elapsed() < BEGINS { EARLY } else { INTERVAL }
     }
 
     /// Nothing that is watched runs.
@@ -161,7 +180,7 @@ impl Watcher {
         let work = move || {
             let mut watch = Watch::new(&folder, &settings, job, Which::All);
             loop {
-                match ask.recv_timeout(INTERVAL) {
+                match ask.recv_timeout(watch.interval()) {
                     Ok(()) => watch.terminating(),
                     Err(RecvTimeoutError::Timeout) => watch.round(),
                     Err(RecvTimeoutError::Disconnected) => break,

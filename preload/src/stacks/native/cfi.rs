@@ -4,6 +4,8 @@
 //! Cold, but called from hooks: no heap, no lock, no call; bounded work. What is not understood has no rule, and the stack
 //! ends there.
 
+use super::modules::LoadedTables;
+
 /// A step from a frame to its caller. `rbp` and the return address lie below the canonical frame address (CFA).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub(super) struct Rule {
@@ -57,14 +59,17 @@ const MOST: usize = 4096;
 struct Bytes {
     at: usize,
     end: usize,
+    /// Nothing below is read.
+    start: usize,
 }
 
 impl Bytes {
     fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
-        if self.end.checked_sub(self.at)? < N {
+        if self.at < self.start || self.end.checked_sub(self.at)? < N {
             return None;
         }
-        // SAFETY: `at..end` lies in the readable segment of a loaded library (the promise of `rule`).
+        // SAFETY: `start..end` is of a library that was loaded when `rule` began, and whose code is on this thread's stack
+        // (`LoadedTables`).
         let bytes = unsafe { (self.at as *const [u8; N]).read_unaligned() };
         self.at += N;
         Some(bytes)
@@ -133,18 +138,16 @@ impl Bytes {
         };
         let at = self.at;
         self.skip(length)?;
-        Some(Bytes { at, end: self.at })
+        Some(Bytes { at, end: self.at, start: at })
     }
 }
 
 /// The rule at `pc`, by the `.eh_frame_hdr` at `header`; `None` where nothing is said of this place, or nothing that is
 /// understood.
-///
-/// # Safety
-/// `header` must be the `.eh_frame_hdr` of a loaded library, whose readable memory (with its `.eh_frame`) reaches to `end`.
 #[cold]
-pub(super) unsafe fn rule(header: usize, end: usize, pc: usize) -> Option<Rule> {
-    let mut head = Bytes { at: header, end };
+pub(super) fn rule(tables: &LoadedTables, pc: usize) -> Option<Rule> {
+    let &LoadedTables { header, start, end } = tables;
+    let mut head = Bytes { at: header, end, start };
     let [version, frame, count, table] = head.take::<4>()?;
     // Version 1, a count of four bytes, and a table of pairs relative to the header: what every linker writes.
     if version != 1 || count != 3 || table != 0x3b {
@@ -154,7 +157,7 @@ pub(super) unsafe fn rule(header: usize, end: usize, pc: usize) -> Option<Rule> 
     let count = head.u32()? as usize;
     let first = head.at;
     let pair = |i: usize| {
-        let mut b = Bytes { at: first.checked_add(i.checked_mul(8)?)?, end };
+        let mut b = Bytes { at: first.checked_add(i.checked_mul(8)?)?, end, start };
         let mut next = || Some(header.wrapping_add(b.u32()? as i32 as usize));
         Some((next()?, next()?))
     };
@@ -164,7 +167,7 @@ pub(super) unsafe fn rule(header: usize, end: usize, pc: usize) -> Option<Rule> 
         if pair(middle)?.0 <= pc { low = middle + 1 } else { high = middle }
     }
     let (_, description) = pair(low.checked_sub(1)?)?;
-    description_of(Bytes { at: description, end }, pc)
+    description_of(Bytes { at: description, end, start }, pc)
 }
 
 /// What the frame description at `all` says of `pc`.
@@ -172,7 +175,7 @@ fn description_of(mut all: Bytes, pc: usize) -> Option<Rule> {
     let mut fde = all.entry()?;
     let place = fde.at;
     let back = fde.u32()? as usize;
-    let common = Common::read(Bytes { at: place.checked_sub(back)?, end: all.end })?;
+    let common = Common::read(Bytes { at: place.checked_sub(back)?, ..all })?;
     let start = fde.pointer(common.encoding)?;
     let length = fde.pointer(common.encoding & 15)?;
     if pc.checked_sub(start)? >= length {
@@ -208,7 +211,7 @@ impl Common {
         }
         let text = b.at;
         while b.u8()? != 0 {}
-        let mut letters = Bytes { at: text, end: b.at - 1 };
+        let mut letters = Bytes { at: text, end: b.at - 1, start: text };
         let (code, data) = (b.uleb()?, b.sleb()?);
         let register = if version == 1 { u64::from(b.u8()?) } else { b.uleb()? };
         if register != RETURN {
@@ -445,7 +448,7 @@ fn expression(p: &mut Bytes) -> Option<Bytes> {
     let n = p.uleb()?;
     let at = p.at;
     p.skip(n)?;
-    Some(Bytes { at, end: p.at })
+    Some(Bytes { at, end: p.at, start: at })
 }
 
 /// `DW_OP_breg6`: rbp plus a constant.

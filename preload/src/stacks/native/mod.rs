@@ -67,9 +67,12 @@ pub(crate) fn keep_up() {
     modules::refresh();
 }
 
-/// Lets walks begin.
+/// Lets walks begin. `false`: the C library cannot tell a hook what is loaded, and nothing is read then.
 #[cold]
-pub(crate) fn start() {
+pub(crate) fn start() -> bool {
+    if !modules::can_ask_the_loader() {
+        return false;
+    }
     let end = crate::real::python(c"__libc_stack_end").cast::<usize>();
     if !end.is_null() {
         // SAFETY: the C library's word of that name, set before any program code runs.
@@ -77,6 +80,7 @@ pub(crate) fn start() {
     }
     modules::refresh();
     ON.store(true, Relaxed);
+    true
 }
 
 /// Where the calling thread's stack ends. A thread's control block lies at the top of its stack, wherever that came from; the
@@ -203,10 +207,8 @@ impl Rules {
     fn learn(&mut self, place: usize, modules: &modules::Modules) -> Rule {
         // A call may be its function's last instruction: what counts is where it was made.
         let called = place.wrapping_sub(1);
-        let known = modules.find(called).filter(|m| m.header != 0);
-        // SAFETY: the module is loaded, since its code is on this thread's stack, and its header lies in its own segment.
-        let rule =
-            known.and_then(|m| unsafe { cfi::rule(m.header, m.header_end, called) }).unwrap_or(cfi::UNKNOWN);
+        let tables = modules.find(called).and_then(|m| m.tables(called));
+        let rule = tables.and_then(|t| cfi::rule(&t, called)).unwrap_or(cfi::UNKNOWN);
         let first = slot(place);
         for k in 0..PROBES {
             if let Some(e) = self.entries.get_mut((first + k) & (RULES - 1))

@@ -91,6 +91,70 @@ pub(crate) fn role(address: usize) -> Role {
     current().and_then(|m| m.find(address)).map_or(Role::Program, |m| m.library.role)
 }
 
+/// What glibc says of the loaded library that some code is in: `struct dl_find_object` (2.35 and newer).
+#[repr(C)]
+struct FoundObject {
+    flags: u64,
+    start: *const c_void,
+    end: *const c_void,
+    link_map: *const c_void,
+    /// Its `.eh_frame_hdr`.
+    frames: *const c_void,
+    reserved: [u64; 7],
+}
+
+/// `_dl_find_object`: no lock, no heap, safe in a signal handler; made for unwinders. Null where glibc is older.
+static FIND_OBJECT: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
+
+/// Looks up what [`Module::tables`] asks. `false`: this C library has nothing that may be asked in a hook.
+#[cold]
+pub(super) fn can_ask_the_loader() -> bool {
+    FIND_OBJECT.store(crate::real::python(c"_dl_find_object"), Relaxed);
+    !FIND_OBJECT.load(Relaxed).is_null()
+}
+
+/// Unwind tables of a library that is loaded: only [`Module::tables`] makes one.
+pub(super) struct LoadedTables {
+    /// Its `.eh_frame_hdr`.
+    pub(super) header: usize,
+    /// First byte of the library, and behind the last of the segment that holds the tables.
+    pub(super) start: usize,
+    pub(super) end: usize,
+}
+
+impl Module {
+    /// Where the unwind tables for the code at `address` lie, which is on this thread's stack. `None`: the library of our table was
+    /// unloaded, and whatever is at the address now is not it. A library whose code is on a stack cannot be unloaded meanwhile, or
+    /// the program itself would return to nowhere.
+    pub(super) fn tables(&self, address: usize) -> Option<LoadedTables> {
+        let find = FIND_OBJECT.load(Relaxed);
+        if find.is_null() || self.header == 0 {
+            return None;
+        }
+        // SAFETY: the function's type is part of glibc's interface, and the structure is as large as it says. All of it may be zero.
+        let (known, found) = unsafe {
+            let find: extern "C" fn(*const c_void, *mut FoundObject) -> core::ffi::c_int =
+                core::mem::transmute(find);
+            let mut found: FoundObject = core::mem::zeroed();
+            (find(address as *const c_void, &mut found) == 0, found)
+        };
+        let (start, end) = (found.start as usize, found.end as usize);
+        let same =
+            known && found.frames as usize == self.header && self.header_end <= end.next_multiple_of(4096);
+        (same && start <= self.header).then_some(LoadedTables {
+            header: self.header,
+            start,
+            end: self.header_end,
+        })
+    }
+}
+
+/// Whether the code at an address is a library's whose path ends so.
+#[cold]
+pub(crate) fn is_in(address: usize, ending: &str) -> bool {
+    current().and_then(|m| m.find(address)).is_some_and(|m| m.library.path.ends_with(ending))
+}
+
 /// All segments of code, by address.
 pub(in crate::stacks) struct Modules {
     all: Vec<Module>,

@@ -100,7 +100,7 @@ impl Check<'_> {
 
     fn list_of(&mut self, v: Value, key: &str) -> Vec<Value> {
         match self.tree.get(v, key).and_then(|l| self.tree.list(l)) {
-            Some(l) => l.to_vec(),
+            Some(l) => l,
             None => {
                 self.say(format!("{key} is no list"));
                 Vec::new()
@@ -237,7 +237,7 @@ impl Check<'_> {
     fn categories(&mut self, traces: &[Value]) {
         let all = traces.iter().filter_map(|&t| self.tree.list(t)).flatten();
         let mut any = false;
-        for &e in all {
+        for e in all {
             match self.text(e, "category") {
                 Some("unknown") => return,
                 Some(_) => any = true,
@@ -275,7 +275,7 @@ impl Check<'_> {
     }
 
     fn trace(&mut self, device: usize, trace: Value, segments: Vec<Segment>, blocks: Vec<Live>) {
-        let Some(entries) = self.tree.list(trace).map(<[Value]>::to_vec) else {
+        let Some(entries) = self.tree.list(trace) else {
             return self.say(format!("device_traces[{device}] is no list"));
         };
         let mut events = Vec::with_capacity(entries.len());

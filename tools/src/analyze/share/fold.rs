@@ -136,6 +136,10 @@ impl Fold {
                 "type": h["type"].as_str().map(|t| self.class(t)),
                 "through": h["through"].as_str().map(|n| self.holder(n)),
                 "entries": h["entries"].as_u64(), "graph": h["graph"].as_bool(), "blocks": h["blocks"].as_u64(),
+                "bound": { "kind": h["bound"]["kind"].as_str(), "entries": h["bound"]["entries"].as_u64() },
+                "rebound": h["rebound"].as_bool(), "root": h["root"].as_bool(),
+                "part": h["part"].as_str().filter(|p| ["optimizer", "module"].contains(p)),
+                "scope": { "kind": h["scope"]["kind"].as_str().filter(|k| *k == "frame") },
             })
         });
         let holders: Vec<Value> = holders.collect();

@@ -129,7 +129,7 @@ impl Folder {
                     .map(|answer| {
                         let findings = answer["findings"].as_array().into_iter().flatten();
                         let findings: Vec<Value> = findings.map(|f| fold.held(f, &self.cwd)).collect();
-                        json!({ "findings": findings, "cost": numbers(&answer["cost"]) })
+                        json!({ "at_ns": answer["at_ns"].as_u64(), "findings": findings, "cost": numbers(&answer["cost"]) })
                     })
                     .collect(),
                 ("pid" | "rank" | "probe" | "stacks_undefined" | "events_stopped_by_max_size", v)

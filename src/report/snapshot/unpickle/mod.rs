@@ -1,10 +1,14 @@
 //! A pickle, read as data: nothing in it can run.
 //!
 //! The opcodes that build lists, dicts, tuples, texts and numbers are understood, and no other: a pickle that names a
-//! class or calls something is refused with its opcode and offset. Sizes are bounded, memory is proportional to the
-//! input, and what comes out is an arena ([`Tree`]), so that shared and even self-containing values cost nothing.
+//! class or calls something is refused with its opcode and offset. Sizes are bounded, memory is at most twice the input and a little
+//! ([`Limits`]), and what comes out is an arena ([`Tree`]), so that shared and even self-containing values cost nothing.
+
+mod tree;
 
 use std::fmt;
+use tree::Cell;
+pub use tree::{Items, Tree};
 
 /// What is accepted at most.
 #[derive(Clone, Copy, Debug)]
@@ -13,12 +17,14 @@ pub struct Limits {
     pub values: usize,
     /// Length of one text, in bytes.
     pub text: usize,
+    /// Bytes that are taken beyond twice those of the pickle: one that was made to be large here and small there is refused.
+    pub slack: usize,
 }
 
 impl Default for Limits {
     /// Room for a snapshot of some ten million events.
     fn default() -> Limits {
-        Limits { values: 400_000_000, text: 64 << 20 }
+        Limits { values: 200_000_000, text: 64 << 20, slack: 16 << 20 }
     }
 }
 
@@ -60,78 +66,6 @@ impl fmt::Display for Refused {
 
 impl std::error::Error for Refused {}
 
-/// What was read, and which opcodes it took.
-#[derive(Debug, Default)]
-pub struct Tree {
-    texts: Vec<String>,
-    lists: Vec<Vec<Value>>,
-    dicts: Vec<Vec<(Value, Value)>>,
-    tuples: Vec<Vec<Value>>,
-    root: Option<Value>,
-    opcodes: Vec<bool>,
-    protocol: u8,
-    longest_batch: usize,
-}
-
-impl Tree {
-    /// The outermost value.
-    pub fn root(&self) -> Value {
-        self.root.unwrap_or(Value::None)
-    }
-
-    /// The pickle protocol it was written in.
-    pub fn protocol(&self) -> u8 {
-        self.protocol
-    }
-
-    /// The opcodes that occurred.
-    pub fn opcodes(&self) -> impl Iterator<Item = u8> + '_ {
-        self.opcodes.iter().enumerate().filter(|(_, seen)| **seen).map(|(op, _)| op as u8)
-    }
-
-    /// Most items that one opcode appended or set.
-    pub fn longest_batch(&self) -> usize {
-        self.longest_batch
-    }
-
-    /// The text, where the value is one.
-    pub fn text(&self, v: Value) -> Option<&str> {
-        match v {
-            Value::Text(i) => self.texts.get(i as usize).map(String::as_str),
-            _ => None,
-        }
-    }
-
-    /// The items, where the value is a list.
-    pub fn list(&self, v: Value) -> Option<&[Value]> {
-        match v {
-            Value::List(i) => self.lists.get(i as usize).map(Vec::as_slice),
-            _ => None,
-        }
-    }
-
-    /// The members, where the value is a tuple.
-    pub fn tuple(&self, v: Value) -> Option<&[Value]> {
-        match v {
-            Value::Tuple(i) => self.tuples.get(i as usize).map(Vec::as_slice),
-            _ => None,
-        }
-    }
-
-    /// Keys and values in the order they were set, where the value is a dict.
-    pub fn dict(&self, v: Value) -> Option<&[(Value, Value)]> {
-        match v {
-            Value::Dict(i) => self.dicts.get(i as usize).map(Vec::as_slice),
-            _ => None,
-        }
-    }
-
-    /// What a dict has under a text key; a later setting wins, as in Python.
-    pub fn get(&self, v: Value, key: &str) -> Option<Value> {
-        self.dict(v)?.iter().rev().find(|(k, _)| self.text(*k) == Some(key)).map(|(_, v)| *v)
-    }
-}
-
 /// Reads a pickle of protocol 2 to 5 that holds nothing but data.
 pub fn read(bytes: &[u8], limits: &Limits) -> Result<Tree, Refused> {
     let mut m = Machine {
@@ -143,22 +77,28 @@ pub fn read(bytes: &[u8], limits: &Limits) -> Result<Tree, Refused> {
         marks: Vec::new(),
         memo: Vec::new(),
         pushed: 0,
-        tree: Tree { opcodes: vec![false; 256], ..Tree::default() },
+        tree: Tree::new(),
+        look: 0,
     };
     while !m.step()? {}
     Ok(m.tree)
 }
+
+/// Opcodes between two looks at the memory.
+const LOOK: u32 = 4096;
 
 struct Machine<'a> {
     bytes: &'a [u8],
     at: usize,
     op_at: usize,
     limits: &'a Limits,
-    stack: Vec<Value>,
-    marks: Vec<usize>,
-    memo: Vec<Option<Value>>,
+    stack: Vec<Cell>,
+    marks: Vec<u32>,
+    memo: Vec<Cell>,
     pushed: usize,
     tree: Tree,
+    /// Opcodes until the memory is looked at again.
+    look: u32,
 }
 
 impl Machine<'_> {
@@ -167,6 +107,10 @@ impl Machine<'_> {
         self.op_at = self.at;
         let op = self.take(1)?[0];
         self.tree.opcodes[op as usize] = true;
+        self.look = self.look.checked_sub(1).unwrap_or(LOOK);
+        if self.look == 0 {
+            self.bounded()?;
+        }
         match op {
             0x80 => {
                 let p = self.take(1)?[0];
@@ -181,30 +125,31 @@ impl Machine<'_> {
                 self.tree.root = Some(self.pop()?);
                 return Ok(true);
             }
-            b'(' => self.marks.push(self.stack.len()),
-            b'N' => self.push(Value::None)?,
-            0x88 => self.push(Value::Bool(true))?,
-            0x89 => self.push(Value::Bool(false))?,
+            b'(' => self.marks.push(self.stack.len() as u32),
+            b'N' => self.push(Tree::none())?,
+            0x88 => self.push(Tree::bool(true))?,
+            0x89 => self.push(Tree::bool(false))?,
             b'K' => {
                 let v = self.take(1)?[0];
-                self.push(Value::Int(v.into()))?;
+                self.int(v.into())?;
             }
             b'M' => {
                 let v = u16::from_le_bytes(self.array()?);
-                self.push(Value::Int(v.into()))?;
+                self.int(v.into())?;
             }
             b'J' => {
                 let v = i32::from_le_bytes(self.array()?);
-                self.push(Value::Int(v.into()))?;
+                self.int(v.into())?;
             }
             0x8a => {
                 let n = self.take(1)?[0] as usize;
                 let v = self.long(n)?;
-                self.push(v)?;
+                self.int(v)?;
             }
             b'G' => {
                 let v = f64::from_be_bytes(self.array()?);
-                self.push(Value::Float(v))?;
+                let v = self.tree.add_float(v);
+                self.push(v)?;
             }
             0x8c => {
                 let n = self.take(1)?[0] as usize;
@@ -215,59 +160,58 @@ impl Machine<'_> {
                 self.string(n)?;
             }
             b']' => {
-                let v = self.new_list(Vec::new());
+                let v = self.tree.add_list(&[]);
                 self.push(v)?;
             }
             b'l' => {
-                let items = self.batch()?;
-                let v = self.new_list(items);
+                let from = self.batch()?;
+                let v = self.tree.add_list(self.stack.get(from..).unwrap_or_default());
+                self.stack.truncate(from);
                 self.push(v)?;
             }
             b'}' => {
-                let v = self.new_dict();
+                let v = self.tree.add_dict();
                 self.push(v)?;
             }
             b'd' => {
-                let items = self.batch()?;
-                let v = self.new_dict();
-                self.set(v, &items)?;
+                let from = self.batch()?;
+                let v = self.tree.add_dict();
+                self.set(v, from)?;
                 self.push(v)?;
             }
-            b')' => self.tuple(Vec::new())?,
+            b')' => self.tuple(self.stack.len())?,
             0x85..=0x87 => {
                 let n = (op - 0x84) as usize;
                 let Some(from) = self.stack.len().checked_sub(n) else {
                     return self.refuse("a tuple of nothing");
                 };
-                let items = self.stack.split_off(from);
-                self.tuple(items)?;
+                self.tuple(from)?;
             }
             b't' => {
-                let items = self.batch()?;
-                self.tuple(items)?;
+                let from = self.batch()?;
+                self.tuple(from)?;
             }
             b'a' => {
-                let v = self.pop()?;
-                self.append(&[v])?;
+                let from = self.last(1)?;
+                self.append(from)?;
             }
             b'e' => {
-                let items = self.batch()?;
-                self.append(&items)?;
+                let from = self.batch()?;
+                self.append(from)?;
             }
             b's' => {
-                let v = self.pop()?;
-                let k = self.pop()?;
-                let d = self.top()?;
-                self.set(d, &[k, v])?;
+                let from = self.last(2)?;
+                let d = self.below(from)?;
+                self.set(d, from)?;
             }
             b'u' => {
-                let items = self.batch()?;
-                let d = self.top()?;
-                self.set(d, &items)?;
+                let from = self.batch()?;
+                let d = self.below(from)?;
+                self.set(d, from)?;
             }
             0x94 => {
                 let v = self.top()?;
-                self.memo.push(Some(v));
+                self.memo.push(v);
             }
             b'q' => {
                 let i = self.take(1)?[0] as usize;
@@ -312,7 +256,22 @@ impl Machine<'_> {
         Ok(a)
     }
 
-    fn long(&mut self, n: usize) -> Result<Value, Refused> {
+    /// What is held so far is in proportion to the input.
+    fn bounded(&self) -> Result<(), Refused> {
+        let held =
+            self.tree.bytes() + (self.stack.len() + self.marks.len() + self.memo.len()) * size_of::<Cell>();
+        if held > self.bytes.len().saturating_mul(2).saturating_add(self.limits.slack) {
+            return self.refuse("more values than a snapshot of this size has");
+        }
+        Ok(())
+    }
+
+    fn int(&mut self, v: i128) -> Result<(), Refused> {
+        let v = self.tree.add_int(v);
+        self.push(v)
+    }
+
+    fn long(&mut self, n: usize) -> Result<i128, Refused> {
         if n > 16 {
             return self.refuse(format!("an integer of {n} bytes"));
         }
@@ -320,80 +279,100 @@ impl Machine<'_> {
         let negative = b.last().is_some_and(|&x| x >= 0x80);
         let mut w = [if negative { 0xff } else { 0 }; 16];
         w[..n].copy_from_slice(b);
-        Ok(Value::Int(i128::from_le_bytes(w)))
+        Ok(i128::from_le_bytes(w))
     }
 
     fn string(&mut self, n: usize) -> Result<(), Refused> {
         if n > self.limits.text {
             return self.refuse(format!("a text of {n} bytes"));
         }
-        let s = String::from_utf8_lossy(self.take(n)?).into_owned();
-        self.tree.texts.push(s);
-        self.push(Value::Text(self.tree.texts.len() as u32 - 1))
+        let bytes = self.bytes;
+        self.take(n)?;
+        let text = bytes.get(self.at - n..self.at).unwrap_or_default();
+        match self.tree.add_text(text) {
+            Some(v) => self.push(v),
+            None => self.refuse("more than 4 GiB of texts"),
+        }
     }
 
-    fn push(&mut self, v: Value) -> Result<(), Refused> {
+    fn push(&mut self, v: Cell) -> Result<(), Refused> {
         self.pushed += 1;
-        // Numbers of texts, lists, dicts and tuples are 32 bit; each of them is a value that was pushed.
-        if self.pushed > self.limits.values.min(u32::MAX as usize) {
-            return self.refuse(format!("more than {} values", self.limits.values));
+        // Numbers of a cell have 28 bits; whatever is numbered is a value that was pushed.
+        let most = self.limits.values.min(tree::MOST - 1);
+        if self.pushed > most {
+            return self.refuse(format!("more than {most} values"));
         }
         self.stack.push(v);
         Ok(())
     }
 
     fn floor(&self) -> usize {
-        self.marks.last().copied().unwrap_or(0)
+        self.marks.last().map_or(0, |m| *m as usize)
     }
 
-    fn pop(&mut self) -> Result<Value, Refused> {
-        if self.stack.len() <= self.floor() {
-            return self.refuse("a value that is not there");
+    fn pop(&mut self) -> Result<Cell, Refused> {
+        match self.stack.pop().filter(|_| self.stack.len() >= self.floor()) {
+            Some(v) => Ok(v),
+            None => self.refuse("a value that is not there"),
         }
-        Ok(self.stack.pop().unwrap_or(Value::None))
     }
 
-    fn top(&self) -> Result<Value, Refused> {
-        match self.stack.last() {
-            Some(&v) if self.stack.len() > self.floor() => Ok(v),
+    fn top(&self) -> Result<Cell, Refused> {
+        self.below(self.stack.len())
+    }
+
+    /// What lies before this place of the stack, and is no part of an outer batch.
+    fn below(&self, at: usize) -> Result<Cell, Refused> {
+        match at.checked_sub(1).and_then(|i| self.stack.get(i)) {
+            Some(&v) if at > self.floor() => Ok(v),
             _ => self.refuse("a container that is not there"),
         }
     }
 
-    fn batch(&mut self) -> Result<Vec<Value>, Refused> {
-        let Some(m) = self.marks.pop() else { return self.refuse("the end of a batch that did not begin") };
-        let items = self.stack.split_off(m);
-        self.tree.longest_batch = self.tree.longest_batch.max(items.len());
-        Ok(items)
+    /// Where the last values begin, so many of them.
+    fn last(&self, n: usize) -> Result<usize, Refused> {
+        match self.stack.len().checked_sub(n).filter(|from| *from >= self.floor()) {
+            Some(from) => Ok(from),
+            None => self.refuse("a value that is not there"),
+        }
     }
 
-    fn new_list(&mut self, items: Vec<Value>) -> Value {
-        self.tree.lists.push(items);
-        Value::List(self.tree.lists.len() as u32 - 1)
+    /// Where the values since the last mark begin.
+    fn batch(&mut self) -> Result<usize, Refused> {
+        let Some(mark) = self.marks.pop() else {
+            return self.refuse("the end of a batch that did not begin");
+        };
+        let from = (mark as usize).min(self.stack.len());
+        self.tree.longest_batch = self.tree.longest_batch.max(self.stack.len() - from);
+        Ok(from)
     }
 
-    fn new_dict(&mut self) -> Value {
-        self.tree.dicts.push(Vec::new());
-        Value::Dict(self.tree.dicts.len() as u32 - 1)
+    fn tuple(&mut self, from: usize) -> Result<(), Refused> {
+        let v = self.tree.add_tuple(self.stack.get(from..).unwrap_or_default());
+        self.stack.truncate(from);
+        self.push(v)
     }
 
-    fn tuple(&mut self, items: Vec<Value>) -> Result<(), Refused> {
-        self.tree.tuples.push(items);
-        self.push(Value::Tuple(self.tree.tuples.len() as u32 - 1))
-    }
-
-    fn append(&mut self, items: &[Value]) -> Result<(), Refused> {
-        let Value::List(i) = self.top()? else { return self.refuse("an append to what is no list") };
-        self.tree.lists[i as usize].extend_from_slice(items);
+    fn append(&mut self, from: usize) -> Result<(), Refused> {
+        let list = self.below(from)?;
+        if !Tree::is_list(list) {
+            return self.refuse("an append to what is no list");
+        }
+        self.tree.extend(list, self.stack.get(from..).unwrap_or_default());
+        self.stack.truncate(from);
         Ok(())
     }
 
-    fn set(&mut self, dict: Value, items: &[Value]) -> Result<(), Refused> {
-        let Value::Dict(i) = dict else { return self.refuse("an item set in what is no dict") };
+    fn set(&mut self, dict: Cell, from: usize) -> Result<(), Refused> {
+        if !Tree::is_dict(dict) {
+            return self.refuse("an item set in what is no dict");
+        }
+        let items = self.stack.get(from..).unwrap_or_default();
         if !items.len().is_multiple_of(2) {
             return self.refuse("a key without a value");
         }
-        self.tree.dicts[i as usize].extend(items.chunks_exact(2).map(|kv| (kv[0], kv[1])));
+        self.tree.extend(dict, items);
+        self.stack.truncate(from);
         Ok(())
     }
 
@@ -404,14 +383,14 @@ impl Machine<'_> {
         }
         let v = self.top()?;
         if self.memo.len() <= i {
-            self.memo.resize(i + 1, None);
+            self.memo.resize(i + 1, Cell::EMPTY);
         }
-        self.memo[i] = Some(v);
+        self.memo[i] = v;
         Ok(())
     }
 
     fn again(&mut self, i: usize) -> Result<(), Refused> {
-        match self.memo.get(i).copied().flatten() {
+        match self.memo.get(i).copied().filter(|v| *v != Cell::EMPTY) {
             Some(v) => self.push(v),
             None => self.refuse(format!("memo {i}, which was never written")),
         }
@@ -451,7 +430,7 @@ mod tests {
 
     #[test]
     fn limits_hold() {
-        let l = Limits { values: 3, text: 4 };
+        let l = Limits { values: 3, text: 4, ..Limits::default() };
         assert!(read(b"\x80\x04](K\x01K\x02K\x03e.", &l).unwrap_err().what.contains("more than 3"));
         assert!(read(b"\x80\x04\x8c\x05hello.", &l).unwrap_err().what.contains("5 bytes"));
     }
@@ -464,7 +443,7 @@ mod tests {
 
     #[test]
     fn every_prefix_and_every_flipped_byte_ends_without_a_panic() {
-        let whole = include_bytes!("../../../tests/golden/snapshots/ref_plain.pickle");
+        let whole = include_bytes!("../../../../tests/golden/snapshots/ref_plain.pickle");
         assert!(read(whole, &Limits::default()).is_ok());
         for n in (0..whole.len()).step_by(7) {
             assert!(read(&whole[..n], &Limits::default()).is_err());
@@ -474,6 +453,40 @@ mod tests {
             b[i] ^= 0x5a;
             let _ = read(&b, &Limits::default());
             b[i] ^= 0x5a;
+        }
+    }
+    /// A byte of each of these makes a value that needs more than a few bytes.
+    #[test]
+    fn a_pickle_that_is_small_and_would_be_large_is_refused() {
+        for unit in [&b"]"[..], b"}", b")", b"]\x94", b"N", b"(", b"K\x01\x85", b"](NNe0"] {
+            let mut b = b"\x80\x04".to_vec();
+            b.extend(unit.repeat((4 << 20) / unit.len()));
+            let limits = Limits { slack: 1 << 20, ..Limits::default() };
+            let told = read(&b, &limits).unwrap_err().what;
+            assert!(
+                told.contains("more values") || told.contains("end of the file") || told.contains("opcode"),
+                "{unit:?}: {told}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_is_appended_to_again_and_again_stays_in_order() {
+        // A list that gets a number, a batch of two, and a new list with one in it, 200 times.
+        let mut b = b"\x80\x04]".to_vec();
+        for i in 0..200u8 {
+            b.extend([b'K', i, b'a', b'(', b'K', i, b'K', i, b'e', b']', b'K', i, b'a', b'a']);
+        }
+        b.push(b'.');
+        let t = read(&b, &Limits::default()).unwrap();
+        let all = t.list(t.root()).unwrap();
+        assert_eq!(all.len(), 800);
+        for (at, v) in all.into_iter().enumerate() {
+            let i = Value::Int(at as i128 / 4);
+            match at % 4 {
+                3 => assert_eq!(t.list(v).unwrap(), [i]),
+                _ => assert_eq!(v, i),
+            }
         }
     }
 }

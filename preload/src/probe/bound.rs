@@ -1,0 +1,151 @@
+//! Where a container ends, as it says itself: `deque.maxlen`, the maxsize of `functools.lru_cache`, of `queue.Queue` and its like.
+
+use super::objects::{Class, HEAP_TYPE, Python, SIZE, TYPE_FLAGS, read, type_of};
+
+/// A container's own bound.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Bound {
+    /// What says so: `maxlen` or `maxsize`.
+    pub(super) what: &'static str,
+    /// How many entries at most.
+    pub(super) most: u64,
+}
+
+/// What `functools.lru_cache` has made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Cached {
+    /// Results that it keeps.
+    pub(super) entries: u64,
+    /// Its maxsize; `None`: it has no bound.
+    most: Option<u64>,
+}
+
+/// Modules whose classes end where an attribute of theirs says so; 0 or less there is no bound.
+const BOUNDED: [&str; 3] = ["queue", "asyncio.queues", "cachetools"];
+/// Types of what such a class wraps.
+const INNER: [&str; 4] = ["deque", "list", "dict", "OrderedDict"];
+const ATTRIBUTES: [&str; 3] = ["maxsize", "_maxsize", "_Cache__maxsize"];
+
+impl Python {
+    /// The results that an object of `functools.lru_cache` keeps; `None` where it is no such object.
+    ///
+    /// # Safety
+    /// `object` must be alive.
+    pub(super) unsafe fn cached(&self, object: u64) -> Option<Cached> {
+        // Behind the first entry of its list, which begins the object: the dictionary of results, hits, the function, maxsize.
+        const CACHE: u64 = 72;
+        const MAXSIZE: u64 = 96;
+        // SAFETY: the caller's promise, and an object of this type has these fields.
+        unsafe {
+            if self.type_name(type_of(object)) != "_lru_cache_wrapper" {
+                return None;
+            }
+            let cache = read(object + CACHE);
+            if !super::memory::is_address(cache) || !self.is_dict(cache) {
+                return None;
+            }
+            let most = read(object + MAXSIZE) as i64;
+            Some(Cached { entries: read(cache + SIZE), most: u64::try_from(most).ok() })
+        }
+    }
+
+    /// How many things are in an object that wraps a container of CPython's own: a cache, a queue; `None` where it is no such object.
+    ///
+    /// # Safety
+    /// `object` must be alive; with the GIL held.
+    pub(super) unsafe fn wrapped(&self, object: u64) -> Option<u64> {
+        const INSIDE: [&str; 3] = ["queue", "_queue", "_Cache__data"];
+        // SAFETY: the caller's promise; what an attribute has is alive.
+        unsafe {
+            if let Some(cached) = self.cached(object) {
+                return Some(cached.entries);
+            }
+            if read(type_of(object) + TYPE_FLAGS) & HEAP_TYPE == 0 || !self.is_bounded(object) {
+                return None;
+            }
+            let mut inside = 0;
+            self.attributes(object, |name, value| {
+                if INSIDE.contains(&self.text(name).as_str()) {
+                    inside = value;
+                }
+                inside == 0
+            });
+            // A deque, a list and a dictionary all count there.
+            let is_one = inside != 0 && INNER.contains(&self.type_name(type_of(inside)).as_str());
+            is_one.then(|| read(inside + SIZE))
+        }
+    }
+
+    /// Whether an instance is of a class that ends where an attribute of it says so.
+    ///
+    /// # Safety
+    /// As [`Python::wrapped`].
+    unsafe fn is_bounded(&self, object: u64) -> bool {
+        // SAFETY: the caller's promise.
+        let scope = unsafe { self.scope_in_class(type_of(object), String::new()) };
+        scope.module.is_some_and(|m| BOUNDED.contains(&m.as_str()))
+    }
+
+    /// Where an object ends by itself, or by the attribute of the instance that has it.
+    ///
+    /// # Safety
+    /// Both must be alive, or `owner` 0; with the GIL held.
+    pub(super) unsafe fn bound(&self, object: u64, class: Class, owner: u64) -> Option<Bound> {
+        const MAXLEN: u64 = 64;
+        // SAFETY: the caller's promise; a deque has its maxlen there.
+        unsafe {
+            if class == Class::Deque
+                && let Ok(most) = u64::try_from(read(object + MAXLEN) as i64)
+            {
+                return Some(Bound { what: "maxlen", most });
+            }
+            if let Some(cached) = self.cached(object) {
+                return cached.most.map(|most| Bound { what: "maxsize", most });
+            }
+            let of_itself = self.maxsize(object, class);
+            of_itself.or_else(|| if owner != 0 { self.maxsize(owner, Class::Instance) } else { None })
+        }
+    }
+
+    /// The maxsize of an instance whose class is known to end there.
+    ///
+    /// # Safety
+    /// As [`Python::bound`].
+    unsafe fn maxsize(&self, object: u64, class: Class) -> Option<Bound> {
+        if class != Class::Instance {
+            return None;
+        }
+        let mut most = None;
+        // SAFETY: the caller's promise; what an attribute has is alive.
+        unsafe {
+            if !self.is_bounded(object) {
+                return None;
+            }
+            self.attributes(object, |name, value| {
+                if ATTRIBUTES.contains(&self.text(name).as_str()) {
+                    most = self.small_number(value);
+                }
+                most.is_none()
+            });
+        }
+        most.filter(|n| *n > 0).map(|most| Bound { what: "maxsize", most })
+    }
+
+    /// A number of one digit of Python's (30 bits), where it is one and is not negative.
+    ///
+    /// # Safety
+    /// `object` must be alive.
+    unsafe fn small_number(&self, object: u64) -> Option<u64> {
+        // SAFETY: the caller's promise; an integer has its size and digits there.
+        unsafe {
+            if self.type_name(type_of(object)) != "int" {
+                return None;
+            }
+            let is_one = match self.minor {
+                ..=11 => read(object + SIZE) == 1,
+                _ => read(object + SIZE) & !4 == 1 << 3,
+            };
+            is_one.then(|| u64::from(read(object + 24) as u32))
+        }
+    }
+}

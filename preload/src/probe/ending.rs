@@ -1,0 +1,59 @@
+//! The moment at which the interpreter begins to end: the last at which globals, and what a traceback keeps, are still there.
+//!
+//! A function of ours that `atexit` calls tells the watcher, waits for its last question, and answers it at once, on the thread that
+//! ends the interpreter. It takes no longer than what is left of the budget, and never more than [`LONGEST`]; nothing is printed, and the
+//! exit status is not touched.
+
+use super::{LAST_ASKED, WANTED, charged, guarded_slice, interpreter, look_again, pace, paused, since_began};
+use crate::{clock, session};
+use serde_json::json;
+use std::sync::atomic::{AtomicBool, Ordering::*};
+use std::time::Duration;
+
+/// Nanoseconds that the end of a job is put off at most.
+const LONGEST: u64 = 400_000_000;
+/// Between two looks for the question.
+const WAIT: Duration = Duration::from_millis(1);
+
+/// The interpreter has begun to end.
+static ENDING: AtomicBool = AtomicBool::new(false);
+
+/// Whether the last question is waited for.
+pub(super) fn is_waiting() -> bool {
+    ENDING.load(Acquire)
+}
+
+/// Answers the last question. Called by `atexit`, with the GIL held.
+#[cold]
+pub(crate) fn at_exit() {
+    let Some(config) = session::config() else { return };
+    let is_watched = config.watched || config.alerts;
+    if !session::is_recording() || config.probe.is_none() || !is_watched && !WANTED.load(Acquire) {
+        return;
+    }
+    let (began, before) = (clock::moment().mono_ns, paused());
+    let most = match config.probe {
+        Some(pace::Pace::Budget) => pace::left(since_began(began), charged()).min(LONGEST),
+        _ => LONGEST,
+    };
+    ENDING.store(true, Release);
+    session::tell(json!({ "ending": true }));
+    loop {
+        if WANTED.load(Acquire) {
+            guarded_slice();
+        } else if LAST_ASKED.load(Acquire) || !session::is_recording() {
+            break;
+        }
+        if clock::moment().mono_ns.saturating_sub(began) >= most {
+            break;
+        }
+        // Other threads of Python's go on meanwhile, as at any moment of the end.
+        interpreter::without_gil(|| std::thread::sleep(WAIT));
+    }
+    look_again();
+    ENDING.store(false, Release);
+    // What the slices took is counted already.
+    let slices = paused().saturating_sub(before);
+    let waited = clock::moment().mono_ns.saturating_sub(began).saturating_sub(slices);
+    super::add_pause(waited, waited);
+}

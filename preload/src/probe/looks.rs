@@ -1,0 +1,147 @@
+//! Holders that were found are looked at again: how many things are in each now. That costs microseconds, and tells what piles up from
+//! what is emptied or has reached its end.
+
+use super::World;
+use super::naming::{Named, Place, Rank};
+use super::objects::{Class, TYPE_DICT, Types, read};
+use super::verify::{MODULE_DICT, is_named, is_still};
+use serde_json::{Value, json};
+
+/// After the first look, then at intervals that double, up to the last.
+const FIRST: u64 = 100_000_000;
+const LONGEST: u64 = 60_000_000_000;
+/// Holders that are looked at, and counts of each that are kept.
+const HOLDERS: usize = 32;
+const COUNTS: usize = 24;
+
+/// Holders and what was counted in them.
+pub(super) struct Looks {
+    world: World,
+    holders: Vec<Counted>,
+    /// When the next look is due, on the monotonic clock.
+    pub(super) due: u64,
+    gap: u64,
+}
+
+struct Counted {
+    named: Named,
+    /// Nanoseconds since the recording began, and how many things were in it.
+    counts: Vec<(u64, u64)>,
+}
+
+impl Looks {
+    /// Begins with the holders that a probe has found at `now`, which is `since` after the recording began. What was counted before
+    /// goes on.
+    pub(super) fn new(world: World, found: Vec<Named>, before: Option<Looks>, now: u64, since: u64) -> Looks {
+        let mut holders: Vec<Counted> = before.map(|b| b.holders).unwrap_or_default();
+        for named in found {
+            let is_full = holders.len() == HOLDERS;
+            match holders.iter_mut().find(|h| h.named.place == named.place) {
+                Some(known) => known.named = named,
+                None if is_full => break,
+                None => holders.push(Counted { named, counts: Vec::new() }),
+            }
+        }
+        for h in &mut holders {
+            let entries = h.named.entries.unwrap_or(0);
+            h.note(since, entries);
+        }
+        Looks { world, holders, due: now + FIRST, gap: FIRST }
+    }
+
+    /// There is something to look at.
+    pub(super) fn is_worth(&self) -> bool {
+        !self.holders.is_empty()
+    }
+
+    /// Counts.
+    ///
+    /// # Safety
+    /// With the GIL held.
+    pub(super) unsafe fn look(&mut self, now: u64, since: u64) {
+        (self.due, self.gap) = (now + self.gap, (self.gap * 2).min(LONGEST));
+        if self.world.collector.is_at_work() {
+            return;
+        }
+        let mut types = Types::new(&self.world.python);
+        for h in &mut self.holders {
+            // SAFETY: the caller's promise, and the collector is not at work; what a name has is alive.
+            let count = unsafe {
+                let object = current(&self.world, &mut types, &h.named);
+                object.and_then(|o| self.world.python.entries(o, types.of(o).class))
+            };
+            if let Some(count) = count {
+                h.note(since, count);
+            }
+        }
+    }
+
+    /// What was counted: for each name moments and counts, in their order.
+    pub(super) fn to_json(&self) -> Value {
+        let all = self.holders.iter();
+        all.map(|h| json!({ "name": h.named.place, "counts": h.counts })).collect()
+    }
+}
+
+impl Counted {
+    /// The first, the last and every fall are kept.
+    fn note(&mut self, since: u64, count: u64) {
+        let fell = self.counts.last().is_some_and(|(_, last)| count < *last);
+        if self.counts.len() >= COUNTS && !fell || self.counts.len() >= 2 * COUNTS {
+            self.counts.pop();
+        }
+        self.counts.push((since, count));
+    }
+}
+
+/// What a name has now: maybe another object than it had.
+///
+/// # Safety
+/// With the GIL held and the collector not at work.
+unsafe fn current(w: &World, types: &mut Types<'_>, named: &Named) -> Option<u64> {
+    // SAFETY: the caller's promise; an owner that is tracked and of its type is alive, and so is what it has.
+    unsafe {
+        if named.rank == Rank::Local && named.owner == 0 {
+            let mut found = None;
+            w.frames.as_ref()?.locals(&w.python, w.interpreter, &mut |v| {
+                if found.is_none() && Place::variable(w, Rank::Local, v, 0).text == named.place {
+                    found = Some(v.value);
+                }
+            });
+            return found;
+        }
+        if !is_still(named.owner, named.owner_kind) {
+            return None;
+        }
+        let (mut found, variable) = (None, named.scope.variable.as_str());
+        let mut take = |key: u64, value: u64| {
+            if w.python.text(key) == variable {
+                found = Some(value);
+            }
+            found.is_none()
+        };
+        match types.of(named.owner).class {
+            Class::Module => w.python.items(read(named.owner + MODULE_DICT), &mut take),
+            Class::Type => w.python.items(read(named.owner + TYPE_DICT), &mut take),
+            Class::Instance => w.python.attributes(named.owner, &mut take),
+            _ => found = is_named(w, types, named).then_some(named.object),
+        }
+        found
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_the_last_and_every_fall_are_kept() {
+        let mut c =
+            Counted { named: super::super::naming::tests::named("x", 1, true, 1), counts: Vec::new() };
+        (0..40).for_each(|i| c.note(i, i));
+        assert_eq!((c.counts[0], c.counts.len(), c.counts[COUNTS - 1]), ((0, 0), COUNTS, (39, 39)));
+        c.note(40, 3);
+        c.note(41, 4);
+        assert_eq!(c.counts[COUNTS - 1..], [(39, 39), (41, 4)]);
+    }
+}

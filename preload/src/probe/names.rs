@@ -1,0 +1,304 @@
+//! Where a name stands in a program's source: the attribute or variable, and the class, module or function that has it. Names and files,
+//! never values.
+
+use super::frames::Variable;
+use super::memory::is_address;
+use super::objects::{Python, SIZE, TYPE_BASE, TYPE_DICT, read, type_of};
+use super::verify::{MODULE_DICT, MODULE_NAME};
+use serde_json::{Value, json};
+
+/// Longest path that is told.
+const LONGEST: u64 = 1_024;
+/// What a tuple begins with.
+const ITEMS: u64 = 24;
+/// Entries of a class or a module that are looked through for one of them.
+const ENTRIES: u32 = 4_096;
+/// Classes that only wrap what somebody keeps: the name that says more is the one of whoever has them.
+const WRAPPERS: [&str; 8] = [
+    "queue",
+    "asyncio.queues",
+    "collections",
+    "cachetools",
+    "weakref",
+    "torch.nn.",
+    "torch.optim.",
+    "_weakrefset",
+];
+
+/// Where a name stands. What is not known is `None`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Scope {
+    /// The attribute or variable.
+    pub(super) variable: String,
+    /// Of an attribute: the class.
+    pub(super) class: Option<String>,
+    /// Of a global or a class: the module.
+    pub(super) module: Option<String>,
+    /// Of a local: the function's qualified name.
+    pub(super) function: Option<String>,
+    /// The file, as Python has it.
+    pub(super) file: Option<String>,
+    /// The function's first line.
+    pub(super) line: Option<u32>,
+}
+
+impl Scope {
+    /// As the answer has it; `kind`: what kind of a place it is.
+    pub(super) fn to_json(&self, kind: &str) -> Value {
+        json!({
+            "kind": kind, "variable": self.variable, "class": self.class, "module": self.module,
+            "function": self.function, "file": self.file, "line": self.line,
+        })
+    }
+
+    /// The class is one that only wraps what somebody keeps.
+    pub(super) fn is_wrapper(&self) -> bool {
+        let is = |m: &str| WRAPPERS.iter().any(|w| m == *w || w.ends_with('.') && m.starts_with(w));
+        self.class.is_some() && self.module.as_deref().is_some_and(is)
+    }
+}
+
+/// Where a code object of a version keeps what is read of it: file, name, first line, number of arguments.
+fn in_code(minor: u32) -> (u64, u64, u64, u64) {
+    match minor {
+        ..=10 => (104, 112, 40, 16),
+        11 => (112, 128, 72, 56),
+        _ => (112, 128, 68, 52),
+    }
+}
+
+impl Python {
+    /// A variable of a function's code.
+    ///
+    /// # Safety
+    /// `code` must be an object that is alive, or no address.
+    pub(super) unsafe fn scope_in_code(&self, code: u64, variable: String) -> Scope {
+        // SAFETY: the caller's promise; a code object has these fields.
+        unsafe {
+            if !is_address(code) || type_of(code) != self.code_type {
+                return Scope { variable, ..Scope::default() };
+            }
+            let (file, name, line, _) = in_code(self.minor);
+            Scope {
+                variable,
+                function: Some(self.text(read(code + name))),
+                file: self.path(read(code + file)),
+                line: Some(read(code + line) as u32),
+                ..Scope::default()
+            }
+        }
+    }
+
+    /// The code of a function.
+    ///
+    /// # Safety
+    /// `function` must be a function that is alive.
+    pub(super) unsafe fn code_of(&self, function: u64) -> u64 {
+        // SAFETY: the caller's promise.
+        unsafe { read(function + if self.minor >= 10 { 48 } else { 16 }) }
+    }
+
+    /// The name of the variable that a function has closed over as its `i`th.
+    ///
+    /// # Safety
+    /// `code` must be a code object that is alive.
+    pub(super) unsafe fn free_variable(&self, code: u64, i: u64) -> Option<String> {
+        // SAFETY: the caller's promise; `entry` looks at the tuple's length.
+        unsafe {
+            let (names, i) = match self.minor {
+                ..=10 => (read(code + 80), i),
+                minor => {
+                    let (count, free) = if minor == 11 { (76, 92) } else { (72, 88) };
+                    let (count, free) = (read(code + count) as u32, read(code + free) as u32);
+                    (read(code + 96), u64::from(count.checked_sub(free)?) + i)
+                }
+            };
+            self.entry(names, i).map(|name| self.text(name))
+        }
+    }
+
+    /// How many variables a function's code has (3.11 and newer).
+    ///
+    /// # Safety
+    /// `code` must be a code object that is alive.
+    pub(super) unsafe fn variables(&self, code: u64) -> u64 {
+        // SAFETY: the caller's promise.
+        u64::from(unsafe { read(code + if self.minor == 11 { 76 } else { 72 }) } as u32)
+    }
+
+    /// What a variable is called.
+    ///
+    /// # Safety
+    /// Its code must be alive.
+    pub(super) unsafe fn variable(&self, v: Variable) -> String {
+        // SAFETY: the caller's promise.
+        unsafe { self.entry(read(v.code + 96), v.at()).map_or_else(|| "?".into(), |name| self.text(name)) }
+    }
+
+    /// The name of the argument that has the `i`th of `count` defaults.
+    ///
+    /// # Safety
+    /// As [`Python::free_variable`].
+    pub(super) unsafe fn argument(&self, code: u64, i: u64, count: u64) -> Option<String> {
+        // SAFETY: as above.
+        unsafe {
+            let arguments = u64::from(read(code + in_code(self.minor).3) as u32);
+            let names = read(code + if self.minor >= 11 { 96 } else { 72 });
+            self.entry(names, (arguments + i).checked_sub(count)?).map(|name| self.text(name))
+        }
+    }
+
+    /// An entry of a tuple.
+    ///
+    /// # Safety
+    /// `tuple` must be a tuple that is alive, or no address.
+    pub(super) unsafe fn entry(&self, tuple: u64, i: u64) -> Option<u64> {
+        // SAFETY: the caller's promise, and the tuple has more than `i` entries.
+        unsafe { (is_address(tuple) && i < read(tuple + SIZE)).then(|| read(tuple + ITEMS + 8 * i)) }
+    }
+
+    /// An attribute of a class, or of its instances.
+    ///
+    /// # Safety
+    /// `class` must be a class that is alive; with the GIL held.
+    pub(super) unsafe fn scope_in_class(&self, class: u64, variable: String) -> Scope {
+        let mut scope = Scope { variable, ..Scope::default() };
+        // SAFETY: the caller's promise; a class refers to its dictionary, that to its functions, and those to their code.
+        unsafe {
+            scope.class = Some(self.type_name(class));
+            let dict = read(class + TYPE_DICT);
+            if !is_address(dict) || !self.is_dict(dict) {
+                return scope;
+            }
+            let mut left = ENTRIES;
+            self.items(dict, |key, value| {
+                left -= 1;
+                if self.is_function(value) && scope.file.is_none() {
+                    let file = self.scope_in_code(self.code_of(value), String::new()).file;
+                    scope.file = file.filter(|f| !f.starts_with('<'));
+                }
+                if scope.module.is_none() && self.text(key) == "__module__" {
+                    scope.module = self.path(value);
+                }
+                left > 0
+            });
+            if scope.file.is_none() {
+                scope.file = scope.module.as_deref().and_then(|m| self.file_of_module(m));
+            }
+        }
+        scope
+    }
+
+    /// A global of a module whose dictionary this is.
+    ///
+    /// # Safety
+    /// `dict` must be a dictionary that is alive, or no address; with the GIL held.
+    pub(super) unsafe fn scope_in_module(&self, dict: u64, variable: String) -> Scope {
+        let mut scope = Scope { variable, ..Scope::default() };
+        if !is_address(dict) {
+            return scope;
+        }
+        let mut left = ENTRIES;
+        // SAFETY: the caller's promise.
+        unsafe {
+            self.items(dict, |key, value| {
+                left -= 1;
+                match self.text(key).as_str() {
+                    "__name__" => scope.module = self.path(value),
+                    "__file__" => scope.file = self.path(value),
+                    _ => {}
+                }
+                left > 0 && (scope.module.is_none() || scope.file.is_none())
+            });
+        }
+        scope
+    }
+
+    /// The dictionary of a module that is imported, by its name.
+    ///
+    /// # Safety
+    /// With the GIL held.
+    pub(super) unsafe fn module_dict(&self, name: &str) -> Option<u64> {
+        let all = (self.modules?)();
+        let mut found = None;
+        // SAFETY: the dictionary of all modules is alive as long as the interpreter is; what is read of a module it has.
+        unsafe {
+            if !is_address(all) {
+                return None;
+            }
+            self.items(all, |key, module| {
+                let is_it = self.is_module(module)
+                    && self.text(key) == name
+                    && self.text(read(module + MODULE_NAME)) == name;
+                if is_it {
+                    found = Some(read(module + MODULE_DICT));
+                }
+                !is_it
+            });
+        }
+        found
+    }
+
+    unsafe fn file_of_module(&self, name: &str) -> Option<String> {
+        // SAFETY: the caller's promise, and a module that is imported has its dictionary.
+        unsafe { self.module_dict(name).and_then(|dict| self.scope_in_module(dict, String::new()).file) }
+    }
+
+    /// A string as it is, where it could be a path or a module's name: ASCII that can be printed, and not too long.
+    ///
+    /// # Safety
+    /// `string` must be an object that is alive.
+    pub(super) unsafe fn path(&self, string: u64) -> Option<String> {
+        // SAFETY: the caller's promise.
+        let bytes = unsafe { self.ascii(string) }.filter(|b| b.len() as u64 <= LONGEST)?;
+        let is_plain = bytes.iter().all(|b| (0x20..0x7f).contains(b));
+        is_plain.then(|| String::from_utf8_lossy(bytes).into_owned())
+    }
+
+    /// Whose an attribute is: an optimizer's or a module's, by the classes that its owner's class descends from.
+    ///
+    /// # Safety
+    /// `class` must be a class that is alive; with the GIL held.
+    pub(super) unsafe fn part_in_training(&self, class: u64, attribute: &str) -> Option<&'static str> {
+        let (base, module, owner) = match attribute {
+            "state" | "param_groups" => ("Optimizer", "torch.optim.optimizer", "optimizer"),
+            "_parameters" | "_buffers" => ("Module", "torch.nn.modules.module", "module"),
+            _ => return None,
+        };
+        let mut class = class;
+        for _ in 0..32 {
+            // SAFETY: a class refers to its base.
+            unsafe {
+                if class == 0 {
+                    return None;
+                }
+                if self.type_name(class) == base
+                    && self.scope_in_class(class, String::new()).module.as_deref() == Some(module)
+                {
+                    return Some(owner);
+                }
+                class = read(class + TYPE_BASE);
+            }
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_only_wraps_is_told_from_what_keeps() {
+        let of =
+            |module: &str| Scope { class: Some("X".into()), module: Some(module.into()), ..Scope::default() };
+        for module in ["queue", "torch.nn.modules.container", "torch.optim.adamw", "collections"] {
+            assert!(of(module).is_wrapper(), "{module}");
+        }
+        for module in ["__main__", "queues", "torch.fx", "my.torch.nn.x"] {
+            assert!(!of(module).is_wrapper(), "{module}");
+        }
+        assert!(!Scope { class: None, ..of("queue") }.is_wrapper(), "a global of it");
+        assert_eq!(of("m").to_json("attribute")["class"], "X");
+    }
+}

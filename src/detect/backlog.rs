@@ -1,0 +1,100 @@
+//! A queue that fills faster than it is served: every block dies in the end, and yet there are more of them at every mark.
+//! No survivor tells of it; their number does.
+
+use crate::replay::{Point, RECENT, Track};
+
+/// Marks in a row at each of which there must be more.
+const EACH: u32 = 12;
+/// Or windows whose floors must all rise, and marks in each of them at least.
+const WINDOWS: u32 = 8;
+const WIDTH: u32 = 2;
+/// Old blocks that there must be.
+const BLOCKS: u64 = 4;
+/// Where one old block for so many of those that live now has died, it is served.
+const TURNOVER: u64 = 16;
+/// Marks since the last of them died: what is emptied now and then is no queue.
+const SERVED: u32 = 8;
+/// Marks without a new record after which it grows no more; or a quarter of the time that it grew for.
+const PATIENCE: u32 = 25;
+/// Marks that must have passed since a checkpoint of which earlier deaths are not known.
+const WITNESSED: u32 = 24;
+
+/// A queue that grows.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Queue {
+    /// The mark at which it began to, and what was there then.
+    pub(super) onset: u32,
+    pub(super) base: Point,
+    /// Most blocks so far, and when first.
+    record: (u64, u32),
+}
+
+/// What is known of a line's queue from mark to mark.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Backlog {
+    pub(super) named: Option<Queue>,
+    highest: u64,
+    at: u32,
+}
+
+impl Backlog {
+    /// Judges a track as of `mark`, once.
+    pub(super) fn look(&mut self, t: &Track, mark: u32) {
+        if self.at == mark {
+            return;
+        }
+        self.at = mark;
+        let now = t.at_mark.blocks;
+        let is_highest = now > self.highest;
+        self.highest = self.highest.max(now);
+        match &mut self.named {
+            Some(q) => {
+                if now > q.record.0 {
+                    q.record = (now, mark);
+                }
+                let patience = PATIENCE.max((q.record.1 - q.onset.min(q.record.1)) / 4);
+                if now.saturating_mul(2) < q.record.0 || mark.saturating_sub(q.record.1) > patience {
+                    self.named = None;
+                }
+            }
+            None if is_highest && is_served(t, mark) => {
+                let begin = strictly(t).or_else(|| by_windows(t, mark));
+                let queue = |(onset, base)| Queue { onset, base, record: (now, mark) };
+                self.named = begin.map(queue);
+            }
+            None => {}
+        }
+    }
+}
+
+/// Blocks of it die of old age all the time.
+fn is_served(t: &Track, mark: u32) -> bool {
+    t.at_mark.blocks >= BLOCKS
+        && t.died_old.blocks.saturating_mul(TURNOVER) > t.at_mark.blocks
+        && mark.saturating_sub(t.last_death) <= SERVED
+        && !t.is_cycle_garbage()
+        && mark.saturating_sub(t.remembered) >= WITNESSED.min(mark)
+}
+
+/// There were more at each of the last marks: since when.
+fn strictly(t: &Track) -> Option<(u32, Point)> {
+    let more = |n: u32| {
+        let (a, b) = (t.series.back(n), t.series.back(n + 1));
+        a.blocks > b.blocks && a.bytes > b.bytes
+    };
+    let marks = (0..RECENT as u32 - 1).take_while(|n| more(*n)).count() as u32;
+    (marks >= EACH).then(|| (t.series.last_mark() + 1 - marks, t.series.back(marks)))
+}
+
+/// The floor of each window is higher than that of the one before: since when.
+fn by_windows(t: &Track, mark: u32) -> Option<(u32, Point)> {
+    let width = mark.saturating_sub((mark / 5).max(3)) / WINDOWS;
+    if width < WIDTH {
+        return None;
+    }
+    let start = mark + 1 - WINDOWS * width;
+    let floor = |i: u32| t.series.floor(start + i * width, start + (i + 1) * width);
+    let all: Vec<Point> = (0..WINDOWS).map(floor).collect();
+    let rise = |w: &[Point]| matches!(w, [a, b] if b.blocks > a.blocks && b.bytes > a.bytes);
+    all.windows(2).all(rise).then(|| (start, all.first().copied().unwrap_or_default()))
+}

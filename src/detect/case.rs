@@ -1,0 +1,273 @@
+//! One leak (or what may be one) from the mark at which it was first said to the end: which lines are part of it, and the
+//! finding that tells of it.
+
+use super::certainty::{Certainty, Evidence};
+use super::detector::{Policy, name, stream_ref};
+use super::finding::{Finding, FindingSite, Kind};
+use super::forecast::{self, Rate};
+use super::growth::{Growth, MIN_MARKS, Rule};
+use super::severity::{Severity, Urgency};
+use super::{live_after_stream_exit, step_growth};
+use crate::event::{DeviceId, StreamId};
+use crate::replay::{Cohort, CohortId, GRACE, Grain, Replay};
+use rustc_hash::FxHashMap;
+
+/// Different marks whose blocks are kept, at a rate that neither rises nor falls, beyond which no buffer that fills explains it.
+const LONG: u32 = 10_000;
+/// Laplace's statistic of births at a constant rate.
+const STEADY: f64 = 3.0;
+/// Blocks no larger than this, and less of them a mark than that: numbers that are kept as tensors, such as losses. They are
+/// told, and accuse nobody.
+const NUMBERS: (f64, f64) = (1024.0, 4096.0);
+
+/// A part of a case: a cohort that grows, or grew.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Member {
+    pub(super) id: CohortId,
+    pub(super) growth: Growth,
+}
+
+/// Where a case is: its lines are of one device and stream, and judged by the same marks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Place {
+    pub(super) device: DeviceId,
+    pub(super) stream: StreamId,
+    pub(super) private_pool: bool,
+    pub(super) grain: Grain,
+}
+
+impl Place {
+    pub(super) fn of(c: &Cohort, grain: Grain) -> Place {
+        let key = c.key;
+        Place { device: key.device, stream: key.stream, private_pool: key.private_pool, grain }
+    }
+}
+
+/// One leak's history.
+#[derive(Clone, Debug)]
+pub(super) struct Case {
+    pub(super) place: Place,
+    /// What grows of it first, by falling rate.
+    pub(super) members: Vec<Member>,
+    pub(super) finding: Finding,
+    /// As it was before it was withdrawn.
+    stood: Option<Finding>,
+    /// The worst that it ever was.
+    pub(super) worst: Severity,
+}
+
+impl Case {
+    /// A case that begins with `members`, as of the replay's last mark.
+    pub(super) fn new(
+        replay: &Replay,
+        policy: &Policy,
+        id: u32,
+        place: Place,
+        members: Vec<Member>,
+    ) -> Option<Case> {
+        let finding = Finding { id, ..compose(replay, policy, place, &members, None)? };
+        let worst = finding.severity;
+        Some(Case { place, members, finding, stood: None, worst })
+    }
+
+    pub(super) fn stands(&self) -> bool {
+        self.finding.withdrawn_step.is_none()
+    }
+
+    pub(super) fn has(&self, id: CohortId) -> bool {
+        self.members.iter().any(|m| m.id == id)
+    }
+
+    /// Whether growth at the same place is another part of this.
+    pub(super) fn takes(&self, place: Place, growth: &Growth, mark: u32) -> bool {
+        let lead = self.members.iter().map(|m| &m.growth).find(|g| !g.stalled);
+        self.stands() && self.place == place && lead.is_some_and(|lead| growth.resembles(lead, mark))
+    }
+
+    /// Stands again after it was withdrawn, with what grows now.
+    pub(super) fn begin_again(&mut self, place: Place, members: Vec<Member>, mark: u32) {
+        (self.place, self.members, self.stood) = (place, members, None);
+        self.finding.withdrawn_step = None;
+        self.finding.detected_step = mark;
+        self.finding.established = false;
+    }
+
+    /// What it says as of the last mark.
+    pub(super) fn renew(&mut self, replay: &Replay, policy: &Policy) {
+        self.members.sort_by_key(|m| {
+            (m.growth.stalled, std::cmp::Reverse(m.growth.rate.bytes.max(0.0) as u64), m.id)
+        });
+        let Some(new) = compose(replay, policy, self.place, &self.members, Some(&self.finding)) else {
+            return;
+        };
+        let detected_step =
+            if new.grain == self.finding.grain { self.finding.detected_step } else { new.detected_step };
+        self.finding = Finding { id: self.finding.id, detected_step, ..new };
+        self.worst = self.worst.max(self.finding.severity);
+    }
+
+    /// Nothing of it grows any more.
+    pub(super) fn withdraw(&mut self, mark: u32) {
+        self.stood = Some(self.finding.clone());
+        self.finding.withdrawn_step = Some(mark);
+        self.finding.current_bytes_per_step = 0.0;
+        (self.finding.steps_to_oom, self.finding.seconds_to_oom) = (None, None);
+    }
+
+    /// Stands as it did, where it was withdrawn only because the job freed what it held when it ended, from step `step` on.
+    pub(super) fn stand_again(&mut self, step: u32, freed: &FxHashMap<CohortId, u64>) {
+        let late = self.finding.withdrawn_step.is_some_and(|w| w >= step);
+        let Some(stood) = self.stood.take_if(|_| late) else { return };
+        let gone: u64 = self.members.iter().filter_map(|m| freed.get(&m.id)).sum();
+        if gone >= stood.bytes_now / 10 * 9 {
+            self.finding = stood;
+        }
+    }
+}
+
+fn kind_of(replay: &Replay, c: &Cohort) -> Kind {
+    if live_after_stream_exit::applies(replay, c) { Kind::LiveAfterStreamExit } else { Kind::StepGrowth }
+}
+
+/// What the members of a case come to. `before`: what was said of it at the mark before.
+fn compose(
+    replay: &Replay,
+    policy: &Policy,
+    place: Place,
+    members: &[Member],
+    before: Option<&Finding>,
+) -> Option<Finding> {
+    let mark = if place.grain == Grain::Step { replay.steps() } else { replay.microbatches() };
+    let kind = kind_of(replay, replay.cohorts().get(members.first()?.id.0 as usize)?);
+    let rate = Rate::sum(members.iter().map(|m| m.growth.rate));
+    let room = forecast::headroom(replay, place.device);
+    let onset = members.iter().map(|m| m.growth.onset).min().unwrap_or(mark);
+    let marks = mark.saturating_sub(onset) + 1;
+    let guess = forecast::interval(&room, &rate, marks);
+    let first_step = onset.saturating_sub(GRACE).max(1);
+    let (sites, bytes_now, blocks_now) = shares(replay, members);
+    let (certainty, evidence) = certainty(members, &rate, before);
+    let established = marks >= MIN_MARKS || before.is_some_and(|b| b.established);
+    let urgency = Urgency {
+        steps: guess,
+        seconds: forecast::seconds(replay, place.grain, &guess),
+        seen: forecast::seen(&rate, marks),
+        certainty,
+        // A main stream's buffers fill as a job begins: for a dozen marks nobody is woken.
+        hasty: !established && kind != Kind::LiveAfterStreamExit,
+        left: policy
+            .planned_steps
+            .map(|p| u64::from(p.saturating_sub(replay.steps())))
+            .filter(|_| place.grain == Grain::Step),
+        is_known: room.known,
+    };
+    let severity = urgency.severity();
+    let waits = is_uncollected(replay, place.grain, first_step);
+    // Reference cycles may be what keeps it, and the collector is about to come: no alert, unless it is too late for that.
+    let capped = waits && !urgency.is_near();
+    let mut finding = Finding {
+        id: 0,
+        kind,
+        certainty,
+        evidence,
+        bound: None,
+        severity: if capped { severity.min(Severity::Warning) } else { severity },
+        urgency: severity,
+        grain: name(replay, place.grain),
+        device: place.device,
+        stream: stream_ref(replay, place.stream),
+        first_step,
+        detected_step: mark,
+        withdrawn_step: None,
+        established,
+        bytes_per_step: rate.bytes,
+        blocks_per_step: rate.blocks,
+        current_bytes_per_step: rate.current,
+        bytes_now,
+        blocks_now,
+        steps_to_oom: room.known.then_some(guess),
+        seconds_to_oom: urgency.seconds.filter(|_| room.known),
+        last_step: mark,
+        explain: String::new(),
+        sites,
+    };
+    finding.explain = match kind {
+        Kind::LiveAfterStreamExit => live_after_stream_exit::explain(replay, &finding, members, mark),
+        _ => step_growth::explain(&finding, members, mark),
+    };
+    if waits && certainty >= Certainty::Growing {
+        finding.explain.push_str(UNCOLLECTED);
+    }
+    Some(finding)
+}
+
+/// How sure it is, and on what that rests. What once was sure stays it.
+fn certainty(members: &[Member], rate: &Rate, before: Option<&Finding>) -> (Certainty, Vec<Evidence>) {
+    let (mut evidence, mut word) = (Vec::new(), Certainty::Growing);
+    let Some(lead) = members.first() else { return (Certainty::Note, evidence) };
+    let (blocks, bytes) = members
+        .iter()
+        .fold((0u64, 0u64), |s, m| (s.0 + m.growth.now.blocks, s.1.saturating_add(m.growth.now.bytes)));
+    match lead.growth.rule {
+        Rule::Kept { marks, life, trend } => {
+            let longest = members.iter().filter_map(|m| match m.growth.rule {
+                Rule::Kept { marks, trend, .. } if trend.abs() < STEADY => Some(marks),
+                _ => None,
+            });
+            if longest.max().is_some_and(|marks| marks >= LONG) {
+                word = Certainty::Leak;
+            }
+            evidence.push(Evidence::new(
+                "blocks that outlived every life that ended at their line",
+                blocks as f64,
+            ));
+            evidence.push(Evidence::new("different steps that left some", marks.into()));
+            evidence.push(Evidence::new("longest life that had ended there, in steps", life.into()));
+            let trend = (trend * 10.0).round() / 10.0;
+            evidence.push(Evidence::new("trend of their births (Laplace; below -2 they die away)", trend));
+        }
+        Rule::Backlog { life } => {
+            evidence
+                .push(Evidence::new("blocks more that wait, though each is freed in the end", blocks as f64));
+            evidence.push(Evidence::new("longest life that has ended there, in steps", life.into()));
+        }
+    }
+    let size = bytes as f64 / (blocks as f64).max(1.0);
+    if size <= NUMBERS.0 && rate.bytes < NUMBERS.1 {
+        word = Certainty::Note;
+    }
+    (before.filter(|b| b.withdrawn_step.is_none()).map_or(word, |b| word.max(b.certainty)), evidence)
+}
+
+/// What the sentence of a finding ends with whose blocks may still be freed by Python's collector.
+pub const UNCOLLECTED: &str = "; Python's collector has not gone over all objects since the oldest of them, so that reference cycles may be what keeps them";
+
+/// Whether Python's collector is known not to have made a full collection since what was allocated in step (or microbatch)
+/// `first`: what reference cycles keep looks like a leak until then.
+fn is_uncollected(replay: &Replay, grain: Grain, first: u32) -> bool {
+    replay.last_full_collection().is_some_and(|(step, microbatch)| match grain {
+        Grain::Step => step <= first,
+        Grain::Microbatch => microbatch <= first,
+    })
+}
+
+/// Sites by falling share, and the sums.
+fn shares(replay: &Replay, members: &[Member]) -> (Vec<FindingSite>, u64, u64) {
+    let mut by_site: FxHashMap<u32, FindingSite> = FxHashMap::default();
+    let (mut bytes, mut blocks) = (0, 0);
+    for m in members {
+        let Some(site) = replay.cohorts().get(m.id.0 as usize).map(|c| c.key.site) else { continue };
+        let s =
+            by_site.entry(site.0).or_insert(FindingSite { site, share: 0.0, blocks_now: 0, bytes_now: 0 });
+        s.bytes_now = s.bytes_now.saturating_add(m.growth.now.bytes);
+        s.blocks_now += m.growth.now.blocks;
+        bytes = u64::saturating_add(bytes, m.growth.now.bytes);
+        blocks += m.growth.now.blocks;
+    }
+    let mut sites: Vec<FindingSite> = by_site.into_values().collect();
+    for s in &mut sites {
+        s.share = s.bytes_now as f64 / (bytes as f64).max(1.0);
+    }
+    sites.sort_by_key(|s| (std::cmp::Reverse(s.bytes_now), s.site));
+    (sites, bytes, blocks)
+}

@@ -1,0 +1,142 @@
+//! What the holder of a finding's blocks says about it: where a container ends, whether it shrinks, who owns it. No
+//! series can tell a buffer that fills at a constant rate from a leak; its keeper can.
+
+use super::certainty::{Bound, Certainty, Evidence};
+use super::finding::{Finding, GrainName, Kind};
+
+/// Whom a keeper belongs to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Owner {
+    /// Nobody whose part in training is known.
+    #[default]
+    Other,
+    /// The state of an optimizer (`optimizer.state`).
+    Optimizer,
+    /// Parameters or buffers of a module (`_parameters`, `_buffers`).
+    Module,
+}
+
+/// A container (or another object) that keeps blocks of a finding, as the holder probe saw it in the job.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Keeper {
+    /// Where it is reached from, as reports print it: `OffloadActivations.bwd_tensor_stash`.
+    pub path: String,
+    /// Its type: `list`, `dict`, `deque`.
+    pub kind: String,
+    /// It is a name that is given another object again and again, whose autograd graph still reaches the blocks of long ago: `total +=
+    /// loss`.
+    pub deepens: bool,
+    /// Entries that it takes at most, where it says so: `deque.maxlen`, `lru_cache`'s maxsize, `Queue.maxsize`.
+    pub bound: Option<u64>,
+    /// Entries at the first look.
+    pub length_then: Option<u64>,
+    /// Entries at the last look.
+    pub length_now: Option<u64>,
+    /// It was seen with fewer entries than before, so that something empties it.
+    pub shrank: bool,
+    /// Whose it is.
+    pub owner: Owner,
+    /// Blocks of the finding that were asked about and are reached from it; 0 where that was not counted.
+    pub blocks: u64,
+}
+
+impl Keeper {
+    /// It had more entries at the last look than at the first.
+    fn grew(&self) -> bool {
+        self.length_then.zip(self.length_now).is_some_and(|(then, now)| now > then)
+    }
+
+    /// `deque(maxlen=500)`.
+    fn limit(&self) -> Option<String> {
+        let bound = self.bound?;
+        let word = if self.kind == "deque" { "maxlen" } else { "maxsize" };
+        Some(format!("{}({word}={bound})", self.kind))
+    }
+}
+
+/// What is known of a finding beyond the events of its recording.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Testimony {
+    /// Who keeps its blocks.
+    pub keepers: Vec<Keeper>,
+    /// Where it is known as a leak, of the version that is installed: `huggingface/trl#5700`.
+    pub known: Option<String>,
+}
+
+/// What is `told` of a finding changes its certainty, with the evidence. Pure; told twice the same it says the same. Where
+/// nothing is told nothing changes.
+pub fn refine(finding: &mut Finding, told: &Testimony) {
+    if !finding.is_active_leak() {
+        return;
+    }
+    if !told.keepers.is_empty() {
+        // What a root reaches is no cycle garbage: nothing has to wait for the collector.
+        finding.severity = finding.urgency;
+    }
+    if let Some(known) = &told.known {
+        tell(finding, Evidence::new(format!("known as {known}"), 1.0));
+        finding.certainty = Certainty::Leak;
+        return;
+    }
+    let keepers = &told.keepers;
+    // What holds most of it speaks for it; where nothing was counted, the first one found.
+    let Some(k) = keepers.iter().rev().max_by_key(|k| k.blocks) else { return };
+    match k.owner {
+        Owner::Optimizer => {
+            tell(finding, Evidence::new("owned by the state of an optimizer", 1.0));
+            finding.certainty = finding.certainty.min(Certainty::Growing);
+            return;
+        }
+        Owner::Module => {
+            tell(finding, Evidence::new("owned by the parameters of a module", 1.0));
+            finding.certainty = finding.certainty.min(Certainty::Growing);
+            return;
+        }
+        Owner::Other => {}
+    }
+    if let (Some(limit), Some(entries)) = (k.limit(), k.bound.filter(|_| !k.shrank)) {
+        tell(finding, Evidence::new(format!("entries at most, says {limit}"), entries as f64));
+        finding.certainty = Certainty::Bounded;
+        finding.bound = Some(bound(finding, k, entries, limit));
+        return;
+    }
+    if k.shrank {
+        tell(finding, Evidence::new("times its keeper was seen to be emptied", 1.0));
+        finding.certainty = finding.certainty.min(Certainty::Growing);
+        return;
+    }
+    let grew = k.length_then.zip(k.length_now).filter(|_| k.grew());
+    if let Some((then, now)) = grew {
+        let what = format!("more entries in {} than when it was looked at first", k.path);
+        tell(finding, Evidence::new(what, (now - then) as f64));
+    }
+    if k.deepens {
+        let what = format!("steps that the graph of {} reaches back", k.path);
+        let steps = finding.last_step.saturating_sub(finding.first_step);
+        tell(finding, Evidence::new(what, f64::from(steps)));
+    }
+    // A list that grows may be a buffer that something empties when it is full, at the end of an epoch, say: that alone is no leak. What
+    // was allocated on a stream that was left, and a graph that deepens with every step, are no buffer's.
+    let is_no_buffer = k.deepens || finding.kind == Kind::LiveAfterStreamExit && grew.is_some();
+    if is_no_buffer && finding.established {
+        finding.certainty = Certainty::Leak;
+    }
+}
+
+/// A fact, where it was not told before.
+fn tell(f: &mut Finding, e: Evidence) {
+    f.evidence.retain(|told| told.what != e.what);
+    f.evidence.push(e);
+}
+
+/// Where the keeper is full: as large as each of its entries is now, at the pace at which it grows now.
+fn bound(f: &Finding, k: &Keeper, entries: u64, source: String) -> Bound {
+    let now = k.length_now.or(k.length_then).filter(|n| *n > 0);
+    let bytes = now.map(|n| (f.bytes_now as f64 / n as f64 * entries as f64) as u64);
+    let pace = f.current_bytes_per_step.max(f.bytes_per_step);
+    let at_step = bytes.filter(|_| pace > 0.0 && f.grain != GrainName::Tick).map(|all| {
+        let left = all.saturating_sub(f.bytes_now) as f64 / pace;
+        f.last_step.saturating_add(left.ceil().min(f64::from(u32::MAX)) as u32)
+    });
+    Bound { bytes, at_step, source }
+}

@@ -1,0 +1,252 @@
+//! Whether a line *keeps*: a judgement without the card and without a threshold of bytes.
+//!
+//! A block is a survivor where it has outlived by half every life that ever ended at its line. A line keeps where
+//! survivors come from at least four different marks and their births are not dying away (Laplace's trend test): what
+//! fills a cache comes ever more rarely, what leaks does not. Once that is established it falls only where those
+//! survivors die, or no more of them come.
+
+use crate::replay::{Birth, GRACE, Point, Track};
+
+/// Different marks that survivors must come from.
+pub(super) const BIRTHS: u32 = 4;
+/// By how much a survivor has outlived what ended before it.
+const OUTLIVED: f64 = 1.5;
+/// What that is multiplied by where survivors died after all, and its most.
+const DOUBT: (f64, f64) = (2.0, 12.0);
+/// Laplace's statistic of births that die away: below it nothing is established, and what was falls below the other.
+const FADES: f64 = -2.0;
+const FADED: f64 = -3.0;
+/// Probability (as its logarithm) with which births that come no more often than before look like a new beginning.
+const BEGINS: f64 = -6.9;
+/// Mean gaps between births without one after which none is expected any more: one silence of twenty thousand is longer
+/// where births come at random.
+const SILENCE: f64 = 10.0;
+/// Longest gaps for the same where births are as regular as clockwork.
+const CLOCK: f64 = 2.5;
+/// What shows that: so many gaps, none of them longer than so many mean ones.
+const REGULAR: [(u32, f64); 2] = [(6, 1.2), (3, 1.1)];
+/// Marks that are always waited for; and where blocks of the line die of old age as well.
+const PATIENCE: u32 = 8;
+const PATIENCE_IN_USE: u32 = 25;
+
+/// Births of what is kept at a line.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Kept {
+    /// Births of the first and the last mark.
+    pub(super) first: u32,
+    pub(super) last: u32,
+    /// Different marks.
+    pub(super) marks: u32,
+    pub(super) total: Point,
+    /// Laplace's statistic: 0 at a constant rate.
+    pub(super) trend: f64,
+    /// The longest time without a birth between two.
+    pub(super) gap: u32,
+}
+
+impl Kept {
+    /// Mean marks between births.
+    pub(super) fn pace(&self) -> f64 {
+        f64::from(self.last - self.first) / f64::from(self.marks.saturating_sub(1).max(1))
+    }
+
+    /// Marks after which, without more of it, it is over.
+    fn patience(&self, dies: bool) -> u32 {
+        let is_regular = |(gaps, most): &(u32, f64)| {
+            self.marks > *gaps && f64::from(self.gap) <= most * self.pace().max(1.0)
+        };
+        let marks = match REGULAR.iter().any(is_regular) {
+            true => CLOCK * f64::from(self.gap) + 3.0,
+            false => SILENCE * self.pace(),
+        };
+        (marks as u32).max(if dies { PATIENCE_IN_USE } else { PATIENCE })
+    }
+}
+
+/// Survivors at a line that were established.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Named {
+    /// As of the last mark.
+    pub(super) kept: Kept,
+    /// A block is one of them at this age.
+    pub(super) age: u32,
+    /// The longest life that had ended at the line when they were established.
+    pub(super) life: u32,
+    /// Most blocks of them that there ever were, and at which mark first.
+    record: (u64, u32),
+}
+
+/// How it ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fell {
+    /// The survivors died.
+    Died,
+    /// No more of them come.
+    Stopped,
+}
+
+/// What is known of one line from mark to mark.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Watch {
+    pub(super) named: Option<Named>,
+    /// How it ended, of what was named.
+    pub(super) fell: Option<Fell>,
+    /// How much longer than what ended a block must live: [`OUTLIVED`] times this.
+    doubt: f64,
+    /// The mark at which growth had stopped.
+    stopped: u32,
+    /// The longest silence that it came back from.
+    silence: u32,
+    /// The mark that was judged last.
+    at: u32,
+}
+
+impl Watch {
+    /// Judges a track as of `mark`, once.
+    pub(super) fn look(&mut self, t: &Track, mark: u32) {
+        if self.at == mark {
+            return;
+        }
+        self.at = mark;
+        match self.named {
+            None => self.establish(t, mark),
+            Some(n) => self.go_on(n, t, mark),
+        }
+    }
+
+    fn establish(&mut self, t: &Track, mark: u32) {
+        let age = self.age(t.longest_life);
+        let Some(kept) = survivors(t, mark, age, self.stopped) else { return };
+        if mark.saturating_sub(kept.last) > age + kept.patience(t.died_old.blocks > 0).max(2 * self.silence) {
+            return;
+        }
+        if self.stopped > 0 {
+            self.silence = self.silence.max(kept.first - self.stopped);
+        }
+        let (record, life) = ((kept.total.blocks, mark), t.longest_life);
+        self.named = Some(Named { kept, age, life, record });
+        self.fell = None;
+    }
+
+    fn go_on(&mut self, mut n: Named, t: &Track, mark: u32) {
+        let from = n.kept.first;
+        let Some(kept) = count(t.births.list(), from, mark.saturating_sub(n.age), BIRTHS) else {
+            return self.fall(Fell::Died, n, mark);
+        };
+        if kept.total.blocks.saturating_mul(2) < n.record.0 {
+            return self.fall(Fell::Died, n, mark);
+        }
+        if kept.total.blocks > n.record.0 {
+            n.record = (kept.total.blocks, mark);
+        }
+        let patience = kept.patience(t.died_old.blocks > 0).max(2 * self.silence);
+        if mark.saturating_sub(n.record.1) > patience || kept.trend < FADED {
+            return self.fall(Fell::Stopped, Named { kept, ..n }, mark);
+        }
+        self.named = Some(Named { kept, ..n });
+    }
+
+    fn fall(&mut self, how: Fell, n: Named, mark: u32) {
+        (self.named, self.fell) = (None, Some(how));
+        match how {
+            // They had outlived all that had ended, and ended all the same: more is asked of those that come.
+            Fell::Died if n.life >= GRACE => self.doubt = (self.doubt.max(1.0) * DOUBT.0).min(DOUBT.1),
+            Fell::Died => {}
+            Fell::Stopped => self.stopped = mark.max(n.kept.last),
+        }
+    }
+
+    /// The age of a survivor where lives as long as this have ended.
+    fn age(&self, longest: u32) -> u32 {
+        let outlived = f64::from(longest) * OUTLIVED * self.doubt.max(1.0);
+        GRACE.max(if longest > 0 { outlived as u32 + 1 } else { 0 })
+    }
+}
+
+/// Survivors of a track that establish something, if there are: blocks of this age, from different marks, that are not dying
+/// away. What was born up to mark `after` is no news, nor is what a checkpoint had: its line's earlier deaths are not known.
+fn survivors(t: &Track, mark: u32, age: u32, after: u32) -> Option<Kept> {
+    let list = t.births.list();
+    if list.len() < BIRTHS as usize {
+        return None;
+    }
+    let until = mark.saturating_sub(age);
+    let end = list.partition_point(|b| b.last <= until && b.last > 0);
+    let list = list.get(..end)?;
+    let witnessed = |list: &[Birth]| {
+        let new = list.iter().filter(|b| b.first > t.remembered).map(|b| b.marks).sum::<u32>();
+        t.remembered == 0 || new >= BIRTHS
+    };
+    if !witnessed(list) {
+        return None;
+    }
+    // From which birth on it goes on like this: the earliest one.
+    let (mut found, mut sum) = (None, Sum::default());
+    for (i, b) in list.iter().enumerate().rev().take_while(|(_, b)| b.first > after) {
+        sum.add(b);
+        if sum.marks < BIRTHS {
+            continue;
+        }
+        let span = f64::from(until.saturating_sub(b.first)) + 1.0;
+        let begins = i.checked_sub(1).and_then(|i| list.get(i)).is_none_or(|before| {
+            let gap = f64::from(b.first - before.last);
+            f64::from(sum.marks) * (span / (span + gap)).ln() < BEGINS
+        });
+        if begins && sum.trend(b, until) > FADES {
+            found = Some(b.first);
+        }
+    }
+    count(list, found?, until, BIRTHS)
+}
+
+/// Births of some marks, for their mean.
+#[derive(Default)]
+struct Sum {
+    marks: u32,
+    at: f64,
+}
+
+impl Sum {
+    fn add(&mut self, b: &Birth) {
+        self.marks = self.marks.saturating_add(b.marks);
+        self.at += f64::from(b.marks) * (f64::from(b.first) + f64::from(b.last)) / 2.0;
+    }
+
+    /// Laplace's statistic of the births after those of `first`, up to mark `until`.
+    fn trend(&self, first: &Birth, until: u32) -> f64 {
+        let n = f64::from(self.marks.saturating_sub(1).max(1));
+        let (begin, span) = (f64::from(first.first), f64::from(until.saturating_sub(first.first).max(1)));
+        let mean = (self.at - begin) / n - begin;
+        (mean - (span + 1.0) / 2.0) / (span * (1.0 / (12.0 * n)).sqrt())
+    }
+}
+
+/// Births from mark `from` to mark `until`, where there are at least so many.
+fn count(list: &[Birth], from: u32, until: u32, least: u32) -> Option<Kept> {
+    let (mut sum, mut k, mut before) = (Sum::default(), Kept::default(), None::<&Birth>);
+    let begin = list.partition_point(|b| b.last < from);
+    let ours = || list.get(begin..).into_iter().flatten().take_while(|b| b.last <= until);
+    for b in ours() {
+        sum.add(b);
+        k.gap = k.gap.max(before.map_or(0, |a| b.first - a.last)).max((b.last - b.first) / b.marks.max(1));
+        k.total.blocks = k.total.blocks.saturating_add(b.total.blocks);
+        k.total.bytes = k.total.bytes.saturating_add(b.total.bytes);
+        (k.last, before) = (b.last, Some(b));
+    }
+    let first = ours().next().filter(|_| sum.marks >= least)?;
+    (k.first, k.marks, k.trend) = (first.first, sum.marks, sum.trend(first, until));
+    Some(k)
+}
+
+/// How what is kept has grown: at each mark at which more of it was old, so much.
+pub(super) fn rises(t: &Track, k: &Kept, out: &mut Vec<(u32, Point)>) {
+    out.clear();
+    let mut total = Point::default();
+    for b in t.births.list().iter().filter(|b| b.first >= k.first && b.last <= k.last) {
+        total = Point {
+            blocks: total.blocks.saturating_add(b.total.blocks),
+            bytes: total.bytes.saturating_add(b.total.bytes),
+        };
+        out.push((b.last.saturating_add(GRACE), total));
+    }
+}

@@ -1,0 +1,396 @@
+//! Which of several optimizers end a step: all of them, or, where they take turns, the one that steps least often.
+//!
+//! A *beat* is what optimizers do between two backwards; optimizers that ever shared a beat are one *party*. Each beat
+//! is a step unless a party is seen to take turns: to come back for single beats, twice after the same number of the
+//! others' beats. That is a loop with several optimizers in it (a GAN, the outer optimizer of MAML), and its steps are
+//! the beats of that party, the *marker*, from the first turn on. Optimizers that replace one another never come back,
+//! and models that are trained by turns of many steps do not come back for a single one.
+
+use super::threads::Window;
+use crate::event::ThreadId;
+
+/// Parties, and optimizers, that are told apart. The one that ran longest ago makes room.
+pub(super) const SLOTS: usize = 32;
+/// Beats of others between two of a party beyond which it takes no turns with them.
+pub(super) const LIMIT: u32 = 32;
+/// The name under which hooks inside a backward count, all of them together.
+pub(super) const IN_BACKWARD: u64 = u64::MAX;
+/// Turns after which it is settled that a loop takes turns. Before, a marker that runs twice in a row shows that it
+/// was chance, and what was taken for parts of steps are steps after all.
+const SETTLED: u32 = 8;
+/// Turns after which it does not matter that there were now more and now fewer beats of others between them; until
+/// when that is settled.
+const UNEVEN: u32 = 32;
+const UNEVEN_SETTLED: u32 = 128;
+/// Steps of a party that began anew after gradients were dropped, beyond which dropping them says nothing.
+const DROPPERS: u32 = 8;
+
+/// Optimizers that step together, or a place whose steps were skipped so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Party {
+    /// Its name, from 1.
+    pub(super) label: u32,
+    /// Numbers of its first and its last beat; 0: none.
+    pub(super) first: u64,
+    pub(super) last: u64,
+    /// Who ran it last.
+    pub(super) thread: ThreadId,
+    /// It has come back after others.
+    pub(super) returned: bool,
+    /// All of its steps were skipped so far: its optimizer is not known.
+    pub(super) bare: bool,
+    /// Stacks of the first and last backward before its last regular turn.
+    pub(super) sites: [u32; 2],
+    /// The same of its last beat.
+    pub(super) recent: [u32; 2],
+    /// Single beats in a row, each after beats of others.
+    pub(super) turns: u32,
+    /// Number of the first of them.
+    pub(super) start: u64,
+    /// Who had run before it, and how often in a row.
+    pub(super) prior: u32,
+    pub(super) lead: u32,
+    /// Steps there were before it.
+    pub(super) base: u32,
+    /// The last so many of those were a beat each: parts of the first turn, if there were as many before later ones.
+    pub(super) credit: u32,
+    /// Beats of others before its last turn.
+    pub(super) gap: u32,
+    /// The most of them before a turn.
+    pub(super) widest: u32,
+    /// Turns, from the third on, before which there were not as many as before the one before.
+    pub(super) uneven: u32,
+    /// Backwards in its last step whose gradients were kept until the optimizer ran; 0: there was none.
+    pub(super) clean: u32,
+    /// Steps since then.
+    pub(super) dirty: u32,
+}
+
+/// All of them, and whether they take turns.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Turns {
+    pub(super) parties: Vec<Party>,
+    /// Optimizers and their parties' labels, in the order in which they were last new.
+    pub(super) optimizers: Vec<(u64, u32)>,
+    /// Beats so far.
+    pub(super) beats: u64,
+    /// The last labels that were given: to a party, and to the one that ran last.
+    pub(super) labels: u32,
+    pub(super) latest: u32,
+    /// The last so many beats were a step each.
+    pub(super) singly: u32,
+    /// Beats of the latest in a row.
+    pub(super) stretch: u32,
+    /// Beats since optimizers came that were not there before.
+    pub(super) fresh: u32,
+    /// Number of the first beat of the party that is the newest.
+    pub(super) newest: u64,
+    /// The party whose beats are the steps; 0: each beat is one.
+    pub(super) marker: u32,
+    /// Others that were not there before run between two of its beats, as in MAML.
+    pub(super) fosters: bool,
+    /// Beats of others since its last.
+    pub(super) held: u32,
+    /// Beats that were no steps since it was chosen.
+    pub(super) swallowed: u32,
+}
+
+/// What a beat brought about.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Heard {
+    /// Whose it was.
+    pub(super) label: u32,
+    /// Steps there are now. Fewer than before: the last ones were parts of one.
+    pub(super) count: u32,
+    /// It ends a step.
+    pub(super) ends: bool,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Manner {
+    /// Others ran since.
+    Turn,
+    /// Nobody did.
+    Again,
+    /// Nobody did, and its gradients come from another place: a regularization now and then.
+    Extra,
+}
+
+impl Turns {
+    /// An optimizer runs after `window`, when `count` steps have ended.
+    pub(super) fn hook(&mut self, id: u64, window: &Window, thread: ThreadId, count: u32) -> Heard {
+        let sites = window.sites();
+        let label = match self.optimizers.iter().find(|o| o.0 == id) {
+            Some(o) => o.1,
+            None => {
+                let skipped = self.parties.iter_mut().find(|p| p.bare && p.recent == sites);
+                let label = skipped.map(|p| {
+                    p.bare = false;
+                    p.label
+                });
+                let label = label.unwrap_or_else(|| self.found(false));
+                self.enrol(id, label);
+                label
+            }
+        };
+        if let Some(p) = self.parties.iter_mut().find(|p| p.label == label) {
+            if window.hook_drops == 0 {
+                (p.clean, p.dirty) = (window.hook_backwards, 0);
+            } else {
+                p.dirty = p.dirty.saturating_add(1);
+            }
+        }
+        self.beat(label, sites, thread, count)
+    }
+
+    /// A step was skipped after `window`, as a scaler says. Whose it was, the place of its backward tells.
+    pub(super) fn skip(&mut self, window: &Window, thread: ThreadId, count: u32) -> Heard {
+        let label = self.whose(window.sites()).map(|p| p.label);
+        let label = label.unwrap_or_else(|| self.found(true));
+        self.beat(label, window.sites(), thread, count)
+    }
+
+    /// Whether gradients that were dropped after `window` are a step that was skipped: there are as many backwards,
+    /// from the same places, as in a step whose optimizer ran. `next`: where the backward after them is called, if
+    /// there is one; a step begins there.
+    pub(super) fn skipped(&self, window: &Window, next: Option<u32>) -> bool {
+        let whole = self
+            .whose(window.sites())
+            .is_some_and(|p| (1..=window.backwards).contains(&p.clean) && p.dirty < DROPPERS);
+        whole && next.is_none_or(|site| self.parties.iter().any(|p| p.recent[0] == site))
+    }
+
+    /// Another optimizer runs within a beat of `label`'s: they are one party.
+    pub(super) fn join(&mut self, id: u64, label: u32) {
+        match self.optimizers.iter().find(|o| o.0 == id) {
+            Some(&(_, other)) if other != label => {
+                self.optimizers.iter_mut().filter(|o| o.1 == other).for_each(|o| o.1 = label);
+                self.parties.retain(|p| p.label != other);
+                if self.marker == other {
+                    self.marker = 0;
+                }
+            }
+            Some(_) => {}
+            None if self.optimizers.len() < SLOTS => self.optimizers.push((id, label)),
+            None => {}
+        }
+    }
+
+    /// What ran so far made no steps.
+    pub(super) fn forget(&mut self) {
+        *self = Turns::default();
+    }
+
+    /// Whose backwards were called from these places. Of several, the one whose turn it is.
+    fn whose(&self, sites: [u32; 2]) -> Option<&Party> {
+        let marker =
+            self.parties.iter().find(|p| p.label == self.marker && self.held > 0 && p.recent == sites);
+        marker.or_else(|| self.parties.iter().filter(|p| p.recent == sites).max_by_key(|p| p.last))
+    }
+
+    /// A new party.
+    fn found(&mut self, bare: bool) -> u32 {
+        if self.parties.len() >= SLOTS {
+            let oldest = self.parties.iter().filter(|p| p.label != self.marker).min_by_key(|p| p.last);
+            let gone = oldest.map_or(0, |p| p.label);
+            self.parties.retain(|p| p.label != gone);
+            self.optimizers.retain(|o| o.1 != gone);
+        }
+        self.labels = self.labels.wrapping_add(1).max(1);
+        self.parties.push(Party { label: self.labels, bare, ..Party::default() });
+        self.labels
+    }
+
+    fn enrol(&mut self, id: u64, label: u32) {
+        if self.optimizers.len() >= SLOTS {
+            let (_, gone) = self.optimizers.remove(0);
+            if gone != label && !self.optimizers.iter().any(|o| o.1 == gone) {
+                self.parties.retain(|p| p.label != gone);
+            }
+        }
+        self.optimizers.push((id, label));
+    }
+
+    fn party(&self, label: u32) -> Option<&Party> {
+        self.parties.iter().find(|p| p.label == label)
+    }
+
+    /// Beat of a party whose last backwards were called from these places, when `count` steps have ended.
+    fn beat(&mut self, label: u32, sites: [u32; 2], thread: ThreadId, count: u32) -> Heard {
+        self.beats = self.beats.saturating_add(1);
+        let now = self.beats;
+        let Some(was) = self.party(label).copied() else {
+            return Heard { label, count: count.saturating_add(1), ends: true };
+        };
+        let (manner, gap) = self.manner(&was, sites);
+        let prior = self.party(was.prior).map_or(0, |p| p.last);
+        // As many as before the turn before; of the first one, those count that take part.
+        let same = was.turns > 0 && was.gap == gap || was.turns == 1 && was.lead == gap && prior > was.start;
+        let mut p = was;
+        p.series(manner, gap, now, (self.latest, self.stretch), (count, self.singly));
+        p.returned |= was.last > 0 && was.last < now - 1;
+        (p.last, p.thread, p.recent) = (now, thread, sites);
+        if was.last == 0 {
+            (p.first, self.newest) = (now, now);
+        }
+        if manner != Manner::Extra {
+            p.sites = sites;
+        }
+        let elected = manner == Manner::Turn && p.takes_turns(same);
+        self.stretch = if self.latest == label { self.stretch.saturating_add(1) } else { 1 };
+        self.latest = label;
+        self.parties.iter_mut().filter(|o| o.label == label).for_each(|o| *o = p);
+        let (count, ends) = match self.party(self.marker).copied() {
+            Some(_) if self.marker == label => self.marked(&was, &p, manner, count),
+            Some(marker) => self.between(&marker, &p, elected, count),
+            None => (self.single(count), true),
+        };
+        let count = if ends && elected && self.marker == 0 { self.elect(label, count) } else { count };
+        Heard { label, count, ends }
+    }
+
+    /// How a party comes that `was` so before, and after how many beats of others.
+    fn manner(&mut self, was: &Party, sites: [u32; 2]) -> (Manner, u32) {
+        let gap = u32::try_from((self.beats - 1).saturating_sub(was.last)).unwrap_or(u32::MAX);
+        let mut others = self.parties.iter().filter(|p| p.label != was.label && p.last > 0);
+        let found = if was.last == 0 {
+            // Not there before: what counts is who came with it.
+            if self.party(self.latest).is_some_and(|p| p.returned) {
+                self.fresh = 0;
+            }
+            (Manner::Turn, self.fresh)
+        } else if gap > 0 {
+            (Manner::Turn, gap)
+        } else if sites[0] == was.sites[0] {
+            (Manner::Again, 0)
+        } else if others.any(|p| p.sites[0] == sites[0]) {
+            // The others' backward ran before it, and their optimizer did not.
+            (Manner::Turn, 1)
+        } else {
+            (Manner::Extra, 0)
+        };
+        self.fresh = self.fresh.saturating_add(1);
+        found
+    }
+
+    /// A beat that is a step as long as none takes turns.
+    fn single(&mut self, count: u32) -> u32 {
+        self.singly = self.singly.saturating_add(1);
+        count.saturating_add(1)
+    }
+
+    /// A beat of the marker, which `was` so before: how many steps there are now, and whether it ends one.
+    fn marked(&mut self, was: &Party, p: &Party, manner: Manner, count: u32) -> (u32, bool) {
+        // Threads do not wait for each other: what another one runs refutes nothing.
+        let beside = self.parties.iter().any(|o| {
+            let recent = o.last > 0 && self.beats.saturating_sub(o.last) <= u64::from(LIMIT);
+            recent && o.label != p.label && o.thread == p.thread
+        });
+        match manner {
+            Manner::Extra => (count, false),
+            Manner::Again if beside => (self.refuted(was, count), true),
+            Manner::Turn if beside && !p.is_regular() => (self.refuted(was, count), true),
+            Manner::Again | Manner::Turn => {
+                self.held = 0;
+                self.fosters |= self.newest > was.last;
+                (count.saturating_add(1), true)
+            }
+        }
+    }
+
+    /// A beat of another than the marker.
+    fn between(&mut self, marker: &Party, p: &Party, elected: bool, count: u32) -> (u32, bool) {
+        if p.first == self.beats && !self.fosters {
+            // The program has gone on to something else.
+            (self.marker, self.singly) = (0, 0);
+            return (self.single(count), true);
+        }
+        self.held = self.held.saturating_add(1);
+        self.swallowed = self.swallowed.saturating_add(1);
+        let bound = if marker.thread == p.thread { marker.reach() } else { LIMIT };
+        let instead = p.first > marker.last && elected;
+        if self.held <= bound && !instead {
+            return (count, false);
+        }
+        // The marker has not come when it should: they were steps, also those before a series that began since.
+        (self.marker, self.singly) = (0, self.held);
+        for p in self.parties.iter_mut().filter(|p| p.turns > 0 && p.start > marker.last) {
+            let held = u32::try_from(p.start - marker.last - 1).unwrap_or(0);
+            (p.base, p.credit) = (p.base.saturating_add(held), held);
+        }
+        (count.saturating_add(self.held), true)
+    }
+
+    /// A party has come back after as many beats of others as before.
+    fn elect(&mut self, label: u32, count: u32) -> u32 {
+        let Some(p) = self.party(label).copied() else { return count };
+        self.fosters = self.newest > (self.beats - 1).saturating_sub(u64::from(p.gap));
+        // Who ran before the first turn takes part, or somebody new does each time.
+        let whole = self.fosters || self.party(p.prior).is_some_and(|o| o.last > p.start);
+        let first = if whole { p.credit.min(p.widest) } else { 0 };
+        let rounds = p.base.saturating_sub(first).saturating_add(p.turns).min(count);
+        (self.marker, self.held, self.singly, self.swallowed) = (p.label, 0, 0, count - rounds);
+        rounds
+    }
+
+    /// The marker ran twice in a row: it takes no turns, or does so no longer.
+    fn refuted(&mut self, m: &Party, count: u32) -> u32 {
+        let chance = m.turns < if m.is_even() { SETTLED } else { UNEVEN_SETTLED };
+        let count = count.saturating_add(if chance { self.swallowed.saturating_add(1) } else { 1 });
+        self.singly = if chance { count.saturating_sub(m.base) } else { 1 };
+        self.marker = 0;
+        count
+    }
+}
+
+impl Party {
+    /// Beat number `now` is of it, after so many in a row of `prior`'s, when `count` steps have ended, the last of which (`singly`) were
+    /// a beat each.
+    fn series(&mut self, manner: Manner, gap: u32, now: u64, prior: (u32, u32), (count, singly): (u32, u32)) {
+        match manner {
+            Manner::Extra => {}
+            Manner::Again => self.turns = 0,
+            Manner::Turn if self.turns == 0 || gap > self.limit() => {
+                (self.turns, self.base, self.credit) = (1, count, gap.min(singly));
+                (self.gap, self.widest, self.uneven) = (gap, 0, 0);
+                (self.start, self.prior, self.lead) = (now, prior.0, prior.1);
+            }
+            Manner::Turn => {
+                self.uneven = self.uneven.saturating_add(u32::from(self.turns > 1 && self.gap != gap));
+                self.turns = self.turns.saturating_add(1);
+                (self.gap, self.widest) = (gap, self.widest.max(gap));
+                if self.turns == SETTLED {
+                    self.credit = self.credit.min(self.widest);
+                }
+            }
+        }
+    }
+
+    /// It has come back for single beats often enough, the last time after the `same` number of others as before.
+    fn takes_turns(&self, same: bool) -> bool {
+        let often = self.turns >= UNEVEN || self.turns >= 2 && same && self.is_even();
+        often && (1..=LIMIT).contains(&self.gap)
+    }
+
+    fn is_even(&self) -> bool {
+        self.uneven <= self.turns / 4
+    }
+
+    fn is_regular(&self) -> bool {
+        self.is_even() || self.turns >= UNEVEN
+    }
+
+    /// Beats of others after which its turns are over.
+    fn limit(&self) -> u32 {
+        if self.turns < SETTLED { LIMIT } else { self.widest.saturating_mul(2).saturating_add(1).min(LIMIT) }
+    }
+
+    /// Beats of others after which it should have come.
+    fn reach(&self) -> u32 {
+        if self.uneven == 0 {
+            self.widest
+        } else {
+            self.widest.saturating_mul(2).saturating_add(1).min(LIMIT)
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! What is said of a drawn job from step to step, against what its events say is true.
+
+use crate::synthetic::Drawn;
+use std::collections::BTreeMap;
+use strandline::detect::{Certainty, Detector, Finding, Policy, Severity};
+use strandline::event::{Body, Event, Frame, Item};
+use strandline::replay::Replay;
+
+/// What was said of a job.
+#[derive(Debug, Default)]
+pub(crate) struct Seen {
+    /// A leak at any step: when, and of which lines.
+    pub(crate) leak: Option<(u32, String)>,
+    /// An alert at any step.
+    pub(crate) alert: Option<(u32, String)>,
+    /// At the end something grows of which no line does.
+    pub(crate) idle: Option<String>,
+    /// The step at which the guilty lines (of `leak.py`) were named first, and one of the last third at which they were not.
+    pub(crate) named: Option<u32>,
+    pub(crate) lost: Option<u32>,
+    /// How often something that was named began anew.
+    pub(crate) flickers: u32,
+    /// Different steps that left blocks of guilty lines which live at the end, and are old by then.
+    pub(crate) left: usize,
+}
+
+/// A line, as text.
+fn text(f: &Frame) -> String {
+    format!("{}:{}", f.file, f.line)
+}
+
+impl Seen {
+    pub(crate) fn of(d: &Drawn) -> Seen {
+        let (mut replay, mut detector) = (Replay::new(), Detector::new(Policy::default()));
+        let mut seen = Seen::default();
+        let mut stood: BTreeMap<u32, u32> = BTreeMap::new();
+        for item in &d.items {
+            let p = replay.apply(item, &d.names);
+            detector.after(p, &replay);
+            let Some(step) = p.step else { continue };
+            let lines = |f: &Finding| -> Vec<String> {
+                f.sites.iter().filter_map(|s| replay.site(s.site)).map(|s| text(&s.frame)).collect()
+            };
+            let mut guilty = false;
+            for f in detector.findings().iter().filter(|f| f.is_active_leak()) {
+                let lines = lines(f);
+                guilty |= lines.iter().any(|l| l.starts_with("leak.py"));
+                let told = || format!("{lines:?} {}", f.explain);
+                if f.certainty == Certainty::Leak && seen.leak.is_none() {
+                    seen.leak = Some((step, told()));
+                }
+                if f.severity == Severity::Alert && seen.alert.is_none() {
+                    seen.alert = Some((step, told()));
+                }
+                let before = stood.insert(f.id, step);
+                seen.flickers += u32::from(before.is_some_and(|b| b + 1 < step));
+            }
+            match (guilty, seen.named) {
+                (true, None) => seen.named = Some(step),
+                (false, Some(_)) if u64::from(step) > d.steps * 2 / 3 => seen.lost = seen.lost.or(Some(step)),
+                _ => {}
+            }
+        }
+        detector.at_step(&replay);
+        let truth = Truth::of(d);
+        seen.left = truth.left;
+        let idle = |f: &&Finding| {
+            let sites = f.sites.iter().filter_map(|s| replay.site(s.site));
+            f.is_active_leak() && !sites.map(|s| text(&s.frame)).any(|l| truth.grows(&l))
+        };
+        seen.idle = detector.findings().iter().find(idle).map(|f| {
+            let sites = f.sites.iter().filter_map(|s| replay.site(s.site)).map(|s| text(&s.frame));
+            format!("{:?} since {}: {}", sites.collect::<Vec<_>>(), f.detected_step, f.explain)
+        });
+        seen
+    }
+}
+
+/// Live blocks of each line at the end of each step.
+struct Truth {
+    lines: BTreeMap<String, Vec<i64>>,
+    steps: usize,
+    /// Different steps that left blocks of guilty lines to the end.
+    left: usize,
+}
+
+impl Truth {
+    fn of(d: &Drawn) -> Truth {
+        let mut line_of: BTreeMap<u64, (String, usize)> = BTreeMap::new();
+        let mut now: BTreeMap<String, i64> = BTreeMap::new();
+        let mut t = Truth { lines: BTreeMap::new(), steps: 0, left: 0 };
+        for item in &d.items {
+            let Item::Event(Event { body, .. }) = item else { continue };
+            match body {
+                Body::Alloc(b) => {
+                    let line = d.names.frames(b.stack).next().map(text).unwrap_or_default();
+                    *now.entry(line.clone()).or_default() += 1;
+                    line_of.insert(b.addr.0, (line, t.steps));
+                }
+                Body::FreeRequested(b) => {
+                    let (line, _) = line_of.remove(&b.addr.0).unwrap_or_default();
+                    *now.entry(line).or_default() -= 1;
+                }
+                Body::ManualStep(_) => {
+                    for (line, n) in &now {
+                        let all = t.lines.entry(line.clone()).or_default();
+                        all.resize(t.steps, 0);
+                        all.push(*n);
+                    }
+                    t.steps += 1;
+                }
+                _ => {}
+            }
+        }
+        let guilty = line_of.values().filter(|(l, born)| l.starts_with("leak.py") && born + 3 <= t.steps);
+        t.left = guilty.map(|(_, born)| born).collect::<std::collections::BTreeSet<_>>().len();
+        t
+    }
+
+    /// More live there in the last steps than at some moment of the last third of the run, or of its last 28 steps: sooner nobody
+    /// can tell that it has ended.
+    fn grows(&self, line: &str) -> bool {
+        let Some(all) = self.lines.get(line) else { return false };
+        let floor = |from: usize, to: usize| (from..to).map(|i| all.get(i).copied().unwrap_or(0)).min();
+        let begin = self.steps.saturating_sub((self.steps / 3).max(28));
+        floor(self.steps.saturating_sub(3), self.steps) > floor(begin, self.steps.saturating_sub(3))
+    }
+}

@@ -1,0 +1,8 @@
+//! `cargo +nightly fuzz run messages --fuzz-dir tests/fuzz tests/fuzz/corpus/messages`.
+#![no_main]
+
+#[path = "../targets.rs"]
+#[allow(dead_code)]
+mod targets;
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| targets::messages(bytes));

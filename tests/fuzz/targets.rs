@@ -1,0 +1,132 @@
+//! What is fuzzed: a function of any bytes for each way that bytes from elsewhere come in. None may panic, hang, or take memory out of
+//! proportion; what they make of the bytes is theirs to say. `cargo fuzz` calls them, and so does `tests/fuzz.rs` on every toolchain.
+
+use strandline::detect::{Detector, Policy, judge};
+use strandline::format::checkpoint;
+use strandline::format::header::Header;
+use strandline::format::holders::Ask;
+use strandline::format::page::{Framer, Tag};
+use strandline::format::region::Identity;
+use strandline::reader::{Batch, Reader, Source};
+use strandline::replay::Replay;
+use strandline::report::HeldBy;
+use strandline::report::snapshot::unpickle::{self, Limits};
+use strandline::report::snapshot::{import::import, validate};
+
+/// A target: its name, and what it does with bytes.
+pub(crate) type Target = (&'static str, fn(&[u8]));
+
+/// All of them.
+pub(crate) const TARGETS: [Target; 6] = [
+    ("recordings", recordings),
+    ("pages", pages),
+    ("checkpoints", checkpoints),
+    ("tails", tails),
+    ("messages", messages),
+    ("pickles", pickles),
+];
+
+/// Whose recording the targets pretend to read.
+pub(crate) const WHO: Identity = Identity { pid: 4711, start: 99, id: [0x1234, 0x5678] };
+
+/// A recording as it lies on a disk.
+pub(crate) fn recordings(bytes: &[u8]) {
+    if let Ok(reader) = Reader::from_source(Box::new(bytes.to_vec()), None) {
+        finish(reader);
+    }
+}
+
+/// Pages with the right checksums: a tag, three bytes of length, a payload, and so on.
+pub(crate) fn pages(bytes: &[u8]) {
+    let mut file = header(serde_json::json!({ "framework": "none" }));
+    let mut framer = Framer::default();
+    let mut rest = bytes;
+    while let [tag, a, b, c, more @ ..] = rest {
+        let length = u32::from_le_bytes([*a, *b, *c, 0]) as usize;
+        let (payload, more) = more.split_at(length.min(more.len()));
+        if let Some(tag) = Tag::from_u16(u16::from(*tag)) {
+            framer.page(&mut file, tag, payload);
+        }
+        rest = more;
+    }
+    finish(Reader::from_source(Box::new(file), None).expect("its header is one"));
+}
+
+/// A checkpoint's payload. What is read is written as it was read.
+pub(crate) fn checkpoints(bytes: &[u8]) {
+    if let Ok(read) = checkpoint::decode(bytes) {
+        let again = checkpoint::decode(&checkpoint::encode(&read)).expect("what was written can be read");
+        assert_eq!(read, again);
+        let mut replay = Replay::new();
+        replay.apply(&strandline::event::Item::Checkpoint(Box::new(read)), &Default::default());
+        replay.finish();
+    }
+}
+
+/// The rings of a process that has died.
+pub(crate) fn tails(bytes: &[u8]) {
+    let tail: Box<dyn Source> = Box::new(bytes.to_vec());
+    finish(
+        Reader::from_source(Box::new(header(serde_json::Value::Null)), Some(tail))
+            .expect("its header is one"),
+    );
+}
+
+/// Questions to a job, its answers and what else it says of itself.
+pub(crate) fn messages(bytes: &[u8]) {
+    if let Some(ask) = Ask::parse(bytes) {
+        assert_eq!(Ask::parse(ask.to_json().to_string().as_bytes()), Some(ask));
+    }
+    if let Ok(value) = serde_json::from_slice::<serde_json::Value>(bytes) {
+        let _ = HeldBy::of(&value, &value, &value);
+        let mut file = header(value);
+        Framer::default().page(&mut file, Tag::Meta, bytes);
+        finish(Reader::from_source(Box::new(file), None).expect("its header is one"));
+    }
+}
+
+/// A snapshot that PyTorch may have written.
+pub(crate) fn pickles(bytes: &[u8]) {
+    let limits = Limits { values: bytes.len(), ..Limits::default() };
+    let Ok(tree) = unpickle::read(bytes, &limits) else { return };
+    let _ = validate(&tree);
+    let Ok(imported) = import(tree) else { return };
+    let mut replay = Replay::new();
+    for item in &imported.items {
+        replay.apply(item, &imported.names);
+    }
+    for event in imported.events() {
+        replay.apply_event(&event);
+    }
+    replay.finish();
+}
+
+fn header(provenance: serde_json::Value) -> Vec<u8> {
+    Header { who: WHO, tail: None, unix_ns: 1_700_000_000_000_000_000, provenance }.encode()
+}
+
+/// Reads to the end, replays and judges it.
+fn finish(mut reader: Reader) {
+    let (mut replay, mut detector) = (Replay::new(), Detector::new(Policy::default()));
+    let mut items = 0u64;
+    loop {
+        let item = match reader.next_batch() {
+            None => break,
+            Some(Batch::Events(events)) => {
+                for event in events {
+                    let progress = replay.apply_event(event);
+                    detector.after(progress, &replay);
+                }
+                continue;
+            }
+            Some(Batch::Item(item)) => item,
+        };
+        items += 1;
+        assert!(items < 10_000_000, "it never ends");
+        let progress = replay.apply(&item, reader.names());
+        detector.after(progress, &replay);
+    }
+    let progress = replay.finish();
+    detector.after(progress, &replay);
+    let _ = judge(&replay, &detector);
+}

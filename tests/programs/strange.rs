@@ -1,0 +1,116 @@
+//! Threads in strange states call CUDA: no Python state, one without a frame, tiny stacks, handlers, ends of threads and processes. The
+//! job must do what it does without us.
+
+use crate::same_with_and_without;
+use crate::support::{Folder, Job, Ran, libraries, preload_so, root};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Compiles one of the C sources of this folder to a shared library.
+fn library(folder: &Folder, source: &str) -> PathBuf {
+    let library = folder.join(&format!("lib{source}.so"));
+    let source = root().join(format!("tests/programs/{source}.c"));
+    let status = Command::new("cc").args(["-w", "-shared", "-fPIC", "-o"]).arg(&library).arg(source).status();
+    assert!(status.expect("cc starts").success());
+    library
+}
+
+/// Functions of `strange.c` do what they do without us.
+#[track_caller]
+fn strange(when: &str, functions: &[&str]) -> Ran {
+    let folder = Folder::new("strange");
+    let library = library(&folder, "strange");
+    let library = library.to_str().expect("UTF-8");
+    same_with_and_without(&folder, "strange.py", &[&[library, when], functions].concat())
+}
+
+#[test]
+fn threads_in_strange_states_call_cuda() {
+    let all = [
+        "no_python:0",
+        "no_frame:0",
+        "small_stack:16384",
+        "signal_handler:0",
+        "alternate_stack:16384",
+        "context:65536",
+        "tls_destructor:0",
+        "many_threads:50",
+        "forks:5",
+        "fork_in_a_hook:30",
+        "vforks:5",
+        "long_jump:20",
+        "null_arguments:0",
+        "at_exit:0",
+    ];
+    let ran = strange("later", &all).succeeded();
+    assert!(ran.stdout().ends_with("alive\n"), "{}", ran.stdout());
+}
+
+#[test]
+fn the_first_cuda_call_comes_from_a_thread_in_a_strange_state() {
+    for function in
+        ["no_frame:0", "small_stack:16384", "alternate_stack:8192", "context:16384", "tls_destructor:0"]
+    {
+        println!("{function}");
+        strange("early", &[function]);
+    }
+}
+
+#[test]
+fn threads_still_call_cuda_when_the_process_ends() {
+    strange("later", &["still_running:3"]).succeeded();
+}
+
+#[test]
+fn threads_that_initialize_cuda_at_once_do_not_wait_for_each_other() {
+    let folder = Folder::new("strange");
+    same_with_and_without(&folder, "initializes.py", &[]).succeeded();
+}
+
+#[test]
+fn a_tracer_and_a_profiler_meet_no_code_of_ours() {
+    for what in ["trace", "profile"] {
+        let folder = Folder::new("strange");
+        let ran = same_with_and_without(&folder, "tracer.py", &[what]).succeeded();
+        assert!(ran.stdout().starts_with("still set: True"), "{}", ran.stdout());
+    }
+}
+
+#[test]
+fn libraries_go_while_the_process_runs() {
+    let folder = Folder::new("strange");
+    let plugin = library(&folder, "plugin");
+    let program = folder.join("unloaded");
+    let source = root().join("tests/programs/unloaded.c");
+    let status = Command::new("cc").args(["-w", "-o"]).arg(&program).arg(source).arg("-ldl").status();
+    assert!(status.expect("cc starts").success());
+    let driver = libraries().join("../../nvidia/cu13/lib/libcuda.so.1");
+    for stacks in ["none", "native", "both"] {
+        for rest in [vec!["driver".into()], vec!["code".into()]] {
+            let mut rest: Vec<PathBuf> = rest;
+            rest.push(driver.clone());
+            if rest[0] == Path::new("code") {
+                rest.push(plugin.clone());
+            }
+            let folder = Folder::new("strange");
+            let job = |preload: &Path| {
+                let job = rest.iter().fold(Job::program(&folder, &program), |j, a| j.arg(a));
+                job.env("LD_PRELOAD", preload).env("STRANDLINE_STACKS", stacks).run()
+            };
+            let (with, without) = (job(preload_so()), job(Path::new("")));
+            assert_eq!(with.output.status, without.output.status, "{stacks} {rest:?}: {}", with.stderr());
+            assert_eq!(with.stdout(), without.stdout(), "{stacks} {rest:?}");
+            assert!(with.succeeded().recording().exists());
+        }
+    }
+}
+
+#[test]
+fn an_out_of_memory_in_a_backward_is_pythons_exception() {
+    for how in ["caught", "uncaught"] {
+        let folder = Folder::new("strange");
+        let ran = same_with_and_without(&folder, "oom_in_backward.py", &[how]);
+        assert_eq!(ran.output.status.code(), Some(i32::from(how == "uncaught")), "{}", ran.stderr());
+        assert_eq!(ran.stdout().contains("3 out of memory"), how == "caught", "{}", ran.stdout());
+    }
+}

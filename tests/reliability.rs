@@ -1,0 +1,256 @@
+//! Surroundings that are short of something, as containers and limits are: a job ends recorded as it ends bare, and what cannot be
+//! recorded is said. `docs/reliability.md` has the table.
+
+mod support;
+
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use support::{Folder, Job, Recording, Report, command, preload_so, python, report, root};
+
+/// What a command did.
+#[derive(Debug, PartialEq, Eq)]
+struct Did {
+    status: i32,
+    stdout: String,
+    /// Stderr without our lines.
+    theirs: Vec<String>,
+    /// Our lines, as words.
+    ours: String,
+}
+
+/// Runs words after some shell, in a mount namespace of its own; `None` where this machine allows none: that is said.
+fn surrounded(folder: &Folder, setup: &str, words: &[&str]) -> Option<Did> {
+    for flags in ["-m", "-Urm"] {
+        let mut unshare = Command::new("unshare");
+        unshare.arg(flags).args(["sh", "-c", &format!("{setup}\nexec \"$@\""), "sh"]).args(words);
+        for (name, _) in std::env::vars_os().filter(|(n, _)| n.to_string_lossy().starts_with("STRANDLINE_")) {
+            unshare.env_remove(name);
+        }
+        unshare.env("XDG_CACHE_HOME", support::cache()).current_dir(folder.path()).stdin(Stdio::null());
+        let Output { status, stdout, stderr } = unshare.output().expect("unshare (util-linux) is there");
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let (stdout, stderr) = (text(&stdout), text(&stderr));
+        let is_ours = |line: &&str| line.starts_with("strandline: ") || line.starts_with("  ");
+        let (ours, theirs): (Vec<&str>, Vec<&str>) = stderr.lines().partition(is_ours);
+        if !stderr.contains("unshare: ") && !stderr.contains("mount: ") {
+            let ours = ours.iter().flat_map(|l| l.split_whitespace()).collect::<Vec<_>>().join(" ");
+            let status = status.code().unwrap_or(-1);
+            return Some(Did {
+                status,
+                stdout,
+                theirs: theirs.iter().map(|l| l.to_string()).collect(),
+                ours,
+            });
+        }
+        eprintln!("unshare {flags}: {}", stderr.trim());
+    }
+    eprintln!("SKIPPED: no mount namespace can be made here");
+    None
+}
+
+/// `surrounded.py` with these words, bare and under `strandline run` with these options, each after the shell: both must end alike.
+/// Returns our words.
+#[track_caller]
+fn ends_as_bare(setup: &str, options: &str, words: &str) -> Option<(Folder, String)> {
+    let folder = Folder::new("surrounded");
+    let script = root().join("tests/python/surrounded.py");
+    let (python, script) = (python().to_string_lossy(), script.to_string_lossy());
+    let job: Vec<&str> = [&*python, &*script].into_iter().chain(words.split(' ')).collect();
+    let bare = surrounded(&folder, setup, &job)?;
+    let command = command().to_string_lossy();
+    let run: Vec<&str> =
+        [&*command, "run"].into_iter().chain(options.split_whitespace()).chain(["--"]).chain(job).collect();
+    let recorded = surrounded(&folder, setup, &run)?;
+    // A shell, and `run` as well, says a signal as 128 and its number.
+    let status = |did: &Did| if did.status < 0 { 137 } else { did.status };
+    assert_eq!(
+        (status(&bare), &bare.stdout, &bare.theirs),
+        (status(&recorded), &recorded.stdout, &recorded.theirs),
+        "{}",
+        recorded.ours
+    );
+    assert!(bare.stdout.contains("SIGXFSZ"), "the job got to its end: {bare:?}");
+    Some((folder, recorded.ours))
+}
+
+/// It is recorded to its last event.
+#[track_caller]
+fn is_recorded(setup: &str, options: &str, words: &str) {
+    let Some((folder, ours)) = ends_as_bare(setup, options, words) else { return };
+    assert!(!ours.contains("NOTHING RECORDED") && !ours.contains("may lose"), "{ours}");
+    let [recording] = &folder.files(".strand")[..] else { panic!("{:?}\n{ours}", folder.files(".strand")) };
+    let report = report(recording);
+    assert_eq!(report.process["ended"], "exit", "{}", report.process);
+    has_everything(&report);
+}
+
+/// Every event of the job is in it, and nothing is damaged.
+#[track_caller]
+fn has_everything(report: &Report) {
+    let p = &report.process;
+    assert!(p["events"].as_u64().is_some_and(|n| n >= 100), "{p}");
+    assert_eq!((&p["events_lost"], p["damage"].as_array().map(Vec::len)), (&0.into(), Some(0)), "{p}");
+}
+
+/// It is not recorded, for a reason that is said.
+#[track_caller]
+fn is_said(setup: &str, options: &str, words: &str, why: &[&str]) {
+    if let Some((_, ours)) = ends_as_bare(setup, options, words) {
+        assert!(why.iter().all(|w| ours.contains(w)), "{why:?}: {ours}");
+    }
+}
+
+const SMALL_SHM: &str = "mount -t tmpfs -o size=64m none /dev/shm || exit 99";
+
+#[test]
+fn the_shared_memory_of_a_container_is_the_jobs() {
+    is_recorded(SMALL_SHM, "-o rec", "loader descriptors");
+}
+
+#[test]
+fn no_shared_memory_at_all() {
+    let setup = "mkdir -p dev && mount -t tmpfs none dev && cd dev && touch null zero random urandom && \
+        for d in *; do mount --bind /dev/$d $d || exit 99; done; cd .. && mount --rbind dev /dev || exit 99";
+    is_recorded(setup, "-o rec", "alloc descriptors");
+}
+
+#[test]
+fn no_settings_of_the_kernel() {
+    is_recorded("mount -t tmpfs -o ro none /proc/sys || exit 99", "-o rec", "alloc");
+}
+
+#[test]
+fn twenty_descriptors() {
+    is_recorded("ulimit -n 20", "-o rec", "closes alloc");
+}
+
+#[test]
+fn a_bound_on_addresses() {
+    is_recorded("ulimit -v 12000000", "-o rec", "alloc");
+}
+
+#[test]
+fn a_home_and_a_folder_that_cannot_be_written() {
+    let setup =
+        "mkdir -p ro tmp && export TMPDIR=$PWD/tmp HOME=$PWD/ro && mount -t tmpfs -o ro none ro || exit 99
+        unset XDG_CACHE_HOME; cd ro";
+    is_recorded(setup, "", "alloc");
+}
+
+#[test]
+fn no_file_may_have_a_byte() {
+    is_said("ulimit -f 0", "-o rec", "alloc", &["NOTHING RECORDED: cannot write", "File too large"]);
+}
+
+#[test]
+fn a_disk_that_is_full_at_once_and_one_that_fills() {
+    let disk = |size: &str| format!("mkdir -p disk && mount -t tmpfs -o size={size} none disk || exit 99");
+    is_said(&disk("4k"), "-o disk/rec", "alloc", &["NOTHING RECORDED: cannot write", "No space left"]);
+    is_said(&disk("8k"), "-o disk/rec", "alloc", &["disk full while writing"]);
+}
+
+#[test]
+fn not_one_thread_more() {
+    // Root may have as many as it likes, so the job becomes somebody else first.
+    let folder = "mkdir -p -m 777 rec; chmod 777 rec";
+    is_said(
+        folder,
+        "-o rec",
+        "threads another alloc",
+        &["cannot start the writing thread", "the job goes on"],
+    );
+}
+
+#[test]
+fn a_job_that_becomes_another_user() {
+    is_said("true", "-o rec", "another alloc descriptors", &["cannot write", "the job goes on"]);
+}
+
+#[test]
+fn a_recording_that_is_deleted_while_it_is_written() {
+    is_said("true", "-o rec", "alloc delete", &["NOTHING RECORDED:", "rec was deleted while the job ran"]);
+}
+
+#[test]
+fn a_kill_leaves_everything_and_nothing_in_shared_memory() {
+    let Some((folder, ours)) = ends_as_bare(SMALL_SHM, "-o rec", "alloc kill") else { return };
+    assert!(ours.contains("ended by signal 9"), "{ours}");
+    has_everything(&report(&folder.join("rec")));
+    assert!(!folder.files(".strand.tail").is_empty(), "what was in no page is beside the recording");
+}
+
+/// Without `strandline run` nobody keeps a tail where `/dev/shm` is small: one process of the job says what that means.
+#[test]
+fn what_a_kill_could_cost_is_said_once_by_a_job() {
+    let folder = Folder::new("ranks");
+    let script = root().join("tests/python/surrounded.py");
+    let ranks = format!(
+        "{SMALL_SHM}\nexport LD_PRELOAD={} STRANDLINE_OUT=$PWD/rec STRANDLINE_QUIET=1\n\
+         for r in 0 1; do RANK=$r LOCAL_RANK=$r {} {} alloc || exit; done; LD_PRELOAD= ",
+        preload_so().display(),
+        python().display(),
+        script.display()
+    );
+    let Some(did) = surrounded(&folder, &ranks, &["true"]) else { return };
+    assert_eq!((did.status, did.ours.matches("kill -9 may lose the last second").count()), (0, 1), "{did:?}");
+    for rank in folder.files(".strand") {
+        assert!(Recording::read(&rank).whole().reader.summary().complete);
+    }
+    assert_eq!(folder.files(".strand").len(), 2);
+}
+
+/// A FIFO that nobody writes to, as a recording and as the tail of one: said at once, never waited for.
+#[test]
+fn pipes_are_no_recordings() {
+    let folder = Folder::new("pipes");
+    let pipe = folder.join("pipe.strand");
+    assert!(Command::new("mkfifo").arg(&pipe).status().expect("mkfifo").success());
+    let read = |words: &[&str], what: &Path| {
+        let mut timeout = Command::new("timeout");
+        timeout.arg("60").arg(command()).args(words).arg(what).stdin(Stdio::null());
+        let Output { status, stderr, .. } = timeout.output().expect("timeout (coreutils) is there");
+        (status.code(), String::from_utf8_lossy(&stderr).into_owned())
+    };
+    for words in [&["report"][..], &["dump"], &["snapshot"]] {
+        let (status, said) = read(words, &pipe);
+        assert_eq!(status, Some(2), "{words:?}: {said}");
+        assert!(said.contains("a pipe, not a file"), "{words:?}: {said}");
+    }
+    let ran = Job::python(&folder, "tests/programs/end.py", &["kill"]).run();
+    assert_eq!(ran.output.status.code(), None, "it was killed");
+    let [tail] = &folder.tails()[..] else { panic!("{:?}", folder.tails()) };
+    std::fs::remove_file(tail).expect("an own file");
+    assert!(Command::new("mkfifo").arg(tail).status().expect("mkfifo").success());
+    let (status, said) = read(&["report"], &ran.recording());
+    assert_eq!(status, Some(0), "{said}");
+    assert!(tail.exists(), "what is no tail is left alone");
+}
+
+/// The header of a recording may say anything: what it names is removed only where it is the tail of its process.
+#[test]
+fn a_recording_cannot_have_a_file_removed() {
+    use strandline::format::header::Header;
+    let folder = Folder::new("named");
+    let ran = Job::python(&folder, "tests/programs/end.py", &["kill"]).run();
+    let [tail] = &folder.tails()[..] else { panic!("{:?}", folder.tails()) };
+    let victim = folder.join("victim");
+    std::fs::rename(tail, &victim).or_else(|_| std::fs::copy(tail, &victim).map(drop)).expect("own files");
+    let mut bytes = std::fs::read(ran.recording()).expect("a recording");
+    let length = Header::length(&bytes).expect("a header");
+    let named = Header {
+        tail: Some(victim.to_string_lossy().into_owned()),
+        ..Header::decode(&bytes).expect("a header")
+    };
+    let head = named.encode();
+    assert_eq!(head.len(), length);
+    bytes[..length].copy_from_slice(&head);
+    std::fs::write(ran.recording(), bytes).expect("an own file");
+    let _ = std::fs::remove_file(tail);
+    let report = report(&ran.recording()).whole();
+    assert!(
+        report.process["events"].as_u64().is_some_and(|n| n >= 60),
+        "its region was read: {}",
+        report.process
+    );
+    assert!(victim.exists(), "a file of another name is not removed");
+}

@@ -1,0 +1,392 @@
+//! Statements that put something into a keeper: calls of its methods, assignments to its keys, sums that build on it.
+
+use super::scope::{FUNCTIONS, Source, below, children, last_line, line};
+use super::{Keeper, remedy};
+use std::collections::HashSet;
+use tree_sitter::Node;
+
+/// Methods that put their argument into what they are called on.
+const METHODS: [&str; 20] = [
+    "append",
+    "appendleft",
+    "extend",
+    "extendleft",
+    "insert",
+    "add",
+    "update",
+    "put",
+    "put_nowait",
+    "push",
+    "setdefault",
+    "register",
+    "add_param_group",
+    "add_module",
+    "register_buffer",
+    "register_module",
+    "send",
+    "write",
+    "__setitem__",
+    "__iadd__",
+];
+/// Functions that put their second argument into the first.
+const FUNCTIONS_OF_TWO: [&str; 5] = ["heappush", "heappushpop", "insort", "insort_left", "insort_right"];
+/// Methods whose result is what the container has.
+const ENTRIES: [&str; 3] = ["setdefault", "get", "__getitem__"];
+/// Calls from one function to another that a keeper is followed through.
+const DEEPEST: u32 = 2;
+
+/// A statement that may be it.
+pub(super) struct Add<'t> {
+    /// What puts it there: a call, an assignment.
+    pub(super) node: Node<'t>,
+    /// What is put there.
+    pub(super) values: Vec<Node<'t>>,
+    /// That could be memory of a device.
+    pub(super) may_hold: bool,
+    /// What was there before stays.
+    pub(super) grows: bool,
+}
+
+impl<'t> Add<'t> {
+    /// The statement: what stands in a lambda is told by itself.
+    pub(super) fn statement(&self) -> Node<'t> {
+        let mut node = self.node;
+        while let Some(parent) = node.parent() {
+            if FUNCTIONS.contains(&node.kind()) || node.kind() == "decorator" {
+                return self.node;
+            }
+            if matches!(parent.kind(), "block" | "module") {
+                return node;
+            }
+            node = parent;
+        }
+        self.node
+    }
+
+    /// How sure the stacks of what was allocated make it: one leads through its lines, or through those that made its value.
+    pub(super) fn evidence(&self, source: &Source<'t>, keeper: &Keeper) -> u32 {
+        let statement = self.statement();
+        let leads = |n: Node<'_>| keeper.allocated.iter().any(|l| (line(n)..=last_line(n)).contains(l));
+        if leads(statement) {
+            return 2;
+        }
+        let names = self.values.iter().flat_map(|v| below(*v, &|_| true));
+        let mut names = names.filter(|n| n.kind() == "identifier" && !is_attribute_name(*n));
+        let is_made = |name: Node<'t>| {
+            let (text, owner) = (source.text(name), source.owner(name, source.text(name)));
+            source.nodes.iter().any(|n| {
+                n.kind() == "assignment"
+                    && leads(*n)
+                    && source.bound_by(*n).contains(&text)
+                    && source.owner(*n, text) == owner
+            })
+        };
+        u32::from(names.any(is_made))
+    }
+}
+
+/// What a keeper is called at some place of the source.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Name {
+    /// A name of a function, or of the module.
+    Of(usize, String),
+    /// An attribute.
+    Attribute(String),
+}
+
+/// Statements that put something into a keeper; where there is none of its own, those of functions that are given it.
+pub(super) fn all<'t>(source: &Source<'t>, keeper: &Keeper) -> Vec<Add<'t>> {
+    let Some(first) = name_of(source, keeper) else { return Vec::new() };
+    if let Some(cached) = cached(source, keeper) {
+        return vec![cached];
+    }
+    let (mut names, mut met) = (HashSet::from([first]), HashSet::new());
+    for _ in 0..=DEEPEST {
+        let found = Search { source, keeper, names: with_aliases(source, keeper, &names) };
+        let adds = found.adds();
+        if adds.iter().any(|a| a.may_hold) {
+            return adds;
+        }
+        met.extend(found.names.iter().cloned());
+        names = found.given().into_iter().filter(|n| !met.contains(n)).collect();
+        if names.is_empty() {
+            break;
+        }
+    }
+    Vec::new()
+}
+
+fn name_of(source: &Source<'_>, keeper: &Keeper) -> Option<Name> {
+    let variable = keeper.variable.clone();
+    if variable.is_empty() || variable == "?" {
+        return None;
+    }
+    match keeper.kind.as_str() {
+        "attribute" | "class" => Some(Name::Attribute(variable)),
+        "global" => Some(Name::Of(source.root.id(), variable)),
+        _ => {
+            let function = source.function(keeper.function.as_deref()?, keeper.first_line)?;
+            let is_own = keeper.kind != "default" || source.parameters(function).contains(&variable.as_str());
+            match is_own {
+                true => Some(Name::Of(source.owner_in(function, &variable), variable)),
+                false => Some(Name::Attribute(variable)),
+            }
+        }
+    }
+}
+
+/// The function whose results `functools.lru_cache` keeps: its decorator.
+fn cached<'t>(source: &Source<'t>, keeper: &Keeper) -> Option<Add<'t>> {
+    if keeper.type_name != "_lru_cache_wrapper" {
+        return None;
+    }
+    let is_it =
+        |n: &&Node<'t>| n.kind() == "function_definition" && source.field(**n, "name") == keeper.variable;
+    let mut all = source.nodes.iter().filter(is_it).filter_map(|n| n.parent());
+    let decorated = all.next().filter(|d| d.kind() == "decorated_definition")?;
+    let is_cache = |d: &Node<'t>| d.kind() == "decorator" && source.text(*d).contains("cache");
+    let node = children(decorated).into_iter().find(is_cache)?;
+    all.next().is_none().then_some(Add { node, values: Vec::new(), may_hold: true, grows: true })
+}
+
+struct Search<'s, 't> {
+    source: &'s Source<'t>,
+    keeper: &'s Keeper,
+    names: HashSet<Name>,
+}
+
+/// The names, and those that are only ever assigned one of them.
+fn with_aliases(source: &Source<'_>, keeper: &Keeper, names: &HashSet<Name>) -> HashSet<Name> {
+    let mut search = Search { source, keeper, names: names.clone() };
+    for _ in 0..2 {
+        let mut more = HashSet::new();
+        for n in source.nodes.iter().filter(|n| n.kind() == "assignment") {
+            let (Some(left), Some(right)) = (n.child_by_field_name("left"), n.child_by_field_name("right"))
+            else {
+                continue;
+            };
+            if left.kind() == "identifier" && search.is_keeper(right) {
+                let text = source.text(left);
+                let name = Name::Of(source.owner(left, text), text.to_string());
+                if search.is_only_that(&name) {
+                    more.insert(name);
+                }
+            }
+        }
+        search.names.extend(more);
+    }
+    search.names
+}
+
+impl<'t> Search<'_, 't> {
+    /// Whether all assignments of a name give it the keeper.
+    fn is_only_that(&self, name: &Name) -> bool {
+        let Name::Of(owner, text) = name else { return false };
+        let assigns = |n: &&Node<'t>| {
+            self.source.bound_by(**n).contains(&text.as_str())
+                && self.source.owner(n.child(0).unwrap_or(**n), text) == *owner
+        };
+        let right = |n: &Node<'t>| n.child_by_field_name("right").filter(|_| n.kind() == "assignment");
+        self.source.nodes.iter().filter(assigns).all(|n| right(n).is_some_and(|r| self.is_keeper(r)))
+    }
+
+    /// Whether an expression is the keeper itself.
+    fn is_keeper(&self, n: Node<'t>) -> bool {
+        match n.kind() {
+            "identifier" => {
+                let text = self.source.text(n);
+                !is_attribute_name(n)
+                    && self.names.iter().any(|m| matches!(m, Name::Of(_, t) if t == text))
+                    && self.names.contains(&Name::Of(self.source.owner(n, text), text.to_string()))
+            }
+            "attribute" => {
+                let text = self.source.field(n, "attribute");
+                self.names.contains(&Name::Attribute(text.to_string())) && self.is_owner(n)
+            }
+            "parenthesized_expression" => children(n).first().is_some_and(|c| self.is_keeper(*c)),
+            _ => false,
+        }
+    }
+
+    /// Whether what an attribute is asked of may be of the keeper's class.
+    fn is_owner(&self, attribute: Node<'t>) -> bool {
+        let source = self.source;
+        let Some(class) = &self.keeper.class else {
+            // An attribute of a function.
+            let name = self.keeper.function.as_deref().and_then(|f| f.rsplit('.').next());
+            return name == Some(source.field(attribute, "object"));
+        };
+        let object = source.field(attribute, "object");
+        let around = source.class_around(attribute).map(|c| source.field(c, "name"));
+        if matches!(object, "self" | "cls" | "type(self)" | "self.__class__") {
+            return around.is_some_and(|a| source.are_related(a, class));
+        }
+        // Of another class that has such an attribute it would be that.
+        let others = source.nodes.iter().filter(|n| {
+            n.kind() == "attribute"
+                && source.field(**n, "object") == "self"
+                && source.field(**n, "attribute") == self.keeper.variable
+        });
+        let mut classes = others.filter_map(|n| source.class_around(*n)).map(|c| source.field(c, "name"));
+        object == class || classes.all(|c| source.are_related(c, class))
+    }
+
+    /// The keeper below keys and the like: of `self.losses["x"]` it is `self.losses`.
+    fn is_part(&self, n: Node<'t>) -> bool {
+        let inner = match n.kind() {
+            "subscript" => n.child_by_field_name("value"),
+            "call" => n
+                .child_by_field_name("function")
+                .filter(|f| f.kind() == "attribute" && ENTRIES.contains(&self.source.field(*f, "attribute"))),
+            "attribute" if n.parent().is_some_and(|p| p.kind() == "call") => {
+                n.child_by_field_name("object").filter(|_| !self.is_keeper(n))
+            }
+            "parenthesized_expression" => children(n).first().copied(),
+            _ => None,
+        };
+        self.is_keeper(n) || inner.is_some_and(|i| self.is_part(i))
+    }
+
+    /// Whether the keeper is anywhere in an expression.
+    fn mentions(&self, n: Node<'t>) -> bool {
+        below(n, &|_| true).into_iter().any(|n| self.is_keeper(n))
+    }
+
+    /// Whether a value is the keeper again, or what is left of it: `kept[-10:]`, `[k for k in kept if …]`, `list(kept)`.
+    fn is_rest(&self, n: Node<'t>) -> bool {
+        const COPIES: [&str; 9] =
+            ["list", "dict", "set", "tuple", "sorted", "deque", "copy", "filter", "reversed"];
+        let called = self.source.field(n, "function").rsplit('.').next().unwrap_or_default();
+        self.is_part(n)
+            || n.kind().ends_with("comprehension")
+            || n.kind() == "call" && COPIES.contains(&called)
+            || n.kind() == "parenthesized_expression" && children(n).first().is_some_and(|c| self.is_rest(*c))
+    }
+
+    fn adds(&self) -> Vec<Add<'t>> {
+        self.source.nodes.iter().filter_map(|n| self.add(*n)).collect()
+    }
+
+    fn add(&self, n: Node<'t>) -> Option<Add<'t>> {
+        let source = self.source;
+        let field = |name: &str| n.child_by_field_name(name);
+        let made = |values: Vec<Node<'t>>, grows: bool| {
+            let may_hold = values.is_empty() || values.iter().any(|v| remedy::may_hold(source, *v));
+            Some(Add { node: n, values, may_hold, grows })
+        };
+        match n.kind() {
+            "call" => {
+                let (function, arguments) = (field("function")?, children(field("arguments")?));
+                if function.kind() == "attribute" && METHODS.contains(&source.field(function, "attribute")) {
+                    let object = function.child_by_field_name("object")?;
+                    // What `setdefault` makes is mostly a container to put something into.
+                    let is_way = source.field(function, "attribute") == "setdefault"
+                        && n.parent().is_some_and(|p| p.kind() == "attribute");
+                    let by_name = |a: &Node<'t>| a.child_by_field_name("value").unwrap_or(*a);
+                    let values: Vec<Node<'t>> = arguments.iter().map(by_name).collect();
+                    return (self.is_part(object) && !is_way && !values.is_empty())
+                        .then(|| made(values, true))
+                        .flatten();
+                }
+                let name = source.text(function).rsplit('.').next().unwrap_or_default();
+                let first = arguments.first().filter(|a| self.is_part(**a))?;
+                let is_two = FUNCTIONS_OF_TWO.contains(&name);
+                let unbound = METHODS.contains(&name) && function.kind() == "attribute";
+                (is_two || unbound && first.id() != function.id())
+                    .then(|| made(arguments.get(1..).unwrap_or_default().to_vec(), true))
+                    .flatten()
+            }
+            "attribute" => {
+                // Handed on to be called: `hook(acts.append)`.
+                let called = n.parent().filter(|p| p.kind() == "call");
+                let is_called = called
+                    .is_some_and(|c| c.child_by_field_name("function").is_some_and(|f| f.id() == n.id()));
+                let is_method = METHODS.contains(&source.field(n, "attribute"));
+                let given =
+                    n.parent().is_some_and(|p| matches!(p.kind(), "argument_list" | "keyword_argument"));
+                (is_method && given && !is_called && self.is_part(field("object")?))
+                    .then(|| made(Vec::new(), true))
+                    .flatten()
+            }
+            "augmented_assignment" => {
+                let is_sum = self.keeper.rebound
+                    || source.field(n, "operator") == "+="
+                    || source.field(n, "operator") == "|=";
+                (is_sum && self.is_part(field("left")?)).then(|| made(vec![field("right")?], true)).flatten()
+            }
+            "assignment" | "named_expression" => {
+                let left = field("left").or_else(|| field("name"))?;
+                let right = field("right").or_else(|| field("value"))?;
+                let is_pattern =
+                    |n: Node<'t>| matches!(n.kind(), "pattern_list" | "tuple_pattern" | "list_pattern");
+                let targets: Vec<Node<'t>> =
+                    below(left, &is_pattern).into_iter().filter(|t| !is_pattern(*t)).collect();
+                if targets.iter().any(|t| t.kind() == "subscript" && self.is_part(*t)) {
+                    return made(vec![right], self.keeper.type_name != "list");
+                }
+                if !targets.iter().any(|t| self.is_keeper(*t)) {
+                    return None;
+                }
+                let builds = !self.is_rest(right) && self.mentions(right);
+                let is_set = self.keeper.rebound && !builds && remedy::is_made_of_others(source, right);
+                (builds || is_set).then(|| made(vec![right], builds)).flatten()
+            }
+            _ => None,
+        }
+    }
+
+    /// Parameters that are given the keeper, by whatever calls a function of this source.
+    fn given(&self) -> HashSet<Name> {
+        let (source, mut found) = (self.source, HashSet::new());
+        for call in source.nodes.iter().filter(|n| n.kind() == "call") {
+            let (Some(function), Some(arguments)) =
+                (call.child_by_field_name("function"), call.child_by_field_name("arguments"))
+            else {
+                continue;
+            };
+            let name = source.text(function).rsplit('.').next().unwrap_or_default();
+            for (i, argument) in children(arguments).into_iter().enumerate() {
+                let keyword = (argument.kind() == "keyword_argument").then(|| source.field(argument, "name"));
+                let value = argument.child_by_field_name("value").filter(|_| keyword.is_some());
+                let value = value.unwrap_or(argument);
+                if !self.is_keeper(value) {
+                    continue;
+                }
+                let own = source.text(value).rsplit('.').next().unwrap_or_default();
+                found.extend(self.parameters(name, i, keyword.unwrap_or(own), keyword.is_some()));
+            }
+        }
+        found
+    }
+
+    /// The parameter of a function of this name; where no such function is there, those that are called as what is given.
+    fn parameters(&self, callee: &str, i: usize, own: &str, by_name: bool) -> Vec<Name> {
+        let source = self.source;
+        let functions = || source.nodes.iter().filter(|n| n.kind() == "function_definition");
+        let named: Vec<&Node<'t>> = functions().filter(|f| source.field(**f, "name") == callee).collect();
+        let of = |f: &Node<'t>, name: &str| Name::Of(f.id(), name.to_string());
+        if named.is_empty() {
+            let same = functions().filter(|f| source.parameters(**f).contains(&own));
+            return same.map(|f| of(f, own)).collect();
+        }
+        let one = |f: &Node<'t>| {
+            let all = source.parameters(*f);
+            let skipped = usize::from(matches!(all.first(), Some(&("self" | "cls"))));
+            match by_name {
+                true => all.contains(&own).then(|| of(f, own)),
+                false => all.get(i + skipped).map(|name| of(f, name)),
+            }
+        };
+        named.into_iter().filter_map(one).collect()
+    }
+}
+
+/// The name after the dot, or of an argument: no variable.
+pub(super) fn is_attribute_name(n: Node<'_>) -> bool {
+    let is = |p: Node<'_>, field: &str| p.child_by_field_name(field).is_some_and(|f| f.id() == n.id());
+    n.parent().is_some_and(|p| match p.kind() {
+        "attribute" => is(p, "attribute"),
+        "keyword_argument" => is(p, "name"),
+        _ => false,
+    })
+}

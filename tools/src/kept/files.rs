@@ -1,0 +1,143 @@
+//! From a finding to the statement that keeps it: the probe's answer, and the user's own source as it lies on this machine.
+
+use super::{Found, Keeper, Statement, find};
+use crate::holder;
+use serde_json::Value;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, UNIX_EPOCH};
+use strandline::detect::Finding;
+use strandline::event::{Frame, Names};
+use strandline::reader::open_file;
+use strandline::replay::{Replay, is_installed};
+use strandline::report::KeptAt;
+
+/// The statement that keeps what a finding is about. `began`: when its recording did, in nanoseconds of the Unix epoch. What was
+/// written since then, is not the user's own, or was recorded on another machine, is not read.
+pub(crate) fn of(finding: &Finding, replay: &Replay, names: &Names, began: u64) -> Option<KeptAt> {
+    let text = |key: &str| replay.meta().get(key).and_then(Value::as_str);
+    if text("host").is_some_and(|h| host().is_some_and(|own| own != h)) {
+        return None;
+    }
+    let answer = holder::answer_of(finding, replay)?;
+    let holder = answer.get("holders")?.as_array()?.first()?;
+    let number = |v: &Value, key: &str| v.get(key).and_then(Value::as_u64).unwrap_or(0);
+    // One that explains little of it does not say where it is kept.
+    if number(holder, "blocks") * 5 < number(answer, "blocks") * 2 {
+        return None;
+    }
+    let stacks: Vec<&Frame> = finding
+        .sites
+        .iter()
+        .take(4)
+        .filter_map(|s| replay.site(s.site))
+        .flat_map(|s| [s.stack, s.backward_stack].into_iter().flat_map(|id| names.frames(id)))
+        .collect();
+    let lines = answer.get("about").and_then(|a| a.get("lines")?.as_array());
+    let lines: Vec<(&str, u32)> = lines.into_iter().flatten().filter_map(line).collect();
+    let look = Look { cwd: text("cwd"), began, stacks: &stacks, lines: &lines };
+    let mut scopes = vec![(holder.get("scope")?, holder)];
+    let near = holder.get("names").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+    scopes
+        .extend(near.iter().filter(|n| number(n, "blocks") * 2 >= number(holder, "blocks")).map(|n| (n, n)));
+    for (scope, of) in scopes {
+        match look.at(&keeper(scope, of, holder)?, scope.get("file").and_then(Value::as_str)) {
+            Some((file, Found::One(Statement { line, text, remedy }))) => {
+                return Some(KeptAt { file, line, source: text, remedy });
+            }
+            Some((_, Found::Several)) => return None,
+            _ => {}
+        }
+    }
+    None
+}
+
+/// `train.py:12`.
+fn line(text: &Value) -> Option<(&str, u32)> {
+    let (file, line) = text.as_str()?.rsplit_once(':')?;
+    Some((file, line.parse().ok()?))
+}
+
+/// A keeper as the answer has it; `of`: whose type is told beside the scope.
+fn keeper(scope: &Value, of: &Value, holder: &Value) -> Option<Keeper> {
+    let text = |v: &Value, key: &str| v.get(key).and_then(Value::as_str).map(str::to_owned);
+    let is = |key: &str| holder.get(key).and_then(Value::as_bool).unwrap_or(false);
+    Some(Keeper {
+        kind: text(scope, "kind")?,
+        variable: text(scope, "variable")?,
+        class: text(scope, "class"),
+        function: text(scope, "function"),
+        first_line: scope.get("line").and_then(Value::as_u64).and_then(|n| u32::try_from(n).ok()),
+        type_name: text(of, "type").unwrap_or_default(),
+        graph: is("graph"),
+        rebound: is("rebound") && std::ptr::eq(of, holder),
+        allocated: Vec::new(),
+    })
+}
+
+/// Where is looked.
+struct Look<'a> {
+    cwd: Option<&'a str>,
+    began: u64,
+    /// Frames that lead to a line that allocated it.
+    stacks: &'a [&'a Frame],
+    /// Files and lines that the allocation of what is kept led through, all of them.
+    lines: &'a [(&'a str, u32)],
+}
+
+impl Look<'_> {
+    /// What puts things into a keeper, and in which file.
+    fn at(&self, keeper: &Keeper, file: Option<&str>) -> Option<(String, Found)> {
+        let file = file.filter(|f| is_own(f))?;
+        let mut files = vec![file];
+        if matches!(keeper.kind.as_str(), "attribute" | "class") {
+            // An attribute may be used wherever the class is: of that the stacks tell a part.
+            for frame in self.stacks.iter().filter(|f| is_own(&f.file)) {
+                if !files.contains(&frame.file.as_str()) {
+                    files.push(&frame.file);
+                }
+            }
+        }
+        let mut found: Option<(String, Found)> = None;
+        for file in files {
+            let Some(text) = self.read(file) else { continue };
+            let lines = self.lines.iter().filter(|l| l.0 == file).map(|l| l.1);
+            let keeper = Keeper { allocated: lines.collect(), ..keeper.clone() };
+            match (find(&text, &keeper), &found) {
+                (Found::Nothing, _) => {}
+                (here, None) => found = Some((file.to_string(), here)),
+                (_, Some(_)) => return Some((file.to_string(), Found::Several)),
+            }
+        }
+        found
+    }
+
+    /// The text of a file that has not changed since the recording began.
+    fn read(&self, file: &str) -> Option<String> {
+        let path = match Path::new(file).is_absolute() {
+            true => PathBuf::from(file),
+            false => Path::new(self.cwd?).join(file),
+        };
+        // A pipe that lies there is not waited for.
+        let opened = open_file(&path).ok()?;
+        let is = opened.metadata().ok()?;
+        let is_old = is.modified().ok()? < UNIX_EPOCH + Duration::from_nanos(self.began);
+        if is.len() > super::scope::MOST as u64 || !is_old {
+            return None;
+        }
+        let mut text = String::new();
+        opened.take(super::scope::MOST as u64 + 1).read_to_string(&mut text).ok()?;
+        Some(text)
+    }
+}
+
+/// The user's own, and a file at all.
+fn is_own(file: &str) -> bool {
+    !file.is_empty() && !file.starts_with('<') && !is_installed(file)
+}
+
+/// The name of this machine, as recordings have it.
+fn host() -> Option<String> {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").ok()?;
+    Some(name.trim_end().replace('/', "_"))
+}

@@ -1,0 +1,251 @@
+//! A Python source, parsed: which function a name belongs to.
+
+use tree_sitter::{Node, Parser, Tree};
+
+/// Most bytes of a source that is parsed.
+pub(super) const MOST: usize = 2 << 20;
+
+/// Parses it; `None` where it is too large, or is no Python at all.
+pub(super) fn parse(text: &str) -> Option<Tree> {
+    if text.len() > MOST {
+        return None;
+    }
+    let mut parser = Parser::new();
+    parser.set_language(&tree_sitter_python::LANGUAGE.into()).ok()?;
+    parser.parse(text, None)
+}
+
+/// Deepest nesting of a source that is looked into: what goes down into expressions calls itself.
+const DEEPEST: u32 = 300;
+
+/// Whether a tree is one that a person wrote.
+pub(super) fn is_shallow(root: Node<'_>) -> bool {
+    let mut cursor = root.walk();
+    let mut depth = 0;
+    loop {
+        if cursor.goto_first_child() {
+            depth += 1;
+            if depth > DEEPEST {
+                return false;
+            }
+            continue;
+        }
+        while !cursor.goto_next_sibling() {
+            if !cursor.goto_parent() {
+                return true;
+            }
+            depth -= 1;
+        }
+    }
+}
+
+/// The line that a node begins in, from 1.
+pub(super) fn line(node: Node<'_>) -> u32 {
+    u32::try_from(node.start_position().row + 1).unwrap_or(u32::MAX)
+}
+
+/// The line that a node ends in, from 1.
+pub(super) fn last_line(node: Node<'_>) -> u32 {
+    u32::try_from(node.end_position().row + 1).unwrap_or(u32::MAX)
+}
+
+/// Nodes that have names of their own.
+pub(super) const FUNCTIONS: [&str; 2] = ["function_definition", "lambda"];
+const COMPREHENSIONS: [&str; 4] =
+    ["list_comprehension", "set_comprehension", "dictionary_comprehension", "generator_expression"];
+
+/// A source and its tree.
+pub(super) struct Source<'t> {
+    text: &'t str,
+    /// The module.
+    pub(super) root: Node<'t>,
+    /// Every node, in the order of the text.
+    pub(super) nodes: Vec<Node<'t>>,
+}
+
+impl<'t> Source<'t> {
+    /// All nodes of a tree.
+    pub(super) fn new(text: &'t str, root: Node<'t>) -> Source<'t> {
+        Source { text, root, nodes: below(root, &|_| true) }
+    }
+
+    /// The text of a node.
+    pub(super) fn text(&self, node: Node<'_>) -> &'t str {
+        self.text.get(node.byte_range()).unwrap_or_default()
+    }
+
+    /// The text of a field of a node.
+    pub(super) fn field(&self, node: Node<'_>, name: &str) -> &'t str {
+        node.child_by_field_name(name).map_or("", |n| self.text(n))
+    }
+
+    /// The function (or lambda) of this qualified name that begins in this line; without a line the only one of the name.
+    pub(super) fn function(&self, qualified: &str, first_line: Option<u32>) -> Option<Node<'t>> {
+        let name = qualified.rsplit('.').next().unwrap_or(qualified);
+        if name == "<module>" {
+            return Some(self.root);
+        }
+        let is_it = |n: &&Node<'t>| match n.kind() {
+            "lambda" => name == "<lambda>" && first_line == Some(line(**n)),
+            "function_definition" => {
+                let decorated = n.parent().filter(|p| p.kind() == "decorated_definition");
+                let begins = [Some(line(**n)), decorated.map(line)];
+                self.field(**n, "name") == name && (first_line.is_none() || begins.contains(&first_line))
+            }
+            _ => false,
+        };
+        let mut all = self.nodes.iter().filter(is_it);
+        let first = all.next().copied();
+        // Two lambdas of one line close over the same names.
+        first.filter(|f| f.kind() == "lambda" || all.next().is_none())
+    }
+
+    /// The node that a name belongs to as it is used at `at`: a function, a lambda, a comprehension, or the module.
+    pub(super) fn owner(&self, at: Node<'t>, name: &str) -> usize {
+        let (mut from, mut in_function) = (at, false);
+        while let Some(n) = from.parent() {
+            if FUNCTIONS.contains(&n.kind()) {
+                let is_inside = n.child_by_field_name("body").is_some_and(|b| holds(b, at))
+                    || n.child_by_field_name("parameters").is_some_and(|p| is_parameter_of(p, at));
+                if is_inside {
+                    if self.is_declared(n, "global_statement", name) {
+                        return self.root.id();
+                    }
+                    if !self.is_declared(n, "nonlocal_statement", name) && self.binds(n, name) {
+                        return n.id();
+                    }
+                    in_function = true;
+                }
+            } else if COMPREHENSIONS.contains(&n.kind()) && self.binds(n, name)
+                || n.kind() == "class_definition" && !in_function && self.binds(n, name)
+            {
+                return n.id();
+            }
+            from = n;
+        }
+        self.root.id()
+    }
+
+    /// The node that a name belongs to that a function uses.
+    pub(super) fn owner_in(&self, function: Node<'t>, name: &str) -> usize {
+        if function.kind() == "module" {
+            return self.root.id();
+        }
+        function.child_by_field_name("body").map_or(self.root.id(), |body| match body.child(0) {
+            Some(first) => self.owner(first, name),
+            None => self.owner(body, name),
+        })
+    }
+
+    /// Whether a function makes a name its own: as a parameter or by assigning it.
+    pub(super) fn binds(&self, scope: Node<'t>, name: &str) -> bool {
+        if self.parameters(scope).contains(&name) {
+            return true;
+        }
+        own(scope).into_iter().any(|n| self.bound_by(n).contains(&name))
+    }
+
+    /// The names of a function's parameters, in their order.
+    pub(super) fn parameters(&self, function: Node<'t>) -> Vec<&'t str> {
+        let Some(all) = function.child_by_field_name("parameters") else { return Vec::new() };
+        children(all).into_iter().filter_map(|p| self.parameter(p)).collect()
+    }
+
+    fn parameter(&self, p: Node<'t>) -> Option<&'t str> {
+        match p.kind() {
+            "identifier" => Some(self.text(p)),
+            "default_parameter" | "typed_default_parameter" => Some(self.field(p, "name")),
+            "typed_parameter" | "list_splat_pattern" | "dictionary_splat_pattern" => {
+                children(p).into_iter().find_map(|c| self.parameter(c))
+            }
+            _ => None,
+        }
+    }
+
+    /// The names that a node assigns.
+    pub(super) fn bound_by(&self, n: Node<'t>) -> Vec<&'t str> {
+        let of = |field: &str| n.child_by_field_name(field).map(|t| self.targets(t)).unwrap_or_default();
+        match n.kind() {
+            "assignment" | "augmented_assignment" | "for_statement" | "for_in_clause" => of("left"),
+            "named_expression" | "function_definition" | "class_definition" => of("name"),
+            "as_pattern_target" => self.targets(n),
+            "aliased_import" => of("alias"),
+            "dotted_name" => {
+                let is_import = n.parent().is_some_and(|p| p.kind().starts_with("import"));
+                let first = children(n).into_iter().next();
+                first.filter(|_| is_import).map(|f| self.text(f)).into_iter().collect()
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    fn targets(&self, target: Node<'t>) -> Vec<&'t str> {
+        match target.kind() {
+            "identifier" => vec![self.text(target)],
+            "attribute" | "subscript" => Vec::new(),
+            _ => children(target).into_iter().flat_map(|c| self.targets(c)).collect(),
+        }
+    }
+
+    fn is_declared(&self, scope: Node<'t>, kind: &str, name: &str) -> bool {
+        let declares = |n: &Node<'t>| n.kind() == kind && children(*n).iter().any(|c| self.text(*c) == name);
+        own(scope).iter().any(declares)
+    }
+
+    /// The class that a node stands in, through whatever functions.
+    pub(super) fn class_around(&self, at: Node<'t>) -> Option<Node<'t>> {
+        std::iter::successors(at.parent(), Node::parent).find(|n| n.kind() == "class_definition")
+    }
+
+    /// Whether a class is this one, or one descends from the other, as far as this source says.
+    pub(super) fn are_related(&self, a: &str, b: &str) -> bool {
+        a == b || self.descends(a, b, 8) || self.descends(b, a, 8)
+    }
+
+    fn descends(&self, class: &str, from: &str, deepest: u32) -> bool {
+        let mine =
+            self.nodes.iter().filter(|n| n.kind() == "class_definition" && self.field(**n, "name") == class);
+        let bases = mine.filter_map(|n| n.child_by_field_name("superclasses")).flat_map(children);
+        let names = bases.map(|b| self.text(b).rsplit('.').next().unwrap_or_default());
+        deepest > 0 && names.into_iter().any(|base| base == from || self.descends(base, from, deepest - 1))
+    }
+}
+
+/// Named children of a node.
+pub(super) fn children(node: Node<'_>) -> Vec<Node<'_>> {
+    let mut cursor = node.walk();
+    node.named_children(&mut cursor).collect()
+}
+
+/// A node and all below it, in the order of the text; of what `enters` refuses only the node itself.
+pub(super) fn below<'t>(node: Node<'t>, enters: &dyn Fn(Node<'t>) -> bool) -> Vec<Node<'t>> {
+    let (mut all, mut stack) = (Vec::new(), vec![node]);
+    while let Some(n) = stack.pop() {
+        all.push(n);
+        if enters(n) {
+            stack.extend(children(n).into_iter().rev());
+        }
+    }
+    all
+}
+
+/// All nodes of a scope, without those of functions and classes in it.
+fn own(scope: Node<'_>) -> Vec<Node<'_>> {
+    let own = |n: Node<'_>| !FUNCTIONS.contains(&n.kind()) && n.kind() != "class_definition";
+    let parts = match scope.child_by_field_name("body") {
+        Some(body) => vec![body],
+        None => children(scope),
+    };
+    parts.into_iter().flat_map(|part| below(part, &own)).collect()
+}
+
+fn holds(outer: Node<'_>, inner: Node<'_>) -> bool {
+    outer.start_byte() <= inner.start_byte() && inner.end_byte() <= outer.end_byte()
+}
+
+/// Whether a node is the name of a parameter: defaults belong to whoever makes the function.
+fn is_parameter_of(parameters: Node<'_>, at: Node<'_>) -> bool {
+    let named =
+        |p: &Node<'_>| p.child_by_field_name("name").is_some_and(|n| n.id() == at.id()) || p.id() == at.id();
+    children(parameters).iter().any(named)
+}

@@ -1,0 +1,260 @@
+//! Programs, and the statement that is to be named in each.
+
+use super::*;
+
+fn local(variable: &str, function: &str, first_line: u32, type_name: &str) -> Keeper {
+    Keeper {
+        kind: "local".into(),
+        variable: variable.into(),
+        function: Some(function.into()),
+        first_line: Some(first_line),
+        type_name: type_name.into(),
+        ..Keeper::default()
+    }
+}
+
+fn global(variable: &str, type_name: &str) -> Keeper {
+    Keeper {
+        kind: "global".into(),
+        variable: variable.into(),
+        type_name: type_name.into(),
+        ..Keeper::default()
+    }
+}
+
+fn attribute(class: &str, variable: &str, type_name: &str) -> Keeper {
+    Keeper {
+        kind: "attribute".into(),
+        variable: variable.into(),
+        class: Some(class.into()),
+        type_name: type_name.into(),
+        ..Keeper::default()
+    }
+}
+
+#[track_caller]
+fn is(source: &str, keeper: &Keeper, line: u32, text: &str) -> String {
+    let found = kept_at(source, keeper).unwrap_or_else(|| panic!("nothing for {keeper:?}"));
+    assert_eq!((found.line, found.text.as_str()), (line, text));
+    found.remedy.unwrap_or_default()
+}
+
+#[track_caller]
+fn none(source: &str, keeper: &Keeper) {
+    assert_eq!(kept_at(source, keeper), None);
+}
+
+const GRAPH: fn(Keeper) -> Keeper = |k| Keeper { graph: true, ..k };
+
+#[test]
+fn a_list_of_losses() {
+    let source = "hist = []\nfor x in data:\n    loss = net(x).mean()\n    loss.backward()\n    hist.append(loss)\nprint(hist)\n";
+    let remedy = is(source, &GRAPH(global("hist", "list")), 5, "hist.append(loss)");
+    assert!(remedy.contains(".item()"), "{remedy}");
+    assert!(!is(source, &global("hist", "list"), 5, "hist.append(loss)").contains("detach"));
+}
+
+#[test]
+fn a_running_sum_and_a_hidden_state() {
+    let source = "def f(t):\n    total = 0.\n    for i in range(9):\n        loss = g()\n        total = total + loss; loss.backward()\n";
+    let rebound = |k: Keeper| Keeper { graph: true, rebound: true, ..k };
+    let remedy = is(source, &rebound(local("total", "f", 1, "Tensor")), 5, "total = total + loss");
+    assert!(remedy.contains(".item()"), "{remedy}");
+    let source = "def f():\n    h = torch.zeros(2)\n    for i in range(9):\n        h = cell(torch.randn(2), h)  # SITE\n        h.mean().backward()\n";
+    let remedy = is(source, &rebound(local("h", "f", 1, "Tensor")), 4, "h = cell(torch.randn(2), h)");
+    assert!(remedy.contains(".detach()"), "{remedy}");
+    let source = "class R:\n    def reset(self):\n        self.h = None\n    def step(self, x):\n        out = self.cell(x, self.h)\n        self.h = out\n        return out\n";
+    is(source, &rebound(attribute("R", "h", "Tensor")), 6, "self.h = out");
+    let source = "total = 0\nfor b in loader:\n    out = net(b)\n    total += crit(out, b)\n";
+    is(source, &rebound(global("total", "Tensor")), 4, "total += crit(out, b)");
+    let source = "def f():\n    h, c = None, None\n    while True:\n        out, (h, c) = lstm(x, (h, c))\n";
+    none(source, &local("h", "g", 1, "Tensor"));
+    is(source, &rebound(local("h", "f", 1, "Tensor")), 4, "out, (h, c) = lstm(x, (h, c))");
+}
+
+#[test]
+fn hooks_closures_and_what_is_handed_on() {
+    let source = "def f():\n    acts = []\n    net[2].register_forward_hook(lambda m, i, o: acts.append(o))\n    train()\n";
+    is(source, &local("acts", "f", 1, "list"), 3, "acts.append(o)");
+    let closure = Keeper {
+        kind: "closure".into(),
+        function: Some("f.<locals>.<lambda>".into()),
+        first_line: Some(3),
+        ..local("acts", "", 0, "list")
+    };
+    is(source, &closure, 3, "acts.append(o)");
+    let source = "def make():\n    kept = []\n    def hook(m, i, o):\n        kept.append(o.detach())\n    return hook\nkept = 3\n";
+    let closure = |line| Keeper {
+        function: Some("make.<locals>.hook".into()),
+        first_line: Some(line),
+        ..closure.clone()
+    };
+    let remedy = is(
+        source,
+        &Keeper { variable: "kept".into(), graph: true, ..closure(3) },
+        4,
+        "kept.append(o.detach())",
+    );
+    assert!(!remedy.contains("detach"), "{remedy}");
+    none(source, &Keeper { variable: "kept".into(), ..closure(9) });
+    is(
+        "acts = []\nlayer.register_hook(acts.append)\n",
+        &global("acts", "list"),
+        2,
+        "layer.register_hook(acts.append)",
+    );
+}
+
+#[test]
+fn keys_of_dictionaries_and_lists_in_them() {
+    let source = "def f():\n    d = {}\n    for i in range(9):\n        d[(i, 1)] = torch.randn(3)  # SITE\n        for k in list(d):\n            d.pop(k)\n";
+    let remedy = is(source, &local("d", "f", 1, "dict"), 4, "d[(i, 1)] = torch.randn(3)");
+    assert!(remedy.contains("pop()"), "{remedy}");
+    is(
+        "reg = {}\nreg[x.data_ptr()] = x.untyped_storage()\n",
+        &global("reg", "dict"),
+        2,
+        "reg[x.data_ptr()] = x.untyped_storage()",
+    );
+    is("d = defaultdict(list)\nd[k].append(out)\n", &global("d", "defaultdict"), 2, "d[k].append(out)");
+    is(
+        "d = {}\nd.setdefault(k, []).append(out)\n",
+        &global("d", "dict"),
+        2,
+        "d.setdefault(k, []).append(out)",
+    );
+    is("d = {'a': {'b': []}}\nd['a']['b'] += [t]\n", &global("d", "dict"), 2, "d['a']['b'] += [t]");
+    is("c = {}\nc.update({k: out})\n", &global("c", "dict"), 2, "c.update({k: out})");
+}
+
+#[test]
+fn attributes_belong_to_their_class() {
+    let source = "class A:\n    def __init__(self):\n        self.x = []\n    def add(self, t):\n        self.x += [t]\nclass B:\n    def __init__(self):\n        self.x = []\n    def add(self, t):\n        self.x.append(t)\n";
+    is(source, &attribute("A", "x", "list"), 5, "self.x += [t]");
+    is(source, &attribute("B", "x", "list"), 10, "self.x.append(t)");
+    let source = "class Base:\n    def keep(self, t):\n        self.seen.append(t)\nclass Sub(Base):\n    def __init__(self):\n        self.seen = []\n";
+    is(source, &attribute("Sub", "seen", "list"), 3, "self.seen.append(t)");
+    let source = "@dataclass\nclass State:\n    hist: list = field(default_factory=list)\ns = State()\nfor i in r:\n    s.hist.append(out)\n";
+    is(source, &attribute("State", "hist", "list"), 6, "s.hist.append(out)");
+    let source =
+        "class Reg:\n    items = {}\n    @classmethod\n    def put(cls, k, v):\n        cls.items[k] = v\n";
+    let class = |k: Keeper| Keeper { kind: "class".into(), ..k };
+    is(source, &class(attribute("Reg", "items", "dict")), 5, "cls.items[k] = v");
+    let source = "class T:\n    def f(self, x):\n        buf = self.buf\n        buf.append(x)\n";
+    is(source, &attribute("T", "buf", "list"), 4, "buf.append(x)");
+    none("class Other:\n    def f(self, x):\n        self.buf.append(x)\n", &attribute("T", "buf", "list"));
+}
+
+#[test]
+fn two_that_cannot_be_told_apart_are_none() {
+    let source = "k = []\nif a:\n    k.append(x)\nelse:\n    k.append(y)\n";
+    none(source, &global("k", "list"));
+    let source = "k = []\nx = net(b)\ny = net(c)\nif a:\n    k.append(x)\nelse:\n    k.append(y)\n";
+    none(source, &global("k", "list"));
+    is(source, &Keeper { allocated: vec![3], ..global("k", "list") }, 7, "k.append(y)");
+    none(source, &Keeper { allocated: vec![2, 3], ..global("k", "list") });
+    let source = "k = []\nk.append(f(x))\nk.append(f(x).cpu())\nk.append(loss.item() if fixed else loss)\n";
+    none(source, &global("k", "list"));
+    is(source, &Keeper { allocated: vec![1, 2], ..global("k", "list") }, 2, "k.append(f(x))");
+}
+
+#[test]
+fn numbers_and_host_memory_are_not_it() {
+    let source = "log = []\nlog.append(loss.item())\nlog.append(i)\nlog.append(float(loss))\nlog.append(out.cpu())\nlog.append(out)\n";
+    let source = format!("for i in range(3):\n    pass\n{source}");
+    none(&source, &global("log", "list"));
+    let source = "log = []\nfor i in range(3):\n    log.append(loss.item()); log.append(i); log.append(len(x)); log.append(out)\n";
+    is(source, &global("log", "list"), 3, "log.append(out)");
+    none("log = []\nlog.append(loss.item())\n", &global("log", "list"));
+    is("log = []\nlog.append((i, out))\n", &global("log", "list"), 2, "log.append((i, out))");
+}
+
+#[test]
+fn what_trims_it_does_not_fill_it() {
+    let source = "k = []\nk.append(x)\nk = k[-10:]\nk = [a for a in k if a]\nk = list(k)\nk += [y]\n";
+    none(source, &global("k", "list"));
+    is(&source.replace("k += [y]\n", ""), &global("k", "list"), 2, "k.append(x)");
+    is("k = torch.zeros(0)\nk = torch.cat([k, x])\n", &global("k", "Tensor"), 2, "k = torch.cat([k, x])");
+}
+
+#[test]
+fn a_name_of_another_function_is_another_name() {
+    let source = "def a():\n    k = []\n    k.append(x)\ndef b():\n    k = []\n    k.append(y)\nk = []\n";
+    is(source, &local("k", "a", 1, "list"), 3, "k.append(x)");
+    is(source, &local("k", "b", 4, "list"), 6, "k.append(y)");
+    none(source, &global("k", "list"));
+    is("k = []\ndef f(x):\n    k.append(x)\n", &global("k", "list"), 3, "k.append(x)");
+    is(
+        "k = 0\ndef f(x):\n    global k\n    k = k + x\n",
+        &Keeper { rebound: true, ..global("k", "Tensor") },
+        4,
+        "k = k + x",
+    );
+    let source =
+        "def outer():\n    n = []\n    def f(x):\n        nonlocal n\n        n += [x]\n    return f\n";
+    is(source, &local("n", "outer", 1, "list"), 5, "n += [x]");
+}
+
+#[test]
+fn what_is_given_to_a_function_is_followed() {
+    let source = "def keep(store, t):\n    store.append(t)\nhist = []\nfor t in data:\n    keep(hist, t)\n";
+    is(source, &global("hist", "list"), 2, "store.append(t)");
+    let source = "class Head:\n    def forward(self, x, losses):\n        losses['a'].append(x.detach() if fixed else x)\nlosses = {'a': []}\nrun(h, losses)\n";
+    is(source, &GRAPH(global("losses", "dict")), 3, "losses['a'].append(x.detach() if fixed else x)");
+    none("losses = []\nprint(losses)\n", &global("losses", "list"));
+}
+
+#[test]
+fn defaults_caches_and_heaps() {
+    let default = |variable: &str, function: &str, line| Keeper {
+        kind: "default".into(),
+        ..local(variable, function, line, "dict")
+    };
+    is(
+        "def f(x, cache={}):\n    cache[x] = net(x)\n    return cache\n",
+        &default("cache", "f", 1),
+        2,
+        "cache[x] = net(x)",
+    );
+    is("def f(x):\n    f.seen[x] = net(x)\nf.seen = {}\n", &default("seen", "f", 1), 2, "f.seen[x] = net(x)");
+    let source = "@functools.lru_cache(maxsize=None)\ndef enc(x):\n    return net(x)\n";
+    assert!(
+        is(source, &global("enc", "_lru_cache_wrapper"), 1, "@functools.lru_cache(maxsize=None)")
+            .contains("maxsize")
+    );
+    is(
+        "heap = []\nheapq.heappush(heap, (s, t))\n",
+        &global("heap", "list"),
+        2,
+        "heapq.heappush(heap, (s, t))",
+    );
+    is("q = queue.Queue()\nq.put(batch)\n", &global("q", "Queue"), 2, "q.put(batch)");
+}
+
+#[test]
+fn a_view_is_cloned_and_what_is_detached_is_not_detached() {
+    let remedy = is(
+        "k = []\nk.append(out[0].detach())\n",
+        &GRAPH(global("k", "list")),
+        2,
+        "k.append(out[0].detach())",
+    );
+    assert!(remedy.contains(".clone()") && !remedy.contains(".detach()"), "{remedy}");
+    let remedy = is(
+        "bank = []\nbank.append(o.detach().clone())\n",
+        &global("bank", "list"),
+        2,
+        "bank.append(o.detach().clone())",
+    );
+    assert!(remedy.contains("clear()"), "{remedy}");
+}
+
+#[test]
+fn no_source_is_no_guess() {
+    none("", &global("k", "list"));
+    none("this is ( no python [ at all\n", &global("k", "list"));
+    none("k = []\nk.append(x)\n", &local("k", "f", 3, "list"));
+    none("k = []\nk.append(x)\n", &global("?", "list"));
+    let deep = format!("k = {}1{}\n", "(".repeat(5_000), ")".repeat(5_000));
+    none(&deep, &global("k", "list"));
+}
