@@ -240,13 +240,11 @@ fn snapshots_are_torchs_own() {
     let c = at("oom", "mark:oom");
     assert!(c.ooms == 1 && c.segment_frames > 0, "{c:?}");
     // Past steps: one in which a graph was captured, one in which an allocation failed, one that two devices had a part in.
-    let c = at("step9", "step:9");
+    let c = at("step6", "step:6");
     assert!(c.private > 0 && c.pending == 0, "{c:?}");
-    let c = at("step10", "step:10");
+    let c = at("step7", "step:7");
     assert!(c.ooms == 1 && c.private > 0 && c.released_frames > 5, "{c:?}");
-    let last = [17, 14].into_iter().find(|n| folder.join(&format!("step{n}.pickle")).exists());
-    let last = last.expect("the step of all devices, two or one");
-    let c = at(&format!("step{last}"), &format!("step:{last}"));
+    let c = at("step8", "step:8");
     assert!(c.devices == 2 || !two, "{c:?}");
     let c = at("end", "end");
     assert!(c.entries > 500 && c.released_frames > 0, "{c:?}");
@@ -267,7 +265,7 @@ fn snapshots_of_expandable_segments_are_torchs_own() {
 #[test]
 fn snapshots_of_graphs_in_expandable_segments_are_torchs_own() {
     let (folder, at) = run(&["plain", "capture"], 1, "expandable_segments:True");
-    for (name, moment) in [("capture", "mark:capture"), ("step9", "step:9"), ("end", "end")] {
+    for (name, moment) in [("capture", "mark:capture"), ("step6", "step:6"), ("end", "end")] {
         let c = at(name, moment);
         assert!(c.private > 0 && c.expandable > 1, "{c:?}");
     }

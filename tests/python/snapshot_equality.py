@@ -49,15 +49,15 @@ def train(device="cuda:0", steps=5, at=(), width=256, side=None):
             keep(f"step{step}")
 
 
-def one_more_step(work, backwards):
-    """A step of what was trained, with other work in it, and the moment of its end. A backward pass that no optimizer follows is
-    a step of its own, as one that a scaler skips is."""
+def one_more_step(work):
+    """A step of what was trained, with other work in it, and the moment of its end. Backward passes of other models before the
+    optimizer runs are part of it."""
     model, optimizer, before = TRAINED
     model(torch.randn(16, 256, device="cuda:0")).square().mean().backward()
     work()
     optimizer.step()
     optimizer.zero_grad()
-    TRAINED[2] = before + 1 + backwards
+    TRAINED[2] = before + 1
     keep(f"step{TRAINED[2]}")
 
 
@@ -83,7 +83,7 @@ def streams():
 
 
 def capture():
-    one_more_step(captured, 3)
+    one_more_step(captured)
 
 
 def captured():
@@ -119,7 +119,7 @@ def expandable():
 
 
 def oom():
-    one_more_step(short, 0)
+    one_more_step(short)
 
 
 def short():
@@ -140,7 +140,7 @@ def short():
 
 
 def devices():
-    one_more_step(on_all, 3 * torch.cuda.device_count())
+    one_more_step(on_all)
 
 
 def on_all():

@@ -24,7 +24,7 @@ Examples:
 Exit status of `run`:
   the job's own, if it is not 0 (128+n for signal n); otherwise
   0          also where it leaks
-  81, 84, 83 with --fail-on-leak: it leaks, something grows, it could not be judged
+  81, 84, 83 with --fail-on-leak: it leaks, something grows, it was not judged
   82         ended by --on-alert abort
   2          bad usage
   126, 127   the job cannot be executed, is not found";

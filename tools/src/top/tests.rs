@@ -34,8 +34,11 @@ fn same(lines: &[String], expected: &str) {
     assert_eq!(drawn.trim_end(), expected.trim_end(), "\n{drawn}\n");
 }
 
-const PLAIN: &str = r" strandline top · 3 shown · GiB · by process
+const PLAIN: &str = r" strandline top · 6 shown · GiB · by process
   PID GPU  STEPS  ALLOC RESERV   PEAK        GROWTH  PENDING      FULL IN   LAST
+ 4711   0    120   0.00   1.20   0.00             -        -            -  ended
+ 4711   0     15   0.00   0.19   0.00             -        -            -  ended
+ 4711   0     20   0.00   0.19   0.00             -        -            -  ended
  4711   0    120   0.00   1.20   0.00             -        -            -  ended
  4711   0     15   0.00   0.19   0.00             -        -            -  ended
 >4711   0     20   0.00   0.19   0.00             -        -            -  ended
@@ -48,9 +51,6 @@ const PLAIN: &str = r" strandline top · 3 shown · GiB · by process
    718 KiB      16  train.py:12
    469 KiB      11  train.py:13
    419 KiB      10  train.py:11
-
-
-
 
 
 
@@ -93,10 +93,10 @@ fn recordings_are_drawn_as_they_ended() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/recordings");
     let rows = Jobs::open(Some(&folder)).unwrap().rows();
     let mut state = State { rows, ..State::default() };
-    press(&mut state, &[KeyCode::Down, KeyCode::Down, KeyCode::Down]);
+    press(&mut state, &[KeyCode::Down; 6]);
     same(&screen(&state), PLAIN);
     press(&mut state, &[KeyCode::Enter]);
-    same(&screen(&state)[5..8], PLAIN_STACK);
+    same(&screen(&state)[8..11], PLAIN_STACK);
 }
 
 fn job() -> State {
