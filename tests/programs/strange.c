@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/auxv.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <ucontext.h>
@@ -74,7 +75,9 @@ static char *stack_of(long bytes) {
     return p + 4096;
 }
 
+// So many bytes for the handler, beside what this processor's registers take of them.
 void alternate_stack(long bytes) {
+    bytes = bytes + getauxval(AT_MINSIGSTKSZ) + 4095 & -4096;
     stack_t stack = {.ss_sp = stack_of(bytes), .ss_size = bytes};
     struct sigaction action = {.sa_handler = handler, .sa_flags = SA_ONSTACK};
     if (sigaltstack(&stack, 0)) printf("no alternate stack\n");
