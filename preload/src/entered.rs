@@ -1,7 +1,7 @@
 //! The token that a hook needs to record anything.
 
 use crate::thread::Thread;
-use crate::{session, thread, tls};
+use crate::{recorder, thread, tls};
 use core::marker::PhantomData;
 use core::ops::{Deref, DerefMut};
 use core::ptr::NonNull;
@@ -16,7 +16,7 @@ pub(crate) struct Entered {
 /// The token, while the process records. One load of a global and one of a thread-local where it does not.
 #[inline(always)]
 pub(crate) fn enter() -> Option<Entered> {
-    if !session::is_recording() {
+    if !recorder::is_recording() {
         return None;
     }
     let thread = match NonNull::new(tls::thread()) {
@@ -41,7 +41,7 @@ pub(crate) fn enter() -> Option<Entered> {
 #[cold]
 #[inline(never)]
 fn interrupted() -> Option<Entered> {
-    if let Some(region) = session::region() {
+    if let Some(region) = recorder::region() {
         region.lose();
     }
     None
@@ -50,7 +50,7 @@ fn interrupted() -> Option<Entered> {
 /// The token at a call that may be the process's first: arms it where that is still to be done.
 #[inline(always)]
 pub(crate) fn enter_or_arm() -> Option<Entered> {
-    if !session::is_recording() && !session::arm() {
+    if !recorder::is_recording() && !recorder::arm() {
         return None;
     }
     enter()
@@ -76,7 +76,7 @@ pub(crate) fn enter_quickly(began: impl FnOnce() -> Option<u64>) -> Option<Quick
 /// or as it is.
 #[inline(always)]
 pub(crate) fn seen() -> Option<NonNull<Thread>> {
-    if !session::is_recording() {
+    if !recorder::is_recording() {
         return None;
     }
     let thread = NonNull::new(tls::thread())?;

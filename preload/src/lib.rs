@@ -23,25 +23,24 @@ mod config;
 mod control;
 mod cost;
 mod devices;
-mod drain;
 mod entered;
 mod floor;
 mod hooks;
 mod late;
-mod place;
+mod lifecycle;
+mod platform;
 mod pluggable;
 mod probe;
 mod real;
+mod recorder;
 mod room;
 mod say;
-mod session;
 mod stacks;
 mod steps;
 mod tail;
 mod thread;
 mod tls;
 mod torch;
-mod watcher;
 
 #[cfg(not(test))]
 #[used]
@@ -51,5 +50,5 @@ static LOAD: extern "C" fn() = load;
 /// Runs before `main`, in every process that is started with the preload.
 #[cfg(not(test))]
 extern "C" fn load() {
-    session::load();
+    lifecycle::load();
 }

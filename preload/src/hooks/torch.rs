@@ -4,7 +4,7 @@ use super::{P, Stream, real};
 use crate::entered::{enter, enter_or_arm, seen};
 use crate::thread::{DEVICES, Thread};
 use crate::torch::{attach, tracker};
-use crate::{pluggable, session, tls};
+use crate::{pluggable, recorder, tls};
 use core::ptr::{NonNull, addr_of};
 use std::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 use strandline_core::format::raw::Kind;
@@ -46,7 +46,7 @@ unsafe fn get_first_stream(device: i8) -> Stream {
 #[cold]
 #[inline(never)]
 fn arm_and_attach() {
-    session::arm();
+    recorder::arm();
     attach::attempt();
 }
 

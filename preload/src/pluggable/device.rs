@@ -5,7 +5,8 @@ use super::count::{Counts, Reset, rounded};
 use super::driver::{Driver, Entered, OUT_OF_MEMORY, Status, capture_begins, capture_ends, driver};
 use super::graphs::{Freed, Graphs};
 use super::record::{self, Block, Origin, Totals};
-use crate::{devices, entered, thread};
+use crate::platform::tid;
+use crate::{devices, entered};
 use cudarc::driver::sys::{CUcontext, CUmemPool_attribute, CUmemoryPool, CUstream};
 use once_cell::sync::OnceCell;
 use std::collections::HashMap;
@@ -177,13 +178,13 @@ impl Device {
     /// Hands out a block, and writes it down as the mode has it.
     pub(super) fn allocate(&self, size: u64, stream: CUstream, mode: Mode) -> Result<u64, Failure> {
         let _context = self.enter();
-        let active = { self.lock().graphs.active(thread::tid()) };
+        let active = { self.lock().graphs.active(tid::tid()) };
         let graph = active.filter(|_| self.driver.is_capturing(stream));
         match (active, graph) {
             (None, _) => {}
             (_, Some(pool)) => self.change(|graphs| graphs.is_captured(pool, Handle(stream))),
             (_, None) => {
-                self.change(|graphs| graphs.is_plain(thread::tid(), |s| self.driver.is_capturing(s.0)));
+                self.change(|graphs| graphs.is_plain(tid::tid(), |s| self.driver.is_capturing(s.0)));
             }
         }
         let got = match graph {
@@ -325,7 +326,7 @@ impl Device {
 
     /// A graph's pool is allocated to from now on, by streams that are being captured.
     pub(super) fn begin(&self, pool: [u64; 2]) {
-        self.change(|graphs| graphs.begin(pool, thread::tid()));
+        self.change(|graphs| graphs.begin(pool, tid::tid()));
         capture_begins();
     }
 

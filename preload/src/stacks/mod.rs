@@ -24,7 +24,7 @@ mod watch;
 use crate::config::Stacks;
 use crate::say::say;
 use crate::thread::Thread;
-use crate::{real, session, steps};
+use crate::{real, recorder, steps};
 pub(crate) use native::Rules;
 pub(crate) use node::type_name;
 use serde_json::json;
@@ -162,7 +162,7 @@ pub(crate) fn begin(wanted: Stacks) -> bool {
     if wanted.native() && !native {
         say!("native stacks need glibc 2.35 or newer: none are recorded");
     }
-    session::tell(json!({ "stacks": if native { "native" } else { "none" } }));
+    recorder::tell(json!({ "stacks": if native { "native" } else { "none" } }));
     let python = if wanted.python() { start() } else { Err(String::new()) };
     if let Err(why) = &python
         && !why.is_empty()
@@ -279,7 +279,7 @@ fn try_now() -> bool {
             // candidate, so no other is here.
             unsafe { watch::install(c.code_type) };
             python::start(interpreter, c.code_type as u64);
-            session::tell(json!({ "stacks": if native::is_on() { "both" } else { "python" } }));
+            recorder::tell(json!({ "stacks": if native::is_on() { "both" } else { "python" } }));
         }
         proof::Verdict::Disproved(ref what) => {
             say!(
@@ -319,7 +319,7 @@ pub(crate) fn retry() {
 
 /// Runs on the main thread, with the GIL, between two instructions of the script.
 extern "C" fn pending(_: *mut c_void) -> c_int {
-    if !session::is_recording() || WAITING.load(Acquire).is_null() {
+    if !recorder::is_recording() || WAITING.load(Acquire).is_null() {
         return 0;
     }
     let hand_on = try_now();
