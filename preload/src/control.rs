@@ -1,7 +1,7 @@
 //! What a program can tell us itself: the C interface.
 
-use crate::entered::enter;
 use crate::recorder;
+use crate::recorder::guard::enter;
 use serde_json::json;
 use std::collections::HashMap;
 use std::ffi::{CStr, c_char, c_int};

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! hooks (one list) ─ torch (attach, tracker) ─ stacks ─ steps ─ control (C ABI)
-//!        │  each needs an `entered::Entered`
+//!        │  each needs an `guard::Entered`
 //!        ▼
 //! thread (a ring, a cache, what it is doing) ──▶ region on tmpfs (`tail`) ──▶ drain ──▶ the recording (`place`)
 //! session: Inert → Arming → Recording → PassThrough
@@ -18,28 +18,17 @@
 #[cfg(not(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu")))]
 compile_error!("libstrandline.so is for Linux on x86-64 with glibc");
 
-mod clock;
-mod config;
 mod control;
-mod cost;
-mod devices;
-mod entered;
-mod floor;
 mod hooks;
 mod late;
 mod lifecycle;
 mod platform;
 mod pluggable;
 mod probe;
-mod real;
 mod recorder;
-mod room;
-mod say;
 mod stacks;
 mod steps;
 mod tail;
-mod thread;
-mod tls;
 mod torch;
 
 #[cfg(not(test))]

@@ -5,7 +5,7 @@
 //! libraries everywhere, and so is who takes the memory of a device at once and divides it out of anybody's sight.
 
 use super::pooled;
-use crate::config::Stacks;
+use crate::platform::config::Stacks;
 use crate::stacks::native::modules::{self, Role};
 use crate::torch::attach;
 use crate::{recorder, stacks};

@@ -2,7 +2,7 @@
 //! (`strandline.start()`) for each block that its pool hands out and takes back. What the pool asks CUDA for is no block then.
 
 use super::{P, blocks, owner};
-use crate::entered::enter;
+use crate::recorder::guard::enter;
 use crate::{recorder, stacks};
 use serde_json::json;
 use std::ffi::c_int;

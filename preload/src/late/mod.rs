@@ -8,9 +8,11 @@
 
 mod redirect;
 
+use crate::platform::tls;
 use crate::recorder::before;
+use crate::recorder::devices;
 use crate::torch::attach;
-use crate::{devices, hooks, pluggable, recorder, tls};
+use crate::{hooks, pluggable, recorder};
 use once_cell::sync::OnceCell;
 pub(crate) use redirect::step_aside;
 use serde_json::json;

@@ -1,8 +1,9 @@
 //! What the writing thread looks after. Each room says what has to be done now and then; nobody but this knows all of them.
 
 use crate::probe::Probe;
+use crate::recorder::devices;
 use crate::recorder::{self, Housekeeping};
-use crate::{control, devices, stacks, steps, torch};
+use crate::{control, stacks, steps, torch};
 use serde_json::{Value, json};
 
 /// All of it, in the order of a round.

@@ -5,9 +5,11 @@
 
 use super::output::Output;
 use super::watcher;
+use crate::platform::clock;
 use crate::platform::{mapping, tid};
 use crate::recorder::{self, Control, Housekeeping};
-use crate::{clock, cost, tail, thread};
+use crate::recorder::{overhead, thread};
+use crate::tail;
 use crossbeam_channel::{Receiver, RecvTimeoutError};
 use serde_json::Value;
 use std::io;
@@ -132,7 +134,7 @@ impl DrainThread {
             if self.is_whole { len as u64 } else { unsafe { mapping::resident(base as *mut u8, len) } };
         let others: u64 = self.housekeeping.iter().map(|h| h.resident()).sum();
         let ticks = now.ticks.saturating_sub(self.drain.region().began().ticks);
-        cost::fact(self.elapsed(now), ticks, rings + thread::resident() + others)
+        overhead::fact(self.elapsed(now), ticks, rings + thread::resident() + others)
     }
 
     fn end(&mut self, status: i32) -> io::Result<()> {

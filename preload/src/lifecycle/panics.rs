@@ -1,7 +1,7 @@
 //! What a panic of ours says.
 
+use crate::platform::say::Blocked;
 use crate::recorder;
-use crate::say::Blocked;
 
 /// Explains a panic of ours in one line: message, place, and the functions of ours that led there.
 pub(crate) fn explain() {

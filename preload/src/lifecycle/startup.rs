@@ -4,12 +4,14 @@ use super::drain::{self, DrainThread};
 use super::output::Output;
 use super::place::{self, Rank};
 use super::{chores, panics, watcher};
-use crate::config::{Config, Steps};
+use crate::platform::config::{Config, Steps};
+use crate::platform::own_stack::with_room;
+use crate::platform::say::{Blocked, note_stderr, say};
+use crate::platform::{clock, config};
 use crate::probe::Probe;
 use crate::recorder::{self, Control, Session};
-use crate::room::with_room;
-use crate::say::{Blocked, note_stderr, say};
-use crate::{clock, config, devices, hooks, stacks, tail, thread};
+use crate::recorder::{devices, thread};
+use crate::{hooks, stacks, tail};
 use crossbeam_channel::bounded;
 use serde_json::{Value, json};
 use std::ffi::{c_int, c_void};
@@ -121,8 +123,16 @@ fn make() -> Result<(), String> {
     let rings = (memory.base.as_ptr() as usize, memory.len);
     let probe = Probe::new(memory.place.as_ref().map(|place| holders::place(place, &path)));
     let (is_whole, housekeeping) = (memory.is_whole, chores::all(probe));
-    let thread =
-        DrainThread { writer, drain: consumer, control: receiver, watcher, tail, is_whole, rings, housekeeping };
+    let thread = DrainThread {
+        writer,
+        drain: consumer,
+        control: receiver,
+        watcher,
+        tail,
+        is_whole,
+        rings,
+        housekeeping,
+    };
     if let Err(e) = drain::start(thread) {
         memory.path().iter().for_each(|p| tail::remove(p));
         return Err(give_up("cannot start the writing thread", &e));

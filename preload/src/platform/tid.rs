@@ -1,6 +1,6 @@
 //! The kernel's numbers and names of threads.
 
-use crate::tls;
+use crate::platform::tls;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 /// Where this C library keeps a thread's number (glibc on x86-64 since 2.4), held against the kernel's word at arming.

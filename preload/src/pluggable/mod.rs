@@ -20,9 +20,9 @@ mod fail;
 mod graphs;
 mod record;
 
-use crate::entered::enter;
-use crate::torch::attach;
+use crate::recorder::guard::enter;
 use crate::recorder::{self, before};
+use crate::torch::attach;
 use count::Reset;
 use cudarc::driver::sys::CUstream;
 use device::Failure;

@@ -5,7 +5,10 @@
 //! exit status is not touched.
 
 use super::{LAST_ASKED, WANTED, charged, guarded_slice, interpreter, look_again, pace, since_began};
-use crate::{clock, cost, recorder};
+use crate::platform::clock;
+use crate::platform::config::Pace;
+use crate::recorder;
+use crate::recorder::overhead;
 use serde_json::json;
 use std::sync::atomic::{AtomicBool, Ordering::*};
 use std::time::Duration;
@@ -31,9 +34,9 @@ pub(crate) fn at_exit() {
     if !recorder::is_recording() || config.probe.is_none() || !is_watched && !WANTED.load(Acquire) {
         return;
     }
-    let (began, before) = (clock::moment().mono_ns, cost::paused());
+    let (began, before) = (clock::moment().mono_ns, overhead::paused());
     let most = match config.probe {
-        Some(pace::Pace::Budget) => pace::left(since_began(began), charged()).min(LONGEST),
+        Some(Pace::Budget) => pace::left(since_began(began), charged()).min(LONGEST),
         _ => LONGEST,
     };
     ENDING.store(true, Release);
@@ -53,7 +56,7 @@ pub(crate) fn at_exit() {
     look_again();
     ENDING.store(false, Release);
     // What the slices took is counted already.
-    let slices = cost::paused().saturating_sub(before);
+    let slices = overhead::paused().saturating_sub(before);
     let waited = clock::moment().mono_ns.saturating_sub(began).saturating_sub(slices);
     super::add_pause(waited, waited);
 }

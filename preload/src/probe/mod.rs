@@ -30,13 +30,15 @@ mod tensors;
 mod verify;
 mod work;
 
-use crate::steps::python as interpreter;
+use crate::platform::config::Pace;
+use crate::platform::{clock, real};
+use crate::recorder::overhead;
 use crate::recorder::{self, Housekeeping};
-use crate::{clock, cost, real, stacks, tail};
+use crate::steps::python as interpreter;
+use crate::{stacks, tail};
 use budget::{Budget, usage};
 use collector::Collector;
 use looks::Looks;
-use pace::Pace;
 use serde_json::{Value, json};
 use std::ffi::{c_int, c_void};
 use std::fs::File;
@@ -130,7 +132,7 @@ static LAST_ASKED: AtomicBool = AtomicBool::new(false);
 static CHARGED: AtomicU64 = AtomicU64::new(0);
 /// The job was paused for so long, of which so much counts for the budget.
 fn add_pause(nanos: u64, charged: u64) {
-    cost::add_pause(nanos);
+    overhead::add_pause(nanos);
     CHARGED.fetch_add(charged, Relaxed);
 }
 

@@ -13,9 +13,9 @@
 //! An inert process has no file, no thread and no mapping of ours. The child of a fork by a recording process keeps its
 //! parent's memory but never its state: it may not write to the parent's rings, and stays silent for ever. A program started by `exec` begins anew.
 
-use crate::config::{Config, Steps};
-use crate::devices;
-use crate::say::say;
+use crate::platform::config::{Config, Steps};
+use crate::platform::say::say;
+use crate::recorder::devices;
 use crossbeam_channel::Sender;
 use serde_json::Value;
 use std::fmt::Arguments;

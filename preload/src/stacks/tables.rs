@@ -60,7 +60,9 @@ pub(super) fn tables() -> Option<&'static Tables> {
 pub(crate) fn resident() -> u64 {
     let Some(t) = tables() else { return 0 };
     // SAFETY: the mapping that `reserve` made, as large as it made it; it is never unmapped.
-    unsafe { crate::platform::mapping::resident(core::ptr::from_ref(t).cast_mut().cast(), size_of::<Tables>()) }
+    unsafe {
+        crate::platform::mapping::resident(core::ptr::from_ref(t).cast_mut().cast(), size_of::<Tables>())
+    }
 }
 
 /// 96 bits of what something says.

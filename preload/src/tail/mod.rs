@@ -14,9 +14,9 @@
 mod file;
 mod memory;
 
-use crate::config::Config;
+use crate::platform::config::Config;
+use crate::platform::say::say;
 use crate::recorder;
-use crate::say::say;
 use core::ptr::NonNull;
 pub(crate) use file::{is_remote, remove};
 use std::fs::File;

@@ -6,12 +6,13 @@
 use super::entry::StdFunction;
 use super::tracker::{self, Setup};
 use super::versions::{self, Version};
-use super::{elf, entry::TraceEntry, fraction, grad};
-use crate::config::Stacks;
+use super::{entry::TraceEntry, fraction, grad};
 use crate::hooks::{attach_trigger, autograd, blocks};
-use crate::real::{self, Library};
-use crate::room::with_room;
-use crate::say::say;
+use crate::platform::config::Stacks;
+use crate::platform::elf;
+use crate::platform::own_stack::with_room;
+use crate::platform::real::{self, Library};
+use crate::platform::say::say;
 use crate::recorder::before;
 use crate::{late, pluggable, recorder, stacks, steps};
 use once_cell::sync::OnceCell;

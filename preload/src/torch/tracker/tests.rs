@@ -2,7 +2,9 @@
 //! what a thread sanitizer and valgrind can see of the short ways.
 
 use super::*;
-use crate::{clock, recorder, thread};
+use crate::platform::clock;
+use crate::recorder;
+use crate::recorder::thread;
 use core::ptr::NonNull;
 use std::alloc::{Layout, alloc_zeroed};
 use std::collections::BTreeMap;

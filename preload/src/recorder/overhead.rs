@@ -5,7 +5,7 @@
 //! Heap of ours is counted where it is allocated, which is never on the hot path; what we have mapped is asked of the
 //! kernel, by the writing thread.
 
-use crate::clock;
+use crate::platform::clock;
 use core::alloc::{GlobalAlloc, Layout};
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use serde_json::{Value, json};

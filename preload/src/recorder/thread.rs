@@ -5,11 +5,11 @@
 //! made at arming, early enough to be one of the first 32, whose values the C library keeps in the thread itself
 //! (`pthread_setspecific` allocates only for later ones).
 
-use crate::cost::Pulse;
-use crate::stacks::{Cache, Rules};
+use super::stack_memory::{Cache, Rules};
+use crate::platform::{clock, tls};
 use crate::platform::{mapping, tid};
+use crate::recorder::overhead::Pulse;
 use crate::recorder::{self, before};
-use crate::{clock, tls};
 use core::cell::UnsafeCell;
 use core::num::NonZeroU64;
 use core::ptr::NonNull;
@@ -26,7 +26,7 @@ pub(crate) const DEVICES: usize = 16;
 /// Without a ring of its own, a thread looks for one again after so many records.
 const CLAIM_AGAIN: u32 = 256;
 
-/// A thread's state. Only its own thread touches it, through an [`crate::entered::Entered`].
+/// A thread's state. Only its own thread touches it, through an [`crate::recorder::guard::Entered`].
 ///
 /// In this order, so that what every event needs lies on the first two cache lines, and a stack that is known on one more.
 #[repr(C, align(128))]
@@ -115,6 +115,12 @@ pub(crate) fn resident() -> u64 {
     unsafe { mapping::resident(pool.places.as_ptr().cast(), PLACES * size_of::<Place>()) }
 }
 
+/// The calling thread's place; `None` before its first event.
+#[inline(always)]
+pub(crate) fn current() -> Option<NonNull<Thread>> {
+    NonNull::new(tls::thread().cast())
+}
+
 /// The calling thread has no place any more: it is a forked child's, and the place its parent's.
 #[cold]
 pub(crate) fn forget() {
@@ -159,7 +165,7 @@ pub(crate) fn claim() -> Option<NonNull<Thread>> {
         &mut *thread
     };
     thread.announce();
-    tls::set_thread(thread);
+    tls::set_thread((&raw mut *thread).cast());
     let key = KEY.load(Relaxed);
     if key != u32::MAX {
         // SAFETY: the key exists; the value is only handed back to `left`.

@@ -1,7 +1,8 @@
 //! The token that a hook needs to record anything.
 
-use crate::thread::Thread;
-use crate::{recorder, thread, tls};
+use crate::recorder;
+use crate::recorder::thread;
+use crate::recorder::thread::Thread;
 use core::marker::PhantomData;
 use core::ops::{Deref, DerefMut};
 use core::ptr::NonNull;
@@ -19,7 +20,7 @@ pub(crate) fn enter() -> Option<Entered> {
     if !recorder::is_recording() {
         return None;
     }
-    let thread = match NonNull::new(tls::thread()) {
+    let thread = match thread::current() {
         Some(t) => t,
         None => thread::claim()?,
     };
@@ -58,7 +59,7 @@ pub(crate) fn enter_or_arm() -> Option<Entered> {
 
 /// The token of a hook that is short and calls nothing: for the many. `None` wherever anything is not as usual (the process does
 /// not record, the thread has no place yet, a hook is at work on it): then the hook goes the long way, with [`enter`].
-/// `began`: see [`Pulse::enter`](crate::cost::Pulse::enter).
+/// `began`: see [`Pulse::enter`](crate::recorder::overhead::Pulse::enter).
 #[inline(always)]
 pub(crate) fn enter_quickly(began: impl FnOnce() -> Option<u64>) -> Option<Quick> {
     let thread = seen()?;
@@ -79,7 +80,7 @@ pub(crate) fn seen() -> Option<NonNull<Thread>> {
     if !recorder::is_recording() {
         return None;
     }
-    let thread = NonNull::new(tls::thread())?;
+    let thread = thread::current()?;
     // SAFETY: as in `enter`.
     if unsafe { (*thread.as_ptr()).inside } { None } else { Some(thread) }
 }
