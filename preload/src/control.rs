@@ -1,7 +1,7 @@
 //! What a program can tell us itself: the C interface.
 
-use crate::entered::enter;
-use crate::session;
+use crate::recorder;
+use crate::recorder::guard::enter;
 use serde_json::json;
 use std::collections::HashMap;
 use std::ffi::{CStr, c_char, c_int};
@@ -58,7 +58,7 @@ pub(crate) unsafe extern "C" fn strandline_mark(name: *const c_char) -> c_int {
 pub(crate) unsafe extern "C" fn strandline_snapshot(path: *const c_char) -> c_int {
     // SAFETY: the caller's promise.
     let Some(path) = (unsafe { text(path) }) else { return BAD_ARGUMENT };
-    if !session::is_recording() {
+    if !recorder::is_recording() {
         return NOT_RECORDING;
     }
     let n = SNAPSHOTS.fetch_add(1, Relaxed) + 1;
@@ -68,7 +68,7 @@ pub(crate) unsafe extern "C" fn strandline_snapshot(path: *const c_char) -> c_in
         let cwd = std::env::current_dir().unwrap_or_default();
         let mark = format!("snapshot {n}");
         let asked = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        session::tell(json!({
+        recorder::tell(json!({
             "snapshot_request": {
                 "number": n, "path": path, "cwd": cwd.to_string_lossy(), "mark": mark, "unix_ms": asked.as_millis() as u64,
             }
@@ -106,7 +106,7 @@ fn mark(kind: Kind, name: &str) -> c_int {
 
 /// The number of a text, defined in the recording before this returns.
 fn number(name: &str) -> Option<u32> {
-    let region = session::region().filter(|_| session::is_recording())?;
+    let region = recorder::region().filter(|_| recorder::is_recording())?;
     let mut guard = TEXTS.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let texts = guard.get_or_insert_default();
     if let Some(&n) = texts.get(name) {

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! hooks (one list) ─ torch (attach, tracker) ─ stacks ─ steps ─ control (C ABI)
-//!        │  each needs an `entered::Entered`
+//!        │  each needs an `guard::Entered`
 //!        ▼
 //! thread (a ring, a cache, what it is doing) ──▶ region on tmpfs (`tail`) ──▶ drain ──▶ the recording (`place`)
 //! session: Inert → Arming → Recording → PassThrough
@@ -18,30 +18,18 @@
 #[cfg(not(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu")))]
 compile_error!("libstrandline.so is for Linux on x86-64 with glibc");
 
-mod clock;
-mod config;
 mod control;
-mod cost;
-mod devices;
-mod drain;
-mod entered;
-mod floor;
 mod hooks;
 mod late;
-mod place;
+mod lifecycle;
+mod platform;
 mod pluggable;
 mod probe;
-mod real;
-mod room;
-mod say;
-mod session;
+mod recorder;
 mod stacks;
 mod steps;
 mod tail;
-mod thread;
-mod tls;
 mod torch;
-mod watcher;
 
 #[cfg(not(test))]
 #[used]
@@ -51,5 +39,5 @@ static LOAD: extern "C" fn() = load;
 /// Runs before `main`, in every process that is started with the preload.
 #[cfg(not(test))]
 extern "C" fn load() {
-    session::load();
+    lifecycle::load();
 }

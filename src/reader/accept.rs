@@ -1,9 +1,11 @@
 //! Pages and tails → the merge: nothing twice, nothing missing unnoticed.
 
 use super::pages::Next;
+use super::pages::Pages;
+use super::state::{Reader, Ring, Stage, Then, thread_id};
+use super::summary::TailState;
 use super::tail::{Stand, Tail};
-use super::{Reader, Ring, Stage, TailState, Then};
-use crate::event::{Dropped, Item, Nanos, ThreadId, ThreadInfo, make_json_printable, printable};
+use crate::event::{Dropped, Item, Nanos, ThreadInfo, make_json_printable, printable};
 use crate::format::checkpoint;
 use crate::format::clock::Clock;
 use crate::format::marks::{Mark, Skipped};
@@ -20,11 +22,6 @@ const NO_RING: u32 = 256;
 const MOST_WAITING: usize = 1 << 22;
 /// Notes beyond which no more are taken.
 const MOST_NOTES: usize = 50;
-
-/// The thread number that events carry.
-pub(super) fn thread_id(number: u32) -> ThreadId {
-    ThreadId(u16::try_from(number).unwrap_or(u16::MAX))
-}
 
 /// What became of a look at the tail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -395,8 +392,8 @@ impl Reader {
     }
 }
 
-fn take_pages(r: &mut Reader) -> super::Pages {
-    std::mem::replace(&mut r.pages, super::Pages::new(0))
+fn take_pages(r: &mut Reader) -> Pages {
+    std::mem::replace(&mut r.pages, Pages::new(0))
 }
 
 fn thread_info(r: &Record) -> ThreadInfo {

@@ -1,8 +1,9 @@
 //! What a recording says about its process, as it is written, found without reading its events.
 
+use super::error::Error;
 use super::pages::{Next, Pages};
 use super::source::{Source, fill};
-use super::{Error, Reader};
+use super::state::Reader;
 use crate::format::page::{FRAME, Frame, Tag};
 use serde_json::Value;
 use std::path::Path;

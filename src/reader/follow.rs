@@ -1,11 +1,9 @@
 //! A recording that is still being written.
 
-use super::{Batch, Error, Reader, Stage};
+use super::error::Error;
+use super::state::{Batch, PATIENCE, Reader, Stage};
 use crate::event::Names;
 use std::path::Path;
-
-/// How often a page that does not make sense is looked at again before it counts as damage: it may be just being written.
-const PATIENCE: u32 = 8;
 
 /// Follows a live recording: pages as they come, and what the process published since the last one.
 ///
@@ -28,19 +26,6 @@ const PATIENCE: u32 = 8;
 /// Events come one poll late at most (see `format::merge` for why they wait), or at once where the process is idle.
 pub struct Follower {
     reader: Reader,
-}
-
-/// What following needs beyond reading.
-pub(super) struct Live {
-    newest: u64,
-    records: u64,
-    patience: u32,
-}
-
-impl Default for Live {
-    fn default() -> Self {
-        Live { newest: 0, records: 0, patience: PATIENCE }
-    }
 }
 
 impl Follower {

@@ -1,10 +1,12 @@
 //! A recording as it was at one moment, to be read as often as wanted while its process goes on.
 
+use super::error::Error;
 use super::mapped::Mapped;
 use super::open::{open_file, open_tail};
+use super::opening::head;
 use super::source::Source;
+use super::state::Reader;
 use super::tail::{RingStand, Tail};
-use super::{Error, Reader, head};
 use crate::format::header::Header;
 use crate::format::region::PART;
 use std::fs::File;

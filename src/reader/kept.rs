@@ -3,9 +3,9 @@
 //!
 //! The packed form is the region itself with everything that was already in pages zeroed, through zstd.
 
-use super::Reader;
 use super::open::open_file;
 use super::source::fill;
+use super::state::Reader;
 use super::tail::{Tail, word};
 use crate::format::raw;
 use crate::format::region::{at, ring_at};

@@ -2,10 +2,11 @@
 
 use super::cohort::CohortKey;
 use super::device::{Capacity, Device, Peak};
+use super::held::{Freed, Held};
 use super::progress::{Coverage, PhaseKind, Progress};
 use super::refused::Asked;
 use super::site::UNKNOWN;
-use super::state::{Freed, Held, Replay};
+use super::state::Replay;
 use crate::event::{
     Block, Body, Bytes, DeviceId, Event, OpenSegment, RuntimeOp, SegmentOp, StreamHandle, StreamId, ThreadId,
 };

@@ -257,12 +257,18 @@ impl Device {
         &mut self.waits[at]
     }
 
+    /// What it looks like now, when failure `event` of an allocation for `stream` has happened.
+    pub(super) fn scene_of(&self, event: u64, now: Now, stream: StreamHandle) -> Scene {
+        let scene = Scene::of(&self.table, &self.segments, event, now, stream);
+        Scene { before_recording: self.before_recording, ..scene }
+    }
+
     /// Copies what it looks like at a failure. A job that fails again and again within a step is not copied each time.
     #[cold]
     pub(super) fn picture(&mut self, event: u64, now: Now, stream: StreamHandle) {
         let steps = self.ooms.len().checked_sub(2).map(|i| self.ooms[i].step);
         if self.ooms.len() <= PICTURES || steps != Some(now.step) {
-            self.scene = Some(Scene::of(self, event, now, stream));
+            self.scene = Some(self.scene_of(event, now, stream));
         }
     }
 

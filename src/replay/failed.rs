@@ -1,8 +1,7 @@
 //! The call that first heard that a device's context is broken.
 
 use super::progress::PhaseKind;
-use super::state::Replay;
-use crate::event::{Event, Fault, Nanos, SiteId, StreamId};
+use crate::event::{Fault, Nanos, SiteId, StreamId};
 
 /// It, and what the process was at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,23 +18,4 @@ pub struct Failed {
     pub stream: Option<StreamId>,
     /// The line that called.
     pub site: SiteId,
-}
-
-impl Replay {
-    /// Only the first counts: from then on all calls fail.
-    #[cold]
-    pub(super) fn fails(&mut self, e: &Event, fault: Fault) {
-        if self.failed.is_some() {
-            return;
-        }
-        let stream = (fault.stream.0 != 0).then(|| self.streams.id(fault.device, fault.stream, e.time));
-        self.failed = Some(Failed {
-            fault,
-            time: e.time,
-            step: self.now.step,
-            phase: self.phase(e.thread),
-            stream,
-            site: self.sites.of(fault.stack, false, super::site::UNKNOWN),
-        });
-    }
 }

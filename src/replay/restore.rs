@@ -3,9 +3,10 @@
 
 use super::cohort::{CohortKey, Now};
 use super::device::Peak;
+use super::held::Held;
 use super::progress::{Coverage, PhaseKind};
 use super::site::UNKNOWN;
-use super::state::{Held, Replay};
+use super::state::Replay;
 use crate::event::steps::StepMachine;
 use crate::event::{Bytes, Checkpoint, LiveBlock, OpenSegment, ThreadId};
 use rustc_hash::FxHashMap;

@@ -1,7 +1,8 @@
 //! What a device looked like when an allocation failed: copied then, because what unwinds afterwards frees it.
 
 use super::cohort::Now;
-use super::device::Device;
+use super::segments::Segments;
+use super::table::Table;
 use crate::event::{Bytes, PoolId, SiteId, StreamHandle, StreamId};
 use rustc_hash::FxHashMap;
 
@@ -45,13 +46,18 @@ pub struct Scene {
 pub const HOLDERS: usize = 8;
 
 impl Scene {
-    /// The scene of failure `event` of an allocation for `stream`.
-    pub(super) fn of(d: &Device, event: u64, now: Now, stream: StreamHandle) -> Scene {
-        let (microbatch, before_recording) = (now.microbatch, d.before_recording);
-        let mut scene = Scene { event, microbatch, before_recording, ..Scene::default() };
-        scene.pieces(d, stream);
+    /// The scene of failure `event` of an allocation for `stream`, on a device with these blocks and segments.
+    pub(super) fn of(
+        blocks: &Table,
+        segments: &Segments,
+        event: u64,
+        now: Now,
+        stream: StreamHandle,
+    ) -> Scene {
+        let mut scene = Scene { event, microbatch: now.microbatch, ..Scene::default() };
+        scene.pieces(blocks, segments, stream);
         let mut by: FxHashMap<(u32, u32), Holder> = FxHashMap::default();
-        for h in d.table.iter().filter(|h| !h.pending && !h.unverified) {
+        for h in blocks.iter().filter(|h| !h.pending && !h.unverified) {
             let (site, stream) = (h.site, h.stream);
             let none = Holder { site, stream, blocks: 0, bytes: Bytes(0), first_step: h.step };
             let e = by.entry((site.0, stream.0)).or_insert(none);
@@ -66,13 +72,13 @@ impl Scene {
     }
 
     /// Walks segments and blocks by address.
-    fn pieces(&mut self, d: &Device, stream: StreamHandle) {
-        let mut blocks: Vec<(u64, u64)> = d.table.iter().map(|h| (h.block.addr.0, h.rounded())).collect();
+    fn pieces(&mut self, blocks: &Table, segments: &Segments, stream: StreamHandle) {
+        let mut blocks: Vec<(u64, u64)> = blocks.iter().map(|h| (h.block.addr.0, h.rounded())).collect();
         blocks.sort_unstable();
         let mut blocks = blocks.into_iter().peekable();
         // A piece that reaches the end of a mapped range goes on in the next one of its expandable segment.
         let mut open: Option<(u64, u64, bool)> = None;
-        for s in d.segments.iter() {
+        for s in segments.iter() {
             let (mut at, end) = (s.addr.0, s.addr.end(s.size).0);
             let own = s.stream == stream && s.pool == PoolId::DEFAULT;
             match open.take() {

@@ -1,9 +1,11 @@
-//! The state of a recorded process, and how it is read. The moves are in `apply`, `marks` and `restore`.
+//! The state of a recorded process, and how it is read. What events change in it is in `apply`, `marks`, `restore`, `teardown` and
+//! `failures`.
 
 use super::calls::Calls;
-use super::cohort::{Cohort, CohortId, Cohorts, Now};
+use super::cohort::{Cohort, Cohorts, Now};
 use super::device::{Device, PendingWait};
 use super::failed::Failed;
+use super::held::{Freed, Held};
 use super::leaving::Leaving;
 use super::progress::{Coverage, Inconsistency, PhaseKind, Progress};
 use super::quiet::Quiescence;
@@ -12,56 +14,9 @@ use super::site::{Site, Sites};
 use super::stream::{Stream, Streams};
 use crate::event::steps::{StepMachine, StepSource};
 use crate::event::{
-    Addr, Block, Bytes, DeviceId, DriverMemory, Item, Names, Nanos, OpenSegment, SiteId, StackId, StreamId,
-    ThreadId,
+    Addr, Bytes, DeviceId, DriverMemory, Item, Names, Nanos, OpenSegment, SiteId, StackId, StreamId, ThreadId,
 };
 use rustc_hash::FxHashMap;
-
-/// A block that is live or pending.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Held {
-    /// As its allocation described it. `rounded` is never 0 here for a block of any size: where no report
-    /// came it is the requested size rounded up to 512.
-    pub block: Block,
-    /// When it was allocated.
-    pub born: Nanos,
-    /// The step it was allocated in (from 1).
-    pub step: u32,
-    /// The microbatch it was allocated in (from 1).
-    pub microbatch: u32,
-    /// Its free was requested, but is not complete.
-    pub pending: bool,
-    /// It was open across a loss: whether it is still there is not known.
-    pub unverified: bool,
-    /// Its stream.
-    pub stream: StreamId,
-    /// The line that allocated it.
-    pub site: SiteId,
-    /// Its cohort.
-    pub cohort: CohortId,
-    /// For a pending block: the stream it waits for, where that was seen.
-    pub waits_for: Option<StreamId>,
-    /// The thread that allocated it.
-    pub thread: ThreadId,
-}
-
-impl Held {
-    pub(super) fn rounded(&self) -> u64 {
-        self.block.rounded.0
-    }
-    pub(super) fn birth(&self) -> Now {
-        Now { step: self.step, microbatch: self.microbatch }
-    }
-}
-
-/// A free that no cohort knows of yet.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Freed {
-    pub(super) cohort: CohortId,
-    pub(super) rounded: u64,
-    pub(super) birth: Now,
-    pub(super) collected: bool,
-}
 
 /// What is known of a thread.
 #[derive(Clone, Copy, Debug, Default)]

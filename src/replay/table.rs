@@ -1,6 +1,6 @@
 //! Blocks by address: a slab, so that the map moves eight bytes and not a block.
 
-use super::state::Held;
+use super::held::Held;
 use rustc_hash::FxHashMap;
 
 /// Live and pending blocks of one device.

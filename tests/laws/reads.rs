@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 /// Files that read through raw addresses: in how many lines, and what makes sure that something is there.
 const READS: &[(&str, usize, &str)] = &[
-    ("preload/src/config.rs", 1, "a variable of the environment, not null"),
+    ("preload/src/platform/config.rs", 1, "a variable of the environment, not null"),
     ("preload/src/control.rs", 1, "the caller's C string, not null"),
     ("preload/src/hooks/asked.rs", 3, "CUDA's and the loader's own strings, not null"),
     ("preload/src/hooks/torch.rs", 1, "the caller's std::string"),
@@ -28,7 +28,7 @@ const READS: &[(&str, usize, &str)] = &[
     ("preload/src/stacks/proof.rs", 2, "strings and bytes of objects that we hold references to"),
     ("preload/src/steps/nvtx.rs", 1, "the caller's C string, not null"),
     ("preload/src/torch/attach.rs", 3, "an exported object that its RTTI has named"),
-    ("preload/src/torch/elf.rs", 2, "the loader's own strings, and a file that is mapped whole"),
+    ("preload/src/platform/elf.rs", 2, "the loader's own strings, and a file that is mapped whole"),
     ("preload/src/torch/grad.rs", 1, "a thread-local of c10's, found by its own setter"),
 ];
 

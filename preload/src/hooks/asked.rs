@@ -9,8 +9,8 @@
 //! (`RTLD_DEFAULT`, `RTLD_NEXT`) is not touched either: the loader's answer to it is right, since the hooks are exported.
 
 use super::{P, SUCCESS, Status, TABLE, forward};
-use crate::real::Library;
-use crate::tls;
+use crate::platform::real::Library;
+use crate::platform::tls;
 use std::ffi::{CStr, c_char, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 

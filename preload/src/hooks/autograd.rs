@@ -1,10 +1,11 @@
 //! Where a backward begins and ends, which of its nodes runs, and where a gradient scaler says that a step is over.
 
 use super::{P, real};
-use crate::entered::{enter, seen};
-use crate::real::{Library, look_up};
-use crate::thread::Thread;
-use crate::{clock, stacks, steps, tls};
+use crate::platform::real::{Library, look_up};
+use crate::platform::{clock, tls};
+use crate::recorder::guard::{enter, seen};
+use crate::recorder::thread::Thread;
+use crate::{stacks, steps};
 use core::ptr::NonNull;
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicPtr, Ordering::Relaxed};

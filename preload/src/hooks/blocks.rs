@@ -6,9 +6,10 @@
 //! pool keeps beyond the blocks shows only in what the device reports used.
 
 use super::{P, owner};
-use crate::entered::{Entered, enter_or_arm};
+use crate::platform::{clock, tls};
+use crate::recorder::guard::{Entered, enter_or_arm};
+use crate::stacks;
 use crate::torch::tracker;
-use crate::{clock, stacks, tls};
 use serde_json::json;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use strandline_core::format::raw::{Kind, Record, flag};

@@ -2,7 +2,7 @@
 //! has a stack of contexts. Nothing is recorded here, and nothing arms: launchers look at devices too.
 
 use super::{P, SUCCESS, Status, forward};
-use crate::tls;
+use crate::platform::tls;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Contexts that are told apart; those beyond count for the device that their thread chose before.

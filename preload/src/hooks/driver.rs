@@ -3,7 +3,8 @@
 
 use super::runtime::{OUT_OF_MEMORY, allocated, device_memory, gone, noted_info, refused, released};
 use super::{P, SUCCESS, Status, forward};
-use crate::{devices, tls};
+use crate::platform::tls;
+use crate::recorder::devices;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use strandline_core::event::RuntimeOp;
 

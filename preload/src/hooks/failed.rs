@@ -6,8 +6,9 @@
 //! it has anyway with zero. The hooks of this room are there for nothing else.
 
 use super::{P, Status, forward};
-use crate::entered::enter;
-use crate::{clock, stacks, tls};
+use crate::platform::{clock, tls};
+use crate::recorder::guard::enter;
+use crate::stacks;
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use strandline_core::event;

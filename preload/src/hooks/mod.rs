@@ -20,7 +20,7 @@ mod runtime;
 mod streams;
 mod torch;
 
-use crate::real::{Library, Real};
+use crate::platform::real::{Library, Real};
 use cudarc::runtime::sys::cudaError_t;
 use std::ffi::{CStr, c_char, c_void};
 use std::sync::atomic::AtomicPtr;

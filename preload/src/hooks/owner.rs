@@ -5,10 +5,10 @@
 //! libraries everywhere, and so is who takes the memory of a device at once and divides it out of anybody's sight.
 
 use super::pooled;
-use crate::config::Stacks;
+use crate::platform::config::Stacks;
 use crate::stacks::native::modules::{self, Role};
 use crate::torch::attach;
-use crate::{session, stacks};
+use crate::{recorder, stacks};
 use serde_json::json;
 use std::sync::atomic::{AtomicBool, Ordering::*};
 
@@ -55,12 +55,12 @@ pub(super) fn have_stacks() -> bool {
 #[cold]
 #[inline(never)]
 fn begin() {
-    if !session::is_recording() && !session::arm() {
+    if !recorder::is_recording() && !recorder::arm() {
         return;
     }
     begin_stacks();
     let cupy = CUPY.load(Relaxed);
-    session::tell(json!({
+    recorder::tell(json!({
         "allocator": if cupy { "CuPy" } else { "CUDA" },
         "framework": cupy.then_some("CuPy"),
         "coverage": { "level": "blocks", "reason": "what the program keeps in pools of its own: a block is what one CUDA call handed out" },
@@ -71,7 +71,7 @@ fn begin() {
 #[cold]
 pub(super) fn begin_stacks() {
     if !BEGUN.swap(true, AcqRel) {
-        let wanted = session::config().map_or(Stacks::None, |c| c.stacks);
+        let wanted = recorder::config().map_or(Stacks::None, |c| c.stacks);
         // A program without Python has native frames or none.
         let wanted = match wanted {
             Stacks::Python if stacks::python_version().is_none() => Stacks::Native,
@@ -85,10 +85,10 @@ pub(super) fn begin_stacks() {
 #[cold]
 #[inline(never)]
 fn tell_pool() {
-    if !session::is_recording() && !session::arm() {
+    if !recorder::is_recording() && !recorder::arm() {
         return;
     }
-    session::tell(json!({
+    recorder::tell(json!({
         "allocator": "XLA",
         "framework": "JAX",
         "coverage": { "level": "segments", "reason": "JAX divides its memory itself, in a pool that no call shows" },

@@ -2,8 +2,8 @@
 //! (`strandline.start()`) for each block that its pool hands out and takes back. What the pool asks CUDA for is no block then.
 
 use super::{P, blocks, owner};
-use crate::entered::enter;
-use crate::{session, stacks};
+use crate::recorder::guard::enter;
+use crate::{recorder, stacks};
 use serde_json::json;
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -19,13 +19,13 @@ pub(super) fn are_told() -> bool {
 /// CuPy's hooks are on: its pool's blocks are told from now on. 0: they are recorded; 1: this process does not record.
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn strandline_cupy() -> c_int {
-    if !session::is_recording() {
+    if !recorder::is_recording() {
         return 1;
     }
     if !TOLD.swap(true, Relaxed) {
         owner::begin_stacks();
         let reason = "arrays from before the hooks were on, and what threads that ran already do: CuPy tells each thread's own hooks of its pool's blocks";
-        session::tell(json!({
+        recorder::tell(json!({
             "allocator": "CuPy", "framework": "CuPy", "inside_pool": true,
             "coverage": { "level": "blocks", "reason": reason },
         }));

@@ -1,9 +1,11 @@
 //! Memory that goes through the CUDA runtime, and what the program asks about its devices.
 
 use super::{P, SUCCESS, Status, blocks, forward, owner, pooled};
-use crate::entered::{Entered, enter_or_arm};
+use crate::platform::{clock, tls};
+use crate::recorder::devices;
+use crate::recorder::guard::{Entered, enter_or_arm};
+use crate::stacks;
 use crate::torch::tracker;
-use crate::{clock, devices, stacks, tls};
 use cudarc::runtime::sys::cudaError_t;
 use strandline_core::event::RuntimeOp;
 use strandline_core::format::raw::{Kind, Record};

@@ -1,8 +1,8 @@
 //! Streams, events, capture: what makes a stream, what orders it, and from what the host learns that it is done.
 
 use super::{P, SUCCESS, Status, forward};
-use crate::entered::enter_or_arm;
-use crate::tls;
+use crate::platform::tls;
+use crate::recorder::guard::enter_or_arm;
 use strandline_core::format::raw::Kind;
 
 /// Copies to the host are synchronous; the other directions may return before the device is done.

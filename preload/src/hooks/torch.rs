@@ -1,10 +1,11 @@
 //! c10 and ATen: where we attach, which stream is current, what a block is used on, and the allocator's report.
 
 use super::{P, Stream, real};
-use crate::entered::{enter, enter_or_arm, seen};
-use crate::thread::{DEVICES, Thread};
+use crate::platform::tls;
+use crate::recorder::guard::{enter, enter_or_arm, seen};
+use crate::recorder::thread::{DEVICES, Thread};
 use crate::torch::{attach, tracker};
-use crate::{pluggable, session, tls};
+use crate::{pluggable, recorder};
 use core::ptr::{NonNull, addr_of};
 use std::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 use strandline_core::format::raw::Kind;
@@ -46,7 +47,7 @@ unsafe fn get_first_stream(device: i8) -> Stream {
 #[cold]
 #[inline(never)]
 fn arm_and_attach() {
-    session::arm();
+    recorder::arm();
     attach::attempt();
 }
 
@@ -102,7 +103,10 @@ fn handle(s: Stream) -> u64 {
     }
     let mut f = STREAM_OF.load(Relaxed);
     if f.is_null() {
-        f = crate::real::look_up(c"_ZNK3c104cuda10CUDAStream6streamEv", crate::real::Library::C10Cuda);
+        f = crate::platform::real::look_up(
+            c"_ZNK3c104cuda10CUDAStream6streamEv",
+            crate::platform::real::Library::C10Cuda,
+        );
         STREAM_OF.store(f, Relaxed);
         if f.is_null() {
             return s.id;

@@ -8,34 +8,21 @@
 
 mod redirect;
 
+use crate::platform::tls;
+use crate::recorder::before;
+use crate::recorder::devices;
 use crate::torch::attach;
-use crate::{devices, hooks, pluggable, session, thread, tls};
+use crate::{hooks, pluggable, recorder};
 use once_cell::sync::OnceCell;
 pub(crate) use redirect::step_aside;
 use serde_json::json;
 use std::ffi::{CStr, CString, c_char, c_int};
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 /// In place of a device: there is no PyTorch in this process.
 const NO_TORCH: c_int = -2;
 const RECORDS: c_int = 0;
 const DOES_NOT: c_int = 1;
 const DID_ALREADY: c_int = 2;
-
-/// What is not seen by a process that was not started with us, in words; set before the tracker is attached.
-static MISSED: OnceCell<String> = OnceCell::new();
-/// Threads of the autograd engine that had their names before we could hear them; 0 ends the list.
-static AUTOGRAD: [AtomicU32; 64] = [const { AtomicU32::new(0) }; 64];
-
-/// What was missed, for the recording's coverage. `None`: we were there from the beginning.
-pub(crate) fn missed() -> Option<&'static str> {
-    MISSED.get().map(String::as_str)
-}
-
-/// Whether the calling thread, whose first event this is, was one of the autograd engine's before we came.
-pub(crate) fn is_autograd() -> bool {
-    has_trained() && AUTOGRAD.iter().any(|t| t.load(Relaxed) == thread::tid())
-}
 
 /// Records this process from now on. `device`: the calling thread's current CUDA device, negative where CUDA is not
 /// initialized. 0: it is recorded from now on; 1: it is not (a line on stderr says why, unless it was switched off);
@@ -46,28 +33,28 @@ pub(crate) fn is_autograd() -> bool {
 pub(crate) extern "C" fn strandline_start(device: c_int) -> c_int {
     // A process whose memory comes through the pluggable door records too, and lacks our hooks where it was not started with them.
     let preloaded = redirect::is_preloaded();
-    if session::is_recording() && (missed().is_some() || preloaded && attach::is_settled()) {
+    if recorder::is_recording() && (before::missed().is_some() || preloaded && attach::is_settled()) {
         return DID_ALREADY;
     }
     if !preloaded {
         if let Ok(device) = u8::try_from(device) {
             tls::set_usual_device(device);
         }
-        name_autograd();
+        before::name_autograd();
     }
-    if !session::arm() {
+    if !recorder::arm() {
         return DOES_NOT;
     }
     if !preloaded {
         let done = redirect::all();
-        let _ = MISSED.set(done.missed());
-        if has_trained() {
-            session::tell(json!({ "trained_before": true }));
+        before::set_missed(done.missed());
+        if before::has_trained() {
+            recorder::tell(json!({ "trained_before": true }));
         }
     }
     if attach::is_settled() && pluggable::is_open() {
         step_aside(hooks::attach_trigger());
-        session::tell(pluggable::facts());
+        recorder::tell(pluggable::facts());
     } else if device != NO_TORCH {
         attach::attempt();
     }
@@ -89,24 +76,8 @@ pub(crate) unsafe extern "C" fn strandline_device(index: c_int, name: *const c_c
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn strandline_recording() -> *const c_char {
     static PATH: OnceCell<CString> = OnceCell::new();
-    if session::recording_path().is_empty() {
+    if recorder::recording_path().is_empty() {
         return core::ptr::null();
     }
-    PATH.get_or_init(|| CString::new(session::recording_path()).unwrap_or_default()).as_ptr()
-}
-
-/// Whether a backward has run before we came: its first one begins the autograd engine's threads.
-fn has_trained() -> bool {
-    AUTOGRAD.first().is_some_and(|t| t.load(Relaxed) != 0)
-}
-
-/// Notes which threads are the autograd engine's: they have told torch their names, and will not again.
-fn name_autograd() {
-    let tasks = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
-    let autograd = tasks.filter_map(|task| {
-        let name = std::fs::read(task.path().join("comm")).ok()?;
-        let tid = task.file_name().to_str()?.parse().ok()?;
-        name.starts_with(b"pt_autograd_").then_some(tid)
-    });
-    AUTOGRAD.iter().zip(autograd).for_each(|(place, tid): (&AtomicU32, u32)| place.store(tid, Relaxed));
+    PATH.get_or_init(|| CString::new(recorder::recording_path()).unwrap_or_default()).as_ptr()
 }

@@ -5,7 +5,8 @@ use super::count::{Counts, Reset, rounded};
 use super::driver::{Driver, Entered, OUT_OF_MEMORY, Status, capture_begins, capture_ends, driver};
 use super::graphs::{Freed, Graphs};
 use super::record::{self, Block, Origin, Totals};
-use crate::{devices, entered, thread};
+use crate::platform::tid;
+use crate::recorder::{devices, guard};
 use cudarc::driver::sys::{CUcontext, CUmemPool_attribute, CUmemoryPool, CUstream};
 use once_cell::sync::OnceCell;
 use std::collections::HashMap;
@@ -177,13 +178,13 @@ impl Device {
     /// Hands out a block, and writes it down as the mode has it.
     pub(super) fn allocate(&self, size: u64, stream: CUstream, mode: Mode) -> Result<u64, Failure> {
         let _context = self.enter();
-        let active = { self.lock().graphs.active(thread::tid()) };
+        let active = { self.lock().graphs.active(tid::tid()) };
         let graph = active.filter(|_| self.driver.is_capturing(stream));
         match (active, graph) {
             (None, _) => {}
             (_, Some(pool)) => self.change(|graphs| graphs.is_captured(pool, Handle(stream))),
             (_, None) => {
-                self.change(|graphs| graphs.is_plain(thread::tid(), |s| self.driver.is_capturing(s.0)));
+                self.change(|graphs| graphs.is_plain(tid::tid(), |s| self.driver.is_capturing(s.0)));
             }
         }
         let got = match graph {
@@ -197,7 +198,7 @@ impl Device {
             stream: stream as u64,
             pool: graph.unwrap_or_default(),
         };
-        let mut token = entered::enter();
+        let mut token = guard::enter();
         let origin = token.as_mut().map(Origin::here).unwrap_or_default();
         let mut state = self.lock();
         let failure = match got {
@@ -229,7 +230,7 @@ impl Device {
     pub(super) fn free(&self, addr: u64, size: u64, stream: CUstream, mode: Mode) {
         let _context = self.enter();
         let (freed, waits) = {
-            let mut token = entered::enter();
+            let mut token = guard::enter();
             let phase = token.as_ref().map(|t| t.phase(false)).unwrap_or_default();
             let mut state = self.lock();
             let users = if state.users.is_empty() { None } else { state.users.remove(&addr) };
@@ -309,7 +310,7 @@ impl Device {
         if !self.give_deferred() && self.driver.synchronize().is_ok() {
             self.driver.trim(self.pool);
         }
-        let mut token = entered::enter().filter(|_| mode == Mode::Whole);
+        let mut token = guard::enter().filter(|_| mode == Mode::Whole);
         self.look(&mut self.lock(), token.as_mut(), true);
     }
 
@@ -325,7 +326,7 @@ impl Device {
 
     /// A graph's pool is allocated to from now on, by streams that are being captured.
     pub(super) fn begin(&self, pool: [u64; 2]) {
-        self.change(|graphs| graphs.begin(pool, thread::tid()));
+        self.change(|graphs| graphs.begin(pool, tid::tid()));
         capture_begins();
     }
 
@@ -357,7 +358,7 @@ impl Device {
 
     /// The numbers, with what the pool holds now.
     pub(super) fn words(&self, mode: Mode) -> [u64; super::count::WORDS] {
-        let mut token = entered::enter().filter(|_| mode == Mode::Whole);
+        let mut token = guard::enter().filter(|_| mode == Mode::Whole);
         let mut state = self.lock();
         self.look(&mut state, token.as_mut(), true);
         if !is_capturing() {
@@ -386,7 +387,7 @@ impl Device {
     }
 
     /// Asks the pool for its size, where it must have grown, or now and then, or `now`.
-    fn look(&self, state: &mut State, token: Option<&mut entered::Entered>, now: bool) {
+    fn look(&self, state: &mut State, token: Option<&mut guard::Entered>, now: bool) {
         state.since_asked += 1;
         let must = state.counts.allocated() > state.counts.reserved.current;
         // Not during a capture, which no call of ours may spoil.

@@ -3,7 +3,7 @@
 //!
 //! Results are plain numbers here, not cudarc's enumeration: a newer driver may return one that it does not know.
 
-use crate::real::{self, Library};
+use crate::platform::real::{self, Library};
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::mem::MaybeUninit;
 use cudarc::driver::sys::{

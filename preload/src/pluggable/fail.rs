@@ -4,7 +4,7 @@
 //! exception is made here: `c10::OutOfMemoryError` where the libraries have what it takes (2.7 and newer), which Python
 //! knows as `torch.OutOfMemoryError`; else `c10::Error`.
 
-use crate::real::{Library, look_up};
+use crate::platform::real::{Library, look_up};
 use core::ffi::{CStr, c_char, c_void};
 
 /// `c10::SourceLocation`.

@@ -20,9 +20,9 @@ mod fail;
 mod graphs;
 mod record;
 
-use crate::entered::enter;
+use crate::recorder::guard::enter;
+use crate::recorder::{self, before};
 use crate::torch::attach;
-use crate::{late, session};
 use count::Reset;
 use cudarc::driver::sys::CUstream;
 use device::Failure;
@@ -65,7 +65,7 @@ pub(crate) fn is_open() -> bool {
 /// Facts about what is seen, once it is settled that all memory comes through the door.
 pub(crate) fn facts() -> serde_json::Value {
     const ALONE: &str = "stream scopes, ends of backward and what other libraries allocate: the job came through the pluggable allocator, without LD_PRELOAD";
-    let reason = late::missed().or_else(|| (!is_preloaded()).then_some(ALONE));
+    let reason = before::missed().or_else(|| (!is_preloaded()).then_some(ALONE));
     json!({ "allocator": "pluggable", "coverage": { "level": "blocks", "reason": reason } })
 }
 
@@ -89,7 +89,7 @@ fn mode() -> Mode {
 
 #[cold]
 fn settle() -> Mode {
-    session::arm();
+    recorder::arm();
     match attach::allocator() {
         // SAFETY: the name says what it is.
         Some((object, name)) if !(name.contains(attach::PLUGGABLE) && unsafe { is_behind(object) }) => {
@@ -97,7 +97,7 @@ fn settle() -> Mode {
                 return Mode::Silent;
             }
             let reason = "one pool's segments, through the pluggable allocator without LD_PRELOAD";
-            session::tell(
+            recorder::tell(
                 json!({ "allocator": "native", "coverage": { "level": "segments", "reason": reason } }),
             );
             Mode::Region

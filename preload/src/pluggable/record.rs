@@ -3,8 +3,8 @@
 //! All of it is called with the device's lock held, which is what puts the records of different threads in order (see
 //! `format::merge`); the stack was taken before.
 
-use crate::clock;
-use crate::entered::Entered;
+use crate::platform::clock;
+use crate::recorder::guard::Entered;
 use crate::torch::tracker;
 use strandline_core::format::raw::{Kind, Record, flag};
 

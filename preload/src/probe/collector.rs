@@ -11,7 +11,8 @@
 
 use super::memory;
 use super::objects::read;
-use crate::{real, stacks};
+use crate::platform::real;
+use crate::stacks;
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering::Relaxed};
 

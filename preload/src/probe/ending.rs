@@ -4,8 +4,11 @@
 //! ends the interpreter. It takes no longer than what is left of the budget, and never more than [`LONGEST`]; nothing is printed, and the
 //! exit status is not touched.
 
-use super::{LAST_ASKED, WANTED, charged, guarded_slice, interpreter, look_again, pace, paused, since_began};
-use crate::{clock, session};
+use super::{LAST_ASKED, WANTED, charged, guarded_slice, interpreter, look_again, pace, since_began};
+use crate::platform::clock;
+use crate::platform::config::Pace;
+use crate::recorder;
+use crate::recorder::overhead;
 use serde_json::json;
 use std::sync::atomic::{AtomicBool, Ordering::*};
 use std::time::Duration;
@@ -26,22 +29,22 @@ pub(super) fn is_waiting() -> bool {
 /// Answers the last question. Called by `atexit`, with the GIL held.
 #[cold]
 pub(crate) fn at_exit() {
-    let Some(config) = session::config() else { return };
+    let Some(config) = recorder::config() else { return };
     let is_watched = config.watched || config.alerts;
-    if !session::is_recording() || config.probe.is_none() || !is_watched && !WANTED.load(Acquire) {
+    if !recorder::is_recording() || config.probe.is_none() || !is_watched && !WANTED.load(Acquire) {
         return;
     }
-    let (began, before) = (clock::moment().mono_ns, paused());
+    let (began, before) = (clock::moment().mono_ns, overhead::paused());
     let most = match config.probe {
-        Some(pace::Pace::Budget) => pace::left(since_began(began), charged()).min(LONGEST),
+        Some(Pace::Budget) => pace::left(since_began(began), charged()).min(LONGEST),
         _ => LONGEST,
     };
     ENDING.store(true, Release);
-    session::tell(json!({ "ending": true }));
+    recorder::tell(json!({ "ending": true }));
     loop {
         if WANTED.load(Acquire) {
             guarded_slice();
-        } else if LAST_ASKED.load(Acquire) || !session::is_recording() {
+        } else if LAST_ASKED.load(Acquire) || !recorder::is_recording() {
             break;
         }
         if clock::moment().mono_ns.saturating_sub(began) >= most {
@@ -53,7 +56,7 @@ pub(crate) fn at_exit() {
     look_again();
     ENDING.store(false, Release);
     // What the slices took is counted already.
-    let slices = paused().saturating_sub(before);
+    let slices = overhead::paused().saturating_sub(before);
     let waited = clock::moment().mono_ns.saturating_sub(began).saturating_sub(slices);
     super::add_pause(waited, waited);
 }

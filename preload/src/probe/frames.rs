@@ -2,7 +2,7 @@
 
 use super::memory;
 use super::objects::{Python, read, type_of};
-use crate::real;
+use crate::platform::real;
 use std::ffi::CStr;
 
 /// Functions that tell the threads, and where frames lie. None of it makes or counts anything.

@@ -30,12 +30,15 @@ mod tensors;
 mod verify;
 mod work;
 
+use crate::platform::config::Pace;
+use crate::platform::{clock, real};
+use crate::recorder::overhead;
+use crate::recorder::{self, Housekeeping};
 use crate::steps::python as interpreter;
-use crate::{clock, real, session, stacks, tail};
+use crate::{stacks, tail};
 use budget::{Budget, usage};
 use collector::Collector;
 use looks::Looks;
-use pace::Pace;
 use serde_json::{Value, json};
 use std::ffi::{c_int, c_void};
 use std::fs::File;
@@ -127,17 +130,9 @@ static LAST_ASKED: AtomicBool = AtomicBool::new(false);
 /// What counts for the budget: the processor's nanoseconds of all slices, and those that the end was put off. What others did on a busy
 /// machine while a slice waited for its turn does not.
 static CHARGED: AtomicU64 = AtomicU64::new(0);
-/// Nanoseconds that probes have paused the job, of its whole life.
-static PAUSED: AtomicU64 = AtomicU64::new(0);
-
-/// Nanoseconds that probes have paused the job.
-pub(crate) fn paused() -> u64 {
-    PAUSED.load(Relaxed)
-}
-
 /// The job was paused for so long, of which so much counts for the budget.
 fn add_pause(nanos: u64, charged: u64) {
-    PAUSED.fetch_add(nanos, Relaxed);
+    overhead::add_pause(nanos);
     CHARGED.fetch_add(charged, Relaxed);
 }
 
@@ -147,7 +142,7 @@ fn charged() -> u64 {
 
 /// Nanoseconds from when the recording began to a moment.
 fn since_began(now: u64) -> u64 {
-    session::region().map_or(0, |r| now.saturating_sub(r.began().mono_ns))
+    recorder::region().map_or(0, |r| now.saturating_sub(r.began().mono_ns))
 }
 
 /// Looks for questions. Belongs to the writing thread.
@@ -168,7 +163,7 @@ impl Probe {
     /// For a job that finds questions there. Without a tail nobody follows it closely enough to ask, and where it is switched off nobody
     /// looks.
     pub(crate) fn new(place: Option<PathBuf>) -> Probe {
-        let pace = session::config().and_then(|c| c.probe);
+        let pace = recorder::config().and_then(|c| c.probe);
         let place = place.filter(|_| pace.is_some());
         let look =
             if place.as_deref().and_then(Path::parent).is_some_and(tail::is_remote) { FAR } else { LOOK };
@@ -176,14 +171,9 @@ impl Probe {
         Probe { place, look, looked: 0, last: 0, pace, waits: None, answers: Vec::new() }
     }
 
-    /// A probe is under way: every pause of the writing thread is one of it.
-    pub(crate) fn is_under_way(&self) -> bool {
-        WANTED.load(Relaxed) || ending::is_waiting()
-    }
-
-    /// Looks for a question, and after the one that is being answered. Called again and again by the writing thread.
+    /// Looks for a question, and after the one that is being answered.
     #[cold]
-    pub(crate) fn keep_up(&mut self) {
+    fn keep_up(&mut self) {
         let Some(place) = self.place.clone() else { return };
         let now = clock::moment().mono_ns;
         if WANTED.load(Acquire) {
@@ -219,7 +209,7 @@ impl Probe {
         if COUNTED.swap(false, AcqRel)
             && let Some(facts) = self.counts()
         {
-            session::tell(facts);
+            recorder::tell(facts);
         }
         let is_due = LOOKS.try_lock().is_ok_and(|l| l.as_ref().is_some_and(|l| now >= l.due));
         if is_due && !COUNT.swap(true, AcqRel) {
@@ -232,11 +222,6 @@ impl Probe {
         let counts = LOOKS.try_lock().ok()?.as_ref()?.to_json();
         self.answers.last_mut()?["counts"] = counts;
         Some(json!({ "holders": self.answers }))
-    }
-
-    /// What is still to be told as the process ends.
-    pub(crate) fn last_words(&mut self) -> Option<Value> {
-        COUNTED.swap(false, AcqRel).then(|| self.counts()).flatten()
     }
 
     fn begin(&mut self, ask: Ask, now: u64) {
@@ -305,11 +290,25 @@ impl Probe {
         let at = since_began(clock::moment().mono_ns);
         self.answers
             .push(json!({ "number": work.number(), "at_ns": at, "findings": findings, "cost": cost }));
-        session::tell(json!({ "holders": self.answers }));
+        recorder::tell(json!({ "holders": self.answers }));
+    }
+}
+
+impl Housekeeping for Probe {
+    fn poll(&mut self, _: u64) -> Option<Value> {
+        self.keep_up();
+        None
     }
 
-    /// The process ends: nobody answers any more.
-    pub(crate) fn end(&self) {
+    fn is_busy(&self) -> bool {
+        WANTED.load(Relaxed) || ending::is_waiting()
+    }
+
+    fn last_facts(&mut self) -> Option<Value> {
+        COUNTED.swap(false, AcqRel).then(|| self.counts()).flatten()
+    }
+
+    fn end(&mut self) {
         self.place.iter().for_each(|p| crate::tail::remove(p));
     }
 }
@@ -384,7 +383,7 @@ extern "C" fn pending(_: *mut c_void) -> c_int {
 /// Counts what is in the holders that were found. With the GIL held.
 #[cold]
 fn look_again() {
-    if !session::is_recording() {
+    if !recorder::is_recording() {
         return;
     }
     // A panic has been explained, and the recording has ended, by the time it is caught.
@@ -422,7 +421,7 @@ fn late_slice() {
 
 #[cold]
 fn guarded_slice() {
-    if session::is_recording() && WANTED.load(Acquire) {
+    if recorder::is_recording() && WANTED.load(Acquire) {
         // A panic has been explained, and the recording has ended, by the time it is caught.
         let _ = std::panic::catch_unwind(AssertUnwindSafe(slice));
     }

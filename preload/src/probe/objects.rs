@@ -3,7 +3,7 @@
 //! Nothing is created, counted or called but `tp_traverse`, which is what the collector itself calls at any time, and of
 //! that only CPython's own and the one of autograd's functions: what an extension brings is not entered.
 
-use crate::real;
+use crate::platform::real;
 use std::collections::HashMap;
 use std::ffi::{CStr, c_int, c_void};
 

@@ -1,21 +1,12 @@
 //! How much of the job's time looking for holders may take: the first 200 ms, and 0.5 % of what the job has run for; a look that has begun
 //! goes on to 400 ms. Counted is what the processor does for it.
 
-use std::time::Duration;
+use crate::platform::config::Pace;
 
 /// Nanoseconds that a short job spends at most.
 const FIRST: u64 = 200_000_000;
 /// One in so many of the job's nanoseconds beyond those.
 const PART: u64 = 200;
-
-/// When a question may be answered.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Pace {
-    /// Within the budget.
-    Budget,
-    /// Whatever it takes, at most one in so long a time: for tests.
-    Every(Duration),
-}
 
 /// Nanoseconds that may still be taken from a job that has run for `elapsed` and was paused for `paused`.
 pub(super) fn left(elapsed: u64, paused: u64) -> u64 {

@@ -6,7 +6,7 @@
 
 use super::memory::{self, is_address, words};
 use super::objects::read;
-use crate::real::{Library, look_up};
+use crate::platform::real::{Library, look_up};
 use std::collections::HashMap;
 use std::ffi::CStr;
 

@@ -4,7 +4,7 @@
 //! interpreter, as were those of 3.14 and 3.15. A version that is not here has no stacks.
 
 use super::offsets::{KIND_SHIFTS, Offsets};
-use crate::real;
+use crate::platform::real;
 
 const COOKIE: u64 = u64::from_le_bytes(*b"xdebugpy");
 /// Words that are looked at, at most.

@@ -3,7 +3,7 @@
 
 use super::memory::{At, Careful, Direct, Memory};
 use super::{object, offsets::TYPE, python};
-use crate::real;
+use crate::platform::real;
 
 /// `PyFloatObject.ob_fval`, the same in every version.
 const FLOAT_VALUE: usize = 16;

@@ -7,9 +7,10 @@ use super::memory::Direct;
 use super::native::modules;
 use super::object::{self, Code, Said};
 use super::tables::{Key, Place, Tables, tables};
-use super::{Frame, node, python};
-use crate::say::say;
-use crate::session;
+use super::{node, python};
+use crate::platform::say::say;
+use crate::recorder;
+use crate::recorder::stack_memory::Frame;
 use std::hash::{DefaultHasher, Hasher};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::*};
 use strandline_core::event::{CodeId, StackId};
@@ -55,7 +56,7 @@ pub(crate) fn undefined() -> u64 {
 /// hooks may not say is said.
 #[cold]
 pub(crate) fn keep_up() {
-    if let (Some(t), Some(region)) = (tables(), session::region()) {
+    if let (Some(t), Some(region)) = (tables(), recorder::region()) {
         t.outgoing.carry(|m| region.try_define(m));
         if FULL.load(Relaxed) && !SAID[0].swap(true, Relaxed) {
             let n = t.last_stack.load(Relaxed);
@@ -133,7 +134,7 @@ fn send(
     last: &AtomicU32,
     write: impl FnOnce(u32, &mut [u8]) -> Option<(usize, usize)>,
 ) -> Option<u32> {
-    let region = session::region()?;
+    let region = recorder::region()?;
     if region.definition_room() < bound as u64 {
         return None;
     }

@@ -21,44 +21,18 @@ mod slot;
 pub(crate) mod tables;
 mod watch;
 
-use crate::config::Stacks;
-use crate::say::say;
-use crate::thread::Thread;
-use crate::{real, session, steps};
-pub(crate) use native::Rules;
+use crate::platform::config::Stacks;
+use crate::platform::real;
+use crate::platform::say::say;
+use crate::recorder::Thread;
+use crate::recorder::stack_memory::{KnownStack, MAX_FRAMES, STACKS};
+use crate::{recorder, steps};
 pub(crate) use node::type_name;
 use serde_json::json;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering::*};
-/// Frames of a stack that are kept; deeper ones are counted in the hash and left out of the definition.
-pub(crate) use strandline_core::format::definition::MAX_FRAMES;
 
-const CACHE_ENTRIES: usize = 1 << 12;
 const PROBES: usize = 4;
-
-/// A frame as the walk sees it.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Frame {
-    /// Address of the code object.
-    code: u64,
-    /// Address or index of the instruction, as the version keeps it.
-    instruction: u64,
-}
-
-/// Stacks that a thread has seen: 64 KiB, open addressing, zeroed memory is empty.
-#[repr(C)]
-pub(crate) struct Cache {
-    entries: [Entry; CACHE_ENTRIES],
-    /// Where a miss stores the frames.
-    frames: [Frame; MAX_FRAMES],
-}
-
-#[derive(Clone, Copy)]
-struct Entry {
-    hash: u64,
-    id: u32,
-    epoch: u32,
-}
 
 /// Number of the calling thread's stack: its Python frames, its native ones, and the autograd node that runs on it; 0 where it has
 /// none of them, or none is recorded.
@@ -95,7 +69,7 @@ fn known(t: &mut Thread, hash: u64, caller: u64) -> u32 {
     let epoch = watch::epoch();
     for k in 0..PROBES {
         // SAFETY: the index is masked to the array's length.
-        let e = unsafe { t.cache.entries.get_unchecked((((hash >> 20) as usize) + k) & (CACHE_ENTRIES - 1)) };
+        let e = unsafe { t.cache.entries.get_unchecked((((hash >> 20) as usize) + k) & (STACKS - 1)) };
         if e.hash == hash && e.epoch == epoch {
             return e.id;
         }
@@ -118,10 +92,10 @@ fn miss(t: &mut Thread, hash: u64, epoch: u32, caller: u64) -> u32 {
         return 0; // no room for the definition just now: ask again next time
     }
     for k in 0..PROBES {
-        let at = (((hash >> 20) as usize) + k) & (CACHE_ENTRIES - 1);
+        let at = (((hash >> 20) as usize) + k) & (STACKS - 1);
         let Some(e) = t.cache.entries.get_mut(at) else { continue };
         if e.hash == 0 || e.hash == hash || e.epoch != epoch || k == PROBES - 1 {
-            *e = Entry { hash, id, epoch };
+            *e = KnownStack { hash, id, epoch };
             break;
         }
     }
@@ -162,7 +136,7 @@ pub(crate) fn begin(wanted: Stacks) -> bool {
     if wanted.native() && !native {
         say!("native stacks need glibc 2.35 or newer: none are recorded");
     }
-    session::tell(json!({ "stacks": if native { "native" } else { "none" } }));
+    recorder::tell(json!({ "stacks": if native { "native" } else { "none" } }));
     let python = if wanted.python() { start() } else { Err(String::new()) };
     if let Err(why) = &python
         && !why.is_empty()
@@ -279,7 +253,7 @@ fn try_now() -> bool {
             // candidate, so no other is here.
             unsafe { watch::install(c.code_type) };
             python::start(interpreter, c.code_type as u64);
-            session::tell(json!({ "stacks": if native::is_on() { "both" } else { "python" } }));
+            recorder::tell(json!({ "stacks": if native::is_on() { "both" } else { "python" } }));
         }
         proof::Verdict::Disproved(ref what) => {
             say!(
@@ -319,7 +293,7 @@ pub(crate) fn retry() {
 
 /// Runs on the main thread, with the GIL, between two instructions of the script.
 extern "C" fn pending(_: *mut c_void) -> c_int {
-    if !session::is_recording() || WAITING.load(Acquire).is_null() {
+    if !recorder::is_recording() || WAITING.load(Acquire).is_null() {
         return 0;
     }
     let hand_on = try_now();

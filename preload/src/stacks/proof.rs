@@ -6,11 +6,12 @@
 //! where it does not hold, none ever is.
 
 use super::memory::{At, Careful, Memory};
+use super::object;
 use super::object::Code;
 use super::offsets::{ASCII_STATE, KIND_SHIFTS, Offsets, STR_STATE, TP_DEALLOC};
 use super::python::{self, Interpreter};
-use super::{Frame, MAX_FRAMES, object};
-use crate::real;
+use crate::platform::real;
+use crate::recorder::stack_memory::{Frame, MAX_FRAMES};
 use crate::steps::python::{MethodDef, Outcome, gil_is_held, run_source};
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::Mutex;

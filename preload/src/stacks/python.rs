@@ -6,8 +6,8 @@
 use super::memory::{At, Direct, Memory};
 use super::object::Code;
 use super::offsets::{OWNED_BY_INTERPRETER, Offsets};
-use super::{Frame, MAX_FRAMES};
-use crate::tls;
+use crate::platform::tls;
+use crate::recorder::stack_memory::{Frame, MAX_FRAMES};
 use std::sync::atomic::{AtomicPtr, Ordering::*};
 
 /// All that a walk needs of the running interpreter.

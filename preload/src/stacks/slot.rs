@@ -4,8 +4,8 @@
 //! cache any more; to load it is one word. Where it lies is not known but found: two keys of our own are given values, and the
 //! descriptor is looked through for them.
 
-use crate::say::Blocked;
-use crate::tls;
+use crate::platform::say::Blocked;
+use crate::platform::tls;
 use std::ffi::c_void;
 
 /// Keys whose values are in the descriptor.

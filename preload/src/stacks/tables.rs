@@ -42,7 +42,7 @@ static TABLES: AtomicPtr<Tables> = AtomicPtr::new(core::ptr::null_mut());
 #[cold]
 pub(crate) fn reserve() -> std::io::Result<()> {
     // SAFETY: a fresh mapping that is ours for ever.
-    let memory = unsafe { crate::thread::reserved(size_of::<Tables>()) }?;
+    let memory = unsafe { crate::platform::mapping::reserved(size_of::<Tables>()) }?;
     TABLES.store(memory.as_ptr().cast(), Release);
     Ok(())
 }
@@ -60,7 +60,9 @@ pub(super) fn tables() -> Option<&'static Tables> {
 pub(crate) fn resident() -> u64 {
     let Some(t) = tables() else { return 0 };
     // SAFETY: the mapping that `reserve` made, as large as it made it; it is never unmapped.
-    unsafe { crate::cost::resident(core::ptr::from_ref(t).cast_mut().cast(), size_of::<Tables>()) }
+    unsafe {
+        crate::platform::mapping::resident(core::ptr::from_ref(t).cast_mut().cast(), size_of::<Tables>())
+    }
 }
 
 /// 96 bits of what something says.

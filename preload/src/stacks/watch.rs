@@ -5,7 +5,7 @@
 //! that forgets the address first: one aligned 8-byte store, for which the GIL is not needed.
 
 use super::{intern, offsets};
-use crate::session;
+use crate::recorder;
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering::*};
 
@@ -38,7 +38,7 @@ pub(super) unsafe fn install(code_type: *mut c_void) {
 /// Called by the interpreter with the GIL held: two cache lines are looked at (an `import torch` frees 30,000 code objects that
 /// nobody noted). In a forked child it only goes on to the old function.
 extern "C" fn died(code: *mut c_void) {
-    if session::is_recording() && intern::forget(code as u64) {
+    if recorder::is_recording() && intern::forget(code as u64) {
         EPOCH.fetch_add(1, Release);
     }
     // SAFETY: `OLD` was set, before this function became reachable, to the type's own `tp_dealloc`.

@@ -2,7 +2,7 @@
 //! without a frame.
 
 use super::python::{MethodDef, Object, api, begun, end, none};
-use crate::real;
+use crate::platform::real;
 use std::ffi::{CStr, c_int};
 use std::sync::OnceLock;
 

@@ -12,7 +12,7 @@ mod optimizers;
 pub(crate) mod python;
 
 use crate::probe::collector;
-use crate::{hooks, late, session, stacks};
+use crate::{hooks, late, recorder, stacks};
 use serde_json::json;
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering::*};
@@ -40,17 +40,17 @@ pub(crate) fn install() {
     if python::prepare() && python::gil_is_held() {
         collector::watch();
     }
-    if !session::wants_steps() || !python::prepare() {
-        session::tell(json!({ "step_hooks": "none" }));
+    if !recorder::wants_steps() || !python::prepare() {
+        recorder::tell(json!({ "step_hooks": "none" }));
         return;
     }
-    session::tell(json!({ "step_hooks": "none" }));
+    recorder::tell(json!({ "step_hooks": "none" }));
     queue();
 }
 
 fn installed(how: &str) {
     STATE.store(INSTALLED, Release);
-    session::tell(json!({ "step_hooks": how }));
+    recorder::tell(json!({ "step_hooks": how }));
     python_has_run();
 }
 
@@ -74,7 +74,7 @@ pub(crate) fn python_has_run() {
 #[inline(never)]
 pub(crate) fn at_backward(caller: u64) {
     let from_python = || stacks::native::modules::is_in(caller as usize, "/libtorch_python.so");
-    if !session::is_recording()
+    if !recorder::is_recording()
         || !from_python()
         || BACKWARDS.fetch_add(1, Relaxed) >= MOST
         || !python::gil_is_held()
@@ -131,7 +131,7 @@ pub(crate) fn retry() {
 /// Runs on the main thread, with the GIL, between two instructions of the script.
 extern "C" fn pending(_: *mut c_void) -> c_int {
     let waiting = STATE.compare_exchange(QUEUED, NONE, AcqRel, Acquire).is_ok();
-    if !session::is_recording() || !waiting {
+    if !recorder::is_recording() || !waiting {
         return 0;
     }
     collector::watch();

@@ -5,7 +5,7 @@
 //! below are its). `strandline run` sets that variable to this library where such steps are asked for. A step ends when
 //! its range does: popped on the thread that pushed it, or ended by its number on any.
 
-use crate::entered::{enter, enter_or_arm};
+use crate::recorder::guard::{enter, enter_or_arm};
 use once_cell::sync::OnceCell;
 use std::ffi::{CStr, OsString, c_char, c_int, c_void};
 use std::os::unix::ffi::OsStrExt;

@@ -3,7 +3,7 @@
 //! same, and has no callback that would run Python.
 
 use super::python::{Object, clear_error};
-use crate::real;
+use crate::platform::real;
 use std::ffi::{CStr, c_int, c_void};
 use std::sync::{Mutex, OnceLock};
 

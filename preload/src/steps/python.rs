@@ -5,8 +5,8 @@
 
 use super::frameless::{OWN_BEGIN, OWN_END, Untraced};
 use super::optimizers;
-use crate::entered::enter;
-use crate::real;
+use crate::platform::real;
+use crate::recorder::guard::enter;
 use once_cell::sync::OnceCell;
 use std::ffi::{CStr, c_char, c_int, c_long, c_void};
 use strandline_core::format::raw::Kind;

@@ -6,7 +6,8 @@
 //! nobody is waited for. The job keeps no descriptor of it. Without `run` this process keeps one, of a high number, so that a watcher
 //! can follow while the process lives.
 
-use super::{READY, Tail, map, reserve};
+use super::{Tail, map, reserve};
+use crate::recorder;
 use core::ptr::NonNull;
 use std::ffi::CString;
 use std::fs::File;
@@ -15,7 +16,6 @@ use std::mem::ManuallyDrop;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::sync::atomic::Ordering::Release;
 use strandline_core::format::region::Geometry;
 use strandline_core::format::tail::Place;
 
@@ -75,7 +75,7 @@ impl Memory {
             // An older kernel, or one without memory: then that is found now.
             reserve(&self.file, len)?;
         }
-        READY.store(if lazy { FIRST } else { u32::MAX }, Release);
+        recorder::set_ready_lanes(if lazy { FIRST } else { u32::MAX });
         Ok(Tail { base, len, place, is_whole: !lazy, unnamed: None })
     }
 
@@ -95,8 +95,8 @@ impl Memory {
     /// # Errors
     /// There is no memory.
     pub(super) fn keep(self, name: String) -> io::Result<Tail> {
-        let moved = crate::drain::moved(self.file.try_clone()?);
-        let is_high = moved.as_raw_fd() >= crate::drain::HIGH;
+        let moved = crate::platform::descriptor::moved(self.file.try_clone()?);
+        let is_high = moved.as_raw_fd() >= crate::platform::descriptor::HIGH;
         let place = is_high.then(|| Place::Memory { name, keeper: std::process::id() });
         let tail = self.map(place)?;
         if is_high {

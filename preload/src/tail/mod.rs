@@ -14,15 +14,15 @@
 mod file;
 mod memory;
 
-use crate::config::Config;
-use crate::say::say;
+use crate::platform::config::Config;
+use crate::platform::say::say;
+use crate::recorder;
 use core::ptr::NonNull;
 pub(crate) use file::{is_remote, remove};
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, Ordering::*};
 use strandline_core::buffer::Region;
 use strandline_core::format::env;
 use strandline_core::format::region::{Geometry, Identity};
@@ -39,14 +39,11 @@ pub(crate) struct Tail {
     pub(crate) len: usize,
     /// Where others find it; `None`: nowhere.
     pub(crate) place: Option<Place>,
-    /// Every page exists already; else those of the first [`ready_lanes`].
+    /// Every page exists already; else those of the first [`recorder::ready_lanes`].
     pub(crate) is_whole: bool,
     /// A file that has no name yet.
     unnamed: Option<File>,
 }
-
-/// Lanes whose pages exist.
-static READY: AtomicU32 = AtomicU32::new(u32::MAX);
 
 /// Makes the tail. `recording`: whose it is; `speaks`: this process says for its whole job what could be lost.
 ///
@@ -96,23 +93,18 @@ fn anonymous(len: usize) -> io::Result<Tail> {
     Ok(Tail { base, len, place: None, is_whole: false, unnamed: None })
 }
 
-/// How many lanes threads may claim: the first ones, whose pages exist. A store into any other could fail for want of memory.
-pub(crate) fn ready_lanes() -> u32 {
-    READY.load(Acquire)
-}
-
 /// Makes the pages of further lanes, so that some are always ready: what the writing thread does now and then, since a thread's first
 /// event makes no system call. Where there is no memory the threads go on to share a ring.
 #[cold]
 pub(crate) fn make_ready(region: &Region) {
     const AHEAD: u32 = 2;
-    let ready = ready_lanes();
+    let ready = recorder::ready_lanes();
     if region.unclaimed_below(ready) >= AHEAD {
         return;
     }
     let next = (ready..).map_while(|i| region.lane_memory(i)).take(AHEAD as usize);
     let made = next.take_while(|(base, len)| memory::populate(*base, *len).is_ok()).count() as u32;
-    READY.store(ready.saturating_add(made), Release);
+    recorder::set_ready_lanes(ready.saturating_add(made));
 }
 
 /// Tells whoever keeps tails why there is none of this process, nor a recording.

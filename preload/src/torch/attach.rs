@@ -6,13 +6,15 @@
 use super::entry::StdFunction;
 use super::tracker::{self, Setup};
 use super::versions::{self, Version};
-use super::{elf, entry::TraceEntry, fraction, grad};
-use crate::config::Stacks;
+use super::{entry::TraceEntry, fraction, grad};
 use crate::hooks::{attach_trigger, autograd, blocks};
-use crate::real::{self, Library};
-use crate::room::with_room;
-use crate::say::say;
-use crate::{late, pluggable, session, stacks, steps};
+use crate::platform::config::Stacks;
+use crate::platform::elf;
+use crate::platform::own_stack::with_room;
+use crate::platform::real::{self, Library};
+use crate::platform::say::say;
+use crate::recorder::before;
+use crate::{late, pluggable, recorder, stacks, steps};
 use once_cell::sync::OnceCell;
 use serde_json::json;
 use std::ffi::{c_int, c_void};
@@ -63,7 +65,7 @@ pub(crate) fn attempt() {
 }
 
 fn try_to_attach() {
-    if !session::is_recording() {
+    if !recorder::is_recording() {
         SETTLED.store(true, Release);
     } else {
         match attach() {
@@ -195,7 +197,7 @@ fn attach() -> Result<bool, Refusal> {
 
 /// Everything the first event needs; it may come from another thread as soon as the tracker is in.
 fn begin(l: &Located) {
-    let wanted = session::config().map_or(Stacks::None, |c| c.stacks);
+    let wanted = recorder::config().map_or(Stacks::None, |c| c.stacks);
     let any = stacks::begin(wanted);
     tracker::prepare(&Setup {
         pools: l.version.is_none_or(|v| v >= Version { major: 2, minor: 8 }),
@@ -240,7 +242,7 @@ fn not_native(name: &str) -> Refusal {
 
 fn refused(r: &Refusal) {
     say!("{}; recording segments only", r.reason);
-    session::tell(json!({
+    recorder::tell(json!({
         "allocator": r.allocator,
         "coverage": { "level": r.level, "reason": r.reason },
     }));
@@ -251,7 +253,7 @@ fn tell_attached() {
     // Older versions of torch ask whether it is set, newer ones what it says; where blocks are seen, they decide.
     let uncached = std::env::var_os("PYTORCH_NO_CUDA_MEMORY_CACHING").is_some();
     let coverage = match (uncached, blocks::past_the_cache_is_known()) {
-        (false, _) => json!({ "level": "blocks", "reason": late::missed() }),
+        (false, _) => json!({ "level": "blocks", "reason": before::missed() }),
         (true, true) => {
             return tell_attached_with(also_missed(
                 json!({ "allocator": "native", "coverage": blocks::uncached() }),
@@ -266,7 +268,7 @@ fn tell_attached() {
 
 /// What a recording that began late lacks as well stands before what else is not seen.
 fn also_missed(mut facts: serde_json::Value) -> serde_json::Value {
-    if let Some(missed) = late::missed() {
+    if let Some(missed) = before::missed() {
         let reason = &mut facts["coverage"]["reason"];
         *reason = reason.as_str().map_or_else(|| missed.to_string(), |r| format!("{missed}; {r}")).into();
     }
@@ -274,9 +276,9 @@ fn also_missed(mut facts: serde_json::Value) -> serde_json::Value {
 }
 
 fn tell_attached_with(facts: serde_json::Value) {
-    session::tell(facts);
+    recorder::tell(facts);
     let version = tell_framework();
-    session::say_attached(&version);
+    recorder::say_attached(&version);
 }
 
 /// Says which PyTorch this is; the version without its build tag.
@@ -284,7 +286,7 @@ fn tell_framework() -> String {
     let version = elf::find("libc10_cuda.so").and_then(|l| torch_version(&l.path));
     let Some(version) = version else { return "of unknown version".into() };
     let short = version.split('+').next().unwrap_or(&version).to_string();
-    session::tell(json!({ "framework": format!("torch {short}"), "torch": version }));
+    recorder::tell(json!({ "framework": format!("torch {short}"), "torch": version }));
     short
 }
 

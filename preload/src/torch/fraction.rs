@@ -5,7 +5,7 @@
 //! device's size; there it is found on the way ([`crate::stacks::fraction`]), and never asked for.
 
 use super::versions::Version;
-use crate::devices;
+use crate::recorder::devices;
 use std::sync::atomic::{AtomicUsize, Ordering::*};
 
 /// The first version whose answer is computed from its own numbers alone.

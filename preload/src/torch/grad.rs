@@ -3,8 +3,8 @@
 //! To ask c10 is two calls and the loader's look-up of a thread-local, a tenth of what an event takes. Where the bit lies is not known
 //! but found, once, when we attach: `GradMode` is switched on the attaching thread, and back, and exactly one bit must follow it.
 
-use crate::real::{self, Library};
-use crate::thread::Thread;
+use crate::platform::real::{self, Library};
+use crate::recorder::thread::Thread;
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicUsize, Ordering::*};
 

@@ -1,7 +1,6 @@
 //! PyTorch's caching allocator: finding it, proving what it is, listening to it.
 
 pub(crate) mod attach;
-pub(crate) mod elf;
 mod entry;
 pub(crate) mod fraction;
 mod grad;

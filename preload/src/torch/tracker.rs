@@ -8,10 +8,12 @@
 
 use super::entry::{TIME_AFTER_POOL, TIME_BEFORE_POOLS, TraceEntry};
 use super::grad;
-use crate::entered::{Quick, enter, enter_quickly};
+use crate::platform::clock;
 use crate::probe::collector;
-use crate::thread::Thread;
-use crate::{clock, cost, hooks, stacks};
+use crate::recorder::guard::{Quick, enter, enter_quickly};
+use crate::recorder::overhead;
+use crate::recorder::thread::Thread;
+use crate::{hooks, stacks};
 use core::num::NonZeroU64;
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
@@ -117,8 +119,8 @@ pub(super) unsafe extern "C" fn event(_functor: *const c_void, e: *const TraceEn
     let e = unsafe { &*e };
     match e.action {
         ALLOC => {
-            cost::prefetch::<10>(allocated as *const ());
-            cost::prefetch::<11>(stacks::current as *const ());
+            overhead::prefetch::<10>(allocated as *const ());
+            overhead::prefetch::<11>(stacks::current as *const ());
             allocated(e);
         }
         FREE_REQUESTED if requested(e).is_some() => {}
@@ -153,7 +155,7 @@ fn allocated_quickly(e: &TraceEntry) -> Option<()> {
 /// A block is given back. `None`: nothing was done, since something is not as usual.
 #[inline(always)]
 fn requested(e: &TraceEntry) -> Option<()> {
-    cost::prefetch::<11>(event as *const ());
+    overhead::prefetch::<11>(event as *const ());
     let (mut t, at) = enter_for(e)?;
     let phase = t.phase(false) | collected();
     write(&mut t, e, at, phase, 0)?;
@@ -197,7 +199,7 @@ fn write(t: &mut Thread, e: &TraceEntry, at: u32, phase: u8, stack: u32) -> Opti
     };
     r.set_sequence(next_sequence(e.device));
     *slot = r;
-    cost::prefetch::<5>(hooks::of_reports());
+    overhead::prefetch::<5>(hooks::of_reports());
     Some(())
 }
 

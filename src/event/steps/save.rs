@@ -1,20 +1,16 @@
 //! The machine's state as bytes: little-endian words behind a version, checked when they come back.
 
 mod v1;
+mod words;
 
 use super::gradients::{Gradients, SAMPLE};
+use super::machine::StepMachine;
 use super::threads::{MAX, Thread, Threads, Window};
 use super::turns::{Party, SLOTS, Turns};
-use super::{StepMachine, StepSource};
 use crate::event::{Nanos, ThreadId};
+use words::{NONE, SOURCES, Words};
 
 const VERSION: u64 = 2;
-/// No thread, no tick.
-const NONE: u64 = u64::MAX;
-
-const SOURCES: [StepSource; 5] =
-    [StepSource::None, StepSource::Time, StepSource::Backward, StepSource::Optimizer, StepSource::Manual];
-
 fn bits<const N: usize>(flags: [bool; N]) -> u64 {
     flags.iter().enumerate().fold(0, |a, (i, f)| a | u64::from(*f) << i)
 }
@@ -24,7 +20,19 @@ fn pair(low: u32, high: u32) -> u64 {
     u64::from(low) | u64::from(high) << 32
 }
 
-pub(super) fn save(m: &StepMachine) -> Vec<u8> {
+impl StepMachine {
+    /// The state as bytes, for a checkpoint.
+    pub fn save(&self) -> Vec<u8> {
+        save(self)
+    }
+
+    /// The state out of a checkpoint; `None` where the bytes are not one.
+    pub fn load(b: &[u8]) -> Option<StepMachine> {
+        load(b)
+    }
+}
+
+fn save(m: &StepMachine) -> Vec<u8> {
     let (t, g) = (&m.turns, &m.gradients);
     let mut w = vec![
         VERSION,
@@ -81,45 +89,7 @@ pub(super) fn save(m: &StepMachine) -> Vec<u8> {
     w.iter().flat_map(|v| v.to_le_bytes()).collect()
 }
 
-struct Words<'a>(std::slice::ChunksExact<'a, u8>);
-
-impl Words<'_> {
-    fn u64(&mut self) -> Option<u64> {
-        self.0.next().and_then(|b| b.try_into().ok()).map(u64::from_le_bytes)
-    }
-    fn u32(&mut self) -> Option<u32> {
-        self.u64().and_then(|v| v.try_into().ok())
-    }
-    fn pair(&mut self) -> Option<(u32, u32)> {
-        self.u64().map(|v| (v as u32, (v >> 32) as u32))
-    }
-    fn bits<const N: usize>(&mut self) -> Option<[bool; N]> {
-        self.u64().map(|v| std::array::from_fn(|i| v >> i & 1 != 0))
-    }
-    fn count(&mut self, max: usize) -> Option<usize> {
-        self.u64().and_then(|v| usize::try_from(v).ok()).filter(|n| *n <= max)
-    }
-    /// A number that may be missing.
-    fn optional(&mut self) -> Option<Option<u64>> {
-        self.u64().map(|v| (v != NONE).then_some(v))
-    }
-    fn thread(&mut self) -> Option<ThreadId> {
-        self.u64().and_then(|v| v.try_into().ok()).map(ThreadId)
-    }
-    /// A thread that may be missing.
-    fn due(&mut self) -> Option<Option<ThreadId>> {
-        Some(match self.optional()? {
-            None => None,
-            Some(v) => Some(ThreadId(v.try_into().ok()?)),
-        })
-    }
-    fn source(&mut self) -> Option<StepSource> {
-        let i = self.count(SOURCES.len())?;
-        SOURCES.get(i).copied()
-    }
-}
-
-pub(super) fn load(bytes: &[u8]) -> Option<StepMachine> {
+fn load(bytes: &[u8]) -> Option<StepMachine> {
     if !bytes.len().is_multiple_of(8) {
         return None;
     }

@@ -5,6 +5,7 @@ mod sequences;
 
 use super::super::{Addr, Block, Phase, StackId};
 use super::*;
+use crate::event::{Body, Event, Nanos, ThreadId};
 
 /// A job in letters; each stands for what a real job does there. `2` moves what follows to a second training
 /// thread, `1` back.

@@ -1,9 +1,9 @@
 //! An Events page → records. Any bytes are survived; what comes out is at most [`MAX_RECORDS`] records.
 
 use super::model::{Model, is_block, rounded_up};
-use super::*;
+use super::page::*;
 use crate::format::raw::{Kind, Record, SEQUENCE_MODULUS};
-use crate::format::wire::unzigzag;
+use crate::format::wire::{Cursor, Malformed, unzigzag};
 
 /// Decodes pages; keeps its tables' memory from page to page.
 pub struct Decoder {

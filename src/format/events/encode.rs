@@ -1,9 +1,9 @@
 //! Records → an Events page. Runs in the job's drain thread: no panic, memory bounded by the page.
 
 use super::model::{Model, is_block, rounded_up};
-use super::*;
+use super::page::*;
 use crate::format::raw::{Kind, Record};
-use crate::format::wire::{put_signed, zigzag};
+use crate::format::wire::{put, put_signed, zigzag};
 use rustc_hash::FxHashMap;
 
 /// Encodes pages; keeps its tables' memory from page to page.

@@ -1,14 +1,11 @@
 //! What was held at the end of each step, by what it was used for. How a block ends tells its class: it is added to the points
 //! that it lived through once it is gone.
 
-use super::collect::Lane;
+use super::lane::Lane;
 use crate::detect::Finding;
 use crate::event::{Block, Body, Event, Item, Names};
 use crate::replay::anatomy::{Class, Classifier, Death, Twins};
 use crate::replay::{Held, PhaseKind, Replay};
-
-/// Bytes by class, in the order of [`Class::ALL`].
-pub(super) type ByClass = [u64; Class::ALL.len()];
 
 /// Marks a block must have lived through for a finding to count it (`replay`, "old").
 const OLD: u32 = 2;

@@ -1,10 +1,11 @@
 //! The second pass over a recording: how what was held went on from step to step, by stream, line and phase, in bounded
 //! size. The first pass is known: how many steps there are, where the peaks lie, what leaks.
 
-use super::classes::{ByClass, Classes};
-use super::flame::{self, Tree};
+use super::classes::Classes;
+use super::flame;
+use super::lane::{Closeup, Lane, PHASES, Point};
 use crate::detect::Finding;
-use crate::event::{Body, DeviceId, Event, Item, Names, SiteId, StreamId};
+use crate::event::{Body, DeviceId, Event, Item, Names, SiteId};
 use crate::replay::{Held, PhaseKind, Progress, Replay};
 use rustc_hash::FxHashMap;
 
@@ -14,62 +15,6 @@ const POINTS: u32 = 1000;
 const SITES: usize = 64;
 /// Marks a block must have lived through to count as left behind (`replay`, "old").
 const OLD: u32 = 2;
-
-/// Phases in the order of [`Point::phases`].
-pub(super) const PHASES: [PhaseKind; 5] = [
-    PhaseKind::Forward,
-    PhaseKind::Backward,
-    PhaseKind::Optimizer,
-    PhaseKind::Evaluation,
-    PhaseKind::Unknown,
-];
-
-/// What was held at one moment, in bytes.
-#[derive(Debug, Default)]
-pub(super) struct Point {
-    /// The step that had just ended.
-    pub(super) step: u32,
-    pub(super) allocated: u64,
-    pub(super) reserved: u64,
-    pub(super) pending: u64,
-    /// The most within the step.
-    pub(super) peak: u64,
-    /// Of blocks that a finding counts.
-    pub(super) left: u64,
-    /// By the phase they were born in.
-    pub(super) phases: [u64; 5],
-    pub(super) streams: FxHashMap<StreamId, u64>,
-    /// By what they were used for.
-    pub(super) classes: ByClass,
-    /// The largest of them.
-    pub(super) sites: Vec<(SiteId, u64)>,
-}
-
-/// A moment that is looked at more closely.
-#[derive(Debug, Default)]
-pub(super) struct Closeup {
-    pub(super) allocated: u64,
-    pub(super) step: u32,
-    /// By stack, as a tree of frames.
-    pub(super) tree: Tree,
-    /// Step of birth → bytes and blocks.
-    pub(super) ages: Vec<(u32, u64, u64)>,
-    /// By line and stream: bytes and blocks.
-    pub(super) lines: FxHashMap<(SiteId, StreamId), (u64, u64)>,
-}
-
-/// A device's part.
-#[derive(Debug)]
-pub(super) struct Lane {
-    pub(super) device: DeviceId,
-    peak_event: u64,
-    peak_step: u32,
-    pub(super) points: Vec<Point>,
-    /// Nanoseconds since the step of the peak began, and bytes.
-    pub(super) within: Vec<(u64, u64)>,
-    pub(super) peak: Option<Closeup>,
-    pub(super) end: Option<Closeup>,
-}
 
 /// The pass.
 #[derive(Debug)]

@@ -6,6 +6,7 @@
 mod classes;
 mod collect;
 mod flame;
+mod lane;
 mod policy;
 
 use super::json as report_json;
@@ -16,7 +17,7 @@ use crate::event::{SiteId, StreamId};
 use crate::replay::anatomy::Class;
 use crate::replay::{Replay, Site, SiteKind};
 pub use collect::Pass;
-use collect::{Closeup, Lane, PHASES, Point};
+use lane::{Closeup, Lane, PHASES, Point};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::io::{self, Write};

@@ -4,10 +4,10 @@ use std::io::{self, Write};
 
 use rustc_hash::FxHashMap;
 
-use super::Source;
 use super::out::Out;
 use super::pickle::Memo;
 use super::shared::Shared;
+use super::source::Source;
 use super::steps::Place;
 use super::words::Word;
 use crate::event::{Addr, Bytes, DeviceId, Nanos, Phase, PoolId, StackId, StreamHandle, StreamId};

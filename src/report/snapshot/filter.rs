@@ -2,7 +2,7 @@
 
 use rustc_hash::FxHashSet;
 
-use super::track::Block;
+use super::layout::Block;
 use crate::event::{Addr, Bytes, DeviceId, Names, Nanos, StackId, StreamHandle};
 
 /// Blocks that are wanted; all of them by default. What is left out has no entry in the history and is free memory in the

@@ -2,7 +2,7 @@
 
 use super::entry::{Action, Entry};
 use super::filter::Filter;
-use super::track::{Block, Segment};
+use super::layout::{Block, Segment};
 use crate::event::{Addr, Bytes, DeviceId, Nanos, Phase, PoolId, StackId, StreamHandle};
 
 /// Where entries go.

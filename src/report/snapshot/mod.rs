@@ -5,13 +5,15 @@
 //! pass that writes the history ([`Snapshot::apply`]); where a recording has holes, what must have happened in them is
 //! written as entries that say so.
 //!
-//! Two passes over a recording: the first feeds [`Replay`] and [`Steps`], the second a [`Snapshot`]. Nothing is held in
+//! Two passes over a recording: the first feeds [`Replay`](crate::replay::Replay) and [`Steps`], the second a [`Snapshot`]. Nothing is held in
 //! memory but the live state (and, for processes that use several devices, the history of all but the first).
 
+mod annotations;
 mod entry;
 mod filter;
 pub mod import;
 mod json;
+mod layout;
 mod log;
 mod origin;
 mod out;
@@ -20,198 +22,18 @@ mod repair;
 mod segments;
 mod settings;
 mod shared;
+mod source;
 mod steps;
 mod track;
 pub mod unpickle;
 mod validate;
 mod words;
-
-use std::io::{self, Write};
-
-use crate::event::{DeviceId, Item, Names, Nanos};
-use crate::replay::{Held, Replay};
+mod write;
 
 pub use entry::Standing;
-use entry::{Entry, Labels, Marked};
 pub use filter::Filter;
 pub use out::Language;
-use out::Out;
-use shared::Shared;
+pub use source::Source;
 pub use steps::Steps;
-use track::Tracker;
 pub use validate::validate;
-
-/// Entries that wait at most for what completes them.
-const HELD_BACK: usize = 4096;
-
-/// What a snapshot is made from, besides the items of the second pass.
-#[derive(Clone, Copy)]
-pub struct Source<'a> {
-    /// The process at the moment of the snapshot.
-    pub replay: &'a Replay,
-    /// Stacks.
-    pub names: &'a Names,
-    /// Steps, from the same first pass.
-    pub steps: &'a Steps,
-    /// Unix time in microseconds at which the recording's clock was 0.
-    pub epoch_us: u64,
-    /// What the job had in `PYTORCH_CUDA_ALLOC_CONF`; empty where it was not set.
-    pub alloc_conf: &'a str,
-    /// Number of the event with which the history begins; 0: all of it. What was there before is there from the beginning.
-    pub from: u64,
-    /// What is left out.
-    pub filter: &'a Filter,
-    /// The language to write it in.
-    pub language: Language,
-}
-
-/// What was written.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Written {
-    /// Entries of the history.
-    pub entries: u64,
-    /// How many of them were told from what followed, because the recording lost what happened.
-    pub repaired: u64,
-    /// Segments at the end.
-    pub segments: u64,
-    /// Blocks in use at the end, pending ones included.
-    pub blocks: u64,
-}
-
-/// A snapshot that is being written.
-pub struct Snapshot<'a, W: Write> {
-    source: Source<'a>,
-    out: Out<W>,
-    shared: Shared,
-    labels: Labels<'a>,
-    tracker: Tracker,
-    /// The device whose history goes out as it comes; those above it wait.
-    first: DeviceId,
-    waiting: Vec<Vec<Entry>>,
-    fresh: Vec<Entry>,
-    events: u64,
-    time: Nanos,
-    written: Written,
-}
-
-impl<'a, W: Write> Snapshot<'a, W> {
-    /// Begins. `standing` says of a block that is in use at the moment of the snapshot, or was at the last mark, what is to
-    /// stand out about it.
-    ///
-    /// # Errors
-    /// What the sink says: so it is with all that follows.
-    pub fn begin(
-        out: W,
-        source: Source<'a>,
-        standing: &dyn Fn(&Held) -> Option<Standing>,
-    ) -> io::Result<Self> {
-        let used: Vec<DeviceId> = source.replay.devices().map(|d| d.id).collect();
-        let first = used.iter().copied().min().unwrap_or_default();
-        let marked: Marked = used
-            .iter()
-            .flat_map(|&d| source.replay.blocks(d))
-            .chain(source.steps.left())
-            .filter_map(|h| Some(((h.block.device, h.block.addr, h.born), standing(h)?)))
-            .collect();
-        let mut out = Out::new(out, source.language);
-        out.dict()?;
-        out.text("device_traces")?;
-        out.list()?;
-        for _ in 0..first.0 {
-            out.list()?;
-            out.close()?;
-        }
-        out.list()?;
-        Ok(Snapshot {
-            source,
-            out,
-            shared: Shared::default(),
-            labels: Labels::new(source, marked),
-            tracker: Tracker::new(source.filter.clone()),
-            first,
-            waiting: Vec::new(),
-            fresh: Vec::new(),
-            events: 0,
-            time: Nanos(0),
-            written: Written::default(),
-        })
-    }
-
-    /// Takes the next item: the same ones in the same order as the first pass, up to the moment of the snapshot.
-    pub fn apply(&mut self, item: &Item) -> io::Result<()> {
-        match item {
-            Item::Event(e) => {
-                self.time = e.time;
-                // The lists of the devices below the first are closed: the first pass saw nothing on them.
-                if e.body.allocator_device().is_none_or(|d| d >= self.first) {
-                    let before = self.fresh.len();
-                    self.tracker.event(e, &mut self.fresh);
-                    self.fresh[before..].iter_mut().for_each(|e| e.event = self.events);
-                }
-                if !self.tracker.is_waiting() || self.fresh.len() > HELD_BACK {
-                    self.send()?;
-                }
-                self.events += 1;
-            }
-            Item::Checkpoint(c) => {
-                let before = self.fresh.len();
-                self.tracker.checkpoint(c, self.events == 0, &mut self.fresh);
-                self.fresh[before..].iter_mut().for_each(|e| e.event = self.events);
-                self.send()?;
-            }
-            _ => {}
-        }
-        Ok(())
-    }
-
-    /// Entries of the history so far.
-    pub fn entries(&self) -> u64 {
-        self.written.entries
-    }
-
-    /// Ends the snapshot: everything after the history.
-    pub fn finish(mut self) -> io::Result<(W, Written)> {
-        self.send()?;
-        self.labels.close(&mut self.out, &mut self.shared, self.time)?;
-        self.out.close()?;
-        for entries in std::mem::take(&mut self.waiting) {
-            self.out.list()?;
-            for e in entries {
-                self.labels.write(&mut self.out, &mut self.shared, &e)?;
-            }
-            self.labels.close(&mut self.out, &mut self.shared, self.time)?;
-            self.out.close()?;
-        }
-        self.out.close()?;
-        self.out.text("segments")?;
-        let (segments, blocks) =
-            segments::write(&mut self.out, &mut self.shared, &self.source, &self.tracker)?;
-        self.out.text("allocator_settings")?;
-        settings::write(&mut self.out, self.source.alloc_conf)?;
-        self.out.text("external_annotations")?;
-        self.source.steps.write(&mut self.out, &self.source, self.source.from, self.time)?;
-        self.out.close()?;
-        let written = Written { segments, blocks, ..self.written };
-        Ok((self.out.finish()?, written))
-    }
-
-    fn send(&mut self) -> io::Result<()> {
-        for e in self.fresh.drain(..) {
-            if e.event < self.source.from || e.device < self.first {
-                continue;
-            }
-            self.written.entries += 1;
-            self.written.repaired += u64::from(e.repaired);
-            match usize::from(e.device.0.saturating_sub(self.first.0)) {
-                0 => self.labels.write(&mut self.out, &mut self.shared, &e)?,
-                n => {
-                    if self.waiting.len() < n {
-                        self.waiting.resize(n, Vec::new());
-                    }
-                    self.waiting[n - 1].push(e);
-                }
-            }
-        }
-        Ok(())
-    }
-}
+pub use write::{Snapshot, Written};

@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use super::track::Device;
+use super::layout::Layout;
 use crate::event::{PoolId, StackId, StreamHandle};
 
 /// What makes a reservation of addresses for an expandable segment one of its kind: torch has one for each.
@@ -59,7 +59,7 @@ impl Origins {
 
     /// A mapped range `addr..end` joins what is free in `d` around it; returns where the block now begins. Called before the
     /// range is put into `d`.
-    pub(super) fn mapped(&mut self, d: &Device, addr: u64, end: u64) -> u64 {
+    pub(super) fn mapped(&mut self, d: &Layout, addr: u64, end: u64) -> u64 {
         let start = d.free_before(addr).unwrap_or(addr);
         self.merged(addr, end, start < addr, d.free_from(end));
         start
@@ -77,7 +77,7 @@ impl Origins {
     }
 
     /// The range `addr..end`, free and part of one mapped range of `d`, is being unmapped. Called before it is cut out of `d`.
-    pub(super) fn unmapped(&mut self, d: &Device, addr: u64, end: u64) -> StackId {
+    pub(super) fn unmapped(&mut self, d: &Layout, addr: u64, end: u64) -> StackId {
         let start = d.free_before(addr).unwrap_or(addr);
         if let Some(s) = self.kept.remove(&start) {
             self.kept.insert(addr, s);
@@ -103,39 +103,5 @@ impl Origins {
             self.kept.retain(|a, _| !(base..end).contains(a));
         }
         stack
-    }
-}
-
-impl Device {
-    /// Where the free memory begins that ends at `addr`, within the segment that reaches at least there.
-    fn free_before(&self, addr: u64) -> Option<u64> {
-        let (&a, s) = self.segments.range(..addr).next_back()?;
-        if a.saturating_add(s.size) < addr {
-            return None;
-        }
-        let used = self.blocks.range(a..addr).next_back().map_or(a, |(&b, x)| b.saturating_add(x.size));
-        (used < addr).then_some(used)
-    }
-
-    /// Whether free memory begins at `addr`, in a segment that has it.
-    fn free_from(&self, addr: u64) -> bool {
-        let inside =
-            self.segments.range(..=addr).next_back().is_some_and(|(&a, s)| addr < a.saturating_add(s.size));
-        inside && !self.blocks.contains_key(&addr)
-    }
-
-    /// Whether there is free memory of the same segment before and after a block that was just freed.
-    pub(super) fn free_around(&self, addr: u64, end: u64) -> (bool, bool) {
-        let Some((&a, s)) = self.segments.range(..=addr).next_back() else { return (false, false) };
-        let last = a.saturating_add(s.size);
-        let before = addr > a && self.free_before(addr).is_some();
-        (before, end < last && !self.blocks.contains_key(&end))
-    }
-
-    /// Where what is free from `addr` on ends.
-    pub(super) fn free_until(&self, addr: u64) -> u64 {
-        let segment =
-            self.segments.range(..=addr).next_back().map_or(addr, |(&a, s)| a.saturating_add(s.size));
-        self.blocks.range(addr + 1..).next().map_or(segment, |(&b, _)| b.min(segment))
     }
 }

@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 
 use super::entry::Action;
+use super::layout::{Block, Segment};
 use super::log::Log;
-use super::track::{Block, Device, Segment};
+use super::track::Device;
 use crate::event::StackId;
 
 /// The page that segments are made of, for those that were never reported.
@@ -15,8 +16,8 @@ impl Device {
     pub(super) fn come(&mut self, addr: u64, s: Segment, repaired: bool, log: &mut Log<'_>) {
         if s.expandable {
             // Readers merge what touches a mapped range on the same stream, whatever it is.
-            let before = self.segments.range(..addr).next_back().filter(|&(&a, b)| a + b.size == addr);
-            let after = self.segments.get_key_value(&addr.saturating_add(s.size));
+            let before = self.layout.segments.range(..addr).next_back().filter(|&(&a, b)| a + b.size == addr);
+            let after = self.layout.segments.get_key_value(&addr.saturating_add(s.size));
             let stray = |&(_, x): &(&u64, &Segment)| x.made_up && !x.expandable && x.stream == s.stream;
             let strays: Vec<u64> = before.into_iter().chain(after).filter(stray).map(|(&a, _)| a).collect();
             for a in strays {
@@ -30,9 +31,9 @@ impl Device {
 
     /// A segment that was made up turns out to be a part of an expandable one: it comes again as that.
     fn recast(&mut self, addr: u64, log: &mut Log<'_>) {
-        let Some(s) = self.segments.get(&addr).copied() else { return };
+        let Some(s) = self.layout.segments.get(&addr).copied() else { return };
         let blocks: Vec<(u64, Block)> =
-            self.blocks.range(addr..addr + s.size).map(|(&a, b)| (a, *b)).collect();
+            self.layout.blocks.range(addr..addr + s.size).map(|(&a, b)| (a, *b)).collect();
         self.evict(addr, addr + s.size, log);
         let s = Segment { expandable: true, ..s };
         log.segment(Action::SegmentMap, addr, &s, StackId(0), true);
@@ -48,7 +49,7 @@ impl Device {
         if b.pending {
             log.told_later(Action::FreeRequested, addr, &b);
         }
-        self.blocks.insert(addr, b);
+        self.layout.blocks.insert(addr, b);
     }
 
     /// Puts a segment in; ranges of an expandable segment that touch are one.
@@ -56,7 +57,7 @@ impl Device {
         let same = |a: &Segment, b: &Segment| {
             a.expandable && b.expandable && a.stream == b.stream && a.pool == b.pool
         };
-        if let Some((&a, before)) = self.segments.range(..addr).next_back()
+        if let Some((&a, before)) = self.layout.segments.range(..addr).next_back()
             && a + before.size == addr
             && same(before, &s)
         {
@@ -64,33 +65,33 @@ impl Device {
             s.small = s.small.or(before.small);
             addr = a;
         }
-        if let Some(next) = self.segments.get(&(addr.saturating_add(s.size))).copied()
+        if let Some(next) = self.layout.segments.get(&(addr.saturating_add(s.size))).copied()
             && same(&next, &s)
         {
-            self.segments.remove(&(addr + s.size));
+            self.layout.segments.remove(&(addr + s.size));
             s.size += next.size;
             s.small = s.small.or(next.small);
         }
-        self.segments.insert(addr, s);
+        self.layout.segments.insert(addr, s);
     }
 
     /// Takes `addr..end` out of the segment it lies in.
     pub(super) fn cut(&mut self, addr: u64, end: u64) {
-        let Some((&a, &s)) = self.segments.range(..=addr).next_back() else { return };
+        let Some((&a, &s)) = self.layout.segments.range(..=addr).next_back() else { return };
         let whole_end = a + s.size;
-        self.segments.remove(&a);
+        self.layout.segments.remove(&a);
         if a < addr {
-            self.segments.insert(a, Segment { size: addr - a, ..s });
+            self.layout.segments.insert(a, Segment { size: addr - a, ..s });
         }
         if end < whole_end {
-            self.segments.insert(end, Segment { size: whole_end - end, ..s });
+            self.layout.segments.insert(end, Segment { size: whole_end - end, ..s });
         }
     }
 
     /// Frees what is in use within a range where it cannot be any more.
     pub(super) fn evict_blocks(&mut self, from: u64, end: u64, log: &mut Log<'_>) {
-        let mut gone: Vec<u64> = self.blocks.range(from..end).map(|(&a, _)| a).collect();
-        if let Some((&a, b)) = self.blocks.range(..from).next_back()
+        let mut gone: Vec<u64> = self.layout.blocks.range(from..end).map(|(&a, _)| a).collect();
+        if let Some((&a, b)) = self.layout.blocks.range(..from).next_back()
             && a.saturating_add(b.size) > from
         {
             gone.push(a);
@@ -110,14 +111,14 @@ impl Device {
 
     /// Removes segments that a new one overlaps, with their blocks: they must have gone unseen.
     pub(super) fn evict(&mut self, from: u64, end: u64, log: &mut Log<'_>) {
-        let mut hit: Vec<u64> = self.segments.range(from..end).map(|(&a, _)| a).collect();
-        if let Some((&a, s)) = self.segments.range(..from).next_back()
+        let mut hit: Vec<u64> = self.layout.segments.range(from..end).map(|(&a, _)| a).collect();
+        if let Some((&a, s)) = self.layout.segments.range(..from).next_back()
             && a + s.size > from
         {
             hit.push(a);
         }
         for a in hit {
-            let Some(s) = self.segments.get(&a).copied() else { continue };
+            let Some(s) = self.layout.segments.get(&a).copied() else { continue };
             if s.expandable {
                 let (lo, hi) = (a.max(from), (a + s.size).min(end));
                 self.evict_blocks(lo, hi, log);
@@ -125,7 +126,7 @@ impl Device {
                 log.segment(Action::SegmentUnmap, lo, &Segment { size: hi - lo, ..s }, StackId(0), true);
             } else {
                 self.evict_blocks(a, a + s.size, log);
-                self.segments.remove(&a);
+                self.layout.segments.remove(&a);
                 let stack = self.origins.freed(a);
                 log.segment(Action::SegmentFree, a, &s, stack, true);
             }
@@ -134,22 +135,22 @@ impl Device {
 
     /// Sees to it that a block that is handed out lies in one segment: one that was never reported is made up.
     pub(super) fn adopt(&mut self, addr: u64, block: &mut Block, log: &mut Log<'_>) {
-        if let Some((&a, s)) = self.segments.range(..=addr).next_back()
+        if let Some((&a, s)) = self.layout.segments.range(..=addr).next_back()
             && addr < a + s.size
         {
             block.size = block.size.min(a + s.size - addr);
             return;
         }
-        let floor = self.segments.range(..=addr).next_back().map_or(0, |(&a, s)| a + s.size);
-        let ceiling = self.segments.range(addr..).next().map_or(u64::MAX, |(&a, _)| a);
+        let floor = self.layout.segments.range(..=addr).next_back().map_or(0, |(&a, s)| a + s.size);
+        let ceiling = self.layout.segments.range(addr..).next().map_or(u64::MAX, |(&a, _)| a);
         let from = (addr - addr % PAGE).max(floor);
         let end =
             addr.saturating_add(block.size).checked_next_multiple_of(PAGE).unwrap_or(u64::MAX).min(ceiling);
         block.size = block.size.min(end - addr);
         let touches = |x: &Segment| x.expandable && x.stream == block.stream;
-        let before = self.segments.range(..from).next_back().filter(|&(&a, s)| a + s.size == from);
+        let before = self.layout.segments.range(..from).next_back().filter(|&(&a, s)| a + s.size == from);
         let expandable =
-            before.is_some_and(|(_, s)| touches(s)) || self.segments.get(&end).is_some_and(touches);
+            before.is_some_and(|(_, s)| touches(s)) || self.layout.segments.get(&end).is_some_and(touches);
         let (stream, pool) = (block.stream, block.pool);
         let s = Segment { size: end - from, stream, pool, expandable, small: None, made_up: true };
         self.come(from, s, true, log);
@@ -160,19 +161,28 @@ impl Device {
         let stale = |now: &Block, then: Option<&Block>| {
             then.is_none_or(|t| t.born != now.born && t.requested != now.requested)
         };
-        let gone: Vec<u64> =
-            self.blocks.iter().filter(|(a, b)| stale(b, then.blocks.get(a))).map(|(&a, _)| a).collect();
+        let gone: Vec<u64> = self
+            .layout
+            .blocks
+            .iter()
+            .filter(|(a, b)| stale(b, then.layout.blocks.get(a)))
+            .map(|(&a, _)| a)
+            .collect();
         for a in gone {
             self.evict_block(a, log);
         }
-        let holes: Vec<(u64, u64)> =
-            self.segments.iter().flat_map(|(&a, s)| uncovered(a, a + s.size, &then.segments)).collect();
+        let holes: Vec<(u64, u64)> = self
+            .layout
+            .segments
+            .iter()
+            .flat_map(|(&a, s)| uncovered(a, a + s.size, &then.layout.segments))
+            .collect();
         for (from, end) in holes {
             self.evict(from, end, log);
         }
-        for (&addr, s) in &then.segments {
+        for (&addr, s) in &then.layout.segments {
             let end = addr.saturating_add(s.size);
-            let known = self.segments.range(..=addr).next_back();
+            let known = self.layout.segments.range(..=addr).next_back();
             if known.is_none_or(|(&a, k)| end > a + k.size) {
                 self.evict(addr, end, log);
                 log.segment(
@@ -185,8 +195,8 @@ impl Device {
                 self.insert(addr, *s);
             }
         }
-        for (&addr, b) in &then.blocks {
-            if !self.blocks.contains_key(&addr) {
+        for (&addr, b) in &then.layout.blocks {
+            if !self.layout.blocks.contains_key(&addr) {
                 let mut b = *b;
                 self.evict_blocks(addr, addr.saturating_add(b.size), log);
                 self.adopt(addr, &mut b, log);

@@ -2,10 +2,11 @@
 
 use std::io::{self, Write};
 
-use super::Source;
+use super::layout::{Block, Segment};
 use super::out::Out;
 use super::shared::Shared;
-use super::track::{Block, Device, SMALL_REQUEST, Segment, Tracker};
+use super::source::Source;
+use super::track::{Device, SMALL_REQUEST, Tracker};
 use crate::event::{Addr, DeviceId, StackId};
 
 /// The size of their segments (torch's `kSmallBuffer`).
@@ -22,7 +23,7 @@ pub(super) fn write<W: Write>(
 ) -> io::Result<(u64, u64)> {
     let mut all: Vec<(u64, DeviceId, &Device, &Segment)> = Vec::new();
     for (&id, device) in &state.devices {
-        all.extend(device.segments.iter().map(|(&addr, s)| (addr, id, device, s)));
+        all.extend(device.layout.segments.iter().map(|(&addr, s)| (addr, id, device, s)));
     }
     let mut live = 0;
     out.list()?;
@@ -60,7 +61,7 @@ fn fill<'a>(
     let end = addr.saturating_add(size);
     let mut parts = Vec::new();
     let mut at = addr;
-    let mut blocks = device.blocks.range(addr..end).filter(|(_, b)| !b.hidden).peekable();
+    let mut blocks = device.layout.blocks.range(addr..end).filter(|(_, b)| !b.hidden).peekable();
     while let Some((&a, b)) = blocks.next() {
         if a > at {
             parts.push(Part { addr: at, size: a - at, of: None });

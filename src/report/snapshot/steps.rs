@@ -1,20 +1,17 @@
 //! Which event belongs to which step, as it is known once the recording has been read.
 
-use std::io::{self, Write};
 use std::ops::Range;
 
-use super::Source;
-use super::out::Out;
 use crate::event::{Body, Event, Item, Nanos};
 use crate::replay::{Held, Progress, Replay};
 
 /// The ends of steps of a recording, by number of event. Fed along with the replay.
 #[derive(Clone, Debug, Default)]
 pub struct Steps {
-    ends: Vec<End>,
+    pub(super) ends: Vec<End>,
     /// Numbers of the first events after the ends of microbatches.
     microbatches: Vec<u64>,
-    events: u64,
+    pub(super) events: u64,
     /// Steps that had ended before the first event.
     before: u32,
     trained: bool,
@@ -24,11 +21,11 @@ pub struct Steps {
 
 /// The end of a step.
 #[derive(Clone, Copy, Debug)]
-struct End {
-    step: u32,
+pub(super) struct End {
+    pub(super) step: u32,
     /// Number of the first event after it.
-    event: u64,
-    time: Nanos,
+    pub(super) event: u64,
+    pub(super) time: Nanos,
 }
 
 /// A place in the run.
@@ -158,39 +155,6 @@ impl Steps {
     /// As they were before event `until`: nothing has been freed on the way out yet.
     pub fn before(&self, until: u64) -> Steps {
         Steps { left: Vec::new(), events: self.events.min(until), ..self.clone() }
-    }
-
-    /// The steps as `external_annotations`, from the event where the history begins.
-    pub(super) fn write<W: Write>(
-        &self,
-        out: &mut Out<W>,
-        source: &Source<'_>,
-        from: u64,
-        until: Nanos,
-    ) -> io::Result<()> {
-        out.list()?;
-        let mut begin = Nanos(0);
-        for end in &self.ends {
-            if end.event > from && end.event <= self.events {
-                let time = end.time.min(until);
-                for device in source.replay.devices() {
-                    for (stage, time) in [("START", begin), ("END", time)] {
-                        out.dict()?;
-                        out.text("stage")?;
-                        out.text(stage)?;
-                        out.text("name")?;
-                        out.shared_text(&format!("step {}", end.step))?;
-                        out.text("device")?;
-                        out.int(device.id.0)?;
-                        out.text("time_us")?;
-                        out.unsigned(source.epoch_us.saturating_add(time.0 / 1000))?;
-                        out.close()?;
-                    }
-                }
-            }
-            begin = end.time;
-        }
-        out.close()
     }
 }
 

@@ -8,49 +8,17 @@ use std::collections::BTreeMap;
 
 use super::entry::{Action, Entry};
 use super::filter::Filter;
+use super::layout::{Block, Layout, Segment};
 use super::log::Log;
 use super::origin::Origins;
 use crate::event::{
-    self, Addr, Body, Checkpoint, DeviceId, Event, Nanos, PoolId, RuntimeOp, SegmentOp, StackId,
-    StreamHandle, ThreadId,
+    self, Addr, Body, Checkpoint, DeviceId, Event, RuntimeOp, SegmentOp, StackId, StreamHandle, ThreadId,
 };
-
-/// What block sizes are multiples of.
-const GRAIN: u64 = 512;
-
-/// A segment, or a contiguous mapped range of an expandable one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Segment {
-    pub(super) size: u64,
-    pub(super) stream: StreamHandle,
-    pub(super) pool: PoolId,
-    pub(super) expandable: bool,
-    /// It serves small requests, where an allocation told.
-    pub(super) small: Option<bool>,
-    /// Never reported: blocks were handed out there.
-    pub(super) made_up: bool,
-}
-
-/// A block in use.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Block {
-    /// Rounded; where that was not reported, the request rounded up.
-    pub(super) size: u64,
-    pub(super) requested: u64,
-    pub(super) stream: StreamHandle,
-    pub(super) pool: PoolId,
-    pub(super) stack: StackId,
-    pub(super) born: Nanos,
-    pub(super) pending: bool,
-    /// Left out of the snapshot: the filter says so.
-    pub(super) hidden: bool,
-}
 
 /// One device.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Device {
-    pub(super) segments: BTreeMap<u64, Segment>,
-    pub(super) blocks: BTreeMap<u64, Block>,
+    pub(super) layout: Layout,
     pub(super) origins: Origins,
     /// Calls of the driver whose allocation has not come yet.
     called: Vec<Called>,
@@ -189,7 +157,7 @@ impl Tracker {
             let mut log = Log { out: &mut unused, device: b.device, time: l.born, filter: &self.filter };
             let d = then.devices.entry(b.device).or_default();
             d.alloc(b, &mut log);
-            if let Some(x) = d.blocks.get_mut(&b.addr.0) {
+            if let Some(x) = d.layout.blocks.get_mut(&b.addr.0) {
                 x.pending = l.pending;
             }
         }
@@ -208,31 +176,12 @@ impl Tracker {
     }
 }
 
-impl Block {
-    fn new(b: &event::Block, born: Nanos) -> Block {
-        let requested = b.size.0;
-        let up = requested.max(1).checked_next_multiple_of(GRAIN).unwrap_or(u64::MAX);
-        // torch can hand a whole larger block out, so what it reported counts; below the request it cannot be.
-        let size = if b.rounded.0 >= requested && b.rounded.0 > 0 { b.rounded.0 } else { up };
-        Block {
-            size,
-            requested,
-            stream: b.stream,
-            pool: b.pool,
-            stack: b.stack,
-            born,
-            pending: false,
-            hidden: false,
-        }
-    }
-}
-
 impl Device {
     /// The allocation (or its failure) for which this thread has called the driver.
     fn answer(&mut self, thread: ThreadId, stack: StackId, small: Option<bool>, log: &mut Log<'_>) {
         for c in std::mem::take(&mut self.called) {
             // Another thread comes between only where torch lets go of its lock while it calls the driver.
-            let made = self.segments.range_mut(..=c.addr).next_back().filter(|_| c.thread == thread);
+            let made = self.layout.segments.range_mut(..=c.addr).next_back().filter(|_| c.thread == thread);
             let Some((_, s)) = made else { continue };
             s.small = s.small.or(small);
             let (kind, expandable) = ((s.stream, s.pool, s.small.unwrap_or(false)), s.expandable);
@@ -270,9 +219,9 @@ impl Device {
         block.hidden = log.filter.hides(log.device, addr, &block);
         self.evict_blocks(addr, addr.saturating_add(block.size), log);
         self.adopt(addr, &mut block, log);
-        self.origins.handed_out(addr, block.size, self.free_until(addr));
+        self.origins.handed_out(addr, block.size, self.layout.free_until(addr));
         log.block(Action::Alloc, addr, &block, Some(b.phase));
-        self.blocks.insert(addr, block);
+        self.layout.blocks.insert(addr, block);
     }
 
     /// What this thread has done within its allocation, with so much more.
@@ -289,7 +238,7 @@ impl Device {
 
     fn free_requested(&mut self, b: &event::Block, log: &mut Log<'_>) {
         (self.asked, self.within, self.refused) = (Some(b.addr.0), None, None);
-        let Some(block) = self.blocks.get_mut(&b.addr.0) else { return };
+        let Some(block) = self.layout.blocks.get_mut(&b.addr.0) else { return };
         if !block.pending {
             block.pending = true;
             let block = *block;
@@ -305,9 +254,9 @@ impl Device {
     }
 
     pub(super) fn remove_block(&mut self, addr: u64) -> Option<Block> {
-        let block = self.blocks.remove(&addr)?;
+        let block = self.layout.blocks.remove(&addr)?;
         let end = addr.saturating_add(block.size);
-        let (before, after) = self.free_around(addr, end);
+        let (before, after) = self.layout.free_around(addr, end);
         self.origins.merged(addr, end, before, after);
         Some(block)
     }
@@ -320,15 +269,19 @@ impl Device {
         match op {
             SegmentOp::Alloc | SegmentOp::Map => {
                 self.evict(addr, end, log);
-                let start =
-                    if s.expandable { self.with_origins(|o, d| o.mapped(d, addr, end)) } else { addr };
+                let start = if s.expandable { self.origins.mapped(&self.layout, addr, end) } else { addr };
                 self.come(addr, s, false, log);
                 self.called.push(Called { thread, addr, start });
             }
             SegmentOp::Free => {
                 self.evict_blocks(addr, end, log);
-                if self.segments.get(&addr).is_some_and(|known| known.size == s.size && !known.expandable) {
-                    self.segments.remove(&addr);
+                if self
+                    .layout
+                    .segments
+                    .get(&addr)
+                    .is_some_and(|known| known.size == s.size && !known.expandable)
+                {
+                    self.layout.segments.remove(&addr);
                     let stack = self.origins.freed(addr);
                     log.segment(Action::SegmentFree, addr, &s, stack, false);
                     self.given_back(thread);
@@ -338,10 +291,10 @@ impl Device {
             }
             SegmentOp::Unmap => {
                 self.evict_blocks(addr, end, log);
-                let before = self.segments.range(..=addr).next_back();
+                let before = self.layout.segments.range(..=addr).next_back();
                 let whole = before.is_some_and(|(&a, known)| known.expandable && end <= a + known.size);
                 if whole {
-                    let stack = self.with_origins(|o, d| o.unmapped(d, addr, end));
+                    let stack = self.origins.unmapped(&self.layout, addr, end);
                     self.cut(addr, end);
                     log.segment(Action::SegmentUnmap, addr, &s, stack, false);
                     self.given_back(thread);
@@ -350,12 +303,5 @@ impl Device {
                 }
             }
         }
-    }
-
-    fn with_origins<T>(&mut self, f: impl FnOnce(&mut Origins, &Device) -> T) -> T {
-        let mut origins = std::mem::take(&mut self.origins);
-        let out = f(&mut origins, self);
-        self.origins = origins;
-        out
     }
 }

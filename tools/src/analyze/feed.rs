@@ -1,21 +1,14 @@
 //! What is judged, item by item: a recording, also one that is still being written, or a snapshot that PyTorch wrote.
 
 use super::foreign::{self, Foreign};
+use super::given::Given;
 use super::recorded::Recorded;
 use super::share::{Folder, Share};
-use crate::error::{Error, status};
+use crate::error::Error;
 use std::path::{Path, PathBuf};
-use strandline::event::{Event, Item, Names};
+use strandline::event::Names;
 use strandline::format::holders;
-use strandline::reader::{self, Frozen, Summary};
-
-/// What comes next: events in order, or something between them.
-pub(crate) enum Given<'a> {
-    /// Never empty.
-    Events(&'a [Event]),
-    /// Never an event.
-    Item(Item),
-}
+use strandline::reader::{Frozen, Summary};
 
 /// Hands out the items of a process in order.
 pub(crate) enum Feed {
@@ -154,10 +147,4 @@ impl Feed {
             Feed::Shared(feed, _) => feed.summary(),
         }
     }
-}
-
-/// Why there is no feed.
-pub(super) fn unreadable(e: reader::Error) -> Error {
-    let hint = "every recording ends in .strand; the folder of a run can be given as well";
-    Error::new(e.to_string()).hint(hint).status(status::USAGE)
 }

@@ -1,6 +1,6 @@
 //! A snapshot that PyTorch wrote, in the place of a recording.
 
-use super::Given;
+use super::given::Given;
 use crate::error::{Error, status};
 use crate::say;
 use std::collections::VecDeque;

@@ -1,6 +1,7 @@
 //! One recording, judged.
 
-use super::feed::{Feed, Given, unreadable};
+use super::feed::Feed;
+use super::given::{Given, unreadable};
 use super::share::Share;
 use super::{known_of, moments};
 use crate::error::Error;

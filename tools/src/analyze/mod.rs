@@ -5,14 +5,16 @@
 mod feed;
 mod foreign;
 mod gate;
+mod given;
 mod judged;
 mod moments;
 mod recorded;
 mod share;
 mod suppress;
 
-pub(crate) use feed::{Feed, Given};
+pub(crate) use feed::Feed;
 pub(crate) use gate::{Decision, Gate};
+pub(crate) use given::Given;
 pub(crate) use judged::{Judged, started};
 pub(crate) use share::Share;
 pub(crate) use suppress::Suppressions;

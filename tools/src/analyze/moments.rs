@@ -1,6 +1,6 @@
 //! The second pass: what filled each device at its peak, and where an allocation failed.
 
-use super::feed::Given;
+use super::given::Given;
 use super::judged::Judged;
 use crate::error::Error;
 use strandline::event::Item;

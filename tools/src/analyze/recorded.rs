@@ -1,6 +1,6 @@
 //! The items of a recording with the driver's account merged in, in order of time; of one that is still being written, too.
 
-use super::feed::{Given, unreadable};
+use super::given::{Given, unreadable};
 use crate::error::Error;
 use crate::recording::{self, Sidecar};
 use crate::symbols::{Symbols, of_runtime};

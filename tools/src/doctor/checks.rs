@@ -1,6 +1,6 @@
 //! What can be seen without starting anything of the job's.
 
-use super::{Check, Patient};
+use super::check::{Check, Patient};
 use crate::probe::{self, Linkage, Torch};
 use crate::run::{self, Nvml};
 use crate::{context, environment, say};
@@ -217,7 +217,7 @@ fn free(folder: &Path) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Grade;
+    use super::super::check::Grade;
     use super::*;
 
     #[test]

@@ -1,57 +1,14 @@
 //! `strandline doctor`: would this job be seen, and if not, why. The verdict first, then what it rests on, each with
 //! its remedy.
 
+mod check;
 mod checks;
 mod trial;
 
 use crate::error::{Error, status};
 use crate::run::Job;
 use crate::{cli, context, embedded, say};
-use std::path::PathBuf;
-
-/// How a check came out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Grade {
-    /// As it should be.
-    Good,
-    /// The job is seen, but less of it, or something is odd.
-    Note,
-    /// The job would not be seen.
-    Bad,
-}
-
-/// One line of the answer.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Check {
-    grade: Grade,
-    /// What was looked at; one word.
-    about: &'static str,
-    /// What was found.
-    found: String,
-    /// What to do about it.
-    fix: Option<String>,
-}
-
-impl Check {
-    fn good(about: &'static str, found: impl Into<String>) -> Check {
-        Check { grade: Grade::Good, about, found: found.into(), fix: None }
-    }
-
-    fn note(about: &'static str, found: impl Into<String>, fix: impl Into<String>) -> Check {
-        Check { grade: Grade::Note, about, found: found.into(), fix: Some(fix.into()) }
-    }
-
-    fn bad(about: &'static str, found: impl Into<String>, fix: impl Into<String>) -> Check {
-        Check { grade: Grade::Bad, about, found: found.into(), fix: Some(fix.into()) }
-    }
-}
-
-/// The job that is asked about.
-struct Patient {
-    job: Job,
-    /// The python that it runs, where that can be told.
-    python: Option<PathBuf>,
-}
+use check::{Check, Grade, Patient};
 
 /// Runs the command; the result is the exit status: 0 where the job would be seen.
 ///

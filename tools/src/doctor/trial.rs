@@ -1,6 +1,6 @@
 //! The trial: the job's own python makes one tensor with the preload in it, and the recording is looked for.
 
-use super::{Check, Patient};
+use super::check::{Check, Patient};
 use crate::probe::{self, Torch};
 use crate::run::{Job, find};
 use crate::{embedded, environment, files, recording, say};

@@ -1,6 +1,6 @@
 //! A folder that is open: what is made in it is made there, whatever becomes of its path.
 
-use super::{plain, user};
+use super::name::{plain, user};
 use std::ffi::{CStr, CString, OsStr};
 use std::fs::{File, Metadata};
 use std::io;

@@ -8,16 +8,18 @@
 //! - Where nobody has named the place ([`Folder::ours`], [`Folder::private`]) the folder's owner and mode are looked at first.
 
 mod folder;
+mod name;
 #[cfg(test)]
 mod tests;
 
 pub(crate) use folder::Folder;
+use name::plain;
+pub(crate) use name::user;
 
 use std::ffi::{CStr, CString, OsStr};
 use std::fs::{DirBuilder, File};
 use std::io::{self, Write};
 use std::os::fd::AsRawFd;
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -74,12 +76,6 @@ pub(crate) fn make_folder(path: &Path) -> io::Result<()> {
 /// It is there ([`io::ErrorKind::AlreadyExists`], also where it is a link), or cannot be made.
 pub(crate) fn new_folder(path: &Path) -> io::Result<()> {
     DirBuilder::new().mode(0o700).create(path)
-}
-
-/// The user that we are.
-pub(crate) fn user() -> u32 {
-    // SAFETY: geteuid touches no memory and cannot fail.
-    unsafe { libc::geteuid() }
 }
 
 /// A file that is being written, under a name of its own until it is kept. Dropped before that it is gone.
@@ -234,13 +230,4 @@ impl Folder {
     fn open_at(&self, name: &CStr, flags: i32, mode: libc::mode_t) -> io::Result<File> {
         folder::open_at(self.as_raw_fd(), name, flags, mode)
     }
-}
-
-/// A name that leads nowhere else.
-fn plain(name: &OsStr) -> io::Result<CString> {
-    let bytes = name.as_bytes();
-    if bytes.is_empty() || bytes == b"." || bytes == b".." || bytes.contains(&b'/') {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not the name of a file"));
-    }
-    Ok(CString::new(bytes)?)
 }

@@ -4,7 +4,6 @@
 //! One thread answers all. A connection is for one request: it is read up to [`HEADER`] bytes, answered, and closed, all within
 //! [`PATIENCE`]. Of more than [`OPEN`] at a time the oldest makes room.
 
-use super::Metrics;
 use crate::say;
 use crossbeam_channel::Receiver;
 use hyper::body::Incoming;
@@ -18,6 +17,7 @@ use std::convert::Infallible;
 use std::net::TcpListener;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
+use strandline::report::metrics::Metrics;
 use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 use tokio::task::AbortHandle;

@@ -6,16 +6,14 @@
 
 use super::elf::{Dynamic, Elf};
 use super::error::Error;
-use super::link::{self, Function, Library, Target};
+use super::folders::make_directory;
+use super::link::{self, Function, Library, SIMULATOR, Target};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 
 /// Changes whenever libraries are generated differently for the same simulator.
 pub(super) const GENERATION: u32 = 3;
-
-/// The simulator's file name beside the libraries.
-pub(super) const SIMULATOR: &str = "libstrandline_simcuda.so";
 
 const REINSTALL: &str = "remove the environment's directory to have torch installed again";
 const RUNTIME_12: &str = "libcudart.so.12";
@@ -126,7 +124,7 @@ pub(super) fn generate(
     let absent = |soname: &String| !site_packages.join("torch/lib").join(soname).exists();
     torch.iter_mut().for_each(|library| library.needed.retain(absent));
     let libraries = plan(&torch, &provided);
-    super::make_directory(lib_dir)?;
+    make_directory(lib_dir)?;
     link::replace(&lib_dir.join(SIMULATOR), content)?;
     link::build(lib_dir, &libraries)
 }

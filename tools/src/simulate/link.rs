@@ -1,7 +1,6 @@
 //! Writes libraries: an assembler file of jumps for each, and the system's compiler driver to link it.
 
 use super::error::Error;
-use super::generate::SIMULATOR;
 use super::python::run;
 use crate::files;
 use std::collections::BTreeMap;
@@ -10,6 +9,9 @@ use std::fs;
 use std::io::Write as _;
 use std::path::Path;
 use std::process::Command;
+
+/// The simulator's file name beside the libraries.
+pub(super) const SIMULATOR: &str = "libstrandline_simcuda.so";
 
 /// A library to make.
 pub(super) struct Library {

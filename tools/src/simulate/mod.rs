@@ -14,6 +14,7 @@
 
 pub(crate) mod elf;
 mod error;
+mod folders;
 mod generate;
 mod link;
 mod lock;
@@ -24,13 +25,12 @@ mod stamp;
 
 pub(crate) use error::Error;
 
-use crate::files;
+use folders::make_directory;
 use lock::Lock;
 use progress::Progress;
 use stamp::Stamp;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 /// What is installed beside torch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -186,13 +186,6 @@ fn name_part(version: &str) -> Result<&str, Error> {
     }
 }
 
-fn make_directory(path: &Path) -> Result<(), Error> {
-    files::make_folder(path).map_err(|source| Error::io("cannot make the directory", path, source))
-}
-
 fn read(path: &Path) -> Result<Vec<u8>, Error> {
     fs::read(path).map_err(|source| Error::io("cannot read the simulator", path, source))
 }
-
-/// How long a child process may stay silent before it is given up.
-const PATIENCE: Duration = Duration::from_secs(1800);

@@ -1,14 +1,16 @@
 //! The virtual environment and what pip puts into it.
 
-use super::PATIENCE;
 use super::error::Error;
-use super::make_directory;
+use super::folders::make_directory;
 use super::progress::Progress;
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
+
+/// How long a child process may stay silent before it is given up.
+const PATIENCE: Duration = Duration::from_secs(1800);
 
 /// What torch imports at run time, besides NVIDIA's packages, which the simulated libraries stand in for.
 const TORCH_NEEDS: [&str; 10] = [

@@ -5,45 +5,7 @@
 //! ends there.
 
 use super::modules::LoadedTables;
-
-/// A step from a frame to its caller. `rbp` and the return address lie below the canonical frame address (CFA).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub(super) struct Rule {
-    /// Where the CFA is counted from.
-    pub(super) base: Base,
-    /// Added to that register.
-    pub(super) offset: i32,
-    /// Where `rbp` was saved.
-    pub(super) rbp: Saved,
-}
-
-/// What a CFA is counted from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub(super) enum Base {
-    /// There is no caller: this frame is the outermost.
-    #[default]
-    None,
-    /// There is one, and how to find it is not said or not understood.
-    Unknown,
-    /// `rsp + offset`.
-    Rsp,
-    /// `rbp + offset`.
-    Rbp,
-    /// The word at `rbp + offset`: a frame whose stack pointer was aligned.
-    AtRbp,
-}
-
-/// Where the caller's `rbp` is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub(super) enum Saved {
-    /// Still in `rbp`.
-    #[default]
-    Same,
-    /// At the CFA plus this.
-    Cfa(i16),
-    /// At `rbp` plus this.
-    Rbp(i16),
-}
+use crate::recorder::stack_memory::{Base, Rule, Saved};
 
 /// Nothing is known of the caller.
 pub(super) const UNKNOWN: Rule = Rule { base: Base::Unknown, offset: 0, rbp: Saved::Same };

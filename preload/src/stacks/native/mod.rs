@@ -7,35 +7,13 @@
 mod cfi;
 pub(crate) mod modules;
 
-use cfi::{Base, Rule, Saved};
+use crate::recorder::stack_memory::{Base, KnownPlace, NATIVE_FRAMES, PLACES, Rule, Rules, Saved};
 use core::arch::asm;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
-const RULES: usize = 1 << 12;
 const PROBES: usize = 2;
-/// Frames that are kept; deeper ones are left out.
-const MAX_FRAMES: usize = 256;
 /// A stack that reaches further is not this thread's own (a coroutine's): it is not read.
 const DEEPEST: usize = 64 << 20;
-
-/// What a thread knows about places in the code: open addressing, zeroed memory is empty.
-#[repr(C)]
-pub(crate) struct Rules {
-    entries: [Entry; RULES],
-    /// Where a miss stores the frames.
-    frames: [u64; MAX_FRAMES],
-    /// Of the modules' table that the rules were read with.
-    generation: u32,
-    /// Behind the last byte of the thread's stack; 0: not asked yet.
-    end: usize,
-}
-
-#[derive(Clone, Copy)]
-struct Entry {
-    /// The return address; 0: empty.
-    place: u64,
-    rule: Rule,
-}
 
 /// The stack that a walk has found.
 #[derive(Clone, Copy, Debug, Default)]
@@ -73,7 +51,7 @@ pub(crate) fn start() -> bool {
     if !modules::can_ask_the_loader() {
         return false;
     }
-    let end = crate::real::python(c"__libc_stack_end").cast::<usize>();
+    let end = crate::platform::real::python(c"__libc_stack_end").cast::<usize>();
     if !end.is_null() {
         // SAFETY: the C library's word of that name, set before any program code runs.
         MAIN_END.store(unsafe { *end }, Relaxed);
@@ -180,7 +158,7 @@ pub(super) fn walk<const STORE: bool>(rules: &mut Rules) -> Walk {
         walk.hash = (walk.hash ^ pc as u64).wrapping_mul(0xff51_afd7_ed55_8ccd);
         walk.hash ^= walk.hash >> 29;
         walk.depth += 1;
-        if walk.depth == MAX_FRAMES {
+        if walk.depth == NATIVE_FRAMES {
             break;
         }
     }
@@ -193,7 +171,7 @@ impl Rules {
     fn at(&mut self, place: usize, modules: &modules::Modules) -> Rule {
         let first = slot(place);
         for k in 0..PROBES {
-            if let Some(e) = self.entries.get((first + k) & (RULES - 1))
+            if let Some(e) = self.entries.get((first + k) & (PLACES - 1))
                 && e.place == place as u64
             {
                 return e.rule;
@@ -211,10 +189,10 @@ impl Rules {
         let rule = tables.and_then(|t| cfi::rule(&t, called)).unwrap_or(cfi::UNKNOWN);
         let first = slot(place);
         for k in 0..PROBES {
-            if let Some(e) = self.entries.get_mut((first + k) & (RULES - 1))
+            if let Some(e) = self.entries.get_mut((first + k) & (PLACES - 1))
                 && (e.place == 0 || k == PROBES - 1)
             {
-                *e = Entry { place: place as u64, rule };
+                *e = KnownPlace { place: place as u64, rule };
                 break;
             }
         }
@@ -242,7 +220,7 @@ impl Rules {
 
 #[inline(always)]
 fn slot(place: usize) -> usize {
-    ((place as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as usize & (RULES - 1)
+    ((place as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as usize & (PLACES - 1)
 }
 
 #[cfg(test)]

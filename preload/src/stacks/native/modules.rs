@@ -109,7 +109,7 @@ static FIND_OBJECT: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
 /// Looks up what [`Module::tables`] asks. `false`: this C library has nothing that may be asked in a hook.
 #[cold]
 pub(super) fn can_ask_the_loader() -> bool {
-    FIND_OBJECT.store(crate::real::python(c"_dl_find_object"), Relaxed);
+    FIND_OBJECT.store(crate::platform::real::python(c"_dl_find_object"), Relaxed);
     !FIND_OBJECT.load(Relaxed).is_null()
 }
 

@@ -2,7 +2,9 @@
 //! what a thread sanitizer and valgrind can see of the short ways.
 
 use super::*;
-use crate::{clock, session, thread};
+use crate::platform::clock;
+use crate::recorder;
+use crate::recorder::thread;
 use core::ptr::NonNull;
 use std::alloc::{Layout, alloc_zeroed};
 use std::collections::BTreeMap;
@@ -74,7 +76,7 @@ fn what_threads_allocate_arrives_whole_and_in_the_devices_order() {
     let region = region();
     thread::reserve(region).expect("a pool");
     prepare(&Setup { pools: false, stacks: false });
-    session::pretend_to_record();
+    recorder::pretend_to_record();
     let (allocated, ended) = (Mutex::new(0u64), AtomicBool::new(false));
     let mut drain = region.drain().expect("nobody else drains");
     let all = std::thread::scope(|s| {

@@ -1,10 +1,10 @@
 //! The state that the first format version's checkpoints have: another set of facts, of which the numbers count on.
 
-use super::Words;
+use super::words::Words;
 use crate::event::Nanos;
+use crate::event::steps::machine::{PARTS, StepMachine};
 use crate::event::steps::threads::{MAX, Thread, Window};
 use crate::event::steps::turns::{LIMIT, Party, Turns};
-use crate::event::steps::{PARTS, StepMachine};
 
 /// Optimizers that were told apart.
 const SLOTS: usize = 16;

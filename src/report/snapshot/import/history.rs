@@ -1,47 +1,12 @@
 //! A history that ends in a known state: back to where it began, and forward again, an event at a time.
 
-use super::{Entries, Imported};
+use super::imported::{Entries, Imported};
 use crate::event::{
     Addr, Block, Body, Bytes, DeviceId, Event, LiveBlock, Nanos, OpenSegment, Phase, SegmentOp, StackId,
     ThreadId,
 };
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
-
-/// The beginning or end of an optimizer's call, or the end of a step.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Step {
-    /// Unix time in microseconds.
-    pub(super) time: u64,
-    number: u32,
-    kind: Kind,
-}
-
-#[derive(Clone, Copy, Debug)]
-enum Kind {
-    OptimizerBegins,
-    OptimizerEnds,
-    StepEnds,
-}
-
-impl Step {
-    pub(super) fn optimizer(time: u64, number: u32, begins: bool) -> Step {
-        Step { time, number, kind: if begins { Kind::OptimizerBegins } else { Kind::OptimizerEnds } }
-    }
-
-    pub(super) fn ended(time: u64, number: u32) -> Step {
-        Step { time, number, kind: Kind::StepEnds }
-    }
-
-    fn body(self) -> Body {
-        let number = u64::from(self.number);
-        match self.kind {
-            Kind::OptimizerBegins => Body::OptimizerBegin(number),
-            Kind::OptimizerEnds => Body::OptimizerEnd(number),
-            Kind::StepEnds => Body::ManualStep(number),
-        }
-    }
-}
 
 /// How far a history has been gone through.
 #[derive(Clone, Debug, Default)]

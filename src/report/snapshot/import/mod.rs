@@ -5,36 +5,22 @@
 //! in the tree that was read, and become events one by one as they are asked for: a history may be larger as events than as a file.
 
 mod history;
+mod imported;
 
 use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
 
 use rustc_hash::{FxHashMap, FxHasher};
 
-use super::unpickle::{Items, Tree, Value};
+use super::unpickle::{Tree, Value};
 use crate::event::{
-    Addr, Block, Body, Bytes, Checkpoint, DeviceId, DeviceTotals, Frame, Item, LiveBlock, Names, OpenSegment,
-    PoolId, SegmentOp, StackId, StreamHandle, make_json_printable,
+    Addr, Block, Bytes, Checkpoint, DeviceId, DeviceTotals, Frame, Item, LiveBlock, OpenSegment, StackId,
+    make_json_printable,
 };
 pub use history::Cursor;
-use history::{State, Step, start};
-
-/// A snapshot as a recording.
-#[derive(Debug, Default)]
-pub struct Imported {
-    /// What comes before the events.
-    pub items: Vec<Item>,
-    /// Stacks.
-    pub names: Names,
-    /// Unix time in microseconds at which its clock is 0.
-    pub epoch_us: u64,
-    /// Entries that were not understood, and are left out.
-    pub strange: u64,
-    entries: Entries,
-    steps: Vec<Step>,
-    /// What blocks were rounded to that are in use at the end, by device and entry.
-    rounded: FxHashMap<(DeviceId, u32), Bytes>,
-}
+use history::{State, start};
+pub use imported::Imported;
+use imported::{Entries, Step};
 
 /// Reads a snapshot.
 ///
@@ -75,103 +61,6 @@ pub fn import(tree: Tree) -> Result<Imported, String> {
     let mut cursor = Cursor::default();
     out.epoch_us = out.first_time(&mut cursor);
     Ok(out)
-}
-
-/// The entries of the history, as they lie in the snapshot.
-#[derive(Debug, Default)]
-struct Entries {
-    tree: Tree,
-    /// A list of entries for each device.
-    traces: Vec<Value>,
-    /// Stacks, by the numbers of their lists of frames.
-    stacks: FxHashMap<u32, StackId>,
-    /// Some stack has frames.
-    with_frames: bool,
-}
-
-impl Entries {
-    fn devices(&self) -> impl Iterator<Item = DeviceId> + use<> {
-        (0..self.traces.len()).map_while(|d| u8::try_from(d).ok().map(DeviceId))
-    }
-
-    fn of(&self, device: DeviceId) -> Option<Items<'_>> {
-        self.tree.items(*self.traces.get(usize::from(device.0))?)
-    }
-
-    fn int(&self, v: Value, key: &str) -> Option<i128> {
-        match self.tree.get(v, key)? {
-            Value::Int(i) => Some(i),
-            _ => None,
-        }
-    }
-
-    fn unsigned(&self, v: Value, key: &str) -> Option<u64> {
-        u64::try_from(self.int(v, key)?).ok()
-    }
-
-    fn text(&self, v: Value, key: &str) -> &str {
-        self.tree.get(v, key).and_then(|t| self.tree.text(t)).unwrap_or_default()
-    }
-
-    fn list(&self, v: Value, key: &str) -> impl Iterator<Item = Value> + '_ {
-        self.tree.get(v, key).and_then(|l| self.tree.items(l)).into_iter().flat_map(|l| l.iter())
-    }
-
-    /// Signed in the file.
-    fn stream(&self, v: Value) -> StreamHandle {
-        StreamHandle(self.int(v, "stream").and_then(|s| i64::try_from(s).ok()).unwrap_or(0) as u64)
-    }
-
-    fn pool(&self, v: Value, key: &str) -> PoolId {
-        let pair = self.tree.get(v, key).and_then(|p| self.tree.items(p));
-        let number =
-            |v: Option<Value>| if let Some(Value::Int(i)) = v { u64::try_from(i).unwrap_or(0) } else { 0 };
-        match pair.filter(|p| p.len() == 2) {
-            Some(pair) => PoolId(number(pair.get(0)), number(pair.get(1))),
-            None => PoolId::DEFAULT,
-        }
-    }
-
-    fn line(&self, frame: Value) -> u32 {
-        self.unsigned(frame, "line").and_then(|l| u32::try_from(l).ok()).unwrap_or(0)
-    }
-
-    /// The number of its list of frames.
-    fn frames(&self, v: Value) -> Option<u32> {
-        match self.tree.get(v, "frames")? {
-            Value::List(number) => Some(number),
-            _ => None,
-        }
-    }
-
-    fn stack(&self, v: Value) -> StackId {
-        self.frames(v).and_then(|n| self.stacks.get(&n)).copied().unwrap_or(StackId(0))
-    }
-
-    /// What an entry says; `None` where it is not understood.
-    fn entry(&self, device: DeviceId, e: Value) -> Option<Body> {
-        let action = self.text(e, "action");
-        let size = Bytes(self.unsigned(e, "size")?);
-        let (stream, pool) = (self.stream(e), self.pool(e, "pool_id"));
-        if action == "oom" {
-            let (free, stack) = (Bytes(self.unsigned(e, "device_free")?), self.stack(e));
-            return Some(Body::Oom { device, requested: size, free, stream, stack });
-        }
-        let addr = Addr(self.unsigned(e, "addr")?);
-        let segment = |op| Some(Body::Segment { op, device, addr, size, stream, pool });
-        let block = Block { device, addr, size, stream, pool, ..Block::default() };
-        match action {
-            "alloc" => Some(Body::Alloc(Block { stack: self.stack(e), ..block })),
-            "free_requested" => Some(Body::FreeRequested(block)),
-            "free_completed" | "free" => Some(Body::FreeCompleted(block)),
-            "segment_alloc" => segment(SegmentOp::Alloc),
-            "segment_free" => segment(SegmentOp::Free),
-            "segment_map" => segment(SegmentOp::Map),
-            "segment_unmap" => segment(SegmentOp::Unmap),
-            "snapshot" => Some(Body::Snapshot { active: size }),
-            _ => None,
-        }
-    }
 }
 
 struct Import {

@@ -5,10 +5,12 @@
 //! ([`Limits`]), and what comes out is an arena ([`Tree`]), so that shared and even self-containing values cost nothing.
 
 mod tree;
+mod value;
 
 use std::fmt;
 use tree::Cell;
 pub use tree::{Items, Tree};
+pub use value::Value;
 
 /// What is accepted at most.
 #[derive(Clone, Copy, Debug)]
@@ -26,27 +28,6 @@ impl Default for Limits {
     fn default() -> Limits {
         Limits { values: 200_000_000, text: 64 << 20, slack: 16 << 20 }
     }
-}
-
-/// A value: small, copied freely; containers are named by number within their [`Tree`].
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Value {
-    /// `None`.
-    None,
-    /// `True` or `False`.
-    Bool(bool),
-    /// An integer that fits 128 bits.
-    Int(i128),
-    /// A float.
-    Float(f64),
-    /// A text of the tree.
-    Text(u32),
-    /// A list of the tree.
-    List(u32),
-    /// A dict of the tree.
-    Dict(u32),
-    /// A tuple of the tree.
-    Tuple(u32),
 }
 
 /// Why a pickle was not read: what, at which byte, and what to do.

@@ -3,7 +3,7 @@
 //! A value is one word: a kind and a number, which is the value itself where it is small, else its place in the list of its kind. So an
 //! entry of a history, 70 bytes of a pickle, takes 100 here, and what is shared is there once.
 
-use super::Value;
+use super::value::Value;
 
 /// A value in four bytes: four bits of kind, 28 of number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,7 +5,7 @@
 //! Heap of ours is counted where it is allocated, which is never on the hot path; what we have mapped is asked of the
 //! kernel, by the writing thread.
 
-use crate::clock;
+use crate::platform::clock;
 use core::alloc::{GlobalAlloc, Layout};
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use serde_json::{Value, json};
@@ -23,6 +23,19 @@ static TIMED: AtomicU64 = AtomicU64::new(0);
 static TICKS: AtomicU64 = AtomicU64::new(0);
 /// Bytes of our heap.
 static HEAP: AtomicU64 = AtomicU64::new(0);
+
+/// Nanoseconds that the search for holders has paused the job.
+static PAUSED: AtomicU64 = AtomicU64::new(0);
+
+/// Nanoseconds that the search for holders has paused the job.
+pub(crate) fn paused() -> u64 {
+    PAUSED.load(Relaxed)
+}
+
+/// The search for holders has paused the job for so many more.
+pub(crate) fn add_pause(nanos: u64) {
+    PAUSED.fetch_add(nanos, Relaxed);
+}
 
 /// A thread's part: when it is to be timed again, and since when it is.
 #[derive(Clone, Copy, Debug)]
@@ -141,26 +154,11 @@ pub(crate) fn fact(elapsed_ns: u64, elapsed_ticks: u64, mapped: u64) -> Value {
         "timed_hooks": timed,
         "timed_ns": ns as u64,
         "one_in": EVERY,
-        "probe_ns": crate::probe::paused(),
+        "probe_ns": paused(),
         "elapsed_ns": elapsed_ns,
         "host_bytes": mapped + HEAP.load(Relaxed),
         "device_bytes": 0,
     } })
-}
-
-/// Bytes of `base..base + len` that have memory behind them.
-///
-/// # Safety
-/// The range must be a mapping of ours that is never unmapped, and `base` the start of a page.
-#[cold]
-pub(crate) unsafe fn resident(base: *mut u8, len: usize) -> u64 {
-    const PAGE: usize = 4096;
-    let mut pages = vec![0u8; len.div_ceil(PAGE)];
-    // SAFETY: the range is mapped (the caller's promise) and there is a byte for each of its pages.
-    if unsafe { libc::mincore(base.cast(), len, pages.as_mut_ptr()) } != 0 {
-        return 0;
-    }
-    (pages.iter().filter(|&&p| p & 1 != 0).count() * PAGE) as u64
 }
 
 /// The heap of this library: the system's, counted.
@@ -243,19 +241,5 @@ mod tests {
         p.leave();
         assert_eq!(p.since, 0);
         assert!(TIMED.load(Relaxed) > timed);
-    }
-
-    #[test]
-    fn memory_that_was_never_touched_costs_nothing() {
-        // SAFETY: a fresh mapping of our own, as large as is said, never unmapped.
-        unsafe {
-            let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-            let both = libc::PROT_READ | libc::PROT_WRITE;
-            let p = libc::mmap(core::ptr::null_mut(), 16 * 4096, both, flags, -1, 0).cast::<u8>();
-            assert_eq!(resident(p, 16 * 4096), 0);
-            p.write(1);
-            p.add(5 * 4096).write(1);
-            assert_eq!(resident(p, 16 * 4096), 2 * 4096);
-        }
     }
 }

@@ -144,7 +144,7 @@ fn in_loaded(library: &str, name: &CStr) -> Option<*mut c_void> {
 /// Asks every loaded library but this one: static or renamed builds.
 fn anywhere(name: &CStr) -> Option<*mut c_void> {
     let own = own_base();
-    let all = crate::torch::elf::loaded();
+    let all = crate::platform::elf::loaded();
     let p = all.iter().filter(|l| l.base != own).find_map(|l| in_loaded(l.path.to_str()?, name))?;
     let mut info: libc::Dl_info = no_info();
     // SAFETY: the structure is ours and the address is only looked up.

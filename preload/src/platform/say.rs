@@ -55,7 +55,7 @@ pub(crate) fn line(what: Arguments<'_>) {
 
 /// Writes one line to the job's stderr: `say!("…", …)`.
 macro_rules! say {
-    ($($arg:tt)*) => { $crate::say::line(format_args!($($arg)*)) };
+    ($($arg:tt)*) => { $crate::platform::say::line(format_args!($($arg)*)) };
 }
 pub(crate) use say;
 

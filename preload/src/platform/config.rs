@@ -1,10 +1,18 @@
 //! What the environment asks for. Read once, when the process is armed; only `STRANDLINE_DISABLE` is read earlier.
 
-use crate::probe::pace::Pace;
 use std::ffi::{CStr, OsString};
 use std::path::PathBuf;
 use std::time::Duration;
 use strandline_core::format::env;
+
+/// When the question who holds a leak may be answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Pace {
+    /// Within the budget.
+    Budget,
+    /// Whatever it takes, at most one in so long a time: for tests.
+    Every(Duration),
+}
 
 /// Which frames an allocation is recorded with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

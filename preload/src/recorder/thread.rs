@@ -5,9 +5,11 @@
 //! made at arming, early enough to be one of the first 32, whose values the C library keeps in the thread itself
 //! (`pthread_setspecific` allocates only for later ones).
 
-use crate::cost::Pulse;
-use crate::stacks::{Cache, Rules};
-use crate::{clock, late, session, tail, tls};
+use super::stack_memory::{Cache, Rules};
+use crate::platform::{clock, tls};
+use crate::platform::{mapping, tid};
+use crate::recorder::overhead::Pulse;
+use crate::recorder::{self, before};
 use core::cell::UnsafeCell;
 use core::num::NonZeroU64;
 use core::ptr::NonNull;
@@ -24,7 +26,7 @@ pub(crate) const DEVICES: usize = 16;
 /// Without a ring of its own, a thread looks for one again after so many records.
 const CLAIM_AGAIN: u32 = 256;
 
-/// A thread's state. Only its own thread touches it, through an [`crate::entered::Entered`].
+/// A thread's state. Only its own thread touches it, through an [`crate::recorder::guard::Entered`].
 ///
 /// In this order, so that what every event needs lies on the first two cache lines, and a stack that is known on one more.
 #[repr(C, align(128))]
@@ -92,14 +94,14 @@ static KEY: AtomicU32 = AtomicU32::new(u32::MAX);
 pub(crate) fn reserve(region: Region) -> std::io::Result<()> {
     let bytes = PLACES * size_of::<Place>();
     // SAFETY: a fresh private mapping, touched only as threads come.
-    let places = unsafe { reserved(bytes) }?.cast::<Place>();
+    let places = unsafe { mapping::reserved(bytes) }?.cast::<Place>();
     let pool = Box::new(Pool { places, taken: [const { AtomicBool::new(false) }; PLACES], region });
     let mut key: libc::pthread_key_t = 0;
     // SAFETY: the destructor has the required signature and this library is never unloaded (`-z nodelete`).
     if unsafe { libc::pthread_key_create(&mut key, Some(left)) } == 0 {
         KEY.store(key, Relaxed);
     }
-    check_tid();
+    tid::check();
     POOL.store(Box::into_raw(pool), Release);
     Ok(())
 }
@@ -110,29 +112,19 @@ pub(crate) fn resident() -> u64 {
     // SAFETY: the pool is made once and never freed.
     let Some(pool) = (unsafe { POOL.load(Acquire).as_ref() }) else { return 0 };
     // SAFETY: the mapping that `reserve` made, as large as it made it; it is never unmapped.
-    unsafe { crate::cost::resident(pool.places.as_ptr().cast(), PLACES * size_of::<Place>()) }
+    unsafe { mapping::resident(pool.places.as_ptr().cast(), PLACES * size_of::<Place>()) }
 }
 
-/// Anonymous zeroed memory that costs nothing until it is touched.
-///
-/// # Safety
-/// Always sound; marked because the memory belongs to whoever calls and is never unmapped.
-pub(crate) unsafe fn reserved(bytes: usize) -> std::io::Result<NonNull<u8>> {
-    // SAFETY: an anonymous mapping at an address of the kernel's choice overlaps nothing.
-    let p = unsafe {
-        libc::mmap(
-            core::ptr::null_mut(),
-            bytes,
-            libc::PROT_READ | libc::PROT_WRITE,
-            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
-            -1,
-            0,
-        )
-    };
-    match NonNull::new(p.cast::<u8>()) {
-        Some(p) if p.as_ptr().cast() != libc::MAP_FAILED => Ok(p),
-        _ => Err(std::io::Error::last_os_error()),
-    }
+/// The calling thread's place; `None` before its first event.
+#[inline(always)]
+pub(crate) fn current() -> Option<NonNull<Thread>> {
+    NonNull::new(tls::thread().cast())
+}
+
+/// The calling thread has no place any more: it is a forked child's, and the place its parent's.
+#[cold]
+pub(crate) fn forget() {
+    tls::set_thread(core::ptr::null_mut());
 }
 
 /// A place for the calling thread, which has none yet. `None`: no pool, or no place left (a counted loss).
@@ -147,7 +139,7 @@ pub(crate) fn claim() -> Option<NonNull<Thread>> {
         pool.region.lose();
         return None;
     };
-    let autograd = tls::is_autograd() || late::is_autograd();
+    let autograd = tls::is_autograd() || before::is_autograd();
     // SAFETY: `i` < PLACES, and the swap made this thread the only one to touch the place until `left` gives it back.
     let thread = unsafe {
         let place = pool.places.add(i);
@@ -173,7 +165,7 @@ pub(crate) fn claim() -> Option<NonNull<Thread>> {
         &mut *thread
     };
     thread.announce();
-    tls::set_thread(thread);
+    tls::set_thread((&raw mut *thread).cast());
     let key = KEY.load(Relaxed);
     if key != u32::MAX {
         // SAFETY: the key exists; the value is only handed back to `left`.
@@ -185,45 +177,12 @@ pub(crate) fn claim() -> Option<NonNull<Thread>> {
 /// A ring for this thread whose pages exist; `None`: it uses the one that all share.
 #[cold]
 fn lane(region: &Region) -> Option<Lane> {
-    region.claim_below(tail::ready_lanes())
-}
-
-/// Where this C library keeps a thread's number (glibc on x86-64 since 2.4), held against the kernel's word at arming.
-const TID_AT: usize = 720;
-static TID_IS_THERE: AtomicBool = AtomicBool::new(false);
-
-/// Looks whether a thread's number can be read without a system call: once when the process is armed, and once more on
-/// our own thread, whose number is not the process's.
-#[cold]
-pub(crate) fn check_tid() {
-    // SAFETY: gettid has no arguments.
-    let kernel = unsafe { libc::syscall(libc::SYS_gettid) } as u32;
-    TID_IS_THERE.store(tls::tid_at(TID_AT) == kernel, Relaxed);
-}
-
-/// The kernel's number of this thread.
-pub(crate) fn tid() -> u32 {
-    if TID_IS_THERE.load(Relaxed) {
-        return tls::tid_at(TID_AT);
-    }
-    // SAFETY: gettid has no arguments.
-    unsafe { libc::syscall(libc::SYS_gettid) as u32 }
-}
-
-/// What the kernel calls a thread of this process, zero-padded; for the drain, which has the time to ask. `None`: it has
-/// ended.
-#[cold]
-pub(crate) fn name_of(tid: u32) -> Option<[u8; 16]> {
-    let text = std::fs::read(format!("/proc/self/task/{tid}/comm")).ok()?;
-    let text = text.strip_suffix(b"\n").unwrap_or(&text);
-    let mut name = [0; 16];
-    name.iter_mut().zip(text).for_each(|(n, &t)| *n = t);
-    Some(name)
+    region.claim_below(recorder::ready_lanes())
 }
 
 /// The thread ends: its ring and its place are free again.
 unsafe extern "C" fn left(thread: *mut c_void) {
-    if !session::is_recording() {
+    if !recorder::is_recording() {
         return;
     }
     // SAFETY: called by the C library on the thread that set the value in `claim`, so the place is still its own. Should
@@ -247,7 +206,7 @@ impl Thread {
     fn announce(&mut self) {
         let flags = if self.autograd { flag::AUTOGRAD } else { 0 };
         if let Some(lane) = &mut self.lane {
-            lane.announce(clock::ticks(), tid(), [0; 16], flags);
+            lane.announce(clock::ticks(), tid::tid(), [0; 16], flags);
         }
     }
 

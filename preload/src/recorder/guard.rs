@@ -1,7 +1,8 @@
 //! The token that a hook needs to record anything.
 
-use crate::thread::Thread;
-use crate::{session, thread, tls};
+use crate::recorder;
+use crate::recorder::thread;
+use crate::recorder::thread::Thread;
 use core::marker::PhantomData;
 use core::ops::{Deref, DerefMut};
 use core::ptr::NonNull;
@@ -16,10 +17,10 @@ pub(crate) struct Entered {
 /// The token, while the process records. One load of a global and one of a thread-local where it does not.
 #[inline(always)]
 pub(crate) fn enter() -> Option<Entered> {
-    if !session::is_recording() {
+    if !recorder::is_recording() {
         return None;
     }
-    let thread = match NonNull::new(tls::thread()) {
+    let thread = match thread::current() {
         Some(t) => t,
         None => thread::claim()?,
     };
@@ -41,7 +42,7 @@ pub(crate) fn enter() -> Option<Entered> {
 #[cold]
 #[inline(never)]
 fn interrupted() -> Option<Entered> {
-    if let Some(region) = session::region() {
+    if let Some(region) = recorder::region() {
         region.lose();
     }
     None
@@ -50,7 +51,7 @@ fn interrupted() -> Option<Entered> {
 /// The token at a call that may be the process's first: arms it where that is still to be done.
 #[inline(always)]
 pub(crate) fn enter_or_arm() -> Option<Entered> {
-    if !session::is_recording() && !session::arm() {
+    if !recorder::is_recording() && !recorder::arm() {
         return None;
     }
     enter()
@@ -58,7 +59,7 @@ pub(crate) fn enter_or_arm() -> Option<Entered> {
 
 /// The token of a hook that is short and calls nothing: for the many. `None` wherever anything is not as usual (the process does
 /// not record, the thread has no place yet, a hook is at work on it): then the hook goes the long way, with [`enter`].
-/// `began`: see [`Pulse::enter`](crate::cost::Pulse::enter).
+/// `began`: see [`Pulse::enter`](crate::recorder::overhead::Pulse::enter).
 #[inline(always)]
 pub(crate) fn enter_quickly(began: impl FnOnce() -> Option<u64>) -> Option<Quick> {
     let thread = seen()?;
@@ -76,10 +77,10 @@ pub(crate) fn enter_quickly(began: impl FnOnce() -> Option<u64>) -> Option<Quick
 /// or as it is.
 #[inline(always)]
 pub(crate) fn seen() -> Option<NonNull<Thread>> {
-    if !session::is_recording() {
+    if !recorder::is_recording() {
         return None;
     }
-    let thread = NonNull::new(tls::thread())?;
+    let thread = thread::current()?;
     // SAFETY: as in `enter`.
     if unsafe { (*thread.as_ptr()).inside } { None } else { Some(thread) }
 }

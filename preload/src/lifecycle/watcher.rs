@@ -4,8 +4,8 @@
 //! no child of the job's and `wait()` in the job sees neither of them. The watcher has its own session, no descriptor of the
 //! job's, no handler, no mask and no preload. There is one to a folder and machine: it sees to that itself.
 
-use crate::config::Config;
-use crate::say::say;
+use crate::platform::config::Config;
+use crate::platform::say::say;
 use core::ffi::{c_char, c_int, c_void};
 use core::sync::atomic::{AtomicI32, Ordering::SeqCst};
 use std::ffi::{CString, OsStr, OsString};

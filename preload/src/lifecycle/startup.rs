@@ -1,31 +1,20 @@
-//! The life of the shim in one process.
-//!
-//! | state       | until                                   | then          |
-//! |-------------|-----------------------------------------|---------------|
-//! | Inert       | the first CUDA or c10 call              | Arming        |
-//! | Inert       | `STRANDLINE_DISABLE=1`                  | PassThrough   |
-//! | Arming      | file, region and thread are made        | Recording     |
-//! | Arming      | one of them cannot be made (one line)   | PassThrough   |
-//! | Recording   | the first failure (one line), a fork (the child), or the end of the process | PassThrough |
-//! | PassThrough | for ever                                |               |
-//!
-//! An inert process has no file, no thread and no mapping of ours. The child of a fork by a recording process keeps its
-//! parent's memory but never its state: it may not write to the parent's rings, and stays silent for ever. A program started by `exec` begins anew.
+//! The life of the library in one process: what is made at its first CUDA call ([`recorder`](crate::recorder) calls), and what happens when it forks or ends.
 
-use crate::config::{Config, Steps};
-use crate::drain::{self, Control, Duty, Output};
-use crate::place::{self, Rank};
+use super::drain::{self, DrainThread};
+use super::output::Output;
+use super::place::{self, Rank};
+use super::{chores, panics, watcher};
+use crate::platform::config::{Config, Steps};
+use crate::platform::own_stack::with_room;
+use crate::platform::say::{Blocked, note_stderr, say};
+use crate::platform::{clock, config};
 use crate::probe::Probe;
-use crate::room::with_room;
-use crate::say::{Blocked, note_stderr, say};
-use crate::{clock, config, devices, hooks, stacks, tail, thread, tls, watcher};
-use crossbeam_channel::{Sender, bounded};
-use once_cell::sync::OnceCell;
+use crate::recorder::{self, Control, Session};
+use crate::recorder::{devices, thread};
+use crate::{hooks, stacks, tail};
+use crossbeam_channel::bounded;
 use serde_json::{Value, json};
 use std::ffi::{c_int, c_void};
-use std::fmt::Arguments;
-use std::path::PathBuf;
-use std::sync::atomic::{AtomicU8, Ordering::*};
 use std::time::{Duration, Instant};
 use strandline_core::buffer::Region;
 use strandline_core::format::header::Header;
@@ -35,48 +24,19 @@ use strandline_core::format::secrets;
 use strandline_core::writer::{Options, Writer};
 use strandline_core::{SOURCE, VERSION};
 
-const INERT: u8 = 0;
-const ARMING: u8 = 1;
-const RECORDING: u8 = 2;
-const PASS_THROUGH: u8 = 3;
-
-#[unsafe(link_section = ".data.strandline_hot")]
-static STATE: AtomicU8 = AtomicU8::new(INERT);
-static SESSION: OnceCell<Session> = OnceCell::new();
-
 /// How long the end of the process waits for the last pages: they are written in milliseconds, unless the disk stalls.
 const LAST_SWEEP: Duration = Duration::from_secs(10);
 /// Facts that can wait to be written; more are dropped.
 const CONTROLS: usize = 256;
 
-/// What is fixed once the process is armed.
-struct Session {
-    config: Config,
-    region: Region,
-    control: Sender<Control>,
-    path: PathBuf,
-    rank: Rank,
-}
-
-/// Whether hooks record.
-#[inline(always)]
-pub(crate) fn is_recording() -> bool {
-    STATE.load(Acquire) == RECORDING
-}
-
-/// As if the process recorded.
-#[cfg(test)]
-pub(crate) fn pretend_to_record() {
-    STATE.store(RECORDING, Release);
-}
-
 /// The constructor: reads one variable and asks to be told of forks. Nothing else happens before the first CUDA call.
 #[cfg_attr(test, allow(dead_code, reason = "tests have no constructor"))]
 pub(crate) fn load() {
     if config::disabled() {
-        STATE.store(PASS_THROUGH, Release);
+        recorder::pass_through();
         return;
     }
+    recorder::on_first_call(begin);
     // SAFETY: the handler has the required signature and this library is never unloaded.
     unsafe { libc::pthread_atfork(None, None, Some(forked)) };
 }
@@ -84,43 +44,31 @@ pub(crate) fn load() {
 /// In a child forked by a process that records: no state, for ever. Its memory of the parent's is left alone. A child of an
 /// inert process is as inert as its parent, and may arm itself: CUDA may be used after a fork that came before it.
 unsafe extern "C" fn forked() {
-    if STATE.load(Acquire) != INERT {
-        STATE.store(PASS_THROUGH, Release);
-        tls::set_thread(core::ptr::null_mut());
+    if !recorder::is_inert() {
+        recorder::pass_through();
+        thread::forget();
     }
 }
 
-/// The process has called CUDA. Makes everything ready, once; whether it records then. Another thread that comes while
-/// this goes on does not wait: what it does now was before the recording began.
-#[cold]
-#[inline(never)]
-pub(crate) fn arm() -> bool {
-    // Mostly it is not inert any more, and looking takes no cache line from other threads.
-    if STATE.load(Acquire) != INERT || STATE.compare_exchange(INERT, ARMING, AcqRel, Acquire).is_err() {
-        return is_recording();
-    }
+/// Makes everything ready, or says what could not be made.
+fn begin() {
     note_stderr();
-    drain::explain_panics();
+    panics::explain();
     let _signals = Blocked::all();
     // Whoever calls CUDA first may have little stack left.
-    let armed = with_room(begin).unwrap_or_else(|| Err(String::new()));
-    match armed {
-        // `begin` has set the state itself; a failure since then has set another.
-        Ok(()) => is_recording(),
-        Err(why) => {
-            // Not where something else has failed since `begin` set the state, and was said.
-            if !why.is_empty() && STATE.load(Acquire) != PASS_THROUGH {
-                say!("{why}");
-                // `run` says it again where it would otherwise have to guess why there is no recording.
-                tail::tell_failure(&why);
-            }
-            STATE.store(PASS_THROUGH, Release);
-            false
-        }
+    let armed = with_room(make).unwrap_or_else(|| Err(String::new()));
+    // `make` has set the state itself; a failure since then has set another, and was said.
+    if let Err(why) = armed
+        && recorder::pass_through()
+        && !why.is_empty()
+    {
+        say!("{why}");
+        // `run` says it again where it would otherwise have to guess why there is no recording.
+        tail::tell_failure(&why);
     }
 }
 
-fn begin() -> Result<(), String> {
+fn make() -> Result<(), String> {
     let config = Config::read();
     for remark in &config.remarks {
         say!("{remark}");
@@ -169,30 +117,29 @@ fn begin() -> Result<(), String> {
     };
     let (control, receiver) = bounded(CONTROLS);
     let watcher = watcher::Plan::read(&config, &path);
-    let session = Session { config, region, control, path: path.clone(), rank };
-    if SESSION.set(session).is_err() {
+    if !recorder::record(Session { config, region, control, path: path.clone(), rank: rank.rank }) {
         return Err(clean(give_up("armed twice", &"defect")));
     }
-    STATE.store(RECORDING, Release);
     let rings = (memory.base.as_ptr() as usize, memory.len);
     let probe = Probe::new(memory.place.as_ref().map(|place| holders::place(place, &path)));
-    let (is_whole, file) = (memory.is_whole, tail.clone());
-    let duty =
-        Duty { writer, drain: consumer, control: receiver, watcher, tail: file, is_whole, probe, rings };
-    if let Err(e) = drain::start(duty) {
-        return Err(clean(give_up("cannot start the writing thread", &e)));
+    let (is_whole, housekeeping) = (memory.is_whole, chores::all(probe));
+    let thread = DrainThread {
+        writer,
+        drain: consumer,
+        control: receiver,
+        watcher,
+        tail,
+        is_whole,
+        rings,
+        housekeeping,
+    };
+    if let Err(e) = drain::start(thread) {
+        memory.path().iter().for_each(|p| tail::remove(p));
+        return Err(give_up("cannot start the writing thread", &e));
     }
     // SAFETY: the function has the required signature and this library is never unloaded.
     unsafe { on_exit(ended, core::ptr::null_mut()) };
     Ok(())
-}
-
-/// The first failure: one line, and nothing is recorded any more. Later failures are silent.
-#[cold]
-pub(crate) fn fail(why: Arguments<'_>) {
-    if STATE.swap(PASS_THROUGH, AcqRel) != PASS_THROUGH {
-        say!("{why}");
-    }
 }
 
 unsafe extern "C" {
@@ -202,16 +149,13 @@ unsafe extern "C" {
 
 /// The process ends in an orderly way: the last pages are written, for a bounded time.
 extern "C" fn ended(status: c_int, _: *mut c_void) {
-    let Some(s) = SESSION.get() else { return };
-    if !is_recording() {
-        return;
-    }
+    let Some(s) = recorder::session().filter(|_| recorder::is_recording()) else { return };
     let (done, wait) = bounded(1);
     let deadline = Instant::now() + LAST_SWEEP;
     let told = s.control.send_deadline(Control::End(done, status), deadline).is_ok();
     // Where that takes too long, what is missing in the file stays in the tail.
     if told && wait.recv_deadline(deadline).is_ok() {
-        let recording = STATE.swap(PASS_THROUGH, AcqRel) == RECORDING;
+        let recording = recorder::pass_through();
         let path = s.path.display();
         if recording && !s.config.quiet && s.path.exists() {
             say!("recorded {path}; next: strandline report {path}");
@@ -219,59 +163,6 @@ extern "C" fn ended(status: c_int, _: *mut c_void) {
             say!("{path} was deleted while the job ran: nothing is recorded");
         }
     }
-}
-
-/// Writes facts into the recording, soon. They are a JSON object; later ones win.
-#[cold]
-pub(crate) fn tell(facts: Value) {
-    if let Some(s) = SESSION.get() {
-        // A full channel means that the drain is in trouble, which it will say itself.
-        let _ = s.control.try_send(Control::Tell(facts));
-    }
-}
-
-/// What the environment asked for; `None` while the process is not armed.
-pub(crate) fn config() -> Option<&'static Config> {
-    SESSION.get().map(|s| &s.config)
-}
-
-/// The rings; `None` while the process is not armed.
-pub(crate) fn region() -> Option<&'static Region> {
-    SESSION.get().map(|s| &s.region)
-}
-
-/// The recording's path, for messages.
-pub(crate) fn recording_path() -> String {
-    SESSION.get().map(|s| s.path.display().to_string()).unwrap_or_default()
-}
-
-/// Whether hooks are to be put on torch's optimizers.
-pub(crate) fn wants_steps() -> bool {
-    config().is_some_and(|c| c.steps == Steps::Auto)
-}
-
-/// How much time a step is, where steps are that.
-pub(crate) fn step_time() -> Option<Duration> {
-    match config()?.steps {
-        Steps::Every(time) => Some(time),
-        _ => None,
-    }
-}
-
-/// One line that says what is recorded, unless `run` speaks for us.
-#[cold]
-pub(crate) fn say_attached(torch: &str) {
-    let Some(s) = SESSION.get() else { return };
-    if s.config.quiet {
-        return;
-    }
-    let device = devices::first().map(|d| format!("{d}, ")).unwrap_or_default();
-    let path = s.path.display();
-    say!(
-        "rank {} attached, pid {}, PyTorch {torch}, {device}recording to {path}",
-        s.rank.rank,
-        std::process::id()
-    );
 }
 
 fn provenance(config: &Config, rank: &Rank, host: &str, command: &[String], clock: Clock) -> Value {

@@ -1,6 +1,6 @@
 //! Where the recording goes: one file per process, made exclusively, never one that is there already.
 
-use crate::config::Config;
+use crate::platform::config::Config;
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};

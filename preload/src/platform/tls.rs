@@ -4,8 +4,8 @@
 //! costs 2.6 ns against 1.0 ns here. The stable compiler cannot ask for the initial-exec model, so the words are
 //! defined in assembly and read through `@GOTTPOFF`; the library is loaded at start-up, so static TLS always has room.
 
-use crate::thread::Thread;
 use core::arch::{asm, global_asm};
+use core::ffi::c_void;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// A word of every thread's: its symbol, how to read it and how to set it.
@@ -68,15 +68,15 @@ pub(crate) fn caller() -> u64 {
     get_caller_word()
 }
 
-/// This thread's state; null before its first event.
+/// Address of this thread's state; null before its first event.
 #[inline(always)]
-pub(crate) fn thread() -> *mut Thread {
-    get_thread_word() as *mut Thread
+pub(crate) fn thread() -> *mut c_void {
+    get_thread_word() as *mut c_void
 }
 
 /// Sets this thread's state.
 #[inline(always)]
-pub(crate) fn set_thread(t: *mut Thread) {
+pub(crate) fn set_thread(t: *mut c_void) {
     set_thread_word(t as u64);
 }
 

@@ -1,0 +1,94 @@
+//! What the writing thread looks after. Each room says what has to be done now and then; nobody but this knows all of them.
+
+use crate::probe::Probe;
+use crate::recorder::devices;
+use crate::recorder::{self, Housekeeping};
+use crate::{control, stacks, steps, torch};
+use serde_json::{Value, json};
+
+/// All of it, in the order of a round.
+pub(super) fn all(probe: Probe) -> Vec<Box<dyn Housekeeping>> {
+    let step_ns = recorder::step_time().map(|time| time.as_nanos() as u64);
+    let fraction = |_: u64| {
+        torch::fraction::keep_up();
+        None
+    };
+    let hooks = |_: u64| {
+        steps::retry();
+        None
+    };
+    let mut all: Vec<Box<dyn Housekeeping>> = vec![
+        Box::new(fraction),
+        Box::new(Devices { told: 0 }),
+        Box::new(hooks),
+        Box::new(Stacks { due: 1 }),
+        Box::new(probe),
+    ];
+    all.extend(step_ns.map(|time| Box::new(Clock { time, steps: 0 }) as Box<dyn Housekeeping>));
+    all
+}
+
+/// Tells of devices when something about them has changed.
+struct Devices {
+    told: u32,
+}
+
+impl Housekeeping for Devices {
+    fn poll(&mut self, _: u64) -> Option<Value> {
+        let changes = devices::changes();
+        if changes == self.told {
+            return None;
+        }
+        self.told = changes;
+        self.last_facts()
+    }
+
+    fn last_facts(&mut self) -> Option<Value> {
+        Some(json!({ "devices": devices::facts() }))
+    }
+}
+
+/// Defines stacks that were seen, reads the tables of libraries that came, and tells how many stacks could not be defined.
+struct Stacks {
+    due: u64,
+}
+
+impl Housekeeping for Stacks {
+    fn poll(&mut self, _: u64) -> Option<Value> {
+        stacks::retry();
+        stacks::native::keep_up();
+        stacks::intern::keep_up();
+        let undefined = stacks::intern::undefined();
+        (undefined >= self.due).then(|| {
+            self.due = undefined.saturating_mul(2);
+            json!({ "stacks_undefined": undefined })
+        })
+    }
+
+    fn resident(&self) -> u64 {
+        stacks::tables::resident()
+    }
+
+    fn last_facts(&mut self) -> Option<Value> {
+        stacks::intern::keep_up();
+        Some(json!({ "stacks_undefined": stacks::intern::undefined() }))
+    }
+}
+
+/// Ends steps that are so many nanoseconds long, where steps are that.
+struct Clock {
+    time: u64,
+    steps: u64,
+}
+
+impl Housekeeping for Clock {
+    fn poll(&mut self, elapsed_ns: u64) -> Option<Value> {
+        // A round that came late ends one step, however many it slept through.
+        let ended = elapsed_ns.checked_div(self.time).unwrap_or(0);
+        if ended > self.steps {
+            self.steps = ended;
+            control::strandline_step(ended);
+        }
+        None
+    }
+}

@@ -1,0 +1,12 @@
+//! How a recording begins in a process, who writes it, and how it ends.
+
+mod chores;
+mod drain;
+mod output;
+mod panics;
+mod place;
+mod startup;
+mod watcher;
+
+#[cfg(not(test))]
+pub(crate) use startup::load;

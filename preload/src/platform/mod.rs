@@ -1,0 +1,13 @@
+//! What the kernel, the C library and the processor offer, and nothing that knows of recordings.
+
+pub(crate) mod clock;
+pub(crate) mod config;
+pub(crate) mod descriptor;
+pub(crate) mod elf;
+mod floor;
+pub(crate) mod mapping;
+pub(crate) mod own_stack;
+pub(crate) mod real;
+pub(crate) mod say;
+pub(crate) mod tid;
+pub(crate) mod tls;

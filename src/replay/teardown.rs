@@ -1,0 +1,38 @@
+//! What a job frees when its last step is over, kept apart from what its steps free.
+
+use super::cohort::CohortId;
+use super::held::Freed;
+use super::leaving::WAY_OUT;
+use super::state::Replay;
+use crate::event::steps::StepSource;
+use rustc_hash::FxHashMap;
+
+impl Replay {
+    /// A block that a cohort counted was freed.
+    #[inline]
+    pub(super) fn freed(&mut self, f: Freed) {
+        if self.trailing {
+            if self.freed.is_empty() {
+                self.freed_from = self.events;
+            }
+            self.freed.push(f);
+            return;
+        }
+        self.cohorts.gone(f.cohort, f.rounded, f.birth, self.now, Some(f.collected));
+        if matches!(self.machine.source(), StepSource::Time | StepSource::Manual) {
+            self.leaving.frees(f.cohort, f.rounded, self.time, self.now.step);
+        }
+    }
+
+    /// Of such a job that has ended, freeing what it held: the step in which it began to (the first is 1), and how many bytes of a cohort it
+    /// freed then.
+    pub fn left_in(&self) -> Option<(u32, FxHashMap<CohortId, u64>)> {
+        let l = &self.leaving;
+        let brief = self.ended.is_some_and(|end| end.0.saturating_sub(l.since.0) <= WAY_OUT.0);
+        (brief && !l.freed.is_empty()).then(|| {
+            let mut all = FxHashMap::default();
+            l.freed.iter().for_each(|(id, bytes)| *all.entry(*id).or_default() += bytes);
+            (l.step, all)
+        })
+    }
+}

@@ -1,0 +1,42 @@
+//! The steps as a snapshot's `external_annotations`.
+
+use super::out::Out;
+use super::source::Source;
+use super::steps::Steps;
+use crate::event::Nanos;
+use std::io::{self, Write};
+
+impl Steps {
+    /// The steps as `external_annotations`, from the event where the history begins.
+    pub(super) fn write<W: Write>(
+        &self,
+        out: &mut Out<W>,
+        source: &Source<'_>,
+        from: u64,
+        until: Nanos,
+    ) -> io::Result<()> {
+        out.list()?;
+        let mut begin = Nanos(0);
+        for end in &self.ends {
+            if end.event > from && end.event <= self.events {
+                let time = end.time.min(until);
+                for device in source.replay.devices() {
+                    for (stage, time) in [("START", begin), ("END", time)] {
+                        out.dict()?;
+                        out.text("stage")?;
+                        out.text(stage)?;
+                        out.text("name")?;
+                        out.shared_text(&format!("step {}", end.step))?;
+                        out.text("device")?;
+                        out.int(device.id.0)?;
+                        out.text("time_us")?;
+                        out.unsigned(source.epoch_us.saturating_add(time.0 / 1000))?;
+                        out.close()?;
+                    }
+                }
+            }
+            begin = end.time;
+        }
+        out.close()
+    }
+}

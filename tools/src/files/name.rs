@@ -1,0 +1,20 @@
+//! Names of files, and whose they are.
+
+use std::ffi::{CString, OsStr};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+
+/// A name that leads nowhere else.
+pub(super) fn plain(name: &OsStr) -> io::Result<CString> {
+    let bytes = name.as_bytes();
+    if bytes.is_empty() || bytes == b"." || bytes == b".." || bytes.contains(&b'/') {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not the name of a file"));
+    }
+    Ok(CString::new(bytes)?)
+}
+
+/// The user that we are.
+pub(crate) fn user() -> u32 {
+    // SAFETY: geteuid touches no memory and cannot fail.
+    unsafe { libc::geteuid() }
+}
