@@ -129,9 +129,12 @@ impl DrainThread {
 
     fn cost(&self, now: Moment) -> Value {
         let (base, len) = self.rings;
-        // SAFETY: the mapping of the rings, which is never unmapped.
-        let rings =
-            if self.is_whole { len as u64 } else { unsafe { mapping::resident(base as *mut u8, len) } };
+        let rings = if self.is_whole {
+            len as u64
+        } else {
+            // SAFETY: the mapping of the rings, which is never unmapped.
+            unsafe { mapping::resident(base as *mut u8, len) }
+        };
         let others: u64 = self.housekeeping.iter().map(|h| h.resident()).sum();
         let ticks = now.ticks.saturating_sub(self.drain.region().began().ticks);
         overhead::fact(self.elapsed(now), ticks, rings + thread::resident() + others)
