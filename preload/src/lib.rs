@@ -18,6 +18,7 @@
 #[cfg(not(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu")))]
 compile_error!("libstrandline.so is for Linux on x86-64 with glibc");
 
+mod at_work;
 mod clock;
 mod config;
 mod control;

@@ -12,7 +12,7 @@ use core::cell::UnsafeCell;
 use core::num::NonZeroU64;
 use core::ptr::NonNull;
 use std::ffi::c_void;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering::*};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering::*};
 use strandline_core::buffer::{Lane, Region, Shared};
 use strandline_core::event::Phase;
 use strandline_core::format::raw::{Kind, Record, flag};
@@ -30,6 +30,8 @@ const CLAIM_AGAIN: u32 = 256;
 #[repr(C, align(128))]
 pub(crate) struct Thread {
     lane: Option<Lane>,
+    /// Where it is left which hook this thread is in, for whoever reads the rings after the process's death.
+    pub(crate) hook: &'static AtomicU64,
     /// A hook of ours is at work on this thread.
     pub(crate) inside: bool,
     /// An autograd worker.
@@ -167,8 +169,10 @@ pub(crate) fn claim() -> Option<NonNull<Thread>> {
         (&raw mut (*thread).current).write([0; DEVICES]);
         (*thread).rules.moved();
         // The cache is left as it is: zeroed memory is an empty one, and stacks of the place's last thread are as good.
-        (&raw mut (*thread).lane).write(lane(&pool.region));
-        (&raw mut (*thread).overflow).write(pool.region.overflow());
+        let (lane, overflow) = (lane(&pool.region), pool.region.overflow());
+        (&raw mut (*thread).hook).write(lane.as_ref().map_or(overflow.hook(), Lane::hook));
+        (&raw mut (*thread).lane).write(lane);
+        (&raw mut (*thread).overflow).write(overflow);
         (&raw mut (*thread).without_lane).write(0);
         &mut *thread
     };
@@ -309,6 +313,8 @@ impl Thread {
             // SAFETY: the pool is made before any thread has a state, and never freed.
             && let Some(lane) = unsafe { POOL.load(Acquire).as_ref() }.and_then(|p| lane(&p.region))
         {
+            self.hook.store(0, Relaxed);
+            self.hook = lane.hook();
             self.lane = Some(lane);
             self.announce();
             return self.open(r);

@@ -7,6 +7,7 @@ use super::entry::StdFunction;
 use super::tracker::{self, Setup};
 use super::versions::{self, Version};
 use super::{elf, entry::TraceEntry, fraction, grad};
+use crate::at_work::in_room;
 use crate::config::Stacks;
 use crate::hooks::{attach_trigger, autograd, blocks};
 use crate::real::{self, Library};
@@ -18,6 +19,7 @@ use serde_json::json;
 use std::ffi::{c_int, c_void};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::*};
+use strandline_core::event::Room;
 
 const VTABLE: &[u8] = b"_ZTVN3c104cuda20CUDACachingAllocator6Native22NativeCachingAllocatorE";
 const RTTI: &str = "N3c104cuda20CUDACachingAllocator6Native22NativeCachingAllocatorE";
@@ -66,6 +68,7 @@ fn try_to_attach() {
     if !session::is_recording() {
         SETTLED.store(true, Release);
     } else {
+        let _at_work = in_room(Room::Attach);
         match attach() {
             Ok(false) => {} // not initialized yet: the next call will see
             Ok(true) => {

@@ -15,8 +15,12 @@ use crate::{clock, cost, hooks, stacks};
 use core::num::NonZeroU64;
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
-use strandline_core::event::Phase;
+use strandline_core::event::{HookId, Phase};
 use strandline_core::format::raw::{Kind, Record, flag};
+
+/// What the shared memory calls an event of the allocator, and its report.
+const EVENT: HookId = HookId::of("tracker");
+const REPORT: HookId = hooks::id::REPORT_MEMORY_USAGE;
 
 const ALLOC: i32 = Kind::Alloc as i32;
 const FREE_REQUESTED: i32 = Kind::FreeRequested as i32;
@@ -168,7 +172,7 @@ fn enter_for(e: &TraceEntry) -> Option<(Quick, u32)> {
     if at <= UNUSABLE || has_pool(e) {
         return None;
     }
-    Some((enter_quickly(|| began(e))?, at))
+    Some((enter_quickly(EVENT, || began(e))?, at))
 }
 
 /// When torch began what it does for an event because we are attached, if entries tell.
@@ -204,7 +208,7 @@ fn write(t: &mut Thread, e: &TraceEntry, at: u32, phase: u8, stack: u32) -> Opti
 /// A block is free at once: the completion becomes a flag of the request. `None`: it is not, or something is not as usual.
 #[inline(always)]
 fn completed(e: &TraceEntry) -> Option<()> {
-    let mut t = enter_quickly(|| began(e))?;
+    let mut t = enter_quickly(EVENT, || began(e))?;
     let open = t.opened()?;
     if open.kind != FREE_REQUESTED as u8 || open.a != e.addr {
         return None;
@@ -218,7 +222,7 @@ fn completed(e: &TraceEntry) -> Option<()> {
 #[cold]
 #[inline(never)]
 fn otherwise(e: &TraceEntry) {
-    let Some(mut t) = enter() else { return };
+    let Some(mut t) = enter(EVENT) else { return };
     let t: &mut Thread = &mut t;
     let action = e.action;
     if !(ALLOC..=OOM).contains(&action) {
@@ -352,7 +356,7 @@ pub(crate) fn takes_reports() -> bool {
 /// device are now these. `None`: it completes nothing, or something is not as usual: see [`report`].
 #[inline(always)]
 pub(crate) fn report_quickly(addr: u64, size: i64, allocated: u64, reserved: u64) -> Option<()> {
-    let mut t = enter_quickly(|| None)?;
+    let mut t = enter_quickly(REPORT, || None)?;
     let r = t.opened()?;
     if r.a != addr || r.kind > FREE_COMPLETED as u8 {
         return None;
@@ -375,7 +379,7 @@ fn complete(r: &mut Record, size: i64, allocated: u64, reserved: u64) {
 #[cold]
 #[inline(never)]
 pub(crate) fn report(addr: u64, size: i64, allocated: u64, reserved: u64, device: u8) {
-    let Some(mut t) = enter() else { return };
+    let Some(mut t) = enter(REPORT) else { return };
     t.freeing = None;
     match t.opened() {
         Some(r) if r.a == addr && r.kind <= FREE_COMPLETED as u8 => {
