@@ -62,16 +62,16 @@ pub(crate) fn enter_or_arm(hook: HookId) -> Option<Entered> {
 }
 
 /// The token of a hook that is short and calls nothing: for the many. `None` wherever anything is not as usual (the process does
-/// not record, the thread has no place yet, a hook is at work on it): then the hook goes the long way, with [`enter`].
+/// not record, the thread has no place yet, a hook is at work on it): then the hook goes the long way, with [`enter`]. It leaves no word in the shared
+/// memory: who reads more than what was handed to the hook and the thread's own ring does so himself, with [`Thread::noted`].
 /// `began`: see [`Pulse::enter`](crate::cost::Pulse::enter).
 #[inline(always)]
-pub(crate) fn enter_quickly(hook: HookId, began: impl FnOnce() -> Option<u64>) -> Option<Quick> {
+pub(crate) fn enter_quickly(began: impl FnOnce() -> Option<u64>) -> Option<Quick> {
     let thread = seen()?;
     // SAFETY: as in `enter`.
     unsafe {
         (*thread.as_ptr()).pulse.enter(began);
         (*thread.as_ptr()).inside = true;
-        (*thread.as_ptr()).hook.store(hook.word(), Relaxed);
     }
     core::sync::atomic::compiler_fence(core::sync::atomic::Ordering::SeqCst);
     Some(Quick { thread, not_send: PhantomData })
@@ -103,7 +103,6 @@ impl Drop for Quick {
         // SAFETY: the token is neither Send nor Clone, so this is its thread and the only access.
         unsafe {
             (*self.thread.as_ptr()).pulse.leave();
-            (*self.thread.as_ptr()).hook.store(0, Relaxed);
             (*self.thread.as_ptr()).inside = false;
         }
     }
@@ -123,17 +122,6 @@ impl DerefMut for Quick {
     fn deref_mut(&mut self) -> &mut Thread {
         // SAFETY: as in `deref`; the token is borrowed mutably.
         unsafe { self.thread.as_mut() }
-    }
-}
-
-impl Entered {
-    /// Does something in the name of a hook that took its token without one.
-    #[inline]
-    pub(crate) fn noted<R>(&mut self, hook: HookId, f: impl FnOnce(&mut Thread) -> R) -> R {
-        self.hook.store(hook.word(), Relaxed);
-        let result = f(self);
-        self.hook.store(0, Relaxed);
-        result
     }
 }
 

@@ -12,9 +12,9 @@ use core::cell::UnsafeCell;
 use core::num::NonZeroU64;
 use core::ptr::NonNull;
 use std::ffi::c_void;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering::*};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering::*, compiler_fence};
 use strandline_core::buffer::{Lane, Region, Shared};
-use strandline_core::event::Phase;
+use strandline_core::event::{HookId, Phase};
 use strandline_core::format::raw::{Kind, Record, flag};
 
 /// Threads that can have a place at the same time. Those beyond are counted as lost.
@@ -253,6 +253,17 @@ impl Thread {
         if let Some(lane) = &mut self.lane {
             lane.announce(clock::ticks(), tid(), [0; 16], flags);
         }
+    }
+
+    /// Does something in the name of a hook that took its token without a word of it in the shared memory.
+    #[inline(always)]
+    pub(crate) fn noted<R>(&mut self, hook: HookId, f: impl FnOnce(&mut Thread) -> R) -> R {
+        self.hook.store(hook.word(), Relaxed);
+        compiler_fence(SeqCst);
+        let result = f(self);
+        compiler_fence(SeqCst);
+        self.hook.store(0, Relaxed);
+        result
     }
 
     /// Writes a whole record.

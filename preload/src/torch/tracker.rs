@@ -148,7 +148,7 @@ fn allocated_quickly(e: &TraceEntry) -> Option<()> {
     if collector::is_news() {
         return None;
     }
-    let (phase, stack) = origin(&mut t);
+    let (phase, stack) = t.noted(EVENT, origin);
     write(&mut t, e, at, phase, stack)?;
     t.freeing = None;
     Some(())
@@ -172,7 +172,7 @@ fn enter_for(e: &TraceEntry) -> Option<(Quick, u32)> {
     if at <= UNUSABLE || has_pool(e) {
         return None;
     }
-    Some((enter_quickly(EVENT, || began(e))?, at))
+    Some((enter_quickly(|| began(e))?, at))
 }
 
 /// When torch began what it does for an event because we are attached, if entries tell.
@@ -208,7 +208,7 @@ fn write(t: &mut Thread, e: &TraceEntry, at: u32, phase: u8, stack: u32) -> Opti
 /// A block is free at once: the completion becomes a flag of the request. `None`: it is not, or something is not as usual.
 #[inline(always)]
 fn completed(e: &TraceEntry) -> Option<()> {
-    let mut t = enter_quickly(EVENT, || began(e))?;
+    let mut t = enter_quickly(|| began(e))?;
     let open = t.opened()?;
     if open.kind != FREE_REQUESTED as u8 || open.a != e.addr {
         return None;
@@ -356,7 +356,7 @@ pub(crate) fn takes_reports() -> bool {
 /// device are now these. `None`: it completes nothing, or something is not as usual: see [`report`].
 #[inline(always)]
 pub(crate) fn report_quickly(addr: u64, size: i64, allocated: u64, reserved: u64) -> Option<()> {
-    let mut t = enter_quickly(REPORT, || None)?;
+    let mut t = enter_quickly(|| None)?;
     let r = t.opened()?;
     if r.a != addr || r.kind > FREE_COMPLETED as u8 {
         return None;
