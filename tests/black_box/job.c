@@ -3,12 +3,14 @@
  *   real     in the real cudaMemGetInfo, which is given a bad pointer
  *   null     of its own null pointer
  *   aborts   by abort()
+ *   held     a thread stays in that code of strandline's, in a handler of the program's for SIGSEGV
  *   loop     four threads allocate and free without end
  *   clean    not at all
  * Before it, steps enough to be judged, none of which keeps memory. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,17 +31,22 @@ static void pairs(int n) {
 
 static void *forever(void *unused) { return pairs(-1), unused; }
 
-/* The rings of strandline's shared memory, behind its head and its definitions: where src/format/region.rs says. */
-static int spoil_the_rings(void) {
-    char line[4096], *base = 0, *end = 0;
+/* The page that this thread's next record goes to, in the first ring of strandline's shared memory: where src/format/region.rs says. */
+static int spoil_the_ring(void) {
+    char line[4096], *base = 0;
     FILE *maps = fopen("/proc/self/maps", "r");
     while (!base && fgets(line, sizeof line, maps))
-        if (strstr(line, "strandline-") && !strstr(line, ".so")) sscanf(line, "%p-%p", (void **)&base, (void **)&end);
+        if (strstr(line, " rw-s ") && strstr(line, "strandline-")) sscanf(line, "%p", (void **)&base);
     fclose(maps);
     if (!base || memcmp(base, "STRANDRG", 8)) return 1;
-    uint64_t lanes = *(uint64_t *)(base + 48), definitions = *(uint64_t *)(base + 72);
-    size_t heads = (4096 + (lanes + 1) * 256 + 4095) / 4096 * 4096;
-    return mprotect(base + heads + definitions, end - base - heads - definitions, PROT_READ);
+    uint64_t lanes = *(uint64_t *)(base + 48), definitions = *(uint64_t *)(base + 72), head = *(uint64_t *)(base + 4096);
+    size_t slots = (4096 + (lanes + 1) * 256 + 4095) / 4096 * 4096 + definitions;
+    return mprotect(base + slots + head * 64 / 4096 * 4096, 4096, PROT_READ);
+}
+
+static void hold(int unused) {
+    write(1, "held\n", 5);
+    for (;;) pause();
 }
 
 int main(int n, char **arg) {
@@ -54,8 +61,10 @@ int main(int n, char **arg) {
     puts("begun");
     fflush(stdout);
     size_t free_bytes, total;
-    if (!strcmp(how, "hook")) {
-        if (spoil_the_rings()) return 3;
+    int held = !strcmp(how, "held");
+    if (held) signal(SIGSEGV, hold);
+    if (held || !strcmp(how, "hook")) {
+        if (spoil_the_ring()) return 3;
         cudaMemGetInfo(&free_bytes, &total);
     } else if (!strcmp(how, "real")) {
         cudaMemGetInfo((size_t *)8, (size_t *)8);

@@ -5,7 +5,10 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 /// A process, and what the kernel remembers it by when its number is another's.
 pub(super) struct Process {
-    pub(super) target: Target,
+    /// Its number.
+    pub(super) pid: u32,
+    /// `None`: it had ended before it was looked at.
+    target: Option<Target>,
     handle: Option<OwnedFd>,
 }
 
@@ -27,15 +30,19 @@ const EXIT: u64 = 1 << 3;
 const _: () = assert!(size_of::<Info>() == 64);
 
 impl Process {
-    /// The process that has this number now.
-    pub(super) fn of(pid: u32) -> Option<Process> {
-        // SAFETY: plain numbers; the descriptor is new and belongs to the `OwnedFd` alone.
-        let handle = unsafe {
-            let fd = libc::syscall(libc::SYS_pidfd_open, pid, 0);
-            i32::try_from(fd).ok().filter(|fd| *fd >= 0).map(|fd| OwnedFd::from_raw_fd(fd))
-        };
-        // Looked at after the handle was made: both are of the same process.
-        Some(Process { target: Target::of(pid)?, handle })
+    /// The process at the other end of a socket, whose number is known already. It may have ended meanwhile.
+    pub(super) fn at(socket: &OwnedFd, pid: u32) -> Process {
+        Process::with(peer(socket).or_else(|| opened(pid)), pid)
+    }
+
+    /// Looked at after the handle was made: both are of the same process.
+    fn with(handle: Option<OwnedFd>, pid: u32) -> Process {
+        Process { pid, target: Target::of(pid), handle }
+    }
+
+    /// It has not ended.
+    pub(super) fn is_alive(&self) -> bool {
+        self.target.as_ref().is_some_and(Target::is_alive)
     }
 
     /// What its parent's `waitpid(2)` says, or said, of a process that has ended. `None`: it was reaped before anybody looked, by a
@@ -46,10 +53,11 @@ impl Process {
 
     /// Of one whose parent has not asked yet: field 52 of its `stat`.
     fn unreaped(&self) -> Option<i32> {
-        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.target.pid)).ok()?;
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid)).ok()?;
         let (_, rest) = stat.rsplit_once(')')?;
         let fields: Vec<&str> = rest.split_whitespace().collect();
-        let is_it = fields.first() == Some(&"Z") && fields.get(19)?.parse() == Ok(self.target.start);
+        let started = fields.get(19)?.parse();
+        let is_it = fields.first() == Some(&"Z") && self.target.is_none_or(|t| started == Ok(t.start));
         // A zero may also be what the kernel says to whoever may not know.
         fields.get(49)?.parse().ok().filter(|status| is_it && *status != 0)
     }
@@ -59,6 +67,26 @@ impl Process {
         // SAFETY: the kernel writes at most the 64 bytes that the request names.
         let did = unsafe { libc::ioctl(self.handle.as_ref()?.as_raw_fd(), GET_INFO, &raw mut info) };
         (did == 0 && info.mask & EXIT != 0).then_some(info.exit_code)
+    }
+}
+
+fn opened(pid: u32) -> Option<OwnedFd> {
+    // SAFETY: plain numbers; the descriptor is new and belongs to the `OwnedFd` alone.
+    unsafe {
+        let fd = libc::syscall(libc::SYS_pidfd_open, pid, 0);
+        i32::try_from(fd).ok().filter(|fd| *fd >= 0).map(|fd| OwnedFd::from_raw_fd(fd))
+    }
+}
+
+/// The same of whoever connected to a socket, also once it has ended (Linux 6.16).
+fn peer(socket: &OwnedFd) -> Option<OwnedFd> {
+    const PEER_PIDFD: i32 = 77;
+    let (mut fd, mut len) = (-1i32, size_of::<i32>() as libc::socklen_t);
+    // SAFETY: the kernel writes one number of the size that is said; the descriptor is new and belongs to the `OwnedFd` alone.
+    unsafe {
+        let place = (&raw mut fd).cast();
+        let did = libc::getsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, PEER_PIDFD, place, &mut len);
+        (did == 0 && fd >= 0).then(|| OwnedFd::from_raw_fd(fd))
     }
 }
 
@@ -73,11 +101,11 @@ mod tests {
         let mut shell = Command::new("sh");
         let child = shell.args(["-c", "read x; kill -SEGV $$"]).stdin(std::process::Stdio::piped());
         let mut child = child.spawn().unwrap();
-        let process = Process::of(child.id()).unwrap();
+        let process = Process::with(opened(child.id()), child.id());
         assert_eq!(process.wait_status(), None, "it lives");
         drop(child.stdin.take());
         let began = Instant::now();
-        while process.target.is_alive() && began.elapsed() < Duration::from_secs(60) {
+        while process.is_alive() && began.elapsed() < Duration::from_secs(60) {
             std::thread::sleep(Duration::from_millis(1));
         }
         let status = process.wait_status().unwrap();

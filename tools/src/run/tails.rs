@@ -54,7 +54,7 @@ pub(crate) struct Kept {
 struct Held {
     memory: File,
     recording: PathBuf,
-    process: Option<Process>,
+    process: Process,
 }
 
 impl Socket {
@@ -140,7 +140,7 @@ impl Kept {
             };
             let recording = PathBuf::from(OsString::from_vec(text));
             self.begun.push(recording.clone());
-            self.held.push(Held { memory, recording, process: Process::of(process.1) });
+            self.held.push(Held { memory, recording, process: Process::at(&process.0, process.1) });
         }
         self.held.retain(|held| held.is_needed(known));
     }
@@ -163,15 +163,13 @@ impl Held {
     /// The process lives, or its tail cannot be written beside its recording.
     /// `known`: a process that somebody has waited for.
     fn is_needed(&self, known: Option<(u32, i32)>) -> bool {
-        if let Some(process) = &self.process {
-            let waited = known.filter(|(pid, _)| *pid == process.target.pid).map(|(_, status)| status);
-            if process.target.is_alive() {
-                return true;
-            }
-            // Whoever reads the tail is to know; a tail that cannot be written to is read as it is.
-            if let Some(status) = waited.or_else(|| process.wait_status()) {
-                let _ = self.memory.write_all_at(&died::word(status).to_le_bytes(), at::DIED as u64);
-            }
+        if self.process.is_alive() {
+            return true;
+        }
+        let waited = known.filter(|(pid, _)| *pid == self.process.pid).map(|(_, status)| status);
+        // Whoever reads the tail is to know; a tail that cannot be written to is read as it is.
+        if let Some(status) = waited.or_else(|| self.process.wait_status()) {
+            let _ = self.memory.write_all_at(&died::word(status).to_le_bytes(), at::DIED as u64);
         }
         let Ok(memory) = self.memory.try_clone() else { return true };
         // A recording without a header has no event either.
