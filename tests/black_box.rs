@@ -149,8 +149,8 @@ fn at_work(recording: &Path) -> Vec<AtWork> {
 
 #[track_caller]
 fn only(folder: &Path) -> PathBuf {
-    let entries = std::fs::read_dir(folder).expect("the folder").flatten().map(|e| e.path());
-    entries.filter(|p| p.extension().is_some_and(|e| e == "strand")).next().expect("a recording")
+    let mut entries = std::fs::read_dir(folder).expect("the folder").flatten().map(|e| e.path());
+    entries.find(|p| p.extension().is_some_and(|e| e == "strand")).expect("a recording")
 }
 
 /// Without `run` nobody knows of which signal a process died: nobody is blamed, and nothing is called clean.

@@ -25,8 +25,8 @@ pub struct SelfFault {
     pub place: String,
     /// Of which signal.
     pub signal: &'static str,
-    /// What to run with until it is mended: `--stacks none`.
-    pub remedy: &'static str,
+    /// The option of `run` that may help until it is mended: `--stacks none`.
+    pub remedy: Option<&'static str>,
 }
 
 /// Signals that a thread's own instruction raises (x86-64).
@@ -36,8 +36,11 @@ const FAULTS: [(i32, &str); 4] = [(4, "SIGILL"), (7, "SIGBUS"), (8, "SIGFPE"), (
 pub fn self_fault(death: Death, at_work: &[AtWork]) -> Option<SelfFault> {
     let Death::Signal(n) = death else { return None };
     let (_, signal) = FAULTS.into_iter().find(|(number, _)| *number == n)?;
-    let remedy = at_work.first()?.remedy();
-    Some(SelfFault { place: places(at_work), signal, remedy })
+    let place = Some(places(at_work)).filter(|p| !p.is_empty())?;
+    let is_hook = |w: &AtWork| matches!(w, AtWork::Hook(_));
+    // What a hook does most, and what reads most memory of others, is the walk over a stack.
+    let remedy = at_work.iter().any(is_hook).then_some("--stacks none");
+    Some(SelfFault { place, signal, remedy })
 }
 
 fn places(at_work: &[AtWork]) -> String {
@@ -64,11 +67,20 @@ pub fn cut_short(verdict: Verdict, death: Death, at_work: &[AtWork]) -> Verdict 
 
 impl std::fmt::Display for SelfFault {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let SelfFault { place, signal, remedy } = self;
+        let SelfFault { place, signal, .. } = self;
         write!(
             f,
-            "strandline itself may have failed in {place}: a thread was in that code of its own when the process died of {signal}; please report it; `{remedy}` may help"
+            "strandline itself may have failed in {place}: a thread was in that code of its own when the process died of {signal}; {}",
+            self.advice()
         )
+    }
+}
+
+impl SelfFault {
+    /// What a person can do: `please report it; `--stacks none` may help`.
+    pub fn advice(&self) -> String {
+        let help = self.remedy.map_or_else(String::new, |r| format!("; `{r}` may help"));
+        format!("please report it{help}")
     }
 }
 
@@ -101,7 +113,7 @@ mod tests {
         assert!(text.starts_with(begin), "{text}");
         assert!(text.ends_with("died of SIGSEGV; please report it; `--stacks none` may help"), "{text}");
         let probe = self_fault(Death::Signal(11), &all[1..]).unwrap();
-        assert_eq!(probe.remedy, "STRANDLINE_PROBE=off");
+        assert_eq!(probe.advice(), "please report it", "stacks have no part in it");
     }
 
     #[test]

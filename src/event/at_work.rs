@@ -125,15 +125,6 @@ impl AtWork {
             AtWork::Room(room) => room.name(),
         }
     }
-
-    /// What keeps this part out of the job, or the part of it that does most.
-    pub fn remedy(self) -> &'static str {
-        match self {
-            AtWork::Hook(_) => "--stacks none",
-            AtWork::Room(Room::Probe) => "STRANDLINE_PROBE=off",
-            AtWork::Room(_) => "STRANDLINE_DISABLE=1",
-        }
-    }
 }
 
 impl Room {

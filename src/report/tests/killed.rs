@@ -43,7 +43,7 @@ fn the_host_killed_one_and_another_leaks() {
 }
 
 fn fault() -> SelfFault {
-    SelfFault { place: "cudaMemGetInfo".to_owned(), signal: "SIGSEGV", remedy: "--stacks none" }
+    SelfFault { place: "cudaMemGetInfo".to_owned(), signal: "SIGSEGV", remedy: Some("--stacks none") }
 }
 
 #[test]

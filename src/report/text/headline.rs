@@ -32,10 +32,11 @@ fn sentence(r: &Report<'_>, p: &Process<'_>) -> String {
         Outcome::Clean => " Nothing leaks on the GPU.".to_owned(),
         Outcome::Unknown => String::new(),
     };
-    if let Some(SelfFault { place, signal, remedy }) = &p.self_fault {
+    if let Some(fault @ SelfFault { place, signal, .. }) = &p.self_fault {
         return format!(
-            " in {place}: a thread of {} was in that code of strandline's when the process died of {signal}. Please report it; `{remedy}` may help.{}",
+            " in {place}: a thread of {} was in that code of strandline's when the process died of {signal}. {}.{}",
             r.name(p),
+            clause(&fault.advice()),
             gpu()
         );
     }

@@ -51,7 +51,7 @@ fn write(path: &Path, fault: &SelfFault, recording: &Path) -> std::io::Result<()
     let recording = std::path::absolute(recording)?;
     let note = json!({
         "schema": 1, "version": strandline::VERSION, "failed_in": fault.place, "signal": fault.signal,
-        "remedy": fault.remedy, "recording": recording.to_string_lossy(),
+        "advice": fault.advice(), "recording": recording.to_string_lossy(),
     });
     let mut file = files::create_unasked(path)?;
     writeln!(file, "{note:#}")?;
@@ -65,11 +65,11 @@ fn read(path: &Path, version: &str) -> Option<String> {
     file.take(LONGEST).read_to_string(&mut text).ok()?;
     let note: Value = serde_json::from_str(&text).ok()?;
     let word = |key: &str| note.get(key)?.as_str().map(|w| printable(w).into_owned());
-    let (place, signal, remedy) = (word("failed_in")?, word("signal")?, word("remedy")?);
+    let (place, signal, advice) = (word("failed_in")?, word("signal")?, word("advice")?);
     (word("version")? == version).then(|| {
         let recording = word("recording").unwrap_or_default();
         format!(
-            "the last run died of {signal} while strandline {version} was at work in {place} ({recording}): please report it; `{remedy}` may help"
+            "the last run died of {signal} while strandline {version} was at work in {place} ({recording}): {advice}"
         )
     })
 }
@@ -82,7 +82,8 @@ mod tests {
     fn a_note_is_for_its_own_version_and_user() {
         let folder = std::env::temp_dir().join(format!("strandline-noted-{}", std::process::id()));
         let path = folder.join("failed.json");
-        let fault = SelfFault { place: "cudaMemGetInfo".into(), signal: "SIGSEGV", remedy: "--stacks none" };
+        let fault =
+            SelfFault { place: "cudaMemGetInfo".into(), signal: "SIGSEGV", remedy: Some("--stacks none") };
         write(&path, &fault, Path::new("/job/rec/a.strand")).unwrap();
         let said = read(&path, strandline::VERSION).unwrap();
         for words in ["SIGSEGV", "in cudaMemGetInfo (/job/rec/a.strand)", "`--stacks none` may help"] {
@@ -96,7 +97,7 @@ mod tests {
         std::fs::write(
             &path,
             format!(
-                "{{\"failed_in\":\"a\\u001b[2Jb\\nc\",\"signal\":\"s\",\"remedy\":\"r\",\"version\":\"{}\"}}",
+                "{{\"failed_in\":\"a\\u001b[2Jb\\nc\",\"signal\":\"s\",\"advice\":\"r\",\"version\":\"{}\"}}",
                 strandline::VERSION
             ),
         )
