@@ -58,6 +58,7 @@ int main(int n, char **arg) {
         pairs(3);
         if (step) step(i);
     }
+    alarm(120); /* nobody waits longer for it to be killed */
     puts("begun");
     fflush(stdout);
     size_t free_bytes, total;
