@@ -8,6 +8,7 @@ use std::ffi::{CStr, c_char, c_int};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{SystemTime, UNIX_EPOCH};
+use strandline_core::event::HookId;
 use strandline_core::format::definition;
 use strandline_core::format::raw::Kind;
 
@@ -123,7 +124,8 @@ fn number(name: &str) -> Option<u32> {
 }
 
 fn note(kind: Kind, a: u64) -> c_int {
-    match enter() {
+    const STEP: HookId = HookId::of("strandline_step");
+    match enter(STEP) {
         Some(mut t) => {
             t.note(kind, 0, a, 0, 0);
             DONE

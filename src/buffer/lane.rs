@@ -5,6 +5,7 @@ use super::layout::Ring;
 use crate::format::raw::{Kind, Record, words_of_name};
 use crate::format::region::owner;
 use std::ptr::NonNull;
+use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 /// The owner's side of one ring. It may move between threads, but only one may use it at a time.
@@ -14,14 +15,16 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 pub struct Lane {
     ring: NonNull<Ring>,
     slots: NonNull<Record>,
-    mask: u64,
+    mask: u32,
     /// Records published so far; the index of the open record or of the next one.
     head: u64,
     /// `head` may grow up to here before the drain's progress must be looked at.
     limit: u64,
     open: bool,
-    thread: u32,
 }
+
+// Five words: what every event needs of a thread lies on two cache lines with it.
+const _: () = assert!(size_of::<Option<Lane>>() == 40);
 
 // SAFETY: a lane is the ring's only owner (fact 4), whichever thread holds it; the pointers are to memory that outlives
 // the process (fact 1).
@@ -30,17 +33,15 @@ unsafe impl Send for Lane {}
 impl Lane {
     /// # Safety
     /// The caller must be the only owner of ring `i` of `region`, and `i` must be at most `lanes`.
-    pub(super) unsafe fn new(region: Region, i: u32, number: u64) -> Lane {
+    pub(super) unsafe fn new(region: Region, i: u32) -> Lane {
         let ring = region.ring(i);
-        let capacity = u64::from(region.geometry().ring_records(i));
         let mut lane = Lane {
             ring: NonNull::from(ring),
             slots: region.slots(i),
-            mask: capacity - 1,
+            mask: region.geometry().ring_records(i) - 1,
             head: ring.head.load(Relaxed),
             limit: 0,
             open: false,
-            thread: number as u32,
         };
         // An untold loss of the owner before must be told first: look at the room at once.
         let told = ring.told.load(Relaxed) == ring.lost.load(Relaxed);
@@ -50,7 +51,13 @@ impl Lane {
 
     /// This lane's thread number: 1 for the first claim of the region (0 stands for the overflow ring).
     pub fn thread(&self) -> u32 {
-        self.thread
+        self.ring().thread.load(Relaxed) as u32
+    }
+
+    /// Where the owner leaves which hook it is in ([`crate::event::HookId`]), for whoever reads the region after its death.
+    pub fn hook(&self) -> &'static AtomicU64 {
+        // SAFETY: as in `ring`: the region's memory lives for ever.
+        unsafe { &(*self.ring.as_ptr()).hook }
     }
 
     /// Opens the next record; one that is still open is published first. `None`: the ring is full, the loss is counted,
@@ -126,7 +133,7 @@ impl Lane {
             a: u64::from(tid),
             b,
             c,
-            stack: self.thread,
+            stack: self.thread(),
             kind: Kind::Thread as u8,
             flags,
             ..Record::default()
@@ -136,6 +143,7 @@ impl Lane {
     /// Gives the ring back, on thread exit; what is open is published. Another thread may have it once it is drained.
     pub fn release(mut self) {
         self.publish();
+        self.ring().hook.store(0, Relaxed);
         self.ring().state.store(owner::RELEASED, Release);
     }
 
@@ -148,12 +156,12 @@ impl Lane {
     #[inline(always)]
     fn slot(&self, index: u64) -> *mut Record {
         // SAFETY: index & mask < capacity, and the ring has that many slots from `slots` on (fact 1).
-        unsafe { self.slots.as_ptr().add((index & self.mask) as usize) }
+        unsafe { self.slots.as_ptr().add((index as u32 & self.mask) as usize) }
     }
 
     /// The highest `head` that the drain's progress allows.
     fn room(&self) -> u64 {
-        self.ring().tail.load(Acquire).wrapping_add(self.mask + 1)
+        self.ring().tail.load(Acquire).wrapping_add(u64::from(self.mask) + 1)
     }
 
     /// Looks at the drain's progress. After a loss, the first thing into the new room is a Gap.

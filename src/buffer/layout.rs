@@ -29,7 +29,8 @@ pub(super) struct Head {
     pub(super) lost_unowned: AtomicU64,
     pub(super) lost_definitions: AtomicU64,
     pub(super) threads: AtomicU64,
-    _cold: [u8; 40],
+    pub(super) rooms: AtomicU64,
+    _cold: [u8; 32],
     pub(super) def_head: AtomicU64,
     pub(super) def_busy: AtomicU64,
     _producer: [u8; 48],
@@ -43,7 +44,8 @@ pub(super) struct Ring {
     pub(super) head: AtomicU64,
     pub(super) lost: AtomicU64,
     pub(super) told: AtomicU64,
-    _owner: [u8; 40],
+    pub(super) hook: AtomicU64,
+    _owner: [u8; 32],
     pub(super) tail: AtomicU64,
     _drain: [u8; 56],
     pub(super) state: AtomicU64,
@@ -70,6 +72,7 @@ const _: () = {
         offset_of!(Head, lost_definitions) == at::LOST_DEFINITIONS
             && offset_of!(Head, threads) == at::THREADS
     );
+    assert!(offset_of!(Head, rooms) == at::ROOMS && offset_of!(Ring, hook) == ring_at::HOOK);
     assert!(offset_of!(Head, def_head) == at::DEF_HEAD && offset_of!(Head, def_busy) == at::DEF_BUSY);
     assert!(offset_of!(Head, def_tail) == at::DEF_TAIL && offset_of!(Head, drain) == at::DRAIN);
     assert!(size_of::<Ring>() == RING_BYTES);

@@ -2,6 +2,7 @@
 
 use super::layout::{Head, Ring};
 use super::{Drain, Lane, Shared};
+use crate::event::Room;
 use crate::format::raw::Record;
 use crate::format::region::{Clock, Geometry, Identity, MAGIC, Moment, PART, VERSION, flag, owner};
 use std::fmt;
@@ -132,9 +133,10 @@ impl Region {
         }
         let number = self.head().threads.fetch_add(1, Relaxed).wrapping_add(1);
         ring.thread.store(number, Relaxed);
+        ring.hook.store(0, Relaxed);
         ring.generation.fetch_add(1, Relaxed);
         // SAFETY: the compare-and-swap made this call the only owner of ring `i` (fact 4); `i` < lanes.
-        Some(unsafe { Lane::new(*self, i, number) })
+        Some(unsafe { Lane::new(*self, i) })
     }
 
     /// The ring that threads without a lane share.
@@ -218,6 +220,15 @@ impl Region {
     /// Sets bits of [`flag`] for whoever reads the region later.
     pub fn set_flags(&self, bits: u64) {
         self.head().flags.fetch_or(bits, Release);
+    }
+
+    /// A thread is in this room now; `false`: it has left it.
+    pub fn note_room(&self, room: Room, is_in: bool) {
+        let rooms = &self.head().rooms;
+        match is_in {
+            true => rooms.fetch_or(room.bit(), Relaxed),
+            false => rooms.fetch_and(!room.bit(), Relaxed),
+        };
     }
 
     /// Whether the writer has written its End page.

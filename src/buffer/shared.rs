@@ -2,6 +2,7 @@
 
 use super::{Lane, Region};
 use crate::format::raw::Record;
+use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 /// How often a busy ring is tried before a record counts as lost. A push takes some 20 ns.
@@ -18,6 +19,11 @@ impl Shared {
         Shared { region }
     }
 
+    /// As [`Lane::hook`], for all threads that share the ring: the last one's word stands.
+    pub fn hook(&self) -> &'static AtomicU64 {
+        &self.region.ring(self.region.geometry().lanes).hook
+    }
+
     /// Publishes a record at once. `false`: the ring was full or stayed busy; the loss is counted.
     ///
     /// Nothing stays open here, so a report that belongs to it is a record of its own (`Kind::Report`).
@@ -27,7 +33,7 @@ impl Shared {
         for _ in 0..TRIES {
             if busy.load(Relaxed) == 0 && busy.compare_exchange(0, 1, Acquire, Relaxed).is_ok() {
                 // SAFETY: the busy flag makes this call the overflow ring's only owner until it is cleared (fact 4).
-                let mut lane = unsafe { Lane::new(self.region, i, 0) };
+                let mut lane = unsafe { Lane::new(self.region, i) };
                 let done = lane.push(r);
                 busy.store(0, Release);
                 return done;

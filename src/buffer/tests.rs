@@ -1,4 +1,5 @@
 use super::*;
+use crate::event::Room;
 use crate::format::raw::{Kind, Record};
 use crate::format::region::{Clock, Geometry, Identity, Moment, PART};
 use std::alloc::{Layout, alloc_zeroed};
@@ -102,6 +103,21 @@ fn lanes_go_round_only_when_they_are_drained() {
     assert_eq!(seen[1], numbered(9), "what was open at release is published");
     let again = r.claim().unwrap();
     assert_eq!((again.thread(), drain.thread(2)), (5, 5));
+}
+
+#[test]
+fn a_hook_that_a_thread_ended_in_is_not_its_rings_next_owners() {
+    let r = region(SMALL);
+    let lane = r.claim().unwrap();
+    let hook = lane.hook();
+    hook.store(15, Ordering::Relaxed);
+    assert_eq!(r.ring(0).hook.load(Ordering::Relaxed), 15, "where the reader looks");
+    lane.release();
+    assert_eq!(hook.load(Ordering::Relaxed), 0);
+    r.note_room(Room::Probe, true);
+    r.note_room(Room::Attach, true);
+    r.note_room(Room::Attach, false);
+    assert_eq!(r.head().rooms.load(Ordering::Relaxed), Room::Probe.bit());
 }
 
 #[test]

@@ -26,6 +26,7 @@ mod note;
 mod oom;
 mod opaque_pool;
 mod resident_on_side_stream;
+mod self_fault;
 mod severity;
 mod step_growth;
 mod stranded_cache;
@@ -39,5 +40,6 @@ pub use finding::{Finding, FindingSite, GrainName, Kind, SecondsToOom, StepsToOo
 pub use job::{JobVerdict, Member, judge_job};
 pub use keeper::{Keeper, Owner, Testimony, refine};
 pub use oom::{Cause, Change, PostMortem, post_mortem};
+pub use self_fault::{Death, SelfFault, cut_short, self_fault};
 pub use severity::Severity;
 pub use verdict::{Outcome, Verdict, judge, judge_without};

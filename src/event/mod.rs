@@ -4,6 +4,7 @@
 //! replays them; all three agree because they share this room. Units are in the type or in the field's doc:
 //! sizes are [`Bytes`], times are [`Nanos`] since the recording began.
 
+mod at_work;
 mod block;
 mod body;
 mod checkpoint;
@@ -14,6 +15,7 @@ mod printable;
 pub mod steps;
 mod unit;
 
+pub use at_work::{AtWork, HookId, Room};
 pub use block::{Block, Phase, SegmentOp, Totals};
 pub use body::{Body, Event, RuntimeOp};
 pub use checkpoint::{Checkpoint, DeviceTotals, HeldCall, LiveBlock, OpenSegment, StepRow};

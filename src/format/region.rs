@@ -69,6 +69,10 @@ pub mod at {
     pub const LOST_DEFINITIONS: usize = 200;
     /// Threads that have claimed a lane so far.
     pub const THREADS: usize = 208;
+    /// In which rooms of strandline's, outside of hooks, threads are now: bits of [`crate::event::Room`].
+    pub const ROOMS: usize = 216;
+    /// How the process ended, where whoever kept the region saw it: see [`super::died`]. Written after the process's death.
+    pub const DIED: usize = 224;
     /// Definitions ring: bytes committed so far.
     pub const DEF_HEAD: usize = 256;
     /// Definitions ring: taken by a producer (0 or 1).
@@ -87,6 +91,8 @@ pub mod ring_at {
     pub const LOST: usize = 8;
     /// `LOST` at the last Gap record; written by the owner.
     pub const TOLD: usize = 16;
+    /// The hook that the owner is in now, as [`crate::event::HookId`] numbers them (0: none); written by the owner.
+    pub const HOOK: usize = 24;
     /// Records consumed so far; written by the drain, with Release.
     pub const TAIL: usize = 64;
     /// [`super::owner`] state.
@@ -107,6 +113,22 @@ pub mod owner {
     pub const OWNED: u64 = 1;
     /// Its thread has ended; free once it is drained.
     pub const RELEASED: u64 = 2;
+}
+
+/// The word at [`at::DIED`].
+pub mod died {
+    /// Somebody saw it: the rest is what `waitpid(2)` says.
+    const SEEN: u64 = 1 << 32;
+
+    /// The word for what `waitpid(2)` says.
+    pub fn word(status: i32) -> u64 {
+        SEEN | u64::from(status as u32)
+    }
+
+    /// What `waitpid(2)` said; `None`: nobody saw it.
+    pub fn status(word: u64) -> Option<i32> {
+        (word & SEEN != 0).then_some(word as i32)
+    }
 }
 
 /// Bits of the head's flags.

@@ -370,6 +370,8 @@ impl Reader {
         self.losses(ticks, stand.rings.iter().map(|r| (r.ring, r.lost)), stand.lost_unowned);
         self.summary.lost_definitions = stand.lost_definitions;
         self.summary.stopped = stand.stopped;
+        self.summary.at_work.clone_from(&stand.at_work);
+        self.summary.died = stand.died;
         Ok(Look::Taken(taken))
     }
 

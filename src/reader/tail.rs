@@ -4,8 +4,9 @@
 //! so what was copied is right if the ring's head, read again afterwards, is less than a whole ring beyond its first index.
 
 use super::source::{Source, fill};
+use crate::event::AtWork;
 use crate::format::raw::{self, Record};
-use crate::format::region::{Geometry, Identity, MAGIC, PART, VERSION, at, flag, ring_at};
+use crate::format::region::{Geometry, Identity, MAGIC, PART, VERSION, at, died, flag, ring_at};
 use std::io;
 
 /// A region's file.
@@ -28,6 +29,10 @@ pub(super) struct Stand {
     /// The writer has written its last page: nothing here is news.
     pub(super) ended: bool,
     pub(super) rings: Vec<RingStand>,
+    /// What `waitpid(2)` said of the process, where somebody saw it.
+    pub(super) died: Option<i32>,
+    /// What of strandline threads are in.
+    pub(super) at_work: Vec<AtWork>,
 }
 
 /// How a ring stands.
@@ -100,7 +105,10 @@ impl Tail {
                 thread: narrow(word(b, r + ring_at::THREAD)),
             }
         });
+        let hooks = (0..=self.geometry.lanes).map(|i| word(b, self.geometry.ring_head(i) + ring_at::HOOK));
         Ok(Stand {
+            died: died::status(word(b, at::DIED)),
+            at_work: AtWork::all(hooks, word(b, at::ROOMS)),
             tsc: word(b, at::CLOCK) == 1,
             began,
             now,

@@ -63,6 +63,7 @@ fn process(p: &Process<'_>) -> Value {
         "coverage": { "level": level.name(), "reason": f.coverage_reason(level) },
         "ended": p.ended.name(),
         "killed_by_host": p.killed_by_host,
+        "failed_in": p.self_fault.as_ref().map(|f| f.place.as_str()),
         "step_source": source(r.step_source()),
         "steps": counted.then(|| r.steps()),
         "microbatches": counted.then(|| r.microbatches()),

@@ -1,7 +1,7 @@
 //! What a report is made from. A command fills it from reader, replay and detect; text and JSON print it.
 
 use super::held::{HeldBy, KeptAt};
-use crate::detect::{Finding, Kind, UNCOLLECTED, Verdict};
+use crate::detect::{Finding, Kind, SelfFault, UNCOLLECTED, Verdict};
 use crate::event::{Bytes, DeviceId, Frame, Names, StackId};
 use crate::replay::anatomy::{Anatomy, At};
 use crate::replay::{Coverage, Replay};
@@ -42,6 +42,8 @@ pub struct Process<'a> {
     pub at_step: Option<u32>,
     /// The host's out-of-memory killer ended it.
     pub killed_by_host: bool,
+    /// What of strandline it may have died of.
+    pub self_fault: Option<SelfFault>,
     /// What recording it cost, where that was measured.
     pub cost: Cost,
     /// Native frames of stacks that findings name, looked up: functions innermost first, with those that were inlined.
@@ -89,6 +91,7 @@ impl<'a> Process<'a> {
             ended: Ended::Unknown,
             at_step: None,
             killed_by_host: false,
+            self_fault: None,
             cost: Cost::default(),
             native: BTreeMap::new(),
             contexts: BTreeMap::new(),

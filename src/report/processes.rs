@@ -81,13 +81,15 @@ fn of_python(python: &str, arguments: &[&str]) -> Option<String> {
 impl Process<'_> {
     /// Nothing was done with GPU memory, and nothing of its recording is missing: there is nothing to be judged.
     pub fn is_idle(&self) -> bool {
-        let is_unknown = self.verdict.outcome == Outcome::Unknown && !self.killed_by_host;
+        let is_unknown =
+            self.verdict.outcome == Outcome::Unknown && !self.killed_by_host && self.self_fault.is_none();
         is_unknown && self.replay.is_idle() && self.damage.is_empty()
     }
 
     /// The phrase that a report begins with, and how it is drawn.
     pub(super) fn phrase(&self) -> (&'static str, Ink) {
         match self.verdict.outcome {
+            _ if self.self_fault.is_some() => ("STRANDLINE MAY HAVE FAILED", Ink::Bad),
             _ if self.killed_by_host => ("KILLED BY THE HOST", Ink::Bad),
             Outcome::Leak => ("LEAK", Ink::Bad),
             Outcome::Growing => ("GROWING", Ink::Doubt),
@@ -120,9 +122,9 @@ impl<'a> Report<'a> {
         facts.name(facts.has_twin(self.processes.iter().map(|q| Facts::of(q.replay))))
     }
 
-    /// The process that the job is called after: one that the host killed, else the gravest.
+    /// The process that the job is called after: one that we may have ended, or the host killed, else the gravest.
     pub(super) fn worst(&self) -> Option<&Process<'a>> {
-        self.processes.iter().rev().max_by_key(|p| (p.killed_by_host, p.gravity()))
+        self.processes.iter().rev().max_by_key(|p| (p.self_fault.is_some(), p.killed_by_host, p.gravity()))
     }
 
     /// The word on the job: all that is said of it as a whole is read from this.

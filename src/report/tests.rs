@@ -8,8 +8,8 @@ mod killed;
 
 use super::*;
 use crate::detect::{
-    Certainty, Evidence, Finding, FindingSite, GrainName, Kind, Outcome, Severity, StepsToOom, StreamRef,
-    UNCOLLECTED, Verdict,
+    Certainty, Evidence, Finding, FindingSite, GrainName, Kind, Outcome, SelfFault, Severity, StepsToOom,
+    StreamRef, UNCOLLECTED, Verdict,
 };
 use crate::event::{
     Addr, Block, Body, Bytes, DeviceId, DriverMemory, Event, Frame, Item, Names, Nanos, Phase, SegmentOp,

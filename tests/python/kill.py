@@ -120,7 +120,8 @@ def look(out, counted):
     process = json.loads(said.stdout)["processes"][0]
     state = {k: process[k] for k in ("ended", "events_lost", "damage", "accounting_drift_bytes")}
     drift = state["accounting_drift_bytes"]
-    if state["ended"] != "unknown" or state["events_lost"] or state["damage"] or drift:
+    # Whoever kept the tail saw how the process ended.
+    if state["ended"] not in ("unknown", "signal 9") or state["events_lost"] or state["damage"] or drift:
         if not (counted is None and drift is None):
             return str(state)
     seen = len(re.findall(r"(?m)^\S+ alloc ", dumped.stdout))

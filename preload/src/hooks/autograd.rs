@@ -1,6 +1,6 @@
 //! Where a backward begins and ends, which of its nodes runs, and where a gradient scaler says that a step is over.
 
-use super::{P, real};
+use super::{P, id, real};
 use crate::platform::real::{Library, look_up};
 use crate::platform::{clock, tls};
 use crate::recorder::guard::{enter, seen};
@@ -9,6 +9,7 @@ use crate::{stacks, steps};
 use core::ptr::NonNull;
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicPtr, Ordering::Relaxed};
+use strandline_core::event::HookId;
 use strandline_core::format::raw::{Kind, Record, flag};
 
 /// `Engine::execute`, which every backward goes through on the thread that called it. The Python stack here is the one
@@ -73,7 +74,7 @@ struct Running {
 }
 
 fn begin() -> Option<Running> {
-    let mut t = enter()?;
+    let mut t = enter(id::ENGINE_EXECUTE)?;
     let nested = if t.autograd || t.backward > 0 { flag::NESTED } else { 0 };
     t.backward = t.backward.saturating_add(1);
     if nested == 0 {
@@ -95,7 +96,7 @@ fn begin() -> Option<Running> {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        let Some(mut t) = enter() else { return };
+        let Some(mut t) = enter(id::ENGINE_EXECUTE) else { return };
         t.backward = t.backward.saturating_sub(1);
         let phase = t.phase(false);
         t.push(Record {
@@ -143,7 +144,7 @@ unsafe fn evaluate(node: P) -> Option<Evaluating> {
 #[cold]
 #[inline(never)]
 fn claimed() -> Option<NonNull<Thread>> {
-    drop(enter());
+    drop(enter(HookId::NONE));
     seen()
 }
 
@@ -164,7 +165,7 @@ pub(super) unsafe fn amp_update_scale(
     backoff: f64,
     interval: i64,
 ) -> P {
-    if let Some(mut t) = enter() {
+    if let Some(mut t) = enter(id::AMP_UPDATE_SCALE) {
         t.note(Kind::ScalerUpdate, tls::device(), 0, 0, 0);
     }
     match real::AMP_UPDATE_SCALE.get() {

@@ -12,6 +12,7 @@ use crate::stacks;
 use crate::torch::tracker;
 use serde_json::json;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use strandline_core::event::HookId;
 use strandline_core::format::raw::{Kind, Record, flag};
 
 /// Sizes of stream-ordered allocations are multiples of this.
@@ -92,16 +93,16 @@ fn rounded(size: u64) -> u64 {
 
 /// After a call that gave a block of PyTorch's.
 #[inline(always)]
-pub(super) fn handed_out(addr: u64, size: usize, stream: P) {
-    let Some(mut t) = enter_or_arm() else { return };
+pub(super) fn handed_out(hook: HookId, addr: u64, size: usize, stream: P) {
+    let Some(mut t) = enter_or_arm(hook) else { return };
     let (phase, stack) = tracker::origin_of_block(&mut t);
     record(&mut t, addr, size, stream, phase, stack);
 }
 
 /// After a call, returning to `caller`, that gave a block of a program without PyTorch.
 #[inline]
-pub(super) fn handed_to(caller: u64, addr: u64, size: usize, stream: P) {
-    let Some(mut t) = enter_or_arm() else { return };
+pub(super) fn handed_to(hook: HookId, caller: u64, addr: u64, size: usize, stream: P) {
+    let Some(mut t) = enter_or_arm(hook) else { return };
     let phase = t.phase(false);
     let stack = match owner::have_stacks() {
         true => stacks::of_block(&mut t, caller),
@@ -147,11 +148,11 @@ pub(super) fn record_on(
 
 /// Before a call that takes one back. In its stream's order the memory can be used again at once.
 #[inline(always)]
-pub(super) fn given_back(p: P, stream: P) {
+pub(super) fn given_back(hook: HookId, p: P, stream: P) {
     if p.is_null() {
         return;
     }
-    let Some(mut t) = enter_or_arm() else { return };
+    let Some(mut t) = enter_or_arm(hook) else { return };
     given_back_on(&mut t, tls::device(), p as u64, stream as u64);
 }
 
@@ -176,8 +177,8 @@ pub(super) fn given_back_on(t: &mut Entered, device: u8, addr: u64, stream: u64)
 /// CUDA had no room for a block. PyTorch asks at once how much is free, for its message: that is when it is recorded.
 #[cold]
 #[inline(never)]
-pub(super) fn refused(size: usize, stream: P) {
-    if let Some(mut t) = enter_or_arm() {
+pub(super) fn refused(hook: HookId, size: usize, stream: P) {
+    if let Some(mut t) = enter_or_arm(hook) {
         t.refused = Some((size as u64, stream as u64));
     }
 }

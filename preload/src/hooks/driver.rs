@@ -2,7 +2,7 @@
 //! that use the driver themselves. What a dynamic runtime asks the driver for does not come here (`asked`).
 
 use super::runtime::{OUT_OF_MEMORY, allocated, device_memory, gone, noted_info, refused, released};
-use super::{P, SUCCESS, Status, forward};
+use super::{P, SUCCESS, Status, forward, id};
 use crate::platform::tls;
 use crate::recorder::devices;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -16,7 +16,7 @@ macro_rules! device_memory {
             let caller = tls::caller();
             let status = forward!($real(p, n $(, $a)*) on $stream);
             // SAFETY: `p` is the caller's, and the call has returned.
-            unsafe { device_memory(RuntimeOp::$op, status, p, n, $stream, caller) };
+            unsafe { device_memory(id::$real, RuntimeOp::$op, status, p, n, $stream, caller) };
             status
         })*
     };
@@ -36,7 +36,7 @@ macro_rules! other_memory {
             let caller = tls::caller();
             let status = forward!($real(p, n $(, $a)*));
             // SAFETY: `p` is the caller's, and the call has returned.
-            unsafe { allocated(RuntimeOp::$op, status, p, n, NO_STREAM, caller) };
+            unsafe { allocated(id::$real, RuntimeOp::$op, status, p, n, NO_STREAM, caller) };
             status
         })*
     };
@@ -58,40 +58,41 @@ pub(super) unsafe fn alloc_pitch(
     let caller = tls::caller();
     let status = forward!(CU_MEM_ALLOC_PITCH(p, pitch, width, height, element));
     if status == OUT_OF_MEMORY {
-        refused(RuntimeOp::Malloc, width.saturating_mul(height), NO_STREAM, caller);
+        refused(id::CU_MEM_ALLOC_PITCH, RuntimeOp::Malloc, width.saturating_mul(height), NO_STREAM, caller);
     } else if status == SUCCESS && !pitch.is_null() {
         // SAFETY: not null, and filled by the call that succeeded.
         unsafe {
-            device_memory(RuntimeOp::Malloc, status, p, (*pitch).saturating_mul(height), NO_STREAM, caller)
+            let size = (*pitch).saturating_mul(height);
+            device_memory(id::CU_MEM_ALLOC_PITCH, RuntimeOp::Malloc, status, p, size, NO_STREAM, caller)
         };
     }
     status
 }
 
 pub(super) unsafe fn free(p: P) -> Status {
-    gone(RuntimeOp::Free, p, NO_STREAM);
+    gone(id::CU_MEM_FREE, RuntimeOp::Free, p, NO_STREAM);
     forward!(CU_MEM_FREE(p))
 }
 
 pub(super) unsafe fn free_async(p: P, s: P) -> Status {
-    gone(RuntimeOp::FreeAsync, p, s);
+    gone(id::CU_MEM_FREE_ASYNC, RuntimeOp::FreeAsync, p, s);
     forward!(CU_MEM_FREE_ASYNC(p, s) on s)
 }
 
 pub(super) unsafe fn free_async_ptsz(p: P, s: P) -> Status {
-    gone(RuntimeOp::FreeAsync, p, s);
+    gone(id::CU_MEM_FREE_ASYNC_PTSZ, RuntimeOp::FreeAsync, p, s);
     forward!(CU_MEM_FREE_ASYNC_PTSZ(p, s) on s)
 }
 
 pub(super) unsafe fn free_host(p: P) -> Status {
-    released(RuntimeOp::HostFree, p, NO_STREAM);
+    released(id::CU_MEM_FREE_HOST, RuntimeOp::HostFree, p, NO_STREAM);
     forward!(CU_MEM_FREE_HOST(p))
 }
 
 pub(super) unsafe fn mem_get_info(free: *mut usize, total: *mut usize) -> Status {
     let status = forward!(CU_MEM_GET_INFO(free, total));
     // SAFETY: the call has returned.
-    unsafe { noted_info(status, free, total) };
+    unsafe { noted_info(id::CU_MEM_GET_INFO, status, free, total) };
     status
 }
 
@@ -128,7 +129,7 @@ pub(super) unsafe fn create(handle: *mut u64, n: usize, properties: P, flags: u6
             h.store(made, Relaxed);
         }
     } else if status == OUT_OF_MEMORY {
-        refused(RuntimeOp::Malloc, n, NO_STREAM, caller);
+        refused(id::CU_MEM_CREATE, RuntimeOp::Malloc, n, NO_STREAM, caller);
     }
     status
 }
@@ -152,7 +153,7 @@ pub(super) unsafe fn map(p: P, n: usize, offset: usize, handle: u64, flags: u64)
     {
         let (mut p, size) = (p, size.load(Relaxed) as usize);
         // SAFETY: a pointer of our own.
-        unsafe { device_memory(RuntimeOp::Malloc, status, &mut p, size, NO_STREAM, caller) };
+        unsafe { device_memory(id::CU_MEM_MAP, RuntimeOp::Malloc, status, &mut p, size, NO_STREAM, caller) };
     }
     status
 }
@@ -161,7 +162,7 @@ pub(super) unsafe fn map(p: P, n: usize, offset: usize, handle: u64, flags: u64)
 pub(super) unsafe fn unmap(p: P, n: usize) -> Status {
     let range = p as u64..(p as u64).saturating_add(n as u64);
     for [_, _, at] in PHYSICAL.iter().filter(|[.., at]| range.contains(&at.load(Relaxed))) {
-        gone(RuntimeOp::Free, at.load(Relaxed) as P, NO_STREAM);
+        gone(id::CU_MEM_UNMAP, RuntimeOp::Free, at.load(Relaxed) as P, NO_STREAM);
         at.store(0, Relaxed);
     }
     forward!(CU_MEM_UNMAP(p, n))

@@ -9,31 +9,29 @@ use super::{P, Status, forward};
 use crate::platform::{clock, tls};
 use crate::recorder::guard::enter;
 use crate::stacks;
-use std::ffi::CStr;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use strandline_core::event;
+use strandline_core::event::{self, HookId};
 use strandline_core::format::raw::{Kind, Record};
 
 static TOLD: AtomicBool = AtomicBool::new(false);
 
-/// After a call has returned something else than success.
+/// After a call has returned something else than success: the one behind this hook, whose number is its place in [`event::CALLS`].
 #[cold]
 #[inline(never)]
-pub(super) fn look(status: Status, call: &'static CStr, stream: P) {
+pub(super) fn look(status: Status, hook: HookId, stream: P) {
     if !event::stays(status as u32) || TOLD.load(Relaxed) {
         return;
     }
-    let Some(mut t) = enter() else { return };
+    let Some(mut t) = enter(hook) else { return };
     if TOLD.swap(true, Relaxed) {
         return;
     }
-    let known = event::CALLS.iter().position(|name| name.as_bytes() == call.to_bytes());
     let stack = stacks::current(&mut t);
     let phase = t.phase(false);
     t.push(Record {
         ticks: clock::ticks(),
         a: u64::from(status as u32),
-        b: known.unwrap_or(0) as u64,
+        b: hook.word(),
         c: stream as u64,
         stack,
         kind: Kind::Failed as u8,

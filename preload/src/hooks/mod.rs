@@ -116,6 +116,12 @@ macro_rules! hooks {
                     };
             )*
         }
+        /// What the shared memory calls each hook.
+        #[allow(dead_code, reason = "not every hook records")]
+        pub(crate) mod id {
+            use strandline_core::event::HookId;
+            $(pub(crate) const $real: HookId = HookId::of($symbol);)*
+        }
         #[allow(non_snake_case)]
         mod exported {
             use super::*;
@@ -314,7 +320,7 @@ macro_rules! forward {
                 // SAFETY: the arguments are those of the hook's own caller.
                 let status = unsafe { f($($a),*) };
                 if status != $crate::hooks::SUCCESS {
-                    $crate::hooks::failed::look(status, $crate::hooks::real::$real.name(), $stream);
+                    $crate::hooks::failed::look(status, $crate::hooks::id::$real, $stream);
                 }
                 status
             }

@@ -7,6 +7,10 @@ use crate::{recorder, stacks};
 use serde_json::json;
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use strandline_core::event::HookId;
+
+/// What the shared memory calls both.
+const BLOCK: HookId = HookId::of("strandline_block");
 
 static TOLD: AtomicBool = AtomicBool::new(false);
 
@@ -37,7 +41,7 @@ pub(crate) extern "C" fn strandline_cupy() -> c_int {
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn strandline_block(device: c_int, addr: u64, size: u64, stream: u64) {
     let Ok(device) = u8::try_from(device) else { return };
-    let Some(mut t) = enter() else { return };
+    let Some(mut t) = enter(BLOCK) else { return };
     let phase = t.phase(false);
     let stack = if owner::have_stacks() { stacks::current(&mut t) } else { 0 };
     blocks::record_on(&mut t, device, addr, size as usize, stream as P, phase, stack);
@@ -48,7 +52,7 @@ pub(crate) extern "C" fn strandline_block(device: c_int, addr: u64, size: u64, s
 pub(crate) extern "C" fn strandline_block_gone(device: c_int, addr: u64) {
     if let Ok(device) = u8::try_from(device)
         && addr != 0
-        && let Some(mut t) = enter()
+        && let Some(mut t) = enter(BLOCK)
     {
         blocks::given_back_on(&mut t, device, addr, 0);
     }

@@ -1,20 +1,20 @@
 //! Memory that goes through the CUDA runtime, and what the program asks about its devices.
 
-use super::{P, SUCCESS, Status, blocks, forward, owner, pooled};
+use super::{P, SUCCESS, Status, blocks, forward, id, owner, pooled};
 use crate::platform::{clock, tls};
 use crate::recorder::devices;
 use crate::recorder::guard::{Entered, enter_or_arm};
 use crate::stacks;
 use crate::torch::tracker;
 use cudarc::runtime::sys::cudaError_t;
-use strandline_core::event::RuntimeOp;
+use strandline_core::event::{HookId, RuntimeOp};
 use strandline_core::format::raw::{Kind, Record};
 
 /// Writes a runtime record, if this thread is not inside another hook of ours. `caller`: where the call returns to; 0: of no
 /// interest.
 #[inline(always)]
-fn note(op: RuntimeOp, addr: u64, size: usize, stream: P, caller: u64) {
-    let Some(mut t) = enter_or_arm() else { return };
+fn note(hook: HookId, op: RuntimeOp, addr: u64, size: usize, stream: P, caller: u64) {
+    let Some(mut t) = enter_or_arm(hook) else { return };
     let stack = if caller == 0 { 0 } else { stacks::of_call(&mut t, caller) };
     write(&mut t, op, addr, size, stream, stack);
 }
@@ -40,9 +40,9 @@ fn write(t: &mut Entered, op: RuntimeOp, addr: u64, size: usize, stream: P, stac
 /// asks again, within the same allocation; a library may do with less; another program may end of it, and then who asked matters.
 #[cold]
 #[inline(never)]
-pub(super) fn refused(op: RuntimeOp, size: usize, stream: P, caller: u64) {
+pub(super) fn refused(hook: HookId, op: RuntimeOp, size: usize, stream: P, caller: u64) {
     let block = owner::is_block(caller) && owner::have_stacks();
-    let Some(mut t) = enter_or_arm() else { return };
+    let Some(mut t) = enter_or_arm(hook) else { return };
     let stack = if blocks::is_uncached(caller) {
         tracker::origin(&mut t).1
     } else if block {
@@ -59,6 +59,7 @@ pub(super) fn refused(op: RuntimeOp, size: usize, stream: P, caller: u64) {
 /// `p` must be what the successful call filled.
 #[inline(always)]
 pub(super) unsafe fn allocated(
+    hook: HookId,
     op: RuntimeOp,
     status: Status,
     p: *mut P,
@@ -68,7 +69,7 @@ pub(super) unsafe fn allocated(
 ) {
     if status == SUCCESS && !p.is_null() {
         // SAFETY: not null, and filled by the call that succeeded.
-        note(op, unsafe { *p } as u64, size, stream, caller);
+        note(hook, op, unsafe { *p } as u64, size, stream, caller);
     }
 }
 
@@ -78,6 +79,7 @@ pub(super) unsafe fn allocated(
 /// As of [`allocated`].
 #[inline(always)]
 pub(super) unsafe fn device_memory(
+    hook: HookId,
     op: RuntimeOp,
     status: Status,
     p: *mut P,
@@ -86,7 +88,7 @@ pub(super) unsafe fn device_memory(
     caller: u64,
 ) {
     if status == OUT_OF_MEMORY {
-        return refused(op, size, stream, caller);
+        return refused(hook, op, size, stream, caller);
     }
     if status != SUCCESS || p.is_null() {
         return;
@@ -94,28 +96,28 @@ pub(super) unsafe fn device_memory(
     // SAFETY: not null, and filled by the call that succeeded.
     let addr = unsafe { *p } as u64;
     if owner::is_block(caller) {
-        blocks::handed_to(caller, addr, size, stream);
+        blocks::handed_to(hook, caller, addr, size, stream);
     } else {
         // What a pool holds whose blocks are told is nobody's beside them.
-        note(op, addr, size, stream, if pooled::are_told() { 0 } else { caller });
+        note(hook, op, addr, size, stream, if pooled::are_told() { 0 } else { caller });
     }
 }
 
 /// Before device memory is given back.
 #[inline(always)]
-pub(super) fn gone(op: RuntimeOp, p: P, stream: P) {
+pub(super) fn gone(hook: HookId, op: RuntimeOp, p: P, stream: P) {
     if blocks::are_there() {
-        blocks::given_back(p, stream);
+        blocks::given_back(hook, p, stream);
     } else {
-        released(op, p, stream);
+        released(hook, op, p, stream);
     }
 }
 
 /// Before a deallocation; freeing nothing is nothing.
 #[inline(always)]
-pub(super) fn released(op: RuntimeOp, p: P, stream: P) {
+pub(super) fn released(hook: HookId, op: RuntimeOp, p: P, stream: P) {
     if !p.is_null() {
-        note(op, p as u64, 0, stream, 0);
+        note(hook, op, p as u64, 0, stream, 0);
     }
 }
 
@@ -125,7 +127,7 @@ macro_rules! allocations {
             let caller = tls::caller();
             let status = forward!($real(p, n $(, $a)*));
             // SAFETY: `p` is the caller's, and the call has returned.
-            unsafe { allocated(RuntimeOp::$op, status, p, n, $stream, caller) };
+            unsafe { allocated(id::$real, RuntimeOp::$op, status, p, n, $stream, caller) };
             status
         })*
     };
@@ -147,10 +149,10 @@ pub(super) unsafe fn malloc(p: *mut P, n: usize) -> Status {
     let status = forward!(MALLOC(p, n));
     if blocks::is_uncached(caller) && status == SUCCESS && !p.is_null() {
         // SAFETY: not null, and filled by the call that succeeded.
-        blocks::handed_out(unsafe { *p } as u64, n, NO_STREAM);
+        blocks::handed_out(id::MALLOC, unsafe { *p } as u64, n, NO_STREAM);
     } else {
         // SAFETY: `p` is the caller's, and the call has returned.
-        unsafe { device_memory(RuntimeOp::Malloc, status, p, n, NO_STREAM, caller) };
+        unsafe { device_memory(id::MALLOC, RuntimeOp::Malloc, status, p, n, NO_STREAM, caller) };
     }
     status
 }
@@ -159,12 +161,12 @@ pub(super) unsafe fn malloc_pitch(p: *mut P, pitch: *mut usize, width: usize, he
     let caller = tls::caller();
     let status = forward!(MALLOC_PITCH(p, pitch, width, height));
     if status == OUT_OF_MEMORY {
-        refused(RuntimeOp::Malloc, width.saturating_mul(height), NO_STREAM, caller);
+        refused(id::MALLOC_PITCH, RuntimeOp::Malloc, width.saturating_mul(height), NO_STREAM, caller);
     } else if status == SUCCESS && !pitch.is_null() {
         // SAFETY: not null, and filled by the call that succeeded.
         let size = unsafe { *pitch }.saturating_mul(height);
         // SAFETY: `p` is the caller's, and the call has returned.
-        unsafe { device_memory(RuntimeOp::Malloc, status, p, size, NO_STREAM, caller) };
+        unsafe { device_memory(id::MALLOC_PITCH, RuntimeOp::Malloc, status, p, size, NO_STREAM, caller) };
     }
     status
 }
@@ -175,7 +177,7 @@ macro_rules! stream_ordered {
             let caller = tls::caller();
             let status = forward!($real(p, n $(, $pool)?, s) on s);
             // SAFETY: `p` is the caller's, and the call has returned.
-            unsafe { allocated_async(status, p, n, s, caller) };
+            unsafe { allocated_async(id::$real, status, p, n, s, caller) };
             status
         })*
     };
@@ -193,43 +195,43 @@ stream_ordered! {
 /// # Safety
 /// As of [`allocated`].
 #[inline(always)]
-unsafe fn allocated_async(status: Status, p: *mut P, n: usize, s: P, caller: u64) {
+unsafe fn allocated_async(hook: HookId, status: Status, p: *mut P, n: usize, s: P, caller: u64) {
     if !blocks::are_async() {
         // SAFETY: the caller's promise.
-        return unsafe { device_memory(RuntimeOp::MallocAsync, status, p, n, s, caller) };
+        return unsafe { device_memory(hook, RuntimeOp::MallocAsync, status, p, n, s, caller) };
     }
     if status == SUCCESS && !p.is_null() {
         // SAFETY: not null, and filled by the call that succeeded.
-        blocks::handed_out(unsafe { *p } as u64, n, s);
+        blocks::handed_out(hook, unsafe { *p } as u64, n, s);
     } else if status == OUT_OF_MEMORY {
-        blocks::refused(n, s);
+        blocks::refused(hook, n, s);
     }
 }
 
 pub(super) unsafe fn free(p: P) -> Status {
-    gone(RuntimeOp::Free, p, NO_STREAM);
+    gone(id::FREE, RuntimeOp::Free, p, NO_STREAM);
     forward!(FREE(p))
 }
 
 pub(super) unsafe fn free_async(p: P, s: P) -> Status {
-    gone(RuntimeOp::FreeAsync, p, s);
+    gone(id::FREE_ASYNC, RuntimeOp::FreeAsync, p, s);
     forward!(FREE_ASYNC(p, s) on s)
 }
 
 pub(super) unsafe fn free_async_ptsz(p: P, s: P) -> Status {
-    gone(RuntimeOp::FreeAsync, p, s);
+    gone(id::FREE_ASYNC_PTSZ, RuntimeOp::FreeAsync, p, s);
     forward!(FREE_ASYNC_PTSZ(p, s) on s)
 }
 
 pub(super) unsafe fn free_host(p: P) -> Status {
-    released(RuntimeOp::HostFree, p, NO_STREAM);
+    released(id::FREE_HOST, RuntimeOp::HostFree, p, NO_STREAM);
     forward!(FREE_HOST(p))
 }
 
 pub(super) unsafe fn mem_get_info(free: *mut usize, total: *mut usize) -> Status {
     let status = forward!(MEM_GET_INFO(free, total));
     // SAFETY: the call has returned.
-    unsafe { noted_info(status, free, total) };
+    unsafe { noted_info(id::MEM_GET_INFO, status, free, total) };
     status
 }
 
@@ -237,12 +239,12 @@ pub(super) unsafe fn mem_get_info(free: *mut usize, total: *mut usize) -> Status
 ///
 /// # Safety
 /// Both must be what the successful call filled.
-pub(super) unsafe fn noted_info(status: Status, free: *mut usize, total: *mut usize) {
+pub(super) unsafe fn noted_info(hook: HookId, status: Status, free: *mut usize, total: *mut usize) {
     if status == SUCCESS && !free.is_null() && !total.is_null() {
         // SAFETY: not null, and filled by the call that succeeded.
         let (free, total) = unsafe { (*free as u64, *total as u64) };
         devices::note_total(tls::device(), total);
-        if let Some(mut t) = enter_or_arm() {
+        if let Some(mut t) = enter_or_arm(hook) {
             blocks::out_of_memory(&mut t, free);
             t.note(Kind::MemInfo, tls::device(), free, total, 0);
             if let Some(fraction) = stacks::fraction::being_set() {

@@ -1,6 +1,6 @@
 //! c10 and ATen: where we attach, which stream is current, what a block is used on, and the allocator's report.
 
-use super::{P, Stream, real};
+use super::{P, Stream, id, real};
 use crate::platform::tls;
 use crate::recorder::guard::{enter, enter_or_arm, seen};
 use crate::recorder::thread::{DEVICES, Thread};
@@ -70,7 +70,7 @@ pub(super) unsafe fn set_current_stream(device: u64, id: u64) {
 #[inline(never)]
 unsafe fn change_current_stream(device: u64, id: u64) {
     let s = Stream { device, id };
-    if let Some(mut t) = enter_or_arm()
+    if let Some(mut t) = enter_or_arm(id::SET_CURRENT_STREAM)
         && let Some(current) = t.current.get_mut(usize::from(s.index()) & (DEVICES - 1))
         && *current != id
     {
@@ -88,7 +88,7 @@ unsafe fn change_current_stream(device: u64, id: u64) {
 #[inline(never)]
 fn switched(from: Stream, to: Stream) {
     let (a, b) = (handle(from), handle(to));
-    if let Some(mut t) = enter_or_arm() {
+    if let Some(mut t) = enter_or_arm(id::SET_CURRENT_STREAM) {
         t.note(Kind::Scope, to.index(), a, b, 0);
     }
 }
@@ -153,7 +153,7 @@ pub(super) unsafe fn set_thread_name(name: P) {
     };
     if text.starts_with(b"pt_autograd_") {
         tls::set_autograd();
-        if let Some(mut t) = enter() {
+        if let Some(mut t) = enter(id::SET_THREAD_NAME) {
             t.autograd = true;
         }
     }
@@ -170,7 +170,7 @@ pub(super) unsafe fn record_stream(tensor: P, device: u64, id: u64) {
     let s = handle(Stream { device, id });
     // Through the pluggable door the allocator itself is told, by autograd and others too.
     if !pluggable::is_open()
-        && let Some(mut t) = enter_or_arm()
+        && let Some(mut t) = enter_or_arm(id::RECORD_STREAM)
     {
         t.note(Kind::RecordStream, (device >> 8) as u8, data, 0, s);
     }

@@ -13,6 +13,7 @@ use std::collections::HashMap;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use strandline_core::event::HookId;
 
 /// Devices that the door serves.
 const DEVICES: usize = 32;
@@ -198,7 +199,7 @@ impl Device {
             stream: stream as u64,
             pool: graph.unwrap_or_default(),
         };
-        let mut token = guard::enter();
+        let mut token = guard::enter(HookId::NONE);
         let origin = token.as_mut().map(Origin::here).unwrap_or_default();
         let mut state = self.lock();
         let failure = match got {
@@ -230,7 +231,7 @@ impl Device {
     pub(super) fn free(&self, addr: u64, size: u64, stream: CUstream, mode: Mode) {
         let _context = self.enter();
         let (freed, waits) = {
-            let mut token = guard::enter();
+            let mut token = guard::enter(HookId::NONE);
             let phase = token.as_ref().map(|t| t.phase(false)).unwrap_or_default();
             let mut state = self.lock();
             let users = if state.users.is_empty() { None } else { state.users.remove(&addr) };
@@ -310,7 +311,7 @@ impl Device {
         if !self.give_deferred() && self.driver.synchronize().is_ok() {
             self.driver.trim(self.pool);
         }
-        let mut token = guard::enter().filter(|_| mode == Mode::Whole);
+        let mut token = guard::enter(HookId::NONE).filter(|_| mode == Mode::Whole);
         self.look(&mut self.lock(), token.as_mut(), true);
     }
 
@@ -358,7 +359,7 @@ impl Device {
 
     /// The numbers, with what the pool holds now.
     pub(super) fn words(&self, mode: Mode) -> [u64; super::count::WORDS] {
-        let mut token = guard::enter().filter(|_| mode == Mode::Whole);
+        let mut token = guard::enter(HookId::NONE).filter(|_| mode == Mode::Whole);
         let mut state = self.lock();
         self.look(&mut state, token.as_mut(), true);
         if !is_capturing() {

@@ -30,7 +30,11 @@ use once_cell::sync::OnceCell;
 use serde_json::json;
 use std::ffi::{c_int, c_void};
 use std::ptr::null_mut;
+use strandline_core::event::HookId;
 use strandline_core::format::raw::Kind;
+
+/// What the shared memory calls what is recorded here.
+const DOOR: HookId = HookId::of("pluggable");
 
 /// What the door is to the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -160,7 +164,7 @@ pub(crate) unsafe extern "C-unwind" fn strandline_record_stream(ptr: *mut c_void
     let Some(d) = device::of(ptr as u64) else { return };
     d.used_on(ptr as u64, stream.cast());
     if is_open()
-        && let Some(mut t) = enter()
+        && let Some(mut t) = enter(DOOR)
     {
         t.note(Kind::RecordStream, d.index(), ptr as u64, 0, stream as u64);
     }

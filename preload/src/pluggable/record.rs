@@ -3,6 +3,7 @@
 //! All of it is called with the device's lock held, which is what puts the records of different threads in order (see
 //! `format::merge`); the stack was taken before.
 
+use super::DOOR;
 use crate::platform::clock;
 use crate::recorder::guard::Entered;
 use crate::torch::tracker;
@@ -26,7 +27,8 @@ pub(super) struct Origin {
 impl Origin {
     /// Of this thread, now, for an allocation.
     pub(super) fn here(t: &mut Entered) -> Origin {
-        let (phase, stack) = tracker::origin_of_block(t);
+        // The door's token lives while the driver is asked: only what is our own is noted.
+        let (phase, stack) = t.noted(DOOR, tracker::origin_of_block);
         Origin { stack, phase }
     }
 }

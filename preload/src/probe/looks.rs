@@ -5,7 +5,9 @@ use super::World;
 use super::naming::{Named, Place, Rank};
 use super::objects::{Class, TYPE_DICT, Types, read};
 use super::verify::{MODULE_DICT, is_named, is_still};
+use crate::recorder::at_work::in_room;
 use serde_json::{Value, json};
+use strandline_core::event::Room;
 
 /// After the first look, then at intervals that double, up to the last.
 const FIRST: u64 = 100_000_000;
@@ -59,6 +61,7 @@ impl Looks {
     /// # Safety
     /// With the GIL held.
     pub(super) unsafe fn look(&mut self, now: u64, since: u64) {
+        let _at_work = in_room(Room::Probe);
         (self.due, self.gap) = (now + self.gap, (self.gap * 2).min(LONGEST));
         if self.world.collector.is_at_work() {
             return;

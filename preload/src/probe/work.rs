@@ -16,8 +16,10 @@ use super::collector::{Reached, Walk};
 use super::naming::Named;
 use super::objects::{Class, Types};
 use super::{World, graph, rebound, verify};
+use crate::recorder::at_work::in_room;
 use serde_json::Value;
 use std::collections::{HashMap, HashSet};
+use strandline_core::event::Room;
 use strandline_core::format::holders::Ask;
 
 /// Samples of all findings together: one for each bit of a mask.
@@ -162,6 +164,7 @@ impl Work {
     /// # Safety
     /// With the GIL held and the collector not at work.
     pub(super) unsafe fn slice(&mut self, w: &World, budget: &Budget) -> Result<Progress, String> {
+        let _at_work = in_room(Room::Probe);
         // SAFETY: the caller's promise, for all of them.
         unsafe {
             match self.stage {

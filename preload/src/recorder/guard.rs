@@ -6,6 +6,8 @@ use crate::recorder::thread::Thread;
 use core::marker::PhantomData;
 use core::ops::{Deref, DerefMut};
 use core::ptr::NonNull;
+use core::sync::atomic::Ordering::Relaxed;
+use strandline_core::event::HookId;
 
 /// This thread is inside one of our hooks, and in no other: a signal handler or a nested call that comes back to us
 /// gets no second token. Gives access to the thread's state.
@@ -14,9 +16,11 @@ pub(crate) struct Entered {
     not_send: PhantomData<*mut ()>,
 }
 
-/// The token, while the process records. One load of a global and one of a thread-local where it does not.
+/// The token, while the process records. One load of a global and one of a thread-local where it does not. `hook`: what is left in the
+/// shared memory while the token lives: where the process was, should it die of it. It lives in our own code alone, never while the
+/// real function runs.
 #[inline(always)]
-pub(crate) fn enter() -> Option<Entered> {
+pub(crate) fn enter(hook: HookId) -> Option<Entered> {
     if !recorder::is_recording() {
         return None;
     }
@@ -31,6 +35,7 @@ pub(crate) fn enter() -> Option<Entered> {
             return interrupted();
         }
         (*thread.as_ptr()).inside = true;
+        (*thread.as_ptr()).hook.store(hook.word(), Relaxed);
         (*thread.as_ptr()).pulse.enter(|| None);
     }
     // A handler that interrupts us from here on must see the mark.
@@ -50,15 +55,16 @@ fn interrupted() -> Option<Entered> {
 
 /// The token at a call that may be the process's first: arms it where that is still to be done.
 #[inline(always)]
-pub(crate) fn enter_or_arm() -> Option<Entered> {
+pub(crate) fn enter_or_arm(hook: HookId) -> Option<Entered> {
     if !recorder::is_recording() && !recorder::arm() {
         return None;
     }
-    enter()
+    enter(hook)
 }
 
 /// The token of a hook that is short and calls nothing: for the many. `None` wherever anything is not as usual (the process does
-/// not record, the thread has no place yet, a hook is at work on it): then the hook goes the long way, with [`enter`].
+/// not record, the thread has no place yet, a hook is at work on it): then the hook goes the long way, with [`enter`]. It leaves no word in the shared
+/// memory: who reads more than what was handed to the hook and the thread's own ring does so himself, with [`Thread::noted`].
 /// `began`: see [`Pulse::enter`](crate::recorder::overhead::Pulse::enter).
 #[inline(always)]
 pub(crate) fn enter_quickly(began: impl FnOnce() -> Option<u64>) -> Option<Quick> {
@@ -127,6 +133,7 @@ impl Drop for Entered {
         // SAFETY: the token is neither Send nor Clone, so this is its thread and the only access.
         unsafe {
             (*self.thread.as_ptr()).pulse.leave();
+            (*self.thread.as_ptr()).hook.store(0, Relaxed);
             (*self.thread.as_ptr()).inside = false;
         }
     }

@@ -1,5 +1,6 @@
 //! What hooks need to record: whether the process does, its rings, and how facts get into its recording.
 
+pub(crate) mod at_work;
 pub(crate) mod before;
 pub(crate) mod devices;
 pub(crate) mod guard;

@@ -14,9 +14,9 @@ use core::cell::UnsafeCell;
 use core::num::NonZeroU64;
 use core::ptr::NonNull;
 use std::ffi::c_void;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering::*};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering::*, compiler_fence};
 use strandline_core::buffer::{Lane, Region, Shared};
-use strandline_core::event::Phase;
+use strandline_core::event::{HookId, Phase};
 use strandline_core::format::raw::{Kind, Record, flag};
 
 /// Threads that can have a place at the same time. Those beyond are counted as lost.
@@ -32,6 +32,8 @@ const CLAIM_AGAIN: u32 = 256;
 #[repr(C, align(128))]
 pub(crate) struct Thread {
     lane: Option<Lane>,
+    /// Where it is left which hook this thread is in, for whoever reads the rings after the process's death.
+    pub(crate) hook: &'static AtomicU64,
     /// A hook of ours is at work on this thread.
     pub(crate) inside: bool,
     /// An autograd worker.
@@ -159,8 +161,10 @@ pub(crate) fn claim() -> Option<NonNull<Thread>> {
         (&raw mut (*thread).current).write([0; DEVICES]);
         (*thread).rules.moved();
         // The cache is left as it is: zeroed memory is an empty one, and stacks of the place's last thread are as good.
-        (&raw mut (*thread).lane).write(lane(&pool.region));
-        (&raw mut (*thread).overflow).write(pool.region.overflow());
+        let (lane, overflow) = (lane(&pool.region), pool.region.overflow());
+        (&raw mut (*thread).hook).write(lane.as_ref().map_or(overflow.hook(), Lane::hook));
+        (&raw mut (*thread).lane).write(lane);
+        (&raw mut (*thread).overflow).write(overflow);
         (&raw mut (*thread).without_lane).write(0);
         &mut *thread
     };
@@ -208,6 +212,17 @@ impl Thread {
         if let Some(lane) = &mut self.lane {
             lane.announce(clock::ticks(), tid::tid(), [0; 16], flags);
         }
+    }
+
+    /// Does something in the name of a hook that took its token without a word of it in the shared memory.
+    #[inline(always)]
+    pub(crate) fn noted<R>(&mut self, hook: HookId, f: impl FnOnce(&mut Thread) -> R) -> R {
+        self.hook.store(hook.word(), Relaxed);
+        compiler_fence(SeqCst);
+        let result = f(self);
+        compiler_fence(SeqCst);
+        self.hook.store(0, Relaxed);
+        result
     }
 
     /// Writes a whole record.
@@ -268,6 +283,8 @@ impl Thread {
             // SAFETY: the pool is made before any thread has a state, and never freed.
             && let Some(lane) = unsafe { POOL.load(Acquire).as_ref() }.and_then(|p| lane(&p.region))
         {
+            self.hook.store(0, Relaxed);
+            self.hook = lane.hook();
             self.lane = Some(lane);
             self.announce();
             return self.open(r);

@@ -12,10 +12,12 @@ mod optimizers;
 pub(crate) mod python;
 
 use crate::probe::collector;
+use crate::recorder::at_work::in_room;
 use crate::{hooks, late, recorder, stacks};
 use serde_json::json;
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering::*};
+use strandline_core::event::Room;
 
 const NONE: u8 = 0;
 /// A pending call is queued.
@@ -95,6 +97,7 @@ pub(crate) fn at_backward(caller: u64) {
 
 /// Installs the hooks, where Python may run. Whether a script's own exception is set, which its thread must see.
 fn attempt(how: &str) -> bool {
+    let _at_work = in_room(Room::Python);
     match python::run() {
         python::Outcome::Installed => installed(how),
         python::Outcome::NotYet => STATE.store(AGAIN, Release),

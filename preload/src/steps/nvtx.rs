@@ -10,8 +10,12 @@ use once_cell::sync::OnceCell;
 use std::ffi::{CStr, OsString, c_char, c_int, c_void};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use strandline_core::event::HookId;
 use strandline_core::format::env;
 use strandline_core::format::raw::Kind;
+
+/// What the shared memory calls what is recorded here.
+const RANGE: HookId = HookId::of("nvtx");
 
 /// The range's name.
 static NAME: OnceCell<OsString> = OnceCell::new();
@@ -131,7 +135,7 @@ unsafe extern "C" fn push_ex(attributes: *const Attributes) -> c_int {
 /// A range begins on this thread; its level, from 0.
 fn pushed(step: bool) -> c_int {
     // The range of the first step may begin before the first CUDA call.
-    let Some(mut t) = (if step { enter_or_arm() } else { enter() }) else { return -1 };
+    let Some(mut t) = (if step { enter_or_arm(RANGE) } else { enter(RANGE) }) else { return -1 };
     let level = t.ranges;
     t.ranges = level.saturating_add(1);
     if step && t.step_range.is_none() {
@@ -141,7 +145,7 @@ fn pushed(step: bool) -> c_int {
 }
 
 extern "C" fn pop() -> c_int {
-    let Some(mut t) = enter() else { return -1 };
+    let Some(mut t) = enter(RANGE) else { return -1 };
     t.ranges = t.ranges.saturating_sub(1);
     let level = t.ranges;
     if t.step_range == Some(level) {
@@ -164,14 +168,14 @@ unsafe extern "C" fn start_ex(attributes: *const Attributes) -> u64 {
 /// A range that any thread may end: odd numbers are steps.
 fn started(step: bool) -> u64 {
     if step {
-        drop(enter_or_arm());
+        drop(enter_or_arm(RANGE));
     }
     (RANGES.fetch_add(1, Relaxed) + 1) << 1 | u64::from(step)
 }
 
 extern "C" fn end(range: u64) {
     if range & 1 == 1
-        && let Some(mut t) = enter()
+        && let Some(mut t) = enter(RANGE)
     {
         t.note(Kind::ManualStep, 0, STEPS.fetch_add(1, Relaxed) + 1, 0, 0);
     }

@@ -9,7 +9,11 @@ use crate::platform::real;
 use crate::recorder::guard::enter;
 use once_cell::sync::OnceCell;
 use std::ffi::{CStr, c_char, c_int, c_long, c_void};
+use strandline_core::event::HookId;
 use strandline_core::format::raw::Kind;
+
+/// What the shared memory calls both hooks.
+const STEP: HookId = HookId::of("optimizer");
 
 /// A Python object.
 pub(super) type Object = *mut c_void;
@@ -315,7 +319,7 @@ extern "C" fn begin_with_closure(_: Object, optimizer: Object) -> Object {
 pub(super) fn begun(optimizer: Object, closure: u64) -> Object {
     crate::stacks::attempt();
     let number = optimizers::number(optimizer);
-    if let Some(mut t) = enter() {
+    if let Some(mut t) = enter(STEP) {
         t.optimizer = true;
         t.note(Kind::OptimizerBegin, 0, number, closure, 0);
     }
@@ -325,7 +329,7 @@ pub(super) fn begun(optimizer: Object, closure: u64) -> Object {
 /// An optimizer's step has ended.
 pub(super) extern "C" fn end(_: Object, optimizer: Object) -> Object {
     let number = optimizers::number(optimizer);
-    if let Some(mut t) = enter() {
+    if let Some(mut t) = enter(STEP) {
         t.note(Kind::OptimizerEnd, 0, number, 0, 0);
         t.optimizer = false;
     }

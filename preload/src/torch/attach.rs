@@ -13,6 +13,7 @@ use crate::platform::elf;
 use crate::platform::own_stack::with_room;
 use crate::platform::real::{self, Library};
 use crate::platform::say::say;
+use crate::recorder::at_work::in_room;
 use crate::recorder::before;
 use crate::{late, pluggable, recorder, stacks, steps};
 use once_cell::sync::OnceCell;
@@ -20,6 +21,7 @@ use serde_json::json;
 use std::ffi::{c_int, c_void};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::*};
+use strandline_core::event::Room;
 
 const VTABLE: &[u8] = b"_ZTVN3c104cuda20CUDACachingAllocator6Native22NativeCachingAllocatorE";
 const RTTI: &str = "N3c104cuda20CUDACachingAllocator6Native22NativeCachingAllocatorE";
@@ -68,6 +70,7 @@ fn try_to_attach() {
     if !recorder::is_recording() {
         SETTLED.store(true, Release);
     } else {
+        let _at_work = in_room(Room::Attach);
         match attach() {
             Ok(false) => {} // not initialized yet: the next call will see
             Ok(true) => {

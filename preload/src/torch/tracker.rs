@@ -17,8 +17,12 @@ use crate::{hooks, stacks};
 use core::num::NonZeroU64;
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
-use strandline_core::event::Phase;
+use strandline_core::event::{HookId, Phase};
 use strandline_core::format::raw::{Kind, Record, flag};
+
+/// What the shared memory calls an event of the allocator, and its report.
+const EVENT: HookId = HookId::of("tracker");
+const REPORT: HookId = hooks::id::REPORT_MEMORY_USAGE;
 
 const ALLOC: i32 = Kind::Alloc as i32;
 const FREE_REQUESTED: i32 = Kind::FreeRequested as i32;
@@ -146,7 +150,7 @@ fn allocated_quickly(e: &TraceEntry) -> Option<()> {
     if collector::is_news() {
         return None;
     }
-    let (phase, stack) = origin(&mut t);
+    let (phase, stack) = t.noted(EVENT, origin);
     write(&mut t, e, at, phase, stack)?;
     t.freeing = None;
     Some(())
@@ -220,7 +224,7 @@ fn completed(e: &TraceEntry) -> Option<()> {
 #[cold]
 #[inline(never)]
 fn otherwise(e: &TraceEntry) {
-    let Some(mut t) = enter() else { return };
+    let Some(mut t) = enter(EVENT) else { return };
     let t: &mut Thread = &mut t;
     let action = e.action;
     if !(ALLOC..=OOM).contains(&action) {
@@ -377,7 +381,7 @@ fn complete(r: &mut Record, size: i64, allocated: u64, reserved: u64) {
 #[cold]
 #[inline(never)]
 pub(crate) fn report(addr: u64, size: i64, allocated: u64, reserved: u64, device: u8) {
-    let Some(mut t) = enter() else { return };
+    let Some(mut t) = enter(REPORT) else { return };
     t.freeing = None;
     match t.opened() {
         Some(r) if r.a == addr && r.kind <= FREE_COMPLETED as u8 => {

@@ -1,4 +1,4 @@
-//! What is said where the host killed a process.
+//! What is said where the host killed a process, or strandline may have.
 
 use super::*;
 
@@ -40,4 +40,49 @@ fn the_host_killed_one_and_another_leaks() {
     assert!(text.contains("LEAK"), "{text}");
     let value = json::value(&r);
     assert_eq!((&value["verdict"], &value["reason"]), (&json!("leak"), &json!("rank 1: growth")));
+}
+
+fn fault() -> SelfFault {
+    SelfFault { place: "cudaMemGetInfo".to_owned(), signal: "SIGSEGV", remedy: Some("--stacks none") }
+}
+
+#[test]
+fn strandline_may_have_failed() {
+    let mut j = Job::new(0);
+    j.segment(16 * GIB);
+    j.train(4, 0);
+    let v = verdict(Outcome::Unknown, &fault().to_string());
+    let mut p = Process::new(&j.replay, &j.names, &v, &[]);
+    p.self_fault = Some(fault());
+    p.ended = Ended::Signal(11);
+    reads(
+        "failed",
+        &Report { processes: vec![p], exit: Some(Exit { status: 139, own: true }), next: Vec::new() },
+    );
+}
+
+/// It is what a person hears first, of whichever process; what was found on the GPU stands.
+#[test]
+fn strandline_may_have_failed_in_one_and_it_leaks() {
+    let mut jobs: Vec<Job> = (0..2).map(Job::new).collect();
+    for j in &mut jobs {
+        j.segment(16 * GIB);
+        j.train(12, 100 * MIB);
+    }
+    let leak = verdict(Outcome::Leak, "growth");
+    let findings = jobs.iter().map(|j| [j.leak()]).collect::<Vec<_>>();
+    let mut processes: Vec<Process<'_>> =
+        jobs.iter().zip(&findings).map(|(j, f)| Process::new(&j.replay, &j.names, &leak, f)).collect();
+    processes[0].killed_by_host = true;
+    processes[1].self_fault = Some(fault());
+    let mut text = Vec::new();
+    let r = Report { processes, exit: None, next: Vec::new() };
+    text::write(&mut text, &r, Style::default()).unwrap();
+    let text = String::from_utf8(text).unwrap().split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(
+        text.starts_with("strandline: STRANDLINE MAY HAVE FAILED in cudaMemGetInfo: a thread of rank 1 was"),
+        "{text}"
+    );
+    assert!(text.contains("On the GPU: 285 MiB more every step"), "{text}");
+    assert_eq!(json::value(&r)["processes"][1]["failed_in"], "cudaMemGetInfo");
 }

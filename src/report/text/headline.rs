@@ -4,7 +4,7 @@ use super::super::model::{Process, Report};
 use super::super::style::Style;
 use super::super::units::{count, plural, size, size_f};
 use super::found::in_phase;
-use crate::detect::{Finding, GrainName, Outcome, PostMortem, StepsToOom, post_mortem};
+use crate::detect::{Finding, GrainName, Outcome, PostMortem, SelfFault, StepsToOom, post_mortem};
 use crate::replay::OomEvent;
 use crate::replay::anatomy::At;
 
@@ -26,16 +26,25 @@ pub(super) fn lines(r: &Report<'_>, p: &Process<'_>, style: Style) -> Vec<String
 /// What follows the phrase, with its punctuation.
 fn sentence(r: &Report<'_>, p: &Process<'_>) -> String {
     let reason = clause(&p.verdict.reason);
-    if p.killed_by_host {
-        let gpu = match p.verdict.outcome {
-            Outcome::Leak | Outcome::Growing => format!(" On the GPU: {}.", growth(p).unwrap_or(reason)),
-            Outcome::Oom => format!(" On the GPU: {reason}."),
-            Outcome::Clean => " Nothing leaks on the GPU.".to_owned(),
-            Outcome::Unknown => String::new(),
-        };
+    let gpu = || match p.verdict.outcome {
+        Outcome::Leak | Outcome::Growing => format!(" On the GPU: {}.", growth(p).unwrap_or(reason.clone())),
+        Outcome::Oom => format!(" On the GPU: {reason}."),
+        Outcome::Clean => " Nothing leaks on the GPU.".to_owned(),
+        Outcome::Unknown => String::new(),
+    };
+    if let Some(fault @ SelfFault { place, signal, .. }) = &p.self_fault {
         return format!(
-            ". The machine ran out of memory (not the GPU), and its kernel ended {}.{gpu}",
-            r.name(p)
+            " in {place}: a thread of {} was in that code of strandline's when the process died of {signal}. {}.{}",
+            r.name(p),
+            clause(&fault.advice()),
+            gpu()
+        );
+    }
+    if p.killed_by_host {
+        return format!(
+            ". The machine ran out of memory (not the GPU), and its kernel ended {}.{}",
+            r.name(p),
+            gpu()
         );
     }
     match p.verdict.outcome {

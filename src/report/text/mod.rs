@@ -1,7 +1,7 @@
 //! The report for people: the verdict first, the next command last.
 //!
-//! The first line begins with one of five phrases: `LEAK`, `OUT OF MEMORY, NO LEAK`, `NO LEAK`, `NOT JUDGED`,
-//! `KILLED BY THE HOST`. Then what filled the card, what was found and why, how the run went. Of several processes the
+//! The first line begins with one of a few phrases: `LEAK`, `GROWING`, `OUT OF MEMORY, NO LEAK`, `NO LEAK`, `TOO SHORT`,
+//! `NOT JUDGED`, `KILLED BY THE HOST`, `STRANDLINE MAY HAVE FAILED`. Then what filled the card, what was found and why, how the run went. Of several processes the
 //! one that the job is called after is told in full, then those whose findings are others.
 
 mod alert;

@@ -11,7 +11,10 @@ use crate::snapshot::Moment as When;
 use crate::symbols::Symbols;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use strandline::detect::{Detector, Finding, Outcome, Policy, Verdict, judge, judge_without};
+use strandline::detect::{
+    Death, Detector, Finding, Outcome, Policy, SelfFault, Verdict, cut_short, judge, judge_without,
+    self_fault,
+};
 use strandline::event::{Bytes, Frame, Item, Names, StackId};
 use strandline::reader::{Frozen, TailState};
 use strandline::replay::{Coverage, Device, Held, Replay, reached};
@@ -40,6 +43,7 @@ pub(crate) struct Judged {
     native: BTreeMap<StackId, Native>,
     ended: Ended,
     killed_by_host: bool,
+    self_fault: Option<SelfFault>,
     /// Where it was left off, of a recording that goes on.
     until: Option<Until>,
 }
@@ -151,6 +155,8 @@ impl Judged {
         detector.hear(|f| known::testimony(f, &replay, share));
         let verdict = judge(&replay, &detector);
         let verdict = if until.is_some() { verdict } else { seen_whole(verdict, &feed, ended) };
+        let at_work = &feed.summary().at_work;
+        let self_fault = if until.is_some() { None } else { self_fault(death(ended), at_work) };
         let mut judged = Judged {
             path: path.into(),
             frozen,
@@ -165,6 +171,7 @@ impl Judged {
             steps,
             ended,
             killed_by_host,
+            self_fault,
             until,
         };
         judged.known = known_of(&judged);
@@ -194,6 +201,7 @@ impl Judged {
         process.ended = self.ended;
         process.at_step = self.until.map(|u| u.step);
         process.killed_by_host = self.killed_by_host;
+        process.self_fault.clone_from(&self.self_fault);
         let disk = std::fs::metadata(&self.path).ok().map(|m| Bytes(m.len()));
         process.native = self.native.clone();
         process.contexts = crate::context::of_recording(&self.path);
@@ -297,7 +305,12 @@ impl Judged {
 
     /// Nothing was done with GPU memory, and nothing of its recording is missing.
     pub(super) fn is_idle(&self) -> bool {
-        self.replay.is_idle() && self.feed.damage().is_empty()
+        self.replay.is_idle() && self.feed.damage().is_empty() && self.self_fault.is_none()
+    }
+
+    /// What of strandline its process may have died of.
+    pub(super) fn self_fault(&self) -> Option<&SelfFault> {
+        self.self_fault.as_ref()
     }
 
     /// The word on it.
@@ -372,6 +385,7 @@ fn left_behind(findings: &[Finding], held: &Held, replay: &Replay) -> bool {
 
 /// What is missing in a recording may be what leaks: nothing that was not seen to its end is clean.
 fn seen_whole(verdict: Verdict, feed: &Feed, ended: Ended) -> Verdict {
+    let verdict = cut_short(verdict, death(ended), &feed.summary().at_work);
     if verdict.outcome != Outcome::Clean {
         return verdict;
     }
@@ -388,6 +402,16 @@ fn seen_whole(verdict: Verdict, feed: &Feed, ended: Ended) -> Verdict {
     Verdict::new(Outcome::Unknown, missing)
 }
 
+/// What is known of a death. How a process ended that nobody saw is unknown, also of one that ended by itself: such a one is in none of
+/// our code any more.
+fn death(ended: Ended) -> Death {
+    match ended {
+        Ended::Exit | Ended::Running => Death::None,
+        Ended::Signal(n) => Death::Signal(n),
+        Ended::Unknown => Death::Unseen,
+    }
+}
+
 /// How the process of a recording ended, and whether the host's out-of-memory killer did it.
 fn ended(feed: &Feed, outcome: Option<&run::Outcome>) -> (Ended, bool) {
     let summary = feed.summary();
@@ -401,11 +425,16 @@ fn ended(feed: &Feed, outcome: Option<&run::Outcome>) -> (Ended, bool) {
     if is_alive(feed) {
         return (Ended::Running, false);
     }
-    let Some(outcome) = outcome else { return (Ended::Unknown, false) };
+    let seen = match summary.died {
+        Some(status) if libc::WIFSIGNALED(status) => Ended::Signal(libc::WTERMSIG(status)),
+        Some(_) => Ended::Exit,
+        None => Ended::Unknown,
+    };
+    let Some(outcome) = outcome else { return (seen, false) };
     let ended = match outcome.ended {
         run::Ended::Signal(n) if outcome.pid == summary.who.pid => Ended::Signal(n),
         run::Ended::Exit(_) if outcome.pid == summary.who.pid => Ended::Exit,
-        _ => Ended::Unknown,
+        _ => seen,
     };
     (ended, outcome.killed_by_host && ended != Ended::Exit)
 }

@@ -25,7 +25,7 @@ use crate::say::Progress;
 use crate::{known, recording, words};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
-use strandline::detect::Outcome;
+use strandline::detect::{Outcome, SelfFault};
 use strandline::event::{Item, Names};
 use strandline::report::{self as print, Exit, Process, Report};
 
@@ -39,12 +39,14 @@ pub(crate) struct Conclusion {
     pub(crate) gate: Option<Decision>,
     /// The report says that the host killed a recorded process.
     pub(crate) says_killed: bool,
+    /// What of strandline a process may have died of, and its recording.
+    pub(crate) failed: Option<(SelfFault, PathBuf)>,
 }
 
 impl Conclusion {
     /// Worth saying even where the user wants quiet.
     pub(crate) fn is_news(&self) -> bool {
-        !matches!(self.outcome, Outcome::Clean | Outcome::Unknown)
+        self.failed.is_some() || !matches!(self.outcome, Outcome::Clean | Outcome::Unknown)
     }
 }
 
@@ -140,6 +142,7 @@ pub(crate) fn conclude(
         outcome: worst(&judged),
         gate,
         says_killed,
+        failed: judged.iter().find_map(|j| Some((j.self_fault()?.clone(), j.path.clone()))),
     })
 }
 

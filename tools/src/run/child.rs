@@ -26,6 +26,14 @@ impl Ended {
             Ended::Signal(signal) => 128u8.saturating_add(signal as u8),
         }
     }
+
+    /// As `waitpid(2)` says it; a core that was dumped left out.
+    pub(crate) fn wait_status(self) -> i32 {
+        match self {
+            Ended::Exit(status) => i32::from(status) << 8,
+            Ended::Signal(signal) => signal,
+        }
+    }
 }
 
 /// A job that runs.

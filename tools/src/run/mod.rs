@@ -5,8 +5,10 @@
 
 mod child;
 mod command;
+mod exited;
 mod host;
 mod launchers;
+mod noted;
 mod nothing;
 mod nvml;
 mod place;
@@ -81,10 +83,14 @@ pub(crate) fn main(options: &cli::Run) -> Result<u8, Error> {
     }
     let folder = place::create(options.output.as_deref(), &job.name())?;
     let plan = Plan { job, folder, variables, alerts, quiet: options.quiet };
+    if let Some(said) = noted::last().filter(|_| !options.quiet) {
+        say::line(said);
+    }
     let outcome = execute(&plan)?;
     let gate = options.gate.gate();
     let conclusion = conclude(&plan, &outcome, options.quiet, gate, &mut suppressions);
-    if conclusion.is_some() {
+    if let Some(conclusion) = &conclusion {
+        noted::keep(conclusion.failed.as_ref());
         suppressions.tell_unused();
     }
     let decision = conclusion.map_or_else(|| gate.map(|g| g.nothing()), |c| c.gate);
@@ -178,7 +184,7 @@ fn start_and_wait(plan: &Plan) -> Result<Outcome, Error> {
     drop(driver);
     drop(snapshots);
     let aborted = watcher.finish().aborted;
-    let tails = tails.map(tails::Tails::finish).unwrap_or_default();
+    let tails = tails.map(|t| t.finish(pid, ended)).unwrap_or_default();
     let killed_by_host = host::kills().unwrap_or(0) > kills.unwrap_or(u64::MAX);
     Ok(Outcome { pid, ended, recordings: recording::list(&plan.folder), killed_by_host, aborted, tails })
 }

@@ -5,7 +5,8 @@
 //! While it is open here, whoever reads the recording finds it below `/proc/<our pid>/fd`. When its process has ended, what is in
 //! no page is written beside the recording, and the memory is given back.
 
-use crate::alert::Target;
+use super::Ended;
+use super::exited::Process;
 use crate::recording;
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
 use std::ffi::OsString;
@@ -13,9 +14,11 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
 use std::time::Duration;
+use strandline::format::region::{at, died};
 use strandline::reader::Reader;
 
 /// How often it is looked for new ones, and for processes that have ended.
@@ -33,7 +36,7 @@ pub(crate) struct Socket {
 
 /// Tails that are kept by a thread of their own.
 pub(crate) struct Tails {
-    stop: Option<Sender<()>>,
+    stop: Sender<(u32, i32)>,
     thread: Option<JoinHandle<Kept>>,
 }
 
@@ -51,7 +54,7 @@ pub(crate) struct Kept {
 struct Held {
     memory: File,
     recording: PathBuf,
-    process: Option<Target>,
+    process: Process,
 }
 
 impl Socket {
@@ -101,15 +104,17 @@ impl Socket {
         let (stop, stopped) = crossbeam_channel::bounded(1);
         let work = move || work(&self.listener, &stopped);
         let thread = std::thread::Builder::new().name("sl-tails".to_string()).spawn(work).ok();
-        Tails { stop: Some(stop), thread }
+        Tails { stop, thread }
     }
 }
 
 impl Tails {
     /// The job has ended: what it handed over last is taken, and what is only there is written beside the recordings.
-    pub(crate) fn finish(mut self) -> Kept {
-        drop(self.stop.take());
-        self.thread.take().and_then(|t| t.join().ok()).unwrap_or_default()
+    /// `pid` and `ended`: what its own process came to.
+    pub(crate) fn finish(self, pid: u32, ended: Ended) -> Kept {
+        let _ = self.stop.send((pid, ended.wait_status()));
+        drop(self.stop);
+        self.thread.and_then(|t| t.join().ok()).unwrap_or_default()
     }
 }
 
@@ -125,7 +130,7 @@ impl Kept {
     }
 
     /// Takes what waits, and gives back what is not needed any more.
-    fn look(&mut self, listener: &OwnedFd) {
+    fn look(&mut self, listener: &OwnedFd, known: Option<(u32, i32)>) {
         while let Some(process) = accept(listener) {
             let Some((text, memory)) = receive(&process.0) else { continue };
             let Some(memory) = memory else {
@@ -135,26 +140,36 @@ impl Kept {
             };
             let recording = PathBuf::from(OsString::from_vec(text));
             self.begun.push(recording.clone());
-            self.held.push(Held { memory, recording, process: Target::of(process.1) });
+            self.held.push(Held { memory, recording, process: Process::at(&process.0, process.1) });
         }
-        self.held.retain(|held| held.is_needed());
+        self.held.retain(|held| held.is_needed(known));
     }
 }
 
-fn work(listener: &OwnedFd, stopped: &Receiver<()>) -> Kept {
+fn work(listener: &OwnedFd, stopped: &Receiver<(u32, i32)>) -> Kept {
     let mut kept = Kept::default();
-    while let Err(RecvTimeoutError::Timeout) = stopped.recv_timeout(INTERVAL) {
-        kept.look(listener);
+    loop {
+        match stopped.recv_timeout(INTERVAL) {
+            Err(RecvTimeoutError::Timeout) => kept.look(listener, None),
+            over => {
+                kept.look(listener, over.ok());
+                return kept;
+            }
+        }
     }
-    kept.look(listener);
-    kept
 }
 
 impl Held {
     /// The process lives, or its tail cannot be written beside its recording.
-    fn is_needed(&self) -> bool {
-        if self.process.as_ref().is_some_and(Target::is_alive) {
+    /// `known`: a process that somebody has waited for.
+    fn is_needed(&self, known: Option<(u32, i32)>) -> bool {
+        if self.process.is_alive() {
             return true;
+        }
+        let waited = known.filter(|(pid, _)| *pid == self.process.pid).map(|(_, status)| status);
+        // Whoever reads the tail is to know; a tail that cannot be written to is read as it is.
+        if let Some(status) = waited.or_else(|| self.process.wait_status()) {
+            let _ = self.memory.write_all_at(&died::word(status).to_le_bytes(), at::DIED as u64);
         }
         let Ok(memory) = self.memory.try_clone() else { return true };
         // A recording without a header has no event either.
