@@ -1,14 +1,15 @@
-//! `libstrandline.so`: the door into the job.
+//! `libstrandline.so`: what is loaded into the job.
 //!
 //! ```text
-//! hooks (one list) ─ torch (attach, tracker) ─ stacks ─ steps ─ control (C ABI)
-//!        │  each needs an `guard::Entered`
-//!        ▼
-//! thread (a ring, a cache, what it is doing) ──▶ region on tmpfs (`tail`) ──▶ drain ──▶ the recording (`place`)
-//! session: Inert → Arming → Recording → PassThrough
+//! lifecycle: how a recording begins, the writing thread, how it ends
+//! late, pluggable, control: other ways in, and the C interface
+//! hooks (one list) ─ steps ─ torch (attach, tracker) ─ probe
+//! stacks
+//! recorder: the state, the token of a hook, a thread's ring
+//! platform: the kernel, the C library, the processor
 //! ```
 //!
-//! Rules of this crate, beyond those of DESIGN §2:
+//! Rules of this crate, beyond those of ARCHITECTURE.md:
 //! - Whatever a hook calls is hot unless it is marked `#[cold]`, and cold things happen once.
 //! - C++ crosses hooks: all of them are `extern "C-unwind"`, and nothing of ours panics in them.
 //! - The first failure is one line on stderr; after it every hook only forwards.
