@@ -26,6 +26,7 @@ mod lifecycle;
 mod platform;
 mod pluggable;
 mod probe;
+mod python;
 mod recorder;
 mod stacks;
 mod steps;

@@ -10,81 +10,20 @@ use crate::platform::{clock, tls};
 use crate::recorder::guard::{Entered, enter_or_arm};
 use crate::stacks;
 use crate::torch::tracker;
-use serde_json::json;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use strandline_core::event::HookId;
 use strandline_core::format::raw::{Kind, Record, flag};
 
 /// Sizes of stream-ordered allocations are multiples of this.
 const GRAIN: u64 = 512;
 
-static ASYNC: AtomicBool = AtomicBool::new(false);
 /// A block was recorded here: from now on every free may be that of one. Whoever reads a recording tells them apart.
 static SEEN: AtomicBool = AtomicBool::new(false);
-
-/// Code of PyTorch's native allocator that asks CUDA for one block, past its cache: begin and end of each function.
-static UNCACHED: [[AtomicU64; 2]; 4] = [const { [const { AtomicU64::new(0) }; 2] }; 4];
-
-/// Whether a function of it can be one of those, by its name behind the class: `allocate`, `raw_alloc`,
-/// `raw_alloc_with_stream`. Segments are asked for elsewhere.
-#[cold]
-pub(crate) fn is_past_the_cache(name: &[u8]) -> bool {
-    let names: [&[u8]; 3] = [b"8allocateE", b"9raw_allocE", b"21raw_alloc_with_streamE"];
-    names.iter().any(|n| name.starts_with(n)) && !name.ends_with(b".cold")
-}
-
-/// Such a function lies here. Told when the tracker is attached, before the first block.
-#[cold]
-pub(crate) fn lie_past_the_cache(begin: usize, size: usize) {
-    for [from, to] in &UNCACHED {
-        if from.load(Relaxed) == 0 {
-            to.store((begin + size) as u64, Relaxed);
-            from.store(begin as u64, Relaxed);
-            return;
-        }
-    }
-}
-
-/// Whether any of them is known.
-pub(crate) fn past_the_cache_is_known() -> bool {
-    UNCACHED.iter().any(|[from, _]| from.load(Relaxed) != 0)
-}
-
-/// How much is seen where PyTorch does not cache.
-pub(crate) fn uncached() -> serde_json::Value {
-    let reason = "PyTorch's totals: its cache is switched off, CUDA hands them out, and it keeps none";
-    json!({ "level": "blocks", "reason": reason })
-}
-
-/// Whether a `cudaMalloc` that returns to `caller` is for one block, and not for a segment.
-#[inline(always)]
-pub(super) fn is_uncached(caller: u64) -> bool {
-    UNCACHED.iter().any(|[from, to]| caller > from.load(Relaxed) && caller <= to.load(Relaxed))
-}
 
 /// Whether any such block was recorded.
 #[inline(always)]
 pub(super) fn are_there() -> bool {
     SEEN.load(Relaxed)
-}
-
-/// Whether stream-ordered allocations are PyTorch's blocks.
-#[inline(always)]
-pub(crate) fn are_async() -> bool {
-    ASYNC.load(Relaxed)
-}
-
-/// They are: PyTorch's allocator has said that it is the one that makes them.
-pub(crate) fn are_async_from_now_on() {
-    ASYNC.store(true, Relaxed);
-}
-
-/// Facts about what is seen then.
-pub(crate) fn facts() -> serde_json::Value {
-    json!({
-        "allocator": "cudaMallocAsync",
-        "coverage": { "level": "blocks", "reason": "what the driver's pool keeps beyond the blocks: CUDA hands them out, and PyTorch keeps no totals of them" },
-    })
 }
 
 fn rounded(size: u64) -> u64 {

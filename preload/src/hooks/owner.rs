@@ -6,6 +6,7 @@
 
 use super::pooled;
 use crate::platform::config::Stacks;
+use crate::python::version;
 use crate::stacks::native::modules::{self, Role};
 use crate::torch::attach;
 use crate::{recorder, stacks};
@@ -74,7 +75,7 @@ pub(super) fn begin_stacks() {
         let wanted = recorder::config().map_or(Stacks::None, |c| c.stacks);
         // A program without Python has native frames or none.
         let wanted = match wanted {
-            Stacks::Python if stacks::python_version().is_none() => Stacks::Native,
+            Stacks::Python if version::python_version().is_none() => Stacks::Native,
             w => w,
         };
         STACKS.store(stacks::begin(wanted), Relaxed);

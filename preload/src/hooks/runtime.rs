@@ -5,7 +5,7 @@ use crate::platform::{clock, tls};
 use crate::recorder::devices;
 use crate::recorder::guard::{Entered, enter_or_arm};
 use crate::stacks;
-use crate::torch::tracker;
+use crate::torch::{tracker, uncached};
 use cudarc::runtime::sys::cudaError_t;
 use strandline_core::event::{HookId, RuntimeOp};
 use strandline_core::format::raw::{Kind, Record};
@@ -43,7 +43,7 @@ fn write(t: &mut Entered, op: RuntimeOp, addr: u64, size: usize, stream: P, stac
 pub(super) fn refused(hook: HookId, op: RuntimeOp, size: usize, stream: P, caller: u64) {
     let block = owner::is_block(caller) && owner::have_stacks();
     let Some(mut t) = enter_or_arm(hook) else { return };
-    let stack = if blocks::is_uncached(caller) {
+    let stack = if uncached::is_uncached(caller) {
         tracker::origin(&mut t).1
     } else if block {
         stacks::of_block(&mut t, caller)
@@ -147,7 +147,7 @@ allocations! {
 pub(super) unsafe fn malloc(p: *mut P, n: usize) -> Status {
     let caller = tls::caller();
     let status = forward!(MALLOC(p, n));
-    if blocks::is_uncached(caller) && status == SUCCESS && !p.is_null() {
+    if uncached::is_uncached(caller) && status == SUCCESS && !p.is_null() {
         // SAFETY: not null, and filled by the call that succeeded.
         blocks::handed_out(id::MALLOC, unsafe { *p } as u64, n, NO_STREAM);
     } else {
@@ -196,7 +196,7 @@ stream_ordered! {
 /// As of [`allocated`].
 #[inline(always)]
 unsafe fn allocated_async(hook: HookId, status: Status, p: *mut P, n: usize, s: P, caller: u64) {
-    if !blocks::are_async() {
+    if !uncached::is_async() {
         // SAFETY: the caller's promise.
         return unsafe { device_memory(hook, RuntimeOp::MallocAsync, status, p, n, s, caller) };
     }

@@ -3,7 +3,8 @@
 use crate::probe::Probe;
 use crate::recorder::devices;
 use crate::recorder::{self, Housekeeping};
-use crate::{control, stacks, steps, torch};
+use crate::torch::attach::{self, Callbacks};
+use crate::{control, hooks, late, pluggable, stacks, steps, torch};
 use serde_json::{Value, json};
 
 /// All of it, in the order of a round.
@@ -13,19 +14,54 @@ pub(super) fn all(probe: Probe) -> Vec<Box<dyn Housekeeping>> {
         torch::fraction::keep_up();
         None
     };
-    let hooks = |_: u64| {
+    let step_hooks = |_: u64| {
         steps::retry();
         None
     };
     let mut all: Vec<Box<dyn Housekeeping>> = vec![
         Box::new(fraction),
         Box::new(Devices { told: 0 }),
-        Box::new(hooks),
+        Box::new(step_hooks),
+        Box::new(Triggers::default()),
         Box::new(Stacks { due: 1 }),
         Box::new(probe),
     ];
     all.extend(step_ns.map(|time| Box::new(Clock { time, steps: 0 }) as Box<dyn Housekeeping>));
     all
+}
+
+/// What hooks begin and others go on with, when we attach to PyTorch's allocator.
+pub(super) fn callbacks() -> Callbacks {
+    Callbacks {
+        prepare: hooks::autograd::prepare,
+        // SAFETY: the caller's promise: the object is a pluggable allocator of PyTorch's.
+        own_allocator: |object| unsafe { pluggable::is_behind(object) }.then(pluggable::facts),
+        attached: steps::install,
+    }
+}
+
+/// Takes away the hooks that are called thousands of times a step, once they have nothing to do any more.
+#[derive(Default)]
+struct Triggers {
+    attach: bool,
+    python: bool,
+}
+
+impl Housekeeping for Triggers {
+    fn poll(&mut self, _: u64) -> Option<Value> {
+        if !attach::is_settled() {
+            return None;
+        }
+        if !self.attach {
+            self.attach = true;
+            late::step_aside(hooks::attach_trigger());
+        }
+        if !self.python && !steps::waits_for_python() {
+            self.python = true;
+            late::step_aside(hooks::python_trigger());
+        }
+        None
+    }
 }
 
 /// Tells of devices when something about them has changed.

@@ -9,8 +9,10 @@ use crate::platform::own_stack::with_room;
 use crate::platform::say::{Blocked, note_stderr, say};
 use crate::platform::{clock, config};
 use crate::probe::Probe;
+use crate::python::version;
 use crate::recorder::{self, Control, Session};
 use crate::recorder::{devices, thread};
+use crate::torch::{attach, tracker};
 use crate::{hooks, stacks, tail};
 use crossbeam_channel::bounded;
 use serde_json::{Value, json};
@@ -74,6 +76,8 @@ fn make() -> Result<(), String> {
         say!("{remark}");
     }
     hooks::resolve_all();
+    attach::set_callbacks(chores::callbacks());
+    tracker::set_report_code(hooks::of_reports());
     let clock = clock::choose();
     let began = clock::moment();
     let (rank, host, command) = (Rank::read(), host(), command());
@@ -177,7 +181,7 @@ fn provenance(config: &Config, rank: &Rank, host: &str, command: &[String], cloc
         "local_rank": rank.local,
         "world_size": rank.world,
         "restart": rank.restart,
-        "python": stacks::python_version().map(|v| v.split_whitespace().next().unwrap_or("").to_string()),
+        "python": version::python_version().map(|v| v.split_whitespace().next().unwrap_or("").to_string()),
         "probe": match (config.probe, config.probe_all) {
             (Some(_), false) => json!("leaks"),
             (probe, _) => json!(probe.is_some()),

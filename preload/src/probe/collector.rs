@@ -12,7 +12,7 @@
 use super::memory;
 use super::objects::read;
 use crate::platform::real;
-use crate::stacks;
+use crate::python::version;
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering::Relaxed};
 
@@ -95,8 +95,8 @@ static TOLD: AtomicU64 = AtomicU64::new(0);
 /// variable, which outlives the interpreter, as frees do.
 #[cold]
 pub(crate) fn watch() {
-    let known = stacks::python_minor().is_some_and(|m| (11..=13).contains(&m));
-    if !known || stacks::is_free_threaded() || !WATCHED.load(Relaxed).is_null() {
+    let known = version::python_minor().is_some_and(|m| (11..=13).contains(&m));
+    if !known || version::is_free_threaded() || !WATCHED.load(Relaxed).is_null() {
         return;
     }
     let main = real::python(c"PyInterpreterState_Main");

@@ -32,9 +32,10 @@ mod work;
 
 use crate::platform::config::Pace;
 use crate::platform::{clock, real};
+use crate::python::interpreter;
+use crate::python::version;
 use crate::recorder::overhead;
 use crate::recorder::{self, Housekeeping};
-use crate::steps::python as interpreter;
 use crate::{stacks, tail};
 use budget::{Budget, usage};
 use collector::Collector;
@@ -349,8 +350,10 @@ fn take(place: &Path) -> Option<Vec<u8>> {
 
 /// Looks up what needs no GIL, off the job's threads.
 fn prepare() -> Result<Prepared, String> {
-    let Some(minor) = stacks::python_minor() else { return Err("there is no Python in this process".into()) };
-    if stacks::is_free_threaded() {
+    let Some(minor) = version::python_minor() else {
+        return Err("there is no Python in this process".into());
+    };
+    if version::is_free_threaded() {
         return Err("this Python is a free-threaded build".into());
     }
     if !interpreter::prepare() || interpreter::is_finalizing() {

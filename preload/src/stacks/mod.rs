@@ -24,12 +24,12 @@ mod watch;
 use crate::platform::config::Stacks;
 use crate::platform::real;
 use crate::platform::say::say;
+use crate::recorder;
 use crate::recorder::Thread;
 use crate::recorder::stack_memory::{KnownStack, MAX_FRAMES, STACKS};
-use crate::{recorder, steps};
 pub(crate) use node::type_name;
 use serde_json::json;
-use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering::*};
 
 const PROBES: usize = 4;
@@ -183,7 +183,7 @@ pub(crate) fn start() -> Result<(), String> {
     };
     let (get, code_type) = (real::python(c"PyGILState_GetThisThreadState"), real::python(c"PyCode_Type"));
     let finalizing = is_finalizing();
-    if [get, code_type, finalizing].contains(&core::ptr::null_mut()) || !steps::python::prepare() {
+    if [get, code_type, finalizing].contains(&core::ptr::null_mut()) || !interpreter::prepare() {
         return no("its C interface is not whole");
     }
     let others = match minor {
@@ -233,7 +233,7 @@ pub(crate) fn is_waiting() -> bool {
 #[inline]
 pub(crate) fn attempt() {
     if !WAITING.load(Acquire).is_null() && try_now() {
-        steps::python::raise_later();
+        interpreter::raise_later();
     }
 }
 
@@ -285,8 +285,8 @@ fn state_at(thread_state: extern "C" fn() -> u64) -> usize {
 /// Queues the proof for the main thread, where it is still to be done and is not queued. Called by the drain.
 #[cold]
 pub(crate) fn retry() {
-    let waiting = !WAITING.load(Acquire).is_null() && !steps::python::is_finalizing();
-    if waiting && !QUEUED.swap(true, AcqRel) && !steps::python::add_pending_call(pending) {
+    let waiting = !WAITING.load(Acquire).is_null() && !interpreter::is_finalizing();
+    if waiting && !QUEUED.swap(true, AcqRel) && !interpreter::add_pending_call(pending) {
         QUEUED.store(false, Release);
     }
 }
@@ -298,64 +298,10 @@ extern "C" fn pending(_: *mut c_void) -> c_int {
     }
     let hand_on = try_now();
     QUEUED.store(false, Release);
-    steps::python_has_run();
     if hand_on { -1 } else { 0 }
-}
-
-/// The function that tells whether the interpreter is going away, by either of its names; null where there is none.
-#[cold]
-pub(crate) fn is_finalizing() -> *mut std::ffi::c_void {
-    match real::python(c"Py_IsFinalizing") {
-        p if p.is_null() => real::python(c"_Py_IsFinalizing"),
-        p => p,
-    }
-}
-
-/// What `sys.version` says, without the GIL.
-#[cold]
-pub(crate) fn python_version() -> Option<String> {
-    let f = real::python(c"Py_GetVersion");
-    if f.is_null() {
-        return None;
-    }
-    // SAFETY: the function's type is part of the stable C API; it needs no GIL and returns a static string.
-    let text = unsafe {
-        let f: extern "C" fn() -> *const c_char = core::mem::transmute(f);
-        CStr::from_ptr(f())
-    };
-    Some(text.to_string_lossy().into_owned())
-}
-
-/// The minor version of the Python 3 in this process, if there is one.
-#[cold]
-pub(crate) fn python_minor() -> Option<u32> {
-    minor_of(&python_version()?)
-}
-
-/// Whether it is one without a global lock.
-#[cold]
-pub(crate) fn is_free_threaded() -> bool {
-    python_version().is_some_and(|v| v.contains("free-threading"))
 }
 
 /// Whether frames are read: their layout has been proved.
 pub(crate) fn are_proved() -> bool {
     python::is_proved()
-}
-
-fn minor_of(version: &str) -> Option<u32> {
-    let rest = version.strip_prefix("3.")?;
-    rest.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_minor_version_is_read_from_what_python_says() {
-        assert_eq!(minor_of("3.11.7 (main, May 1 2026) [GCC 12]"), Some(11));
-        assert_eq!(minor_of("3.14.0rc1 free-threading build"), Some(14));
-        assert_eq!(minor_of("2.7.18"), None);
-    }
 }

@@ -11,8 +11,8 @@ use super::object::Code;
 use super::offsets::{ASCII_STATE, KIND_SHIFTS, Offsets, STR_STATE, TP_DEALLOC};
 use super::python::{self, Interpreter};
 use crate::platform::real;
+use crate::python::interpreter::{MethodDef, Outcome, gil_is_held, run_source};
 use crate::recorder::stack_memory::{Frame, MAX_FRAMES};
-use crate::steps::python::{MethodDef, Outcome, gil_is_held, run_source};
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::Mutex;
 use strandline_core::event::CodeDef;
@@ -101,7 +101,7 @@ extern "C" fn look(_: Object, _: Object) -> Object {
             t.verdict = Some(verdict);
         }
     }
-    crate::steps::python::none()
+    crate::python::interpreter::none()
 }
 
 /// What we read of a code object, as it will stand in the recording.

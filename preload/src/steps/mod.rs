@@ -8,12 +8,14 @@
 
 mod frameless;
 mod nvtx;
+mod optimizer_hooks;
 mod optimizers;
-pub(crate) mod python;
+mod record;
 
 use crate::probe::collector;
+use crate::python::interpreter::{self as python, Outcome};
 use crate::recorder::at_work::in_room;
-use crate::{hooks, late, recorder, stacks};
+use crate::{recorder, stacks};
 use serde_json::json;
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering::*};
@@ -53,20 +55,12 @@ pub(crate) fn install() {
 fn installed(how: &str) {
     STATE.store(INSTALLED, Release);
     recorder::tell(json!({ "step_hooks": how }));
-    python_has_run();
 }
 
 /// Whether Python of ours is still to be run: the hooks, or the proof of what is known of frames. Two loads.
 #[inline(always)]
 pub(crate) fn waits_for_python() -> bool {
     matches!(STATE.load(Relaxed), QUEUED | AGAIN) || stacks::is_waiting()
-}
-
-/// Nobody need come by any more.
-pub(crate) fn python_has_run() {
-    if !waits_for_python() {
-        late::step_aside(hooks::python_trigger());
-    }
 }
 
 /// A tensor's gradient is asked for. Where Python's own binding of PyTorch does so (`caller` is in it) and holds the GIL, it is
@@ -88,7 +82,7 @@ pub(crate) fn at_backward(caller: u64) {
     // Whoever finds it waiting is the only one to run it. A pending call that is queued finds it done.
     let state = STATE.load(Acquire);
     if !matches!(state, QUEUED | AGAIN) || STATE.compare_exchange(state, NONE, AcqRel, Acquire).is_err() {
-        return python_has_run();
+        return;
     }
     if attempt("backward") {
         python::raise_later();
@@ -98,11 +92,11 @@ pub(crate) fn at_backward(caller: u64) {
 /// Installs the hooks, where Python may run. Whether a script's own exception is set, which its thread must see.
 fn attempt(how: &str) -> bool {
     let _at_work = in_room(Room::Python);
-    match python::run() {
-        python::Outcome::Installed => installed(how),
-        python::Outcome::NotYet => STATE.store(AGAIN, Release),
-        python::Outcome::Failed => STATE.store(GIVEN_UP, Release),
-        python::Outcome::HandOn => {
+    match optimizer_hooks::run() {
+        Outcome::Installed => installed(how),
+        Outcome::NotYet => STATE.store(AGAIN, Release),
+        Outcome::Failed => STATE.store(GIVEN_UP, Release),
+        Outcome::HandOn => {
             STATE.store(AGAIN, Release);
             return true;
         }

@@ -2,8 +2,8 @@
 //! the one before it was. Nothing is written into an optimizer and none is kept alive: a weak reference tells whether it is still the
 //! same, and has no callback that would run Python.
 
-use super::python::{Object, clear_error};
 use crate::platform::real;
+use crate::python::interpreter::{Object, clear_error};
 use std::ffi::{CStr, c_int, c_void};
 use std::sync::{Mutex, OnceLock};
 

@@ -6,8 +6,7 @@
 use super::entry::StdFunction;
 use super::tracker::{self, Setup};
 use super::versions::{self, Version};
-use super::{entry::TraceEntry, fraction, grad};
-use crate::hooks::{attach_trigger, autograd, blocks};
+use super::{entry::TraceEntry, fraction, grad, uncached};
 use crate::platform::config::Stacks;
 use crate::platform::elf;
 use crate::platform::own_stack::with_room;
@@ -15,11 +14,12 @@ use crate::platform::real::{self, Library};
 use crate::platform::say::say;
 use crate::recorder::at_work::in_room;
 use crate::recorder::before;
-use crate::{late, pluggable, recorder, stacks, steps};
+use crate::{recorder, stacks};
 use once_cell::sync::OnceCell;
 use serde_json::json;
 use std::ffi::{c_int, c_void};
 use std::path::Path;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::*};
 use strandline_core::event::Room;
 
@@ -45,6 +45,27 @@ static BUSY: AtomicBool = AtomicBool::new(false);
 static SETTLED: AtomicBool = AtomicBool::new(false);
 static COPIES: AtomicU32 = AtomicU32::new(0);
 static LOCATED: OnceCell<Result<Located, String>> = OnceCell::new();
+
+/// What else happens when we attach.
+pub(crate) struct Callbacks {
+    /// Before the first event: looks up what hooks need of PyTorch.
+    pub(crate) prepare: fn(),
+    /// PyTorch's allocator is a pluggable one, at this address: facts about it where it is this library's.
+    pub(crate) own_allocator: unsafe fn(usize) -> Option<serde_json::Value>,
+    /// The tracker is in place. On a thread of the job, which may hold locks of PyTorch's.
+    pub(crate) attached: fn(),
+}
+
+static CALLBACKS: OnceLock<Callbacks> = OnceLock::new();
+
+/// Says what else happens, before the process records.
+pub(crate) fn set_callbacks(callbacks: Callbacks) {
+    let _ = CALLBACKS.set(callbacks);
+}
+
+fn callbacks() -> &'static Callbacks {
+    CALLBACKS.get_or_init(|| Callbacks { prepare: || {}, own_allocator: |_| None, attached: || {} })
+}
 
 /// Whether there is nothing left to try: attached, refused, or the process does not record.
 pub(crate) fn is_settled() -> bool {
@@ -74,17 +95,14 @@ fn try_to_attach() {
         match attach() {
             Ok(false) => {} // not initialized yet: the next call will see
             Ok(true) => {
+                (callbacks().attached)();
                 SETTLED.store(true, Release);
-                steps::install();
             }
             Err(refusal) => {
                 SETTLED.store(true, Release);
                 refused(&refusal);
             }
         }
-    }
-    if is_settled() {
-        late::step_aside(attach_trigger());
     }
 }
 
@@ -149,15 +167,17 @@ fn attach() -> Result<bool, Refusal> {
     let l = LOCATED.get_or_init(locate).as_ref().map_err(|e| Refusal::unknown(e.clone()))?;
     let Some((object, vtable, name)) = named(l) else { return Ok(false) };
     // SAFETY: the name says what the object is.
-    if name.contains(PLUGGABLE) && unsafe { pluggable::is_behind(object) } {
+    if name.contains(PLUGGABLE)
+        && let Some(facts) = unsafe { (callbacks().own_allocator)(object) }
+    {
         begin(l);
-        tell_attached_with(pluggable::facts());
+        tell_attached_with(facts);
         return Ok(true);
     }
     if name.ends_with(ASYNC) {
         begin(l);
-        blocks::are_async_from_now_on();
-        tell_attached_with(also_missed(blocks::facts()));
+        uncached::set_async();
+        tell_attached_with(also_missed(uncached::async_facts()));
         return Ok(true);
     }
     if name != RTTI {
@@ -207,7 +227,7 @@ fn begin(l: &Located) {
         stacks: any,
     });
     grad::begin();
-    autograd::prepare();
+    (callbacks().prepare)();
 }
 
 /// The manager of our `std::function`. It has no state: a copy is a copy of two words.
@@ -255,11 +275,11 @@ fn refused(r: &Refusal) {
 fn tell_attached() {
     // Older versions of torch ask whether it is set, newer ones what it says; where blocks are seen, they decide.
     let uncached = std::env::var_os("PYTORCH_NO_CUDA_MEMORY_CACHING").is_some();
-    let coverage = match (uncached, blocks::past_the_cache_is_known()) {
+    let coverage = match (uncached, uncached::is_known()) {
         (false, _) => json!({ "level": "blocks", "reason": before::missed() }),
         (true, true) => {
             return tell_attached_with(also_missed(
-                json!({ "allocator": "native", "coverage": blocks::uncached() }),
+                json!({ "allocator": "native", "coverage": uncached::facts() }),
             ));
         }
         (true, false) => {
@@ -341,8 +361,8 @@ fn locate() -> Result<Located, String> {
                 attach = Some(at(s.value));
             } else if s.name.starts_with(FRACTION_PREFIX) && !s.name.ends_with(b".cold") {
                 found.fraction = version.filter(|v| *v >= fraction::ONLY_READS).map(|_| at(s.value));
-            } else if s.name.strip_prefix(CLASS).is_some_and(blocks::is_past_the_cache) {
-                blocks::lie_past_the_cache(at(s.value), s.size);
+            } else if s.name.strip_prefix(CLASS).is_some_and(uncached::is_uncached_function) {
+                uncached::register_uncached_range(at(s.value), s.size);
             }
         })
     });

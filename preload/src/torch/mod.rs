@@ -5,4 +5,5 @@ mod entry;
 pub(crate) mod fraction;
 mod grad;
 pub(crate) mod tracker;
+pub(crate) mod uncached;
 mod versions;

@@ -13,16 +13,16 @@ use crate::probe::collector;
 use crate::recorder::guard::{Quick, enter, enter_quickly};
 use crate::recorder::overhead;
 use crate::recorder::thread::Thread;
-use crate::{hooks, stacks};
+use crate::stacks;
 use core::num::NonZeroU64;
 use std::ffi::c_void;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering::Relaxed};
 use strandline_core::event::{HookId, Phase};
 use strandline_core::format::raw::{Kind, Record, flag};
 
 /// What the shared memory calls an event of the allocator, and its report.
 const EVENT: HookId = HookId::of("tracker");
-const REPORT: HookId = hooks::id::REPORT_MEMORY_USAGE;
+const REPORT: HookId = HookId::of("_ZN3c1027reportMemoryUsageToProfilerEPvlmmNS_6DeviceE");
 
 const ALLOC: i32 = Kind::Alloc as i32;
 const FREE_REQUESTED: i32 = Kind::FreeRequested as i32;
@@ -49,6 +49,15 @@ static STACKS: AtomicBool = AtomicBool::new(false);
 /// The tracker is in place; reports have events to complete.
 #[unsafe(link_section = ".data.strandline_hot")]
 static ATTACHED: AtomicBool = AtomicBool::new(false);
+
+/// The code of the hook that follows each event.
+#[unsafe(link_section = ".data.strandline_hot")]
+static REPORT_CODE: AtomicPtr<()> = AtomicPtr::new(core::ptr::null_mut());
+
+/// Says where the code of the hook on the allocator's report is: it is brought near when an event is recorded.
+pub(crate) fn set_report_code(code: *const ()) {
+    REPORT_CODE.store(code.cast_mut(), Relaxed);
+}
 
 /// What is settled before the first event.
 pub(super) struct Setup {
@@ -203,7 +212,7 @@ fn write(t: &mut Thread, e: &TraceEntry, at: u32, phase: u8, stack: u32) -> Opti
     };
     r.set_sequence(next_sequence(e.device));
     *slot = r;
-    overhead::prefetch::<5>(hooks::of_reports());
+    overhead::prefetch::<5>(REPORT_CODE.load(Relaxed).cast_const());
     Some(())
 }
 

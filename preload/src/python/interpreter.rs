@@ -1,22 +1,18 @@
-//! The little Python there is, and the C API that it needs, looked up by name.
+//! Python of ours, and the C API that it needs, looked up by name.
 //!
 //! Compiled and run in a private namespace: `__main__` stays clean, no module is imported that is not there already, and
 //! the functions are `PyCFunction`s made by hand, so that neither `ctypes` nor anything else is loaded.
 
-use super::frameless::{OWN_BEGIN, OWN_END, Untraced};
-use super::optimizers;
+use super::untraced::Untraced;
+use super::version;
 use crate::platform::real;
-use crate::recorder::guard::enter;
 use once_cell::sync::OnceCell;
 use std::ffi::{CStr, c_char, c_int, c_long, c_void};
-use strandline_core::event::HookId;
-use strandline_core::format::raw::Kind;
-
-/// What the shared memory calls both hooks.
-const STEP: HookId = HookId::of("optimizer");
+use std::sync::atomic::{AtomicU32, Ordering::*};
+use std::time::Duration;
 
 /// A Python object.
-pub(super) type Object = *mut c_void;
+pub(crate) type Object = *mut c_void;
 
 /// `PyMethodDef`.
 #[repr(C)]
@@ -40,51 +36,13 @@ impl MethodDef {
     }
 }
 
-/// No argument; one, any object.
-const METH_NOARGS: c_int = 4;
-const METH_O: c_int = 8;
-static BEGIN: MethodDef = MethodDef::new(c"begin", begin, METH_O);
-static BEGIN_WITH_CLOSURE: MethodDef = MethodDef::new(c"begin_with_closure", begin_with_closure, METH_O);
-static END: MethodDef = MethodDef::new(c"end", end, METH_O);
-static ENDING: MethodDef = MethodDef::new(c"ending", ending, METH_NOARGS);
-
-/// `_r` is 1 once the hooks are on. `torch.compile` traces them as the functions that they are, and finds nothing to do: a builtin in
-/// their place would break the graph and warn. Whoever calls them runs ours in their place, without a frame: a tracer or a
-/// profiler of the job's does not see them.
-const SOURCE: &CStr = cr#"
-def _install(begin, begin_with_closure, end, own_begin, own_end, ending):
-    import sys
-    optimizers = sys.modules.get("torch.optim.optimizer")
-    compiler = sys.modules.get("torch.compiler")
-    if optimizers is None or compiler is None or not hasattr(optimizers, "register_optimizer_step_post_hook"):
-        return 0
-    is_compiling = compiler.is_compiling
-    def strandline_begin(optimizer, args, kwargs):
-        if not is_compiling():
-            closure = args[1] if len(args) > 1 else kwargs.get("closure")
-            (begin if closure is None else begin_with_closure)(optimizer)
-    def strandline_end(optimizer, args, kwargs):
-        if not is_compiling():
-            end(optimizer)
-    if own_begin(strandline_begin) and own_end(strandline_end):
-        from functools import partial
-        strandline_begin, strandline_end = partial(strandline_begin), partial(strandline_end)
-    optimizers.register_optimizer_step_pre_hook(strandline_begin)
-    optimizers.register_optimizer_step_post_hook(strandline_end)
-    atexit = sys.modules.get("atexit")
-    if atexit is not None:
-        atexit.register(ending)
-    return 1
-_r = _install(_begin, _begin_with_closure, _end, _own_begin, _own_end, _ending)
-"#;
-
 /// `Py_file_input`.
 const FILE_INPUT: c_int = 257;
 
 macro_rules! api {
     ($($field:ident: $name:literal = $t:ty,)*) => {
         /// What we need of the C API. All of it is there or none is used.
-        pub(super) struct Api { pub(super) none: Object, exception: *mut Object, $(pub(super) $field: $t,)* }
+        pub(crate) struct Api { pub(crate) none: Object, exception: *mut Object, $(pub(crate) $field: $t,)* }
         impl Api {
             fn look_up() -> Option<Api> {
                 let found = |name: &CStr| Some(real::python(name)).filter(|p| !p.is_null());
@@ -129,7 +87,7 @@ unsafe impl Send for Api {}
 // SAFETY: as above.
 unsafe impl Sync for Api {}
 
-pub(super) fn api() -> Option<&'static Api> {
+pub(crate) fn api() -> Option<&'static Api> {
     API.get().and_then(Option::as_ref)
 }
 
@@ -159,7 +117,7 @@ pub(crate) fn gil_is_held() -> bool {
 }
 
 /// No exception is set any more. With the GIL held.
-pub(super) fn clear_error() {
+pub(crate) fn clear_error() {
     if let Some(a) = api() {
         (a.clear)();
     }
@@ -168,14 +126,36 @@ pub(super) fn clear_error() {
 /// Whether the interpreter is going away.
 #[cold]
 pub(crate) fn is_finalizing() -> bool {
-    let f = crate::stacks::is_finalizing();
+    let f = version::is_finalizing();
     // SAFETY: both of its names have this type, and need no GIL.
     !f.is_null() && unsafe { core::mem::transmute::<*mut c_void, extern "C" fn() -> c_int>(f) }() != 0
 }
 
-/// Queues a call for the main thread. Needs no GIL. `false`: the queue is full.
+/// Twice the threads that queue a call at this moment, and one more once none may any longer.
+static QUEUEING: AtomicU32 = AtomicU32::new(0);
+const CLOSED: u32 = 1;
+
+/// Queues a call for the main thread. Needs no GIL. `false`: the queue is full, or the interpreter ends: the queue is its own and goes with it.
 pub(crate) fn add_pending_call(f: extern "C" fn(*mut c_void) -> c_int) -> bool {
-    api().is_some_and(|a| (a.add_pending_call)(f, core::ptr::null_mut()) == 0)
+    let before = QUEUEING.fetch_add(2, AcqRel);
+    let may = before & CLOSED == 0 && !is_finalizing();
+    let is_queued = may && api().is_some_and(|a| (a.add_pending_call)(f, core::ptr::null_mut()) == 0);
+    QUEUEING.fetch_sub(2, AcqRel);
+    is_queued
+}
+
+/// From now on no call is queued. Waits, not for long, for those that queue one: they need no GIL.
+#[cold]
+pub(crate) fn close_queue() {
+    /// Looks at it, of 0.1 ms each. After a `fork` one that queued may be missing.
+    const LOOKS: u32 = 100;
+    QUEUEING.fetch_or(CLOSED, AcqRel);
+    for _ in 0..LOOKS {
+        if QUEUEING.load(Acquire) == CLOSED {
+            return;
+        }
+        std::thread::sleep(Duration::from_micros(100));
+    }
 }
 
 /// Does something while this thread, which holds the GIL, has let go of it.
@@ -197,20 +177,6 @@ pub(crate) enum Outcome {
     Failed,
     /// An exception that is not ours (KeyboardInterrupt, SystemExit) is set: it goes on to the script.
     HandOn,
-}
-
-/// Installs the hooks. With the GIL held, and no exception set.
-#[cold]
-pub(super) fn run() -> Outcome {
-    let given = [
-        (c"_begin", &BEGIN),
-        (c"_begin_with_closure", &BEGIN_WITH_CLOSURE),
-        (c"_end", &END),
-        (c"_own_begin", &OWN_BEGIN),
-        (c"_own_end", &OWN_END),
-        (c"_ending", &ENDING),
-    ];
-    run_source(SOURCE, &given)
 }
 
 /// Runs a source in a namespace of its own that has these functions. With the GIL held, and no exception set.
@@ -303,44 +269,6 @@ impl Drop for Owned<'_> {
     fn drop(&mut self) {
         (self.api.decref)(self.object);
     }
-}
-
-/// An optimizer's step begins that is called after the backward.
-extern "C" fn begin(_: Object, optimizer: Object) -> Object {
-    begun(optimizer, 0)
-}
-
-/// An optimizer's step begins that calls a closure with forward and backward in it.
-extern "C" fn begin_with_closure(_: Object, optimizer: Object) -> Object {
-    begun(optimizer, 1)
-}
-
-/// An optimizer's step has begun.
-pub(super) fn begun(optimizer: Object, closure: u64) -> Object {
-    crate::stacks::attempt();
-    let number = optimizers::number(optimizer);
-    if let Some(mut t) = enter(STEP) {
-        t.optimizer = true;
-        t.note(Kind::OptimizerBegin, 0, number, closure, 0);
-    }
-    none()
-}
-
-/// An optimizer's step has ended.
-pub(super) extern "C" fn end(_: Object, optimizer: Object) -> Object {
-    let number = optimizers::number(optimizer);
-    if let Some(mut t) = enter(STEP) {
-        t.note(Kind::OptimizerEnd, 0, number, 0, 0);
-        t.optimizer = false;
-    }
-    crate::probe::pass_by();
-    none()
-}
-
-/// The interpreter begins to end.
-extern "C" fn ending(_: Object, _: Object) -> Object {
-    crate::probe::ending::at_exit();
-    none()
 }
 
 /// A new reference to None, as every function must return one. The API is there, or nobody could call us.

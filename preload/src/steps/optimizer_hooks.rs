@@ -1,0 +1,74 @@
+//! The hooks on optimizers: Python that registers them, and what they call.
+
+use super::frameless::{OWN_BEGIN, OWN_END};
+use super::record::{begun, end};
+use crate::probe;
+use crate::python::interpreter::{MethodDef, Object, Outcome, close_queue, none, run_source};
+use std::ffi::{CStr, c_int};
+
+/// No argument; one, any object.
+const METH_NOARGS: c_int = 4;
+const METH_O: c_int = 8;
+static BEGIN: MethodDef = MethodDef::new(c"begin", begin, METH_O);
+static BEGIN_WITH_CLOSURE: MethodDef = MethodDef::new(c"begin_with_closure", begin_with_closure, METH_O);
+static END: MethodDef = MethodDef::new(c"end", end, METH_O);
+static ENDING: MethodDef = MethodDef::new(c"ending", ending, METH_NOARGS);
+
+/// `_r` is 1 once the hooks are on. `torch.compile` traces them as the functions that they are, and finds nothing to do: a builtin in
+/// their place would break the graph and warn. Whoever calls them runs ours in their place, without a frame: a tracer or a
+/// profiler of the job's does not see them.
+const SOURCE: &CStr = cr#"
+def _install(begin, begin_with_closure, end, own_begin, own_end, ending):
+    import sys
+    optimizers = sys.modules.get("torch.optim.optimizer")
+    compiler = sys.modules.get("torch.compiler")
+    if optimizers is None or compiler is None or not hasattr(optimizers, "register_optimizer_step_post_hook"):
+        return 0
+    is_compiling = compiler.is_compiling
+    def strandline_begin(optimizer, args, kwargs):
+        if not is_compiling():
+            closure = args[1] if len(args) > 1 else kwargs.get("closure")
+            (begin if closure is None else begin_with_closure)(optimizer)
+    def strandline_end(optimizer, args, kwargs):
+        if not is_compiling():
+            end(optimizer)
+    if own_begin(strandline_begin) and own_end(strandline_end):
+        from functools import partial
+        strandline_begin, strandline_end = partial(strandline_begin), partial(strandline_end)
+    optimizers.register_optimizer_step_pre_hook(strandline_begin)
+    optimizers.register_optimizer_step_post_hook(strandline_end)
+    atexit = sys.modules.get("atexit")
+    if atexit is not None:
+        atexit.register(ending)
+    return 1
+_r = _install(_begin, _begin_with_closure, _end, _own_begin, _own_end, _ending)
+"#;
+/// Installs the hooks. With the GIL held, and no exception set.
+#[cold]
+pub(super) fn run() -> Outcome {
+    let given = [
+        (c"_begin", &BEGIN),
+        (c"_begin_with_closure", &BEGIN_WITH_CLOSURE),
+        (c"_end", &END),
+        (c"_own_begin", &OWN_BEGIN),
+        (c"_own_end", &OWN_END),
+        (c"_ending", &ENDING),
+    ];
+    run_source(SOURCE, &given)
+}
+/// An optimizer's step begins that is called after the backward.
+extern "C" fn begin(_: Object, optimizer: Object) -> Object {
+    begun(optimizer, 0)
+}
+
+/// An optimizer's step begins that calls a closure with forward and backward in it.
+extern "C" fn begin_with_closure(_: Object, optimizer: Object) -> Object {
+    begun(optimizer, 1)
+}
+
+/// The interpreter begins to end.
+extern "C" fn ending(_: Object, _: Object) -> Object {
+    probe::ending::at_exit();
+    close_queue();
+    none()
+}
