@@ -24,6 +24,8 @@ mod watch;
 use crate::platform::config::Stacks;
 use crate::platform::real;
 use crate::platform::say::say;
+use crate::python::interpreter;
+use crate::python::version::{is_finalizing, minor_of, python_version};
 use crate::recorder;
 use crate::recorder::Thread;
 use crate::recorder::stack_memory::{KnownStack, MAX_FRAMES, STACKS};
