@@ -179,6 +179,7 @@ fn compose(
         first_step,
         detected_step: mark,
         withdrawn_step: None,
+        suppressed_by: None,
         established,
         bytes_per_step: rate.bytes,
         blocks_per_step: rate.blocks,

@@ -10,7 +10,7 @@ use super::{deferred_free, note};
 use crate::event::steps::StepSource;
 use crate::event::{DeviceId, StreamId};
 use crate::replay::{Cohort, CohortId, Grain, Held, Point, Progress, Replay};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 /// What the user set.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -120,9 +120,19 @@ impl Detector {
         sort(&mut self.findings);
     }
 
+    /// Takes in what suppresses each finding (see [`Finding::suppressed_by`]), until the next mark is judged. Call it after
+    /// [`Detector::hear`]: what a keeper says may make another certainty of it.
+    pub fn suppress(&mut self, mut by: impl FnMut(&Finding) -> Option<String>) {
+        for f in &mut self.findings {
+            f.suppressed_by = None;
+            f.suppressed_by = by(f);
+        }
+        sort(&mut self.findings);
+    }
+
     /// Growth of more than so many bytes a step over the whole run would have been found, as of the last mark; `None` before
     /// anything could be. What is less may hide among blocks that are not old enough, for what ends at their lines, to be
-    /// told from it.
+    /// told from it; but for what is told already, as bounded or as suppressed.
     pub fn detectable(&self, replay: &Replay) -> Option<f64> {
         let (steps, micro) = (replay.steps(), replay.microbatches());
         if steps.max(micro) < growth::MIN_MARKS {
@@ -134,7 +144,10 @@ impl Detector {
                 births.iter().map(|b| b.marks).sum::<u32>() >= BIRTHS && c.in_optimizer * 2 <= c.allocs;
             if may_grow { births.iter().map(|b| b.total.bytes).sum::<u64>() } else { 0 }
         };
-        let all: u64 = replay.cohorts().iter().map(hidden).fold(0, u64::saturating_add);
+        let told: FxHashSet<CohortId> =
+            self.cases.iter().filter(|c| c.stands()).flat_map(|c| c.members.iter().map(|m| m.id)).collect();
+        let untold = (0..).map(CohortId).zip(replay.cohorts()).filter(|(id, _)| !told.contains(id));
+        let all: u64 = untold.map(|(_, c)| hidden(c)).fold(0, u64::saturating_add);
         Some((all as f64 / f64::from(steps.max(1))).max(LEAST))
     }
 
@@ -270,6 +283,7 @@ fn sort(findings: &mut [Finding]) {
         let rank = |f: &Finding| {
             (
                 f.withdrawn_step.is_some(),
+                f.suppressed_by.is_some(),
                 std::cmp::Reverse(f.certainty),
                 !f.kind.is_leak(),
                 std::cmp::Reverse(f.severity),

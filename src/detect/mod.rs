@@ -40,4 +40,4 @@ pub use job::{JobVerdict, Member, judge_job};
 pub use keeper::{Keeper, Owner, Testimony, refine};
 pub use oom::{Cause, Change, PostMortem, post_mortem};
 pub use severity::Severity;
-pub use verdict::{Outcome, Verdict, judge, judge_without};
+pub use verdict::{Outcome, Verdict, judge};

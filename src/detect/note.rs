@@ -85,6 +85,7 @@ impl Note<'_> {
             first_step: self.first_step.max(1),
             detected_step: before.iter().find(same).map_or(replay.steps(), |f| f.detected_step),
             withdrawn_step: None,
+            suppressed_by: None,
             established: true,
             bytes_per_step: self.rate,
             blocks_per_step: self.rate / per_block.max(1.0),

@@ -38,6 +38,7 @@ pub fn value(r: &Report<'_>) -> Value {
         "verdict": job.outcome.name(),
         "reason": job.reason,
         "detectable_bytes_per_step": job.detectable.map(number),
+        "worst_process": job.order.first(),
         "command": first.map(|p| Facts::of(p.replay).command()).filter(|c| !c.is_empty()),
         "processes": r.processes.iter().map(process).collect::<Vec<_>>(),
     })
@@ -280,7 +281,7 @@ pub fn finding(p: &Process<'_>, f: &Finding, known: Option<&Known>) -> Value {
             "file": k.file, "line": k.line, "source": k.source,
         })),
         "remedy": remedy(p, f, known),
-        "suppressed_by": known.and_then(|k| k.suppressed_by.as_deref()),
+        "suppressed_by": f.suppressed_by,
         "fix": known.and_then(|k| k.fix.as_ref()).map(|x| json!({ "known": x.known, "text": x.text })),
     });
     let sites = f.sites.iter().filter_map(|s| p.replay.site(s.site).map(|at| site(p, at, s.share))).collect();

@@ -116,8 +116,6 @@ pub struct Known {
     pub kept_at: Option<KeptAt>,
     /// The remedy, where the leak is a known one.
     pub fix: Option<Fix>,
-    /// The line of a suppression file that covers it, as `file:line`: it stands in the report and counts for nothing.
-    pub suppressed_by: Option<String>,
 }
 
 /// Why something is said to be a leak. Of one that is known, or whose holder was found, it is no question any more what keeps it.

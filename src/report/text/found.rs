@@ -19,7 +19,13 @@ pub(super) fn lines(p: &Process<'_>, style: Style) -> Vec<String> {
         number += 1;
         leak(&mut out, p, f, known, number, style);
     }
-    let quiet = || with_known().filter(|(f, _)| !is_loud(f));
+    for (f, by) in p.findings.iter().filter_map(|f| Some((f, f.suppressed_by.as_ref()?))) {
+        let site = site(p, f).map(|s| format!(" {}", at(p, s))).unwrap_or_default();
+        let (what, rate, now) = (in_words(f), rate(f), size(f.bytes_now));
+        let text = format!("suppressed by {by}, does not count: {what}{site}, {rate}, {now} now");
+        out.extend(style.wrap("  note   ", &text));
+    }
+    let quiet = || with_known().filter(|(f, _)| !is_loud(f) && !f.is_suppressed());
     for (f, known) in quiet().take(NOTES) {
         out.extend(style.wrap("  note   ", &note(p, f)));
         if let Some(fix) = known.and_then(|k| k.fix.as_ref()) {
@@ -110,9 +116,6 @@ fn leak(out: &mut Vec<String>, p: &Process<'_>, f: &Finding, known: Option<&Know
         Some(HeldBy::Skipped(why)) => say("held by", &format!("not asked: {why}")),
         Some(HeldBy::NotRun) | None => {}
     }
-    if let Some(by) = known.and_then(|k| k.suppressed_by.as_ref()) {
-        say("suppressed", &format!("by {by}: does not count"));
-    }
     let because = because(f, known);
     if !because.is_empty() {
         say("because", because);
@@ -121,7 +124,7 @@ fn leak(out: &mut Vec<String>, p: &Process<'_>, f: &Finding, known: Option<&Know
         say("lately", &format!("{recent} {}", per(f.grain)));
     }
     if let Some(when) = f.steps_to_oom.filter(|_| fatal(p, f).is_none()) {
-        say("full in", &forecast(when, f.grain.noun()));
+        say("full in", &forecast(when, f.seconds_to_oom, f.grain.noun()));
     }
     match known.and_then(|k| k.fix.as_ref()) {
         Some(fix) => say("fix", &format!("known: {}, {}", fix.known, fix.text)),
@@ -133,6 +136,12 @@ fn leak(out: &mut Vec<String>, p: &Process<'_>, f: &Finding, known: Option<&Know
 pub(super) fn kept_at(p: &Process<'_>, kept: &KeptAt) -> String {
     let frame = Frame { file: kept.file.clone(), line: kept.line, function: String::new() };
     format!("your {}: {}", line(p, &frame), kept.source)
+}
+
+/// The same within a sentence: ``kept by `hist.append(loss)` at leak.py:11``.
+pub(super) fn kept_by(p: &Process<'_>, kept: &KeptAt) -> String {
+    let frame = Frame { file: kept.file.clone(), line: kept.line, function: String::new() };
+    format!("kept by `{}` at {}", kept.source, line(p, &frame))
 }
 
 /// The line that allocated, the line of the user's that led there, and further lines with their shares.
@@ -279,7 +288,7 @@ pub(super) fn site<'p>(p: &'p Process<'_>, f: &Finding) -> Option<&'p Site> {
 }
 
 /// A site in words, within a sentence.
-fn at(p: &Process<'_>, s: &Site) -> String {
+pub(super) fn at(p: &Process<'_>, s: &Site) -> String {
     let at = if s.kind == SiteKind::Line { "at " } else { "" };
     format!("{at}{}", place(p, s))
 }

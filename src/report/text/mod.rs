@@ -32,12 +32,11 @@ pub fn write(out: &mut impl Write, r: &Report<'_>, style: Style) -> io::Result<(
 
 fn lines(r: &Report<'_>, style: Style) -> Vec<String> {
     let mut out = Vec::new();
-    let Some(first) = r.worst() else {
-        out.extend(style.wrap("strandline: ", "NOT JUDGED (there is no recording of any process)."));
+    out.extend(headline::lines(r, style));
+    let Some(first) = r.lead() else {
         last(&mut out, r, style);
         return out;
     };
-    out.extend(headline::lines(r, first, style));
     processes(&mut out, r);
     let mut told: Vec<&Process<'_>> = Vec::new();
     for p in std::iter::once(first).chain(r.processes.iter().filter(|p| !std::ptr::eq(*p, first))) {
