@@ -76,7 +76,14 @@ fn a_growing_list_fails_the_gate_unless_it_is_allowed_or_suppressed() {
     let rows = data["charts"][0][0]["table"].as_array().expect("lines");
     assert!(!rows.is_empty() && rows.iter().all(|row| row["leak"] == false), "{rows:?}");
     for (suppressions, is_told) in [("known.supp", false), ("leaks.supp", true)] {
-        let run = ["run", "--fail-on-leak", "-o", if is_told { "told" } else { "quiet" }, "--alert-growth", "1MiB/step"];
+        let run = [
+            "run",
+            "--fail-on-leak",
+            "-o",
+            if is_told { "told" } else { "quiet" },
+            "--alert-growth",
+            "1MiB/step",
+        ];
         let more = ["--metrics", "file:figures", "--suppressions", suppressions, "--", job[0], job[1]];
         let words: Vec<&str> = run.iter().chain(&more).copied().collect();
         let (status, _, stderr) = strandline(&folder, &words, &[("STRANDLINE_SIM_TOTAL", "8GiB")]);
