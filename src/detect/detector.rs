@@ -4,7 +4,6 @@ use super::case::{Case, Member, Place};
 use super::finding::{Finding, GrainName, Kind, StreamRef};
 use super::growth::{self, Line};
 use super::keeper::{Testimony, refine};
-use super::severity::Severity;
 use super::survivors::{BIRTHS, Fell};
 use super::{deferred_free, note};
 use crate::event::steps::StepSource;
@@ -261,8 +260,12 @@ impl Detector {
             self.notes.retain(|f| f.kind == Kind::DeferredFree);
             self.notes.extend(news);
         }
-        // What was never more than a word on something that filled is not worth a second one.
-        let is_worth_it = |c: &&Case| c.stands() || c.worst > Severity::Info;
+        // What was never more than a word on something that filled is not worth a second one, on whatever card.
+        let was_much = |c: &Case| {
+            let worth = replay.device(c.finding.device).map(note::worth);
+            c.finding.established && worth.is_some_and(|worth| c.most >= worth)
+        };
+        let is_worth_it = |c: &&Case| c.stands() || was_much(c);
         let told = self.cases.iter().filter(is_worth_it).map(|c| &c.finding);
         self.findings = told.chain(&self.notes).cloned().collect();
         sort(&mut self.findings);

@@ -8,7 +8,7 @@ use std::io::{self, Write};
 use serde_json::{Map, Value, json};
 
 use super::held::HeldBy;
-use super::model::{Facts, Known, Moment, Process, Report, because, capacity, coverage, remedy};
+use super::model::{Facts, Known, Moment, Process, Report, because, capacity, coverage, remedy, tried};
 use crate::detect::{Finding, Outcome, post_mortem};
 use crate::event::steps::StepSource;
 use crate::event::{Bytes, Frame, RuntimeOp};
@@ -205,6 +205,7 @@ fn oom(p: &Process<'_>, d: &Device, o: &OomEvent) -> Value {
             "bytes": h.bytes.0,
             "blocks": h.blocks,
             "first_step": h.first_step,
+            "this_step_bytes": h.of_this_step.0,
             "stream": h.stream.0,
             "line": p.replay.site(h.site).map(|s| frame(&s.frame)),
         })
@@ -230,6 +231,7 @@ fn oom(p: &Process<'_>, d: &Device, o: &OomEvent) -> Value {
         "step": o.step,
         "phase": o.phase.name(),
         "requested_bytes": o.requested.0,
+        "tried_to_allocate_bytes": tried(p, o).map(|b| b.0),
         "free_bytes": o.free.map(bytes),
         // The CUDA call that was refused, where no allocator of PyTorch's told of it.
         "call": o.call.map(call),

@@ -4,7 +4,7 @@ use super::held::{HeldBy, KeptAt};
 use crate::detect::{Finding, Kind, UNCOLLECTED, Verdict};
 use crate::event::{Bytes, DeviceId, Frame, Names, StackId};
 use crate::replay::anatomy::{Anatomy, At};
-use crate::replay::{Coverage, Replay};
+use crate::replay::{Coverage, OomEvent, Replay};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
@@ -327,4 +327,10 @@ fn general_remedy(p: &Process<'_>, f: &Finding) -> Option<&'static str> {
 pub(super) fn capacity(p: &Process<'_>, device: DeviceId) -> Option<u64> {
     let told = p.replay.device(device).and_then(|d| d.capacity).map(|c| c.total.0);
     told.or_else(|| Facts::of(p.replay).device_capacity(device))
+}
+
+/// What PyTorch's own message calls the request; `None` where another allocator gave up.
+pub(super) fn tried(p: &Process<'_>, o: &OomEvent) -> Option<Bytes> {
+    let own = Facts::of(p.replay).text("allocator") == Some("native");
+    (own && o.call.is_none()).then(|| o.tried())
 }

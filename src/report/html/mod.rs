@@ -12,6 +12,7 @@ use super::json as report_json;
 use super::model::{Process, Report, capacity};
 use super::processes::Row;
 use super::style::Ink;
+use super::text::failures;
 use crate::event::{SiteId, StreamId};
 use crate::replay::anatomy::Class;
 use crate::replay::{Replay, Site, SiteKind};
@@ -70,6 +71,7 @@ fn told(r: &Report<'_>) -> Value {
         "phrase": phrase,
         "reason": r.summary(),
         "class": class,
+        "failed": r.processes.iter().map(failures).collect::<Vec<_>>(),
         "names": r.processes.iter().map(|p| r.name(p)).collect::<Vec<_>>(),
         "processes": r.rows().iter().map(row).collect::<Vec<_>>(),
     })

@@ -1,7 +1,7 @@
 //! What was found: a block of lines for each leak, one for each note.
 
 use super::super::held::{HeldBy, KeptAt};
-use super::super::model::{Facts, Known, Process, because, remedy};
+use super::super::model::{Facts, Known, Process, because, remedy, tried};
 use super::super::style::{Ink, Style};
 use super::super::units::{count, percent, plural, quantity, size, size_f};
 use super::headline::{clause, fatal, forecast, lately};
@@ -231,14 +231,23 @@ pub(super) fn failed(p: &Process<'_>, d: &Device, style: Style) -> Vec<String> {
             size(o.reserved.0)
         ),
     };
+    let asked = size(o.requested.0);
+    // A request takes a whole segment, and PyTorch's message has the size of that.
+    let tried = tried(p, o).filter(|t| size(t.0) != asked);
+    let tried = tried.map(|t| format!(" (PyTorch \"tried to allocate {}\": a new segment)", size(t.0)));
+    let piece =
+        scene.filter(|s| o.call.is_none() && s.largest < o.requested).map(|s| match size(s.largest.0) {
+            largest if largest == asked => format!(
+                ", and the largest free piece it could use was {} too small",
+                size(o.requested.0 - s.largest.0)
+            ),
+            largest => format!(", and the largest free piece it could use was {largest}"),
+        });
     let text = format!(
-        "{} asked for in {grain} {}{phase}{by}{times}{refused}{}",
-        size(o.requested.0),
+        "{asked}{} asked for in {grain} {}{phase}{by}{times}{refused}{}",
+        tried.unwrap_or_default(),
         count(o.step.into()),
-        scene.filter(|s| o.call.is_none() && s.largest < o.requested).map_or_else(String::new, |s| format!(
-            ", and the largest free piece it could use was {}",
-            size(s.largest.0)
-        ))
+        piece.unwrap_or_default()
     );
     let mut out = style.wrap("  failed ", &text);
     let Some(m) = post_mortem(p.replay, d.id) else { return out };
@@ -257,10 +266,14 @@ pub(super) fn failed(p: &Process<'_>, d: &Device, style: Style) -> Vec<String> {
     let mut held = Vec::new();
     for h in scene.map_or(&[][..], |s| &s.holders).iter().take(HOLDERS) {
         let Some(site) = p.replay.site(h.site) else { continue };
-        let since = if h.first_step < o.step {
-            format!("since {grain} {}", count(h.first_step.into()))
-        } else {
-            format!("of this {grain}")
+        let (first, own) = (count(h.first_step.into()), h.of_this_step);
+        let since = match h.first_step < o.step {
+            false => format!("of this {grain}"),
+            // What little is older is not what filled it.
+            true if own.0 > 0 => {
+                format!("({} of it of this {grain}, the oldest since {grain} {first})", size(own.0))
+            }
+            true => format!("since {grain} {first}"),
         };
         let side = p.replay.stream(h.stream).filter(|s| s.handle.0 != 0);
         let stream = side.map(|s| format!(", stream {}", s.id.0)).unwrap_or_default();

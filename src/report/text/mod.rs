@@ -64,6 +64,12 @@ fn lines(r: &Report<'_>, style: Style) -> Vec<String> {
     out
 }
 
+/// What failed on each device, and what held its memory then: the lines of the report, without their breaks.
+pub fn failures(p: &Process<'_>) -> Vec<String> {
+    let style = Style { colour: false, width: usize::MAX };
+    p.replay.devices().flat_map(|d| found::failed(p, d, style)).map(|l| l.trim_end().to_owned()).collect()
+}
+
 /// Devices on which the job had anything; those it only asked about are not worth a word.
 fn used<'p>(p: &'p Process<'_>) -> impl Iterator<Item = &'p Device> {
     p.replay.devices().filter(|d| d.peak_reserved.bytes.0 > 0 || d.peak_allocated.bytes.0 > 0)
