@@ -145,13 +145,12 @@ fn sum(f: &Finding) -> String {
     format!("{rate} more every {grain} since {grain} {} on GPU {}", number(f.first_step.into()), f.device.0)
 }
 
-/// An out-of-memory that the job did not live on from: at most one more step ended. What CUDA refused is one only where it
-/// is known that the process ended of it.
+/// An out-of-memory that the job did not live on from. What CUDA refused is one only where it is known that the process ended of it.
 fn final_oom(replay: &Replay) -> Option<(DeviceId, &OomEvent)> {
     replay
         .devices()
         .filter_map(|d| Some((d.id, d.ooms.last()?)))
-        .find(|(_, o)| o.call.is_some() || o.step.saturating_add(1) > replay.steps())
+        .find(|(device, o)| o.call.is_some() || !replay.lived_on(*device, o))
 }
 
 /// Why "clean" cannot be said, and whether too few steps are all that is wrong.

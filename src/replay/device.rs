@@ -53,6 +53,8 @@ pub struct OomEvent {
     pub reserved: Bytes,
     /// Pending then.
     pub pending: Bytes,
+    /// How many blocks had been allocated on the device by then.
+    pub allocs: u64,
 }
 
 impl OomEvent {

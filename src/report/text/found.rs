@@ -270,6 +270,7 @@ pub(super) fn failed(p: &Process<'_>, d: &Device, style: Style) -> Vec<String> {
         let since = match h.first_step < o.step {
             false => format!("of this {grain}"),
             // What little is older is not what filled it.
+            true if size(own.0) == size(h.bytes.0) => format!("of this {grain}"),
             true if own.0 > 0 => {
                 format!("({} of it of this {grain}, the oldest since {grain} {first})", size(own.0))
             }
