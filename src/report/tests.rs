@@ -440,18 +440,6 @@ fn several_ranks_are_one_report() {
     reads("ranks", &Report { processes, exit: None, next: next() });
 }
 
-#[test]
-fn no_recording_is_not_judged() {
-    let r = Report::default();
-    let mut out = Vec::new();
-    text::write(&mut out, &r, Style::default()).unwrap();
-    assert_eq!(
-        String::from_utf8(out).unwrap(),
-        "strandline: NOT JUDGED (there is no recording of any process).\n"
-    );
-    assert_eq!(json::value(&r)["verdict"], "unknown");
-}
-
 /// The names of the contract: every key of schema 1 is there, in every report.
 #[test]
 fn every_key_of_the_schema_is_there() {

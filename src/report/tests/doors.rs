@@ -133,3 +133,15 @@ fn what_is_suppressed_counts_in_no_door() {
     assert!(!figures(&of(&suppressed)).contains("strandline_leak_bytes"));
     assert!(figures(&of(&open)).contains("strandline_leak_bytes"));
 }
+
+#[test]
+fn no_recording_is_not_judged() {
+    let r = Report::default();
+    let mut out = Vec::new();
+    text::write(&mut out, &r, Style::default()).unwrap();
+    assert_eq!(
+        String::from_utf8(out).unwrap(),
+        "strandline: NOT JUDGED (there is no recording of any process).\n"
+    );
+    assert_eq!(json::value(&r)["verdict"], "unknown");
+}
