@@ -32,7 +32,6 @@ pub(crate) fn of(
         fix: fix_of(finding, replay, share),
         held_by: holder::of(finding, replay),
         kept_at: share.is_none().then(|| kept::of(finding, replay, names, began)).flatten(),
-        suppressed_by: None,
     }
 }
 
