@@ -21,6 +21,7 @@ mod looks;
 mod memory;
 mod names;
 mod naming;
+mod near;
 mod node;
 mod objects;
 pub(crate) mod pace;
