@@ -4,8 +4,8 @@ the statement that keeps it.
 
 usage: holders_table.py --strandline BIN [--python PY] [--wheels DIR] --out DIR [--only REGEX] [--jobs N] [--times N] [--seconds S] [--card SIZE] [--keeps]
 
-The truth is the text of the statement, below, or a line's mark `# KEEPS CASE` (--keeps: tests/python/keeps.py and kept_more.py). Where it
-is None the leak has no line of the user's own: a package keeps it, a cycle or the allocator. `right`: the report names that very line.
+The truth is the text of the statement, below, or a line's mark `# KEEPS CASE` (--keeps: tests/python/keeps.py and kept_more.py; `# NONE CASE`
+there). Where it is None the leak has no line of the user's own: a package keeps it, a cycle or the allocator. `right`: the report names that very line.
 WRONG, another line, must never be. Exit status 1 where something is wrong, or less was found than must be: 90 % of holders, 80 % of lines.
 """
 import argparse, concurrent.futures, json, os, re, shutil, subprocess, sys
@@ -66,7 +66,9 @@ def marked(path):
     """Cases of a script of tests/python: name, script, steps, nothing said of the holder, and the line that keeps."""
     text = open(path).read()
     cases = re.findall(r"# KEEPS (\w+)$", text, re.M)
-    return [(c, f"{os.path.basename(path)} {c}", 120, "", f"# KEEPS {c}") for c in cases]
+    none = re.findall(r"# NONE (\w+)$", text, re.M)
+    script = os.path.basename(path)
+    return [(c, f"{script} {c}", 120, "", f"# KEEPS {c}") for c in cases] + [(c, f"{script} {c}", 120, "", None) for c in none]
 
 
 def line_of(file, text):

@@ -1,5 +1,5 @@
 """More jobs of a few seconds that keep tensors, beside those of keeps.py, whose model and steps they use. `kept_more.py CASE`; the statement
-that keeps ends with `# KEEPS CASE`. Where a case has no such mark there is no statement of its own to name, and none must be named."""
+that keeps ends with `# KEEPS CASE`. Where a case is marked `# NONE CASE` there is no statement of its own to name, and none must be named."""
 
 import asyncio, collections, contextlib, dataclasses, functools, itertools, sys, threading, typing, weakref
 
@@ -115,7 +115,7 @@ def groups_of_the_optimizer():
 
 
 @case
-def stale_state():
+def stale_state():  # NONE stale_state
     """Parameters that are replaced; their state stays. Its line is torch's own."""
     adapter = nn.Linear(256, 64).cuda()
     opt.add_param_group({"params": list(adapter.parameters())})
@@ -381,11 +381,11 @@ def context_stack():
 
 @case
 def two_lists():
-    """Two lists with as much of the same: no line alone is it, and each that is told must be one of them."""
+    """Two lists with half of it each, filled in one statement."""
     first, second = [], []
     for i in steps():
         x = batch()
-        first.append(x) if i % 2 else second.append(x)
+        first.append(x) if i % 2 else second.append(x)  # KEEPS two_lists
 
 
 @case
@@ -428,6 +428,151 @@ def linked_list():
     head = None
     for i in steps():
         head = Node(batch(), head)  # KEEPS linked_list
+
+
+class Window:
+    """As Bank, and emptied."""
+
+    def __init__(self):
+        self.buffer = []
+
+    def push(self, x):
+        self.buffer.append(x)
+        if len(self.buffer) > 4:
+            self.buffer.clear()
+
+
+class Bank:
+    def __init__(self):
+        self.buffer = []
+
+    def push(self, x):
+        self.buffer.append(x)  # KEEPS same_name_in_two_classes
+
+
+@case
+def same_name_in_two_classes():
+    window, bank = Window(), Bank()
+    for i in steps():
+        x = batch()
+        window.push(x)
+        bank.push(x)
+
+
+class Stepper:
+    """The state is read in one method and set in another."""
+
+    def __init__(self):
+        self.cell = nn.Linear(256, 256).cuda()
+        self.state = torch.zeros(256, 256, device="cuda")
+
+    def advance(self, x):
+        return torch.tanh(self.cell(x) + self.state)
+
+    def run(self, x):
+        new = self.advance(x)
+        self.loss = new.mean()
+        self.state = new  # KEEPS state_of_two_methods
+
+
+@case
+def state_of_two_methods():
+    s = Stepper()
+    for i in steps():
+        s.run(batch())
+
+
+@case
+def sums_by_name():
+    sums, last = {"loss": 0.0}, {}
+    for i in steps():
+        loss = net(batch()).pow(2).mean()
+        last["loss"] = loss
+        sums["loss"] += loss  # KEEPS sums_by_name
+
+
+@case
+def losses_beside_numbers():
+    """Logged as a number to one place, as a tensor to another."""
+    log = {"number": [], "tensor": []}
+    for i in steps():
+        loss = net(batch()).pow(2).mean()
+        log["number"].append(loss.item())
+        log["tensor"].append(loss)  # KEEPS losses_beside_numbers
+
+
+@case
+def best_of_all():
+    """A state_dict's copy is kept of every step, under the best's name one of them."""
+    history, best = {}, None
+    for i in steps():
+        snapshot = {k: v.detach().clone() for k, v in net.state_dict().items()}
+        best = snapshot if best is None or i % 7 == 0 else best
+        history[i] = snapshot  # KEEPS best_of_all
+    return best
+
+
+@case
+def requests_that_are_dropped():
+    """What is answered goes; one in three is never answered."""
+    pending = {}
+    for i in steps():
+        pending[i] = batch()  # KEEPS requests_that_are_dropped
+        if i >= 3 and i % 3:
+            pending.pop(i - 3, None)
+
+
+class Session:
+    """Made anew for each request, and kept by a registry of the class."""
+
+    sessions = []
+
+    def __init__(self, x):
+        self.x = x
+        Session.sessions.append(self)  # KEEPS instances
+
+
+@case
+def instances():
+    for i in steps():
+        Session(batch())
+
+
+@case
+def callbacks():
+    """Functions that have closed over a tensor."""
+    waiting = []
+    for i in steps():
+        x = batch()
+        waiting.append(lambda x=x: x.sum())  # KEEPS callbacks
+
+
+@case
+def partials():
+    waiting = collections.OrderedDict()
+    for i in steps():
+        waiting[i] = functools.partial(torch.Tensor.sum, batch())  # KEEPS partials
+
+
+def worker(q, results):
+    while True:
+        x = q.get()
+        if x is None:
+            return
+        results.append(x * 2)  # KEEPS thread_of_its_own
+
+
+@case
+def thread_of_its_own():
+    import queue
+
+    q, results = queue.Queue(), []
+    t = threading.Thread(target=worker, args=(q, results))
+    t.start()
+    for i in steps():
+        q.put(batch())
+    q.put(None)
+    t.join()
 
 
 if __name__ == "__main__":

@@ -110,7 +110,8 @@ fn best(all: &[Named], bit: u64) -> Option<&Named> {
     let is_in_module = mine().any(|n| n.part == Some("module"));
     let is_list = |n: &Named| is_in_module && MODULES.contains(&n.kind.as_str());
     mine().min_by_key(|n| {
-        (n.is_wrapper || n.part.is_some(), !n.is_final, !n.piles, !is_list(n), n.rank, n.level)
+        let is_own = n.is_final || n.scope.is_of_user();
+        (n.is_wrapper || n.part.is_some(), !n.is_final, !n.piles, !is_list(n), !is_own, n.rank, n.level)
     })
 }
 

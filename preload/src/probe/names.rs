@@ -52,6 +52,12 @@ impl Scope {
         })
     }
 
+    /// It stands in the user's own code, and not in that of an installed package or of Python's library.
+    pub(super) fn is_of_user(&self) -> bool {
+        const INSTALLED: [&str; 4] = ["/site-packages/", "/dist-packages/", "/lib/python3.", "<frozen "];
+        self.file.as_ref().is_some_and(|f| !INSTALLED.iter().any(|part| f.contains(part)))
+    }
+
     /// The class is one that only wraps what somebody keeps.
     pub(super) fn is_wrapper(&self) -> bool {
         let is = |m: &str| WRAPPERS.iter().any(|w| m == *w || w.ends_with('.') && m.starts_with(w));
@@ -95,10 +101,8 @@ impl Python {
     /// # Safety
     /// As [`Python::scope_in_code`].
     pub(super) unsafe fn is_of_user(&self, code: u64) -> bool {
-        const INSTALLED: [&str; 4] = ["/site-packages/", "/dist-packages/", "/lib/python3.", "<frozen "];
         // SAFETY: the caller's promise.
-        let file = unsafe { self.scope_in_code(code, String::new()) }.file;
-        file.is_some_and(|f| !INSTALLED.iter().any(|part| f.contains(part)))
+        unsafe { self.scope_in_code(code, String::new()) }.is_of_user()
     }
 
     /// The code of a function.
@@ -311,6 +315,9 @@ mod tests {
             assert!(!of(module).is_wrapper(), "{module}");
         }
         assert!(!Scope { class: None, ..of("queue") }.is_wrapper(), "a global of it");
+        let at = |file: &str| Scope { file: Some(file.into()), ..Scope::default() };
+        assert!(at("/home/me/train.py").is_of_user() && at("<string>").is_of_user());
+        assert!(!at("/v/lib/python3.11/contextlib.py").is_of_user() && !Scope::default().is_of_user());
         assert_eq!(of("m").to_json("attribute")["class"], "X");
     }
 }

@@ -111,7 +111,7 @@ fn walk(w: &World, wanted: &HashMap<u64, u64>, tops: Vec<Top>, budget: &Budget) 
     let (mut walked, mut all) = (Vec::new(), 0);
     for top in tops {
         let is_enough = wanted.values().all(|mask| mask & !all == 0);
-        if is_enough && budget.is_over() {
+        if is_enough && budget.is_all_used() {
             break;
         }
         let keys: HashSet<u64> = wanted.keys().copied().collect();

@@ -301,10 +301,12 @@ impl<'t> Search<'_, 't> {
     fn is_carried(&self, assignment: Node<'t>) -> bool {
         let mut around = std::iter::successors(assignment.parent(), Node::parent);
         let is_scope = |n: &Node<'t>| {
-            matches!(n.kind(), "for_statement" | "while_statement" | "module") || FUNCTIONS.contains(&n.kind())
+            matches!(n.kind(), "for_statement" | "while_statement" | "module")
+                || FUNCTIONS.contains(&n.kind())
         };
         let Some(scope) = around.find(is_scope) else { return false };
-        let used = below(scope, &|_| true).into_iter().filter(|n| self.is_keeper(*n));
+        let inside = below(scope, &|_| true);
+        let used = inside.iter().copied().filter(|n| self.is_keeper(*n) || self.is_read_by(*n));
         // The right side comes first.
         let when = |n: Node<'t>| {
             let assigned = std::iter::successors(n.parent(), Node::parent)
@@ -317,6 +319,19 @@ impl<'t> Search<'_, 't> {
             assigned.map_or((n.start_byte(), false), |a| (a.end_byte(), true))
         };
         used.map(when).min().is_some_and(|(_, is_assigned)| !is_assigned)
+    }
+
+    /// Whether a call is one of a method of the same object that uses the keeper, an attribute.
+    fn is_read_by(&self, call: Node<'t>) -> bool {
+        let source = self.source;
+        let Some(function) = call.child_by_field_name("function").filter(|f| f.kind() == "attribute") else {
+            return false;
+        };
+        let (name, class) = (source.field(function, "attribute"), source.class_around(call));
+        let is_own = source.field(function, "object") == "self" && self.keeper.class.is_some();
+        let is_it = |n: &&Node<'t>| n.kind() == "function_definition" && source.field(**n, "name") == name;
+        let mut methods = source.nodes.iter().filter(is_it).filter(|m| source.class_around(**m) == class);
+        is_own && class.is_some() && methods.any(|m| self.mentions(*m))
     }
 
     fn add(&self, n: Node<'t>) -> Option<Add<'t>> {
@@ -379,7 +394,8 @@ impl<'t> Search<'_, 't> {
                 let targets: Vec<Node<'t>> =
                     below(left, &is_pattern).into_iter().filter(|t| !is_pattern(*t)).collect();
                 if targets.iter().any(|t| t.kind() == "subscript" && self.is_part(*t)) {
-                    return made(vec![right], self.keeper.type_name != "list");
+                    let is_one = !self.keeper.rebound || self.mentions(right);
+                    return is_one.then(|| made(vec![right], self.keeper.type_name != "list")).flatten();
                 }
                 if !targets.iter().any(|t| self.is_keeper(*t)) {
                     return None;
