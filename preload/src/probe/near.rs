@@ -12,6 +12,8 @@ const DEPTH: u32 = 3;
 /// Things in a container that are followed on, and that are looked at for what is wanted.
 const ENTRIES: u64 = 64;
 const MANY: u64 = 20_000;
+/// The same of all containers together: a few milliseconds.
+const ALL: u64 = 100_000;
 /// Tensors whose graphs are walked.
 const TENSORS: usize = 12;
 
@@ -73,6 +75,8 @@ struct Search {
     holders: Vec<Holder>,
     /// Of chains, by their first object: the place among the holders.
     chains: HashMap<u64, usize>,
+    /// Things in containers that were looked at.
+    entries: u64,
 }
 
 /// Looks at what has a name now. `wanted`: tensors, storages and what else was asked about.
@@ -217,9 +221,10 @@ impl Search {
         // SAFETY: the caller's promise; what a container refers to is alive.
         unsafe {
             let entries = w.python.entries(object, kind.class).unwrap_or(u64::MAX);
-            if entries > MANY {
+            if entries > MANY || self.entries > ALL {
                 return;
             }
+            self.entries += entries;
             let mut inside = Vec::new();
             references(object, kind, &mut |child| inside.push(child));
             let mut kept = Vec::new();

@@ -111,13 +111,15 @@ fn walk(w: &World, wanted: &HashMap<u64, u64>, tops: Vec<Top>, budget: &Budget) 
     let (mut walked, mut all) = (Vec::new(), 0);
     for top in tops {
         let is_enough = wanted.values().all(|mask| mask & !all == 0);
-        if is_enough && budget.is_all_used() {
+        // Which of them is the inner one is not worth a longer pause.
+        let is_late = || budget.is_all_used() || is_enough && budget.is_far_over();
+        if is_enough && is_late() {
             break;
         }
         let keys: HashSet<u64> = wanted.keys().copied().collect();
         let mut walk = graph::Walk::new(vec![(top.tensor, top.node)], keys);
         let mut is_done = walk.go_on(w, &Budget::new());
-        while !is_done && !budget.is_all_used() {
+        while !is_done && !is_late() {
             is_done = walk.go_on(w, &Budget::new());
         }
         let mask =
