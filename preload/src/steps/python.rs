@@ -9,6 +9,8 @@ use crate::platform::real;
 use crate::recorder::guard::enter;
 use once_cell::sync::OnceCell;
 use std::ffi::{CStr, c_char, c_int, c_long, c_void};
+use std::sync::atomic::{AtomicU32, Ordering::*};
+use std::time::Duration;
 use strandline_core::event::HookId;
 use strandline_core::format::raw::Kind;
 
@@ -173,9 +175,31 @@ pub(crate) fn is_finalizing() -> bool {
     !f.is_null() && unsafe { core::mem::transmute::<*mut c_void, extern "C" fn() -> c_int>(f) }() != 0
 }
 
-/// Queues a call for the main thread. Needs no GIL. `false`: the queue is full.
+/// Twice the threads that queue a call at this moment, and one more once none may any longer.
+static QUEUEING: AtomicU32 = AtomicU32::new(0);
+const CLOSED: u32 = 1;
+
+/// Queues a call for the main thread. Needs no GIL. `false`: the queue is full, or the interpreter ends: the queue is its own and goes with it.
 pub(crate) fn add_pending_call(f: extern "C" fn(*mut c_void) -> c_int) -> bool {
-    api().is_some_and(|a| (a.add_pending_call)(f, core::ptr::null_mut()) == 0)
+    let before = QUEUEING.fetch_add(2, AcqRel);
+    let may = before & CLOSED == 0 && !is_finalizing();
+    let is_queued = may && api().is_some_and(|a| (a.add_pending_call)(f, core::ptr::null_mut()) == 0);
+    QUEUEING.fetch_sub(2, AcqRel);
+    is_queued
+}
+
+/// From now on no call is queued. Waits, not for long, for those that queue one: they need no GIL.
+#[cold]
+fn close_queue() {
+    /// Looks at it, of 0.1 ms each. After a `fork` one that queued may be missing.
+    const LOOKS: u32 = 100;
+    QUEUEING.fetch_or(CLOSED, AcqRel);
+    for _ in 0..LOOKS {
+        if QUEUEING.load(Acquire) == CLOSED {
+            return;
+        }
+        std::thread::sleep(Duration::from_micros(100));
+    }
 }
 
 /// Does something while this thread, which holds the GIL, has let go of it.
@@ -340,6 +364,7 @@ pub(super) extern "C" fn end(_: Object, optimizer: Object) -> Object {
 /// The interpreter begins to end.
 extern "C" fn ending(_: Object, _: Object) -> Object {
     crate::probe::ending::at_exit();
+    close_queue();
     none()
 }
 

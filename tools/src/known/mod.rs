@@ -63,8 +63,8 @@ pub(crate) fn testimony(finding: &Finding, replay: &Replay, share: Option<&Share
 
 /// What the judgement asks of a holder.
 fn keeper(h: &Holder) -> Keeper {
-    let first = h.counts.first().map(|c| c.1).or(h.entries);
-    let last = h.counts.last().map(|c| c.1).or(h.entries);
+    let first = h.counts.first().map(|c| c.entries).or(h.entries);
+    let last = h.counts.last().map(|c| c.entries).or(h.entries);
     Keeper {
         path: h.name.clone(),
         kind: h.kind.clone(),
