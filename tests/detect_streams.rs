@@ -112,7 +112,7 @@ fn trl_offload_is_live_after_stream_exit() {
     assert_eq!(oom.high, u64::MAX);
     let verdict = judge(&j.replay, &j.detector);
     let process = Process::new(&j.replay, &job.names, &verdict, j.detector.findings());
-    let text = headline(&process, f, Spread { found: 1, all: 1, has_twin: false });
+    let text = headline(&process, f, None, Spread { found: 1, all: 1, has_twin: false });
     assert!(text.contains(", rate falling, in "), "{text}");
 }
 

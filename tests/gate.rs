@@ -20,6 +20,11 @@ fn strandline(folder: &Folder, words: &[&str], variables: &[(&str, &str)]) -> (i
     (status.code().expect("never a signal"), text(stdout), text(stderr))
 }
 
+/// A report without its line breaks.
+fn unwrapped(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
 /// `judged.py` keeps 64 MiB a step in a list, for 40 steps.
 #[test]
 fn a_growing_list_fails_the_gate_unless_it_is_allowed_or_suppressed() {
@@ -39,7 +44,10 @@ fn a_growing_list_fails_the_gate_unless_it_is_allowed_or_suppressed() {
         strandline(&folder, &words, variables)
     };
     assert_eq!(report(&[], &[]).0, 84);
-    assert_eq!(report(&["--allow-growth", "65MiB/step"], &[]).0, 0);
+    let (status, stdout, _) = report(&["--allow-growth", "65MiB/step"], &[]);
+    assert_eq!(status, 0);
+    assert!(stdout.starts_with("strandline: NO LEAK. No other line"), "one judgement: {stdout}");
+    assert!(unwrapped(&stdout).contains("suppressed by --allow-growth 65 MiB/step"), "{stdout}");
     assert_eq!(report(&["--allow-growth", "63MiB/step"], &[]).0, 84);
     assert_eq!(report(&["--allow-growth", "fast"], &[]).0, 2);
 
@@ -50,7 +58,7 @@ fn a_growing_list_fails_the_gate_unless_it_is_allowed_or_suppressed() {
     let (status, stdout, stderr) = report(&["--suppressions", "known.supp"], &[]);
     assert_eq!(status, 0, "{stdout}{stderr}");
     assert!(stdout.starts_with("strandline: NO LEAK. No other line"), "{stdout}");
-    assert!(stdout.contains("suppressed by known.supp:2"), "{stdout}");
+    assert!(unwrapped(&stdout).contains("suppressed by known.supp:2"), "{stdout}");
     assert!(stderr.contains("matched nothing: growing:nobody_has_this (known.supp:3)"), "{stderr}");
     assert!(!stderr.contains("known.supp:2"), "{stderr}");
     let json = report(&["--format", "json"], &[("STRANDLINE_SUPPRESSIONS", "known.supp")]);
@@ -58,6 +66,32 @@ fn a_growing_list_fails_the_gate_unless_it_is_allowed_or_suppressed() {
     let findings = told["processes"][0]["findings"].as_array().expect("a list");
     assert!(findings.iter().any(|f| f["suppressed_by"] == "known.supp:2"), "{told}");
     assert_eq!((json.0, told["verdict"].as_str()), (0, Some("clean")));
+    let detectable = told["detectable_bytes_per_step"].as_f64().expect("a figure");
+    assert!(detectable < 1048576.0, "what is suppressed hides nothing: {detectable}");
+    // The page, the alerts and the figures of a run leave out what its report leaves out.
+    let page = report(&["--format", "html", "--suppressions", "known.supp"], &[]).1;
+    let (_, data) = page.split_once(r#"type="application/json">"#).expect("a page has its data");
+    let data: Value = serde_json::from_str(data.split_once("</script>").expect("an end").0).expect("JSON");
+    assert_eq!(data["told"]["phrase"], "NO LEAK");
+    let rows = data["charts"][0][0]["table"].as_array().expect("lines");
+    assert!(!rows.is_empty() && rows.iter().all(|row| row["leak"] == false), "{rows:?}");
+    for (suppressions, is_told) in [("known.supp", false), ("leaks.supp", true)] {
+        let run = [
+            "run",
+            "--fail-on-leak",
+            "-o",
+            if is_told { "told" } else { "quiet" },
+            "--alert-growth",
+            "1MiB/step",
+        ];
+        let more = ["--metrics", "file:figures", "--suppressions", suppressions, "--", job[0], job[1]];
+        let words: Vec<&str> = run.iter().chain(&more).copied().collect();
+        let (status, _, stderr) = strandline(&folder, &words, &[("STRANDLINE_SIM_TOTAL", "8GiB")]);
+        assert_eq!(status, if is_told { 84 } else { 0 }, "{stderr}");
+        assert_eq!(stderr.contains("strandline: ALERT"), is_told, "{stderr}");
+        let figures = std::fs::read_to_string(folder.join("figures")).expect("figures");
+        assert_eq!(figures.contains("strandline_leak_bytes"), is_told, "{figures}");
+    }
     // A pattern is of one certainty: what is growing is no leak.
     let (status, _, stderr) = report(&["--suppressions", "leaks.supp"], &[]);
     assert_eq!(status, 84, "{stderr}");

@@ -1,5 +1,6 @@
 //! Jobs of a few seconds that keep tensors: who holds them is asked in time, and the statement that keeps them is named. Each case of
-//! `tests/python/keeps.py` keeps them in another way; a bound that the holder has, or that it is emptied, is told.
+//! `tests/python/keeps.py` and `kept_more.py` keeps them in another way; a bound that the holder has, or that it is emptied, is told.
+//! `tests/leakbench/holders_table.py` runs all of them.
 
 mod support;
 
@@ -8,13 +9,26 @@ use std::path::Path;
 use std::process::Command;
 use support::{Folder, command, python, root};
 
-const SCRIPT: &str = "tests/python/keeps.py";
+const SCRIPTS: [&str; 2] = ["tests/python/keeps.py", "tests/python/kept_more.py"];
+
+/// The script that has a case, and its text.
+fn script(case: &str) -> (&'static str, String) {
+    let text = |script| std::fs::read_to_string(root().join(script)).expect("the script");
+    let mut all = SCRIPTS.map(|script| (script, text(script))).into_iter();
+    all.find(|(_, text)| text.contains(&format!("def {case}("))).expect("a case of a script")
+}
 
 /// The job's output, and its report.
 fn run(folder: &Folder, case: &str, environment: &[(&str, &str)]) -> (String, Value) {
     let recordings = folder.join(case);
     let mut job = Command::new(command());
-    job.arg("run").arg("-o").arg(&recordings).arg("--").arg(python()).arg(root().join(SCRIPT)).arg(case);
+    job.arg("run")
+        .arg("-o")
+        .arg(&recordings)
+        .arg("--")
+        .arg(python())
+        .arg(root().join(script(case).0))
+        .arg(case);
     job.env("FAKE_CUDA_TOTAL", "24GiB").envs(environment.iter().copied());
     let output = job.output().expect("the command starts");
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -43,8 +57,7 @@ fn largest(report: &Value) -> &Value {
 
 /// The line that a case marks as the one that keeps.
 fn marked(case: &str) -> u64 {
-    let text = std::fs::read_to_string(root().join(SCRIPT)).expect("the script");
-    let line = text.lines().position(|l| l.ends_with(&format!("# KEEPS {case}")));
+    let line = script(case).1.lines().position(|l| l.ends_with(&format!("# KEEPS {case}")));
     line.unwrap_or_else(|| panic!("{case} has no mark")) as u64 + 1
 }
 
@@ -106,6 +119,64 @@ fn storages_exceptions_queues_caches_generators_and_modules() {
         ("of_generators", "running, a local of of_generators"),
         ("of_an_argument", "mine, a local of of_an_argument"),
     ]);
+}
+
+#[test]
+fn the_state_that_is_carried_on_and_not_a_loss_that_is_made_of_it() {
+    all_kept(&[
+        ("hidden_state_of_two", "state, a local of hidden_state_of_two"),
+        ("loss_beside_its_state", "h, a local of loss_beside_its_state"),
+        ("sums_by_name", "sums, a local of sums_by_name"),
+        ("average_meter", "AverageMeter.sum"),
+        ("state_of_two_methods", "Stepper.state"),
+    ]);
+}
+
+#[test]
+fn containers_that_are_made_anew_in_every_step() {
+    all_kept(&[
+        ("tuple_that_grows", "kept, a local of tuple_that_grows"),
+        ("list_that_is_remade", "kept, a local of list_that_is_remade"),
+        ("linked_list", "head, a local of linked_list"),
+    ]);
+}
+
+#[test]
+fn what_python_and_torch_wrap_is_named_by_whoever_has_it() {
+    all_kept(&[
+        ("of_modules", "adapters, a local of of_modules"),
+        ("context_stack", "stack, a local of context_stack"),
+        ("cycled", "batches, a local of cycled"),
+        ("thread_local", "__main__.store"),
+        ("weak_keys", "memory, a local of weak_keys"),
+        ("nested_dataclasses", "Episode.states"),
+        ("list_of_a_module", "Encoder.outputs"),
+        ("callbacks", "waiting, a local of callbacks"),
+    ]);
+}
+
+/// Parameters are replaced in a group of an optimizer, whose state for the old ones stays: that is torch's line, and no other is told.
+#[test]
+fn where_no_statement_of_the_users_keeps_it_none_is_named() {
+    let folder = Folder::new("none");
+    let (_, report) = run(&folder, "stale_state", &[]);
+    let findings = report["processes"][0]["findings"].as_array().expect("findings");
+    assert!(!findings.is_empty() && findings.iter().all(|f| f["kept_at"].is_null()), "{findings:#?}");
+}
+
+/// Every count says when it was taken, and in which step.
+#[test]
+fn counts_say_in_which_step_they_were_taken() {
+    let folder = Folder::new("counts");
+    let (_, report) = run(&folder, "deque_without_end", &[]);
+    let (_, holder) = holder(largest(&report));
+    let steps = report["processes"][0]["steps"].as_u64().expect("steps");
+    let one = |c: &Value| (c["step"].as_u64().unwrap_or(0), c["entries"].as_u64().unwrap_or(0));
+    let counts: Vec<(u64, u64)> = holder["counts"].as_array().expect("counts").iter().map(one).collect();
+    assert_eq!(one(holder).0, counts[0].0, "{holder:#}");
+    // One entry a step, which is put there before the step ends.
+    let fits = |&(step, entries): &(u64, u64)| (1..=steps + 1).contains(&step) && entries.abs_diff(step) <= 2;
+    assert!(counts.len() > 1 && counts.iter().all(fits), "{holder:#}");
 }
 
 #[test]

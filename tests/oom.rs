@@ -33,6 +33,14 @@ fn died_with(settings: &str, cause: &str, total: &str, other: &str) -> (String, 
     let failed = device["oom"].clone();
     // However long the first step took: what fills the card is told of the step that failed.
     assert_eq!(device["anatomy"]["step"], failed["step"], "{device}");
+    // As PyTorch words the request, to the two digits of its message.
+    let stderr = ran.stderr();
+    let (_, tried) = stderr.split_once("Tried to allocate ").expect("its message");
+    let mut tried = tried.split_whitespace();
+    let (n, unit) = (tried.next().expect("a number"), tried.next().expect("a unit").trim_end_matches('.'));
+    let unit = if unit == "GiB" { 1u64 << 30 } else { 1 << 20 };
+    let own = number(&failed, "tried_to_allocate_bytes") as f64 / unit as f64;
+    assert_eq!(format!("{own:.2}"), n, "{failed}");
     let holder = failed["holders"][0]["line"]["file"].as_str().unwrap_or_default();
     assert!(holder.ends_with(".py"), "{failed}");
     (reason.to_string(), failed, words)

@@ -52,8 +52,8 @@ pub(super) struct Case {
     pub(super) finding: Finding,
     /// As it was before it was withdrawn.
     stood: Option<Finding>,
-    /// The worst that it ever was.
-    pub(super) worst: Severity,
+    /// The most bytes that it ever counted.
+    pub(super) most: u64,
 }
 
 impl Case {
@@ -66,8 +66,8 @@ impl Case {
         members: Vec<Member>,
     ) -> Option<Case> {
         let finding = Finding { id, ..compose(replay, policy, place, &members, None)? };
-        let worst = finding.severity;
-        Some(Case { place, members, finding, stood: None, worst })
+        let most = finding.bytes_now;
+        Some(Case { place, members, finding, stood: None, most })
     }
 
     pub(super) fn stands(&self) -> bool {
@@ -103,7 +103,7 @@ impl Case {
         let detected_step =
             if new.grain == self.finding.grain { self.finding.detected_step } else { new.detected_step };
         self.finding = Finding { id: self.finding.id, detected_step, ..new };
-        self.worst = self.worst.max(self.finding.severity);
+        self.most = self.most.max(self.finding.bytes_now);
     }
 
     /// Nothing of it grows any more.
@@ -179,6 +179,7 @@ fn compose(
         first_step,
         detected_step: mark,
         withdrawn_step: None,
+        suppressed_by: None,
         established,
         bytes_per_step: rate.bytes,
         blocks_per_step: rate.blocks,

@@ -88,6 +88,7 @@ fn compose(replay: &Replay, d: &Device, first: u32, rate: f64, detected: u32) ->
         first_step: first,
         detected_step: detected,
         withdrawn_step: None,
+        suppressed_by: None,
         established: true,
         bytes_per_step: rate,
         blocks_per_step: rate / per_block.max(1.0),

@@ -4,13 +4,12 @@ use super::case::{Case, Member, Place};
 use super::finding::{Finding, GrainName, Kind, StreamRef};
 use super::growth::{self, Line};
 use super::keeper::{Testimony, refine};
-use super::severity::Severity;
 use super::survivors::{BIRTHS, Fell};
 use super::{deferred_free, note};
 use crate::event::steps::StepSource;
 use crate::event::{DeviceId, StreamId};
 use crate::replay::{Cohort, CohortId, Grain, Held, Point, Progress, Replay};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 /// What the user set.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -120,9 +119,19 @@ impl Detector {
         sort(&mut self.findings);
     }
 
+    /// Takes in what suppresses each finding (see [`Finding::suppressed_by`]), until the next mark is judged. Call it after
+    /// [`Detector::hear`]: what a keeper says may make another certainty of it.
+    pub fn suppress(&mut self, mut by: impl FnMut(&Finding) -> Option<String>) {
+        for f in &mut self.findings {
+            f.suppressed_by = None;
+            f.suppressed_by = by(f);
+        }
+        sort(&mut self.findings);
+    }
+
     /// Growth of more than so many bytes a step over the whole run would have been found, as of the last mark; `None` before
     /// anything could be. What is less may hide among blocks that are not old enough, for what ends at their lines, to be
-    /// told from it.
+    /// told from it; but for what is told already, as bounded or as suppressed.
     pub fn detectable(&self, replay: &Replay) -> Option<f64> {
         let (steps, micro) = (replay.steps(), replay.microbatches());
         if steps.max(micro) < growth::MIN_MARKS {
@@ -134,7 +143,10 @@ impl Detector {
                 births.iter().map(|b| b.marks).sum::<u32>() >= BIRTHS && c.in_optimizer * 2 <= c.allocs;
             if may_grow { births.iter().map(|b| b.total.bytes).sum::<u64>() } else { 0 }
         };
-        let all: u64 = replay.cohorts().iter().map(hidden).fold(0, u64::saturating_add);
+        let told: FxHashSet<CohortId> =
+            self.cases.iter().filter(|c| c.stands()).flat_map(|c| c.members.iter().map(|m| m.id)).collect();
+        let untold = (0..).map(CohortId).zip(replay.cohorts()).filter(|(id, _)| !told.contains(id));
+        let all: u64 = untold.map(|(_, c)| hidden(c)).fold(0, u64::saturating_add);
         Some((all as f64 / f64::from(steps.max(1))).max(LEAST))
     }
 
@@ -248,8 +260,12 @@ impl Detector {
             self.notes.retain(|f| f.kind == Kind::DeferredFree);
             self.notes.extend(news);
         }
-        // What was never more than a word on something that filled is not worth a second one.
-        let is_worth_it = |c: &&Case| c.stands() || c.worst > Severity::Info;
+        // What was never more than a word on something that filled is not worth a second one, on whatever card.
+        let was_much = |c: &Case| {
+            let worth = replay.device(c.finding.device).map(note::worth);
+            c.finding.established && worth.is_some_and(|worth| c.most >= worth)
+        };
+        let is_worth_it = |c: &&Case| c.stands() || was_much(c);
         let told = self.cases.iter().filter(is_worth_it).map(|c| &c.finding);
         self.findings = told.chain(&self.notes).cloned().collect();
         sort(&mut self.findings);
@@ -270,6 +286,7 @@ fn sort(findings: &mut [Finding]) {
         let rank = |f: &Finding| {
             (
                 f.withdrawn_step.is_some(),
+                f.suppressed_by.is_some(),
                 std::cmp::Reverse(f.certainty),
                 !f.kind.is_leak(),
                 std::cmp::Reverse(f.severity),

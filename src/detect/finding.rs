@@ -227,6 +227,9 @@ pub struct Finding {
     pub explain: String,
     /// Sites by falling share.
     pub sites: Vec<FindingSite>,
+    /// What the user has said about it, so that it counts for nothing: `known.supp:2`, the line of a suppression file, or
+    /// `--allow-growth 1MiB/step`. It is shown as that and nowhere else.
+    pub suppressed_by: Option<String>,
 }
 
 impl Finding {
@@ -240,8 +243,17 @@ impl Finding {
             && self.sites.iter().any(|s| s.site == h.site)
     }
 
-    /// Stands, and is a leak or growth: it makes the verdict.
+    /// Stands, is a leak or growth, and nothing suppresses it: it makes the verdict.
     pub fn grows(&self) -> bool {
+        self.suppressed_by.is_none() && self.is_growth()
+    }
+
+    /// Would make the verdict, were it not suppressed.
+    pub fn is_suppressed(&self) -> bool {
+        self.suppressed_by.is_some() && self.is_growth()
+    }
+
+    fn is_growth(&self) -> bool {
         self.withdrawn_step.is_none() && self.certainty >= Certainty::Growing
     }
 

@@ -14,6 +14,13 @@ pub struct Member<'a> {
     pub is_idle: bool,
 }
 
+impl Member<'_> {
+    /// The same is said of both.
+    fn is_like(&self, other: &Member<'_>) -> bool {
+        self.verdict.outcome == other.verdict.outcome && self.is_idle == other.is_idle
+    }
+}
+
 /// The word on a job.
 #[derive(Clone, Debug, PartialEq)]
 pub struct JobVerdict {
@@ -25,6 +32,9 @@ pub struct JobVerdict {
     pub order: Vec<usize>,
     /// How many of them have the job's outcome.
     pub alike: usize,
+    /// The process that a gate on growth goes by, as an index of what was given: the gravest one but for those that ran out of memory
+    /// without a leak, which hide nothing of another, and those that had nothing to be judged.
+    pub gated: Option<usize>,
     /// The smallest growth that would have been seen in every process that was judged, where the job is clean.
     pub detectable: Option<f64>,
 }
@@ -34,25 +44,29 @@ pub fn judge_job(members: &[Member<'_>]) -> JobVerdict {
     let gravity = |i: &usize| members[*i].verdict.outcome.gravity(members[*i].is_idle);
     let mut order: Vec<usize> = (0..members.len()).collect();
     order.sort_by_key(|i| std::cmp::Reverse(gravity(i)));
-    let Some(worst) = order.first().map(|i| &members[*i]) else {
+    let Some(first) = order.first().copied() else {
         return JobVerdict {
             outcome: Outcome::Unknown,
             reason: "there is no recording of any process".to_owned(),
             order,
             alike: 0,
+            gated: None,
             detectable: None,
         };
     };
+    let worst = &members[first];
     let outcome = worst.verdict.outcome;
-    let alike = members.iter().filter(|m| m.verdict.outcome == outcome).count();
+    let alike = members.iter().filter(|m| m.is_like(worst)).count();
     let reason = match alike < members.len() && outcome != Outcome::Clean {
         true => format!("{}: {}", worst.name, worst.verdict.reason),
         false => worst.verdict.reason.clone(),
     };
+    let counts = |i: &usize| members[*i].verdict.outcome != Outcome::Oom && !members[*i].is_idle;
+    let gated = order.iter().copied().find(counts).unwrap_or(first);
     let clean = outcome == Outcome::Clean;
     let all = members.iter().filter_map(|m| m.verdict.detectable);
     let detectable = if clean { all.reduce(f64::max) } else { None };
-    JobVerdict { outcome, reason, order, alike, detectable }
+    JobVerdict { outcome, reason, order, alike, gated: Some(gated), detectable }
 }
 
 #[cfg(test)]
@@ -78,5 +92,27 @@ mod tests {
         let both = judge_job(&[members[0].clone(), members[2].clone()]);
         assert_eq!((both.outcome, both.detectable), (Outcome::Clean, Some(3.0)));
         assert_eq!(judge_job(&[]).outcome, Outcome::Unknown);
+    }
+
+    #[test]
+    fn a_gate_goes_by_what_grows_and_an_out_of_memory_hides_nothing() {
+        let gated = |outcomes: &[(Outcome, bool)]| {
+            let verdicts: Vec<Verdict> = outcomes.iter().map(|(o, _)| verdict(*o, None)).collect();
+            let mut members = Vec::new();
+            for (verdict, (_, is_idle)) in verdicts.iter().zip(outcomes) {
+                members.push(Member { name: String::new(), verdict, is_idle: *is_idle });
+            }
+            let job = judge_job(&members);
+            (job.outcome, job.gated.map(|i| outcomes[i].0))
+        };
+        use Outcome::{Clean, Growing, Leak, Oom, Unknown};
+        assert_eq!(gated(&[(Oom, false), (Growing, false)]), (Oom, Some(Growing)));
+        assert_eq!(gated(&[(Oom, false), (Leak, false)]), (Leak, Some(Leak)));
+        assert_eq!(gated(&[(Oom, false), (Clean, false)]), (Oom, Some(Clean)));
+        assert_eq!(gated(&[(Oom, false), (Unknown, true)]), (Oom, Some(Oom)));
+        assert_eq!(gated(&[(Clean, false), (Unknown, true)]), (Clean, Some(Clean)));
+        assert_eq!(gated(&[(Clean, false), (Unknown, false)]), (Unknown, Some(Unknown)));
+        assert_eq!(gated(&[(Unknown, true)]), (Unknown, Some(Unknown)));
+        assert_eq!(gated(&[]), (Unknown, None));
     }
 }

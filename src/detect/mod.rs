@@ -42,4 +42,4 @@ pub use keeper::{Keeper, Owner, Testimony, refine};
 pub use oom::{Cause, Change, PostMortem, post_mortem};
 pub use self_fault::{Death, SelfFault, cut_short, self_fault};
 pub use severity::Severity;
-pub use verdict::{Outcome, Verdict, judge, judge_without};
+pub use verdict::{Outcome, Verdict, judge};

@@ -55,9 +55,10 @@ impl Sites {
 /// Less than this is never worth a note.
 pub(super) const LEAST: u64 = 64 << 20;
 
-/// Less than this is not worth a note: half a percent of the device, and at least [`LEAST`].
+/// Less than this is not worth a note: a hundredth of the most that torch had reserved, and at least [`LEAST`]. The size of the
+/// device has no part in it: the same job gets the same notes on every card.
 pub(super) fn worth(d: &Device) -> u64 {
-    (d.capacity.map_or(0, |c| c.total.0) / 200).max(LEAST)
+    (d.peak_reserved.bytes.0.max(d.peak_allocated.bytes.0) / 100).max(LEAST)
 }
 
 impl Note<'_> {
@@ -85,6 +86,7 @@ impl Note<'_> {
             first_step: self.first_step.max(1),
             detected_step: before.iter().find(same).map_or(replay.steps(), |f| f.detected_step),
             withdrawn_step: None,
+            suppressed_by: None,
             established: true,
             bytes_per_step: self.rate,
             blocks_per_step: self.rate / per_block.max(1.0),

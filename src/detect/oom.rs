@@ -165,7 +165,7 @@ fn median(rows: &[&StepRow]) -> Option<u64> {
 /// Of all that would have been enough alone, had it not been in the way, the largest.
 fn cause(d: &Device, o: &OomEvent, m: &PostMortem) -> Cause {
     let free = o.free.map_or(0, |f| f.0);
-    if free > segment(o.requested.0) {
+    if free > o.tried().0 {
         return Cause::Limit;
     }
     let total = d.capacity.map_or(0, |c| c.total.0);
@@ -195,12 +195,6 @@ fn cause(d: &Device, o: &OomEvent, m: &PostMortem) -> Cause {
         (Cause::Batch | Cause::Full, PhaseKind::Optimizer) if o.step <= 2 => Cause::Optimizer,
         (c, _) => c,
     }
-}
-
-/// What torch asks the driver for to serve a request: 20 MiB below 10 MiB, else whole pieces of 2 MiB.
-fn segment(requested: u64) -> u64 {
-    const PIECE: u64 = 2 << 20;
-    if requested < 10 << 20 { 20 << 20 } else { requested.div_ceil(PIECE).saturating_mul(PIECE) }
 }
 
 impl PostMortem {

@@ -9,10 +9,18 @@ use crate::replay::{Birth, GRACE, Point, Track};
 
 /// Different marks that survivors must come from.
 pub(super) const BIRTHS: u32 = 4;
+/// Mean marks between births from which on they are rare: one more is asked for, unless they come like clockwork.
+const RARE: f64 = 4.0;
+/// Births that lie so many times closer together than the farthest ones are one event.
+const CLUMP: u32 = 8;
+/// Different marks that are asked for where growth had stopped before: more than it had then, and so many at most.
+const AGAIN: u32 = 5;
 /// By how much a survivor has outlived what ended before it.
 const OUTLIVED: f64 = 1.5;
 /// What that is multiplied by where survivors died after all, and its most.
 const DOUBT: (f64, f64) = (2.0, 12.0);
+/// The same where nothing had died before them.
+const UNTRIED: f64 = 1.4;
 /// Laplace's statistic of births that die away: below it nothing is established, and what was falls below the other.
 const FADES: f64 = -2.0;
 const FADED: f64 = -3.0;
@@ -42,6 +50,8 @@ pub(super) struct Kept {
     pub(super) trend: f64,
     /// The longest time without a birth between two.
     pub(super) gap: u32,
+    /// How many events the births are: those that lie close together, beside the longest time without any, are one.
+    events: u32,
 }
 
 impl Kept {
@@ -50,12 +60,18 @@ impl Kept {
         f64::from(self.last - self.first) / f64::from(self.marks.saturating_sub(1).max(1))
     }
 
+    /// Births come like clockwork, one by one or in bursts.
+    fn is_regular(&self) -> bool {
+        let is = |n: u32| {
+            let pace = f64::from(self.last - self.first) / f64::from(n.saturating_sub(1).max(1));
+            REGULAR.iter().any(|(gaps, most)| n > *gaps && f64::from(self.gap) <= most * pace.max(1.0))
+        };
+        is(self.marks) || is(self.events)
+    }
+
     /// Marks after which, without more of it, it is over.
     fn patience(&self, dies: bool) -> u32 {
-        let is_regular = |(gaps, most): &(u32, f64)| {
-            self.marks > *gaps && f64::from(self.gap) <= most * self.pace().max(1.0)
-        };
-        let marks = match REGULAR.iter().any(is_regular) {
+        let marks = match self.is_regular() {
             true => CLOCK * f64::from(self.gap) + 3.0,
             false => SILENCE * self.pace(),
         };
@@ -74,6 +90,8 @@ pub(super) struct Named {
     pub(super) life: u32,
     /// Most blocks of them that there ever were, and at which mark first.
     record: (u64, u32),
+    /// The mark at which they were established, and what had died of old age at their line by then.
+    since: (u32, u64),
 }
 
 /// How it ended.
@@ -97,6 +115,8 @@ pub(super) struct Watch {
     stopped: u32,
     /// The longest silence that it came back from.
     silence: u32,
+    /// Most different marks that births had come from when growth stopped.
+    reached: u32,
     /// The mark that was judged last.
     at: u32,
 }
@@ -116,7 +136,12 @@ impl Watch {
 
     fn establish(&mut self, t: &Track, mark: u32) {
         let age = self.age(t.longest_life);
-        let Some(kept) = survivors(t, mark, age, self.stopped) else { return };
+        let least = if self.stopped > 0 { (self.reached + 1).clamp(BIRTHS, AGAIN) } else { BIRTHS };
+        let Some(kept) = survivors(t, mark, age, self.stopped).filter(|k| k.marks >= least) else { return };
+        let is_rare = kept.pace() > RARE && !kept.is_regular();
+        if is_rare && (kept.marks == BIRTHS || kept.events < BIRTHS) {
+            return;
+        }
         if mark.saturating_sub(kept.last) > age + kept.patience(t.died_old.blocks > 0).max(2 * self.silence) {
             return;
         }
@@ -124,7 +149,7 @@ impl Watch {
             self.silence = self.silence.max(kept.first - self.stopped);
         }
         let (record, life) = ((kept.total.blocks, mark), t.longest_life);
-        self.named = Some(Named { kept, age, life, record });
+        self.named = Some(Named { kept, age, life, record, since: (mark, t.died_old.blocks) });
         self.fell = None;
     }
 
@@ -140,7 +165,8 @@ impl Watch {
             n.record = (kept.total.blocks, mark);
         }
         let patience = kept.patience(t.died_old.blocks > 0).max(2 * self.silence);
-        if mark.saturating_sub(n.record.1) > patience || kept.trend < FADED {
+        let is_over = mark.saturating_sub(n.record.1) > patience || is_replaced(t, &n, mark, patience);
+        if is_over || kept.trend < FADED {
             return self.fall(Fell::Stopped, Named { kept, ..n }, mark);
         }
         self.named = Some(Named { kept, ..n });
@@ -150,9 +176,14 @@ impl Watch {
         (self.named, self.fell) = (None, Some(how));
         match how {
             // They had outlived all that had ended, and ended all the same: more is asked of those that come.
-            Fell::Died if n.life >= GRACE => self.doubt = (self.doubt.max(1.0) * DOUBT.0).min(DOUBT.1),
-            Fell::Died => {}
-            Fell::Stopped => self.stopped = mark.max(n.kept.last),
+            Fell::Died => {
+                let more = if n.life >= GRACE { DOUBT.0 } else { UNTRIED };
+                self.doubt = (self.doubt.max(1.0) * more).min(DOUBT.1);
+            }
+            Fell::Stopped => {
+                self.stopped = mark.max(n.kept.last);
+                self.reached = self.reached.max(n.kept.marks);
+            }
         }
     }
 
@@ -161,6 +192,17 @@ impl Watch {
         let outlived = f64::from(longest) * OUTLIVED * self.doubt.max(1.0);
         GRACE.max(if longest > 0 { outlived as u32 + 1 } else { 0 })
     }
+}
+
+/// What dies at the line since its survivors were established makes room for what comes: for as long as is waited for more of them
+/// there were not more at any moment.
+fn is_replaced(t: &Track, n: &Named, mark: u32, patience: u32) -> bool {
+    let wait = patience.max(4 * t.series.width());
+    if t.died_old.blocks <= n.since.1 || mark.saturating_sub(n.since.0) < wait {
+        return false;
+    }
+    let floor = |from: u32, to: u32| t.series.floor(from, to).blocks;
+    floor(mark.saturating_sub(2), mark + 1) <= floor(mark - wait, mark.saturating_sub(2))
 }
 
 /// Survivors of a track that establish something, if there are: blocks of this age, from different marks, that are not dying
@@ -235,6 +277,9 @@ fn count(list: &[Birth], from: u32, until: u32, least: u32) -> Option<Kept> {
     }
     let first = ours().next().filter(|_| sum.marks >= least)?;
     (k.first, k.marks, k.trend) = (first.first, sum.marks, sum.trend(first, until));
+    let joined = |a: &&Birth, b: &&Birth| (b.first - a.last).saturating_mul(CLUMP) <= k.gap;
+    let close = ours().zip(ours().skip(1)).filter(|(a, b)| joined(a, b)).count();
+    k.events = sum.marks.saturating_sub(close as u32);
     Some(k)
 }
 

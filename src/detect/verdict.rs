@@ -76,15 +76,10 @@ impl Verdict {
 /// The verdict on one process, as of its last step. Call [`Detector::at_step`] before, at the end of a
 /// recording also [`Replay::finish`]; and [`Detector::hear`] where something is known of keepers. Losses that only a reader
 /// sees (damaged pages) are the caller's to add: a `Clean` is `Unknown` then.
+/// What is suppressed (see [`Detector::suppress`]) makes no verdict.
 pub fn judge(replay: &Replay, detector: &Detector) -> Verdict {
-    judge_without(replay, detector, &[])
-}
-
-/// The same as if some findings were not there: those whose place in `left_out`, in the order of [`Detector::findings`], is `true`.
-pub fn judge_without(replay: &Replay, detector: &Detector, left_out: &[bool]) -> Verdict {
     let all = detector.findings();
-    let counts = |i: usize| all[i].grows() && !left_out.get(i).is_some_and(|out| *out);
-    let find = |is: &dyn Fn(&Finding) -> bool| (0..all.len()).find(|&i| counts(i) && is(&all[i]));
+    let find = |is: &dyn Fn(&Finding) -> bool| (0..all.len()).find(|&i| all[i].grows() && is(&all[i]));
     let about = |outcome: Outcome, i: usize, reason: String| Verdict {
         finding: Some(i),
         ..Verdict::new(outcome, reason)
@@ -122,7 +117,7 @@ pub fn judge_without(replay: &Replay, detector: &Detector, left_out: &[bool]) ->
                     replay.step_source().noun()
                 )
             });
-            let other = match left_out.iter().zip(all).any(|(out, f)| *out && f.grows()) {
+            let other = match all.iter().any(Finding::is_suppressed) {
                 true => "no other line",
                 false => "no line",
             };
@@ -146,16 +141,16 @@ fn watched(replay: &Replay) -> String {
 }
 
 fn sum(f: &Finding) -> String {
-    format!("{}: {} more every {}", f.kind.name(), size(f.bytes_per_step.max(0.0) as u64), f.grain.noun())
+    let (rate, grain) = (size(f.bytes_per_step.max(0.0) as u64), f.grain.noun());
+    format!("{rate} more every {grain} since {grain} {} on GPU {}", number(f.first_step.into()), f.device.0)
 }
 
-/// An out-of-memory that the job did not live on from: at most one more step ended. What CUDA refused is one only where it
-/// is known that the process ended of it.
+/// An out-of-memory that the job did not live on from. What CUDA refused is one only where it is known that the process ended of it.
 fn final_oom(replay: &Replay) -> Option<(DeviceId, &OomEvent)> {
     replay
         .devices()
         .filter_map(|d| Some((d.id, d.ooms.last()?)))
-        .find(|(_, o)| o.call.is_some() || o.step.saturating_add(1) > replay.steps())
+        .find(|(device, o)| o.call.is_some() || !replay.lived_on(*device, o))
 }
 
 /// Why "clean" cannot be said, and whether too few steps are all that is wrong.

@@ -232,6 +232,7 @@ impl Pass {
     pub fn finish(mut self, left_behind: &dyn Fn(&Replay, &Held) -> bool) -> Option<Anatomy> {
         let mut a = self.anatomy.take()?;
         self.job.last_step = self.replay.steps();
+        self.job.failed_step = (self.moment.at == At::Oom).then_some(a.step);
         // What a job frees on its way out, it frees after its last step.
         if let Some(from) = self.replay.torn_down_from() {
             let late = |s: &&mut Subject| s.died_after >= from;

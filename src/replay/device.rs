@@ -53,6 +53,21 @@ pub struct OomEvent {
     pub reserved: Bytes,
     /// Pending then.
     pub pending: Bytes,
+    /// How many blocks had been allocated on the device by then.
+    pub allocs: u64,
+}
+
+impl OomEvent {
+    /// What PyTorch's native allocator asks the driver for to serve the request, and says in its message: 2 MiB for what has up to
+    /// 1 MiB, 20 MiB below 10 MiB, else whole pieces of 2 MiB.
+    pub fn tried(&self) -> Bytes {
+        const MIB: u64 = 1 << 20;
+        match self.requested.0 {
+            n if n <= MIB => Bytes(2 * MIB),
+            n if n < 10 * MIB => Bytes(20 * MIB),
+            n => Bytes(n.div_ceil(2 * MIB).saturating_mul(2 * MIB)),
+        }
+    }
 }
 
 /// Freed blocks that wait for a stream.

@@ -44,6 +44,7 @@ impl Replay {
         let stream = self.streams.id(a.device, a.stream, e.time);
         let phase = self.phase(e.thread);
         let site = self.sites.of(a.stack, false, UNKNOWN);
+        let allocs = self.allocs(a.device);
         let dev = &self.devices[d];
         let failure = OomEvent {
             time: e.time,
@@ -59,8 +60,24 @@ impl Replay {
             allocated: dev.allocated,
             reserved: dev.reserved,
             pending: dev.pending,
+            allocs,
         };
         (d, failure)
+    }
+
+    /// How many blocks have been allocated on a device.
+    fn allocs(&self, device: DeviceId) -> u64 {
+        self.cohorts().iter().filter(|c| c.key.device == device).map(|c| c.allocs).sum()
+    }
+
+    /// Whether the job went on after an allocation that failed: more than one step has ended since, or it has allocated at least half
+    /// as often again as in a step before it, in whatever step and on whatever thread. What unwinds allocates little.
+    pub fn lived_on(&self, device: DeviceId, o: &OomEvent) -> bool {
+        if o.step < self.steps() {
+            return true;
+        }
+        let since = self.allocs(device).saturating_sub(o.allocs);
+        since.saturating_mul(2).saturating_mul(u64::from(o.step.max(1))) >= o.allocs.max(1)
     }
 
     /// PyTorch's allocator has given up.

@@ -87,10 +87,12 @@ impl Replay {
         self.steps = n;
         self.now.step = n.saturating_add(1);
         self.last_mark_time = time;
+        self.clock.end(n, time);
     }
 
     /// Steps from `n` on were parts of step `n`, which ends now.
     fn fold(&mut self, n: u32) {
+        self.clock.fold(n);
         self.cohorts.forget_steps(n);
         for d in &mut self.devices {
             d.fold(n);

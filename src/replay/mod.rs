@@ -11,6 +11,7 @@ pub mod anatomy;
 mod apply;
 mod births;
 mod calls;
+mod clock;
 mod cohort;
 mod device;
 mod failed;

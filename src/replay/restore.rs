@@ -31,7 +31,7 @@ impl Replay {
     fn adopt(&mut self, c: &Checkpoint) {
         let old = std::mem::replace(self, Replay::new());
         (self.sites, self.meta, self.inconsistencies) = (old.sites, old.meta, old.inconsistencies);
-        self.calls = old.calls;
+        (self.calls, self.clock) = (old.calls, old.clock);
         if let Some(calls) = &c.calls {
             self.calls.restart(calls);
         }

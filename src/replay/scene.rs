@@ -19,6 +19,8 @@ pub struct Holder {
     pub bytes: Bytes,
     /// The step in which the oldest was allocated (from 1).
     pub first_step: u32,
+    /// The part of `bytes` that the step which failed had allocated.
+    pub of_this_step: Bytes,
 }
 
 /// A device at the moment of a failed allocation.
@@ -59,11 +61,21 @@ impl Scene {
         let mut by: FxHashMap<(u32, u32), Holder> = FxHashMap::default();
         for h in blocks.iter().filter(|h| !h.pending && !h.unverified) {
             let (site, stream) = (h.site, h.stream);
-            let none = Holder { site, stream, blocks: 0, bytes: Bytes(0), first_step: h.step };
+            let none = Holder {
+                site,
+                stream,
+                blocks: 0,
+                bytes: Bytes(0),
+                first_step: h.step,
+                of_this_step: Bytes(0),
+            };
             let e = by.entry((site.0, stream.0)).or_insert(none);
             e.blocks += 1;
             e.bytes.0 = e.bytes.0.saturating_add(h.rounded());
             e.first_step = e.first_step.min(h.step);
+            if h.step >= now.step {
+                e.of_this_step.0 = e.of_this_step.0.saturating_add(h.rounded());
+            }
         }
         scene.holders = by.into_values().collect();
         scene.holders.sort_by_key(|h| (std::cmp::Reverse(h.bytes), h.site, h.stream));

@@ -58,6 +58,7 @@ pub struct Replay {
     pub(super) steps: u32,
     pub(super) microbatches: u32,
     pub(super) last_mark_time: Nanos,
+    pub(super) clock: super::clock::StepClock,
     /// Events are missing up to the next checkpoint.
     pub(super) dropped: bool,
     pub(super) generation: u32,
@@ -156,6 +157,10 @@ impl Replay {
     /// When the last step ended.
     pub fn last_step_time(&self) -> Nanos {
         self.last_mark_time
+    }
+    /// The step that was under way at a moment, from 1; of a long recording to a step or two. `None` where that is not known.
+    pub fn step_at(&self, time: Nanos) -> Option<u32> {
+        self.clock.at(time)
     }
     /// When the recording says that it is complete.
     pub fn ended(&self) -> Option<Nanos> {

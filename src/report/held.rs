@@ -28,9 +28,10 @@ pub struct Holder {
     pub entries: Option<u64>,
     /// Nanoseconds from the recording's beginning until it was found.
     pub taken: Option<u64>,
-    /// How many things were in it, at moments in their order (nanoseconds from the recording's beginning): the first, the last, and every
-    /// one that was less than the one before.
-    pub counts: Vec<(u64, u64)>,
+    /// The step that was under way then, where that is known.
+    pub step: Option<u32>,
+    /// How many things were in it, at moments in their order: the first, the last, and every one that was less than the one before.
+    pub counts: Vec<Count>,
     /// Where it ends, as it says itself.
     pub bound: Option<HolderBound>,
     /// It keeps the blocks through the autograd graphs of tensors in it.
@@ -49,6 +50,17 @@ pub struct Holder {
     pub blocks: u64,
     /// See `blocks`.
     pub share: f64,
+}
+
+/// How many things were in a holder at a moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Count {
+    /// Nanoseconds from the recording's beginning.
+    pub taken: u64,
+    /// The step that was under way, from 1, where that is known.
+    pub step: Option<u32>,
+    /// Entries.
+    pub entries: u64,
 }
 
 /// A container's own bound.
@@ -75,13 +87,19 @@ pub struct KeptAt {
 
 impl HeldBy {
     /// Understands a finding's part of the fact `holders` (docs/recording.md). `answer`: the answer that it is a part of; `counts`: what was
-    /// counted since, of all answers.
-    pub fn of(finding: &Value, answer: &Value, counts: &Value) -> HeldBy {
+    /// counted since, of all answers; `step_at`: the step that was under way so many nanoseconds after the recording began.
+    pub fn of(
+        finding: &Value,
+        answer: &Value,
+        counts: &Value,
+        step_at: &dyn Fn(u64) -> Option<u32>,
+    ) -> HeldBy {
         let text = |v: &Value, key: &str| v.get(key).and_then(Value::as_str).map(str::to_owned);
         let is = |v: &Value, key: &str| v.get(key).and_then(Value::as_bool).unwrap_or(false);
         let reason = text(finding, "reason").unwrap_or_default();
         let all = finding.get("holders").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
         let asked = finding.get("blocks").and_then(Value::as_u64).unwrap_or(0);
+        let taken = answer.get("at_ns").and_then(Value::as_u64);
         let holder = |v: &Value| {
             let blocks = v.get("blocks").and_then(Value::as_u64).unwrap_or(0);
             let name = text(v, "name")?;
@@ -90,11 +108,12 @@ impl HeldBy {
             });
             let scope = v.get("scope").unwrap_or(&Value::Null);
             Some(Holder {
-                counts: counted(counts, &name),
+                counts: counted(counts, &name, step_at),
                 name,
                 kind: text(v, "type").unwrap_or_default(),
                 entries: v.get("entries").and_then(Value::as_u64),
-                taken: answer.get("at_ns").and_then(Value::as_u64),
+                taken,
+                step: taken.and_then(step_at),
                 bound,
                 graph: is(v, "graph"),
                 rebound: is(v, "rebound"),
@@ -115,23 +134,26 @@ impl HeldBy {
 }
 
 /// What was counted of a name.
-fn counted(counts: &Value, name: &str) -> Vec<(u64, u64)> {
+fn counted(counts: &Value, name: &str, step_at: &dyn Fn(u64) -> Option<u32>) -> Vec<Count> {
     let mine =
         counts.as_array().into_iter().flatten().find(|c| c.get("name").and_then(Value::as_str) == Some(name));
     let all = mine.and_then(|c| c.get("counts")?.as_array());
-    let one = |c: &Value| Some((c.get(0)?.as_u64()?, c.get(1)?.as_u64()?));
+    let one = |c: &Value| {
+        let taken = c.get(0)?.as_u64()?;
+        Some(Count { taken, step: step_at(taken), entries: c.get(1)?.as_u64()? })
+    };
     all.into_iter().flatten().filter_map(one).collect()
 }
 
 impl Holder {
     /// It was seen with fewer things in it than before: something empties it.
     pub fn shrank(&self) -> bool {
-        self.counts.windows(2).any(|pair| matches!(pair, [(_, a), (_, b)] if b < a))
+        self.counts.windows(2).any(|pair| matches!(pair, [a, b] if b.entries < a.entries))
     }
 
     /// It had more things in it at the last look than at the first.
     pub fn grew(&self) -> bool {
-        matches!((self.counts.first(), self.counts.last()), (Some((_, a)), Some((_, b))) if b > a)
+        self.counts.first().zip(self.counts.last()).is_some_and(|(a, b)| b.entries > a.entries)
     }
 
     /// Something that runs has it: what it keeps is no garbage that Python's collector could free.
@@ -150,11 +172,15 @@ impl Holder {
             let article = if self.kind.starts_with(|c: char| "aeiouAEIOU".contains(c)) { "an" } else { "a" };
             said.push_str(&format!(", {article} {}", self.kind));
         }
-        let after = |ns: u64| format!("after {}", duration(ns));
+        let after = |ns: u64, step: Option<u32>| {
+            let step = step.map(|s| format!(" (step {})", count(s.into()))).unwrap_or_default();
+            format!("after {}{step}", duration(ns))
+        };
         if let Some(n) = self.entries {
-            let taken = self.taken.map(|ns| format!(" {}", after(ns))).unwrap_or_default();
-            let last = self.counts.last().filter(|(_, last)| *last != n);
-            let last = last.map(|(ns, n)| format!(", {} {}", count(*n), after(*ns))).unwrap_or_default();
+            let taken = self.taken.map(|ns| format!(" {}", after(ns, self.step))).unwrap_or_default();
+            let last = self.counts.last().filter(|last| last.entries != n);
+            let last = last.map(|c| format!(", {} {}", count(c.entries), after(c.taken, c.step)));
+            let last = last.unwrap_or_default();
             said.push_str(&format!(" with {}{taken}{last}", entries(n)));
         }
         if let Some(bound) = &self.bound {
@@ -177,10 +203,10 @@ impl Holder {
     /// All of it for a program. Times in seconds from the recording's beginning.
     pub fn to_json(&self) -> Value {
         let seconds = |ns: u64| (ns as f64 / 1e6).round() / 1e3;
-        let counts: Vec<Value> =
-            self.counts.iter().map(|(ns, n)| json!({ "seconds": seconds(*ns), "entries": n })).collect();
+        let one = |c: &Count| json!({ "seconds": seconds(c.taken), "step": c.step, "entries": c.entries });
+        let counts: Vec<Value> = self.counts.iter().map(one).collect();
         json!({
-            "name": self.name, "type": self.kind, "entries": self.entries, "seconds": self.taken.map(seconds), "counts": counts,
+            "name": self.name, "type": self.kind, "entries": self.entries, "seconds": self.taken.map(seconds), "step": self.step, "counts": counts,
             "bound": self.bound.as_ref().map(|b| json!({ "kind": b.kind, "entries": b.entries })), "shrank": self.shrank(),
             "graph": self.graph, "rebound": self.rebound, "owner": self.part, "reachable": self.is_reachable(),
             "blocks": self.blocks, "share": (self.share * 1e4).round() / 1e4, "through": self.through,
@@ -210,7 +236,9 @@ mod tests {
         let one = json!({ "name": "OffloadActivations.bwd_tensor_stash", "type": "dict", "entries": 1116, "graph": false, "through": null, "blocks": 30 });
         let other = json!({ "name": "__main__.losses", "type": "dict", "entries": 1, "graph": true, "through": "FunctionBackward.context", "blocks": 2 });
         let answer = json!({ "status": "found", "holders": [one, other], "blocks": 32 });
-        let HeldBy::Found(holders) = HeldBy::of(&answer, &Value::Null, &Value::Null) else { panic!("found") };
+        let HeldBy::Found(holders) = HeldBy::of(&answer, &Value::Null, &Value::Null, &|_| None) else {
+            panic!("found")
+        };
         let words: Vec<String> = holders.iter().map(Holder::in_words).collect();
         assert_eq!(
             words,
@@ -228,7 +256,7 @@ mod tests {
 
     #[test]
     fn what_was_not_found_says_why() {
-        let of = |v: &Value| HeldBy::of(v, &Value::Null, &Value::Null);
+        let of = |v: &Value| HeldBy::of(v, &Value::Null, &Value::Null, &|_| None);
         let answer = |status: &str| json!({ "status": status, "holders": [], "reason": "because" });
         assert_eq!(of(&answer("not_found")), HeldBy::NotFound("because".into()));
         assert_eq!(of(&answer("not_run")), HeldBy::Skipped("because".into()));
@@ -248,15 +276,20 @@ mod tests {
             { "name": "__main__.bank", "counts": [[2_000_000_000u64, 50], [3_000_000_000u64, 4]] },
         ]);
         let answer = json!({ "at_ns": 2_000_000_000u64 });
-        let HeldBy::Found(all) = HeldBy::of(&finding, &answer, &counts) else { panic!("found") };
+        let step_at = |ns: u64| Some((ns / 100_000_000) as u32);
+        let HeldBy::Found(all) = HeldBy::of(&finding, &answer, &counts, &step_at) else { panic!("found") };
         assert!(all[0].grew() && !all[0].shrank() && all[1].shrank() && !all[1].grew());
         assert!(all.iter().all(Holder::is_reachable));
         let said = all[0].in_words();
         assert!(said.starts_with("q, a local of f, a deque with 40 entries after 2"), "{said}");
-        assert!(said.contains(", 60 after 3") && said.ends_with("at most 1,000 (maxlen=1000)"), "{said}");
+        assert!(
+            said.contains(" (step 20), 60 after 3") && said.ends_with("at most 1,000 (maxlen=1000)"),
+            "{said}"
+        );
         assert!(all[1].in_words().contains("emptied now and then"), "{}", all[1].in_words());
         let told = all[1].to_json();
         assert_eq!((&told["seconds"], &told["counts"][1]["entries"]), (&json!(2.0), &json!(4)));
+        assert_eq!((&told["step"], &told["counts"][1]["step"]), (&json!(20), &json!(30)));
         assert_eq!((&told["shrank"], &told["reachable"]), (&json!(true), &json!(true)));
     }
 }

@@ -8,7 +8,7 @@ use std::io::{self, Write};
 use serde_json::{Map, Value, json};
 
 use super::held::HeldBy;
-use super::model::{Facts, Known, Moment, Process, Report, because, capacity, coverage, remedy};
+use super::model::{Facts, Known, Moment, Process, Report, because, capacity, coverage, remedy, tried};
 use crate::detect::{Finding, Outcome, post_mortem};
 use crate::event::steps::StepSource;
 use crate::event::{Bytes, Frame, RuntimeOp};
@@ -38,6 +38,7 @@ pub fn value(r: &Report<'_>) -> Value {
         "verdict": job.outcome.name(),
         "reason": job.reason,
         "detectable_bytes_per_step": job.detectable.map(number),
+        "worst_process": job.order.first(),
         "command": first.map(|p| Facts::of(p.replay).command()).filter(|c| !c.is_empty()),
         "processes": r.processes.iter().map(process).collect::<Vec<_>>(),
     })
@@ -205,6 +206,7 @@ fn oom(p: &Process<'_>, d: &Device, o: &OomEvent) -> Value {
             "bytes": h.bytes.0,
             "blocks": h.blocks,
             "first_step": h.first_step,
+            "this_step_bytes": h.of_this_step.0,
             "stream": h.stream.0,
             "line": p.replay.site(h.site).map(|s| frame(&s.frame)),
         })
@@ -230,6 +232,7 @@ fn oom(p: &Process<'_>, d: &Device, o: &OomEvent) -> Value {
         "step": o.step,
         "phase": o.phase.name(),
         "requested_bytes": o.requested.0,
+        "tried_to_allocate_bytes": tried(p, o).map(|b| b.0),
         "free_bytes": o.free.map(bytes),
         // The CUDA call that was refused, where no allocator of PyTorch's told of it.
         "call": o.call.map(call),
@@ -281,7 +284,7 @@ pub fn finding(p: &Process<'_>, f: &Finding, known: Option<&Known>) -> Value {
             "file": k.file, "line": k.line, "source": k.source,
         })),
         "remedy": remedy(p, f, known),
-        "suppressed_by": known.and_then(|k| k.suppressed_by.as_deref()),
+        "suppressed_by": f.suppressed_by,
         "fix": known.and_then(|k| k.fix.as_ref()).map(|x| json!({ "known": x.known, "text": x.text })),
     });
     let sites = f.sites.iter().filter_map(|s| p.replay.site(s.site).map(|at| site(p, at, s.share))).collect();

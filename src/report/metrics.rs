@@ -234,7 +234,7 @@ pub fn place(site: &Site) -> String {
 }
 
 /// A file with the last two folders that it lies in. A script that was given by a relative path has the way to it in its name.
-fn last_folders(file: &str) -> String {
+pub fn last_folders(file: &str) -> String {
     let mut parts = Vec::new();
     for part in file.split('/') {
         match part {

@@ -20,7 +20,7 @@ mod tests;
 pub mod text;
 mod units;
 
-pub use held::{HeldBy, Holder, HolderBound, KeptAt};
+pub use held::{Count, HeldBy, Holder, HolderBound, KeptAt};
 pub use model::{Context, Cost, Ended, Exit, Facts, Fix, Known, Moment, Native, Process, Report};
 pub use processes::IDLE;
 pub use style::{Ink, Style};

@@ -4,7 +4,7 @@ use super::held::{HeldBy, KeptAt};
 use crate::detect::{Finding, Kind, SelfFault, UNCOLLECTED, Verdict};
 use crate::event::{Bytes, DeviceId, Frame, Names, StackId};
 use crate::replay::anatomy::{Anatomy, At};
-use crate::replay::{Coverage, Replay};
+use crate::replay::{Coverage, OomEvent, Replay};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
@@ -119,8 +119,6 @@ pub struct Known {
     pub kept_at: Option<KeptAt>,
     /// The remedy, where the leak is a known one.
     pub fix: Option<Fix>,
-    /// The line of a suppression file that covers it, as `file:line`: it stands in the report and counts for nothing.
-    pub suppressed_by: Option<String>,
 }
 
 /// Why something is said to be a leak. Of one that is known, or whose holder was found, it is no question any more what keeps it.
@@ -332,4 +330,10 @@ fn general_remedy(p: &Process<'_>, f: &Finding) -> Option<&'static str> {
 pub(super) fn capacity(p: &Process<'_>, device: DeviceId) -> Option<u64> {
     let told = p.replay.device(device).and_then(|d| d.capacity).map(|c| c.total.0);
     told.or_else(|| Facts::of(p.replay).device_capacity(device))
+}
+
+/// What PyTorch's own message calls the request; `None` where another allocator gave up.
+pub(super) fn tried(p: &Process<'_>, o: &OomEvent) -> Option<Bytes> {
+    let own = Facts::of(p.replay).text("allocator") == Some("native");
+    (own && o.call.is_none()).then(|| o.tried())
 }

@@ -94,7 +94,7 @@ impl Process<'_> {
             Outcome::Leak => ("LEAK", Ink::Bad),
             Outcome::Growing => ("GROWING", Ink::Doubt),
             // What grows has not filled it, and is told of below.
-            Outcome::Oom if self.findings.iter().any(|f| f.grows()) => ("OUT OF MEMORY", Ink::Bad),
+            Outcome::Oom if self.findings.iter().any(|f| f.grows()) => (RAN_OUT, Ink::Bad),
             Outcome::Oom => ("OUT OF MEMORY, NO LEAK", Ink::Bad),
             Outcome::Clean => ("NO LEAK", Ink::Good),
             Outcome::Unknown if self.verdict.too_short => ("TOO SHORT", Ink::Doubt),
@@ -106,11 +106,10 @@ impl Process<'_> {
     pub(super) fn phrase_beside(&self) -> &'static str {
         if self.is_idle() { IDLE } else { self.phrase().0 }
     }
-
-    fn gravity(&self) -> u8 {
-        self.verdict.outcome.gravity(self.is_idle())
-    }
 }
+
+/// The phrase of a job that ran out of memory while something grew that has not filled the device.
+const RAN_OUT: &str = "OUT OF MEMORY";
 
 /// What is said of a process that did nothing with GPU memory.
 pub const IDLE: &str = "no GPU memory";
@@ -122,9 +121,32 @@ impl<'a> Report<'a> {
         facts.name(facts.has_twin(self.processes.iter().map(|q| Facts::of(q.replay))))
     }
 
-    /// The process that the job is called after: one that we may have ended, or the host killed, else the gravest.
-    pub(super) fn worst(&self) -> Option<&Process<'a>> {
-        self.processes.iter().rev().max_by_key(|p| (p.self_fault.is_some(), p.killed_by_host, p.gravity()))
+    /// The process that the report begins with: one that we may have ended, or the host killed, else the gravest.
+    pub(super) fn lead(&self) -> Option<&Process<'a>> {
+        let job = self.job();
+        let all = || job.order.iter().filter_map(|i| self.processes.get(*i));
+        let ours = all().find(|p| p.self_fault.is_some());
+        ours.or_else(|| all().find(|p| p.killed_by_host)).or_else(|| all().next())
+    }
+
+    /// The phrase of the whole job, and how it is drawn.
+    pub(super) fn phrase(&self) -> (&'static str, Ink) {
+        match self.lead() {
+            Some(p)
+                if !p.killed_by_host
+                    && p.self_fault.is_none()
+                    && p.verdict.outcome == Outcome::Oom
+                    && self.grows() =>
+            {
+                (RAN_OUT, Ink::Bad)
+            }
+            Some(p) => p.phrase(),
+            None => ("NOT JUDGED", Ink::Doubt),
+        }
+    }
+
+    fn grows(&self) -> bool {
+        self.processes.iter().any(|p| p.findings.iter().any(|f| f.grows()))
     }
 
     /// The word on the job: all that is said of it as a whole is read from this.

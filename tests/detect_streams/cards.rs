@@ -2,12 +2,16 @@
 
 use crate::judged::events;
 use crate::load;
+use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use strandline::detect::{Certainty, Detector, Finding, Policy};
+use strandline::detect::{Certainty, Detector, Finding, Policy, judge};
 use strandline::event::{Body, Bytes, DeviceId, DriverMemory, Event, Item, Names, Nanos};
 use strandline::reader::{Batch, Reader};
 use strandline::replay::Replay;
+use strandline::report::metrics::Metrics;
+use strandline::report::text::{self, Spread, headline};
+use strandline::report::{Process, Report, Style, html};
 
 const CARDS: [u64; 4] = [4 << 30, 24 << 30, 80 << 30, 140 << 30];
 
@@ -63,19 +67,77 @@ impl Card {
         self.said.push(standing.map(line).collect());
     }
 
-    fn end(mut self) -> Vec<BTreeMap<String, Certainty>> {
+    fn end(&mut self) {
         let progress = self.replay.finish();
         self.detector.after(progress, &self.replay);
         self.detector.at_step(&self.replay);
         self.look();
-        self.said
+    }
+
+    /// What each door says of certainty at the end, as lines: first line, text, JSON, page, gate, figures, alerts.
+    fn doors(&self, names: &Names) -> Vec<String> {
+        let verdict = judge(&self.replay, &self.detector);
+        let p = Process::new(&self.replay, names, &verdict, self.detector.findings());
+        let spread = Spread { found: 1, all: 1, has_twin: false };
+        let alerts = self.detector.findings().iter().filter(|f| f.is_active_leak());
+        let words =
+            |f| headline(&p, f, None, spread).split_once(": ").map(|(_, what)| format!("alert {what}"));
+        let mut said: Vec<String> = alerts.filter_map(words).collect();
+        let mut figures = Metrics::new();
+        figures.add(&p, 0);
+        let figure = |l: &str| {
+            let (_, labels) = l.strip_prefix("strandline_leak_bytes{")?.split_once("kind=")?;
+            let severity = labels.split_once(",severity=").map_or(labels, |(before, _)| before);
+            Some(format!("figure {severity}"))
+        };
+        said.extend(figures.prometheus().lines().filter_map(figure));
+        let report = Report { processes: vec![p], ..Report::default() };
+        said.push(format!("gate {:?}", report.gated()));
+        let mut text = Vec::new();
+        text::write(&mut text, &report, Style { colour: false, width: 10_000 }).expect("a text");
+        let text = String::from_utf8(text).expect("UTF-8");
+        // What fills a card, and when, is a question of the card.
+        let without = |l: &str| l.split("; full in ").next().unwrap_or_default().to_owned();
+        let is_judgement = |l: &&str| {
+            let words = ["strandline: ", "LEAK ", "GROWING ", "because ", "note "];
+            words.iter().any(|w| l.trim_start().starts_with(w)) && !l.contains("back to the driver")
+        };
+        said.extend(text.lines().filter(is_judgement).map(without));
+        let mut page = Vec::new();
+        let pass = html::Pass::new(&self.replay, self.detector.findings());
+        html::write(&mut page, &report, vec![pass]).expect("a page");
+        let page = String::from_utf8(page).expect("UTF-8");
+        let (_, data) = page.split_once(r#"type="application/json">"#).expect("data");
+        let data: Value =
+            serde_json::from_str(data.split_once("</script>").expect("an end").0).expect("JSON");
+        said.push(format!(
+            "page {} {}",
+            data["told"]["phrase"],
+            without(data["told"]["reason"].as_str().expect("text"))
+        ));
+        let json = &data["report"];
+        said.push(format!(
+            "json {} {} {}",
+            json["verdict"], json["reason"], json["detectable_bytes_per_step"]
+        ));
+        for f in json["processes"][0]["findings"].as_array().into_iter().flatten() {
+            let keys =
+                ["kind", "certainty", "evidence", "bound", "withdrawn_step", "first_step", "bytes_now"];
+            said.push(keys.map(|k| f[k].to_string()).join(" "));
+        }
+        said
     }
 }
 
 #[track_caller]
-fn same(name: &str, cards: Vec<Card>) -> Vec<BTreeMap<String, Certainty>> {
+fn same(name: &str, names: &Names, mut cards: Vec<Card>) -> Vec<BTreeMap<String, Certainty>> {
     let sizes: Vec<u64> = cards.iter().map(|c| c.size >> 30).collect();
-    let mut said: Vec<_> = cards.into_iter().map(Card::end).collect();
+    cards.iter_mut().for_each(Card::end);
+    let doors: Vec<Vec<String>> = cards.iter().map(|c| c.doors(names)).collect();
+    for (door, size) in doors.iter().zip(&sizes) {
+        assert_eq!(door, &doors[0], "{name}: {size} GiB and {} GiB", sizes[0]);
+    }
+    let mut said: Vec<_> = cards.into_iter().map(|c| c.said).collect();
     for (i, other) in said.iter().enumerate().skip(1) {
         let differs = other.iter().zip(&said[0]).position(|(a, b)| a != b);
         assert_eq!(
@@ -98,7 +160,7 @@ fn a_job_is_judged_the_same_on_every_card() {
         let job = load::load(&path, CARDS[0]);
         let mut cards: Vec<Card> = CARDS.map(Card::new).into();
         job.items.iter().for_each(|item| cards.iter_mut().for_each(|c| c.take(item, &job.names)));
-        let said = same(name, cards);
+        let said = same(name, &job.names, cards);
         assert!(
             said.iter().flatten().all(|(_, c)| *c == Certainty::Growing),
             "{name}: no series alone is a leak"
@@ -171,5 +233,5 @@ fn judged(name: &str, path: &Path) -> Vec<BTreeMap<String, Certainty>> {
             cards.iter_mut().for_each(|c| c.take(item, reader.names()));
         }
     }
-    same(name, cards)
+    same(name, reader.names(), cards)
 }

@@ -105,3 +105,39 @@ fn growth_that_filled_the_card_before_it_could_be_judged_is_no_no_leak() {
         assert_eq!(Judged::of(&s.items, &s.names).outcome(), outcome);
     }
 }
+
+/// A failure that the job catches is not what it ends of, whichever thread it was on, and however soon the job ends after it; one in
+/// its last step is.
+#[test]
+fn what_was_caught_does_not_name_the_job() {
+    let backward = Phase { backward: true, ..Phase::default() };
+    for (phase, goes_on, outcome) in [
+        (Phase::default(), true, Outcome::Clean),
+        (backward, true, Outcome::Clean),
+        (Phase::default(), false, Outcome::Oom),
+        (backward, false, Outcome::Oom),
+    ] {
+        let mut s = Script::new();
+        let step = |s: &mut Script| {
+            let blocks = || (0..4u64).map(|i| Script::block(1 + i * (GIB / 512), GIB, MAIN, 2));
+            blocks().for_each(|b| s.say(0, Body::Alloc(b)));
+            blocks().for_each(|b| s.say(0, Body::FreeRequested(b)));
+            blocks().for_each(|b| s.say(0, Body::FreeCompleted(b)));
+        };
+        for _ in 0..15 {
+            step(&mut s);
+            s.step();
+        }
+        let b = Block { phase, ..Script::block(1, 16 * GIB, MAIN, 1) };
+        s.say(0, Body::Alloc(b));
+        s.fail(12 * GIB, 8 * GIB);
+        s.say(0, Body::FreeRequested(b));
+        s.say(0, Body::FreeCompleted(b));
+        if goes_on {
+            step(&mut s);
+            s.step();
+        }
+        let j = Judged::of(&s.items, &s.names);
+        assert_eq!(j.outcome(), outcome, "{phase:?}, goes on: {goes_on}");
+    }
+}

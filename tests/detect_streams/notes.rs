@@ -128,21 +128,21 @@ fn what_piles_up_and_vanishes_at_once_is_told_from_a_queue() {
     }
 }
 
-/// What the collector frees: ten blocks of 8 MiB at a time, too little to be a habit that is worth a note on this card.
+/// What the collector frees: ten blocks of 7 MiB at a time, too little to be a habit that is worth a note.
 fn cycles(by_collector: bool, leak: bool) -> Judged {
     let mut s = Script::new();
     s.line(3);
     let mut live = Vec::new();
     for i in 0..40 {
         live.push(place(2 * i));
-        s.alloc(place(2 * i), 8 * MIB, MAIN, 1);
+        s.alloc(place(2 * i), 7 * MIB, MAIN, 1);
         if leak {
             s.alloc(place(2 * i + 1), 64 * MIB, MAIN, 3);
         }
         if i % 12 == 11 {
             for at in live.drain(..) {
                 let phase = Phase { collector: by_collector, ..Phase::default() };
-                let b = Block { phase, ..Script::block(at, 8 * MIB, MAIN, 0) };
+                let b = Block { phase, ..Script::block(at, 7 * MIB, MAIN, 0) };
                 s.say(0, Body::FreeRequested(b));
                 s.say(0, Body::FreeCompleted(b));
             }
@@ -156,8 +156,8 @@ fn cycles(by_collector: bool, leak: bool) -> Judged {
 fn what_the_collector_was_seen_to_free_is_cycle_garbage() {
     let j = cycles(true, false);
     let f = note(&j, Kind::CycleGarbage);
-    assert!(f.explain.contains("it freed 30 blocks (240.0 MiB)"), "{}", f.explain);
-    assert!(f.explain.contains("as much as 80.0 MiB at once"), "{}", f.explain);
+    assert!(f.explain.contains("it freed 30 blocks (210.0 MiB)"), "{}", f.explain);
+    assert!(f.explain.contains("as much as 70.0 MiB at once"), "{}", f.explain);
     assert_eq!((j.outcome(), j.first), (Outcome::Clean, j.first.filter(|f| f.1 <= 12)), "{:?}", j.first);
     none(&cycles(false, false), Kind::CycleGarbage);
     // A leak beside it is told all the same, and without the garbage.

@@ -78,7 +78,7 @@ pub(crate) fn messages(bytes: &[u8]) {
         assert_eq!(Ask::parse(ask.to_json().to_string().as_bytes()), Some(ask));
     }
     if let Ok(value) = serde_json::from_slice::<serde_json::Value>(bytes) {
-        let _ = HeldBy::of(&value, &value, &value);
+        let _ = HeldBy::of(&value, &value, &value, &|_| None);
         let mut file = header(value);
         Framer::default().page(&mut file, Tag::Meta, bytes);
         finish(Reader::from_source(Box::new(file), None).expect("its header is one"));

@@ -48,7 +48,7 @@ pub(crate) fn main(options: &cli::Demo) -> Result<u8, Error> {
     };
     say::line(format!("running it on {}", stage.name));
     let outcome = run::execute(&plan)?;
-    let Some(conclusion) = run::conclude(&plan, &outcome, false, None, &mut Suppressions::default()) else {
+    let Some(conclusion) = run::conclude(&plan, &outcome, false, None, &Suppressions::default()) else {
         return Err(
             Error::new("the demonstration made no recording").hint("what is wrong: strandline doctor")
         );

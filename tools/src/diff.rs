@@ -1,6 +1,6 @@
 //! `strandline diff`: what is more in one recording (or snapshot) than in another, by the line that allocated it.
 
-use crate::analyze::{self, Judged};
+use crate::analyze::{self, Judged, Suppressions};
 use crate::error::Error;
 use crate::run::shown;
 use crate::snapshot::{self, Moment, Place};
@@ -39,7 +39,7 @@ impl One {
     fn read(path: &Path, options: &cli::Diff) -> Result<One, Error> {
         let found = recording::find(Some(path))?;
         let path = analyze::only(&found)?;
-        let judged = Judged::read(path, None, &mut |_| {})?;
+        let judged = Judged::read(path, &Suppressions::default(), &mut |_| {})?;
         // A snapshot is of a moment that somebody chose; of a run, the fullest one says most.
         let usual = if judged.is_snapshot() { Moment::End } else { Moment::Peak };
         let place = options.at.clone().unwrap_or(usual).find(&judged)?;

@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use strandline::detect::{Finding, GrainName, Kind, Severity};
-use strandline::event::{Frame, Names};
+use strandline::event::{Frame, Names, Nanos};
 use strandline::format::holders::{Ask, BLOCKS, FINDINGS, Flagged};
 use strandline::replay::{Held, Replay, is_installed};
 use strandline::report::HeldBy;
@@ -30,7 +30,8 @@ pub(crate) fn of(finding: &Finding, replay: &Replay) -> HeldBy {
         return HeldBy::NotRun;
     }
     let counts = counts(replay).unwrap_or(&Value::Null);
-    let of = |(f, answer): (&Value, &Value)| HeldBy::of(f, answer, counts);
+    let step_at = |ns: u64| replay.step_at(Nanos(ns));
+    let of = |(f, answer): (&Value, &Value)| HeldBy::of(f, answer, counts, &step_at);
     answer(replay, &about(finding, &frames(finding, replay))).map_or(HeldBy::NotRun, of)
 }
 

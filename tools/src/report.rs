@@ -11,18 +11,17 @@ use strandline::report::{self as print, Report, Style};
 /// # Errors
 /// No recording can be read, or the report cannot be written.
 pub(crate) fn main(options: &cli::Report) -> Result<u8, Error> {
-    let mut suppressions = analyze::Suppressions::read(&options.gate.suppressions)?;
+    let suppressions = options.gate.suppressions()?;
     let found = recording::find(options.recording.as_deref())?;
     let share = options.share.then(analyze::Share::default);
-    let mut judged = analyze::judge_shared(&found, None, share.as_ref())?;
+    let mut judged = analyze::judge(&found, None, &suppressions, share.as_ref())?;
     if let Some(step) = options.at {
         if options.format == cli::ReportFormat::Html {
             let hint = "in the page, click a step; --at goes with --format text and json";
             return Err(Error::new("the page shows every step").hint(hint).status(status::USAGE));
         }
-        judged = analyze::at(&judged, step)?;
+        judged = analyze::at(&judged, step, &suppressions)?;
     }
-    suppressions.apply(&mut judged);
     let mut report = analyze::report(&judged, None);
     // What would be typed next names the recording, and is of no use to whom the report is shared with.
     if let Some(first) = found.first().filter(|_| !options.share) {

@@ -10,6 +10,8 @@ type Way<'a> = (&'a Named, Option<&'a Named>);
 /// Most holders that are told of a finding, and most names on the way of one.
 const MOST: usize = 3;
 const NAMES: usize = 8;
+/// Containers of modules and of parameters.
+const MODULES: [&str; 4] = ["ModuleList", "ModuleDict", "ParameterList", "ParameterDict"];
 
 /// A finding's answer. `group`: its samples; `found`: samples that are tensors of Python's; what was named on the way up from those,
 /// and from the tops of graphs.
@@ -94,6 +96,7 @@ fn names(mask: u64, chosen: &Named, all: &[&[Named]]) -> Vec<Value> {
     let one = |n: &&Named| {
         let mut scope = n.scope.to_json(n.rank.name());
         scope["type"] = n.kind.clone().into();
+        scope["rebound"] = n.is_rebound.into();
         scope["blocks"] = (n.mask & mask).count_ones().into();
         scope
     };
@@ -102,8 +105,14 @@ fn names(mask: u64, chosen: &Named, all: &[&[Named]]) -> Vec<Value> {
 
 /// The name that says most of a sample.
 fn best(all: &[Named], bit: u64) -> Option<&Named> {
-    let mine = all.iter().filter(|n| n.mask & bit != 0);
-    mine.min_by_key(|n| (n.is_wrapper || n.part.is_some(), !n.is_final, !n.piles, n.rank, n.level))
+    let mine = || all.iter().filter(|n| n.mask & bit != 0);
+    // Parameters lie below modules, and these in a list of modules: that is what grows.
+    let is_in_module = mine().any(|n| n.part == Some("module"));
+    let is_list = |n: &Named| is_in_module && MODULES.contains(&n.kind.as_str());
+    mine().min_by_key(|n| {
+        let is_own = n.is_final || n.scope.is_of_user();
+        (n.is_wrapper || n.part.is_some(), !n.is_final, !n.piles, !is_list(n), !is_own, n.rank, n.level)
+    })
 }
 
 /// The answer to findings that could not be asked about.

@@ -10,7 +10,7 @@ use super::collector::{Reached, Walk};
 use super::naming::Named;
 use super::objects::{Map, Types, references, type_of};
 use super::verify::is_still;
-use std::collections::HashSet;
+use std::collections::HashMap;
 
 /// Bits of the filter that most references fail at.
 const FILTER: usize = 1 << 19;
@@ -46,7 +46,8 @@ pub(super) struct Climb {
     rest: Option<(u64, u64, u64)>,
     /// What has a name.
     pub(super) named: Vec<Named>,
-    pub(super) known: HashSet<(String, u64)>,
+    /// The same by name and object: its place among those.
+    pub(super) known: HashMap<(String, u64), usize>,
     /// Samples of each finding.
     pub(super) groups: Vec<u64>,
     passes: u32,
@@ -69,7 +70,7 @@ impl Climb {
             walk: Walk::default(),
             rest: None,
             named: Vec::new(),
-            known: HashSet::new(),
+            known: HashMap::new(),
             groups,
             passes: 0,
             done: 0,

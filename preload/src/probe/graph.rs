@@ -76,6 +76,11 @@ impl Walk {
         }
     }
 
+    /// Whether edges were seen to lead to a node, or it is a tensor's own.
+    pub(super) fn reaches(&self, node: u64) -> bool {
+        self.from.contains_key(&node)
+    }
+
     /// The tensor whose graph this one is the innermost part of: an object of Python's may outlive every reference that Python
     /// has to it, as long as a graph keeps the tensor.
     pub(super) fn top(&self, tensor: u64) -> u64 {

@@ -21,6 +21,7 @@ mod looks;
 mod memory;
 mod names;
 mod naming;
+mod near;
 mod node;
 mod objects;
 pub(crate) mod pace;
@@ -42,13 +43,12 @@ use collector::Collector;
 use looks::Looks;
 use serde_json::{Value, json};
 use std::ffi::{c_int, c_void};
-use std::fs::File;
-use std::io::Read;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::panic::AssertUnwindSafe;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
+use std::{fs::File, io::Read};
 use strandline_core::format::holders::{self, Ask};
 use work::{Progress, Work};
 
@@ -65,7 +65,7 @@ const PATIENCE: u64 = 120_000_000_000;
 /// Answers that are kept in the fact.
 const ANSWERS: usize = 32;
 
-/// What is known of the running interpreter and its torch.
+/// What is known of the running Python and its torch.
 #[derive(Clone)]
 struct World {
     python: objects::Python,

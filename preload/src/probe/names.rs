@@ -14,10 +14,11 @@ const ITEMS: u64 = 24;
 /// Entries of a class or a module that are looked through for one of them.
 const ENTRIES: u32 = 4_096;
 /// Classes that only wrap what somebody keeps: the name that says more is the one of whoever has them.
-const WRAPPERS: [&str; 8] = [
+const WRAPPERS: [&str; 9] = [
     "queue",
     "asyncio.queues",
     "collections",
+    "contextlib",
     "cachetools",
     "weakref",
     "torch.nn.",
@@ -49,6 +50,12 @@ impl Scope {
             "kind": kind, "variable": self.variable, "class": self.class, "module": self.module,
             "function": self.function, "file": self.file, "line": self.line,
         })
+    }
+
+    /// It stands in the user's own code, and not in that of an installed package or of Python's library.
+    pub(super) fn is_of_user(&self) -> bool {
+        const INSTALLED: [&str; 4] = ["/site-packages/", "/dist-packages/", "/lib/python3.", "<frozen "];
+        self.file.as_ref().is_some_and(|f| !INSTALLED.iter().any(|part| f.contains(part)))
     }
 
     /// The class is one that only wraps what somebody keeps.
@@ -87,6 +94,15 @@ impl Python {
                 ..Scope::default()
             }
         }
+    }
+
+    /// Whether code is the user's own, and not that of an installed package or of Python's library.
+    ///
+    /// # Safety
+    /// As [`Python::scope_in_code`].
+    pub(super) unsafe fn is_of_user(&self, code: u64) -> bool {
+        // SAFETY: the caller's promise.
+        unsafe { self.scope_in_code(code, String::new()) }.is_of_user()
     }
 
     /// The code of a function.
@@ -170,21 +186,21 @@ impl Python {
             if !is_address(dict) || !self.is_dict(dict) {
                 return scope;
             }
-            let mut left = ENTRIES;
+            let (mut left, mut of_function) = (ENTRIES, None);
             self.items(dict, |key, value| {
                 left -= 1;
-                if self.is_function(value) && scope.file.is_none() {
+                // Of a dataclass some are Python's own library's.
+                if self.is_function(value) && of_function.is_none() && self.is_of_user(self.code_of(value)) {
                     let file = self.scope_in_code(self.code_of(value), String::new()).file;
-                    scope.file = file.filter(|f| !f.starts_with('<'));
+                    of_function = file.filter(|f| !f.starts_with('<'));
                 }
                 if scope.module.is_none() && self.text(key) == "__module__" {
                     scope.module = self.path(value);
                 }
                 left > 0
             });
-            if scope.file.is_none() {
-                scope.file = scope.module.as_deref().and_then(|m| self.file_of_module(m));
-            }
+            let of_module = || scope.module.as_deref().and_then(|m| self.file_of_module(m));
+            scope.file = of_function.or_else(of_module);
         }
         scope
     }
@@ -299,6 +315,9 @@ mod tests {
             assert!(!of(module).is_wrapper(), "{module}");
         }
         assert!(!Scope { class: None, ..of("queue") }.is_wrapper(), "a global of it");
+        let at = |file: &str| Scope { file: Some(file.into()), ..Scope::default() };
+        assert!(at("/home/me/train.py").is_of_user() && at("<string>").is_of_user());
+        assert!(!at("/v/lib/python3.11/contextlib.py").is_of_user() && !Scope::default().is_of_user());
         assert_eq!(of("m").to_json("attribute")["class"], "X");
     }
 }

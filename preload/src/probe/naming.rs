@@ -359,22 +359,32 @@ impl Climb {
     /// As [`Climb::settle`].
     unsafe fn name(&mut self, w: &World, types: &mut Types<'_>, place: Place, object: u64) {
         let (mask, level) = self.below_it(object).map_or((0, 0), |(mask, level)| (mask, level + 1));
-        if mask == 0 || !self.known.insert((place.text.clone(), object)) {
+        if mask == 0 {
             return;
         }
         // SAFETY: the caller's promise.
-        let (mut named, class) =
-            unsafe { (place.named(w, types, object, (mask, level)), types.of(object).class) };
-        let samples: u32 = self.groups.iter().filter(|g| *g & mask != 0).map(|g| g.count_ones()).sum();
-        let is_container = class.is_container() || named.bound.is_some();
-        let piles =
-            is_container && (named.entries.is_some_and(|n| n >= MANY) || mask.count_ones() * 4 >= samples);
-        named.piles = piles;
-        named.is_final = piles || matches!(named.rank, Rank::Global | Rank::OfClass);
-        if named.is_final && !named.is_wrapper {
-            self.done |= mask;
+        let class = unsafe { types.of(object).class };
+        let (new, samples) = (self.named.len(), self.samples(mask));
+        let at = *self.known.entry((place.text.clone(), object)).or_insert(new);
+        if at == new {
+            // SAFETY: the caller's promise.
+            self.named.push(unsafe { place.named(w, types, object, (mask, level)) });
         }
-        self.named.push(named);
+        let Some(named) = self.named.get_mut(at) else { return };
+        // It was met before, on the way from fewer of them.
+        named.mask |= mask;
+        let is_container = class.is_container() || named.bound.is_some();
+        let is_full = named.entries.is_some_and(|n| n >= MANY);
+        named.piles |= is_container && (is_full || named.mask.count_ones() * 4 >= samples);
+        named.is_final |= named.piles || matches!(named.rank, Rank::Global | Rank::OfClass);
+        if named.is_final && !named.is_wrapper {
+            self.done |= named.mask;
+        }
+    }
+
+    /// Samples of the findings that some of these samples are of.
+    fn samples(&self, mask: u64) -> u32 {
+        self.groups.iter().filter(|g| *g & mask != 0).map(|g| g.count_ones()).sum()
     }
 }
 

@@ -4,7 +4,7 @@
 //! |--------|----------------------------------------------------------------------------|
 //! | Match  | some objects: which tensors are in the blocks that are asked about, and which have an autograd graph |
 //! | Climb  | some objects: what refers to what was found                                  |
-//! | Now    | all of it: names that have a new tensor at every step, whose graphs keep what has no holder yet |
+//! | Now    | all of it: names that have a new object at every step, which keeps what has no holder yet, or whose graph does |
 //! | Graph  | some nodes of graphs: which keep what has no holder yet                      |
 //! | Rise   | as Climb, from the tensors at the top of those graphs                        |
 //! | Verify | some names: the whole way down to what was asked about is there, at one moment |
@@ -81,6 +81,8 @@ pub(super) struct Work {
     graphs: Option<graph::Walk>,
     /// Names whose tensors' graphs were seen to keep some of it.
     now: Vec<Named>,
+    /// Names whose containers, made anew in every step, were seen to keep some of it.
+    held: Vec<Named>,
     /// The climb from the tops of graphs.
     rise: Option<Climb>,
     /// What is left of the last look at the first name that has none yet.
@@ -118,6 +120,7 @@ impl Work {
             wanted: HashMap::new(),
             graphs: None,
             now: Vec::new(),
+            held: Vec::new(),
             rise: None,
             rest: Rest::default(),
         }
@@ -280,8 +283,8 @@ impl Work {
         let (found, is_whole) =
             unsafe { rebound::search(w, &mut Types::new(&w.python), &self.wanted, budget) };
         let known = |named: &[Named]| named.iter().fold(0, |all, n| all | n.mask).count_ones();
-        if known(&found) > known(&self.now) {
-            self.now = found;
+        if known(&found.graphs) + known(&found.kept) > known(&self.now) + known(&self.held) {
+            (self.now, self.held) = (found.graphs, found.kept);
         }
         self.rest.tries += 1;
         if !is_whole && self.rest.tries < TRIES {
@@ -292,7 +295,11 @@ impl Work {
         let many =
             |n: &Named| self.groups.iter().any(|g| (g & n.mask).count_ones() * 4 >= g.count_ones().max(8));
         self.now.retain(many);
-        let done = self.now.iter().fold(0, |all, n| all | n.mask);
+        self.held.retain(many);
+        let done = self.now.iter().chain(&self.held).fold(0, |all, n| all | n.mask);
+        if let Some(climb) = &mut self.climb {
+            climb.named.append(&mut self.held);
+        }
         self.wanted.retain(|_, mask| *mask & !done != 0);
         if self.wanted.is_empty() {
             self.stage = Stage::Verify;

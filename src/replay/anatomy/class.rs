@@ -79,6 +79,8 @@ pub struct Death {
 pub struct Classifier {
     /// Steps that the whole recording has; blocks freed after the last were freed when the job was over.
     pub last_step: u32,
+    /// The step whose failed allocation is looked at: what it had saved was freed as it was given up, not by its backward.
+    pub failed_step: Option<u32>,
     /// Stacks that run through a module's `forward`.
     in_forward: FxHashMap<u32, bool>,
     /// When a backward began first.
@@ -152,6 +154,9 @@ impl Classifier {
             PhaseKind::Backward if same => Class::Temporaries,
             PhaseKind::Backward => Class::Gradients,
             _ if death.is_some_and(|d| d.phase == PhaseKind::Backward) && soon => Class::Activations,
+            _ if self.failed_step == Some(held.step) && !self.built_before_training(held) => {
+                Class::Activations
+            }
             _ if same => Class::Temporaries,
             _ if death.is_some() && soon => Class::Activations,
             _ if self.built_before_training(held) => Class::Weights,

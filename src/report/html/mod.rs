@@ -13,6 +13,7 @@ use super::json as report_json;
 use super::model::{Process, Report, capacity};
 use super::processes::Row;
 use super::style::Ink;
+use super::text::failures;
 use crate::event::{SiteId, StreamId};
 use crate::replay::anatomy::Class;
 use crate::replay::{Replay, Site, SiteKind};
@@ -59,7 +60,7 @@ pub fn write(out: &mut impl Write, r: &Report<'_>, passes: Vec<Pass>) -> io::Res
 
 /// What the text says, too, in its words: the phrase that all begins with, and the processes.
 fn told(r: &Report<'_>) -> Value {
-    let (phrase, ink) = r.worst().map_or(("NOT JUDGED", Ink::Doubt), Process::phrase);
+    let (phrase, ink) = r.phrase();
     let class = match ink {
         Ink::Bad => "bad",
         Ink::Doubt => "doubt",
@@ -69,8 +70,9 @@ fn told(r: &Report<'_>) -> Value {
     let row = |w: &Row| json!([w.name, w.phrase, w.peak, w.left, w.steps]);
     json!({
         "phrase": phrase,
-        "reason": r.worst().map_or("there is no recording of any process", |p| p.verdict.reason.as_str()),
+        "reason": r.summary(),
         "class": class,
+        "failed": r.processes.iter().map(failures).collect::<Vec<_>>(),
         "names": r.processes.iter().map(|p| r.name(p)).collect::<Vec<_>>(),
         "processes": r.rows().iter().map(row).collect::<Vec<_>>(),
     })

@@ -5,7 +5,7 @@ use super::super::model::{Facts, Known, Process};
 use super::super::style::{Ink, Style};
 use super::super::units::{count, duration, size, size_f};
 use super::found::{per, place, site};
-use crate::detect::{Certainty, Finding, GrainName};
+use crate::detect::{Certainty, Finding, GrainName, SecondsToOom};
 
 /// How many processes of a job a finding is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,8 +19,8 @@ pub struct Spread {
 }
 
 /// The one line that a chat shows: `GPU 0 full at step 19 (18-20), in 2.5 min: leak at activation_offloading.py:430`; what is not told from
-/// a buffer that fills is `growth`.
-pub fn headline(p: &Process<'_>, f: &Finding, spread: Spread) -> String {
+/// a buffer that fills is `growth`. Where the statement that keeps it is known, that is the place: ``leak kept by `hist.append(loss)` at leak.py:11``.
+pub fn headline(p: &Process<'_>, f: &Finding, known: Option<&Known>, spread: Spread) -> String {
     let ranks = match spread {
         Spread { all: 0 | 1, .. } => String::new(),
         Spread { found, all, has_twin } => {
@@ -29,7 +29,11 @@ pub fn headline(p: &Process<'_>, f: &Finding, spread: Spread) -> String {
         }
     };
     let what = if f.certainty == Certainty::Leak { "leak" } else { "growth" };
-    format!("GPU {} {}: {what} at {}{ranks}", f.device.0, full(p, f), file(p, f))
+    let place = match known.and_then(|k| k.kept_at.as_ref()) {
+        Some(kept) => super::found::kept_by(p, kept),
+        None => format!("at {}", file(p, f)),
+    };
+    format!("GPU {} {}: {what} {place}{ranks}", f.device.0, full(p, f))
 }
 
 /// The block of lines that announces a finding of a process. The first begins with `strandline: ALERT`.
@@ -40,15 +44,15 @@ pub fn alert(
     spread: Spread,
     style: Style,
 ) -> Vec<String> {
-    let mut out = style.wrap("strandline: ", &format!("ALERT {}", headline(p, f, spread)));
+    let mut out = style.wrap("strandline: ", &format!("ALERT {}", headline(p, f, known, spread)));
     if let Some(first) = out.first_mut() {
         *first = first.replacen("ALERT", &style.paint(Ink::Bad, "ALERT"), 1);
     }
     let mut say = |label: &str, text: &str| out.extend(style.wrap(&format!("  {label:7}"), text));
-    say("now", &now(p, f));
     if let Some(kept) = known.and_then(|k| k.kept_at.as_ref()) {
         say("kept", &super::found::kept_at(p, kept));
     }
+    say("now", &now(p, f));
     if let Some(s) = site(p, f) {
         let stream = f.stream.filter(|s| s.side).map(|s| format!(", on side stream {}", s.id.0));
         say("where", &format!("{}{}", place(p, s), stream.unwrap_or_default()));
@@ -67,11 +71,9 @@ pub fn alert(
 
 /// The lines that say who holds what was announced before that was known. The first begins with `strandline: HELD`.
 pub fn held(p: &Process<'_>, f: &Finding, known: &Known, style: Style) -> Vec<String> {
-    let said = format!("HELD GPU {}: what {} leaves behind is kept by", f.device.0, file(p, f));
+    let by = known.kept_at.as_ref().map_or_else(|| "kept by".to_owned(), |k| super::found::kept_by(p, k));
+    let said = format!("HELD GPU {}: what {} leaves behind is {by}", f.device.0, file(p, f));
     let mut out = style.wrap("strandline: ", &said);
-    if let Some(kept) = &known.kept_at {
-        out.extend(style.wrap("  kept   ", &super::found::kept_at(p, kept)));
-    }
     if let super::super::held::HeldBy::Found(holders) = &known.held_by {
         holders.iter().for_each(|h| out.extend(style.wrap("  held   ", &h.in_words())));
     }
@@ -99,17 +101,17 @@ fn full(p: &Process<'_>, f: &Finding) -> String {
     }
     let done = u64::from(marks(p, f));
     let at = |n: u64| format!("{} {}", f.grain.noun(), count(done.saturating_add(n)));
-    let time = |n: u64| match p.replay.last_step_time().0.checked_div(done) {
-        Some(nanos) => format!(", in {}", duration(nanos.saturating_mul(n))),
-        None => String::new(),
+    let time = |of: fn(SecondsToOom) -> u64| {
+        let seconds = f.seconds_to_oom.map(of).filter(|s| *s != u64::MAX);
+        seconds.map(|s| format!(", in {}", duration(s.saturating_mul(1_000_000_000)))).unwrap_or_default()
     };
     let mid = format!("full at {}", at(when.mid));
     match (when.low, when.high) {
-        (low, high) if low == high => format!("{mid}{}", time(when.mid)),
-        (low, u64::MAX) => format!("full later than {}, rate falling{}", at(low), time(low)),
+        (low, high) if low == high => format!("{mid}{}", time(|s| s.mid)),
+        (low, u64::MAX) => format!("full later than {}, rate falling{}", at(low), time(|s| s.low)),
         (low, high) => {
             let at = |n: u64| count(done.saturating_add(n));
-            format!("{mid} ({}-{}){}", at(low), at(high), time(when.mid))
+            format!("{mid} ({}-{}){}", at(low), at(high), time(|s| s.mid))
         }
     }
 }

@@ -1,7 +1,7 @@
 //! What was found: a block of lines for each leak, one for each note.
 
 use super::super::held::{HeldBy, KeptAt};
-use super::super::model::{Facts, Known, Process, because, remedy};
+use super::super::model::{Facts, Known, Process, because, remedy, tried};
 use super::super::style::{Ink, Style};
 use super::super::units::{count, percent, plural, quantity, size, size_f};
 use super::headline::{clause, fatal, forecast, lately};
@@ -19,7 +19,13 @@ pub(super) fn lines(p: &Process<'_>, style: Style) -> Vec<String> {
         number += 1;
         leak(&mut out, p, f, known, number, style);
     }
-    let quiet = || with_known().filter(|(f, _)| !is_loud(f));
+    for (f, by) in p.findings.iter().filter_map(|f| Some((f, f.suppressed_by.as_ref()?))) {
+        let site = site(p, f).map(|s| format!(" {}", at(p, s))).unwrap_or_default();
+        let (what, rate, now) = (in_words(f), rate(f), size(f.bytes_now));
+        let text = format!("suppressed by {by}, does not count: {what}{site}, {rate}, {now} now");
+        out.extend(style.wrap("  note   ", &text));
+    }
+    let quiet = || with_known().filter(|(f, _)| !is_loud(f) && !f.is_suppressed());
     for (f, known) in quiet().take(NOTES) {
         out.extend(style.wrap("  note   ", &note(p, f)));
         if let Some(fix) = known.and_then(|k| k.fix.as_ref()) {
@@ -110,9 +116,6 @@ fn leak(out: &mut Vec<String>, p: &Process<'_>, f: &Finding, known: Option<&Know
         Some(HeldBy::Skipped(why)) => say("held by", &format!("not asked: {why}")),
         Some(HeldBy::NotRun) | None => {}
     }
-    if let Some(by) = known.and_then(|k| k.suppressed_by.as_ref()) {
-        say("suppressed", &format!("by {by}: does not count"));
-    }
     let because = because(f, known);
     if !because.is_empty() {
         say("because", because);
@@ -121,7 +124,7 @@ fn leak(out: &mut Vec<String>, p: &Process<'_>, f: &Finding, known: Option<&Know
         say("lately", &format!("{recent} {}", per(f.grain)));
     }
     if let Some(when) = f.steps_to_oom.filter(|_| fatal(p, f).is_none()) {
-        say("full in", &forecast(when, f.grain.noun()));
+        say("full in", &forecast(when, f.seconds_to_oom, f.grain.noun()));
     }
     match known.and_then(|k| k.fix.as_ref()) {
         Some(fix) => say("fix", &format!("known: {}, {}", fix.known, fix.text)),
@@ -133,6 +136,12 @@ fn leak(out: &mut Vec<String>, p: &Process<'_>, f: &Finding, known: Option<&Know
 pub(super) fn kept_at(p: &Process<'_>, kept: &KeptAt) -> String {
     let frame = Frame { file: kept.file.clone(), line: kept.line, function: String::new() };
     format!("your {}: {}", line(p, &frame), kept.source)
+}
+
+/// The same within a sentence: ``kept by `hist.append(loss)` at leak.py:11``.
+pub(super) fn kept_by(p: &Process<'_>, kept: &KeptAt) -> String {
+    let frame = Frame { file: kept.file.clone(), line: kept.line, function: String::new() };
+    format!("kept by `{}` at {}", kept.source, line(p, &frame))
 }
 
 /// The line that allocated, the line of the user's that led there, and further lines with their shares.
@@ -222,14 +231,23 @@ pub(super) fn failed(p: &Process<'_>, d: &Device, style: Style) -> Vec<String> {
             size(o.reserved.0)
         ),
     };
+    let asked = size(o.requested.0);
+    // A request takes a whole segment, and PyTorch's message has the size of that.
+    let tried = tried(p, o).filter(|t| size(t.0) != asked);
+    let tried = tried.map(|t| format!(" (PyTorch \"tried to allocate {}\": a new segment)", size(t.0)));
+    let piece =
+        scene.filter(|s| o.call.is_none() && s.largest < o.requested).map(|s| match size(s.largest.0) {
+            largest if largest == asked => format!(
+                ", and the largest free piece it could use was {} too small",
+                size(o.requested.0 - s.largest.0)
+            ),
+            largest => format!(", and the largest free piece it could use was {largest}"),
+        });
     let text = format!(
-        "{} asked for in {grain} {}{phase}{by}{times}{refused}{}",
-        size(o.requested.0),
+        "{asked}{} asked for in {grain} {}{phase}{by}{times}{refused}{}",
+        tried.unwrap_or_default(),
         count(o.step.into()),
-        scene.filter(|s| o.call.is_none() && s.largest < o.requested).map_or_else(String::new, |s| format!(
-            ", and the largest free piece it could use was {}",
-            size(s.largest.0)
-        ))
+        piece.unwrap_or_default()
     );
     let mut out = style.wrap("  failed ", &text);
     let Some(m) = post_mortem(p.replay, d.id) else { return out };
@@ -248,10 +266,15 @@ pub(super) fn failed(p: &Process<'_>, d: &Device, style: Style) -> Vec<String> {
     let mut held = Vec::new();
     for h in scene.map_or(&[][..], |s| &s.holders).iter().take(HOLDERS) {
         let Some(site) = p.replay.site(h.site) else { continue };
-        let since = if h.first_step < o.step {
-            format!("since {grain} {}", count(h.first_step.into()))
-        } else {
-            format!("of this {grain}")
+        let (first, own) = (count(h.first_step.into()), h.of_this_step);
+        let since = match h.first_step < o.step {
+            false => format!("of this {grain}"),
+            // What little is older is not what filled it.
+            true if size(own.0) == size(h.bytes.0) => format!("of this {grain}"),
+            true if own.0 > 0 => {
+                format!("({} of it of this {grain}, the oldest since {grain} {first})", size(own.0))
+            }
+            true => format!("since {grain} {first}"),
         };
         let side = p.replay.stream(h.stream).filter(|s| s.handle.0 != 0);
         let stream = side.map(|s| format!(", stream {}", s.id.0)).unwrap_or_default();
@@ -279,7 +302,7 @@ pub(super) fn site<'p>(p: &'p Process<'_>, f: &Finding) -> Option<&'p Site> {
 }
 
 /// A site in words, within a sentence.
-fn at(p: &Process<'_>, s: &Site) -> String {
+pub(super) fn at(p: &Process<'_>, s: &Site) -> String {
     let at = if s.kind == SiteKind::Line { "at " } else { "" };
     format!("{at}{}", place(p, s))
 }

@@ -2,30 +2,79 @@
 
 use super::super::model::{Process, Report};
 use super::super::style::Style;
-use super::super::units::{count, plural, size, size_f};
-use super::found::in_phase;
-use crate::detect::{Finding, GrainName, Outcome, PostMortem, SelfFault, StepsToOom, post_mortem};
+use super::super::units::{count, duration, plural, size, size_f};
+use super::found::{at, in_phase, kept_by, per, site};
+use crate::detect::{
+    Finding, GrainName, Outcome, PostMortem, SecondsToOom, SelfFault, StepsToOom, post_mortem,
+};
 use crate::replay::OomEvent;
 use crate::replay::anatomy::At;
 
 /// The first line, wrapped.
-pub(super) fn lines(r: &Report<'_>, p: &Process<'_>, style: Style) -> Vec<String> {
-    let (phrase, ink) = p.phrase();
-    let mut text = format!("{phrase}{}", sentence(r, p));
-    if r.processes.len() > 1 {
-        text.push(' ');
-        text.push_str(&spread(r, p));
-    }
-    let mut lines = style.wrap("strandline: ", &text);
+pub(super) fn lines(r: &Report<'_>, style: Style) -> Vec<String> {
+    let (phrase, ink) = r.phrase();
+    let mut lines = style.wrap("strandline: ", &format!("{phrase}{}", r.summary()));
     if let Some(l) = lines.first_mut() {
         *l = l.replacen(phrase, &style.paint(ink, phrase), 1);
     }
     lines
 }
 
-/// What follows the phrase, with its punctuation.
-fn sentence(r: &Report<'_>, p: &Process<'_>) -> String {
-    let reason = clause(&p.verdict.reason);
+impl Process<'_> {
+    /// Why the word on it is what it is, as a clause: the verdict's reason and, of a finding, the statement that keeps it; where
+    /// that is not known, the line that allocates it.
+    pub fn reason(&self) -> String {
+        let finding = self.verdict.finding.and_then(|i| Some((i, self.findings.get(i)?)));
+        let place = finding.and_then(|(i, f)| {
+            let kept = self.known.get(i).and_then(|k| k.kept_at.as_ref());
+            kept.map(|k| kept_by(self, k)).or_else(|| Some(format!("allocated {}", at(self, site(self, f)?))))
+        });
+        let place = place.map(|p| format!(", {p}")).unwrap_or_default();
+        format!("{}{place}", self.verdict.reason.trim().trim_end_matches('.'))
+    }
+}
+
+impl Report<'_> {
+    /// The outcome that a gate on growth goes by, and why: of several processes with the name of the one.
+    pub fn gated(&self) -> (Outcome, String) {
+        let job = self.job();
+        match job.gated.and_then(|i| self.processes.get(i)) {
+            Some(p) if self.processes.len() > 1 => {
+                (p.verdict.outcome, format!("{}: {}", self.name(p), p.reason()))
+            }
+            Some(p) => (p.verdict.outcome, p.reason()),
+            None => (job.outcome, job.reason),
+        }
+    }
+
+    /// What follows the phrase in the first line, with its punctuation: which process it is about, why, and how many of them
+    /// the same is said of. It begins with `.`, ` (` or ` in rank 1 (1 of 2 processes):`.
+    pub fn summary(&self) -> String {
+        let Some(p) = self.lead() else {
+            return " (there is no recording of any process).".to_owned();
+        };
+        let phrase = p.phrase_beside();
+        let (alike, all) =
+            (self.processes.iter().filter(|q| q.phrase_beside() == phrase).count(), self.processes.len());
+        let text = sentence(self, p, alike < all);
+        match all {
+            1 => text,
+            _ if alike == all => format!("{text} The same on all {all} processes."),
+            _ => {
+                let of = match p.verdict.outcome {
+                    Outcome::Clean if !p.killed_by_host => format!(" That is {alike} of {all} processes."),
+                    _ => String::new(),
+                };
+                let beside = beside(self, p);
+                format!("{text}{of}{}", beside.map(|b| format!(" {b}")).unwrap_or_default())
+            }
+        }
+    }
+}
+
+/// What is said of a process, with its punctuation; `alone`: others differ, and it is named.
+fn sentence(r: &Report<'_>, p: &Process<'_>, alone: bool) -> String {
+    let reason = clause(&p.reason());
     let gpu = || match p.verdict.outcome {
         Outcome::Leak | Outcome::Growing => format!(" On the GPU: {}.", growth(p).unwrap_or(reason.clone())),
         Outcome::Oom => format!(" On the GPU: {reason}."),
@@ -47,22 +96,46 @@ fn sentence(r: &Report<'_>, p: &Process<'_>) -> String {
             gpu()
         );
     }
+    // What the sentence goes on with.
+    let after = match alone {
+        true => {
+            let alike = r.processes.iter().filter(|q| q.phrase_beside() == p.phrase_beside()).count();
+            format!(" in {} ({alike} of {} processes): ", r.name(p), r.processes.len())
+        }
+        false => ". ".to_owned(),
+    };
     match p.verdict.outcome {
         Outcome::Leak => match filled(p) {
-            Some(text) => format!(". {text}"),
-            None => format!(". {}.", growth(p).unwrap_or(reason)),
+            Some(text) => format!("{after}{text} {reason}."),
+            None => format!("{after}{}.", growth(p).unwrap_or(reason)),
         },
-        Outcome::Growing => format!(". {}.", growth(p).unwrap_or(reason)),
+        Outcome::Growing => format!("{after}{}.", growth(p).unwrap_or(reason)),
         Outcome::Oom => match why(p) {
-            Some(m) => format!(" ({}). {}.", m.short, clause(&m.explain)),
+            Some(m) if alone => format!(" ({}){after}{}.", m.short, m.explain.trim_end_matches('.')),
+            Some(m) => format!(" ({}){after}{}.", m.short, clause(&m.explain)),
             None if reason.is_empty() => ".".to_owned(),
-            None => format!(". {reason}."),
+            None if alone => format!("{after}{}.", p.reason()),
+            None => format!("{after}{reason}."),
         },
         Outcome::Clean if reason.is_empty() => ".".to_owned(),
         Outcome::Clean => format!(". {reason}."),
         Outcome::Unknown if reason.is_empty() => ".".to_owned(),
-        Outcome::Unknown => format!(" ({}).", p.verdict.reason.trim_end_matches('.')),
+        Outcome::Unknown if alone => format!("{after}{}.", p.reason()),
+        Outcome::Unknown => format!(" ({}).", p.reason()),
     }
+}
+
+/// Where the first line is not about what grows, as of a job that the host killed or that ran out of memory: what does.
+fn beside(r: &Report<'_>, lead: &Process<'_>) -> Option<String> {
+    let (outcome, reason) = r.gated();
+    let said = !lead.killed_by_host && lead.verdict.outcome == outcome;
+    let word = match outcome {
+        Outcome::Leak => "LEAK",
+        Outcome::Growing => "GROWING",
+        _ => return None,
+    };
+    let of_lead = reason.starts_with(&format!("{}: ", r.name(lead)));
+    (!said && !of_lead).then(|| format!("{word} in {reason}."))
 }
 
 /// Why memory ran out, on the device where it did last.
@@ -78,9 +151,9 @@ pub(super) fn clause(reason: &str) -> String {
     c.next().map_or_else(String::new, |first| first.to_uppercase().chain(c).collect())
 }
 
+/// The finding that the verdict is about.
 fn leak<'p>(p: &'p Process<'_>) -> Option<&'p Finding> {
-    let is_suppressed = |i: usize| p.known.get(i).is_some_and(|k| k.suppressed_by.is_some());
-    p.findings.iter().enumerate().find(|(i, f)| f.is_active_leak() && !is_suppressed(*i)).map(|(_, f)| f)
+    p.findings.get(p.verdict.finding?)
 }
 
 /// The failed allocation that a leak ended in.
@@ -112,46 +185,32 @@ pub(super) fn lately(f: &Finding) -> Option<String> {
     ((recent - f.bytes_per_step).abs() > 0.2 * f.bytes_per_step.abs()).then(|| size_f(recent))
 }
 
-/// How fast it grows, and what comes of it.
+/// How fast it grows, where, and what comes of it.
 fn growth(p: &Process<'_>) -> Option<String> {
     let f = leak(p)?;
-    let grain = f.grain.noun();
-    let mut text = format!(
-        "{} more every {grain} since {grain} {} on GPU {}",
-        size_f(f.bytes_per_step),
-        count(f.first_step.into()),
-        f.device.0
-    );
+    let mut text = clause(&p.reason());
     if let Some(lately) = lately(f) {
-        text.push_str(&format!(", lately {lately}"));
+        text.push_str(&format!("; lately {lately} {}", per(f.grain)));
     }
     if let Some(when) = f.steps_to_oom {
-        text.push_str(&format!(", which is full in {}", forecast(when, grain)));
+        text.push_str(&format!("; full in {}", forecast(when, f.seconds_to_oom, f.grain.noun())));
     }
     Some(text)
 }
 
-/// `about 62 steps (54 to 89)`.
-pub(super) fn forecast(when: StepsToOom, grain: &str) -> String {
+/// `about 62 steps (54 to 89), 41 s from now`.
+pub(super) fn forecast(when: StepsToOom, time: Option<SecondsToOom>, grain: &str) -> String {
     let about = if when.mid == u64::MAX {
         "a time that cannot be told".to_owned()
     } else {
         format!("about {}", plural(when.mid.min(i64::MAX as u64) as i64, grain))
     };
+    let time = time.map(|t| t.mid).filter(|s| *s != u64::MAX && grain != "second");
+    let time = time.map(|s| format!(", {} from now", duration(s.saturating_mul(1_000_000_000))));
+    let time = time.unwrap_or_default();
     match (when.low, when.high) {
-        (l, h) if l == h => about,
-        (l, u64::MAX) => format!("{about} ({} at the earliest; it may level off before)", count(l)),
-        (l, h) => format!("{about} ({} to {})", count(l), count(h)),
-    }
-}
-
-/// `The same on all 4 processes.`, `That is rank 2, of 4 processes.`
-fn spread(r: &Report<'_>, p: &Process<'_>) -> String {
-    let phrase = p.phrase_beside();
-    let all = r.processes.len();
-    match r.processes.iter().filter(|q| q.phrase_beside() == phrase).count() {
-        n if n == all => format!("The same on all {all} processes."),
-        1 => format!("That is {}, of {all} processes.", r.name(p)),
-        n => format!("That is {n} of {all} processes."),
+        (l, h) if l == h => format!("{about}{time}"),
+        (l, u64::MAX) => format!("{about}{time} ({} at the earliest; it may level off before)", count(l)),
+        (l, h) => format!("{about} ({} to {}){time}", count(l), count(h)),
     }
 }

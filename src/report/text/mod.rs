@@ -32,12 +32,11 @@ pub fn write(out: &mut impl Write, r: &Report<'_>, style: Style) -> io::Result<(
 
 fn lines(r: &Report<'_>, style: Style) -> Vec<String> {
     let mut out = Vec::new();
-    let Some(first) = r.worst() else {
-        out.extend(style.wrap("strandline: ", "NOT JUDGED (there is no recording of any process)."));
+    out.extend(headline::lines(r, style));
+    let Some(first) = r.lead() else {
         last(&mut out, r, style);
         return out;
     };
-    out.extend(headline::lines(r, first, style));
     processes(&mut out, r);
     let mut told: Vec<&Process<'_>> = Vec::new();
     for p in std::iter::once(first).chain(r.processes.iter().filter(|p| !std::ptr::eq(*p, first))) {
@@ -63,6 +62,12 @@ fn lines(r: &Report<'_>, style: Style) -> Vec<String> {
     }
     last(&mut out, r, style);
     out
+}
+
+/// What failed on each device, and what held its memory then: the lines of the report, without their breaks.
+pub fn failures(p: &Process<'_>) -> Vec<String> {
+    let style = Style { colour: false, width: usize::MAX };
+    p.replay.devices().flat_map(|d| found::failed(p, d, style)).map(|l| l.trim_end().to_owned()).collect()
 }
 
 /// Devices on which the job had anything; those it only asked about are not worth a word.

@@ -1,7 +1,7 @@
 //! What is done on an alert, as it is written on the command line, and each attempt at it.
 
 use super::cases::News;
-use crate::analyze::Judged;
+use crate::analyze::{Judged, Suppressions};
 use crate::files::{self, Folder};
 use crate::post::{Failed, post};
 use crate::snapshot;
@@ -125,10 +125,15 @@ impl Action {
     }
 
     /// One attempt. [`Action::Abort`] is the keeper's own: here it is nothing.
-    pub(super) fn attempt(&self, news: &News, folder: &Path) -> Result<(), Failed> {
+    pub(super) fn attempt(
+        &self,
+        news: &News,
+        folder: &Path,
+        suppressions: &Suppressions,
+    ) -> Result<(), Failed> {
         match self {
             Action::Log => log(news, folder),
-            Action::Snapshot => snapshot(news),
+            Action::Snapshot => snapshot(news, suppressions),
             Action::Exec(command) => execute(command, news),
             Action::Webhook(url) => post(url, &[], &news.verdict),
             Action::Signal(n) => {
@@ -157,9 +162,9 @@ fn is_torn(file: &File) -> bool {
     end > 0 && file.read_exact_at(&mut last, end - 1).is_ok() && last != *b"\n"
 }
 
-fn snapshot(news: &News) -> Result<(), Failed> {
-    let judged =
-        Judged::read(&news.recording, None, &mut |_| {}).map_err(|e| Failed::for_good(e.to_string()))?;
+fn snapshot(news: &News, suppressions: &Suppressions) -> Result<(), Failed> {
+    let judged = Judged::read(&news.recording, suppressions, &mut |_| {})
+        .map_err(|e| Failed::for_good(e.to_string()))?;
     // One for each alert; one that is there is never overwritten.
     let free =
         (1..).map(|n| news.recording.with_extension(format!("alert-{n}.pickle"))).find(|p| !p.exists());

@@ -3,7 +3,7 @@
 //! Few of them, none of them large, none of them overwritten; and one that is there is whole.
 
 use super::action::HISTORY;
-use crate::analyze::{self, Judged};
+use crate::analyze::{self, Judged, Suppressions};
 use crate::error::Error;
 use crate::files::{self, Folder};
 use crate::run::shown;
@@ -12,6 +12,7 @@ use std::ffi::OsStr;
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use strandline::report::{Report, Style, json, text};
 
 /// Why evidence is kept.
@@ -49,13 +50,14 @@ const LARGEST: u64 = 64 << 20;
 /// The bundles of a run.
 pub(super) struct Bundles {
     folder: PathBuf,
+    suppressions: Arc<Suppressions>,
     made: Vec<Why>,
 }
 
 impl Bundles {
     /// None yet.
-    pub(super) fn new(folder: &Path) -> Bundles {
-        Bundles { folder: folder.into(), made: Vec::new() }
+    pub(super) fn new(folder: &Path, suppressions: Arc<Suppressions>) -> Bundles {
+        Bundles { folder: folder.into(), suppressions, made: Vec::new() }
     }
 
     /// Keeps evidence of the process of a recording, unless there is enough for this reason. Says where it is.
@@ -72,7 +74,7 @@ impl Bundles {
     }
 
     fn write(&self, why: Why, recording: &Path) -> Result<PathBuf, Error> {
-        let judged = [Judged::read(recording, None, &mut |_| {})?];
+        let judged = [Judged::read(recording, &self.suppressions, &mut |_| {})?];
         let home = Folder::ours(&self.folder).map_err(|e| Error::io("cannot write", &self.folder, e))?;
         let name = format!(".bundle-part-{}", std::process::id());
         let part = self.folder.join(&name);

@@ -186,11 +186,11 @@ fn announced(
     live.process(|p| {
         let mut lines = alert(p, finding, Some(&known), spread, style);
         lines.push(String::new());
-        let text = format!("strandline: {}", headline(p, finding, spread));
+        let text = format!("strandline: {}", headline(p, finding, Some(&known), spread));
         let mut verdict = envelope(live, p, "alert", &text, spread);
         let told = &Finding { sites: finding.sites.iter().take(SITES).copied().collect(), ..finding.clone() };
         verdict["finding"] = print::finding(p, told, Some(&known));
-        verdict["seconds_to_oom"] = live.seconds_to_oom(finding).into();
+        verdict["seconds_to_oom"] = verdict["finding"]["seconds_to_oom"]["mid"].clone();
         let all = lives.iter().map(|l| l.target()).collect();
         News {
             matter: Matter::Alert,

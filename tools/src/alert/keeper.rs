@@ -5,7 +5,7 @@ use super::action::Action;
 use super::bundle::{Bundles, Why};
 use super::cases::{Matter, News};
 use super::{Settings, abort};
-use crate::analyze::started;
+use crate::analyze::{Suppressions, started};
 use crate::post::Failed;
 use crate::say;
 use crate::watch::Live;
@@ -100,15 +100,16 @@ impl Keeper {
             let (queue, news) = crossbeam_channel::bounded(QUEUE);
             let (own, folder, hurried, holds) =
                 (action.clone(), folder.to_path_buf(), hurried.clone(), holds.clone());
+            let accepted = settings.suppressions.clone();
             let work = move || {
-                news.iter().for_each(|n: Arc<News>| persist(&own, &n, &folder, &hurried));
+                news.iter().for_each(|n: Arc<News>| persist(&own, &n, &folder, &accepted, &hurried));
                 drop(holds);
             };
             if spawn("sl-action", work) {
                 workers.push(Worker { action: action.clone(), queue });
             }
         }
-        let (bundles, flag) = (Bundles::new(folder), aborted.clone());
+        let (bundles, flag) = (Bundles::new(folder, settings.suppressions.clone()), aborted.clone());
         spawn("sl-evidence", move || {
             keep(asked, bundles, job, &flag);
             drop(keeps);
@@ -183,9 +184,9 @@ fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> bool {
 }
 
 /// Tries an action until it works, cannot work, or has had its chances.
-fn persist(action: &Action, news: &News, folder: &Path, hurried: &Receiver<()>) {
+fn persist(action: &Action, news: &News, folder: &Path, suppressions: &Suppressions, hurried: &Receiver<()>) {
     for attempt in 0.. {
-        let Err(Failed { why, again }) = action.attempt(news, folder) else { return };
+        let Err(Failed { why, again }) = action.attempt(news, folder, suppressions) else { return };
         let name = action.name();
         match WAITS.get(attempt).filter(|_| again) {
             Some(wait) => {

@@ -18,14 +18,16 @@ pub(crate) use keeper::{Keeper, Kept, Target};
 pub(crate) use rate::Threshold;
 pub(crate) use rules::Rules;
 
+use crate::analyze::Suppressions;
 use crate::cli;
 use crate::error::{Error, status};
 use crate::metrics::Sink;
 use std::str::FromStr;
+use std::sync::Arc;
 use strandline::format::env;
 
 /// What was asked for.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Settings {
     /// When.
     pub(crate) rules: Rules,
@@ -33,6 +35,8 @@ pub(crate) struct Settings {
     pub(crate) actions: Vec<Action>,
     /// Where figures go.
     pub(crate) metrics: Vec<Sink>,
+    /// What does not count.
+    pub(crate) suppressions: Arc<Suppressions>,
 }
 
 impl Settings {
@@ -40,7 +44,7 @@ impl Settings {
     ///
     /// # Errors
     /// A variable cannot be understood.
-    pub(crate) fn new(options: &cli::Alerts) -> Result<Settings, Error> {
+    pub(crate) fn new(options: &cli::Alerts, suppressions: Arc<Suppressions>) -> Result<Settings, Error> {
         let rules = Rules {
             growth: options.alert_growth.map_or_else(|| variable(env::ALERT_GROWTH), |g| Ok(Some(g)))?,
             within: options
@@ -57,7 +61,7 @@ impl Settings {
             })?,
             false => options.on_alert.clone(),
         };
-        Ok(Settings { rules, actions, metrics: Sink::with_environment(&options.metrics) })
+        Ok(Settings { rules, actions, metrics: Sink::with_environment(&options.metrics), suppressions })
     }
 
     /// What leaves this machine, in words; `None`: nothing.

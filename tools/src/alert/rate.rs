@@ -1,9 +1,11 @@
 //! Rates as people write them: `50MiB/step`, `10MiB/microbatch`, `50MiB/min`, `1%/100steps`.
 
 use crate::size::Size;
+use std::fmt;
 use std::str::FromStr;
 use strandline::detect::{Finding, GrainName};
 use strandline::replay::Replay;
+use strandline::report::size;
 
 /// How fast is too fast.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -65,6 +67,26 @@ impl FromStr for Threshold {
     }
 }
 
+impl fmt::Display for Threshold {
+    /// As people write it: `1 MiB/step`, `100 KiB/min`, `1 %/100 steps`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.amount {
+            Amount::Bytes(bytes) => write!(f, "{}/", size(bytes))?,
+            Amount::Share(share) => write!(f, "{} %/", share * 100.0)?,
+        }
+        match (self.unit, self.per) {
+            (Unit::Second, 1.0) => write!(f, "s"),
+            (Unit::Second, 60.0) => write!(f, "min"),
+            (Unit::Second, 3600.0) => write!(f, "h"),
+            (Unit::Second, n) => write!(f, "{n} s"),
+            (Unit::Step, 1.0) => write!(f, "step"),
+            (Unit::Step, n) => write!(f, "{n} steps"),
+            (Unit::Microbatch, 1.0) => write!(f, "microbatch"),
+            (Unit::Microbatch, n) => write!(f, "{n} microbatches"),
+        }
+    }
+}
+
 impl Threshold {
     /// Whether a finding grows as fast as this, or faster, at its present pace. Where the pace cannot be told in this unit, or
     /// a share of a device whose size is not known, it does not.
@@ -113,6 +135,14 @@ mod tests {
         assert_eq!(rate("2GiB/hour"), bytes(2 << 30, 3600.0, Unit::Second));
         let share = Threshold { amount: Amount::Share(0.01), per: 100.0, unit: Unit::Step };
         assert_eq!(rate("1%/100steps"), share);
+    }
+
+    #[test]
+    fn a_rate_that_is_written_is_read_as_the_same() {
+        for text in ["64 MiB/step", "1.0 GiB/8 microbatches", "50 MiB/min", "1 %/100 steps", "2.0 GiB/h"] {
+            let rate: Threshold = text.parse().unwrap();
+            assert_eq!((rate.to_string().as_str(), rate.to_string().parse()), (text, Ok(rate)));
+        }
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use super::feed::Feed;
 use super::given::{Given, unreadable};
 use super::share::Share;
-use super::{known_of, moments};
+use super::{Suppressions, known_of, moments, suppress::Within};
 use crate::error::Error;
 use crate::known;
 use crate::run;
@@ -12,10 +12,9 @@ use crate::symbols::Symbols;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use strandline::detect::{
-    Death, Detector, Finding, Outcome, Policy, SelfFault, Verdict, cut_short, judge, judge_without,
-    self_fault,
+    Death, Detector, Finding, Outcome, Policy, SelfFault, Verdict, cut_short, judge, self_fault,
 };
-use strandline::event::{Bytes, Frame, Item, Names, StackId};
+use strandline::event::{Bytes, Item, Names, NativeFrame, StackId};
 use strandline::reader::{Frozen, TailState};
 use strandline::replay::{Coverage, Device, Held, Replay, reached};
 use strandline::report::html;
@@ -66,16 +65,16 @@ impl Judged {
         then.chain(self.replay.devices().map(|d| d.before_recording)).any(|b| b.0 > 0)
     }
 
-    /// Reads and judges a recording. `tell` is told now and then how many events have been read.
+    /// Reads and judges a recording, but for what is suppressed. `tell` is told now and then how many events have been read.
     ///
     /// # Errors
     /// It cannot be read. Damage is no error: it is part of what is said.
     pub(crate) fn read(
         path: &Path,
-        outcome: Option<&run::Outcome>,
+        suppressions: &Suppressions,
         tell: &mut dyn FnMut(u64),
     ) -> Result<Judged, Error> {
-        Judged::read_shared(path, outcome, None, None, tell)
+        Judged::read_shared(path, None, suppressions, None, None, tell)
     }
 
     /// The same with what is private folded, where `share` is given, and as of a past moment, where `until` is.
@@ -85,6 +84,7 @@ impl Judged {
     pub(super) fn read_shared(
         path: &Path,
         outcome: Option<&run::Outcome>,
+        suppressions: &Suppressions,
         share: Option<&Share>,
         until: Option<Until>,
         tell: &mut dyn FnMut(u64),
@@ -153,6 +153,15 @@ impl Judged {
         }
         detector.at_step(&replay);
         detector.hear(|f| known::testimony(f, &replay, share));
+        if !suppressions.is_empty() {
+            let (mut symbols, names) = (Symbols::default(), feed.names());
+            let within = Within { replay: &replay, names, share };
+            detector.suppress(|f| {
+                let known = known::of(f, &replay, names, feed.summary().unix_ns, share);
+                let frames = |stack| symbolized(names.native(stack), share, &mut symbols).frames;
+                suppressions.of(f, &known, &within, frames)
+            });
+        }
         let verdict = judge(&replay, &detector);
         let verdict = if until.is_some() { verdict } else { seen_whole(verdict, &feed, ended) };
         let at_work = &feed.summary().at_work;
@@ -241,17 +250,7 @@ impl Judged {
             if native.is_empty() || all.contains_key(&stack) {
                 continue;
             }
-            let mut known = Native::default();
-            for (i, f) in native.iter().enumerate() {
-                known.frames.extend(match &self.share {
-                    Some(share) => share.native(f, |real| symbols.frames(real)),
-                    None => symbols.frames(f),
-                });
-                if reached(native) == Some(i) {
-                    // The function that the place is in, not what was inlined into it.
-                    known.reached = known.frames.len() - 1;
-                }
-            }
+            let known = symbolized(native, self.share.as_ref(), &mut symbols);
             all.insert(stack, known);
         }
         all
@@ -266,10 +265,15 @@ impl Judged {
     ///
     /// # Errors
     /// There is no such step, or the recording cannot be read again.
-    pub(super) fn at(&self, step: u32, tell: &mut dyn FnMut(u64)) -> Result<Judged, Error> {
+    pub(super) fn at(
+        &self,
+        step: u32,
+        suppressions: &Suppressions,
+        tell: &mut dyn FnMut(u64),
+    ) -> Result<Judged, Error> {
         let events = When::Step(step).find(self)?.events;
         let until = Until { events, step, last: self.steps.end_of(step).is_none() };
-        Judged::read_shared(&self.path, None, self.share.as_ref(), Some(until), tell)
+        Judged::read_shared(&self.path, None, suppressions, self.share.as_ref(), Some(until), tell)
     }
 
     /// What is private in it was folded, by this.
@@ -277,45 +281,9 @@ impl Judged {
         self.share.as_ref()
     }
 
-    /// Asks of each finding which line suppresses it, and judges what is left.
-    pub(super) fn suppress(&mut self, mut by: impl FnMut(&Judged, &Finding, &Known) -> Option<String>) {
-        let lines: Vec<Option<String>> =
-            self.findings().iter().zip(&self.known).map(|(f, known)| by(self, f, known)).collect();
-        self.known.iter_mut().zip(lines).for_each(|(known, line)| known.suppressed_by = line);
-        self.verdict = self.verdict_without(|_, known| known.suppressed_by.is_some());
-    }
-
-    /// The verdict as if some findings were not there.
-    pub(super) fn verdict_without(&self, is_out: impl Fn(&Finding, &Known) -> bool) -> Verdict {
-        let left_out: Vec<bool> =
-            self.findings().iter().zip(&self.known).map(|(f, known)| is_out(f, known)).collect();
-        let verdict = judge_without(&self.replay, &self.detector, &left_out);
-        if self.until.is_some() { verdict } else { seen_whole(verdict, &self.feed, self.ended) }
-    }
-
-    /// What is known of each finding.
-    pub(super) fn known(&self) -> &[Known] {
-        &self.known
-    }
-
-    /// Native frames of a stack that a finding names.
-    pub(super) fn native_frames(&self, stack: StackId) -> &[Frame] {
-        self.native.get(&stack).map_or(&[], |n| &n.frames)
-    }
-
-    /// Nothing was done with GPU memory, and nothing of its recording is missing.
-    pub(super) fn is_idle(&self) -> bool {
-        self.replay.is_idle() && self.feed.damage().is_empty() && self.self_fault.is_none()
-    }
-
     /// What of strandline its process may have died of.
     pub(super) fn self_fault(&self) -> Option<&SelfFault> {
         self.self_fault.as_ref()
-    }
-
-    /// The word on it.
-    pub(crate) fn outcome(&self) -> Outcome {
-        self.verdict.outcome
     }
 
     /// What was found.
@@ -358,15 +326,26 @@ impl Judged {
         self.replay.coverage() == Coverage::Blocks
     }
 
-    /// How much of what its job is called it makes.
-    pub(super) fn gravity(&self) -> u8 {
-        self.outcome().gravity(self.is_idle())
-    }
-
     /// Whether a finding that stands counts this block among those left behind.
     pub(crate) fn is_left_behind(&self, held: &Held, replay: &Replay) -> bool {
         left_behind(self.findings(), held, replay)
     }
+}
+
+/// The native frames of a stack, looked up.
+pub(crate) fn symbolized(native: &[NativeFrame], share: Option<&Share>, symbols: &mut Symbols) -> Native {
+    let mut known = Native::default();
+    for (i, f) in native.iter().enumerate() {
+        known.frames.extend(match share {
+            Some(share) => share.native(f, |real| symbols.frames(real)),
+            None => symbols.frames(f),
+        });
+        if reached(native) == Some(i) {
+            // The function that the place is in, not what was inlined into it.
+            known.reached = known.frames.len() - 1;
+        }
+    }
+    known
 }
 
 /// Marks a block must have lived through before a finding counts it (`strandline::replay`, "old").

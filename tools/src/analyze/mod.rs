@@ -15,9 +15,9 @@ mod suppress;
 pub(crate) use feed::Feed;
 pub(crate) use gate::{Decision, Gate};
 pub(crate) use given::Given;
-pub(crate) use judged::{Judged, started};
+pub(crate) use judged::{Judged, started, symbolized};
 pub(crate) use share::Share;
-pub(crate) use suppress::Suppressions;
+pub(crate) use suppress::{Suppressions, Within};
 
 use crate::error::{Error, status};
 use crate::run::{self, shown};
@@ -50,21 +50,15 @@ impl Conclusion {
     }
 }
 
-/// Judges recordings, one after the other, telling on stderr where it is when that takes time.
+/// Judges recordings, one after the other, but for what is suppressed, telling on stderr where it is when that takes time. What is
+/// private is folded, where `share` is given.
 ///
 /// # Errors
 /// None of them can be read; where some can, the others are told and left out.
-pub(crate) fn judge(recordings: &[PathBuf], outcome: Option<&run::Outcome>) -> Result<Vec<Judged>, Error> {
-    judge_shared(recordings, outcome, None)
-}
-
-/// The same with what is private folded, where `share` is given.
-///
-/// # Errors
-/// As [`judge`].
-pub(crate) fn judge_shared(
+pub(crate) fn judge(
     recordings: &[PathBuf],
     outcome: Option<&run::Outcome>,
+    suppressions: &Suppressions,
     share: Option<&Share>,
 ) -> Result<Vec<Judged>, Error> {
     let mut progress = Progress::new();
@@ -75,7 +69,7 @@ pub(crate) fn judge_shared(
             1 => shown(path),
             n => format!("{} ({} of {n})", shown(path), at + 1),
         };
-        match Judged::read_shared(path, outcome, share, None, &mut |events| {
+        match Judged::read_shared(path, outcome, suppressions, share, None, &mut |events| {
             progress.show(|| format!("reading {who}: {:.1} million events", events as f64 / 1e6));
         }) {
             Ok(judged) => all.push(judged),
@@ -97,21 +91,16 @@ pub(crate) fn judge_shared(
 ///
 /// # Errors
 /// One of them has no such step.
-pub(crate) fn at(judged: &[Judged], step: u32) -> Result<Vec<Judged>, Error> {
+pub(crate) fn at(judged: &[Judged], step: u32, suppressions: &Suppressions) -> Result<Vec<Judged>, Error> {
     let mut progress = Progress::new();
     let mut tell = |events| progress.show(|| format!("again: {:.1} million events", events as f64 / 1e6));
-    judged.iter().map(|j| j.at(step, &mut tell)).collect()
+    judged.iter().map(|j| j.at(step, suppressions, &mut tell)).collect()
 }
 
 /// What can be printed about them.
 pub(crate) fn report(judged: &[Judged], exit: Option<Exit>) -> Report<'_> {
     let processes: Vec<Process<'_>> = judged.iter().map(Judged::process).collect();
     Report { processes, exit, next: Vec::new() }
-}
-
-/// The worst verdict.
-pub(crate) fn worst(judged: &[Judged]) -> Outcome {
-    judged.iter().max_by_key(|j| j.gravity()).map_or(Outcome::Unknown, Judged::outcome)
 }
 
 /// Judges what a run has recorded and words it. `exit` gives the status that the command will end with, from what the gate
@@ -122,12 +111,11 @@ pub(crate) fn worst(judged: &[Judged]) -> Outcome {
 pub(crate) fn conclude(
     recordings: &[PathBuf],
     outcome: &run::Outcome,
-    suppressions: &mut Suppressions,
+    suppressions: &Suppressions,
     gate: Option<Gate>,
     exit: impl Fn(Option<&Decision>) -> Exit,
 ) -> Result<Conclusion, Error> {
-    let mut judged = judge(recordings, Some(outcome))?;
-    suppressions.apply(&mut judged);
+    let judged = judge(recordings, Some(outcome), suppressions, None)?;
     let gate = gate.map(|g| g.decide(&judged));
     let mut report = report(&judged, Some(exit(gate.as_ref())));
     if let Some(folder) = recordings.first().and_then(|r| r.parent()) {
@@ -139,7 +127,7 @@ pub(crate) fn conclude(
     let says_killed = report.processes.iter().any(|p| p.killed_by_host);
     Ok(Conclusion {
         text: String::from_utf8_lossy(&text).into_owned(),
-        outcome: worst(&judged),
+        outcome: report.job().outcome,
         gate,
         says_killed,
         failed: judged.iter().find_map(|j| Some((j.self_fault()?.clone(), j.path.clone()))),
@@ -160,7 +148,8 @@ pub(crate) fn next(judged: &[Judged], place: &Path) -> Vec<(String, String)> {
         return vec![(again, "again, once what is still running has ended".to_string())];
     }
     // A snapshot is of one process: the one that matters.
-    let Some(worst) = judged.iter().filter(|j| j.has_blocks()).max_by_key(|j| j.gravity()) else {
+    let order = report(judged, None).job().order;
+    let Some(worst) = order.iter().filter_map(|i| judged.get(*i)).find(|j| j.has_blocks()) else {
         return vec![("strandline doctor".to_string(), "what was not seen, and why".to_string())];
     };
     let one = match judged.len() {

@@ -1,18 +1,24 @@
 //! Suppressions: what is known to be kept, and is not to count. In the syntax of LeakSanitizer.
 
-use super::Judged;
+use super::Share;
+use crate::alert::Threshold;
 use crate::error::{Error, status};
 use crate::say;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use strandline::detect::{Certainty, Finding};
-use strandline::event::Frame;
+use strandline::event::{Frame, Names, StackId};
 use strandline::format::env;
+use strandline::replay::Replay;
 use strandline::report::{HeldBy, Known};
 
-/// The patterns of all files.
+/// What does not count: the patterns of all files, and growth that is allowed. Whoever judges a recording asks them, so that
+/// every report, page, figure and alert leaves out the same.
 #[derive(Debug, Default)]
 pub(crate) struct Suppressions {
     all: Vec<Suppression>,
+    /// What is only growing, and no faster than this.
+    allowed: Option<Threshold>,
 }
 
 /// One line of a file.
@@ -24,7 +30,18 @@ struct Suppression {
     /// The file, as it was named.
     file: PathBuf,
     line: usize,
-    used: bool,
+    /// It matched something.
+    used: AtomicBool,
+}
+
+/// A process whose finding is asked about.
+pub(crate) struct Within<'a> {
+    /// Its memory.
+    pub(crate) replay: &'a Replay,
+    /// Its stacks.
+    pub(crate) names: &'a Names,
+    /// What has folded its lines, if they are.
+    pub(crate) share: Option<&'a Share>,
 }
 
 impl Suppressions {
@@ -62,41 +79,56 @@ impl Suppressions {
                 return Err(Error::new(what).hint(hint).status(status::USAGE));
             }
             let (file, pattern) = (file.to_path_buf(), pattern.to_owned());
-            self.all.push(Suppression { of, pattern, file, line: at + 1, used: false });
+            self.all.push(Suppression { of, pattern, file, line: at + 1, used: AtomicBool::new(false) });
         }
         Ok(())
     }
 
-    /// Marks what they match, and judges each recording without it.
-    pub(crate) fn apply(&mut self, judged: &mut [Judged]) {
-        if !self.all.is_empty() {
-            judged.iter_mut().for_each(|j| j.suppress(|j, f, known| self.of(j, f, known)));
-        }
+    /// The same, and what is growing and grows no faster than this.
+    pub(crate) fn allowing(self, allowed: Option<Threshold>) -> Suppressions {
+        Suppressions { allowed, ..self }
     }
 
-    /// The line that suppresses a finding, as `file:line`. All that match are used.
-    fn of(&mut self, judged: &Judged, finding: &Finding, known: &Known) -> Option<String> {
+    /// Nothing is suppressed.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.all.is_empty() && self.allowed.is_none()
+    }
+
+    /// What suppresses a finding: a line, as `file:line`, or an option. All lines that match are used. `native`: the functions of a
+    /// stack's native frames.
+    pub(crate) fn of(
+        &self,
+        finding: &Finding,
+        known: &Known,
+        within: &Within<'_>,
+        native: impl FnMut(StackId) -> Vec<Frame>,
+    ) -> Option<String> {
         if !finding.grows() {
             return None;
         }
-        let names = names(judged, finding, known);
-        let is_meant = |s: &&mut Suppression| {
+        let names = match self.all.is_empty() {
+            true => Vec::new(),
+            false => names(finding, known, within, native),
+        };
+        let is_meant = |s: &&Suppression| {
             s.of == finding.certainty && names.iter().any(|name| matches(&s.pattern, name))
         };
         let mut first = None;
-        for meant in self.all.iter_mut().filter(is_meant) {
-            meant.used = true;
+        for meant in self.all.iter().filter(is_meant) {
+            meant.used.store(true, Ordering::Relaxed);
             // Of a report to share the file's folder is nobody's business.
-            let shared = meant.file.file_name().filter(|_| judged.share().is_some()).map(Path::new);
+            let shared = meant.file.file_name().filter(|_| within.share.is_some()).map(Path::new);
             let file = say::path(shared.unwrap_or(&meant.file));
             first.get_or_insert(format!("{file}:{}", meant.line));
         }
-        first
+        let allowed = self.allowed.filter(|_| finding.certainty == Certainty::Growing);
+        let allowed = || allowed.filter(|rate| rate.covers(finding, within.replay));
+        first.or_else(|| allowed().map(|rate| format!("--allow-growth {rate}")))
     }
 
     /// Says which of them matched nothing, so that none outlives its leak.
     pub(crate) fn tell_unused(&self) {
-        let unused = self.all.iter().filter(|s| !s.used);
+        let unused = self.all.iter().filter(|s| !s.used.load(Ordering::Relaxed));
         let unused: Vec<String> = unused
             .map(|s| format!("{}:{} ({}:{})", s.of.name(), s.pattern, say::path(&s.file), s.line))
             .collect();
@@ -107,17 +139,22 @@ impl Suppressions {
 }
 
 /// What a pattern is held against: functions and files of all its stacks, the statement that keeps it, who holds it.
-fn names(judged: &Judged, finding: &Finding, known: &Known) -> Vec<String> {
+fn names(
+    finding: &Finding,
+    known: &Known,
+    within: &Within<'_>,
+    mut native: impl FnMut(StackId) -> Vec<Frame>,
+) -> Vec<String> {
     let mut names = Vec::new();
     let mut add = |frame: &Frame| {
-        let frame = judged.share().map_or_else(|| frame.clone(), |share| share.real(frame));
+        let frame = within.share.map_or_else(|| frame.clone(), |share| share.real(frame));
         names.extend([frame.function, frame.file]);
     };
-    for site in finding.sites.iter().filter_map(|s| judged.replay().site(s.site)) {
-        judged.names().frames(site.stack).chain(&site.your_line).chain([&site.frame]).for_each(&mut add);
-        judged.native_frames(site.stack).iter().for_each(&mut add);
+    for site in finding.sites.iter().filter_map(|s| within.replay.site(s.site)) {
+        within.names.frames(site.stack).chain(&site.your_line).chain([&site.frame]).for_each(&mut add);
+        native(site.stack).iter().for_each(&mut add);
     }
-    let nodes = finding.sites.iter().filter_map(|s| judged.replay().site(s.site)?.node.clone());
+    let nodes = finding.sites.iter().filter_map(|s| within.replay.site(s.site)?.node.clone());
     names.extend(nodes);
     names.extend(known.kept_at.iter().map(|k| k.file.clone()));
     if let HeldBy::Found(holders) = &known.held_by {

@@ -2,6 +2,7 @@
 
 use crate::alert::Threshold;
 use crate::analyze;
+use crate::error::Error;
 use clap::Args;
 use std::path::PathBuf;
 
@@ -25,7 +26,14 @@ pub(crate) struct Gate {
 impl Gate {
     /// The gate, where one is asked for.
     pub(crate) fn gate(&self) -> Option<analyze::Gate> {
-        let Gate { allow_inconclusive, allow_growth, .. } = *self;
-        self.fail_on_leak.then_some(analyze::Gate { allow_inconclusive, allow_growth })
+        self.fail_on_leak.then_some(analyze::Gate { allow_inconclusive: self.allow_inconclusive })
+    }
+
+    /// What does not count: the patterns of the files, and what grows no faster than is allowed.
+    ///
+    /// # Errors
+    /// A file cannot be read, or a line of it is no suppression.
+    pub(crate) fn suppressions(&self) -> Result<analyze::Suppressions, Error> {
+        Ok(analyze::Suppressions::read(&self.suppressions)?.allowing(self.allow_growth))
     }
 }

@@ -12,6 +12,9 @@ pub(crate) struct Top {
     /// A recording, the folder of a run, or the pid of a recorded process [default: this user's running jobs]
     #[arg(value_name = "DIR|REC|PID")]
     pub(crate) recording: Option<PathBuf>,
+    /// Findings that do not count: leak:PATTERN or growing:PATTERN a line, as for report; may be repeated
+    #[arg(long, value_name = "FILE")]
+    pub(crate) suppressions: Vec<PathBuf>,
 }
 
 /// `strandline report`

@@ -30,6 +30,14 @@ const METHODS: [&str; 20] = [
 ];
 /// Functions that put their second argument into the first.
 const FUNCTIONS_OF_TWO: [&str; 5] = ["heappush", "heappushpop", "insort", "insort_left", "insort_right"];
+/// Methods that put their argument into a stack of context managers.
+const OF_STACKS: [&str; 5] =
+    ["callback", "enter_context", "enter_async_context", "push_async_callback", "push_async_exit"];
+const STACKS: [&str; 2] = ["ExitStack", "AsyncExitStack"];
+/// Types whose attributes are as keys of a dictionary.
+const NAMESPACES: [&str; 4] = ["_local", "local", "SimpleNamespace", "Namespace"];
+/// Iterators that keep what they have handed out.
+const KEEPING: [&str; 2] = ["cycle", "_tee"];
 /// Methods whose result is what the container has.
 const ENTRIES: [&str; 3] = ["setdefault", "get", "__getitem__"];
 /// Calls from one function to another that a keeper is followed through.
@@ -99,6 +107,10 @@ pub(super) fn all<'t>(source: &Source<'t>, keeper: &Keeper) -> Vec<Add<'t>> {
     let Some(first) = name_of(source, keeper) else { return Vec::new() };
     if let Some(cached) = cached(source, keeper) {
         return vec![cached];
+    }
+    if KEEPING.contains(&keeper.type_name.as_str()) {
+        let names = HashSet::from([first]);
+        return Search { source, keeper, names }.makes();
     }
     let (mut names, mut met) = (HashSet::from([first]), HashSet::new());
     for _ in 0..=DEEPEST {
@@ -241,6 +253,9 @@ impl<'t> Search<'_, 't> {
             "attribute" if n.parent().is_some_and(|p| p.kind() == "call") => {
                 n.child_by_field_name("object").filter(|_| !self.is_keeper(n))
             }
+            "attribute" if NAMESPACES.contains(&self.keeper.type_name.as_str()) => {
+                n.child_by_field_name("object").filter(|o| self.is_keeper(*o))
+            }
             "parenthesized_expression" => children(n).first().copied(),
             _ => None,
         };
@@ -267,6 +282,58 @@ impl<'t> Search<'_, 't> {
         self.source.nodes.iter().filter_map(|n| self.add(*n)).collect()
     }
 
+    /// Assignments that make it, by a function of its type's name.
+    fn makes(&self) -> Vec<Add<'t>> {
+        let is_it = |n: &&Node<'t>| {
+            let (left, right) = (n.child_by_field_name("left"), n.child_by_field_name("right"));
+            let called = right.map_or("", |r| self.source.field(r, "function"));
+            let name = called.rsplit('.').next().unwrap_or_default();
+            n.kind() == "assignment"
+                && left.is_some_and(|l| self.is_keeper(l))
+                && self.keeper.type_name.trim_start_matches('_') == name
+        };
+        let all = self.source.nodes.iter().filter(is_it);
+        all.map(|n| Add { node: *n, values: Vec::new(), may_hold: true, grows: true }).collect()
+    }
+
+    /// Whether an assignment hands on what its name had before: in the loop, or the function, that it stands in, the name is read before it is
+    /// assigned. A loss that is made anew each time is not, however far its graph reaches.
+    fn is_carried(&self, assignment: Node<'t>) -> bool {
+        let mut around = std::iter::successors(assignment.parent(), Node::parent);
+        let is_scope = |n: &Node<'t>| {
+            matches!(n.kind(), "for_statement" | "while_statement" | "module")
+                || FUNCTIONS.contains(&n.kind())
+        };
+        let Some(scope) = around.find(is_scope) else { return false };
+        let inside = below(scope, &|_| true);
+        let used = inside.iter().copied().filter(|n| self.is_keeper(*n) || self.is_read_by(*n));
+        // The right side comes first.
+        let when = |n: Node<'t>| {
+            let assigned = std::iter::successors(n.parent(), Node::parent)
+                .take_while(|p| !matches!(p.kind(), "block" | "module" | "call" | "subscript"))
+                .find(|p| matches!(p.kind(), "assignment" | "named_expression"))
+                .filter(|p| {
+                    let left = p.child_by_field_name("left").or_else(|| p.child_by_field_name("name"));
+                    left.is_some_and(|l| l.start_byte() <= n.start_byte() && n.end_byte() <= l.end_byte())
+                });
+            assigned.map_or((n.start_byte(), false), |a| (a.end_byte(), true))
+        };
+        used.map(when).min().is_some_and(|(_, is_assigned)| !is_assigned)
+    }
+
+    /// Whether a call is one of a method of the same object that uses the keeper, an attribute.
+    fn is_read_by(&self, call: Node<'t>) -> bool {
+        let source = self.source;
+        let Some(function) = call.child_by_field_name("function").filter(|f| f.kind() == "attribute") else {
+            return false;
+        };
+        let (name, class) = (source.field(function, "attribute"), source.class_around(call));
+        let is_own = source.field(function, "object") == "self" && self.keeper.class.is_some();
+        let is_it = |n: &&Node<'t>| n.kind() == "function_definition" && source.field(**n, "name") == name;
+        let mut methods = source.nodes.iter().filter(is_it).filter(|m| source.class_around(**m) == class);
+        is_own && class.is_some() && methods.any(|m| self.mentions(*m))
+    }
+
     fn add(&self, n: Node<'t>) -> Option<Add<'t>> {
         let source = self.source;
         let field = |name: &str| n.child_by_field_name(name);
@@ -277,7 +344,12 @@ impl<'t> Search<'_, 't> {
         match n.kind() {
             "call" => {
                 let (function, arguments) = (field("function")?, children(field("arguments")?));
-                if function.kind() == "attribute" && METHODS.contains(&source.field(function, "attribute")) {
+                let method = source.field(function, "attribute");
+                let is_stack = STACKS.contains(&self.keeper.type_name.as_str());
+                if self.keeper.variable == "param_groups" && method == "add_param_group" {
+                    return made(arguments, true);
+                }
+                if METHODS.contains(&method) || is_stack && OF_STACKS.contains(&method) {
                     let object = function.child_by_field_name("object")?;
                     // What `setdefault` makes is mostly a container to put something into.
                     let is_way = source.field(function, "attribute") == "setdefault"
@@ -322,14 +394,16 @@ impl<'t> Search<'_, 't> {
                 let targets: Vec<Node<'t>> =
                     below(left, &is_pattern).into_iter().filter(|t| !is_pattern(*t)).collect();
                 if targets.iter().any(|t| t.kind() == "subscript" && self.is_part(*t)) {
-                    return made(vec![right], self.keeper.type_name != "list");
+                    let is_one = !self.keeper.rebound || self.mentions(right);
+                    return is_one.then(|| made(vec![right], self.keeper.type_name != "list")).flatten();
                 }
                 if !targets.iter().any(|t| self.is_keeper(*t)) {
                     return None;
                 }
                 let builds = !self.is_rest(right) && self.mentions(right);
                 let is_set = self.keeper.rebound && !builds && remedy::is_made_of_others(source, right);
-                (builds || is_set).then(|| made(vec![right], builds)).flatten()
+                let is_one = !self.keeper.rebound || self.is_carried(n);
+                (is_one && (builds || is_set)).then(|| made(vec![right], builds)).flatten()
             }
             _ => None,
         }

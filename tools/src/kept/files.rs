@@ -42,7 +42,7 @@ pub(crate) fn of(finding: &Finding, replay: &Replay, names: &Names, began: u64) 
         .extend(near.iter().filter(|n| number(n, "blocks") * 2 >= number(holder, "blocks")).map(|n| (n, n)));
     for (scope, of) in scopes {
         match look.at(&keeper(scope, of, holder)?, scope.get("file").and_then(Value::as_str)) {
-            Some((file, Found::One(Statement { line, text, remedy }))) => {
+            Some((file, Found::One(Statement { line, text, remedy }, _))) => {
                 return Some(KeptAt { file, line, source: text, remedy });
             }
             Some((_, Found::Several)) => return None,
@@ -70,7 +70,7 @@ fn keeper(scope: &Value, of: &Value, holder: &Value) -> Option<Keeper> {
         first_line: scope.get("line").and_then(Value::as_u64).and_then(|n| u32::try_from(n).ok()),
         type_name: text(of, "type").unwrap_or_default(),
         graph: is("graph"),
-        rebound: is("rebound") && std::ptr::eq(of, holder),
+        rebound: of.get("rebound").and_then(Value::as_bool).unwrap_or(false),
         allocated: Vec::new(),
     })
 }
@@ -88,8 +88,8 @@ struct Look<'a> {
 impl Look<'_> {
     /// What puts things into a keeper, and in which file.
     fn at(&self, keeper: &Keeper, file: Option<&str>) -> Option<(String, Found)> {
-        let file = file.filter(|f| is_own(f))?;
-        let mut files = vec![file];
+        let own = file.filter(|f| is_own(f));
+        let mut files: Vec<&str> = own.into_iter().collect();
         if matches!(keeper.kind.as_str(), "attribute" | "class") {
             // An attribute may be used wherever the class is: of that the stacks tell a part.
             for frame in self.stacks.iter().filter(|f| is_own(&f.file)) {
@@ -103,10 +103,15 @@ impl Look<'_> {
             let Some(text) = self.read(file) else { continue };
             let lines = self.lines.iter().filter(|l| l.0 == file).map(|l| l.1);
             let keeper = Keeper { allocated: lines.collect(), ..keeper.clone() };
+            // An attribute of this name may be another class's: in another file than the class's own the stacks must lead to it, where another
+            // was found before, or the class is a package's.
+            let sure = |f: &Found| if let Found::One(_, sure) = f { *sure } else { 0 };
             match (find(&text, &keeper), &found) {
                 (Found::Nothing, _) => {}
-                (here, None) => found = Some((file.to_string(), here)),
-                (_, Some(_)) => return Some((file.to_string(), Found::Several)),
+                (here, None) if own.is_some() || sure(&here) > 0 => found = Some((file.to_string(), here)),
+                (_, None) => {}
+                (here, Some((_, before))) if sure(&here) < sure(before) => {}
+                _ => return Some((file.to_string(), Found::Several)),
             }
         }
         found

@@ -51,7 +51,8 @@ pub(crate) struct Statement {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Found {
     Nothing,
-    One(Statement),
+    /// One, and how sure the stacks make it: 0 not at all.
+    One(Statement, u32),
     /// Several that cannot be told apart.
     Several,
 }
@@ -60,7 +61,7 @@ enum Found {
 #[cfg_attr(not(test), allow(dead_code, reason = "`files` tells nothing from several"))]
 pub(crate) fn kept_at(source_text: &str, keeper: &Keeper) -> Option<Statement> {
     match find(source_text, keeper) {
-        Found::One(statement) => Some(statement),
+        Found::One(statement, _) => Some(statement),
         Found::Nothing | Found::Several => None,
     }
 }
@@ -83,7 +84,7 @@ fn find(source_text: &str, keeper: &Keeper) -> Found {
     }
     match all.as_slice() {
         [] => Found::Nothing,
-        [one] => Found::One(statement(&source, one, keeper)),
+        [one] => Found::One(statement(&source, one, keeper), one.evidence(&source, keeper)),
         _ => Found::Several,
     }
 }

@@ -54,7 +54,6 @@ pub(super) fn may_hold(source: &Source<'_>, value: Node<'_>) -> bool {
         | "true"
         | "false"
         | "none"
-        | "lambda"
         | "comparison_operator"
         | "not_operator"
         | "concatenated_string" => false,

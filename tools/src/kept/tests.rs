@@ -258,3 +258,49 @@ fn no_source_is_no_guess() {
     let deep = format!("k = {}1{}\n", "(".repeat(5_000), ")".repeat(5_000));
     none(&deep, &global("k", "list"));
 }
+
+#[test]
+fn what_is_made_anew_each_time_is_not_carried() {
+    let rebound = |variable: &str| Keeper { graph: true, rebound: true, ..local(variable, "f", 1, "Tensor") };
+    let source = "def f():\n    loss, h = None, zeros()\n    for i in r:\n        out = cell(x, h)\n        loss = out.pow(2).mean()\n        h = out\n";
+    none(source, &rebound("loss"));
+    none(source, &rebound("out"));
+    is(source, &rebound("h"), 6, "h = out");
+    let source = "def f():\n    for i in r:\n        loss = crit(net(x))\n        loss = loss + reg\n";
+    none(source, &rebound("loss"));
+    let source = "def f():\n    while go():\n        a = b if a is None else 0.9 * a + 0.1 * b\n        a.backward()\n";
+    is(source, &rebound("a"), 3, "a = b if a is None else 0.9 * a + 0.1 * b");
+    // What sets it alone may be given anything.
+    let source =
+        "class M:\n    def update(self, val):\n        self.val = val\n        self.sum += val * 2\n";
+    let of = |variable: &str| Keeper { rebound: true, graph: true, ..attribute("M", variable, "Tensor") };
+    none(source, &of("val"));
+    is(source, &of("sum"), 4, "self.sum += val * 2");
+    // Read by a method that is called before.
+    let source = "class M:\n    def next(self, x):\n        return self.cell(x, self.h)\n    def run(self, x):\n        new = self.next(x)\n        self.loss = new.mean()\n        self.h = new\n";
+    is(source, &of("h"), 7, "self.h = new");
+    none(source, &of("loss"));
+    let entry = Keeper { type_name: "dict".into(), ..rebound("d") };
+    let source = "def f():\n    d = {}\n    for i in r:\n        d['last'] = loss\n";
+    none(source, &entry);
+    is(&format!("{source}        d['sum'] += loss\n"), &entry, 5, "d['sum'] += loss");
+}
+
+#[test]
+fn tuples_namespaces_stacks_and_iterators() {
+    let source = "def f():\n    k = ()\n    for i in r:\n        k = k + (x(),)\n";
+    is(source, &local("k", "f", 1, "tuple"), 4, "k = k + (x(),)");
+    let source = "s = threading.local()\ns.kept = []\ns.kept.append(batch())\n";
+    is(source, &global("s", "_local"), 3, "s.kept.append(batch())");
+    none(source, &global("s", "Trainer"));
+    none(&format!("{source}s.more.append(batch())\n"), &global("s", "_local"));
+    let source = "with contextlib.ExitStack() as stack:\n    stack.callback(f, x)\n";
+    is(source, &global("stack", "ExitStack"), 2, "stack.callback(f, x)");
+    none(source, &global("stack", "list"));
+    let source = "b = itertools.cycle(load())\nfor i in r:\n    next(b)\n";
+    is(source, &global("b", "cycle"), 1, "b = itertools.cycle(load())");
+    none("b = iter(load())\n", &global("b", "cycle"));
+    let groups = attribute("AdamW", "param_groups", "list");
+    let source = "o = AdamW(p)\nfor t in r:\n    o.add_param_group({'params': q})\n";
+    is(source, &groups, 3, "o.add_param_group({'params': q})");
+}

@@ -32,7 +32,6 @@ pub(crate) fn of(
         fix: fix_of(finding, replay, share),
         held_by: holder::of(finding, replay),
         kept_at: share.is_none().then(|| kept::of(finding, replay, names, began)).flatten(),
-        suppressed_by: None,
     }
 }
 
@@ -64,8 +63,8 @@ pub(crate) fn testimony(finding: &Finding, replay: &Replay, share: Option<&Share
 
 /// What the judgement asks of a holder.
 fn keeper(h: &Holder) -> Keeper {
-    let first = h.counts.first().map(|c| c.1).or(h.entries);
-    let last = h.counts.last().map(|c| c.1).or(h.entries);
+    let first = h.counts.first().map(|c| c.entries).or(h.entries);
+    let last = h.counts.last().map(|c| c.entries).or(h.entries);
     Keeper {
         path: h.name.clone(),
         kind: h.kind.clone(),

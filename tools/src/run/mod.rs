@@ -34,6 +34,7 @@ use crate::watch::{Watcher, Which};
 use crate::{cli, embedded, recording, say, snapshot};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use strandline::format::env;
 use strandline::report::Exit;
 
@@ -72,8 +73,8 @@ pub(crate) struct Outcome {
 /// # Errors
 /// The job could not be started; what fails after it has ended is said, and its own status kept.
 pub(crate) fn main(options: &cli::Run) -> Result<u8, Error> {
-    let alerts = Settings::new(&options.alerts)?;
-    let mut suppressions = Suppressions::read(&options.gate.suppressions)?;
+    let suppressions = Arc::new(options.gate.suppressions()?);
+    let alerts = Settings::new(&options.alerts, suppressions.clone())?;
     let simulated = options.simulate.map(|_| environment::prepare(Extras::None)).transpose()?;
     let job = Job::new(&options.command, simulated.as_ref().map(|s| s.python.as_path()));
     let mut variables = variables(options);
@@ -88,7 +89,7 @@ pub(crate) fn main(options: &cli::Run) -> Result<u8, Error> {
     }
     let outcome = execute(&plan)?;
     let gate = options.gate.gate();
-    let conclusion = conclude(&plan, &outcome, options.quiet, gate, &mut suppressions);
+    let conclusion = conclude(&plan, &outcome, options.quiet, gate, &suppressions);
     if let Some(conclusion) = &conclusion {
         noted::keep(conclusion.failed.as_ref());
         suppressions.tell_unused();
@@ -219,7 +220,7 @@ pub(crate) fn conclude(
     outcome: &Outcome,
     quiet: bool,
     gate: Option<Gate>,
-    suppressions: &mut Suppressions,
+    suppressions: &Suppressions,
 ) -> Option<Conclusion> {
     let gate_fails = |decision: Option<&Decision>| {
         outcome.aborted || outcome.ended.status() == 0 && exit_status(outcome, decision) != 0

@@ -5,7 +5,7 @@ mod moment;
 mod requests;
 mod wanted;
 
-use crate::analyze::{Feed, Given, Judged};
+use crate::analyze::{Feed, Given, Judged, Suppressions};
 use crate::error::{Error, status};
 use crate::run::shown;
 use crate::say::Progress;
@@ -82,7 +82,7 @@ fn make(
     to: impl FnOnce(&Path) -> io::Result<files::New>,
 ) -> Result<Made, Error> {
     let mut progress = Progress::new();
-    let judged = Judged::read(recording, None, &mut |events| {
+    let judged = Judged::read(recording, &Suppressions::read(&[])?, &mut |events| {
         progress.show(|| format!("reading {}: {:.1} million events", shown(recording), events as f64 / 1e6));
     })?;
     drop(progress);

@@ -171,7 +171,10 @@ fn detail(r: &Rank, width: usize) -> Vec<Line<'static>> {
     lines.push(Line::raw(format!(" {}", r.verdict)));
     if let Some(g) = &r.growth {
         lines.push(Line::raw(format!(" {} more a {}{}", size_f(g.bytes), g.per, forecast(g))));
-        lines.push(Line::raw(format!("   at {}", g.place)));
+        if let Some(kept) = &g.kept {
+            lines.push(Line::raw(format!("   kept by {kept}")));
+        }
+        lines.push(Line::raw(format!("   allocated at {}", g.place)));
     }
     if r.bar.total > 0 {
         lines.push(bar(&r.bar, width.saturating_sub(2)));
@@ -195,7 +198,8 @@ fn detail(r: &Rank, width: usize) -> Vec<Line<'static>> {
 fn forecast(g: &Growth) -> String {
     let Some(f) = g.full.filter(|f| f.mid != u64::MAX) else { return String::new() };
     let high = if f.high == u64::MAX { "never".into() } else { count(f.high) };
-    let time = g.seconds.map(|s| format!(", in {}", strandline::report::duration((s * 1e9) as u64)));
+    let time =
+        g.seconds.map(|s| format!(", in {}", strandline::report::duration(s.saturating_mul(1_000_000_000))));
     let marks = quantity(f.mid as f64);
     format!(", full in about {marks} ({} to {high}){}", count(f.low), time.unwrap_or_default())
 }

@@ -1,6 +1,7 @@
 //! Which recordings are shown, and the thread that follows them: drawing never waits for reading.
 
 use super::rank::{self, Rank};
+use crate::analyze::Suppressions;
 use crate::error::{Error, status};
 use crate::recording;
 use crate::run::shown;
@@ -8,6 +9,7 @@ use crate::watch::Followed;
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// How often rows are made.
@@ -35,6 +37,7 @@ struct Seen {
 pub(super) struct Jobs {
     asked: Asked,
     known: HashSet<PathBuf>,
+    suppressions: Arc<Suppressions>,
     seen: Vec<Seen>,
 }
 
@@ -43,7 +46,7 @@ impl Jobs {
     ///
     /// # Errors
     /// There is nothing to show.
-    pub(super) fn open(asked: Option<&Path>) -> Result<Jobs, Error> {
+    pub(super) fn open(asked: Option<&Path>, suppressions: Arc<Suppressions>) -> Result<Jobs, Error> {
         let one = |pid| recording::of_process(pid).map(Asked::One);
         let asked = match asked {
             None => Asked::Mine,
@@ -56,7 +59,7 @@ impl Jobs {
                 _ => Asked::One(recording::find(Some(path))?.swap_remove(0)),
             },
         };
-        let mut jobs = Jobs { asked, known: HashSet::new(), seen: Vec::new() };
+        let mut jobs = Jobs { asked, known: HashSet::new(), suppressions, seen: Vec::new() };
         jobs.look();
         if jobs.seen.is_empty() {
             return Err(jobs.nothing().status(status::USAGE));
@@ -85,7 +88,7 @@ impl Jobs {
         for path in found {
             // One whose header is not written yet is looked at again.
             if !self.known.contains(&path)
-                && let Some(followed) = Followed::open(self.known.len(), &path)
+                && let Some(followed) = Followed::open(self.known.len(), &path, &self.suppressions)
             {
                 self.known.insert(path);
                 self.seen.push(Seen { followed: Some(followed), rows: Vec::new() });

@@ -8,6 +8,7 @@ mod state;
 #[cfg(test)]
 mod tests;
 
+use crate::analyze::Suppressions;
 use crate::cli;
 use crate::error::{Error, status};
 use crate::run::{Signals, shown};
@@ -20,6 +21,7 @@ use state::{Ask, State};
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 /// How long a signal or new rows wait at most.
@@ -35,10 +37,11 @@ pub(crate) fn main(options: &cli::Top) -> Result<u8, Error> {
             .hint("for a program: strandline report --format json, or run --metrics")
             .status(status::USAGE));
     }
+    let suppressions = Suppressions::read(&options.suppressions)?;
     // Blocked before any thread is started, so that they come to us, and the terminal is put back before we end.
     let signals = Signals::to_end();
     signals.block().map_err(|e| Error::new(format!("cannot block signals: {e}")))?;
-    let (rows, _stop) = follow(options.recording.clone())?;
+    let (rows, _stop) = follow(options.recording.clone(), suppressions.into())?;
     hangup::end_with_it();
     let terminal = ratatui::try_init().map_err(|e| {
         ratatui::restore();
@@ -54,11 +57,14 @@ pub(crate) fn main(options: &cli::Top) -> Result<u8, Error> {
 ///
 /// # Errors
 /// There is nothing to show.
-fn follow(asked: Option<PathBuf>) -> Result<(Receiver<Vec<Rank>>, Sender<()>), Error> {
+fn follow(
+    asked: Option<PathBuf>,
+    suppressions: Arc<Suppressions>,
+) -> Result<(Receiver<Vec<Rank>>, Sender<()>), Error> {
     let (send, rows) = crossbeam_channel::bounded(1);
     let (stop, stopped) = crossbeam_channel::bounded(0);
     let (opened, is_open) = crossbeam_channel::bounded(1);
-    let work = move || match Jobs::open(asked.as_deref()) {
+    let work = move || match Jobs::open(asked.as_deref(), suppressions) {
         Ok(jobs) => {
             let _ = opened.send(Ok(()));
             jobs.follow(&send, &stopped);

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use strandline::detect::{Finding, GrainName, Outcome, StepsToOom};
 use strandline::event::{DeviceId, Frame};
 use strandline::replay::{Device, Replay, Site};
-use strandline::report::metrics::place;
+use strandline::report::metrics::{last_folders, place};
 use strandline::report::{Facts, IDLE, Process, plural};
 
 /// Lines that allocate, of which each row has the largest.
@@ -55,8 +55,10 @@ pub(super) struct Growth {
     pub(super) per: &'static str,
     /// `None`: the size of the device is not known.
     pub(super) full: Option<StepsToOom>,
-    /// The same at the pace of the run.
-    pub(super) seconds: Option<f64>,
+    /// The same in seconds.
+    pub(super) seconds: Option<u64>,
+    /// The statement that keeps it, where that is known: `` `hist.append(loss)` at leak.py:11 ``.
+    pub(super) kept: Option<String>,
     /// The line that allocates it.
     pub(super) place: String,
 }
@@ -131,18 +133,6 @@ pub(super) fn of(followed: &Followed) -> Vec<Rank> {
         row.steps = replay.steps();
         row.last_event = followed.last_event();
         row.ended = followed.is_over();
-        let leaks = live.findings().iter().filter(|f| f.is_active_leak() && Some(f.device) == device);
-        row.growth = leaks.min_by_key(|f| (mid(f), -f.current_bytes_per_step as i64)).map(|f| Growth {
-            bytes: f.current_bytes_per_step,
-            per: match f.grain {
-                GrainName::Step => "step",
-                GrainName::Microbatch => "mb",
-                GrainName::Tick => "s",
-            },
-            full: f.steps_to_oom,
-            seconds: live.seconds_to_oom(f),
-            place: f.sites.first().and_then(|s| replay.site(s.site)).map(place).unwrap_or_default(),
-        });
     }
     rows
 }
@@ -169,7 +159,27 @@ pub(super) fn verdict(p: &Process<'_>, damaged: bool) -> String {
         Outcome::Growing => "GROWING",
         Outcome::Oom => "OUT OF MEMORY",
     };
-    if p.verdict.reason.is_empty() { word.into() } else { format!("{word}: {}", p.verdict.reason) }
+    let reason = p.reason();
+    if reason.is_empty() { word.into() } else { format!("{word}: {reason}") }
+}
+
+/// Of what grows on a device what fills it first.
+fn growth(p: &Process<'_>, device: DeviceId) -> Option<Growth> {
+    let all = p.findings.iter().enumerate().filter(|(_, f)| f.is_active_leak() && f.device == device);
+    let (i, f) = all.min_by_key(|(_, f)| (mid(f), -f.current_bytes_per_step as i64))?;
+    let kept = p.known.get(i).and_then(|k| k.kept_at.as_ref());
+    Some(Growth {
+        bytes: f.current_bytes_per_step,
+        per: match f.grain {
+            GrainName::Step => "step",
+            GrainName::Microbatch => "mb",
+            GrainName::Tick => "s",
+        },
+        full: f.steps_to_oom,
+        seconds: f.seconds_to_oom.map(|s| s.mid).filter(|s| *s != u64::MAX),
+        kept: kept.map(|k| format!("`{}` at {}:{}", k.source, last_folders(&k.file), k.line)),
+        place: f.sites.first().and_then(|s| p.replay.site(s.site)).map(place).unwrap_or_default(),
+    })
 }
 
 fn of_device(p: &Process<'_>, d: &Device, whole: Rank) -> Rank {
@@ -181,6 +191,7 @@ fn of_device(p: &Process<'_>, d: &Device, whole: Rank) -> Rank {
         reserved: d.reserved.0,
         peak: d.peak_allocated.bytes.0,
         pending: d.pending.0,
+        growth: growth(p, d.id),
         bar: bar(d, left_behind),
         streams: streams(p.replay, d.id),
         sites: sites(p, d.id),

@@ -8,6 +8,7 @@ use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use strandline::detect::{Outcome, StepsToOom, Verdict};
 use strandline::event::Names;
 use strandline::replay::Replay;
@@ -71,7 +72,8 @@ const LEAK: &str = r" strandline top · 3 shown · GiB · by growth
 ── pid 4001 · node7 · NVIDIA H200 · python train.py ────────────────────────────
  LEAK: it grows
  61 MiB more a step, full in about 92 (65 to 185), in 3 min 4 s
-   at model.py:430
+   kept by `hist.append(loss)` at job/leak.py:11
+   allocated at model.py:430
  ████▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓░░░░░××××××××××·······································
  █ job 0.50  ▓ left behind 2.00  ░ cached 0.50  × others 1.00  · free 4.00 (GiB)
    1.9 GiB  side stream 1 in 1 block, 3 MiB wait for it
@@ -85,13 +87,12 @@ const LEAK: &str = r" strandline top · 3 shown · GiB · by growth
 
 
 
-
  q quit  ↑↓ select  s sort  / filter  ⏎ stack  p snapshot";
 
 #[test]
 fn recordings_are_drawn_as_they_ended() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/recordings");
-    let rows = Jobs::open(Some(&folder)).unwrap().rows();
+    let rows = Jobs::open(Some(&folder), Arc::default()).unwrap().rows();
     let mut state = State { rows, ..State::default() };
     press(&mut state, &[KeyCode::Down; 6]);
     same(&screen(&state), PLAIN);
@@ -140,7 +141,8 @@ fn job() -> State {
         bytes: 61.0 * 1048576.0,
         per: "step",
         full: Some(StepsToOom { low: 65, mid: 92, high: 185 }),
-        seconds: Some(184.0),
+        seconds: Some(184),
+        kept: Some("`hist.append(loss)` at job/leak.py:11".into()),
         place: "model.py:430".into(),
     };
     State { rows: vec![rank(0, None), rank(1, Some(leak)), rank(2, None)], ..State::default() }

@@ -2,6 +2,7 @@
 
 use super::{Watch, Which};
 use crate::alert::Settings;
+use crate::analyze::Suppressions;
 use crate::error::{Error, status};
 use crate::files::Folder;
 use crate::run::{DriverWatcher, Signals, shown};
@@ -18,7 +19,8 @@ use std::path::{Path, PathBuf};
 /// # Errors
 /// Nothing runs there, or an option or variable cannot be understood.
 pub(crate) fn main(options: &cli::Watch) -> Result<u8, Error> {
-    let settings = Settings::new(&options.alerts)?;
+    let suppressions = Suppressions::read(&options.suppressions)?;
+    let settings = Settings::new(&options.alerts, suppressions.into())?;
     let folder = folder(options)?;
     // Blocked before any thread is started, so that they come to us alone.
     let signals = Signals::to_end();

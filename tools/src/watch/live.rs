@@ -1,13 +1,15 @@
 //! One recording, followed while it is written.
 
 use crate::alert::Target;
-use crate::analyze::{Feed, Given};
+use crate::analyze::{Feed, Given, Suppressions, Within, symbolized};
+use crate::symbols::Symbols;
 use crate::{known, recording};
 use std::path::{Path, PathBuf};
-use strandline::detect::{Detector, Finding, GrainName, Policy, judge};
+use std::sync::Arc;
+use strandline::detect::{Detector, Finding, Policy, judge};
 use strandline::event::Names;
 use strandline::replay::{Progress, Replay};
-use strandline::report::Process;
+use strandline::report::{Known, Process};
 
 /// A recording, and what is true of it so far.
 pub(crate) struct Followed {
@@ -23,6 +25,9 @@ struct State {
     began: u64,
     replay: Replay,
     detector: Detector,
+    /// What does not count.
+    suppressions: Arc<Suppressions>,
+    symbols: Symbols,
     /// Its process has ended and all of it was read.
     over: bool,
     /// Failed allocations that were told of.
@@ -43,12 +48,14 @@ impl Followed {
     }
 
     /// Begins with a recording; `None` where it cannot be read (yet).
-    pub(crate) fn open(id: usize, path: &Path) -> Option<Followed> {
+    pub(crate) fn open(id: usize, path: &Path, suppressions: &Arc<Suppressions>) -> Option<Followed> {
         let feed = Feed::follow(path).ok()?;
         let (who, began) = (feed.summary().who, feed.summary().unix_ns);
         let target = Target { pid: who.pid, start: who.start };
         let (replay, detector) = (Replay::new(), Detector::new(Policy::default()));
-        let state = State { id, path: path.into(), target, began, replay, detector, over: false, ooms: 0 };
+        let (path, suppressions, symbols) = (path.into(), suppressions.clone(), Symbols::default());
+        let state =
+            State { id, path, target, began, replay, detector, suppressions, symbols, over: false, ooms: 0 };
         Some(Followed { feed, state })
     }
 
@@ -121,11 +128,27 @@ impl State {
     fn passed(&mut self, progress: Progress, names: &Names, at_mark: &mut dyn FnMut(&Live<'_>)) {
         if progress != Progress::default() {
             self.detector.after(progress, &self.replay);
-            if self.detector.findings().iter().any(Finding::is_active_leak) {
+            if self.detector.findings().iter().any(Finding::grows) {
                 self.detector.hear(|f| known::testimony(f, &self.replay, None));
+                self.suppress(names);
             }
             at_mark(&Live { state: self, names });
         }
+    }
+}
+
+impl State {
+    /// As a report of the same moment does.
+    fn suppress(&mut self, names: &Names) {
+        let State { replay, detector, suppressions, symbols, began, .. } = self;
+        if suppressions.is_empty() {
+            return;
+        }
+        let within = Within { replay, names, share: None };
+        detector.suppress(|f| {
+            let known = known::of(f, replay, names, *began, None);
+            suppressions.of(f, &known, &within, |stack| symbolized(names.native(stack), None, symbols).frames)
+        });
     }
 }
 
@@ -165,20 +188,15 @@ impl<'a> Live<'a> {
         &self.state.replay
     }
 
-    /// Whole seconds until a finding has filled its device, at the pace of the run; `None` where that is not known, or never.
-    pub(crate) fn seconds_to_oom(&self, finding: &Finding) -> Option<f64> {
-        let marks = f64::from(match finding.grain {
-            GrainName::Microbatch => self.replay().microbatches(),
-            _ => self.replay().steps(),
-        });
-        let seconds = self.replay().last_step_time().0 as f64 / 1e9 / marks;
-        let left = finding.steps_to_oom.map(|s| s.mid).filter(|n| *n != u64::MAX)?;
-        Some((seconds * left as f64).round()).filter(|s| s.is_finite())
-    }
-
-    /// As what is printed takes it.
+    /// As what is printed takes it, with what is known of what grows.
     pub(crate) fn process<R>(&self, print: impl FnOnce(&Process<'_>) -> R) -> R {
         let verdict = judge(self.replay(), &self.state.detector);
-        print(&Process::new(self.replay(), self.names, &verdict, self.findings()))
+        let mut process = Process::new(self.replay(), self.names, &verdict, self.findings());
+        let known = |f: &Finding| match f.grows() {
+            true => known::of(f, self.replay(), self.names, self.began(), None),
+            false => Known::default(),
+        };
+        process.known = self.findings().iter().map(known).collect();
+        print(&process)
     }
 }

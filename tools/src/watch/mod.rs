@@ -7,6 +7,7 @@ pub(crate) use command::main;
 pub(crate) use live::{Followed, Live};
 
 use crate::alert::{Cases, Keeper, Kept, News, Settings, Target, Why};
+use crate::analyze::Suppressions;
 use crate::holder::Asker;
 use crate::metrics::Exporter;
 use crate::run::shown;
@@ -14,6 +15,7 @@ use crate::{recording, say, terminal};
 use crossbeam_channel::{RecvTimeoutError, Sender};
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use strandline::report::metrics::Metrics;
@@ -44,6 +46,7 @@ struct Watch {
     keeper: Keeper,
     exporters: Vec<Exporter>,
     asker: Asker,
+    suppressions: Arc<Suppressions>,
     /// Alerts told of each process.
     alerts: HashMap<u32, u64>,
     began: Instant,
@@ -59,6 +62,7 @@ impl Watch {
             cases: Cases::new(settings.rules, terminal::style_of_stderr()),
             keeper: Keeper::start(settings, folder, job),
             exporters: settings.metrics.iter().filter_map(Exporter::start).collect(),
+            suppressions: settings.suppressions.clone(),
             alerts: HashMap::new(),
             asker: Asker::default(),
             began: Instant::now(),
@@ -70,7 +74,7 @@ impl Watch {
         for path in recording::list(&self.folder) {
             // One whose header is not written yet is looked at again.
             if !self.known.contains(&path)
-                && let Some(followed) = Followed::open(self.known.len(), &path)
+                && let Some(followed) = Followed::open(self.known.len(), &path, &self.suppressions)
             {
                 let is_own = followed.is_own();
                 if !is_own {

@@ -1,0 +1,314 @@
+//! What local variables, globals and attributes near them have at one moment, looked at from the top.
+
+use super::World;
+use super::frames::Variable;
+use super::naming::{Place, Rank};
+use super::objects::{Class, Kind, Types, references, type_of};
+use std::collections::{HashMap, HashSet};
+
+/// Objects that are looked at, and references down that are followed.
+const MOST: usize = 4_096;
+const DEPTH: u32 = 3;
+/// Things in a container that are followed on, and that are looked at for what is wanted.
+const ENTRIES: u64 = 64;
+const MANY: u64 = 20_000;
+/// The same of all containers together: a few milliseconds.
+const ALL: u64 = 100_000;
+/// Tensors whose graphs are walked.
+const TENSORS: usize = 12;
+
+/// By what an object was come to.
+#[derive(Clone, Copy)]
+pub(super) enum Way {
+    /// A variable of a frame that runs.
+    Local(Variable),
+    /// A dictionary of globals, and the string that names one.
+    Global(u64, u64),
+    /// An instance, and the string that names the attribute.
+    Attribute(u64, u64),
+}
+
+/// A node that graphs lead from, and a tensor that it has made.
+pub(super) struct Top {
+    /// The tensor, and the node.
+    pub(super) tensor: u64,
+    pub(super) node: u64,
+    /// What has its name: the tensor itself, or the dictionary or tuple that it is an entry of; each with the way there. Lists are not looked
+    /// into: what is put into one stays.
+    pub(super) names: Vec<(u64, Way)>,
+    /// References down from the name.
+    pub(super) depth: u32,
+}
+
+/// What has a name and keeps tensors or storages that are wanted: a container, or the first of a chain of objects of one class.
+pub(super) struct Holder {
+    pub(super) named: u64,
+    pub(super) way: Way,
+    pub(super) depth: u32,
+    /// What it keeps of them.
+    pub(super) tensors: Vec<u64>,
+}
+
+/// What was found.
+pub(super) struct Near {
+    /// Graphs, those of the user's own locals first.
+    pub(super) tops: Vec<Top>,
+    /// What keeps some of what is wanted itself.
+    pub(super) holders: Vec<Holder>,
+}
+
+/// An object that was come to.
+#[derive(Clone, Copy)]
+struct Step {
+    object: u64,
+    way: Way,
+    /// Where it is a link of a chain: its first object, and the way to that.
+    chain: Option<(u64, Way)>,
+}
+
+/// A search under way.
+#[derive(Default)]
+struct Search {
+    seen: HashSet<u64>,
+    /// Tensors: what has the name, the way there, references down.
+    tensors: Vec<(u64, u64, Way, u32)>,
+    holders: Vec<Holder>,
+    /// Of chains, by their first object: the place among the holders.
+    chains: HashMap<u64, usize>,
+    /// Things in containers that were looked at.
+    entries: u64,
+}
+
+/// Looks at what has a name now. `wanted`: tensors, storages and what else was asked about.
+///
+/// # Safety
+/// With the GIL held and the collector not at work.
+pub(super) unsafe fn look(w: &World, types: &mut Types<'_>, wanted: &HashMap<u64, u64>) -> Near {
+    let mut search = Search::default();
+    // SAFETY: the caller's promise, for all of them.
+    unsafe {
+        let (mut level, mut depth) = (names(w), 0);
+        while !level.is_empty() && depth < DEPTH && search.seen.len() < MOST {
+            let mut next = Vec::new();
+            // Links of a chain are as near as its first object.
+            while let Some(step) = level.pop() {
+                // One tensor may have several names.
+                if types.of(step.object).class == Class::Tensor {
+                    search.tensors.push((step.object, step.object, step.way, depth));
+                } else if search.seen.len() < MOST && search.seen.insert(step.object) {
+                    search.step(w, types, wanted, step, depth, &mut level, &mut next);
+                }
+            }
+            next.reverse();
+            (level, depth) = (next, depth + 1);
+        }
+        search.holders.retain(|h| !h.tensors.is_empty());
+        Near { tops: tops(w, search.tensors), holders: search.holders }
+    }
+}
+
+/// What local variables have, those of the user's own code last, and globals: in the reverse of the order in which they are looked at.
+///
+/// # Safety
+/// As [`look`].
+unsafe fn names(w: &World) -> Vec<Step> {
+    let (mut own, mut others, mut last) = (Vec::new(), Vec::new(), (0, false));
+    // SAFETY: the caller's promise; what runs, and what a dictionary that is alive has, is alive.
+    unsafe {
+        let mut globals = w.python.module_dict("__main__").into_iter().collect::<Vec<u64>>();
+        if let Some(frames) = &w.frames {
+            frames.locals(&w.python, w.interpreter, &mut |v| {
+                if v.code != last.0 {
+                    last = (v.code, w.python.is_of_user(v.code));
+                }
+                let step = Step { object: v.value, way: Way::Local(v), chain: None };
+                if last.1 { own.push(step) } else { others.push(step) }
+            });
+            globals.extend(frames.globals(w.interpreter));
+        }
+        own.append(&mut others);
+        let mut seen = HashSet::new();
+        for dict in globals.into_iter().filter(|d| seen.insert(*d)).collect::<Vec<u64>>() {
+            w.python.items(dict, |name, value| {
+                own.push(Step { object: value, way: Way::Global(dict, name), chain: None });
+                own.len() < MOST
+            });
+        }
+    }
+    own.reverse();
+    own
+}
+
+impl Search {
+    /// Looks at one object: what it has comes at once (`level`) or one reference further down (`next`).
+    ///
+    /// # Safety
+    /// As [`look`]; the object is alive.
+    #[allow(clippy::too_many_arguments, reason = "where the search stands, in parts that are borrowed apart")]
+    unsafe fn step(
+        &mut self,
+        w: &World,
+        types: &mut Types<'_>,
+        wanted: &HashMap<u64, u64>,
+        step: Step,
+        depth: u32,
+        level: &mut Vec<Step>,
+        next: &mut Vec<Step>,
+    ) {
+        let Step { object, way, chain } = step;
+        // SAFETY: the caller's promise; what is alive refers to what is.
+        unsafe {
+            let kind = types.of(object);
+            match kind.class {
+                Class::Instance => {
+                    let (mut mine, own) = (Vec::new(), type_of(object));
+                    w.python.attributes(object, |name, value| {
+                        mine.push((name, value));
+                        next.len() + mine.len() < MOST
+                    });
+                    let is_first = mine.iter().any(|(_, value)| type_of(*value) == own);
+                    let chain = chain.or(is_first.then_some((object, way)));
+                    let mut kept = Vec::new();
+                    for (name, value) in mine {
+                        let way = Way::Attribute(object, name);
+                        if type_of(value) == own {
+                            level.push(Step { object: value, way, chain });
+                            continue;
+                        }
+                        next.push(Step { object: value, way, chain: None });
+                        if wanted.contains_key(&value) && is_memory(types, value) {
+                            kept.push(value);
+                        }
+                    }
+                    if let Some((first, way)) = chain {
+                        self.of_chain(first, way, depth, kept);
+                    }
+                }
+                Class::Tuple | Class::List | Class::Dict | Class::Set | Class::Deque => {
+                    self.container(w, types, wanted, (step, kind), depth, level, next);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Notes what a link of a chain keeps.
+    fn of_chain(&mut self, first: u64, way: Way, depth: u32, tensors: Vec<u64>) {
+        let new = self.holders.len();
+        let at = *self.chains.entry(first).or_insert(new);
+        if at == new {
+            self.holders.push(Holder { named: first, way, depth, tensors: Vec::new() });
+        }
+        self.holders.get_mut(at).into_iter().for_each(|h| h.tensors.extend(&tensors));
+    }
+
+    /// Looks at a container: what it keeps that is wanted, and, where it is small, what else.
+    ///
+    /// # Safety
+    /// As [`look`]; the object is alive and of this kind.
+    #[allow(clippy::too_many_arguments, reason = "as `step`")]
+    unsafe fn container(
+        &mut self,
+        w: &World,
+        types: &mut Types<'_>,
+        wanted: &HashMap<u64, u64>,
+        (step, kind): (Step, Kind),
+        depth: u32,
+        level: &mut Vec<Step>,
+        next: &mut Vec<Step>,
+    ) {
+        let Step { object, way, chain } = step;
+        // SAFETY: the caller's promise; what a container refers to is alive.
+        unsafe {
+            let entries = w.python.entries(object, kind.class).unwrap_or(u64::MAX);
+            if entries > MANY || self.entries > ALL {
+                return;
+            }
+            self.entries += entries;
+            let mut inside = Vec::new();
+            references(object, kind, &mut |child| inside.push(child));
+            let mut kept = Vec::new();
+            for &child in inside.iter().filter(|c| wanted.contains_key(c)) {
+                if is_memory(types, child) {
+                    kept.push(child);
+                }
+            }
+            // A tuple in a tuple, `(x, before)`, is a link of a chain.
+            let link = |c: u64, t: &mut Types<'_>| {
+                kind.class == Class::Tuple && t.of(c).class == Class::Tuple && type_of(c) == type_of(object)
+            };
+            let first = chain.unwrap_or((object, way));
+            let is_chain = chain.is_some() || inside.iter().any(|c| link(*c, types));
+            if is_chain {
+                self.of_chain(first.0, first.1, depth, kept);
+            } else if !kept.is_empty() {
+                self.holders.push(Holder { named: object, way, depth, tensors: kept });
+            }
+            if entries > ENTRIES {
+                return;
+            }
+            let is_carried = matches!(kind.class, Class::Dict | Class::Tuple);
+            for child in inside {
+                match types.of(child).class {
+                    Class::Tensor if is_carried => self.tensors.push((child, object, way, depth)),
+                    Class::Tensor => {}
+                    _ if link(child, types) => level.push(Step { object: child, way, chain: Some(first) }),
+                    _ => next.push(Step { object: child, way, chain: None }),
+                }
+            }
+        }
+    }
+}
+
+/// Whether an object is a tensor or a storage.
+///
+/// # Safety
+/// It is alive; with the GIL held.
+unsafe fn is_memory(types: &mut Types<'_>, object: u64) -> bool {
+    // SAFETY: the caller's promise.
+    matches!(unsafe { types.of(object) }.class, Class::Tensor | Class::Storage)
+}
+
+/// Tensors with a graph, those of one node together.
+///
+/// # Safety
+/// They are alive; with the GIL held.
+unsafe fn tops(w: &World, tensors: Vec<(u64, u64, Way, u32)>) -> Vec<Top> {
+    let objects: Vec<u64> = tensors.iter().map(|t| t.0).collect();
+    // SAFETY: the caller's promise.
+    let known = unsafe { w.torch.of_python(&objects) };
+    let mut tops: Vec<Top> = Vec::new();
+    for ((tensor, named, way, depth), a) in tensors.into_iter().zip(w.torch.autograd(&known)) {
+        if a.node == 0 {
+            continue;
+        }
+        if let Some(top) = tops.iter_mut().find(|t| t.node == a.node) {
+            top.names.push((named, way));
+        } else if tops.len() < TENSORS {
+            tops.push(Top { tensor, node: a.node, names: vec![(named, way)], depth });
+        }
+    }
+    tops
+}
+
+impl Way {
+    /// What is come to by it is called so.
+    ///
+    /// # Safety
+    /// As [`look`], in the same slice.
+    pub(super) unsafe fn place(&self, w: &World) -> Place {
+        // SAFETY: what it was come to by is alive, as nothing has run since.
+        unsafe {
+            match *self {
+                Way::Local(v) => Place::variable(w, Rank::Local, v, 0),
+                Way::Attribute(owner, name) => Place::attribute(w, owner, w.python.text(name)),
+                Way::Global(dict, name) => {
+                    let scope = w.python.scope_in_module(dict, w.python.text(name));
+                    let module = scope.module.as_deref().unwrap_or("?");
+                    let text = format!("{module}.{}", scope.variable);
+                    Place { rank: Rank::Global, text, scope, owner: 0 }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! One judgement, many doors: whatever is printed of a job reads the same object.
+
+use super::*;
+use crate::report::held::KeptAt;
+use crate::report::metrics::Metrics;
+
+fn told(r: &Report<'_>) -> (String, Value, Value) {
+    let mut text = Vec::new();
+    text::write(&mut text, r, Style { colour: false, width: 1000 }).unwrap();
+    let passes = r.processes.iter().map(|p| html::Pass::new(p.replay, p.findings)).collect();
+    let mut page = Vec::new();
+    html::write(&mut page, r, passes).unwrap();
+    let page = String::from_utf8(page).unwrap();
+    let data = page.split_once(r#"type="application/json">"#).unwrap().1.split_once("</script>").unwrap().0;
+    let page: Value = serde_json::from_str(data).unwrap();
+    (String::from_utf8(text).unwrap(), page, json::value(r))
+}
+
+fn figures(r: &Report<'_>) -> String {
+    let mut all = Metrics::new();
+    r.processes.iter().for_each(|p| all.add(p, 0));
+    all.prometheus()
+}
+
+fn known() -> Vec<Known> {
+    let file = "/home/u/job/leak.py".into();
+    let kept = KeptAt { file, line: 11, source: "hist.append(loss)".into(), remedy: None };
+    vec![Known { kept_at: Some(kept), ..Known::default() }]
+}
+
+/// One of two ranks leaks: every door names it and says why, in the same words.
+#[test]
+fn the_rank_that_leaks_is_named_in_every_door() {
+    let mut jobs: Vec<Job> = (0..2).map(Job::new).collect();
+    for (i, j) in jobs.iter_mut().enumerate() {
+        j.segment(16 * GIB);
+        j.train(12, i as u64 * 100 * MIB);
+    }
+    let (clean, leak, findings) = (verdict(Outcome::Clean, "nothing grows"), leaks(), [jobs[1].leak()]);
+    let well = Process::new(&jobs[0].replay, &jobs[0].names, &clean, &[]);
+    let mut leaking = Process::new(&jobs[1].replay, &jobs[1].names, &leak, &findings);
+    leaking.known = known();
+    let r = Report { processes: vec![well, leaking], ..Report::default() };
+    let (text, page, json) = told(&r);
+    let first = text.lines().next().unwrap();
+    let reason = json["reason"].as_str().unwrap().strip_prefix("rank 1: ").unwrap();
+    let begins = format!(
+        "strandline: LEAK in rank 1 (1 of 2 processes): {reason}, kept by `hist.append(loss)` at leak.py:11"
+    );
+    assert!(first.starts_with(&begins), "{first}\n{begins}");
+    assert_eq!(
+        format!(
+            "strandline: {}{}",
+            page["told"]["phrase"].as_str().unwrap(),
+            page["told"]["reason"].as_str().unwrap()
+        ),
+        first
+    );
+    assert_eq!((&json["verdict"], &json["worst_process"]), (&json!("leak"), &json!(1)));
+    assert_eq!(json["processes"][0]["verdict"], "clean");
+    let (outcome, why) = r.gated();
+    assert_eq!(
+        (outcome, why.starts_with(&format!("rank 1: {reason}, kept by"))),
+        (Outcome::Leak, true),
+        "{why}"
+    );
+    let rows: Vec<&str> =
+        page["told"]["processes"].as_array().unwrap().iter().map(|p| p[1].as_str().unwrap()).collect();
+    assert_eq!(rows, ["NO LEAK", "LEAK"]);
+    let figures = figures(&r);
+    assert!(
+        figures
+            .lines()
+            .any(|l| l.starts_with("strandline_leak_bytes{rank=\"1\"") && l.contains("certainty=\"leak\""))
+    );
+    assert!(!figures.contains("strandline_leak_bytes{rank=\"0\""));
+}
+
+/// A rank that ran out of memory, or that the host ended, hides nothing of another that grows.
+#[test]
+fn what_grows_in_another_rank_is_said_beside_a_failure() {
+    let mut jobs: Vec<Job> = (0..2).map(Job::new).collect();
+    jobs.iter_mut().for_each(|j| j.train(12, 100 * MIB));
+    let (unknown, growing) =
+        (verdict(Outcome::Unknown, "the end is missing"), Verdict { outcome: Outcome::Growing, ..leaks() });
+    let findings = [Finding { certainty: Certainty::Growing, ..jobs[1].leak() }];
+    let mut killed = Process::new(&jobs[0].replay, &jobs[0].names, &unknown, &[]);
+    killed.killed_by_host = true;
+    let grows = Process::new(&jobs[1].replay, &jobs[1].names, &growing, &findings);
+    let mut r = Report { processes: vec![killed, grows], ..Report::default() };
+    let (text, page, json) = told(&r);
+    let says = |text: &str| {
+        text.contains("ended rank 0.") && text.contains("GROWING in rank 1: 285.0 MiB more every step")
+    };
+    assert!(text.starts_with("strandline: KILLED BY THE HOST.") && says(&text), "{text}");
+    assert!(says(page["told"]["reason"].as_str().unwrap()), "{page}");
+    assert_eq!((r.gated().0, &json["verdict"]), (Outcome::Growing, &json!("growing")));
+    // The same of one that ran out of memory: that nothing leaks is not said of the job.
+    let oom = verdict(Outcome::Oom, "a batch of 3 times the median");
+    r.processes[0].killed_by_host = false;
+    r.processes[0].verdict = &oom;
+    let (text, page, _) = told(&r);
+    assert!(text.starts_with("strandline: OUT OF MEMORY in rank 0 (1 of 2 processes): a batch"), "{text}");
+    assert!(text.contains("GROWING in rank 1: "), "{text}");
+    assert_eq!((&page["told"]["phrase"], r.gated().0), (&json!("OUT OF MEMORY"), Outcome::Growing));
+}
+
+/// What is suppressed is shown as that, and counts nowhere.
+#[test]
+fn what_is_suppressed_counts_in_no_door() {
+    let mut j = Job::new(0);
+    j.segment(16 * GIB);
+    j.train(12, 100 * MIB);
+    let clean = verdict(Outcome::Clean, "no other line left more and more memory behind in 12 steps");
+    let by = |by: Option<&str>| [Finding { suppressed_by: by.map(str::to_owned), ..j.leak() }];
+    let (suppressed, open) = (by(Some("known.supp:2")), by(None));
+    let of = |findings| Report {
+        processes: vec![Process::new(&j.replay, &j.names, &clean, findings)],
+        ..Report::default()
+    };
+    let (text, page, json) = told(&of(&suppressed));
+    assert!(text.starts_with("strandline: NO LEAK. No other line"), "{text}");
+    assert!(
+        text.contains("suppressed by known.supp:2, does not count: ") && !text.contains("  LEAK 1"),
+        "{text}"
+    );
+    assert_eq!(json["processes"][0]["findings"][0]["suppressed_by"], "known.supp:2");
+    let marked = |page: &Value| {
+        let rows = page["charts"][0][0]["table"].as_array().unwrap();
+        rows.iter().any(|row| row["leak"] == true)
+    };
+    assert!(!marked(&page) && marked(&told(&of(&open)).1));
+    assert!(!figures(&of(&suppressed)).contains("strandline_leak_bytes"));
+    assert!(figures(&of(&open)).contains("strandline_leak_bytes"));
+}
+
+#[test]
+fn no_recording_is_not_judged() {
+    let r = Report::default();
+    let mut out = Vec::new();
+    text::write(&mut out, &r, Style::default()).unwrap();
+    assert_eq!(
+        String::from_utf8(out).unwrap(),
+        "strandline: NOT JUDGED (there is no recording of any process).\n"
+    );
+    assert_eq!(json::value(&r)["verdict"], "unknown");
+}
