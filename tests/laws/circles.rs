@@ -23,42 +23,31 @@ const KNOWN: &[&str] = &[
     "preload/src/hooks/torch.rs",
     "preload/src/late/mod.rs",
     "preload/src/late/redirect.rs",
-    "preload/src/lib.rs",
-    "preload/src/lifecycle/chores.rs",
-    "preload/src/lifecycle/startup.rs",
     "preload/src/pluggable/device.rs",
     "preload/src/pluggable/graphs.rs",
     "preload/src/pluggable/mod.rs",
     "preload/src/pluggable/record.rs",
     "preload/src/probe/answer.rs",
-    "preload/src/probe/bound.rs",
     "preload/src/probe/climb.rs",
     "preload/src/probe/collector.rs",
     "preload/src/probe/ending.rs",
-    "preload/src/probe/frames.rs",
     "preload/src/probe/graph.rs",
     "preload/src/probe/looks.rs",
     "preload/src/probe/memory.rs",
     "preload/src/probe/mod.rs",
     "preload/src/probe/names.rs",
     "preload/src/probe/naming.rs",
+    "preload/src/probe/near.rs",
     "preload/src/probe/node.rs",
     "preload/src/probe/objects.rs",
     "preload/src/probe/rebound.rs",
-    "preload/src/probe/tensors.rs",
     "preload/src/probe/verify.rs",
     "preload/src/probe/work.rs",
-    "preload/src/stacks/mod.rs",
-    "preload/src/stacks/proof.rs",
-    "preload/src/steps/frameless.rs",
-    "preload/src/steps/mod.rs",
-    "preload/src/steps/optimizers.rs",
-    "preload/src/steps/python.rs",
+    "preload/src/python/interpreter.rs",
+    "preload/src/python/untraced.rs",
     "preload/src/tail/file.rs",
     "preload/src/tail/memory.rs",
     "preload/src/tail/mod.rs",
-    "preload/src/torch/attach.rs",
-    "preload/src/torch/tracker.rs",
     "src/buffer/drain.rs",
     "src/buffer/lane.rs",
     "src/buffer/region.rs",
@@ -93,7 +82,6 @@ const KNOWN: &[&str] = &[
     "tools/src/analyze/judged.rs",
     "tools/src/analyze/mod.rs",
     "tools/src/analyze/moments.rs",
-    "tools/src/analyze/suppress.rs",
     "tools/src/cli/gate.rs",
     "tools/src/cli/mod.rs",
     "tools/src/cli/reading.rs",
@@ -107,6 +95,7 @@ const KNOWN: &[&str] = &[
     "tools/src/kept/remedy.rs",
     "tools/src/known/mod.rs",
     "tools/src/run/child.rs",
+    "tools/src/run/exited.rs",
     "tools/src/run/mod.rs",
     "tools/src/run/nothing.rs",
     "tools/src/run/tails.rs",
@@ -321,8 +310,9 @@ fn uses(folder: &str) -> BTreeMap<String, BTreeSet<String>> {
             .map(|(_, path)| resolve(module, own, path))
             .chain(named)
             .chain(module.globs.iter().cloned());
-        // What it hands on is used by those who take it from there.
-        let used = all.filter_map(|path| definer(&modules, &path, 0)).filter(|user| user != own);
+        // What it hands on is used by those who take it from there; the crate's root is everybody's.
+        let used =
+            all.filter_map(|path| definer(&modules, &path, 0)).filter(|user| user != own && user.len() > 1);
         let only_hands_on =
             |path: &String| module.path.ends_with("/mod.rs") && !names_it(&modules, module, path);
         let used: BTreeSet<String> =
