@@ -131,8 +131,9 @@ fn without_tests(text: &str) -> String {
     let mut at = 0;
     let mut lines = text.split_inclusive('\n').peekable();
     while let Some(line) = lines.next() {
-        let next_is_module =
-            lines.peek().is_some_and(|l| l.trim_start().starts_with("mod ") && l.contains('{'));
+        let next_is_module = lines
+            .peek()
+            .is_some_and(|l| l.trim_start_matches("pub(super) ").starts_with("mod ") && l.contains('{'));
         if line.starts_with("#[cfg(test)]") && next_is_module {
             end = at;
             break;
@@ -472,9 +473,9 @@ fn too_new(dynamic: &str) -> Vec<String> {
     new.map(|(_, version, name)| format!("{name}@{version}")).collect()
 }
 
-/// What `preload/src/hooks/mod.rs` lists: the hooked symbols and the C interface.
+/// What `preload/src/hooks` lists: the hooked symbols and the C interface.
 fn exports_listed() -> BTreeSet<String> {
-    let text = read("preload/src/hooks/mod.rs");
+    let text = read("preload/src/hooks/list.rs") + &read("preload/src/hooks/exports.rs");
     let hooked = text.lines().filter_map(|line| {
         let (symbol, rest) = line.trim().strip_prefix('"')?.split_once('"')?;
         rest.starts_with(" in ").then(|| symbol.to_string())

@@ -1,6 +1,6 @@
 //! Where a backward begins and ends, which of its nodes runs, and where a gradient scaler says that a step is over.
 
-use super::{P, id, real};
+use super::functions::{P, id, real};
 use crate::platform::real::{Library, look_up};
 use crate::platform::{clock, tls};
 use crate::recorder::guard::{enter, seen};

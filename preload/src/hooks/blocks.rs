@@ -5,7 +5,8 @@
 //! one that takes it back: an address has left its last owner's record when its next owner's is written. What the driver's
 //! pool keeps beyond the blocks shows only in what the device reports used.
 
-use super::{P, owner};
+use super::functions::P;
+use super::owner;
 use crate::platform::{clock, tls};
 use crate::recorder::guard::{Entered, enter_or_arm};
 use crate::stacks;

@@ -5,7 +5,7 @@
 //! Errors that last are rare and the process is lost with them, so all of this is out of the way: a hook compares the status that
 //! it has anyway with zero. The hooks of this room are there for nothing else.
 
-use super::{P, Status, forward};
+use super::functions::{P, Status};
 use crate::platform::{clock, tls};
 use crate::recorder::guard::enter;
 use crate::stacks;
@@ -13,12 +13,33 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use strandline_core::event::{self, HookId};
 use strandline_core::format::raw::{Kind, Record};
 
+/// Calls the real function of CUDA behind a hook; `on`: the stream that the call is about.
+macro_rules! forward {
+    ($real:ident($($a:expr),*)) => {
+        $crate::hooks::failed::forward!($real($($a),*) on core::ptr::null_mut())
+    };
+    ($real:ident($($a:expr),*) on $stream:expr) => {
+        match $crate::hooks::functions::real::$real.get() {
+            Some(f) => {
+                // SAFETY: the arguments are those of the hook's own caller.
+                let status = unsafe { f($($a),*) };
+                if status != $crate::hooks::functions::SUCCESS {
+                    $crate::hooks::failed::look(status, $crate::hooks::functions::id::$real, $stream);
+                }
+                status
+            }
+            None => $crate::hooks::functions::NOTHING_BEHIND,
+        }
+    };
+}
+pub(crate) use forward;
+
 static TOLD: AtomicBool = AtomicBool::new(false);
 
 /// After a call has returned something else than success: the one behind this hook, whose number is its place in [`event::CALLS`].
 #[cold]
 #[inline(never)]
-pub(super) fn look(status: Status, hook: HookId, stream: P) {
+pub(crate) fn look(status: Status, hook: HookId, stream: P) {
     if !event::stays(status as u32) || TOLD.load(Relaxed) {
         return;
     }

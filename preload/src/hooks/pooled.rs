@@ -1,7 +1,8 @@
 //! Blocks of a pool that a framework keeps itself, told by the framework: CuPy calls hooks of the Python package
 //! (`strandline.start()`) for each block that its pool hands out and takes back. What the pool asks CUDA for is no block then.
 
-use super::{P, blocks, owner};
+use super::functions::P;
+use super::{blocks, owner};
 use crate::recorder::guard::enter;
 use crate::{recorder, stacks};
 use serde_json::json;

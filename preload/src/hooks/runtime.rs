@@ -1,6 +1,8 @@
 //! Memory that goes through the CUDA runtime, and what the program asks about its devices.
 
-use super::{P, SUCCESS, Status, blocks, forward, id, owner, pooled};
+use super::failed::forward;
+use super::functions::{P, SUCCESS, Status, id};
+use super::{blocks, owner, pooled};
 use crate::platform::{clock, tls};
 use crate::recorder::devices;
 use crate::recorder::guard::{Entered, enter_or_arm};

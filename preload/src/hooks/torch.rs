@@ -1,6 +1,6 @@
 //! c10 and ATen: where we attach, which stream is current, what a block is used on, and the allocator's report.
 
-use super::{P, Stream, id, real};
+use super::functions::{P, Stream, id, real};
 use crate::platform::tls;
 use crate::recorder::guard::{enter, enter_or_arm, seen};
 use crate::recorder::thread::{DEVICES, Thread};

@@ -1,10 +1,10 @@
 //! One device's side of the door: its pool, its numbers, the lock that orders both.
 
-use super::Mode;
 use super::count::{Counts, Reset, rounded};
 use super::driver::{Driver, Entered, OUT_OF_MEMORY, Status, capture_begins, capture_ends, driver};
 use super::graphs::{Freed, Graphs};
 use super::record::{self, Block, Origin, Totals};
+use super::types::{Failure, Handle, Mode};
 use crate::platform::tid;
 use crate::recorder::{devices, guard};
 use cudarc::driver::sys::{CUcontext, CUmemPool_attribute, CUmemoryPool, CUstream};
@@ -22,20 +22,6 @@ const ASK_EVERY: u32 = 64;
 
 const HELD: CUmemPool_attribute = CUmemPool_attribute::CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT;
 const HELD_AT_MOST: CUmemPool_attribute = CUmemPool_attribute::CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH;
-
-/// Why there is no memory.
-#[derive(Debug)]
-pub(super) enum Failure {
-    /// The device, or the share of it that this process may use, is full. What the driver calls free, the device's size,
-    /// what is handed out, and the share in bytes.
-    Full { free: u64, total: u64, allocated: u64, limit: Option<u64> },
-    /// The driver said so.
-    Driver(Status),
-    /// There is no driver, or it lacks this function.
-    Absent(String),
-    /// No such device.
-    Device,
-}
 
 /// A device that has been used.
 pub(super) struct Device {
@@ -64,12 +50,6 @@ struct State {
     /// A stream of ours: what waits for several streams before it is freed, and what is allocated during a capture.
     own: Option<Handle>,
 }
-
-/// A stream's handle.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Handle(pub(super) CUstream);
-// SAFETY: a handle may be used from any thread.
-unsafe impl Send for Handle {}
 
 /// Devices on which a capture may be under way. A capture may spread to other devices: what can wait, waits on all of them.
 static CAPTURING: AtomicU32 = AtomicU32::new(0);

@@ -1,7 +1,7 @@
 //! Memory of captured graphs. A replay writes where the capture did, so what a capture took stays the graph's: it is
 //! handed out again only within the same pool and on the same stream, and goes back to the driver when no graph uses the pool.
 
-use super::device::Handle;
+use super::types::Handle;
 use std::collections::HashMap;
 
 type Id = [u64; 2];

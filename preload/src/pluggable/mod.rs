@@ -19,33 +19,19 @@ mod driver;
 mod fail;
 mod graphs;
 mod record;
+mod types;
 
 use crate::recorder::guard::enter;
 use crate::recorder::{self, before};
 use crate::torch::attach;
 use count::Reset;
 use cudarc::driver::sys::CUstream;
-use device::Failure;
 use once_cell::sync::OnceCell;
 use serde_json::json;
 use std::ffi::{c_int, c_void};
 use std::ptr::null_mut;
-use strandline_core::event::HookId;
 use strandline_core::format::raw::Kind;
-
-/// What the shared memory calls what is recorded here.
-const DOOR: HookId = HookId::of("pluggable");
-
-/// What the door is to the process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Mode {
-    /// All memory comes through it: blocks are recorded.
-    Whole,
-    /// PyTorch's own allocator takes segments for one pool from it, and our tracker sees them there: nothing is recorded here.
-    Silent,
-    /// The same without our tracker: the segments of that pool are all that is seen.
-    Region,
-}
+use types::{DOOR, Failure, Mode};
 
 static MODE: OnceCell<Mode> = OnceCell::new();
 

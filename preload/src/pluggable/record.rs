@@ -3,7 +3,7 @@
 //! All of it is called with the device's lock held, which is what puts the records of different threads in order (see
 //! `format::merge`); the stack was taken before.
 
-use super::DOOR;
+use super::types::DOOR;
 use crate::platform::clock;
 use crate::recorder::guard::Entered;
 use crate::torch::tracker;

@@ -1,6 +1,6 @@
 //! What is told of a finding: the fact `holders` of the recording.
 
-use super::naming::Named;
+use super::named::Named;
 use serde_json::{Value, json};
 use std::collections::HashMap;
 
@@ -123,7 +123,7 @@ pub(super) fn not_run(about: &Value, reason: &str) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::probe::naming::tests::named;
+    use crate::probe::named::tests::named;
 
     #[test]
     fn the_place_that_most_is_in_comes_first_and_the_way_is_told() {

@@ -1,9 +1,10 @@
 //! Attributes of an instance: in its dictionary, without one, and in slots. Read where they lie: no descriptor runs.
 
 use super::memory::is_address;
+use super::memory::read;
 use super::objects::{
     DICT, HEAP_TYPE, INLINE_VALUES, MANAGED_DICT, Python, TYPE_BASE, TYPE_DICT, TYPE_DICT_OFFSET, TYPE_FLAGS,
-    read, type_of,
+    type_of,
 };
 use std::cell::Cell;
 

@@ -1,6 +1,7 @@
 //! Where a container ends, as it says itself: `deque.maxlen`, the maxsize of `functools.lru_cache`, of `queue.Queue` and its like.
 
-use super::objects::{Class, HEAP_TYPE, Python, SIZE, TYPE_FLAGS, read, type_of};
+use super::memory::read;
+use super::objects::{Class, HEAP_TYPE, Python, SIZE, TYPE_FLAGS, type_of};
 
 /// A container's own bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

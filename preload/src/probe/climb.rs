@@ -4,12 +4,12 @@
 //! keeps it, so that one pass leads up many levels. It is repeated for what that has added, until nothing is. What is found in a slice gets
 //! its name in that slice, while it is known to be alive; between slices nothing but addresses is kept.
 
-use super::Budget;
-use super::World;
+use super::budget::Budget;
 use super::collector::{Reached, Walk};
-use super::naming::Named;
+use super::layout::is_still;
+use super::named::Named;
 use super::objects::{Map, Types, references, type_of};
-use super::verify::is_still;
+use super::world::World;
 use std::collections::HashMap;
 
 /// Bits of the filter that most references fail at.

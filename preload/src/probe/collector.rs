@@ -10,7 +10,7 @@
 //! allocation after a full collection says that there was one: what lives on after it is not kept by cycles alone.
 
 use super::memory;
-use super::objects::read;
+use super::memory::read;
 use crate::platform::real;
 use crate::python::version;
 use std::ffi::c_void;

@@ -4,9 +4,11 @@
 //! ends the interpreter. It takes no longer than what is left of the budget, and never more than [`LONGEST`]; nothing is printed, and the
 //! exit status is not touched.
 
-use super::{LAST_ASKED, WANTED, charged, guarded_slice, interpreter, look_again, pace, since_began};
+use super::pace;
+use super::slices::{LAST_ASKED, WANTED, add_pause, charged, guarded_slice, look_again, since_began};
 use crate::platform::clock;
 use crate::platform::config::Pace;
+use crate::python::interpreter;
 use crate::recorder;
 use crate::recorder::overhead;
 use serde_json::json;
@@ -58,5 +60,5 @@ pub(crate) fn at_exit() {
     // What the slices took is counted already.
     let slices = overhead::paused().saturating_sub(before);
     let waited = clock::moment().mono_ns.saturating_sub(began).saturating_sub(slices);
-    super::add_pause(waited, waited);
+    add_pause(waited, waited);
 }

@@ -4,11 +4,11 @@
 //! object of Python's is made. The GIL does not keep a graph as it is: between slices, and while torch runs without the GIL, it may
 //! change or go. What was found is a lead; [`Walk::proves`] goes the whole way again, before it is told.
 
-use super::World;
 use super::budget::Budget;
 use super::node::{self, Node};
 use super::objects::Map;
 use super::tensors::{Nodes, Torch};
+use super::world::World;
 use std::collections::HashSet;
 
 /// Nodes that are copied at once.

@@ -1,10 +1,12 @@
 //! Holders that were found are looked at again: how many things are in each now. That costs microseconds, and tells what piles up from
 //! what is emptied or has reached its end.
 
-use super::World;
-use super::naming::{Named, Place, Rank};
-use super::objects::{Class, TYPE_DICT, Types, read};
-use super::verify::{MODULE_DICT, is_named, is_still};
+use super::layout::{MODULE_DICT, is_still};
+use super::memory::read;
+use super::named::{Named, Place, Rank};
+use super::objects::{Class, TYPE_DICT, Types};
+use super::verify::is_named;
+use super::world::World;
 use crate::recorder::at_work::in_room;
 use serde_json::{Value, json};
 use strandline_core::event::Room;
@@ -139,8 +141,7 @@ mod tests {
 
     #[test]
     fn the_first_the_last_and_every_fall_are_kept() {
-        let mut c =
-            Counted { named: super::super::naming::tests::named("x", 1, true, 1), counts: Vec::new() };
+        let mut c = Counted { named: super::super::named::tests::named("x", 1, true, 1), counts: Vec::new() };
         (0..40).for_each(|i| c.note(i, i));
         assert_eq!((c.counts[0], c.counts.len(), c.counts[COUNTS - 1]), ((0, 0), COUNTS, (39, 39)));
         c.note(40, 3);

@@ -70,9 +70,7 @@ fn is_own_heap() -> bool {
         let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
         let library = |address: usize| {
             let address = behind_stub(address as u64);
-            let holds = |line: &&str| {
-                super::objects::executable(line).is_some_and(|(a, b, _)| (a..b).contains(&address))
-            };
+            let holds = |line: &&str| executable(line).is_some_and(|(a, b, _)| (a..b).contains(&address));
             maps.lines().find(holds).and_then(|l| l.split_ascii_whitespace().nth(5))
         };
         let own = library(libc::getauxval as *const () as usize);
@@ -118,6 +116,25 @@ pub(super) fn prepare() -> bool {
     is_own_heap();
     let known = [0x5354_5241_4e44u64; 1];
     at::<1>(known.as_ptr() as u64) == Some(known)
+}
+
+/// A line of the kernel's about memory with code: from, to, file.
+pub(super) fn executable(line: &str) -> Option<(u64, u64, &str)> {
+    let mut words = line.split_ascii_whitespace();
+    let (from, to) = words.next()?.split_once('-')?;
+    let number = |text: &str| u64::from_str_radix(text, 16).ok();
+    words.next().filter(|rights| rights.contains('x'))?;
+    Some((number(from)?, number(to)?, words.nth(3)?))
+}
+
+/// The word at an address.
+///
+/// # Safety
+/// It must be readable.
+#[inline(always)]
+pub(super) unsafe fn read(address: u64) -> u64 {
+    // SAFETY: the caller's promise.
+    unsafe { (address as *const u64).read_unaligned() }
 }
 
 #[cfg(test)]

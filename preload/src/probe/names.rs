@@ -2,9 +2,10 @@
 //! never values.
 
 use super::frames::Variable;
+use super::layout::{MODULE_DICT, MODULE_NAME};
 use super::memory::is_address;
-use super::objects::{Python, SIZE, TYPE_BASE, TYPE_DICT, read, type_of};
-use super::verify::{MODULE_DICT, MODULE_NAME};
+use super::memory::read;
+use super::objects::{Python, SIZE, TYPE_BASE, TYPE_DICT, type_of};
 use serde_json::{Value, json};
 
 /// Longest path that is told.

@@ -1,9 +1,9 @@
 //! What local variables, globals and attributes near them have at one moment, looked at from the top.
 
-use super::World;
 use super::frames::Variable;
-use super::naming::{Place, Rank};
+use super::named::{Place, Rank};
 use super::objects::{Class, Kind, Types, references, type_of};
+use super::world::World;
 use std::collections::{HashMap, HashSet};
 
 /// Objects that are looked at, and references down that are followed.

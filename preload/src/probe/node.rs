@@ -6,9 +6,9 @@
 //! from members that point back; and only these are believed: a `SavedVariable` or a vector of those, by all of their
 //! fields, and the leaf or the Python object of a node that they in turn name. Layouts as in torch 2.4 to 2.15.
 
-use super::World;
 use super::memory::{self, is_address, words};
 use super::tensors::{Nodes, Torch};
+use super::world::World;
 
 /// Words of a node that are looked at.
 const WORDS: usize = 320;

@@ -3,6 +3,7 @@
 //! Nothing is created, counted or called but `tp_traverse`, which is what the collector itself calls at any time, and of
 //! that only CPython's own and the one of autograd's functions: what an extension brings is not entered.
 
+use super::memory::{executable, read};
 use crate::platform::real;
 use std::collections::HashMap;
 use std::ffi::{CStr, c_int, c_void};
@@ -30,16 +31,6 @@ pub(super) const DICT: u64 = 1 << 29;
 const TYPE_OBJECT: u64 = 1 << 31;
 /// Longest name that is told.
 const LONGEST: usize = 80;
-
-/// The word at an address.
-///
-/// # Safety
-/// It must be readable.
-#[inline(always)]
-pub(super) unsafe fn read(address: u64) -> u64 {
-    // SAFETY: the caller's promise.
-    unsafe { (address as *const u64).read_unaligned() }
-}
 
 /// The type of an object.
 ///
@@ -446,15 +437,6 @@ fn code_of_python(inside: u64) -> Vec<(u64, u64)> {
     let own = all.iter().find(|(from, to, _)| (*from..*to).contains(&inside)).map_or("", |m| m.2);
     let ours = |path: &str| !own.is_empty() && path == own || path.contains("/lib-dynload/");
     all.iter().filter(|m| ours(m.2)).map(|m| (m.0, m.1)).collect()
-}
-
-/// A line of the kernel's about memory with code: from, to, file.
-pub(super) fn executable(line: &str) -> Option<(u64, u64, &str)> {
-    let mut words = line.split_ascii_whitespace();
-    let (from, to) = words.next()?.split_once('-')?;
-    let number = |text: &str| u64::from_str_radix(text, 16).ok();
-    words.next().filter(|rights| rights.contains('x'))?;
-    Some((number(from)?, number(to)?, words.nth(3)?))
 }
 
 /// Letters, digits and what else is in names; anything else would be no name.

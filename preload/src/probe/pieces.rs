@@ -2,7 +2,8 @@
 
 use super::budget::Budget;
 use super::memory::is_address;
-use super::objects::{Class, HEAP_TYPE, Kind, Python, TYPE_FLAGS, read, references, type_of};
+use super::memory::read;
+use super::objects::{Class, HEAP_TYPE, Kind, Python, TYPE_FLAGS, references, type_of};
 
 /// References of a large container that are handed out at once.
 pub(super) const PIECE: u64 = 4_096;

@@ -5,12 +5,12 @@
 //!
 //! Where a loss is made of a state, both graphs lead there, the loss's by way of the state. What is carried on is the inner one.
 
-use super::World;
 use super::budget::Budget;
 use super::graph;
-use super::naming::{Named, Place};
+use super::named::{Named, Place};
 use super::near::{self, Near, Top};
 use super::objects::{Class, Types};
+use super::world::World;
 use std::collections::{HashMap, HashSet};
 
 /// What the names of a moment lead to.

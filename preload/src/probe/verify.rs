@@ -5,48 +5,14 @@
 //! that tensor lies in a block that was asked about, or its graph leads to one, node by node. What does not stand this is not told, and
 //! a name counts for those blocks only that it was seen to lead to.
 
-use super::World;
 use super::budget::Budget;
 use super::climb::Climb;
-use super::collector;
-use super::memory;
-use super::naming::{Named, Place, Rank, refers};
-use super::objects::{Class, Map, TYPE_DICT, Types, read, references, type_of};
+use super::layout::{MODULE_DICT, MODULE_NAME, in_function, is_still, refers};
+use super::memory::read;
+use super::named::{Named, Place, Rank};
+use super::objects::{Class, Map, TYPE_DICT, Types, references, type_of};
+use super::world::World;
 use std::collections::HashSet;
-
-/// Module: its dictionary, its name.
-pub(super) const MODULE_DICT: u64 = 16;
-pub(super) const MODULE_NAME: u64 = 48;
-
-/// Where a function keeps what.
-pub(super) struct InFunction {
-    /// Its qualified name.
-    pub(super) name: u64,
-    /// The tuple of the cells that it has closed over.
-    pub(super) closure: u64,
-    /// The tuple of its arguments' defaults, and the dictionary of those that are given by name.
-    pub(super) defaults: u64,
-    pub(super) keywords: u64,
-    /// Its attributes.
-    pub(super) dict: u64,
-}
-
-/// Of a function of a version.
-pub(super) fn in_function(minor: u32) -> InFunction {
-    match minor {
-        ..=9 => InFunction { name: 104, closure: 48, defaults: 32, keywords: 40, dict: 72 },
-        _ => InFunction { name: 40, closure: 72, defaults: 56, keywords: 64, dict: 88 },
-    }
-}
-
-/// An object's type.
-const TYPE: u64 = 8;
-
-/// Whether an object of this type, which the collector tracks, is at that address. With the GIL held, while the collector is not
-/// at work.
-pub(super) fn is_still(object: u64, kind: u64) -> bool {
-    kind != 0 && collector::is_tracked(object) && memory::at::<1>(object + TYPE) == Some([kind])
-}
 
 /// Whether what has a name has it still.
 ///

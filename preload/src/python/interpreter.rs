@@ -3,6 +3,7 @@
 //! Compiled and run in a private namespace: `__main__` stays clean, no module is imported that is not there already, and
 //! the functions are `PyCFunction`s made by hand, so that neither `ctypes` nor anything else is loaded.
 
+use super::object::Object;
 use super::untraced::Untraced;
 use super::version;
 use crate::platform::real;
@@ -10,9 +11,6 @@ use once_cell::sync::OnceCell;
 use std::ffi::{CStr, c_char, c_int, c_long, c_void};
 use std::sync::atomic::{AtomicU32, Ordering::*};
 use std::time::Duration;
-
-/// A Python object.
-pub(crate) type Object = *mut c_void;
 
 /// `PyMethodDef`.
 #[repr(C)]

@@ -1,6 +1,6 @@
 //! Python of ours that a tracer or a profiler of the job's does not see.
 
-use super::interpreter::Object;
+use super::object::Object;
 use crate::platform::real;
 use std::sync::OnceLock;
 

@@ -2,7 +2,8 @@
 
 use super::record::{begun, end};
 use crate::platform::real;
-use crate::python::interpreter::{MethodDef, Object, api, none};
+use crate::python::interpreter::{MethodDef, api, none};
+use crate::python::object::Object;
 use std::ffi::{CStr, c_int};
 
 /// One argument, any object.

@@ -3,7 +3,8 @@
 use super::frameless::{OWN_BEGIN, OWN_END};
 use super::record::{begun, end};
 use crate::probe;
-use crate::python::interpreter::{MethodDef, Object, Outcome, close_queue, none, run_source};
+use crate::python::interpreter::{MethodDef, Outcome, close_queue, none, run_source};
+use crate::python::object::Object;
 use std::ffi::{CStr, c_int};
 
 /// No argument; one, any object.

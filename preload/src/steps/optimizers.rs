@@ -3,7 +3,8 @@
 //! same, and has no callback that would run Python.
 
 use crate::platform::real;
-use crate::python::interpreter::{Object, clear_error};
+use crate::python::interpreter::clear_error;
+use crate::python::object::Object;
 use std::ffi::{CStr, c_int, c_void};
 use std::sync::{Mutex, OnceLock};
 

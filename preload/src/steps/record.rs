@@ -1,7 +1,8 @@
 //! What is recorded where an optimizer's step begins and ends.
 
 use super::optimizers;
-use crate::python::interpreter::{Object, none};
+use crate::python::interpreter::none;
+use crate::python::object::Object;
 use crate::recorder::guard::enter;
 use crate::{probe, stacks};
 use strandline_core::event::HookId;

@@ -1,6 +1,6 @@
 //! A tail in a file on tmpfs. It has no name before the recording names it, so that no `kill -9` leaves one that nobody finds.
 
-use super::{Tail, map, reserve};
+use super::region::{Tail, map, reserve};
 use std::ffi::CString;
 use std::fs::{File, OpenOptions};
 use std::io;

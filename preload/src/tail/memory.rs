@@ -6,7 +6,7 @@
 //! nobody is waited for. The job keeps no descriptor of it. Without `run` this process keeps one, of a high number, so that a watcher
 //! can follow while the process lives.
 
-use super::{Tail, map, reserve};
+use super::region::{Tail, map, reserve};
 use crate::recorder;
 use core::ptr::NonNull;
 use std::ffi::CString;

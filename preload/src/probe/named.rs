@@ -1,0 +1,194 @@
+//! Something with a name, below which blocks are: what kind of place it is, and how it reads.
+
+use super::bound::Bound;
+use super::frames::Variable;
+use super::names::Scope;
+use super::objects::{Class, Kind, Types, type_of};
+use super::world::World;
+
+/// What kind of a place a name is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Rank {
+    /// An attribute of an instance.
+    Attribute,
+    /// A global of a module.
+    Global,
+    /// An attribute of a class.
+    OfClass,
+    /// A variable that a function has closed over.
+    Closure,
+    /// The default of an argument, or an attribute of a function.
+    Default,
+    /// A local variable.
+    Local,
+    /// A local variable of a generator.
+    Generator,
+    /// A local variable of a frame that runs no more, and is kept by a traceback.
+    Frame,
+}
+
+impl Rank {
+    /// What has such a name is no garbage, whatever cycles it is in.
+    pub(super) fn is_root(self) -> bool {
+        matches!(self, Rank::Global | Rank::OfClass | Rank::Local)
+    }
+
+    /// As the answer has it.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Rank::Attribute => "attribute",
+            Rank::Global => "global",
+            Rank::OfClass => "class",
+            Rank::Closure => "closure",
+            Rank::Default => "default",
+            Rank::Local => "local",
+            Rank::Generator => "generator",
+            Rank::Frame => "frame",
+        }
+    }
+}
+
+/// Something with a name, below which samples are.
+#[derive(Clone, Debug)]
+pub(super) struct Named {
+    /// The name: types and attributes, never values.
+    pub(super) place: String,
+    /// Where the name stands.
+    pub(super) scope: Scope,
+    /// What kind of place.
+    pub(super) rank: Rank,
+    /// What the name stands for.
+    pub(super) object: u64,
+    /// What has it under this name, and the type of that; 0 of a running function's local variable.
+    pub(super) owner: u64,
+    pub(super) owner_kind: u64,
+    /// Its type.
+    pub(super) kind: String,
+    /// How many things are in it, where it is a container, and where it ends.
+    pub(super) entries: Option<u64>,
+    pub(super) bound: Option<Bound>,
+    /// It is an optimizer's or a module's.
+    pub(super) part: Option<&'static str>,
+    /// Samples below it.
+    pub(super) mask: u64,
+    /// Nothing above it needs to be looked for.
+    pub(super) is_final: bool,
+    /// It is a container that they pile up in.
+    pub(super) piles: bool,
+    /// The class that has it only wraps what somebody keeps.
+    pub(super) is_wrapper: bool,
+    /// Levels above the tensors.
+    pub(super) level: u32,
+    /// It was seen to be there still, after all the walks.
+    pub(super) is_verified: bool,
+    /// The name has another object by now, whose graph keeps the samples.
+    pub(super) is_rebound: bool,
+}
+
+/// A name that is to be given: what kind of place, how it reads, where it stands, and what has it.
+pub(super) struct Place {
+    pub(super) rank: Rank,
+    pub(super) text: String,
+    pub(super) scope: Scope,
+    pub(super) owner: u64,
+}
+
+impl Place {
+    /// An attribute of an instance of a class.
+    ///
+    /// # Safety
+    /// `owner` is an instance that is alive; with the GIL held.
+    pub(super) unsafe fn attribute(w: &World, owner: u64, name: String) -> Place {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let class = type_of(owner);
+            let text = format!("{}.{name}", w.python.type_name(class));
+            Place { rank: Rank::Attribute, text, scope: w.python.scope_in_class(class, name), owner }
+        }
+    }
+
+    /// A variable of a frame.
+    ///
+    /// # Safety
+    /// As the frame's code: alive.
+    pub(super) unsafe fn variable(w: &World, rank: Rank, v: Variable, owner: u64) -> Place {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let scope = w.python.scope_in_code(v.code, w.python.variable(v));
+            let function = scope.function.as_deref().unwrap_or("?");
+            Place { rank, text: format!("{}, a local of {function}", scope.variable), scope, owner }
+        }
+    }
+
+    /// What a name stands for.
+    ///
+    /// # Safety
+    /// `object` is alive, as is the owner; with the GIL held.
+    pub(super) unsafe fn named(
+        self,
+        w: &World,
+        types: &mut Types<'_>,
+        object: u64,
+        (mask, level): (u64, u32),
+    ) -> Named {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let kind: Kind = types.of(object);
+            let owner_kind = if self.owner != 0 { type_of(self.owner) } else { 0 };
+            let is_instance = self.owner != 0 && types.of(self.owner).class == Class::Instance;
+            let part = if self.rank == Rank::Attribute && is_instance {
+                w.python.part_in_training(owner_kind, &self.scope.variable)
+            } else {
+                None
+            };
+            Named {
+                kind: w.python.type_name(type_of(object)),
+                entries: w.python.entries(object, kind.class),
+                bound: w.python.bound(object, kind.class, if is_instance { self.owner } else { 0 }),
+                part,
+                is_wrapper: self.rank == Rank::Attribute && self.scope.is_wrapper(),
+                place: self.text,
+                scope: self.scope,
+                rank: self.rank,
+                object,
+                owner: self.owner,
+                owner_kind,
+                mask,
+                level,
+                is_final: false,
+                piles: false,
+                is_verified: false,
+                is_rebound: false,
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    /// A name of a dictionary: a global where it is one of `__main__`, else an attribute.
+    pub(in crate::probe) fn named(place: &str, mask: u64, is_final: bool, level: u32) -> Named {
+        let rank = if place.starts_with("__main__") { Rank::Global } else { Rank::Attribute };
+        Named {
+            place: place.into(),
+            scope: Scope::default(),
+            rank,
+            object: 1,
+            owner: 2,
+            owner_kind: 3,
+            kind: "dict".to_string(),
+            entries: Some(u64::from(level) * 10),
+            bound: None,
+            part: None,
+            mask,
+            is_final,
+            piles: is_final,
+            is_wrapper: false,
+            level,
+            is_verified: true,
+            is_rebound: false,
+        }
+    }
+}

@@ -1,0 +1,52 @@
+//! What is known of the running Python and its torch.
+
+use super::collector::Collector;
+use super::{frames, memory, objects, tensors};
+use crate::platform::real;
+use crate::python::{interpreter, version};
+use crate::stacks;
+use std::ffi::c_void;
+
+/// What is known of the running Python and its torch.
+#[derive(Clone)]
+pub(super) struct World {
+    pub(super) python: objects::Python,
+    pub(super) torch: tensors::Torch,
+    pub(super) frames: Option<frames::Frames>,
+    pub(super) collector: Collector,
+    pub(super) interpreter: u64,
+}
+
+/// What needs no GIL and may wait for others, as the loader's lock does: it is looked up before the first slice.
+pub(super) struct Prepared {
+    pub(super) python: objects::Python,
+    pub(super) torch: tensors::Torch,
+    pub(super) frames: Option<frames::Frames>,
+    /// `PyInterpreterState_Get`.
+    pub(super) interpreter: extern "C" fn() -> u64,
+}
+
+/// Looks up what needs no GIL, off the job's threads.
+pub(super) fn prepare() -> Result<Prepared, String> {
+    let Some(minor) = version::python_minor() else {
+        return Err("there is no Python in this process".into());
+    };
+    if version::is_free_threaded() {
+        return Err("this Python is a free-threaded build".into());
+    }
+    if !interpreter::prepare() || interpreter::is_finalizing() {
+        return Err("the job was ending, or its Python is not at work".into());
+    }
+    if !memory::prepare() {
+        return Err("the kernel does not let a process copy its own memory (process_vm_readv)".into());
+    }
+    let state = real::python(c"PyInterpreterState_Get");
+    if state.is_null() {
+        return Err("this Python does not export PyInterpreterState_Get".into());
+    }
+    // SAFETY: the function has had this type since 3.9.
+    let interpreter = unsafe { core::mem::transmute::<*mut c_void, extern "C" fn() -> u64>(state) };
+    let frames = frames::Frames::find(minor).filter(|_| stacks::are_proved());
+    let (python, torch) = (objects::Python::look_up(minor)?, tensors::Torch::find()?);
+    Ok(Prepared { python, torch, frames, interpreter })
+}
