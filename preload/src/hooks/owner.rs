@@ -4,7 +4,6 @@
 //! CUDA hands out are the blocks: of a program in C or C++, of CuPy, of JAX when it has no pool. CUDA's own libraries are
 //! libraries everywhere, and so is who takes the memory of a device at once and divides it out of anybody's sight.
 
-use super::pooled;
 use crate::platform::config::Stacks;
 use crate::python::version;
 use crate::stacks::native::modules::{self, Role};
@@ -20,6 +19,19 @@ static STACKS: AtomicBool = AtomicBool::new(false);
 /// What was seen of pools, to be told once each: that of JAX, CuPy's.
 static JAX: AtomicBool = AtomicBool::new(false);
 static CUPY: AtomicBool = AtomicBool::new(false);
+/// CuPy's memory hooks tell of its blocks: what its pool asks CUDA for is no block then.
+static CUPY_HOOKS: AtomicBool = AtomicBool::new(false);
+
+/// Whether CuPy's memory hooks tell of its blocks.
+#[inline(always)]
+pub(super) fn cupy_hooks_active() -> bool {
+    CUPY_HOOKS.load(Relaxed)
+}
+
+/// CuPy's memory hooks are on. `true`: they were not before.
+pub(super) fn cupy_hooks_begin() -> bool {
+    !CUPY_HOOKS.swap(true, Relaxed)
+}
 
 /// Whether device memory that a call returning to `caller` was given is a block.
 #[inline]
@@ -35,7 +47,7 @@ pub(super) fn is_block(caller: u64) -> bool {
             }
             return false;
         }
-        Role::CuPy if pooled::are_told() => return false,
+        Role::CuPy if cupy_hooks_active() => return false,
         Role::CuPy if !CUPY.load(Relaxed) => {
             CUPY.store(true, Relaxed);
             begin();

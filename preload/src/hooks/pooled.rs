@@ -7,19 +7,10 @@ use crate::recorder::guard::enter;
 use crate::{recorder, stacks};
 use serde_json::json;
 use std::ffi::c_int;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use strandline_core::event::HookId;
 
 /// What the shared memory calls both.
 const BLOCK: HookId = HookId::of("strandline_block");
-
-static TOLD: AtomicBool = AtomicBool::new(false);
-
-/// Whether a framework tells of its blocks.
-#[inline(always)]
-pub(super) fn are_told() -> bool {
-    TOLD.load(Relaxed)
-}
 
 /// CuPy's hooks are on: its pool's blocks are told from now on. 0: they are recorded; 1: this process does not record.
 #[unsafe(no_mangle)]
@@ -27,7 +18,7 @@ pub(crate) extern "C" fn strandline_cupy() -> c_int {
     if !recorder::is_recording() {
         return 1;
     }
-    if !TOLD.swap(true, Relaxed) {
+    if owner::cupy_hooks_begin() {
         owner::begin_stacks();
         let reason = "arrays from before the hooks were on, and what threads that ran already do: CuPy tells each thread's own hooks of its pool's blocks";
         recorder::tell(json!({

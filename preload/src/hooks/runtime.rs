@@ -2,7 +2,7 @@
 
 use super::failed::forward;
 use super::functions::{P, SUCCESS, Status, id};
-use super::{blocks, owner, pooled};
+use super::{blocks, owner};
 use crate::platform::{clock, tls};
 use crate::recorder::devices;
 use crate::recorder::guard::{Entered, enter_or_arm};
@@ -101,7 +101,7 @@ pub(super) unsafe fn device_memory(
         blocks::handed_to(hook, caller, addr, size, stream);
     } else {
         // What a pool holds whose blocks are told is nobody's beside them.
-        note(hook, op, addr, size, stream, if pooled::are_told() { 0 } else { caller });
+        note(hook, op, addr, size, stream, if owner::cupy_hooks_active() { 0 } else { caller });
     }
 }
 

@@ -32,7 +32,7 @@ const DID_ALREADY: c_int = 2;
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn strandline_start(device: c_int) -> c_int {
     // A process whose memory comes through the pluggable door records too, and lacks our hooks where it was not started with them.
-    let preloaded = redirect::is_preloaded();
+    let preloaded = redirect::is_preloaded(strandline_start as *const () as usize);
     if recorder::is_recording() && (before::missed().is_some() || preloaded && attach::is_settled()) {
         return DID_ALREADY;
     }
