@@ -1,6 +1,6 @@
 //! The definitions ring: what stacks, code and texts mean, committed before the first record that names them.
 
-use super::Region;
+use super::region::Region;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 impl Region {

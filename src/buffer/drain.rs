@@ -1,9 +1,9 @@
 //! The consumer's side of all rings: one per region.
 
-use super::Region;
+use super::region::Region;
 use crate::format::raw::{Kind, Record, words_of_name};
 use std::ops::Range;
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 /// Reads what is published, and says how far it is done with it.
 ///
@@ -139,5 +139,14 @@ impl Drain {
     pub fn advance_definitions(&mut self, to: u64) {
         let readable = self.defined();
         self.region.head().def_tail.store(to.clamp(readable.start, readable.end), Release);
+    }
+}
+
+impl Region {
+    /// The consumer's side; `None` where it is already taken. There is one for the life of the region.
+    pub fn drain(&self) -> Option<Drain> {
+        self.head().drain.compare_exchange(0, 1, AcqRel, Relaxed).ok()?;
+        // SAFETY: the compare-and-swap succeeds once, and nothing ever resets the flag (fact 4).
+        Some(unsafe { Drain::new(*self) })
     }
 }

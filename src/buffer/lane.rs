@@ -1,12 +1,12 @@
 //! A thread's own ring, from the thread's side: the hot path.
 
-use super::Region;
 use super::layout::Ring;
+use super::region::Region;
 use crate::format::raw::{Kind, Record, words_of_name};
 use crate::format::region::owner;
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 /// The owner's side of one ring. It may move between threads, but only one may use it at a time.
 ///
@@ -203,5 +203,38 @@ impl Lane {
                 std::arch::asm!("prefetchw byte ptr [{}]", in(reg) self.slot(self.head), options(nostack, preserves_flags, readonly))
             };
         }
+    }
+}
+
+impl Region {
+    /// A ring for this thread, or `None` where all are taken: then [`Region::overflow`] is the way. At most one
+    /// compare-and-swap per ring; no system call, no heap. The owner's first record is [`Lane::announce`]'s.
+    pub fn claim(&self) -> Option<Lane> {
+        self.claim_below(self.geometry().lanes)
+    }
+
+    /// The same among the first `n` lanes: those whose memory exists.
+    pub fn claim_below(&self, n: u32) -> Option<Lane> {
+        (0..self.geometry().lanes.min(n)).find_map(|i| self.claim_ring(i))
+    }
+
+    fn claim_ring(&self, i: u32) -> Option<Lane> {
+        let ring = self.ring(i);
+        let state = ring.state.load(Acquire);
+        // A released ring is free once it is drained. Its head is final: its owner has ended.
+        let free = match state {
+            owner::FREE => true,
+            owner::RELEASED => ring.head.load(Relaxed) == ring.tail.load(Acquire),
+            _ => false,
+        };
+        if !free || ring.state.compare_exchange(state, owner::OWNED, AcqRel, Relaxed).is_err() {
+            return None;
+        }
+        let number = self.head().threads.fetch_add(1, Relaxed).wrapping_add(1);
+        ring.thread.store(number, Relaxed);
+        ring.hook.store(0, Relaxed);
+        ring.generation.fetch_add(1, Relaxed);
+        // SAFETY: the compare-and-swap made this call the only owner of ring `i` (fact 4); `i` < lanes.
+        Some(unsafe { Lane::new(*self, i) })
     }
 }

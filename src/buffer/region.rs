@@ -1,7 +1,6 @@
 //! The region: made once, shared by everybody in the process by copy.
 
 use super::layout::{Head, Ring};
-use super::{Drain, Lane, Shared};
 use crate::event::Room;
 use crate::format::raw::Record;
 use crate::format::region::{Clock, Geometry, Identity, MAGIC, Moment, PART, VERSION, flag, owner};
@@ -96,17 +95,6 @@ impl Region {
         Ok(region)
     }
 
-    /// A ring for this thread, or `None` where all are taken: then [`Region::overflow`] is the way. At most one
-    /// compare-and-swap per ring; no system call, no heap. The owner's first record is [`Lane::announce`]'s.
-    pub fn claim(&self) -> Option<Lane> {
-        self.claim_below(self.geometry.lanes)
-    }
-
-    /// The same among the first `n` lanes: those whose memory exists.
-    pub fn claim_below(&self, n: u32) -> Option<Lane> {
-        (0..self.geometry.lanes.min(n)).find_map(|i| self.claim_ring(i))
-    }
-
     /// How many of the first `n` lanes nobody has claimed yet.
     pub fn unclaimed_below(&self, n: u32) -> u32 {
         let free = |i: &u32| self.ring(*i).state.load(Relaxed) == owner::FREE;
@@ -117,38 +105,6 @@ impl Region {
     pub fn lane_memory(&self, i: u32) -> Option<(NonNull<u8>, usize)> {
         let bytes = self.geometry.ring_records(i) as usize * size_of::<Record>();
         (i < self.geometry.lanes).then(|| (self.slots(i).cast(), bytes))
-    }
-
-    fn claim_ring(&self, i: u32) -> Option<Lane> {
-        let ring = self.ring(i);
-        let state = ring.state.load(Acquire);
-        // A released ring is free once it is drained. Its head is final: its owner has ended.
-        let free = match state {
-            owner::FREE => true,
-            owner::RELEASED => ring.head.load(Relaxed) == ring.tail.load(Acquire),
-            _ => false,
-        };
-        if !free || ring.state.compare_exchange(state, owner::OWNED, AcqRel, Relaxed).is_err() {
-            return None;
-        }
-        let number = self.head().threads.fetch_add(1, Relaxed).wrapping_add(1);
-        ring.thread.store(number, Relaxed);
-        ring.hook.store(0, Relaxed);
-        ring.generation.fetch_add(1, Relaxed);
-        // SAFETY: the compare-and-swap made this call the only owner of ring `i` (fact 4); `i` < lanes.
-        Some(unsafe { Lane::new(*self, i) })
-    }
-
-    /// The ring that threads without a lane share.
-    pub fn overflow(&self) -> Shared {
-        Shared::new(*self)
-    }
-
-    /// The consumer's side; `None` where it is already taken. There is one for the life of the region.
-    pub fn drain(&self) -> Option<Drain> {
-        self.head().drain.compare_exchange(0, 1, AcqRel, Relaxed).ok()?;
-        // SAFETY: the compare-and-swap succeeds once, and nothing ever resets the flag (fact 4).
-        Some(unsafe { Drain::new(*self) })
     }
 
     /// Counts a record that found neither a lane nor the overflow ring (a hook that could not even get here).

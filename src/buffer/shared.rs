@@ -1,6 +1,7 @@
 //! The overflow ring: for threads that found no lane, and for a record or two of a thread that is going away.
 
-use super::{Lane, Region};
+use super::lane::Lane;
+use super::region::Region;
 use crate::format::raw::Record;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -42,5 +43,12 @@ impl Shared {
         }
         self.region.lose();
         false
+    }
+}
+
+impl Region {
+    /// The ring that threads without a lane share.
+    pub fn overflow(&self) -> Shared {
+        Shared::new(*self)
     }
 }
