@@ -166,13 +166,13 @@ impl Refusal {
 fn attach() -> Result<bool, Refusal> {
     let l = LOCATED.get_or_init(locate).as_ref().map_err(|e| Refusal::unknown(e.clone()))?;
     let Some((object, vtable, name)) = named(l) else { return Ok(false) };
-    // SAFETY: the name says what the object is.
-    if name.contains(PLUGGABLE)
-        && let Some(facts) = unsafe { (callbacks().own_allocator)(object) }
-    {
-        begin(l);
-        tell_attached_with(facts);
-        return Ok(true);
+    if name.contains(PLUGGABLE) {
+        // SAFETY: the name says what the object is.
+        if let Some(facts) = unsafe { (callbacks().own_allocator)(object) } {
+            begin(l);
+            tell_attached_with(facts);
+            return Ok(true);
+        }
     }
     if name.ends_with(ASYNC) {
         begin(l);
