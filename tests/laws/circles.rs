@@ -255,7 +255,7 @@ fn resolve(module: &Module, own: &[String], path: &[String]) -> Vec<String> {
 }
 
 /// What each file uses.
-fn uses(folder: &str) -> BTreeMap<String, BTreeSet<String>> {
+pub(super) fn uses(folder: &str) -> BTreeMap<String, BTreeSet<String>> {
     let mut modules = Modules::new();
     for source in sources(&[folder]) {
         if source.product.is_empty() {

@@ -1,6 +1,6 @@
 //! Alerts: when a finding is worth waking somebody, and what is done then.
 //!
-//! [`Rules`] decide over findings, [`Cases`] remember what was said and put the ranks of a job together, and
+//! `Rules` decide over findings, [`Cases`] remember what was said and put the ranks of a job together, and
 //! [`Keeper`] does what was asked for, on threads of its own: nothing here holds up whoever watches.
 
 mod abort;

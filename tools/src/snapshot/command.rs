@@ -1,12 +1,9 @@
-//! `strandline snapshot`: from the options to a file, and what to do with it.
+//! `strandline snapshot`: from the options to the recording that is meant, and a snapshot of it.
 
 use super::find;
-use super::make::make;
 use super::options::Options;
+use super::tell::make_and_tell;
 use crate::error::Error;
-use crate::files;
-use crate::say::{self, shown};
-use std::path::Path;
 
 /// Runs the command; the result is the exit status.
 ///
@@ -16,26 +13,4 @@ pub(crate) fn main(options: &Options) -> Result<u8, Error> {
     let recording = find::one(options.recording.as_deref(), options.rank)?;
     make_and_tell(&recording, options)?;
     Ok(0)
-}
-
-/// Makes a snapshot, and says where it is and what to do with it. Its path goes to stdout.
-///
-/// # Errors
-/// As [`make`].
-pub(crate) fn make_and_tell(recording: &Path, options: &Options) -> Result<(), Error> {
-    let made = make(recording, options, files::create)?;
-    let what = format!("snapshot of {}, {} events", made.words, made.written.entries);
-    say::line(match made.written.blocks {
-        0 if options.is_filtered() => format!("{what} of blocks that the filter keeps: none is in use then"),
-        _ => {
-            let more = if made.lacks_earlier {
-                " (what was allocated before the recording began is not in it)"
-            } else {
-                ""
-            };
-            format!("{what}{more}: drop it on pytorch.org/memory_viz")
-        }
-    });
-    say::out(&format!("{}\n", shown(&made.path)));
-    Ok(())
 }

@@ -7,10 +7,12 @@ mod make;
 mod options;
 mod requests;
 mod state;
+mod tell;
 mod wanted;
 
-pub(crate) use command::{main, make_and_tell};
+pub(crate) use command::main;
 pub(crate) use make::write;
 pub(crate) use options::Options;
 pub(crate) use requests::Fulfiller;
 pub(crate) use state::replay_at;
+pub(crate) use tell::make_and_tell;
