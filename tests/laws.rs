@@ -5,6 +5,8 @@
 mod circles;
 #[path = "laws/files.rs"]
 mod files;
+#[path = "laws/floors.rs"]
+mod floors;
 #[path = "laws/reads.rs"]
 mod reads;
 #[path = "cli/support.rs"]

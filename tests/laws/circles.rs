@@ -29,41 +29,6 @@ const KNOWN: &[&str] = &[
     "src/report/text/found.rs",
     "src/report/text/headline.rs",
     "src/report/text/mod.rs",
-    "tools/src/alert/abort.rs",
-    "tools/src/alert/action.rs",
-    "tools/src/alert/bundle.rs",
-    "tools/src/alert/cases.rs",
-    "tools/src/alert/keeper.rs",
-    "tools/src/alert/mod.rs",
-    "tools/src/analyze/gate.rs",
-    "tools/src/analyze/judged.rs",
-    "tools/src/analyze/mod.rs",
-    "tools/src/analyze/moments.rs",
-    "tools/src/cli/gate.rs",
-    "tools/src/cli/mod.rs",
-    "tools/src/cli/reading.rs",
-    "tools/src/cli/recording.rs",
-    "tools/src/env/mod.rs",
-    "tools/src/environment.rs",
-    "tools/src/holder.rs",
-    "tools/src/kept/adds.rs",
-    "tools/src/kept/files.rs",
-    "tools/src/kept/mod.rs",
-    "tools/src/kept/remedy.rs",
-    "tools/src/known/mod.rs",
-    "tools/src/run/child.rs",
-    "tools/src/run/exited.rs",
-    "tools/src/run/mod.rs",
-    "tools/src/run/nothing.rs",
-    "tools/src/run/tails.rs",
-    "tools/src/snapshot/find.rs",
-    "tools/src/snapshot/mod.rs",
-    "tools/src/snapshot/moment.rs",
-    "tools/src/snapshot/requests.rs",
-    "tools/src/snapshot/wanted.rs",
-    "tools/src/watch/command.rs",
-    "tools/src/watch/live.rs",
-    "tools/src/watch/mod.rs",
 ];
 
 /// A file as a module.
@@ -250,7 +215,7 @@ fn resolve(module: &Module, own: &[String], path: &[String]) -> Vec<String> {
 }
 
 /// What each file uses.
-fn uses(folder: &str) -> BTreeMap<String, BTreeSet<String>> {
+pub(super) fn uses(folder: &str) -> BTreeMap<String, BTreeSet<String>> {
     let mut modules = Modules::new();
     for source in sources(&[folder]) {
         if source.product.is_empty() {

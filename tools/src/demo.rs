@@ -3,12 +3,12 @@
 
 use crate::alert::Settings;
 use crate::analyze::Suppressions;
-use crate::environment::{self, Variable};
 use crate::error::Error;
-use crate::run::{self, Job, Plan};
+use crate::job::{self, Job, Variable};
+use crate::run::{self, Plan};
 use crate::simulate::{self, Environment, Extras};
 use crate::size::Size;
-use crate::{cli, files, probe, say, snapshot};
+use crate::{cli, environment, files, probe, say, snapshot};
 use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -35,7 +35,7 @@ pub(crate) fn main(options: &cli::Demo) -> Result<u8, Error> {
     say::raw(STORY);
     let stage = Stage::set(options.simulated)?;
     let trl = wheel(&stage.python)?;
-    let folder = run::create_folder(options.output.as_deref(), "demo")?;
+    let folder = job::create_folder(options.output.as_deref(), "demo")?;
     let script = folder.join("train.py");
     files::write(&script, TRAIN.as_bytes()).map_err(|e| Error::io("cannot write", &script, e))?;
     let words = [OsString::from(&script), trl.into()];
@@ -53,12 +53,13 @@ pub(crate) fn main(options: &cli::Demo) -> Result<u8, Error> {
             Error::new("the demonstration made no recording").hint("what is wrong: strandline doctor")
         );
     };
-    if outcome.ended.status() != 0 {
-        let what = format!("the job failed with status {}; its own output is above", outcome.ended.status());
+    if outcome.seen.ended.status() != 0 {
+        let what =
+            format!("the job failed with status {}; its own output is above", outcome.seen.ended.status());
         return Err(Error::new(what).hint("without a real GPU: strandline demo --simulated"));
     }
     if let Some(recording) = outcome.recordings.first() {
-        snapshot::make_and_tell(recording, &cli::Snapshot::default())?;
+        snapshot::make_and_tell(recording, &snapshot::Options::default())?;
     }
     if conclusion.outcome == Outcome::Leak {
         say::line("that is what it says about your own job: strandline run train.py");
@@ -95,7 +96,7 @@ fn real() -> Option<(PathBuf, String)> {
     if !probe::has_device() {
         return None;
     }
-    let python = ["python", "python3"].iter().find_map(|name| run::find(name.as_ref()))?;
+    let python = ["python", "python3"].iter().find_map(|name| job::find(name.as_ref()))?;
     let name = probe::ask(
         &python,
         "import torch; print(torch.cuda.get_device_name() if torch.cuda.is_available() else '')",

@@ -1,10 +1,9 @@
 //! `strandline diff`: what is more in one recording (or snapshot) than in another, by the line that allocated it.
 
-use crate::analyze::{self, Judged, Suppressions};
+use crate::analyze::{Judged, Moment, Place, Suppressions};
 use crate::error::Error;
-use crate::run::shown;
-use crate::snapshot::{self, Moment, Place};
-use crate::{cli, recording, say};
+use crate::say::{self, shown};
+use crate::{cli, recording, snapshot};
 use std::path::Path;
 use strandline::replay::Replay;
 use strandline::report::diff::{Diff, Side};
@@ -38,7 +37,7 @@ struct One {
 impl One {
     fn read(path: &Path, options: &cli::Diff) -> Result<One, Error> {
         let found = recording::find(Some(path))?;
-        let path = analyze::only(&found)?;
+        let path = recording::only(&found)?;
         let judged = Judged::read(path, &Suppressions::default(), &mut |_| {})?;
         // A snapshot is of a moment that somebody chose; of a run, the fullest one says most.
         let usual = if judged.is_snapshot() { Moment::End } else { Moment::Peak };

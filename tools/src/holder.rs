@@ -1,28 +1,12 @@
-//! Who holds what was found: asks the job's probe while it runs, and reads what it has answered.
+//! Who holds what was found: what the job's probe has answered. `watch/asker.rs` asks it while the job runs.
 //!
 //! The job answers in the fact `holders` of its recording, so a report knows it too, much later and elsewhere.
 
-use crate::files;
-use crate::watch::Live;
 use serde_json::{Value, json};
-use std::collections::HashMap;
-use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
-use strandline::detect::{Finding, GrainName, Kind, Severity};
-use strandline::event::{Frame, Names, Nanos};
-use strandline::format::holders::{Ask, BLOCKS, FINDINGS, Flagged};
-use strandline::replay::{Held, Replay, is_installed};
+use strandline::detect::Finding;
+use strandline::event::{Frame, Nanos};
+use strandline::replay::Replay;
 use strandline::report::HeldBy;
-
-/// Leaks of a job are found within a few steps of each other: what is found first waits so long for the others.
-const GATHER: Duration = Duration::from_millis(100);
-/// What is not established yet may be what a job does as it begins, and looking for its holder takes of the time that the job gives: so long
-/// something surer is waited for.
-const NO_HURRY: Duration = Duration::from_millis(700);
-/// Between two questions to a job, which has a budget of its own.
-const INTERVAL: Duration = Duration::from_secs(1);
-/// A finding whose holder is not found is asked about so many times.
-const TIMES: u32 = 3;
 
 /// What the job has answered about a finding, by the lines as the replay has them.
 pub(crate) fn of(finding: &Finding, replay: &Replay) -> HeldBy {
@@ -46,12 +30,12 @@ fn counts(replay: &Replay) -> Option<&Value> {
 }
 
 /// The lines that a finding names.
-fn frames<'a>(finding: &Finding, replay: &'a Replay) -> Vec<&'a Frame> {
+pub(crate) fn frames<'a>(finding: &Finding, replay: &'a Replay) -> Vec<&'a Frame> {
     finding.sites.iter().filter_map(|s| replay.site(s.site)).map(|s| &s.frame).collect()
 }
 
 /// Its newest answer about this, a found one before any other, and all that was answered with it.
-fn answer<'a>(replay: &'a Replay, about: &Value) -> Option<(&'a Value, &'a Value)> {
+pub(crate) fn answer<'a>(replay: &'a Replay, about: &Value) -> Option<(&'a Value, &'a Value)> {
     let all = replay.meta().get("holders")?.as_array()?.iter().rev();
     let findings =
         all.filter_map(|a| Some(a.get("findings")?.as_array()?.iter().map(move |f| (f, a)))).flatten();
@@ -61,7 +45,7 @@ fn answer<'a>(replay: &'a Replay, about: &Value) -> Option<(&'a Value, &'a Value
 }
 
 /// What tells a finding from the others of its process, whatever numbers a replay gives to lines.
-fn about(finding: &Finding, frames: &[&Frame]) -> Value {
+pub(crate) fn about(finding: &Finding, frames: &[&Frame]) -> Value {
     json!({
         "kind": finding.kind.name(),
         "device": finding.device.0,
@@ -71,173 +55,11 @@ fn about(finding: &Finding, frames: &[&Frame]) -> Value {
 }
 
 /// The same kind on the same device and stream, with a line in common: lines come and go with the steps.
-fn is_same(a: &Value, b: &Value) -> bool {
+pub(crate) fn is_same(a: &Value, b: &Value) -> bool {
     let list = |v: &'_ Value| v.get("sites").and_then(Value::as_array).cloned().unwrap_or_default();
     let same = ["kind", "device", "stream"].iter().all(|key| a.get(key) == b.get(key));
     let (a, b) = (list(a), list(b));
     same && (a == b || a.iter().any(|site| b.contains(site)))
-}
-
-/// Asks the jobs that are watched.
-#[derive(Default)]
-pub(crate) struct Asker {
-    jobs: HashMap<usize, Asked>,
-}
-
-/// What a job was asked.
-#[derive(Default)]
-struct Asked {
-    last: Option<Instant>,
-    /// Since when there is something to ask, and whether it is established.
-    since: Option<(Instant, bool)>,
-    number: u64,
-    /// Findings, with how often.
-    times: Vec<(Value, u32)>,
-    place: Option<PathBuf>,
-    /// The job has said that it ends, and was asked for the last time.
-    ended: bool,
-}
-
-impl Asker {
-    /// Asks about what was found in a process since it was last asked. `place`: where the question is to lie.
-    pub(crate) fn look(&mut self, live: &Live<'_>, place: Option<&Path>) {
-        let (answers, all) = match live.replay().meta().get("probe") {
-            Some(Value::Bool(all)) => (*all, *all),
-            Some(Value::String(s)) => (s == "leaks", false),
-            _ => (false, false),
-        };
-        let Some(place) = place.filter(|_| answers) else { return };
-        let asked = self.jobs.entry(live.id()).or_default();
-        let replay = live.replay();
-        // It waits for a moment: what has not been asked is asked now, if that is anything.
-        let last = !asked.ended && replay.meta().contains_key("ending");
-        if !last && asked.last.is_some_and(|t| t.elapsed() < INTERVAL) {
-            return;
-        }
-        let (mut flagged, mut presses) = (Vec::new(), false);
-        let holds = |f: &&Finding| {
-            f.withdrawn_step.is_none()
-                && is_held(f.kind)
-                && (all || is_worth_a_look(f) || last && f.is_active_leak())
-        };
-        for finding in live.findings().iter().filter(holds) {
-            let about = about(finding, &frames(finding, replay));
-            let found = answer(replay, &about).and_then(|(f, _)| f.get("status")?.as_str()) == Some("found");
-            let blocks = blocks(finding, replay);
-            if found || blocks.is_empty() || flagged.len() == FINDINGS || !asked.may_ask(&about) {
-                continue;
-            }
-            presses |= is_sure(finding);
-            let mut about = about;
-            about["lines"] = lines(finding, replay, live.names()).into();
-            flagged.push(Flagged { about, blocks });
-        }
-        if !last && (flagged.is_empty() || !asked.is_due(presses, Instant::now())) {
-            return;
-        }
-        asked.since = None;
-        asked.ended |= last;
-        flagged.iter().for_each(|f: &Flagged| asked.count(&f.about));
-        asked.number += 1;
-        asked.last = Some(Instant::now());
-        // Where it cannot be written nobody is asked: the report says so.
-        let ask = Ask { number: asked.number, findings: flagged, last };
-        let _ = files::write(place, ask.to_json().to_string().as_bytes());
-        asked.place = Some(place.into());
-    }
-
-    /// A process has ended: a question that it has not read is taken away.
-    pub(crate) fn forget(&mut self, id: usize) {
-        let asked = self.jobs.remove(&id);
-        asked.and_then(|a| a.place).into_iter().for_each(|p| drop(std::fs::remove_file(p)));
-    }
-}
-
-impl Drop for Asker {
-    fn drop(&mut self) {
-        let ids: Vec<usize> = self.jobs.keys().copied().collect();
-        ids.into_iter().for_each(|id| self.forget(id));
-    }
-}
-
-impl Asked {
-    /// Whether what is there to be asked, which is established or is not, has been waited for long enough.
-    fn is_due(&mut self, presses: bool, now: Instant) -> bool {
-        let (since, _) = self.since.filter(|(_, p)| *p == presses).unwrap_or((now, presses));
-        self.since = Some((since, presses));
-        now.duration_since(since) >= if presses { GATHER } else { NO_HURRY }
-    }
-
-    /// Whether this was not asked often enough yet.
-    fn may_ask(&self, about: &Value) -> bool {
-        self.times.iter().find(|(a, _)| is_same(a, about)).is_none_or(|(_, times)| *times < TIMES)
-    }
-
-    /// It is asked.
-    fn count(&mut self, about: &Value) {
-        match self.times.iter_mut().find(|(a, _)| is_same(a, about)) {
-            Some((_, times)) => *times += 1,
-            None => self.times.push((about.clone(), 1)),
-        }
-    }
-}
-
-/// Whether what a job gives for looking is spent on this now: a short job gives enough for a look or two, and what holds the blocks of a
-/// guess may not have been put in its place yet. A job that ends soon is looked into while it can be.
-fn is_worth_a_look(f: &Finding) -> bool {
-    /// Steps until the card is full.
-    const SOON: u64 = 50;
-    f.established || f.steps_to_oom.is_some_and(|s| s.mid <= SOON)
-}
-
-/// Whether a finding stood a test, and is no mere guess.
-fn is_sure(f: &Finding) -> bool {
-    f.established || f.severity > Severity::Info
-}
-
-/// Whether blocks of this kind are kept by an object.
-fn is_held(kind: Kind) -> bool {
-    matches!(kind, Kind::LiveAfterStreamExit | Kind::StepGrowth | Kind::CycleGarbage)
-}
-
-/// Lines of the user's own that the allocation of what a finding counts led through. The job hands them back: by the time of a report the
-/// blocks may be gone, and a line that allocates may be reached by many ways that keep nothing.
-fn lines(finding: &Finding, replay: &Replay, names: &Names) -> Vec<String> {
-    const LINES: usize = 64;
-    const STACKS: usize = 256;
-    let mut stacks: Vec<_> = counted(finding, replay).map(|h| h.block.stack).collect();
-    stacks.sort_unstable_by_key(|s| s.0);
-    stacks.dedup();
-    let mut lines: Vec<String> = stacks
-        .into_iter()
-        .take(STACKS)
-        .flat_map(|stack| names.frames(stack))
-        .filter(|f| !is_installed(&f.file))
-        .map(|f| format!("{}:{}", f.file, f.line))
-        .collect();
-    lines.sort_unstable();
-    lines.dedup();
-    lines.truncate(LINES);
-    lines
-}
-
-/// Addresses of what a finding counts, oldest first; of many, some of every age.
-fn blocks(finding: &Finding, replay: &Replay) -> Vec<u64> {
-    let mut all: Vec<_> = counted(finding, replay).map(|h| (h.born, h.block.addr.0)).collect();
-    all.sort_unstable();
-    let count = all.len().min(BLOCKS);
-    (0..count).filter_map(|i| all.get(i * all.len() / count)).map(|(_, address)| *address).collect()
-}
-
-/// The blocks that a finding counts, without those of the last two marks.
-fn counted<'a>(finding: &'a Finding, replay: &'a Replay) -> impl Iterator<Item = &'a Held> + 'a {
-    replay.blocks(finding.device).filter(|h| finding.counts(h) && !h.pending && !h.unverified).filter(|h| {
-        match finding.grain {
-            GrainName::Microbatch => h.microbatch + 2 <= replay.microbatches(),
-            GrainName::Step => h.step + 2 <= replay.steps(),
-            GrainName::Tick => true,
-        }
-    })
 }
 
 #[cfg(test)]
@@ -251,27 +73,5 @@ mod tests {
         assert!(!is_same(&about(0, &["a:1"]), &about(1, &["a:1"])), "another stream");
         assert!(!is_same(&about(0, &["a:1"]), &about(0, &["a:2"])));
         assert!(is_same(&about(0, &[]), &about(0, &[])));
-    }
-
-    #[test]
-    fn what_is_established_need_not_wait_for_what_a_job_does_as_it_begins() {
-        let (mut asked, began) = (Asked::default(), Instant::now());
-        let mut due = |presses, ms| asked.is_due(presses, began + Duration::from_millis(ms));
-        assert!(!due(false, 0) && !due(false, 600), "a guess waits");
-        assert!(!due(true, 650) && !due(true, 740), "what is established for its like");
-        assert!(due(true, 750));
-        assert!(!due(false, 800) && due(false, 1_500));
-    }
-
-    #[test]
-    fn what_is_not_found_is_asked_again_and_then_let_be() {
-        let mut asked = Asked::default();
-        let about = json!({ "kind": "step-growth", "device": 0, "sites": ["a:1"] });
-        let may = [0; 4].map(|_| {
-            let may = asked.may_ask(&about);
-            asked.count(&about);
-            may
-        });
-        assert_eq!(may, [true, true, true, false]);
     }
 }

@@ -7,6 +7,7 @@ mod context;
 mod demo;
 mod diff;
 mod doctor;
+mod driver;
 mod dump;
 mod embedded;
 mod env;
@@ -14,15 +15,22 @@ mod environment;
 mod error;
 mod files;
 mod holder;
+mod job;
 mod kept;
 mod known;
+mod live;
 mod metrics;
+mod nvml;
 mod post;
 mod probe;
+mod process;
+mod rate;
 mod recording;
 mod report;
 mod run;
 mod say;
+mod share;
+mod signals;
 #[allow(dead_code, unreachable_pub, reason = "a room that provides more than the commands use")]
 mod simulate;
 mod size;
@@ -38,8 +46,8 @@ use cli::{Cli, Command};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    run::be_witness();
-    run::write_beyond_limits();
+    signals::be_witness();
+    signals::write_beyond_limits();
     let cli = Cli::parse_from(cli::normalize(std::env::args_os()));
     let result = match &cli.command {
         Command::Run(options) => run::main(options),

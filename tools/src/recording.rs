@@ -1,7 +1,8 @@
 //! Recordings on the disk: which there are, whose they are, and the watcher's account beside them.
 
 use crate::error::{Error, status};
-use crate::{files, say};
+use crate::files;
+use crate::say::{self, shown};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
@@ -9,6 +10,9 @@ use strandline::event::{Bytes, DeviceId, DriverMemory, Nanos};
 use strandline::format::region::Identity;
 use strandline::format::tail::{self, Place};
 use strandline::reader::{Reader, Summary, kept_path, open_file};
+
+/// Folder under which runs are kept, in the current directory.
+pub(crate) const HOME: &str = "strandline";
 
 /// The recordings in a folder, by name: rank 2 before rank 10.
 pub(crate) fn list(folder: &Path) -> Vec<PathBuf> {
@@ -40,9 +44,25 @@ pub(crate) fn find(asked: Option<&Path>) -> Result<Vec<PathBuf>, Error> {
         Some(path) => {
             Err(Error::new(format!("{}: there is no such recording", say::path(path))).status(status::USAGE))
         }
-        None => newest(Path::new(crate::run::HOME)).ok_or_else(|| {
+        None => newest(Path::new(HOME)).ok_or_else(|| {
             Error::new("there is no recording under ./strandline").hint(RECORD_FIRST).status(status::USAGE)
         }),
+    }
+}
+
+/// The one recording that a command works on.
+///
+/// # Errors
+/// There are several.
+pub(crate) fn only(found: &[PathBuf]) -> Result<&Path, Error> {
+    match found {
+        [one] => Ok(one),
+        [] => Err(Error::new("there is no recording").status(status::USAGE)),
+        [first, ..] => {
+            let what =
+                format!("there are {} recordings, one for each process; this command takes one", found.len());
+            Err(Error::new(what).hint(format!("such as {}", shown(first))).status(status::USAGE))
+        }
     }
 }
 
@@ -172,10 +192,8 @@ pub(crate) fn of_process(pid: u32) -> Result<PathBuf, Error> {
     })?;
     open.into_iter().find(|path| self::pid(path) == Some(pid)).ok_or_else(|| {
         let what = format!("process {pid} writes no recording");
-        let hint = format!(
-            "its children may: pgrep -P {pid}; or give the recording, such as {}/…/….strand",
-            crate::run::HOME
-        );
+        let hint =
+            format!("its children may: pgrep -P {pid}; or give the recording, such as {}/…/….strand", HOME);
         Error::new(what).hint(hint).status(status::USAGE)
     })
 }

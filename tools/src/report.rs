@@ -1,6 +1,7 @@
 //! `strandline report`: the verdicts of a recording.
 
 use crate::error::{Error, status};
+use crate::share::Share;
 use crate::{analyze, cli, files, recording, say, terminal};
 use std::io::BufWriter;
 use std::path::Path;
@@ -13,7 +14,7 @@ use strandline::report::{self as print, Report, Style};
 pub(crate) fn main(options: &cli::Report) -> Result<u8, Error> {
     let suppressions = options.gate.suppressions()?;
     let found = recording::find(options.recording.as_deref())?;
-    let share = options.share.then(analyze::Share::default);
+    let share = options.share.then(Share::default);
     let mut judged = analyze::judge(&found, None, &suppressions, share.as_ref())?;
     if let Some(step) = options.at {
         if options.format == cli::ReportFormat::Html {

@@ -15,6 +15,14 @@ pub(crate) fn path(path: &Path) -> String {
     printable(&path.to_string_lossy()).into_owned()
 }
 
+/// A path as a person would type it: relative where it lies below the current directory.
+pub(crate) fn shown(path: &Path) -> String {
+    let here = std::env::current_dir().unwrap_or_default();
+    let short = path.strip_prefix(&here).unwrap_or(path);
+    let slash = if path.is_dir() { "/" } else { "" };
+    format!("{}{slash}", self::path(short))
+}
+
 /// Writes text that is already laid out, in one write.
 pub(crate) fn raw(text: &str) {
     let _ = std::io::stderr().lock().write_all(text.as_bytes());

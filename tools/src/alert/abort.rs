@@ -1,6 +1,6 @@
 //! Ending a job because of an alert.
 
-use super::keeper::Target;
+use crate::process::Target;
 use crate::say;
 use std::time::{Duration, Instant};
 

@@ -2,12 +2,12 @@
 //!
 //! Few of them, none of them large, none of them overwritten; and one that is there is whole.
 
-use super::action::HISTORY;
+use super::attempt::HISTORY;
 use crate::analyze::{self, Judged, Suppressions};
 use crate::error::Error;
 use crate::files::{self, Folder};
-use crate::run::shown;
-use crate::{say, snapshot};
+use crate::say::{self, shown};
+use crate::snapshot;
 use std::ffi::OsStr;
 use std::fs;
 use std::io::Write;

@@ -1,8 +1,8 @@
 //! What was announced, and what is news: the ranks of a job are one job, and nothing is said twice.
 
-use super::Rules;
-use super::keeper::Target;
-use crate::watch::Live;
+use super::rules::Rules;
+use crate::live::Live;
+use crate::process::Target;
 use crate::{holder, known};
 use serde_json::{Value, json};
 use std::collections::HashMap;

@@ -1,14 +1,17 @@
 //! Whoever does what was asked for. Each action has a thread and a short queue of its own: a slow one holds up neither the
 //! others nor the watch over the job, and a failing one is tried a few times, told, and left.
 
+use super::abort;
 use super::action::Action;
+use super::attempt;
 use super::bundle::{Bundles, Why};
 use super::cases::{Matter, News};
-use super::{Settings, abort};
-use crate::analyze::{Suppressions, started};
+use super::settings::Settings;
+use crate::analyze::Suppressions;
+use crate::live::Live;
 use crate::post::Failed;
+use crate::process::Target;
 use crate::say;
-use crate::watch::Live;
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TrySendError};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -23,35 +26,6 @@ const WAITS: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(4)];
 const LAST: Duration = Duration::from_secs(10);
 /// Evidence gets longer: it reads the whole recording, as the report after it does.
 const EVIDENCE: Duration = Duration::from_secs(120);
-
-/// A process that may be sent a signal: never another one that got its number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Target {
-    /// Its number.
-    pub(crate) pid: u32,
-    /// When it was started, in clock ticks since boot.
-    pub(crate) start: u64,
-}
-
-impl Target {
-    /// The process that has this number now.
-    pub(crate) fn of(pid: u32) -> Option<Target> {
-        Some(Target { pid, start: started(pid)? })
-    }
-
-    /// It has not ended.
-    pub(crate) fn is_alive(&self) -> bool {
-        started(self.pid) == Some(self.start)
-    }
-
-    /// Sends it a signal, if it has not ended.
-    pub(crate) fn send(&self, signal: i32) {
-        if self.is_alive() {
-            // SAFETY: kill touches no memory. The number is that of the process that was meant: it was just compared.
-            unsafe { libc::kill(self.pid as libc::pid_t, signal) };
-        }
-    }
-}
 
 /// What the thread that keeps evidence is asked for.
 struct Errand {
@@ -186,7 +160,7 @@ fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> bool {
 /// Tries an action until it works, cannot work, or has had its chances.
 fn persist(action: &Action, news: &News, folder: &Path, suppressions: &Suppressions, hurried: &Receiver<()>) {
     for attempt in 0.. {
-        let Err(Failed { why, again }) = action.attempt(news, folder, suppressions) else { return };
+        let Err(Failed { why, again }) = attempt::attempt(action, news, folder, suppressions) else { return };
         let name = action.name();
         match WAITS.get(attempt).filter(|_| again) {
             Some(wait) => {

@@ -1,6 +1,6 @@
 //! Which findings are announced.
 
-use super::Threshold;
+use crate::rate::Threshold;
 use strandline::detect::{Finding, GrainName, Kind, Severity};
 use strandline::replay::Replay;
 

@@ -3,10 +3,11 @@
 use super::foreign::{self, Foreign};
 use super::given::Given;
 use super::recorded::Recorded;
-use super::share::{Folder, Share};
 use crate::error::Error;
+use crate::share::{Folder, Share};
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
-use strandline::event::Names;
+use strandline::event::{Item, Names};
 use strandline::format::holders;
 use strandline::reader::{Frozen, Summary};
 
@@ -147,4 +148,25 @@ impl Feed {
             Feed::Shared(feed, _) => feed.summary(),
         }
     }
+}
+
+/// Hands every item of a recording to `each`, with the stacks and texts known by then; the damage that was met.
+///
+/// # Errors
+/// The recording cannot be read.
+pub(crate) fn items(
+    path: &Path,
+    mut each: impl FnMut(&Item, &Names) -> ControlFlow<()>,
+) -> Result<Vec<String>, Error> {
+    let mut feed = Feed::open(path)?;
+    while let Some((given, names)) = feed.next() {
+        let flow = match given {
+            Given::Events(events) => events.iter().try_for_each(|e| each(&Item::Event(*e), names)),
+            Given::Item(item) => each(&item, names),
+        };
+        if flow.is_break() {
+            break;
+        }
+    }
+    Ok(feed.damage())
 }

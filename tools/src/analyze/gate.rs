@@ -1,7 +1,7 @@
 //! The gate of `--fail-on-leak`: from what was found to an exit status, and why. No card is in it: the status follows certainty.
 
-use super::report;
-use crate::analyze::Judged;
+use super::judged::Judged;
+use super::report::report;
 use crate::error::status;
 use strandline::detect::Outcome;
 use strandline::event::printable;

@@ -1,27 +1,19 @@
 //! One recording, judged.
 
 use super::feed::Feed;
-use super::given::{Given, unreadable};
-use super::share::Share;
-use super::{Suppressions, known_of, moments, suppress::Within};
+use super::given::Given;
+use super::native::symbolized;
 use crate::error::Error;
-use crate::known;
-use crate::run;
-use crate::snapshot::Moment as When;
+use crate::share::Share;
 use crate::symbols::Symbols;
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
-use strandline::detect::{
-    Death, Detector, Finding, Outcome, Policy, SelfFault, Verdict, cut_short, judge, self_fault,
-};
-use strandline::event::{Bytes, Item, Names, NativeFrame, StackId};
-use strandline::reader::{Frozen, TailState};
-use strandline::replay::{Coverage, Device, Held, Replay, reached};
+use std::path::PathBuf;
+use strandline::detect::{Detector, Finding, SelfFault, Verdict};
+use strandline::event::{Bytes, Names, StackId};
+use strandline::reader::Frozen;
+use strandline::replay::{Coverage, Device, Held, Replay};
 use strandline::report::html;
 use strandline::report::{Cost, Ended, Known, Moment, Native, Process, snapshot};
-
-/// How often progress is told.
-const TELL: u64 = 1 << 16;
 
 /// A recording with everything that can be said of it.
 pub(crate) struct Judged {
@@ -30,21 +22,21 @@ pub(crate) struct Judged {
     /// Its steps, for snapshots.
     pub(crate) steps: snapshot::Steps,
     /// Of a process that goes on: what of its recording was judged.
-    frozen: Option<Frozen>,
+    pub(super) frozen: Option<Frozen>,
     /// What is private is folded.
-    share: Option<Share>,
-    feed: Feed,
-    replay: Replay,
-    detector: Detector,
-    verdict: Verdict,
-    known: Vec<Known>,
-    moments: Vec<Moment>,
-    native: BTreeMap<StackId, Native>,
-    ended: Ended,
-    killed_by_host: bool,
-    self_fault: Option<SelfFault>,
+    pub(super) share: Option<Share>,
+    pub(super) feed: Feed,
+    pub(super) replay: Replay,
+    pub(super) detector: Detector,
+    pub(super) verdict: Verdict,
+    pub(super) known: Vec<Known>,
+    pub(super) moments: Vec<Moment>,
+    pub(super) native: BTreeMap<StackId, Native>,
+    pub(super) ended: Ended,
+    pub(super) killed_by_host: bool,
+    pub(super) self_fault: Option<SelfFault>,
     /// Where it was left off, of a recording that goes on.
-    until: Option<Until>,
+    pub(super) until: Option<Until>,
 }
 
 /// A past moment that is judged as if it were now: the end of a step.
@@ -63,130 +55,6 @@ impl Judged {
     pub(crate) fn began_later(&self) -> bool {
         let then = self.moments.iter().map(|m| m.anatomy.before_recording);
         then.chain(self.replay.devices().map(|d| d.before_recording)).any(|b| b.0 > 0)
-    }
-
-    /// Reads and judges a recording, but for what is suppressed. `tell` is told now and then how many events have been read.
-    ///
-    /// # Errors
-    /// It cannot be read. Damage is no error: it is part of what is said.
-    pub(crate) fn read(
-        path: &Path,
-        suppressions: &Suppressions,
-        tell: &mut dyn FnMut(u64),
-    ) -> Result<Judged, Error> {
-        Judged::read_shared(path, None, suppressions, None, None, tell)
-    }
-
-    /// The same with what is private folded, where `share` is given, and as of a past moment, where `until` is.
-    ///
-    /// # Errors
-    /// As [`Judged::read`].
-    pub(super) fn read_shared(
-        path: &Path,
-        outcome: Option<&run::Outcome>,
-        suppressions: &Suppressions,
-        share: Option<&Share>,
-        until: Option<Until>,
-        tell: &mut dyn FnMut(u64),
-    ) -> Result<Judged, Error> {
-        let mut feed = Feed::open(path)?;
-        let frozen = match is_alive(&feed) {
-            true => Some(Frozen::of(path).map_err(unreadable)?),
-            false => None,
-        };
-        if let Some(frozen) = &frozen {
-            feed = Feed::frozen(frozen, path)?;
-        }
-        let mut feed = feed.shared(share);
-        let mut replay = Replay::new();
-        let mut detector = Detector::new(Policy::default());
-        let mut steps = snapshot::Steps::default();
-        let mut told = 0;
-        // The end of a step is announced by the event that follows it, where one does.
-        let over =
-            |r: &Replay| until.is_some_and(|u| r.events() >= u.events && (u.last || r.steps() >= u.step));
-        while let Some((given, names)) = feed.next().filter(|_| !over(&replay)) {
-            match given {
-                Given::Events(events) => {
-                    for event in events {
-                        if over(&replay) {
-                            break;
-                        }
-                        if !detector.findings().is_empty() {
-                            steps.leaving(event, &replay);
-                        }
-                        let progress = replay.apply_event(event);
-                        detector.after(progress, &replay);
-                        steps.see(&Item::Event(*event), progress);
-                    }
-                }
-                Given::Item(item) => {
-                    let progress = replay.apply(&item, names);
-                    detector.after(progress, &replay);
-                    steps.see(&item, progress);
-                }
-            }
-            if replay.events() - told > TELL {
-                told = replay.events();
-                tell(told);
-            }
-        }
-        let (ended, killed_by_host) = match until {
-            Some(_) => (Ended::Unknown, false),
-            None => ended(&feed, outcome),
-        };
-        if until.is_none() && ended != Ended::Running {
-            feed.keep_tail(path);
-        }
-        let whole = until.is_none_or(|u| u.last || replay.steps() < u.step);
-        if replay.ended().is_none() && ended != Ended::Running && whole {
-            // What a process was refused, that was ended from outside, was not what ended it.
-            match (ended, outcome.map(|o| o.ended)) {
-                (Ended::Signal(n), _) if n != libc::SIGABRT && n != libc::SIGSEGV => {}
-                (Ended::Exit, Some(run::Ended::Exit(0))) => {}
-                _ => replay.died(true),
-            }
-            // A killed process says no end: its last step is over all the same.
-            let progress = replay.finish();
-            detector.after(progress, &replay);
-            steps.finish(progress);
-        }
-        detector.at_step(&replay);
-        detector.hear(|f| known::testimony(f, &replay, share));
-        if !suppressions.is_empty() {
-            let (mut symbols, names) = (Symbols::default(), feed.names());
-            let within = Within { replay: &replay, names, share };
-            detector.suppress(|f| {
-                let known = known::of(f, &replay, names, feed.summary().unix_ns, share);
-                let frames = |stack| symbolized(names.native(stack), share, &mut symbols).frames;
-                suppressions.of(f, &known, &within, frames)
-            });
-        }
-        let verdict = judge(&replay, &detector);
-        let verdict = if until.is_some() { verdict } else { seen_whole(verdict, &feed, ended) };
-        let at_work = &feed.summary().at_work;
-        let self_fault = if until.is_some() { None } else { self_fault(death(ended), at_work) };
-        let mut judged = Judged {
-            path: path.into(),
-            frozen,
-            share: share.cloned(),
-            feed,
-            replay,
-            detector,
-            verdict,
-            known: Vec::new(),
-            moments: Vec::new(),
-            native: BTreeMap::new(),
-            steps,
-            ended,
-            killed_by_host,
-            self_fault,
-            until,
-        };
-        judged.known = known_of(&judged);
-        judged.native = judged.native();
-        judged.moments = moments::of(&judged, tell)?;
-        Ok(judged)
     }
 
     /// The same items again.
@@ -235,7 +103,7 @@ impl Judged {
     }
 
     /// Looks up the native frames that lead to what was found.
-    fn native(&self) -> BTreeMap<StackId, Native> {
+    pub(super) fn native(&self) -> BTreeMap<StackId, Native> {
         let mut symbols = Symbols::default();
         let sites = self.findings().iter().flat_map(|f| &f.sites).map(|s| s.site);
         let sites = sites.chain(self.replay.failed().map(|f| f.site));
@@ -259,21 +127,6 @@ impl Judged {
     /// The past moment that was judged, where one was.
     pub(super) fn until(&self) -> Option<Until> {
         self.until
-    }
-
-    /// The same recording as it stood at the end of `step`.
-    ///
-    /// # Errors
-    /// There is no such step, or the recording cannot be read again.
-    pub(super) fn at(
-        &self,
-        step: u32,
-        suppressions: &Suppressions,
-        tell: &mut dyn FnMut(u64),
-    ) -> Result<Judged, Error> {
-        let events = When::Step(step).find(self)?.events;
-        let until = Until { events, step, last: self.steps.end_of(step).is_none() };
-        Judged::read_shared(&self.path, None, suppressions, self.share.as_ref(), Some(until), tell)
     }
 
     /// What is private in it was folded, by this.
@@ -332,22 +185,6 @@ impl Judged {
     }
 }
 
-/// The native frames of a stack, looked up.
-pub(crate) fn symbolized(native: &[NativeFrame], share: Option<&Share>, symbols: &mut Symbols) -> Native {
-    let mut known = Native::default();
-    for (i, f) in native.iter().enumerate() {
-        known.frames.extend(match share {
-            Some(share) => share.native(f, |real| symbols.frames(real)),
-            None => symbols.frames(f),
-        });
-        if reached(native) == Some(i) {
-            // The function that the place is in, not what was inlined into it.
-            known.reached = known.frames.len() - 1;
-        }
-    }
-    known
-}
-
 /// Marks a block must have lived through before a finding counts it (`strandline::replay`, "old").
 const OLD: u32 = 2;
 
@@ -360,92 +197,4 @@ fn left_behind(findings: &[Finding], held: &Held, replay: &Replay) -> bool {
                 && f.stream.is_none_or(|s| s.id == held.stream)
                 && f.sites.iter().any(|s| s.site == held.site)
         })
-}
-
-/// What is missing in a recording may be what leaks: nothing that was not seen to its end is clean.
-fn seen_whole(verdict: Verdict, feed: &Feed, ended: Ended) -> Verdict {
-    let verdict = cut_short(verdict, death(ended), &feed.summary().at_work);
-    if verdict.outcome != Outcome::Clean {
-        return verdict;
-    }
-    let summary = feed.summary();
-    let missing = if summary.stopped {
-        "the recording stopped before the job ended".to_string()
-    } else if let Some(first) = feed.damage().first() {
-        format!("part of the recording is missing: {first}")
-    } else if !summary.complete && ended != Ended::Running && !matches!(summary.tail, TailState::Read(_)) {
-        "the end of the recording is missing".to_string()
-    } else {
-        return verdict;
-    };
-    Verdict::new(Outcome::Unknown, missing)
-}
-
-/// What is known of a death. How a process ended that nobody saw is unknown, also of one that ended by itself: such a one is in none of
-/// our code any more.
-fn death(ended: Ended) -> Death {
-    match ended {
-        Ended::Exit | Ended::Running => Death::None,
-        Ended::Signal(n) => Death::Signal(n),
-        Ended::Unknown => Death::Unseen,
-    }
-}
-
-/// How the process of a recording ended, and whether the host's out-of-memory killer did it.
-fn ended(feed: &Feed, outcome: Option<&run::Outcome>) -> (Ended, bool) {
-    let summary = feed.summary();
-    let told = summary.ended();
-    if told == Some("exit") {
-        return (Ended::Exit, false);
-    }
-    if let Some(n) = told.and_then(|t| t.strip_prefix("signal ")?.parse().ok()) {
-        return (Ended::Signal(n), false);
-    }
-    if is_alive(feed) {
-        return (Ended::Running, false);
-    }
-    let seen = match summary.died {
-        Some(status) if libc::WIFSIGNALED(status) => Ended::Signal(libc::WTERMSIG(status)),
-        Some(_) => Ended::Exit,
-        None => Ended::Unknown,
-    };
-    let Some(outcome) = outcome else { return (seen, false) };
-    let ended = match outcome.ended {
-        run::Ended::Signal(n) if outcome.pid == summary.who.pid => Ended::Signal(n),
-        run::Ended::Exit(_) if outcome.pid == summary.who.pid => Ended::Exit,
-        _ => seen,
-    };
-    (ended, outcome.killed_by_host && ended != Ended::Exit)
-}
-
-/// The recorded process has not ended.
-fn is_alive(feed: &Feed) -> bool {
-    let who = feed.summary().who;
-    started(who.pid).is_some_and(|start| start == who.start)
-}
-
-/// When a process was started, in clock ticks since boot (field 22 of its `stat`); `None` where it has ended.
-pub(crate) fn started(pid: u32) -> Option<u64> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    let (_, rest) = stat.rsplit_once(')')?;
-    let mut fields = rest.split_whitespace();
-    // A zombie has ended, though its entry is still there.
-    if fields.next()? == "Z" {
-        return None;
-    }
-    fields.nth(18)?.parse().ok()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_living_process_is_told_from_one_that_had_its_pid() {
-        let me = std::process::id();
-        let start = started(me).unwrap();
-        assert!(start > 0);
-        assert_eq!(started(me), Some(start));
-        assert_eq!(started(0), None);
-    }
 }

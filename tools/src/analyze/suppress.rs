@@ -1,9 +1,9 @@
 //! Suppressions: what is known to be kept, and is not to count. In the syntax of LeakSanitizer.
 
-use super::Share;
-use crate::alert::Threshold;
 use crate::error::{Error, status};
+use crate::rate::Threshold;
 use crate::say;
+use crate::share::Share;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use strandline::detect::{Certainty, Finding};

@@ -1,8 +1,8 @@
 //! What fails a command: options of `run` and `report`.
 
-use crate::alert::Threshold;
 use crate::analyze;
 use crate::error::Error;
+use crate::rate::Threshold;
 use clap::Args;
 use std::path::PathBuf;
 

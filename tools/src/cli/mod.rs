@@ -5,10 +5,10 @@ mod reading;
 mod recording;
 
 use crate::size::{self, Size};
+use crate::snapshot::Options as Snapshot;
 use clap::{Args, Parser, Subcommand};
-pub(crate) use gate::Gate;
-pub(crate) use reading::{Diff, Dump, DumpFormat, Report, ReportFormat, Snapshot, SnapshotFormat, Top};
-pub(crate) use recording::{Alerts, Env, Run, Steps, Watch};
+pub(crate) use reading::{Diff, Dump, DumpFormat, Report, ReportFormat, Top};
+pub(crate) use recording::{Env, EnvFormat, Run, Steps, Watch};
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 

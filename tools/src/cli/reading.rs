@@ -1,8 +1,7 @@
 //! What is read of a recording: options of `report`, `snapshot`, `diff`, `dump` and `top`.
 
-use super::Gate;
-use crate::size::Size;
-use crate::snapshot::{Moment, Steps as StepRange};
+use super::gate::Gate;
+use crate::analyze::Moment;
 use clap::{Args, ValueEnum};
 use std::path::PathBuf;
 
@@ -49,70 +48,6 @@ fn step_only(text: &str) -> Result<u32, String> {
         Ok(Moment::Step(n)) => Ok(n),
         _ => Err("write it like step:40".into()),
     }
-}
-
-/// `strandline snapshot`
-#[derive(Args, Debug, Default)]
-pub(crate) struct Snapshot {
-    /// A recording, the folder of a run, or the pid of a recorded process [default: the newest under ./strandline]
-    #[arg(value_name = "REC|PID")]
-    pub(crate) recording: Option<PathBuf>,
-    /// Where to write it [default: beside the recording]
-    #[arg(short, long, value_name = "FILE")]
-    pub(crate) output: Option<PathBuf>,
-    /// The moment that is shown: end, now, peak, oom, step:N or mark:NAME [default: end]
-    #[arg(long, value_name = "MOMENT")]
-    pub(crate) at: Option<Moment>,
-    /// Only the history of the last so many steps before it
-    #[arg(long, value_name = "STEPS", conflicts_with = "steps")]
-    pub(crate) history: Option<u32>,
-    /// Only the history of these steps: 10..20, 10.. or 10
-    #[arg(long, value_name = "A..B")]
-    pub(crate) steps: Option<StepRange>,
-    /// The rank that is shown, where the run has several
-    #[arg(long, value_name = "R")]
-    pub(crate) rank: Option<u32>,
-    /// Only blocks of this stream: its number, its handle (0x…), default or side
-    #[arg(long, value_name = "S")]
-    pub(crate) stream: Option<String>,
-    /// Only blocks with a frame like this, of file:line function
-    #[arg(long, value_name = "TEXT")]
-    pub(crate) site: Option<String>,
-    /// Only blocks of which at least so much was asked for
-    #[arg(long, value_name = "SIZE")]
-    pub(crate) min_size: Option<Size>,
-    /// Only blocks that live for at least so many steps
-    #[arg(long, value_name = "STEPS")]
-    pub(crate) min_age: Option<u32>,
-    /// How to write it
-    #[arg(long, value_enum, default_value_t)]
-    pub(crate) format: SnapshotFormat,
-    /// Write it even where it is too large for memory_viz
-    #[arg(long)]
-    pub(crate) any_size: bool,
-}
-
-impl Snapshot {
-    /// The moment that is shown: with a range of steps, the end of the last one.
-    pub(crate) fn moment(&self) -> Moment {
-        let last = self.steps.and_then(|s| s.to).map(Moment::Step);
-        self.at.clone().or(last).unwrap_or(Moment::End)
-    }
-
-    /// Some blocks are left out.
-    pub(crate) fn is_filtered(&self) -> bool {
-        self.stream.is_some() || self.site.is_some() || self.min_size.is_some() || self.min_age.is_some()
-    }
-}
-
-/// The language of a snapshot.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub(crate) enum SnapshotFormat {
-    /// What PyTorch writes and every reader reads.
-    #[default]
-    Pickle,
-    /// For other programs; newer memory_viz reads it too.
-    Json,
 }
 
 /// `strandline diff`

@@ -1,8 +1,7 @@
 //! What a recording is told to be: options of `run`, `env` and `watch`.
 
-use super::Gate;
-use crate::alert::{Action, Threshold};
-use crate::metrics::Sink;
+use super::gate::Gate;
+use crate::alert::Alerts;
 use crate::size::{self, Size};
 use clap::{Args, ValueEnum};
 use std::ffi::OsString;
@@ -35,26 +34,6 @@ pub(crate) struct Run {
     pub(crate) command: Vec<OsString>,
 }
 
-/// When to alert, and what to do then.
-#[derive(Args, Debug)]
-pub(crate) struct Alerts {
-    /// Alert on a leak that grows as fast: 50MiB/step, 10MiB/microbatch, 50MiB/min, 1%/100steps
-    #[arg(long, value_name = "RATE")]
-    pub(crate) alert_growth: Option<Threshold>,
-    /// Alert on a leak that fills its GPU within so many steps
-    #[arg(long, value_name = "STEPS")]
-    pub(crate) alert_oom_within: Option<u64>,
-    /// No alert before this step
-    #[arg(long, value_name = "STEP")]
-    pub(crate) alert_after: Option<u32>,
-    /// What to do on an alert: log, snapshot, exec:CMD, webhook:URL, signal:NAME, abort; may be repeated
-    #[arg(long, value_name = "ACTION")]
-    pub(crate) on_alert: Vec<Action>,
-    /// Figures for monitoring while it runs: HOST:PORT (Prometheus), file:PATH, or otlp (pushed); may be repeated
-    #[arg(long, value_name = "SINK")]
-    pub(crate) metrics: Vec<Sink>,
-}
-
 /// What is recorded: the same for `run` and `env`.
 #[derive(Args, Debug)]
 pub(crate) struct Recorded {
@@ -83,14 +62,31 @@ impl Recorded {
 #[derive(Args, Debug)]
 pub(crate) struct Env {
     /// Who reads it
-    #[arg(long, value_enum, default_value_t = crate::env::Format::Sh)]
-    pub(crate) format: crate::env::Format,
+    #[arg(long, value_enum, default_value_t = EnvFormat::Sh)]
+    pub(crate) format: EnvFormat,
     /// Where the recordings go [default: strandline/<date>-<time>]
     #[arg(short, long, value_name = "DIR")]
     pub(crate) output: Option<PathBuf>,
     /// What is recorded.
     #[command(flatten)]
     pub(crate) recorded: Recorded,
+}
+
+/// What reads the variables.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum EnvFormat {
+    /// A shell: eval "$(strandline env)"
+    Sh,
+    /// Ray: --runtime-env-json "$(strandline env --format ray)"
+    Ray,
+    /// DeepSpeed on several nodes: the file ~/.deepspeed_env
+    Deepspeed,
+    /// Kubernetes: a container's env list
+    K8s,
+    /// Docker and Podman: docker run $(strandline env --format docker) IMAGE …
+    Docker,
+    /// Apptainer and Singularity: apptainer exec $(strandline env --format apptainer) IMAGE …
+    Apptainer,
 }
 
 /// `strandline watch`

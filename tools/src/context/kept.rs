@@ -20,7 +20,7 @@ pub(super) struct Kept {
 impl Kept {
     /// Measured today.
     pub(super) fn now(name: String, driver: String, bytes: u64) -> Kept {
-        Kept { name, driver, bytes, measured: crate::run::today() }
+        Kept { name, driver, bytes, measured: crate::job::today() }
     }
 
     fn read(value: &Value) -> Option<Kept> {

@@ -8,7 +8,7 @@ mod kept;
 mod measure;
 
 use crate::error::{Error, status};
-use crate::run::Nvml;
+use crate::nvml::Nvml;
 use crate::say;
 use kept::Kept;
 use measure::Measured;

@@ -1,6 +1,6 @@
 //! What a check answers, and what is checked.
 
-use crate::run::Job;
+use crate::job::Job;
 use std::path::PathBuf;
 
 /// How a check came out.

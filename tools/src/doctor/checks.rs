@@ -1,9 +1,9 @@
 //! What can be seen without starting anything of the job's.
 
 use super::check::{Check, Patient};
+use crate::nvml::Nvml;
 use crate::probe::{self, Linkage, Torch};
-use crate::run::{self, Nvml};
-use crate::{context, environment, say};
+use crate::{context, environment, job, say};
 use std::ffi::{CStr, CString, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -73,7 +73,7 @@ fn program(patient: &Patient) -> Check {
     let Some(path) = patient.job.find() else {
         return Check::bad("command", format!("{name}: not found"), "is the right environment active?");
     };
-    if let Some(told) = run::elsewhere(&patient.job, |name| std::env::var(name).ok()) {
+    if let Some(told) = job::elsewhere(&patient.job, |name| std::env::var(name).ok()) {
         return Check::bad("command", told.why, told.instead);
     }
     let found = say::path(&path);

@@ -6,7 +6,7 @@ mod checks;
 mod trial;
 
 use crate::error::{Error, status};
-use crate::run::Job;
+use crate::job::Job;
 use crate::{cli, context, embedded, say};
 use check::{Check, Grade, Patient};
 

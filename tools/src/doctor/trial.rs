@@ -1,8 +1,8 @@
 //! The trial: the job's own python makes one tensor with the preload in it, and the recording is looked for.
 
 use super::check::{Check, Patient};
+use crate::job::{Job, find};
 use crate::probe::{self, Torch};
-use crate::run::{Job, find};
 use crate::{embedded, environment, files, recording, say};
 use std::ffi::OsStr;
 use std::fs;

@@ -20,7 +20,7 @@ const PIECE: usize = 1 << 16;
 /// The recording cannot be read, or the folder holds several.
 pub(crate) fn main(options: &cli::Dump) -> Result<u8, Error> {
     let found = recording::find(Some(&options.recording))?;
-    let path = analyze::only(&found)?;
+    let path = recording::only(&found)?;
     let mut text = String::with_capacity(PIECE + 4096);
     let mut symbols = Symbols::default();
     let damage = analyze::items(path, |item, names| {

@@ -1,29 +1,14 @@
 //! `strandline env`: what `run` sets, for places where `run` cannot stand before the job.
 
+use crate::cli::EnvFormat as Format;
 use crate::error::Error;
-use crate::run::{self, HOME};
+use crate::job;
+use crate::recording::HOME;
 use crate::{cli, embedded, files, say};
 use serde_json::json;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use strandline::format::env;
-
-/// What reads the variables.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub(crate) enum Format {
-    /// A shell: eval "$(strandline env)"
-    Sh,
-    /// Ray: --runtime-env-json "$(strandline env --format ray)"
-    Ray,
-    /// DeepSpeed on several nodes: the file ~/.deepspeed_env
-    Deepspeed,
-    /// Kubernetes: a container's env list
-    K8s,
-    /// Docker and Podman: docker run $(strandline env --format docker) IMAGE …
-    Docker,
-    /// Apptainer and Singularity: apptainer exec $(strandline env --format apptainer) IMAGE …
-    Apptainer,
-}
 
 /// Runs the command; the result is the exit status.
 ///
@@ -33,14 +18,14 @@ pub(crate) fn main(options: &cli::Env) -> Result<u8, Error> {
     let library = embedded::preload()?;
     let folder = match &options.output {
         Some(folder) => folder.clone(),
-        None => Path::new(HOME).join(run::now()),
+        None => Path::new(HOME).join(job::now()),
     };
     let folder = std::path::absolute(&folder).map_err(|e| Error::io("cannot find", folder, e))?;
     let mut others = others(options, &folder);
     if let Some(cli::Steps::Nvtx(_)) = options.recorded.steps {
-        others.push((run::NVTX_INJECTION, library.display().to_string()));
+        others.push((job::NVTX_INJECTION, library.display().to_string()));
     }
-    let settings = Settings { existing: std::env::var_os(run::LD_PRELOAD), others, library, folder };
+    let settings = Settings { existing: std::env::var_os(job::LD_PRELOAD), others, library, folder };
     say::out(&settings.told(options.format));
     if let Some(remark) = remark(options.format) {
         say::line(remark);
@@ -81,8 +66,8 @@ impl Settings {
     /// Every variable with its value, for what does not see the variables that are set here.
     fn all(&self) -> Vec<(&'static str, String)> {
         let existing = self.existing.clone().filter(|e| !self.is_in(e));
-        let preload = run::appended(existing, &self.library).to_string_lossy().into_owned();
-        std::iter::once((run::LD_PRELOAD, preload)).chain(self.others.iter().cloned()).collect()
+        let preload = job::appended(existing, &self.library).to_string_lossy().into_owned();
+        std::iter::once((job::LD_PRELOAD, preload)).chain(self.others.iter().cloned()).collect()
     }
 
     /// Our library stands in the list already: it is not put there twice.

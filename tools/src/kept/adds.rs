@@ -1,7 +1,8 @@
 //! Statements that put something into a keeper: calls of its methods, assignments to its keys, sums that build on it.
 
+use super::keeper::Keeper;
 use super::scope::{FUNCTIONS, Source, below, children, last_line, line};
-use super::{Keeper, remedy};
+use super::values;
 use std::collections::HashSet;
 use tree_sitter::Node;
 
@@ -338,7 +339,7 @@ impl<'t> Search<'_, 't> {
         let source = self.source;
         let field = |name: &str| n.child_by_field_name(name);
         let made = |values: Vec<Node<'t>>, grows: bool| {
-            let may_hold = values.is_empty() || values.iter().any(|v| remedy::may_hold(source, *v));
+            let may_hold = values.is_empty() || values.iter().any(|v| values::may_hold(source, *v));
             Some(Add { node: n, values, may_hold, grows })
         };
         match n.kind() {
@@ -401,7 +402,7 @@ impl<'t> Search<'_, 't> {
                     return None;
                 }
                 let builds = !self.is_rest(right) && self.mentions(right);
-                let is_set = self.keeper.rebound && !builds && remedy::is_made_of_others(source, right);
+                let is_set = self.keeper.rebound && !builds && values::is_made_of_others(source, right);
                 let is_one = !self.keeper.rebound || self.is_carried(n);
                 (is_one && (builds || is_set)).then(|| made(vec![right], builds)).flatten()
             }

@@ -1,6 +1,7 @@
 //! From a finding to the statement that keeps it: the probe's answer, and the user's own source as it lies on this machine.
 
-use super::{Found, Keeper, Statement, find};
+use super::find::{Found, Statement, find};
+use super::keeper::Keeper;
 use crate::holder;
 use serde_json::Value;
 use std::io::Read;

@@ -3,100 +3,12 @@
 
 mod adds;
 mod files;
+mod find;
+mod keeper;
 mod remedy;
 mod scope;
 #[cfg(test)]
 mod tests;
+mod values;
 
 pub(crate) use files::of;
-
-use adds::Add;
-use scope::Source;
-
-/// What is known of a keeper, from the probe's answer.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Keeper {
-    /// What kind of place it is, in the words of the answer: `attribute`, `class`, `global`, `local`, `closure`, `default`, `generator`,
-    /// `frame`.
-    pub(crate) kind: String,
-    /// The attribute or variable.
-    pub(crate) variable: String,
-    /// Of an attribute: its class.
-    pub(crate) class: Option<String>,
-    /// Of a local: the qualified name of its function, and that one's first line.
-    pub(crate) function: Option<String>,
-    pub(crate) first_line: Option<u32>,
-    /// Type of what is there: `list`, `dict`, `Tensor`.
-    pub(crate) type_name: String,
-    /// The blocks are kept by autograd graphs.
-    pub(crate) graph: bool,
-    /// The name gets another object at every step.
-    pub(crate) rebound: bool,
-    /// Lines of this file that the allocation of what is kept led through.
-    pub(crate) allocated: Vec<u32>,
-}
-
-/// The statement that puts it there.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Statement {
-    /// Its line, from 1.
-    pub(crate) line: u32,
-    /// As it stands there, in one line.
-    pub(crate) text: String,
-    /// What helps at this statement.
-    pub(crate) remedy: Option<String>,
-}
-
-/// What was found in one file.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Found {
-    Nothing,
-    /// One, and how sure the stacks make it: 0 not at all.
-    One(Statement, u32),
-    /// Several that cannot be told apart.
-    Several,
-}
-
-/// The one statement of a source that puts things into a keeper; `None` where there is none, or more than one could be it.
-#[cfg_attr(not(test), allow(dead_code, reason = "`files` tells nothing from several"))]
-pub(crate) fn kept_at(source_text: &str, keeper: &Keeper) -> Option<Statement> {
-    match find(source_text, keeper) {
-        Found::One(statement, _) => Some(statement),
-        Found::Nothing | Found::Several => None,
-    }
-}
-
-fn find(source_text: &str, keeper: &Keeper) -> Found {
-    let tree = scope::parse(source_text).filter(|t| scope::is_shallow(t.root_node()));
-    let Some(tree) = tree else { return Found::Nothing };
-    let source = Source::new(source_text, tree.root_node());
-    let mut all = adds::all(&source, keeper);
-    all.retain(|add| add.may_hold);
-    // What only sets it, where something also builds on what it had.
-    if all.iter().any(|a| a.grows) {
-        all.retain(|a| a.grows);
-    }
-    if all.len() > 1 {
-        let best = all.iter().map(|a| a.evidence(&source, keeper)).max().unwrap_or(0);
-        if best > 0 {
-            all.retain(|a| a.evidence(&source, keeper) == best);
-        }
-    }
-    match all.as_slice() {
-        [] => Found::Nothing,
-        [one] => Found::One(statement(&source, one, keeper), one.evidence(&source, keeper)),
-        _ => Found::Several,
-    }
-}
-
-/// Longest text of a statement, in characters.
-const LONGEST: usize = 120;
-
-fn statement(source: &Source<'_>, add: &Add<'_>, keeper: &Keeper) -> Statement {
-    let node = add.statement();
-    let mut text = source.text(node).split_whitespace().collect::<Vec<&str>>().join(" ");
-    if text.chars().count() > LONGEST {
-        text = text.chars().take(LONGEST - 1).chain(['…']).collect();
-    }
-    Statement { line: scope::line(node), text, remedy: remedy::of(source, add, keeper) }
-}

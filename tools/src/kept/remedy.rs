@@ -1,32 +1,11 @@
-//! What is put into a keeper: whether that can be memory of a device, and what helps at this statement.
+//! What helps at a statement that keeps something.
 
-use super::Keeper;
 use super::adds::Add;
-use super::scope::{Source, below, children};
+use super::keeper::Keeper;
+use super::scope::{Source, below};
+use super::values::{DETACHED, called};
 use tree_sitter::Node;
 
-/// Methods whose result is no tensor, or one in host memory.
-const ON_HOST: [&str; 6] = ["item", "cpu", "tolist", "numpy", "size", "dim"];
-/// Functions whose result is no tensor.
-const NUMBERS: [&str; 12] =
-    ["float", "int", "len", "str", "repr", "bool", "hash", "id", "range", "time", "round", "perf_counter"];
-/// Functions that make a tensor of nothing else, so that what a name had before is let go.
-const MAKERS: [&str; 12] = [
-    "zeros",
-    "ones",
-    "empty",
-    "full",
-    "randn",
-    "rand",
-    "tensor",
-    "zeros_like",
-    "ones_like",
-    "empty_like",
-    "randn_like",
-    "new_zeros",
-];
-/// Methods that let a tensor go from its graph.
-const DETACHED: [&str; 2] = ["detach", "detach_"];
 /// Methods whose result shares the memory of what they are called on.
 const VIEWS: [&str; 14] = [
     "view",
@@ -44,80 +23,6 @@ const VIEWS: [&str; 14] = [
     "split",
     "unbind",
 ];
-
-/// Whether a value can be memory of a device, as far as its text tells.
-pub(super) fn may_hold(source: &Source<'_>, value: Node<'_>) -> bool {
-    match value.kind() {
-        "integer"
-        | "float"
-        | "string"
-        | "true"
-        | "false"
-        | "none"
-        | "comparison_operator"
-        | "not_operator"
-        | "concatenated_string" => false,
-        "call" => {
-            let name = called(source, value);
-            let is_method = value.child_by_field_name("function").is_some_and(|f| f.kind() == "attribute");
-            !(NUMBERS.contains(&name) || is_method && ON_HOST.contains(&name))
-        }
-        "attribute" => !matches!(source.field(value, "attribute"), "shape" | "dtype" | "device" | "name"),
-        "conditional_expression" => {
-            // The condition stands between the two.
-            let all = children(value);
-            [0, 2].iter().filter_map(|i| all.get(*i)).any(|v| may_hold(source, *v))
-        }
-        "list"
-        | "tuple"
-        | "set"
-        | "expression_list"
-        | "parenthesized_expression"
-        | "binary_operator"
-        | "dictionary"
-        | "pair" => children(value).into_iter().any(|v| may_hold(source, v)),
-        "identifier" => !is_counter(source, value),
-        _ => true,
-    }
-}
-
-/// The name of the function that is called: what is behind the last dot.
-fn called<'t>(source: &Source<'t>, call: Node<'_>) -> &'t str {
-    let function = call.child_by_field_name("function").map_or("", |f| source.text(f));
-    function.rsplit('.').next().unwrap_or_default().trim()
-}
-
-/// Whether a name is the counter of a loop around it.
-fn is_counter(source: &Source<'_>, name: Node<'_>) -> bool {
-    let text = source.text(name);
-    let mut around =
-        std::iter::successors(name.parent(), Node::parent).filter(|n| n.kind() == "for_statement");
-    around.any(|f| {
-        let (Some(left), Some(right)) = (f.child_by_field_name("left"), f.child_by_field_name("right"))
-        else {
-            return false;
-        };
-        let first = children(left).first().map_or(source.text(left), |c| source.text(*c));
-        right.kind() == "call"
-            && match called(source, right) {
-                "range" => source.text(left) == text,
-                "enumerate" => first == text,
-                _ => false,
-            }
-    })
-}
-
-/// Whether a value is made of what was computed before, and keeps its graph: nothing new, nothing detached.
-pub(super) fn is_made_of_others(source: &Source<'_>, value: Node<'_>) -> bool {
-    match value.kind() {
-        "none" | "integer" | "float" | "string" => false,
-        "call" => !MAKERS.contains(&called(source, value)) && !DETACHED.contains(&called(source, value)),
-        "list" | "tuple" | "expression_list" => {
-            children(value).into_iter().any(|v| is_made_of_others(source, v))
-        }
-        _ => true,
-    }
-}
 
 /// Whether a method of this list is called anywhere in the values.
 fn calls(source: &Source<'_>, values: &[Node<'_>], names: &[&str]) -> bool {

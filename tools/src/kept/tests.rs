@@ -1,6 +1,7 @@
 //! Programs, and the statement that is to be named in each.
 
-use super::*;
+use super::find::kept_at;
+use super::keeper::Keeper;
 
 fn local(variable: &str, function: &str, first_line: u32, type_name: &str) -> Keeper {
     Keeper {

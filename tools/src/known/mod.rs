@@ -6,7 +6,7 @@
 //! version is read from the `dist-info` beside the package that the recording names, where the report is made on the
 //! machine that ran the job.
 
-use crate::analyze::Share;
+use crate::share::Share;
 use crate::{holder, kept};
 use serde_json::Value;
 use std::borrow::Cow;

@@ -1,40 +1,11 @@
 //! The job as a child in our own process group: started, waited for, stopped and continued with us.
 
-use super::command::Job;
-use super::signals::{Origin, Set, Witness, restore_limits};
-use crate::environment::Variable;
 use crate::error::{Error, status};
-use crate::say;
+use crate::job::{Ended, Job, Variable, cannot_start};
+use crate::signals::{Origin, Set, Witness, restore_limits};
 use std::io::ErrorKind;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
-
-/// How a job ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Ended {
-    /// With this status.
-    Exit(u8),
-    /// By this signal.
-    Signal(i32),
-}
-
-impl Ended {
-    /// As a shell says it: 128+n for signal n.
-    pub(crate) fn status(self) -> u8 {
-        match self {
-            Ended::Exit(status) => status,
-            Ended::Signal(signal) => 128u8.saturating_add(signal as u8),
-        }
-    }
-
-    /// As `waitpid(2)` says it; a core that was dumped left out.
-    pub(crate) fn wait_status(self) -> i32 {
-        match self {
-            Ended::Exit(status) => i32::from(status) << 8,
-            Ended::Signal(signal) => signal,
-        }
-    }
-}
 
 /// A job that runs.
 pub(crate) struct Running {
@@ -76,22 +47,6 @@ pub(crate) fn start(job: &Job, variables: &[Variable]) -> Result<Running, Error>
         cannot_start(job, &e)
     })?;
     Ok(Running { pid: child.id() as libc::pid_t, signals, before, witness })
-}
-
-/// Why a job did not start, with the status that a shell would give.
-pub(crate) fn cannot_start(job: &Job, error: &std::io::Error) -> Error {
-    let program = job.program.to_string_lossy();
-    match (error.kind(), job.find()) {
-        (ErrorKind::NotFound, None) => {
-            Error::new(format!("{program}: command not found")).status(status::NOT_FOUND)
-        }
-        (ErrorKind::NotFound, Some(path)) => Error::new(format!(
-            "{}: the interpreter that its first line names is not there",
-            say::path(&path)
-        ))
-        .status(status::NOT_FOUND),
-        _ => Error::new(format!("{program}: cannot be executed: {error}")).status(status::NOT_EXECUTABLE),
-    }
 }
 
 impl Running {
@@ -154,17 +109,5 @@ impl Running {
             // SAFETY: getpid and kill have no memory to get wrong; we stop here until somebody continues us.
             unsafe { libc::kill(libc::getpid(), libc::SIGSTOP) };
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_status_is_said_as_a_shell_says_it() {
-        assert_eq!(Ended::Exit(3).status(), 3);
-        assert_eq!(Ended::Signal(libc::SIGTERM).status(), 143);
-        assert_eq!(Ended::Signal(libc::SIGKILL).status(), 137);
     }
 }

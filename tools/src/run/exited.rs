@@ -1,6 +1,6 @@
 //! How a process ended that is not our child: a rank of a launcher's, say. Its own parent is told; we ask the kernel.
 
-use crate::alert::Target;
+use crate::process::Target;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 /// A process, and what the kernel remembers it by when its number is another's.

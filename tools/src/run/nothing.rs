@@ -1,7 +1,7 @@
 //! Nothing was recorded: why. A tool that stays silent when it was blind is believed to have seen a clean job.
 
-use super::launchers::{self, Elsewhere};
-use super::{Ended, Outcome, Plan};
+use super::plan::{Outcome, Plan};
+use crate::job::{self, Elsewhere, Ended};
 use crate::probe::{self, Torch};
 use crate::{say, words};
 use std::ffi::OsString;
@@ -49,10 +49,10 @@ impl Facts {
             failure: None,
             deleted: None,
             disabled: std::env::var_os(env::DISABLE).is_some_and(|v| v == "1"),
-            ended: Some(outcome.ended),
+            ended: Some(outcome.seen.ended),
             program: Path::new(&job.program).file_name().unwrap_or_default().to_string_lossy().into_owned(),
-            elsewhere: launchers::elsewhere(job, |name| std::env::var(name).ok()),
-            hidden: launchers::hidden(job),
+            elsewhere: job::elsewhere(job, |name| std::env::var(name).ok()),
+            hidden: job::hidden(job),
             linkage: path.as_deref().and_then(probe::linkage),
             python,
             torch: path.filter(|_| python).map(|p| probe::torch(&p)),
@@ -136,12 +136,12 @@ mod tests {
             Facts { torch: Some(Torch::Cuda("2.11.0".into())), ended: Some(Ended::Exit(1)), ..python() };
         assert!(why(failed).ends_with("it failed before it made one"));
         let line: Vec<OsString> = ["ssh", "host", "python", "t.py"].map(Into::into).into();
-        let elsewhere = launchers::elsewhere(&super::super::Job::new(&line, None), |_| None);
+        let elsewhere = job::elsewhere(&job::Job::new(&line, None), |_| None);
         let (why_there, next) = reason(&Facts { elsewhere, ..Facts::default() });
         assert_eq!(why_there, "ssh starts the job on another machine");
         assert_eq!(next.as_deref(), Some("ssh host strandline run python t.py"));
         let line: Vec<OsString> = ["apptainer", "exec", "i.sif", "python"].map(Into::into).into();
-        let hidden = launchers::hidden(&super::super::Job::new(&line, None));
+        let hidden = job::hidden(&job::Job::new(&line, None));
         let (why_not, next) = reason(&Facts { hidden, ended: Some(Ended::Exit(0)), ..Facts::default() });
         assert!(why_not.ends_with("or its container hides our library"), "{why_not}");
         assert_eq!(next.as_deref(), Some("apptainer exec $(strandline env --format apptainer) i.sif python"));

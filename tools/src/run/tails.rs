@@ -5,8 +5,8 @@
 //! While it is open here, whoever reads the recording finds it below `/proc/<our pid>/fd`. When its process has ended, what is in
 //! no page is written beside the recording, and the memory is given back.
 
-use super::Ended;
 use super::exited::Process;
+use crate::job::Ended;
 use crate::recording;
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
 use std::ffi::OsString;

@@ -1,7 +1,7 @@
 //! The one recording that is meant: a file, a rank of a run, or the process with a pid.
 
 use crate::error::{Error, status};
-use crate::{analyze, recording};
+use crate::recording;
 use std::path::{Path, PathBuf};
 
 /// The recording.
@@ -13,7 +13,7 @@ pub(super) fn one(asked: Option<&Path>, rank: Option<u32>) -> Result<PathBuf, Er
         return recording::of_process(pid);
     }
     let found = recording::find(asked)?;
-    let Some(rank) = rank else { return analyze::only(&found).map(Path::to_path_buf) };
+    let Some(rank) = rank else { return recording::only(&found).map(Path::to_path_buf) };
     let of_rank: Vec<PathBuf> = found.into_iter().filter(|path| rank_of(path) == Some(rank)).collect();
     // A rank that was restarted has several recordings; the last one is meant.
     of_rank

@@ -1,11 +1,13 @@
 //! Snapshots that a job asks for itself, with `strandline_snapshot(path)`: made here, outside of it, out of its recording.
 
-use super::{Moment, make};
-use crate::alert::Target;
+use super::make::make;
+use super::options::Options;
+use crate::analyze::Moment;
 use crate::files::Folder;
-use crate::run::shown;
-use crate::watch::Which;
-use crate::{cli, recording, say};
+use crate::live::Which;
+use crate::process::Target;
+use crate::recording;
+use crate::say::{self, shown};
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
 use serde_json::Value;
 use std::collections::HashMap;
@@ -146,10 +148,10 @@ impl Request {
             true => self.path.clone(),
             false => folder.join(&self.path),
         };
-        let options = cli::Snapshot {
+        let options = Options {
             at: Some(Moment::Mark(printable(&self.mark).into_owned())),
             output: Some(path),
-            ..cli::Snapshot::default()
+            ..Options::default()
         };
         match make(recording, &options, |_| place.0.create(&place.1)) {
             Ok(made) if !quiet => {

@@ -1,47 +1,18 @@
 //! What of a recording a snapshot shows: the window of its history, and which blocks.
 
-use super::moment::Place;
-use crate::analyze::Judged;
-use crate::cli;
+use super::options::Options;
+use crate::analyze::{Judged, Place};
 use crate::error::{Error, status};
 use rustc_hash::FxHashSet;
-use std::str::FromStr;
 use strandline::event::{Addr, Body, Bytes, DeviceId, Event, Nanos, StreamHandle};
 use strandline::replay::Replay;
 use strandline::report::snapshot::Filter;
-
-/// A range of steps: `A..B` with both ends, `A..`, or one step.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Steps {
-    /// The first.
-    pub(crate) from: u32,
-    /// The last; `None`: up to the moment that is shown.
-    pub(crate) to: Option<u32>,
-}
-
-impl FromStr for Steps {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Steps, String> {
-        let number =
-            |t: &str| t.parse().ok().filter(|&n: &u32| n > 0).ok_or("write it like 10..20, 10.. or 10");
-        let range = match text.split_once("..") {
-            Some((from, "")) => Steps { from: number(from)?, to: None },
-            Some((from, to)) => Steps { from: number(from)?, to: Some(number(to)?) },
-            None => Steps { from: number(text)?, to: Some(number(text)?) },
-        };
-        match range.to {
-            Some(to) if to < range.from => Err("the last step comes before the first".into()),
-            _ => Ok(range),
-        }
-    }
-}
 
 /// Number of the event with which the history begins.
 ///
 /// # Errors
 /// There is no such step.
-pub(super) fn begin(options: &cli::Snapshot, judged: &Judged, place: &Place) -> Result<u64, Error> {
+pub(super) fn begin(options: &Options, judged: &Judged, place: &Place) -> Result<u64, Error> {
     if let Some(n) = options.history {
         return Ok(judged.steps.first_event_of_last(n, place.events));
     }
@@ -59,7 +30,7 @@ pub(super) fn begin(options: &cli::Snapshot, judged: &Judged, place: &Place) -> 
 ///
 /// # Errors
 /// No stream and no stack is meant.
-pub(super) fn filter(options: &cli::Snapshot, judged: &Judged) -> Result<Filter, Error> {
+pub(super) fn filter(options: &Options, judged: &Judged) -> Result<Filter, Error> {
     let mut filter = Filter { min_size: Bytes(options.min_size.map_or(0, |s| s.0)), ..Filter::default() };
     if let Some(stream) = &options.stream {
         filter.streams = Some(streams(stream, judged.replay())?);
@@ -124,21 +95,5 @@ impl Aged {
             }
         }
         self.born
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn ranges_of_steps_are_read() {
-        let read = |text: &str| text.parse::<Steps>();
-        assert_eq!(read("3..7"), Ok(Steps { from: 3, to: Some(7) }));
-        assert_eq!(read("3.."), Ok(Steps { from: 3, to: None }));
-        assert_eq!(read("3"), Ok(Steps { from: 3, to: Some(3) }));
-        for wrong in ["", "..", "..4", "0..4", "7..3", "a..b"] {
-            assert!(read(wrong).is_err(), "{wrong}");
-        }
     }
 }

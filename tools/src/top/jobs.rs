@@ -3,9 +3,9 @@
 use super::rank::{self, Rank};
 use crate::analyze::Suppressions;
 use crate::error::{Error, status};
+use crate::live::Followed;
 use crate::recording;
-use crate::run::shown;
-use crate::watch::Followed;
+use crate::say::shown;
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};

@@ -1,6 +1,6 @@
 //! A row of `strandline top`: one device of one process as of a moment, with all that its detail shows; plain data.
 
-use crate::watch::Followed;
+use crate::live::Followed;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use strandline::detect::{Finding, GrainName, Outcome, StepsToOom};

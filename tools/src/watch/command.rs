@@ -1,13 +1,16 @@
 //! `strandline watch`: the watch alone, over a job that runs without `strandline run` around it.
 
-use super::{Watch, Which};
+use super::watcher::{INTERVAL, Watch};
 use crate::alert::Settings;
 use crate::analyze::Suppressions;
+use crate::driver::Watcher as DriverWatcher;
 use crate::error::{Error, status};
 use crate::files::Folder;
-use crate::run::{DriverWatcher, Signals, shown};
+use crate::live::Which;
+use crate::say::{self, shown};
+use crate::signals::Set as Signals;
 use crate::snapshot::Fulfiller;
-use crate::{cli, recording, say};
+use crate::{cli, recording};
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{Read, Write};
@@ -34,7 +37,7 @@ pub(crate) fn main(options: &cli::Watch) -> Result<u8, Error> {
     if watch.is_idle() && watch.may_begin() {
         say::line(format!("nothing is recorded in {} yet: waiting for it", shown(&folder)));
         while watch.is_idle() && watch.may_begin() {
-            match signals.wait_for(super::INTERVAL) {
+            match signals.wait_for(INTERVAL) {
                 Some(_) => return Ok(0),
                 None => watch.round(),
             }
@@ -52,7 +55,7 @@ pub(crate) fn main(options: &cli::Watch) -> Result<u8, Error> {
     say::line(format!("watching {} {processes} in {}", watch.running(), shown(&folder)));
     let snapshots = Fulfiller::start(&folder, Which::Running, false);
     while !watch.is_idle() {
-        match signals.wait_for(super::INTERVAL) {
+        match signals.wait_for(INTERVAL) {
             Some(_) => break,
             None => watch.round(),
         }
@@ -85,7 +88,7 @@ fn background(folder: &Path, settings: &Settings, signals: &Signals) -> u8 {
             if watch.1.is_idle() {
                 break;
             }
-            if signals.wait_for(super::INTERVAL) == Some(libc::SIGTERM) {
+            if signals.wait_for(INTERVAL) == Some(libc::SIGTERM) {
                 watch.1.terminating();
             }
         }

@@ -1,7 +1,7 @@
 //! One recording, followed while it is written.
 
-use crate::alert::Target;
 use crate::analyze::{Feed, Given, Suppressions, Within, symbolized};
+use crate::process::Target;
 use crate::symbols::Symbols;
 use crate::{known, recording};
 use std::path::{Path, PathBuf};
@@ -10,6 +10,15 @@ use strandline::detect::{Detector, Finding, Policy, judge};
 use strandline::event::Names;
 use strandline::replay::{Progress, Replay};
 use strandline::report::{Known, Process};
+
+/// Which recordings of a folder are watched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Which {
+    /// All: the folder is a run's own.
+    All,
+    /// Those whose process runs on this machine: the others are history, or another node's.
+    Running,
+}
 
 /// A recording, and what is true of it so far.
 pub(crate) struct Followed {
@@ -112,7 +121,7 @@ impl Followed {
     }
 
     /// Whether allocations failed since this was last asked.
-    pub(super) fn has_new_oom(&mut self) -> bool {
+    pub(crate) fn has_new_oom(&mut self) -> bool {
         let ooms = self.state.replay.devices().map(|d| d.ooms.len()).sum();
         std::mem::replace(&mut self.state.ooms, ooms) < ooms
     }

@@ -23,7 +23,7 @@ pub(crate) struct Set(libc::sigset_t);
 
 /// Where a signal came from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Origin {
+pub(crate) enum Origin {
     /// The kernel made it: the terminal for its foreground group.
     Kernel,
     /// A process sent it.
@@ -33,7 +33,7 @@ pub(super) enum Origin {
 impl Set {
     /// All that are passed on, and `SIGCHLD`. Not: what cannot be caught, what a fault of our own raises, `SIGPIPE` (a
     /// write of our own raises it), and the two that the C library keeps for itself.
-    pub(super) fn forwarded() -> Set {
+    pub(crate) fn forwarded() -> Set {
         let mut set = MaybeUninit::uninit();
         // SAFETY: sigfillset initialises the set it is given; the numbers removed are valid signals.
         let mut set = unsafe {
@@ -85,7 +85,7 @@ impl Set {
     }
 
     /// Makes this the thread's mask. Async-signal-safe: used between fork and exec.
-    pub(super) fn restore(&self) -> io::Result<()> {
+    pub(crate) fn restore(&self) -> io::Result<()> {
         // SAFETY: the set is initialised; a null old set is allowed.
         match unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &self.0, std::ptr::null_mut()) } {
             0 => Ok(()),
@@ -94,14 +94,14 @@ impl Set {
     }
 
     /// Takes those that wait for us, and forgets them.
-    pub(super) fn discard(&self) {
+    pub(crate) fn discard(&self) {
         let at_once = libc::timespec { tv_sec: 0, tv_nsec: 0 };
         // SAFETY: the set and the time are initialised; a null info is allowed.
         while unsafe { libc::sigtimedwait(&self.0, std::ptr::null_mut(), &at_once) } > 0 {}
     }
 
     /// Waits for the next one of them.
-    pub(super) fn wait(&self) -> (i32, Origin) {
+    pub(crate) fn wait(&self) -> (i32, Origin) {
         loop {
             let mut info = MaybeUninit::<libc::siginfo_t>::uninit();
             // SAFETY: the set is initialised; on success `info` is, and si_code is a field of every signal.
@@ -118,7 +118,7 @@ impl Set {
 }
 
 /// The witness. Dies with us.
-pub(super) struct Witness {
+pub(crate) struct Witness {
     process: Option<Child>,
     /// What earlier witnesses saw that has not been asked for yet, as bits.
     carried: u64,
@@ -126,14 +126,14 @@ pub(super) struct Witness {
 
 impl Witness {
     /// Starts it; call with the forwarded signals blocked, so that it is born with them blocked.
-    pub(super) fn start() -> Witness {
+    pub(crate) fn start() -> Witness {
         Witness { process: spawn(), carried: 0 }
     }
 
     /// Whether the group got this signal as well; each sighting is told once. A signal that we have seen has been
     /// delivered to everybody it was meant for once the sender's system call is over, or its next one, where it goes
     /// over the processes itself: it is given a moment to get there.
-    pub(super) fn saw(&mut self, signal: i32) -> bool {
+    pub(crate) fn saw(&mut self, signal: i32) -> bool {
         let bit = 1u64 << (signal - 1);
         wait_for_senders();
         for _ in 0..10 {

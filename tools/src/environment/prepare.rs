@@ -1,20 +1,15 @@
-//! PyTorch on a simulated GPU, as the commands use it: `strandline simulate`, `run --simulate`, `demo`.
+//! PyTorch on a simulated GPU: provided on demand, and what a job needs to run there.
 
+use crate::embedded;
 use crate::error::Error;
-use crate::run::{self, Job};
+use crate::job::Variable;
 use crate::simulate::{self, Environment, Extras, Options};
 use crate::size::Size;
-use crate::{cli, embedded, say};
-use std::ffi::OsString;
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use strandline::format::env;
 
 /// The torch that is provided; the one that everything is tested with.
 pub(crate) const TORCH: &str = "2.11.0";
-
-/// A variable for a job: name and value.
-pub(crate) type Variable = (String, OsString);
 
 /// Provides the environment: at once where it is there, in a minute or so (told on stderr) where it is not.
 ///
@@ -25,7 +20,7 @@ pub(crate) fn prepare(extras: Extras) -> Result<Environment, Error> {
 }
 
 /// The same for another version of torch.
-fn prepare_with(torch: &str, extras: Extras) -> Result<Environment, Error> {
+pub(super) fn prepare_with(torch: &str, extras: Extras) -> Result<Environment, Error> {
     let options = Options {
         cache: cache()?,
         python: None,
@@ -64,36 +59,6 @@ pub(crate) fn variables(environment: &Environment, size: Option<Size>) -> Vec<Va
         }
     }
     variables
-}
-
-/// Runs `strandline simulate`; the result is the exit status.
-///
-/// # Errors
-/// The environment could not be made, or the command not be started.
-pub(crate) fn main(options: &cli::Simulate) -> Result<u8, Error> {
-    let extras = if options.with_transformers { Extras::Transformers } else { Extras::None };
-    let environment = prepare_with(&options.torch, extras)?;
-    if options.command.is_empty() {
-        say::out(&format!("{}\n", environment.python.display()));
-        if !options.python {
-            let python = environment.python.display();
-            say::line("this python has torch on a simulated GPU: values are meaningless, memory is real");
-            say::raw(&format!(
-                "  next  strandline run --simulate 24GiB train.py\n        {python} train.py\n"
-            ));
-        }
-        return Ok(0);
-    }
-    let job = Job::new(&options.command, Some(&environment.python));
-    Err(replace(&job, &variables(&environment, options.size)))
-}
-
-/// Becomes the job: there is nothing left for us to do.
-fn replace(job: &Job, variables: &[Variable]) -> Error {
-    let mut command = std::process::Command::new(&job.program);
-    command.args(&job.arguments).envs(variables.iter().map(|(name, value)| (name, value)));
-    run::restore_limits();
-    run::cannot_start(job, &command.exec())
 }
 
 /// The programs of an environment, as the first entry of a `PATH`.

@@ -5,8 +5,8 @@
 //! where `device` is the job's ordinal and `process` is null where the driver does not tell (containers). Before those, a line for
 //! each device says what it is, and what a context takes there as far as that was measured (`strandline doctor --context`).
 
-use super::nvml::{self, Device, Nvml, Usage};
 use crate::files::Folder;
+use crate::nvml::{self, Device, Nvml, Usage};
 use crate::{context, recording};
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
 use std::collections::HashMap;

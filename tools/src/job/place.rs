@@ -1,12 +1,10 @@
 //! Where a run's recordings go: a folder of its own, created exclusively, never one that exists.
 
 use crate::error::{Error, status};
+use crate::recording::HOME;
 use crate::{files, say};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
-
-/// Folder under which runs are kept, in the current directory.
-pub(crate) const HOME: &str = "strandline";
 
 /// Creates the folder of a run and returns its absolute path. `asked` is the user's `-o`: it may exist only if it is
 /// empty. Without it: `strandline/<name>-<MMDD-HHMM>`, with `-2`, `-3` … where that is taken; below the temporary

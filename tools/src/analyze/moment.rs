@@ -1,6 +1,7 @@
 //! Which moment a snapshot shows: as it is asked for, and where it lies in the recording.
 
-use crate::analyze::{Given, Judged};
+use super::given::Given;
+use super::judged::Judged;
 use crate::error::{Error, status};
 use std::fmt;
 use std::str::FromStr;

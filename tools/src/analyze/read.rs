@@ -1,0 +1,218 @@
+//! Reads a recording and judges it.
+
+use super::anatomies;
+use super::feed::Feed;
+use super::given::{Given, unreadable};
+use super::judged::{Judged, Until};
+use super::native::symbolized;
+use super::suppress::{Suppressions, Within};
+use crate::error::Error;
+use crate::job::{self, Seen};
+use crate::known;
+use crate::process::started;
+use crate::share::Share;
+use crate::symbols::Symbols;
+use std::collections::BTreeMap;
+use std::path::Path;
+use strandline::detect::{Death, Detector, Outcome, Policy, Verdict, cut_short, judge, self_fault};
+use strandline::event::Item;
+use strandline::reader::{Frozen, TailState};
+use strandline::replay::Replay;
+use strandline::report::{self as print, Ended, snapshot};
+
+/// How often progress is told.
+const TELL: u64 = 1 << 16;
+
+impl Judged {
+    /// Reads and judges a recording, but for what is suppressed. `tell` is told now and then how many events have been read.
+    ///
+    /// # Errors
+    /// It cannot be read. Damage is no error: it is part of what is said.
+    pub(crate) fn read(
+        path: &Path,
+        suppressions: &Suppressions,
+        tell: &mut dyn FnMut(u64),
+    ) -> Result<Judged, Error> {
+        Judged::read_shared(path, None, suppressions, None, None, tell)
+    }
+
+    /// The same with what is private folded, where `share` is given, and as of a past moment, where `until` is.
+    ///
+    /// # Errors
+    /// As [`Judged::read`].
+    pub(super) fn read_shared(
+        path: &Path,
+        outcome: Option<&Seen>,
+        suppressions: &Suppressions,
+        share: Option<&Share>,
+        until: Option<Until>,
+        tell: &mut dyn FnMut(u64),
+    ) -> Result<Judged, Error> {
+        let mut feed = Feed::open(path)?;
+        let frozen = match is_alive(&feed) {
+            true => Some(Frozen::of(path).map_err(unreadable)?),
+            false => None,
+        };
+        if let Some(frozen) = &frozen {
+            feed = Feed::frozen(frozen, path)?;
+        }
+        let mut feed = feed.shared(share);
+        let mut replay = Replay::new();
+        let mut detector = Detector::new(Policy::default());
+        let mut steps = snapshot::Steps::default();
+        let mut told = 0;
+        // The end of a step is announced by the event that follows it, where one does.
+        let over =
+            |r: &Replay| until.is_some_and(|u| r.events() >= u.events && (u.last || r.steps() >= u.step));
+        while let Some((given, names)) = feed.next().filter(|_| !over(&replay)) {
+            match given {
+                Given::Events(events) => {
+                    for event in events {
+                        if over(&replay) {
+                            break;
+                        }
+                        if !detector.findings().is_empty() {
+                            steps.leaving(event, &replay);
+                        }
+                        let progress = replay.apply_event(event);
+                        detector.after(progress, &replay);
+                        steps.see(&Item::Event(*event), progress);
+                    }
+                }
+                Given::Item(item) => {
+                    let progress = replay.apply(&item, names);
+                    detector.after(progress, &replay);
+                    steps.see(&item, progress);
+                }
+            }
+            if replay.events() - told > TELL {
+                told = replay.events();
+                tell(told);
+            }
+        }
+        let (ended, killed_by_host) = match until {
+            Some(_) => (Ended::Unknown, false),
+            None => ended(&feed, outcome),
+        };
+        if until.is_none() && ended != Ended::Running {
+            feed.keep_tail(path);
+        }
+        let whole = until.is_none_or(|u| u.last || replay.steps() < u.step);
+        if replay.ended().is_none() && ended != Ended::Running && whole {
+            // What a process was refused, that was ended from outside, was not what ended it.
+            match (ended, outcome.map(|o| o.ended)) {
+                (Ended::Signal(n), _) if n != libc::SIGABRT && n != libc::SIGSEGV => {}
+                (Ended::Exit, Some(job::Ended::Exit(0))) => {}
+                _ => replay.died(true),
+            }
+            // A killed process says no end: its last step is over all the same.
+            let progress = replay.finish();
+            detector.after(progress, &replay);
+            steps.finish(progress);
+        }
+        detector.at_step(&replay);
+        detector.hear(|f| known::testimony(f, &replay, share));
+        if !suppressions.is_empty() {
+            let (mut symbols, names) = (Symbols::default(), feed.names());
+            let within = Within { replay: &replay, names, share };
+            detector.suppress(|f| {
+                let known = known::of(f, &replay, names, feed.summary().unix_ns, share);
+                let frames = |stack| symbolized(names.native(stack), share, &mut symbols).frames;
+                suppressions.of(f, &known, &within, frames)
+            });
+        }
+        let verdict = judge(&replay, &detector);
+        let verdict = if until.is_some() { verdict } else { seen_whole(verdict, &feed, ended) };
+        let at_work = &feed.summary().at_work;
+        let self_fault = if until.is_some() { None } else { self_fault(death(ended), at_work) };
+        let mut judged = Judged {
+            path: path.into(),
+            frozen,
+            share: share.cloned(),
+            feed,
+            replay,
+            detector,
+            verdict,
+            known: Vec::new(),
+            moments: Vec::new(),
+            native: BTreeMap::new(),
+            steps,
+            ended,
+            killed_by_host,
+            self_fault,
+            until,
+        };
+        judged.known = known_of(&judged);
+        judged.native = judged.native();
+        judged.moments = anatomies::of(&judged, tell)?;
+        Ok(judged)
+    }
+}
+
+/// What is known of each finding of a process.
+fn known_of(judged: &Judged) -> Vec<print::Known> {
+    let (replay, names, began) = (judged.replay(), judged.names(), judged.epoch_ns());
+    judged.findings().iter().map(|f| known::of(f, replay, names, began, judged.share())).collect()
+}
+
+/// What is missing in a recording may be what leaks: nothing that was not seen to its end is clean.
+fn seen_whole(verdict: Verdict, feed: &Feed, ended: Ended) -> Verdict {
+    let verdict = cut_short(verdict, death(ended), &feed.summary().at_work);
+    if verdict.outcome != Outcome::Clean {
+        return verdict;
+    }
+    let summary = feed.summary();
+    let missing = if summary.stopped {
+        "the recording stopped before the job ended".to_string()
+    } else if let Some(first) = feed.damage().first() {
+        format!("part of the recording is missing: {first}")
+    } else if !summary.complete && ended != Ended::Running && !matches!(summary.tail, TailState::Read(_)) {
+        "the end of the recording is missing".to_string()
+    } else {
+        return verdict;
+    };
+    Verdict::new(Outcome::Unknown, missing)
+}
+
+/// What is known of a death. How a process ended that nobody saw is unknown, also of one that ended by itself: such a one is in none of
+/// our code any more.
+fn death(ended: Ended) -> Death {
+    match ended {
+        Ended::Exit | Ended::Running => Death::None,
+        Ended::Signal(n) => Death::Signal(n),
+        Ended::Unknown => Death::Unseen,
+    }
+}
+
+/// How the process of a recording ended, and whether the host's out-of-memory killer did it.
+fn ended(feed: &Feed, outcome: Option<&Seen>) -> (Ended, bool) {
+    let summary = feed.summary();
+    let told = summary.ended();
+    if told == Some("exit") {
+        return (Ended::Exit, false);
+    }
+    if let Some(n) = told.and_then(|t| t.strip_prefix("signal ")?.parse().ok()) {
+        return (Ended::Signal(n), false);
+    }
+    if is_alive(feed) {
+        return (Ended::Running, false);
+    }
+    let seen = match summary.died {
+        Some(status) if libc::WIFSIGNALED(status) => Ended::Signal(libc::WTERMSIG(status)),
+        Some(_) => Ended::Exit,
+        None => Ended::Unknown,
+    };
+    let Some(outcome) = outcome else { return (seen, false) };
+    let ended = match outcome.ended {
+        job::Ended::Signal(n) if outcome.pid == summary.who.pid => Ended::Signal(n),
+        job::Ended::Exit(_) if outcome.pid == summary.who.pid => Ended::Exit,
+        _ => seen,
+    };
+    (ended, outcome.killed_by_host && ended != Ended::Exit)
+}
+
+/// The recorded process has not ended.
+fn is_alive(feed: &Feed) -> bool {
+    let who = feed.summary().who;
+    started(who.pid).is_some_and(|start| start == who.start)
+}

@@ -1,0 +1,46 @@
+//! What is printed about judged recordings, and what is worth typing next.
+
+use super::judged::Judged;
+use crate::say::shown;
+use crate::{recording, words};
+use std::path::Path;
+use strandline::report::{Exit, Process, Report};
+
+/// What can be printed about them.
+pub(crate) fn report(judged: &[Judged], exit: Option<Exit>) -> Report<'_> {
+    let processes: Vec<Process<'_>> = judged.iter().map(Judged::process).collect();
+    Report { processes, exit, next: Vec::new() }
+}
+
+/// What is worth typing next. `place` is what was judged: a recording, or the folder of a run.
+pub(crate) fn next(judged: &[Judged], place: &Path) -> Vec<(String, String)> {
+    // The newest run needs no name.
+    let newest = recording::find(None).unwrap_or_default();
+    let is_newest = newest.iter().any(|path| judged.iter().any(|j| recording::is_same(path, &j.path)));
+    let named = |path: &Path| match is_newest {
+        true => String::new(),
+        false => format!(" {}", words::quoted(&[shown(path).trim_end_matches('/').into()])),
+    };
+    if any_running(judged) {
+        let again = format!("strandline report{}", named(place));
+        return vec![(again, "again, once what is still running has ended".to_string())];
+    }
+    // A snapshot is of one process: the one that matters.
+    let order = report(judged, None).job().order;
+    let Some(worst) = order.iter().filter_map(|i| judged.get(*i)).find(|j| j.has_blocks()) else {
+        return vec![("strandline doctor".to_string(), "what was not seen, and why".to_string())];
+    };
+    let one = match judged.len() {
+        1 => named(place),
+        _ => format!(" {}", words::quoted(&[shown(&worst.path).into()])),
+    };
+    vec![
+        (format!("strandline snapshot{one}"), "for pytorch.org/memory_viz".to_string()),
+        (format!("strandline report{} --format json", named(place)), "for a program".to_string()),
+    ]
+}
+
+/// Whether a recorded process has not ended.
+pub(crate) fn any_running(judged: &[Judged]) -> bool {
+    judged.iter().any(Judged::is_running)
+}

@@ -1,0 +1,38 @@
+//! `strandline simulate`: PyTorch on a simulated GPU is set up, or a command is run in it.
+
+use super::prepare::{prepare_with, variables};
+use crate::error::Error;
+use crate::job::{Job, Variable, cannot_start};
+use crate::simulate::Extras;
+use crate::{cli, say, signals};
+use std::os::unix::process::CommandExt;
+
+/// Runs `strandline simulate`; the result is the exit status.
+///
+/// # Errors
+/// The environment could not be made, or the command not be started.
+pub(crate) fn main(options: &cli::Simulate) -> Result<u8, Error> {
+    let extras = if options.with_transformers { Extras::Transformers } else { Extras::None };
+    let environment = prepare_with(&options.torch, extras)?;
+    if options.command.is_empty() {
+        say::out(&format!("{}\n", environment.python.display()));
+        if !options.python {
+            let python = environment.python.display();
+            say::line("this python has torch on a simulated GPU: values are meaningless, memory is real");
+            say::raw(&format!(
+                "  next  strandline run --simulate 24GiB train.py\n        {python} train.py\n"
+            ));
+        }
+        return Ok(0);
+    }
+    let job = Job::new(&options.command, Some(&environment.python));
+    Err(replace(&job, &variables(&environment, options.size)))
+}
+
+/// Becomes the job: there is nothing left for us to do.
+fn replace(job: &Job, variables: &[Variable]) -> Error {
+    let mut command = std::process::Command::new(&job.program);
+    command.args(&job.arguments).envs(variables.iter().map(|(name, value)| (name, value)));
+    signals::restore_limits();
+    cannot_start(job, &command.exec())
+}

@@ -1,0 +1,13 @@
+//! A job before it runs and after: its command line, its variables, the folder of its recordings, how it ended.
+
+mod command;
+mod ended;
+mod launchers;
+mod place;
+mod variables;
+
+pub(crate) use command::{Job, cannot_start, find};
+pub(crate) use ended::{Ended, Seen};
+pub(crate) use launchers::{Elsewhere, elsewhere, hidden};
+pub(crate) use place::{create as create_folder, now, today};
+pub(crate) use variables::{LD_PRELOAD, NVTX_INJECTION, Variable, appended};

@@ -1,0 +1,24 @@
+//! What keeps something, as the probe has named it.
+
+/// What is known of a keeper, from the probe's answer.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Keeper {
+    /// What kind of place it is, in the words of the answer: `attribute`, `class`, `global`, `local`, `closure`, `default`, `generator`,
+    /// `frame`.
+    pub(crate) kind: String,
+    /// The attribute or variable.
+    pub(crate) variable: String,
+    /// Of an attribute: its class.
+    pub(crate) class: Option<String>,
+    /// Of a local: the qualified name of its function, and that one's first line.
+    pub(crate) function: Option<String>,
+    pub(crate) first_line: Option<u32>,
+    /// Type of what is there: `list`, `dict`, `Tensor`.
+    pub(crate) type_name: String,
+    /// The blocks are kept by autograd graphs.
+    pub(crate) graph: bool,
+    /// The name gets another object at every step.
+    pub(crate) rebound: bool,
+    /// Lines of this file that the allocation of what is kept led through.
+    pub(crate) allocated: Vec<u32>,
+}

@@ -1,0 +1,56 @@
+//! A process, told from another one that got its number.
+
+/// A process that may be sent a signal: never another one that got its number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Target {
+    /// Its number.
+    pub(crate) pid: u32,
+    /// When it was started, in clock ticks since boot.
+    pub(crate) start: u64,
+}
+
+impl Target {
+    /// The process that has this number now.
+    pub(crate) fn of(pid: u32) -> Option<Target> {
+        Some(Target { pid, start: started(pid)? })
+    }
+
+    /// It has not ended.
+    pub(crate) fn is_alive(&self) -> bool {
+        started(self.pid) == Some(self.start)
+    }
+
+    /// Sends it a signal, if it has not ended.
+    pub(crate) fn send(&self, signal: i32) {
+        if self.is_alive() {
+            // SAFETY: kill touches no memory. The number is that of the process that was meant: it was just compared.
+            unsafe { libc::kill(self.pid as libc::pid_t, signal) };
+        }
+    }
+}
+
+/// When a process was started, in clock ticks since boot (field 22 of its `stat`); `None` where it has ended.
+pub(crate) fn started(pid: u32) -> Option<u64> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let (_, rest) = stat.rsplit_once(')')?;
+    let mut fields = rest.split_whitespace();
+    // A zombie has ended, though its entry is still there.
+    if fields.next()? == "Z" {
+        return None;
+    }
+    fields.nth(18)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_living_process_is_told_from_one_that_had_its_pid() {
+        let me = std::process::id();
+        let start = started(me).unwrap();
+        assert!(start > 0);
+        assert_eq!(started(me), Some(start));
+        assert_eq!(started(0), None);
+    }
+}

@@ -1,0 +1,84 @@
+//! Runs a job with the preload in it, and with all that watches it, until it has ended.
+
+use super::plan::{Outcome, Plan};
+use super::{child, host, tails};
+use crate::driver;
+use crate::error::Error;
+use crate::job::{LD_PRELOAD, Seen, appended, elsewhere};
+use crate::live::Which;
+use crate::process::Target;
+use crate::say::{self, shown};
+use crate::size::Size;
+use crate::snapshot::Fulfiller;
+use crate::watch::Watcher;
+use crate::{embedded, recording};
+use std::ffi::OsString;
+use strandline::format::env;
+
+/// Runs the job with the preload in it until it has ended.
+///
+/// # Errors
+/// It could not be started; its folder is gone then.
+pub(crate) fn execute(plan: &Plan) -> Result<Outcome, Error> {
+    let result = start_and_wait(plan);
+    if result.is_err() {
+        let _ = std::fs::remove_dir(&plan.folder);
+    }
+    result
+}
+
+fn start_and_wait(plan: &Plan) -> Result<Outcome, Error> {
+    let library = embedded::preload()?;
+    let mut variables = plan.variables.clone();
+    let mut set = |name: &str, value: OsString| variables.push((name.to_string(), value));
+    set(LD_PRELOAD, appended(std::env::var_os(LD_PRELOAD), &library));
+    set(env::OUT, plan.folder.clone().into());
+    set(env::QUIET, "1".into());
+    set(env::WATCHED, "1".into());
+    // Without it processes keep their tails themselves: what a `kill -9` costs is then said by them.
+    let tails = tails::Socket::listen().ok();
+    if let Some(socket) = &tails {
+        set(env::TAIL_SOCKET, socket.address());
+    }
+    if let Ok(own) = std::env::current_exe() {
+        set(env::BIN, own.into());
+    }
+    if !plan.quiet {
+        let most = variables
+            .iter()
+            .find(|(name, _)| name == env::MAX_SIZE)
+            .map(|(_, value)| value.to_string_lossy());
+        let most = most.and_then(|m| m.parse::<Size>().ok()).unwrap_or(MAX_SIZE);
+        let place = shown(&plan.folder);
+        let most = strandline::report::size(most.0);
+        let sent = plan.alerts.sends().map(|what| format!(" but {what}")).unwrap_or_default();
+        if let Some(told) = elsewhere(&plan.job, |name| std::env::var(name).ok()) {
+            say::line(format!("{}, so nothing will be recorded; type instead: {}", told.why, told.instead));
+        }
+        say::line(format!(
+            "recording into {place} ({most} a process at most; nothing is sent anywhere{sent})"
+        ));
+    }
+    let kills = host::kills();
+    let running = child::start(&plan.job, &variables)?;
+    let pid = running.pid();
+    let tails = tails.map(tails::Socket::keep);
+    let driver = driver::Watcher::start(&plan.folder);
+    let watcher = Watcher::start(&plan.folder, &plan.alerts, Target::of(pid));
+    let snapshots = Fulfiller::start(&plan.folder, Which::All, plan.quiet);
+    let ended = running.wait(|signal| {
+        if signal == libc::SIGTERM {
+            watcher.terminating();
+        }
+    });
+    drop(driver);
+    drop(snapshots);
+    let aborted = watcher.finish().aborted;
+    let tails = tails.map(|t| t.finish(pid, ended)).unwrap_or_default();
+    let killed_by_host = host::kills().unwrap_or(0) > kills.unwrap_or(u64::MAX);
+    let seen = Seen { pid, ended, killed_by_host };
+    Ok(Outcome { seen, recordings: recording::list(&plan.folder), aborted, tails })
+}
+
+/// Bound of a recording where nothing else is asked for (the preload's own default).
+const MAX_SIZE: Size = Size(256 << 20);

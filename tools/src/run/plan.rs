@@ -1,0 +1,32 @@
+//! A job that is to be run, and what came of it.
+
+use super::tails;
+use crate::alert::Settings;
+use crate::job::{Job, Seen, Variable};
+use std::path::PathBuf;
+
+/// How a job is run; what `run` and `demo` have in common.
+pub(crate) struct Plan {
+    /// The job.
+    pub(crate) job: Job,
+    /// The new folder that its recordings go to.
+    pub(crate) folder: PathBuf,
+    /// More variables for it.
+    pub(crate) variables: Vec<Variable>,
+    /// When to alert while it runs, and what to do then.
+    pub(crate) alerts: Settings,
+    /// Nothing is said at the start.
+    pub(crate) quiet: bool,
+}
+
+/// What came of it.
+pub(crate) struct Outcome {
+    /// How the job ended.
+    pub(crate) seen: Seen,
+    /// Its recordings.
+    pub(crate) recordings: Vec<PathBuf>,
+    /// An alert of ours ended it.
+    pub(crate) aborted: bool,
+    /// The tails of its processes.
+    pub(crate) tails: tails::Kept,
+}

@@ -1,0 +1,201 @@
+//! Makes a snapshot of a moment of a recording.
+
+use super::options::{Format, Options};
+use super::state::state;
+use super::wanted;
+use crate::analyze::{Given, Judged, Moment, Place, Suppressions};
+use crate::error::{Error, status};
+use crate::files;
+use crate::say::{Progress, shown};
+use std::cell::Cell;
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+use strandline::event::Item;
+use strandline::replay::{Held, Replay};
+use strandline::report::Facts;
+use strandline::report::snapshot::{Language, Snapshot, Source, Standing, Written};
+
+/// Entries of a history beyond which memory_viz is not asked to draw it. Measured in Chromium (docs/measurements.md): with two
+/// million (106 MiB) the slowest view is there after 49 s, with 4.2 million it had taken 10 GB and not come to its end.
+const MOST_ENTRIES: u64 = 2_000_000;
+/// memory_viz reads JSON as one string, and V8's longest has 2^29 - 24 characters.
+const MOST_JSON: u64 = (1 << 29) - 24;
+/// Steps for which a block must have lived to be called old: what a step leaves to the next is not.
+const OLD: u32 = 2;
+
+/// A snapshot that was made.
+pub(super) struct Made {
+    pub(super) path: PathBuf,
+    /// The moment that it shows.
+    pub(super) words: String,
+    pub(super) written: Written,
+    /// There was memory before the recording, of which no block is known.
+    pub(super) lacks_earlier: bool,
+}
+
+/// Makes a snapshot.
+///
+/// # Errors
+/// The recording cannot be read, there is no such moment, or the snapshot cannot be written.
+pub(super) fn make(
+    recording: &Path,
+    options: &Options,
+    to: impl FnOnce(&Path) -> io::Result<files::New>,
+) -> Result<Made, Error> {
+    let mut progress = Progress::new();
+    let judged = Judged::read(recording, &Suppressions::read(&[])?, &mut |events| {
+        progress.show(|| format!("reading {}: {:.1} million events", shown(recording), events as f64 / 1e6));
+    })?;
+    drop(progress);
+    let moment = options.moment();
+    let place = moment.find(&judged)?;
+    let path = options.output.clone().unwrap_or_else(|| beside(recording, &moment, options.format));
+    let written = write_place(&judged, options, &place, &path, || to(&path))?;
+    Ok(Made { path, words: place.words, written, lacks_earlier: judged.began_later() })
+}
+
+/// `a.strand` → `a.end.pickle`.
+fn beside(recording: &Path, moment: &Moment, format: Format) -> PathBuf {
+    let ending = match format {
+        Format::Pickle => "pickle",
+        Format::Json => "json",
+    };
+    recording.with_extension(format!("{moment}.{ending}"))
+}
+
+/// Writes a snapshot of the end with the history of the last so many steps, or all of it. Returns how many events it shows.
+///
+/// # Errors
+/// The recording cannot be read again, or the snapshot cannot be written.
+pub(crate) fn write(
+    judged: &Judged,
+    path: &Path,
+    history: Option<u32>,
+    to: impl FnOnce() -> io::Result<files::New>,
+) -> Result<u64, Error> {
+    let options = Options { history, ..Options::default() };
+    let place = Moment::End.find(judged)?;
+    write_place(judged, &options, &place, path, to).map(|written| written.entries)
+}
+
+/// Writes it into `to`, which is kept once it is whole. `path` is what it is called.
+fn write_place(
+    judged: &Judged,
+    options: &Options,
+    place: &Place,
+    path: &Path,
+    to: impl FnOnce() -> io::Result<files::New>,
+) -> Result<Written, Error> {
+    let mut filter = wanted::filter(options, judged)?;
+    let from = wanted::begin(options, judged, place)?;
+    let is_end = place.events >= judged.replay().events();
+    // The state then: what is in use, and how old it is.
+    let aged = options.min_age.map(wanted::Aged::new);
+    let then = if is_end && aged.is_none() { None } else { Some(state(judged, place, aged)?) };
+    let replay = then.as_ref().map_or(judged.replay(), |t| &t.0);
+    filter.born = then.as_ref().and_then(|t| t.1.clone());
+    let steps = if is_end { judged.steps.clone() } else { judged.steps.before(place.events) };
+    let facts = Facts::of(judged.replay());
+    let source = Source {
+        replay,
+        names: judged.names(),
+        steps: &steps,
+        epoch_us: judged.epoch_us(),
+        alloc_conf: facts.text("alloc_conf").unwrap_or_default(),
+        from,
+        filter: &filter,
+        language: match options.format {
+            Format::Pickle => Language::Pickle,
+            Format::Json => Language::Json,
+        },
+    };
+    let fail = |e| Error::io("cannot write the snapshot", path, e).status(status::FAILED);
+    let bytes = Cell::new(0);
+    let out = Counted { to: to().map_err(fail)?, bytes: &bytes };
+    let out = BufWriter::with_capacity(1 << 20, out);
+    let most_bytes = if source.language == Language::Json { MOST_JSON } else { u64::MAX };
+    let mut snapshot = Snapshot::begin(out, source, &|held| standing(judged, held, replay)).map_err(fail)?;
+    let mut left = place.events;
+    let mut feed = judged.again()?;
+    while let Some((given, _)) = feed.next() {
+        match given {
+            Given::Events(events) => {
+                let before = &events[..events.len().min(usize::try_from(left).unwrap_or(usize::MAX))];
+                before.iter().try_for_each(|e| snapshot.apply(&Item::Event(*e))).map_err(fail)?;
+                left -= before.len() as u64;
+                if before.len() < events.len() {
+                    break;
+                }
+            }
+            Given::Item(item) => snapshot.apply(&item).map_err(fail)?,
+        }
+        if (snapshot.entries() > MOST_ENTRIES || bytes.get() > most_bytes) && !options.any_size {
+            return Err(too_large(judged, place, from, snapshot.entries()));
+        }
+    }
+    let (out, written) = snapshot.finish().map_err(fail)?;
+    let file = out.into_inner().map_err(|e| fail(e.into_error()))?.to;
+    file.keep().map_err(fail)?;
+    Ok(written)
+}
+
+/// What is to stand out about a block.
+fn standing(judged: &Judged, held: &Held, replay: &Replay) -> Option<Standing> {
+    if judged.is_left_behind(held, replay) {
+        return Some(Standing::LeftBehind);
+    }
+    if held.pending {
+        return Some(Standing::Deferred);
+    }
+    (replay.steps().saturating_sub(held.step) >= OLD).then_some(Standing::Old)
+}
+
+/// Names the window that fits, where so many entries do not.
+fn too_large(judged: &Judged, place: &Place, from: u64, entries: u64) -> Error {
+    let what = match entries {
+        n if n > MOST_ENTRIES => {
+            format!("the snapshot would have more than {} million events", MOST_ENTRIES / 1_000_000)
+        }
+        _ => format!("the snapshot would have more than {} of JSON", strandline::report::size(MOST_JSON)),
+    };
+    let steps = judged.steps.ended().map_or(0, |(first, last)| u64::from(last - first + 1));
+    let a_step = (place.events - from.min(place.events)) / steps.max(1);
+    let hint = match entries.min(MOST_ENTRIES).checked_div(a_step) {
+        Some(n) if steps > 1 && n > 0 => format!("the last steps only: --history {}", n.min(steps)),
+        _ => "the large blocks only: --min-size 1MiB".to_string(),
+    };
+    let more = "or --stream, --site, --min-age; --any-size writes it all the same";
+    Error::new(format!("{what}, which memory_viz does not draw"))
+        .hint(format!("{hint} ({more})"))
+        .status(status::USAGE)
+}
+
+/// A sink that counts.
+struct Counted<'a, W> {
+    to: W,
+    bytes: &'a Cell<u64>,
+}
+
+impl<W: Write> Write for Counted<'_, W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let n = self.to.write(bytes)?;
+        self.bytes.set(self.bytes.get() + n as u64);
+        Ok(n)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.to.flush()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_name_tells_the_recording_and_the_moment() {
+        let name = |moment, format| beside(Path::new("x/h-r0.strand"), &moment, format);
+        assert_eq!(name(Moment::End, Format::Pickle), Path::new("x/h-r0.end.pickle"));
+        assert_eq!(name(Moment::Step(7), Format::Json), Path::new("x/h-r0.step7.json"));
+    }
+}

@@ -1,0 +1,30 @@
+//! Makes a snapshot, and says where it is and what to do with it.
+
+use super::make::make;
+use super::options::Options;
+use crate::error::Error;
+use crate::files;
+use crate::say::{self, shown};
+use std::path::Path;
+
+/// Makes a snapshot, and says where it is and what to do with it. Its path goes to stdout.
+///
+/// # Errors
+/// As [`make`].
+pub(crate) fn make_and_tell(recording: &Path, options: &Options) -> Result<(), Error> {
+    let made = make(recording, options, files::create)?;
+    let what = format!("snapshot of {}, {} events", made.words, made.written.entries);
+    say::line(match made.written.blocks {
+        0 if options.is_filtered() => format!("{what} of blocks that the filter keeps: none is in use then"),
+        _ => {
+            let more = if made.lacks_earlier {
+                " (what was allocated before the recording began is not in it)"
+            } else {
+                ""
+            };
+            format!("{what}{more}: drop it on pytorch.org/memory_viz")
+        }
+    });
+    say::out(&format!("{}\n", shown(&made.path)));
+    Ok(())
+}
