@@ -129,3 +129,11 @@ fn by_default_the_recording_is_named_after_the_script() {
     let name = files[0].strip_prefix(folder.path()).unwrap().to_string_lossy().into_owned();
     assert!(name.starts_with("strandline/end-") && name.ends_with("-r0.strand"), "{name}");
 }
+
+/// The loader's locks are as they were at the fork: a child hangs where one of us held them.
+#[test]
+fn children_of_a_recorded_process_load_libraries() {
+    let folder = Folder::new("forks");
+    let ran = same_with_and_without(&folder, "forks.py", &["300"]).succeeded();
+    assert_eq!(ran.stdout(), "children that hung: 0\n");
+}

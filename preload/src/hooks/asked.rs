@@ -11,7 +11,7 @@
 use super::failed::forward;
 use super::functions::{P, SUCCESS, Status};
 use crate::platform::real::Library;
-use crate::platform::tls;
+use crate::platform::{loader, tls};
 use std::ffi::{CStr, c_char, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 
@@ -85,6 +85,7 @@ impl Hook {
 
 /// The loaded library that an address lies in.
 fn library_of(address: *const c_void) -> Option<libc::Dl_info> {
+    let _in_loader = loader::enter();
     // SAFETY: all fields may be zero; the structure is ours, and the address is only looked up.
     unsafe {
         let mut info: libc::Dl_info = core::mem::zeroed();

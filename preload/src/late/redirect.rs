@@ -10,6 +10,7 @@
 //! The loader's own lock is held meanwhile, so no library goes away under us.
 
 use crate::hooks::{self, Trigger};
+use crate::platform::loader;
 
 use std::collections::HashMap;
 use std::ffi::{CStr, c_int, c_void};
@@ -73,6 +74,7 @@ pub(super) fn all() -> Done {
         is_gentle: false,
         done: Done::default(),
     };
+    let _in_loader = loader::enter();
     // SAFETY: the callback has the required signature, and `search` outlives the walk.
     unsafe { libc::dl_iterate_phdr(Some(each), (&raw mut search).cast()) };
     search.done
@@ -96,6 +98,7 @@ pub(crate) fn step_aside(hook: Option<Trigger>) {
         let name = name.map_or(&b""[..], |name| unsafe { CStr::from_ptr(name) }.to_bytes());
         if PYTORCHS.iter().any(|l| name.ends_with(l)) { each(info, size, search) } else { 0 }
     }
+    let _in_loader = loader::enter();
     // SAFETY: the callback has the required signature, and `search` outlives the walk.
     unsafe { libc::dl_iterate_phdr(Some(each_of_pytorch), (&raw mut search).cast()) };
 }

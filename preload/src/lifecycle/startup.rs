@@ -7,7 +7,7 @@ use super::{chores, panics, watcher};
 use crate::platform::config::{Config, Steps};
 use crate::platform::own_stack::with_room;
 use crate::platform::say::{Blocked, note_stderr, say};
-use crate::platform::{clock, config};
+use crate::platform::{clock, config, loader};
 use crate::probe::Probe;
 use crate::python::version;
 use crate::recorder::{self, Control, Session};
@@ -39,13 +39,14 @@ pub(crate) fn load() {
         return;
     }
     recorder::on_first_call(begin);
-    // SAFETY: the handler has the required signature and this library is never unloaded.
-    unsafe { libc::pthread_atfork(None, None, Some(forked)) };
+    // SAFETY: the handlers have the required signature and this library is never unloaded.
+    unsafe { libc::pthread_atfork(Some(loader::before_fork), Some(loader::after_fork), Some(forked)) };
 }
 
 /// In a child forked by a process that records: no state, for ever. Its memory of the parent's is left alone. A child of an
 /// inert process is as inert as its parent, and may arm itself: CUDA may be used after a fork that came before it.
 unsafe extern "C" fn forked() {
+    loader::in_child();
     if !recorder::is_inert() {
         recorder::pass_through();
         thread::forget();

@@ -1,5 +1,6 @@
 //! Where a loaded library lies, and the symbols of its file. Cold; every offset read from the file is checked.
 
+use super::loader;
 use std::ffi::{CStr, c_void};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -30,6 +31,7 @@ pub(crate) fn loaded() -> Vec<Loaded> {
         0
     }
     let mut out: Vec<Loaded> = Vec::new();
+    let _in_loader = loader::enter();
     // SAFETY: the callback has the required signature and only pushes to `out`.
     unsafe { libc::dl_iterate_phdr(Some(each), (&raw mut out).cast()) };
     out

@@ -5,6 +5,7 @@ pub(crate) mod config;
 pub(crate) mod descriptor;
 pub(crate) mod elf;
 mod floor;
+pub(crate) mod loader;
 pub(crate) mod mapping;
 pub(crate) mod own_stack;
 pub(crate) mod real;

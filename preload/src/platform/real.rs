@@ -4,6 +4,7 @@
 //! loaded is then asked by name, and at last every loaded library. All of them are resolved when the process is armed,
 //! outside of any allocator lock, so that a hook never enters the loader.
 
+use super::loader;
 use libloading::os::unix::{Library as Open, RTLD_LAZY};
 use std::ffi::{CStr, c_void};
 use std::marker::PhantomData;
@@ -120,8 +121,10 @@ impl<F: Copy> Real<F> {
 /// The address of an exported symbol of a loaded library, functions and data alike; null where nobody defines it.
 #[cold]
 pub(crate) fn look_up(name: &CStr, library: Library) -> *mut c_void {
+    let in_loader = loader::enter();
     // SAFETY: the name is a C string; `RTLD_NEXT` means the objects behind this library, as the call comes from here.
     let next = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) };
+    drop(in_loader);
     if !next.is_null() {
         return next;
     }
@@ -133,6 +136,7 @@ pub(crate) fn look_up(name: &CStr, library: Library) -> *mut c_void {
 
 /// Looks only into a library that is loaded already. It stays loaded from now on: the address must remain good.
 fn in_loaded(library: &str, name: &CStr) -> Option<*mut c_void> {
+    let _in_loader = loader::enter();
     // SAFETY: with RTLD_NOLOAD no initialiser runs: the library is there already or the call fails.
     let open = unsafe { Open::open(Some(library), RTLD_LAZY | RTLD_NOLOAD) }.ok()?;
     // SAFETY: the symbol's value is taken as an address and not used as anything here.
@@ -172,6 +176,7 @@ fn no_info() -> libc::Dl_info {
 /// A function of the Python that runs in this process, by its name in the C API; null where there is none.
 #[cold]
 pub(crate) fn python(name: &CStr) -> *mut c_void {
+    let _in_loader = loader::enter();
     // SAFETY: the name is a C string. Python's symbols are in the executable or in a library that is in the global scope.
     unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) }
 }

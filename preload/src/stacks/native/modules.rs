@@ -3,6 +3,7 @@
 //! The loader's list is read under the loader's lock, by the writing thread and when the process is armed, never by a hook.
 //! A replaced table is not freed: a hook may be reading it, and libraries come by hundreds at most.
 
+use crate::platform::loader;
 use core::ffi::c_void;
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering::*};
@@ -191,6 +192,7 @@ pub(crate) fn refresh() {
         return;
     }
     let mut all: Vec<Module> = Vec::new();
+    let _in_loader = loader::enter();
     // SAFETY: the callback has the required signature, and its data is the vector, which outlives the call.
     unsafe { libc::dl_iterate_phdr(Some(add), (&raw mut all).cast()) };
     all.sort_unstable_by_key(|m| m.start);
@@ -213,6 +215,7 @@ fn counts() -> u64 {
         1
     }
     let mut n = 0u64;
+    let _in_loader = loader::enter();
     // SAFETY: the callback has the required signature, and its data is a number that outlives the call.
     unsafe { libc::dl_iterate_phdr(Some(first), (&raw mut n).cast()) };
     n

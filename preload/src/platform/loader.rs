@@ -1,0 +1,97 @@
+//! Forks and the loader's locks. A child of a fork has one thread, and the loader's locks as they were: one that another thread held
+//! stays held for ever, and the child hangs in its first `dlopen`. So whoever of us asks the loader says so, and a fork waits for him.
+
+use super::tid::tid;
+use std::sync::atomic::{AtomicU32, Ordering::*};
+
+/// Threads that are in the loader for us.
+static INSIDE: AtomicU32 = AtomicU32::new(0);
+/// Forks under way.
+static FORKS: AtomicU32 = AtomicU32::new(0);
+
+/// The one that came last, by the kernel's number; 0: it has left.
+static LAST: AtomicU32 = AtomicU32::new(0);
+
+/// Looks that are taken before nobody is waited for any more, of 50 µs each. What is waited for takes microseconds, and some milliseconds
+/// where the tables of PyTorch's libraries are gone through.
+const LOOKS: u32 = 40_000;
+
+fn wait(for_none: &AtomicU32) {
+    for _ in 0..LOOKS {
+        if for_none.load(SeqCst) == 0 {
+            return;
+        }
+        let pause = libc::timespec { tv_sec: 0, tv_nsec: 50_000 };
+        // SAFETY: a whole number of nanoseconds below a second; what is left of it is not asked for. May be called where a process forks.
+        unsafe { libc::nanosleep(&pause, core::ptr::null_mut()) };
+    }
+}
+
+/// This thread asks the loader something while this lives.
+pub(crate) struct InLoader(());
+
+/// Says that this thread is about to ask the loader: `dl_iterate_phdr`, `dlsym`, `dladdr`, `dlopen`. Waits for a fork under way.
+#[cold]
+pub(crate) fn enter() -> InLoader {
+    INSIDE.fetch_add(1, SeqCst);
+    LAST.store(tid(), SeqCst);
+    if FORKS.load(SeqCst) != 0 {
+        // The fork may have looked before: it goes first.
+        INSIDE.fetch_sub(1, SeqCst);
+        wait(&FORKS);
+        INSIDE.fetch_add(1, SeqCst);
+    }
+    InLoader(())
+}
+
+impl Drop for InLoader {
+    fn drop(&mut self) {
+        let _ = LAST.compare_exchange(tid(), 0, SeqCst, SeqCst);
+        // A child of a fork that could not wait begins with none.
+        let _ = INSIDE.fetch_update(SeqCst, SeqCst, |n| n.checked_sub(1));
+    }
+}
+
+/// Before a fork: nobody of us is in the loader when it happens.
+pub(crate) unsafe extern "C" fn before_fork() {
+    FORKS.fetch_add(1, SeqCst);
+    // A signal handler that forks while its own thread is in the loader would wait for itself.
+    if LAST.load(SeqCst) != tid() {
+        wait(&INSIDE);
+    }
+}
+
+/// After it, in the parent.
+pub(crate) unsafe extern "C" fn after_fork() {
+    FORKS.fetch_sub(1, SeqCst);
+}
+
+/// After it, in the child: its one thread has just forked, and is in no loader of ours.
+pub(crate) fn in_child() {
+    FORKS.store(0, SeqCst);
+    INSIDE.store(0, SeqCst);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fork_waits_for_who_is_in_the_loader() {
+        let (begun, ended) = (AtomicU32::new(0), AtomicU32::new(0));
+        std::thread::scope(|s| {
+            let inside = enter();
+            s.spawn(|| {
+                begun.store(1, SeqCst);
+                // SAFETY: as the C library calls them, without a fork between.
+                unsafe { before_fork() };
+                ended.store(1, SeqCst);
+                unsafe { after_fork() };
+            });
+            while begun.load(SeqCst) == 0 {}
+            assert_eq!(ended.load(SeqCst), 0);
+            drop(inside);
+        });
+        assert_eq!((ended.load(SeqCst), INSIDE.load(SeqCst), FORKS.load(SeqCst)), (1, 0, 0));
+    }
+}
