@@ -1,7 +1,7 @@
 //! What a report is made from. A command fills it from reader, replay and detect; text and JSON print it.
 
 use super::held::{HeldBy, KeptAt};
-use crate::detect::{Finding, Kind, SelfFault, UNCOLLECTED, Verdict};
+use crate::detect::{Finding, SelfFault, UNCOLLECTED, Verdict};
 use crate::event::{Bytes, DeviceId, Frame, Names, StackId};
 use crate::replay::anatomy::{Anatomy, At};
 use crate::replay::{Coverage, OomEvent, Replay};
@@ -309,14 +309,11 @@ pub(super) fn remedy(p: &Process<'_>, f: &Finding, known: Option<&Known>) -> Opt
     if let Some(kept) = known.and_then(|k| k.kept_at.as_ref()) {
         return kept.remedy.clone();
     }
-    // What keeps tensors without a graph is not helped by detaching them.
     if let Some(HeldBy::Found(holders)) = known.map(|k| &k.held_by)
-        && f.kind == Kind::StepGrowth
+        && let Some(remedy) = f.kind.info().remedy_without_graph
         && holders.iter().all(|h| !h.graph)
     {
-        return Some(
-            "let go of what is done with: clear what holds it when an epoch ends, or bound it".into(),
-        );
+        return Some(remedy.to_owned());
     }
     general_remedy(p, f).map(str::to_owned)
 }

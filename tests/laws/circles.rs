@@ -52,22 +52,6 @@ const KNOWN: &[&str] = &[
     "src/buffer/lane.rs",
     "src/buffer/region.rs",
     "src/buffer/shared.rs",
-    "src/detect/allocator_pressure.rs",
-    "src/detect/case.rs",
-    "src/detect/cycle_garbage.rs",
-    "src/detect/deferred_free.rs",
-    "src/detect/detector.rs",
-    "src/detect/finding.rs",
-    "src/detect/fragmentation.rs",
-    "src/detect/lazy_state.rs",
-    "src/detect/live_after_stream_exit.rs",
-    "src/detect/live_at_exit.rs",
-    "src/detect/note.rs",
-    "src/detect/opaque_pool.rs",
-    "src/detect/resident_on_side_stream.rs",
-    "src/detect/severity.rs",
-    "src/detect/step_growth.rs",
-    "src/detect/stranded_cache.rs",
     "src/report/text/alert.rs",
     "src/report/text/found.rs",
     "src/report/text/headline.rs",
@@ -290,7 +274,7 @@ fn resolve(module: &Module, own: &[String], path: &[String]) -> Vec<String> {
 }
 
 /// What each file uses.
-fn uses(folder: &str) -> BTreeMap<String, BTreeSet<String>> {
+pub(super) fn uses(folder: &str) -> BTreeMap<String, BTreeSet<String>> {
     let mut modules = Modules::new();
     for source in sources(&[folder]) {
         if source.product.is_empty() {

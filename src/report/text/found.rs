@@ -6,7 +6,7 @@ use super::super::style::{Ink, Style};
 use super::super::units::{count, percent, plural, quantity, size, size_f};
 use super::headline::{clause, fatal, forecast, lately};
 use super::used;
-use crate::detect::{Certainty, Finding, GrainName, Kind, Outcome, Severity, post_mortem};
+use crate::detect::{Certainty, Finding, GrainName, Outcome, Severity, post_mortem};
 use crate::event::Frame;
 use crate::replay::{Device, PhaseKind, Site, SiteKind, is_generated};
 
@@ -21,7 +21,7 @@ pub(super) fn lines(p: &Process<'_>, style: Style) -> Vec<String> {
     }
     for (f, by) in p.findings.iter().filter_map(|f| Some((f, f.suppressed_by.as_ref()?))) {
         let site = site(p, f).map(|s| format!(" {}", at(p, s))).unwrap_or_default();
-        let (what, rate, now) = (in_words(f), rate(f), size(f.bytes_now));
+        let (what, rate, now) = (f.headline(), rate(f), size(f.bytes_now));
         let text = format!("suppressed by {by}, does not count: {what}{site}, {rate}, {now} now");
         out.extend(style.wrap("  note   ", &text));
     }
@@ -55,26 +55,6 @@ fn is_loud(f: &Finding) -> bool {
     f.grows()
 }
 
-fn in_words(f: &Finding) -> &'static str {
-    match f.kind {
-        Kind::LiveAfterStreamExit => "live after stream exit",
-        Kind::StepGrowth => match f.grain {
-            GrainName::Step => "more live blocks with every step",
-            GrainName::Microbatch => "more live blocks with every microbatch",
-            GrainName::Tick => "more live blocks with every second",
-        },
-        Kind::DeferredFree => "freed, but waiting for a stream",
-        Kind::StrandedCache => "freed memory of streams that are used no more",
-        Kind::Fragmentation => "segments pinned by small old blocks",
-        Kind::CycleGarbage => "piles up and vanishes at once",
-        Kind::ResidentOnSideStream => "resident on a side stream",
-        Kind::LazyState => "optimizer state",
-        Kind::OpaquePool => "pools of captured graphs",
-        Kind::AllocatorPressure => "memory goes to the driver and back",
-        Kind::LiveAtExit => "live at the end",
-    }
-}
-
 pub(super) fn per(grain: GrainName) -> &'static str {
     match grain {
         GrainName::Step => "a step",
@@ -93,7 +73,7 @@ fn leak(out: &mut Vec<String>, p: &Process<'_>, f: &Finding, known: Option<&Know
     let gpu = if used(p).count() > 1 { format!(" · GPU {}", f.device.0) } else { String::new() };
     let word = if f.certainty == Certainty::Leak { "LEAK" } else { "GROWING" };
     let head = format!("  {word} {n}  ");
-    let text = format!("{} · {} · {} now{gpu}", in_words(f), rate(f), size(f.bytes_now));
+    let text = format!("{} · {} · {} now{gpu}", f.headline(), rate(f), size(f.bytes_now));
     let mut first = style.wrap(&head, &text);
     let ink = if f.severity == Severity::Alert { Ink::Bad } else { Ink::Doubt };
     if let Some(l) = first.first_mut() {
@@ -358,13 +338,13 @@ fn note(p: &Process<'_>, f: &Finding) -> String {
     if let Some(until) = f.withdrawn_step {
         return format!(
             "{}{place}: said at {grain} {}, withdrawn at {grain} {}, when it stopped growing",
-            in_words(f),
+            f.headline(),
             count(f.detected_step.into()),
             count(until.into())
         );
     }
     let pace = if f.bytes_per_step > 0.0 { format!("{}, ", rate(f)) } else { String::new() };
-    format!("{}{place}: {pace}{} now. {}", in_words(f), size(f.bytes_now), clause(&f.explain))
+    format!("{}{place}: {pace}{} now. {}", f.headline(), size(f.bytes_now), clause(&f.explain))
         .trim_end()
         .to_owned()
 }
