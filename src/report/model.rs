@@ -1,10 +1,10 @@
 //! What a report is made from. A command fills it from reader, replay and detect; text and JSON print it.
 
 use super::held::{HeldBy, KeptAt};
-use crate::detect::{Finding, SelfFault, UNCOLLECTED, Verdict};
+use crate::detect::{Finding, GrainName, SelfFault, UNCOLLECTED, Verdict};
 use crate::event::{Bytes, DeviceId, Frame, Names, StackId};
 use crate::replay::anatomy::{Anatomy, At};
-use crate::replay::{Coverage, OomEvent, Replay};
+use crate::replay::{Coverage, Device, OomEvent, Replay};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
@@ -296,6 +296,16 @@ impl<'a> Facts<'a> {
         let is_of_it = seen != Coverage::Blocks || coverage.get("level")?.as_str() == Some(seen.name());
         coverage.get("reason")?.as_str().filter(|_| is_of_it)
     }
+}
+
+/// The failed allocation that a leak ended in.
+pub(super) fn fatal<'p>(p: &'p Process<'_>, f: &Finding) -> Option<&'p OomEvent> {
+    p.replay.device(f.device)?.ooms.iter().find(|o| f.grain != GrainName::Step || o.step >= f.first_step)
+}
+
+/// Devices on which the job had anything; those it only asked about are not worth a word.
+pub(super) fn used<'p>(p: &'p Process<'_>) -> impl Iterator<Item = &'p Device> {
+    p.replay.devices().filter(|d| d.peak_reserved.bytes.0 > 0 || d.peak_allocated.bytes.0 > 0)
 }
 
 /// How much was seen, as the events show.
