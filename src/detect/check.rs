@@ -17,9 +17,12 @@ pub(super) enum Check {
     /// By a look at the replay as of its last mark: all findings of the kind. What it found before is replaced.
     Look { when: When, all: fn(&Context<'_>) -> Vec<Finding> },
     /// A line is found to grow by what survives (see `detect/case.rs`); this says whether growth of a cohort is of the kind, and
-    /// why it is told, in one sentence. The first entry that claims a cohort has it.
-    Growth { claims: fn(&Replay, &Cohort) -> bool, explain: fn(&Grown<'_>) -> String },
+    /// why it is told. The first entry that claims a cohort has it.
+    Growth { claims: fn(&Replay, &Cohort) -> bool, explain: Sentence },
 }
+
+/// Why growth is told, in one sentence.
+pub(super) type Sentence = fn(&Grown<'_>) -> String;
 
 /// When a detector looks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -13,7 +13,7 @@ mod resident_on_side_stream;
 mod step_growth;
 mod stranded_cache;
 
-use super::check::{Check, Entry, Grown};
+use super::check::{Check, Entry, Sentence};
 use super::kind::Kind;
 use crate::replay::{Cohort, Replay};
 
@@ -46,7 +46,7 @@ registry! {
 }
 
 /// Of which kind growth of a cohort is, and what makes its sentence.
-pub(super) fn of_growth(replay: &Replay, c: &Cohort) -> Option<(Kind, fn(&Grown<'_>) -> String)> {
+pub(super) fn of_growth(replay: &Replay, c: &Cohort) -> Option<(Kind, Sentence)> {
     ALL.iter().find_map(|e| match e.check {
         Check::Growth { claims, explain } if claims(replay, c) => Some((e.kind, explain)),
         _ => None,
