@@ -3,6 +3,7 @@
 
 use super::circles::uses;
 use super::{code, none, read, sources};
+use std::collections::BTreeSet;
 
 const KINDS: &str = "src/detect/kinds/";
 const REGISTRY: &str = "src/detect/kinds/mod.rs";
@@ -43,4 +44,30 @@ fn nothing_but_the_registry_knows_kinds_by_their_names() {
         }
     }
     none("a kind is asked for its properties (src/detect/kind.rs), not for which it is", broken);
+}
+
+/// The stable name of the kind that a detector's file finds.
+fn stable_name(text: &str) -> Option<&str> {
+    text.split("KindInfo::named(").nth(1)?.split('"').nth(1)
+}
+
+#[test]
+fn each_kind_has_a_name_of_its_own_and_a_row_in_the_docs() {
+    let docs = read("docs/findings.md");
+    let rows: Vec<&str> = docs.lines().filter(|l| l.starts_with("| `")).collect();
+    let (mut seen, mut broken) = (BTreeSet::new(), Vec::new());
+    for source in sources(&[KINDS]).iter().filter(|s| s.path != REGISTRY) {
+        let Some(name) = stable_name(&source.product) else {
+            broken.push(format!("{} names no kind", source.path));
+            continue;
+        };
+        if !rows.iter().any(|row| row.contains(&format!("`{name}`"))) {
+            broken.push(format!("{name} of {} has no row in docs/findings.md", source.path));
+        }
+        if !seen.insert(name.to_string()) {
+            broken.push(format!("{}: another detector is called {name}", source.path));
+        }
+    }
+    assert!(seen.len() > 5, "the law can read names: {seen:?}");
+    none("each kind has a name of its own and a row in docs/findings.md", broken);
 }

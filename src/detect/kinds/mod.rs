@@ -24,7 +24,7 @@ macro_rules! registry {
 
         #[allow(non_upper_case_globals, reason = "a kind is a value, and is named as one")]
         impl Kind {
-            $(#[doc = concat!("What `detect/kinds`, `", stringify!($entry), "`, finds.")]
+            $(#[doc = concat!("What `", stringify!($entry), "` of `detect/kinds` finds.")]
             pub const $name: Kind = $entry.kind;)*
         }
     };
