@@ -3,6 +3,8 @@
 
 #[path = "laws/circles.rs"]
 mod circles;
+#[path = "laws/detectors.rs"]
+mod detectors;
 #[path = "laws/files.rs"]
 mod files;
 #[path = "laws/floors.rs"]

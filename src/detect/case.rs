@@ -2,12 +2,13 @@
 //! finding that tells of it.
 
 use super::certainty::{Certainty, Evidence};
-use super::detector::{Policy, name, stream_ref};
-use super::finding::{Finding, FindingSite, Kind};
+use super::check::Grown;
+use super::finding::{Finding, FindingSite, GrainName, StreamRef};
 use super::forecast::{self, Rate};
-use super::growth::{Growth, MIN_MARKS, Rule};
+use super::growth::{Growth, MIN_MARKS, Member, Rule};
+use super::kinds;
+use super::policy::Policy;
 use super::severity::{Severity, Urgency};
-use super::{live_after_stream_exit, step_growth};
 use crate::event::{DeviceId, StreamId};
 use crate::replay::{Cohort, CohortId, GRACE, Grain, Replay};
 use rustc_hash::FxHashMap;
@@ -19,13 +20,6 @@ const STEADY: f64 = 3.0;
 /// Blocks no larger than this, and less of them a mark than that: numbers that are kept as tensors, such as losses. They are
 /// told, and accuse nobody.
 const NUMBERS: (f64, f64) = (1024.0, 4096.0);
-
-/// A part of a case: a cohort that grows, or grew.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Member {
-    pub(super) id: CohortId,
-    pub(super) growth: Growth,
-}
 
 /// Where a case is: its lines are of one device and stream, and judged by the same marks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -125,10 +119,6 @@ impl Case {
     }
 }
 
-fn kind_of(replay: &Replay, c: &Cohort) -> Kind {
-    if live_after_stream_exit::applies(replay, c) { Kind::LiveAfterStreamExit } else { Kind::StepGrowth }
-}
-
 /// What the members of a case come to. `before`: what was said of it at the mark before.
 fn compose(
     replay: &Replay,
@@ -138,7 +128,8 @@ fn compose(
     before: Option<&Finding>,
 ) -> Option<Finding> {
     let mark = if place.grain == Grain::Step { replay.steps() } else { replay.microbatches() };
-    let kind = kind_of(replay, replay.cohorts().get(members.first()?.id.0 as usize)?);
+    let lead = replay.cohorts().get(members.first()?.id.0 as usize)?;
+    let (kind, explain) = kinds::of_growth(replay, lead)?;
     let rate = Rate::sum(members.iter().map(|m| m.growth.rate));
     let room = forecast::headroom(replay, place.device);
     let onset = members.iter().map(|m| m.growth.onset).min().unwrap_or(mark);
@@ -153,8 +144,8 @@ fn compose(
         seconds: forecast::seconds(replay, place.grain, &guess),
         seen: forecast::seen(&rate, marks),
         certainty,
-        // A main stream's buffers fill as a job begins: for a dozen marks nobody is woken.
-        hasty: !established && kind != Kind::LiveAfterStreamExit,
+        // Buffers fill as a job begins: for a dozen marks nobody is woken.
+        hasty: !established && kind.may_be_buffer(),
         left: policy
             .planned_steps
             .map(|p| u64::from(p.saturating_sub(replay.steps())))
@@ -173,9 +164,9 @@ fn compose(
         bound: None,
         severity: if capped { severity.min(Severity::Warning) } else { severity },
         urgency: severity,
-        grain: name(replay, place.grain),
+        grain: GrainName::of(replay, place.grain),
         device: place.device,
-        stream: stream_ref(replay, place.stream),
+        stream: StreamRef::of(replay, place.stream),
         first_step,
         detected_step: mark,
         withdrawn_step: None,
@@ -192,10 +183,7 @@ fn compose(
         explain: String::new(),
         sites,
     };
-    finding.explain = match kind {
-        Kind::LiveAfterStreamExit => live_after_stream_exit::explain(replay, &finding, members, mark),
-        _ => step_growth::explain(&finding, members, mark),
-    };
+    finding.explain = explain(&Grown { replay, finding: &finding, members, mark });
     if waits && certainty >= Certainty::Growing {
         finding.explain.push_str(UNCOLLECTED);
     }

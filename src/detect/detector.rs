@@ -1,23 +1,16 @@
 //! The detectors together: asked at every mark, they remember what they said.
 
-use super::case::{Case, Member, Place};
-use super::finding::{Finding, GrainName, Kind, StreamRef};
-use super::growth::{self, Line};
+use super::case::{Case, Place};
+use super::check::{Check, Context};
+use super::finding::Finding;
+use super::growth::{self, Line, Member};
 use super::keeper::{Testimony, refine};
+use super::policy::Policy;
 use super::survivors::{BIRTHS, Fell};
-use super::{deferred_free, note};
-use crate::event::steps::StepSource;
-use crate::event::{DeviceId, StreamId};
+use super::{kinds, note};
+use crate::event::DeviceId;
 use crate::replay::{Cohort, CohortId, Grain, Held, Point, Progress, Replay};
 use rustc_hash::{FxHashMap, FxHashSet};
-
-/// What the user set.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Policy {
-    /// The step after which the job will end by itself, where known: a leak that fills the device later is no
-    /// alert.
-    pub planned_steps: Option<u32>,
-}
 
 /// All judgements over one replay.
 #[derive(Clone, Debug, Default)]
@@ -246,20 +239,7 @@ impl Detector {
         if let Some((step, freed)) = replay.left_in() {
             self.cases.iter_mut().for_each(|c| c.stand_again(step, &freed));
         }
-        // Of a job that has freed what it held no block tells what lay where at its last step's end.
-        let torn_down = replay.is_torn_down();
-        if !torn_down {
-            deferred_free::check(replay, &mut self.notes);
-        } else if whole {
-            self.notes.extend(note::of_the_end(replay));
-        }
-        if whole && !torn_down {
-            let accused: Vec<&Finding> =
-                self.cases.iter().map(|c| &c.finding).filter(|f| f.is_active_leak()).collect();
-            let news = note::all(replay, &accused, &self.notes);
-            self.notes.retain(|f| f.kind == Kind::DeferredFree);
-            self.notes.extend(news);
-        }
+        self.look(replay, whole);
         // What was never more than a word on something that filled is not worth a second one, on whatever card.
         let was_much = |c: &Case| {
             let worth = replay.device(c.finding.device).map(note::worth);
@@ -269,6 +249,24 @@ impl Detector {
         let told = self.cases.iter().filter(is_worth_it).map(|c| &c.finding);
         self.findings = told.chain(&self.notes).cloned().collect();
         sort(&mut self.findings);
+    }
+
+    /// Asks the detectors whose time it is. What they found before is replaced.
+    fn look(&mut self, replay: &Replay, whole: bool) {
+        let torn_down = replay.is_torn_down();
+        let accused: Vec<&Finding> =
+            self.cases.iter().map(|c| &c.finding).filter(|f| f.is_active_leak()).collect();
+        let cx = Context { replay, accused: &accused, before: &self.notes };
+        let (mut asked, mut news) = (Vec::new(), Vec::new());
+        for entry in kinds::ALL {
+            let Check::Look { when, all } = entry.check else { continue };
+            if when.is_now(whole, torn_down) {
+                asked.push(entry.kind);
+                news.extend(all(&cx));
+            }
+        }
+        self.notes.retain(|f| !asked.contains(&f.kind));
+        self.notes.extend(news);
     }
 }
 
@@ -293,8 +291,8 @@ fn sort(findings: &mut [Finding]) {
             )
         };
         rank(a).cmp(&rank(b)).then(b.bytes_now.cmp(&a.bytes_now)).then(
-            (a.kind, a.device, a.stream.map(|s| s.id), a.id).cmp(&(
-                b.kind,
+            (kinds::place(a.kind), a.device, a.stream.map(|s| s.id), a.id).cmp(&(
+                kinds::place(b.kind),
                 b.device,
                 b.stream.map(|s| s.id),
                 b.id,
@@ -310,17 +308,4 @@ fn weights(replay: &Replay) -> FxHashMap<DeviceId, u64> {
         *all.entry(c.key.device).or_default() += c.live.blocks;
     }
     all
-}
-
-pub(super) fn name(replay: &Replay, grain: Grain) -> GrainName {
-    match (grain, replay.step_source()) {
-        (Grain::Microbatch, _) => GrainName::Microbatch,
-        (Grain::Step, StepSource::Time) => GrainName::Tick,
-        (Grain::Step, _) => GrainName::Step,
-    }
-}
-
-pub(super) fn stream_ref(replay: &Replay, id: StreamId) -> Option<StreamRef> {
-    let s = replay.stream(id)?;
-    Some(StreamRef { id, handle: s.handle, side: replay.is_side(id), epoch: s.epoch })
 }

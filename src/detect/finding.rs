@@ -1,100 +1,12 @@
 //! What a judgement says, complete enough to be printed.
 
 use super::certainty::{Bound, Certainty, Evidence};
+use super::kind::Kind;
 use super::severity::Severity;
+use super::until_full::{SecondsToOom, StepsToOom};
+use crate::event::steps::StepSource;
 use crate::event::{DeviceId, SiteId, StreamHandle, StreamId};
-use crate::replay::Held;
-
-/// What kind of thing was found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Kind {
-    /// Blocks allocated on a side stream stay live after the stream was left, more of them with every step.
-    LiveAfterStreamExit,
-    /// Blocks of the main stream (or of a private pool) stay live, more of them with every step or
-    /// microbatch.
-    StepGrowth,
-    /// Freed blocks that never become reusable, because they wait for a stream.
-    DeferredFree,
-    /// Freed memory of streams that allocate no more. A note, as are all that follow.
-    StrandedCache,
-    /// Segments that small old blocks pin.
-    Fragmentation,
-    /// Blocks that pile up and vanish at once, again and again.
-    CycleGarbage,
-    /// Blocks of a side stream that stay, and do not become more.
-    ResidentOnSideStream,
-    /// State that an optimizer made when it first stepped.
-    LazyState,
-    /// Pools of captured graphs, in which nothing is seen.
-    OpaquePool,
-    /// Memory that goes to the driver and comes back with every step.
-    AllocatorPressure,
-    /// What was live when a recording too short to be judged ended.
-    LiveAtExit,
-}
-
-impl Kind {
-    /// The stable name, as in JSON.
-    pub fn name(self) -> &'static str {
-        match self {
-            Kind::LiveAfterStreamExit => "live-after-stream-exit",
-            Kind::StepGrowth => "step-growth",
-            Kind::DeferredFree => "deferred-free",
-            Kind::StrandedCache => "stranded-cache",
-            Kind::Fragmentation => "fragmentation",
-            Kind::CycleGarbage => "cycle-garbage",
-            Kind::ResidentOnSideStream => "resident-on-side-stream",
-            Kind::LazyState => "lazy-state",
-            Kind::OpaquePool => "opaque-pool",
-            Kind::AllocatorPressure => "allocator-pressure",
-            Kind::LiveAtExit => "live-at-exit",
-        }
-    }
-
-    /// The same for a program that does not use PyTorch: in the words of whoever asks CUDA itself.
-    pub fn remedy_without_torch(self) -> Option<&'static str> {
-        match self {
-            Kind::StepGrowth | Kind::LiveAfterStreamExit => Some(
-                "free it when the work that needed it is done, or bound what is kept; of arrays keep numbers: float(x)",
-            ),
-            Kind::CycleGarbage => self.remedy(),
-            _ => None,
-        }
-    }
-
-    /// What helps against it in general, as a clause; `None` where nothing needs help.
-    pub fn remedy(self) -> Option<&'static str> {
-        Some(match self {
-            Kind::LiveAfterStreamExit => {
-                "whatever keeps these tensors must let go of them when the step that used the stream is over"
-            }
-            Kind::StepGrowth => {
-                "keep numbers of a step, not tensors: .item(), or .detach() before a loss or an output is stored"
-            }
-            Kind::DeferredFree => {
-                "synchronize the stream that is waited for now and then, or use wait_stream in place of record_stream"
-            }
-            Kind::StrandedCache => {
-                "make the stream once and reuse it: what was freed on a stream only that stream can use"
-            }
-            Kind::Fragmentation => "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
-            Kind::CycleGarbage => {
-                "break the cycle, for example with weakref, or call gc.collect() every few steps"
-            }
-            Kind::AllocatorPressure => {
-                "a slightly smaller batch, or no empty_cache() in the loop, saves that time"
-            }
-            Kind::ResidentOnSideStream | Kind::LazyState | Kind::OpaquePool | Kind::LiveAtExit => {
-                return None;
-            }
-        })
-    }
-
-    /// Whether it is about blocks that live on; the others are about memory that was freed, or explain.
-    pub fn is_leak(self) -> bool {
-        matches!(self, Kind::LiveAfterStreamExit | Kind::StepGrowth)
-    }
-}
+use crate::replay::{Grain, Held, Replay};
 
 /// What "per step" means in a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -108,6 +20,15 @@ pub enum GrainName {
 }
 
 impl GrainName {
+    /// What a grain is called in this job.
+    pub(super) fn of(replay: &Replay, grain: Grain) -> GrainName {
+        match (grain, replay.step_source()) {
+            (Grain::Microbatch, _) => GrainName::Microbatch,
+            (Grain::Step, StepSource::Time) => GrainName::Tick,
+            (Grain::Step, _) => GrainName::Step,
+        }
+    }
+
     /// The stable name, as in JSON.
     pub fn name(self) -> &'static str {
         match self {
@@ -139,27 +60,12 @@ pub struct StreamRef {
     pub epoch: u32,
 }
 
-/// When the device will be full, in the finding's grain from now on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct StepsToOom {
-    /// At the highest rate seen lately.
-    pub low: u64,
-    /// At the current rate.
-    pub mid: u64,
-    /// At the lowest rate that is still in keeping with what was seen; `u64::MAX` where growth dies away
-    /// before the device is full.
-    pub high: u64,
-}
-
-/// When the device will be full, in seconds from now on at the pace of the last steps.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SecondsToOom {
-    /// The earliest.
-    pub low: u64,
-    /// The most likely.
-    pub mid: u64,
-    /// The latest; `u64::MAX` where growth dies away before the device is full.
-    pub high: u64,
+impl StreamRef {
+    /// A stream of a replay.
+    pub(super) fn of(replay: &Replay, id: StreamId) -> Option<StreamRef> {
+        let s = replay.stream(id)?;
+        Some(StreamRef { id, handle: s.handle, side: replay.is_side(id), epoch: s.epoch })
+    }
 }
 
 /// A site's part in a finding.
@@ -241,6 +147,11 @@ impl Finding {
             && self.stream.is_none_or(|s| s.id == h.stream)
             && born >= self.first_step
             && self.sites.iter().any(|s| s.site == h.site)
+    }
+
+    /// What was seen, as the phrase that reports begin it with.
+    pub fn headline(&self) -> String {
+        self.kind.info().headline.replace("{grain}", self.grain.noun())
     }
 
     /// Stands, is a leak or growth, and nothing suppresses it: it makes the verdict.

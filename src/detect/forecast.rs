@@ -1,6 +1,6 @@
 //! When a device will be full.
 
-use super::finding::{SecondsToOom, StepsToOom};
+use super::until_full::{SecondsToOom, StepsToOom};
 use crate::event::DeviceId;
 use crate::replay::{Grain, Point, Replay};
 

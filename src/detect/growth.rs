@@ -3,7 +3,7 @@
 use super::backlog::{Backlog, Queue};
 use super::forecast::Rate;
 use super::survivors::{self, Named, Watch};
-use crate::replay::{Cohort, GRACE, Grain, Point, RECENT, Track};
+use crate::replay::{Cohort, CohortId, GRACE, Grain, Point, RECENT, Track};
 
 /// Marks that must lie behind before a job is called clean.
 pub(super) const MIN_MARKS: u32 = 12;
@@ -52,6 +52,13 @@ impl Growth {
     pub(super) fn is_left(&self, t: &Track) -> bool {
         t.at_mark.bytes >= self.now.bytes / 10 * 9
     }
+}
+
+/// A part of a case: a cohort that grows, or grew.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Member {
+    pub(super) id: CohortId,
+    pub(super) growth: Growth,
 }
 
 /// What is known of a cohort from mark to mark, in one grain.

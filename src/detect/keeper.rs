@@ -2,7 +2,7 @@
 //! series can tell a buffer that fills at a constant rate from a leak; its keeper can.
 
 use super::certainty::{Bound, Certainty, Evidence};
-use super::finding::{Finding, GrainName, Kind};
+use super::finding::{Finding, GrainName};
 
 /// Whom a keeper belongs to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -117,7 +117,7 @@ pub fn refine(finding: &mut Finding, told: &Testimony) {
     }
     // A list that grows may be a buffer that something empties when it is full, at the end of an epoch, say: that alone is no leak. What
     // was allocated on a stream that was left, and a graph that deepens with every step, are no buffer's.
-    let is_no_buffer = k.deepens || finding.kind == Kind::LiveAfterStreamExit && grew.is_some();
+    let is_no_buffer = k.deepens || !finding.kind.may_be_buffer() && grew.is_some();
     if is_no_buffer && finding.established {
         finding.certainty = Certainty::Leak;
     }

@@ -1,11 +1,11 @@
 //! What notes share: small findings that explain, and accuse nobody.
 
 use super::certainty::Certainty;
-use super::detector::{name, stream_ref};
-use super::finding::{Finding, FindingSite, Kind};
+use super::finding::{Finding, FindingSite, GrainName, StreamRef};
+use super::kind::Kind;
 use super::severity::Severity;
 use crate::event::{SiteId, StreamId};
-use crate::replay::{Device, Grain, Replay};
+use crate::replay::{Cohort, Device, Grain, Replay};
 use rustc_hash::FxHashMap;
 
 /// A note that a judgement makes.
@@ -64,7 +64,7 @@ pub(super) fn worth(d: &Device) -> u64 {
 impl Note<'_> {
     /// As a finding; one that was there before keeps the step at which it was said first.
     pub(super) fn finding(self, replay: &Replay, before: &[Finding]) -> Finding {
-        let stream = self.stream.and_then(|s| stream_ref(replay, s));
+        let stream = self.stream.and_then(|s| StreamRef::of(replay, s));
         let sites = self.sites.list();
         let same = |f: &&Finding| {
             let lead = |s: &[FindingSite]| s.first().map(|s| s.site);
@@ -80,7 +80,7 @@ impl Note<'_> {
             bound: None,
             severity: Severity::Info,
             urgency: Severity::Info,
-            grain: name(replay, Grain::Step),
+            grain: GrainName::of(replay, Grain::Step),
             device: self.device.id,
             stream,
             first_step: self.first_step.max(1),
@@ -102,36 +102,12 @@ impl Note<'_> {
     }
 }
 
-/// What is to be said of a job that has freed what it held, beside what was said at its last step but one.
-pub(super) fn of_the_end(replay: &Replay) -> Vec<Finding> {
-    replay
-        .devices()
-        .filter_map(|d| super::live_at_exit::check(replay, d))
-        .map(|n| n.finding(replay, &[]))
-        .collect()
-}
+/// Marks at which nothing may have changed.
+pub(super) const FLAT: u32 = 8;
 
-/// All notes of now but those on deferred frees. What `accused` counts is no matter of a note.
-pub(super) fn all(replay: &Replay, accused: &[&Finding], before: &[Finding]) -> Vec<Finding> {
-    let mut notes = Vec::new();
-    for d in replay.devices() {
-        notes.extend(super::fragmentation::check(replay, d));
-        notes.extend(super::cycle_garbage::check(replay, d));
-        notes.extend(super::resident_on_side_stream::check(replay, d, accused));
-        notes.extend(super::lazy_state::check(replay, d));
-        notes.extend(super::opaque_pool::check(replay, d));
-        notes.extend(super::allocator_pressure::check(replay, d));
-        notes.extend(super::live_at_exit::check(replay, d));
-    }
-    let stranded = replay.devices().flat_map(|d| super::stranded_cache::check(replay, d));
-    let stranded = stranded.map(|(note, growing)| {
-        let note = note.finding(replay, before);
-        match growing {
-            Some(g) => {
-                Finding { certainty: Certainty::Growing, evidence: g.evidence, bound: Some(g.bound), ..note }
-            }
-            None => note,
-        }
-    });
-    stranded.chain(notes.into_iter().map(|n| n.finding(replay, before))).collect()
+/// The old blocks of a cohort have not changed for some marks.
+pub(super) fn stays(c: &Cohort) -> bool {
+    let s = &c.steps.series;
+    let now = c.steps.at_mark;
+    now.blocks > 0 && s.last() == now && (1..FLAT).all(|n| s.back(n) == now)
 }

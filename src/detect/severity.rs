@@ -1,7 +1,7 @@
 //! How soon it hurts: by steps and time until the device is full. It changes nothing in whether something is a leak.
 
 use super::certainty::Certainty;
-use super::finding::{SecondsToOom, StepsToOom};
+use super::until_full::{SecondsToOom, StepsToOom};
 
 /// Severity, mildest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

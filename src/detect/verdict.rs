@@ -4,9 +4,9 @@ use super::certainty::Certainty;
 use super::detector::Detector;
 use super::explain::{number, plural, size};
 use super::finding::Finding;
+use super::framework_pool;
 use super::growth::MIN_MARKS;
 use super::oom::post_mortem;
-use super::opaque_pool;
 use crate::event::DeviceId;
 use crate::replay::{Coverage, OomEvent, Replay};
 
@@ -167,7 +167,7 @@ fn blind(replay: &Replay) -> Option<(String, bool)> {
 fn unseen(replay: &Replay) -> Option<String> {
     let drift = replay.accounting_drift().0;
     let impossible: u64 = replay.inconsistencies().iter().map(|i| i.count).sum();
-    if let Some(why) = opaque_pool::blinds(replay) {
+    if let Some(why) = framework_pool::blinds(replay) {
         Some(why)
     } else if replay.coverage() == Coverage::None {
         Some("nothing that was done with GPU memory was seen".to_owned())

@@ -1,10 +1,10 @@
 //! What a report is made from. A command fills it from reader, replay and detect; text and JSON print it.
 
 use super::held::{HeldBy, KeptAt};
-use crate::detect::{Finding, Kind, SelfFault, UNCOLLECTED, Verdict};
+use crate::detect::{Finding, GrainName, SelfFault, UNCOLLECTED, Verdict};
 use crate::event::{Bytes, DeviceId, Frame, Names, StackId};
 use crate::replay::anatomy::{Anatomy, At};
-use crate::replay::{Coverage, OomEvent, Replay};
+use crate::replay::{Coverage, Device, OomEvent, Replay};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
@@ -298,6 +298,16 @@ impl<'a> Facts<'a> {
     }
 }
 
+/// The failed allocation that a leak ended in.
+pub(super) fn fatal<'p>(p: &'p Process<'_>, f: &Finding) -> Option<&'p OomEvent> {
+    p.replay.device(f.device)?.ooms.iter().find(|o| f.grain != GrainName::Step || o.step >= f.first_step)
+}
+
+/// Devices on which the job had anything; those it only asked about are not worth a word.
+pub(super) fn used<'p>(p: &'p Process<'_>) -> impl Iterator<Item = &'p Device> {
+    p.replay.devices().filter(|d| d.peak_reserved.bytes.0 > 0 || d.peak_allocated.bytes.0 > 0)
+}
+
 /// How much was seen, as the events show.
 pub(super) fn coverage(p: &Process<'_>) -> Coverage {
     p.replay.coverage()
@@ -309,14 +319,11 @@ pub(super) fn remedy(p: &Process<'_>, f: &Finding, known: Option<&Known>) -> Opt
     if let Some(kept) = known.and_then(|k| k.kept_at.as_ref()) {
         return kept.remedy.clone();
     }
-    // What keeps tensors without a graph is not helped by detaching them.
     if let Some(HeldBy::Found(holders)) = known.map(|k| &k.held_by)
-        && f.kind == Kind::StepGrowth
+        && let Some(remedy) = f.kind.info().remedy_without_graph
         && holders.iter().all(|h| !h.graph)
     {
-        return Some(
-            "let go of what is done with: clear what holds it when an epoch ends, or bound it".into(),
-        );
+        return Some(remedy.to_owned());
     }
     general_remedy(p, f).map(str::to_owned)
 }

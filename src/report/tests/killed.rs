@@ -69,7 +69,7 @@ fn strandline_may_have_failed_in_one_and_it_leaks() {
         j.segment(16 * GIB);
         j.train(12, 100 * MIB);
     }
-    let leak = verdict(Outcome::Leak, "growth");
+    let leak = verdict(Outcome::Leak, "285 MiB more every step since step 1 on GPU 0");
     let findings = jobs.iter().map(|j| [j.leak()]).collect::<Vec<_>>();
     let mut processes: Vec<Process<'_>> =
         jobs.iter().zip(&findings).map(|(j, f)| Process::new(&j.replay, &j.names, &leak, f)).collect();

@@ -1,10 +1,12 @@
 //! What is said while a job runs: that a device fills up, when it will be full and because of which line; and that it has
 //! stopped.
 
+use super::super::held::HeldBy;
 use super::super::model::{Facts, Known, Process};
 use super::super::style::{Ink, Style};
 use super::super::units::{count, duration, size, size_f};
-use super::found::{per, place, site};
+use super::phrase::per;
+use super::place::{kept_at, kept_by, line, place, site};
 use crate::detect::{Certainty, Finding, GrainName, SecondsToOom};
 
 /// How many processes of a job a finding is about.
@@ -30,7 +32,7 @@ pub fn headline(p: &Process<'_>, f: &Finding, known: Option<&Known>, spread: Spr
     };
     let what = if f.certainty == Certainty::Leak { "leak" } else { "growth" };
     let place = match known.and_then(|k| k.kept_at.as_ref()) {
-        Some(kept) => super::found::kept_by(p, kept),
+        Some(kept) => kept_by(p, kept),
         None => format!("at {}", file(p, f)),
     };
     format!("GPU {} {}: {what} {place}{ranks}", f.device.0, full(p, f))
@@ -50,17 +52,17 @@ pub fn alert(
     }
     let mut say = |label: &str, text: &str| out.extend(style.wrap(&format!("  {label:7}"), text));
     if let Some(kept) = known.and_then(|k| k.kept_at.as_ref()) {
-        say("kept", &super::found::kept_at(p, kept));
+        say("kept", &kept_at(p, kept));
     }
     say("now", &now(p, f));
     if let Some(s) = site(p, f) {
         let stream = f.stream.filter(|s| s.side).map(|s| format!(", on side stream {}", s.id.0));
         say("where", &format!("{}{}", place(p, s), stream.unwrap_or_default()));
         if let Some(yours) = s.your_line.as_ref().filter(|y| **y != s.frame) {
-            say("", &format!("reached from your {}", super::found::line(p, yours)));
+            say("", &format!("reached from your {}", line(p, yours)));
         }
     }
-    if let Some(super::super::held::HeldBy::Found(holders)) = known.map(|k| &k.held_by) {
+    if let Some(HeldBy::Found(holders)) = known.map(|k| &k.held_by) {
         holders.iter().for_each(|h| say("held", &h.in_words()));
     }
     if let Some(fix) = known.and_then(|k| k.fix.as_ref()) {
@@ -71,10 +73,10 @@ pub fn alert(
 
 /// The lines that say who holds what was announced before that was known. The first begins with `strandline: HELD`.
 pub fn held(p: &Process<'_>, f: &Finding, known: &Known, style: Style) -> Vec<String> {
-    let by = known.kept_at.as_ref().map_or_else(|| "kept by".to_owned(), |k| super::found::kept_by(p, k));
+    let by = known.kept_at.as_ref().map_or_else(|| "kept by".to_owned(), |k| kept_by(p, k));
     let said = format!("HELD GPU {}: what {} leaves behind is {by}", f.device.0, file(p, f));
     let mut out = style.wrap("strandline: ", &said);
-    if let super::super::held::HeldBy::Found(holders) = &known.held_by {
+    if let HeldBy::Found(holders) = &known.held_by {
         holders.iter().for_each(|h| out.extend(style.wrap("  held   ", &h.in_words())));
     }
     out

@@ -1,14 +1,14 @@
 //! What was found: a block of lines for each leak, one for each note.
 
-use super::super::held::{HeldBy, KeptAt};
-use super::super::model::{Facts, Known, Process, because, remedy, tried};
+use super::super::held::HeldBy;
+use super::super::model::{Known, Process, because, fatal, remedy, tried, used};
 use super::super::style::{Ink, Style};
 use super::super::units::{count, percent, plural, quantity, size, size_f};
-use super::headline::{clause, fatal, forecast, lately};
-use super::used;
-use crate::detect::{Certainty, Finding, GrainName, Kind, Outcome, Severity, post_mortem};
+use super::phrase::{clause, forecast, lately, per};
+use super::place::{at, in_phase, kept_at, line, place, site};
+use crate::detect::{Certainty, Finding, Outcome, Severity, post_mortem};
 use crate::event::Frame;
-use crate::replay::{Device, PhaseKind, Site, SiteKind, is_generated};
+use crate::replay::{Device, SiteKind, is_generated};
 
 /// Lines of all findings of a process: leaks numbered, then notes.
 pub(super) fn lines(p: &Process<'_>, style: Style) -> Vec<String> {
@@ -21,7 +21,7 @@ pub(super) fn lines(p: &Process<'_>, style: Style) -> Vec<String> {
     }
     for (f, by) in p.findings.iter().filter_map(|f| Some((f, f.suppressed_by.as_ref()?))) {
         let site = site(p, f).map(|s| format!(" {}", at(p, s))).unwrap_or_default();
-        let (what, rate, now) = (in_words(f), rate(f), size(f.bytes_now));
+        let (what, rate, now) = (f.headline(), rate(f), size(f.bytes_now));
         let text = format!("suppressed by {by}, does not count: {what}{site}, {rate}, {now} now");
         out.extend(style.wrap("  note   ", &text));
     }
@@ -55,34 +55,6 @@ fn is_loud(f: &Finding) -> bool {
     f.grows()
 }
 
-fn in_words(f: &Finding) -> &'static str {
-    match f.kind {
-        Kind::LiveAfterStreamExit => "live after stream exit",
-        Kind::StepGrowth => match f.grain {
-            GrainName::Step => "more live blocks with every step",
-            GrainName::Microbatch => "more live blocks with every microbatch",
-            GrainName::Tick => "more live blocks with every second",
-        },
-        Kind::DeferredFree => "freed, but waiting for a stream",
-        Kind::StrandedCache => "freed memory of streams that are used no more",
-        Kind::Fragmentation => "segments pinned by small old blocks",
-        Kind::CycleGarbage => "piles up and vanishes at once",
-        Kind::ResidentOnSideStream => "resident on a side stream",
-        Kind::LazyState => "optimizer state",
-        Kind::OpaquePool => "pools of captured graphs",
-        Kind::AllocatorPressure => "memory goes to the driver and back",
-        Kind::LiveAtExit => "live at the end",
-    }
-}
-
-pub(super) fn per(grain: GrainName) -> &'static str {
-    match grain {
-        GrainName::Step => "a step",
-        GrainName::Microbatch => "a microbatch",
-        GrainName::Tick => "a second",
-    }
-}
-
 fn rate(f: &Finding) -> String {
     let blocks = quantity(f.blocks_per_step);
     let noun = if blocks == "1" { "block" } else { "blocks" };
@@ -93,7 +65,7 @@ fn leak(out: &mut Vec<String>, p: &Process<'_>, f: &Finding, known: Option<&Know
     let gpu = if used(p).count() > 1 { format!(" · GPU {}", f.device.0) } else { String::new() };
     let word = if f.certainty == Certainty::Leak { "LEAK" } else { "GROWING" };
     let head = format!("  {word} {n}  ");
-    let text = format!("{} · {} · {} now{gpu}", in_words(f), rate(f), size(f.bytes_now));
+    let text = format!("{} · {} · {} now{gpu}", f.headline(), rate(f), size(f.bytes_now));
     let mut first = style.wrap(&head, &text);
     let ink = if f.severity == Severity::Alert { Ink::Bad } else { Ink::Doubt };
     if let Some(l) = first.first_mut() {
@@ -130,18 +102,6 @@ fn leak(out: &mut Vec<String>, p: &Process<'_>, f: &Finding, known: Option<&Know
         Some(fix) => say("fix", &format!("known: {}, {}", fix.known, fix.text)),
         None => remedy(p, f, known).into_iter().for_each(|text| say("try", &text)),
     }
-}
-
-/// `your leak.py:11: hist.append(loss)`.
-pub(super) fn kept_at(p: &Process<'_>, kept: &KeptAt) -> String {
-    let frame = Frame { file: kept.file.clone(), line: kept.line, function: String::new() };
-    format!("your {}: {}", line(p, &frame), kept.source)
-}
-
-/// The same within a sentence: ``kept by `hist.append(loss)` at leak.py:11``.
-pub(super) fn kept_by(p: &Process<'_>, kept: &KeptAt) -> String {
-    let frame = Frame { file: kept.file.clone(), line: kept.line, function: String::new() };
-    format!("kept by `{}` at {}", kept.source, line(p, &frame))
 }
 
 /// The line that allocated, the line of the user's that led there, and further lines with their shares.
@@ -195,11 +155,6 @@ pub(super) fn broken(p: &Process<'_>, style: Style) -> Vec<String> {
         count(f.step.into()),
     );
     style.wrap("  broken ", &text).into_iter().map(|l| style.paint(Ink::Bad, &l)).collect()
-}
-
-/// ` (forward)`; nothing where no phase is known.
-pub(super) fn in_phase(phase: PhaseKind) -> String {
-    if phase == PhaseKind::Unknown { String::new() } else { format!(" ({})", phase.name()) }
 }
 
 /// The last allocation that failed on a device: the question that an out-of-memory error leaves open.
@@ -297,56 +252,6 @@ pub(super) fn failed(p: &Process<'_>, d: &Device, style: Style) -> Vec<String> {
 /// Lines that are named as those that held memory at a failure.
 const HOLDERS: usize = 3;
 
-pub(super) fn site<'p>(p: &'p Process<'_>, f: &Finding) -> Option<&'p Site> {
-    p.replay.site(f.sites.first()?.site)
-}
-
-/// A site in words, within a sentence.
-pub(super) fn at(p: &Process<'_>, s: &Site) -> String {
-    let at = if s.kind == SiteKind::Line { "at " } else { "" };
-    format!("{at}{}", place(p, s))
-}
-
-/// A site in words.
-pub(super) fn place(p: &Process<'_>, s: &Site) -> String {
-    match s.kind {
-        SiteKind::Line if s.your_line.as_ref() == Some(&s.frame) => format!("your {}", line(p, &s.frame)),
-        SiteKind::Line => line(p, &s.frame),
-        SiteKind::Backward => {
-            let by = s.node.as_ref().map(|n| format!("by {n} ")).unwrap_or_default();
-            let your = if s.your_line.as_ref() == Some(&s.frame) { "your " } else { "" };
-            format!("{by}in the backward started at {your}{}", line(p, &s.frame))
-        }
-        SiteKind::Native => match p.native.get(&s.stack).and_then(|n| n.frames.get(n.reached)) {
-            Some(f) if f.line > 0 => format!("by {} ({})", f.function, line(p, f)),
-            Some(f) => format!("by {}", f.function),
-            None => format!("by native code at {}{}", s.frame.file, s.frame.function),
-        },
-        SiteKind::Unknown => "by native code: no Python line is known".to_owned(),
-    }
-}
-
-/// `trl/models/activation_offloading.py:430 unpack_tensor_with_streams`.
-pub(super) fn line(p: &Process<'_>, f: &Frame) -> String {
-    let file = short_path(&f.file, Facts::of(p.replay).text("cwd"));
-    let at = if f.line == 0 { String::new() } else { format!(":{}", f.line) };
-    let name = f.function.rsplit('.').next().filter(|n| !n.is_empty() && *n != "<module>");
-    format!("{file}{at}{}", name.map(|n| format!(" {n}")).unwrap_or_default())
-}
-
-/// A path without what is the same for all: up to `site-packages/`, or the job's working directory.
-fn short_path<'f>(file: &'f str, cwd: Option<&str>) -> &'f str {
-    for root in ["/site-packages/", "/dist-packages/", ".whl/"] {
-        if let Some(i) = file.rfind(root) {
-            return &file[i + root.len()..];
-        }
-    }
-    match cwd.and_then(|c| file.strip_prefix(c.trim_end_matches('/'))) {
-        Some(rest) if rest.starts_with('/') => rest.trim_start_matches('/'),
-        _ => file.strip_prefix("./").unwrap_or(file),
-    }
-}
-
 fn note(p: &Process<'_>, f: &Finding) -> String {
     // Where no line is known, that is no news in a note.
     let named = site(p, f).filter(|s| f.kind.is_leak() || s.kind != SiteKind::Unknown);
@@ -358,28 +263,13 @@ fn note(p: &Process<'_>, f: &Finding) -> String {
     if let Some(until) = f.withdrawn_step {
         return format!(
             "{}{place}: said at {grain} {}, withdrawn at {grain} {}, when it stopped growing",
-            in_words(f),
+            f.headline(),
             count(f.detected_step.into()),
             count(until.into())
         );
     }
     let pace = if f.bytes_per_step > 0.0 { format!("{}, ", rate(f)) } else { String::new() };
-    format!("{}{place}: {pace}{} now. {}", in_words(f), size(f.bytes_now), clause(&f.explain))
+    format!("{}{place}: {pace}{} now. {}", f.headline(), size(f.bytes_now), clause(&f.explain))
         .trim_end()
         .to_owned()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::short_path;
-
-    #[test]
-    fn paths_keep_what_tells_them_apart() {
-        let trl = "/home/u/env/lib/python3.12/site-packages/trl/models/activation_offloading.py";
-        assert_eq!(short_path(trl, Some("/home/u")), "trl/models/activation_offloading.py");
-        assert_eq!(short_path("/home/u/job/train.py", Some("/home/u/job/")), "train.py");
-        assert_eq!(short_path("/home/u/job2/train.py", Some("/home/u/job")), "/home/u/job2/train.py");
-        assert_eq!(short_path("./train.py", None), "train.py");
-        assert_eq!(short_path("/tmp/trl-1.3.0-py3-none-any.whl/trl/models/a.py", None), "trl/models/a.py");
-    }
 }

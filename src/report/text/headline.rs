@@ -1,13 +1,11 @@
 //! The first line: what is the matter, in one sentence.
 
-use super::super::model::{Process, Report};
+use super::super::model::{Process, Report, fatal};
 use super::super::style::Style;
-use super::super::units::{count, duration, plural, size, size_f};
-use super::found::{at, in_phase, kept_by, per, site};
-use crate::detect::{
-    Finding, GrainName, Outcome, PostMortem, SecondsToOom, SelfFault, StepsToOom, post_mortem,
-};
-use crate::replay::OomEvent;
+use super::super::units::{count, size};
+use super::phrase::{clause, forecast, lately, per};
+use super::place::{at, in_phase, kept_by, site};
+use crate::detect::{Finding, Outcome, PostMortem, SelfFault, post_mortem};
 use crate::replay::anatomy::At;
 
 /// The first line, wrapped.
@@ -145,20 +143,9 @@ fn why(p: &Process<'_>) -> Option<PostMortem> {
     post_mortem(p.replay, device.id)
 }
 
-/// A reason as a sentence: a capital, no full stop.
-pub(super) fn clause(reason: &str) -> String {
-    let mut c = reason.trim().trim_end_matches('.').chars();
-    c.next().map_or_else(String::new, |first| first.to_uppercase().chain(c).collect())
-}
-
 /// The finding that the verdict is about.
 fn leak<'p>(p: &'p Process<'_>) -> Option<&'p Finding> {
     p.findings.get(p.verdict.finding?)
-}
-
-/// The failed allocation that a leak ended in.
-pub(super) fn fatal<'p>(p: &'p Process<'_>, f: &Finding) -> Option<&'p OomEvent> {
-    p.replay.device(f.device)?.ooms.iter().find(|o| f.grain != GrainName::Step || o.step >= f.first_step)
 }
 
 /// Where the leak has filled the device.
@@ -179,12 +166,6 @@ fn filled(p: &Process<'_>) -> Option<String> {
     ))
 }
 
-/// The current rate, where it is another one than that of the whole run.
-pub(super) fn lately(f: &Finding) -> Option<String> {
-    let recent = f.current_bytes_per_step;
-    ((recent - f.bytes_per_step).abs() > 0.2 * f.bytes_per_step.abs()).then(|| size_f(recent))
-}
-
 /// How fast it grows, where, and what comes of it.
 fn growth(p: &Process<'_>) -> Option<String> {
     let f = leak(p)?;
@@ -196,21 +177,4 @@ fn growth(p: &Process<'_>) -> Option<String> {
         text.push_str(&format!("; full in {}", forecast(when, f.seconds_to_oom, f.grain.noun())));
     }
     Some(text)
-}
-
-/// `about 62 steps (54 to 89), 41 s from now`.
-pub(super) fn forecast(when: StepsToOom, time: Option<SecondsToOom>, grain: &str) -> String {
-    let about = if when.mid == u64::MAX {
-        "a time that cannot be told".to_owned()
-    } else {
-        format!("about {}", plural(when.mid.min(i64::MAX as u64) as i64, grain))
-    };
-    let time = time.map(|t| t.mid).filter(|s| *s != u64::MAX && grain != "second");
-    let time = time.map(|s| format!(", {} from now", duration(s.saturating_mul(1_000_000_000))));
-    let time = time.unwrap_or_default();
-    match (when.low, when.high) {
-        (l, h) if l == h => format!("{about}{time}"),
-        (l, u64::MAX) => format!("{about}{time} ({} at the earliest; it may level off before)", count(l)),
-        (l, h) => format!("{about} ({} to {}){time}", count(l), count(h)),
-    }
 }

@@ -1,7 +1,7 @@
 //! Which findings are announced.
 
 use crate::rate::Threshold;
-use strandline::detect::{Finding, GrainName, Kind, Severity};
+use strandline::detect::{Finding, GrainName, Severity};
 use strandline::replay::Replay;
 
 /// The rules. Without any: what the detectors themselves call an alert.
@@ -19,7 +19,7 @@ impl Rules {
     /// Whether this finding is to be announced as it stands.
     pub(crate) fn want(&self, finding: &Finding, replay: &Replay) -> bool {
         // Growth seen for a few steps may be a cache that fills: by a threshold of the user's it is not announced either.
-        let hasty = !finding.established && finding.kind == Kind::StepGrowth;
+        let hasty = !finding.established && finding.kind.may_be_buffer();
         if !finding.is_active_leak() || hasty || replay.steps() < self.after {
             return false;
         }

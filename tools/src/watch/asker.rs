@@ -7,7 +7,7 @@ use serde_json::Value;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
-use strandline::detect::{Finding, GrainName, Kind, Severity};
+use strandline::detect::{Finding, GrainName, Severity};
 use strandline::event::Names;
 use strandline::format::holders::{Ask, BLOCKS, FINDINGS, Flagged};
 use strandline::replay::{Held, Replay, is_installed};
@@ -61,7 +61,7 @@ impl Asker {
         let (mut flagged, mut presses) = (Vec::new(), false);
         let holds = |f: &&Finding| {
             f.withdrawn_step.is_none()
-                && is_held(f.kind)
+                && f.kind.has_holder()
                 && (all || is_worth_a_look(f) || last && f.is_active_leak())
         };
         for finding in live.findings().iter().filter(holds) {
@@ -137,11 +137,6 @@ fn is_worth_a_look(f: &Finding) -> bool {
 /// Whether a finding stood a test, and is no mere guess.
 fn is_sure(f: &Finding) -> bool {
     f.established || f.severity > Severity::Info
-}
-
-/// Whether blocks of this kind are kept by an object.
-fn is_held(kind: Kind) -> bool {
-    matches!(kind, Kind::LiveAfterStreamExit | Kind::StepGrowth | Kind::CycleGarbage)
 }
 
 /// Lines of the user's own that the allocation of what a finding counts led through. The job hands them back: by the time of a report the

@@ -1,33 +1,36 @@
 //! Freed blocks that pile up because they wait for a stream, which is named. A note, and a warning where they fill the
 //! device soon.
 
-use super::certainty::Certainty;
-use super::detector::{name, stream_ref};
-use super::explain::{plural, size};
-use super::finding::{Finding, FindingSite, Kind};
-use super::forecast::{Rate, headroom, steps_to_oom};
-use super::growth::MIN_MARKS;
-use super::severity::{ALERT_STEPS, Severity};
+use crate::detect::certainty::Certainty;
+use crate::detect::check::{Check, Context, Entry, When};
+use crate::detect::explain::{plural, size};
+use crate::detect::finding::{Finding, FindingSite, GrainName, StreamRef};
+use crate::detect::forecast::{Rate, headroom, steps_to_oom};
+use crate::detect::growth::MIN_MARKS;
+use crate::detect::kind::{Kind, KindInfo};
+use crate::detect::severity::{ALERT_STEPS, Severity};
 use crate::event::StepRow;
 use crate::replay::{Device, Grain, PendingWait, Replay};
 use rustc_hash::FxHashMap;
 
-/// Renews the note of each device where pending bytes have four rising floors; forgets it where they have
-/// not.
-pub(super) fn check(replay: &Replay, findings: &mut Vec<Finding>) {
-    let mut old: Vec<Finding> = Vec::new();
-    findings.retain(|f| {
-        let keep = f.kind != Kind::DeferredFree;
-        if !keep {
-            old.push(f.clone());
-        }
-        keep
-    });
-    for d in replay.devices() {
-        let Some((first, rate)) = rising(&d.rows) else { continue };
-        let detected = old.iter().find(|f| f.device == d.id).map_or(replay.steps(), |f| f.detected_step);
-        findings.push(compose(replay, d, first, rate, detected));
-    }
+pub(super) const DETECTOR: Entry = Entry { kind: KIND, check: Check::Look { when: When::EveryMark, all } };
+
+const KIND: Kind = Kind::new(&KindInfo {
+    remedy: Some(
+        "synchronize the stream that is waited for now and then, or use wait_stream in place of record_stream",
+    ),
+    ..KindInfo::named("deferred-free", "freed, but waiting for a stream")
+});
+
+/// A note of each device where pending bytes have four rising floors.
+fn all(cx: &Context<'_>) -> Vec<Finding> {
+    let of = |d: &Device| {
+        let (first, rate) = rising(&d.rows)?;
+        let same = |f: &&Finding| f.kind == KIND && f.device == d.id;
+        let detected = cx.before.iter().find(same).map_or(cx.replay.steps(), |f| f.detected_step);
+        Some(compose(cx.replay, d, first, rate, detected))
+    };
+    cx.replay.devices().filter_map(of).collect()
 }
 
 /// First step of the rise and bytes per step, where the floors of four windows after a warm-up rise.
@@ -65,7 +68,7 @@ fn compose(replay: &Replay, d: &Device, first: u32, rate: f64, detected: u32) ->
     sites.iter_mut().for_each(|s| s.share = s.bytes_now as f64 / (bytes as f64).max(1.0));
     sites.sort_by_key(|s| (std::cmp::Reverse(s.bytes_now), s.site));
     let waits = replay.pending(d.id);
-    let stream = waits.first().and_then(|w| w.stream).and_then(|s| stream_ref(replay, s));
+    let stream = waits.first().and_then(|w| w.stream).and_then(|s| StreamRef::of(replay, s));
     let per_block = if blocks > 0 { bytes as f64 / blocks as f64 } else { 1.0 };
     let room = headroom(replay, d.id);
     let full = steps_to_oom(
@@ -76,13 +79,13 @@ fn compose(replay: &Replay, d: &Device, first: u32, rate: f64, detected: u32) ->
     let severity = if soon { Severity::Warning } else { Severity::Info };
     Finding {
         id: 0,
-        kind: Kind::DeferredFree,
+        kind: KIND,
         certainty: Certainty::Growing,
         evidence: Vec::new(),
         bound: None,
         severity,
         urgency: severity,
-        grain: name(replay, Grain::Step),
+        grain: GrainName::of(replay, Grain::Step),
         device: d.id,
         stream,
         first_step: first,

@@ -2,10 +2,26 @@
 //! whether the collector was at work (CPython 3.11 to 3.13); where that is not known, blocks that pile up and then vanish all at
 //! once, again and again, look like it. So does a buffer that is emptied now and then.
 
-use super::explain::{number, plural, size};
-use super::finding::Kind;
-use super::note::{LEAST, Note, Sites, worth};
+use crate::detect::check::{Check, Entry, When};
+use crate::detect::explain::{number, plural, size};
+use crate::detect::kind::{Kind, KindInfo};
+use crate::detect::note::{LEAST, Note, Sites, worth};
 use crate::replay::{Cohort, Device, GRACE, Replay, Series};
+
+pub(super) const DETECTOR: Entry = Entry {
+    kind: KIND,
+    check: Check::Look { when: When::Due, all: |cx| cx.of_devices(|d| check(cx.replay, d)) },
+};
+
+const KIND: Kind = Kind::new(&KindInfo {
+    remedy: BREAK_IT,
+    remedy_without_torch: BREAK_IT,
+    has_holder: true,
+    ..KindInfo::named("cycle-garbage", "piles up and vanishes at once")
+});
+
+const BREAK_IT: Option<&str> =
+    Some("break the cycle, for example with weakref, or call gc.collect() every few steps");
 
 /// Old blocks that must vanish at one mark.
 const BLOCKS: u64 = 4;
@@ -13,14 +29,14 @@ const BLOCKS: u64 = 4;
 const FALLS: usize = 2;
 
 /// One note for each line.
-pub(super) fn check<'a>(replay: &Replay, d: &'a Device) -> Vec<Note<'a>> {
+fn check<'a>(replay: &Replay, d: &'a Device) -> Vec<Note<'a>> {
     let mut notes = Vec::new();
     for c in replay.cohorts().iter().filter(|c| c.key.device == d.id) {
         let Some(explain) = collected(c).or_else(|| seems(c, d)) else { continue };
         let mut sites = Sites::default();
         sites.add(c.key.site, c.steps.at_mark.bytes, c.steps.at_mark.blocks);
         notes.push(Note {
-            kind: Kind::CycleGarbage,
+            kind: KIND,
             device: d,
             stream: Some(c.key.stream),
             first_step: c.steps.series.first_mark().saturating_sub(GRACE),

@@ -1,13 +1,21 @@
 //! What was still allocated when the recording ended: all that can be told of a job that made too few steps to be judged.
 
-use super::explain::{plural, size};
-use super::finding::Kind;
-use super::growth::MIN_MARKS;
-use super::note::{Note, Sites, worth};
+use crate::detect::check::{Check, Entry, When};
+use crate::detect::explain::{plural, size};
+use crate::detect::growth::MIN_MARKS;
+use crate::detect::kind::{Kind, KindInfo};
+use crate::detect::note::{Note, Sites, worth};
 use crate::replay::{Device, Replay};
 
+pub(super) const DETECTOR: Entry = Entry {
+    kind: KIND,
+    check: Check::Look { when: When::DueAndAtTheEnd, all: |cx| cx.of_devices(|d| check(cx.replay, d)) },
+};
+
+const KIND: Kind = Kind::new(&KindInfo::named("live-at-exit", "live at the end"));
+
 /// At most one note for a device.
-pub(super) fn check<'a>(replay: &Replay, d: &'a Device) -> Option<Note<'a>> {
+fn check<'a>(replay: &Replay, d: &'a Device) -> Option<Note<'a>> {
     replay.ended()?;
     if replay.steps().max(replay.microbatches()) >= MIN_MARKS {
         return None;
@@ -21,7 +29,7 @@ pub(super) fn check<'a>(replay: &Replay, d: &'a Device) -> Option<Note<'a>> {
         sites.add(c.key.site, bytes, 1);
     }
     (sites.bytes() >= worth(d)).then(|| Note {
-        kind: Kind::LiveAtExit,
+        kind: KIND,
         device: d,
         stream: None,
         first_step: 1,

@@ -1,15 +1,26 @@
 //! Segments that can be neither given back nor joined, because small old blocks lie in them.
 
-use super::explain::{number, plural, size};
-use super::finding::Kind;
-use super::note::{Note, Sites, worth};
+use crate::detect::check::{Check, Entry, When};
+use crate::detect::explain::{number, plural, size};
+use crate::detect::kind::{Kind, KindInfo};
+use crate::detect::note::{Note, Sites, worth};
 use crate::replay::{Device, GRACE, Held, Replay};
+
+pub(super) const DETECTOR: Entry = Entry {
+    kind: KIND,
+    check: Check::Look { when: When::Due, all: |cx| cx.of_devices(|d| check(cx.replay, d)) },
+};
+
+const KIND: Kind = Kind::new(&KindInfo {
+    remedy: Some("PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"),
+    ..KindInfo::named("fragmentation", "segments pinned by small old blocks")
+});
 
 /// Steps whose peaks must all leave it unused.
 const STEPS: usize = 8;
 
 /// At most one note for a device.
-pub(super) fn check<'a>(replay: &Replay, d: &'a Device) -> Option<Note<'a>> {
+fn check<'a>(replay: &Replay, d: &'a Device) -> Option<Note<'a>> {
     let recent = d.rows.get(d.rows.len().checked_sub(STEPS)?..)?;
     let unused =
         recent.iter().map(|r| r.reserved.0.saturating_sub(r.peak.0).saturating_sub(r.pending.0)).min()?;
@@ -37,7 +48,7 @@ pub(super) fn check<'a>(replay: &Replay, d: &'a Device) -> Option<Note<'a>> {
     }
     let pinned = sites.bytes();
     (pinned >= least).then(|| Note {
-        kind: Kind::Fragmentation,
+        kind: KIND,
         device: d,
         stream: None,
         first_step: oldest,

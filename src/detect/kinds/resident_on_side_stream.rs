@@ -1,15 +1,21 @@
 //! Blocks of a side stream that stay, and do not become more: an average of the weights, a communication buffer.
 
-use super::explain::{plural, size};
-use super::finding::{Finding, Kind};
-use super::note::{Note, Sites, worth};
+use crate::detect::check::{Check, Entry, When};
+use crate::detect::explain::{plural, size};
+use crate::detect::finding::Finding;
+use crate::detect::kind::{Kind, KindInfo};
+use crate::detect::note::{FLAT, Note, Sites, stays, worth};
 use crate::replay::{Cohort, Device, GRACE, Replay};
 
-/// Marks at which nothing may have changed.
-const FLAT: u32 = 8;
+pub(super) const DETECTOR: Entry = Entry {
+    kind: KIND,
+    check: Check::Look { when: When::Due, all: |cx| cx.of_devices(|d| check(cx.replay, d, cx.accused)) },
+};
+
+const KIND: Kind = Kind::new(&KindInfo::named("resident-on-side-stream", "resident on a side stream"));
 
 /// One note for each side stream.
-pub(super) fn check<'a>(replay: &Replay, d: &'a Device, accused: &[&Finding]) -> Vec<Note<'a>> {
+fn check<'a>(replay: &Replay, d: &'a Device, accused: &[&Finding]) -> Vec<Note<'a>> {
     let mut notes = Vec::new();
     for s in replay.streams().iter().filter(|s| s.device == d.id && replay.is_side(s.id)) {
         let told = |c: &&Cohort| {
@@ -28,7 +34,7 @@ pub(super) fn check<'a>(replay: &Replay, d: &'a Device, accused: &[&Finding]) ->
             continue;
         }
         notes.push(Note {
-            kind: Kind::ResidentOnSideStream,
+            kind: KIND,
             device: d,
             stream: Some(s.id),
             first_step: first,
@@ -43,11 +49,4 @@ pub(super) fn check<'a>(replay: &Replay, d: &'a Device, accused: &[&Finding]) ->
         });
     }
     notes
-}
-
-/// The old blocks of a cohort have not changed for some marks.
-pub(super) fn stays(c: &Cohort) -> bool {
-    let s = &c.steps.series;
-    let now = c.steps.at_mark;
-    now.blocks > 0 && s.last() == now && (1..FLAT).all(|n| s.back(n) == now)
 }

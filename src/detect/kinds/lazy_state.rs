@@ -1,13 +1,20 @@
 //! Memory that an optimizer made when it first stepped: it looks like growth from one step to the next, and stays.
 
-use super::explain::{plural, size};
-use super::finding::Kind;
-use super::note::{Note, Sites, worth};
-use super::resident_on_side_stream::stays;
+use crate::detect::check::{Check, Entry, When};
+use crate::detect::explain::{plural, size};
+use crate::detect::kind::{Kind, KindInfo};
+use crate::detect::note::{Note, Sites, stays, worth};
 use crate::replay::{Device, GRACE, Replay};
 
+pub(super) const DETECTOR: Entry = Entry {
+    kind: KIND,
+    check: Check::Look { when: When::Due, all: |cx| cx.of_devices(|d| check(cx.replay, d)) },
+};
+
+const KIND: Kind = Kind::new(&KindInfo::named("lazy-state", "optimizer state"));
+
 /// At most one note for a device.
-pub(super) fn check<'a>(replay: &Replay, d: &'a Device) -> Option<Note<'a>> {
+fn check<'a>(replay: &Replay, d: &'a Device) -> Option<Note<'a>> {
     let mut sites = Sites::default();
     let mut first = u32::MAX;
     for c in replay.cohorts().iter().filter(|c| c.key.device == d.id && c.in_optimizer * 2 > c.allocs) {
@@ -17,7 +24,7 @@ pub(super) fn check<'a>(replay: &Replay, d: &'a Device) -> Option<Note<'a>> {
         }
     }
     (sites.bytes() >= worth(d)).then(|| Note {
-        kind: Kind::LazyState,
+        kind: KIND,
         device: d,
         stream: None,
         first_step: first,

@@ -1,10 +1,21 @@
 //! Memory that goes to the driver and comes back with every step: each time costs a synchronization.
 
-use super::explain::{number, size};
-use super::finding::Kind;
-use super::note::{Note, Sites, worth};
+use crate::detect::check::{Check, Entry, When};
+use crate::detect::explain::{number, size};
+use crate::detect::kind::{Kind, KindInfo};
+use crate::detect::note::{Note, Sites, worth};
 use crate::event::SiteId;
 use crate::replay::{Device, Replay};
+
+pub(super) const DETECTOR: Entry = Entry {
+    kind: KIND,
+    check: Check::Look { when: When::Due, all: |cx| cx.of_devices(|d| check(cx.replay, d)) },
+};
+
+const KIND: Kind = Kind::new(&KindInfo {
+    remedy: Some("a slightly smaller batch, or no empty_cache() in the loop, saves that time"),
+    ..KindInfo::named("allocator-pressure", "memory goes to the driver and back")
+});
 
 /// Part of the device that torch must have reserved for that to be need.
 const NEARLY_FULL: f64 = 0.8;
@@ -12,7 +23,7 @@ const NEARLY_FULL: f64 = 0.8;
 const STEPS: usize = 6;
 
 /// At most one note for a device.
-pub(super) fn check<'a>(replay: &Replay, d: &'a Device) -> Option<Note<'a>> {
+fn check<'a>(replay: &Replay, d: &'a Device) -> Option<Note<'a>> {
     let much: Vec<u64> = d.given_back.iter().map(|b| b.0).filter(|b| *b >= worth(d)).collect();
     if much.len() < STEPS {
         return None;
@@ -32,7 +43,7 @@ pub(super) fn check<'a>(replay: &Replay, d: &'a Device) -> Option<Note<'a>> {
     let mut sites = Sites::default();
     sites.add(SiteId(0), mean, 0);
     Some(Note {
-        kind: Kind::AllocatorPressure,
+        kind: KIND,
         device: d,
         stream: None,
         first_step: replay.steps().saturating_sub(d.given_back.len() as u32),

@@ -1,43 +1,23 @@
 //! Pools that nobody sees into: of captured graphs, whose replays make no event, and of frameworks that divide their memory
 //! among arrays themselves.
 
-use super::explain::{plural, size};
-use super::finding::Kind;
-use super::note::{Note, Sites, worth};
+use crate::detect::check::{Check, Entry, When};
+use crate::detect::explain::{plural, size};
+use crate::detect::framework_pool::told;
+use crate::detect::kind::{Kind, KindInfo};
+use crate::detect::note::{Note, Sites, worth};
 use crate::replay::{Device, Replay};
 
+pub(super) const DETECTOR: Entry = Entry {
+    kind: KIND,
+    check: Check::Look { when: When::Due, all: |cx| cx.of_devices(|d| check(cx.replay, d)) },
+};
+
+const KIND: Kind = Kind::new(&KindInfo::named("opaque-pool", "pools of captured graphs"));
+
 /// At most one note for a device.
-pub(super) fn check<'a>(replay: &Replay, d: &'a Device) -> Option<Note<'a>> {
+fn check<'a>(replay: &Replay, d: &'a Device) -> Option<Note<'a>> {
     framework(replay, d).or_else(|| graphs(replay, d))
-}
-
-/// A framework's pool, as the recording's facts tell: whose, and what to set for it to have none.
-fn told(replay: &Replay) -> Option<(&str, &str)> {
-    let pool = replay.meta().get("pool")?;
-    Some((pool.get("of")?.as_str()?, pool.get("setting")?.as_str()?))
-}
-
-/// Why such a pool keeps a recording from being judged, as a clause.
-pub(super) fn blinds(replay: &Replay) -> Option<String> {
-    if let Some((of, setting)) = told(replay) {
-        return Some(format!(
-            "{of} divides its memory among its arrays itself, which no call shows; with {setting} set it would show"
-        ));
-    }
-    // CuPy tells of the pool's blocks.
-    if replay.meta().get("inside_pool").and_then(|told| told.as_bool()) == Some(true) {
-        return None;
-    }
-    let is_cupy = replay.meta().get("framework").and_then(|f| f.as_str()) == Some("CuPy");
-    let keeps = |d: &Device| {
-        let [came, went] = d.calls_at_mark();
-        went.saturating_mul(2) < came
-    };
-    (is_cupy && replay.devices().any(keeps)).then(|| {
-        "CuPy keeps what the program frees in a pool, inside which nothing is seen; \
-         `import strandline; strandline.start()` behind `import cupy` would show it, and so would cupy.cuda.set_allocator(None)"
-            .to_owned()
-    })
 }
 
 fn framework<'a>(replay: &Replay, d: &'a Device) -> Option<Note<'a>> {
@@ -48,7 +28,7 @@ fn framework<'a>(replay: &Replay, d: &'a Device) -> Option<Note<'a>> {
     let mut sites = Sites::default();
     sites.add(crate::event::SiteId(0), d.runtime.0, 0);
     Some(Note {
-        kind: Kind::OpaquePool,
+        kind: KIND,
         device: d,
         stream: None,
         first_step: 1,
@@ -78,7 +58,7 @@ fn graphs<'a>(replay: &Replay, d: &'a Device) -> Option<Note<'a>> {
     // What no block of now accounts for belongs to the lines that captured: they are not known any more.
     sites.add(crate::event::SiteId(0), bytes.saturating_sub(sites.bytes()), 0);
     Some(Note {
-        kind: Kind::OpaquePool,
+        kind: KIND,
         device: d,
         stream: None,
         first_step: 1,

@@ -4,13 +4,27 @@
 //! blocks have outlived two further marks; their number and bytes keep rising. That the stream is idle is
 //! said where it is proved.
 
-use super::case::Member;
-use super::explain::{lines, number, oldest, plural};
-use super::finding::Finding;
+use crate::detect::check::{Check, Entry, Grown};
+use crate::detect::explain::{lines, number, oldest, plural};
+use crate::detect::kind::{Kind, KindInfo};
 use crate::replay::{Cohort, Quiet, Replay};
 
+pub(super) const DETECTOR: Entry = Entry { kind: KIND, check: Check::Growth { claims, explain } };
+
+const KIND: Kind = Kind::new(&KindInfo {
+    remedy: Some(
+        "whatever keeps these tensors must let go of them when the step that used the stream is over",
+    ),
+    remedy_without_torch: Some(
+        "free it when the work that needed it is done, or bound what is kept; of arrays keep numbers: float(x)",
+    ),
+    is_leak: true,
+    has_holder: true,
+    ..KindInfo::named("live-after-stream-exit", "live after stream exit")
+});
+
 /// Whether growth of this cohort is of this kind.
-pub(super) fn applies(replay: &Replay, c: &Cohort) -> bool {
+fn claims(replay: &Replay, c: &Cohort) -> bool {
     let s = c.key.stream;
     !c.key.private_pool
         && replay.is_side(s)
@@ -18,9 +32,10 @@ pub(super) fn applies(replay: &Replay, c: &Cohort) -> bool {
 }
 
 /// Why, in one sentence.
-pub(super) fn explain(replay: &Replay, f: &Finding, members: &[Member], mark: u32) -> String {
+fn explain(g: &Grown<'_>) -> String {
+    let (replay, f) = (g.replay, g.finding);
     let (mut allocs, mut live) = (0, 0);
-    for m in members {
+    for m in g.members {
         let c = &replay.cohorts()[m.id.0 as usize];
         allocs += c.at_mark.0;
         live += c.at_mark.0.saturating_sub(c.at_mark.1);
@@ -40,7 +55,7 @@ pub(super) fn explain(replay: &Replay, f: &Finding, members: &[Member], mark: u3
         number(live),
         plural(allocs, "block"),
         lines(f.sites.len()),
-        oldest(f, mark),
+        oldest(f, g.mark),
         number(f.blocks_per_step.round() as u64),
         f.grain.noun(),
     )

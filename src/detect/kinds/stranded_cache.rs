@@ -1,12 +1,21 @@
 //! Freed memory in the pools of streams that allocate no more: only they could use it again.
 
-use super::certainty::{Bound, Evidence};
-use super::explain::{lines, plural, size};
-use super::finding::Kind;
-use super::note::{LEAST, Note, Sites};
+use crate::detect::certainty::{Bound, Certainty, Evidence};
+use crate::detect::check::{Check, Context, Entry, When};
+use crate::detect::explain::{lines, plural, size};
+use crate::detect::finding::Finding;
+use crate::detect::kind::{Kind, KindInfo};
+use crate::detect::note::{LEAST, Note, Sites};
 use crate::event::{SiteId, StreamId};
 use crate::replay::{Device, Replay};
 use rustc_hash::FxHashMap;
+
+pub(super) const DETECTOR: Entry = Entry { kind: KIND, check: Check::Look { when: When::Due, all } };
+
+const KIND: Kind = Kind::new(&KindInfo {
+    remedy: Some("make the stream once and reuse it: what was freed on a stream only that stream can use"),
+    ..KindInfo::named("stranded-cache", "freed memory of streams that are used no more")
+});
 
 /// Steps in which a stream must not have allocated.
 const IDLE: u32 = 8;
@@ -27,9 +36,9 @@ const POOLED: u32 = 32;
 const STEPS: usize = 4;
 
 /// What grows with each stream that is used once, and where that ends.
-pub(super) struct Growing {
-    pub(super) evidence: Vec<Evidence>,
-    pub(super) bound: Bound,
+struct Growing {
+    evidence: Vec<Evidence>,
+    bound: Bound,
 }
 
 /// Streams that were used once and left, one after the other, until now.
@@ -59,8 +68,22 @@ fn growing(now: u32, kept: &[Kept], free: u64) -> Option<Growing> {
     })
 }
 
+/// What grows is said to, with where that ends.
+fn all(cx: &Context<'_>) -> Vec<Finding> {
+    let of = |(note, growing): (Note<'_>, Option<Growing>)| {
+        let note = cx.finding(note);
+        match growing {
+            Some(g) => {
+                Finding { certainty: Certainty::Growing, evidence: g.evidence, bound: Some(g.bound), ..note }
+            }
+            None => note,
+        }
+    };
+    cx.replay.devices().flat_map(|d| check(cx.replay, d)).map(of).collect()
+}
+
 /// One note per line that allocated the largest block of such streams.
-pub(super) fn check<'a>(replay: &Replay, d: &'a Device) -> Vec<(Note<'a>, Option<Growing>)> {
+fn check<'a>(replay: &Replay, d: &'a Device) -> Vec<(Note<'a>, Option<Growing>)> {
     let mut by_site: FxHashMap<u32, Vec<Kept>> = FxHashMap::default();
     for k in kept(replay, d) {
         by_site.entry(k.site.0).or_default().push(k);
@@ -85,7 +108,7 @@ pub(super) fn check<'a>(replay: &Replay, d: &'a Device) -> Vec<(Note<'a>, Option
         };
         let growing = growing(replay.steps(), &kept, free);
         let note = Note {
-            kind: Kind::StrandedCache,
+            kind: KIND,
             device: d,
             stream: (streams.len() == 1).then(|| streams[0]),
             first_step: first,

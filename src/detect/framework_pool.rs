@@ -1,0 +1,32 @@
+//! Pools of frameworks that divide their memory among arrays themselves, into which nobody sees.
+
+use crate::replay::{Device, Replay};
+
+/// A framework's pool, as the recording's facts tell: whose, and what to set for it to have none.
+pub(super) fn told(replay: &Replay) -> Option<(&str, &str)> {
+    let pool = replay.meta().get("pool")?;
+    Some((pool.get("of")?.as_str()?, pool.get("setting")?.as_str()?))
+}
+
+/// Why such a pool keeps a recording from being judged, as a clause.
+pub(super) fn blinds(replay: &Replay) -> Option<String> {
+    if let Some((of, setting)) = told(replay) {
+        return Some(format!(
+            "{of} divides its memory among its arrays itself, which no call shows; with {setting} set it would show"
+        ));
+    }
+    // CuPy tells of the pool's blocks.
+    if replay.meta().get("inside_pool").and_then(|told| told.as_bool()) == Some(true) {
+        return None;
+    }
+    let is_cupy = replay.meta().get("framework").and_then(|f| f.as_str()) == Some("CuPy");
+    let keeps = |d: &Device| {
+        let [came, went] = d.calls_at_mark();
+        went.saturating_mul(2) < came
+    };
+    (is_cupy && replay.devices().any(keeps)).then(|| {
+        "CuPy keeps what the program frees in a pool, inside which nothing is seen; \
+         `import strandline; strandline.start()` behind `import cupy` would show it, and so would cupy.cuda.set_allocator(None)"
+            .to_owned()
+    })
+}

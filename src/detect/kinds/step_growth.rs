@@ -1,0 +1,56 @@
+//! Blocks of the stream that trains (or of a private pool) that stay live, more of them with every mark.
+
+use crate::detect::check::{Check, Entry, Grown};
+use crate::detect::explain::{lines, number, oldest, plural, size};
+use crate::detect::growth::Rule;
+use crate::detect::kind::{Kind, KindInfo};
+use crate::replay::{Cohort, Replay};
+
+pub(super) const DETECTOR: Entry = Entry { kind: KIND, check: Check::Growth { claims, explain } };
+
+const KIND: Kind = Kind::new(&KindInfo {
+    remedy: Some(
+        "keep numbers of a step, not tensors: .item(), or .detach() before a loss or an output is stored",
+    ),
+    remedy_without_torch: Some(
+        "free it when the work that needed it is done, or bound what is kept; of arrays keep numbers: float(x)",
+    ),
+    // What keeps tensors without a graph is not helped by detaching them.
+    remedy_without_graph: Some(
+        "let go of what is done with: clear what holds it when an epoch ends, or bound it",
+    ),
+    is_leak: true,
+    has_holder: true,
+    may_be_buffer: true,
+    ..KindInfo::named("step-growth", "more live blocks with every {grain}")
+});
+
+/// Whether growth of a cohort is of this kind: all that no kind before it claims.
+fn claims(_: &Replay, _: &Cohort) -> bool {
+    true
+}
+
+/// Why, in one sentence.
+fn explain(g: &Grown<'_>) -> String {
+    let f = g.finding;
+    let (noun, lines) = (f.grain.noun(), lines(f.sites.len()));
+    let what = format!("{} ({}) of {lines}", plural(f.blocks_now, "block"), size(f.bytes_now));
+    match g.members.first().map(|m| m.growth.rule) {
+        Some(Rule::Backlog { life }) => format!(
+            "{what} are waiting more than when this began: each is freed in the end, after up to {}, and more come than go",
+            plural(life.into(), noun)
+        ),
+        Some(Rule::Kept { marks, life, .. }) => {
+            let longest = match life {
+                0 => format!("nothing that grew older than two {noun}s was freed there before"),
+                life => format!("the longest life that had ended there was {}", plural(life.into(), noun)),
+            };
+            format!(
+                "{what} from {} different {noun}s are still live, the oldest for {}; {longest}",
+                number(marks.into()),
+                oldest(f, g.mark)
+            )
+        }
+        None => what,
+    }
+}

@@ -1,0 +1,90 @@
+//! Where something is, in words: the line of a finding, a path that is short, the statement that keeps blocks.
+
+use super::super::held::KeptAt;
+use super::super::model::{Facts, Process};
+use crate::detect::Finding;
+use crate::event::Frame;
+use crate::replay::{PhaseKind, Site, SiteKind};
+
+/// The line with the largest share of a finding.
+pub(super) fn site<'p>(p: &'p Process<'_>, f: &Finding) -> Option<&'p Site> {
+    p.replay.site(f.sites.first()?.site)
+}
+
+/// A site in words, within a sentence.
+pub(super) fn at(p: &Process<'_>, s: &Site) -> String {
+    let at = if s.kind == SiteKind::Line { "at " } else { "" };
+    format!("{at}{}", place(p, s))
+}
+
+/// A site in words.
+pub(super) fn place(p: &Process<'_>, s: &Site) -> String {
+    match s.kind {
+        SiteKind::Line if s.your_line.as_ref() == Some(&s.frame) => format!("your {}", line(p, &s.frame)),
+        SiteKind::Line => line(p, &s.frame),
+        SiteKind::Backward => {
+            let by = s.node.as_ref().map(|n| format!("by {n} ")).unwrap_or_default();
+            let your = if s.your_line.as_ref() == Some(&s.frame) { "your " } else { "" };
+            format!("{by}in the backward started at {your}{}", line(p, &s.frame))
+        }
+        SiteKind::Native => match p.native.get(&s.stack).and_then(|n| n.frames.get(n.reached)) {
+            Some(f) if f.line > 0 => format!("by {} ({})", f.function, line(p, f)),
+            Some(f) => format!("by {}", f.function),
+            None => format!("by native code at {}{}", s.frame.file, s.frame.function),
+        },
+        SiteKind::Unknown => "by native code: no Python line is known".to_owned(),
+    }
+}
+
+/// `trl/models/activation_offloading.py:430 unpack_tensor_with_streams`.
+pub(super) fn line(p: &Process<'_>, f: &Frame) -> String {
+    let file = short_path(&f.file, Facts::of(p.replay).text("cwd"));
+    let at = if f.line == 0 { String::new() } else { format!(":{}", f.line) };
+    let name = f.function.rsplit('.').next().filter(|n| !n.is_empty() && *n != "<module>");
+    format!("{file}{at}{}", name.map(|n| format!(" {n}")).unwrap_or_default())
+}
+
+/// A path without what is the same for all: up to `site-packages/`, or the job's working directory.
+fn short_path<'f>(file: &'f str, cwd: Option<&str>) -> &'f str {
+    for root in ["/site-packages/", "/dist-packages/", ".whl/"] {
+        if let Some(i) = file.rfind(root) {
+            return &file[i + root.len()..];
+        }
+    }
+    match cwd.and_then(|c| file.strip_prefix(c.trim_end_matches('/'))) {
+        Some(rest) if rest.starts_with('/') => rest.trim_start_matches('/'),
+        _ => file.strip_prefix("./").unwrap_or(file),
+    }
+}
+
+/// `your leak.py:11: hist.append(loss)`.
+pub(super) fn kept_at(p: &Process<'_>, kept: &KeptAt) -> String {
+    let frame = Frame { file: kept.file.clone(), line: kept.line, function: String::new() };
+    format!("your {}: {}", line(p, &frame), kept.source)
+}
+
+/// The same within a sentence: ``kept by `hist.append(loss)` at leak.py:11``.
+pub(super) fn kept_by(p: &Process<'_>, kept: &KeptAt) -> String {
+    let frame = Frame { file: kept.file.clone(), line: kept.line, function: String::new() };
+    format!("kept by `{}` at {}", kept.source, line(p, &frame))
+}
+
+/// ` (forward)`; nothing where no phase is known.
+pub(super) fn in_phase(phase: PhaseKind) -> String {
+    if phase == PhaseKind::Unknown { String::new() } else { format!(" ({})", phase.name()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::short_path;
+
+    #[test]
+    fn paths_keep_what_tells_them_apart() {
+        let trl = "/home/u/env/lib/python3.12/site-packages/trl/models/activation_offloading.py";
+        assert_eq!(short_path(trl, Some("/home/u")), "trl/models/activation_offloading.py");
+        assert_eq!(short_path("/home/u/job/train.py", Some("/home/u/job/")), "train.py");
+        assert_eq!(short_path("/home/u/job2/train.py", Some("/home/u/job")), "/home/u/job2/train.py");
+        assert_eq!(short_path("./train.py", None), "train.py");
+        assert_eq!(short_path("/tmp/trl-1.3.0-py3-none-any.whl/trl/models/a.py", None), "trl/models/a.py");
+    }
+}

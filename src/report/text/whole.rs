@@ -1,0 +1,121 @@
+//! The report as a whole: its parts in their order, of one process or of several.
+
+use std::io::{self, Write};
+
+use super::super::model::{Facts, Process, Report, used};
+use super::super::style::Style;
+use super::super::table::{Align, Table};
+use super::super::units::{count, size};
+use super::{filled, found, headline, run, series};
+use crate::replay::anatomy::At;
+
+/// Prints the report.
+pub fn write(out: &mut impl Write, r: &Report<'_>, style: Style) -> io::Result<()> {
+    for line in lines(r, style) {
+        writeln!(out, "{line}")?;
+    }
+    Ok(())
+}
+
+fn lines(r: &Report<'_>, style: Style) -> Vec<String> {
+    let mut out = Vec::new();
+    out.extend(headline::lines(r, style));
+    let Some(first) = r.lead() else {
+        last(&mut out, r, style);
+        return out;
+    };
+    processes(&mut out, r);
+    let mut told: Vec<&Process<'_>> = Vec::new();
+    for p in std::iter::once(first).chain(r.processes.iter().filter(|p| !std::ptr::eq(*p, first))) {
+        let news = told.is_empty()
+            || p.replay.failed().is_some()
+            || p.findings.iter().any(|f| f.is_active_leak() && !found::is_told(&told, p, f));
+        if !news {
+            continue;
+        }
+        if r.processes.len() > 1 {
+            let facts = Facts::of(p.replay);
+            let host = facts.text("host").map(|host| format!(" on {host}"));
+            out.push(format!("  {}{}", facts.who(), host.unwrap_or_default()));
+        }
+        process(&mut out, p, style);
+        told.push(p);
+    }
+    let silent = r.processes.len() - told.len();
+    if silent > 0 {
+        let text =
+            format!("{} with nothing that is not said above; --format json has all", count(silent as u64));
+        out.extend(style.wrap("  others ", &text));
+    }
+    last(&mut out, r, style);
+    out
+}
+
+/// What failed on each device, and what held its memory then: the lines of the report, without their breaks.
+pub fn failures(p: &Process<'_>) -> Vec<String> {
+    let style = Style { colour: false, width: usize::MAX };
+    p.replay.devices().flat_map(|d| found::failed(p, d, style)).map(|l| l.trim_end().to_owned()).collect()
+}
+
+fn process(out: &mut Vec<String>, p: &Process<'_>, style: Style) {
+    for m in &p.anatomies {
+        out.extend(filled::lines(p, m, style));
+    }
+    for d in p.replay.devices() {
+        let table = p.anatomies.iter().any(|m| m.device == d.id && m.at != At::Event);
+        if !table && d.peak_allocated.bytes.0 > 0 {
+            let k = &d.peak_allocated;
+            let text = format!(
+                "{} allocated on GPU {} in step {}, {} reserved",
+                size(k.bytes.0),
+                d.id.0,
+                count(k.step.into()),
+                size(d.peak_reserved.bytes.0)
+            );
+            out.extend(style.wrap("  peak   ", &text));
+        }
+    }
+    out.extend(found::broken(p, style));
+    for d in p.replay.devices() {
+        out.extend(found::failed(p, d, style));
+    }
+    out.extend(found::lines(p, style));
+    for d in used(p) {
+        out.extend(series::lines(d, used(p).count() > 1, style));
+    }
+    out.extend(run::lines(p, style));
+}
+
+/// One line per process, where there are several.
+fn processes(out: &mut Vec<String>, r: &Report<'_>) {
+    let mut t = Table::new([Align::Left, Align::Left, Align::Right, Align::Right, Align::Right]);
+    t.row(["process", "verdict", "peak", "left behind", "steps"]);
+    let rows = r.rows();
+    for row in &rows {
+        let left = if row.left > 0 { size(row.left) } else { "-".to_owned() };
+        t.row([row.name.clone(), row.phrase.to_owned(), size(row.peak), left, count(row.steps.into())]);
+    }
+    if !rows.is_empty() {
+        out.extend(t.lines(2));
+    }
+}
+
+/// Commands longer than this leave no room for a column beside them.
+const LONG: usize = 50;
+
+fn last(out: &mut Vec<String>, r: &Report<'_>, style: Style) {
+    let wide = r.next.iter().map(|(c, _)| c.chars().count()).max().unwrap_or(0);
+    for (i, (command, why)) in r.next.iter().enumerate() {
+        let head = if i == 0 { "  next   " } else { "         " };
+        if wide > LONG {
+            // Never broken: it is there to be copied. A shell takes the rest for a comment.
+            out.push(format!("{head}{command}  # {why}"));
+        } else {
+            out.extend(style.wrap(&format!("{head}{command:wide$}    "), why));
+        }
+    }
+    if let Some(e) = r.exit {
+        let whose = if e.own { ", the job's own" } else { "" };
+        out.push(format!("  exit   {}{whose}", e.status));
+    }
+}
