@@ -86,6 +86,7 @@ mod tests {
                 // SAFETY: as the C library calls them, without a fork between.
                 unsafe { before_fork() };
                 ended.store(1, SeqCst);
+                // SAFETY: as above.
                 unsafe { after_fork() };
             });
             while begun.load(SeqCst) == 0 {}
