@@ -37,6 +37,7 @@ pub(super) fn callbacks() -> Callbacks {
         // SAFETY: the caller's promise: the object is a pluggable allocator of PyTorch's.
         own_allocator: |object| unsafe { pluggable::is_behind(object) }.then(pluggable::facts),
         attached: steps::install,
+        not_recorded: || late::step_aside(hooks::attach_trigger()),
     }
 }
 

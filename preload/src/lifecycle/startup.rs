@@ -34,6 +34,7 @@ const CONTROLS: usize = 256;
 /// The constructor: reads one variable and asks to be told of forks. Nothing else happens before the first CUDA call.
 #[cfg_attr(test, allow(dead_code, reason = "tests have no constructor"))]
 pub(crate) fn load() {
+    attach::set_callbacks(chores::callbacks());
     if config::disabled() {
         recorder::pass_through();
         return;
@@ -77,7 +78,6 @@ fn make() -> Result<(), String> {
         say!("{remark}");
     }
     hooks::resolve_all();
-    attach::set_callbacks(chores::callbacks());
     tracker::set_report_code(hooks::of_reports());
     let clock = clock::choose();
     let began = clock::moment();

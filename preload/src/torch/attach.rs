@@ -54,6 +54,8 @@ pub(crate) struct Callbacks {
     pub(crate) own_allocator: unsafe fn(usize) -> Option<serde_json::Value>,
     /// The tracker is in place. On a thread of the job, which may hold locks of PyTorch's.
     pub(crate) attached: fn(),
+    /// The process does not record, and never will: nobody needs to tell when PyTorch's allocator is there.
+    pub(crate) not_recorded: fn(),
 }
 
 static CALLBACKS: OnceLock<Callbacks> = OnceLock::new();
@@ -64,7 +66,12 @@ pub(crate) fn set_callbacks(callbacks: Callbacks) {
 }
 
 fn callbacks() -> &'static Callbacks {
-    CALLBACKS.get_or_init(|| Callbacks { prepare: || {}, own_allocator: |_| None, attached: || {} })
+    CALLBACKS.get_or_init(|| Callbacks {
+        prepare: || {},
+        own_allocator: |_| None,
+        attached: || {},
+        not_recorded: || {},
+    })
 }
 
 /// Whether there is nothing left to try: attached, refused, or the process does not record.
@@ -90,6 +97,7 @@ pub(crate) fn attempt() {
 fn try_to_attach() {
     if !recorder::is_recording() {
         SETTLED.store(true, Release);
+        (callbacks().not_recorded)();
     } else {
         let _at_work = in_room(Room::Attach);
         match attach() {
