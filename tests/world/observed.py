@@ -123,6 +123,11 @@ class Run:
         line = ADDRESS.sub("0x…", line.replace(self.folder, "@"))
         return TIMED.sub(lambda m: (m.group(1) or "") + "…", line)
 
+    def is_torchs_abort(self):
+        """PyTorch's own abort where a job ends right after its last backward: its autograd thread waits for the GIL of a Python that ends. One
+        of several bare runs ends so."""
+        return self.status == 134 and "terminate called without an active exception" in self._text("stderr")
+
     def why(self):
         """The last lines that say why it failed, ours apart."""
         lines = [l for l in self._text("stderr").splitlines() if l.strip() and not l.startswith(("strandline:", "  "))]

@@ -65,19 +65,28 @@ def installed(setting, jobs):
     return {**versions(setting.beside()), **own} if setting.path else own
 
 
+def ran(setting, job, tag, mode=None):
+    """A run, made again where PyTorch has aborted it, as it does with one of several bare ones."""
+    for again in ("", "-again", "-once-more", "-at-last"):
+        run = observed.Run(setting, job, tag + again, mode)
+        if job["status"] == 134 or not run.is_torchs_abort():
+            break
+    return run
+
+
 def one(setting, job, version, modes):
     """All runs of one job; what came of them."""
     name, began = job["name"], time.monotonic()
-    bares = [observed.Run(setting, job, f"bare{k}") for k in (1, 2)]
+    bares = [ran(setting, job, f"bare{k}") for k in (1, 2)]
     result = {"job": name, "package": job["package"], "version": version, "status": bares[0].status, "modes": {}}
     if any(b.status != job["status"] for b in bares):
         result["broken"] = f"bare: {[b.status for b in bares]}, not {job['status']}: {bares[0].why()}"
         modes = []
     for mode in modes:
-        run = observed.Run(setting, job, f"recorded-{mode}", MODES[mode])
+        run = ran(setting, job, f"recorded-{mode}", MODES[mode])
         found = compared.differs(bares, run)
         if found and len(bares) == 2:
-            bares += [observed.Run(setting, job, f"bare{k}") for k in (3, 4)]
+            bares += [ran(setting, job, f"bare{k}") for k in (3, 4)]
             found = compared.differs(bares, run)
         judged = run.judged(setting)
         for what, right in (("lost", 0), ("drift", 0), ("damage", 0)):
