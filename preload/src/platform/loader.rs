@@ -8,23 +8,26 @@ use std::sync::atomic::{AtomicU32, Ordering::*};
 static INSIDE: AtomicU32 = AtomicU32::new(0);
 /// Forks under way.
 static FORKS: AtomicU32 = AtomicU32::new(0);
-
-/// The one that came last, by the kernel's number; 0: it has left.
+/// The thread that began the last of them, by the kernel's number; 0: it is over.
+static FORKER: AtomicU32 = AtomicU32::new(0);
+/// The thread that came into the loader last, by its number; 0: it has left.
 static LAST: AtomicU32 = AtomicU32::new(0);
 
 /// Looks that are taken before nobody is waited for any more, of 50 µs each. What is waited for takes microseconds, and some milliseconds
 /// where the tables of PyTorch's libraries are gone through.
 const LOOKS: u32 = 40_000;
 
-fn wait(for_none: &AtomicU32) {
+/// Waits until there is none; `false`: there still is one.
+fn wait(for_none: &AtomicU32) -> bool {
     for _ in 0..LOOKS {
         if for_none.load(SeqCst) == 0 {
-            return;
+            return true;
         }
         let pause = libc::timespec { tv_sec: 0, tv_nsec: 50_000 };
         // SAFETY: a whole number of nanoseconds below a second; what is left of it is not asked for. May be called where a process forks.
         unsafe { libc::nanosleep(&pause, core::ptr::null_mut()) };
     }
+    false
 }
 
 /// This thread asks the loader something while this lives.
@@ -33,14 +36,21 @@ pub(crate) struct InLoader(());
 /// Says that this thread is about to ask the loader: `dl_iterate_phdr`, `dlsym`, `dladdr`, `dlopen`. Waits for a fork under way.
 #[cold]
 pub(crate) fn enter() -> InLoader {
-    INSIDE.fetch_add(1, SeqCst);
-    LAST.store(tid(), SeqCst);
-    if FORKS.load(SeqCst) != 0 {
-        // The fork may have looked before: it goes first.
-        INSIDE.fetch_sub(1, SeqCst);
-        wait(&FORKS);
+    let own = tid();
+    // Who forks himself comes by here from a handler of somebody else's, and would wait for his own fork.
+    while FORKER.load(SeqCst) != own {
         INSIDE.fetch_add(1, SeqCst);
+        if FORKS.load(SeqCst) == 0 {
+            LAST.store(own, SeqCst);
+            return InLoader(());
+        }
+        // The fork may have looked before: it goes first, and so does the next one that has begun meanwhile.
+        INSIDE.fetch_sub(1, SeqCst);
+        if !wait(&FORKS) {
+            break;
+        }
     }
+    INSIDE.fetch_add(1, SeqCst);
     InLoader(())
 }
 
@@ -55,6 +65,7 @@ impl Drop for InLoader {
 /// Before a fork: nobody of us is in the loader when it happens.
 pub(crate) unsafe extern "C" fn before_fork() {
     FORKS.fetch_add(1, SeqCst);
+    FORKER.store(tid(), SeqCst);
     // A signal handler that forks while its own thread is in the loader would wait for itself.
     if LAST.load(SeqCst) != tid() {
         wait(&INSIDE);
@@ -63,11 +74,14 @@ pub(crate) unsafe extern "C" fn before_fork() {
 
 /// After it, in the parent.
 pub(crate) unsafe extern "C" fn after_fork() {
+    let _ = FORKER.compare_exchange(tid(), 0, SeqCst, SeqCst);
     FORKS.fetch_sub(1, SeqCst);
 }
 
 /// After it, in the child: its one thread has just forked, and is in no loader of ours.
 pub(crate) fn in_child() {
+    FORKER.store(0, SeqCst);
+    LAST.store(0, SeqCst);
     FORKS.store(0, SeqCst);
     INSIDE.store(0, SeqCst);
 }
