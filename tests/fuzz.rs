@@ -169,3 +169,17 @@ fn messages() {
 fn pickles() {
     fuzz("pickles");
 }
+
+/// What `cargo fuzz` begins with: `FUZZ_CORPUS=DIR cargo test --test fuzz seeds -- --ignored` makes a folder for each target.
+#[test]
+#[ignore = "writes files for another tool"]
+fn the_seeds_are_written() {
+    let corpus = PathBuf::from(std::env::var_os("FUZZ_CORPUS").expect("FUZZ_CORPUS names a folder"));
+    for (name, _) in targets::TARGETS {
+        let folder = corpus.join(name);
+        std::fs::create_dir_all(&folder).expect("a folder");
+        for (i, seed) in seeds::of(name).iter().enumerate() {
+            std::fs::write(folder.join(format!("seed-{i}")), seed).expect("a file");
+        }
+    }
+}
