@@ -1,13 +1,17 @@
 //! `libstrandline.so`: what is loaded into the job.
 //!
 //! ```text
-//! lifecycle: how a recording begins, the writing thread, how it ends
-//! late, pluggable, control: other ways in, and the C interface
-//! hooks (one list) ─ steps ─ torch (attach, tracker) ─ probe
-//! stacks
-//! recorder: the state, the token of a hook, a thread's ring
-//! platform: the kernel, the C library, the processor
+//! lifecycle                 how a recording begins, the writing thread, how it ends
+//! late                      a start while the job runs
+//! hooks                     one list of functions
+//! steps, pluggable          optimizers; the allocator of ours
+//! torch, probe, control     attach and tracker; who holds what; the C interface
+//! stacks, tail              frames; where the rings lie
+//! recorder, python          the state, the guard of a hook, a thread's ring; the interpreter
+//! platform                  the kernel, the C library, the processor
 //! ```
+//!
+//! A room uses those below it and none beside it (`tests/laws/floors.rs`).
 //!
 //! Rules of this crate, beyond those of ARCHITECTURE.md:
 //! - Whatever a hook calls is hot unless it is marked `#[cold]`, and cold things happen once.

@@ -1,10 +1,26 @@
-//! The floors of the command: a file uses its own room and those on lower floors. No command stands on another.
+//! The floors of the command and of the preload: a file uses its own room and those on lower floors.
 
 use super::circles::uses;
 use super::{none, root};
 
-/// Rooms of `tools/src`, from the ground up. A file belongs to the longest path that names it; rooms of one floor do not use each other.
-const FLOORS: [&[&str]; 14] = [
+/// Rooms, from the ground up. A file belongs to the longest path that names it; rooms of one floor do not use each other.
+type Floors = &'static [&'static [&'static str]];
+
+/// Inside the job (`preload/src`).
+const PRELOAD: Floors = &[
+    &["platform/"],
+    &["recorder/", "python/"],
+    &["stacks/", "tail/"],
+    &["probe/", "torch/", "control.rs"],
+    &["steps/", "pluggable/"],
+    &["hooks/"],
+    &["late/"],
+    &["lifecycle/"],
+    &["lib.rs"],
+];
+
+/// The command (`tools/src`): no command stands on another.
+const COMMAND: Floors = &[
     // The machine, and words.
     &[
         "files/",
@@ -51,37 +67,43 @@ const FLOORS: [&[&str]; 14] = [
 ];
 
 /// The floor and the room of a file.
-fn place(file: &str) -> Option<(usize, &'static str)> {
-    let rooms = FLOORS.iter().enumerate().flat_map(|(floor, rooms)| rooms.iter().map(move |r| (floor, *r)));
+fn place(floors: Floors, file: &str) -> Option<(usize, &'static str)> {
+    let rooms = floors.iter().enumerate().flat_map(|(floor, rooms)| rooms.iter().map(move |r| (floor, *r)));
     rooms.filter(|(_, room)| file.starts_with(room)).max_by_key(|(_, room)| room.len())
 }
 
-#[test]
-fn nothing_of_the_command_stands_on_a_higher_floor() {
-    let inner = |path: &str| path["tools/src/".len()..].to_string();
+/// What uses a room of no lower floor, and what has no floor.
+fn broken(folder: &str, floors: Floors) -> Vec<String> {
+    let inner = |path: &str| path.strip_prefix(folder).unwrap_or(path).trim_start_matches('/').to_string();
     let mut broken = Vec::new();
-    for (file, used) in uses("tools/src") {
+    for (file, used) in uses(folder) {
         let file = inner(&file);
-        let Some((floor, room)) = place(&file) else {
-            broken.push(format!("tools/src/{file} has no floor: give its room one in tests/laws/floors.rs"));
+        let Some((floor, room)) = place(floors, &file) else {
+            broken.push(format!("{folder}/{file} has no floor: give its room one in tests/laws/floors.rs"));
             continue;
         };
         // What a room shows to others may be on several floors.
         let face = file.strip_suffix("mod.rs").unwrap_or("?");
         for used in used.iter().map(|u| inner(u)).filter(|u| !u.starts_with(face)) {
-            if let Some((other_floor, other)) = place(&used)
+            if let Some((other_floor, other)) = place(floors, &used)
                 && other != room
                 && other_floor >= floor
             {
-                broken.push(format!("tools/src/{file} (floor {floor}) uses {used} (floor {other_floor})"));
+                broken.push(format!("{folder}/{file} (floor {floor}) uses {used} (floor {other_floor})"));
             }
         }
     }
-    none("a file uses one of another room that is on no lower floor", broken);
+    let gone = floors.iter().copied().flatten().filter(|r| !root().join(folder).join(r).exists());
+    broken.extend(gone.map(|r| format!("{folder}/{r} has a floor and is not there")));
+    broken
 }
 
 #[test]
-fn every_room_of_the_command_is_there() {
-    let gone = FLOORS.iter().copied().flatten().filter(|r| !root().join("tools/src").join(r).exists());
-    none("a room has a floor and is not there", gone.map(|r| r.to_string()).collect());
+fn nothing_of_the_command_stands_on_a_higher_floor() {
+    none("a file uses one of another room that is on no lower floor", broken("tools/src", COMMAND));
+}
+
+#[test]
+fn nothing_of_the_preload_stands_on_a_higher_floor() {
+    none("a file uses one of another room that is on no lower floor", broken("preload/src", PRELOAD));
 }

@@ -16,7 +16,7 @@ const READS: &[(&str, usize, &str)] = &[
     ("preload/src/pluggable/driver.rs", 1, "the driver's own string, not null"),
     ("preload/src/pluggable/mod.rs", 1, "an allocator object that its RTTI has named"),
     ("preload/src/probe/frames.rs", 1, "frames of threads that cannot run, under the GIL"),
-    ("preload/src/probe/memory.rs", 1, "objects that the collector tracks, under the GIL"),
+    ("preload/src/platform/memory.rs", 1, "objects that the collector tracks, under the GIL"),
     ("preload/src/probe/objects.rs", 2, "objects that the collector tracks, under the GIL"),
     ("preload/src/stacks/described.rs", 1, "_PyRuntime, whose size its own head tells"),
     ("preload/src/stacks/memory.rs", 1, "stacks::memory::At: not null"),

@@ -7,6 +7,7 @@ pub(crate) mod elf;
 mod floor;
 pub(crate) mod loader;
 pub(crate) mod mapping;
+pub(crate) mod memory;
 pub(crate) mod own_stack;
 pub(crate) mod real;
 pub(crate) mod say;

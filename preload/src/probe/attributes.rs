@@ -1,11 +1,11 @@
 //! Attributes of an instance: in its dictionary, without one, and in slots. Read where they lie: no descriptor runs.
 
-use super::memory::is_address;
-use super::memory::read;
 use super::objects::{
     DICT, HEAP_TYPE, INLINE_VALUES, MANAGED_DICT, Python, TYPE_BASE, TYPE_DICT, TYPE_DICT_OFFSET, TYPE_FLAGS,
     type_of,
 };
+use crate::platform::memory::is_address;
+use crate::platform::memory::read;
 use std::cell::Cell;
 
 /// Bases of a class that are looked at.

@@ -1,7 +1,7 @@
 //! Where a container ends, as it says itself: `deque.maxlen`, the maxsize of `functools.lru_cache`, of `queue.Queue` and its like.
 
-use super::memory::read;
 use super::objects::{Class, HEAP_TYPE, Python, SIZE, TYPE_FLAGS, type_of};
+use crate::platform::memory::read;
 
 /// A container's own bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,7 +42,7 @@ impl Python {
                 return None;
             }
             let cache = read(object + CACHE);
-            if !super::memory::is_address(cache) || !self.is_dict(cache) {
+            if !crate::platform::memory::is_address(cache) || !self.is_dict(cache) {
                 return None;
             }
             let most = read(object + MAXSIZE) as i64;

@@ -5,11 +5,11 @@
 //! its name in that slice, while it is known to be alive; between slices nothing but addresses is kept.
 
 use super::budget::Budget;
-use super::collector::{Reached, Walk};
 use super::layout::is_still;
 use super::named::Named;
 use super::objects::{Map, Types, references, type_of};
 use super::world::World;
+use crate::python::collector::{Reached, Walk};
 use std::collections::HashMap;
 
 /// Bits of the filter that most references fail at.

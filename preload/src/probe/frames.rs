@@ -1,8 +1,8 @@
 //! Local variables of running frames, of every thread: the collector does not see those (3.11 and newer).
 
-use super::memory;
-use super::memory::read;
 use super::objects::{Python, type_of};
+use crate::platform::memory;
+use crate::platform::memory::read;
 use crate::platform::real;
 use std::ffi::CStr;
 

@@ -1,8 +1,8 @@
 //! Where CPython keeps what of modules and functions, and whether an object still is what it was.
 
-use super::collector;
-use super::memory;
 use super::objects::{Types, references};
+use crate::platform::memory;
+use crate::python::collector;
 
 /// Module: its dictionary, its name.
 pub(super) const MODULE_DICT: u64 = 16;

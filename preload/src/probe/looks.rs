@@ -2,11 +2,11 @@
 //! what is emptied or has reached its end.
 
 use super::layout::{MODULE_DICT, is_still};
-use super::memory::read;
 use super::named::{Named, Place, Rank};
 use super::objects::{Class, TYPE_DICT, Types};
 use super::verify::is_named;
 use super::world::World;
+use crate::platform::memory::read;
 use crate::recorder::at_work::in_room;
 use serde_json::{Value, json};
 use strandline_core::event::Room;

@@ -3,9 +3,9 @@
 
 use super::frames::Variable;
 use super::layout::{MODULE_DICT, MODULE_NAME};
-use super::memory::is_address;
-use super::memory::read;
 use super::objects::{Python, SIZE, TYPE_BASE, TYPE_DICT, type_of};
+use crate::platform::memory::is_address;
+use crate::platform::memory::read;
 use serde_json::{Value, json};
 
 /// Longest path that is told.

@@ -2,11 +2,11 @@
 
 use super::climb::{Climb, KEYS};
 use super::layout::{MODULE_DICT, MODULE_NAME, in_function};
-use super::memory::read;
 use super::named::{Place, Rank};
 use super::names::Scope;
 use super::objects::{Class, TYPE_DICT, Types};
 use super::world::World;
+use crate::platform::memory::read;
 
 /// A container with so many entries is one that things pile up in.
 const MANY: u64 = 16;

@@ -6,9 +6,10 @@
 //! from members that point back; and only these are believed: a `SavedVariable` or a vector of those, by all of their
 //! fields, and the leaf or the Python object of a node that they in turn name. Layouts as in torch 2.4 to 2.15.
 
-use super::memory::{self, is_address, words};
+use super::heap;
 use super::tensors::{Nodes, Torch};
 use super::world::World;
+use crate::platform::memory::{self, is_address, words};
 
 /// Words of a node that are looked at.
 const WORDS: usize = 320;
@@ -65,7 +66,7 @@ impl Node {
     /// All its words, as many as the heap says that there are; none where it does not say.
     fn words(&self) -> Vec<u64> {
         let block = if self.control + COUNTS == self.at { self.control } else { self.at };
-        let Some(end) = memory::end_of_block(block) else { return Vec::new() };
+        let Some(end) = heap::end_of_block(block) else { return Vec::new() };
         memory::range(self.at, ((end.saturating_sub(self.at)) as usize / 8).min(WORDS))
     }
 

@@ -3,7 +3,8 @@
 //! Nothing is created, counted or called but `tp_traverse`, which is what the collector itself calls at any time, and of
 //! that only CPython's own and the one of autograd's functions: what an extension brings is not entered.
 
-use super::memory::{executable, read};
+use super::heap::executable;
+use crate::platform::memory::read;
 use crate::platform::real;
 use std::collections::HashMap;
 use std::ffi::{CStr, c_int, c_void};
@@ -314,15 +315,15 @@ impl Python {
         const BASIC_SIZE: u64 = 32;
         const MOST: u64 = 128;
         const BASES: usize = 16;
-        if !super::memory::is_address(object) || !super::collector::is_tracked(object) {
+        if !crate::platform::memory::is_address(object) || !crate::python::collector::is_tracked(object) {
             return Vec::new();
         }
-        let word = |at: u64| super::memory::at::<1>(at).map_or(0, |[w]| w);
+        let word = |at: u64| crate::platform::memory::at::<1>(at).map_or(0, |[w]| w);
         let bases = std::iter::successors(Some(word(object + TYPE)), |t| Some(word(t + TYPE_BASE)));
         if !bases.take(BASES).take_while(|t| *t != 0).any(|t| t == self.autograd) {
             return Vec::new();
         }
-        super::memory::range(object, (word(self.autograd + BASIC_SIZE) / 8).min(MOST) as usize)
+        crate::platform::memory::range(object, (word(self.autograd + BASIC_SIZE) / 8).min(MOST) as usize)
     }
 
     /// Whether an object is a cell, which variables of closures live in.
@@ -422,11 +423,11 @@ unsafe fn is_laid_out(code: &[(u64, u64)], kind: u64, dict: u64, long: u64, bool
         let traverse = read(dict + TYPE_TRAVERSE);
         let own = read(dict + TYPE_DICT);
         [kind, dict, long, bool].into_iter().all(|t| type_of(t) == kind)
-            && super::memory::is_text(read(dict + TYPE_NAME), b"dict\0")
+            && crate::platform::memory::is_text(read(dict + TYPE_NAME), b"dict\0")
             && (flags(dict), flags(bool), flags(kind)) == (DICT, LONG, TYPE_OBJECT)
             && read(bool + TYPE_BASE) == long
             && code.iter().any(|(from, to)| (*from..*to).contains(&traverse))
-            && super::memory::at::<2>(own).is_none_or(|[_, t]| t == dict)
+            && crate::platform::memory::at::<2>(own).is_none_or(|[_, t]| t == dict)
     }
 }
 

@@ -1,9 +1,9 @@
 //! Large containers, piece by piece: a list of a million entries would be a slice of its own.
 
 use super::budget::Budget;
-use super::memory::is_address;
-use super::memory::read;
 use super::objects::{Class, HEAP_TYPE, Kind, Python, TYPE_FLAGS, references, type_of};
+use crate::platform::memory::is_address;
+use crate::platform::memory::read;
 
 /// References of a large container that are handed out at once.
 pub(super) const PIECE: u64 = 4_096;

@@ -1,10 +1,10 @@
 //! A question that is being answered, slice by slice.
 
 use super::budget::Budget;
-use super::collector::Collector;
 use super::work::{Progress, Work};
 use super::world::{Prepared, World};
 use crate::platform::config::Pace;
+use crate::python::collector::Collector;
 use serde_json::{Value, json};
 
 /// What a slice came to.

@@ -4,8 +4,8 @@
 //! at 24), a `c10::StorageImpl` (data at 16), a `torch::autograd::AutogradMeta` (after its name: grad, grad_fn). A tensor of
 //! any other kind (sparse, batched, functional) has no storage here, and one that nobody refers to any more is none. Offsets as in torch 2.4 to 2.15.
 
-use super::memory::read;
-use super::memory::{self, is_address, words};
+use crate::platform::memory::read;
+use crate::platform::memory::{self, is_address, words};
 use crate::platform::real::{Library, look_up};
 use std::collections::HashMap;
 use std::ffi::CStr;

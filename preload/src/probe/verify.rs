@@ -8,10 +8,10 @@
 use super::budget::Budget;
 use super::climb::Climb;
 use super::layout::{MODULE_DICT, MODULE_NAME, in_function, is_still, refers};
-use super::memory::read;
 use super::named::{Named, Place, Rank};
 use super::objects::{Class, Map, TYPE_DICT, Types, references, type_of};
 use super::world::World;
+use crate::platform::memory::read;
 use std::collections::HashSet;
 
 /// Whether what has a name has it still.

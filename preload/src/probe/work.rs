@@ -12,11 +12,11 @@
 use super::answer;
 use super::budget::Budget;
 use super::climb::{Climb, STRIDE};
-use super::collector::{Reached, Walk};
 use super::named::Named;
 use super::objects::{Class, Types};
 use super::world::World;
 use super::{graph, rebound, verify};
+use crate::python::collector::{Reached, Walk};
 use crate::recorder::at_work::in_room;
 use serde_json::Value;
 use std::collections::{HashMap, HashSet};

@@ -1,8 +1,9 @@
 //! What is known of the running Python and its torch.
 
-use super::collector::Collector;
-use super::{frames, memory, objects, tensors};
+use super::{frames, heap, objects, tensors};
+use crate::platform::memory;
 use crate::platform::real;
+use crate::python::collector::Collector;
 use crate::python::{interpreter, version};
 use crate::stacks;
 use std::ffi::c_void;
@@ -37,8 +38,9 @@ pub(super) fn prepare() -> Result<Prepared, String> {
     if !interpreter::prepare() || interpreter::is_finalizing() {
         return Err("the job was ending, or its Python is not at work".into());
     }
-    if !memory::prepare() {
-        return Err("the kernel does not let a process copy its own memory (process_vm_readv)".into());
+    heap::look_up();
+    if !memory::can_be_copied() {
+        return Err("the kernel does not let a process copy its own memory".into());
     }
     let state = real::python(c"PyInterpreterState_Get");
     if state.is_null() {

@@ -1,5 +1,6 @@
 //! The interpreter in this process: its version, its C API, the GIL, calls that it is asked to make.
 
+pub(crate) mod collector;
 pub(crate) mod interpreter;
 pub(crate) mod object;
 pub(crate) mod untraced;

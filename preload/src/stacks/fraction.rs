@@ -1,8 +1,9 @@
 //! What share of a device torch is told to take at most: `torch.cuda.set_per_process_memory_fraction` hands it to the allocator,
 //! which keeps it to itself, but asks the driver for the device's size meanwhile. Then the function's own frame has it.
 
-use super::memory::{At, Careful, Direct, Memory};
+use super::memory::{At, Direct, Memory};
 use super::{object, offsets::TYPE, python};
+use crate::platform::memory::Pipe;
 use crate::platform::real;
 
 /// `PyFloatObject.ob_fval`, the same in every version.
@@ -23,7 +24,7 @@ pub(crate) fn being_set() -> Option<f64> {
         return None;
     }
     // Where local variables lie was not proved: read through the kernel, a wrong guess is an error and not a fault.
-    let memory = Careful::new()?;
+    let memory = Pipe::new()?;
     let value = At::new(memory.read::<u64>(frame, o.locals)? & !o.tag)?;
     let is_float = memory.read::<u64>(value, TYPE)? == real::python(c"PyFloat_Type") as u64;
     let fraction = f64::from_bits(memory.read::<u64>(value, FLOAT_VALUE).filter(|_| is_float)?);

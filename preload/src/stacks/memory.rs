@@ -3,8 +3,8 @@
 //! Both read from an [`At`] alone: an address that was found not to be null. A thread may have a Python state and no frame, and
 //! torch calls CUDA on such threads: there is no way to read from what such a state does not have.
 
+use crate::platform::memory::{Pipe, Plain};
 use core::num::NonZeroU64;
-use std::ffi::c_int;
 
 /// An address that was found not to be null.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,18 +27,12 @@ impl At {
     }
 }
 
-/// A plain number that lies in memory.
-pub(super) trait Word: Copy + Default {}
-impl Word for u8 {}
-impl Word for u32 {}
-impl Word for u64 {}
-
 /// Something to read from.
 pub(super) trait Memory {
     /// Nothing is asked before it is read: what hooks do.
     const IS_DIRECT: bool = false;
     /// The number at `base` + `offset`. `None`: nothing can be read there.
-    fn read<T: Word>(&self, base: At, offset: usize) -> Option<T>;
+    fn read<T: Plain>(&self, base: At, offset: usize) -> Option<T>;
     /// The address that lies there. `None`: nothing can be read; `Some(None)`: it is null.
     #[inline(always)]
     fn pointer(&self, base: At, offset: usize) -> Option<Option<At>> {
@@ -61,52 +55,15 @@ impl Direct {
 impl Memory for Direct {
     const IS_DIRECT: bool = true;
     #[inline(always)]
-    fn read<T: Word>(&self, base: At, offset: usize) -> Option<T> {
+    fn read<T: Plain>(&self, base: At, offset: usize) -> Option<T> {
         // SAFETY: promised to `new`.
         Some(unsafe { ((base.address() as usize).wrapping_add(offset) as *const T).read_unaligned() })
     }
 }
 
-/// Lets the kernel copy each number through a pipe: an address that is none gives an error there, not a fault here.
-pub(super) struct Careful {
-    from: c_int,
-    to: c_int,
-}
-
-impl Careful {
-    /// `None`: the process has no descriptors left.
-    #[cold]
-    pub(super) fn new() -> Option<Careful> {
-        let mut ends = [-1; 2];
-        // SAFETY: writes two descriptors into our array.
-        let made = unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC | libc::O_NONBLOCK) } == 0;
-        let [from, to] = ends;
-        made.then(|| Careful { from, to })
-    }
-}
-
-impl Memory for Careful {
-    fn read<T: Word>(&self, base: At, offset: usize) -> Option<T> {
-        let address = (base.address() as usize).wrapping_add(offset) as *const libc::c_void;
-        let (n, mut value) = (size_of::<T>(), T::default());
-        // SAFETY: the kernel checks the address before it reads from it. What it wrote, at most `n` bytes, fits the number
-        // that is read back into.
-        unsafe {
-            let written = libc::write(self.to, address, n);
-            let whole = written == n as isize;
-            let got = libc::read(self.from, (&raw mut value).cast(), n);
-            (whole && got == written).then_some(value)
-        }
-    }
-}
-
-impl Drop for Careful {
-    fn drop(&mut self) {
-        // SAFETY: the two descriptors are ours.
-        unsafe {
-            libc::close(self.from);
-            libc::close(self.to);
-        }
+impl Memory for Pipe {
+    fn read<T: Plain>(&self, base: At, offset: usize) -> Option<T> {
+        self.copy(base.address().wrapping_add(offset as u64))
     }
 }
 
@@ -116,7 +73,7 @@ mod tests {
 
     #[test]
     fn what_is_not_there_is_none() {
-        let memory = Careful::new().expect("a pipe");
+        let memory = Pipe::new().expect("a pipe");
         let value = [7u64, 0x0102_0304_0506_0708];
         let at = At::new(value.as_ptr() as u64).expect("not null");
         let nowhere = |address| At::new(address).expect("not null");

@@ -5,11 +5,12 @@
 //! line table and line must be the interpreter's own, and so must be the number of frames. Until then no stack is read;
 //! where it does not hold, none ever is.
 
-use super::memory::{At, Careful, Memory};
+use super::memory::{At, Memory};
 use super::object;
 use super::object::Code;
 use super::offsets::{ASCII_STATE, KIND_SHIFTS, Offsets, STR_STATE, TP_DEALLOC};
 use super::python::{self, Interpreter};
+use crate::platform::memory::Pipe;
 use crate::platform::real;
 use crate::python::interpreter::{MethodDef, Outcome, gil_is_held, run_source};
 use crate::recorder::stack_memory::{Frame, MAX_FRAMES};
@@ -155,7 +156,7 @@ api! {
 impl Api {
     /// The interpreter with its layout as it was found to be.
     fn compare(&self, i: &Interpreter, code_type: u64) -> Result<Interpreter, String> {
-        let memory = Careful::new().ok_or("no descriptors left to look with")?;
+        let memory = Pipe::new().ok_or("no descriptors left to look with")?;
         let mut i = *i;
         i.offsets.kind_shift = self.kind_shift(&memory)?;
         let o = &i.offsets;
@@ -196,7 +197,7 @@ impl Api {
     }
 
     /// Where the kind of strings lies, by the name of a function of ours: ASCII, as we know.
-    fn kind_shift(&self, memory: &Careful) -> Result<u32, String> {
+    fn kind_shift(&self, memory: &Pipe) -> Result<u32, String> {
         let frame = (self.frame)();
         if frame.is_null() {
             return Err("the frame".into());
@@ -217,7 +218,7 @@ impl Api {
     fn compare_frame(
         &self,
         o: &Offsets,
-        memory: &Careful,
+        memory: &Pipe,
         frame: Object,
         (ours, code_type): (Frame, u64),
     ) -> Result<(), String> {
@@ -238,7 +239,7 @@ impl Api {
     fn compare_code(
         &self,
         o: &Offsets,
-        memory: &Careful,
+        memory: &Pipe,
         (code, checked): (Object, Code),
         ours: Frame,
     ) -> Result<(), String> {
@@ -272,7 +273,7 @@ impl Api {
     fn compare_words(
         &self,
         o: &Offsets,
-        memory: &Careful,
+        memory: &Pipe,
         (code, checked): (Object, Code),
         parts: &[Object],
     ) -> Result<(), String> {

@@ -12,7 +12,7 @@ mod optimizer_hooks;
 mod optimizers;
 mod record;
 
-use crate::probe::collector;
+use crate::python::collector;
 use crate::python::interpreter::{self as python, Outcome};
 use crate::recorder::at_work::in_room;
 use crate::{recorder, stacks};

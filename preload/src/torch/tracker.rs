@@ -9,7 +9,7 @@
 use super::entry::{TIME_AFTER_POOL, TIME_BEFORE_POOLS, TraceEntry};
 use super::grad;
 use crate::platform::clock;
-use crate::probe::collector;
+use crate::python::collector;
 use crate::recorder::guard::{Quick, enter, enter_quickly};
 use crate::recorder::overhead;
 use crate::recorder::thread::Thread;
@@ -90,7 +90,7 @@ pub(crate) fn origin(t: &mut Thread) -> (u8, u32) {
 #[inline(always)]
 pub(crate) fn origin_of_block(t: &mut Thread) -> (u8, u32) {
     let (phase, stack) = origin(t);
-    (phase | if collector::tells_news() { COLLECTOR } else { 0 }, stack)
+    (phase | if collector::take_full_gc() { COLLECTOR } else { 0 }, stack)
 }
 
 /// The number of the next allocator event of a device. Called with the device's lock held.
@@ -156,7 +156,7 @@ fn allocated(e: &TraceEntry) {
 fn allocated_quickly(e: &TraceEntry) -> Option<()> {
     let (mut t, at) = enter_for(e)?;
     // What is told of it must be written.
-    if collector::is_news() {
+    if collector::full_gc_pending() {
         return None;
     }
     let (phase, stack) = t.noted(EVENT, origin);

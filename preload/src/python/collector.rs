@@ -9,15 +9,14 @@
 //! Every free is recorded with whether the collector was at work: what it frees was kept by reference cycles. And the first
 //! allocation after a full collection says that there was one: what lives on after it is not kept by cycles alone.
 
-use super::memory;
-use super::memory::read;
+use super::version;
+use crate::platform::memory::{self, read};
 use crate::platform::real;
-use crate::python::version;
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering::Relaxed};
 
 /// Bytes of an object's collector header, which lies before the object.
-pub(super) const HEADER: u64 = 16;
+pub(crate) const HEADER: u64 = 16;
 /// Words of the interpreter's state that are searched.
 const SEARCHED: usize = 2048;
 /// Distance of the generations from each other.
@@ -32,14 +31,14 @@ const LONG_LIVED: u64 = AT_WORK + 8 + 2 * 8;
 
 /// Where the lists are.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Collector {
+pub(crate) struct Collector {
     /// The first generation.
     generations: u64,
 }
 
 impl Collector {
     /// Finds it in an interpreter's state. With the GIL held.
-    pub(super) fn find(interpreter: u64) -> Option<Collector> {
+    pub(crate) fn find(interpreter: u64) -> Option<Collector> {
         let state = memory::range(interpreter, SEARCHED);
         let places = state.iter().enumerate().filter_map(|(i, &word)| {
             let at = interpreter + 8 * i as u64;
@@ -51,13 +50,13 @@ impl Collector {
     }
 
     /// Whether the collector is at work, so that its lists are not whole.
-    pub(super) fn is_at_work(self) -> bool {
+    pub(crate) fn is_at_work(self) -> bool {
         // SAFETY: `find` has read this part of the interpreter's state, which lives as long as the process.
         unsafe { read(self.generations + AT_WORK) as u32 != 0 }
     }
 
     /// How many objects the last full collection left: a lower bound for a start; 0 where there was none.
-    pub(super) fn long_lived(self) -> u64 {
+    pub(crate) fn long_lived(self) -> u64 {
         // SAFETY: as above, two words behind what `find` has read, in the same structure.
         let n = unsafe { read(self.generations + LONG_LIVED) };
         if n < 1 << 40 { n } else { 0 }
@@ -91,7 +90,7 @@ static WATCHED: AtomicPtr<Work> = AtomicPtr::new(core::ptr::null_mut());
 #[unsafe(link_section = ".data.strandline_hot")]
 static TOLD: AtomicU64 = AtomicU64::new(0);
 
-/// From now on [`is_watched_at_work`] and [`is_news`] know. With the GIL held. Only of 3.11 to 3.13: their main interpreter's state is a static
+/// From now on [`is_watched_at_work`] and [`full_gc_pending`] know. With the GIL held. Only of 3.11 to 3.13: their main interpreter's state is a static
 /// variable, which outlives the interpreter, as frees do.
 #[cold]
 pub(crate) fn watch() {
@@ -125,13 +124,13 @@ pub(crate) fn is_watched_at_work() -> bool {
 
 /// Whether a full collection has ended that was not told yet, or none could be told before. Hot: three loads.
 #[inline(always)]
-pub(crate) fn is_news() -> bool {
+pub(crate) fn full_gc_pending() -> bool {
     watched().is_some_and(|w| ended(w) != TOLD.load(Relaxed))
 }
 
 /// The same, and it is told now: once true for each of them, whichever thread sees it.
 #[inline(always)]
-pub(crate) fn tells_news() -> bool {
+pub(crate) fn take_full_gc() -> bool {
     let Some(n) = watched().map(ended) else { return false };
     n != TOLD.load(Relaxed) && TOLD.fetch_max(n, Relaxed) < n
 }
@@ -156,7 +155,7 @@ fn neighbours(header: u64) -> Option<[u64; 2]> {
 
 /// Whether an object is tracked at this moment; the address may be that of an object that is gone. With the GIL held, while the
 /// collector is not at work: an object that is not tracked any more, and memory that is none, have no neighbours that know them.
-pub(super) fn is_tracked(object: u64) -> bool {
+pub(crate) fn is_tracked(object: u64) -> bool {
     object > HEADER && neighbours(object - HEADER).is_some()
 }
 
@@ -168,7 +167,7 @@ fn is_plausible(generations: u64) -> bool {
 
 /// How far a slice of a walk has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Reached {
+pub(crate) enum Reached {
     /// Every object was handed out.
     End,
     /// It stopped where `each` said so.
@@ -191,7 +190,7 @@ const AGAIN: u32 = 3;
 /// has become another, younger object's is known by the list that it leads to the head of. A full collection changes the order:
 /// the walk begins again.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Walk {
+pub(crate) struct Walk {
     /// The list: 0 to 3, from the youngest.
     list: usize,
     /// Headers that were passed, the newest last; none at a list's start.
@@ -200,7 +199,7 @@ pub(super) struct Walk {
     again: u32,
     begun: bool,
     /// Objects that were handed out.
-    pub(super) objects: u64,
+    pub(crate) objects: u64,
 }
 
 impl Walk {
@@ -208,7 +207,7 @@ impl Walk {
     ///
     /// # Safety
     /// With the GIL held, while nothing is created or freed and the collector is not at work.
-    pub(super) unsafe fn go_on(
+    pub(crate) unsafe fn go_on(
         &mut self,
         collector: Collector,
         mut each: impl FnMut(u64) -> bool,
