@@ -14,7 +14,7 @@ fn main() {
         // The allocator keeps a pointer to the tracker for ever, so the library may never go away.
         "-Wl,-z,nodelete",
     ];
-    // Only a build of one object can hold the glibc floor (see src/floor.rs): the profile `preload`, which cargo shows to
+    // Only a build of one object can hold the glibc floor (see src/platform/glibc_compat.rs): the profile `preload`, which cargo shows to
     // build scripts as what it inherits from, an optimised build.
     if std::env::var("OPT_LEVEL").is_ok_and(|o| o == "3") {
         println!("cargo:rustc-cfg=strandline_floor");

@@ -69,7 +69,7 @@ pub(crate) unsafe extern "C" fn strandline_snapshot(path: *const c_char) -> c_in
         let cwd = std::env::current_dir().unwrap_or_default();
         let mark = format!("snapshot {n}");
         let asked = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        recorder::tell(json!({
+        recorder::record_metadata(json!({
             "snapshot_request": {
                 "number": n, "path": path, "cwd": cwd.to_string_lossy(), "mark": mark, "unix_ms": asked.as_millis() as u64,
             }

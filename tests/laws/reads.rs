@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 const READS: &[(&str, usize, &str)] = &[
     ("preload/src/platform/config.rs", 1, "a variable of the environment, not null"),
     ("preload/src/control.rs", 1, "the caller's C string, not null"),
-    ("preload/src/hooks/asked.rs", 2, "CUDA's and the loader's own strings, not null"),
+    ("preload/src/hooks/entry_points.rs", 2, "CUDA's and the loader's own strings, not null"),
     ("preload/src/hooks/dlsym.rs", 1, "the caller's C string, which the loader has read"),
     ("preload/src/hooks/torch.rs", 1, "the caller's std::string"),
     ("preload/src/late/mod.rs", 1, "the caller's C string, not null"),

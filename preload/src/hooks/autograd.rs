@@ -3,7 +3,7 @@
 use super::functions::{P, id, real};
 use crate::platform::real::{Library, look_up};
 use crate::platform::{clock, tls};
-use crate::recorder::guard::{enter, seen};
+use crate::recorder::guard::{enter, peek_thread};
 use crate::recorder::thread::Thread;
 use crate::{stacks, steps};
 use core::ptr::NonNull;
@@ -132,7 +132,7 @@ struct Evaluating {
 /// `node` must be null or a live polymorphic object.
 #[inline(always)]
 unsafe fn evaluate(node: P) -> Option<Evaluating> {
-    let thread = seen().or_else(claimed)?;
+    let thread = peek_thread().or_else(claimed)?;
     // SAFETY: the caller's promise.
     let vtable = if node.is_null() { 0 } else { unsafe { *node.cast::<u64>() } };
     // SAFETY: this thread's own place, of which nobody has a reference while no hook of ours is at work on it.
@@ -145,7 +145,7 @@ unsafe fn evaluate(node: P) -> Option<Evaluating> {
 #[inline(never)]
 fn claimed() -> Option<NonNull<Thread>> {
     drop(enter(HookId::NONE));
-    seen()
+    peek_thread()
 }
 
 impl Drop for Evaluating {

@@ -5,10 +5,10 @@
 //! one that takes it back: an address has left its last owner's record when its next owner's is written. What the driver's
 //! pool keeps beyond the blocks shows only in what the device reports used.
 
+use super::attribution;
 use super::functions::P;
-use super::owner;
 use crate::platform::{clock, tls};
-use crate::recorder::guard::{Entered, enter_or_arm};
+use crate::recorder::guard::{HookGuard, enter_or_arm};
 use crate::stacks;
 use crate::torch::tracker;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -33,7 +33,7 @@ fn rounded(size: u64) -> u64 {
 
 /// After a call that gave a block of PyTorch's.
 #[inline(always)]
-pub(super) fn handed_out(hook: HookId, addr: u64, size: usize, stream: P) {
+pub(super) fn record_alloc(hook: HookId, addr: u64, size: usize, stream: P) {
     let Some(mut t) = enter_or_arm(hook) else { return };
     let (phase, stack) = tracker::origin_of_block(&mut t);
     record(&mut t, addr, size, stream, phase, stack);
@@ -44,7 +44,7 @@ pub(super) fn handed_out(hook: HookId, addr: u64, size: usize, stream: P) {
 pub(super) fn handed_to(hook: HookId, caller: u64, addr: u64, size: usize, stream: P) {
     let Some(mut t) = enter_or_arm(hook) else { return };
     let phase = t.phase(false);
-    let stack = match owner::have_stacks() {
+    let stack = match attribution::have_stacks() {
         true => stacks::of_block(&mut t, caller),
         false => 0,
     };
@@ -52,14 +52,14 @@ pub(super) fn handed_to(hook: HookId, caller: u64, addr: u64, size: usize, strea
 }
 
 #[inline(always)]
-fn record(t: &mut Entered, addr: u64, size: usize, stream: P, phase: u8, stack: u32) {
+fn record(t: &mut HookGuard, addr: u64, size: usize, stream: P, phase: u8, stack: u32) {
     record_on(t, tls::device(), addr, size, stream, phase, stack);
 }
 
 /// The same on a device that is not the thread's.
 #[inline(always)]
 pub(super) fn record_on(
-    t: &mut Entered,
+    t: &mut HookGuard,
     device: u8,
     addr: u64,
     size: usize,
@@ -88,17 +88,17 @@ pub(super) fn record_on(
 
 /// Before a call that takes one back. In its stream's order the memory can be used again at once.
 #[inline(always)]
-pub(super) fn given_back(hook: HookId, p: P, stream: P) {
+pub(super) fn record_free(hook: HookId, p: P, stream: P) {
     if p.is_null() {
         return;
     }
     let Some(mut t) = enter_or_arm(hook) else { return };
-    given_back_on(&mut t, tls::device(), p as u64, stream as u64);
+    record_free_on(&mut t, tls::device(), p as u64, stream as u64);
 }
 
 /// The same of a device that is not the thread's.
 #[inline(always)]
-pub(super) fn given_back_on(t: &mut Entered, device: u8, addr: u64, stream: u64) {
+pub(super) fn record_free_on(t: &mut HookGuard, device: u8, addr: u64, stream: u64) {
     let phase = t.phase(false);
     let mut r = Record {
         ticks: clock::ticks(),
@@ -125,7 +125,7 @@ pub(super) fn refused(hook: HookId, size: usize, stream: P) {
 
 /// The program has asked what is free.
 #[inline(always)]
-pub(super) fn out_of_memory(t: &mut Entered, free: u64) {
+pub(super) fn out_of_memory(t: &mut HookGuard, free: u64) {
     let Some((size, stream)) = t.refused.take() else { return };
     let (phase, stack) = tracker::origin(t);
     t.push(Record {

@@ -1,8 +1,8 @@
 //! Which device a thread works on, for those who choose it through the driver: a context is made on a device, and a thread
 //! has a stack of contexts. Nothing is recorded here, and nothing arms: launchers look at devices too.
 
-use super::failed::forward;
 use super::functions::{P, SUCCESS, Status};
+use super::sticky_error::forward;
 use crate::platform::tls;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 

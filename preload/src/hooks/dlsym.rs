@@ -1,6 +1,6 @@
 //! `dlsym`, for programs that look the driver's functions up by name: see `asked`.
 
-use super::asked::{find, keeps_its_own, lies_in};
+use super::entry_points::{find, keeps_its_own, lies_in};
 use super::exports::All;
 use std::ffi::{CStr, c_char, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering::Relaxed};

@@ -1,9 +1,9 @@
 //! Memory that goes through CUDA's driver: a runtime that is a part of the program or library that calls, and programs
 //! that use the driver themselves. What a dynamic runtime asks the driver for does not come here (`asked`).
 
-use super::failed::forward;
 use super::functions::{P, SUCCESS, Status, id};
 use super::runtime::{OUT_OF_MEMORY, allocated, device_memory, gone, noted_info, refused, released};
+use super::sticky_error::forward;
 use crate::platform::tls;
 use crate::recorder::devices;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};

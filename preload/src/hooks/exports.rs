@@ -1,9 +1,9 @@
 //! What is exported: a function under each symbol of the list, and where each of them is.
 
-use super::asked::{Hook, Hooks};
+use super::entry_points::{Hook, Hooks};
 use super::functions::{P, Status, Stream, real};
 use super::list::for_each_hook;
-use super::{asked, autograd, context, driver, failed, runtime, streams, torch};
+use super::{autograd, context, driver, entry_points, runtime, sticky_error, streams, torch};
 use crate::platform::real::Library;
 use std::ffi::{CStr, c_char, c_void};
 

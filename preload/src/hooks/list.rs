@@ -40,20 +40,20 @@ macro_rules! for_each_hook {
     "cudaDeviceSynchronize" in Cudart as DEVICE_SYNCHRONIZE () -> Status => streams::device_synchronize;
     "cudaMemcpy" in Cudart as MEMCPY (to: P, from: P, n: usize, kind: i32) -> Status => streams::memcpy;
     // Who else hears first that a device's context is broken.
-    "cudaMemcpyAsync" in Cudart as MEMCPY_ASYNC (to: P, from: P, n: usize, kind: i32, s: P) -> Status => failed::memcpy_async;
-    "cudaGetLastError" in Cudart as GET_LAST_ERROR () -> Status => [often] failed::get_last_error;
-    "cuCtxSynchronize" in Driver as CU_CTX_SYNCHRONIZE () -> Status => failed::context_synchronize;
-    "cuStreamSynchronize" in Driver as CU_STREAM_SYNCHRONIZE (s: P) -> Status => failed::stream_synchronize;
-    "cuStreamSynchronize_ptsz" in Driver as CU_STREAM_SYNCHRONIZE_PTSZ (s: P) -> Status => failed::stream_synchronize_ptsz;
-    "cuEventSynchronize" in Driver as CU_EVENT_SYNCHRONIZE (e: P) -> Status => failed::event_synchronize;
-    "cuMemcpyDtoH_v2" in Driver as CU_MEMCPY_DTOH (to: P, from: P, n: usize) -> Status => failed::copy_to_host;
-    "cuMemcpyDtoHAsync_v2" in Driver as CU_MEMCPY_DTOH_ASYNC (to: P, from: P, n: usize, s: P) -> Status => failed::copy_to_host_async;
+    "cudaMemcpyAsync" in Cudart as MEMCPY_ASYNC (to: P, from: P, n: usize, kind: i32, s: P) -> Status => sticky_error::memcpy_async;
+    "cudaGetLastError" in Cudart as GET_LAST_ERROR () -> Status => [often] sticky_error::get_last_error;
+    "cuCtxSynchronize" in Driver as CU_CTX_SYNCHRONIZE () -> Status => sticky_error::context_synchronize;
+    "cuStreamSynchronize" in Driver as CU_STREAM_SYNCHRONIZE (s: P) -> Status => sticky_error::stream_synchronize;
+    "cuStreamSynchronize_ptsz" in Driver as CU_STREAM_SYNCHRONIZE_PTSZ (s: P) -> Status => sticky_error::stream_synchronize_ptsz;
+    "cuEventSynchronize" in Driver as CU_EVENT_SYNCHRONIZE (e: P) -> Status => sticky_error::event_synchronize;
+    "cuMemcpyDtoH_v2" in Driver as CU_MEMCPY_DTOH (to: P, from: P, n: usize) -> Status => sticky_error::copy_to_host;
+    "cuMemcpyDtoHAsync_v2" in Driver as CU_MEMCPY_DTOH_ASYNC (to: P, from: P, n: usize, s: P) -> Status => sticky_error::copy_to_host_async;
     // Capture.
     "cudaStreamBeginCapture" in Cudart as STREAM_BEGIN_CAPTURE (s: P, mode: i32) -> Status => streams::begin_capture;
     "cudaStreamEndCapture" in Cudart as STREAM_END_CAPTURE (s: P, graph: *mut P) -> Status => streams::end_capture;
     // The driver, for whoever goes past the runtime: programs and libraries with a runtime of their own inside.
-    "cuGetProcAddress" in Driver as GET_PROC_ADDRESS (name: *const c_char, f: *mut P, version: i32, flags: u64) -> Status => [called] asked::get_proc_address::<All>;
-    "cuGetProcAddress_v2" in Driver as GET_PROC_ADDRESS_V2 (name: *const c_char, f: *mut P, version: i32, flags: u64, status: P) -> Status => [called] asked::get_proc_address_v2::<All>;
+    "cuGetProcAddress" in Driver as GET_PROC_ADDRESS (name: *const c_char, f: *mut P, version: i32, flags: u64) -> Status => [called] entry_points::get_proc_address::<All>;
+    "cuGetProcAddress_v2" in Driver as GET_PROC_ADDRESS_V2 (name: *const c_char, f: *mut P, version: i32, flags: u64, status: P) -> Status => [called] entry_points::get_proc_address_v2::<All>;
     "cuMemAlloc_v2" in Driver as CU_MEM_ALLOC (p: *mut P, n: usize) -> Status => [called] driver::alloc;
     "cuMemAllocPitch_v2" in Driver as CU_MEM_ALLOC_PITCH (p: *mut P, pitch: *mut usize, width: usize, height: usize, element: u32) -> Status => [called] driver::alloc_pitch;
     "cuMemAllocManaged" in Driver as CU_MEM_ALLOC_MANAGED (p: *mut P, n: usize, flags: u32) -> Status => [called] driver::alloc_managed;

@@ -8,19 +8,19 @@
 //! Only names of CUDA and of PyTorch are here: nothing that a shell or a compiler would call. The one name beside the list,
 //! `dlsym`, lets everything else through untouched (`asked`).
 
-mod asked;
+pub(crate) mod attribution;
 pub(crate) mod autograd;
 pub(crate) mod blocks;
 mod context;
+mod cupy;
 mod dlsym;
 mod driver;
+mod entry_points;
 mod exports;
-pub(crate) mod failed;
 pub(crate) mod functions;
 mod list;
-pub(crate) mod owner;
-mod pooled;
 mod runtime;
+pub(crate) mod sticky_error;
 mod streams;
 mod torch;
 

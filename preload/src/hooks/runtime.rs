@@ -1,11 +1,11 @@
 //! Memory that goes through the CUDA runtime, and what the program asks about its devices.
 
-use super::failed::forward;
 use super::functions::{P, SUCCESS, Status, id};
-use super::{blocks, owner};
+use super::sticky_error::forward;
+use super::{attribution, blocks};
 use crate::platform::{clock, tls};
 use crate::recorder::devices;
-use crate::recorder::guard::{Entered, enter_or_arm};
+use crate::recorder::guard::{HookGuard, enter_or_arm};
 use crate::stacks;
 use crate::torch::{tracker, uncached};
 use cudarc::runtime::sys::cudaError_t;
@@ -22,7 +22,7 @@ fn note(hook: HookId, op: RuntimeOp, addr: u64, size: usize, stream: P, caller: 
 }
 
 #[inline(always)]
-fn write(t: &mut Entered, op: RuntimeOp, addr: u64, size: usize, stream: P, stack: u32) {
+fn write(t: &mut HookGuard, op: RuntimeOp, addr: u64, size: usize, stream: P, stack: u32) {
     let phase = t.phase(false);
     t.push(Record {
         ticks: clock::ticks(),
@@ -43,7 +43,7 @@ fn write(t: &mut Entered, op: RuntimeOp, addr: u64, size: usize, stream: P, stac
 #[cold]
 #[inline(never)]
 pub(super) fn refused(hook: HookId, op: RuntimeOp, size: usize, stream: P, caller: u64) {
-    let block = owner::is_block(caller) && owner::have_stacks();
+    let block = attribution::is_block(caller) && attribution::have_stacks();
     let Some(mut t) = enter_or_arm(hook) else { return };
     let stack = if uncached::is_uncached(caller) {
         tracker::origin(&mut t).1
@@ -97,11 +97,11 @@ pub(super) unsafe fn device_memory(
     }
     // SAFETY: not null, and filled by the call that succeeded.
     let addr = unsafe { *p } as u64;
-    if owner::is_block(caller) {
+    if attribution::is_block(caller) {
         blocks::handed_to(hook, caller, addr, size, stream);
     } else {
         // What a pool holds whose blocks are told is nobody's beside them.
-        note(hook, op, addr, size, stream, if owner::cupy_hooks_active() { 0 } else { caller });
+        note(hook, op, addr, size, stream, if attribution::cupy_hooks_active() { 0 } else { caller });
     }
 }
 
@@ -109,7 +109,7 @@ pub(super) unsafe fn device_memory(
 #[inline(always)]
 pub(super) fn gone(hook: HookId, op: RuntimeOp, p: P, stream: P) {
     if blocks::are_there() {
-        blocks::given_back(hook, p, stream);
+        blocks::record_free(hook, p, stream);
     } else {
         released(hook, op, p, stream);
     }
@@ -151,7 +151,7 @@ pub(super) unsafe fn malloc(p: *mut P, n: usize) -> Status {
     let status = forward!(MALLOC(p, n));
     if uncached::is_uncached(caller) && status == SUCCESS && !p.is_null() {
         // SAFETY: not null, and filled by the call that succeeded.
-        blocks::handed_out(id::MALLOC, unsafe { *p } as u64, n, NO_STREAM);
+        blocks::record_alloc(id::MALLOC, unsafe { *p } as u64, n, NO_STREAM);
     } else {
         // SAFETY: `p` is the caller's, and the call has returned.
         unsafe { device_memory(id::MALLOC, RuntimeOp::Malloc, status, p, n, NO_STREAM, caller) };
@@ -204,7 +204,7 @@ unsafe fn allocated_async(hook: HookId, status: Status, p: *mut P, n: usize, s: 
     }
     if status == SUCCESS && !p.is_null() {
         // SAFETY: not null, and filled by the call that succeeded.
-        blocks::handed_out(hook, unsafe { *p } as u64, n, s);
+        blocks::record_alloc(hook, unsafe { *p } as u64, n, s);
     } else if status == OUT_OF_MEMORY {
         blocks::refused(hook, n, s);
     }

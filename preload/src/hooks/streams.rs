@@ -1,7 +1,7 @@
 //! Streams, events, capture: what makes a stream, what orders it, and from what the host learns that it is done.
 
-use super::failed::forward;
 use super::functions::{P, SUCCESS, Status, id};
+use super::sticky_error::forward;
 use crate::platform::tls;
 use crate::recorder::guard::enter_or_arm;
 use strandline_core::event::HookId;

@@ -2,7 +2,7 @@
 
 use super::functions::{P, Stream, id, real};
 use crate::platform::tls;
-use crate::recorder::guard::{enter, enter_or_arm, seen};
+use crate::recorder::guard::{enter, enter_or_arm, peek_thread};
 use crate::recorder::thread::{DEVICES, Thread};
 use crate::torch::{attach, tracker};
 use crate::{pluggable, recorder};
@@ -60,7 +60,7 @@ pub(super) unsafe fn set_current_stream(device: u64, id: u64) {
         |t: NonNull<Thread>| unsafe { *(&raw const (*t.as_ptr()).current).cast::<u64>().add(index) == id };
     match real::SET_CURRENT_STREAM.known() {
         // SAFETY: the caller's arguments.
-        Some(f) if seen().is_some_and(is_set) => unsafe { f(device, id) },
+        Some(f) if peek_thread().is_some_and(is_set) => unsafe { f(device, id) },
         // SAFETY: the caller's arguments.
         _ => unsafe { change_current_stream(device, id) },
     }

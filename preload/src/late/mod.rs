@@ -14,7 +14,7 @@ use crate::recorder::devices;
 use crate::torch::attach;
 use crate::{hooks, pluggable, recorder};
 use once_cell::sync::OnceCell;
-pub(crate) use redirect::step_aside;
+pub(crate) use redirect::unpatch_triggers;
 use serde_json::json;
 use std::ffi::{CStr, CString, c_char, c_int};
 
@@ -49,12 +49,12 @@ pub(crate) extern "C" fn strandline_start(device: c_int) -> c_int {
         let done = redirect::all();
         before::set_missed(done.missed());
         if before::has_trained() {
-            recorder::tell(json!({ "trained_before": true }));
+            recorder::record_metadata(json!({ "trained_before": true }));
         }
     }
     if attach::is_settled() && pluggable::is_open() {
-        step_aside(hooks::attach_trigger());
-        recorder::tell(pluggable::facts());
+        unpatch_triggers(hooks::attach_trigger());
+        recorder::record_metadata(pluggable::facts());
     } else if device != NO_TORCH {
         attach::attempt();
     }

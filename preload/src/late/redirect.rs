@@ -83,10 +83,10 @@ pub(super) fn all() -> Done {
 /// Lets the calls of this hook go past us, in the libraries of PyTorch's that are loaded now: what it was there for is done. A call that is not bound yet, is bound anew or lies in a table that has been sealed
 /// still comes to us, and nobody else's word is touched.
 #[cold]
-pub(crate) fn step_aside(hook: Option<Trigger>) {
+pub(crate) fn unpatch_triggers(hook: Option<Trigger>) {
     let mut search = Search {
         words: hook.iter().map(|(name, hook, real)| (name.as_bytes(), (*real, *hook))).collect(),
-        own: step_aside as *const () as usize,
+        own: unpatch_triggers as *const () as usize,
         read_only: read_only(),
         is_gentle: true,
         done: Done::default(),

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 pub(super) fn all(probe: Probe) -> Vec<Box<dyn Housekeeping>> {
     let step_ns = recorder::step_time().map(|time| time.as_nanos() as u64);
     let fraction = |_: u64| {
-        torch::fraction::keep_up();
+        torch::fraction::poll();
         None
     };
     let step_hooks = |_: u64| {
@@ -37,7 +37,7 @@ pub(super) fn callbacks() -> Callbacks {
         // SAFETY: the caller's promise: the object is a pluggable allocator of PyTorch's.
         own_allocator: |object| unsafe { pluggable::is_behind(object) }.then(pluggable::facts),
         attached: steps::install,
-        not_recorded: || late::step_aside(hooks::attach_trigger()),
+        not_recorded: || late::unpatch_triggers(hooks::attach_trigger()),
     }
 }
 
@@ -55,11 +55,11 @@ impl Housekeeping for Triggers {
         }
         if !self.attach {
             self.attach = true;
-            late::step_aside(hooks::attach_trigger());
+            late::unpatch_triggers(hooks::attach_trigger());
         }
         if !self.python && !steps::waits_for_python() {
             self.python = true;
-            late::step_aside(hooks::python_trigger());
+            late::unpatch_triggers(hooks::python_trigger());
         }
         None
     }
@@ -93,8 +93,8 @@ struct Stacks {
 impl Housekeeping for Stacks {
     fn poll(&mut self, _: u64) -> Option<Value> {
         stacks::retry();
-        stacks::native::keep_up();
-        stacks::intern::keep_up();
+        stacks::native::poll();
+        stacks::intern::poll();
         let undefined = stacks::intern::undefined();
         (undefined >= self.due).then(|| {
             self.due = undefined.saturating_mul(2);
@@ -107,7 +107,7 @@ impl Housekeeping for Stacks {
     }
 
     fn last_facts(&mut self) -> Option<Value> {
-        stacks::intern::keep_up();
+        stacks::intern::poll();
         Some(json!({ "stacks_undefined": stacks::intern::undefined() }))
     }
 }

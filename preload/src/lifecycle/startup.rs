@@ -107,7 +107,7 @@ fn make() -> Result<(), String> {
         e
     };
     stacks::tables::reserve().map_err(|e| clean(give_up("no memory for stacks", &e)))?;
-    stacks::native::keep_up();
+    stacks::native::poll();
     thread::reserve(region).map_err(|e| clean(give_up("no memory for threads", &e)))?;
     let options = Options { max_size: Some(config.max_size), ..Options::default() };
     let writer = Output::new(file, path.clone())

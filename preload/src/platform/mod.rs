@@ -4,7 +4,7 @@ pub(crate) mod clock;
 pub(crate) mod config;
 pub(crate) mod descriptor;
 pub(crate) mod elf;
-mod floor;
+mod glibc_compat;
 pub(crate) mod loader;
 pub(crate) mod mapping;
 pub(crate) mod memory;

@@ -368,7 +368,7 @@ impl Device {
     }
 
     /// Asks the pool for its size, where it must have grown, or now and then, or `now`.
-    fn look(&self, state: &mut State, token: Option<&mut guard::Entered>, now: bool) {
+    fn look(&self, state: &mut State, token: Option<&mut guard::HookGuard>, now: bool) {
         state.since_asked += 1;
         let must = state.counts.allocated() > state.counts.reserved.current;
         // Not during a capture, which no call of ours may spoil.

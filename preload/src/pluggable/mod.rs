@@ -87,7 +87,7 @@ fn settle() -> Mode {
                 return Mode::Silent;
             }
             let reason = "one pool's segments, through the pluggable allocator without LD_PRELOAD";
-            recorder::tell(
+            recorder::record_metadata(
                 json!({ "allocator": "native", "coverage": { "level": "segments", "reason": reason } }),
             );
             Mode::Region

@@ -5,7 +5,7 @@
 
 use super::types::DOOR;
 use crate::platform::clock;
-use crate::recorder::guard::Entered;
+use crate::recorder::guard::HookGuard;
 use crate::torch::tracker;
 use strandline_core::format::raw::{Kind, Record, flag};
 
@@ -26,7 +26,7 @@ pub(super) struct Origin {
 
 impl Origin {
     /// Of this thread, now, for an allocation.
-    pub(super) fn here(t: &mut Entered) -> Origin {
+    pub(super) fn here(t: &mut HookGuard) -> Origin {
         // The door's token lives while the driver is asked: only what is our own is noted.
         let (phase, stack) = t.noted(DOOR, tracker::origin_of_block);
         Origin { stack, phase }
@@ -58,7 +58,7 @@ pub(super) struct Totals {
 }
 
 /// A block was handed out (`given`), or given back; then it can be used again at once, in its stream's order.
-pub(super) fn block(t: &mut Entered, b: &Block, given: bool, o: Origin, totals: Totals) {
+pub(super) fn block(t: &mut HookGuard, b: &Block, given: bool, o: Origin, totals: Totals) {
     let mut r = Record {
         ticks: clock::ticks(),
         a: b.addr,
@@ -90,7 +90,7 @@ pub(super) fn block(t: &mut Entered, b: &Block, given: bool, o: Origin, totals: 
 }
 
 /// The pool has grown or shrunk to `now` bytes.
-pub(super) fn pool(t: &mut Entered, device: u8, before: u64, now: u64) {
+pub(super) fn pool(t: &mut HookGuard, device: u8, before: u64, now: u64) {
     let base = POOL_AT + (u64::from(device) << DEVICE_BIT);
     let (kind, from, size) = if now > before {
         (Kind::SegmentMap, before, now - before)
@@ -101,12 +101,12 @@ pub(super) fn pool(t: &mut Entered, device: u8, before: u64, now: u64) {
 }
 
 /// A segment was handed to PyTorch's own allocator (`given`), or came back from it.
-pub(super) fn segment(t: &mut Entered, b: &Block, given: bool) {
+pub(super) fn segment(t: &mut HookGuard, b: &Block, given: bool) {
     let kind = if given { Kind::SegmentAlloc } else { Kind::SegmentFree };
     segment_record(t, kind, b.device, b.addr, b.size, b.stream);
 }
 
-fn segment_record(t: &mut Entered, kind: Kind, device: u8, addr: u64, size: u64, stream: u64) {
+fn segment_record(t: &mut HookGuard, kind: Kind, device: u8, addr: u64, size: u64, stream: u64) {
     let phase = t.phase(false);
     let mut r = Record {
         ticks: clock::ticks(),
@@ -123,7 +123,7 @@ fn segment_record(t: &mut Entered, kind: Kind, device: u8, addr: u64, size: u64,
 }
 
 /// An allocation failed for good. `free` is what the driver called free.
-pub(super) fn out_of_memory(t: &mut Entered, b: &Block, free: u64, o: Origin) {
+pub(super) fn out_of_memory(t: &mut HookGuard, b: &Block, free: u64, o: Origin) {
     t.push(Record {
         ticks: clock::ticks(),
         a: free,

@@ -42,7 +42,7 @@ pub(crate) fn at_exit() {
         _ => LONGEST,
     };
     ENDING.store(true, Release);
-    recorder::tell(json!({ "ending": true }));
+    recorder::record_metadata(json!({ "ending": true }));
     loop {
         if WANTED.load(Acquire) {
             guarded_slice();

@@ -59,7 +59,7 @@ impl Probe {
 
     /// Looks for a question, and after the one that is being answered.
     #[cold]
-    fn keep_up(&mut self) {
+    fn poll(&mut self) {
         let Some(place) = self.place.clone() else { return };
         let now = clock::moment().mono_ns;
         if WANTED.load(Acquire) {
@@ -95,7 +95,7 @@ impl Probe {
         if COUNTED.swap(false, AcqRel)
             && let Some(facts) = self.counts()
         {
-            recorder::tell(facts);
+            recorder::record_metadata(facts);
         }
         let is_due = LOOKS.try_lock().is_ok_and(|l| l.as_ref().is_some_and(|l| now >= l.due));
         if is_due && !COUNT.swap(true, AcqRel) {
@@ -176,13 +176,13 @@ impl Probe {
         let at = since_began(clock::moment().mono_ns);
         self.answers
             .push(json!({ "number": work.number(), "at_ns": at, "findings": findings, "cost": cost }));
-        recorder::tell(json!({ "holders": self.answers }));
+        recorder::record_metadata(json!({ "holders": self.answers }));
     }
 }
 
 impl Housekeeping for Probe {
     fn poll(&mut self, _: u64) -> Option<Value> {
-        self.keep_up();
+        self.poll();
         None
     }
 

@@ -11,7 +11,7 @@ use strandline_core::event::HookId;
 
 /// This thread is inside one of our hooks, and in no other: a signal handler or a nested call that comes back to us
 /// gets no second token. Gives access to the thread's state.
-pub(crate) struct Entered {
+pub(crate) struct HookGuard {
     thread: NonNull<Thread>,
     not_send: PhantomData<*mut ()>,
 }
@@ -20,7 +20,7 @@ pub(crate) struct Entered {
 /// shared memory while the token lives: where the process was, should it die of it. It lives in our own code alone, never while the
 /// real function runs.
 #[inline(always)]
-pub(crate) fn enter(hook: HookId) -> Option<Entered> {
+pub(crate) fn enter(hook: HookId) -> Option<HookGuard> {
     if !recorder::is_recording() {
         return None;
     }
@@ -40,13 +40,13 @@ pub(crate) fn enter(hook: HookId) -> Option<Entered> {
     }
     // A handler that interrupts us from here on must see the mark.
     core::sync::atomic::compiler_fence(core::sync::atomic::Ordering::SeqCst);
-    Some(Entered { thread, not_send: PhantomData })
+    Some(HookGuard { thread, not_send: PhantomData })
 }
 
 /// A signal handler called CUDA while a hook of ours was at work on its thread: what it does cannot be recorded.
 #[cold]
 #[inline(never)]
-fn interrupted() -> Option<Entered> {
+fn interrupted() -> Option<HookGuard> {
     if let Some(region) = recorder::region() {
         region.lose();
     }
@@ -55,7 +55,7 @@ fn interrupted() -> Option<Entered> {
 
 /// The token at a call that may be the process's first: arms it where that is still to be done.
 #[inline(always)]
-pub(crate) fn enter_or_arm(hook: HookId) -> Option<Entered> {
+pub(crate) fn enter_or_arm(hook: HookId) -> Option<HookGuard> {
     if !recorder::is_recording() && !recorder::arm() {
         return None;
     }
@@ -65,24 +65,24 @@ pub(crate) fn enter_or_arm(hook: HookId) -> Option<Entered> {
 /// The token of a hook that is short and calls nothing: for the many. `None` wherever anything is not as usual (the process does
 /// not record, the thread has no place yet, a hook is at work on it): then the hook goes the long way, with [`enter`]. It leaves no word in the shared
 /// memory: who reads more than what was handed to the hook and the thread's own ring does so himself, with [`Thread::noted`].
-/// `began`: see [`Pulse::enter`](crate::recorder::overhead::Pulse::enter).
+/// `began`: see [`OverheadSampler::enter`](crate::recorder::overhead::OverheadSampler::enter).
 #[inline(always)]
-pub(crate) fn enter_quickly(began: impl FnOnce() -> Option<u64>) -> Option<Quick> {
-    let thread = seen()?;
+pub(crate) fn enter_fast(began: impl FnOnce() -> Option<u64>) -> Option<FastGuard> {
+    let thread = peek_thread()?;
     // SAFETY: as in `enter`.
     unsafe {
         (*thread.as_ptr()).pulse.enter(began);
         (*thread.as_ptr()).inside = true;
     }
     core::sync::atomic::compiler_fence(core::sync::atomic::Ordering::SeqCst);
-    Some(Quick { thread, not_send: PhantomData })
+    Some(FastGuard { thread, not_send: PhantomData })
 }
 
 /// This thread's place, where the process records, the thread has one, and no hook of ours is at work on it: to look at a
 /// word, or to change one, with nothing called meanwhile. That takes no mark: whoever interrupts sees the word as it was
 /// or as it is.
 #[inline(always)]
-pub(crate) fn seen() -> Option<NonNull<Thread>> {
+pub(crate) fn peek_thread() -> Option<NonNull<Thread>> {
     if !recorder::is_recording() {
         return None;
     }
@@ -91,13 +91,13 @@ pub(crate) fn seen() -> Option<NonNull<Thread>> {
     if unsafe { (*thread.as_ptr()).inside } { None } else { Some(thread) }
 }
 
-/// What [`enter_quickly`] gives.
-pub(crate) struct Quick {
+/// What [`enter_fast`] gives.
+pub(crate) struct FastGuard {
     thread: NonNull<Thread>,
     not_send: PhantomData<*mut ()>,
 }
 
-impl Drop for Quick {
+impl Drop for FastGuard {
     #[inline(always)]
     fn drop(&mut self) {
         core::sync::atomic::compiler_fence(core::sync::atomic::Ordering::SeqCst);
@@ -109,7 +109,7 @@ impl Drop for Quick {
     }
 }
 
-impl Deref for Quick {
+impl Deref for FastGuard {
     type Target = Thread;
     #[inline(always)]
     fn deref(&self) -> &Thread {
@@ -118,7 +118,7 @@ impl Deref for Quick {
     }
 }
 
-impl DerefMut for Quick {
+impl DerefMut for FastGuard {
     #[inline(always)]
     fn deref_mut(&mut self) -> &mut Thread {
         // SAFETY: as in `deref`; the token is borrowed mutably.
@@ -126,7 +126,7 @@ impl DerefMut for Quick {
     }
 }
 
-impl Drop for Entered {
+impl Drop for HookGuard {
     #[inline(always)]
     fn drop(&mut self) {
         core::sync::atomic::compiler_fence(core::sync::atomic::Ordering::SeqCst);
@@ -139,7 +139,7 @@ impl Drop for Entered {
     }
 }
 
-impl Deref for Entered {
+impl Deref for HookGuard {
     type Target = Thread;
     #[inline(always)]
     fn deref(&self) -> &Thread {
@@ -148,7 +148,7 @@ impl Deref for Entered {
     }
 }
 
-impl DerefMut for Entered {
+impl DerefMut for HookGuard {
     #[inline(always)]
     fn deref_mut(&mut self) -> &mut Thread {
         // SAFETY: as in `deref`; the token is borrowed mutably.

@@ -15,6 +15,7 @@ pub(crate) use housekeeping::Housekeeping;
 pub(crate) use state::pretend_to_record;
 pub(crate) use state::{
     Control, Session, arm, config, fail, is_inert, is_recording, on_first_call, pass_through, ready_lanes,
-    record, recording_path, region, say_attached, session, set_ready_lanes, step_time, tell, wants_steps,
+    record, record_metadata, recording_path, region, say_attached, session, set_ready_lanes, step_time,
+    wants_steps,
 };
 pub(crate) use thread::Thread;

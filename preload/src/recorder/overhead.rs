@@ -39,7 +39,7 @@ pub(crate) fn add_pause(nanos: u64) {
 
 /// A thread's part: when it is to be timed again, and since when it is.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Pulse {
+pub(crate) struct OverheadSampler {
     left: u32,
     /// Ticks that timing nothing takes, here and now: reading a clock is as dear as a short hook.
     nothing: u32,
@@ -55,13 +55,13 @@ fn own(took: u64, timing: u64) -> u64 {
     took.saturating_sub(timing).clamp(1, LONGEST)
 }
 
-impl Pulse {
+impl OverheadSampler {
     /// Of a thread that begins. Half a period goes by first: a thread of few events is neither always nor never timed.
-    pub(crate) const fn new() -> Pulse {
-        Pulse { left: EVERY / 2, nothing: 0, preparing: 0, since: 0 }
+    pub(crate) const fn new() -> OverheadSampler {
+        OverheadSampler { left: EVERY / 2, nothing: 0, preparing: 0, since: 0 }
     }
 
-    /// A hook begins; `began`: when what it is called for did, see [`Pulse::began`], if that is known.
+    /// A hook begins; `began`: when what it is called for did, see [`OverheadSampler::began`], if that is known.
     #[inline(always)]
     pub(crate) fn enter(&mut self, began: impl FnOnce() -> Option<u64>) {
         self.left = self.left.wrapping_sub(1);
@@ -200,7 +200,7 @@ mod tests {
 
     #[test]
     fn one_entry_in_so_many_is_timed_from_where_it_began() {
-        let mut p = Pulse::new();
+        let mut p = OverheadSampler::new();
         let mut timed = 0;
         for _ in 0..10 * EVERY {
             p.enter(|| None);
@@ -226,7 +226,7 @@ mod tests {
 
     #[test]
     fn what_times_an_entry_is_tried_at_the_one_before() {
-        let mut p = Pulse::new();
+        let mut p = OverheadSampler::new();
         p.left = 2;
         p.enter(|| Some(1));
         assert_eq!((p.since, p.left), (0, 1), "tried, not timed");

@@ -124,7 +124,7 @@ pub(crate) fn session() -> Option<&'static Session> {
 
 /// Writes facts into the recording, soon. They are a JSON object; later ones win.
 #[cold]
-pub(crate) fn tell(facts: Value) {
+pub(crate) fn record_metadata(facts: Value) {
     if let Some(s) = SESSION.get() {
         // A full channel means that the drain is in trouble, which it will say itself.
         let _ = s.control.try_send(Control::Tell(facts));

@@ -8,7 +8,7 @@
 use super::stack_memory::{Cache, Rules};
 use crate::platform::{clock, tls};
 use crate::platform::{mapping, tid};
-use crate::recorder::overhead::Pulse;
+use crate::recorder::overhead::OverheadSampler;
 use crate::recorder::{self, before};
 use core::cell::UnsafeCell;
 use core::num::NonZeroU64;
@@ -26,7 +26,7 @@ pub(crate) const DEVICES: usize = 16;
 /// Without a ring of its own, a thread looks for one again after so many records.
 const CLAIM_AGAIN: u32 = 256;
 
-/// A thread's state. Only its own thread touches it, through an [`crate::recorder::guard::Entered`].
+/// A thread's state. Only its own thread touches it, through an [`crate::recorder::guard::HookGuard`].
 ///
 /// In this order, so that what every event needs lies on the first two cache lines, and a stack that is known on one more.
 #[repr(C, align(128))]
@@ -47,7 +47,7 @@ pub(crate) struct Thread {
     /// NVTX ranges that are open on this thread.
     pub(crate) ranges: u32,
     /// When hooks are timed.
-    pub(crate) pulse: Pulse,
+    pub(crate) pulse: OverheadSampler,
     /// A request to free has been recorded and its report has not come: the device and the block.
     pub(crate) freeing: Option<(u8, NonZeroU64)>,
     /// Vtable of the autograd node that runs on this thread; 0: none does.
@@ -100,7 +100,7 @@ pub(crate) fn reserve(region: Region) -> std::io::Result<()> {
     let pool = Box::new(Pool { places, taken: [const { AtomicBool::new(false) }; PLACES], region });
     let mut key: libc::pthread_key_t = 0;
     // SAFETY: the destructor has the required signature and this library is never unloaded (`-z nodelete`).
-    if unsafe { libc::pthread_key_create(&mut key, Some(left)) } == 0 {
+    if unsafe { libc::pthread_key_create(&mut key, Some(on_thread_exit)) } == 0 {
         KEY.store(key, Relaxed);
     }
     tid::check();
@@ -147,7 +147,7 @@ pub(crate) fn claim() -> Option<NonNull<Thread>> {
         let place = pool.places.add(i);
         let thread: *mut Thread = (*place.as_ptr()).0.get().cast();
         (&raw mut (*thread).inside).write(false);
-        (&raw mut (*thread).pulse).write(Pulse::new());
+        (&raw mut (*thread).pulse).write(OverheadSampler::new());
         (&raw mut (*thread).autograd).write(autograd);
         (&raw mut (*thread).backward).write(0);
         (&raw mut (*thread).node).write(0);
@@ -185,7 +185,7 @@ fn lane(region: &Region) -> Option<Lane> {
 }
 
 /// The thread ends: its ring and its place are free again.
-unsafe extern "C" fn left(thread: *mut c_void) {
+unsafe extern "C" fn on_thread_exit(thread: *mut c_void) {
     if !recorder::is_recording() {
         return;
     }

@@ -55,7 +55,7 @@ pub(crate) fn undefined() -> u64 {
 /// What the writing thread does before it looks at the rings: definitions that still wait are carried into theirs, and what
 /// hooks may not say is said.
 #[cold]
-pub(crate) fn keep_up() {
+pub(crate) fn poll() {
     if let (Some(t), Some(region)) = (tables(), recorder::region()) {
         t.outgoing.carry(|m| region.try_define(m));
         if FULL.load(Relaxed) && !SAID[0].swap(true, Relaxed) {

@@ -138,7 +138,7 @@ pub(crate) fn begin(wanted: Stacks) -> bool {
     if wanted.native() && !native {
         say!("native stacks need glibc 2.35 or newer: none are recorded");
     }
-    recorder::tell(json!({ "stacks": if native { "native" } else { "none" } }));
+    recorder::record_metadata(json!({ "stacks": if native { "native" } else { "none" } }));
     let python = if wanted.python() { start() } else { Err(String::new()) };
     if let Err(why) = &python
         && !why.is_empty()
@@ -255,7 +255,7 @@ fn try_now() -> bool {
             // candidate, so no other is here.
             unsafe { watch::install(c.code_type) };
             python::start(interpreter, c.code_type as u64);
-            recorder::tell(json!({ "stacks": if native::is_on() { "both" } else { "python" } }));
+            recorder::record_metadata(json!({ "stacks": if native::is_on() { "both" } else { "python" } }));
         }
         proof::Verdict::Disproved(ref what) => {
             say!(

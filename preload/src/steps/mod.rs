@@ -45,16 +45,16 @@ pub(crate) fn install() {
         collector::watch();
     }
     if !recorder::wants_steps() || !python::prepare() {
-        recorder::tell(json!({ "step_hooks": "none" }));
+        recorder::record_metadata(json!({ "step_hooks": "none" }));
         return;
     }
-    recorder::tell(json!({ "step_hooks": "none" }));
+    recorder::record_metadata(json!({ "step_hooks": "none" }));
     queue();
 }
 
 fn installed(how: &str) {
     STATE.store(INSTALLED, Release);
-    recorder::tell(json!({ "step_hooks": how }));
+    recorder::record_metadata(json!({ "step_hooks": how }));
 }
 
 /// Whether Python of ours is still to be run: the hooks, or the proof of what is known of frames. Two loads.

@@ -273,7 +273,7 @@ fn not_native(name: &str) -> Refusal {
 
 fn refused(r: &Refusal) {
     say!("{}; recording segments only", r.reason);
-    recorder::tell(json!({
+    recorder::record_metadata(json!({
         "allocator": r.allocator,
         "coverage": { "level": r.level, "reason": r.reason },
     }));
@@ -307,7 +307,7 @@ fn also_missed(mut facts: serde_json::Value) -> serde_json::Value {
 }
 
 fn tell_attached_with(facts: serde_json::Value) {
-    recorder::tell(facts);
+    recorder::record_metadata(facts);
     let version = tell_framework();
     recorder::say_attached(&version);
 }
@@ -317,7 +317,7 @@ fn tell_framework() -> String {
     let version = elf::find("libc10_cuda.so").and_then(|l| torch_version(&l.path));
     let Some(version) = version else { return "of unknown version".into() };
     let short = version.split('+').next().unwrap_or(&version).to_string();
-    recorder::tell(json!({ "framework": format!("torch {short}"), "torch": version }));
+    recorder::record_metadata(json!({ "framework": format!("torch {short}"), "torch": version }));
     short
 }
 

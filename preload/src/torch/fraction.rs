@@ -22,7 +22,7 @@ pub(super) fn begin(object: usize, function: usize) {
 }
 
 /// Notes for every device what torch may take of it. Called by the drain, now and then.
-pub(crate) fn keep_up() {
+pub(crate) fn poll() {
     let function = FUNCTION.load(Acquire);
     if function == 0 {
         return;

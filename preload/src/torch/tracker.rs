@@ -10,7 +10,7 @@ use super::entry::{TIME_AFTER_POOL, TIME_BEFORE_POOLS, TraceEntry};
 use super::grad;
 use crate::platform::clock;
 use crate::python::collector;
-use crate::recorder::guard::{Quick, enter, enter_quickly};
+use crate::recorder::guard::{FastGuard, enter, enter_fast};
 use crate::recorder::overhead;
 use crate::recorder::thread::Thread;
 use crate::stacks;
@@ -138,7 +138,7 @@ pub(super) unsafe extern "C" fn event(_functor: *const c_void, e: *const TraceEn
         }
         FREE_REQUESTED if requested(e).is_some() => {}
         FREE_COMPLETED if completed(e).is_some() => {}
-        _ => otherwise(e),
+        _ => record_slow_path(e),
     }
 }
 
@@ -147,7 +147,7 @@ pub(super) unsafe extern "C" fn event(_functor: *const c_void, e: *const TraceEn
 #[unsafe(link_section = ".text.strandline_hot")]
 fn allocated(e: &TraceEntry) {
     if allocated_quickly(e).is_none() {
-        otherwise(e);
+        record_slow_path(e);
     }
 }
 
@@ -178,12 +178,12 @@ fn requested(e: &TraceEntry) -> Option<()> {
 
 /// The token for an event of a block that has no pool of its own, and where its time lies.
 #[inline(always)]
-fn enter_for(e: &TraceEntry) -> Option<(Quick, u32)> {
+fn enter_for(e: &TraceEntry) -> Option<(FastGuard, u32)> {
     let at = TIME_AT.load(Relaxed);
     if at <= UNUSABLE || has_pool(e) {
         return None;
     }
-    Some((enter_quickly(|| began(e))?, at))
+    Some((enter_fast(|| began(e))?, at))
 }
 
 /// When torch began what it does for an event because we are attached, if entries tell.
@@ -219,7 +219,7 @@ fn write(t: &mut Thread, e: &TraceEntry, at: u32, phase: u8, stack: u32) -> Opti
 /// A block is free at once: the completion becomes a flag of the request. `None`: it is not, or something is not as usual.
 #[inline(always)]
 fn completed(e: &TraceEntry) -> Option<()> {
-    let mut t = enter_quickly(|| began(e))?;
+    let mut t = enter_fast(|| began(e))?;
     let open = t.opened()?;
     if open.kind != FREE_REQUESTED as u8 || open.a != e.addr {
         return None;
@@ -232,7 +232,7 @@ fn completed(e: &TraceEntry) -> Option<()> {
 /// Every event, as usual or not.
 #[cold]
 #[inline(never)]
-fn otherwise(e: &TraceEntry) {
+fn record_slow_path(e: &TraceEntry) {
     let Some(mut t) = enter(EVENT) else { return };
     let t: &mut Thread = &mut t;
     let action = e.action;
@@ -367,7 +367,7 @@ pub(crate) fn takes_reports() -> bool {
 /// device are now these. `None`: it completes nothing, or something is not as usual: see [`report`].
 #[inline(always)]
 pub(crate) fn report_quickly(addr: u64, size: i64, allocated: u64, reserved: u64) -> Option<()> {
-    let mut t = enter_quickly(|| None)?;
+    let mut t = enter_fast(|| None)?;
     let r = t.opened()?;
     if r.a != addr || r.kind > FREE_COMPLETED as u8 {
         return None;

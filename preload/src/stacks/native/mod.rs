@@ -41,7 +41,7 @@ pub(super) fn is_on() -> bool {
 
 /// What the writing thread does now and then: libraries come and go.
 #[cold]
-pub(crate) fn keep_up() {
+pub(crate) fn poll() {
     modules::refresh();
 }
 

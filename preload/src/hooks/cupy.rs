@@ -2,7 +2,7 @@
 //! (`strandline.start()`) for each block that its pool hands out and takes back. What the pool asks CUDA for is no block then.
 
 use super::functions::P;
-use super::{blocks, owner};
+use super::{attribution, blocks};
 use crate::recorder::guard::enter;
 use crate::{recorder, stacks};
 use serde_json::json;
@@ -18,10 +18,10 @@ pub(crate) extern "C" fn strandline_cupy() -> c_int {
     if !recorder::is_recording() {
         return 1;
     }
-    if owner::cupy_hooks_begin() {
-        owner::begin_stacks();
+    if attribution::cupy_hooks_begin() {
+        attribution::begin_stacks();
         let reason = "arrays from before the hooks were on, and what threads that ran already do: CuPy tells each thread's own hooks of its pool's blocks";
-        recorder::tell(json!({
+        recorder::record_metadata(json!({
             "allocator": "CuPy", "framework": "CuPy", "inside_pool": true,
             "coverage": { "level": "blocks", "reason": reason },
         }));
@@ -35,7 +35,7 @@ pub(crate) extern "C" fn strandline_block(device: c_int, addr: u64, size: u64, s
     let Ok(device) = u8::try_from(device) else { return };
     let Some(mut t) = enter(BLOCK) else { return };
     let phase = t.phase(false);
-    let stack = if owner::have_stacks() { stacks::current(&mut t) } else { 0 };
+    let stack = if attribution::have_stacks() { stacks::current(&mut t) } else { 0 };
     blocks::record_on(&mut t, device, addr, size as usize, stream as P, phase, stack);
 }
 
@@ -46,6 +46,6 @@ pub(crate) extern "C" fn strandline_block_gone(device: c_int, addr: u64) {
         && addr != 0
         && let Some(mut t) = enter(BLOCK)
     {
-        blocks::given_back_on(&mut t, device, addr, 0);
+        blocks::record_free_on(&mut t, device, addr, 0);
     }
 }

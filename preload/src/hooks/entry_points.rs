@@ -8,8 +8,8 @@
 //! the real one with the caller's own return address: that is what `RTLD_NEXT` goes by. A look-up without a library
 //! (`RTLD_DEFAULT`, `RTLD_NEXT`) is not touched either: the loader's answer to it is right, since the hooks are exported.
 
-use super::failed::forward;
 use super::functions::{P, SUCCESS, Status};
+use super::sticky_error::forward;
 use crate::platform::real::Library;
 use crate::platform::{loader, tls};
 use std::ffi::{CStr, c_char, c_void};

@@ -73,7 +73,7 @@ fn begin() {
     }
     begin_stacks();
     let cupy = CUPY.load(Relaxed);
-    recorder::tell(json!({
+    recorder::record_metadata(json!({
         "allocator": if cupy { "CuPy" } else { "CUDA" },
         "framework": cupy.then_some("CuPy"),
         "coverage": { "level": "blocks", "reason": "what the program keeps in pools of its own: a block is what one CUDA call handed out" },
@@ -101,7 +101,7 @@ fn tell_pool() {
     if !recorder::is_recording() && !recorder::arm() {
         return;
     }
-    recorder::tell(json!({
+    recorder::record_metadata(json!({
         "allocator": "XLA",
         "framework": "JAX",
         "coverage": { "level": "segments", "reason": "JAX divides its memory itself, in a pool that no call shows" },

@@ -16,7 +16,7 @@ use strandline_core::format::raw::{Kind, Record};
 /// Calls the real function of CUDA behind a hook; `on`: the stream that the call is about.
 macro_rules! forward {
     ($real:ident($($a:expr),*)) => {
-        $crate::hooks::failed::forward!($real($($a),*) on core::ptr::null_mut())
+        $crate::hooks::sticky_error::forward!($real($($a),*) on core::ptr::null_mut())
     };
     ($real:ident($($a:expr),*) on $stream:expr) => {
         match $crate::hooks::functions::real::$real.get() {
@@ -24,7 +24,7 @@ macro_rules! forward {
                 // SAFETY: the arguments are those of the hook's own caller.
                 let status = unsafe { f($($a),*) };
                 if status != $crate::hooks::functions::SUCCESS {
-                    $crate::hooks::failed::look(status, $crate::hooks::functions::id::$real, $stream);
+                    $crate::hooks::sticky_error::record_sticky_error(status, $crate::hooks::functions::id::$real, $stream);
                 }
                 status
             }
@@ -39,7 +39,7 @@ static TOLD: AtomicBool = AtomicBool::new(false);
 /// After a call has returned something else than success: the one behind this hook, whose number is its place in [`event::CALLS`].
 #[cold]
 #[inline(never)]
-pub(crate) fn look(status: Status, hook: HookId, stream: P) {
+pub(crate) fn record_sticky_error(status: Status, hook: HookId, stream: P) {
     if !event::stays(status as u32) || TOLD.load(Relaxed) {
         return;
     }
