@@ -41,4 +41,4 @@ pub use policy::Policy;
 pub use self_fault::{Death, SelfFault, cut_short, self_fault};
 pub use severity::Severity;
 pub use until_full::{SecondsToOom, StepsToOom};
-pub use verdict::{Outcome, Verdict, judge};
+pub use verdict::{Outcome, Verdict, final_oom, judge};

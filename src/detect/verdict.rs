@@ -93,9 +93,7 @@ pub fn judge(replay: &Replay, detector: &Detector) -> Verdict {
         let free = o.free.map_or(0, |f| f.0);
         let enough = |f: &Finding| f.device == device && free.saturating_add(f.bytes_now) >= o.requested.0;
         if let Some(i) = find(&enough) {
-            let (word, step) = (replay.step_source().noun(), number(o.step.into()));
-            let reason = format!("{}, and without it there had been room in {word} {step}", sum(&all[i]));
-            return about(Outcome::Growing, i, reason);
+            return about(Outcome::Growing, i, sum(&all[i]));
         }
         let why = post_mortem(replay, device);
         return Verdict::new(
@@ -146,7 +144,7 @@ fn sum(f: &Finding) -> String {
 }
 
 /// An out-of-memory that the job did not live on from. What CUDA refused is one only where it is known that the process ended of it.
-fn final_oom(replay: &Replay) -> Option<(DeviceId, &OomEvent)> {
+pub fn final_oom(replay: &Replay) -> Option<(DeviceId, &OomEvent)> {
     replay
         .devices()
         .filter_map(|d| Some((d.id, d.ooms.last()?)))

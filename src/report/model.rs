@@ -1,7 +1,7 @@
 //! What a report is made from. A command fills it from reader, replay and detect; text and JSON print it.
 
 use super::held::{HeldBy, KeptAt};
-use crate::detect::{Finding, GrainName, SelfFault, UNCOLLECTED, Verdict};
+use crate::detect::{Finding, GrainName, SelfFault, UNCOLLECTED, Verdict, final_oom};
 use crate::event::{Bytes, DeviceId, Frame, Names, StackId};
 use crate::replay::anatomy::{Anatomy, At};
 use crate::replay::{Coverage, Device, OomEvent, Replay};
@@ -298,9 +298,10 @@ impl<'a> Facts<'a> {
     }
 }
 
-/// The failed allocation that a leak ended in.
+/// The failed allocation that what a finding is about ended in: the job did not go on after it.
 pub(super) fn fatal<'p>(p: &'p Process<'_>, f: &Finding) -> Option<&'p OomEvent> {
-    p.replay.device(f.device)?.ooms.iter().find(|o| f.grain != GrainName::Step || o.step >= f.first_step)
+    let (device, oom) = final_oom(p.replay)?;
+    (device == f.device && (f.grain != GrainName::Step || oom.step >= f.first_step)).then_some(oom)
 }
 
 /// Devices on which the job had anything; those it only asked about are not worth a word.

@@ -103,11 +103,10 @@ fn sentence(r: &Report<'_>, p: &Process<'_>, alone: bool) -> String {
         false => ". ".to_owned(),
     };
     match p.verdict.outcome {
-        Outcome::Leak => match filled(p) {
+        Outcome::Leak | Outcome::Growing => match filled(p) {
             Some(text) => format!("{after}{text} {reason}."),
             None => format!("{after}{}.", growth(p).unwrap_or(reason)),
         },
-        Outcome::Growing => format!("{after}{}.", growth(p).unwrap_or(reason)),
         Outcome::Oom => match why(p) {
             Some(m) if alone => format!(" ({}){after}{}.", m.short, m.explain.trim_end_matches('.')),
             Some(m) => format!(" ({}){after}{}.", m.short, clause(&m.explain)),
@@ -148,7 +147,7 @@ fn leak<'p>(p: &'p Process<'_>) -> Option<&'p Finding> {
     p.findings.get(p.verdict.finding?)
 }
 
-/// Where the leak has filled the device.
+/// Where what grows has filled the device.
 fn filled(p: &Process<'_>) -> Option<String> {
     let f = leak(p)?;
     let oom = fatal(p, f)?;
