@@ -170,6 +170,7 @@ impl<'a> Report<'a> {
             peak: p.replay.devices().map(|d| d.peak_allocated.bytes.0).max().unwrap_or(0),
             left: p.findings.iter().filter(|f| f.is_active_leak()).map(|f| f.bytes_now).sum(),
             steps: p.replay.steps(),
+            ink: if p.is_idle() { Ink::Faint } else { p.phrase().1 },
         };
         all.iter().map(row).collect()
     }
@@ -184,6 +185,8 @@ pub(super) struct Row {
     /// What its leaks hold.
     pub(super) left: u64,
     pub(super) steps: u32,
+    /// How its phrase is drawn.
+    pub(super) ink: Ink,
 }
 
 #[cfg(test)]

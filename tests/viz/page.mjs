@@ -1,109 +1,120 @@
-// Opens a page of `strandline report --html` in a headless Chromium, presses everything that can be pressed, and fails on any
-// error, on anything that is not drawn, and on any address that the page asks for. A screenshot is left beside the page.
+// Opens pages of `strandline report --html` in a headless Chromium at three widths, dark and light; presses everything that can be pressed;
+// asks axe-core; and fails on any error, on anything that is not drawn, and on any address that a page asks for.
 //
-//   node page.mjs [--chromium /usr/bin/chromium] [--leak] PAGE.html...      --leak: there must be a leak on it, and a forecast
-import { spawnSync } from 'node:child_process';
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
-import { join, resolve } from 'node:path';
+//   node page.mjs DIR OUT [--leak] PAGE.html...      --leak: there must be growth on it, and a forecast
+//
+// DIR/node_modules: npm install puppeteer-core axe-core. CHROMIUM (/usr/bin/chromium) is the browser. Screenshots go to OUT.
+import { mkdirSync, readFileSync } from 'node:fs';
+import { createRequire } from 'node:module';
+import { basename, join, resolve } from 'node:path';
 import { pathToFileURL } from 'node:url';
 
-let chromium = '/usr/bin/chromium', leak = false;
-const pages = [];
-const rest = process.argv.slice(2);
-while (rest.length > 0) {
-  const word = rest.shift();
-  if (word === '--chromium') chromium = rest.shift();
-  else if (word === '--leak') leak = true;
-  else pages.push(word);
-}
+const words = process.argv.slice(2), leak = words.includes('--leak');
+const [dir, out, ...pages] = words.filter(w => !w.startsWith('--'));
 if (pages.length === 0) {
-  console.error('page.mjs: no page given');
+  console.error('page.mjs: DIR OUT PAGE.html...');
   process.exit(2);
 }
+const require = createRequire(join(resolve(dir), 'package.json'));
+const puppeteer = require('puppeteer-core'), axe = readFileSync(require.resolve('axe-core/axe.min.js'), 'utf8');
+mkdirSync(out, { recursive: true });
 
-// Runs before and after the page's own script; what went wrong ends up in the document, which Chromium prints.
-const before = `<script>window.wrong = []; window.opened = performance.now(); onerror = m => { wrong.push(m); };
-  new PerformanceObserver(l => l.getEntries().forEach(e => wrong.push('asks for ' + e.name))).observe({ type: 'resource', buffered: true });</script>`;
-const after = `<script>
-  document.body.getBoundingClientRect(); document.documentElement.dataset.load = (performance.now() - opened).toFixed(0);
-  const press = e => e.dispatchEvent(new MouseEvent('click', { bubbles: true }));
-  try {
-    const steps = document.getElementById('steps'), said = new Set();
-    for (const b of document.querySelectorAll('#by button, #which button')) {
-      press(b);
-      for (let i = 0; i < 20; i++) {
-        const r = steps.getBoundingClientRect();
-        steps.dispatchEvent(new MouseEvent('click', { clientX: r.left + r.width * (i + .5) / 20, clientY: r.top + 50 }));
-        said.add(document.getElementById('moment').textContent);
-      }
+// Runs in the page: everything pressed, what is wrong with it, and how long the slowest took.
+function pressed(mustLeak) {
+  const wrong = [], $ = id => document.getElementById(id), all = s => [...document.querySelectorAll(s)];
+  let slowest = 0;
+  const timed = (what, act) => { const t = performance.now(); act(); document.body.getBoundingClientRect(); const ms = performance.now() - t; if (ms > slowest) slowest = ms; if (ms > 50) wrong.push(`${what} took ${ms.toFixed(0)} ms`); };
+  const data = JSON.parse($('data').textContent), drawn = !$('drawn').hidden;
+  if (document.body.dataset.drawn !== '1') wrong.push('the page did not come to its end');
+  if (!$('verdict').textContent.startsWith(data.told.phrase)) wrong.push('the verdict is not the first word');
+  const inked = id => { const c = $(id), v = c.getContext('2d').getImageData(0, 0, c.width, c.height).data; return v.some(n => n > 0); };
+  if (drawn) {
+    for (const b of all('#by button')) timed(b.textContent, () => b.click());
+    for (const id of ['steps', 'within', 'ages']) if (!inked(id)) wrong.push('nothing is drawn in ' + id);
+    const plot = $('steps'), r = plot.getBoundingClientRect(), said = new Set();
+    const at = (type, x) => plot.dispatchEvent(new PointerEvent(type, { bubbles: true, button: 0, pointerId: 1, clientX: r.left + x, clientY: r.top + 50 }));
+    plot.setPointerCapture = () => {};
+    for (let i = 0; i < 20; i++) {
+      const x = 80 + (r.width - 95) * (i + .5) / 20;
+      timed('hover', () => at('pointermove', x));
+      if ($('tip').hidden || !$('tip').textContent.includes('step')) wrong.push('the hover says nothing');
+      timed('click', () => { at('pointerdown', x); at('pointerup', x); });
+      said.add($('moment').textContent);
     }
-    const one = new MouseEvent('click', { clientX: steps.getBoundingClientRect().left + 300, clientY: steps.getBoundingClientRect().top + 50 });
-    const clicked = performance.now(); steps.dispatchEvent(one); document.body.getBoundingClientRect();
-    document.documentElement.dataset.click = (performance.now() - clicked).toFixed(0);
-    if (!/^What filled it at the end of step /.test(document.getElementById('filled-title').textContent)) wrong.push('a click tells no anatomy');
-    if (document.querySelectorAll('#filled tr').length < 1) wrong.push('the anatomy of a step is empty');
-    if (said.size < 2 && JSON.parse(document.getElementById('data').textContent).charts[0][0].steps.length > 2) wrong.push('clicks choose no step');
-    for (const h of document.querySelectorAll('#lines th')) press(h);
-    const frames = document.querySelectorAll('#flame div');
-    if (frames.length === 0) wrong.push('no flame graph');
-    else press(frames[frames.length - 1]);
-    press(document.getElementById('whole'));
-    const drawn = steps.getContext('2d').getImageData(0, 0, steps.width, steps.height).data.some(v => v > 0);
-    if (!drawn) wrong.push('nothing is drawn over the steps');
-    if (document.querySelectorAll('#lines tr').length < 2) wrong.push('the table is empty');
-    const points = (id, is) => { const c = document.getElementById(id), v = c.getContext('2d').getImageData(0, 0, c.width, c.height).data; let n = 0;
-      for (let i = 0; i < v.length; i += 4) n += is(v[i], v[i + 1], v[i + 2], v[i + 3]); return n; };
-    for (const id of ['within', 'ages']) if (points(id, (r, g, b, a) => a > 0) === 0) wrong.push('nothing is drawn in ' + id);
-    const texts = s => [...document.querySelectorAll(s)].map(e => e.textContent);
-    for (const [i, column] of ['allocations', 'freed'].map(n => [texts('#lines th').findIndex(t => t.startsWith(n)), n])) for (const way of [-1, 1]) {
-      press(document.querySelectorAll('#lines th')[i]);
-      const v = texts('#lines td:nth-child(' + (i + 1) + ')').map(t => Number(t.replaceAll(',', '')));
-      if (v.some((n, k) => k > 0 && (n - v[k - 1]) * way < 0)) wrong.push('the table is not sorted by ' + column);
+    const steps = data.charts[lane.i].find(c => c.device === lane.c.device).steps.length;
+    if (said.size < 2 && steps > 2) wrong.push('clicks choose no step');
+    if (!/^What filled it at the end of step /.test($('filled-title').textContent)) wrong.push('a click tells no anatomy');
+    if (steps > 20) {
+      timed('zoom', () => { at('pointerdown', r.width * .4); at('pointermove', r.width * .5); at('pointerup', r.width * .6); });
+      if ($('reset').hidden) wrong.push('a drag does not zoom');
+      timed('reset', () => $('reset').click());
     }
-    for (const kind of document.querySelectorAll('#which button')) { press(kind); if (document.querySelectorAll('#flame div').length < 2) wrong.push('no flame graph ' + kind.textContent); }
-    const frame = document.querySelectorAll('#flame div')[1]; press(frame);
-    if (!/, [0-9.]+ %$/.test(document.getElementById('frame').textContent)) wrong.push('a frame of the flame graph says nothing');
-    press(document.getElementById('whole'));
-    for (const id of ['legend', 'held']) if (document.getElementById(id).children.length === 0) wrong.push(id + ' is empty');
-    const found = [...document.querySelectorAll('#findings > div')], told = JSON.parse(document.getElementById('data').textContent).report.processes[0].findings;
-    if (found.length !== told.length) wrong.push(found.length + ' of ' + told.length + ' findings are shown');
-    for (const box of found) {
-      press(box.querySelector('summary'));
-      if (!box.querySelector('pre').textContent && told.some(f => f.sites.length)) wrong.push('a finding has no stack');
-      for (const word of ['because ', 'held by: ']) if (!box.textContent.includes(word)) wrong.push('a finding does not say ' + word);
+    for (const key of ['ArrowLeft', 'ArrowRight', '+', '-', 'Escape', 'Home', 'End']) timed(key, () => plot.dispatchEvent(new KeyboardEvent('keydown', { key, bubbles: true })));
+    for (const b of all('#which button')) { timed(b.textContent, () => b.click()); if (all('#flame button').length < 2) wrong.push('no flame graph ' + b.textContent); }
+    timed('fold', () => $('fold').click());
+    const frame = all('#flame button')[1];
+    if (frame) { timed('a frame', () => frame.click()); if (!/, [0-9.]+ %$/.test($('frame').textContent)) wrong.push('a frame says nothing'); }
+    timed('whole graph', () => $('whole').click());
+    $('flame-search').value = 'linear'; timed('search of frames', () => $('flame-search').oninput()); $('flame-search').value = ''; $('flame-search').oninput();
+    const rows = all('#lines tbody tr').length;
+    if (rows < 1) wrong.push('the table is empty');
+    for (let i = 0; i < 6; i++) timed('sort', () => all('#lines th button')[i].click());
+    $('lines-search').value = 'no such line'; timed('search of lines', () => $('lines-search').oninput());
+    if (all('#lines tbody tr').length !== 0) wrong.push('the search finds what is not there');
+    $('lines-search').value = ''; $('lines-search').oninput();
+    for (const [i, n] of [[4, 'allocations'], [5, 'freed']]) {
+      all('#lines th button')[i].click();
+      const v = all(`#lines tbody td:nth-child(${i + 1})`).map(e => Number(e.textContent.replaceAll(',', '')));
+      if (v.some((x, k) => k > 0 && x > v[k - 1])) wrong.push('the table is not sorted by ' + n);
     }
-    if (LEAK) {
-      const box = document.querySelector('#findings .leak');
-      if (!box || !/your line: .*:[0-9]+ /.test(box.textContent) || !/full in about/.test(box.textContent)) wrong.push('the leak is not told');
-      if (points('steps', (r, g, b, a) => a === 255 && r === 198 && g === 40 && b === 40) < 100) wrong.push('the leak, the capacity or the forecast is not drawn');
-      if (points('steps', (r, g, b, a) => a > 20 && a < 80 && r > 150 && g < 90 && b < 90) < 100) wrong.push('the cone of the forecast is not drawn');
-      if (!document.querySelector('#lines tr.bad')) wrong.push('the table does not mark the line that leaks');
-    }
-    const began = performance.now(); all();
-    document.documentElement.dataset.ms = (performance.now() - began).toFixed(0);
-  } catch (e) { wrong.push(String(e.stack)); }
-  setTimeout(() => { document.documentElement.dataset.wrong = JSON.stringify(wrong); }, 200);</script>`;
-
-const folder = mkdtempSync(join(tmpdir(), 'page-'));
-const run = words => spawnSync(chromium, ['--headless=new', '--no-sandbox', '--disable-gpu', '--hide-scrollbars',
-  `--user-data-dir=${join(folder, 'profile')}`, '--window-size=1300,1900', '--virtual-time-budget=5000', ...words], { encoding: 'utf8', maxBuffer: 1 << 28 });
-let failed = 0;
-for (const page of pages) {
-  const text = readFileSync(page, 'utf8');
-  const pressed = join(folder, 'pressed.html');
-  writeFileSync(pressed, text.replace('<head>', `<head>${before}`).replace('</body>', `${after.replace('LEAK', leak)}</body>`));
-  const { stdout, stderr, status } = run(['--dump-dom', pathToFileURL(pressed).href]);
-  const tag = stdout.slice(0, stdout.indexOf('>', stdout.indexOf('<html')));
-  const told = name => (new RegExp(`data-${name}="([^"]*)"`).exec(tag) || [])[1] || '?';
-  const wrong = /data-wrong="([^"]*)"/.exec(tag);
-  run([`--screenshot=${resolve(page).replace(/\.html$/, '')}.png`, pathToFileURL(resolve(page)).href]);
-  if (status !== 0 || !wrong || wrong[1] !== '[]') {
-    failed++;
-    console.error(`${page}: ${wrong ? wrong[1] : `the page did not come to its end\n${stderr}`}`);
-  } else {
-    console.log(`${page}: ${(text.length / 1024).toFixed(0)} KiB, loaded in ${told('load')} ms, drawn anew in ${told('ms')} ms, a click in ${told('click')} ms`);
+    if (all('#blocks tbody tr').length === 0 && lane.c.end && lane.c.end.blocks.length) wrong.push('no blocks are listed');
   }
+  for (const b of all('#processes button')) timed('a process', () => b.click());
+  const boxes = all('.finding'), told = lane ? lane.p.findings : [];
+  if (boxes.length !== told.length) wrong.push(`${boxes.length} of ${told.length} findings are shown`);
+  if (mustLeak) {
+    const text = boxes.map(b => b.textContent).join(' ');
+    if (!/allocated at|kept at/.test(text) || !/full in about/.test(text)) wrong.push('the growth is not told');
+    if (!document.querySelector('#lines tr.bad, #lines tr.doubt')) wrong.push('the table does not mark the line that grows');
+  }
+  timed('theme', () => $('theme').click());
+  $('theme').click();
+  const wide = document.documentElement.scrollWidth - innerWidth;
+  if (wide > 0) wrong.push(`${wide} pixels wider than the window`);
+  return { wrong, slowest };
 }
-rmSync(folder, { recursive: true, force: true });
+
+const browser = await puppeteer.launch({ executablePath: process.env.CHROMIUM || '/usr/bin/chromium', args: ['--no-sandbox', '--disable-gpu'] });
+let failed = 0;
+for (const file of pages) {
+  const wrong = new Set(), name = basename(file, '.html');
+  let slowest = 0, paint = 0;
+  for (const width of [390, 1400, 2560]) for (const theme of ['light', 'dark']) {
+    const page = await browser.newPage();
+    page.on('pageerror', e => wrong.add(String(e)));
+    page.on('console', m => { if (m.type() === 'error') wrong.add(m.text()); });
+    page.on('request', r => { if (!r.url().startsWith('file:') && !r.url().startsWith('data:')) wrong.add('asks for ' + r.url()); });
+    page.on('dialog', d => { wrong.add('a dialog: ' + d.message()); d.dismiss(); });
+    await page.setViewport({ width, height: 1000 });
+    await page.emulateMediaFeatures([{ name: 'prefers-color-scheme', value: theme }]);
+    await page.goto(pathToFileURL(resolve(file)).href);
+    await page.evaluate(() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done))));
+    const first = await page.evaluate(() => performance.getEntriesByType('paint').find(e => e.name === 'first-contentful-paint')?.startTime ?? 0);
+    paint = Math.max(paint, first);
+    await page.screenshot({ path: join(out, `${name}-${width}-${theme}.png`), fullPage: true });
+    const told = await page.evaluate(pressed, leak);
+    told.wrong.forEach(w => wrong.add(`${width} ${theme}: ${w}`));
+    slowest = Math.max(slowest, told.slowest);
+    // The page's policy forbids scripts of others: axe is put into a world of its own.
+    const session = await page.createCDPSession(), tree = await session.send('Page.getFrameTree');
+    const { executionContextId } = await session.send('Page.createIsolatedWorld', { frameId: tree.frameTree.frame.id });
+    await session.send('Runtime.evaluate', { expression: axe, contextId: executionContextId });
+    const asked = await session.send('Runtime.evaluate', { expression: 'axe.run().then(r => JSON.stringify(r.violations.map(v => v.id + ": " + v.nodes.slice(0, 3).map(n => n.target + " " + n.failureSummary.split("\\n")[1]).join("; "))))', contextId: executionContextId, awaitPromise: true, returnByValue: true });
+    JSON.parse(asked.result.value).forEach(v => wrong.add(`axe, ${width} ${theme}: ${v}`));
+    await page.close();
+  }
+  if (wrong.size) { failed++; console.error(`${file}:\n  ${[...wrong].join('\n  ')}`); }
+  console.log(`${file}: ${(readFileSync(file).length / 1024).toFixed(0)} KiB, first paint at ${paint.toFixed(0)} ms, slowest of what was pressed ${slowest.toFixed(0)} ms`);
+}
+await browser.close();
 process.exit(failed ? 1 : 0);

@@ -3,7 +3,7 @@
 
 use super::classes::Classes;
 use super::flame;
-use super::lane::{Closeup, Lane, PHASES, Point};
+use super::lane::{Block, Closeup, Lane, PHASES, Point};
 use crate::detect::Finding;
 use crate::event::{Body, DeviceId, Event, Item, Names, SiteId};
 use crate::replay::{Held, PhaseKind, Progress, Replay};
@@ -13,6 +13,8 @@ use rustc_hash::FxHashMap;
 const POINTS: u32 = 1000;
 /// Sites that a point remembers.
 const SITES: usize = 64;
+/// Blocks that are listed of a moment, and names that the job set.
+const LISTED: usize = 200;
 /// Marks a block must have lived through to count as left behind (`replay`, "old").
 const OLD: u32 = 2;
 
@@ -38,6 +40,8 @@ impl Pass {
             peak_event: d.peak_allocated.event,
             peak_step: d.peak_allocated.step,
             points: Vec::new(),
+            marks: Vec::new(),
+            failed: None,
             within: Vec::new(),
             peak: None,
             end: None,
@@ -62,6 +66,14 @@ impl Pass {
 
     /// Takes the next event.
     pub fn apply_event(&mut self, event: &Event, names: &Names) {
+        if let Body::Mark { name, .. } = event.body
+            && let Some(text) = names.text(name)
+        {
+            let step = self.replay.steps() + 1;
+            for lane in self.lanes.iter_mut().filter(|l| l.marks.len() < LISTED) {
+                lane.marks.push((step, text.to_owned()));
+            }
+        }
         let ending = self.classes.ending(event, &self.replay);
         // More than the last step are those that will turn out to be one.
         let may_be_over = self.replay.is_trailing() && self.replay.steps() + 1 >= self.last;
@@ -74,6 +86,12 @@ impl Pass {
             self.before = self.lanes.iter().map(look).collect();
         }
         let progress = self.replay.apply_event(event);
+        if let Body::Oom { device, .. } = event.body
+            && let Some(lane) = self.lanes.iter_mut().find(|l| l.device == device)
+        {
+            let step = self.replay.steps() + 1;
+            lane.failed = (step > self.last).then(|| point(&self.replay, device, step, &self.findings));
+        }
         let anew = matches!(event.body, Body::OptimizerEnd(_) | Body::BackwardEnd { .. });
         if progress.step.is_none() && (anew || !self.replay.is_trailing()) {
             self.go_on();
@@ -144,6 +162,9 @@ impl Pass {
             }
             lane.end = Some(closeup(&self.replay, lane.device, names));
         }
+        for lane in &mut self.lanes {
+            lane.points.extend(lane.failed.take());
+        }
         self.classes.end(&self.replay, &self.findings, &mut self.lanes);
     }
 }
@@ -160,9 +181,12 @@ fn point(replay: &Replay, device: DeviceId, step: u32, findings: &[Finding]) -> 
     let mut point = Point { step, ..Point::default() };
     let Some(d) = replay.device(device) else { return point };
     (point.allocated, point.reserved, point.pending) = (d.allocated.0, d.reserved.0, d.pending.0);
-    point.peak = d.rows.last().map_or(0, |r| r.peak.0).max(d.allocated.0);
+    // A step ends with the first allocation of the next one, which is there already.
+    let row = d.rows.last().filter(|r| r.step == step);
+    point.allocated = row.map_or(d.allocated.0, |r| r.allocated.0);
+    point.peak = row.map_or(0, |r| r.peak.0).max(point.allocated);
     let mut sites: FxHashMap<SiteId, u64> = FxHashMap::default();
-    for h in live(replay, device) {
+    for h in live(replay, device).filter(|h| h.step <= step) {
         let bytes = h.block.rounded.0;
         *point.streams.entry(h.stream).or_default() += bytes;
         *sites.entry(h.site).or_default() += bytes;
@@ -189,7 +213,10 @@ fn closeup(replay: &Replay, device: DeviceId, names: &Names) -> Closeup {
     let mut ages: std::collections::BTreeMap<u32, (u64, u64)> = std::collections::BTreeMap::new();
     let mut stacks: FxHashMap<_, u64> = FxHashMap::default();
     let mut lines: FxHashMap<_, (u64, u64)> = FxHashMap::default();
+    let mut blocks = Vec::new();
     for h in live(replay, device) {
+        let phase = PhaseKind::of(h.block.phase, replay.trained());
+        blocks.push(Block { bytes: h.block.rounded.0, site: h.site, stream: h.stream, step: h.step, phase });
         let line = lines.entry((h.site, h.stream)).or_default();
         *line = (line.0 + h.block.rounded.0, line.1 + 1);
         let age = ages.entry(h.step).or_default();
@@ -203,5 +230,8 @@ fn closeup(replay: &Replay, device: DeviceId, names: &Names) -> Closeup {
         .filter_map(|c| Some((c.first()?.0, c.iter().map(|a| a.1).sum(), c.iter().map(|a| a.2).sum())))
         .collect();
     let allocated = replay.device(device).map_or(0, |d| d.allocated.0);
-    Closeup { allocated, step: replay.steps(), tree: flame::tree(replay, names, stacks), ages, lines }
+    let (count, tree) = (blocks.len(), flame::tree(replay, names, stacks));
+    blocks.sort_by_key(|b| (std::cmp::Reverse(b.bytes), b.step));
+    blocks.truncate(LISTED);
+    Closeup { allocated, step: replay.steps(), tree, ages, lines, blocks, count }
 }

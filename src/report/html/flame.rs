@@ -1,7 +1,7 @@
 //! Stacks of what is held, as one tree of frames from the outermost call inwards.
 
 use crate::event::{Frame, Names, SiteId, StackId};
-use crate::replay::Replay;
+use crate::replay::{Replay, is_installed};
 use rustc_hash::FxHashMap;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -15,6 +15,8 @@ const NODES: usize = 1200;
 #[derive(Debug, Default)]
 pub(super) struct Tree {
     pub(super) bytes: u64,
+    /// The frame is of an installed package or of Python's own library.
+    installed: bool,
     calls: BTreeMap<String, Tree>,
 }
 
@@ -27,19 +29,21 @@ pub(super) fn tree(replay: &Replay, names: &Names, stacks: FxHashMap<(SiteId, St
             Some(s) if names.frames(stack).next().is_none() => s.stack,
             _ => stack,
         };
-        let mut path: Vec<String> = names.frames(from).map(label).collect();
+        let mut path: Vec<(String, bool)> =
+            names.frames(from).map(|f| (label(f), is_installed(&f.file))).collect();
         path.reverse();
         let skipped = path.len().saturating_sub(DEPTH);
         path.drain(..skipped);
-        path.extend(site.and_then(|s| s.node.clone()));
+        path.extend(site.and_then(|s| Some((s.node.clone()?, true))));
         if path.is_empty() {
-            path.push("no Python frame is known".to_owned());
+            path.push(("no Python frame is known".to_owned(), false));
         }
         let mut at = &mut root;
         at.bytes += bytes;
-        for name in path {
+        for (name, installed) in path {
             at = at.calls.entry(name).or_default();
             at.bytes += bytes;
+            at.installed = installed;
         }
     }
     root
@@ -54,7 +58,7 @@ pub(super) fn label(f: &Frame) -> String {
 }
 
 impl Tree {
-    /// As `[name, bytes, [calls]]`, the largest first; what is too small is not listed, so calls may sum to less.
+    /// As `[name, bytes, [calls], installed]`, the largest first; what is too small is not listed, so calls may sum to less.
     pub(super) fn value(&self) -> Value {
         let mut sizes = Vec::new();
         self.sizes(&mut sizes);
@@ -71,6 +75,7 @@ impl Tree {
     fn listed(&self, name: &str, least: u64) -> Value {
         let mut calls: Vec<(&String, &Tree)> = self.calls.iter().filter(|(_, c)| c.bytes >= least).collect();
         calls.sort_by_key(|(_, c)| std::cmp::Reverse(c.bytes));
-        json!([name, self.bytes, calls.into_iter().map(|(n, c)| c.listed(n, least)).collect::<Vec<_>>()])
+        let calls: Vec<Value> = calls.into_iter().map(|(n, c)| c.listed(n, least)).collect();
+        json!([name, self.bytes, calls, u8::from(self.installed)])
     }
 }

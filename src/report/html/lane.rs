@@ -50,6 +50,20 @@ pub(super) struct Closeup {
     pub(super) ages: Vec<(u32, u64, u64)>,
     /// By line and stream: bytes and blocks.
     pub(super) lines: FxHashMap<(SiteId, StreamId), (u64, u64)>,
+    /// The largest blocks, and how many there are in all.
+    pub(super) blocks: Vec<Block>,
+    pub(super) count: usize,
+}
+
+/// A block that is held.
+#[derive(Debug)]
+pub(super) struct Block {
+    pub(super) bytes: u64,
+    pub(super) site: SiteId,
+    pub(super) stream: StreamId,
+    /// The step and the phase it was allocated in.
+    pub(super) step: u32,
+    pub(super) phase: PhaseKind,
 }
 
 /// A device's part.
@@ -59,6 +73,10 @@ pub(super) struct Lane {
     pub(super) peak_event: u64,
     pub(super) peak_step: u32,
     pub(super) points: Vec<Point>,
+    /// The moment of an allocation that failed after the last step.
+    pub(super) failed: Option<Point>,
+    /// Names that the job set, each with the step that it was in.
+    pub(super) marks: Vec<(u32, String)>,
     /// Nanoseconds since the step of the peak began, and bytes.
     pub(super) within: Vec<(u64, u64)>,
     pub(super) peak: Option<Closeup>,

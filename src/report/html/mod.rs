@@ -1,7 +1,7 @@
 //! The report as one HTML page that needs nothing else: data, styles and script in one file, no network.
 //!
 //! The page is bounded: at most 1,000 points along the steps, the largest lines and stacks by name and the rest as one, so it stays
-//! small and quick whatever the recording's size. `template.html` draws; here it gets its data.
+//! small and quick whatever the recording's size. The files of `page/` are the page; here it gets its data.
 
 mod classes;
 mod collect;
@@ -18,19 +18,35 @@ use crate::event::{SiteId, StreamId};
 use crate::replay::anatomy::Class;
 use crate::replay::{Replay, Site, SiteKind};
 pub use collect::Pass;
-use lane::{Closeup, Lane, PHASES, Point};
+use lane::{Block, Closeup, Lane, PHASES, Point};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
-const TEMPLATE: &str = include_str!("template.html");
+const TEMPLATE: &str = concat!(
+    include_str!("page/head.html"),
+    "<style>\n",
+    include_str!("page/style.css"),
+    "</style>\n",
+    include_str!("page/body.html"),
+    "<script>\n\"use strict\";\n",
+    include_str!("page/base.js"),
+    include_str!("page/head.js"),
+    include_str!("page/findings.js"),
+    include_str!("page/timeline.js"),
+    include_str!("page/moment.js"),
+    include_str!("page/flame.js"),
+    include_str!("page/lines.js"),
+    include_str!("page/start.js"),
+    "</script>\n</body>\n</html>\n"
+);
 /// Where the template has its data.
 const SLOT: &str = "/*DATA*/null";
 /// Where it says what it may do.
 const POLICY: &str = "/*POLICY*/";
 /// Lines and streams with a colour of their own.
 const NAMED: usize = 24;
-/// Devices of all processes together that are drawn: about 1.2 MB each at the most, so that a page stays below 10 MiB.
+/// Devices of all processes together that are drawn, those of the gravest processes first.
 const LANES: usize = 8;
 /// Rows of the table.
 const ROWS: usize = 400;
@@ -41,15 +57,24 @@ const ROWS: usize = 400;
 /// What `out` says.
 pub fn write(out: &mut impl Write, r: &Report<'_>, passes: Vec<Pass>) -> io::Result<()> {
     let mut report = report_json::value(r);
+    let order = r.job().order;
     let mut room = LANES;
-    let all = r.processes.iter().zip(passes).map(|(p, pass)| process(p, pass, &mut room)).collect::<Vec<_>>();
+    let mut passes: Vec<Option<Pass>> = passes.into_iter().map(Some).collect();
+    let mut all = vec![json!([]); r.processes.len()];
+    for &i in &order {
+        if let Some(p) = r.processes.get(i)
+            && let Some(pass) = passes.get_mut(i).and_then(Option::take)
+        {
+            all[i] = process(p, pass, &mut room);
+        }
+    }
     // What the charts have is not needed twice.
     for p in report["processes"].as_array_mut().into_iter().flatten() {
         for d in p["devices"].as_array_mut().into_iter().flatten() {
             d["per_step"] = Value::Null;
         }
     }
-    let data = json!({ "report": report, "charts": all, "told": told(r) });
+    let data = json!({ "report": report, "charts": all, "told": told(r, &order) });
     // Within a script element nothing may look like its end.
     let data = serde_json::to_string(&data)?.replace('<', "\\u003c");
     let (before, after) = TEMPLATE.split_once(SLOT).unwrap_or((TEMPLATE, ""));
@@ -59,19 +84,20 @@ pub fn write(out: &mut impl Write, r: &Report<'_>, passes: Vec<Pass>) -> io::Res
 }
 
 /// What the text says, too, in its words: the phrase that all begins with, and the processes.
-fn told(r: &Report<'_>) -> Value {
+fn told(r: &Report<'_>, order: &[usize]) -> Value {
     let (phrase, ink) = r.phrase();
-    let class = match ink {
+    let class = |ink: Ink| match ink {
         Ink::Bad => "bad",
         Ink::Doubt => "doubt",
         Ink::Good => "good",
         Ink::Strong | Ink::Faint => "soft",
     };
-    let row = |w: &Row| json!([w.name, w.phrase, w.peak, w.left, w.steps]);
+    let row = |w: &Row| json!([w.name, w.phrase, w.peak, w.left, w.steps, class(w.ink)]);
     json!({
         "phrase": phrase,
         "reason": r.summary(),
-        "class": class,
+        "class": class(ink),
+        "order": order,
         "failed": r.processes.iter().map(failures).collect::<Vec<_>>(),
         "names": r.processes.iter().map(|p| r.name(p)).collect::<Vec<_>>(),
         "processes": r.rows().iter().map(row).collect::<Vec<_>>(),
@@ -87,12 +113,12 @@ fn process(p: &Process<'_>, mut pass: Pass, room: &mut usize) -> Value {
 
 fn device(p: &Process<'_>, lane: &Lane) -> Value {
     let points = &lane.points;
-    let column = |f: &dyn Fn(&Point) -> u64| points.iter().map(f).collect::<Vec<u64>>();
+    let column = |f: &dyn Fn(&Point) -> u64| differences(points.iter().map(f));
     let phases: Vec<Value> = PHASES
         .iter()
         .enumerate()
         .map(|(i, phase)| json!({ "name": phase.name(), "bytes": column(&|x| x.phases[i]) }))
-        .filter(|v| v["bytes"].as_array().is_some_and(|b| b.iter().any(|n| n.as_u64() != Some(0))))
+        .filter(|v| v["bytes"].as_array().is_some_and(|b| b.iter().any(|n| n.as_i64() != Some(0))))
         .collect();
     let streams =
         parts(points, &|x| x.streams.iter().map(|(id, b)| (*id, *b)).collect(), &|id| stream(p, *id));
@@ -101,7 +127,7 @@ fn device(p: &Process<'_>, lane: &Lane) -> Value {
     json!({
         "device": lane.device.0,
         "capacity": capacity(p, lane.device),
-        "steps": points.iter().map(|x| x.step).collect::<Vec<_>>(),
+        "steps": column(&|x| x.step.into()),
         "allocated": column(&|x| x.allocated),
         "reserved": column(&|x| x.reserved),
         "pending": column(&|x| x.pending),
@@ -110,15 +136,32 @@ fn device(p: &Process<'_>, lane: &Lane) -> Value {
         "classes": Class::ALL.map(|c| json!({ "name": c.name(), "bytes": column(&|x| x.classes[c.number()]) })),
         "by": { "stream": streams, "site": sites, "phase": phases },
         "within": lane.within.iter().map(|(t, b)| json!([(t - begins) / 1000, b])).collect::<Vec<_>>(),
-        "end": lane.end.as_ref().map(closeup),
-        "at_peak": lane.peak.as_ref().map(closeup),
+        "end": lane.end.as_ref().map(|c| closeup(p, c)),
+        "at_peak": lane.peak.as_ref().map(|c| closeup(p, c)),
         "table": table(p, lane),
+        "marks": lane.marks,
     })
 }
 
-fn closeup(c: &Closeup) -> Value {
+/// Numbers as the first one and what each is more than the one before: most columns hardly change from step to step.
+fn differences(numbers: impl Iterator<Item = u64>) -> Vec<i64> {
+    let mut before = 0;
+    numbers.map(|n| n.wrapping_sub(std::mem::replace(&mut before, n)).cast_signed()).collect()
+}
+
+fn closeup(p: &Process<'_>, c: &Closeup) -> Value {
     let ages: Vec<Value> = c.ages.iter().map(|(step, bytes, blocks)| json!([step, bytes, blocks])).collect();
-    json!({ "step": c.step, "allocated": c.allocated, "flame": c.tree.value(), "ages": ages })
+    let block = |b: &Block| {
+        json!([b.bytes, name(p.replay.site(b.site)), stream(p, b.stream)["name"], b.step, b.phase.name()])
+    };
+    json!({
+        "step": c.step,
+        "allocated": c.allocated,
+        "flame": c.tree.value(),
+        "ages": ages,
+        "blocks": c.blocks.iter().map(block).collect::<Vec<_>>(),
+        "count": c.count,
+    })
 }
 
 /// The largest parts of all points as columns of bytes; what is left of `allocated` is drawn as the rest.
@@ -138,7 +181,7 @@ fn parts<K: Ord + Copy>(
     all.truncate(NAMED);
     let value = |(key, column): (K, Vec<u64>)| {
         let mut v = describe(&key);
-        v["bytes"] = json!(column);
+        v["bytes"] = json!(differences(column.into_iter()));
         v
     };
     all.into_iter().map(value).collect()

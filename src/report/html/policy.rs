@@ -123,6 +123,7 @@ mod tests {
             "insertAdjacentHTML",
             "document.write",
             "eval(",
+            "new Function",
             "http://",
             "https://",
         ] {

@@ -1,0 +1,84 @@
+// What all parts of the page use: the data, elements, and how quantities are written.
+const data = JSON.parse(document.getElementById("data").textContent);
+const $ = id => document.getElementById(id);
+const el = (tag, text, cls) => { const e = document.createElement(tag); if (text !== undefined && text !== null) e.textContent = text; if (cls) e.className = cls; return e; };
+const units = ["bytes", "KiB", "MiB", "GiB", "TiB"];
+const size = b => {
+  if (b === null || b === undefined) return "unknown";
+  let i = 0, n = Math.abs(b);
+  while (n >= 1024 && i < 4) { n /= 1024; i++; }
+  return (b < 0 ? "-" : "") + (i ? n.toFixed(n < 10 ? 2 : n < 100 ? 1 : 0) : n) + "\u00a0" + units[i];
+};
+const time = s => s < 1 ? "less than 1 s" : s < 60 ? `${Math.round(s)} s` : s < 3600 ? `${Math.floor(s / 60)} min` : s < 86400 ? `${Math.floor(s / 3600)} h ${Math.floor(s % 3600 / 60)} min` : `${Math.floor(s / 86400)} d ${Math.floor(s % 86400 / 3600)} h`;
+const number = n => n.toLocaleString("en-US");
+const plural = (n, word) => `${number(n)} ${word}${n === 1 ? "" : "s"}`;
+const percent = x => (100 * x).toFixed(x < 0.1 ? 1 : 0) + " %";
+const place = x => x.file + (x.line ? ":" + x.line : "");
+const short = path => path.split("/").slice(-2).join("/");
+const cells = (tag, list) => { const r = el("tr"); r.append(...list.map(t => el(tag, t))); return r; };
+// Columns are differences from one point to the next.
+const sums = list => { let n = 0; return list.map(d => n += d); };
+const processes = data.report.processes || [];
+const lanes = [];
+for (const i of data.told.order) for (const c of data.charts[i] || []) {
+  for (const k of ["steps", "allocated", "reserved", "pending", "peak", "left"]) c[k] = sums(c[k]);
+  for (const k of c.classes) k.bytes = sums(k.bytes);
+  for (const by in c.by) for (const k of c.by[by]) k.bytes = sums(k.bytes);
+  c.by.class = c.classes.filter(k => k.bytes.some(b => b));
+  lanes.push({ i, p: processes[i], name: data.told.names[i], c, d: processes[i].devices.find(d => d.index === c.device) || {} });
+}
+let lane = lanes[0], by = "site", chosen = 0, picked = false, which = "end";
+const counts = f => f.withdrawn_step === null && !f.suppressed_by && (f.certainty === "leak" || f.certainty === "growing");
+const css = name => getComputedStyle(document.documentElement).getPropertyValue("--" + name).trim();
+const palette = ["#4e79a7", "#f28e2b", "#59a14f", "#b07aa1", "#76b7b2", "#edc948", "#9c755f", "#86bcb6", "#d4a6c8", "#a0cbe8", "#8cd17d", "#f1ce63"];
+const color = i => palette[i % palette.length];
+// Copies a text; a page that lies on a disk may have no clipboard of the newer kind.
+function copyable(text, what) {
+  const b = el("button", "copy", "copy");
+  b.setAttribute("aria-label", "copy " + what);
+  b.onclick = () => {
+    const old = () => { const t = el("textarea"); t.value = text; document.body.append(t); t.select(); const done = document.execCommand("copy"); t.remove(); return done; };
+    const said = done => { b.textContent = done ? "copied" : "not copied"; setTimeout(() => { b.textContent = "copy"; }, 1200); };
+    if (navigator.clipboard && window.isSecureContext) navigator.clipboard.writeText(text).then(() => said(true), () => said(old())); else said(old());
+  };
+  return b;
+}
+// Buttons of which one is pressed.
+function choice(box, list, now, act) {
+  for (const [key, text] of list) {
+    const b = el("button", text);
+    b.dataset.key = key;
+    b.onclick = () => { act(key); press(box, key); };
+    $(box).append(b);
+  }
+  press(box, now);
+}
+const press = (box, key) => $(box).querySelectorAll("button").forEach(b => b.setAttribute("aria-pressed", String(b.dataset.key === key)));
+function canvas(id) {
+  const c = $(id), w = c.clientWidth, h = c.clientHeight, k = window.devicePixelRatio || 1;
+  c.width = w * k; c.height = h * k;
+  const g = c.getContext("2d");
+  g.scale(k, k); g.font = "11px system-ui,sans-serif"; g.clearRect(0, 0, w, h);
+  return [g, w, h];
+}
+// The next round number at or above n: 1, 2 or 5 and zeros.
+const round = n => { const p = 10 ** Math.floor(Math.log10(Math.max(n, 1e-9))); return p * [1, 2, 5, 10].find(k => k * p >= n * 0.999); };
+// Horizontal lines at round sizes, up to `top` bytes.
+function levels(g, w, h, top, left, bottom, wanted) {
+  let unit = 1;
+  while (top / unit >= 1024) unit *= 1024;
+  const step = Math.max(1, round(top / unit / wanted)) * unit, fine = top / step < 1.5 && unit > 1 ? step / 4 : step;
+  g.strokeStyle = css("grid"); g.fillStyle = css("soft"); g.textAlign = "right"; g.lineWidth = 1;
+  for (let v = 0; v <= top; v += fine) {
+    const y = h - bottom - (h - bottom - 8) * v / top;
+    g.beginPath(); g.moveTo(left, y); g.lineTo(w, y); g.stroke();
+    const n = v / unit;
+    g.fillText(v ? `${Number(n.toFixed(2))} ${units[Math.round(Math.log2(unit) / 10)]}` : "0", left - 6, y + 4);
+  }
+}
+// Round numbers between two, at most so many.
+function ticks(from, to, most) {
+  const step = Math.max(1, round((to - from) / Math.max(most, 1))), list = [];
+  for (let v = Math.ceil(from / step) * step; v <= to; v += step) list.push(v);
+  return list;
+}

@@ -1,0 +1,62 @@
+// What happened, in the report's first words; what failed; all processes.
+function head() {
+  const r = data.report, told = data.told;
+  $("top").dataset.tone = told.class;
+  $("verdict").append(el("span", told.phrase, told.class), told.reason);
+  document.title = told.phrase + " · strandline";
+  $("tool").textContent = r.tool;
+  const gpus = processes.reduce((n, p) => n + p.devices.length, 0);
+  $("facts").textContent = [(r.command || []).join(" "), gpus > lanes.length ? `${lanes.length} of ${gpus} GPUs are drawn: those of the gravest processes` : ""].filter(Boolean).join(" · ");
+  const failed = told.failed.flatMap((lines, i) => lines.length && processes.length > 1 ? [told.names[i], ...lines] : lines);
+  $("failure").hidden = !failed.length;
+  $("failed").textContent = failed.join("\n");
+  const saved = document.documentElement.dataset.theme || (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light");
+  const dress = theme => { document.documentElement.dataset.theme = theme; $("theme").textContent = theme === "dark" ? "light" : "dark"; };
+  dress(saved);
+  $("theme").onclick = () => { dress(document.documentElement.dataset.theme === "dark" ? "light" : "dark"); charts(); };
+  addEventListener("beforeprint", () => { dress("light"); charts(); });
+  $("job-search").oninput = ranks;
+  ranks();
+}
+// The few numbers of the process that is shown.
+function cards() {
+  const p = lane ? lane.p : processes[0], list = [], d = lane ? lane.d : {};
+  const card = (value, what) => { if (value) list.push([value, what]); };
+  if (p) {
+    const share = d.capacity_bytes ? `, ${percent(d.peak_allocated_bytes / d.capacity_bytes)} of ${size(d.capacity_bytes)}` : "";
+    if (d.peak_allocated_bytes) card(size(d.peak_allocated_bytes), `peak${d.peak_step ? " in step " + number(d.peak_step) : ""}${share}`);
+    if (d.oom) card(size(d.oom.requested_bytes), `asked for when memory ran out${d.oom.step ? " in step " + number(d.oom.step) : ""}`);
+    const grown = p.findings.filter(counts), f = grown[0];
+    if (f) card(`${f.bytes_per_step < 0 ? "" : "+"}${size(Math.round(f.bytes_per_step))}`, `every ${f.grain} since ${f.grain} ${number(f.first_step)}`);
+    if (f) card(size(grown.reduce((n, g) => n + g.bytes_now, 0)), "left behind by earlier " + f.grain + "s");
+    if (f && !d.oom && f.steps_to_oom && f.steps_to_oom.mid !== null) card(plural(f.steps_to_oom.mid, f.grain), "until the GPU is full" + (f.seconds_to_oom && f.seconds_to_oom.mid !== null ? `, ${time(f.seconds_to_oom.mid)}` : ""));
+    if (p.steps !== null) card(number(p.steps), `steps (${p.step_source})`);
+    card(number(p.events), `events, ${number(p.events_lost)} lost`);
+    if (p.cost.step_time_fraction !== null) card(percent(p.cost.step_time_fraction), "of step time to record");
+  }
+  $("cards").replaceChildren(...list.map(([value, what]) => { const c = el("div"); c.append(el("b", value), el("span", what)); return c; }));
+}
+function ranks() {
+  const rows = data.told.processes, wanted = $("job-search").value.toLowerCase();
+  $("job").hidden = !rows.length;
+  $("job-search").hidden = rows.length < 9;
+  const body = el("tbody"), top = el("thead");
+  top.append(cells("th", ["process", "verdict", "peak", "left behind", "steps"]));
+  for (const i of data.told.order) {
+    const [name, phrase, peak, left, steps, cls] = rows[i] || [];
+    if (name === undefined || !`${name} ${phrase}`.toLowerCase().includes(wanted)) continue;
+    const r = el("tr", undefined, "pick" + (lane && lane.i === i ? " on" : "")), first = el("td"), b = el("button", name);
+    b.onclick = () => show(i);
+    r.onclick = e => { if (e.target !== b) show(i); };
+    first.append(b);
+    r.append(first, el("td", phrase, cls), el("td", size(peak)), el("td", left ? size(left) : "-", left ? cls : ""), el("td", number(steps)));
+    body.append(r);
+  }
+  $("processes").replaceChildren(top, body);
+}
+// Shows a process: its findings, and its GPU where that is drawn.
+function show(i) {
+  const at = lanes.findIndex(l => l.i === i);
+  if (at >= 0) { $("lane").value = at; lane = lanes[at]; } else lane = { i, p: processes[i], name: data.told.names[i], c: null, d: processes[i].devices[0] || {} };
+  begin();
+}
