@@ -44,9 +44,9 @@ fn rising(rows: &[StepRow]) -> Option<(u32, f64)> {
     let tail = &rows[n - 4 * windows..];
     let floor = |w: &[StepRow]| w.iter().map(|r| r.pending.0).min().unwrap_or(0);
     let floors: Vec<u64> = tail.chunks(windows).map(floor).collect();
-    let rises = floors.windows(2).all(|w| w[1] >= w[0] + 512);
+    let rises = floors.windows(2).all(|w| w[1] >= w[0].saturating_add(512));
     let first = rows.iter().find(|r| r.pending.0 > 0)?;
-    let marks = f64::from((last.step - first.step).max(1));
+    let marks = f64::from(last.step.saturating_sub(first.step).max(1));
     rises.then(|| (first.step, (last.pending.0 - first.pending.0.min(last.pending.0)) as f64 / marks))
 }
 
