@@ -53,7 +53,7 @@ function ages() {
   levels(g, w, h, top, left, bottom, 3);
   const wide = Math.max(2, (w - left - 8) / last - 1), x = s => left + (w - left - 8 - wide) * (s - 1) / Math.max(1, last - 1);
   for (const [s, b] of v) {
-    g.fillStyle = leak && s <= last - 2 && s >= leak.first_step ? css("grow") : color(0);
+    g.fillStyle = leak && s <= last - 2 && s > Math.max(1, leak.first_step - 1) ? css("grow") : color(0);
     const t = (h - bottom - 8) * b / top;
     g.fillRect(x(s), h - bottom - t, wide, t);
   }
