@@ -14,6 +14,8 @@ pub(crate) mod status {
     pub(crate) const LEAK: u8 = 81;
     /// An alert ended the job.
     pub(crate) const ABORTED: u8 = 82;
+    /// `predict`: it does not fit a card that was asked about.
+    pub(crate) const DOES_NOT_FIT: u8 = 85;
     /// `--fail-on-leak`, and it could not be judged.
     pub(crate) const NOT_JUDGED: u8 = 83;
     /// `--fail-on-leak`: something grows.

@@ -22,6 +22,7 @@ mod live;
 mod metrics;
 mod nvml;
 mod post;
+mod predict;
 mod probe;
 mod process;
 mod rate;
@@ -59,6 +60,7 @@ fn main() -> ExitCode {
         Command::Dump(options) => dump::main(options),
         Command::Env(options) => env::main(options),
         Command::Doctor(options) => doctor::main(options),
+        Command::Predict(options) => predict::main(options),
         Command::Demo(options) => demo::main(options),
         Command::Simulate(options) => environment::main(options),
     };

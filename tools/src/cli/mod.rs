@@ -60,6 +60,8 @@ pub(crate) enum Command {
     Env(Env),
     /// Would this job be seen, and if not, why
     Doctor(Doctor),
+    /// How much GPU memory a job will need and which cards it fits, without a GPU
+    Predict(Predict),
     /// A real PyTorch job that really leaks, found (on a simulated GPU where there is none)
     Demo(Demo),
     /// PyTorch on a simulated GPU: set it up, or run a command in it
@@ -80,6 +82,29 @@ pub(crate) struct Doctor {
     pub(crate) hold_context: Option<i32>,
     /// The job, as it would be given to `strandline run`
     #[arg(trailing_var_arg = true, value_name = "CMD")]
+    pub(crate) command: Vec<OsString>,
+}
+
+/// `strandline predict`
+#[derive(Args, Debug)]
+pub(crate) struct Predict {
+    /// A card to ask about, by name (h100, rtx4090) or memory (24GiB); may be given several times [default: a table of cards]
+    #[arg(long, value_name = "CARD")]
+    pub(crate) gpu: Vec<crate::predict::Card>,
+    /// GPUs that the job sees
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=16))]
+    pub(crate) devices: Option<u32>,
+    /// End the job after about so many steps, whether its memory has settled or not [default: when 50 steps needed no more than before]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) steps: Option<u32>,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Where the recording goes (a new folder) [default: strandline/<script>-<date>-<time>]
+    #[arg(short, long, value_name = "DIR")]
+    pub(crate) output: Option<PathBuf>,
+    /// The job; a .py file or -m MODULE gets the simulated GPU's python put before it
+    #[arg(required = true, trailing_var_arg = true, value_name = "CMD")]
     pub(crate) command: Vec<OsString>,
 }
 
@@ -119,8 +144,8 @@ fn version() -> &'static str {
     TEXT.get_or_init(|| format!("{} ({})", strandline::VERSION, strandline::SOURCE))
 }
 
-/// Options of `run` and `doctor` that take a value: what follows them is not the job.
-const WITH_VALUE: [&str; 13] = [
+/// Options of `run`, `doctor` and `predict` that take a value: what follows them is not the job.
+const WITH_VALUE: [&str; 15] = [
     "-o",
     "--output",
     "--stacks",
@@ -134,13 +159,15 @@ const WITH_VALUE: [&str; 13] = [
     "--metrics",
     "--allow-growth",
     "--suppressions",
+    "--gpu",
+    "--devices",
 ];
 
 /// Puts `--` before a `-m` that stands where the job begins, so that `strandline run -m pkg.train` means python's `-m`.
 pub(crate) fn normalize(arguments: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
     let mut all: Vec<OsString> = arguments.into_iter().collect();
     let text = |s: &OsStr| s.to_str().unwrap_or_default().to_string();
-    if !all.get(1).is_some_and(|c| c == "run" || c == "doctor" || c == "simulate") {
+    if !all.get(1).is_some_and(|c| ["run", "doctor", "simulate", "predict"].iter().any(|k| c == k)) {
         return all;
     }
     let mut at = 2;

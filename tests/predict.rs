@@ -1,0 +1,75 @@
+//! `strandline predict`: a job that would go on for a million steps is ended when its memory has settled, and what it needs is told.
+
+#[allow(dead_code, reason = "other tests use more of it")]
+mod support;
+
+use serde_json::Value;
+use std::process::{Command, Output, Stdio};
+use support::{Folder, cache, command, root};
+
+/// Of a folder of its own.
+fn predict(folder: &Folder, options: &[&str], job: &[&str]) -> Output {
+    let mut predict = Command::new(command());
+    predict.arg("predict").args(options).arg("-o").arg(folder.join("recorded")).arg("--").args(job);
+    predict.current_dir(root()).env("STRANDLINE_CACHE", cache()).env("XDG_CACHE_HOME", cache());
+    predict.stdin(Stdio::null()).output().expect("the command starts")
+}
+
+/// The prediction and the exit status.
+#[track_caller]
+fn told(folder: &Folder, options: &[&str], what: &str) -> (Value, Option<i32>) {
+    let options: Vec<&str> = options.iter().copied().chain(["--json"]).collect();
+    let output = predict(folder, &options, &["tests/python/predicted.py", what]);
+    let text = String::from_utf8_lossy(&output.stdout);
+    // The job's own lines come first.
+    let json = text.find("{\n").map(|at| &text[at..]).unwrap_or_else(|| panic!("{output:?}"));
+    (serde_json::from_str(json).unwrap_or_else(|e| panic!("{e}: {json}")), output.status.code())
+}
+
+#[test]
+fn a_job_is_ended_when_its_memory_has_settled_and_its_peak_is_the_jobs_own() {
+    let folder = Folder::new("predict-late");
+    let output = predict(&folder, &["--json", "--gpu", "24GiB"], &["tests/python/predicted.py", "late"]);
+    let text = String::from_utf8_lossy(&output.stdout);
+    let at = text.find("{\n").unwrap_or_else(|| panic!("{output:?}"));
+    // What the job says itself, of the steps after its largest batch.
+    let own: Vec<u64> =
+        text[..at].lines().last().expect("a line").split(' ').map(|n| n.parse().expect("bytes")).collect();
+    let told: Value = serde_json::from_str(&text[at..]).expect("JSON");
+    let device = &told["devices"][0];
+    assert_eq!(
+        (device["peak_allocated_bytes"].as_u64(), device["peak_reserved_bytes"].as_u64()),
+        (Some(own[0]), Some(own[1]))
+    );
+    assert_eq!((&told["ended"], device["peak_step"].as_u64()), (&"settled".into(), Some(31)), "{told}");
+    assert!(told["steps"].as_u64().is_some_and(|n| (62..1_000_000).contains(&n)), "{told}");
+    assert_eq!((&told["cards"][0]["fits"], &told["verdict"]), (&"yes".into(), &"clean".into()));
+    assert_eq!(output.status.code(), Some(0));
+}
+
+#[test]
+fn growth_is_told_and_a_card_that_is_too_small_is_another_exit_status() {
+    let folder = Folder::new("predict-grows");
+    let (told, status) = told(&folder, &["--gpu", "h100", "--gpu", "512MiB"], "grows");
+    assert_eq!((&told["ended"], &told["verdict"]), (&"grows".into(), &"growing".into()), "{told}");
+    assert!(told["growth_bytes_per_step"].as_f64().is_some_and(|b| b > 0.0), "{told}");
+    let fits: Vec<&str> =
+        told["cards"].as_array().expect("cards").iter().filter_map(|c| c["fits"].as_str()).collect();
+    assert_eq!((fits, status), (vec!["yes", "no"], Some(85)));
+}
+
+#[test]
+fn a_job_that_fails_predicts_nothing_and_keeps_its_status() {
+    let folder = Folder::new("predict-fails");
+    let output = predict(
+        &folder,
+        &[],
+        &["python", "-c", "import torch; torch.zeros(1, device='cuda'); raise SystemExit(7)"],
+    );
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!((output.status.code(), output.stdout.len()), (Some(7), 0), "{stderr}");
+    assert!(stderr.contains("failed with status 7"), "{stderr}");
+    let output = predict(&Folder::new("predict-card"), &["--gpu", "abacus"], &["true"]);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(2) && stderr.contains("RTX 4090"), "{stderr}");
+}

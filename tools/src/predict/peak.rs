@@ -1,0 +1,72 @@
+//! What a job needed of each device.
+
+use crate::analyze::Judged;
+use serde_json::{Value, json};
+use strandline::report::Process;
+
+/// Bytes that a process takes of a card beside PyTorch's: 524 MiB for the CUDA context and 456 MiB for kernels' code, cuBLAS and cuDNN
+/// (measured on an H200, docs/measurements.md; other cards' contexts are smaller).
+pub(super) const BESIDE: u64 = (524 + 456) << 20;
+
+/// A device of a process.
+pub(super) struct Peak {
+    /// What the process is called, where there are several.
+    pub(super) process: Option<String>,
+    pub(super) device: u8,
+    pub(super) allocated: u64,
+    pub(super) reserved: u64,
+    pub(super) step: u32,
+    pub(super) phase: &'static str,
+    /// What it held at the peak, by class; those with nothing are left out.
+    pub(super) classes: Vec<(&'static str, u64)>,
+}
+
+/// The devices that the processes used, the fullest first.
+pub(super) fn peaks(judged: &[Judged]) -> Vec<Peak> {
+    let mut all: Vec<Peak> = judged
+        .iter()
+        .flat_map(|j| of(&j.process(), (judged.len() > 1).then(|| crate::say::shown(&j.path))))
+        .collect();
+    all.sort_by_key(|p| std::cmp::Reverse(p.reserved));
+    all
+}
+
+fn of(p: &Process<'_>, name: Option<String>) -> Vec<Peak> {
+    let used = p.replay.devices().filter(|d| d.peak_reserved.bytes.0 > 0);
+    used.map(|d| {
+        let moment = p.anatomies.iter().find(|m| m.device == d.id);
+        let classes = moment.map(|m| &m.anatomy).map_or_else(Vec::new, |a| {
+            let all = [
+                ("weights", a.weights),
+                ("gradients", a.gradients),
+                ("optimizer", a.optimizer),
+                ("activations", a.activations),
+                ("temporaries", a.temporaries),
+                ("left behind", a.left_behind),
+                ("other", a.other),
+            ];
+            all.into_iter().map(|(name, b)| (name, b.0)).filter(|(_, b)| *b > 0).collect()
+        });
+        Peak {
+            process: name.clone(),
+            device: d.id.0,
+            allocated: d.peak_allocated.bytes.0,
+            reserved: d.peak_reserved.bytes.0,
+            step: d.peak_allocated.step,
+            phase: d.peak_allocated.phase.name(),
+            classes,
+        }
+    })
+    .collect()
+}
+
+impl Peak {
+    pub(super) fn json(&self) -> Value {
+        let classes: serde_json::Map<String, Value> =
+            self.classes.iter().map(|(name, b)| (name.replace(' ', "_"), json!(b))).collect();
+        json!({
+            "process": self.process, "device": self.device, "peak_allocated_bytes": self.allocated,
+            "peak_reserved_bytes": self.reserved, "peak_step": self.step, "peak_phase": self.phase, "classes": classes,
+        })
+    }
+}
