@@ -19,6 +19,8 @@ mod load;
 mod notes;
 #[path = "bench/page.rs"]
 mod page;
+#[path = "detect_streams/pinned.rs"]
+mod pinned;
 #[path = "detect_streams/random.rs"]
 mod random;
 #[path = "detect_streams/rates.rs"]

@@ -102,6 +102,38 @@ fn what_reference_cycles_may_keep_is_no_alert() {
     }
 }
 
+/// Pinned memory of the host: PyTorch gives none of it back, and uses again what the job has let go of.
+#[test]
+fn pinned_memory_that_grows_with_every_step() {
+    let found = |what: &str| {
+        let folder = Folder::new("findings");
+        let ran = Job::python(&folder, "tests/python/findings.py", &[what]).run().succeeded();
+        let recording = ran.recording();
+        let process = report(&recording).whole().process;
+        let findings = process["findings"].as_array().expect("findings").clone();
+        let text = strandline(&["report".into(), recording.into_os_string()]);
+        (findings, process["pinned_host"]["bytes"].as_u64().expect("how much"), text)
+    };
+    for (what, function, bytes) in [("batches", "_pin_memory_loop", 4 * MIB), ("saved", "logged", 8 * MIB)] {
+        let (healthy, held, text) = found(what);
+        assert!(healthy.iter().all(|f| f["kind"] != "pinned-growth"), "{healthy:#?}");
+        assert!((bytes..12 * bytes).contains(&held), "{what}: {held}");
+        assert!(!text.contains("pinned host memory grows"), "{text}");
+        let (kept, held, text) = found(&format!("{what}-kept"));
+        assert!(held >= 64 * bytes, "{what}: {held}");
+        let f = of(&kept, "pinned-growth", function);
+        assert_eq!((&f["certainty"], &f["severity"]), (&"note".into(), &"info".into()), "{f:#}");
+        let rate = f["bytes_per_step"].as_f64().expect("a rate") / bytes as f64;
+        assert!((rate - 1.0).abs() < 0.15, "{f:#}");
+        assert!(f["bytes_now"].as_u64().is_some_and(|now| now >= 60 * bytes), "{f:#}");
+        says(f, &["were not given back", "more every step", "of no GPU's"]);
+        assert!(text.contains("pinned host memory grows with every step"), "{text}");
+        assert!(text.contains("\n    try    let go of pinned tensors"), "{text}");
+        let remedy = f["remedy"].as_str().expect("what helps");
+        assert!(remedy.contains("DataLoader(pin_memory=True)") && remedy.contains("save_on_cpu"), "{remedy}");
+    }
+}
+
 /// Where there are Node and Chromium: everything on the page of a leak is drawn, pressed and right.
 #[test]
 fn the_page_of_a_leak_is_clicked_in_chromium() {

@@ -234,7 +234,7 @@ impl Replay {
     fn free_unknown(&mut self, d: usize, b: &Block) {
         if b.pool.is_direct() {
             // Handed out before blocks were told apart, or before the recording.
-            self.calls.apply(RuntimeOp::Free, b.device, b.addr.0, 0, b.stack);
+            self.calls.apply(RuntimeOp::Free, b.device, b.addr.0, 0, b.stack, None);
             return self.runtime_call(RuntimeOp::Free, DeviceId(d as u8), b.addr.0, 0);
         }
         let rounded = if b.rounded.0 > 0 { b.rounded.0 } else { round_up(b.size.0) };
@@ -362,7 +362,8 @@ impl Replay {
                 if size.0 > 0 && !self.refused.is_empty() {
                     self.goes_on(e.thread, e.time);
                 }
-                self.calls.apply(op, device, addr.0, size.0, stack);
+                let site = (op == RuntimeOp::HostAlloc).then(|| self.sites.of(stack, false, UNKNOWN));
+                self.calls.apply(op, device, addr.0, size.0, stack, site);
                 self.runtime_call(op, device, addr.0, size.0);
             }
             Body::Failed(fault) => self.fails(e, fault),

@@ -1,8 +1,10 @@
 //! Memory that CUDA handed out beside the blocks and segments of PyTorch's allocator: pinned memory of the host, managed memory,
 //! and what other libraries took for themselves.
 
-use crate::event::{Bytes, DeviceId, HeldCall, Names, RuntimeOp, StackId};
+use super::cohort::{Cohort, CohortId, CohortKey, Cohorts, Now};
+use crate::event::{Bytes, DeviceId, HeldCall, Names, RuntimeOp, SiteId, StackId};
 use rustc_hash::FxHashMap;
+use std::collections::BTreeMap;
 
 /// PyTorch's allocator asks CUDA for its segments from here: they are counted as such.
 const TORCHS: &str = "libc10_cuda.so";
@@ -41,6 +43,10 @@ pub struct Calls {
     /// Device memory by the library that called, in order of first appearance. Memory whose caller is not known is in none.
     pub libraries: Vec<(String, Amount)>,
     live: FxHashMap<u64, Held>,
+    /// Pinned memory, by power of two and line: what PyTorch keeps of it serves requests of the same power alone.
+    lines: BTreeMap<u32, Cohorts>,
+    /// Steps that have ended.
+    steps: u32,
     modules: FxHashMap<StackId, String>,
 }
 
@@ -50,6 +56,13 @@ struct Held {
     size: u64,
     whose: Whose,
     device: DeviceId,
+    /// Of pinned memory: the line that asked for it, and in which step (from 1). `None` where a checkpoint or a loss hides it.
+    line: Option<(CohortId, u32)>,
+}
+
+/// Sizes up to 2 to this power.
+fn power(size: u64) -> u32 {
+    u64::BITS - size.saturating_sub(1).leading_zeros()
 }
 
 impl Calls {
@@ -83,18 +96,61 @@ impl Calls {
         all
     }
 
+    /// Pinned memory by the line that asked for it, as of the last step's end. What was there before the recording, a checkpoint or a
+    /// loss is in none.
+    pub fn pinned_lines(&self) -> impl Iterator<Item = &Cohort> {
+        self.lines.values().flat_map(|lines| &lines.list)
+    }
+
+    /// Step `n` ends.
+    pub(super) fn mark(&mut self, n: u32) {
+        // Steps that were not seen: nobody knows in which of them what is held was asked for.
+        if n != self.steps.saturating_add(1) {
+            self.forget_lines();
+        }
+        self.lines.values_mut().for_each(|lines| lines.mark_step(n));
+        self.steps = n;
+    }
+
+    /// Steps from `n` on were parts of step `n`, which is about to end.
+    pub(super) fn fold(&mut self, n: u32) {
+        self.lines.values_mut().for_each(|lines| lines.forget_steps(n));
+        for h in self.live.values_mut() {
+            if let Some((line, born)) = &mut h.line {
+                *born = n.min(*born);
+                self.lines.entry(power(h.size)).or_default().put_back_step(*line, h.size, *born, n);
+            }
+        }
+        self.steps = n.saturating_sub(1);
+    }
+
+    /// Of what is held now, nobody knows whether it was given back.
+    pub(super) fn forget_lines(&mut self) {
+        self.lines.clear();
+        self.live.values_mut().for_each(|h| h.line = None);
+    }
+
     /// Only this is held: a checkpoint says so. What there was at most stays.
     pub(super) fn restart(&mut self, held: &[HeldCall]) {
         self.live.clear();
+        self.forget_lines();
         let libraries = self.libraries.iter_mut().map(|l| &mut l.1);
         [&mut self.pinned, &mut self.managed].into_iter().chain(libraries).for_each(|a| a.now = Bytes(0));
         for h in held {
-            self.apply(h.op, h.device, h.addr.0, h.size.0, h.stack);
+            self.apply(h.op, h.device, h.addr.0, h.size.0, h.stack, None);
         }
     }
 
-    /// A call that was recorded.
-    pub(super) fn apply(&mut self, op: RuntimeOp, device: DeviceId, addr: u64, size: u64, stack: StackId) {
+    /// A call that was recorded; `site`: the line of it, of pinned memory.
+    pub(super) fn apply(
+        &mut self,
+        op: RuntimeOp,
+        device: DeviceId,
+        addr: u64,
+        size: u64,
+        stack: StackId,
+        site: Option<SiteId>,
+    ) {
         let whose = match op {
             RuntimeOp::HostAlloc => Whose::Host,
             RuntimeOp::MallocManaged => Whose::Managed,
@@ -108,15 +164,34 @@ impl Calls {
             }
             RuntimeOp::Free | RuntimeOp::FreeAsync | RuntimeOp::HostFree => {
                 if let Some(h) = self.live.remove(&addr) {
-                    self.moves(h.whose, h.size, false);
+                    self.goes(h, Some(false));
                 }
                 return;
             }
         };
-        if let Some(h) = self.live.insert(addr, Held { size, whose, device }) {
-            self.moves(h.whose, h.size, false); // its end was lost
+        let line = site.map(|site| {
+            let lines = self.lines.entry(power(size)).or_default();
+            let line = lines.id(CohortKey { site, ..CohortKey::default() });
+            lines.born(line, size, false);
+            (line, self.now().step)
+        });
+        if let Some(h) = self.live.insert(addr, Held { size, whose, device, line }) {
+            self.goes(h, None); // its end was lost
         }
         self.moves(whose, size, true);
+    }
+
+    fn now(&self) -> Now {
+        Now { step: self.steps.saturating_add(1), microbatch: 0 }
+    }
+
+    /// Memory is held no more; `freed` as of [`Cohorts::gone`].
+    fn goes(&mut self, h: Held, freed: Option<bool>) {
+        self.moves(h.whose, h.size, false);
+        if let Some((line, step)) = h.line {
+            let (born, now) = (Now { step, microbatch: 0 }, self.now());
+            self.lines.entry(power(h.size)).or_default().gone(line, h.size, born, now, freed);
+        }
     }
 
     fn moves(&mut self, whose: Whose, size: u64, comes: bool) {
@@ -144,13 +219,13 @@ mod tests {
             names.add_native(StackId(id), vec![frame]);
             calls.learn(StackId(id), &names);
         }
-        calls.apply(RuntimeOp::Malloc, DeviceId(1), 8, 100, StackId(1));
-        calls.apply(RuntimeOp::Malloc, DeviceId(1), 9, 7, StackId(2));
-        calls.apply(RuntimeOp::HostAlloc, DeviceId(1), 10, 50, StackId(1));
-        calls.apply(RuntimeOp::MallocManaged, DeviceId(1), 11, 20, StackId(0));
-        calls.apply(RuntimeOp::HostFree, DeviceId(1), 10, 0, StackId(0));
-        calls.apply(RuntimeOp::HostAlloc, DeviceId(1), 10, 30, StackId(0));
-        calls.apply(RuntimeOp::Free, DeviceId(1), 11, 0, StackId(0));
+        calls.apply(RuntimeOp::Malloc, DeviceId(1), 8, 100, StackId(1), None);
+        calls.apply(RuntimeOp::Malloc, DeviceId(1), 9, 7, StackId(2), None);
+        calls.apply(RuntimeOp::HostAlloc, DeviceId(1), 10, 50, StackId(1), None);
+        calls.apply(RuntimeOp::MallocManaged, DeviceId(1), 11, 20, StackId(0), None);
+        calls.apply(RuntimeOp::HostFree, DeviceId(1), 10, 0, StackId(0), None);
+        calls.apply(RuntimeOp::HostAlloc, DeviceId(1), 10, 30, StackId(0), None);
+        calls.apply(RuntimeOp::Free, DeviceId(1), 11, 0, StackId(0), None);
         let amount = |now, peak| Amount { now: Bytes(now), peak: Bytes(peak) };
         assert_eq!((calls.pinned, calls.managed), (amount(30, 50), amount(0, 20)));
         assert_eq!(calls.libraries, [("libnccl.so.2".to_owned(), amount(100, 100))]);
@@ -166,5 +241,38 @@ mod tests {
         calls.restart(&[held]);
         assert_eq!((calls.pinned, calls.managed), (amount(0, 50), amount(0, 20)));
         assert_eq!(calls.libraries, [("libnccl.so.2".to_owned(), amount(40, 100))]);
+    }
+
+    #[test]
+    fn pinned_memory_is_told_by_line_and_by_the_step_it_is_from() {
+        let mut calls = Calls::default();
+        let pin = |calls: &mut Calls, addr| {
+            calls.apply(RuntimeOp::HostAlloc, DeviceId(0), addr, 3000, StackId(0), Some(SiteId(7)));
+        };
+        let births = |calls: &Calls| -> Vec<(SiteId, Vec<u32>)> {
+            let of = |c: &Cohort| (c.key.site, c.steps.births.list().iter().map(|b| b.first).collect());
+            calls.pinned_lines().map(of).collect()
+        };
+        for step in 1..=5 {
+            pin(&mut calls, u64::from(step));
+            calls.mark(step);
+        }
+        assert_eq!(births(&calls), [(SiteId(7), vec![1, 2, 3, 4])], "what is from the last step is young");
+        calls.apply(RuntimeOp::HostFree, DeviceId(0), 2, 0, StackId(0), None);
+        calls.mark(6);
+        assert_eq!(births(&calls), [(SiteId(7), vec![1, 3, 4, 5])]);
+        calls.fold(4);
+        calls.mark(4);
+        assert_eq!(births(&calls), [(SiteId(7), vec![1, 3])], "steps 4 to 6 were one");
+        calls.mark(5);
+        assert_eq!(births(&calls), [(SiteId(7), vec![1, 3, 4])]);
+        // Another power of two is another line.
+        calls.apply(RuntimeOp::HostAlloc, DeviceId(0), 90, 4097, StackId(0), Some(SiteId(7)));
+        assert_eq!(births(&calls).len(), 2);
+        calls.mark(9);
+        assert_eq!(births(&calls), [], "steps were not seen");
+        pin(&mut calls, 91);
+        calls.restart(&[]);
+        assert_eq!((births(&calls), calls.pinned.now), (vec![], Bytes(0)));
     }
 }

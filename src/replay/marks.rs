@@ -79,6 +79,10 @@ impl Replay {
             d.end_step(n, time);
         }
         self.cohorts.mark_step(n);
+        // What a job gives back as it ends was there at its last mark before.
+        if self.ended.is_none() {
+            self.calls.mark(n);
+        }
         self.quiet.mark();
         for s in &mut self.streams.list {
             s.known_done = self.quiet.known_done(s.id);
@@ -94,6 +98,7 @@ impl Replay {
     fn fold(&mut self, n: u32) {
         self.clock.fold(n);
         self.cohorts.forget_steps(n);
+        self.calls.fold(n);
         for d in &mut self.devices {
             d.fold(n);
             for h in d.table.iter_mut() {
@@ -131,6 +136,7 @@ impl Replay {
                 d.unverified.0 = d.unverified.0.saturating_add(h.block.rounded.0);
             }
         }
+        self.calls.forget_lines();
         self.quiet.forget_events();
     }
 }

@@ -16,7 +16,7 @@ fn place(i: u64) -> u64 {
     (i + 1) * APART
 }
 
-fn judged(s: &Script) -> Judged {
+pub(crate) fn judged(s: &Script) -> Judged {
     let j = Judged::of(&s.items, &s.names);
     assert_eq!(j.replay.inconsistencies(), []);
     j
@@ -24,14 +24,14 @@ fn judged(s: &Script) -> Judged {
 
 /// The one note of this kind.
 #[track_caller]
-fn note(j: &Judged, kind: Kind) -> Finding {
+pub(crate) fn note(j: &Judged, kind: Kind) -> Finding {
     let found: Vec<&Finding> = j.standing().into_iter().filter(|f| f.kind == kind).collect();
     assert_eq!(found.len(), 1, "{kind:?} among {:?}", j.standing());
     found[0].clone()
 }
 
 #[track_caller]
-fn none(j: &Judged, kind: Kind) {
+pub(crate) fn none(j: &Judged, kind: Kind) {
     assert!(j.standing().iter().all(|f| f.kind != kind), "{:?}", j.standing());
 }
 

@@ -1,8 +1,10 @@
 """Jobs that have what each kind of finding is about, and leak nothing but where they are told to.
 
     findings.py notes | pressure | brief | kept | kept-collected
+    findings.py batches | batches-kept | saved | saved-kept
 
 `kept` leaks a block with every step while Python's collector never runs; in `kept-collected` it goes over all objects now and then.
+`batches` takes pinned ones from a DataLoader and `saved` saves a graph in pinned memory, with every step; `-kept` keeps them.
 """
 
 import gc
@@ -69,6 +71,21 @@ def wait():
     block.record_stream(slow)
 
 
+class Pictures(torch.utils.data.Dataset):
+    def __len__(self):
+        return STEPS
+
+    def __getitem__(self, i):
+        return torch.full((4 * MIB,), i, dtype=torch.uint8)
+
+
+def logged(keep):
+    """A loss that is not trained on: its graph lives as long as it does."""
+    with torch.autograd.graph.save_on_cpu(pin_memory=True):
+        loss = small(torch.ones(1024, 1024, device="cuda")).square().mean()
+    kept.append(loss if keep else loss.item())
+
+
 def train():
     optimizer.zero_grad()
     model(torch.randn(4, 4096, device="cuda")).square().mean().backward()
@@ -81,7 +98,12 @@ if what == "notes":
     capture()  # which empties the cache
     average()
     pin()
-for step in range(3 if what == "brief" else 32):
+STEPS = 3 if what == "brief" else 64 if what.startswith(("batches", "saved")) else 32
+if what.startswith("batches"):
+    # Its own thread pins them.
+    loader = iter(torch.utils.data.DataLoader(Pictures(), pin_memory=True, num_workers=1))
+small = torch.nn.Linear(1024, 1024, device="cuda")
+for step in range(STEPS):
     if what == "notes":
         if step < 8:
             transfer()
@@ -91,6 +113,13 @@ for step in range(3 if what == "brief" else 32):
         wait()
         if step % 8 == 7:
             gc.collect()
+    elif what.startswith("batches"):
+        batch = next(loader)
+        batch.to("cuda", non_blocking=True)
+        if what.endswith("kept"):
+            kept.append(batch)
+    elif what.startswith("saved"):
+        logged(what.endswith("kept"))
     elif what.startswith("kept"):
         kept.append(torch.empty(32 * MIB, **ON))
         if what == "kept-collected" and step % 8 == 7:

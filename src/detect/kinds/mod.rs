@@ -9,6 +9,7 @@ mod lazy_state;
 mod live_after_stream_exit;
 mod live_at_exit;
 mod opaque_pool;
+mod pinned_growth;
 mod resident_on_side_stream;
 mod step_growth;
 mod stranded_cache;
@@ -39,6 +40,7 @@ registry! {
     Fragmentation = fragmentation::DETECTOR,
     CycleGarbage = cycle_garbage::DETECTOR,
     ResidentOnSideStream = resident_on_side_stream::DETECTOR,
+    PinnedGrowth = pinned_growth::DETECTOR,
     LazyState = lazy_state::DETECTOR,
     OpaquePool = opaque_pool::DETECTOR,
     AllocatorPressure = allocator_pressure::DETECTOR,

@@ -28,8 +28,15 @@ pub(super) fn lines(p: &Process<'_>, style: Style) -> Vec<String> {
     let quiet = || with_known().filter(|(f, _)| !is_loud(f) && !f.is_suppressed());
     for (f, known) in quiet().take(NOTES) {
         out.extend(style.wrap("  note   ", &note(p, f)));
-        if let Some(fix) = known.and_then(|k| k.fix.as_ref()) {
-            out.extend(style.wrap("    fix    ", &format!("known: {}, {}", fix.known, fix.text)));
+        let stands = f.certainty == Certainty::Note && f.withdrawn_step.is_none();
+        match known.and_then(|k| k.fix.as_ref()) {
+            Some(fix) => {
+                out.extend(style.wrap("    fix    ", &format!("known: {}, {}", fix.known, fix.text)))
+            }
+            None if stands => {
+                remedy(p, f, known).into_iter().for_each(|text| out.extend(style.wrap("    try    ", &text)))
+            }
+            None => {}
         }
     }
     let more = quiet().count().saturating_sub(NOTES);
@@ -269,7 +276,10 @@ fn note(p: &Process<'_>, f: &Finding) -> String {
         );
     }
     let pace = if f.bytes_per_step > 0.0 { format!("{}, ", rate(f)) } else { String::new() };
-    format!("{}{place}: {pace}{} now. {}", f.headline(), size(f.bytes_now), clause(&f.explain))
+    let yours = named.filter(|s| f.kind.is_leak() && s.kind == SiteKind::Line);
+    let yours = yours.and_then(|s| s.your_line.as_ref().filter(|y| **y != s.frame));
+    let yours = yours.map(|y| format!(", reached from your {}", line(p, y))).unwrap_or_default();
+    format!("{}{place}{yours}: {pace}{} now. {}", f.headline(), size(f.bytes_now), clause(&f.explain))
         .trim_end()
         .to_owned()
 }

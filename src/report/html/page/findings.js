@@ -30,7 +30,7 @@ function finding(f) {
   if (f.explain) say("because", f.explain);
   if (f.suppressed_by) say("suppressed", `by ${f.suppressed_by}: does not count`);
   if (f.fix) say("fix", el("span", `known as ${f.fix.known}: ${f.fix.text}`, "good"));
-  else if (f.remedy && grows) say("try", f.remedy);
+  else if (f.remedy && (grows || f.certainty === "note" && f.withdrawn_step === null && !f.suppressed_by)) say("try", f.remedy);
   if (site.frames.length) {
     const more = el("details");
     more.append(el("summary", "stack and lines"), el("pre", site.frames.map(x => `${place(x)} ${x.function}`).join("\n")));

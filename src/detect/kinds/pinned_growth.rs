@@ -1,0 +1,76 @@
+//! Pinned memory of the host that grows with every step. PyTorch keeps what it has pinned for good and uses it again, so that a job
+//! which lets go of its batches asks ever more rarely; one that keeps them asks with every step, and in the end the host is full.
+//! It is judged by the rule for blocks of a device, and is a note: the verdict is about the memory of GPUs.
+
+use crate::detect::check::{Check, Entry, When};
+use crate::detect::explain::{number, plural, size};
+use crate::detect::finding::GrainName;
+use crate::detect::growth::MIN_MARKS;
+use crate::detect::kind::{Kind, KindInfo};
+use crate::detect::note::{LEAST, Note, Sites};
+use crate::detect::survivors::{Kept, Watch};
+use crate::replay::{Cohort, Grain, Replay};
+
+pub(super) const DETECTOR: Entry = Entry {
+    kind: KIND,
+    check: Check::Look {
+        when: When::DueAndAtTheEnd,
+        all: |cx| check(cx.replay).map(|n| cx.finding(n)).into_iter().collect(),
+    },
+};
+
+const KIND: Kind = Kind::new(&KindInfo {
+    remedy: Some(
+        "let go of pinned tensors when their step is over: batches of a DataLoader(pin_memory=True) that a list keeps (keep a \
+         .clone(), which is not pinned), and what save_on_cpu(pin_memory=True) saved for a loss that is kept (keep loss.item())",
+    ),
+    remedy_without_torch: Some(
+        "give it back with cudaFreeHost when the copy that needed it is done, or pin a few buffers once and use them in turn",
+    ),
+    is_leak: true,
+    ..KindInfo::named("pinned-growth", "pinned host memory grows with every {grain}")
+});
+
+/// At most one note, of all lines that grow.
+fn check(replay: &Replay) -> Option<Note<'_>> {
+    let mut sites = Sites::default();
+    let (mut first, mut marks, mut rate) = (u32::MAX, 0, 0.0);
+    for (c, kept) in replay.calls().pinned_lines().filter_map(|c| Some((c, grows(c, replay.steps())?))) {
+        sites.add(c.key.site, kept.total.bytes, kept.total.blocks);
+        first = first.min(kept.first);
+        marks = marks.max(kept.marks);
+        rate += kept.total.bytes as f64 / f64::from(kept.last - kept.first + 1);
+    }
+    let noun = GrainName::of(replay, Grain::Step).noun();
+    (sites.bytes() >= LEAST).then_some(())?;
+    Some(Note {
+        kind: KIND,
+        // It is no device's: that of the first one stands for all.
+        device: replay.devices().next()?,
+        stream: None,
+        first_step: first,
+        rate,
+        explain: format!(
+            "{} ({}) that were pinned in {} different {noun}s since {noun} {} were not given back, {} more every {noun}; a cache \
+             that fills takes less and less. {} of the host's memory, of no GPU's, were pinned at most",
+            plural(sites.blocks(), "block"),
+            size(sites.bytes()),
+            number(marks.into()),
+            number(first.into()),
+            size(rate as u64),
+            size(replay.calls().pinned.peak.0),
+        ),
+        sites,
+    })
+}
+
+/// What a line keeps, where it grows. A cache that fills has its births early: that a job holds more at once than ever before happens
+/// ever more rarely. A dozen different steps of the later half of the time are too many for that.
+fn grows(c: &Cohort, mark: u32) -> Option<Kept> {
+    let mut watch = Watch::default();
+    watch.look(&c.steps, mark);
+    let kept = watch.named?.kept;
+    let middle = kept.first + mark.saturating_sub(kept.first) / 2;
+    let late: u32 = c.steps.births.list().iter().filter(|b| b.first > middle).map(|b| b.marks).sum();
+    (late >= MIN_MARKS).then_some(kept)
+}
