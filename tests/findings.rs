@@ -4,7 +4,7 @@ mod support;
 
 use serde_json::Value;
 use std::process::{Command, Stdio};
-use support::{Folder, Job, report, root, strandline};
+use support::{Folder, Job, cache, report, root, strandline};
 
 /// What is found in `findings.py WHAT`: nothing that is worse than a note.
 #[track_caller]
@@ -153,14 +153,30 @@ fn the_page_of_a_leak_is_clicked_in_chromium() {
             Command::new(program).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
         version.is_ok_and(|s| s.success())
     };
-    let chromium =
-        ["chromium", "chromium-browser", "google-chrome", "chrome"].into_iter().find(|c| is_there(c));
-    let (Some(chromium), true) = (chromium, is_there("node")) else {
-        println!("SKIPPED: there is no Chromium, or no Node, on the PATH");
+    let browsers = ["chromium", "chromium-browser", "google-chrome", "chrome"];
+    let found = |name: &str| {
+        let all = std::env::var_os("PATH")?;
+        std::env::split_paths(&all).map(|folder| folder.join(name)).find(|p| p.is_file())
+    };
+    let (Some(chromium), true, true) =
+        (browsers.into_iter().find_map(found), is_there("node"), is_there("npm"))
+    else {
+        println!("SKIPPED: there is no Chromium, no Node or no npm on the PATH");
         return;
     };
+    let packages = cache().join("page");
+    std::fs::create_dir_all(&packages).expect("a folder");
+    let mut npm = Command::new("npm");
+    npm.args(["install", "--no-audit", "--no-fund", "--prefix"]).arg(&packages);
+    npm.args(["puppeteer-core@24", "axe-core@4"]).stdin(Stdio::null()).stdout(Stdio::null());
+    assert!(npm.status().is_ok_and(|s| s.success()), "npm installs puppeteer-core and axe-core");
     let mut node = Command::new("node");
-    node.arg(root().join("tests/viz/page.mjs")).args(["--chromium", chromium, "--leak"]).arg(&page);
+    node.arg(root().join("tests/viz/page.mjs"))
+        .arg(&packages)
+        .arg(folder.join("shots"))
+        .arg("--leak")
+        .arg(&page);
+    node.env("CHROMIUM", chromium);
     let output = node.stdin(Stdio::null()).output().expect("node starts");
     let text = [output.stdout, output.stderr].map(|t| String::from_utf8_lossy(&t).into_owned()).concat();
     println!("{text}");
