@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 mod doors;
 mod killed;
+mod many;
 
 use super::*;
 use crate::detect::{

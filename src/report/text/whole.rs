@@ -3,7 +3,8 @@
 use std::io::{self, Write};
 
 use super::super::model::{Facts, Process, Report, used};
-use super::super::style::Style;
+use super::super::processes::Row;
+use super::super::style::{Ink, Style};
 use super::super::table::{Align, Table};
 use super::super::units::{count, size};
 use super::{filled, found, headline, run, series};
@@ -86,18 +87,55 @@ fn process(out: &mut Vec<String>, p: &Process<'_>, style: Style) {
     out.extend(run::lines(p, style));
 }
 
-/// One line per process, where there are several.
+/// Processes with a line of their own; of more than so many that the same is said of, the rest have one line together.
+const ALONE: usize = 8;
+
+/// One line per process, where there are several; of many the gravest first.
 fn processes(out: &mut Vec<String>, r: &Report<'_>) {
+    let rows = r.rows();
+    if rows.is_empty() {
+        return;
+    }
     let mut t = Table::new([Align::Left, Align::Left, Align::Right, Align::Right, Align::Right]);
     t.row(["process", "verdict", "peak", "left behind", "steps"]);
-    let rows = r.rows();
-    for row in &rows {
-        let left = if row.left > 0 { size(row.left) } else { "-".to_owned() };
-        t.row([row.name.clone(), row.phrase.to_owned(), size(row.peak), left, count(row.steps.into())]);
+    let mut line = |name: String, all: &[&Row]| {
+        let range = |of: fn(&Row) -> u64, words: fn(u64) -> String| {
+            let numbers = || all.iter().map(|row| of(row));
+            let (least, most) = (numbers().min().map(words), numbers().max().map(words));
+            match (least, most) {
+                (Some(least), Some(most)) if least != most => format!("{least} to {most}"),
+                (_, most) => most.unwrap_or_default(),
+            }
+        };
+        let left = match all.iter().any(|row| row.left > 0) {
+            true => range(|row| row.left, size),
+            false => "-".to_owned(),
+        };
+        let phrase = all.first().map_or("", |row| row.phrase).to_owned();
+        t.row([name, phrase, range(|row| row.peak, size), left, range(|row| row.steps.into(), count)]);
+    };
+    if rows.len() <= ALONE {
+        rows.iter().for_each(|row| line(row.name.clone(), &[row]));
+    } else {
+        let ordered: Vec<&Row> = r.job().order.iter().filter_map(|i| rows.get(*i)).collect();
+        for alike in ordered.chunk_by(|a, b| a.phrase == b.phrase) {
+            // Of those with nothing to tell none stands for the others.
+            let dull = alike.iter().all(|row| matches!(row.ink, Ink::Good | Ink::Faint));
+            let shown = match (alike.len() <= ALONE, dull) {
+                (true, _) => alike.len(),
+                (false, true) => 0,
+                (false, false) => ALONE,
+            };
+            let (alone, together) = alike.split_at(shown);
+            alone.iter().for_each(|row| line(row.name.clone(), &[row]));
+            match (together.len(), alike.len() == ordered.len()) {
+                (0, _) => {}
+                (n, true) if dull => line(format!("all {n}"), together),
+                (n, _) => line(format!("{n} others"), together),
+            }
+        }
     }
-    if !rows.is_empty() {
-        out.extend(t.lines(2));
-    }
+    out.extend(t.lines(2));
 }
 
 /// Commands longer than this leave no room for a column beside them.

@@ -1,0 +1,37 @@
+//! Jobs of many processes.
+
+use super::*;
+
+#[test]
+fn of_many_ranks_those_with_nothing_to_tell_are_one_line() {
+    let mut jobs: Vec<Job> = (0..2).map(Job::new).collect();
+    for (i, j) in jobs.iter_mut().enumerate() {
+        j.segment(16 * GIB);
+        j.train(12, if i == 1 { 100 * MIB } else { 0 });
+    }
+    let (leak, clean) = (leaks(), verdict(Outcome::Clean, "nothing grows over 12 steps"));
+    let findings = [jobs[1].leak()];
+    let table = |bad: usize| {
+        let mut processes: Vec<Process<'_>> =
+            (0..20).map(|_| Process::new(&jobs[0].replay, &jobs[0].names, &clean, &[])).collect();
+        for p in processes.iter_mut().skip(7).take(bad) {
+            *p = Process::new(&jobs[1].replay, &jobs[1].names, &leak, &findings);
+        }
+        let mut out = Vec::new();
+        text::write(&mut out, &Report { processes, exit: None, next: Vec::new() }, Style::default()).unwrap();
+        let text = String::from_utf8(out).unwrap();
+        let lines = text.lines().skip_while(|l| !l.starts_with("  process ")).skip(1);
+        let is_row = |l: &&str| l.contains("  LEAK ") || l.contains("  NO LEAK ");
+        let first = |l: &str| l.trim().split("  ").next().unwrap_or_default().to_owned();
+        lines.take_while(is_row).map(first).collect::<Vec<_>>()
+    };
+    assert_eq!(table(0), ["all 20"]);
+    let one = table(1);
+    assert_eq!((one.len(), one[1].as_str()), (2, "19 others"), "{one:?}");
+    let twelve = table(12);
+    assert_eq!(
+        (twelve.len(), twelve[8].as_str(), twelve[9].starts_with("rank")),
+        (17, "4 others", true),
+        "{twelve:?}"
+    );
+}
