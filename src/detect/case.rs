@@ -229,7 +229,7 @@ fn certainty(members: &[Member], rate: &Rate, before: Option<&Finding>) -> (Cert
 }
 
 /// What the sentence of a finding ends with whose blocks may still be freed by Python's collector.
-pub const UNCOLLECTED: &str = "; Python's collector has not gone over all objects since the oldest of them, so that reference cycles may be what keeps them";
+pub const UNCOLLECTED: &str = "; Python has not run a full garbage collection since the oldest of them was allocated, so reference cycles are possible";
 
 /// Whether Python's collector is known not to have made a full collection since what was allocated in step (or microbatch)
 /// `first`: what reference cycles keep looks like a leak until then.

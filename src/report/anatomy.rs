@@ -57,7 +57,7 @@ fn of(a: &Anatomy, capacity: Option<u64>, context: Option<u64>) -> Parts {
         part("optimizer", a.optimizer.0),
         part("activations", a.activations.0),
         part("temporaries", a.temporaries.0),
-        part("other", a.other.0),
+        part("unclassified", a.other.0),
         part("from before recording", a.before_recording.0),
     ];
     let mut rest = vec![part("waiting for a stream", a.pending.0), part("cached", a.cached.0)];

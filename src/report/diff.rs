@@ -96,7 +96,7 @@ impl<'a> Diff<'a> {
     pub fn text(&self, out: &mut impl Write) -> io::Result<()> {
         let verdict = match self.more() {
             0 if self.rows.is_empty() => "THE SAME: every line holds as much in both".to_string(),
-            0 => "AS MUCH: other lines hold it".to_string(),
+            0 => "SAME TOTAL, different lines".to_string(),
             more => format!("{} in use in the second", signed(more)),
         };
         writeln!(out, "strandline: {verdict}")?;

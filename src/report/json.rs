@@ -306,7 +306,7 @@ fn number(v: f64) -> Value {
 }
 
 fn held_by(known: Option<&Known>) -> Value {
-    const NOBODY: &str = "nobody asked while the process ran";
+    const NOBODY: &str = "not looked up while the process ran";
     let (status, holders, reason) = match known.map(|k| &k.held_by) {
         None | Some(HeldBy::NotRun) => ("not_run", &[][..], Some(NOBODY)),
         Some(HeldBy::Skipped(why)) => ("not_run", &[][..], Some(why.as_str())),

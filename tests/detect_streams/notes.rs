@@ -183,7 +183,7 @@ fn leak_and_collector(at: Option<u64>, size: u64) -> Judged {
 fn what_no_collection_has_outlived_is_at_most_a_warning_until_the_card_is_nearly_full() {
     let severity = |j: &Judged| {
         let f = note(j, Kind::StepGrowth);
-        (f.severity, f.explain.contains("Python's collector has not gone over all objects"))
+        (f.severity, f.explain.contains("Python has not run a full garbage collection"))
     };
     assert_eq!(severity(&leak_and_collector(None, 150 * MIB)), (Severity::Warning, true));
     assert_eq!(severity(&leak_and_collector(Some(20), 150 * MIB)), (Severity::Alert, false));

@@ -253,8 +253,8 @@ fn a_queue_that_fills_on_a_side_stream_is_no_leak() {
 #[test]
 fn the_sentence_says_whether_the_stream_is_idle() {
     for (sync, leave, kind, words) in [
-        (true, true, Kind::LiveAfterStreamExit, "known to be done"),
-        (false, true, Kind::LiveAfterStreamExit, "not provable"),
+        (true, true, Kind::LiveAfterStreamExit, "has finished using them"),
+        (false, true, Kind::LiveAfterStreamExit, "is not known"),
         (false, false, Kind::StepGrowth, "are still live"),
     ] {
         let mut s = Script::new();

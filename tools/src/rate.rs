@@ -36,10 +36,10 @@ impl FromStr for Threshold {
     fn from_str(text: &str) -> Result<Threshold, String> {
         let bad = |why: &str| {
             format!(
-                "\"{text}\" is no rate: {why}; write it like 50MiB/step, 10MiB/microbatch, 50MiB/min or 1%/100steps"
+                "\"{text}\" is no rate: {why}; expected e.g. 50MiB/step, 10MiB/microbatch, 50MiB/min or 1%/100steps"
             )
         };
-        let (amount, per) = text.split_once('/').ok_or_else(|| bad("there is no \"/\""))?;
+        let (amount, per) = text.split_once('/').ok_or_else(|| bad("a rate has two parts"))?;
         let amount = match amount.trim().strip_suffix('%') {
             Some(percent) => match percent.trim().parse::<f64>() {
                 Ok(p) if p > 0.0 && p <= 100.0 => Amount::Share(p / 100.0),
@@ -148,7 +148,7 @@ mod tests {
     #[test]
     fn what_is_no_rate_is_refused_with_the_reason_and_an_example() {
         for (text, why) in [
-            ("50MiB", "there is no \"/\""),
+            ("50MiB", "a rate has two parts"),
             ("50 gallons/step", "is no size"),
             ("0%/step", "between 0 and 100"),
             ("50MiB/epoch", "none of step"),

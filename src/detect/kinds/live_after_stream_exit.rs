@@ -20,7 +20,7 @@ const KIND: Kind = Kind::new(&KindInfo {
     ),
     is_leak: true,
     has_holder: true,
-    ..KindInfo::named("live-after-stream-exit", "live after stream exit")
+    ..KindInfo::named("live-after-stream-exit", "kept alive after its side stream was left")
 });
 
 /// Whether growth of this cohort is of this kind.
@@ -47,8 +47,8 @@ fn explain(g: &Grown<'_>) -> String {
         _ => "no switch of streams was recorded".to_string(),
     };
     let idle = match stream.map(|s| s.quiet_old) {
-        Some(Quiet::Proven) => "it is known to be done with them",
-        _ => "that it is idle is not provable, since nothing was seen to wait for it",
+        Some(Quiet::Proven) => "the stream has finished using them",
+        _ => "whether the stream has finished is not known: nothing was seen to wait for it",
     };
     format!(
         "{} of {} allocated by {} are still live, the oldest for {}, {} more every {}; {left}, and {idle}",

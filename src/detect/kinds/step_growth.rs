@@ -22,7 +22,7 @@ const KIND: Kind = Kind::new(&KindInfo {
     is_leak: true,
     has_holder: true,
     may_be_buffer: true,
-    ..KindInfo::named("step-growth", "more live blocks with every {grain}")
+    ..KindInfo::named("step-growth", "memory grows every {grain}")
 });
 
 /// Whether growth of a cohort is of this kind: all that no kind before it claims.

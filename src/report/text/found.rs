@@ -92,7 +92,7 @@ fn leak(out: &mut Vec<String>, p: &Process<'_>, f: &Finding, known: Option<&Know
         }
         Some(HeldBy::NotFound(why)) if !why.is_empty() => say("held by", &format!("not found: {why}")),
         Some(HeldBy::NotFound(_)) => say("held by", "not found"),
-        Some(HeldBy::Skipped(why)) => say("held by", &format!("not asked: {why}")),
+        Some(HeldBy::Skipped(why)) => say("held by", &format!("not looked up: {why}")),
         Some(HeldBy::NotRun) | None => {}
     }
     let because = because(f, known);
@@ -100,7 +100,7 @@ fn leak(out: &mut Vec<String>, p: &Process<'_>, f: &Finding, known: Option<&Know
         say("because", because);
     }
     if let Some(recent) = lately(f) {
-        say("lately", &format!("{recent} {}", per(f.grain)));
+        say("current", &format!("{recent} {}", per(f.grain)));
     }
     if let Some(when) = f.steps_to_oom.filter(|_| fatal(p, f).is_none()) {
         say("full in", &forecast(when, f.seconds_to_oom, f.grain.noun()));
@@ -215,7 +215,7 @@ pub(super) fn failed(p: &Process<'_>, d: &Device, style: Style) -> Vec<String> {
     let Some(m) = post_mortem(p.replay, d.id) else { return out };
     if let Some(c) = m.change {
         let text = format!(
-            "the step began with {} allocated and had needed {} more when it failed; the one before began with {} and \
+            "it failed, the step had begun with {} allocated and needed {} more; the step before began with {} and \
              peaked at {}",
             size(c.start),
             size(m.need),

@@ -170,7 +170,7 @@ fn growth(p: &Process<'_>) -> Option<String> {
     let f = leak(p)?;
     let mut text = clause(&p.reason());
     if let Some(lately) = lately(f) {
-        text.push_str(&format!("; lately {lately} {}", per(f.grain)));
+        text.push_str(&format!("; current rate {lately} {}", per(f.grain)));
     }
     if let Some(when) = f.steps_to_oom {
         text.push_str(&format!("; full in {}", forecast(when, f.seconds_to_oom, f.grain.noun())));

@@ -13,7 +13,7 @@ pub(super) fn lines(p: &Process<'_>, style: Style) -> Vec<String> {
         out.extend(style.wrap("  cost   ", &text));
     }
     if let Some(text) = beside(p) {
-        out.extend(style.wrap("  beside ", &text));
+        out.extend(style.wrap("  also   ", &text));
     }
     for text in doubts(p) {
         let lines = style.wrap("  unseen ", &text);
@@ -37,8 +37,9 @@ fn run(p: &Process<'_>) -> String {
     if coverage(p) == Coverage::Blocks {
         let compared: u64 = r.devices().map(|d| d.compared).sum();
         events.push_str(&match compared {
-            0 => ", not compared with torch's totals".to_owned(),
-            _ => format!(", {} off torch's totals", size(r.accounting_drift().0)),
+            0 => ", not compared with PyTorch's totals".to_owned(),
+            _ if r.accounting_drift().0 == 0 => ", matches PyTorch's totals".to_owned(),
+            _ => format!(", {} off PyTorch's totals", size(r.accounting_drift().0)),
         });
     }
     parts.push(events);

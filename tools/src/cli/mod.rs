@@ -52,13 +52,13 @@ pub(crate) enum Command {
     Report(Report),
     /// A snapshot for pytorch.org/memory_viz out of a recording
     Snapshot(Snapshot),
-    /// What is more in one recording or snapshot than in another, line by line
+    /// Compare two recordings or snapshots, line by line
     Diff(Diff),
     /// The events of a recording as text, one a line
     Dump(Dump),
-    /// The environment that `run` sets, for where `run` cannot stand before the job
+    /// The environment that `run` sets, for when you cannot wrap the command
     Env(Env),
-    /// Would this job be seen, and if not, why
+    /// Check whether this job can be recorded, and if not, why
     Doctor(Doctor),
     /// How much GPU memory a job will need and which cards it fits, without a GPU
     Predict(Predict),

@@ -43,7 +43,7 @@ pub(crate) struct Recorded {
     /// What a step is: auto, manual (strandline_step() in the job), every:SECONDS, or nvtx:NAME, the NVTX range of that name
     #[arg(long, value_name = "SOURCE")]
     pub(crate) steps: Option<Steps>,
-    /// Bound of each process's recording on disk [default: 256MiB]
+    /// Maximum recording size per process [default: 256MiB]
     #[arg(long, value_name = "SIZE", value_parser = size::a_mebibyte_at_least)]
     pub(crate) max_size: Option<Size>,
 }

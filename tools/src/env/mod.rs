@@ -1,4 +1,4 @@
-//! `strandline env`: what `run` sets, for places where `run` cannot stand before the job.
+//! `strandline env`: what `run` sets, for where you cannot wrap the command.
 
 use crate::cli::EnvFormat as Format;
 use crate::error::Error;

@@ -43,7 +43,7 @@ fn of(p: &Process<'_>, name: Option<String>) -> Vec<Peak> {
                 ("activations", a.activations),
                 ("temporaries", a.temporaries),
                 ("left behind", a.left_behind),
-                ("other", a.other),
+                ("unclassified", a.other),
             ];
             all.into_iter().map(|(name, b)| (name, b.0)).filter(|(_, b)| *b > 0).collect()
         });

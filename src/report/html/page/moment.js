@@ -21,7 +21,7 @@ function moment() {
     if (whole > sum) known.push(["not told apart: CUDA, libraries, other processes, free", whole - sum, "soft"]);
     rows("filled", known, Math.max(sum, whole || 0));
   };
-  const row = (k, b) => [k.replaceAll("_", " "), b, k === "left_behind" ? cls : ""], a = lane.d.anatomy;
+  const row = (k, b) => [k === "other" ? "unclassified" : k.replaceAll("_", " "), b, k === "left_behind" ? cls : ""], a = lane.d.anatomy;
   if (picked || !a) {
     $("filled-title").textContent = "What filled it at the end of step " + number(c.steps[i]);
     const parts = c.classes.map(k => row(k.name, k.bytes[i])).concat([row("pending", c.pending[i]), row("cached", Math.max(0, c.reserved[i] - c.allocated[i] - c.pending[i]))]);

@@ -1,6 +1,6 @@
 // Memory over the steps: stacked, with the peak, what is reserved and what is left behind; hover, choose, zoom.
 const columns = () => {
-  const c = lane.c, named = c.by[by].map((s, i) => ({ name: by === "class" ? s.name.replaceAll("_", " ") : s.name, bytes: s.bytes, color: by === "class" && s.name === "left_behind" || by === "stream" && s.side ? css("grow") : color(i) }));
+  const c = lane.c, named = c.by[by].map((s, i) => ({ name: by !== "class" ? s.name : s.name === "other" ? "unclassified" : s.name.replaceAll("_", " "), bytes: s.bytes, color: by === "class" && s.name === "left_behind" || by === "stream" && s.side ? css("grow") : color(i) }));
   const rest = c.allocated.map((a, i) => Math.max(0, a - named.reduce((n, s) => n + s.bytes[i], 0)));
   if (rest.some(n => n)) named.push({ name: by === "site" ? "all other lines" : "not recorded as blocks", bytes: rest, color: css("rest") });
   return named;
