@@ -1,6 +1,6 @@
 //! A block that is in use, and one that was freed a moment ago.
 
-use super::cohort::{CohortId, Now};
+use super::cohort::{CohortId, GRACE, Now};
 use crate::event::{Block, Nanos, SiteId, StreamId, ThreadId};
 
 /// A block that is live or pending.
@@ -32,6 +32,11 @@ pub struct Held {
 }
 
 impl Held {
+    /// Whether it counts as left behind by earlier steps, if anything does, when step `step` has ended.
+    pub fn is_old(&self, step: u32) -> bool {
+        step.saturating_sub(self.step) >= GRACE
+    }
+
     pub(super) fn rounded(&self) -> u64 {
         self.block.rounded.0
     }

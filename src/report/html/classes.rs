@@ -7,9 +7,6 @@ use crate::event::{Block, Body, Event, Item, Names};
 use crate::replay::anatomy::{Class, Classifier, Death, Twins};
 use crate::replay::{Held, PhaseKind, Replay};
 
-/// Marks a block must have lived through for a finding to count it (`replay`, "old").
-const OLD: u32 = 2;
-
 /// What is remembered on the way.
 #[derive(Debug)]
 pub(super) struct Classes {
@@ -126,7 +123,7 @@ impl Classes {
     }
 
     fn class(&self, held: &Held, death: Option<Death>, replay: &Replay, findings: &[Finding]) -> Class {
-        let old = self.job.last_step.saturating_sub(held.step) >= OLD && !self.job.died_soon(held, death);
+        let old = held.is_old(self.job.last_step) && !self.job.died_soon(held, death);
         if old && findings.iter().any(|f| f.counts(held)) {
             return Class::LeftBehind;
         }

@@ -15,9 +15,6 @@ const POINTS: u32 = 1000;
 const SITES: usize = 64;
 /// Blocks that are listed of a moment, and names that the job set.
 const LISTED: usize = 200;
-/// Marks a block must have lived through to count as left behind (`replay`, "old").
-const OLD: u32 = 2;
-
 /// The pass.
 #[derive(Debug)]
 pub struct Pass {
@@ -194,8 +191,7 @@ fn point(replay: &Replay, device: DeviceId, step: u32, findings: &[Finding]) -> 
         if let Some(at) = PHASES.iter().position(|p| *p == phase) {
             point.phases[at] += bytes;
         }
-        let old = step.saturating_sub(h.step) >= OLD;
-        if old && findings.iter().any(|f| f.counts(h)) {
+        if h.is_old(step) && findings.iter().any(|f| f.counts(h)) {
             point.left += bytes;
         }
     }

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use strandline::detect::{Detector, Finding, SelfFault, Verdict};
 use strandline::event::{Bytes, Names, StackId};
 use strandline::reader::Frozen;
-use strandline::replay::{Coverage, Device, Held, Replay};
+use strandline::replay::{Coverage, Device, GRACE, Held, Replay};
 use strandline::report::html;
 use strandline::report::{Cost, Ended, Known, Moment, Native, Process, snapshot};
 
@@ -185,16 +185,8 @@ impl Judged {
     }
 }
 
-/// Marks a block must have lived through before a finding counts it (`strandline::replay`, "old").
-const OLD: u32 = 2;
-
 fn left_behind(findings: &[Finding], held: &Held, replay: &Replay) -> bool {
-    let old = replay.steps().saturating_sub(held.step) >= OLD
-        || replay.microbatches().saturating_sub(held.microbatch) >= OLD && replay.steps() == 0;
-    old && !held.pending
-        && findings.iter().filter(|f| f.is_active_leak()).any(|f| {
-            f.device == held.block.device
-                && f.stream.is_none_or(|s| s.id == held.stream)
-                && f.sites.iter().any(|s| s.site == held.site)
-        })
+    let old = held.is_old(replay.steps())
+        || replay.steps() == 0 && replay.microbatches().saturating_sub(held.microbatch) >= GRACE;
+    old && !held.pending && findings.iter().any(|f| f.is_active_leak() && f.counts(held))
 }

@@ -20,9 +20,6 @@ use strandline::report::snapshot::{Language, Snapshot, Source, Standing, Written
 const MOST_ENTRIES: u64 = 2_000_000;
 /// memory_viz reads JSON as one string, and V8's longest has 2^29 - 24 characters.
 const MOST_JSON: u64 = (1 << 29) - 24;
-/// Steps for which a block must have lived to be called old: what a step leaves to the next is not.
-const OLD: u32 = 2;
-
 /// A snapshot that was made.
 pub(super) struct Made {
     pub(super) path: PathBuf,
@@ -147,7 +144,7 @@ fn standing(judged: &Judged, held: &Held, replay: &Replay) -> Option<Standing> {
     if held.pending {
         return Some(Standing::Deferred);
     }
-    (replay.steps().saturating_sub(held.step) >= OLD).then_some(Standing::Old)
+    held.is_old(replay.steps()).then_some(Standing::Old)
 }
 
 /// Names the window that fits, where so many entries do not.
