@@ -53,7 +53,7 @@ impl Series {
 
     /// Mark of the last point; 0 in an empty series.
     pub fn last_mark(&self) -> u32 {
-        if self.len == 0 { 0 } else { self.first + self.len - 1 }
+        if self.len == 0 { 0 } else { self.first + (self.len - 1) }
     }
 
     /// The last point.
@@ -75,7 +75,7 @@ impl Series {
         if self.len == 0 || from >= to || from < self.first {
             return Point::default();
         }
-        let end = to.min(self.first + self.len);
+        let end = to.min(self.first.saturating_add(self.len));
         if end <= from {
             return Point::default();
         }
@@ -116,12 +116,28 @@ impl Series {
             }
             self.first = mark;
         }
-        let gap = mark.saturating_sub(self.first + self.len);
-        // More zeros than the ring holds are told by the buckets alone.
-        for _ in 0..gap {
-            self.append(Point::default());
-        }
+        let gap = mark.saturating_sub(self.first.saturating_add(self.len));
+        self.append_zeros(gap);
         self.append(p);
+    }
+
+    /// As many points of (0, 0), bucket by bucket: a damaged recording may leave out any number of marks.
+    fn append_zeros(&mut self, mut count: u32) {
+        while count > 0 {
+            let room = ((BUCKETS as u64) << self.shift).saturating_sub(u64::from(self.len));
+            let now = u64::from(count).min(room.max(1)) as u32;
+            let last = ((self.len + (now - 1)) >> self.shift) as usize;
+            let begun = (self.len >> self.shift) as usize;
+            self.floors.get_mut(begun).into_iter().for_each(|f| *f = Point::default());
+            self.floors.resize(self.floors.len().max(last + 1), Point::default());
+            for i in 0..now.min(RECENT as u32) {
+                let slot = (self.len + (now - 1 - i)) as usize % RECENT;
+                self.recent.resize(self.recent.len().max(slot + 1), Point::default());
+                self.recent[slot] = Point::default();
+            }
+            (self.len, count) = (self.len + now, count - now);
+            self.widen();
+        }
     }
 
     fn append(&mut self, p: Point) {
@@ -135,7 +151,12 @@ impl Series {
             Some(r) => *r = p,
             None => self.recent.push(p),
         }
-        self.len += 1;
+        self.len = self.len.saturating_add(1);
+        self.widen();
+    }
+
+    /// Twice as many marks per bucket, where there are too many.
+    fn widen(&mut self) {
         if self.floors.len() >= BUCKETS && self.len.is_multiple_of(2 << self.shift) {
             let n = self.floors.len() / 2;
             for i in 0..n {
@@ -217,5 +238,31 @@ mod tests {
         assert_eq!((s.last_mark(), s.last()), (5, p(9)));
         s.truncate(1);
         assert_eq!(s.last_mark(), 0);
+    }
+
+    #[test]
+    fn any_number_of_marks_may_be_left_out() {
+        let mut x = 11u64;
+        for _ in 0..60 {
+            let (mut fast, mut slow) = (Series::default(), Series::default());
+            let mut mark = 1;
+            for _ in 0..12 {
+                x = x.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+                let gap = (x >> 33) as u32 % [3, 40, 600, 3000][(x >> 20) as usize % 4];
+                if slow.len > 0 {
+                    (0..gap).for_each(|_| slow.append(Point::default()));
+                }
+                mark += gap;
+                slow.first = if slow.len == 0 { mark } else { slow.first };
+                slow.append(p(1 + (x >> 50)));
+                fast.push(mark, p(1 + (x >> 50)));
+                mark += 1;
+                assert_eq!(fast, slow, "after a gap of {gap}");
+            }
+        }
+        let mut s = Series::default();
+        s.push(1, p(1));
+        s.push(u32::MAX, p(2));
+        assert_eq!((s.last_mark(), s.last(), s.floors.len() <= BUCKETS), (u32::MAX, p(2), true));
     }
 }
