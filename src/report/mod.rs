@@ -5,12 +5,15 @@
 //! contract, schema 1; snapshots ([`snapshot`]) are what pytorch.org/memory_viz and `torch/cuda/_memory_viz.py` read.
 
 mod anatomy;
+pub mod ci;
 pub mod diff;
+pub mod export;
 mod held;
 pub mod html;
 pub mod json;
 pub mod metrics;
 mod model;
+mod path;
 mod processes;
 pub mod snapshot;
 mod style;

@@ -217,6 +217,9 @@ fn same(name: &str, text: &str) {
 /// The text at 100 columns is a file's; at 80 nothing sticks out.
 #[track_caller]
 fn reads(name: &str, r: &Report<'_>) {
+    let mut annotations = Vec::new();
+    ci::github(&mut annotations, r, "/home/u").unwrap();
+    same(&format!("{name}.github"), &String::from_utf8(annotations).unwrap());
     for width in [100, 80] {
         let mut out = Vec::new();
         text::write(&mut out, r, Style { colour: false, width }).unwrap();

@@ -56,6 +56,8 @@ const COMMAND: Floors = &[
         "doctor/",
         "dump/",
         "env/",
+        "export/",
+        "manual.rs",
         "environment/command.rs",
         "report.rs",
         "run/command.rs",

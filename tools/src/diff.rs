@@ -17,11 +17,11 @@ pub(crate) fn main(options: &cli::Diff) -> Result<u8, Error> {
     let diff = Diff::of(base.side(), new.side());
     let mut text = Vec::new();
     match options.format {
-        cli::ReportFormat::Json => {
+        cli::DumpFormat::Json => {
             serde_json::to_writer_pretty(&mut text, &diff.json()).map_err(|e| Error::new(e.to_string()))?;
             text.push(b'\n');
         }
-        _ => diff.text(&mut text).map_err(|e| Error::new(e.to_string()))?,
+        cli::DumpFormat::Text => diff.text(&mut text).map_err(|e| Error::new(e.to_string()))?,
     }
     say::out(&String::from_utf8_lossy(&text));
     Ok(0)

@@ -4,7 +4,7 @@ use crate::error::{Error, status};
 use crate::share::Share;
 use crate::{analyze, cli, files, recording, say, terminal};
 use std::io::BufWriter;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use strandline::report::{self as print, Report, Style};
 
 /// Runs the command; the result is the exit status: with `--fail-on-leak` that of the gate, else 0.
@@ -101,6 +101,16 @@ fn worded(format: cli::ReportFormat, report: &Report<'_>, style: Style) -> std::
         // Written by `write_page`, which has what it is drawn from.
         cli::ReportFormat::Html => {}
         cli::ReportFormat::Json => print::json::write(&mut text, report, true)?,
+        cli::ReportFormat::Github => print::ci::github(&mut text, report, &root())?,
+        cli::ReportFormat::Sarif => print::ci::sarif(&mut text, report, &root())?,
+        cli::ReportFormat::Junit => print::ci::junit(&mut text, report, &root())?,
     }
     Ok(text)
+}
+
+/// The folder that files are named from in CI: the checkout where a workflow says so, else where we are.
+fn root() -> String {
+    let workspace = std::env::var_os("GITHUB_WORKSPACE").filter(|w| !w.is_empty()).map(PathBuf::from);
+    let root = workspace.or_else(|| std::env::current_dir().ok()).unwrap_or_default();
+    root.to_string_lossy().into_owned()
 }

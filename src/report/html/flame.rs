@@ -1,5 +1,7 @@
 //! Stacks of what is held, as one tree of frames from the outermost call inwards.
 
+use super::super::path;
+use super::super::text::NO_FRAME;
 use crate::event::{Frame, Names, SiteId, StackId};
 use crate::replay::Replay;
 use rustc_hash::FxHashMap;
@@ -22,18 +24,13 @@ pub(super) struct Tree {
 pub(super) fn tree(replay: &Replay, names: &Names, stacks: FxHashMap<(SiteId, StackId), u64>) -> Tree {
     let mut root = Tree::default();
     for ((site, stack), bytes) in stacks {
-        let site = replay.site(site);
-        let from = match site {
-            Some(s) if names.frames(stack).next().is_none() => s.stack,
-            _ => stack,
-        };
-        let mut path: Vec<String> = names.frames(from).map(label).collect();
-        path.reverse();
+        let (frames, node) = path::of(replay, names, site, stack);
+        let mut path: Vec<String> = frames.into_iter().map(label).collect();
         let skipped = path.len().saturating_sub(DEPTH);
         path.drain(..skipped);
-        path.extend(site.and_then(|s| s.node.clone()));
+        path.extend(node.map(str::to_owned));
         if path.is_empty() {
-            path.push("no Python frame is known".to_owned());
+            path.push(NO_FRAME.to_owned());
         }
         let mut at = &mut root;
         at.bytes += bytes;

@@ -1,4 +1,4 @@
-//! What is read of a recording: options of `report`, `snapshot`, `diff`, `dump` and `top`.
+//! What is read of a recording: options of `report`, `diff`, `export`, `dump` and `top`.
 
 use super::gate::Gate;
 use crate::analyze::Moment;
@@ -63,8 +63,49 @@ pub(crate) struct Diff {
     #[arg(long, value_name = "MOMENT")]
     pub(crate) at: Option<Moment>,
     /// How to tell it
-    #[arg(long, value_enum, default_value_t = ReportFormat::Text)]
-    pub(crate) format: ReportFormat,
+    #[arg(long, value_enum, default_value_t = DumpFormat::Text)]
+    pub(crate) format: DumpFormat,
+}
+
+/// `strandline export`
+#[derive(Args, Debug)]
+pub(crate) struct Export {
+    /// A recording, the folder of a run, or a snapshot that PyTorch wrote [default: the newest under ./strandline]
+    pub(crate) recording: Option<PathBuf>,
+    /// For which tool
+    #[arg(long, value_enum)]
+    pub(crate) format: ExportFormat,
+    /// Write to this file instead of stdout
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+    /// What was held then: end (of the last step), now, peak, oom, step:N or mark:NAME; of speedscope may be repeated [default: peak; of speedscope also end]
+    #[arg(long, value_name = "MOMENT")]
+    pub(crate) at: Vec<Moment>,
+    /// Of folded stacks: what was allocated in all, freed or not
+    #[arg(long, conflicts_with = "at")]
+    pub(crate) allocated: bool,
+    /// Of perfetto: so many lines of the program have a counter of what they hold
+    #[arg(long, value_name = "N", default_value_t = 8)]
+    pub(crate) lines: usize,
+    /// Names, paths, hosts and arguments of your own become your/file1.py, function1, host1
+    #[arg(long)]
+    pub(crate) share: bool,
+    /// Findings that do not count: leak:PATTERN or growing:PATTERN a line, as for report; may be repeated
+    #[arg(long, value_name = "FILE")]
+    pub(crate) suppressions: Vec<PathBuf>,
+}
+
+/// What an export is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ExportFormat {
+    /// Folded stacks, for flamegraph.pl, inferno and speedscope
+    Folded,
+    /// speedscope's JSON: each moment, and all that was allocated
+    Speedscope,
+    /// pprof's profile.proto, compressed: go tool pprof FILE
+    Pprof,
+    /// Chrome's trace events in JSON, for ui.perfetto.dev: memory, steps, phases, streams and findings in time
+    Perfetto,
 }
 
 /// `strandline dump`
@@ -86,13 +127,19 @@ pub(crate) enum ReportFormat {
     Json,
     /// One page with every step, stream and stack, which needs no network.
     Html,
+    /// Annotations of a workflow on GitHub.
+    Github,
+    /// SARIF 2.1.0, for code scanning.
+    Sarif,
+    /// JUnit's XML, for what shows tests.
+    Junit,
 }
 
-/// How events are told.
+/// How events are told, or a comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum DumpFormat {
-    /// `key=value`, for grep.
+    /// For a person, and grep.
     Text,
-    /// One JSON object a line.
+    /// For a program.
     Json,
 }
