@@ -5,7 +5,7 @@ use std::io::{self, Write};
 
 use serde_json::{Value, json};
 
-use super::{Align, Table, count, size};
+use super::{Align, Style, Table, count, size};
 use crate::event::Frame;
 use crate::replay::Replay;
 
@@ -93,13 +93,13 @@ impl<'a> Diff<'a> {
     ///
     /// # Errors
     /// What the sink says.
-    pub fn text(&self, out: &mut impl Write) -> io::Result<()> {
+    pub fn text(&self, out: &mut impl Write, style: Style) -> io::Result<()> {
         let verdict = match self.more() {
             0 if self.rows.is_empty() => "THE SAME: every line holds as much in both".to_string(),
             0 => "AS MUCH: other lines hold it".to_string(),
             more => format!("{} in use in the second", signed(more)),
         };
-        writeln!(out, "strandline: {verdict}")?;
+        writeln!(out, "{}", style.shown(&format!("strandline: {verdict}")))?;
         let mut head = Table::new([Align::Left, Align::Right, Align::Right, Align::Right, Align::Left]);
         head.row(["", "in use", "peak", "reserved", "at"]);
         for (name, side) in [("base", self.base), ("new", self.new)] {
@@ -114,7 +114,7 @@ impl<'a> Diff<'a> {
                 side.moment.to_string(),
             ]);
         }
-        head.lines(2).iter().try_for_each(|line| writeln!(out, "{line}"))?;
+        head.lines(2).iter().try_for_each(|line| writeln!(out, "{}", style.shown(line)))?;
         if self.rows.is_empty() {
             return Ok(());
         }
@@ -130,7 +130,7 @@ impl<'a> Diff<'a> {
                 place(&row.frame),
             ]);
         }
-        table.lines(2).iter().try_for_each(|line| writeln!(out, "{line}"))?;
+        table.lines(2).iter().try_for_each(|line| writeln!(out, "{}", style.shown(line)))?;
         match self.rows.len().saturating_sub(ROWS) {
             0 => Ok(()),
             more => writeln!(out, "  and {more} more lines: --format json has all"),

@@ -26,6 +26,6 @@ mod units;
 pub use held::{Count, HeldBy, Holder, HolderBound, KeptAt};
 pub use model::{Context, Cost, Ended, Exit, Facts, Fix, Known, Moment, Native, Process, Report};
 pub use processes::IDLE;
-pub use style::{Ink, Style};
+pub use style::{Ink, Style, ascii};
 pub use table::{Align, Table};
 pub use units::{TableUnit, count, duration, percent, plural, quantity, size, size_f};

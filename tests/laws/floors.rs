@@ -21,6 +21,8 @@ const PRELOAD: Floors = &[
 
 /// The command (`tools/src`): no command stands on another.
 const COMMAND: Floors = &[
+    // What the reader sees with.
+    &["terminal.rs"],
     // The machine, and words.
     &[
         "files/",
@@ -33,7 +35,6 @@ const COMMAND: Floors = &[
         "signals.rs",
         "size.rs",
         "symbols.rs",
-        "terminal.rs",
         "words.rs",
     ],
     &["error.rs", "holder.rs", "metrics/", "rate.rs", "simulate/"],

@@ -3,7 +3,7 @@
 use crate::analyze::{Judged, Moment, Place, Suppressions};
 use crate::error::Error;
 use crate::say::{self, shown};
-use crate::{cli, recording, snapshot};
+use crate::{cli, recording, snapshot, terminal};
 use std::path::Path;
 use strandline::replay::Replay;
 use strandline::report::diff::{Diff, Side};
@@ -21,7 +21,9 @@ pub(crate) fn main(options: &cli::Diff) -> Result<u8, Error> {
             serde_json::to_writer_pretty(&mut text, &diff.json()).map_err(|e| Error::new(e.to_string()))?;
             text.push(b'\n');
         }
-        cli::DumpFormat::Text => diff.text(&mut text).map_err(|e| Error::new(e.to_string()))?,
+        cli::DumpFormat::Text => {
+            diff.text(&mut text, terminal::style_of_stdout()).map_err(|e| Error::new(e.to_string()))?
+        }
     }
     say::out(&String::from_utf8_lossy(&text));
     Ok(0)

@@ -1,13 +1,16 @@
 //! Our voice: whole lines on stderr, so that `tee`, progress bars and other writers never cut one.
 
+use crate::terminal;
 use std::io::{IsTerminal, Write};
 use std::path::Path;
 use std::time::{Duration, Instant};
 use strandline::event::{printable, printable_lines};
+use strandline::report::ascii;
 
 /// Says one line, `strandline: ` before it. A closed stderr is nobody's problem.
 pub(crate) fn line(text: impl AsRef<str>) {
-    raw(&format!("strandline: {}\n", printable_lines(text.as_ref())));
+    let text = format!("strandline: {}\n", printable_lines(text.as_ref()));
+    raw(&if terminal::is_ascii() { ascii(&text).into_owned() } else { text });
 }
 
 /// A path in words: whoever named the file may mean the terminal by it.

@@ -97,7 +97,7 @@ fn spot(p: &Process<'_>, index: usize, f: &Finding, root: &str) -> Option<Spot> 
     site.your_line.as_ref().and_then(of).or_else(|| of(&site.frame))
 }
 
-/// A file of a job that ran in `cwd`, as it is called from `root`; and whether it lies below.
+/// A file of a job that ran in `cwd`, as it is called from `root` (empty: from nowhere); and whether it lies below.
 fn below(root: &str, cwd: &str, file: &str) -> (String, bool) {
     let whole = match file.starts_with('/') || !cwd.starts_with('/') {
         true => file.to_owned(),
@@ -116,14 +116,22 @@ fn below(root: &str, cwd: &str, file: &str) -> (String, bool) {
         let is_below = !clean.starts_with("../");
         return (clean, is_below);
     }
-    let root = root.trim_matches('/');
-    match clean
-        .strip_prefix(root)
-        .map(|rest| rest.strip_prefix('/').unwrap_or(if root.is_empty() { rest } else { "" }))
-    {
-        Some(rest) if !rest.is_empty() => (rest.to_owned(), true),
-        _ => (format!("/{clean}"), false),
+    let rest = match root.trim_end_matches('/') {
+        "" if root.is_empty() => None,
+        root => whole_prefix(&clean, root.trim_start_matches('/')),
+    };
+    match rest {
+        Some(rest) => (rest.to_owned(), true),
+        None => (format!("/{clean}"), false),
     }
+}
+
+/// What follows `root/` in a path.
+fn whole_prefix<'p>(path: &'p str, root: &str) -> Option<&'p str> {
+    if root.is_empty() {
+        return Some(path);
+    }
+    path.strip_prefix(root)?.strip_prefix('/')
 }
 
 #[cfg(test)]
@@ -140,5 +148,7 @@ mod tests {
         assert_eq!(of("/x", "a.py"), ("/x/a.py".into(), false));
         assert_eq!(of("", "your/file1.py"), ("your/file1.py".into(), true));
         assert_eq!(of("", "../a.py"), ("../a.py".into(), false));
+        assert_eq!(below("", "/x", "a.py"), ("/x/a.py".into(), false), "no root is no folder of all");
+        assert_eq!(below("/", "/x", "a.py"), ("x/a.py".into(), true));
     }
 }

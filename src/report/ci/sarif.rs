@@ -35,13 +35,16 @@ pub fn write(out: &mut impl Write, r: &Report<'_>, root: &str) -> io::Result<()>
         "rules": kinds.iter().map(|k| rule(*k)).collect::<Vec<_>>(),
         "notifications": [{ "id": "verdict", "shortDescription": { "text": "The word on the job." } }],
     });
-    let run = json!({
+    let mut run = json!({
         "tool": { "driver": driver },
         "invocations": invocations,
-        "originalUriBaseIds": { ROOT: { "uri": format!("file://{}/", encoded(root.trim_end_matches('/'))) } },
         "columnKind": "unicodeCodePoints",
         "results": results,
     });
+    if !root.is_empty() {
+        let uri = format!("file://{}/", encoded(root.trim_end_matches('/')));
+        run["originalUriBaseIds"] = json!({ ROOT: { "uri": uri } });
+    }
     let log = json!({ "$schema": SCHEMA, "version": "2.1.0", "runs": [run] });
     serde_json::to_writer_pretty(&mut *out, &log)?;
     writeln!(out)

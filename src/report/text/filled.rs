@@ -20,7 +20,7 @@ pub(super) fn lines(p: &Process<'_>, m: &Moment, style: Style) -> Vec<String> {
     let (job, rest) = figures[..bytes.len() - 1].split_at(t.job.len());
     let left = figures[bytes.len() - 1];
 
-    let mut out = vec![title(p, m, unit, total, t.whole_device, style.width)];
+    let mut out = title(p, m, unit, total, t.whole_device, style);
     let wide = [job.iter().sum(), rest.iter().sum(), left].map(|v: u64| unit.show(v).len());
     let wide = wide.into_iter().max().unwrap_or(0).max(5);
     let mut row = |name: &str, figure: u64, text: &str, ink: Option<Ink>| {
@@ -45,7 +45,7 @@ pub(super) fn lines(p: &Process<'_>, m: &Moment, style: Style) -> Vec<String> {
 }
 
 /// `GPU 0 when it failed, GiB (step 19)    together 23.7, as the driver counts`.
-fn title(p: &Process<'_>, m: &Moment, unit: TableUnit, total: u64, whole: bool, width: usize) -> String {
+fn title(p: &Process<'_>, m: &Moment, unit: TableUnit, total: u64, whole: bool, style: Style) -> Vec<String> {
     let when = match m.at {
         At::Oom => "when it failed in",
         At::Peak => "at its peak in",
@@ -66,8 +66,8 @@ fn title(p: &Process<'_>, m: &Moment, unit: TableUnit, total: u64, whole: bool, 
         let left = format!("{gpu}{name}{rest}");
         format!("{left}{}{sum}{by}", " ".repeat(2.max(58usize.saturating_sub(left.chars().count()))))
     };
-    let fits = choices.into_iter().map(line).find(|l| l.chars().count() <= width);
-    fits.unwrap_or_else(|| format!("{gpu}{rest}  {sum}{short}"))
+    let fits = choices.into_iter().map(line).find(|l| l.chars().count() <= style.width);
+    fits.map_or_else(|| style.wrap("  ", &format!("{gpu}{rest}, {sum}{short}")), |line| vec![line])
 }
 
 /// `weights 6.1 · gradients 0.1`; what rounds to nothing is left out.

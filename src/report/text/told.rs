@@ -16,7 +16,7 @@ pub(in crate::report) struct Told {
 
 /// All findings of a process, in the order of the report. Lines are not broken.
 pub(in crate::report) fn findings(p: &Process<'_>) -> Vec<Told> {
-    let style = Style { colour: false, width: usize::MAX };
+    let style = Style { width: usize::MAX, ..Style::default() };
     let told = |(index, lines): (usize, Vec<String>)| {
         let mut lines = lines.iter().map(|l| l.trim());
         let head = lines.next().unwrap_or_default();

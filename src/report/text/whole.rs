@@ -12,7 +12,7 @@ use crate::replay::anatomy::At;
 /// Prints the report.
 pub fn write(out: &mut impl Write, r: &Report<'_>, style: Style) -> io::Result<()> {
     for line in lines(r, style) {
-        writeln!(out, "{line}")?;
+        writeln!(out, "{}", style.shown(&line))?;
     }
     Ok(())
 }
@@ -24,7 +24,7 @@ fn lines(r: &Report<'_>, style: Style) -> Vec<String> {
         last(&mut out, r, style);
         return out;
     };
-    processes(&mut out, r);
+    processes(&mut out, r, style);
     let mut told: Vec<&Process<'_>> = Vec::new();
     for p in std::iter::once(first).chain(r.processes.iter().filter(|p| !std::ptr::eq(*p, first))) {
         let news = told.is_empty()
@@ -53,7 +53,7 @@ fn lines(r: &Report<'_>, style: Style) -> Vec<String> {
 
 /// What failed on each device, and what held its memory then: the lines of the report, without their breaks.
 pub fn failures(p: &Process<'_>) -> Vec<String> {
-    let style = Style { colour: false, width: usize::MAX };
+    let style = Style { width: usize::MAX, ..Style::default() };
     p.replay.devices().flat_map(|d| found::failed(p, d, style)).map(|l| l.trim_end().to_owned()).collect()
 }
 
@@ -87,13 +87,19 @@ fn process(out: &mut Vec<String>, p: &Process<'_>, style: Style) {
 }
 
 /// One line per process, where there are several.
-fn processes(out: &mut Vec<String>, r: &Report<'_>) {
+fn processes(out: &mut Vec<String>, r: &Report<'_>, style: Style) {
     let mut t = Table::new([Align::Left, Align::Left, Align::Right, Align::Right, Align::Right]);
     t.row(["process", "verdict", "peak", "left behind", "steps"]);
     let rows = r.rows();
     for row in &rows {
         let left = if row.left > 0 { size(row.left) } else { "-".to_owned() };
-        t.row([row.name.clone(), row.phrase.to_owned(), size(row.peak), left, count(row.steps.into())]);
+        t.row([
+            style.shown(&row.name).into_owned(),
+            row.phrase.to_owned(),
+            size(row.peak),
+            left,
+            count(row.steps.into()),
+        ]);
     }
     if !rows.is_empty() {
         out.extend(t.lines(2));
@@ -102,14 +108,21 @@ fn processes(out: &mut Vec<String>, r: &Report<'_>) {
 
 /// Commands longer than this leave no room for a column beside them.
 const LONG: usize = 50;
+/// What such a column needs, with all that is no command.
+const BESIDE: usize = 36;
 
 fn last(out: &mut Vec<String>, r: &Report<'_>, style: Style) {
     let wide = r.next.iter().map(|(c, _)| c.chars().count()).max().unwrap_or(0);
     for (i, (command, why)) in r.next.iter().enumerate() {
         let head = if i == 0 { "  next   " } else { "         " };
-        if wide > LONG {
+        if wide > LONG || style.width < wide + BESIDE {
             // Never broken: it is there to be copied. A shell takes the rest for a comment.
-            out.push(format!("{head}{command}  # {why}"));
+            let line = format!("{head}{command}  # {why}");
+            if line.chars().count() <= style.width {
+                out.push(line);
+            } else {
+                out.extend([format!("{head}{command}"), format!("         # {why}")]);
+            }
         } else {
             out.extend(style.wrap(&format!("{head}{command:wide$}    "), why));
         }
