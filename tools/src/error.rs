@@ -18,6 +18,8 @@ pub(crate) mod status {
     pub(crate) const NOT_JUDGED: u8 = 83;
     /// `--fail-on-leak`: something grows.
     pub(crate) const GROWING: u8 = 84;
+    /// `diff --fail-if-worse`, and it is.
+    pub(crate) const WORSE: u8 = 85;
     /// The command was found but cannot be executed, as a shell says it.
     pub(crate) const NOT_EXECUTABLE: u8 = 126;
     /// The command was not found, as a shell says it.

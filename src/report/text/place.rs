@@ -48,7 +48,7 @@ pub(in crate::report) fn line(p: &Process<'_>, f: &Frame) -> String {
 }
 
 /// A path without what is the same for all: up to `site-packages/`, or the job's working directory.
-fn short_path<'f>(file: &'f str, cwd: Option<&str>) -> &'f str {
+pub(in crate::report) fn short_path<'f>(file: &'f str, cwd: Option<&str>) -> &'f str {
     for root in ["/site-packages/", "/dist-packages/", ".whl/"] {
         if let Some(i) = file.rfind(root) {
             return &file[i + root.len()..];

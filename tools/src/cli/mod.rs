@@ -7,7 +7,7 @@ mod recording;
 use crate::size::{self, Size};
 use crate::snapshot::Options as Snapshot;
 use clap::{Args, Parser, Subcommand, ValueEnum};
-pub(crate) use reading::{Diff, Dump, DumpFormat, Export, ExportFormat, Report, ReportFormat, Top};
+pub(crate) use reading::{Diff, Dump, DumpFormat, Export, ExportFormat, Report, ReportFormat, Top, Worse};
 pub(crate) use recording::{Env, EnvFormat, Run, Steps, Watch};
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;

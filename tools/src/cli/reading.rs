@@ -2,6 +2,7 @@
 
 use super::gate::Gate;
 use crate::analyze::Moment;
+use crate::size::Size;
 use clap::{Args, ValueEnum};
 use std::path::PathBuf;
 
@@ -53,7 +54,7 @@ fn step_only(text: &str) -> Result<u32, String> {
 /// `strandline diff`
 #[derive(Args, Debug)]
 pub(crate) struct Diff {
-    /// A recording, or a snapshot that PyTorch or strandline wrote
+    /// A recording, or a snapshot that PyTorch or strandline wrote; REC@MOMENT for a moment of it, such as REC@step:10
     #[arg(value_name = "BASE")]
     pub(crate) base: PathBuf,
     /// What is compared with it
@@ -62,9 +63,35 @@ pub(crate) struct Diff {
     /// The moment in both: as for `snapshot` [default: the peak of recordings, the end of snapshots]
     #[arg(long, value_name = "MOMENT")]
     pub(crate) at: Option<Moment>,
+    /// End with 85 where so much more is in use in NEW: 2% of what BASE has, or a size such as 100MiB
+    #[arg(long, value_name = "AMOUNT")]
+    pub(crate) fail_if_worse: Option<Worse>,
     /// How to tell it
     #[arg(long, value_enum, default_value_t = DumpFormat::Text)]
     pub(crate) format: DumpFormat,
+}
+
+/// How much more is worse.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Worse {
+    /// Than this part of what there was, 0 to 1.
+    Part(f64),
+    /// Than so many bytes.
+    Bytes(u64),
+}
+
+impl std::str::FromStr for Worse {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Worse, String> {
+        let Some(percent) = text.trim().strip_suffix('%') else {
+            return text.parse::<Size>().map(|s| Worse::Bytes(s.0));
+        };
+        match percent.trim().parse::<f64>() {
+            Ok(p) if (0.0..=1e6).contains(&p) => Ok(Worse::Part(p / 100.0)),
+            _ => Err(format!("\"{text}\" is no part; write it like 2% or 100MiB")),
+        }
+    }
 }
 
 /// `strandline export`
