@@ -253,6 +253,21 @@ fn annotations_are_of_the_line_in_the_checkout() {
     assert!(plain(data).contains(&format!("your {SCRIPT}:15 keep")), "{data}");
 }
 
+/// With both kinds of stacks, native frames lead from the interpreter to the block; their names have dots, spaces and semicolons of C++.
+#[test]
+fn native_frames_follow_the_python_ones() {
+    let run = run();
+    std::fs::copy(root().join("tests/exports/job.py"), run.folder.join("native.py")).expect("a copy");
+    let mut job = strandline(&run.folder, &["run", "--quiet", "-o", "both", "--stacks", "both", "--"]);
+    said(job.arg(python()).args(["native.py", "3"]).env("STRANDLINE_SIM_TOTAL", "8GiB"));
+    let text = said(&mut strandline(&run.folder, &["export", "--format", "folded", "both"]));
+    let kept = text.lines().find(|l| l.contains("native.py:15 keep;")).unwrap_or_else(|| panic!("{text}"));
+    let (_, native) = kept.split_once("native.py:15 keep;").expect("native frames");
+    let frames: Vec<&str> = native.rsplit_once(' ').expect("a figure").0.split(';').collect();
+    assert!(frames.iter().any(|f| f.contains("c10::") && f.contains("alloc")), "{frames:#?}");
+    assert!(frames.iter().all(|f| f.trim() == *f && !f.is_empty() && !f.contains("PyEval")), "{frames:#?}");
+}
+
 #[test]
 fn what_cannot_be_meant_is_refused() {
     let run = run();

@@ -39,6 +39,7 @@ fn a_locale_without_our_signs_gets_ascii() {
     folder.file("\u{fc}.strand", "no recording");
     let (_, stderr) = said(&folder, &["report", "\u{fc}.strand"], &[("LC_ALL", "C")]);
     assert!(stderr.is_ascii() && stderr.contains("\\u{fc}.strand"), "{stderr}");
+    assert!(said(&folder, &["doctor"], &[("LC_ALL", "C")]).0.is_ascii());
     let json = |locale| said(&folder, &["report", &recording, "--format", "json"], &[("LC_ALL", locale)]).0;
     assert_eq!(json("C"), json("C.UTF-8"));
 }

@@ -31,6 +31,11 @@ pub(crate) fn raw(text: &str) {
     let _ = std::io::stderr().lock().write_all(text.as_bytes());
 }
 
+/// Writes text for people to stdout, in signs that their locale has.
+pub(crate) fn text(text: &str) -> bool {
+    if terminal::is_ascii() { out(&ascii(text)) } else { out(text) }
+}
+
 /// Writes text to stdout, where a command's result belongs. `false` once nobody reads any more (`| head`): that is no
 /// error, but nothing more need be made.
 pub(crate) fn out(text: &str) -> bool {

@@ -49,6 +49,16 @@ impl Call {
     }
 }
 
+/// A native frame: names of C++ have dots and spaces of their own, and most have no file.
+fn native(f: &Frame) -> Call {
+    let file = f.file.rsplit('/').next().unwrap_or_default();
+    let label = match f.line {
+        0 => format!("{file}{}", f.function),
+        line => format!("{} ({file}:{line})", f.function),
+    };
+    Call { label, function: f.function.clone(), file: f.file.clone(), line: f.line }
+}
+
 /// A stack of one device and stream, the outermost call first.
 #[derive(Debug)]
 pub(super) struct Sample {
@@ -135,7 +145,7 @@ impl<'a> Profile<'a> {
         let above = path.len();
         path.extend(frames.into_iter().map(call));
         path.extend(node.map(Call::named));
-        path.extend(self.native.get(&key.stack).into_iter().flatten().rev().map(call));
+        path.extend(self.native.get(&key.stack).into_iter().flatten().rev().map(native));
         if path.len() == above {
             path.push(Call::named(NO_FRAME));
         }
