@@ -139,13 +139,19 @@ fn a_hostile_job_gets_nothing_out_of_being_recorded() {
     let recordings = folder.files(".strand");
     let [recording] = recordings.as_slice() else { panic!("one recording: {recordings:?}") };
     let recording = recording.to_str().expect("UTF-8");
-    let doors: [&[&str]; 9] = [
+    let doors: [&[&str]; 15] = [
         &["report", recording],
         &["report", recording, "--share"],
         &["report", recording, "--format", "json"],
         &["report", recording, "--format", "html"],
         &["report", recording, "--format", "html", "--share"],
         &["diff", recording, recording, "--format", "json"],
+        &["report", recording, "--format", "github"],
+        &["report", recording, "--format", "sarif"],
+        &["report", recording, "--format", "junit"],
+        &["export", recording, "--format", "folded"],
+        &["export", recording, "--format", "speedscope"],
+        &["export", recording, "--format", "perfetto"],
         &["dump", recording],
         &["dump", recording, "--format", "json"],
         &["report", "rec", "--format", "json", "--share"],

@@ -55,7 +55,7 @@ fn growth_is_told_and_a_card_that_is_too_small_is_another_exit_status() {
     assert!(told["growth_bytes_per_step"].as_f64().is_some_and(|b| b > 0.0), "{told}");
     let fits: Vec<&str> =
         told["cards"].as_array().expect("cards").iter().filter_map(|c| c["fits"].as_str()).collect();
-    assert_eq!((fits, status), (vec!["yes", "no"], Some(85)));
+    assert_eq!((fits, status), (vec!["yes", "no"], Some(86)));
 }
 
 #[test]

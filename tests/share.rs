@@ -4,8 +4,24 @@ mod support;
 
 use serde_json::Value;
 use std::ffi::OsStr;
-use std::process::Command;
+use std::io::{Read, Write};
+use std::process::{Command, Stdio};
 use support::{Folder, Job, command, python, root};
+
+/// What an export says, decompressed where it is a profile for pprof.
+fn unpacked(bytes: Vec<u8>) -> String {
+    let source = "import sys, gzip; d = sys.stdin.buffer.read(); sys.stdout.buffer.write(gzip.decompress(d) if d[:2] == b'\\x1f\\x8b' else d)";
+    let mut python =
+        Command::new("python3").args(["-c", source]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
+    let python = python.as_mut().expect("python3 starts");
+    let mut to = python.stdin.take().expect("piped");
+    let writes = std::thread::spawn(move || to.write_all(&bytes));
+    let mut all = Vec::new();
+    python.stdout.take().expect("piped").read_to_end(&mut all).expect("its output");
+    writes.join().expect("a thread").expect("its input");
+    assert!(python.wait().expect("it ends").success());
+    String::from_utf8_lossy(&all).into_owned()
+}
 
 #[test]
 fn nothing_of_the_jobs_own_is_in_a_report_to_share() {
@@ -22,13 +38,15 @@ fn nothing_of_the_jobs_own_is_in_a_report_to_share() {
         .run()
         .succeeded();
     let recording = ran.recording();
-    let report = |words: &[&OsStr]| {
+    let of = |name: &str, words: &[&OsStr]| {
         let mut report = Command::new(command());
-        report.args(["report".as_ref(), recording.as_os_str()]).args(words).env("COLUMNS", "300");
+        report.args([name.as_ref(), recording.as_os_str()]).args(words).env("COLUMNS", "200");
+        report.env_remove("GITHUB_WORKSPACE").current_dir(&own);
         let output = report.output().expect("the command starts");
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        String::from_utf8(output.stdout).expect("UTF-8")
+        output.stdout
     };
+    let report = |words: &[&OsStr]| String::from_utf8(of("report", words)).expect("UTF-8");
     let share = OsStr::new("--share");
     let form = |name: &'static str| [OsStr::new("--format"), OsStr::new(name)];
 
@@ -51,7 +69,15 @@ fn nothing_of_the_jobs_own_is_in_a_report_to_share() {
     assert_eq!(report(&[share, &page_words]), "");
     let [json, html] = ["json", "html"].map(|name| report(&[&form(name)[..], &[share]].concat()));
     let shared = [report(&[share]), json, html, std::fs::read_to_string(&page).expect("the page")];
-    for said in &shared {
+    let for_ci = ["github", "sarif", "junit"].map(|name| report(&[&form(name)[..], &[share]].concat()));
+    let for_tools = ["folded", "speedscope", "perfetto", "pprof"].map(|name| {
+        let export = |words: &[&OsStr]| unpacked(of("export", &[&form(name)[..], words].concat()));
+        let (shared, open) = (export(&[share]), export(&[]));
+        assert!(open.contains("zebra_held") && !open.contains("your/file1.py"), "{name}: {open}");
+        assert!(shared.contains("your/file1.py"), "{name}: {shared}");
+        shared
+    });
+    for said in shared.iter().chain(&for_ci).chain(&for_tools) {
         let plain = said.to_lowercase();
         for secret in &secrets {
             let at = plain.find(&secret.to_lowercase());

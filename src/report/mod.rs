@@ -5,12 +5,15 @@
 //! contract, schema 1; snapshots ([`snapshot`]) are what pytorch.org/memory_viz and `torch/cuda/_memory_viz.py` read.
 
 mod anatomy;
+pub mod ci;
 pub mod diff;
+pub mod export;
 mod held;
 pub mod html;
 pub mod json;
 pub mod metrics;
 mod model;
+mod path;
 mod processes;
 pub mod snapshot;
 mod style;
@@ -23,6 +26,6 @@ mod units;
 pub use held::{Count, HeldBy, Holder, HolderBound, KeptAt};
 pub use model::{Context, Cost, Ended, Exit, Facts, Fix, Known, Moment, Native, Process, Report};
 pub use processes::IDLE;
-pub use style::{Ink, Style};
+pub use style::{Ink, Style, ascii};
 pub use table::{Align, Table};
 pub use units::{TableUnit, count, duration, percent, plural, quantity, size, size_f};

@@ -1,4 +1,6 @@
-//! Colour, where it was asked for, and lines that fit their width.
+//! Colour, where it was asked for, lines that fit their width, and signs that the reader's locale has.
+
+use std::borrow::Cow;
 
 /// How a report is dressed. Nothing here asks the terminal: the caller says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -7,12 +9,14 @@ pub struct Style {
     pub colour: bool,
     /// Columns a line may have; texts are wrapped at spaces.
     pub width: usize,
+    /// Nothing but ASCII: the locale has no other signs.
+    pub ascii: bool,
 }
 
 impl Default for Style {
-    /// 100 columns without colour.
+    /// 100 columns of UTF-8 without colour.
     fn default() -> Style {
-        Style { colour: false, width: 100 }
+        Style { colour: false, width: 100, ascii: false }
     }
 }
 
@@ -47,16 +51,22 @@ impl Style {
         format!("\x1b[{code}m{text}\x1b[0m")
     }
 
+    /// The text in signs that may be shown.
+    pub fn shown(self, text: &str) -> Cow<'_, str> {
+        if self.ascii { ascii(text) } else { Cow::Borrowed(text) }
+    }
+
     /// Wraps `text` at spaces: the first line begins with `head`, later ones with as many spaces.
     /// Widths are counted in characters. A word longer than the line stays whole, so that paths can be copied.
     pub fn wrap(self, head: &str, text: &str) -> Vec<String> {
+        let head = self.shown(head);
         let indent = head.chars().count();
         let mut lines = Vec::new();
-        let mut line = head.to_owned();
+        let mut line = head.into_owned();
         let mut used = indent;
         let mut empty = true;
         for word in words(text) {
-            let word = word.as_str();
+            let word = self.shown(&word);
             let w = word.chars().count();
             if !empty && used + 1 + w > self.width {
                 lines.push(std::mem::replace(&mut line, " ".repeat(indent)));
@@ -67,7 +77,7 @@ impl Style {
                 line.push(' ');
                 used += 1;
             }
-            line.push_str(word);
+            line.push_str(&word);
             used += w;
             empty = false;
         }
@@ -75,6 +85,33 @@ impl Style {
         lines
     }
 }
+
+/// A text in ASCII: our own signs as others that read the same, what is foreign by its number.
+pub fn ascii(text: &str) -> Cow<'_, str> {
+    if text.is_ascii() {
+        return Cow::Borrowed(text);
+    }
+    let mut out = String::with_capacity(text.len() + 8);
+    for c in text.chars() {
+        match c {
+            c if c.is_ascii() => out.push(c),
+            '·' => out.push('-'),
+            '…' => out.push_str("..."),
+            '←' => out.push_str("<-"),
+            '→' => out.push_str("->"),
+            '×' => out.push('x'),
+            'µ' => out.push('u'),
+            GLUE => out.push(' '),
+            // As many columns as before.
+            '▁'..='█' => out.push(BARS[(u32::from(c) - u32::from('▁')) as usize]),
+            c => out.extend(c.escape_unicode()),
+        }
+    }
+    Cow::Owned(out)
+}
+
+/// What stands for `▁▂▃▄▅▆▇█`.
+const BARS: [char; 8] = ['_', '.', ':', '-', '=', '+', '*', '#'];
 
 /// A space that no line is broken at; printed as a plain one.
 pub(super) const GLUE: char = '\u{a0}';
@@ -110,8 +147,15 @@ mod tests {
     }
 
     #[test]
+    fn every_sign_has_one_in_ascii() {
+        assert_eq!(ascii("a.py · 3.1 µs … 4× ← ▁▄█ → é"), "a.py - 3.1 us ... 4x <- _-# -> \\u{e9}");
+        let s = Style { colour: false, width: 12, ascii: true };
+        assert_eq!(s.wrap("a · ", "one … two"), ["a - one ...", "    two"], "measured as it is shown");
+    }
+
+    #[test]
     fn wrapping_keeps_the_indent_and_whole_words() {
-        let s = Style { colour: false, width: 20 };
+        let s = Style { width: 20, ..Style::default() };
         assert_eq!(
             s.wrap("  because  ", "one two three four"),
             ["  because  one two", "           three", "           four"]

@@ -215,21 +215,28 @@ fn same(name: &str, text: &str) {
     assert!(text == expected, "{} is now:\n{text}", path.display());
 }
 
-/// The text at 100 columns is a file's; at 80 nothing sticks out.
+/// The text at 100 columns is a file's; from 60 to 200 nothing sticks out, in ASCII neither.
 #[track_caller]
 fn reads(name: &str, r: &Report<'_>) {
-    for width in [100, 80] {
-        let mut out = Vec::new();
-        text::write(&mut out, r, Style { colour: false, width }).unwrap();
-        let text = String::from_utf8(out).unwrap();
-        for l in text.lines() {
+    let mut annotations = Vec::new();
+    ci::github(&mut annotations, r, "/home/u").unwrap();
+    same(&format!("{name}.github"), &String::from_utf8(annotations).unwrap());
+    for width in [100, 80, 60, 120, 200] {
+        let written = |ascii| {
+            let mut out = Vec::new();
+            text::write(&mut out, r, Style { width, ascii, ..Style::default() }).unwrap();
+            String::from_utf8(out).unwrap()
+        };
+        let [text, ascii] = [false, true].map(written);
+        assert!(ascii.is_ascii(), "{name}: {ascii}");
+        for l in text.lines().chain(ascii.lines()) {
             assert!(l.chars().count() <= width, "{name} at {width} columns: {l}");
         }
         if width == 100 {
             same(&format!("{name}.txt"), &text);
         }
         let mut coloured = Vec::new();
-        text::write(&mut coloured, r, Style { colour: true, width }).unwrap();
+        text::write(&mut coloured, r, Style { colour: true, width, ascii: false }).unwrap();
         assert_eq!(plain(&String::from_utf8(coloured).unwrap()), text, "{name}: colour changes the text");
     }
     let mut out = Vec::new();

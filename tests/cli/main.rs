@@ -2,6 +2,7 @@
 //! what is no recording is an error that says what and where.
 
 mod page;
+mod shown;
 mod support;
 
 use std::path::Path;
@@ -132,11 +133,15 @@ fn help_shows_every_command_and_nothing_that_is_not_there() {
     let folder = Folder::new("help");
     let (status, stdout, _) = run(&folder, &["--help"]);
     assert_eq!(status, 0);
-    for command in ["run", "top", "report", "snapshot", "dump", "doctor", "demo", "simulate"] {
+    let commands =
+        ["run", "watch", "top", "report", "snapshot", "diff", "export", "dump", "env", "doctor", "demo"];
+    for command in commands.into_iter().chain(["simulate", "completions", "man"]) {
         assert!(stdout.contains(&format!("\n  {command} ")), "{command}: {stdout}");
-        assert_eq!(run(&folder, &[command, "--help"]).0, 0);
+        let (status, help, _) = run(&folder, &[command, "--help"]);
+        assert!(status == 0 && help.is_ascii(), "{help}");
+        assert_eq!(run(&folder, &["help", command]), (0, help, String::new()));
     }
-    for absent in ["diff", "watch", "export"] {
+    for absent in ["record", "replay"] {
         assert_eq!(run(&folder, &[absent]).0, 2, "{absent}");
     }
     assert!(Path::new(strandline()).exists());

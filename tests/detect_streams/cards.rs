@@ -94,7 +94,7 @@ impl Card {
         let report = Report { processes: vec![p], ..Report::default() };
         said.push(format!("gate {:?}", report.gated()));
         let mut text = Vec::new();
-        text::write(&mut text, &report, Style { colour: false, width: 10_000 }).expect("a text");
+        text::write(&mut text, &report, Style { width: 10_000, ..Style::default() }).expect("a text");
         let text = String::from_utf8(text).expect("UTF-8");
         // What fills a card, and when, is a question of the card.
         let without = |l: &str| l.split("; full in ").next().unwrap_or_default().to_owned();

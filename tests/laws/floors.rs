@@ -21,6 +21,8 @@ const PRELOAD: Floors = &[
 
 /// The command (`tools/src`): no command stands on another.
 const COMMAND: Floors = &[
+    // What the reader sees with.
+    &["terminal.rs"],
     // The machine, and words.
     &[
         "files/",
@@ -33,7 +35,6 @@ const COMMAND: Floors = &[
         "signals.rs",
         "size.rs",
         "symbols.rs",
-        "terminal.rs",
         "words.rs",
     ],
     &["error.rs", "holder.rs", "metrics/", "predict/cards.rs", "rate.rs", "simulate/"],
@@ -56,6 +57,8 @@ const COMMAND: Floors = &[
         "doctor/",
         "dump/",
         "env/",
+        "export/",
+        "manual.rs",
         "environment/command.rs",
         "predict/",
         "report.rs",

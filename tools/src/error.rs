@@ -15,11 +15,13 @@ pub(crate) mod status {
     /// An alert ended the job.
     pub(crate) const ABORTED: u8 = 82;
     /// `predict`: it does not fit a card that was asked about.
-    pub(crate) const DOES_NOT_FIT: u8 = 85;
+    pub(crate) const DOES_NOT_FIT: u8 = 86;
     /// `--fail-on-leak`, and it could not be judged.
     pub(crate) const NOT_JUDGED: u8 = 83;
     /// `--fail-on-leak`: something grows.
     pub(crate) const GROWING: u8 = 84;
+    /// `diff --fail-if-worse`, and it is.
+    pub(crate) const WORSE: u8 = 85;
     /// The command was found but cannot be executed, as a shell says it.
     pub(crate) const NOT_EXECUTABLE: u8 = 126;
     /// The command was not found, as a shell says it.

@@ -13,12 +13,14 @@ mod embedded;
 mod env;
 mod environment;
 mod error;
+mod export;
 mod files;
 mod holder;
 mod job;
 mod kept;
 mod known;
 mod live;
+mod manual;
 mod metrics;
 mod nvml;
 mod post;
@@ -57,12 +59,15 @@ fn main() -> ExitCode {
         Command::Report(options) => report::main(options),
         Command::Snapshot(options) => snapshot::main(options),
         Command::Diff(options) => diff::main(options),
+        Command::Export(options) => export::main(options),
         Command::Dump(options) => dump::main(options),
         Command::Env(options) => env::main(options),
         Command::Doctor(options) => doctor::main(options),
         Command::Predict(options) => predict::main(options),
         Command::Demo(options) => demo::main(options),
         Command::Simulate(options) => environment::main(options),
+        Command::Completions(options) => manual::completions(options),
+        Command::Man(options) => manual::page(options),
     };
     match result {
         Ok(status) => ExitCode::from(status),

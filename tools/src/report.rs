@@ -4,7 +4,7 @@ use crate::error::{Error, status};
 use crate::share::Share;
 use crate::{analyze, cli, files, recording, say, terminal};
 use std::io::BufWriter;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use strandline::report::{self as print, Report, Style};
 
 /// Runs the command; the result is the exit status: with `--fail-on-leak` that of the gate, else 0.
@@ -44,7 +44,7 @@ pub(crate) fn main(options: &cli::Report) -> Result<u8, Error> {
         }
         (Some(path), _) => write_page(path, &judged, &report)?,
         (None, Some(path)) if page => write_page(path, &judged, &report)?,
-        (None, Some(path)) => write_file(path, options.format, &report)?,
+        (None, Some(path)) => write_file(path, options, &report)?,
         (None, None) if page => {
             let mut text = Vec::new();
             print::html::write(&mut text, &report, passes(&judged)?)
@@ -53,7 +53,7 @@ pub(crate) fn main(options: &cli::Report) -> Result<u8, Error> {
         }
         (None, None) => {
             let style = terminal::style_of_stdout();
-            let text = worded(options.format, &report, style).map_err(|e| Error::new(e.to_string()))?;
+            let text = worded(options, &report, style).map_err(|e| Error::new(e.to_string()))?;
             say::out(&String::from_utf8_lossy(&text));
         }
     }
@@ -86,21 +86,33 @@ fn write_page(path: &Path, judged: &[analyze::Judged], report: &Report<'_>) -> R
     Ok(())
 }
 
-fn write_file(path: &Path, format: cli::ReportFormat, report: &Report<'_>) -> Result<(), Error> {
+fn write_file(path: &Path, options: &cli::Report, report: &Report<'_>) -> Result<(), Error> {
     let fail = |e| Error::io("cannot write the report", path, e).status(status::FAILED);
-    let text = worded(format, report, Style::default()).map_err(fail)?;
+    let text = worded(options, report, Style::default()).map_err(fail)?;
     files::write(path, &text).map_err(fail)?;
     say::line(format!("report written to {}", say::path(path)));
     Ok(())
 }
 
-fn worded(format: cli::ReportFormat, report: &Report<'_>, style: Style) -> std::io::Result<Vec<u8>> {
+fn worded(options: &cli::Report, report: &Report<'_>, style: Style) -> std::io::Result<Vec<u8>> {
     let mut text = Vec::new();
-    match format {
+    // Where this machine keeps its files is not shared.
+    let root = if options.share { String::new() } else { root() };
+    match options.format {
         cli::ReportFormat::Text => print::text::write(&mut text, report, style)?,
         // Written by `write_page`, which has what it is drawn from.
         cli::ReportFormat::Html => {}
         cli::ReportFormat::Json => print::json::write(&mut text, report, true)?,
+        cli::ReportFormat::Github => print::ci::github(&mut text, report, &root)?,
+        cli::ReportFormat::Sarif => print::ci::sarif(&mut text, report, &root)?,
+        cli::ReportFormat::Junit => print::ci::junit(&mut text, report, &root)?,
     }
     Ok(text)
+}
+
+/// The folder that files are named from in CI: the checkout where a workflow says so, else where we are.
+fn root() -> String {
+    let workspace = std::env::var_os("GITHUB_WORKSPACE").filter(|w| !w.is_empty()).map(PathBuf::from);
+    let root = workspace.or_else(|| std::env::current_dir().ok()).unwrap_or_default();
+    root.to_string_lossy().into_owned()
 }

@@ -1,13 +1,16 @@
 //! Our voice: whole lines on stderr, so that `tee`, progress bars and other writers never cut one.
 
+use crate::terminal;
 use std::io::{IsTerminal, Write};
 use std::path::Path;
 use std::time::{Duration, Instant};
 use strandline::event::{printable, printable_lines};
+use strandline::report::ascii;
 
 /// Says one line, `strandline: ` before it. A closed stderr is nobody's problem.
 pub(crate) fn line(text: impl AsRef<str>) {
-    raw(&format!("strandline: {}\n", printable_lines(text.as_ref())));
+    let text = format!("strandline: {}\n", printable_lines(text.as_ref()));
+    raw(&if terminal::is_ascii() { ascii(&text).into_owned() } else { text });
 }
 
 /// A path in words: whoever named the file may mean the terminal by it.
@@ -26,6 +29,11 @@ pub(crate) fn shown(path: &Path) -> String {
 /// Writes text that is already laid out, in one write.
 pub(crate) fn raw(text: &str) {
     let _ = std::io::stderr().lock().write_all(text.as_bytes());
+}
+
+/// Writes text for people to stdout, in signs that their locale has.
+pub(crate) fn text(text: &str) -> bool {
+    if terminal::is_ascii() { out(&ascii(text)) } else { out(text) }
 }
 
 /// Writes text to stdout, where a command's result belongs. `false` once nobody reads any more (`| head`): that is no

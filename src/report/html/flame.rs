@@ -1,5 +1,7 @@
 //! Stacks of what is held, as one tree of frames from the outermost call inwards.
 
+use super::super::path;
+use super::super::text::NO_FRAME;
 use crate::event::{Frame, Names, SiteId, StackId};
 use crate::replay::{Replay, is_installed};
 use rustc_hash::FxHashMap;
@@ -24,19 +26,14 @@ pub(super) struct Tree {
 pub(super) fn tree(replay: &Replay, names: &Names, stacks: FxHashMap<(SiteId, StackId), u64>) -> Tree {
     let mut root = Tree::default();
     for ((site, stack), bytes) in stacks {
-        let site = replay.site(site);
-        let from = match site {
-            Some(s) if names.frames(stack).next().is_none() => s.stack,
-            _ => stack,
-        };
+        let (frames, node) = path::of(replay, names, site, stack);
         let mut path: Vec<(String, bool)> =
-            names.frames(from).map(|f| (label(f), is_installed(&f.file))).collect();
-        path.reverse();
+            frames.into_iter().map(|f| (label(f), is_installed(&f.file))).collect();
         let skipped = path.len().saturating_sub(DEPTH);
         path.drain(..skipped);
-        path.extend(site.and_then(|s| Some((s.node.clone()?, true))));
+        path.extend(node.map(|n| (n.to_owned(), true)));
         if path.is_empty() {
-            path.push(("no Python frame is known".to_owned(), false));
+            path.push((NO_FRAME.to_owned(), false));
         }
         let mut at = &mut root;
         at.bytes += bytes;

@@ -13,7 +13,7 @@ use super::json as report_json;
 use super::model::{Process, Report, capacity};
 use super::processes::Row;
 use super::style::Ink;
-use super::text::failures;
+use super::text::{self, failures};
 use crate::event::{SiteId, StreamId};
 use crate::replay::anatomy::Class;
 use crate::replay::{Replay, Site, SiteKind};
@@ -190,12 +190,7 @@ fn parts<K: Ord + Copy>(
 fn stream(p: &Process<'_>, id: StreamId) -> Value {
     let side = p.replay.is_side(id);
     let handle = p.replay.stream(id).map_or(0, |s| s.handle.0);
-    let name = match handle {
-        0 => "default stream".to_owned(),
-        _ if side => format!("side stream {}", id.0),
-        _ => format!("stream {}", id.0),
-    };
-    json!({ "name": name, "handle": format!("0x{handle:x}"), "side": side })
+    json!({ "name": text::stream(p.replay, id), "handle": format!("0x{handle:x}"), "side": side })
 }
 
 fn name(site: Option<&Site>) -> String {
@@ -208,7 +203,7 @@ fn name(site: Option<&Site>) -> String {
             };
             format!("{}{within}", flame::label(&s.frame))
         }
-        _ => "no Python frame is known".to_owned(),
+        _ => text::NO_FRAME.to_owned(),
     }
 }
 

@@ -6,7 +6,7 @@ use crate::report::metrics::Metrics;
 
 fn told(r: &Report<'_>) -> (String, Value, Value) {
     let mut text = Vec::new();
-    text::write(&mut text, r, Style { colour: false, width: 1000 }).unwrap();
+    text::write(&mut text, r, Style { width: 1000, ..Style::default() }).unwrap();
     let passes = r.processes.iter().map(|p| html::Pass::new(p.replay, p.findings)).collect();
     let mut page = Vec::new();
     html::write(&mut page, r, passes).unwrap();

@@ -20,7 +20,7 @@ pub(super) fn lines(p: &Process<'_>, m: &Moment, style: Style) -> Vec<String> {
     let (job, rest) = figures[..bytes.len() - 1].split_at(t.job.len());
     let left = figures[bytes.len() - 1];
 
-    let mut out = vec![title(p, m, unit, total, t.whole_device, style.width)];
+    let mut out = title(p, m, unit, total, t.whole_device, style);
     let wide = [job.iter().sum(), rest.iter().sum(), left].map(|v: u64| unit.show(v).len());
     let wide = wide.into_iter().max().unwrap_or(0).max(5);
     let mut row = |name: &str, figure: u64, text: &str, ink: Option<Ink>| {
@@ -44,8 +44,8 @@ pub(super) fn lines(p: &Process<'_>, m: &Moment, style: Style) -> Vec<String> {
     out
 }
 
-/// `GPU 0 when it failed, GiB (step 19)    together 23.7, as the driver counts`.
-fn title(p: &Process<'_>, m: &Moment, unit: TableUnit, total: u64, whole: bool, width: usize) -> String {
+/// `GPU 0 when it failed, GiB (step 19)    total 23.7 (driver)`.
+fn title(p: &Process<'_>, m: &Moment, unit: TableUnit, total: u64, whole: bool, style: Style) -> Vec<String> {
     let when = match m.at {
         At::Oom => "when it failed in",
         At::Peak => "at its peak in",
@@ -57,17 +57,17 @@ fn title(p: &Process<'_>, m: &Moment, unit: TableUnit, total: u64, whole: bool, 
     let gpu = format!("  GPU {}{renumbered}", m.device.0);
     let step = p.replay.step_source().noun();
     let rest = format!(" {when} {step} {}, {}", count(m.anatomy.step.into()), unit.name());
-    let sum = format!("together {}", unit.show(total));
-    let by = if whole { ", as the driver counts" } else { ", what torch has; the card's size is not known" };
+    let sum = format!("total {}", unit.show(total));
+    let by = if whole { " (driver)" } else { " (PyTorch's; the card's size is not known)" };
     // The fullest line that fits.
-    let short = if whole { "" } else { ", what torch has" };
+    let short = if whole { "" } else { " (PyTorch's)" };
     let choices = [(name.as_str(), by), ("", by), ("", short)];
     let line = |(name, by): (&str, &str)| {
         let left = format!("{gpu}{name}{rest}");
         format!("{left}{}{sum}{by}", " ".repeat(2.max(58usize.saturating_sub(left.chars().count()))))
     };
-    let fits = choices.into_iter().map(line).find(|l| l.chars().count() <= width);
-    fits.unwrap_or_else(|| format!("{gpu}{rest}  {sum}{short}"))
+    let fits = choices.into_iter().map(line).find(|l| l.chars().count() <= style.width);
+    fits.map_or_else(|| style.wrap("  ", &format!("{gpu}{rest}, {sum}{short}")), |line| vec![line])
 }
 
 /// `weights 6.1 · gradients 0.1`; what rounds to nothing is left out.

@@ -12,36 +12,47 @@ use crate::replay::{Device, SiteKind, is_generated};
 
 /// Lines of all findings of a process: leaks numbered, then notes.
 pub(super) fn lines(p: &Process<'_>, style: Style) -> Vec<String> {
-    let mut out = Vec::new();
-    let mut number = 0;
-    let with_known = || p.findings.iter().enumerate().map(|(i, f)| (f, p.known.get(i)));
-    for (f, known) in with_known().filter(|(f, _)| is_loud(f)) {
-        number += 1;
-        leak(&mut out, p, f, known, number, style);
+    let all = each(p, style);
+    let is_note = |i: &usize| p.findings.get(*i).is_some_and(|f| !is_loud(f) && f.suppressed_by.is_none());
+    let (notes, mut told): (Vec<_>, Vec<_>) = all.into_iter().partition(|(i, _)| is_note(i));
+    let more = notes.len().saturating_sub(NOTES);
+    told.extend(notes.into_iter().take(NOTES));
+    let mut out: Vec<String> = told.into_iter().flat_map(|(_, lines)| lines).collect();
+    if more > 0 {
+        out.extend(style.wrap("  note   ", &format!("{} more; --format json has all", count(more as u64))));
     }
-    for (f, by) in p.findings.iter().filter_map(|f| Some((f, f.suppressed_by.as_ref()?))) {
+    out
+}
+
+/// Each finding by its number in the process, with its lines: leaks, what is suppressed, notes.
+pub(super) fn each(p: &Process<'_>, style: Style) -> Vec<(usize, Vec<String>)> {
+    let all = || p.findings.iter().enumerate().map(|(i, f)| (i, f, p.known.get(i)));
+    let mut out = Vec::new();
+    for (n, (i, f, known)) in all().filter(|(_, f, _)| is_loud(f)).enumerate() {
+        let mut lines = Vec::new();
+        leak(&mut lines, p, f, known, n + 1, style);
+        out.push((i, lines));
+    }
+    for (i, f, by) in all().filter_map(|(i, f, _)| Some((i, f, f.suppressed_by.as_ref()?))) {
         let site = site(p, f).map(|s| format!(" {}", at(p, s))).unwrap_or_default();
         let (what, rate, now) = (f.headline(), rate(f), size(f.bytes_now));
         let text = format!("suppressed by {by}, does not count: {what}{site}, {rate}, {now} now");
-        out.extend(style.wrap("  note   ", &text));
+        out.push((i, style.wrap("  note   ", &text)));
     }
-    let quiet = || with_known().filter(|(f, _)| !is_loud(f) && !f.is_suppressed());
-    for (f, known) in quiet().take(NOTES) {
-        out.extend(style.wrap("  note   ", &note(p, f)));
+    for (i, f, known) in all().filter(|(_, f, _)| !is_loud(f) && f.suppressed_by.is_none()) {
+        let mut lines = style.wrap("  note   ", &note(p, f));
         let stands = f.certainty == Certainty::Note && f.withdrawn_step.is_none();
         match known.and_then(|k| k.fix.as_ref()) {
             Some(fix) => {
-                out.extend(style.wrap("    fix    ", &format!("known: {}, {}", fix.known, fix.text)))
+                lines.extend(style.wrap("    fix    ", &format!("known: {}, {}", fix.known, fix.text)));
             }
             None if stands => {
-                remedy(p, f, known).into_iter().for_each(|text| out.extend(style.wrap("    try    ", &text)))
+                let tried = remedy(p, f, known).into_iter();
+                lines.extend(tried.flat_map(|text| style.wrap("    try    ", &text)));
             }
             None => {}
         }
-    }
-    let more = quiet().count().saturating_sub(NOTES);
-    if more > 0 {
-        out.extend(style.wrap("  note   ", &format!("{} more; --format json has all", count(more as u64))));
+        out.push((i, lines));
     }
     out
 }

@@ -12,7 +12,11 @@ mod phrase;
 mod place;
 mod run;
 mod series;
+mod told;
 mod whole;
+
+pub(super) use place::{NO_FRAME, line, place, short_path, site, stream};
+pub(super) use told::{Told, findings};
 
 pub use alert::{Spread, alert, headline, held, withdrawn};
 pub use whole::{failures, write};

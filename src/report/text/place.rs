@@ -3,11 +3,14 @@
 use super::super::held::KeptAt;
 use super::super::model::{Facts, Process};
 use crate::detect::Finding;
-use crate::event::Frame;
-use crate::replay::{PhaseKind, Site, SiteKind};
+use crate::event::{Frame, StreamId};
+use crate::replay::{PhaseKind, Replay, Site, SiteKind};
+
+/// What stands for the frames of a stack that has none.
+pub(in crate::report) const NO_FRAME: &str = "no Python frame is known";
 
 /// The line with the largest share of a finding.
-pub(super) fn site<'p>(p: &'p Process<'_>, f: &Finding) -> Option<&'p Site> {
+pub(in crate::report) fn site<'p>(p: &'p Process<'_>, f: &Finding) -> Option<&'p Site> {
     p.replay.site(f.sites.first()?.site)
 }
 
@@ -18,7 +21,7 @@ pub(super) fn at(p: &Process<'_>, s: &Site) -> String {
 }
 
 /// A site in words.
-pub(super) fn place(p: &Process<'_>, s: &Site) -> String {
+pub(in crate::report) fn place(p: &Process<'_>, s: &Site) -> String {
     match s.kind {
         SiteKind::Line if s.your_line.as_ref() == Some(&s.frame) => format!("your {}", line(p, &s.frame)),
         SiteKind::Line => line(p, &s.frame),
@@ -37,7 +40,7 @@ pub(super) fn place(p: &Process<'_>, s: &Site) -> String {
 }
 
 /// `trl/models/activation_offloading.py:430 unpack_tensor_with_streams`.
-pub(super) fn line(p: &Process<'_>, f: &Frame) -> String {
+pub(in crate::report) fn line(p: &Process<'_>, f: &Frame) -> String {
     let file = short_path(&f.file, Facts::of(p.replay).text("cwd"));
     let at = if f.line == 0 { String::new() } else { format!(":{}", f.line) };
     let name = f.function.rsplit('.').next().filter(|n| !n.is_empty() && *n != "<module>");
@@ -45,7 +48,7 @@ pub(super) fn line(p: &Process<'_>, f: &Frame) -> String {
 }
 
 /// A path without what is the same for all: up to `site-packages/`, or the job's working directory.
-fn short_path<'f>(file: &'f str, cwd: Option<&str>) -> &'f str {
+pub(in crate::report) fn short_path<'f>(file: &'f str, cwd: Option<&str>) -> &'f str {
     for root in ["/site-packages/", "/dist-packages/", ".whl/"] {
         if let Some(i) = file.rfind(root) {
             return &file[i + root.len()..];
@@ -67,6 +70,15 @@ pub(super) fn kept_at(p: &Process<'_>, kept: &KeptAt) -> String {
 pub(super) fn kept_by(p: &Process<'_>, kept: &KeptAt) -> String {
     let frame = Frame { file: kept.file.clone(), line: kept.line, function: String::new() };
     format!("kept by `{}` at {}", kept.source, line(p, &frame))
+}
+
+/// A stream in words: `side stream 3`.
+pub(in crate::report) fn stream(replay: &Replay, id: StreamId) -> String {
+    match replay.stream(id).map_or(0, |s| s.handle.0) {
+        0 => "default stream".to_owned(),
+        _ if replay.is_side(id) => format!("side stream {}", id.0),
+        _ => format!("stream {}", id.0),
+    }
 }
 
 /// ` (forward)`; nothing where no phase is known.

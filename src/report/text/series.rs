@@ -15,7 +15,7 @@ const CURVE: usize = 48;
 const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
 /// Four lines of figures and one of a curve; nothing for a run of fewer than three steps.
-pub(super) fn lines(d: &Device, several: bool, _style: Style) -> Vec<String> {
+pub(super) fn lines(d: &Device, several: bool, style: Style) -> Vec<String> {
     if d.rows.len() < FEWEST {
         return Vec::new();
     }
@@ -31,7 +31,7 @@ pub(super) fn lines(d: &Device, several: bool, _style: Style) -> Vec<String> {
     let mut row = |name: String, of: &dyn Fn(&StepRow) -> String| {
         let mut cells = vec![name];
         for c in &chosen {
-            cells.push(c.map_or_else(|| "…".to_owned(), |i| of(&d.rows[i])));
+            cells.push(c.map_or_else(|| style.shown("…").into_owned(), |i| of(&d.rows[i])));
         }
         t.row(cells);
     };
@@ -45,7 +45,9 @@ pub(super) fn lines(d: &Device, several: bool, _style: Style) -> Vec<String> {
     let mut out = t.lines(2);
     let ends: Vec<u64> = d.rows.iter().map(|r| r.allocated.0).collect();
     if ends.len() > COLUMNS {
-        out.push(format!("         {} at the end of each step", curve(&ends)));
+        let (head, tail) = ("         ", " at the end of each step");
+        let most = style.width.saturating_sub(head.len() + tail.len()).clamp(BARS.len(), CURVE);
+        out.push(format!("{head}{}{tail}", curve(&ends, most)));
     }
     out
 }
@@ -61,10 +63,10 @@ fn choose(n: usize) -> Vec<Option<usize>> {
     c
 }
 
-/// A curve from zero to the highest value; of values that share a point, the last.
-fn curve(values: &[u64]) -> String {
+/// A curve from zero to the highest value, of so many points at most; of values that share a point, the last.
+fn curve(values: &[u64], most: usize) -> String {
     let top = values.iter().copied().max().unwrap_or(0).max(1);
-    let n = values.len().min(CURVE);
+    let n = values.len().min(most);
     let point = |i: usize| values[(i + 1) * values.len() / n - 1];
     let bar = |v: u64| {
         BARS[((u128::from(v) * BARS.len() as u128).div_ceil(u128::from(top)) as usize).clamp(1, 8) - 1]
@@ -84,9 +86,9 @@ mod tests {
 
     #[test]
     fn a_curve_rises_from_zero() {
-        assert_eq!(curve(&[0, 1, 2, 3, 4, 5, 6, 7, 8]), "▁▁▂▃▄▅▆▇█");
-        assert_eq!(curve(&[5, 5, 5]), "███");
-        assert_eq!(curve(&[0, 0]), "▁▁");
-        assert_eq!(curve(&vec![7; 1000]).chars().count(), CURVE);
+        assert_eq!(curve(&[0, 1, 2, 3, 4, 5, 6, 7, 8], CURVE), "▁▁▂▃▄▅▆▇█");
+        assert_eq!(curve(&[5, 5, 5], CURVE), "███");
+        assert_eq!(curve(&[0, 0], CURVE), "▁▁");
+        assert_eq!(curve(&vec![7; 1000], CURVE).chars().count(), CURVE);
     }
 }

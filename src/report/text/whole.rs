@@ -13,7 +13,7 @@ use crate::replay::anatomy::At;
 /// Prints the report.
 pub fn write(out: &mut impl Write, r: &Report<'_>, style: Style) -> io::Result<()> {
     for line in lines(r, style) {
-        writeln!(out, "{line}")?;
+        writeln!(out, "{}", style.shown(&line))?;
     }
     Ok(())
 }
@@ -25,7 +25,7 @@ fn lines(r: &Report<'_>, style: Style) -> Vec<String> {
         last(&mut out, r, style);
         return out;
     };
-    processes(&mut out, r);
+    processes(&mut out, r, style);
     let mut told: Vec<&Process<'_>> = Vec::new();
     for p in std::iter::once(first).chain(r.processes.iter().filter(|p| !std::ptr::eq(*p, first))) {
         let news = told.is_empty()
@@ -54,7 +54,7 @@ fn lines(r: &Report<'_>, style: Style) -> Vec<String> {
 
 /// What failed on each device, and what held its memory then: the lines of the report, without their breaks.
 pub fn failures(p: &Process<'_>) -> Vec<String> {
-    let style = Style { colour: false, width: usize::MAX };
+    let style = Style { width: usize::MAX, ..Style::default() };
     p.replay.devices().flat_map(|d| found::failed(p, d, style)).map(|l| l.trim_end().to_owned()).collect()
 }
 
@@ -91,7 +91,7 @@ fn process(out: &mut Vec<String>, p: &Process<'_>, style: Style) {
 const ALONE: usize = 8;
 
 /// One line per process, where there are several; of many the gravest first.
-fn processes(out: &mut Vec<String>, r: &Report<'_>) {
+fn processes(out: &mut Vec<String>, r: &Report<'_>, style: Style) {
     let rows = r.rows();
     if rows.is_empty() {
         return;
@@ -112,7 +112,13 @@ fn processes(out: &mut Vec<String>, r: &Report<'_>) {
             false => "-".to_owned(),
         };
         let phrase = all.first().map_or("", |row| row.phrase).to_owned();
-        t.row([name, phrase, range(|row| row.peak, size), left, range(|row| row.steps.into(), count)]);
+        t.row([
+            style.shown(&name).into_owned(),
+            phrase,
+            range(|row| row.peak, size),
+            left,
+            range(|row| row.steps.into(), count),
+        ]);
     };
     if rows.len() <= ALONE {
         rows.iter().for_each(|row| line(row.name.clone(), &[row]));
@@ -140,14 +146,21 @@ fn processes(out: &mut Vec<String>, r: &Report<'_>) {
 
 /// Commands longer than this leave no room for a column beside them.
 const LONG: usize = 50;
+/// What such a column needs, with all that is no command.
+const BESIDE: usize = 36;
 
 fn last(out: &mut Vec<String>, r: &Report<'_>, style: Style) {
     let wide = r.next.iter().map(|(c, _)| c.chars().count()).max().unwrap_or(0);
     for (i, (command, why)) in r.next.iter().enumerate() {
         let head = if i == 0 { "  next   " } else { "         " };
-        if wide > LONG {
+        if wide > LONG || style.width < wide + BESIDE {
             // Never broken: it is there to be copied. A shell takes the rest for a comment.
-            out.push(format!("{head}{command}  # {why}"));
+            let line = format!("{head}{command}  # {why}");
+            if line.chars().count() <= style.width {
+                out.push(line);
+            } else {
+                out.extend([format!("{head}{command}"), format!("         # {why}")]);
+            }
         } else {
             out.extend(style.wrap(&format!("{head}{command:wide$}    "), why));
         }

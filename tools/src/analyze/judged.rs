@@ -130,7 +130,7 @@ impl Judged {
     }
 
     /// What is private in it was folded, by this.
-    pub(super) fn share(&self) -> Option<&Share> {
+    pub(crate) fn share(&self) -> Option<&Share> {
         self.share.as_ref()
     }
 

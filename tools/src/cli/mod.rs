@@ -6,8 +6,8 @@ mod recording;
 
 use crate::size::{self, Size};
 use crate::snapshot::Options as Snapshot;
-use clap::{Args, Parser, Subcommand};
-pub(crate) use reading::{Diff, Dump, DumpFormat, Report, ReportFormat, Top};
+use clap::{Args, Parser, Subcommand, ValueEnum};
+pub(crate) use reading::{Diff, Dump, DumpFormat, Export, ExportFormat, Report, ReportFormat, Top, Worse};
 pub(crate) use recording::{Env, EnvFormat, Run, Steps, Watch};
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
@@ -32,7 +32,7 @@ Exit status of `run`:
 /// What a CUDA stream leaves behind: finds GPU memory leaks in an unmodified PyTorch job.
 #[derive(Parser, Debug)]
 #[command(name = "strandline", version = version(), after_help = EXAMPLES, max_term_width = 100)]
-#[command(disable_help_subcommand = true, subcommand_required = true, arg_required_else_help = true)]
+#[command(subcommand_required = true, arg_required_else_help = true)]
 pub(crate) struct Cli {
     /// What to do.
     #[command(subcommand)]
@@ -54,6 +54,8 @@ pub(crate) enum Command {
     Snapshot(Snapshot),
     /// Compare two recordings or snapshots, line by line
     Diff(Diff),
+    /// A recording for other tools: flame graphs, speedscope, pprof, Perfetto
+    Export(Export),
     /// The events of a recording as text, one a line
     Dump(Dump),
     /// The environment that `run` sets, for when you cannot wrap the command
@@ -66,6 +68,37 @@ pub(crate) enum Command {
     Demo(Demo),
     /// PyTorch on a simulated GPU: set it up, or run a command in it
     Simulate(Simulate),
+    /// What a shell completes of a command line: source <(strandline completions bash)
+    Completions(Completions),
+    /// The manual, for man: strandline man | man -l -
+    Man(Man),
+}
+
+/// `strandline completions`
+#[derive(Args, Debug)]
+pub(crate) struct Completions {
+    /// Whose words they are in
+    #[arg(value_enum)]
+    pub(crate) shell: Shell,
+}
+
+/// A shell that completes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Shell {
+    /// source <(strandline completions bash)
+    Bash,
+    /// A file _strandline in a folder of $fpath
+    Zsh,
+    /// strandline completions fish | source
+    Fish,
+}
+
+/// `strandline man`
+#[derive(Args, Debug)]
+pub(crate) struct Man {
+    /// The page of one command
+    #[arg(value_name = "COMMAND")]
+    pub(crate) command: Option<String>,
 }
 
 /// `strandline doctor`

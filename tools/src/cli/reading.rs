@@ -1,7 +1,8 @@
-//! What is read of a recording: options of `report`, `snapshot`, `diff`, `dump` and `top`.
+//! What is read of a recording: options of `report`, `diff`, `export`, `dump` and `top`.
 
 use super::gate::Gate;
 use crate::analyze::Moment;
+use crate::size::Size;
 use clap::{Args, ValueEnum};
 use std::path::PathBuf;
 
@@ -53,7 +54,7 @@ fn step_only(text: &str) -> Result<u32, String> {
 /// `strandline diff`
 #[derive(Args, Debug)]
 pub(crate) struct Diff {
-    /// A recording, or a snapshot that PyTorch or strandline wrote
+    /// A recording, or a snapshot that PyTorch or strandline wrote; REC@MOMENT for a moment of it, such as REC@step:10
     #[arg(value_name = "BASE")]
     pub(crate) base: PathBuf,
     /// What is compared with it
@@ -62,9 +63,76 @@ pub(crate) struct Diff {
     /// The moment in both: as for `snapshot` [default: the peak of recordings, the end of snapshots]
     #[arg(long, value_name = "MOMENT")]
     pub(crate) at: Option<Moment>,
+    /// End with 85 where so much more is in use in NEW: 2% of what BASE has, or a size such as 100MiB
+    #[arg(long, value_name = "AMOUNT")]
+    pub(crate) fail_if_worse: Option<Worse>,
     /// How to tell it
-    #[arg(long, value_enum, default_value_t = ReportFormat::Text)]
-    pub(crate) format: ReportFormat,
+    #[arg(long, value_enum, default_value_t = DumpFormat::Text)]
+    pub(crate) format: DumpFormat,
+}
+
+/// How much more is worse.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Worse {
+    /// Than this part of what there was, 0 to 1.
+    Part(f64),
+    /// Than so many bytes.
+    Bytes(u64),
+}
+
+impl std::str::FromStr for Worse {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Worse, String> {
+        let Some(percent) = text.trim().strip_suffix('%') else {
+            return text.parse::<Size>().map(|s| Worse::Bytes(s.0));
+        };
+        match percent.trim().parse::<f64>() {
+            Ok(p) if (0.0..=1e6).contains(&p) => Ok(Worse::Part(p / 100.0)),
+            _ => Err(format!("\"{text}\" is no part; write it like 2% or 100MiB")),
+        }
+    }
+}
+
+/// `strandline export`
+#[derive(Args, Debug)]
+pub(crate) struct Export {
+    /// A recording, the folder of a run, or a snapshot that PyTorch wrote [default: the newest under ./strandline]
+    pub(crate) recording: Option<PathBuf>,
+    /// For which tool
+    #[arg(long, value_enum)]
+    pub(crate) format: ExportFormat,
+    /// Write to this file instead of stdout
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+    /// What was held then: end (of the last step), now, peak, oom, step:N or mark:NAME; of speedscope may be repeated [default: peak; of speedscope also end]
+    #[arg(long, value_name = "MOMENT")]
+    pub(crate) at: Vec<Moment>,
+    /// Of folded stacks: what was allocated in all, freed or not
+    #[arg(long, conflicts_with = "at")]
+    pub(crate) allocated: bool,
+    /// Of perfetto: so many lines of the program have a counter of what they hold
+    #[arg(long, value_name = "N", default_value_t = 8)]
+    pub(crate) lines: usize,
+    /// Names, paths, hosts and arguments of your own become your/file1.py, function1, host1
+    #[arg(long)]
+    pub(crate) share: bool,
+    /// Findings that do not count: leak:PATTERN or growing:PATTERN a line, as for report; may be repeated
+    #[arg(long, value_name = "FILE")]
+    pub(crate) suppressions: Vec<PathBuf>,
+}
+
+/// What an export is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ExportFormat {
+    /// Folded stacks, for flamegraph.pl, inferno and speedscope
+    Folded,
+    /// speedscope's JSON: each moment, and all that was allocated
+    Speedscope,
+    /// pprof's profile.proto, compressed: go tool pprof FILE
+    Pprof,
+    /// Chrome's trace events in JSON, for ui.perfetto.dev: memory, steps, phases, streams and findings in time
+    Perfetto,
 }
 
 /// `strandline dump`
@@ -86,13 +154,19 @@ pub(crate) enum ReportFormat {
     Json,
     /// One page with every step, stream and stack, which needs no network.
     Html,
+    /// Annotations of a workflow on GitHub.
+    Github,
+    /// SARIF 2.1.0, for code scanning.
+    Sarif,
+    /// JUnit's XML, for what shows tests.
+    Junit,
 }
 
-/// How events are told.
+/// How events are told, or a comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum DumpFormat {
-    /// `key=value`, for grep.
+    /// For a person, and grep.
     Text,
-    /// One JSON object a line.
+    /// For a program.
     Json,
 }

@@ -44,7 +44,7 @@ pub(crate) fn main() -> Result<u8, Error> {
     }
     drop(progress);
     let (text, found) = told(&all, version.as_deref());
-    say::out(&text);
+    say::text(&text);
     let is_known = |name: &str| version.as_ref().map(|driver| (name.to_string(), driver.clone()));
     let news = found.into_iter().filter_map(|(name, bytes)| Some((is_known(&name)?, bytes)));
     let news: Vec<Kept> = news.map(|((name, driver), bytes)| Kept::now(name, driver, bytes)).collect();

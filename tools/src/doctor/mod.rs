@@ -37,7 +37,7 @@ pub(crate) fn main(options: &cli::Doctor) -> Result<u8, Error> {
     if all.iter().all(|check| check.grade != Grade::Bad) {
         all.extend(trial::run(&patient));
     }
-    say::out(&told(&all));
+    say::text(&told(&all));
     Ok(if worst(&all) == Grade::Bad { status::FAILED } else { 0 })
 }
 

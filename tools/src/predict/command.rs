@@ -18,7 +18,7 @@ use strandline::report::Process;
 /// Memory of the simulated GPU: more than any job asks for, and it costs nothing.
 const PLENTY: Size = Size(1 << 40);
 
-/// Runs the command; the result is the exit status: 85 where the job does not fit a card that was asked about.
+/// Runs the command; the result is the exit status: 86 where the job does not fit a card that was asked about.
 ///
 /// # Errors
 /// The job could not be started, or failed.

@@ -27,7 +27,7 @@ pub(crate) struct Options {
     /// The rank that is shown, where the run has several
     #[arg(long, value_name = "R")]
     pub(crate) rank: Option<u32>,
-    /// Only blocks of this stream: its number, its handle (0x…), default or side
+    /// Only blocks of this stream: its number, its handle (0x...), default or side
     #[arg(long, value_name = "S")]
     pub(crate) stream: Option<String>,
     /// Only blocks with a frame like this, of file:line function

@@ -1,13 +1,17 @@
-//! What is more in one process than in another, line by line.
+//! What is more in one process than in another, line by line, also where lines have moved in between.
+
+mod lines;
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 use serde_json::{Value, json};
 
-use super::{Align, Table, count, size};
+use super::text::short_path;
+use super::{Align, Facts, Style, Table, count, percent, size};
 use crate::event::Frame;
 use crate::replay::Replay;
+use lines::{Place, matched};
 
 /// Rows of the text; JSON has all.
 const ROWS: usize = 20;
@@ -23,6 +27,13 @@ pub struct Side<'a> {
     pub replay: &'a Replay,
 }
 
+impl Side<'_> {
+    /// Bytes in use on all devices.
+    fn used(&self) -> u64 {
+        self.replay.devices().map(|d| d.allocated.0).fold(0, u64::saturating_add)
+    }
+}
+
 /// Blocks in use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Use {
@@ -35,8 +46,10 @@ pub struct Use {
 /// A line, and what it holds on both sides.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Row {
-    /// The line that allocated.
+    /// The line that allocated, as the second has it; one that only the first has, as that does.
     pub frame: Frame,
+    /// Its number in the first, where that is another.
+    pub moved_from: Option<u32>,
     /// In the first process.
     pub base: Use,
     /// In the second.
@@ -56,27 +69,38 @@ pub struct Diff<'a> {
     base: Side<'a>,
     new: Side<'a>,
     rows: Vec<Row>,
+    /// Lines that have moved and hold as much.
+    still: usize,
 }
 
 impl<'a> Diff<'a> {
-    /// Compares what is in use, by the line that allocated it: what grew most comes first. Blocks that wait to be freed count.
+    /// Compares what is in use, by the line that allocated it: what grew most comes first. Blocks that wait to be freed count. A line
+    /// that moved between the two, because something was inserted above it, is one line.
     pub fn of(base: Side<'a>, new: Side<'a>) -> Diff<'a> {
+        let moved = moved(base.replay, new.replay);
         let mut lines: BTreeMap<(String, u32, String), Row> = BTreeMap::new();
         for (side, is_new) in [(base, false), (new, true)] {
             let r = side.replay;
+            let cwd = Facts::of(r).text("cwd");
             for h in r.devices().flat_map(|d| r.blocks(d.id)) {
-                let frame = r.site(h.site).map(|s| s.frame.clone()).unwrap_or_default();
-                let key = (frame.file.clone(), frame.line, frame.function.clone());
-                let fresh = || Row { frame, base: Use::default(), new: Use::default() };
+                let mut frame = r.site(h.site).map(|s| s.frame.clone()).unwrap_or_default();
+                let mut key = (short_path(&frame.file, cwd).to_owned(), frame.line, frame.function.clone());
+                let mut moved_from = None;
+                if let Some(&line) = moved.get(&key).filter(|_| !is_new) {
+                    moved_from = (line != frame.line).then_some(frame.line);
+                    (key.1, frame.line) = (line, line);
+                }
+                let fresh = || Row { frame, moved_from, base: Use::default(), new: Use::default() };
                 let row = lines.entry(key).or_insert_with(fresh);
                 let at = if is_new { &mut row.new } else { &mut row.base };
                 at.blocks += 1;
                 at.bytes = at.bytes.saturating_add(h.block.rounded.0);
             }
         }
+        let still = lines.values().filter(|row| row.moved_from.is_some() && row.base == row.new).count();
         let mut rows: Vec<Row> = lines.into_values().filter(|row| row.base != row.new).collect();
         rows.sort_by_key(|row| std::cmp::Reverse((row.more(), row.new.bytes)));
-        Diff { base, new, rows }
+        Diff { base, new, rows, still }
     }
 
     /// Lines that differ, what grew most first.
@@ -89,17 +113,36 @@ impl<'a> Diff<'a> {
         self.rows.iter().map(Row::more).fold(0, i64::saturating_add)
     }
 
+    /// Bytes in use that the second has more than so much, which the first may have: a part of what the first has, and bytes.
+    pub fn worse_by(&self, part: f64, bytes: u64) -> Option<u64> {
+        let (base, new) = (self.base.used(), self.new.used());
+        let allowed = (base as f64 * part) as u64;
+        (new > base.saturating_add(allowed).saturating_add(bytes)).then(|| new - base)
+    }
+
+    /// How much more or less is in use in the second, as a part of the first: `12 % more`.
+    pub fn in_percent(&self) -> Option<String> {
+        let (base, new) = (self.base.used() as f64, self.new.used() as f64);
+        (base > 0.0 && base != new).then(|| {
+            let word = if new > base { "more" } else { "less" };
+            format!("{} {word}", percent((new - base).abs() / base))
+        })
+    }
+
     /// For people.
     ///
     /// # Errors
     /// What the sink says.
-    pub fn text(&self, out: &mut impl Write) -> io::Result<()> {
+    pub fn text(&self, out: &mut impl Write, style: Style) -> io::Result<()> {
         let verdict = match self.more() {
             0 if self.rows.is_empty() => "THE SAME: every line holds as much in both".to_string(),
             0 => "SAME TOTAL, different lines".to_string(),
-            more => format!("{} in use in the second", signed(more)),
+            more => {
+                let part = self.in_percent().map(|p| format!(" ({p})")).unwrap_or_default();
+                format!("{}{part} in use in the second", signed(more))
+            }
         };
-        writeln!(out, "strandline: {verdict}")?;
+        writeln!(out, "{}", style.shown(&format!("strandline: {verdict}")))?;
         let mut head = Table::new([Align::Left, Align::Right, Align::Right, Align::Right, Align::Left]);
         head.row(["", "in use", "peak", "reserved", "at"]);
         for (name, side) in [("base", self.base), ("new", self.new)] {
@@ -114,7 +157,7 @@ impl<'a> Diff<'a> {
                 side.moment.to_string(),
             ]);
         }
-        head.lines(2).iter().try_for_each(|line| writeln!(out, "{line}"))?;
+        head.lines(2).iter().try_for_each(|line| writeln!(out, "{}", style.shown(line)))?;
         if self.rows.is_empty() {
             return Ok(());
         }
@@ -127,13 +170,18 @@ impl<'a> Diff<'a> {
                 size(row.base.bytes),
                 size(row.new.bytes),
                 format!("{}{}", if blocks < 0 { "-" } else { "+" }, count(blocks.unsigned_abs())),
-                place(&row.frame),
+                place(&row.frame, row.moved_from),
             ]);
         }
-        table.lines(2).iter().try_for_each(|line| writeln!(out, "{line}"))?;
+        table.lines(2).iter().try_for_each(|line| writeln!(out, "{}", style.shown(line)))?;
         match self.rows.len().saturating_sub(ROWS) {
+            0 => {}
+            more => writeln!(out, "  and {more} more lines: --format json has all")?,
+        }
+        match self.still {
             0 => Ok(()),
-            more => writeln!(out, "  and {more} more lines: --format json has all"),
+            1 => writeln!(out, "  1 line has moved and holds as much"),
+            n => writeln!(out, "  {n} lines have moved and hold as much"),
         }
     }
 
@@ -157,6 +205,7 @@ impl<'a> Diff<'a> {
                 "base": { "bytes": r.base.bytes, "blocks": r.base.blocks },
                 "new": { "bytes": r.new.bytes, "blocks": r.new.blocks },
                 "file": r.frame.file, "line": r.frame.line, "function": r.frame.function,
+                "base_line": r.moved_from.unwrap_or(r.frame.line),
             })
         };
         json!({
@@ -165,6 +214,7 @@ impl<'a> Diff<'a> {
             "more_bytes": self.more(),
             "base": side(&self.base),
             "new": side(&self.new),
+            "moved_and_equal": self.still,
             "sites": self.rows.iter().map(row).collect::<Vec<_>>(),
         })
     }
@@ -174,12 +224,36 @@ fn signed(bytes: i64) -> String {
     format!("{} {}", size(bytes.unsigned_abs()), if bytes < 0 { "less" } else { "more" })
 }
 
-fn place(frame: &Frame) -> String {
+fn place(frame: &Frame, moved_from: Option<u32>) -> String {
     if frame.file.is_empty() {
         return "a line that was not seen".into();
     }
     // The end of a path says enough.
     let parts: Vec<&str> = frame.file.rsplit('/').take(3).collect();
     let file = parts.into_iter().rev().collect::<Vec<_>>().join("/");
-    format!("{file}:{} {}", frame.line, frame.function)
+    let moved = moved_from.map(|line| format!(" (was line {line})")).unwrap_or_default();
+    format!("{file}:{} {}{moved}", frame.line, frame.function)
+}
+
+/// Lines that the first knows, with their numbers in the second.
+fn moved(base: &Replay, new: &Replay) -> BTreeMap<(String, u32, String), u32> {
+    let mut files: BTreeMap<String, [Vec<Place>; 2]> = BTreeMap::new();
+    for (replay, side) in [(base, 0), (new, 1)] {
+        let cwd = Facts::of(replay).text("cwd");
+        for frame in replay.sites().iter().map(|s| &s.frame).filter(|f| f.line > 0) {
+            let lines = &mut files.entry(short_path(&frame.file, cwd).to_owned()).or_default()[side];
+            lines.push((frame.line, frame.function.clone()));
+        }
+    }
+    let mut all = BTreeMap::new();
+    for (file, mut sides) in files {
+        for side in &mut sides {
+            side.sort_unstable();
+            side.dedup();
+        }
+        for ((line, function), (other, _)) in matched(&sides[0], &sides[1]) {
+            all.insert((file.clone(), line, function), other);
+        }
+    }
+    all
 }

@@ -1,0 +1,106 @@
+//! `strandline export`: a recording for tools that people have already.
+
+mod read;
+
+use crate::error::{Error, status};
+use crate::share::Share;
+use crate::{analyze, cli, files, recording, say};
+use cli::ExportFormat;
+use flate2::{Compression, GzBuilder};
+use std::io::{self, IsTerminal, Write};
+use std::path::Path;
+use strandline::report::Process;
+use strandline::report::export::{self as print, Column, Profile};
+
+/// Runs the command; the result is the exit status.
+///
+/// # Errors
+/// No recording can be read, there is no such moment, or the export cannot be written.
+pub(crate) fn main(options: &cli::Export) -> Result<u8, Error> {
+    refuse(options)?;
+    let suppressions = analyze::Suppressions::read(&options.suppressions)?;
+    let found = recording::find(options.recording.as_deref())?;
+    let share = options.share.then(Share::default);
+    let judged = analyze::judge(&found, None, &suppressions, share.as_ref())?;
+    let report = analyze::report(&judged, None);
+    let begun = judged.iter().map(analyze::Judged::epoch_ns).min().unwrap_or(0);
+    let mut out = Vec::new();
+    let written = match options.format {
+        ExportFormat::Perfetto => {
+            let lines =
+                judged.iter().map(|j| read::timeline(j, options.lines)).collect::<Result<Vec<_>, _>>()?;
+            print::perfetto(&mut out, &report, &lines)
+        }
+        format => {
+            let mut profiles = Vec::new();
+            for (j, process) in judged.iter().zip(&report.processes) {
+                profiles.push(read::profile(j, process, &report, options)?);
+            }
+            match format {
+                ExportFormat::Folded if options.allocated => {
+                    print::folded(&mut out, &profiles, Column::Allocated)
+                }
+                ExportFormat::Folded => print::folded(&mut out, &profiles, Column::Held(0)),
+                ExportFormat::Speedscope => print::speedscope(&mut out, &profiles, &name(&report.processes)),
+                ExportFormat::Pprof | ExportFormat::Perfetto => zipped(&mut out, &profiles, begun),
+            }
+        }
+    };
+    written.map_err(|e| Error::new(e.to_string()))?;
+    match &options.output {
+        Some(path) => write(path, &out)?,
+        // A reader that has gone away has what it wanted.
+        None => drop(io::stdout().lock().write_all(&out)),
+    }
+    Ok(0)
+}
+
+/// What cannot be meant.
+fn refuse(options: &cli::Export) -> Result<(), Error> {
+    let refused = |what: &str, hint: &str| Err(Error::new(what).hint(hint).status(status::USAGE));
+    let speedscope = options.format == ExportFormat::Speedscope;
+    if options.at.len() > 1 && !speedscope {
+        return refused("one moment at a time", "--format speedscope shows several");
+    }
+    if options.format == ExportFormat::Perfetto && !options.at.is_empty() {
+        return refused("a time line shows every moment", "--at goes with stacks: folded, speedscope, pprof");
+    }
+    if options.allocated && options.format != ExportFormat::Folded {
+        return refused(
+            "speedscope and pprof have it beside what was held",
+            "--allocated goes with --format folded",
+        );
+    }
+    let terminal = options.output.is_none() && io::stdout().is_terminal();
+    if options.format == ExportFormat::Pprof && terminal {
+        return refused(
+            "a compressed profile is nothing for a terminal",
+            "write it to a file: -o FILE.pb.gz",
+        );
+    }
+    Ok(())
+}
+
+/// What the file is called: the program.
+fn name(processes: &[Process<'_>]) -> String {
+    let program = processes.first().and_then(|p| strandline::report::Facts::of(p.replay).program());
+    program.unwrap_or_else(|| "GPU memory".to_owned())
+}
+
+fn zipped(out: &mut Vec<u8>, profiles: &[Profile<'_>], begun: u64) -> io::Result<()> {
+    // Without a time of its own: the same recording makes the same file.
+    let mut zip = GzBuilder::new().write(out, Compression::default());
+    zip.write_all(&print::pprof(profiles, begun))?;
+    zip.finish().map(drop)
+}
+
+fn write(path: &Path, bytes: &[u8]) -> Result<(), Error> {
+    if path.extension().is_some_and(|e| e == "strand") {
+        let what = format!("{} would be overwritten", say::path(path));
+        return Err(Error::new(what).hint("the recording goes last, without -o").status(status::USAGE));
+    }
+    files::write(path, bytes)
+        .map_err(|e| Error::io("cannot write the export", path, e).status(status::FAILED))?;
+    say::line(format!("written to {}", say::path(path)));
+    Ok(())
+}

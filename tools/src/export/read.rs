@@ -1,0 +1,107 @@
+//! Goes over recordings once more, for what an export prints.
+
+use crate::analyze::{Given, Judged, Moment, Place, symbolized};
+use crate::cli::{self, ExportFormat};
+use crate::error::Error;
+use crate::symbols::Symbols;
+use std::collections::BTreeMap;
+use strandline::event::{Frame, NativeFrame, StackId};
+use strandline::report::export::{Profile, Sums, Timeline};
+use strandline::report::{Process, Report};
+
+/// What stacks hold at the moments that are asked for.
+///
+/// # Errors
+/// There is no such moment, or the recording cannot be read again.
+pub(super) fn profile<'a>(
+    judged: &Judged,
+    process: &'a Process<'a>,
+    report: &Report<'_>,
+    options: &cli::Export,
+) -> Result<Profile<'a>, Error> {
+    let usual: &[Moment] = match options.format {
+        ExportFormat::Speedscope => &[Moment::Peak, Moment::End],
+        _ => &[Moment::Peak],
+    };
+    let asked = if options.at.is_empty() { usual } else { &options.at };
+    // Of a process that allocated nothing there is no peak, which is no error where several are exported.
+    let is_optional = options.at.is_empty();
+    let mut places = Vec::new();
+    for moment in asked {
+        match find(moment, judged) {
+            Ok(place) => places.push(place),
+            Err(_) if is_optional => {}
+            Err(e) => return Err(e),
+        }
+    }
+    let sums = sums(judged, places.iter().map(|p| p.events))?;
+    let native = native(judged, &sums);
+    let words = places.into_iter().map(|p| p.words).collect();
+    Ok(Profile::new(report, process, sums, native, words))
+}
+
+/// How memory went on in time, and the Unix time in nanoseconds at which the process's clock was 0.
+///
+/// # Errors
+/// The recording cannot be read again.
+pub(super) fn timeline(judged: &Judged, lines: usize) -> Result<(Timeline, u64), Error> {
+    let lines = match Moment::Peak.find(judged) {
+        Ok(peak) if lines > 0 => sums(judged, [peak.events])?.lines(lines),
+        _ => Vec::new(),
+    };
+    let mut timeline = Timeline::new(judged.replay(), lines);
+    let mut feed = judged.again()?;
+    while let Some((given, names)) = feed.next() {
+        match given {
+            Given::Events(events) => events.iter().for_each(|e| timeline.apply_event(e, names)),
+            Given::Item(item) => timeline.apply(&item, names),
+        }
+    }
+    timeline.end();
+    Ok((timeline, judged.epoch_ns()))
+}
+
+/// The moment; the end is that of the last step, as reports have it: what a process frees on its way out says nothing about the job.
+fn find(moment: &Moment, judged: &Judged) -> Result<Place, Error> {
+    let steps = judged.replay().steps();
+    match moment {
+        Moment::End if steps > 0 && !judged.is_running() => Moment::Step(steps).find(judged),
+        moment => moment.find(judged),
+    }
+}
+
+fn sums(judged: &Judged, moments: impl IntoIterator<Item = u64>) -> Result<Sums, Error> {
+    let mut sums = Sums::at(moments);
+    let mut feed = judged.again()?;
+    while let Some((given, names)) = feed.next() {
+        match given {
+            Given::Events(events) => events.iter().for_each(|e| sums.apply_event(e)),
+            Given::Item(item) => sums.apply(&item, names),
+        }
+    }
+    sums.end();
+    Ok(sums)
+}
+
+/// Native frames of the stacks that have some, looked up. Below a Python frame those that lead from the interpreter to the block.
+fn native(judged: &Judged, sums: &Sums) -> BTreeMap<StackId, Vec<Frame>> {
+    let (mut symbols, mut all) = (Symbols::default(), BTreeMap::new());
+    let names = judged.names();
+    for stack in sums.stacks() {
+        let mut native = names.native(stack);
+        if native.is_empty() || all.contains_key(&stack) {
+            continue;
+        }
+        if !names.stack(stack).is_empty() {
+            let python = native.iter().position(is_interpreter).unwrap_or(native.len());
+            native = &native[..python];
+        }
+        all.insert(stack, symbolized(native, judged.share(), &mut symbols).frames);
+    }
+    all
+}
+
+fn is_interpreter(f: &NativeFrame) -> bool {
+    let name = f.module.rsplit('/').next().unwrap_or_default();
+    name.starts_with("python") || name.starts_with("libpython")
+}
