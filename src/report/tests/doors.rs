@@ -90,7 +90,7 @@ fn what_grows_in_another_rank_is_said_beside_a_failure() {
     let mut r = Report { processes: vec![killed, grows], ..Report::default() };
     let (text, page, json) = told(&r);
     let says = |text: &str| {
-        text.contains("ended rank 0.") && text.contains("GROWING in rank 1: 285.0 MiB more every step")
+        text.contains("ended rank 0.") && text.contains("GROWING in rank 1: 285 MiB more every step")
     };
     assert!(text.starts_with("strandline: KILLED BY THE HOST.") && says(&text), "{text}");
     assert!(says(page["told"]["reason"].as_str().unwrap()), "{page}");
