@@ -132,6 +132,14 @@ fn what_is_suppressed_counts_in_no_door() {
     assert!(!marked(&page) && marked(&told(&of(&open)).1));
     assert!(!figures(&of(&suppressed)).contains("strandline_leak_bytes"));
     assert!(figures(&of(&open)).contains("strandline_leak_bytes"));
+    // Beside a rank of which nothing is suppressed the first line says it all the same.
+    let plain = verdict(Outcome::Clean, "no line left more and more memory behind in 12 steps");
+    let first = Process::new(&j.replay, &j.names, &plain, &[]);
+    let second = Process::new(&j.replay, &j.names, &clean, &suppressed);
+    let (text, page, _) = told(&Report { processes: vec![first, second], ..Report::default() });
+    let says = "No other line left more and more memory behind in 12 steps. The same on all 2 processes.";
+    assert!(text.starts_with(&format!("strandline: NO LEAK. {says}")), "{text}");
+    assert_eq!(page["told"]["reason"], format!(". {says}"));
 }
 
 #[test]
