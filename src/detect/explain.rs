@@ -1,5 +1,6 @@
 //! Words that judgements share.
 
+use super::check::Grown;
 use super::finding::Finding;
 
 /// 1116 → "1,116".
@@ -55,6 +56,20 @@ pub fn size_f(bytes: f64) -> String {
 /// "this line", "3 lines".
 pub(super) fn lines(n: usize) -> String {
     if n == 1 { "this line".to_string() } else { format!("{n} lines") }
+}
+
+/// Why, of blocks that are made anew and larger each time.
+pub(super) fn remade(g: &Grown<'_>, rises: u32) -> String {
+    let f = g.finding;
+    let (blocks, verb) = (plural(f.blocks_now, "block"), if f.blocks_now == 1 { "is" } else { "are" });
+    format!(
+        "{blocks} of {} {verb} made anew again and again, and larger each time: in {} since {} {}, by {} so far",
+        lines(f.sites.len()),
+        plural(rises.into(), f.grain.noun()),
+        f.grain.noun(),
+        number(f.first_step.into()),
+        size(f.bytes_now)
+    )
 }
 
 /// For how many marks the oldest block of a finding has been live.
