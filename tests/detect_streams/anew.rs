@@ -72,11 +72,11 @@ fn buffers_that_are_replaced_one_for_one_do_not_grow() {
     let mut at: Vec<u64> = (0..16).map(|e| 10_000 + e * 100_000).collect();
     at.iter().for_each(|a| s.alloc(*a, 64 * KIB, MAIN, 1));
     for step in 0..60u64 {
-        for e in 0..16 {
-            if (step * 7 + e as u64 * 11).is_multiple_of(23 + 2 * e as u64) && step < 40 {
-                s.alloc(at[e] + 1000, 64 * KIB, MAIN, 1);
-                s.free(at[e], 64 * KIB, MAIN);
-                at[e] += 1000;
+        for (e, at) in (0..).zip(&mut at) {
+            if (step * 7 + e * 11).is_multiple_of(23 + 2 * e) && step < 40 {
+                s.alloc(*at + 1000, 64 * KIB, MAIN, 1);
+                s.free(*at, 64 * KIB, MAIN);
+                *at += 1000;
             }
         }
         s.idle_step();
