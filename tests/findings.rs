@@ -45,9 +45,9 @@ const MIB: u64 = 1 << 20;
 fn every_note_of_a_real_allocator() {
     let found = found("notes");
     let stranded = of(&found, "stranded-cache", "transfer");
-    says(stranded, &["8 streams", "each used once", "128.0 MiB each", "under pressure"]);
+    says(stranded, &["8 streams", "each used once", "128 MiB each", "under pressure"]);
     assert_eq!(stranded["bytes_now"], 8 * 128 * MIB, "{stranded}");
-    says(of(&found, "stranded-cache", "transfer_in_pool"), &["1 stream", "256.0 MiB"]);
+    says(of(&found, "stranded-cache", "transfer_in_pool"), &["1 stream", "256 MiB"]);
     let fragments = of(&found, "fragmentation", "pin");
     says(fragments, &[" old blocks of ", " segments hold ", " of free memory back"]);
     let side = of(&found, "resident-on-side-stream", "average");
@@ -177,4 +177,48 @@ fn the_page_of_a_leak_is_clicked_in_chromium() {
     let text = [output.stdout, output.stderr].map(|t| String::from_utf8_lossy(&t).into_owned()).concat();
     println!("{text}");
     assert!(output.status.success(), "{text}");
+}
+
+/// Jobs of `tests/leakbench/others.py`: what is said of each at its end, on a small card and on a large one, and that what grows is
+/// told of the line that the script marks.
+#[track_caller]
+fn is_judged(cases: &[&str], sizes: &[&str]) {
+    let script = std::fs::read_to_string(root().join("tests/leakbench/others.py")).expect("the script");
+    let mut wrong = Vec::new();
+    for case in cases {
+        let (before, after) = script.split_once(&format!("def {case}(")).expect("a case");
+        let leaks = before.trim_end().ends_with("# leaks\n@case");
+        let body = after.split("\n@case").next().unwrap_or_default();
+        let site = body.lines().position(|l| l.ends_with("# SITE")).map(|n| before.lines().count() + n + 1);
+        for size in sizes {
+            let folder = Folder::new(case);
+            let ran = Job::python(&folder, "tests/leakbench/others.py", &[case])
+                .env("STRANDLINE_SIM_TOTAL", size)
+                .run()
+                .succeeded();
+            let report = report(&ran.recording()).whole();
+            let (verdict, reason) = report.verdict();
+            let findings = report.process["findings"].as_array().expect("findings");
+            let line = |f: &Value| f["sites"][0]["your_line"]["line"].as_u64();
+            let named = || site.is_none_or(|n| findings.iter().any(|f| line(f) == Some(n as u64)));
+            if verdict != if leaks { "growing" } else { "clean" } || leaks && !named() {
+                wrong.push(format!("{case} on {size}: {verdict}: {reason}, not of line {site:?}"));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+#[test]
+fn what_is_put_together_anew_grows_unless_it_is_bounded() {
+    is_judged(&["buffer_by_cat", "window_by_cat", "answers_by_token", "losses_as_tensors"], &["80GiB"]);
+}
+
+/// `cargo test --test findings every_job -- --ignored --nocapture`.
+#[test]
+#[ignore = "eight minutes: 28 jobs, each on two cards"]
+fn every_job_that_no_rule_was_made_for_is_judged() {
+    let script = std::fs::read_to_string(root().join("tests/leakbench/others.py")).expect("the script");
+    let names = script.split("\n@case\ndef ").skip(1).filter_map(|c| c.split('(').next());
+    is_judged(&names.collect::<Vec<_>>(), &["4GiB", "80GiB"]);
 }

@@ -127,3 +127,41 @@ fn watch_fulfils_what_a_running_job_asks_for() {
     assert_eq!(in_use(&folder.join("rec/asked.pickle")), [3, 3, 3, 3, 5]);
     assert_eq!(in_use(&folder.join("rec/late.pickle")), [3, 3, 3, 3, 7, 7]);
 }
+
+/// Keeps 4 MiB a step, then asks for a snapshot and waits for it.
+const LEAKS: &str = r#"
+import ctypes, os, sys, time, torch
+model = torch.nn.Linear(64, 64).cuda()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+kept = []
+for step in range(30):
+    model(torch.randn(4, 64, device="cuda")).sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    kept.append(torch.zeros(1 << 20, device="cuda"))
+assert ctypes.CDLL(None).strandline_snapshot(b"asked.pickle") == 0
+until = time.monotonic() + 240
+while not os.path.exists(os.path.join(sys.argv[1], "asked.pickle")):
+    assert time.monotonic() < until, "nobody wrote it"
+    time.sleep(0.05)
+"#;
+
+/// What is suppressed in the report is not marked in a snapshot that the same run makes for the job.
+#[test]
+fn what_the_run_suppresses_does_not_stand_out_in_what_its_job_asks_for() {
+    let folder = Folder::new("live-suppressed");
+    std::fs::write(folder.join("job.py"), LEAKS).expect("written");
+    std::fs::write(folder.join("known.supp"), "growing:job.py\nleak:job.py\n").expect("written");
+    for (name, suppressions, marked) in [("open", None, true), ("known", Some("known.supp"), false)] {
+        let mut run = Command::new(support::command());
+        run.current_dir(folder.path()).args(["run", "-o", name]);
+        run.args(suppressions.iter().flat_map(|file| ["--suppressions", file]));
+        run.arg("--").arg(support::python()).arg("job.py").arg(folder.join(name));
+        run.env("STRANDLINE_CACHE", support::cache()).env_remove("STRANDLINE_SUPPRESSIONS");
+        let output = run.stdin(Stdio::null()).output().expect("the command starts");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let bytes = std::fs::read(folder.join(name).join("asked.pickle")).expect("a snapshot");
+        let stands_out = bytes.windows(b"left behind".len()).any(|w| w == b"left behind");
+        assert_eq!(stands_out, marked, "{name}");
+    }
+}

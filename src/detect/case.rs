@@ -220,9 +220,17 @@ fn certainty(members: &[Member], rate: &Rate, before: Option<&Finding>) -> (Cert
                 .push(Evidence::new("blocks more that wait, though each is freed in the end", blocks as f64));
             evidence.push(Evidence::new("longest life that has ended there, in steps", life.into()));
         }
+        Rule::Remade { rises, trend } => {
+            evidence.push(Evidence::new("times it was made anew and was larger", rises.into()));
+            let trend = (trend * 10.0).round() / 10.0;
+            evidence.push(Evidence::new("trend of these times (Laplace; below -2 they die away)", trend));
+        }
     }
-    let size = bytes as f64 / (blocks as f64).max(1.0);
-    if size <= NUMBERS.0 && rate.bytes < NUMBERS.1 {
+    // Of what comes, not of what a line allocated besides when the job began, such as a workspace of cuBLAS.
+    let size =
+        if rate.blocks > 0.0 { rate.bytes / rate.blocks } else { bytes as f64 / (blocks as f64).max(1.0) };
+    let is_one = matches!(lead.growth.rule, Rule::Remade { .. });
+    if (size <= NUMBERS.0 || is_one) && rate.bytes < NUMBERS.1 {
         word = Certainty::Note;
     }
     (before.filter(|b| b.withdrawn_step.is_none()).map_or(word, |b| word.max(b.certainty)), evidence)

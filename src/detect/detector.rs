@@ -228,7 +228,13 @@ impl Detector {
                 self.numbered += 1;
                 self.cases.extend(Case::new(replay, &self.policy, self.numbered, place, vec![m]));
             }
+            // One leak, one finding: what was told of the line before is part of this now.
+            self.cases
+                .iter_mut()
+                .filter(|c| !c.stands())
+                .for_each(|c| c.members.retain(|old| old.id != m.id));
         }
+        self.cases.retain(|c| c.stands() || !c.members.is_empty());
         for case in self.cases.iter_mut().filter(|c| c.stands()) {
             case.renew(replay, &self.policy);
         }
@@ -270,10 +276,12 @@ impl Detector {
     }
 }
 
-/// Blocks of it grew old in several marks, or die of old age.
+/// Blocks of it grew old in several marks, or die of old age, or are made anew larger and larger.
 fn is_worth_watching(c: &Cohort, fine: bool) -> bool {
     let of = |t: &crate::replay::Track| {
-        t.births.list().len() >= BIRTHS as usize || t.died_old.blocks > 0 && t.at_mark.blocks >= 4
+        t.remade.rises >= growth::LARGER
+            || t.births.list().len() >= BIRTHS as usize
+            || t.died_old.blocks > 0 && t.at_mark.blocks >= 4
     };
     of(&c.steps) || fine && of(&c.microbatches)
 }

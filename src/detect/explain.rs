@@ -1,5 +1,6 @@
 //! Words that judgements share.
 
+use super::check::Grown;
 use super::finding::Finding;
 
 /// 1116 → "1,116".
@@ -20,24 +21,55 @@ pub(super) fn plural(n: u64, what: &str) -> String {
     format!("{} {what}{}", number(n), if n == 1 { "" } else { "s" })
 }
 
-/// Bytes in the unit in which they have one to four digits before the point.
-pub(super) fn size(bytes: u64) -> String {
-    const UNITS: [&str; 4] = ["KiB", "MiB", "GiB", "TiB"];
-    if bytes < 1024 {
-        return format!("{bytes} B");
-    }
-    let mut v = bytes as f64 / 1024.0;
-    let mut unit = 0;
-    while v >= 1024.0 && unit + 1 < UNITS.len() {
-        v /= 1024.0;
-        unit += 1;
-    }
-    format!("{v:.1} {}", UNITS[unit])
+const KIB: f64 = 1024.0;
+const MIB: f64 = 1024.0 * KIB;
+const GIB: f64 = 1024.0 * MIB;
+const TIB: f64 = 1024.0 * GIB;
+
+/// `512 bytes`, `14.5 KiB`, `285 MiB`, `17.4 GiB`: three digits that mean something. Every judgement and every report
+/// writes sizes with this.
+pub fn size(bytes: u64) -> String {
+    size_f(bytes as f64)
+}
+
+/// The same for a rate, which may be fractional or negative.
+pub fn size_f(bytes: f64) -> String {
+    let a = bytes.abs();
+    // The limits lie where rounding would otherwise print "1024 MiB".
+    let (value, unit) = match a {
+        a if a < 1023.5 => {
+            let n = bytes.round();
+            return format!("{}{}", if n < 0.0 { "-" } else { "" }, plural(n.abs() as u64, "byte"));
+        }
+        a if a < 1023.5 * KIB => (bytes / KIB, "KiB"),
+        a if a < 1023.5 * MIB => (bytes / MIB, "MiB"),
+        a if a < 1023.5 * GIB => (bytes / GIB, "GiB"),
+        _ => (bytes / TIB, "TiB"),
+    };
+    let digits = usize::from(value.abs() < 99.95);
+    let text = format!("{value:.digits$}");
+    // "32 MiB" is what people write for exactly 32 MiB; in GiB the decimal is what makes figures comparable.
+    let text = if unit != "GiB" { text.strip_suffix(".0").unwrap_or(&text).to_owned() } else { text };
+    format!("{text} {unit}")
 }
 
 /// "this line", "3 lines".
 pub(super) fn lines(n: usize) -> String {
     if n == 1 { "this line".to_string() } else { format!("{n} lines") }
+}
+
+/// Why, of blocks that are made anew and larger each time.
+pub(super) fn remade(g: &Grown<'_>, rises: u32) -> String {
+    let f = g.finding;
+    let (blocks, verb) = (plural(f.blocks_now, "block"), if f.blocks_now == 1 { "is" } else { "are" });
+    format!(
+        "{blocks} of {} {verb} made anew again and again, and larger each time: in {} since {} {}, by {} so far",
+        lines(f.sites.len()),
+        plural(rises.into(), f.grain.noun()),
+        f.grain.noun(),
+        number(f.first_step.into()),
+        size(f.bytes_now)
+    )
 }
 
 /// For how many marks the oldest block of a finding has been live.
@@ -56,9 +88,27 @@ mod tests {
             ["0", "999", "1,000", "1,234,567"].map(String::from)
         );
         assert_eq!((plural(1, "step"), plural(2, "step")), ("1 step".into(), "2 steps".into()));
-        assert_eq!(
-            (size(512), size(2048), size(3 << 30)),
-            ("512 B".into(), "2.0 KiB".into(), "3.0 GiB".into())
-        );
+    }
+
+    #[test]
+    fn sizes_read_as_people_write_them() {
+        for (bytes, text) in [
+            (0, "0 bytes"),
+            (1, "1 byte"),
+            (512, "512 bytes"),
+            (1024, "1 KiB"),
+            (14848, "14.5 KiB"),
+            (1 << 20, "1 MiB"),
+            (299_000_000, "285 MiB"),
+            ((1 << 30) - 1, "1.0 GiB"),
+            (1 << 30, "1.0 GiB"),
+            (18_683_110_195, "17.4 GiB"),
+            (150_000_000_000, "140 GiB"),
+            (1 << 41, "2 TiB"),
+        ] {
+            assert_eq!(size(bytes), text, "{bytes}");
+        }
+        assert_eq!(size_f(-1048576.0), "-1 MiB");
+        assert_eq!(size_f(0.4), "0 bytes");
     }
 }

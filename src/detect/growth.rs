@@ -3,7 +3,7 @@
 use super::backlog::{Backlog, Queue};
 use super::forecast::Rate;
 use super::survivors::{self, Named, Watch};
-use crate::replay::{Cohort, CohortId, GRACE, Grain, Point, RECENT, Track};
+use crate::replay::{Cohort, CohortId, GRACE, Grain, Point, RECENT, Remade, Track};
 
 /// Marks that must lie behind before a job is called clean.
 pub(super) const MIN_MARKS: u32 = 12;
@@ -20,6 +20,8 @@ pub(super) enum Rule {
     Kept { marks: u32, life: u32, trend: f64 },
     /// Blocks come faster than they go.
     Backlog { life: u32 },
+    /// As many blocks as before are made anew, and larger each time: so often.
+    Remade { rises: u32, trend: f64 },
 }
 
 /// Growth of one cohort in one grain.
@@ -43,7 +45,9 @@ impl Growth {
     /// Whether it looks like another part of the same leak: it began with it, and rises about as often.
     pub(super) fn resembles(&self, lead: &Growth, mark: u32) -> bool {
         let tolerance = (mark.saturating_sub(lead.onset.max(self.onset)) / 4).max(6);
-        self.onset.abs_diff(lead.onset) <= tolerance
+        let is_anew = |g: &Growth| matches!(g.rule, Rule::Remade { .. });
+        is_anew(self) == is_anew(lead)
+            && self.onset.abs_diff(lead.onset) <= tolerance
             && self.gap <= 4.0 * lead.gap + 2.0
             && lead.gap <= 4.0 * self.gap + 2.0
     }
@@ -66,6 +70,7 @@ pub(super) struct Member {
 pub(super) struct Line {
     pub(super) kept: Watch,
     queue: Backlog,
+    remade: bool,
 }
 
 impl Line {
@@ -88,6 +93,7 @@ impl Line {
         }
         if !of_optimizer {
             self.queue.look(t, mark);
+            self.remade = is_remade(t, mark, self.remade);
         }
     }
 
@@ -97,9 +103,11 @@ impl Line {
             survivors::rises(t, &named.kept, rises);
             return Some(kept(named, mark, rises));
         }
-        let queue = self.queue.named.as_ref()?;
-        floors(t, queue.onset, rises);
-        Some(backlog(queue, t, mark, rises))
+        if let Some(queue) = &self.queue.named {
+            floors(t, queue.onset, rises);
+            return Some(backlog(queue, t, mark, rises));
+        }
+        self.remade.then(|| remade(&t.remade, mark, rises))
     }
 }
 
@@ -130,6 +138,42 @@ fn backlog(q: &Queue, t: &Track, mark: u32, rises: &[(u32, Point)]) -> Growth {
         base: q.base,
         now,
         gap: f64::from(last - first) / f64::from((rises.len() as u32).saturating_sub(1).max(1)),
+        rate: rate(rises, mark),
+        stalled: false,
+    }
+}
+
+/// Rises that a block must have had that is made anew and larger each time: so many, and half as many again as any had
+/// before there was less.
+pub(super) const LARGER: u32 = 10;
+/// Laplace's statistic of rises that die away: below the first nothing is said, below the other what was said falls.
+const FADES: (f64, f64) = (-2.0, -3.0);
+/// Longest gaps between rises without one after which none is expected any more, and marks that are always waited for.
+const PATIENCE: (f64, u32) = (2.5, 8);
+
+/// Whether what a line holds is made anew, larger and larger. `before`: it was, as of the mark before.
+fn is_remade(t: &Track, mark: u32, before: bool) -> bool {
+    let r = &t.remade;
+    let least = if before { FADES.1 } else { FADES.0 };
+    let waits = ((PATIENCE.0 * f64::from(r.gap)) as u32).max(PATIENCE.1);
+    // All of it is new at each rise: of many buffers of which some are replaced by larger ones most are old.
+    let is_anew = t.births.list().first().is_none_or(|b| b.first >= r.last.0);
+    is_anew
+        && r.rises >= LARGER.max(r.longest + r.longest / 2 + 1)
+        && mark.saturating_sub(r.last.0) <= waits
+        && r.trend(mark) > least
+}
+
+fn remade(r: &Remade, mark: u32, rises: &mut Vec<(u32, Point)>) -> Growth {
+    rises.clear();
+    rises.extend(r.samples().map(|(mark, bytes)| (mark, Point { blocks: 0, bytes })));
+    let span = f64::from(r.last.0 - r.first.0);
+    Growth {
+        rule: Rule::Remade { rises: r.rises, trend: r.trend(mark) },
+        onset: r.first.0 + 1 + GRACE,
+        base: r.first.1,
+        now: Point { blocks: r.last.1.blocks, bytes: r.last.1.bytes.saturating_sub(r.first.1.bytes) },
+        gap: span / f64::from(r.rises.max(1)),
         rate: rate(rises, mark),
         stalled: false,
     }

@@ -12,6 +12,10 @@ pub struct Member<'a> {
     pub verdict: &'a Verdict,
     /// It did nothing with GPU memory, and nothing of its recording is missing.
     pub is_idle: bool,
+    /// Something that it keeps is suppressed.
+    pub hides: bool,
+    /// Bytes that each mark adds to what its verdict is about; 0 where that is no growth.
+    pub growth: f64,
 }
 
 impl Member<'_> {
@@ -28,7 +32,8 @@ pub struct JobVerdict {
     pub outcome: Outcome,
     /// Why; of several processes of which only some have that outcome, with the name of the first of those.
     pub reason: String,
-    /// Its processes by falling gravity, as indices of what [`judge_job`] was given; of equals the first one first.
+    /// Its processes by falling gravity, as indices of what [`judge_job`] was given; of equals the one that grows faster, then the first one, but for clean ones,
+    /// of which those come first that something is suppressed of: what is said of the job is not true of less than all of it.
     pub order: Vec<usize>,
     /// How many of them have the job's outcome.
     pub alike: usize,
@@ -43,7 +48,11 @@ pub struct JobVerdict {
 pub fn judge_job(members: &[Member<'_>]) -> JobVerdict {
     let gravity = |i: &usize| members[*i].verdict.outcome.gravity(members[*i].is_idle);
     let mut order: Vec<usize> = (0..members.len()).collect();
-    order.sort_by_key(|i| std::cmp::Reverse(gravity(i)));
+    let whole = |i: &usize| members[*i].verdict.outcome == Outcome::Clean && !members[*i].hides;
+    // Of those of which the same is said the one that grows fastest comes first.
+    let growth = |i: usize| members[i].growth;
+    order.sort_by(|a, b| growth(*b).total_cmp(&growth(*a)));
+    order.sort_by_key(|i| (std::cmp::Reverse(gravity(i)), whole(i)));
     let Some(first) = order.first().copied() else {
         return JobVerdict {
             outcome: Outcome::Unknown,
@@ -84,7 +93,13 @@ mod tests {
             verdict(Outcome::Growing, None),
             verdict(Outcome::Unknown, None),
         ];
-        let member = |(i, verdict)| Member { name: format!("rank {i}"), verdict, is_idle: i == 2 };
+        let member = |(i, verdict)| Member {
+            name: format!("rank {i}"),
+            verdict,
+            is_idle: i == 2,
+            hides: false,
+            growth: 0.0,
+        };
         let members: Vec<Member<'_>> = verdicts.iter().enumerate().map(member).collect();
         let job = judge_job(&members);
         assert_eq!((job.outcome, job.order.as_slice(), job.alike), (Outcome::Growing, &[1, 0, 2][..], 1));
@@ -94,13 +109,45 @@ mod tests {
         assert_eq!(judge_job(&[]).outcome, Outcome::Unknown);
     }
 
+    /// The first line is about all of it: of two clean processes the one that hides something has the words for that.
+    #[test]
+    fn a_clean_job_is_told_in_the_words_of_the_process_that_hides_something() {
+        let verdict = |reason: &str| Verdict::new(Outcome::Clean, reason);
+        let (plain, other) = (verdict("no line"), verdict("no other line"));
+        let member =
+            |verdict, hides| Member { name: String::new(), verdict, is_idle: false, hides, growth: 0.0 };
+        let job = judge_job(&[member(&plain, false), member(&other, true)]);
+        assert_eq!((job.reason.as_str(), job.order.as_slice()), ("no other line", &[1, 0][..]));
+    }
+
+    #[test]
+    fn of_two_that_grow_the_faster_one_comes_first() {
+        let verdict = verdict(Outcome::Growing, None);
+        let member = |(i, growth)| Member {
+            name: format!("rank {i}"),
+            verdict: &verdict,
+            is_idle: false,
+            hides: false,
+            growth,
+        };
+        let members: Vec<Member<'_>> = [1.0, 7.0, 7.0, 3.0].into_iter().enumerate().map(member).collect();
+        let job = judge_job(&members);
+        assert_eq!((job.order.as_slice(), job.reason.as_str()), (&[1, 2, 3, 0][..], "growing"));
+    }
+
     #[test]
     fn a_gate_goes_by_what_grows_and_an_out_of_memory_hides_nothing() {
         let gated = |outcomes: &[(Outcome, bool)]| {
             let verdicts: Vec<Verdict> = outcomes.iter().map(|(o, _)| verdict(*o, None)).collect();
             let mut members = Vec::new();
             for (verdict, (_, is_idle)) in verdicts.iter().zip(outcomes) {
-                members.push(Member { name: String::new(), verdict, is_idle: *is_idle });
+                members.push(Member {
+                    name: String::new(),
+                    verdict,
+                    is_idle: *is_idle,
+                    hides: false,
+                    growth: 0.0,
+                });
             }
             let job = judge_job(&members);
             (job.outcome, job.gated.map(|i| outcomes[i].0))

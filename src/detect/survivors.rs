@@ -9,6 +9,8 @@ use crate::replay::{Birth, GRACE, Point, Track};
 
 /// Different marks that survivors must come from.
 pub(super) const BIRTHS: u32 = 4;
+/// Different marks that left blocks without there being more, of which nothing is established.
+const BESIDES: u32 = 2;
 /// Mean marks between births from which on they are rare: one more is asked for, unless they come like clockwork.
 const RARE: f64 = 4.0;
 /// Births that lie so many times closer together than the farthest ones are one event.
@@ -21,6 +23,8 @@ const OUTLIVED: f64 = 1.5;
 const DOUBT: (f64, f64) = (2.0, 12.0);
 /// The same where nothing had died before them.
 const UNTRIED: f64 = 1.4;
+/// The same at least, by at how many marks something had ended at the line: from one or two ends little is known of the next.
+const FEW: [f64; 3] = [2.5, 2.0, 1.7];
 /// Laplace's statistic of births that die away: below it nothing is established, and what was falls below the other.
 const FADES: f64 = -2.0;
 const FADED: f64 = -3.0;
@@ -30,7 +34,7 @@ const BEGINS: f64 = -6.9;
 /// where births come at random.
 const SILENCE: f64 = 10.0;
 /// Longest gaps for the same where births are as regular as clockwork.
-const CLOCK: f64 = 2.5;
+const CLOCK: f64 = 1.8;
 /// What shows that: so many gaps, none of them longer than so many mean ones.
 const REGULAR: [(u32, f64); 2] = [(6, 1.2), (3, 1.1)];
 /// Marks that are always waited for; and where blocks of the line die of old age as well.
@@ -135,11 +139,11 @@ impl Watch {
     }
 
     fn establish(&mut self, t: &Track, mark: u32) {
-        let age = self.age(t.longest_life);
+        let age = self.age(t);
         let least = if self.stopped > 0 { (self.reached + 1).clamp(BIRTHS, AGAIN) } else { BIRTHS };
         let Some(kept) = survivors(t, mark, age, self.stopped).filter(|k| k.marks >= least) else { return };
         let is_rare = kept.pace() > RARE && !kept.is_regular();
-        if is_rare && (kept.marks == BIRTHS || kept.events < BIRTHS) {
+        if is_rare && kept.marks == BIRTHS || replaces(t) {
             return;
         }
         if mark.saturating_sub(kept.last) > age + kept.patience(t.died_old.blocks > 0).max(2 * self.silence) {
@@ -187,11 +191,21 @@ impl Watch {
         }
     }
 
-    /// The age of a survivor where lives as long as this have ended.
-    fn age(&self, longest: u32) -> u32 {
-        let outlived = f64::from(longest) * OUTLIVED * self.doubt.max(1.0);
+    /// The age of a survivor, by the lives that have ended at the line.
+    fn age(&self, t: &Track) -> u32 {
+        let longest = t.longest_life;
+        let few = FEW.get(t.ends.saturating_sub(1) as usize).copied().unwrap_or(1.0);
+        let doubt = if self.doubt > 1.0 { self.doubt.max(few) } else { 1.0 };
+        let outlived = f64::from(longest) * OUTLIVED * doubt;
         GRACE.max(if longest > 0 { outlived as u32 + 1 } else { 0 })
     }
+}
+
+/// Blocks of [`BESIDES`] different marks have come since there were as many as now: each has taken the place of another, as a
+/// buffer that is replaced by a larger one.
+fn replaces(t: &Track) -> bool {
+    let later = t.births.list().iter().rev().take_while(|b| b.first > t.settled.0);
+    t.died_old.blocks > 0 && later.map(|b| b.marks).sum::<u32>() >= BESIDES
 }
 
 /// What dies at the line since its survivors were established makes room for what comes: for as long as is waited for more of them

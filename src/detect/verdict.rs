@@ -144,7 +144,11 @@ fn sum(f: &Finding) -> String {
 }
 
 /// An out-of-memory that the job did not live on from. What CUDA refused is one only where it is known that the process ended of it.
+/// A process that has ended by itself with 0 caught what failed, even where nothing was left to be done after it.
 pub fn final_oom(replay: &Replay) -> Option<(DeviceId, &OomEvent)> {
+    if replay.ended_well() {
+        return None;
+    }
     replay
         .devices()
         .filter_map(|d| Some((d.id, d.ooms.last()?)))

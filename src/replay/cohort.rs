@@ -1,6 +1,7 @@
 //! Cohorts: blocks of one device, stream and call site, and how many of them grow old.
 
 use super::births::Births;
+use super::remade::Remade;
 use super::series::{Point, Series};
 use crate::event::{DeviceId, SiteId, StreamId};
 use rustc_hash::FxHashMap;
@@ -54,6 +55,9 @@ const REMEMBERED: u32 = 4096;
 /// Marks a block must live through after the one that ends its own step, before it counts as old.
 pub const GRACE: u32 = 2;
 
+/// Fewer blocks by more than one in so many are another number.
+const SETTLED: u64 = 16;
+
 /// Old blocks that the collector must have freed before they are called its own.
 const CYCLES: u64 = 4;
 /// And how often: what is freed once may be a job's end.
@@ -87,6 +91,13 @@ pub struct Track {
     pub longest_life: u32,
     /// When the old blocks that live were born, and those that will be old at the next mark, as of the last mark.
     pub births: Births,
+    /// Blocks of whatever age that are made anew, and larger each time, as of the last mark.
+    pub remade: Remade,
+    /// Between how many marks and their next ones old blocks were freed.
+    pub ends: u32,
+    /// The mark since which there were no more blocks of whatever age than then, nor fewer but for a sixteenth: what comes takes the
+    /// place of what goes. And how many those were.
+    pub settled: (u32, u64),
     /// Births of old blocks that were freed since.
     gone: Vec<(u32, Point)>,
     /// As of now: what died of old age, how much of it in the collector, when, and how old.
@@ -132,6 +143,7 @@ impl Track {
         if at_once.bytes > self.collected_at_once.bytes {
             self.collected_at_once = at_once;
         }
+        self.ends += u32::from(self.deaths.0 != self.died_old);
         (self.died_old, self.collected_old, self.last_death, self.longest_life) = self.deaths;
         if self.old != Point::default() || self.series.last_mark() != 0 {
             self.series.push(mark, self.old);
@@ -139,6 +151,13 @@ impl Track {
         if !self.gone.is_empty() {
             self.births.remove(&self.gone);
             self.gone.clear();
+        }
+        let mut live = self.old;
+        self.young.iter().for_each(|p| live.add(*p));
+        self.remade.see(mark, live);
+        let (_, most) = self.settled;
+        if live.blocks > most || live.blocks < most - most / SETTLED {
+            self.settled = (mark, live.blocks);
         }
         self.births.add(mark.saturating_sub(1), self.young[1]);
         self.old.add(self.young[1]);

@@ -106,7 +106,7 @@ impl Replay {
             Item::End(t) => {
                 self.ended = Some(*t);
                 self.time = self.time.max(*t);
-                if self.meta.get("exit_status").and_then(serde_json::Value::as_u64).is_some_and(|s| s > 0) {
+                if self.exit_status().is_some_and(|s| s > 0) {
                     self.died(false);
                 }
                 return self.finish();
@@ -165,6 +165,13 @@ impl Replay {
     /// When the recording says that it is complete.
     pub fn ended(&self) -> Option<Nanos> {
         self.ended
+    }
+    fn exit_status(&self) -> Option<u64> {
+        self.meta.get("exit_status")?.as_u64()
+    }
+    /// The process is known to have ended by itself, with status 0.
+    pub fn ended_well(&self) -> bool {
+        self.ended.is_some() && self.exit_status() == Some(0)
     }
     /// Facts about the process (the recording's `Meta` items, later ones over earlier ones).
     pub fn meta(&self) -> &serde_json::Map<String, serde_json::Value> {

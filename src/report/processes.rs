@@ -3,7 +3,7 @@
 
 use super::model::{Facts, Process, Report};
 use super::style::Ink;
-use crate::detect::{JobVerdict, Member, Outcome, judge_job};
+use crate::detect::{Finding, JobVerdict, Member, Outcome, judge_job};
 
 /// Longer names of programs are cut.
 const LONG: usize = 24;
@@ -151,8 +151,13 @@ impl<'a> Report<'a> {
 
     /// The word on the job: all that is said of it as a whole is read from this.
     pub fn job(&self) -> JobVerdict {
-        let member =
-            |p: &Process<'a>| Member { name: self.name(p), verdict: p.verdict, is_idle: p.is_idle() };
+        let member = |p: &Process<'a>| Member {
+            name: self.name(p),
+            verdict: p.verdict,
+            is_idle: p.is_idle(),
+            hides: p.findings.iter().any(Finding::is_suppressed),
+            growth: p.verdict.finding.and_then(|i| p.findings.get(i)).map_or(0.0, |f| f.bytes_per_step),
+        };
         judge_job(&self.processes.iter().map(member).collect::<Vec<_>>())
     }
 

@@ -174,7 +174,7 @@ fn verdict(outcome: Outcome, reason: &str) -> Verdict {
 
 /// The verdict on a process whose first finding is a leak.
 fn leaks() -> Verdict {
-    let reason = "285.0 MiB more every step since step 1 on GPU 0";
+    let reason = "285 MiB more every step since step 1 on GPU 0";
     Verdict { finding: Some(0), ..Verdict::new(Outcome::Leak, reason) }
 }
 

@@ -3,33 +3,9 @@
 //! Sizes in binary units with one decimal from MiB upwards, counts with thousands separators, durations in the two
 //! largest units that matter. Bytes only where they are exact and few.
 
-const KIB: f64 = 1024.0;
-const MIB: f64 = 1024.0 * KIB;
-const GIB: f64 = 1024.0 * MIB;
-const TIB: f64 = 1024.0 * GIB;
+pub use crate::detect::{size, size_f};
 
-/// `512 bytes`, `14.5 KiB`, `285 MiB`, `17.4 GiB`: three digits that mean something.
-pub fn size(bytes: u64) -> String {
-    size_f(bytes as f64)
-}
-
-/// The same for a rate, which may be fractional or negative.
-pub fn size_f(bytes: f64) -> String {
-    let a = bytes.abs();
-    // The limits lie where rounding would otherwise print "1024 MiB".
-    let (value, unit) = match a {
-        a if a < 1023.5 => return plural(bytes.round() as i64, "byte"),
-        a if a < 1023.5 * KIB => (bytes / KIB, "KiB"),
-        a if a < 1023.5 * MIB => (bytes / MIB, "MiB"),
-        a if a < 1023.5 * GIB => (bytes / GIB, "GiB"),
-        _ => (bytes / TIB, "TiB"),
-    };
-    let digits = usize::from(value.abs() < 99.95);
-    let text = format!("{value:.digits$}");
-    // "32 MiB" is what people write for exactly 32 MiB; in GiB the decimal is what makes figures comparable.
-    let text = if unit != "GiB" { text.strip_suffix(".0").unwrap_or(&text).to_owned() } else { text };
-    format!("{text} {unit}")
-}
+const GIB: f64 = 1024.0 * 1024.0 * 1024.0;
 
 /// `1 block`, `1,859 blocks`.
 pub fn plural(n: i64, noun: &str) -> String {
@@ -152,28 +128,6 @@ impl TableUnit {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn sizes_read_as_people_write_them() {
-        for (bytes, text) in [
-            (0, "0 bytes"),
-            (1, "1 byte"),
-            (512, "512 bytes"),
-            (1024, "1 KiB"),
-            (14848, "14.5 KiB"),
-            (1 << 20, "1 MiB"),
-            (299_000_000, "285 MiB"),
-            ((1 << 30) - 1, "1.0 GiB"),
-            (1 << 30, "1.0 GiB"),
-            (18_683_110_195, "17.4 GiB"),
-            (150_000_000_000, "140 GiB"),
-            (1 << 41, "2 TiB"),
-        ] {
-            assert_eq!(size(bytes), text, "{bytes}");
-        }
-        assert_eq!(size_f(-1048576.0), "-1 MiB");
-        assert_eq!(size_f(0.4), "0 bytes");
-    }
 
     #[test]
     fn counts_and_quantities() {

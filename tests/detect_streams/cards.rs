@@ -170,22 +170,25 @@ fn a_job_is_judged_the_same_on_every_card() {
     assert_eq!(jobs, 24);
 }
 
-/// The recordings of `STRANDLINE_RECORDINGS`: a folder with one for each case of `tests/leakbench/more.py`, as `strandline run -o
-/// FOLDER/CASE -- python tests/leakbench/more.py CASE` makes them. Each is judged at every step, on each card: `cargo test -p
+/// The recordings of `STRANDLINE_RECORDINGS`: a folder with one for each case of `tests/leakbench/more.py` and `others.py`, as
+/// `strandline run -o FOLDER/CASE -- python tests/leakbench/more.py CASE` makes them. Each is judged at every step, on each card: `cargo test -p
 /// strandline --test detect_streams recordings_on_every_card -- --ignored --nocapture`.
 #[test]
 #[ignore = "needs STRANDLINE_RECORDINGS, a folder of recordings"]
 fn recordings_on_every_card() {
     let folder = PathBuf::from(std::env::var_os("STRANDLINE_RECORDINGS").expect("STRANDLINE_RECORDINGS"));
-    let script = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/leakbench/more.py"));
-    let script = script.expect("the script");
+    let all = ["more.py", "others.py"].into_iter().flat_map(|script| {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/leakbench").join(script);
+        let text = std::fs::read_to_string(path).expect("the script");
+        cases(&text).into_iter().map(move |case| (script, case)).collect::<Vec<_>>()
+    });
     let mut wrong = Vec::new();
     println!("| case | steps | named at | lost at | at the end |");
-    for (name, is_leak, site) in cases(&script) {
+    for (script, (name, is_leak, site)) in all {
         let Some(path) = recording(&folder.join(&name)) else { continue };
         let said = judged(&name, &path);
         let ours = |s: &BTreeMap<String, Certainty>| {
-            s.keys().any(|line| site.is_none_or(|n| line.contains(&format!("more.py:{n}"))))
+            s.keys().any(|line| site.is_none_or(|n| line.contains(&format!("{script}:{n}"))))
         };
         let named = said.iter().position(ours);
         let lost = named.and_then(|n| said.iter().skip(n).position(|s| !ours(s)).map(|i| i + n + 1));

@@ -2,8 +2,9 @@
 
 use crate::judged::Judged;
 use crate::script::{MAIN, Script};
+use serde_json::json;
 use strandline::detect::{Cause, Outcome, PostMortem, judge, post_mortem};
-use strandline::event::{Block, Body, DeviceId, Phase, PoolId};
+use strandline::event::{Block, Body, DeviceId, Item, Nanos, Phase, PoolId};
 
 const GIB: u64 = 1 << 30;
 
@@ -55,6 +56,21 @@ fn fail(f: &Failing) -> (Judged, PostMortem) {
     let j = Judged::of(&s.items, &s.names);
     let m = post_mortem(&j.replay, DeviceId(0)).expect("it failed");
     (j, m)
+}
+
+/// What failed last was caught where the process ends by itself with 0; what is said of it otherwise stays.
+#[test]
+fn a_failure_in_the_last_step_of_a_job_that_ends_well_was_caught() {
+    for (status, outcome) in [(0, Outcome::Clean), (1, Outcome::Oom)] {
+        let mut s = Script::new();
+        (0..40).for_each(|_| s.idle_step());
+        s.fail(2 * GIB, GIB / 10);
+        s.items.push(Item::Meta(json!({ "ended": "exit", "exit_status": status })));
+        s.items.push(Item::End(Nanos(s.now + 1)));
+        let j = Judged::of(&s.items, &s.names);
+        assert_eq!(j.outcome(), outcome, "status {status}");
+        assert_eq!(post_mortem(&j.replay, DeviceId(0)).map(|m| m.median_need), Some(Some(1 << 20)));
+    }
 }
 
 #[test]

@@ -7,7 +7,7 @@ use crate::synthetic::{Live, Tape};
 use std::collections::VecDeque;
 
 /// Healthy ones.
-pub(crate) const SHAPES: [Shape; 7] = [
+pub(crate) const SHAPES: [Shape; 9] = [
     ("replay buffer", replay_buffer),
     ("stages", stages),
     ("epochs", epochs),
@@ -15,10 +15,12 @@ pub(crate) const SHAPES: [Shape; 7] = [
     ("requests", requests),
     ("cache", cache),
     ("prefetch", prefetch),
+    ("answers", answers),
+    ("window", window),
 ];
 
 /// Leaks: lines of `leak.py`.
-pub(crate) const LEAKS: [Shape; 7] = [
+pub(crate) const LEAKS: [Shape; 8] = [
     ("needles", needles),
     ("backlog", backlog),
     ("unanswered", unanswered),
@@ -26,9 +28,14 @@ pub(crate) const LEAKS: [Shape; 7] = [
     ("adapters", adapters),
     ("after a cache", after_a_cache),
     ("every batch", every_batch),
+    (ANEW, made_anew),
 ];
 
+/// A leak of which no block grows old.
+pub(crate) const ANEW: &str = "made anew";
+
 const KIB: u64 = 1 << 10;
+const MIB: u64 = 1 << 20;
 
 /// Between `low` and `high`, each power of two as likely as the others.
 fn size(r: &mut Random, low: u64, high: u64) -> u64 {
@@ -177,6 +184,60 @@ fn prefetch(r: &mut Random, t: &mut Tape, steps: u64) {
         }
         queue.pop_front().into_iter().for_each(|b| t.free(b));
         m.step(t, s);
+        t.mark();
+    }
+}
+
+/// Keys and values that are put together token by token, of as many answers at once as there are lines for.
+fn answers(r: &mut Random, t: &mut Tape, steps: u64) {
+    let m = Model::new(r, t);
+    let (token, at_once) = (size(r, 4 * KIB, MIB), r.between(1, 4));
+    let (shortest, longest) = (r.between(1, 10), r.between(11, 120));
+    let mut running: Vec<Option<(u64, u64, Live)>> = vec![None; at_once as usize];
+    for s in 0..steps {
+        m.step(t, s);
+        for (i, slot) in running.iter_mut().enumerate() {
+            let (left, tokens, old) = match slot.take() {
+                Some((left, tokens, old)) => (left - 1, tokens + 1, Some(old)),
+                None => (r.between(shortest, longest), 1, None),
+            };
+            let new = t.alloc(tokens * token, false, "kv.py", 30 + i as u32 % 2);
+            old.into_iter().for_each(|b| t.free(b));
+            if left == 0 { t.free(new) } else { *slot = Some((left, tokens, new)) }
+        }
+        t.mark();
+    }
+}
+
+/// One block that is put together anew, and larger, in each step or each few, until it has as much as is wanted.
+fn window(r: &mut Random, t: &mut Tape, steps: u64) {
+    let m = Model::new(r, t);
+    let (bytes, most, every) = (size(r, 4 * KIB, MIB), r.between(2, 2 * steps), r.choice(&[1u64, 1, 2, 5]));
+    let mut window: Option<Live> = None;
+    for s in 0..steps {
+        m.step(t, s);
+        if s % every == 0 {
+            let new = t.alloc((s / every + 1).min(most) * bytes, false, "window.py", 7);
+            window.replace(new).into_iter().for_each(|b| t.free(b));
+        }
+        t.mark();
+    }
+}
+
+/// The same without an end: of some lines, by a fixed or a random part of it.
+fn made_anew(r: &mut Random, t: &mut Tape, steps: u64) {
+    let m = Model::new(r, t);
+    let (bytes, lines) = (size(r, 4 * KIB, MIB), r.between(1, 6) as u32);
+    let (every, differs) = (r.choice(&[1u64, 1, 1, 2]), r.yes(0.5));
+    let mut all: Vec<Option<(u64, Live)>> = vec![None; lines as usize];
+    for s in 0..steps {
+        m.step(t, s);
+        for (i, slot) in all.iter_mut().enumerate().filter(|_| s % every == 0) {
+            let more = if differs { r.between(bytes / 2, bytes * 2) } else { bytes };
+            let size = slot.map_or(0, |(size, _)| size) + more.max(512);
+            let new = t.alloc(size, false, "leak.py", 8 + i as u32);
+            slot.replace((size, new)).into_iter().for_each(|(_, b)| t.free(b));
+        }
         t.mark();
     }
 }

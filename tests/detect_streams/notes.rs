@@ -94,7 +94,7 @@ fn segments_that_small_old_blocks_pin_are_named() {
     let j = pinned(false, false);
     let f = note(&j, Kind::Fragmentation);
     assert_eq!((f.bytes_now, f.blocks_now, j.lines(&f)[0].as_str()), (2400 * MIB, 10, "/job/a.py:f:1"));
-    assert!(f.explain.contains("10 old blocks of 160.0 MiB in 10 segments"), "{}", f.explain);
+    assert!(f.explain.contains("10 old blocks of 160 MiB in 10 segments"), "{}", f.explain);
     assert_eq!(j.outcome(), Outcome::Clean);
     none(&pinned(true, false), Kind::Fragmentation);
     none(&pinned(false, true), Kind::Fragmentation);
@@ -156,8 +156,8 @@ fn cycles(by_collector: bool, leak: bool) -> Judged {
 fn what_the_collector_was_seen_to_free_is_cycle_garbage() {
     let j = cycles(true, false);
     let f = note(&j, Kind::CycleGarbage);
-    assert!(f.explain.contains("it freed 30 blocks (210.0 MiB)"), "{}", f.explain);
-    assert!(f.explain.contains("as much as 70.0 MiB at once"), "{}", f.explain);
+    assert!(f.explain.contains("it freed 30 blocks (210 MiB)"), "{}", f.explain);
+    assert!(f.explain.contains("as much as 70 MiB at once"), "{}", f.explain);
     assert_eq!((j.outcome(), j.first), (Outcome::Clean, j.first.filter(|f| f.1 <= 12)), "{:?}", j.first);
     none(&cycles(false, false), Kind::CycleGarbage);
     // A leak beside it is told all the same, and without the garbage.
@@ -302,7 +302,7 @@ fn frees_that_wait_name_their_streams_and_warn_where_they_fill_the_card() {
     let slow = deferred(8 * MIB, false);
     let f = note(&slow, Kind::DeferredFree);
     assert_eq!((f.severity, slow.outcome(), f.bytes_now), (Severity::Info, Outcome::Growing, 240 * MIB));
-    assert!(f.explain.contains("stream 2 (160.0 MiB) and stream 1 (80.0 MiB)"), "{}", f.explain);
+    assert!(f.explain.contains("stream 2 (160 MiB) and stream 1 (80 MiB)"), "{}", f.explain);
     let fast = deferred(512 * MIB, false);
     assert_eq!(
         (note(&fast, Kind::DeferredFree).severity, fast.outcome()),

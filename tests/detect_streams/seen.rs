@@ -18,8 +18,8 @@ pub(crate) struct Seen {
     /// The step at which the guilty lines (of `leak.py`) were named first, and one of the last third at which they were not.
     pub(crate) named: Option<u32>,
     pub(crate) lost: Option<u32>,
-    /// How often something that was named began anew.
-    pub(crate) flickers: u32,
+    /// Something that was named begins anew: when, and of which lines.
+    pub(crate) again: Option<(u32, String)>,
     /// Different steps that left blocks of guilty lines which live at the end, and are old by then.
     pub(crate) left: usize,
 }
@@ -53,7 +53,9 @@ impl Seen {
                     seen.alert = Some((step, told()));
                 }
                 let before = stood.insert(f.id, step);
-                seen.flickers += u32::from(before.is_some_and(|b| b + 1 < step));
+                if before.is_some_and(|b| b + 1 < step) && seen.again.is_none() {
+                    seen.again = Some((step, format!("after {before:?} {}", told())));
+                }
             }
             match (guilty, seen.named) {
                 (true, None) => seen.named = Some(step),
@@ -66,7 +68,8 @@ impl Seen {
         seen.left = truth.left;
         let idle = |f: &&Finding| {
             let sites = f.sites.iter().filter_map(|s| replay.site(s.site));
-            f.is_active_leak() && !sites.map(|s| text(&s.frame)).any(|l| truth.grows(&l))
+            let anew = f.explain.contains("made anew");
+            f.is_active_leak() && !sites.map(|s| text(&s.frame)).any(|l| truth.grows(&l, anew))
         };
         seen.idle = detector.findings().iter().find(idle).map(|f| {
             let sites = f.sites.iter().filter_map(|s| replay.site(s.site)).map(|s| text(&s.frame));
@@ -76,9 +79,12 @@ impl Seen {
     }
 }
 
+/// Blocks and bytes.
+type Held = (i64, i64);
+
 /// Live blocks of each line at the end of each step.
 struct Truth {
-    lines: BTreeMap<String, Vec<i64>>,
+    lines: BTreeMap<String, Vec<Held>>,
     steps: usize,
     /// Different steps that left blocks of guilty lines to the end.
     left: usize,
@@ -87,24 +93,26 @@ struct Truth {
 impl Truth {
     fn of(d: &Drawn) -> Truth {
         let mut line_of: BTreeMap<u64, (String, usize)> = BTreeMap::new();
-        let mut now: BTreeMap<String, i64> = BTreeMap::new();
+        let mut now: BTreeMap<String, Held> = BTreeMap::new();
         let mut t = Truth { lines: BTreeMap::new(), steps: 0, left: 0 };
         for item in &d.items {
             let Item::Event(Event { body, .. }) = item else { continue };
             match body {
                 Body::Alloc(b) => {
                     let line = d.names.frames(b.stack).next().map(text).unwrap_or_default();
-                    *now.entry(line.clone()).or_default() += 1;
+                    let held = now.entry(line.clone()).or_default();
+                    *held = (held.0 + 1, held.1 + b.size.0 as i64);
                     line_of.insert(b.addr.0, (line, t.steps));
                 }
                 Body::FreeRequested(b) => {
                     let (line, _) = line_of.remove(&b.addr.0).unwrap_or_default();
-                    *now.entry(line).or_default() -= 1;
+                    let held = now.entry(line).or_default();
+                    *held = (held.0 - 1, held.1 - b.size.0 as i64);
                 }
                 Body::ManualStep(_) => {
                     for (line, n) in &now {
                         let all = t.lines.entry(line.clone()).or_default();
-                        all.resize(t.steps, 0);
+                        all.resize(t.steps, Held::default());
                         all.push(*n);
                     }
                     t.steps += 1;
@@ -117,11 +125,14 @@ impl Truth {
         t
     }
 
-    /// More live there in the last steps than at some moment of the last third of the run, or of its last 28 steps: sooner nobody
+    /// More (blocks; of what is made anew and larger, bytes) live there in the last steps than at some moment of the last third of the run, or of its last 28 steps: sooner nobody
     /// can tell that it has ended.
-    fn grows(&self, line: &str) -> bool {
+    fn grows(&self, line: &str, anew: bool) -> bool {
         let Some(all) = self.lines.get(line) else { return false };
-        let floor = |from: usize, to: usize| (from..to).map(|i| all.get(i).copied().unwrap_or(0)).min();
+        let floor = |from: usize, to: usize| {
+            let of = |h: &Held| if anew { h.1 } else { h.0 };
+            (from..to).map(|i| all.get(i).map_or(0, of)).min()
+        };
         let begin = self.steps.saturating_sub((self.steps / 3).max(28));
         floor(self.steps.saturating_sub(3), self.steps) > floor(begin, self.steps.saturating_sub(3))
     }

@@ -5,7 +5,8 @@
 //! said where it is proved.
 
 use crate::detect::check::{Check, Entry, Grown};
-use crate::detect::explain::{lines, number, oldest, plural};
+use crate::detect::explain::{lines, number, oldest, plural, remade};
+use crate::detect::growth::Rule;
 use crate::detect::kind::{Kind, KindInfo};
 use crate::replay::{Cohort, Quiet, Replay};
 
@@ -33,6 +34,9 @@ fn claims(replay: &Replay, c: &Cohort) -> bool {
 
 /// Why, in one sentence.
 fn explain(g: &Grown<'_>) -> String {
+    if let Some(Rule::Remade { rises, .. }) = g.members.first().map(|m| m.growth.rule) {
+        return remade(g, rises);
+    }
     let (replay, f) = (g.replay, g.finding);
     let (mut allocs, mut live) = (0, 0);
     for m in g.members {

@@ -1,7 +1,7 @@
 //! Blocks of the stream that trains (or of a private pool) that stay live, more of them with every mark.
 
 use crate::detect::check::{Check, Entry, Grown};
-use crate::detect::explain::{lines, number, oldest, plural, size};
+use crate::detect::explain::{lines, number, oldest, plural, remade, size};
 use crate::detect::growth::Rule;
 use crate::detect::kind::{Kind, KindInfo};
 use crate::replay::{Cohort, Replay};
@@ -51,6 +51,7 @@ fn explain(g: &Grown<'_>) -> String {
                 oldest(f, g.mark)
             )
         }
+        Some(Rule::Remade { rises, .. }) => remade(g, rises),
         None => what,
     }
 }

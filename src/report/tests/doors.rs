@@ -90,7 +90,7 @@ fn what_grows_in_another_rank_is_said_beside_a_failure() {
     let mut r = Report { processes: vec![killed, grows], ..Report::default() };
     let (text, page, json) = told(&r);
     let says = |text: &str| {
-        text.contains("ended rank 0.") && text.contains("GROWING in rank 1: 285.0 MiB more every step")
+        text.contains("ended rank 0.") && text.contains("GROWING in rank 1: 285 MiB more every step")
     };
     assert!(text.starts_with("strandline: KILLED BY THE HOST.") && says(&text), "{text}");
     assert!(says(page["told"]["reason"].as_str().unwrap()), "{page}");
@@ -132,6 +132,14 @@ fn what_is_suppressed_counts_in_no_door() {
     assert!(!marked(&page) && marked(&told(&of(&open)).1));
     assert!(!figures(&of(&suppressed)).contains("strandline_leak_bytes"));
     assert!(figures(&of(&open)).contains("strandline_leak_bytes"));
+    // Beside a rank of which nothing is suppressed the first line says it all the same.
+    let plain = verdict(Outcome::Clean, "no line left more and more memory behind in 12 steps");
+    let first = Process::new(&j.replay, &j.names, &plain, &[]);
+    let second = Process::new(&j.replay, &j.names, &clean, &suppressed);
+    let (text, page, _) = told(&Report { processes: vec![first, second], ..Report::default() });
+    let says = "No other line left more and more memory behind in 12 steps. The same on all 2 processes.";
+    assert!(text.starts_with(&format!("strandline: NO LEAK. {says}")), "{text}");
+    assert_eq!(page["told"]["reason"], format!(". {says}"));
 }
 
 #[test]

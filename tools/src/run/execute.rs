@@ -65,7 +65,7 @@ fn start_and_wait(plan: &Plan) -> Result<Outcome, Error> {
     let tails = tails.map(tails::Socket::keep);
     let driver = driver::Watcher::start(&plan.folder);
     let watcher = Watcher::start(&plan.folder, &plan.alerts, Target::of(pid));
-    let snapshots = Fulfiller::start(&plan.folder, Which::All, plan.quiet);
+    let snapshots = Fulfiller::start(&plan.folder, Which::All, plan.quiet, plan.alerts.suppressions.clone());
     let ended = running.wait(|signal| {
         if signal == libc::SIGTERM {
             watcher.terminating();

@@ -37,10 +37,11 @@ pub(super) struct Made {
 pub(super) fn make(
     recording: &Path,
     options: &Options,
+    suppressions: &Suppressions,
     to: impl FnOnce(&Path) -> io::Result<files::New>,
 ) -> Result<Made, Error> {
     let mut progress = Progress::new();
-    let judged = Judged::read(recording, &Suppressions::read(&[])?, &mut |events| {
+    let judged = Judged::read(recording, suppressions, &mut |events| {
         progress.show(|| format!("reading {}: {:.1} million events", shown(recording), events as f64 / 1e6));
     })?;
     drop(progress);

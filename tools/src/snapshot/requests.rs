@@ -2,7 +2,7 @@
 
 use super::make::make;
 use super::options::Options;
-use crate::analyze::Moment;
+use crate::analyze::{Moment, Suppressions};
 use crate::files::Folder;
 use crate::live::Which;
 use crate::process::Target;
@@ -14,6 +14,7 @@ use std::collections::HashMap;
 use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, UNIX_EPOCH};
 use strandline::event::printable;
@@ -29,10 +30,15 @@ pub(crate) struct Fulfiller {
 
 impl Fulfiller {
     /// Begins. `quiet`: only what goes wrong is said.
-    pub(crate) fn start(folder: &Path, which: Which, quiet: bool) -> Fulfiller {
+    pub(crate) fn start(
+        folder: &Path,
+        which: Which,
+        quiet: bool,
+        suppressions: Arc<Suppressions>,
+    ) -> Fulfiller {
         let (stop, stopped) = crossbeam_channel::bounded(1);
         let folder = folder.to_path_buf();
-        let work = move || work(&folder, which, quiet, &stopped);
+        let work = move || work(&folder, which, quiet, &suppressions, &stopped);
         let thread = std::thread::Builder::new().name("sl-snapshots".to_string()).spawn(work).ok();
         Fulfiller { stop: Some(stop), thread }
     }
@@ -47,7 +53,7 @@ impl Drop for Fulfiller {
     }
 }
 
-fn work(folder: &Path, which: Which, quiet: bool, stopped: &Receiver<()>) {
+fn work(folder: &Path, which: Which, quiet: bool, suppressions: &Suppressions, stopped: &Receiver<()>) {
     // With each: the last request that was fulfilled. Facts are said again now and then. `None`: nobody's business here.
     let mut known: HashMap<PathBuf, Option<(FactsFollower, u64)>> = HashMap::new();
     loop {
@@ -68,7 +74,7 @@ fn work(folder: &Path, which: Which, quiet: bool, stopped: &Receiver<()>) {
                     *last = request.number;
                     // Who watches besides `strandline run`, or came late, finds that it is done.
                     if which == Which::All || !request.is_fulfilled(folder) {
-                        request.fulfil(folder, &path, quiet);
+                        request.fulfil(folder, &path, quiet, suppressions);
                     }
                 }
             }
@@ -133,7 +139,7 @@ impl Request {
         written.is_some_and(|t| t.as_millis() >= u128::from(self.asked_ms))
     }
 
-    fn fulfil(&self, folder: &Path, recording: &Path, quiet: bool) {
+    fn fulfil(&self, folder: &Path, recording: &Path, quiet: bool, suppressions: &Suppressions) {
         let place = match self.place(folder) {
             Ok(place) => place,
             Err(e) => {
@@ -153,7 +159,7 @@ impl Request {
             output: Some(path),
             ..Options::default()
         };
-        match make(recording, &options, |_| place.0.create(&place.1)) {
+        match make(recording, &options, suppressions, |_| place.0.create(&place.1)) {
             Ok(made) if !quiet => {
                 say::line(format!(
                     "{}, {} events, as the job asked",

@@ -2,6 +2,7 @@
 
 use super::make::make;
 use super::options::Options;
+use crate::analyze::Suppressions;
 use crate::error::Error;
 use crate::files;
 use crate::say::{self, shown};
@@ -12,7 +13,7 @@ use std::path::Path;
 /// # Errors
 /// As [`make`].
 pub(crate) fn make_and_tell(recording: &Path, options: &Options) -> Result<(), Error> {
-    let made = make(recording, options, files::create)?;
+    let made = make(recording, options, &Suppressions::read(&[])?, files::create)?;
     let what = format!("snapshot of {}, {} events", made.words, made.written.entries);
     say::line(match made.written.blocks {
         0 if options.is_filtered() => format!("{what} of blocks that the filter keeps: none is in use then"),

@@ -53,7 +53,7 @@ pub(crate) fn main(options: &cli::Watch) -> Result<u8, Error> {
     }
     let processes = if watch.running() == 1 { "process" } else { "processes" };
     say::line(format!("watching {} {processes} in {}", watch.running(), shown(&folder)));
-    let snapshots = Fulfiller::start(&folder, Which::Running, false);
+    let snapshots = Fulfiller::start(&folder, Which::Running, false, settings.suppressions.clone());
     while !watch.is_idle() {
         match signals.wait_for(INTERVAL) {
             Some(_) => break,
@@ -80,7 +80,8 @@ fn background(folder: &Path, settings: &Settings, signals: &Signals) -> u8 {
     while take(&lock) {
         begun(&lock, folder);
         let watch = watch.get_or_insert_with(|| {
-            let others = (DriverWatcher::start(folder), Fulfiller::start(folder, Which::Running, false));
+            let snapshots = Fulfiller::start(folder, Which::Running, false, settings.suppressions.clone());
+            let others = (DriverWatcher::start(folder), snapshots);
             (others, Watch::new(folder, settings, None, Which::Running))
         });
         loop {

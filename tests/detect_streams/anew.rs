@@ -1,0 +1,121 @@
+//! What a line makes anew: a block that is larger each time grows; buffers that are replaced, one for one, do not.
+
+use crate::judged::Judged;
+use crate::script::{MAIN, Script};
+use strandline::detect::{Certainty, Finding, Outcome};
+
+const KIB: u64 = 1 << 10;
+
+fn of(s: &Script) -> Judged {
+    Judged::of(&s.items, &s.names)
+}
+
+fn grows(j: &Judged) -> Vec<&Finding> {
+    j.standing().into_iter().filter(|f| f.grows()).collect()
+}
+
+/// `cache = torch.cat([cache, new])`: the new one is made before the old one goes.
+struct Cache {
+    at: u64,
+    size: u64,
+}
+
+impl Cache {
+    fn put(&mut self, s: &mut Script, size: u64) {
+        s.alloc(self.at + 10_000, size, MAIN, 1);
+        if self.size > 0 {
+            s.free(self.at, self.size, MAIN);
+        }
+        (self.at, self.size) = (self.at + 10_000, size);
+    }
+}
+
+#[test]
+fn a_block_that_is_made_anew_and_larger_in_every_step_grows() {
+    let (mut s, mut cache) = (Script::new(), Cache { at: 10_000, size: 0 });
+    for i in 1..=40 {
+        cache.put(&mut s, i * 256 * KIB);
+        s.idle_step();
+    }
+    let j = of(&s);
+    let all = grows(&j);
+    assert_eq!((all.len(), j.outcome()), (1, Outcome::Growing), "{all:?}");
+    assert!(j.first.is_some_and(|(_, step)| step <= 15), "{:?}", j.first);
+    assert_eq!((all[0].bytes_per_step, all[0].bytes_now, all[0].first_step), (262144.0, 39 * 256 * KIB, 2));
+    assert!(all[0].explain.contains("made anew again and again, and larger each time: in 39 steps"));
+}
+
+/// The last so many batches, and answers of many lengths that are put together token by token.
+#[test]
+fn what_is_made_anew_up_to_a_bound_does_not_grow() {
+    let (mut s, mut window) = (Script::new(), Cache { at: 10_000, size: 0 });
+    for i in 1..=120 {
+        window.put(&mut s, i.min(30) * 256 * KIB);
+        s.idle_step();
+    }
+    assert!(grows(&of(&s)).is_empty());
+    let (mut s, mut answer) = (Script::new(), Cache { at: 10_000, size: 0 });
+    for (i, length) in [9, 30, 14, 40, 22, 38, 41].into_iter().enumerate() {
+        for token in 1..=length {
+            answer.put(&mut s, token * 64 * KIB);
+            s.idle_step();
+        }
+        let said = grows(&of(&s)).len();
+        assert!(said <= usize::from(i == 1), "answer {i} of {length} tokens");
+    }
+}
+
+/// Experts' buffers: each is replaced by a larger one when more is routed to it, and there are never more of them.
+#[test]
+fn buffers_that_are_replaced_one_for_one_do_not_grow() {
+    let mut s = Script::new();
+    let mut at: Vec<u64> = (0..16).map(|e| 10_000 + e * 100_000).collect();
+    at.iter().for_each(|a| s.alloc(*a, 64 * KIB, MAIN, 1));
+    for step in 0..60u64 {
+        for (e, at) in (0..).zip(&mut at) {
+            if (step * 7 + e * 11).is_multiple_of(23 + 2 * e) && step < 40 {
+                s.alloc(*at + 1000, 64 * KIB, MAIN, 1);
+                s.free(*at, 64 * KIB, MAIN);
+                *at += 1000;
+            }
+        }
+        s.idle_step();
+        let j = of(&s);
+        assert_eq!(grows(&j), Vec::<&Finding>::new(), "step {step}");
+    }
+}
+
+/// The same line made a workspace of 8 MiB when the job began.
+#[test]
+fn numbers_kept_at_a_line_that_made_a_workspace_are_no_growth() {
+    let mut s = Script::new();
+    s.alloc(10_000, 8 << 20, MAIN, 1);
+    for i in 0..60 {
+        s.alloc(100_000 + i, 512, MAIN, 1);
+        s.idle_step();
+    }
+    let j = of(&s);
+    assert_eq!((j.outcome(), j.standing()[0].certainty), (Outcome::Clean, Certainty::Note));
+}
+
+/// A line was said to grow, and it ended; when it grows again beside another one, which leads, that is all that is said of it.
+#[test]
+fn a_line_is_part_of_one_finding() {
+    let mut s = Script::new();
+    for i in 0..30 {
+        s.alloc(1_000_000 + i * 200_000, 80 << 20, MAIN, 1);
+        s.step();
+    }
+    (0..30).for_each(|i| s.free(1_000_000 + i * 200_000, 80 << 20, MAIN));
+    (0..60).for_each(|_| s.idle_step());
+    for i in 0..90 {
+        s.alloc(100_000_000 + i * 20, 8 << 10, MAIN, 1);
+        s.alloc(200_000_000 + i * 20, 9 << 10, MAIN, 2);
+        s.step();
+    }
+    let j = of(&s);
+    assert!(j.first.is_some_and(|(_, step)| step < 30), "{:?}", j.first);
+    let of_line = |f: &&Finding| j.lines(f).iter().any(|l| l.ends_with(":1"));
+    let all = j.detector.findings().iter().filter(of_line).map(|f| j.lines(f)).collect::<Vec<_>>();
+    assert_eq!(all.len(), 1, "{all:?}");
+}
