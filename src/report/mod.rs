@@ -9,6 +9,7 @@ pub mod diff;
 mod held;
 pub mod html;
 pub mod json;
+mod left;
 pub mod metrics;
 mod model;
 mod processes;
@@ -21,6 +22,7 @@ pub mod text;
 mod units;
 
 pub use held::{Count, HeldBy, Holder, HolderBound, KeptAt};
+pub use left::{Left, RegionPeak};
 pub use model::{Context, Cost, Ended, Exit, Facts, Fix, Known, Moment, Native, Process, Report};
 pub use processes::IDLE;
 pub use style::{Ink, Style};

@@ -56,6 +56,7 @@ const COMMAND: Floors = &[
         "doctor/",
         "dump/",
         "env/",
+        "left.rs",
         "environment/command.rs",
         "report.rs",
         "run/command.rs",

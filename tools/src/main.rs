@@ -18,6 +18,7 @@ mod holder;
 mod job;
 mod kept;
 mod known;
+mod left;
 mod live;
 mod metrics;
 mod nvml;
@@ -56,6 +57,7 @@ fn main() -> ExitCode {
         Command::Report(options) => report::main(options),
         Command::Snapshot(options) => snapshot::main(options),
         Command::Diff(options) => diff::main(options),
+        Command::Left(options) => left::main(options),
         Command::Dump(options) => dump::main(options),
         Command::Env(options) => env::main(options),
         Command::Doctor(options) => doctor::main(options),

@@ -7,7 +7,7 @@ mod recording;
 use crate::size::{self, Size};
 use crate::snapshot::Options as Snapshot;
 use clap::{Args, Parser, Subcommand};
-pub(crate) use reading::{Diff, Dump, DumpFormat, Report, ReportFormat, Top};
+pub(crate) use reading::{Diff, Dump, DumpFormat, Left, Report, ReportFormat, Top};
 pub(crate) use recording::{Env, EnvFormat, Run, Steps, Watch};
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
@@ -54,6 +54,8 @@ pub(crate) enum Command {
     Snapshot(Snapshot),
     /// What is more in one recording or snapshot than in another, line by line
     Diff(Diff),
+    /// What a region of a job left behind, by the line that allocated it
+    Left(Left),
     /// The events of a recording as text, one a line
     Dump(Dump),
     /// The environment that `run` sets, for where `run` cannot stand before the job

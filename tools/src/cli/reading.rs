@@ -67,6 +67,22 @@ pub(crate) struct Diff {
     pub(crate) format: ReportFormat,
 }
 
+/// `strandline left`
+#[derive(Args, Debug)]
+pub(crate) struct Left {
+    /// A recording, also of a process that still runs
+    pub(crate) recording: PathBuf,
+    /// The region: what lies between the last marks "NAME begin" and "NAME end", less what lies between "NAME skip" and "NAME count"
+    #[arg(long, value_name = "NAME")]
+    pub(crate) region: String,
+    /// With --format json: which lines held the memory at the region's peak
+    #[arg(long)]
+    pub(crate) peak: bool,
+    /// How to tell it
+    #[arg(long, value_enum, default_value_t = DumpFormat::Text)]
+    pub(crate) format: DumpFormat,
+}
+
 /// `strandline dump`
 #[derive(Args, Debug)]
 pub(crate) struct Dump {
@@ -88,11 +104,11 @@ pub(crate) enum ReportFormat {
     Html,
 }
 
-/// How events are told.
+/// How events, and what is left of them, are told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum DumpFormat {
     /// `key=value`, for grep.
     Text,
-    /// One JSON object a line.
+    /// JSON; of events one object a line.
     Json,
 }
