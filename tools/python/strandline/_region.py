@@ -125,9 +125,10 @@ class Region:
         self._was_recorded = False
         self._begun = False
 
-    def begin(self) -> None:
-        """The region begins. The process is recorded from now on, where it was not and PyTorch can use a GPU."""
-        gc.collect()
+    def begin(self, collect: bool = True) -> None:
+        """The region begins, once the garbage collector has freed what is garbage (`collect`). The process is recorded from now on, where it was not and PyTorch can use a GPU."""
+        if collect:
+            gc.collect()
         if _recording() is None and torch_of_job() is not None:
             from ._start import start
 

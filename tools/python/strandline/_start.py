@@ -48,11 +48,10 @@ def start(out: Union[str, os.PathLike[str], None] = None, **settings: Union[str,
     unknown = sorted(set(settings) - set(_VARIABLES))
     if unknown:
         raise _library.Error(f"strandline.start() has no setting {unknown[0]!r}; it has {', '.join(_VARIABLES)}")
-    asked: dict[str, Any] = {"out": out, **settings}
+    asked = {"out": None if out is None else os.fspath(out), **settings}
     for name, value in asked.items():
         if value is not None:
-            text: str = "1" if value is True else "0" if value is False else str(os.fspath(value)) if name == "out" else str(value)
-            os.environ[_VARIABLES[name]] = text
+            os.environ[_VARIABLES[name]] = "1" if value is True else "0" if value is False else str(value)
     if str(settings.get("steps", "")).startswith("nvtx:"):
         os.environ.setdefault("NVTX_INJECTION64_PATH", _library.library_path())
     device = _NO_TORCH

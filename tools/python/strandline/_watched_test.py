@@ -6,7 +6,7 @@ import contextlib
 import gc
 import os
 import sys
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from typing import Any, Optional
 
 from . import _library, _size
@@ -21,6 +21,9 @@ _FAILED = "the test did not pass"
 
 class WatchedTest:
     """What a test may leave behind, and what it left."""
+
+    # Bytes that were in use at the least since the collector was last run: more may be garbage of tests that ran since.
+    _clean: Optional[int] = None
 
     def __init__(self, name: str, limit: Optional[int], warmup: int, most: Optional[int]) -> None:
         self.name, self.limit, self.warmup, self.most = name, limit, warmup, most
@@ -45,8 +48,10 @@ class WatchedTest:
         """Before the test's own fixtures are set up."""
         with self._harmless():
             self._region = Region()
-            self._region.begin()
-            self._before = allocated()
+            now = allocated()
+            is_clean = now is not None and WatchedTest._clean is not None and now <= WatchedTest._clean
+            self._region.begin(collect=not is_clean)
+            self._before = WatchedTest._clean = allocated()
             self.is_begun = True
 
     def skip(self) -> None:
@@ -73,26 +78,27 @@ class WatchedTest:
         if region is not None:
             region.close()
 
-    def end(self, fixtures: Optional[dict[str, Any]]) -> None:
-        """The test's own fixtures are torn down; `fixtures` are the values that pytest still has of them."""
+    def end(self, let_go: Callable[[], None]) -> None:
+        """The test's own fixtures are torn down; `let_go` drops what pytest still has of the test."""
         with self._harmless():
             if not self.has_passed:
                 self.not_judged = self.not_judged or _FAILED
             elif self._region is not None and self.not_judged is None:
-                self._judge(self._region, fixtures)
+                self._judge(self._region, let_go)
         self._close()
 
-    def _judge(self, region: Region, fixtures: Optional[dict[str, Any]]) -> None:
-        gc.collect()
+    def _judge(self, region: Region, let_go: Callable[[], None]) -> None:
         if self._lacks_gpu():
             self.not_judged = _NO_GPU
             return
         if self.most is None and self._is_within():
             self.left = Left(0)
             return
-        # pytest lets go of them a moment later.
-        if fixtures is not None:
-            fixtures.clear()
+        gc.collect()
+        if self.most is None and self._is_within():
+            self.left = Left(0)
+            return
+        let_go()
         region.end()
         self.left = region.left(peak=self.most is not None)
         if self.limit is not None and self.left.bytes > self.limit:

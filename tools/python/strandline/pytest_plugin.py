@@ -123,7 +123,7 @@ class Plugin:
         finally:
             self.now = None
         if watched is not None:
-            watched.end(getattr(item, "funcargs", None))
+            watched.end(lambda: _let_go(item))
             if watched.broken:
                 raise pytest.fail.Exception("\n".join(watched.broken), pytrace=False)
         return result
@@ -163,6 +163,16 @@ def _arguments_of_leaks(marker: pytest.Mark) -> tuple[Union[int, str], int]:
     if given or len(marker.args) > 2 or not isinstance(warmup, int) or warmup < 0:
         raise pytest.UsageError('limit_gpu_leaks takes a limit and a number of calls before it counts: limit_gpu_leaks("1 MB", warmup=3)')
     return limit, warmup
+
+
+def _let_go(item: pytest.Item) -> None:
+    """What pytest still has of a test that is over: the values of its fixtures, which it drops a moment later, and the instance of its
+    class, which it keeps for the whole session and makes anew where it is asked for."""
+    fixtures: Optional[dict[str, Any]] = getattr(item, "funcargs", None)
+    if fixtures is not None:
+        fixtures.clear()
+    if vars(item).pop("_instance", None) is not None and vars(item).get("_obj") is not None:
+        setattr(item, "_obj", None)
 
 
 def _after_own_teardown(item: pytest.Item, watched: WatchedTest) -> None:
