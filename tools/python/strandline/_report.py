@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import html
 import json
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Optional
 
 from . import _library
+
+# How often a recording is looked at in which nothing is to be seen yet, and the seconds between two looks.
+_LOOKS = 10
+_INTERVAL = 0.05
 
 
 @dataclass(frozen=True)
@@ -75,6 +80,17 @@ def _finding(told: Mapping[str, Any]) -> Finding:
     )
 
 
+def _ask(path: str) -> dict[str, Any]:
+    # What keeps a new recording's buffers open looks for them ten times a second; until then only its file can be read.
+    looks = 0
+    while True:
+        told: dict[str, Any] = json.loads(_library.ask("report", path, "--format", "json"))
+        looks += 1
+        if told["processes"][0]["coverage"]["level"] != "none" or looks == _LOOKS:
+            return told
+        time.sleep(_INTERVAL)
+
+
 def report() -> Report:
     """What can be said of this process up to now: the command reads its recording, and the program goes on when it has.
 
@@ -83,7 +99,7 @@ def report() -> Report:
     path = _library.recording()
     if path is None:
         raise _library.Error("this process is not recorded: call strandline.start(), or start the program with `strandline run`")
-    told = json.loads(_library.ask("report", path, "--format", "json"))
+    told = _ask(path)
     process = told["processes"][0]
     return Report(
         verdict=told["verdict"],
