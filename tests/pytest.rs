@@ -10,6 +10,23 @@ use support::{Folder, cache, command, packages, python, root};
 
 const SUITE: &str = "tests/python/pytest_suite";
 
+/// Who keeps what each test that leaks allocated. Of every list there are three entries: two warm-up calls, and the one that counts.
+const KEPT_BY: [(&str, &str); 6] = [
+    ("test_a_list_of_the_module_keeps", "test_planted.HISTORY (list of 3)"),
+    ("test_a_cache_without_bound_keeps", "test_planted.looked_up (functools.lru_cache)"),
+    ("test_an_exception_keeps_its_frames", "a local of fails, in test_planted.FAILURES (list of 3)"),
+    (
+        "test_a_hook_that_stays_keeps",
+        "Recorder.seen (list of 3), in Linear._forward_hooks (OrderedDict of 3)",
+    ),
+    ("test_losses_keep_their_graphs", "test_planted.LOSSES (list of 3)"),
+    (
+        "test_a_closure_that_is_registered_keeps",
+        "what test_a_closure_that_is_registered_keeps.<locals>.<lambda> closes over, \
+         in test_planted.CALLBACKS (list of 3)",
+    ),
+];
+
 /// How the tests are run.
 #[derive(Clone, Copy, PartialEq)]
 enum Door {
@@ -72,11 +89,14 @@ fn only_the_planted_are_named(door: Door, arguments: &[&str], passed: usize) {
     assert_eq!(truth.len(), 6);
     assert_eq!(named(&said), truth, "{said}");
     // Each is told where it failed as well, with its line.
+    let kept: BTreeMap<_, _> = KEPT_BY.into_iter().collect();
     for (test, line) in &truth {
         let failure = said.split("ERROR at teardown of ").skip(1);
         let name = test.split("::").nth(1).expect("a test");
-        let told =
-            failure.filter(|f| f.starts_with(name)).any(|f| f.contains(&format!("allocated at {line} ")));
+        let by = format!("kept by {}\n", kept[name]);
+        let told = failure
+            .filter(|f| f.starts_with(name))
+            .any(|f| f.contains(&format!("allocated at {line} ")) && f.contains(&by));
         assert!(told, "{test} at {line}: {said}");
     }
     assert!(said.contains(&format!("{passed} passed")) && said.contains("6 errors"), "{said}");
@@ -199,4 +219,44 @@ def test_nothing_is_loaded():
     assert_eq!(output.status.code(), Some(0), "{}", text(&output));
     assert!(!text(&output).contains("strandline:"), "{}", text(&output));
     assert!(!Path::new(&folder.join("strandline")).exists(), "nothing is recorded");
+}
+
+const HIDDEN: &str = r#"
+import pytest, torch
+
+def block(mib):
+    return torch.zeros(mib << 20, dtype=torch.uint8, device="cuda")
+
+kept, old = [], [block(16)]
+
+@pytest.fixture(scope="module")
+def table():
+    held = [block(8)]
+    held.append(held)
+    yield held
+
+@pytest.mark.limit_gpu_leaks
+def test_the_last_of_the_module(table):
+    kept.append(block(1))
+
+@pytest.fixture(scope="class")
+def shelf():
+    return block(8)
+
+class TestOne:
+    @pytest.mark.limit_gpu_leaks(warmup=2)
+    def test_the_last_of_the_class_whose_warmup_frees(self, shelf):
+        old.clear()
+        kept.append(block(1))
+"#;
+
+#[test]
+fn what_fixtures_and_warmups_give_back_hides_no_leak() {
+    // The module's fixture is torn down with its last test: that is the one of the class, or the other.
+    for which in ["last_of_the_module", "last_of_the_class"] {
+        let Some((status, said)) = one_file(HIDDEN, &["-k", which], &[]) else { return };
+        assert_eq!(status, Some(1), "{said}");
+        assert!(said.contains("1.0 MiB left behind on the GPU, 0 B allowed"), "{said}");
+        assert!(said.contains("1 passed, 1 deselected, 1 error"), "{said}");
+    }
 }

@@ -9,7 +9,7 @@ import json
 import sys
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Any, Optional, Union
 
@@ -37,6 +37,8 @@ class Line:
     """The innermost line outside of installed packages, as `file:line function`, where that is another one."""
     node: Optional[str] = None
     """The autograd node that allocated, such as `MmBackward0`."""
+    kept_by: Optional[str] = None
+    """Who keeps them, the nearest name first, where that was asked and found: for what was more than a limit."""
     addresses: Sequence[tuple[int, int, int]] = field(default=(), repr=False, compare=False)
     """Device, address and bytes of the last of them."""
 
@@ -72,9 +74,22 @@ class Leaked(AssertionError):
         self.left = left
 
 
+def with_keepers(left: Left) -> Left:
+    """The same, with who keeps what the first lines allocated."""
+    from ._keeper import keepers
+
+    names = keepers([line.addresses for line in left.lines[:_LISTED]])
+    lines = [replace(line, kept_by=names.get(i)) for i, line in enumerate(left.lines)]
+    return replace(left, lines=tuple(lines))
+
+
 def describe(lines: Sequence[Line], what: str = "allocated at") -> list[str]:
     """A row of text for each line, as many as a person reads."""
-    rows = [f"  {_size.in_words(x.bytes):>10}  {_size.blocks(x.blocks):<10}  {what} {x}" for x in lines[:_LISTED]]
+    rows: list[str] = []
+    for x in lines[:_LISTED]:
+        rows.append(f"  {_size.in_words(x.bytes):>10}  {_size.blocks(x.blocks):<10}  {what} {x}")
+        if x.kept_by is not None:
+            rows.append(f"{'':>24}  kept by {x.kept_by}")
     return [*rows, f"  and {len(lines) - _LISTED} more lines"] if len(lines) > _LISTED else rows
 
 
@@ -125,10 +140,9 @@ class Region:
         self._was_recorded = False
         self._begun = False
 
-    def begin(self, collect: bool = True) -> None:
-        """The region begins, once the garbage collector has freed what is garbage (`collect`). The process is recorded from now on, where it was not and PyTorch can use a GPU."""
-        if collect:
-            gc.collect()
+    def begin(self) -> None:
+        """The region begins, once the garbage collector has freed what is garbage. The process is recorded from now on, where it was not and PyTorch can use a GPU."""
+        gc.collect()
         if _recording() is None and torch_of_job() is not None:
             from ._start import start
 
@@ -247,4 +261,5 @@ class watch_region:
         finally:
             region.close()
         if self._left is not None and self.limit is not None and self._left.bytes > self.limit:
+            self._left = with_keepers(self._left)
             raise Leaked(message(self._left, self.limit), self._left)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import gc
 import os
 import sys
 from collections.abc import Callable, Generator
 from typing import Any, Optional
 
 from . import _library, _size
-from ._region import Left, Region, allocated, describe, torch_of_job
+from ._region import Left, Region, allocated, describe, torch_of_job, with_keepers
 
 # Why nothing is said of a test that was to be judged.
 _NO_GPU = (
@@ -22,9 +21,6 @@ _FAILED = "the test did not pass"
 class WatchedTest:
     """What a test may leave behind, and what it left."""
 
-    # Bytes that were in use at the least since the collector was last run: more may be garbage of tests that ran since.
-    _clean: Optional[int] = None
-
     def __init__(self, name: str, limit: Optional[int], warmup: int, most: Optional[int]) -> None:
         self.name, self.limit, self.warmup, self.most = name, limit, warmup, most
         self.has_passed = True
@@ -34,8 +30,10 @@ class WatchedTest:
         self.left: Optional[Left] = None
         self.not_judged: Optional[str] = None
         self._region: Optional[Region] = None
-        self._before: Optional[int] = None
         self._skips = 0
+        # Bytes in use when the test's own part was last begun, and by how much all such parts have let them grow; `None`: unknown.
+        self._since: Optional[int] = None
+        self._grown: Optional[int] = 0
 
     @contextlib.contextmanager
     def _harmless(self) -> Generator[None, None, None]:
@@ -48,10 +46,8 @@ class WatchedTest:
         """Before the test's own fixtures are set up."""
         with self._harmless():
             self._region = Region()
-            now = allocated()
-            is_clean = now is not None and WatchedTest._clean is not None and now <= WatchedTest._clean
-            self._region.begin(collect=not is_clean)
-            self._before = WatchedTest._clean = allocated()
+            self._region.begin()
+            self._since = allocated()
             self.is_begun = True
 
     def skip(self) -> None:
@@ -59,6 +55,7 @@ class WatchedTest:
         self._skips += 1
         if self._skips == 1 and self._region is not None:
             with self._harmless():
+                self._add(self._since, allocated())
                 self._region.skip()
 
     def count(self) -> None:
@@ -67,6 +64,13 @@ class WatchedTest:
         if self._skips == 0 and self._region is not None:
             with self._harmless():
                 self._region.count()
+                self._since = allocated()
+
+    def _add(self, since: Optional[int], now: Optional[int]) -> None:
+        if self._grown is None or since is None or now is None:
+            self._grown = None
+        else:
+            self._grown += now - since
 
     def drop(self) -> None:
         """It is not judged."""
@@ -78,30 +82,37 @@ class WatchedTest:
         if region is not None:
             region.close()
 
-    def end(self, let_go: Callable[[], None]) -> None:
-        """The test's own fixtures are torn down; `let_go` drops what pytest still has of the test."""
+    def torn_down(self, let_go: Callable[[], None]) -> None:
+        """The test's own fixtures are torn down, and others are not yet; `let_go` drops what pytest still has of the test."""
+        with self._harmless():
+            self._add(self._since, allocated())
+            if not self._is_within():
+                before = allocated()
+                let_go()
+                self._add(before, allocated())
+            self._since = allocated()
+        self.skip()
+
+    def end(self) -> None:
+        """The test is over."""
         with self._harmless():
             if not self.has_passed:
                 self.not_judged = self.not_judged or _FAILED
             elif self._region is not None and self.not_judged is None:
-                self._judge(self._region, let_go)
+                self._judge(self._region)
         self._close()
 
-    def _judge(self, region: Region, let_go: Callable[[], None]) -> None:
+    def _judge(self, region: Region) -> None:
         if self._lacks_gpu():
             self.not_judged = _NO_GPU
             return
         if self.most is None and self._is_within():
             self.left = Left(0)
             return
-        gc.collect()
-        if self.most is None and self._is_within():
-            self.left = Left(0)
-            return
-        let_go()
         region.end()
         self.left = region.left(peak=self.most is not None)
         if self.limit is not None and self.left.bytes > self.limit:
+            self.left = with_keepers(self.left)
             head = f"{_size.in_words(self.left.bytes)} left behind on the GPU, {_size.in_words(self.limit)} allowed"
             self.broken.append("\n".join([f"{head}: {self.name}", *describe(_near(self.left.lines))]))
         most = self.most
@@ -116,9 +127,8 @@ class WatchedTest:
         return could and torch_of_job() is None and "cupy" not in sys.modules
 
     def _is_within(self) -> bool:
-        """PyTorch itself says that no more is in use than before, within the limit: nobody needs to read the recording."""
-        now = allocated() if self._before is not None else None
-        return now is not None and self._before is not None and now - self._before <= (self.limit or 0)
+        """By PyTorch's own count no more than the limit has come to be in use: nobody needs to read the recording."""
+        return self._grown is not None and self._grown <= (self.limit or 0)
 
     def told(self) -> dict[str, Any]:
         """What is known of it, as plain values."""

@@ -123,7 +123,7 @@ class Plugin:
         finally:
             self.now = None
         if watched is not None:
-            watched.end(lambda: _let_go(item))
+            watched.end()
             if watched.broken:
                 raise pytest.fail.Exception("\n".join(watched.broken), pytrace=False)
         return result
@@ -166,7 +166,7 @@ def _arguments_of_leaks(marker: pytest.Mark) -> tuple[Union[int, str], int]:
 
 
 def _let_go(item: pytest.Item) -> None:
-    """What pytest still has of a test that is over: the values of its fixtures, which it drops a moment later, and the instance of its
+    """What pytest still has of a test that is torn down: the values of its fixtures, which it drops a moment later, and the instance of its
     class, which it keeps for the whole session and makes anew where it is asked for."""
     fixtures: Optional[dict[str, Any]] = getattr(item, "funcargs", None)
     if fixtures is not None:
@@ -181,6 +181,6 @@ def _after_own_teardown(item: pytest.Item, watched: WatchedTest) -> None:
 
     def then() -> None:
         teardown()
-        watched.skip()
+        watched.torn_down(lambda: _let_go(item))
 
     setattr(item, "teardown", then)
