@@ -325,3 +325,167 @@ fn place(frame: &Frame) -> String {
         false => format!("{}:{} {}", printable(&frame.file), frame.line, printable(&frame.function)),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::{Nanos, StackId, ThreadId};
+
+    /// A job that is made up, event by event, and the region that follows it.
+    struct Job {
+        left: Left,
+        replay: Replay,
+        names: Names,
+        marks: Vec<String>,
+        now: u64,
+    }
+
+    impl Job {
+        fn new() -> Job {
+            let mut names = Names::default();
+            for line in 1..=9 {
+                let frame = Frame { file: "/job/train.py".into(), line, function: "f".into() };
+                names.add_stack(StackId(line), [frame]);
+            }
+            let mut replay = Replay::new();
+            (1..=9).for_each(|line| replay.learn_stack(StackId(line), &names));
+            Job { left: Left::new("r"), replay, names, marks: Vec::new(), now: 0 }
+        }
+
+        fn event(&mut self, body: Body) {
+            self.now += 1;
+            let e = Event { time: Nanos(self.now), thread: ThreadId(1), body };
+            self.left.before(&e, &self.replay);
+            self.replay.apply_event(&e);
+            self.left.after(&e, &self.replay, &self.names);
+        }
+
+        fn mark(&mut self, name: &str) -> &mut Job {
+            self.marks.push(name.to_string());
+            let number = self.marks.len() as u32;
+            self.names.add_text(number, name.to_string());
+            self.event(Body::Mark { name: number, phase: false });
+            self
+        }
+
+        fn block(addr: u64, line: u32) -> Block {
+            let (size, stack) = (Bytes(1024), StackId(line));
+            Block { addr: Addr(addr), size, rounded: size, stack, ..Block::default() }
+        }
+
+        fn alloc(&mut self, addr: u64, line: u32) -> &mut Job {
+            self.event(Body::Alloc(Job::block(addr, line)));
+            self
+        }
+
+        fn free(&mut self, addr: u64) -> &mut Job {
+            self.event(Body::FreeRequested(Job::block(addr, 0)));
+            self.event(Body::FreeCompleted(Job::block(addr, 0)));
+            self
+        }
+
+        /// Lines and what each has left, in KiB, and what is left in all.
+        fn told(&self) -> (Vec<(u64, u64)>, u64) {
+            let v = self.left.json(&self.replay, &self.names, &[]);
+            let lines = v["lines"].as_array().unwrap().iter();
+            let more =
+                |l: &Value| l["bytes"].as_u64().unwrap() - l["freed_bytes"].as_u64().unwrap().min(1024);
+            let lines = lines.map(|l| (l["line"].as_u64().unwrap(), more(l) / 1024)).collect();
+            (lines, v["left_bytes"].as_u64().unwrap() / 1024)
+        }
+    }
+
+    #[test]
+    fn what_is_allocated_and_kept_between_the_marks_is_left() {
+        let mut job = Job::new();
+        job.alloc(1, 1).mark("r begin").alloc(2, 2).alloc(3, 2).alloc(4, 3).free(3);
+        job.event(Body::FreeRequested(Job::block(4, 3)));
+        job.mark("r end").alloc(5, 5).free(2);
+        assert_eq!(
+            job.told(),
+            (vec![(2, 1)], 1),
+            "what only waits for a stream is free, what comes later is not the region's"
+        );
+    }
+
+    #[test]
+    fn what_is_skipped_is_not_the_regions() {
+        let mut job = Job::new();
+        job.mark("r begin")
+            .alloc(1, 1)
+            .mark("r skip")
+            .alloc(2, 2)
+            .free(1)
+            .mark("r count")
+            .alloc(3, 3)
+            .mark("r end");
+        assert_eq!(job.told(), (vec![(3, 1)], 1));
+    }
+
+    #[test]
+    fn what_is_replaced_is_not_left_and_what_is_freed_while_skipped_is_no_replacement() {
+        let mut job = Job::new();
+        job.alloc(1, 1).alloc(2, 2).mark("r begin").alloc(3, 1).free(1).mark("r end");
+        assert_eq!(job.told(), (vec![(1, 0)], 0));
+        let mut job = Job::new();
+        job.alloc(1, 1).mark("r begin").alloc(3, 1).mark("r skip").free(1).mark("r end");
+        assert_eq!(job.told(), (vec![(1, 1)], 1));
+    }
+
+    #[test]
+    fn the_last_region_of_a_name_counts_and_others_are_not_heard() {
+        let mut job = Job::new();
+        job.mark("r begin")
+            .alloc(1, 1)
+            .mark("r end")
+            .mark("r begin")
+            .alloc(2, 2)
+            .mark("other end")
+            .mark("rr end");
+        job.alloc(3, 3).mark("r end");
+        assert_eq!(job.told(), (vec![(2, 1), (3, 1)], 2));
+    }
+
+    #[test]
+    fn a_recording_may_begin_within_a_region() {
+        let mut job = Job::new();
+        assert!(!job.left.is_marked());
+        job.alloc(1, 1).mark("r end");
+        assert_eq!(job.told(), (vec![(1, 1)], 1));
+        // It began while something was skipped.
+        let mut job = Job::new();
+        job.alloc(1, 1).mark("r count").alloc(2, 2).mark("r skip").mark("r count").mark("r end");
+        assert_eq!(job.told(), (vec![(2, 1)], 1));
+    }
+
+    #[test]
+    fn a_gap_makes_it_incomplete_only_within() {
+        let mut job = Job::new();
+        job.event(Body::Gap { lost: 1 });
+        job.mark("r begin").mark("r end");
+        job.event(Body::Gap { lost: 1 });
+        assert_eq!(job.left.json(&job.replay, &job.names, &[])["complete"], true);
+        let mut job = Job::new();
+        job.mark("r begin");
+        job.event(Body::Gap { lost: 1 });
+        job.mark("r end");
+        assert_eq!(job.left.json(&job.replay, &job.names, &[])["complete"], false);
+    }
+
+    #[test]
+    fn the_peak_is_the_regions_own() {
+        let mut job = Job::new();
+        job.alloc(1, 1)
+            .alloc(2, 1)
+            .alloc(3, 1)
+            .free(1)
+            .free(2)
+            .mark("r begin")
+            .alloc(4, 2)
+            .free(4)
+            .mark("r end");
+        job.alloc(5, 1).alloc(6, 1).alloc(7, 1);
+        let peak = job.left.peaks()[&DeviceId(0)];
+        assert_eq!(peak.bytes, Bytes(2048));
+    }
+}
