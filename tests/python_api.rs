@@ -165,6 +165,48 @@ fn regions_that_are_nested_threaded_or_broken_are_told_right() {
     }
 }
 
+const CELLS: &str = r#"
+from IPython.core.interactiveshell import InteractiveShell
+
+shell = InteractiveShell.instance(colors="nocolor")
+for cell in [
+    "%load_ext strandline",
+    "import torch",
+    "%%strandline\nkept = torch.zeros(4 << 20, dtype=torch.uint8, device='cuda')",
+    "print(kept.numel())",
+    "%%strandline\nfor _ in range(3):\n    torch.zeros(4 << 20, dtype=torch.uint8, device='cuda')",
+    "%%strandline 1 MiB\nmore = [torch.zeros(2 << 20, dtype=torch.uint8, device='cuda')]",
+    "%%strandline\nraise KeyError('mine')",
+    "%%strandline much\npass",
+]:
+    print("CELL")
+    shell.run_cell(cell)
+"#;
+
+#[test]
+fn a_cell_of_a_notebook_says_what_it_leaves_behind() {
+    let Some(installed) = packages::of_the_index("ipython-1", &["ipython==9.18.1"]) else { return };
+    let folder = Folder::new("api-ipython");
+    std::fs::write(folder.join("cells.py"), CELLS).expect("a script");
+    let path = format!("{}:{}", root().join("tools/python").display(), installed.display());
+    let job = Job::program(&folder, python()).arg("-u").arg("cells.py").env("PYTHONPATH", path);
+    let job = job.env("STRANDLINE_BIN", command()).env("XDG_CACHE_HOME", cache()).env("LD_PRELOAD", "");
+    let ran = job.env("IPYTHONDIR", folder.path()).run().succeeded();
+    let said = ran.stdout();
+    let cells: Vec<&str> = said.split("CELL\n").skip(1).collect();
+    let [_, _, kept, number, freed, limited, raised, wrong] = cells[..] else { panic!("{said}") };
+    assert!(kept.contains("4.0 MiB left behind on the GPU\n"), "{kept}");
+    assert!(kept.contains("allocated at ") && kept.contains("kept by __main__.kept"), "{kept}");
+    // The cell ran in the notebook's own names.
+    assert_eq!(number, "4194304\n");
+    assert_eq!(freed, "nothing left behind on the GPU\n");
+    assert!(limited.contains("Leaked: 2.0 MiB left behind on the GPU, 1.0 MiB allowed"), "{limited}");
+    assert_eq!(raised.matches("KeyError: 'mine'").count(), 1, "{raised}");
+    assert!(!raised.contains("left behind"), "{raised}");
+    assert_eq!(wrong, "");
+    assert!(ran.stderr().contains("'much' is no amount of memory"), "{}", ran.stderr());
+}
+
 /// Without a GPU, PyTorch or the command nothing is harmed, and what was asked for is said to be impossible.
 #[test]
 fn where_nothing_can_be_recorded_only_a_judgement_fails() {

@@ -78,5 +78,12 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
+def load_ipython_extension(shell: Any) -> None:
+    """`%load_ext strandline`: gives notebooks the cell magic `%%strandline`."""
+    from ._magic import load
+
+    load(shell)
+
+
 def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
