@@ -26,9 +26,14 @@ pub(crate) fn main(options: &cli::Left) -> Result<u8, Error> {
     let (mut left, mut replay, mut feed) = read(path, &options.region)?;
     // A process that has just begun to be recorded: what keeps its rings open has not taken them yet.
     let began = Instant::now();
-    while !left.is_over() && is_out_of_reach(&feed) && began.elapsed() < PATIENCE {
+    while is_out_of_reach(&feed) && began.elapsed() < PATIENCE {
         thread::sleep(INTERVAL);
         (left, replay, feed) = read(path, &options.region)?;
+    }
+    if is_out_of_reach(&feed) {
+        // What is in the file may end with an earlier region of this name.
+        let what = "what this process has recorded last cannot be read while it runs";
+        return Err(Error::new(what).hint("ask again when it has ended; docs/recording.md, \"The region\""));
     }
     if !left.is_marked() {
         let what = format!("no mark of the region \"{}\" is in this recording", printable(&options.region));
@@ -72,7 +77,8 @@ fn read(path: &Path, region: &str) -> Result<(Left, Replay, Feed), Error> {
 fn is_out_of_reach(feed: &Feed) -> bool {
     let summary = feed.summary();
     let who = summary.who;
-    matches!(summary.tail, TailState::Absent(_)) && Target { pid: who.pid, start: who.start }.is_alive()
+    let is_read = summary.complete || matches!(summary.tail, TailState::Read(_));
+    !is_read && Target { pid: who.pid, start: who.start }.is_alive()
 }
 
 /// The recording as it stood at each device's peak within the region.

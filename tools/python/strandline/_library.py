@@ -67,7 +67,8 @@ def ask(*arguments: str) -> str:
     except OSError as e:
         raise Error(f"cannot start `{command()}`: {e}") from e
     if asked.returncode != 0:
-        said = asked.stderr.strip() or f"status {asked.returncode}"
+        lines = [line.removeprefix("strandline: ") for line in asked.stderr.strip().splitlines()]
+        said = "; ".join(lines) or f"status {asked.returncode}"
         raise Error(f"`strandline {' '.join(arguments)}` failed: {said}")
     return asked.stdout
 
