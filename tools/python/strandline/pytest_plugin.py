@@ -171,7 +171,9 @@ def _let_go(item: pytest.Item) -> None:
     fixtures: Optional[dict[str, Any]] = getattr(item, "funcargs", None)
     if fixtures is not None:
         fixtures.clear()
-    if vars(item).pop("_instance", None) is not None and vars(item).get("_obj") is not None:
+    vars(item).pop("_instance", None)
+    # Before pytest 8.2 the bound method alone keeps the instance.
+    if getattr(vars(item).get("_obj"), "__self__", None) is not None:
         setattr(item, "_obj", None)
 
 
