@@ -3,7 +3,7 @@
 #
 #     tests/package.sh [FOLDER]       FOLDER keeps the source distribution and the wheel
 #
-# Builds in release (minutes) and needs the package index for maturin, pytest and, where STRANDLINE_CACHE has none yet, PyTorch:
+# Builds in release (minutes; MATURIN_PEP517_ARGS="--profile dev" builds quickly) and needs the package index for maturin, pytest and, where STRANDLINE_CACHE has none yet, PyTorch:
 # so it is no part of `cargo test`, which builds a quick wheel in tests/package.rs.
 set -euo pipefail
 here=$(cd "$(dirname "$0")/.." && pwd)
