@@ -7,7 +7,7 @@ mod support;
 use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
-use support::{Folder, cache, command, libraries, python, root, strandline};
+use support::{Folder, cache, command, libraries, packages, python, root, strandline};
 
 /// What came of a command line under `strandline run`, on so many simulated devices.
 struct Launched {
@@ -128,23 +128,7 @@ fn of_the_index() -> Option<PathBuf> {
         "hydra-core==1.3.8",
         "hydra-submitit-launcher==1.2.0",
     ];
-    if std::env::var_os("STRANDLINE_TEST_PYTHON").is_some_and(|v| !v.is_empty()) {
-        println!("skipped: STRANDLINE_TEST_PYTHON names a Python that has its own packages");
-        return None;
-    }
-    let folder = cache().join("launchers-1");
-    if !folder.exists() {
-        let part = cache().join(format!("launchers-part-{}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&part);
-        let mut pip = Command::new(python());
-        pip.args(["-m", "pip", "install", "-q", "--disable-pip-version-check", "--target"]).arg(&part);
-        let output = pip.args(PACKAGES).stdin(Stdio::null()).output().expect("pip starts");
-        assert!(output.status.success(), "pip: {}", String::from_utf8_lossy(&output.stderr));
-        // Whoever is first; what another process has put there is the same.
-        let _ = std::fs::rename(&part, &folder);
-        let _ = std::fs::remove_dir_all(&part);
-    }
-    Some(folder)
+    packages::of_the_index("launchers-1", &PACKAGES)
 }
 
 #[test]

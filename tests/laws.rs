@@ -70,7 +70,7 @@ const PRELOAD_CRATES: [&str; 31] = [
 ];
 
 /// Top-level entries of the repository.
-const TOP_LEVEL: [&str; 22] = [
+const TOP_LEVEL: [&str; 23] = [
     ".ci",
     ".config",
     ".github",
@@ -88,6 +88,7 @@ const TOP_LEVEL: [&str; 22] = [
     "deny.toml",
     "docs",
     "preload",
+    "pyproject.toml",
     "rust-toolchain.toml",
     "rustfmt.toml",
     "src",

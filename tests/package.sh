@@ -1,36 +1,52 @@
 #!/usr/bin/env bash
-# The Python package, as a person installs it: a wheel with the library inside, in a clean virtual environment.
+# The wheel, as a person gets it: `pip wheel` of the source distribution, in release, installed into a clean virtual environment.
 #
-#     tests/package.sh        `strandline` is the command whose library goes in (STRANDLINE_BIN, else PATH)
+#     tests/package.sh [FOLDER]       FOLDER keeps the source distribution and the wheel
 #
-# Needs the package index for setuptools, so it is no part of `cargo test`.
+# Builds in release (minutes; MATURIN_PEP517_ARGS="--profile dev" builds quickly) and needs the package index for maturin, pytest and, where STRANDLINE_CACHE has none yet, PyTorch:
+# so it is no part of `cargo test`, which builds a quick wheel in tests/package.rs.
 set -euo pipefail
 here=$(cd "$(dirname "$0")/.." && pwd)
-strandline=${STRANDLINE_BIN:-strandline}
 place=$(mktemp -d)
 trap 'rm -rf "$place"' EXIT
-cp -r "$here/tools/python" "$place/package"
+keep=${1:-$place/dist}
+mkdir -p "$keep"
+keep=$(cd "$keep" && pwd)
+python3 -m venv "$place/build"
 python3 -m venv "$place/clean"
-pip=("$place/clean/bin/python" -m pip --disable-pip-version-check -q)
-python=("$place/clean/bin/python" -c)
+pip=(-m pip --disable-pip-version-check -q)
+"$place/build/bin/python" "${pip[@]}" install 'maturin>=1.8,<2'
+(cd "$here" && "$place/build/bin/maturin" sdist -o "$keep")
 cd "$place"
 
-# Without the library: found by the command.
-"${pip[@]}" install ./package
-STRANDLINE_BIN=$strandline "${python[@]}" 'import strandline; print(strandline.version(), strandline.library_path())'
+# What pip does with it: its own environment, its own copy of the source.
+"$place/build/bin/python" "${pip[@]}" wheel --no-deps -w "$keep" "$keep"/strandline-*.tar.gz
+ls -l "$keep"
+"$place/clean/bin/python" "${pip[@]}" install --no-index "$keep"/strandline-*.whl
 
-# With the library beside it: nothing else is needed.
-cp "$("$strandline" doctor --library)" package/strandline/
-"${pip[@]}" wheel --no-deps -w wheels ./package
-"${pip[@]}" install --force-reinstall --no-deps wheels/*.whl
-env -u STRANDLINE_BIN PATH=/usr/bin:/bin "${python[@]}" '
-import os, sys, strandline
-assert os.path.dirname(strandline.library_path()).startswith(sys.prefix), strandline.library_path()
-assert strandline.step(1) is False, "nothing is recorded here"
-try:
-    strandline.start(colour="red")
-    raise SystemExit("a misspelt setting passed")
-except strandline.Error as e:
-    assert "colour" in str(e)
-print(strandline.version(), strandline.library_path())'
-echo "the package installs, with and without the library inside"
+# Nothing else is needed.
+unset STRANDLINE_BIN LD_PRELOAD PYTHONPATH
+export PATH=$place/clean/bin:/usr/bin:/bin XDG_CACHE_HOME=$place/cache
+strandline --version
+python -c 'import strandline; print(strandline.command(), strandline.library_path())'
+python "${pip[@]}" install pytest
+pytest --markers | grep limit_gpu_leaks
+
+# A job on the simulated device, and the demo.
+cat > train.py <<'PYTHON'
+import torch
+
+kept, model = [], torch.nn.Linear(64, 64).cuda()
+optimizer = torch.optim.AdamW(model.parameters())
+for _ in range(40):
+    loss = model(torch.randn(8, 64, device="cuda")).square().mean()
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    kept.append(torch.zeros(1 << 20, dtype=torch.uint8, device="cuda"))
+PYTHON
+strandline run --simulate 24GiB -o out train.py 2>&1 | tee said
+grep -q 'train.py:10' said
+strandline demo --simulated -o demo 2>&1 | tee said
+grep -q 'strandline: LEAK' said
+echo "the wheel installs, runs a job and finds the demo's leak"

@@ -11,6 +11,7 @@ pub mod export;
 mod held;
 pub mod html;
 pub mod json;
+mod left;
 pub mod metrics;
 mod model;
 mod path;
@@ -24,6 +25,7 @@ pub mod text;
 mod units;
 
 pub use held::{Count, HeldBy, Holder, HolderBound, KeptAt};
+pub use left::{Left, RegionPeak};
 pub use model::{Context, Cost, Ended, Exit, Facts, Fix, Known, Moment, Native, Process, Report};
 pub use processes::IDLE;
 pub use style::{Ink, Style, ascii};

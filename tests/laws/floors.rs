@@ -59,6 +59,7 @@ const COMMAND: Floors = &[
         "env/",
         "export/",
         "manual.rs",
+        "left.rs",
         "environment/command.rs",
         "predict/",
         "report.rs",

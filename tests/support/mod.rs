@@ -2,6 +2,8 @@
 
 #![allow(dead_code, reason = "every test binary uses its own part")]
 
+pub(crate) mod packages;
+
 use serde_json::Value;
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Read};

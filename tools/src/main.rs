@@ -19,6 +19,7 @@ mod holder;
 mod job;
 mod kept;
 mod known;
+mod left;
 mod live;
 mod manual;
 mod metrics;
@@ -60,6 +61,7 @@ fn main() -> ExitCode {
         Command::Snapshot(options) => snapshot::main(options),
         Command::Diff(options) => diff::main(options),
         Command::Export(options) => export::main(options),
+        Command::Left(options) => left::main(options),
         Command::Dump(options) => dump::main(options),
         Command::Env(options) => env::main(options),
         Command::Doctor(options) => doctor::main(options),

@@ -1,7 +1,11 @@
 """The pluggable door: PyTorch's device memory through strandline's allocator."""
 
+from __future__ import annotations
+
 import ctypes
 import functools
+import importlib
+from typing import Any, Callable
 
 from . import _library
 
@@ -22,11 +26,11 @@ _FIELDS = ("current", "peak", "allocated", "freed")
 _WORDS = 44
 
 
-def _nothing():
+def _nothing() -> dict[str, int]:
     return dict.fromkeys(_FIELDS, 0)
 
 
-def _statistics(device):
+def _statistics(device: int) -> dict[str, Any]:
     """What torch._C._cuda_memoryStats returns, from the door's own numbers."""
     words = (ctypes.c_uint64 * _WORDS)()
     count = _library.library().strandline_memory_stats(device, words, _WORDS)
@@ -36,7 +40,7 @@ def _statistics(device):
             "install the package that belongs to it"
         )
     numbers = iter(words)
-    stats = {
+    stats: dict[str, Any] = {
         metric: {pool: {field: next(numbers) for field in _FIELDS} for pool in _POOLS} for metric in _METRICS
     }
     reserved = {field: next(numbers) for field in _FIELDS}
@@ -58,18 +62,28 @@ def _statistics(device):
     return stats
 
 
-def _restore_statistics(torch):
+def _restore_statistics(torch: Any) -> None:
     """torch.cuda.memory asks torch._C, which knows nothing of an allocator that is not PyTorch's own: answer there."""
     reset = _library.library().strandline_reset_memory_stats
-    answers = {
+
+    def reset_peak(device: int) -> None:
+        reset(device, 0)
+
+    def reset_accumulated(device: int) -> None:
+        reset(device, 1)
+
+    def fraction(device: int) -> float:
+        return float(_library.library().strandline_memory_fraction(device))
+
+    answers: dict[str, Callable[..., Any]] = {
         "_cuda_memoryStats": _statistics,
-        "_cuda_resetPeakMemoryStats": lambda device: reset(device, 0),
-        "_cuda_resetAccumulatedMemoryStats": lambda device: reset(device, 1),
-        "_cuda_getMemoryFraction": lambda device: _library.library().strandline_memory_fraction(device),
+        "_cuda_resetPeakMemoryStats": reset_peak,
+        "_cuda_resetAccumulatedMemoryStats": reset_accumulated,
+        "_cuda_getMemoryFraction": fraction,
         "_accelerator_isAllocatorInitialized": torch.cuda.is_initialized,
         "_accelerator_getDeviceStats": _statistics,
-        "_accelerator_resetPeakStats": lambda device: reset(device, 0),
-        "_accelerator_resetAccumulatedStats": lambda device: reset(device, 1),
+        "_accelerator_resetPeakStats": reset_peak,
+        "_accelerator_resetAccumulatedStats": reset_accumulated,
     }
     for name, answer in answers.items():
         if hasattr(torch._C, name):
@@ -77,11 +91,10 @@ def _restore_statistics(torch):
 
 
 @functools.lru_cache(maxsize=None)
-def allocator():
+def allocator() -> Any:
     """strandline's allocator as a `torch.cuda.memory.CUDAPluggableAllocator`, for `torch.cuda.MemPool` say."""
-    import torch
-
-    made = torch.cuda.memory.CUDAPluggableAllocator(
+    torch: Any = importlib.import_module("torch")
+    made: Any = torch.cuda.memory.CUDAPluggableAllocator(
         _library.library_path(), "strandline_malloc", "strandline_free"
     )
     for setter, function in _SETTERS.items():
@@ -91,13 +104,12 @@ def allocator():
     return made
 
 
-def use_allocator():
+def use_allocator() -> Any:
     """All of PyTorch's device memory comes through strandline from now on. To be called before the first CUDA tensor.
 
     Returns the `CUDAPluggableAllocator`. Raises `strandline.Error` where it is too late, or the library is not found.
     """
-    import torch
-
+    torch: Any = importlib.import_module("torch")
     if torch.cuda.is_initialized():
         raise _library.Error(
             "PyTorch uses its own allocator already: call strandline.use_allocator() before the first CUDA tensor, "

@@ -3,17 +3,20 @@
 CuPy keeps hooks by thread, so each thread that is begun from now on gets its own; threads that run already have none.
 """
 
+from __future__ import annotations
+
 import ctypes
 import sys
 import threading
+from typing import Any
 
 from . import _library
 
 # What the hooks call; empty as long as there are none.
-_functions = []
+_functions: list[Any] = []
 
 
-def _look_up():
+def _look_up() -> ctypes.PyDLL:
     # With the GIL held: who allocates is read from the thread's own Python frames.
     library = ctypes.PyDLL(_library.library_path())
     if not hasattr(library, "strandline_cupy"):
@@ -24,29 +27,32 @@ def _look_up():
     return library
 
 
-def is_there():
+def is_there() -> bool:
     """Whether this program has imported CuPy, and it has memory hooks."""
     return "cupy.cuda.memory_hook" in sys.modules
 
 
-def watch():
+def watch() -> bool:
     """Puts the hook on this thread and on those that are begun from now on. Returns whether the pool is seen from now on."""
     if _functions:
         return True
-    cupy, memory_hook = sys.modules["cupy"], sys.modules["cupy.cuda.memory_hook"]
+    cupy: Any = sys.modules["cupy"]
+    memory_hook: Any = sys.modules["cupy.cuda.memory_hook"]
     library = _look_up()
     if library.strandline_cupy() != 0:
         return False
     block, gone, current_stream = library.strandline_block, library.strandline_block_gone, cupy.cuda.get_current_stream
     _functions[:] = [block, gone, current_stream]
 
-    class Hook(memory_hook.MemoryHook):
+    base: Any = memory_hook.MemoryHook
+
+    class Hook(base):  # type: ignore[misc]
         name = "strandline"
         failed = False
 
         # Both at the moment when an address has one owner: after the pool has given it, before the pool has it back. What goes
         # wrong here is never the program's to hear.
-        def malloc_postprocess(self, **told):
+        def malloc_postprocess(self, **told: Any) -> None:
             try:
                 if not self.failed:
                     block(told["device_id"], told["mem_ptr"], told["size"], current_stream().ptr)
@@ -54,15 +60,15 @@ def watch():
                 self.failed = True
                 print(f"strandline: CuPy's pool is not seen any more: {e!r}", file=sys.stderr)
 
-        def free_preprocess(self, **told):
+        def free_preprocess(self, **told: Any) -> None:
             try:
                 gone(told["device_id"], told["mem_ptr"])
             except Exception:
                 self.failed = True
 
-    hook = Hook()
+    hook: Any = Hook()
 
-    def here():
+    def here() -> None:
         if hook.name not in memory_hook.get_memory_hooks():
             hook.__enter__()
 
@@ -70,9 +76,9 @@ def watch():
     begin = getattr(threading.Thread, "_bootstrap_inner", None)
     if begin is not None:
 
-        def _bootstrap_inner(self):
+        def _bootstrap_inner(self: threading.Thread) -> None:
             here()
             begin(self)
 
-        threading.Thread._bootstrap_inner = _bootstrap_inner
+        setattr(threading.Thread, "_bootstrap_inner", _bootstrap_inner)
     return True

@@ -1,10 +1,15 @@
-"""Finds libstrandline.so and calls its C interface."""
+"""Finds libstrandline.so and the command `strandline`, and calls the library's C interface."""
+
+from __future__ import annotations
 
 import ctypes
 import functools
 import os
 import shutil
 import subprocess
+import sys
+import sysconfig
+from typing import Any, Optional
 
 NAME = "libstrandline.so"
 
@@ -13,7 +18,7 @@ class Error(RuntimeError):
     """What strandline could not do, and what to do about it."""
 
 
-def _mapped():
+def _mapped() -> Optional[str]:
     """The library that this process has loaded already, by LD_PRELOAD say: there must be no second one."""
     try:
         with open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as maps:
@@ -26,42 +31,75 @@ def _mapped():
     return None
 
 
-def _carried():
-    """The library that lies beside this package."""
-    path = os.path.join(os.path.dirname(os.path.abspath(__file__)), NAME)
-    return path if os.path.exists(path) else None
+def _installed() -> Optional[str]:
+    """The command that was installed with this package."""
+    package = os.path.dirname(os.path.abspath(__file__))
+    # `pip install` puts it with the other commands of this Python, `pip install --target` beside the packages.
+    folders = [sysconfig.get_path("scripts"), os.path.dirname(sys.executable), os.path.join(os.path.dirname(package), "bin")]
+    if hasattr(sysconfig, "get_preferred_scheme"):
+        folders.append(sysconfig.get_path("scripts", sysconfig.get_preferred_scheme("user")))
+    paths = (os.path.join(folder, "strandline") for folder in folders if folder)
+    return next((path for path in paths if os.path.isfile(path) and os.access(path, os.X_OK)), None)
 
 
-def _commanded():
-    """The library that the command carries, which it puts into its cache."""
-    command = os.environ.get("STRANDLINE_BIN") or shutil.which("strandline")
-    if not command:
-        return None
+def _find_command() -> Optional[str]:
+    return os.environ.get("STRANDLINE_BIN") or _installed() or shutil.which("strandline")
+
+
+def command() -> str:
+    """The command `strandline`: the one that STRANDLINE_BIN names, that was installed with this package, or that is on the PATH.
+
+    Raises `strandline.Error` where there is none.
+    """
+    found = _find_command()
+    if found is None:
+        raise Error("there is no command `strandline` beside this Python or on the PATH: put it there, or set STRANDLINE_BIN to it")
+    return found
+
+
+def ask(*arguments: str) -> str:
+    """Runs the command, without the library in it, and returns what it prints. Raises `Error` with what it says where it fails."""
     environment = {k: v for k, v in os.environ.items() if k != "LD_PRELOAD"}
-    asked = subprocess.run([command, "doctor", "--library"], capture_output=True, text=True, env=environment)
-    path = asked.stdout.strip()
-    if asked.returncode != 0 or not os.path.exists(path):
-        raise Error(f"`{command} doctor --library` did not name {NAME}: {asked.stderr.strip() or path}")
+    try:
+        asked = subprocess.run(
+            [command(), *arguments], stdin=subprocess.DEVNULL, capture_output=True, text=True, env=environment, check=False
+        )
+    except OSError as e:
+        raise Error(f"cannot start `{command()}`: {e}") from e
+    if asked.returncode != 0:
+        lines = [line.removeprefix("strandline: ") for line in asked.stderr.strip().splitlines()]
+        said = "; ".join(lines) or f"status {asked.returncode}"
+        raise Error(f"`strandline {' '.join(arguments)}` failed: {said}")
+    return asked.stdout
+
+
+def _commanded() -> Optional[str]:
+    """The library that the command carries, which it puts into its cache."""
+    if _find_command() is None:
+        return None
+    path = ask("doctor", "--library").strip()
+    if not os.path.exists(path):
+        raise Error(f"`{command()} doctor --library` did not name {NAME}: {path}")
     return path
 
 
 @functools.lru_cache(maxsize=None)
-def library_path():
-    """Where libstrandline.so lies: in this process, beside this package, or with the command `strandline`."""
-    path = _mapped() or _carried() or _commanded()
+def library_path() -> str:
+    """Where libstrandline.so lies: in this process already, or where the command `strandline` puts it."""
+    path = _mapped() or _commanded()
     if path is None:
         raise Error(
-            f"{NAME} is not loaded, not beside this package, and there is no command `strandline` on the PATH: "
+            f"{NAME} is not loaded, and there is no command `strandline` beside this Python or on the PATH: "
             "put the command there, or set STRANDLINE_BIN to it"
         )
     return path
 
 
 @functools.lru_cache(maxsize=None)
-def library():
+def library() -> ctypes.CDLL:
     """The library, loaded, with the types of its functions."""
     loaded = ctypes.CDLL(library_path())
-    signatures = {
+    signatures: dict[str, tuple[Any, list[Any]]] = {
         "strandline_version": (ctypes.c_char_p, []),
         "strandline_step": (ctypes.c_int, [ctypes.c_uint64]),
         "strandline_phase": (ctypes.c_int, [ctypes.c_char_p]),
@@ -82,26 +120,33 @@ def library():
     return loaded
 
 
-def version():
+def version() -> str:
     """The library's version."""
-    return library().strandline_version().decode()
+    text: bytes = library().strandline_version()
+    return text.decode()
 
 
-def step(n):
+def recording() -> Optional[str]:
+    """The path of this process's recording; `None` where there is none (yet)."""
+    path: Optional[bytes] = library().strandline_recording()
+    return os.fsdecode(path) if path else None
+
+
+def step(n: int) -> bool:
     """Step `n` has ended; from the first call on, steps are no longer counted automatically. False: not recording."""
-    return library().strandline_step(n) == 0
+    return bool(library().strandline_step(n) == 0)
 
 
-def phase(name):
-    """A phase of your own begins. False: not recording."""
-    return library().strandline_phase(name.encode()) == 0
-
-
-def mark(name):
+def mark(name: str) -> bool:
     """Something to be found again in the recording. False: not recording."""
-    return library().strandline_mark(name.encode()) == 0
+    return bool(library().strandline_mark(name.encode()) == 0)
 
 
-def snapshot(path):
+def snapshot(path: str | os.PathLike[str]) -> bool:
     """Asks whoever watches the recording for a memory_viz snapshot of now, at this path below the recording's folder. False: not recording."""
-    return library().strandline_snapshot(os.fsencode(path)) == 0
+    return bool(library().strandline_snapshot(os.fsencode(path)) == 0)
+
+
+def is_loaded() -> bool:
+    """Whether the library is in this process."""
+    return library.cache_info().currsize > 0 or _mapped() is not None

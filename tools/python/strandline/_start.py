@@ -1,8 +1,12 @@
 """The late door: a Python that runs already is recorded from now on."""
 
+from __future__ import annotations
+
 import ctypes
+import importlib
 import os
 import sys
+from typing import Any, Optional, Union
 
 from . import _cupy, _library
 
@@ -20,17 +24,17 @@ _NO_TORCH = -2
 _DOES_NOT = 1
 
 
-def _tell_devices(torch):
+def _tell_devices(torch: Any) -> int:
     """What the program knows of its devices already; its own query was before us. Returns the current one, or -1."""
     if not torch.cuda.is_initialized():
         return -1
     for index in range(torch.cuda.device_count()):
         properties = torch.cuda.get_device_properties(index)
         _library.library().strandline_device(index, properties.name.encode(), properties.total_memory)
-    return torch.cuda.current_device()
+    return int(torch.cuda.current_device())
 
 
-def start(out=None, **settings):
+def start(out: Union[str, os.PathLike[str], None] = None, **settings: Union[str, int, bool, None]) -> Optional[str]:
     """Records this process from now on, and returns the recording's path.
 
     `out`: the folder (or the `.strand` file) that the recording goes to. Also `stacks`, `steps`, `max_size` and `quiet`, as
@@ -44,16 +48,15 @@ def start(out=None, **settings):
     unknown = sorted(set(settings) - set(_VARIABLES))
     if unknown:
         raise _library.Error(f"strandline.start() has no setting {unknown[0]!r}; it has {', '.join(_VARIABLES)}")
-    for name, value in {"out": out, **settings}.items():
+    asked = {"out": None if out is None else os.fspath(out), **settings}
+    for name, value in asked.items():
         if value is not None:
-            value = "1" if value is True else "0" if value is False else os.fspath(value) if name == "out" else str(value)
-            os.environ[_VARIABLES[name]] = value
+            os.environ[_VARIABLES[name]] = "1" if value is True else "0" if value is False else str(value)
     if str(settings.get("steps", "")).startswith("nvtx:"):
         os.environ.setdefault("NVTX_INJECTION64_PATH", _library.library_path())
     device = _NO_TORCH
     if "torch" in sys.modules or not _cupy.is_there():
-        import torch
-
+        torch: Any = importlib.import_module("torch")
         if torch.version.cuda is None:
             raise _library.Error(f"torch {torch.__version__} of {sys.executable} is built without CUDA: nothing to record")
         device = _tell_devices(torch)
@@ -65,5 +68,4 @@ def start(out=None, **settings):
     # Beside PyTorch's own allocator what CuPy takes is a library's.
     if "torch" not in sys.modules and _cupy.is_there():
         _cupy.watch()
-    path = _library.library().strandline_recording()
-    return os.fsdecode(path) if path else None
+    return _library.recording()

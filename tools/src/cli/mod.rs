@@ -7,7 +7,9 @@ mod recording;
 use crate::size::{self, Size};
 use crate::snapshot::Options as Snapshot;
 use clap::{Args, Parser, Subcommand, ValueEnum};
-pub(crate) use reading::{Diff, Dump, DumpFormat, Export, ExportFormat, Report, ReportFormat, Top, Worse};
+pub(crate) use reading::{
+    Diff, Dump, DumpFormat, Export, ExportFormat, Left, Report, ReportFormat, Top, Worse,
+};
 pub(crate) use recording::{Env, EnvFormat, Run, Steps, Watch};
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
@@ -56,6 +58,8 @@ pub(crate) enum Command {
     Diff(Diff),
     /// A recording for other tools: flame graphs, speedscope, pprof, Perfetto
     Export(Export),
+    /// What a region of a job left behind, by the line that allocated it
+    Left(Left),
     /// The events of a recording as text, one a line
     Dump(Dump),
     /// The environment that `run` sets, for when you cannot wrap the command

@@ -135,6 +135,22 @@ pub(crate) enum ExportFormat {
     Perfetto,
 }
 
+/// `strandline left`
+#[derive(Args, Debug)]
+pub(crate) struct Left {
+    /// A recording, also of a process that still runs
+    pub(crate) recording: PathBuf,
+    /// The region: what lies between the last marks "NAME begin" and "NAME end", less what lies between "NAME skip" and "NAME count"
+    #[arg(long, value_name = "NAME")]
+    pub(crate) region: String,
+    /// With --format json: which lines held the memory at the region's peak
+    #[arg(long)]
+    pub(crate) peak: bool,
+    /// How to tell it
+    #[arg(long, value_enum, default_value_t = DumpFormat::Text)]
+    pub(crate) format: DumpFormat,
+}
+
 /// `strandline dump`
 #[derive(Args, Debug)]
 pub(crate) struct Dump {
@@ -162,11 +178,11 @@ pub(crate) enum ReportFormat {
     Junit,
 }
 
-/// How events are told, or a comparison.
+/// How events are told, a comparison, or what a region left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum DumpFormat {
     /// For a person, and grep.
     Text,
-    /// For a program.
+    /// JSON; of events one object a line.
     Json,
 }

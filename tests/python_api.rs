@@ -1,0 +1,278 @@
+//! The Python package: what its documents show runs as they show it, and its types are right.
+
+mod support;
+
+use std::process::{Command, Stdio};
+use support::{Folder, Job, cache, command, packages, python, root};
+
+/// The blocks of a document that begin with a fence of this language, in their order.
+fn blocks(document: &str, language: &str) -> Vec<String> {
+    let text = std::fs::read_to_string(root().join(document)).expect("the document");
+    let begins = format!("```{language}\n");
+    let found = text.split(&begins).skip(1).filter_map(|rest| rest.split("\n```").next());
+    found.map(str::to_string).collect()
+}
+
+/// The examples of a document as one script, each followed by a line of its own output.
+fn examples() -> String {
+    blocks("docs/python-api.md", "python").join("\n\n")
+}
+
+#[track_caller]
+fn runs(folder: &Folder, preload: bool) -> String {
+    std::fs::write(folder.join("train.py"), examples()).expect("a script");
+    let job = Job::program(folder, python()).arg("-u").arg("train.py");
+    let job = job.env("PYTHONPATH", root().join("tools/python")).env("STRANDLINE_BIN", command());
+    let job = if preload { job } else { job.env("LD_PRELOAD", "") };
+    let ran = job.env("XDG_CACHE_HOME", cache()).run().succeeded();
+    ran.stdout()
+}
+
+#[test]
+fn the_examples_run_in_a_process_that_asks_for_strandline() {
+    let folder = Folder::new("api");
+    let said = runs(&folder, false);
+    // What the document says that it prints, with the lines of this very script.
+    let shown = blocks("docs/python-api.md", "text");
+    let script = examples();
+    let line = script.lines().position(|l| l.contains("history.append")).expect("the line") + 1;
+    let words = format!("allocated at {}:{line} <module>", folder.join("train.py").display());
+    assert!(said.contains(&words), "{words}: {said}");
+    let [head, row, kept] = shown[0].lines().collect::<Vec<_>>()[..] else { panic!("{shown:?}") };
+    assert!(said.lines().any(|l| l == kept), "{kept}: {said}");
+    assert!(said.contains(head), "{head}: {said}");
+    assert!(said.contains(row.split("allocated at").next().expect("the figures")), "{row}: {said}");
+    assert!(row.ends_with(&format!("train.py:{line} <module>")), "the document's line is {line}");
+    assert!(said.contains("clean no line"), "{said}");
+
+    // The region that the script marked itself, once it has ended.
+    let recording = folder.files(".strand").pop().expect("a recording");
+    let mut left = Command::new(command());
+    left.arg("left").arg(&recording).args(["--region", "epoch 2"]);
+    let output = left.env("XDG_CACHE_HOME", cache()).output().expect("the command starts");
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert_eq!(said, "strandline: nothing is left behind by \"epoch 2\"\n");
+    let output = left.args(["--region", "epoch 3"]).output().expect("the command starts");
+    assert_eq!(output.status.code(), Some(2), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[test]
+fn the_examples_run_in_a_process_that_was_preloaded() {
+    let said = runs(&Folder::new("api-preload"), true);
+    assert!(said.contains("4.0 MiB left behind on the GPU, 1.0 MiB allowed"), "{said}");
+}
+
+const NASTY: &str = r#"
+import gc
+import threading
+
+import torch
+import strandline
+
+def left(function):
+    with strandline.watch_region(limit=None) as region:
+        function()
+    return region.left
+
+kept = []
+def keep(mib):
+    kept.append(torch.zeros(mib << 20, dtype=torch.uint8, device="cuda"))
+
+# The first use of CUDA is within the region.
+first = left(lambda: keep(3))
+assert first.bytes == 3 << 20, first
+assert first.lines[0].function == "keep", first
+
+# An exception passes as it is, whatever was left, and the region's name is free again.
+for _ in range(3):
+    try:
+        with strandline.watch_region(limit=0) as region:
+            keep(1)
+            raise KeyError("mine")
+    except KeyError as e:
+        assert e.args == ("mine",)
+    try:
+        region.left
+        raise SystemExit("an unjudged region says what it left")
+    except strandline.Error:
+        pass
+
+# Regions within regions, and on other threads.
+with strandline.watch_region(limit=None) as outer:
+    keep(1)
+    inner = left(lambda: keep(2))
+    thread = threading.Thread(target=keep, args=(4,))
+    thread.start(); thread.join()
+assert (inner.bytes, outer.left.bytes) == (2 << 20, 7 << 20), (inner, outer.left)
+
+# A cycle is no leak, and garbage from before hides none.
+gc.disable()
+cycle = [torch.zeros(8 << 20, dtype=torch.uint8, device="cuda")]
+cycle.append(cycle)
+del cycle
+assert left(lambda: keep(1)).bytes == 1 << 20
+def make_cycle():
+    cycle = [torch.zeros(8 << 20, dtype=torch.uint8, device="cuda")]
+    cycle.append(cycle)
+assert left(make_cycle).bytes == 0
+gc.enable()
+
+# What waits for a stream was freed.
+def waits():
+    side = torch.cuda.Stream()
+    block = torch.zeros(8 << 20, dtype=torch.uint8, device="cuda")
+    block.record_stream(side)
+assert left(waits).bytes == 0
+
+# One that is entered twice, and sizes that are none.
+region = strandline.watch_region(limit=None)
+with region:
+    try:
+        region.__enter__()
+        raise SystemExit("a region began twice")
+    except strandline.Error:
+        pass
+for wrong in ("much", "1 parsec", -1, True, 1.5):
+    try:
+        strandline.watch_region(limit=wrong)
+        raise SystemExit(f"{wrong!r} passed")
+    except strandline.Error:
+        pass
+
+# Phases: the one before begins again, and a function is one each time that it is called.
+@strandline.phase("function")
+def within(x, *, y):
+    "Documented."
+    return x + y
+assert within(1, y=2) == 3 and within.__doc__ == "Documented."
+with strandline.phase("outer") as outer_phase:
+    assert outer_phase
+    with strandline.phase("inner"):
+        pass
+print("done")
+"#;
+
+#[test]
+fn regions_that_are_nested_threaded_or_broken_are_told_right() {
+    for preload in [true, false] {
+        let folder = Folder::new("api-nasty");
+        std::fs::write(folder.join("job.py"), NASTY).expect("a script");
+        let job = Job::program(&folder, python()).arg("-u").arg("job.py");
+        let job = job.env("PYTHONPATH", root().join("tools/python")).env("STRANDLINE_BIN", command());
+        let job = if preload { job } else { job.env("LD_PRELOAD", "") };
+        let ran = job.env("XDG_CACHE_HOME", cache()).run().succeeded();
+        assert!(ran.stdout().ends_with("done\n"), "{}", ran.stdout());
+    }
+}
+
+const CELLS: &str = r#"
+from IPython.core.interactiveshell import InteractiveShell
+
+shell = InteractiveShell.instance(colors="nocolor")
+for cell in [
+    "%load_ext strandline",
+    "import torch",
+    "%%strandline\nkept = torch.zeros(4 << 20, dtype=torch.uint8, device='cuda')",
+    "print(kept.numel())",
+    "%%strandline\nfor _ in range(3):\n    torch.zeros(4 << 20, dtype=torch.uint8, device='cuda')",
+    "%%strandline 1 MiB\nmore = [torch.zeros(2 << 20, dtype=torch.uint8, device='cuda')]",
+    "%%strandline\nraise KeyError('mine')",
+    "%%strandline much\npass",
+]:
+    print("CELL")
+    shell.run_cell(cell)
+"#;
+
+#[test]
+fn a_cell_of_a_notebook_says_what_it_leaves_behind() {
+    let Some(installed) = packages::of_the_index("ipython-1", &["ipython==9.18.1"]) else { return };
+    let folder = Folder::new("api-ipython");
+    std::fs::write(folder.join("cells.py"), CELLS).expect("a script");
+    let path = format!("{}:{}", root().join("tools/python").display(), installed.display());
+    let job = Job::program(&folder, python()).arg("-u").arg("cells.py").env("PYTHONPATH", path);
+    let job = job.env("STRANDLINE_BIN", command()).env("XDG_CACHE_HOME", cache()).env("LD_PRELOAD", "");
+    let ran = job.env("IPYTHONDIR", folder.path()).run().succeeded();
+    let said = ran.stdout();
+    let cells: Vec<&str> = said.split("CELL\n").skip(1).collect();
+    let [_, _, kept, number, freed, limited, raised, wrong] = cells[..] else { panic!("{said}") };
+    assert!(kept.contains("4.0 MiB left behind on the GPU\n"), "{kept}");
+    assert!(kept.contains("allocated at ") && kept.contains("kept by __main__.kept"), "{kept}");
+    // The cell ran in the notebook's own names.
+    assert_eq!(number, "4194304\n");
+    assert_eq!(freed, "nothing left behind on the GPU\n");
+    assert!(limited.contains("Leaked: 2.0 MiB left behind on the GPU, 1.0 MiB allowed"), "{limited}");
+    assert_eq!(raised.matches("KeyError: 'mine'").count(), 1, "{raised}");
+    assert!(!raised.contains("left behind"), "{raised}");
+    assert_eq!(wrong, "");
+    assert!(ran.stderr().contains("'much' is no amount of memory"), "{}", ran.stderr());
+}
+
+/// Without a GPU, PyTorch or the command nothing is harmed, and what was asked for is said to be impossible.
+#[test]
+fn where_nothing_can_be_recorded_only_a_judgement_fails() {
+    let source = "
+import strandline
+
+with strandline.watch_region(limit=0) as region:
+    pass
+assert region.left.bytes == 0
+try:
+    strandline.report()
+    raise SystemExit('a report of nothing')
+except strandline.Error as e:
+    print(e)
+";
+    let folder = Folder::new("api-nothing");
+    std::fs::write(folder.join("job.py"), source).expect("a script");
+    let mut run = Command::new("python3");
+    run.arg("job.py").current_dir(folder.path()).env("PYTHONPATH", root().join("tools/python"));
+    for (name, _) in std::env::vars_os().filter(|(n, _)| n.to_string_lossy().starts_with("STRANDLINE_")) {
+        run.env_remove(name);
+    }
+    let output = run.env("PATH", "/usr/bin:/bin").output().expect("Python starts");
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
+    assert!(said.contains("no command `strandline`"), "{said}");
+}
+
+/// The document's file of tests does what the document says.
+#[test]
+fn the_example_of_pytest_runs() {
+    let Some(installed) = packages::of_the_index("pytest-1", &["pytest==9.2.0", "pytest-xdist==3.8.0"])
+    else {
+        return;
+    };
+    let folder = Folder::new("api-pytest");
+    let [source] = &blocks("docs/pytest.md", "python")[..] else { panic!("one example") };
+    std::fs::write(folder.join("test_train.py"), source).expect("a file");
+    std::fs::write(folder.join("pytest.ini"), "[pytest]\n").expect("a file");
+    let path = format!("{}:{}", root().join("tools/python").display(), installed.display());
+    let words = ["-m", "pytest", "-p", "no:cacheprovider", "-p", "strandline.pytest_plugin"];
+    let job = Job::program(&folder, python()).args(words).env("PYTHONPATH", path);
+    let ran = job.env("STRANDLINE_BIN", command()).env("XDG_CACHE_HOME", cache()).run();
+    let said = ran.stdout();
+    let [shown] = &blocks("docs/pytest.md", "text")[..] else { panic!("one output") };
+    for line in shown.lines().skip(1) {
+        assert!(said.contains(line), "{line}: {said}");
+    }
+    assert!(said.contains("2 passed, 1 error"), "{said}");
+}
+
+#[test]
+fn mypy_and_pyright_have_no_complaint() {
+    let wanted = ["mypy==2.4.1", "pyright==1.1.414", "pytest==9.2.0"];
+    let Some(installed) = packages::of_the_index("types-1", &wanted) else { return };
+    let check = |words: &[&str]| {
+        let mut run = Command::new(python());
+        run.args(words).arg("tools/python/strandline").current_dir(root()).env("PYTHONPATH", &installed);
+        run.env("PYTHONDONTWRITEBYTECODE", "1").env("MYPY_CACHE_DIR", "/dev/null");
+        let output = run.stdin(Stdio::null()).output().expect("Python starts");
+        assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stdout));
+    };
+    check(&["-m", "mypy", "--strict"]);
+    // It is a program of Node's, which its package would otherwise download from elsewhere.
+    match Command::new("node").arg("--version").output() {
+        Ok(node) if node.status.success() => check(&["-m", "pyright"]),
+        _ => println!("skipped pyright: there is no node"),
+    }
+}

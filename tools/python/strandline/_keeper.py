@@ -1,0 +1,156 @@
+"""Who keeps a tensor: a way through Python's own objects, from the tensor up to a name. Asked only where something was left behind.
+
+Objects are looked at as the garbage collector sees them; nothing of the program's own is called. What C++ keeps has no name here.
+"""
+
+# It deals with objects of any type.
+# pyright: standard
+
+from __future__ import annotations
+
+import collections
+import functools
+import gc
+import sys
+import types
+from collections.abc import Sequence
+from typing import Any, Optional
+
+# Levels of references that are climbed, and objects of one level beyond which the way is lost.
+_LEVELS = 12
+_WIDTH = 200
+# Names that are told, the nearest first.
+_NAMES = 3
+
+_CONTAINERS = (list, tuple, set, frozenset, dict, collections.OrderedDict, collections.deque, collections.defaultdict)
+_CACHE = type(functools.lru_cache(lambda: None))
+# Packages whose objects are no answer: those of the interpreter, and of pytest around a test.
+_NO_OWNERS = ("builtins", "_pytest", "pluggy", "pytest", "xdist", "execnet", "__channelexec__")
+
+
+class _Step:
+    """An object on the way up, what it holds, and the names that led to it."""
+
+    def __init__(self, at: Any, below: Optional[_Step], names: tuple[str, ...], line: int) -> None:
+        self.at, self.below, self.names, self.line = at, below, names, line
+
+
+def _tensors(addresses: dict[tuple[int, int], int]) -> list[_Step]:
+    """The tensors whose memory begins at one of these addresses."""
+    torch: Any = sys.modules.get("torch")
+    kinds = (torch.Tensor, torch.nn.Parameter)
+    found: list[_Step] = []
+    for at in gc.get_objects():
+        if type(at) in kinds and at.is_cuda:
+            line = addresses.get((at.get_device(), at.untyped_storage().data_ptr()))
+            if line is not None:
+                found.append(_Step(at, None, (), line))
+    return found
+
+
+def _size(at: Any) -> str:
+    kind = type(at)
+    if kind is _CACHE:
+        return " (functools.lru_cache)"
+    return f" ({kind.__name__} of {len(at)})" if kind in _CONTAINERS else ""
+
+
+def _key(held: dict[Any, Any], value: Any) -> Optional[str]:
+    return next((k for k, v in list(held.items()) if v is value and type(k) is str), None)
+
+
+def _held(step: _Step) -> str:
+    """What is said of the thing itself beside its name."""
+    return "" if step.below is None else _size(step.at)
+
+
+def _is_owner(module: Any) -> bool:
+    return type(module) is str and module.partition(".")[0] not in _NO_OWNERS
+
+
+def _name(at: Any, step: _Step, modules: dict[int, str]) -> Optional[str]:
+    """What `at` calls the object of `step`, which it refers to; `None`: it has no name there."""
+    if type(at) is dict and id(at) in modules:
+        key = _key(at, step.at)
+        return None if key is None else f"{modules[id(at)]}.{key}{_held(step)}"
+    if issubclass(type(at), type):
+        # The class refers to its dictionary, or to what that holds.
+        below = step.below if type(step.at) is dict and step.below is not None else step
+        owner: Any = at
+        key = next((k for k, v in list(type.__getattribute__(owner, "__dict__").items()) if v is below.at), None)
+        return None if key is None else f"{type.__getattribute__(owner, '__qualname__')}.{key}{_held(below)}"
+    if type(at) is types.FunctionType:
+        return f"what {at.__qualname__} closes over" if type(step.at) is tuple and _is_owner(at.__module__) else None
+    if type(at) is types.FrameType:
+        return f"a local of {at.f_code.co_name}" if _is_owner(at.f_globals.get("__name__")) else None
+    if type(at) in (*_CONTAINERS, _CACHE) or not _is_owner(type(at).__module__):
+        return None
+    # An instance: its dictionary, or from CPython 3.11 on its values, are behind it.
+    below = step.below if type(step.at) is dict and step.below is not None else step
+    try:
+        held = object.__getattribute__(at, "__dict__")
+    except (AttributeError, TypeError):
+        return None
+    key = _key(held, below.at) if type(held) is dict else None
+    return None if key is None else f"{type(at).__qualname__}.{key}{_held(below)}"
+
+
+def _running() -> set[int]:
+    """Frames that are being executed: what they hold they let go of."""
+    found: set[int] = set()
+    for top in list(sys._current_frames().values()):
+        frame: Optional[types.FrameType] = top
+        while frame is not None:
+            found.add(id(frame))
+            frame = frame.f_back
+    return found
+
+
+def _climb(found: list[_Step]) -> dict[int, str]:
+    # By its own name: torch.multiprocessing lists __main__ under another one, too.
+    modules = {
+        id(vars(m)): str(vars(m).get("__name__", n)) for n, m in list(sys.modules.items()) if issubclass(type(m), types.ModuleType)
+    }
+    ours, seen = _running(), {id(step.at) for step in found}
+    best: dict[int, tuple[str, ...]] = {}
+    done: set[int] = set()
+    level = found
+    for _ in range(_LEVELS):
+        level = [step for step in level if step.line not in done]
+        if not level or len(level) > _WIDTH:
+            break
+        above: list[_Step] = []
+        # One look at all objects for a whole level; which of these an object holds is asked of it alone.
+        by_id = {id(step.at): step for step in level}
+        ignored = {id(level), id(above), id(by_id), id(found)} | {id(step) for step in level} | {id(vars(s)) for s in level}
+        for at in gc.get_referrers(*[step.at for step in level]):
+            if id(at) in ours or id(at) in ignored or id(at) in seen or type(at) is _Step:
+                continue
+            below = [by_id[id(x)] for x in gc.get_referents(at) if id(x) in by_id]
+            if not below:
+                continue
+            seen.add(id(at))
+            for step in below[:1]:
+                name = _name(at, step, modules)
+                names = step.names if name is None else (*step.names, name)
+                if len(names) > len(best.get(step.line, ())):
+                    best[step.line] = names
+                if id(at) in modules and name is not None:
+                    best[step.line] = names
+                    done.add(step.line)
+                elif not issubclass(type(at), types.ModuleType):
+                    above.append(_Step(at, step, names, step.line))
+        level = above
+    return {line: ", in ".join([*names[: _NAMES - 1], names[-1]] if len(names) > _NAMES else names) for line, names in best.items()}
+
+
+def keepers(addresses: Sequence[Sequence[tuple[int, int, int]]]) -> dict[int, str]:
+    """Who keeps the blocks at these addresses (device, address, bytes), by their index; what is not found is left out."""
+    if "torch" not in sys.modules:
+        return {}
+    wanted = {(device, address): i for i, blocks in enumerate(addresses) for device, address, _ in blocks}
+    try:
+        return _climb(_tensors(wanted))
+    except Exception:
+        # A program that goes on while it is looked at, or objects that are not what they seem: nobody is named.
+        return {}

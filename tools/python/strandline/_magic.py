@@ -1,0 +1,38 @@
+"""`%load_ext strandline`, then `%%strandline` before a cell: what the cell leaves behind on the GPU."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from . import _library, _size
+from ._region import watch_region, with_keepers
+
+
+class _Failed(Exception):
+    """The cell raised, and IPython has shown what."""
+
+
+def _run(shell: Any, limit: str, cell: str) -> None:
+    region = watch_region(limit=_size.to_bytes(limit) if limit.strip() else None)
+    try:
+        with region:
+            if not shell.run_cell(cell, store_history=False).success:
+                raise _Failed
+    except _Failed:
+        return
+    left = region.left
+    print(with_keepers(left) if left.bytes > 0 else "nothing left behind on the GPU")
+
+
+def load(shell: Any) -> None:
+    """Gives a shell of IPython's the magic."""
+
+    def strandline(line: str, cell: str) -> None:
+        """%%strandline [LIMIT]: what this cell leaves behind on the GPU, by line; more than LIMIT raises `strandline.Leaked`."""
+        try:
+            _run(shell, line, cell)
+        except _library.Error as e:
+            print(f"strandline: {e}", file=sys.stderr)
+
+    shell.register_magic_function(strandline, "cell", "strandline")

@@ -1,0 +1,109 @@
+//! `strandline left`: what a region of a job left behind, also of a job that still runs.
+
+use crate::analyze::{Feed, Given};
+use crate::error::{Error, status};
+use crate::process::Target;
+use crate::{cli, recording, say};
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
+use strandline::event::{DeviceId, make_json_printable, printable};
+use strandline::reader::TailState;
+use strandline::replay::Replay;
+use strandline::report::Left;
+
+/// How long a process's rings are waited for. Whoever keeps them looks for new ones ten times a second.
+const PATIENCE: Duration = Duration::from_secs(3);
+const INTERVAL: Duration = Duration::from_millis(20);
+
+/// Runs the command; the result is the exit status.
+///
+/// # Errors
+/// The recording cannot be read, or has no such region.
+pub(crate) fn main(options: &cli::Left) -> Result<u8, Error> {
+    let found = recording::find(Some(&options.recording))?;
+    let path = recording::only(&found)?;
+    let (mut left, mut replay, mut feed) = read(path, &options.region)?;
+    // A process that has just begun to be recorded: what keeps its rings open has not taken them yet.
+    let began = Instant::now();
+    while is_out_of_reach(&feed) && began.elapsed() < PATIENCE {
+        thread::sleep(INTERVAL);
+        (left, replay, feed) = read(path, &options.region)?;
+    }
+    if is_out_of_reach(&feed) {
+        // What is in the file may end with an earlier region of this name.
+        let what = "what this process has recorded last cannot be read while it runs";
+        return Err(Error::new(what).hint("ask again when it has ended; docs/recording.md, \"The region\""));
+    }
+    if !left.is_marked() {
+        let what = format!("no mark of the region \"{}\" is in this recording", printable(&options.region));
+        let hint =
+            "a region is what lies between strandline.mark(\"NAME begin\") and strandline.mark(\"NAME end\")";
+        return Err(Error::new(what).hint(hint).status(status::USAGE));
+    }
+    let mut text = Vec::new();
+    match options.format {
+        cli::DumpFormat::Json => {
+            let mut value = left.json(&replay, feed.names(), &at_peaks(path, &left, options.peak)?);
+            make_json_printable(&mut value);
+            serde_json::to_writer_pretty(&mut text, &value).map_err(|e| Error::new(e.to_string()))?;
+            text.push(b'\n');
+        }
+        cli::DumpFormat::Text => {
+            left.text(&mut text, &replay).map_err(|e| Error::new(e.to_string()))?;
+        }
+    }
+    say::out(&String::from_utf8_lossy(&text));
+    Ok(0)
+}
+
+/// The recording, replayed to its end.
+fn read(path: &Path, region: &str) -> Result<(Left, Replay, Feed), Error> {
+    let (mut left, mut replay, mut feed) = (Left::new(region), Replay::new(), Feed::open(path)?);
+    while let Some((given, names)) = feed.next() {
+        match given {
+            Given::Events(events) => events.iter().for_each(|e| {
+                left.before(e, &replay);
+                replay.apply_event(e);
+                left.after(e, &replay, names);
+            }),
+            Given::Item(item) => drop(replay.apply(&item, names)),
+        }
+    }
+    Ok((left, replay, feed))
+}
+
+/// Its process runs, and what it has not written to the file yet cannot be read.
+fn is_out_of_reach(feed: &Feed) -> bool {
+    let summary = feed.summary();
+    let who = summary.who;
+    let is_read = summary.complete || matches!(summary.tail, TailState::Read(_));
+    !is_read && Target { pid: who.pid, start: who.start }.is_alive()
+}
+
+/// The recording as it stood at each device's peak within the region.
+fn at_peaks(path: &Path, left: &Left, asked: bool) -> Result<Vec<(DeviceId, Replay)>, Error> {
+    if !asked {
+        return Ok(Vec::new());
+    }
+    left.peaks().iter().map(|(id, peak)| Ok((*id, replay_to(path, peak.events)?))).collect()
+}
+
+fn replay_to(path: &Path, events: u64) -> Result<Replay, Error> {
+    let mut replay = Replay::new();
+    let mut feed = Feed::open(path)?;
+    while let Some((given, names)) = feed.next() {
+        match given {
+            Given::Events(all) => {
+                for e in all {
+                    if replay.events() == events {
+                        return Ok(replay);
+                    }
+                    replay.apply_event(e);
+                }
+            }
+            Given::Item(item) => drop(replay.apply(&item, names)),
+        }
+    }
+    Ok(replay)
+}
