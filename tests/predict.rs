@@ -1,6 +1,5 @@
 //! `strandline predict`: a job that would go on for a million steps is ended when its memory has settled, and what it needs is told.
 
-#[allow(dead_code, reason = "other tests use more of it")]
 mod support;
 
 use serde_json::Value;
