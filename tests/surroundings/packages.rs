@@ -7,11 +7,11 @@ use std::process::{Command, Stdio};
 /// A file of a Debian package; `None` where it cannot be had, which is said.
 pub(crate) fn file(package: &str, path: &str) -> Option<PathBuf> {
     let folder = cache().join("debian").join(package);
-    if !folder.join(path).exists() {
-        if let Err(why) = unpack(package, &folder) {
-            eprintln!("SKIPPED: Debian's {package} cannot be had here: {why}");
-            return None;
-        }
+    if !folder.join(path).exists()
+        && let Err(why) = unpack(package, &folder)
+    {
+        eprintln!("SKIPPED: Debian's {package} cannot be had here: {why}");
+        return None;
     }
     let found = folder.join(path);
     assert!(found.exists(), "{package} has no {path}");
