@@ -1,7 +1,9 @@
 //! Facts about a program, a python and this machine, found without starting CUDA.
 
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -11,6 +13,8 @@ use std::process::{Command, Stdio};
 pub(crate) enum Linkage {
     /// Through the loader, which honours `LD_PRELOAD`.
     Dynamic,
+    /// Through the loader of another C library than glibc, for which ours is not made: it would not start with it.
+    Foreign,
     /// Without it.
     Static,
     /// The loader ignores `LD_PRELOAD` for it: set-user-id or set-group-id.
@@ -34,24 +38,56 @@ pub(crate) fn linkage(path: &Path) -> Option<Linkage> {
     if mode & 0o6000 != 0 && !root {
         return Some(Linkage::Privileged);
     }
-    has_interpreter(&head).map(|yes| if yes { Linkage::Dynamic } else { Linkage::Static })
+    Some(match interpreter(&head)? {
+        None => Linkage::Static,
+        Some(loader) if is_foreign(loader) => Linkage::Foreign,
+        Some(_) => Linkage::Dynamic,
+    })
 }
 
-/// Whether a 64-bit little-endian ELF file asks for a loader (`PT_INTERP`).
-fn has_interpreter(head: &[u8]) -> Option<bool> {
+/// How the program is linked that a file is run by: itself, or the one that a script's first line names.
+pub(crate) fn runs_by(path: &Path) -> Option<Linkage> {
+    match linkage(path)? {
+        Linkage::Script => linkage(&named_by(path)?),
+        own => Some(own),
+    }
+}
+
+/// The program that a script's first line names.
+fn named_by(script: &Path) -> Option<PathBuf> {
+    let mut head = Vec::new();
+    File::open(script).ok()?.take(256).read_to_end(&mut head).ok()?;
+    let line = head.strip_prefix(b"#!")?.split(|&b| b == b'\n').next()?;
+    let mut words = line.split(u8::is_ascii_whitespace).filter(|w| !w.is_empty());
+    Some(PathBuf::from(OsStr::from_bytes(words.next()?)))
+}
+
+/// Whether a loader is musl's or uClibc's. Others may be glibc's by another name, which is not to be told from here.
+fn is_foreign(loader: &[u8]) -> bool {
+    let name = loader.rsplit(|&b| b == b'/').next().unwrap_or(loader);
+    [&b"ld-musl-"[..], b"ld-uClibc", b"ld64-uClibc"].iter().any(|n| name.starts_with(n))
+}
+
+/// The loader that a 64-bit little-endian ELF file asks for (`PT_INTERP`), where it asks for one; empty where its name lies too far on.
+fn interpreter(head: &[u8]) -> Option<Option<&[u8]>> {
     let u16_at = |at: usize| Some(u16::from_le_bytes(head.get(at..at + 2)?.try_into().ok()?));
-    let u64_at = |at: usize| Some(u64::from_le_bytes(head.get(at..at + 8)?.try_into().ok()?));
+    let u64_at = |at: usize| Some(u64::from_le_bytes(head.get(at..at.checked_add(8)?)?.try_into().ok()?));
     if head.get(..6)? != b"\x7fELF\x02\x01" {
         return None;
     }
     let (table, size, count) = (u64_at(32)? as usize, u16_at(54)? as usize, u16_at(56)? as usize);
-    let kinds = (0..count).map(|i| {
-        let at = table.checked_add(i.checked_mul(size)?)?;
-        Some(u32::from_le_bytes(head.get(at..at.checked_add(4)?)?.try_into().ok()?))
-    });
-    let kinds: Option<Vec<u32>> = kinds.collect();
     const PT_INTERP: u32 = 3;
-    Some(kinds?.contains(&PT_INTERP))
+    for i in 0..count {
+        let at = table.checked_add(i.checked_mul(size)?)?;
+        let kind = u32::from_le_bytes(head.get(at..at.checked_add(4)?)?.try_into().ok()?);
+        if kind == PT_INTERP {
+            let (from, length) =
+                (u64_at(at.checked_add(8)?)? as usize, u64_at(at.checked_add(32)?)? as usize);
+            let name = from.checked_add(length).and_then(|to| head.get(from..to)).unwrap_or_default();
+            return Some(Some(name.split(|&b| b == 0).next().unwrap_or_default()));
+        }
+    }
+    Some(None)
 }
 
 /// What a python has of torch.
@@ -118,6 +154,16 @@ mod tests {
     use super::*;
 
     #[test]
+    fn loaders_of_other_c_libraries_are_known_by_name() {
+        assert!(is_foreign(b"/lib/ld-musl-x86_64.so.1") && is_foreign(b"/lib/ld64-uClibc.so.0"));
+        assert!(
+            !is_foreign(b"/lib64/ld-linux-x86-64.so.2")
+                && !is_foreign(b"/opt/ld-2.31.so")
+                && !is_foreign(b"")
+        );
+    }
+
+    #[test]
     fn torchs_version_file_is_read_in_its_forms() {
         let cuda = "__version__ = '2.11.0+cu130'\ndebug = False\ncuda: Optional[str] = '13.0'\nhip: Optional[str] = None\n";
         assert_eq!(parse_version(cuda), Torch::Cuda("2.11.0+cu130".into()));
@@ -131,9 +177,9 @@ mod tests {
     #[test]
     fn this_test_goes_through_the_loader_and_garbage_is_nothing() {
         assert_eq!(linkage(&std::env::current_exe().unwrap()), Some(Linkage::Dynamic));
-        assert_eq!(has_interpreter(b"\x7fELF\x02\x01"), None);
+        assert_eq!(interpreter(b"\x7fELF\x02\x01"), None);
         let mut hostile = b"\x7fELF\x02\x01".to_vec();
         hostile.resize(64, 0xff);
-        assert_eq!(has_interpreter(&hostile), None);
+        assert_eq!(interpreter(&hostile), None);
     }
 }

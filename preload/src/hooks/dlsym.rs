@@ -2,19 +2,17 @@
 
 use super::entry_points::{find, keeps_its_own, lies_in};
 use super::exports::All;
+use crate::platform::loader::{Dlsym, next};
 use std::ffi::{CStr, c_char, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 
 /// The real `dlsym`.
 static DLSYM: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
 
-type Dlsym = unsafe extern "C" fn(*mut c_void, *const c_char) -> *mut c_void;
-
-/// Looks the real one up: the next library's behind this one. It has had two versions; the older is on every system.
+/// Looks up the one that the job would have without us: the next library's behind this one, which another preloaded library may be.
 #[cfg_attr(test, allow(dead_code, reason = "tests do not stand before the loader"))]
 extern "C" fn find_dlsym() -> *mut c_void {
-    // SAFETY: both are C strings, and the call comes from this library, behind which the search begins.
-    let p = unsafe { libc::dlvsym(libc::RTLD_NEXT, c"dlsym".as_ptr(), c"GLIBC_2.2.5".as_ptr()) };
+    let p = next(c"dlsym");
     DLSYM.store(p, Relaxed);
     p
 }

@@ -2,7 +2,13 @@
 //! stays held for ever, and the child hangs in its first `dlopen`. So whoever of us asks the loader says so, and a fork waits for him.
 
 use super::tid::tid;
-use std::sync::atomic::{AtomicU32, Ordering::*};
+use std::ffi::{CStr, c_char, c_void};
+use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering::*};
+
+/// What a `dlsym` is.
+pub(crate) type Dlsym = unsafe extern "C" fn(*mut c_void, *const c_char) -> *mut c_void;
+/// The loader's own.
+static DLSYM: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
 
 /// Threads that are in the loader for us.
 static INSIDE: AtomicU32 = AtomicU32::new(0);
@@ -84,6 +90,27 @@ pub(crate) fn in_child() {
     LAST.store(0, SeqCst);
     FORKS.store(0, SeqCst);
     INSIDE.store(0, SeqCst);
+}
+
+/// What the libraries behind this one have by a name, asked of the loader's own `dlsym`: another preloaded library may have one too, and
+/// would answer with what is behind itself. Found by its version, which others' have not; it has had two, the older is on every system.
+#[cold]
+pub(crate) fn next(name: &CStr) -> *mut c_void {
+    let mut p = DLSYM.load(Relaxed);
+    if p.is_null() {
+        // SAFETY: both are C strings, and the call comes from this library, behind which the search begins.
+        p = unsafe { libc::dlvsym(libc::RTLD_NEXT, c"dlsym".as_ptr(), c"GLIBC_2.2.5".as_ptr()) };
+        DLSYM.store(p, Relaxed);
+    }
+    if p.is_null() {
+        return p;
+    }
+    // SAFETY: what the loader has by this name and version is its `dlsym`, of this type; the name is a C string, and the call comes from
+    // this library.
+    unsafe {
+        let dlsym = core::mem::transmute::<*mut c_void, Dlsym>(p);
+        dlsym(libc::RTLD_NEXT, name.as_ptr())
+    }
 }
 
 #[cfg(test)]

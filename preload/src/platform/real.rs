@@ -122,8 +122,7 @@ impl<F: Copy> Real<F> {
 #[cold]
 pub(crate) fn look_up(name: &CStr, library: Library) -> *mut c_void {
     let in_loader = loader::enter();
-    // SAFETY: the name is a C string; `RTLD_NEXT` means the objects behind this library, as the call comes from here.
-    let next = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) };
+    let next = loader::next(name);
     drop(in_loader);
     if !next.is_null() {
         return next;

@@ -77,7 +77,11 @@ fn program(patient: &Patient) -> Check {
         return Check::bad("command", told.why, told.instead);
     }
     let found = say::path(&path);
-    match probe::linkage(&path) {
+    match probe::runs_by(&path) {
+        Some(Linkage::Foreign) => {
+            let found = format!("{found} is linked with another C library than glibc, which ours needs");
+            Check::bad("command", found, "use a program that is built for glibc")
+        }
         Some(Linkage::Static) => {
             let found = format!("{found} is statically linked: LD_PRELOAD does not reach it");
             Check::bad("command", found, "what it starts is seen all the same, if that is linked dynamically")

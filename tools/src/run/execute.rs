@@ -6,6 +6,7 @@ use crate::driver;
 use crate::error::Error;
 use crate::job::{LD_PRELOAD, Seen, appended, elsewhere};
 use crate::live::Which;
+use crate::probe::{self, Linkage};
 use crate::process::Target;
 use crate::say::{self, shown};
 use crate::size::Size;
@@ -31,7 +32,10 @@ fn start_and_wait(plan: &Plan) -> Result<Outcome, Error> {
     let library = embedded::preload()?;
     let mut variables = plan.variables.clone();
     let mut set = |name: &str, value: OsString| variables.push((name.to_string(), value));
-    set(LD_PRELOAD, appended(std::env::var_os(LD_PRELOAD), &library));
+    // Another C library's loader would not start the program with our library; `nothing.rs` says it.
+    if plan.job.find().and_then(|program| probe::runs_by(&program)) != Some(Linkage::Foreign) {
+        set(LD_PRELOAD, appended(std::env::var_os(LD_PRELOAD), &library));
+    }
     set(env::OUT, plan.folder.clone().into());
     set(env::QUIET, "1".into());
     set(env::WATCHED, "1".into());

@@ -53,7 +53,7 @@ impl Facts {
             program: Path::new(&job.program).file_name().unwrap_or_default().to_string_lossy().into_owned(),
             elsewhere: job::elsewhere(job, |name| std::env::var(name).ok()),
             hidden: job::hidden(job),
-            linkage: path.as_deref().and_then(probe::linkage),
+            linkage: path.as_deref().and_then(probe::runs_by),
             python,
             torch: path.filter(|_| python).map(|p| probe::torch(&p)),
             device: probe::has_device(),
@@ -83,6 +83,11 @@ fn reason(facts: &Facts) -> (String, Option<String>) {
                 format!("{} is statically linked, so LD_PRELOAD does not reach it", facts.program),
                 None,
             );
+        }
+        Some(probe::Linkage::Foreign) => {
+            let why =
+                "is linked with another C library than glibc, which ours needs, so LD_PRELOAD was left out";
+            return (format!("{} {why}", facts.program), None);
         }
         Some(probe::Linkage::Privileged) => {
             return (format!("{} is set-user-id, so the loader ignores LD_PRELOAD", facts.program), None);
@@ -147,6 +152,8 @@ mod tests {
         assert_eq!(next.as_deref(), Some("apptainer exec $(strandline env --format apptainer) i.sif python"));
         let fixed = Facts { linkage: Some(probe::Linkage::Static), program: "x".into(), ..Facts::default() };
         assert!(why(fixed).contains("statically linked"));
+        let musl = Facts { linkage: Some(probe::Linkage::Foreign), program: "x".into(), ..Facts::default() };
+        assert!(why(musl).starts_with("x is linked with another C library than glibc"));
     }
 
     #[test]
