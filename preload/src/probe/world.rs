@@ -36,7 +36,7 @@ pub(super) fn prepare() -> Result<Prepared, String> {
         return Err("this Python is a free-threaded build".into());
     }
     if !interpreter::prepare() || interpreter::is_finalizing() {
-        return Err("the job was ending, or its Python is not at work".into());
+        return Err("the job was ending, or its Python did not respond".into());
     }
     heap::look_up();
     if !memory::can_be_copied() {

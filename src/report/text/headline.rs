@@ -81,7 +81,7 @@ fn sentence(r: &Report<'_>, p: &Process<'_>, alone: bool) -> String {
     };
     if let Some(fault @ SelfFault { place, signal, .. }) = &p.self_fault {
         return format!(
-            " in {place}: a thread of {} was in that code of strandline's when the process died of {signal}. {}.{}",
+            " in {place}: a thread of {} was in strandline's own code there when the process died of {signal}. {}.{}",
             r.name(p),
             clause(&fault.advice()),
             gpu()

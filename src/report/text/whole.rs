@@ -44,8 +44,7 @@ fn lines(r: &Report<'_>, style: Style) -> Vec<String> {
     }
     let silent = r.processes.len() - told.len();
     if silent > 0 {
-        let text =
-            format!("{} with nothing that is not said above; --format json has all", count(silent as u64));
+        let text = format!("{} add nothing to this; --format json has all", count(silent as u64));
         out.extend(style.wrap("  others ", &text));
     }
     last(&mut out, r, style);

@@ -9,16 +9,16 @@ use std::path::PathBuf;
 /// Which findings count, and whether they fail the command.
 #[derive(Args, Debug)]
 pub(crate) struct Gate {
-    /// End with 81 where there is a leak, 84 where something grows, 83 where it could not be judged (`run`: if the job ended with 0)
+    /// Exit with 81 on a leak, 84 on growth, 83 if not judged (`run`: if the job itself exits with 0)
     #[arg(long)]
     pub(crate) fail_on_leak: bool,
-    /// With --fail-on-leak: what could not be judged is no failure
+    /// With --fail-on-leak: do not fail if there is not enough data to judge
     #[arg(long, requires = "fail_on_leak")]
     pub(crate) allow_inconclusive: bool,
-    /// With --fail-on-leak: what grows no faster is no failure, such as 1MiB/step or 100KiB/min; a leak always is
+    /// With --fail-on-leak: do not fail on growth up to RATE (1MiB/step, 100KiB/min); a leak always fails
     #[arg(long, value_name = "RATE", requires = "fail_on_leak")]
     pub(crate) allow_growth: Option<Threshold>,
-    /// Findings that do not count: leak:PATTERN or growing:PATTERN a line, of a function, a file or what keeps it; may be repeated
+    /// File of findings to ignore, one per line: leak:PATTERN or growing:PATTERN of a function, a file or a holder; may be repeated
     #[arg(long, value_name = "FILE")]
     pub(crate) suppressions: Vec<PathBuf>,
 }

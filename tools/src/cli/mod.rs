@@ -25,13 +25,16 @@ Examples:
 
 Exit status of `run`:
   the job's own, if it is not 0 (128+n for signal n); otherwise
-  0          also where it leaks
-  81, 84, 83 with --fail-on-leak: it leaks, something grows, it was not judged
+  0          success, even with a leak
+  81         --fail-on-leak: there is a leak
+  84         --fail-on-leak: memory grows
+  83         --fail-on-leak: not enough data to judge
   82         ended by --on-alert abort
   2          bad usage
-  126, 127   the job cannot be executed, is not found";
+  126        the job cannot be executed
+  127        the job is not found";
 
-/// What a CUDA stream leaves behind: finds GPU memory leaks in an unmodified PyTorch job.
+/// Finds GPU memory leaks in a PyTorch job without changing its code.
 #[derive(Parser, Debug)]
 #[command(name = "strandline", version = version(), after_help = EXAMPLES, max_term_width = 100)]
 #[command(subcommand_required = true, arg_required_else_help = true)]
@@ -46,7 +49,7 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Run a job, record it, and report when it ends
     Run(Run),
-    /// Alerts for a job that runs without `strandline run` around it
+    /// Send alerts for a job that was not started with `strandline run`
     Watch(Watch),
     /// Running jobs, live, in the terminal
     Top(Top),
@@ -68,11 +71,11 @@ pub(crate) enum Command {
     Doctor(Doctor),
     /// How much GPU memory a job will need and which cards it fits, without a GPU
     Predict(Predict),
-    /// A real PyTorch job that really leaks, found (on a simulated GPU where there is none)
+    /// Record a real PyTorch job that leaks and show its report (on a simulated GPU where there is none)
     Demo(Demo),
     /// PyTorch on a simulated GPU: set it up, or run a command in it
     Simulate(Simulate),
-    /// What a shell completes of a command line: source <(strandline completions bash)
+    /// Print shell completions: source <(strandline completions bash)
     Completions(Completions),
     /// The manual, for man: strandline man | man -l -
     Man(Man),

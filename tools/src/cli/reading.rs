@@ -12,7 +12,7 @@ pub(crate) struct Top {
     /// A recording, the folder of a run, or the pid of a recorded process [default: this user's running jobs]
     #[arg(value_name = "DIR|REC|PID")]
     pub(crate) recording: Option<PathBuf>,
-    /// Findings that do not count: leak:PATTERN or growing:PATTERN a line, as for report; may be repeated
+    /// File of findings to ignore, as for report; may be repeated
     #[arg(long, value_name = "FILE")]
     pub(crate) suppressions: Vec<PathBuf>,
 }
@@ -117,7 +117,7 @@ pub(crate) struct Export {
     /// Names, paths, hosts and arguments of your own become your/file1.py, function1, host1
     #[arg(long)]
     pub(crate) share: bool,
-    /// Findings that do not count: leak:PATTERN or growing:PATTERN a line, as for report; may be repeated
+    /// File of findings to ignore, as for report; may be repeated
     #[arg(long, value_name = "FILE")]
     pub(crate) suppressions: Vec<PathBuf>,
 }

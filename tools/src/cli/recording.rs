@@ -97,7 +97,7 @@ pub(crate) struct Watch {
     /// When to alert, and what to do then.
     #[command(flatten)]
     pub(crate) alerts: Alerts,
-    /// Findings that do not count: leak:PATTERN or growing:PATTERN a line, as for report; may be repeated
+    /// File of findings to ignore, as for report; may be repeated
     #[arg(long, value_name = "FILE")]
     pub(crate) suppressions: Vec<PathBuf>,
     /// As a job starts it for itself: the only one of this folder, and its lines go to a file there

@@ -56,7 +56,7 @@ impl Prediction {
         let mut lines = style.wrap(
             "strandline: ",
             &format!(
-                "NEEDS {} of a GPU: {} that PyTorch reserves, and {} for the CUDA context and kernels. Predicted on a simulated GPU {}.",
+                "NEEDS {} of GPU memory: {} that PyTorch reserves, and {} for the CUDA context and kernels. Predicted on a simulated GPU {}.",
                 size(needed),
                 size(reserved),
                 size(BESIDE),
@@ -100,7 +100,7 @@ impl Prediction {
         }
         let verdict = self.job.outcome.name();
         lines.extend(style.wrap(&format!("  {:9}", "leaks"), &format!("{verdict}: {}", self.job.reason)));
-        lines.extend(style.wrap(&format!("  {:9}", "not seen"), NOT_SIMULATED));
+        lines.extend(style.wrap(&format!("  {:9}", "left out"), NOT_SIMULATED));
         lines.join("\n") + "\n"
     }
 
