@@ -132,6 +132,8 @@ def look(out, counted):
 
 
 rng = random.Random(SEED)
+# Others' processes may have had the numbers that ours get.
+before = set(os.listdir("/dev/shm"))
 killed = [kill(k, rng) for k in range(kills)]
 with concurrent.futures.ThreadPoolExecutor(2) as pool:
     wrong = [w for w in pool.map(lambda k: look(*k), killed)]
@@ -146,7 +148,7 @@ def left():
     own = [n for n in os.listdir(tails) if n.startswith("strandline-")]
     keeper = f"/proc/{os.getppid()}/fd"
     memory = [os.readlink(f"{keeper}/{n}") for n in os.listdir(keeper) if os.path.lexists(f"{keeper}/{n}")] if run else []
-    shared = [n for n in os.listdir("/dev/shm") if any(f"-{pid}-" in n for pid in pids) and n.startswith("strandline-")]
+    shared = [n for n in set(os.listdir("/dev/shm")) - before if any(f"-{pid}-" in n for pid in pids) and n.startswith("strandline-")]
     return own + shared + [m for m in memory if "memfd:strandline-" in m]
 
 
