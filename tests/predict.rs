@@ -58,6 +58,14 @@ fn growth_is_told_and_a_card_that_is_too_small_is_another_exit_status() {
 }
 
 #[test]
+fn a_job_that_never_settles_is_ended_all_the_same() {
+    let folder = Folder::new("predict-creeps");
+    let (told, status) = told(&folder, &["--gpu", "h100"], "creeps");
+    assert_eq!((&told["ended"], status), (&"unsettled".into(), Some(0)), "{told}");
+    assert!(told["steps"].as_u64().is_some_and(|n| (1000..1_000_000).contains(&n)), "{told}");
+}
+
+#[test]
 fn a_job_that_fails_predicts_nothing_and_keeps_its_status() {
     let folder = Folder::new("predict-fails");
     let output = predict(

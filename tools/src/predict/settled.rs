@@ -22,6 +22,8 @@ const GRACE: Duration = Duration::from_secs(10);
 const QUIET: u32 = 50;
 /// Where it grows, steps after which that is known for sure.
 const GROWS: u32 = 40;
+/// A job whose memory rises a little now and then is not waited for any longer.
+const MOST: u32 = 1000;
 
 /// Why a job was ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,6 +34,8 @@ pub(super) enum Why {
     Grows,
     /// It has done as many steps as were asked for.
     Steps,
+    /// After a thousand steps it still needed more now and then.
+    Unsettled,
 }
 
 /// Whether there is nothing more to be seen of a process.
@@ -39,6 +43,9 @@ pub(super) fn reached(replay: &Replay, findings: &[Finding], most: u32) -> Optio
     let steps = replay.steps();
     if steps >= most {
         return Some(Why::Steps);
+    }
+    if steps >= MOST {
+        return Some(Why::Unsettled);
     }
     if steps >= GROWS && findings.iter().any(Finding::grows) {
         return Some(Why::Grows);

@@ -43,6 +43,9 @@ impl Prediction {
             None => format!("from the whole job, {steps}"),
             Some(Why::Settled) => format!("from {steps}: the later half needed no more than the first"),
             Some(Why::Grows) => format!("from {steps}; it GROWS with every step, so that it will need more"),
+            Some(Why::Unsettled) => {
+                format!("from {steps}, of which late ones needed a little more than those before")
+            }
             Some(Why::Steps) => {
                 format!("from {steps}, as many as were asked for; a later step may need more")
             }
@@ -119,6 +122,7 @@ impl Prediction {
             Why::Settled => "settled",
             Why::Grows => "grows",
             Why::Steps => "steps",
+            Why::Unsettled => "unsettled",
         });
         json!({
             "schema": 1, "growth_bytes_per_step": self.growth, "needed_bytes": reserved.saturating_add(BESIDE), "beside_bytes": BESIDE, "steps": self.steps,
