@@ -50,10 +50,11 @@ impl FromStr for Card {
         let wanted = plain(text);
         let is_it = |c: &Card| {
             let name = plain(&c.name);
-            name == wanted || name.strip_prefix("rtx") == Some(&wanted) || name.starts_with(&wanted)
+            name == wanted || name.strip_prefix("rtx") == Some(&wanted)
         };
+        let begins = |c: &Card| !wanted.is_empty() && plain(&c.name).starts_with(&wanted);
         // Of two sizes the larger one is what a bare name means nowadays.
-        let named = all().into_iter().rev().find(|c| !wanted.is_empty() && is_it(c));
+        let named = all().into_iter().find(is_it).or_else(|| all().into_iter().rev().find(begins));
         if let Some(card) =
             named.filter(|_| wanted.chars().any(|c| c.is_ascii_alphabetic()) || wanted.len() == 4)
         {
