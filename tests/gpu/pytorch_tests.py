@@ -3,8 +3,9 @@
 
 usage: pytorch_tests.py CARRY WORK [--modes none,python,both] [--shards N] [--jobs N] [--only EXPRESSION] [--seconds N] [PART…]
 
-Each PART is a file of tests with pytest's -k. Bare and every mode run side by side in shards; tests that differ run again, alone, bare twice and
-recorded once, before they are called a difference. A test that ends its process is "died", and the rest go on in a new one.
+Each PART is a file of tests with pytest's -k. Bare and every mode run side by side in shards; tests that take much of a card run when those have
+ended, one process at a time. Tests that differ run again, alone, bare twice and recorded once, before they are called a difference. A test that
+ends its process is "died", and the rest go on in a new one.
 Exit status 1 where a test differs.
 """
 import argparse
@@ -25,6 +26,9 @@ PARTS = {
     "spawn": ("test_multiprocessing_spawn.py", ""), "nn": ("test_nn.py", "cuda"), "nccl": ("distributed/test_c10d_nccl.py", ""),
 }
 MODES = ["none", "python", "both"]
+# Tests that fill the card, or ask what is free on it: beside them others run out of memory, and beside others they fail.
+FILLS = "oom or out_of_memory or memory_fraction or large or huge or overflow or workspace or max_split or garbage_collect or device_memory_used or mem_get_info"
+FILLING = ("cuda", "expandable", "multigpu")
 
 
 def asked():
@@ -60,8 +64,8 @@ class Tests:
     def left(self):
         return self.args.seconds - (time.time() - self.began)
 
-    def shard(self, part, mode, shard, shards, only=None, tag=""):
-        """One shard to its end, in as many processes as it takes; outcomes by test."""
+    def shard(self, part, mode, shard, shards, only=None, tag="", fills=False):
+        """One shard to its end, in as many processes as it takes; outcomes by test. `fills`: those tests that take much of the card, else those that do not."""
         folder = os.path.join(self.work, part, f"{mode}{tag}-{shard}")
         os.makedirs(folder, exist_ok=True)
         file, expression = PARTS[part]
@@ -75,7 +79,8 @@ class Tests:
         if only:
             words += only
         else:
-            both = " and ".join(f"({e})" for e in (expression, self.args.only) if e)
+            which = "" if part not in FILLING else FILLS if fills else f"not ({FILLS})"
+            both = " and ".join(f"({e})" for e in (expression, self.args.only, which) if e)
             words += [file, *(["-k", both] if both else [])]
         ended = "nothing ran"
         for turn in range(12):
@@ -152,6 +157,11 @@ def main():
                 if ended not in (0, 1, 5):
                     print(f"     {part} {mode}: a process ended with {ended}")
             kept[part] = outcomes
+    for part, mode in [(p, m) for p in kept if p in FILLING for m in ["bare", *modes]]:
+        found, ended = tests.shard(part, mode, 0, 1, tag="-fills", fills=True)
+        kept[part][mode].update(found)
+        if ended not in (0, 1, 5):
+            print(f"     {part} {mode}, tests that fill the card: a process ended with {ended}")
     for part, outcomes in kept.items():
         bare = outcomes["bare"]
         print(f"{part:16} bare    {count(bare)}")

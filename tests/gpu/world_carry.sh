@@ -7,7 +7,7 @@ carry=$(realpath -m "$1"); target=${TARGET:-3.12}
 mkdir -p "$carry/wheels" "$carry/apart"
 if [ $# -gt 1 ]; then cp "$2" "$carry/strandline"; strip "$carry/strandline"; fi
 get() { # FOLDER PACKAGE…
-  to=$1; shift
+  local to=$1; shift
   python3 -m pip download -q --no-deps --only-binary=:all: --python-version "$target" --implementation cp \
     --platform manylinux_2_34_x86_64 --platform manylinux_2_28_x86_64 --platform manylinux_2_27_x86_64 --platform manylinux_2_24_x86_64 --platform manylinux_2_17_x86_64 --platform manylinux2014_x86_64 \
     --platform manylinux1_x86_64 -d "$to" "$@"
@@ -24,7 +24,7 @@ get "$carry/apart/torchtune" torchtune==0.6.1 torchdata omegaconf
 python3 -m pip wheel -q --no-deps -w "$carry/apart/torchtune" antlr4-python3-runtime==4.9.3
 # What a wheel has for other machines stays behind. Its RECORD still lists that; world.sh unpacks wheels, and nobody reads it.
 without() { # FOLDER PACKAGE FIND-EXPRESSION…
-  to=$1 package=$2; shift 2
+  local to=$1 package=$2 work name; shift 2
   work=$(mktemp -d); get "$work" "$package"; name=$(basename "$work"/*.whl)
   (cd "$work" && unzip -q "$name" && rm "$name" && find . -name '*.so' "$@" -delete && zip -qr "$to/$name" .)
   rm -rf "$work"
