@@ -135,6 +135,19 @@ fn every_kind(python: &Path, packages: &str) {
     );
 }
 
+/// With PYTHONMALLOC=debug what is freed is overwritten: whatever reads it as an object that is alive dies of it.
+#[test]
+fn what_dies_between_two_slices_is_not_looked_at() {
+    for python in [Some(python().into()), python_3_13()].into_iter().flatten() {
+        let folder = Folder::new("gone");
+        let job = Job::python_at(&folder, &python, "tests/python/gone.py", &["12"]);
+        let ran = job.env("STRANDLINE_PROBE", "on:0").env("PYTHONMALLOC", "debug").run().succeeded();
+        let answers =
+            Recording::read(&ran.recording()).whole().fact("holders").as_array().map_or(0, Vec::len);
+        assert!(answers > 5, "{answers}: {}", ran.stderr());
+    }
+}
+
 /// `cargo test --test holder churn -- --ignored --nocapture`; `CHURN_SECONDS` for longer.
 #[test]
 #[ignore = "a minute: threads that make and free objects, code, tensors and graphs, under one probe after another"]

@@ -1,6 +1,6 @@
 //! Local variables of running frames, of every thread: the collector does not see those (3.11 and newer).
 
-use super::objects::{Python, type_of};
+use super::objects::{Python, TYPE};
 use crate::platform::memory;
 use crate::platform::memory::read;
 use crate::platform::real;
@@ -143,26 +143,25 @@ impl Frames {
     /// # Safety
     /// The frame is whole; with the GIL held.
     unsafe fn variables(&self, python: &Python, frame: u64, each: &mut dyn FnMut(Variable)) {
-        const CELL_VALUE: u64 = 16;
         // SAFETY: a frame holds its code, and has as many variables as that says; each is null or an object that is alive.
         unsafe {
             let code = read(frame + self.code);
             for at in 0..python.variables(code) {
-                let mut value = read(frame + LOCALS + 8 * at);
-                if value != 0 && python.is_cell(value) {
-                    value = read(value + CELL_VALUE);
+                let value = read(frame + LOCALS + 8 * at);
+                if value == 0 {
+                    continue;
                 }
-                if value != 0 {
-                    each(Variable { value, code, at });
-                }
+                let value = if python.is_cell(value) { python.in_cell(value) } else { Some(value) };
+                value.into_iter().for_each(|value| each(Variable { value, code, at }));
             }
         }
     }
 
-    /// The variable that has a value in a frame that is an object (`is_frame`), or in that of a generator.
+    /// The variable that has a value in a frame that is an object (`is_frame`), or in that of a generator; `None` where there is none, as in a
+    /// generator that has ended, whose frame still has the addresses of what its variables were.
     ///
     /// # Safety
-    /// `holder` is alive, refers to `value` by a variable, and does not run; with the GIL held.
+    /// `holder` is alive, and a frame or a generator; with the GIL held.
     pub(super) unsafe fn variable_in(
         &self,
         python: &Python,
@@ -171,12 +170,19 @@ impl Frames {
         value: u64,
     ) -> Option<Variable> {
         const FRAME: u64 = 24;
+        // `gi_frame_state`: more than this one says that the frame has ended (3.11 to 3.13).
+        const STATE_BEFORE_FRAME: u64 = 5;
+        const EXECUTING: i8 = 0;
         let mut found = None;
-        // SAFETY: the caller's promise; its frame lies in it, or is pointed to, and has code that is checked to be such.
+        // SAFETY: the caller's promise; its frame lies in it, or is pointed to, and has code that is checked to be such. Until a generator has
+        // ended, and in a frame that is an object at any time, a variable is null or has an object that is alive.
         unsafe {
+            if !is_frame && *((holder + self.generator - STATE_BEFORE_FRAME) as *const i8) > EXECUTING {
+                return None;
+            }
             let frame = if is_frame { read(holder + FRAME) } else { holder + self.generator };
             let [code] = memory::at::<1>(frame + self.code)?;
-            if !memory::is_address(code) || type_of(code) != python.code_type {
+            if !memory::is_address(code) || memory::at::<1>(code + TYPE) != Some([python.code_type]) {
                 return None;
             }
             self.variables(python, frame, &mut |v| {

@@ -1,6 +1,6 @@
 //! Where CPython keeps what of modules and functions, and whether an object still is what it was.
 
-use super::objects::{Types, references};
+use super::objects::{TYPE, Types, references};
 use crate::platform::memory;
 use crate::python::collector;
 
@@ -28,9 +28,6 @@ pub(super) fn in_function(minor: u32) -> InFunction {
         _ => InFunction { name: 40, closure: 72, defaults: 56, keywords: 64, dict: 88 },
     }
 }
-
-/// An object's type.
-const TYPE: u64 = 8;
 
 /// Whether an object of this type, which the collector tracks, is at that address. With the GIL held, while the collector is not
 /// at work.

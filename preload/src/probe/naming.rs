@@ -75,11 +75,7 @@ impl Climb {
             let code = w.python.code_of(function);
             let said = w.python.text(read(function + at.name));
             if read(function + at.closure) == child {
-                for (cell, object) in self.inside_cells(child) {
-                    let mut i = 0;
-                    while w.python.entry(child, i).is_some_and(|c| c != cell) {
-                        i += 1;
-                    }
+                for (i, object) in self.inside_cells(w, child) {
                     let variable = w.python.free_variable(code, i).unwrap_or_default();
                     let scope = w.python.scope_in_code(code, variable);
                     let text = format!("a closure of {said}");
@@ -189,10 +185,21 @@ impl Climb {
         self.children(object).map(<[u64]>::to_vec).unwrap_or_default()
     }
 
-    /// Cells of a closure that were climbed through, each with what was climbed from in it.
-    fn inside_cells(&self, closure: u64) -> Vec<(u64, u64)> {
-        let cells = self.children_of(closure).into_iter();
-        cells.flat_map(|cell| self.children_of(cell).into_iter().map(move |o| (cell, o))).collect()
+    /// What the cells of a closure have at this moment, where that was climbed from: the cell's place, and the object. What they had when they
+    /// were climbed through may be gone.
+    ///
+    /// # Safety
+    /// The closure is a tuple that is alive; with the GIL held.
+    unsafe fn inside_cells(&self, w: &World, closure: u64) -> Vec<(u64, u64)> {
+        // SAFETY: the caller's promise; what a tuple has is alive, and so is what a cell has.
+        unsafe {
+            let cells = (0..).map_while(|i| Some((i, w.python.entry(closure, i)?)));
+            cells
+                .filter_map(|(i, cell)| Some((i, cell, w.python.in_cell(cell)?)))
+                .filter(|(_, cell, object)| self.children(*cell).is_some_and(|c| c.contains(object)))
+                .map(|(i, _, object)| (i, object))
+                .collect()
+        }
     }
 
     /// Gives an object a name.

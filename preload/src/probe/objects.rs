@@ -14,7 +14,7 @@ type Visit = extern "C" fn(u64, *mut c_void) -> c_int;
 type Traverse = extern "C" fn(u64, Visit, *mut c_void) -> c_int;
 
 // `PyObject`, `PyVarObject`, `PyTypeObject`: the same offsets from 3.9 to 3.13.
-const TYPE: u64 = 8;
+pub(super) const TYPE: u64 = 8;
 pub(super) const SIZE: u64 = 16;
 const TYPE_NAME: u64 = 24;
 pub(super) const TYPE_FLAGS: u64 = 168;
@@ -286,16 +286,16 @@ impl Python {
     /// The text of a string of ASCII characters; `?` for any other object.
     ///
     /// # Safety
-    /// `string` must be an object that is alive.
+    /// `string` must be an object that is alive, or null.
     pub(super) unsafe fn text(&self, string: u64) -> String {
         // SAFETY: the caller's promise.
         unsafe { self.ascii(string) }.map_or_else(|| "?".into(), plain)
     }
 
-    /// The characters of a string, where all of them are ASCII.
+    /// The characters of a string, where all of them are ASCII. A module that was made without its name has none.
     ///
     /// # Safety
-    /// `string` must be an object that is alive, as long as the result is used.
+    /// `string` must be an object that is alive, as long as the result is used, or null.
     pub(super) unsafe fn ascii<'a>(&self, string: u64) -> Option<&'a [u8]> {
         const UNICODE: u64 = 1 << 28;
         const STATE: u64 = 32;
@@ -303,7 +303,7 @@ impl Python {
         let data = string + if self.minor >= 12 { 40 } else { 48 };
         // SAFETY: a string has these fields, and as many characters as it says behind them where it is compact and ASCII.
         unsafe {
-            let is_string = read(type_of(string) + TYPE_FLAGS) & UNICODE != 0;
+            let is_string = string != 0 && read(type_of(string) + TYPE_FLAGS) & UNICODE != 0;
             let is_ascii = is_string && read(string + STATE) & COMPACT_ASCII == COMPACT_ASCII;
             is_ascii.then(|| core::slice::from_raw_parts(data as *const u8, read(string + SIZE) as usize))
         }
@@ -333,6 +333,16 @@ impl Python {
     pub(super) unsafe fn is_cell(&self, object: u64) -> bool {
         // SAFETY: the caller's promise.
         unsafe { type_of(object) == self.cell }
+    }
+
+    /// What is in a cell; `None` where that is nothing, or the object is no cell.
+    ///
+    /// # Safety
+    /// `object` must be alive; with the GIL held.
+    pub(super) unsafe fn in_cell(&self, object: u64) -> Option<u64> {
+        const VALUE: u64 = 16;
+        // SAFETY: the caller's promise; a cell has its value there, or null.
+        unsafe { self.is_cell(object).then(|| read(object + VALUE)).filter(|value| *value != 0) }
     }
 }
 
