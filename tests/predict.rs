@@ -31,9 +31,10 @@ fn a_job_is_ended_when_its_memory_has_settled_and_its_peak_is_the_jobs_own() {
     let output = predict(&folder, &["--json", "--gpu", "24GiB"], &["tests/python/predicted.py", "late"]);
     let text = String::from_utf8_lossy(&output.stdout);
     let at = text.find("{\n").unwrap_or_else(|| panic!("{output:?}"));
-    // What the job says itself, of the steps after its largest batch.
-    let own: Vec<u64> =
-        text[..at].lines().last().expect("a line").split(' ').map(|n| n.parse().expect("bytes")).collect();
+    // What the job says itself, of the steps after its largest batch: its last whole line, as it may be ended in the middle of one.
+    let (whole, _) = text[..at].rsplit_once('\n').expect("a line");
+    let last = whole.lines().last().expect("a line");
+    let own: Vec<u64> = last.split(' ').map(|n| n.parse().expect("bytes")).collect();
     let told: Value = serde_json::from_str(&text[at..]).expect("JSON");
     let device = &told["devices"][0];
     assert_eq!(
