@@ -1,6 +1,6 @@
 """A job in whatever surroundings it is put: it uses the device, and says what it can see of its process.
 
-    surrounded.py [threads] [another] [closes] [loader] [alloc] [delete] [descriptors] [kill]
+    surrounded.py [threads] [another] [closes] [loader] [alloc] [delete] [descriptors] [fails] [kill]
 
 It allocates through the driver alone, so that it starts in no time; with `loader` it is PyTorch that reads batches from workers.
 """
@@ -76,6 +76,8 @@ def main():
     print("SIGXFSZ", signal.getsignal(signal.SIGXFSZ), flush=True)
     if "kill" in words:
         os.kill(os.getpid(), signal.SIGKILL)
+    if "fails" in words:
+        sys.exit(3)
 
 
 if __name__ == "__main__":
