@@ -44,6 +44,14 @@ fn nothing_that_can_be_written() {
     is_said(READ_ONLY, "-q -o rec", "alloc", &why);
 }
 
+#[test]
+fn a_disk_without_room_for_the_library() {
+    let setup =
+        "unset XDG_CACHE_HOME; mkdir -p full && mount -t tmpfs -o size=64k none full && cd full || exit 99
+        export HOME=$PWD TMPDIR=$PWD";
+    is_said(setup, "", "alloc fails", &["NOTHING RECORDED: no folder can hold", "No space left", "-o DIR"]);
+}
+
 /// Only who asks for a gate gets a status that is not the job's.
 #[test]
 fn a_gate_fails_where_nothing_can_be_recorded() {

@@ -5,7 +5,9 @@ mod support;
 
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
-use support::surrounded::{SMALL_SHM, ends_as_bare, has_everything, is_recorded, is_said, surrounded};
+use support::surrounded::{
+    SMALL_SHM, compiled, ends_as_bare, has_everything, is_recorded, is_said, surrounded,
+};
 use support::{Folder, Job, Recording, command, preload_so, python, report, root};
 
 #[test]
@@ -53,6 +55,54 @@ fn a_disk_that_is_full_at_once_and_one_that_fills() {
     let disk = |size: &str| format!("mkdir -p disk && mount -t tmpfs -o size={size} none disk || exit 99");
     is_said(&disk("4k"), "-o disk/rec", "alloc", &["NOTHING RECORDED: cannot write", "No space left"]);
     is_said(&disk("8k"), "-o disk/rec", "alloc", &["disk full while writing"]);
+}
+
+/// The C library's answers for the recording alone (`tests/surroundings/disk.c`): a quota needs a kernel that has them.
+fn disk(settings: &str) -> (Folder, String) {
+    let folder = Folder::new("disk");
+    let library = compiled(&folder, "disk.c", "disk.so", &["-shared", "-fPIC"]);
+    let setup = format!("rm -f stalled; export LD_PRELOAD={} {settings}", library.display());
+    (folder, setup)
+}
+
+const EDQUOT: i32 = 122;
+
+#[test]
+fn a_quota_that_is_used_up_at_once_and_later() {
+    let (_folder, setup) = disk(&format!("DISK_ERROR={EDQUOT}"));
+    is_said(&setup, "-o rec", "alloc fails", &["NOTHING RECORDED: cannot write", "quota exceeded"]);
+    let (_folder, setup) = disk(&format!("DISK_ERROR={EDQUOT} DISK_ROOM=8192"));
+    is_said(&setup, "-o rec", "alloc fails", &["disk quota exceeded while writing", "the job goes on"]);
+}
+
+const STALLS: &str = "DISK_STALLS=$PWD/stalled";
+
+#[test]
+fn a_disk_that_stalls_and_goes_on() {
+    let (_folder, setup) = disk(STALLS);
+    is_recorded(&setup, "-o rec", "alloc stalls goes fails");
+}
+
+/// The job waits for no disk: what finds no room in memory is lost, and counted.
+#[test]
+fn a_disk_that_stalls_for_longer_than_memory_lasts() {
+    let (_folder, setup) = disk(STALLS);
+    let Some((folder, ours)) = ends_as_bare(&setup, "-o rec", "alloc stalls floods goes fails") else {
+        return;
+    };
+    let p = report(&folder.join("rec")).process;
+    let (events, lost) = (p["events"].as_u64().unwrap_or(0), p["events_lost"].as_u64().unwrap_or(0));
+    assert!(events >= 65_536 && lost > 0 && events + lost >= 200_000, "{events} {lost} {ours}");
+    assert_eq!(p["damage"].as_array().map(Vec::len), Some(0), "{p}");
+}
+
+/// The end of the job waits ten seconds for the disk; then the rest is beside the recording, or in memory.
+#[test]
+fn a_disk_that_stalls_to_the_end() {
+    let (_folder, setup) = disk(STALLS);
+    let Some((folder, ours)) = ends_as_bare(&setup, "-o rec", "alloc stalls fails") else { return };
+    has_everything(&report(&folder.join("rec")));
+    assert!(!ours.contains("NOTHING RECORDED"), "{ours}");
 }
 
 #[test]

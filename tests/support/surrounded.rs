@@ -1,7 +1,18 @@
 //! Surroundings that are short of something: a job in them, bare and recorded.
 
 use super::{Folder, Report, cache, command, python, report, root};
+use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
+
+/// A C file of `tests/surroundings`, compiled.
+#[track_caller]
+pub(crate) fn compiled(folder: &Folder, source: &str, out: &str, options: &[&str]) -> PathBuf {
+    let out = folder.join(out);
+    let mut cc = Command::new("cc");
+    cc.args(["-O2", "-Wall", "-Werror", "-o"]).arg(&out).arg(root().join("tests/surroundings").join(source));
+    assert!(cc.args(options).status().expect("cc starts").success());
+    out
+}
 
 /// What a command did.
 #[derive(Debug, PartialEq, Eq)]
