@@ -31,6 +31,15 @@ fn a_root_that_can_only_be_read_and_a_folder_that_can_be_written() {
     }
 }
 
+/// As an `emptyDir` of Kubernetes is: others could rename what lies there, but not what lies in the run's own folder.
+#[test]
+fn a_temporary_folder_that_everybody_may_write_to() {
+    let setup = format!("{READ_ONLY}\nchmod 777 here; export TMPDIR=$PWD/here");
+    if let Some(folder) = is_recorded(&setup, "", "alloc fails") {
+        assert!(folder.files("libstrandline.so").is_empty(), "the run's own library is gone");
+    }
+}
+
 #[test]
 fn a_temporary_folder_that_nothing_may_be_executed_from() {
     let why = ["NOTHING RECORDED: no folder can hold libstrandline.so", "(noexec)", "-o DIR"];
