@@ -31,6 +31,15 @@ fn a_root_that_can_only_be_read_and_a_folder_that_can_be_written() {
     }
 }
 
+#[test]
+fn a_cache_that_is_named() {
+    let setup = format!("{READ_ONLY}\n{NOEXEC}\nexport STRANDLINE_CACHE=$PWD/here");
+    if let Some(folder) = is_recorded(&setup, "-o here/rec", "alloc fails") {
+        let [library] = &folder.files("libstrandline.so")[..] else { panic!("{:?}", folder.files("so")) };
+        assert!(!library.starts_with(folder.join("here/rec")), "{}", library.display());
+    }
+}
+
 /// As an `emptyDir` of Kubernetes is: others could rename what lies there, but not what lies in the run's own folder.
 #[test]
 fn a_temporary_folder_that_everybody_may_write_to() {
@@ -59,6 +68,14 @@ fn a_disk_without_room_for_the_library() {
         "unset XDG_CACHE_HOME; mkdir -p full && mount -t tmpfs -o size=64k none full && cd full || exit 99
         export HOME=$PWD TMPDIR=$PWD";
     is_said(setup, "", "alloc fails", &["NOTHING RECORDED: no folder can hold", "No space left", "-o DIR"]);
+}
+
+#[test]
+fn a_job_that_runs_alone_has_nothing_of_ours() {
+    let (folder, command) = (Folder::new("alone"), command().to_string_lossy());
+    let Some(alone) = surrounded(&folder, READ_ONLY, &["env"]) else { return };
+    let Some(run) = surrounded(&folder, READ_ONLY, &[&command, "run", "--", "env"]) else { return };
+    assert_eq!((run.status, run.stdout), (0, alone.stdout), "{}", run.ours);
 }
 
 /// Only who asks for a gate gets a status that is not the job's.
