@@ -5,102 +5,10 @@ mod support;
 
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
-use support::{Folder, Job, Recording, Report, command, preload_so, python, report, root};
-
-/// What a command did.
-#[derive(Debug, PartialEq, Eq)]
-struct Did {
-    status: i32,
-    stdout: String,
-    /// Stderr without our lines.
-    theirs: Vec<String>,
-    /// Our lines, as words.
-    ours: String,
-}
-
-/// Runs words after some shell, in a mount namespace of its own; `None` where this machine allows none: that is said.
-fn surrounded(folder: &Folder, setup: &str, words: &[&str]) -> Option<Did> {
-    for flags in ["-m", "-Urm"] {
-        let mut unshare = Command::new("unshare");
-        unshare.arg(flags).args(["sh", "-c", &format!("{setup}\nexec \"$@\""), "sh"]).args(words);
-        for (name, _) in std::env::vars_os().filter(|(n, _)| n.to_string_lossy().starts_with("STRANDLINE_")) {
-            unshare.env_remove(name);
-        }
-        unshare.env("XDG_CACHE_HOME", support::cache()).current_dir(folder.path()).stdin(Stdio::null());
-        let Output { status, stdout, stderr } = unshare.output().expect("unshare (util-linux) is there");
-        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        let (stdout, stderr) = (text(&stdout), text(&stderr));
-        let is_ours = |line: &&str| line.starts_with("strandline: ") || line.starts_with("  ");
-        let (ours, theirs): (Vec<&str>, Vec<&str>) = stderr.lines().partition(is_ours);
-        if !stderr.contains("unshare: ") && !stderr.contains("mount: ") {
-            let ours = ours.iter().flat_map(|l| l.split_whitespace()).collect::<Vec<_>>().join(" ");
-            let status = status.code().unwrap_or(-1);
-            return Some(Did {
-                status,
-                stdout,
-                theirs: theirs.iter().map(|l| l.to_string()).collect(),
-                ours,
-            });
-        }
-        eprintln!("unshare {flags}: {}", stderr.trim());
-    }
-    eprintln!("SKIPPED: no mount namespace can be made here");
-    None
-}
-
-/// `surrounded.py` with these words, bare and under `strandline run` with these options, each after the shell: both must end alike.
-/// Returns our words.
-#[track_caller]
-fn ends_as_bare(setup: &str, options: &str, words: &str) -> Option<(Folder, String)> {
-    let folder = Folder::new("surrounded");
-    let script = root().join("tests/python/surrounded.py");
-    let (python, script) = (python().to_string_lossy(), script.to_string_lossy());
-    let job: Vec<&str> = [&*python, &*script].into_iter().chain(words.split(' ')).collect();
-    let bare = surrounded(&folder, setup, &job)?;
-    let command = command().to_string_lossy();
-    let run: Vec<&str> =
-        [&*command, "run"].into_iter().chain(options.split_whitespace()).chain(["--"]).chain(job).collect();
-    let recorded = surrounded(&folder, setup, &run)?;
-    // A shell, and `run` as well, says a signal as 128 and its number.
-    let status = |did: &Did| if did.status < 0 { 137 } else { did.status };
-    assert_eq!(
-        (status(&bare), &bare.stdout, &bare.theirs),
-        (status(&recorded), &recorded.stdout, &recorded.theirs),
-        "{}",
-        recorded.ours
-    );
-    assert!(bare.stdout.contains("SIGXFSZ"), "the job got to its end: {bare:?}");
-    Some((folder, recorded.ours))
-}
-
-/// It is recorded to its last event.
-#[track_caller]
-fn is_recorded(setup: &str, options: &str, words: &str) {
-    let Some((folder, ours)) = ends_as_bare(setup, options, words) else { return };
-    assert!(!ours.contains("NOTHING RECORDED") && !ours.contains("may lose"), "{ours}");
-    let [recording] = &folder.files(".strand")[..] else { panic!("{:?}\n{ours}", folder.files(".strand")) };
-    let report = report(recording);
-    assert_eq!(report.process["ended"], "exit", "{}", report.process);
-    has_everything(&report);
-}
-
-/// Every event of the job is in it, and nothing is damaged.
-#[track_caller]
-fn has_everything(report: &Report) {
-    let p = &report.process;
-    assert!(p["events"].as_u64().is_some_and(|n| n >= 100), "{p}");
-    assert_eq!((&p["events_lost"], p["damage"].as_array().map(Vec::len)), (&0.into(), Some(0)), "{p}");
-}
-
-/// It is not recorded, for a reason that is said.
-#[track_caller]
-fn is_said(setup: &str, options: &str, words: &str, why: &[&str]) {
-    if let Some((_, ours)) = ends_as_bare(setup, options, words) {
-        assert!(why.iter().all(|w| ours.contains(w)), "{why:?}: {ours}");
-    }
-}
-
-const SMALL_SHM: &str = "mount -t tmpfs -o size=64m none /dev/shm || exit 99";
+use support::surrounded::{
+    SMALL_SHM, compiled, ends_as_bare, has_everything, is_recorded, is_said, surrounded,
+};
+use support::{Folder, Job, Recording, command, preload_so, python, report, root};
 
 #[test]
 fn the_shared_memory_of_a_container_is_the_jobs() {
@@ -147,6 +55,54 @@ fn a_disk_that_is_full_at_once_and_one_that_fills() {
     let disk = |size: &str| format!("mkdir -p disk && mount -t tmpfs -o size={size} none disk || exit 99");
     is_said(&disk("4k"), "-o disk/rec", "alloc", &["NOTHING RECORDED: cannot write", "No space left"]);
     is_said(&disk("8k"), "-o disk/rec", "alloc", &["disk full while writing"]);
+}
+
+/// The C library's answers for the recording alone (`tests/surroundings/disk.c`): a quota needs a kernel that has them.
+fn disk(settings: &str) -> (Folder, String) {
+    let folder = Folder::new("disk");
+    let library = compiled(&folder, "disk.c", "disk.so", &["-shared", "-fPIC"]);
+    let setup = format!("rm -f stalled; export LD_PRELOAD={} {settings}", library.display());
+    (folder, setup)
+}
+
+const EDQUOT: i32 = 122;
+
+#[test]
+fn a_quota_that_is_used_up_at_once_and_later() {
+    let (_folder, setup) = disk(&format!("DISK_ERROR={EDQUOT}"));
+    is_said(&setup, "-o rec", "alloc fails", &["NOTHING RECORDED: cannot write", "quota exceeded"]);
+    let (_folder, setup) = disk(&format!("DISK_ERROR={EDQUOT} DISK_ROOM=8192"));
+    is_said(&setup, "-o rec", "alloc fails", &["disk quota exceeded while writing", "the job goes on"]);
+}
+
+const STALLS: &str = "DISK_STALLS=$PWD/stalled";
+
+#[test]
+fn a_disk_that_stalls_and_goes_on() {
+    let (_folder, setup) = disk(STALLS);
+    is_recorded(&setup, "-o rec", "alloc stalls goes fails");
+}
+
+/// The job waits for no disk: what finds no room in memory is lost, and counted.
+#[test]
+fn a_disk_that_stalls_for_longer_than_memory_lasts() {
+    let (_folder, setup) = disk(STALLS);
+    let Some((folder, ours)) = ends_as_bare(&setup, "-o rec", "alloc stalls floods goes fails") else {
+        return;
+    };
+    let p = report(&folder.join("rec")).process;
+    let (events, lost) = (p["events"].as_u64().unwrap_or(0), p["events_lost"].as_u64().unwrap_or(0));
+    assert!(events >= 65_536 && lost > 0 && events + lost >= 200_000, "{events} {lost} {ours}");
+    assert_eq!(p["damage"].as_array().map(Vec::len), Some(0), "{p}");
+}
+
+/// The end of the job waits ten seconds for the disk; then the rest is beside the recording, or in memory.
+#[test]
+fn a_disk_that_stalls_to_the_end() {
+    let (_folder, setup) = disk(STALLS);
+    let Some((folder, ours)) = ends_as_bare(&setup, "-o rec", "alloc stalls fails") else { return };
+    has_everything(&report(&folder.join("rec")));
+    assert!(!ours.contains("NOTHING RECORDED"), "{ours}");
 }
 
 #[test]

@@ -5,24 +5,15 @@
 mod packages;
 mod support;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use strandline::reader::FactsFollower;
+use support::surrounded::compiled;
 use support::{Folder, Job, Ran, Recording, cache, command, preload_so, python, report, root};
 
 const JOB: &str = "tests/surroundings/job.py";
 const LIBRARIES: &str = "usr/lib/x86_64-linux-gnu";
-
-/// A C file of this test, compiled.
-#[track_caller]
-fn compiled(folder: &Folder, source: &str, out: &str, options: &[&str]) -> PathBuf {
-    let out = folder.join(out);
-    let mut cc = Command::new("cc");
-    cc.args(["-O2", "-Wall", "-Werror", "-o"]).arg(&out).arg(root().join("tests/surroundings").join(source));
-    assert!(cc.args(options).status().expect("cc starts").success());
-    out
-}
 
 /// How a job ended and what it said, without our lines.
 fn ended(ran: &Ran) -> (Option<i32>, String, String) {
@@ -80,6 +71,17 @@ fn another_library_before_dlsym_and_cuda() {
             assert!(ran.stdout().contains("driver 20\n"), "{}", ran.stdout());
             assert!(ran.theirs().contains("hooks: cudaMalloc "), "it was there: {}", ran.theirs());
         }
+    }
+}
+
+/// Such as an older version in an image: each records for itself.
+#[test]
+fn another_copy_of_our_own_library() {
+    let folder = Folder::new("copy");
+    let other = folder.join("libstrandline.so");
+    std::fs::copy(preload_so(), &other).expect("an own file");
+    for (folder, _) in is_recorded_beside(&other, &["driver"], |job, _| job) {
+        assert_eq!(folder.files(".strand").len(), 2);
     }
 }
 
@@ -185,6 +187,22 @@ fn a_filter_of_system_calls() {
         };
         assert!(found.iter().any(named), "{error}: {found:#?}");
     }
+}
+
+/// The inner one records; the outer one says so before the job and after it.
+#[test]
+fn a_run_within_a_run() {
+    let (folder, job) = (Folder::new("nested"), root().join(JOB));
+    let (python, job, command) =
+        (python().to_string_lossy(), job.to_string_lossy(), command().to_string_lossy());
+    let alone = words(&folder, &[&python, &job, "driver"], &[]).0;
+    let inner = [&*command, "run", "-o", "inner", "--", &python, &job, "driver"];
+    let outer = [&[&*command, "run", "-o", "outer", "--"], &inner[..]].concat();
+    let (nested, ours) = words(&folder, &outer, &[]);
+    assert_eq!(nested, alone, "{ours}");
+    report(&folder.join("inner")).whole();
+    assert_eq!(ours.matches("strandline run records into a folder of its own").count(), 2, "{ours}");
+    assert!(!folder.join("outer").exists() && !ours.contains("no CUDA call"), "{ours}");
 }
 
 /// Programs of musl: ours is no library for its loader, which would start nothing with it.

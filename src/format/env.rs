@@ -33,7 +33,7 @@ pub const QUIET: &str = "STRANDLINE_QUIET";
 pub const TAIL: &str = "STRANDLINE_TAIL";
 /// Abstract unix socket of the process that keeps tails open (`format::tail`). Set by `run`.
 pub const TAIL_SOCKET: &str = "STRANDLINE_TAIL_SOCKET";
-/// Where the simulated device's environment is kept (default: the user's cache).
+/// Where the simulated device's environment is kept (default: the user's cache), and the library where that cache cannot hold it.
 pub const CACHE: &str = "STRANDLINE_CACHE";
 
 /// All of them: a variable that begins with `STRANDLINE_` and is none of these is misspelt.

@@ -1,8 +1,9 @@
 """A job in whatever surroundings it is put: it uses the device, and says what it can see of its process.
 
-    surrounded.py [threads] [another] [closes] [loader] [alloc] [delete] [descriptors] [kill]
+    surrounded.py [threads] [another] [closes] [loader] [alloc] [delete] [stalls] [floods] [goes] [descriptors] [fails] [kill]
 
 It allocates through the driver alone, so that it starts in no time; with `loader` it is PyTorch that reads batches from workers.
+`stalls`: its recording's disk does, while it allocates; `floods`: more than waits in memory; `goes`: then the disk goes on.
 """
 
 import ctypes
@@ -44,12 +45,13 @@ def driver(cuda):
     return said
 
 
-def allocate(cuda):
-    """A hundred events."""
+def allocate(cuda, times=1):
+    """So many hundred events."""
     said, blocks = [], [ctypes.c_uint64() for _ in range(50)]
-    for i, block in enumerate(blocks):
-        said.append(cuda.cuMemAlloc_v2(ctypes.byref(block), ctypes.c_size_t(1000 * (i + 1))))
-    said += [cuda.cuMemFree_v2(block) for block in blocks]
+    for _ in range(times):
+        for i, block in enumerate(blocks):
+            said.append(cuda.cuMemAlloc_v2(ctypes.byref(block), ctypes.c_size_t(1000 * (i + 1))))
+        said += [cuda.cuMemFree_v2(block) for block in blocks]
     print("allocated", said.count(0), flush=True)
 
 
@@ -67,6 +69,11 @@ def main():
         if "closes" in words:
             os.closerange(3, 65536)
             allocate(cuda)
+    if "stalls" in words:
+        open(os.environ["DISK_STALLS"], "w").close()
+        allocate(cuda, 2000 if "floods" in words else 1)
+        if "goes" in words:
+            os.remove(os.environ["DISK_STALLS"])
     if "delete" in words and "STRANDLINE_OUT" in os.environ:
         shutil.rmtree(os.environ["STRANDLINE_OUT"])
     if "descriptors" in words:
@@ -76,6 +83,8 @@ def main():
     print("SIGXFSZ", signal.getsignal(signal.SIGXFSZ), flush=True)
     if "kill" in words:
         os.kill(os.getpid(), signal.SIGKILL)
+    if "fails" in words:
+        sys.exit(3)
 
 
 if __name__ == "__main__":

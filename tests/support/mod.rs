@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "every test binary uses its own part")]
 
 pub(crate) mod packages;
+pub(crate) mod surrounded;
 
 use serde_json::Value;
 use std::ffi::OsStr;

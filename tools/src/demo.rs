@@ -5,7 +5,7 @@ use crate::alert::Settings;
 use crate::analyze::Suppressions;
 use crate::error::Error;
 use crate::job::{self, Job, Variable};
-use crate::run::{self, Plan};
+use crate::run::{self, Library, Plan};
 use crate::simulate::{self, Environment, Extras};
 use crate::size::Size;
 use crate::{cli, environment, files, probe, say, snapshot};
@@ -36,6 +36,7 @@ pub(crate) fn main(options: &cli::Demo) -> Result<u8, Error> {
     let stage = Stage::set(options.simulated)?;
     let trl = wheel(&stage.python)?;
     let folder = job::create_folder(options.output.as_deref(), "demo")?;
+    let library = Library::place(&folder)?;
     let script = folder.join("train.py");
     files::write(&script, TRAIN.as_bytes()).map_err(|e| Error::io("cannot write", &script, e))?;
     let words = [OsString::from(&script), trl.into()];
@@ -47,7 +48,7 @@ pub(crate) fn main(options: &cli::Demo) -> Result<u8, Error> {
         quiet: false,
     };
     say::line(format!("running it on {}", stage.name));
-    let outcome = run::execute(&plan)?;
+    let outcome = run::execute(&plan, library)?;
     let Some(conclusion) = run::conclude(&plan, &outcome, false, None, &Suppressions::default()) else {
         return Err(
             Error::new("the demonstration made no recording").hint("what is wrong: strandline doctor")

@@ -2,17 +2,21 @@
 //!
 //! `LD_PRELOAD` and the loader want files. A library is written once per content, into the user's cache:
 //! `$XDG_CACHE_HOME/strandline/<version>-<hash>/<name>`; a file that is there already is read back and compared, so a
-//! half-written or changed one is replaced, never loaded.
+//! half-written or changed one is replaced, never loaded. Where it cannot be written, or nothing may be executed from there (`noexec`),
+//! the next place is taken: `STRANDLINE_CACHE`, a private folder in the temporary one, one in the run's own.
 
 use crate::error::Error;
 use crate::files::{self, Folder};
+use crate::say;
 use std::ffi::OsStr;
-use std::fs::Metadata;
+use std::fs::{File, Metadata};
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
+use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use strandline::format::env;
 
 /// `libstrandline.so`.
 static PRELOAD: &[u8] = include_bytes!(env!("EMBEDDED_PRELOAD"));
@@ -22,17 +26,25 @@ static SIMCUDA: &[u8] = include_bytes!(env!("EMBEDDED_SIMCUDA"));
 /// Puts the preload on the disk, if it is not there, and returns its absolute path.
 ///
 /// # Errors
-/// Neither the cache nor the temporary folder can be written.
+/// Neither the cache nor the temporary folder can hold it.
 pub(crate) fn preload() -> Result<PathBuf, Error> {
-    place("libstrandline.so", PRELOAD)
+    place("libstrandline.so", PRELOAD, None)
+}
+
+/// The same with a last place: a folder that is made for it alone, 0700, which the caller removes.
+///
+/// # Errors
+/// That one cannot hold it either.
+pub(crate) fn preload_or_in(last: &Path) -> Result<PathBuf, Error> {
+    place("libstrandline.so", PRELOAD, Some(last))
 }
 
 /// Puts the simulator on the disk, if it is not there, and returns its absolute path.
 ///
 /// # Errors
-/// Neither the cache nor the temporary folder can be written.
+/// Neither the cache nor the temporary folder can hold it.
 pub(crate) fn simulator() -> Result<PathBuf, Error> {
-    place("libstrandline_simcuda.so", SIMCUDA)
+    place("libstrandline_simcuda.so", SIMCUDA, None)
 }
 
 /// Where things of the user's are kept: `$XDG_CACHE_HOME/strandline` or `~/.cache/strandline`.
@@ -42,37 +54,35 @@ pub(crate) fn cache() -> Option<PathBuf> {
     Some(base.join("strandline"))
 }
 
-fn place(name: &str, bytes: &[u8]) -> Result<PathBuf, Error> {
+fn place(name: &str, bytes: &[u8], last: Option<&Path>) -> Result<PathBuf, Error> {
     let mut hasher = DefaultHasher::new();
     bytes.hash(&mut hasher);
     let folder = format!("{}-{:016x}", strandline::VERSION, hasher.finish());
+    let asked = std::env::var_os(env::CACHE).filter(|v| !v.is_empty()).map(PathBuf::from);
+    let own = cache().into_iter().chain(asked.and_then(|path| std::path::absolute(path).ok()));
     // In the temporary folder, where others are, only a folder that nobody else can have made or looked into.
-    let temporary = std::env::temp_dir().join(format!("strandline-{}", files::user()));
-    let own = cache().map(|base| (base, false));
-    let mut first = None;
-    // LD_PRELOAD is a list: a path with a separator in it would be two.
-    let listable = |(p, _): &(PathBuf, bool)| !p.as_os_str().as_bytes().iter().any(|b| b" :\t\n".contains(b));
-    for (base, is_shared) in own.into_iter().chain([(temporary, true)]).filter(listable) {
-        match place_in(&base, is_shared, &folder, name, bytes) {
+    let private = [Some(files::temporary()), last.map(Path::to_path_buf)].into_iter().flatten();
+    let mut refused = Vec::new();
+    for (base, is_private) in own.map(|p| (p, false)).chain(private.map(|p| (p, true))) {
+        match place_in(&base, is_private, &folder, name, bytes) {
             Ok(path) => return Ok(path),
-            Err(e) => first = first.or(Some((base, e))),
+            Err(e) => refused.push(format!("{}: {e}", say::path(&base))),
         }
     }
-    let (base, source) = first.unwrap_or_else(|| (PathBuf::new(), std::io::ErrorKind::NotFound.into()));
-    Err(Error::io(&format!("cannot write {name}"), base, source)
-        .hint("set XDG_CACHE_HOME to a folder of yours that can be written"))
+    Err(Error::new(format!("no folder can hold {name}: {}", refused.join("; "))).hint(format!(
+        "set {} to a folder of yours that can be written and is not mounted noexec",
+        env::CACHE
+    )))
 }
 
-fn place_in(
-    base: &Path,
-    is_shared: bool,
-    folder: &str,
-    name: &str,
-    bytes: &[u8],
-) -> std::io::Result<PathBuf> {
+fn place_in(base: &Path, is_private: bool, folder: &str, name: &str, bytes: &[u8]) -> io::Result<PathBuf> {
+    // LD_PRELOAD is a list: a path with a separator in it would be two.
+    if base.as_os_str().as_bytes().iter().any(|b| b" :\t\n".contains(b)) {
+        return Err(io::Error::other("LD_PRELOAD can name no path with a space or a colon in it"));
+    }
     let path = base.join(folder).join(name);
-    let open = || -> std::io::Result<Folder> {
-        let base = match is_shared {
+    let open = || -> io::Result<Folder> {
+        let base = match is_private {
             true => Folder::private(base)?,
             false => {
                 files::make_folder(base)?;
@@ -82,27 +92,49 @@ fn place_in(
         base.within(OsStr::new(folder))
     };
     let name = OsStr::new(name);
+    let loadable = |place: &Folder| can_be_loaded(&place.read(name)?).map(|()| path.clone());
     let place = match open() {
         Ok(place) => place,
         // A cache that can only be read, such as an image's: what root has put there is as good.
         Err(e) => {
-            let found = Folder::open(&base.join(folder)).ok().filter(|_| !is_shared);
-            return match found.is_some_and(|place| is_ours(&place, name, bytes)) {
-                true => Ok(path),
-                false => Err(e),
-            };
+            let found = Folder::open(&base.join(folder)).ok().filter(|_| !is_private);
+            let found = found.filter(|place| is_ours(place, name, bytes));
+            return found.map_or(Err(e), |place| loadable(&place));
         }
     };
     if is_ours(&place, name, bytes) {
-        return Ok(path);
+        return loadable(&place);
     }
     let mut file = place.create(name)?;
     file.executable()?;
     file.write_all(bytes)?;
     file.keep()?;
-    match is_ours(&open()?, name, bytes) {
-        true => Ok(path),
-        false => Err(std::io::Error::other("what was written reads back differently")),
+    let place = open()?;
+    match is_ours(&place, name, bytes) {
+        true => loadable(&place),
+        false => Err(io::Error::other("what was written reads back differently")),
+    }
+}
+
+/// Whether the loader may map it to be executed, as it may not where its file system is mounted `noexec`.
+fn can_be_loaded(file: &File) -> io::Result<()> {
+    const PAGE: usize = 4096;
+    let protection = libc::PROT_READ | libc::PROT_EXEC;
+    // SAFETY: the kernel chooses where the mapping of the open file lies; it is never read, and unmapped with the length that it was
+    // made with.
+    let is_mapped = unsafe {
+        let page = libc::mmap(std::ptr::null_mut(), PAGE, protection, libc::MAP_PRIVATE, file.as_raw_fd(), 0);
+        page != libc::MAP_FAILED && libc::munmap(page, PAGE) == 0
+    };
+    if is_mapped {
+        return Ok(());
+    }
+    let why = io::Error::last_os_error();
+    match why.kind() {
+        io::ErrorKind::PermissionDenied => {
+            Err(io::Error::new(why.kind(), "nothing may be executed from there (noexec)"))
+        }
+        _ => Err(why),
     }
 }
 
@@ -111,7 +143,7 @@ fn place_in(
 fn is_ours(folder: &Folder, name: &OsStr, bytes: &[u8]) -> bool {
     let is_safe =
         |meta: &Metadata| (meta.uid() == files::user() || meta.uid() == 0) && meta.mode() & 0o022 == 0;
-    let read = || -> std::io::Result<bool> {
+    let read = || -> io::Result<bool> {
         let mut file = folder.read(name)?;
         let meta = file.metadata()?;
         if !is_safe(&folder.metadata()?)
@@ -135,8 +167,8 @@ mod tests {
     use std::fs;
     use std::os::unix::fs::{PermissionsExt, symlink};
 
-    fn put(base: &Path, is_shared: bool) -> std::io::Result<PathBuf> {
-        place_in(base, is_shared, "1-ab", "lib.so", b"right")
+    fn put(base: &Path, is_private: bool) -> io::Result<PathBuf> {
+        place_in(base, is_private, "1-ab", "lib.so", b"right")
     }
 
     #[test]

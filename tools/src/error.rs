@@ -60,6 +60,11 @@ impl Error {
         self
     }
 
+    /// What failed and where, and what to do next.
+    pub(crate) fn parts(&self) -> (&str, Option<&str>) {
+        (&self.what, self.hint.as_deref())
+    }
+
     /// The status that the command ends with.
     pub(crate) fn exit_status(&self) -> u8 {
         self.status

@@ -159,7 +159,8 @@ impl Witness {
         self.process = fresh;
     }
 
-    fn stop(&mut self) {
+    /// Ends it. Signals are passed on from then on, until one makes a new one.
+    pub(crate) fn stop(&mut self) {
         if let Some(mut child) = self.process.take() {
             let _ = child.kill();
             let _ = child.wait();

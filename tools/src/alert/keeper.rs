@@ -79,12 +79,12 @@ impl Keeper {
                 news.iter().for_each(|n: Arc<News>| persist(&own, &n, &folder, &accepted, &hurried));
                 drop(holds);
             };
-            if spawn("sl-action", work) {
+            if spawn("sl-action", action.name(), work) {
                 workers.push(Worker { action: action.clone(), queue });
             }
         }
         let (bundles, flag) = (Bundles::new(folder, settings.suppressions.clone()), aborted.clone());
-        spawn("sl-evidence", move || {
+        spawn("sl-evidence", "what keeps evidence of alerts", move || {
             keep(asked, bundles, job, &flag);
             drop(keeps);
         });
@@ -149,10 +149,10 @@ pub(crate) struct Kept {
     pub(crate) aborted: bool,
 }
 
-fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> bool {
+fn spawn(name: &str, what: impl std::fmt::Display, work: impl FnOnce() + Send + 'static) -> bool {
     let started = std::thread::Builder::new().name(name.to_string()).spawn(work);
     if let Err(e) = &started {
-        say::line(format!("an alert's action cannot be started: {e}"));
+        say::line(format!("{what} cannot be started: {e}"));
     }
     started.is_ok()
 }

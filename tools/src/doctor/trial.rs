@@ -34,11 +34,8 @@ pub(super) fn run(patient: &Patient) -> Option<Check> {
     let library = match embedded::preload() {
         Ok(library) => library,
         Err(e) => {
-            return Some(Check::bad(
-                "library",
-                e.to_string(),
-                "set XDG_CACHE_HOME to a folder that can be written",
-            ));
+            let (what, next) = e.parts();
+            return Some(Check::bad("library", what, next.unwrap_or_default()));
         }
     };
     if !matches!(probe::torch(python), Torch::Cuda(_)) {

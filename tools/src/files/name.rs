@@ -3,6 +3,7 @@
 use std::ffi::{CString, OsStr};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
 
 /// A name that leads nowhere else.
 pub(super) fn plain(name: &OsStr) -> io::Result<CString> {
@@ -17,4 +18,9 @@ pub(super) fn plain(name: &OsStr) -> io::Result<CString> {
 pub(crate) fn user() -> u32 {
     // SAFETY: geteuid touches no memory and cannot fail.
     unsafe { libc::geteuid() }
+}
+
+/// Where things of this user's lie in the temporary folder, where others are.
+pub(crate) fn temporary() -> PathBuf {
+    std::env::temp_dir().join(format!("strandline-{}", user()))
 }

@@ -101,6 +101,9 @@ pub(crate) fn elsewhere(job: &Job, variable: impl Fn(&str) -> Option<String>) ->
                 .find(|i| !line.words[*i].starts_with('-') && !line.words[*i].contains('='))?;
             (why("-i takes the environment away"), line.with(job, "\"$(command -v strandline)\" run"))
         }
+        "strandline" if line.words.first().is_some_and(|w| w == "run") => {
+            (why("run records into a folder of its own"), line.whole())
+        }
         "su" | "runuser" | "systemd-run" | "at" | "batch" | "tmux" | "screen" | "enroot" => {
             (why(own), line.inside())
         }
@@ -263,6 +266,7 @@ mod tests {
                 "ray job submit --runtime-env-json \"$(strandline env --format ray)\" -- python t.py",
             ),
             ("env -i A=1 python t.py", "env -i A=1 \"$(command -v strandline)\" run python t.py"),
+            ("strandline run -o rec t.py", "strandline run -o rec t.py"),
             ("deepspeed --hostfile=h t.py", "strandline env --format deepspeed >> ~/.deepspeed_env    first"),
         ] {
             assert_eq!(instead(line).as_deref(), Some(typed), "{line}");
@@ -284,6 +288,7 @@ mod tests {
             "env A=1 python t.py",
             "deepspeed t.py",
             "ray start --head",
+            "strandline report rec",
             "nohup python t.py",
             "uv run t",
             "conda run -n x python t",

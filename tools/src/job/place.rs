@@ -3,7 +3,7 @@
 use crate::error::{Error, status};
 use crate::recording::HOME;
 use crate::{files, say};
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
 /// Creates the folder of a run and returns its absolute path. `asked` is the user's `-o`: it may exist only if it is
@@ -11,20 +11,18 @@ use std::path::{Path, PathBuf};
 /// folder where the current one cannot be written, since a job that waited for hours must not fail of that.
 ///
 /// # Errors
-/// The folder cannot be created, or the one that was asked for holds something.
+/// The folder cannot be created; with the status of bad usage, where what was asked for is no folder, or holds something.
 pub(crate) fn create(asked: Option<&Path>, name: &str) -> Result<PathBuf, Error> {
     let made = match asked {
         Some(path) => create_asked(path)?,
-        None => create_named(Path::new(HOME), name, &now()).or_else(|refused| {
-            let elsewhere = std::env::temp_dir().join(HOME);
-            create_named(&elsewhere, name, &now()).map_err(|_| refused)
-        })?,
+        None => create_named(Path::new(HOME), name, &now())
+            .or_else(|refused| create_named(&files::temporary(), name, &now()).map_err(|_| refused))?,
     };
     std::path::absolute(&made).map_err(|e| Error::io("cannot find", made, e))
 }
 
 fn create_asked(path: &Path) -> Result<PathBuf, Error> {
-    let fail = |e| Error::io("cannot create the folder of the recording", path, e).status(status::USAGE);
+    let fail = |e| refused(path, e);
     if let Some(parent) = path.parent() {
         files::make_folder(parent).map_err(fail)?;
     }
@@ -46,11 +44,7 @@ fn create_asked(path: &Path) -> Result<PathBuf, Error> {
 }
 
 fn create_named(home: &Path, name: &str, time: &str) -> Result<PathBuf, Error> {
-    let fail = |e| {
-        Error::io("cannot create the folder of the recording", home, e)
-            .hint("record somewhere else: strandline run -o DIR …")
-            .status(status::USAGE)
-    };
+    let fail = |e| refused(home, e);
     files::make_folder(home).map_err(fail)?;
     let mut number = 1;
     loop {
@@ -62,6 +56,18 @@ fn create_named(home: &Path, name: &str, time: &str) -> Result<PathBuf, Error> {
             Err(e) => return Err(fail(e)),
         }
     }
+}
+
+/// A folder that cannot be made. The name may be at fault, or only the disk.
+fn refused(path: &Path, why: io::Error) -> Error {
+    let is_misnamed = matches!(
+        why.kind(),
+        ErrorKind::AlreadyExists | ErrorKind::NotADirectory | ErrorKind::InvalidFilename
+    );
+    let path = std::path::absolute(path).unwrap_or_else(|_| path.into());
+    let error = Error::io("cannot create the folder of the recording", path, why)
+        .hint("give a folder that can be written: -o DIR");
+    if is_misnamed { error.status(status::USAGE) } else { error }
 }
 
 /// `MMDD-HHMM`, local time.

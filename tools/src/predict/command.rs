@@ -8,7 +8,7 @@ use crate::alert::Settings;
 use crate::analyze::{self, Suppressions};
 use crate::error::{Error, status};
 use crate::job::{Job, create_folder};
-use crate::run::{self, Plan};
+use crate::run::{self, Library, Plan};
 use crate::simulate::Extras;
 use crate::size::Size;
 use crate::{cli, environment, say, terminal};
@@ -30,9 +30,10 @@ pub(crate) fn main(options: &cli::Predict) -> Result<u8, Error> {
         variables.push((format!("{}DEVICES", env::SIMULATOR_PREFIX), devices.to_string().into()));
     }
     let folder = create_folder(options.output.as_deref(), &job.name())?;
+    let library = Library::place(&folder)?;
     let plan = Plan { job, folder, variables, alerts: Settings::default(), quiet: true };
     let follower = Follower::start(&plan.folder, options.steps.unwrap_or(u32::MAX));
-    let outcome = run::execute(&plan);
+    let outcome = run::execute(&plan, library);
     let why = follower.finish();
     let outcome = outcome?;
     let own = outcome.seen.ended.status();

@@ -41,8 +41,17 @@ pub(crate) fn start(job: &Job, variables: &[Variable]) -> Result<Running, Error>
         });
     }
     // Before the job, so that no signal of the job's life is without one.
-    let witness = Witness::start();
-    let child = command.spawn().map_err(|e| {
+    let mut witness = Witness::start();
+    let is_full = |e: &std::io::Error| e.kind() == ErrorKind::WouldBlock;
+    let child = command.spawn().or_else(|e| match is_full(&e) {
+        // No process more is allowed, and ours has taken the job's place.
+        true => {
+            witness.stop();
+            command.spawn()
+        }
+        false => Err(e),
+    });
+    let child = child.map_err(|e| {
         let _ = before.restore();
         cannot_start(job, &e)
     })?;

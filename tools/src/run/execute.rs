@@ -1,5 +1,6 @@
 //! Runs a job with the preload in it, and with all that watches it, until it has ended.
 
+use super::library::Library;
 use super::plan::{Outcome, Plan};
 use super::{child, host, tails};
 use crate::driver;
@@ -8,11 +9,11 @@ use crate::job::{LD_PRELOAD, Seen, appended, elsewhere};
 use crate::live::Which;
 use crate::probe::{self, Linkage};
 use crate::process::Target;
+use crate::recording;
 use crate::say::{self, shown};
 use crate::size::Size;
 use crate::snapshot::Fulfiller;
 use crate::watch::Watcher;
-use crate::{embedded, recording};
 use std::ffi::OsString;
 use strandline::format::env;
 
@@ -20,21 +21,21 @@ use strandline::format::env;
 ///
 /// # Errors
 /// It could not be started; its folder is gone then.
-pub(crate) fn execute(plan: &Plan) -> Result<Outcome, Error> {
-    let result = start_and_wait(plan);
+pub(crate) fn execute(plan: &Plan, library: Library) -> Result<Outcome, Error> {
+    let result = start_and_wait(plan, library);
     if result.is_err() {
         let _ = std::fs::remove_dir(&plan.folder);
     }
     result
 }
 
-fn start_and_wait(plan: &Plan) -> Result<Outcome, Error> {
-    let library = embedded::preload()?;
+/// `library`: it is there until the job has ended.
+fn start_and_wait(plan: &Plan, library: Library) -> Result<Outcome, Error> {
     let mut variables = plan.variables.clone();
     let mut set = |name: &str, value: OsString| variables.push((name.to_string(), value));
     // Another C library's loader would not start the program with our library; `nothing.rs` says it.
     if plan.job.find().and_then(|program| probe::runs_by(&program)) != Some(Linkage::Foreign) {
-        set(LD_PRELOAD, appended(std::env::var_os(LD_PRELOAD), &library));
+        set(LD_PRELOAD, appended(std::env::var_os(LD_PRELOAD), library.path()));
     }
     set(env::OUT, plan.folder.clone().into());
     set(env::QUIET, "1".into());

@@ -3,12 +3,14 @@
 //! The rule of this room is invisibility: terminal, standard streams, process group, signals, job control and exit
 //! status are the job's own. What we say goes to stderr, in whole lines, before the job starts and after it has ended.
 
+mod bare;
 mod child;
 mod command;
 mod conclude;
 mod execute;
 mod exited;
 mod host;
+mod library;
 mod noted;
 mod nothing;
 mod plan;
@@ -17,4 +19,5 @@ mod tails;
 pub(crate) use command::main;
 pub(crate) use conclude::conclude;
 pub(crate) use execute::execute;
+pub(crate) use library::Library;
 pub(crate) use plan::Plan;

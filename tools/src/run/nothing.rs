@@ -16,11 +16,16 @@ pub(super) fn say(plan: &Plan, outcome: &Outcome, deleted: Option<&Path>) {
     let failure = outcome.tails.failure().map(str::to_string);
     let facts = Facts { failure, deleted: deleted.map(PathBuf::from), ..Facts::gather(plan, outcome) };
     let (why, next) = reason(&facts);
-    say::line(format!("NOTHING RECORDED: {why}"));
     let command: Vec<OsString> =
         std::iter::once(job.program.clone()).chain(job.arguments.iter().cloned()).collect();
     let doctor = format!("strandline doctor -- {}", words::quoted(&command));
-    say::raw(&format!("  next  {}\n", next.unwrap_or(doctor)));
+    tell(&why, &next.unwrap_or(doctor));
+}
+
+/// Says it: why, and what to do.
+pub(super) fn tell(why: &str, next: &str) {
+    say::line(format!("NOTHING RECORDED: {why}"));
+    say::raw(&format!("  next  {next}\n"));
 }
 
 /// What can be known about a job that made no recording.

@@ -16,6 +16,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 use strandline::format::region::{at, died};
@@ -34,8 +35,9 @@ pub(crate) struct Socket {
     name: String,
 }
 
-/// Tails that are kept by a thread of their own.
+/// Tails that are kept by a thread of their own; where none can be started, they wait in the socket until the job has ended.
 pub(crate) struct Tails {
+    listener: Arc<OwnedFd>,
     stop: Sender<(u32, i32)>,
     thread: Option<JoinHandle<Kept>>,
 }
@@ -102,9 +104,11 @@ impl Socket {
     /// Keeps what comes, on a thread that inherits the signals that are blocked now.
     pub(crate) fn keep(self) -> Tails {
         let (stop, stopped) = crossbeam_channel::bounded(1);
-        let work = move || work(&self.listener, &stopped);
+        let listener = Arc::new(self.listener);
+        let own = listener.clone();
+        let work = move || work(&own, &stopped);
         let thread = std::thread::Builder::new().name("sl-tails".to_string()).spawn(work).ok();
-        Tails { stop, thread }
+        Tails { listener, stop, thread }
     }
 }
 
@@ -112,9 +116,15 @@ impl Tails {
     /// The job has ended: what it handed over last is taken, and what is only there is written beside the recordings.
     /// `pid` and `ended`: what its own process came to.
     pub(crate) fn finish(self, pid: u32, ended: Ended) -> Kept {
-        let _ = self.stop.send((pid, ended.wait_status()));
+        let known = (pid, ended.wait_status());
+        let Some(thread) = self.thread else {
+            let mut kept = Kept::default();
+            kept.look(&self.listener, Some(known));
+            return kept;
+        };
+        let _ = self.stop.send(known);
         drop(self.stop);
-        self.thread.and_then(|t| t.join().ok()).unwrap_or_default()
+        thread.join().unwrap_or_default()
     }
 }
 

@@ -180,8 +180,11 @@ impl Watcher {
             watch.round();
             watch.end()
         };
-        let thread = std::thread::Builder::new().name("sl-alerts".to_string()).spawn(work).ok();
-        Watcher { asked, thread }
+        let started = std::thread::Builder::new().name("sl-alerts".to_string()).spawn(work);
+        if let Err(e) = &started {
+            say::line(format!("nobody watches this job, so there will be no alerts: {e}"));
+        }
+        Watcher { asked, thread: started.ok() }
     }
 
     /// The job was asked to end.
