@@ -14,8 +14,8 @@ use crate::detect::{
     StreamRef, UNCOLLECTED, Verdict,
 };
 use crate::event::{
-    Addr, Block, Body, Bytes, DeviceId, DriverMemory, Event, Frame, Item, Names, Nanos, Phase, SegmentOp,
-    StackId, StreamHandle, ThreadId, Totals,
+    Addr, Block, Body, Bytes, DeviceId, DriverMemory, Event, Fault, Frame, Item, Names, Nanos, Phase,
+    SegmentOp, StackId, StreamHandle, ThreadId, Totals,
 };
 use crate::replay::Replay;
 use crate::replay::anatomy::{Anatomy, At};

@@ -27,7 +27,10 @@ pub(super) fn all(patient: &Patient) -> Vec<Check> {
         Some(tail) => {
             room("tail", &tail, TAIL_ROOM, &format!("set {} to a folder on tmpfs with room", env::TAIL))
         }
-        None => Check::good("tail", "in memory that `strandline run` keeps: /dev/shm stays the job's"),
+        None => Check::good(
+            "tail",
+            "what is not yet written lies in memory that `strandline run` keeps open; /dev/shm is not used",
+        ),
     });
     all.push(room("output", Path::new("."), OUTPUT_ROOM, "record somewhere else: strandline run -o DIR …"));
     all

@@ -20,9 +20,9 @@ function finding(f) {
   say("size", [grows || f.bytes_per_step > 0 ? per : "", `${size(f.bytes_now)} now`].filter(Boolean).join(", ") + (f.withdrawn_step === null ? "" : `; ended at step ${f.withdrawn_step}`));
   const ended = (lane.p.devices.find(d => d.index === f.device) || {}).oom;
   if (grows && !ended && f.steps_to_oom && f.steps_to_oom.mid !== null) {
-    const until = f.seconds_to_oom && f.seconds_to_oom.mid !== null ? `, ${time(f.seconds_to_oom.mid)} from the end of the recording` : "";
+    const runs = lane.p.ended === "running", until = runs && f.seconds_to_oom && f.seconds_to_oom.mid !== null ? `, ${time(f.seconds_to_oom.mid)} from now` : "";
     const range = f.steps_to_oom.high === null ? "" : ` (${number(f.steps_to_oom.low)} to ${number(f.steps_to_oom.high)})`;
-    say("full in about", `${number(f.steps_to_oom.mid)}${range} ${f.grain}s${until}`);
+    say(runs ? "full in about" : "full after about", `${number(f.steps_to_oom.mid)}${range} ${runs ? "" : "further "}${f.grain}s${runs ? "" : " at this rate"}${until}`);
   }
   if (f.bound) say("ends by itself", f.bound.source + (f.bound.bytes === null ? "" : `, ${size(f.bound.bytes)} then`));
   const h = f.held_by;
