@@ -263,7 +263,7 @@ impl PostMortem {
                 let median = self.median_need.unwrap_or(0);
                 let times = self.times();
                 let short = match times >= INCREDIBLE {
-                    true => format!("step {step} needed {}× the median step", number(times as u64)),
+                    true => format!("it needed {}× what the median step needs", number(times as u64)),
                     false => format!("a batch of {times:.1}× the median"),
                 };
                 (
@@ -286,8 +286,8 @@ impl PostMortem {
                 "an evaluation larger than training".into(),
                 format!("it needed at least {} on top of what step {step} began with", size(self.need)),
             ),
-            Cause::Full if grew => ("every step began with more".into(), self.full(o, steps, grain)),
-            Cause::Full => ("the job is larger than the card".into(), self.full(o, steps, grain)),
+            Cause::Full if grew => ("every step began with more".into(), self.full(o, steps, grain, grew)),
+            Cause::Full => ("the job is larger than the card".into(), self.full(o, steps, grain, grew)),
         };
     }
 
@@ -331,17 +331,18 @@ impl PostMortem {
         }
     }
 
-    fn full(&self, o: &OomEvent, steps: u32, grain: &str) -> String {
+    fn full(&self, o: &OomEvent, steps: u32, grain: &str, grew: bool) -> String {
         let first = if steps == 0 && grain == "step" { "the first step does not fit: it" } else { "it" };
         let phase = match o.phase {
             PhaseKind::Unknown => String::new(),
-            phase => format!(" in its {}", phase.name()),
+            phase => format!(" in the {} phase", phase.name()),
         };
         let (had, asked) = (size(o.allocated.0), size(o.requested.0));
         let mut text = format!("{first} had {had} allocated{phase} and asked for {asked} more");
         if (1..MIN_MARKS).contains(&steps) {
+            let each = if grew { ", each with more left at its end" } else { "" };
             text.push_str(&format!(
-                "; {} had ended, too few to rule a leak out",
+                "; {} had ended{each}, too few to rule a leak out",
                 plural(steps.into(), grain)
             ));
         }

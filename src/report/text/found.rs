@@ -165,7 +165,7 @@ pub(super) fn broken(p: &Process<'_>, style: Style) -> Vec<String> {
     let stream = f.stream.map(|s| format!(", stream {}", s.0)).unwrap_or_default();
     let phase = in_phase(f.phase);
     let text = format!(
-        "{}{phase}{place}{reached}{stream}, and was the first call to fail; every later one fails too. What did it was launched before that call: with CUDA_LAUNCH_BLOCKING=1 its own launch is the one that fails",
+        "{}{phase}{place}{reached}{stream}, and was the first call to fail; every later one fails too. The kernel at fault was launched before: run it again with CUDA_LAUNCH_BLOCKING=1, and the call that launches it is the one that fails",
         clause(&cuda_error(p, f)),
     );
     style.wrap("  broken ", &text).into_iter().map(|l| style.paint(Ink::Bad, &l)).collect()

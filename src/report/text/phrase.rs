@@ -44,6 +44,8 @@ pub(super) fn forecast(p: &Process<'_>, f: &Finding) -> Option<(&'static str, St
     }
     let about = if when.mid == u64::MAX {
         "a time that cannot be told".to_owned()
+    } else if when.mid == 0 {
+        return Some((label, format!("less than one {noun}{rate}")));
     } else {
         format!("about {}{rate}", plural(when.mid.min(i64::MAX as u64) as i64, &noun))
     };
