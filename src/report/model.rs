@@ -332,7 +332,14 @@ pub(super) fn remedy(p: &Process<'_>, f: &Finding, known: Option<&Known>) -> Opt
     } else if let Some(remedy) = unknown(p, f) {
         return Some(remedy.to_owned());
     }
-    general_remedy(p, f).map(str::to_owned)
+    let general = general_remedy(p, f)?;
+    // Nobody was found who holds them, and the collector has not run.
+    let cycle = if because(f, known).ends_with(UNCOLLECTED) {
+        "; if gc.collect() frees them, break the reference cycle"
+    } else {
+        ""
+    };
+    Some(format!("{general}{cycle}"))
 }
 
 /// Where neither a line nor a holder is known: how to come to know one.
