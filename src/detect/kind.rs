@@ -11,6 +11,8 @@ pub struct KindInfo {
     pub headline: &'static str,
     /// What helps against it in general, as a clause; `None` where nothing needs help.
     pub remedy: Option<&'static str>,
+    /// The same where autograd graphs keep the blocks; `None` where that makes no difference.
+    pub remedy_with_graph: Option<&'static str>,
     /// The same for a program that does not use PyTorch: in the words of whoever asks CUDA itself.
     pub remedy_without_torch: Option<&'static str>,
     /// The same where what holds the blocks is known and none of it is an autograd graph; `None` where that makes no difference.
@@ -31,6 +33,7 @@ impl KindInfo {
             name,
             headline,
             remedy: None,
+            remedy_with_graph: None,
             remedy_without_torch: None,
             remedy_without_graph: None,
             is_leak: false,

@@ -17,6 +17,8 @@ pub enum Cause {
     Fragmentation,
     /// Enough was freed, but waits for a stream.
     Waiting,
+    /// One request is more than the card has, or than all that a step needs together many times over.
+    Request,
     /// This step needed much more than the steps before.
     Batch,
     /// The optimizer made its state, and it does not fit.
@@ -35,6 +37,7 @@ impl Cause {
             Cause::Outside => "other-processes",
             Cause::Fragmentation => "fragmentation",
             Cause::Waiting => "deferred-free",
+            Cause::Request => "one-request",
             Cause::Batch => "batch",
             Cause::Optimizer => "optimizer-state",
             Cause::Evaluation => "evaluation",
@@ -52,6 +55,9 @@ impl Cause {
             Cause::Fragmentation => "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True joins the pieces",
             Cause::Waiting => {
                 "let the stream that is waited for catch up: synchronize it now and then, or use wait_stream in place of record_stream"
+            }
+            Cause::Request => {
+                "look at the sizes at that line: a shape, an index or a type may not be what was meant"
             }
             Cause::Batch => {
                 "bound a batch by its tokens, not its rows, or sort samples by length into buckets"
@@ -95,6 +101,8 @@ pub struct PostMortem {
     pub other_processes: Option<u64>,
     /// Since the step before.
     pub change: Option<Change>,
+    /// Too few steps ended to say that nothing leaked.
+    pub may_leak: bool,
     /// What helps, in one sentence without a full stop.
     pub remedy: &'static str,
 }
@@ -103,6 +111,10 @@ pub struct PostMortem {
 const LOOK_BACK: usize = 64;
 /// Times the median that make a step a long one.
 const LONG: f64 = 1.3;
+/// Times the median step's whole need that make one request a thing of its own, where the rest of its step was no larger than others.
+const ALONE: f64 = 16.0;
+/// Times the median that no batch needs.
+const INCREDIBLE: f64 = 64.0;
 /// What contexts and libraries are granted where the driver does not tell who holds what: at least this, or a tenth of the
 /// device.
 const LIBRARIES: u64 = 2 << 30;
@@ -142,14 +154,22 @@ pub fn post_mortem(replay: &Replay, device: DeviceId) -> Option<PostMortem> {
         outside,
         other_processes,
         change,
+        may_leak: false,
         remedy: "",
     };
-    m.cause = cause(d, o, &m);
+    let grown = grown(&rows).filter(|_| (rows.len() as u32) < MIN_MARKS).unwrap_or(0);
+    m.cause = cause(d, o, &m, grown);
+    m.may_leak = m.cause == Cause::Full && (1..MIN_MARKS).contains(&(rows.len() as u32));
     m.remedy = match m.cause {
+        // No batch is so much larger than others.
+        Cause::Batch if m.times() >= INCREDIBLE => Cause::Request.remedy(),
+        Cause::Full if grown > 0 => {
+            "run longer on a larger card, or on a simulated one, to see whether it ends: strandline run --simulate 80GiB"
+        }
         Cause::Full if o.call.is_some() => "less at a time, or what is kept elsewhere, makes room",
         c => c.remedy(),
     };
-    m.say(d, o, rows.len() as u32, if ticks { "second" } else { "step" });
+    m.say(d, o, rows.len() as u32, if ticks { "second" } else { "step" }, grown > 0);
     Some(m)
 }
 
@@ -162,13 +182,23 @@ fn median(rows: &[&StepRow]) -> Option<u64> {
     (needs.len() >= 2).then(|| needs[needs.len() / 2])
 }
 
+/// Bytes by which steps began with more and more, each with more than the one before; `None` where one did not. The first one, which
+/// builds the model, is left out.
+fn grown(rows: &[&StepRow]) -> Option<u64> {
+    let ends: Vec<u64> = rows.iter().map(|r| r.allocated.0).collect();
+    (ends.len() >= 3 && ends.windows(2).all(|w| w[1] > w[0])).then(|| ends[ends.len() - 1] - ends[0])
+}
+
 /// Of all that would have been enough alone, had it not been in the way, the largest.
-fn cause(d: &Device, o: &OomEvent, m: &PostMortem) -> Cause {
+fn cause(d: &Device, o: &OomEvent, m: &PostMortem, grown: u64) -> Cause {
     let free = o.free.map_or(0, |f| f.0);
     if free > o.tried().0 {
         return Cause::Limit;
     }
     let total = d.capacity.map_or(0, |c| c.total.0);
+    if total > 0 && o.requested.0 > total {
+        return Cause::Request;
+    }
     let foreign = match (m.other_processes, m.outside) {
         (Some(others), _) => others,
         (None, Some(outside)) if outside > LIBRARIES.max(total / 10) => outside,
@@ -186,28 +216,37 @@ fn cause(d: &Device, o: &OomEvent, m: &PostMortem) -> Cause {
         (Cause::Fragmentation, cached),
         (Cause::Waiting, o.pending.0),
         (Cause::Batch, long),
+        (Cause::Full, grown),
     ];
     let enough =
         all.into_iter().filter(|(_, bytes)| free.saturating_add(*bytes) >= o.requested.0 && *bytes > 0);
     let cause = enough.max_by_key(|(_, bytes)| *bytes).map_or(Cause::Full, |(c, _)| c);
     match (cause, o.phase) {
         (Cause::Batch | Cause::Full, PhaseKind::Evaluation) => Cause::Evaluation,
+        (Cause::Batch, _) if m.is_one_request(o) => Cause::Request,
         (Cause::Batch | Cause::Full, PhaseKind::Optimizer) if o.step <= 2 => Cause::Optimizer,
         (c, _) => c,
     }
 }
 
 impl PostMortem {
-    fn say(&mut self, d: &Device, o: &OomEvent, steps: u32, grain: &str) {
+    /// What the step had needed until then is no more than others need; the request alone is many times that.
+    fn is_one_request(&self, o: &OomEvent) -> bool {
+        self.median_need.is_some_and(|n| {
+            self.need.saturating_sub(o.requested.0) <= n && o.requested.0 as f64 >= ALONE * n as f64
+        })
+    }
+
+    fn say(&mut self, d: &Device, o: &OomEvent, steps: u32, grain: &str, grew: bool) {
         let (step, asked) = (number(o.step.into()), size(o.requested.0));
         let scene = d.scene.as_ref().filter(|s| s.event == o.event);
         (self.short, self.explain) = match self.cause {
             Cause::Limit => (
                 "a limit on this process".into(),
                 format!(
-                    "the card had {} free for the {asked}, but {} may not take them",
+                    "the card had {} free for the {asked}, but a limit keeps {} from using it",
                     size(o.free.map_or(0, |f| f.0)),
-                    if o.call.is_none() { "torch" } else { "the program" }
+                    if o.call.is_none() { "PyTorch" } else { "the program" }
                 ),
             ),
             Cause::Outside => self.foreign(&asked, o),
@@ -219,11 +258,16 @@ impl PostMortem {
                     size(o.pending.0)
                 ),
             ),
+            Cause::Request => self.request(d, o, &asked),
             Cause::Batch => {
                 let median = self.median_need.unwrap_or(0);
-                let times = self.need as f64 / (median as f64).max(1.0);
+                let times = self.times();
+                let short = match times >= INCREDIBLE {
+                    true => format!("it needed {}× what the median step needs", number(times as u64)),
+                    false => format!("a batch of {times:.1}× the median"),
+                };
                 (
-                    format!("a batch of {times:.1}× the median"),
+                    short,
                     format!(
                         "step {step} needed at least {} on top of what it began with, the median step before {}",
                         size(self.need),
@@ -242,8 +286,30 @@ impl PostMortem {
                 "an evaluation larger than training".into(),
                 format!("it needed at least {} on top of what step {step} began with", size(self.need)),
             ),
-            Cause::Full => ("the job is larger than the card".into(), self.full(o, steps, grain)),
+            Cause::Full if grew => ("every step began with more".into(), self.full(o, steps, grain, grew)),
+            Cause::Full => ("the job is larger than the card".into(), self.full(o, steps, grain, grew)),
         };
+    }
+
+    /// Times the median that this step needed.
+    fn times(&self) -> f64 {
+        self.need as f64 / (self.median_need.unwrap_or(0) as f64).max(1.0)
+    }
+
+    fn request(&self, d: &Device, o: &OomEvent, asked: &str) -> (String, String) {
+        match d.capacity.map(|c| c.total.0).filter(|total| o.requested.0 > *total) {
+            Some(total) => (
+                format!("one request of {asked}, more than the card has"),
+                format!("{asked} were asked for at once, and the card has {} in all", size(total)),
+            ),
+            None => (
+                format!("one request of {asked}"),
+                format!(
+                    "{asked} were asked for at once; the median step before needed {} in all",
+                    size(self.median_need.unwrap_or(0))
+                ),
+            ),
+        }
     }
 
     fn foreign(&self, asked: &str, o: &OomEvent) -> (String, String) {
@@ -265,17 +331,18 @@ impl PostMortem {
         }
     }
 
-    fn full(&self, o: &OomEvent, steps: u32, grain: &str) -> String {
+    fn full(&self, o: &OomEvent, steps: u32, grain: &str, grew: bool) -> String {
         let first = if steps == 0 && grain == "step" { "the first step does not fit: it" } else { "it" };
         let phase = match o.phase {
             PhaseKind::Unknown => String::new(),
-            phase => format!(" in its {}", phase.name()),
+            phase => format!(" in the {} phase", phase.name()),
         };
         let (had, asked) = (size(o.allocated.0), size(o.requested.0));
         let mut text = format!("{first} had {had} allocated{phase} and asked for {asked} more");
         if (1..MIN_MARKS).contains(&steps) {
+            let each = if grew { ", each with more left at its end" } else { "" };
             text.push_str(&format!(
-                "; {} had ended, too few to rule a leak out",
+                "; {} had ended{each}, too few to rule a leak out",
                 plural(steps.into(), grain)
             ));
         }

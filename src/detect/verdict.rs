@@ -115,9 +115,14 @@ pub fn judge(replay: &Replay, detector: &Detector) -> Verdict {
                     replay.step_source().noun()
                 )
             });
-            let other = match all.iter().any(Finding::is_suppressed) {
+            let is_bounded = |f: &Finding| f.certainty == Certainty::Bounded && f.withdrawn_step.is_none();
+            let other = match all.iter().any(|f| f.is_suppressed() || is_bounded(f)) {
                 true => "no other line",
                 false => "no line",
+            };
+            let other = match all.iter().any(is_bounded) {
+                true => format!("what grows has a bound, and {other}"),
+                false => other.to_owned(),
             };
             let reason = format!("{other} left more and more memory behind in {}{least}", watched(replay));
             Verdict { detectable, ..Verdict::new(Outcome::Clean, reason) }

@@ -177,10 +177,14 @@ impl Holder {
             format!("after {}{step}", duration(ns))
         };
         if let Some(n) = self.entries {
-            let taken = self.taken.map(|ns| format!(" {}", after(ns, self.step))).unwrap_or_default();
-            let last = self.counts.last().filter(|last| last.entries != n);
+            let taken = self.taken.map(|ns| after(ns, self.step));
+            // Of counts that would be told as of the same moment, the last.
+            let same = |c: &&Count| Some(after(c.taken, c.step)) == taken;
+            let n = self.counts.iter().rev().find(same).map_or(n, |c| c.entries);
+            let last = self.counts.last().filter(|last| last.entries != n && !same(last));
             let last = last.map(|c| format!(", {} {}", count(c.entries), after(c.taken, c.step)));
-            let last = last.unwrap_or_default();
+            let (taken, last) =
+                (taken.map(|t| format!(" {t}")).unwrap_or_default(), last.unwrap_or_default());
             said.push_str(&format!(" with {}{taken}{last}", entries(n)));
         }
         if let Some(bound) = &self.bound {
@@ -195,7 +199,7 @@ impl Holder {
             said.push_str(&format!(", through {through}"));
         }
         if self.share < 0.995 {
-            said.push_str(&format!(": {} of the blocks that were looked for", percent(self.share)));
+            said.push_str(&format!(", which holds {} of the blocks that were checked", percent(self.share)));
         }
         said
     }
@@ -243,8 +247,8 @@ mod tests {
         assert_eq!(
             words,
             [
-                "OffloadActivations.bwd_tensor_stash, a dict with 1,116 entries: 94 % of the blocks that were looked for",
-                "the autograd graphs of __main__.losses, a dict with 1 entry, through FunctionBackward.context: 6.2 % of the blocks that were looked for"
+                "OffloadActivations.bwd_tensor_stash, a dict with 1,116 entries, which holds 94 % of the blocks that were checked",
+                "the autograd graphs of __main__.losses, a dict with 1 entry, through FunctionBackward.context, which holds 6.2 % of the blocks that were checked"
             ]
         );
         assert_eq!(holders[0].in_short(), "OffloadActivations.bwd_tensor_stash (dict, 1116 entries)");

@@ -4,7 +4,7 @@ use super::held::{HeldBy, KeptAt};
 use crate::detect::{Finding, GrainName, SelfFault, UNCOLLECTED, Verdict, final_oom};
 use crate::event::{Bytes, DeviceId, Frame, Names, StackId};
 use crate::replay::anatomy::{Anatomy, At};
-use crate::replay::{Coverage, Device, OomEvent, Replay};
+use crate::replay::{Coverage, Device, OomEvent, Replay, SiteKind};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
@@ -320,13 +320,40 @@ pub(super) fn remedy(p: &Process<'_>, f: &Finding, known: Option<&Known>) -> Opt
     if let Some(kept) = known.and_then(|k| k.kept_at.as_ref()) {
         return kept.remedy.clone();
     }
-    if let Some(HeldBy::Found(holders)) = known.map(|k| &k.held_by)
-        && let Some(remedy) = f.kind.info().remedy_without_graph
-        && holders.iter().all(|h| !h.graph)
-    {
+    if let Some(HeldBy::Found(holders)) = known.map(|k| &k.held_by) {
+        let info = f.kind.info();
+        let of = match holders.iter().any(|h| h.graph) {
+            true => info.remedy_with_graph,
+            false => info.remedy_without_graph,
+        };
+        if let Some(remedy) = of {
+            return Some(remedy.to_owned());
+        }
+    } else if let Some(remedy) = unknown(p, f) {
         return Some(remedy.to_owned());
     }
-    general_remedy(p, f).map(str::to_owned)
+    let general = general_remedy(p, f)?;
+    // Nobody was found who holds them, and the collector has not run.
+    let cycle = if because(f, known).ends_with(UNCOLLECTED) {
+        "; if gc.collect() frees them, break the reference cycle"
+    } else {
+        ""
+    };
+    Some(format!("{general}{cycle}"))
+}
+
+/// Where neither a line nor a holder is known: how to come to know one.
+fn unknown(p: &Process<'_>, f: &Finding) -> Option<&'static str> {
+    let site = p.replay.site(f.sites.first()?.site)?;
+    match (site.kind, Facts::of(p.replay).text("stacks")?) {
+        (SiteKind::Unknown, "none") if f.kind.is_leak() => Some(
+            "record it with Python stacks (without --stacks none), to see the line that allocates it and who holds it",
+        ),
+        (SiteKind::Unknown | SiteKind::Native, "native") if f.kind.is_leak() => {
+            Some("record it with --stacks both, to see the line of Python that allocates it and who holds it")
+        }
+        _ => None,
+    }
 }
 
 fn general_remedy(p: &Process<'_>, f: &Finding) -> Option<&'static str> {

@@ -3,7 +3,7 @@
 
 use super::model::{Facts, Process, Report};
 use super::style::Ink;
-use crate::detect::{Finding, JobVerdict, Member, Outcome, judge_job};
+use crate::detect::{Finding, JobVerdict, Member, Outcome, PostMortem, judge_job, post_mortem};
 
 /// Longer names of programs are cut.
 const LONG: usize = 24;
@@ -83,6 +83,7 @@ impl Process<'_> {
     pub fn is_idle(&self) -> bool {
         let is_unknown =
             self.verdict.outcome == Outcome::Unknown && !self.killed_by_host && self.self_fault.is_none();
+        let is_unknown = is_unknown && self.replay.failed().is_none();
         is_unknown && self.replay.is_idle() && self.damage.is_empty()
     }
 
@@ -91,10 +92,12 @@ impl Process<'_> {
         match self.verdict.outcome {
             _ if self.self_fault.is_some() => ("STRANDLINE MAY HAVE FAILED", Ink::Bad),
             _ if self.killed_by_host => ("KILLED BY THE HOST", Ink::Bad),
+            _ if self.replay.failed().is_some() => ("CUDA ERROR", Ink::Bad),
             Outcome::Leak => ("LEAK", Ink::Bad),
             Outcome::Growing => ("GROWING", Ink::Doubt),
             // What grows has not filled it, and is told of below.
             Outcome::Oom if self.findings.iter().any(|f| f.grows()) => (RAN_OUT, Ink::Bad),
+            Outcome::Oom if out_of_memory(self).is_some_and(|m| m.may_leak) => (RAN_OUT, Ink::Bad),
             Outcome::Oom => ("OUT OF MEMORY, NO LEAK", Ink::Bad),
             Outcome::Clean => ("NO LEAK", Ink::Good),
             Outcome::Unknown if self.verdict.too_short => ("TOO SHORT", Ink::Doubt),
@@ -108,7 +111,15 @@ impl Process<'_> {
     }
 }
 
-/// The phrase of a job that ran out of memory while something grew that has not filled the device.
+/// Why memory ran out, on the device where it did last.
+pub(super) fn out_of_memory(p: &Process<'_>) -> Option<PostMortem> {
+    let device =
+        p.replay.devices().filter(|d| !d.ooms.is_empty()).max_by_key(|d| d.ooms.last().map(|o| o.time))?;
+    post_mortem(p.replay, device.id)
+}
+
+/// The phrase of a job that ran out of memory while something grew that has not filled the device, or too early to say that
+/// nothing leaks.
 const RAN_OUT: &str = "OUT OF MEMORY";
 
 /// What is said of a process that did nothing with GPU memory.
@@ -121,12 +132,14 @@ impl<'a> Report<'a> {
         facts.name(facts.has_twin(self.processes.iter().map(|q| Facts::of(q.replay))))
     }
 
-    /// The process that the report begins with: one that we may have ended, or the host killed, else the gravest.
+    /// The process that the report begins with: one that we may have ended, the host killed or an error of CUDA's ended, else the
+    /// gravest.
     pub(super) fn lead(&self) -> Option<&Process<'a>> {
         let job = self.job();
         let all = || job.order.iter().filter_map(|i| self.processes.get(*i));
         let ours = all().find(|p| p.self_fault.is_some());
-        ours.or_else(|| all().find(|p| p.killed_by_host)).or_else(|| all().next())
+        let killed = ours.or_else(|| all().find(|p| p.killed_by_host));
+        killed.or_else(|| all().find(|p| p.replay.failed().is_some())).or_else(|| all().next())
     }
 
     /// The phrase of the whole job, and how it is drawn.
@@ -135,6 +148,7 @@ impl<'a> Report<'a> {
             Some(p)
                 if !p.killed_by_host
                     && p.self_fault.is_none()
+                    && p.replay.failed().is_none()
                     && p.verdict.outcome == Outcome::Oom
                     && self.grows() =>
             {

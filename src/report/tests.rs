@@ -10,15 +10,15 @@ mod many;
 
 use super::*;
 use crate::detect::{
-    Certainty, Evidence, Finding, FindingSite, GrainName, Kind, Outcome, SelfFault, Severity, StepsToOom,
-    StreamRef, UNCOLLECTED, Verdict,
+    Certainty, Evidence, Finding, FindingSite, GrainName, Kind, Outcome, SecondsToOom, SelfFault, Severity,
+    StepsToOom, StreamRef, UNCOLLECTED, Verdict,
 };
 use crate::event::{
-    Addr, Block, Body, Bytes, DeviceId, DriverMemory, Event, Frame, Item, Names, Nanos, Phase, SegmentOp,
-    StackId, StreamHandle, ThreadId, Totals,
+    Addr, Block, Body, Bytes, DeviceId, DriverMemory, Event, Fault, Frame, Item, Names, Nanos, Phase,
+    SegmentOp, StackId, StreamHandle, ThreadId, Totals,
 };
-use crate::replay::Replay;
 use crate::replay::anatomy::{Anatomy, At};
+use crate::replay::{Replay, SiteKind};
 
 const GIB: u64 = 1 << 30;
 const MIB: u64 = 1 << 20;

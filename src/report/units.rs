@@ -75,6 +75,8 @@ pub enum TableUnit {
     GiB,
     /// Whole MiB.
     MiB,
+    /// Whole KiB.
+    KiB,
 }
 
 impl TableUnit {
@@ -83,11 +85,26 @@ impl TableUnit {
         if bytes as f64 >= 2.0 * GIB { TableUnit::GiB } else { TableUnit::MiB }
     }
 
+    /// The unit of a table with these figures: that of the largest, unless most of the others would read 0 in it.
+    pub fn for_cells(cells: &[u64]) -> TableUnit {
+        let largest = TableUnit::for_part(cells.iter().copied().max().unwrap_or(0));
+        let finer = [TableUnit::GiB, TableUnit::MiB].into_iter().skip_while(|u| *u != largest);
+        let some = || cells.iter().filter(|c| **c > 0);
+        let is_mostly_zero =
+            |u: &TableUnit| some().filter(|c| **c < u.grain() / 2).count() * 2 > some().count();
+        match finer.take_while(is_mostly_zero).last() {
+            None => largest,
+            Some(TableUnit::GiB) => TableUnit::MiB,
+            Some(_) => TableUnit::KiB,
+        }
+    }
+
     /// Its name.
     pub fn name(self) -> &'static str {
         match self {
             TableUnit::GiB => "GiB",
             TableUnit::MiB => "MiB",
+            TableUnit::KiB => "KiB",
         }
     }
 
@@ -96,6 +113,7 @@ impl TableUnit {
         match self {
             TableUnit::GiB => (1 << 30) / 10,
             TableUnit::MiB => 1 << 20,
+            TableUnit::KiB => 1 << 10,
         }
     }
 
@@ -103,7 +121,7 @@ impl TableUnit {
     pub fn show(self, figure: u64) -> String {
         match self {
             TableUnit::GiB => format!("{}.{}", count(figure / 10), figure % 10),
-            TableUnit::MiB => count(figure),
+            TableUnit::MiB | TableUnit::KiB => count(figure),
         }
     }
 
@@ -158,6 +176,21 @@ mod tests {
             (183_600 * s, "2 d 3 h"),
         ] {
             assert_eq!(duration(nanos), text);
+        }
+    }
+
+    #[test]
+    fn a_tables_unit_is_one_in_which_most_of_it_can_be_read() {
+        let (kib, mib, gib) = (1u64 << 10, 1u64 << 20, 1u64 << 30);
+        for (cells, unit) in [
+            (vec![], TableUnit::MiB),
+            (vec![0, 3 * gib, 2 * gib], TableUnit::GiB),
+            (vec![8 * gib, 17 * mib, 18 * mib, 22 * mib], TableUnit::MiB),
+            (vec![300 * mib, 20 * mib], TableUnit::MiB),
+            (vec![2 * mib, 100 * kib, 90 * kib, 80 * kib], TableUnit::KiB),
+            (vec![8 * gib, 100 * kib, 90 * kib], TableUnit::KiB),
+        ] {
+            assert_eq!(TableUnit::for_cells(&cells), unit, "{cells:?}");
         }
     }
 

@@ -75,7 +75,7 @@ function pressed(mustLeak, mostMs) {
   if (boxes.length !== told.length) wrong.push(`${boxes.length} of ${told.length} findings are shown`);
   if (mustLeak) {
     const text = boxes.map(b => b.textContent).join(' ');
-    if (!/allocated at|kept at/.test(text) || !/full in about/.test(text)) wrong.push('the growth is not told');
+    if (!/allocated at|kept at/.test(text) || !/full (in|after)/.test(text)) wrong.push('the growth is not told');
     if (!document.querySelector('#lines tr.bad, #lines tr.doubt')) wrong.push('the table does not mark the line that grows');
   }
   timed('theme', () => $('theme').click());

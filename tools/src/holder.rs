@@ -14,7 +14,9 @@ pub(crate) fn of(finding: &Finding, replay: &Replay) -> HeldBy {
         return HeldBy::NotRun;
     }
     let counts = counts(replay).unwrap_or(&Value::Null);
-    let step_at = |ns: u64| replay.step_at(Nanos(ns));
+    // What was looked up as the job ended, after its last step, is told of that step.
+    let last = replay.ended().map_or(u32::MAX, |_| replay.steps().max(1));
+    let step_at = |ns: u64| replay.step_at(Nanos(ns)).map(|step| step.min(last));
     let of = |(f, answer): (&Value, &Value)| HeldBy::of(f, answer, counts, &step_at);
     answer(replay, &about(finding, &frames(finding, replay))).map_or(HeldBy::NotRun, of)
 }

@@ -35,7 +35,7 @@ fn check<'a>(replay: &Replay, d: &'a Device) -> Option<Note<'a>> {
         first_step: 1,
         rate: 0.0,
         explain: format!(
-            "{} of {} were live when the recording ended; too few steps were seen to say which of them should not be",
+            "{} ({}) were live when the recording ended; too few steps were seen to say which of them should not be",
             plural(sites.blocks(), "block"),
             size(sites.bytes()),
         ),

@@ -4,13 +4,16 @@ use crate::detect::check::{Check, Entry, Grown};
 use crate::detect::explain::{lines, number, oldest, plural, remade, size};
 use crate::detect::growth::Rule;
 use crate::detect::kind::{Kind, KindInfo};
-use crate::replay::{Cohort, Replay};
+use crate::replay::{Cohort, Replay, SiteKind};
 
 pub(super) const DETECTOR: Entry = Entry { kind: KIND, check: Check::Growth { claims, explain } };
 
 const KIND: Kind = Kind::new(&KindInfo {
     remedy: Some(
-        "keep numbers of a step, not tensors: .item(), or .detach() before a loss or an output is stored",
+        "find what stores these tensors: keep .item() where a number is enough, else clear or bound what holds them",
+    ),
+    remedy_with_graph: Some(
+        "keep a number, .item(), or cut the graph, .detach(), before a loss or an output is stored",
     ),
     remedy_without_torch: Some(
         "free it when the work that needed it is done, or bound what is kept; of arrays keep numbers: float(x)",
@@ -33,8 +36,13 @@ fn claims(_: &Replay, _: &Cohort) -> bool {
 /// Why, in one sentence.
 fn explain(g: &Grown<'_>) -> String {
     let f = g.finding;
-    let (noun, lines) = (f.grain.noun(), lines(f.sites.len()));
-    let what = format!("{} ({}) of {lines}", plural(f.blocks_now, "block"), size(f.bytes_now));
+    let noun = f.grain.noun();
+    let site = f.sites.first().and_then(|s| g.replay.site(s.site));
+    let of = match site.is_some_and(|s| s.kind == SiteKind::Unknown) {
+        true => String::new(),
+        false => format!(" of {}", lines(f.sites.len())),
+    };
+    let what = format!("{} ({}){of}", plural(f.blocks_now, "block"), size(f.bytes_now));
     match g.members.first().map(|m| m.growth.rule) {
         Some(Rule::Backlog { life }) => format!(
             "{what} are waiting more than when this began: each is freed in the end, after up to {}, and more come than go",
@@ -42,8 +50,13 @@ fn explain(g: &Grown<'_>) -> String {
         ),
         Some(Rule::Kept { marks, life, .. }) => {
             let longest = match life {
-                0 => format!("nothing that grew older than two {noun}s was freed there before"),
-                life => format!("the longest life that had ended there was {}", plural(life.into(), noun)),
+                0 => format!("no block from there that lived longer than two {noun}s has ever been freed"),
+                life => {
+                    format!(
+                        "no block from there that was freed had lived longer than {}",
+                        plural(life.into(), noun)
+                    )
+                }
             };
             format!(
                 "{what} from {} different {noun}s are still live, the oldest for {}; {longest}",

@@ -8,7 +8,7 @@ use std::io::{self, Write};
 use serde_json::{Value, json};
 
 use super::text::short_path;
-use super::{Align, Facts, Style, Table, count, percent, size};
+use super::{Align, Facts, Style, Table, count, percent, quantity, size};
 use crate::event::Frame;
 use crate::replay::Replay;
 use lines::{Place, matched};
@@ -120,10 +120,13 @@ impl<'a> Diff<'a> {
         (new > base.saturating_add(allowed).saturating_add(bytes)).then(|| new - base)
     }
 
-    /// How much more or less is in use in the second, as a part of the first: `12 % more`.
+    /// How much more or less is in use in the second, as a part of the first: `12 % more`, `4.3x as much`.
     pub fn in_percent(&self) -> Option<String> {
         let (base, new) = (self.base.used() as f64, self.new.used() as f64);
         (base > 0.0 && base != new).then(|| {
+            if new >= 2.0 * base {
+                return format!("{}x as much", quantity(new / base));
+            }
             let word = if new > base { "more" } else { "less" };
             format!("{} {word}", percent((new - base).abs() / base))
         })

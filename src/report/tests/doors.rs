@@ -153,3 +153,61 @@ fn no_recording_is_not_judged() {
     );
     assert_eq!(json::value(&r)["verdict"], "unknown");
 }
+
+/// Of a job that runs it is told when the card is full, of one that has ended how far it would have gone; and nothing of what is far.
+#[test]
+fn a_full_card_is_told_as_far_ahead_as_it_matters() {
+    let mut j = Job::new(0);
+    j.train(12, 100 * MIB);
+    let v = leaks();
+    let of = |low, mid, high, ended| {
+        let steps_to_oom = Some(StepsToOom { low, mid, high });
+        let seconds_to_oom = Some(SecondsToOom { low: 30, mid: 41, high: 50 });
+        let findings = [Finding { steps_to_oom, seconds_to_oom, ..j.leak() }];
+        let mut p = Process::new(&j.replay, &j.names, &v, &findings);
+        p.ended = ended;
+        let (text, page, _) = told(&Report { processes: vec![p], ..Report::default() });
+        let full = page["told"]["reason"].as_str().unwrap().split("; full ").nth(1).unwrap().to_owned();
+        let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(text.contains(&format!("full {full}")), "{text}");
+        full
+    };
+    for (full, words) in [
+        (of(54, 62, 89, Ended::Running), "in about 62 steps (54 to 89), 41 s from now."),
+        (of(54, 62, 89, Ended::Exit), "after about 62 further steps at this rate (54 to 89)."),
+        (of(54, 62, 89, Ended::Signal(9)), "after about 62 further steps at this rate (54 to 89)."),
+        (
+            of(20_000, 30_000, 40_000, Ended::Running),
+            "in about 30,000 steps (20,000 to 40,000), 41 s from now.",
+        ),
+        (of(20_000, 30_000, 40_000, Ended::Exit), "after more than 10,000 further steps at this rate."),
+        (of(0, 0, 1, Ended::Exit), "after less than one further step at this rate."),
+    ] {
+        assert_eq!(full, words);
+    }
+}
+
+/// Where no stacks were recorded, nobody knows that native code allocated: it is said how a line comes to be known.
+#[test]
+fn without_stacks_the_report_says_so_and_how_to_record_them() {
+    let mut j = Job::new(0);
+    j.alloc(MIB, StreamHandle(0), 0, false);
+    j.train(12, 100 * MIB);
+    let unknown = j.replay.sites().iter().find(|s| s.kind == SiteKind::Unknown).expect("a site").id;
+    let known = Finding { kind: Kind::StepGrowth, ..j.leak() };
+    let sites = vec![FindingSite { site: unknown, share: 1.0, blocks_now: 12, bytes_now: GIB }];
+    let findings = [Finding { sites, ..known }];
+    let v = leaks();
+    let told_with = |j: &Job| {
+        let p = Process::new(&j.replay, &j.names, &v, &findings);
+        let (text, _, json) = told(&Report { processes: vec![p], ..Report::default() });
+        let remedy = json["processes"][0]["findings"][0]["remedy"].as_str().unwrap().to_owned();
+        (text.split_whitespace().collect::<Vec<_>>().join(" "), remedy)
+    };
+    let (text, remedy) = told_with(&j);
+    assert!(text.contains("by native code") && !remedy.contains("--stacks"), "{text}");
+    j.give(Item::Meta(json!({ "stacks": "none" })));
+    let (text, remedy) = told_with(&j);
+    assert!(text.contains("no stacks were recorded") && !text.contains("native code"), "{text}");
+    assert!(remedy.contains("without --stacks none") && !remedy.contains("detach"), "{remedy}");
+}

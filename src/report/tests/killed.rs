@@ -42,6 +42,33 @@ fn the_host_killed_one_and_another_leaks() {
     assert_eq!((&value["verdict"], &value["reason"]), (&json!("leak"), &json!("rank 1: growth")));
 }
 
+/// What ended a job is what a person hears first; what is known of its memory follows.
+#[test]
+fn an_error_of_cuda_leads_whatever_is_said_of_memory() {
+    for (outcome, words) in [
+        (Outcome::Unknown, "Whether it leaks was not judged: too few steps."),
+        (Outcome::Clean, "No leak: too few steps."),
+        (Outcome::Leak, "It leaks besides: Too few steps."),
+    ] {
+        let mut j = Job::new(0);
+        j.segment(16 * GIB);
+        j.train(4, 0);
+        let stack = StackId(0);
+        let fault = Fault { call: 31, status: 710, device: DeviceId(0), stream: StreamHandle(0), stack };
+        j.event(Body::Failed(fault));
+        let v = verdict(outcome, "too few steps");
+        let p = Process::new(&j.replay, &j.names, &v, &[]);
+        let r = Report { processes: vec![p], exit: None, next: Vec::new() };
+        let mut text = Vec::new();
+        text::write(&mut text, &r, Style::default()).unwrap();
+        let text = String::from_utf8(text).unwrap();
+        let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        let first = "strandline: CUDA ERROR. A failed assertion in a kernel on GPU 0: cudaDeviceSynchronize returned 710 in step 5;";
+        assert!(text.starts_with(first) && text.contains(words), "{text}");
+        assert!(json::value(&r)["verdict"] == json!(outcome.name()), "a program hears of memory");
+    }
+}
+
 fn fault() -> SelfFault {
     SelfFault { place: "cudaMemGetInfo".to_owned(), signal: "SIGSEGV", remedy: Some("--stacks none") }
 }

@@ -24,15 +24,19 @@ pub(super) fn lines(p: &Process<'_>, m: &Moment, style: Style) -> Vec<String> {
     let wide = [job.iter().sum(), rest.iter().sum(), left].map(|v: u64| unit.show(v).len());
     let wide = wide.into_iter().max().unwrap_or(0).max(5);
     let mut row = |name: &str, figure: u64, text: &str, ink: Option<Ink>| {
-        let head = format!("    {name:NAMES$}{:>wide$}  ", unit.show(figure));
+        // What is there, and too little for a figure.
+        let figure = if figure > 0 { unit.show(figure) } else { format!("<{}", unit.show(1)) };
+        let head = format!("    {name:NAMES$}{figure:>wide$}  ");
         let lines = style.wrap(&head, text);
         out.extend(lines.into_iter().map(|l| ink.map_or_else(|| l.clone(), |i| style.paint(i, &l))));
     };
-    row("the job itself", job.iter().sum(), &list(&t.job, job, unit), None);
+    if job.iter().any(|f| *f > 0) {
+        row("the job itself", job.iter().sum(), &list(&t.job, job, unit), None);
+    }
     if t.left_behind > 0 {
         row("left behind", left, &by_whom(p, m), Some(Ink::Bad));
     }
-    if !t.rest.is_empty() {
+    if rest.iter().any(|f| *f > 0) {
         row("the rest", rest.iter().sum(), &list(&t.rest, rest, unit), None);
     }
     if let Some(c) = context(p, m).and(p.contexts.get(&m.device)) {

@@ -4,6 +4,7 @@ use super::super::held::HeldBy;
 use super::super::model::{Known, Process, because, fatal, remedy, tried, used};
 use super::super::style::{Ink, Style};
 use super::super::units::{count, percent, plural, quantity, size, size_f};
+use super::headline::cuda_error;
 use super::phrase::{clause, forecast, lately, per};
 use super::place::{at, in_phase, kept_at, line, place, site};
 use crate::detect::{Certainty, Finding, Outcome, Severity, post_mortem};
@@ -40,7 +41,7 @@ pub(super) fn each(p: &Process<'_>, style: Style) -> Vec<(usize, Vec<String>)> {
         out.push((i, style.wrap("  note   ", &text)));
     }
     for (i, f, known) in all().filter(|(_, f, _)| !is_loud(f) && f.suppressed_by.is_none()) {
-        let mut lines = style.wrap("  note   ", &note(p, f));
+        let mut lines = style.wrap("  note   ", &note(p, f, known));
         let stands = f.certainty == Certainty::Note && f.withdrawn_step.is_none();
         match known.and_then(|k| k.fix.as_ref()) {
             Some(fix) => {
@@ -113,8 +114,8 @@ fn leak(out: &mut Vec<String>, p: &Process<'_>, f: &Finding, known: Option<&Know
     if let Some(recent) = lately(f) {
         say("current", &format!("{recent} {}", per(f.grain)));
     }
-    if let Some(when) = f.steps_to_oom.filter(|_| fatal(p, f).is_none()) {
-        say("full in", &forecast(when, f.seconds_to_oom, f.grain.noun()));
+    if let Some((label, when)) = forecast(p, f).filter(|_| fatal(p, f).is_none()) {
+        say(label, &when);
     }
     match known.and_then(|k| k.fix.as_ref()) {
         Some(fix) => say("fix", &format!("known: {}, {}", fix.known, fix.text)),
@@ -164,13 +165,8 @@ pub(super) fn broken(p: &Process<'_>, style: Style) -> Vec<String> {
     let stream = f.stream.map(|s| format!(", stream {}", s.0)).unwrap_or_default();
     let phase = in_phase(f.phase);
     let text = format!(
-        "{} on GPU {}: {} returned {} in {} {}{phase}{place}{reached}{stream}, and was the first call to fail; every later one fails too. What did it was launched before that call: with CUDA_LAUNCH_BLOCKING=1 its own launch is the one that fails",
-        clause(f.fault.words()),
-        f.fault.device.0,
-        f.fault.name(),
-        f.fault.status,
-        p.replay.step_source().noun(),
-        count(f.step.into()),
+        "{}{phase}{place}{reached}{stream}, and was the first call to fail; every later one fails too. The kernel at fault was launched before: run it again with CUDA_LAUNCH_BLOCKING=1, and the call that launches it is the one that fails",
+        clause(&cuda_error(p, f)),
     );
     style.wrap("  broken ", &text).into_iter().map(|l| style.paint(Ink::Bad, &l)).collect()
 }
@@ -207,7 +203,8 @@ pub(super) fn failed(p: &Process<'_>, d: &Device, style: Style) -> Vec<String> {
     let asked = size(o.requested.0);
     // A request takes a whole segment, and PyTorch's message has the size of that.
     let tried = tried(p, o).filter(|t| size(t.0) != asked);
-    let tried = tried.map(|t| format!(" (PyTorch \"tried to allocate {}\": a new segment)", size(t.0)));
+    let tried =
+        tried.map(|t| format!(" (PyTorch's message has {}, the segment that it needed for that)", size(t.0)));
     let piece =
         scene.filter(|s| o.call.is_none() && s.largest < o.requested).map(|s| match size(s.largest.0) {
             largest if largest == asked => format!(
@@ -217,9 +214,9 @@ pub(super) fn failed(p: &Process<'_>, d: &Device, style: Style) -> Vec<String> {
             largest => format!(", and the largest free piece it could use was {largest}"),
         });
     let text = format!(
-        "{asked}{} asked for in {grain} {}{phase}{by}{times}{refused}{}",
-        tried.unwrap_or_default(),
+        "{asked} asked for in {grain} {}{phase}{by}{}{times}{refused}{}",
         count(o.step.into()),
+        tried.unwrap_or_default(),
         piece.unwrap_or_default()
     );
     let mut out = style.wrap("  failed ", &text);
@@ -241,25 +238,26 @@ pub(super) fn failed(p: &Process<'_>, d: &Device, style: Style) -> Vec<String> {
         let Some(site) = p.replay.site(h.site) else { continue };
         let (first, own) = (count(h.first_step.into()), h.of_this_step);
         let since = match h.first_step < o.step {
-            false => format!("of this {grain}"),
+            false => format!("in this {grain}"),
             // What little is older is not what filled it.
-            true if size(own.0) == size(h.bytes.0) => format!("of this {grain}"),
-            true if own.0 > 0 => {
-                format!("({} of it of this {grain}, the oldest since {grain} {first})", size(own.0))
-            }
+            true if size(own.0) == size(h.bytes.0) => format!("in this {grain}"),
+            true if own.0 > 0 => format!("since {grain} {first} ({} of it in this {grain})", size(own.0)),
             true => format!("since {grain} {first}"),
         };
         let side = p.replay.stream(h.stream).filter(|s| s.handle.0 != 0);
         let stream = side.map(|s| format!(", stream {}", s.id.0)).unwrap_or_default();
         let by = if site.kind == SiteKind::Line { "by " } else { "" };
-        held.push((h.bytes.0, format!("{} {since} {by}{}{stream}", size(h.bytes.0), place(p, site))));
+        held.push((
+            h.bytes.0,
+            format!("{} allocated {since} {by}{}{stream}", size(h.bytes.0), place(p, site)),
+        ));
     }
     if early > 0 {
         held.push((early, format!("{} from before the recording began: by whom was not seen", size(early))));
         held.sort_by_key(|(bytes, _)| std::cmp::Reverse(*bytes));
     }
     for (i, (_, text)) in held.iter().enumerate() {
-        out.extend(style.wrap(if i == 0 { "  held   " } else { "         " }, text));
+        out.extend(style.wrap(if i == 0 { "  in use " } else { "         " }, text));
     }
     if p.verdict.outcome == Outcome::Oom {
         out.extend(style.wrap("  try    ", m.remedy));
@@ -270,7 +268,7 @@ pub(super) fn failed(p: &Process<'_>, d: &Device, style: Style) -> Vec<String> {
 /// Lines that are named as those that held memory at a failure.
 const HOLDERS: usize = 3;
 
-fn note(p: &Process<'_>, f: &Finding) -> String {
+fn note(p: &Process<'_>, f: &Finding, known: Option<&Known>) -> String {
     // Where no line is known, that is no news in a note.
     let named = site(p, f).filter(|s| f.kind.is_leak() || s.kind != SiteKind::Unknown);
     // One line that several streams pass through is a finding on each: without the stream, notes would read the same.
@@ -286,11 +284,20 @@ fn note(p: &Process<'_>, f: &Finding) -> String {
             count(until.into())
         );
     }
+    let explain = because(f, known);
+    let explain = match f.bound.as_ref().filter(|_| f.certainty == Certainty::Bounded) {
+        Some(b) => {
+            let bytes = b.bytes.map(|b| format!(", at about {}", size(b))).unwrap_or_default();
+            let when = b.at_step.map(|n| format!(" in {grain} {}", count(n.into()))).unwrap_or_default();
+            format!("it ends by itself when {} is full{bytes}{when}: no leak; {explain}", b.source)
+        }
+        None => explain.to_owned(),
+    };
     let pace = if f.bytes_per_step > 0.0 { format!("{}, ", rate(f)) } else { String::new() };
     let yours = named.filter(|s| f.kind.is_leak() && s.kind == SiteKind::Line);
     let yours = yours.and_then(|s| s.your_line.as_ref().filter(|y| **y != s.frame));
     let yours = yours.map(|y| format!(", reached from your {}", line(p, y))).unwrap_or_default();
-    format!("{}{place}{yours}: {pace}{} now. {}", f.headline(), size(f.bytes_now), clause(&f.explain))
+    format!("{}{place}{yours}: {pace}{} now. {}", f.headline(), size(f.bytes_now), clause(&explain))
         .trim_end()
         .to_owned()
 }

@@ -1,11 +1,13 @@
 //! The first line: what is the matter, in one sentence.
 
 use super::super::model::{Process, Report, fatal};
+use super::super::processes::out_of_memory;
 use super::super::style::Style;
 use super::super::units::{count, size};
 use super::phrase::{clause, forecast, lately, per};
 use super::place::{at, in_phase, kept_by, site};
-use crate::detect::{Finding, Outcome, PostMortem, SelfFault, post_mortem};
+use crate::detect::{Finding, Outcome, SelfFault};
+use crate::replay::Failed;
 use crate::replay::anatomy::At;
 
 /// The first line, wrapped.
@@ -60,7 +62,9 @@ impl Report<'_> {
             _ if alike == all => format!("{text} The same on all {all} processes."),
             _ => {
                 let of = match p.verdict.outcome {
-                    Outcome::Clean if !p.killed_by_host => format!(" That is {alike} of {all} processes."),
+                    Outcome::Clean if !p.killed_by_host && p.replay.failed().is_none() => {
+                        format!(" That is {alike} of {all} processes.")
+                    }
                     _ => String::new(),
                 };
                 let beside = beside(self, p);
@@ -89,7 +93,7 @@ fn sentence(r: &Report<'_>, p: &Process<'_>, alone: bool) -> String {
     }
     if p.killed_by_host {
         return format!(
-            ". The machine ran out of memory (not the GPU), and its kernel ended {}.{}",
+            ". The machine ran out of host memory (RAM, not GPU memory), and Linux's out-of-memory killer ended {}.{}",
             r.name(p),
             gpu()
         );
@@ -102,12 +106,26 @@ fn sentence(r: &Report<'_>, p: &Process<'_>, alone: bool) -> String {
         }
         false => ". ".to_owned(),
     };
+    if let Some(f) = p.replay.failed() {
+        let memory = match p.verdict.outcome {
+            Outcome::Leak => format!("It leaks besides: {}", growth(p).unwrap_or(reason)),
+            Outcome::Growing => format!("Memory grows besides: {}", growth(p).unwrap_or(reason)),
+            Outcome::Oom => format!("It ran out of memory before: {reason}"),
+            Outcome::Clean => format!("No leak: {}", p.reason()),
+            Outcome::Unknown => format!("Whether it leaks was not judged: {}", p.reason()),
+        };
+        return format!(
+            "{after}{}; every CUDA call has failed since. {}.",
+            clause(&cuda_error(p, f)),
+            memory.trim_end_matches('.')
+        );
+    }
     match p.verdict.outcome {
         Outcome::Leak | Outcome::Growing => match filled(p) {
             Some(text) => format!("{after}{text} {reason}."),
             None => format!("{after}{}.", growth(p).unwrap_or(reason)),
         },
-        Outcome::Oom => match why(p) {
+        Outcome::Oom => match out_of_memory(p) {
             Some(m) if alone => format!(" ({}){after}{}.", m.short, m.explain.trim_end_matches('.')),
             Some(m) => format!(" ({}){after}{}.", m.short, clause(&m.explain)),
             None if reason.is_empty() => ".".to_owned(),
@@ -122,6 +140,19 @@ fn sentence(r: &Report<'_>, p: &Process<'_>, alone: bool) -> String {
     }
 }
 
+/// What broke a context: `a failed assertion in a kernel on GPU 0: cudaDeviceSynchronize returned 710 in step 1`.
+pub(super) fn cuda_error(p: &Process<'_>, f: &Failed) -> String {
+    format!(
+        "{} on GPU {}: {} returned {} in {} {}",
+        f.fault.words(),
+        f.fault.device.0,
+        f.fault.name(),
+        f.fault.status,
+        p.replay.step_source().noun(),
+        count(f.step.into()),
+    )
+}
+
 /// Where the first line is not about what grows, as of a job that the host killed or that ran out of memory: what does.
 fn beside(r: &Report<'_>, lead: &Process<'_>) -> Option<String> {
     let (outcome, reason) = r.gated();
@@ -133,13 +164,6 @@ fn beside(r: &Report<'_>, lead: &Process<'_>) -> Option<String> {
     };
     let of_lead = reason.starts_with(&format!("{}: ", r.name(lead)));
     (!said && !of_lead).then(|| format!("{word} in {reason}."))
-}
-
-/// Why memory ran out, on the device where it did last.
-fn why(p: &Process<'_>) -> Option<PostMortem> {
-    let device =
-        p.replay.devices().filter(|d| !d.ooms.is_empty()).max_by_key(|d| d.ooms.last().map(|o| o.time))?;
-    post_mortem(p.replay, device.id)
 }
 
 /// The finding that the verdict is about.
@@ -172,8 +196,8 @@ fn growth(p: &Process<'_>) -> Option<String> {
     if let Some(lately) = lately(f) {
         text.push_str(&format!("; current rate {lately} {}", per(f.grain)));
     }
-    if let Some(when) = f.steps_to_oom {
-        text.push_str(&format!("; full in {}", forecast(when, f.seconds_to_oom, f.grain.noun())));
+    if let Some((label, when)) = forecast(p, f) {
+        text.push_str(&format!("; {label} {when}"));
     }
     Some(text)
 }

@@ -1,7 +1,8 @@
 //! How much and how soon, in words that the parts of the report share.
 
+use super::super::model::{Ended, Process};
 use super::super::units::{count, duration, plural, size_f};
-use crate::detect::{Finding, GrainName, SecondsToOom, StepsToOom};
+use crate::detect::{Finding, GrainName};
 
 /// `a step`.
 pub(super) fn per(grain: GrainName) -> &'static str {
@@ -24,19 +25,36 @@ pub(super) fn lately(f: &Finding) -> Option<String> {
     ((recent - f.bytes_per_step).abs() > 0.2 * f.bytes_per_step.abs()).then(|| size_f(recent))
 }
 
-/// `about 62 steps (54 to 89), 41 s from now`.
-pub(super) fn forecast(when: StepsToOom, time: Option<SecondsToOom>, grain: &str) -> String {
+/// Steps beyond which no number is told, where that is also more than a week away: what is so slow has other reasons to end first.
+const FAR_STEPS: u64 = 10_000;
+const FAR_SECONDS: u64 = 7 * 24 * 3600;
+
+/// When the device will be full, in two parts: of a job that runs `full in` and `about 62 steps (54 to 89), 41 s from now`; of
+/// one that has ended `full after` and `about 62 further steps at this rate (54 to 89)`.
+pub(super) fn forecast(p: &Process<'_>, f: &Finding) -> Option<(&'static str, String)> {
+    let when = f.steps_to_oom?;
+    let (grain, runs) = (f.grain.noun(), p.ended == Ended::Running);
+    let (label, noun, rate) = match runs {
+        true => ("full in", grain.to_owned(), ""),
+        false => ("full after", format!("further {grain}"), " at this rate"),
+    };
+    let time = f.seconds_to_oom.map(|t| t.mid).filter(|s| runs && *s != u64::MAX && grain != "second");
+    if when.low > FAR_STEPS && time.is_none_or(|s| s > FAR_SECONDS) {
+        return Some((label, format!("more than {}{rate}", plural(FAR_STEPS as i64, &noun))));
+    }
     let about = if when.mid == u64::MAX {
         "a time that cannot be told".to_owned()
+    } else if when.mid == 0 {
+        return Some((label, format!("less than one {noun}{rate}")));
     } else {
-        format!("about {}", plural(when.mid.min(i64::MAX as u64) as i64, grain))
+        format!("about {}{rate}", plural(when.mid.min(i64::MAX as u64) as i64, &noun))
     };
-    let time = time.map(|t| t.mid).filter(|s| *s != u64::MAX && grain != "second");
     let time = time.map(|s| format!(", {} from now", duration(s.saturating_mul(1_000_000_000))));
     let time = time.unwrap_or_default();
-    match (when.low, when.high) {
+    let text = match (when.low, when.high) {
         (l, h) if l == h => format!("{about}{time}"),
         (l, u64::MAX) => format!("{about}{time} ({} at the earliest; it may level off before)", count(l)),
         (l, h) => format!("{about} ({} to {}){time}", count(l), count(h)),
-    }
+    };
+    Some((label, text))
 }

@@ -35,6 +35,9 @@ pub(in crate::report) fn place(p: &Process<'_>, s: &Site) -> String {
             Some(f) => format!("by {}", f.function),
             None => format!("by native code at {}{}", s.frame.file, s.frame.function),
         },
+        SiteKind::Unknown if Facts::of(p.replay).text("stacks") == Some("none") => {
+            "at a line that is not known: no stacks were recorded (as with --stacks none)".to_owned()
+        }
         SiteKind::Unknown => "by native code: no Python line is known".to_owned(),
     }
 }

@@ -14,14 +14,16 @@ const FEWEST: usize = 3;
 const CURVE: usize = 48;
 const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
-/// Four lines of figures and one of a curve; nothing for a run of fewer than three steps.
-pub(super) fn lines(d: &Device, several: bool, style: Style) -> Vec<String> {
+/// Four lines of figures and one of a curve; nothing for a run of fewer than three steps. `is_cut`: nothing came after the last step
+/// that would have freed its gradients.
+pub(super) fn lines(d: &Device, grain: &str, several: bool, is_cut: bool, style: Style) -> Vec<String> {
     if d.rows.len() < FEWEST {
         return Vec::new();
     }
     let chosen = choose(d.rows.len());
-    let top = d.rows.iter().map(|r| r.reserved.0.max(r.peak.0)).max().unwrap_or(0);
-    let unit = TableUnit::for_part(top);
+    let shown = chosen.iter().flatten().map(|&i| &d.rows[i]);
+    let cells: Vec<u64> = shown.flat_map(|r| [r.allocated.0, r.peak.0, r.reserved.0]).collect();
+    let unit = TableUnit::for_cells(&cells);
     let show = |b: u64| {
         let (figure, _) = unit.apportion(&[b]);
         unit.show(figure[0])
@@ -35,7 +37,7 @@ pub(super) fn lines(d: &Device, several: bool, style: Style) -> Vec<String> {
         }
         t.row(cells);
     };
-    row(format!("steps  {gpu}{}", unit.name()), &|r| count(r.step.into()));
+    row(format!("{:6} {gpu}{}", format!("{grain}s"), unit.name()), &|r| count(r.step.into()));
     row("       at the end".into(), &|r| show(r.allocated.0));
     row("       peak".into(), &|r| show(r.peak.0));
     row("       reserved".into(), &|r| show(r.reserved.0));
@@ -45,11 +47,26 @@ pub(super) fn lines(d: &Device, several: bool, style: Style) -> Vec<String> {
     let mut out = t.lines(2);
     let ends: Vec<u64> = d.rows.iter().map(|r| r.allocated.0).collect();
     if ends.len() > COLUMNS {
-        let (head, tail) = ("         ", " at the end of each step");
+        let (head, tail) = ("         ", format!(" at the end of each {grain}"));
         let most = style.width.saturating_sub(head.len() + tail.len()).clamp(BARS.len(), CURVE);
         out.push(format!("{head}{}{tail}", curve(&ends, most)));
     }
+    if let Some(last) = d.rows.last().filter(|_| is_cut && has_more(&ends)) {
+        let text = format!(
+            "step {} was the last: its gradients, which the next step would have freed, may still be in it",
+            count(last.step.into())
+        );
+        out.extend(style.wrap("         ", &text));
+    }
     out
+}
+
+/// Whether the last value has risen by much more than those before did.
+fn has_more(ends: &[u64]) -> bool {
+    let rises: Vec<u64> = ends.windows(2).map(|w| w[1].saturating_sub(w[0])).collect();
+    let [before @ .., last] = rises.as_slice() else { return false };
+    let most = before.iter().rev().take(8).max().copied().unwrap_or(u64::MAX);
+    *last > most.saturating_mul(2) && *last >= ends[ends.len() - 1] / 20
 }
 
 /// Indices of the rows to show; `None` stands for those left out between.
@@ -82,6 +99,15 @@ mod tests {
     fn first_and_last_steps_are_shown() {
         assert_eq!(choose(3), [Some(0), Some(1), Some(2)]);
         assert_eq!(choose(100), [Some(0), Some(1), Some(2), None, Some(97), Some(98), Some(99)]);
+    }
+
+    #[test]
+    fn a_last_step_that_keeps_its_gradients_stands_out() {
+        assert!(has_more(&[100, 100, 100, 130]));
+        assert!(has_more(&[100, 110, 120, 150]));
+        assert!(!has_more(&[100, 110, 120, 130]), "a leak");
+        assert!(!has_more(&[100, 100, 100, 101]), "too little to matter");
+        assert!(!has_more(&[100, 200]) && !has_more(&[]));
     }
 
     #[test]

@@ -2,12 +2,13 @@
 
 use std::io::{self, Write};
 
-use super::super::model::{Facts, Process, Report, used};
+use super::super::model::{Ended, Facts, Process, Report, used};
 use super::super::processes::Row;
 use super::super::style::{Ink, Style};
 use super::super::table::{Align, Table};
 use super::super::units::{count, size};
 use super::{filled, found, headline, run, series};
+use crate::event::steps::StepSource;
 use crate::replay::anatomy::At;
 
 /// Prints the report.
@@ -44,7 +45,8 @@ fn lines(r: &Report<'_>, style: Style) -> Vec<String> {
     }
     let silent = r.processes.len() - told.len();
     if silent > 0 {
-        let text = format!("{} add nothing to this; --format json has all", count(silent as u64));
+        let verb = if silent == 1 { "process adds" } else { "processes add" };
+        let text = format!("{} {verb} nothing to this; --format json has all", count(silent as u64));
         out.extend(style.wrap("  others ", &text));
     }
     last(&mut out, r, style);
@@ -81,7 +83,10 @@ fn process(out: &mut Vec<String>, p: &Process<'_>, style: Style) {
     }
     out.extend(found::lines(p, style));
     for d in used(p) {
-        out.extend(series::lines(d, used(p).count() > 1, style));
+        // The step after the last one would have freed its gradients.
+        let is_over = p.at_step.is_none() && p.ended != Ended::Running;
+        let is_cut = is_over && p.replay.step_source() == StepSource::Optimizer;
+        out.extend(series::lines(d, p.replay.step_source().noun(), used(p).count() > 1, is_cut, style));
     }
     out.extend(run::lines(p, style));
 }

@@ -25,9 +25,12 @@ pub(super) fn all(patient: &Patient) -> Vec<Check> {
     }
     all.push(match std::env::var_os(env::TAIL).filter(|t| !t.is_empty()).map(PathBuf::from) {
         Some(tail) => {
-            room("tail", &tail, TAIL_ROOM, &format!("set {} to a folder on tmpfs with room", env::TAIL))
+            room("buffers", &tail, TAIL_ROOM, &format!("set {} to a folder on tmpfs with room", env::TAIL))
         }
-        None => Check::good("tail", "in memory that `strandline run` keeps: /dev/shm stays the job's"),
+        None => Check::good(
+            "buffers",
+            "events that are not yet on disk are in memory that `strandline run` keeps open, not in /dev/shm",
+        ),
     });
     all.push(room("output", Path::new("."), OUTPUT_ROOM, "record somewhere else: strandline run -o DIR …"));
     all

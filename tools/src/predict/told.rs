@@ -21,8 +21,8 @@ pub(super) struct Prediction {
 }
 
 /// What a simulated GPU cannot tell.
-const NOT_SIMULATED: &str = "branches on values (they are meaningless here), workspaces of cuDNN, NCCL's buffers, compiled code and CUDA \
-    graphs' own memory: leave room for them";
+const NOT_SIMULATED: &str = "a simulated GPU computes no values, so a branch that depends on one may go the other way; it has no workspaces of \
+    cuDNN, buffers of NCCL, compiled code or memory of CUDA graphs: leave room for these";
 
 impl Prediction {
     /// The highest peak of all devices: allocated and reserved.
@@ -103,7 +103,7 @@ impl Prediction {
         }
         let verdict = self.job.outcome.name();
         lines.extend(style.wrap(&format!("  {:9}", "leaks"), &format!("{verdict}: {}", self.job.reason)));
-        lines.extend(style.wrap(&format!("  {:9}", "left out"), NOT_SIMULATED));
+        lines.extend(style.wrap(&format!("  {:9}", "not seen"), NOT_SIMULATED));
         lines.join("\n") + "\n"
     }
 

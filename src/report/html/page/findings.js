@@ -19,11 +19,8 @@ function finding(f) {
   const per = `${size(Math.round(f.bytes_per_step))} and ${plural(Number(f.blocks_per_step.toFixed(1)), "block")} every ${f.grain}`;
   say("size", [grows || f.bytes_per_step > 0 ? per : "", `${size(f.bytes_now)} now`].filter(Boolean).join(", ") + (f.withdrawn_step === null ? "" : `; ended at step ${f.withdrawn_step}`));
   const ended = (lane.p.devices.find(d => d.index === f.device) || {}).oom;
-  if (grows && !ended && f.steps_to_oom && f.steps_to_oom.mid !== null) {
-    const until = f.seconds_to_oom && f.seconds_to_oom.mid !== null ? `, ${time(f.seconds_to_oom.mid)} from the end of the recording` : "";
-    const range = f.steps_to_oom.high === null ? "" : ` (${number(f.steps_to_oom.low)} to ${number(f.steps_to_oom.high)})`;
-    say("full in about", `${number(f.steps_to_oom.mid)}${range} ${f.grain}s${until}`);
-  }
+  const when = ahead(lane.p, f);
+  if (grows && !ended && when) say(...when);
   if (f.bound) say("ends by itself", f.bound.source + (f.bound.bytes === null ? "" : `, ${size(f.bound.bytes)} then`));
   const h = f.held_by;
   if (h.holders.length || h.reason) say("held by", h.holders.length ? h.holders.join("; ") : "not known: " + h.reason);
@@ -38,4 +35,15 @@ function finding(f) {
     box.append(more);
   }
   return box;
+}
+// When the GPU is full, as the report has it: a label and how far; of a job that has ended, what it would have taken.
+function ahead(p, f) {
+  const s = f.steps_to_oom, t = f.seconds_to_oom, runs = p.ended === "running";
+  if (!s || s.mid === null) return null;
+  const [label, noun, rate] = runs ? ["full in", f.grain, ""] : ["full after", "further " + f.grain, " at this rate"];
+  const left = runs && t && t.mid !== null ? t.mid : null;
+  if (s.low > 1e4 && (left === null || left > 7 * 86400)) return [label, `more than ${plural(1e4, noun)}${rate}`];
+  if (s.mid === 0) return [label, `less than one ${noun}${rate}`];
+  const range = s.high === null ? "" : ` (${number(s.low)} to ${number(s.high)})`;
+  return [label, `about ${plural(s.mid, noun)}${rate}${range}` + (left === null ? "" : `, ${time(left)} from now`)];
 }

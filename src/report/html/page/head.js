@@ -29,7 +29,8 @@ function cards() {
     const grown = p.findings.filter(counts), f = grown[0];
     if (f) card(`${f.bytes_per_step < 0 ? "" : "+"}${size(Math.round(f.bytes_per_step))}`, `every ${f.grain} since ${f.grain} ${number(f.first_step)}`);
     if (f) card(size(grown.reduce((n, g) => n + g.bytes_now, 0)), "left behind by earlier " + f.grain + "s");
-    if (f && !d.oom && f.steps_to_oom && f.steps_to_oom.mid !== null) card(plural(f.steps_to_oom.mid, f.grain), "until the GPU is full" + (f.seconds_to_oom && f.seconds_to_oom.mid !== null ? `, ${time(f.seconds_to_oom.mid)}` : ""));
+    const when = f && !d.oom && ahead(p, f);
+    if (when) card(when[1], `until GPU ${d.index} is full`);
     if (p.steps !== null) card(number(p.steps), `steps (${p.step_source})`);
     card(number(p.events), `events, ${number(p.events_lost)} lost`);
     if (p.cost.step_time_fraction !== null) card(percent(p.cost.step_time_fraction), "of step time to record");
