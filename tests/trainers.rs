@@ -6,7 +6,7 @@ mod support;
 
 use std::path::PathBuf;
 use strandline::event::Body;
-use support::{Folder, Job, Recording, cache, command, packages, python, root};
+use support::{Folder, Job, Ran, Recording, cache, command, packages, python, root};
 
 /// About 75 MB. Without what they need of a network, and without torch, which the simulated device's Python has.
 const TRAINERS: &[&str] = &[
@@ -45,19 +45,25 @@ const TRAINERS: &[&str] = &[
     "typing-inspection==0.4.5",
 ];
 
-/// Runs a script of trainings; the numbers of the steps that it marked, or `None` where its libraries cannot be had.
+/// Runs a script of trainings, with words of Python's before it; `None` where its libraries cannot be had.
 #[track_caller]
-fn trained(library: &str) -> Option<Vec<u64>> {
+fn run(folder: &Folder, before: &[&str], script: &str) -> Option<Ran> {
     let installed = packages::if_they_can_be_had("trainers-1", TRAINERS)?;
-    let folder = Folder::new(library);
     let scripts = root().join("tests/python/trainers");
     let path = [root().join("tools/python"), installed, scripts.clone()];
-    let job = Job::program(&folder, python()).arg("-u").arg(scripts.join(format!("with_{library}.py")));
+    let job = Job::program(folder, python()).arg("-u").args(before).arg(scripts.join(script));
     let job = job.env("PYTHONPATH", std::env::join_paths(path).expect("a search path")).env("LD_PRELOAD", "");
     let job = job.env("PYTHONDONTWRITEBYTECODE", "1").env("XDG_CACHE_HOME", cache());
     // All that asks for a network is told that there is none.
     let job = job.env("HF_HUB_OFFLINE", "1").env("HF_HOME", folder.path()).env("STRANDLINE_BIN", command());
-    let ran = job.env("STRANDLINE_SIM_TOTAL", "1GiB").run().succeeded();
+    Some(job.env("STRANDLINE_SIM_TOTAL", "1GiB").run().succeeded())
+}
+
+/// The numbers of the steps that a library's trainings marked.
+#[track_caller]
+fn trained(library: &str) -> Option<Vec<u64>> {
+    let folder = Folder::new(library);
+    let ran = run(&folder, &[], &format!("with_{library}.py"))?;
     assert!(ran.stdout().ends_with("\"done\"\n"), "{}", ran.stdout());
     Some(steps(ran.recording()))
 }
@@ -93,6 +99,19 @@ fn lightning_logs_figures_marks_its_steps_and_trains_as_before() {
 #[test]
 fn accelerate_logs_figures_marks_its_steps_and_trains_as_before() {
     trained("accelerate").iter().for_each(|steps| are_global_steps(steps));
+}
+
+#[test]
+fn two_ranks_end_at_the_same_step_where_one_of_them_leaks() {
+    let folder = Folder::new("ranks");
+    let Some(ran) = run(&folder, &["-m", "torch.distributed.run", "--nproc-per-node", "2"], "two_ranks.py")
+    else {
+        return;
+    };
+    let said = ran.stdout();
+    let ended: Vec<&str> = said.lines().filter(|l| l.starts_with("stopped after ")).collect();
+    assert!(ended.len() == 2 && ended[0] == ended[1] && ended[0] != "stopped after 200 steps", "{said}");
+    assert!(folder.join("last").exists(), "it saved");
 }
 
 /// Nothing imports a trainer until its callback is asked for, and then it is said what is missing.

@@ -132,7 +132,7 @@ class Training:
         group = torch.distributed
         if not group.is_available() or not group.is_initialized() or group.get_world_size() == 1:
             return self._is_urgent
-        device = "cuda" if group.get_backend() == "nccl" else "cpu"
+        device = "cpu" if group.get_backend() in ("gloo", "mpi", "undefined") else "cuda"
         urgent = torch.tensor([int(self._is_urgent)], device=device)
         group.all_reduce(urgent, op=group.ReduceOp.MAX)
         return bool(urgent.item())
