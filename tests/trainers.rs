@@ -65,6 +65,11 @@ fn trained(library: &str) -> Option<Vec<u64>> {
     let folder = Folder::new(library);
     let ran = run(&folder, &[], &format!("with_{library}.py"))?;
     assert!(ran.stdout().ends_with("\"done\"\n"), "{}", ran.stdout());
+    if library != "accelerate" {
+        let said = support::strandline(&["dump".as_ref(), ran.recording().as_os_str()]);
+        let has = |what: &str| said.lines().any(|l| l.ends_with(what));
+        assert!(has("name=\"epoch 2\"") && has("name=eval"), "epochs are marks, evaluation is a phase");
+    }
     Some(steps(ran.recording()))
 }
 
