@@ -36,8 +36,8 @@ old_versions! {
     "pthread_sigmask" @ "GLIBC_2.2.5",
 }
 
-// `stat64` and `fstat64` are symbols since 2.33; before, headers called these with the structure's version, which is 1 on
-// x86-64. `gettid` is a symbol since 2.30; it is system call 186.
+// `stat64`, `fstat64`, `fstat` (the same structure) and `fstatat64` are symbols since 2.33; before, headers called others with the
+// structure's version, which is 1 on x86-64. `gettid` is a symbol since 2.30; it is system call 186.
 #[cfg(strandline_floor)]
 global_asm!(
     ".macro strandline_stat name, real",
@@ -55,7 +55,20 @@ global_asm!(
     "strandline_stat stat64, __xstat64",
     "strandline_stat lstat64, __lxstat64",
     "strandline_stat fstat64, __fxstat64",
+    "strandline_stat fstat, __fxstat64",
     ".purgem strandline_stat",
+    ".hidden fstatat64",
+    ".globl fstatat64",
+    ".type fstatat64,@function",
+    "fstatat64:",
+    "endbr64",
+    "mov r8, rcx",
+    "mov rcx, rdx",
+    "mov rdx, rsi",
+    "mov rsi, rdi",
+    "mov edi, 1",
+    "jmp __fxstatat64@PLT",
+    ".size fstatat64, . - fstatat64",
     ".hidden gettid",
     ".globl gettid",
     ".type gettid,@function",

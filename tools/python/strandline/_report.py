@@ -80,7 +80,8 @@ def _finding(told: Mapping[str, Any]) -> Finding:
     )
 
 
-def _ask(path: str) -> dict[str, Any]:
+def ask(path: str) -> dict[str, Any]:
+    """What the command says of a recording of this process up to now."""
     # What keeps a new recording's buffers open looks for them ten times a second; until then only its file can be read.
     looks = 0
     while True:
@@ -99,7 +100,7 @@ def report() -> Report:
     path = _library.recording()
     if path is None:
         raise _library.Error("this process is not recorded: call strandline.start(), or start the program with `strandline run`")
-    told = _ask(path)
+    told = ask(path)
     process = told["processes"][0]
     return Report(
         verdict=told["verdict"],

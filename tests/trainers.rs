@@ -1,0 +1,140 @@
+//! The callbacks for transformers' Trainer, Lightning and accelerate, with the real libraries: what they add to the trainer's own log, the
+//! steps that they mark, and that the training is otherwise the same. Most of it is asserted by the trainings themselves, in
+//! `tests/python/trainers`, which run bare, not recorded, and recorded, in one process.
+
+mod support;
+
+use std::path::PathBuf;
+use strandline::event::Body;
+use support::{Folder, Job, Ran, Recording, cache, command, packages, python, root};
+
+/// About 75 MB. Without what they need of a network, and without torch, which the simulated device's Python has.
+const TRAINERS: &[&str] = &[
+    "--no-deps",
+    "absl-py==2.5.1",
+    "accelerate==1.15.0",
+    "annotated-doc==0.0.7",
+    "annotated-types==0.8.0",
+    "anyio==4.16.0",
+    "click==8.5.1",
+    "grpcio==1.85.1",
+    "h11==0.16.0",
+    "httpcore2==2.16.2",
+    "httpx2==2.16.2",
+    "huggingface_hub==2.4.0",
+    "idna==3.20",
+    "lightning-utilities==0.15.3",
+    "lightning==2.6.6",
+    "packaging==26.3",
+    "protobuf==7.36.2",
+    "psutil==7.2.2",
+    "pydantic==2.14.3",
+    "pydantic_core==2.50.4",
+    "pytorch-lightning==2.6.6",
+    "PyYAML==6.0.3",
+    "regex==2026.11.15",
+    "safetensors==0.8.0",
+    "shellingham==1.5.4",
+    "tensorboard==2.21.0",
+    "tokenizers==0.23.3",
+    "torchmetrics==1.9.0",
+    "tqdm==4.70.1",
+    "transformers==5.23.0",
+    "truststore==0.10.5",
+    "typer==0.29.2",
+    "typing-inspection==0.4.5",
+];
+
+/// Runs a script of trainings, with words of Python's before it; `None` where its libraries cannot be had.
+#[track_caller]
+fn run(folder: &Folder, before: &[&str], script: &str) -> Option<Ran> {
+    let installed = packages::if_they_can_be_had("trainers-1", TRAINERS)?;
+    let scripts = root().join("tests/python/trainers");
+    let path = [root().join("tools/python"), installed, scripts.clone()];
+    let job = Job::program(folder, python()).arg("-u").args(before).arg(scripts.join(script));
+    let job = job.env("PYTHONPATH", std::env::join_paths(path).expect("a search path")).env("LD_PRELOAD", "");
+    let job = job.env("PYTHONDONTWRITEBYTECODE", "1").env("XDG_CACHE_HOME", cache());
+    // All that asks for a network is told that there is none.
+    let job = job.env("HF_HUB_OFFLINE", "1").env("HF_HOME", folder.path()).env("STRANDLINE_BIN", command());
+    Some(job.env("STRANDLINE_SIM_TOTAL", "1GiB").run().succeeded())
+}
+
+/// The numbers of the steps that a library's trainings marked.
+#[track_caller]
+fn trained(library: &str) -> Option<Vec<u64>> {
+    let folder = Folder::new(library);
+    let ran = run(&folder, &[], &format!("with_{library}.py"))?;
+    assert!(ran.stdout().ends_with("\"done\"\n"), "{}", ran.stdout());
+    if library != "accelerate" {
+        let said = support::strandline(&["dump".as_ref(), ran.recording().as_os_str()]);
+        let has = |what: &str| said.lines().any(|l| l.ends_with(what));
+        assert!(has("name=\"epoch 2\"") && has("name=eval"), "epochs are marks, evaluation is a phase");
+    }
+    Some(steps(ran.recording()))
+}
+
+fn steps(recording: PathBuf) -> Vec<u64> {
+    let recording = Recording::read(&recording).whole();
+    let number = |body: &Body| if let Body::ManualStep(n) = body { Some(*n) } else { None };
+    recording.events.iter().filter_map(|e| number(&e.body)).collect()
+}
+
+/// First the training that is recorded, of 48 batches, two of which are a step; then one that is ended before the device is full, and
+/// goes on for four steps from the checkpoint that it saved.
+#[track_caller]
+fn are_global_steps(steps: &[u64]) {
+    let whole: Vec<u64> = (1..=24).collect();
+    assert_eq!(steps[..24], whole);
+    let (stopped, resumed) = steps[24..].split_at(steps.len() - 24 - 4);
+    let end = stopped.len() as u64;
+    assert_eq!(stopped, (1..=end).collect::<Vec<_>>());
+    assert_eq!(resumed, (end + 1..=end + 4).collect::<Vec<_>>());
+}
+
+#[test]
+fn transformers_logs_figures_marks_its_steps_and_trains_as_before() {
+    trained("transformers").iter().for_each(|steps| are_global_steps(steps));
+}
+
+#[test]
+fn lightning_logs_figures_marks_its_steps_and_trains_as_before() {
+    trained("lightning").iter().for_each(|steps| are_global_steps(steps));
+}
+
+#[test]
+fn accelerate_logs_figures_marks_its_steps_and_trains_as_before() {
+    trained("accelerate").iter().for_each(|steps| are_global_steps(steps));
+}
+
+#[test]
+fn two_ranks_end_at_the_same_step_where_one_of_them_leaks() {
+    let folder = Folder::new("ranks");
+    let Some(ran) = run(&folder, &["-m", "torch.distributed.run", "--nproc-per-node", "2"], "two_ranks.py")
+    else {
+        return;
+    };
+    let said = ran.stdout();
+    let ended: Vec<&str> = said.lines().filter(|l| l.starts_with("stopped after ")).collect();
+    assert!(ended.len() == 2 && ended[0] == ended[1] && ended[0] != "stopped after 200 steps", "{said}");
+    assert!(folder.join("last").exists(), "it saved");
+}
+
+/// Nothing imports a trainer until its callback is asked for, and then it is said what is missing.
+#[test]
+fn a_callback_without_its_library_says_what_to_install() {
+    let source = "
+import sys
+import strandline
+import strandline.accelerate
+assert not {'torch', 'transformers', 'lightning', 'accelerate'} & set(sys.modules), sorted(sys.modules)
+for name in ('transformers', 'lightning'):
+    try:
+        __import__(f'strandline.{name}')
+        raise SystemExit(f'{name} is there')
+    except ImportError as e:
+        assert str(e).startswith(f'strandline.{name} needs {name}, ') and str(e).endswith(f': pip install {name}'), e
+";
+    let folder = Folder::new("trainers-none");
+    let job = Job::program(&folder, python()).args(["-c", source]).env("LD_PRELOAD", "");
+    job.env("PYTHONPATH", root().join("tools/python")).run().succeeded();
+}

@@ -1,0 +1,82 @@
+"""A callback for transformers' Trainer, and for trainers that are made of it, such as TRL's (docs/trainers.md).
+
+    from strandline.transformers import StrandlineCallback
+
+    Trainer(..., callbacks=[StrandlineCallback()])
+"""
+# Without transformers its name is this very file's to pyright.
+# pyright: basic, reportMissingImports=false, reportAttributeAccessIssue=false, reportGeneralTypeIssues=false
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from ._training import OnGrowth, Training
+
+try:
+    from transformers import TrainerCallback
+except ImportError as e:
+    raise ImportError(f"strandline.transformers needs transformers, which cannot be imported ({e}): pip install transformers") from e
+
+
+class StrandlineCallback(TrainerCallback):
+    """Marks the Trainer's own steps, epochs and evaluations in the recording, and adds figures of GPU memory to its log.
+
+    Steps are those of `state.global_step`, whatever the gradient accumulation. To what the Trainer logs with the loss, and at its
+    end, it adds `strandline/allocated_mib`, `reserved_mib`, `peak_allocated_mib` (of all devices that the process sees),
+    `growth_mib_per_step`, and `steps_until_full` where that can be said. At the end one line on stderr says the verdict.
+
+    `on_growth="save_and_stop"` saves a checkpoint and ends the training where a device will be full within 200 steps or 24 hours.
+
+    In a process that is not recorded nothing happens.
+    """
+
+    def __init__(self, on_growth: OnGrowth = "log") -> None:
+        self._training = Training(on_growth)
+
+    def on_init_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self._come_first()
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self._come_first()
+        self._training.begin()
+
+    def on_epoch_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self._training.mark(f"epoch {int(state.epoch or 0) + 1}")
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self._training.phase(None)
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self._training.step(state.global_step)
+
+    def on_prediction_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self._training.phase("eval")
+
+    def on_evaluate(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self._training.phase(None)
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
+        if not isinstance(logs, dict) or not ("loss" in logs or "train_runtime" in logs):
+            return
+
+        def send(figures: dict[str, float]) -> None:
+            logs.update(figures)
+            # The Trainer has put a copy of it there.
+            state.log_history[-1].update(figures)
+
+        self._training.log(send, last="train_runtime" in logs)
+        if "loss" in logs and self._training.should_stop():
+            control.should_save = control.should_training_stop = True
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self._training.end()
+
+    def _come_first(self) -> None:
+        # Callbacks are given what is logged one after another, and those of loggers stand before the user's. The caller's caller's
+        # frame is that of their list, which is gone through just now: it gets another list.
+        handler: Any = sys._getframe(2).f_locals.get("self")
+        callbacks = getattr(handler, "callbacks", None)
+        if isinstance(callbacks, list) and self in callbacks and callbacks[0] is not self:
+            handler.callbacks = [self, *(c for c in callbacks if c is not self)]
