@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use strandline::event::Body;
 use support::{Folder, Job, Ran, Recording, cache, command, packages, python, root};
 
-/// About 75 MB. Without what they need of a network, and without torch, which the simulated device's Python has.
+/// 240 MB when they are installed, without torch, which the simulated device's Python has, and what only a network needs.
 const TRAINERS: &[&str] = &[
     "--no-deps",
     "absl-py==2.5.1",
