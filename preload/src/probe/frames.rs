@@ -170,14 +170,13 @@ impl Frames {
         value: u64,
     ) -> Option<Variable> {
         const FRAME: u64 = 24;
-        // `gi_frame_state`: more than this one says that the frame has ended (3.11 to 3.13).
-        const STATE_BEFORE_FRAME: u64 = 5;
+        // `gi_frame_state`, five bytes before the frame: more than this one says that it has ended (3.11 to 3.13).
         const EXECUTING: i8 = 0;
         let mut found = None;
         // SAFETY: the caller's promise; its frame lies in it, or is pointed to, and has code that is checked to be such. Until a generator has
         // ended, and in a frame that is an object at any time, a variable is null or has an object that is alive.
         unsafe {
-            if !is_frame && *((holder + self.generator - STATE_BEFORE_FRAME) as *const i8) > EXECUTING {
+            if !is_frame && (read(holder + self.generator - 8) >> 24) as i8 > EXECUTING {
                 return None;
             }
             let frame = if is_frame { read(holder + FRAME) } else { holder + self.generator };
