@@ -52,6 +52,27 @@ fn a_growing_list_fails_the_gate_unless_it_is_allowed_or_suppressed() {
     assert_eq!(report(&["--allow-growth", "fast"], &[]).0, 2);
 
     let write = |name: &str, text: &str| std::fs::write(folder.join(name), text).expect("written");
+    // What the user knows as a leak is one, wherever the list lies; a list that is none is bad usage, or is left out.
+    let known =
+        r#"[{"known": "page 12", "kinds": ["step-growth"], "files": ["judged.py"], "remedy": "clear it"}]"#;
+    write("mine.json", known);
+    write("wrong.json", &known.replace("files", "file"));
+    let (status, stdout, _) = report(&["--known", "mine.json"], &[]);
+    assert!(
+        status == 81 && unwrapped(&stdout).contains("fix known: page 12, clear it"),
+        "{status}: {stdout}"
+    );
+    let (status, _, stderr) = report(&["--known", "wrong.json"], &[]);
+    assert!(status == 2 && stderr.contains("entry 1: no key is called \"file\""), "{status}: {stderr}");
+    std::fs::create_dir_all(folder.join("config/strandline")).expect("a folder");
+    let configured = folder.join("config");
+    let configured = [("XDG_CONFIG_HOME", configured.to_str().expect("UTF-8"))];
+    write("config/strandline/known.json", known);
+    assert_eq!(report(&[], &configured).0, 81);
+    write("config/strandline/known.json", "{}");
+    let (status, _, stderr) = report(&[], &configured);
+    assert!(status == 84 && stderr.contains("no list of objects"), "{status}: {stderr}");
+
     write("known.supp", "# a list\ngrowing:^*judged.py$\ngrowing:nobody_has_this\n");
     write("leaks.supp", "leak:judged.py\n");
     write("bad.supp", "growing:judged.py\n\njudged.py\n");

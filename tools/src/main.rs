@@ -53,7 +53,7 @@ fn main() -> ExitCode {
     signals::be_witness();
     signals::write_beyond_limits();
     let cli = Cli::parse_from(cli::normalize(std::env::args_os()));
-    let result = match &cli.command {
+    let result = known::keep(&cli.known).and_then(|()| match &cli.command {
         Command::Run(options) => run::main(options),
         Command::Watch(options) => watch::main(options),
         Command::Top(options) => top::main(options),
@@ -70,7 +70,7 @@ fn main() -> ExitCode {
         Command::Simulate(options) => environment::main(options),
         Command::Completions(options) => manual::completions(options),
         Command::Man(options) => manual::page(options),
-    };
+    });
     match result {
         Ok(status) => ExitCode::from(status),
         Err(error) => {

@@ -125,23 +125,27 @@ impl Python {
         }
     }
 
-    /// The attribute of an instance that refers to `child`, where the instance keeps it without a dictionary.
+    /// The attribute of an instance that refers to the child that `is` one, and that, where the instance keeps it without a dictionary.
     ///
     /// # Safety
     /// As [`Python::inline_values`].
-    pub(super) unsafe fn own_attribute(&self, object: u64, child: u64) -> Option<String> {
-        let mut name = 0;
+    pub(super) unsafe fn own_attribute(
+        &self,
+        object: u64,
+        is: impl Fn(u64) -> bool,
+    ) -> Option<(String, u64)> {
+        let mut found = None;
         let mut look = |key: u64, value: u64| {
-            if value == child {
-                name = key;
+            if is(value) {
+                found = Some((key, value));
             }
-            name == 0
+            found.is_none()
         };
         // SAFETY: the caller's promise; a name is a string.
         unsafe {
             self.inline_values(object, &mut look);
             self.slots(object, &mut look);
-            (name != 0).then(|| self.text(name))
+            found.map(|(name, value)| (self.text(name), value))
         }
     }
 

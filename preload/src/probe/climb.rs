@@ -5,9 +5,9 @@
 //! its name in that slice, while it is known to be alive; between slices nothing but addresses is kept.
 
 use super::budget::Budget;
-use super::layout::is_still;
 use super::named::Named;
 use super::objects::{Map, Types, references, type_of};
+use super::remembered::Remembered;
 use super::world::World;
 use crate::python::collector::{Reached, Walk};
 use std::collections::HashMap;
@@ -30,7 +30,7 @@ const PASSES: u32 = 8;
 #[derive(Default)]
 struct Seen {
     mask: u64,
-    children: Vec<u64>,
+    children: Vec<Remembered>,
     level: u32,
 }
 
@@ -43,7 +43,7 @@ pub(super) struct Climb {
     filter: Vec<u64>,
     walk: Walk,
     /// A large container that is in the middle of being looked at: its type, and where to go on.
-    rest: Option<(u64, u64, u64)>,
+    rest: Option<(Remembered, u64, u64)>,
     /// What has a name.
     pub(super) named: Vec<Named>,
     /// The same by name and object: its place among those.
@@ -109,7 +109,7 @@ impl Climb {
     }
 
     /// What was climbed from to an object; `None` where it was not climbed to.
-    pub(super) fn children(&self, object: u64) -> Option<&[u64]> {
+    pub(super) fn children(&self, object: u64) -> Option<&[Remembered]> {
         self.seen.get(&object).map(|s| s.children.as_slice())
     }
 
@@ -125,7 +125,7 @@ impl Climb {
         let mut left = REFERENCES;
         // A large container that the last slice has not come to the end of, where it is still there.
         if let Some((object, kind, from)) = self.rest.take()
-            && is_still(object, kind)
+            && let Some(object) = object.still(kind)
         {
             // SAFETY: the caller's promise; the object is tracked.
             unsafe { self.look(w, &mut types, object, from, budget) };
@@ -185,7 +185,7 @@ impl Climb {
                 while let Some(from) = at.filter(|from| *from == 0 || !budget.is_over()) {
                     at = w.python.piece(object, kind, from, &mut each);
                 }
-                self.rest = at.map(|from| (object, type_of(object), from));
+                self.rest = at.map(|from| (Remembered::of(object), type_of(object), from));
             } else if from == 0 {
                 references(object, kind, &mut each);
             }
@@ -208,6 +208,7 @@ impl Climb {
         let is_more = mask & !seen.mask != 0;
         seen.mask |= mask;
         seen.level = seen.level.min(level);
+        let child = Remembered::of(child);
         if seen.children.len() < KEYS && !seen.children.contains(&child) {
             seen.children.push(child);
         }

@@ -157,7 +157,7 @@ impl Frames {
         }
     }
 
-    /// The variable that has a value in a frame that is an object (`is_frame`), or in that of a generator; `None` where there is none, as in a
+    /// The variable whose value `is` the one, in a frame that is an object (`is_frame`), or in that of a generator; `None` where there is none, as in a
     /// generator that has ended, whose frame still has the addresses of what its variables were.
     ///
     /// # Safety
@@ -167,7 +167,7 @@ impl Frames {
         python: &Python,
         holder: u64,
         is_frame: bool,
-        value: u64,
+        is: impl Fn(u64) -> bool,
     ) -> Option<Variable> {
         const FRAME: u64 = 24;
         // `gi_frame_state`, five bytes before the frame: more than this one says that it has ended (3.11 to 3.13).
@@ -185,7 +185,7 @@ impl Frames {
                 return None;
             }
             self.variables(python, frame, &mut |v| {
-                if v.value == value {
+                if is(v.value) {
                     found = Some(v);
                 }
             });

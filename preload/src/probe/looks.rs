@@ -1,10 +1,11 @@
 //! Holders that were found are looked at again: how many things are in each now. That costs microseconds, and tells what piles up from
 //! what is emptied or has reached its end.
 
-use super::layout::{MODULE_DICT, is_still};
+use super::layout::MODULE_DICT;
 use super::named::{Named, Place, Rank};
 use super::objects::{Class, TYPE_DICT, Types};
-use super::verify::is_named;
+use super::remembered::Remembered;
+use super::verify::has;
 use super::world::World;
 use crate::platform::memory::read;
 use crate::recorder::at_work::in_room;
@@ -106,7 +107,7 @@ impl Counted {
 unsafe fn current(w: &World, types: &mut Types<'_>, named: &Named) -> Option<u64> {
     // SAFETY: the caller's promise; an owner that is tracked and of its type is alive, and so is what it has.
     unsafe {
-        if named.rank == Rank::Local && named.owner == 0 {
+        if named.rank == Rank::Local && named.owner == Remembered::NONE {
             let mut found = None;
             w.frames.as_ref()?.locals(&w.python, w.interpreter, &mut |v| {
                 if found.is_none() && Place::variable(w, Rank::Local, v, 0).text == named.place {
@@ -115,9 +116,7 @@ unsafe fn current(w: &World, types: &mut Types<'_>, named: &Named) -> Option<u64
             });
             return found;
         }
-        if !is_still(named.owner, named.owner_kind) {
-            return None;
-        }
+        let owner = named.owner.still(named.owner_kind)?;
         let (mut found, variable) = (None, named.scope.variable.as_str());
         let mut take = |key: u64, value: u64| {
             if w.python.text(key) == variable {
@@ -125,11 +124,11 @@ unsafe fn current(w: &World, types: &mut Types<'_>, named: &Named) -> Option<u64
             }
             found.is_none()
         };
-        match types.of(named.owner).class {
-            Class::Module => w.python.items(read(named.owner + MODULE_DICT), &mut take),
-            Class::Type => w.python.items(read(named.owner + TYPE_DICT), &mut take),
-            Class::Instance => w.python.attributes(named.owner, &mut take),
-            _ => found = is_named(w, types, named).then_some(named.object),
+        match types.of(owner).class {
+            Class::Module => w.python.items(read(owner + MODULE_DICT), &mut take),
+            Class::Type => w.python.items(read(owner + TYPE_DICT), &mut take),
+            Class::Instance => w.python.attributes(owner, &mut take),
+            _ => found = has(w, types, named),
         }
         found
     }

@@ -29,6 +29,7 @@ mod pace;
 mod pieces;
 mod questions;
 mod rebound;
+mod remembered;
 mod running;
 mod slices;
 mod tensors;

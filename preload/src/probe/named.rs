@@ -4,6 +4,7 @@ use super::bound::Bound;
 use super::frames::Variable;
 use super::names::Scope;
 use super::objects::{Class, Kind, Types, type_of};
+use super::remembered::Remembered;
 use super::world::World;
 
 /// What kind of a place a name is.
@@ -58,9 +59,9 @@ pub(super) struct Named {
     /// What kind of place.
     pub(super) rank: Rank,
     /// What the name stands for.
-    pub(super) object: u64,
-    /// What has it under this name, and the type of that; 0 of a running function's local variable.
-    pub(super) owner: u64,
+    pub(super) object: Remembered,
+    /// What has it under this name, and the type of that; nothing of a running function's local variable.
+    pub(super) owner: Remembered,
     pub(super) owner_kind: u64,
     /// Its type.
     pub(super) kind: String,
@@ -150,8 +151,8 @@ impl Place {
                 place: self.text,
                 scope: self.scope,
                 rank: self.rank,
-                object,
-                owner: self.owner,
+                object: Remembered::of(object),
+                owner: Remembered::of(self.owner),
                 owner_kind,
                 mask,
                 level,
@@ -175,8 +176,8 @@ pub(super) mod tests {
             place: place.into(),
             scope: Scope::default(),
             rank,
-            object: 1,
-            owner: 2,
+            object: Remembered::of(1),
+            owner: Remembered::of(2),
             owner_kind: 3,
             kind: "dict".to_string(),
             entries: Some(u64::from(level) * 10),

@@ -54,7 +54,7 @@ impl Climb {
                     self.entries(w, types, parent, child);
                 }
                 Class::Instance => {
-                    if let Some(attribute) = w.python.own_attribute(parent, child) {
+                    if let Some((attribute, _)) = w.python.own_attribute(parent, |value| value == child) {
                         self.name(w, types, Place::attribute(w, parent, attribute), child);
                     }
                 }
@@ -87,7 +87,7 @@ impl Climb {
             if read(function + at.defaults) == child {
                 let count = w.python.entries(child, Class::Tuple).unwrap_or(0);
                 for i in 0..count.min(KEYS as u64) {
-                    let object = w.python.entry(child, i).filter(|o| self.children_of(child).contains(o));
+                    let object = w.python.entry(child, i).filter(|o| self.was_below(child, *o));
                     let name = object.and_then(|_| w.python.argument(code, i, count));
                     found.extend(name.zip(object));
                 }
@@ -121,14 +121,12 @@ impl Climb {
                 let (text, scope) = ("a local of a frame that is kept".to_string(), Scope::default());
                 return self.name(w, types, Place { rank, text, scope, owner: parent }, child);
             };
-            let inside = match w.python.is_cell(child) {
-                true => self.children_of(child),
-                false => vec![child],
+            let object = match w.python.in_cell(child) {
+                Some(inside) if self.was_below(child, inside) => inside,
+                _ => child,
             };
-            for object in inside {
-                if let Some(v) = frames.variable_in(&w.python, parent, is_frame, object) {
-                    self.name(w, types, Place::variable(w, rank, v, parent), object);
-                }
+            if let Some(v) = frames.variable_in(&w.python, parent, is_frame, |value| value == object) {
+                self.name(w, types, Place::variable(w, rank, v, parent), object);
             }
         }
     }
@@ -168,11 +166,11 @@ impl Climb {
     /// # Safety
     /// The dictionary is alive; with the GIL held.
     unsafe fn among(&self, w: &World, dict: u64) -> Vec<(String, u64)> {
-        let (children, mut found) = (self.children_of(dict), Vec::new());
+        let mut found = Vec::new();
         // SAFETY: the caller's promise; a key is alive.
         unsafe {
             w.python.items(dict, |key, value| {
-                if children.contains(&value) {
+                if self.was_below(dict, value) {
                     found.push((w.python.text(key), value));
                 }
                 found.len() < KEYS
@@ -181,8 +179,9 @@ impl Climb {
         found
     }
 
-    fn children_of(&self, object: u64) -> Vec<u64> {
-        self.children(object).map(<[u64]>::to_vec).unwrap_or_default()
+    /// Whether an object that is alive was climbed from to another one.
+    fn was_below(&self, above: u64, object: u64) -> bool {
+        self.children(above).is_some_and(|all| all.iter().any(|child| child.is(object)))
     }
 
     /// What the cells of a closure have at this moment, where that was climbed from: the cell's place, and the object. What they had when they
@@ -196,7 +195,7 @@ impl Climb {
             let cells = (0..).map_while(|i| Some((i, w.python.entry(closure, i)?)));
             cells
                 .filter_map(|(i, cell)| Some((i, cell, w.python.in_cell(cell)?)))
-                .filter(|(_, cell, object)| self.children(*cell).is_some_and(|c| c.contains(object)))
+                .filter(|(_, cell, object)| self.was_below(*cell, *object))
                 .map(|(i, _, object)| (i, object))
                 .collect()
         }

@@ -7,44 +7,44 @@
 
 use super::budget::Budget;
 use super::climb::Climb;
-use super::layout::{MODULE_DICT, MODULE_NAME, in_function, is_still, refers};
+use super::layout::{MODULE_DICT, MODULE_NAME, in_function};
 use super::named::{Named, Place, Rank};
-use super::objects::{Class, Map, TYPE_DICT, Types, references, type_of};
+use super::objects::{Class, TYPE_DICT, Types, references, type_of};
+use super::remembered::Remembered;
 use super::world::World;
 use crate::platform::memory::read;
 use std::collections::HashSet;
 
-/// Whether what has a name has it still.
+/// The object that was named, where what has it has it still.
 ///
 /// # Safety
 /// With the GIL held and the collector not at work.
-pub(super) unsafe fn is_named(w: &World, types: &mut Types<'_>, named: &Named) -> bool {
-    let (object, owner) = (named.object, named.owner);
-    if named.rank == Rank::Local && owner == 0 {
-        let mut is_there = false;
-        let Some(frames) = &w.frames else { return false };
+pub(super) unsafe fn has(w: &World, types: &mut Types<'_>, named: &Named) -> Option<u64> {
+    let is = |object: u64| named.object.is(object);
+    let mut found = None;
+    if named.rank == Rank::Local && named.owner == Remembered::NONE {
         // SAFETY: the caller's promise, and `World` has frames only where their layout is proved.
         unsafe {
-            frames.locals(&w.python, w.interpreter, &mut |v| {
-                is_there = is_there
-                    || v.value == object && Place::variable(w, Rank::Local, v, 0).text == named.place;
+            w.frames.as_ref()?.locals(&w.python, w.interpreter, &mut |v| {
+                let is_it = || is(v.value) && Place::variable(w, Rank::Local, v, 0).text == named.place;
+                if found.is_none() && is_it() {
+                    found = Some(v.value);
+                }
             });
         }
-        return is_there;
+        return found;
     }
-    if !is_still(owner, named.owner_kind) {
-        return false;
-    }
-    let mut is_there = false;
+    let owner = named.owner.still(named.owner_kind)?;
     // SAFETY: the owner is tracked, hence alive, and so is what it refers to; the rest as in `climb::settle`.
     unsafe {
         let kind = types.of(owner);
         let among = |dict: u64, name: &str, types: &mut Types<'_>| {
-            let mut found = false;
+            let mut found = None;
             if dict != 0 && types.of(dict).class == Class::Dict {
                 w.python.items(dict, |key, value| {
-                    found = value == object && named.place == format!("{name}.{}", w.python.text(key));
-                    !found
+                    let is_it = is(value) && named.place == format!("{name}.{}", w.python.text(key));
+                    found = is_it.then_some(value);
+                    !is_it
                 });
             }
             found
@@ -52,9 +52,9 @@ pub(super) unsafe fn is_named(w: &World, types: &mut Types<'_>, named: &Named) -
         match kind.class {
             Class::Module => {
                 let name = w.python.text(read(owner + MODULE_NAME));
-                is_there = among(read(owner + MODULE_DICT), &name, types);
+                among(read(owner + MODULE_DICT), &name, types)
             }
-            Class::Type => is_there = among(read(owner + TYPE_DICT), &w.python.type_name(owner), types),
+            Class::Type => among(read(owner + TYPE_DICT), &w.python.type_name(owner), types),
             Class::Function => {
                 let at = in_function(w.python.minor);
                 let parts = [at.closure, at.defaults, at.keywords, at.dict].map(|part| read(owner + part));
@@ -62,26 +62,24 @@ pub(super) unsafe fn is_named(w: &World, types: &mut Types<'_>, named: &Named) -
                 for part in parts.into_iter().filter(|part| *part != 0) {
                     references(part, types.of(part), &mut |child| inside.push(child));
                 }
-                is_there = inside.contains(&object)
-                    || inside.into_iter().any(|cell| w.python.is_cell(cell) && refers(types, cell, object));
+                let in_cells: Vec<u64> = inside.iter().filter_map(|cell| w.python.in_cell(*cell)).collect();
+                inside.into_iter().chain(in_cells).find(|object| is(*object))
             }
             Class::Frame | Class::Generator => {
-                let is_in = |w: &World| {
-                    let is_frame = kind.class == Class::Frame;
-                    w.frames.as_ref()?.variable_in(&w.python, owner, is_frame, object)
-                };
-                is_there = is_in(w).is_some() || refers(types, owner, object);
+                let is_frame = kind.class == Class::Frame;
+                let variable = w.frames.as_ref().and_then(|f| f.variable_in(&w.python, owner, is_frame, is));
+                references(owner, kind, &mut |child| found = found.or(is(child).then_some(child)));
+                variable.map(|v| v.value).or(found)
             }
             Class::Instance => {
                 let name = w.python.type_name(type_of(owner));
-                let own = w.python.own_attribute(owner, object);
-                is_there = own.is_some_and(|a| named.place == format!("{name}.{a}"))
-                    || among(w.python.own_dict(owner), &name, types);
+                let own = w.python.own_attribute(owner, is);
+                let own = own.filter(|(attribute, _)| named.place == format!("{name}.{attribute}"));
+                own.map(|(_, object)| object).or_else(|| among(w.python.own_dict(owner), &name, types))
             }
-            _ => {}
+            _ => None,
         }
     }
-    is_there
 }
 
 impl Climb {
@@ -111,11 +109,11 @@ impl Climb {
             } else if let Some(children) = self.children(object)
                 && kind.class.is_entered()
             {
-                let mut left: Map<()> = children.iter().map(|child| (*child, ())).collect();
+                let mut left: HashSet<Remembered> = children.iter().copied().collect();
                 // SAFETY: alive, and an object that the collector can enter.
                 is_whole &= unsafe {
                     w.python.all_references(object, kind, budget, &mut |child| {
-                        if !left.is_empty() && left.remove(&child).is_some() && seen.insert(child) {
+                        if !left.is_empty() && left.remove(&Remembered::of(child)) && seen.insert(child) {
                             level.push(child);
                         }
                     })

@@ -381,10 +381,8 @@ impl Work {
         let Some(climb) = (if graph { &self.rise } else { &self.climb }) else { return (rest, true) };
         // SAFETY: the caller's promise; what has its name still is alive, and so is what it leads to.
         unsafe {
-            if !verify::is_named(w, types, named) {
-                return (Rest::default(), true);
-            }
-            let (tensors, is_whole) = climb.below(w, types, named.object, budget);
+            let Some(object) = verify::has(w, types, named) else { return (Rest::default(), true) };
+            let (tensors, is_whole) = climb.below(w, types, object, budget);
             if !graph {
                 rest.mask |= self.sampled(w, types, tensors);
             } else if is_whole || rest.tries + 1 == TRIES {

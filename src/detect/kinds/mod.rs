@@ -47,6 +47,13 @@ registry! {
     LiveAtExit = live_at_exit::DETECTOR,
 }
 
+impl Kind {
+    /// All kinds, in the order of the registry.
+    pub fn all() -> impl Iterator<Item = Kind> {
+        ALL.iter().map(|e| e.kind)
+    }
+}
+
 /// Of which kind growth of a cohort is, and what makes its sentence.
 pub(super) fn of_growth(replay: &Replay, c: &Cohort) -> Option<(Kind, Sentence)> {
     ALL.iter().find_map(|e| match e.check {

@@ -39,6 +39,9 @@ Exit status of `run`:
 #[command(name = "strandline", version = version(), after_help = EXAMPLES, max_term_width = 100)]
 #[command(subcommand_required = true, arg_required_else_help = true)]
 pub(crate) struct Cli {
+    /// A list of leaks that you know, with what helps (docs/known.md); may be given several times
+    #[arg(long, global = true, value_name = "FILE")]
+    pub(crate) known: Vec<PathBuf>,
     /// What to do.
     #[command(subcommand)]
     pub(crate) command: Command,
@@ -185,7 +188,7 @@ fn version() -> &'static str {
 }
 
 /// Options of `run`, `doctor` and `predict` that take a value: what follows them is not the job.
-const WITH_VALUE: [&str; 15] = [
+const WITH_VALUE: [&str; 16] = [
     "-o",
     "--output",
     "--stacks",
@@ -199,6 +202,7 @@ const WITH_VALUE: [&str; 15] = [
     "--metrics",
     "--allow-growth",
     "--suppressions",
+    "--known",
     "--gpu",
     "--devices",
 ];
@@ -266,6 +270,7 @@ mod tests {
         let gated =
             "strandline run --fail-on-leak --allow-growth 1MiB/step --suppressions a --suppressions b";
         assert_eq!(job(&format!("{gated} -m pkg")), ["-m", "pkg"]);
+        assert_eq!(job("strandline run --known a.json -m pkg --known b"), ["-m", "pkg", "--known", "b"]);
         assert!(parse("strandline run --alert-growth fast train.py").is_err());
         assert_eq!(job("strandline run --on-alert exec:x --alert-after 5 -m pkg"), ["-m", "pkg"]);
         assert!(parse("strandline run").is_err());

@@ -1,14 +1,15 @@
 //! Leaks that are known, with their remedy: is this finding one of them, and is the fix installed?
 //!
-//! `leaks.json` lists them: where what stays is allocated (`files`, and `functions` of them), of which kind the finding
-//! is, the package, the first version with the fix (`null` where an update does not end it, or no version is known). `with`:
-//! what stays is allocated by the model itself, and this file of the package allocates in the same job. The installed
-//! version is read from the `dist-info` beside the package that the recording names, where the report is made on the
-//! machine that ran the job.
+//! The list is of ours and of the user's (`list.rs`). The installed version is read from the `dist-info` beside the package that the
+//! recording names, where the report is made on the machine that ran the job.
+
+mod list;
+
+use list::Leak;
+pub(crate) use list::keep;
 
 use crate::share::Share;
 use crate::{holder, kept};
-use serde_json::Value;
 use std::borrow::Cow;
 use std::fs;
 use std::path::Path;
@@ -16,8 +17,6 @@ use strandline::detect::{Finding, Keeper, Owner, Testimony};
 use strandline::event::{Frame, Names, SiteId};
 use strandline::replay::Replay;
 use strandline::report::{Fix, HeldBy, Holder, Known};
-
-const LEAKS: &str = include_str!("leaks.json");
 
 /// What is known of a finding. `began`: when its recording did, in nanoseconds of the Unix epoch. `share`: what has folded the replay's
 /// lines, if they are; the user's source is not looked into then.
@@ -37,7 +36,6 @@ pub(crate) fn of(
 
 /// The remedy, where the finding is a known leak that the installed version has.
 fn fix_of(finding: &Finding, replay: &Replay, share: Option<&Share>) -> Option<Fix> {
-    let leaks: Value = serde_json::from_str(LEAKS).unwrap_or_default();
     let mut lines: Vec<Cow<'_, Frame>> = replay.sites().iter().map(|s| Cow::Borrowed(&s.frame)).collect();
     if let Some(share) = share {
         lines.iter_mut().for_each(|line| *line = Cow::Owned(share.real(line)));
@@ -46,7 +44,7 @@ fn fix_of(finding: &Finding, replay: &Replay, share: Option<&Share>) -> Option<F
     let frames: Vec<&Frame> = finding.sites.iter().filter_map(|s| of(s.site)).collect();
     let all: Vec<&Frame> = lines.iter().map(AsRef::as_ref).collect();
     let what = What { kind: finding.kind.name(), grain: finding.grain.name(), frames: &frames, all: &all };
-    leaks.as_array().into_iter().flatten().find_map(|leak| fix(leak, &what))
+    list::all().find_map(|leak| fix(leak, &what))
 }
 
 /// What is known of a finding beyond the events of its recording, for the judgement of it.
@@ -93,31 +91,28 @@ struct What<'a> {
 }
 
 /// The remedy, if this is where the known leak allocates and the installed version does not have the fix.
-fn fix(leak: &Value, what: &What<'_>) -> Option<Fix> {
-    let text = |key: &str| leak.get(key)?.as_str();
-    let list = |key: &str| leak.get(key).and_then(Value::as_array).into_iter().flatten();
-    let one_of = |key: &str, is: &dyn Fn(&str) -> bool| list(key).filter_map(Value::as_str).any(is);
-    if !one_of("kinds", &|k| k == what.kind) || text("grain").is_some_and(|g| g != what.grain) {
+fn fix(leak: &Leak, what: &What<'_>) -> Option<Fix> {
+    if !leak.kinds.iter().any(|k| k == what.kind) || leak.grain.as_ref().is_some_and(|g| g != what.grain) {
         return None;
     }
     let here = |f: &Frame| {
-        one_of("files", &|file| is_in(&f.file, file))
-            && (list("functions").next().is_none() || one_of("functions", &|name| f.function.contains(name)))
+        leak.files.iter().any(|file| is_in(&f.file, file))
+            && (leak.functions.is_empty() || leak.functions.iter().any(|name| f.function.contains(name)))
     };
-    let frame = match text("with") {
+    let frame = match &leak.with {
         Some(file) => what.all.iter().find(|f| is_in(&f.file, file)),
         None => what.frames.iter().find(|f| here(f)),
     }?;
-    let package = text("package")?;
+    let package = leak.package.as_deref().unwrap_or_default();
     let installed = version(&frame.file, package);
     let have = installed.as_ref().map(|v| format!(" (you have {v})")).unwrap_or_default();
-    let fixed = match text("fixed") {
+    let fixed = match &leak.fixed {
         // On this machine another version may be installed than the job had: what is not known is not denied.
         Some(fixed) if installed.as_deref().is_some_and(|v| numbers(v) >= numbers(fixed)) => return None,
         Some(fixed) => format!("fixed in {package} {fixed}{have}: "),
         None => String::new(),
     };
-    Some(Fix { known: text("known")?.to_string(), text: format!("{fixed}{}", text("remedy")?) })
+    Some(Fix { known: leak.known.clone(), text: format!("{fixed}{}", leak.remedy) })
 }
 
 /// Whether a file is this one of a package, or below this folder of one (`fast_llm/`).
@@ -167,9 +162,8 @@ mod tests {
         } else {
             vec![&frame]
         };
-        let leaks: Value = serde_json::from_str(LEAKS).unwrap();
         let what = What { kind, grain, frames: &[&frame], all: &all };
-        let found = leaks.as_array().unwrap().iter().find_map(|leak| fix(leak, &what));
+        let found = list::all().find_map(|leak| fix(leak, &what));
         fs::remove_dir_all(&home).unwrap();
         found
     }
@@ -225,20 +219,5 @@ mod tests {
         let file = |v: &str| format!("/w/trl-{v}-py3-none-any.whl/trl/models/activation_offloading.py");
         assert_eq!(version(&file("1.3.0"), "trl").as_deref(), Some("1.3.0"));
         assert_eq!(version("/w/trl/x.py", "vllm"), None);
-    }
-
-    #[test]
-    fn the_list_is_whole() {
-        let leaks: Value = serde_json::from_str(LEAKS).unwrap();
-        for leak in leaks.as_array().unwrap() {
-            for key in ["known", "package", "remedy"] {
-                assert!(leak[key].as_str().is_some_and(|t| !t.is_empty()), "{key} of {leak}");
-            }
-            for key in ["kinds", "files", "functions"] {
-                assert!(leak[key].is_array(), "{key} of {leak}");
-            }
-            let place = leak["files"].as_array().is_some_and(|f| !f.is_empty()) || leak["with"].is_string();
-            assert!(place && (leak["fixed"].is_string() || leak["fixed"].is_null()), "{leak}");
-        }
     }
 }

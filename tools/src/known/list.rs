@@ -1,0 +1,181 @@
+//! The list of known leaks: those that the user keeps, then ours.
+//!
+//! Both are JSON, a list of objects: `docs/known.md` says what each key means. Ours is `leaks.json`.
+
+use crate::error::{Error, status};
+use crate::say;
+use serde_json::Value;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+use strandline::detect::Kind;
+
+const OURS: &str = include_str!("leaks.json");
+const KEYS: [&str; 9] =
+    ["known", "package", "kinds", "files", "functions", "with", "grain", "fixed", "remedy"];
+
+/// A known leak.
+#[derive(Debug)]
+pub(super) struct Leak {
+    /// What it is known as: `huggingface/trl#5700`.
+    pub(super) known: String,
+    /// Names of the kinds that a finding of it has.
+    pub(super) kinds: Vec<String>,
+    /// Ends of the paths of files that allocate what stays, or folders of a package (`fast_llm/`).
+    pub(super) files: Vec<String>,
+    /// Parts of the names of functions of those; none: any.
+    pub(super) functions: Vec<String>,
+    /// What stays is allocated by the model itself, and this file allocates in the same job.
+    pub(super) with: Option<String>,
+    /// What the job's marks are; `None`: any.
+    pub(super) grain: Option<String>,
+    /// The package whose version tells whether the fix is installed.
+    pub(super) package: Option<String>,
+    /// The first version with the fix.
+    pub(super) fixed: Option<String>,
+    /// What helps, without a full stop.
+    pub(super) remedy: String,
+}
+
+static USERS: OnceLock<Vec<Leak>> = OnceLock::new();
+
+/// Reads the user's lists, once for this process: the files that were named, and `known.json` of the configuration, which does not keep a job from
+/// starting.
+///
+/// # Errors
+/// A file that was named cannot be read, or is no such list.
+pub(crate) fn keep(named: &[PathBuf]) -> Result<(), Error> {
+    let mut all = Vec::new();
+    for file in named {
+        all.extend(read(file)?);
+    }
+    if let Some(file) = configured() {
+        match read(&file) {
+            Ok(leaks) => all.extend(leaks),
+            Err(error) => say::line(format!("{error}\n  it is left out")),
+        }
+    }
+    let _ = USERS.set(all);
+    Ok(())
+}
+
+/// `known.json` in `$XDG_CONFIG_HOME/strandline` or `~/.config/strandline`, where it is.
+fn configured() -> Option<PathBuf> {
+    let variable = |name| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
+    let base = variable("XDG_CONFIG_HOME").or_else(|| Some(variable("HOME")?.join(".config")))?;
+    let file = base.join("strandline/known.json");
+    let is_absent = |e: std::io::Error| matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory);
+    (!std::fs::metadata(&file).is_err_and(is_absent)).then_some(file)
+}
+
+fn read(file: &Path) -> Result<Vec<Leak>, Error> {
+    let what = "cannot read known leaks";
+    let text = std::fs::read_to_string(file).map_err(|e| Error::io(what, file, e).status(status::USAGE))?;
+    parse(&text).map_err(|why| {
+        Error::new(format!("{what}: {}: {why}", say::path(file)))
+            .hint("docs/known.md has the keys and an example")
+            .status(status::USAGE)
+    })
+}
+
+/// All known leaks, the user's first.
+pub(super) fn all() -> impl Iterator<Item = &'static Leak> {
+    static LEAKS: OnceLock<Vec<Leak>> = OnceLock::new();
+    let ours = LEAKS.get_or_init(|| parse(OURS).unwrap_or_default());
+    USERS.get().into_iter().flatten().chain(ours)
+}
+
+/// A list; else why it is none.
+fn parse(text: &str) -> Result<Vec<Leak>, String> {
+    let all: Value = serde_json::from_str(text).map_err(|e| format!("no JSON: {e}"))?;
+    let all = all.as_array().ok_or("no list of objects")?;
+    let numbered = |(at, entry)| leak(entry).map_err(|why| format!("entry {}: {why}", at + 1));
+    all.iter().enumerate().map(numbered).collect()
+}
+
+fn leak(entry: &Value) -> Result<Leak, String> {
+    let object = entry.as_object().ok_or("no object")?;
+    if let Some(key) = object.keys().find(|k| !KEYS.contains(&k.as_str())) {
+        return Err(format!("no key is called \"{key}\"; there are {}", KEYS.join(", ")));
+    }
+    let text = |key: &str| match object.get(key) {
+        None | Some(Value::Null) => Ok(None),
+        Some(Value::String(text)) if !text.is_empty() => Ok(Some(text.clone())),
+        Some(_) => Err(format!("\"{key}\" is no text")),
+    };
+    let needed = |key: &str| text(key)?.ok_or(format!("\"{key}\" is missing"));
+    let list = |key: &str| {
+        let all = object.get(key).map_or(Some(&[][..]), |v| v.as_array().map(Vec::as_slice));
+        let texts =
+            all.map(|all| all.iter().map(|v| Some(v.as_str()?.to_owned())).collect::<Option<Vec<_>>>());
+        texts
+            .flatten()
+            .filter(|t| t.iter().all(|t| !t.is_empty()))
+            .ok_or(format!("\"{key}\" is no list of texts"))
+    };
+    let leak = Leak {
+        known: needed("known")?,
+        kinds: list("kinds")?,
+        files: list("files")?,
+        functions: list("functions")?,
+        with: text("with")?,
+        grain: text("grain")?,
+        package: text("package")?,
+        fixed: text("fixed")?,
+        remedy: needed("remedy")?,
+    };
+    let kinds = || Kind::all().map(Kind::name).collect::<Vec<_>>().join(", ");
+    if leak.kinds.is_empty() {
+        return Err(format!("\"kinds\" is missing; there are {}", kinds()));
+    }
+    if let Some(kind) = leak.kinds.iter().find(|name| !Kind::all().any(|k| k.name() == **name)) {
+        return Err(format!("no finding is of the kind \"{kind}\"; there are {}", kinds()));
+    }
+    if leak.files.is_empty() && leak.with.is_none() {
+        return Err("neither \"files\" nor \"with\" says where it allocates".into());
+    }
+    if leak.fixed.is_some() && leak.package.is_none() {
+        return Err("\"fixed\" needs the \"package\" that it is a version of".into());
+    }
+    Ok(leak)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn our_list_is_whole() {
+        let ours = parse(OURS).expect("a list");
+        assert!(ours.len() > 6 && ours.iter().all(|leak| leak.package.is_some()));
+    }
+
+    #[test]
+    fn what_is_no_list_is_told_by_entry_and_key() {
+        let good = r#"{"known":"k","kinds":["step-growth"],"files":["a.py"],"remedy":"r"}"#;
+        assert_eq!(parse(&format!("[{good}]")).expect("one").len(), 1);
+        for (text, why) in [
+            ("{", "no JSON"),
+            ("{}", "no list of objects"),
+            ("[1]", "entry 1: no object"),
+            (r#"[{"known":"k","kinds":["step-growth"],"files":["a.py"]}]"#, "\"remedy\" is missing"),
+            (r#"[{"known":"k","kind":["step-growth"]}]"#, "no key is called \"kind\""),
+            (r#"[{"known":"k","kinds":["leak"],"files":["a.py"],"remedy":"r"}]"#, "of the kind \"leak\""),
+            (r#"[{"known":"k","files":["a.py"],"remedy":"r"}]"#, "\"kinds\" is missing"),
+            (r#"[{"known":"k","kinds":["step-growth"],"remedy":"r"}]"#, "neither \"files\" nor \"with\""),
+            (r#"[{"known":"k","kinds":["step-growth"],"files":"a.py","remedy":"r"}]"#, "no list of texts"),
+            (
+                r#"[{"known":"","kinds":["step-growth"],"files":["a.py"],"remedy":"r"}]"#,
+                "\"known\" is no text",
+            ),
+            (
+                r#"[{"known":"k","kinds":["step-growth"],"files":["a.py"],"remedy":"r","fixed":"1.0"}]"#,
+                "needs the \"package\"",
+            ),
+        ] {
+            assert!(parse(text).expect_err(text).contains(why), "{text}: {:?}", parse(text));
+        }
+        let second = format!("[{good},{{}}]");
+        assert!(parse(&second).expect_err("the second").starts_with("entry 2: "));
+    }
+}
