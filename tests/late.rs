@@ -206,7 +206,11 @@ fn runs_out(arguments: &[&str], verdict: &str) -> (Folder, Ran, Value) {
     for said in [
         "4.0 GiB from before the recording began: by whom was not seen",
         "who allocated 4.0 GiB on GPU 0: it was there before the recording began",
-        &format!("2.9 GiB since step 1 by your {}:{}", root().join(NASTY).display(), marked("# AFTER")),
+        &format!(
+            "2.9 GiB allocated since step 1 by your {}:{}",
+            root().join(NASTY).display(),
+            marked("# AFTER")
+        ),
     ] {
         assert!(words.contains(said), "{said}: {text}");
     }
@@ -232,7 +236,7 @@ fn out_of_memory_after_it_tells_what_was_there_before() {
 #[test]
 fn a_request_larger_than_the_card_is_no_leaks_doing_and_what_grows_is_named() {
     let (_folder, _, p) = runs_out(&["leak"], "oom");
-    assert_eq!(p["devices"][0]["oom"]["cause"], "batch", "{p}");
+    assert_eq!(p["devices"][0]["oom"]["cause"], "one-request", "{p}");
     assert_eq!(p["findings"].as_array().map(Vec::len), Some(1), "{p}");
     let finding = &p["findings"][0];
     assert_eq!((&finding["kind"], &finding["bytes_per_step"]), (&json!("step-growth"), &json!(64 * MIB)));
