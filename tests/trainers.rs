@@ -135,6 +135,7 @@ for name in ('transformers', 'lightning'):
         assert str(e).startswith(f'strandline.{name} needs {name}, ') and str(e).endswith(f': pip install {name}'), e
 ";
     let folder = Folder::new("trainers-none");
-    let job = Job::program(&folder, python()).args(["-c", source]).env("LD_PRELOAD", "");
+    // -S: without the packages that are installed there.
+    let job = Job::program(&folder, python()).args(["-S", "-c", source]).env("LD_PRELOAD", "");
     job.env("PYTHONPATH", root().join("tools/python")).run().succeeded();
 }
