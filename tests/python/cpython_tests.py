@@ -59,6 +59,6 @@ for name in sys.argv[1:]:
     try:
         suite = unittest.defaultTestLoader.loadTestsFromModule(importlib.import_module("test." + name))
         result = unittest.TextTestRunner(stream=open(os.devnull, "w"), verbosity=0).run(suite)
-        print(name, result.testsRun, sorted(str(test) for test, _ in result.failures + result.errors), flush=True)
+        print("result", name, result.testsRun, sorted(str(test) for test, _ in result.failures + result.errors), flush=True)
     except (unittest.SkipTest, ImportError) as e:
-        print(name, "skipped", e, flush=True)
+        print("result", name, "skipped", e, flush=True)
