@@ -40,6 +40,8 @@ const REGULAR: [(u32, f64); 2] = [(6, 1.2), (3, 1.1)];
 /// Marks that are always waited for; and where blocks of the line die of old age as well.
 const PATIENCE: u32 = 8;
 const PATIENCE_IN_USE: u32 = 25;
+/// No time is waited for longer, in marks: a few such times still add up.
+const LONGEST: u32 = u32::MAX / 8;
 
 /// Births of what is kept at a line.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -79,7 +81,7 @@ impl Kept {
             true => CLOCK * f64::from(self.gap) + 3.0,
             false => SILENCE * self.pace(),
         };
-        (marks as u32).max(if dies { PATIENCE_IN_USE } else { PATIENCE })
+        whole(marks).max(if dies { PATIENCE_IN_USE } else { PATIENCE })
     }
 }
 
@@ -140,7 +142,8 @@ impl Watch {
 
     fn establish(&mut self, t: &Track, mark: u32) {
         let age = self.age(t);
-        let least = if self.stopped > 0 { (self.reached + 1).clamp(BIRTHS, AGAIN) } else { BIRTHS };
+        let least =
+            if self.stopped > 0 { self.reached.saturating_add(1).clamp(BIRTHS, AGAIN) } else { BIRTHS };
         let Some(kept) = survivors(t, mark, age, self.stopped).filter(|k| k.marks >= least) else { return };
         let is_rare = kept.pace() > RARE && !kept.is_regular();
         if is_rare && kept.marks == BIRTHS || replaces(t) {
@@ -150,7 +153,7 @@ impl Watch {
             return;
         }
         if self.stopped > 0 {
-            self.silence = self.silence.max(kept.first - self.stopped);
+            self.silence = self.silence.max(kept.first.saturating_sub(self.stopped)).min(LONGEST);
         }
         let (record, life) = ((kept.total.blocks, mark), t.longest_life);
         self.named = Some(Named { kept, age, life, record, since: (mark, t.died_old.blocks) });
@@ -197,8 +200,13 @@ impl Watch {
         let few = FEW.get(t.ends.saturating_sub(1) as usize).copied().unwrap_or(1.0);
         let doubt = if self.doubt > 1.0 { self.doubt.max(few) } else { 1.0 };
         let outlived = f64::from(longest) * OUTLIVED * doubt;
-        GRACE.max(if longest > 0 { outlived as u32 + 1 } else { 0 })
+        GRACE.max(if longest > 0 { whole(outlived) + 1 } else { 0 })
     }
+}
+
+/// Marks, in whole ones: at most [`LONGEST`].
+fn whole(marks: f64) -> u32 {
+    (marks as u32).min(LONGEST)
 }
 
 /// Blocks of [`BESIDES`] different marks have come since there were as many as now: each has taken the place of another, as a
@@ -211,12 +219,12 @@ fn replaces(t: &Track) -> bool {
 /// What dies at the line since its survivors were established makes room for what comes: for as long as is waited for more of them
 /// there were not more at any moment.
 fn is_replaced(t: &Track, n: &Named, mark: u32, patience: u32) -> bool {
-    let wait = patience.max(4 * t.series.width());
+    let wait = patience.max(t.series.width().saturating_mul(4));
     if t.died_old.blocks <= n.since.1 || mark.saturating_sub(n.since.0) < wait {
         return false;
     }
     let floor = |from: u32, to: u32| t.series.floor(from, to).blocks;
-    floor(mark.saturating_sub(2), mark + 1) <= floor(mark - wait, mark.saturating_sub(2))
+    floor(mark.saturating_sub(2), mark.saturating_add(1)) <= floor(mark - wait, mark.saturating_sub(2))
 }
 
 /// Survivors of a track that establish something, if there are: blocks of this age, from different marks, that are not dying

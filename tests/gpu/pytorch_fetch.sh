@@ -16,7 +16,7 @@ fi
 to=$carry/pytorch-test
 rm -rf "$to"; mkdir -p "$to/distributed" "$to/tools/stats" "$carry/wheels"
 cd "$source/test"
-cp test_cuda*.py test_autograd.py test_optim.py test_dataloader.py test_multiprocessing*.py test_nn.py "$to/"
+cp test_cuda*.py test_autograd.py test_optim.py test_dataloader.py test_multiprocessing*.py test_nn.py test_modules.py "$to/"
 cp -r autograd optim "$to/"
 cp distributed/test_c10d_nccl.py distributed/test_c10d_common.py "$to/distributed/"
 cp ../tools/__init__.py "$to/tools/"; cp ../tools/stats/*.py "$to/tools/stats/"

@@ -23,7 +23,7 @@ PARTS = {
     "cuda": ("test_cuda.py", ""), "expandable": ("test_cuda_expandable_segments.py", ""), "multigpu": ("test_cuda_multigpu.py", ""),
     "trace": ("test_cuda_trace.py", ""), "primary_ctx": ("test_cuda_primary_ctx.py", ""), "autograd": ("test_autograd.py", "cuda"),
     "optim": ("test_optim.py", "cuda"), "dataloader": ("test_dataloader.py", "cuda or pin or Pin"), "multiprocessing": ("test_multiprocessing.py", "cuda"),
-    "spawn": ("test_multiprocessing_spawn.py", ""), "nn": ("test_nn.py", "cuda"), "nccl": ("distributed/test_c10d_nccl.py", ""),
+    "spawn": ("test_multiprocessing_spawn.py", ""), "nn": ("test_nn.py", "cuda"), "modules": ("test_modules.py", "cuda"), "nccl": ("distributed/test_c10d_nccl.py", ""),
 }
 MODES = ["none", "python", "both"]
 # Tests that fill the card, or ask what is free on it: beside them others run out of memory, and beside others they fail.
