@@ -28,6 +28,6 @@ pub use held::{Count, HeldBy, Holder, HolderBound, KeptAt};
 pub use left::{Left, RegionPeak};
 pub use model::{Context, Cost, Ended, Exit, Facts, Fix, Known, Moment, Native, Process, Report};
 pub use processes::IDLE;
-pub use style::{Ink, Style, ascii};
+pub use style::{Ink, Style, ascii, curve};
 pub use table::{Align, Table};
 pub use units::{TableUnit, count, duration, percent, plural, quantity, size, size_f};

@@ -86,6 +86,17 @@ impl Style {
     }
 }
 
+/// A curve from zero to the highest value, of so many points at most; of values that share a point, the last.
+pub fn curve(values: &[u64], most: usize) -> String {
+    let top = values.iter().copied().max().unwrap_or(0).max(1);
+    let n = values.len().min(most);
+    let point = |i: usize| values[(i + 1) * values.len() / n - 1];
+    let bar = |v: u64| {
+        SIGNS[((u128::from(v) * SIGNS.len() as u128).div_ceil(u128::from(top)) as usize).clamp(1, 8) - 1]
+    };
+    (0..n).map(|i| bar(point(i))).collect()
+}
+
 /// A text in ASCII: our own signs as others that read the same, what is foreign by its number.
 pub fn ascii(text: &str) -> Cow<'_, str> {
     if text.is_ascii() {
@@ -110,7 +121,9 @@ pub fn ascii(text: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// What stands for `▁▂▃▄▅▆▇█`.
+/// What a curve is drawn with.
+pub(super) const SIGNS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+/// What stands for them in ASCII.
 const BARS: [char; 8] = ['_', '.', ':', '-', '=', '+', '*', '#'];
 
 /// A space that no line is broken at; printed as a plain one.
@@ -169,5 +182,13 @@ mod tests {
             s.wrap("", "there were about 97 %, or 5 min 3 s"),
             ["there were about", "97 %, or 5 min 3 s"]
         );
+    }
+
+    #[test]
+    fn a_curve_rises_from_zero() {
+        assert_eq!(curve(&[0, 1, 2, 3, 4, 5, 6, 7, 8], 48), "▁▁▂▃▄▅▆▇█");
+        assert_eq!(curve(&[5, 5, 5], 48), "███");
+        assert_eq!(curve(&[0, 0], 48), "▁▁");
+        assert_eq!(curve(&vec![7; 1000], 48).chars().count(), 48);
     }
 }

@@ -1,6 +1,6 @@
 //! The steps of a run as a few columns and a curve.
 
-use super::super::style::Style;
+use super::super::style::{SIGNS, Style, curve};
 use super::super::table::{Align, Table};
 use super::super::units::{TableUnit, count};
 use crate::event::StepRow;
@@ -12,7 +12,6 @@ const COLUMNS: usize = 7;
 const FEWEST: usize = 3;
 /// Points of the curve.
 const CURVE: usize = 48;
-const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
 /// Four lines of figures and one of a curve; nothing for a run of fewer than three steps. `is_cut`: nothing came after the last step
 /// that would have freed its gradients.
@@ -48,7 +47,7 @@ pub(super) fn lines(d: &Device, grain: &str, several: bool, is_cut: bool, style:
     let ends: Vec<u64> = d.rows.iter().map(|r| r.allocated.0).collect();
     if ends.len() > COLUMNS {
         let (head, tail) = ("         ", format!(" at the end of each {grain}"));
-        let most = style.width.saturating_sub(head.len() + tail.len()).clamp(BARS.len(), CURVE);
+        let most = style.width.saturating_sub(head.len() + tail.len()).clamp(SIGNS.len(), CURVE);
         out.push(format!("{head}{}{tail}", curve(&ends, most)));
     }
     if let Some(last) = d.rows.last().filter(|_| is_cut && has_more(&ends)) {
@@ -80,17 +79,6 @@ fn choose(n: usize) -> Vec<Option<usize>> {
     c
 }
 
-/// A curve from zero to the highest value, of so many points at most; of values that share a point, the last.
-fn curve(values: &[u64], most: usize) -> String {
-    let top = values.iter().copied().max().unwrap_or(0).max(1);
-    let n = values.len().min(most);
-    let point = |i: usize| values[(i + 1) * values.len() / n - 1];
-    let bar = |v: u64| {
-        BARS[((u128::from(v) * BARS.len() as u128).div_ceil(u128::from(top)) as usize).clamp(1, 8) - 1]
-    };
-    (0..n).map(|i| bar(point(i))).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -108,13 +96,5 @@ mod tests {
         assert!(!has_more(&[100, 110, 120, 130]), "a leak");
         assert!(!has_more(&[100, 100, 100, 101]), "too little to matter");
         assert!(!has_more(&[100, 200]) && !has_more(&[]));
-    }
-
-    #[test]
-    fn a_curve_rises_from_zero() {
-        assert_eq!(curve(&[0, 1, 2, 3, 4, 5, 6, 7, 8], CURVE), "▁▁▂▃▄▅▆▇█");
-        assert_eq!(curve(&[5, 5, 5], CURVE), "███");
-        assert_eq!(curve(&[0, 0], CURVE), "▁▁");
-        assert_eq!(curve(&vec![7; 1000], CURVE).chars().count(), CURVE);
     }
 }

@@ -3,18 +3,36 @@
 use super::rank::{Bar, Growth, Rank};
 use super::state::{Mode, State};
 use ratatui::Frame;
+use ratatui::buffer::Buffer;
 use ratatui::layout::{Constraint, Layout};
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Paragraph, Wrap};
-use strandline::report::{count, plural, quantity, size, size_f};
+use strandline::report::{count, curve, duration, plural, quantity, size, size_f};
 
 /// Lines beside the rows and the detail: title, columns, footer.
 const FIXED: u16 = 3;
 /// Lines that a detail wants at least.
 const DETAIL: u16 = 12;
-const KEYS: &str = " q quit  ↑↓ select  s sort  / filter  ⏎ stack  p snapshot";
-const STACK_KEYS: &str = " ⏎ back  ↑↓ another line";
+const KEYS: &str = " q quit  ↑↓ select  s sort  / filter  enter stack  p snapshot  ? help";
+const STACK_KEYS: &str = " enter back  ↑↓ another line";
+const HELP_KEYS: &str = " any key: back";
+/// What keys do and columns mean.
+const HELP: &[(&str, &str)] = &[
+    ("q  ctrl-c", "end top; the jobs go on"),
+    ("up  down", "select a row; below the table is what it holds"),
+    ("s", "sort by process, growth, allocated, full in, last event"),
+    ("/", "show only rows with this text in rank, host, command or a line; esc: all"),
+    ("enter", "the stack of a line that allocates"),
+    ("p", "write a snapshot for pytorch.org/memory_viz beside the recording"),
+    ("", ""),
+    ("ALLOC", "what tensors hold now, in GiB; PEAK: the most there ever was"),
+    ("RESERV", "what PyTorch has taken from the device"),
+    ("TREND", "ALLOC in the last ten minutes, from zero to its highest"),
+    ("GROWTH", "what is kept for good, per step (mb: microbatch)"),
+    ("FULL IN", "when the device is full, if it goes on like this"),
+    ("LAST", "time since the last event: a rank that hangs is silent"),
+];
 /// Forecasts beyond this are not worth a number in a narrow column.
 const FAR: u64 = 100_000;
 
@@ -30,7 +48,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, state: &State, now: u64) {
 
     let dim = Style::new().add_modifier(Modifier::DIM);
     frame.render_widget(Paragraph::new(headline(state, shown.len())), title);
-    let cells = Table::of(state, &shown, now);
+    let cells = Table::of(state, &shown, now, usize::from(frame.area().width));
     let heads = Paragraph::new(cells.line(0, ' '));
     frame.render_widget(heads.style(Style::new().add_modifier(Modifier::BOLD)), columns);
     let first = (at + 1).saturating_sub(usize::from(rows));
@@ -41,7 +59,9 @@ pub(super) fn draw(frame: &mut Frame<'_>, state: &State, now: u64) {
             .collect(),
     };
     frame.render_widget(Paragraph::new(lines), table);
-    if let Some(selected) = shown.get(at) {
+    if state.mode == Mode::Help {
+        frame.render_widget(help(usize::from(detail.width)), detail);
+    } else if let Some(selected) = shown.get(at) {
         let text = match state.mode {
             Mode::Stack(site) => stack(selected, site),
             _ => self::detail(selected, usize::from(detail.width)),
@@ -52,12 +72,38 @@ pub(super) fn draw(frame: &mut Frame<'_>, state: &State, now: u64) {
         frame.render_widget(if wrapped { text.wrap(Wrap { trim: false }) } else { text }, detail);
     }
     let foot = match state.mode {
-        Mode::Filter => Line::raw(format!(" filter: {}▏ ⏎ keep  esc clear", state.filter)),
+        Mode::Filter => Line::raw(format!(" filter: {}▏ enter keep  esc clear", state.filter)),
         Mode::Stack(_) => Line::styled(STACK_KEYS, dim),
+        Mode::Help => Line::styled(HELP_KEYS, dim),
         Mode::Rows if !state.message.is_empty() => Line::raw(format!(" {}", state.message)),
         Mode::Rows => Line::styled(KEYS, dim),
     };
     frame.render_widget(Paragraph::new(foot), footer);
+    if state.ascii {
+        to_ascii(frame.buffer_mut());
+    }
+}
+
+/// Signs that the reader's locale does not have, each as one that it has.
+fn to_ascii(buffer: &mut Buffer) {
+    for cell in &mut buffer.content {
+        let sign = match cell.symbol() {
+            s if s.is_ascii() => continue,
+            "─" => '-',
+            "▏" => '|',
+            "↑" | "↓" => '^',
+            "▓" => '%',
+            "▒" => '~',
+            "░" => 'o',
+            s => strandline::report::ascii(s).chars().next().filter(|c| *c != '\\').unwrap_or('?'),
+        };
+        cell.set_char(sign);
+    }
+}
+
+fn help(width: usize) -> Paragraph<'static> {
+    let lines = HELP.iter().map(|(what, means)| Line::raw(format!(" {what:<10} {means}")));
+    Paragraph::new(std::iter::once(rule("help", width)).chain(lines).collect::<Vec<_>>())
 }
 
 fn headline(state: &State, shown: usize) -> String {
@@ -73,18 +119,24 @@ fn headline(state: &State, shown: usize) -> String {
 /// Cells of a line of the table.
 type Cells = [String; 10];
 /// How wide they are at least, where ranks name the rows: 80 columns with the mark.
-const WIDE: [usize; 10] = [4, 3, 6, 6, 6, 6, 13, 8, 12, 6];
+const WIDE: [usize; 10] = [4, 3, 6, 6, 6, 6, TREND, 13, 12, 6];
 /// Columns that give the first one room, where it needs more and they have it.
-const SPARE: [usize; 3] = [6, 7, 8];
+const SPARE: [usize; 2] = [7, 8];
+/// Points of the curve in a row.
+const TREND: usize = 8;
+/// Columns from which on a row says what keeps its memory, too.
+const KEEPER_FROM: usize = 110;
 
 /// The table: its heads, and its lines.
 struct Table {
     cells: Vec<Cells>,
     wide: [usize; 10],
+    /// What keeps the memory of each line, where there is room.
+    keepers: Option<Vec<String>>,
 }
 
 impl Table {
-    fn of(state: &State, shown: &[&Rank], now: u64) -> Table {
+    fn of(state: &State, shown: &[&Rank], now: u64, width: usize) -> Table {
         let names: Vec<(bool, String)> = shown.iter().map(|r| state.name(r)).collect();
         let ranks = names.iter().filter(|(is_rank, _)| *is_rank).count();
         let head = match ranks {
@@ -92,7 +144,7 @@ impl Table {
             0 => "PID",
             _ => "PROCESS",
         };
-        let heads = [head, "GPU", "STEPS", "ALLOC", "RESERV", "PEAK", "GROWTH", "PENDING", "FULL IN", "LAST"];
+        let heads = [head, "GPU", "STEPS", "ALLOC", "RESERV", "PEAK", "TREND", "GROWTH", "FULL IN", "LAST"];
         let mut all = vec![heads.map(str::to_owned)];
         for (r, (is_rank, name)) in shown.iter().zip(names) {
             let name = if is_rank && head == "PROCESS" { format!("rank {name}") } else { name };
@@ -106,7 +158,12 @@ impl Table {
             let given = wanted.min(wide[i].saturating_sub(most(i)));
             (wide[i], wanted) = (wide[i] - given, wanted - given);
         }
-        Table { cells: all, wide }
+        let kept = |r: &&Rank| r.growth.as_ref().map(|g| g.kept.clone().unwrap_or_else(|| g.place.clone()));
+        let keepers = (width >= KEEPER_FROM).then(|| {
+            let heads = std::iter::once("KEPT BY".to_string());
+            heads.chain(shown.iter().map(|r| kept(r).unwrap_or_default())).collect()
+        });
+        Table { cells: all, wide, keepers }
     }
 
     /// A line: 0 is that of the heads.
@@ -115,6 +172,9 @@ impl Table {
         for (k, (cell, wide)) in self.cells[i].iter().zip(self.wide).enumerate() {
             line.push_str(if k > 0 { " " } else { "" });
             line.push_str(&format!("{cell:>wide$}"));
+        }
+        if let Some(keeper) = self.keepers.as_ref().and_then(|all| all.get(i)) {
+            line.push_str(&format!("  {keeper}"));
         }
         line
     }
@@ -129,8 +189,8 @@ fn cells(r: &Rank, name: String, now: u64) -> Cells {
         gib(r.allocated),
         gib(r.reserved),
         gib(r.peak),
+        or_none(Some(curve(&r.recent, TREND)).filter(|c| !c.is_empty())),
         or_none(r.growth.as_ref().map(|g| format!("{}/{}", size_f(g.bytes), g.per))),
-        or_none((r.pending > 0).then(|| size(r.pending))),
         or_none(r.growth.as_ref().map(full)),
         if r.ended { "ended".into() } else { age(now.saturating_sub(r.last_event)) },
     ]
@@ -141,8 +201,11 @@ fn row(r: &Rank, text: String, selected: bool) -> Line<'static> {
     Line::styled(text, if selected { style.add_modifier(Modifier::REVERSED) } else { style })
 }
 
-/// `92 steps`, in twelve columns at most.
+/// `3 min 4 s`; where the time is not known `92 steps`; in twelve columns at most.
 fn full(g: &Growth) -> String {
+    if let Some(seconds) = g.seconds {
+        return duration(seconds.saturating_mul(1_000_000_000));
+    }
     match g.full.map(|f| f.mid) {
         None => "size unknown".into(),
         Some(u64::MAX) => "rate falling".into(),
@@ -180,6 +243,11 @@ fn detail(r: &Rank, width: usize) -> Vec<Line<'static>> {
         lines.push(bar(&r.bar, width.saturating_sub(2)));
         lines.push(legend(&r.bar));
     }
+    if let (Some(low), Some(high)) = (r.recent.iter().min(), r.recent.iter().max()) {
+        let text = format!(" {} to {} in the last {}", size(*low), size(*high), duration(r.recent_span));
+        let room = width.saturating_sub(text.chars().count() + 3).min(r.recent.len());
+        lines.push(Line::raw(format!(" {}{text}", curve(&r.recent, room))));
+    }
     for s in &r.streams {
         let waiting =
             if s.waiting > 0 { format!(", {} wait for it", size(s.waiting)) } else { String::new() };
@@ -198,8 +266,7 @@ fn detail(r: &Rank, width: usize) -> Vec<Line<'static>> {
 fn forecast(g: &Growth) -> String {
     let Some(f) = g.full.filter(|f| f.mid != u64::MAX) else { return String::new() };
     let high = if f.high == u64::MAX { "never".into() } else { count(f.high) };
-    let time =
-        g.seconds.map(|s| format!(", in {}", strandline::report::duration(s.saturating_mul(1_000_000_000))));
+    let time = g.seconds.map(|s| format!(", in {}", duration(s.saturating_mul(1_000_000_000))));
     let marks = quantity(f.mid as f64);
     format!(", full in about {marks} ({} to {high}){}", count(f.low), time.unwrap_or_default())
 }

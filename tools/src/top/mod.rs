@@ -13,6 +13,7 @@ use crate::cli;
 use crate::error::{Error, status};
 use crate::say::shown;
 use crate::signals::Set as Signals;
+use crate::terminal;
 use crossbeam_channel::{Receiver, Sender};
 use jobs::Jobs;
 use rank::Rank;
@@ -80,7 +81,7 @@ fn follow(
 
 /// Draws until it is asked to end.
 fn show(mut terminal: DefaultTerminal, rows: &Receiver<Vec<Rank>>, signals: &Signals) -> std::io::Result<()> {
-    let mut state = State { message: "reading …".into(), ..State::default() };
+    let mut state = State { message: "reading …".into(), ascii: terminal::is_ascii(), ..State::default() };
     let (said, says) = crossbeam_channel::unbounded();
     loop {
         if let Some(new) = rows.try_iter().last() {

@@ -4,7 +4,7 @@ use crate::live::Followed;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use strandline::detect::{Finding, GrainName, Outcome, StepsToOom};
-use strandline::event::{DeviceId, Frame};
+use strandline::event::{DeviceId, Frame, StepRow};
 use strandline::replay::{Device, Replay, Site};
 use strandline::report::metrics::{last_folders, place};
 use strandline::report::{Facts, IDLE, Process, plural};
@@ -15,6 +15,9 @@ const SITES: usize = 8;
 const STREAMS: usize = 4;
 /// Frames of a stack.
 const FRAMES: usize = 48;
+/// What the curve shows: so many nanoseconds, at so many moments.
+const RECENT: u64 = 600 * 1_000_000_000;
+const MOMENTS: u64 = 60;
 
 /// What tells rows apart.
 pub(super) type Key = (PathBuf, Option<u8>);
@@ -35,6 +38,10 @@ pub(super) struct Rank {
     pub(super) peak: u64,
     /// Freed, but not reusable yet.
     pub(super) pending: u64,
+    /// `allocated` at the end of the step before, at moments equally far apart, until now; none before the third step.
+    pub(super) recent: Vec<u64>,
+    /// Nanoseconds from the first of these to the last.
+    pub(super) recent_span: u64,
     pub(super) growth: Option<Growth>,
     /// When the last event was, in nanoseconds of the Unix epoch.
     pub(super) last_event: u64,
@@ -185,18 +192,34 @@ fn growth(p: &Process<'_>, device: DeviceId) -> Option<Growth> {
 fn of_device(p: &Process<'_>, d: &Device, whole: Rank) -> Rank {
     let leaks = p.findings.iter().filter(|f| f.is_active_leak() && f.device == d.id);
     let left_behind = leaks.map(|f| f.bytes_now).fold(0, u64::saturating_add);
+    let (recent, recent_span) = recent(&d.rows, p.replay.time().0);
     Rank {
         key: (PathBuf::new(), Some(d.id.0)),
         allocated: d.allocated.0,
         reserved: d.reserved.0,
         peak: d.peak_allocated.bytes.0,
         pending: d.pending.0,
+        recent,
+        recent_span,
         growth: growth(p, d.id),
         bar: bar(d, left_behind),
         streams: streams(p.replay, d.id),
         sites: sites(p, d.id),
         ..whole
     }
+}
+
+/// What was allocated in the last minutes, and how long they were.
+fn recent(rows: &[StepRow], now: u64) -> (Vec<u64>, u64) {
+    let Some(first) = rows.first().filter(|_| rows.len() > 2) else { return (Vec::new(), 0) };
+    let from = first.time.0.max(now.saturating_sub(RECENT));
+    let span = now.saturating_sub(from);
+    let at = |i: u64| {
+        let moment = from + (u128::from(span) * u128::from(i) / u128::from(MOMENTS - 1)) as u64;
+        let row = rows.partition_point(|r| r.time.0 <= moment).saturating_sub(1);
+        rows[row].allocated.0
+    };
+    ((0..MOMENTS).map(at).collect(), span)
 }
 
 fn bar(d: &Device, left_behind: u64) -> Bar {

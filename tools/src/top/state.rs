@@ -48,6 +48,8 @@ pub(super) enum Mode {
     Filter,
     /// The stack of one of the selected row's lines is open.
     Stack(usize),
+    /// What keys and columns mean.
+    Help,
 }
 
 /// What a key asks for that the state cannot do by itself.
@@ -67,6 +69,8 @@ pub(super) struct State {
     pub(super) filter: String,
     /// What came of the last snapshot.
     pub(super) message: String,
+    /// The terminal's locale has nothing but ASCII.
+    pub(super) ascii: bool,
     /// None: the first.
     pub(super) selected: Option<Key>,
 }
@@ -117,6 +121,8 @@ impl State {
         match self.mode {
             Mode::Filter => self.filter_key(key.code),
             Mode::Stack(site) => self.stack_key(site, key.code),
+            // Any key leads back.
+            Mode::Help => self.mode = Mode::Rows,
             Mode::Rows => return self.rows_key(key.code),
         }
         Ask::Nothing
@@ -130,6 +136,7 @@ impl State {
             KeyCode::Char('p') if !self.shown().is_empty() => return Ask::Snapshot,
             KeyCode::Char('s') => self.sort = self.sort.next(),
             KeyCode::Char('/') => self.mode = Mode::Filter,
+            KeyCode::Char('?' | 'h') => self.mode = Mode::Help,
             KeyCode::Esc => self.filter.clear(),
             KeyCode::Up => self.select(|at| at.saturating_sub(1)),
             KeyCode::Down => self.select(|at| at + 1),

@@ -3,7 +3,7 @@
 use super::draw::draw;
 use super::jobs::Jobs;
 use super::rank::{Bar, Growth, Line, Rank, Stream};
-use super::state::{Ask, Mode, State};
+use super::state::{Ask, Mode, Sort, State};
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
@@ -36,13 +36,13 @@ fn same(lines: &[String], expected: &str) {
 }
 
 const PLAIN: &str = r" strandline top · 6 shown · GiB · by process
-  PID GPU  STEPS  ALLOC RESERV   PEAK        GROWTH  PENDING      FULL IN   LAST
- 4711   0    120   0.00   1.20   0.00             -        -            -  ended
- 4711   0     15   0.00   0.19   0.00             -        -            -  ended
- 4711   0     20   0.00   0.19   0.00             -        -            -  ended
- 4711   0    120   0.00   1.20   0.00             -        -            -  ended
- 4711   0     15   0.00   0.19   0.00             -        -            -  ended
->4711   0     20   0.00   0.19   0.00             -        -            -  ended
+  PID GPU  STEPS  ALLOC RESERV   PEAK    TREND        GROWTH      FULL IN   LAST
+ 4711   0    120   0.00   1.20   0.00 ▅▆▃▃▅▅▇▅             -            -  ended
+ 4711   0     15   0.00   0.19   0.00 ▄▄▄▇█▆▆▆             -            -  ended
+ 4711   0     20   0.00   0.19   0.00 ▄▅▇▇█▇▆▆             -            -  ended
+ 4711   0    120   0.00   1.20   0.00 ▅▆▃▃▅▅▇▅             -            -  ended
+ 4711   0     15   0.00   0.19   0.00 ▄▄▄▇█▆▆▆             -            -  ended
+>4711   0     20   0.00   0.19   0.00 ▄▅▇▇█▇▆▆             -            -  ended
 ── pid 4711 ────────────────────────────────────────────────────────────────────
  no leak so far
  ░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░
@@ -58,7 +58,7 @@ const PLAIN: &str = r" strandline top · 6 shown · GiB · by process
 
 
 
- q quit  ↑↓ select  s sort  / filter  ⏎ stack  p snapshot";
+ q quit  ↑↓ select  s sort  / filter  enter stack  p snapshot  ? help";
 
 const PLAIN_STACK: &str = r" 718 KiB in 16 blocks · train.py:12
    train.py:12 step
@@ -87,7 +87,7 @@ const LEAK: &str = r" strandline top · 3 shown · GiB · by growth
 
 
 
- q quit  ↑↓ select  s sort  / filter  ⏎ stack  p snapshot";
+ q quit  ↑↓ select  s sort  / filter  enter stack  p snapshot  ? help";
 
 #[test]
 fn recordings_are_drawn_as_they_ended() {
@@ -119,6 +119,8 @@ fn job() -> State {
         reserved: gib(2.75),
         peak: gib(2.5),
         pending: if growth.is_some() { 0 } else { 12 << 20 },
+        recent: if growth.is_some() { (1..=60).map(|i| i * gib(2.2) / 60).collect() } else { Vec::new() },
+        recent_span: 600 * SECOND,
         last_event: (98 - 90 * (n & 1)) * SECOND,
         ended: n == 2,
         verdict: if growth.is_some() { "LEAK: it grows".into() } else { "no leak so far".into() },
@@ -163,6 +165,49 @@ fn a_leak_is_told_with_its_forecast_and_its_line() {
     );
     press(&mut state, &[KeyCode::Esc]);
     same(&screen(&state), LEAK);
+}
+
+#[test]
+fn what_keys_and_columns_mean_is_told_and_any_key_leads_back() {
+    let mut state = job();
+    press(&mut state, &[KeyCode::Char('?')]);
+    let drawn = screen(&state).join("\n");
+    for head in ["ALLOC", "RESERV", "TREND", "GROWTH", "FULL IN", "LAST"] {
+        assert!(drawn.matches(head).count() >= 2, "{head}: its column, and what it means\n{drawn}");
+    }
+    assert_eq!(press(&mut state, &[KeyCode::Char('q')]), Ask::Nothing);
+    assert_eq!(state.mode, Mode::Rows);
+}
+
+#[test]
+fn a_locale_without_our_signs_gets_ascii() {
+    let mut state = State { ascii: true, sort: Sort::Growth, filter: "h200 · €".into(), ..job() };
+    state.rows[1].title.push_str(" · \u{e9}t\u{e9}.py");
+    for mode in [Mode::Rows, Mode::Filter, Mode::Help, Mode::Stack(0)] {
+        state.mode = mode;
+        let drawn = screen(&state);
+        assert!(drawn.iter().all(|l| l.is_ascii()), "{drawn:#?}");
+    }
+    (state.mode, state.filter) = (Mode::Rows, String::new());
+    let drawn = screen(&state);
+    assert!(drawn[2].contains(" __:-=+*# ") && drawn[5].starts_with("-- pid 4001 - node7"), "{drawn:#?}");
+}
+
+#[test]
+fn a_wide_terminal_says_what_keeps_the_memory_in_each_row() {
+    let state = State { sort: Sort::Growth, ..job() };
+    let line = |width: u16, y: u16| {
+        let mut terminal = Terminal::new(TestBackend::new(width, 24)).unwrap();
+        terminal.draw(|frame| draw(frame, &state, 100 * SECOND)).unwrap();
+        let buffer = terminal.backend().buffer();
+        (0..width).map(|x| buffer[(x, y)].symbol()).collect::<String>()
+    };
+    assert!(
+        line(140, 1).contains("  KEPT BY")
+            && line(140, 2).contains("  `hist.append(loss)` at job/leak.py:11")
+    );
+    assert!(line(140, 3).trim_end().ends_with("2 s"), "nothing is kept there: {}", line(140, 3));
+    assert!(!line(100, 1).contains("KEPT BY"));
 }
 
 #[test]
