@@ -1,5 +1,8 @@
 //! Facts about a program, a python and this machine, found without starting CUDA.
 
+use object::LittleEndian;
+use object::elf::{FileHeader64, PT_INTERP};
+use object::read::elf::{FileHeader, ProgramHeader};
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::Read;
@@ -70,24 +73,10 @@ fn is_foreign(loader: &[u8]) -> bool {
 
 /// The loader that a 64-bit little-endian ELF file asks for (`PT_INTERP`), where it asks for one; empty where its name lies too far on.
 fn interpreter(head: &[u8]) -> Option<Option<&[u8]>> {
-    let u16_at = |at: usize| Some(u16::from_le_bytes(head.get(at..at + 2)?.try_into().ok()?));
-    let u64_at = |at: usize| Some(u64::from_le_bytes(head.get(at..at.checked_add(8)?)?.try_into().ok()?));
-    if head.get(..6)? != b"\x7fELF\x02\x01" {
-        return None;
-    }
-    let (table, size, count) = (u64_at(32)? as usize, u16_at(54)? as usize, u16_at(56)? as usize);
-    const PT_INTERP: u32 = 3;
-    for i in 0..count {
-        let at = table.checked_add(i.checked_mul(size)?)?;
-        let kind = u32::from_le_bytes(head.get(at..at.checked_add(4)?)?.try_into().ok()?);
-        if kind == PT_INTERP {
-            let (from, length) =
-                (u64_at(at.checked_add(8)?)? as usize, u64_at(at.checked_add(32)?)? as usize);
-            let name = from.checked_add(length).and_then(|to| head.get(from..to)).unwrap_or_default();
-            return Some(Some(name.split(|&b| b == 0).next().unwrap_or_default()));
-        }
-    }
-    Some(None)
+    let file = FileHeader64::<LittleEndian>::parse(head).ok()?;
+    let parts = file.program_headers(file.endian().ok()?, head).ok()?;
+    let loader = parts.iter().find(|p| p.p_type(LittleEndian) == PT_INTERP);
+    Some(loader.map(|p| p.interpreter(LittleEndian, head).ok().flatten().unwrap_or_default()))
 }
 
 /// What a python has of torch.

@@ -1,6 +1,9 @@
 //! Where a loaded library lies, and the symbols of its file. Cold; every offset read from the file is checked.
 
 use super::loader;
+use object::LittleEndian;
+use object::elf::{FileHeader64, SHN_UNDEF, SHT_SYMTAB};
+use object::read::elf::{FileHeader as _, Sym as _};
 use std::ffi::{CStr, c_void};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -52,47 +55,21 @@ pub(crate) struct Symbol<'a> {
     pub(crate) size: usize,
 }
 
-const SHT_SYMTAB: u64 = 2;
-const SYMBOL_BYTES: usize = 24;
-
 /// Calls `each` for every defined symbol of the file's `.symtab`. `None`: not a 64-bit little-endian ELF file, damaged,
 /// or stripped of that table.
 pub(crate) fn symtab(file: &[u8], mut each: impl FnMut(Symbol<'_>)) -> Option<()> {
-    if file.get(..6)? != b"\x7fELF\x02\x01" {
-        return None;
+    let header = FileHeader64::<LittleEndian>::parse(file).ok()?;
+    let sections = header.sections(header.endian().ok()?, file).ok()?;
+    let table = sections.symbols(LittleEndian, file, SHT_SYMTAB).ok()?;
+    for s in table.iter().filter(|s| s.st_shndx(LittleEndian) != SHN_UNDEF) {
+        let name = s.name(LittleEndian, table.strings()).ok()?;
+        each(Symbol {
+            name,
+            value: s.st_value(LittleEndian) as usize,
+            size: s.st_size(LittleEndian) as usize,
+        });
     }
-    let (headers, entry, count) = (word(file, 0x28, 8)?, word(file, 0x3a, 2)?, word(file, 0x3c, 2)?);
-    let header = |i: u64| headers.checked_add(i.checked_mul(entry)?)?.try_into().ok();
-    for i in 0..count {
-        let at: usize = header(i)?;
-        if word(file, at.checked_add(4)?, 4)? != SHT_SYMTAB {
-            continue;
-        }
-        let symbols = section(file, at)?;
-        let names = section(file, header(word(file, at.checked_add(40)?, 4)?)?)?;
-        for s in symbols.chunks_exact(SYMBOL_BYTES) {
-            if word(s, 6, 2)? == 0 {
-                continue; // undefined here
-            }
-            let name = names.get(word(s, 0, 4)? as usize..)?;
-            let name = name.get(..name.iter().position(|&c| c == 0)?)?;
-            each(Symbol { name, value: word(s, 8, 8)? as usize, size: word(s, 16, 8)? as usize });
-        }
-        return Some(());
-    }
-    None
-}
-
-fn section(file: &[u8], header: usize) -> Option<&[u8]> {
-    let offset: usize = word(file, header.checked_add(24)?, 8)?.try_into().ok()?;
-    let size: usize = word(file, header.checked_add(32)?, 8)?.try_into().ok()?;
-    file.get(offset..offset.checked_add(size)?)
-}
-
-fn word(b: &[u8], at: usize, bytes: usize) -> Option<u64> {
-    let mut out = [0; 8];
-    out.get_mut(..bytes)?.copy_from_slice(b.get(at..at.checked_add(bytes)?)?);
-    Some(u64::from_le_bytes(out))
+    (!table.is_empty()).then_some(())
 }
 
 /// Runs `f` over a file's bytes, mapped and not copied (libtorch is several hundred megabytes).

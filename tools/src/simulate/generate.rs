@@ -4,7 +4,7 @@
 //! that is imported must exist, under the version that it is imported with. What a function does follows from the
 //! simulator's exports: `sim_<name>` (`sim12_<name>` first, for CUDA 12's runtime) if there is such a function, else a stub that says the name and fails.
 
-use super::elf::{Dynamic, Elf};
+use super::elf::{self, Dynamic};
 use super::error::Error;
 use super::folders::make_directory;
 use super::link::{self, Function, Library, SIMULATOR, Target};
@@ -132,7 +132,7 @@ pub(super) fn generate(
 fn open(path: &Path, advice: &'static str) -> Result<Dynamic, Error> {
     let failed =
         |error: std::io::Error| Error::Library { path: path.to_path_buf(), why: error.to_string(), advice };
-    Elf::open(path).and_then(|elf| elf.dynamic()).map_err(failed)
+    elf::dynamic(path).map_err(failed)
 }
 
 /// All of torch's own libraries.

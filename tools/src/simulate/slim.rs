@@ -2,13 +2,13 @@
 //! not run. Holes are punched over it, so that sizes and offsets stay. Best effort: a file system that
 //! cannot do it costs nothing but the space.
 
-use super::elf::Elf;
+use super::elf;
 use crate::files;
 use std::fs;
 use std::os::fd::AsRawFd;
 use std::path::Path;
 
-/// Sections that hold code for GPUs.
+/// The section that holds code for GPUs.
 const DEVICE_CODE: &str = ".nv_fatbin";
 
 /// Empties device code in every library of a directory; returns how many bytes were given back.
@@ -18,18 +18,10 @@ pub(super) fn slim(directory: &Path) -> u64 {
 }
 
 fn punch(path: &Path) -> u64 {
-    let Ok(elf) = Elf::open(path) else { return 0 };
+    let Some((offset, bytes)) = elf::section(path, DEVICE_CODE) else { return 0 };
     let Ok(file) = files::open_to_change(path) else { return 0 };
-    let mut freed = 0;
-    for section in elf.sections().iter().filter(|section| section.name == DEVICE_CODE) {
-        let (Ok(offset), Ok(size)) = (i64::try_from(section.offset), i64::try_from(section.size)) else {
-            continue;
-        };
-        let mode = libc::FALLOC_FL_KEEP_SIZE | libc::FALLOC_FL_PUNCH_HOLE;
-        // SAFETY: the descriptor is open for writing while `file` lives; fallocate takes no pointer.
-        if unsafe { libc::fallocate(file.as_raw_fd(), mode, offset, size) } == 0 {
-            freed += section.size;
-        }
-    }
-    freed
+    let (Ok(at), Ok(length)) = (i64::try_from(offset), i64::try_from(bytes)) else { return 0 };
+    let mode = libc::FALLOC_FL_KEEP_SIZE | libc::FALLOC_FL_PUNCH_HOLE;
+    // SAFETY: the descriptor is open for writing while `file` lives; fallocate takes no pointer.
+    if unsafe { libc::fallocate(file.as_raw_fd(), mode, at, length) } == 0 { bytes } else { 0 }
 }

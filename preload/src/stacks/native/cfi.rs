@@ -1,419 +1,236 @@
 //! The rule by which the caller's registers are found from a place in the code: read from `.eh_frame`, as the compiler wrote
 //! it, in the memory of the job.
 //!
-//! Cold, but called from hooks: no heap, no lock, no call; bounded work. What is not understood has no rule, and the stack
-//! ends there.
+//! Cold, but called from hooks: no heap, no lock; bounded work. What is not understood has no rule, and the stack ends there.
+//! gimli reads the bytes. Its table of rows is not used: that has a rule for every register, which is kilobytes on the stack,
+//! and vector code has more of them than any bound; two registers matter here.
 
 use super::modules::LoadedTables;
 use crate::recorder::stack_memory::{Base, Rule, Saved};
+use gimli::{
+    BaseAddresses, CallFrameInstruction as Do, CallFrameInstructionIter, CommonInformationEntry, EhFrame,
+    EhFrameHdr, EhFrameOffset, EndianSlice, LittleEndian, Operation, Register, UnwindExpression,
+    UnwindSection, X86_64,
+};
 
 /// Nothing is known of the caller.
 pub(super) const UNKNOWN: Rule = Rule { base: Base::Unknown, offset: 0, rbp: Saved::Same };
-
-const RBP: u64 = 6;
-const RSP: u64 = 7;
-const RETURN: u64 = 16;
 /// Instructions of a call frame program that are followed; no compiler writes so many before a place.
 const MOST: usize = 4096;
 
-/// Reads the job's memory: a pointer that moves forward, and an end.
-#[derive(Clone, Copy)]
-struct Bytes {
-    at: usize,
-    end: usize,
-    /// Nothing below is read.
-    start: usize,
-}
+/// The memory of a library that is loaded.
+type Memory = EndianSlice<'static, LittleEndian>;
 
-impl Bytes {
-    fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
-        if self.at < self.start || self.end.checked_sub(self.at)? < N {
-            return None;
-        }
-        // SAFETY: `start..end` is of a library that was loaded when `rule` began, and whose code is on this thread's stack
-        // (`LoadedTables`).
-        let bytes = unsafe { (self.at as *const [u8; N]).read_unaligned() };
-        self.at += N;
-        Some(bytes)
-    }
-    fn u8(&mut self) -> Option<u8> {
-        self.take::<1>().map(|[b]| b)
-    }
-    fn u16(&mut self) -> Option<u16> {
-        self.take().map(u16::from_le_bytes)
-    }
-    fn u32(&mut self) -> Option<u32> {
-        self.take().map(u32::from_le_bytes)
-    }
-    fn u64(&mut self) -> Option<u64> {
-        self.take().map(u64::from_le_bytes)
-    }
-    fn uleb(&mut self) -> Option<u64> {
-        let mut n = 0u64;
-        for shift in (0..63).step_by(7) {
-            let b = self.u8()?;
-            n |= u64::from(b & 127) << shift;
-            if b & 128 == 0 {
-                return Some(n);
-            }
-        }
-        None
-    }
-    fn sleb(&mut self) -> Option<i64> {
-        let mut n = 0i64;
-        for shift in (0..63).step_by(7) {
-            let b = self.u8()?;
-            n |= i64::from(b & 127) << shift;
-            if b & 128 == 0 {
-                let unused = 64 - (shift + 7);
-                return Some(n << unused >> unused);
-            }
-        }
-        None
-    }
-    fn skip(&mut self, n: u64) -> Option<()> {
-        let to = self.at.checked_add(usize::try_from(n).ok()?)?;
-        (to <= self.end).then(|| self.at = to)
-    }
-    /// A pointer in one of the encodings that compilers for x86-64 use here: absolute or relative to itself.
-    fn pointer(&mut self, encoding: u8) -> Option<usize> {
-        let place = self.at;
-        let value = match encoding & 15 {
-            0 | 4 => self.u64()? as usize,
-            3 => self.u32()? as usize,
-            11 => self.u32()? as i32 as usize,
-            12 => self.u64()? as usize,
-            _ => return None,
-        };
-        match encoding & 0x70 {
-            0 => Some(value),
-            0x10 => Some(place.wrapping_add(value)),
-            _ => None,
-        }
-    }
-    /// The length of an entry, and its bytes.
-    fn entry(&mut self) -> Option<Bytes> {
-        let length = match self.u32()? {
-            0 => return None,
-            u32::MAX => self.u64()?,
-            n => u64::from(n),
-        };
-        let at = self.at;
-        self.skip(length)?;
-        Some(Bytes { at, end: self.at, start: at })
-    }
-}
-
-/// The rule at `pc`, by the `.eh_frame_hdr` at `header`; `None` where nothing is said of this place, or nothing that is
+/// The rule at `pc`, by the `.eh_frame_hdr` of its library; `None` where nothing is said of this place, or nothing that is
 /// understood.
 #[cold]
 pub(super) fn rule(tables: &LoadedTables, pc: usize) -> Option<Rule> {
-    let &LoadedTables { header, start, end } = tables;
-    let mut head = Bytes { at: header, end, start };
-    let [version, frame, count, table] = head.take::<4>()?;
-    // Version 1, a count of four bytes, and a table of pairs relative to the header: what every linker writes.
-    if version != 1 || count != 3 || table != 0x3b {
-        return None;
-    }
-    head.pointer(frame)?;
-    let count = head.u32()? as usize;
-    let first = head.at;
-    let pair = |i: usize| {
-        let mut b = Bytes { at: first.checked_add(i.checked_mul(8)?)?, end, start };
-        let mut next = || Some(header.wrapping_add(b.u32()? as i32 as usize));
-        Some((next()?, next()?))
+    let memory = |from: usize| {
+        // SAFETY: all of it is of a library that was loaded when this began, and whose code is on this thread's stack
+        // (`LoadedTables`). Between its segments nothing is read: its tables name entries of `.eh_frame` only.
+        let bytes = unsafe { core::slice::from_raw_parts(from as *const u8, tables.end.checked_sub(from)?) };
+        Some(EndianSlice::new(bytes, LittleEndian))
     };
-    let (mut low, mut high) = (0, count);
-    while low < high {
-        let middle = low + (high - low) / 2;
-        if pair(middle)?.0 <= pc { low = middle + 1 } else { high = middle }
-    }
-    let (_, description) = pair(low.checked_sub(1)?)?;
-    description_of(Bytes { at: description, end, start }, pc)
-}
-
-/// What the frame description at `all` says of `pc`.
-fn description_of(mut all: Bytes, pc: usize) -> Option<Rule> {
-    let mut fde = all.entry()?;
-    let place = fde.at;
-    let back = fde.u32()? as usize;
-    let common = Common::read(Bytes { at: place.checked_sub(back)?, ..all })?;
-    let start = fde.pointer(common.encoding)?;
-    let length = fde.pointer(common.encoding & 15)?;
-    if pc.checked_sub(start)? >= length {
+    let (header, entries) = (EhFrameHdr::from(memory(tables.header)?), EhFrame::from(memory(tables.start)?));
+    let bases =
+        BaseAddresses::default().set_eh_frame_hdr(tables.header as u64).set_eh_frame(tables.start as u64);
+    let header = header.parse(&bases, 8).ok()?;
+    let entry = header.table()?.lookup(pc as u64, &bases).ok()?.direct().ok()?;
+    let entry = EhFrameOffset((entry as usize).checked_sub(tables.start)?);
+    let fde = entries.fde_from_offset(&bases, entry, EhFrame::cie_from_offset).ok()?;
+    let common = fde.cie();
+    // What a signal's frame interrupted is not a call.
+    let is_call = !fde.is_signal_trampoline() && common.return_address_register() == X86_64::RA;
+    if !is_call || !fde.contains(pc as u64) {
         return None;
     }
-    if common.augmented {
-        let n = fde.uleb()?;
-        fde.skip(n)?;
-    }
-    let mut state = State { row: Row::default(), at: start, kept: [Row::default(); 8], depth: 0 };
-    state.run(common.program, &common, Row::default(), pc)?;
-    let initial = state.row;
-    state.at = start;
-    state.run(fde, &common, initial, pc)?;
-    Some(state.row.rule())
+    let first = Row { base: Base::Unknown, offset: 0, rbp: Some(Saved::Same), caller: Some(Caller::Pushed) };
+    let initial = first.after(common.instructions(&entries, &bases), &entries, common, first, 0..u64::MAX)?;
+    let place = fde.initial_address()..pc as u64;
+    initial.after(fde.instructions(&entries, &bases), &entries, common, initial, place)?.rule()
 }
 
-/// A common information entry.
-struct Common {
-    code: u64,
-    data: i64,
-    encoding: u8,
-    augmented: bool,
-    program: Bytes,
-}
-
-impl Common {
-    fn read(mut all: Bytes) -> Option<Common> {
-        let mut b = all.entry()?;
-        let (id, version) = (b.u32()?, b.u8()?);
-        if id != 0 || !matches!(version, 1 | 3) {
-            return None;
-        }
-        let text = b.at;
-        while b.u8()? != 0 {}
-        let mut letters = Bytes { at: text, end: b.at - 1, start: text };
-        let (code, data) = (b.uleb()?, b.sleb()?);
-        let register = if version == 1 { u64::from(b.u8()?) } else { b.uleb()? };
-        if register != RETURN {
-            return None;
-        }
-        let mut c = Common { code, data, encoding: 0, augmented: false, program: b };
-        if letters.at == letters.end {
-            return Some(c);
-        }
-        if letters.u8()? != b'z' {
-            return None;
-        }
-        c.augmented = true;
-        let n = b.uleb()?;
-        let mut extra = b;
-        b.skip(n)?;
-        while let Some(letter) = letters.u8() {
-            match letter {
-                b'R' => c.encoding = extra.u8()?,
-                b'L' => drop(extra.u8()?),
-                b'P' => {
-                    let encoding = extra.u8()?;
-                    // Where it is indirect the pointer is not followed: only its size matters.
-                    extra.pointer(encoding & 15)?;
-                }
-                // A signal's frame: what it interrupted is not a call.
-                _ => return None,
-            }
-        }
-        c.program = b;
-        Some(c)
-    }
-}
-
-/// A row of the table that the program describes, as far as it matters here.
-#[derive(Clone, Copy, Default)]
+/// A row of the table that a program describes, as far as it matters here.
+#[derive(Clone, Copy)]
 struct Row {
     base: Base,
     offset: i64,
-    rbp: Saved,
-    /// The return address, or `rbp`, is somewhere that is not understood.
-    lost: bool,
-    /// The return address is said not to exist.
-    outermost: bool,
+    /// `None`: it is somewhere that is not understood.
+    rbp: Option<Saved>,
+    /// `None`: as above.
+    caller: Option<Caller>,
+}
+
+/// Where the return address is.
+#[derive(Clone, Copy)]
+enum Caller {
+    /// Below the CFA, as a call leaves it.
+    Pushed,
+    /// There is none.
+    Nobody,
 }
 
 impl Row {
-    fn rule(self) -> Rule {
-        match (i32::try_from(self.offset), self.base) {
-            _ if self.outermost => Rule::default(),
-            (_, Base::None) => UNKNOWN,
-            (Ok(offset), base) if !self.lost => Rule { base, offset, rbp: self.rbp },
-            _ => UNKNOWN,
-        }
-    }
-    fn cfa(&mut self, register: u64, offset: i64) {
-        self.base = match register {
-            RSP => Base::Rsp,
-            RBP => Base::Rbp,
-            _ => Base::Unknown,
-        };
-        self.offset = offset;
-    }
-    /// The register is saved at the CFA plus `offset`.
-    fn saved(&mut self, register: u64, offset: i64) {
-        match register {
-            RBP => match i16::try_from(offset) {
-                Ok(n) => self.rbp = Saved::Cfa(n),
-                Err(_) => self.lost = true,
-            },
-            RETURN => self.lost = offset != -8,
-            _ => {}
-        }
-    }
-    fn restore(&mut self, register: u64, initial: Row) {
-        match register {
-            RBP => self.rbp = initial.rbp,
-            RETURN => (self.lost, self.outermost) = (initial.lost, initial.outermost),
-            _ => {}
-        }
-    }
-    /// The register is somewhere that is not understood.
-    fn unknown(&mut self, register: u64) {
-        if register == RBP || register == RETURN {
-            self.lost = true;
-        }
-    }
-}
-
-struct State {
-    row: Row,
-    at: usize,
-    kept: [Row; 8],
-    depth: usize,
-}
-
-impl State {
-    /// Follows the program up to `pc`.
-    fn run(&mut self, mut p: Bytes, c: &Common, initial: Row, pc: usize) -> Option<()> {
-        let scaled = |n: u64| i64::try_from(n).ok()?.checked_mul(c.data);
+    /// The row at the end of `place`, where a program that begins at its start has followed this one.
+    fn after(
+        self,
+        mut program: CallFrameInstructionIter<Memory>,
+        entries: &EhFrame<Memory>,
+        common: &CommonInformationEntry<Memory>,
+        initial: Row,
+        place: core::ops::Range<u64>,
+    ) -> Option<Row> {
+        let (mut row, mut at, mut kept, mut depth) = (self, place.start, [self; 8], 0);
+        let signed = |n: u64| i64::try_from(n).ok();
+        let scaled = |n: i64| n.checked_mul(common.data_alignment_factor());
         for _ in 0..MOST {
-            let Some(op) = p.u8() else { return Some(()) };
-            let low = u64::from(op & 63);
-            let row = &mut self.row;
-            let advance = match (op >> 6, op) {
-                (1, _) => low,
-                (2, _) => {
-                    let n = p.uleb()?;
-                    row.saved(low, scaled(n)?);
-                    0
+            let Some(next) = program.next().ok()? else { return Some(row) };
+            match next {
+                Do::SetLoc { address } => at = address,
+                Do::AdvanceLoc { delta } => {
+                    at = at.checked_add(u64::from(delta).checked_mul(common.code_alignment_factor())?)?;
                 }
-                (3, _) => {
-                    row.restore(low, initial);
-                    0
+                Do::DefCfa { register, offset } => (row.base, row.offset) = (base(register), signed(offset)?),
+                Do::DefCfaSf { register, factored_offset } => {
+                    (row.base, row.offset) = (base(register), scaled(factored_offset)?);
                 }
-                (_, 0x00) => 0,
-                (_, 0x01) => {
-                    self.at = p.pointer(c.encoding)?;
-                    if self.at > pc {
-                        return Some(());
-                    }
-                    0
+                Do::DefCfaRegister { register } => row.base = base(register),
+                Do::DefCfaOffset { offset } => row.offset = signed(offset)?,
+                Do::DefCfaOffsetSf { factored_offset } => row.offset = scaled(factored_offset)?,
+                Do::DefCfaExpression { expression } => {
+                    let word = relative_to_rbp(&expression, entries, common, true);
+                    (row.base, row.offset) = word.map_or((Base::Unknown, 0), |n| (Base::AtRbp, n));
                 }
-                (_, 0x02) => u64::from(p.u8()?),
-                (_, 0x03) => u64::from(p.u16()?),
-                (_, 0x04) => u64::from(p.u32()?),
-                (_, 0x05) => {
-                    let (r, n) = (p.uleb()?, p.uleb()?);
-                    row.saved(r, scaled(n)?);
-                    0
+                // An undefined rbp is not looked at by the caller.
+                Do::Undefined { register } => row.set(register, row.rbp, Some(Caller::Nobody)),
+                Do::SameValue { register } => row.set(register, Some(Saved::Same), row.caller),
+                Do::Offset { register, factored_offset } => {
+                    row.save(register, scaled(signed(factored_offset)?)?);
                 }
-                (_, 0x06) => {
-                    row.restore(p.uleb()?, initial);
-                    0
+                Do::OffsetExtendedSf { register, factored_offset } => {
+                    row.save(register, scaled(factored_offset)?);
                 }
-                (_, 0x07) => {
-                    // Of the return address it means the outermost frame; an undefined rbp is not looked at by the caller.
-                    row.outermost |= p.uleb()? == RETURN;
-                    0
+                Do::Expression { register, expression } => {
+                    let at = relative_to_rbp(&expression, entries, common, false);
+                    row.set(register, at.and_then(|n| Some(Saved::Rbp(n.try_into().ok()?))), None);
                 }
-                (_, 0x08) => {
-                    let r = p.uleb()?;
-                    if r == RBP {
-                        row.rbp = Saved::Same;
-                    }
-                    0
+                Do::ValOffset { register, .. }
+                | Do::ValOffsetSf { register, .. }
+                | Do::Register { dest_register: register, .. }
+                | Do::ValExpression { register, .. } => row.set(register, None, None),
+                Do::Restore { register } => row.set(register, initial.rbp, initial.caller),
+                Do::RememberState => {
+                    *kept.get_mut(depth)? = row;
+                    depth += 1;
                 }
-                (_, 0x09) => {
-                    let r = p.uleb()?;
-                    p.uleb()?;
-                    row.unknown(r);
-                    0
+                Do::RestoreState => {
+                    depth = depth.checked_sub(1)?;
+                    row = *kept.get(depth)?;
                 }
-                (_, 0x0a) => {
-                    *self.kept.get_mut(self.depth)? = *row;
-                    self.depth += 1;
-                    0
-                }
-                (_, 0x0b) => {
-                    self.depth = self.depth.checked_sub(1)?;
-                    *row = *self.kept.get(self.depth)?;
-                    0
-                }
-                (_, 0x0c) => {
-                    let (r, n) = (p.uleb()?, p.uleb()?);
-                    row.cfa(r, i64::try_from(n).ok()?);
-                    0
-                }
-                (_, 0x0d) => {
-                    let offset = row.offset;
-                    row.cfa(p.uleb()?, offset);
-                    0
-                }
-                (_, 0x0e) => {
-                    row.offset = i64::try_from(p.uleb()?).ok()?;
-                    0
-                }
-                (_, 0x0f) => {
-                    let mut e = expression(&mut p)?;
-                    (row.base, row.offset) = match (relative_to_rbp(&mut e), e.u8(), e.u8()) {
-                        (Some(n), Some(0x06), None) => (Base::AtRbp, n),
-                        _ => (Base::Unknown, 0),
-                    };
-                    0
-                }
-                (_, 0x10) => {
-                    let r = p.uleb()?;
-                    let mut e = expression(&mut p)?;
-                    let at = relative_to_rbp(&mut e).filter(|_| r == RBP && e.u8().is_none());
-                    match at.and_then(|n| i16::try_from(n).ok()) {
-                        Some(n) => row.rbp = Saved::Rbp(n),
-                        None => row.unknown(r),
-                    }
-                    0
-                }
-                (_, 0x11) => {
-                    let (r, n) = (p.uleb()?, p.sleb()?);
-                    row.saved(r, n.checked_mul(c.data)?);
-                    0
-                }
-                (_, 0x12) => {
-                    let (r, n) = (p.uleb()?, p.sleb()?);
-                    row.cfa(r, n.checked_mul(c.data)?);
-                    0
-                }
-                (_, 0x13) => {
-                    row.offset = p.sleb()?.checked_mul(c.data)?;
-                    0
-                }
-                (_, 0x16) => {
-                    let r = p.uleb()?;
-                    expression(&mut p)?;
-                    row.unknown(r);
-                    0
-                }
-                (_, 0x2e) => {
-                    p.uleb()?; // bytes of arguments: only exceptions need them
-                    0
-                }
+                Do::ArgsSize { .. } | Do::Nop => {}
                 _ => return None,
-            };
-            if advance > 0 {
-                self.at = self.at.checked_add(usize::try_from(advance.checked_mul(c.code)?).ok()?)?;
-                if self.at > pc {
-                    return Some(());
-                }
+            }
+            if at > place.end {
+                return Some(row);
             }
         }
         None
     }
+
+    /// What is said of a register: `rbp` if it is that, `caller` if it is the return address.
+    fn set(&mut self, register: Register, rbp: Option<Saved>, caller: Option<Caller>) {
+        match register {
+            X86_64::RBP => self.rbp = rbp,
+            X86_64::RA => self.caller = caller,
+            _ => {}
+        }
+    }
+
+    /// The register is saved at the CFA plus `offset`.
+    fn save(&mut self, register: Register, offset: i64) {
+        let rbp = i16::try_from(offset).ok().map(Saved::Cfa);
+        self.set(register, rbp, (offset == -8).then_some(Caller::Pushed));
+    }
+
+    fn rule(self) -> Option<Rule> {
+        match self.caller? {
+            Caller::Nobody => Some(Rule::default()),
+            Caller::Pushed => {
+                Some(Rule { base: self.base, offset: self.offset.try_into().ok()?, rbp: self.rbp? })
+            }
+        }
+    }
 }
 
-fn expression(p: &mut Bytes) -> Option<Bytes> {
-    let n = p.uleb()?;
-    let at = p.at;
-    p.skip(n)?;
-    Some(Bytes { at, end: p.at, start: at })
+fn base(register: Register) -> Base {
+    match register {
+        X86_64::RSP => Base::Rsp,
+        X86_64::RBP => Base::Rbp,
+        _ => Base::Unknown,
+    }
 }
 
-/// `DW_OP_breg6`: rbp plus a constant.
-fn relative_to_rbp(e: &mut Bytes) -> Option<i64> {
-    (e.u8()? == 0x76).then(|| e.sleb())?
+/// The constant `n` of an expression that is `rbp + n`, or the word there.
+fn relative_to_rbp(
+    expression: &UnwindExpression<usize>,
+    entries: &EhFrame<Memory>,
+    common: &CommonInformationEntry<Memory>,
+    is_word: bool,
+) -> Option<i64> {
+    let mut all = expression.get(entries).ok()?.operations(common.encoding());
+    let Operation::RegisterOffset { register: X86_64::RBP, offset, .. } = all.next().ok()?? else {
+        return None;
+    };
+    let is_all = match all.next().ok()? {
+        Some(Operation::Deref { size: 8, space: false, .. }) if is_word => all.next().ok()?.is_none(),
+        Some(_) => false,
+        None => !is_word,
+    };
+    is_all.then_some(offset)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::modules;
+    use super::*;
+
+    /// The tables of this program, moved to where they can be changed; their code moves with them.
+    fn copy() -> (Vec<u8>, usize) {
+        super::super::start();
+        let here = copy as *const () as usize;
+        let m = modules::current().unwrap().find(here).unwrap();
+        let tables = m.tables(here).unwrap();
+        // SAFETY: the segment of the tables, of a program that is running.
+        let bytes =
+            unsafe { core::slice::from_raw_parts(tables.header as *const u8, tables.end - tables.header) };
+        let bytes = bytes.to_vec();
+        let moved = (bytes.as_ptr() as usize).wrapping_sub(tables.header);
+        (bytes, here.wrapping_add(moved))
+    }
+
+    #[test]
+    fn damaged_tables_are_read_no_further_than_they_reach() {
+        let (mut bytes, code) = copy();
+        let tables =
+            |end| LoadedTables { header: bytes.as_ptr() as usize, start: bytes.as_ptr() as usize, end };
+        let (start, end) = (bytes.as_ptr() as usize, bytes.as_ptr() as usize + bytes.len());
+        let whole = rule(&tables(end), code + 1).unwrap();
+        assert_ne!(whole.base, Base::Unknown);
+        for cut in (0..64).chain((64..bytes.len()).step_by(997)) {
+            rule(&tables(start + cut), code + 1);
+        }
+        let (mut seed, mut changed) = (7u64, 0);
+        for round in 0..20_000 {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            // The header's first bytes, then anything: entries are short, so that many are hit.
+            let at = if round % 4 == 0 { round / 4 % 16 } else { (seed >> 33) as usize % bytes.len() };
+            let before = bytes[at];
+            bytes[at] = (seed >> 24) as u8;
+            let tables = LoadedTables { header: start, start, end };
+            changed += usize::from(rule(&tables, code + 1) != Some(whole));
+            rule(&tables, code.wrapping_add(seed as usize % 100_000));
+            bytes[at] = before;
+        }
+        assert!(changed > 1000, "{changed}");
+    }
 }

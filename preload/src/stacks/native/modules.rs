@@ -5,6 +5,9 @@
 
 use crate::platform::loader;
 use core::ffi::c_void;
+use object::LittleEndian;
+use object::elf::{ELF_NOTE_GNU, FileHeader64, NT_GNU_BUILD_ID};
+use object::read::elf::NoteIterator;
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering::*};
 
@@ -277,19 +280,13 @@ fn library(base: usize, path: String, build_id: Box<[u8]>) -> &'static Library {
 }
 
 /// The GNU build id among the notes of a segment.
-fn build_id(mut notes: &[u8]) -> Option<&[u8]> {
-    const BUILD_ID: u32 = 3;
+fn build_id(notes: &[u8]) -> Option<&[u8]> {
+    let mut notes = NoteIterator::<FileHeader64<LittleEndian>>::new(LittleEndian, 4, notes).ok()?;
     loop {
-        let (head, rest) = notes.split_first_chunk::<12>()?;
-        let word =
-            |i: usize| head.get(i..i + 4).map(|w| w.iter().rev().fold(0u32, |n, &b| n << 8 | u32::from(b)));
-        let (name, text) = (word(0)? as usize, word(4)? as usize);
-        let (padded, full) = (name.next_multiple_of(4), text.next_multiple_of(4));
-        let value = rest.get(padded..padded.checked_add(text)?)?;
-        if word(8)? == BUILD_ID && rest.get(..4) == Some(b"GNU\0") {
-            return Some(value);
+        let note = notes.next().ok()??;
+        if note.n_type(LittleEndian) == NT_GNU_BUILD_ID && note.name() == ELF_NOTE_GNU {
+            return Some(note.desc());
         }
-        notes = rest.get(padded.checked_add(full)?..)?;
     }
 }
 
