@@ -130,3 +130,15 @@ pub struct StepRow {
     /// Live blocks at its end.
     pub blocks: u32,
 }
+
+impl StepRow {
+    /// Joins neighbours in pairs, but for the last `recent` rows: of each the later one stays, with the higher peak.
+    pub fn thin(rows: &mut Vec<StepRow>, recent: usize) {
+        let recent = rows.split_off(rows.len().saturating_sub(recent));
+        let joined = |pair: &[StepRow]| {
+            let peak = pair.iter().map(|r| r.peak).max()?;
+            pair.last().map(|last| StepRow { peak, ..*last })
+        };
+        *rows = rows.chunks(2).filter_map(joined).chain(recent).collect();
+    }
+}

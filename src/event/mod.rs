@@ -12,6 +12,7 @@ mod fault;
 mod item;
 mod names;
 mod printable;
+mod segments;
 pub mod steps;
 mod unit;
 
@@ -23,6 +24,7 @@ pub use fault::{CALLS, Fault, stays};
 pub use item::{DriverMemory, Dropped, Item, ThreadInfo};
 pub use names::{CodeDef, Frame, Names, NativeFrame, StackDef};
 pub use printable::{is_hidden, make_json_printable, make_printable, printable, printable_lines};
+pub use segments::Segments;
 pub use unit::{
     Addr, Bytes, CodeId, DeviceId, EventHandle, Nanos, PoolId, SiteId, StackId, StepId, StreamHandle,
     StreamId, ThreadId,

@@ -3,10 +3,10 @@
 use super::cohort::Now;
 use super::progress::PhaseKind;
 use super::scene::Scene;
-use super::segments::Segments;
 use super::table::Table;
 use crate::event::{
-    Bytes, DeviceId, DriverMemory, Nanos, RuntimeOp, SiteId, StackId, StepRow, StreamHandle, StreamId, Totals,
+    Bytes, DeviceId, DriverMemory, Nanos, RuntimeOp, Segments, SiteId, StackId, StepRow, StreamHandle,
+    StreamId, Totals,
 };
 
 /// The moment at which a device held most.
@@ -304,14 +304,7 @@ impl Device {
         self.given_back[7] = Bytes(std::mem::take(&mut self.step_given_back));
         self.step_peak = self.allocated.0;
         if self.rows.len() >= ROWS {
-            self.rows = self
-                .rows
-                .chunks(2)
-                .filter_map(|c| {
-                    let peak = c.iter().map(|r| r.peak).max()?;
-                    c.last().map(|r| StepRow { peak, ..*r })
-                })
-                .collect();
+            StepRow::thin(&mut self.rows, 0);
         }
     }
 

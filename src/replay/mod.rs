@@ -26,7 +26,6 @@ mod refused;
 mod remade;
 mod restore;
 mod scene;
-mod segments;
 mod series;
 mod site;
 mod state;

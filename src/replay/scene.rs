@@ -1,9 +1,8 @@
 //! What a device looked like when an allocation failed: copied then, because what unwinds afterwards frees it.
 
 use super::cohort::Now;
-use super::segments::Segments;
 use super::table::Table;
-use crate::event::{Bytes, PoolId, SiteId, StreamHandle, StreamId};
+use crate::event::{Bytes, PoolId, Segments, SiteId, StreamHandle, StreamId};
 use rustc_hash::FxHashMap;
 
 /// Blocks of one line and stream.

@@ -4,10 +4,9 @@ use super::calls::Calls;
 use crate::event::steps::{Boundary, StepMachine};
 use crate::event::{
     Addr, Block, Body, Bytes, Checkpoint, DeviceId, DeviceTotals, Event, LiveBlock, Nanos, OpenSegment,
-    Phase, PoolId, SegmentOp, StackId, StepRow, StreamHandle, Totals,
+    SegmentOp, Segments, StepRow, StreamHandle, Totals,
 };
 use rustc_hash::{FxHashMap, FxHashSet};
-use std::collections::BTreeMap;
 
 /// Rows of a device beyond which the older ones are thinned.
 const MAX_ROWS: usize = 4096;
@@ -17,8 +16,7 @@ const RECENT: usize = 1024;
 /// State of the process, fed in order.
 #[derive(Default)]
 pub(super) struct Ledger {
-    live: FxHashMap<(DeviceId, Addr), Live>,
-    segments: BTreeMap<(DeviceId, Addr), OpenSegment>,
+    live: FxHashMap<(DeviceId, Addr), LiveBlock>,
     devices: Vec<Device>,
     streams: Vec<(DeviceId, StreamHandle)>,
     known_streams: FxHashSet<(DeviceId, StreamHandle)>,
@@ -33,21 +31,9 @@ pub(super) struct Ledger {
     told_gap: Option<Nanos>,
 }
 
-struct Live {
-    size: Bytes,
-    rounded: Bytes,
-    stream: StreamHandle,
-    pool: PoolId,
-    born: Nanos,
-    stack: StackId,
-    step: u32,
-    microbatch: u32,
-    phase: Phase,
-    pending: bool,
-}
-
 #[derive(Default)]
 struct Device {
+    segments: Segments,
     totals: DeviceTotals,
     peak_in_step: Bytes,
     /// What blocks of no cache hold: they are in our totals, and in none of torch's.
@@ -146,18 +132,8 @@ impl Ledger {
     fn alloc(&mut self, b: &Block, time: Nanos) {
         self.stream(b.device, b.stream);
         let (step, microbatch) = (self.machine.steps() + 1, self.machine.microbatches() + 1);
-        let live = Live {
-            size: b.size,
-            rounded: b.rounded,
-            stream: b.stream,
-            pool: b.pool,
-            born: time,
-            stack: b.stack,
-            step,
-            microbatch,
-            phase: b.phase,
-            pending: false,
-        };
+        let block = Block { totals: None, ..*b };
+        let live = LiveBlock { block, born: time, step, microbatch, pending: false, unverified: false };
         if b.pool.is_direct() {
             let d = self.device(b.device);
             d.direct = d.direct.saturating_add(b.rounded.0);
@@ -173,14 +149,15 @@ impl Ledger {
         d.check(b.totals);
     }
 
-    fn forget(&mut self, device: DeviceId, old: &Live) {
+    fn forget(&mut self, device: DeviceId, old: &LiveBlock) {
         let d = self.device(device);
-        if old.pool.is_direct() {
-            d.direct = d.direct.saturating_sub(old.rounded.0);
-            d.totals.reserved = Bytes(d.totals.reserved.0.saturating_sub(old.rounded.0));
+        let rounded = old.block.rounded.0;
+        if old.block.pool.is_direct() {
+            d.direct = d.direct.saturating_sub(rounded);
+            d.totals.reserved = Bytes(d.totals.reserved.0.saturating_sub(rounded));
         }
         let total = if old.pending { &mut d.totals.pending } else { &mut d.totals.allocated };
-        *total = Bytes(total.0.saturating_sub(old.rounded.0));
+        *total = Bytes(total.0.saturating_sub(rounded));
         if !old.pending {
             d.blocks = d.blocks.saturating_sub(1);
         }
@@ -191,7 +168,7 @@ impl Ledger {
         let rounded = match self.live.get_mut(&(device, addr)) {
             Some(l) if !l.pending => {
                 l.pending = true;
-                l.rounded
+                l.block.rounded
             }
             // Not seen being allocated: from before, or a gap hid it, and then there is nothing to take back.
             _ => {
@@ -230,8 +207,8 @@ impl Ledger {
     fn report(&mut self, device: DeviceId, addr: Addr, rounded: Bytes, allocated: bool, totals: Totals) {
         let (step, time) = (self.machine.steps() + 1, self.time);
         let news = match self.live.get_mut(&(device, addr)) {
-            Some(l) if allocated && l.rounded == Bytes(0) => {
-                l.rounded = rounded;
+            Some(l) if allocated && l.block.rounded == Bytes(0) => {
+                l.block.rounded = rounded;
                 true
             }
             _ => false,
@@ -245,30 +222,15 @@ impl Ledger {
 
     /// A range is there; an expandable segment's neighbours on the same stream and pool grow together in `unmap` only.
     fn map(&mut self, s: OpenSegment) {
-        self.device(s.device).reserve(s.size);
-        self.segments.insert((s.device, s.addr), s);
+        let d = self.device(s.device);
+        d.reserve(s.size);
+        d.segments.put(s);
     }
 
     /// A range is gone. It may be part of a mapped range, or span several.
     fn unmap(&mut self, device: DeviceId, addr: Addr, size: Bytes) {
-        let end = addr.end(size);
-        let before = self.segments.range(..=(device, addr)).next_back();
-        let first =
-            before.filter(|(k, s)| k.0 == device && s.addr.end(s.size) > addr).map_or(addr, |(k, _)| k.1);
-        let hit: Vec<_> =
-            self.segments.range((device, first)..(device, end)).map(|(k, s)| (*k, *s)).collect();
-        let mut gone = 0u64;
-        for (key, s) in hit {
-            self.segments.remove(&key);
-            let (from, to) = (s.addr.max(addr), s.addr.end(s.size).min(end));
-            gone = gone.saturating_add(to.0.saturating_sub(from.0));
-            let left = OpenSegment { size: Bytes(from.0.saturating_sub(s.addr.0)), ..s };
-            let right = OpenSegment { addr: to, size: Bytes(s.addr.end(s.size).0.saturating_sub(to.0)), ..s };
-            for rest in [left, right].into_iter().filter(|r| r.size.0 > 0) {
-                self.segments.insert((device, rest.addr), rest);
-            }
-        }
         let d = self.device(device);
+        let gone = d.segments.unmap(addr, size);
         let gone = gone.saturating_add(leave(&mut d.outside, 1, size.0.saturating_sub(gone)));
         d.totals.reserved = Bytes(d.totals.reserved.0.saturating_sub(gone));
     }
@@ -294,7 +256,7 @@ impl Ledger {
             });
             d.peak_in_step = t.allocated;
             if d.rows.len() > MAX_ROWS {
-                thin(&mut d.rows);
+                StepRow::thin(&mut d.rows, RECENT);
             }
         }
         if folded {
@@ -306,29 +268,11 @@ impl Ledger {
 
     /// The state as it is now.
     pub(super) fn checkpoint(&self) -> Checkpoint {
-        let mut blocks: Vec<LiveBlock> = self
-            .live
-            .iter()
-            .map(|(&(device, addr), l)| LiveBlock {
-                block: Block {
-                    device,
-                    addr,
-                    size: l.size,
-                    rounded: l.rounded,
-                    stream: l.stream,
-                    pool: l.pool,
-                    stack: l.stack,
-                    phase: l.phase,
-                    totals: None,
-                },
-                born: l.born,
-                step: l.step,
-                microbatch: l.microbatch,
-                pending: l.pending,
-                unverified: Some(l.born) <= self.gap,
-            })
-            .collect();
+        let known = |l: &LiveBlock| LiveBlock { unverified: Some(l.born) <= self.gap, ..*l };
+        let mut blocks: Vec<LiveBlock> = self.live.values().map(known).collect();
         blocks.sort_unstable_by_key(|l| (l.block.device, l.block.addr));
+        let mut segments: Vec<_> = self.devices.iter().flat_map(|d| d.segments.iter()).copied().collect();
+        segments.sort_unstable_by_key(|s| (s.device, s.addr));
         Checkpoint {
             time: self.time,
             steps: self.machine.steps(),
@@ -337,7 +281,7 @@ impl Ledger {
             lost: self.lost,
             step_machine: self.machine.save(),
             blocks,
-            segments: self.segments.values().copied().collect(),
+            segments,
             devices: self.devices.iter().map(|d| d.totals).collect(),
             rows: self.devices.iter().flat_map(|d| d.rows.iter().map(|r| (d.totals.device, *r))).collect(),
             streams: self.streams.clone(),
@@ -393,19 +337,6 @@ fn leave(outside: &mut Option<[u64; 2]>, which: usize, bytes: u64) -> u64 {
         }
         None => 0,
     }
-}
-
-/// Joins older rows in pairs: the later row stays, with the higher peak.
-fn thin(rows: &mut Vec<StepRow>) {
-    let recent = rows.split_off(rows.len().saturating_sub(RECENT));
-    let pairs = rows.chunks(2).filter_map(|p| {
-        let last = p.last()?;
-        let peak = p.iter().map(|r| r.peak).max().unwrap_or(last.peak);
-        Some(StepRow { peak, ..*last })
-    });
-    let mut kept: Vec<StepRow> = pairs.collect();
-    kept.extend(recent);
-    *rows = kept;
 }
 
 #[cfg(test)]

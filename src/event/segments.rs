@@ -1,25 +1,25 @@
 //! Segments, and mapped ranges of expandable ones, by address.
 
-use crate::event::{Addr, Bytes, OpenSegment};
+use super::{Addr, Bytes, OpenSegment};
 use std::collections::BTreeMap;
 
 /// Segments of one device.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Segments(BTreeMap<u64, OpenSegment>);
+pub struct Segments(BTreeMap<u64, OpenSegment>);
 
 impl Segments {
     /// Puts a segment; false where one already begins there (it is replaced).
-    pub(super) fn put(&mut self, s: OpenSegment) -> bool {
+    pub fn put(&mut self, s: OpenSegment) -> bool {
         self.0.insert(s.addr.0, s).is_none()
     }
 
     /// Takes the segment that begins at `addr`.
-    pub(super) fn take(&mut self, addr: Addr) -> Option<OpenSegment> {
+    pub fn take(&mut self, addr: Addr) -> Option<OpenSegment> {
         self.0.remove(&addr.0)
     }
 
     /// Takes the range out of whatever is mapped there; says how many of its bytes were.
-    pub(super) fn unmap(&mut self, addr: Addr, size: Bytes) -> u64 {
+    pub fn unmap(&mut self, addr: Addr, size: Bytes) -> u64 {
         let (from, to) = (addr.0, addr.end(size).0);
         let before = self.0.range(..from).next_back().map(|(a, _)| *a);
         let touched: Vec<u64> = before.into_iter().chain(self.0.range(from..to).map(|(a, _)| *a)).collect();
@@ -43,7 +43,8 @@ impl Segments {
         found
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = &OpenSegment> {
+    /// All of them, by address.
+    pub fn iter(&self) -> impl Iterator<Item = &OpenSegment> {
         self.0.values()
     }
 }
