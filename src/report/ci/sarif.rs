@@ -4,6 +4,7 @@ use super::remark::{Level, Remark, Spot, remarks, word};
 use crate::detect::Kind;
 use crate::event::Frame;
 use crate::report::model::{Ended, Facts, Process, Report, remedy};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Value, json};
 use std::io::{self, Write};
 
@@ -175,16 +176,8 @@ fn fingerprint(remark: &Remark<'_>) -> String {
 
 /// A path as a part of a URI.
 fn encoded(path: &str) -> String {
-    let mut out = String::with_capacity(path.len());
-    for byte in path.bytes() {
-        match byte {
-            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'/' | b'.' | b'-' | b'_' | b'~' => {
-                out.push(byte.into())
-            }
-            _ => out.push_str(&format!("%{byte:02X}")),
-        }
-    }
-    out
+    const PLAIN: AsciiSet = NON_ALPHANUMERIC.remove(b'/').remove(b'.').remove(b'-').remove(b'_').remove(b'~');
+    utf8_percent_encode(path, &PLAIN).to_string()
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 use crate::post::post;
 use crate::say;
 use crossbeam_channel::{Receiver, RecvTimeoutError};
+use percent_encoding::percent_decode_str;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use strandline::report::metrics::Metrics;
 
@@ -32,27 +33,12 @@ fn wished(get: impl Fn(&str) -> Option<String>) -> bool {
 
 /// `a=b,c=d%20e`: how OpenTelemetry's variables hold lists. What has no `=` is left out.
 fn pairs(text: &str) -> Vec<(String, String)> {
+    let decoded = |text: &str| percent_decode_str(text.trim()).decode_utf8_lossy().into_owned();
     let pair = |entry: &str| {
         let (key, value) = entry.split_once('=')?;
-        Some((decoded(key.trim()), decoded(value.trim())))
+        Some((decoded(key), decoded(value)))
     };
     text.split(',').filter_map(pair).collect()
-}
-
-/// Undoes percent encoding; what is none stays.
-fn decoded(text: &str) -> String {
-    let bytes = text.as_bytes();
-    let mut out = Vec::with_capacity(bytes.len());
-    let mut at = 0;
-    while let Some(byte) = bytes.get(at) {
-        let code = text
-            .get(at + 1..at + 3)
-            .filter(|_| *byte == b'%')
-            .and_then(|hex| u8::from_str_radix(hex, 16).ok());
-        out.push(code.unwrap_or(*byte));
-        at += if code.is_some() { 3 } else { 1 };
-    }
-    String::from_utf8_lossy(&out).into_owned()
 }
 
 impl Collector {
