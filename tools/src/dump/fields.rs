@@ -1,201 +1,186 @@
 //! An item as a name and its fields, in one order for text and JSON. Bytes are numbers, addresses are `0x…` texts.
 
 use serde_json::{Map, Value, json};
-use strandline::event::{Addr, Block, Body, Event, Item, Names, RuntimeOp, SegmentOp, StackId, StreamHandle};
+use strandline::event::{Block, Body, Item, Names, PoolId, RuntimeOp, SegmentOp, StackId, Totals};
 
 /// A line of a dump.
 pub(super) type Fields = Map<String, Value>;
 
 /// The line of an item; `None` for what only helps to read others.
 pub(super) fn of(item: &Item, names: &Names) -> Option<Fields> {
-    let mut f = Fields::new();
-    match item {
-        Item::Event(event) => of_event(event, names, &mut f),
-        Item::Meta(facts) => {
-            put(&mut f, "what", "meta");
-            put(&mut f, "facts", facts.clone());
+    let at = |nanos: u64, what: &str, more: Value| with(json!({ "t_ns": nanos, "what": what }), more);
+    Some(fields(match item {
+        Item::Event(event) => {
+            let (what, more) = of_event(&event.body, names);
+            at(event.time.0, what, with(json!({ "thread": event.thread.0 }), more))
         }
-        Item::Checkpoint(c) => {
-            at(&mut f, c.time.0, "checkpoint");
-            put(&mut f, "steps", c.steps);
-            put(&mut f, "microbatches", c.microbatches);
-            put(&mut f, "events", c.events);
-            put(&mut f, "lost", c.lost);
-            put(&mut f, "blocks", c.blocks.len());
-            put(&mut f, "segments", c.segments.len());
-        }
+        Item::Meta(facts) => json!({ "what": "meta", "facts": facts }),
+        Item::Checkpoint(c) => at(
+            c.time.0,
+            "checkpoint",
+            json!({
+                "steps": c.steps, "microbatches": c.microbatches, "events": c.events, "lost": c.lost,
+                "blocks": c.blocks.len(), "segments": c.segments.len(),
+            }),
+        ),
         Item::Driver(d) => {
-            at(&mut f, d.time.0, "driver");
-            put(&mut f, "device", d.device.0);
-            put(&mut f, "total", d.total.0);
-            put(&mut f, "free", d.free.0);
-            put(&mut f, "process", d.process.map(|b| b.0));
+            let process = d.process.map(|b| b.0);
+            let more =
+                json!({ "device": d.device.0, "total": d.total.0, "free": d.free.0, "process": process });
+            at(d.time.0, "driver", more)
         }
-        Item::Thread(t) => {
-            put(&mut f, "what", "thread");
-            put(&mut f, "thread", t.thread.0);
-            put(&mut f, "tid", t.tid);
-            put(&mut f, "name", t.name.as_str());
-            put(&mut f, "autograd", t.autograd);
-        }
-        Item::Dropped(d) => {
-            at(&mut f, d.from.0, "dropped");
-            put(&mut f, "records", d.records);
-            put(&mut f, "to_ns", d.to.0);
-            put(&mut f, "first_step", d.first_step);
-            put(&mut f, "last_step", d.last_step);
-        }
-        Item::End(time) => at(&mut f, time.0, "end"),
+        Item::Thread(t) => json!({
+            "what": "thread", "thread": t.thread.0, "tid": t.tid, "name": t.name, "autograd": t.autograd,
+        }),
+        Item::Dropped(d) => at(
+            d.from.0,
+            "dropped",
+            json!({ "records": d.records, "to_ns": d.to.0, "first_step": d.first_step, "last_step": d.last_step }),
+        ),
+        Item::End(time) => at(time.0, "end", Value::Null),
         Item::Stack(_) | Item::Name(_) => return None,
-        _ => put(&mut f, "what", "unknown"),
+        _ => json!({ "what": "unknown" }),
+    }))
+}
+
+fn fields(value: Value) -> Fields {
+    match value {
+        Value::Object(fields) => fields,
+        _ => Fields::new(),
     }
-    Some(f)
 }
 
-fn put(f: &mut Fields, name: &str, value: impl Into<Value>) {
-    f.insert(name.to_string(), value.into());
-}
-
-fn at(f: &mut Fields, nanos: u64, what: &str) {
-    put(f, "t_ns", nanos);
-    put(f, "what", what);
+/// Both, in this order.
+fn with(first: Value, more: Value) -> Value {
+    let mut all = fields(first);
+    all.extend(fields(more));
+    Value::Object(all)
 }
 
 fn hex(value: u64) -> Value {
     json!(format!("{value:#x}"))
 }
 
-fn of_event(event: &Event, names: &Names, f: &mut Fields) {
-    // The name and the thread come first and the rest follows: a place is kept for the name.
-    at(f, event.time.0, "");
-    put(f, "thread", event.thread.0);
-    let what = of_body(&event.body, names, f);
-    put(f, "what", what);
+fn pool(pool: PoolId) -> Value {
+    if pool.is_private() { json!({ "pool": format!("{}.{}", pool.0, pool.1) }) } else { Value::Null }
 }
 
-fn block(f: &mut Fields, block: &Block, names: &Names) {
-    put(f, "device", block.device.0);
-    put(f, "addr", hex(block.addr.0));
-    put(f, "size", block.size.0);
-    put(f, "rounded", block.rounded.0);
-    put(f, "stream", hex(block.stream.0));
-    if block.pool.is_private() {
-        put(f, "pool", format!("{}.{}", block.pool.0, block.pool.1));
-    }
+fn block(b: &Block, names: &Names) -> Value {
+    let first = json!({
+        "device": b.device.0, "addr": hex(b.addr.0), "size": b.size.0, "rounded": b.rounded.0,
+        "stream": hex(b.stream.0),
+    });
     let phases = [
-        (block.phase.backward, "backward"),
-        (block.phase.optimizer, "optimizer"),
-        (block.phase.no_grad, "no_grad"),
-        (block.phase.collector, "collector"),
-        (block.phase.capture, "capture"),
+        (b.phase.backward, "backward"),
+        (b.phase.optimizer, "optimizer"),
+        (b.phase.no_grad, "no_grad"),
+        (b.phase.collector, "collector"),
+        (b.phase.capture, "capture"),
     ];
     let phases: Vec<&str> = phases.iter().filter(|(on, _)| *on).map(|(_, name)| *name).collect();
-    if !phases.is_empty() {
-        put(f, "phase", phases.join("+"));
-    }
-    if let Some(totals) = block.totals {
-        put(f, "allocated", totals.allocated.0);
-        put(f, "reserved", totals.reserved.0);
-    }
-    stack(f, block.stack, names);
+    let phase = if phases.is_empty() { Value::Null } else { json!({ "phase": phases.join("+") }) };
+    let totals = b.totals.map_or(Value::Null, totals);
+    [pool(b.pool), phase, totals, stack(b.stack, names)].into_iter().fold(first, with)
+}
+
+fn totals(t: Totals) -> Value {
+    json!({ "allocated": t.allocated.0, "reserved": t.reserved.0 })
 }
 
 /// The stack's number and its innermost frame.
-fn stack(f: &mut Fields, id: StackId, names: &Names) {
-    if id.0 != 0 {
-        put(f, "stack", id.0);
-        if let Some(frame) = names.frames(id).next() {
-            put(f, "at", format!("{}:{}", frame.file, frame.line));
-            put(f, "in", frame.function.as_str());
-        }
-    }
+fn stack(id: StackId, names: &Names) -> Value {
+    let frame = names.frames(id).next().filter(|_| id.0 != 0);
+    let frame = frame.map(|f| json!({ "at": format!("{}:{}", f.file, f.line), "in": f.function }));
+    if id.0 == 0 { Value::Null } else { with(json!({ "stack": id.0 }), frame.unwrap_or_default()) }
 }
 
-fn on(f: &mut Fields, addr: Addr, size: u64, stream: StreamHandle) {
-    put(f, "addr", hex(addr.0));
-    put(f, "size", size);
-    put(f, "stream", hex(stream.0));
-}
-
-/// Fills the fields; returns the event's name.
-fn of_body(body: &Body, names: &Names, f: &mut Fields) -> &'static str {
+/// The event's name, and its fields.
+fn of_event(body: &Body, names: &Names) -> (&'static str, Value) {
     match body {
-        Body::Alloc(b) => {
-            block(f, b, names);
-            "alloc"
-        }
-        Body::FreeRequested(b) => {
-            block(f, b, names);
-            "free_requested"
-        }
-        Body::FreeCompleted(b) => {
-            block(f, b, names);
-            "free_completed"
-        }
-        Body::Segment { op, device, addr, size, stream, pool } => {
-            put(f, "device", device.0);
-            on(f, *addr, size.0, *stream);
-            if pool.is_private() {
-                put(f, "pool", format!("{}.{}", pool.0, pool.1));
-            }
-            match op {
+        Body::Alloc(b) => ("alloc", block(b, names)),
+        Body::FreeRequested(b) => ("free_requested", block(b, names)),
+        Body::FreeCompleted(b) => ("free_completed", block(b, names)),
+        Body::Segment { op, device, addr, size, stream, pool: p } => {
+            let what = match op {
                 SegmentOp::Alloc => "segment_alloc",
                 SegmentOp::Free => "segment_free",
                 SegmentOp::Map => "segment_map",
                 SegmentOp::Unmap => "segment_unmap",
-            }
+            };
+            let place = json!({
+                "device": device.0, "addr": hex(addr.0), "size": size.0, "stream": hex(stream.0),
+            });
+            (what, with(place, pool(*p)))
         }
-        Body::Report { device, addr, rounded, allocated, totals } => {
-            put(f, "device", device.0);
-            put(f, "addr", hex(addr.0));
-            put(f, "rounded", rounded.0);
-            put(f, "handed_out", *allocated);
-            put(f, "allocated", totals.allocated.0);
-            put(f, "reserved", totals.reserved.0);
-            "report"
+        Body::Report { device, addr, rounded, allocated, totals: t } => {
+            let block = json!({
+                "device": device.0, "addr": hex(addr.0), "rounded": rounded.0, "handed_out": allocated,
+            });
+            ("report", with(block, totals(*t)))
         }
         Body::Oom { device, requested, free, stream, stack: id } => {
-            put(f, "device", device.0);
-            put(f, "requested", requested.0);
-            put(f, "free", free.0);
-            put(f, "stream", hex(stream.0));
-            stack(f, *id, names);
-            "oom"
+            let request = json!({
+                "device": device.0, "requested": requested.0, "free": free.0, "stream": hex(stream.0),
+            });
+            ("oom", with(request, stack(*id, names)))
         }
-        Body::Snapshot { active } => {
-            put(f, "active", active.0);
-            "snapshot"
-        }
+        Body::Snapshot { active } => ("snapshot", json!({ "active": active.0 })),
         Body::Runtime { op, device, addr, size, stream, stack: id } => {
-            put(f, "device", device.0);
-            on(f, *addr, size.0, *stream);
-            if id.0 != 0 {
-                stack(f, *id, names);
-            }
-            if addr.0 == 0 {
-                put(f, "refused", true);
-            }
-            runtime(*op)
+            let call = json!({
+                "device": device.0, "addr": hex(addr.0), "size": size.0, "stream": hex(stream.0),
+            });
+            let refused = if addr.0 == 0 { json!({ "refused": true }) } else { Value::Null };
+            (runtime(*op), with(with(call, stack(*id, names)), refused))
         }
         Body::MemInfo { device, free, total } => {
-            put(f, "device", device.0);
-            put(f, "free", free.0);
-            put(f, "total", total.0);
-            "mem_info"
+            ("mem_info", json!({ "device": device.0, "free": free.0, "total": total.0 }))
         }
         Body::Failed(fault) => {
-            put(f, "call", fault.name());
-            put(f, "status", fault.status);
-            put(f, "device", fault.device.0);
-            put(f, "stream", hex(fault.stream.0));
-            stack(f, fault.stack, names);
-            "failed"
+            let call = json!({
+                "call": fault.name(), "status": fault.status, "device": fault.device.0,
+                "stream": hex(fault.stream.0),
+            });
+            ("failed", with(call, stack(fault.stack, names)))
         }
-        Body::Gap { lost } => {
-            put(f, "lost", *lost);
-            "gap"
+        Body::Gap { lost } => ("gap", json!({ "lost": lost })),
+        Body::Scope { device, from, to } => {
+            ("scope", json!({ "device": device.0, "from": hex(from.0), "to": hex(to.0) }))
         }
-        other => of_stream(other, names, f),
+        Body::StreamCreate { device, stream } => {
+            ("stream_create", json!({ "device": device.0, "stream": hex(stream.0) }))
+        }
+        Body::StreamDestroy(stream) => ("stream_destroy", json!({ "stream": hex(stream.0) })),
+        Body::EventRecord { event, stream } => {
+            ("event_record", json!({ "event": hex(event.0), "stream": hex(stream.0) }))
+        }
+        Body::EventDestroy(event) => ("event_destroy", json!({ "event": hex(event.0) })),
+        Body::StreamWait { stream, event } => {
+            ("stream_wait", json!({ "stream": hex(stream.0), "event": hex(event.0) }))
+        }
+        Body::StreamDone(stream) => ("stream_done", json!({ "stream": hex(stream.0) })),
+        Body::EventDone(event) => ("event_done", json!({ "event": hex(event.0) })),
+        Body::DeviceDone(device) => ("device_done", json!({ "device": device.0 })),
+        Body::FreeWaits { device, addr, stream } => {
+            let block = json!({ "device": device.0, "addr": hex(addr.0), "stream": hex(stream.0) });
+            ("free_waits", block)
+        }
+        Body::RecordStream { addr, stream } => {
+            ("record_stream", json!({ "addr": hex(addr.0), "stream": hex(stream.0) }))
+        }
+        Body::CaptureBegin(stream) => ("capture_begin", json!({ "stream": hex(stream.0) })),
+        Body::CaptureEnd(stream) => ("capture_end", json!({ "stream": hex(stream.0) })),
+        Body::OptimizerBegin(id) => ("optimizer_begin", json!({ "optimizer": id })),
+        Body::OptimizerEnd(id) => ("optimizer_end", json!({ "optimizer": id })),
+        Body::BackwardBegin { stack: id, nested } => {
+            ("backward_begin", with(json!({ "nested": nested }), stack(*id, names)))
+        }
+        Body::BackwardEnd { nested } => ("backward_end", json!({ "nested": nested })),
+        Body::ScalerUpdate => ("scaler_update", Value::Null),
+        Body::ManualStep(n) => ("step", json!({ "step": n })),
+        Body::Mark { name, phase } => {
+            (if *phase { "phase" } else { "mark" }, json!({ "name": names.text(*name) }))
+        }
+        _ => ("unknown", Value::Null),
     }
 }
 
@@ -208,105 +193,5 @@ fn runtime(op: RuntimeOp) -> &'static str {
         RuntimeOp::HostAlloc => "cudaHostAlloc",
         RuntimeOp::HostFree => "cudaFreeHost",
         RuntimeOp::MallocManaged => "cudaMallocManaged",
-    }
-}
-
-/// Streams, events and steps.
-fn of_stream(body: &Body, names: &Names, f: &mut Fields) -> &'static str {
-    let stream = |f: &mut Fields, s: &StreamHandle| put(f, "stream", hex(s.0));
-    match body {
-        Body::Scope { device, from, to } => {
-            put(f, "device", device.0);
-            put(f, "from", hex(from.0));
-            put(f, "to", hex(to.0));
-            "scope"
-        }
-        Body::StreamCreate { device, stream: s } => {
-            put(f, "device", device.0);
-            stream(f, s);
-            "stream_create"
-        }
-        Body::StreamDestroy(s) => {
-            stream(f, s);
-            "stream_destroy"
-        }
-        Body::EventRecord { event, stream: s } => {
-            put(f, "event", hex(event.0));
-            stream(f, s);
-            "event_record"
-        }
-        Body::EventDestroy(event) => {
-            put(f, "event", hex(event.0));
-            "event_destroy"
-        }
-        Body::StreamWait { stream: s, event } => {
-            stream(f, s);
-            put(f, "event", hex(event.0));
-            "stream_wait"
-        }
-        Body::StreamDone(s) => {
-            stream(f, s);
-            "stream_done"
-        }
-        Body::EventDone(event) => {
-            put(f, "event", hex(event.0));
-            "event_done"
-        }
-        Body::DeviceDone(device) => {
-            put(f, "device", device.0);
-            "device_done"
-        }
-        Body::FreeWaits { device, addr, stream: s } => {
-            put(f, "device", device.0);
-            put(f, "addr", hex(addr.0));
-            stream(f, s);
-            "free_waits"
-        }
-        Body::RecordStream { addr, stream: s } => {
-            put(f, "addr", hex(addr.0));
-            stream(f, s);
-            "record_stream"
-        }
-        Body::CaptureBegin(s) => {
-            stream(f, s);
-            "capture_begin"
-        }
-        Body::CaptureEnd(s) => {
-            stream(f, s);
-            "capture_end"
-        }
-        other => of_step(other, names, f),
-    }
-}
-
-fn of_step(body: &Body, names: &Names, f: &mut Fields) -> &'static str {
-    match body {
-        Body::OptimizerBegin(id) => {
-            put(f, "optimizer", *id);
-            "optimizer_begin"
-        }
-        Body::OptimizerEnd(id) => {
-            put(f, "optimizer", *id);
-            "optimizer_end"
-        }
-        Body::BackwardBegin { stack: id, nested } => {
-            put(f, "nested", *nested);
-            stack(f, *id, names);
-            "backward_begin"
-        }
-        Body::BackwardEnd { nested } => {
-            put(f, "nested", *nested);
-            "backward_end"
-        }
-        Body::ScalerUpdate => "scaler_update",
-        Body::ManualStep(n) => {
-            put(f, "step", *n);
-            "step"
-        }
-        Body::Mark { name, phase } => {
-            put(f, "name", names.text(*name));
-            if *phase { "phase" } else { "mark" }
-        }
-        _ => "unknown",
     }
 }
