@@ -13,13 +13,6 @@ const STREAMS: usize = 8;
 /// Sites of a process that are told.
 const SITES: usize = 10;
 
-/// Gauge or counter.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Type {
-    Gauge,
-    Counter,
-}
-
 /// What one figure is about.
 type Labels = Vec<(&'static str, String)>;
 
@@ -27,10 +20,19 @@ type Labels = Vec<(&'static str, String)>;
 #[derive(Clone, Debug)]
 struct Family {
     name: &'static str,
-    unit: &'static str,
     help: &'static str,
-    kind: Type,
     figures: Vec<(Labels, f64)>,
+}
+
+impl Family {
+    /// As Prometheus names them; anything else is a gauge.
+    fn is_counter(&self) -> bool {
+        self.name.ends_with("_total")
+    }
+
+    fn unit(&self) -> &'static str {
+        if self.name.contains("_bytes") { "By" } else { "" }
+    }
 }
 
 /// Figures of some processes as of now.
@@ -52,19 +54,14 @@ impl Metrics {
         let number = |key: &str| facts.number(key).map(|n| n.to_string()).unwrap_or_default();
         let own: Labels = vec![("rank", number("rank")), ("pid", number("pid")), ("process", facts.who())];
         let r = p.replay;
-        self.counter("strandline_steps_total", "", "Steps that have ended", &own, r.steps().into());
-        self.counter("strandline_events_total", "", "Events recorded", &own, r.events() as f64);
-        self.counter(
-            "strandline_events_lost_total",
-            "",
-            "Events lost, with what they said",
-            &own,
-            r.lost() as f64,
-        );
-        self.counter("strandline_alerts_total", "", "Alerts told", &own, alerts as f64);
+        self.put("strandline_steps_total", "Steps that have ended", &own, r.steps().into());
+        self.put("strandline_events_total", "Events recorded", &own, r.events() as f64);
+        let lost = "Events lost, with what they said";
+        self.put("strandline_events_lost_total", lost, &own, r.lost() as f64);
+        self.put("strandline_alerts_total", "Alerts told", &own, alerts as f64);
         for d in r.devices().filter(|d| d.peak_reserved.bytes.0 > 0 || d.peak_allocated.bytes.0 > 0) {
             let at = with(&own, [("device", d.id.0.to_string())]);
-            let mut bytes = |name, help, b: u64| self.gauge(name, "By", help, &at, b as f64);
+            let mut bytes = |name, help, b: u64| self.put(name, help, &at, b as f64);
             bytes("strandline_allocated_bytes", "Allocated by torch", d.allocated.0);
             bytes("strandline_reserved_bytes", "Reserved by torch", d.reserved.0);
             bytes("strandline_pending_bytes", "Freed, but waiting for a stream", d.pending.0);
@@ -89,17 +86,12 @@ impl Metrics {
                     ("site", site),
                 ],
             );
-            self.gauge("strandline_leak_bytes", "By", "Left behind by a leak", &labels, f.bytes_now as f64);
+            self.put("strandline_leak_bytes", "Left behind by a leak", &labels, f.bytes_now as f64);
             let rate = f.current_bytes_per_step;
-            self.gauge("strandline_leak_bytes_per_step", "By", "How much more each step", &labels, rate);
+            self.put("strandline_leak_bytes_per_step", "How much more each step", &labels, rate);
             if let Some(n) = f.steps_to_oom.map(|s| s.mid).filter(|n| *n != u64::MAX) {
-                self.gauge(
-                    "strandline_leak_steps_to_full",
-                    "",
-                    "Steps until the device is full",
-                    &labels,
-                    n as f64,
-                );
+                let help = "Steps until the device is full";
+                self.put("strandline_leak_steps_to_full", help, &labels, n as f64);
             }
         }
     }
@@ -117,43 +109,20 @@ impl Metrics {
         for ((device, stream), bytes) in largest(streams, STREAMS) {
             let labels = with(own, [("device", device.to_string()), ("stream", stream.to_string())]);
             let help = "Live blocks of a stream (the largest ones)";
-            self.gauge("strandline_stream_live_bytes", "By", help, &labels, bytes as f64);
+            self.put("strandline_stream_live_bytes", help, &labels, bytes as f64);
         }
         for ((device, site), bytes) in largest(sites, SITES) {
             let labels = with(own, [("device", device.to_string()), ("site", site)]);
             let help = "Live blocks of a line (the largest ones)";
-            self.gauge("strandline_site_live_bytes", "By", help, &labels, bytes as f64);
+            self.put("strandline_site_live_bytes", help, &labels, bytes as f64);
         }
     }
 
-    fn gauge(&mut self, name: &'static str, unit: &'static str, help: &'static str, labels: &Labels, v: f64) {
-        self.put(Type::Gauge, name, unit, help, labels, v);
-    }
-
-    fn counter(
-        &mut self,
-        name: &'static str,
-        unit: &'static str,
-        help: &'static str,
-        labels: &Labels,
-        v: f64,
-    ) {
-        self.put(Type::Counter, name, unit, help, labels, v);
-    }
-
-    fn put(
-        &mut self,
-        kind: Type,
-        name: &'static str,
-        unit: &'static str,
-        help: &'static str,
-        labels: &Labels,
-        value: f64,
-    ) {
+    fn put(&mut self, name: &'static str, help: &'static str, labels: &Labels, value: f64) {
         let figure = (labels.clone(), value);
         match self.families.iter_mut().find(|f| f.name == name) {
             Some(family) => family.figures.push(figure),
-            None => self.families.push(Family { name, unit, help, kind, figures: vec![figure] }),
+            None => self.families.push(Family { name, help, figures: vec![figure] }),
         }
     }
 
@@ -161,7 +130,7 @@ impl Metrics {
     pub fn prometheus(&self) -> String {
         let mut out = String::new();
         for f in &self.families {
-            let kind = if f.kind == Type::Gauge { "gauge" } else { "counter" };
+            let kind = if f.is_counter() { "counter" } else { "gauge" };
             let _ = write!(out, "# HELP {} {}\n# TYPE {} {kind}\n", f.name, f.help, f.name);
             for (labels, value) in &f.figures {
                 let all: Vec<String> =
@@ -192,15 +161,15 @@ impl Metrics {
                         })
                     })
                     .collect();
-                let data = match f.kind {
-                    Type::Gauge => ("gauge", json!({ "dataPoints": points })),
+                let data = match f.is_counter() {
+                    false => ("gauge", json!({ "dataPoints": points })),
                     // 2: cumulative.
-                    Type::Counter => (
+                    true => (
                         "sum",
                         json!({ "dataPoints": points, "aggregationTemporality": 2, "isMonotonic": true }),
                     ),
                 };
-                json!({ "name": f.name, "description": f.help, "unit": f.unit, data.0: data.1 })
+                json!({ "name": f.name, "description": f.help, "unit": f.unit(), data.0: data.1 })
             })
             .collect();
         json!({ "resourceMetrics": [{
