@@ -1,6 +1,7 @@
 //! Small pages that say where the recording stands: Sweep, Chunk, Skip, End.
 
-use super::wire::{Cursor, Malformed, put};
+use super::fields::{Field, fields};
+use super::wire::{Cursor, Malformed};
 
 /// Where a ring stood.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -13,6 +14,12 @@ pub struct RingMark {
     pub thread: u32,
     /// Records lost so far.
     pub lost: u64,
+}
+
+fields! {
+    RingMark { ring, next, thread, lost }
+    Mark { number, ticks, ns, tsc, records, lost_unowned, lost_definitions, rings }
+    Skipped { records, from_ns, to_ns, first_step, last_step }
 }
 
 /// End of a sweep, or beginning of a chunk: what the pages so far hold.
@@ -44,16 +51,7 @@ impl Mark {
     /// As a payload.
     pub fn encode(&self) -> Vec<u8> {
         let mut b = Vec::with_capacity(64 + self.rings.len() * 16);
-        for n in [self.number, self.ticks, self.ns, u64::from(self.tsc), self.records, self.lost_unowned] {
-            put(&mut b, n);
-        }
-        put(&mut b, self.lost_definitions);
-        put(&mut b, self.rings.len() as u64);
-        for r in &self.rings {
-            for n in [u64::from(r.ring), r.next, u64::from(r.thread), r.lost] {
-                put(&mut b, n);
-            }
-        }
+        self.put(&mut b);
         b
     }
 
@@ -63,29 +61,9 @@ impl Mark {
     /// [`Malformed`].
     pub fn decode(b: &[u8]) -> Result<Mark, Malformed> {
         let mut c = Cursor::new(b);
-        let mut m = Mark {
-            number: c.number("number")?,
-            ticks: c.number("ticks")?,
-            ns: c.number("time")?,
-            tsc: c.number("clock")? == 1,
-            records: c.number("records")?,
-            lost_unowned: c.number("lost")?,
-            lost_definitions: c.number("lost definitions")?,
-            rings: Vec::new(),
-        };
-        for _ in 0..c.count("rings")? {
-            let ring = RingMark {
-                ring: c.number32("ring")?,
-                next: c.number("next index")?,
-                thread: c.number32("thread")?,
-                lost: c.number("lost")?,
-            };
-            if ring.ring > 255 || ring.next > 1 << 60 {
-                return Err(c.bad("ring"));
-            }
-            m.rings.push(ring);
-        }
-        Ok(m)
+        let m = Mark::take(&mut c, "mark")?;
+        let is_ring = |r: &RingMark| r.ring <= 255 && r.next <= 1 << 60;
+        if m.rings.iter().all(is_ring) { Ok(m) } else { Err(c.bad("ring")) }
     }
 }
 
@@ -108,10 +86,7 @@ impl Skipped {
     /// As a payload.
     pub fn encode(&self) -> Vec<u8> {
         let mut b = Vec::new();
-        let steps = [u64::from(self.first_step), u64::from(self.last_step)];
-        for n in [self.records, self.from_ns, self.to_ns].into_iter().chain(steps) {
-            put(&mut b, n);
-        }
+        self.put(&mut b);
         b
     }
 
@@ -120,14 +95,7 @@ impl Skipped {
     /// # Errors
     /// [`Malformed`].
     pub fn decode(b: &[u8]) -> Result<Skipped, Malformed> {
-        let mut c = Cursor::new(b);
-        Ok(Skipped {
-            records: c.number("records")?,
-            from_ns: c.number("time")?,
-            to_ns: c.number("time")?,
-            first_step: c.number32("step")?,
-            last_step: c.number32("step")?,
-        })
+        Skipped::take(&mut Cursor::new(b), "skip")
     }
 }
 

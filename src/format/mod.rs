@@ -7,6 +7,7 @@ mod closure;
 pub mod definition;
 pub mod env;
 pub mod events;
+mod fields;
 pub mod fold;
 pub mod header;
 pub mod holders;

@@ -2,6 +2,7 @@
 
 use super::model::{Model, is_block, rounded_up};
 use super::page::*;
+use crate::format::fields::Field;
 use crate::format::raw::{Kind, Record};
 use crate::format::wire::{put, put_signed, zigzag};
 use rustc_hash::FxHashMap;

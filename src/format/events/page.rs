@@ -1,6 +1,7 @@
 //! What a page of events begins with, and the bits of its tags.
 
-use crate::format::wire::{Cursor, Malformed, put};
+use crate::format::fields::{Field, fields};
+use crate::format::wire::{Cursor, Malformed};
 
 /// Most records in a page.
 pub const MAX_RECORDS: usize = 1 << 16;
@@ -51,27 +52,15 @@ pub struct EventsHead {
     pub shift: u8,
 }
 
-impl EventsHead {
-    pub(super) fn put(&self, out: &mut Vec<u8>) {
-        put(out, u64::from(self.ring));
-        put(out, u64::from(self.thread));
-        put(out, self.first);
-        put(out, u64::from(self.count));
-        out.push(self.shift);
-    }
+fields! { EventsHead { ring, thread, first, count, shift } }
 
+impl EventsHead {
     /// Reads the head of a page, without the records.
     ///
     /// # Errors
     /// [`Malformed`].
     pub fn read(c: &mut Cursor<'_>) -> Result<EventsHead, Malformed> {
-        let head = EventsHead {
-            ring: c.number32("ring")?,
-            thread: c.number32("thread")?,
-            first: c.number("first index")?,
-            count: c.number32("record count")?,
-            shift: c.byte("time shift")?,
-        };
+        let head = EventsHead::take(c, "events head")?;
         if head.count as usize > MAX_RECORDS || head.shift > 20 || head.ring > 255 || head.first > 1 << 60 {
             return Err(c.bad("events head"));
         }
