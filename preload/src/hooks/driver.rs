@@ -3,7 +3,7 @@
 
 use super::functions::{P, SUCCESS, Status, id};
 use super::runtime::{OUT_OF_MEMORY, allocated, device_memory, gone, noted_info, refused, released};
-use super::sticky_error::forward;
+use super::sticky_error::{forward, hooks};
 use crate::platform::tls;
 use crate::recorder::devices;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -70,31 +70,15 @@ pub(super) unsafe fn alloc_pitch(
     status
 }
 
-pub(super) unsafe fn free(p: P) -> Status {
-    gone(id::CU_MEM_FREE, RuntimeOp::Free, p, NO_STREAM);
-    forward!(CU_MEM_FREE(p))
-}
-
-pub(super) unsafe fn free_async(p: P, s: P) -> Status {
-    gone(id::CU_MEM_FREE_ASYNC, RuntimeOp::FreeAsync, p, s);
-    forward!(CU_MEM_FREE_ASYNC(p, s) on s)
-}
-
-pub(super) unsafe fn free_async_ptsz(p: P, s: P) -> Status {
-    gone(id::CU_MEM_FREE_ASYNC_PTSZ, RuntimeOp::FreeAsync, p, s);
-    forward!(CU_MEM_FREE_ASYNC_PTSZ(p, s) on s)
-}
-
-pub(super) unsafe fn free_host(p: P) -> Status {
-    released(id::CU_MEM_FREE_HOST, RuntimeOp::HostFree, p, NO_STREAM);
-    forward!(CU_MEM_FREE_HOST(p))
-}
-
-pub(super) unsafe fn mem_get_info(free: *mut usize, total: *mut usize) -> Status {
-    let status = forward!(CU_MEM_GET_INFO(free, total));
-    // SAFETY: the call has returned.
-    unsafe { noted_info(id::CU_MEM_GET_INFO, status, free, total) };
-    status
+hooks! {
+    free: CU_MEM_FREE(p: P), before |hook| gone(hook, RuntimeOp::Free, p, NO_STREAM);
+    free_async: CU_MEM_FREE_ASYNC(p: P, s: P) on s, before |hook| gone(hook, RuntimeOp::FreeAsync, p, s);
+    free_async_ptsz: CU_MEM_FREE_ASYNC_PTSZ(p: P, s: P) on s, before |hook| gone(hook, RuntimeOp::FreeAsync, p, s);
+    free_host: CU_MEM_FREE_HOST(p: P), before |hook| released(hook, RuntimeOp::HostFree, p, NO_STREAM);
+    mem_get_info: CU_MEM_GET_INFO(free: *mut usize, total: *mut usize), after |hook, status| {
+        // SAFETY: the call has returned.
+        unsafe { noted_info(hook, status, free, total) }
+    };
 }
 
 /// Does not arm: launchers ask what there is and never touch it.

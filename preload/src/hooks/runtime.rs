@@ -1,7 +1,7 @@
 //! Memory that goes through the CUDA runtime, and what the program asks about its devices.
 
 use super::functions::{P, SUCCESS, Status, id};
-use super::sticky_error::forward;
+use super::sticky_error::{forward, hooks};
 use super::{attribution, blocks};
 use crate::platform::{clock, tls};
 use crate::recorder::devices;
@@ -210,31 +210,30 @@ unsafe fn allocated_async(hook: HookId, status: Status, p: *mut P, n: usize, s: 
     }
 }
 
-pub(super) unsafe fn free(p: P) -> Status {
-    gone(id::FREE, RuntimeOp::Free, p, NO_STREAM);
-    forward!(FREE(p))
-}
-
-pub(super) unsafe fn free_async(p: P, s: P) -> Status {
-    gone(id::FREE_ASYNC, RuntimeOp::FreeAsync, p, s);
-    forward!(FREE_ASYNC(p, s) on s)
-}
-
-pub(super) unsafe fn free_async_ptsz(p: P, s: P) -> Status {
-    gone(id::FREE_ASYNC_PTSZ, RuntimeOp::FreeAsync, p, s);
-    forward!(FREE_ASYNC_PTSZ(p, s) on s)
-}
-
-pub(super) unsafe fn free_host(p: P) -> Status {
-    released(id::FREE_HOST, RuntimeOp::HostFree, p, NO_STREAM);
-    forward!(FREE_HOST(p))
-}
-
-pub(super) unsafe fn mem_get_info(free: *mut usize, total: *mut usize) -> Status {
-    let status = forward!(MEM_GET_INFO(free, total));
-    // SAFETY: the call has returned.
-    unsafe { noted_info(id::MEM_GET_INFO, status, free, total) };
-    status
+hooks! {
+    free: FREE(p: P), before |hook| gone(hook, RuntimeOp::Free, p, NO_STREAM);
+    free_async: FREE_ASYNC(p: P, s: P) on s, before |hook| gone(hook, RuntimeOp::FreeAsync, p, s);
+    free_async_ptsz: FREE_ASYNC_PTSZ(p: P, s: P) on s, before |hook| gone(hook, RuntimeOp::FreeAsync, p, s);
+    free_host: FREE_HOST(p: P), before |hook| released(hook, RuntimeOp::HostFree, p, NO_STREAM);
+    mem_get_info: MEM_GET_INFO(free: *mut usize, total: *mut usize), after |hook, status| {
+        // SAFETY: the call has returned.
+        unsafe { noted_info(hook, status, free, total) }
+    };
+    // These two do not arm: launchers ask what there is and never touch it. The runtime of CUDA 12 has the second name for it.
+    get_device_properties: GET_DEVICE_PROPERTIES(p: P, device: i32), after |_hook, status| {
+        // SAFETY: the call has returned.
+        unsafe { noted_properties(status, p, device) }
+    };
+    get_device_properties_v2: GET_DEVICE_PROPERTIES_V2(p: P, device: i32), after |_hook, status| {
+        // SAFETY: the call has returned.
+        unsafe { noted_properties(status, p, device) }
+    };
+    // Does not arm, for the same reason; the choice is kept in any case.
+    set_device: SET_DEVICE(device: i32), after |_hook, status| {
+        if status == SUCCESS {
+            tls::set_device(device as u8);
+        }
+    };
 }
 
 /// After the program was told how much is free.
@@ -256,31 +255,13 @@ pub(super) unsafe fn noted_info(hook: HookId, status: Status, free: *mut usize, 
     }
 }
 
-/// Does not arm: launchers ask what there is and never touch it.
-pub(super) unsafe fn get_device_properties(p: P, device: i32) -> Status {
-    let status = forward!(GET_DEVICE_PROPERTIES(p, device));
+/// After the program was told what a device is.
+///
+/// # Safety
+/// `p` must be what the successful call filled.
+unsafe fn noted_properties(status: Status, p: P, device: i32) {
     if status == SUCCESS && !p.is_null() {
         // SAFETY: filled by the call that succeeded.
         unsafe { devices::note_properties(device, p) };
     }
-    status
-}
-
-/// As above: the runtime of CUDA 12 has this name for it.
-pub(super) unsafe fn get_device_properties_v2(p: P, device: i32) -> Status {
-    let status = forward!(GET_DEVICE_PROPERTIES_V2(p, device));
-    if status == SUCCESS && !p.is_null() {
-        // SAFETY: filled by the call that succeeded.
-        unsafe { devices::note_properties(device, p) };
-    }
-    status
-}
-
-/// Does not arm, for the same reason; the choice is kept in any case.
-pub(super) unsafe fn set_device(device: i32) -> Status {
-    let status = forward!(SET_DEVICE(device));
-    if status == SUCCESS {
-        tls::set_device(device as u8);
-    }
-    status
 }

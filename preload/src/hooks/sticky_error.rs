@@ -34,6 +34,25 @@ macro_rules! forward {
 }
 pub(crate) use forward;
 
+/// Hooks of CUDA calls as a table. Each calls the real function; `before` says what happens first, `after` what happens with the
+/// status that came back, whatever it is.
+macro_rules! hooks {
+    ($(
+        $name:ident: $real:ident($($a:ident: $t:ty),*) $(on $stream:ident)?
+        $(, before |$early:ident| $before:expr)? $(, after |$hook:ident, $status:ident| $after:expr)?;
+    )*) => { $(
+        pub(super) unsafe fn $name($($a: $t),*) -> $crate::hooks::functions::Status {
+            $( let $early = $crate::hooks::functions::id::$real;
+            $before; )?
+            let status = $crate::hooks::sticky_error::forward!($real($($a),*) $(on $stream)?);
+            $( let ($hook, $status) = ($crate::hooks::functions::id::$real, status);
+            $after; )?
+            status
+        }
+    )* };
+}
+pub(super) use hooks;
+
 static TOLD: AtomicBool = AtomicBool::new(false);
 
 /// After a call has returned something else than success: the one behind this hook, whose number is its place in [`event::CALLS`].
@@ -62,35 +81,14 @@ pub(crate) fn record_sticky_error(status: Status, hook: HookId, stream: P) {
     });
 }
 
-pub(super) unsafe fn memcpy_async(to: P, from: P, n: usize, kind: i32, s: P) -> Status {
-    forward!(MEMCPY_ASYNC(to, from, n, kind, s) on s)
-}
-
-/// Which a launch is followed by: launches themselves are not looked at.
-pub(super) unsafe fn get_last_error() -> Status {
-    forward!(GET_LAST_ERROR())
-}
-
-pub(super) unsafe fn context_synchronize() -> Status {
-    forward!(CU_CTX_SYNCHRONIZE())
-}
-
-pub(super) unsafe fn stream_synchronize(s: P) -> Status {
-    forward!(CU_STREAM_SYNCHRONIZE(s) on s)
-}
-
-pub(super) unsafe fn stream_synchronize_ptsz(s: P) -> Status {
-    forward!(CU_STREAM_SYNCHRONIZE_PTSZ(s) on s)
-}
-
-pub(super) unsafe fn event_synchronize(e: P) -> Status {
-    forward!(CU_EVENT_SYNCHRONIZE(e))
-}
-
-pub(super) unsafe fn copy_to_host(to: P, from: P, n: usize) -> Status {
-    forward!(CU_MEMCPY_DTOH(to, from, n))
-}
-
-pub(super) unsafe fn copy_to_host_async(to: P, from: P, n: usize, s: P) -> Status {
-    forward!(CU_MEMCPY_DTOH_ASYNC(to, from, n, s) on s)
+hooks! {
+    memcpy_async: MEMCPY_ASYNC(to: P, from: P, n: usize, kind: i32, s: P) on s;
+    // Which a launch is followed by: launches themselves are not looked at.
+    get_last_error: GET_LAST_ERROR();
+    context_synchronize: CU_CTX_SYNCHRONIZE();
+    stream_synchronize: CU_STREAM_SYNCHRONIZE(s: P) on s;
+    stream_synchronize_ptsz: CU_STREAM_SYNCHRONIZE_PTSZ(s: P) on s;
+    event_synchronize: CU_EVENT_SYNCHRONIZE(e: P);
+    copy_to_host: CU_MEMCPY_DTOH(to: P, from: P, n: usize);
+    copy_to_host_async: CU_MEMCPY_DTOH_ASYNC(to: P, from: P, n: usize, s: P) on s;
 }

@@ -1,7 +1,7 @@
 //! Streams, events, capture: what makes a stream, what orders it, and from what the host learns that it is done.
 
 use super::functions::{P, SUCCESS, Status, id};
-use super::sticky_error::forward;
+use super::sticky_error::{forward, hooks};
 use crate::platform::tls;
 use crate::recorder::guard::enter_or_arm;
 use strandline_core::event::HookId;
@@ -29,42 +29,6 @@ unsafe fn created(hook: HookId, status: Status, s: *mut P) {
     }
 }
 
-pub(super) unsafe fn create(s: *mut P) -> Status {
-    let status = forward!(STREAM_CREATE(s));
-    // SAFETY: the call has returned.
-    unsafe { created(id::STREAM_CREATE, status, s) };
-    status
-}
-
-pub(super) unsafe fn create_with_flags(s: *mut P, flags: u32) -> Status {
-    let status = forward!(STREAM_CREATE_WITH_FLAGS(s, flags));
-    // SAFETY: the call has returned.
-    unsafe { created(id::STREAM_CREATE_WITH_FLAGS, status, s) };
-    status
-}
-
-pub(super) unsafe fn create_with_priority(s: *mut P, flags: u32, priority: i32) -> Status {
-    let status = forward!(STREAM_CREATE_WITH_PRIORITY(s, flags, priority));
-    // SAFETY: the call has returned.
-    unsafe { created(id::STREAM_CREATE_WITH_PRIORITY, status, s) };
-    status
-}
-
-pub(super) unsafe fn destroy(s: P) -> Status {
-    note(id::STREAM_DESTROY, Kind::StreamDestroy, 0, s);
-    forward!(STREAM_DESTROY(s) on s)
-}
-
-pub(super) unsafe fn event_record(e: P, s: P) -> Status {
-    recorded(id::EVENT_RECORD, e, s);
-    forward!(EVENT_RECORD(e, s) on s)
-}
-
-pub(super) unsafe fn event_record_with_flags(e: P, s: P, flags: u32) -> Status {
-    recorded(id::EVENT_RECORD_WITH_FLAGS, e, s);
-    forward!(EVENT_RECORD_WITH_FLAGS(e, s, flags) on s)
-}
-
 /// An event recorded between a request to free and its report, on the same thread, is the allocator's own: the block
 /// waits for that stream.
 #[inline(always)]
@@ -76,62 +40,44 @@ fn recorded(hook: HookId, e: P, s: P) {
     }
 }
 
-pub(super) unsafe fn event_destroy(e: P) -> Status {
-    note(id::EVENT_DESTROY, Kind::EventDestroy, e as u64, core::ptr::null_mut());
-    forward!(EVENT_DESTROY(e))
-}
-
-pub(super) unsafe fn wait_event(s: P, e: P, flags: u32) -> Status {
-    note(id::STREAM_WAIT_EVENT, Kind::StreamWait, e as u64, s);
-    forward!(STREAM_WAIT_EVENT(s, e, flags) on s)
-}
-
-pub(super) unsafe fn synchronize(s: P) -> Status {
-    let status = forward!(STREAM_SYNCHRONIZE(s) on s);
+/// After a call from whose success the host learns that something is done.
+#[inline(always)]
+fn done(hook: HookId, status: Status, kind: Kind, a: u64, stream: P) {
     if status == SUCCESS {
-        note(id::STREAM_SYNCHRONIZE, Kind::StreamDone, 0, s);
+        note(hook, kind, a, stream);
     }
-    status
 }
 
-pub(super) unsafe fn query(s: P) -> Status {
-    let status = forward!(STREAM_QUERY(s) on s);
-    if status == SUCCESS {
-        note(id::STREAM_QUERY, Kind::StreamDone, 0, s);
-    }
-    status
-}
+const NO_STREAM: P = core::ptr::null_mut();
 
-pub(super) unsafe fn event_synchronize(e: P) -> Status {
-    let status = forward!(EVENT_SYNCHRONIZE(e));
-    if status == SUCCESS {
-        note(id::EVENT_SYNCHRONIZE, Kind::EventDone, e as u64, core::ptr::null_mut());
-    }
-    status
-}
-
-pub(super) unsafe fn event_query(e: P) -> Status {
-    let status = forward!(EVENT_QUERY(e));
-    if status == SUCCESS {
-        note(id::EVENT_QUERY, Kind::EventDone, e as u64, core::ptr::null_mut());
-    }
-    status
-}
-
-pub(super) unsafe fn device_synchronize() -> Status {
-    let status = forward!(DEVICE_SYNCHRONIZE());
-    if status == SUCCESS {
-        note(id::DEVICE_SYNCHRONIZE, Kind::DeviceDone, 0, core::ptr::null_mut());
-    }
-    status
-}
-
-pub(super) unsafe fn memcpy(to: P, from: P, n: usize, kind: i32) -> Status {
-    let status = forward!(MEMCPY(to, from, n, kind));
-    if status == SUCCESS && kind == DEVICE_TO_HOST && n > 0 {
-        note(id::MEMCPY, Kind::StreamDone, 0, core::ptr::null_mut());
-    }
-    status
+hooks! {
+    create: STREAM_CREATE(s: *mut P), after |hook, status| {
+        // SAFETY: the call has returned.
+        unsafe { created(hook, status, s) }
+    };
+    create_with_flags: STREAM_CREATE_WITH_FLAGS(s: *mut P, flags: u32), after |hook, status| {
+        // SAFETY: the call has returned.
+        unsafe { created(hook, status, s) }
+    };
+    create_with_priority: STREAM_CREATE_WITH_PRIORITY(s: *mut P, flags: u32, priority: i32), after |hook, status| {
+        // SAFETY: the call has returned.
+        unsafe { created(hook, status, s) }
+    };
+    destroy: STREAM_DESTROY(s: P) on s, before |hook| note(hook, Kind::StreamDestroy, 0, s);
+    event_record: EVENT_RECORD(e: P, s: P) on s, before |hook| recorded(hook, e, s);
+    event_record_with_flags: EVENT_RECORD_WITH_FLAGS(e: P, s: P, flags: u32) on s, before |hook| recorded(hook, e, s);
+    event_destroy: EVENT_DESTROY(e: P), before |hook| note(hook, Kind::EventDestroy, e as u64, NO_STREAM);
+    wait_event: STREAM_WAIT_EVENT(s: P, e: P, flags: u32) on s, before |hook| note(hook, Kind::StreamWait, e as u64, s);
+    synchronize: STREAM_SYNCHRONIZE(s: P) on s, after |hook, status| done(hook, status, Kind::StreamDone, 0, s);
+    query: STREAM_QUERY(s: P) on s, after |hook, status| done(hook, status, Kind::StreamDone, 0, s);
+    event_synchronize: EVENT_SYNCHRONIZE(e: P), after |hook, status| done(hook, status, Kind::EventDone, e as u64, NO_STREAM);
+    event_query: EVENT_QUERY(e: P), after |hook, status| done(hook, status, Kind::EventDone, e as u64, NO_STREAM);
+    device_synchronize: DEVICE_SYNCHRONIZE(), after |hook, status| done(hook, status, Kind::DeviceDone, 0, NO_STREAM);
+    memcpy: MEMCPY(to: P, from: P, n: usize, kind: i32), after |hook, status| {
+        if kind == DEVICE_TO_HOST && n > 0 {
+            done(hook, status, Kind::StreamDone, 0, NO_STREAM);
+        }
+    };
 }
 
 pub(super) unsafe fn begin_capture(s: P, mode: i32) -> Status {

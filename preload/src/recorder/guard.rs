@@ -10,11 +10,16 @@ use core::sync::atomic::Ordering::Relaxed;
 use strandline_core::event::HookId;
 
 /// This thread is inside one of our hooks, and in no other: a signal handler or a nested call that comes back to us
-/// gets no second token. Gives access to the thread's state.
-pub(crate) struct HookGuard {
+/// gets no second token. Gives access to the thread's state. `NOTED`: a word of the hook is in the shared memory meanwhile.
+pub(crate) struct Guard<const NOTED: bool> {
     thread: NonNull<Thread>,
     not_send: PhantomData<*mut ()>,
 }
+
+/// What [`enter`] gives.
+pub(crate) type HookGuard = Guard<true>;
+/// What [`enter_fast`] gives.
+pub(crate) type FastGuard = Guard<false>;
 
 /// The token, while the process records. One load of a global and one of a thread-local where it does not. `hook`: what is left in the
 /// shared memory while the token lives: where the process was, should it die of it. It lives in our own code alone, never while the
@@ -40,7 +45,7 @@ pub(crate) fn enter(hook: HookId) -> Option<HookGuard> {
     }
     // A handler that interrupts us from here on must see the mark.
     core::sync::atomic::compiler_fence(core::sync::atomic::Ordering::SeqCst);
-    Some(HookGuard { thread, not_send: PhantomData })
+    Some(Guard { thread, not_send: PhantomData })
 }
 
 /// A signal handler called CUDA while a hook of ours was at work on its thread: what it does cannot be recorded.
@@ -75,7 +80,7 @@ pub(crate) fn enter_fast(began: impl FnOnce() -> Option<u64>) -> Option<FastGuar
         (*thread.as_ptr()).inside = true;
     }
     core::sync::atomic::compiler_fence(core::sync::atomic::Ordering::SeqCst);
-    Some(FastGuard { thread, not_send: PhantomData })
+    Some(Guard { thread, not_send: PhantomData })
 }
 
 /// This thread's place, where the process records, the thread has one, and no hook of ours is at work on it: to look at a
@@ -91,25 +96,22 @@ pub(crate) fn peek_thread() -> Option<NonNull<Thread>> {
     if unsafe { (*thread.as_ptr()).inside } { None } else { Some(thread) }
 }
 
-/// What [`enter_fast`] gives.
-pub(crate) struct FastGuard {
-    thread: NonNull<Thread>,
-    not_send: PhantomData<*mut ()>,
-}
-
-impl Drop for FastGuard {
+impl<const NOTED: bool> Drop for Guard<NOTED> {
     #[inline(always)]
     fn drop(&mut self) {
         core::sync::atomic::compiler_fence(core::sync::atomic::Ordering::SeqCst);
         // SAFETY: the token is neither Send nor Clone, so this is its thread and the only access.
         unsafe {
             (*self.thread.as_ptr()).pulse.leave();
+            if NOTED {
+                (*self.thread.as_ptr()).hook.store(0, Relaxed);
+            }
             (*self.thread.as_ptr()).inside = false;
         }
     }
 }
 
-impl Deref for FastGuard {
+impl<const NOTED: bool> Deref for Guard<NOTED> {
     type Target = Thread;
     #[inline(always)]
     fn deref(&self) -> &Thread {
@@ -118,37 +120,7 @@ impl Deref for FastGuard {
     }
 }
 
-impl DerefMut for FastGuard {
-    #[inline(always)]
-    fn deref_mut(&mut self) -> &mut Thread {
-        // SAFETY: as in `deref`; the token is borrowed mutably.
-        unsafe { self.thread.as_mut() }
-    }
-}
-
-impl Drop for HookGuard {
-    #[inline(always)]
-    fn drop(&mut self) {
-        core::sync::atomic::compiler_fence(core::sync::atomic::Ordering::SeqCst);
-        // SAFETY: the token is neither Send nor Clone, so this is its thread and the only access.
-        unsafe {
-            (*self.thread.as_ptr()).pulse.leave();
-            (*self.thread.as_ptr()).hook.store(0, Relaxed);
-            (*self.thread.as_ptr()).inside = false;
-        }
-    }
-}
-
-impl Deref for HookGuard {
-    type Target = Thread;
-    #[inline(always)]
-    fn deref(&self) -> &Thread {
-        // SAFETY: the place lives for ever, and while the token lives nobody else refers to it.
-        unsafe { self.thread.as_ref() }
-    }
-}
-
-impl DerefMut for HookGuard {
+impl<const NOTED: bool> DerefMut for Guard<NOTED> {
     #[inline(always)]
     fn deref_mut(&mut self) -> &mut Thread {
         // SAFETY: as in `deref`; the token is borrowed mutably.
