@@ -2,7 +2,7 @@
 
 use super::functions::{P, id, real};
 use crate::platform::real::{Library, look_up};
-use crate::platform::{clock, tls};
+use crate::platform::tls;
 use crate::recorder::guard::{enter, peek_thread};
 use crate::recorder::thread::Thread;
 use crate::{stacks, steps};
@@ -81,16 +81,8 @@ fn begin() -> Option<Running> {
         t.optimizer = false; // a step that was left by an exception is over
     }
     let stack = stacks::current(&mut t);
-    let phase = t.phase(false);
-    t.push(Record {
-        ticks: clock::ticks(),
-        stack,
-        kind: Kind::BackwardBegin as u8,
-        device: tls::device(),
-        flags: nested,
-        phase,
-        ..Record::default()
-    });
+    let record = t.record(Kind::BackwardBegin, tls::device());
+    t.push(Record { stack, flags: nested, ..record });
     Some(Running { nested })
 }
 
@@ -98,15 +90,8 @@ impl Drop for Running {
     fn drop(&mut self) {
         let Some(mut t) = enter(id::ENGINE_EXECUTE) else { return };
         t.backward = t.backward.saturating_sub(1);
-        let phase = t.phase(false);
-        t.push(Record {
-            ticks: clock::ticks(),
-            kind: Kind::BackwardEnd as u8,
-            device: tls::device(),
-            flags: self.nested,
-            phase,
-            ..Record::default()
-        });
+        let record = t.record(Kind::BackwardEnd, tls::device());
+        t.push(Record { flags: self.nested, ..record });
     }
 }
 

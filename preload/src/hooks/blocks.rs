@@ -7,7 +7,7 @@
 
 use super::attribution;
 use super::functions::P;
-use crate::platform::{clock, tls};
+use crate::platform::tls;
 use crate::recorder::guard::{HookGuard, enter_or_arm};
 use crate::stacks;
 use crate::torch::tracker;
@@ -67,18 +67,8 @@ pub(super) fn record_on(
     phase: u8,
     stack: u32,
 ) {
-    let mut r = Record {
-        ticks: clock::ticks(),
-        a: addr,
-        b: size as u64,
-        c: stream as u64,
-        stack,
-        kind: Kind::Alloc as u8,
-        device,
-        flags: flag::DIRECT,
-        phase,
-        ..Record::default()
-    };
+    let (b, c) = (size as u64, stream as u64);
+    let mut r = Record { a: addr, b, c, stack, flags: flag::DIRECT, phase, ..t.record(Kind::Alloc, device) };
     t.refused = None;
     SEEN.store(true, Relaxed);
     r.set_sequence(tracker::next_sequence_of_many(device));
@@ -99,17 +89,8 @@ pub(super) fn record_free(hook: HookId, p: P, stream: P) {
 /// The same of a device that is not the thread's.
 #[inline(always)]
 pub(super) fn record_free_on(t: &mut HookGuard, device: u8, addr: u64, stream: u64) {
-    let phase = t.phase(false);
-    let mut r = Record {
-        ticks: clock::ticks(),
-        a: addr,
-        c: stream,
-        kind: Kind::FreeRequested as u8,
-        device,
-        flags: flag::DIRECT | flag::COMPLETED,
-        phase,
-        ..Record::default()
-    };
+    let record = t.record(Kind::FreeRequested, device);
+    let mut r = Record { a: addr, c: stream, flags: flag::DIRECT | flag::COMPLETED, ..record };
     r.set_sequence(tracker::next_sequence_of_many(device));
     t.push(r);
 }
@@ -128,15 +109,6 @@ pub(super) fn refused(hook: HookId, size: usize, stream: P) {
 pub(super) fn out_of_memory(t: &mut HookGuard, free: u64) {
     let Some((size, stream)) = t.refused.take() else { return };
     let (phase, stack) = tracker::origin(t);
-    t.push(Record {
-        ticks: clock::ticks(),
-        a: free,
-        b: rounded(size),
-        c: stream,
-        stack,
-        kind: Kind::Oom as u8,
-        device: tls::device(),
-        phase,
-        ..Record::default()
-    });
+    let record = t.record(Kind::Oom, tls::device());
+    t.push(Record { a: free, b: rounded(size), c: stream, stack, phase, ..record });
 }

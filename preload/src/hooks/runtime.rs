@@ -3,7 +3,7 @@
 use super::functions::{P, SUCCESS, Status, id};
 use super::sticky_error::{forward, hooks};
 use super::{attribution, blocks};
-use crate::platform::{clock, tls};
+use crate::platform::tls;
 use crate::recorder::devices;
 use crate::recorder::guard::{HookGuard, enter_or_arm};
 use crate::stacks;
@@ -23,19 +23,9 @@ fn note(hook: HookId, op: RuntimeOp, addr: u64, size: usize, stream: P, caller: 
 
 #[inline(always)]
 fn write(t: &mut HookGuard, op: RuntimeOp, addr: u64, size: usize, stream: P, stack: u32) {
-    let phase = t.phase(false);
-    t.push(Record {
-        ticks: clock::ticks(),
-        a: addr,
-        b: size as u64,
-        c: stream as u64,
-        rounded_seq: u64::from(stack),
-        stack: op as u32,
-        kind: Kind::Runtime as u8,
-        device: tls::device(),
-        phase,
-        ..Record::default()
-    });
+    let (b, c, rounded_seq) = (size as u64, stream as u64, u64::from(stack));
+    let record = t.record(Kind::Runtime, tls::device());
+    t.push(Record { a: addr, b, c, rounded_seq, stack: op as u32, ..record });
 }
 
 /// After an allocation of device memory that CUDA refused for want of it: an address of 0. PyTorch gives its cache back then and

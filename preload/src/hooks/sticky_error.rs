@@ -6,7 +6,7 @@
 //! it has anyway with zero. The hooks of this room are there for nothing else.
 
 use super::functions::{P, Status};
-use crate::platform::{clock, tls};
+use crate::platform::tls;
 use crate::recorder::guard::enter;
 use crate::stacks;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -67,18 +67,8 @@ pub(crate) fn record_sticky_error(status: Status, hook: HookId, stream: P) {
         return;
     }
     let stack = stacks::current(&mut t);
-    let phase = t.phase(false);
-    t.push(Record {
-        ticks: clock::ticks(),
-        a: u64::from(status as u32),
-        b: hook.word(),
-        c: stream as u64,
-        stack,
-        kind: Kind::Failed as u8,
-        device: tls::device(),
-        phase,
-        ..Record::default()
-    });
+    let record = t.record(Kind::Failed, tls::device());
+    t.push(Record { a: u64::from(status as u32), b: hook.word(), c: stream as u64, stack, ..record });
 }
 
 hooks! {

@@ -107,17 +107,7 @@ pub(super) fn segment(t: &mut HookGuard, b: &Block, given: bool) {
 }
 
 fn segment_record(t: &mut HookGuard, kind: Kind, device: u8, addr: u64, size: u64, stream: u64) {
-    let phase = t.phase(false);
-    let mut r = Record {
-        ticks: clock::ticks(),
-        a: addr,
-        b: size,
-        c: stream,
-        kind: kind as u8,
-        device,
-        phase,
-        ..Record::default()
-    };
+    let mut r = Record { a: addr, b: size, c: stream, ..t.record(kind, device) };
     r.set_sequence(tracker::next_sequence(device as i8));
     t.push(r);
 }

@@ -305,19 +305,17 @@ impl Thread {
         .to_bits()
     }
 
-    /// Writes a record of a kind with three operands, now.
+    /// A record of a kind, of what this thread does now.
+    #[inline(always)]
+    pub(crate) fn record(&self, kind: Kind, device: u8) -> Record {
+        let (ticks, phase) = (clock::ticks(), self.phase(false));
+        Record { ticks, kind: kind as u8, device, phase, ..Record::default() }
+    }
+
+    /// Writes one with three operands.
     #[inline(always)]
     pub(crate) fn note(&mut self, kind: Kind, device: u8, a: u64, b: u64, c: u64) {
-        let phase = self.phase(false);
-        self.push(Record {
-            ticks: clock::ticks(),
-            a,
-            b,
-            c,
-            kind: kind as u8,
-            device,
-            phase,
-            ..Record::default()
-        });
+        let record = self.record(kind, device);
+        self.push(Record { a, b, c, ..record });
     }
 }
