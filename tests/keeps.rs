@@ -193,6 +193,27 @@ fn what_is_bounded_says_so_and_what_is_emptied_was_seen_to_be() {
         assert_eq!(holder["bound"]["entries"], entries, "{case}: {name}: {holder:#}");
         let counts = holder["counts"].as_array().expect("counts");
         assert!(counts.len() > 1 && holder["reachable"] == true, "{case}: {holder:#}");
+        assert_eq!(largest(&report)["certainty"], "bounded", "{case}");
+    }
+}
+
+#[test]
+fn what_grows_inside_the_entries_of_a_bounded_container_is_not_bounded() {
+    let folder = Folder::new("inside");
+    for (case, kind, entries) in
+        [("lists_in_a_bounded_deque", "maxlen", 50), ("lists_in_a_bounded_cache", "maxsize", 4)]
+    {
+        let (_, report) = run(&folder, case, &[]);
+        let (name, holder) = holder(largest(&report));
+        assert_eq!(holder["bound"]["kind"], kind, "{case}: {name}: {holder:#}");
+        assert_eq!(holder["bound"]["entries"], entries, "{case}: {name}: {holder:#}");
+        let found = largest(&report);
+        assert_eq!(
+            (&found["certainty"], &report["verdict"]),
+            (&"growing".into(), &"growing".into()),
+            "{case}"
+        );
+        assert_eq!(found["bound"], Value::Null, "{case}");
     }
 }
 

@@ -3,6 +3,12 @@
 
 use super::certainty::{Bound, Certainty, Evidence};
 use super::finding::{Finding, GrainName};
+use super::survivors::BIRTHS;
+
+/// Steps for which a container must have had as many entries until its own bound says nothing of what is in them.
+const STILL: u32 = 8;
+/// The same for steps that left blocks, to an entry.
+const PER_ENTRY: f64 = 4.0;
 
 /// Whom a keeper belongs to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -32,6 +38,8 @@ pub struct Keeper {
     pub length_then: Option<u64>,
     /// Entries at the last look.
     pub length_now: Option<u64>,
+    /// Steps for which it has had as many entries as at the last look; 0 where it was looked at once.
+    pub still: u32,
     /// It was seen with fewer entries than before, so that something empties it.
     pub shrank: bool,
     /// Whose it is.
@@ -44,6 +52,20 @@ impl Keeper {
     /// It had more entries at the last look than at the first.
     fn grew(&self) -> bool {
         self.length_then.zip(self.length_now).is_some_and(|(then, now)| now > then)
+    }
+
+    /// What is in its entries grows, not their number: its own bound says nothing of that.
+    fn holds_what_grows(&self, f: &Finding) -> bool {
+        let Some(now) = self.length_now else { return false };
+        let is_full = self.bound.is_some_and(|most| now >= most);
+        let span = f.last_step.saturating_sub(f.first_step);
+        // Where it is full, what it has is replaced from then on: that takes a while to be seen.
+        let least = if is_full { span / 2 } else { 0 };
+        let came = f64::from(self.still) * f.blocks_per_step;
+        let seen = self.still > least.max(STILL) && came >= f64::from(BIRTHS);
+        // About as many steps left something.
+        let steps = f64::from(span) * f.blocks_per_step.min(1.0);
+        (is_full || self.length_then == self.length_now) && (seen || steps > PER_ENTRY * now as f64)
     }
 
     /// `deque(maxlen=500)`.
@@ -94,7 +116,10 @@ pub fn refine(finding: &mut Finding, told: &Testimony) {
         }
         Owner::Other => {}
     }
-    if let (Some(limit), Some(entries)) = (k.limit(), k.bound.filter(|_| !k.shrank)) {
+    if k.bound.is_some() && k.holds_what_grows(finding) {
+        let what = format!("entries of {}, which do not become more as what is in them does", k.path);
+        tell(finding, Evidence::new(what, k.length_now.unwrap_or(0) as f64));
+    } else if let (Some(limit), Some(entries)) = (k.limit(), k.bound.filter(|_| !k.shrank)) {
         tell(finding, Evidence::new(format!("entries at most, says {limit}"), entries as f64));
         finding.certainty = Certainty::Bounded;
         finding.bound = Some(bound(finding, k, entries, limit));

@@ -265,6 +265,23 @@ def bounded_deque():
 
 
 @case
+def lists_in_a_bounded_deque():
+    episodes = collections.deque([[]], maxlen=50)
+    for i in steps():
+        episodes[-1].append(batch())  # KEEPS lists_in_a_bounded_deque
+
+
+@case
+def lists_in_a_bounded_cache():
+    @functools.lru_cache(maxsize=4)
+    def bucket(i):
+        return []
+
+    for i in steps():
+        bucket(i % 4).append(batch())
+
+
+@case
 def bounded_cache():
     @functools.lru_cache(maxsize=500)
     def encoded(i):

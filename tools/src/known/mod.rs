@@ -70,6 +70,7 @@ fn keeper(h: &Holder) -> Keeper {
         bound: h.bound.as_ref().map(|b| b.entries),
         length_then: first,
         length_now: last,
+        still: still(h),
         shrank: h.shrank(),
         owner: match h.part.as_deref() {
             Some("optimizer") => Owner::Optimizer,
@@ -78,6 +79,13 @@ fn keeper(h: &Holder) -> Keeper {
         },
         blocks: h.blocks,
     }
+}
+
+/// Steps between the first and the last of the last looks that counted the same.
+fn still(h: &Holder) -> u32 {
+    let Some(last) = h.counts.last() else { return 0 };
+    let same = h.counts.iter().rev().take_while(|c| c.entries == last.entries);
+    same.last().and_then(|first| Some(last.step?.saturating_sub(first.step?))).unwrap_or(0)
 }
 
 /// What is asked about.
