@@ -2,7 +2,7 @@
 
 use super::keeper::Keeper;
 use super::scope::{FUNCTIONS, Source, below, children, last_line, line};
-use super::values;
+use super::{values, ways};
 use std::collections::HashSet;
 use tree_sitter::Node;
 
@@ -168,7 +168,7 @@ struct Search<'s, 't> {
     names: HashSet<Name>,
 }
 
-/// The names, and those that are only ever assigned one of them.
+/// The names, those that are only ever assigned one of them, and properties that return it.
 fn with_aliases(source: &Source<'_>, keeper: &Keeper, names: &HashSet<Name>) -> HashSet<Name> {
     let mut search = Search { source, keeper, names: names.clone() };
     for _ in 0..2 {
@@ -186,6 +186,10 @@ fn with_aliases(source: &Source<'_>, keeper: &Keeper, names: &HashSet<Name>) -> 
                 }
             }
         }
+        for n in source.nodes.iter().filter(|n| n.kind() == "function_definition") {
+            let returned = ways::property(source, *n).filter(|(_, value)| search.is_keeper(*value));
+            more.extend(returned.map(|(name, _)| Name::Attribute(name.to_string())));
+        }
         search.names.extend(more);
     }
     search.names
@@ -194,13 +198,30 @@ fn with_aliases(source: &Source<'_>, keeper: &Keeper, names: &HashSet<Name>) -> 
 impl<'t> Search<'_, 't> {
     /// Whether all assignments of a name give it the keeper.
     fn is_only_that(&self, name: &Name) -> bool {
+        self.is_only(name, &|right| self.is_keeper(right))
+    }
+
+    /// Whether a name is only ever assigned a method of the keeper that puts its argument there: `push = kept.append`.
+    fn is_method(&self, name: Node<'t>) -> bool {
+        let text = self.source.text(name);
+        let is_it = |right: Node<'t>| {
+            METHODS.contains(&self.source.field(right, "attribute"))
+                && right.child_by_field_name("object").is_some_and(|o| self.is_part(o))
+        };
+        name.kind() == "identifier"
+            && self.is_only(&Name::Of(self.source.owner(name, text), text.to_string()), &is_it)
+    }
+
+    /// Whether a name is assigned, and only ever what `is_it` says.
+    fn is_only(&self, name: &Name, is_it: &dyn Fn(Node<'t>) -> bool) -> bool {
         let Name::Of(owner, text) = name else { return false };
         let assigns = |n: &&Node<'t>| {
             self.source.bound_by(**n).contains(&text.as_str())
                 && self.source.owner(n.child(0).unwrap_or(**n), text) == *owner
         };
         let right = |n: &Node<'t>| n.child_by_field_name("right").filter(|_| n.kind() == "assignment");
-        self.source.nodes.iter().filter(assigns).all(|n| right(n).is_some_and(|r| self.is_keeper(r)))
+        let mut all = self.source.nodes.iter().filter(assigns).peekable();
+        all.peek().is_some() && all.all(|n| right(n).is_some_and(is_it))
     }
 
     /// Whether an expression is the keeper itself.
@@ -219,6 +240,12 @@ impl<'t> Search<'_, 't> {
             "parenthesized_expression" => children(n).first().is_some_and(|c| self.is_keeper(*c)),
             _ => false,
         }
+    }
+
+    /// Whether it is the keeper, or its class puts something into itself: `self[key] = value` in a class made of `dict`.
+    fn is_whole(&self, n: Node<'t>) -> bool {
+        let class = self.keeper.type_name.as_str();
+        self.is_keeper(n) || ways::is_self(self.source, n, class) && ways::is_container(self.source, class)
     }
 
     /// Whether what an attribute is asked of may be of the keeper's class.
@@ -260,7 +287,7 @@ impl<'t> Search<'_, 't> {
             "parenthesized_expression" => children(n).first().copied(),
             _ => None,
         };
-        self.is_keeper(n) || inner.is_some_and(|i| self.is_part(i))
+        self.is_whole(n) || inner.is_some_and(|i| self.is_part(i))
     }
 
     /// Whether the keeper is anywhere in an expression.
@@ -350,6 +377,9 @@ impl<'t> Search<'_, 't> {
                 if self.keeper.variable == "param_groups" && method == "add_param_group" {
                     return made(arguments, true);
                 }
+                if self.is_method(function) && !arguments.is_empty() {
+                    return made(arguments, true);
+                }
                 if METHODS.contains(&method) || is_stack && OF_STACKS.contains(&method) {
                     let object = function.child_by_field_name("object")?;
                     // What `setdefault` makes is mostly a container to put something into.
@@ -396,7 +426,9 @@ impl<'t> Search<'_, 't> {
                     below(left, &is_pattern).into_iter().filter(|t| !is_pattern(*t)).collect();
                 if targets.iter().any(|t| t.kind() == "subscript" && self.is_part(*t)) {
                     let is_one = !self.keeper.rebound || self.mentions(right);
-                    return is_one.then(|| made(vec![right], self.keeper.type_name != "list")).flatten();
+                    let is_fixed = targets.iter().all(|t| ways::is_fixed(*t)) && !self.mentions(right);
+                    let grows = self.keeper.type_name != "list" && !is_fixed;
+                    return is_one.then(|| made(vec![right], grows)).flatten();
                 }
                 if !targets.iter().any(|t| self.is_keeper(*t)) {
                     return None;

@@ -10,5 +10,6 @@ mod scope;
 #[cfg(test)]
 mod tests;
 mod values;
+mod ways;
 
 pub(crate) use files::of;

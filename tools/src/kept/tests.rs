@@ -305,3 +305,25 @@ fn tuples_namespaces_stacks_and_iterators() {
     let source = "o = AdamW(p)\nfor t in r:\n    o.add_param_group({'params': q})\n";
     is(source, &groups, 3, "o.add_param_group({'params': q})");
 }
+
+#[test]
+fn methods_by_another_name_properties_and_classes_made_of_containers() {
+    let source = "kept = []\npush = kept.append\nfor x in data:\n    push(x)\n";
+    is(source, &global("kept", "list"), 4, "push(x)");
+    none("kept, other = [], []\npush = kept.append\npush = other.append\npush(x)\n", &global("kept", "list"));
+    let source = "class C:\n    @property\n    def store(self):\n        return self._store\n    def see(self, x):\n        self.store.append(x)\n";
+    is(source, &attribute("C", "_store", "list"), 6, "self.store.append(x)");
+    none(&source.replace("self._store", "list(self._store)"), &attribute("C", "_store", "list"));
+    let source = "class Rel(dict):\n    def __missing__(self, k):\n        v = make()\n        self[k] = v\n        return v\nrel = Rel()\n";
+    is(source, &global("rel", "Rel"), 4, "self[k] = v");
+    none(source, &global("rel", "dict"));
+    none(&source.replace("Rel(dict)", "Rel(Base)"), &global("rel", "Rel"));
+}
+
+#[test]
+fn a_key_that_is_always_the_same_keeps_the_last_only() {
+    let source = "for x in data:\n    state['last'] = net(x)\n    state['kept'].append(x)\n";
+    is(source, &global("state", "dict"), 3, "state['kept'].append(x)");
+    none(&source.replace("'last'", "f'{i}'"), &global("state", "dict"));
+    is("for x in data:\n    state['last'] = x\n", &global("state", "dict"), 2, "state['last'] = x");
+}

@@ -1,0 +1,39 @@
+//! Ways to a keeper besides its name: the class that it is an instance of, a property that returns it, a key that is always the same.
+
+use super::scope::{Source, children};
+use tree_sitter::Node;
+
+/// Classes whose instances are containers.
+const CONTAINERS: [&str; 8] =
+    ["dict", "list", "set", "deque", "OrderedDict", "defaultdict", "Counter", "UserDict"];
+
+/// Whether `n` is `self` (or `super()`) in a class of this name.
+pub(super) fn is_self(source: &Source<'_>, n: Node<'_>, class: &str) -> bool {
+    let is_it = matches!(source.text(n), "self" | "super()");
+    is_it && source.class_around(n).is_some_and(|c| source.are_related(source.field(c, "name"), class))
+}
+
+/// Whether a class of this source is made of a container of Python's.
+pub(super) fn is_container(source: &Source<'_>, class: &str) -> bool {
+    CONTAINERS.iter().any(|c| *c != class && source.are_related(class, c))
+}
+
+/// The expression that a property returns and does nothing else, and the property's name.
+pub(super) fn property<'t>(source: &Source<'t>, function: Node<'t>) -> Option<(&'t str, Node<'t>)> {
+    let decorated = function.parent().filter(|p| p.kind() == "decorated_definition")?;
+    children(decorated).into_iter().find(|d| d.kind() == "decorator" && source.text(*d) == "@property")?;
+    let body = children(function.child_by_field_name("body")?);
+    let [only] = body.as_slice() else { return None };
+    let value = children(*only).into_iter().next().filter(|_| only.kind() == "return_statement")?;
+    Some((source.field(function, "name"), value))
+}
+
+/// Whether all keys of a subscript are literals: `state["last"]` is the same place each time.
+pub(super) fn is_fixed(subscript: Node<'_>) -> bool {
+    let mut cursor = subscript.walk();
+    let mut keys = subscript.children_by_field_name("subscript", &mut cursor);
+    let is_plain = |k: Node<'_>| children(k).iter().all(|part| part.kind() != "interpolation");
+    let is_literal = keys.all(|k| matches!(k.kind(), "string" | "integer") && is_plain(k));
+    let inner = subscript.child_by_field_name("value").filter(|v| v.kind() == "subscript");
+    is_literal && inner.is_none_or(is_fixed)
+}
