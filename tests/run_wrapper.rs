@@ -227,6 +227,20 @@ fn the_terminal_is_the_jobs_and_its_keys_come_once() {
     assert!(said.ends_with("status 7\n"), "{said}");
 }
 
+/// As a suspended job of a scheduler, or one under `cpulimit`: whoever continues the job, or ends it, knows of nobody before it.
+#[test]
+fn a_job_that_is_stopped_and_continued_alone_goes_on() {
+    for (then, says, status) in [("CONT", "continued\n", 3), ("KILL", "", 128 + 9)] {
+        let script = format!(
+            "trap 'echo continued' CONT; (sleep 0.5; kill -{then} $$) >/dev/null & kill -STOP $$; wait; exit 3"
+        );
+        let mut command = Command::new("timeout");
+        command.arg("20").arg(strandline()).args(["run", "--quiet", "--", "sh", "-c", &script]);
+        let (ended, stdout, stderr) = output(command);
+        assert_eq!((ended, stdout.as_str()), (status, says), "{then}: {stderr}");
+    }
+}
+
 #[test]
 fn the_shell_can_stop_and_continue_it() {
     let (said, _) = terminal(&["ready", "^Z", "stopped", "fg", "got SIGCONT", "^C", "got SIGINT", "term"]);

@@ -50,7 +50,7 @@ use cli::{Cli, Command};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    signals::be_witness();
+    signals::be_helper();
     signals::write_beyond_limits();
     let cli = Cli::parse_from(cli::normalize(std::env::args_os()));
     let result = known::keep(&cli.known).and_then(|()| match &cli.command {

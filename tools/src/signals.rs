@@ -7,6 +7,7 @@
 //! *witness*: a process in the group that blocks every signal and does nothing. A signal that is pending there as
 //! well was not meant for us alone, and is not passed on.
 
+use std::ffi::CStr;
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::unix::process::CommandExt;
@@ -16,6 +17,11 @@ use std::time::Duration;
 
 /// `argv[0]` that makes this program a witness.
 const WITNESS: &str = "strandline-witness";
+
+/// `argv[0]` that makes this program a waker; the job's process id follows.
+const WAKER: &str = "strandline-waker";
+/// Milliseconds between two looks of a waker.
+const LOOK: u64 = 20;
 
 /// A set of signals.
 #[derive(Clone, Copy)]
@@ -50,12 +56,16 @@ impl Set {
 
     /// Those that ask a command to end.
     pub(crate) fn to_end() -> Set {
+        Set::of(&[libc::SIGTERM, libc::SIGINT, libc::SIGHUP])
+    }
+
+    fn of(signals: &[i32]) -> Set {
         let mut set = MaybeUninit::uninit();
         // SAFETY: sigemptyset initialises the set it is given; the numbers are valid signals.
         unsafe {
             libc::sigemptyset(set.as_mut_ptr());
-            for signal in [libc::SIGTERM, libc::SIGINT, libc::SIGHUP] {
-                libc::sigaddset(set.as_mut_ptr(), signal);
+            for signal in signals {
+                libc::sigaddset(set.as_mut_ptr(), *signal);
             }
             Set(set.assume_init())
         }
@@ -127,7 +137,7 @@ pub(crate) struct Witness {
 impl Witness {
     /// Starts it; call with the forwarded signals blocked, so that it is born with them blocked.
     pub(crate) fn start() -> Witness {
-        Witness { process: spawn(), carried: 0 }
+        Witness { process: spawn(WITNESS, None), carried: 0 }
     }
 
     /// Whether the group got this signal as well; each sighting is told once. A signal that we have seen has been
@@ -153,7 +163,7 @@ impl Witness {
     /// A blocked signal stays pending for ever, so a witness that has told is replaced. The new one is there before the
     /// old one is asked for the last time: what comes meanwhile is seen by one of them.
     fn replace(&mut self, told: u64) {
-        let fresh = spawn();
+        let fresh = spawn(WITNESS, None);
         self.carried = (self.carried | self.pending()) & !told;
         self.stop();
         self.process = fresh;
@@ -168,22 +178,36 @@ impl Witness {
     }
 }
 
+/// Stops us as the job is stopped, so that the shell that waits for us sees a stopped job, until we are continued, as `fg` does with the
+/// group, or the job is no longer stopped: whoever continues or ends that alone does not know of us.
+pub(crate) fn stop_with(job: u32) {
+    let waker = spawn(WAKER, Some(job.to_string()));
+    // SAFETY: getpid and kill have no memory to get wrong; we stop here until somebody continues us.
+    unsafe { libc::kill(libc::getpid(), libc::SIGSTOP) };
+    let Some(mut waker) = waker else { return };
+    let _ = waker.kill();
+    if waker.wait().is_ok_and(|ended| ended.success()) {
+        // The job has had its own.
+        Set::of(&[libc::SIGCONT]).discard();
+    }
+}
+
 impl Drop for Witness {
     fn drop(&mut self) {
         self.stop();
     }
 }
 
-fn spawn() -> Option<Child> {
+fn spawn(name: &str, argument: Option<String>) -> Option<Child> {
     let mut command = Command::new("/proc/self/exe");
-    command.arg0(WITNESS).env_clear().current_dir("/");
+    command.arg0(name).args(argument).env_clear().current_dir("/");
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     let parent = std::process::id();
     // SAFETY: prctl and getppid are async-signal-safe and touch no memory of ours.
     unsafe {
         command.pre_exec(move || {
             libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL as libc::c_ulong);
-            // The parent may have died before the line above: then nobody needs a witness.
+            // The parent may have died before the line above: then nobody needs this.
             if libc::getppid() as u32 == parent { Ok(()) } else { Err(io::ErrorKind::NotFound.into()) }
         });
     }
@@ -222,15 +246,44 @@ pub(crate) fn restore_limits() {
     unsafe { libc::signal(libc::SIGXFSZ, BEFORE.load(Relaxed)) };
 }
 
-/// What `main` does first: in a process that was started as a witness this never returns.
-pub(crate) fn be_witness() {
-    if std::env::args_os().next().is_some_and(|a| a == WITNESS) {
-        loop {
-            // SAFETY: the name is a C string of at most 15 bytes; pause has no preconditions.
-            unsafe {
-                libc::prctl(libc::PR_SET_NAME, c"sl-witness".as_ptr());
-                libc::pause();
-            }
-        }
+/// What `main` does first: in a process that was started as a witness or a waker this never returns.
+pub(crate) fn be_helper() {
+    let mut arguments = std::env::args_os();
+    let name = arguments.next().unwrap_or_default();
+    let job = arguments.next().and_then(|pid| pid.to_str()?.parse().ok());
+    if name == WITNESS {
+        rename(c"sl-witness", || {
+            // SAFETY: pause has no preconditions.
+            unsafe { libc::pause() };
+        });
     }
+    if let Some(job) = job.filter(|_| name == WAKER) {
+        rename(c"sl-waker", || wake(job));
+    }
+}
+
+/// Under this name, for ever.
+fn rename(name: &CStr, each: impl Fn()) -> ! {
+    loop {
+        // SAFETY: the name is a C string of at most 15 bytes.
+        unsafe { libc::prctl(libc::PR_SET_NAME, name.as_ptr()) };
+        each();
+    }
+}
+
+/// Continues our parent and ends, where it is stopped and the job is not.
+fn wake(job: u32) {
+    let parent = std::os::unix::process::parent_id();
+    if !is_stopped(job) && is_stopped(parent) {
+        // SAFETY: kill takes numbers alone; a parent that ends takes us along before its number is another's.
+        unsafe { libc::kill(parent as libc::pid_t, libc::SIGCONT) };
+        std::process::exit(0);
+    }
+    std::thread::sleep(Duration::from_millis(LOOK));
+}
+
+fn is_stopped(pid: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    // The name in brackets may have brackets.
+    stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with(['T', 't']))
 }

@@ -2,7 +2,7 @@
 
 use crate::error::{Error, status};
 use crate::job::{Ended, Job, Variable, cannot_start};
-use crate::signals::{Origin, Set, Witness, restore_limits};
+use crate::signals::{Origin, Set, Witness, restore_limits, stop_with};
 use std::io::ErrorKind;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
@@ -93,8 +93,7 @@ impl Running {
         }
     }
 
-    /// Takes note of what happened to the job. Where it was stopped we stop as well, so that the shell that waits for
-    /// us sees a stopped job; `fg` continues the group.
+    /// Takes note of what happened to the job. Where it was stopped we stop as well.
     fn reap(&mut self) -> Option<Ended> {
         loop {
             let mut word = 0;
@@ -115,8 +114,7 @@ impl Running {
             if libc::WIFSIGNALED(word) {
                 return Some(Ended::Signal(libc::WTERMSIG(word)));
             }
-            // SAFETY: getpid and kill have no memory to get wrong; we stop here until somebody continues us.
-            unsafe { libc::kill(libc::getpid(), libc::SIGSTOP) };
+            stop_with(self.pid());
         }
     }
 }
