@@ -208,6 +208,21 @@ fn a_full_disk_is_an_error_once_and_the_rings_keep_what_was_not_written() {
     assert_eq!(read.reader.damage().len(), 1, "the page that was cut: {:?}", read.reader.damage());
 }
 
+/// As where the disk fills while records are written: what came afterwards was not seen.
+#[test]
+fn a_disk_that_is_full_when_a_fact_is_written_stops_the_recording() {
+    let full_at = Some(40_000);
+    let mut job = Job::new(SMALL, 3, Options::default(), Memory { full_at, ..Memory::default() });
+    job.define(5);
+    live(&mut job, &mut Life::new(), 300, 5);
+    let mut random = noise(9);
+    let facts = serde_json::json!({ "holders": (0..20_000).map(|_| random(1 << 40)).collect::<Vec<_>>() });
+    let writer = job.writer.as_mut().unwrap();
+    assert!(writer.meta(&job.drain, &facts).is_err() && writer.meta(&job.drain, &facts).is_ok(), "said once");
+    let (tail, file) = (job.tail(), job.die());
+    assert!(read_from(file, Some(tail)).reader.summary().stopped);
+}
+
 /// Every cut and many flipped bits: items and damage, never a panic, and what is before the damage is unharmed.
 #[test]
 fn any_bytes_are_survived() {

@@ -181,7 +181,7 @@ fn who_holds_a_leak_is_told_after_the_alert_and_in_every_form_of_the_report() {
     let found =
         json!({ "about": about, "status": "found", "holders": holders, "reason": null, "blocks": 32 });
     let answer = json!({ "holders": [{ "number": 1, "findings": [found], "cost": { "slices": 3, "pause_ns": 20_000_000, "longest_ns": 9_000_000 } }] });
-    job.writer.as_mut().expect("a writer").meta(&answer).expect("written");
+    job.writer.as_mut().expect("a writer").meta(&job.drain, &answer).expect("written");
     job.seal();
     let more = written(&job).split_off(before.len());
     let mut file = std::fs::OpenOptions::new().append(true).open(&path).expect("a file");

@@ -128,12 +128,12 @@ impl<S: Sink> Writer<S> {
     ///
     /// # Errors
     /// What the sink says.
-    pub fn meta(&mut self, facts: &Value) -> io::Result<()> {
+    pub fn meta(&mut self, drain: &Drain, facts: &Value) -> io::Result<()> {
         if self.finished {
             return Ok(());
         }
         self.note_facts(facts);
-        self.flush().inspect_err(|_| self.finished = true)
+        self.flush().inspect_err(|_| self.give_up(drain))
     }
 
     fn note_facts(&mut self, facts: &Value) {

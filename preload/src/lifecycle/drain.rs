@@ -89,7 +89,7 @@ impl DrainThread {
         let mut cost_due = COST_FIRST;
         loop {
             match self.control.recv_timeout(pause) {
-                Ok(Control::Tell(facts)) => self.writer.meta(&facts)?,
+                Ok(Control::Tell(facts)) => self.writer.meta(&self.drain, &facts)?,
                 Ok(Control::End(done, status)) => {
                     // Whoever waits goes on in any case, and only then: what failed has been said.
                     self.end(status).unwrap_or_else(|e| failed(&e));
@@ -107,14 +107,14 @@ impl DrainThread {
             let elapsed = self.elapsed(clock::moment());
             for each in &mut self.housekeeping {
                 if let Some(facts) = each.poll(elapsed) {
-                    self.writer.meta(&facts)?;
+                    self.writer.meta(&self.drain, &facts)?;
                 }
             }
             let now = clock::moment();
             let elapsed = self.elapsed(now);
             if elapsed >= cost_due {
                 cost_due = elapsed + elapsed.clamp(COST_FIRST, COST_LAST);
-                self.writer.meta(&self.cost(now))?;
+                self.writer.meta(&self.drain, &self.cost(now))?;
             }
             let sweep = self.writer.sweep(&mut self.drain, now)?;
             // What is under way goes on when this thread comes by: what it looks for may soon be gone.

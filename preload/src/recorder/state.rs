@@ -24,6 +24,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering::*};
 use std::time::Duration;
 use strandline_core::buffer::Region;
+use strandline_core::format::region::flag;
 
 const INERT: u8 = 0;
 const ARMING: u8 = 1;
@@ -113,6 +114,8 @@ pub(crate) fn arm() -> bool {
 #[cold]
 pub(crate) fn fail(why: Arguments<'_>) {
     if pass_through() {
+        // What comes now is not in the rings either: no reader is to take them for the whole.
+        region().into_iter().for_each(|r| r.set_flags(flag::WRITER_STOPPED));
         say!("{why}");
     }
 }
