@@ -107,7 +107,7 @@ enum Name {
 pub(super) fn all<'t>(source: &Source<'t>, keeper: &Keeper) -> Vec<Add<'t>> {
     let Some(first) = name_of(source, keeper) else { return Vec::new() };
     if let Some(cached) = cached(source, keeper) {
-        return vec![cached];
+        return cached;
     }
     if KEEPING.contains(&keeper.type_name.as_str()) {
         let names = HashSet::from([first]);
@@ -148,18 +148,16 @@ fn name_of(source: &Source<'_>, keeper: &Keeper) -> Option<Name> {
     }
 }
 
-/// The function whose results `functools.lru_cache` keeps: its decorator.
-fn cached<'t>(source: &Source<'t>, keeper: &Keeper) -> Option<Add<'t>> {
-    if keeper.type_name != "_lru_cache_wrapper" {
-        return None;
-    }
-    let is_it =
-        |n: &&Node<'t>| n.kind() == "function_definition" && source.field(**n, "name") == keeper.variable;
-    let mut all = source.nodes.iter().filter(is_it).filter_map(|n| n.parent());
-    let decorated = all.next().filter(|d| d.kind() == "decorated_definition")?;
-    let is_cache = |d: &Node<'t>| d.kind() == "decorator" && source.text(*d).contains("cache");
-    let node = children(decorated).into_iter().find(is_cache)?;
-    all.next().is_none().then_some(Add { node, values: Vec::new(), may_hold: true, grows: true })
+/// Where the results of a function are kept that `functools.lru_cache` has: its decorator, or what puts something into such a result.
+fn cached<'t>(source: &Source<'t>, keeper: &Keeper) -> Option<Vec<Add<'t>>> {
+    let (decorator, is_filled) = (keeper.type_name == "_lru_cache_wrapper")
+        .then(|| ways::cache(source, &keeper.variable))
+        .flatten()?;
+    let into = ways::calls_on_results(source, &keeper.variable);
+    let into = into.into_iter().filter(|n| METHODS.contains(&ways::method(source, *n)));
+    let nodes = if is_filled { into.collect() } else { vec![decorator] };
+    let add = |node| Add { node, values: Vec::new(), may_hold: true, grows: true };
+    Some(nodes.into_iter().map(add).collect())
 }
 
 struct Search<'s, 't> {

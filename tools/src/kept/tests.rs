@@ -327,3 +327,12 @@ fn a_key_that_is_always_the_same_keeps_the_last_only() {
     none(&source.replace("'last'", "f'{i}'"), &global("state", "dict"));
     is("for x in data:\n    state['last'] = x\n", &global("state", "dict"), 2, "state['last'] = x");
 }
+
+#[test]
+fn what_is_put_into_the_results_of_a_cache() {
+    let keeper = global("bucket", "_lru_cache_wrapper");
+    let cache = "@functools.lru_cache(maxsize=8)\ndef bucket(k):\n    return []\n";
+    is(&format!("{cache}bucket(i % 4).append(x)\n"), &keeper, 4, "bucket(i % 4).append(x)");
+    none(&format!("{cache}b = bucket(3)\nb.append(x)\n"), &keeper);
+    is(&cache.replace("[]", "load(k)"), &keeper, 1, "@functools.lru_cache(maxsize=8)");
+}

@@ -1,6 +1,6 @@
 //! Ways to a keeper besides its name: the class that it is an instance of, a property that returns it, a key that is always the same.
 
-use super::scope::{Source, children};
+use super::scope::{Source, below, children};
 use tree_sitter::Node;
 
 /// Classes whose instances are containers.
@@ -36,4 +36,36 @@ pub(super) fn is_fixed(subscript: Node<'_>) -> bool {
     let is_literal = keys.all(|k| matches!(k.kind(), "string" | "integer") && is_plain(k));
     let inner = subscript.child_by_field_name("value").filter(|v| v.kind() == "subscript");
     is_literal && inner.is_none_or(is_fixed)
+}
+
+/// The decorator by which `functools` keeps the results of the only function of this name, and whether these are containers, made empty
+/// to be filled by whoever gets them.
+pub(super) fn cache<'t>(source: &Source<'t>, function: &str) -> Option<(Node<'t>, bool)> {
+    let is_it = |n: &&Node<'t>| n.kind() == "function_definition" && source.field(**n, "name") == function;
+    let mut all = source.nodes.iter().filter(is_it).filter_map(|n| Some((*n, n.parent()?)));
+    let (node, decorated) = all.next().filter(|(_, d)| d.kind() == "decorated_definition")?;
+    let is_cache = |d: &Node<'t>| d.kind() == "decorator" && source.text(*d).contains("cache");
+    let decorator = children(decorated).into_iter().find(is_cache)?;
+    let is_empty = |n: Node<'t>| {
+        let value = children(n).into_iter().next().map_or("", |v| source.text(v));
+        n.kind() == "return_statement"
+            && (matches!(value, "[]" | "{}") || CONTAINERS.iter().any(|c| value == format!("{c}()")))
+    };
+    let is_filled = below(node, &|_| true).into_iter().any(is_empty);
+    all.next().is_none().then_some((decorator, is_filled))
+}
+
+/// Calls of methods of what a function returns: `bucket(key).append(x)`.
+pub(super) fn calls_on_results<'t>(source: &Source<'t>, function: &str) -> Vec<Node<'t>> {
+    let object = |n: &Node<'t>| n.child_by_field_name("function")?.child_by_field_name("object");
+    let is_it = |n: &Node<'t>| {
+        n.kind() == "call"
+            && object(n).is_some_and(|o| o.kind() == "call" && source.field(o, "function") == function)
+    };
+    source.nodes.iter().copied().filter(is_it).collect()
+}
+
+/// The method that is called.
+pub(super) fn method<'t>(source: &Source<'t>, call: Node<'t>) -> &'t str {
+    call.child_by_field_name("function").map_or("", |f| source.field(f, "attribute"))
 }
