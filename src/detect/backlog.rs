@@ -4,7 +4,7 @@
 use crate::replay::{Point, RECENT, Track};
 
 /// Marks in a row at each of which there must be more.
-const EACH: u32 = 12;
+const EACH: u32 = 11;
 /// Or windows whose floors must all rise, and marks in each of them at least.
 const WINDOWS: u32 = 8;
 const WIDTH: u32 = 2;
@@ -15,7 +15,7 @@ const TURNOVER: u64 = 16;
 /// Marks since the last of them died: what is emptied now and then is no queue.
 const SERVED: u32 = 8;
 /// Marks without a new record after which it grows no more; or a quarter of the time that it grew for.
-const PATIENCE: u32 = 25;
+const PATIENCE: u32 = 24;
 /// Marks that must have passed since a checkpoint of which earlier deaths are not known.
 const WITNESSED: u32 = 24;
 

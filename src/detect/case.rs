@@ -35,6 +35,11 @@ impl Place {
         let key = c.key;
         Place { device: key.device, stream: key.stream, private_pool: key.private_pool, grain }
     }
+
+    /// The last mark of its grain.
+    pub(super) fn mark(&self, replay: &Replay) -> u32 {
+        if self.grain == Grain::Step { replay.steps() } else { replay.microbatches() }
+    }
 }
 
 /// One leak's history.
@@ -127,7 +132,7 @@ fn compose(
     members: &[Member],
     before: Option<&Finding>,
 ) -> Option<Finding> {
-    let mark = if place.grain == Grain::Step { replay.steps() } else { replay.microbatches() };
+    let mark = place.mark(replay);
     let lead = replay.cohorts().get(members.first()?.id.0 as usize)?;
     let (kind, explain) = kinds::of_growth(replay, lead)?;
     let rate = Rate::sum(members.iter().map(|m| m.growth.rate));

@@ -3,13 +3,13 @@
 use super::case::{Case, Place};
 use super::check::{Check, Context};
 use super::finding::Finding;
-use super::growth::{self, Line, Member};
+use super::growth::{self, Line, Member, Rule};
 use super::keeper::{Testimony, refine};
 use super::policy::Policy;
 use super::survivors::{BIRTHS, Fell};
 use super::{kinds, note};
 use crate::event::DeviceId;
-use crate::replay::{Cohort, CohortId, Grain, Held, Point, Progress, Replay};
+use crate::replay::{Cohort, CohortId, GRACE, Grain, Held, Point, Progress, Replay};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 /// All judgements over one replay.
@@ -176,7 +176,29 @@ impl Detector {
                 }
             }
         }
+        all.retain(|(place, m)| !self.has_stopped(replay, *place, m));
         all
+    }
+
+    /// Whether what it keeps came only together with what another line of its place keeps, which is known to grow no more: of a few
+    /// blocks that alone cannot be told.
+    fn has_stopped(&self, replay: &Replay, place: Place, m: &Member) -> bool {
+        let Rule::Kept { .. } = m.growth.rule else { return false };
+        let Some(mine) = replay.cohorts().get(m.id.0 as usize) else { return false };
+        let mine = &growth::track(mine, place.grain).births;
+        let from = m.growth.onset.saturating_sub(GRACE);
+        replay.cohorts().iter().zip(&self.lines).any(|(c, lines)| {
+            let line = lines.as_deref().map(|[by_step, by_microbatch]| match place.grain {
+                Grain::Step => by_step,
+                Grain::Microbatch => by_microbatch,
+            });
+            let others = growth::track(c, place.grain);
+            // Where some have died, others take their place, and it is in use.
+            line.is_some_and(|l| l.kept.fell == Some(Fell::Stopped))
+                && others.died_old.blocks == 0
+                && Place::of(c, place.grain) == place
+                && mine.come_with(&others.births, from)
+        })
     }
 
     /// Each case that stands takes up what its lines do now; it is withdrawn where none of them grows.
@@ -205,8 +227,7 @@ impl Detector {
             if new.iter().any(|m| !m.growth.stalled) {
                 case.members = new;
             } else {
-                let mark = if grain == Grain::Step { replay.steps() } else { replay.microbatches() };
-                case.withdraw(mark);
+                case.withdraw(case.place.mark(replay));
             }
         }
     }
@@ -219,7 +240,7 @@ impl Detector {
         let mut new: Vec<(Place, Member)> = grown.iter().filter(is_new).copied().collect();
         new.sort_by_key(|(_, m)| (std::cmp::Reverse(m.growth.rate.bytes.max(0.0) as u64), m.id));
         for (place, m) in new {
-            let mark = if place.grain == Grain::Step { replay.steps() } else { replay.microbatches() };
+            let mark = place.mark(replay);
             if let Some(case) = self.cases.iter_mut().find(|c| c.takes(place, &m.growth, mark)) {
                 case.members.push(m);
             } else if let Some(case) = self.cases.iter_mut().find(|c| !c.stands() && c.has(m.id)) {

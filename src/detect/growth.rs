@@ -143,9 +143,11 @@ fn backlog(q: &Queue, t: &Track, mark: u32, rises: &[(u32, Point)]) -> Growth {
     }
 }
 
-/// Rises that a block must have had that is made anew and larger each time: so many, and half as many again as any had
-/// before there was less.
+/// Rises that a block must have had that is made anew and larger each time: so many, and so many times as many as any had before there
+/// was less, by how often there was less: one or two answers tell little of how long the next one gets.
 pub(super) const LARGER: u32 = 10;
+const LONGER: [f64; 4] = [1.0, 4.0, 3.0, 2.0];
+const LONGER_AT_LAST: f64 = 1.5;
 /// Laplace's statistic of rises that die away: below the first nothing is said, below the other what was said falls.
 const FADES: (f64, f64) = (-2.0, -3.0);
 /// Longest gaps between rises without one after which none is expected any more, and marks that are always waited for.
@@ -158,8 +160,9 @@ fn is_remade(t: &Track, mark: u32, before: bool) -> bool {
     let waits = ((PATIENCE.0 * f64::from(r.gap)) as u32).max(PATIENCE.1);
     // All of it is new at each rise: of many buffers of which some are replaced by larger ones most are old.
     let is_anew = t.births.list().first().is_none_or(|b| b.first >= r.last.0);
+    let longer = LONGER.get(r.ends as usize).copied().unwrap_or(LONGER_AT_LAST);
     is_anew
-        && r.rises >= LARGER.max(r.longest + r.longest / 2 + 1)
+        && r.rises >= LARGER.max((longer * f64::from(r.longest)) as u32 + 1)
         && mark.saturating_sub(r.last.0) <= waits
         && r.trend(mark) > least
 }

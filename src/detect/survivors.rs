@@ -40,6 +40,8 @@ const REGULAR: [(u32, f64); 2] = [(6, 1.2), (3, 1.1)];
 /// Marks that are always waited for; and where blocks of the line die of old age as well.
 const PATIENCE: u32 = 8;
 const PATIENCE_IN_USE: u32 = 25;
+/// And a part of the time for which births came.
+const PART: u32 = 4;
 /// No time is waited for longer, in marks: a few such times still add up.
 const LONGEST: u32 = u32::MAX / 8;
 
@@ -49,6 +51,8 @@ pub(super) struct Kept {
     /// Births of the first and the last mark.
     pub(super) first: u32,
     pub(super) last: u32,
+    /// Births of the mark after the first.
+    second: u32,
     /// Different marks.
     pub(super) marks: u32,
     pub(super) total: Point,
@@ -66,22 +70,26 @@ impl Kept {
         f64::from(self.last - self.first) / f64::from(self.marks.saturating_sub(1).max(1))
     }
 
-    /// Births come like clockwork, one by one or in bursts.
+    /// Births come like clockwork, one by one or in bursts; the first may be what a job makes as it begins.
     fn is_regular(&self) -> bool {
-        let is = |n: u32| {
-            let pace = f64::from(self.last - self.first) / f64::from(n.saturating_sub(1).max(1));
+        let is = |n: u32, first: u32| {
+            let pace = f64::from(self.last - first) / f64::from(n.saturating_sub(1).max(1));
             REGULAR.iter().any(|(gaps, most)| n > *gaps && f64::from(self.gap) <= most * pace.max(1.0))
         };
-        is(self.marks) || is(self.events)
+        is(self.marks, self.first)
+            || is(self.events, self.first)
+            || is(self.marks.saturating_sub(1), self.second)
     }
 
-    /// Marks after which, without more of it, it is over.
+    /// Marks after which, without more of it, it is over. A silence no longer than one that it came back from, or than a part of
+    /// the time for which it went on, such as an evaluation, is none.
     fn patience(&self, dies: bool) -> u32 {
         let marks = match self.is_regular() {
             true => CLOCK * f64::from(self.gap) + 3.0,
-            false => SILENCE * self.pace(),
+            false => (SILENCE * self.pace()).max(f64::from(self.gap) + 3.0),
         };
-        whole(marks).max(if dies { PATIENCE_IN_USE } else { PATIENCE })
+        let marks = whole(marks.max(f64::from((self.last - self.first) / PART)));
+        marks.max(if dies { PATIENCE_IN_USE } else { PATIENCE })
     }
 }
 
@@ -172,7 +180,9 @@ impl Watch {
             n.record = (kept.total.blocks, mark);
         }
         let patience = kept.patience(t.died_old.blocks > 0).max(2 * self.silence);
-        let is_over = mark.saturating_sub(n.record.1) > patience || is_replaced(t, &n, mark, patience);
+        let is_over = mark.saturating_sub(n.record.1) > patience
+            || is_replaced(t, &n, mark, patience)
+            || is_full(t, &n, mark);
         if is_over || kept.trend < FADED {
             return self.fall(Fell::Stopped, Named { kept, ..n }, mark);
         }
@@ -196,12 +206,15 @@ impl Watch {
 
     /// The age of a survivor, by the lives that have ended at the line.
     fn age(&self, t: &Track) -> u32 {
-        let longest = t.longest_life;
         let few = FEW.get(t.ends.saturating_sub(1) as usize).copied().unwrap_or(1.0);
-        let doubt = if self.doubt > 1.0 { self.doubt.max(few) } else { 1.0 };
-        let outlived = f64::from(longest) * OUTLIVED * doubt;
-        GRACE.max(if longest > 0 { whole(outlived) + 1 } else { 0 })
+        outlives(t, if self.doubt > 1.0 { self.doubt.max(few) } else { 1.0 })
     }
+}
+
+/// The age at which a block has outlived what ended at its line, so many times more than by half.
+fn outlives(t: &Track, doubt: f64) -> u32 {
+    let outlived = f64::from(t.longest_life) * OUTLIVED * doubt;
+    GRACE.max(if t.longest_life > 0 { whole(outlived) + 1 } else { 0 })
 }
 
 /// Marks, in whole ones: at most [`LONGEST`].
@@ -225,6 +238,16 @@ fn is_replaced(t: &Track, n: &Named, mark: u32, patience: u32) -> bool {
     }
     let floor = |from: u32, to: u32| t.series.floor(from, to).blocks;
     floor(mark.saturating_sub(2), mark.saturating_add(1)) <= floor(mark - wait, mark.saturating_sub(2))
+}
+
+/// A cache that has become full, of which what is asked for least goes: what has died since its survivors were established had lived for so
+/// long that hardly any of them has outlived it, and for as long as is waited there were not more of them.
+fn is_full(t: &Track, n: &Named, mark: u32) -> bool {
+    let (since, _) = t.settled;
+    let wait = PATIENCE_IN_USE.max(since.saturating_sub(n.kept.first) / PART);
+    t.died_old.blocks > n.since.1
+        && mark.saturating_sub(since) >= wait
+        && count(t.births.list(), 0, mark.saturating_sub(outlives(t, 1.0)), BIRTHS).is_none()
 }
 
 /// Survivors of a track that establish something, if there are: blocks of this age, from different marks, that are not dying
@@ -297,6 +320,7 @@ fn count(list: &[Birth], from: u32, until: u32, least: u32) -> Option<Kept> {
         k.total.bytes = k.total.bytes.saturating_add(b.total.bytes);
         (k.last, before) = (b.last, Some(b));
     }
+    k.second = ours().nth(1).map_or(k.last, |b| b.first);
     let first = ours().next().filter(|_| sum.marks >= least)?;
     (k.first, k.marks, k.trend) = (first.first, sum.marks, sum.trend(first, until));
     let joined = |a: &&Birth, b: &&Birth| (b.first - a.last).saturating_mul(CLUMP) <= k.gap;

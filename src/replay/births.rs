@@ -31,6 +31,15 @@ impl Births {
         &self.list
     }
 
+    /// Whether every mark from `from` on that left any left some of the others, too.
+    pub fn come_with(&self, others: &Births, from: u32) -> bool {
+        let has = |b: &Birth| {
+            let at = others.list.partition_point(|o| o.last < b.last);
+            others.list.get(at).is_some_and(|o| o.first <= b.first)
+        };
+        self.list.iter().filter(|b| b.first >= from).all(has)
+    }
+
     /// Blocks born in `mark` are old now.
     pub(super) fn add(&mut self, mark: u32, p: Point) {
         if p.blocks == 0 {
@@ -94,6 +103,18 @@ mod tests {
         b.remove(&[(5, p(1)), (7, p(1)), (3, p(2))]);
         let seen: Vec<(u32, u64)> = b.list().iter().map(|b| (b.first, b.total.blocks)).collect();
         assert_eq!(seen, [(4, 1), (5, 1), (9, 2)]);
+    }
+
+    #[test]
+    fn what_comes_with_others_comes_in_no_mark_without_them() {
+        let of = |marks: &[u32]| {
+            let mut b = Births::default();
+            marks.iter().for_each(|mark| b.add(*mark, p(1)));
+            b
+        };
+        let all = of(&[1, 4, 5, 9]);
+        assert!(of(&[4, 9]).come_with(&all, 1) && of(&[3, 5]).come_with(&all, 4));
+        assert!(!of(&[4, 10]).come_with(&all, 1) && !all.come_with(&of(&[4, 9]), 1));
     }
 
     #[test]

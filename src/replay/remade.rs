@@ -19,6 +19,8 @@ pub struct Remade {
     pub gap: u32,
     /// Most rises of one that has ended, since there was less.
     pub longest: u32,
+    /// How many have ended.
+    pub ends: u32,
     /// Sum of the marks of the rises, counted from the first mark.
     sum: u64,
     samples: Vec<(u32, u64)>,
@@ -51,6 +53,7 @@ impl Remade {
         }
         if live.bytes < self.last.1.bytes {
             self.longest = self.longest.max(self.rises);
+            self.ends = self.ends.saturating_add(u32::from(self.rises > 0));
         }
         (self.first, self.last, self.rises, self.gap, self.sum) = ((mark, live), (mark, live), 0, 0, 0);
         self.samples.clear();
@@ -89,9 +92,9 @@ mod tests {
         (21..=30).for_each(|mark| r.see(mark, p(1, 20 * 512)));
         assert_eq!((r.rises, r.last.0), (19, 20));
         r.see(31, p(1, 512));
-        assert_eq!((r.rises, r.longest, r.first), (0, 19, (31, p(1, 512))));
+        assert_eq!((r.rises, r.longest, r.ends, r.first), (0, 19, 1, (31, p(1, 512))));
         r.see(32, p(2, 1024));
-        assert_eq!((r.rises, r.longest), (0, 19), "a second block is no larger one");
+        assert_eq!((r.rises, r.longest, r.ends), (0, 19, 1), "a second block is no larger one");
     }
 
     #[test]

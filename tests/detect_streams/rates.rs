@@ -146,6 +146,7 @@ struct Mistakes {
     idle: Vec<(u64, String)>,
     alert: Vec<(u64, String)>,
     again: Vec<(u64, String)>,
+    twice: Vec<(u64, String)>,
 }
 
 impl Mistakes {
@@ -156,18 +157,20 @@ impl Mistakes {
             m.idle.extend(s.idle.map(|l| (seed, l)));
             m.alert.extend(s.alert.map(|l| (seed, format!("{l:?}"))));
             m.again.extend(s.again.map(|l| (seed, format!("{l:?}"))));
+            m.twice.extend(s.twice.map(|l| (seed, format!("{l:?}"))));
         }
         m
     }
 
     fn tell(&self, name: &str) {
         println!(
-            "| {name} | {} | {} | {} | {} | {} |",
+            "| {name} | {} | {} | {} | {} | {} | {} |",
             self.jobs,
             self.leak.len(),
             self.idle.len(),
             self.alert.len(),
-            self.again.len()
+            self.again.len(),
+            self.twice.len()
         );
         let told = |list: &[(u64, String)], what: &str| {
             list.iter().take(4).for_each(|(seed, l)| println!("    {what} {seed}: {l}"));
@@ -175,6 +178,7 @@ impl Mistakes {
         told(&self.leak, "leak");
         told(&self.idle, "idle");
         told(&self.again, "again");
+        told(&self.twice, "twice");
     }
 }
 
@@ -185,7 +189,7 @@ impl Mistakes {
 #[ignore = "a measurement: needs STRANDLINE_SEEDS=FROM..TO"]
 fn healthy_rates() {
     println!(
-        "| healthy | drawn | leak at any step | growing at the end, but does not | alert at any step | named twice |"
+        "| healthy | drawn | leak at any step | growing at the end, but does not | alert at any step | said anew | two findings of one line |"
     );
     let only = std::env::var("STRANDLINE_SHAPE").unwrap_or_default();
     let (mut leak, mut idle, mut jobs) = (0, 0, 0);
@@ -247,7 +251,7 @@ fn leak_rates() {
         let of = |seed| {
             let d = healthy::draw(shape, seed);
             let said = Seen::of(&d);
-            let leaks = said.left >= 5 || shape.0 == fills::ANEW;
+            let leaks = said.left >= 5 || shape.0 == fills::ANEW && said.left_bytes >= 4096 * d.steps as i64;
             (seed, d.steps >= LONG && leaks, said.named, said.lost)
         };
         add(shape.0, each(seeds(), of));

@@ -20,8 +20,11 @@ pub(crate) struct Seen {
     pub(crate) lost: Option<u32>,
     /// Something that was named begins anew: when, and of which lines.
     pub(crate) again: Option<(u32, String)>,
-    /// Different steps that left blocks of guilty lines which live at the end, and are old by then.
+    /// A line that two findings name at once: when, and which.
+    pub(crate) twice: Option<(u32, String)>,
+    /// Different steps that left blocks of guilty lines which live at the end, and are old by then; and how many bytes live there.
     pub(crate) left: usize,
+    pub(crate) left_bytes: i64,
 }
 
 /// A line, as text.
@@ -42,9 +45,15 @@ impl Seen {
                 f.sites.iter().filter_map(|s| replay.site(s.site)).map(|s| text(&s.frame)).collect()
             };
             let mut guilty = false;
+            let mut named = std::collections::BTreeSet::new();
             for f in detector.findings().iter().filter(|f| f.is_active_leak()) {
                 let lines = lines(f);
                 guilty |= lines.iter().any(|l| l.starts_with("leak.py"));
+                if let Some(line) =
+                    lines.iter().find(|l| !named.insert((f.device, f.stream.map(|s| s.id), (*l).clone())))
+                {
+                    seen.twice = seen.twice.or(Some((step, line.clone())));
+                }
                 let told = || format!("{lines:?} {}", f.explain);
                 if f.certainty == Certainty::Leak && seen.leak.is_none() {
                     seen.leak = Some((step, told()));
@@ -66,6 +75,8 @@ impl Seen {
         detector.at_step(&replay);
         let truth = Truth::of(d);
         seen.left = truth.left;
+        let last = truth.lines.iter().filter(|l| l.0.starts_with("leak.py")).filter_map(|l| l.1.last());
+        seen.left_bytes = last.map(|held| held.1).sum();
         let idle = |f: &&Finding| {
             let sites = f.sites.iter().filter_map(|s| replay.site(s.site));
             let anew = f.explain.contains("made anew");
