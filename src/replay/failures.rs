@@ -10,6 +10,7 @@ use super::refused::{Asked, Refused};
 use super::scene::Scene;
 use super::site::UNKNOWN;
 use super::state::Replay;
+use crate::event::steps::StepSource;
 use crate::event::{Bytes, DeviceId, Event, Fault, Nanos, ThreadId};
 
 /// Threads whose refusals are kept at once.
@@ -70,10 +71,11 @@ impl Replay {
         self.cohorts().iter().filter(|c| c.key.device == device).map(|c| c.allocs).sum()
     }
 
-    /// Whether the job went on after an allocation that failed: more than one step has ended since, or it has allocated at least half
-    /// as often again as in a step before it, in whatever step and on whatever thread. What unwinds allocates little.
+    /// Whether the job went on after an allocation that failed: more than one step has ended since, but for those that a clock
+    /// ends, or it has allocated at least half as often again as in a step before it, in whatever step and on whatever thread. What unwinds
+    /// allocates little, and may take its time.
     pub fn lived_on(&self, device: DeviceId, o: &OomEvent) -> bool {
-        if o.step < self.steps() {
+        if o.step < self.steps() && self.step_source() != StepSource::Time {
             return true;
         }
         let since = self.allocs(device).saturating_sub(o.allocs);

@@ -162,3 +162,24 @@ fn what_was_caught_does_not_name_the_job() {
         assert_eq!(j.outcome(), outcome, "{phase:?}, goes on: {goes_on}");
     }
 }
+
+/// Where a clock ends the steps, they go on while a job that has failed unwinds and ends.
+#[test]
+fn seconds_that_pass_while_a_job_unwinds_are_no_life_after_its_failure() {
+    const SECOND: u64 = 1_000_000_000;
+    let mut s = Script::new();
+    for i in 0..14 {
+        s.alloc(1 + i, 512, MAIN, 1);
+        s.now += SECOND;
+    }
+    s.fail(12 * GIB, GIB);
+    for i in 0..14 {
+        s.now += SECOND / 4;
+        s.free(1 + i, 512, MAIN);
+    }
+    s.items.push(Item::Meta(json!({ "ended": "exit", "exit_status": 1 })));
+    s.items.push(Item::End(Nanos(s.now + 1)));
+    let j = Judged::of(&s.items, &s.names);
+    assert!(j.replay.steps() > 14, "seconds passed: {}", j.replay.steps());
+    assert_eq!(j.outcome(), Outcome::Oom);
+}
