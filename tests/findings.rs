@@ -49,11 +49,11 @@ fn every_note_of_a_real_allocator() {
     assert_eq!(stranded["bytes_now"], 8 * 128 * MIB, "{stranded}");
     says(of(&found, "stranded-cache", "transfer_in_pool"), &["1 stream", "256 MiB"]);
     let fragments = of(&found, "fragmentation", "pin");
-    says(fragments, &[" old blocks of ", " segments hold ", " of free memory back"]);
+    says(fragments, &[" old blocks (", " segments split up ", " of free memory"]);
     let side = of(&found, "resident-on-side-stream", "average");
     assert_eq!((&side["stream"]["side"], &side["bytes_now"]), (&true.into(), &(200 * MIB).into()), "{side}");
     let deferred = of(&found, "deferred-free", "wait");
-    says(deferred, &[&format!("they wait for stream {}", deferred["stream"]["id"])]);
+    says(deferred, &[&format!("before stream {} is done with them", deferred["stream"]["id"])]);
     assert_eq!(deferred["stream"]["side"], true, "{deferred}");
     let per_step = deferred["bytes_per_step"].as_f64().expect("a rate") / (32 * MIB) as f64;
     assert!((per_step - 1.0).abs() < 0.1, "{deferred}");

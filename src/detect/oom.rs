@@ -51,10 +51,14 @@ impl Cause {
             Cause::Limit => {
                 "raise what set_per_process_memory_fraction (or the server's setting) allows this process"
             }
-            Cause::Outside => "nvidia-smi names who else is on the card; end it, or choose another card",
-            Cause::Fragmentation => "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True joins the pieces",
+            Cause::Outside => {
+                "nvidia-smi lists the other processes on this GPU: stop them, or choose another GPU with CUDA_VISIBLE_DEVICES"
+            }
+            Cause::Fragmentation => {
+                "start the job with PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, which joins the pieces"
+            }
             Cause::Waiting => {
-                "let the stream that is waited for catch up: synchronize it now and then, or use wait_stream in place of record_stream"
+                "let the stream that is waited for catch up: call synchronize() on it every few steps, or use wait_stream() instead of record_stream()"
             }
             Cause::Request => {
                 "look at the sizes at that line: a shape, an index or a type may not be what was meant"
@@ -316,7 +320,7 @@ impl PostMortem {
         match self.other_processes {
             Some(b) => (
                 format!("other processes hold {}", size(b)),
-                format!("without what other processes hold on the card the {asked} had fit"),
+                format!("without what other processes hold on the card the {asked} would have fit"),
             ),
             None => (
                 format!(
@@ -325,7 +329,7 @@ impl PostMortem {
                     if o.call.is_none() { "PyTorch" } else { "the program" }
                 ),
                 format!(
-                    "other processes on the card, or libraries such as NCCL, hold them; without them the {asked} had fit"
+                    "other processes on the card, or libraries such as NCCL, hold that memory; without it the {asked} would have fit"
                 ),
             ),
         }

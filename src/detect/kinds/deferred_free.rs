@@ -17,7 +17,7 @@ pub(super) const DETECTOR: Entry = Entry { kind: KIND, check: Check::Look { when
 
 const KIND: Kind = Kind::new(&KindInfo {
     remedy: Some(
-        "synchronize the stream that is waited for now and then, or use wait_stream in place of record_stream",
+        "every few steps call synchronize() on the stream that they wait for, or use wait_stream() instead of record_stream()",
     ),
     ..KindInfo::named("deferred-free", "freed, but waiting for a stream")
 });
@@ -102,7 +102,7 @@ fn compose(replay: &Replay, d: &Device, first: u32, rate: f64, detected: u32) ->
         seconds_to_oom: None,
         last_step: replay.steps(),
         explain: format!(
-            "{} ({}) were freed but cannot be reused, because they wait for {}, and more do with every step",
+            "{} ({}) were freed but cannot be reused before {} done with them (record_stream), and more wait with every step",
             plural(blocks, "block"),
             size(bytes),
             whom(&waits)
@@ -111,17 +111,17 @@ fn compose(replay: &Replay, d: &Device, first: u32, rate: f64, detected: u32) ->
     }
 }
 
-/// The streams that are waited for, by what waits.
+/// The streams that are waited for, by what waits, with the verb.
 fn whom(waits: &[PendingWait]) -> String {
     let known: Vec<&PendingWait> = waits.iter().filter(|w| w.stream.is_some()).collect();
     let one = |w: &&PendingWait| {
         w.stream.map_or(String::new(), |s| format!("stream {} ({})", s.0, size(w.bytes.0)))
     };
     match known.as_slice() {
-        [] => "a stream that was not seen".to_string(),
-        [w] => format!("stream {}", w.stream.map_or(0, |s| s.0)),
+        [] => "a stream that was not seen is".to_string(),
+        [w] => format!("stream {} is", w.stream.map_or(0, |s| s.0)),
         [some @ .., last] => {
-            format!("{} and {}", some.iter().map(one).collect::<Vec<_>>().join(", "), one(last))
+            format!("{} and {} are", some.iter().map(one).collect::<Vec<_>>().join(", "), one(last))
         }
     }
 }

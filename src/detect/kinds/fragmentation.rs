@@ -12,8 +12,8 @@ pub(super) const DETECTOR: Entry = Entry {
 };
 
 const KIND: Kind = Kind::new(&KindInfo {
-    remedy: Some("PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"),
-    ..KindInfo::named("fragmentation", "segments pinned by small old blocks")
+    remedy: Some("start the job with PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"),
+    ..KindInfo::named("fragmentation", "free memory split up by a few old blocks")
 });
 
 /// Steps whose peaks must all leave it unused.
@@ -54,12 +54,12 @@ fn check<'a>(replay: &Replay, d: &'a Device) -> Option<Note<'a>> {
         first_step: oldest,
         rate: 0.0,
         explain: format!(
-            "{} of {} in {} hold {} of free memory back: a large request cannot use it, and PyTorch cannot give it back",
+            "{} ({}) in {} split up {} of free memory: a large request cannot use it, and PyTorch cannot give it back to the driver",
             plural(sites.blocks(), "old block"),
             size(held),
             plural(segments, "segment"),
             size(pinned),
-        ) + &format!("; {} of what torch reserved was not needed in the last {} steps", size(unused), number(STEPS as u64)),
+        ) + &format!("; {} of what PyTorch reserved was not needed in the last {} steps", size(unused), number(STEPS as u64)),
         sites,
     })
 }

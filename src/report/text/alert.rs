@@ -56,7 +56,8 @@ pub fn alert(
     }
     say("now", &now(p, f));
     if let Some(s) = site(p, f) {
-        let stream = f.stream.filter(|s| s.side).map(|s| format!(", on side stream {}", s.id.0));
+        let stream =
+            f.stream.filter(|s| s.side && f.kind.is_leak()).map(|s| format!(", on side stream {}", s.id.0));
         say("where", &format!("{}{}", place(p, s), stream.unwrap_or_default()));
         if let Some(yours) = s.your_line.as_ref().filter(|y| **y != s.frame) {
             say("", &format!("reached from your {}", line(p, yours)));

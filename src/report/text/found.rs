@@ -125,7 +125,8 @@ fn leak(out: &mut Vec<String>, p: &Process<'_>, f: &Finding, known: Option<&Know
 
 /// The line that allocated, the line of the user's that led there, and further lines with their shares.
 fn allocated(p: &Process<'_>, f: &Finding, say: &mut dyn FnMut(&str, &str)) {
-    let stream = match f.stream {
+    // What was freed has the stream that it waits for, not the one it was allocated on.
+    let stream = match f.stream.filter(|_| f.kind.is_leak()) {
         Some(s) if s.side => format!(", side stream {}", s.id.0),
         Some(s) if s.handle.0 != 0 => format!(", stream {}", s.id.0),
         _ => String::new(),
