@@ -56,8 +56,8 @@ def penalty_kept():
     t = Base(2); log = []
     for i in range(60):
         x = t.x().requires_grad_(True)
-        g, = torch.autograd.grad(t.net(x).sum(), x, create_graph=True)
-        gp = (g.norm(dim=1) - 1).pow(2).mean(); gp.backward(retain_graph=True)  # SITE
+        g, = torch.autograd.grad(t.net(x).sum(), x, create_graph=True)  # SITE
+        gp = (g.norm(dim=1) - 1).pow(2).mean(); gp.backward(retain_graph=True)
         log.append(gp); t.opt.step(); t.opt.zero_grad(set_to_none=True); mark()
 
 # leaks
@@ -92,13 +92,13 @@ def errors_kept():
         mark()
 
 SEEN = []
-class Remembers(nn.Module):
-    def forward(s, x): SEEN.append(x.mean(1)); return x * 1.0  # SITE
 
 # leaks
 @case
 def list_of_the_file():
     """a layer that puts what it sees into a list of its file"""
+    class Remembers(nn.Module):
+        def forward(s, x): SEEN.append(x.mean(1)); return x * 1.0  # SITE
     t = Base(2); t.net.append(Remembers()); t.b = 2048
     for i in range(100): t.train(); mark()
 
