@@ -77,8 +77,9 @@ pub struct Replay {
     pub(super) trailing: bool,
     /// What was freed since.
     pub(super) freed: Vec<Freed>,
-    /// Number of the event at which that began.
+    /// Number of the event at which that began, and when it did.
     pub(super) freed_from: u64,
+    pub(super) freed_at: Nanos,
     /// What had been freed so when the recording ended.
     pub(super) torn_down: Vec<Freed>,
     /// What a job frees whose steps a clock ends.
@@ -252,6 +253,10 @@ impl Replay {
     /// How many events are before that.
     pub fn torn_down_from(&self) -> Option<u64> {
         self.is_torn_down().then_some(self.freed_from)
+    }
+    /// When it began to.
+    pub fn torn_down_at(&self) -> Option<Nanos> {
+        self.is_torn_down().then_some(self.freed_at)
     }
     /// What it freed then: cohorts and sizes.
     pub fn torn_down(&self) -> impl Iterator<Item = (&Cohort, u64)> {

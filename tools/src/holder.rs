@@ -4,7 +4,7 @@
 
 use serde_json::{Value, json};
 use strandline::detect::Finding;
-use strandline::event::{Frame, Nanos};
+use strandline::event::{Frame, Nanos, SiteId};
 use strandline::replay::Replay;
 use strandline::report::HeldBy;
 
@@ -17,8 +17,22 @@ pub(crate) fn of(finding: &Finding, replay: &Replay) -> HeldBy {
     // What was looked up as the job ended, after its last step, is told of that step.
     let last = replay.ended().map_or(u32::MAX, |_| replay.steps().max(1));
     let step_at = |ns: u64| replay.step_at(Nanos(ns)).map(|step| step.min(last));
-    let of = |(f, answer): (&Value, &Value)| HeldBy::of(f, answer, counts, &step_at);
+    let of = |(f, answer): (&Value, &Value)| match HeldBy::of(f, answer, counts, &step_at) {
+        HeldBy::NotFound(_) if was_freed(finding, replay, answer) => {
+            HeldBy::Skipped("by then the job was ending and had freed them".into())
+        }
+        held => held,
+    };
     answer(replay, &about(finding, &frames(finding, replay))).map_or(HeldBy::NotRun, of)
+}
+
+/// Whether the job, as it ended, had begun to free most of what was found before this was answered: nobody held that any more.
+fn was_freed(finding: &Finding, replay: &Replay, answer: &Value) -> bool {
+    let at = answer.get("at_ns").and_then(Value::as_u64);
+    let is_late = at.zip(replay.torn_down_at()).is_some_and(|(at, freed)| freed.0 <= at);
+    let is_of_it = |site: SiteId| finding.sites.iter().any(|s| s.site == site);
+    let freed = replay.torn_down().filter(|(c, _)| is_of_it(c.key.site)).map(|(_, bytes)| bytes);
+    is_late && freed.sum::<u64>() >= finding.bytes_now / 2
 }
 
 /// What the job has answered about a finding, as it stands in the recording.
