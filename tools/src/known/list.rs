@@ -11,8 +11,21 @@ use std::sync::OnceLock;
 use strandline::detect::Kind;
 
 const OURS: &str = include_str!("leaks.json");
-const KEYS: [&str; 9] =
-    ["known", "package", "kinds", "files", "functions", "with", "grain", "fixed", "remedy"];
+const KEYS: [&str; 13] = [
+    "known",
+    "package",
+    "distribution",
+    "what",
+    "kinds",
+    "files",
+    "functions",
+    "with",
+    "held_by",
+    "grain",
+    "since",
+    "fixed",
+    "remedy",
+];
 
 /// A known leak.
 #[derive(Debug)]
@@ -27,10 +40,16 @@ pub(super) struct Leak {
     pub(super) functions: Vec<String>,
     /// What stays is allocated by the model itself, and this file allocates in the same job.
     pub(super) with: Option<String>,
+    /// A part of the name of what holds it, as the holder probe has it; `None`: any, or nobody known.
+    pub(super) held_by: Option<String>,
     /// What the job's marks are; `None`: any.
     pub(super) grain: Option<String>,
     /// The package whose version tells whether the fix is installed.
     pub(super) package: Option<String>,
+    /// What that package is installed as, where its folder has another name: `grad-cam` of `pytorch_grad_cam`.
+    pub(super) distribution: Option<String>,
+    /// The first version with the leak; `None`: any before the fix.
+    pub(super) since: Option<String>,
     /// The first version with the fix.
     pub(super) fixed: Option<String>,
     /// What helps, without a full stop.
@@ -113,14 +132,18 @@ fn leak(entry: &Value) -> Result<Leak, String> {
             .filter(|t| t.iter().all(|t| !t.is_empty()))
             .ok_or(format!("\"{key}\" is no list of texts"))
     };
+    text("what")?;
     let leak = Leak {
         known: needed("known")?,
         kinds: list("kinds")?,
         files: list("files")?,
         functions: list("functions")?,
         with: text("with")?,
+        held_by: text("held_by")?,
         grain: text("grain")?,
         package: text("package")?,
+        distribution: text("distribution")?,
+        since: text("since")?,
         fixed: text("fixed")?,
         remedy: needed("remedy")?,
     };
@@ -131,11 +154,15 @@ fn leak(entry: &Value) -> Result<Leak, String> {
     if let Some(kind) = leak.kinds.iter().find(|name| !Kind::all().any(|k| k.name() == **name)) {
         return Err(format!("no finding is of the kind \"{kind}\"; there are {}", kinds()));
     }
-    if leak.files.is_empty() && leak.with.is_none() {
-        return Err("neither \"files\" nor \"with\" says where it allocates".into());
+    if leak.files.is_empty() && leak.with.is_none() && leak.held_by.is_none() {
+        return Err(
+            "neither \"files\" nor \"with\" says where it allocates, nor \"held_by\" who holds it".into()
+        );
     }
-    if leak.fixed.is_some() && leak.package.is_none() {
-        return Err("\"fixed\" needs the \"package\" that it is a version of".into());
+    for (key, of) in [("distribution", &leak.distribution), ("since", &leak.since), ("fixed", &leak.fixed)] {
+        if of.is_some() && leak.package.is_none() {
+            return Err(format!("\"{key}\" needs the \"package\" that it is of"));
+        }
     }
     Ok(leak)
 }
@@ -147,7 +174,57 @@ mod tests {
     #[test]
     fn our_list_is_whole() {
         let ours = parse(OURS).expect("a list");
-        assert!(ours.len() > 6 && ours.iter().all(|leak| leak.package.is_some()));
+        let all = |part: &str, of: fn(char) -> bool| !part.is_empty() && part.chars().all(of);
+        let is_source = |known: &str| {
+            let (repository, number) = known.split_once('#').expect(known);
+            repository.split('/').count() == 2
+                && repository
+                    .split('/')
+                    .all(|part| all(part, |c| c.is_ascii_alphanumeric() || "-_.".contains(c)))
+                && all(number, |c| c.is_ascii_digit())
+        };
+        let is_file =
+            |file: &String| (file.ends_with(".py") || file.ends_with('/')) && !file.starts_with('/');
+        for (at, leak) in ours.iter().enumerate() {
+            let known = &leak.known;
+            assert!(is_source(known), "{known} is no owner/repository#number");
+            assert!(!ours[..at].iter().any(|other| other.known == *known), "{known} is there twice");
+            let package = leak.package.as_deref().expect(known);
+            let files = || leak.files.iter().chain(&leak.with);
+            assert!(files().all(is_file), "{known}: a file is the end of a path, or a folder");
+            assert!(
+                files().all(|file| file.starts_with(&format!("{package}/"))),
+                "{known}: {package} has no such file"
+            );
+            for version in leak.since.iter().chain(&leak.fixed) {
+                let parts = version.split('.').map(|part| all(part, |c| c.is_ascii_digit()));
+                assert!(
+                    parts.clone().count() > 1 && parts.clone().all(|is| is),
+                    "{known}: version {version}"
+                );
+            }
+            assert!(
+                !leak.remedy.ends_with('.') && !leak.remedy.contains('\n'),
+                "{known}: a remedy is one clause"
+            );
+        }
+    }
+
+    #[test]
+    fn the_table_of_the_documentation_is_our_list() {
+        let ours: Vec<Value> = serde_json::from_str(OURS).expect("a list");
+        let mut table = "| package | what stays | source | fixed in |\n|---|---|---|---|\n".to_owned();
+        for entry in &ours {
+            let text = |key: &str| entry.get(key).and_then(Value::as_str);
+            let package = text("distribution").or(text("package")).expect("a package");
+            let what = text("what").unwrap_or_else(|| panic!("{entry} does not say what stays"));
+            let known = text("known").expect("a source");
+            let url = format!("https://github.com/{}", known.replace('#', "/issues/"));
+            let fixed = text("fixed").unwrap_or("-");
+            table += &format!("| {package} | {what} | [{known}]({url}) | {fixed} |\n");
+        }
+        let document = include_str!("../../../docs/known.md");
+        assert!(document.contains(&table), "docs/known.md should have this table:\n{table}");
     }
 
     #[test]

@@ -27,15 +27,16 @@ pub(crate) fn of(
     began: u64,
     share: Option<&Share>,
 ) -> Known {
+    let held_by = holder::of(finding, replay);
     Known {
-        fix: fix_of(finding, replay, share),
-        held_by: holder::of(finding, replay),
+        fix: fix_of(finding, replay, &held_by, share),
+        held_by,
         kept_at: share.is_none().then(|| kept::of(finding, replay, names, began)).flatten(),
     }
 }
 
 /// The remedy, where the finding is a known leak that the installed version has.
-fn fix_of(finding: &Finding, replay: &Replay, share: Option<&Share>) -> Option<Fix> {
+fn fix_of(finding: &Finding, replay: &Replay, held_by: &HeldBy, share: Option<&Share>) -> Option<Fix> {
     let mut lines: Vec<Cow<'_, Frame>> = replay.sites().iter().map(|s| Cow::Borrowed(&s.frame)).collect();
     if let Some(share) = share {
         lines.iter_mut().for_each(|line| *line = Cow::Owned(share.real(line)));
@@ -43,7 +44,12 @@ fn fix_of(finding: &Finding, replay: &Replay, share: Option<&Share>) -> Option<F
     let of = |id: SiteId| lines.get(id.0 as usize).map(AsRef::as_ref);
     let frames: Vec<&Frame> = finding.sites.iter().filter_map(|s| of(s.site)).collect();
     let all: Vec<&Frame> = lines.iter().map(AsRef::as_ref).collect();
-    let what = What { kind: finding.kind.name(), grain: finding.grain.name(), frames: &frames, all: &all };
+    let holders = match held_by {
+        HeldBy::Found(all) => all.as_slice(),
+        _ => &[],
+    };
+    let (kind, grain) = (finding.kind.name(), finding.grain.name());
+    let what = What { kind, grain, frames: &frames, all: &all, holders };
     list::all().find_map(|leak| fix(leak, &what))
 }
 
@@ -52,11 +58,13 @@ pub(crate) fn testimony(finding: &Finding, replay: &Replay, share: Option<&Share
     if !finding.is_active_leak() {
         return Testimony::default();
     }
-    let keepers = match holder::of(finding, replay) {
+    let held_by = holder::of(finding, replay);
+    let known = fix_of(finding, replay, &held_by, share).map(|fix| fix.known);
+    let keepers = match held_by {
         HeldBy::Found(holders) => holders.iter().map(keeper).collect(),
         _ => Vec::new(),
     };
-    Testimony { known: fix_of(finding, replay, share).map(|fix| fix.known), keepers }
+    Testimony { known, keepers }
 }
 
 /// What the judgement asks of a holder.
@@ -96,6 +104,8 @@ struct What<'a> {
     frames: &'a [&'a Frame],
     /// All lines of the job that allocated anything.
     all: &'a [&'a Frame],
+    /// Who holds it, where that was found.
+    holders: &'a [Holder],
 }
 
 /// The remedy, if this is where the known leak allocates and the installed version does not have the fix.
@@ -103,8 +113,17 @@ fn fix(leak: &Leak, what: &What<'_>) -> Option<Fix> {
     if !leak.kinds.iter().any(|k| k == what.kind) || leak.grain.as_ref().is_some_and(|g| g != what.grain) {
         return None;
     }
+    // A class of the same name may be anybody's: the package must have a part in the job.
+    let is_there = |package: &String| what.all.iter().any(|f| is_in(&f.file, &format!("{package}/")));
+    // One that explains little of it is not the cause.
+    let held =
+        || what.holders.iter().filter(|h| h.share >= 0.4).flat_map(|h| h.through.iter().chain([&h.name]));
+    let is_held = |name: &String| held().any(|of| of.contains(name.as_str()));
+    if leak.held_by.as_ref().is_some_and(|name| !is_held(name) || !leak.package.iter().all(is_there)) {
+        return None;
+    }
     let here = |f: &Frame| {
-        leak.files.iter().any(|file| is_in(&f.file, file))
+        (leak.files.is_empty() || leak.files.iter().any(|file| is_in(&f.file, file)))
             && (leak.functions.is_empty() || leak.functions.iter().any(|name| f.function.contains(name)))
     };
     let frame = match &leak.with {
@@ -112,12 +131,19 @@ fn fix(leak: &Leak, what: &What<'_>) -> Option<Fix> {
         None => what.frames.iter().find(|f| here(f)),
     }?;
     let package = leak.package.as_deref().unwrap_or_default();
-    let installed = version(&frame.file, package);
+    let name = leak.distribution.as_deref().unwrap_or(package);
+    // What is held by a package's object may have been allocated by lines of others.
+    let mut files = std::iter::once(frame).chain(what.all).map(|f| f.file.as_str());
+    let installed = files.find_map(|file| version(file, package, name));
     let have = installed.as_ref().map(|v| format!(" (you have {v})")).unwrap_or_default();
+    let is_before = |bound: &String| installed.as_deref().is_some_and(|v| numbers(v) < numbers(bound));
+    if leak.since.as_ref().is_some_and(is_before) {
+        return None;
+    }
     let fixed = match &leak.fixed {
         // On this machine another version may be installed than the job had: what is not known is not denied.
-        Some(fixed) if installed.as_deref().is_some_and(|v| numbers(v) >= numbers(fixed)) => return None,
-        Some(fixed) => format!("fixed in {package} {fixed}{have}: "),
+        Some(fixed) if installed.is_some() && !is_before(fixed) => return None,
+        Some(fixed) => format!("fixed in {name} {fixed}{have}: "),
         None => String::new(),
     };
     Some(Fix { known: leak.known.clone(), text: format!("{fixed}{}", leak.remedy) })
@@ -131,11 +157,15 @@ fn is_in(file: &str, part: &str) -> bool {
     }
 }
 
-/// Version of the package that a file belongs to: from the name of the `dist-info` beside the package, or of the wheel it is in.
-fn version(file: &str, package: &str) -> Option<String> {
+/// Version of the package that a file belongs to, which is installed as `name`: from the name of the `dist-info` beside the package, or of
+/// the wheel it is in.
+fn version(file: &str, package: &str, name: &str) -> Option<String> {
     let home = Path::new(file).ancestors().find(|a| a.file_name().is_some_and(|n| n == package))?.parent()?;
-    let prefix = format!("{package}-");
-    let versioned = |name: &str, end: &str| Some(name.strip_prefix(&prefix)?.strip_suffix(end)?.to_string());
+    let plain = |name: &str| name.to_lowercase().replace(['-', '.'], "_");
+    let versioned = |entry: &str, end: &str| {
+        let (of, version) = entry.strip_suffix(end)?.split_once('-')?;
+        (plain(of) == plain(name)).then(|| version.to_string())
+    };
     if let Some(wheel) = home.file_name().and_then(|n| versioned(n.to_str()?, ".whl")) {
         return wheel.split('-').next().map(str::to_string);
     }
@@ -170,7 +200,7 @@ mod tests {
         } else {
             vec![&frame]
         };
-        let what = What { kind, grain, frames: &[&frame], all: &all };
+        let what = What { kind, grain, frames: &[&frame], all: &all, holders: &[] };
         let found = list::all().find_map(|leak| fix(leak, &what));
         fs::remove_dir_all(&home).unwrap();
         found
@@ -223,9 +253,52 @@ mod tests {
     }
 
     #[test]
+    fn what_is_held_is_known_by_its_holder_where_the_package_has_a_part_in_the_job() {
+        let frame = |file: &str| Frame { file: file.into(), line: 1, function: "rearrange".into() };
+        let (line, own) = (frame("site/einops/einops.py"), frame("site/rotary_embedding_torch/rotary.py"));
+        let holder = |name: &str, share| Holder { name: name.into(), share, ..Holder::default() };
+        let known = |all: &[&Frame], holder: Holder| {
+            let holders = [holder];
+            let what = What { kind: "step-growth", grain: "step", frames: &[&line], all, holders: &holders };
+            list::all().find_map(|leak| fix(leak, &what)).map(|f| f.known)
+        };
+        let told = |all: &[&Frame], name: &str| known(all, holder(name, 0.9));
+        let rotary = Some("lucidrains/rotary-embedding-torch#15".to_string());
+        assert_eq!(told(&[&line, &own], "RotaryEmbedding.cache"), rotary);
+        assert_eq!(told(&[&line, &own], "MyModel.cache"), None, "another holder");
+        let little = holder("RotaryEmbedding.cache", 0.1);
+        assert_eq!(known(&[&line, &own], little), None, "most of it is held by others");
+        let through =
+            Holder { through: Some("RotaryEmbedding.cache".into()), ..holder("__main__.model", 0.9) };
+        assert_eq!(known(&[&line, &own], through), rotary);
+        assert_eq!(told(&[&line], "RotaryEmbedding.cache"), None, "a class of the user's own");
+    }
+
+    #[test]
+    fn a_version_before_the_leak_and_one_after_it_are_not_accused() {
+        let keops = |installed| said(installed, "step-growth", "step", "pykeops/torch/utils.py", "empty");
+        assert_eq!(keops(Some("pykeops-2.2")).map(|f| f.known), Some("getkeops/keops#353".to_string()));
+        assert_eq!(keops(Some("pykeops-2.1.2")), None);
+        assert_eq!(keops(Some("pykeops-2.2.1")), None);
+    }
+
+    #[test]
+    fn a_package_may_be_installed_under_another_name() {
+        let step =
+            |installed| said(installed, "step-growth", "step", "torch_sim/optimizers/lbfgs.py", "lbfgs_step");
+        let fix = step(Some("torch_sim_atomistic-0.6.0")).unwrap();
+        assert!(
+            fix.text.starts_with("fixed in torch-sim-atomistic 0.6.1 (you have 0.6.0): "),
+            "{}",
+            fix.text
+        );
+        assert_eq!(step(Some("torch_sim_atomistic-0.6.1")), None);
+    }
+
+    #[test]
     fn a_wheel_on_the_path_tells_its_version() {
         let file = |v: &str| format!("/w/trl-{v}-py3-none-any.whl/trl/models/activation_offloading.py");
-        assert_eq!(version(&file("1.3.0"), "trl").as_deref(), Some("1.3.0"));
-        assert_eq!(version("/w/trl/x.py", "vllm"), None);
+        assert_eq!(version(&file("1.3.0"), "trl", "trl").as_deref(), Some("1.3.0"));
+        assert_eq!(version("/w/trl/x.py", "vllm", "vllm"), None);
     }
 }
