@@ -94,7 +94,7 @@ fn segments_that_small_old_blocks_pin_are_named() {
     let j = pinned(false, false);
     let f = note(&j, Kind::Fragmentation);
     assert_eq!((f.bytes_now, f.blocks_now, j.lines(&f)[0].as_str()), (2400 * MIB, 10, "/job/a.py:f:1"));
-    assert!(f.explain.contains("10 old blocks of 160 MiB in 10 segments"), "{}", f.explain);
+    assert!(f.explain.contains("10 old blocks (160 MiB) in 10 segments"), "{}", f.explain);
     assert_eq!(j.outcome(), Outcome::Clean);
     none(&pinned(true, false), Kind::Fragmentation);
     none(&pinned(false, true), Kind::Fragmentation);

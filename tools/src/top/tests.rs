@@ -47,12 +47,12 @@ const PLAIN: &str = r" strandline top · 6 shown · GiB · by process
  no leak so far
  ░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░
  █ job 0.00  ░ cached 0.19 (reserved; size unknown, GiB)
+ ▃▃▄▄▄▄▄▄▅▅▅▅▆▆▆▇▇▇▇▇▇████████▇▇████▆▆▆▆▆▆ 887 KiB to 2.4 MiB in the last 40 s
      1 MiB  stream 0 in 20 blocks
    545 KiB  side stream 1 in 17 blocks
    718 KiB      16  train.py:12
    469 KiB      11  train.py:13
    419 KiB      10  train.py:11
-
 
 
 
@@ -65,10 +65,10 @@ const PLAIN_STACK: &str = r" 718 KiB in 16 blocks · train.py:12
    train.py:11 step";
 
 const LEAK: &str = r" strandline top · 3 shown · GiB · by growth
- RANK GPU  STEPS  ALLOC RESERV   PEAK        GROWTH  PENDING      FULL IN   LAST
->   1   1     24   2.20   2.75   2.50   61 MiB/step        -     92 steps  1 min
-    0   0     24   2.10   2.75   2.50             -   12 MiB            -    2 s
-    2   2     24   2.30   2.75   2.50             -   12 MiB            -  ended
+ RANK GPU  STEPS  ALLOC RESERV   PEAK    TREND        GROWTH      FULL IN   LAST
+>   1   1     24   2.20   2.75   2.50 ▁▂▃▄▅▆▇█   61 MiB/step    3 min 4 s  1 min
+    0   0     24   2.10   2.75   2.50        -             -            -    2 s
+    2   2     24   2.30   2.75   2.50        -             -            -  ended
 ── pid 4001 · node7 · NVIDIA H200 · python train.py ────────────────────────────
  LEAK: it grows
  61 MiB more a step, full in about 92 (65 to 185), in 3 min 4 s
@@ -76,10 +76,10 @@ const LEAK: &str = r" strandline top · 3 shown · GiB · by growth
    allocated at model.py:430
  ████▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓░░░░░××××××××××·······································
  █ job 0.50  ▓ left behind 2.00  ░ cached 0.50  × others 1.00  · free 4.00 (GiB)
+ ▁▁▁▁▁▂▂▂▂▂▃▃▃▃▄▄▄▄▄▅▅▅▅▅▆▆▆▆▆▇▇▇▇█████ 37.5 MiB to 2.2 GiB in the last 10 min
    1.9 GiB  side stream 1 in 1 block, 3 MiB wait for it
    1.9 GiB   1,159  model.py:430  <- left behind
    205 MiB   1,159  model.py:12
-
 
 
 
@@ -190,7 +190,7 @@ fn a_locale_without_our_signs_gets_ascii() {
     }
     (state.mode, state.filter) = (Mode::Rows, String::new());
     let drawn = screen(&state);
-    assert!(drawn[2].contains(" __:-=+*# ") && drawn[5].starts_with("-- pid 4001 - node7"), "{drawn:#?}");
+    assert!(drawn[2].contains(" _.:-=+*# ") && drawn[5].starts_with("-- pid 4001 - node7"), "{drawn:#?}");
 }
 
 #[test]
