@@ -21,5 +21,5 @@ cp -r autograd optim "$to/"
 cp distributed/test_c10d_nccl.py distributed/test_c10d_common.py "$to/distributed/"
 cp ../tools/__init__.py "$to/tools/"; cp ../tools/stats/*.py "$to/tools/stats/"
 basename "$(realpath ..)" > "$to/VERSION"
-python3 -m pip download -q --no-deps -d "$carry/wheels" expecttest
+python3 -m pip download -q --no-deps -d "$carry/wheels" expecttest hypothesis==6.135.32 attrs sortedcontainers
 du -sh "$to"

@@ -6,7 +6,7 @@ usage: pytorch_tests.py CARRY WORK [--modes none,python,both] [--shards N] [--jo
 Each PART is a file of tests with pytest's -k. Bare and every mode run side by side in shards; tests that take much of a card run when those have
 ended, one process at a time. Tests that differ run again, alone, bare twice and recorded once, before they are called a difference. A test that
 ends its process is "died", and the rest go on in a new one.
-Exit status 1 where a test differs.
+Exit status 1 where a test differs, or a part has none.
 """
 import argparse
 import concurrent.futures
@@ -28,6 +28,7 @@ PARTS = {
 MODES = ["none", "python", "both"]
 # Tests that fill the card, or ask what is free on it: beside them others run out of memory, and beside others they fail.
 FILLS = "oom or out_of_memory or memory_fraction or large or huge or overflow or workspace or max_split or garbage_collect or device_memory_used or mem_get_info"
+NEEDED = ("expecttest", "hypothesis", "attrs", "sortedcontainers")
 FILLING = ("cuda", "expandable", "multigpu")
 
 
@@ -55,9 +56,9 @@ class Tests:
         self.args, self.carry, self.work, self.began = args, os.path.abspath(args.carry), os.path.abspath(args.work), time.time()
         self.tests = os.path.join(self.carry, "pytorch-test")
         site = os.path.join(self.work, "site")
-        wheels = glob.glob(os.path.join(self.carry, "wheels", "expecttest-*.whl"))
-        if not os.path.isdir(self.tests) or not wheels:
-            sys.exit(f"{self.carry}: no pytorch-test or no wheels/expecttest-*.whl: run tests/gpu/pytorch_fetch.sh {args.carry} where there is a network")
+        wheels = [w for n in NEEDED for w in glob.glob(os.path.join(self.carry, "wheels", f"{n}-*.whl"))]
+        if not os.path.isdir(self.tests) or len(wheels) < len(NEEDED):
+            sys.exit(f"{self.carry}: no pytorch-test or not all of {' '.join(NEEDED)} in wheels: run tests/gpu/pytorch_fetch.sh {args.carry} where there is a network")
         subprocess.run([sys.executable, "-m", "pip", "install", "-q", "--no-index", "--no-deps", "--target", site, *wheels], check=True)
         self.path = os.pathsep.join([HERE, site, self.tests, os.path.join(self.tests, "distributed"), *filter(None, [os.environ.get("PYTHONPATH")])])
 
@@ -120,7 +121,7 @@ class Tests:
 
     def part(self, pool, part, modes):
         """Outcomes of a part in every mode, and how its processes ended."""
-        n = self.args.shards if part in ("cuda", "autograd", "optim", "nn", "expandable") else 1
+        n = self.args.shards if part in ("cuda", "autograd", "optim", "nn", "modules", "expandable") else 1
         jobs = {(m, k): pool.submit(self.shard, part, m, k, n) for m in modes for k in range(n)}
         return part, jobs
 
@@ -183,8 +184,11 @@ def main():
         json.dump({p: {m: o for m, o in k.items() if m != "differ"} for p, k in kept.items()}, f)
     with open(os.path.join(tests.tests, "VERSION")) as f:
         version = f.read().strip()
-    print(f"{'FAIL' if all_differ else 'PASS'} PyTorch's tests ({version}): {len(all_differ)} differ, {sum(len(k['bare']) for k in kept.values())} tests bare, {time.time() - tests.began:.0f} s")
-    return 1 if all_differ else 0
+    empty = [p for p, k in kept.items() if not k["bare"]]
+    if empty:
+        print(f"NOT RUN: {', '.join(empty)}: no test was found, or none could be imported")
+    print(f"{'FAIL' if all_differ or empty else 'PASS'} PyTorch's tests ({version}): {len(all_differ)} differ, {sum(len(k['bare']) for k in kept.values())} tests bare, {time.time() - tests.began:.0f} s")
+    return 1 if all_differ or empty else 0
 
 
 if __name__ == "__main__":
