@@ -45,13 +45,15 @@ const TRAINERS: &[&str] = &[
     "typing-inspection==0.4.5",
 ];
 
-/// Runs a script of trainings, with words of Python's before it; `None` where its libraries cannot be had.
+/// Runs Python with these words, of which `NAME.py` is a script of `tests/python/trainers`, and with folders of more packages; `None` where its
+/// libraries cannot be had.
 #[track_caller]
-fn run(folder: &Folder, before: &[&str], script: &str) -> Option<Ran> {
+fn run(folder: &Folder, words: &[&str], more: &[PathBuf]) -> Option<Ran> {
     let installed = packages::if_they_can_be_had("trainers-1", TRAINERS)?;
     let scripts = root().join("tests/python/trainers");
-    let path = [root().join("tools/python"), installed, scripts.clone()];
-    let job = Job::program(folder, python()).arg("-u").args(before).arg(scripts.join(script));
+    let path = [&[root().join("tools/python"), installed, scripts.clone()], more].concat();
+    let whole = |word: &&str| if word.ends_with(".py") { scripts.join(word) } else { PathBuf::from(word) };
+    let job = Job::program(folder, python()).arg("-u").args(words.iter().map(whole));
     let job = job.env("PYTHONPATH", std::env::join_paths(path).expect("a search path")).env("LD_PRELOAD", "");
     let job = job.env("PYTHONDONTWRITEBYTECODE", "1").env("XDG_CACHE_HOME", cache());
     // All that asks for a network is told that there is none.
@@ -63,7 +65,7 @@ fn run(folder: &Folder, before: &[&str], script: &str) -> Option<Ran> {
 #[track_caller]
 fn trained(library: &str) -> Option<Vec<u64>> {
     let folder = Folder::new(library);
-    let ran = run(&folder, &[], &format!("with_{library}.py"))?;
+    let ran = run(&folder, &[&format!("with_{library}.py")], &[])?;
     assert!(ran.stdout().ends_with("\"done\"\n"), "{}", ran.stdout());
     if library != "accelerate" {
         let said = support::strandline(&["dump".as_ref(), ran.recording().as_os_str()]);
@@ -109,14 +111,32 @@ fn accelerate_logs_figures_marks_its_steps_and_trains_as_before() {
 #[test]
 fn two_ranks_end_at_the_same_step_where_one_of_them_leaks() {
     let folder = Folder::new("ranks");
-    let Some(ran) = run(&folder, &["-m", "torch.distributed.run", "--nproc-per-node", "2"], "two_ranks.py")
-    else {
-        return;
-    };
+    let words = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "two_ranks.py"];
+    let Some(ran) = run(&folder, &words, &[]) else { return };
     let said = ran.stdout();
     let ended: Vec<&str> = said.lines().filter(|l| l.starts_with("stopped after ")).collect();
     assert!(ended.len() == 2 && ended[0] == ended[1] && ended[0] != "stopped after 200 steps", "{said}");
     assert!(folder.join("last").exists(), "it saved");
+}
+
+#[test]
+fn the_examples_of_the_document_run() {
+    let folder = Folder::new("trainers-examples");
+    let document = root().join("docs/trainers.md").display().to_string();
+    let Some(ran) = run(&folder, &["examples.py", &document], &[]) else { return };
+    assert!(ran.stdout().ends_with("\"done\"\n"), "{}", ran.stdout());
+}
+
+/// By itself and through accelerate's trackers; W&B writes to a file, MLflow to a folder. The packages are 190 MB, so it is asked for:
+/// `cargo test -p strandline --test trainers -- --ignored`.
+#[test]
+#[ignore = "installs W&B and MLflow, 190 MB"]
+fn loggers_are_given_figures_the_verdict_the_page_and_a_snapshot() {
+    let wanted = ["wandb==0.31.0", "mlflow-skinny==3.17.2"];
+    let Some(loggers) = packages::if_they_can_be_had("loggers-1", &wanted) else { return };
+    let folder = Folder::new("loggers");
+    let Some(ran) = run(&folder, &["with_loggers.py"], &[loggers]) else { return };
+    assert!(ran.stdout().ends_with("\"done\"\n"), "{}", ran.stdout());
 }
 
 /// Nothing imports a trainer until its callback is asked for, and then it is said what is missing.

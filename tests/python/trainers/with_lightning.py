@@ -1,6 +1,8 @@
 """Trainings of Lightning's Trainer, without the callback and with it. Where losses are compared the CPU computes them: the simulated
 device computes nothing."""
 
+import os
+
 import common
 import csv
 import glob
@@ -112,7 +114,9 @@ assert common.said(lines) == "strandline: this training is no longer watched: Ke
 common.always_look()
 stopped = trainer("stopped", [StrandlineCallback(on_growth="save_and_stop")], keeps=8, steps=1000, device="gpu").global_step
 assert 8 <= stopped < 100, stopped
-it = trainer("resumed", [StrandlineCallback()], steps=stopped + 4, device="gpu", resume=f"stopped/strandline-step={stopped}.ckpt")
+it = trainer("resumed", [StrandlineCallback(artifacts=True)], steps=stopped + 4, device="gpu", resume=f"stopped/strandline-step={stopped}.ckpt")
 assert it.global_step == stopped + 4
 assert [row["step"] for row in logged("resumed")[1]] == [stopped + 4, stopped + 4], logged("resumed")
+# With `artifacts` its loggers have the page and the snapshot, too: here TensorBoard's.
+assert {"strandline.html", "strandline.pickle"} <= set(os.listdir("resumed/board/version_0"))
 common.done()

@@ -89,9 +89,11 @@ it.train()
 common.kept.clear()
 stopped = it.state.global_step
 assert 8 <= stopped < 100, stopped
-it = trainer("stopped", [StrandlineCallback()], cpu=False, save_steps=1000, eval_steps=1000, steps=stopped + 4)
+it = trainer("stopped", [StrandlineCallback(artifacts=True)], cpu=False, save_steps=1000, eval_steps=1000, steps=stopped + 4)
 it.train(resume_from_checkpoint=True)
 assert it.state.global_step == stopped + 4 and it.state.log_history[0]["step"] == 4, it.state.log_history
+# With `artifacts` what it reports to has the page and the snapshot, too, once.
+assert len(glob.glob("stopped/**/strandline.html", recursive=True)) == len(glob.glob("stopped/**/strandline.pickle", recursive=True)) == 1
 
 try:
     StrandlineCallback(on_growth="explode")

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ._allocator import allocator, use_allocator
     from ._library import Error, command, library, library_path, mark, recording, snapshot, step, version
+    from ._loop import Log, log_to
     from ._phase import Phase, phase
     from ._region import Leaked, Left, Line, watch_region
     from ._report import Finding, Report, report
@@ -38,12 +39,14 @@ __all__ = [
     "Leaked",
     "Left",
     "Line",
+    "Log",
     "Phase",
     "Report",
     "allocator",
     "command",
     "library",
     "library_path",
+    "log_to",
     "mark",
     "phase",
     "recording",
@@ -60,6 +63,7 @@ __all__ = [
 _PLACES = {
     "_allocator": ("allocator", "use_allocator"),
     "_library": ("Error", "command", "library", "library_path", "mark", "recording", "snapshot", "step", "version"),
+    "_loop": ("Log", "log_to"),
     "_phase": ("Phase", "phase"),
     "_region": ("Leaked", "Left", "Line", "watch_region"),
     "_report": ("Finding", "Report", "report"),

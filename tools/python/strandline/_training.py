@@ -6,9 +6,10 @@ import contextlib
 import re
 import sys
 import time
+from collections.abc import Sequence
 from typing import Any, Callable, Literal, Optional, TypeVar
 
-from . import _library, _report
+from . import _library, _loggers, _report
 from ._phase import Phase
 from ._region import torch_of_job
 
@@ -38,6 +39,7 @@ class Training:
         self._growth: dict[str, float] = {}
         self._next_look = 0.0
         self._is_urgent = False
+        self._reason = ("", "")
 
     def begin(self) -> None:
         """The training begins."""
@@ -80,10 +82,26 @@ class Training:
             return False
         return self._on_any_rank()
 
-    def end(self) -> None:
-        """The training has ended: says the verdict on stderr."""
+    def alert(self, logger: _loggers.Logger) -> None:
+        """Gives a logger the verdict of the last look, where the device will be full soon."""
+        if self._is_urgent:
+            self._attempt(lambda: logger.verdict(*self._reason), None)
+
+    def end(self, loggers: Callable[[], Sequence[Optional[_loggers.Logger]]] = list, with_files: bool = True) -> None:
+        """The training has ended: says the verdict on stderr, and gives it to loggers (`None` is left out), with the page and the snapshot."""
         self.phase(None)
-        self._attempt(self._say_verdict, None)
+
+        def end() -> None:
+            path = _library.recording()
+            if path is None:
+                return
+            sentence = self._verdict_of(path)
+            print(sentence, file=sys.stderr)
+            places = [logger for logger in loggers() if logger is not None]
+            if places:
+                _loggers.hand_over(places, path, _report.ask(path)["verdict"], sentence.partition(": ")[2], with_files)
+
+        self._attempt(end, None)
 
     def _attempt(self, do: Callable[[], _T], otherwise: _T) -> _T:
         if not self._works:
@@ -116,7 +134,9 @@ class Training:
         begun = time.monotonic()
         if begun < self._next_look and not last:
             return
-        found = _report.ask(path)["processes"][0]["findings"]
+        told = _report.ask(path)
+        self._reason = (told["verdict"], told["reason"])
+        found = told["processes"][0]["findings"]
         now = time.monotonic()
         self._next_look = now + (now - begun) / _SHARE
         grows = [f for f in found if f["certainty"] in ("leak", "growing") and f["withdrawn_step"] is None and not f["suppressed_by"]]
@@ -137,9 +157,7 @@ class Training:
         group.all_reduce(urgent, op=group.ReduceOp.MAX)
         return bool(urgent.item())
 
-    def _say_verdict(self) -> None:
-        path = _library.recording()
-        if path is not None:
-            # The first sentence of the report, and the lines that it goes on in.
-            said = re.match(r".*(?:\n {12}.*)*", _library.ask("report", path))
-            print(" ".join(said[0].split()) if said else "", file=sys.stderr)
+    def _verdict_of(self, path: str) -> str:
+        # The first sentence of the report, and the lines that it goes on in.
+        said = re.match(r".*(?:\n {12}.*)*", _library.ask("report", path))
+        return " ".join(said[0].split()) if said else ""

@@ -12,20 +12,25 @@
 
 from __future__ import annotations
 
-from types import TracebackType
+from collections.abc import Sequence
 from typing import Any, Optional, Protocol
 
-from ._training import OnGrowth, Training
+from ._loggers import Logger, logger_of
+from ._loop import Loop
+from ._training import OnGrowth
 
 
 class _Accelerator(Protocol):
     @property
     def sync_gradients(self) -> bool: ...
 
+    @property
+    def trackers(self) -> Sequence[Any]: ...
+
     def log(self, values: dict[str, Any], step: Optional[int] = None) -> None: ...
 
 
-class TrainingLoop:
+class TrainingLoop(Loop):
     """Marks the steps of a loop in the recording, and gives figures of GPU memory to `accelerator.log`.
 
     A step is a call of `step()` at which accelerate lets the optimizer run (`accelerator.sync_gradients`), so that with gradient
@@ -36,37 +41,23 @@ class TrainingLoop:
     `steps`: how many steps were made before, where a training is resumed. With `on_growth="save_and_stop"` `step()` says when to save
     and to leave the loop: a device will be full within 200 steps or 24 hours.
 
+    With `artifacts` the trackers that are W&B, TensorBoard or MLflow are given the verdict, the page and a memory_viz snapshot at the end.
+
     In a process that is not recorded nothing happens.
     """
 
-    def __init__(self, accelerator: _Accelerator, log_every: int = 50, steps: int = 0, on_growth: OnGrowth = "log") -> None:
+    def __init__(
+        self, accelerator: _Accelerator, log_every: int = 50, steps: int = 0, on_growth: OnGrowth = "log", artifacts: bool = False
+    ) -> None:
+        super().__init__(log_every, steps, on_growth, artifacts)
         self._accelerator = accelerator
-        self._log_every = max(log_every, 1)
-        self.steps = steps
-        """Steps that have ended."""
-        self._training = Training(on_growth)
-
-    def __enter__(self) -> TrainingLoop:
-        self._training.begin()
-        return self
 
     def step(self) -> bool:
         """A batch is done. True: save, and leave the loop; only with `on_growth="save_and_stop"`, and on all ranks alike."""
-        if not self._accelerator.sync_gradients:
-            return False
-        self.steps += 1
-        self._training.step(self.steps)
-        if self.steps % self._log_every != 0:
-            return False
-        self._log(last=False)
-        return self._training.should_stop()
+        return self._accelerator.sync_gradients and super().step()
 
-    def __exit__(
-        self, kind: Optional[type[BaseException]], raised: Optional[BaseException], where: Optional[TracebackType]
-    ) -> None:
-        if raised is None:
-            self._log(last=True)
-        self._training.end()
+    def _send(self, figures: dict[str, float]) -> None:
+        self._accelerator.log(figures, step=self.steps)
 
-    def _log(self, last: bool) -> None:
-        self._training.log(lambda figures: self._accelerator.log(figures, step=self.steps), last)
+    def _loggers(self) -> Sequence[Optional[Logger]]:
+        return [logger_of(tracker.tracker) for tracker in self._accelerator.trackers] if self._artifacts else []

@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from ._loggers import logger_of
 from ._training import OnGrowth, Training
 
 try:
@@ -33,11 +34,15 @@ class StrandlineCallback(Callback):
     `on_growth="save_and_stop"` saves a checkpoint, `strandline-step=N.ckpt` below `default_root_dir`, and ends the training where a
     device will be full within 200 steps or 24 hours.
 
+    With `artifacts` those of its loggers that are W&B, TensorBoard or MLflow are given the verdict, the page and a memory_viz snapshot at
+    the end.
+
     In a process that is not recorded nothing happens.
     """
 
-    def __init__(self, on_growth: OnGrowth = "log") -> None:
+    def __init__(self, on_growth: OnGrowth = "log", artifacts: bool = False) -> None:
         super().__init__()
+        self._artifacts = artifacts
         self._training = Training(on_growth)
         self._last_step = 0
 
@@ -70,7 +75,10 @@ class StrandlineCallback(Callback):
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
         self._log(trainer, last=True)
-        self._training.end()
+        # Of other ranks the loggers are dummies. MLflow's knows its run, of others it is the experiment that is known.
+        loggers = trainer.loggers if self._artifacts and trainer.is_global_zero else []
+        places = [place for logger in loggers for place in (logger, logger.experiment)]
+        self._training.end(lambda: [logger_of(place) for place in places])
 
     def _log(self, trainer: Any, last: bool) -> None:
         # Not through `pl_module.log`, which puts each figure on the device.

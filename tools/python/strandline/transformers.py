@@ -12,6 +12,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+from ._loggers import logger_of
 from ._training import OnGrowth, Training
 
 try:
@@ -29,10 +30,13 @@ class StrandlineCallback(TrainerCallback):
 
     `on_growth="save_and_stop"` saves a checkpoint and ends the training where a device will be full within 200 steps or 24 hours.
 
+    With `artifacts` what it reports to (W&B, TensorBoard, MLflow) is given the verdict, the page and a memory_viz snapshot at the end.
+
     In a process that is not recorded nothing happens.
     """
 
-    def __init__(self, on_growth: OnGrowth = "log") -> None:
+    def __init__(self, on_growth: OnGrowth = "log", artifacts: bool = False) -> None:
+        self._artifacts = artifacts
         self._training = Training(on_growth)
 
     def on_init_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
@@ -71,12 +75,22 @@ class StrandlineCallback(TrainerCallback):
             control.should_save = control.should_training_stop = True
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        self._training.end()
+        # Callbacks of loggers, behind this one, close what they have at the end.
+        others = getattr(_handler(), "callbacks", ()) if self._artifacts else ()
+        places = [getattr(other, name, None) for other in others for name in ("tb_writer", "_wandb", "_ml_flow")]
+        self._training.end(lambda: [logger_of(place) for place in places])
 
     def _come_first(self) -> None:
-        # Callbacks are given what is logged one after another, and those of loggers stand before the user's. The caller's caller's
-        # frame is that of their list, which is gone through just now: it gets another list.
-        handler: Any = sys._getframe(2).f_locals.get("self")
+        # Callbacks are given what is logged one after another, and those of loggers stand before the user's. Their list is gone
+        # through just now: it gets another list.
+        handler = _handler()
         callbacks = getattr(handler, "callbacks", None)
         if isinstance(callbacks, list) and self in callbacks and callbacks[0] is not self:
             handler.callbacks = [self, *(c for c in callbacks if c is not self)]
+
+
+def _handler() -> Any:
+    """The list of callbacks that calls ours just now, by one function of ours or by two."""
+    callers = (sys._getframe(2), sys._getframe(3))
+    selves = (frame.f_locals.get("self") for frame in callers)
+    return next((it for it in selves if isinstance(getattr(it, "callbacks", None), list)), None)
