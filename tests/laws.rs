@@ -21,7 +21,7 @@ use std::process::Command;
 use support::root;
 
 /// Rooms of `src/` and the rooms they may enter.
-const MAY_ENTER: [(&str, &[&str]); 10] = [
+const MAY_ENTER: [(&str, &[&str]); 11] = [
     ("src/event", &[]),
     ("src/format", &["event"]),
     ("src/buffer", &["event", "format"]),
@@ -29,9 +29,10 @@ const MAY_ENTER: [(&str, &[&str]); 10] = [
     ("src/reader", &["event", "format"]),
     ("src/replay", &["event"]),
     ("src/detect", &["event", "replay"]),
-    ("src/report", &["event", "replay", "detect"]),
+    ("src/advise", &["event", "replay"]),
+    ("src/report", &["event", "replay", "detect", "advise"]),
     ("preload", &["event", "format", "buffer", "writer"]),
-    ("tools/src", &["event", "format", "reader", "replay", "detect", "report"]),
+    ("tools/src", &["event", "format", "reader", "replay", "detect", "advise", "report"]),
 ];
 
 /// All that the preload may be made of, whatever pulls it in.

@@ -81,3 +81,31 @@ fn a_job_that_fails_predicts_nothing_and_keeps_its_status() {
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.code() == Some(2) && stderr.contains("RTX 4090"), "{stderr}");
 }
+
+#[test]
+fn changes_are_tried_and_what_they_save_is_told() {
+    let folder = Folder::new("predict-try");
+    let job = ["tests/python/fitted.py", "--batch-size", "8"];
+    let tries = ["--json", "--steps", "3", "--try", "batch-size=1", "--try", "--fail-above 2"];
+    let output = predict(&folder, &tries, &job);
+    let text = String::from_utf8_lossy(&output.stdout);
+    let told: Value = serde_json::from_str(&text).unwrap_or_else(|e| panic!("{e}: {output:?}"));
+    let (smaller, failing) = (&told["tried"][0], &told["tried"][1]);
+    let (before, now) = (told["needed_bytes"].as_i64(), smaller["needed_bytes"].as_i64());
+    assert_eq!(
+        smaller["saved_bytes"].as_i64(),
+        before.zip(now).map(|(before, now)| before - now),
+        "{told:#}"
+    );
+    // Seven batches of 1 MiB at each of four layers, at least.
+    assert!(smaller["saved_bytes"].as_i64().is_some_and(|b| b > 28 << 20), "{told:#}");
+    assert_eq!(smaller["replaced"], "the value of --batch-size, which was 8");
+    assert_eq!(
+        (&failing["failed"]["status"], &failing["needed_bytes"]),
+        (&1.into(), &Value::Null),
+        "{told:#}"
+    );
+    let output = predict(&Folder::new("predict-try-none"), &["--try", "bs=1"], &job);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(2) && stderr.contains("--try \"--bs"), "{stderr}");
+}

@@ -4,6 +4,7 @@
 //! says where to print. Text for people ([`text`]) puts the verdict first and the next command last; JSON ([`json`]) is a
 //! contract, schema 1; snapshots ([`snapshot`]) are what pytorch.org/memory_viz and `torch/cuda/_memory_viz.py` read.
 
+pub mod advice;
 mod anatomy;
 pub mod ci;
 pub mod diff;

@@ -137,7 +137,8 @@ fn help_shows_every_command_and_nothing_that_is_not_there() {
         "run", "watch", "top", "report", "snapshot", "diff", "export", "dump", "env", "doctor", "demo",
         "left",
     ];
-    for command in commands.into_iter().chain(["simulate", "predict", "completions", "man"]) {
+    for command in commands.into_iter().chain(["simulate", "predict", "fit", "advise", "completions", "man"])
+    {
         assert!(stdout.contains(&format!("\n  {command} ")), "{command}: {stdout}");
         let (status, help, _) = run(&folder, &[command, "--help"]);
         assert!(status == 0 && help.is_ascii(), "{help}");

@@ -46,6 +46,7 @@ pub(crate) fn main(options: &cli::Demo) -> Result<u8, Error> {
         variables: stage.variables,
         alerts: Settings::default(),
         quiet: false,
+        output: None,
     };
     say::line(format!("running it on {}", stage.name));
     let outcome = run::execute(&plan, library)?;

@@ -1,5 +1,6 @@
 //! The command `strandline`: the door for people. One file (or room) per command; what is true lives in the library.
 
+mod advise;
 mod alert;
 mod analyze;
 mod cli;
@@ -15,6 +16,7 @@ mod environment;
 mod error;
 mod export;
 mod files;
+mod fit;
 mod holder;
 mod job;
 mod kept;
@@ -42,6 +44,7 @@ mod snapshot;
 mod symbols;
 mod terminal;
 mod top;
+mod trial;
 mod watch;
 mod words;
 
@@ -66,6 +69,8 @@ fn main() -> ExitCode {
         Command::Env(options) => env::main(options),
         Command::Doctor(options) => doctor::main(options),
         Command::Predict(options) => predict::main(options),
+        Command::Advise(options) => advise::main(options),
+        Command::Fit(options) => fit::main(options),
         Command::Demo(options) => demo::main(options),
         Command::Simulate(options) => environment::main(options),
         Command::Completions(options) => manual::completions(options),

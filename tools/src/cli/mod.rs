@@ -1,14 +1,16 @@
 //! The command line. Names, meanings and exit statuses are a contract; what does not work yet is absent.
 
 mod gate;
+mod prediction;
 mod reading;
 mod recording;
 
 use crate::size::{self, Size};
 use crate::snapshot::Options as Snapshot;
 use clap::{Args, Parser, Subcommand, ValueEnum};
+pub(crate) use prediction::{Fit, Predict};
 pub(crate) use reading::{
-    Diff, Dump, DumpFormat, Export, ExportFormat, Left, Report, ReportFormat, Top, Worse,
+    Advise, Diff, Dump, DumpFormat, Export, ExportFormat, Left, Report, ReportFormat, Top, Worse,
 };
 pub(crate) use recording::{Env, EnvFormat, Run, Steps, Watch};
 use std::ffi::{OsStr, OsString};
@@ -60,6 +62,8 @@ pub(crate) enum Command {
     Report(Report),
     /// A snapshot for pytorch.org/memory_viz out of a recording
     Snapshot(Snapshot),
+    /// What would lower the peak of a recorded job, and by how much
+    Advise(Advise),
     /// Compare two recordings or snapshots, line by line
     Diff(Diff),
     /// A recording for other tools: flame graphs, speedscope, pprof, Perfetto
@@ -74,6 +78,8 @@ pub(crate) enum Command {
     Doctor(Doctor),
     /// How much GPU memory a job will need and which cards it fits, without a GPU
     Predict(Predict),
+    /// The largest value of an option, such as a batch size, with which a job fits a card, without a GPU
+    Fit(Fit),
     /// Record a real PyTorch job that leaks and show its report (on a simulated GPU where there is none)
     Demo(Demo),
     /// PyTorch on a simulated GPU: set it up, or run a command in it
@@ -128,29 +134,6 @@ pub(crate) struct Doctor {
     pub(crate) command: Vec<OsString>,
 }
 
-/// `strandline predict`
-#[derive(Args, Debug)]
-pub(crate) struct Predict {
-    /// A card to ask about, by name (h100, rtx4090) or memory (24GiB); may be given several times [default: a table of cards]
-    #[arg(long, value_name = "CARD")]
-    pub(crate) gpu: Vec<crate::predict::Card>,
-    /// GPUs that the job sees
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=16))]
-    pub(crate) devices: Option<u32>,
-    /// End the job after about so many steps, whether its memory has settled or not [default: when 50 steps needed no more than before]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
-    pub(crate) steps: Option<u32>,
-    /// Print JSON
-    #[arg(long)]
-    pub(crate) json: bool,
-    /// Where the recording goes (a new folder) [default: strandline/<script>-<date>-<time>]
-    #[arg(short, long, value_name = "DIR")]
-    pub(crate) output: Option<PathBuf>,
-    /// The job; a .py file or -m MODULE gets the simulated GPU's python put before it
-    #[arg(required = true, trailing_var_arg = true, value_name = "CMD")]
-    pub(crate) command: Vec<OsString>,
-}
-
 /// `strandline demo`
 #[derive(Args, Debug)]
 pub(crate) struct Demo {
@@ -187,8 +170,8 @@ fn version() -> &'static str {
     TEXT.get_or_init(|| format!("{} ({})", strandline::VERSION, strandline::SOURCE))
 }
 
-/// Options of `run`, `doctor` and `predict` that take a value: what follows them is not the job.
-const WITH_VALUE: [&str; 16] = [
+/// Options of `run`, `doctor`, `predict` and `fit` that take a value: what follows them is not the job.
+const WITH_VALUE: [&str; 18] = [
     "-o",
     "--output",
     "--stacks",
@@ -205,13 +188,15 @@ const WITH_VALUE: [&str; 16] = [
     "--known",
     "--gpu",
     "--devices",
+    "--vary",
+    "--try",
 ];
 
 /// Puts `--` before a `-m` that stands where the job begins, so that `strandline run -m pkg.train` means python's `-m`.
 pub(crate) fn normalize(arguments: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
     let mut all: Vec<OsString> = arguments.into_iter().collect();
     let text = |s: &OsStr| s.to_str().unwrap_or_default().to_string();
-    if !all.get(1).is_some_and(|c| ["run", "doctor", "simulate", "predict"].iter().any(|k| c == k)) {
+    if !all.get(1).is_some_and(|c| ["run", "doctor", "simulate", "predict", "fit"].iter().any(|k| c == k)) {
         return all;
     }
     let mut at = 2;

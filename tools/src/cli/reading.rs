@@ -51,6 +51,17 @@ fn step_only(text: &str) -> Result<u32, String> {
     }
 }
 
+/// `strandline advise`
+#[derive(Args, Debug)]
+pub(crate) struct Advise {
+    /// A recording, or the folder of a run [default: the newest under ./strandline]
+    #[arg(value_name = "REC")]
+    pub(crate) recording: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
 /// `strandline diff`
 #[derive(Args, Debug)]
 pub(crate) struct Diff {

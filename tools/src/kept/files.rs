@@ -17,7 +17,7 @@ use strandline::report::KeptAt;
 /// written since then, is not the user's own, or was recorded on another machine, is not read.
 pub(crate) fn of(finding: &Finding, replay: &Replay, names: &Names, began: u64) -> Option<KeptAt> {
     let text = |key: &str| replay.meta().get(key).and_then(Value::as_str);
-    if text("host").is_some_and(|h| host().is_some_and(|own| own != h)) {
+    if !is_of_this_machine(replay) {
         return None;
     }
     let answer = holder::answer_of(finding, replay)?;
@@ -101,7 +101,7 @@ impl Look<'_> {
         }
         let mut found: Option<(String, Found)> = None;
         for file in files {
-            let Some(text) = self.read(file) else { continue };
+            let Some(text) = unchanged(file, self.cwd, self.began) else { continue };
             let lines = self.lines.iter().filter(|l| l.0 == file).map(|l| l.1);
             let keeper = Keeper { allocated: lines.collect(), ..keeper.clone() };
             // An attribute of this name may be another class's: in another file than the class's own the stacks must lead to it, where another
@@ -117,29 +117,35 @@ impl Look<'_> {
         }
         found
     }
+}
 
-    /// The text of a file that has not changed since the recording began.
-    fn read(&self, file: &str) -> Option<String> {
-        let path = match Path::new(file).is_absolute() {
-            true => PathBuf::from(file),
-            false => Path::new(self.cwd?).join(file),
-        };
-        // A pipe that lies there is not waited for.
-        let opened = open_file(&path).ok()?;
-        let is = opened.metadata().ok()?;
-        let is_old = is.modified().ok()? < UNIX_EPOCH + Duration::from_nanos(self.began);
-        if is.len() > super::scope::MOST as u64 || !is_old {
-            return None;
-        }
-        let mut text = String::new();
-        opened.take(super::scope::MOST as u64 + 1).read_to_string(&mut text).ok()?;
-        Some(text)
+/// The text of a file that has not changed since the recording began.
+pub(crate) fn unchanged(file: &str, cwd: Option<&str>, began: u64) -> Option<String> {
+    let path = match Path::new(file).is_absolute() {
+        true => PathBuf::from(file),
+        false => Path::new(cwd?).join(file),
+    };
+    // A pipe that lies there is not waited for.
+    let opened = open_file(&path).ok()?;
+    let is = opened.metadata().ok()?;
+    let is_old = is.modified().ok()? < UNIX_EPOCH + Duration::from_nanos(began);
+    if is.len() > super::scope::MOST as u64 || !is_old {
+        return None;
     }
+    let mut text = String::new();
+    opened.take(super::scope::MOST as u64 + 1).read_to_string(&mut text).ok()?;
+    Some(text)
 }
 
 /// The user's own, and a file at all.
 fn is_own(file: &str) -> bool {
     !file.is_empty() && !file.starts_with('<') && !is_installed(file)
+}
+
+/// Whether a recording was made on this machine, as far as is known.
+pub(crate) fn is_of_this_machine(replay: &Replay) -> bool {
+    let told = replay.meta().get("host").and_then(Value::as_str);
+    told.is_none_or(|h| host().is_none_or(|own| own == h))
 }
 
 /// The name of this machine, as recordings have it.

@@ -12,4 +12,4 @@ mod tests;
 mod values;
 mod ways;
 
-pub(crate) use files::of;
+pub(crate) use files::{is_of_this_machine, of, unchanged};

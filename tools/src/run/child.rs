@@ -3,9 +3,10 @@
 use crate::error::{Error, status};
 use crate::job::{Ended, Job, Variable, cannot_start};
 use crate::signals::{Origin, Set, Witness, restore_limits, stop_with};
+use std::fs::File;
 use std::io::ErrorKind;
 use std::os::unix::process::CommandExt;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 /// A job that runs.
 pub(crate) struct Running {
@@ -16,13 +17,16 @@ pub(crate) struct Running {
 }
 
 /// Starts the job with these variables set, everything else untouched: terminal, standard streams, process group,
-/// signal mask and dispositions are those that we were given.
+/// signal mask and dispositions are those that we were given. `output` takes what it prints, on both standard streams, where it is
+/// not to go where ours goes.
 ///
 /// From here on, signals of ours are handled by [`Running::wait`] alone; threads that are started later inherit that.
 ///
 /// # Errors
 /// 127 where the program is not found, 126 where it cannot be executed.
-pub(crate) fn start(job: &Job, variables: &[Variable]) -> Result<Running, Error> {
+pub(crate) fn start(job: &Job, variables: &[Variable], output: Option<&File>) -> Result<Running, Error> {
+    let copies = output.map(|file| file.try_clone().and_then(|out| Ok((out, file.try_clone()?)))).transpose();
+    let printed = copies.map_err(|e| Error::new(format!("cannot copy a descriptor: {e}")))?;
     let signals = Set::forwarded();
     let before = signals.block().map_err(|e| Error::new(format!("cannot block signals: {e}")))?;
     // Whoever ignores SIGCHLD gets no status from waitpid; the job still gets the disposition that we were given.
@@ -30,6 +34,9 @@ pub(crate) fn start(job: &Job, variables: &[Variable]) -> Result<Running, Error>
     let child_signal = unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
     let mut command = Command::new(&job.program);
     command.args(&job.arguments).envs(variables.iter().map(|(name, value)| (name, value)));
+    if let Some((out, err)) = printed {
+        command.stdin(Stdio::null()).stdout(out).stderr(err);
+    }
     // SAFETY: only async-signal-safe functions are called, with values copied into the closure.
     unsafe {
         command.pre_exec(move || {

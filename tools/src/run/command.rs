@@ -29,7 +29,7 @@ pub(crate) fn main(options: &cli::Run) -> Result<u8, Error> {
         Ok((folder, library)) => {
             let mut variables = variables(options, &library);
             variables.extend(device);
-            let plan = Plan { job, folder, variables, alerts, quiet: options.quiet };
+            let plan = Plan { job, folder, variables, alerts, quiet: options.quiet, output: None };
             if let Some(said) = noted::last().filter(|_| !options.quiet) {
                 say::line(said);
             }

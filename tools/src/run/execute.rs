@@ -65,20 +65,21 @@ fn start_and_wait(plan: &Plan, library: Library) -> Result<Outcome, Error> {
         ));
     }
     let kills = host::kills();
-    let running = child::start(&plan.job, &variables)?;
+    let running = child::start(&plan.job, &variables, plan.output.as_ref())?;
     let pid = running.pid();
     let tails = tails.map(tails::Socket::keep);
     let driver = driver::Watcher::start(&plan.folder);
-    let watcher = Watcher::start(&plan.folder, &plan.alerts, Target::of(pid));
+    // Where even the job's own words are put aside, nobody waits for an alert.
+    let watcher = plan.output.is_none().then(|| Watcher::start(&plan.folder, &plan.alerts, Target::of(pid)));
     let snapshots = Fulfiller::start(&plan.folder, Which::All, plan.quiet, plan.alerts.suppressions.clone());
     let ended = running.wait(|signal| {
-        if signal == libc::SIGTERM {
+        if let Some(watcher) = watcher.as_ref().filter(|_| signal == libc::SIGTERM) {
             watcher.terminating();
         }
     });
     drop(driver);
     drop(snapshots);
-    let aborted = watcher.finish().aborted;
+    let aborted = watcher.is_some_and(|w| w.finish().aborted);
     let tails = tails.map(|t| t.finish(pid, ended)).unwrap_or_default();
     let killed_by_host = host::kills().unwrap_or(0) > kills.unwrap_or(u64::MAX);
     let seen = Seen { pid, ended, killed_by_host };

@@ -3,6 +3,7 @@
 use super::tails;
 use crate::alert::Settings;
 use crate::job::{Job, Seen, Variable};
+use std::fs::File;
 use std::path::PathBuf;
 
 /// How a job is run; what `run` and `demo` have in common.
@@ -17,6 +18,8 @@ pub(crate) struct Plan {
     pub(crate) alerts: Settings,
     /// Nothing is said at the start.
     pub(crate) quiet: bool,
+    /// Where what the job prints goes, and then nobody is alerted; `None`: where ours goes.
+    pub(crate) output: Option<File>,
 }
 
 /// What came of it.

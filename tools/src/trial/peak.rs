@@ -6,19 +6,19 @@ use strandline::report::Process;
 
 /// Bytes that a process takes of a card beside PyTorch's: 524 MiB for the CUDA context and 456 MiB for kernels' code, cuBLAS and cuDNN
 /// (measured on an H200, docs/measurements.md; other cards' contexts are smaller).
-pub(super) const BESIDE: u64 = (524 + 456) << 20;
+pub(crate) const BESIDE: u64 = (524 + 456) << 20;
 
 /// A device of a process.
-pub(super) struct Peak {
+pub(crate) struct Peak {
     /// What the process is called, where there are several.
-    pub(super) process: Option<String>,
-    pub(super) device: u8,
-    pub(super) allocated: u64,
-    pub(super) reserved: u64,
-    pub(super) step: u32,
-    pub(super) phase: &'static str,
+    pub(crate) process: Option<String>,
+    pub(crate) device: u8,
+    pub(crate) allocated: u64,
+    pub(crate) reserved: u64,
+    pub(crate) step: u32,
+    pub(crate) phase: &'static str,
     /// What it held at the peak, by class; those with nothing are left out.
-    pub(super) classes: Vec<(&'static str, u64)>,
+    pub(crate) classes: Vec<(&'static str, u64)>,
 }
 
 /// The devices that the processes used, the fullest first.
@@ -61,7 +61,7 @@ fn of(p: &Process<'_>, name: Option<String>) -> Vec<Peak> {
 }
 
 impl Peak {
-    pub(super) fn json(&self) -> Value {
+    pub(crate) fn json(&self) -> Value {
         let classes: serde_json::Map<String, Value> =
             self.classes.iter().map(|(name, b)| (name.replace(' ', "_"), json!(b))).collect();
         json!({

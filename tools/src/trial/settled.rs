@@ -27,7 +27,7 @@ const MOST: u32 = 1000;
 
 /// Why a job was ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Why {
+pub(crate) enum Why {
     /// For a while no step had a higher peak than those before.
     Settled,
     /// It grows with every step.

@@ -27,13 +27,13 @@ const CARDS: [(&str, u64); 15] = [
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Card {
     /// What it is called.
-    pub(super) name: String,
+    pub(crate) name: String,
     /// Its memory, as CUDA reports it.
-    pub(super) bytes: u64,
+    pub(crate) bytes: u64,
 }
 
 /// All that are known.
-pub(super) fn all() -> Vec<Card> {
+pub(crate) fn all() -> Vec<Card> {
     CARDS.iter().map(|(name, mib)| Card { name: (*name).to_owned(), bytes: mib << 20 }).collect()
 }
 
@@ -70,7 +70,7 @@ impl FromStr for Card {
 
 /// Whether a job fits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Fits {
+pub(crate) enum Fits {
     /// With so many bytes to spare.
     Yes(u64),
     /// Only where PyTorch gives cached memory back in time: so many bytes of it.
@@ -81,7 +81,7 @@ pub(super) enum Fits {
 
 impl Card {
     /// Whether a job fits that allocates and reserves so much at most, beside what else a process takes of a card.
-    pub(super) fn fits(&self, allocated: u64, reserved: u64, beside: u64) -> Fits {
+    pub(crate) fn fits(&self, allocated: u64, reserved: u64, beside: u64) -> Fits {
         let (least, most) = (allocated.saturating_add(beside), reserved.saturating_add(beside));
         if self.bytes >= most {
             Fits::Yes(self.bytes - most)

@@ -1,0 +1,89 @@
+//! What would lower a peak, in words and as JSON.
+
+use super::model::Process;
+use super::style::Style;
+use super::text::place;
+use super::units::{count, plural, size};
+use crate::advise::Advice;
+use crate::event::DeviceId;
+use crate::replay::{Peak, PhaseKind};
+use serde_json::{Value, json};
+
+/// What would lower the peak of a device.
+#[derive(Clone, Debug)]
+pub struct Advised {
+    /// Which device.
+    pub device: DeviceId,
+    /// Its peak.
+    pub peak: Peak,
+    /// Changes that would lower it, the most first; each alone.
+    pub all: Vec<Advice>,
+    /// Events are missing from the recording.
+    pub partial: bool,
+}
+
+impl Advised {
+    /// Lines for people.
+    pub fn text(&self, p: &Process<'_>, style: Style) -> String {
+        let during = match self.peak.phase {
+            PhaseKind::Unknown => String::new(),
+            phase => format!(" ({})", phase.name()),
+        };
+        let peak = format!(
+            "the peak of GPU {}, {} allocated in step {}{during}",
+            self.device.0,
+            size(self.peak.bytes.0),
+            count(self.peak.step.into())
+        );
+        if self.all.is_empty() {
+            let what =
+                format!("NO ADVICE: nothing that a recording shows would lower {peak}, by 2 % or more.");
+            return style.wrap("strandline: ", &what).join("\n") + "\n";
+        }
+        let things = plural(self.all.len() as i64, "change");
+        let alone = if self.all.len() > 1 { ", each by itself" } else { "" };
+        let mut lines = style.wrap("strandline: ", &format!("ADVICE: {things} would lower {peak}{alone}."));
+        for (n, a) in self.all.iter().enumerate() {
+            let saved = a.peak.0.saturating_sub(a.without.0);
+            let blocks = plural(a.blocks as i64, "block");
+            let what = format!("{} in {blocks} {} · {}", size(a.bytes.0), a.info.seen, a.info.name);
+            lines.extend(style.wrap(&format!("  {:<7}", n + 1), &what));
+            let place = p.replay.site(a.site).map(|s| place(p, s)).unwrap_or_default();
+            lines.extend(style.wrap("    at     ", &place));
+            lines.extend(style.wrap("    change ", a.info.change));
+            let without =
+                format!("{} instead of {}: {} less", size(a.without.0), size(a.peak.0), size(saved));
+            lines.extend(style.wrap("    peak   ", &without));
+        }
+        lines.extend(self.missing(style));
+        lines.join("\n") + "\n"
+    }
+
+    /// What is said where the recording is not whole.
+    fn missing(&self, style: Style) -> Vec<String> {
+        if !self.partial {
+            return Vec::new();
+        }
+        let what = "events are missing from this recording, so that more may be true than is said here";
+        style.wrap("  note     ", what)
+    }
+
+    /// For programs.
+    pub fn json(&self, p: &Process<'_>) -> Value {
+        let one = |a: &Advice| {
+            let site = p.replay.site(a.site);
+            let yours = site.and_then(|s| s.your_line.as_ref());
+            let frame = site.map(|s| &s.frame).filter(|f| !f.file.is_empty());
+            json!({
+                "kind": a.info.name, "bytes": a.bytes.0, "blocks": a.blocks, "peak_bytes": a.peak.0,
+                "peak_without_bytes": a.without.0, "saved_bytes": a.peak.0.saturating_sub(a.without.0),
+                "file": frame.map(|f| &f.file), "line": frame.map(|f| f.line), "your_file": yours.map(|f| &f.file),
+                "your_line": yours.map(|f| f.line), "change": a.info.change,
+            })
+        };
+        json!({
+            "device": self.device.0, "peak_allocated_bytes": self.peak.bytes.0, "peak_step": self.peak.step,
+            "peak_phase": self.peak.phase.name(), "partial": self.partial, "advice": self.all.iter().map(one).collect::<Vec<_>>(),
+        })
+    }
+}

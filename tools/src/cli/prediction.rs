@@ -1,0 +1,72 @@
+//! Options of commands that run a job on a simulated GPU to learn what it needs.
+
+use crate::trial::{Card, Try, Vary};
+use clap::Args;
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+/// `strandline predict`
+#[derive(Args, Debug)]
+pub(crate) struct Predict {
+    /// A card to ask about, by name (h100, rtx4090) or memory (24GiB); may be given several times [default: a table of cards]
+    #[arg(long, value_name = "CARD")]
+    pub(crate) gpu: Vec<Card>,
+    /// GPUs that the job sees
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=16))]
+    pub(crate) devices: Option<u32>,
+    /// Try a change as well, and say what it saves: NAME=VALUE for an option that the command has, or what is to be added, such as --fp16; may be given several times
+    #[arg(long = "try", value_name = "CHANGE", allow_hyphen_values = true)]
+    pub(crate) tries: Vec<Try>,
+    /// End the job after about so many steps, whether its memory has settled or not [default: when 50 steps needed no more than before]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) steps: Option<u32>,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Where the recording goes (a new folder) [default: strandline/<script>-<date>-<time>]
+    #[arg(short, long, value_name = "DIR")]
+    pub(crate) output: Option<PathBuf>,
+    /// The job; a .py file or -m MODULE gets the simulated GPU's python put before it
+    #[arg(required = true, trailing_var_arg = true, value_name = "CMD")]
+    pub(crate) command: Vec<OsString>,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  strandline fit --gpu 24GiB --vary batch_size=1..64 train.py --batch_size 8
+  strandline fit --gpu h100 --vary bs=1..256x2 --vary seq=512,1024,2048 -- train.py -b {bs} -s {seq}
+
+The value goes where {NAME} or {} stands, else to the option NAME, else to the environment variable NAME.
+
+Exit status:
+  the job's own, if it fails with a value; otherwise
+  0          a value fits each card
+  86         no value fits one of the cards
+  2          bad usage";
+
+/// `strandline fit`
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Fit {
+    /// What is varied: 1..64 (every number), 1..64x2 (each twice the one before), 8..64+8 (each 8 more), 1,2,4 (these); may be given several times, one is varied after the other
+    #[arg(long, required = true, value_name = "NAME=VALUES")]
+    pub(crate) vary: Vec<Vary>,
+    /// The card, by name (h100, rtx4090) or memory (24GiB); may be given several times [default: this machine's GPU]
+    #[arg(long, value_name = "CARD")]
+    pub(crate) gpu: Vec<Card>,
+    /// GPUs that the job sees
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=16))]
+    pub(crate) devices: Option<u32>,
+    /// End each run after about so many steps, whether its memory has settled or not [default: when 50 steps needed no more than before]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) steps: Option<u32>,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Keep the recording and the output of each run below this new folder [default: they are removed]
+    #[arg(short, long, value_name = "DIR")]
+    pub(crate) output: Option<PathBuf>,
+    /// The job; a .py file or -m MODULE gets the simulated GPU's python put before it
+    #[arg(required = true, trailing_var_arg = true, value_name = "CMD")]
+    pub(crate) command: Vec<OsString>,
+}

@@ -1,0 +1,125 @@
+//! The runs of a job with one value after the other; each value runs once.
+
+use super::search::Point;
+use crate::error::Error;
+use crate::job::Variable;
+use crate::simulate::Environment;
+use crate::size::Size;
+use crate::trial::{Attempt, BESIDE, Card, Fits, Needs, Place, Tried, aside};
+use crate::{cli, say};
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::path::Path;
+use strandline::report::size;
+
+/// A run that failed.
+#[derive(Debug)]
+pub(super) struct Failure {
+    pub(super) value: u64,
+    pub(super) status: u8,
+    /// The last lines that it printed.
+    pub(super) lines: Vec<String>,
+}
+
+/// Why there is no answer.
+pub(super) enum Stop {
+    Failed(Failure),
+    Error(Error),
+}
+
+impl From<Error> for Stop {
+    fn from(error: Error) -> Stop {
+        Stop::Error(error)
+    }
+}
+
+/// What one name's values need.
+pub(super) struct Runs<'a> {
+    pub(super) simulated: &'a Environment,
+    pub(super) options: &'a cli::Fit,
+    /// Each run has a folder in it.
+    pub(super) folder: &'a Path,
+    pub(super) name: &'a str,
+    pub(super) place: &'a Place,
+    /// The command and the variables, with the other names' values in them.
+    pub(super) command: &'a [OsString],
+    pub(super) variables: &'a [Variable],
+    /// By value.
+    pub(super) needs: BTreeMap<u64, Needs>,
+    /// Whether a job that is tight on a card went through on it, by value and the card's memory.
+    pub(super) went_through: BTreeMap<(u64, u64), bool>,
+}
+
+impl Runs<'_> {
+    /// Runs the job with a value, if it has not yet.
+    ///
+    /// # Errors
+    /// It failed, it could not be started, or it used no GPU memory.
+    pub(super) fn run(&mut self, value: u64) -> Result<(), Stop> {
+        if self.needs.contains_key(&value) {
+            return Ok(());
+        }
+        let folder = self.folder.join(format!("{}-{value}", self.name));
+        let (tried, lines) = self.start(value, &folder, None)?;
+        match tried {
+            Tried::Needs(needs) => {
+                say::line(format!("{}={value} needs {}", self.name, size(needs.bytes())));
+                self.needs.insert(value, needs);
+                Ok(())
+            }
+            Tried::Failed(status) => Err(Stop::Failed(Failure { value, status, lines })),
+            Tried::Unused => {
+                let what = format!(
+                    "with {}={value} the job used no GPU memory, so nothing can be predicted",
+                    self.name
+                );
+                Err(Stop::Error(Error::new(what)))
+            }
+        }
+    }
+
+    /// Whether the job fits a card with a value. Where it fits only if PyTorch gives cached memory back in time, it runs on a simulated
+    /// GPU of that card's size.
+    ///
+    /// # Errors
+    /// As [`Runs::run`].
+    pub(super) fn look(&mut self, value: u64, card: &Card) -> Result<Point, Stop> {
+        self.run(value)?;
+        let Some(needs) = self.needs.get(&value) else { return Ok(Point { fits: false, needs: u64::MAX }) };
+        let (bytes, (allocated, reserved)) = (needs.bytes(), needs.most());
+        let fits = match card.fits(allocated, reserved, BESIDE) {
+            Fits::Yes(_) => true,
+            Fits::No(_) => false,
+            Fits::Tight(_) => match self.went_through.get(&(value, card.bytes)) {
+                Some(known) => *known,
+                None => {
+                    let folder = self.folder.join(format!("{}-{value}-on-{}", self.name, card.bytes));
+                    let (tried, _) =
+                        self.start(value, &folder, Some(Size(card.bytes.saturating_sub(BESIDE))))?;
+                    let through = matches!(tried, Tried::Needs(_));
+                    let word = if through { "goes through on" } else { "fails on" };
+                    say::line(format!("{}={value} {word} a card of {}", self.name, size(card.bytes)));
+                    self.went_through.insert((value, card.bytes), through);
+                    through
+                }
+            },
+        };
+        Ok(Point { fits, needs: bytes })
+    }
+
+    /// Runs the job.
+    fn start(&self, value: u64, folder: &Path, memory: Option<Size>) -> Result<(Tried, Vec<String>), Error> {
+        let (mut command, mut variables) = (self.command.to_vec(), self.variables.to_vec());
+        self.place.put(&value.to_string(), &mut command, &mut variables);
+        let attempt = Attempt {
+            command: &command,
+            variables,
+            folder: folder.to_path_buf(),
+            devices: self.options.devices,
+            steps: self.options.steps,
+            memory,
+            output: None,
+        };
+        aside(self.simulated, attempt, self.options.output.is_some())
+    }
+}

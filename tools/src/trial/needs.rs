@@ -1,0 +1,120 @@
+//! One attempt: the job on a simulated GPU, ended when its memory has settled, and judged.
+
+use super::peak::{BESIDE, Peak, peaks};
+use super::settled::{Follower, Why};
+use crate::alert::Settings;
+use crate::analyze::{self, Suppressions};
+use crate::environment;
+use crate::error::Error;
+use crate::job::{Job, Variable};
+use crate::run::{self, Library, Plan};
+use crate::simulate::Environment;
+use crate::size::Size;
+use std::ffi::OsString;
+use std::fs::File;
+use std::path::PathBuf;
+use strandline::detect::JobVerdict;
+use strandline::format::env;
+use strandline::report::Process;
+
+/// Memory of the simulated GPU: more than any job asks for, and it costs nothing.
+const PLENTY: Size = Size(1 << 40);
+
+/// What is run, and how.
+pub(crate) struct Attempt<'a> {
+    /// The job, as a person types it.
+    pub(crate) command: &'a [OsString],
+    /// More variables for it.
+    pub(crate) variables: Vec<Variable>,
+    /// The new folder that its recordings go to.
+    pub(crate) folder: PathBuf,
+    /// GPUs that it sees; `None`: one.
+    pub(crate) devices: Option<u32>,
+    /// Steps after which it is ended; `None`: when its memory has settled.
+    pub(crate) steps: Option<u32>,
+    /// Memory of each GPU; `None`: more than any job asks for.
+    pub(crate) memory: Option<Size>,
+    /// Where what it prints goes; `None`: where ours goes.
+    pub(crate) output: Option<File>,
+}
+
+/// What a job needed.
+pub(crate) struct Needs {
+    /// The devices that its processes used, the fullest first.
+    pub(crate) peaks: Vec<Peak>,
+    pub(crate) steps: u32,
+    /// Why the job was ended; `None`: it ended by itself.
+    pub(crate) ended: Option<Why>,
+    /// The word on leaks.
+    pub(crate) job: JobVerdict,
+    /// Bytes that every step adds, of the process that grows fastest; 0: nothing grows.
+    pub(crate) growth: f64,
+}
+
+/// How an attempt ended.
+pub(crate) enum Tried {
+    /// With a peak.
+    Needs(Needs),
+    /// With this status, before its memory had settled.
+    Failed(u8),
+    /// It used no GPU memory.
+    Unused,
+}
+
+impl Needs {
+    /// The highest peak of all devices: allocated and reserved.
+    pub(crate) fn most(&self) -> (u64, u64) {
+        let most = |of: fn(&Peak) -> u64| self.peaks.iter().map(of).max().unwrap_or(0);
+        (most(|p| p.allocated), most(|p| p.reserved))
+    }
+
+    /// What a card must have: all that is reserved, and what a process takes of a card beside it.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.most().1.saturating_add(BESIDE)
+    }
+
+    /// Why there are no more steps, in a word for programs.
+    pub(crate) fn ended(&self) -> &'static str {
+        match self.ended {
+            None => "exit",
+            Some(Why::Settled) => "settled",
+            Some(Why::Grows) => "grows",
+            Some(Why::Steps) => "steps",
+            Some(Why::Unsettled) => "unsettled",
+        }
+    }
+}
+
+/// Runs a job until its memory has settled.
+///
+/// # Errors
+/// It could not be started, or what it recorded cannot be read.
+pub(crate) fn attempt(simulated: &Environment, attempt: Attempt<'_>) -> Result<Tried, Error> {
+    let mut variables = environment::variables(simulated, Some(attempt.memory.unwrap_or(PLENTY)));
+    if let Some(devices) = attempt.devices {
+        variables.push((format!("{}DEVICES", env::SIMULATOR_PREFIX), devices.to_string().into()));
+    }
+    variables.extend(attempt.variables);
+    let job = Job::new(attempt.command, Some(&simulated.python));
+    let library = Library::place(&attempt.folder)?;
+    let (folder, output, alerts) = (attempt.folder, attempt.output, Settings::default());
+    let plan = Plan { job, folder, variables, alerts, quiet: true, output };
+    let follower = Follower::start(&plan.folder, attempt.steps.unwrap_or(u32::MAX));
+    let outcome = run::execute(&plan, library);
+    let why = follower.finish();
+    let outcome = outcome?;
+    let own = outcome.seen.ended.status();
+    if own != 0 && why.is_none() {
+        return Ok(Tried::Failed(own));
+    }
+    if outcome.recordings.is_empty() {
+        return Ok(Tried::Unused);
+    }
+    let judged = analyze::judge(&outcome.recordings, None, &Suppressions::default(), None)?;
+    let report = analyze::report(&judged, None);
+    let steps = report.processes.iter().map(|p| p.replay.steps()).max().unwrap_or(0);
+    let grows =
+        |p: &Process<'_>| p.findings.iter().filter(|f| f.grows()).map(|f| f.bytes_per_step).sum::<f64>();
+    let growth = report.processes.iter().map(grows).fold(0.0, f64::max);
+    Ok(Tried::Needs(Needs { peaks: peaks(&judged), steps, ended: why, job: report.job(), growth }))
+}
