@@ -1,7 +1,7 @@
 //! The floors of the command and of the preload: a file uses its own room and those on lower floors.
 
 use super::circles::uses;
-use super::{none, root};
+use super::{none, read, root, tracked};
 
 /// Rooms, from the ground up. A file belongs to the longest path that names it; rooms of one floor do not use each other.
 type Floors = &'static [&'static [&'static str]];
@@ -114,4 +114,34 @@ fn nothing_of_the_command_stands_on_a_higher_floor() {
 #[test]
 fn nothing_of_the_preload_stands_on_a_higher_floor() {
     none("a file uses one of another room that is on no lower floor", broken("preload/src", PRELOAD));
+}
+
+#[test]
+fn the_code_map_shows_the_floors_and_files_that_are() {
+    let map = read("ARCHITECTURE.md");
+    let drawn: Vec<Vec<&str>> = map
+        .lines()
+        .skip_while(|l| !l.starts_with("<!-- floors of the preload"))
+        .skip(1)
+        .take_while(|l| !l.is_empty())
+        .map(|l| l.split('`').skip(1).step_by(2).collect())
+        .collect();
+    assert_eq!(drawn, PRELOAD, "the floors in ARCHITECTURE.md");
+
+    let Some(files) = tracked() else { return };
+    let mut gone = Vec::new();
+    for page in ["ARCHITECTURE.md", "CONTRIBUTING.md"] {
+        let text = read(page);
+        let names =
+            text.lines().filter(|l| !l.starts_with("```")).flat_map(|l| l.split('`').skip(1).step_by(2));
+        for name in names
+            .filter(|n| n.ends_with(".rs") && !n.contains(|c: char| c.is_uppercase() || "*… ".contains(c)))
+        {
+            let end = format!("/{}", name.trim_start_matches('/'));
+            if !files.iter().any(|f| format!("/{f}").ends_with(&end)) {
+                gone.push(format!("{page} names {name}"));
+            }
+        }
+    }
+    none("a page names a file that is not there", gone);
 }

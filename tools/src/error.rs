@@ -4,7 +4,7 @@ use crate::say;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// Exit statuses of our own. They are a contract (README, "Exit statuses"); a job's own status always wins.
+/// Exit statuses of our own. They are a contract (docs/verdicts.md, "Exit statuses"); a job's own status always wins.
 pub(crate) mod status {
     /// Something could not be done.
     pub(crate) const FAILED: u8 = 1;
