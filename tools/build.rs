@@ -2,7 +2,8 @@
 //!
 //! `cargo run`, `cargo install --path tools` and `cargo test` must give a command that works, with nothing else typed,
 //! so the two shared libraries are built here, by a cargo of their own in a target directory of their own (no lock is
-//! shared with the cargo that runs this script), and their paths are handed to `include_bytes!` in `src/embedded.rs`.
+//! shared with the cargo that runs this script). That directory is one for every run of this script in a profile: clippy, tests
+//! and the command each have a run of their own. The results are copied into OUT_DIR for `include_bytes!` in `src/embedded.rs`.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -33,14 +34,18 @@ const PARTS: [Part; 2] = [
 
 fn main() {
     let root = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets it")).join("..");
-    let target = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets it")).join("embedded");
+    let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets it"));
+    // OUT_DIR is target/PROFILE/build/strandline-tools-HASH/out.
+    let target = out.ancestors().nth(3).expect("a folder of the profile").join("embedded");
     for path in ["preload", "src", "tools/simcuda", "Cargo.toml", "Cargo.lock", "tools/build.rs"] {
         println!("cargo:rerun-if-changed={}", root.join(path).display());
     }
     println!("cargo:rerun-if-env-changed=RUSTFLAGS");
     for part in &PARTS {
         let built = build(part, &root, &target);
-        println!("cargo:rustc-env={}={}", part.variable, built.display());
+        let copy = out.join(part.file);
+        std::fs::copy(&built, &copy).unwrap_or_else(|e| panic!("{}: {e}", built.display()));
+        println!("cargo:rustc-env={}={}", part.variable, copy.display());
     }
 }
 
