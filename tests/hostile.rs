@@ -268,7 +268,7 @@ fn a_cache_that_somebody_else_may_have_made_is_not_used() {
     std::fs::remove_file(&base).expect("the link");
     // Ours, and open to others: what lies in it may be theirs.
     std::fs::create_dir(&base).expect("a folder");
-    open_to_all(&base);
+    make_world_readable(&base);
     assert_eq!(library().status.code(), Some(1));
     std::fs::remove_dir(&base).expect("it is empty");
     let out = library();
@@ -278,7 +278,7 @@ fn a_cache_that_somebody_else_may_have_made_is_not_used() {
     assert_eq!(std::fs::metadata(&base).expect("made").mode() & 0o777, 0o700);
 }
 
-fn open_to_all(path: &Path) {
+fn make_world_readable(path: &Path) {
     use std::os::unix::fs::PermissionsExt;
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o777)).expect("ours");
 }

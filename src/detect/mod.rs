@@ -39,7 +39,7 @@ pub use keeper::{Keeper, Owner, Testimony, refine};
 pub use kind::{Kind, KindInfo};
 pub use oom::{Cause, Change, PostMortem, post_mortem};
 pub use policy::Policy;
-pub use self_fault::{Death, SelfFault, cut_short, self_fault};
+pub use self_fault::{Death, SelfFault, self_fault, verdict_after_fault};
 pub use severity::Severity;
 pub use until_full::{SecondsToOom, StepsToOom};
 pub use verdict::{Outcome, Verdict, final_oom, judge};

@@ -47,8 +47,8 @@ fn places(at_work: &[AtWork]) -> String {
     at_work.iter().map(|w| w.name()).collect::<Vec<_>>().join(" or ")
 }
 
-/// The verdict with that in mind: nothing that strandline may have cut short is clean. What was found stands.
-pub fn cut_short(verdict: Verdict, death: Death, at_work: &[AtWork]) -> Verdict {
+/// The verdict on a process that died: not clean if strandline itself may have caused it. What was found stays.
+pub fn verdict_after_fault(verdict: Verdict, death: Death, at_work: &[AtWork]) -> Verdict {
     if matches!(verdict.outcome, Outcome::Leak | Outcome::Growing) {
         return verdict;
     }
@@ -118,8 +118,9 @@ mod tests {
 
     #[test]
     fn nothing_that_we_may_have_cut_short_is_clean() {
-        let outcome =
-            |outcome, death, at_work: &[AtWork]| cut_short(Verdict::new(outcome, ""), death, at_work).outcome;
+        let outcome = |outcome, death, at_work: &[AtWork]| {
+            verdict_after_fault(Verdict::new(outcome, ""), death, at_work).outcome
+        };
         for told in [Outcome::Clean, Outcome::Oom, Outcome::Unknown] {
             assert_eq!(outcome(told, Death::Signal(11), &[HOOK]), Outcome::Unknown);
             assert_eq!(outcome(told, Death::Signal(9), &[HOOK]), told);
@@ -128,7 +129,7 @@ mod tests {
         assert_eq!(outcome(Outcome::Leak, Death::Signal(11), &[HOOK]), Outcome::Leak);
         assert_eq!(outcome(Outcome::Clean, Death::Unseen, &[HOOK]), Outcome::Unknown);
         assert_eq!(outcome(Outcome::Clean, Death::Unseen, &[]), Outcome::Clean);
-        let verdict = cut_short(Verdict::new(Outcome::Clean, ""), Death::Unseen, &[HOOK]);
+        let verdict = verdict_after_fault(Verdict::new(Outcome::Clean, ""), Death::Unseen, &[HOOK]);
         assert!(!verdict.reason.contains("failed"), "nobody is blamed: {}", verdict.reason);
     }
 }

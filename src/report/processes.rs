@@ -48,8 +48,8 @@ impl Facts<'_> {
         self.rank().filter(|_| !has_twin).map_or_else(|| self.who(), |rank| format!("rank {rank}"))
     }
 
-    /// Several of these, of which it is one, have its rank: a rank's own children do.
-    pub fn has_twin<'b>(self, all: impl IntoIterator<Item = Facts<'b>>) -> bool {
+    /// Whether others of `all`, which contains this one, have the same rank: child processes of a rank do.
+    pub fn shares_its_rank<'b>(self, all: impl IntoIterator<Item = Facts<'b>>) -> bool {
         let rank = self.rank();
         rank.is_some() && all.into_iter().filter(|f| f.rank() == rank).count() > 1
     }
@@ -129,7 +129,7 @@ impl<'a> Report<'a> {
     /// What one of its processes is called.
     pub(super) fn name(&self, p: &Process<'_>) -> String {
         let facts = Facts::of(p.replay);
-        facts.name(facts.has_twin(self.processes.iter().map(|q| Facts::of(q.replay))))
+        facts.name(facts.shares_its_rank(self.processes.iter().map(|q| Facts::of(q.replay))))
     }
 
     /// The process that the report begins with: one that we may have ended, the host killed or an error of CUDA's ended, else the
@@ -262,7 +262,7 @@ mod tests {
         let of = |rank, pid| of(json!({"rank": rank, "local_rank": rank, "world_size": 2, "pid": pid}));
         let all = [of(0, 1), of(0, 2), of(1, 3)];
         let all = || all.iter().map(Facts::of);
-        let names: Vec<String> = all().map(|f| f.name(f.has_twin(all()))).collect();
+        let names: Vec<String> = all().map(|f| f.name(f.shares_its_rank(all()))).collect();
         assert_eq!(names, ["rank 0, pid 1", "rank 0, pid 2", "rank 1"]);
     }
 }

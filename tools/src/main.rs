@@ -53,8 +53,8 @@ use cli::{Cli, Command};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    signals::be_helper();
-    signals::write_beyond_limits();
+    signals::run_as_helper_if_asked();
+    signals::ignore_sigxfsz();
     let cli = Cli::parse_from(cli::normalize(std::env::args_os()));
     let result = known::keep(&cli.known).and_then(|()| match &cli.command {
         Command::Run(options) => run::main(options),

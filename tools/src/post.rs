@@ -15,13 +15,13 @@ pub(crate) struct Failed {
 }
 
 impl Failed {
-    /// It may work later.
-    pub(crate) fn for_now(why: impl Into<String>) -> Failed {
+    /// A failure that a later attempt may not have.
+    pub(crate) fn retryable(why: impl Into<String>) -> Failed {
         Failed { why: why.into(), again: true }
     }
 
-    /// It will not.
-    pub(crate) fn for_good(why: impl Into<String>) -> Failed {
+    /// A failure that every attempt would have.
+    pub(crate) fn permanent(why: impl Into<String>) -> Failed {
         Failed { why: why.into(), again: false }
     }
 }
@@ -43,13 +43,13 @@ pub(crate) fn post(url: &str, headers: &[(String, String)], body: &Value) -> Res
     let request = headers.iter().fold(agent.post(url), |request, (name, value)| request.header(name, value));
     let sent = request.content_type("application/json").send(&body.to_string());
     let status =
-        sent.map_err(|e| Failed::for_now(e.to_string().replace(url, "the address")))?.status().as_u16();
+        sent.map_err(|e| Failed::retryable(e.to_string().replace(url, "the address")))?.status().as_u16();
     match status {
         200..300 => Ok(()),
-        300..400 => Err(Failed::for_good(format!(
+        300..400 => Err(Failed::permanent(format!(
             "answered with a redirect (status {status}), which is not followed: give the address that it leads to"
         ))),
-        408 | 429 | 500.. => Err(Failed::for_now(format!("answered with status {status}"))),
-        _ => Err(Failed::for_good(format!("answered with status {status}"))),
+        408 | 429 | 500.. => Err(Failed::retryable(format!("answered with status {status}"))),
+        _ => Err(Failed::permanent(format!("answered with status {status}"))),
     }
 }

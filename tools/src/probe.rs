@@ -48,8 +48,8 @@ pub(crate) fn linkage(path: &Path) -> Option<Linkage> {
     })
 }
 
-/// How the program is linked that a file is run by: itself, or the one that a script's first line names.
-pub(crate) fn runs_by(path: &Path) -> Option<Linkage> {
+/// How the program that runs this file is linked: the file itself, or the interpreter in a script's first line.
+pub(crate) fn linkage_of_interpreter(path: &Path) -> Option<Linkage> {
     match linkage(path)? {
         Linkage::Script => linkage(&named_by(path)?),
         own => Some(own),

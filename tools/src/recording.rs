@@ -158,7 +158,7 @@ fn remove_tail(path: &Path, who: &Identity) {
 
 fn keep_beside(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     use std::io::Write;
-    let mut file = files::create_unasked(path)?;
+    let mut file = files::create_in_own_folder(path)?;
     file.write_all(bytes)?;
     file.keep_synced()
 }

@@ -54,8 +54,8 @@ impl Set {
         Set(set)
     }
 
-    /// Those that ask a command to end.
-    pub(crate) fn to_end() -> Set {
+    /// SIGTERM, SIGINT and SIGHUP: they ask a command to end.
+    pub(crate) fn termination() -> Set {
         Set::of(&[libc::SIGTERM, libc::SIGINT, libc::SIGHUP])
     }
 
@@ -228,11 +228,11 @@ fn pending(pid: u32) -> Option<u64> {
     u64::from_str_radix(line.trim(), 16).ok()
 }
 
-/// What SIGXFSZ did before [`write_beyond_limits`].
+/// What SIGXFSZ did before [`ignore_sigxfsz`].
 static BEFORE: AtomicUsize = AtomicUsize::new(libc::SIG_DFL);
 
-/// A write beyond the limit of files' sizes (`ulimit -f`) is an error of ours from now on, and no death.
-pub(crate) fn write_beyond_limits() {
+/// From now on a write beyond the file size limit (`ulimit -f`) returns an error and does not end the process.
+pub(crate) fn ignore_sigxfsz() {
     // SAFETY: SIG_IGN is a valid disposition for SIGXFSZ.
     let before = unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
     if before != libc::SIG_ERR {
@@ -241,13 +241,13 @@ pub(crate) fn write_beyond_limits() {
 }
 
 /// Undoes that, in what becomes a job. Async-signal-safe: used between fork and exec.
-pub(crate) fn restore_limits() {
+pub(crate) fn restore_sigxfsz() {
     // SAFETY: a disposition that this very signal has had; a handler of ours there is none.
     unsafe { libc::signal(libc::SIGXFSZ, BEFORE.load(Relaxed)) };
 }
 
-/// What `main` does first: in a process that was started as a witness or a waker this never returns.
-pub(crate) fn be_helper() {
+/// What `main` calls first. In a process that was started as a witness or a waker it does that work and never returns.
+pub(crate) fn run_as_helper_if_asked() {
     let mut arguments = std::env::args_os();
     let name = arguments.next().unwrap_or_default();
     let job = arguments.next().and_then(|pid| pid.to_str()?.parse().ok());

@@ -37,8 +37,8 @@ impl FromStr for Size {
     }
 }
 
-/// A size that is a MiB at least: of a card or a recording less is none that anybody means, but a number without its unit.
-pub(crate) fn a_mebibyte_at_least(text: &str) -> Result<Size, String> {
+/// Parses a size and refuses one below 1 MiB: for a GPU or a recording that is a number whose unit was forgotten.
+pub(crate) fn parse_at_least_one_mib(text: &str) -> Result<Size, String> {
     let size: Size = text.parse()?;
     if size.0 < 1 << 20 {
         return Err(format!("\"{text}\" is less than a MiB; write it like 24GiB or 512MiB"));

@@ -23,7 +23,7 @@ static SEEN: AtomicBool = AtomicBool::new(false);
 
 /// Whether any such block was recorded.
 #[inline(always)]
-pub(super) fn are_there() -> bool {
+pub(super) fn any_recorded() -> bool {
     SEEN.load(Relaxed)
 }
 
@@ -39,9 +39,9 @@ pub(super) fn record_alloc(hook: HookId, addr: u64, size: usize, stream: P) {
     record(&mut t, addr, size, stream, phase, stack);
 }
 
-/// After a call, returning to `caller`, that gave a block of a program without PyTorch.
+/// Records the block that a call of a program without PyTorch returned; `caller` is that call's return address.
 #[inline]
-pub(super) fn handed_to(hook: HookId, caller: u64, addr: u64, size: usize, stream: P) {
+pub(super) fn record_alloc_of_program(hook: HookId, caller: u64, addr: u64, size: usize, stream: P) {
     let Some(mut t) = enter_or_arm(hook) else { return };
     let phase = t.phase(false);
     let stack = match attribution::have_stacks() {

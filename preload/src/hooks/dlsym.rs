@@ -1,6 +1,6 @@
 //! `dlsym`, for programs that look the driver's functions up by name: see `asked`.
 
-use super::entry_points::{find, keeps_its_own, lies_in};
+use super::entry_points::{find, gets_real_functions, library_name_is};
 use super::exports::All;
 use crate::platform::loader::{Dlsym, next};
 use std::ffi::{CStr, c_char, c_void};
@@ -31,10 +31,10 @@ unsafe extern "C" fn asked(
         Some(hook)
             if !real.is_null()
                 && !core::ptr::eq(real, hook.hook)
-                && lies_in(real, |n| n.starts_with(b"libcuda.so"))
-                && !keeps_its_own(caller) =>
+                && library_name_is(real, |n| n.starts_with(b"libcuda.so"))
+                && !gets_real_functions(caller) =>
         {
-            hook.instead_of(real)
+            hook.replacement_for(real)
         }
         _ => real,
     }

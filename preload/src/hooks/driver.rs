@@ -2,7 +2,7 @@
 //! that use the driver themselves. What a dynamic runtime asks the driver for does not come here (`asked`).
 
 use super::functions::{P, SUCCESS, Status, id};
-use super::runtime::{OUT_OF_MEMORY, allocated, device_memory, gone, noted_info, refused, released};
+use super::runtime::{OUT_OF_MEMORY, allocated, device_memory, gone, record_mem_get_info, refused, released};
 use super::sticky_error::{forward, hooks};
 use crate::platform::tls;
 use crate::recorder::devices;
@@ -77,7 +77,7 @@ hooks! {
     free_host: CU_MEM_FREE_HOST(p: P), before |hook| released(hook, RuntimeOp::HostFree, p, NO_STREAM);
     mem_get_info: CU_MEM_GET_INFO(free: *mut usize, total: *mut usize), after |hook, status| {
         // SAFETY: the call has returned.
-        unsafe { noted_info(hook, status, free, total) }
+        unsafe { record_mem_get_info(hook, status, free, total) }
     };
 }
 

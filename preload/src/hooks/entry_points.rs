@@ -71,10 +71,10 @@ fn find_for<H: Hooks>(name: &[u8], version: i32, flags: u64) -> Option<&'static 
 }
 
 impl Hook {
-    /// Stands before `real` from now on, if it stands before nothing yet, or before a driver that the program has let go: it may load
+    /// The hook's own address, to be returned in place of `real`. It forwards to `real` if it has no function yet, or one of a driver that was unloaded: a program may load
     /// that again elsewhere. (A driver gives out more than one address for a function: those are one as good as another.)
     #[cold]
-    pub(super) fn instead_of(&self, real: *mut c_void) -> *mut c_void {
+    pub(super) fn replacement_for(&self, real: *mut c_void) -> *mut c_void {
         let before = self.real.load(Relaxed);
         if before.is_null() || before != real && library_of(before).is_none() {
             self.real.store(real, Relaxed);
@@ -93,18 +93,18 @@ fn library_of(address: *const c_void) -> Option<libc::Dl_info> {
     }
 }
 
-/// The file name of that library, handed to `is`.
-pub(super) fn lies_in(address: *const c_void, is: impl Fn(&[u8]) -> bool) -> bool {
+/// Whether the file name of the library that holds this address is one that `is` accepts.
+pub(super) fn library_name_is(address: *const c_void, is: impl Fn(&[u8]) -> bool) -> bool {
     let Some(name) = library_of(address).map(|l| l.dli_fname).filter(|n| !n.is_null()) else { return false };
     // SAFETY: the loader's own string, of a library that is loaded while the program asks about it.
     let path = unsafe { CStr::from_ptr(name) }.to_bytes();
     is(path.rsplit(|&b| b == b'/').next().unwrap_or(path))
 }
 
-/// Whether the program is to keep what it would have had without us: it is this library, or a runtime whose callers we see.
+/// Whether this caller gets the real function, not our hook: it is this library, or a CUDA runtime whose callers are hooked themselves.
 #[cold]
-pub(super) fn keeps_its_own(caller: *const c_void) -> bool {
-    lies_in(caller, |n| n.starts_with(b"libcudart") || n.starts_with(b"libstrandline"))
+pub(super) fn gets_real_functions(caller: *const c_void) -> bool {
+    library_name_is(caller, |n| n.starts_with(b"libcudart") || n.starts_with(b"libstrandline"))
 }
 
 pub(super) unsafe fn get_proc_address<H: Hooks>(
@@ -155,10 +155,10 @@ unsafe fn handed_out<H: Hooks>(
         return;
     }
     if let Some(hook) = find_for::<H>(name, version, flags)
-        && !keeps_its_own(caller as *const c_void)
+        && !gets_real_functions(caller as *const c_void)
     {
         // SAFETY: as above.
-        unsafe { *f = hook.instead_of(real) };
+        unsafe { *f = hook.replacement_for(real) };
     }
 }
 
@@ -189,9 +189,9 @@ mod tests {
     #[test]
     fn whose_code_an_address_is_can_be_told() {
         let here = find::<All> as *const c_void;
-        assert!(lies_in(here, |n| !n.is_empty()));
-        assert!(lies_in(libc::malloc as *const c_void, |n| n.starts_with(b"lib")));
-        assert!(!keeps_its_own(libc::malloc as *const c_void));
-        assert!(!lies_in(8 as *const c_void, |_| true));
+        assert!(library_name_is(here, |n| !n.is_empty()));
+        assert!(library_name_is(libc::malloc as *const c_void, |n| n.starts_with(b"lib")));
+        assert!(!gets_real_functions(libc::malloc as *const c_void));
+        assert!(!library_name_is(8 as *const c_void, |_| true));
     }
 }

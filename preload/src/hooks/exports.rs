@@ -107,9 +107,9 @@ fn trigger(name: &'static CStr, hook: *const c_void, real: *mut c_void) -> Optio
     Some((name.to_str().ok()?, hook as usize, real as usize)).filter(|_| !real.is_null())
 }
 
-/// The code of the hook that follows each event of the allocator's.
+/// The address of our hook of `reportMemoryUsageToProfiler`, which PyTorch calls after each event of its allocator.
 #[inline(always)]
-pub(crate) fn of_reports() -> *const () {
+pub(crate) fn report_hook() -> *const () {
     exported::REPORT_MEMORY_USAGE as *const ()
 }
 

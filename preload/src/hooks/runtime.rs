@@ -88,7 +88,7 @@ pub(super) unsafe fn device_memory(
     // SAFETY: not null, and filled by the call that succeeded.
     let addr = unsafe { *p } as u64;
     if attribution::is_block(caller) {
-        blocks::handed_to(hook, caller, addr, size, stream);
+        blocks::record_alloc_of_program(hook, caller, addr, size, stream);
     } else {
         // What a pool holds whose blocks are told is nobody's beside them.
         note(hook, op, addr, size, stream, if attribution::cupy_hooks_active() { 0 } else { caller });
@@ -98,7 +98,7 @@ pub(super) unsafe fn device_memory(
 /// Before device memory is given back.
 #[inline(always)]
 pub(super) fn gone(hook: HookId, op: RuntimeOp, p: P, stream: P) {
-    if blocks::are_there() {
+    if blocks::any_recorded() {
         blocks::record_free(hook, p, stream);
     } else {
         released(hook, op, p, stream);
@@ -207,7 +207,7 @@ hooks! {
     free_host: FREE_HOST(p: P), before |hook| released(hook, RuntimeOp::HostFree, p, NO_STREAM);
     mem_get_info: MEM_GET_INFO(free: *mut usize, total: *mut usize), after |hook, status| {
         // SAFETY: the call has returned.
-        unsafe { noted_info(hook, status, free, total) }
+        unsafe { record_mem_get_info(hook, status, free, total) }
     };
     // These two do not arm: launchers ask what there is and never touch it. The runtime of CUDA 12 has the second name for it.
     get_device_properties: GET_DEVICE_PROPERTIES(p: P, device: i32), after |_hook, status| {
@@ -226,11 +226,11 @@ hooks! {
     };
 }
 
-/// After the program was told how much is free.
+/// After `cudaMemGetInfo` or `cuMemGetInfo` succeeded: notes the device's size, and what is free.
 ///
 /// # Safety
 /// Both must be what the successful call filled.
-pub(super) unsafe fn noted_info(hook: HookId, status: Status, free: *mut usize, total: *mut usize) {
+pub(super) unsafe fn record_mem_get_info(hook: HookId, status: Status, free: *mut usize, total: *mut usize) {
     if status == SUCCESS && !free.is_null() && !total.is_null() {
         // SAFETY: not null, and filled by the call that succeeded.
         let (free, total) = unsafe { (*free as u64, *total as u64) };

@@ -69,7 +69,7 @@ pub(crate) extern "C" fn strandline_start(device: c_int) -> c_int {
 pub(crate) unsafe extern "C" fn strandline_device(index: c_int, name: *const c_char, total: u64) {
     // SAFETY: the caller's promise.
     let name = if name.is_null() { c"GPU" } else { unsafe { CStr::from_ptr(name) } };
-    devices::note_told(index, name, total);
+    devices::note_known_device(index, name, total);
 }
 
 /// The path of this process's recording; null where there is none.

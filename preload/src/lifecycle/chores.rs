@@ -35,7 +35,7 @@ pub(super) fn callbacks() -> Callbacks {
     Callbacks {
         prepare: hooks::autograd::prepare,
         // SAFETY: the caller's promise: the object is a pluggable allocator of PyTorch's.
-        own_allocator: |object| unsafe { pluggable::is_behind(object) }.then(pluggable::facts),
+        own_allocator: |object| unsafe { pluggable::is_our_object(object) }.then(pluggable::facts),
         attached: steps::install,
         not_recorded: || late::unpatch_triggers(hooks::attach_trigger()),
     }

@@ -21,8 +21,8 @@ pub(crate) struct Rank {
 }
 
 impl Rank {
-    /// It is the first of its job's processes on this machine, as far as a launcher tells.
-    pub(crate) fn leads_its_node(&self) -> bool {
+    /// Whether it is the first process of its job on this machine, as its launcher counts.
+    pub(crate) fn is_first_on_node(&self) -> bool {
         self.local.unwrap_or(self.rank) == 0
     }
 

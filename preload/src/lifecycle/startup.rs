@@ -47,7 +47,7 @@ pub(crate) fn load() {
 /// In a child forked by a process that records: no state, for ever. Its memory of the parent's is left alone. A child of an
 /// inert process is as inert as its parent, and may arm itself: CUDA may be used after a fork that came before it.
 unsafe extern "C" fn forked() {
-    loader::in_child();
+    loader::after_fork_in_child();
     if !recorder::is_inert() {
         recorder::pass_through();
         thread::forget();
@@ -78,7 +78,7 @@ fn make() -> Result<(), String> {
         say!("{remark}");
     }
     hooks::resolve_all();
-    tracker::set_report_code(hooks::of_reports());
+    tracker::set_report_code(hooks::report_hook());
     let clock = clock::choose();
     let began = clock::moment();
     let (rank, host, command) = (Rank::read(), host(), command());
@@ -90,7 +90,7 @@ fn make() -> Result<(), String> {
     };
     let who = Identity { pid: std::process::id(), start: started(), id: [random(), random()] };
     let geometry = Geometry::default();
-    let mut memory = tail::make(&config, &path, geometry, &who, is_first && rank.leads_its_node())
+    let mut memory = tail::make(&config, &path, geometry, &who, is_first && rank.is_first_on_node())
         .map_err(|e| give_up("no memory for the rings", &e))?;
     // SAFETY: fresh zeroed memory that is never unmapped and that nobody else in this process knows.
     let region = unsafe { Region::init(memory.base, memory.len, geometry, who, clock, began) }

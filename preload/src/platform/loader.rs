@@ -85,7 +85,7 @@ pub(crate) unsafe extern "C" fn after_fork() {
 }
 
 /// After it, in the child: its one thread has just forked, and is in no loader of ours.
-pub(crate) fn in_child() {
+pub(crate) fn after_fork_in_child() {
     FORKER.store(0, SeqCst);
     LAST.store(0, SeqCst);
     FORKS.store(0, SeqCst);

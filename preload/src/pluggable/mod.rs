@@ -40,7 +40,7 @@ static MODE: OnceCell<Mode> = OnceCell::new();
 ///
 /// # Safety
 /// `object` must be such an object.
-pub(crate) unsafe fn is_behind(object: usize) -> bool {
+pub(crate) unsafe fn is_our_object(object: usize) -> bool {
     const FUNCTION_AT: usize = 1;
     // SAFETY: the object holds about ten functions of 32 bytes each, so its first five words are there.
     let words = unsafe { core::slice::from_raw_parts(object as *const usize, FUNCTION_AT + 4) };
@@ -82,7 +82,7 @@ fn settle() -> Mode {
     recorder::arm();
     match attach::allocator() {
         // SAFETY: the name says what it is.
-        Some((object, name)) if !(name.contains(attach::PLUGGABLE) && unsafe { is_behind(object) }) => {
+        Some((object, name)) if !(name.contains(attach::PLUGGABLE) && unsafe { is_our_object(object) }) => {
             if attach::is_attached() {
                 return Mode::Silent;
             }

@@ -57,9 +57,9 @@ pub(crate) unsafe fn note_properties(index: i32, properties: *const c_void) {
     CHANGES.fetch_add(1, Release);
 }
 
-/// Notes what the program says of a device that it asked about before we were there: its name, and its memory in bytes.
+/// Notes the name and the memory (bytes) of a device that the program had queried before this library was loaded; the program passes them on.
 #[cold]
-pub(crate) fn note_told(index: i32, name: &CStr, total: u64) {
+pub(crate) fn note_known_device(index: i32, name: &CStr, total: u64) {
     let Some(d) = usize::try_from(index).ok().and_then(|i| TABLE.get(i)) else { return };
     if d.named.compare_exchange(0, 1, Acquire, Relaxed).is_err() {
         return;

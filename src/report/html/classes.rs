@@ -67,15 +67,15 @@ impl Classes {
         add(lane, &held, class);
     }
 
-    /// The job allocates again: what it freed before that was freed within a step.
-    pub(super) fn went_on(&mut self, replay: &Replay, findings: &[Finding], lanes: &mut [Lane]) {
+    /// The job allocates again, so what it freed before was freed within a step.
+    pub(super) fn allocates_again(&mut self, replay: &Replay, findings: &[Finding], lanes: &mut [Lane]) {
         for (held, death) in std::mem::take(&mut self.trailing) {
             self.died(held, death, replay, findings, lanes);
         }
     }
 
-    /// The job has ended: what it freed after its last optimizer it freed after its last step.
-    pub(super) fn tore_down(&mut self) {
+    /// The job has ended, so what it freed after its last optimizer step was freed after its last step.
+    pub(super) fn job_ended(&mut self) {
         let late = |(held, death): (Held, Death)| (held, Some(Death { step: death.step + 1, ..death }));
         self.late.extend(self.trailing.drain(..).map(late));
     }

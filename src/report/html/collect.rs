@@ -117,7 +117,7 @@ impl Pass {
     fn go_on(&mut self) {
         if !self.before.is_empty() {
             self.before.clear();
-            self.classes.went_on(&self.replay, &self.findings, &mut self.lanes);
+            self.classes.allocates_again(&self.replay, &self.findings, &mut self.lanes);
         }
     }
 
@@ -131,7 +131,7 @@ impl Pass {
                 lane.points.push(point);
                 lane.end = Some(closeup);
             }
-            return self.classes.tore_down();
+            return self.classes.job_ended();
         }
         self.go_on();
         for lane in &mut self.lanes {

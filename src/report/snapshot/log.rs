@@ -41,8 +41,8 @@ impl Log<'_> {
         }
     }
 
-    /// The same, told from what followed.
-    pub(super) fn told_later(&mut self, action: Action, addr: u64, b: &Block) {
+    /// The same for an event that was lost, and that later events imply.
+    pub(super) fn block_made_up(&mut self, action: Action, addr: u64, b: &Block) {
         if !b.hidden {
             self.block(action, addr, b, None);
             self.out.last_mut().into_iter().for_each(|e| e.repaired = true);

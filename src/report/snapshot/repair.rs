@@ -12,8 +12,8 @@ use crate::event::StackId;
 const PAGE: u64 = 2 << 20;
 
 impl Device {
-    /// A segment comes, where nothing is in its way.
-    pub(super) fn come(&mut self, addr: u64, s: Segment, repaired: bool, log: &mut Log<'_>) {
+    /// Adds a segment at an address where nothing else is.
+    pub(super) fn add_segment(&mut self, addr: u64, s: Segment, repaired: bool, log: &mut Log<'_>) {
         if s.expandable {
             // Readers merge what touches a mapped range on the same stream, whatever it is.
             let before = self.layout.segments.range(..addr).next_back().filter(|&(&a, b)| a + b.size == addr);
@@ -45,9 +45,9 @@ impl Device {
 
     /// A block is there, though nothing was said of it.
     fn appear(&mut self, addr: u64, b: Block, log: &mut Log<'_>) {
-        log.told_later(Action::Alloc, addr, &b);
+        log.block_made_up(Action::Alloc, addr, &b);
         if b.pending {
-            log.told_later(Action::FreeRequested, addr, &b);
+            log.block_made_up(Action::FreeRequested, addr, &b);
         }
         self.layout.blocks.insert(addr, b);
     }
@@ -104,9 +104,9 @@ impl Device {
     fn evict_block(&mut self, addr: u64, log: &mut Log<'_>) {
         let Some(b) = self.remove_block(addr) else { return };
         if !b.pending {
-            log.told_later(Action::FreeRequested, addr, &b);
+            log.block_made_up(Action::FreeRequested, addr, &b);
         }
-        log.told_later(Action::FreeCompleted, addr, &b);
+        log.block_made_up(Action::FreeCompleted, addr, &b);
     }
 
     /// Removes segments that a new one overlaps, with their blocks: they must have gone unseen.
@@ -153,11 +153,11 @@ impl Device {
             before.is_some_and(|(_, s)| touches(s)) || self.layout.segments.get(&end).is_some_and(touches);
         let (stream, pool) = (block.stream, block.pool);
         let s = Segment { size: end - from, stream, pool, expandable, small: None, made_up: true };
-        self.come(from, s, true, log);
+        self.add_segment(from, s, true, log);
     }
 
-    /// After a loss: what vanished is freed, what appeared is allocated, by entries that say so.
-    pub(super) fn become_like(&mut self, then: Device, log: &mut Log<'_>) {
+    /// After a loss: makes the state equal to `then`, with made-up entries that free what vanished and allocate what appeared.
+    pub(super) fn repair_to(&mut self, then: Device, log: &mut Log<'_>) {
         let stale = |now: &Block, then: Option<&Block>| {
             then.is_none_or(|t| t.born != now.born && t.requested != now.requested)
         };

@@ -167,11 +167,11 @@ impl Tracker {
         }
         for (&device, now) in &mut self.devices {
             let then = then.devices.remove(&device).unwrap_or_default();
-            now.become_like(then, &mut Log { out, device, time: c.time, filter: &self.filter });
+            now.repair_to(then, &mut Log { out, device, time: c.time, filter: &self.filter });
         }
         for (device, then) in then.devices {
             let now = self.devices.entry(device).or_default();
-            now.become_like(then, &mut Log { out, device, time: c.time, filter: &self.filter });
+            now.repair_to(then, &mut Log { out, device, time: c.time, filter: &self.filter });
         }
     }
 }
@@ -270,7 +270,7 @@ impl Device {
             SegmentOp::Alloc | SegmentOp::Map => {
                 self.evict(addr, end, log);
                 let start = if s.expandable { self.origins.mapped(&self.layout, addr, end) } else { addr };
-                self.come(addr, s, false, log);
+                self.add_segment(addr, s, false, log);
                 self.called.push(Called { thread, addr, start });
             }
             SegmentOp::Free => {

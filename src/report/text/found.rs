@@ -5,7 +5,7 @@ use super::super::model::{Known, Process, because, fatal, remedy, tried, used};
 use super::super::style::{Ink, Style};
 use super::super::units::{count, percent, plural, quantity, size, size_f};
 use super::headline::cuda_error;
-use super::phrase::{clause, forecast, lately, per};
+use super::phrase::{clause, current_rate, forecast, per};
 use super::place::{at, in_phase, kept_at, line, place, site};
 use crate::detect::{Certainty, Finding, Outcome, Severity, post_mortem};
 use crate::event::Frame;
@@ -111,7 +111,7 @@ fn leak(out: &mut Vec<String>, p: &Process<'_>, f: &Finding, known: Option<&Know
     if !because.is_empty() {
         say("because", because);
     }
-    if let Some(recent) = lately(f) {
+    if let Some(recent) = current_rate(f) {
         say("current", &format!("{recent} {}", per(f.grain)));
     }
     if let Some((label, when)) = forecast(p, f).filter(|_| fatal(p, f).is_none()) {

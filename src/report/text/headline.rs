@@ -4,7 +4,7 @@ use super::super::model::{Process, Report, fatal};
 use super::super::processes::out_of_memory;
 use super::super::style::Style;
 use super::super::units::{count, size};
-use super::phrase::{clause, forecast, lately, per};
+use super::phrase::{clause, current_rate, forecast, per};
 use super::place::{at, in_phase, kept_by, site};
 use crate::detect::{Finding, Outcome, SelfFault};
 use crate::replay::Failed;
@@ -193,7 +193,7 @@ fn filled(p: &Process<'_>) -> Option<String> {
 fn growth(p: &Process<'_>) -> Option<String> {
     let f = leak(p)?;
     let mut text = clause(&p.reason());
-    if let Some(lately) = lately(f) {
+    if let Some(lately) = current_rate(f) {
         text.push_str(&format!("; current rate {lately} {}", per(f.grain)));
     }
     if let Some((label, when)) = forecast(p, f) {

@@ -19,8 +19,8 @@ pub(super) fn clause(reason: &str) -> String {
     c.next().map_or_else(String::new, |first| first.to_uppercase().chain(c).collect())
 }
 
-/// The current rate, where it is another one than that of the whole run.
-pub(super) fn lately(f: &Finding) -> Option<String> {
+/// The current rate, if it differs by more than a fifth from the rate of the whole run.
+pub(super) fn current_rate(f: &Finding) -> Option<String> {
     let recent = f.current_bytes_per_step;
     ((recent - f.bytes_per_step).abs() > 0.2 * f.bytes_per_step.abs()).then(|| size_f(recent))
 }

@@ -47,7 +47,7 @@ fn log(news: &News, folder: &Path) -> Result<(), Failed> {
         let begun = if is_torn(&file) { "\n" } else { "" };
         file.write_all(format!("{begun}{}\n", news.verdict).as_bytes())
     };
-    file.and_then(write).map_err(|e| Failed::for_now(e.to_string()))
+    file.and_then(write).map_err(|e| Failed::retryable(e.to_string()))
 }
 
 /// Whether a file ends within a line.
@@ -59,13 +59,13 @@ fn is_torn(file: &File) -> bool {
 
 fn snapshot(news: &News, suppressions: &Suppressions) -> Result<(), Failed> {
     let judged = Judged::read(&news.recording, suppressions, &mut |_| {})
-        .map_err(|e| Failed::for_good(e.to_string()))?;
+        .map_err(|e| Failed::permanent(e.to_string()))?;
     // One for each alert; one that is there is never overwritten.
     let free =
         (1..).map(|n| news.recording.with_extension(format!("alert-{n}.pickle"))).find(|p| !p.exists());
     let Some(path) = free else { return Ok(()) };
-    let to = || files::create_unasked(&path);
-    snapshot::write(&judged, &path, Some(HISTORY), to).map(drop).map_err(|e| Failed::for_good(e.to_string()))
+    let to = || files::create_in_own_folder(&path);
+    snapshot::write(&judged, &path, Some(HISTORY), to).map(drop).map_err(|e| Failed::permanent(e.to_string()))
 }
 
 fn execute(line: &str, news: &News) -> Result<(), Failed> {
@@ -79,11 +79,11 @@ fn execute(line: &str, news: &News) -> Result<(), Failed> {
             let mut none = std::mem::MaybeUninit::uninit();
             libc::sigemptyset(none.as_mut_ptr());
             libc::sigprocmask(libc::SIG_SETMASK, none.as_ptr(), std::ptr::null_mut());
-            signals::restore_limits();
+            signals::restore_sigxfsz();
             Ok(())
         });
     }
-    let mut child = command.spawn().map_err(|e| Failed::for_now(format!("cannot start: {e}")))?;
+    let mut child = command.spawn().map_err(|e| Failed::retryable(format!("cannot start: {e}")))?;
     // It may end without reading what it is given; a verdict is smaller than a pipe holds, so this never waits.
     if let Some(mut stdin) = child.stdin.take() {
         let _ = stdin.write_all(format!("{}\n", news.verdict).as_bytes());
@@ -92,13 +92,13 @@ fn execute(line: &str, news: &News) -> Result<(), Failed> {
     loop {
         match child.try_wait() {
             Ok(Some(status)) if status.success() => return Ok(()),
-            Ok(Some(status)) => return Err(Failed::for_now(status.to_string())),
+            Ok(Some(status)) => return Err(Failed::retryable(status.to_string())),
             Ok(None) if Instant::now() < until => std::thread::sleep(Duration::from_millis(20)),
             _ => {
                 // SAFETY: the group is the child's own, and the child has not been waited for.
                 unsafe { libc::kill(-(child.id() as libc::pid_t), libc::SIGKILL) };
                 let _ = child.wait();
-                return Err(Failed::for_good(format!("ended after {} s without an end", COMMAND.as_secs())));
+                return Err(Failed::permanent(format!("ended after {} s without an end", COMMAND.as_secs())));
             }
         }
     }

@@ -85,7 +85,7 @@ impl Bundles {
             let path = part.join("snapshot.pickle");
             // A process of which no block was seen has nothing to show.
             if judged[0].has_blocks() {
-                let to = || files::create_unasked(&path);
+                let to = || files::create_in_own_folder(&path);
                 snapshot::write(&judged[0], &path, Some(HISTORY), to)?;
             }
             if fs::metadata(&path).is_ok_and(|m| m.len() > LARGEST) {

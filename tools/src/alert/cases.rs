@@ -182,7 +182,7 @@ fn announced(
 ) -> News {
     let known = known::of(finding, live.replay(), live.names(), live.began(), None);
     let all = lives.iter().map(|l| Facts::of(l.replay()));
-    let spread = Spread { has_twin: Facts::of(live.replay()).has_twin(all), ..spread };
+    let spread = Spread { has_twin: Facts::of(live.replay()).shares_its_rank(all), ..spread };
     live.process(|p| {
         let mut lines = alert(p, finding, Some(&known), spread, style);
         lines.push(String::new());

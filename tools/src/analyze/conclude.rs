@@ -25,8 +25,8 @@ pub(crate) struct Conclusion {
 }
 
 impl Conclusion {
-    /// Worth saying even where the user wants quiet.
-    pub(crate) fn is_news(&self) -> bool {
+    /// Whether it is printed although the user asked for quiet (`-q`).
+    pub(crate) fn prints_when_quiet(&self) -> bool {
         self.failed.is_some() || !matches!(self.outcome, Outcome::Clean | Outcome::Unknown)
     }
 }

@@ -52,7 +52,7 @@ pub(crate) struct Until {
 
 impl Judged {
     /// Whether memory was allocated already when the recording began.
-    pub(crate) fn began_later(&self) -> bool {
+    pub(crate) fn has_memory_from_before(&self) -> bool {
         let then = self.moments.iter().map(|m| m.anatomy.before_recording);
         then.chain(self.replay.devices().map(|d| d.before_recording)).any(|b| b.0 > 0)
     }

@@ -14,7 +14,7 @@ use crate::share::Share;
 use crate::symbols::Symbols;
 use std::collections::BTreeMap;
 use std::path::Path;
-use strandline::detect::{Death, Detector, Outcome, Policy, Verdict, cut_short, judge, self_fault};
+use strandline::detect::{Death, Detector, Outcome, Policy, Verdict, judge, self_fault, verdict_after_fault};
 use strandline::event::Item;
 use strandline::reader::{Frozen, TailState};
 use strandline::replay::Replay;
@@ -157,7 +157,7 @@ fn known_of(judged: &Judged) -> Vec<print::Known> {
 
 /// What is missing in a recording may be what leaks: nothing that was not seen to its end is clean.
 fn seen_whole(verdict: Verdict, feed: &Feed, ended: Ended) -> Verdict {
-    let verdict = cut_short(verdict, death(ended), &feed.summary().at_work);
+    let verdict = verdict_after_fault(verdict, death(ended), &feed.summary().at_work);
     if verdict.outcome != Outcome::Clean {
         return verdict;
     }

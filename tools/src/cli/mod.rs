@@ -155,7 +155,7 @@ pub(crate) struct Simulate {
     #[arg(long, value_name = "VERSION", default_value = crate::environment::TORCH)]
     pub(crate) torch: String,
     /// Memory of the simulated GPU, such as 24GiB
-    #[arg(long, value_name = "SIZE", value_parser = size::a_mebibyte_at_least)]
+    #[arg(long, value_name = "SIZE", value_parser = size::parse_at_least_one_mib)]
     pub(crate) size: Option<Size>,
     /// Print nothing but the path of its python
     #[arg(long)]

@@ -21,7 +21,7 @@ pub(crate) struct Run {
     #[command(flatten)]
     pub(crate) gate: Gate,
     /// Run on a simulated GPU with this much memory, such as 24GiB
-    #[arg(long, value_name = "SIZE", value_parser = size::a_mebibyte_at_least)]
+    #[arg(long, value_name = "SIZE", value_parser = size::parse_at_least_one_mib)]
     pub(crate) simulate: Option<Size>,
     /// When to alert, and what to do then.
     #[command(flatten)]
@@ -44,7 +44,7 @@ pub(crate) struct Recorded {
     #[arg(long, value_name = "SOURCE")]
     pub(crate) steps: Option<Steps>,
     /// Maximum recording size per process [default: 256MiB]
-    #[arg(long, value_name = "SIZE", value_parser = size::a_mebibyte_at_least)]
+    #[arg(long, value_name = "SIZE", value_parser = size::parse_at_least_one_mib)]
     pub(crate) max_size: Option<Size>,
 }
 

@@ -80,7 +80,7 @@ fn program(patient: &Patient) -> Check {
         return Check::bad("command", told.why, told.instead);
     }
     let found = say::path(&path);
-    match probe::runs_by(&path) {
+    match probe::linkage_of_interpreter(&path) {
         Some(Linkage::Foreign) => {
             let found = format!("{found} is linked with another C library than glibc, which ours needs");
             Check::bad("command", found, "use a program that is built for glibc")

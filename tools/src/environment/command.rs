@@ -33,6 +33,6 @@ pub(crate) fn main(options: &cli::Simulate) -> Result<u8, Error> {
 fn replace(job: &Job, variables: &[Variable]) -> Error {
     let mut command = std::process::Command::new(&job.program);
     command.args(&job.arguments).envs(variables.iter().map(|(name, value)| (name, value)));
-    signals::restore_limits();
+    signals::restore_sigxfsz();
     cannot_start(job, &command.exec())
 }

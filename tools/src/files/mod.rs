@@ -34,11 +34,11 @@ pub(crate) fn create(path: &Path) -> io::Result<New> {
     folder.create(name)
 }
 
-/// The same for a file that nobody has named: only in a folder that is ours ([`Folder::ours`]).
+/// The same for a file whose name strandline has chosen, not the user: only in a folder of this user ([`Folder::ours`]).
 ///
 /// # Errors
 /// As [`create`]; the folder is another user's.
-pub(crate) fn create_unasked(path: &Path) -> io::Result<New> {
+pub(crate) fn create_in_own_folder(path: &Path) -> io::Result<New> {
     let (_, name) = Folder::of(path)?;
     Folder::ours(path.parent().unwrap_or(Path::new("")))?.create(name)
 }
@@ -53,11 +53,11 @@ pub(crate) fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
     file.keep()
 }
 
-/// Opens a file that is there to change bytes of it; no link is followed.
+/// Opens an existing file to overwrite bytes of it; follows no link.
 ///
 /// # Errors
 /// It is not there, a link, or cannot be written.
-pub(crate) fn open_to_change(path: &Path) -> io::Result<File> {
+pub(crate) fn open_for_update(path: &Path) -> io::Result<File> {
     let (folder, name) = Folder::of(path)?;
     folder.open_at(&plain(name)?, libc::O_WRONLY | libc::O_NOFOLLOW, 0)
 }
@@ -113,11 +113,11 @@ impl New {
         self.keep()
     }
 
-    /// Readable by everybody: what another user's program is to read.
+    /// Makes the file readable by every user.
     ///
     /// # Errors
     /// The file system does not say so.
-    pub(crate) fn open_to_all(&self) -> io::Result<()> {
+    pub(crate) fn make_world_readable(&self) -> io::Result<()> {
         self.file.set_permissions(std::fs::Permissions::from_mode(0o644))
     }
 

@@ -55,7 +55,7 @@ impl Sink {
     /// may have it for its own traces), an endpoint and `OTEL_METRICS_EXPORTER=otlp` is one.
     pub(crate) fn with_environment(asked: &[Sink]) -> Vec<Sink> {
         let mut all = asked.to_vec();
-        if push::is_wished() && !all.iter().any(|s| matches!(s, Sink::Otlp(_))) {
+        if push::is_requested() && !all.iter().any(|s| matches!(s, Sink::Otlp(_))) {
             match push::Collector::from_environment() {
                 Ok(collector) => all.push(Sink::Otlp(collector)),
                 // Variables of the job's own are no mistake of the command.
@@ -141,7 +141,7 @@ fn keep_file(path: &Path, figures: &Receiver<Metrics>) {
 /// Whoever reads it finds the old ones or the new ones, never a part; and that is another user, such as node_exporter's.
 fn replace(path: &Path, text: &str) -> io::Result<()> {
     let mut file = files::create(path)?;
-    file.open_to_all()?;
+    file.make_world_readable()?;
     file.write_all(text.as_bytes())?;
     file.keep()
 }

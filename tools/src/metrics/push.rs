@@ -18,7 +18,7 @@ pub(crate) struct Collector {
 }
 
 /// Whether the environment asks every program for metrics over OTLP.
-pub(super) fn is_wished() -> bool {
+pub(super) fn is_requested() -> bool {
     wished(|name| std::env::var(name).ok().filter(|v| !v.trim().is_empty()))
 }
 

@@ -2,7 +2,7 @@
 
 use crate::error::{Error, status};
 use crate::job::{Ended, Job, Variable, cannot_start};
-use crate::signals::{Origin, Set, Witness, restore_limits, stop_with};
+use crate::signals::{Origin, Set, Witness, restore_sigxfsz, stop_with};
 use std::fs::File;
 use std::io::ErrorKind;
 use std::os::unix::process::CommandExt;
@@ -43,7 +43,7 @@ pub(crate) fn start(job: &Job, variables: &[Variable], output: Option<&File>) ->
             if child_signal != libc::SIG_ERR {
                 libc::signal(libc::SIGCHLD, child_signal);
             }
-            restore_limits();
+            restore_sigxfsz();
             before.restore()
         });
     }

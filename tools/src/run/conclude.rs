@@ -38,7 +38,7 @@ pub(crate) fn conclude(
             if outcome.seen.killed_by_host && !conclusion.says_killed {
                 say_killed();
             }
-            if !quiet || conclusion.is_news() || gate_fails(conclusion.gate.as_ref()) {
+            if !quiet || conclusion.prints_when_quiet() || gate_fails(conclusion.gate.as_ref()) {
                 say::raw(&conclusion.text);
             }
             Some(conclusion)

@@ -34,7 +34,7 @@ fn start_and_wait(plan: &Plan, library: Library) -> Result<Outcome, Error> {
     let mut variables = plan.variables.clone();
     let mut set = |name: &str, value: OsString| variables.push((name.to_string(), value));
     // Another C library's loader would not start the program with our library; `nothing.rs` says it.
-    if plan.job.find().and_then(|program| probe::runs_by(&program)) != Some(Linkage::Foreign) {
+    if plan.job.find().and_then(|program| probe::linkage_of_interpreter(&program)) != Some(Linkage::Foreign) {
         set(LD_PRELOAD, appended(std::env::var_os(LD_PRELOAD), library.path()));
     }
     set(env::OUT, plan.folder.clone().into());

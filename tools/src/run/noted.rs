@@ -53,7 +53,7 @@ fn write(path: &Path, fault: &SelfFault, recording: &Path) -> std::io::Result<()
         "schema": 1, "version": strandline::VERSION, "failed_in": fault.place, "signal": fault.signal,
         "advice": fault.advice(), "recording": recording.to_string_lossy(),
     });
-    let mut file = files::create_unasked(path)?;
+    let mut file = files::create_in_own_folder(path)?;
     writeln!(file, "{note:#}")?;
     file.keep()
 }

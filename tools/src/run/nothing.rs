@@ -58,7 +58,7 @@ impl Facts {
             program: Path::new(&job.program).file_name().unwrap_or_default().to_string_lossy().into_owned(),
             elsewhere: job::elsewhere(job, |name| std::env::var(name).ok()),
             hidden: job::hidden(job),
-            linkage: path.as_deref().and_then(probe::runs_by),
+            linkage: path.as_deref().and_then(probe::linkage_of_interpreter),
             python,
             torch: path.filter(|_| python).map(|p| probe::torch(&p)),
             device: probe::has_device(),

@@ -19,7 +19,7 @@ pub(super) fn slim(directory: &Path) -> u64 {
 
 fn punch(path: &Path) -> u64 {
     let Some((offset, bytes)) = elf::section(path, DEVICE_CODE) else { return 0 };
-    let Ok(file) = files::open_to_change(path) else { return 0 };
+    let Ok(file) = files::open_for_update(path) else { return 0 };
     let (Ok(at), Ok(length)) = (i64::try_from(offset), i64::try_from(bytes)) else { return 0 };
     let mode = libc::FALLOC_FL_KEEP_SIZE | libc::FALLOC_FL_PUNCH_HOLE;
     // SAFETY: the descriptor is open for writing while `file` lives; fallocate takes no pointer.

@@ -7,8 +7,8 @@
 
 use std::os::fd::RawFd;
 
-/// From now on the process ends when the terminal on standard input does. Where no thread can be had it goes without.
-pub(super) fn end_with_it() {
+/// Starts a thread that ends the process when the terminal on standard input is closed. Does nothing if no thread can be started.
+pub(super) fn exit_on_hangup() {
     let end = || {
         wait(libc::STDIN_FILENO);
         // There is no screen to put back, and nobody to tell.

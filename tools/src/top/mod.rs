@@ -41,10 +41,10 @@ pub(crate) fn main(options: &cli::Top) -> Result<u8, Error> {
     }
     let suppressions = Suppressions::read(&options.suppressions)?;
     // Blocked before any thread is started, so that they come to us, and the terminal is put back before we end.
-    let signals = Signals::to_end();
+    let signals = Signals::termination();
     signals.block().map_err(|e| Error::new(format!("cannot block signals: {e}")))?;
     let (rows, _stop) = follow(options.recording.clone(), suppressions.into())?;
-    hangup::end_with_it();
+    hangup::exit_on_hangup();
     let terminal = ratatui::try_init().map_err(|e| {
         ratatui::restore();
         Error::new(format!("this terminal cannot be drawn on: {e}")).status(status::USAGE)

@@ -60,7 +60,7 @@ impl FromStr for Card {
         {
             return Ok(card);
         }
-        let size = size::a_mebibyte_at_least(text).map_err(|_| {
+        let size = size::parse_at_least_one_mib(text).map_err(|_| {
             let names: Vec<&str> = CARDS.iter().map(|(name, _)| *name).collect();
             format!("\"{text}\" is neither a size, such as 24GiB, nor one of: {}", names.join(", "))
         })?;

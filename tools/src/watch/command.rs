@@ -26,7 +26,7 @@ pub(crate) fn main(options: &cli::Watch) -> Result<u8, Error> {
     let settings = Settings::new(&options.alerts, suppressions.into())?;
     let folder = folder(options)?;
     // Blocked before any thread is started, so that they come to us alone.
-    let signals = Signals::to_end();
+    let signals = Signals::termination();
     signals.block().map_err(|e| Error::new(format!("cannot block signals: {e}")))?;
     if options.background {
         return Ok(background(&folder, &settings, &signals));

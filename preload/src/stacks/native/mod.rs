@@ -48,7 +48,7 @@ pub(crate) fn poll() {
 /// Lets walks begin. `false`: the C library cannot tell a hook what is loaded, and nothing is read then.
 #[cold]
 pub(crate) fn start() -> bool {
-    if !modules::can_ask_the_loader() {
+    if !modules::find_dl_find_object() {
         return false;
     }
     let end = crate::platform::real::python(c"__libc_stack_end").cast::<usize>();

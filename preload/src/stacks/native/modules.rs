@@ -110,9 +110,9 @@ struct FoundObject {
 /// `_dl_find_object`: no lock, no heap, safe in a signal handler; made for unwinders. Null where glibc is older.
 static FIND_OBJECT: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
 
-/// Looks up what [`Module::tables`] asks. `false`: this C library has nothing that may be asked in a hook.
+/// Looks up glibc's `_dl_find_object` for [`Module::tables`]. `false`: this C library does not have it.
 #[cold]
-pub(super) fn can_ask_the_loader() -> bool {
+pub(super) fn find_dl_find_object() -> bool {
     FIND_OBJECT.store(crate::platform::real::python(c"_dl_find_object"), Relaxed);
     !FIND_OBJECT.load(Relaxed).is_null()
 }
