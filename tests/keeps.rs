@@ -7,7 +7,7 @@ mod support;
 use serde_json::Value;
 use std::path::Path;
 use std::process::Command;
-use support::{Folder, command, python, root};
+use support::{Folder, command, python, root, two_at_a_time};
 
 const SCRIPTS: [&str; 2] = ["tests/python/keeps.py", "tests/python/kept_more.py"];
 
@@ -71,9 +71,9 @@ fn holder(finding: &Value) -> (&str, &Value) {
 fn all_kept(cases: &[(&str, &str)]) {
     let folder = Folder::new("keeps");
     let (mut wrong, mut count) = (Vec::new(), 0);
-    for (case, name) in cases {
-        let (_, report) = run(&folder, case, &[]);
-        let finding = largest(&report);
+    let reports = two_at_a_time(cases, |(case, _)| run(&folder, case, &[]).1);
+    for ((case, name), report) in cases.iter().zip(&reports) {
+        let finding = largest(report);
         let (found, _) = holder(finding);
         let (line, marked) = (finding["kept_at"]["line"].as_u64(), marked(case));
         // A wrong line is worse than none.
@@ -182,32 +182,32 @@ fn counts_say_in_which_step_they_were_taken() {
 #[test]
 fn what_is_bounded_says_so_and_what_is_emptied_was_seen_to_be() {
     let folder = Folder::new("bounded");
-    for (case, kind, entries) in [
+    let cases = [
         ("bounded_deque", "maxlen", 1000),
         ("bounded_cache", "maxsize", 500),
         ("bounded_queue", "maxsize", 400),
-    ] {
-        let (_, report) = run(&folder, case, &[]);
-        let (name, holder) = holder(largest(&report));
+    ];
+    let reports = two_at_a_time(&cases, |(case, ..)| run(&folder, case, &[]).1);
+    for ((case, kind, entries), report) in cases.into_iter().zip(&reports) {
+        let (name, holder) = holder(largest(report));
         assert_eq!(holder["bound"]["kind"], kind, "{case}: {name}: {holder:#}");
         assert_eq!(holder["bound"]["entries"], entries, "{case}: {name}: {holder:#}");
         let counts = holder["counts"].as_array().expect("counts");
         assert!(counts.len() > 1 && holder["reachable"] == true, "{case}: {holder:#}");
-        assert_eq!(largest(&report)["certainty"], "bounded", "{case}");
+        assert_eq!(largest(report)["certainty"], "bounded", "{case}");
     }
 }
 
 #[test]
 fn what_grows_inside_the_entries_of_a_bounded_container_is_not_bounded() {
     let folder = Folder::new("inside");
-    for (case, kind, entries) in
-        [("lists_in_a_bounded_deque", "maxlen", 50), ("lists_in_a_bounded_cache", "maxsize", 4)]
-    {
-        let (_, report) = run(&folder, case, &[]);
-        let (name, holder) = holder(largest(&report));
+    let cases = [("lists_in_a_bounded_deque", "maxlen", 50), ("lists_in_a_bounded_cache", "maxsize", 4)];
+    let reports = two_at_a_time(&cases, |(case, ..)| run(&folder, case, &[]).1);
+    for ((case, kind, entries), report) in cases.into_iter().zip(&reports) {
+        let (name, holder) = holder(largest(report));
         assert_eq!(holder["bound"]["kind"], kind, "{case}: {name}: {holder:#}");
         assert_eq!(holder["bound"]["entries"], entries, "{case}: {name}: {holder:#}");
-        let found = largest(&report);
+        let found = largest(report);
         assert_eq!(
             (&found["certainty"], &report["verdict"]),
             (&"growing".into(), &"growing".into()),
