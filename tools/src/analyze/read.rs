@@ -208,7 +208,8 @@ fn ended(feed: &Feed, outcome: Option<&Seen>) -> (Ended, bool) {
         job::Ended::Exit(_) if outcome.pid == summary.who.pid => Ended::Exit,
         _ => seen,
     };
-    (ended, outcome.killed_by_host && ended != Ended::Exit)
+    // The host's killer sends SIGKILL and nothing else.
+    (ended, outcome.killed_by_host && matches!(ended, Ended::Signal(libc::SIGKILL) | Ended::Unknown))
 }
 
 /// The recorded process has not ended.

@@ -4,6 +4,7 @@ use super::nothing;
 use super::plan::{Outcome, Plan};
 use crate::analyze::{self, Conclusion, Decision, Gate, Suppressions};
 use crate::error::status;
+use crate::job::Ended;
 use crate::say;
 use strandline::report::Exit;
 
@@ -20,7 +21,7 @@ pub(crate) fn conclude(
     };
     if outcome.recordings.is_empty() {
         if outcome.seen.killed_by_host {
-            say_killed();
+            say_killed(outcome.seen.ended);
         }
         let deleted = if plan.folder.exists() { outcome.tails.deleted() } else { Some(&*plan.folder) };
         if !quiet || gate_fails(gate.map(|g| g.nothing()).as_ref()) || deleted.is_some() {
@@ -36,7 +37,7 @@ pub(crate) fn conclude(
     match analyze::conclude(&outcome.recordings, &outcome.seen, suppressions, gate, exit) {
         Ok(conclusion) => {
             if outcome.seen.killed_by_host && !conclusion.says_killed {
-                say_killed();
+                say_killed(outcome.seen.ended);
             }
             if !quiet || conclusion.prints_when_quiet() || gate_fails(conclusion.gate.as_ref()) {
                 say::raw(&conclusion.text);
@@ -50,14 +51,28 @@ pub(crate) fn conclude(
     }
 }
 
-/// People take it for a GPU's out-of-memory, or for nothing at all: a DataLoader worker that is just gone.
-fn say_killed() {
-    say::line(
-        "KILLED BY THE HOST: the machine's out-of-memory killer ended a process of this job's control group",
-    );
-    say::line(
-        "that is host memory (RAM), not GPU memory: fewer DataLoader workers, or a larger memory limit",
-    );
+fn say_killed(ended: Ended) {
+    words_of_a_kill(ended).iter().for_each(|line| say::line(*line));
+}
+
+/// People take it for a GPU's out-of-memory, or for nothing at all: a DataLoader worker that is just gone. The kernel counts by control
+/// group, which a job may share with others' programs: only where the job itself ended by SIGKILL is it said to be the one.
+fn words_of_a_kill(ended: Ended) -> &'static [&'static str] {
+    const HOST_MEMORY: &str =
+        "that is host memory (RAM), not GPU memory: fewer DataLoader workers, or a larger memory limit";
+    match ended.status() {
+        0 => &[
+            "while the job ran, Linux's out-of-memory killer ended a process in the same control group (host memory, not GPU memory)",
+        ],
+        137 => &[
+            "KILLED BY THE HOST: Linux's out-of-memory killer ended the job, or a process beside it",
+            HOST_MEMORY,
+        ],
+        _ => &[
+            "while the job ran, Linux's out-of-memory killer ended a process in its control group: perhaps one of the job's, such as a DataLoader worker",
+            HOST_MEMORY,
+        ],
+    }
 }
 
 /// 82 where an alert ended the job; else its own status if it is not 0; otherwise the gate's, where there is one.
@@ -72,8 +87,16 @@ pub(super) fn exit_status(outcome: &Outcome, gate: Option<&Decision>) -> u8 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::job::{Ended, Seen};
+    use crate::job::Seen;
     use crate::run::tails;
+
+    #[test]
+    fn only_a_job_that_was_killed_is_called_so() {
+        assert!(words_of_a_kill(Ended::Signal(9))[0].starts_with("KILLED BY THE HOST"));
+        for status in [0, 1] {
+            assert!(!words_of_a_kill(Ended::Exit(status)).concat().contains("KILLED"), "{status}");
+        }
+    }
 
     #[test]
     fn the_jobs_own_status_always_wins() {
