@@ -109,3 +109,24 @@ fn changes_are_tried_and_what_they_save_is_told() {
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.code() == Some(2) && stderr.contains("--try \"--bs"), "{stderr}");
 }
+
+#[test]
+fn ranks_run_with_a_simulated_nccl_and_each_has_its_own_peak() {
+    let folder = Folder::new("predict-ranks");
+    let job = ["torchrun", "--nproc-per-node", "2", "tests/python/predicted_ranks.py"];
+    let output = predict(&folder, &["--json", "--devices", "2", "--gpu", "24GiB"], &job);
+    let text = String::from_utf8_lossy(&output.stdout);
+    let at = text.find("{\n").unwrap_or_else(|| panic!("{output:?}"));
+    let told: Value = serde_json::from_str(&text[at..]).expect("JSON");
+    let devices = told["devices"].as_array().expect("devices");
+    assert_eq!((devices.len(), output.status.code()), (2, Some(0)), "{told:#}");
+    for line in text[..at].lines() {
+        let (rank, peak) = line.split_once(' ').expect("a rank and its peak");
+        let device = devices.iter().find(|d| d["device"].to_string() == rank).expect("its device");
+        assert_eq!(device["peak_allocated_bytes"].to_string(), peak, "rank {rank}: {told:#}");
+    }
+    let peak = |rank: u64| {
+        devices.iter().find(|d| d["device"] == rank).and_then(|d| d["peak_allocated_bytes"].as_u64())
+    };
+    assert!(peak(1) > peak(0), "the batch of rank 1 is larger: {told:#}");
+}

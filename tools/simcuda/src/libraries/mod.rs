@@ -1,5 +1,6 @@
-//! The other CUDA libraries: cuBLAS as far as time goes, versions, error texts.
+//! The other CUDA libraries: cuBLAS as far as time goes, NCCL as far as sizes and streams go, versions, error texts.
 
 pub mod cublas;
 pub mod cublaslt;
+pub mod nccl;
 pub mod versions;

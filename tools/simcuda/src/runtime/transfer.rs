@@ -93,6 +93,11 @@ fn flat(target: usize, source: usize, size: usize, kind: i32, stream: usize) -> 
     transfer(side(target), side(source), size, 1, kind, stream)
 }
 
+/// Copies from device memory to device memory in a stream.
+pub fn within(target: usize, source: usize, size: usize, stream: usize) -> Outcome {
+    flat(target, source, size, kind::DEVICE, stream)
+}
+
 /// Copies in a stream. Into pageable host memory the host waits, as CUDA documents.
 #[unsafe(no_mangle)]
 pub extern "C" fn sim_cudaMemcpyAsync(
