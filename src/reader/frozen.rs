@@ -12,7 +12,7 @@ use crate::format::region::PART;
 use std::fs::File;
 use std::io;
 use std::path::Path;
-use std::rc::Rc;
+use std::sync::Arc;
 
 /// How often the tail is copied anew where the process overwrote some of it meanwhile.
 const TRIES: usize = 5;
@@ -22,12 +22,12 @@ const TRIES: usize = 5;
 /// Pages that are written stay as they are, until `--max-size` drops them; what is in the process's memory is copied (some ten MiB).
 #[derive(Clone)]
 pub struct Frozen {
-    file: Rc<File>,
+    file: Arc<File>,
     len: u64,
-    tail: Option<Rc<Vec<u8>>>,
+    tail: Option<Arc<Vec<u8>>>,
     header: (Header, usize),
     /// Its pages by their positions as of then, where some may have been dropped.
-    mapped: Option<Rc<Mapped>>,
+    mapped: Option<Arc<Mapped<File>>>,
 }
 
 impl Frozen {
@@ -39,18 +39,18 @@ impl Frozen {
         let path = path.as_ref();
         let io = |e| Error::Io(path.into(), e);
         let who = Reader::open(path)?;
-        let file = Rc::new(open_file(path).map_err(io)?);
+        let file = Arc::new(open_file(path).map_err(io)?);
         // First the tail, then the length: what left the rings in between is in the pages.
         let tail = who.header.tail.as_deref().and_then(|tail| copy(tail, &who).ok().flatten());
         let (header, length, is_mapped) = head(&*file)?;
         let len = file.metadata().map_err(io)?.len();
         let mapped = if is_mapped {
             let file = file.try_clone().map_err(io)?;
-            Some(Rc::new(Mapped::new(Box::new(file), length).freeze().map_err(io)?))
+            Some(Arc::new(Mapped::new(file, length).freeze().map_err(io)?))
         } else {
             None
         };
-        Ok(Frozen { file, len, tail: tail.map(Rc::new), header: (header, length), mapped })
+        Ok(Frozen { file, len, tail: tail.map(Arc::new), header: (header, length), mapped })
     }
 
     /// A reader from the beginning.
@@ -68,7 +68,7 @@ impl Frozen {
     }
 }
 
-impl<S: Source> Source for Rc<S> {
+impl<S: Source> Source for Arc<S> {
     fn read_at(&self, at: u64, buf: &mut [u8]) -> io::Result<usize> {
         (**self).read_at(at, buf)
     }
@@ -110,7 +110,7 @@ fn copy(place: &str, who: &Reader) -> io::Result<Option<Vec<u8>>> {
 
 /// The beginning of a file.
 struct Part {
-    file: Rc<File>,
+    file: Arc<File>,
     len: u64,
 }
 
@@ -125,7 +125,7 @@ impl Source for Part {
 }
 
 /// Bytes that several readers read.
-struct Copied(Rc<Vec<u8>>);
+struct Copied(Arc<Vec<u8>>);
 
 impl Source for Copied {
     fn read_at(&self, at: u64, buf: &mut [u8]) -> io::Result<usize> {

@@ -9,17 +9,17 @@ use crate::format::map::Map;
 use std::io;
 
 /// A file with maps in it.
-pub(super) struct Mapped {
-    file: Box<dyn Source>,
+pub(super) struct Mapped<S = Box<dyn Source>> {
+    file: S,
     /// Where they lie.
     maps: u64,
     /// The recording as it was at one moment; `None`: as it is.
     moment: Option<Map>,
 }
 
-impl Mapped {
+impl<S: Source> Mapped<S> {
     /// Of a recording whose header has so many bytes.
-    pub(super) fn new(file: Box<dyn Source>, header: usize) -> Mapped {
+    pub(super) fn new(file: S, header: usize) -> Mapped<S> {
         Mapped { file, maps: header.saturating_sub(BLOCK) as u64, moment: None }
     }
 
@@ -27,19 +27,19 @@ impl Mapped {
     ///
     /// # Errors
     /// What the system says.
-    pub(super) fn freeze(mut self) -> io::Result<Mapped> {
+    pub(super) fn freeze(mut self) -> io::Result<Mapped<S>> {
         self.moment = Some(self.now()?);
         Ok(self)
     }
 
     fn now(&self) -> io::Result<Map> {
         let mut block = Vec::new();
-        fill(&*self.file, self.maps, BLOCK, &mut block)?;
+        fill(&self.file, self.maps, BLOCK, &mut block)?;
         Map::newest(&block).map_or_else(|| Ok(Map::plain(self.file.len()?)), Ok)
     }
 }
 
-impl Source for Mapped {
+impl<S: Source> Source for Mapped<S> {
     fn read_at(&self, at: u64, buf: &mut [u8]) -> io::Result<usize> {
         let map = match &self.moment {
             Some(map) => map.clone(),
@@ -114,7 +114,7 @@ mod tests {
         }
     }
 
-    fn read(s: &Mapped, at: u64, n: usize) -> Vec<u8> {
+    fn read(s: &impl Source, at: u64, n: usize) -> Vec<u8> {
         let mut out = Vec::new();
         fill(s, at, n, &mut out).unwrap();
         out
@@ -133,12 +133,12 @@ mod tests {
         };
         let shared = Rc::new(RefCell::new(file));
         let changing = || Changing(shared.clone(), RefCell::new(None));
-        let whole = Mapped::new(Box::new(changing()), BLOCK);
+        let whole = Mapped::new(changing(), BLOCK);
         assert_eq!((read(&whole, AT, 9), whole.len().unwrap()), (b"abcdefgh".to_vec(), AT + 8));
-        let rests = Mapped::new(Box::new(changing()), BLOCK).freeze().unwrap();
+        let rests = Mapped::new(changing(), BLOCK).freeze().unwrap();
         let mut change = changing();
         change.1 = RefCell::new(Some((0, dropped.encode())));
-        let s = Mapped::new(Box::new(change), BLOCK);
+        let s = Mapped::new(change, BLOCK);
         assert_eq!(read(&s, AT, 8), b"\0\0\0\0efgh", "it was dropped meanwhile");
         shared.borrow_mut()[BLOCK..BLOCK + 2].copy_from_slice(b"IJ");
         assert_eq!((read(&s, AT, 20), s.len().unwrap()), (b"\0\0\0\0efghIJ".to_vec(), AT + 10));

@@ -278,6 +278,11 @@ impl Reader {
         &self.definitions.names
     }
 
+    /// Takes the stacks and texts away: for whoever has read all of it, and keeps nothing else of the reader.
+    pub fn take_names(&mut self) -> Names {
+        std::mem::take(&mut self.definitions.names)
+    }
+
     /// Forgets the innermost native frames of a stack, for whoever knows that they say nothing of who asked: when its
     /// [`Item::Stack`] was handed out, before anything uses it.
     pub fn skip_native(&mut self, stack: crate::event::StackId, count: usize) {

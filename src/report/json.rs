@@ -9,6 +9,7 @@ use serde_json::{Map, Value, json};
 
 use super::held::HeldBy;
 use super::model::{Facts, Known, Moment, Process, Report, because, capacity, coverage, remedy, tried};
+use super::ranks::Ranks;
 use crate::detect::{Finding, Outcome, post_mortem};
 use crate::event::steps::StepSource;
 use crate::event::{Bytes, Frame, RuntimeOp};
@@ -17,17 +18,45 @@ use crate::replay::{Amount, Coverage, Device, Holder, OomEvent, Peak, Site};
 
 /// Prints the report as one JSON object and a newline. `pretty`: indented.
 pub fn write(out: &mut impl Write, r: &Report<'_>, pretty: bool) -> io::Result<()> {
-    let v = value(r);
-    if pretty {
-        serde_json::to_writer_pretty(&mut *out, &v)?
-    } else {
-        serde_json::to_writer(&mut *out, &v)?
+    // One process after the other: of a thousand they are not in memory together.
+    let head = head(r);
+    let text = if pretty { serde_json::to_string_pretty(&head)? } else { head.to_string() };
+    let Some(open) = text.strip_suffix(if pretty { "\n}" } else { "}" }) else {
+        return writeln!(out, "{text}");
+    };
+    let (begin, between, end) = match pretty {
+        true => (",\n  \"processes\": [\n    ", ",\n    ", "\n  ]\n}\n"),
+        false => (",\"processes\":[", ",", "]}\n"),
+    };
+    if r.processes.is_empty() {
+        return writeln!(
+            out,
+            "{open}{}",
+            if pretty { ",\n  \"processes\": []\n}" } else { ",\"processes\":[]}" }
+        );
     }
-    writeln!(out)
+    out.write_all(open.as_bytes())?;
+    for (i, p) in r.processes.iter().enumerate() {
+        out.write_all(if i == 0 { begin } else { between }.as_bytes())?;
+        let v = process(p);
+        match pretty {
+            // No text has a line break of its own: JSON escapes it.
+            true => out.write_all(serde_json::to_string_pretty(&v)?.replace('\n', "\n    ").as_bytes())?,
+            false => serde_json::to_writer(&mut *out, &v)?,
+        }
+    }
+    out.write_all(end.as_bytes())
 }
 
 /// The report as a value.
 pub fn value(r: &Report<'_>) -> Value {
+    let mut all = head(r);
+    all["processes"] = r.processes.iter().map(process).collect();
+    all
+}
+
+/// What is said of the job as a whole.
+pub(super) fn head(r: &Report<'_>) -> Value {
     // A process that the host killed is what a person must hear of first; the word for a program, and what a gate counts, is the
     // gravest verdict.
     let first = r.gravest();
@@ -40,11 +69,12 @@ pub fn value(r: &Report<'_>) -> Value {
         "detectable_bytes_per_step": job.detectable.map(number),
         "worst_process": job.order.first(),
         "command": first.map(|p| Facts::of(p.replay).command()).filter(|c| !c.is_empty()),
-        "processes": r.processes.iter().map(process).collect::<Vec<_>>(),
+        "ranks": Ranks::of(r).map(|ranks| ranks.value(r)),
     })
 }
 
-fn process(p: &Process<'_>) -> Value {
+/// A process.
+pub(super) fn process(p: &Process<'_>) -> Value {
     let f = Facts::of(p.replay);
     let r = p.replay;
     let level = coverage(p);
@@ -331,6 +361,7 @@ fn site(p: &Process<'_>, s: &Site, share: f64) -> Value {
     Value::Object(m)
 }
 
-fn frame(f: &Frame) -> Value {
+/// A frame.
+pub(super) fn frame(f: &Frame) -> Value {
     json!({ "file": f.file, "line": (f.line > 0).then_some(f.line), "function": f.function })
 }

@@ -17,6 +17,7 @@ pub mod metrics;
 mod model;
 mod path;
 mod processes;
+mod ranks;
 pub mod snapshot;
 mod style;
 mod table;

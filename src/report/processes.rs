@@ -4,6 +4,7 @@
 use super::model::{Facts, Process, Report};
 use super::style::Ink;
 use crate::detect::{Finding, JobVerdict, Member, Outcome, PostMortem, judge_job, post_mortem};
+use std::collections::BTreeMap;
 
 /// Longer names of programs are cut.
 const LONG: usize = 24;
@@ -132,6 +133,16 @@ impl<'a> Report<'a> {
         facts.name(facts.shares_its_rank(self.processes.iter().map(|q| Facts::of(q.replay))))
     }
 
+    /// What each of its processes is called.
+    pub(super) fn names(&self) -> Vec<String> {
+        let facts = || self.processes.iter().map(|p| Facts::of(p.replay));
+        let mut of_rank: BTreeMap<u64, usize> = BTreeMap::new();
+        facts().filter_map(Facts::rank).for_each(|rank| *of_rank.entry(rank).or_default() += 1);
+        facts()
+            .map(|f| f.name(f.rank().is_some_and(|rank| of_rank.get(&rank).is_some_and(|n| *n > 1))))
+            .collect()
+    }
+
     /// The process that the report begins with: one that we may have ended, the host killed or an error of CUDA's ended, else the
     /// gravest.
     pub(super) fn lead(&self) -> Option<&Process<'a>> {
@@ -165,14 +176,14 @@ impl<'a> Report<'a> {
 
     /// The word on the job: all that is said of it as a whole is read from this.
     pub fn job(&self) -> JobVerdict {
-        let member = |p: &Process<'a>| Member {
-            name: self.name(p),
+        let member = |(p, name): (&Process<'a>, String)| Member {
+            name,
             verdict: p.verdict,
             is_idle: p.is_idle(),
             hides: p.findings.iter().any(Finding::is_suppressed),
             growth: p.verdict.finding.and_then(|i| p.findings.get(i)).map_or(0.0, |f| f.bytes_per_step),
         };
-        judge_job(&self.processes.iter().map(member).collect::<Vec<_>>())
+        judge_job(&self.processes.iter().zip(self.names()).map(member).collect::<Vec<_>>())
     }
 
     /// The process with the gravest verdict.
@@ -183,15 +194,15 @@ impl<'a> Report<'a> {
     /// Its processes as a table has them; none where there is only one.
     pub(super) fn rows(&self) -> Vec<Row> {
         let all = if self.processes.len() > 1 { self.processes.as_slice() } else { &[] };
-        let row = |p: &Process<'_>| Row {
-            name: self.name(p),
+        let row = |(p, name): (&Process<'_>, String)| Row {
+            name,
             phrase: p.phrase_beside(),
             peak: p.replay.devices().map(|d| d.peak_allocated.bytes.0).max().unwrap_or(0),
             left: p.findings.iter().filter(|f| f.is_active_leak()).map(|f| f.bytes_now).sum(),
             steps: p.replay.steps(),
             ink: if p.is_idle() { Ink::Faint } else { p.phrase().1 },
         };
-        all.iter().map(row).collect()
+        all.iter().zip(self.names()).map(row).collect()
     }
 }
 

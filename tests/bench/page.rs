@@ -31,7 +31,7 @@ pub(crate) fn page(items: &[Item], names: &Names) -> Vec<u8> {
     let process = Process::new(&replay, names, &verdict, detector.findings());
     let report = Report { processes: vec![process], ..Report::default() };
     let mut out = Vec::new();
-    html::write(&mut out, &report, vec![pass]).expect("memory");
+    html::write(&mut out, &report, [(0, pass)].into()).expect("memory");
     out
 }
 

@@ -142,7 +142,7 @@ impl Card {
         said.extend(text.lines().filter(is_judgement).map(without));
         let mut page = Vec::new();
         let pass = html::Pass::new(&self.replay, self.detector.findings());
-        html::write(&mut page, &report, vec![pass]).expect("a page");
+        html::write(&mut page, &report, [(0, pass)].into()).expect("a page");
         let page = String::from_utf8(page).expect("UTF-8");
         let (_, data) = page.split_once(r#"type="application/json">"#).expect("data");
         let data: Value =

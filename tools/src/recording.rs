@@ -3,6 +3,7 @@
 use crate::error::{Error, status};
 use crate::files;
 use crate::say::{self, shown};
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
@@ -84,10 +85,11 @@ fn modified(path: &Path) -> Option<SystemTime> {
     fs::metadata(path).ok()?.modified().ok()
 }
 
-/// Whether two paths are one file.
-pub(crate) fn is_same(one: &Path, other: &Path) -> bool {
+/// Whether one of these is one of the others.
+pub(crate) fn has_same<'a>(some: &[PathBuf], others: impl IntoIterator<Item = &'a Path>) -> bool {
     let found = |path: &Path| fs::canonicalize(path).ok();
-    found(one).is_some_and(|path| Some(path) == found(other))
+    let some: BTreeSet<PathBuf> = some.iter().filter_map(|path| found(path)).collect();
+    !some.is_empty() && others.into_iter().filter_map(found).any(|path| some.contains(&path))
 }
 
 /// A key by which numbers in names count as numbers.

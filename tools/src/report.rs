@@ -3,6 +3,7 @@
 use crate::error::{Error, status};
 use crate::share::Share;
 use crate::{analyze, cli, files, recording, say, terminal};
+use std::collections::BTreeMap;
 use std::io::BufWriter;
 use std::path::{Path, PathBuf};
 use strandline::report::{self as print, Report, Style};
@@ -47,7 +48,7 @@ pub(crate) fn main(options: &cli::Report) -> Result<u8, Error> {
         (None, Some(path)) => write_file(path, options, &report)?,
         (None, None) if page => {
             let mut text = Vec::new();
-            print::html::write(&mut text, &report, passes(&judged)?)
+            print::html::write(&mut text, &report, passes(&judged, &report)?)
                 .map_err(|e| Error::new(e.to_string()))?;
             say::out(&String::from_utf8_lossy(&text));
         }
@@ -65,9 +66,12 @@ pub(crate) fn main(options: &cli::Report) -> Result<u8, Error> {
     Ok(decision.status)
 }
 
-/// The passes that a page is drawn from, one for each process.
-fn passes(judged: &[analyze::Judged]) -> Result<Vec<print::html::Pass>, Error> {
-    judged.iter().map(analyze::Judged::page).collect()
+/// The passes that a page is drawn from, of the processes that it draws.
+fn passes(
+    judged: &[analyze::Judged],
+    report: &Report<'_>,
+) -> Result<BTreeMap<usize, print::html::Pass>, Error> {
+    print::html::drawn(report).into_iter().map(|i| Ok((i, judged[i].page()?))).collect()
 }
 
 fn write_page(path: &Path, judged: &[analyze::Judged], report: &Report<'_>) -> Result<(), Error> {
@@ -77,7 +81,7 @@ fn write_page(path: &Path, judged: &[analyze::Judged], report: &Report<'_>) -> R
             .hint(hint)
             .status(status::USAGE));
     }
-    let passes = passes(judged)?;
+    let passes = passes(judged, report)?;
     let fail = |e| Error::io("cannot write the report", path, e).status(status::FAILED);
     let mut file = BufWriter::new(files::create(path).map_err(fail)?);
     print::html::write(&mut file, report, passes).map_err(fail)?;

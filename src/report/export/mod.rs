@@ -4,6 +4,7 @@
 
 mod chrome;
 mod folded;
+pub mod parquet;
 mod pprof;
 mod profile;
 mod protobuf;

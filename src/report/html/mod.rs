@@ -12,6 +12,7 @@ mod policy;
 use super::json as report_json;
 use super::model::{Process, Report, capacity};
 use super::processes::Row;
+use super::ranks::Ranks;
 use super::style::Ink;
 use super::text::{self, failures};
 use crate::event::{SiteId, StreamId};
@@ -20,7 +21,7 @@ use crate::replay::{Replay, Site, SiteKind};
 pub use collect::Pass;
 use lane::{Block, Closeup, Lane, PHASES, Point};
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
 
 const TEMPLATE: &str = concat!(
@@ -48,39 +49,73 @@ const POLICY: &str = "/*POLICY*/";
 const NAMED: usize = 24;
 /// Devices of all processes together that are drawn, those of the gravest processes first.
 const LANES: usize = 8;
+/// Processes of which the page has all that the JSON has, the gravest first.
+const WHOLE: usize = 64;
 /// Rows of the table.
 const ROWS: usize = 400;
 
-/// Prints the page. `passes` belong to the report's processes, in their order.
+/// The processes that are drawn, as indices: those with the gravest verdicts.
+pub fn drawn(r: &Report<'_>) -> Vec<usize> {
+    let mut room = LANES;
+    let mut drawn = Vec::new();
+    for i in r.job().order {
+        let devices = r.processes.get(i).map_or(0, |p| p.replay.devices().count());
+        if devices > 0 && room > 0 {
+            drawn.push(i);
+            room = room.saturating_sub(devices);
+        }
+    }
+    drawn
+}
+
+/// Prints the page. `passes` are of processes of the report, by their index: of those that [`drawn`] names.
 ///
 /// # Errors
 /// What `out` says.
-pub fn write(out: &mut impl Write, r: &Report<'_>, passes: Vec<Pass>) -> io::Result<()> {
-    let mut report = report_json::value(r);
+pub fn write(out: &mut impl Write, r: &Report<'_>, mut passes: BTreeMap<usize, Pass>) -> io::Result<()> {
     let order = r.job().order;
     let mut room = LANES;
-    let mut passes: Vec<Option<Pass>> = passes.into_iter().map(Some).collect();
-    let mut all = vec![json!([]); r.processes.len()];
+    let mut charts = vec![json!([]); r.processes.len()];
     for &i in &order {
-        if let Some(p) = r.processes.get(i)
-            && let Some(pass) = passes.get_mut(i).and_then(Option::take)
-        {
-            all[i] = process(p, pass, &mut room);
+        if let (Some(p), Some(pass)) = (r.processes.get(i), passes.remove(&i)) {
+            charts[i] = process(p, pass, &mut room);
         }
     }
-    // What the charts have is not needed twice.
-    for p in report["processes"].as_array_mut().into_iter().flatten() {
-        for d in p["devices"].as_array_mut().into_iter().flatten() {
-            d["per_step"] = Value::Null;
-        }
-    }
-    let data = json!({ "report": report, "charts": all, "told": told(r, &order) });
+    let mut report = report_json::head(r);
+    // Of the others the table has a row.
+    let whole: BTreeSet<usize> = order.iter().copied().take(WHOLE).collect();
+    let all = r.processes.iter().enumerate().map(|(i, p)| said(p, whole.contains(&i)));
+    report["processes"] = all.collect();
+    let data = json!({ "report": report, "charts": charts, "told": told(r, &order) });
     // Within a script element nothing may look like its end.
     let data = serde_json::to_string(&data)?.replace('<', "\\u003c");
     let (before, after) = TEMPLATE.split_once(SLOT).unwrap_or((TEMPLATE, ""));
     out.write_all(before.replace(POLICY, &policy::policy(TEMPLATE)).as_bytes())?;
     out.write_all(data.as_bytes())?;
     out.write_all(after.as_bytes())
+}
+
+/// What the JSON says of a process, without what the charts have; not `whole`: what its row and its numbers need.
+fn said(p: &Process<'_>, whole: bool) -> Value {
+    let mut all = report_json::process(p);
+    for d in all["devices"].as_array_mut().into_iter().flatten() {
+        d["per_step"] = Value::Null;
+    }
+    if whole {
+        return all;
+    }
+    let keys = |v: &Value, keys: &[&str]| -> Value {
+        keys.iter().map(|k| ((*k).to_owned(), v[*k].clone())).collect::<serde_json::Map<_, _>>().into()
+    };
+    let device =
+        |d: &Value| keys(d, &["index", "name", "capacity_bytes", "peak_allocated_bytes", "peak_step"]);
+    let devices: Value = all["devices"].as_array().into_iter().flatten().map(device).collect();
+    let mut less = keys(&all, &["steps", "step_source", "events", "events_lost", "ended"]);
+    less["devices"] = devices;
+    less["findings"] = json!([]);
+    less["left_out"] = json!(true);
+    less["cost"] = json!({ "step_time_fraction": all["cost"]["step_time_fraction"] });
+    less
 }
 
 /// What the text says, too, in its words: the phrase that all begins with, and the processes.
@@ -99,7 +134,8 @@ fn told(r: &Report<'_>, order: &[usize]) -> Value {
         "class": class(ink),
         "order": order,
         "failed": r.processes.iter().map(failures).collect::<Vec<_>>(),
-        "names": r.processes.iter().map(|p| r.name(p)).collect::<Vec<_>>(),
+        "names": r.names(),
+        "ranks": Ranks::of(r).map_or(Vec::new(), |ranks| ranks.sentences(r)),
         "processes": r.rows().iter().map(row).collect::<Vec<_>>(),
     })
 }

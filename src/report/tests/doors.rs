@@ -7,7 +7,7 @@ use crate::report::metrics::Metrics;
 fn told(r: &Report<'_>) -> (String, Value, Value) {
     let mut text = Vec::new();
     text::write(&mut text, r, Style { width: 1000, ..Style::default() }).unwrap();
-    let passes = r.processes.iter().map(|p| html::Pass::new(p.replay, p.findings)).collect();
+    let passes = r.processes.iter().map(|p| html::Pass::new(p.replay, p.findings)).enumerate().collect();
     let mut page = Vec::new();
     html::write(&mut page, r, passes).unwrap();
     let page = String::from_utf8(page).unwrap();

@@ -2,6 +2,7 @@
 
 use super::super::model::{Process, Report, fatal};
 use super::super::processes::out_of_memory;
+use super::super::ranks::Ranks;
 use super::super::style::Style;
 use super::super::units::{count, size};
 use super::phrase::{clause, current_rate, forecast, per};
@@ -57,7 +58,7 @@ impl Report<'_> {
         let (alike, all) =
             (self.processes.iter().filter(|q| q.phrase_beside() == phrase).count(), self.processes.len());
         let text = sentence(self, p, alike < all);
-        match all {
+        let text = match all {
             1 => text,
             _ if alike == all => format!("{text} The same on all {all} processes."),
             _ => {
@@ -70,6 +71,10 @@ impl Report<'_> {
                 let beside = beside(self, p);
                 format!("{text}{of}{}", beside.map(|b| format!(" {b}")).unwrap_or_default())
             }
+        };
+        match Ranks::of(self).and_then(|ranks| ranks.summary(self)) {
+            Some(differ) => format!("{text} {differ}"),
+            None => text,
         }
     }
 }

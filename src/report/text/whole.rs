@@ -4,6 +4,7 @@ use std::io::{self, Write};
 
 use super::super::model::{Ended, Facts, Process, Report, used};
 use super::super::processes::Row;
+use super::super::ranks::Ranks;
 use super::super::style::{Ink, Style};
 use super::super::table::{Align, Table};
 use super::super::units::{count, size};
@@ -27,6 +28,9 @@ fn lines(r: &Report<'_>, style: Style) -> Vec<String> {
         return out;
     };
     processes(&mut out, r, style);
+    for (i, sentence) in Ranks::of(r).iter().flat_map(|ranks| ranks.sentences(r)).enumerate() {
+        out.extend(style.wrap(if i == 0 { "  ranks  " } else { "         " }, &style.shown(&sentence)));
+    }
     let mut told: Vec<&Process<'_>> = Vec::new();
     for p in std::iter::once(first).chain(r.processes.iter().filter(|p| !std::ptr::eq(*p, first))) {
         let news = told.is_empty()

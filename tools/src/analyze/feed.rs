@@ -21,6 +21,18 @@ pub(crate) enum Feed {
     Shared(Box<Feed>, Box<Folder>),
 }
 
+/// What is kept of a feed that has been read to its end.
+pub(super) struct Read {
+    /// Stacks and texts.
+    pub(super) names: Names,
+    /// What it is, and how it stands.
+    pub(super) summary: Summary,
+    /// What was wrong, one sentence each.
+    pub(super) damage: Vec<String>,
+    /// It is no recording but a snapshot that PyTorch wrote.
+    pub(super) is_snapshot: bool,
+}
+
 impl Feed {
     /// Opens a recording, or a snapshot that PyTorch wrote.
     ///
@@ -119,6 +131,20 @@ impl Feed {
             Feed::Recording(r) => r.damage(),
             Feed::Snapshot(s) => s.damage(),
             Feed::Shared(feed, _) => Folder::damage(feed.damage()),
+        }
+    }
+
+    /// What is kept of it once all of it has been read: the rest, buffers and compressors, is let go.
+    pub(super) fn into_read(mut self) -> Read {
+        let (damage, summary, is_snapshot) = (self.damage(), self.summary().clone(), self.is_snapshot());
+        Read { names: self.take_names(), summary, damage, is_snapshot }
+    }
+
+    fn take_names(&mut self) -> Names {
+        match self {
+            Feed::Recording(r) => r.take_names(),
+            Feed::Snapshot(s) => s.take_names(),
+            Feed::Shared(_, folder) => folder.take_names(),
         }
     }
 

@@ -88,6 +88,10 @@ impl Foreign {
         &self.imported.names
     }
 
+    pub(super) fn take_names(&mut self) -> Names {
+        std::mem::take(&mut self.imported.names)
+    }
+
     pub(super) fn summary(&self) -> &Summary {
         &self.summary
     }

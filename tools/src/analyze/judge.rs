@@ -1,4 +1,4 @@
-//! Judges recordings one after the other, and tells where it is when that takes time.
+//! Judges recordings, several at once, and tells where it is when that takes time.
 
 use super::judged::{Judged, Until};
 use super::moment::Moment;
@@ -8,9 +8,11 @@ use crate::job::Seen;
 use crate::say::{self, Progress, shown};
 use crate::share::Share;
 use std::path::PathBuf;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Judges recordings, one after the other, but for what is suppressed, telling on stderr where it is when that takes time. What is
-/// private is folded, where `share` is given.
+/// Judges recordings, several at once, but for what is suppressed, telling on stderr where it is when that takes time. What is
+/// private is folded, where `share` is given: then one after the other, so that numbers are given in the order of the recordings.
 ///
 /// # Errors
 /// None of them can be read; where some can, the others are told and left out.
@@ -20,30 +22,74 @@ pub(crate) fn judge(
     suppressions: &Suppressions,
     share: Option<&Share>,
 ) -> Result<Vec<Judged>, Error> {
-    let mut progress = Progress::new();
-    let mut all = Vec::new();
-    let mut refused = None;
-    for (at, path) in recordings.iter().enumerate() {
-        let who = match recordings.len() {
-            1 => shown(path),
-            n => format!("{} ({} of {n})", shown(path), at + 1),
+    let progress = Mutex::new(Progress::new());
+    let many = recordings.len();
+    let one = |at: usize| {
+        let path = &recordings[at];
+        let mut tell = |events: u64| {
+            let who = || match many {
+                1 => shown(path),
+                n => format!("{} ({} of {n})", shown(path), at + 1),
+            };
+            // Whoever finds another at it has nothing newer to show.
+            if let Ok(mut progress) = progress.try_lock() {
+                progress.show(|| format!("reading {}: {:.1} million events", who(), events as f64 / 1e6));
+            }
         };
-        match Judged::read_shared(path, outcome, suppressions, share, None, &mut |events| {
-            progress.show(|| format!("reading {who}: {:.1} million events", events as f64 / 1e6));
-        }) {
+        Judged::read_shared(path, outcome, suppressions, share, None, &mut tell)
+    };
+    let workers = if share.is_some() { 1 } else { workers(many) };
+    let read = in_order(many, workers, &one);
+    drop(progress);
+    let (mut all, mut refused) = (Vec::with_capacity(many), Vec::new());
+    for judged in read {
+        match judged {
             Ok(judged) => all.push(judged),
-            Err(e) => refused = Some(e),
+            Err(e) => refused.push(e),
         }
     }
-    drop(progress);
-    match refused {
+    match refused.pop() {
         Some(e) if all.is_empty() => Err(e),
-        Some(e) => {
-            say::line(e.to_string());
+        Some(last) => {
+            refused.into_iter().chain([last]).for_each(|e| say::line(e.to_string()));
             Ok(all)
         }
         None => Ok(all),
     }
+}
+
+/// Threads for so many recordings.
+fn workers(recordings: usize) -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from).min(recordings)
+}
+
+/// What `one` makes of 0 to `count`, by so many threads, in this order.
+fn in_order<T: Send>(count: usize, workers: usize, one: &(impl Fn(usize) -> T + Sync)) -> Vec<T> {
+    if workers < 2 {
+        return (0..count).map(one).collect();
+    }
+    let next = AtomicUsize::new(0);
+    let work = || {
+        let mut done = Vec::new();
+        loop {
+            let at = next.fetch_add(1, Ordering::Relaxed);
+            if at >= count {
+                return done;
+            }
+            done.push((at, one(at)));
+        }
+    };
+    let mut all: Vec<(usize, T)> = std::thread::scope(|scope| {
+        // This thread works as well: where no other can be started it does all.
+        let others: Vec<_> =
+            (1..workers).filter_map(|_| std::thread::Builder::new().spawn_scoped(scope, work).ok()).collect();
+        let own = work();
+        let others =
+            others.into_iter().flat_map(|o| o.join().unwrap_or_else(|e| std::panic::resume_unwind(e)));
+        own.into_iter().chain(others).collect()
+    });
+    all.sort_unstable_by_key(|(at, _)| *at);
+    all.into_iter().map(|(_, made)| made).collect()
 }
 
 /// The same recordings as they stood at the end of `step`.

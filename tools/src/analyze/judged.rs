@@ -1,6 +1,6 @@
 //! One recording, judged.
 
-use super::feed::Feed;
+use super::feed::{Feed, Read};
 use super::given::Given;
 use super::native::symbolized;
 use crate::error::Error;
@@ -25,7 +25,8 @@ pub(crate) struct Judged {
     pub(super) frozen: Option<Frozen>,
     /// What is private is folded.
     pub(super) share: Option<Share>,
-    pub(super) feed: Feed,
+    /// What its feed said.
+    pub(super) read: Read,
     pub(super) replay: Replay,
     pub(super) detector: Detector,
     pub(super) verdict: Verdict,
@@ -74,7 +75,7 @@ impl Judged {
         let mut process = Process::new(&self.replay, self.names(), &self.verdict, self.detector.findings());
         process.known = self.known.clone();
         process.anatomies = self.moments.clone();
-        process.damage = self.feed.damage();
+        process.damage = self.read.damage.clone();
         process.ended = self.ended;
         process.at_step = self.until.map(|u| u.step);
         process.killed_by_host = self.killed_by_host;
@@ -151,22 +152,22 @@ impl Judged {
 
     /// Its stacks.
     pub(crate) fn names(&self) -> &Names {
-        self.feed.names()
+        &self.read.names
     }
 
     /// Unix time in nanoseconds at which its clock was 0.
     pub(crate) fn epoch_ns(&self) -> u64 {
-        self.feed.summary().unix_ns
+        self.read.summary.unix_ns
     }
 
     /// Unix time in microseconds at which its clock was 0.
     pub(crate) fn epoch_us(&self) -> u64 {
-        self.feed.summary().unix_ns / 1000
+        self.read.summary.unix_ns / 1000
     }
 
     /// It is no recording but a snapshot that PyTorch wrote.
     pub(crate) fn is_snapshot(&self) -> bool {
-        self.feed.is_snapshot()
+        self.read.is_snapshot
     }
 
     /// Its process has not ended.

@@ -129,7 +129,7 @@ impl Judged {
             path: path.into(),
             frozen,
             share: share.cloned(),
-            feed,
+            read: feed.into_read(),
             replay,
             detector,
             verdict,

@@ -141,6 +141,11 @@ impl Recorded {
         all
     }
 
+    /// Its stacks and texts, taken away.
+    pub(super) fn take_names(&mut self) -> Names {
+        self.reader.reader_mut().take_names()
+    }
+
     /// What the recording is.
     pub(super) fn reader(&self) -> &Reader {
         self.reader.reader()

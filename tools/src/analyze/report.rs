@@ -16,7 +16,7 @@ pub(crate) fn report(judged: &[Judged], exit: Option<Exit>) -> Report<'_> {
 pub(crate) fn next(judged: &[Judged], place: &Path) -> Vec<(String, String)> {
     // The newest run needs no name.
     let newest = recording::find(None).unwrap_or_default();
-    let is_newest = newest.iter().any(|path| judged.iter().any(|j| recording::is_same(path, &j.path)));
+    let is_newest = recording::has_same(&newest, judged.iter().map(|j| j.path.as_path()));
     let named = |path: &Path| match is_newest {
         true => String::new(),
         false => format!(" {}", words::quoted(&[shown(path).trim_end_matches('/').into()])),

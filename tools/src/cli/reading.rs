@@ -113,9 +113,15 @@ pub(crate) struct Export {
     /// For which tool
     #[arg(long, value_enum)]
     pub(crate) format: ExportFormat,
-    /// Write to this file instead of stdout
+    /// Write to this file instead of stdout; of parquet the folder of the tables
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
+    /// Of parquet: what the job is called [default: its folder's name]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) job: Option<String>,
+    /// Of parquet: the version of the code that ran, such as "$(git rev-parse HEAD)"
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) commit: Option<String>,
     /// What was held then: end (of the last step), now, peak, oom, step:N or mark:NAME; of speedscope may be repeated [default: peak; of speedscope also end]
     #[arg(long, value_name = "MOMENT")]
     pub(crate) at: Vec<Moment>,
@@ -144,6 +150,8 @@ pub(crate) enum ExportFormat {
     Pprof,
     /// Chrome's trace events in JSON, for ui.perfetto.dev: memory, steps, phases, streams and findings in time
     Perfetto,
+    /// Tables in Parquet, in a folder, for DuckDB, Polars, Spark: jobs, processes, steps, lines, streams, findings
+    Parquet,
 }
 
 /// `strandline left`

@@ -1,5 +1,6 @@
 //! `strandline export`: a recording for tools that people have already.
 
+mod parquet;
 mod read;
 
 use crate::error::{Error, status};
@@ -8,7 +9,7 @@ use crate::{analyze, cli, files, recording, say};
 use cli::ExportFormat;
 use flate2::{Compression, GzBuilder};
 use std::io::{self, IsTerminal, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use strandline::report::Process;
 use strandline::report::export::{self as print, Column, Profile};
 
@@ -23,6 +24,10 @@ pub(crate) fn main(options: &cli::Export) -> Result<u8, Error> {
     let share = options.share.then(Share::default);
     let judged = analyze::judge(&found, None, &suppressions, share.as_ref())?;
     let report = analyze::report(&judged, None);
+    if options.format == ExportFormat::Parquet {
+        let first = found.first().map_or(Path::new(""), PathBuf::as_path);
+        return parquet::write(options, &judged, &report, first).map(|()| 0);
+    }
     let begun = judged.iter().map(analyze::Judged::epoch_ns).min().unwrap_or(0);
     let mut out = Vec::new();
     let written = match options.format {
@@ -42,7 +47,9 @@ pub(crate) fn main(options: &cli::Export) -> Result<u8, Error> {
                 }
                 ExportFormat::Folded => print::folded(&mut out, &profiles, Column::Held(0)),
                 ExportFormat::Speedscope => print::speedscope(&mut out, &profiles, &name(&report.processes)),
-                ExportFormat::Pprof | ExportFormat::Perfetto => zipped(&mut out, &profiles, begun),
+                ExportFormat::Pprof | ExportFormat::Perfetto | ExportFormat::Parquet => {
+                    zipped(&mut out, &profiles, begun)
+                }
             }
         }
     };
@@ -61,6 +68,12 @@ fn refuse(options: &cli::Export) -> Result<(), Error> {
     let speedscope = options.format == ExportFormat::Speedscope;
     if options.at.len() > 1 && !speedscope {
         return refused("one moment at a time", "--format speedscope shows several");
+    }
+    if options.format == ExportFormat::Parquet && !options.at.is_empty() {
+        return refused("tables have every step", "--at goes with stacks: folded, speedscope, pprof");
+    }
+    if options.format != ExportFormat::Parquet && (options.job.is_some() || options.commit.is_some()) {
+        return refused("only tables have several jobs", "--job and --commit go with --format parquet");
     }
     if options.format == ExportFormat::Perfetto && !options.at.is_empty() {
         return refused("a time line shows every moment", "--at goes with stacks: folded, speedscope, pprof");

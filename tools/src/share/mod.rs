@@ -83,6 +83,11 @@ impl Folder {
         &self.names
     }
 
+    /// The same, taken away.
+    pub(super) fn take_names(&mut self) -> Names {
+        std::mem::take(&mut self.names)
+    }
+
     /// An item, with the stacks and texts known by then.
     pub(super) fn item(&mut self, item: Item, names: &Names) -> Item {
         match item {

@@ -40,6 +40,8 @@ function cards() {
 function ranks() {
   const rows = data.told.processes, wanted = $("job-search").value.toLowerCase();
   $("job").hidden = !rows.length;
+  $("differ").hidden = !data.told.ranks.length;
+  $("differ").textContent = data.told.ranks.join("\n");
   $("job-search").hidden = rows.length < 9;
   const body = el("tbody"), top = el("thead");
   top.append(cells("th", ["process", "verdict", "peak", "left behind", "steps"]));

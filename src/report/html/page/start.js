@@ -4,7 +4,7 @@ function all() {
   const drawn = lane && lane.c;
   $("drawn").hidden = !drawn;
   $("nothing").hidden = Boolean(drawn);
-  $("nothing-said").textContent = lane ? `The GPUs of ${lane.name} are not drawn here: a report of its recording alone draws them.` : "No GPU memory was recorded.";
+  $("nothing-said").textContent = lane ? `The GPUs of ${lane.name} are not drawn here: a report of its recording alone draws them${lane.p.left_out ? " and tells what was found" : ""}.` : "No GPU memory was recorded.";
   if (drawn) { steps(); moment(); within(); ages(); flame(); lines(); }
 }
 // What is drawn in colours of the page's own.

@@ -1,0 +1,198 @@
+//! The ranks of a job beside each other: which differ from the rest and in what, which have no recording, which still run, which were
+//! started again. Text, page and JSON read this.
+
+use super::model::{Ended, Facts, Process, Report, used};
+use super::units::{count, plural, size};
+use crate::detect::{Apart, Measure, RankSeries, apart};
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+
+/// Ranks with a line of their own in the text.
+const TOLD: usize = 8;
+/// Ranks named in the first line.
+const NAMED: usize = 4;
+/// Ranges of missing ranks that are told.
+const RANGES: usize = 8;
+/// A larger job than anybody has: what a recording says may be anything.
+const MOST: u64 = 1 << 20;
+
+/// What is to be said of the ranks of a job.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Ranks {
+    /// Ranks of the job, as a launcher told them; 0 where none did.
+    world: u64,
+    /// Those that have no recording here.
+    missing: Vec<u64>,
+    /// Recordings that still grow.
+    running: usize,
+    /// Ranks that were started again, and the highest number of their starts beyond the first.
+    restarted: usize,
+    restarts: u64,
+    /// Those that differ, of the last start of each; `rank` is an index of the report's processes.
+    pub(super) apart: Vec<Apart>,
+}
+
+impl Ranks {
+    /// Of a job of several processes.
+    pub(super) fn of(r: &Report<'_>) -> Option<Ranks> {
+        if r.processes.len() < 2 {
+            return None;
+        }
+        let facts = || r.processes.iter().map(|p| Facts::of(p.replay));
+        let world = facts().filter_map(|f| f.number("world_size")).filter(|n| *n <= MOST).max().unwrap_or(0);
+        let seen: BTreeSet<u64> = facts().filter_map(Facts::rank).collect();
+        let missing = (0..world).filter(|rank| !seen.contains(rank)).collect();
+        let restart = |f: Facts<'_>| f.number("restart").unwrap_or(0);
+        let mut last = std::collections::BTreeMap::new();
+        for f in facts() {
+            let Some(rank) = f.rank() else { continue };
+            let at: &mut u64 = last.entry(rank).or_default();
+            *at = (*at).max(restart(f));
+        }
+        let restarts = last.values().copied().max().unwrap_or(0);
+        let is_last = |p: &Process<'_>| {
+            let f = Facts::of(p.replay);
+            f.rank().is_none_or(|rank| last.get(&rank).is_none_or(|n| *n == restart(f)))
+        };
+        // A rank's own helpers, which use no GPU, are no ranks.
+        let compared: Vec<usize> = (0..r.processes.len())
+            .filter(|i| !r.processes[*i].is_idle() && is_last(&r.processes[*i]))
+            .collect();
+        let series: Vec<RankSeries<'_>> = compared.iter().map(|i| series(&r.processes[*i])).collect();
+        let mut apart = apart(&series);
+        apart.iter_mut().for_each(|a| a.rank = compared[a.rank]);
+        Some(Ranks {
+            world,
+            missing,
+            running: r.processes.iter().filter(|p| p.ended == Ended::Running).count(),
+            restarted: last.values().filter(|n| **n > 0).count(),
+            restarts,
+            apart,
+        })
+    }
+
+    /// As JSON has it.
+    pub(super) fn value(&self, r: &Report<'_>) -> Value {
+        let one = |a: &Apart| {
+            let f = Facts::of(r.processes[a.rank].replay);
+            json!({
+                "process": a.rank, "rank": f.rank(), "host": f.text("host"), "measure": a.measure.name(),
+                "value": a.value, "others_low": a.others.0, "others_high": a.others.1, "since_step": a.since,
+            })
+        };
+        json!({
+            "world_size": (self.world > 0).then_some(self.world),
+            "missing": self.missing,
+            "running": self.running,
+            "restarts": self.restarts,
+            "differ": self.apart.iter().map(one).collect::<Vec<_>>(),
+        })
+    }
+
+    /// For the first line: who differs.
+    pub(super) fn summary(&self, r: &Report<'_>) -> Option<String> {
+        let mut named: Vec<String> = Vec::new();
+        let all: BTreeSet<usize> = self.apart.iter().map(|a| a.rank).collect();
+        for a in &self.apart {
+            let name = r.name(&r.processes[a.rank]);
+            if !named.contains(&name) && named.len() < NAMED {
+                named.push(name);
+            }
+        }
+        let more = match all.len().saturating_sub(named.len()) {
+            0 => String::new(),
+            n => format!(" and {} more", count(n as u64)),
+        };
+        let verb = if all.len() == 1 { "differs" } else { "differ" };
+        (!named.is_empty()).then(|| format!("{}{more} {verb} from the other ranks.", named.join(", ")))
+    }
+
+    /// One sentence each: what differs, what is missing, what was started again, what still runs.
+    pub(super) fn sentences(&self, r: &Report<'_>) -> Vec<String> {
+        let mut all: Vec<String> = self.apart.iter().take(TOLD).map(|a| sentence(r, a)).collect();
+        if let Some(more) = self.apart.len().checked_sub(TOLD).filter(|n| *n > 0) {
+            all.push(format!("{} like these; --format json has all", plural(more as i64, "more difference")));
+        }
+        if !self.missing.is_empty() {
+            let seen = self.world - self.missing.len() as u64;
+            all.push(format!(
+                "{} of {} ranks have a recording here; there is none of rank {}",
+                count(seen),
+                count(self.world),
+                ranges(&self.missing)
+            ));
+        }
+        if self.restarted > 0 {
+            let verb = if self.restarted == 1 { "rank was" } else { "ranks were" };
+            let ranks = count(self.restarted as u64);
+            all.push(format!("{ranks} {verb} started again; compared is the last start of each"));
+        }
+        if self.running > 0 && self.running < r.processes.len() {
+            let verb = if self.running == 1 { "is" } else { "are" };
+            all.push(format!("{} {verb} still growing", plural(self.running as i64, "recording")));
+        }
+        all
+    }
+}
+
+fn series<'p>(p: &'p Process<'_>) -> RankSeries<'p> {
+    let main = used(p).max_by_key(|d| d.peak_allocated.bytes);
+    RankSeries { steps: p.replay.steps(), rows: main.map_or(&[][..], |d| &d.rows) }
+}
+
+/// `rank 300 on node-037: 2.7 GiB reserved at the end of a step, the others 86 to 130 MiB, since step 5`.
+fn sentence(r: &Report<'_>, a: &Apart) -> String {
+    let p = &r.processes[a.rank];
+    let host = Facts::of(p.replay).text("host").map(|h| format!(" on {h}")).unwrap_or_default();
+    let range = |words: fn(u64) -> String| match a.others {
+        (low, high) if words(low) == words(high) => words(low),
+        (low, high) => format!("{} to {}", words(low), words(high)),
+    };
+    let what = match a.measure {
+        Measure::Held => {
+            format!("{} allocated at the end of a step, the others {}", size(a.value), range(size))
+        }
+        Measure::Reserved => {
+            format!("{} reserved at the end of a step, the others {}", size(a.value), range(size))
+        }
+        Measure::Peak => format!("a peak of {} within a step, the others {}", size(a.value), range(size)),
+        Measure::Steps => {
+            format!("{}, the others {}", plural(a.value as i64, p.replay.step_source().noun()), range(count))
+        }
+    };
+    let since = a.since.map(|s| format!(", since step {}", count(s.into()))).unwrap_or_default();
+    format!("{}{host}: {what}{since}", r.name(p))
+}
+
+/// `3, 8 to 15`.
+fn ranges(numbers: &[u64]) -> String {
+    let mut all: Vec<(u64, u64)> = Vec::new();
+    for n in numbers {
+        match all.last_mut() {
+            Some((_, last)) if *last + 1 == *n => *last = *n,
+            _ => all.push((*n, *n)),
+        }
+    }
+    let words = |(from, to): &(u64, u64)| match from == to {
+        true => count(*from),
+        false => format!("{} to {}", count(*from), count(*to)),
+    };
+    let shown: Vec<String> = all.iter().take(RANGES).map(words).collect();
+    let more = match all.len() > RANGES {
+        true => " and others; --format json has all",
+        false => "",
+    };
+    format!("{}{more}", shown.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ranges;
+
+    #[test]
+    fn missing_ranks_are_told_as_ranges() {
+        assert_eq!(ranges(&[3, 8, 9, 10, 1023]), "3, 8 to 10, 1,023");
+        let many: Vec<u64> = (0..40).map(|n| 2 * n).collect();
+        assert_eq!(ranges(&many), "0, 2, 4, 6, 8, 10, 12, 14 and others; --format json has all");
+    }
+}
