@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <pthread.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdio.h>
@@ -9,6 +10,7 @@
 #include <string.h>
 #include <sys/auxv.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <ucontext.h>
 #include <unistd.h>
@@ -171,6 +173,58 @@ void vforks(long n) {
         waitpid(child, &status, 0);
         if (status) printf("child %x\n", status);
     }
+}
+
+// Children of which neither the C library nor whoever asked it to be told of forks hears: one with a copy of everything, and one that has the memory
+// itself while its parent waits.
+void raw_forks(long n) {
+    for (long i = 0; i < n; i++) {
+        int status;
+        pid_t child = syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0);
+        if (!child) calls(), _exit(0);
+        waitpid(child, &status, 0);
+        if (status) printf("child %x\n", status);
+        calls();
+    }
+}
+static int in_clone(void *unused) { return calls(), 0; }
+void raw_clones(long n) {
+    for (long i = 0; i < n; i++) {
+        int status;
+        pid_t child = clone(in_clone, stack_of(262144) + 262144, CLONE_VM | CLONE_VFORK | SIGCHLD, 0);
+        waitpid(child, &status, 0);
+        if (status) printf("child %x\n", status);
+    }
+}
+
+// A thread that is to end, and calls CUDA before it comes to where it may: none of what we do for it may be such a place.
+static void *ends_soon(void *how) {
+    if (how) pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, 0), pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, 0);
+    pthread_cancel(pthread_self());
+    for (int i = 0; i < 50; i++) calls();
+    fputs("called, ", stdout);
+    pthread_setcancelstate(PTHREAD_CANCEL_ENABLE, 0);
+    pthread_testcancel();
+    return 0;
+}
+void cancelled(long asynchronously) {
+    pthread_t thread;
+    void *result = 0;
+    pthread_create(&thread, 0, ends_soon, (void *)asynchronously);
+    pthread_join(thread, &result);
+    puts(result == PTHREAD_CANCELED ? "cancelled" : "not cancelled");
+}
+
+// What CUDA calls back, on a thread of its own.
+static void called_back(void *thread) { calls(), *(pthread_t *)thread = pthread_self(); }
+static void called_with_status(void *stream, int status, void *thread) { called_back(thread); }
+void callback(long unused) {
+    pthread_t threads[] = {pthread_self(), pthread_self()};
+    printf("%d", find("cudaLaunchHostFunc")((void *)0, called_back, &threads[0]));
+    printf(" %d", find("cudaStreamAddCallback")((void *)0, called_with_status, &threads[1], 0));
+    find("cudaDeviceSynchronize")();
+    for (int i = 0; i < 2; i++) fputs(pthread_equal(threads[i], pthread_self()) ? " here" : " elsewhere", stdout);
+    puts("");
 }
 
 // Out of a handler that interrupted whatever ran, back to here.

@@ -39,6 +39,7 @@
 
 pub mod abi;
 pub mod call;
+pub mod callback;
 pub mod capture;
 pub mod card;
 pub mod clock;

@@ -1,6 +1,7 @@
 //! The machine: all parts together, behind one lock, and what one call does to several of them.
 
 use crate::call;
+use crate::callback;
 use crate::capture::{Captures, Mode};
 use crate::card::Card;
 use crate::clock::Clock;
@@ -352,9 +353,15 @@ pub fn now() -> u64 {
     simulator().clock.now()
 }
 
-/// Makes the host wait until `instant`, and lets pools know.
+/// Whether work that ends at `instant` is done, and what the program gave to streams before it.
+pub fn is_done(instant: u64) -> bool {
+    now() >= instant && callback::are_done(instant)
+}
+
+/// Makes the host wait until that is so, and lets pools know.
 pub fn wait_until(instant: u64) {
     let clock = &simulator().clock;
     clock.wait_until(instant);
+    callback::wait_until(instant);
     lock().synchronized(clock.now());
 }

@@ -230,6 +230,31 @@ fn a_pool_keeps_what_it_is_told_to() {
     sim_cudaGetLastError();
 }
 
+/// Takes the name of the thread that it is called on.
+unsafe extern "C" fn called_back(place: *mut std::ffi::c_void) {
+    // SAFETY: the test below gives a string of its own, and looks at it after it has waited.
+    let place = unsafe { &mut *place.cast::<String>() };
+    assert_eq!(sim_cudaDeviceSynchronize(), OK, "it does not wait for itself");
+    *place = std::thread::current().name().unwrap_or("").into();
+}
+
+#[test]
+fn a_function_in_a_stream_runs_on_another_thread_and_in_order() {
+    let _device = device();
+    strandline_sim_set_op_ns(1_000_000_000_000);
+    let mut thread = String::new();
+    let data = (&raw mut thread).cast();
+    // SAFETY: the string outlives the wait below.
+    assert_eq!(unsafe { sim_cudaLaunchHostFunc(0, Some(called_back), data) }, OK);
+    assert_eq!(sim_cudaStreamQuery(0), Code::NOT_READY);
+    assert_eq!(sim_cudaStreamSynchronize(0), OK);
+    assert_eq!(thread, "cuda-callbacks");
+    assert_eq!(sim_cudaStreamQuery(0), OK);
+    // SAFETY: nothing is called.
+    assert_eq!(unsafe { sim_cudaLaunchHostFunc(0, None, data) }, Code::INVALID_VALUE);
+    sim_cudaGetLastError();
+}
+
 #[test]
 fn functions_are_looked_up_by_name() {
     let _device = device();

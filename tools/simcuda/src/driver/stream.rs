@@ -6,7 +6,8 @@ use crate::code::{Code, Outcome};
 use crate::memory::Memory;
 use crate::model::{lock, now};
 use crate::runtime::event as events;
-use crate::runtime::stream::{self as streams, named};
+use crate::runtime::stream::{self as streams, Callback, HostFunction, named};
+use std::ffi::c_void;
 
 /// Makes a stream.
 #[unsafe(no_mangle)]
@@ -88,6 +89,37 @@ pub extern "C" fn sim_cuEventQuery(event: usize) -> Code {
 #[unsafe(no_mangle)]
 pub extern "C" fn sim_cuEventSynchronize(event: usize) -> Code {
     known_as("cuEventSynchronize", || events::sim_cudaEventSynchronize(event))
+}
+
+/// Calls the program back in the stream's order.
+///
+/// # Safety
+/// * As for [`streams::sim_cudaLaunchHostFunc`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sim_cuLaunchHostFunc(
+    stream: usize,
+    function: Option<HostFunction>,
+    data: *mut c_void,
+) -> Code {
+    // SAFETY: the caller's promise.
+    known_as("cuLaunchHostFunc", || unsafe { streams::sim_cudaLaunchHostFunc(stream, function, data) })
+}
+
+/// Calls the program back in the stream's order.
+///
+/// # Safety
+/// * As for [`streams::sim_cudaStreamAddCallback`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sim_cuStreamAddCallback(
+    stream: usize,
+    callback: Option<Callback>,
+    data: *mut c_void,
+    flags: u32,
+) -> Code {
+    // SAFETY: the caller's promise.
+    known_as("cuStreamAddCallback", || unsafe {
+        streams::sim_cudaStreamAddCallback(stream, callback, data, flags)
+    })
 }
 
 fn words(memory: &Memory, address: usize, count: usize) -> Outcome {

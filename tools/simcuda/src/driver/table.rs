@@ -91,6 +91,8 @@ names! {
     "cuStreamQuery" = stream::sim_cuStreamQuery;
     "cuStreamSynchronize" = stream::sim_cuStreamSynchronize;
     "cuStreamWaitEvent" = stream::sim_cuStreamWaitEvent;
+    "cuStreamAddCallback" = stream::sim_cuStreamAddCallback;
+    "cuLaunchHostFunc" = stream::sim_cuLaunchHostFunc;
     "cuStreamIsCapturing" = stream::sim_cuStreamIsCapturing;
     "cuEventCreate" = stream::sim_cuEventCreate;
     "cuEventDestroy" = stream::sim_cuEventDestroy_v2;

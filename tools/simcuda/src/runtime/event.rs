@@ -4,7 +4,7 @@ use super::stream::named;
 use crate::abi::Out;
 use crate::call::runtime;
 use crate::code::{Code, Outcome};
-use crate::model::{Counter, lock, now, wait_until};
+use crate::model::{Counter, is_done, lock, now, wait_until};
 use crate::note;
 
 fn create(event: Out<usize>, flags: u32) -> Outcome {
@@ -63,7 +63,7 @@ pub extern "C" fn sim_cudaEventQuery(event: usize) -> Code {
         model.count(Counter::Query);
         let done = model.events.done(event)?;
         model.captures.potentially_unsafe()?;
-        if now() >= done { Ok(()) } else { Err(Code::NOT_READY) }
+        if is_done(done) { Ok(()) } else { Err(Code::NOT_READY) }
     })
 }
 

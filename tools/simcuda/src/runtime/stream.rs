@@ -2,8 +2,9 @@
 
 use crate::abi::Out;
 use crate::call::runtime;
+use crate::callback;
 use crate::code::{Code, Outcome};
-use crate::model::{Counter, lock, now, wait_until};
+use crate::model::{Counter, is_done, lock, now, wait_until};
 use crate::note;
 use crate::stream::Key;
 use std::ffi::c_void;
@@ -66,7 +67,7 @@ pub extern "C" fn sim_cudaStreamQuery(stream: usize) -> Code {
         model.count(Counter::Query);
         let done = model.stream_done(key)?;
         model.captures.potentially_unsafe()?;
-        if now() >= done { Ok(()) } else { Err(Code::NOT_READY) }
+        if is_done(done) { Ok(()) } else { Err(Code::NOT_READY) }
     })
 }
 
@@ -121,10 +122,30 @@ pub type Callback = unsafe extern "C" fn(usize, Code, *mut c_void);
 /// `cudaHostFn_t`.
 pub type HostFunction = unsafe extern "C" fn(*mut c_void);
 
-/// Calls the program back once the stream's work is done. Here that is at once, on the calling thread.
+/// Calls the program back, on a thread of the device's, once the stream's work is done; in a capture never.
+fn call_back(stream: usize, call: impl FnOnce() + Send + 'static) -> Outcome {
+    note!("stream {stream:#x}");
+    let key = named(stream)?;
+    let mut model = lock();
+    model.work(key, None, now())?;
+    let stream = model.streams.get(key)?;
+    let (captured, done) = (stream.capture.is_some(), stream.busy_until);
+    drop(model);
+    if !captured {
+        callback::call_at(done, Box::new(call));
+    }
+    Ok(())
+}
+
+/// What the program wants its function to be given. Nobody here looks at it.
+struct Data(*mut c_void);
+// SAFETY: the caller of the two functions below promises that its function may be called with it on any thread.
+unsafe impl Send for Data {}
+
+/// Calls the program back in the stream's order.
 ///
 /// # Safety
-/// * `callback` may be called once with `data`.
+/// * `callback` may be called once with `data`, on any thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sim_cudaStreamAddCallback(
     stream: usize,
@@ -132,40 +153,32 @@ pub unsafe extern "C" fn sim_cudaStreamAddCallback(
     data: *mut c_void,
     _flags: u32,
 ) -> Code {
-    let code = runtime("cudaStreamAddCallback", || {
-        let key = named(stream)?;
-        callback.map(drop).ok_or(Code::INVALID_VALUE)?;
-        lock().work(key, None, now())
-    });
-    if let (Code::SUCCESS, Some(callback)) = (code, callback) {
-        // SAFETY: the caller's promise. No lock is held.
-        unsafe { callback(stream, Code::SUCCESS, data) }
-    }
-    code
+    runtime("cudaStreamAddCallback", || {
+        let (callback, data) = (callback.ok_or(Code::INVALID_VALUE)?, Data(data));
+        call_back(stream, move || {
+            let Data(data) = { data };
+            // SAFETY: the caller's promise. No lock is held.
+            unsafe { callback(stream, Code::SUCCESS, data) }
+        })
+    })
 }
 
-/// Calls the program back in the stream's order. Here that is at once, on the calling thread; in a capture never.
+/// Calls the program back in the stream's order.
 ///
 /// # Safety
-/// * `function` may be called once with `data`.
+/// * `function` may be called once with `data`, on any thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sim_cudaLaunchHostFunc(
     stream: usize,
     function: Option<HostFunction>,
     data: *mut c_void,
 ) -> Code {
-    let mut captured = false;
-    let code = runtime("cudaLaunchHostFunc", || {
-        note!("stream {stream:#x}");
-        let key = named(stream)?;
-        function.map(drop).ok_or(Code::INVALID_VALUE)?;
-        let mut model = lock();
-        captured = model.streams.get(key)?.capture.is_some();
-        model.work(key, None, now())
-    });
-    if let (Code::SUCCESS, false, Some(function)) = (code, captured, function) {
-        // SAFETY: the caller's promise. No lock is held.
-        unsafe { function(data) }
-    }
-    code
+    runtime("cudaLaunchHostFunc", || {
+        let (function, data) = (function.ok_or(Code::INVALID_VALUE)?, Data(data));
+        call_back(stream, move || {
+            let Data(data) = { data };
+            // SAFETY: the caller's promise. No lock is held.
+            unsafe { function(data) }
+        })
+    })
 }
