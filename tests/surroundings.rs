@@ -249,7 +249,7 @@ fn programs_of_another_c_library_and_without_one() {
     }
 }
 
-/// Forty processes with 64 MB between them, as eight ranks with their DataLoaders in a container have.
+/// 72 processes with 64 MB between them, as eight ranks with their DataLoaders in a container have.
 #[test]
 fn eight_ranks_with_workers_and_little_shared_memory() {
     let folder = Folder::new("eight");

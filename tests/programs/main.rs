@@ -8,6 +8,7 @@ mod strange;
 #[path = "../support/mod.rs"]
 mod support;
 mod threads;
+mod unusual;
 mod words;
 
 use support::{Folder, Job, Ran, Recording};

@@ -2,7 +2,7 @@
 //! job must do what it does without us.
 
 use crate::same_with_and_without;
-use crate::support::{Folder, Job, Ran, libraries, preload_so, root};
+use crate::support::{Folder, Job, Ran, Recording, libraries, preload_so, root};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -107,6 +107,36 @@ fn libraries_go_while_the_process_runs() {
             assert_eq!(with.stdout(), without.stdout(), "{stacks} {rest:?}");
             assert!(with.succeeded().recording().exists());
         }
+    }
+}
+
+/// `pthread_cancel` unwinds through our hook where the real function waits in the kernel. Its runtime is a C library of ours, since the simulated
+/// device's Rust cannot be ended in the middle.
+#[test]
+fn threads_are_cancelled_in_the_middle_of_a_call() {
+    let folder = Folder::new("strange");
+    let compile = |options: &[&str], out: &Path| {
+        let status = Command::new("cc").arg("-w").args(options).arg("-o").arg(out).status();
+        assert!(status.expect("cc starts").success());
+    };
+    let source = |name: &str| root().join("tests/programs").join(name).to_string_lossy().into_owned();
+    let (runtime, program) = (folder.join("libcudart.so.13"), folder.join("cancelled"));
+    compile(&["-shared", "-fPIC", "-Wl,-soname,libcudart.so.13", &source("cancelled_cudart.c")], &runtime);
+    let linked = ["-pthread", &source("cancelled.c"), &runtime.to_string_lossy(), "-Wl,-rpath,$ORIGIN"];
+    compile(&linked, &program);
+    for stacks in ["none", "both"] {
+        let job = |preload: &Path| {
+            let job = Job::program(&folder, &program);
+            job.env("LD_PRELOAD", preload).env("STRANDLINE_STACKS", stacks).run()
+        };
+        let (without, with) = (job(Path::new("")), job(preload_so()));
+        assert_eq!(without.stdout(), "10 in a call\n100 anywhere\n");
+        assert_eq!(
+            (with.output.status, with.stdout()),
+            (without.output.status, without.stdout()),
+            "{stacks}"
+        );
+        assert!(Recording::read(&with.recording()).events.len() > 1000, "it was recorded");
     }
 }
 

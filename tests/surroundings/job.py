@@ -3,7 +3,7 @@
     job.py [leak] [wait] [driver] [workers] [day] [back]
 
 leak: every loss is kept with its graph. wait: until the file `answered` is there. driver: memory is asked of the driver as well.
-workers: the batches come from four worker processes. day: the clock is a day ahead. back: in the middle the clock is set back by an hour (libfaketime's file).
+workers: the batches come from eight worker processes. day: the clock is a day ahead. back: in the middle the clock is set back by an hour (libfaketime's file).
 """
 
 import ctypes
@@ -46,7 +46,7 @@ def main():
     torch.manual_seed(0)
     model = torch.nn.Sequential(*[torch.nn.Linear(256, 256) for _ in range(4)]).cuda()
     optimizer = torch.optim.AdamW(model.parameters())
-    batches = iter(torch.utils.data.DataLoader(Data(), 2, num_workers=4)) if "workers" in WORDS else None
+    batches = iter(torch.utils.data.DataLoader(Data(), 2, num_workers=8)) if "workers" in WORDS else None
     for step in range(STEPS):
         if step == STEPS // 2 and "back" in WORDS:
             set_back()

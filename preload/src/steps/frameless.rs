@@ -24,24 +24,25 @@ fn own(function: Object, ours: Vectorcall) -> Option<()> {
     const LIKELY: core::ops::Range<usize> = 64..256;
     let find = |name: &CStr| Some(real::python(name)).filter(|p| !p.is_null());
     let kind = find(c"PyFunction_Type")?;
+    // SAFETY: a live object, as Python passes it with a reference of its caller's; its second word is its type.
+    if unsafe { *function.cast::<Object>().add(1) } != kind {
+        return None;
+    }
+    if let Some(set) = find(c"PyFunction_SetVectorcall") {
+        // SAFETY: part of the C API from 3.12 on, with this type; it takes any function of Python's, which this one is.
+        unsafe { core::mem::transmute::<Object, extern "C" fn(Object, Vectorcall)>(set)(function, ours) }
+        return Some(());
+    }
     let usual = find(c"_PyFunction_Vectorcall")?;
-    // SAFETY: a live object, as Python passes it with a reference of its caller's; its second word is its type. The type of functions is a
-    // static object of CPython's whose layout is in the stable headers since 3.9, and says where a function keeps what its calls run.
+    // SAFETY: the type of functions is a static object of CPython's whose layout is in the stable headers since 3.9, and says where a function keeps
+    // what its calls run: a word of the function, which is changed only where it is what it always is.
     unsafe {
-        if *function.cast::<Object>().add(1) != kind {
-            return None;
-        }
         let offset = *kind.byte_add(OFFSET_AT).cast::<usize>();
         let place = function.byte_add(offset).cast::<Object>();
         if !LIKELY.contains(&offset) || offset % 8 != 0 || *place != usual {
             return None;
         }
-        match find(c"PyFunction_SetVectorcall") {
-            Some(set) => {
-                core::mem::transmute::<Object, extern "C" fn(Object, Vectorcall)>(set)(function, ours)
-            }
-            None => *place = ours as Object,
-        }
+        *place = ours as Object;
     }
     Some(())
 }

@@ -1,0 +1,93 @@
+//! What Python and its packages let a program do, beside CUDA allocations: the same without us, in every way of taking stacks.
+
+use crate::support::{Folder, Job, Ran, Recording, packages, python, python_3_13};
+use std::path::Path;
+
+/// A script with and without us, with these stacks: status, stdout and its own stderr are the same, and every allocation is recorded.
+#[track_caller]
+fn same(
+    python: &Path,
+    script: &str,
+    arguments: &[&str],
+    stacks: &[&str],
+    packages: Option<&Path>,
+) -> Vec<Ran> {
+    let run = |preload: Option<&str>| {
+        let folder = Folder::new("unusual");
+        let job = Job::python_at(&folder, python, &format!("tests/programs/{script}"), arguments);
+        // Kineto's lines have times in them.
+        let job = job.env("KINETO_LOG_LEVEL", "9").env("PYTHONPATH", packages.unwrap_or(Path::new("")));
+        let ran = match preload {
+            Some(stacks) => job.env("STRANDLINE_STACKS", stacks).run(),
+            None => job.env("LD_PRELOAD", "").run(),
+        };
+        (folder, ran)
+    };
+    let (_, bare) = run(None);
+    let each = stacks.iter().map(|stacks| {
+        let (_folder, ran) = run(Some(stacks));
+        assert_eq!(ran.output.status, bare.output.status, "{stacks}: {}", ran.stderr());
+        assert_eq!(ran.stdout(), bare.stdout(), "{stacks}");
+        assert_eq!(ran.theirs(), bare.theirs(), "{stacks}");
+        let recording = Recording::read(&ran.recording()).whole();
+        assert!(recording.allocated().len() > 100, "{stacks}: {}", recording.allocated().len());
+        ran
+    });
+    each.collect()
+}
+
+#[test]
+fn what_python_lets_a_program_do() {
+    let ran = same(python(), "unusual.py", &[], &["both"], None);
+    assert!(ran[0].stdout().ends_with("alive\n"), "{}", ran[0].stdout());
+}
+
+/// `cargo test --test programs unusual -- --ignored`: a minute, where nothing else is at work.
+#[test]
+#[ignore = "a minute; what runs always is above"]
+fn what_python_lets_a_program_do_with_other_stacks_and_on_python_3_13() {
+    same(python(), "unusual.py", &[], &["none", "python"], None);
+    if let Some(python) = python_3_13() {
+        same(&python, "unusual.py", &[], &["none", "python", "both"], None);
+    }
+}
+
+/// What only later versions have: `sys.monitoring`, interpreters with locks of their own.
+#[test]
+fn monitoring_and_interpreters_on_python_3_13() {
+    let Some(python) = python_3_13() else { return };
+    let parts = ["monitoring", "interpreters_in_one_process", "threads_take_turns", "a_second_tracker"];
+    let ran = same(&python, "unusual.py", &parts, &["both"], None);
+    assert!(
+        ran[0].stdout().contains("'PY_START'") && ran[0].stdout().contains(" set())"),
+        "none of it is ours"
+    );
+}
+
+#[test]
+fn greenlets() {
+    let Some(packages) = packages::if_they_can_be_had("greenlet-3.5.6", &["greenlet==3.5.6"]) else { return };
+    let ran = same(python(), "greenlets.py", &[], &["both"], Some(&packages));
+    assert!(ran[0].stdout().starts_with("ended True\n"), "{}", ran[0].stdout());
+}
+
+/// Endings, each in a child of one process that has imported torch: `python tests/programs/endings.py` says how each ended.
+#[test]
+fn the_end_of_a_process_finds_threads_and_finalizers_at_work() {
+    let folder = Folder::new("endings");
+    let run = |job: Job| job.env("RECORDINGS", folder.path()).run().succeeded();
+    let job = || Job::python(&folder, "tests/programs/endings.py", &[] as &[&str]);
+    let (with, without) = (run(job()), run(job().env("LD_PRELOAD", "")));
+    assert_eq!(with.stdout(), without.stdout());
+    // Python names functions by their addresses.
+    let theirs = |ran: &Ran| {
+        let text = ran.theirs();
+        text.split(" at 0x")
+            .map(|t| t.trim_start_matches(|c: char| c.is_ascii_hexdigit()).to_string())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(theirs(&with), theirs(&without));
+    let recordings = folder.files(".strand");
+    assert_eq!(recordings.len(), with.stdout().matches("ended with").count(), "{}", with.stdout());
+    recordings.iter().for_each(|r| drop(Recording::read(r).whole()));
+}
