@@ -75,6 +75,8 @@ fn greenlets() {
 #[test]
 fn the_end_of_a_process_finds_threads_and_finalizers_at_work() {
     let folder = Folder::new("endings");
+    let own = std::os::unix::fs::PermissionsExt::from_mode(0o700);
+    std::fs::set_permissions(folder.path(), own).expect("an own folder");
     let run = |job: Job| job.env("RECORDINGS", folder.path()).run().succeeded();
     let job = || Job::python(&folder, "tests/programs/endings.py", &[] as &[&str]);
     let (with, without) = (run(job()), run(job().env("LD_PRELOAD", "")));
@@ -87,6 +89,7 @@ fn the_end_of_a_process_finds_threads_and_finalizers_at_work() {
             .collect::<Vec<_>>()
     };
     assert_eq!(theirs(&with), theirs(&without));
+    assert!(with.ours().iter().all(|l| !l.contains("deleted")), "{:?}", with.ours());
     let recordings = folder.files(".strand");
     assert_eq!(recordings.len(), with.stdout().matches("ended with").count(), "{}", with.stdout());
     recordings.iter().for_each(|r| drop(Recording::read(r).whole()));

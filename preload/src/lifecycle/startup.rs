@@ -162,7 +162,8 @@ extern "C" fn ended(status: c_int, _: *mut c_void) {
     if told && wait.recv_deadline(deadline).is_ok() {
         let recording = recorder::pass_through();
         let path = s.path.display();
-        if recording && !s.config.quiet && s.path.exists() {
+        // What this user may not look for any more is there.
+        if recording && !s.config.quiet && s.path.try_exists().unwrap_or(true) {
             say!("recorded {path}; next: strandline report {path}");
         } else if recording && !s.config.quiet {
             say!("{path} was deleted while the job ran: nothing is recorded");

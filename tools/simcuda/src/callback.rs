@@ -1,7 +1,7 @@
 //! Functions that a program gives to a stream: they run on a thread of the device's own, one after the other, once the clock has reached
 //! the end of the work before them; whoever waits for later work of any stream waits for them, too.
 
-use crate::model::simulator;
+use crate::clock::Clock;
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::ThreadId;
@@ -26,18 +26,18 @@ fn queue() -> MutexGuard<'static, Queue> {
     QUEUE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Calls it once the clock has reached `instant`. Where no thread can be had it is called here.
-pub fn call_at(instant: u64, call: Call) {
+/// Calls it once the clock, the process's only one, has reached `instant`. Where no thread can be had it is called here.
+pub fn call_at(clock: &'static Clock, instant: u64, call: Call) {
     let mut queue = queue();
     queue.calls.push_back((instant, Some(call)));
     if queue.thread.is_none() {
         let name = std::thread::Builder::new().name("cuda-callbacks".into());
-        match without_signals(|| name.spawn(run)) {
+        match without_signals(|| name.spawn(|| run(clock))) {
             Ok(thread) => queue.thread = Some(thread.thread().id()),
             Err(_) => {
                 let alone = queue.calls.pop_back();
                 drop(queue);
-                simulator().clock.wait_until(instant);
+                clock.wait_until(instant);
                 alone.and_then(|(_, call)| call).into_iter().for_each(|call| call());
                 return;
             }
@@ -64,10 +64,10 @@ fn is_own(queue: &Queue) -> bool {
     !queue.calls.is_empty() && queue.thread == Some(std::thread::current().id())
 }
 
-fn run() {
+fn run(clock: &Clock) {
     let mut queue = queue();
     loop {
-        let due = queue.calls.front().is_some_and(|(at, _)| *at <= simulator().clock.now());
+        let due = queue.calls.front().is_some_and(|(at, _)| *at <= clock.now());
         let call = queue.calls.front_mut().filter(|_| due).and_then(|(_, call)| call.take());
         if let Some(call) = call {
             drop(queue);

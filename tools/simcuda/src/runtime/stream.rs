@@ -4,7 +4,7 @@ use crate::abi::Out;
 use crate::call::runtime;
 use crate::callback;
 use crate::code::{Code, Outcome};
-use crate::model::{Counter, is_done, lock, now, wait_until};
+use crate::model::{Counter, is_done, lock, now, simulator, wait_until};
 use crate::note;
 use crate::stream::Key;
 use std::ffi::c_void;
@@ -132,7 +132,7 @@ fn call_back(stream: usize, call: impl FnOnce() + Send + 'static) -> Outcome {
     let (captured, done) = (stream.capture.is_some(), stream.busy_until);
     drop(model);
     if !captured {
-        callback::call_at(done, Box::new(call));
+        callback::call_at(&simulator().clock, done, Box::new(call));
     }
     Ok(())
 }
