@@ -23,10 +23,7 @@ pub(crate) fn page(items: &[Item], names: &Names) -> Vec<u8> {
     detector.after(progress, &replay);
     detector.at_step(&replay);
     let mut pass = html::Pass::new(&replay, detector.findings());
-    items.iter().for_each(|i| match i {
-        Item::Event(e) => pass.apply_event(e, names),
-        item => pass.apply(item, names),
-    });
+    items.iter().for_each(|item| pass.apply(item, names));
     let verdict = judge(&replay, &detector);
     let process = Process::new(&replay, names, &verdict, detector.findings());
     let report = Report { processes: vec![process], ..Report::default() };

@@ -1,13 +1,13 @@
 //! `strandline left`: what a region of a job left behind, also of a job that still runs.
 
-use crate::analyze::{Feed, Given};
+use crate::analyze::Feed;
 use crate::error::{Error, status};
 use crate::process::Target;
 use crate::{cli, recording, say};
 use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
-use strandline::event::{DeviceId, make_json_printable, printable};
+use strandline::event::{DeviceId, Item, make_json_printable, printable};
 use strandline::reader::TailState;
 use strandline::replay::Replay;
 use strandline::report::Left;
@@ -60,16 +60,14 @@ pub(crate) fn main(options: &cli::Left) -> Result<u8, Error> {
 /// The recording, replayed to its end.
 fn read(path: &Path, region: &str) -> Result<(Left, Replay, Feed), Error> {
     let (mut left, mut replay, mut feed) = (Left::new(region), Replay::new(), Feed::open(path)?);
-    while let Some((given, names)) = feed.next() {
-        match given {
-            Given::Events(events) => events.iter().for_each(|e| {
-                left.before(e, &replay);
-                replay.apply_event(e);
-                left.after(e, &replay, names);
-            }),
-            Given::Item(item) => drop(replay.apply(&item, names)),
+    feed.each(|item, names| match item {
+        Item::Event(e) => {
+            left.before(e, &replay);
+            replay.apply_event(e);
+            left.after(e, &replay, names);
         }
-    }
+        item => drop(replay.apply(item, names)),
+    });
     Ok((left, replay, feed))
 }
 
@@ -86,24 +84,6 @@ fn at_peaks(path: &Path, left: &Left, asked: bool) -> Result<Vec<(DeviceId, Repl
     if !asked {
         return Ok(Vec::new());
     }
-    left.peaks().iter().map(|(id, peak)| Ok((*id, replay_to(path, peak.events)?))).collect()
-}
-
-fn replay_to(path: &Path, events: u64) -> Result<Replay, Error> {
-    let mut replay = Replay::new();
-    let mut feed = Feed::open(path)?;
-    while let Some((given, names)) = feed.next() {
-        match given {
-            Given::Events(all) => {
-                for e in all {
-                    if replay.events() == events {
-                        return Ok(replay);
-                    }
-                    replay.apply_event(e);
-                }
-            }
-            Given::Item(item) => drop(replay.apply(&item, names)),
-        }
-    }
-    Ok(replay)
+    let at_peak = |events| Ok::<_, Error>(Feed::open(path)?.replay_until(events, |_, _| ()));
+    left.peaks().iter().map(|(id, peak)| Ok((*id, at_peak(peak.events)?))).collect()
 }

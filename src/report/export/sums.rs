@@ -58,16 +58,13 @@ impl Sums {
         Sums { replay: Replay::new(), moments, allocated: FxHashMap::default() }
     }
 
-    /// Takes the next item that is no event.
+    /// Takes the next item.
     pub fn apply(&mut self, item: &Item, names: &Names) {
+        if matches!(item, Item::Event(_)) {
+            self.look();
+        }
         self.replay.apply(item, names);
-    }
-
-    /// Takes the next event.
-    pub fn apply_event(&mut self, event: &Event) {
-        self.look();
-        self.replay.apply_event(event);
-        if let Body::Alloc(b) = &event.body
+        if let Item::Event(Event { body: Body::Alloc(b), .. }) = item
             && let Some(h) = self.replay.block(b.device, b.addr)
         {
             self.allocated.entry(Key::of(h)).or_default().add(1, h.block.rounded.0);

@@ -94,8 +94,11 @@ impl Timeline {
         }
     }
 
-    /// Takes the next item that is no event.
+    /// Takes the next item.
     pub fn apply(&mut self, item: &Item, names: &Names) {
+        if let Item::Event(event) = item {
+            return self.event(event, names);
+        }
         let progress = self.replay.apply(item, names);
         self.after(progress);
         match item {
@@ -108,8 +111,7 @@ impl Timeline {
         }
     }
 
-    /// Takes the next event.
-    pub fn apply_event(&mut self, event: &Event, names: &Names) {
+    fn event(&mut self, event: &Event, names: &Names) {
         let freed = match &event.body {
             Body::FreeRequested(b) | Body::FreeCompleted(b) => {
                 let held = self.replay.block(b.device, b.addr).filter(|h| !h.pending);

@@ -54,15 +54,17 @@ impl Pass {
         }
     }
 
-    /// Takes the next item that is no event.
+    /// Takes the next item.
     pub fn apply(&mut self, item: &Item, names: &Names) {
+        if let Item::Event(event) = item {
+            return self.event(event, names);
+        }
         self.classes.item(item, names);
         let progress = self.replay.apply(item, names);
         self.after(progress, names);
     }
 
-    /// Takes the next event.
-    pub fn apply_event(&mut self, event: &Event, names: &Names) {
+    fn event(&mut self, event: &Event, names: &Names) {
         if let Body::Mark { name, .. } = event.body
             && let Some(text) = names.text(name)
         {

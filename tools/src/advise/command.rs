@@ -1,12 +1,11 @@
 //! `strandline advise`: from the options to the exit status.
 
 use super::source::Sources;
-use crate::analyze::{self, Given, Judged, Suppressions};
+use crate::analyze::{self, Judged, Suppressions};
 use crate::error::{Error, status};
 use crate::{cli, recording, say, terminal};
 use serde_json::{Value, json};
 use strandline::advise::{Look, Pass, advise};
-use strandline::event::Item;
 use strandline::report::advice::Advised;
 
 /// Of the peak, a block that matters is at least this part.
@@ -52,12 +51,7 @@ fn advised(judged: &Judged) -> Result<Vec<Advised>, Error> {
     let used = judged.replay().devices().filter(|d| d.peak_allocated.bytes.0 > 0);
     let mut pass = Pass::new(used.map(|d| (d.id, (d.peak_allocated.bytes.0 / PART).max(LEAST))));
     let mut feed = judged.again()?;
-    while let Some((given, names)) = feed.next() {
-        match given {
-            Given::Events(events) => events.iter().for_each(|e| pass.apply(&Item::Event(*e), names)),
-            Given::Item(item) => pass.apply(&item, names),
-        }
-    }
+    feed.each(|item, names| pass.apply(item, names));
     let (replay, timelines) = pass.finish();
     let sources = Sources::of(judged);
     let source = |frame: &_| sources.line(frame);

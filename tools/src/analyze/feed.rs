@@ -7,9 +7,10 @@ use crate::error::Error;
 use crate::share::{Folder, Share};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
-use strandline::event::{Item, Names};
+use strandline::event::{Event, Item, Names};
 use strandline::format::holders;
 use strandline::reader::{Frozen, Summary};
+use strandline::replay::Replay;
 
 /// Hands out the items of a process in order.
 pub(crate) enum Feed {
@@ -164,6 +165,36 @@ impl Feed {
             Feed::Snapshot(s) => s.names(),
             Feed::Shared(_, folder) => folder.names(),
         }
+    }
+
+    /// Hands all that is left to `each`, item by item, with the stacks and texts known by then.
+    pub(crate) fn each(&mut self, mut each: impl FnMut(&Item, &Names)) {
+        while let Some((given, names)) = self.next() {
+            match given {
+                Given::Events(events) => events.iter().for_each(|e| each(&Item::Event(*e), names)),
+                Given::Item(item) => each(&item, names),
+            }
+        }
+    }
+
+    /// The state after this number of events, or at the end if there are fewer. `before` sees each event before it is applied.
+    pub(crate) fn replay_until(&mut self, events: u64, mut before: impl FnMut(&Event, &Replay)) -> Replay {
+        let mut replay = Replay::new();
+        while let Some((given, names)) = self.next() {
+            match given {
+                Given::Events(all) => {
+                    for e in all {
+                        if replay.events() == events {
+                            return replay;
+                        }
+                        before(e, &replay);
+                        replay.apply_event(e);
+                    }
+                }
+                Given::Item(item) => drop(replay.apply(&item, names)),
+            }
+        }
+        replay
     }
 
     /// What it is, and how it stands.

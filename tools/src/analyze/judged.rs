@@ -1,7 +1,6 @@
 //! One recording, judged.
 
 use super::feed::{Feed, Read};
-use super::given::Given;
 use super::native::symbolized;
 use crate::error::Error;
 use crate::share::Share;
@@ -92,14 +91,8 @@ impl Judged {
     /// # Errors
     /// It cannot be read again.
     pub(crate) fn page(&self) -> Result<html::Pass, Error> {
-        let mut feed = Feed::open(&self.path)?.shared(self.share.as_ref());
         let mut pass = html::Pass::new(&self.replay, self.findings());
-        while let Some((given, names)) = feed.next() {
-            match given {
-                Given::Events(events) => events.iter().for_each(|e| pass.apply_event(e, names)),
-                Given::Item(item) => pass.apply(&item, names),
-            }
-        }
+        Feed::open(&self.path)?.shared(self.share.as_ref()).each(|item, names| pass.apply(item, names));
         Ok(pass)
     }
 

@@ -1,6 +1,6 @@
 //! Goes over recordings once more, for what an export prints.
 
-use crate::analyze::{Given, Judged, Moment, Place, symbolized};
+use crate::analyze::{Judged, Moment, Place, symbolized};
 use crate::cli::{self, ExportFormat};
 use crate::error::Error;
 use crate::symbols::Symbols;
@@ -50,13 +50,7 @@ pub(super) fn timeline(judged: &Judged, lines: usize) -> Result<(Timeline, u64),
         _ => Vec::new(),
     };
     let mut timeline = Timeline::new(judged.replay(), lines);
-    let mut feed = judged.again()?;
-    while let Some((given, names)) = feed.next() {
-        match given {
-            Given::Events(events) => events.iter().for_each(|e| timeline.apply_event(e, names)),
-            Given::Item(item) => timeline.apply(&item, names),
-        }
-    }
+    judged.again()?.each(|item, names| timeline.apply(item, names));
     timeline.end();
     Ok((timeline, judged.epoch_ns()))
 }
@@ -72,13 +66,7 @@ fn find(moment: &Moment, judged: &Judged) -> Result<Place, Error> {
 
 fn sums(judged: &Judged, moments: impl IntoIterator<Item = u64>) -> Result<Sums, Error> {
     let mut sums = Sums::at(moments);
-    let mut feed = judged.again()?;
-    while let Some((given, names)) = feed.next() {
-        match given {
-            Given::Events(events) => events.iter().for_each(|e| sums.apply_event(e)),
-            Given::Item(item) => sums.apply(&item, names),
-        }
-    }
+    judged.again()?.each(|item, names| sums.apply(item, names));
     sums.end();
     Ok(sums)
 }

@@ -1,8 +1,9 @@
 //! The replay of a recording at a moment.
 
 use super::wanted::Aged;
-use crate::analyze::{Feed, Given, Judged, Place};
+use crate::analyze::{Judged, Place};
 use crate::error::Error;
+use strandline::event::Event;
 use strandline::replay::Replay;
 
 type Births =
@@ -22,25 +23,8 @@ pub(super) fn state(
     place: &Place,
     mut aged: Option<Aged>,
 ) -> Result<(Replay, Option<Births>), Error> {
-    let mut replay = Replay::new();
-    let mut feed: Feed = judged.again()?;
-    while let Some((given, names)) = feed.next() {
-        match given {
-            Given::Events(events) => {
-                for e in events {
-                    if replay.events() == place.events {
-                        let born = aged.map(|a| a.finish(&replay));
-                        return Ok((replay, born));
-                    }
-                    if let Some(aged) = &mut aged {
-                        aged.see(e, &replay);
-                    }
-                    replay.apply_event(e);
-                }
-            }
-            Given::Item(item) => drop(replay.apply(&item, names)),
-        }
-    }
+    let see = |e: &Event, replay: &Replay| aged.iter_mut().for_each(|a| a.see(e, replay));
+    let replay = judged.again()?.replay_until(place.events, see);
     let born = aged.map(|a| a.finish(&replay));
     Ok((replay, born))
 }
