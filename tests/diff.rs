@@ -86,3 +86,60 @@ fn lines_are_the_same_after_an_edit_and_moments_of_one_run_are_compared() {
     std::fs::rename(folder.join("new"), folder.join("run@end")).expect("renamed");
     assert_eq!(row(&diff(&["base", "run@end"]))["more_bytes"], 2 * KEPT);
 }
+
+/// Two runs that keep 8 MiB a step, one that keeps nothing, one of a larger batch, and one that runs out of memory.
+#[test]
+fn several_runs_are_one_table() {
+    let folder = Folder::new("diff-runs");
+    let script = std::fs::read_to_string(root().join("tests/exports/job.py")).expect("a script");
+    let record = |name: &str, text: &str| {
+        std::fs::write(folder.join("train.py"), text).expect("written");
+        let (out, python) = (format!("runs/{name}"), python().to_str().expect("UTF-8"));
+        strandline(&folder, &["run", "--quiet", "-o", &out, "--", python, "train.py", "20"]).0
+    };
+    let cleans = script.replace("    keep()\n", "    keep()\n    kept.clear()\n");
+    assert_ne!(cleans, script);
+    let dies = script
+        .replace("    keep()\n", "    keep()\n    if step == 14: torch.zeros(9 << 30, device=\"cuda\")\n");
+    for (name, text, status) in
+        [("a-1", &script, 0), ("a-2", &script, 0), ("cleans", &cleans, 0), ("z-dies", &dies, 1)]
+    {
+        assert_eq!(record(name, text), status, "{name}");
+    }
+
+    let (status, text, stderr) = strandline(&folder, &["diff", "runs", "--fail-if-worse", "2%"]);
+    assert_eq!(
+        (status, stderr.trim()),
+        (85, "strandline: exit status 85, for --fail-if-worse: z-dies"),
+        "{text}"
+    );
+    let lines: Vec<&str> = text.lines().collect();
+    assert!(lines[0].starts_with("strandline: cleans is best: saved 152 MiB ("), "{text}");
+    let names: Vec<_> = lines[2..].iter().filter_map(|l| l.split_whitespace().next()).collect();
+    assert_eq!(names, ["a", "cleans", "z-dies"], "{text}");
+    assert!(lines[2].contains("± 0 bytes") && lines[2].ends_with("8 MiB a step  the base"), "{text}");
+    assert!(lines[3].ends_with("; grows no more") && lines[4].contains("died in step 16"), "{text}");
+
+    let words = ["diff", "kept=runs/a-2", "kept=runs/a-1", "mended=runs/cleans", "--format"];
+    let told = |format: &str| strandline(&folder, &[&words[..], &[format]].concat()).1;
+    let json: Value = serde_json::from_str(&told("json")).expect("JSON");
+    let variants = json["variants"].as_array().expect("variants");
+    assert_eq!((&variants[0]["name"], &variants[0]["died"]), (&"kept".into(), &0.into()), "{json}");
+    assert_eq!(variants[0]["runs"].as_array().map(Vec::len), Some(2), "{json}");
+    assert_eq!(variants[0]["growth_bytes_per_step"], KEPT as f64, "{json}");
+    assert_eq!(
+        (&variants[1]["effect"], &variants[1]["saved_bytes"]),
+        (&"saved".into(), &(19 * KEPT).into()),
+        "{json}"
+    );
+    let page = told("html");
+    assert!(page.contains("<td class=\"words\">mended</td>") && page.contains("saved 152 MiB"), "{page}");
+    assert!(!page.contains("<script") && page.contains("style-src 'sha256-"), "{page}");
+
+    for wrong in
+        [&["diff", "runs/a-1"][..], &["diff", "a=runs/a-1", "a=runs/a-2"], &["diff", "runs", "--at", "end"]]
+    {
+        let (status, _, stderr) = strandline(&folder, wrong);
+        assert_eq!(status, 2, "{wrong:?}: {stderr}");
+    }
+}

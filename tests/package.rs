@@ -119,3 +119,13 @@ fn a_source_distribution_has_all_that_is_built() {
         assert!(said.contains(&format!("\"name\":\"{package}\"")), "{package}");
     }
 }
+
+/// The container and the recipe, which no test builds, at least name the versions that Cargo.toml does.
+#[test]
+fn the_image_and_the_recipe_have_the_versions_of_the_package() {
+    let read = |path: &str| std::fs::read_to_string(root().join(path)).expect(path);
+    let recipe = read("tools/conda/recipe.yaml");
+    assert!(recipe.contains(&format!("version: \"{}\"", env!("CARGO_PKG_VERSION"))), "{recipe}");
+    let image = read("tools/docker/Dockerfile");
+    assert!(image.contains(&format!("FROM rust:{}-", env!("CARGO_PKG_RUST_VERSION"))), "{image}");
+}

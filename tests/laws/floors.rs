@@ -55,7 +55,7 @@ const COMMAND: Floors = &[
     &[
         "advise/",
         "demo.rs",
-        "diff.rs",
+        "diff/",
         "doctor/",
         "dump/",
         "env/",

@@ -75,9 +75,17 @@ fn none_in(path: &Path) -> Error {
         .status(status::USAGE)
 }
 
+/// The runs in a folder of runs, by name: folders with recordings.
+pub(crate) fn runs(home: &Path) -> Vec<PathBuf> {
+    let folders = fs::read_dir(home).into_iter().flatten().flatten().map(|e| e.path());
+    let mut runs: Vec<PathBuf> = folders.filter(|path| !list(path).is_empty()).collect();
+    runs.sort_by_cached_key(|p| natural(&p.to_string_lossy()));
+    runs
+}
+
 /// The recordings of the newest run in a folder of runs.
 fn newest(home: &Path) -> Option<Vec<PathBuf>> {
-    let runs = fs::read_dir(home).ok()?.flatten().map(|e| list(&e.path())).filter(|r| !r.is_empty());
+    let runs = runs(home).into_iter().map(|run| list(&run));
     runs.max_by_key(|run| run.iter().filter_map(|p| modified(p)).max())
 }
 

@@ -1,6 +1,10 @@
-//! What is more in one process than in another, line by line, also where lines have moved in between.
+//! What is more in one process than in another, line by line, also where lines have moved in between; and several runs in one table.
 
 mod lines;
+mod page;
+mod runs;
+
+pub use runs::{Effect, Run, Runs, Variant};
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -132,50 +136,64 @@ impl<'a> Diff<'a> {
         })
     }
 
-    /// For people.
-    ///
-    /// # Errors
-    /// What the sink says.
-    pub fn text(&self, out: &mut impl Write, style: Style) -> io::Result<()> {
-        let verdict = match self.more() {
+    /// The first line: how much more or less is in use.
+    pub fn verdict(&self) -> String {
+        match self.more() {
             0 if self.rows.is_empty() => "THE SAME: every line holds as much in both".to_string(),
             0 => "SAME TOTAL, different lines".to_string(),
             more => {
                 let part = self.in_percent().map(|p| format!(" ({p})")).unwrap_or_default();
                 format!("{}{part} in use in the second", signed(more))
             }
-        };
-        writeln!(out, "{}", style.shown(&format!("strandline: {verdict}")))?;
-        let mut head = Table::new([Align::Left, Align::Right, Align::Right, Align::Right, Align::Left]);
-        head.row(["", "in use", "peak", "reserved", "at"]);
-        for (name, side) in [("base", self.base), ("new", self.new)] {
+        }
+    }
+
+    /// Both sides: name, bytes in use, peak, reserved, moment.
+    fn sides(&self) -> [[String; 5]; 2] {
+        [("base", self.base), ("new", self.new)].map(|(name, side)| {
             let sum = |f: &dyn Fn(&crate::replay::Device) -> u64| {
                 size(side.replay.devices().map(f).fold(0, u64::saturating_add))
             };
-            head.row([
+            [
                 format!("{name}  {}", side.name),
                 sum(&|d| d.allocated.0),
                 sum(&|d| d.peak_allocated.bytes.0),
                 sum(&|d| d.reserved.0),
                 side.moment.to_string(),
-            ]);
-        }
+            ]
+        })
+    }
+
+    /// The lines that differ most: how much more, on both sides, blocks, the line.
+    fn cells(&self) -> impl Iterator<Item = [String; 5]> {
+        self.rows.iter().take(ROWS).map(|row| {
+            let blocks = row.new.blocks as i64 - row.base.blocks as i64;
+            [
+                signed(row.more()),
+                size(row.base.bytes),
+                size(row.new.bytes),
+                format!("{}{}", if blocks < 0 { "-" } else { "+" }, count(blocks.unsigned_abs())),
+                place(&row.frame, row.moved_from),
+            ]
+        })
+    }
+
+    /// For people.
+    ///
+    /// # Errors
+    /// What the sink says.
+    pub fn text(&self, out: &mut impl Write, style: Style) -> io::Result<()> {
+        writeln!(out, "{}", style.shown(&format!("strandline: {}", self.verdict())))?;
+        let mut head = Table::new([Align::Left, Align::Right, Align::Right, Align::Right, Align::Left]);
+        head.row(["", "in use", "peak", "reserved", "at"]);
+        self.sides().into_iter().for_each(|row| head.row(row));
         head.lines(2).iter().try_for_each(|line| writeln!(out, "{}", style.shown(line)))?;
         if self.rows.is_empty() {
             return Ok(());
         }
         let mut table = Table::new([Align::Right, Align::Right, Align::Right, Align::Right, Align::Left]);
         table.row(["more", "base", "new", "blocks", "allocated at"]);
-        for row in self.rows.iter().take(ROWS) {
-            let blocks = row.new.blocks as i64 - row.base.blocks as i64;
-            table.row([
-                signed(row.more()),
-                size(row.base.bytes),
-                size(row.new.bytes),
-                format!("{}{}", if blocks < 0 { "-" } else { "+" }, count(blocks.unsigned_abs())),
-                place(&row.frame, row.moved_from),
-            ]);
-        }
+        self.cells().for_each(|row| table.row(row));
         table.lines(2).iter().try_for_each(|line| writeln!(out, "{}", style.shown(line)))?;
         match self.rows.len().saturating_sub(ROWS) {
             0 => {}

@@ -20,6 +20,7 @@ use crate::replay::anatomy::Class;
 use crate::replay::{Replay, Site, SiteKind};
 pub use collect::Pass;
 use lane::{Block, Closeup, Lane, PHASES, Point};
+pub use policy::policy_of_style;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};

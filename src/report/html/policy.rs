@@ -5,14 +5,23 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use ring::digest::{SHA256, digest};
 
+/// The policy of a page with one style, of this text, and no script.
+pub fn policy_of_style(style: &str) -> String {
+    format!("default-src 'none'; style-src 'sha256-{}'; base-uri 'none'; form-action 'none'", hash(style))
+}
+
 /// The policy of a template: the value of a `Content-Security-Policy` for its one style and its one script.
 pub(super) fn policy(template: &str) -> String {
-    let hash = |begin, end| STANDARD.encode(digest(&SHA256, between(template, begin, end).as_bytes()));
+    let hash = |begin, end| hash(between(template, begin, end));
     format!(
         "default-src 'none'; script-src 'sha256-{}'; style-src 'sha256-{}'; base-uri 'none'; form-action 'none'",
         hash("<script>", "</script>"),
         hash("<style>", "</style>")
     )
+}
+
+fn hash(text: &str) -> String {
+    STANDARD.encode(digest(&SHA256, text.as_bytes()))
 }
 
 fn between<'a>(text: &'a str, begin: &str, end: &str) -> &'a str {

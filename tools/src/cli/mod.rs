@@ -10,7 +10,7 @@ use crate::snapshot::Options as Snapshot;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 pub(crate) use prediction::{Fit, Predict};
 pub(crate) use reading::{
-    Advise, Diff, Dump, DumpFormat, Export, ExportFormat, Left, Report, ReportFormat, Top, Worse,
+    Advise, Diff, DiffFormat, Dump, DumpFormat, Export, ExportFormat, Left, Report, ReportFormat, Top, Worse,
 };
 pub(crate) use recording::{Env, EnvFormat, Run, Steps, Watch};
 use std::ffi::{OsStr, OsString};

@@ -65,21 +65,34 @@ pub(crate) struct Advise {
 /// `strandline diff`
 #[derive(Args, Debug)]
 pub(crate) struct Diff {
-    /// A recording, or a snapshot that PyTorch or strandline wrote; REC@MOMENT for a moment of it, such as REC@step:10
+    /// A recording, or a snapshot that PyTorch or strandline wrote; REC@MOMENT for a moment of it, such as REC@step:10. Or a folder of runs:
+    /// each is a row
     #[arg(value_name = "BASE")]
     pub(crate) base: PathBuf,
-    /// What is compared with it
+    /// What is compared with it: one line by line, several in one table. NAME=REC calls a run NAME; runs of one name, or whose folders differ
+    /// in a last number alone, are repeats
     #[arg(value_name = "NEW")]
-    pub(crate) new: PathBuf,
-    /// The moment in both: as for `snapshot` [default: the peak of recordings, the end of snapshots]
+    pub(crate) new: Vec<PathBuf>,
+    /// The moment in both of two: as for `snapshot` [default: the peak of recordings, the end of snapshots]
     #[arg(long, value_name = "MOMENT")]
     pub(crate) at: Option<Moment>,
     /// End with 85 where so much more is in use in NEW: 2% of what BASE has, or a size such as 100MiB
     #[arg(long, value_name = "AMOUNT")]
     pub(crate) fail_if_worse: Option<Worse>,
     /// How to tell it
-    #[arg(long, value_enum, default_value_t = DumpFormat::Text)]
-    pub(crate) format: DumpFormat,
+    #[arg(long, value_enum, default_value_t = DiffFormat::Text)]
+    pub(crate) format: DiffFormat,
+}
+
+/// How a comparison is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum DiffFormat {
+    /// For a person.
+    Text,
+    /// For a program; `"schema": 1`.
+    Json,
+    /// One page, which needs no network.
+    Html,
 }
 
 /// How much more is worse.
@@ -197,7 +210,7 @@ pub(crate) enum ReportFormat {
     Junit,
 }
 
-/// How events are told, a comparison, or what a region left.
+/// How events are told, or what a region left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum DumpFormat {
     /// For a person, and grep.
