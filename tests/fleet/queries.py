@@ -16,8 +16,8 @@ import polars
 docs, tables = pathlib.Path(sys.argv[1]).read_text(), pathlib.Path(sys.argv[2])
 names = sorted(p.name for p in tables.iterdir())
 duck, polar = duckdb.connect(), polars.SQLContext()
-# Jobs may have names that look like numbers or dates.
 duck.execute("SET threads = 2")
+# Jobs may have names that look like numbers or dates.
 for name in names:
     files = str(tables / name / "**/*.parquet")
     source = f"read_parquet('{files}', hive_partitioning = true, hive_types = {{'job': VARCHAR, 'rank': BIGINT}})"
@@ -44,7 +44,8 @@ for name in names:
     got = duck.execute(f"SELECT * FROM {name}")
     columns = [c[0] for c in got.description]
     rows = plain(got.fetchall())
-    said = polar.execute(f"SELECT {', '.join(columns)} FROM {name}", eager=True)
+    quoted = ", ".join(f'"{c}"' for c in columns)
+    said = polar.execute(f"SELECT {quoted} FROM {name}", eager=True)
     assert sorted(map(repr, plain(said.rows()))) == sorted(map(repr, rows)), name
     whole[name] = {"columns": columns, "rows": rows}
 version = duck.execute(f"SELECT value::VARCHAR FROM parquet_kv_metadata('{tables}/jobs/**/*.parquet') WHERE key::VARCHAR = 'strandline.schema'").fetchall()
