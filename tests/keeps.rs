@@ -152,6 +152,8 @@ fn what_python_and_torch_wrap_is_named_by_whoever_has_it() {
         ("nested_dataclasses", "Episode.states"),
         ("list_of_a_module", "Encoder.outputs"),
         ("callbacks", "waiting, a local of callbacks"),
+        ("closure_of_a_hook", ""),
+        ("attributes_by_name", "store, a local of attributes_by_name"),
     ]);
 }
 

@@ -124,7 +124,8 @@ pub fn judge(replay: &Replay, detector: &Detector) -> Verdict {
                 true => format!("what grows has a bound, and {other}"),
                 false => other.to_owned(),
             };
-            let reason = format!("{other} left more and more memory behind in {}{least}", watched(replay));
+            let reason =
+                format!("{other} left more and more GPU memory behind in {}{least}", watched(replay));
             Verdict { detectable, ..Verdict::new(Outcome::Clean, reason) }
         }
     }

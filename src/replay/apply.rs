@@ -71,7 +71,7 @@ impl Replay {
     #[inline]
     fn alloc(&mut self, e: &Event, b: &Block) {
         if self.trailing {
-            self.settle();
+            self.go_on_trailing();
         }
         self.leaving.goes_on();
         if !self.refused.is_empty() {
@@ -97,7 +97,7 @@ impl Replay {
         let site = self.sites.of(b.stack, b.phase.backward, backward);
         let (private_pool, optimizer) = (b.pool.is_private(), b.phase.optimizer);
         let key = CohortKey { device: b.device, stream, site, private_pool, optimizer };
-        let cohort = self.cohorts.id(key);
+        let cohort = self.cohorts.id(key, b.stream.0 != 0);
         let mut block = *b;
         if block.rounded.0 == 0 {
             block.rounded = Bytes(round_up(b.size.0));

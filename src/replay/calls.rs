@@ -171,7 +171,7 @@ impl Calls {
         };
         let line = site.map(|site| {
             let lines = self.lines.entry(power(size)).or_default();
-            let line = lines.id(CohortKey { site, ..CohortKey::default() });
+            let line = lines.id(CohortKey { site, ..CohortKey::default() }, false);
             lines.born(line, size, false);
             (line, self.now().step)
         });

@@ -25,6 +25,12 @@ pub struct CohortKey {
     pub optimizer: bool,
 }
 
+/// Stands in a [`CohortKey`] for all side streams of a line that makes a new one again and again: PyTorch hands out 32 in turn, and what such
+/// a line leaves behind would be a little on each.
+pub const SEVERAL: StreamId = StreamId(u32::MAX);
+/// Side streams of a line that are told apart. Where it comes to more they are one.
+const STREAMS: usize = 4;
+
 /// A cohort.
 #[derive(Clone, Debug, Default)]
 pub struct Cohort {
@@ -183,25 +189,51 @@ pub(super) struct Now {
 pub(super) struct Cohorts {
     pub(super) list: Vec<Cohort>,
     by_key: FxHashMap<CohortKey, CohortId>,
+    /// The keys of lines on side streams, by the key that they would have in common.
+    on_side: FxHashMap<CohortKey, Vec<CohortKey>>,
     /// Cohorts whose tracks must be asked at marks.
     active: Vec<u32>,
     last: Option<(CohortKey, CohortId)>,
 }
 
 impl Cohorts {
+    /// The cohort of a key; `is_side`: its stream is not the default one.
     #[inline]
-    pub(super) fn id(&mut self, key: CohortKey) -> CohortId {
+    pub(super) fn id(&mut self, key: CohortKey, is_side: bool) -> CohortId {
         if let Some((k, id)) = self.last
             && k == key
         {
             return id;
         }
-        let id = *self.by_key.entry(key).or_insert_with(|| {
-            self.list.push(Cohort { key, ..Cohort::default() });
-            CohortId((self.list.len() - 1) as u32)
-        });
+        let id = self.by_key.get(&key).copied().unwrap_or_else(|| self.first(key, is_side));
         self.last = Some((key, id));
         id
+    }
+
+    /// A key is seen first.
+    #[cold]
+    fn first(&mut self, key: CohortKey, is_side: bool) -> CohortId {
+        let shared = CohortKey { stream: SEVERAL, ..key };
+        let mut id = self.by_key.get(&shared).copied().filter(|_| is_side);
+        if is_side && id.is_none() {
+            let keys = self.on_side.entry(shared).or_default();
+            keys.push(key);
+            if keys.len() > STREAMS {
+                // What comes on the streams before is of the same line, too.
+                let keys = std::mem::take(keys);
+                let all = self.make(shared);
+                self.by_key.extend(keys.into_iter().chain([shared]).map(|k| (k, all)));
+                return all;
+            }
+        }
+        let id = *id.get_or_insert_with(|| self.make(key));
+        self.by_key.insert(key, id);
+        id
+    }
+
+    fn make(&mut self, key: CohortKey) -> CohortId {
+        self.list.push(Cohort { key, ..Cohort::default() });
+        CohortId((self.list.len() - 1) as u32)
     }
 
     #[inline]

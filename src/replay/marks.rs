@@ -61,6 +61,12 @@ impl Replay {
     #[inline]
     pub(super) fn settle(&mut self) {
         self.trailing = false;
+        self.go_on_trailing();
+    }
+
+    /// The same where the step has not ended yet: something was allocated that ends none, such as by another thread.
+    #[inline]
+    pub(super) fn go_on_trailing(&mut self) {
         for f in self.freed.drain(..) {
             self.cohorts.gone(f.cohort, f.rounded, f.birth, self.now, Some(f.collected));
         }

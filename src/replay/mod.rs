@@ -35,7 +35,7 @@ mod teardown;
 
 pub use births::{Birth, Births};
 pub use calls::{Amount, Calls};
-pub use cohort::{Cohort, CohortId, CohortKey, GRACE, Track};
+pub use cohort::{Cohort, CohortId, CohortKey, GRACE, SEVERAL, Track};
 pub use device::{Capacity, Device, OomEvent, Peak, PendingWait};
 pub use failed::Failed;
 pub use held::Held;

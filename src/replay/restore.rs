@@ -96,7 +96,7 @@ impl Replay {
         let site = self.sites.of(block.stack, block.phase.backward, UNKNOWN);
         let (private_pool, optimizer) = (block.pool.is_private(), block.phase.optimizer);
         let key = CohortKey { device: block.device, stream, site, private_pool, optimizer };
-        let cohort = self.cohorts.id(key);
+        let cohort = self.cohorts.id(key, block.stream.0 != 0);
         if self.devices[d].table.take(block.addr.0).is_some() {
             let addr = block.addr.0;
             self.inconsistent("a checkpoint names a block twice", || format!("at {addr:#x} on device {d}"));

@@ -10,6 +10,7 @@ use super::leaving::Leaving;
 use super::progress::{Coverage, Inconsistency, PhaseKind, Progress};
 use super::quiet::Quiescence;
 use super::refused::Refused;
+use super::series::Point;
 use super::site::{Site, Sites};
 use super::stream::{Stream, Streams};
 use crate::event::steps::{StepMachine, StepSource};
@@ -17,6 +18,7 @@ use crate::event::{
     Addr, Bytes, DeviceId, DriverMemory, Item, Names, Nanos, OpenSegment, SiteId, StackId, StreamId, ThreadId,
 };
 use rustc_hash::FxHashMap;
+use std::collections::BTreeMap;
 
 /// What is known of a thread.
 #[derive(Clone, Copy, Debug, Default)]
@@ -265,6 +267,14 @@ impl Replay {
     /// Live and pending blocks of a device, in no particular order.
     pub fn blocks(&self, device: DeviceId) -> impl Iterator<Item = &Held> {
         self.devices.get(device.0 as usize).into_iter().flat_map(|d| d.table.iter())
+    }
+    /// What lives on each stream of a device: a cohort may be of several.
+    pub fn live_of_streams(&self, device: DeviceId) -> BTreeMap<StreamId, Point> {
+        let mut all: BTreeMap<StreamId, Point> = BTreeMap::new();
+        for h in self.blocks(device).filter(|h| !h.pending && !h.unverified) {
+            all.entry(h.stream).or_default().add(Point { blocks: 1, bytes: h.block.rounded.0 });
+        }
+        all
     }
     /// The live or pending block at an address.
     pub fn block(&self, device: DeviceId, addr: Addr) -> Option<&Held> {

@@ -3,7 +3,7 @@
 //! Cardinality is bounded: of streams and sites only the largest of each process are told.
 
 use super::model::{Facts, Process};
-use crate::replay::{Replay, Site, SiteKind};
+use crate::replay::{Device, Replay, Site, SiteKind};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -98,11 +98,13 @@ impl Metrics {
 
     /// Live bytes of the largest streams and sites.
     fn live(&mut self, r: &Replay, own: &Labels) {
-        let mut streams: BTreeMap<(u8, u32), u64> = BTreeMap::new();
+        let of_streams = |d: &Device| {
+            r.live_of_streams(d.id).into_iter().map(|(s, p)| ((d.id.0, s.0), p.bytes)).collect::<Vec<_>>()
+        };
+        let streams: BTreeMap<(u8, u32), u64> = r.devices().flat_map(of_streams).collect();
         let mut sites: BTreeMap<(u8, String), u64> = BTreeMap::new();
         for c in r.cohorts().iter().filter(|c| c.live.bytes > 0) {
             let key = &c.key;
-            *streams.entry((key.device.0, key.stream.0)).or_default() += c.live.bytes;
             let site = r.site(key.site).map(place).unwrap_or_default();
             *sites.entry((key.device.0, site)).or_default() += c.live.bytes;
         }

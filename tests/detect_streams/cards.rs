@@ -23,7 +23,7 @@ struct Card {
     /// Lines of what stands and is growth, at each step, with its certainty.
     said: Vec<BTreeMap<String, Certainty>>,
     /// The line that leaks, where it is known (file, line), and the bytes of it that live at the end of each step.
-    site: Option<(&'static str, usize)>,
+    site: Option<(String, usize)>,
     held: Vec<u64>,
     /// Steps that left the blocks of it which live now.
     born: BTreeSet<usize>,
@@ -83,8 +83,8 @@ impl Card {
     }
 
     fn is_guilty(&self, site: SiteId) -> bool {
-        let Some((file, line)) = self.site else { return false };
-        let is = |f: &Frame| f.line as usize == line && f.file.rsplit('/').next() == Some(file);
+        let Some((file, line)) = &self.site else { return false };
+        let is = |f: &Frame| f.line as usize == *line && f.file.rsplit('/').next() == Some(file);
         self.replay.site(site).is_some_and(|s| is(&s.frame) || s.your_line.as_ref().is_some_and(is))
     }
 
@@ -237,7 +237,8 @@ const FIFTH: usize = 3;
 /// The recordings of `STRANDLINE_RECORDINGS`: a folder with one for each case of `tests/leakbench/more.py` and `others.py`, as
 /// `strandline run -o FOLDER/CASE -- python tests/leakbench/more.py CASE` makes them. Each is judged at every step, on each card: a leak is
 /// named within 15 steps of its onset or by its fifth block, and at each step from there on; what is healthy is no leak at any, and does
-/// not grow at its end. `cargo test -p strandline --test detect_streams recordings_on_every_card -- --ignored --nocapture`.
+/// not grow at its end. A script that lies in the folder, `CASE.py`, is a case of its own: its first line is `# leaks` or `# healthy`.
+/// `cargo test -p strandline --test detect_streams recordings_on_every_card -- --ignored --nocapture`.
 #[test]
 #[ignore = "needs STRANDLINE_RECORDINGS, a folder of recordings"]
 fn recordings_on_every_card() {
@@ -245,14 +246,15 @@ fn recordings_on_every_card() {
     let all = ["more.py", "others.py"].into_iter().flat_map(|script| {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/leakbench").join(script);
         let text = std::fs::read_to_string(path).expect("the script");
-        cases(&text).into_iter().map(move |case| (script, case)).collect::<Vec<_>>()
+        cases(&text).into_iter().map(move |case| (script.to_owned(), case)).collect::<Vec<_>>()
     });
+    let all = all.chain(own_cases(&folder));
     let (mut wrong, mut judged_ones) = (Vec::new(), 0);
     println!("| case | steps | named at | by | lost at | at the end |");
     for (script, (name, is_leak, site)) in all {
         let Some(path) = recording(&folder.join(&name)) else { continue };
         judged_ones += 1;
-        let card = judged(&name, &path, site.map(|line| (script, line)));
+        let card = judged(&name, &path, site.map(|line| (script.clone(), line)));
         let said = &card.said;
         let ours = |s: &BTreeMap<String, Certainty>| {
             s.keys().any(|line| site.is_none_or(|n| line.contains(&format!("{script}:{n}"))))
@@ -290,6 +292,21 @@ fn cases(script: &str) -> Vec<(String, bool, Option<usize>)> {
     all
 }
 
+/// The scripts of a folder, each of which is one case, in the order of their names.
+fn own_cases(folder: &Path) -> Vec<(String, (String, bool, Option<usize>))> {
+    let mut scripts: Vec<PathBuf> =
+        std::fs::read_dir(folder).expect("a folder").flatten().map(|e| e.path()).collect();
+    scripts.retain(|p| p.extension().is_some_and(|e| e == "py"));
+    scripts.sort();
+    let case = |path: &PathBuf| {
+        let text = std::fs::read_to_string(path).expect("the script");
+        let (name, file) = (path.file_stem()?.to_str()?.to_owned(), path.file_name()?.to_str()?.to_owned());
+        let site = text.lines().position(|l| l.contains("# SITE")).map(|i| i + 1);
+        Some((file, (name, text.starts_with("# leaks"), site)))
+    };
+    scripts.iter().filter_map(case).collect()
+}
+
 fn recording(folder: &Path) -> Option<PathBuf> {
     let files = std::fs::read_dir(folder).ok()?.flatten().map(|e| e.path());
     files
@@ -297,7 +314,7 @@ fn recording(folder: &Path) -> Option<PathBuf> {
         .max_by_key(|p| p.metadata().map_or(0, |m| m.len()))
 }
 
-fn judged(name: &str, path: &Path, site: Option<(&'static str, usize)>) -> Card {
+fn judged(name: &str, path: &Path, site: Option<(String, usize)>) -> Card {
     let mut reader = Reader::open(path).expect("a recording");
     let mut cards: Vec<Card> = CARDS.map(Card::new).into();
     cards[0].site = site;

@@ -8,6 +8,7 @@ use strandline::detect::{Detector, Finding, Kind, Outcome, Policy, Severity};
 use strandline::event::steps::StepMachine;
 use strandline::event::{
     Block, Body, Bytes, Checkpoint, DeviceId, EventHandle, Item, LiveBlock, Names, Nanos, StackId,
+    StreamHandle,
 };
 use strandline::replay::{Held, Replay};
 
@@ -355,4 +356,51 @@ fn a_planned_end_before_the_card_is_full_is_no_alert() {
         detector.at_step(&replay);
         assert_eq!(detector.findings()[0].severity, want, "{planned:?}");
     }
+}
+
+/// What another thread allocates when the last optimizer has run ends no step; what Python frees then was there at its end all the same.
+#[test]
+fn a_thread_that_allocates_late_does_not_hide_what_the_last_step_held() {
+    const SIZE: u64 = 1 << 20;
+    let mut s = Script::new();
+    for i in 0..30 {
+        s.alloc(1, SIZE, MAIN, 2);
+        s.free(1, SIZE, MAIN);
+        s.say(0, Body::BackwardEnd { nested: false });
+        s.say(0, Body::OptimizerBegin(1));
+        s.say(0, Body::OptimizerEnd(1));
+        s.alloc_by(7, (2 + i) * (SIZE / 512), SIZE, MAIN, 1);
+    }
+    (0..30).for_each(|i| s.free((2 + i) * (SIZE / 512), SIZE, MAIN));
+    s.items.push(Item::End(Nanos(s.now + 1)));
+    let j = Judged::of(&s.items, &s.names);
+    assert_eq!((j.replay.steps(), j.outcome()), (30, Outcome::Growing));
+    assert_eq!(j.lines(j.standing()[0]), ["/job/a.py:f:1"]);
+    let d = j.replay.devices().next().expect("a device");
+    assert_eq!((d.rows.last().map(|r| r.allocated), d.allocated), (Some(Bytes(30 * SIZE)), Bytes(0)));
+}
+
+/// PyTorch hands out 32 streams in turn: a line that takes one in every step leaves a block on each, and is one line.
+#[test]
+fn a_line_that_takes_a_stream_anew_in_every_step_is_one_finding() {
+    const SIZE: u64 = 1 << 20;
+    let side = |i: u64| StreamHandle(640 + 64 * (i % 32));
+    let mut s = Script::new();
+    for i in 0..120 {
+        s.say(0, Body::Scope { device: DeviceId(0), from: MAIN, to: side(i) });
+        s.alloc((2 + i) * (SIZE / 512), SIZE, side(i), 1);
+        s.say(0, Body::Scope { device: DeviceId(0), from: side(i), to: MAIN });
+        s.alloc(1, SIZE, MAIN, 2);
+        s.free(1, SIZE, MAIN);
+        s.say(0, Body::OptimizerBegin(1));
+        s.say(0, Body::OptimizerEnd(1));
+    }
+    let j = Judged::of(&s.items, &s.names);
+    let standing = j.standing();
+    let [f] = standing.as_slice() else { panic!("{standing:#?}") };
+    assert_eq!((j.lines(f).as_slice(), f.stream), (&["/job/a.py:f:1".to_string()][..], None));
+    assert!(f.detected_step <= 15 && f.blocks_now > 100, "{f:#?}");
+    let live = j.replay.live_of_streams(DeviceId(0));
+    assert_eq!(live.len(), 32);
+    assert_eq!(live.values().map(|p| p.blocks).sum::<u64>(), 120);
 }

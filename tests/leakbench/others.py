@@ -154,6 +154,26 @@ def snapshots_of_weights():
         if i % 10 == 9: kept.append({k: v.detach().clone() for k, v in t.net.state_dict().items()})  # SITE
         mark()
 
+# leaks
+@case
+def a_stream_for_each_batch():
+    """torch hands out 32 streams in turn: of each little is kept"""
+    t = Base(2); held = []
+    for i in range(100):
+        s = torch.cuda.Stream()
+        with torch.cuda.stream(s): x = torch.randn(256, D, device="cuda")  # SITE
+        torch.cuda.current_stream().wait_stream(s); held.append((s, x)); t.train(x); mark()
+
+# leaks
+@case
+def results_of_a_pool():
+    """a thread computes when the last optimizer has run already"""
+    import concurrent.futures
+    t = Base(2); pool = concurrent.futures.ThreadPoolExecutor(1); kept = []
+    def statistics(x): return torch.stack([x.abs(), x.sign()])  # SITE
+    for i in range(80):
+        x = t.x(); t.train(x); f = pool.submit(statistics, x); kept.append(f); f.result(); mark()
+
 # healthy
 @case
 def average_in_place():

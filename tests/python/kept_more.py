@@ -1,7 +1,7 @@
 """More jobs of a few seconds that keep tensors, beside those of keeps.py, whose model and steps they use. `kept_more.py CASE`; the statement
 that keeps ends with `# KEEPS CASE`. Where a case is marked `# NONE CASE` there is no statement of its own to name, and none must be named."""
 
-import asyncio, collections, contextlib, dataclasses, functools, itertools, sys, threading, typing, weakref
+import asyncio, collections, contextlib, dataclasses, functools, itertools, sys, threading, types, typing, weakref
 
 import torch
 from torch import nn
@@ -552,6 +552,27 @@ def partials():
     waiting = collections.OrderedDict()
     for i in steps():
         waiting[i] = functools.partial(torch.Tensor.sum, batch())  # KEEPS partials
+
+
+def attach(layer, noise):
+    def hook(module, args, out):
+        return out + noise
+
+    layer.register_forward_hook(hook)  # KEEPS closure_of_a_hook
+
+
+@case
+def closure_of_a_hook():
+    """Hooks that nobody removes, each with a tensor of its own."""
+    for i in steps():
+        attach(net[2], batch())
+
+
+@case
+def attributes_by_name():
+    store = types.SimpleNamespace()
+    for i in steps():
+        setattr(store, f"batch{i}", batch())  # KEEPS attributes_by_name
 
 
 def worker(q, results):

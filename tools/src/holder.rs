@@ -50,14 +50,15 @@ pub(crate) fn frames<'a>(finding: &Finding, replay: &'a Replay) -> Vec<&'a Frame
     finding.sites.iter().filter_map(|s| replay.site(s.site)).map(|s| &s.frame).collect()
 }
 
-/// Its newest answer about this, a found one before any other, and all that was answered with it.
+/// Its newest answer about this, one that found something before one that did not and that before one that was not looked up, and all that
+/// was answered with it.
 pub(crate) fn answer<'a>(replay: &'a Replay, about: &Value) -> Option<(&'a Value, &'a Value)> {
     let all = replay.meta().get("holders")?.as_array()?.iter().rev();
     let findings =
         all.filter_map(|a| Some(a.get("findings")?.as_array()?.iter().map(move |f| (f, a)))).flatten();
     let mine: Vec<_> = findings.filter(|(f, _)| f.get("about").is_some_and(|a| is_same(a, about))).collect();
-    let found = mine.iter().find(|(f, _)| f.get("status").and_then(Value::as_str) == Some("found"));
-    found.or(mine.first()).copied()
+    let status = |s: &str| mine.iter().find(|(f, _)| f.get("status").and_then(Value::as_str) == Some(s));
+    status("found").or_else(|| status("not_found")).or(mine.first()).copied()
 }
 
 /// What tells a finding from the others of its process, whatever numbers a replay gives to lines.

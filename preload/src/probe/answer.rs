@@ -93,11 +93,16 @@ fn names(mask: u64, chosen: &Named, all: &[&[Named]]) -> Vec<Value> {
             }
         }
     }
+    // Each of many closures has an object of its own under the same name.
+    let below = |n: &Named| {
+        let same = all.iter().flat_map(|some| some.iter()).filter(|m| m.place == n.place);
+        same.fold(0, |sum, m| sum | m.mask) & mask
+    };
     let one = |n: &&Named| {
         let mut scope = n.scope.to_json(n.rank.name());
         scope["type"] = n.kind.clone().into();
         scope["rebound"] = n.is_rebound.into();
-        scope["blocks"] = (n.mask & mask).count_ones().into();
+        scope["blocks"] = below(n).count_ones().into();
         scope
     };
     told.iter().map(one).collect()
@@ -144,6 +149,15 @@ mod tests {
         assert_eq!((told(1, "name"), told(1, "graph")), (json!("__main__.losses"), json!(true)));
         assert_eq!(told(1, "through"), json!("FunctionBackward.context"));
         assert_eq!((told(2, "name"), told(2, "through")), (json!("Other.cache"), Value::Null));
+    }
+
+    #[test]
+    fn a_name_on_the_way_that_many_objects_have_stands_for_all_of_them() {
+        let mut climbed = vec![named("__main__.net", 7, true, 4)];
+        climbed.extend([1, 2, 4].map(|bit| named("a closure of hook", bit, false, 1)));
+        let answer = of(&json!(1), 7, 7, &climbed, &[]);
+        let names = answer["holders"][0]["names"].as_array().expect("names");
+        assert_eq!(names.iter().map(|n| &n["blocks"]).collect::<Vec<_>>(), [&json!(3)]);
     }
 
     #[test]

@@ -17,7 +17,7 @@ use super::style::Ink;
 use super::text::{self, failures};
 use crate::event::{SiteId, StreamId};
 use crate::replay::anatomy::Class;
-use crate::replay::{Replay, Site, SiteKind};
+use crate::replay::{Replay, SEVERAL, Site, SiteKind};
 pub use collect::Pass;
 use lane::{Block, Closeup, Lane, PHASES, Point};
 pub use policy::policy_of_style;
@@ -262,8 +262,12 @@ fn table(p: &Process<'_>, lane: &Lane) -> Vec<Value> {
         (row[2], row[3]) = (row[2] + c.allocs, row[3] + c.frees);
     }
     for (key, (bytes, blocks)) in lane.end.iter().flat_map(|end| &end.lines) {
-        let row = rows.entry(*key).or_default();
-        (row[0], row[1]) = (*bytes, *blocks);
+        // A line on several streams is one row, with the blocks that its first streams had before it was known to be.
+        let all = (key.0, SEVERAL);
+        let is_side = replay.stream(key.1).is_some_and(|s| s.handle.0 != 0);
+        let key = if is_side && rows.contains_key(&all) { all } else { *key };
+        let row = rows.entry(key).or_default();
+        (row[0], row[1]) = (row[0] + bytes, row[1] + blocks);
     }
     let mut rows: Vec<_> = rows.into_iter().collect();
     rows.sort_by_key(|(_, row)| std::cmp::Reverse((row[0], row[2])));

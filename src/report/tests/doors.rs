@@ -111,7 +111,7 @@ fn what_is_suppressed_counts_in_no_door() {
     let mut j = Job::new(0);
     j.segment(16 * GIB);
     j.train(12, 100 * MIB);
-    let clean = verdict(Outcome::Clean, "no other line left more and more memory behind in 12 steps");
+    let clean = verdict(Outcome::Clean, "no other line left more and more GPU memory behind in 12 steps");
     let by = |by: Option<&str>| [Finding { suppressed_by: by.map(str::to_owned), ..j.leak() }];
     let (suppressed, open) = (by(Some("known.supp:2")), by(None));
     let of = |findings| Report {
@@ -133,11 +133,11 @@ fn what_is_suppressed_counts_in_no_door() {
     assert!(!figures(&of(&suppressed)).contains("strandline_leak_bytes"));
     assert!(figures(&of(&open)).contains("strandline_leak_bytes"));
     // Beside a rank of which nothing is suppressed the first line says it all the same.
-    let plain = verdict(Outcome::Clean, "no line left more and more memory behind in 12 steps");
+    let plain = verdict(Outcome::Clean, "no line left more and more GPU memory behind in 12 steps");
     let first = Process::new(&j.replay, &j.names, &plain, &[]);
     let second = Process::new(&j.replay, &j.names, &clean, &suppressed);
     let (text, page, _) = told(&Report { processes: vec![first, second], ..Report::default() });
-    let says = "No other line left more and more memory behind in 12 steps. The same on all 2 processes.";
+    let says = "No other line left more and more GPU memory behind in 12 steps. The same on all 2 processes.";
     assert!(text.starts_with(&format!("strandline: NO LEAK. {says}")), "{text}");
     assert_eq!(page["told"]["reason"], format!(". {says}"));
 }
@@ -160,10 +160,10 @@ fn a_full_card_is_told_as_far_ahead_as_it_matters() {
     let mut j = Job::new(0);
     j.train(12, 100 * MIB);
     let v = leaks();
-    let of = |low, mid, high, ended| {
+    let by = |grain, low, mid, high, ended| {
         let steps_to_oom = Some(StepsToOom { low, mid, high });
         let seconds_to_oom = Some(SecondsToOom { low: 30, mid: 41, high: 50 });
-        let findings = [Finding { steps_to_oom, seconds_to_oom, ..j.leak() }];
+        let findings = [Finding { steps_to_oom, seconds_to_oom, grain, ..j.leak() }];
         let mut p = Process::new(&j.replay, &j.names, &v, &findings);
         p.ended = ended;
         let (text, page, _) = told(&Report { processes: vec![p], ..Report::default() });
@@ -172,6 +172,8 @@ fn a_full_card_is_told_as_far_ahead_as_it_matters() {
         assert!(text.contains(&format!("full {full}")), "{text}");
         full
     };
+    let of = |low, mid, high, ended| by(GrainName::Step, low, mid, high, ended);
+    let tick = |low, mid, high, ended| by(GrainName::Tick, low, mid, high, ended);
     for (full, words) in [
         (of(54, 62, 89, Ended::Running), "in about 62 steps (54 to 89), 41 s from now."),
         (of(54, 62, 89, Ended::Exit), "after about 62 further steps at this rate (54 to 89)."),
@@ -182,6 +184,12 @@ fn a_full_card_is_told_as_far_ahead_as_it_matters() {
         ),
         (of(20_000, 30_000, 40_000, Ended::Exit), "after more than 10,000 further steps at this rate."),
         (of(0, 0, 1, Ended::Exit), "after less than one further step at this rate."),
+        (tick(54, 62, 89, Ended::Running), "in about 1 min 2 s (54 s to 1 min 29 s)."),
+        (
+            tick(4295, 5443, 8352, Ended::Exit),
+            "after about 1 h 30 min at this rate (1 h 11 min to 2 h 19 min).",
+        ),
+        (tick(700_000, 800_000, u64::MAX, Ended::Exit), "after more than 7 d at this rate."),
     ] {
         assert_eq!(full, words);
     }

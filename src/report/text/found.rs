@@ -9,7 +9,7 @@ use super::phrase::{clause, current_rate, forecast, per};
 use super::place::{at, in_phase, kept_at, line, place, site};
 use crate::detect::{Certainty, Finding, Outcome, Severity, post_mortem};
 use crate::event::Frame;
-use crate::replay::{Device, SiteKind, is_generated};
+use crate::replay::{Cohort, Device, SEVERAL, SiteKind, is_generated};
 
 /// Lines of all findings of a process: leaks numbered, then notes.
 pub(super) fn lines(p: &Process<'_>, style: Style) -> Vec<String> {
@@ -123,12 +123,19 @@ fn leak(out: &mut Vec<String>, p: &Process<'_>, f: &Finding, known: Option<&Know
     }
 }
 
+/// Whether the line allocates on one side stream after another.
+fn is_on_several(p: &Process<'_>, f: &Finding) -> bool {
+    let is_it = |c: &Cohort| c.key.stream == SEVERAL && f.sites.first().is_some_and(|s| s.site == c.key.site);
+    f.grows() && p.replay.cohorts().iter().any(is_it)
+}
+
 /// The line that allocated, the line of the user's that led there, and further lines with their shares.
 fn allocated(p: &Process<'_>, f: &Finding, say: &mut dyn FnMut(&str, &str)) {
     // What was freed has the stream that it waits for, not the one it was allocated on.
     let stream = match f.stream.filter(|_| f.kind.is_leak()) {
         Some(s) if s.side => format!(", side stream {}", s.id.0),
         Some(s) if s.handle.0 != 0 => format!(", stream {}", s.id.0),
+        None if is_on_several(p, f) => ", on several streams".to_owned(),
         _ => String::new(),
     };
     let Some(s) = site(p, f) else {

@@ -2,7 +2,7 @@
 
 use super::super::model::{Ended, Process};
 use super::super::units::{count, duration, plural, size_f};
-use crate::detect::{Finding, GrainName};
+use crate::detect::{Finding, GrainName, StepsToOom};
 
 /// `a step`.
 pub(super) fn per(grain: GrainName) -> &'static str {
@@ -38,7 +38,10 @@ pub(super) fn forecast(p: &Process<'_>, f: &Finding) -> Option<(&'static str, St
         true => ("full in", grain.to_owned(), ""),
         false => ("full after", format!("further {grain}"), " at this rate"),
     };
-    let time = f.seconds_to_oom.map(|t| t.mid).filter(|s| runs && *s != u64::MAX && grain != "second");
+    if f.grain == GrainName::Tick {
+        return Some((label, in_time(when, rate)));
+    }
+    let time = f.seconds_to_oom.map(|t| t.mid).filter(|s| runs && *s != u64::MAX);
     if when.low > FAR_STEPS && time.is_none_or(|s| s > FAR_SECONDS) {
         return Some((label, format!("more than {}{rate}", plural(FAR_STEPS as i64, &noun))));
     }
@@ -57,4 +60,22 @@ pub(super) fn forecast(p: &Process<'_>, f: &Finding) -> Option<(&'static str, St
         (l, h) => format!("{about} ({} to {}){time}", count(l), count(h)),
     };
     Some((label, text))
+}
+
+/// The same of a job that is judged second by second: `about 1 h 31 min at this rate (1 h 12 min to 2 h 19 min)`.
+fn in_time(when: StepsToOom, rate: &str) -> String {
+    let span = |seconds: u64| duration(seconds.saturating_mul(1_000_000_000));
+    if when.low > FAR_SECONDS {
+        return format!("more than {}{rate}", span(FAR_SECONDS));
+    }
+    let about = match when.mid {
+        u64::MAX => format!("a time that cannot be told{rate}"),
+        0 => return format!("less than one second{rate}"),
+        mid => format!("about {}{rate}", span(mid)),
+    };
+    match (when.low, when.high) {
+        (l, h) if l == h => about,
+        (l, u64::MAX) => format!("{about} ({} at the earliest; it may level off before)", span(l)),
+        (l, h) => format!("{about} ({} to {})", span(l), span(h)),
+    }
 }

@@ -4,7 +4,7 @@ use super::super::held::KeptAt;
 use super::super::model::{Facts, Process};
 use crate::detect::Finding;
 use crate::event::{Frame, StreamId};
-use crate::replay::{PhaseKind, Replay, Site, SiteKind};
+use crate::replay::{PhaseKind, Replay, SEVERAL, Site, SiteKind};
 
 /// What stands for the frames of a stack that has none.
 pub(in crate::report) const NO_FRAME: &str = "no Python frame is known";
@@ -78,6 +78,7 @@ pub(super) fn kept_by(p: &Process<'_>, kept: &KeptAt) -> String {
 /// A stream in words: `side stream 3`.
 pub(in crate::report) fn stream(replay: &Replay, id: StreamId) -> String {
     match replay.stream(id).map_or(0, |s| s.handle.0) {
+        _ if id == SEVERAL => "several streams".to_owned(),
         0 => "default stream".to_owned(),
         _ if replay.is_side(id) => format!("side stream {}", id.0),
         _ => format!("stream {}", id.0),

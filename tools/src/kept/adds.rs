@@ -7,7 +7,7 @@ use std::collections::HashSet;
 use tree_sitter::Node;
 
 /// Methods that put their argument into what they are called on.
-const METHODS: [&str; 20] = [
+pub(super) const METHODS: [&str; 20] = [
     "append",
     "appendleft",
     "extend",
@@ -29,10 +29,11 @@ const METHODS: [&str; 20] = [
     "__setitem__",
     "__iadd__",
 ];
-/// Functions that put their second argument into the first.
-const FUNCTIONS_OF_TWO: [&str; 5] = ["heappush", "heappushpop", "insort", "insort_left", "insort_right"];
+/// Functions that put an argument of theirs into the first.
+const FUNCTIONS_OF_TWO: [&str; 6] =
+    ["heappush", "heappushpop", "insort", "insort_left", "insort_right", "setattr"];
 /// Methods that put their argument into a stack of context managers.
-const OF_STACKS: [&str; 5] =
+pub(super) const OF_STACKS: [&str; 5] =
     ["callback", "enter_context", "enter_async_context", "push_async_callback", "push_async_exit"];
 const STACKS: [&str; 2] = ["ExitStack", "AsyncExitStack"];
 /// Types whose attributes are as keys of a dictionary.
@@ -391,7 +392,7 @@ impl<'t> Search<'_, 't> {
                 }
                 let name = source.text(function).rsplit('.').next().unwrap_or_default();
                 let first = arguments.first().filter(|a| self.is_part(**a))?;
-                let is_two = FUNCTIONS_OF_TWO.contains(&name);
+                let is_two = FUNCTIONS_OF_TWO.contains(&name) && !ways::is_of_one_name(name, &arguments);
                 let unbound = METHODS.contains(&name) && function.kind() == "attribute";
                 (is_two || unbound && first.id() != function.id())
                     .then(|| made(arguments.get(1..).unwrap_or_default().to_vec(), true))

@@ -42,7 +42,10 @@ pub(crate) fn of(finding: &Finding, replay: &Replay, names: &Names, began: u64) 
     scopes
         .extend(near.iter().filter(|n| number(n, "blocks") * 2 >= number(holder, "blocks")).map(|n| (n, n)));
     for (scope, of) in scopes {
-        match look.at(&keeper(scope, of, holder)?, scope.get("file").and_then(Value::as_str)) {
+        let is_main = scope.get("module").and_then(Value::as_str) == Some("__main__");
+        let file =
+            scope.get("file").and_then(Value::as_str).or_else(|| main_file(&stacks).filter(|_| is_main));
+        match look.at(&keeper(scope, of, holder)?, file) {
             Some((file, Found::One(Statement { line, text, remedy }, _))) => {
                 return Some(KeptAt { file, line, source: text, remedy });
             }
@@ -135,6 +138,12 @@ pub(crate) fn unchanged(file: &str, cwd: Option<&str>, began: u64) -> Option<Str
     let mut text = String::new();
     opened.take(super::scope::MOST as u64 + 1).read_to_string(&mut text).ok()?;
     Some(text)
+}
+
+/// The script: once it has run to its end `__main__` does not say any more where it lies, and a module-level list is asked about then.
+fn main_file<'a>(stacks: &[&'a Frame]) -> Option<&'a str> {
+    let outermost = stacks.iter().rfind(|f| f.function == "<module>" && is_own(&f.file));
+    outermost.map(|f| f.file.as_str())
 }
 
 /// The user's own, and a file at all.

@@ -1,6 +1,7 @@
 //! The one statement of a source that puts things into a keeper.
 
 use super::adds::{self, Add};
+use super::hooks;
 use super::keeper::Keeper;
 use super::remedy;
 use super::scope::{self, Source};
@@ -42,6 +43,9 @@ pub(super) fn find(source_text: &str, keeper: &Keeper) -> Found {
     let source = Source::new(source_text, tree.root_node());
     let mut all = adds::all(&source, keeper);
     all.retain(|add| add.may_hold);
+    if all.is_empty() {
+        all = hooks::registered(&source, keeper);
+    }
     // What only sets it, where something also builds on what it had.
     if all.iter().any(|a| a.grows) {
         all.retain(|a| a.grows);

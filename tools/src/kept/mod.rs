@@ -4,6 +4,7 @@
 mod adds;
 mod files;
 mod find;
+mod hooks;
 mod keeper;
 mod remedy;
 mod scope;

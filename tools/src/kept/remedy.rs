@@ -1,6 +1,7 @@
 //! What helps at a statement that keeps something.
 
 use super::adds::Add;
+use super::hooks;
 use super::keeper::Keeper;
 use super::scope::{Source, below};
 use super::values::{DETACHED, called};
@@ -56,6 +57,9 @@ pub(super) fn of(source: &Source<'_>, add: &Add<'_>, keeper: &Keeper) -> Option<
         calls(source, values, &VIEWS)
             || values.iter().any(|v| below(*v, &|_| true).iter().any(|n| n.kind() == "subscript"))
     };
+    if hooks::has_handle(source, add.node) {
+        return Some("remove the hook when it has done its work: keep its handle, and call remove()".into());
+    }
     if keeper.type_name == "_lru_cache_wrapper" {
         return Some("give the cache a maxsize, or cache what is no tensor".into());
     }

@@ -336,3 +336,33 @@ fn what_is_put_into_the_results_of_a_cache() {
     none(&format!("{cache}b = bucket(3)\nb.append(x)\n"), &keeper);
     is(&cache.replace("[]", "load(k)"), &keeper, 1, "@functools.lru_cache(maxsize=8)");
 }
+
+#[test]
+fn a_function_with_a_tensor_of_its_own_is_kept_by_whoever_it_is_registered_with() {
+    let of = |kind: &str, variable: &str, function: &str, line, type_name: &str| Keeper {
+        kind: kind.into(),
+        function: Some(function.into()),
+        first_line: Some(line),
+        ..global(variable, type_name)
+    };
+    let source = "def attach(layer, noise):\n    def hook(m, a, out):\n        return out + noise\n    \
+                  layer.register_forward_hook(hook)\nfor x in data:\n    attach(net[2], make())\n    \
+                  w.register_hook(lambda g, m=mask: g * m)\n    go(lambda g, m=mask: g * m)\n";
+    let hook = of("closure", "noise", "attach.<locals>.hook", 2, "Tensor");
+    let remedy = is(source, &hook, 4, "layer.register_forward_hook(hook)");
+    assert!(remedy.contains("remove()"), "{remedy}");
+    is(source, &of("default", "m", "<lambda>", 7, "Tensor"), 7, "w.register_hook(lambda g, m=mask: g * m)");
+    none(source, &of("default", "m", "<lambda>", 8, "Tensor"));
+    // A list is filled by another statement, wherever that is.
+    none(source, &of("closure", "noise", "attach.<locals>.hook", 2, "list"));
+    let twice = source.replace("w.register_hook(", "w.register_hook(f); w.register_hook(f) if f else (");
+    is(&twice, &hook, 4, "layer.register_forward_hook(hook)");
+    none(&source.replace("    layer.reg", "    a.append(hook)\n    layer.reg"), &hook);
+}
+
+#[test]
+fn attributes_that_are_set_by_a_name_of_their_own() {
+    let source =
+        "for i in range(9):\n    setattr(store, f\"x{i}\", make())\n    setattr(store, \"last\", make())\n";
+    is(source, &global("store", "SimpleNamespace"), 2, "setattr(store, f\"x{i}\", make())");
+}

@@ -69,3 +69,10 @@ pub(super) fn calls_on_results<'t>(source: &Source<'t>, function: &str) -> Vec<N
 pub(super) fn method<'t>(source: &Source<'t>, call: Node<'t>) -> &'t str {
     call.child_by_field_name("function").map_or("", |f| source.field(f, "attribute"))
 }
+
+/// Whether a call sets an attribute that always has the same name: what was there before is let go.
+pub(super) fn is_of_one_name(function: &str, arguments: &[Node<'_>]) -> bool {
+    let is_plain =
+        |n: &Node<'_>| n.kind() == "string" && children(*n).iter().all(|p| p.kind() != "interpolation");
+    function == "setattr" && arguments.get(1).is_some_and(is_plain)
+}

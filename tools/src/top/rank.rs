@@ -243,9 +243,9 @@ fn bar(d: &Device, left_behind: u64) -> Bar {
 
 fn streams(r: &Replay, device: DeviceId) -> Vec<Stream> {
     let mut all: BTreeMap<u32, Stream> = BTreeMap::new();
-    for c in r.cohorts().iter().filter(|c| c.key.device == device && c.live.bytes > 0) {
-        let s = all.entry(c.key.stream.0).or_default();
-        (s.bytes, s.blocks) = (s.bytes + c.live.bytes, s.blocks + c.live.blocks);
+    for (id, live) in r.live_of_streams(device) {
+        let s = all.entry(id.0).or_default();
+        (s.bytes, s.blocks) = (live.bytes, live.blocks);
     }
     for w in r.pending(device) {
         if let Some(stream) = w.stream {
