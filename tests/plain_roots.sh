@@ -9,7 +9,7 @@
 #     debootstrap --variant=minbase --components=main,universe --include=python3,python3-venv,ca-certificates,gcc,libc6-dev noble ubuntu
 #
 # Needs root, for chroot, and the package index: the first run in a root downloads PyTorch and transformers, so each command is run twice, and the
-# second time is told. It is no part of `cargo test`. On 24 November 2026 it installed in Debian 13, and the demo ended there for want of a C compiler,
+# second time is told. It is no part of `cargo test`. On 24 November 2026 a wheel packed by hand of the same files installed in Debian 13, and the demo ended there for want of a C compiler,
 # which the lines above did not have then; it has not been run to its end yet.
 set -euo pipefail
 wheel=$(realpath "$1")
