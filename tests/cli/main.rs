@@ -39,6 +39,20 @@ fn a_report_begins_with_the_verdict_and_json_is_schema_1() {
     assert!(folder.path().join("out.txt").exists());
 }
 
+/// PyTorch is 500 MB: a machine on which its libraries cannot be linked is told before.
+#[test]
+fn the_simulated_device_asks_for_a_linker_before_it_downloads() {
+    let folder = Folder::new("linker");
+    let mut command = Command::new(strandline());
+    command.args(["simulate", "--python"]).current_dir(folder.path());
+    let ran =
+        command.env("CC", "no-such-compiler").env("STRANDLINE_CACHE", folder.path().join("cache")).output();
+    let Output { status, stderr, .. } = ran.expect("the command starts");
+    let stderr = String::from_utf8_lossy(&stderr);
+    assert!(!status.success() && stderr.contains("apt install gcc"), "{stderr}");
+    assert!(!stderr.contains("downloading"), "{stderr}");
+}
+
 #[test]
 fn a_gate_on_a_recording_ends_as_its_verdict_says() {
     let folder = Folder::new("gate");

@@ -63,16 +63,36 @@ pub(super) fn replace(path: &Path, content: &[u8]) -> Result<(), Error> {
     write().map_err(|source| Error::io("cannot write", path, source))
 }
 
+const LINKER_ADVICE: &str = "a C compiler driver with an assembler and a linker is needed (on Debian: apt install gcc), as cc or in CC";
+
+/// The system's compiler driver, to link a shared library that needs nothing.
+fn linker() -> Command {
+    let mut command = Command::new(std::env::var_os("CC").filter(|cc| !cc.is_empty()).unwrap_or("cc".into()));
+    command.args(["-shared", "-nostdlib"]);
+    command
+}
+
+/// Links an empty library in `directory`, so that a machine that cannot is told before anything is downloaded.
+pub(super) fn check(directory: &Path) -> Result<(), Error> {
+    let (source, output) = (directory.join("linker-check.s"), directory.join("linker-check.so"));
+    replace(&source, b"    .text\n    .section .note.GNU-stack,\"\",@progbits\n")?;
+    let mut command = linker();
+    command.arg("-o").arg(&output).arg(&source);
+    let linked = run(command, "linking a library", LINKER_ADVICE);
+    for made in [source, output] {
+        let _ = fs::remove_file(made);
+    }
+    linked.map(drop)
+}
+
 fn link(directory: &Path, library: &Library) -> Result<(), Error> {
     let base = directory.join(&library.soname);
     let with = |ending: &str| directory.join(format!("{}.{ending}", library.soname));
     let (source, script, output) = (with("s"), with("map"), with("new"));
     replace(&source, assembler(library).as_bytes())?;
 
-    let mut command = Command::new(std::env::var_os("CC").filter(|cc| !cc.is_empty()).unwrap_or("cc".into()));
+    let mut command = linker();
     command.args([
-        "-shared",
-        "-nostdlib",
         "-Wl,-z,defs",
         "-Wl,-z,now",
         "-Wl,--no-as-needed",
@@ -88,8 +108,7 @@ fn link(directory: &Path, library: &Library) -> Result<(), Error> {
     if library.needs_driver {
         command.args(LATE.map(|name| format!("-l:{name}")));
     }
-    let advice = "a C compiler driver with an assembler and a linker is needed (on Debian: apt install gcc), as cc or in CC";
-    run(command, &format!("linking {}", library.soname), advice)?;
+    run(command, &format!("linking {}", library.soname), LINKER_ADVICE)?;
     fs::rename(&output, &base).map_err(|error| Error::io("cannot write", &base, error))?;
     for leftover in [source, script] {
         // Only there to be looked at if linking fails.

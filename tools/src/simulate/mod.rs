@@ -95,6 +95,7 @@ pub(crate) fn provision(options: &Options) -> Result<Environment, Error> {
     }
     let venv = python::Venv::at(&root);
     if done.torch.as_deref() != Some(&options.torch) {
+        link::check(&root)?;
         venv.create(options.python.as_deref(), &progress)?;
         venv.install_torch(&options.torch, &progress)?;
         let site_packages = venv.site_packages()?;
