@@ -277,9 +277,12 @@ fn recordings_on_every_card() {
     assert!(judged_ones > 0, "no recording of a case in {}", folder.display());
 }
 
+/// A case's name, whether it leaks, and the line that must be named.
+type Case = (String, bool, Option<usize>);
+
 /// Cases of the script: name, whether it leaks, and the line that does, where the script says it.
-fn cases(script: &str) -> Vec<(String, bool, Option<usize>)> {
-    let (mut all, mut is_leak) = (Vec::<(String, bool, Option<usize>)>::new(), false);
+fn cases(script: &str) -> Vec<Case> {
+    let (mut all, mut is_leak) = (Vec::<Case>::new(), false);
     for (i, line) in script.lines().enumerate() {
         if line.starts_with("# ") {
             is_leak = line == "# leaks";
@@ -293,7 +296,7 @@ fn cases(script: &str) -> Vec<(String, bool, Option<usize>)> {
 }
 
 /// The scripts of a folder, each of which is one case, in the order of their names.
-fn own_cases(folder: &Path) -> Vec<(String, (String, bool, Option<usize>))> {
+fn own_cases(folder: &Path) -> Vec<(String, Case)> {
     let mut scripts: Vec<PathBuf> =
         std::fs::read_dir(folder).expect("a folder").flatten().map(|e| e.path()).collect();
     scripts.retain(|p| p.extension().is_some_and(|e| e == "py"));
