@@ -122,7 +122,8 @@ fn ranks_run_with_a_simulated_nccl_and_each_has_its_own_peak() {
     assert_eq!((devices.len(), output.status.code()), (2, Some(0)), "{told:#}");
     for line in text[..at].lines() {
         let (rank, peak) = line.split_once(' ').expect("a rank and its peak");
-        let device = devices.iter().find(|d| d["device"].to_string() == rank).expect("its device");
+        let rank: u64 = rank.parse().expect("a number");
+        let device = devices.iter().find(|d| d["device"] == rank).expect("its device");
         assert_eq!(device["peak_allocated_bytes"].to_string(), peak, "rank {rank}: {told:#}");
     }
     let peak = |rank: u64| {
