@@ -7,6 +7,7 @@ import common
 import csv
 import glob
 import logging
+import types
 import warnings
 
 import lightning.pytorch as pl
@@ -119,4 +120,20 @@ assert it.global_step == stopped + 4
 assert [row["step"] for row in logged("resumed")[1]] == [stopped + 4, stopped + 4], logged("resumed")
 # With `artifacts` its loggers have the page and the snapshot, too: here TensorBoard's.
 assert {"strandline.html", "strandline.pickle"} <= set(os.listdir("resumed/board/version_0"))
+
+
+class Unreachable(CSVLogger):
+    @property
+    def experiment(self):
+        raise ConnectionError("no server")
+
+
+# A logger that fails after the last step fails nothing else.
+callback = StrandlineCallback(artifacts=True)
+callback.on_train_start(it, None)
+ended = types.SimpleNamespace(loggers=[Unreachable("unreachable")], is_global_zero=True, global_step=0)
+callback._log = lambda *_, **__: None
+with common.stderr() as lines:
+    callback.on_train_end(ended, None)
+assert lines[-1] == "strandline: this training is no longer watched: ConnectionError: no server", lines
 common.done()

@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 import os
 import shutil
+import sys
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from types import ModuleType
@@ -17,6 +18,9 @@ from . import _library
 
 # Verdicts that somebody is to hear of, and how loudly W&B says them.
 _LEVELS = {"leak": "ERROR", "oom": "ERROR", "growing": "WARN"}
+
+# Where launchers tell how many ranks there are, and which this is.
+_LAUNCHERS = (("WORLD_SIZE", "RANK"), ("SLURM_NTASKS", "SLURM_PROCID"), ("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"))
 
 
 class Logger(Protocol):
@@ -129,6 +133,20 @@ def logger_of(place: Any, commit: bool = False) -> Optional[Logger]:
     return None
 
 
+def _of_rank() -> str:
+    """What tells the files of this process from those of the job's other ranks: nothing where there are none."""
+    torch: Any = sys.modules.get("torch")
+    group = getattr(torch, "distributed", None)
+    if group is not None and group.is_available() and group.is_initialized():
+        return f"-rank{group.get_rank()}" if group.get_world_size() > 1 else ""
+    # Without a group a launcher may have told the rank.
+    for world, rank in _LAUNCHERS:
+        if os.environ.get(world, "").isdigit():
+            is_alone = int(os.environ[world]) <= 1
+            return "" if is_alone else f"-rank{os.environ[rank]}" if os.environ.get(rank, "").isdigit() else f"-{os.getpid()}"
+    return ""
+
+
 def hand_over(loggers: Iterable[Logger], recording: str, verdict: str, sentence: str, with_files: bool) -> None:
     """Gives each the verdict on a recording and, `with_files`, its page and its snapshot."""
     loggers = list(loggers)
@@ -137,7 +155,9 @@ def hand_over(loggers: Iterable[Logger], recording: str, verdict: str, sentence:
     if not loggers or not with_files:
         return
     with tempfile.TemporaryDirectory(prefix="strandline-") as folder:
-        page, snapshot = os.path.join(folder, "strandline.html"), os.path.join(folder, "strandline.pickle")
+        # Ranks may share a folder or a run.
+        name = f"strandline{_of_rank()}"
+        page, snapshot = os.path.join(folder, f"{name}.html"), os.path.join(folder, f"{name}.pickle")
         _library.ask("report", recording, "--format", "html", "-o", page)
         _library.ask("snapshot", recording, "-o", snapshot)
         for logger in loggers:

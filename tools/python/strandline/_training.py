@@ -39,12 +39,13 @@ class Training:
         self._growth: dict[str, float] = {}
         self._next_look = 0.0
         self._is_urgent = False
-        self._reason = ("", "")
+        self._reason = self._said = ("", "")
 
     def begin(self) -> None:
         """The training begins."""
         self._works = True
         self._growth, self._next_look, self._is_urgent = {}, 0.0, False
+        self._said = ("", "")
         # Nothing of ours is loaded into a process that is not recorded.
         self._works = self._attempt(_library.is_loaded, False)
 
@@ -83,8 +84,9 @@ class Training:
         return self._on_any_rank()
 
     def alert(self, logger: _loggers.Logger) -> None:
-        """Gives a logger the verdict of the last look, where the device will be full soon."""
-        if self._is_urgent:
+        """Gives a logger the verdict of the last look, where the device will be full soon: once, until it changes."""
+        if self._is_urgent and self._reason != self._said:
+            self._said = self._reason
             self._attempt(lambda: logger.verdict(*self._reason), None)
 
     def end(self, loggers: Callable[[], Sequence[Optional[_loggers.Logger]]] = list, with_files: bool = True) -> None:

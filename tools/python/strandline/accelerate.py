@@ -25,6 +25,9 @@ class _Accelerator(Protocol):
     def sync_gradients(self) -> bool: ...
 
     @property
+    def is_main_process(self) -> bool: ...
+
+    @property
     def trackers(self) -> Sequence[Any]: ...
 
     def log(self, values: dict[str, Any], step: Optional[int] = None) -> None: ...
@@ -60,4 +63,7 @@ class TrainingLoop(Loop):
         self._accelerator.log(figures, step=self.steps)
 
     def _loggers(self) -> Sequence[Optional[Logger]]:
-        return [logger_of(tracker.tracker) for tracker in self._accelerator.trackers] if self._artifacts else []
+        # Of other ranks most trackers have no run.
+        if not self._artifacts or not self._accelerator.is_main_process:
+            return []
+        return [logger_of(tracker.tracker) for tracker in self._accelerator.trackers]

@@ -10,9 +10,9 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import Any, Optional
 
-from ._loggers import logger_of
+from ._loggers import Logger, logger_of
 from ._training import OnGrowth, Training
 
 try:
@@ -75,10 +75,13 @@ class StrandlineCallback(Callback):
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
         self._log(trainer, last=True)
-        # Of other ranks the loggers are dummies. MLflow's knows its run, of others it is the experiment that is known.
-        loggers = trainer.loggers if self._artifacts and trainer.is_global_zero else []
-        places = [place for logger in loggers for place in (logger, logger.experiment)]
-        self._training.end(lambda: [logger_of(place) for place in places])
+        # Of other ranks the loggers are dummies. MLflow's knows its run, of others it is the experiment that is known, which a logger
+        # may begin only now.
+        def loggers() -> list[Optional[Logger]]:
+            all = trainer.loggers if self._artifacts and trainer.is_global_zero else []
+            return [logger_of(place) for logger in all for place in (logger, logger.experiment)]
+
+        self._training.end(loggers)
 
     def _log(self, trainer: Any, last: bool) -> None:
         # Not through `pl_module.log`, which puts each figure on the device.

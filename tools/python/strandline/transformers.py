@@ -9,16 +9,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
-from typing import Any
+from types import FrameType
+from typing import Any, Optional
 
-from ._loggers import logger_of
+from ._loggers import Logger, logger_of
 from ._training import OnGrowth, Training
 
 try:
     from transformers import TrainerCallback
 except ImportError as e:
     raise ImportError(f"strandline.transformers needs transformers, which cannot be imported ({e}): pip install transformers") from e
+
+# How many functions, ours among them, lie between the list of callbacks and what looks for it, and some more.
+_CALLERS = 10
 
 
 class StrandlineCallback(TrainerCallback):
@@ -76,21 +81,30 @@ class StrandlineCallback(TrainerCallback):
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         # Callbacks of loggers, behind this one, close what they have at the end.
-        others = getattr(_handler(), "callbacks", ()) if self._artifacts else ()
-        places = [getattr(other, name, None) for other in others for name in ("tb_writer", "_wandb", "_ml_flow")]
-        self._training.end(lambda: [logger_of(place) for place in places])
+        def loggers() -> list[Optional[Logger]]:
+            others = getattr(self._handler(), "callbacks", ()) if self._artifacts else ()
+            return [logger_of(getattr(other, name, None)) for other in others for name in ("tb_writer", "_wandb", "_ml_flow")]
+
+        self._training.end(loggers)
 
     def _come_first(self) -> None:
         # Callbacks are given what is logged one after another, and those of loggers stand before the user's. Their list is gone
         # through just now: it gets another list.
-        handler = _handler()
-        callbacks = getattr(handler, "callbacks", None)
-        if isinstance(callbacks, list) and self in callbacks and callbacks[0] is not self:
-            handler.callbacks = [self, *(c for c in callbacks if c is not self)]
+        # Where that fails, figures are logged after the loggers, and the training goes on.
+        with contextlib.suppress(Exception):
+            handler = self._handler()
+            if handler is not None and handler.callbacks[0] is not self:
+                handler.callbacks = [self, *(c for c in handler.callbacks if c is not self)]
 
-
-def _handler() -> Any:
-    """The list of callbacks that calls ours just now, by one function of ours or by two."""
-    callers = (sys._getframe(2), sys._getframe(3))
-    selves = (frame.f_locals.get("self") for frame in callers)
-    return next((it for it in selves if isinstance(getattr(it, "callbacks", None), list)), None)
+    def _handler(self) -> Any:
+        """The list of callbacks that calls this one just now: the `self` of a function that has called us."""
+        frame: Optional[FrameType] = sys._getframe(1)
+        for _ in range(_CALLERS):
+            if frame is None:
+                break
+            it = frame.f_locals.get("self")
+            callbacks = getattr(it, "callbacks", None)
+            if isinstance(callbacks, list) and any(c is self for c in callbacks):
+                return it
+            frame = frame.f_back
+        return None
