@@ -35,9 +35,11 @@ pub(super) struct Ranks {
 impl Ranks {
     /// Of a job of several processes.
     pub(super) fn of(r: &Report<'_>) -> Option<Ranks> {
-        if r.processes.len() < 2 {
-            return None;
-        }
+        (r.processes.len() > 1).then(|| Ranks::known(r))
+    }
+
+    /// What is known of the ranks, also where one process is all there is.
+    pub(super) fn known(r: &Report<'_>) -> Ranks {
         let facts = || r.processes.iter().map(|p| Facts::of(p.replay));
         let world = facts().filter_map(|f| f.number("world_size")).filter(|n| *n <= MOST).max().unwrap_or(0);
         let seen: BTreeSet<u64> = facts().filter_map(Facts::rank).collect();
@@ -61,14 +63,14 @@ impl Ranks {
         let series: Vec<RankSeries<'_>> = compared.iter().map(|i| series(&r.processes[*i])).collect();
         let mut apart = apart(&series);
         apart.iter_mut().for_each(|a| a.rank = compared[a.rank]);
-        Some(Ranks {
+        Ranks {
             world,
             missing,
             running: r.processes.iter().filter(|p| p.ended == Ended::Running).count(),
             restarted: last.values().filter(|n| **n > 0).count(),
             restarts,
             apart,
-        })
+        }
     }
 
     /// As JSON has it.

@@ -35,3 +35,20 @@ fn of_many_ranks_those_with_nothing_to_tell_are_one_line() {
         "{twelve:?}"
     );
 }
+
+/// One recording of a job of many ranks says how many there should be; without a launcher that is not known, and no number.
+#[test]
+fn what_a_job_of_one_recording_has_is_not_invented() {
+    let clean = verdict(Outcome::Clean, "nothing grows over 12 steps");
+    let row = |facts: Value| {
+        let (mut replay, names) = (Replay::new(), Names::default());
+        replay.apply(&Item::Meta(facts), &names);
+        let mut p = Process::new(&replay, &names, &clean, &[]);
+        p.ended = Ended::Running;
+        let row = export::parquet::job(&Report { processes: vec![p], exit: None, next: Vec::new() }, 1, None);
+        ["world_size", "missing_ranks", "running", "restarts"].map(|column| row[column].clone())
+    };
+    let of_four = json!({"rank": 2, "local_rank": 2, "world_size": 4, "restart": 1, "pid": 7});
+    assert_eq!(row(of_four), [json!(4), json!(3), json!(1), json!(1)]);
+    assert_eq!(row(json!({"rank": 0, "pid": 7})), [Value::Null, Value::Null, json!(1), json!(0)]);
+}

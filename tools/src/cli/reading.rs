@@ -129,7 +129,7 @@ pub(crate) struct Export {
     /// Write to this file instead of stdout; of parquet the folder of the tables
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
-    /// Of parquet: what the job is called [default: its folder's name]
+    /// Of parquet: what the job is called; --share needs it [default: its folder's name]
     #[arg(long, value_name = "NAME")]
     pub(crate) job: Option<String>,
     /// Of parquet: the version of the code that ran, such as "$(git rev-parse HEAD)"

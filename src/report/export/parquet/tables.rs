@@ -3,6 +3,7 @@
 use super::file::{Column, Kind};
 use crate::report::json;
 use crate::report::model::{Facts, Process, Report};
+use crate::report::ranks::Ranks;
 use serde_json::{Value, json};
 
 /// Version of the tables, in the metadata of each file as `strandline.schema`: columns are added, and none changes its meaning.
@@ -193,14 +194,16 @@ pub fn job(r: &Report<'_>, began: u64, commit: Option<&str>) -> Value {
     let mut row = json::head(r);
     let worst = row["worst_process"].as_u64().and_then(|i| r.processes.get(i as usize));
     let worst = worst.map(|p| Facts::of(p.replay));
-    let ranks = row["ranks"].take();
+    let ranks = Ranks::known(r).value(r);
+    let is_told = !ranks["world_size"].is_null();
     let words = row["command"].as_array().into_iter().flatten().filter_map(Value::as_str);
     row["command"] = words.collect::<Vec<_>>().join(" ").into();
     row["commit"] = json!(commit);
     row["began"] = json!(began);
     row["world_size"] = ranks["world_size"].clone();
     row["processes"] = json!(r.processes.len());
-    row["missing_ranks"] = json!(ranks["missing"].as_array().map_or(0, Vec::len));
+    // How many there should be is known from a launcher alone.
+    row["missing_ranks"] = json!(ranks["missing"].as_array().filter(|_| is_told).map(Vec::len));
     row["running"] = ranks["running"].clone();
     row["restarts"] = ranks["restarts"].clone();
     row["worst_rank"] = json!(worst.and_then(Facts::rank));
