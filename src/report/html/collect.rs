@@ -91,7 +91,8 @@ impl Pass {
             let step = self.replay.steps() + 1;
             lane.failed = (step > self.last).then(|| point(&self.replay, device, step, &self.findings));
         }
-        let anew = matches!(event.body, Body::OptimizerEnd(_) | Body::BackwardEnd { .. });
+        // What another thread allocates ends no step, and yet what was freed before it was freed within one.
+        let anew = matches!(event.body, Body::OptimizerEnd(_) | Body::BackwardEnd { .. } | Body::Alloc(_));
         if progress.step.is_none() && (anew || !self.replay.is_trailing()) {
             self.go_on();
         }

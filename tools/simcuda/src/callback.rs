@@ -29,13 +29,15 @@ fn queue() -> MutexGuard<'static, Queue> {
 /// Calls it once the clock, the process's only one, has reached `instant`. Where no thread can be had it is called here.
 pub fn call_at(clock: &'static Clock, instant: u64, call: Call) {
     let mut queue = queue();
-    queue.calls.push_back((instant, Some(call)));
+    // By their time: a stream's call does not wait for one of another stream that comes later. One that runs stays in front.
+    let place = queue.calls.partition_point(|(at, call)| call.is_none() || *at <= instant);
+    queue.calls.insert(place, (instant, Some(call)));
     if queue.thread.is_none() {
         let name = std::thread::Builder::new().name("cuda-callbacks".into());
         match without_signals(|| name.spawn(|| run(clock))) {
             Ok(thread) => queue.thread = Some(thread.thread().id()),
             Err(_) => {
-                let alone = queue.calls.pop_back();
+                let alone = queue.calls.remove(place);
                 drop(queue);
                 clock.wait_until(instant);
                 alone.and_then(|(_, call)| call).into_iter().for_each(|call| call());
@@ -93,5 +95,31 @@ fn without_signals<T>(make: impl FnOnce() -> T) -> T {
         let made = make();
         libc::pthread_sigmask(libc::SIG_SETMASK, &before, std::ptr::null_mut());
         made
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    #[test]
+    fn a_call_does_not_wait_for_one_that_comes_later() {
+        let clock: &'static Clock = Box::leak(Box::new(Clock::new(true)));
+        let (called, began) = (Arc::new(Mutex::new(Vec::new())), clock.now());
+        for (name, instant) in [("late", 1000), ("early", 500), ("early too", 500)] {
+            let called = called.clone();
+            call_at(
+                clock,
+                began + instant,
+                Box::new(move || called.lock().expect("not poisoned").push(name)),
+            );
+        }
+        clock.wait_until(began + 500);
+        wait_until(began + 500);
+        assert_eq!(*called.lock().expect("not poisoned"), ["early", "early too"]);
+        clock.wait_until(began + 1000);
+        wait_until(began + 1000);
+        assert_eq!(called.lock().expect("not poisoned").len(), 3);
     }
 }
