@@ -11,9 +11,9 @@ use support::{Folder, Job, report, strandline};
 #[track_caller]
 fn agrees(models: &[&str]) {
     let folder = Folder::new("anatomy");
-    let python = strandline(&["simulate", "--with-transformers", "--python"]);
+    let python = support::python_with_transformers();
     let script = support::root().join("tests/python/anatomy.py");
-    let mut job = Job::program(&folder, python.trim_end()).arg(script).devices(models.len() as u32);
+    let mut job = Job::program(&folder, python).arg(script).devices(models.len() as u32);
     for model in models {
         job = job.arg(model);
     }

@@ -6,7 +6,7 @@ use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use strandline::reader::FactsFollower;
-use support::{Folder, Job, Recording, cache, command, python, python_3_13, root};
+use support::{Folder, Job, Recording, cache, command, python, python_3_13, python_with_transformers, root};
 
 const SCRIPT: &str = "tests/python/holder.py";
 
@@ -83,7 +83,8 @@ fn every_kind_of_holder_on_python_3_13() {
 #[test]
 fn leakbench_holders_are_named_within_three_seconds() {
     let folder = Folder::new("holders");
-    let mut holders = std::process::Command::new(python());
+    let python = python_with_transformers();
+    let mut holders = std::process::Command::new(python);
     holders.arg(root().join("tests/leakbench/holders.py")).args([
         "--simulated",
         "--hold",
@@ -92,7 +93,7 @@ fn leakbench_holders_are_named_within_three_seconds() {
         "2",
     ]);
     // How long it takes is measured elsewhere.
-    holders.args(["--longest", "1e9"]).arg("--strandline").arg(command()).arg("--python").arg(python());
+    holders.args(["--longest", "1e9"]).arg("--strandline").arg(command()).arg("--python").arg(python);
     holders.arg("--wheels").arg(cache().join("wheels")).arg("--out").arg(folder.path());
     let output = holders.output().expect("Python starts");
     let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));

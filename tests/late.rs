@@ -9,7 +9,9 @@ use std::path::Path;
 use std::process::Command;
 use strandline::event::Body;
 use strandline::report::snapshot::{unpickle, validate};
-use support::{Folder, Job, Ran, Recording, cache, command, report, root, strandline};
+use support::{
+    Folder, Job, Ran, Recording, cache, command, python_with_transformers, report, root, strandline,
+};
 
 /// A job on the simulated device, without the preload, whose recording is asked for by the job.
 fn asks(folder: &Folder, script: &str, arguments: &[&str]) -> Job {
@@ -145,10 +147,7 @@ fn a_job_on_stream_ordered_memory_is_found_running() {
 #[test]
 fn a_real_leak_is_named_nine_steps_after_the_start() {
     let folder = Folder::new("late-bench");
-    let python = match std::env::var("STRANDLINE_TEST_PYTHON").ok().filter(|p| !p.is_empty()) {
-        Some(python) => python,
-        None => strandline(&["simulate", "--with-transformers", "--python"]).trim_end().to_string(),
-    };
+    let python = python_with_transformers().to_string_lossy();
     let script = root().join("tests/leakbench/trl_offload_streams.py");
     let wheels = cache().join("wheels");
     let (script, wheels) = (script.to_string_lossy(), wheels.to_string_lossy());

@@ -7,7 +7,9 @@ mod support;
 use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
-use support::{Folder, cache, command, libraries, packages, python, root, strandline};
+use support::{
+    Folder, cache, command, libraries, packages, python, python_with_transformers, root, strandline,
+};
 
 /// What came of a command line under `strandline run`, on so many simulated devices.
 struct Launched {
@@ -112,10 +114,7 @@ fn torchrun_has_a_recording_for_each_rank() {
 
 #[test]
 fn accelerate_launch() {
-    let python = match std::env::var("STRANDLINE_TEST_PYTHON").ok().filter(|p| !p.is_empty()) {
-        Some(python) => python,
-        None => strandline(&["simulate", "--with-transformers", "--python"]).trim_end().to_string(),
-    };
+    let python = python_with_transformers().to_string_lossy();
     one(&[&python, "-m", "accelerate.commands.launch", "--num_processes", "1", &job()]);
 }
 

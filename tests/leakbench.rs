@@ -10,15 +10,7 @@ use strandline::detect::{Certainty, Detector, Finding, Policy, Severity};
 use strandline::event::Item;
 use strandline::reader::{Batch, Reader};
 use strandline::replay::Replay;
-use support::{Folder, cache, command, is_whole, root, strandline};
-
-/// A Python with what leakbench needs.
-fn python() -> std::ffi::OsString {
-    match std::env::var_os("STRANDLINE_TEST_PYTHON").filter(|p| !p.is_empty()) {
-        Some(python) => python,
-        None => strandline(&["simulate", "--with-transformers", "--python"]).trim_end().into(),
-    }
-}
+use support::{Folder, cache, command, is_whole, python_with_transformers, root};
 
 /// A command with nothing of ours in its environment but the cache.
 fn clean(mut command: Command, folder: &Folder) -> Command {
@@ -33,10 +25,10 @@ fn clean(mut command: Command, folder: &Folder) -> Command {
 #[test]
 fn every_leak_is_named_and_no_control_is() {
     let folder = Folder::new("leakbench");
-    let python = python();
-    let mut compare = clean(Command::new(&python), &folder);
+    let python = python_with_transformers();
+    let mut compare = clean(Command::new(python), &folder);
     compare.arg("-u").arg(root().join("tests/leakbench/compare.py"));
-    compare.arg("--strandline").arg(command()).arg("--python").arg(&python);
+    compare.arg("--strandline").arg(command()).arg("--python").arg(python);
     compare.arg("--wheels").arg(cache().join("wheels")).arg("--out").arg(folder.path());
     compare.args(["--simulated", "--jobs", "2", "--bare", "1"]);
     let status = compare.status().expect("python starts");
@@ -49,10 +41,10 @@ fn every_leak_is_named_and_no_control_is() {
 #[ignore = "four minutes: six jobs through four allocators; its result is in docs/measurements.md"]
 fn what_is_said_is_the_same_through_every_door() {
     let folder = Folder::new("leakbench-doors");
-    let python = python();
-    let mut doors = clean(Command::new(&python), &folder);
+    let python = python_with_transformers();
+    let mut doors = clean(Command::new(python), &folder);
     doors.arg("-u").arg(root().join("tests/leakbench/doors.py"));
-    doors.arg("--strandline").arg(command()).arg("--python").arg(&python).env("STRANDLINE_BIN", command());
+    doors.arg("--strandline").arg(command()).arg("--python").arg(python).env("STRANDLINE_BIN", command());
     doors.arg("--wheels").arg(cache().join("wheels")).arg("--out").arg(folder.path());
     doors.args(["--simulated", "--jobs", "2"]);
     let status = doors.status().expect("python starts");
@@ -108,9 +100,9 @@ fn forecasts(recording: &Path) -> (Vec<Told>, u64) {
 #[test]
 fn a_real_job_dies_when_its_alert_said() {
     let folder = Folder::new("leakbench-full");
-    let python = python();
+    let python = python_with_transformers();
     let mut run = clean(Command::new(command()), &folder);
-    run.args(["run", "-o", "rec", "--on-alert", "exec:cat >> fired.jsonl", "--"]).arg(&python);
+    run.args(["run", "-o", "rec", "--on-alert", "exec:cat >> fired.jsonl", "--"]).arg(python);
     run.arg(root().join("tests/leakbench/trl_offload_streams.py")).args(["--steps", "60", "--wheels"]);
     run.arg(cache().join("wheels")).env("LEAKBENCH_NO_CUDNN", "1");
     run.env("STRANDLINE_SIM_TOTAL", PEAK_AT_25.to_string()).current_dir(folder.path());
@@ -170,7 +162,7 @@ const CONTROLS: [(&str, bool); 20] = [
 ];
 
 /// Runs a control for 300 steps on a card of 24 GiB; what was wrong, and what to print of it.
-fn control(python: &std::ffi::OsStr, case: &str, marked: bool) -> (String, bool) {
+fn control(python: &Path, case: &str, marked: bool) -> (String, bool) {
     let folder = Folder::new("leakbench-control");
     let mut run = clean(Command::new(command()), &folder);
     run.args(["run", "-o", "rec", "--on-alert", "log", "--"]).arg(python);
@@ -218,11 +210,11 @@ fn control(python: &std::ffi::OsStr, case: &str, marked: bool) -> (String, bool)
 #[test]
 #[ignore = "seven minutes: every control for 300 steps; its result is in docs/measurements.md"]
 fn no_control_of_300_steps_is_a_leak_wakes_anybody_or_grows_at_its_end() {
-    let python = python();
+    let python = python_with_transformers();
     let wrong: Vec<String> = CONTROLS
         .iter()
         .filter_map(|(case, marked)| {
-            let (line, is_quiet) = control(&python, case, *marked);
+            let (line, is_quiet) = control(python, case, *marked);
             println!("{line}");
             (!is_quiet).then_some(line)
         })

@@ -4,7 +4,7 @@ mod support;
 
 use serde_json::Value;
 use std::process::{Command, Stdio};
-use support::{Folder, cache, command, python, root, strandline};
+use support::{Folder, cache, command, python, python_with_transformers, root};
 
 /// What the runner calls a difference, on runs that are made up.
 #[test]
@@ -18,22 +18,13 @@ fn the_runner_sees_every_kind_of_difference() {
 #[test]
 fn quick_jobs_run_recorded_as_they_run_bare() {
     let folder = Folder::new("world");
-    let with_transformers = match std::env::var("STRANDLINE_TEST_PYTHON") {
-        Ok(python) if !python.is_empty() => python,
-        _ => strandline(&["simulate", "--with-transformers", "--python"]).trim_end().to_string(),
-    };
-    let mut world = Command::new(&with_transformers);
+    let python = python_with_transformers();
+    let mut world = Command::new(python);
     for (name, _) in std::env::vars_os().filter(|(n, _)| n.to_string_lossy().starts_with("STRANDLINE_")) {
         world.env_remove(name);
     }
     world.arg("-u").arg(root().join("tests/world/world.py"));
-    world
-        .arg("--out")
-        .arg(folder.path())
-        .arg("--strandline")
-        .arg(command())
-        .arg("--python")
-        .arg(&with_transformers);
+    world.arg("--out").arg(folder.path()).arg("--strandline").arg(command()).arg("--python").arg(python);
     world.arg("--wheels").arg(cache().join("wheels")).args([
         "--simulated",
         "--tags",

@@ -89,6 +89,15 @@ pub(crate) fn python() -> &'static Path {
     })
 }
 
+/// The same with transformers and accelerate, and TRL's wheels in [`cache`]`/wheels`.
+pub(crate) fn python_with_transformers() -> &'static Path {
+    static PYTHON: OnceLock<PathBuf> = OnceLock::new();
+    PYTHON.get_or_init(|| {
+        elsewhere("STRANDLINE_TEST_PYTHON")
+            .unwrap_or_else(|| strandline(&["simulate", "--with-transformers", "--python"]).trim_end().into())
+    })
+}
+
 /// The same torch in a Python 3.13, provided by the command as well; `None`, and a line that says so, where this machine has none,
 /// or where `STRANDLINE_TEST_PYTHON` names the one to test with.
 pub(crate) fn python_3_13() -> Option<PathBuf> {
