@@ -524,7 +524,7 @@ def monitoring():
     def told(event):
         def f(code, *_):
             counts[event] = counts.get(event, 0) + 1
-            if "strandline" in code.co_filename:
+            if "strandline" in code.co_filename.rsplit("/", 1)[-1]:
                 names.add(code.co_filename)
 
         return f
@@ -537,7 +537,7 @@ def monitoring():
     on_threads(3, allocate, 5)
     m.set_events(3, 0)
     m.free_tool_id(3)
-    return loss, sorted(counts), names
+    return loss, sorted(counts), sorted(names)
 
 
 @program
