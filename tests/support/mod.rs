@@ -8,11 +8,9 @@ pub(crate) mod surrounded;
 use serde_json::Value;
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Read};
-use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{OnceLock, atomic};
 use std::time::{Duration, Instant};
 use strandline::event::{Block, Body, Event, Item, StackId, ThreadInfo};
 use strandline::reader::{Batch, Reader};
@@ -80,22 +78,21 @@ pub(crate) fn preload_so() -> &'static Path {
     })
 }
 
-/// A Python with torch on the simulated device: `STRANDLINE_TEST_PYTHON`, or the one that the command provides.
+/// `STRANDLINE_TEST_PYTHON`, or the Python that the command provides.
+fn provided(words: &[&str]) -> PathBuf {
+    elsewhere("STRANDLINE_TEST_PYTHON").unwrap_or_else(|| strandline(words).trim_end().into())
+}
+
+/// A Python with torch on the simulated device.
 pub(crate) fn python() -> &'static Path {
     static PYTHON: OnceLock<PathBuf> = OnceLock::new();
-    PYTHON.get_or_init(|| {
-        elsewhere("STRANDLINE_TEST_PYTHON")
-            .unwrap_or_else(|| strandline(&["simulate", "--python"]).trim_end().into())
-    })
+    PYTHON.get_or_init(|| provided(&["simulate", "--python"]))
 }
 
 /// The same with transformers and accelerate, and TRL's wheels in [`cache`]`/wheels`.
 pub(crate) fn python_with_transformers() -> &'static Path {
     static PYTHON: OnceLock<PathBuf> = OnceLock::new();
-    PYTHON.get_or_init(|| {
-        elsewhere("STRANDLINE_TEST_PYTHON")
-            .unwrap_or_else(|| strandline(&["simulate", "--with-transformers", "--python"]).trim_end().into())
-    })
+    PYTHON.get_or_init(|| provided(&["simulate", "--with-transformers", "--python"]))
 }
 
 /// The same torch in a Python 3.13, provided by the command as well; `None`, and a line that says so, where this machine has none,
@@ -188,8 +185,8 @@ pub(crate) struct Folder {
 impl Folder {
     /// Makes one.
     pub(crate) fn new(name: &str) -> Folder {
-        static NUMBER: AtomicU32 = AtomicU32::new(0);
-        let n = NUMBER.fetch_add(1, Ordering::Relaxed);
+        static NUMBER: atomic::AtomicU32 = atomic::AtomicU32::new(0);
+        let n = NUMBER.fetch_add(1, atomic::Ordering::Relaxed);
         let path = std::env::temp_dir().join(format!("strandline-test-{name}-{}-{n}", std::process::id()));
         let shm = Path::new("/dev/shm").join(path.file_name().expect("a name"));
         // A test that failed in an earlier process of our number has left its own.
@@ -487,7 +484,7 @@ pub(crate) fn two_at_a_time<T: Sync, R: Send>(items: &[T], run: impl Fn(&T) -> R
 }
 
 /// The body of an HTTP request that comes in.
-pub(crate) fn request_body(stream: &TcpStream) -> Vec<u8> {
+pub(crate) fn request_body(stream: &std::net::TcpStream) -> Vec<u8> {
     let mut reader = BufReader::new(stream);
     let mut length = 0;
     let mut line = String::new();
