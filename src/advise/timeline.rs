@@ -71,8 +71,8 @@ pub struct Timeline {
     pub tops: Vec<u64>,
     /// Its larger blocks, in the order in which they came.
     pub lives: Vec<Life>,
-    /// What happened of steps, in order.
-    pub marks: Vec<(Time, Mark)>,
+    /// When each sort of [`Mark`] came, in order.
+    pub(super) marks: [Vec<Time>; 4],
     /// The optimizers that made steps.
     pub optimizers: Vec<u64>,
     /// Events are missing: more may be true than is seen.
@@ -104,14 +104,19 @@ impl Timeline {
 
     /// The first mark of this sort after a moment, and when.
     pub fn next(&self, mark: Mark, after: Time) -> Option<Time> {
-        let from = self.marks.partition_point(|(t, _)| *t <= after);
-        self.marks[from..].iter().find(|(_, m)| *m == mark).map(|(t, _)| *t)
+        let all = &self.marks[mark as usize];
+        all.get(all.partition_point(|t| *t <= after)).copied()
     }
 
     /// The last mark of this sort before a moment, and when.
     pub fn last(&self, mark: Mark, before: Time) -> Option<Time> {
-        let to = self.marks.partition_point(|(t, _)| *t < before);
-        self.marks[..to].iter().rev().find(|(_, m)| *m == mark).map(|(t, _)| *t)
+        let all = &self.marks[mark as usize];
+        all[..all.partition_point(|t| *t < before)].last().copied()
+    }
+
+    /// When the last mark of any sort came.
+    pub fn last_of_all(&self) -> Option<Time> {
+        self.marks.iter().filter_map(|all| all.last()).max().copied()
     }
 
     /// Whether there is a mark of this sort after one moment and before another.
@@ -214,7 +219,7 @@ impl Track {
         match mark {
             Some(mark) => {
                 let at = self.moment(now);
-                self.timeline.marks.push((at, mark));
+                self.timeline.marks[mark as usize].push(at);
             }
             None => self.goes_on(now),
         }
@@ -267,5 +272,24 @@ impl Track {
         for (_, life) in self.open.drain() {
             self.timeline.lives[life].lost = true;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_nearest_mark_of_a_sort_is_found_among_others() {
+        let marks = [vec![2, 8], vec![4, 9], vec![5], vec![]];
+        let timeline = Timeline { marks, ..Timeline::default() };
+        let next = |mark, after| timeline.next(mark, after);
+        assert_eq!((next(Mark::Backward, 1), next(Mark::Backward, 2)), (Some(2), Some(8)));
+        assert_eq!((next(Mark::BackwardEnd, 9), next(Mark::OptimizerEnd, 0)), (None, None));
+        let last = |mark, before| timeline.last(mark, before);
+        assert_eq!((last(Mark::Backward, 8), last(Mark::Backward, 9)), (Some(2), Some(8)));
+        assert_eq!((last(Mark::Optimizer, 5), last(Mark::OptimizerEnd, 9)), (None, None));
+        assert!(timeline.between(Mark::Optimizer, 4, 6) && !timeline.between(Mark::Optimizer, 5, 6));
+        assert_eq!((timeline.last_of_all(), Timeline::default().last_of_all()), (Some(9), None));
     }
 }

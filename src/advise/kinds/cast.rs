@@ -27,16 +27,27 @@ fn find(look: &Look<'_>) -> Vec<Candidate> {
         let cast = || look.text(life.site).is_some_and(|text| CASTS.iter().any(|c| text.contains(c)));
         is_cast.entry(life.site).or_insert_with(cast);
     }
+    if !is_cast.values().any(|is_cast| *is_cast) {
+        return Vec::new();
+    }
+    let mut of_size: FxHashMap<u64, Vec<usize>> = FxHashMap::default();
+    for (at, life) in timeline.lives.iter().enumerate() {
+        of_size.entry(life.size).or_default().push(at);
+    }
+    // What follows several copies of one line is cut, and looked at, once.
+    let mut looked: FxHashMap<(SiteId, u64), usize> = FxHashMap::default();
     let mut cuts = Vec::new();
     for (at, life) in timeline.lives.iter().enumerate() {
         let made = is_cast.get(&life.site) == Some(&true) && life.is_forward() && !life.lost;
-        if let Some(half) = source(timeline, at, life).filter(|_| made) {
+        if let Some(half) = made.then(|| source(timeline, at, life)).flatten() {
             // What it was made from is there for it; where that is freed before, it would not be.
             let beside = Cut { to: life.died.min(half.died), ..life.from(life.born) };
             let bytes = life.rounded.saturating_sub(half.rounded);
             let instead = Cut { from: half.died, bytes, ..life.from(life.born) };
             cuts.extend([(life.site, beside), (life.site, instead)]);
-            cuts.extend(followers(timeline, at, life).map(|cut| (life.site, cut)));
+            let looked = looked.entry((life.site, life.size)).or_default();
+            let same = of_size.get(&life.size).map_or(&[][..], Vec::as_slice);
+            cuts.extend(followers(timeline, at, same, looked).map(|cut| (life.site, cut)));
         }
     }
     by_site(cuts)
@@ -48,11 +59,20 @@ fn source<'t>(timeline: &'t Timeline, at: usize, life: &Life) -> Option<&'t Life
     near.iter().rev().find(|l| l.size * 2 == life.size && l.is_alive(life.born) && l.is_forward())
 }
 
-/// What has its size and is computed until the backward that follows is over would be half as large.
-fn followers<'t>(timeline: &'t Timeline, at: usize, life: &'t Life) -> impl Iterator<Item = Cut> + 't {
+/// What has its size and is computed until the backward that follows is over would be half as large. `same`: the blocks of its size, of
+/// which so many have been `looked` at.
+fn followers<'t>(
+    timeline: &'t Timeline,
+    at: usize,
+    same: &'t [usize],
+    looked: &mut usize,
+) -> impl Iterator<Item = Cut> + use<'t> {
+    let life = &timeline.lives[at];
     let backward = timeline.next(Mark::Backward, life.born).unwrap_or(NEVER);
     let end = timeline.next(Mark::BackwardEnd, backward).unwrap_or(life.died);
-    let follow = timeline.lives[at + 1..].iter().take_while(move |l| l.born < end);
-    let same = follow.filter(move |l| l.size == life.size && l.site != life.site && !l.born_in.optimizer);
-    same.map(|l| Cut { from: l.born, to: l.died, bytes: l.rounded / 2 })
+    let from = same.partition_point(|i| *i <= at).max(*looked);
+    *looked = same.partition_point(|i| timeline.lives[*i].born < end).max(from);
+    let follow = same[from..*looked].iter().map(move |i| &timeline.lives[*i]);
+    let other = follow.filter(move |l| l.site != life.site && !l.born_in.optimizer);
+    other.map(|l| Cut { from: l.born, to: l.died, bytes: l.rounded / 2 })
 }

@@ -14,7 +14,7 @@ pub(super) static KIND: Kind = Kind {
 
 fn find(look: &Look<'_>) -> Vec<Candidate> {
     let timeline = look.timeline;
-    let last = timeline.marks.last().map_or(0, |(t, _)| *t);
+    let last = timeline.last_of_all().unwrap_or(0);
     let weights = weights(look, last);
     // A gradient is as large as its weight; what else a backward leaves (cuBLAS' workspace) is none.
     let is_gradient = |l: &&Life| {

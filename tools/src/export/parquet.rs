@@ -131,7 +131,7 @@ fn name(options: &cli::Export, first: &Path) -> Result<String, Error> {
     if job.is_empty() || job == NONE {
         return refused("the job has no name");
     }
-    let job = format!("job={}", partition(&job));
+    let job = format!("job={}", files::escaped(&job));
     if job.len() > LONGEST {
         return refused("the job's name is too long for a folder");
     }
@@ -145,7 +145,7 @@ fn name(options: &cli::Export, first: &Path) -> Result<String, Error> {
 fn file(process: &Judged) -> Result<String, Error> {
     let facts = Facts::of(process.replay());
     let pid = facts.number("pid").unwrap_or(0);
-    let host = partition(facts.text("host").unwrap_or("host"));
+    let host = files::escaped(facts.text("host").unwrap_or("host"));
     let name = format!("{host}-{pid}-{}.parquet", process.epoch_ns());
     if name.len() > LONGEST {
         return Err(Error::new("the host of a recording has a name that is too long for a file")
@@ -176,15 +176,6 @@ fn remove(path: &Path) -> Result<(), Error> {
         _ => Ok(()),
     }
 }
-
-/// A text as part of a path, as those who read such folders undo it.
-fn partition(text: &str) -> String {
-    percent_encoding::utf8_percent_encode(text, ESCAPED).to_string()
-}
-
-/// All but letters, digits and `-._`: also what shells and object stores take for something else.
-const ESCAPED: &percent_encoding::AsciiSet =
-    &percent_encoding::NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_');
 
 #[cfg(test)]
 mod tests {

@@ -14,7 +14,7 @@ mod tests;
 
 pub(crate) use folder::Folder;
 use name::plain;
-pub(crate) use name::{temporary, user};
+pub(crate) use name::{escaped, temporary, user};
 
 use std::ffi::{CStr, CString, OsStr};
 use std::fs::{DirBuilder, File};

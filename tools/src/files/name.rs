@@ -24,3 +24,23 @@ pub(crate) fn user() -> u32 {
 pub(crate) fn temporary() -> PathBuf {
     std::env::temp_dir().join(format!("strandline-{}", user()))
 }
+
+/// A text as part of a path, as those who read folders of Hive partitions undo it.
+pub(crate) fn escaped(text: &str) -> String {
+    percent_encoding::utf8_percent_encode(text, ESCAPED).to_string()
+}
+
+/// All but letters, digits and `-._`: also what shells and object stores take for something else.
+const ESCAPED: &percent_encoding::AsciiSet =
+    &percent_encoding::NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_');
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_escaped_text_is_one_name() {
+        assert_eq!(escaped("data/loader.bs"), "data%2Floader.bs");
+        assert_eq!(escaped("batch_size-1"), "batch_size-1");
+    }
+}

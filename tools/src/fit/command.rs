@@ -1,7 +1,7 @@
 //! `strandline fit`: from the options to the exit status.
 
 use super::runs::{Runs, Stop};
-use super::search::{Border, Point, search};
+use super::search::{Border, Point, listed, search};
 use super::told::{Answer, Varied};
 use crate::error::{Error, status};
 use crate::job::{Job, Variable};
@@ -25,6 +25,12 @@ pub(crate) fn main(options: &cli::Fit) -> Result<u8, Error> {
         .iter()
         .map(|v| find_place(&options.command, &v.name, alone))
         .collect::<Result<_, Error>>()?;
+    let mut given = options.vary.iter().zip(&places).enumerate();
+    if let Some((_, (again, _))) = given.find(|(at, (_, place))| places[..*at].contains(place)) {
+        let hint = "give all values of a name in one --vary, such as batch_size=1,2,4";
+        let what = format!("--vary names {} twice", again.name);
+        return Err(Error::new(what).hint(hint).status(status::USAGE));
+    }
     let simulated = environment::prepare(Extras::None)?;
     let name = Job::new(&options.command, Some(&simulated.python)).name();
     let folder = RunsFolder::make(options.output.as_deref(), &name)?;
@@ -105,10 +111,13 @@ fn vary<'a>(
                 points.insert(value, point);
                 Ok::<Point, Stop>(point)
             };
-            let border = search(asked.values.len(), card.bytes, &mut look)?;
-            if asked.each {
-                (0..asked.values.len()).try_for_each(|i| look(i).map(drop))?;
-            }
+            let count = asked.values.len();
+            let border = if asked.each {
+                let fits: Result<Vec<bool>, Stop> = (0..count).map(|i| Ok(look(i)?.fits)).collect();
+                listed(&fits?)
+            } else {
+                search(count, card.bytes, look)?
+            };
             answers.push(Answer { border, points });
         }
         Ok(())

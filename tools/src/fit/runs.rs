@@ -6,7 +6,7 @@ use crate::job::Variable;
 use crate::simulate::Environment;
 use crate::size::Size;
 use crate::trial::{Attempt, BESIDE, Card, Fits, Needs, Place, Tried, aside};
-use crate::{cli, say};
+use crate::{cli, files, say};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::Path;
@@ -50,6 +50,19 @@ pub(super) struct Runs<'a> {
     pub(super) went_through: BTreeMap<(u64, u64), bool>,
 }
 
+/// Whether an attempt on a card's own size went through: it did not only where the job ran out of memory.
+///
+/// # Errors
+/// The status of a job that failed of something else; `None` where it used no GPU memory.
+fn went_through(tried: &Tried) -> Result<bool, Option<u8>> {
+    match tried {
+        Tried::Needs(_) => Ok(true),
+        Tried::Failed { out_of_memory: true, .. } => Ok(false),
+        Tried::Failed { status, .. } => Err(Some(*status)),
+        Tried::Unused => Err(None),
+    }
+}
+
 impl Runs<'_> {
     /// Runs the job with a value, if it has not yet.
     ///
@@ -59,7 +72,7 @@ impl Runs<'_> {
         if self.needs.contains_key(&value) {
             return Ok(());
         }
-        let folder = self.folder.join(format!("{}-{value}", self.name));
+        let folder = self.folder.join(format!("{}-{value}", files::escaped(self.name)));
         let (tried, lines) = self.start(value, &folder, None)?;
         match tried {
             Tried::Needs(needs) => {
@@ -67,15 +80,16 @@ impl Runs<'_> {
                 self.needs.insert(value, needs);
                 Ok(())
             }
-            Tried::Failed(status) => Err(Stop::Failed(Failure { value, status, lines })),
-            Tried::Unused => {
-                let what = format!(
-                    "with {}={value} the job used no GPU memory, so nothing can be predicted",
-                    self.name
-                );
-                Err(Stop::Error(Error::new(what)))
-            }
+            Tried::Failed { status, .. } => Err(Stop::Failed(Failure { value, status, lines })),
+            Tried::Unused => Err(self.unused(value)),
         }
+    }
+
+    /// Nothing was seen of a job with a value.
+    fn unused(&self, value: u64) -> Stop {
+        let name = self.name;
+        let what = format!("with {name}={value} the job used no GPU memory, so nothing can be predicted");
+        Stop::Error(Error::new(what))
     }
 
     /// Whether the job fits a card with a value. Where it fits only if PyTorch gives cached memory back in time, it runs on a simulated
@@ -93,10 +107,14 @@ impl Runs<'_> {
             Fits::Tight(_) => match self.went_through.get(&(value, card.bytes)) {
                 Some(known) => *known,
                 None => {
-                    let folder = self.folder.join(format!("{}-{value}-on-{}", self.name, card.bytes));
-                    let (tried, _) =
+                    let folder =
+                        self.folder.join(format!("{}-{value}-on-{}", files::escaped(self.name), card.bytes));
+                    let (tried, lines) =
                         self.start(value, &folder, Some(Size(card.bytes.saturating_sub(BESIDE))))?;
-                    let through = matches!(tried, Tried::Needs(_));
+                    let through = went_through(&tried).map_err(|status| match status {
+                        Some(status) => Stop::Failed(Failure { value, status, lines }),
+                        None => self.unused(value),
+                    })?;
                     let word = if through { "goes through on" } else { "fails on" };
                     say::line(format!("{}={value} {word} a card of {}", self.name, size(card.bytes)));
                     self.went_through.insert((value, card.bytes), through);
@@ -121,5 +139,18 @@ impl Runs<'_> {
             output: None,
         };
         aside(self.simulated, attempt, self.options.output.is_some())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_job_that_ran_out_of_memory_does_not_go_through() {
+        let failed = |status, out_of_memory| went_through(&Tried::Failed { status, out_of_memory });
+        assert_eq!(failed(1, true), Ok(false));
+        assert_eq!(failed(1, false), Err(Some(1)), "a full disk says nothing of the card");
+        assert_eq!(went_through(&Tried::Unused), Err(None));
     }
 }

@@ -16,7 +16,7 @@ pub(super) enum Border {
     All,
     /// None, as far as was tried.
     None,
-    /// Up to this one, and the next one does not.
+    /// This is the largest one that fits; of values that were searched, the next one does not.
     UpTo(usize),
     /// From this one on, and the one before does not: a larger value needs less.
     From(usize),
@@ -57,6 +57,18 @@ pub(super) fn search<E>(
         tries += 1;
     }
     Ok(if first_point.fits { Border::UpTo(fits.0) } else { Border::From(fits.0) })
+}
+
+/// The same of values that were all tried. Where what is needed neither rises nor falls, the largest one that fits is told.
+pub(super) fn listed(fits: &[bool]) -> Border {
+    let Some(largest) = fits.iter().rposition(|f| *f) else { return Border::None };
+    let smallest = fits.iter().position(|f| *f).unwrap_or(largest);
+    let rest_fits = fits[smallest..].iter().all(|f| *f);
+    match (rest_fits, smallest) {
+        (true, 0) => Border::All,
+        (true, _) if largest + 1 == fits.len() => Border::From(smallest),
+        _ => Border::UpTo(largest),
+    }
 }
 
 /// The value nearest to where the room ends that would fit, if what is needed were a straight line.
@@ -102,6 +114,17 @@ mod tests {
                 assert!(tried <= 26, "curve {number}, room {room}: {tried}");
             }
         }
+    }
+
+    #[test]
+    fn values_that_were_all_tried_need_no_order() {
+        assert_eq!(listed(&[true, true, true]), Border::All);
+        assert_eq!(listed(&[false, false]), Border::None);
+        assert_eq!(listed(&[true, true, false]), Border::UpTo(1));
+        assert_eq!(listed(&[false, true, true]), Border::From(1));
+        assert_eq!(listed(&[false, true, false]), Border::UpTo(1), "one in the middle fits");
+        assert_eq!(listed(&[true, false, true]), Border::UpTo(2), "not all of them fit");
+        assert_eq!(listed(&[false, true, false, true]), Border::UpTo(3));
     }
 
     #[test]

@@ -29,13 +29,14 @@ pub(super) struct Varied<'a> {
 }
 
 impl Varied<'_> {
-    /// The value at the border, and the next one that does not fit.
-    fn border(&self, border: Border) -> (&'static str, Option<u64>, Option<u64>) {
+    /// The value at the border, and the nearest one that does not fit.
+    fn border(&self, answer: &Answer) -> (&'static str, Option<u64>, Option<u64>) {
         let value = |at: usize| self.asked.values.get(at).copied();
-        match border {
+        let failing = || answer.points.iter().rev().find(|(_, p)| !p.fits).map(|(value, _)| *value);
+        match answer.border {
             Border::All => ("all", self.asked.values.last().copied(), None),
             Border::None => ("none", None, self.asked.values.first().copied()),
-            Border::UpTo(at) => ("largest", value(at), value(at + 1)),
+            Border::UpTo(at) => ("largest", value(at), value(at + 1).or_else(failing)),
             Border::From(at) => ("smallest", value(at), at.checked_sub(1).and_then(value)),
         }
     }
@@ -43,7 +44,7 @@ impl Varied<'_> {
     /// The sentence on one card.
     fn sentence(&self, card: &Card, answer: &Answer) -> String {
         let (name, given) = (&self.asked.name, &self.asked.given);
-        let (_, value, beyond) = self.border(answer.border);
+        let (_, value, beyond) = self.border(answer);
         let needs = |value: Option<u64>| value.and_then(|v| self.needs.get(&v)).map_or(0, Needs::bytes);
         let named = card.name.chars().next().is_some_and(char::is_alphabetic);
         let on = if named { format!("{} ({})", card.name, size(card.bytes)) } else { card.name.clone() };
@@ -116,7 +117,7 @@ impl Varied<'_> {
     /// For programs.
     pub(super) fn json(&self, cards: &[Card]) -> Value {
         let answers = cards.iter().zip(&self.answers).map(|(card, answer)| {
-            let (outcome, value, beyond) = self.border(answer.border);
+            let (outcome, value, beyond) = self.border(answer);
             let margin = value.and_then(|v| self.needs.get(&v)).map(|n| i128::from(card.bytes) - i128::from(n.bytes()));
             let fits: Vec<Value> =
                 answer.points.iter().map(|(value, p)| json!({ "value": value, "fits": p.fits })).collect();

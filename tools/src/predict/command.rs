@@ -33,7 +33,7 @@ pub(crate) fn main(options: &cli::Predict) -> Result<u8, Error> {
     )?;
     let needs = match tried {
         Tried::Needs(needs) => needs,
-        Tried::Failed(own) => {
+        Tried::Failed { status: own, .. } => {
             let what = format!(
                 "the job failed with status {own} before its memory had settled; its own output is above"
             );

@@ -22,7 +22,7 @@ pub(super) struct Change {
 /// Runs the job once with each change.
 ///
 /// # Errors
-/// A change has no place in the command, with the status of bad usage; a run could not be started.
+/// A change has no place in the command, with the status of bad usage; a run could not be started, or somebody ended it.
 pub(super) fn all(options: &cli::Predict, simulated: &Environment) -> Result<Vec<Change>, Error> {
     if options.tries.is_empty() {
         return Ok(Vec::new());
@@ -57,7 +57,7 @@ fn one(
     };
     let result = match aside(simulated, attempt, false)? {
         (Tried::Needs(needs), _) => Ok(needs),
-        (Tried::Failed(status), lines) => Err((status, lines)),
+        (Tried::Failed { status, .. }, lines) => Err((status, lines)),
         (Tried::Unused, _) => Err((0, vec!["it used no GPU memory".to_owned()])),
     };
     Ok(Change { given: change.given.clone(), place, result })

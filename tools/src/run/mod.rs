@@ -20,4 +20,4 @@ pub(crate) use command::main;
 pub(crate) use conclude::conclude;
 pub(crate) use execute::execute;
 pub(crate) use library::Library;
-pub(crate) use plan::Plan;
+pub(crate) use plan::{Outcome, Plan};

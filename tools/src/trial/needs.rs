@@ -3,7 +3,7 @@
 use super::peak::{BESIDE, Peak, peaks};
 use super::settled::{Follower, Why};
 use crate::alert::Settings;
-use crate::analyze::{self, Suppressions};
+use crate::analyze::{self, Judged, Suppressions};
 use crate::environment;
 use crate::error::Error;
 use crate::job::{Job, Variable};
@@ -19,6 +19,9 @@ use strandline::report::Process;
 
 /// Memory of the simulated GPU: more than any job asks for, and it costs nothing.
 const PLENTY: Size = Size(1 << 40);
+
+/// Statuses of a job that a person has ended: SIGHUP, SIGINT (Ctrl-C), SIGTERM.
+const INTERRUPTED: [u8; 3] = [129, 130, 143];
 
 /// What is run, and how.
 pub(crate) struct Attempt<'a> {
@@ -55,8 +58,13 @@ pub(crate) struct Needs {
 pub(crate) enum Tried {
     /// With a peak.
     Needs(Needs),
-    /// With this status, before its memory had settled.
-    Failed(u8),
+    /// Before its memory had settled.
+    Failed {
+        /// The job's own.
+        status: u8,
+        /// The recording says that it ended because an allocation failed.
+        out_of_memory: bool,
+    },
     /// It used no GPU memory.
     Unused,
 }
@@ -85,10 +93,20 @@ impl Needs {
     }
 }
 
+/// Whether a job that has failed ended because an allocation failed. What cannot be read says nothing.
+fn ran_out(outcome: &run::Outcome) -> bool {
+    let judged = analyze::judge(&outcome.recordings, Some(&outcome.seen), &Suppressions::default(), None)
+        .unwrap_or_default();
+    judged
+        .iter()
+        .map(Judged::replay)
+        .any(|r| r.devices().any(|d| d.ooms.last().is_some_and(|o| !r.lived_on(d.id, o))))
+}
+
 /// Runs a job until its memory has settled.
 ///
 /// # Errors
-/// It could not be started, or what it recorded cannot be read.
+/// It could not be started, or what it recorded cannot be read; somebody ended it, with the status that this gives.
 pub(crate) fn attempt(simulated: &Environment, attempt: Attempt<'_>) -> Result<Tried, Error> {
     let mut variables = environment::variables(simulated, Some(attempt.memory.unwrap_or(PLENTY)));
     if let Some(devices) = attempt.devices {
@@ -105,7 +123,12 @@ pub(crate) fn attempt(simulated: &Environment, attempt: Attempt<'_>) -> Result<T
     let outcome = outcome?;
     let own = outcome.seen.ended.status();
     if own != 0 && why.is_none() {
-        return Ok(Tried::Failed(own));
+        if INTERRUPTED.contains(&own) {
+            let what = format!("the job was ended from outside (status {own}), so nothing more is tried");
+            return Err(Error::new(what).status(own));
+        }
+        let out_of_memory = ran_out(&outcome);
+        return Ok(Tried::Failed { status: own, out_of_memory });
     }
     if outcome.recordings.is_empty() {
         return Ok(Tried::Unused);

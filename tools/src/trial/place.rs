@@ -66,10 +66,16 @@ fn named(command: &[OsString], name: &str) -> Option<Place> {
         if let Some((key, value)) = word.split_once('=').filter(|(key, _)| plain(key) == plain(name)) {
             return Some((at, format!("{key}="), key.to_owned(), value));
         }
-        let value = words.get(at + 1).filter(|_| word.starts_with('-') && plain(word) == plain(name))?;
+        let is_it = word.starts_with('-') && plain(word) == plain(name);
+        let value = words.get(at + 1).filter(|next| is_it && is_value(next))?;
         Some((at + 1, String::new(), (*word).to_owned(), *value))
     })?;
     (was != NAMELESS).then(|| Place::Word { at, head, option, was: was.to_owned() })
+}
+
+/// Whether the word behind an option is its value: another option is none, a negative number is one.
+fn is_value(word: &str) -> bool {
+    !word.starts_with('-') || word.parse::<f64>().is_ok()
 }
 
 /// An environment variable that is set, or whose name is that of one.
@@ -149,6 +155,7 @@ mod tests {
         assert_eq!(line("t.py --batch-size {}", "batch_size"), "t.py --batch-size 7");
         assert_eq!(line("t.py --batch-size 4 --x 1", "batch_size"), "t.py --batch-size 7 --x 1");
         assert_eq!(line("t.py --bs 4 --bs=5", "bs"), "t.py --bs 4 --bs=7", "the last one counts");
+        assert_eq!(line("t.py --seed -1 --x", "seed"), "t.py --seed 7 --x", "a negative number is a value");
         assert_eq!(line("t.py train.bs=4 +model.x=2", "model.x"), "t.py train.bs=4 +model.x=7");
         let (text, variables) = put("t.py", "BATCH", true).expect("a place");
         assert_eq!((text.as_str(), variables), ("t.py", vec![("BATCH".to_owned(), OsString::from("7"))]));
@@ -156,7 +163,9 @@ mod tests {
 
     #[test]
     fn what_has_no_place_is_bad_usage() {
-        for (line, alone) in [("t.py --other 4", true), ("t.py {} {}", false), ("t.py --bs", true)] {
+        for (line, alone) in
+            [("t.py --other 4", true), ("t.py {} {}", false), ("t.py --bs", true), ("t.py --bs --x 4", true)]
+        {
             let error = put(line, "bs", alone).expect_err(line);
             assert!(error.exit_status() == 2 && error.to_string().contains("{bs}"), "{error}");
         }
