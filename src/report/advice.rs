@@ -38,7 +38,8 @@ impl Advised {
         if self.all.is_empty() {
             let what =
                 format!("NO ADVICE: nothing that a recording shows would lower {peak}, by 2 % or more.");
-            return style.wrap("strandline: ", &what).join("\n") + "\n";
+            let lines = [style.wrap("strandline: ", &what), self.missing(style)];
+            return lines.concat().join("\n") + "\n";
         }
         let things = plural(self.all.len() as i64, "change");
         let alone = if self.all.len() > 1 { ", each by itself" } else { "" };
