@@ -30,7 +30,8 @@ pub(crate) fn aside(
     let folder = what.folder.clone();
     let fail = |e| Error::io("cannot make", &folder, e);
     files::new_folder(&folder).map_err(fail)?;
-    let printed = Folder::open(&folder).and_then(|f| f.create_new(OsStr::new(PRINTED))).map_err(fail)?;
+    let printed =
+        Folder::open(&folder).and_then(|folder| folder.create_new(OsStr::new(PRINTED))).map_err(fail)?;
     let tried = attempt(simulated, Attempt { output: Some(printed), ..what })?;
     let lines = File::open(folder.join(PRINTED)).map_or_else(|_| Vec::new(), last_lines);
     if !keep {
