@@ -71,8 +71,9 @@ fn find_for<H: Hooks>(name: &[u8], version: i32, flags: u64) -> Option<&'static 
 }
 
 impl Hook {
-    /// The hook's own address, to be returned in place of `real`. It forwards to `real` if it has no function yet, or one of a driver that was unloaded: a program may load
-    /// that again elsewhere. (A driver gives out more than one address for a function: those are one as good as another.)
+    /// The hook's own address, to be returned in place of `real`. It forwards to `real` from now on if it has no function yet, or one of a
+    /// driver that was unloaded: a program may load the driver again at another address. (A driver has several addresses for one
+    /// function; any of them serves.)
     #[cold]
     pub(super) fn replacement_for(&self, real: *mut c_void) -> *mut c_void {
         let before = self.real.load(Relaxed);
