@@ -110,7 +110,7 @@ fn bash_completes_commands_options_and_values() {
     assert_eq!(completed("strandline exp"), ["export"]);
     assert_eq!(completed("strandline export --form"), ["--format"]);
     let formats = completed("strandline export --format p");
-    assert_eq!(formats, ["pprof", "perfetto"]);
+    assert_eq!(formats, ["pprof", "perfetto", "parquet"]);
     assert!(completed("strandline report --").contains(&"--fail-on-leak".to_owned()));
     for (shell, word) in [("zsh", "#compdef strandline"), ("fish", "complete -c strandline")] {
         let (status, script, _) = run(&folder, &["completions", shell]);
