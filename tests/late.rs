@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use std::path::Path;
 use std::process::Command;
 use strandline::event::Body;
-use strandline::report::snapshot::{unpickle, validate};
+use support::snapshot_rules::must_be_valid;
 use support::{
     Folder, Job, Ran, Recording, cache, command, python_with_transformers, report, root, strandline,
 };
@@ -217,9 +217,7 @@ fn runs_out(arguments: &[&str], verdict: &str) -> (Folder, Ran, Value) {
     let path = folder.join("oom.pickle");
     let recording = ran.recording();
     strandline(&[Path::new("snapshot"), &recording, "--at".as_ref(), "oom".as_ref(), "-o".as_ref(), &path]);
-    let pickle = std::fs::read(&path).expect("a snapshot");
-    let tree = unpickle::read(&pickle, &unpickle::Limits::default()).expect("a pickle");
-    assert_eq!(validate(&tree), Vec::<String>::new());
+    must_be_valid(&std::fs::read(&path).expect("a snapshot"));
     (folder, ran, p)
 }
 

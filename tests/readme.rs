@@ -4,7 +4,7 @@ mod support;
 
 use std::path::Path;
 use std::process::Command;
-use strandline::report::snapshot::{unpickle, validate};
+use support::snapshot_rules::must_be_valid;
 use support::{Folder, command, root};
 
 const OPEN: &str = "<!-- transcript: made by tests/readme.rs from a run of the demo; STRANDLINE_UPDATE=1 cargo test --test readme rewrites it -->\n```text\n";
@@ -65,9 +65,7 @@ fn the_demo_ends_as_the_readme_shows() {
     let mut snapshots = folder.files(".pickle");
     snapshots.retain(|path| !path.to_string_lossy().contains("/bundle-"));
     let [snapshot] = snapshots.as_slice() else { panic!("snapshots: {snapshots:?}") };
-    let bytes = std::fs::read(snapshot).expect("the snapshot");
-    let tree = unpickle::read(&bytes, &unpickle::Limits::default()).expect("a pickle");
-    assert_eq!(validate(&tree), Vec::<String>::new(), "memory_viz and _memory_viz.py open it");
+    must_be_valid(&std::fs::read(snapshot).expect("the snapshot"));
 
     let begin = said.find("strandline: LEAK").unwrap_or(0);
     let report: String = said[begin..]

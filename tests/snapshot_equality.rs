@@ -8,7 +8,7 @@ mod support;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use strandline::report::snapshot::unpickle::{Limits, Tree, Value, read};
-use strandline::report::snapshot::validate;
+use support::snapshot_rules::validate;
 use support::{Folder, Job};
 
 fn tree(path: &Path) -> Tree {

@@ -8,8 +8,8 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use strandline::report::snapshot::unpickle::{Limits, Tree, Value, read};
-use strandline::report::snapshot::validate;
 use support::Folder;
+use support::snapshot_rules::validate;
 
 /// Requested sizes in MiB of what is in use.
 #[track_caller]

@@ -1,6 +1,10 @@
 //! What is fuzzed: a function of any bytes for each way that bytes from elsewhere come in. None may panic, hang, or take memory out of
 //! proportion; what they make of the bytes is theirs to say. `cargo fuzz` calls them, and so does `tests/fuzz.rs` on every toolchain.
 
+#[path = "../support/snapshot_rules/mod.rs"]
+mod snapshot_rules;
+
+use snapshot_rules::validate;
 use strandline::detect::{Detector, Policy, judge};
 use strandline::format::checkpoint;
 use strandline::format::header::Header;
@@ -10,8 +14,8 @@ use strandline::format::region::Identity;
 use strandline::reader::{Batch, Reader, Source};
 use strandline::replay::Replay;
 use strandline::report::HeldBy;
+use strandline::report::snapshot::import::import;
 use strandline::report::snapshot::unpickle::{self, Limits};
-use strandline::report::snapshot::{import::import, validate};
 
 /// A target: its name, and what it does with bytes.
 pub(crate) type Target = (&'static str, fn(&[u8]));

@@ -4,12 +4,16 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+mod broken;
 mod filters;
 mod job;
 #[path = "../leakbench/events/load.rs"]
 mod load;
+#[path = "../support/snapshot_rules/mod.rs"]
+mod snapshot_rules;
 
 use job::{Job, Random};
+use snapshot_rules::validate;
 
 use strandline::event::{
     Addr, Body, Bytes, Checkpoint, DeviceId, Event, Frame, Item, LiveBlock, Names, Nanos, OpenSegment,
@@ -17,7 +21,7 @@ use strandline::event::{
 };
 use strandline::replay::{Progress, Replay};
 use strandline::report::snapshot::unpickle::{Limits, Tree, Value, read};
-use strandline::report::snapshot::{Filter, Language, Snapshot, Source, Standing, Steps, Written, validate};
+use strandline::report::snapshot::{Filter, Language, Snapshot, Source, Standing, Steps, Written};
 
 fn golden(name: &str) -> Vec<u8> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/snapshots").join(name);

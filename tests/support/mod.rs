@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "every test binary uses its own part")]
 
 pub(crate) mod packages;
+pub(crate) mod snapshot_rules;
 pub(crate) mod surrounded;
 
 use serde_json::Value;
@@ -14,7 +15,6 @@ use std::sync::{OnceLock, atomic};
 use std::time::{Duration, Instant};
 use strandline::event::{Block, Body, Event, Item, StackId, ThreadInfo};
 use strandline::reader::{Batch, Reader};
-use strandline::report::snapshot::{unpickle, validate};
 
 /// What lies elsewhere when a test binary was built on another machine: empty is not set.
 fn elsewhere(name: &str) -> Option<PathBuf> {
@@ -395,8 +395,7 @@ pub(crate) fn is_whole(bundle: &Path) {
     assert_eq!(report["schema"], 1);
     let text = String::from_utf8_lossy(&read("report.txt")).into_owned();
     assert!(["LEAK", "GROWING"].iter().any(|w| text.starts_with(&format!("strandline: {w}"))), "{text}");
-    let tree = unpickle::read(&read("snapshot.pickle"), &unpickle::Limits::default()).expect("a pickle");
-    assert_eq!(validate(&tree), Vec::<String>::new());
+    snapshot_rules::must_be_valid(&read("snapshot.pickle"));
 }
 
 /// Everything that is in a recording.

@@ -26,7 +26,6 @@ mod source;
 mod steps;
 mod track;
 pub mod unpickle;
-mod validate;
 mod words;
 mod write;
 
@@ -35,5 +34,4 @@ pub use filter::Filter;
 pub use out::Language;
 pub use source::Source;
 pub use steps::Steps;
-pub use validate::validate;
 pub use write::{Snapshot, Written};

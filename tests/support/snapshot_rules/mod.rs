@@ -3,15 +3,15 @@
 //! Each rule here is something that one of them breaks on, or silently shows wrong. The history is replayed backwards
 //! from the final state, event by event, exactly as memory_viz's "Allocator State History" does it.
 
+#![allow(dead_code, reason = "every test binary uses its own part")]
+
 use std::collections::{BTreeMap, BTreeSet};
 
 mod history;
-#[cfg(test)]
-mod tests;
 
 use history::{Event, Live, Segment, replay_backwards};
 
-use super::unpickle::{Tree, Value};
+use strandline::report::snapshot::unpickle::{Limits, Tree, Value, read};
 
 /// Opcodes that memory_viz implements.
 const KNOWN_OPCODES: &[u8] = b"\x80\x95.(}])aesuldt\x85\x86\x87N\x88\x89JKM\x8aG\x8cXqrhj\x94";
@@ -23,11 +23,18 @@ const BLOCK_ACTIONS: [&str; 3] = ["alloc", "free_requested", "free_completed"];
 const SEGMENT_ACTIONS: [&str; 4] = ["segment_alloc", "segment_free", "segment_map", "segment_unmap"];
 
 /// Every rule that the snapshot breaks, as sentences; empty for a valid one.
-pub fn validate(tree: &Tree) -> Vec<String> {
+pub(crate) fn validate(tree: &Tree) -> Vec<String> {
     let mut c = Check { tree, wrong: Vec::new() };
     c.opcodes();
     c.top();
     c.wrong
+}
+
+/// Fails for bytes that are no snapshot, or that break a rule.
+#[track_caller]
+pub(crate) fn must_be_valid(pickle: &[u8]) {
+    let tree = read(pickle, &Limits::default()).expect("a pickle");
+    assert_eq!(validate(&tree), Vec::<String>::new(), "memory_viz and _memory_viz.py open it");
 }
 
 /// Checks that are still needed after this many faults are not worth their paper.

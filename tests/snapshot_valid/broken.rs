@@ -1,38 +1,45 @@
 //! A snapshot that is right, broken in one place at a time.
 
+use crate::snapshot_rules::validate;
 use serde_json::{Value as Json, json};
+use strandline::report::snapshot::unpickle::{Limits, read};
 
-use super::super::pickle::Pickler;
-use super::super::unpickle::{Limits, read};
-use super::validate;
-
-/// JSON as a pickle.
-fn put(out: &mut Pickler<Vec<u8>>, v: &Json) -> std::io::Result<()> {
+/// Appends JSON as a pickle.
+fn pickle(v: &Json, out: &mut Vec<u8>) {
     match v {
-        Json::Bool(b) => out.bool(*b),
-        Json::Number(n) => match n.as_i128() {
-            Some(i) => out.int(i),
-            None => out.float(n.as_f64().unwrap_or(0.0)),
-        },
-        Json::String(s) => out.text(s),
-        Json::Null => out.float(f64::NAN),
+        Json::Bool(b) => out.push(if *b { 0x88 } else { 0x89 }),
+        Json::Number(n) => {
+            let n = n.as_i128().expect("an integer");
+            out.extend([0x8a, 9]);
+            out.extend(&n.to_le_bytes()[..9]);
+        }
+        Json::String(s) => {
+            out.push(b'X');
+            out.extend((s.len() as u32).to_le_bytes());
+            out.extend(s.as_bytes());
+        }
         Json::Array(items) => {
-            out.list()?;
-            items.iter().try_for_each(|i| put(out, i))?;
-            out.close()
+            out.extend(b"](");
+            items.iter().for_each(|item| pickle(item, out));
+            out.push(b'e');
         }
         Json::Object(members) => {
-            out.dict()?;
-            members.iter().try_for_each(|(k, v)| out.text(k).and_then(|()| put(out, v)))?;
-            out.close()
+            out.extend(b"}(");
+            members.iter().for_each(|(key, value)| {
+                pickle(&json!(key), out);
+                pickle(value, out);
+            });
+            out.push(b'u');
         }
+        Json::Null => panic!("no snapshot here has one"),
     }
 }
 
 fn wrong_with(v: &Json) -> Vec<String> {
-    let mut out = Pickler::new(Vec::new());
-    put(&mut out, v).unwrap();
-    validate(&read(&out.finish().unwrap(), &Limits::default()).unwrap())
+    let mut bytes = vec![0x80, 4];
+    pickle(v, &mut bytes);
+    bytes.push(b'.');
+    validate(&read(&bytes, &Limits::default()).unwrap())
 }
 
 const SEGMENT: u64 = 0x7f00_0000_0000;
