@@ -1,12 +1,12 @@
 //! One recording, followed while it is written.
 
-use crate::analyze::{Feed, Given, Suppressions, Within, symbolized};
+use crate::analyze::{Analysis, Feed, Suppressions};
 use crate::process::Target;
 use crate::symbols::Symbols;
 use crate::{known, recording};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use strandline::detect::{Detector, Finding, Policy, judge};
+use strandline::detect::{Finding, judge};
 use strandline::event::Names;
 use strandline::replay::{Progress, Replay};
 use strandline::report::{Known, Process};
@@ -32,8 +32,7 @@ struct State {
     target: Target,
     /// When its recording began, in nanoseconds of the Unix epoch.
     began: u64,
-    replay: Replay,
-    detector: Detector,
+    analysis: Analysis,
     /// What does not count.
     suppressions: Arc<Suppressions>,
     symbols: Symbols,
@@ -61,10 +60,9 @@ impl Followed {
         let feed = Feed::follow(path).ok()?;
         let (who, began) = (feed.summary().who, feed.summary().unix_ns);
         let target = Target { pid: who.pid, start: who.start };
-        let (replay, detector) = (Replay::new(), Detector::new(Policy::default()));
         let (path, suppressions, symbols) = (path.into(), suppressions.clone(), Symbols::default());
-        let state =
-            State { id, path, target, began, replay, detector, suppressions, symbols, over: false, ooms: 0 };
+        let analysis = Analysis::new();
+        let state = State { id, path, target, began, analysis, suppressions, symbols, over: false, ooms: 0 };
         Some(Followed { feed, state })
     }
 
@@ -78,31 +76,22 @@ impl Followed {
         } else {
             feed.finish()
         }
-        while let Some((given, names)) = feed.next() {
-            match given {
-                Given::Events(events) => {
-                    for event in events {
-                        let progress = state.replay.apply_event(event);
-                        state.passed(progress, names, at_mark);
-                    }
-                }
-                Given::Item(item) => {
-                    let progress = state.replay.apply(&item, names);
-                    state.passed(progress, names, at_mark);
-                }
-            }
-        }
+        feed.each(|item, names| {
+            let progress = state.analysis.take(item, names);
+            state.passed(progress, names, at_mark);
+        });
         if !alive {
-            let progress =
-                if state.replay.ended().is_none() { state.replay.finish() } else { Progress::default() };
-            state.passed(progress, feed.names(), at_mark);
+            if state.analysis.replay.ended().is_none() {
+                let progress = state.analysis.finish();
+                state.passed(progress, feed.names(), at_mark);
+            }
             state.over = true;
         }
     }
 
     /// When its last event was, in nanoseconds of the Unix epoch.
     pub(crate) fn last_event(&self) -> u64 {
-        self.feed.summary().unix_ns.saturating_add(self.state.replay.time().0)
+        self.feed.summary().unix_ns.saturating_add(self.state.analysis.replay.time().0)
     }
 
     /// Part of it could not be read so far.
@@ -122,7 +111,7 @@ impl Followed {
 
     /// Whether allocations failed since this was last asked.
     pub(crate) fn has_new_oom(&mut self) -> bool {
-        let ooms = self.state.replay.devices().map(|d| d.ooms.len()).sum();
+        let ooms = self.state.analysis.replay.devices().map(|d| d.ooms.len()).sum();
         std::mem::replace(&mut self.state.ooms, ooms) < ooms
     }
 
@@ -136,28 +125,13 @@ impl State {
     #[inline]
     fn passed(&mut self, progress: Progress, names: &Names, at_mark: &mut dyn FnMut(&Live<'_>)) {
         if progress != Progress::default() {
-            self.detector.after(progress, &self.replay);
-            if self.detector.findings().iter().any(Finding::grows) {
-                self.detector.hear(|f| known::testimony(f, &self.replay, None));
-                self.suppress(names);
+            let State { analysis, suppressions, symbols, began, .. } = self;
+            // As a report of the same moment does.
+            if analysis.detector.findings().iter().any(Finding::grows) {
+                analysis.refine(names, *began, None, suppressions, symbols);
             }
             at_mark(&Live { state: self, names });
         }
-    }
-}
-
-impl State {
-    /// As a report of the same moment does.
-    fn suppress(&mut self, names: &Names) {
-        let State { replay, detector, suppressions, symbols, began, .. } = self;
-        if suppressions.is_empty() {
-            return;
-        }
-        let within = Within { replay, names, share: None };
-        detector.suppress(|f| {
-            let known = known::of(f, replay, names, *began, None);
-            suppressions.of(f, &known, &within, |stack| symbolized(names.native(stack), None, symbols).frames)
-        });
     }
 }
 
@@ -179,7 +153,7 @@ impl<'a> Live<'a> {
 
     /// What was found in it.
     pub(crate) fn findings(&self) -> &'a [Finding] {
-        self.state.detector.findings()
+        self.state.analysis.detector.findings()
     }
 
     /// When its recording began, in nanoseconds of the Unix epoch.
@@ -194,12 +168,12 @@ impl<'a> Live<'a> {
 
     /// Its memory.
     pub(crate) fn replay(&self) -> &'a Replay {
-        &self.state.replay
+        &self.state.analysis.replay
     }
 
     /// As what is printed takes it, with what is known of what grows.
     pub(crate) fn process<R>(&self, print: impl FnOnce(&Process<'_>) -> R) -> R {
-        let verdict = judge(self.replay(), &self.state.detector);
+        let verdict = judge(self.replay(), &self.state.analysis.detector);
         let mut process = Process::new(self.replay(), self.names, &verdict, self.findings());
         let known = |f: &Finding| match f.grows() {
             true => known::of(f, self.replay(), self.names, self.began(), None),

@@ -1,6 +1,6 @@
 //! The second pass: what filled each device at its peak, and where an allocation failed.
 
-use super::given::Given;
+use super::analysis::TELL;
 use super::judged::Judged;
 use crate::error::Error;
 use strandline::event::Item;
@@ -31,19 +31,14 @@ pub(super) fn of(judged: &Judged, tell: &mut dyn FnMut(u64)) -> Result<Vec<Momen
         return Ok(Vec::new());
     }
     let mut feed = judged.again()?;
-    let mut seen = 0;
-    while let Some((given, names)) = feed.next() {
-        match given {
-            Given::Events(events) => {
-                for (_, pass) in &mut passes {
-                    events.iter().for_each(|e| pass.apply(&Item::Event(*e), names));
-                }
-                seen += events.len() as u64;
-                tell(judged.replay().events() + seen);
-            }
-            Given::Item(item) => passes.iter_mut().for_each(|(_, pass)| pass.apply(&item, names)),
+    let mut seen = judged.replay().events();
+    feed.each(|item, names| {
+        passes.iter_mut().for_each(|(_, pass)| pass.apply(item, names));
+        seen += u64::from(matches!(item, Item::Event(_)));
+        if seen.is_multiple_of(TELL) {
+            tell(seen);
         }
-    }
+    });
     if !judged.is_running() {
         passes.iter_mut().for_each(|(_, pass)| pass.ends());
     }

@@ -13,13 +13,17 @@ use strandline::reader::{Frozen, Summary};
 use strandline::replay::Replay;
 
 /// Hands out the items of a process in order.
-pub(crate) enum Feed {
+pub(crate) struct Feed {
+    source: Source,
+    /// Takes out what is private, where that is asked for.
+    folder: Option<Box<Folder>>,
+}
+
+enum Source {
     /// A recording and its sidecar.
     Recording(Box<Recorded>),
     /// PyTorch's own snapshot.
     Snapshot(Box<Foreign>),
-    /// One of these, without what is private.
-    Shared(Box<Feed>, Box<Folder>),
 }
 
 /// What is kept of a feed that has been read to its end.
@@ -41,18 +45,19 @@ impl Feed {
     /// It cannot be read, or is neither.
     pub(crate) fn open(path: &Path) -> Result<Feed, Error> {
         if foreign::is_pickle(path) {
-            return Foreign::open(path).map(|f| Feed::Snapshot(Box::new(f)));
+            let source = Source::Snapshot(Box::new(Foreign::open(path)?));
+            return Ok(Feed { source, folder: None });
         }
-        Recorded::open(path).map(|r| Feed::Recording(Box::new(r)))
+        Recorded::open(path).map(Feed::of)
     }
 
-    /// Opens a recording that is still being written. [`Feed::next`] says `None` where nothing more is there yet; ask
-    /// [`Feed::poll`] for more, and [`Feed::finish`] for the rest once its process has ended.
+    /// Opens a recording that is still being written. [`Feed::each`] ends where nothing more is there yet; ask [`Feed::poll`] for more,
+    /// and [`Feed::finish`] for the rest once its process has ended.
     ///
     /// # Errors
     /// As [`Feed::open`]; also where its header is not written yet.
     pub(crate) fn follow(path: &Path) -> Result<Feed, Error> {
-        Recorded::follow(path).map(|r| Feed::Recording(Box::new(r)))
+        Recorded::follow(path).map(Feed::of)
     }
 
     /// A recording that stands still while its process goes on.
@@ -60,170 +65,149 @@ impl Feed {
     /// # Errors
     /// As [`Feed::open`].
     pub(crate) fn frozen(frozen: &Frozen, path: &Path) -> Result<Feed, Error> {
-        Recorded::frozen(frozen, path).map(|r| Feed::Recording(Box::new(r)))
+        Recorded::frozen(frozen, path).map(Feed::of)
+    }
+
+    fn of(recorded: Recorded) -> Feed {
+        Feed { source: Source::Recording(Box::new(recorded)), folder: None }
     }
 
     /// The same, folded for a bug report where that is asked for.
     pub(crate) fn shared(self, share: Option<&Share>) -> Feed {
-        match share {
-            Some(share) => Feed::Shared(Box::new(self), Box::new(Folder::new(share))),
-            None => self,
+        Feed { folder: share.map(|share| Box::new(Folder::new(share))), ..self }
+    }
+
+    fn recorded(&mut self) -> Option<&mut Recorded> {
+        match &mut self.source {
+            Source::Recording(r) => Some(r),
+            Source::Snapshot(_) => None,
         }
     }
 
     /// Looks for what is new.
     pub(crate) fn poll(&mut self) {
-        match self {
-            Feed::Recording(r) => r.poll(),
-            Feed::Shared(feed, _) => feed.poll(),
-            Feed::Snapshot(_) => {}
-        }
+        self.recorded().into_iter().for_each(Recorded::poll);
     }
 
     /// Nothing more will be written.
     pub(crate) fn finish(&mut self) {
-        match self {
-            Feed::Recording(r) => r.finish(),
-            Feed::Shared(feed, _) => feed.finish(),
-            Feed::Snapshot(_) => {}
-        }
+        self.recorded().into_iter().for_each(Recorded::finish);
     }
 
     /// The process has ended and all of it has been read: its tail moves beside the recording.
     pub(crate) fn keep_tail(&mut self, path: &Path) {
-        match self {
-            Feed::Recording(r) => r.keep_tail(path),
-            Feed::Shared(feed, _) => feed.keep_tail(path),
-            Feed::Snapshot(_) => {}
-        }
+        self.recorded().into_iter().for_each(|r| r.keep_tail(path));
     }
 
     /// The next of it, with the stacks and texts that are known by now.
-    pub(crate) fn next(&mut self) -> Option<(Given<'_>, &Names)> {
-        match self {
-            Feed::Recording(r) => r.next(),
-            Feed::Snapshot(s) => s.next(),
-            Feed::Shared(feed, folder) => {
-                let (given, names) = feed.next()?;
-                let given = match given {
-                    Given::Events(events) => Given::Events(events),
-                    Given::Item(item) => Given::Item(folder.item(item, names)),
-                };
-                Some((given, folder.names()))
-            }
-        }
+    fn next(&mut self) -> Option<(Given<'_>, &Names)> {
+        let (given, names) = match &mut self.source {
+            Source::Recording(r) => r.next(),
+            Source::Snapshot(s) => s.next(),
+        }?;
+        let Some(folder) = &mut self.folder else { return Some((given, names)) };
+        let given = match given {
+            Given::Events(events) => Given::Events(events),
+            Given::Item(item) => Given::Item(folder.item(item, names)),
+        };
+        Some((given, folder.names()))
     }
 
     /// Where a question to the process of a recording at `path` is to lie; `None`: it cannot be reached.
     pub(crate) fn questions(&self, path: &Path) -> Option<PathBuf> {
-        match self {
-            Feed::Recording(r) => {
-                let tail = r.reader().tail_place().filter(|_| r.reader().has_region())?;
-                Some(holders::place(&tail, path))
-            }
-            Feed::Shared(feed, _) => feed.questions(path),
-            Feed::Snapshot(_) => None,
-        }
+        let Source::Recording(r) = &self.source else { return None };
+        let tail = r.reader().tail_place().filter(|_| r.reader().has_region())?;
+        Some(holders::place(&tail, path))
     }
 
-    /// What was wrong, one sentence each; whole once [`Feed::next`] has said `None`.
+    /// What was wrong, one sentence each; whole once all of it has been read.
     pub(crate) fn damage(&self) -> Vec<String> {
-        match self {
-            Feed::Recording(r) => r.damage(),
-            Feed::Snapshot(s) => s.damage(),
-            Feed::Shared(feed, _) => Folder::damage(feed.damage()),
-        }
+        let damage = match &self.source {
+            Source::Recording(r) => r.damage(),
+            Source::Snapshot(s) => s.damage(),
+        };
+        if self.folder.is_some() { Folder::damage(damage) } else { damage }
     }
 
     /// What is kept of it once all of it has been read: the rest, buffers and compressors, is let go.
     pub(super) fn into_read(mut self) -> Read {
         let (damage, summary, is_snapshot) = (self.damage(), self.summary().clone(), self.is_snapshot());
-        Read { names: self.take_names(), summary, damage, is_snapshot }
+        let names = match (&mut self.folder, &mut self.source) {
+            (Some(folder), _) => folder.take_names(),
+            (None, Source::Recording(r)) => r.take_names(),
+            (None, Source::Snapshot(s)) => s.take_names(),
+        };
+        Read { names, summary, damage, is_snapshot }
     }
 
-    fn take_names(&mut self) -> Names {
-        match self {
-            Feed::Recording(r) => r.take_names(),
-            Feed::Snapshot(s) => s.take_names(),
-            Feed::Shared(_, folder) => folder.take_names(),
-        }
-    }
-
-    /// It is no recording but a snapshot that PyTorch wrote.
-    pub(super) fn is_snapshot(&self) -> bool {
-        match self {
-            Feed::Recording(_) => false,
-            Feed::Snapshot(_) => true,
-            Feed::Shared(feed, _) => feed.is_snapshot(),
-        }
+    fn is_snapshot(&self) -> bool {
+        matches!(self.source, Source::Snapshot(_))
     }
 
     /// Stacks and texts that are known by now.
     pub(crate) fn names(&self) -> &Names {
-        match self {
-            Feed::Recording(r) => r.reader().names(),
-            Feed::Snapshot(s) => s.names(),
-            Feed::Shared(_, folder) => folder.names(),
+        match (&self.folder, &self.source) {
+            (Some(folder), _) => folder.names(),
+            (None, Source::Recording(r)) => r.reader().names(),
+            (None, Source::Snapshot(s)) => s.names(),
         }
     }
 
-    /// Hands all that is left to `each`, item by item, with the stacks and texts known by then.
-    pub(crate) fn each(&mut self, mut each: impl FnMut(&Item, &Names)) {
+    /// Hands what is left to `each`, item by item, with the stacks and texts known by then, until it breaks off.
+    pub(crate) fn until(&mut self, mut each: impl FnMut(&Item, &Names) -> ControlFlow<()>) {
         while let Some((given, names)) = self.next() {
-            match given {
-                Given::Events(events) => events.iter().for_each(|e| each(&Item::Event(*e), names)),
+            let flow = match given {
+                Given::Events(events) => events.iter().try_for_each(|e| each(&Item::Event(*e), names)),
                 Given::Item(item) => each(&item, names),
+            };
+            if flow.is_break() {
+                return;
             }
         }
+    }
+
+    /// Hands all that is left to `each`.
+    pub(crate) fn each(&mut self, mut each: impl FnMut(&Item, &Names)) {
+        self.until(|item, names| {
+            each(item, names);
+            ControlFlow::Continue(())
+        });
     }
 
     /// The state after this number of events, or at the end if there are fewer. `before` sees each event before it is applied.
     pub(crate) fn replay_until(&mut self, events: u64, mut before: impl FnMut(&Event, &Replay)) -> Replay {
         let mut replay = Replay::new();
-        while let Some((given, names)) = self.next() {
-            match given {
-                Given::Events(all) => {
-                    for e in all {
-                        if replay.events() == events {
-                            return replay;
-                        }
-                        before(e, &replay);
-                        replay.apply_event(e);
-                    }
+        self.until(|item, names| {
+            if let Item::Event(e) = item {
+                if replay.events() == events {
+                    return ControlFlow::Break(());
                 }
-                Given::Item(item) => drop(replay.apply(&item, names)),
+                before(e, &replay);
             }
-        }
+            replay.apply(item, names);
+            ControlFlow::Continue(())
+        });
         replay
     }
 
     /// What it is, and how it stands.
     pub(crate) fn summary(&self) -> &Summary {
-        match self {
-            Feed::Recording(r) => r.reader().summary(),
-            Feed::Snapshot(s) => s.summary(),
-            Feed::Shared(feed, _) => feed.summary(),
+        match &self.source {
+            Source::Recording(r) => r.reader().summary(),
+            Source::Snapshot(s) => s.summary(),
         }
     }
 }
 
-/// Hands every item of a recording to `each`, with the stacks and texts known by then; the damage that was met.
+/// Hands every item of a recording to `each`, with the stacks and texts known by then, until it breaks off; the damage that was met.
 ///
 /// # Errors
 /// The recording cannot be read.
 pub(crate) fn items(
     path: &Path,
-    mut each: impl FnMut(&Item, &Names) -> ControlFlow<()>,
+    each: impl FnMut(&Item, &Names) -> ControlFlow<()>,
 ) -> Result<Vec<String>, Error> {
     let mut feed = Feed::open(path)?;
-    while let Some((given, names)) = feed.next() {
-        let flow = match given {
-            Given::Events(events) => events.iter().try_for_each(|e| each(&Item::Event(*e), names)),
-            Given::Item(item) => each(&item, names),
-        };
-        if flow.is_break() {
-            break;
-        }
-    }
+    feed.until(each);
     Ok(feed.damage())
 }

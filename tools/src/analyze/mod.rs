@@ -2,6 +2,7 @@
 //!
 //! The first pass judges and finds the moments that matter; the second asks what filled the device at those.
 
+mod analysis;
 mod anatomies;
 mod conclude;
 mod feed;
@@ -17,13 +18,13 @@ mod recorded;
 mod report;
 mod suppress;
 
+pub(crate) use analysis::Analysis;
 pub(crate) use conclude::{Conclusion, conclude};
 pub(crate) use feed::{Feed, items};
 pub(crate) use gate::{Decision, Gate};
-pub(crate) use given::Given;
 pub(crate) use judge::{at, judge};
 pub(crate) use judged::Judged;
 pub(crate) use moment::{Moment, Place};
 pub(crate) use native::symbolized;
 pub(crate) use report::{any_running, next, report};
-pub(crate) use suppress::{Suppressions, Within};
+pub(crate) use suppress::Suppressions;

@@ -1,11 +1,10 @@
 //! Which moment a snapshot shows: as it is asked for, and where it lies in the recording.
 
-use super::given::Given;
 use super::judged::Judged;
 use crate::error::{Error, status};
 use std::fmt;
 use std::str::FromStr;
-use strandline::event::{Body, DeviceId};
+use strandline::event::{Body, DeviceId, Item};
 
 /// A moment as a person names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -140,18 +139,16 @@ fn range(judged: &Judged) -> String {
 fn marked(judged: &Judged, name: &str) -> Result<Option<(u64, u64)>, Error> {
     let mut feed = judged.again()?;
     let (mut seen, mut found, mut times) = (0, None, 0);
-    while let Some((given, names)) = feed.next() {
-        let Given::Events(events) = given else { continue };
-        for e in events {
-            if let Body::Mark { name: n, phase: false } = e.body
-                && names.text(n) == Some(name)
-            {
-                found = Some(seen);
-                times += 1;
-            }
-            seen += 1;
+    feed.each(|item, names| {
+        let Item::Event(e) = item else { return };
+        if let Body::Mark { name: n, phase: false } = e.body
+            && names.text(n) == Some(name)
+        {
+            found = Some(seen);
+            times += 1;
         }
-    }
+        seen += 1;
+    });
     Ok(found.map(|at| (at, times)))
 }
 

@@ -1,11 +1,11 @@
 //! Reads a recording and judges it.
 
+use super::analysis::{Analysis, TELL};
 use super::anatomies;
 use super::feed::Feed;
-use super::given::{Given, unreadable};
+use super::given::unreadable;
 use super::judged::{Judged, Until};
-use super::native::symbolized;
-use super::suppress::{Suppressions, Within};
+use super::suppress::Suppressions;
 use crate::error::Error;
 use crate::job::{self, Seen};
 use crate::known;
@@ -13,15 +13,12 @@ use crate::process::started;
 use crate::share::Share;
 use crate::symbols::Symbols;
 use std::collections::BTreeMap;
+use std::ops::ControlFlow;
 use std::path::Path;
-use strandline::detect::{Death, Detector, Outcome, Policy, Verdict, judge, self_fault, verdict_after_fault};
+use strandline::detect::{Death, Outcome, Verdict, judge, self_fault, verdict_after_fault};
 use strandline::event::Item;
 use strandline::reader::{Frozen, TailState};
-use strandline::replay::Replay;
 use strandline::report::{self as print, Ended, snapshot};
-
-/// How often progress is told.
-const TELL: u64 = 1 << 16;
 
 impl Judged {
     /// Reads and judges a recording, but for what is suppressed. `tell` is told now and then how many events have been read.
@@ -57,39 +54,28 @@ impl Judged {
             feed = Feed::frozen(frozen, path)?;
         }
         let mut feed = feed.shared(share);
-        let mut replay = Replay::new();
-        let mut detector = Detector::new(Policy::default());
+        let mut analysis = Analysis::new();
         let mut steps = snapshot::Steps::default();
         let mut told = 0;
-        // The end of a step is announced by the event that follows it, where one does.
-        let over =
-            |r: &Replay| until.is_some_and(|u| r.events() >= u.events && (u.last || r.steps() >= u.step));
-        while let Some((given, names)) = feed.next().filter(|_| !over(&replay)) {
-            match given {
-                Given::Events(events) => {
-                    for event in events {
-                        if over(&replay) {
-                            break;
-                        }
-                        if !detector.findings().is_empty() {
-                            steps.leaving(event, &replay);
-                        }
-                        let progress = replay.apply_event(event);
-                        detector.after(progress, &replay);
-                        steps.see(&Item::Event(*event), progress);
-                    }
-                }
-                Given::Item(item) => {
-                    let progress = replay.apply(&item, names);
-                    detector.after(progress, &replay);
-                    steps.see(&item, progress);
-                }
+        feed.until(|item, names| {
+            let replay = &analysis.replay;
+            // The end of a step is announced by the event that follows it, where one does.
+            if until.is_some_and(|u| replay.events() >= u.events && (u.last || replay.steps() >= u.step)) {
+                return ControlFlow::Break(());
             }
-            if replay.events() - told > TELL {
-                told = replay.events();
+            if let Item::Event(event) = item
+                && !analysis.detector.findings().is_empty()
+            {
+                steps.leaving(event, replay);
+            }
+            let progress = analysis.take(item, names);
+            steps.see(item, progress);
+            if analysis.replay.events() - told > TELL {
+                told = analysis.replay.events();
                 tell(told);
             }
-        }
+            ControlFlow::Continue(())
+        });
         let (ended, killed_by_host) = match until {
             Some(_) => (Ended::Unknown, false),
             None => ended(&feed, outcome),
@@ -97,6 +83,7 @@ impl Judged {
         if until.is_none() && ended != Ended::Running {
             feed.keep_tail(path);
         }
+        let replay = &mut analysis.replay;
         let whole = until.is_none_or(|u| u.last || replay.steps() < u.step);
         if replay.ended().is_none() && ended != Ended::Running && whole {
             // What a process was refused, that was ended from outside, was not what ended it.
@@ -105,22 +92,12 @@ impl Judged {
                 (Ended::Exit, Some(job::Ended::Exit(0))) => {}
                 _ => replay.died(true),
             }
-            // A killed process says no end: its last step is over all the same.
-            let progress = replay.finish();
-            detector.after(progress, &replay);
-            steps.finish(progress);
+            steps.finish(analysis.finish());
         }
-        detector.at_step(&replay);
-        detector.hear(|f| known::testimony(f, &replay, share));
-        if !suppressions.is_empty() {
-            let (mut symbols, names) = (Symbols::default(), feed.names());
-            let within = Within { replay: &replay, names, share };
-            detector.suppress(|f| {
-                let known = known::of(f, &replay, names, feed.summary().unix_ns, share);
-                let frames = |stack| symbolized(names.native(stack), share, &mut symbols).frames;
-                suppressions.of(f, &known, &within, frames)
-            });
-        }
+        analysis.detector.at_step(&analysis.replay);
+        let began = feed.summary().unix_ns;
+        analysis.refine(feed.names(), began, share, suppressions, &mut Symbols::default());
+        let Analysis { replay, detector } = analysis;
         let verdict = judge(&replay, &detector);
         let verdict = if until.is_some() { verdict } else { seen_whole(verdict, &feed, ended) };
         let at_work = &feed.summary().at_work;

@@ -3,12 +3,13 @@
 use super::options::{Format, Options};
 use super::state::state;
 use super::wanted;
-use crate::analyze::{Given, Judged, Moment, Place, Suppressions};
+use crate::analyze::{Judged, Moment, Place, Suppressions};
 use crate::error::{Error, status};
 use crate::files;
 use crate::say::{Progress, shown};
 use std::cell::Cell;
 use std::io::{self, BufWriter, Write};
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use strandline::event::Item;
 use strandline::replay::{Held, Replay};
@@ -114,23 +115,19 @@ fn write_place(
     let most_bytes = if source.language == Language::Json { MOST_JSON } else { u64::MAX };
     let mut snapshot = Snapshot::begin(out, source, &|held| standing(judged, held, replay)).map_err(fail)?;
     let mut left = place.events;
-    let mut feed = judged.again()?;
-    while let Some((given, _)) = feed.next() {
-        match given {
-            Given::Events(events) => {
-                let before = &events[..events.len().min(usize::try_from(left).unwrap_or(usize::MAX))];
-                before.iter().try_for_each(|e| snapshot.apply(&Item::Event(*e))).map_err(fail)?;
-                left -= before.len() as u64;
-                if before.len() < events.len() {
-                    break;
-                }
-            }
-            Given::Item(item) => snapshot.apply(&item).map_err(fail)?,
+    let mut applied = Ok(());
+    judged.again()?.until(|item, _| {
+        if matches!(item, Item::Event(_)) {
+            let Some(less) = left.checked_sub(1) else { return ControlFlow::Break(()) };
+            left = less;
         }
+        applied = snapshot.apply(item).map_err(fail);
         if (snapshot.entries() > MOST_ENTRIES || bytes.get() > most_bytes) && !options.any_size {
-            return Err(too_large(judged, place, from, snapshot.entries()));
+            applied = Err(too_large(judged, place, from, snapshot.entries()));
         }
-    }
+        if applied.is_err() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    });
+    applied?;
     let (out, written) = snapshot.finish().map_err(fail)?;
     let file = out.into_inner().map_err(|e| fail(e.into_error()))?.to;
     file.keep().map_err(fail)?;
