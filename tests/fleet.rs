@@ -163,7 +163,8 @@ fn tables_are_what_the_report_says_to_the_byte() {
     let tables = folder.join("tables");
     let place = tables.to_str().expect("UTF-8");
     strandline(&[
-        "export", "--format", "parquet", "-o", place, "--job", "a b=c/07", "--commit", "abc", &fleet,
+        "export", "--format", "parquet", "--events", "-o", place, "--job", "a b=c/07", "--commit", "abc",
+        &fleet,
     ]);
     let Some(said) = queried(&tables) else { return };
     let report = json(&fleet);
@@ -198,6 +199,21 @@ fn tables_are_what_the_report_says_to_the_byte() {
             assert_eq!(row[key], device[key], "{key}");
         }
         assert_eq!(row["step_time_fraction"], p["cost"]["step_time_fraction"]);
+        let events = said["tables"]["events"]["counted"].as_array().expect("counts");
+        let events = events.iter().find(|e| &e["rank"] == rank).expect("events of each rank");
+        assert_eq!(events["count"], p["events"]);
+        let allocs: u64 = of("sites", rank).iter().filter_map(|s| s["allocs"].as_u64()).sum();
+        assert_eq!((events["allocs"].as_u64(), allocs > 1000), (Some(allocs), true));
+        assert!(
+            events["steps"].as_u64() >= p["steps"].as_u64() && events["kinds"].as_u64() > Some(5),
+            "{events}"
+        );
+        let stacks = of("stacks", rank);
+        assert!(
+            stacks
+                .iter()
+                .any(|s| s["depth"] == 0 && s["file"].as_str().is_some_and(|f| f.ends_with("job.py")))
+        );
         let mut steps = of("steps", rank);
         steps.sort_by_key(|s| s["step"].as_u64());
         let keys = ["step", "allocated_bytes", "reserved_bytes", "pending_bytes", "peak_bytes"];
@@ -214,8 +230,6 @@ fn tables_are_what_the_report_says_to_the_byte() {
             assert_eq!(row["bytes_per_step"].as_f64(), f["bytes_per_step"].as_f64());
             assert_eq!(row["line"], f["sites"][0]["frames"][0]["line"]);
         }
-        let allocs: u64 = of("sites", rank).iter().filter_map(|s| s["allocs"].as_u64()).sum();
-        assert!(allocs > 1000, "{allocs}");
     }
     let docs = std::fs::read_to_string(root().join("docs/fleet.md")).expect("the page");
     for (name, table) in said["tables"].as_object().expect("tables") {

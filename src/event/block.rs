@@ -32,6 +32,18 @@ impl Phase {
             | (self.collector as u8) << 4
     }
 
+    /// What the thread was doing, in words joined by `+`, such as `backward+no_grad`; empty in an ordinary forward.
+    pub fn words(self) -> String {
+        let all = [
+            (self.backward, "backward"),
+            (self.optimizer, "optimizer"),
+            (self.no_grad, "no_grad"),
+            (self.collector, "collector"),
+            (self.capture, "capture"),
+        ];
+        all.iter().filter(|(on, _)| *on).map(|(_, name)| *name).collect::<Vec<_>>().join("+")
+    }
+
     /// The phase a byte of a record stands for; unknown bits are ignored.
     pub const fn from_bits(b: u8) -> Phase {
         Phase {

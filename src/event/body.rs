@@ -216,7 +216,63 @@ pub enum RuntimeOp {
     MallocManaged,
 }
 
+impl RuntimeOp {
+    /// The call's name in CUDA's runtime.
+    pub fn name(self) -> &'static str {
+        match self {
+            RuntimeOp::Malloc => "cudaMalloc",
+            RuntimeOp::Free => "cudaFree",
+            RuntimeOp::MallocAsync => "cudaMallocAsync",
+            RuntimeOp::FreeAsync => "cudaFreeAsync",
+            RuntimeOp::HostAlloc => "cudaHostAlloc",
+            RuntimeOp::HostFree => "cudaFreeHost",
+            RuntimeOp::MallocManaged => "cudaMallocManaged",
+        }
+    }
+}
+
 impl Body {
+    /// What happened, as dumps and tables call it: such as `alloc`, `free_requested`, `cudaMalloc`.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Body::Alloc(_) => "alloc",
+            Body::FreeRequested(_) => "free_requested",
+            Body::FreeCompleted(_) => "free_completed",
+            Body::Segment { op: SegmentOp::Alloc, .. } => "segment_alloc",
+            Body::Segment { op: SegmentOp::Free, .. } => "segment_free",
+            Body::Segment { op: SegmentOp::Map, .. } => "segment_map",
+            Body::Segment { op: SegmentOp::Unmap, .. } => "segment_unmap",
+            Body::Report { .. } => "report",
+            Body::Oom { .. } => "oom",
+            Body::Snapshot { .. } => "snapshot",
+            Body::Runtime { op, .. } => op.name(),
+            Body::MemInfo { .. } => "mem_info",
+            Body::Failed(_) => "failed",
+            Body::Gap { .. } => "gap",
+            Body::Scope { .. } => "scope",
+            Body::StreamCreate { .. } => "stream_create",
+            Body::StreamDestroy(_) => "stream_destroy",
+            Body::EventRecord { .. } => "event_record",
+            Body::EventDestroy(_) => "event_destroy",
+            Body::StreamWait { .. } => "stream_wait",
+            Body::StreamDone(_) => "stream_done",
+            Body::EventDone(_) => "event_done",
+            Body::DeviceDone(_) => "device_done",
+            Body::FreeWaits { .. } => "free_waits",
+            Body::RecordStream { .. } => "record_stream",
+            Body::CaptureBegin(_) => "capture_begin",
+            Body::CaptureEnd(_) => "capture_end",
+            Body::OptimizerBegin(_) => "optimizer_begin",
+            Body::OptimizerEnd(_) => "optimizer_end",
+            Body::BackwardBegin { .. } => "backward_begin",
+            Body::BackwardEnd { .. } => "backward_end",
+            Body::ScalerUpdate => "scaler_update",
+            Body::ManualStep(_) => "step",
+            Body::Mark { phase: true, .. } => "phase",
+            Body::Mark { phase: false, .. } => "mark",
+        }
+    }
+
     /// The device of an allocator event, which is what orders it against the others of that device.
     pub fn allocator_device(&self) -> Option<DeviceId> {
         match self {

@@ -2,7 +2,8 @@
 
     queries.py DOCS TABLES
 
-The result is JSON: for each query its title, its columns, and the rows of each reader; and of each table its columns and the rows as DuckDB has them.
+The result is JSON: for each query its title, its columns, and the rows of each reader; and of each table its columns and the rows as DuckDB has them. Of
+events, of which there are many, the rows are numbers: for each rank how many there are, and of which kinds.
 """
 
 import json
@@ -47,6 +48,12 @@ for name in names:
     quoted = ", ".join(f'"{c}"' for c in columns)
     said = polar.execute(f"SELECT {quoted} FROM {name}", eager=True)
     assert sorted(map(repr, plain(said.rows()))) == sorted(map(repr, rows)), name
+    if name == "events":
+        count = "SELECT rank, COUNT(*) AS count, COUNT(DISTINCT kind) AS kinds, MAX(step) AS steps, SUM(CASE WHEN kind = 'alloc' THEN 1 ELSE 0 END)::BIGINT AS allocs FROM events GROUP BY rank"
+        rows = plain(duck.execute(count).fetchall())
+        columns_of_count = [c[0] for c in duck.description]
+        whole[name] = {"columns": columns, "counted": [dict(zip(columns_of_count, row)) for row in rows]}
+        continue
     whole[name] = {"columns": columns, "rows": rows}
 version = duck.execute(f"SELECT value::VARCHAR FROM parquet_kv_metadata('{tables}/jobs/**/*.parquet') WHERE key::VARCHAR = 'strandline.schema'").fetchall()
 print(json.dumps({"queries": queries, "tables": whole, "schema": version[0][0]}))

@@ -1,15 +1,16 @@
-//! A recording for tools that people have already: stacks for flame graphs, speedscope and pprof, a time line for Perfetto.
+//! A recording for tools that people have already: stacks for flame graphs, speedscope and pprof, a time line for Perfetto, rows of
+//! tables.
 //!
 //! [`Sums`] and [`Timeline`] go over a recording once more and keep what is printed, in bounded size; the rest only prints.
 
 mod chrome;
 mod folded;
-pub mod parquet;
 mod pprof;
 mod profile;
 mod protobuf;
 mod speedscope;
 mod sums;
+pub mod tables;
 mod timeline;
 
 pub use chrome::write as perfetto;

@@ -45,7 +45,7 @@ fn what_a_job_of_one_recording_has_is_not_invented() {
         replay.apply(&Item::Meta(facts), &names);
         let mut p = Process::new(&replay, &names, &clean, &[]);
         p.ended = Ended::Running;
-        let row = export::parquet::job(&Report { processes: vec![p], exit: None, next: Vec::new() }, 1, None);
+        let row = export::tables::job(&Report { processes: vec![p], exit: None, next: Vec::new() }, 1, None);
         ["world_size", "missing_ranks", "running", "restarts"].map(|column| row[column].clone())
     };
     let of_four = json!({"rank": 2, "local_rank": 2, "world_size": 4, "restart": 1, "pid": 7});

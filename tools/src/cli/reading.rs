@@ -135,6 +135,9 @@ pub(crate) struct Export {
     /// Of parquet: the version of the code that ran, such as "$(git rev-parse HEAD)"
     #[arg(long, value_name = "TEXT")]
     pub(crate) commit: Option<String>,
+    /// Of parquet: also the tables events and stacks, one row for each event
+    #[arg(long)]
+    pub(crate) events: bool,
     /// What was held then: end (of the last step), now, peak, oom, step:N or mark:NAME; of speedscope may be repeated [default: peak; of speedscope also end]
     #[arg(long, value_name = "MOMENT")]
     pub(crate) at: Vec<Moment>,

@@ -1,7 +1,7 @@
 //! An item as a name and its fields, in one order for text and JSON. Bytes are numbers, addresses are `0x…` texts.
 
 use serde_json::{Map, Value, json};
-use strandline::event::{Block, Body, Item, Names, PoolId, RuntimeOp, SegmentOp, StackId, Totals};
+use strandline::event::{Block, Body, Item, Names, PoolId, StackId, Totals};
 
 /// A line of a dump.
 pub(super) type Fields = Map<String, Value>;
@@ -11,8 +11,8 @@ pub(super) fn of(item: &Item, names: &Names) -> Option<Fields> {
     let at = |nanos: u64, what: &str, more: Value| with(json!({ "t_ns": nanos, "what": what }), more);
     Some(fields(match item {
         Item::Event(event) => {
-            let (what, more) = of_event(&event.body, names);
-            at(event.time.0, what, with(json!({ "thread": event.thread.0 }), more))
+            let more = of_event(&event.body, names);
+            at(event.time.0, event.body.name(), with(json!({ "thread": event.thread.0 }), more))
         }
         Item::Meta(facts) => json!({ "what": "meta", "facts": facts }),
         Item::Checkpoint(c) => at(
@@ -70,15 +70,10 @@ fn block(b: &Block, names: &Names) -> Value {
         "device": b.device.0, "addr": hex(b.addr.0), "size": b.size.0, "rounded": b.rounded.0,
         "stream": hex(b.stream.0),
     });
-    let phases = [
-        (b.phase.backward, "backward"),
-        (b.phase.optimizer, "optimizer"),
-        (b.phase.no_grad, "no_grad"),
-        (b.phase.collector, "collector"),
-        (b.phase.capture, "capture"),
-    ];
-    let phases: Vec<&str> = phases.iter().filter(|(on, _)| *on).map(|(_, name)| *name).collect();
-    let phase = if phases.is_empty() { Value::Null } else { json!({ "phase": phases.join("+") }) };
+    let phase = match b.phase.words() {
+        words if words.is_empty() => Value::Null,
+        words => json!({ "phase": words }),
+    };
     let totals = b.totals.map_or(Value::Null, totals);
     [pool(b.pool), phase, totals, stack(b.stack, names)].into_iter().fold(first, with)
 }
@@ -94,104 +89,68 @@ fn stack(id: StackId, names: &Names) -> Value {
     if id.0 == 0 { Value::Null } else { with(json!({ "stack": id.0 }), frame.unwrap_or_default()) }
 }
 
-/// The event's name, and its fields.
-fn of_event(body: &Body, names: &Names) -> (&'static str, Value) {
+/// The fields of an event.
+fn of_event(body: &Body, names: &Names) -> Value {
     match body {
-        Body::Alloc(b) => ("alloc", block(b, names)),
-        Body::FreeRequested(b) => ("free_requested", block(b, names)),
-        Body::FreeCompleted(b) => ("free_completed", block(b, names)),
-        Body::Segment { op, device, addr, size, stream, pool: p } => {
-            let what = match op {
-                SegmentOp::Alloc => "segment_alloc",
-                SegmentOp::Free => "segment_free",
-                SegmentOp::Map => "segment_map",
-                SegmentOp::Unmap => "segment_unmap",
-            };
+        Body::Alloc(b) | Body::FreeRequested(b) | Body::FreeCompleted(b) => block(b, names),
+        Body::Segment { device, addr, size, stream, pool: p, .. } => {
             let place = json!({
                 "device": device.0, "addr": hex(addr.0), "size": size.0, "stream": hex(stream.0),
             });
-            (what, with(place, pool(*p)))
+            with(place, pool(*p))
         }
         Body::Report { device, addr, rounded, allocated, totals: t } => {
             let block = json!({
                 "device": device.0, "addr": hex(addr.0), "rounded": rounded.0, "handed_out": allocated,
             });
-            ("report", with(block, totals(*t)))
+            with(block, totals(*t))
         }
         Body::Oom { device, requested, free, stream, stack: id } => {
             let request = json!({
                 "device": device.0, "requested": requested.0, "free": free.0, "stream": hex(stream.0),
             });
-            ("oom", with(request, stack(*id, names)))
+            with(request, stack(*id, names))
         }
-        Body::Snapshot { active } => ("snapshot", json!({ "active": active.0 })),
-        Body::Runtime { op, device, addr, size, stream, stack: id } => {
+        Body::Snapshot { active } => json!({ "active": active.0 }),
+        Body::Runtime { device, addr, size, stream, stack: id, .. } => {
             let call = json!({
                 "device": device.0, "addr": hex(addr.0), "size": size.0, "stream": hex(stream.0),
             });
             let refused = if addr.0 == 0 { json!({ "refused": true }) } else { Value::Null };
-            (runtime(*op), with(with(call, stack(*id, names)), refused))
+            with(with(call, stack(*id, names)), refused)
         }
         Body::MemInfo { device, free, total } => {
-            ("mem_info", json!({ "device": device.0, "free": free.0, "total": total.0 }))
+            json!({ "device": device.0, "free": free.0, "total": total.0 })
         }
         Body::Failed(fault) => {
             let call = json!({
                 "call": fault.name(), "status": fault.status, "device": fault.device.0,
                 "stream": hex(fault.stream.0),
             });
-            ("failed", with(call, stack(fault.stack, names)))
+            with(call, stack(fault.stack, names))
         }
-        Body::Gap { lost } => ("gap", json!({ "lost": lost })),
+        Body::Gap { lost } => json!({ "lost": lost }),
         Body::Scope { device, from, to } => {
-            ("scope", json!({ "device": device.0, "from": hex(from.0), "to": hex(to.0) }))
+            json!({ "device": device.0, "from": hex(from.0), "to": hex(to.0) })
         }
-        Body::StreamCreate { device, stream } => {
-            ("stream_create", json!({ "device": device.0, "stream": hex(stream.0) }))
-        }
-        Body::StreamDestroy(stream) => ("stream_destroy", json!({ "stream": hex(stream.0) })),
-        Body::EventRecord { event, stream } => {
-            ("event_record", json!({ "event": hex(event.0), "stream": hex(stream.0) }))
-        }
-        Body::EventDestroy(event) => ("event_destroy", json!({ "event": hex(event.0) })),
-        Body::StreamWait { stream, event } => {
-            ("stream_wait", json!({ "stream": hex(stream.0), "event": hex(event.0) }))
-        }
-        Body::StreamDone(stream) => ("stream_done", json!({ "stream": hex(stream.0) })),
-        Body::EventDone(event) => ("event_done", json!({ "event": hex(event.0) })),
-        Body::DeviceDone(device) => ("device_done", json!({ "device": device.0 })),
+        Body::StreamCreate { device, stream } => json!({ "device": device.0, "stream": hex(stream.0) }),
+        Body::EventRecord { event, stream } => json!({ "event": hex(event.0), "stream": hex(stream.0) }),
+        Body::StreamWait { stream, event } => json!({ "stream": hex(stream.0), "event": hex(event.0) }),
+        Body::EventDestroy(event) | Body::EventDone(event) => json!({ "event": hex(event.0) }),
+        Body::StreamDestroy(stream)
+        | Body::StreamDone(stream)
+        | Body::CaptureBegin(stream)
+        | Body::CaptureEnd(stream) => json!({ "stream": hex(stream.0) }),
+        Body::DeviceDone(device) => json!({ "device": device.0 }),
         Body::FreeWaits { device, addr, stream } => {
-            let block = json!({ "device": device.0, "addr": hex(addr.0), "stream": hex(stream.0) });
-            ("free_waits", block)
+            json!({ "device": device.0, "addr": hex(addr.0), "stream": hex(stream.0) })
         }
-        Body::RecordStream { addr, stream } => {
-            ("record_stream", json!({ "addr": hex(addr.0), "stream": hex(stream.0) }))
-        }
-        Body::CaptureBegin(stream) => ("capture_begin", json!({ "stream": hex(stream.0) })),
-        Body::CaptureEnd(stream) => ("capture_end", json!({ "stream": hex(stream.0) })),
-        Body::OptimizerBegin(id) => ("optimizer_begin", json!({ "optimizer": id })),
-        Body::OptimizerEnd(id) => ("optimizer_end", json!({ "optimizer": id })),
-        Body::BackwardBegin { stack: id, nested } => {
-            ("backward_begin", with(json!({ "nested": nested }), stack(*id, names)))
-        }
-        Body::BackwardEnd { nested } => ("backward_end", json!({ "nested": nested })),
-        Body::ScalerUpdate => ("scaler_update", Value::Null),
-        Body::ManualStep(n) => ("step", json!({ "step": n })),
-        Body::Mark { name, phase } => {
-            (if *phase { "phase" } else { "mark" }, json!({ "name": names.text(*name) }))
-        }
-        _ => ("unknown", Value::Null),
-    }
-}
-
-fn runtime(op: RuntimeOp) -> &'static str {
-    match op {
-        RuntimeOp::Malloc => "cudaMalloc",
-        RuntimeOp::Free => "cudaFree",
-        RuntimeOp::MallocAsync => "cudaMallocAsync",
-        RuntimeOp::FreeAsync => "cudaFreeAsync",
-        RuntimeOp::HostAlloc => "cudaHostAlloc",
-        RuntimeOp::HostFree => "cudaFreeHost",
-        RuntimeOp::MallocManaged => "cudaMallocManaged",
+        Body::RecordStream { addr, stream } => json!({ "addr": hex(addr.0), "stream": hex(stream.0) }),
+        Body::OptimizerBegin(id) | Body::OptimizerEnd(id) => json!({ "optimizer": id }),
+        Body::BackwardBegin { stack: id, nested } => with(json!({ "nested": nested }), stack(*id, names)),
+        Body::BackwardEnd { nested } => json!({ "nested": nested }),
+        Body::ManualStep(n) => json!({ "step": n }),
+        Body::Mark { name, .. } => json!({ "name": names.text(*name) }),
+        _ => Value::Null,
     }
 }

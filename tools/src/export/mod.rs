@@ -26,7 +26,8 @@ pub(crate) fn main(options: &cli::Export) -> Result<u8, Error> {
     let report = analyze::report(&judged, None);
     if options.format == ExportFormat::Parquet {
         let first = found.first().map_or(Path::new(""), PathBuf::as_path);
-        return parquet::write(options, &judged, &report, first).map(|()| 0);
+        say::line(parquet::write(options, &judged, &report, first)?);
+        return Ok(0);
     }
     let begun = judged.iter().map(analyze::Judged::epoch_ns).min().unwrap_or(0);
     let mut out = Vec::new();
@@ -72,8 +73,13 @@ fn refuse(options: &cli::Export) -> Result<(), Error> {
     if options.format == ExportFormat::Parquet && !options.at.is_empty() {
         return refused("tables have every step", "--at goes with stacks: folded, speedscope, pprof");
     }
-    if options.format != ExportFormat::Parquet && (options.job.is_some() || options.commit.is_some()) {
-        return refused("only tables have several jobs", "--job and --commit go with --format parquet");
+    if options.format != ExportFormat::Parquet
+        && (options.job.is_some() || options.commit.is_some() || options.events)
+    {
+        return refused(
+            "only tables have several jobs, and events",
+            "--job, --commit and --events go with --format parquet",
+        );
     }
     if options.format == ExportFormat::Perfetto && !options.at.is_empty() {
         return refused("a time line shows every moment", "--at goes with stacks: folded, speedscope, pprof");

@@ -1,6 +1,5 @@
 //! The tables: what the JSON report says, as rows. A figure of a row is that of the report, to the byte; docs/fleet.md has all columns.
 
-use super::file::{Column, Kind};
 use crate::report::json;
 use crate::report::model::{Facts, Process, Report};
 use crate::report::ranks::Ranks;
@@ -9,7 +8,25 @@ use serde_json::{Value, json};
 /// Version of the tables, in the metadata of each file as `strandline.schema`: columns are added, and none changes its meaning.
 pub const SCHEMA: &str = "1";
 
+/// What a column has. Any value may be null: not known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Whole numbers.
+    Int,
+    /// Fractions.
+    Float,
+    /// Text.
+    Text,
+    /// Yes or no.
+    Bool,
+    /// Nanoseconds since 1970.
+    Time,
+}
+
 use Kind::{Bool, Float, Int, Text, Time};
+
+/// A column: its name and what it has.
+pub type Column = (&'static str, Kind);
 
 /// A table: a folder of its name has its files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -188,6 +205,39 @@ pub const OF_PROCESS: [Table; 7] = [
         ],
     },
 ];
+
+/// All events of a process, one row each, in their order. Its rows are made by whoever reads the recording.
+pub const EVENTS: Table = Table {
+    name: "events",
+    columns: &[
+        ("pid", Int),
+        ("time", Time),
+        ("step", Int),
+        ("thread", Int),
+        ("kind", Text),
+        ("device", Int),
+        ("handle", Text),
+        ("address", Int),
+        ("bytes", Int),
+        ("rounded_bytes", Int),
+        ("phase", Text),
+        ("stack", Int),
+        ("name", Text),
+    ],
+};
+
+/// The stacks that events name, one row for each frame.
+pub const STACKS: Table = Table {
+    name: "stacks",
+    columns: &[
+        ("pid", Int),
+        ("stack", Int),
+        ("depth", Int),
+        ("file", Text),
+        ("line", Int),
+        ("function", Text),
+    ],
+};
 
 /// The row of a job, which began at this time (nanoseconds since 1970).
 pub fn job(r: &Report<'_>, began: u64, commit: Option<&str>) -> Value {

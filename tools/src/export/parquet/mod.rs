@@ -1,17 +1,24 @@
 //! `strandline export --format parquet`: a folder of tables, each in a folder of its own, by job and rank.
 
+mod events;
+mod file;
+mod out;
+
 use crate::analyze::Judged;
 use crate::error::{Error, status};
-use crate::{cli, files, say};
-use std::io::{BufWriter, Write};
-use std::path::{Path, PathBuf};
-use strandline::report::export::parquet::{self as print, Table};
-use strandline::report::{Facts, Report};
+use crate::{cli, files};
+use file::{File, Shape};
+use out::Out;
+use serde_json::Value;
+use std::path::Path;
+use strandline::report::export::tables::{self, EVENTS, JOBS, STACKS, Table};
+use strandline::report::{Facts, Report, count};
 
 /// What readers of such folders take for null.
 const NONE: &str = "__HIVE_DEFAULT_PARTITION__";
 
-/// Writes the tables of a job. `first`: one of its recordings.
+/// Writes the tables of a job. `first`: one of its recordings. The job's own row is written last and, of an earlier export, removed first:
+/// a job that has a row is whole.
 ///
 /// # Errors
 /// Nothing can be written there.
@@ -20,18 +27,13 @@ pub(super) fn write(
     judged: &[Judged],
     report: &Report<'_>,
     first: &Path,
-) -> Result<(), Error> {
+) -> Result<String, Error> {
     let Some(out) = &options.output else {
         let hint = "give the folder: -o DIR; several jobs go into one";
         return Err(Error::new("tables are a folder, and nothing for stdout")
             .hint(hint)
             .status(status::USAGE));
     };
-    if out.exists() && !out.is_dir() {
-        return Err(Error::new(format!("{} is a file, and tables are a folder", say::path(out)))
-            .hint("give another name: -o DIR")
-            .status(status::USAGE));
-    }
     // Nothing then tells a file of this name from another one.
     if options.job.is_none() && judged.iter().any(|process| process.epoch_ns() == 0) {
         return Err(Error::new("a snapshot without a history does not say when it was made")
@@ -40,68 +42,62 @@ pub(super) fn write(
     }
     let job = name(options, first)?;
     let begun = judged.iter().map(Judged::epoch_ns).min().unwrap_or(0);
-    let row = print::job(report, begun, options.commit.as_deref());
-    let place = |table: &Table| out.join(table.name).join(&job);
+    let row = tables::job(report, begun, options.commit.as_deref());
     let files = judged.iter().map(file).collect::<Result<Vec<_>, _>>()?;
-    let [processes, ..] = &print::OF_PROCESS;
-    if !is_free_for(&place(processes), &files) {
-        let what = format!("{} has another job of this name", say::path(&place(processes)));
+    let mut out = Out::new(out)?;
+    let [processes, ..] = &tables::OF_PROCESS;
+    let processes = format!("{}/{job}", processes.name);
+    if !is_free_for(&out.files_in(&processes), &files) {
+        let what = format!("{}/{processes} has another job of this name", out.name());
         let hint = "give --job NAME with another name, or delete the other job's folders";
         return Err(Error::new(what).hint(hint).status(status::USAGE));
     }
-    let mut written = Written::default();
+    let of_job = format!("{}/{job}/job.parquet", JOBS.name);
+    out.remove(&of_job)?;
     for (i, (process, file)) in judged.iter().zip(&files).enumerate() {
         let rank = Facts::of(process.replay()).rank();
-        let rank = format!("rank={}", rank.map_or_else(|| NONE.to_owned(), |rank| rank.to_string()));
-        for (table, rows) in print::OF_PROCESS.iter().zip(print::rows(report, i, process.epoch_ns())) {
-            let folder = place(table).join(&rank);
+        let rank = rank.map_or_else(|| NONE.to_owned(), |rank| rank.to_string());
+        let at = |table: &Table| format!("{}/{job}/rank={rank}/{file}", table.name);
+        for (table, rows) in tables::OF_PROCESS.iter().zip(tables::rows(report, i, process.epoch_ns())) {
             // Of the first process also what is empty: each table is there, with its columns.
             if i == 0 || !rows.is_empty() {
-                written.file(&folder, file, table, &rows)?;
+                put(&mut out, &at(table), table, rows.iter())?;
             } else {
-                remove(&folder.join(file))?;
+                out.remove(&at(table))?;
             }
         }
+        if options.events {
+            let pid = Facts::of(process.replay()).number("pid").map(u64::cast_signed);
+            let mut stacks = Vec::new();
+            out.write(&at(&EVENTS), |sink, fail| {
+                let (sink, rows, named) = events::write(process, pid, sink, fail)?;
+                stacks = named;
+                Ok((sink, rows))
+            })?;
+            let frames = events::frames(&stacks, pid, process.names()).collect::<Vec<_>>();
+            put(&mut out, &at(&STACKS), &STACKS, frames.iter())?;
+        } else {
+            // Those of an earlier export may be of a recording that has grown since.
+            [EVENTS, STACKS].iter().try_for_each(|table| out.remove(&at(table)))?;
+        }
     }
-    written.file(&place(&print::JOBS), "job.parquet", &print::JOBS, &[row])?;
-    say::line(format!(
-        "{} rows in {} files written to {}",
-        strandline::report::count(written.rows),
-        strandline::report::count(written.files),
-        say::path(out)
-    ));
-    Ok(())
+    put(&mut out, &of_job, &JOBS, [&row])?;
+    Ok(format!("{} rows in {} files written to {}", count(out.rows), count(out.files), out.name()))
 }
 
-/// What has been written.
-#[derive(Default)]
-struct Written {
-    files: u64,
-    rows: u64,
-}
-
-impl Written {
-    fn file(
-        &mut self,
-        folder: &Path,
-        name: &str,
-        table: &Table,
-        rows: &[serde_json::Value],
-    ) -> Result<(), Error> {
-        let path: PathBuf = folder.join(name);
-        let fail = |e| Error::io("cannot write the table", &path, e).status(status::FAILED);
-        files::make_folder(folder).map_err(fail)?;
-        let out = BufWriter::new(files::create(&path).map_err(fail)?);
-        let mut file = print::File::new(out, table.columns).map_err(fail)?;
-        rows.iter().try_for_each(|row| file.push(row)).map_err(fail)?;
-        let facts = [("strandline.schema", print::SCHEMA), ("strandline.table", table.name)];
-        let mut out = file.end(&facts).map_err(fail)?;
-        out.flush().map_err(fail)?;
-        out.into_inner().map_err(|e| e.into_error()).and_then(files::New::keep).map_err(fail)?;
-        self.files += 1;
-        self.rows += rows.len() as u64;
-        Ok(())
-    }
+/// Writes a file of rows.
+fn put<'r>(
+    out: &mut Out,
+    at: &str,
+    table: &Table,
+    rows: impl IntoIterator<Item = &'r Value>,
+) -> Result<(), Error> {
+    out.write(at, |sink, fail| {
+        let mut file = File::new(sink, table, Shape::Any).map_err(fail)?;
+        rows.into_iter().try_for_each(|row| file.push(row)).map_err(fail)?;
+        let rows = file.rows();
+        Ok((file.end().map_err(fail)?, rows))
+    })
 }
 
 /// The longest name of a file, less what a file that is being written has more in its name.
@@ -155,26 +151,11 @@ fn file(process: &Judged) -> Result<String, Error> {
     Ok(name)
 }
 
-/// Whether a job's folder of processes has none yet, or some of these. A job that goes on, or is exported again, has processes that
-/// were there before; those of another job have other names ([`file`]).
-fn is_free_for(processes: &Path, ours: &[String]) -> bool {
-    let within = |path: PathBuf| std::fs::read_dir(path).into_iter().flatten().flatten();
-    let files = within(processes.to_path_buf()).flat_map(|rank| within(rank.path()));
-    let mut names = files
-        .map(|f| f.file_name().to_string_lossy().into_owned())
-        .filter(|name| name.ends_with(".parquet"))
-        .peekable();
-    names.peek().is_none() || names.any(|name| ours.contains(&name))
-}
-
-/// Removes rows of an earlier export, which are no longer true.
-fn remove(path: &Path) -> Result<(), Error> {
-    match std::fs::remove_file(path) {
-        Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
-            Err(Error::io("cannot remove rows that are no longer true", path, e).status(status::FAILED))
-        }
-        _ => Ok(()),
-    }
+/// Whether a job has no processes yet, or some of these. A job that goes on, or is exported again, has processes that were there before; those
+/// of another job have other names ([`file`]).
+fn is_free_for(there: &[String], ours: &[String]) -> bool {
+    let mut names = there.iter().filter(|name| name.ends_with(".parquet")).peekable();
+    names.peek().is_none() || names.any(|name| ours.contains(name))
 }
 
 #[cfg(test)]
@@ -208,16 +189,25 @@ mod tests {
         for wrong in [&["--share"][..], &["--job", ""], &["--job", NONE], &["--job", &"/".repeat(80)]] {
             assert_eq!(named(&[&[folder][..], wrong].concat(), one), Err(status::USAGE), "{wrong:?}");
         }
-        let rank = run.join("rank=0");
-        let (ours, theirs) = (["h-1-2.parquet".to_owned()], ["h-1-3.parquet".to_owned()]);
-        assert!(is_free_for(&run, &ours) && is_free_for(&run.join("none"), &ours));
-        files::make_folder(&rank).expect("a folder");
-        files::write(&rank.join(&ours[0]), b"").expect("a file");
-        assert!(is_free_for(&run, &ours) && is_free_for(&run, &[ours.clone(), theirs.clone()].concat()));
-        assert!(!is_free_for(&run, &theirs), "another job's");
-        remove(&rank.join(&ours[0])).expect("it is removed");
-        remove(&rank.join(&ours[0])).expect("it is not there");
-        assert!(is_free_for(&run, &theirs));
         std::fs::remove_dir_all(run.parent().expect("a folder")).expect("they go");
+    }
+
+    #[test]
+    fn a_name_that_another_job_has_is_not_free() {
+        let folder = std::env::temp_dir().join(format!("strandline-out-{}", std::process::id()));
+        let mut out = Out::new(&folder).expect("a folder");
+        let there = |out: &Out| out.files_in("processes/job=a");
+        let (ours, theirs) = (["h-1-2.parquet".to_owned()], ["h-1-3.parquet".to_owned()]);
+        assert!(is_free_for(&there(&out), &ours));
+        let [processes, ..] = &tables::OF_PROCESS;
+        let at = format!("processes/job=a/rank=0/{}", ours[0]);
+        put(&mut out, &at, processes, []).expect("a file");
+        assert!(is_free_for(&there(&out), &ours));
+        assert!(is_free_for(&there(&out), &[ours.clone(), theirs.clone()].concat()));
+        assert!(!is_free_for(&there(&out), &theirs), "another job's");
+        out.remove(&at).expect("it is removed");
+        out.remove(&at).expect("it is not there");
+        assert!(is_free_for(&there(&out), &theirs));
+        std::fs::remove_dir_all(&folder).expect("it goes");
     }
 }
