@@ -1,31 +1,21 @@
 //! Whether something is a leak: a question of evidence, on which the size of the card has no bearing. How soon it
 //! hurts is [`super::Severity`].
 
-/// How sure it is that memory is kept for good, mildest first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Certainty {
-    /// It explains something and accuses nobody.
-    Note,
-    /// It is in use and ends: a queue, requests that are being served.
-    InUse,
-    /// It grows, and its keeper says where it ends: `deque.maxlen`, the maxsize of a cache.
-    Bounded,
-    /// It is kept and becomes more; it is not yet told from a buffer that fills.
-    Growing,
-    /// It is kept, becomes more, and there is evidence beyond the series that nothing bounds it.
-    Leak,
-}
-
-impl Certainty {
-    /// The stable name, as in JSON.
-    pub fn name(self) -> &'static str {
-        match self {
-            Certainty::Note => "note",
-            Certainty::InUse => "in_use",
-            Certainty::Bounded => "bounded",
-            Certainty::Growing => "growing",
-            Certainty::Leak => "leak",
-        }
+use crate::event::named;
+named! {
+    /// How sure it is that memory is kept for good, mildest first.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+    pub enum Certainty {
+        /// It explains something and accuses nobody.
+        Note = "note",
+        /// It is in use and ends: a queue, requests that are being served.
+        InUse = "in_use",
+        /// It grows, and its keeper says where it ends: `deque.maxlen`, the maxsize of a cache.
+        Bounded = "bounded",
+        /// It is kept and becomes more; it is not yet told from a buffer that fills.
+        Growing = "growing",
+        /// It is kept, becomes more, and there is evidence beyond the series that nothing bounds it.
+        Leak = "leak",
     }
 }
 

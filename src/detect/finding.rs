@@ -5,18 +5,20 @@ use super::kind::Kind;
 use super::severity::Severity;
 use super::until_full::{SecondsToOom, StepsToOom};
 use crate::event::steps::StepSource;
-use crate::event::{DeviceId, SiteId, StreamHandle, StreamId};
+use crate::event::{DeviceId, SiteId, StreamHandle, StreamId, named};
 use crate::replay::{Grain, Held, Replay};
 
-/// What "per step" means in a finding.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum GrainName {
-    /// Per step.
-    Step,
-    /// Per microbatch.
-    Microbatch,
-    /// Per second, in a job without steps.
-    Tick,
+named! {
+    /// What "per step" means in a finding.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+    pub enum GrainName {
+        /// Per step.
+        Step = "step",
+        /// Per microbatch.
+        Microbatch = "microbatch",
+        /// Per second, in a job without steps.
+        Tick = "tick",
+    }
 }
 
 impl GrainName {
@@ -26,15 +28,6 @@ impl GrainName {
             (Grain::Microbatch, _) => GrainName::Microbatch,
             (Grain::Step, StepSource::Time) => GrainName::Tick,
             (Grain::Step, _) => GrainName::Step,
-        }
-    }
-
-    /// The stable name, as in JSON.
-    pub fn name(self) -> &'static str {
-        match self {
-            GrainName::Step => "step",
-            GrainName::Microbatch => "microbatch",
-            GrainName::Tick => "tick",
         }
     }
 

@@ -3,48 +3,35 @@
 use super::explain::{number, plural, size};
 use super::growth::MIN_MARKS;
 use crate::event::steps::StepSource;
-use crate::event::{DeviceId, StepRow};
+use crate::event::{DeviceId, StepRow, named};
 use crate::replay::{Device, OomEvent, PhaseKind, Replay, Scene};
 
-/// What an allocation failed of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Cause {
-    /// The card had room; torch was not allowed to take it.
-    Limit,
-    /// Other processes (or libraries, where the driver does not tell them apart) hold what was missing.
-    Outside,
-    /// Enough was free in torch's cache, but in pieces.
-    Fragmentation,
-    /// Enough was freed, but waits for a stream.
-    Waiting,
-    /// One request is more than the card has, or than all that a step needs together many times over.
-    Request,
-    /// This step needed much more than the steps before.
-    Batch,
-    /// The optimizer made its state, and it does not fit.
-    Optimizer,
-    /// Evaluation needs more than training.
-    Evaluation,
-    /// The job is larger than the device.
-    Full,
+named! {
+    /// What an allocation failed of.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Cause {
+        /// The card had room; torch was not allowed to take it.
+        Limit = "limit",
+        /// Other processes (or libraries, where the driver does not tell them apart) hold what was missing.
+        Outside = "other-processes",
+        /// Enough was free in torch's cache, but in pieces.
+        Fragmentation = "fragmentation",
+        /// Enough was freed, but waits for a stream.
+        Waiting = "deferred-free",
+        /// One request is more than the card has, or than all that a step needs together many times over.
+        Request = "one-request",
+        /// This step needed much more than the steps before.
+        Batch = "batch",
+        /// The optimizer made its state, and it does not fit.
+        Optimizer = "optimizer-state",
+        /// Evaluation needs more than training.
+        Evaluation = "evaluation",
+        /// The job is larger than the device.
+        Full = "full",
+    }
 }
 
 impl Cause {
-    /// The stable name, as in JSON.
-    pub fn name(self) -> &'static str {
-        match self {
-            Cause::Limit => "limit",
-            Cause::Outside => "other-processes",
-            Cause::Fragmentation => "fragmentation",
-            Cause::Waiting => "deferred-free",
-            Cause::Request => "one-request",
-            Cause::Batch => "batch",
-            Cause::Optimizer => "optimizer-state",
-            Cause::Evaluation => "evaluation",
-            Cause::Full => "full",
-        }
-    }
-
     /// What helps, in one sentence without a full stop.
     pub fn remedy(self) -> &'static str {
         match self {

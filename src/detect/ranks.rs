@@ -4,7 +4,7 @@
 //! No distribution is assumed: stages of a pipeline make groups. A rank stands apart where there is a gap between it and the range of the
 //! others, larger than that range itself; and no more than one rank in sixteen may.
 
-use crate::event::StepRow;
+use crate::event::{StepRow, named};
 
 /// Fewer ranks have no rest to differ from.
 const FEWEST: usize = 8;
@@ -16,30 +16,22 @@ const LEAST: u64 = 16 << 20;
 /// A gap of steps.
 const STEPS: u64 = 2;
 
-/// What ranks are compared in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Measure {
-    /// Bytes allocated at the end of a step.
-    Held,
-    /// Bytes reserved at the end of a step.
-    Reserved,
-    /// Most bytes allocated within a step.
-    Peak,
-    /// Steps that have ended.
-    Steps,
+named! {
+    /// What ranks are compared in.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Measure {
+        /// Bytes allocated at the end of a step.
+        Held = "allocated_bytes",
+        /// Bytes reserved at the end of a step.
+        Reserved = "reserved_bytes",
+        /// Most bytes allocated within a step.
+        Peak = "peak_bytes",
+        /// Steps that have ended.
+        Steps = "steps",
+    }
 }
 
 impl Measure {
-    /// As JSON has it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Measure::Held => "allocated_bytes",
-            Measure::Reserved => "reserved_bytes",
-            Measure::Peak => "peak_bytes",
-            Measure::Steps => "steps",
-        }
-    }
-
     fn of(self, row: &StepRow) -> u64 {
         match self {
             Measure::Held => row.allocated.0,

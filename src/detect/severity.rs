@@ -2,26 +2,18 @@
 
 use super::certainty::Certainty;
 use super::until_full::{SecondsToOom, StepsToOom};
+use crate::event::named;
 
-/// Severity, mildest first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Severity {
-    /// It will not fill the device soon, or nothing can be told so far ahead.
-    Info,
-    /// The device will be full within 10,000 steps or 7 days.
-    Warning,
-    /// The device will be full within 200 steps or 24 hours, and before the job ends where that is known.
-    Alert,
-}
-
-impl Severity {
-    /// The stable name, as in JSON.
-    pub fn name(self) -> &'static str {
-        match self {
-            Severity::Info => "info",
-            Severity::Warning => "warning",
-            Severity::Alert => "alert",
-        }
+named! {
+    /// Severity, mildest first.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+    pub enum Severity {
+        /// It will not fill the device soon, or nothing can be told so far ahead.
+        Info = "info",
+        /// The device will be full within 10,000 steps or 7 days.
+        Warning = "warning",
+        /// The device will be full within 200 steps or 24 hours, and before the job ends where that is known.
+        Alert = "alert",
     }
 }
 

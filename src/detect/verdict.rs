@@ -7,36 +7,27 @@ use super::finding::Finding;
 use super::framework_pool;
 use super::growth::MIN_MARKS;
 use super::oom::post_mortem;
-use crate::event::DeviceId;
+use crate::event::{DeviceId, named};
 use crate::replay::{Coverage, OomEvent, Replay};
 
-/// The word.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Outcome {
-    /// Something is kept for good, and there is evidence that nothing bounds it.
-    Leak,
-    /// Something is kept and becomes more; it is not yet told from a buffer that fills.
-    Growing,
-    /// An allocation failed, and no leak is the cause.
-    Oom,
-    /// Nothing grows, and enough was seen to say so.
-    Clean,
-    /// Not enough was seen.
-    Unknown,
+named! {
+    /// The word.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    pub enum Outcome {
+        /// Something is kept for good, and there is evidence that nothing bounds it.
+        Leak = "leak",
+        /// Something is kept and becomes more; it is not yet told from a buffer that fills.
+        Growing = "growing",
+        /// An allocation failed, and no leak is the cause.
+        Oom = "oom",
+        /// Nothing grows, and enough was seen to say so.
+        Clean = "clean",
+        /// Not enough was seen.
+        Unknown = "unknown",
+    }
 }
 
 impl Outcome {
-    /// The stable name, as in JSON.
-    pub fn name(self) -> &'static str {
-        match self {
-            Outcome::Leak => "leak",
-            Outcome::Growing => "growing",
-            Outcome::Oom => "oom",
-            Outcome::Clean => "clean",
-            Outcome::Unknown => "unknown",
-        }
-    }
-
     /// Of several processes the one with the most of it is what their job is called after. Blind is not clean: one that was not
     /// judged outweighs a clean one; but for one that had nothing to be judged (`is_idle`).
     pub fn gravity(self, is_idle: bool) -> u8 {

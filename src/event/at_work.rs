@@ -1,7 +1,7 @@
 //! Where in strandline's own code a thread of the job is at work. A process leaves it in its shared memory as it goes, so that it is
 //! there when the process dies of it: in a hook by a word of the thread's ring, in what is no hook by a bit for the whole process.
 
-use super::CALLS;
+use super::{CALLS, named};
 
 /// Which hook a thread is in: a place in [`CALLS`], or past them in a list of what is no call of CUDA's. 0: in none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -84,15 +84,17 @@ const fn is_same(one: &str, other: &str) -> bool {
     true
 }
 
-/// A part of strandline in the job that is no hook.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Room {
-    /// Attaches to PyTorch's allocator.
-    Attach,
-    /// Installs functions in Python.
-    Python,
-    /// Looks through Python's objects for who holds a leak.
-    Probe,
+named! {
+    /// A part of strandline in the job that is no hook.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Room {
+        /// Attaches to PyTorch's allocator.
+        Attach = "attaching to PyTorch's allocator",
+        /// Installs functions in Python.
+        Python = "installing its functions in Python",
+        /// Looks through Python's objects for who holds a leak.
+        Probe = "looking for what holds a leak",
+    }
 }
 
 /// What of strandline a thread was in.
@@ -128,21 +130,9 @@ impl AtWork {
 }
 
 impl Room {
-    /// All, in the order of their bits.
-    pub const ALL: [Room; 3] = [Room::Attach, Room::Python, Room::Probe];
-
     /// Its bit in the shared memory.
     pub const fn bit(self) -> u64 {
         1 << self as u64
-    }
-
-    /// As a person reads it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Room::Attach => "attaching to PyTorch's allocator",
-            Room::Python => "installing its functions in Python",
-            Room::Probe => "looking for what holds a leak",
-        }
     }
 }
 

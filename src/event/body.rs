@@ -2,7 +2,7 @@
 
 use super::{
     Addr, Block, Bytes, DeviceId, EventHandle, Fault, Nanos, PoolId, SegmentOp, StackId, StreamHandle,
-    ThreadId,
+    ThreadId, named,
 };
 
 /// One thing that happened.
@@ -197,23 +197,37 @@ pub enum Body {
     },
 }
 
-/// A call of the CUDA runtime that changes how much memory is in use.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum RuntimeOp {
-    /// `cudaMalloc`.
-    Malloc,
-    /// `cudaFree`.
-    Free,
-    /// `cudaMallocAsync`, `cudaMallocFromPoolAsync`.
-    MallocAsync,
-    /// `cudaFreeAsync`.
-    FreeAsync,
-    /// `cudaHostAlloc`, `cudaMallocHost`.
-    HostAlloc,
-    /// `cudaFreeHost`.
-    HostFree,
-    /// `cudaMallocManaged`.
-    MallocManaged,
+named! {
+    /// A call of the CUDA runtime that changes how much memory is in use. Its number is written into recordings: new ones go to the end.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    pub enum RuntimeOp {
+        /// `cudaMalloc`.
+        Malloc = "cudaMalloc",
+        /// `cudaFree`.
+        Free = "cudaFree",
+        /// `cudaMallocAsync`, `cudaMallocFromPoolAsync`.
+        MallocAsync = "cudaMallocAsync",
+        /// `cudaFreeAsync`.
+        FreeAsync = "cudaFreeAsync",
+        /// `cudaHostAlloc`, `cudaMallocHost`.
+        HostAlloc = "cudaHostAlloc",
+        /// `cudaFreeHost`.
+        HostFree = "cudaFreeHost",
+        /// `cudaMallocManaged`.
+        MallocManaged = "cudaMallocManaged",
+    }
+}
+
+impl RuntimeOp {
+    /// The number that stands for it in a recording.
+    pub fn number(self) -> u32 {
+        self as u32
+    }
+
+    /// The one with this number, if this version knows it.
+    pub fn from_number(n: u32) -> Option<RuntimeOp> {
+        RuntimeOp::ALL.into_iter().find(|op| op.number() == n)
+    }
 }
 
 impl RuntimeOp {

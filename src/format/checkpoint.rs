@@ -1,11 +1,10 @@
 //! A Checkpoint page: `event::Checkpoint` as varints; zstd does the rest.
 
 use super::fields::{Field, fields};
-use super::fold::{runtime_number, runtime_op};
 use super::wire::{Cursor, Malformed, put, put_bytes, put_signed};
 use crate::event::{
-    Addr, Block, Checkpoint, DeviceId, DeviceTotals, HeldCall, LiveBlock, Nanos, OpenSegment, Phase, StepRow,
-    Totals,
+    Addr, Block, Checkpoint, DeviceId, DeviceTotals, HeldCall, LiveBlock, Nanos, OpenSegment, Phase,
+    RuntimeOp, StepRow, Totals,
 };
 
 const PENDING: u8 = 1;
@@ -44,7 +43,7 @@ pub fn encode(c: &Checkpoint) -> Vec<u8> {
     if let Some(calls) = &c.calls {
         put(&mut b, calls.len() as u64);
         for h in calls {
-            (h.device, runtime_number(h.op)).put(&mut b);
+            (h.device, h.op.number()).put(&mut b);
             (h.addr, (h.size, h.stack)).put(&mut b);
         }
     }
@@ -98,7 +97,7 @@ pub fn decode(b: &[u8]) -> Result<Checkpoint, Malformed> {
             let (device, op): (DeviceId, u32) = Field::take(&mut c, "call")?;
             let (addr, (size, stack)) = Field::take(&mut c, "call")?;
             // A call of a later version is left out.
-            calls.extend(runtime_op(op).map(|op| HeldCall { op, device, addr, size, stack }));
+            calls.extend(RuntimeOp::from_number(op).map(|op| HeldCall { op, device, addr, size, stack }));
         }
         out.calls = Some(calls);
     }
@@ -147,7 +146,7 @@ mod tests {
             rows: vec![(DeviceId(1), StepRow { step: 3, blocks: 8, ..StepRow::default() })],
             streams: vec![(DeviceId(1), StreamHandle(0x55)), (DeviceId(0), StreamHandle(0))],
             calls: Some(vec![HeldCall {
-                op: crate::event::RuntimeOp::Malloc,
+                op: RuntimeOp::Malloc,
                 device: DeviceId(1),
                 addr: Addr(1 << 40),
                 size: Bytes(7),

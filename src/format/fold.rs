@@ -104,7 +104,7 @@ impl Fold {
             Kind::Mark | Kind::NamedPhase => {
                 push(Body::Mark { name: r.a as u32, phase: kind == Kind::NamedPhase });
             }
-            Kind::Runtime => match runtime_op(r.stack) {
+            Kind::Runtime => match RuntimeOp::from_number(r.stack) {
                 Some(op) => {
                     let stack = StackId(r.rounded_seq as u32);
                     push(Body::Runtime { op, device, addr, size, stream, stack });
@@ -157,32 +157,6 @@ fn block(r: &Record, pool: PoolId) -> Block {
     }
 }
 
-/// The number that a [`Kind::Runtime`] record's `stack` word holds.
-pub fn runtime_number(op: RuntimeOp) -> u32 {
-    match op {
-        RuntimeOp::Malloc => 0,
-        RuntimeOp::Free => 1,
-        RuntimeOp::MallocAsync => 2,
-        RuntimeOp::FreeAsync => 3,
-        RuntimeOp::HostAlloc => 4,
-        RuntimeOp::HostFree => 5,
-        RuntimeOp::MallocManaged => 6,
-    }
-}
-
-pub(super) fn runtime_op(n: u32) -> Option<RuntimeOp> {
-    Some(match n {
-        0 => RuntimeOp::Malloc,
-        1 => RuntimeOp::Free,
-        2 => RuntimeOp::MallocAsync,
-        3 => RuntimeOp::FreeAsync,
-        4 => RuntimeOp::HostAlloc,
-        5 => RuntimeOp::HostFree,
-        6 => RuntimeOp::MallocManaged,
-        _ => return None,
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -221,8 +195,8 @@ mod tests {
             assert_eq!(f.unknown(), 0);
         }
         for n in 0..7 {
-            assert_eq!(runtime_op(n).map(runtime_number), Some(n));
+            assert_eq!(RuntimeOp::from_number(n).map(RuntimeOp::number), Some(n));
         }
-        assert_eq!(runtime_op(7), None);
+        assert_eq!(RuntimeOp::from_number(7), None);
     }
 }

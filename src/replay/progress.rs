@@ -1,6 +1,6 @@
 //! Small vocabulary of the replay: what a call of `apply` brought about, and how it counts.
 
-use crate::event::Phase;
+use crate::event::{Phase, named};
 
 /// What one item brought about, for whoever drives the replay.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -23,34 +23,25 @@ pub enum Grain {
     Microbatch,
 }
 
-/// What the job was doing, derived from the raw [`Phase`] and from what the recording has shown so far.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum PhaseKind {
-    /// Not known: neither a backward nor an optimizer was ever seen.
-    #[default]
-    Unknown,
-    /// Outside of backward and optimizer, gradients on.
-    Forward,
-    /// Inside `backward`.
-    Backward,
-    /// Inside an optimizer's `step`.
-    Optimizer,
-    /// Gradients off, outside of backward and optimizer.
-    Evaluation,
+named! {
+    /// What the job was doing, derived from the raw [`Phase`] and from what the recording has shown so far.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+    pub enum PhaseKind {
+        /// Not known: neither a backward nor an optimizer was ever seen.
+        #[default]
+        Unknown = "unknown",
+        /// Outside of backward and optimizer, gradients on.
+        Forward = "forward",
+        /// Inside `backward`.
+        Backward = "backward",
+        /// Inside an optimizer's `step`.
+        Optimizer = "optimizer",
+        /// Gradients off, outside of backward and optimizer.
+        Evaluation = "eval",
+    }
 }
 
 impl PhaseKind {
-    /// The name as reports print it.
-    pub fn name(self) -> &'static str {
-        match self {
-            PhaseKind::Unknown => "unknown",
-            PhaseKind::Forward => "forward",
-            PhaseKind::Backward => "backward",
-            PhaseKind::Optimizer => "optimizer",
-            PhaseKind::Evaluation => "eval",
-        }
-    }
-
     /// `trained`: a backward or an optimizer has been seen, so that "neither" means forward.
     pub fn of(p: Phase, trained: bool) -> PhaseKind {
         match p {

@@ -95,7 +95,7 @@ pub(super) fn process(p: &Process<'_>) -> Value {
         "ended": p.ended.name(),
         "killed_by_host": p.killed_by_host,
         "failed_in": p.self_fault.as_ref().map(|f| f.place.as_str()),
-        "step_source": source(r.step_source()),
+        "step_source": r.step_source().name(),
         "steps": counted.then(|| r.steps()),
         "microbatches": counted.then(|| r.microbatches()),
         "events": r.events(),
@@ -139,16 +139,6 @@ fn amount(a: Amount) -> Value {
 
 fn bytes(b: Bytes) -> u64 {
     b.0
-}
-
-fn source(s: StepSource) -> &'static str {
-    match s {
-        StepSource::None => "none",
-        StepSource::Time => "time",
-        StepSource::Backward => "backward",
-        StepSource::Optimizer => "optimizer",
-        StepSource::Manual => "manual",
-    }
 }
 
 fn device(p: &Process<'_>, d: &Device) -> Value {

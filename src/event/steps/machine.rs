@@ -3,22 +3,24 @@
 use super::gradients::Gradients;
 use super::threads::{PART, Threads};
 use super::turns::{Heard, IN_BACKWARD, Turns};
-use crate::event::{Body, Event, Nanos, ThreadId};
+use crate::event::{Body, Event, Nanos, ThreadId, named};
 
-/// What steps are counted by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
-pub enum StepSource {
-    /// Nothing that could be counted was seen.
-    #[default]
-    None,
-    /// Ticks of time.
-    Time,
-    /// Ends of backward.
-    Backward,
-    /// Optimizer hooks.
-    Optimizer,
-    /// `strandline_step`.
-    Manual,
+named! {
+    /// What steps are counted by.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+    pub enum StepSource {
+        /// Nothing that could be counted was seen.
+        #[default]
+        None = "none",
+        /// Ticks of time.
+        Time = "time",
+        /// Ends of backward.
+        Backward = "backward",
+        /// Optimizer hooks.
+        Optimizer = "optimizer",
+        /// `strandline_step`.
+        Manual = "manual",
+    }
 }
 
 impl StepSource {

@@ -1,40 +1,31 @@
 //! What a block was used for, from where it was born and how it ended.
 
 use super::super::{Held, PhaseKind, Replay};
-use crate::event::{Block, Body, Item, Names, Nanos};
+use crate::event::{Block, Body, Item, Names, Nanos, named};
 use rustc_hash::FxHashMap;
 
-/// What a block was used for: fields of [`super::Anatomy`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Class {
-    /// Built before training.
-    Weights,
-    /// Born in backward and not freed there.
-    Gradients,
-    /// State of an optimizer.
-    Optimizer,
-    /// Born in forward, freed in backward.
-    Activations,
-    /// Born and dead within one phase.
-    Temporaries,
-    /// A finding counts it.
-    LeftBehind,
-    /// None of these.
-    Other,
+named! {
+    /// What a block was used for: fields of [`super::Anatomy`].
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Class {
+        /// Built before training.
+        Weights = "weights",
+        /// Born in backward and not freed there.
+        Gradients = "gradients",
+        /// State of an optimizer.
+        Optimizer = "optimizer",
+        /// Born in forward, freed in backward.
+        Activations = "activations",
+        /// Born and dead within one phase.
+        Temporaries = "temporaries",
+        /// A finding counts it.
+        LeftBehind = "left_behind",
+        /// None of these.
+        Other = "other",
+    }
 }
 
 impl Class {
-    /// All, in the order of [`Class::number`].
-    pub const ALL: [Class; 7] = [
-        Class::Weights,
-        Class::Gradients,
-        Class::Optimizer,
-        Class::Activations,
-        Class::Temporaries,
-        Class::LeftBehind,
-        Class::Other,
-    ];
-
     /// Its place in [`Class::ALL`].
     pub fn number(self) -> usize {
         self as usize
@@ -46,19 +37,6 @@ impl Class {
             // Findings count whole blocks: freeing them gives back all of that.
             Class::LeftBehind | Class::Other => block.rounded.0,
             _ => block.size.0.min(block.rounded.0),
-        }
-    }
-
-    /// The stable name, as in JSON.
-    pub fn name(self) -> &'static str {
-        match self {
-            Class::Weights => "weights",
-            Class::Gradients => "gradients",
-            Class::Optimizer => "optimizer",
-            Class::Activations => "activations",
-            Class::Temporaries => "temporaries",
-            Class::LeftBehind => "left_behind",
-            Class::Other => "other",
         }
     }
 }
