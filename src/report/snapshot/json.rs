@@ -1,4 +1,4 @@
-//! A snapshot as JSON: what memory_viz tries first, and what other programs read.
+//! A snapshot as JSON: what memory_viz tries first, and what other programs read. The methods are those of [`super::pickle::Pickler`].
 //!
 //! JSON cannot name what was written before, so shared values are kept as they were rendered and written again: files are several
 //! times as large as pickles.
@@ -6,11 +6,12 @@
 use std::io::{self, Write};
 
 use super::pickle::Memo;
+use super::words::Word;
 
 /// Bytes kept before they go to the sink.
 const CHUNK: usize = 64 * 1024;
 
-/// A writer of one JSON value, with the manners of [`super::pickle::Pickler`].
+/// A writer of one JSON value.
 pub(super) struct Json<W: Write> {
     out: W,
     buf: Vec<u8>,
@@ -41,7 +42,6 @@ impl<W: Write> Json<W> {
         Ok(self.out)
     }
 
-    /// Opens a list or a dict.
     pub(super) fn container(&mut self, dict: bool, shared: bool) -> io::Result<Memo> {
         self.item()?;
         let number = self.rendered.len() as u32;
@@ -87,8 +87,28 @@ impl<W: Write> Json<W> {
         Ok(())
     }
 
-    /// A number, or `true`, or `false`.
-    pub(super) fn plain(&mut self, v: impl std::fmt::Display) -> io::Result<()> {
+    pub(super) fn word(&mut self, w: Word) -> io::Result<()> {
+        self.text(w.text())
+    }
+
+    pub(super) fn unsigned(&mut self, v: u64) -> io::Result<()> {
+        self.plain(v)
+    }
+
+    pub(super) fn int(&mut self, v: impl Into<i128>) -> io::Result<()> {
+        self.plain(v.into())
+    }
+
+    pub(super) fn bool(&mut self, v: bool) -> io::Result<()> {
+        self.plain(v)
+    }
+
+    /// Must be finite: JSON has no other.
+    pub(super) fn float(&mut self, v: f64) -> io::Result<()> {
+        self.plain(if v.is_finite() { v } else { 0.0 })
+    }
+
+    fn plain(&mut self, v: impl std::fmt::Display) -> io::Result<()> {
         self.item()?;
         write!(self.buf, "{v}")
     }

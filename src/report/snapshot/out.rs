@@ -16,10 +16,20 @@ pub enum Language {
     Json,
 }
 
-/// Where a snapshot is written to. The methods are those of [`Pickler`].
+/// Where a snapshot is written to.
 pub(super) enum Out<W: Write> {
     Pickle(Pickler<W>),
     Json(Json<W>),
+}
+
+/// The same call of whichever it is.
+macro_rules! either {
+    ($self:ident.$method:ident($($argument:expr),*)) => {
+        match $self {
+            Out::Pickle(out) => out.$method($($argument),*),
+            Out::Json(out) => out.$method($($argument),*),
+        }
+    };
 }
 
 impl<W: Write> Out<W> {
@@ -31,111 +41,69 @@ impl<W: Write> Out<W> {
     }
 
     pub(super) fn finish(self) -> io::Result<W> {
-        match self {
-            Out::Pickle(p) => p.finish(),
-            Out::Json(j) => j.finish(),
-        }
+        either!(self.finish())
     }
 
+    /// Opens a list. Containers are opened and closed; what is written between is their content.
     pub(super) fn list(&mut self) -> io::Result<()> {
-        match self {
-            Out::Pickle(p) => p.list(),
-            Out::Json(j) => j.container(false, false).map(drop),
-        }
+        either!(self.container(false, false)).map(drop)
     }
 
+    /// Opens a list that can be written again.
     pub(super) fn shared_list(&mut self) -> io::Result<Memo> {
-        match self {
-            Out::Pickle(p) => p.shared_list(),
-            Out::Json(j) => j.container(false, true),
-        }
+        either!(self.container(false, true))
     }
 
+    /// Opens a dict, which takes key, value, key, value.
     pub(super) fn dict(&mut self) -> io::Result<()> {
-        match self {
-            Out::Pickle(p) => p.dict(),
-            Out::Json(j) => j.container(true, false).map(drop),
-        }
+        either!(self.container(true, false)).map(drop)
     }
 
+    /// Opens a dict that can be written again.
     pub(super) fn shared_dict(&mut self) -> io::Result<Memo> {
-        match self {
-            Out::Pickle(p) => p.shared_dict(),
-            Out::Json(j) => j.container(true, true),
-        }
+        either!(self.container(true, true))
     }
 
     pub(super) fn close(&mut self) -> io::Result<()> {
-        match self {
-            Out::Pickle(p) => p.close(),
-            Out::Json(j) => j.close(),
-        }
+        either!(self.close())
     }
 
     #[inline]
     pub(super) fn again(&mut self, memo: Memo) -> io::Result<()> {
-        match self {
-            Out::Pickle(p) => p.again(memo),
-            Out::Json(j) => j.again(memo),
-        }
+        either!(self.again(memo))
     }
 
     pub(super) fn text(&mut self, s: &str) -> io::Result<()> {
-        match self {
-            Out::Pickle(p) => p.text(s),
-            Out::Json(j) => j.text(s),
-        }
+        either!(self.text(s))
     }
 
     #[inline]
     pub(super) fn word(&mut self, w: Word) -> io::Result<()> {
-        match self {
-            Out::Pickle(p) => p.word(w),
-            Out::Json(j) => j.text(w.text()),
-        }
+        either!(self.word(w))
     }
 
     #[inline]
     pub(super) fn unsigned(&mut self, v: u64) -> io::Result<()> {
-        match self {
-            Out::Pickle(p) => p.unsigned(v),
-            Out::Json(j) => j.plain(v),
-        }
+        either!(self.unsigned(v))
     }
 
     pub(super) fn shared_text(&mut self, s: &str) -> io::Result<Memo> {
-        match self {
-            Out::Pickle(p) => p.shared_text(s),
-            Out::Json(j) => j.shared_text(s),
-        }
+        either!(self.shared_text(s))
     }
 
     pub(super) fn int(&mut self, v: impl Into<i128>) -> io::Result<()> {
-        match self {
-            Out::Pickle(p) => p.int(v),
-            Out::Json(j) => j.plain(v.into()),
-        }
+        either!(self.int(v))
     }
 
     pub(super) fn bool(&mut self, v: bool) -> io::Result<()> {
-        match self {
-            Out::Pickle(p) => p.bool(v),
-            Out::Json(j) => j.plain(v),
-        }
+        either!(self.bool(v))
     }
 
-    /// Must be finite: JSON has no other.
     pub(super) fn float(&mut self, v: f64) -> io::Result<()> {
-        match self {
-            Out::Pickle(p) => p.float(v),
-            Out::Json(j) => j.plain(if v.is_finite() { v } else { 0.0 }),
-        }
+        either!(self.float(v))
     }
 
     pub(super) fn pair(&mut self, a: u64, b: u64) -> io::Result<Memo> {
-        match self {
-            Out::Pickle(p) => p.pair(a, b),
-            Out::Json(j) => j.pair(a, b),
-        }
+        either!(self.pair(a, b))
     }
 }

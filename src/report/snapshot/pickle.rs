@@ -71,32 +71,12 @@ impl<W: Write> Pickler<W> {
         Ok(self.out)
     }
 
-    /// Opens a list.
-    pub(super) fn list(&mut self) -> io::Result<()> {
+    /// Opens a list or a dict. What it returns means something only for one that is `shared`: that can be named again.
+    pub(super) fn container(&mut self, dict: bool, shared: bool) -> io::Result<Memo> {
         self.item()?;
-        self.buf.push(b']');
-        self.open.push(Open { dict: false, batch: 0 });
-        Ok(())
-    }
-
-    /// Opens a list that can be named again.
-    pub(super) fn shared_list(&mut self) -> io::Result<Memo> {
-        self.list()?;
-        Ok(self.memoize())
-    }
-
-    /// Opens a dict.
-    pub(super) fn dict(&mut self) -> io::Result<()> {
-        self.item()?;
-        self.buf.push(b'}');
-        self.open.push(Open { dict: true, batch: 0 });
-        Ok(())
-    }
-
-    /// Opens a dict that can be named again.
-    pub(super) fn shared_dict(&mut self) -> io::Result<Memo> {
-        self.dict()?;
-        Ok(self.memoize())
+        self.buf.push(if dict { b'}' } else { b']' });
+        self.open.push(Open { dict, batch: 0 });
+        Ok(if shared { self.memoize() } else { Memo(0) })
     }
 
     /// Closes the innermost list or dict.
@@ -321,7 +301,7 @@ mod tests {
     #[test]
     fn lists_go_out_in_batches_of_a_thousand() {
         let b = written(|p| {
-            p.list()?;
+            p.container(false, false)?;
             for _ in 0..2500 {
                 p.int(7)?;
             }
@@ -336,9 +316,9 @@ mod tests {
     #[test]
     fn dicts_nest_and_texts_are_written_once() {
         let b = written(|p| {
-            p.list()?;
+            p.container(false, false)?;
             for i in 0..3u64 {
-                p.dict()?;
+                p.container(true, false)?;
                 p.text("address")?;
                 p.int(i)?;
                 p.text("pool")?;
@@ -357,14 +337,14 @@ mod tests {
 
     #[test]
     fn an_empty_container_has_no_batch() {
-        assert_eq!(written(|p| p.dict().and_then(|()| p.close())), [0x80, 4, b'}', b'.']);
-        assert_eq!(written(|p| p.list().and_then(|()| p.close())), [0x80, 4, b']', b'.']);
+        assert_eq!(written(|p| p.container(true, false).and_then(|_| p.close())), [0x80, 4, b'}', b'.']);
+        assert_eq!(written(|p| p.container(false, false).and_then(|_| p.close())), [0x80, 4, b']', b'.']);
     }
 
     #[test]
     fn more_than_256_memos_use_the_long_form() {
         let b = written(|p| {
-            p.list()?;
+            p.container(false, false)?;
             for i in 0..300 {
                 p.text(&format!("t{i}"))?;
             }

@@ -92,14 +92,27 @@ impl Machine<'_> {
         if self.look == 0 {
             self.bounded()?;
         }
+        // The number that the opcode brings: of bytes, of a memo, or the value itself.
+        let number = match op {
+            0x80 | 0x8a | 0x8c | b'K' | b'q' | b'h' => self.take(1)?[0] as usize,
+            b'M' => u16::from_le_bytes(self.array()?).into(),
+            b'X' | b'r' | b'j' => u32::from_le_bytes(self.array()?) as usize,
+            _ => 0,
+        };
+        // Where what it takes from the stack begins.
+        let from = match op {
+            b'l' | b'd' | b't' | b'e' | b'u' => self.batch()?,
+            b'a' => self.last(1)?,
+            b's' => self.last(2)?,
+            0x85..=0x87 => match self.stack.len().checked_sub((op - 0x84) as usize) {
+                Some(from) => from,
+                None => return self.refuse("a tuple of nothing"),
+            },
+            _ => self.stack.len(),
+        };
         match op {
-            0x80 => {
-                let p = self.take(1)?[0];
-                if !(2..=5).contains(&p) {
-                    return self.refuse(format!("pickle protocol {p}, of which 2 to 5 are read,"));
-                }
-                self.tree.protocol = p;
-            }
+            0x80 if (2..=5).contains(&number) => self.tree.protocol = number as u8,
+            0x80 => return self.refuse(format!("pickle protocol {number}, of which 2 to 5 are read,")),
             // FRAME: the length of what follows, which is bounded by the input anyway.
             0x95 => drop(self.take(8)?),
             b'.' => {
@@ -110,21 +123,13 @@ impl Machine<'_> {
             b'N' => self.push(Tree::none())?,
             0x88 => self.push(Tree::bool(true))?,
             0x89 => self.push(Tree::bool(false))?,
-            b'K' => {
-                let v = self.take(1)?[0];
-                self.int(v.into())?;
-            }
-            b'M' => {
-                let v = u16::from_le_bytes(self.array()?);
-                self.int(v.into())?;
-            }
+            b'K' | b'M' => self.int(number as i128)?,
             b'J' => {
                 let v = i32::from_le_bytes(self.array()?);
                 self.int(v.into())?;
             }
             0x8a => {
-                let n = self.take(1)?[0] as usize;
-                let v = self.long(n)?;
+                let v = self.long(number)?;
                 self.int(v)?;
             }
             b'G' => {
@@ -132,84 +137,29 @@ impl Machine<'_> {
                 let v = self.tree.add_float(v);
                 self.push(v)?;
             }
-            0x8c => {
-                let n = self.take(1)?[0] as usize;
-                self.string(n)?;
-            }
-            b'X' => {
-                let n = u32::from_le_bytes(self.array()?) as usize;
-                self.string(n)?;
-            }
-            b']' => {
-                let v = self.tree.add_list(&[]);
-                self.push(v)?;
-            }
-            b'l' => {
-                let from = self.batch()?;
+            0x8c | b'X' => self.string(number)?,
+            b']' | b'l' => {
                 let v = self.tree.add_list(self.stack.get(from..).unwrap_or_default());
                 self.stack.truncate(from);
                 self.push(v)?;
             }
-            b'}' => {
-                let v = self.tree.add_dict();
-                self.push(v)?;
-            }
-            b'd' => {
-                let from = self.batch()?;
+            b'}' | b'd' => {
                 let v = self.tree.add_dict();
                 self.set(v, from)?;
                 self.push(v)?;
             }
-            b')' => self.tuple(self.stack.len())?,
-            0x85..=0x87 => {
-                let n = (op - 0x84) as usize;
-                let Some(from) = self.stack.len().checked_sub(n) else {
-                    return self.refuse("a tuple of nothing");
-                };
-                self.tuple(from)?;
-            }
-            b't' => {
-                let from = self.batch()?;
-                self.tuple(from)?;
-            }
-            b'a' => {
-                let from = self.last(1)?;
-                self.append(from)?;
-            }
-            b'e' => {
-                let from = self.batch()?;
-                self.append(from)?;
-            }
-            b's' => {
-                let from = self.last(2)?;
-                let d = self.below(from)?;
-                self.set(d, from)?;
-            }
-            b'u' => {
-                let from = self.batch()?;
-                let d = self.below(from)?;
-                self.set(d, from)?;
+            b')' | 0x85..=0x87 | b't' => self.tuple(from)?,
+            b'a' | b'e' => self.append(from)?,
+            b's' | b'u' => {
+                let dict = self.below(from)?;
+                self.set(dict, from)?;
             }
             0x94 => {
                 let v = self.top()?;
                 self.memo.push(v);
             }
-            b'q' => {
-                let i = self.take(1)?[0] as usize;
-                self.put(i)?;
-            }
-            b'r' => {
-                let i = u32::from_le_bytes(self.array()?) as usize;
-                self.put(i)?;
-            }
-            b'h' => {
-                let i = self.take(1)?[0] as usize;
-                self.again(i)?;
-            }
-            b'j' => {
-                let i = u32::from_le_bytes(self.array()?) as usize;
-                self.again(i)?;
-            }
+            b'q' | b'r' => self.put(number)?,
+            b'h' | b'j' => self.again(number)?,
             _ => {
                 return self.refuse(format!(
                     "opcode 0x{op:02x}, which is no plain data (a snapshot holds none; it is never executed),"
