@@ -1,52 +1,24 @@
 //! Memory that goes through CUDA's driver: a runtime that is a part of the program or library that calls, and programs
 //! that use the driver themselves. What a dynamic runtime asks the driver for does not come here (`asked`).
 
-use super::functions::{P, SUCCESS, Status, id};
-use super::runtime::{OUT_OF_MEMORY, allocated, device_memory, gone, record_mem_get_info, refused, released};
+use super::functions::{NO_STREAM, P, SUCCESS, Status, id};
+use super::runtime::{OUT_OF_MEMORY, allocated, allocations, device_memory, gone, pitched};
+use super::runtime::{record_mem_get_info, refused, released};
 use super::sticky_error::{forward, hooks};
 use crate::platform::tls;
 use crate::recorder::devices;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use strandline_core::event::RuntimeOp;
 
-const NO_STREAM: P = core::ptr::null_mut();
-
-macro_rules! device_memory {
-    ($($name:ident, $op:ident, $real:ident ($($a:ident: $t:ty),*), $stream:expr;)*) => {
-        $(pub(super) unsafe fn $name(p: *mut P, n: usize $(, $a: $t)*) -> Status {
-            let caller = tls::caller();
-            let status = forward!($real(p, n $(, $a)*) on $stream);
-            // SAFETY: `p` is the caller's, and the call has returned.
-            unsafe { device_memory(id::$real, RuntimeOp::$op, status, p, n, $stream, caller) };
-            status
-        })*
-    };
-}
-
-device_memory! {
-    alloc, Malloc, CU_MEM_ALLOC (), NO_STREAM;
-    alloc_async, MallocAsync, CU_MEM_ALLOC_ASYNC (s: P), s;
-    alloc_async_ptsz, MallocAsync, CU_MEM_ALLOC_ASYNC_PTSZ (s: P), s;
-    alloc_from_pool_async, MallocAsync, CU_MEM_ALLOC_FROM_POOL_ASYNC (pool: P, s: P), s;
-    alloc_from_pool_async_ptsz, MallocAsync, CU_MEM_ALLOC_FROM_POOL_ASYNC_PTSZ (pool: P, s: P), s;
-}
-
-macro_rules! other_memory {
-    ($($name:ident, $op:ident, $real:ident ($($a:ident: $t:ty),*);)*) => {
-        $(pub(super) unsafe fn $name(p: *mut P, n: usize $(, $a: $t)*) -> Status {
-            let caller = tls::caller();
-            let status = forward!($real(p, n $(, $a)*));
-            // SAFETY: `p` is the caller's, and the call has returned.
-            unsafe { allocated(id::$real, RuntimeOp::$op, status, p, n, NO_STREAM, caller) };
-            status
-        })*
-    };
-}
-
-other_memory! {
-    alloc_managed, MallocManaged, CU_MEM_ALLOC_MANAGED (flags: u32);
-    host_alloc, HostAlloc, CU_MEM_HOST_ALLOC (flags: u32);
-    alloc_host, HostAlloc, CU_MEM_ALLOC_HOST ();
+allocations! {
+    alloc: CU_MEM_ALLOC() on NO_STREAM, device_memory as Malloc;
+    alloc_async: CU_MEM_ALLOC_ASYNC(s: P) on s, device_memory as MallocAsync;
+    alloc_async_ptsz: CU_MEM_ALLOC_ASYNC_PTSZ(s: P) on s, device_memory as MallocAsync;
+    alloc_from_pool_async: CU_MEM_ALLOC_FROM_POOL_ASYNC(pool: P, s: P) on s, device_memory as MallocAsync;
+    alloc_from_pool_async_ptsz: CU_MEM_ALLOC_FROM_POOL_ASYNC_PTSZ(pool: P, s: P) on s, device_memory as MallocAsync;
+    alloc_managed: CU_MEM_ALLOC_MANAGED(flags: u32) on NO_STREAM, allocated as MallocManaged;
+    host_alloc: CU_MEM_HOST_ALLOC(flags: u32) on NO_STREAM, allocated as HostAlloc;
+    alloc_host: CU_MEM_ALLOC_HOST() on NO_STREAM, allocated as HostAlloc;
 }
 
 pub(super) unsafe fn alloc_pitch(
@@ -58,15 +30,8 @@ pub(super) unsafe fn alloc_pitch(
 ) -> Status {
     let caller = tls::caller();
     let status = forward!(CU_MEM_ALLOC_PITCH(p, pitch, width, height, element));
-    if status == OUT_OF_MEMORY {
-        refused(id::CU_MEM_ALLOC_PITCH, RuntimeOp::Malloc, width.saturating_mul(height), NO_STREAM, caller);
-    } else if status == SUCCESS && !pitch.is_null() {
-        // SAFETY: not null, and filled by the call that succeeded.
-        unsafe {
-            let size = (*pitch).saturating_mul(height);
-            device_memory(id::CU_MEM_ALLOC_PITCH, RuntimeOp::Malloc, status, p, size, NO_STREAM, caller)
-        };
-    }
+    // SAFETY: `p` and `pitch` are the caller's, and the call has returned.
+    unsafe { pitched(id::CU_MEM_ALLOC_PITCH, status, p, pitch, [width, height], caller) };
     status
 }
 

@@ -8,6 +8,8 @@ use std::sync::atomic::AtomicPtr;
 
 /// Any pointer.
 pub(super) type P = *mut c_void;
+/// The default stream.
+pub(super) const NO_STREAM: P = core::ptr::null_mut();
 /// What a function of the runtime returns.
 pub(crate) type Status = i32;
 /// Success.

@@ -1,6 +1,6 @@
 //! Memory that goes through the CUDA runtime, and what the program asks about its devices.
 
-use super::functions::{P, SUCCESS, Status, id};
+use super::functions::{NO_STREAM, P, SUCCESS, Status, id};
 use super::sticky_error::{forward, hooks};
 use super::{attribution, blocks};
 use crate::platform::tls;
@@ -113,73 +113,55 @@ pub(super) fn released(hook: HookId, op: RuntimeOp, p: P, stream: P) {
     }
 }
 
+/// Hooks of calls that hand out memory, as a table. Each calls the real function, and lets what came back be recorded.
 macro_rules! allocations {
-    ($($name:ident, $op:ident, $real:ident ($($a:ident: $t:ty),*), $stream:expr;)*) => {
-        $(pub(super) unsafe fn $name(p: *mut P, n: usize $(, $a: $t)*) -> Status {
+    ($($name:ident: $real:ident($($a:ident: $t:ty),*) on $stream:expr, $record:ident as $op:ident;)*) => { $(
+        pub(super) unsafe fn $name(p: *mut P, n: usize $(, $a: $t)*) -> Status {
             let caller = tls::caller();
-            let status = forward!($real(p, n $(, $a)*));
+            let status = $crate::hooks::sticky_error::forward!($real(p, n $(, $a)*) on $stream);
             // SAFETY: `p` is the caller's, and the call has returned.
-            unsafe { allocated(id::$real, RuntimeOp::$op, status, p, n, $stream, caller) };
+            unsafe { $record(id::$real, RuntimeOp::$op, status, p, n, $stream, caller) };
             status
-        })*
-    };
+        }
+    )* };
 }
+pub(super) use allocations;
 
-const NO_STREAM: P = core::ptr::null_mut();
 /// The driver has the same number for it.
 pub(super) const OUT_OF_MEMORY: Status = cudaError_t::cudaErrorMemoryAllocation as Status;
 
 allocations! {
-    host_alloc, HostAlloc, HOST_ALLOC (flags: u32), NO_STREAM;
-    malloc_host, HostAlloc, MALLOC_HOST (), NO_STREAM;
-    malloc_managed, MallocManaged, MALLOC_MANAGED (flags: u32), NO_STREAM;
+    malloc: MALLOC() on NO_STREAM, segment_or_uncached as Malloc;
+    malloc_async: MALLOC_ASYNC(s: P) on s, stream_ordered as MallocAsync;
+    malloc_async_ptsz: MALLOC_ASYNC_PTSZ(s: P) on s, stream_ordered as MallocAsync;
+    malloc_from_pool_async: MALLOC_FROM_POOL_ASYNC(pool: P, s: P) on s, stream_ordered as MallocAsync;
+    malloc_from_pool_async_ptsz: MALLOC_FROM_POOL_ASYNC_PTSZ(pool: P, s: P) on s, stream_ordered as MallocAsync;
+    host_alloc: HOST_ALLOC(flags: u32) on NO_STREAM, allocated as HostAlloc;
+    malloc_host: MALLOC_HOST() on NO_STREAM, allocated as HostAlloc;
+    malloc_managed: MALLOC_MANAGED(flags: u32) on NO_STREAM, allocated as MallocManaged;
 }
 
-/// A segment of PyTorch's cache, or a block where its cache is switched off.
-pub(super) unsafe fn malloc(p: *mut P, n: usize) -> Status {
-    let caller = tls::caller();
-    let status = forward!(MALLOC(p, n));
+/// After `cudaMalloc`: a segment of PyTorch's cache, or a block where its cache is switched off.
+///
+/// # Safety
+/// As of [`allocated`].
+#[inline(always)]
+unsafe fn segment_or_uncached(
+    hook: HookId,
+    op: RuntimeOp,
+    status: Status,
+    p: *mut P,
+    n: usize,
+    s: P,
+    caller: u64,
+) {
     if uncached::is_uncached(caller) && status == SUCCESS && !p.is_null() {
         // SAFETY: not null, and filled by the call that succeeded.
-        blocks::record_alloc(id::MALLOC, unsafe { *p } as u64, n, NO_STREAM);
+        blocks::record_alloc(hook, unsafe { *p } as u64, n, s);
     } else {
-        // SAFETY: `p` is the caller's, and the call has returned.
-        unsafe { device_memory(id::MALLOC, RuntimeOp::Malloc, status, p, n, NO_STREAM, caller) };
+        // SAFETY: the caller's promise.
+        unsafe { device_memory(hook, op, status, p, n, s, caller) };
     }
-    status
-}
-
-pub(super) unsafe fn malloc_pitch(p: *mut P, pitch: *mut usize, width: usize, height: usize) -> Status {
-    let caller = tls::caller();
-    let status = forward!(MALLOC_PITCH(p, pitch, width, height));
-    if status == OUT_OF_MEMORY {
-        refused(id::MALLOC_PITCH, RuntimeOp::Malloc, width.saturating_mul(height), NO_STREAM, caller);
-    } else if status == SUCCESS && !pitch.is_null() {
-        // SAFETY: not null, and filled by the call that succeeded.
-        let size = unsafe { *pitch }.saturating_mul(height);
-        // SAFETY: `p` is the caller's, and the call has returned.
-        unsafe { device_memory(id::MALLOC_PITCH, RuntimeOp::Malloc, status, p, size, NO_STREAM, caller) };
-    }
-    status
-}
-
-macro_rules! stream_ordered {
-    ($($name:ident, $real:ident ($($pool:ident)?);)*) => {
-        $(pub(super) unsafe fn $name(p: *mut P, n: usize $(, $pool: P)?, s: P) -> Status {
-            let caller = tls::caller();
-            let status = forward!($real(p, n $(, $pool)?, s) on s);
-            // SAFETY: `p` is the caller's, and the call has returned.
-            unsafe { allocated_async(id::$real, status, p, n, s, caller) };
-            status
-        })*
-    };
-}
-
-stream_ordered! {
-    malloc_async, MALLOC_ASYNC ();
-    malloc_async_ptsz, MALLOC_ASYNC_PTSZ ();
-    malloc_from_pool_async, MALLOC_FROM_POOL_ASYNC (pool);
-    malloc_from_pool_async_ptsz, MALLOC_FROM_POOL_ASYNC_PTSZ (pool);
 }
 
 /// After a stream-ordered allocation: a block where such calls are torch's allocator.
@@ -187,16 +169,54 @@ stream_ordered! {
 /// # Safety
 /// As of [`allocated`].
 #[inline(always)]
-unsafe fn allocated_async(hook: HookId, status: Status, p: *mut P, n: usize, s: P, caller: u64) {
+unsafe fn stream_ordered(
+    hook: HookId,
+    op: RuntimeOp,
+    status: Status,
+    p: *mut P,
+    n: usize,
+    s: P,
+    caller: u64,
+) {
     if !uncached::is_async() {
         // SAFETY: the caller's promise.
-        return unsafe { device_memory(hook, RuntimeOp::MallocAsync, status, p, n, s, caller) };
+        return unsafe { device_memory(hook, op, status, p, n, s, caller) };
     }
     if status == SUCCESS && !p.is_null() {
         // SAFETY: not null, and filled by the call that succeeded.
         blocks::record_alloc(hook, unsafe { *p } as u64, n, s);
     } else if status == OUT_OF_MEMORY {
         blocks::refused(hook, n, s);
+    }
+}
+
+pub(super) unsafe fn malloc_pitch(p: *mut P, pitch: *mut usize, width: usize, height: usize) -> Status {
+    let caller = tls::caller();
+    let status = forward!(MALLOC_PITCH(p, pitch, width, height));
+    // SAFETY: `p` and `pitch` are the caller's, and the call has returned.
+    unsafe { pitched(id::MALLOC_PITCH, status, p, pitch, [width, height], caller) };
+    status
+}
+
+/// After an allocation of rows, whose length in memory the call has written to `pitch`.
+///
+/// # Safety
+/// As of [`allocated`], also for `pitch`.
+pub(super) unsafe fn pitched(
+    hook: HookId,
+    status: Status,
+    p: *mut P,
+    pitch: *mut usize,
+    [width, height]: [usize; 2],
+    caller: u64,
+) {
+    if status == OUT_OF_MEMORY {
+        refused(hook, RuntimeOp::Malloc, width.saturating_mul(height), NO_STREAM, caller);
+    } else if status == SUCCESS && !pitch.is_null() {
+        // SAFETY: not null, and filled by the call that succeeded.
+        let size = unsafe { *pitch }.saturating_mul(height);
+        // SAFETY: the caller's promise.
+        unsafe { device_memory(hook, RuntimeOp::Malloc, status, p, size, NO_STREAM, caller) };
     }
 }
 

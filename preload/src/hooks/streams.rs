@@ -1,6 +1,6 @@
 //! Streams, events, capture: what makes a stream, what orders it, and from what the host learns that it is done.
 
-use super::functions::{P, SUCCESS, Status, id};
+use super::functions::{NO_STREAM, P, SUCCESS, Status, id};
 use super::sticky_error::{forward, hooks};
 use crate::platform::tls;
 use crate::recorder::guard::enter_or_arm;
@@ -47,8 +47,6 @@ fn done(hook: HookId, status: Status, kind: Kind, a: u64, stream: P) {
         note(hook, kind, a, stream);
     }
 }
-
-const NO_STREAM: P = core::ptr::null_mut();
 
 hooks! {
     create: STREAM_CREATE(s: *mut P), after |hook, status| {

@@ -72,7 +72,7 @@ fn is_capturing() -> bool {
 }
 
 /// The device that this address is on, as the driver knows.
-pub(super) fn of(addr: u64) -> Option<&'static Device> {
+pub(super) fn device_of(addr: u64) -> Option<&'static Device> {
     known(driver().ok()?.device_of(addr)?)
 }
 
@@ -156,6 +156,10 @@ impl Device {
         block.users.iter().chain([&block.stream]).any(|s| self.driver.is_capturing(s.0))
     }
 
+    fn block(&self, addr: u64, size: u64, stream: CUstream, graph: Option<[u64; 2]>) -> Block {
+        Block { device: self.index, addr, size, stream: stream as u64, pool: graph.unwrap_or_default() }
+    }
+
     /// Hands out a block, and writes it down as the mode has it.
     pub(super) fn allocate(&self, size: u64, stream: CUstream, mode: Mode) -> Result<u64, Failure> {
         let _context = self.enter();
@@ -172,13 +176,7 @@ impl Device {
             Some(pool) => self.captured(pool, size, stream),
             None => self.ordinary(size, stream),
         };
-        let mut block = Block {
-            device: self.index,
-            addr: 0,
-            size,
-            stream: stream as u64,
-            pool: graph.unwrap_or_default(),
-        };
+        let mut block = self.block(0, size, stream, graph);
         let mut token = guard::enter(HookId::NONE);
         let origin = token.as_mut().map(Origin::here).unwrap_or_default();
         let mut state = self.lock();
@@ -188,11 +186,7 @@ impl Device {
                 state.counts.block(size, true);
                 self.look(&mut state, token.as_mut().filter(|_| mode == Mode::Whole), false);
                 if let Some(t) = &mut token {
-                    match mode {
-                        Mode::Whole => record::block(t, &block, true, origin, state.totals()),
-                        Mode::Region => record::segment(t, &block, true),
-                        Mode::Silent => {}
-                    }
+                    record_as(mode, t, &block, true, origin, state.totals());
                 }
                 return Ok(addr);
             }
@@ -219,19 +213,8 @@ impl Device {
             let graph = state.graphs.pool_of(addr);
             state.counts.block(size, false);
             if let Some(t) = &mut token {
-                let block = Block {
-                    device: self.index,
-                    addr,
-                    size,
-                    stream: stream as u64,
-                    pool: graph.unwrap_or_default(),
-                };
-                let origin = Origin { stack: 0, phase };
-                match mode {
-                    Mode::Whole => record::block(t, &block, false, origin, state.totals()),
-                    Mode::Region => record::segment(t, &block, false),
-                    Mode::Silent => {}
-                }
+                let block = self.block(addr, size, stream, graph);
+                record_as(mode, t, &block, false, Origin { stack: 0, phase }, state.totals());
             }
             // A graph keeps its memory: its replays use it again, whoever holds it in between.
             if graph.is_some() && !state.graphs.give_back(addr, !users.is_empty()) {
@@ -454,6 +437,14 @@ impl Device {
     fn full(&self, limit: Option<u64>) -> Failure {
         let allocated = self.lock().counts.allocated();
         Failure::Full { free: self.driver.free_bytes(), total: self.total, allocated, limit }
+    }
+}
+
+fn record_as(mode: Mode, t: &mut guard::HookGuard, b: &Block, comes: bool, origin: Origin, totals: Totals) {
+    match mode {
+        Mode::Whole => record::block(t, b, comes, origin, totals),
+        Mode::Region => record::segment(t, b, comes),
+        Mode::Silent => {}
     }
 }
 

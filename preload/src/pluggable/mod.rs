@@ -147,7 +147,7 @@ pub(crate) unsafe extern "C-unwind" fn strandline_free(
 /// `stream` must be a live stream.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C-unwind" fn strandline_record_stream(ptr: *mut c_void, stream: *mut c_void) {
-    let Some(d) = device::of(ptr as u64) else { return };
+    let Some(d) = device::device_of(ptr as u64) else { return };
     d.used_on(ptr as u64, stream.cast());
     if is_open()
         && let Some(mut t) = enter(DOOR)

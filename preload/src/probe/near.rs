@@ -67,8 +67,15 @@ struct Step {
 }
 
 /// A search under way.
-#[derive(Default)]
-struct Search {
+struct Search<'a, 'p> {
+    w: &'a World,
+    types: &'a mut Types<'p>,
+    wanted: &'a HashMap<u64, u64>,
+    /// References down from the names, of what is looked at now.
+    depth: u32,
+    /// What is to be looked at still, and after it.
+    level: Vec<Step>,
+    next: Vec<Step>,
     seen: HashSet<u64>,
     /// Tensors: what has the name, the way there, references down.
     tensors: Vec<(u64, u64, Way, u32)>,
@@ -84,23 +91,35 @@ struct Search {
 /// # Safety
 /// With the GIL held and the collector not at work.
 pub(super) unsafe fn look(w: &World, types: &mut Types<'_>, wanted: &HashMap<u64, u64>) -> Near {
-    let mut search = Search::default();
+    let mut search = Search {
+        w,
+        types,
+        wanted,
+        depth: 0,
+        level: Vec::new(),
+        next: Vec::new(),
+        seen: HashSet::new(),
+        tensors: Vec::new(),
+        holders: Vec::new(),
+        chains: HashMap::new(),
+        entries: 0,
+    };
     // SAFETY: the caller's promise, for all of them.
     unsafe {
-        let (mut level, mut depth) = (names(w), 0);
-        while !level.is_empty() && depth < DEPTH && search.seen.len() < MOST {
-            let mut next = Vec::new();
+        search.level = names(w);
+        while !search.level.is_empty() && search.depth < DEPTH && search.seen.len() < MOST {
             // Links of a chain are as near as its first object.
-            while let Some(step) = level.pop() {
+            while let Some(step) = search.level.pop() {
                 // One tensor may have several names.
-                if types.of(step.object).class == Class::Tensor {
-                    search.tensors.push((step.object, step.object, step.way, depth));
+                if search.types.of(step.object).class == Class::Tensor {
+                    search.tensors.push((step.object, step.object, step.way, search.depth));
                 } else if search.seen.len() < MOST && search.seen.insert(step.object) {
-                    search.step(w, types, wanted, step, depth, &mut level, &mut next);
+                    search.step(step);
                 }
             }
-            next.reverse();
-            (level, depth) = (next, depth + 1);
+            search.level = std::mem::take(&mut search.next);
+            search.level.reverse();
+            search.depth += 1;
         }
         search.holders.retain(|h| !h.tensors.is_empty());
         Near { tops: tops(w, search.tensors), holders: search.holders }
@@ -139,32 +158,23 @@ unsafe fn names(w: &World) -> Vec<Step> {
     own
 }
 
-impl Search {
+impl Search<'_, '_> {
     /// Looks at one object: what it has comes at once (`level`) or one reference further down (`next`).
     ///
     /// # Safety
     /// As [`look`]; the object is alive.
-    #[allow(clippy::too_many_arguments, reason = "where the search stands, in parts that are borrowed apart")]
-    unsafe fn step(
-        &mut self,
-        w: &World,
-        types: &mut Types<'_>,
-        wanted: &HashMap<u64, u64>,
-        step: Step,
-        depth: u32,
-        level: &mut Vec<Step>,
-        next: &mut Vec<Step>,
-    ) {
+    unsafe fn step(&mut self, step: Step) {
         let Step { object, way, chain } = step;
+        let w = self.w;
         // SAFETY: the caller's promise; what is alive refers to what is.
         unsafe {
-            let kind = types.of(object);
+            let kind = self.types.of(object);
             match kind.class {
                 Class::Instance => {
                     let (mut mine, own) = (Vec::new(), type_of(object));
                     w.python.attributes(object, |name, value| {
                         mine.push((name, value));
-                        next.len() + mine.len() < MOST
+                        self.next.len() + mine.len() < MOST
                     });
                     let is_first = mine.iter().any(|(_, value)| type_of(*value) == own);
                     let chain = chain.or(is_first.then_some((object, way)));
@@ -172,20 +182,20 @@ impl Search {
                     for (name, value) in mine {
                         let way = Way::Attribute(object, name);
                         if type_of(value) == own {
-                            level.push(Step { object: value, way, chain });
+                            self.level.push(Step { object: value, way, chain });
                             continue;
                         }
-                        next.push(Step { object: value, way, chain: None });
-                        if wanted.contains_key(&value) && is_memory(types, value) {
+                        self.next.push(Step { object: value, way, chain: None });
+                        if self.wanted.contains_key(&value) && is_memory(self.types, value) {
                             kept.push(value);
                         }
                     }
                     if let Some((first, way)) = chain {
-                        self.of_chain(first, way, depth, kept);
+                        self.of_chain(first, way, kept);
                     }
                 }
                 Class::Tuple | Class::List | Class::Dict | Class::Set | Class::Deque => {
-                    self.container(w, types, wanted, (step, kind), depth, level, next);
+                    self.container(step, kind);
                 }
                 _ => {}
             }
@@ -193,11 +203,11 @@ impl Search {
     }
 
     /// Notes what a link of a chain keeps.
-    fn of_chain(&mut self, first: u64, way: Way, depth: u32, tensors: Vec<u64>) {
+    fn of_chain(&mut self, first: u64, way: Way, tensors: Vec<u64>) {
         let new = self.holders.len();
         let at = *self.chains.entry(first).or_insert(new);
         if at == new {
-            self.holders.push(Holder { named: first, way, depth, tensors: Vec::new() });
+            self.holders.push(Holder { named: first, way, depth: self.depth, tensors: Vec::new() });
         }
         self.holders.get_mut(at).into_iter().for_each(|h| h.tensors.extend(&tensors));
     }
@@ -206,21 +216,11 @@ impl Search {
     ///
     /// # Safety
     /// As [`look`]; the object is alive and of this kind.
-    #[allow(clippy::too_many_arguments, reason = "as `step`")]
-    unsafe fn container(
-        &mut self,
-        w: &World,
-        types: &mut Types<'_>,
-        wanted: &HashMap<u64, u64>,
-        (step, kind): (Step, Kind),
-        depth: u32,
-        level: &mut Vec<Step>,
-        next: &mut Vec<Step>,
-    ) {
+    unsafe fn container(&mut self, step: Step, kind: Kind) {
         let Step { object, way, chain } = step;
         // SAFETY: the caller's promise; what a container refers to is alive.
         unsafe {
-            let entries = w.python.entries(object, kind.class).unwrap_or(u64::MAX);
+            let entries = self.w.python.entries(object, kind.class).unwrap_or(u64::MAX);
             if entries > MANY || self.entries > ALL {
                 return;
             }
@@ -228,8 +228,8 @@ impl Search {
             let mut inside = Vec::new();
             references(object, kind, &mut |child| inside.push(child));
             let mut kept = Vec::new();
-            for &child in inside.iter().filter(|c| wanted.contains_key(c)) {
-                if is_memory(types, child) {
+            for &child in inside.iter().filter(|c| self.wanted.contains_key(c)) {
+                if is_memory(self.types, child) {
                     kept.push(child);
                 }
             }
@@ -238,22 +238,24 @@ impl Search {
                 kind.class == Class::Tuple && t.of(c).class == Class::Tuple && type_of(c) == type_of(object)
             };
             let first = chain.unwrap_or((object, way));
-            let is_chain = chain.is_some() || inside.iter().any(|c| link(*c, types));
+            let is_chain = chain.is_some() || inside.iter().any(|c| link(*c, self.types));
             if is_chain {
-                self.of_chain(first.0, first.1, depth, kept);
+                self.of_chain(first.0, first.1, kept);
             } else if !kept.is_empty() {
-                self.holders.push(Holder { named: object, way, depth, tensors: kept });
+                self.holders.push(Holder { named: object, way, depth: self.depth, tensors: kept });
             }
             if entries > ENTRIES {
                 return;
             }
             let is_carried = matches!(kind.class, Class::Dict | Class::Tuple);
             for child in inside {
-                match types.of(child).class {
-                    Class::Tensor if is_carried => self.tensors.push((child, object, way, depth)),
+                match self.types.of(child).class {
+                    Class::Tensor if is_carried => self.tensors.push((child, object, way, self.depth)),
                     Class::Tensor => {}
-                    _ if link(child, types) => level.push(Step { object: child, way, chain: Some(first) }),
-                    _ => next.push(Step { object: child, way, chain: None }),
+                    _ if link(child, self.types) => {
+                        self.level.push(Step { object: child, way, chain: Some(first) })
+                    }
+                    _ => self.next.push(Step { object: child, way, chain: None }),
                 }
             }
         }
