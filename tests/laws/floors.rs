@@ -25,6 +25,7 @@ const COMMAND: Floors = &[
     &["terminal.rs"],
     // The machine, and words.
     &[
+        "background.rs",
         "files/",
         "nvml.rs",
         "post.rs",

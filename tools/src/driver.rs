@@ -5,16 +5,16 @@
 //! where `device` is the job's ordinal and `process` is null where the driver does not tell (containers). Before those, a line for
 //! each device says what it is, and what a context takes there as far as that was measured (`strandline doctor --context`).
 
+use crate::background::Background;
 use crate::files::Folder;
 use crate::nvml::{self, Device, Nvml, Usage};
 use crate::{context, recording};
-use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
+use crossbeam_channel::{Receiver, RecvTimeoutError};
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -25,31 +25,15 @@ const CHANGE: u64 = 1 << 20;
 /// After so many lines the interval doubles, so that a sidecar stays small in a run of weeks.
 const LINES: u32 = 10_000;
 
-/// A watcher at work; dropping it ends it.
-pub(crate) struct Watcher {
-    stop: Option<Sender<()>>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl Watcher {
-    /// Watches the recordings in a folder. Without NVML there is nothing to watch, and the thread ends at once.
-    pub(crate) fn start(folder: &Path) -> Watcher {
-        let (stop, stopped) = crossbeam_channel::bounded(1);
-        let folder = folder.to_path_buf();
-        // Loading NVML takes its time on a large machine, which no signal of the job shall wait for.
-        let work = move || Nvml::load().map_or((), |nvml| watch(&nvml, &folder, &stopped));
-        let thread = std::thread::Builder::new().name("sl-watch".to_string()).spawn(work).ok();
-        Watcher { stop: Some(stop), thread }
-    }
-}
-
-impl Drop for Watcher {
-    fn drop(&mut self) {
-        drop(self.stop.take());
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
+/// Watches the recordings in a folder, until what it returns is dropped. Without NVML there is nothing to watch.
+pub(crate) fn start(folder: &Path) -> Background {
+    let folder = folder.to_path_buf();
+    // Loading NVML takes its time on a large machine, which no signal of the job shall wait for.
+    Background::start("sl-watch", move |stopped| {
+        if let Some(nvml) = Nvml::load() {
+            watch(&nvml, &folder, stopped);
         }
-    }
+    })
 }
 
 fn watch(nvml: &Nvml, folder: &Path, stopped: &Receiver<()>) {

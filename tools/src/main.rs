@@ -3,6 +3,7 @@
 mod advise;
 mod alert;
 mod analyze;
+mod background;
 mod cli;
 mod context;
 mod demo;

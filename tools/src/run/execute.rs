@@ -12,7 +12,7 @@ use crate::process::Target;
 use crate::recording;
 use crate::say::{self, shown};
 use crate::size::Size;
-use crate::snapshot::Fulfiller;
+use crate::snapshot;
 use crate::watch::Watcher;
 use std::ffi::OsString;
 use strandline::format::env;
@@ -68,10 +68,10 @@ fn start_and_wait(plan: &Plan, library: Library) -> Result<Outcome, Error> {
     let running = child::start(&plan.job, &variables, plan.output.as_ref())?;
     let pid = running.pid();
     let tails = tails.map(tails::Socket::keep);
-    let driver = driver::Watcher::start(&plan.folder);
+    let driver = driver::start(&plan.folder);
     // Where even the job's own words are put aside, nobody waits for an alert.
     let watcher = plan.output.is_none().then(|| Watcher::start(&plan.folder, &plan.alerts, Target::of(pid)));
-    let snapshots = Fulfiller::start(&plan.folder, Which::All, plan.quiet, plan.alerts.suppressions.clone());
+    let snapshots = snapshot::fulfil(&plan.folder, Which::All, plan.quiet, plan.alerts.suppressions.clone());
     let ended = running.wait(|signal| {
         if let Some(watcher) = watcher.as_ref().filter(|_| signal == libc::SIGTERM) {
             watcher.terminating();

@@ -13,6 +13,6 @@ mod wanted;
 pub(crate) use command::main;
 pub(crate) use make::write;
 pub(crate) use options::Options;
-pub(crate) use requests::Fulfiller;
+pub(crate) use requests::fulfil;
 pub(crate) use state::replay_at;
 pub(crate) use tell::make_and_tell;

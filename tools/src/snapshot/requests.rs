@@ -3,54 +3,35 @@
 use super::make::make;
 use super::options::Options;
 use crate::analyze::{Moment, Suppressions};
+use crate::background::Background;
 use crate::files::Folder;
 use crate::live::Which;
 use crate::process::Target;
 use crate::recording;
 use crate::say::{self, shown};
-use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
+use crossbeam_channel::{Receiver, RecvTimeoutError};
 use serde_json::Value;
 use std::collections::HashMap;
 use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::thread::JoinHandle;
 use std::time::{Duration, UNIX_EPOCH};
 use strandline::event::printable;
 use strandline::reader::{FactsFollower, Reader};
 
 const INTERVAL: Duration = Duration::from_millis(250);
 
-/// Fulfils what is asked for in the recordings of a folder; when it is dropped, what is still open, and ends.
-pub(crate) struct Fulfiller {
-    stop: Option<Sender<()>>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl Fulfiller {
-    /// Begins. `quiet`: only what goes wrong is said.
-    pub(crate) fn start(
-        folder: &Path,
-        which: Which,
-        quiet: bool,
-        suppressions: Arc<Suppressions>,
-    ) -> Fulfiller {
-        let (stop, stopped) = crossbeam_channel::bounded(1);
-        let folder = folder.to_path_buf();
-        let work = move || work(&folder, which, quiet, &suppressions, &stopped);
-        let thread = std::thread::Builder::new().name("sl-snapshots".to_string()).spawn(work).ok();
-        Fulfiller { stop: Some(stop), thread }
-    }
-}
-
-impl Drop for Fulfiller {
-    fn drop(&mut self) {
-        drop(self.stop.take());
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
-    }
+/// Fulfils what is asked for in the recordings of a folder; when what it returns is dropped, what is still open, and ends. `quiet`: only
+/// what goes wrong is said.
+pub(crate) fn fulfil(
+    folder: &Path,
+    which: Which,
+    quiet: bool,
+    suppressions: Arc<Suppressions>,
+) -> Background {
+    let folder = folder.to_path_buf();
+    Background::start("sl-snapshots", move |stopped| work(&folder, which, quiet, &suppressions, stopped))
 }
 
 fn work(folder: &Path, which: Which, quiet: bool, suppressions: &Suppressions, stopped: &Receiver<()>) {

@@ -3,13 +3,13 @@
 use super::watcher::{INTERVAL, Watch};
 use crate::alert::Settings;
 use crate::analyze::Suppressions;
-use crate::driver::Watcher as DriverWatcher;
+use crate::driver;
 use crate::error::{Error, status};
 use crate::files::Folder;
 use crate::live::Which;
 use crate::say::{self, shown};
 use crate::signals::Set as Signals;
-use crate::snapshot::Fulfiller;
+use crate::snapshot;
 use crate::{cli, recording};
 use std::ffi::OsStr;
 use std::fs::File;
@@ -53,7 +53,7 @@ pub(crate) fn main(options: &cli::Watch) -> Result<u8, Error> {
     }
     let processes = if watch.running() == 1 { "process" } else { "processes" };
     say::line(format!("watching {} {processes} in {}", watch.running(), shown(&folder)));
-    let snapshots = Fulfiller::start(&folder, Which::Running, false, settings.suppressions.clone());
+    let snapshots = snapshot::fulfil(&folder, Which::Running, false, settings.suppressions.clone());
     while !watch.is_idle() {
         match signals.wait_for(INTERVAL) {
             Some(_) => break,
@@ -80,8 +80,8 @@ fn background(folder: &Path, settings: &Settings, signals: &Signals) -> u8 {
     while take(&lock) {
         begun(&lock, folder);
         let watch = watch.get_or_insert_with(|| {
-            let snapshots = Fulfiller::start(folder, Which::Running, false, settings.suppressions.clone());
-            let others = (DriverWatcher::start(folder), snapshots);
+            let snapshots = snapshot::fulfil(folder, Which::Running, false, settings.suppressions.clone());
+            let others = (driver::start(folder), snapshots);
             (others, Watch::new(folder, settings, None, Which::Running))
         });
         loop {
