@@ -4,14 +4,14 @@
 use crate::detect::certainty::Certainty;
 use crate::detect::check::{Check, Context, Entry, When};
 use crate::detect::explain::{plural, size};
-use crate::detect::finding::{Finding, FindingSite, GrainName, StreamRef};
+use crate::detect::finding::Finding;
 use crate::detect::forecast::{Rate, headroom, steps_to_oom};
 use crate::detect::growth::MIN_MARKS;
 use crate::detect::kind::{Kind, KindInfo};
+use crate::detect::note::{Note, Sites};
 use crate::detect::severity::{ALERT_STEPS, Severity};
 use crate::event::StepRow;
-use crate::replay::{Device, Grain, PendingWait, Replay};
-use rustc_hash::FxHashMap;
+use crate::replay::{Device, PendingWait, Replay};
 
 pub(super) const DETECTOR: Entry = Entry { kind: KIND, check: Check::Look { when: When::EveryMark, all } };
 
@@ -50,64 +50,32 @@ fn rising(rows: &[StepRow]) -> Option<(u32, f64)> {
     rises.then(|| (first.step, (last.pending.0 - first.pending.0.min(last.pending.0)) as f64 / marks))
 }
 
-fn compose(replay: &Replay, d: &Device, first: u32, rate: f64, detected: u32) -> Finding {
-    let mut by_site: FxHashMap<u32, FindingSite> = FxHashMap::default();
-    let (mut bytes, mut blocks) = (0u64, 0u64);
+fn compose(replay: &Replay, d: &Device, first_step: u32, rate: f64, detected_step: u32) -> Finding {
+    let mut sites = Sites::default();
     for h in replay.blocks(d.id).filter(|h| h.pending) {
-        let s = by_site.entry(h.site.0).or_insert(FindingSite {
-            site: h.site,
-            share: 0.0,
-            blocks_now: 0,
-            bytes_now: 0,
-        });
-        s.blocks_now += 1;
-        s.bytes_now = s.bytes_now.saturating_add(h.block.rounded.0);
-        (bytes, blocks) = (bytes.saturating_add(h.block.rounded.0), blocks + 1);
+        sites.add(h.site, h.block.rounded.0, 1);
     }
-    let mut sites: Vec<FindingSite> = by_site.into_values().collect();
-    sites.iter_mut().for_each(|s| s.share = s.bytes_now as f64 / (bytes as f64).max(1.0));
-    sites.sort_by_key(|s| (std::cmp::Reverse(s.bytes_now), s.site));
     let waits = replay.pending(d.id);
-    let stream = waits.first().and_then(|w| w.stream).and_then(|s| StreamRef::of(replay, s));
-    let per_block = if blocks > 0 { bytes as f64 / blocks as f64 } else { 1.0 };
-    let room = headroom(replay, d.id);
-    let full = steps_to_oom(
-        room.bytes,
-        &Rate { bytes: rate, current: rate, highest: rate, ratio: 1.0, ..Rate::default() },
+    let explain = format!(
+        "{} ({}) were freed but cannot be reused before {} done with them (record_stream), and more wait with every step",
+        plural(sites.blocks(), "block"),
+        size(sites.bytes()),
+        whom(&waits)
     );
+    let stream = waits.first().and_then(|w| w.stream);
+    let note = Note { kind: KIND, device: d, stream, first_step, sites, rate, explain };
+    let room = headroom(replay, d.id);
+    let steady = Rate { bytes: rate, current: rate, highest: rate, ratio: 1.0, ..Rate::default() };
+    let full = steps_to_oom(room.bytes, &steady);
     let soon = room.known && full.mid <= ALERT_STEPS;
     let severity = if soon { Severity::Warning } else { Severity::Info };
     Finding {
-        id: 0,
-        kind: KIND,
         certainty: Certainty::Growing,
-        evidence: Vec::new(),
-        bound: None,
         severity,
         urgency: severity,
-        grain: GrainName::of(replay, Grain::Step),
-        device: d.id,
-        stream,
-        first_step: first,
-        detected_step: detected,
-        withdrawn_step: None,
-        suppressed_by: None,
-        established: true,
-        bytes_per_step: rate,
-        blocks_per_step: rate / per_block.max(1.0),
-        current_bytes_per_step: rate,
-        bytes_now: bytes,
-        blocks_now: blocks,
+        detected_step,
         steps_to_oom: room.known.then_some(full),
-        seconds_to_oom: None,
-        last_step: replay.steps(),
-        explain: format!(
-            "{} ({}) were freed but cannot be reused before {} done with them (record_stream), and more wait with every step",
-            plural(blocks, "block"),
-            size(bytes),
-            whom(&waits)
-        ),
-        sites,
+        ..note.finding(replay, &[])
     }
 }
 
