@@ -3,14 +3,14 @@
 use crate::replay::{Device, Replay};
 
 /// A framework's pool, as the recording's facts tell: whose, and what to set for it to have none.
-pub(super) fn told(replay: &Replay) -> Option<(&str, &str)> {
+pub(super) fn pool_of(replay: &Replay) -> Option<(&str, &str)> {
     let pool = replay.meta().get("pool")?;
     Some((pool.get("of")?.as_str()?, pool.get("setting")?.as_str()?))
 }
 
 /// Why such a pool keeps a recording from being judged, as a clause.
 pub(super) fn blinds(replay: &Replay) -> Option<String> {
-    if let Some((of, setting)) = told(replay) {
+    if let Some((of, setting)) = pool_of(replay) {
         return Some(format!(
             "{of} divides its memory among its arrays itself, which no call shows; with {setting} set it would show"
         ));

@@ -230,21 +230,6 @@ impl RuntimeOp {
     }
 }
 
-impl RuntimeOp {
-    /// The call's name in CUDA's runtime.
-    pub fn name(self) -> &'static str {
-        match self {
-            RuntimeOp::Malloc => "cudaMalloc",
-            RuntimeOp::Free => "cudaFree",
-            RuntimeOp::MallocAsync => "cudaMallocAsync",
-            RuntimeOp::FreeAsync => "cudaFreeAsync",
-            RuntimeOp::HostAlloc => "cudaHostAlloc",
-            RuntimeOp::HostFree => "cudaFreeHost",
-            RuntimeOp::MallocManaged => "cudaMallocManaged",
-        }
-    }
-}
-
 impl Body {
     /// What happened, as dumps and tables call it: such as `alloc`, `free_requested`, `cudaMalloc`.
     pub fn name(&self) -> &'static str {

@@ -31,7 +31,7 @@ fn part(name: &str, bytes: u64) -> Part {
 
 /// The parts of `m`.
 pub(super) fn parts(p: &Process<'_>, m: &Moment) -> Parts {
-    of(&m.anatomy, capacity(p, m.device), context(p, m))
+    parts_of(&m.anatomy, capacity(p, m.device), context(p, m))
 }
 
 /// What of a moment a CUDA context took: as much as was measured, and no more than there is room for.
@@ -50,7 +50,7 @@ pub(super) fn context(p: &Process<'_>, m: &Moment) -> Option<u64> {
     (measured > 0 && measured.saturating_add(seen) <= room).then_some(measured)
 }
 
-fn of(a: &Anatomy, capacity: Option<u64>, context: Option<u64>) -> Parts {
+fn parts_of(a: &Anatomy, capacity: Option<u64>, context: Option<u64>) -> Parts {
     let job = vec![
         part("weights", a.weights.0),
         part("gradients", a.gradients.0),
@@ -138,15 +138,15 @@ mod tests {
                 free: known(4, 100),
                 ..anatomy()
             };
-            let p = of(&a, Some(2400), None);
+            let p = parts_of(&a, Some(2400), None);
             assert_eq!((sum(&p), p.total, p.whole_device), (2400, 2400, true), "{mask}");
             // A device said to be smaller than what lies on it: the parts are what is certain.
-            let p = of(&a, Some(100), None);
+            let p = parts_of(&a, Some(100), None);
             assert_eq!(sum(&p), p.total, "{mask}");
-            let p = of(&a, None, None);
+            let p = parts_of(&a, None, None);
             assert_eq!(sum(&p), p.total, "{mask}");
             assert_eq!(p.whole_device, mask == 7);
-            let p = of(&a, Some(2400), Some(40));
+            let p = parts_of(&a, Some(2400), Some(40));
             assert_eq!((sum(&p), p.total), (2400, 2400), "{mask}");
             assert!(p.rest.contains(&part("CUDA context", 40)), "{mask}");
         }
@@ -154,8 +154,8 @@ mod tests {
 
     #[test]
     fn what_is_unknown_is_one_lump_with_its_names() {
-        let names = |a: &Anatomy| of(a, Some(2400), None).rest.pop().unwrap();
-        let with = |a: &Anatomy| of(a, Some(2400), Some(30)).rest.pop().unwrap();
+        let names = |a: &Anatomy| parts_of(a, Some(2400), None).rest.pop().unwrap();
+        let with = |a: &Anatomy| parts_of(a, Some(2400), Some(30)).rest.pop().unwrap();
         let unknown = "outside PyTorch: kernels and libraries, other processes, free";
         assert_eq!(with(&anatomy()), part(unknown, 150));
         assert_eq!(names(&anatomy()), part("outside PyTorch: CUDA, libraries, other processes, free", 180));
@@ -165,7 +165,7 @@ mod tests {
         assert_eq!(names(&a), part("CUDA and libraries", 20));
         let a = Anatomy { seen_libraries: vec![("libnccl.so.2".to_owned(), Bytes(15))], ..a };
         assert_eq!(names(&a), part("CUDA and libraries", 5));
-        assert!(of(&a, Some(2400), None).rest.contains(&part("libraries", 15)));
-        assert_eq!(sum(&of(&a, Some(2400), None)), 2400);
+        assert!(parts_of(&a, Some(2400), None).rest.contains(&part("libraries", 15)));
+        assert_eq!(sum(&parts_of(&a, Some(2400), None)), 2400);
     }
 }

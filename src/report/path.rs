@@ -5,7 +5,7 @@ use crate::replay::Replay;
 
 /// Frames of a stack, the outermost first, and the autograd node that allocated. What has no Python frame has those of the backward
 /// that allocated it.
-pub(super) fn of<'a>(
+pub(super) fn frames_of<'a>(
     replay: &'a Replay,
     names: &'a Names,
     site: SiteId,

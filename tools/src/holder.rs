@@ -9,7 +9,7 @@ use strandline::replay::Replay;
 use strandline::report::HeldBy;
 
 /// What the job has answered about a finding, by the lines as the replay has them.
-pub(crate) fn of(finding: &Finding, replay: &Replay) -> HeldBy {
+pub(crate) fn held_by(finding: &Finding, replay: &Replay) -> HeldBy {
     if !replay.meta().contains_key("holders") {
         return HeldBy::NotRun;
     }

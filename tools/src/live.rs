@@ -176,7 +176,7 @@ impl<'a> Live<'a> {
         let verdict = judge(self.replay(), &self.state.analysis.detector);
         let mut process = Process::new(self.replay(), self.names, &verdict, self.findings());
         let known = |f: &Finding| match f.grows() {
-            true => known::of(f, self.replay(), self.names, self.began(), None),
+            true => known::about(f, self.replay(), self.names, self.began(), None),
             false => Known::default(),
         };
         process.known = self.findings().iter().map(known).collect();

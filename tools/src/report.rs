@@ -22,7 +22,7 @@ pub(crate) fn main(options: &cli::Report) -> Result<u8, Error> {
             let hint = "in the page, click a step; --at goes with --format text and json";
             return Err(Error::new("the page shows every step").hint(hint).status(status::USAGE));
         }
-        judged = analyze::at(&judged, step, &suppressions)?;
+        judged = analyze::judge_at_step(&judged, step, &suppressions)?;
     }
     let mut report = analyze::report(&judged, None);
     // What would be typed next names the recording, and is of no use to whom the report is shared with.

@@ -15,7 +15,7 @@ const MODULES: [&str; 4] = ["ModuleList", "ModuleDict", "ParameterList", "Parame
 
 /// A finding's answer. `group`: its samples; `found`: samples that are tensors of Python's; what was named on the way up from those,
 /// and from the tops of graphs.
-pub(super) fn of(about: &Value, group: u64, found: u64, climbed: &[Named], risen: &[Named]) -> Value {
+pub(super) fn answer_for(about: &Value, group: u64, found: u64, climbed: &[Named], risen: &[Named]) -> Value {
     let mut places: HashMap<(&str, bool), Vec<Way<'_>>> = HashMap::new();
     let mut masks: HashMap<(&str, bool), u64> = HashMap::new();
     for bit in (0..64).map(|i| 1u64 << i).filter(|b| group & b != 0) {

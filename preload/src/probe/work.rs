@@ -464,7 +464,7 @@ impl Work {
         let risen: Vec<Named> =
             self.now.iter().chain(self.rise.iter().flat_map(|c| &c.named)).cloned().collect();
         let found = self.tensors.values().fold(0, |a, m| a | m);
-        let one = |(f, group): (_, &u64)| answer::of(f, *group, found, climbed, &risen);
+        let one = |(f, group): (_, &u64)| answer::answer_for(f, *group, found, climbed, &risen);
         self.about().zip(&self.groups).map(one).collect()
     }
 

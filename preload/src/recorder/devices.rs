@@ -93,7 +93,7 @@ pub(crate) fn note_fraction(index: u8, fraction: f64) {
 }
 
 /// Devices whose properties the program has asked for.
-pub(crate) fn told() -> impl Iterator<Item = u8> {
+pub(crate) fn asked_for() -> impl Iterator<Item = u8> {
     (0..DEVICES as u8).filter(|&i| TABLE[usize::from(i)].named.load(Acquire) == 2)
 }
 

@@ -179,7 +179,7 @@ pub(crate) fn start() -> Result<(), String> {
         return no("it is a free-threaded build");
     }
     let minor = minor_of(&version).unwrap_or(0);
-    let offsets = match offsets::of(minor).map_or_else(|| described::read(minor), Ok) {
+    let offsets = match offsets::of_version(minor).map_or_else(|| described::read(minor), Ok) {
         Ok(o) => o,
         Err(why) => return no(why),
     };
@@ -278,7 +278,7 @@ fn state_at(thread_state: extern "C" fn() -> u64) -> usize {
         python::ask_for_states();
     }
     let at_exit = real::python(c"Py_AtExit");
-    let Some(at) = slot::of(|| thread_state()).filter(|_| !at_exit.is_null()) else { return 0 };
+    let Some(at) = slot::find(|| thread_state()).filter(|_| !at_exit.is_null()) else { return 0 };
     // SAFETY: the function's type is part of the stable C API; the GIL is held.
     let at_exit: extern "C" fn(extern "C" fn()) -> c_int = unsafe { core::mem::transmute(at_exit) };
     if at_exit(ended) == 0 { at } else { 0 }

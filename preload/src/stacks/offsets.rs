@@ -126,6 +126,6 @@ const FRAME_OBJECTS: Offsets = Offsets {
 };
 
 /// The offsets of a version of the table.
-pub(crate) fn of(minor: u32) -> Option<Offsets> {
+pub(crate) fn of_version(minor: u32) -> Option<Offsets> {
     TABLE.iter().find(|o| o.minor == minor).copied()
 }

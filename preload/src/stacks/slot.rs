@@ -19,7 +19,7 @@ const STRIDE: usize = 16;
 /// Others may keep the same value under keys of theirs (pybind11 does): the key is the one at whose change the answer changes, for an
 /// instant in which this thread does nothing else.
 #[cold]
-pub(super) fn of(ask: impl Fn() -> u64) -> Option<usize> {
+pub(super) fn find(ask: impl Fn() -> u64) -> Option<usize> {
     const OTHER: u64 = 0x5354_7261_6e64_4c30;
     let (first, value) = (first_value()?, ask());
     let _signals = Blocked::all();

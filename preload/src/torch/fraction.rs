@@ -32,7 +32,7 @@ pub(crate) fn poll() {
     let ask: extern "C" fn(usize, i8) -> f64 = unsafe { core::mem::transmute(function) };
     // Devices whose properties the program was told exist, and an initialized allocator knows all that do: only for others
     // would it throw.
-    for device in devices::told() {
+    for device in devices::asked_for() {
         devices::note_fraction(device, ask(object, device as i8));
     }
 }

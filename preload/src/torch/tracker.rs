@@ -248,7 +248,7 @@ fn record_slow_path(e: &TraceEntry) {
         t.freeing = None;
         return;
     }
-    let mut r = of(t, e);
+    let mut r = record_of(t, e);
     match action {
         ALLOC => {
             (r.phase, r.stack) = origin_of_block(t);
@@ -275,7 +275,7 @@ fn record_slow_path(e: &TraceEntry) {
 
 /// The record of an event, without what is this thread's; its pool, if it has one, is written before it.
 #[inline(always)]
-fn of(t: &mut Thread, e: &TraceEntry) -> Record {
+fn record_of(t: &mut Thread, e: &TraceEntry) -> Record {
     let ticks = time(e);
     t.pulse.began(ticks);
     let mut r = Record {

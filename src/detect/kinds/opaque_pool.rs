@@ -3,7 +3,7 @@
 
 use crate::detect::check::{Check, Entry, When};
 use crate::detect::explain::{plural, size};
-use crate::detect::framework_pool::told;
+use crate::detect::framework_pool::pool_of;
 use crate::detect::kind::{Kind, KindInfo};
 use crate::detect::note::{Note, Sites, worth};
 use crate::replay::{Device, Replay};
@@ -21,7 +21,7 @@ fn check<'a>(replay: &Replay, d: &'a Device) -> Option<Note<'a>> {
 }
 
 fn framework<'a>(replay: &Replay, d: &'a Device) -> Option<Note<'a>> {
-    let (of, setting) = told(replay)?;
+    let (of, setting) = pool_of(replay)?;
     if d.runtime.0 < worth(d) {
         return None;
     }

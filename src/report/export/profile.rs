@@ -140,7 +140,7 @@ impl<'a> Profile<'a> {
             file: f.file.clone(),
             line: f.line,
         };
-        let (frames, node) = path::of(p.replay, p.names, key.site, key.stack);
+        let (frames, node) = path::frames_of(p.replay, p.names, key.site, key.stack);
         let mut path: Vec<Call> = self.within(key.device).collect();
         let above = path.len();
         path.extend(frames.into_iter().map(call));

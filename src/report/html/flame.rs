@@ -26,7 +26,7 @@ pub(super) struct Tree {
 pub(super) fn tree(replay: &Replay, names: &Names, stacks: FxHashMap<(SiteId, StackId), u64>) -> Tree {
     let mut root = Tree::default();
     for ((site, stack), bytes) in stacks {
-        let (frames, node) = path::of(replay, names, site, stack);
+        let (frames, node) = path::frames_of(replay, names, site, stack);
         let mut path: Vec<(String, bool)> =
             frames.into_iter().map(|f| (label(f), is_installed(&f.file))).collect();
         let skipped = path.len().saturating_sub(DEPTH);

@@ -87,7 +87,7 @@ pub fn write(out: &mut impl Write, r: &Report<'_>, mut passes: BTreeMap<usize, P
     let whole: BTreeSet<usize> = order.iter().copied().take(WHOLE).collect();
     let all = r.processes.iter().enumerate().map(|(i, p)| said(p, whole.contains(&i)));
     report["processes"] = all.collect();
-    let data = json!({ "report": report, "charts": charts, "told": told(r, &order) });
+    let data = json!({ "report": report, "charts": charts, "told": summary(r, &order) });
     // Within a script element nothing may look like its end.
     let data = serde_json::to_string(&data)?.replace('<', "\\u003c");
     let (before, after) = TEMPLATE.split_once(SLOT).unwrap_or((TEMPLATE, ""));
@@ -120,7 +120,7 @@ fn said(p: &Process<'_>, whole: bool) -> Value {
 }
 
 /// What the text says, too, in its words: the phrase that all begins with, and the processes.
-fn told(r: &Report<'_>, order: &[usize]) -> Value {
+fn summary(r: &Report<'_>, order: &[usize]) -> Value {
     let (phrase, ink) = r.phrase();
     let class = |ink: Ink| match ink {
         Ink::Bad => "bad",

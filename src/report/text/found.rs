@@ -6,7 +6,7 @@ use super::super::style::{Ink, Style};
 use super::super::units::{count, percent, plural, quantity, size, size_f};
 use super::headline::cuda_error;
 use super::phrase::{clause, current_rate, forecast, per};
-use super::place::{at, in_phase, kept_at, line, place, site};
+use super::place::{at_place, in_phase, kept_at, line, place, site};
 use crate::detect::{Certainty, Finding, Outcome, Severity, post_mortem};
 use crate::event::Frame;
 use crate::replay::{Cohort, Device, SEVERAL, SiteKind, is_generated};
@@ -35,7 +35,7 @@ pub(super) fn each(p: &Process<'_>, style: Style) -> Vec<(usize, Vec<String>)> {
         out.push((i, lines));
     }
     for (i, f, by) in all().filter_map(|(i, f, _)| Some((i, f, f.suppressed_by.as_ref()?))) {
-        let site = site(p, f).map(|s| format!(" {}", at(p, s))).unwrap_or_default();
+        let site = site(p, f).map(|s| format!(" {}", at_place(p, s))).unwrap_or_default();
         let (what, rate, now) = (f.headline(), rate(f), size(f.bytes_now));
         let text = format!("suppressed by {by}, does not count: {what}{site}, {rate}, {now} now");
         out.push((i, style.wrap("  note   ", &text)));
@@ -154,7 +154,7 @@ fn allocated(p: &Process<'_>, f: &Finding, say: &mut dyn FnMut(&str, &str)) {
     }
     for other in f.sites.iter().skip(1).take(3).filter(|o| o.share >= 0.01) {
         if let Some(s) = p.replay.site(other.site) {
-            say("", &format!("and {} of it {}", percent(other.share), at(p, s)));
+            say("", &format!("and {} of it {}", percent(other.share), at_place(p, s)));
         }
     }
     let more = f.sites.len().saturating_sub(4);
@@ -167,7 +167,7 @@ fn allocated(p: &Process<'_>, f: &Finding, say: &mut dyn FnMut(&str, &str)) {
 pub(super) fn broken(p: &Process<'_>, style: Style) -> Vec<String> {
     let Some(f) = p.replay.failed() else { return Vec::new() };
     let site = p.replay.site(f.site).filter(|s| s.kind != SiteKind::Unknown);
-    let place = site.map(|s| format!(" {}", at(p, s))).unwrap_or_default();
+    let place = site.map(|s| format!(" {}", at_place(p, s))).unwrap_or_default();
     let yours = site.and_then(|s| s.your_line.as_ref().filter(|y| **y != s.frame));
     let reached = yours.map(|y| format!(", reached from your {}", line(p, y))).unwrap_or_default();
     let stream = f.stream.map(|s| format!(", stream {}", s.0)).unwrap_or_default();
@@ -187,7 +187,7 @@ pub(super) fn failed(p: &Process<'_>, d: &Device, style: Style) -> Vec<String> {
     let line_of = |f| format!(" at {}", line(p, f));
     let line_at = p.names.frames(o.stack).find(outside_torch).or_else(|| p.names.frames(o.stack).next());
     let by = match p.replay.site(o.site).filter(|s| o.call.is_some() && s.kind != SiteKind::Unknown) {
-        Some(s) => format!(" {}", at(p, s)),
+        Some(s) => format!(" {}", at_place(p, s)),
         None => line_at.map(line_of).unwrap_or_default(),
     };
     let grain = p.replay.step_source().noun();
@@ -282,7 +282,7 @@ fn note(p: &Process<'_>, f: &Finding, known: Option<&Known>) -> String {
     // One line that several streams pass through is a finding on each: without the stream, notes would read the same.
     let side = f.stream.filter(|s| s.side && f.kind.is_leak());
     let stream = side.map(|s| format!(", side stream {}", s.id.0)).unwrap_or_default();
-    let place = named.map(|s| format!(" {}{stream}", at(p, s))).unwrap_or_default();
+    let place = named.map(|s| format!(" {}{stream}", at_place(p, s))).unwrap_or_default();
     let grain = f.grain.noun();
     if let Some(until) = f.withdrawn_step {
         return format!(

@@ -6,7 +6,7 @@ use super::super::ranks::Ranks;
 use super::super::style::Style;
 use super::super::units::{count, size};
 use super::phrase::{clause, current_rate, forecast, per};
-use super::place::{at, in_phase, kept_by, site};
+use super::place::{at_place, in_phase, kept_by, site};
 use crate::detect::{Finding, Outcome, SelfFault};
 use crate::replay::Failed;
 use crate::replay::anatomy::At;
@@ -28,7 +28,8 @@ impl Process<'_> {
         let finding = self.verdict.finding.and_then(|i| Some((i, self.findings.get(i)?)));
         let place = finding.and_then(|(i, f)| {
             let kept = self.known.get(i).and_then(|k| k.kept_at.as_ref());
-            kept.map(|k| kept_by(self, k)).or_else(|| Some(format!("allocated {}", at(self, site(self, f)?))))
+            kept.map(|k| kept_by(self, k))
+                .or_else(|| Some(format!("allocated {}", at_place(self, site(self, f)?))))
         });
         let place = place.map(|p| format!(", {p}")).unwrap_or_default();
         format!("{}{place}", self.verdict.reason.trim().trim_end_matches('.'))

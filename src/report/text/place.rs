@@ -15,7 +15,7 @@ pub(in crate::report) fn site<'p>(p: &'p Process<'_>, f: &Finding) -> Option<&'p
 }
 
 /// A site in words, within a sentence.
-pub(super) fn at(p: &Process<'_>, s: &Site) -> String {
+pub(super) fn at_place(p: &Process<'_>, s: &Site) -> String {
     let at = if s.kind == SiteKind::Line { "at " } else { "" };
     format!("{at}{}", place(p, s))
 }

@@ -139,13 +139,13 @@ impl Cases {
             if !group.announced && (spread.found == spread.all || last || group.since.elapsed() >= HOLD) {
                 if let Some((live, finding)) = members.iter().min_by_key(worst) {
                     group.announced = true;
-                    group.held = matches!(holder::of(finding, live.replay()), HeldBy::Found(_));
+                    group.held = matches!(holder::held_by(finding, live.replay()), HeldBy::Found(_));
                     let targets = members.iter().map(|(l, _)| l.target()).collect();
                     news.push(announced(live, finding, spread, targets, lives, self.style));
                 }
             } else if group.announced && !group.held && !members.is_empty() {
                 let is_found =
-                    |(l, f): &&(&Live, &Finding)| matches!(holder::of(f, l.replay()), HeldBy::Found(_));
+                    |(l, f): &&(&Live, &Finding)| matches!(holder::held_by(f, l.replay()), HeldBy::Found(_));
                 if let Some((live, finding)) = members.iter().find(is_found) {
                     group.held = true;
                     news.push(now_held(live, finding, spread, self.style));
@@ -180,7 +180,7 @@ fn announced(
     lives: &[&Live],
     style: Style,
 ) -> News {
-    let known = known::of(finding, live.replay(), live.names(), live.began(), None);
+    let known = known::about(finding, live.replay(), live.names(), live.began(), None);
     let all = lives.iter().map(|l| Facts::of(l.replay()));
     let spread = Spread { has_twin: Facts::of(live.replay()).shares_its_rank(all), ..spread };
     live.process(|p| {
@@ -204,7 +204,7 @@ fn announced(
 }
 
 fn now_held(live: &Live, finding: &Finding, spread: Spread, style: Style) -> News {
-    let known = known::of(finding, live.replay(), live.names(), live.began(), None);
+    let known = known::about(finding, live.replay(), live.names(), live.began(), None);
     live.process(|p| {
         let mut lines = held(p, finding, &known, style);
         let text = lines.first().cloned().unwrap_or_default();

@@ -58,7 +58,7 @@ impl Analysis {
         }
         let within = Within { replay, names, share };
         detector.suppress(|f| {
-            let known = known::of(f, replay, names, began, share);
+            let known = known::about(f, replay, names, began, share);
             let native = |stack| symbolized(names.native(stack), share, symbols).frames;
             suppressions.of(f, &known, &within, native)
         });

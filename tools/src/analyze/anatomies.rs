@@ -14,7 +14,7 @@ const MOST: usize = 8;
 ///
 /// # Errors
 /// The recording cannot be read again.
-pub(super) fn of(judged: &Judged, tell: &mut dyn FnMut(u64)) -> Result<Vec<Moment>, Error> {
+pub(super) fn measure(judged: &Judged, tell: &mut dyn FnMut(u64)) -> Result<Vec<Moment>, Error> {
     let mut moments = Vec::new();
     for device in judged.replay().devices().filter(|d| d.peak_allocated.bytes.0 > 0).take(MOST) {
         // Where memory ran out, that is the moment to be explained; else the peak is.

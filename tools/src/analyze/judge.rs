@@ -96,7 +96,11 @@ fn in_order<T: Send>(count: usize, workers: usize, one: &(impl Fn(usize) -> T + 
 ///
 /// # Errors
 /// One of them has no such step.
-pub(crate) fn at(judged: &[Judged], step: u32, suppressions: &Suppressions) -> Result<Vec<Judged>, Error> {
+pub(crate) fn judge_at_step(
+    judged: &[Judged],
+    step: u32,
+    suppressions: &Suppressions,
+) -> Result<Vec<Judged>, Error> {
     let mut progress = Progress::new();
     let mut tell = |events| progress.show(|| format!("again: {:.1} million events", events as f64 / 1e6));
     judged.iter().map(|j| at_end_of(j, step, suppressions, &mut tell)).collect()

@@ -22,7 +22,7 @@ pub(crate) use analysis::Analysis;
 pub(crate) use conclude::{Conclusion, conclude};
 pub(crate) use feed::{Feed, items};
 pub(crate) use gate::{Decision, Gate};
-pub(crate) use judge::{at, judge};
+pub(crate) use judge::{judge, judge_at_step};
 pub(crate) use judged::Judged;
 pub(crate) use moment::{Moment, Place};
 pub(crate) use native::symbolized;

@@ -90,7 +90,10 @@ impl Moment {
                 let Some(d) = replay.devices().max_by_key(|d| d.peak_allocated.bytes) else {
                     return Err(missing("nothing was allocated in this recording".into()));
                 };
-                at(d.peak_allocated.event + 1, format!("the peak{}", of(d.id, replay.devices().count())))
+                at(
+                    d.peak_allocated.event + 1,
+                    format!("the peak{}", of_device(d.id, replay.devices().count())),
+                )
             }
             Moment::Oom => {
                 let ooms = replay.devices().filter_map(|d| Some((d.ooms.first()?.event, d.id)));
@@ -98,7 +101,10 @@ impl Moment {
                     return Err(missing("memory did not run out in this recording".into())
                         .hint("its peak: --at peak"));
                 };
-                at(event + 1, format!("the allocation that failed{}", of(device, replay.devices().count())))
+                at(
+                    event + 1,
+                    format!("the allocation that failed{}", of_device(device, replay.devices().count())),
+                )
             }
             Moment::Step(n) => match judged.steps.end_of(*n) {
                 Some(event) => at(event, format!("the end of step {n}")),
@@ -122,7 +128,7 @@ fn words_of_mark(name: &str, times: u64) -> String {
     }
 }
 
-fn of(device: DeviceId, devices: usize) -> String {
+fn of_device(device: DeviceId, devices: usize) -> String {
     if devices > 1 { format!(" of GPU {}", device.0) } else { String::new() }
 }
 

@@ -121,7 +121,7 @@ impl Judged {
         };
         judged.known = known_of(&judged);
         judged.native = judged.native();
-        judged.moments = anatomies::of(&judged, tell)?;
+        judged.moments = anatomies::measure(&judged, tell)?;
         Ok(judged)
     }
 }
@@ -129,7 +129,7 @@ impl Judged {
 /// What is known of each finding of a process.
 fn known_of(judged: &Judged) -> Vec<print::Known> {
     let (replay, names, began) = (judged.replay(), judged.names(), judged.epoch_ns());
-    judged.findings().iter().map(|f| known::of(f, replay, names, began, judged.share())).collect()
+    judged.findings().iter().map(|f| known::about(f, replay, names, began, judged.share())).collect()
 }
 
 /// What is missing in a recording may be what leaks: nothing that was not seen to its end is clean.

@@ -43,7 +43,7 @@ pub(crate) fn main() -> Result<u8, Error> {
         all.push((driver.name(device), measure::device(&driver, device)));
     }
     drop(progress);
-    let (text, found) = told(&all, version.as_deref());
+    let (text, found) = summary(&all, version.as_deref());
     say::text(&text);
     let is_known = |name: &str| version.as_ref().map(|driver| (name.to_string(), driver.clone()));
     let news = found.into_iter().filter_map(|(name, bytes)| Some((is_known(&name)?, bytes)));
@@ -91,7 +91,7 @@ fn in_text(text: &str) -> Option<String> {
 }
 
 /// What is printed, and the least that was found for devices of each name.
-fn told(all: &[(String, Measured)], driver: Option<&str>) -> (String, BTreeMap<String, u64>) {
+fn summary(all: &[(String, Measured)], driver: Option<&str>) -> (String, BTreeMap<String, u64>) {
     let mib = |bytes: u64| bytes.div_ceil(1 << 20);
     let mut found: BTreeMap<String, u64> = BTreeMap::new();
     for (name, measured) in all {
@@ -189,19 +189,19 @@ mod tests {
     #[test]
     fn the_figure_comes_first_and_what_was_not_measured_is_said() {
         let h = |bytes: u64| ("NVIDIA H200".to_string(), Measured::Bytes { bytes, trials: 3 });
-        let (text, found) = told(&[h(527 << 20), h(525 << 20)], Some("580.95.05"));
+        let (text, found) = summary(&[h(527 << 20), h(525 << 20)], Some("580.95.05"));
         assert!(
             text.starts_with("strandline: a CUDA context takes 525 MiB on NVIDIA H200 (driver 580.95.05)\n"),
             "{text}"
         );
         assert_eq!(found["NVIDIA H200"], 525 << 20);
-        let (text, found) = told(&[("A".into(), Measured::Busy)], Some("1.0"));
+        let (text, found) = summary(&[("A".into(), Measured::Busy)], Some("1.0"));
         assert!(
             text.starts_with("strandline: NOT MEASURED: ")
                 && text.contains("when it is idle")
                 && found.is_empty(),
             "{text}"
         );
-        assert!(told(&[h(1)], None).0.contains("kept   nowhere"), "without a driver's name");
+        assert!(summary(&[h(1)], None).0.contains("kept   nowhere"), "without a driver's name");
     }
 }

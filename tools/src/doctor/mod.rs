@@ -37,7 +37,7 @@ pub(crate) fn main(options: &cli::Doctor) -> Result<u8, Error> {
     if all.iter().all(|check| check.grade != Grade::Bad) {
         all.extend(trial::run(&patient));
     }
-    say::text(&told(&all));
+    say::text(&text(&all));
     Ok(if worst(&all) == Grade::Bad { status::FAILED } else { 0 })
 }
 
@@ -52,7 +52,7 @@ fn worst(all: &[Check]) -> Grade {
     }
 }
 
-fn told(all: &[Check]) -> String {
+fn text(all: &[Check]) -> String {
     let first = |grade| all.iter().find(|c| c.grade == grade).map(|c| c.found.as_str()).unwrap_or_default();
     let mut text = match worst(all) {
         Grade::Good => "strandline: READY: this job would be seen\n".to_string(),
@@ -82,11 +82,11 @@ mod tests {
         let good = Check::good("platform", "Linux x86-64");
         let note = Check::note("driver", "no NVML", "nothing to do");
         let bad = Check::bad("torch", "this python has no torch", "pip install torch");
-        assert!(told(std::slice::from_ref(&good)).starts_with("strandline: READY: "));
+        assert!(text(std::slice::from_ref(&good)).starts_with("strandline: READY: "));
         assert!(
-            told(&[good.clone(), note.clone()]).starts_with("strandline: READY, with a remark: no NVML\n")
+            text(&[good.clone(), note.clone()]).starts_with("strandline: READY, with a remark: no NVML\n")
         );
-        let text = told(&[good, note, bad]);
+        let text = text(&[good, note, bad]);
         assert!(text.starts_with("strandline: NOT READY: this python has no torch\n"), "{text}");
         assert!(
             text.contains(

@@ -7,7 +7,7 @@ use strandline::event::{Block, Body, Item, Names, PoolId, StackId, Totals};
 pub(super) type Fields = Map<String, Value>;
 
 /// The line of an item; `None` for what only helps to read others.
-pub(super) fn of(item: &Item, names: &Names) -> Option<Fields> {
+pub(super) fn of_item(item: &Item, names: &Names) -> Option<Fields> {
     let at = |nanos: u64, what: &str, more: Value| with(json!({ "t_ns": nanos, "what": what }), more);
     Some(fields(match item {
         Item::Event(event) => {

@@ -24,8 +24,8 @@ pub(crate) fn main(options: &cli::Dump) -> Result<u8, Error> {
     let mut text = String::with_capacity(PIECE + 4096);
     let mut symbols = Symbols::default();
     let damage = analyze::items(path, |item, names| {
-        let stack = stacks::of(item, names, &mut symbols);
-        let Some(fields) = stack.or_else(|| fields::of(item, names)) else {
+        let stack = stacks::of_native_stack(item, names, &mut symbols);
+        let Some(fields) = stack.or_else(|| fields::of_item(item, names)) else {
             return ControlFlow::Continue(());
         };
         match options.format {
@@ -74,7 +74,7 @@ mod tests {
 
     fn shown(item: &Item, names: &Names) -> String {
         let mut text = String::new();
-        line(&fields::of(item, names).unwrap(), &mut text);
+        line(&fields::of_item(item, names).unwrap(), &mut text);
         text
     }
 
@@ -100,6 +100,6 @@ mod tests {
         );
         let end = shown(&Item::End(Nanos(5)), &names);
         assert_eq!(end, "0.000000005 end\n");
-        assert!(fields::of(&Item::Stack(StackId(7)), &names).is_none());
+        assert!(fields::of_item(&Item::Stack(StackId(7)), &names).is_none());
     }
 }

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use strandline::event::{Frame, Item, Names, NativeFrame, printable};
 
 /// The fields of a stack with native frames; `None` for any other item.
-pub(super) fn of(item: &Item, names: &Names, symbols: &mut Symbols) -> Option<Fields> {
+pub(super) fn of_native_stack(item: &Item, names: &Names, symbols: &mut Symbols) -> Option<Fields> {
     let Item::Stack(id) = item else { return None };
     let native = names.native(*id);
     if native.is_empty() {

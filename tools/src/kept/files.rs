@@ -15,7 +15,7 @@ use strandline::report::KeptAt;
 
 /// The statement that keeps what a finding is about. `began`: when its recording did, in nanoseconds of the Unix epoch. What was
 /// written since then, is not the user's own, or was recorded on another machine, is not read.
-pub(crate) fn of(finding: &Finding, replay: &Replay, names: &Names, began: u64) -> Option<KeptAt> {
+pub(crate) fn kept_at(finding: &Finding, replay: &Replay, names: &Names, began: u64) -> Option<KeptAt> {
     let text = |key: &str| replay.meta().get(key).and_then(Value::as_str);
     if !is_of_this_machine(replay) {
         return None;

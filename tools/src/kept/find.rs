@@ -72,5 +72,5 @@ fn statement(source: &Source<'_>, add: &Add<'_>, keeper: &Keeper) -> Statement {
     if text.chars().count() > LONGEST {
         text = text.chars().take(LONGEST - 1).chain(['…']).collect();
     }
-    Statement { line: scope::line(node), text, remedy: remedy::of(source, add, keeper) }
+    Statement { line: scope::line(node), text, remedy: remedy::suggest(source, add, keeper) }
 }

@@ -13,4 +13,4 @@ mod tests;
 mod values;
 mod ways;
 
-pub(crate) use files::{is_of_this_machine, of, unchanged};
+pub(crate) use files::{is_of_this_machine, kept_at, unchanged};

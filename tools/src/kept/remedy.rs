@@ -48,7 +48,7 @@ fn is_number(source: &Source<'_>, values: &[Node<'_>]) -> bool {
 }
 
 /// What helps at a statement; `None` where nothing that is known does.
-pub(super) fn of(source: &Source<'_>, add: &Add<'_>, keeper: &Keeper) -> Option<String> {
+pub(super) fn suggest(source: &Source<'_>, add: &Add<'_>, keeper: &Keeper) -> Option<String> {
     let values = add.values.as_slice();
     let is_sum = matches!(add.node.kind(), "assignment" | "augmented_assignment" | "named_expression");
     let is_detached =

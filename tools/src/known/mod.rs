@@ -20,18 +20,18 @@ use strandline::report::{Fix, HeldBy, Holder, Known};
 
 /// What is known of a finding. `began`: when its recording did, in nanoseconds of the Unix epoch. `share`: what has folded the replay's
 /// lines, if they are; the user's source is not looked into then.
-pub(crate) fn of(
+pub(crate) fn about(
     finding: &Finding,
     replay: &Replay,
     names: &Names,
     began: u64,
     share: Option<&Share>,
 ) -> Known {
-    let held_by = holder::of(finding, replay);
+    let held_by = holder::held_by(finding, replay);
     Known {
         fix: fix_of(finding, replay, &held_by, share),
         held_by,
-        kept_at: share.is_none().then(|| kept::of(finding, replay, names, began)).flatten(),
+        kept_at: share.is_none().then(|| kept::kept_at(finding, replay, names, began)).flatten(),
     }
 }
 
@@ -58,7 +58,7 @@ pub(crate) fn testimony(finding: &Finding, replay: &Replay, share: Option<&Share
     if !finding.is_active_leak() {
         return Testimony::default();
     }
-    let held_by = holder::of(finding, replay);
+    let held_by = holder::held_by(finding, replay);
     let known = fix_of(finding, replay, &held_by, share).map(|fix| fix.known);
     let keepers = match held_by {
         HeldBy::Found(holders) => holders.iter().map(keeper).collect(),

@@ -101,7 +101,7 @@ impl Jobs {
         for seen in &mut self.seen {
             let Some(followed) = &mut seen.followed else { continue };
             followed.take(&mut |_| {});
-            seen.rows = rank::of(followed);
+            seen.rows = rank::rows_of(followed);
             if followed.is_over() {
                 // Its rows stay; what they were made of need not.
                 seen.followed = None;

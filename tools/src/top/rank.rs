@@ -114,7 +114,7 @@ pub(super) struct Line {
 }
 
 /// The rows of a process: one for each device that it uses, or one without.
-pub(super) fn of(followed: &Followed) -> Vec<Rank> {
+pub(super) fn rows_of(followed: &Followed) -> Vec<Rank> {
     let live = followed.live();
     let replay = live.replay();
     let mut rows = live.process(|p| {

@@ -25,13 +25,13 @@ pub(crate) struct Peak {
 pub(super) fn peaks(judged: &[Judged]) -> Vec<Peak> {
     let mut all: Vec<Peak> = judged
         .iter()
-        .flat_map(|j| of(&j.process(), (judged.len() > 1).then(|| crate::say::shown(&j.path))))
+        .flat_map(|j| peaks_of(&j.process(), (judged.len() > 1).then(|| crate::say::shown(&j.path))))
         .collect();
     all.sort_by_key(|p| std::cmp::Reverse(p.reserved));
     all
 }
 
-fn of(p: &Process<'_>, name: Option<String>) -> Vec<Peak> {
+fn peaks_of(p: &Process<'_>, name: Option<String>) -> Vec<Peak> {
     let used = p.replay.devices().filter(|d| d.peak_reserved.bytes.0 > 0);
     used.map(|d| {
         let moment = p.anatomies.iter().find(|m| m.device == d.id);
