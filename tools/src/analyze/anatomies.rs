@@ -18,7 +18,7 @@ pub(super) fn measure(judged: &Judged, tell: &mut dyn FnMut(u64)) -> Result<Vec<
     let mut moments = Vec::new();
     for device in judged.replay().devices().filter(|d| d.peak_allocated.bytes.0 > 0).take(MOST) {
         // Where memory ran out, that is the moment to be explained; else the peak is.
-        moments.push(match judged.until() {
+        moments.push(match judged.until {
             Some(until) => {
                 let event = until.events.saturating_sub(1);
                 anatomy::Moment { device: device.id, event, at: anatomy::At::Event, free: None }

@@ -58,6 +58,6 @@ pub(crate) fn conclude(
         outcome: report.job().outcome,
         gate,
         says_killed,
-        failed: judged.iter().find_map(|j| Some((j.self_fault()?.clone(), j.path.clone()))),
+        failed: judged.iter().find_map(|j| Some((j.self_fault.clone()?, j.path.clone()))),
     })
 }

@@ -118,19 +118,9 @@ impl Judged {
         all
     }
 
-    /// The past moment that was judged, where one was.
-    pub(super) fn until(&self) -> Option<Until> {
-        self.until
-    }
-
     /// What is private in it was folded, by this.
     pub(crate) fn share(&self) -> Option<&Share> {
         self.share.as_ref()
-    }
-
-    /// What of strandline its process may have died of.
-    pub(super) fn self_fault(&self) -> Option<&SelfFault> {
-        self.self_fault.as_ref()
     }
 
     /// What was found.

@@ -29,7 +29,7 @@ impl Kept {
         Some(Kept { name: text("name")?, driver: text("driver")?, bytes, measured: text("measured")? })
     }
 
-    fn told(&self) -> Value {
+    fn to_json(&self) -> Value {
         json!({ "name": self.name, "driver": self.driver, "bytes": self.bytes, "measured": self.measured })
     }
 }
@@ -64,7 +64,7 @@ fn add_to(path: &Path, news: Vec<Kept>) -> std::io::Result<()> {
     let mut kept = all(path);
     kept.retain(|k| !news.iter().any(|n| n.name == k.name && n.driver == k.driver));
     kept.extend(news);
-    let entries: Vec<Value> = kept.iter().map(Kept::told).collect();
+    let entries: Vec<Value> = kept.iter().map(Kept::to_json).collect();
     let text = format!("{:#}\n", json!({ "schema": 1, "contexts": entries }));
     if let Some(folder) = path.parent() {
         files::make_folder(folder)?;

@@ -26,7 +26,7 @@ pub(crate) fn main(options: &cli::Env) -> Result<u8, Error> {
         others.push((job::NVTX_INJECTION, library.display().to_string()));
     }
     let settings = Settings { existing: std::env::var_os(job::LD_PRELOAD), others, library, folder };
-    say::out(&settings.told(options.format));
+    say::out(&settings.render(options.format));
     if let Some(remark) = remark(options.format) {
         say::line(remark);
     }
@@ -76,7 +76,7 @@ impl Settings {
         list.to_string_lossy().split([':', ' ']).any(|entry| entry == library)
     }
 
-    fn told(&self, format: Format) -> String {
+    fn render(&self, format: Format) -> String {
         let library = self.library.display();
         let words = |all: Vec<(&str, String)>| -> String {
             all.iter().map(|(name, value)| format!("--env {} ", quote(&format!("{name}={value}")))).collect()
@@ -150,7 +150,7 @@ mod tests {
 
     #[test]
     fn a_shell_appends_to_what_is_preloaded_and_does_so_once() {
-        let text = settings(None).told(Format::Sh);
+        let text = settings(None).render(Format::Sh);
         let script = format!(
             "LD_PRELOAD=/lib/other.so\n{text}{text}unset -f x; echo \"$LD_PRELOAD $STRANDLINE_STACKS\""
         );
@@ -163,16 +163,16 @@ mod tests {
     #[test]
     fn every_format_is_what_its_reader_reads() {
         let s = settings(Some("/lib/other.so"));
-        let ray: serde_json::Value = serde_json::from_str(&s.told(Format::Ray)).expect("JSON");
+        let ray: serde_json::Value = serde_json::from_str(&s.render(Format::Ray)).expect("JSON");
         assert_eq!(ray["env_vars"]["LD_PRELOAD"], "/lib/other.so:/c/libstrandline.so");
-        assert!(s.told(Format::Deepspeed).contains("LD_PRELOAD=/lib/other.so:/c/libstrandline.so\n"));
-        let k8s = s.told(Format::K8s);
+        assert!(s.render(Format::Deepspeed).contains("LD_PRELOAD=/lib/other.so:/c/libstrandline.so\n"));
+        let k8s = s.render(Format::K8s);
         assert!(k8s.starts_with("env:\n  - name: LD_PRELOAD\n    value: \"/lib/other.so:/c/"), "{k8s}");
-        let docker = s.told(Format::Docker);
+        let docker = s.render(Format::Docker);
         assert!(docker.starts_with("--env LD_PRELOAD=/c/libstrandline.so --env "), "{docker}");
         assert!(docker.contains("--volume /c/libstrandline.so:/c/libstrandline.so:ro"), "{docker}");
-        assert!(s.told(Format::Apptainer).contains("--bind /c/libstrandline.so"));
-        let twice = settings(Some("/c/libstrandline.so")).told(Format::Deepspeed);
+        assert!(s.render(Format::Apptainer).contains("--bind /c/libstrandline.so"));
+        let twice = settings(Some("/c/libstrandline.so")).render(Format::Deepspeed);
         assert!(twice.contains("LD_PRELOAD=/c/libstrandline.so\n"), "{twice}");
         let _ = std::fs::remove_dir(&s.folder);
     }

@@ -1,8 +1,8 @@
 //! `strandline fit`: from the options to the exit status.
 
+use super::answer::{Answer, Varied};
 use super::runs::{Runs, Stop};
 use super::search::{Border, Point, listed, search};
-use super::told::{Answer, Varied};
 use crate::error::{Error, status};
 use crate::job::{Job, Variable};
 use crate::nvml::{self, Nvml};

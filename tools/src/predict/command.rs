@@ -1,6 +1,6 @@
 //! `strandline predict`: from the options to the exit status.
 
-use super::told::Prediction;
+use super::prediction::Prediction;
 use super::tried;
 use crate::error::{Error, status};
 use crate::job::{Job, create_folder};

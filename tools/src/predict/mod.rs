@@ -2,7 +2,7 @@
 //! its memory has settled.
 
 mod command;
-mod told;
+mod prediction;
 mod tried;
 
 pub(crate) use command::main;

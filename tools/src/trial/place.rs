@@ -118,7 +118,7 @@ impl Place {
     }
 
     /// What is put where, in words.
-    pub(crate) fn told(&self) -> String {
+    pub(crate) fn describe(&self) -> String {
         match self {
             Place::Text(text) => format!("{text} in the command"),
             Place::Word { option, was, .. } => format!("the value of {option}, which was {was}"),

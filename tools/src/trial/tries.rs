@@ -59,7 +59,7 @@ impl Try {
             How::Set(name, value) => {
                 let place = place::find_given(command, name)?;
                 place.put(value, command, variables);
-                Ok(place.told())
+                Ok(place.describe())
             }
             How::Add(words) => {
                 command.extend(words.iter().cloned());

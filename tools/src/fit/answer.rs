@@ -83,7 +83,7 @@ impl Varied<'_> {
             lines.extend(f.lines.iter().map(|l| format!("    {}", printable(l))));
         }
         let with: String = self.others.iter().map(|(name, value)| format!(", with {name}={value}")).collect();
-        lines.extend(style.wrap("  replaced  ", &format!("{}{with}", self.place.told())));
+        lines.extend(style.wrap("  replaced  ", &format!("{}{with}", self.place.describe())));
         if !self.needs.is_empty() {
             lines.extend(self.table(cards));
         }
@@ -137,7 +137,7 @@ impl Varied<'_> {
             self.others.iter().map(|(name, value)| ((*name).to_owned(), json!(value))).collect();
         let failure = self.failure.as_ref();
         json!({
-            "name": self.asked.name, "values": self.asked.given, "replaced": self.place.told(), "others": others, "beside_bytes": BESIDE,
+            "name": self.asked.name, "values": self.asked.given, "replaced": self.place.describe(), "others": others, "beside_bytes": BESIDE,
             "cards": answers.collect::<Vec<_>>(), "runs": runs.collect::<Vec<_>>(),
             "failed": failure.map(|f| json!({ "value": f.value, "status": f.status, "output": f.lines })),
         })
