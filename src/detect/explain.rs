@@ -3,8 +3,8 @@
 use super::check::Grown;
 use super::finding::Finding;
 
-/// 1116 → "1,116".
-pub(super) fn number(n: u64) -> String {
+/// `1,116`: a count as every judgement and every report writes it.
+pub fn count(n: u64) -> String {
     let s = n.to_string();
     let mut out = String::with_capacity(s.len() + s.len() / 3);
     for (i, c) in s.chars().enumerate() {
@@ -16,9 +16,18 @@ pub(super) fn number(n: u64) -> String {
     out
 }
 
-/// 1 → "1 block", 2 → "2 blocks".
-pub(super) fn plural(n: u64, what: &str) -> String {
-    format!("{} {what}{}", number(n), if n == 1 { "" } else { "s" })
+/// `1 block`, `2 blocks`, `3 microbatches`, `4 entries`.
+pub fn plural(n: u64, noun: &str) -> String {
+    format!("{} {}", count(n), if n == 1 { noun.to_owned() } else { many(noun) })
+}
+
+/// `blocks`, `microbatches`, `entries`.
+pub(super) fn many(noun: &str) -> String {
+    match noun.strip_suffix("ry") {
+        Some(stem) => format!("{stem}ries"),
+        None if noun.ends_with("ch") => format!("{noun}es"),
+        None => format!("{noun}s"),
+    }
 }
 
 const KIB: f64 = 1024.0;
@@ -67,7 +76,7 @@ pub(super) fn remade(g: &Grown<'_>, rises: u32) -> String {
         lines(f.sites.len()),
         plural(rises.into(), f.grain.noun()),
         f.grain.noun(),
-        number(f.first_step.into()),
+        count(f.first_step.into()),
         size(f.bytes_now)
     )
 }
@@ -84,10 +93,17 @@ mod tests {
     #[test]
     fn numbers_read_as_people_write_them() {
         assert_eq!(
-            [number(0), number(999), number(1_000), number(1_234_567)],
+            [count(0), count(999), count(1_000), count(1_234_567)],
             ["0", "999", "1,000", "1,234,567"].map(String::from)
         );
-        assert_eq!((plural(1, "step"), plural(2, "step")), ("1 step".into(), "2 steps".into()));
+        for (n, noun, words) in [
+            (1, "step", "1 step"),
+            (1859, "block", "1,859 blocks"),
+            (2, "microbatch", "2 microbatches"),
+            (0, "entry", "0 entries"),
+        ] {
+            assert_eq!(plural(n, noun), words);
+        }
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Why an allocation failed where no leak is to blame: told from the recording alone.
 
-use super::explain::{number, plural, size};
+use super::explain::{count, plural, size};
 use super::growth::MIN_MARKS;
 use crate::event::steps::StepSource;
 use crate::event::{DeviceId, StepRow, named};
@@ -229,7 +229,7 @@ impl PostMortem {
     }
 
     fn say(&mut self, d: &Device, o: &OomEvent, steps: u32, grain: &str, grew: bool) {
-        let (step, asked) = (number(o.step.into()), size(o.requested.0));
+        let (step, asked) = (count(o.step.into()), size(o.requested.0));
         let scene = d.scene.as_ref().filter(|s| s.event == o.event);
         (self.short, self.explain) = match self.cause {
             Cause::Limit => (
@@ -254,7 +254,7 @@ impl PostMortem {
                 let median = self.median_need.unwrap_or(0);
                 let times = self.times();
                 let short = match times >= INCREDIBLE {
-                    true => format!("it needed {}× what the median step needs", number(times as u64)),
+                    true => format!("it needed {}× what the median step needs", count(times as u64)),
                     false => format!("a batch of {times:.1}× the median"),
                 };
                 (

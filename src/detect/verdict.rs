@@ -2,7 +2,7 @@
 
 use super::certainty::Certainty;
 use super::detector::Detector;
-use super::explain::{number, plural, size};
+use super::explain::{count, plural, size};
 use super::finding::Finding;
 use super::framework_pool;
 use super::growth::MIN_MARKS;
@@ -129,15 +129,13 @@ fn watched(replay: &Replay) -> String {
     if replay.steps() >= MIN_MARKS {
         plural(steps, word)
     } else {
-        let micro =
-            if micro == 1 { "1 microbatch".to_string() } else { format!("{} microbatches", number(micro)) };
-        format!("{micro} of {}", plural(steps, word))
+        format!("{} of {}", plural(micro, "microbatch"), plural(steps, word))
     }
 }
 
 fn sum(f: &Finding) -> String {
     let (rate, grain) = (size(f.bytes_per_step.max(0.0) as u64), f.grain.noun());
-    format!("{rate} more every {grain} since {grain} {} on GPU {}", number(f.first_step.into()), f.device.0)
+    format!("{rate} more every {grain} since {grain} {} on GPU {}", count(f.first_step.into()), f.device.0)
 }
 
 /// An out-of-memory that the job did not live on from. What CUDA refused is one only where it is known that the process ended of it.

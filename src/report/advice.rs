@@ -41,12 +41,12 @@ impl Advised {
             let lines = [style.wrap("strandline: ", &what), self.missing(style)];
             return lines.concat().join("\n") + "\n";
         }
-        let things = plural(self.all.len() as i64, "change");
+        let things = plural(self.all.len() as u64, "change");
         let alone = if self.all.len() > 1 { ", each by itself" } else { "" };
         let mut lines = style.wrap("strandline: ", &format!("ADVICE: {things} would lower {peak}{alone}."));
         for (n, a) in self.all.iter().enumerate() {
             let saved = a.peak.0.saturating_sub(a.without.0);
-            let blocks = plural(a.blocks as i64, "block");
+            let blocks = plural(a.blocks as u64, "block");
             let what = format!("{} in {blocks} {} · {}", size(a.bytes.0), a.info.seen, a.info.name);
             lines.extend(style.wrap(&format!("  {:<7}", n + 1), &what));
             let place = p.replay.site(a.site).map(|s| place(p, s)).unwrap_or_default();

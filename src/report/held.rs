@@ -1,6 +1,6 @@
 //! Who holds what was flagged: the words for what the job's probe has answered.
 
-use super::units::{count, duration, percent};
+use super::units::{count, duration, percent, plural};
 use serde_json::{Value, json};
 
 /// What the holder probe said.
@@ -185,7 +185,7 @@ impl Holder {
             let last = last.map(|c| format!(", {} {}", count(c.entries), after(c.taken, c.step)));
             let (taken, last) =
                 (taken.map(|t| format!(" {t}")).unwrap_or_default(), last.unwrap_or_default());
-            said.push_str(&format!(" with {}{taken}{last}", entries(n)));
+            said.push_str(&format!(" with {}{taken}{last}", plural(n, "entry")));
         }
         if let Some(bound) = &self.bound {
             said.push_str(&format!(", at most {} ({}={})", count(bound.entries), bound.kind, bound.entries));
@@ -225,10 +225,6 @@ impl Holder {
         let (name, kind) = (&self.name, &self.kind);
         format!("{graph}{name} ({kind}{}){}", entries.unwrap_or_default(), through.unwrap_or_default())
     }
-}
-
-fn entries(n: u64) -> String {
-    format!("{} {}", count(n), if n == 1 { "entry" } else { "entries" })
 }
 
 #[cfg(test)]

@@ -113,7 +113,7 @@ impl Ranks {
     pub(super) fn sentences(&self, r: &Report<'_>) -> Vec<String> {
         let mut all: Vec<String> = self.apart.iter().take(TOLD).map(|a| sentence(r, a)).collect();
         if let Some(more) = self.apart.len().checked_sub(TOLD).filter(|n| *n > 0) {
-            all.push(format!("{} like these; --format json has all", plural(more as i64, "more difference")));
+            all.push(format!("{} like these; --format json has all", plural(more as u64, "more difference")));
         }
         if !self.missing.is_empty() {
             let seen = self.world - self.missing.len() as u64;
@@ -131,7 +131,7 @@ impl Ranks {
         }
         if self.running > 0 && self.running < r.processes.len() {
             let verb = if self.running == 1 { "is" } else { "are" };
-            all.push(format!("{} {verb} still growing", plural(self.running as i64, "recording")));
+            all.push(format!("{} {verb} still growing", plural(self.running as u64, "recording")));
         }
         all
     }
@@ -159,7 +159,7 @@ fn sentence(r: &Report<'_>, a: &Apart) -> String {
         }
         Measure::Peak => format!("a peak of {} within a step, the others {}", size(a.value), range(size)),
         Measure::Steps => {
-            format!("{}, the others {}", plural(a.value as i64, p.replay.step_source().noun()), range(count))
+            format!("{}, the others {}", plural(a.value, p.replay.step_source().noun()), range(count))
         }
     };
     let since = a.since.map(|s| format!(", since step {}", count(s.into()))).unwrap_or_default();

@@ -3,32 +3,9 @@
 //! Sizes in binary units with one decimal from MiB upwards, counts with thousands separators, durations in the two
 //! largest units that matter. Bytes only where they are exact and few.
 
-pub use crate::detect::{size, size_f};
+pub use crate::detect::{count, plural, size, size_f};
 
 const GIB: f64 = 1024.0 * 1024.0 * 1024.0;
-
-/// `1 block`, `1,859 blocks`.
-pub fn plural(n: i64, noun: &str) -> String {
-    format!(
-        "{}{} {noun}{}",
-        if n < 0 { "-" } else { "" },
-        count(n.unsigned_abs()),
-        if n == 1 { "" } else { "s" }
-    )
-}
-
-/// `411,208`.
-pub fn count(n: u64) -> String {
-    let digits = n.to_string();
-    let mut out = String::with_capacity(digits.len() + digits.len() / 3);
-    for (i, d) in digits.chars().enumerate() {
-        if i > 0 && (digits.len() - i).is_multiple_of(3) {
-            out.push(',');
-        }
-        out.push(d);
-    }
-    out
-}
 
 /// A number of things that need not be whole: `62`, `0.25`, `14.5`.
 pub fn quantity(v: f64) -> String {
@@ -153,8 +130,6 @@ mod tests {
         assert_eq!(count(999), "999");
         assert_eq!(count(411_208), "411,208");
         assert_eq!(count(1_000_000), "1,000,000");
-        assert_eq!(plural(1, "block"), "1 block");
-        assert_eq!(plural(1859, "block"), "1,859 blocks");
         assert_eq!(quantity(62.02), "62");
         assert_eq!(quantity(14.5), "14.5");
         assert_eq!(quantity(0.25), "0.25");

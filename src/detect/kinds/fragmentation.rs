@@ -1,7 +1,7 @@
 //! Segments that can be neither given back nor joined, because small old blocks lie in them.
 
 use crate::detect::check::{Check, Entry, When};
-use crate::detect::explain::{number, plural, size};
+use crate::detect::explain::{count, plural, size};
 use crate::detect::kind::{Kind, KindInfo};
 use crate::detect::note::{Note, Sites, worth};
 use crate::replay::{Device, GRACE, Held, Replay};
@@ -59,7 +59,7 @@ fn check<'a>(replay: &Replay, d: &'a Device) -> Option<Note<'a>> {
             size(held),
             plural(segments, "segment"),
             size(pinned),
-        ) + &format!("; {} of what PyTorch reserved was not needed in the last {} steps", size(unused), number(STEPS as u64)),
+        ) + &format!("; {} of what PyTorch reserved was not needed in the last {} steps", size(unused), count(STEPS as u64)),
         sites,
     })
 }

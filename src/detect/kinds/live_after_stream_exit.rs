@@ -5,7 +5,7 @@
 //! said where it is proved.
 
 use crate::detect::check::{Check, Entry, Grown};
-use crate::detect::explain::{lines, number, oldest, plural, remade};
+use crate::detect::explain::{count, lines, oldest, plural, remade};
 use crate::detect::growth::Rule;
 use crate::detect::kind::{Kind, KindInfo};
 use crate::replay::{Cohort, Quiet, Replay};
@@ -56,11 +56,11 @@ fn explain(g: &Grown<'_>) -> String {
     };
     format!(
         "{} of {} allocated by {} are still live, the oldest for {}, {} more every {}; {left}, and {idle}",
-        number(live),
+        count(live),
         plural(allocs, "block"),
         lines(f.sites.len()),
         oldest(f, g.mark),
-        number(f.blocks_per_step.round() as u64),
+        count(f.blocks_per_step.round() as u64),
         f.grain.noun(),
     )
 }

@@ -3,7 +3,7 @@
 //! It is judged by the rule for blocks of a device, and is a note: the verdict is about the memory of GPUs.
 
 use crate::detect::check::{Check, Entry, When};
-use crate::detect::explain::{number, plural, size};
+use crate::detect::explain::{count, plural, size};
 use crate::detect::finding::GrainName;
 use crate::detect::growth::MIN_MARKS;
 use crate::detect::kind::{Kind, KindInfo};
@@ -55,8 +55,8 @@ fn check(replay: &Replay) -> Option<Note<'_>> {
              that fills takes less and less. {} of the host's memory, of no GPU's, were pinned at most",
             plural(sites.blocks(), "block"),
             size(sites.bytes()),
-            number(marks.into()),
-            number(first.into()),
+            count(marks.into()),
+            count(first.into()),
             size(rate as u64),
             size(replay.calls().pinned.peak.0),
         ),

@@ -1,7 +1,7 @@
 //! Blocks of the stream that trains (or of a private pool) that stay live, more of them with every mark.
 
 use crate::detect::check::{Check, Entry, Grown};
-use crate::detect::explain::{lines, number, oldest, plural, remade, size};
+use crate::detect::explain::{count, lines, many, oldest, plural, remade, size};
 use crate::detect::growth::Rule;
 use crate::detect::kind::{Kind, KindInfo};
 use crate::replay::{Cohort, Replay, SiteKind};
@@ -49,8 +49,9 @@ fn explain(g: &Grown<'_>) -> String {
             plural(life.into(), noun)
         ),
         Some(Rule::Kept { marks, life, .. }) => {
+            let nouns = many(noun);
             let longest = match life {
-                0 => format!("no block from there that lived longer than two {noun}s has ever been freed"),
+                0 => format!("no block from there that lived longer than two {nouns} has ever been freed"),
                 life => {
                     format!(
                         "no block from there that was freed had lived longer than {}",
@@ -59,8 +60,8 @@ fn explain(g: &Grown<'_>) -> String {
                 }
             };
             format!(
-                "{what} from {} different {noun}s are still live, the oldest for {}; {longest}",
-                number(marks.into()),
+                "{what} from {} different {nouns} are still live, the oldest for {}; {longest}",
+                count(marks.into()),
                 oldest(f, g.mark)
             )
         }

@@ -159,7 +159,7 @@ fn allocated(p: &Process<'_>, f: &Finding, say: &mut dyn FnMut(&str, &str)) {
     }
     let more = f.sites.len().saturating_sub(4);
     if more > 0 {
-        say("", &format!("and at {} more", plural(more as i64, "line")));
+        say("", &format!("and at {} more", plural(more as u64, "line")));
     }
 }
 

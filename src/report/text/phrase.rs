@@ -43,14 +43,14 @@ pub(super) fn forecast(p: &Process<'_>, f: &Finding) -> Option<(&'static str, St
     }
     let time = f.seconds_to_oom.map(|t| t.mid).filter(|s| runs && *s != u64::MAX);
     if when.low > FAR_STEPS && time.is_none_or(|s| s > FAR_SECONDS) {
-        return Some((label, format!("more than {}{rate}", plural(FAR_STEPS as i64, &noun))));
+        return Some((label, format!("more than {}{rate}", plural(FAR_STEPS, &noun))));
     }
     let about = if when.mid == u64::MAX {
         "a time that cannot be told".to_owned()
     } else if when.mid == 0 {
         return Some((label, format!("less than one {noun}{rate}")));
     } else {
-        format!("about {}{rate}", plural(when.mid.min(i64::MAX as u64) as i64, &noun))
+        format!("about {}{rate}", plural(when.mid, &noun))
     };
     let time = time.map(|s| format!(", {} from now", duration(s.saturating_mul(1_000_000_000))));
     let time = time.unwrap_or_default();

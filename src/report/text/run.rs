@@ -30,10 +30,10 @@ fn run(p: &Process<'_>) -> String {
     }
     // Where steps are backwards, each has one microbatch: not worth a word.
     if r.microbatches() > r.steps() {
-        parts.push(plural(r.microbatches().into(), "microbatch").replace("microbatchs", "microbatches"));
+        parts.push(plural(r.microbatches().into(), "microbatch"));
     }
     parts.push(duration(r.time().0));
-    let mut events = format!("{}, {} lost", plural(r.events() as i64, "event"), count(r.lost()));
+    let mut events = format!("{}, {} lost", plural(r.events(), "event"), count(r.lost()));
     if coverage(p) == Coverage::Blocks {
         let compared: u64 = r.devices().map(|d| d.compared).sum();
         events.push_str(&match compared {
@@ -68,7 +68,7 @@ fn beside(p: &Process<'_>) -> Option<String> {
 }
 
 fn steps(p: &Process<'_>) -> String {
-    let n = i64::from(p.replay.steps());
+    let n = p.replay.steps().into();
     let by = match p.replay.step_source() {
         StepSource::Optimizer => "optimizer",
         StepSource::Backward => "ends of backward",
@@ -116,19 +116,16 @@ fn doubts(p: &Process<'_>) -> Vec<String> {
         Coverage::None => out.push(format!("everything: this process did nothing with GPU memory that was seen{why}")),
     }
     if p.replay.lost() > 0 {
-        out.push(format!("what {} did: the recording lost them", plural(p.replay.lost() as i64, "event")));
+        out.push(format!("what {} did: the recording lost them", plural(p.replay.lost(), "event")));
     }
     if let Some(n) = Facts::of(p.replay).number("stacks_undefined").filter(|&n| n > 0) {
-        out.push(format!(
-            "the lines of {}: there was no room for their stacks",
-            plural(n as i64, "allocation")
-        ));
+        out.push(format!("the lines of {}: there was no room for their stacks", plural(n, "allocation")));
     }
     for d in p.replay.devices() {
         if d.unverified_blocks > 0 {
             out.push(format!(
                 "whether {} ({}) on GPU {} are still live: events were lost while they were, so they are in no judgement",
-                plural(d.unverified_blocks as i64, "block"),
+                plural(d.unverified_blocks, "block"),
                 size(d.unverified.0),
                 d.id.0
             ));

@@ -25,7 +25,7 @@ impl Prediction {
     }
 
     fn because(&self) -> String {
-        let steps = plural(i64::from(self.needs.steps), "step");
+        let steps = plural(self.needs.steps.into(), "step");
         match self.needs.ended {
             None => format!("from the whole job, {steps}"),
             Some(Why::Settled) => format!("from {steps}: the later half needed no more than the first"),

@@ -251,7 +251,7 @@ fn detail(r: &Rank, width: usize) -> Vec<Line<'static>> {
     for s in &r.streams {
         let waiting =
             if s.waiting > 0 { format!(", {} wait for it", size(s.waiting)) } else { String::new() };
-        let blocks = plural(s.blocks as i64, "block");
+        let blocks = plural(s.blocks, "block");
         lines.push(Line::raw(format!(" {:>9}  {} in {blocks}{waiting}", size(s.bytes), s.name)));
     }
     for s in &r.sites {
@@ -317,7 +317,7 @@ fn legend(b: &Bar) -> Line<'static> {
 
 fn stack(r: &Rank, site: usize) -> Vec<Line<'static>> {
     let Some(s) = r.sites.get(site.min(r.sites.len().saturating_sub(1))) else { return Vec::new() };
-    let what = format!(" {} in {} · {}", size(s.bytes), plural(s.blocks as i64, "block"), s.place);
+    let what = format!(" {} in {} · {}", size(s.bytes), plural(s.blocks, "block"), s.place);
     let mut lines = vec![Line::styled(what, Style::new().add_modifier(Modifier::BOLD))];
     lines.extend(s.stack.iter().map(|f| Line::raw(format!("   {f}"))));
     lines

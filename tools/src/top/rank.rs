@@ -298,7 +298,7 @@ fn stack(p: &Process<'_>, site: &Site) -> Vec<String> {
         lines.extend(p.names.frames(site.backward_stack).take(FRAMES).map(text));
     }
     if lines.is_empty() {
-        let native = p.names.native(site.stack).len() as i64;
+        let native = p.names.native(site.stack).len() as u64;
         lines.push(match native {
             0 => "no frame of it was recorded".into(),
             n => format!("no Python frame; {}: strandline report names them", plural(n, "native frame")),

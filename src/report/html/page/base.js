@@ -11,7 +11,7 @@ const size = b => {
 };
 const time = s => s < 1 ? "less than 1 s" : s < 60 ? `${Math.round(s)} s` : s < 3600 ? `${Math.floor(s / 60)} min` : s < 86400 ? `${Math.floor(s / 3600)} h ${Math.floor(s % 3600 / 60)} min` : `${Math.floor(s / 86400)} d ${Math.floor(s % 86400 / 3600)} h`;
 const number = n => n.toLocaleString("en-US");
-const plural = (n, word) => `${number(n)} ${word}${n === 1 ? "" : "s"}`;
+const plural = (n, word) => `${number(n)} ${word}${n === 1 ? "" : word.endsWith("ch") ? "es" : "s"}`;
 const percent = x => (100 * x).toFixed(x < 0.1 ? 1 : 0) + " %";
 const place = x => x.file + (x.line ? ":" + x.line : "");
 const short = path => path.split("/").slice(-2).join("/");
