@@ -13,6 +13,7 @@ mod held;
 pub mod html;
 pub mod json;
 mod left;
+mod markup;
 pub mod metrics;
 mod model;
 mod path;

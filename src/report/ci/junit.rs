@@ -2,6 +2,7 @@
 
 use super::remark::{Level, Remark, remarks, word};
 use crate::detect::Outcome;
+use crate::report::markup::escaped;
 use crate::report::model::{Process, Report};
 use crate::report::style::Style;
 use crate::report::text;
@@ -117,21 +118,4 @@ fn skipped(message: &str) -> Option<(&'static str, String, String)> {
 
 fn attributes(kind: &str, message: &str) -> String {
     format!(" type=\"{}\" message=\"{}\"", escaped(kind), escaped(message))
-}
-
-/// For text and for attributes. What XML has no way to write is left out; names have none of it.
-fn escaped(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '&' => out.push_str("&amp;"),
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '"' => out.push_str("&quot;"),
-            '\n' | '\t' => out.push(c),
-            c if c < ' ' || matches!(c, '\u{fffe}' | '\u{ffff}') => {}
-            c => out.push(c),
-        }
-    }
-    out
 }

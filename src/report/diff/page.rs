@@ -2,8 +2,10 @@
 
 use super::runs::Runs;
 use super::{Diff, ROWS};
+use crate::event::printable;
 use crate::report::count;
 use crate::report::html::policy_of_style;
+use crate::report::markup::escaped;
 use std::io::{self, Write};
 
 const STYLE: &str = include_str!("page.css");
@@ -129,15 +131,5 @@ fn class(column: Column) -> &'static str {
 
 /// Text as text, whatever it holds.
 fn plain(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for c in crate::event::printable(text).chars() {
-        match c {
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '&' => out.push_str("&amp;"),
-            '"' => out.push_str("&quot;"),
-            c => out.push(c),
-        }
-    }
-    out
+    escaped(&printable(text))
 }
