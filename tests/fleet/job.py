@@ -4,7 +4,7 @@
 
 The modes are processes of their own, forked before CUDA is used, one after the other. `even` and `wide` are healthy; `leaks` keeps a tensor a step,
 `reserves` frees ever larger ones, so that what is reserved grows and what is allocated does not; `lags` ends after two thirds of the
-steps, of which the last ones have batches of double size.
+steps, of which the last ones have batches of double size; `fails` asks for more than the device has after as many.
 """
 
 import os
@@ -28,7 +28,7 @@ def train(mode):
     layer = torch.nn.TransformerEncoderLayer(256, 8, 512, batch_first=True)
     model = torch.nn.TransformerEncoder(layer, 5, enable_nested_tensor=False).cuda()
     optimizer = torch.optim.AdamW(model.parameters(), foreach=False)
-    for step in range(steps * 2 // 3 if mode == "lags" else steps):
+    for step in range(steps * 2 // 3 if mode in ("lags", "fails") else steps):
         size = 9 if mode == "wide" else 16 if mode == "lags" and step >= steps // 3 else 8
         batch = torch.randn(size, 64, 256, device="cuda")
         if mode == "leaks":
@@ -38,6 +38,11 @@ def train(mode):
         model(batch).square().mean().backward()
         optimizer.step()
         optimizer.zero_grad()
+    if mode == "fails":
+        try:
+            torch.empty(1 << 40, dtype=torch.uint8, device="cuda")
+        except torch.OutOfMemoryError:
+            pass
 
 
 for rank, mode in enumerate(arguments):

@@ -39,7 +39,7 @@ const COMMAND: Floors = &[
         "words.rs",
     ],
     &["error.rs", "holder.rs", "metrics/", "rate.rs", "simulate/", "trial/cards.rs"],
-    &["embedded.rs", "kept/", "recording.rs"],
+    &["embedded.rs", "kept/", "recording.rs", "store/"],
     &["job/", "known/"],
     &["context/", "environment/"],
     // Recordings: judged, followed, drawn.

@@ -42,6 +42,7 @@ mod signals;
 mod simulate;
 mod size;
 mod snapshot;
+mod store;
 mod symbols;
 mod terminal;
 mod top;

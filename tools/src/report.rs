@@ -2,6 +2,7 @@
 
 use crate::error::{Error, status};
 use crate::share::Share;
+use crate::store::Fetched;
 use crate::{analyze, cli, files, recording, say, terminal};
 use std::collections::BTreeMap;
 use std::io::BufWriter;
@@ -14,7 +15,15 @@ use strandline::report::{self as print, Report, Style};
 /// No recording can be read, or the report cannot be written.
 pub(crate) fn main(options: &cli::Report) -> Result<u8, Error> {
     let suppressions = options.gate.suppressions()?;
-    let found = recording::find(options.recording.as_deref())?;
+    let fetched = Fetched::of(options.recording.as_deref())?;
+    let asked = fetched.as_ref().map(|f| f.path.as_path()).or(options.recording.as_deref());
+    let is_beside = options.html.as_ref().is_some_and(|path| path.as_os_str() == ".");
+    if is_beside && fetched.is_some() {
+        return Err(Error::new("the page would lie beside the recording, which is in an object store")
+            .hint("name its file: --html=FILE.html")
+            .status(status::USAGE));
+    }
+    let found = recording::find(asked)?;
     let share = options.share.then(Share::default);
     let mut judged = analyze::judge(&found, None, &suppressions, share.as_ref())?;
     if let Some(step) = options.at {
@@ -26,7 +35,7 @@ pub(crate) fn main(options: &cli::Report) -> Result<u8, Error> {
     }
     let mut report = analyze::report(&judged, None);
     // What would be typed next names the recording, and is of no use to whom the report is shared with.
-    if let Some(first) = found.first().filter(|_| !options.share) {
+    if let Some(first) = found.first().filter(|_| !options.share && fetched.is_none()) {
         let place = match (found.len(), first.parent()) {
             (1, _) | (_, None) => first.as_path(),
             (_, Some(folder)) => folder,

@@ -20,7 +20,7 @@ pub(crate) struct Top {
 /// `strandline report`
 #[derive(Args, Debug)]
 pub(crate) struct Report {
-    /// A recording, the folder of a run, or a snapshot that PyTorch wrote [default: the newest under ./strandline]
+    /// A recording, the folder of a run (also s3://BUCKET/FOLDER), or a snapshot that PyTorch wrote [default: the newest under ./strandline]
     pub(crate) recording: Option<PathBuf>,
     /// How to tell it
     #[arg(long, value_enum, default_value_t = ReportFormat::Text)]
@@ -121,12 +121,12 @@ impl std::str::FromStr for Worse {
 /// `strandline export`
 #[derive(Args, Debug)]
 pub(crate) struct Export {
-    /// A recording, the folder of a run, or a snapshot that PyTorch wrote [default: the newest under ./strandline]
+    /// A recording, the folder of a run (also s3://BUCKET/FOLDER), or a snapshot that PyTorch wrote [default: the newest under ./strandline]
     pub(crate) recording: Option<PathBuf>,
     /// For which tool
     #[arg(long, value_enum)]
     pub(crate) format: ExportFormat,
-    /// Write to this file instead of stdout; of parquet the folder of the tables
+    /// Write to this file instead of stdout; of parquet the folder of the tables, also s3://BUCKET/FOLDER
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
     /// Of parquet: what the job is called; --share needs it [default: its folder's name]

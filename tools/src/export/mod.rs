@@ -5,6 +5,7 @@ mod read;
 
 use crate::error::{Error, status};
 use crate::share::Share;
+use crate::store::Fetched;
 use crate::{analyze, cli, files, recording, say};
 use cli::ExportFormat;
 use flate2::{Compression, GzBuilder};
@@ -20,13 +21,15 @@ use strandline::report::export::{self as print, Column, Profile};
 pub(crate) fn main(options: &cli::Export) -> Result<u8, Error> {
     refuse(options)?;
     let suppressions = analyze::Suppressions::read(&options.suppressions)?;
-    let found = recording::find(options.recording.as_deref())?;
+    let fetched = Fetched::of(options.recording.as_deref())?;
+    let asked = fetched.as_ref().map(|f| f.path.as_path()).or(options.recording.as_deref());
+    let found = recording::find(asked)?;
     let share = options.share.then(Share::default);
     let judged = analyze::judge(&found, None, &suppressions, share.as_ref())?;
     let report = analyze::report(&judged, None);
     if options.format == ExportFormat::Parquet {
         let first = found.first().map_or(Path::new(""), PathBuf::as_path);
-        say::line(parquet::write(options, &judged, &report, first)?);
+        say::line(parquet::write(options, &judged, &report, asked, first)?);
         return Ok(0);
     }
     let begun = judged.iter().map(analyze::Judged::epoch_ns).min().unwrap_or(0);

@@ -17,7 +17,7 @@ use strandline::report::{Facts, Report, count};
 /// What readers of such folders take for null.
 const NONE: &str = "__HIVE_DEFAULT_PARTITION__";
 
-/// Writes the tables of a job. `first`: one of its recordings. The job's own row is written last and, of an earlier export, removed first:
+/// Writes the tables of a job. `asked`: what was named as its recording; `first`: one of its recordings. The job's own row is written last and, of an earlier export, removed first:
 /// a job that has a row is whole.
 ///
 /// # Errors
@@ -26,6 +26,7 @@ pub(super) fn write(
     options: &cli::Export,
     judged: &[Judged],
     report: &Report<'_>,
+    asked: Option<&Path>,
     first: &Path,
 ) -> Result<String, Error> {
     let Some(out) = &options.output else {
@@ -40,14 +41,15 @@ pub(super) fn write(
             .hint("give the job a name that no other has: --job NAME")
             .status(status::USAGE));
     }
-    let job = name(options, first)?;
+    let job = name(options, asked, first)?;
     let begun = judged.iter().map(Judged::epoch_ns).min().unwrap_or(0);
     let row = tables::job(report, begun, options.commit.as_deref());
     let files = judged.iter().map(file).collect::<Result<Vec<_>, _>>()?;
-    let mut out = Out::new(out)?;
-    let [processes, ..] = &tables::OF_PROCESS;
-    let processes = format!("{}/{job}", processes.name);
-    if !is_free_for(&out.files_in(&processes), &files) {
+    let tables = tables::OF_PROCESS.iter().chain([&JOBS, &EVENTS, &STACKS]);
+    let parts: Vec<String> = tables.map(|table| format!("{}/{job}", table.name)).collect();
+    let mut out = Out::new(out, &parts)?;
+    let [processes, ..] = &parts[..] else { return Err(Error::new("there are no tables")) };
+    if !is_free_for(&out.files_in(processes), &files) {
         let what = format!("{}/{processes} has another job of this name", out.name());
         let hint = "give --job NAME with another name, or delete the other job's folders";
         return Err(Error::new(what).hint(hint).status(status::USAGE));
@@ -81,8 +83,14 @@ pub(super) fn write(
             [EVENTS, STACKS].iter().try_for_each(|table| out.remove(&at(table)))?;
         }
     }
+    out.settle()?;
     put(&mut out, &of_job, &JOBS, [&row])?;
-    Ok(format!("{} rows in {} files written to {}", count(out.rows), count(out.files), out.name()))
+    out.settle()?;
+    let there = match out.unchanged() {
+        0 => String::new(),
+        n => format!(" ({} were there already)", count(n)),
+    };
+    Ok(format!("{} rows in {} files{there} written to {}", count(out.rows), count(out.files), out.name()))
 }
 
 /// Writes a file of rows.
@@ -107,7 +115,7 @@ const LONGEST: usize = 255 - 40;
 ///
 /// # Errors
 /// It has no name, one that is too long, or with `--share` one that would be told.
-fn name(options: &cli::Export, first: &Path) -> Result<String, Error> {
+fn name(options: &cli::Export, asked: Option<&Path>, first: &Path) -> Result<String, Error> {
     let refused =
         |what: &str| Err(Error::new(what).hint("give the job a name: --job NAME").status(status::USAGE));
     let named = |path: &Path| Some(path.file_name()?.to_string_lossy().into_owned());
@@ -117,7 +125,7 @@ fn name(options: &cli::Export, first: &Path) -> Result<String, Error> {
             return refused("the job would be called as its folder, which --share leaves out");
         }
         None => {
-            let is_file = options.recording.as_ref().is_some_and(|asked| !asked.is_dir());
+            let is_file = asked.is_some_and(|asked| !asked.is_dir());
             let folder = || std::fs::canonicalize(first.parent()?).ok();
             let told =
                 if is_file { named(&first.with_extension("")) } else { folder().as_deref().and_then(named) };
@@ -172,7 +180,7 @@ mod tests {
     fn named(words: &[&str], first: &str) -> Result<String, u8> {
         let line = [&["export", "--format", "parquet"][..], words].concat();
         let options = Line::try_parse_from(line).expect("a command line").export;
-        name(&options, Path::new(first)).map_err(|e| e.exit_status())
+        name(&options, options.recording.as_deref(), Path::new(first)).map_err(|e| e.exit_status())
     }
 
     #[test]
@@ -195,7 +203,7 @@ mod tests {
     #[test]
     fn a_name_that_another_job_has_is_not_free() {
         let folder = std::env::temp_dir().join(format!("strandline-out-{}", std::process::id()));
-        let mut out = Out::new(&folder).expect("a folder");
+        let mut out = Out::new(&folder, &[]).expect("a folder");
         let there = |out: &Out| out.files_in("processes/job=a");
         let (ours, theirs) = (["h-1-2.parquet".to_owned()], ["h-1-3.parquet".to_owned()]);
         assert!(is_free_for(&there(&out), &ours));

@@ -1,0 +1,83 @@
+//! The address of something in an object store: `s3://bucket/prefix`.
+
+use crate::error::{Error, status};
+use crate::say;
+use std::fmt;
+use std::path::Path;
+use strandline::event::printable;
+
+/// Whose store it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Service {
+    /// Amazon's S3, and what speaks its language.
+    S3,
+    /// Google Cloud Storage.
+    Google,
+    /// Azure's blobs.
+    Azure,
+}
+
+const SERVICES: [(&str, Service); 3] =
+    [("s3://", Service::S3), ("gs://", Service::Google), ("az://", Service::Azure)];
+
+/// A place in a bucket.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Address {
+    pub(super) service: Service,
+    pub(super) bucket: String,
+    /// Without a slash at either end; empty for the bucket itself.
+    pub(super) prefix: String,
+}
+
+impl Address {
+    /// What a person has given as a path, if it is such an address.
+    ///
+    /// # Errors
+    /// It is one, and names no bucket or is no text.
+    pub(crate) fn of(path: &Path) -> Result<Option<Address>, Error> {
+        let text = path.to_string_lossy();
+        let Some((scheme, service)) = SERVICES.iter().find(|(scheme, _)| text.starts_with(scheme)) else {
+            return Ok(None);
+        };
+        let (bucket, prefix) = text[scheme.len()..].split_once('/').unwrap_or((&text[scheme.len()..], ""));
+        let prefix = prefix.trim_matches('/');
+        if bucket.is_empty() || prefix.split('/').any(|part| part.is_empty() && !prefix.is_empty()) {
+            return Err(Error::new(format!("{}: this is no place in a bucket", say::path(path)))
+                .hint(format!("write it like {scheme}bucket/folder"))
+                .status(status::USAGE));
+        }
+        Ok(Some(Address { service: *service, bucket: bucket.into(), prefix: prefix.into() }))
+    }
+
+    /// The last part of it: what it is called.
+    pub(super) fn name(&self) -> &str {
+        let last = self.prefix.rsplit('/').next().filter(|name| !name.is_empty());
+        last.unwrap_or(&self.bucket)
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let scheme = SERVICES.iter().find(|(_, service)| *service == self.service).map_or("", |(s, _)| s);
+        let slash = if self.prefix.is_empty() { "" } else { "/" };
+        write!(f, "{scheme}{}{slash}{}", printable(&self.bucket), printable(&self.prefix))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_has_a_bucket_and_a_prefix() {
+        let of = |text: &str| Address::of(Path::new(text)).map(|a| a.map(|a| (a.to_string(), a.prefix)));
+        let some = |text: &str, prefix: &str| Some((text.to_owned(), prefix.to_owned()));
+        assert_eq!(of("s3://b/x/y/").unwrap(), some("s3://b/x/y", "x/y"));
+        assert_eq!(of("gs://b").unwrap(), some("gs://b", ""));
+        assert_eq!(of("az://box/a").unwrap(), some("az://box/a", "a"));
+        assert_eq!(of("/tmp/s3").unwrap(), None);
+        for wrong in ["s3://", "s3:///x", "s3://b/x//y"] {
+            assert_eq!(of(wrong).unwrap_err().exit_status(), status::USAGE, "{wrong}");
+        }
+    }
+}

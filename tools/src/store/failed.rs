@@ -1,0 +1,94 @@
+//! What an object store, or the way to it, said no to: what, where, and what to do next.
+
+use super::address::{Address, Service};
+use crate::error::{Error, status};
+use strandline::event::printable;
+
+/// The command's error for one of the library's.
+pub(super) fn failed(what: &str, at: &Address, e: &object_store::Error) -> Error {
+    let said = whole(e);
+    let (why, hint) = reason(&said, e, at);
+    Error::new(format!("{what} {at}: {why}")).hint(hint).status(status::USAGE)
+}
+
+/// The error with all that it comes from, each once.
+fn whole(e: &object_store::Error) -> String {
+    let mut text = e.to_string();
+    let mut next = std::error::Error::source(e);
+    while let Some(e) = next {
+        let more = e.to_string();
+        if !text.contains(&more) {
+            text = format!("{text}: {more}");
+        }
+        next = e.source();
+    }
+    text
+}
+
+/// What it was, and what to do.
+fn reason(said: &str, e: &object_store::Error, at: &Address) -> (String, String) {
+    let code = between(said, "<Code>", "</Code>");
+    let has = |words: &[&str]| words.iter().any(|word| said.contains(word));
+    let again = "then give the same command again: what is there already is not sent again";
+    if has(&["NoSuchBucket", "ContainerNotFound", "bucket does not exist"]) {
+        let hint = format!("create it, or look whether the name{} right", region(at.service));
+        return (format!("there is no bucket {}", printable(&at.bucket)), hint);
+    }
+    if has(&["169.254.169.254", "metadata.google", "169.254.170"]) {
+        return ("there is no key to the store".into(), keys(at.service).into());
+    }
+    let refused = ["InvalidAccessKeyId", "SignatureDoesNotMatch", "InvalidToken", "ExpiredToken"];
+    if has(&refused) || matches!(e, object_store::Error::Unauthenticated { .. }) {
+        let code = code.map_or_else(String::new, |code| format!(" ({})", printable(code)));
+        return (format!("the key was refused{code}"), keys(at.service).into());
+    }
+    if matches!(e, object_store::Error::PermissionDenied { .. }) || has(&["AccessDenied"]) {
+        let hint = "the key needs the right to list, read, write and delete there";
+        return ("access is denied".into(), hint.into());
+    }
+    match e {
+        object_store::Error::NotFound { .. } => return ("it is not there".into(), "look at the name".into()),
+        object_store::Error::Precondition { .. } => {
+            return ("it was changed while it was read".into(), "give the same command again".into());
+        }
+        _ => {}
+    }
+    let server = ["HTTP error", "timeout", "Connection refused", "status code: 5"];
+    let why = last(said);
+    if has(&server) {
+        return (format!("the server does not answer as it should: {why}"), format!("look at it, {again}"));
+    }
+    (why, format!("if that passes, {again}"))
+}
+
+/// What the server or the system said: the end of a long chain.
+fn last(said: &str) -> String {
+    let told = between(said, "<Message>", "</Message>").unwrap_or(said);
+    let told = told.rsplit_once("HTTP error: ").map_or(told, |(_, last)| last);
+    let words: String = told.chars().take(300).collect();
+    printable(words.trim()).into_owned()
+}
+
+fn between<'t>(text: &'t str, begin: &str, end: &str) -> Option<&'t str> {
+    text.split_once(begin)?.1.split_once(end).map(|(inner, _)| inner)
+}
+
+fn region(service: Service) -> &'static str {
+    match service {
+        Service::S3 => ", AWS_REGION and AWS_ENDPOINT_URL are",
+        Service::Google | Service::Azure => " is",
+    }
+}
+
+/// Where a key comes from.
+fn keys(service: Service) -> &'static str {
+    match service {
+        Service::S3 => {
+            "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY: eval \"$(aws configure export-credentials --format env)\""
+        }
+        Service::Google => {
+            "set GOOGLE_APPLICATION_CREDENTIALS to a key file, or: gcloud auth application-default login"
+        }
+        Service::Azure => "set AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY",
+    }
+}
