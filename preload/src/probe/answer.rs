@@ -141,7 +141,7 @@ mod tests {
             named("FunctionBackward.context", 8, false, 2),
         ];
         let risen = [named("__main__.losses", 8 | 16, true, 2)];
-        let answer = of(&json!({"n": 1}), 31, 15, &climbed, &risen);
+        let answer = answer_for(&json!({"n": 1}), 31, 15, &climbed, &risen);
         let told = |i: usize, key: &str| answer["holders"][i][key].clone();
         assert_eq!((&answer["status"], &answer["blocks"]), (&json!("found"), &json!(5)));
         assert_eq!((told(0, "name"), told(0, "blocks")), (json!("Trainer.history"), json!(2)));
@@ -155,17 +155,17 @@ mod tests {
     fn a_name_on_the_way_that_many_objects_have_stands_for_all_of_them() {
         let mut climbed = vec![named("__main__.net", 7, true, 4)];
         climbed.extend([1, 2, 4].map(|bit| named("a closure of hook", bit, false, 1)));
-        let answer = of(&json!(1), 7, 7, &climbed, &[]);
+        let answer = answer_for(&json!(1), 7, 7, &climbed, &[]);
         let names = answer["holders"][0]["names"].as_array().expect("names");
         assert_eq!(names.iter().map(|n| &n["blocks"]).collect::<Vec<_>>(), [&json!(3)]);
     }
 
     #[test]
     fn nothing_found_says_why() {
-        let none = of(&json!(1), 3, 0, &[], &[]);
+        let none = answer_for(&json!(1), 3, 0, &[], &[]);
         assert_eq!(none["status"], json!("not_found"));
         assert!(none["reason"].as_str().is_some_and(|r| r.contains("an extension holds them")));
-        let unnamed = of(&json!(1), 3, 1, &[], &[]);
+        let unnamed = answer_for(&json!(1), 3, 1, &[], &[]);
         assert!(unnamed["reason"].as_str().is_some_and(|r| r.contains("nothing that has a name")));
         assert_eq!(not_run(&json!(1), "off")["status"], json!("not_run"));
     }

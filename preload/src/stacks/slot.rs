@@ -99,8 +99,8 @@ mod tests {
         let like = Key::new(0x1234_5670).expect("a key");
         // SAFETY: the key exists.
         let ask = || unsafe { libc::pthread_getspecific(key) } as u64;
-        let at = of(ask).expect("glibc keeps it in the descriptor");
-        assert_eq!((of(|| 0x1234_5670), of(|| 0)), (None, None), "no key's value");
+        let at = find(ask).expect("glibc keeps it in the descriptor");
+        assert_eq!((find(|| 0x1234_5670), find(|| 0)), (None, None), "no key's value");
         assert_eq!((ask(), tls::word_of_descriptor(at)), (0x1234_5670, 0x1234_5670), "what it was");
         drop(like);
         std::thread::scope(|s| {
