@@ -29,7 +29,7 @@ fn of_events(recording: &Path) -> u64 {
     let (mut at, mut sum) = (8192, 0);
     while at + 32 <= bytes.len() {
         assert_eq!(&bytes[at..at + 4], b"\xf5SLP", "a page at {at}");
-        let length = u64::from(number(at + 8)) | u64::from(number(at + 12)) << 32;
+        let length = 32 + (u64::from(number(at + 8)) | u64::from(number(at + 12)) << 32);
         if bytes[at + 4] == 3 {
             sum += length;
         }
