@@ -3,6 +3,8 @@
 mod support;
 
 use serde_json::Value;
+use std::ffi::{OsStr, OsString};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use support::{Folder, Job, cache, report, root, strandline};
 
@@ -130,49 +132,61 @@ fn pinned_memory_that_grows_with_every_step() {
     }
 }
 
-/// Where there are Node and Chromium: everything on the page of a leak is drawn, pressed and right.
+/// Where there is Node: pages of a leak, of names that are meant for a browser, and of comparisons are drawn at three widths, dark and
+/// light, everything on them is pressed, and axe-core finds nothing. Their sizes and times are in docs/measurements.md.
 #[test]
-fn the_page_of_a_leak_is_clicked_in_chromium() {
+fn pages_are_clicked_in_chromium() {
     let folder = Folder::new("page");
-    let ran = Job::python(&folder, "tests/python/judged.py", &[] as &[&str]).run().succeeded();
-    let (recording, page) = (ran.recording(), folder.join("page.html"));
-    let mut words = vec!["report".into(), recording.into_os_string()];
-    words.push({
-        let mut option = std::ffi::OsString::from("--html=");
-        option.push(&page);
-        option
-    });
-    strandline(&words);
-    assert!(std::fs::metadata(&page).expect("the page").len() <= 10 * MIB);
+    let page = |name: &str, words: &[&OsStr]| {
+        let all = words.iter().copied().chain(["--format", "html"].map(OsStr::new)).map(OsString::from);
+        let (path, text) = (folder.join(&format!("{name}.html")), strandline(&all.collect::<Vec<_>>()));
+        assert!(text.len() <= 400 << 10, "{name}: {} bytes", text.len());
+        std::fs::write(&path, text).expect("the page");
+        path
+    };
+    let of = |script: &str, words: &[&str]| Job::python(&folder, script, words).run().succeeded().recording();
+    let leak = of("tests/python/judged.py", &[]);
+    let names = Folder::new("page-names");
+    let names =
+        Job::python(&names, "tests/python/hostile.py", &["nobody", "--"]).run().succeeded().recording();
+    let [report, diff] = ["report", "diff"].map(OsStr::new);
+    let leak_page = page("leak", &[report, leak.as_os_str()]);
+    let mut more = vec![page("names", &[report, names.as_os_str()])];
+    more.push(page("diff", &[diff, leak.as_os_str(), names.as_os_str()]));
+    more.push(page("runs", &[diff, leak.as_os_str(), names.as_os_str(), leak.as_os_str()]));
+    are_clicked(&folder.join("shots"), &["--leak".as_ref(), leak_page.as_os_str()]);
+    are_clicked(&folder.join("shots"), &more.iter().map(|p| p.as_os_str()).collect::<Vec<_>>());
+}
+
+/// What `tests/viz/page.mjs` says of pages. The browser is that of the machine, or the one that npm has as a package.
+#[track_caller]
+fn are_clicked(shots: &Path, words: &[&OsStr]) {
     let is_there = |program: &str| {
         let version =
             Command::new(program).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
         version.is_ok_and(|s| s.success())
     };
-    let browsers = ["chromium", "chromium-browser", "google-chrome", "chrome"];
+    if !is_there("node") || !is_there("npm") {
+        println!("SKIPPED: there is no Node or no npm on the PATH");
+        return;
+    }
     let found = |name: &str| {
         let all = std::env::var_os("PATH")?;
         std::env::split_paths(&all).map(|folder| folder.join(name)).find(|p| p.is_file())
     };
-    let (Some(chromium), true, true) =
-        (browsers.into_iter().find_map(found), is_there("node"), is_there("npm"))
-    else {
-        println!("SKIPPED: there is no Chromium, no Node or no npm on the PATH");
-        return;
-    };
+    let chromium = ["chromium", "chromium-browser", "google-chrome", "chrome"].into_iter().find_map(found);
     let packages = cache().join("page");
-    std::fs::create_dir_all(&packages).expect("a folder");
-    let mut npm = Command::new("npm");
-    npm.args(["install", "--no-audit", "--no-fund", "--prefix"]).arg(&packages);
-    npm.args(["puppeteer-core@24", "axe-core@4"]).stdin(Stdio::null()).stdout(Stdio::null());
-    assert!(npm.status().is_ok_and(|s| s.success()), "npm installs puppeteer-core and axe-core");
+    if !packages.join("node_modules/@sparticuz/chromium").exists() {
+        std::fs::create_dir_all(&packages).expect("a folder");
+        let mut npm = Command::new("npm");
+        npm.args(["install", "--no-audit", "--no-fund", "--prefix"]).arg(&packages);
+        npm.args(["puppeteer-core@24", "axe-core@4", "@sparticuz/chromium@147"]);
+        let done = npm.stdin(Stdio::null()).stdout(Stdio::null()).status();
+        assert!(done.is_ok_and(|s| s.success()), "npm installs a browser, and what drives it");
+    }
     let mut node = Command::new("node");
-    node.arg(root().join("tests/viz/page.mjs"))
-        .arg(&packages)
-        .arg(folder.join("shots"))
-        .arg("--leak")
-        .arg(&page);
-    node.env("CHROMIUM", chromium);
+    node.arg(root().join("tests/viz/page.mjs")).arg(&packages).arg(shots).args(words);
+    node.envs(chromium.map(|path| ("CHROMIUM", path)));
     let output = node.stdin(Stdio::null()).output().expect("node starts");
     let text = [output.stdout, output.stderr].map(|t| String::from_utf8_lossy(&t).into_owned()).concat();
     println!("{text}");

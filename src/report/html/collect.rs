@@ -27,6 +27,8 @@ pub struct Pass {
     /// What was held before the first free after the last step's optimizer: where nothing is allocated any more, the job ends,
     /// and that was the step's end. By lane.
     before: Vec<(Point, Closeup)>,
+    /// When that was, in nanoseconds.
+    before_at: u64,
 }
 
 impl Pass {
@@ -51,6 +53,7 @@ impl Pass {
             classes: Classes::new(first.steps()),
             lanes: first.devices().take(8).map(lane).collect(),
             before: Vec::new(),
+            before_at: 0,
         }
     }
 
@@ -83,6 +86,7 @@ impl Pass {
                 (point(r, l.device, step, &self.findings), closeup)
             };
             self.before = self.lanes.iter().map(look).collect();
+            self.before_at = event.time.0;
         }
         let progress = self.replay.apply_event(event);
         if let Body::Oom { device, .. } = event.body
@@ -106,7 +110,9 @@ impl Pass {
                 continue;
             }
             let Some(d) = self.replay.device(lane.device) else { continue };
-            if step == lane.peak_step && lane.within.last().is_none_or(|(_, b)| *b != d.allocated.0) {
+            // Behind a failure the stack is unwound, and frees.
+            let is_within = step == lane.peak_step && lane.failed.is_none();
+            if is_within && lane.within.last().is_none_or(|(_, b)| *b != d.allocated.0) {
                 lane.within.push((time, d.allocated.0));
                 thin(&mut lane.within);
             }
@@ -132,6 +138,7 @@ impl Pass {
                 point.peak = row.map_or(0, |r| r.peak.0).max(point.allocated);
                 lane.points.retain(|p| p.step < step);
                 lane.points.push(point);
+                lane.within.retain(|(time, _)| *time <= self.before_at);
                 lane.end = Some(closeup);
             }
             return self.classes.job_ended();

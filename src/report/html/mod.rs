@@ -55,11 +55,26 @@ const WHOLE: usize = 64;
 /// Rows of the table.
 const ROWS: usize = 400;
 
-/// The processes that are drawn, as indices: those with the gravest verdicts.
+/// The processes by falling gravity; of those without a leak the ranks that differ from the others come first.
+fn order(r: &Report<'_>) -> Vec<usize> {
+    let (rows, apart) = (r.rows(), apart(r));
+    let is_usual =
+        |i: &usize| rows.get(*i).is_some_and(|row| matches!(row.ink, Ink::Good)) && !apart.contains(i);
+    let mut order = r.job().order;
+    order.sort_by_key(is_usual);
+    order
+}
+
+/// The ranks that differ from the others.
+fn apart(r: &Report<'_>) -> BTreeSet<usize> {
+    Ranks::of(r).into_iter().flat_map(|ranks| ranks.apart).map(|a| a.rank).collect()
+}
+
+/// The processes that are drawn, as indices: the first of the page's order.
 pub fn drawn(r: &Report<'_>) -> Vec<usize> {
     let mut room = LANES;
     let mut drawn = Vec::new();
-    for i in r.job().order {
+    for i in order(r) {
         let devices = r.processes.get(i).map_or(0, |p| p.replay.devices().count());
         if devices > 0 && room > 0 {
             drawn.push(i);
@@ -74,7 +89,7 @@ pub fn drawn(r: &Report<'_>) -> Vec<usize> {
 /// # Errors
 /// What `out` says.
 pub fn write(out: &mut impl Write, r: &Report<'_>, mut passes: BTreeMap<usize, Pass>) -> io::Result<()> {
-    let order = r.job().order;
+    let order = order(r);
     let mut room = LANES;
     let mut charts = vec![json!([]); r.processes.len()];
     for &i in &order {
@@ -134,11 +149,21 @@ fn summary(r: &Report<'_>, order: &[usize]) -> Value {
         "reason": r.summary(),
         "class": class(ink),
         "order": order,
-        "failed": r.processes.iter().map(failures).collect::<Vec<_>>(),
+        "failed": r.processes.iter().map(|p| labelled(&failures(p))).collect::<Vec<_>>(),
         "names": r.names(),
         "ranks": Ranks::of(r).map_or(Vec::new(), |ranks| ranks.sentences(r)),
         "processes": r.rows().iter().map(row).collect::<Vec<_>>(),
+        "apart": apart(r),
     })
+}
+
+/// Lines of the text report as labels with what stands beside them.
+fn labelled(lines: &[String]) -> Vec<[String; 2]> {
+    let parts = |line: &String| {
+        let (label, text) = line.split_at_checked(9).unwrap_or(("", line));
+        [label, text].map(|part| part.trim().to_owned())
+    };
+    lines.iter().map(parts).collect()
 }
 
 fn process(p: &Process<'_>, mut pass: Pass, room: &mut usize) -> Value {
@@ -269,6 +294,8 @@ fn table(p: &Process<'_>, lane: &Lane) -> Vec<Value> {
         let row = rows.entry(key).or_default();
         (row[0], row[1]) = (row[0] + bytes, row[1] + blocks);
     }
+    // What was held at the end is not among what was freed before: a job that ends frees all.
+    rows.values_mut().for_each(|row| row[3] = row[3].min(row[2].saturating_sub(row[1])));
     let mut rows: Vec<_> = rows.into_iter().collect();
     rows.sort_by_key(|(_, row)| std::cmp::Reverse((row[0], row[2])));
     rows.truncate(ROWS);

@@ -12,9 +12,15 @@ const size = b => {
 const time = s => s < 1 ? "less than 1 s" : s < 60 ? `${Math.round(s)} s` : s < 3600 ? `${Math.floor(s / 60)} min` : s < 86400 ? `${Math.floor(s / 3600)} h ${Math.floor(s % 3600 / 60)} min` : `${Math.floor(s / 86400)} d ${Math.floor(s % 86400 / 3600)} h`;
 const number = n => n.toLocaleString("en-US");
 const plural = (n, word) => `${number(n)} ${word}${n === 1 ? "" : word.endsWith("ch") ? "es" : "s"}`;
+// What a finding is counted by, as people say it, and what the job that is shown is counted by.
+const noun = grain => grain === "tick" ? "second" : grain;
+const unit = () => lane && lane.p.step_source === "time" ? "second" : "step";
 const percent = x => (100 * x).toFixed(x < 0.1 ? 1 : 0) + " %";
 const place = x => x.file + (x.line ? ":" + x.line : "");
-const short = path => path.split("/").slice(-2).join("/");
+// A file of an installed package by its path within the package.
+const near = x => place(x).replace(/^.*\/(?:site|dist)-packages\//, "");
+// Text in which `code` stands between backticks.
+const worded = text => text.split("`").map((part, i) => i % 2 ? el("code", part) : part);
 const cells = (tag, list) => { const r = el("tr"); r.append(...list.map(t => el(tag, t))); return r; };
 // Columns are differences from one point to the next.
 const sums = list => { let n = 0; return list.map(d => n += d); };
@@ -30,7 +36,8 @@ for (const i of data.told.order) for (const c of data.charts[i] || []) {
 let lane = lanes[0], by = "site", chosen = 0, picked = false, which = "end";
 const counts = f => f.withdrawn_step === null && !f.suppressed_by && (f.certainty === "leak" || f.certainty === "growing");
 const css = name => getComputedStyle(document.documentElement).getPropertyValue("--" + name).trim();
-const palette = ["#4e79a7", "#f28e2b", "#59a14f", "#b07aa1", "#76b7b2", "#edc948", "#9c755f", "#86bcb6", "#d4a6c8", "#a0cbe8", "#8cd17d", "#f1ce63"];
+// No red and no orange: those are the colours of what grows.
+const palette = ["#4e79a7", "#59a14f", "#b07aa1", "#76b7b2", "#8f8ac4", "#9aae5b", "#6f9fd8", "#7d8ea3", "#c7a3d9", "#3f8f86", "#a0cbe8", "#8cd17d"];
 const color = i => palette[i % palette.length];
 // Copies a text; a page that lies on a disk may have no clipboard of the newer kind.
 function copyable(text, what) {
@@ -67,7 +74,8 @@ const round = n => { const p = 10 ** Math.floor(Math.log10(Math.max(n, 1e-9))); 
 function levels(g, w, h, top, left, bottom, wanted) {
   let unit = 1;
   while (top / unit >= 1024) unit *= 1024;
-  const step = Math.max(1, round(top / unit / wanted)) * unit, fine = top / step < 1.5 && unit > 1 ? step / 4 : step;
+  const step = Math.max(1, round(top / unit / wanted)) * unit, enough = k => top / step * k >= Math.min(3, wanted);
+  const fine = enough(1) || unit === 1 ? step : step / (enough(2) ? 2 : 4);
   g.strokeStyle = css("grid"); g.fillStyle = css("soft"); g.textAlign = "right"; g.lineWidth = 1;
   for (let v = 0; v <= top; v += fine) {
     const y = h - bottom - (h - bottom - 8) * v / top;

@@ -10,20 +10,20 @@ function finding(f) {
   const box = el("div", undefined, ("finding " + cls).trim()), list = el("dl"), site = f.sites[0] || { frames: [] };
   const say = (what, ...parts) => { const d = el("dd"); d.append(...parts); list.append(el("dt", what), d); return d; };
   const title = el("h3");
-  title.append(el("span", f.certainty.replace("_", " "), "tag " + cls), ` ${f.headline || f.kind.replaceAll("-", " ")}`);
+  title.append(el("span", f.certainty.replace("_", " ").toUpperCase(), "tag " + cls), ` ${f.headline || f.kind.replaceAll("-", " ")}`);
   box.append(title, list);
   const k = f.kept_at, y = site.your_line, a = site.frames[0];
-  if (k) say("kept at", el("code", k.source), ` ${place(k)}`).append(copyable(place(k), "the place that keeps it"));
-  if (a) say("allocated at", `${place(a)} ${a.function}`).append(copyable(place(a), "the place that allocates"));
-  if (y && !(a && place(a) === place(y))) say("your line", `${place(y)} ${y.function}`).append(copyable(place(y), "your line"));
-  const per = `${size(Math.round(f.bytes_per_step))} and ${plural(Number(f.blocks_per_step.toFixed(1)), "block")} every ${f.grain}`;
-  say("size", [grows || f.bytes_per_step > 0 ? per : "", `${size(f.bytes_now)} now`].filter(Boolean).join(", ") + (f.withdrawn_step === null ? "" : `; ended at step ${f.withdrawn_step}`));
+  if (k) say("kept at", el("code", k.source), ` ${near(k)}`).append(copyable(place(k), "the place that keeps it"));
+  if (a) say("allocated at", `${near(a)} ${a.function}`).append(copyable(place(a), "the place that allocates"));
+  if (y && !(a && place(a) === place(y))) say("your line", `${near(y)} ${y.function}`).append(copyable(place(y), "your line"));
+  const per = `${size(Math.round(f.bytes_per_step))} and ${plural(Number(f.blocks_per_step.toFixed(1)), "block")} every ${noun(f.grain)}`;
+  say("size", [grows || f.bytes_per_step > 0 ? per : "", `${size(f.bytes_now)} now`].filter(Boolean).join(", ") + (f.withdrawn_step === null ? "" : `; ended at ${unit()} ${f.withdrawn_step}`));
   const ended = (lane.p.devices.find(d => d.index === f.device) || {}).oom;
   const when = ahead(lane.p, f);
-  if (grows && !ended && when) say(...when);
+  if (grows && !ended && when) say(when.label, when.said);
   if (f.bound) say("ends by itself", f.bound.source + (f.bound.bytes === null ? "" : `, ${size(f.bound.bytes)} then`));
   const h = f.held_by;
-  if (h.holders.length || h.reason) say("held by", h.holders.length ? h.holders.join("; ") : "not known: " + h.reason);
+  if (h.holders.length || h.reason && grows) say("held by", h.holders.length ? h.holders.join("; ") : "not known: " + h.reason);
   if (f.explain) say("because", f.explain);
   if (f.suppressed_by) say("suppressed", `by ${f.suppressed_by}: does not count`);
   if (f.fix) say("fix", el("span", `known as ${f.fix.known}: ${f.fix.text}`, "good"));
@@ -36,14 +36,17 @@ function finding(f) {
   }
   return box;
 }
-// When the GPU is full, as the report has it: a label and how far; of a job that has ended, what it would have taken.
+// When the GPU is full, as the report has it: a label, how far in a few words and in a sentence; of a job that has ended, what it
+// would have taken.
 function ahead(p, f) {
   const s = f.steps_to_oom, t = f.seconds_to_oom, runs = p.ended === "running";
   if (!s || s.mid === null) return null;
-  const [label, noun, rate] = runs ? ["full in", f.grain, ""] : ["full after", "further " + f.grain, " at this rate"];
-  const left = runs && t && t.mid !== null ? t.mid : null;
-  if (s.low > 1e4 && (left === null || left > 7 * 86400)) return [label, `more than ${plural(1e4, noun)}${rate}`];
-  if (s.mid === 0) return [label, `less than one ${noun}${rate}`];
-  const range = s.high === null ? "" : ` (${number(s.low)} to ${number(s.high)})`;
-  return [label, `about ${plural(s.mid, noun)}${rate}${range}` + (left === null ? "" : `, ${time(left)} from now`)];
+  const [label, more, rate] = runs ? ["full in", "", ""] : ["full after", "further ", " at this rate"];
+  const left = runs && t && t.mid !== null ? t.mid : null, word = noun(f.grain);
+  const told = (size, said, range) => ({ label, size, said: said + rate + (range || ""), range: `${rate && ", at this rate"}${range || ""}` });
+  if (s.low > 1e4 && (left === null || left > 7 * 86400)) return told(`> ${plural(1e4, word)}`, `more than ${plural(1e4, more + word)}`);
+  if (s.mid === 0) return told(`< 1 ${word}`, `less than one ${more}${word}`);
+  const far = n => word === "second" ? time(n) : plural(n, word);
+  const range = (s.high === null ? "" : word === "second" ? ` (${time(s.low)} to ${time(s.high)})` : ` (${number(s.low)} to ${number(s.high)})`) + (left === null ? "" : `, ${time(left)} from now`);
+  return told(far(s.mid), `about ${word === "second" ? time(s.mid) : plural(s.mid, more + word)}`, range);
 }

@@ -12,16 +12,16 @@ function flame() {
   box.replaceChildren(); $("frame").textContent = "\u00a0"; $("whole").hidden = !root;
   blocks(shot);
   if (!shot) return;
-  const whole = fold ? folded(shot.flame) : shot.flame, top = root || whole, w = box.clientWidth - 2;
+  const whole = fold ? folded(shot.flame) : shot.flame, top = root || whole, w = box.clientWidth - 2, kept = leaking();
   let deepest = 0, hits = 0;
   const draw = (node, x, width, depth, inside) => {
-    const hit = wanted && node[0].toLowerCase().includes(wanted), d = el("button", node[0], wanted && !hit ? "dim" : "");
+    const hit = wanted && node[0].toLowerCase().includes(wanted), d = el("button", node === whole ? "everything that is held" : node[0], wanted && !hit ? "dim" : "");
     if (hit && !inside) hits += node[1];
     deepest = Math.max(deepest, depth);
     d.style.left = x + "px"; d.style.width = width + "px"; d.style.top = depth * 18 + "px";
     let hue = 0;
     for (const ch of node[0]) hue = (hue * 31 + ch.charCodeAt(0)) % 40;
-    d.style.background = node[3] ? "#c9d1da" : `hsl(${18 + hue},80%,${72 - hue / 4}%)`;
+    d.style.background = kept.has(node[0]) ? css("flame") : node[3] ? "#c9d1da" : `hsl(${195 + hue},62%,${84 - hue / 5}%)`;
     d.title = `${node[0]}\n${size(node[1])}, ${(100 * node[1] / shot.flame[1]).toFixed(1)} %`;
     d.onclick = () => { root = node === top ? null : node; flame(); $("frame").textContent = d.title; };
     d.onmouseenter = d.onfocus = () => { $("frame").textContent = d.title; };

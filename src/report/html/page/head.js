@@ -2,14 +2,19 @@
 function head() {
   const r = data.report, told = data.told;
   $("top").dataset.tone = told.class;
-  $("verdict").append(el("span", told.phrase, told.class), told.reason);
+  $("verdict").append(el("span", told.phrase, told.class), ...worded(told.reason));
   document.title = told.phrase + " · strandline";
   $("tool").textContent = r.tool;
   const gpus = processes.reduce((n, p) => n + p.devices.length, 0);
-  $("facts").textContent = [(r.command || []).join(" "), gpus > lanes.length ? `${lanes.length} of ${gpus} GPUs are drawn: those of the gravest processes` : ""].filter(Boolean).join(" · ");
-  const failed = told.failed.flatMap((lines, i) => lines.length && processes.length > 1 ? [told.names[i], ...lines] : lines);
-  $("failure").hidden = !failed.length;
-  $("failed").textContent = failed.join("\n");
+  const drawn = gpus > lanes.length ? `${lanes.length} of ${gpus} GPUs have charts here: those of the processes at the top of the table` : "";
+  $("facts").textContent = [(r.command || []).join(" "), drawn].filter(Boolean).join(" · ");
+  $("failure").hidden = !told.failed.some(said => said.length);
+  told.order.filter(i => told.failed[i].length).forEach(i => {
+    const list = el("dl");
+    told.failed[i].forEach(([label, text]) => list.append(el("dt", label), el("dd", text)));
+    if (processes.length > 1) $("failed").append(el("h3", told.names[i]));
+    $("failed").append(list);
+  });
   const saved = document.documentElement.dataset.theme || (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light");
   const dress = theme => { document.documentElement.dataset.theme = theme; $("theme").textContent = theme === "dark" ? "light" : "dark"; };
   dress(saved);
@@ -24,27 +29,27 @@ function cards() {
   const card = (value, what) => { if (value) list.push([value, what]); };
   if (p) {
     const share = d.capacity_bytes ? `, ${percent(d.peak_allocated_bytes / d.capacity_bytes)} of ${size(d.capacity_bytes)}` : "";
-    if (d.peak_allocated_bytes) card(size(d.peak_allocated_bytes), `peak${d.peak_step ? " in step " + number(d.peak_step) : ""}${share}`);
-    if (d.oom) card(size(d.oom.requested_bytes), `asked for when memory ran out${d.oom.step ? " in step " + number(d.oom.step) : ""}`);
+    if (d.peak_allocated_bytes) card(size(d.peak_allocated_bytes), `peak${d.peak_step ? ` in ${unit()} ${number(d.peak_step)}` : ""}${share}`);
+    if (d.oom) card(size(d.oom.requested_bytes), `requested when memory ran out${d.oom.step ? ` in ${unit()} ${number(d.oom.step)}` : ""}`);
     const grown = p.findings.filter(counts), f = grown[0];
-    if (f) card(`${f.bytes_per_step < 0 ? "" : "+"}${size(Math.round(f.bytes_per_step))}`, `every ${f.grain} since ${f.grain} ${number(f.first_step)}`);
-    if (f) card(size(grown.reduce((n, g) => n + g.bytes_now, 0)), "left behind by earlier " + f.grain + "s");
+    if (f) card(`${f.bytes_per_step < 0 ? "" : "+"}${size(Math.round(f.bytes_per_step))}`, `more every ${noun(f.grain)} since ${noun(f.grain)} ${number(f.first_step)}`);
+    if (f) card(size(grown.reduce((n, g) => n + g.bytes_now, 0)), `not freed after the ${noun(f.grain)} that allocated it`);
     const when = f && !d.oom && ahead(p, f);
-    if (when) card(when[1], `until GPU ${d.index} is full`);
-    if (p.steps !== null) card(number(p.steps), `steps (${p.step_source})`);
-    card(number(p.events), `events, ${number(p.events_lost)} lost`);
-    if (p.cost.step_time_fraction !== null) card(percent(p.cost.step_time_fraction), "of step time to record");
+    if (when) card(when.size, `until GPU ${d.index} is full${when.range}`);
+    if (p.steps !== null) card(number(p.steps), unit() === "step" ? "training steps" : "seconds; no training steps were seen");
   }
+  const cost = p && p.cost.step_time_fraction, name = lanes.length === 1 && d.name ? [`GPU ${d.index}, ${d.name}`] : [];
+  $("recorded").textContent = p ? [...name, `${plural(p.events, "event")} recorded, ${number(p.events_lost)} lost`, ...cost === null ? [] : [`recording took ${percent(cost)} of the step time`]].join(" · ") : "";
   $("cards").replaceChildren(...list.map(([value, what]) => { const c = el("div"); c.append(el("b", value), el("span", what)); return c; }));
 }
 function ranks() {
   const rows = data.told.processes, wanted = $("job-search").value.toLowerCase();
   $("job").hidden = !rows.length;
   $("differ").hidden = !data.told.ranks.length;
-  $("differ").textContent = data.told.ranks.join("\n");
+  $("differ").replaceChildren(...data.told.ranks.map(said => el("li", said)));
   $("job-search").hidden = rows.length < 9;
   const body = el("tbody"), top = el("thead");
-  top.append(cells("th", ["process", "verdict", "peak", "left behind", "steps"]));
+  top.append(cells("th", ["process", "verdict", "peak", "not freed", "steps"]));
   for (const i of data.told.order) {
     const [name, phrase, peak, left, steps, cls] = rows[i] || [];
     if (name === undefined || !`${name} ${phrase}`.toLowerCase().includes(wanted)) continue;
@@ -52,7 +57,7 @@ function ranks() {
     b.onclick = () => show(i);
     r.onclick = e => { if (e.target !== b) show(i); };
     first.append(b);
-    r.append(first, el("td", phrase, cls), el("td", size(peak)), el("td", left ? size(left) : "-", left ? cls : ""), el("td", number(steps)));
+    r.append(first, el("td", phrase + (data.told.apart.includes(i) ? " · differs from the others" : ""), cls), el("td", size(peak)), el("td", left ? size(left) : "-", left ? cls : ""), el("td", number(steps)));
     body.append(r);
   }
   $("processes").replaceChildren(top, body);

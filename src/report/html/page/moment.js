@@ -1,57 +1,61 @@
 // One moment: what was held at the end of a step, what filled the device, the step of the peak, and the ages of what is held.
 function rows(id, list, total) {
-  $(id).replaceChildren(...list.map(([name, bytes, cls]) => {
-    const r = el("tr", undefined, cls);
-    r.append(el("td", name), el("td", size(bytes)), el("td", total ? (100 * bytes / total).toFixed(1) + " %" : ""));
+  $(id).replaceChildren(...list.map(([name, bytes, cls, color]) => {
+    const r = el("tr", undefined, cls), share = total ? 100 * bytes / total : 0, first = el("td"), bar = el("i", undefined, "share");
+    if (color) { const i = el("i", undefined, "key"); i.style.background = color; first.append(i); }
+    bar.style.width = Math.min(100, share) + "%";
+    first.append(name);
+    if (share >= 0.5) first.append(bar);
+    r.append(first, el("td", size(bytes)), el("td", total ? share.toFixed(1) + " %" : ""));
     return r;
   }));
 }
 function moment() {
   const c = lane.c, i = chosen;
-  if (!c.steps.length) { $("moment").textContent = "No step was seen"; return; }
+  if (!c.steps.length) { $("moment").textContent = "No training step was seen"; return; }
   const failed = c.steps[i] > lane.p.steps && lane.d.oom;
-  $("moment").textContent = `Held ${failed ? "when an allocation failed in" : "at the end of"} step ${number(c.steps[i])}: ${size(c.allocated[i])}` + (c.reserved[i] ? ` of ${size(c.reserved[i])} reserved` : "");
-  const list = columns().map(s => [s.name, s.bytes[i]]).filter(r => r[1] > 0).sort((a, b) => b[1] - a[1]);
+  $("moment").textContent = `Held ${failed ? "when an allocation failed in" : "at the end of"} ${unit()} ${number(c.steps[i])}: ${size(c.allocated[i])}` + (c.reserved[i] ? ` of ${size(c.reserved[i])} reserved` : "");
+  const list = columns().map(s => [s.name, s.bytes[i], "", s.color]).filter(r => r[1] > 0).sort((a, b) => b[1] - a[1]);
   const cls = grown() ? grown().certainty === "leak" ? "bad" : "doubt" : "soft";
-  if (c.left[i]) list.unshift(["of it left behind by earlier steps", c.left[i], cls]);
+  if (c.left[i]) list.unshift([`of this, not freed by earlier ${unit()}s`, c.left[i], cls]);
   if (c.pending[i]) list.push(["also: freed, waiting for a stream", c.pending[i], "soft"]);
   rows("held", list.slice(0, 16), c.allocated[i]);
   const fill = (known, whole) => {
     const sum = known.reduce((n, r) => n + r[1], 0);
-    if (whole > sum) known.push(["not told apart: CUDA, libraries, other processes, free", whole - sum, "soft"]);
+    if (whole > sum) known.push(["CUDA, libraries, other processes and free memory", whole - sum, "soft"]);
     rows("filled", known, Math.max(sum, whole || 0));
   };
-  const row = (k, b) => [k === "other" ? "unclassified" : k.replaceAll("_", " "), b, k === "left_behind" ? cls : ""], a = lane.d.anatomy;
+  const row = (k, b) => [k === "other" ? "unclassified" : k === "left_behind" ? "not freed by earlier " + unit() + "s" : k === "cached" ? "cached by PyTorch, not in use" : k.replaceAll("_", " "), b, k === "left_behind" ? cls : ""], a = lane.d.anatomy;
   if (picked || !a) {
-    $("filled-title").textContent = "What filled it at the end of step " + number(c.steps[i]);
+    $("filled-title").textContent = `What filled the GPU at the end of ${unit()} ` + number(c.steps[i]);
     const parts = c.classes.map(k => row(k.name, k.bytes[i])).concat([row("pending", c.pending[i]), row("cached", Math.max(0, c.reserved[i] - c.allocated[i] - c.pending[i]))]);
     return fill(parts.filter(r => r[1]), c.capacity);
   }
-  $("filled-title").textContent = (a.at === "oom" ? "What filled it when an allocation failed in step " : "What filled it at the peak, in step ") + number(a.step);
+  $("filled-title").textContent = `What filled the GPU ${a.at === "oom" ? "when an allocation failed in" : "at the peak, in"} ${unit()} ` + number(a.step);
   const known = { ...a, "CUDA context": a.context, libraries: a.libraries && a.libraries - (a.context || 0) };
   fill(["weights", "gradients", "optimizer", "activations", "temporaries", "left_behind", "other", "before_recording", "pending", "cached", "CUDA context", "libraries", "other_processes", "free"].map(k => row(k, known[k])).filter(r => r[1]), c.capacity);
 }
 function within() {
   const v = lane.c.within, [g, w, h] = canvas("within"), left = 78, bottom = 22;
   if (!v.length) return;
-  const end = v[v.length - 1][0] || 1, highest = v.reduce((n, p) => Math.max(n, p[1]), 1), top = highest * 1.06;
+  const end = v[v.length - 1][0] * 1.02 || 1, highest = v.reduce((n, p) => Math.max(n, p[1]), 1), top = highest * 1.06;
   levels(g, w, h, top, left, bottom, 3);
   g.fillStyle = color(0); g.globalAlpha = .85; g.beginPath(); g.moveTo(left, h - bottom);
   let y = h - bottom;
   for (const [t, b] of v) { const px = left + (w - left - 8) * t / end; g.lineTo(px, y); y = h - bottom - (h - bottom - 8) * b / top; g.lineTo(px, y); }
-  g.lineTo(w - 8, h - bottom); g.fill(); g.globalAlpha = 1;
-  const unit = end >= 1e6 ? [1e6, "s"] : [1000, "ms"], marks = ticks(0, end / unit[0], w / 110);
+  g.lineTo(w - 8, y); g.lineTo(w - 8, h - bottom); g.fill(); g.globalAlpha = 1;
+  const clock = end >= 1e6 ? [1e6, "s"] : [1000, "ms"], marks = ticks(0, end / clock[0], w / 110);
   g.fillStyle = css("soft"); g.textAlign = "center";
-  (marks.length > 1 ? marks : [0, end / unit[0]]).forEach(t => g.fillText(`${Number(t.toFixed(1))} ${unit[1]}`, Math.max(left + 10, Math.min(w - 22, left + (w - left - 8) * t * unit[0] / end)), h - 6));
-  $("within").setAttribute("aria-label", `Memory within step ${number(lane.d.peak_step || 0)}, which took ${(end / 1000).toFixed(1)} ms: at most ${size(highest)}`);
+  (marks.length > 1 ? marks : [0, end / clock[0]]).forEach(t => g.fillText(`${Number(t.toFixed(1))} ${clock[1]}`, Math.max(left + 10, Math.min(w - 22, left + (w - left - 8) * t * clock[0] / end)), h - 6));
+  $("within").setAttribute("aria-label", `Memory within ${unit()} ${number(lane.d.peak_step || 0)}, which took ${(end / 1000).toFixed(1)} ms: at most ${size(highest)}`);
 }
 function ages() {
   const v = lane.c.end ? lane.c.end.ages : [], [g, w, h] = canvas("ages"), left = 78, bottom = 22;
-  $("ages").setAttribute("aria-label", "What is held at the end, by the step it was allocated in");
+  $("ages").setAttribute("aria-label", $("ages-title").textContent);
   if (!v.length) return;
   const last = Math.max(lane.c.end.step, v[v.length - 1][0], 1), top = v.reduce((n, a) => Math.max(n, a[1]), 1) * 1.06, leak = grown();
   levels(g, w, h, top, left, bottom, 3);
-  const wide = Math.max(2, (w - left - 8) / last - 1), x = s => left + (w - left - 8 - wide) * (s - 1) / Math.max(1, last - 1);
+  const wide = Math.max(3, (w - left - 8) / last - 1), x = s => left + (w - left - 8 - wide) * (s - 1) / Math.max(1, last - 1);
   for (const [s, b] of v) {
     g.fillStyle = leak && s <= last - 2 && s > Math.max(1, leak.first_step - 1) ? css("grow") : color(0);
     const t = (h - bottom - 8) * b / top;
@@ -59,5 +63,6 @@ function ages() {
   }
   g.fillStyle = css("soft"); g.textAlign = "center";
   const list = ticks(1, last, w / 90);
-  (list.length ? list : [1, last]).forEach(s => g.fillText("step " + number(s), Math.max(left + 16, Math.min(w - 30, x(s))), h - 6));
+  (list.length ? list : [1, last]).forEach(s => g.fillText(number(s), Math.max(left + 6, Math.min(w - 20, x(s) + wide / 2)), h - 6));
+  g.textAlign = "right"; g.fillText(unit(), left - 6, h - 6);
 }

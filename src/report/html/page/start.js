@@ -4,8 +4,15 @@ function all() {
   const drawn = lane && lane.c;
   $("drawn").hidden = !drawn;
   $("nothing").hidden = Boolean(drawn);
-  $("nothing-said").textContent = lane ? `The GPUs of ${lane.name} are not drawn here: a report of its recording alone draws them${lane.p.left_out ? " and tells what was found" : ""}.` : "No GPU memory was recorded.";
-  if (drawn) { steps(); moment(); within(); ages(); flame(); lines(); }
+  $("nothing-said").textContent = lane ? `This page has no charts of ${lane.name}. Make a page of its recording alone to see them${lane.p.left_out ? ", and what was found" : ""}: strandline report RECORDING --html` : "No GPU memory was recorded.";
+  if (!drawn) return;
+  const leak = grown();
+  document.documentElement.dataset.grows = leak ? leak.certainty : "";
+  $("timeline-title").textContent = `Memory at the end of each ${unit()}`;
+  $("within-title").textContent = `Memory within the ${unit()} of the peak`;
+  $("ages-title").textContent = `What is held at the end, by the ${unit()} that allocated it`;
+  $("hint").textContent = `Click a ${unit()} to see what it held. Drag to zoom, or use the keys ← → + − and Esc.`;
+  steps(); moment(); within(); ages(); flame(); lines();
 }
 // What is drawn in colours of the page's own.
 function charts() { if (lane && lane.c) { steps(); within(); ages(); } }
@@ -19,8 +26,9 @@ function begin() {
 }
 head();
 lanes.forEach((l, i) => { const o = el("option", (processes.length > 1 ? l.name + ", " : "") + "GPU " + l.c.device + (l.d.name ? ", " + l.d.name : "")); o.value = i; $("lane").append(o); });
+$("lane").hidden = lanes.length < 2;
 $("lane").onchange = e => { lane = lanes[e.target.value]; begin(); };
-choice("by", [["site", "by line"], ["stream", "stream"], ["phase", "phase"], ["class", "class"]], by, k => { by = k; steps(); moment(); });
+choice("by", [["site", "by line"], ["stream", "by stream"], ["phase", "by phase"], ["class", "by class"]], by, k => { by = k; steps(); moment(); });
 choice("which", [["end", "at the end"], ["at_peak", "at the peak"]], which, k => { which = k; root = null; flame(); });
 $("whole").onclick = () => { root = null; flame(); };
 $("fold").onclick = () => { fold = !fold; root = null; $("fold").setAttribute("aria-pressed", String(fold)); flame(); };

@@ -1,12 +1,16 @@
 // Memory over the steps: stacked, with the peak, what is reserved and what is left behind; hover, choose, zoom.
 const columns = () => {
-  const c = lane.c, named = c.by[by].map((s, i) => ({ name: by !== "class" ? s.name : s.name === "other" ? "unclassified" : s.name.replaceAll("_", " "), bytes: s.bytes, color: by === "class" && s.name === "left_behind" || by === "stream" && s.side ? css("grow") : color(i) }));
+  const c = lane.c, kept = leaking(), grows = s => by === "class" ? s.name === "left_behind" : by === "site" && kept.has(s.name);
+  let n = 0;
+  const named = c.by[by].map(s => ({ name: by !== "class" ? s.name : s.name === "other" ? "unclassified" : s.name === "left_behind" ? "not freed" : s.name.replaceAll("_", " "), bytes: s.bytes, color: grows(s) ? css("grow") : color(n++) }));
   const rest = c.allocated.map((a, i) => Math.max(0, a - named.reduce((n, s) => n + s.bytes[i], 0)));
   if (rest.some(n => n)) named.push({ name: by === "site" ? "all other lines" : "not recorded as blocks", bytes: rest, color: css("rest") });
   return named;
 };
+// Lines, by their names, of which a finding says that they leave memory behind.
+const leaking = () => new Set(lane.c.table.filter(r => r.leak).map(r => r.site));
 let view = null, scale = null, stacked = [];
-const grown = () => lane.p.findings.find(f => f.device === lane.c.device && counts(f) && f.grain === "step");
+const grown = () => lane.p.findings.find(f => f.device === lane.c.device && counts(f) && noun(f.grain) === unit());
 function steps() {
   const c = lane.c, [g, w, h] = canvas("steps"), left = 78, bottom = 26, n = c.steps.length;
   $("reset").hidden = !view;
@@ -14,7 +18,8 @@ function steps() {
   if (!n) return;
   const whole = [c.steps[0], c.steps[n - 1]], [first, last] = view || whole, leak = grown(), ended = lane.d.oom;
   const cone = !view && leak && !ended && leak.steps_to_oom && leak.steps_to_oom.mid !== null && c.capacity ? leak.steps_to_oom : null;
-  const right = cone ? last + Math.min(cone.mid * 1.15, Math.max(10, (last - first) * 0.5)) : last;
+  // All of the way to the card's end where that is not far, else the beginning of it.
+  const reach = cone ? cone.mid * 1.1 : 0, right = cone ? last + (reach <= 1.2 * (last - first) ? reach : Math.max(4, (last - first) * 0.25)) : last;
   const from = Math.max(0, c.steps.findIndex(s => s >= first) - 1);
   let to = c.steps.findIndex(s => s > last);
   to = to < 0 ? n - 1 : to;
@@ -34,10 +39,18 @@ function steps() {
     for (let i = to; i >= from; i--) { g.lineTo(x(c.steps[i]), y(base[i])); base[i] += s.bytes[i]; }
     g.fill(); g.globalAlpha = 1;
   }
-  const line = (v, style, width, dash) => { g.strokeStyle = style; g.lineWidth = width; g.setLineDash(dash || []); g.beginPath(); for (let i = from; i <= to; i++) g.lineTo(x(c.steps[i]), y(v[i])); g.stroke(); g.setLineDash([]); g.lineWidth = 1; };
+  // Where there are more points than can be told apart, the highest of each few, above a shade from the lowest to the highest.
+  const few = Math.max(1, Math.ceil(3 * (to - from + 1) / Math.max(1, x(c.steps[to]) - x(c.steps[from]))));
+  const line = (v, style, width, dash) => {
+    const points = [];
+    for (let i = from; i <= to; i += few) { const part = v.slice(i, Math.min(i + few, to + 1)); points.push([x(c.steps[Math.min(to, i + (few >> 1))]), Math.max(...part), Math.min(...part)]); }
+    g.fillStyle = g.strokeStyle = style;
+    if (few > 1) { g.globalAlpha = .16; g.beginPath(); points.forEach(p => g.lineTo(p[0], y(p[1]))); points.reverse().forEach(p => g.lineTo(p[0], y(p[2]))); points.reverse(); g.fill(); g.globalAlpha = 1; }
+    g.lineWidth = width; g.setLineDash(dash || []); g.beginPath(); points.forEach(p => g.lineTo(p[0], y(p[1]))); g.stroke(); g.setLineDash([]); g.lineWidth = 1;
+  };
   line(c.peak, css("ink"), 1.4); line(c.reserved, css("soft"), 1, [4, 3]);
   const behind = leak && c.left.some(b => b);
-  if (behind) line(c.left, css("grow"), 2);
+  if (behind) line(c.left, css("edge"), 2);
   if (c.capacity && c.capacity <= top) {
     g.strokeStyle = css("bad"); g.setLineDash([7, 4]); g.beginPath(); g.moveTo(left, y(c.capacity)); g.lineTo(w, y(c.capacity)); g.stroke(); g.setLineDash([]);
     g.fillStyle = css("bad"); g.textAlign = "left"; g.fillText("capacity " + size(c.capacity), left + 6, y(c.capacity) - 4);
@@ -56,13 +69,13 @@ function steps() {
   const at = c.steps[chosen];
   if (at >= first && at <= right) { g.strokeStyle = css("ink"); g.beginPath(); g.moveTo(x(at), 4); g.lineTo(x(at), h - bottom); g.stroke(); }
   g.restore();
-  g.fillStyle = css("soft"); g.textAlign = "right"; g.fillText("step", left - 6, h - 8); g.textAlign = "center";
-  for (const s of ticks(first, right, w / 90)) g.fillText(number(s), Math.min(x(s), w - 20), h - 8);
-  $("steps").setAttribute("aria-label", `Memory over steps ${number(first)} to ${number(last)}: at most ${size(high(c.peak))}, ${size(c.allocated[to])} at the end` + (leak ? `, growing by ${size(Math.round(leak.bytes_per_step))} every step` : ""));
+  g.fillStyle = css("soft"); g.textAlign = "right"; g.fillText(unit(), left - 6, h - 8); g.textAlign = "center";
+  for (const s of ticks(first, right, Math.max(5, w / 90))) g.fillText(number(s), Math.max(left + 6, Math.min(x(s), w - 20)), h - 8);
+  $("steps").setAttribute("aria-label", `Memory over ${unit()}s ${number(first)} to ${number(last)}: at most ${size(high(c.peak))}, ${size(c.allocated[to])} at the end` + (leak ? `, growing by ${size(Math.round(leak.bytes_per_step))} every ${unit()}` : ""));
   const shown = stacked.slice(0, 12), hidden = stacked.length - shown.length;
-  const key = shown.map(s => [s.color, s.name]).concat(hidden > 0 ? [["", `and ${hidden} more`]] : [], [[css("ink"), "peak within the step", 1], [css("soft"), "reserved", 1]], behind ? [[css("grow"), "left behind", 1]] : []);
+  const key = shown.map(s => [s.color, s.name]).concat(hidden > 0 ? [["", `and ${hidden} more`]] : [], [[css("ink"), `peak within the ${unit()}`, 1], [css("soft"), "reserved", 2]], behind ? [[css("edge"), `not freed by earlier ${unit()}s`, 1]] : []);
   $("legend").replaceChildren(...key.map(([k, t, stroke]) => {
-    const s = el("span"), i = el("i", undefined, stroke ? "stroke" : "");
+    const s = el("span"), i = el("i", undefined, stroke ? stroke === 2 ? "stroke dash" : "stroke" : "");
     if (stroke) i.style.borderColor = k; else i.style.background = k;
     if (k) s.append(i);
     s.append(t); s.title = t;
@@ -83,8 +96,8 @@ function hover(px) {
   if (at < scale.left - 1) return away();
   $("cursor").hidden = tip.hidden = false;
   $("cursor").style.left = at + "px";
-  const rows = [["step " + number(c.steps[i]), size(c.allocated[i])], ["peak within it", size(c.peak[i])], ["reserved", size(c.reserved[i])]];
-  if (c.left[i]) rows.push(["left behind", size(c.left[i])]);
+  const rows = [[`${unit()} ${number(c.steps[i])}`, size(c.allocated[i])], ["peak within it", size(c.peak[i])], ["reserved", size(c.reserved[i])]];
+  if (c.left[i]) rows.push([`not freed by earlier ${unit()}s`, size(c.left[i])]);
   const parts = stacked.map(s => [s.name, s.bytes[i], s.color]).filter(r => r[1]).sort((a, b) => b[1] - a[1]).slice(0, 6);
   tip.replaceChildren(...rows.map(([a, b]) => line(a, b)), ...parts.map(([a, b, k]) => line(a, size(b), k)));
   if (at > scale.w / 2) { tip.style.left = "auto"; tip.style.right = scale.w - at + 12 + "px"; } else { tip.style.right = "auto"; tip.style.left = at + 12 + "px"; }
