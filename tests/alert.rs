@@ -215,7 +215,11 @@ fn a_job_can_be_watched_before_it_begins_and_while_it_runs() {
     assert_eq!(early.0.wait().expect("it ends").code(), Some(0));
     let said = did(watch(&[]).output().expect("it starts"));
     assert_eq!(said.status, Some(2), "{}", said.stderr);
-    assert!(said.stderr.contains("nothing that is recorded there runs on this machine"), "{}", said.stderr);
+    assert!(
+        said.stderr.contains("no job that is recorded there is running on this machine"),
+        "{}",
+        said.stderr
+    );
 }
 
 #[test]

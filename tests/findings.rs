@@ -63,7 +63,7 @@ fn every_note_of_a_real_allocator() {
     assert!(state["bytes_now"].as_u64().is_some_and(|b| b >= 2 * 128 * MIB), "{state}");
     says(found.iter().find(|f| f["kind"] == "opaque-pool").expect("the graph's pool"), &["captured graphs"]);
     // The Python of the tests is 3.11 to 3.13, whose collector is seen at work.
-    says(of(&found, "cycle-garbage", "Cycle.__init__"), &["until Python's collector comes by"]);
+    says(of(&found, "cycle-garbage", "Cycle.__init__"), &["until Python's garbage collector runs"]);
 }
 
 #[test]
@@ -147,13 +147,19 @@ fn pages_are_clicked_in_chromium() {
     let of = |script: &str, words: &[&str]| Job::python(&folder, script, words).run().succeeded().recording();
     let leak = of("tests/python/judged.py", &[]);
     let names = Folder::new("page-names");
-    let names =
-        Job::python(&names, "tests/python/hostile.py", &["nobody", "--"]).run().succeeded().recording();
+    let victim = names.join("nobody");
+    let names = Job::python(&names, "tests/python/hostile.py", &[victim.to_str().expect("UTF-8"), "--"])
+        .run()
+        .succeeded()
+        .recording();
     let [report, diff] = ["report", "diff"].map(OsStr::new);
     let leak_page = page("leak", &[report, leak.as_os_str()]);
     let mut more = vec![page("names", &[report, names.as_os_str()])];
     more.push(page("diff", &[diff, leak.as_os_str(), names.as_os_str()]));
-    more.push(page("runs", &[diff, leak.as_os_str(), names.as_os_str(), leak.as_os_str()]));
+    let named = |name: &str, path: &Path| [OsStr::new(name), path.as_os_str()].join(OsStr::new("="));
+    let runs = [("base", &leak), ("patch", &names)].map(|(name, path)| named(name, path));
+    let again = named("again", &leak);
+    more.push(page("runs", &[diff, &runs[0], &runs[1], &again]));
     are_clicked(&folder.join("shots"), &["--leak".as_ref(), leak_page.as_os_str()]);
     are_clicked(&folder.join("shots"), &more.iter().map(|p| p.as_os_str()).collect::<Vec<_>>());
 }

@@ -203,7 +203,7 @@ fn runs_out(arguments: &[&str], verdict: &str) -> (Folder, Ran, Value) {
     let text = strandline(&["report".as_ref(), ran.recording().as_os_str()]);
     let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
     for said in [
-        "4.0 GiB from before the recording began: by whom was not seen",
+        "4.0 GiB allocated before the recording began, by an unknown line",
         "who allocated 4.0 GiB on GPU 0: it was there before the recording began",
         &format!(
             "2.9 GiB allocated since step 1 by your {}:{}",

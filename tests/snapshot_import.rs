@@ -106,7 +106,7 @@ fn report_and_diff_read_them() {
     let more = &diff["sites"][0];
     assert_eq!((&more["new"]["bytes"], &more["base"]["bytes"]), (&32_000_000.into(), &0.into()), "{diff}");
     let text = String::from_utf8(run(&["diff", &path("ref_plain"), &path("ref_pending")]).stdout).unwrap();
-    assert!(text.starts_with("strandline: 30.5 MiB more in use in the second\n"), "{text}");
+    assert!(text.starts_with("strandline: NEW has 30.5 MiB more in use than BASE\n"), "{text}");
     let same = String::from_utf8(run(&["diff", &path("ref_plain"), &path("ref_plain")]).stdout).unwrap();
     assert!(same.starts_with("strandline: THE SAME"), "{same}");
 }

@@ -269,7 +269,7 @@ impl PostMortem {
             Cause::Optimizer => (
                 "the optimizer's state does not fit".into(),
                 format!(
-                    "it is made in step {step}, beside {} that were allocated already",
+                    "the optimizer made its state in step {step}, when {} were already allocated",
                     size(o.allocated.0)
                 ),
             ),
@@ -291,12 +291,12 @@ impl PostMortem {
         match d.capacity.map(|c| c.total.0).filter(|total| o.requested.0 > *total) {
             Some(total) => (
                 format!("one request of {asked}, more than the card has"),
-                format!("{asked} were asked for at once, and the card has {} in all", size(total)),
+                format!("{asked} were requested at once, and the whole GPU has {}", size(total)),
             ),
             None => (
                 format!("one request of {asked}"),
                 format!(
-                    "{asked} were asked for at once; the median step before needed {} in all",
+                    "{asked} were requested at once; the median step before needed {} in total",
                     size(self.median_need.unwrap_or(0))
                 ),
             ),
@@ -344,13 +344,13 @@ impl PostMortem {
 fn fragments(o: &OomEvent, scene: Option<&Scene>, asked: &str) -> String {
     match scene {
         Some(s) => format!(
-            "{asked} were asked for while {} of torch's cache were free, in {} of which the largest has {}",
+            "{asked} were requested while {} of PyTorch's cache were free, but in {}, of which the largest has {}",
             size(s.cached.0),
             plural(s.pieces, "piece"),
             size(s.largest.0)
         ),
         None => format!(
-            "{asked} were asked for while {} of torch's cache were free, in pieces",
+            "{asked} were requested while {} of PyTorch's cache were free, but in pieces",
             size(o.reserved.0.saturating_sub(o.allocated.0).saturating_sub(o.pending.0))
         ),
     }

@@ -101,7 +101,7 @@ pub fn judge(replay: &Replay, detector: &Detector) -> Verdict {
             let detectable = detector.detectable(replay);
             let least = detectable.map_or_else(String::new, |bytes| {
                 format!(
-                    "; more than {} a {} would have shown",
+                    "; growth of more than {} a {} would have been found",
                     size(bytes as u64),
                     replay.step_source().noun()
                 )

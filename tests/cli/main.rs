@@ -1,6 +1,7 @@
 //! The commands that read recordings, on frozen ones: what goes to which stream, which status they end with, and that
 //! what is no recording is an error that says what and where.
 
+mod documented;
 mod page;
 mod shown;
 mod support;

@@ -7,7 +7,7 @@
 // DIR/node_modules: npm install puppeteer-core axe-core. CHROMIUM is the browser; without it, the one of npm's @sparticuz/chromium in
 // DIR, which brings its libraries and fonts and is unpacked there. Screenshots go to OUT. A page without data, as `strandline diff`
 // makes them, has nothing to press.
-import { mkdirSync, readFileSync } from 'node:fs';
+import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { basename, join, resolve } from 'node:path';
 import { pathToFileURL } from 'node:url';
@@ -98,6 +98,16 @@ function pressed(mustLeak, mostMs) {
 
 const browser = await puppeteer.launch({ executablePath: await chromium(), headless: 'shell', args: ['--no-sandbox', '--disable-gpu'] });
 let failed = 0;
+// How long the browser takes for a page of one word, on this machine now.
+async function bare() {
+  const page = await browser.newPage();
+  writeFileSync(join(out, 'word.html'), '<!doctype html><title>word</title><p>word');
+  await page.goto(pathToFileURL(resolve(join(out, 'word.html'))).href);
+  await page.evaluate(() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done))));
+  const at = await page.evaluate(() => performance.getEntriesByType('paint').find(e => e.name === 'first-contentful-paint')?.startTime ?? 0);
+  await page.close();
+  return at;
+}
 for (const file of pages) {
   const wrong = new Set(), name = basename(file, '.html');
   let slowest = 0, paint = 0;
@@ -126,7 +136,7 @@ for (const file of pages) {
     await page.close();
   }
   if (wrong.size) { failed++; console.error(`${file}:\n  ${[...wrong].join('\n  ')}`); }
-  console.log(`${file}: ${(readFileSync(file).length / 1024).toFixed(0)} KiB, first paint at ${paint.toFixed(0)} ms, slowest of what was pressed ${slowest.toFixed(0)} ms`);
+  console.log(`${file}: ${(readFileSync(file).length / 1024).toFixed(0)} KiB, first paint at ${paint.toFixed(0)} ms (of one word: ${(await bare()).toFixed(0)} ms), slowest of what was pressed ${slowest.toFixed(0)} ms`);
 }
 await browser.close();
 process.exit(failed ? 1 : 0);

@@ -149,7 +149,7 @@ mod tests {
     fn what_is_no_rate_is_refused_with_the_reason_and_an_example() {
         for (text, why) in [
             ("50MiB", "a rate has two parts"),
-            ("50 gallons/step", "is no size"),
+            ("50 gallons/step", "is not a size"),
             ("0%/step", "between 0 and 100"),
             ("50MiB/epoch", "none of step"),
             ("50MiB/", "none of step"),

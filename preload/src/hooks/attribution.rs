@@ -76,7 +76,7 @@ fn begin() {
     recorder::record_metadata(json!({
         "allocator": if cupy { "CuPy" } else { "CUDA" },
         "framework": cupy.then_some("CuPy"),
-        "coverage": { "level": "blocks", "reason": "what the program keeps in pools of its own: a block is what one CUDA call handed out" },
+        "coverage": { "level": "blocks", "reason": "memory pools of the program itself: each block in this recording is one allocation by CUDA" },
     }));
 }
 

@@ -152,7 +152,11 @@ impl Python {
             let variable = real::look_up(name, real::Library::TorchPython) as u64;
             // SAFETY: an exported variable of the size of a pointer, in a library that stays loaded.
             let class = if variable == 0 { 0 } else { unsafe { read(variable) } };
-            if class == 0 { Err("torch's Python classes are not there".to_string()) } else { Ok(class) }
+            if class == 0 {
+                Err("this process has no PyTorch classes to look for".to_string())
+            } else {
+                Ok(class)
+            }
         };
         let code = code_of_python(find(c"PyDict_Next")?);
         let types = [c"PyType_Type", c"PyDict_Type", c"PyLong_Type", c"PyBool_Type"].map(find);

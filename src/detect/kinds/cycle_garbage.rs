@@ -53,7 +53,7 @@ fn collected(c: &Cohort) -> Option<String> {
     let t = &c.steps;
     (t.is_cycle_garbage() && t.collected_at_once.bytes >= LEAST).then(|| {
         format!(
-            "reference cycles keep what this line allocates until Python's collector comes by: it freed {} ({}) that had \
+            "reference cycles keep what this line allocates until Python's garbage collector runs: it freed {} ({}) that had \
              outlived two steps, as much as {} at once",
             plural(t.collected_old.blocks, "block"),
             size(t.collected_old.bytes),
@@ -66,7 +66,7 @@ fn collected(c: &Cohort) -> Option<String> {
 fn seems(c: &Cohort, d: &Device) -> Option<String> {
     let (falls, most) = falls(&c.steps.series).filter(|(_, most)| *most >= worth(d))?;
     Some(format!(
-        "what this line allocates piles up to {} and then vanishes at once, {} times so far: reference cycles that wait for \
+        "what this line allocates grew to {} and was then freed at once, {} times so far: reference cycles that wait for \
          Python's collector, or a buffer that is emptied now and then",
         size(most),
         count(falls as u64)

@@ -86,7 +86,7 @@ fn whom(waits: &[PendingWait]) -> String {
         w.stream.map_or(String::new(), |s| format!("stream {} ({})", s.0, size(w.bytes.0)))
     };
     match known.as_slice() {
-        [] => "a stream that was not seen is".to_string(),
+        [] => "a stream that was not recorded is".to_string(),
         [w] => format!("stream {} is", w.stream.map_or(0, |s| s.0)),
         [some @ .., last] => {
             format!("{} and {} are", some.iter().map(one).collect::<Vec<_>>().join(", "), one(last))

@@ -17,7 +17,7 @@ const KIND: Kind = Kind::new(&KindInfo {
         "whatever keeps these tensors must let go of them when the step that used the stream is over",
     ),
     remedy_without_torch: Some(
-        "free it when the work that needed it is done, or bound what is kept; of arrays keep numbers: float(x)",
+        "free it when it is no longer needed, limit how many are kept, or keep numbers instead of arrays: float(x)",
     ),
     is_leak: true,
     has_holder: true,

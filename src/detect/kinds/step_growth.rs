@@ -16,7 +16,7 @@ const KIND: Kind = Kind::new(&KindInfo {
         "keep a number, .item(), or cut the graph, .detach(), before a loss or an output is stored",
     ),
     remedy_without_torch: Some(
-        "free it when the work that needed it is done, or bound what is kept; of arrays keep numbers: float(x)",
+        "free it when it is no longer needed, limit how many are kept, or keep numbers instead of arrays: float(x)",
     ),
     // What keeps tensors without a graph is not helped by detaching them.
     remedy_without_graph: Some(
@@ -45,7 +45,7 @@ fn explain(g: &Grown<'_>) -> String {
     let what = format!("{} ({}){of}", plural(f.blocks_now, "block"), size(f.bytes_now));
     match g.members.first().map(|m| m.growth.rule) {
         Some(Rule::Backlog { life }) => format!(
-            "{what} are waiting more than when this began: each is freed in the end, after up to {}, and more come than go",
+            "{what} more are alive than when the growth began: each is freed in the end, after up to {}, but they are allocated faster than they are freed",
             plural(life.into(), noun)
         ),
         Some(Rule::Kept { marks, life, .. }) => {

@@ -14,7 +14,7 @@ pub(super) const DETECTOR: Entry = Entry { kind: KIND, check: Check::Look { when
 
 const KIND: Kind = Kind::new(&KindInfo {
     remedy: Some("make the stream once and reuse it: what was freed on a stream only that stream can use"),
-    ..KindInfo::named("stranded-cache", "freed memory of streams that are used no more")
+    ..KindInfo::named("stranded-cache", "cached memory of streams that are no longer used")
 });
 
 /// Steps in which a stream must not have allocated.

@@ -139,11 +139,11 @@ impl<'a> Diff<'a> {
     /// The first line: how much more or less is in use.
     pub fn verdict(&self) -> String {
         match self.more() {
-            0 if self.rows.is_empty() => "THE SAME: every line holds as much in both".to_string(),
+            0 if self.rows.is_empty() => "THE SAME: every line holds as much in NEW as in BASE".to_string(),
             0 => "SAME TOTAL, different lines".to_string(),
             more => {
                 let part = self.in_percent().map(|p| format!(" ({p})")).unwrap_or_default();
-                format!("{}{part} in use in the second", signed(more))
+                format!("NEW has {} in use than BASE{part}", signed(more))
             }
         }
     }

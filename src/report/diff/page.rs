@@ -1,6 +1,6 @@
 //! A comparison as one page of HTML that needs no network and runs no script.
 
-use super::runs::Runs;
+use super::runs::{Effect, Runs};
 use super::{Diff, ROWS};
 use crate::event::printable;
 use crate::report::count;
@@ -19,10 +19,24 @@ enum Column {
     Bar,
 }
 
+/// What a row says: its colour.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Tone {
+    Plain,
+    Good,
+    Bad,
+}
+
 /// A table: its columns with their heads, and its rows.
 struct Table {
+    label: &'static str,
     columns: Vec<(Column, &'static str)>,
-    rows: Vec<Vec<String>>,
+    rows: Vec<(Tone, Vec<String>)>,
+}
+
+/// How long a bar is beside the longest one, from 0 to 100.
+fn part(of: u64, most: u64) -> String {
+    (u128::from(of) * 100 / u128::from(most.max(1))).to_string()
 }
 
 impl Runs {
@@ -40,15 +54,19 @@ impl Runs {
             (Column::Number, "grows"),
             (Column::Words, "effect"),
         ];
-        let largest = self.rows().map(|(v, _)| v.peak()).max().unwrap_or(0).max(1);
-        let bars = self.rows().map(|(v, _)| (v.peak() as u128 * 100 / u128::from(largest)).to_string());
-        let rows = self.cells().into_iter().skip(1).zip(bars).map(|(cells, bar)| {
+        let largest = self.rows().map(|(v, _)| v.peak()).max().unwrap_or(0);
+        let rows = self.cells().into_iter().skip(1).zip(self.rows()).map(|(cells, (v, effect))| {
             let mut row = cells.to_vec();
-            row.insert(4, bar);
-            row
+            row.insert(4, part(v.peak(), largest));
+            let tone = match effect {
+                Effect::Saved(_) | Effect::Ends => Tone::Good,
+                Effect::Worse(_) | Effect::Grows | Effect::Died(_) => Tone::Bad,
+                Effect::Base | Effect::NoneSeen | Effect::DiesAsWell(_) => Tone::Plain,
+            };
+            (tone, row)
         });
-        let table = Table { columns: columns.to_vec(), rows: rows.collect() };
-        let note = "Peak: the most that tensors took on a device, of the middle run; ± half of what repeats differ by.";
+        let table = Table { label: "variants", columns: columns.to_vec(), rows: rows.collect() };
+        let note = "Peak: the most that tensors took on one GPU, in the run that is the median of the repeats; ± half of the range of the repeats.";
         write(out, &self.verdict(), &[table], note)
     }
 }
@@ -61,6 +79,7 @@ impl Diff<'_> {
     pub fn html(&self, out: &mut impl Write) -> io::Result<()> {
         let [words, number] = [Column::Words, Column::Number];
         let sides = Table {
+            label: "what is compared",
             columns: vec![
                 (words, ""),
                 (number, "in use"),
@@ -68,17 +87,25 @@ impl Diff<'_> {
                 (number, "reserved"),
                 (words, "at"),
             ],
-            rows: self.sides().map(|row| row.to_vec()).to_vec(),
+            rows: self.sides().map(|row| (Tone::Plain, row.to_vec())).to_vec(),
         };
+        let most = self.rows().iter().take(ROWS).map(|r| r.more().unsigned_abs()).max().unwrap_or(0);
+        let rows = self.cells().zip(self.rows()).map(|(cells, r)| {
+            let mut row = cells.to_vec();
+            row.insert(1, part(r.more().unsigned_abs(), most));
+            (if r.more() > 0 { Tone::Bad } else { Tone::Good }, row)
+        });
         let lines = Table {
+            label: "lines that differ",
             columns: vec![
-                (number, "more"),
+                (number, "difference"),
+                (Column::Bar, ""),
                 (number, "base"),
                 (number, "new"),
                 (number, "blocks"),
                 (words, "allocated at"),
             ],
-            rows: self.cells().map(|row| row.to_vec()).collect(),
+            rows: rows.collect(),
         };
         let rest = self.rows().len().saturating_sub(ROWS);
         let note = if rest > 0 { format!("And {} more lines.", count(rest as u64)) } else { String::new() };
@@ -96,23 +123,29 @@ fn write(out: &mut impl Write, title: &str, tables: &[Table], note: &str) -> io:
         plain(title)
     )?;
     for table in tables.iter().filter(|t| !t.rows.is_empty()) {
-        writeln!(out, "<section tabindex=\"0\" aria-label=\"comparison\"><table>\n<thead><tr>")?;
+        writeln!(out, "<section tabindex=\"0\" aria-label=\"{}\"><table>\n<thead><tr>", table.label)?;
         for (column, head) in &table.columns {
             // A column of bars belongs to the one before it.
             let tag = if head.is_empty() { "td" } else { "th" };
             writeln!(out, "<{tag}{}>{}</{tag}>", class(*column), plain(head))?;
         }
         writeln!(out, "</tr></thead>\n<tbody>")?;
-        for row in &table.rows {
-            write!(out, "<tr>")?;
-            for ((column, _), cell) in table.columns.iter().zip(row) {
+        for (tone, row) in &table.rows {
+            let tone = match tone {
+                Tone::Plain => "",
+                Tone::Good => " class=\"good\"",
+                Tone::Bad => " class=\"bad\"",
+            };
+            write!(out, "<tr{tone}>")?;
+            for ((column, head), cell) in table.columns.iter().zip(row) {
                 let inner = match column {
                     Column::Bar => format!(
                         "<svg width=\"100%\" height=\"14\" aria-hidden=\"true\"><rect width=\"{cell}%\" height=\"14\" rx=\"3\"/></svg>"
                     ),
                     _ => plain(cell),
                 };
-                write!(out, "<td{}>{inner}</td>", class(*column))?;
+                // Where there is little room a row is a list, and each value says what it is.
+                write!(out, "<td{} data-head=\"{}\">{inner}</td>", class(*column), plain(head))?;
             }
             writeln!(out, "</tr>")?;
         }

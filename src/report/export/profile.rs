@@ -8,7 +8,7 @@ use crate::report::text::{NO_FRAME, line, stream};
 use std::collections::BTreeMap;
 
 /// What stands for the stacks of blocks that were there before the recording began.
-const EARLY: &str = "from before the recording began: by whom was not seen";
+const EARLY: &str = "allocated before the recording began, by an unknown line";
 
 /// Which figure of a profile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -74,8 +74,8 @@ pub fn alert(
 
 /// The lines that say who holds what was announced before that was known. The first begins with `strandline: HELD`.
 pub fn held(p: &Process<'_>, f: &Finding, known: &Known, style: Style) -> Vec<String> {
-    let by = known.kept_at.as_ref().map_or_else(|| "kept by".to_owned(), |k| kept_by(p, k));
-    let said = format!("HELD GPU {}: what {} leaves behind is {by}", f.device.0, file(p, f));
+    let by = known.kept_at.as_ref().map_or_else(|| "held by:".to_owned(), |k| kept_by(p, k));
+    let said = format!("HELD GPU {}: the memory that {} allocated is {by}", f.device.0, file(p, f));
     let mut out = style.wrap("strandline: ", &said);
     if let HeldBy::Found(holders) = &known.held_by {
         holders.iter().for_each(|h| out.extend(style.wrap("  held   ", &h.in_words())));
@@ -87,11 +87,11 @@ pub fn held(p: &Process<'_>, f: &Finding, known: &Known, style: Style) -> Vec<St
 pub fn withdrawn(p: &Process<'_>, f: &Finding) -> String {
     let at = f.withdrawn_step.map(|n| format!(" at {} {}", f.grain.noun(), count(n.into())));
     let stay = match f.bytes_now {
-        0 => "nothing of it is left".to_owned(),
-        bytes => format!("{} of it stay", size(bytes)),
+        0 => "all of it has been freed".to_owned(),
+        bytes => format!("{} of it are still allocated", size(bytes)),
     };
     let (gpu, file, at) = (f.device.0, file(p, f), at.unwrap_or_default());
-    format!("WITHDRAWN GPU {gpu}: what {file} leaves behind has stopped growing{at}; {stay}")
+    format!("WITHDRAWN GPU {gpu}: the memory that {file} allocated has stopped growing{at}; {stay}")
 }
 
 /// `full at step 19 (18-20), in 2.5 min`; `full later than step 60, rate falling, in 8 min at the earliest`.
@@ -100,7 +100,7 @@ fn full(p: &Process<'_>, f: &Finding) -> String {
     let Some(when) = f.steps_to_oom.filter(|w| w.mid != u64::MAX) else { return fills() };
     // Alone it would take longer than the device lasts.
     if p.findings.iter().any(|other| is_sooner(other, f)) {
-        return format!("{}, and sooner of another leak", fills());
+        return format!("{}; another leak fills it sooner", fills());
     }
     let done = u64::from(marks(p, f));
     let at = |n: u64| format!("{} {}", f.grain.noun(), count(done.saturating_add(n)));

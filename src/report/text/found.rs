@@ -261,7 +261,10 @@ pub(super) fn failed(p: &Process<'_>, d: &Device, style: Style) -> Vec<String> {
         ));
     }
     if early > 0 {
-        held.push((early, format!("{} from before the recording began: by whom was not seen", size(early))));
+        held.push((
+            early,
+            format!("{} allocated before the recording began, by an unknown line", size(early)),
+        ));
         held.sort_by_key(|(bytes, _)| std::cmp::Reverse(*bytes));
     }
     for (i, (_, text)) in held.iter().enumerate() {

@@ -114,7 +114,7 @@ impl Bundles {
                 Err(e) => return Err(Error::io("cannot create", path, e)),
             }
         }
-        Err(Error::new("there is no number left for a bundle"))
+        Err(Error::new("every number for a folder bundle-NUMBER is taken: remove old ones"))
     }
 }
 

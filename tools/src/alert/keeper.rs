@@ -129,7 +129,9 @@ impl Keeper {
         let Keeper { workers, errands, hurry, busy, keeping, aborted, abort, job } = self;
         drop((workers, errands, hurry));
         if busy.recv_timeout(LAST) == Err(RecvTimeoutError::Timeout) {
-            say::line("the job has ended and an action is still under way: it is left to itself");
+            say::line(
+                "the job has ended, and an action of --on-alert is still running: strandline does not wait for it",
+            );
         }
         // An abort has a time of its own: it ends when its processes do.
         let grace = abort.filter(|_| aborted.load(Ordering::SeqCst) && job.is_none_or(|j| j.is_alive()));

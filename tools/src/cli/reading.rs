@@ -73,7 +73,7 @@ pub(crate) struct Diff {
     /// in a last number alone, are repeats
     #[arg(value_name = "NEW")]
     pub(crate) new: Vec<PathBuf>,
-    /// The moment in both of two: as for `snapshot` [default: the peak of recordings, the end of snapshots]
+    /// The moment to compare, the same in both: as for `snapshot` [default: the peak of recordings, the end of snapshots]
     #[arg(long, value_name = "MOMENT")]
     pub(crate) at: Option<Moment>,
     /// End with 85 where so much more is in use in NEW: 2% of what BASE has, or a size such as 100MiB
@@ -141,7 +141,7 @@ pub(crate) struct Export {
     /// What was held then: end (of the last step), now, peak, oom, step:N or mark:NAME; of speedscope may be repeated [default: peak; of speedscope also end]
     #[arg(long, value_name = "MOMENT")]
     pub(crate) at: Vec<Moment>,
-    /// Of folded stacks: what was allocated in all, freed or not
+    /// With --format folded: count all that was allocated, also what was freed
     #[arg(long, conflicts_with = "at")]
     pub(crate) allocated: bool,
     /// Of perfetto: so many lines of the program have a counter of what they hold

@@ -145,8 +145,7 @@ fn allocator(variable: impl Fn(&str) -> Option<String>) -> Check {
     }
     if variable("PYTORCH_NO_CUDA_MEMORY_CACHING").is_some_and(|v| v != "0") {
         let found = "PYTORCH_NO_CUDA_MEMORY_CACHING switches torch's cache off: each block is a cudaMalloc";
-        let fix =
-            "blocks and leaks are seen, but in no stream's order, and there are no totals to compare with";
+        let fix = "blocks and leaks are recorded, but without the order of streams, and PyTorch has no totals to compare with";
         return Check::note("allocator", found, fix);
     }
     Check::good("allocator", "native")

@@ -37,10 +37,10 @@ pub(crate) fn main(options: &cli::Env) -> Result<u8, Error> {
 fn remark(format: Format) -> Option<&'static str> {
     match format {
         Format::Ray | Format::Deepspeed => Some(
-            "the library and the folder must lie at these paths on every machine: in a shared home, or copied there",
+            "every machine must have the library and the folder at these paths: in a shared home, or copied there",
         ),
         Format::K8s => Some(
-            "the library must lie at this path in the container: in its image, or in a volume; so must the folder",
+            "the container must have the library and the folder at these paths: in its image or in a volume",
         ),
         _ => None,
     }

@@ -89,7 +89,7 @@ fn refuse(options: &cli::Export) -> Result<(), Error> {
     }
     if options.allocated && options.format != ExportFormat::Folded {
         return refused(
-            "speedscope and pprof have it beside what was held",
+            "files for speedscope and pprof always contain both, what was allocated and what was held",
             "--allocated goes with --format folded",
         );
     }
@@ -119,7 +119,9 @@ fn zipped(out: &mut Vec<u8>, profiles: &[Profile<'_>], begun: u64) -> io::Result
 fn write(path: &Path, bytes: &[u8]) -> Result<(), Error> {
     if path.extension().is_some_and(|e| e == "strand") {
         let what = format!("{} would be overwritten", say::path(path));
-        return Err(Error::new(what).hint("the recording goes last, without -o").status(status::USAGE));
+        return Err(Error::new(what)
+            .hint("-o names the file to write; the recording is the last argument")
+            .status(status::USAGE));
     }
     files::write(path, bytes)
         .map_err(|e| Error::io("cannot write the export", path, e).status(status::FAILED))?;

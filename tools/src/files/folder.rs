@@ -72,7 +72,7 @@ impl Folder {
             0 => Ok(folder),
             _ => Err(refused(
                 io::ErrorKind::PermissionDenied,
-                "others may look into it (its mode is not 0700)",
+                "other users can read it (its mode is not 0700)",
             )),
         }
     }
@@ -109,7 +109,7 @@ impl Folder {
             match part {
                 Component::Normal(name) => names.push(name),
                 Component::CurDir => {}
-                _ => return Err(refused(io::ErrorKind::InvalidInput, "it leads out of the folder")),
+                _ => return Err(refused(io::ErrorKind::InvalidInput, "it points outside the folder")),
             }
         }
         let last = names

@@ -69,7 +69,7 @@ impl Jobs {
 
     fn nothing(&self) -> Error {
         match &self.asked {
-            Asked::Mine => Error::new("no job of yours that is recorded runs on this machine")
+            Asked::Mine => Error::new("none of your running jobs on this machine is being recorded")
                 .hint("record one: strandline run train.py   (one that has ended: strandline top DIR)"),
             Asked::Folder(path) | Asked::One(path) => {
                 Error::new(format!("{}: it cannot be read as a recording", shown(path)))

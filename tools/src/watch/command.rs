@@ -45,7 +45,7 @@ pub(crate) fn main(options: &cli::Watch) -> Result<u8, Error> {
     }
     if watch.is_idle() {
         return Err(Error::new(format!(
-            "{}: nothing that is recorded there runs on this machine",
+            "{}: no job that is recorded there is running on this machine",
             shown(&folder)
         ))
         .hint(format!("what has ended: strandline report {}", shown(&folder)))

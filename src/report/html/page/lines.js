@@ -1,5 +1,5 @@
-// All lines that allocate, to be sorted and searched.
-let order = ["bytes", -1];
+// All lines that allocate, to be sorted and searched. Rows are made once for what is shown.
+let order = ["bytes", -1], made = [null, new Map()];
 function lines() {
   const heads = [["site", "line"], ["stream", "stream"], ["bytes", "held at the end"], ["blocks", "blocks"], ["allocs", "allocations"], ["frees", "freed"]];
   const wanted = $("lines-search").value.toLowerCase(), top = el("tr"), leak = grown();
@@ -13,10 +13,12 @@ function lines() {
   const sorted = found.sort((a, b) => (a[order[0]] < b[order[0]] ? -1 : a[order[0]] > b[order[0]] ? 1 : 0) * order[1]);
   const body = el("tbody"), header = el("thead");
   header.append(top);
-  body.append(...sorted.map(r => {
+  const row = r => {
     const row = el("tr", undefined, r.leak ? (leak && leak.certainty === "leak" ? "bad" : "doubt") : "");
     heads.forEach(([k]) => row.append(el("td", k === "bytes" ? size(r[k]) : typeof r[k] === "number" ? number(r[k]) : r[k])));
     return row;
-  }));
+  };
+  if (made[0] !== lane) made = [lane, new Map(lane.c.table.map(r => [r, row(r)]))];
+  body.append(...sorted.map(r => made[1].get(r)));
   $("lines").replaceChildren(header, body);
 }
