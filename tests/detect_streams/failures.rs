@@ -82,7 +82,7 @@ fn causes_are_told_apart() {
         (
             Failing { live: 10 * GIB, ..FULL },
             Cause::Fragmentation,
-            "in 12 pieces of which the largest has 1.0 GiB",
+            "in 12 pieces, of which the largest has 1.0 GiB",
         ),
         (
             Failing { reserved: 6 * GIB, live: 5 * GIB, ..FULL },

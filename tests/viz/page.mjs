@@ -83,6 +83,7 @@ function pressed(mustLeak, mostMs) {
     if (all('#blocks tbody tr').length === 0 && lane.c.end && lane.c.end.blocks.length) wrong.push('no blocks are listed');
   }
   for (const b of all('#processes button')) timed('a process', () => b.click());
+  all('#processes button')[0]?.click();
   const boxes = all('.finding'), told = lane ? lane.p.findings : [];
   if (boxes.length !== told.length) wrong.push(`${boxes.length} of ${told.length} findings are shown`);
   if (mustLeak) {

@@ -53,7 +53,8 @@ function ranks() {
   for (const i of data.told.order) {
     const [name, phrase, peak, left, steps, cls] = rows[i] || [];
     if (name === undefined || !`${name} ${phrase}`.toLowerCase().includes(wanted)) continue;
-    const r = el("tr", undefined, "pick" + (lane && lane.i === i ? " on" : "")), first = el("td"), b = el("button", name);
+    const r = el("tr", undefined, "pick"), first = el("td"), b = el("button", name);
+    r.dataset.process = i;
     b.onclick = () => show(i);
     r.onclick = e => { if (e.target !== b) show(i); };
     first.append(b);
@@ -61,6 +62,11 @@ function ranks() {
     body.append(r);
   }
   $("processes").replaceChildren(top, body);
+  mark();
+}
+// The row of the process that is shown.
+function mark() {
+  $("processes").querySelectorAll("tbody tr").forEach(r => r.classList.toggle("on", Boolean(lane) && Number(r.dataset.process) === lane.i));
 }
 // Shows a process: its findings, and its GPU where that is drawn.
 function show(i) {

@@ -1,6 +1,6 @@
 // Everything is drawn once, and again where something is chosen.
 function all() {
-  findings(); cards(); ranks();
+  findings(); cards(); mark();
   const drawn = lane && lane.c;
   $("drawn").hidden = !drawn;
   $("nothing").hidden = Boolean(drawn);

@@ -63,8 +63,16 @@ function steps() {
     g.strokeStyle = css("grow"); g.setLineDash([2, 3]); g.beginPath(); g.moveTo(x(last), y(now)); g.lineTo(...to(Math.max(cone.mid, 1))); g.stroke(); g.setLineDash([]);
     g.fillStyle = css("soft"); g.textAlign = "left"; g.fillText("forecast", x(last) + 6, 20);
   }
-  const flag = (s, text, style) => { g.strokeStyle = style; g.setLineDash([3, 3]); g.beginPath(); g.moveTo(x(s), 8); g.lineTo(x(s), h - bottom); g.stroke(); g.setLineDash([]); g.fillStyle = style; g.textAlign = x(s) > w - 120 ? "right" : "left"; g.fillText(text, x(s) + (x(s) > w - 120 ? -4 : 4), 20); };
-  c.marks.slice(0, 30).forEach(([s, text]) => { if (s >= first && s <= right) flag(s, text, css("soft")); });
+  // A vertical line with a name, which is left out where another one is already.
+  let taken = -1;
+  const flag = (s, text, style, level) => {
+    const at = x(s), short = text.length > 28 ? text.slice(0, 27) + "…" : text, wide = g.measureText(short).width + 8, right = at + wide > w;
+    g.strokeStyle = g.fillStyle = style; g.setLineDash([3, 3]); g.beginPath(); g.moveTo(at, 8); g.lineTo(at, h - bottom); g.stroke(); g.setLineDash([]);
+    if (level && (right ? at - wide : at) < taken) return;
+    if (level) taken = right ? at : at + wide;
+    g.textAlign = right ? "right" : "left"; g.fillText(short, at + (right ? -4 : 4), level ? 34 : 20);
+  };
+  c.marks.slice(0, 30).forEach(([s, text]) => { if (s >= first && s <= right) flag(s, text, css("soft"), 1); });
   if (ended) flag(last, "out of memory", css("bad"));
   const at = c.steps[chosen];
   if (at >= first && at <= right) { g.strokeStyle = css("ink"); g.beginPath(); g.moveTo(x(at), 4); g.lineTo(x(at), h - bottom); g.stroke(); }
