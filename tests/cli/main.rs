@@ -176,7 +176,7 @@ fn top_needs_a_terminal_and_puts_it_back() {
     let folder = Folder::new("top");
     let (status, stdout, stderr) = run(&folder, &["top", &frozen("v1-plain.strand")]);
     assert_eq!((status, stdout.as_str()), (2, ""));
-    assert!(stderr.contains("top draws on a terminal"), "{stderr}");
+    assert!(stderr.contains("top needs a terminal"), "{stderr}");
     let mut command = Command::new("python3");
     command.arg(root().join("tests/cli/top.py")).arg(strandline()).arg("top");
     command.arg(frozen("v1-plain.strand")).current_dir(folder.path());

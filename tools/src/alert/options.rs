@@ -11,7 +11,7 @@ pub(crate) struct Alerts {
     /// Alert on a leak that grows at least this fast: 50MiB/step, 10MiB/microbatch, 50MiB/min, 1%/100steps
     #[arg(long, value_name = "RATE")]
     pub(crate) alert_growth: Option<Threshold>,
-    /// Alert on a leak that fills its GPU within so many steps
+    /// Alert on a leak that will fill its GPU within this many steps
     #[arg(long, value_name = "STEPS")]
     pub(crate) alert_oom_within: Option<u64>,
     /// No alert before this step
@@ -20,7 +20,7 @@ pub(crate) struct Alerts {
     /// What to do on an alert: log, snapshot, exec:CMD, webhook:URL, signal:NAME, abort; may be repeated
     #[arg(long, value_name = "ACTION")]
     pub(crate) on_alert: Vec<Action>,
-    /// Figures for monitoring while it runs: HOST:PORT (Prometheus), file:PATH, or otlp (pushed); may be repeated
+    /// Metrics for monitoring while it runs: HOST:PORT (Prometheus), file:PATH, or otlp (pushed); may be repeated
     #[arg(long, value_name = "SINK")]
     pub(crate) metrics: Vec<Sink>,
 }

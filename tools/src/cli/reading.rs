@@ -76,7 +76,7 @@ pub(crate) struct Diff {
     /// The moment to compare, the same in both: as for `snapshot` [default: the peak of recordings, the end of snapshots]
     #[arg(long, value_name = "MOMENT")]
     pub(crate) at: Option<Moment>,
-    /// End with 85 where so much more is in use in NEW: 2% of what BASE has, or a size such as 100MiB
+    /// Exit with 85 if NEW uses more than BASE by this much: 2% of what BASE uses, or a size such as 100MiB
     #[arg(long, value_name = "AMOUNT")]
     pub(crate) fail_if_worse: Option<Worse>,
     /// How to tell it
@@ -129,10 +129,10 @@ pub(crate) struct Export {
     /// Write to this file instead of stdout; of parquet the folder of the tables, also s3://BUCKET/FOLDER
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
-    /// Of parquet: what the job is called; --share needs it [default: its folder's name]
+    /// With --format parquet: the name of the job; --share needs it [default: its folder's name]
     #[arg(long, value_name = "NAME")]
     pub(crate) job: Option<String>,
-    /// Of parquet: the version of the code that ran, such as "$(git rev-parse HEAD)"
+    /// With --format parquet: the version of the code that ran, such as "$(git rev-parse HEAD)"
     #[arg(long, value_name = "TEXT")]
     pub(crate) commit: Option<String>,
     /// Of parquet: also the tables events and stacks, one row for each event
@@ -144,7 +144,7 @@ pub(crate) struct Export {
     /// With --format folded: count all that was allocated, also what was freed
     #[arg(long, conflicts_with = "at")]
     pub(crate) allocated: bool,
-    /// Of perfetto: so many lines of the program have a counter of what they hold
+    /// With --format perfetto: how many lines of the program get a counter of the memory they hold
     #[arg(long, value_name = "N", default_value_t = 8)]
     pub(crate) lines: usize,
     /// Names, paths, hosts and arguments of your own become your/file1.py, function1, host1
@@ -209,7 +209,7 @@ pub(crate) enum ReportFormat {
     Github,
     /// SARIF 2.1.0, for code scanning.
     Sarif,
-    /// JUnit's XML, for what shows tests.
+    /// JUnit's XML, for tools that show test results.
     Junit,
 }
 

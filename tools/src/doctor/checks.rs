@@ -68,7 +68,10 @@ fn variables(all: impl Iterator<Item = (OsString, OsString)>) -> Check {
         }
         set.push(name);
     }
-    Check::good("variables", if set.is_empty() { "none of ours is set".to_string() } else { set.join(" ") })
+    Check::good(
+        "variables",
+        if set.is_empty() { "no STRANDLINE_ variable is set".to_string() } else { set.join(" ") },
+    )
 }
 
 fn program(patient: &Patient) -> Check {
@@ -166,7 +169,7 @@ fn preloads(list: &OsString) -> Check {
         return Check::note("preload", format!("{rival} in LD_PRELOAD intercepts CUDA as well"), fix);
     }
     match entries.len() {
-        0 => Check::good("preload", "LD_PRELOAD is free"),
+        0 => Check::good("preload", "LD_PRELOAD is not used by anything else"),
         _ => Check::good("preload", format!("LD_PRELOAD has {}; ours is put after it", entries.join(" "))),
     }
 }
@@ -234,7 +237,7 @@ mod tests {
         assert_eq!(check(env::DISABLE, "1").grade, Grade::Bad);
         assert_eq!(check(env::DISABLE, "0").grade, Grade::Good);
         assert_eq!(check("STRANDLINE_SIM_TOTAL", "1").grade, Grade::Good);
-        assert_eq!(check("PATH", "/bin").found, "none of ours is set");
+        assert_eq!(check("PATH", "/bin").found, "no STRANDLINE_ variable is set");
     }
 
     #[test]

@@ -18,7 +18,7 @@ pub(crate) struct Options {
     /// The moment that is shown: end, now, peak, oom, step:N or mark:NAME [default: end]
     #[arg(long, value_name = "MOMENT")]
     pub(crate) at: Option<Moment>,
-    /// Only the history of the last so many steps before it
+    /// Only the history of this many steps before it
     #[arg(long, value_name = "STEPS", conflicts_with = "steps")]
     pub(crate) history: Option<u32>,
     /// Only the history of these steps: 10..20, 10.. or 10
@@ -33,7 +33,7 @@ pub(crate) struct Options {
     /// Only blocks with a frame like this, of file:line function
     #[arg(long, value_name = "TEXT")]
     pub(crate) site: Option<String>,
-    /// Only blocks of which at least so much was asked for
+    /// Only blocks for which at least this much was requested
     #[arg(long, value_name = "SIZE")]
     pub(crate) min_size: Option<Size>,
     /// Only blocks that live for at least so many steps
@@ -63,7 +63,7 @@ impl Options {
 /// The language of a snapshot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Format {
-    /// What PyTorch writes and every reader reads.
+    /// As PyTorch writes it; every tool that opens snapshots opens it.
     #[default]
     Pickle,
     /// For other programs; newer memory_viz reads it too.

@@ -35,7 +35,7 @@ const TICK: Duration = Duration::from_millis(200);
 /// There is no terminal, or nothing to show.
 pub(crate) fn main(options: &cli::Top) -> Result<u8, Error> {
     if !std::io::stdin().is_terminal() || !std::io::stdout().is_terminal() {
-        return Err(Error::new("top draws on a terminal, and standard input or output is none")
+        return Err(Error::new("top needs a terminal, and standard input or output is not one")
             .hint("for a program: strandline report --format json, or run --metrics")
             .status(status::USAGE));
     }
