@@ -251,6 +251,7 @@ fn a_cache_that_somebody_else_may_have_made_is_not_used() {
             .args(["doctor", "--library"])
             .env_remove("HOME")
             .env_remove("XDG_CACHE_HOME")
+            .env_remove("STRANDLINE_CACHE")
             .env("TMPDIR", folder.path());
         doctor.stdin(Stdio::null()).output().expect("the command starts")
     };

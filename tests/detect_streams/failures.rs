@@ -94,10 +94,10 @@ fn causes_are_told_apart() {
         (
             Failing { requested: 4 << 40, ..FULL },
             Cause::Request,
-            "one request of 4 TiB, more than the card has: 4 TiB were asked",
+            "one request of 4 TiB, more than the card has: 4 TiB were requested",
         ),
         (Failing { steps: 0, ..FULL }, Cause::Full, "the first step does not fit: it had 21.0 GiB"),
-        (Failing { steps: 0, phase: optimizer, ..FULL }, Cause::Optimizer, "beside 21.0 GiB"),
+        (Failing { steps: 0, phase: optimizer, ..FULL }, Cause::Optimizer, "when 21.0 GiB were already"),
         (Failing { phase: evaluation, ..FULL }, Cause::Evaluation, "needed at least 23.0 GiB"),
         (Failing { steps: 1, ..FULL }, Cause::Full, "too few to rule a leak out"),
     ] {

@@ -14,8 +14,9 @@ fn is_command(word: &str) -> bool {
 
 #[test]
 fn commands_are_found_in_text() {
-    let found = ours(
+    let found = code::ours(
         "source <(strandline completions bash)   # strandline no\nA=1 strandline run x | strandline man",
+        &is_command,
     );
     assert_eq!(
         found,

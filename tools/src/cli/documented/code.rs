@@ -27,7 +27,7 @@ fn command(text: &str) -> (Vec<String>, &str) {
 }
 
 /// Code of a page: what stands between backticks, and blocks that are a shell's or no language's.
-pub fn code(page: &str) -> Vec<String> {
+pub(super) fn code(page: &str) -> Vec<String> {
     let mut all = Vec::new();
     for (i, part) in page.split("```").enumerate() {
         let (language, block) = part.split_once('\n').unwrap_or(("", part));
@@ -41,7 +41,7 @@ pub fn code(page: &str) -> Vec<String> {
 }
 
 /// Commands of ours in a piece of code, with what stands for something put in. `is_command`: the words that may follow `strandline`.
-pub fn ours(code: &str, is_command: &dyn Fn(&str) -> bool) -> Vec<Vec<String>> {
+pub(super) fn ours(code: &str, is_command: &dyn Fn(&str) -> bool) -> Vec<Vec<String>> {
     let (mut rest, mut found) = (code, Vec::new());
     while !rest.is_empty() {
         let (words, after) = command(rest);
