@@ -50,7 +50,7 @@ fn every_command_of_the_docs_is_taken_as_it_is_written() {
                 )
             };
             if let Some(e) = taken.err().filter(|e| !is_name(e.kind())) {
-                wrong.push(format!("{}: {}: {e}", page.display(), words.join(" ")));
+                wrong.push(format!("{page:?}: {}: {e}", words.join(" ")));
             }
         }
     }
