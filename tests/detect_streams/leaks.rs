@@ -129,10 +129,7 @@ pub(crate) fn draw(kind: Kind, seed: u64) -> (Drawn, u64) {
     (job, bursts)
 }
 
-/// Whether it must be found: what issue 4 asks for is four bursts in the run at a rate that fills 1 % of the card per 100 steps;
-/// the last of them must have grown old.
+/// Whether it must be found: it has leaked five times, and fifteen steps have passed since it began.
 pub(crate) fn must_be_found(d: &Drawn, bursts: u64) -> bool {
-    let enough =
-        d.leak.as_ref().is_some_and(|l| l.rate * 100.0 >= 0.01 * CARD as f64 && l.start + 6 <= d.steps);
-    bursts >= 5 && enough
+    bursts >= 5 && d.leak.as_ref().is_some_and(|l| l.start + 15 <= d.steps)
 }

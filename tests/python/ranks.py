@@ -23,6 +23,8 @@ p.add_argument("--layers", type=int, default=6)
 p.add_argument("--steps", type=int, default=24)
 args = p.parse_args()
 rank, world, local = (int(os.environ[k]) for k in ("RANK", "WORLD_SIZE", "LOCAL_RANK"))
+# Ranks share a card where there are fewer than ranks.
+local %= torch.cuda.device_count()
 torch.cuda.set_device(local)
 if args.backend == "fake":
     from torch.testing._internal.distributed.fake_pg import FakeStore

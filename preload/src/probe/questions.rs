@@ -37,8 +37,10 @@ pub(crate) struct Probe {
     /// Between two looks.
     look: u64,
     looked: u64,
-    /// When the last probe began, 0: there was none; and when there may be one.
+    /// When the last search began, 0: there was none.
     last: u64,
+    /// What the last search that ended took of the processor, in nanoseconds: another one will take about as much.
+    took: u64,
     pace: Pace,
     /// A question that has to wait.
     waits: Option<Ask>,
@@ -54,7 +56,7 @@ impl Probe {
         let look =
             if place.as_deref().and_then(Path::parent).is_some_and(tail::is_remote) { FAR } else { LOOK };
         let pace = pace.unwrap_or(Pace::Budget);
-        Probe { place, look, looked: 0, last: 0, pace, waits: None, answers: Vec::new() }
+        Probe { place, look, looked: 0, last: 0, took: 0, pace, waits: None, answers: Vec::new() }
     }
 
     /// Looks for a question, and after the one that is being answered.
@@ -85,7 +87,7 @@ impl Probe {
 
     fn may_begin(&self, now: u64) -> bool {
         match self.pace {
-            Pace::Budget => pace::left(since_began(now), charged()) > 0,
+            Pace::Budget => pace::left(since_began(now), charged()) > self.took,
             Pace::Every(time) => self.last == 0 || now.saturating_sub(self.last) >= time.as_nanos() as u64,
         }
     }
@@ -138,6 +140,7 @@ impl Probe {
     fn go_on(&mut self, now: u64) {
         let finished = FINISHED.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
         if let Some((running, answer)) = finished {
+            self.took = running.spent;
             self.tell(&running.work, answer.as_deref().map_err(String::as_str), running.cost());
             if let Some(world) = running.world.filter(|_| answer.is_ok()) {
                 let (found, mut looks) = (running.work.holders(), lock_looks());
@@ -153,6 +156,7 @@ impl Probe {
         if late || interpreter::is_finalizing() {
             let Some(running) = guard.take() else { return };
             drop(guard);
+            self.took = running.spent;
             WANTED.store(false, Release);
             let why =
                 if late { "no thread of Python's came by for two minutes" } else { "the job ended first" };
