@@ -28,7 +28,9 @@ fn died_with(settings: &str, cause: &str, total: &str, other: &str) -> (String, 
     assert_eq!(verdict, "oom", "{reason}");
     let text = strandline(&["report".as_ref(), ran.recording().as_os_str()]);
     let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    assert!(words.starts_with("strandline: OUT OF MEMORY, NO LEAK ("), "{text}");
+    // After one step nobody can rule a leak out.
+    let judged = if cause == "state" { "" } else { ", NO LEAK" };
+    assert!(words.starts_with(&format!("strandline: OUT OF MEMORY{judged} (")), "{text}");
     let device = &report.process["devices"][0];
     let failed = device["oom"].clone();
     // However long the first step took: what fills the card is told of the step that failed.
@@ -56,7 +58,7 @@ fn one_long_batch() {
     assert_eq!(oom["cause"], "batch", "{reason}");
     assert_eq!((&oom["step"], &oom["phase"]), (&15.into(), &"forward".into()), "{oom}");
     assert!(number(&oom, "step_need_bytes") > 4 * number(&oom, "median_step_need_bytes"), "{oom}");
-    assert!(text.contains("× the median). Step 15 needed at least"), "{text}");
+    assert!(text.contains("× what the median step needs). Step 15 needed at least"), "{text}");
 }
 
 #[test]

@@ -242,7 +242,7 @@ fn certainty(members: &[Member], rate: &Rate, before: Option<&Finding>) -> (Cert
 }
 
 /// What the sentence of a finding ends with whose blocks may still be freed by Python's collector.
-pub const UNCOLLECTED: &str = "; Python has not run a full garbage collection since the oldest of them was allocated, so reference cycles are possible";
+pub const UNCOLLECTED: &str = "; Python has run no full garbage collection since the oldest of them was allocated, so reference cycles may keep them: gc.collect() would free those";
 
 /// Whether Python's collector is known not to have made a full collection since what was allocated in step (or microbatch)
 /// `first`: what reference cycles keep looks like a leak until then.

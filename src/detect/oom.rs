@@ -51,7 +51,7 @@ impl Cause {
                 "look at the sizes at that line: a shape, an index or a type may not be what was meant"
             }
             Cause::Batch => {
-                "bound a batch by its tokens, not its rows, or sort samples by length into buckets"
+                "limit the size of a batch (of text by its tokens, not its rows), or sort samples by length into buckets"
             }
             Cause::Optimizer => "an 8-bit optimizer, or sharding its state (ZeRO, FSDP), makes room",
             Cause::Evaluation => {
@@ -253,10 +253,8 @@ impl PostMortem {
             Cause::Batch => {
                 let median = self.median_need.unwrap_or(0);
                 let times = self.times();
-                let short = match times >= INCREDIBLE {
-                    true => format!("it needed {}× what the median step needs", count(times as u64)),
-                    false => format!("a batch of {times:.1}× the median"),
-                };
+                let times = if times >= INCREDIBLE { count(times as u64) } else { format!("{times:.1}") };
+                let short = format!("it needed {times}× what the median step needs");
                 (
                     short,
                     format!(
@@ -339,6 +337,18 @@ impl PostMortem {
         }
         text
     }
+}
+
+/// An out-of-memory that the job did not live on from. What CUDA refused is one only where it is known that the process ended of it.
+/// A process that has ended by itself with 0 caught what failed, even where nothing was left to be done after it.
+pub fn final_oom(replay: &Replay) -> Option<(DeviceId, &OomEvent)> {
+    if replay.ended_well() {
+        return None;
+    }
+    replay
+        .devices()
+        .filter_map(|d| Some((d.id, d.ooms.last()?)))
+        .find(|(device, o)| o.call.is_some() || !replay.lived_on(*device, o))
 }
 
 fn fragments(o: &OomEvent, scene: Option<&Scene>, asked: &str) -> String {

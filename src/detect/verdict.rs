@@ -6,9 +6,9 @@ use super::explain::{count, plural, size};
 use super::finding::Finding;
 use super::framework_pool;
 use super::growth::MIN_MARKS;
-use super::oom::post_mortem;
-use crate::event::{DeviceId, named};
-use crate::replay::{Coverage, OomEvent, Replay};
+use super::oom::{final_oom, post_mortem};
+use crate::event::named;
+use crate::replay::{Coverage, Replay};
 
 named! {
     /// The word.
@@ -53,7 +53,7 @@ pub struct Verdict {
     pub finding: Option<usize>,
     /// Of `Clean`: growth of more than so many bytes a step would have been seen.
     pub detectable: Option<f64>,
-    /// Of `Unknown`: nothing is amiss, only fewer steps ended than are needed.
+    /// Fewer steps ended than are needed to judge; of `Unknown`, nothing else is amiss.
     pub too_short: bool,
 }
 
@@ -86,11 +86,10 @@ pub fn judge(replay: &Replay, detector: &Detector) -> Verdict {
         if let Some(i) = find(&enough) {
             return about(Outcome::Growing, i, sum(&all[i]));
         }
-        let why = post_mortem(replay, device);
-        return Verdict::new(
-            Outcome::Oom,
-            why.map_or_else(String::new, |m| format!("{}: {}", m.short, m.explain)),
-        );
+        let why =
+            post_mortem(replay, device).map_or_else(String::new, |m| format!("{}: {}", m.short, m.explain));
+        let too_short = marks(replay) < MIN_MARKS;
+        return Verdict { too_short, ..Verdict::new(Outcome::Oom, why) };
     }
     if let Some(i) = of(Certainty::Growing) {
         return about(Outcome::Growing, i, sum(&all[i]));
@@ -111,9 +110,11 @@ pub fn judge(replay: &Replay, detector: &Detector) -> Verdict {
                 true => "no other line",
                 false => "no line",
             };
-            let other = match all.iter().any(is_bounded) {
-                true => format!("what grows has a bound, and {other}"),
-                false => other.to_owned(),
+            let grew = all.iter().any(|f| f.kind.is_leak() && f.withdrawn_step.is_some());
+            let other = match (all.iter().any(is_bounded), grew) {
+                (true, _) => format!("what grows has a bound, and {other}"),
+                (false, true) => "what grew for a while no longer grows, and no other line".to_owned(),
+                (false, false) => other.to_owned(),
             };
             let reason =
                 format!("{other} left more and more GPU memory behind in {}{least}", watched(replay));
@@ -138,25 +139,18 @@ fn sum(f: &Finding) -> String {
     format!("{rate} more every {grain} since {grain} {} on GPU {}", count(f.first_step.into()), f.device.0)
 }
 
-/// An out-of-memory that the job did not live on from. What CUDA refused is one only where it is known that the process ended of it.
-/// A process that has ended by itself with 0 caught what failed, even where nothing was left to be done after it.
-pub fn final_oom(replay: &Replay) -> Option<(DeviceId, &OomEvent)> {
-    if replay.ended_well() {
-        return None;
-    }
-    replay
-        .devices()
-        .filter_map(|d| Some((d.id, d.ooms.last()?)))
-        .find(|(device, o)| o.call.is_some() || !replay.lived_on(*device, o))
+/// Steps, or the microbatches that are judged where those are more.
+fn marks(replay: &Replay) -> u32 {
+    replay.steps().max(replay.microbatches())
 }
 
 /// Why "clean" cannot be said, and whether too few steps are all that is wrong.
 fn blind(replay: &Replay) -> Option<(String, bool)> {
-    let marks = replay.steps().max(replay.microbatches());
+    let marks = marks(replay);
     let unseen = unseen(replay).map(|why| (why, false));
     unseen.or_else(|| {
         let ended = plural(u64::from(marks), replay.step_source().noun());
-        (marks < MIN_MARKS).then(|| (format!("{ended} ended, and {MIN_MARKS} are needed"), true))
+        (marks < MIN_MARKS).then(|| (format!("{ended} ended; {MIN_MARKS} are needed to judge"), true))
     })
 }
 

@@ -151,6 +151,15 @@ impl Holder {
         self.counts.windows(2).any(|pair| matches!(pair, [a, b] if b.entries < a.entries))
     }
 
+    /// Something empties it while the job works: nothing in it at the last look alone may be the job's end.
+    fn is_emptied(&self) -> bool {
+        let before = match self.counts.split_last() {
+            Some((last, before)) if last.entries == 0 => before,
+            _ => &self.counts[..],
+        };
+        before.windows(2).any(|pair| matches!(pair, [a, b] if b.entries < a.entries))
+    }
+
     /// It had more things in it at the last look than at the first.
     pub fn grew(&self) -> bool {
         self.counts.first().zip(self.counts.last()).is_some_and(|(a, b)| b.entries > a.entries)
@@ -182,14 +191,15 @@ impl Holder {
             let same = |c: &&Count| Some(after(c.taken, c.step)) == taken;
             let n = self.counts.iter().rev().find(same).map_or(n, |c| c.entries);
             let last = self.counts.last().filter(|last| last.entries != n && !same(last));
-            let last = last.map(|c| format!(", {} {}", count(c.entries), after(c.taken, c.step)));
+            let last =
+                last.map(|c| format!(", {} at the last look {}", count(c.entries), after(c.taken, c.step)));
             let (taken, last) =
                 (taken.map(|t| format!(" {t}")).unwrap_or_default(), last.unwrap_or_default());
             said.push_str(&format!(" with {}{taken}{last}", plural(n, "entry")));
         }
         if let Some(bound) = &self.bound {
             said.push_str(&format!(", at most {} ({}={})", count(bound.entries), bound.kind, bound.entries));
-        } else if self.shrank() {
+        } else if self.is_emptied() {
             said.push_str(", emptied now and then");
         }
         if self.rebound {
@@ -283,7 +293,8 @@ mod tests {
         let said = all[0].in_words();
         assert!(said.starts_with("q, a local of f, a deque with 40 entries after 2"), "{said}");
         assert!(
-            said.contains(" (step 20), 60 after 3") && said.ends_with("at most 1,000 (maxlen=1000)"),
+            said.contains(" (step 20), 60 at the last look after 3")
+                && said.ends_with("at most 1,000 (maxlen=1000)"),
             "{said}"
         );
         assert!(all[1].in_words().contains("emptied now and then"), "{}", all[1].in_words());

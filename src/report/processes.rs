@@ -99,6 +99,7 @@ impl Process<'_> {
             // What grows has not filled it, and is told of below.
             Outcome::Oom if self.findings.iter().any(|f| f.grows()) => (RAN_OUT, Ink::Bad),
             Outcome::Oom if out_of_memory(self).is_some_and(|m| m.may_leak) => (RAN_OUT, Ink::Bad),
+            Outcome::Oom if self.verdict.too_short => (RAN_OUT, Ink::Bad),
             Outcome::Oom => ("OUT OF MEMORY, NO LEAK", Ink::Bad),
             Outcome::Clean => ("NO LEAK", Ink::Good),
             Outcome::Unknown if self.verdict.too_short => ("TOO SHORT", Ink::Doubt),

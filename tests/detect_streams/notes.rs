@@ -183,7 +183,7 @@ fn leak_and_collector(at: Option<u64>, size: u64) -> Judged {
 fn what_no_collection_has_outlived_is_at_most_a_warning_until_the_card_is_nearly_full() {
     let severity = |j: &Judged| {
         let f = note(j, Kind::StepGrowth);
-        (f.severity, f.explain.contains("Python has not run a full garbage collection"))
+        (f.severity, f.explain.contains("Python has run no full garbage collection"))
     };
     assert_eq!(severity(&leak_and_collector(None, 150 * MIB)), (Severity::Warning, true));
     assert_eq!(severity(&leak_and_collector(Some(20), 150 * MIB)), (Severity::Alert, false));
@@ -358,5 +358,5 @@ fn a_job_without_steps_is_too_short_by_seconds() {
     s.items.push(Item::End(Nanos(s.now + 1)));
     let j = judged(&s);
     let reason = strandline::detect::judge(&j.replay, &j.detector).reason;
-    assert!(reason.contains("seconds ended, and 12 are needed"), "{reason}");
+    assert!(reason.contains("seconds ended; 12 are needed"), "{reason}");
 }

@@ -202,6 +202,11 @@ def loud(process):
     return [f for f in process.get("findings", []) if f["severity"] in ("alert", "warning") and f["withdrawn_step"] is None]
 
 
+def accused(process):
+    """What is said to leak or to grow, however long until the card is full."""
+    return [f for f in process.get("findings", []) if f["certainty"] in ("leak", "growing") and f["withdrawn_step"] is None]
+
+
 def verdict_is(ran, verdict, script=None, kind=None, rank=None, bytes_per_step=None):
     """Complaints about a verdict; for a leak, about its only finding."""
     wrong = []

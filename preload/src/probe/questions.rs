@@ -39,7 +39,8 @@ pub(crate) struct Probe {
     looked: u64,
     /// When the last search began, 0: there was none.
     last: u64,
-    /// What the last search that ended took of the processor, in nanoseconds: another one will take about as much.
+    /// What the last search took of the processor, in nanoseconds, where it found all holders that it was asked for: another one will take
+    /// about as much, and can wait.
     took: u64,
     pace: Pace,
     /// A question that has to wait.
@@ -140,7 +141,8 @@ impl Probe {
     fn go_on(&mut self, now: u64) {
         let finished = FINISHED.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
         if let Some((running, answer)) = finished {
-            self.took = running.spent;
+            let found = |all: &[Value]| all.iter().all(|f| f["status"] == "found");
+            self.took = if answer.as_deref().is_ok_and(found) { running.spent } else { 0 };
             self.tell(&running.work, answer.as_deref().map_err(String::as_str), running.cost());
             if let Some(world) = running.world.filter(|_| answer.is_ok()) {
                 let (found, mut looks) = (running.work.holders(), lock_looks());
@@ -156,7 +158,6 @@ impl Probe {
         if late || interpreter::is_finalizing() {
             let Some(running) = guard.take() else { return };
             drop(guard);
-            self.took = running.spent;
             WANTED.store(false, Release);
             let why =
                 if late { "no thread of Python's came by for two minutes" } else { "the job ended first" };

@@ -35,8 +35,11 @@ pub(super) fn prepare() -> Result<Prepared, String> {
     if version::is_free_threaded() {
         return Err("this Python is a free-threaded build".into());
     }
-    if !interpreter::prepare() || interpreter::is_finalizing() {
-        return Err("the job was ending, or its Python did not respond".into());
+    if interpreter::is_finalizing() {
+        return Err("the job ended first".into());
+    }
+    if !interpreter::prepare() {
+        return Err("functions of Python that the search needs were not found".into());
     }
     heap::look_up();
     if !memory::can_be_copied() {

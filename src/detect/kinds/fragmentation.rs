@@ -13,7 +13,7 @@ pub(super) const DETECTOR: Entry = Entry {
 
 const KIND: Kind = Kind::new(&KindInfo {
     remedy: Some("start the job with PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"),
-    ..KindInfo::named("fragmentation", "free memory split up by a few old blocks")
+    ..KindInfo::named("fragmentation", "free memory split up by old blocks")
 });
 
 /// Steps whose peaks must all leave it unused.

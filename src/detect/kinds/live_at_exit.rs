@@ -5,6 +5,7 @@ use crate::detect::explain::{plural, size};
 use crate::detect::growth::MIN_MARKS;
 use crate::detect::kind::{Kind, KindInfo};
 use crate::detect::note::{Note, Sites, worth};
+use crate::detect::oom::final_oom;
 use crate::replay::{Device, Replay};
 
 pub(super) const DETECTOR: Entry = Entry {
@@ -17,7 +18,8 @@ const KIND: Kind = Kind::new(&KindInfo::named("live-at-exit", "live at the end")
 /// At most one note for a device.
 fn check<'a>(replay: &Replay, d: &'a Device) -> Option<Note<'a>> {
     replay.ended()?;
-    if replay.steps().max(replay.microbatches()) >= MIN_MARKS {
+    // What memory was used for when it ran out is told of the failure.
+    if replay.steps().max(replay.microbatches()) >= MIN_MARKS || final_oom(replay).is_some() {
         return None;
     }
     let mut sites = Sites::default();

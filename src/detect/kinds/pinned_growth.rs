@@ -51,8 +51,8 @@ fn check(replay: &Replay) -> Option<Note<'_>> {
         first_step: first,
         rate,
         explain: format!(
-            "{} ({}) that were pinned in {} different {noun}s since {noun} {} were not given back, {} more every {noun}; a cache \
-             that fills takes less and less. {} of the host's memory, of no GPU's, were pinned at most",
+            "{} ({}) that were pinned in {} different {noun}s since {noun} {} were not given back, {} more every {noun}, and \
+             this does not slow down as for a cache that fills. At most {} of the host's memory (not of a GPU's) were pinned",
             plural(sites.blocks(), "block"),
             size(sites.bytes()),
             count(marks.into()),

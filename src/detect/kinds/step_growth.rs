@@ -51,12 +51,9 @@ fn explain(g: &Grown<'_>) -> String {
         Some(Rule::Kept { marks, life, .. }) => {
             let nouns = many(noun);
             let longest = match life {
-                0 => format!("no block from there that lived longer than two {nouns} has ever been freed"),
+                0 => format!("no block of this line has ever been freed once it was older than two {nouns}"),
                 life => {
-                    format!(
-                        "no block from there that was freed had lived longer than {}",
-                        plural(life.into(), noun)
-                    )
+                    format!("none of its blocks that were freed was older than {}", plural(life.into(), noun))
                 }
             };
             format!(

@@ -104,7 +104,7 @@ fn leak(out: &mut Vec<String>, p: &Process<'_>, f: &Finding, known: Option<&Know
         }
         Some(HeldBy::NotFound(why)) if !why.is_empty() => say("held by", &format!("not found: {why}")),
         Some(HeldBy::NotFound(_)) => say("held by", "not found"),
-        Some(HeldBy::Skipped(why)) => say("held by", &format!("not looked up: {why}")),
+        Some(HeldBy::Skipped(why)) => say("held by", &format!("not found: {why}")),
         Some(HeldBy::NotRun) | None => {}
     }
     let because = because(f, known);
@@ -289,7 +289,7 @@ fn note(p: &Process<'_>, f: &Finding, known: Option<&Known>) -> String {
     let grain = f.grain.noun();
     if let Some(until) = f.withdrawn_step {
         return format!(
-            "{}{place}: said at {grain} {}, withdrawn at {grain} {}, when it stopped growing",
+            "{}{place}: reported at {grain} {}, withdrawn at {grain} {}, because it no longer grows",
             f.headline(),
             count(f.detected_step.into()),
             count(until.into())

@@ -1,6 +1,6 @@
 //! The first line: what is the matter, in one sentence.
 
-use super::super::model::{Process, Report, fatal};
+use super::super::model::{Ended, Process, Report, fatal};
 use super::super::processes::out_of_memory;
 use super::super::ranks::Ranks;
 use super::super::style::Style;
@@ -139,7 +139,10 @@ fn sentence(r: &Report<'_>, p: &Process<'_>, alone: bool) -> String {
             None => format!("{after}{reason}."),
         },
         Outcome::Clean if reason.is_empty() => ".".to_owned(),
-        Outcome::Clean => format!(". {reason}."),
+        Outcome::Clean => match p.ended {
+            Ended::Signal(n) => format!(". Signal {n} ended the job; until then {}.", p.reason()),
+            _ => format!(". {reason}."),
+        },
         Outcome::Unknown if reason.is_empty() => ".".to_owned(),
         Outcome::Unknown if alone => format!("{after}{}.", p.reason()),
         Outcome::Unknown => format!(" ({}).", p.reason()),

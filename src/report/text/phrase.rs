@@ -56,7 +56,7 @@ pub(super) fn forecast(p: &Process<'_>, f: &Finding) -> Option<(&'static str, St
     let time = time.unwrap_or_default();
     let text = match (when.low, when.high) {
         (l, h) if l == h => format!("{about}{time}"),
-        (l, u64::MAX) => format!("{about}{time} ({} at the earliest; it may level off before)", count(l)),
+        (l, u64::MAX) => format!("{about}{time} ({} at the earliest, or never if it levels off)", count(l)),
         (l, h) => format!("{about} ({} to {}){time}", count(l), count(h)),
     };
     Some((label, text))
@@ -75,7 +75,7 @@ fn in_time(when: StepsToOom, rate: &str) -> String {
     };
     match (when.low, when.high) {
         (l, h) if l == h => about,
-        (l, u64::MAX) => format!("{about} ({} at the earliest; it may level off before)", span(l)),
+        (l, u64::MAX) => format!("{about} ({} at the earliest, or never if it levels off)", span(l)),
         (l, h) => format!("{about} ({} to {})", span(l), span(h)),
     }
 }

@@ -94,7 +94,7 @@ fn cost(p: &Process<'_>) -> Option<String> {
         c.probe.filter(|c| c.pauses > 0).map(|c| {
             let ms = |ns: u64| count(ns.div_ceil(1_000_000));
             let (paused, longest) = (ms(c.paused), ms(c.longest));
-            format!("{paused} ms to find who holds it, in pauses of at most {longest} ms")
+            format!("{paused} ms to search for holders, in pauses of at most {longest} ms")
         }),
     ]
     .into_iter()

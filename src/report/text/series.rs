@@ -52,7 +52,7 @@ pub(super) fn lines(d: &Device, grain: &str, several: bool, is_cut: bool, style:
     }
     if let Some(last) = d.rows.last().filter(|_| is_cut && has_more(&ends)) {
         let text = format!(
-            "step {} was the last: its gradients, which the next step would have freed, may still be in it",
+            "step {} was the last: its end may include gradients that a next step would have freed",
             count(last.step.into())
         );
         out.extend(style.wrap("         ", &text));

@@ -49,8 +49,8 @@ fn lines(r: &Report<'_>, style: Style) -> Vec<String> {
     }
     let silent = r.processes.len() - told.len();
     if silent > 0 {
-        let verb = if silent == 1 { "process adds" } else { "processes add" };
-        let text = format!("{} {verb} nothing to this; --format json has all", count(silent as u64));
+        let noun = if silent == 1 { "process" } else { "processes" };
+        let text = format!("{} {noun} with nothing to add (--format json has all)", count(silent as u64));
         out.extend(style.wrap("  others ", &text));
     }
     last(&mut out, r, style);
@@ -174,7 +174,11 @@ fn last(out: &mut Vec<String>, r: &Report<'_>, style: Style) {
         }
     }
     if let Some(e) = r.exit {
-        let whose = if e.own { ", the job's own" } else { "" };
+        let signal = match r.lead().map(|p| p.ended) {
+            Some(Ended::Signal(n)) if e.status == 128 + n => format!(": signal {n} ended it"),
+            _ => String::new(),
+        };
+        let whose = if e.own { format!(", the job's own{signal}") } else { String::new() };
         out.push(format!("  exit   {}{whose}", e.status));
     }
 }
