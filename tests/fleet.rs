@@ -276,7 +276,7 @@ fn duckdb_and_polars_answer_the_queries_of_the_page_alike() {
     );
 }
 
-/// `cargo test --release -p strandline --test fleet -- --ignored --nocapture engines`: needs Java 17, which it unpacks below the cache where there is none, and
+/// `cargo test --release -p strandline --test fleet -- --ignored --nocapture engines`: needs Java 17 and
 /// some 900 MB of packages.
 #[test]
 #[ignore = "Spark and Ray Data: some minutes and 900 MB of packages"]
