@@ -1,5 +1,6 @@
 //! How much of the job's time looking for holders may take: the first 200 ms, and 0.5 % of what the job has run for; a look that has begun
-//! goes on to 400 ms, and another one begins once what the last one took may be taken again. Counted is what the processor does for it.
+//! goes on to 400 ms. One that found all it was asked for is followed by another only once as much time as it took is left again.
+//! Counted is what the processor does for it.
 
 use crate::platform::config::Pace;
 
