@@ -1,5 +1,5 @@
 //! Jobs of a few seconds that keep tensors: who holds them is asked in time, and the statement that keeps them is named. Each case of
-//! `tests/python/keeps.py` and `kept_more.py` keeps them in another way; a bound that the holder has, or that it is emptied, is told.
+//! `tests/python/keeps.py`, `kept_more.py` and `kept_by_others.py` keeps them in another way; a bound that the holder has, or that it is emptied, is told.
 //! `tests/leakbench/holders_table.py` runs all of them.
 
 mod support;
@@ -9,7 +9,8 @@ use std::path::Path;
 use std::process::Command;
 use support::{Folder, command, python, root, two_at_a_time};
 
-const SCRIPTS: [&str; 2] = ["tests/python/keeps.py", "tests/python/kept_more.py"];
+const SCRIPTS: [&str; 3] =
+    ["tests/python/keeps.py", "tests/python/kept_more.py", "tests/python/kept_by_others.py"];
 
 /// The script that has a case, and its text.
 fn script(case: &str) -> (&'static str, String) {
@@ -154,6 +155,19 @@ fn what_python_and_torch_wrap_is_named_by_whoever_has_it() {
         ("callbacks", "waiting, a local of callbacks"),
         ("closure_of_a_hook", ""),
         ("attributes_by_name", "store, a local of attributes_by_name"),
+    ]);
+}
+
+#[test]
+fn attributes_of_tensors_and_what_pythons_library_keeps() {
+    all_kept(&[
+        ("of_a_parameter", "Parameter.history"),
+        ("of_a_tensor", "Tensor.parts"),
+        ("chain_map", "layers, a local of chain_map"),
+        ("finalizers", "finalize._registry"),
+        ("log_records", "MemoryHandler.buffer"),
+        ("handler_of_its_own", "Records.records"),
+        ("by_globals", "__main__.by_name"),
     ]);
 }
 

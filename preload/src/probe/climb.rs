@@ -6,9 +6,10 @@
 
 use super::budget::Budget;
 use super::named::Named;
-use super::objects::{Map, Types, references, type_of};
+use super::objects::{Class, Map, Types, references, type_of};
 use super::remembered::Remembered;
 use super::world::World;
+use crate::platform::memory::is_address;
 use crate::python::collector::{Reached, Walk};
 use std::collections::HashMap;
 
@@ -186,6 +187,12 @@ impl Climb {
                     at = w.python.piece(object, kind, from, &mut each);
                 }
                 self.rest = at.map(|from| (Remembered::of(object), type_of(object), from));
+            } else if kind.class == Class::Tensor {
+                // It is never entered; but scripts put attributes there.
+                Some(w.python.own_dict(object))
+                    .filter(|dict| is_address(*dict))
+                    .into_iter()
+                    .for_each(&mut each);
             } else if from == 0 {
                 references(object, kind, &mut each);
             }

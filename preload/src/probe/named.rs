@@ -147,7 +147,7 @@ impl Place {
                 entries: w.python.entries(object, kind.class),
                 bound: w.python.bound(object, kind.class, if is_instance { self.owner } else { 0 }),
                 part,
-                is_wrapper: self.rank == Rank::Attribute && self.scope.is_wrapper(),
+                is_wrapper: is_instance && self.rank == Rank::Attribute && self.scope.is_wrapper(),
                 place: self.text,
                 scope: self.scope,
                 rank: self.rank,

@@ -47,7 +47,11 @@ impl Climb {
                 Class::Type if read(parent + TYPE_DICT) == child => {
                     return self.entries(w, types, parent, child);
                 }
-                Class::Module | Class::Type => return,
+                // What has the tensor has its attributes, too, but no way down leads through it.
+                Class::Tensor if w.python.own_dict(parent) == child => {
+                    return self.entries(w, types, parent, child);
+                }
+                Class::Module | Class::Type | Class::Tensor => return,
                 Class::Function => self.of_function(w, types, parent, child),
                 Class::Frame | Class::Generator => self.of_frame(w, types, parent, child),
                 Class::Instance if w.python.own_dict(parent) == child => {

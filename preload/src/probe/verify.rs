@@ -71,7 +71,7 @@ pub(super) unsafe fn has(w: &World, types: &mut Types<'_>, named: &Named) -> Opt
                 references(owner, kind, &mut |child| found = found.or(is(child).then_some(child)));
                 variable.map(|v| v.value).or(found)
             }
-            Class::Instance => {
+            Class::Instance | Class::Tensor => {
                 let name = w.python.type_name(type_of(owner));
                 let own = w.python.own_attribute(owner, is);
                 let own = own.filter(|(attribute, _)| named.place == format!("{name}.{attribute}"));

@@ -2,6 +2,7 @@
 
 use super::keeper::Keeper;
 use super::scope::{FUNCTIONS, Source, below, children, last_line, line};
+use super::ways::is_attribute_name;
 use super::{values, ways};
 use std::collections::HashSet;
 use tree_sitter::Node;
@@ -237,6 +238,8 @@ impl<'t> Search<'_, 't> {
                 self.names.contains(&Name::Attribute(text.to_string())) && self.is_owner(n)
             }
             "parenthesized_expression" => children(n).first().is_some_and(|c| self.is_keeper(*c)),
+            "subscript" => ways::global(self.source, n)
+                .is_some_and(|name| self.names.contains(&Name::Of(self.source.root.id(), name.to_string()))),
             _ => false,
         }
     }
@@ -485,14 +488,4 @@ impl<'t> Search<'_, 't> {
         };
         named.into_iter().filter_map(one).collect()
     }
-}
-
-/// The name after the dot, or of an argument: no variable.
-pub(super) fn is_attribute_name(n: Node<'_>) -> bool {
-    let is = |p: Node<'_>, field: &str| p.child_by_field_name(field).is_some_and(|f| f.id() == n.id());
-    n.parent().is_some_and(|p| match p.kind() {
-        "attribute" => is(p, "attribute"),
-        "keyword_argument" => is(p, "name"),
-        _ => false,
-    })
 }

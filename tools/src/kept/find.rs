@@ -3,6 +3,7 @@
 use super::adds::{self, Add};
 use super::hooks;
 use super::keeper::Keeper;
+use super::library;
 use super::remedy;
 use super::scope::{self, Source};
 
@@ -41,7 +42,7 @@ pub(super) fn find(source_text: &str, keeper: &Keeper) -> Found {
     let tree = scope::parse(source_text).filter(|t| scope::is_shallow(t.root_node()));
     let Some(tree) = tree else { return Found::Nothing };
     let source = Source::new(source_text, tree.root_node());
-    let mut all = adds::all(&source, keeper);
+    let mut all = library::adds(&source, keeper).unwrap_or_else(|| adds::all(&source, keeper));
     all.retain(|add| add.may_hold);
     if all.is_empty() {
         all = hooks::registered(&source, keeper);

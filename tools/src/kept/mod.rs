@@ -6,6 +6,7 @@ mod files;
 mod find;
 mod hooks;
 mod keeper;
+mod library;
 mod remedy;
 mod scope;
 #[cfg(test)]

@@ -366,3 +366,23 @@ fn attributes_that_are_set_by_a_name_of_their_own() {
         "for i in range(9):\n    setattr(store, f\"x{i}\", make())\n    setattr(store, \"last\", make())\n";
     is(source, &global("store", "SimpleNamespace"), 2, "setattr(store, f\"x{i}\", make())");
 }
+
+#[test]
+fn a_global_by_its_name_in_the_dictionary_of_globals() {
+    let source = "kept = []\nother = []\nfor x in data:\n    globals()['other'].append(x)\n    globals()[\"kept\"].append(net(x))\n";
+    is(source, &global("kept", "list"), 5, "globals()[\"kept\"].append(net(x))");
+    none("kept = []\nfor x in data:\n    globals()[name].append(net(x))\n", &global("kept", "list"));
+}
+
+#[test]
+fn what_pythons_own_library_is_given_to_keep() {
+    let registry = Keeper { kind: "class".into(), ..attribute("finalize", "_registry", "dict") };
+    let source =
+        "for x in data:\n    weakref.finalize(owner, print)\n    weakref.finalize(owner, print, net(x))\n";
+    is(source, &registry, 3, "weakref.finalize(owner, print, net(x))");
+    let buffer = attribute("MemoryHandler", "buffer", "list");
+    let source =
+        "for x in data:\n    log.info('step %s', step)\n    y = net(x)\n    log.info('batch %s', y)\n";
+    none(source, &buffer);
+    is(source, &Keeper { allocated: vec![3], ..buffer }, 4, "log.info('batch %s', y)");
+}

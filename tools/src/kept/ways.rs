@@ -76,3 +76,21 @@ pub(super) fn is_of_one_name(function: &str, arguments: &[Node<'_>]) -> bool {
         |n: &Node<'_>| n.kind() == "string" && children(*n).iter().all(|p| p.kind() != "interpolation");
     function == "setattr" && arguments.get(1).is_some_and(is_plain)
 }
+
+/// The global that `globals()["name"]` is.
+pub(super) fn global<'t>(source: &Source<'t>, subscript: Node<'_>) -> Option<&'t str> {
+    let is_it = source.field(subscript, "value") == "globals()";
+    let key = subscript.child_by_field_name("subscript").filter(|k| is_it && k.kind() == "string")?;
+    let text = source.text(key);
+    ["\"", "'"].iter().find_map(|q| text.strip_prefix(q)?.strip_suffix(q))
+}
+
+/// The name after the dot, or of an argument: no variable.
+pub(super) fn is_attribute_name(n: Node<'_>) -> bool {
+    let is = |p: Node<'_>, field: &str| p.child_by_field_name(field).is_some_and(|f| f.id() == n.id());
+    n.parent().is_some_and(|p| match p.kind() {
+        "attribute" => is(p, "attribute"),
+        "keyword_argument" => is(p, "name"),
+        _ => false,
+    })
+}

@@ -1,0 +1,30 @@
+//! Calls that hand something to Python's own library, which keeps it in an attribute of its own: `weakref.finalize(owner, f, tensor)`,
+//! `log.info("batch %s", tensor)` where a handler keeps its records.
+
+use super::adds::Add;
+use super::keeper::Keeper;
+use super::scope::{Source, children};
+use super::values::{called, may_hold};
+
+/// Methods of a logger.
+const LOGGER: [&str; 8] = ["debug", "info", "warning", "error", "critical", "exception", "fatal", "log"];
+
+/// Calls that put something into an attribute of a class of Python's library; `None` where the keeper is no such attribute.
+pub(super) fn adds<'t>(source: &Source<'t>, keeper: &Keeper) -> Option<Vec<Add<'t>>> {
+    let (class, variable) = (keeper.class.as_deref()?, keeper.variable.as_str());
+    // Which functions, and the arguments that they keep: from that place on.
+    let (names, from): (&[&str], usize) = match (class, variable) {
+        ("finalize", "_registry") => (&["finalize"], 2),
+        ("MemoryHandler" | "BufferingHandler", "buffer") => (&LOGGER, 1),
+        _ => return None,
+    };
+    let calls =
+        source.nodes.iter().copied().filter(|n| n.kind() == "call" && names.contains(&called(source, *n)));
+    let add = |node: tree_sitter::Node<'t>| {
+        let arguments = children(node.child_by_field_name("arguments")?);
+        let values = arguments.get(from..)?.to_vec();
+        let may_hold = values.iter().any(|v| may_hold(source, *v));
+        Some(Add { node, values, may_hold, grows: true })
+    };
+    Some(calls.filter_map(add).collect())
+}
