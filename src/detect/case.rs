@@ -258,9 +258,11 @@ fn shares(replay: &Replay, members: &[Member]) -> (Vec<FindingSite>, u64, u64) {
     let mut by_site: FxHashMap<u32, FindingSite> = FxHashMap::default();
     let (mut bytes, mut blocks) = (0, 0);
     for m in members {
-        let Some(site) = replay.cohorts().get(m.id.0 as usize).map(|c| c.key.site) else { continue };
-        let s =
-            by_site.entry(site.0).or_insert(FindingSite { site, share: 0.0, blocks_now: 0, bytes_now: 0 });
+        let Some(key) = replay.cohorts().get(m.id.0 as usize).map(|c| c.key) else { continue };
+        let (site, of_optimizer) = (key.site, Some(key.optimizer));
+        let new = FindingSite { site, share: 0.0, blocks_now: 0, bytes_now: 0, of_optimizer };
+        let s = by_site.entry(site.0).or_insert(new);
+        s.of_optimizer = s.of_optimizer.filter(|o| *o == key.optimizer);
         s.bytes_now = s.bytes_now.saturating_add(m.growth.now.bytes);
         s.blocks_now += m.growth.now.blocks;
         bytes = u64::saturating_add(bytes, m.growth.now.bytes);

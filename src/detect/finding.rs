@@ -72,6 +72,9 @@ pub struct FindingSite {
     pub blocks_now: u64,
     /// Their bytes.
     pub bytes_now: u64,
+    /// Whether an optimizer allocated them; `None` where that is not told apart: some of both, or a note. What an optimizer made at
+    /// a line that also leaks is its own.
+    pub of_optimizer: Option<bool>,
 }
 
 /// A finding.
@@ -132,14 +135,17 @@ pub struct Finding {
 }
 
 impl Finding {
-    /// Whether a block is of the kind that this finding counts: of its device, stream and sites, and not
-    /// older than it. For [`crate::replay::anatomy::Pass::finish`].
+    /// Whether a block is of the kind that this finding counts: of its device, stream and sites, an optimizer's only where the finding
+    /// is about those, and not older than it. For [`crate::replay::anatomy::Pass::finish`].
     pub fn counts(&self, h: &Held) -> bool {
         let born = if self.grain == GrainName::Microbatch { h.microbatch } else { h.step };
         h.block.device == self.device
             && self.stream.is_none_or(|s| s.id == h.stream)
             && born >= self.first_step
-            && self.sites.iter().any(|s| s.site == h.site)
+            && self
+                .sites
+                .iter()
+                .any(|s| s.site == h.site && s.of_optimizer.is_none_or(|o| o == h.block.phase.optimizer))
     }
 
     /// What was seen, as the phrase that reports begin it with.

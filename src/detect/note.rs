@@ -45,6 +45,7 @@ impl Sites {
             share: *bytes as f64 / all,
             blocks_now: *blocks,
             bytes_now: *bytes,
+            of_optimizer: None,
         };
         let mut list: Vec<FindingSite> = self.0.iter().map(site).collect();
         list.sort_by_key(|s| (std::cmp::Reverse(s.bytes_now), s.site));

@@ -132,6 +132,13 @@ impl Job {
     }
 
     fn leak(&self) -> Finding {
+        let site = |line, share, blocks_now, bytes_now| FindingSite {
+            site: self.site(line),
+            share,
+            blocks_now,
+            bytes_now,
+            of_optimizer: None,
+        };
         Finding {
             kind: Kind::LiveAfterStreamExit,
             id: 1,
@@ -156,14 +163,10 @@ impl Job {
             steps_to_oom: Some(StepsToOom { low: 54, mid: 62, high: u64::MAX }),
             seconds_to_oom: None,
             last_step: 19,
-            explain:
-                "1,116 of 1,116 blocks from this line are still live, the oldest for 18 steps; their stream \
-                      was left after each"
-                    .into(),
-            sites: vec![
-                FindingSite { site: self.site(430), share: 0.97, blocks_now: 1083, bytes_now: 5 * GIB },
-                FindingSite { site: self.site(12), share: 0.03, blocks_now: 33, bytes_now: 150 * MIB },
-            ],
+            explain: "1,116 of 1,116 blocks from this line are still live, the oldest for 18 steps; their stream was \
+                      left after each"
+                .into(),
+            sites: vec![site(430, 0.97, 1083, 5 * GIB), site(12, 0.03, 33, 150 * MIB)],
         }
     }
 }

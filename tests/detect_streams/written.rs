@@ -7,7 +7,7 @@ use crate::script::{MAIN, SIDE, Script, event, is_mark};
 use strandline::detect::{Detector, Finding, Kind, Outcome, Policy, Severity};
 use strandline::event::steps::StepMachine;
 use strandline::event::{
-    Block, Body, Bytes, Checkpoint, DeviceId, EventHandle, Item, LiveBlock, Names, Nanos, StackId,
+    Block, Body, Bytes, Checkpoint, DeviceId, EventHandle, Item, LiveBlock, Names, Nanos, Phase, StackId,
     StreamHandle,
 };
 use strandline::replay::{Held, Replay};
@@ -137,6 +137,26 @@ fn a_verdict_survives_the_loss_of_the_oldest_pages() {
     assert!((f.bytes_per_step / (300u64 << 20) as f64 - 1.0).abs() < 0.05);
     let (begin, end) = at_checkpoint(&queue);
     assert_eq!((begin.standing(), end.standing()), (Vec::new(), Vec::new()));
+}
+
+/// A line that calls `step()` is that of the optimizer's state as well as of what is kept there.
+#[test]
+fn what_an_optimizer_allocates_at_a_line_that_leaks_is_not_counted() {
+    const SIZE: u64 = 1 << 20;
+    let mut s = Script::new();
+    for i in 0..20 {
+        s.alloc(1 + i * (SIZE / 512), SIZE, MAIN, 1);
+        if i == 4 {
+            let phase = Phase { optimizer: true, ..Phase::default() };
+            let state = |n: u64| Block { phase, ..Script::block((100 + n) * (SIZE / 512), SIZE, MAIN, 1) };
+            (0..8).for_each(|n| s.say(0, Body::Alloc(state(n))));
+        }
+        s.step();
+    }
+    let j = Judged::of(&s.items, &s.names);
+    let f = j.standing()[0];
+    assert_eq!(j.lines(f)[0], "/job/a.py:f:1");
+    assert_eq!(j.replay.blocks(DeviceId(0)).filter(|h| f.counts(h)).count(), 20);
 }
 
 /// Growth that stops was filling: withdrawn, and the step is told.

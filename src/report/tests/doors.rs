@@ -203,7 +203,8 @@ fn without_stacks_the_report_says_so_and_how_to_record_them() {
     j.train(12, 100 * MIB);
     let unknown = j.replay.sites().iter().find(|s| s.kind == SiteKind::Unknown).expect("a site").id;
     let known = Finding { kind: Kind::StepGrowth, ..j.leak() };
-    let sites = vec![FindingSite { site: unknown, share: 1.0, blocks_now: 12, bytes_now: GIB }];
+    let sites =
+        vec![FindingSite { site: unknown, share: 1.0, blocks_now: 12, bytes_now: GIB, of_optimizer: None }];
     let findings = [Finding { sites, ..known }];
     let v = leaks();
     let told_with = |j: &Job| {
