@@ -54,12 +54,17 @@ fn check<'a>(replay: &Replay, d: &'a Device) -> Option<Note<'a>> {
         first_step: oldest,
         rate: 0.0,
         explain: format!(
-            "{} ({}) in {} split up {} of free memory: a large request cannot use it, and PyTorch cannot give it back to the driver",
+            "{} ({}) in {} split up the {} of free memory there: a large request cannot use it, and PyTorch cannot give it back \
+             to the driver",
             plural(sites.blocks(), "old block"),
             size(held),
             plural(segments, "segment"),
             size(pinned),
-        ) + &format!("; {} of what PyTorch reserved was not needed in the last {} steps", size(unused), count(STEPS as u64)),
+        ) + &format!(
+            "; all in all PyTorch reserved {} more than it needed at any moment of the last {} steps, in these segments and in others",
+            size(unused),
+            count(STEPS as u64)
+        ),
         sites,
     })
 }

@@ -112,7 +112,10 @@ fn leak(out: &mut Vec<String>, p: &Process<'_>, f: &Finding, known: Option<&Know
         say("because", because);
     }
     if let Some(recent) = current_rate(f) {
-        say("current", &format!("{recent} {}", per(f.grain)));
+        say(
+            "lately",
+            &format!("{recent} {}; {} is the average since it began", per(f.grain), size_f(f.bytes_per_step)),
+        );
     }
     if let Some((label, when)) = forecast(p, f).filter(|_| fatal(p, f).is_none()) {
         say(label, &when);

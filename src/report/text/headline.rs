@@ -4,7 +4,7 @@ use super::super::model::{Ended, Process, Report, fatal};
 use super::super::processes::out_of_memory;
 use super::super::ranks::Ranks;
 use super::super::style::Style;
-use super::super::units::{count, size};
+use super::super::units::{count, plural, size};
 use super::phrase::{clause, current_rate, forecast, per};
 use super::place::{at_place, in_phase, kept_by, site};
 use crate::detect::{Finding, Outcome, SelfFault};
@@ -19,6 +19,29 @@ pub(super) fn lines(r: &Report<'_>, style: Style) -> Vec<String> {
         *l = l.replacen(phrase, &style.paint(ink, phrase), 1);
     }
     lines
+}
+
+/// What GROWING means beside LEAK, and what to do about it, where the first line says that.
+pub(super) fn growing(r: &Report<'_>, style: Style) -> Vec<String> {
+    let lead = r.lead().filter(|p| p.phrase().0 == "GROWING");
+    let Some(f) = lead.and_then(leak).filter(|f| f.kind.is_leak()) else { return Vec::new() };
+    let (looks, becomes) = match f.kind.may_be_buffer() {
+        true => (
+            "so far a buffer or cache that is still filling looks the same",
+            format!(
+                "after {} at a steady rate, or once an autograd graph is seen to become deeper with each of them",
+                plural(10_000, f.grain.noun())
+            ),
+        ),
+        false => {
+            ("so far what holds it was not seen to grow", "once what holds it is seen to grow".to_owned())
+        }
+    };
+    let text = format!(
+        "not LEAK yet: {looks}. If something empties or bounds what holds it, it stops by itself; if nothing does, it is a leak \
+         to fix now. It is called LEAK {becomes}"
+    );
+    style.wrap("  means  ", &text)
 }
 
 impl Process<'_> {
@@ -203,7 +226,7 @@ fn growth(p: &Process<'_>) -> Option<String> {
     let f = leak(p)?;
     let mut text = clause(&p.reason());
     if let Some(lately) = current_rate(f) {
-        text.push_str(&format!("; current rate {lately} {}", per(f.grain)));
+        text.push_str(&format!("; that is the average, lately it is {lately} {}", per(f.grain)));
     }
     if let Some((label, when)) = forecast(p, f) {
         text.push_str(&format!("; {label} {when}"));
