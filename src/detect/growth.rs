@@ -89,7 +89,7 @@ impl Line {
         // once before, it waits for the next time.
         let waits = t.is_cycle_garbage() && t.at_mark.bytes / 2 <= t.collected_at_once.bytes;
         if !waits || self.kept.named.is_some() {
-            self.kept.look(t, mark);
+            self.kept.look(t, c.frees, mark);
         }
         if !of_optimizer {
             self.queue.look(t, mark);

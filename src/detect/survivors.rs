@@ -11,7 +11,8 @@ use crate::replay::{Birth, GRACE, Point, Track};
 pub(super) const BIRTHS: u32 = 4;
 /// Different marks that left blocks without there being more, of which nothing is established.
 const BESIDES: u32 = 2;
-/// Mean marks between births from which on they are rare: one more is asked for, unless they come like clockwork.
+/// Mean marks between births from which on they are rare: one more is asked for, unless they come like clockwork. So it is where a
+/// line sifts.
 const RARE: f64 = 4.0;
 /// Births that lie so many times closer together than the farthest ones are one event.
 const CLUMP: u32 = 8;
@@ -37,6 +38,9 @@ const SILENCE: f64 = 10.0;
 const CLOCK: f64 = 1.8;
 /// What shows that: so many gaps, none of them longer than so many mean ones.
 const REGULAR: [(u32, f64); 2] = [(6, 1.2), (3, 1.1)];
+/// Marks since the first birth that are asked for where a line sifts ([`Nature::Sifts`]): five batches in a row that are kept may be
+/// the first ones, and those alone.
+const SIFTED: u32 = 12;
 /// Marks that are always waited for; and where blocks of the line die of old age as well.
 const PATIENCE: u32 = 8;
 const PATIENCE_IN_USE: u32 = 25;
@@ -83,13 +87,36 @@ impl Kept {
 
     /// Marks after which, without more of it, it is over. A silence no longer than one that it came back from, or than a part of
     /// the time for which it went on, such as an evaluation, is none.
-    fn patience(&self, dies: bool) -> u32 {
-        let marks = match self.is_regular() {
+    fn patience(&self, line: Nature) -> u32 {
+        // Of what comes at random, a few births look regular by chance.
+        let marks = match self.is_regular() && line != Nature::Sifts {
             true => CLOCK * f64::from(self.gap) + 3.0,
             false => (SILENCE * self.pace()).max(f64::from(self.gap) + 3.0),
         };
         let marks = whole(marks.max(f64::from((self.last - self.first) / PART)));
-        marks.max(if dies { PATIENCE_IN_USE } else { PATIENCE })
+        marks.max(if line == Nature::InUse { PATIENCE_IN_USE } else { PATIENCE })
+    }
+}
+
+/// What becomes of the blocks of a line that are not kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Nature {
+    /// There are hardly any.
+    Keeps,
+    /// Some die of old age.
+    InUse,
+    /// They die young, and are as many as are kept, or more: a few batches of all are kept, at random.
+    Sifts,
+}
+
+impl Nature {
+    /// `frees`: of the line, so far.
+    fn of(t: &Track, frees: u64) -> Nature {
+        match t.died_old.blocks {
+            0 if frees >= t.at_mark.blocks => Nature::Sifts,
+            0 => Nature::Keeps,
+            _ => Nature::InUse,
+        }
     }
 }
 
@@ -136,28 +163,31 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    /// Judges a track as of `mark`, once.
-    pub(super) fn look(&mut self, t: &Track, mark: u32) {
+    /// Judges a track as of `mark`, once. `frees`: blocks of the line that were freed, of whatever age.
+    pub(super) fn look(&mut self, t: &Track, frees: u64, mark: u32) {
         if self.at == mark {
             return;
         }
         self.at = mark;
+        let line = Nature::of(t, frees);
         match self.named {
-            None => self.establish(t, mark),
-            Some(n) => self.go_on(n, t, mark),
+            None => self.establish(t, line, mark),
+            Some(n) => self.go_on(n, t, line, mark),
         }
     }
 
-    fn establish(&mut self, t: &Track, mark: u32) {
+    fn establish(&mut self, t: &Track, line: Nature, mark: u32) {
         let age = self.age(t);
         let least =
             if self.stopped > 0 { self.reached.saturating_add(1).clamp(BIRTHS, AGAIN) } else { BIRTHS };
         let Some(kept) = survivors(t, mark, age, self.stopped).filter(|k| k.marks >= least) else { return };
-        let is_rare = kept.pace() > RARE && !kept.is_regular();
-        if is_rare && kept.marks == BIRTHS || replaces(t) {
+        let (sifts, is_regular) = (line == Nature::Sifts, kept.is_regular());
+        let is_few = kept.marks == BIRTHS && (sifts || kept.pace() > RARE);
+        let is_early = sifts && mark.saturating_sub(kept.first) < SIFTED;
+        if !is_regular && (is_few || is_early) || replaces(t) {
             return;
         }
-        if mark.saturating_sub(kept.last) > age + kept.patience(t.died_old.blocks > 0).max(2 * self.silence) {
+        if mark.saturating_sub(kept.last) > age + kept.patience(line).max(2 * self.silence) {
             return;
         }
         if self.stopped > 0 {
@@ -168,7 +198,7 @@ impl Watch {
         self.fell = None;
     }
 
-    fn go_on(&mut self, mut n: Named, t: &Track, mark: u32) {
+    fn go_on(&mut self, mut n: Named, t: &Track, line: Nature, mark: u32) {
         let from = n.kept.first;
         let Some(kept) = count(t.births.list(), from, mark.saturating_sub(n.age), BIRTHS) else {
             return self.fall(Fell::Died, n, mark);
@@ -179,7 +209,7 @@ impl Watch {
         if kept.total.blocks > n.record.0 {
             n.record = (kept.total.blocks, mark);
         }
-        let patience = kept.patience(t.died_old.blocks > 0).max(2 * self.silence);
+        let patience = kept.patience(line).max(2 * self.silence);
         let is_over = mark.saturating_sub(n.record.1) > patience
             || is_replaced(t, &n, mark, patience)
             || is_full(t, &n, mark);

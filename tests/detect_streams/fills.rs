@@ -7,7 +7,7 @@ use crate::synthetic::{Live, Tape};
 use std::collections::VecDeque;
 
 /// Healthy ones.
-pub(crate) const SHAPES: [Shape; 9] = [
+pub(crate) const SHAPES: [Shape; 11] = [
     ("replay buffer", replay_buffer),
     ("stages", stages),
     ("epochs", epochs),
@@ -17,6 +17,8 @@ pub(crate) const SHAPES: [Shape; 9] = [
     ("prefetch", prefetch),
     ("answers", answers),
     ("window", window),
+    ("memo", memo),
+    ("samples", samples),
 ];
 
 /// Leaks: lines of `leak.py`.
@@ -168,6 +170,39 @@ fn cache(r: &mut Random, t: &mut Tape, steps: u64) {
         let key = ((n as f64 + 1.0).powf(r.unit()) as u64).clamp(1, n) as usize;
         if !std::mem::replace(&mut known[key], true) {
             t.alloc(bytes, false, "cache.py", 8);
+        }
+        t.mark();
+    }
+}
+
+/// The same where each result is computed, and kept only if its key has none yet.
+fn memo(r: &mut Random, t: &mut Tape, steps: u64) {
+    let m = Model::new(r, t);
+    let (bytes, n) = (size(r, KIB, 4 << 20), r.between(4, 64));
+    let mut known = vec![false; n as usize + 1];
+    for s in 0..steps {
+        let result = t.alloc(bytes, false, "cache.py", 8);
+        m.step(t, s);
+        let key = ((n as f64 + 1.0).powf(r.unit()) as u64).clamp(1, n) as usize;
+        if std::mem::replace(&mut known[key], true) {
+            t.free(result);
+        }
+        t.mark();
+    }
+}
+
+/// Some batches are kept to look at, and no more once there are enough of them.
+fn samples(r: &mut Random, t: &mut Tape, steps: u64) {
+    let m = Model::new(r, t);
+    let (bytes, often, most) = (size(r, 4 * KIB, 4 << 20), r.uniform(0.03, 0.5), r.between(1, 32));
+    let mut kept = 0;
+    for s in 0..steps {
+        let batch = t.alloc(bytes, false, "samples.py", 8);
+        m.step(t, s);
+        if kept < most && r.yes(often) {
+            kept += 1
+        } else {
+            t.free(batch)
         }
         t.mark();
     }

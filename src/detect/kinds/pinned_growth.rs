@@ -68,7 +68,7 @@ fn check(replay: &Replay) -> Option<Note<'_>> {
 /// ever more rarely. A dozen different steps of the later half of the time are too many for that.
 fn grows(c: &Cohort, mark: u32) -> Option<Kept> {
     let mut watch = Watch::default();
-    watch.look(&c.steps, mark);
+    watch.look(&c.steps, c.frees, mark);
     let kept = watch.named?.kept;
     let middle = kept.first + mark.saturating_sub(kept.first) / 2;
     let late: u32 = c.steps.births.list().iter().filter(|b| b.first > middle).map(|b| b.marks).sum();
