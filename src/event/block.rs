@@ -45,6 +45,7 @@ impl Phase {
     }
 
     /// The phase a byte of a record stands for; unknown bits are ignored.
+    #[inline]
     pub const fn from_bits(b: u8) -> Phase {
         Phase {
             backward: b & 1 != 0,

@@ -24,34 +24,43 @@ impl Fold {
     /// Appends what `r`, the next record of `ring`, says: no event, one, or two.
     #[inline]
     pub fn fold(&mut self, ring: u32, r: &Record, time: Nanos, thread: ThreadId, out: &mut Vec<Event>) {
-        let mut push = |body| out.push(Event { time, thread, body });
-        let device = DeviceId(r.device);
-        let (addr, size, stream) = (Addr(r.a), Bytes(r.b), StreamHandle(r.c));
         let Some(kind) = Kind::from_u8(r.kind) else {
             self.unknown += 1;
             return;
         };
+        let phase = Phase::from_bits(r.phase);
         let pool = match r.flags & (flag::POOL | flag::DIRECT) {
             0 => PoolId::DEFAULT,
             flag::POOL => self.pool(ring),
-            _ if Phase::from_bits(r.phase).capture => PoolId::DIRECT_CAPTURED,
+            _ if phase.capture => PoolId::DIRECT_CAPTURED,
             _ => PoolId::DIRECT,
         };
         match kind {
             Kind::Alloc => {
-                let mut b = block(r, pool);
-                b.phase = self.closures.alloc(b.phase, thread);
-                push(Body::Alloc(b));
+                let b = block(r, pool, self.closures.alloc(phase, thread));
+                out.push(Event { time, thread, body: Body::Alloc(b) });
             }
             Kind::FreeRequested => {
-                let mut b = block(r, pool);
-                b.phase = self.closures.free(b.phase, thread);
-                push(Body::FreeRequested(b));
+                let b = block(r, pool, self.closures.free(phase, thread));
+                out.push(Event { time, thread, body: Body::FreeRequested(b) });
                 if r.flags & flag::COMPLETED != 0 {
-                    push(Body::FreeCompleted(b));
+                    out.push(Event { time, thread, body: Body::FreeCompleted(b) });
                 }
             }
-            Kind::FreeCompleted => push(Body::FreeCompleted(block(r, pool))),
+            _ => {
+                let body = self.other(kind, ring, r, pool, thread);
+                out.extend(body.map(|body| Event { time, thread, body }));
+            }
+        }
+    }
+
+    /// What a record says that neither hands a block out nor asks for its free.
+    fn other(&mut self, kind: Kind, ring: u32, r: &Record, pool: PoolId, thread: ThreadId) -> Option<Body> {
+        let device = DeviceId(r.device);
+        let (addr, size, stream) = (Addr(r.a), Bytes(r.b), StreamHandle(r.c));
+        Some(match kind {
+            Kind::Alloc | Kind::FreeRequested | Kind::Thread => return None,
+            Kind::FreeCompleted => Body::FreeCompleted(block(r, pool, Phase::from_bits(r.phase))),
             Kind::SegmentAlloc | Kind::SegmentFree | Kind::SegmentMap | Kind::SegmentUnmap => {
                 let op = match kind {
                     Kind::SegmentAlloc => SegmentOp::Alloc,
@@ -59,67 +68,70 @@ impl Fold {
                     Kind::SegmentMap => SegmentOp::Map,
                     _ => SegmentOp::Unmap,
                 };
-                push(Body::Segment { op, device, addr, size, stream, pool });
+                Body::Segment { op, device, addr, size, stream, pool }
             }
-            Kind::Snapshot => push(Body::Snapshot { active: size }),
+            Kind::Snapshot => Body::Snapshot { active: size },
             Kind::Oom => {
                 let stack = StackId(r.stack);
-                push(Body::Oom { device, requested: size, free: Bytes(r.a), stream, stack });
+                Body::Oom { device, requested: size, free: Bytes(r.a), stream, stack }
             }
-            Kind::Pool => self.set_pool(ring, PoolId(r.a, r.b)),
+            Kind::Pool => {
+                self.set_pool(ring, PoolId(r.a, r.b));
+                return None;
+            }
             Kind::Report => {
                 let by = r.b as i64;
                 let rounded = Bytes(by.unsigned_abs());
-                push(Body::Report { device, addr, rounded, allocated: by >= 0, totals: totals(r) });
+                Body::Report { device, addr, rounded, allocated: by >= 0, totals: totals(r) }
             }
-            Kind::Thread => {}
-            Kind::Gap => push(Body::Gap { lost: r.a }),
-            Kind::Scope => push(Body::Scope { device, from: StreamHandle(r.a), to: StreamHandle(r.b) }),
-            Kind::StreamCreate => push(Body::StreamCreate { device, stream }),
-            Kind::StreamDestroy => push(Body::StreamDestroy(stream)),
-            Kind::EventRecord => push(Body::EventRecord { event: EventHandle(r.a), stream }),
-            Kind::EventDestroy => push(Body::EventDestroy(EventHandle(r.a))),
-            Kind::StreamWait => push(Body::StreamWait { stream, event: EventHandle(r.a) }),
-            Kind::StreamDone => push(Body::StreamDone(stream)),
-            Kind::EventDone => push(Body::EventDone(EventHandle(r.a))),
-            Kind::DeviceDone => push(Body::DeviceDone(device)),
-            Kind::FreeWaits => push(Body::FreeWaits { device, addr, stream }),
-            Kind::RecordStream => push(Body::RecordStream { addr, stream }),
-            Kind::CaptureBegin => push(Body::CaptureBegin(stream)),
-            Kind::CaptureEnd => push(Body::CaptureEnd(stream)),
+            Kind::Gap => Body::Gap { lost: r.a },
+            Kind::Scope => Body::Scope { device, from: StreamHandle(r.a), to: StreamHandle(r.b) },
+            Kind::StreamCreate => Body::StreamCreate { device, stream },
+            Kind::StreamDestroy => Body::StreamDestroy(stream),
+            Kind::EventRecord => Body::EventRecord { event: EventHandle(r.a), stream },
+            Kind::EventDestroy => Body::EventDestroy(EventHandle(r.a)),
+            Kind::StreamWait => Body::StreamWait { stream, event: EventHandle(r.a) },
+            Kind::StreamDone => Body::StreamDone(stream),
+            Kind::EventDone => Body::EventDone(EventHandle(r.a)),
+            Kind::DeviceDone => Body::DeviceDone(device),
+            Kind::FreeWaits => Body::FreeWaits { device, addr, stream },
+            Kind::RecordStream => Body::RecordStream { addr, stream },
+            Kind::CaptureBegin => Body::CaptureBegin(stream),
+            Kind::CaptureEnd => Body::CaptureEnd(stream),
             Kind::OptimizerBegin | Kind::OptimizerEnd | Kind::BackwardBegin | Kind::BackwardEnd => {
                 let nested = r.flags & flag::NESTED != 0;
                 if !nested {
                     self.closures.mark(kind, r.b != 0, thread);
                 }
-                push(match kind {
+                match kind {
                     Kind::OptimizerBegin => Body::OptimizerBegin(r.a),
                     Kind::OptimizerEnd => Body::OptimizerEnd(r.a),
                     Kind::BackwardBegin => Body::BackwardBegin { stack: StackId(r.stack), nested },
                     _ => Body::BackwardEnd { nested },
-                });
+                }
             }
-            Kind::ScalerUpdate => push(Body::ScalerUpdate),
-            Kind::ManualStep => push(Body::ManualStep(r.a)),
-            Kind::Mark | Kind::NamedPhase => {
-                push(Body::Mark { name: r.a as u32, phase: kind == Kind::NamedPhase });
-            }
+            Kind::ScalerUpdate => Body::ScalerUpdate,
+            Kind::ManualStep => Body::ManualStep(r.a),
+            Kind::Mark | Kind::NamedPhase => Body::Mark { name: r.a as u32, phase: kind == Kind::NamedPhase },
             Kind::Runtime => match RuntimeOp::from_number(r.stack) {
                 Some(op) => {
                     let stack = StackId(r.rounded_seq as u32);
-                    push(Body::Runtime { op, device, addr, size, stream, stack });
+                    Body::Runtime { op, device, addr, size, stream, stack }
                 }
-                None => self.unknown += 1,
+                None => {
+                    self.unknown += 1;
+                    return None;
+                }
             },
-            Kind::Failed => push(Body::Failed(Fault {
+            Kind::Failed => Body::Failed(Fault {
                 call: r.b as u32,
                 status: r.a as u32,
                 device,
                 stream,
                 stack: StackId(r.stack),
-            })),
-            Kind::MemInfo => push(Body::MemInfo { device, free: Bytes(r.a), total: size }),
-        }
+            }),
+            Kind::MemInfo => Body::MemInfo { device, free: Bytes(r.a), total: size },
+        })
     }
 
     fn pool(&mut self, ring: u32) -> PoolId {
@@ -143,7 +155,7 @@ fn totals(r: &Record) -> Totals {
 }
 
 #[inline]
-fn block(r: &Record, pool: PoolId) -> Block {
+fn block(r: &Record, pool: PoolId, phase: Phase) -> Block {
     Block {
         device: DeviceId(r.device),
         addr: Addr(r.a),
@@ -152,7 +164,7 @@ fn block(r: &Record, pool: PoolId) -> Block {
         stream: StreamHandle(r.c),
         pool,
         stack: StackId(r.stack),
-        phase: Phase::from_bits(r.phase),
+        phase,
         totals: (r.flags & flag::REPORTED != 0).then(|| totals(r)),
     }
 }

@@ -19,12 +19,18 @@ const LOOK_AHEAD: usize = 64;
 #[derive(Default)]
 pub struct Merge {
     queues: Vec<Queue>,
-    expected: Vec<Option<Expected>>,
+    sequences: Sequences,
     newest: u64,
     bound: u64,
     ended: bool,
-    holes: u64,
     swaps: u64,
+}
+
+/// The number that each device's next record is due to have, and how many never came.
+#[derive(Default)]
+struct Sequences {
+    expected: Vec<Option<Expected>>,
+    holes: u64,
 }
 
 #[derive(Default)]
@@ -51,12 +57,73 @@ impl Queue {
     fn head(&self) -> Option<&Record> {
         self.records.get(self.at)
     }
-    fn pop(&mut self) {
-        self.at += 1;
+
+    /// Hands out records from the head on: at most `limit`, and behind the first none of `until` or later. Stops before one that is
+    /// not due, unless `any` may be handed out. How many, and whether it stopped so.
+    #[inline]
+    fn hand_out(
+        &mut self,
+        sequences: &mut Sequences,
+        (limit, until, any): (usize, u64, bool),
+        f: &mut impl FnMut(&Record, u32, u32),
+    ) -> (usize, bool) {
+        let (mut count, mut stuck) = (0, false);
+        for r in self.records.get(self.at..).unwrap_or_default().iter().take(limit) {
+            if count > 0 && r.ticks >= until {
+                break;
+            }
+            if is_sequenced(r.kind) {
+                stuck = !any && !sequences.is_due(r);
+                if stuck {
+                    break;
+                }
+                sequences.note(r);
+            } else if r.kind == Kind::Thread as u8 {
+                self.thread = r.stack;
+            } else if r.kind == Kind::Gap as u8 && r.c != 0 {
+                // A gap that a reader put in: the owner may have changed unseen.
+                self.thread = r.c as u32;
+            }
+            f(r, self.ring, self.thread);
+            count += 1;
+        }
+        self.at += count;
         if self.at == self.records.len() {
             self.records.clear();
             self.at = 0;
         }
+        (count, stuck)
+    }
+}
+
+impl Sequences {
+    #[inline]
+    fn is_due(&self, r: &Record) -> bool {
+        match self.expected.get(usize::from(r.device)) {
+            Some(Some(e)) => r.sequence() == e.sequence || (e.merged && r.sequence() == next(e.sequence)),
+            _ => true,
+        }
+    }
+
+    #[inline]
+    fn note(&mut self, r: &Record) {
+        let d = usize::from(r.device);
+        if d >= self.expected.len() {
+            self.expected.resize(d + 1, None);
+        }
+        let Some(slot) = self.expected.get_mut(d) else { return };
+        let n = r.sequence();
+        if let Some(e) = slot {
+            let ahead = n.wrapping_sub(e.sequence) % SEQUENCE_MODULUS;
+            if ahead > SEQUENCE_MODULUS / 2 {
+                // It comes late: one number that seemed to be missing is here after all.
+                self.holes = self.holes.saturating_sub(1);
+                return;
+            }
+            let merged = u32::from(e.merged);
+            self.holes += u64::from(ahead.saturating_sub(merged));
+        }
+        *slot = Some(Expected { sequence: next(n), merged: r.flags & flag::COMPLETED != 0 });
     }
 }
 
@@ -130,7 +197,7 @@ impl Merge {
 
     /// Sequence numbers that never came.
     pub fn holes(&self) -> u64 {
-        self.holes
+        self.sequences.holes
     }
 
     /// Records whose place the sequence numbers corrected.
@@ -143,19 +210,16 @@ impl Merge {
         let mut left = limit;
         while left > 0 {
             let Some((first, second)) = self.heads() else { return false };
-            let mut any = false;
-            while let Some(&r) = self.queues.get(first).and_then(Queue::head) {
-                // At equal times the other ring gets its turn; `any`: the first record is the oldest in any case.
-                if !self.is_ready(r.ticks) || (any && r.ticks >= second) || left == 0 {
-                    break;
-                }
-                any = true;
+            // At equal times the other ring gets its turn; the first record is the oldest in any case.
+            let until = if self.ended { second } else { second.min(self.bound) };
+            let Some(q) = self.queues.get_mut(first) else { return false };
+            let (count, stuck) = q.hand_out(&mut self.sequences, (left, until, false), &mut f);
+            left -= count;
+            if stuck {
                 left -= 1;
-                if is_sequenced(r.kind) && !self.is_due(&r) && self.earlier(first, &r, &mut f) {
-                    // The others may have changed their heads: look again.
-                    break;
+                if !self.earlier(first, &mut f) {
+                    self.take(first, 1, &mut f);
                 }
-                self.take(first, &mut f);
             }
         }
         true
@@ -180,70 +244,29 @@ impl Merge {
         first.filter(|_| self.is_ready(time)).map(|i| (i, second))
     }
 
-    /// Hands out the head of a queue.
-    #[inline]
-    fn take(&mut self, i: usize, f: &mut impl FnMut(&Record, u32, u32)) {
-        let Some(q) = self.queues.get_mut(i) else { return };
-        let Some(&r) = q.head() else { return };
-        if r.kind == Kind::Thread as u8 {
-            q.thread = r.stack;
-        } else if r.kind == Kind::Gap as u8 && r.c != 0 {
-            // A gap that a reader put in: the owner may have changed unseen.
-            q.thread = r.c as u32;
-        }
-        f(&r, q.ring, q.thread);
-        q.pop();
-        if is_sequenced(r.kind) {
-            self.note(&r);
+    /// Hands out so many records of a queue, due or not.
+    fn take(&mut self, i: usize, count: usize, f: &mut impl FnMut(&Record, u32, u32)) {
+        if let Some(q) = self.queues.get_mut(i) {
+            q.hand_out(&mut self.sequences, (count, u64::MAX, true), f);
         }
     }
 
-    #[inline]
-    fn is_due(&self, r: &Record) -> bool {
-        match self.expected.get(usize::from(r.device)) {
-            Some(Some(e)) => r.sequence() == e.sequence || (e.merged && r.sequence() == next(e.sequence)),
-            _ => true,
-        }
-    }
-
-    /// `r`, the head of queue `but`, is not due: hands out what another ring has that is, and what stands before it there.
-    fn earlier(&mut self, but: usize, r: &Record, f: &mut impl FnMut(&Record, u32, u32)) -> bool {
+    /// The head of queue `but` is not due: hands out what another ring has that is, and what stands before it there.
+    fn earlier(&mut self, but: usize, f: &mut impl FnMut(&Record, u32, u32)) -> bool {
+        let Some(device) = self.queues.get(but).and_then(Queue::head).map(|r| r.device) else { return false };
         let found = self.queues.iter().enumerate().filter(|&(i, _)| i != but).find_map(|(i, q)| {
             let ahead = q.records.get(q.at..)?.iter().take(LOOK_AHEAD);
             let k = ahead
                 .enumerate()
-                .find(|(_, x)| is_sequenced(x.kind) && x.device == r.device)
-                .filter(|(_, x)| self.is_due(x))
+                .find(|(_, x)| is_sequenced(x.kind) && x.device == device)
+                .filter(|(_, x)| self.sequences.is_due(x))
                 .map(|(k, _)| k)?;
             Some((i, k))
         });
         let Some((i, k)) = found else { return false };
         self.swaps += 1;
-        for _ in 0..=k {
-            self.take(i, f);
-        }
+        self.take(i, k + 1, f);
         true
-    }
-
-    #[inline]
-    fn note(&mut self, r: &Record) {
-        let d = usize::from(r.device);
-        if d >= self.expected.len() {
-            self.expected.resize(d + 1, None);
-        }
-        let Some(slot) = self.expected.get_mut(d) else { return };
-        let n = r.sequence();
-        if let Some(e) = slot {
-            let ahead = n.wrapping_sub(e.sequence) % SEQUENCE_MODULUS;
-            if ahead > SEQUENCE_MODULUS / 2 {
-                // It comes late: one number that seemed to be missing is here after all.
-                self.holes = self.holes.saturating_sub(1);
-                return;
-            }
-            let merged = u32::from(e.merged);
-            self.holes += u64::from(ahead.saturating_sub(merged));
-        }
-        *slot = Some(Expected { sequence: next(n), merged: r.flags & flag::COMPLETED != 0 });
     }
 }
 

@@ -63,10 +63,12 @@ pub const SEQUENCE_MODULUS: u32 = 1 << 24;
 
 impl Record {
     /// Rounded size in bytes; 0 = not reported. Sizes beyond 1 TiB do not fit and read as 0.
+    #[inline]
     pub fn rounded(&self) -> u64 {
         self.rounded_seq & ROUNDED_MASK
     }
     /// Sequence number of an allocator event on its device, modulo [`SEQUENCE_MODULUS`].
+    #[inline]
     pub fn sequence(&self) -> u32 {
         (self.rounded_seq >> ROUNDED_BITS) as u32
     }
@@ -114,6 +116,7 @@ macro_rules! kinds {
         pub enum Kind { $($(#[$doc])* $name = $n,)* }
         impl Kind {
             /// The kind with this number, if this version knows it.
+            #[inline]
             pub fn from_u8(n: u8) -> Option<Kind> {
                 match n { $($n => Some(Kind::$name),)* _ => None }
             }

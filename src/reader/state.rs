@@ -207,6 +207,13 @@ impl Reader {
         }
     }
 
+    /// Gives `events` the ones that [`Reader::next_batch`] handed out last, for whoever keeps them until the next; takes its memory for
+    /// those.
+    pub fn give_events(&mut self, events: &mut Vec<Event>) {
+        std::mem::swap(&mut self.events, events);
+        self.events.clear();
+    }
+
     /// Turns records that are in order into events.
     fn drain(&mut self) -> bool {
         let Reader { merge, fold, clock, events, .. } = self;

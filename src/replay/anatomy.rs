@@ -9,7 +9,7 @@ mod twins;
 pub use self::class::{Class, Classifier, Death};
 pub use self::twins::Twins;
 use super::{Device, Held, PhaseKind, Progress, Replay};
-use crate::event::{Block, Body, Bytes, DeviceId, Item, Names, Nanos};
+use crate::event::{Block, Body, Bytes, DeviceId, Event, Item, Names, Nanos};
 use rustc_hash::FxHashMap;
 
 /// Which moment.
@@ -152,10 +152,20 @@ impl Pass {
 
     /// Takes the next item, the same ones in the same order as the first pass.
     pub fn apply(&mut self, item: &Item, names: &Names) {
+        if let Item::Event(e) = item {
+            return self.apply_event(e);
+        }
         let progress = self.replay.apply(item, names);
         self.fold(progress);
         self.job.see(item, names);
-        let Item::Event(e) = item else { return };
+    }
+
+    /// The same of an event.
+    #[inline]
+    pub fn apply_event(&mut self, e: &Event) {
+        let progress = self.replay.apply_event(e);
+        self.fold(progress);
+        self.job.event(&e.body, e.time);
         match &e.body {
             Body::FreeRequested(b) | Body::Alloc(b) if self.anatomy.is_some() => self.ended(b),
             _ => {}

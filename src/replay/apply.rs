@@ -80,9 +80,6 @@ impl Replay {
         self.see_collector(b.phase);
         self.coverage = Coverage::Blocks;
         let d = self.touch(b.device);
-        if self.devices[d].table.get(b.addr.0).is_some() {
-            self.displaced(d, b);
-        }
         let stream = self.streams.id(b.device, b.stream, e.time);
         if b.stream.0 != 0 {
             self.quiet.alloc(stream);
@@ -113,8 +110,7 @@ impl Replay {
                 pool.largest = (Bytes(rounded), site);
             }
         }
-        let dev = &mut self.devices[d];
-        dev.table.put(Held {
+        let displaced = self.devices[d].table.put(Held {
             block,
             born: e.time,
             step: self.now.step,
@@ -127,6 +123,10 @@ impl Replay {
             waits_for: None,
             thread: e.thread,
         });
+        if let Some(h) = displaced {
+            self.displaced(d, &h);
+        }
+        let dev = &mut self.devices[d];
         dev.blocks += 1;
         dev.allocated.0 = dev.allocated.0.saturating_add(rounded);
         if b.pool.is_direct() {
@@ -147,14 +147,13 @@ impl Replay {
 
     /// An address is handed out while we still hold a block there.
     #[cold]
-    fn displaced(&mut self, d: usize, b: &Block) {
-        let Some(h) = self.devices[d].table.take(b.addr.0) else { return };
-        self.forget(d, &h);
+    fn displaced(&mut self, d: usize, h: &Held) {
+        self.forget(d, h);
         if h.unverified {
             self.devices[d].was_gone(if h.pending { 0 } else { h.rounded() });
             return;
         }
-        let (what, addr, device) = ("a live address was handed out again", b.addr.0, b.device.0);
+        let (what, addr, device) = ("a live address was handed out again", h.block.addr.0, h.block.device.0);
         self.inconsistent(what, || {
             format!("block of {} bytes at {addr:#x} on device {device}, born in step {}", h.rounded(), h.step)
         });

@@ -109,6 +109,8 @@ pub struct Device {
     pub blocks: u64,
     /// Allocated before the recording began and not freed since (known from torch's totals).
     pub before_recording: Bytes,
+    /// There was such memory at some time.
+    pub had_from_before: bool,
     /// Blocks that were open across a loss, and may be gone.
     pub unverified_blocks: u64,
     /// Their rounded sizes.
@@ -206,11 +208,17 @@ impl Device {
             self.outside[1] = self.outside[1].saturating_add(off[1]);
             let with_direct = |total: Bytes| Bytes(total.0.saturating_add(self.direct));
             (self.allocated, self.reserved) = (with_direct(t.allocated), with_direct(t.reserved));
-            self.before_recording = Bytes(self.outside[0].max(0) as u64);
+            self.see_outside();
             return;
         }
         let worst = off[0].unsigned_abs().max(off[1].unsigned_abs());
         self.accounting_drift = self.accounting_drift.max(Bytes(worst));
+    }
+
+    /// What is allocated outside of the recording's blocks has become more or less.
+    fn see_outside(&mut self) {
+        self.before_recording = Bytes(self.outside[0].max(0) as u64);
+        self.had_from_before |= self.before_recording.0 > 0;
     }
 
     /// A block comes from no cache, or goes back to none: what it holds is reserved for it alone.
@@ -231,7 +239,7 @@ impl Device {
         let known = self.trust == Trust::Take || self.outside[0] >= signed(rounded);
         self.outside[0] = self.outside[0].saturating_sub(signed(rounded));
         self.allocated.0 = self.allocated.0.saturating_sub(rounded);
-        self.before_recording = Bytes(self.outside[0].max(0) as u64);
+        self.see_outside();
         known
     }
 
@@ -247,7 +255,7 @@ impl Device {
     /// A block we held turned out to be gone since a loss: torch's total has been without it since.
     pub(super) fn was_gone(&mut self, rounded: u64) {
         self.outside[0] = self.outside[0].saturating_add(signed(rounded));
-        self.before_recording = Bytes(self.outside[0].max(0) as u64);
+        self.see_outside();
     }
 
     /// A freed block begins to wait for a stream.

@@ -12,9 +12,10 @@ pub(super) struct Table {
 }
 
 impl Table {
-    /// Puts a block; whatever was at its address must have been taken before.
+    /// Puts a block; what was at its address before.
     #[inline]
-    pub(super) fn put(&mut self, h: Held) {
+    pub(super) fn put(&mut self, h: Held) -> Option<Held> {
+        let addr = h.block.addr.0;
         let slot = match self.free.pop() {
             Some(i) => {
                 self.slab[i as usize] = Some(h);
@@ -25,7 +26,19 @@ impl Table {
                 (self.slab.len() - 1) as u32
             }
         };
-        self.slots.insert(h.block.addr.0, slot);
+        match self.slots.insert(addr, slot) {
+            Some(old) => self.replaced(addr, old, slot),
+            None => None,
+        }
+    }
+
+    /// The block in `new` takes the place of the one in `old`, whose address it has.
+    #[cold]
+    fn replaced(&mut self, addr: u64, old: u32, new: u32) -> Option<Held> {
+        self.slots.insert(addr, old);
+        self.slab.swap(old as usize, new as usize);
+        self.free.push(new);
+        self.slab.get_mut(new as usize)?.take()
     }
 
     #[inline]

@@ -62,25 +62,38 @@ impl Steps {
 
     /// Takes an item of the first pass and what [`crate::replay::Replay::apply`] said of it.
     pub fn see(&mut self, item: &Item, progress: Progress) {
+        match item {
+            Item::Event(e) => return self.see_event(e, progress),
+            Item::Checkpoint(c) if self.events == 0 => self.before = c.steps,
+            _ => {}
+        }
+        self.pass(progress);
+    }
+
+    /// The same of an event.
+    #[inline]
+    pub fn see_event(&mut self, e: &Event, progress: Progress) {
+        if progress != Progress::default() {
+            self.pass(progress);
+            if let Some(step) = progress.step {
+                self.ends.push(End { step, event: self.events, time: e.time });
+            }
+            if progress.microbatch.is_some() {
+                self.microbatches.push(self.events);
+            }
+        }
+        self.trained = self.trained
+            || matches!(&e.body, Body::BackwardBegin { .. } | Body::OptimizerBegin(_))
+            || matches!(&e.body, Body::Alloc(b) if b.phase.backward || b.phase.optimizer);
+        self.events += 1;
+    }
+
+    /// A step or a microbatch has ended, if one has.
+    fn pass(&mut self, progress: Progress) {
         if progress.step.is_some() || progress.microbatch.is_some() && self.ends.is_empty() {
             self.left.clear();
         }
         self.finish(progress);
-        match item {
-            Item::Event(e) => {
-                if let Some(step) = progress.step {
-                    self.ends.push(End { step, event: self.events, time: e.time });
-                }
-                if progress.microbatch.is_some() {
-                    self.microbatches.push(self.events);
-                }
-                self.trained |= matches!(e.body, Body::BackwardBegin { .. } | Body::OptimizerBegin(_))
-                    || matches!(e.body, Body::Alloc(b) if b.phase.backward || b.phase.optimizer);
-                self.events += 1;
-            }
-            Item::Checkpoint(c) if self.events == 0 => self.before = c.steps,
-            _ => {}
-        }
     }
 
     /// Takes what [`crate::replay::Replay::finish`] said: the last step ended with the process, which no event announces.

@@ -74,7 +74,7 @@ impl Bundles {
     }
 
     fn write(&self, why: Why, recording: &Path) -> Result<PathBuf, Error> {
-        let judged = [Judged::read(recording, &self.suppressions, &mut |_| {})?];
+        let judged = [Judged::read(recording, &self.suppressions, &mut |_| {})?.measured(&mut |_| {})?];
         let home = Folder::ours(&self.folder).map_err(|e| Error::io("cannot write", &self.folder, e))?;
         let name = format!(".bundle-part-{}", std::process::id());
         let part = self.folder.join(&name);

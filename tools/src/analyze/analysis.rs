@@ -6,7 +6,7 @@ use crate::known;
 use crate::share::Share;
 use crate::symbols::Symbols;
 use strandline::detect::{Detector, Policy};
-use strandline::event::{Item, Names};
+use strandline::event::{Event, Item, Names};
 use strandline::replay::{Progress, Replay};
 
 /// So many events are read before progress is told again.
@@ -30,6 +30,14 @@ impl Analysis {
     #[inline]
     pub(crate) fn take(&mut self, item: &Item, names: &Names) -> Progress {
         let progress = self.replay.apply(item, names);
+        self.detector.after(progress, &self.replay);
+        progress
+    }
+
+    /// The same of an event.
+    #[inline]
+    pub(super) fn take_event(&mut self, event: &Event) -> Progress {
+        let progress = self.replay.apply_event(event);
         self.detector.after(progress, &self.replay);
         progress
     }

@@ -1,9 +1,9 @@
 //! The second pass: what filled each device at its peak, and where an allocation failed.
 
 use super::analysis::TELL;
+use super::given::Given;
 use super::judged::Judged;
 use crate::error::Error;
-use strandline::event::Item;
 use strandline::replay::anatomy::{self, Pass};
 use strandline::report::Moment;
 
@@ -32,13 +32,23 @@ pub(super) fn measure(judged: &Judged, tell: &mut dyn FnMut(u64)) -> Result<Vec<
     }
     let mut feed = judged.again()?;
     let mut seen = judged.replay().events();
-    feed.each(|item, names| {
-        passes.iter_mut().for_each(|(_, pass)| pass.apply(item, names));
-        seen += u64::from(matches!(item, Item::Event(_)));
-        if seen.is_multiple_of(TELL) {
+    let mut told = seen;
+    while let Some((given, names)) = feed.next() {
+        match given {
+            Given::Events(events) => {
+                // One pass after the other: each has its own replay.
+                for (_, pass) in &mut passes {
+                    events.iter().for_each(|e| pass.apply_event(e));
+                }
+                seen += events.len() as u64;
+            }
+            Given::Item(item) => passes.iter_mut().for_each(|(_, pass)| pass.apply(&item, names)),
+        }
+        if seen - told > TELL {
+            told = seen;
             tell(seen);
         }
-    });
+    }
     if !judged.is_running() {
         passes.iter_mut().for_each(|(_, pass)| pass.ends());
     }

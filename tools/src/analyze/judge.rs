@@ -36,7 +36,7 @@ pub(crate) fn judge(
                 progress.show(|| format!("reading {}: {:.1} million events", who(), events as f64 / 1e6));
             }
         };
-        Judged::read_shared(path, outcome, suppressions, share, None, &mut tell)
+        Judged::read_shared(path, outcome, suppressions, share, None, &mut tell)?.measured(&mut tell)
     };
     let workers = if share.is_some() { 1 } else { workers(many) };
     let read = in_order(many, workers, &one);
@@ -118,5 +118,6 @@ fn at_end_of(
 ) -> Result<Judged, Error> {
     let events = Moment::Step(step).find(judged)?.events;
     let until = Until { events, step, last: judged.steps.end_of(step).is_none() };
-    Judged::read_shared(&judged.path, None, suppressions, judged.share(), Some(until), tell)
+    let then = Judged::read_shared(&judged.path, None, suppressions, judged.share(), Some(until), tell)?;
+    then.measured(tell)
 }

@@ -3,7 +3,7 @@
 use super::analysis::{Analysis, TELL};
 use super::anatomies;
 use super::feed::Feed;
-use super::given::unreadable;
+use super::given::{Given, unreadable};
 use super::judged::{Judged, Until};
 use super::suppress::Suppressions;
 use crate::error::Error;
@@ -13,15 +13,15 @@ use crate::process::started;
 use crate::share::Share;
 use crate::symbols::Symbols;
 use std::collections::BTreeMap;
-use std::ops::ControlFlow;
 use std::path::Path;
 use strandline::detect::{Death, Outcome, Verdict, judge, self_fault, verdict_after_fault};
-use strandline::event::Item;
 use strandline::reader::{Frozen, TailState};
+use strandline::replay::Replay;
 use strandline::report::{self as print, Ended, snapshot};
 
 impl Judged {
-    /// Reads and judges a recording, but for what is suppressed. `tell` is told now and then how many events have been read.
+    /// Reads and judges a recording, but for what is suppressed; what filled its devices is not known then ([`Judged::measured`]).
+    /// `tell` is told now and then how many events have been read.
     ///
     /// # Errors
     /// It cannot be read. Damage is no error: it is part of what is said.
@@ -57,25 +57,35 @@ impl Judged {
         let mut analysis = Analysis::new();
         let mut steps = snapshot::Steps::default();
         let mut told = 0;
-        feed.until(|item, names| {
-            let replay = &analysis.replay;
-            // The end of a step is announced by the event that follows it, where one does.
-            if until.is_some_and(|u| replay.events() >= u.events && (u.last || replay.steps() >= u.step)) {
-                return ControlFlow::Break(());
+        // The end of a step is announced by the event that follows it, where one does.
+        let over = |replay: &Replay| {
+            until.is_some_and(|u| replay.events() >= u.events && (u.last || replay.steps() >= u.step))
+        };
+        'items: while let Some((given, names)) = feed.next() {
+            match given {
+                Given::Events(events) => {
+                    for event in events {
+                        if over(&analysis.replay) {
+                            break 'items;
+                        }
+                        if !analysis.detector.findings().is_empty() {
+                            steps.leaving(event, &analysis.replay);
+                        }
+                        let progress = analysis.take_event(event);
+                        steps.see_event(event, progress);
+                    }
+                }
+                Given::Item(_) if over(&analysis.replay) => break,
+                Given::Item(item) => {
+                    let progress = analysis.take(&item, names);
+                    steps.see(&item, progress);
+                }
             }
-            if let Item::Event(event) = item
-                && !analysis.detector.findings().is_empty()
-            {
-                steps.leaving(event, replay);
-            }
-            let progress = analysis.take(item, names);
-            steps.see(item, progress);
             if analysis.replay.events() - told > TELL {
                 told = analysis.replay.events();
                 tell(told);
             }
-            ControlFlow::Continue(())
-        });
+        }
         let (ended, killed_by_host) = match until {
             Some(_) => (Ended::Unknown, false),
             None => ended(&feed, outcome),
@@ -121,8 +131,16 @@ impl Judged {
         };
         judged.known = known_of(&judged);
         judged.native = judged.native();
-        judged.moments = anatomies::measure(&judged, tell)?;
         Ok(judged)
+    }
+
+    /// The same with what filled its devices, which takes a second pass.
+    ///
+    /// # Errors
+    /// The recording cannot be read again.
+    pub(crate) fn measured(mut self, tell: &mut dyn FnMut(u64)) -> Result<Judged, Error> {
+        self.moments = anatomies::measure(&self, tell)?;
+        Ok(self)
     }
 }
 

@@ -87,7 +87,7 @@ impl Recorded {
             self.events.clear();
             self.handed = 0;
             match self.reader.next_batch() {
-                Some(Batch::Events(events)) => self.events.extend_from_slice(events),
+                Some(Batch::Events(_)) => self.reader.reader_mut().give_events(&mut self.events),
                 Some(Batch::Item(item)) => {
                     if let Item::Stack(id) = item {
                         self.leave_runtime(id);

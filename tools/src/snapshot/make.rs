@@ -50,7 +50,7 @@ pub(super) fn make(
     let place = moment.find(&judged)?;
     let path = options.output.clone().unwrap_or_else(|| beside(recording, &moment, options.format));
     let written = write_place(&judged, options, &place, &path, || to(&path))?;
-    Ok(Made { path, words: place.words, written, lacks_earlier: judged.has_memory_from_before() })
+    Ok(Made { path, words: place.words, written, lacks_earlier: judged.has_memory_from_before()? })
 }
 
 /// `a.strand` → `a.end.pickle`.
