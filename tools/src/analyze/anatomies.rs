@@ -58,3 +58,18 @@ pub(super) fn measure(judged: &Judged, tell: &mut dyn FnMut(u64)) -> Result<Vec<
     };
     Ok(passes.into_iter().filter_map(finish).collect())
 }
+
+impl Judged {
+    /// Whether memory was allocated already when the recording began: such is there now, or was at a device's peak.
+    ///
+    /// # Errors
+    /// The recording cannot be read again.
+    pub(crate) fn has_memory_from_before(&self) -> Result<bool, Error> {
+        let now = self.replay().devices().any(|d| d.before_recording.0 > 0);
+        if now || !self.replay().devices().any(|d| d.had_from_before) {
+            return Ok(now);
+        }
+        let then = measure(self, &mut |_| {})?;
+        Ok(then.iter().any(|m| m.anatomy.before_recording.0 > 0))
+    }
+}

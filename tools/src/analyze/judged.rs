@@ -1,6 +1,5 @@
 //! One recording, judged.
 
-use super::anatomies;
 use super::feed::{Feed, Read};
 use super::native::symbolized;
 use crate::error::Error;
@@ -52,19 +51,6 @@ pub(crate) struct Until {
 }
 
 impl Judged {
-    /// Whether memory was allocated already when the recording began: such is there now, or was at a device's peak.
-    ///
-    /// # Errors
-    /// The recording cannot be read again.
-    pub(crate) fn has_memory_from_before(&self) -> Result<bool, Error> {
-        let now = self.replay.devices().any(|d| d.before_recording.0 > 0);
-        if now || !self.replay.devices().any(|d| d.had_from_before) {
-            return Ok(now);
-        }
-        let then = anatomies::measure(self, &mut |_| {})?;
-        Ok(then.iter().any(|m| m.anatomy.before_recording.0 > 0))
-    }
-
     /// The same items again.
     ///
     /// # Errors
