@@ -12,8 +12,8 @@ layers = nn.Sequential(nn.Linear(2048, 2048), nn.Linear(2048, 2048)).cuda()
 net = nn.parallel.DistributedDataParallel(layers, device_ids=[rank])
 optimizer = torch.optim.AdamW(net.parameters())
 for _ in range(20):
-    # A rank's batch is as large as its number says.
-    net(torch.randn(1024 * (rank + 1), 2048, device="cuda")).sum().backward()
+    # The larger batch of rank 1 decides its peak, not the optimizer's temporaries or what NCCL's thread still holds.
+    net(torch.randn(1024 + 8192 * rank, 2048, device="cuda")).sum().backward()
     optimizer.step()
     optimizer.zero_grad()
 counts = [torch.zeros(1, device="cuda", dtype=torch.long) for _ in range(distributed.get_world_size())]
