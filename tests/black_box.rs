@@ -66,7 +66,7 @@ fn a_death_in_our_own_code_is_said_to_be_ours_and_again_at_the_next_run() {
     let text = run(&folder, "first", &["./job", "hook"], 139);
     let said = format!("strandline: {FAILED} in cudaMemGetInfo: a thread of ");
     assert!(text.contains(&said), "{text}");
-    assert!(text.contains("died of SIGSEGV. Please report it; `--stacks none` may help."), "{text}");
+    assert!(text.contains("died of SIGSEGV. Please report it; `--stacks none` may avoid it."), "{text}");
     assert!(!text.contains("NO LEAK"), "{text}");
     // Whoever reads it later is told the same.
     let p = told(&folder.join("first"));

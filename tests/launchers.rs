@@ -292,7 +292,7 @@ fn where_it_cannot_reach_it_says_what_to_type_instead() {
         .output()
         .expect("the command starts");
     let stderr = String::from_utf8_lossy(&output.stderr);
-    let why = "env -i takes the environment away";
+    let why = "env -i removes the environment variables";
     let typed = "env -i \"$(command -v strandline)\" run /bin/true";
     assert!(
         stderr.contains(&format!("strandline: {why}, so nothing will be recorded; type instead: {typed}\n")),

@@ -245,7 +245,7 @@ impl PostMortem {
             Cause::Waiting => (
                 "freed memory that waits for a stream".into(),
                 format!(
-                    "{} were freed, but cannot be used again before a stream is done with them",
+                    "{} was freed, but cannot be reused until a stream has finished using it",
                     size(o.pending.0)
                 ),
             ),
@@ -254,11 +254,11 @@ impl PostMortem {
                 let median = self.median_need.unwrap_or(0);
                 let times = self.times();
                 let times = if times >= INCREDIBLE { count(times as u64) } else { format!("{times:.1}") };
-                let short = format!("it needed {times}× what the median step needs");
+                let short = format!("step {step} needed {times}× what the median step needs");
                 (
                     short,
                     format!(
-                        "step {step} needed at least {} on top of what it began with, the median step before {}",
+                        "it needed at least {} on top of what it began with; the median of the steps before needed {}",
                         size(self.need),
                         size(median)
                     ),
@@ -267,7 +267,7 @@ impl PostMortem {
             Cause::Optimizer => (
                 "the optimizer's state does not fit".into(),
                 format!(
-                    "the optimizer made its state in step {step}, when {} were already allocated",
+                    "the optimizer made its state in step {step}, when {} was already allocated",
                     size(o.allocated.0)
                 ),
             ),
@@ -289,12 +289,12 @@ impl PostMortem {
         match d.capacity.map(|c| c.total.0).filter(|total| o.requested.0 > *total) {
             Some(total) => (
                 format!("one request of {asked}, more than the card has"),
-                format!("{asked} were requested at once, and the whole GPU has {}", size(total)),
+                format!("{asked} was requested at once, and the whole GPU has {}", size(total)),
             ),
             None => (
                 format!("one request of {asked}"),
                 format!(
-                    "{asked} were requested at once; the median step before needed {} in total",
+                    "{asked} was requested at once; the median step before needed {} in total",
                     size(self.median_need.unwrap_or(0))
                 ),
             ),
@@ -354,13 +354,13 @@ pub fn final_oom(replay: &Replay) -> Option<(DeviceId, &OomEvent)> {
 fn fragments(o: &OomEvent, scene: Option<&Scene>, asked: &str) -> String {
     match scene {
         Some(s) => format!(
-            "{asked} were requested while {} of PyTorch's cache were free, but in {}, of which the largest has {}",
+            "{asked} was requested while {} of PyTorch's cache was free, but in {}, of which the largest has {}",
             size(s.cached.0),
             plural(s.pieces, "piece"),
             size(s.largest.0)
         ),
         None => format!(
-            "{asked} were requested while {} of PyTorch's cache were free, but in pieces",
+            "{asked} was requested while {} of PyTorch's cache was free, but in pieces",
             size(o.reserved.0.saturating_sub(o.allocated.0).saturating_sub(o.pending.0))
         ),
     }

@@ -57,7 +57,7 @@ pub fn verdict_after_fault(verdict: Verdict, death: Death, at_work: &[AtWork]) -
     }
     if death == Death::Unseen && !at_work.is_empty() && verdict.outcome == Outcome::Clean {
         let reason = format!(
-            "the process ended in the middle of strandline's code in {}, and nobody saw of what: if it was not killed, please report it",
+            "the process ended in the middle of strandline's code in {}, and its exit status is not known: if it was not killed, please report it",
             places(at_work)
         );
         return Verdict::new(Outcome::Unknown, reason);
@@ -70,16 +70,16 @@ impl std::fmt::Display for SelfFault {
         let SelfFault { place, signal, .. } = self;
         write!(
             f,
-            "strandline itself may have failed in {place}: a thread was in that code of its own when the process died of {signal}; {}",
+            "strandline itself may have failed in {place}: a thread was running this code of strandline when the process died of {signal}; {}",
             self.advice()
         )
     }
 }
 
 impl SelfFault {
-    /// What a person can do: `please report it; `--stacks none` may help`.
+    /// What a person can do: `please report it; `--stacks none` may avoid it`.
     pub fn advice(&self) -> String {
-        let help = self.remedy.map_or_else(String::new, |r| format!("; `{r}` may help"));
+        let help = self.remedy.map_or_else(String::new, |r| format!("; `{r}` may avoid it"));
         format!("please report it{help}")
     }
 }
@@ -109,9 +109,10 @@ mod tests {
     fn it_is_said_where_of_what_and_what_may_help() {
         let all = [HOOK, AtWork::Room(Room::Probe)];
         let text = self_fault(Death::Signal(11), &all).unwrap().to_string();
-        let begin = "strandline itself may have failed in cudaMemGetInfo or looking for what holds a leak: ";
+        let begin =
+            "strandline itself may have failed in cudaMemGetInfo or searching for the holder of a leak: ";
         assert!(text.starts_with(begin), "{text}");
-        assert!(text.ends_with("died of SIGSEGV; please report it; `--stacks none` may help"), "{text}");
+        assert!(text.ends_with("died of SIGSEGV; please report it; `--stacks none` may avoid it"), "{text}");
         let probe = self_fault(Death::Signal(11), &all[1..]).unwrap();
         assert_eq!(probe.advice(), "please report it", "stacks have no part in it");
     }

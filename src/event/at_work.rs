@@ -93,7 +93,7 @@ named! {
         /// Installs functions in Python.
         Python = "installing its functions in Python",
         /// Looks through Python's objects for who holds a leak.
-        Probe = "looking for what holds a leak",
+        Probe = "searching for the holder of a leak",
     }
 }
 

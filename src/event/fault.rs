@@ -108,13 +108,13 @@ impl Fault {
     /// What the number of the error says, in words of our own.
     pub fn words(&self) -> &'static str {
         match self.status {
-            214 => "memory that failed and could not be corrected",
-            220 => "an NVLink that failed",
+            214 => "an uncorrectable ECC error",
+            220 => "an uncorrectable NVLink error",
             226 => "a memory error that the device has contained",
             700 => "an illegal memory access",
-            702 => "a kernel that ran for too long",
+            702 => "a kernel launch timeout",
             710 => "a failed assertion in a kernel",
-            714 => "a fault of the hardware's stack",
+            714 => "a hardware stack error",
             715 => "an illegal instruction",
             716 => "a misaligned address",
             717 => "an access in the wrong address space",

@@ -15,6 +15,9 @@ use super::raw::{Kind, Record, SEQUENCE_MODULUS, flag};
 /// How far ahead in another ring a record that is due is looked for.
 const LOOK_AHEAD: usize = 64;
 
+/// Records that a queue may have room for, however few it holds (64 bytes each).
+const MOST_SPARE: usize = 1 << 14;
+
 /// The queues and what is expected next.
 #[derive(Default)]
 pub struct Merge {
@@ -89,6 +92,10 @@ impl Queue {
         }
         self.at += count;
         if self.at == self.records.len() {
+            // What a backlog needed once is not kept for ever.
+            if self.records.capacity() > MOST_SPARE.max(self.at.saturating_mul(4)) {
+                self.records.shrink_to(self.at.saturating_mul(2));
+            }
             self.records.clear();
             self.at = 0;
         }

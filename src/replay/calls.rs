@@ -113,7 +113,7 @@ impl Calls {
     }
 
     /// Steps from `n` on were parts of step `n`, which is about to end.
-    pub(super) fn fold(&mut self, n: u32) {
+    pub(super) fn merge_steps_from(&mut self, n: u32) {
         self.lines.values_mut().for_each(|lines| lines.forget_steps(n));
         for h in self.live.values_mut() {
             if let Some((line, born)) = &mut h.line {
@@ -261,7 +261,7 @@ mod tests {
         calls.apply(RuntimeOp::HostFree, DeviceId(0), 2, 0, StackId(0), None);
         calls.mark(6);
         assert_eq!(births(&calls), [(SiteId(7), vec![1, 3, 4, 5])]);
-        calls.fold(4);
+        calls.merge_steps_from(4);
         calls.mark(4);
         assert_eq!(births(&calls), [(SiteId(7), vec![1, 3])], "steps 4 to 6 were one");
         calls.mark(5);

@@ -35,7 +35,7 @@ impl StepClock {
     }
 
     /// Steps from this one on have not ended after all.
-    pub(super) fn fold(&mut self, step: u32) {
+    pub(super) fn merge_steps_from(&mut self, step: u32) {
         self.ends.retain(|(n, _)| *n < step);
     }
 
@@ -66,7 +66,7 @@ mod tests {
         let at = |c: &StepClock, t| c.at(Nanos(t));
         assert_eq!((at(&clock, 50), at(&clock, 150), at(&clock, 950)), (Some(1), Some(2), Some(10)));
         assert_eq!(at(&clock, 2_000), Some(11));
-        clock.fold(8);
+        clock.merge_steps_from(8);
         assert_eq!(at(&clock, 950), Some(8));
         (8..=50_000).for_each(|n| clock.end(n, Nanos(u64::from(n) * 100)));
         assert!(clock.ends.len() < MOMENTS);

@@ -317,7 +317,7 @@ impl Device {
     }
 
     /// Takes back the rows from `step` on: they were parts of a step that still runs.
-    pub(super) fn fold(&mut self, step: u32) {
+    pub(super) fn merge_steps_from(&mut self, step: u32) {
         while let Some(r) = self.rows.pop_if(|r| r.step >= step) {
             self.step_peak = self.step_peak.max(r.peak.0);
         }

@@ -14,7 +14,7 @@ impl Replay {
             match b {
                 Boundary::Step { n, .. } => {
                     if n <= self.steps {
-                        self.fold(n);
+                        self.merge_steps_from(n);
                         p.folded = true;
                     }
                     self.end_step(n, time);
@@ -101,12 +101,12 @@ impl Replay {
     }
 
     /// Steps from `n` on were parts of step `n`, which ends now.
-    fn fold(&mut self, n: u32) {
-        self.clock.fold(n);
+    fn merge_steps_from(&mut self, n: u32) {
+        self.clock.merge_steps_from(n);
         self.cohorts.forget_steps(n);
-        self.calls.fold(n);
+        self.calls.merge_steps_from(n);
         for d in &mut self.devices {
-            d.fold(n);
+            d.merge_steps_from(n);
             for h in d.table.iter_mut() {
                 h.step = h.step.min(n);
                 if !h.pending && !h.unverified {

@@ -93,9 +93,9 @@ fn parts_of(a: &Anatomy, capacity: Option<u64>, context: Option<u64>) -> Parts {
             [] => "not accounted for".to_owned(),
             [one] => one.to_owned(),
             [_, _, _] if context.is_none() => {
-                "outside PyTorch: CUDA, libraries, other processes, free".to_owned()
+                "outside PyTorch (CUDA, libraries, other processes, free)".to_owned()
             }
-            _ => format!("outside PyTorch: {}", unknown.join(", ")),
+            _ => format!("outside PyTorch ({})", unknown.join(", ")),
         };
         rest.push(Part { name, bytes: lump });
     }
@@ -156,11 +156,11 @@ mod tests {
     fn what_is_unknown_is_one_lump_with_its_names() {
         let names = |a: &Anatomy| parts_of(a, Some(2400), None).rest.pop().unwrap();
         let with = |a: &Anatomy| parts_of(a, Some(2400), Some(30)).rest.pop().unwrap();
-        let unknown = "outside PyTorch: kernels and libraries, other processes, free";
+        let unknown = "outside PyTorch (kernels and libraries, other processes, free)";
         assert_eq!(with(&anatomy()), part(unknown, 150));
-        assert_eq!(names(&anatomy()), part("outside PyTorch: CUDA, libraries, other processes, free", 180));
+        assert_eq!(names(&anatomy()), part("outside PyTorch (CUDA, libraries, other processes, free)", 180));
         let a = Anatomy { free: Some(Bytes(80)), ..anatomy() };
-        assert_eq!(names(&a), part("outside PyTorch: CUDA and libraries, other processes", 100));
+        assert_eq!(names(&a), part("outside PyTorch (CUDA and libraries, other processes)", 100));
         let a = Anatomy { other_processes: Some(Bytes(80)), ..a };
         assert_eq!(names(&a), part("CUDA and libraries", 20));
         let a = Anatomy { seen_libraries: vec![("libnccl.so.2".to_owned(), Bytes(15))], ..a };

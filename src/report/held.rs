@@ -200,7 +200,7 @@ impl Holder {
         if let Some(bound) = &self.bound {
             said.push_str(&format!(", at most {} ({}={})", count(bound.entries), bound.kind, bound.entries));
         } else if self.is_emptied() {
-            said.push_str(", emptied now and then");
+            said.push_str(", entries are removed from it now and then");
         }
         if self.rebound {
             said.push_str(", which gets a new value in every step");
@@ -297,7 +297,11 @@ mod tests {
                 && said.ends_with("at most 1,000 (maxlen=1000)"),
             "{said}"
         );
-        assert!(all[1].in_words().contains("emptied now and then"), "{}", all[1].in_words());
+        assert!(
+            all[1].in_words().contains("entries are removed from it now and then"),
+            "{}",
+            all[1].in_words()
+        );
         let told = all[1].to_json();
         assert_eq!((&told["seconds"], &told["counts"][1]["entries"]), (&json!(2.0), &json!(4)));
         assert_eq!((&told["step"], &told["counts"][1]["step"]), (&json!(20), &json!(30)));

@@ -57,7 +57,7 @@ enum State {
 
 /// Follows a replay: [`Left::before`] each event, [`Left::after`] it.
 #[derive(Clone, Debug)]
-pub struct Left {
+pub struct LeftBehind {
     region: String,
     state: State,
     /// One of the region's marks was seen; its `begin` was; its `end` was.
@@ -73,10 +73,10 @@ pub struct Left {
     peaks: BTreeMap<DeviceId, RegionPeak>,
 }
 
-impl Left {
+impl LeftBehind {
     /// The region of these marks, from the beginning of a recording on: where the job began to be recorded within it, there is no first mark.
-    pub fn new(region: &str) -> Left {
-        Left {
+    pub fn new(region: &str) -> LeftBehind {
+        LeftBehind {
             region: region.to_string(),
             state: State::Counting,
             marked: false,
@@ -333,7 +333,7 @@ mod tests {
 
     /// A job that is made up, event by event, and the region that follows it.
     struct Job {
-        left: Left,
+        left: LeftBehind,
         replay: Replay,
         names: Names,
         marks: Vec<String>,
@@ -349,7 +349,7 @@ mod tests {
             }
             let mut replay = Replay::new();
             (1..=9).for_each(|line| replay.learn_stack(StackId(line), &names));
-            Job { left: Left::new("r"), replay, names, marks: Vec::new(), now: 0 }
+            Job { left: LeftBehind::new("r"), replay, names, marks: Vec::new(), now: 0 }
         }
 
         fn event(&mut self, body: Body) {

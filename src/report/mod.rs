@@ -28,7 +28,7 @@ pub mod text;
 mod units;
 
 pub use held::{Count, HeldBy, Holder, HolderBound, KeptAt};
-pub use left::{Left, RegionPeak};
+pub use left::{LeftBehind, RegionPeak};
 pub use model::{Context, Cost, Ended, Exit, Facts, Fix, Known, Moment, Native, Process, Report};
 pub use processes::IDLE;
 pub use style::{Ink, Style, ascii, curve};

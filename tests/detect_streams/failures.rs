@@ -78,7 +78,7 @@ fn causes_are_told_apart() {
     let optimizer = Phase { optimizer: true, ..Phase::default() };
     let evaluation = Phase { no_grad: true, ..Phase::default() };
     for (f, cause, words) in [
-        (FULL, Cause::Batch, "it needed 5.8× what the median step needs: step 16 needed at least 23.0 GiB"),
+        (FULL, Cause::Batch, "step 16 needed 5.8× what the median step needs: it needed at least 23.0 GiB"),
         (
             Failing { live: 10 * GIB, ..FULL },
             Cause::Fragmentation,

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use strandline::event::{DeviceId, Item, make_json_printable, printable};
 use strandline::reader::TailState;
 use strandline::replay::Replay;
-use strandline::report::Left;
+use strandline::report::LeftBehind;
 
 /// How long a process's rings are waited for. Whoever keeps them looks for new ones ten times a second.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -58,8 +58,8 @@ pub(crate) fn main(options: &cli::Left) -> Result<u8, Error> {
 }
 
 /// The recording, replayed to its end.
-fn read(path: &Path, region: &str) -> Result<(Left, Replay, Feed), Error> {
-    let (mut left, mut replay, mut feed) = (Left::new(region), Replay::new(), Feed::open(path)?);
+fn read(path: &Path, region: &str) -> Result<(LeftBehind, Replay, Feed), Error> {
+    let (mut left, mut replay, mut feed) = (LeftBehind::new(region), Replay::new(), Feed::open(path)?);
     feed.each(|item, names| match item {
         Item::Event(e) => {
             left.before(e, &replay);
@@ -80,7 +80,7 @@ fn is_out_of_reach(feed: &Feed) -> bool {
 }
 
 /// The recording as it stood at each device's peak within the region.
-fn at_peaks(path: &Path, left: &Left, asked: bool) -> Result<Vec<(DeviceId, Replay)>, Error> {
+fn at_peaks(path: &Path, left: &LeftBehind, asked: bool) -> Result<Vec<(DeviceId, Replay)>, Error> {
     if !asked {
         return Ok(Vec::new());
     }

@@ -57,6 +57,7 @@ impl Followed {
 
     /// Begins with a recording; `None` where it cannot be read (yet).
     pub(crate) fn open(id: usize, path: &Path, suppressions: &Arc<Suppressions>) -> Option<Followed> {
+        crate::process::map_large_buffers();
         let feed = Feed::follow(path).ok()?;
         let (who, began) = (feed.summary().who, feed.summary().unix_ns);
         let target = Target { pid: who.pid, start: who.start };

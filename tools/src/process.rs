@@ -41,6 +41,13 @@ pub(crate) fn started(pid: u32) -> Option<u64> {
     fields.nth(18)?.parse().ok()
 }
 
+/// From now on buffers of a MiB and more are mappings of their own: they grow without being copied and are given back at once.
+/// Otherwise what one backlog of events needed stays in the heap of a command that follows jobs for days.
+pub(crate) fn map_large_buffers() {
+    // SAFETY: mallopt takes two numbers, and malloc's own lock guards what it sets.
+    unsafe { libc::mallopt(libc::M_MMAP_THRESHOLD, 1 << 20) };
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

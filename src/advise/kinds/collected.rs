@@ -8,7 +8,7 @@ use rustc_hash::FxHashMap;
 pub(super) static KIND: Kind = Kind {
     info: KindInfo {
         name: "collected_in_evaluation",
-        seen: "of results are collected on the GPU while gradients are off",
+        seen: "of results are kept on the GPU under torch.no_grad()",
         change: "move each result to the host as it comes (.cpu()), or keep only what is computed from it",
     },
     find,

@@ -35,7 +35,7 @@ fn check<'a>(replay: &Replay, d: &'a Device) -> Option<Note<'a>> {
         d.peak_reserved.bytes.0.saturating_add(closed) as f64 >= NEARLY_FULL * c.total.0 as f64
     });
     let why = match full {
-        true => "because the card is nearly full: every time it waits for all of the card's work",
+        true => "because the card is nearly full; each time it synchronizes the device",
         false => {
             "though the card is not full: torch.cuda.empty_cache() in the loop does that, and costs time"
         }
@@ -50,7 +50,7 @@ fn check<'a>(replay: &Replay, d: &'a Device) -> Option<Note<'a>> {
         sites,
         rate: 0.0,
         explain: format!(
-            "in {} of the last {} steps torch gave about {} back to the driver and took it again, {why}",
+            "in {} of the last {} steps PyTorch released about {} to the driver and allocated it again, {why}",
             count(much.len() as u64),
             count(d.given_back.len() as u64),
             size(mean)

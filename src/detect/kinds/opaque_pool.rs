@@ -35,7 +35,7 @@ fn framework<'a>(replay: &Replay, d: &'a Device) -> Option<Note<'a>> {
         sites,
         rate: 0.0,
         explain: format!(
-            "{} were taken at once by {of}, which divides them among its arrays itself; {setting} makes it ask CUDA for each",
+            "{of} allocated {} in one piece and divides it among its arrays; {setting} makes it call CUDA for each array",
             size(d.runtime.0),
         ),
     })
@@ -65,7 +65,7 @@ fn graphs<'a>(replay: &Replay, d: &'a Device) -> Option<Note<'a>> {
         sites,
         rate: 0.0,
         explain: format!(
-            "{} lie in {} of captured graphs; what a replay does there makes no event, so nothing is said about it",
+            "{} is in {} of captured graphs; replaying a graph makes no allocator events, so leaks in it cannot be seen",
             size(bytes),
             plural(pools.len() as u64, "pool"),
         ),

@@ -88,7 +88,7 @@ pub fn withdrawn(p: &Process<'_>, f: &Finding) -> String {
     let at = f.withdrawn_step.map(|n| format!(" at {} {}", f.grain.noun(), count(n.into())));
     let stay = match f.bytes_now {
         0 => "all of it has been freed".to_owned(),
-        bytes => format!("{} of it are still allocated", size(bytes)),
+        bytes => format!("{} of it is still allocated", size(bytes)),
     };
     let (gpu, file, at) = (f.device.0, file(p, f), at.unwrap_or_default());
     format!("WITHDRAWN GPU {gpu}: the memory that {file} allocated has stopped growing{at}; {stay}")

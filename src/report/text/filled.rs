@@ -42,7 +42,8 @@ pub(super) fn lines(p: &Process<'_>, m: &Moment, style: Style) -> Vec<String> {
     if let Some(c) = context(p, m).and(p.contexts.get(&m.device)) {
         // Under the list that it explains.
         let head = " ".repeat(4 + NAMES + wide + 2);
-        let text = format!("CUDA context: an empty process's, {}, driver {}", c.measured, c.driver);
+        let text =
+            format!("CUDA context: measured in an empty process on {}, driver {}", c.measured, c.driver);
         out.extend(style.wrap(&head, &text));
     }
     out
@@ -93,6 +94,7 @@ fn by_whom(p: &Process<'_>, m: &Moment) -> String {
     let on = p.findings.iter().filter(|f| f.is_active_leak() && f.device == m.device);
     // A finding that the verdict does not stand on is not called the leak.
     let arrow = match p.verdict.outcome {
+        Outcome::Leak if on.clone().count() > 1 => " ← the leaks",
         Outcome::Leak => " ← the leak",
         Outcome::Growing => " ← what grows",
         _ => "",

@@ -234,7 +234,7 @@ pub(super) fn failed(p: &Process<'_>, d: &Device, style: Style) -> Vec<String> {
     let Some(m) = post_mortem(p.replay, d.id) else { return out };
     if let Some(c) = m.change {
         let text = format!(
-            "it failed, the step had begun with {} allocated and needed {} more; the step before began with {} and \
+            "it failed: this step began with {} allocated and needed {} more; the one before began with {} and \
              peaked at {}",
             size(c.start),
             size(m.need),
@@ -256,7 +256,8 @@ pub(super) fn failed(p: &Process<'_>, d: &Device, style: Style) -> Vec<String> {
             true => format!("since {grain} {first}"),
         };
         let side = p.replay.stream(h.stream).filter(|s| s.handle.0 != 0);
-        let stream = side.map(|s| format!(", stream {}", s.id.0)).unwrap_or_default();
+        let stream =
+            side.map(|_| format!(", {}", super::place::stream(p.replay, h.stream))).unwrap_or_default();
         let by = if site.kind == SiteKind::Line { "by " } else { "" };
         held.push((
             h.bytes.0,

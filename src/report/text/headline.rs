@@ -114,7 +114,7 @@ fn sentence(r: &Report<'_>, p: &Process<'_>, alone: bool) -> String {
     };
     if let Some(fault @ SelfFault { place, signal, .. }) = &p.self_fault {
         return format!(
-            " in {place}: a thread of {} was in strandline's own code there when the process died of {signal}. {}.{}",
+            " in {place}: a thread of {} was running this code of strandline when the process died of {signal}. {}.{}",
             r.name(p),
             clause(&fault.advice()),
             gpu()
@@ -131,7 +131,10 @@ fn sentence(r: &Report<'_>, p: &Process<'_>, alone: bool) -> String {
     let after = match alone {
         true => {
             let alike = r.processes.iter().filter(|q| q.phrase_beside() == p.phrase_beside()).count();
-            format!(" in {} ({alike} of {} processes): ", r.name(p), r.processes.len())
+            match alike {
+                1 => format!(" in {} (1 of {} processes): ", r.name(p), r.processes.len()),
+                _ => format!(" in {alike} of {} processes, the worst is {}: ", r.processes.len(), r.name(p)),
+            }
         }
         false => ". ".to_owned(),
     };

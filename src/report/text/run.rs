@@ -111,15 +111,15 @@ fn doubts(p: &Process<'_>) -> Vec<String> {
     match coverage(p) {
         Coverage::Blocks => out.extend(reason.map(str::to_owned)),
         Coverage::Segments => out.push(format!(
-            "the blocks inside the allocator's segments{why}. Only what it took from the driver is known: nothing can be said about leaks"
+            "the blocks inside the allocator's segments{why}. Only the allocator's total is known, so leaks cannot be judged"
         )),
         Coverage::None => out.push(format!("everything: this process did nothing with GPU memory that was seen{why}")),
     }
     if p.replay.lost() > 0 {
-        out.push(format!("what {} did: the recording lost them", plural(p.replay.lost(), "event")));
+        out.push(format!("{}: lost while recording", plural(p.replay.lost(), "event")));
     }
     if let Some(n) = Facts::of(p.replay).number("stacks_undefined").filter(|&n| n > 0) {
-        out.push(format!("the lines of {}: there was no room for their stacks", plural(n, "allocation")));
+        out.push(format!("the stacks of {}: the table of stacks was full", plural(n, "allocation")));
     }
     for d in p.replay.devices() {
         if d.unverified_blocks > 0 {

@@ -51,7 +51,7 @@ fn lines(r: &Report<'_>, style: Style) -> Vec<String> {
     let silent = r.processes.len() - told.len();
     if silent > 0 {
         let noun = if silent == 1 { "process" } else { "processes" };
-        let text = format!("{} {noun} with nothing to add (--format json has all)", count(silent as u64));
+        let text = format!("{} {noun} without another finding (--format json has all)", count(silent as u64));
         out.extend(style.wrap("  others ", &text));
     }
     last(&mut out, r, style);
@@ -179,7 +179,7 @@ fn last(out: &mut Vec<String>, r: &Report<'_>, style: Style) {
             Some(Ended::Signal(n)) if e.status == 128 + n => format!(": signal {n} ended it"),
             _ => String::new(),
         };
-        let whose = if e.own { format!(", the job's own{signal}") } else { String::new() };
+        let whose = if e.own { format!(", the job's own status{signal}") } else { String::new() };
         out.push(format!("  exit   {}{whose}", e.status));
     }
 }

@@ -114,7 +114,7 @@ impl Bundles {
                 Err(e) => return Err(Error::io("cannot create", path, e)),
             }
         }
-        Err(Error::new("every number for a folder bundle-NUMBER is taken: remove old ones"))
+        Err(Error::new("all folder names bundle-<n> are taken: delete old bundles"))
     }
 }
 

@@ -35,7 +35,7 @@ impl FromStr for Moment {
             _ => match text.split_once(':') {
                 Some(("mark", name)) if !name.is_empty() => Moment::Mark(name.into()),
                 Some(("step", n)) => {
-                    Moment::Step(n.parse().map_err(|_| format!("\"{n}\" is no number of a step"))?)
+                    Moment::Step(n.parse().map_err(|_| format!("\"{n}\" is not a step number"))?)
                 }
                 _ => return Err("it is one of end, now, peak, oom, step:N, mark:NAME".into()),
             },

@@ -136,7 +136,7 @@ impl Recorded {
         let mut all: Vec<String> = self.reader().damage().iter().map(ToString::to_string).collect();
         match self.reader().damage_not_listed() {
             0 => {}
-            n => all.push(format!("and {n} more of this kind")),
+            n => all.push(format!("{n} more damaged places")),
         }
         all
     }

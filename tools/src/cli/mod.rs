@@ -70,7 +70,7 @@ pub(crate) enum Command {
     Diff(Diff),
     /// A recording for other tools: flame graphs, speedscope, pprof, Perfetto
     Export(Export),
-    /// What a region of a job left behind, by the line that allocated it
+    /// Memory that a marked region (watch_region, %%strandline) left allocated, by line
     Left(Left),
     /// The events of a recording as text, one a line
     Dump(Dump),

@@ -22,7 +22,7 @@ pub(crate) struct Top {
 pub(crate) struct Report {
     /// A recording, the folder of a run (also s3://BUCKET/FOLDER), or a snapshot that PyTorch wrote [default: the newest under ./strandline]
     pub(crate) recording: Option<PathBuf>,
-    /// How to tell it
+    /// Output format
     #[arg(long, value_enum, default_value_t = ReportFormat::Text)]
     pub(crate) format: ReportFormat,
     /// Write the page of --format html, to this file or beside the recording
@@ -79,7 +79,7 @@ pub(crate) struct Diff {
     /// Exit with 85 if NEW uses more than BASE by this much: 2% of what BASE uses, or a size such as 100MiB
     #[arg(long, value_name = "AMOUNT")]
     pub(crate) fail_if_worse: Option<Worse>,
-    /// How to tell it
+    /// Output format
     #[arg(long, value_enum, default_value_t = DiffFormat::Text)]
     pub(crate) format: DiffFormat,
 }
@@ -181,7 +181,7 @@ pub(crate) struct Left {
     /// With --format json: which lines held the memory at the region's peak
     #[arg(long)]
     pub(crate) peak: bool,
-    /// How to tell it
+    /// Output format
     #[arg(long, value_enum, default_value_t = DumpFormat::Text)]
     pub(crate) format: DumpFormat,
 }
@@ -189,9 +189,9 @@ pub(crate) struct Left {
 /// `strandline dump`
 #[derive(Args, Debug)]
 pub(crate) struct Dump {
-    /// A recording, or the folder of a run with one
+    /// A recording, or the folder of a run that has only one
     pub(crate) recording: PathBuf,
-    /// How to tell it
+    /// Output format
     #[arg(long, value_enum, default_value_t = DumpFormat::Text)]
     pub(crate) format: DumpFormat,
 }

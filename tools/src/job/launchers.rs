@@ -99,7 +99,7 @@ pub(crate) fn elsewhere(job: &Job, variable: impl Fn(&str) -> Option<String>) ->
                 line.words.iter().position(|w| ["-i", "-", "--ignore-environment"].contains(&w.as_str()))?;
             let job = (at + 1..line.words.len())
                 .find(|i| !line.words[*i].starts_with('-') && !line.words[*i].contains('='))?;
-            (why("-i takes the environment away"), line.with(job, "\"$(command -v strandline)\" run"))
+            (why("-i removes the environment variables"), line.with(job, "\"$(command -v strandline)\" run"))
         }
         "strandline" if line.words.first().is_some_and(|w| w == "run") => {
             (why("run records into a folder of its own"), line.whole())
@@ -131,8 +131,8 @@ fn apptainer(line: &Line, name: &str, variable: impl Fn(&str) -> Option<String>)
     let is_on = |name: &String| variable(name).is_some_and(|v| !matches!(v.as_str(), "" | "0" | "false"));
     let set = set.find(is_on);
     let why = match (taken, set, hidden) {
-        (Some(option), ..) => format!("{name} {option} takes the environment away"),
-        (_, Some(set), _) => format!("{name} with {set} takes the environment away"),
+        (Some(option), ..) => format!("{name} {option} removes the environment variables"),
+        (_, Some(set), _) => format!("{name} with {set} removes the environment variables"),
         (_, _, Some(option)) => format!("{name} {option} hides our library from the job"),
         _ => return None,
     };
@@ -302,6 +302,6 @@ mod tests {
         let words: Vec<OsString> = ["apptainer", "exec", "i.sif", "python"].map(Into::into).to_vec();
         let set = |name: &str| (name == "APPTAINER_CLEANENV").then(|| "1".to_string());
         let told = elsewhere(&Job::new(&words, None), set).expect("told by a variable");
-        assert!(told.why.contains("APPTAINER_CLEANENV takes the environment away"), "{}", told.why);
+        assert!(told.why.contains("APPTAINER_CLEANENV removes the environment variables"), "{}", told.why);
     }
 }

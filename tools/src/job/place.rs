@@ -33,10 +33,8 @@ fn create_asked(path: &Path) -> Result<PathBuf, Error> {
             if entries.next().is_none() {
                 return Ok(path.into());
             }
-            let what = format!(
-                "{} is there already and not empty; recordings are never overwritten",
-                say::path(path)
-            );
+            let what =
+                format!("{} exists and is not empty; recordings are never overwritten", say::path(path));
             Err(Error::new(what).hint("give another -o").status(status::USAGE))
         }
         Err(e) => Err(fail(e)),

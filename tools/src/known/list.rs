@@ -161,7 +161,7 @@ fn leak(entry: &Value) -> Result<Leak, String> {
     }
     for (key, of) in [("distribution", &leak.distribution), ("since", &leak.since), ("fixed", &leak.fixed)] {
         if of.is_some() && leak.package.is_none() {
-            return Err(format!("\"{key}\" needs the \"package\" that it is of"));
+            return Err(format!("\"{key}\" is given without \"package\""));
         }
     }
     Ok(leak)

@@ -214,7 +214,10 @@ mod tests {
         let side = |version| said(version, "live-after-stream-exit", "step", OFFLOAD, UNPACK);
         let fix = side(Some("trl-1.3.0")).unwrap();
         assert_eq!(fix.known, "huggingface/trl#5700");
-        assert_eq!(fix.text, "fixed in trl 1.4.0 (you have 1.3.0): pip install -U \"trl>=1.5\"");
+        assert_eq!(
+            fix.text,
+            "fixed in trl 1.4.0 (you have 1.3.0): pip install -U \"trl>=1.5\" (1.4 still has #5730)"
+        );
         assert_eq!(side(Some("trl-1.16.0")), None, "1.16 is newer than 1.4: what is fixed is not proposed");
         assert!(side(None).is_some_and(|f| !f.text.contains("you have")), "on another machine");
         assert_eq!(

@@ -108,10 +108,10 @@ impl Venv {
         progress.stage(&format!("torch {version}: downloading and installing {size}"), || {
             self.pip(&["install", "--no-deps", &format!("torch=={version}")], "installing torch")
         })?;
-        progress.stage("what torch imports: downloading and installing about 35 MB", || {
+        progress.stage("torch's dependencies: downloading and installing about 35 MB", || {
             let mut arguments = vec!["install", "--no-deps"];
             arguments.extend(TORCH_NEEDS);
-            self.pip(&arguments, "installing what torch imports")
+            self.pip(&arguments, "installing torch's dependencies")
         })
     }
 

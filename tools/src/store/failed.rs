@@ -58,7 +58,7 @@ fn reason(said: &str, e: &object_store::Error, at: &Address) -> (String, String)
     if has(&server) {
         return (format!("the server does not answer as it should: {why}"), format!("look at it, {again}"));
     }
-    (why, format!("if that passes, {again}"))
+    (why, format!("if the problem is temporary, {again}"))
 }
 
 /// What the server or the system said: the end of a long chain.

@@ -301,7 +301,7 @@ fn stack(p: &Process<'_>, site: &Site) -> Vec<String> {
         let native = p.names.native(site.stack).len() as u64;
         lines.push(match native {
             0 => "no frame of it was recorded".into(),
-            n => format!("no Python frame; {}: strandline report names them", plural(n, "native frame")),
+            n => format!("no Python frame, only {}; strandline report shows them", plural(n, "native frame")),
         });
     }
     lines

@@ -112,7 +112,7 @@ impl Machine<'_> {
         };
         match op {
             0x80 if (2..=5).contains(&number) => self.tree.protocol = number as u8,
-            0x80 => return self.refuse(format!("pickle protocol {number}, of which 2 to 5 are read,")),
+            0x80 => return self.refuse(format!("pickle protocol {number} (only 2 to 5 can be read)")),
             // FRAME: the length of what follows, which is bounded by the input anyway.
             0x95 => drop(self.take(8)?),
             b'.' => {

@@ -41,9 +41,12 @@ impl Out {
                 To::Store(Uploads::new(store, there.clone())?, there)
             }
             None if place.exists() && !place.is_dir() => {
-                return Err(Error::new(format!("{} is a file, and tables are a folder", say::path(place)))
-                    .hint("give another name: -o DIR")
-                    .status(status::USAGE));
+                return Err(Error::new(format!(
+                    "{} is a file; the tables are written to a folder",
+                    say::path(place)
+                ))
+                .hint("give another name: -o DIR")
+                .status(status::USAGE));
             }
             None => To::Folder(place.into()),
         };
