@@ -76,7 +76,7 @@ fn begin() {
     recorder::record_metadata(json!({
         "allocator": if cupy { "CuPy" } else { "CUDA" },
         "framework": cupy.then_some("CuPy"),
-        "coverage": { "level": "blocks", "reason": "memory pools of the program itself: each block in this recording is one allocation by CUDA" },
+        "coverage": { "level": "blocks", "reason": "the inside of the program's own memory pools: each block in this recording is one CUDA allocation" },
     }));
 }
 

@@ -60,8 +60,8 @@ fn find_for<H: Hooks>(name: &[u8], version: i32, flags: u64) -> Option<&'static 
         b"cuCtxCreate" if version >= 11_040 => return None, // a form between the two
         _ => {}
     }
-    let endings: [&[u8]; 4] = [b"_v2_ptsz", b"_ptsz", b"_v2", b""];
-    let skip = if flags & PER_THREAD != 0 { 0 } else { 2 };
+    let endings: [&[u8]; 6] = [b"_v2_ptsz", b"_ptsz", b"_v2_ptds", b"_ptds", b"_v2", b""];
+    let skip = if flags & PER_THREAD != 0 { 0 } else { 4 };
     endings.iter().skip(skip).find_map(|ending| {
         H::all().iter().filter(|h| h.library == Library::Driver).find(|h| {
             let rest = h.name.as_bytes().strip_prefix(name);
@@ -156,6 +156,8 @@ unsafe fn handed_out<H: Hooks>(
         return;
     }
     if let Some(hook) = find_for::<H>(name, version, flags)
+        // A driver in between may have found ours, by its name.
+        && !core::ptr::eq(real, hook.hook)
         && !gets_real_functions(caller as *const c_void)
     {
         // SAFETY: as above.
@@ -176,6 +178,9 @@ mod tests {
         assert_eq!(name("cuMemAllocAsync", 11_030, 1), Some("cuMemAllocAsync"));
         assert_eq!(name("cuMemAllocAsync", 11_030, PER_THREAD), Some("cuMemAllocAsync_ptsz"));
         assert_eq!(name("cuMemAlloc", 13_000, PER_THREAD), Some("cuMemAlloc_v2"));
+        assert_eq!(name("cuMemcpyDtoH", 3_020, 0), Some("cuMemcpyDtoH_v2"));
+        assert_eq!(name("cuMemcpyDtoH", 7_000, PER_THREAD), Some("cuMemcpyDtoH_v2_ptds"));
+        assert_eq!(name("cuMemcpyDtoHAsync", 7_000, PER_THREAD), Some("cuMemcpyDtoHAsync_v2_ptsz"));
         assert_eq!(name("cuGetProcAddress", 11_030, 0), Some("cuGetProcAddress"));
         assert_eq!(name("cuGetProcAddress", 12_000, 0), Some("cuGetProcAddress_v2"));
         assert_eq!(name("cuCtxCreate", 10_000, 0), Some("cuCtxCreate_v2"));

@@ -109,7 +109,7 @@ fn trigger(name: &'static CStr, hook: *const c_void, real: *mut c_void) -> Optio
 
 /// The address of our hook of `reportMemoryUsageToProfiler`, which PyTorch calls after each event of its allocator.
 #[inline(always)]
-pub(crate) fn report_hook() -> *const () {
+pub(crate) fn memory_report_address() -> *const () {
     exported::REPORT_MEMORY_USAGE as *const ()
 }
 

@@ -48,6 +48,8 @@ macro_rules! for_each_hook {
     "cuEventSynchronize" in Driver as CU_EVENT_SYNCHRONIZE (e: P) -> Status => sticky_error::event_synchronize;
     "cuMemcpyDtoH_v2" in Driver as CU_MEMCPY_DTOH (to: P, from: P, n: usize) -> Status => sticky_error::copy_to_host;
     "cuMemcpyDtoHAsync_v2" in Driver as CU_MEMCPY_DTOH_ASYNC (to: P, from: P, n: usize, s: P) -> Status => sticky_error::copy_to_host_async;
+    "cuMemcpyDtoH_v2_ptds" in Driver as CU_MEMCPY_DTOH_PTDS (to: P, from: P, n: usize) -> Status => sticky_error::copy_to_host_ptds;
+    "cuMemcpyDtoHAsync_v2_ptsz" in Driver as CU_MEMCPY_DTOH_ASYNC_PTSZ (to: P, from: P, n: usize, s: P) -> Status => sticky_error::copy_to_host_async_ptsz;
     // Capture.
     "cudaStreamBeginCapture" in Cudart as STREAM_BEGIN_CAPTURE (s: P, mode: i32) -> Status => streams::begin_capture;
     "cudaStreamEndCapture" in Cudart as STREAM_END_CAPTURE (s: P, graph: *mut P) -> Status => streams::end_capture;

@@ -24,5 +24,5 @@ pub(crate) mod sticky_error;
 mod streams;
 mod torch;
 
-pub(crate) use exports::{Trigger, addresses, attach_trigger, python_trigger, report_hook};
+pub(crate) use exports::{Trigger, addresses, attach_trigger, memory_report_address, python_trigger};
 pub(crate) use functions::resolve_all;

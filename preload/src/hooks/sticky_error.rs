@@ -81,4 +81,6 @@ hooks! {
     event_synchronize: CU_EVENT_SYNCHRONIZE(e: P);
     copy_to_host: CU_MEMCPY_DTOH(to: P, from: P, n: usize);
     copy_to_host_async: CU_MEMCPY_DTOH_ASYNC(to: P, from: P, n: usize, s: P) on s;
+    copy_to_host_ptds: CU_MEMCPY_DTOH_PTDS(to: P, from: P, n: usize);
+    copy_to_host_async_ptsz: CU_MEMCPY_DTOH_ASYNC_PTSZ(to: P, from: P, n: usize, s: P) on s;
 }

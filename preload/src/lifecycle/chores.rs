@@ -33,10 +33,17 @@ pub(super) fn all(probe: Probe) -> Vec<Box<dyn Housekeeping>> {
 /// What hooks begin and others go on with, when we attach to PyTorch's allocator.
 pub(super) fn callbacks() -> Callbacks {
     Callbacks {
-        prepare: hooks::autograd::prepare,
+        prepare: || {
+            // What of PyTorch was not loaded when the process armed itself: found now, outside of the allocator's lock.
+            hooks::resolve_all();
+            hooks::autograd::prepare();
+        },
         // SAFETY: the caller's promise: the object is a pluggable allocator of PyTorch's.
         own_allocator: |object| unsafe { pluggable::is_our_object(object) }.then(pluggable::facts),
-        attached: steps::install,
+        attached: || {
+            super::startup::end_at_exit();
+            steps::install();
+        },
         not_recorded: || late::unpatch_triggers(hooks::attach_trigger()),
     }
 }

@@ -13,10 +13,11 @@ use crate::python::version;
 use crate::recorder::{self, Control, Session};
 use crate::recorder::{devices, thread};
 use crate::torch::{attach, tracker};
-use crate::{hooks, stacks, tail};
+use crate::{hooks, stacks, tail, torch};
 use crossbeam_channel::bounded;
 use serde_json::{Value, json};
 use std::ffi::{c_int, c_void};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 use strandline_core::buffer::Region;
 use strandline_core::format::header::Header;
@@ -56,6 +57,8 @@ unsafe extern "C" fn forked() {
 
 /// Makes everything ready, or says what could not be made.
 fn begin() {
+    // SAFETY: `errno` is this thread's own, and may be read and written at any time.
+    let errno = unsafe { *libc::__errno_location() };
     note_stderr();
     panics::explain();
     let _signals = Blocked::all();
@@ -70,6 +73,8 @@ fn begin() {
         // `run` says it again where it would otherwise have to guess why there is no recording.
         tail::tell_failure(&why);
     }
+    // SAFETY: as above.
+    unsafe { *libc::__errno_location() = errno };
 }
 
 fn make() -> Result<(), String> {
@@ -78,7 +83,7 @@ fn make() -> Result<(), String> {
         say!("{remark}");
     }
     hooks::resolve_all();
-    tracker::set_report_code(hooks::report_hook());
+    tracker::set_report_code(hooks::memory_report_address());
     let clock = clock::choose();
     let began = clock::moment();
     let (rank, host, command) = (Rank::read(), host(), command());
@@ -142,9 +147,15 @@ fn make() -> Result<(), String> {
         memory.path().iter().for_each(|p| tail::remove(p));
         return Err(give_up("cannot start the writing thread", &e));
     }
+    end_at_exit();
+    Ok(())
+}
+
+/// Has the recording end as the process ends, before the libraries that are loaded by now destroy their objects. Called again once
+/// PyTorch is there: the drain asks its objects, and a process may have called CUDA before it loaded them.
+pub(super) fn end_at_exit() {
     // SAFETY: the function has the required signature and this library is never unloaded.
     unsafe { on_exit(ended, core::ptr::null_mut()) };
-    Ok(())
 }
 
 unsafe extern "C" {
@@ -154,7 +165,12 @@ unsafe extern "C" {
 
 /// The process ends in an orderly way: the last pages are written, for a bounded time.
 extern "C" fn ended(status: c_int, _: *mut c_void) {
+    static BEGUN: AtomicBool = AtomicBool::new(false);
     let Some(s) = recorder::session().filter(|_| recorder::is_recording()) else { return };
+    if BEGUN.swap(true, Relaxed) {
+        return;
+    }
+    torch::fraction::end();
     let (done, wait) = bounded(1);
     let deadline = Instant::now() + LAST_SWEEP;
     let told = s.control.send_deadline(Control::End(done, status), deadline).is_ok();

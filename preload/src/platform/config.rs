@@ -190,7 +190,9 @@ impl Config {
     fn read_size(&mut self, text: &str) {
         match size(text) {
             Some(bytes) => self.max_size = bytes,
-            None => self.remarks.push(format!("{}={text} is not a size; using 256MiB", env::MAX_SIZE)),
+            None => self
+                .remarks
+                .push(format!("{}={text} is not a size, such as 1GiB; using 256MiB", env::MAX_SIZE)),
         }
     }
 }

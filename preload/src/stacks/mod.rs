@@ -259,7 +259,7 @@ fn try_now() -> bool {
         }
         proof::Verdict::Disproved(ref what) => {
             say!(
-                "Python {}: what is known of its frames is not what it says of them ({what}); no stacks",
+                "Python {}: its frame layout failed the self-check ({what}); no Python stacks are recorded",
                 c.version
             );
         }
