@@ -89,6 +89,8 @@ pub const CALLS: &[&str] = &[
     "cuEventSynchronize",
     "cuMemcpyDtoH_v2",
     "cuMemcpyDtoHAsync_v2",
+    "cuMemcpyDtoH_v2_ptds",
+    "cuMemcpyDtoHAsync_v2_ptsz",
 ];
 
 /// Whether a status is one that stays: the process can make no use of the device any more. cuda.h says of each of these that the

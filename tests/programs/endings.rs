@@ -23,6 +23,14 @@ fn exit() {
     ends("exit", true);
 }
 
+/// PyTorch's allocator is asked for its limit by a thread of ours: not any more once PyTorch destroys it.
+#[test]
+fn exit_of_a_job_that_called_cuda_before_it_loaded_pytorch() {
+    let folder = Folder::new("cuda-first");
+    let ran = same_with_and_without(&folder, "cuda_first.py", &[]);
+    assert!(Recording::read(&ran.recording()).whole().reader.summary().complete);
+}
+
 #[test]
 fn an_exception() {
     ends("raise", true);

@@ -35,8 +35,12 @@ pub(crate) fn with_room<R, F: FnOnce() -> R>(f: F) -> Option<R> {
         asm!(
             "mov r12, rsp",
             "mov rsp, {top}",
+            // Whoever walks the stack stops here: beyond the mapping it has no frames, and may have no memory.
+            ".cfi_remember_state",
+            ".cfi_undefined rip",
             "call {enter}",
             "mov rsp, r12",
+            ".cfi_restore_state",
             top = in(reg) base.add(BYTES),
             enter = in(reg) enter::<R, F> as extern "C" fn(*mut c_void),
             in("rdi") (&raw mut task).cast::<c_void>(),
