@@ -41,7 +41,7 @@ pub(super) fn callbacks() -> Callbacks {
         // SAFETY: the caller's promise: the object is a pluggable allocator of PyTorch's.
         own_allocator: |object| unsafe { pluggable::is_our_object(object) }.then(pluggable::facts),
         attached: || {
-            super::startup::end_at_exit();
+            super::exit::end_at_exit();
             steps::install();
         },
         not_recorded: || late::unpatch_triggers(hooks::attach_trigger()),

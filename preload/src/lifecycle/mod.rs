@@ -2,6 +2,7 @@
 
 mod chores;
 mod drain;
+mod exit;
 mod output;
 mod panics;
 mod place;

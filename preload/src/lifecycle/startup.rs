@@ -3,22 +3,19 @@
 use super::drain::{self, DrainThread};
 use super::output::Output;
 use super::place::{self, Rank};
-use super::{chores, panics, watcher};
+use super::{chores, exit, panics, watcher};
 use crate::platform::config::{Config, Steps};
 use crate::platform::own_stack::with_room;
 use crate::platform::say::{Blocked, note_stderr, say};
 use crate::platform::{clock, config, loader};
 use crate::probe::Probe;
 use crate::python::version;
-use crate::recorder::{self, Control, Session};
+use crate::recorder::{self, Session};
 use crate::recorder::{devices, thread};
 use crate::torch::{attach, tracker};
-use crate::{hooks, stacks, tail, torch};
+use crate::{hooks, stacks, tail};
 use crossbeam_channel::bounded;
 use serde_json::{Value, json};
-use std::ffi::{c_int, c_void};
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::time::{Duration, Instant};
 use strandline_core::buffer::Region;
 use strandline_core::format::header::Header;
 use strandline_core::format::holders;
@@ -27,8 +24,6 @@ use strandline_core::format::secrets;
 use strandline_core::writer::{Options, Writer};
 use strandline_core::{SOURCE, VERSION};
 
-/// How long the end of the process waits for the last pages: they are written in milliseconds, unless the disk stalls.
-const LAST_SWEEP: Duration = Duration::from_secs(10);
 /// Facts that can wait to be written; more are dropped.
 const CONTROLS: usize = 256;
 
@@ -147,44 +142,8 @@ fn make() -> Result<(), String> {
         memory.path().iter().for_each(|p| tail::remove(p));
         return Err(give_up("cannot start the writing thread", &e));
     }
-    end_at_exit();
+    exit::end_at_exit();
     Ok(())
-}
-
-/// Has the recording end as the process ends, before the libraries that are loaded by now destroy their objects. Called again once
-/// PyTorch is there: the drain asks its objects, and a process may have called CUDA before it loaded them.
-pub(super) fn end_at_exit() {
-    // SAFETY: the function has the required signature and this library is never unloaded.
-    unsafe { on_exit(ended, core::ptr::null_mut()) };
-}
-
-unsafe extern "C" {
-    /// glibc's `atexit` that also tells the status.
-    fn on_exit(f: extern "C" fn(c_int, *mut c_void), argument: *mut c_void) -> c_int;
-}
-
-/// The process ends in an orderly way: the last pages are written, for a bounded time.
-extern "C" fn ended(status: c_int, _: *mut c_void) {
-    static BEGUN: AtomicBool = AtomicBool::new(false);
-    let Some(s) = recorder::session().filter(|_| recorder::is_recording()) else { return };
-    if BEGUN.swap(true, Relaxed) {
-        return;
-    }
-    torch::fraction::end();
-    let (done, wait) = bounded(1);
-    let deadline = Instant::now() + LAST_SWEEP;
-    let told = s.control.send_deadline(Control::End(done, status), deadline).is_ok();
-    // Where that takes too long, what is missing in the file stays in the tail.
-    if told && wait.recv_deadline(deadline).is_ok() {
-        let recording = recorder::pass_through();
-        let path = s.path.display();
-        // What this user may not look for any more is there.
-        if recording && !s.config.quiet && s.path.try_exists().unwrap_or(true) {
-            say!("recorded {path}; next: strandline report {path}");
-        } else if recording && !s.config.quiet {
-            say!("{path} was deleted while the job ran: nothing is recorded");
-        }
-    }
 }
 
 fn provenance(config: &Config, rank: &Rank, host: &str, command: &[String], clock: Clock) -> Value {
