@@ -124,7 +124,7 @@ fn pinned_memory_that_grows_with_every_step() {
         let rate = f["bytes_per_step"].as_f64().expect("a rate") / bytes as f64;
         assert!((rate - 1.0).abs() < 0.15, "{f:#}");
         assert!(f["bytes_now"].as_u64().is_some_and(|now| now >= 60 * bytes), "{f:#}");
-        says(f, &["were not given back", "more every step", "not of a GPU's"]);
+        says(f, &["were not given back", "more every step", "not GPU memory"]);
         assert!(text.contains("pinned host memory grows with every step"), "{text}");
         assert!(text.contains("\n    try    let go of pinned tensors"), "{text}");
         let remedy = f["remedy"].as_str().expect("what helps");

@@ -14,7 +14,7 @@ pub enum Death {
     None,
     /// Of this signal.
     Signal(i32),
-    /// Not by itself, and nobody saw of what.
+    /// Not by itself, and its exit status is not known.
     Unseen,
 }
 
@@ -25,7 +25,7 @@ pub struct SelfFault {
     pub place: String,
     /// Of which signal.
     pub signal: &'static str,
-    /// The option of `run` that may help until it is mended: `--stacks none`.
+    /// The option of `run` that may avoid it until it is mended: `--stacks none`.
     pub remedy: Option<&'static str>,
 }
 

@@ -94,7 +94,7 @@ fn causes_are_told_apart() {
         (
             Failing { requested: 4 << 40, ..FULL },
             Cause::Request,
-            "one request of 4 TiB, more than the card has: 4 TiB were requested",
+            "one request of 4 TiB, more than the card has: 4 TiB was requested",
         ),
         (Failing { steps: 0, ..FULL }, Cause::Full, "the first step does not fit: it had 21.0 GiB"),
         (Failing { steps: 0, phase: optimizer, ..FULL }, Cause::Optimizer, "when 21.0 GiB were already"),

@@ -258,10 +258,7 @@ fn try_now() -> bool {
             recorder::record_metadata(json!({ "stacks": if native::is_on() { "both" } else { "python" } }));
         }
         proof::Verdict::Disproved(ref what) => {
-            say!(
-                "Python {}: its frame layout failed the self-check ({what}); no Python stacks are recorded",
-                c.version
-            );
+            say!("Python {}: its frame layout failed the self-check ({what}); no stacks", c.version);
         }
         proof::Verdict::NotNow | proof::Verdict::HandOn => WAITING.store(taken, Release),
     }

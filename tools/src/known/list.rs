@@ -247,7 +247,7 @@ mod tests {
             ),
             (
                 r#"[{"known":"k","kinds":["step-growth"],"files":["a.py"],"remedy":"r","fixed":"1.0"}]"#,
-                "needs the \"package\"",
+                "without \"package\"",
             ),
         ] {
             assert!(parse(text).expect_err(text).contains(why), "{text}: {:?}", parse(text));

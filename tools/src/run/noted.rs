@@ -86,7 +86,7 @@ mod tests {
             SelfFault { place: "cudaMemGetInfo".into(), signal: "SIGSEGV", remedy: Some("--stacks none") };
         write(&path, &fault, Path::new("/job/rec/a.strand")).unwrap();
         let said = read(&path, strandline::VERSION).unwrap();
-        for words in ["SIGSEGV", "in cudaMemGetInfo (/job/rec/a.strand)", "`--stacks none` may help"] {
+        for words in ["SIGSEGV", "in cudaMemGetInfo (/job/rec/a.strand)", "`--stacks none` may avoid it"] {
             assert!(said.contains(words), "{said}");
         }
         assert_eq!(read(&path, "0.0.0"), None);
