@@ -90,14 +90,14 @@ fn causes_are_told_apart() {
             "17.9 GiB held outside of PyTorch",
         ),
         (Failing { free: 5 * GIB, ..FULL }, Cause::Limit, "the card had 5.0 GiB free for the 2.0 GiB"),
-        (Failing { live: 5 * GIB, waiting: 16 * GIB, ..FULL }, Cause::Waiting, "16.0 GiB were freed"),
+        (Failing { live: 5 * GIB, waiting: 16 * GIB, ..FULL }, Cause::Waiting, "16.0 GiB was freed"),
         (
             Failing { requested: 4 << 40, ..FULL },
             Cause::Request,
             "one request of 4 TiB, more than the card has: 4 TiB was requested",
         ),
         (Failing { steps: 0, ..FULL }, Cause::Full, "the first step does not fit: it had 21.0 GiB"),
-        (Failing { steps: 0, phase: optimizer, ..FULL }, Cause::Optimizer, "when 21.0 GiB were already"),
+        (Failing { steps: 0, phase: optimizer, ..FULL }, Cause::Optimizer, "when 21.0 GiB was already"),
         (Failing { phase: evaluation, ..FULL }, Cause::Evaluation, "needed at least 23.0 GiB"),
         (Failing { steps: 1, ..FULL }, Cause::Full, "too few to rule a leak out"),
     ] {
