@@ -7,7 +7,7 @@ use super::{chores, exit, panics, watcher};
 use crate::platform::config::{Config, Steps};
 use crate::platform::own_stack::with_room;
 use crate::platform::say::{Blocked, note_stderr, say};
-use crate::platform::{clock, config, loader};
+use crate::platform::{clock, config, errno, loader};
 use crate::probe::Probe;
 use crate::python::version;
 use crate::recorder::{self, Session};
@@ -52,8 +52,7 @@ unsafe extern "C" fn forked() {
 
 /// Makes everything ready, or says what could not be made.
 fn begin() {
-    // SAFETY: `errno` is this thread's own, and may be read and written at any time.
-    let errno = unsafe { *libc::__errno_location() };
+    let _errno = errno::keep();
     note_stderr();
     panics::explain();
     let _signals = Blocked::all();
@@ -68,8 +67,6 @@ fn begin() {
         // `run` says it again where it would otherwise have to guess why there is no recording.
         tail::tell_failure(&why);
     }
-    // SAFETY: as above.
-    unsafe { *libc::__errno_location() = errno };
 }
 
 fn make() -> Result<(), String> {
@@ -78,6 +75,7 @@ fn make() -> Result<(), String> {
         say!("{remark}");
     }
     hooks::resolve_all();
+    hooks::refresh_runtimes();
     tracker::set_report_code(hooks::memory_report_address());
     let clock = clock::choose();
     let began = clock::moment();
@@ -107,7 +105,6 @@ fn make() -> Result<(), String> {
         e
     };
     stacks::tables::reserve().map_err(|e| clean(give_up("no memory for stacks", &e)))?;
-    stacks::native::poll();
     thread::reserve(region).map_err(|e| clean(give_up("no memory for threads", &e)))?;
     let options = Options { max_size: Some(config.max_size), ..Options::default() };
     let writer = Output::new(file, path.clone())

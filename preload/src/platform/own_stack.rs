@@ -1,6 +1,7 @@
 //! A stack with room, for what is done once: a process's first CUDA call may come from a thread with 16 KiB of stack, or from a signal
 //! handler on an alternate one.
 
+use super::errno;
 use core::arch::asm;
 use core::ffi::c_void;
 use core::ptr;
@@ -15,10 +16,11 @@ struct Task<F, R> {
     result: Option<R>,
 }
 
-/// Runs `f` on a stack of its own. `None`: there is no memory for one, or `f` panicked. Cold: two mappings.
+/// Runs `f` on a stack of its own; `errno` stays as it was. `None`: there is no memory for one, or `f` panicked. Cold: two mappings.
 #[cold]
 #[inline(never)]
 pub(crate) fn with_room<R, F: FnOnce() -> R>(f: F) -> Option<R> {
+    let _errno = errno::keep();
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_STACK;
     // SAFETY: a new mapping at an address of the kernel's choice overlaps nothing.
     let base =

@@ -7,6 +7,7 @@
 //! can follow while the process lives.
 
 use super::region::{Tail, map, reserve};
+use crate::platform::errno;
 use crate::recorder;
 use core::ptr::NonNull;
 use std::ffi::CString;
@@ -112,14 +113,11 @@ impl Memory {
 /// # Errors
 /// What the system says: no memory, or a kernel that does not know how.
 pub(super) fn populate(base: NonNull<u8>, len: usize) -> io::Result<()> {
-    // SAFETY: the range is part of the region's mapping, which is never unmapped; no byte of it changes. `errno` is this thread's.
-    unsafe {
-        let place = libc::__errno_location();
-        let errno = *place;
-        let did = libc::madvise(base.as_ptr().cast(), len, POPULATE_WRITE);
-        let e = io::Error::last_os_error();
-        *place = errno;
-        if did == 0 { Ok(()) } else { Err(e) }
+    let _errno = errno::keep();
+    // SAFETY: the range is part of the region's mapping, which is never unmapped; no byte of it changes.
+    match unsafe { libc::madvise(base.as_ptr().cast(), len, POPULATE_WRITE) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
     }
 }
 
