@@ -128,7 +128,8 @@ fn who_calls_a_runtime_inside_the_program_is_told_from_the_runtime() {
 
 #[test]
 fn the_first_call_that_a_broken_device_fails_is_named() {
-    for (route, call) in ROUTES.into_iter().zip(["cudaDeviceSynchronize", "", "", "cuCtxSynchronize", ""]) {
+    for (route, call) in ROUTES.into_iter().zip(["cudaDeviceSynchronize", "", "", "cuCtxSynchronize_v2", ""])
+    {
         if call.is_empty() {
             continue; // the same hook as the last one's
         }
@@ -270,4 +271,44 @@ fn cupys_pool_is_seen_inside_by_its_hooks() {
             assert_eq!((&line["line"], &line["function"]), (&json!(planted), &json!("batch")), "{finding}");
         }
     }
+}
+
+/// `errno`, the forms of functions that `cuGetProcAddress` gives out, and the runtime that a library is linked to, beside another one.
+#[test]
+fn what_a_program_sees_of_cuda_is_as_without_strandline() {
+    let folder = Folder::new("driver-undisturbed");
+    let parts: [(&str, &[&str], &[&str]); 6] = [
+        ("libcuda.so.1", &["-DDRIVER"], &[]),
+        ("libcudart.so.12", &["-DRUNTIME=12"], &[]),
+        ("libcudart.so.13", &["-DRUNTIME=13"], &[]),
+        ("libuser12.so", &["-DUSER=12"], &["-l:libcudart.so.12"]),
+        ("libuser13.so", &["-DUSER=13"], &["-l:libcudart.so.13"]),
+        ("undisturbed", &[], &["-l:libcuda.so.1"]),
+    ];
+    for (name, defines, libraries) in parts {
+        let mut cc = Command::new("cc");
+        cc.args(["-g", "-O1", "-w", "-o"]).arg(folder.join(name)).args(defines);
+        if name.starts_with("lib") {
+            cc.args(["-shared", "-fPIC"]).arg(format!("-Wl,-soname,{name}"));
+        }
+        cc.arg(root().join("tests/driver/undisturbed.c")).arg("-L").arg(folder.path()).args(libraries);
+        assert!(cc.args(["-ldl", "-lpthread"]).status().expect("cc starts").success(), "{name}");
+    }
+    let [with, without] = [true, false].map(|preload| {
+        let job = Job::program(&folder, &folder.join("undisturbed")).arg(folder.path());
+        let job = job.env("LD_LIBRARY_PATH", folder.path());
+        if preload { job } else { job.env("LD_PRELOAD", "") }.run().succeeded()
+    });
+    assert_eq!(with.stdout(), without.stdout());
+    for line in [
+        "first thread: errno 77 after cuMemAlloc_v2(&p, 1 << 20)",
+        "  driver: copy on the thread's own default stream",
+        "  driver: context 42 is waited for",
+        "launched: 98 0; last errors 0 98 0",
+        "  properties of 12 bytes",
+    ] {
+        assert!(without.stdout().lines().any(|l| l == line), "{line}: {}", without.stdout());
+    }
+    let recording = Recording::read(&with.recording()).whole();
+    assert_eq!(recording.allocated(), [MIB; 6], "two threads, and two libraries twice");
 }

@@ -91,6 +91,7 @@ pub const CALLS: &[&str] = &[
     "cuMemcpyDtoHAsync_v2",
     "cuMemcpyDtoH_v2_ptds",
     "cuMemcpyDtoHAsync_v2_ptsz",
+    "cuCtxSynchronize_v2",
 ];
 
 /// Whether a status is one that stays: the process can make no use of the device any more. cuda.h says of each of these that the

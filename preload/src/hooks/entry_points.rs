@@ -60,9 +60,15 @@ fn find_for<H: Hooks>(name: &[u8], version: i32, flags: u64) -> Option<&'static 
         b"cuCtxCreate" if version >= 11_040 => return None, // a form between the two
         _ => {}
     }
+    let since = match name {
+        b"cuCtxSynchronize" => 13_000, // takes a context
+        b"cuCtxPushCurrent" | b"cuCtxPopCurrent" => 4_000,
+        _ => 3_020,
+    };
     let endings: [&[u8]; 6] = [b"_v2_ptsz", b"_ptsz", b"_v2_ptds", b"_ptds", b"_v2", b""];
-    let skip = if flags & PER_THREAD != 0 { 0 } else { 4 };
-    endings.iter().skip(skip).find_map(|ending| {
+    let skip = if flags & PER_THREAD != 0 && version >= 7_000 { 0 } else { 4 };
+    let endings = endings.iter().skip(skip).filter(|e| version >= since || !e.starts_with(b"_v2"));
+    endings.into_iter().find_map(|ending| {
         H::all().iter().filter(|h| h.library == Library::Driver).find(|h| {
             let rest = h.name.as_bytes().strip_prefix(name);
             rest == Some(ending)
@@ -185,6 +191,12 @@ mod tests {
         assert_eq!(name("cuGetProcAddress", 12_000, 0), Some("cuGetProcAddress_v2"));
         assert_eq!(name("cuCtxCreate", 10_000, 0), Some("cuCtxCreate_v2"));
         assert_eq!(name("cuCtxCreate", 12_000, 0), None);
+        assert_eq!(name("cuCtxSynchronize", 12_000, 0), Some("cuCtxSynchronize"));
+        assert_eq!(name("cuCtxSynchronize", 13_000, 0), Some("cuCtxSynchronize_v2"));
+        assert_eq!(name("cuMemAlloc", 2_000, 0), None, "sizes of 32 bits");
+        assert_eq!(name("cuCtxPopCurrent", 3_020, 0), None);
+        assert_eq!(name("cuCtxPopCurrent", 4_000, 0), Some("cuCtxPopCurrent_v2"));
+        assert_eq!(name("cuMemcpyDtoH", 3_020, PER_THREAD), Some("cuMemcpyDtoH_v2"));
         assert_eq!(name("cuCtxCreate", 13_000, 0), Some("cuCtxCreate_v4"));
         for unknown in ["cuMemAl", "cuMemAllocAs", "cuLaunchKernel", "cudaMalloc", ""] {
             assert_eq!(name(unknown, 12_000, PER_THREAD), None, "{unknown}");

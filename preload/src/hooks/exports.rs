@@ -1,14 +1,16 @@
 //! What is exported: a function under each symbol of the list, and where each of them is.
 
 use super::entry_points::{Hook, Hooks};
-use super::functions::{P, Status, Stream, real};
+use super::functions::{OfRuntime, P, Status, Stream, real};
 use super::list::for_each_hook;
 use super::{autograd, context, driver, entry_points, runtime, sticky_error, streams, torch};
 use crate::platform::real::Library;
 use std::ffi::{CStr, c_char, c_void};
+use std::sync::atomic::Ordering::Relaxed;
 
 /// What is exported under a symbol: the hook; with `called`, after the address that the call returns to was noted
-/// (`tls::caller`); with `often`, for what is called thousands of times a step, beside the code of the other such.
+/// (`tls::caller`), as all hooks of the runtime's functions need it; with `often`, for what is called thousands of times a step, beside the
+/// code of the other such.
 macro_rules! entry {
     ((often) $symbol:literal $real:ident ($($a:ident: $t:ty),*) ($(-> $r:ty)?) $hook:path) => {
         entry! { (() #[unsafe(link_section = ".text.strandline_hot")]) $symbol $real ($($a: $t),*) ($(-> $r)?) $hook }
@@ -24,10 +26,17 @@ macro_rules! entry {
             unsafe { $hook($($a),*) }
         }
     };
-    ((called) $symbol:literal $real:ident ($($a:ident: $t:ty),*) ($(-> $r:ty)?) $hook:path) => {
+    ((called) $($rest:tt)*) => {
+        entry! { (called #[inline(never)]) $($rest)* }
+    };
+    ((often_called) $($rest:tt)*) => {
+        entry! { (called #[unsafe(link_section = ".text.strandline_hot")]) $($rest)* }
+    };
+    ((called #[$placed:meta]) $symbol:literal $real:ident ($($a:ident: $t:ty),*) ($(-> $r:ty)?) $hook:path) => {
         #[unsafe(naked)]
         #[cfg_attr(not(test), unsafe(export_name = $symbol))]
         pub(super) unsafe extern "C-unwind" fn $real($($a: $t),*) $(-> $r)? {
+            #[$placed]
             unsafe extern "C-unwind" fn entered($($a: $t),*) $(-> $r)? {
                 // SAFETY: as above.
                 unsafe { $hook($($a),*) }
@@ -66,6 +75,13 @@ macro_rules! exports {
             hook: exported::$real as *const c_void,
             real: real::$real.place(),
         }),*];
+        /// The runtime's functions that are hooked.
+        #[cold]
+        pub(super) fn functions_of_runtime() -> Vec<OfRuntime> {
+            let all = [$((Library::$library, real::$real.name(), real::$real.place())),*];
+            let of_runtime = all.into_iter().filter(|f| f.0 == Library::Cudart);
+            of_runtime.map(|(_, name, place)| (name, std::ptr::from_ref(place) as usize, place.load(Relaxed) as usize)).collect()
+        }
         /// Every symbol with the address of its hook and that of the real function, which is null where there is none.
         #[cold]
         pub(crate) fn addresses() -> Vec<(&'static str, usize, usize)> {

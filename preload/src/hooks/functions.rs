@@ -17,6 +17,9 @@ pub(crate) const SUCCESS: Status = cudaError_t::cudaSuccess as Status;
 /// Returned only where no real function exists in the whole process.
 pub(crate) const NOTHING_BEHIND: Status = cudaError_t::cudaErrorNotSupported as Status;
 
+/// A function of the CUDA runtime: its name, where its usual address is kept, and that address.
+pub(super) type OfRuntime = (&'static CStr, usize, usize);
+
 /// A `c10::Stream` or `c10::cuda::CUDAStream` by value: two registers.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]

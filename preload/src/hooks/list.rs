@@ -6,43 +6,44 @@ macro_rules! for_each_hook {
         $with! {
     // Memory of the runtime.
     "cudaMalloc" in Cudart as MALLOC (p: *mut P, n: usize) -> Status => [called] runtime::malloc;
-    "cudaFree" in Cudart as FREE (p: P) -> Status => runtime::free;
+    "cudaFree" in Cudart as FREE (p: P) -> Status => [called] runtime::free;
     "cudaMallocPitch" in Cudart as MALLOC_PITCH (p: *mut P, pitch: *mut usize, width: usize, height: usize) -> Status => [called] runtime::malloc_pitch;
     "cudaMallocAsync" in Cudart as MALLOC_ASYNC (p: *mut P, n: usize, s: P) -> Status => [called] runtime::malloc_async;
     "cudaMallocFromPoolAsync" in Cudart as MALLOC_FROM_POOL_ASYNC (p: *mut P, n: usize, pool: P, s: P) -> Status => [called] runtime::malloc_from_pool_async;
-    "cudaFreeAsync" in Cudart as FREE_ASYNC (p: P, s: P) -> Status => runtime::free_async;
+    "cudaFreeAsync" in Cudart as FREE_ASYNC (p: P, s: P) -> Status => [called] runtime::free_async;
     "cudaMallocAsync_ptsz" in Cudart as MALLOC_ASYNC_PTSZ (p: *mut P, n: usize, s: P) -> Status => [called] runtime::malloc_async_ptsz;
     "cudaMallocFromPoolAsync_ptsz" in Cudart as MALLOC_FROM_POOL_ASYNC_PTSZ (p: *mut P, n: usize, pool: P, s: P) -> Status => [called] runtime::malloc_from_pool_async_ptsz;
-    "cudaFreeAsync_ptsz" in Cudart as FREE_ASYNC_PTSZ (p: P, s: P) -> Status => runtime::free_async_ptsz;
+    "cudaFreeAsync_ptsz" in Cudart as FREE_ASYNC_PTSZ (p: P, s: P) -> Status => [called] runtime::free_async_ptsz;
     "cudaHostAlloc" in Cudart as HOST_ALLOC (p: *mut P, n: usize, flags: u32) -> Status => [called] runtime::host_alloc;
     "cudaMallocHost" in Cudart as MALLOC_HOST (p: *mut P, n: usize) -> Status => [called] runtime::malloc_host;
-    "cudaFreeHost" in Cudart as FREE_HOST (p: P) -> Status => runtime::free_host;
+    "cudaFreeHost" in Cudart as FREE_HOST (p: P) -> Status => [called] runtime::free_host;
     "cudaMallocManaged" in Cudart as MALLOC_MANAGED (p: *mut P, n: usize, flags: u32) -> Status => [called] runtime::malloc_managed;
     // What the program asks about its devices.
-    "cudaMemGetInfo" in Cudart as MEM_GET_INFO (free: *mut usize, total: *mut usize) -> Status => runtime::mem_get_info;
-    "cudaGetDeviceProperties" in Cudart as GET_DEVICE_PROPERTIES (p: P, device: i32) -> Status => runtime::get_device_properties;
-    "cudaGetDeviceProperties_v2" in Cudart as GET_DEVICE_PROPERTIES_V2 (p: P, device: i32) -> Status => runtime::get_device_properties_v2;
-    "cudaSetDevice" in Cudart as SET_DEVICE (device: i32) -> Status => runtime::set_device;
+    "cudaMemGetInfo" in Cudart as MEM_GET_INFO (free: *mut usize, total: *mut usize) -> Status => [called] runtime::mem_get_info;
+    "cudaGetDeviceProperties" in Cudart as GET_DEVICE_PROPERTIES (p: P, device: i32) -> Status => [called] runtime::get_device_properties;
+    "cudaGetDeviceProperties_v2" in Cudart as GET_DEVICE_PROPERTIES_V2 (p: P, device: i32) -> Status => [called] runtime::get_device_properties_v2;
+    "cudaSetDevice" in Cudart as SET_DEVICE (device: i32) -> Status => [called] runtime::set_device;
     // Streams and events.
-    "cudaStreamCreate" in Cudart as STREAM_CREATE (s: *mut P) -> Status => streams::create;
-    "cudaStreamCreateWithFlags" in Cudart as STREAM_CREATE_WITH_FLAGS (s: *mut P, flags: u32) -> Status => streams::create_with_flags;
-    "cudaStreamCreateWithPriority" in Cudart as STREAM_CREATE_WITH_PRIORITY (s: *mut P, flags: u32, priority: i32) -> Status => streams::create_with_priority;
-    "cudaStreamDestroy" in Cudart as STREAM_DESTROY (s: P) -> Status => streams::destroy;
-    "cudaEventRecord" in Cudart as EVENT_RECORD (e: P, s: P) -> Status => streams::event_record;
-    "cudaEventRecordWithFlags" in Cudart as EVENT_RECORD_WITH_FLAGS (e: P, s: P, flags: u32) -> Status => streams::event_record_with_flags;
-    "cudaEventDestroy" in Cudart as EVENT_DESTROY (e: P) -> Status => streams::event_destroy;
-    "cudaStreamWaitEvent" in Cudart as STREAM_WAIT_EVENT (s: P, e: P, flags: u32) -> Status => streams::wait_event;
+    "cudaStreamCreate" in Cudart as STREAM_CREATE (s: *mut P) -> Status => [called] streams::create;
+    "cudaStreamCreateWithFlags" in Cudart as STREAM_CREATE_WITH_FLAGS (s: *mut P, flags: u32) -> Status => [called] streams::create_with_flags;
+    "cudaStreamCreateWithPriority" in Cudart as STREAM_CREATE_WITH_PRIORITY (s: *mut P, flags: u32, priority: i32) -> Status => [called] streams::create_with_priority;
+    "cudaStreamDestroy" in Cudart as STREAM_DESTROY (s: P) -> Status => [called] streams::destroy;
+    "cudaEventRecord" in Cudart as EVENT_RECORD (e: P, s: P) -> Status => [called] streams::event_record;
+    "cudaEventRecordWithFlags" in Cudart as EVENT_RECORD_WITH_FLAGS (e: P, s: P, flags: u32) -> Status => [called] streams::event_record_with_flags;
+    "cudaEventDestroy" in Cudart as EVENT_DESTROY (e: P) -> Status => [called] streams::event_destroy;
+    "cudaStreamWaitEvent" in Cudart as STREAM_WAIT_EVENT (s: P, e: P, flags: u32) -> Status => [called] streams::wait_event;
     // What the host learns.
-    "cudaStreamSynchronize" in Cudart as STREAM_SYNCHRONIZE (s: P) -> Status => streams::synchronize;
-    "cudaStreamQuery" in Cudart as STREAM_QUERY (s: P) -> Status => streams::query;
-    "cudaEventSynchronize" in Cudart as EVENT_SYNCHRONIZE (e: P) -> Status => streams::event_synchronize;
-    "cudaEventQuery" in Cudart as EVENT_QUERY (e: P) -> Status => streams::event_query;
-    "cudaDeviceSynchronize" in Cudart as DEVICE_SYNCHRONIZE () -> Status => streams::device_synchronize;
-    "cudaMemcpy" in Cudart as MEMCPY (to: P, from: P, n: usize, kind: i32) -> Status => streams::memcpy;
+    "cudaStreamSynchronize" in Cudart as STREAM_SYNCHRONIZE (s: P) -> Status => [called] streams::synchronize;
+    "cudaStreamQuery" in Cudart as STREAM_QUERY (s: P) -> Status => [called] streams::query;
+    "cudaEventSynchronize" in Cudart as EVENT_SYNCHRONIZE (e: P) -> Status => [called] streams::event_synchronize;
+    "cudaEventQuery" in Cudart as EVENT_QUERY (e: P) -> Status => [called] streams::event_query;
+    "cudaDeviceSynchronize" in Cudart as DEVICE_SYNCHRONIZE () -> Status => [called] streams::device_synchronize;
+    "cudaMemcpy" in Cudart as MEMCPY (to: P, from: P, n: usize, kind: i32) -> Status => [called] streams::memcpy;
     // Who else hears first that a device's context is broken.
-    "cudaMemcpyAsync" in Cudart as MEMCPY_ASYNC (to: P, from: P, n: usize, kind: i32, s: P) -> Status => sticky_error::memcpy_async;
-    "cudaGetLastError" in Cudart as GET_LAST_ERROR () -> Status => [often] sticky_error::get_last_error;
+    "cudaMemcpyAsync" in Cudart as MEMCPY_ASYNC (to: P, from: P, n: usize, kind: i32, s: P) -> Status => [called] sticky_error::memcpy_async;
+    "cudaGetLastError" in Cudart as GET_LAST_ERROR () -> Status => [often_called] sticky_error::get_last_error;
     "cuCtxSynchronize" in Driver as CU_CTX_SYNCHRONIZE () -> Status => sticky_error::context_synchronize;
+    "cuCtxSynchronize_v2" in Driver as CU_CTX_SYNCHRONIZE_V2 (context: P) -> Status => sticky_error::context_synchronize_v2;
     "cuStreamSynchronize" in Driver as CU_STREAM_SYNCHRONIZE (s: P) -> Status => sticky_error::stream_synchronize;
     "cuStreamSynchronize_ptsz" in Driver as CU_STREAM_SYNCHRONIZE_PTSZ (s: P) -> Status => sticky_error::stream_synchronize_ptsz;
     "cuEventSynchronize" in Driver as CU_EVENT_SYNCHRONIZE (e: P) -> Status => sticky_error::event_synchronize;
@@ -51,8 +52,8 @@ macro_rules! for_each_hook {
     "cuMemcpyDtoH_v2_ptds" in Driver as CU_MEMCPY_DTOH_PTDS (to: P, from: P, n: usize) -> Status => sticky_error::copy_to_host_ptds;
     "cuMemcpyDtoHAsync_v2_ptsz" in Driver as CU_MEMCPY_DTOH_ASYNC_PTSZ (to: P, from: P, n: usize, s: P) -> Status => sticky_error::copy_to_host_async_ptsz;
     // Capture.
-    "cudaStreamBeginCapture" in Cudart as STREAM_BEGIN_CAPTURE (s: P, mode: i32) -> Status => streams::begin_capture;
-    "cudaStreamEndCapture" in Cudart as STREAM_END_CAPTURE (s: P, graph: *mut P) -> Status => streams::end_capture;
+    "cudaStreamBeginCapture" in Cudart as STREAM_BEGIN_CAPTURE (s: P, mode: i32) -> Status => [called] streams::begin_capture;
+    "cudaStreamEndCapture" in Cudart as STREAM_END_CAPTURE (s: P, graph: *mut P) -> Status => [called] streams::end_capture;
     // The driver, for whoever goes past the runtime: programs and libraries with a runtime of their own inside.
     "cuGetProcAddress" in Driver as GET_PROC_ADDRESS (name: *const c_char, f: *mut P, version: i32, flags: u64) -> Status => [called] entry_points::get_proc_address::<All>;
     "cuGetProcAddress_v2" in Driver as GET_PROC_ADDRESS_V2 (name: *const c_char, f: *mut P, version: i32, flags: u64, status: P) -> Status => [called] entry_points::get_proc_address_v2::<All>;

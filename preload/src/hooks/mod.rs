@@ -20,9 +20,11 @@ mod exports;
 pub(crate) mod functions;
 mod list;
 mod runtime;
+mod runtimes;
 pub(crate) mod sticky_error;
 mod streams;
 mod torch;
 
 pub(crate) use exports::{Trigger, addresses, attach_trigger, memory_report_address, python_trigger};
 pub(crate) use functions::resolve_all;
+pub(crate) use runtimes::refresh as refresh_runtimes;

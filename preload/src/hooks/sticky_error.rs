@@ -76,6 +76,7 @@ hooks! {
     // Which a launch is followed by: launches themselves are not looked at.
     get_last_error: GET_LAST_ERROR();
     context_synchronize: CU_CTX_SYNCHRONIZE();
+    context_synchronize_v2: CU_CTX_SYNCHRONIZE_V2(context: P);
     stream_synchronize: CU_STREAM_SYNCHRONIZE(s: P) on s;
     stream_synchronize_ptsz: CU_STREAM_SYNCHRONIZE_PTSZ(s: P) on s;
     event_synchronize: CU_EVENT_SYNCHRONIZE(e: P);

@@ -11,6 +11,7 @@
 
 use crate::hooks::{self, Trigger};
 use crate::platform::loader;
+use crate::platform::object::Object;
 
 use std::collections::HashMap;
 use std::ffi::{CStr, c_int, c_void};
@@ -130,30 +131,9 @@ extern "C" fn each(info: *mut libc::dl_phdr_info, _: usize, search: *mut c_void)
     if let Some(object) = Object::read(info)
         && !object.covers(search.own, 1)
     {
-        object.redirect(search);
+        redirect(&object, search);
     }
     0
-}
-
-const PT_LOAD: u32 = 1;
-const PT_DYNAMIC: u32 = 2;
-const PT_GNU_RELRO: u32 = 0x6474_e552;
-const PF_W: u32 = 2;
-
-/// A loaded library: what the loader needs of it, and we.
-struct Object {
-    /// What is added to its file's addresses.
-    base: usize,
-    /// Its mapped parts, and whether they can be written.
-    parts: Vec<(Range<usize>, bool)>,
-    /// What the loader makes read-only when it has loaded it.
-    sealed: Range<usize>,
-    symbols: usize,
-    names: Range<usize>,
-    /// Tables of relocations: address, bytes.
-    relocations: [(usize, usize); 2],
-    /// Relocations at the beginning of the first table that name no symbol.
-    relative: usize,
 }
 
 /// `Elf64_Rela`.
@@ -168,144 +148,60 @@ struct Relocation {
 
 /// `R_X86_64_GLOB_DAT` and `R_X86_64_JUMP_SLOT`: a word of the table is a symbol's address.
 const TABLE_WORDS: [u32; 2] = [6, 7];
-const SYMBOL_BYTES: usize = 24;
 
-impl Object {
-    fn read(info: &libc::dl_phdr_info) -> Option<Object> {
-        let base = info.dlpi_addr as usize;
-        if info.dlpi_phdr.is_null() {
-            return None;
+fn redirect(object: &Object, search: &mut Search) {
+    for (i, (table, bytes)) in object.relocations.into_iter().enumerate() {
+        let count = bytes / size_of::<Relocation>();
+        if table % 8 != 0 || count == 0 || !object.covers(table, bytes) {
+            continue;
         }
-        // SAFETY: the loader's own copy of the program headers, as many as it says.
-        let headers = unsafe { std::slice::from_raw_parts(info.dlpi_phdr, usize::from(info.dlpi_phnum)) };
-        let range = |h: &libc::Elf64_Phdr| {
-            let from = base.wrapping_add(h.p_vaddr as usize);
-            from..from.saturating_add(h.p_memsz as usize)
-        };
-        let mut object = Object {
-            base,
-            parts: Vec::new(),
-            sealed: 0..0,
-            symbols: 0,
-            names: 0..0,
-            relocations: [(0, 0); 2],
-            relative: 0,
-        };
-        let mut dynamic = None;
-        for h in headers {
-            match h.p_type {
-                PT_LOAD => object.parts.push((range(h), h.p_flags & PF_W != 0)),
-                PT_DYNAMIC => dynamic = Some(range(h)),
-                PT_GNU_RELRO => object.sealed = range(h),
-                _ => {}
-            }
-        }
-        object.read_dynamic(dynamic?)?;
-        Some(object)
-    }
-
-    /// Reads the dynamic section. `None` where it does not lie in the library, or leads out of it.
-    fn read_dynamic(&mut self, section: Range<usize>) -> Option<()> {
-        let words = section.len() / 16;
-        if !section.start.is_multiple_of(8) || !self.covers(section.start, words * 16) {
-            return None;
-        }
-        // SAFETY: the section lies within a mapped part (just checked) and is aligned; the loader does not change it any more.
-        let entries = unsafe { std::slice::from_raw_parts(section.start as *const [usize; 2], words) };
-        // The loader has made addresses absolute, but for libraries whose section it may not write to.
-        let base = self.base;
-        let place = |p: usize| if p < base { base.wrapping_add(p) } else { p };
-        let mut names = (0, 0);
-        for [tag, value] in entries.iter().copied().take_while(|[tag, _]| *tag != 0) {
-            match tag {
-                5 => names.0 = place(value),
-                10 => names.1 = value,
-                6 => self.symbols = place(value),
-                7 => self.relocations[0].0 = place(value),
-                8 => self.relocations[0].1 = value,
-                0x6fff_fff9 => self.relative = value,
-                23 => self.relocations[1].0 = place(value),
-                2 => self.relocations[1].1 = value,
-                _ => {}
-            }
-        }
-        self.names = names.0..names.0.checked_add(names.1)?;
-        (self.symbols != 0 && self.covers(names.0, names.1)).then_some(())
-    }
-
-    /// Whether these bytes lie within one mapped part.
-    fn covers(&self, from: usize, bytes: usize) -> bool {
-        let Some(end) = from.checked_add(bytes) else { return false };
-        self.parts.iter().any(|(p, _)| p.start <= from && end <= p.end)
-    }
-
-    fn redirect(&self, search: &mut Search) {
-        for (i, (table, bytes)) in self.relocations.into_iter().enumerate() {
-            let count = bytes / size_of::<Relocation>();
-            if table % 8 != 0 || count == 0 || !self.covers(table, bytes) {
-                continue;
-            }
-            // SAFETY: the table lies within a mapped part (just checked), is aligned, and is only ever read.
-            let all = unsafe { std::slice::from_raw_parts(table as *const Relocation, count) };
-            let skip = if i == 0 { self.relative.min(count) } else { 0 };
-            for r in all.iter().skip(skip).filter(|r| TABLE_WORDS.contains(&r.kind)) {
-                let found = self.name(r.symbol).and_then(|n| search.words.get(n)).copied();
-                let Some((new, old)) = found else { continue };
-                match self.replace(r.offset, new, old, search) {
-                    Some(true) => search.done.redirected += 1,
-                    Some(false) => {}
-                    None => search.done.left += 1,
-                }
+        // SAFETY: the table lies within a mapped part (just checked), is aligned, and is only ever read.
+        let all = unsafe { std::slice::from_raw_parts(table as *const Relocation, count) };
+        let skip = if i == 0 { object.relative.min(count) } else { 0 };
+        for r in all.iter().skip(skip).filter(|r| TABLE_WORDS.contains(&r.kind)) {
+            let found = object
+                .symbol(r.symbol)
+                .filter(|n| matches!(n.first(), Some(b'c' | b'_' | b'n')))
+                .and_then(|n| search.words.get(n))
+                .copied();
+            let Some((new, old)) = found else { continue };
+            match replace(object, r.offset, new, old, search) {
+                Some(true) => search.done.redirected += 1,
+                Some(false) => {}
+                None => search.done.left += 1,
             }
         }
     }
+}
 
-    /// The name of a symbol that this library takes from others.
-    fn name(&self, symbol: u32) -> Option<&[u8]> {
-        let at = self.symbols.checked_add(SYMBOL_BYTES * symbol as usize)?;
-        if !self.covers(at, SYMBOL_BYTES) {
-            return None;
-        }
-        // SAFETY: the symbol lies within a mapped part (just checked); its first word is the name's offset.
-        let offset = unsafe { (at as *const u32).read_unaligned() } as usize;
-        let from = self.names.start.checked_add(offset).filter(|n| *n < self.names.end)?;
-        // SAFETY: from here to the end of the names is within a mapped part (checked when they were found), and ends with 0.
-        let rest = unsafe { std::slice::from_raw_parts(from as *const u8, self.names.end - from) };
-        match rest.first()? {
-            b'c' | b'_' | b'n' => Some(CStr::from_bytes_until_nul(rest).ok()?.to_bytes()),
-            _ => None,
-        }
+/// Puts `new` into the word at `offset` of this library, which holds `old` or is not bound yet. `Some(false)`: it is there
+/// already. `None`: the word is not what it should be, or cannot be written.
+fn replace(object: &Object, offset: usize, new: usize, old: usize, search: &Search) -> Option<bool> {
+    let at = offset.wrapping_add(object.base);
+    if !at.is_multiple_of(8) || !object.covers(at, 8) {
+        return None;
     }
-
-    /// Puts `new` into the word at `offset` of this library, which holds `old` or is not bound yet. `Some(false)`: it is there
-    /// already. `None`: the word is not what it should be, or cannot be written.
-    fn replace(&self, offset: usize, new: usize, old: usize, search: &Search) -> Option<bool> {
-        let at = offset.wrapping_add(self.base);
-        if !at.is_multiple_of(8) || !self.covers(at, 8) {
-            return None;
-        }
-        // SAFETY: an aligned word within a mapped part (just checked), which the loader and callers read and write whole.
-        let word = unsafe { &*(at as *const AtomicUsize) };
-        let now = word.load(Acquire);
-        if now == new {
-            return Some(false);
-        }
-        if now != old && (search.is_gentle || !self.covers(now, 1)) {
-            return None;
-        }
-        let is_read_only = search.read_only.iter().any(|r| r.contains(&at));
-        if self.sealed.contains(&at) != is_read_only {
-            return None; // still being loaded, or not laid out as we think
-        }
-        if is_read_only && (search.is_gentle || !protect(at, libc::PROT_READ | libc::PROT_WRITE)) {
-            return None;
-        }
-        word.store(new, Release);
-        if is_read_only {
-            protect(at, libc::PROT_READ);
-        }
-        Some(true)
+    // SAFETY: an aligned word within a mapped part (just checked), which the loader and callers read and write whole.
+    let word = unsafe { &*(at as *const AtomicUsize) };
+    let now = word.load(Acquire);
+    if now == new {
+        return Some(false);
     }
+    if now != old && (search.is_gentle || !object.covers(now, 1)) {
+        return None;
+    }
+    let is_read_only = search.read_only.iter().any(|r| r.contains(&at));
+    if object.sealed.contains(&at) != is_read_only {
+        return None; // still being loaded, or not laid out as we think
+    }
+    if is_read_only && (search.is_gentle || !protect(at, libc::PROT_READ | libc::PROT_WRITE)) {
+        return None;
+    }
+    word.store(new, Release);
+    if is_read_only {
+        protect(at, libc::PROT_READ);
+    }
+    Some(true)
 }
 
 /// Sets what may be done with the page of a word; whether the kernel agrees.

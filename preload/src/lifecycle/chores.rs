@@ -100,7 +100,7 @@ struct Stacks {
 impl Housekeeping for Stacks {
     fn poll(&mut self, _: u64) -> Option<Value> {
         stacks::retry();
-        stacks::native::poll();
+        hooks::refresh_runtimes();
         stacks::intern::poll();
         let undefined = stacks::intern::undefined();
         (undefined >= self.due).then(|| {

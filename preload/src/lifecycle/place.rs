@@ -1,6 +1,7 @@
 //! Where the recording goes: one file per process, made exclusively, never one that is there already.
 
 use crate::platform::config::Config;
+use crate::platform::environment;
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
@@ -28,7 +29,8 @@ impl Rank {
 
     /// Reads what torchrun, SLURM and Open MPI tell their processes.
     pub(crate) fn read() -> Rank {
-        Rank::from(|name| std::env::var(name).ok()?.trim().parse().ok())
+        let all = environment::variables();
+        Rank::from(|name| all.iter().find(|(n, _)| n == name)?.1.to_str()?.trim().parse().ok())
     }
 
     fn from(get: impl Fn(&str) -> Option<u32>) -> Rank {

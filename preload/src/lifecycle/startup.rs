@@ -7,7 +7,7 @@ use super::{chores, exit, panics, watcher};
 use crate::platform::config::{Config, Steps};
 use crate::platform::own_stack::with_room;
 use crate::platform::say::{Blocked, note_stderr, say};
-use crate::platform::{clock, config, errno, loader};
+use crate::platform::{clock, config, environment, errno, loader};
 use crate::probe::Probe;
 use crate::python::version;
 use crate::recorder::{self, Session};
@@ -27,7 +27,7 @@ use strandline_core::{SOURCE, VERSION};
 /// Facts that can wait to be written; more are dropped.
 const CONTROLS: usize = 256;
 
-/// The constructor: reads one variable and asks to be told of forks. Nothing else happens before the first CUDA call.
+/// The constructor: copies some variables and asks to be told of forks. Nothing else happens before the first CUDA call.
 #[cfg_attr(test, allow(dead_code, reason = "tests have no constructor"))]
 pub(crate) fn load() {
     attach::set_callbacks(chores::callbacks());
@@ -35,6 +35,8 @@ pub(crate) fn load() {
         recorder::pass_through();
         return;
     }
+    // SAFETY: a constructor, before `main`: the process has one thread, and this is called once.
+    unsafe { environment::remember() };
     recorder::on_first_call(begin);
     // SAFETY: the handlers have the required signature and this library is never unloaded.
     unsafe { libc::pthread_atfork(Some(loader::before_fork), Some(loader::after_fork), Some(forked)) };

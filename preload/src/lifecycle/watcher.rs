@@ -5,6 +5,7 @@
 //! job's, no handler, no mask and no preload. There is one to a folder and machine: it sees to that itself.
 
 use crate::platform::config::Config;
+use crate::platform::environment;
 use crate::platform::say::say;
 use core::ffi::{c_char, c_int, c_void};
 use core::sync::atomic::{AtomicI32, Ordering::SeqCst};
@@ -25,7 +26,8 @@ impl Plan {
     /// What is to be started for a recording; `None` where nobody asked, or somebody watches already.
     pub(crate) fn read(config: &Config, recording: &Path) -> Option<Plan> {
         let folder = recording.parent().filter(|_| config.alerts && !config.watched)?.to_path_buf();
-        let variables = std::env::vars_os().filter(|(name, _)| name != "LD_PRELOAD").collect();
+        let mut variables = environment::variables();
+        variables.retain(|(name, _)| name != "LD_PRELOAD");
         Some(Plan { program: config.bin.clone().or_else(find), folder, variables })
     }
 

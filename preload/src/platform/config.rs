@@ -1,5 +1,6 @@
 //! What the environment asks for. Read once, when the process is armed; only `STRANDLINE_DISABLE` is read earlier.
 
+use super::environment;
 use std::ffi::{CStr, OsString};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -97,7 +98,8 @@ pub(crate) fn disabled() -> bool {
 impl Config {
     /// Reads the environment.
     pub(crate) fn read() -> Config {
-        Config::from_variables(std::env::vars_os().filter_map(|(k, v)| Some((k.into_string().ok()?, v))))
+        let all = environment::variables().into_iter();
+        Config::from_variables(all.filter_map(|(k, v)| Some((k.into_string().ok()?, v))))
     }
 
     fn from_variables(all: impl Iterator<Item = (String, OsString)>) -> Config {

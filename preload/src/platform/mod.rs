@@ -4,6 +4,7 @@ pub(crate) mod clock;
 pub(crate) mod config;
 pub(crate) mod descriptor;
 pub(crate) mod elf;
+pub(crate) mod environment;
 pub(crate) mod errno;
 mod glibc_compat;
 pub(crate) mod loader;

@@ -4,7 +4,7 @@
 //! loaded is then asked by name, and at last every loaded library. All of them are resolved when the process is armed,
 //! outside of any allocator lock, so that a hook never enters the loader.
 
-use super::loader;
+use super::{errno, loader, runtimes};
 use libloading::os::unix::{Library as Open, RTLD_LAZY};
 use std::ffi::{CStr, c_void};
 use std::marker::PhantomData;
@@ -73,10 +73,16 @@ impl<F: Copy> Real<F> {
         Real { address, name, library, is: PhantomData }
     }
 
-    /// The real function. `None` only where nothing in the process defines it.
+    /// The real function. `None` only where nothing in the process defines it. Of the runtime's, where there are several: that of the caller
+    /// that [`tls::caller`](super::tls::caller) tells.
     #[inline(always)]
     pub(crate) fn get(&self) -> Option<F> {
         let mut p = self.address.load(Relaxed);
+        if matches!(self.library, Library::Cudart)
+            && let Some(of_caller) = runtimes::meant(core::ptr::from_ref(self.address) as usize)
+        {
+            p = of_caller as *mut c_void;
+        }
         if p.is_null() {
             p = self.resolve();
             if p.is_null() {
@@ -111,6 +117,7 @@ impl<F: Copy> Real<F> {
     pub(crate) fn resolve(&self) -> *mut c_void {
         let mut p = self.address.load(Relaxed);
         if p.is_null() {
+            let _errno = errno::keep();
             p = look_up(self.name, self.library);
             self.address.store(p, Relaxed);
         }
@@ -134,7 +141,8 @@ pub(crate) fn look_up(name: &CStr, library: Library) -> *mut c_void {
 }
 
 /// Looks only into a library that is loaded already. It stays loaded from now on: the address must remain good.
-fn in_loaded(library: &str, name: &CStr) -> Option<*mut c_void> {
+#[cold]
+pub(crate) fn in_loaded(library: &str, name: &CStr) -> Option<*mut c_void> {
     let _in_loader = loader::enter();
     // SAFETY: with RTLD_NOLOAD no initialiser runs: the library is there already or the call fails.
     let open = unsafe { Open::open(Some(library), RTLD_LAZY | RTLD_NOLOAD) }.ok()?;

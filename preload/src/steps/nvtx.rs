@@ -5,6 +5,7 @@
 //! below are its). `strandline run` sets that variable to this library where such steps are asked for. A step ends when
 //! its range does: popped on the thread that pushed it, or ended by its number on any.
 
+use crate::platform::environment;
 use crate::recorder::guard::{enter, enter_or_arm};
 use once_cell::sync::OnceCell;
 use std::ffi::{CStr, OsString, c_char, c_int, c_void};
@@ -68,7 +69,7 @@ const _: () = assert!(core::mem::offset_of!(Attributes, message) == 40);
 pub(crate) unsafe extern "C" fn InitializeInjectionNvtx2(
     get: Option<unsafe extern "C" fn(u32) -> *const Exported>,
 ) -> c_int {
-    let asked = std::env::var_os(env::STEPS).unwrap_or_default();
+    let asked = environment::variable(env::STEPS).unwrap_or_default();
     let Some(name) = asked.as_bytes().strip_prefix(b"nvtx:").filter(|n| !n.is_empty()) else { return 0 };
     NAME.get_or_init(|| OsString::from(std::ffi::OsStr::from_bytes(name)));
     let Some(get) = get else { return 0 };

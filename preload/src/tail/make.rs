@@ -3,6 +3,7 @@
 use super::region::{Tail, map};
 use super::{file, memory};
 use crate::platform::config::Config;
+use crate::platform::environment;
 use crate::platform::say::say;
 use crate::recorder;
 use std::io;
@@ -80,7 +81,7 @@ pub(crate) fn make_ready(region: &Region) {
 /// Tells whoever keeps tails why there is none of this process, nor a recording.
 #[cold]
 pub(crate) fn tell_failure(why: &str) {
-    if let Some(address) = std::env::var_os(env::TAIL_SOCKET) {
+    if let Some(address) = environment::variable(env::TAIL_SOCKET) {
         // Where nobody listens nobody needs to know.
         let _ = memory::tell(&address, why);
     }

@@ -39,12 +39,6 @@ pub(super) fn is_on() -> bool {
     ON.load(Relaxed)
 }
 
-/// What the writing thread does now and then: libraries come and go.
-#[cold]
-pub(crate) fn poll() {
-    modules::refresh();
-}
-
 /// Lets walks begin. `false`: the C library cannot tell a hook what is loaded, and nothing is read then.
 #[cold]
 pub(crate) fn start() -> bool {

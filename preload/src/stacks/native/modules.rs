@@ -4,6 +4,7 @@
 //! A replaced table is not freed: a hook may be reading it, and libraries come by hundreds at most.
 
 use crate::platform::loader;
+use crate::platform::object::Object;
 use core::ffi::c_void;
 use object::LittleEndian;
 use object::elf::{ELF_NOTE_GNU, FileHeader64, NT_GNU_BUILD_ID};
@@ -39,6 +40,36 @@ pub(in crate::stacks) struct Library {
     pub(in crate::stacks) id: AtomicU32,
     /// What device memory that it asks for is.
     role: Role,
+    /// The CUDA runtime that it depends on, as it names it; empty: none.
+    runtime: Box<str>,
+}
+
+/// A segment of code, for who asks who calls which CUDA runtime.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Code<'a> {
+    /// First address of the segment.
+    pub(crate) start: usize,
+    /// Behind its last.
+    pub(crate) end: usize,
+    /// Where addresses of its library count from.
+    pub(crate) base: usize,
+    /// The library's path.
+    pub(crate) path: &'a str,
+    /// The CUDA runtime that the library depends on, as it names it; empty: none.
+    pub(crate) needs_runtime: &'a str,
+}
+
+/// All segments of code, by address, and the number of the table that has them (0: there is none yet).
+pub(crate) fn code() -> (u32, impl Iterator<Item = Code<'static>>) {
+    let table = current();
+    let all = table.map_or(&[][..], |m| &m.all).iter().map(|m| Code {
+        start: m.start,
+        end: m.end,
+        base: m.base,
+        path: &m.library.path,
+        needs_runtime: &m.library.runtime,
+    });
+    (table.map_or(0, |m| m.generation), all)
 }
 
 /// What device memory is that some code asks CUDA for.
@@ -261,7 +292,7 @@ unsafe extern "C" fn add(info: *mut libc::dl_phdr_info, _: usize, out: *mut c_vo
             path = program.map_or(path, |p| p.to_string_lossy().into_owned());
         }
         let header = if header_end == 0 { 0 } else { frames };
-        let library = library(base, path, build_id);
+        let library = library(base, path, build_id, info);
         for h in loaded().filter(|h| h.p_flags & libc::PF_X != 0) {
             let (start, end) = place(h);
             out.push(Module { start, end, base, header, header_end, library });
@@ -271,11 +302,14 @@ unsafe extern "C" fn add(info: *mut libc::dl_phdr_info, _: usize, out: *mut c_vo
 }
 
 /// The library of this path at this place: the one of the last table, or a new one.
-fn library(base: usize, path: String, build_id: Box<[u8]>) -> &'static Library {
+fn library(base: usize, path: String, build_id: Box<[u8]>, info: &libc::dl_phdr_info) -> &'static Library {
     let known = current().and_then(|m| m.all.iter().find(|m| m.base == base)).map(|m| m.library);
     known.filter(|l| *l.path == *path && l.build_id == build_id).unwrap_or_else(|| {
         let role = role_of(&path);
-        Box::leak(Box::new(Library { path: path.into(), build_id, id: AtomicU32::new(0), role }))
+        let object = Object::read(info);
+        let needs = object.as_ref().and_then(|o| o.needs().find(|n| n.starts_with(b"libcudart.so.")));
+        let runtime = needs.map(String::from_utf8_lossy).unwrap_or_default().into();
+        Box::leak(Box::new(Library { path: path.into(), build_id, id: AtomicU32::new(0), role, runtime }))
     })
 }
 
