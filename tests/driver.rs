@@ -295,7 +295,7 @@ fn what_a_program_sees_of_cuda_is_as_without_strandline() {
         assert!(cc.args(["-ldl", "-lpthread"]).status().expect("cc starts").success(), "{name}");
     }
     let [with, without] = [true, false].map(|preload| {
-        let job = Job::program(&folder, &folder.join("undisturbed")).arg(folder.path());
+        let job = Job::program(&folder, folder.join("undisturbed")).arg(folder.path());
         let job = job.env("LD_LIBRARY_PATH", folder.path());
         if preload { job } else { job.env("LD_PRELOAD", "") }.run().succeeded()
     });

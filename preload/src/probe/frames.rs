@@ -95,7 +95,9 @@ impl Frames {
         unsafe {
             while thread != 0 {
                 let base = if self.cframe != 0 { read(thread + self.cframe) } else { thread };
-                let mut frame = if base != 0 { read(base + self.current) } else { 0 };
+                // Up to 3.12 it lies on the thread's own stack, which is gone where C code has ended the thread in a call of Python's.
+                let current = if base != 0 { memory::at::<1>(base + self.current) } else { None };
+                let mut frame = current.map_or(0, |[frame]| frame);
                 for _ in 0..DEEPEST {
                     if frame == 0 {
                         break;
