@@ -1,5 +1,5 @@
-"""Five jobs with planted waste, and the same jobs without it. `advised.py JOB waste|tuned`: prints the peak, or all of them, each in a
-process of its own."""
+"""Five jobs with planted waste, and the same jobs without it. `advised.py JOB waste|tuned [SCALE]`: prints the peak, with a waste that is SCALE
+times as large; or all of them, each in a process of its own."""
 
 import os
 import sys
@@ -8,13 +8,15 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+SCALE = int(sys.argv[3]) if len(sys.argv) > 3 else 1
+
 
 def model(width, depth, dtype=torch.float32):
     return nn.Sequential(*[nn.Linear(width, width, bias=False) for _ in range(depth)]).to("cuda", dtype)
 
 
 def late_zero_grad(waste):
-    net = model(2048, 4)
+    net = model(2048, 4 * SCALE)
     optimizer = torch.optim.SGD(net.parameters())
     for _ in range(4):
         loss = net(torch.randn(4096, 2048, device="cuda")).sum()
@@ -30,7 +32,7 @@ def kept_from_step_before(waste):
     student, teacher = model(2048, 2), nn.Sequential(nn.Linear(2048, 16384), nn.Linear(16384, 2048)).cuda()
     optimizer = torch.optim.SGD(student.parameters())
     for _ in range(4):
-        x = torch.randn(4096, 2048, device="cuda")
+        x = torch.randn(4096 * SCALE, 2048, device="cuda")
         with torch.no_grad():
             target = teacher(x)
         logits = student(x)
@@ -48,10 +50,10 @@ def wide_copy(waste):
     optimizer = torch.optim.SGD(net.parameters())
 
     def step():
-        logits = net(torch.randn(8192, 4096, device="cuda", dtype=torch.bfloat16))
+        logits = net(torch.randn(8192 * SCALE, 4096, device="cuda", dtype=torch.bfloat16))
         if waste:
             logits = logits.float()
-        functional.cross_entropy(logits, torch.zeros(8192, device="cuda", dtype=torch.long)).backward()
+        functional.cross_entropy(logits, torch.zeros(8192 * SCALE, device="cuda", dtype=torch.long)).backward()
 
     for _ in range(4):
         step()
@@ -60,7 +62,7 @@ def wide_copy(waste):
 
 
 def optimizer_temporaries(waste):
-    net = model(2048, 4)
+    net = model(2048, 4 * SCALE)
     optimizer = torch.optim.AdamW(net.parameters(), fused=None if waste else True)
     for _ in range(4):
         net(torch.randn(64, 2048, device="cuda")).sum().backward()
@@ -78,7 +80,7 @@ def collected_in_evaluation(waste):
     results = []
     with torch.no_grad():
         for _ in range(16):
-            result = net(torch.randn(8192, 1024, device="cuda"))
+            result = net(torch.randn(8192 * SCALE, 1024, device="cuda"))
             results.append(result if waste else result.cpu())
 
 
@@ -92,7 +94,7 @@ def run(name, variant):
 
 if __name__ == "__main__":
     if len(sys.argv) > 1:
-        run(*sys.argv[1:])
+        run(*sys.argv[1:3])
         sys.exit()
     for job in JOBS:
         for variant in ("waste", "tuned"):

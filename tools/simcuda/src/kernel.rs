@@ -1,6 +1,7 @@
-//! Kernels: registered and launched, never run. One is known by name, because it is all about time.
+//! Kernels: registered and launched, never run. Two are known by name: one because it is all about time, and PyTorch's `all()`, because
+//! programs branch on it.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::sync::RwLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -10,21 +11,60 @@ const SPIN: &[u8] = b"spin_kernel";
 /// Clock of the card on which the durations of known leaks were measured (an H200), in cycles per µs.
 const CYCLES_PER_MICROSECOND: u64 = 1_980;
 
-static SPINNERS: RwLock<Vec<usize>> = RwLock::new(Vec::new());
-static ANY_SPINNER: AtomicBool = AtomicBool::new(false);
+/// The kernels behind `Tensor.all()`, and with it `torch.equal`.
+const AND: &[u8] = b"and_kernel_cuda";
 
-/// Remembers a kernel whose duration is in its argument, by its address in the program.
+/// Kernels of one name, by their addresses in the program.
+struct Known {
+    any: AtomicBool,
+    functions: RwLock<Vec<usize>>,
+}
+
+impl Known {
+    const NONE: Known = Known { any: AtomicBool::new(false), functions: RwLock::new(Vec::new()) };
+
+    fn add(&self, function: usize) {
+        self.functions.write().unwrap_or_else(|poisoned| poisoned.into_inner()).push(function);
+        self.any.store(true, Ordering::Release);
+    }
+
+    fn has(&self, function: usize) -> bool {
+        self.any.load(Ordering::Acquire)
+            && self.functions.read().unwrap_or_else(|poisoned| poisoned.into_inner()).contains(&function)
+    }
+}
+
+static SPINNERS: Known = Known::NONE;
+static ANDS: Known = Known::NONE;
+
+/// Remembers a kernel that is known by name, by its address in the program.
 pub fn register(host_function: usize, name: &[u8]) {
-    if name.windows(SPIN.len()).any(|window| window == SPIN) {
-        SPINNERS.write().unwrap_or_else(|poisoned| poisoned.into_inner()).push(host_function);
-        ANY_SPINNER.store(true, Ordering::Release);
+    let named = |part: &[u8]| name.windows(part.len()).any(|window| window == part);
+    if named(SPIN) {
+        SPINNERS.add(host_function);
+    } else if named(AND) {
+        ANDS.add(host_function);
     }
 }
 
 /// Whether a launch of `function` spins for the cycles that its first argument says.
 pub fn spins(function: usize) -> bool {
-    ANY_SPINNER.load(Ordering::Acquire)
-        && SPINNERS.read().unwrap_or_else(|poisoned| poisoned.into_inner()).contains(&function)
+    SPINNERS.has(function)
+}
+
+thread_local! {
+    static AND_WAS_LAST: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Remembers what the calling thread launched last.
+pub fn launched(function: usize) {
+    let _ = AND_WAS_LAST.try_with(|last| last.set(ANDS.has(function)));
+}
+
+/// Whether the last kernel that the calling thread launched was `all()`. What it would say is not known; the host is told what it says of
+/// nothing, `true`, as `any()` says `false`: checks that nothing is unusual (no packed sequences, all finite, equal) then find nothing unusual.
+pub fn and_was_last() -> bool {
+    AND_WAS_LAST.try_with(Cell::get).unwrap_or(false)
 }
 
 /// How long that many cycles take.
@@ -81,8 +121,19 @@ mod tests {
         register(1, b"_ZN2at4cuda12_GLOBAL__N_111spin_kernelEl");
         register(2, b"_ZN2at6native13reduce_kernelEv");
         assert!(spins(1) && !spins(2));
+        assert!(!ANDS.has(1) && !ANDS.has(2));
         assert_eq!(nanoseconds(1_980_000), 1_000_000);
         assert_eq!(nanoseconds(-5), 0);
+    }
+
+    #[test]
+    fn only_the_last_kernel_of_a_thread_counts() {
+        register(11, b"_ZN2at6native13reduce_kernelI..8ReduceOpIb..15and_kernel_cudaERNS_14TensorIteratorE");
+        launched(11);
+        assert!(and_was_last());
+        assert!(!std::thread::spawn(and_was_last).join().unwrap_or(true));
+        launched(12);
+        assert!(!and_was_last());
     }
 
     #[test]

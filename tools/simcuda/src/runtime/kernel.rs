@@ -100,6 +100,7 @@ pub extern "C" fn sim___cudaGetKernel(handle: Out<usize>, function: usize) -> Co
 fn launch(function: usize, grid: Dim3, arguments: In<In<i64>>, stream: usize) -> Outcome {
     note!("kernel {function:#x} grid {} {} {} stream {stream:#x}", grid.x, grid.y, grid.z);
     let key = named(stream)?;
+    kernel::launched(function);
     let cost = match kernel::spins(function) {
         true => Some(kernel::nanoseconds(arguments.get()?.get()?)),
         false => None,

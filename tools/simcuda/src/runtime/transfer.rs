@@ -4,6 +4,7 @@ use super::stream::synchronize;
 use crate::call::runtime;
 use crate::code::{Code, Outcome};
 use crate::device;
+use crate::kernel;
 use crate::mapping;
 use crate::memory::Range;
 use crate::model::{lock, now};
@@ -31,6 +32,8 @@ struct Checked {
     waits: bool,
     /// Whether both sides are pages of this device.
     owned: bool,
+    /// Whether the host reads one byte: a truth value that the program may branch on.
+    answers: bool,
 }
 
 /// Checks that device addresses are live.
@@ -58,7 +61,8 @@ fn check(target: Side, source: Side, width: usize, height: usize, kind: i32) -> 
         return Err(Code::INVALID_VALUE);
     }
     let owned = model.memory.owned(target.address, written) && model.memory.owned(source.address, read);
-    Ok(Checked { waits: from_device && known(target).is_none(), owned })
+    let answers = from_device && read == 1 && !must(target, false);
+    Ok(Checked { waits: from_device && known(target).is_none(), owned, answers })
 }
 
 fn transfer(target: Side, source: Side, width: usize, height: usize, kind: i32, stream: usize) -> Outcome {
@@ -83,6 +87,10 @@ fn transfer(target: Side, source: Side, width: usize, height: usize, kind: i32, 
             let (to, from) = (target.address + row * target.pitch, source.address + row * source.pitch);
             if checked.owned { mapping::copy_sparse(to, from, width) } else { mapping::copy(to, from, width) }
         }
+    }
+    if checked.answers && kernel::and_was_last() {
+        // SAFETY: as above, of one byte, which was just written.
+        unsafe { std::ptr::write(target.address as *mut u8, 1) };
     }
     if checked.waits { synchronize(key) } else { Ok(()) }
 }
