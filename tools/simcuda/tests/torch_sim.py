@@ -483,13 +483,35 @@ def history_and_snapshot():
     assert any("torch_sim.py" in frame["filename"] for frame in trace[1]["frames"])
 
 
+@check(STRANDLINE_SIM_CC="9.0")
+def convolutions_and_attention_do_without_cudnn():
+    import torch
+
+    torch.backends.cudnn.benchmark = True
+    net = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.BatchNorm2d(8), torch.nn.ConvTranspose2d(8, 4, 3)).cuda()
+    net(torch.randn(2, 3, 8, 8, device="cuda")).sum().backward()
+    assert net[0].weight.grad.shape == (8, 3, 3, 3)
+    q = torch.randn(2, 4, 128, 64, device="cuda", dtype=torch.bfloat16, requires_grad=True)
+    torch.nn.functional.scaled_dot_product_attention(q, q, q, is_causal=True).sum().backward()
+
+
+@check()
+def all_of_what_is_not_computed_is_true():
+    import torch
+
+    x = torch.zeros(1000, device="cuda")
+    assert (x == 1).all().item() and not (x == 1).any().item() and torch.equal(x, x + 1)
+    assert not (x[0] == 1).item(), "only what all() says is known"
+
+
 @check()
 def what_is_not_simulated_says_so():
     import torch
 
     torch.ones(1, device="cuda")
     net = torch.nn.Conv2d(3, 8, 3).cuda()
-    message = raises(RuntimeError, lambda: net(torch.randn(1, 3, 8, 8, device="cuda")))
+    with torch.backends.cudnn.flags(enabled=True):
+        message = raises(RuntimeError, lambda: net(torch.randn(1, 3, 8, 8, device="cuda")))
     assert "cuDNN" in message or "CUDNN" in message, message
     raises(RuntimeError, lambda: torch.fft.fft(torch.randn(64, device="cuda")))
 

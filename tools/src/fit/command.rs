@@ -90,6 +90,7 @@ fn vary<'a>(
     let mut runs = Runs {
         simulated,
         options,
+        cards,
         folder,
         name: &asked.name,
         place,

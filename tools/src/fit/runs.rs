@@ -37,6 +37,7 @@ impl From<Error> for Stop {
 pub(super) struct Runs<'a> {
     pub(super) simulated: &'a Environment,
     pub(super) options: &'a cli::Fit,
+    pub(super) cards: &'a [Card],
     /// Each run has a folder in it.
     pub(super) folder: &'a Path,
     pub(super) name: &'a str,
@@ -136,6 +137,7 @@ impl Runs<'_> {
             devices: self.options.devices,
             steps: self.options.steps,
             memory,
+            cards: self.cards,
             output: None,
         };
         aside(self.simulated, attempt, self.options.output.is_some())

@@ -17,6 +17,7 @@ pub(crate) fn main(options: &cli::Predict) -> Result<u8, Error> {
     for change in &options.tries {
         change.make(&mut options.command.clone(), &mut Vec::new())?;
     }
+    let cards = if options.gpu.is_empty() { all_cards() } else { options.gpu.clone() };
     let simulated = environment::prepare(Extras::None)?;
     let name = Job::new(&options.command, Some(&simulated.python)).name();
     let tried = attempt(
@@ -28,6 +29,7 @@ pub(crate) fn main(options: &cli::Predict) -> Result<u8, Error> {
             devices: options.devices,
             steps: options.steps,
             memory: None,
+            cards: &cards,
             output: None,
         },
     )?;
@@ -42,8 +44,8 @@ pub(crate) fn main(options: &cli::Predict) -> Result<u8, Error> {
         }
         Tried::Unused => return Err(Error::new("the job used no GPU memory, so nothing can be predicted")),
     };
-    let cards = if options.gpu.is_empty() { all_cards() } else { options.gpu.clone() };
-    let prediction = Prediction { needs, cards, changes: tried::all(options, &simulated)? };
+    let changes = tried::all(options, &simulated, &cards)?;
+    let prediction = Prediction { needs, cards, changes };
     if options.json {
         say::out(&format!("{:#}\n", prediction.json()));
     } else {

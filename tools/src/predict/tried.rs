@@ -4,7 +4,7 @@ use crate::cli;
 use crate::error::Error;
 use crate::job::Job;
 use crate::simulate::Environment;
-use crate::trial::{Attempt, Needs, RunsFolder, Tried, Try, aside};
+use crate::trial::{Attempt, Card, Needs, RunsFolder, Tried, Try, aside};
 use serde_json::{Value, json};
 use strandline::event::printable;
 use strandline::report::{Style, size};
@@ -23,7 +23,11 @@ pub(super) struct Change {
 ///
 /// # Errors
 /// A change has no place in the command, with the status of bad usage; a run could not be started, or somebody ended it.
-pub(super) fn all(options: &cli::Predict, simulated: &Environment) -> Result<Vec<Change>, Error> {
+pub(super) fn all(
+    options: &cli::Predict,
+    simulated: &Environment,
+    cards: &[Card],
+) -> Result<Vec<Change>, Error> {
     if options.tries.is_empty() {
         return Ok(Vec::new());
     }
@@ -33,13 +37,14 @@ pub(super) fn all(options: &cli::Predict, simulated: &Environment) -> Result<Vec
         .tries
         .iter()
         .enumerate()
-        .map(|(at, change)| one(options, simulated, &folder, at, change))
+        .map(|(at, change)| one(options, simulated, cards, &folder, at, change))
         .collect()
 }
 
 fn one(
     options: &cli::Predict,
     simulated: &Environment,
+    cards: &[Card],
     folder: &RunsFolder,
     at: usize,
     change: &Try,
@@ -53,6 +58,7 @@ fn one(
         devices: options.devices,
         steps: options.steps,
         memory: None,
+        cards,
         output: None,
     };
     let result = match aside(simulated, attempt, false)? {

@@ -13,7 +13,13 @@ use std::fs;
 use std::path::{Component, Path, PathBuf};
 
 /// Changes whenever libraries are generated differently for the same simulator.
-pub(super) const GENERATION: u32 = 3;
+pub(super) const GENERATION: u32 = 4;
+
+/// What makes every Python of the environment turn cuDNN off as it imports PyTorch.
+const WITHOUT_CUDNN: [(&str, &str); 2] = [
+    ("strandline_simulated.py", include_str!("strandline_simulated.py")),
+    ("strandline_simulated.pth", "import strandline_simulated\n"),
+];
 
 const REINSTALL: &str = "remove the environment's directory to have torch installed again";
 const RUNTIME_12: &str = "libcudart.so.12";
@@ -126,6 +132,9 @@ pub(super) fn generate(
     let libraries = plan(&torch, &provided);
     make_directory(lib_dir)?;
     link::replace(&lib_dir.join(SIMULATOR), content)?;
+    for (name, text) in WITHOUT_CUDNN {
+        link::replace(&site_packages.join(name), text.as_bytes())?;
+    }
     link::build(lib_dir, &libraries)
 }
 

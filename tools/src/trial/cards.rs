@@ -80,6 +80,13 @@ pub(crate) enum Fits {
 }
 
 impl Card {
+    /// The compute capability to simulate for some cards, unless it is the usual one: with 9.0, PyTorch gives cuBLAS workspaces of 32 MiB,
+    /// not of 8. A card that is only a size may be such a one.
+    pub(crate) fn capability(cards: &[Card]) -> Option<&'static str> {
+        let is_hopper = |c: &Card| !CARDS.iter().any(|(name, _)| *name == c.name) || c.name.starts_with("H");
+        cards.iter().any(is_hopper).then_some("9.0")
+    }
+
     /// Whether a job fits that allocates and reserves so much at most, beside what else a process takes of a card.
     pub(crate) fn fits(&self, allocated: u64, reserved: u64, beside: u64) -> Fits {
         let (least, most) = (allocated.saturating_add(beside), reserved.saturating_add(beside));
@@ -115,6 +122,16 @@ mod tests {
         }
         assert!(name("gtx").unwrap_err().contains("RTX 4090"));
         assert!(name("24").is_err() && name("").is_err());
+    }
+
+    #[test]
+    fn the_larger_workspaces_are_simulated_where_a_card_may_have_them() {
+        let of = |texts: &[&str]| {
+            let cards: Vec<Card> = texts.iter().filter_map(|t| t.parse().ok()).collect();
+            Card::capability(&cards)
+        };
+        assert_eq!(of(&["a100", "4090"]), None);
+        assert_eq!((of(&["a100", "h100"]), of(&["24GiB"])), (Some("9.0"), Some("9.0")));
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! One attempt: the job on a simulated GPU, ended when its memory has settled, and judged.
 
+use super::cards::Card;
 use super::peak::{BESIDE, Peak, peaks};
 use super::settled::{Follower, Why};
 use crate::alert::Settings;
@@ -37,6 +38,8 @@ pub(crate) struct Attempt<'a> {
     pub(crate) steps: Option<u32>,
     /// Memory of each GPU; `None`: more than any job asks for.
     pub(crate) memory: Option<Size>,
+    /// The cards that it is asked about.
+    pub(crate) cards: &'a [Card],
     /// Where what it prints goes; `None`: where ours goes.
     pub(crate) output: Option<File>,
 }
@@ -111,6 +114,10 @@ pub(crate) fn attempt(simulated: &Environment, attempt: Attempt<'_>) -> Result<T
     let mut variables = environment::variables(simulated, Some(attempt.memory.unwrap_or(PLENTY)));
     if let Some(devices) = attempt.devices {
         variables.push((format!("{}DEVICES", env::SIMULATOR_PREFIX), devices.to_string().into()));
+    }
+    let capability = format!("{}CC", env::SIMULATOR_PREFIX);
+    if let Some(newer) = Card::capability(attempt.cards).filter(|_| std::env::var_os(&capability).is_none()) {
+        variables.push((capability, newer.into()));
     }
     variables.extend(attempt.variables);
     let job = Job::new(attempt.command, Some(&simulated.python));

@@ -98,3 +98,15 @@ pub extern "C" fn sim_cuGetErrorString(code: Code, text: Out<*const c_char>) -> 
 pub extern "C" fn sim_cuGetErrorName(code: Code, text: Out<*const c_char>) -> Code {
     driver("cuGetErrorName", || text.set(code.driver_name().ok_or(Code::INVALID_VALUE)?.as_ptr()))
 }
+
+/// Describes a matrix to the copying units of capability 9.0: nothing copies by it here.
+#[unsafe(no_mangle)]
+pub extern "C" fn sim_cuTensorMapEncodeTiled() -> Code {
+    driver("cuTensorMapEncodeTiled", || Ok(()))
+}
+
+/// The same for a convolution.
+#[unsafe(no_mangle)]
+pub extern "C" fn sim_cuTensorMapEncodeIm2col() -> Code {
+    driver("cuTensorMapEncodeIm2col", || Ok(()))
+}

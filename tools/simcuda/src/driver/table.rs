@@ -39,6 +39,8 @@ names! {
     "cuDeviceGetByPCIBusId" = device::sim_cuDeviceGetByPCIBusId;
     "cuGetErrorString" = device::sim_cuGetErrorString;
     "cuGetErrorName" = device::sim_cuGetErrorName;
+    "cuTensorMapEncodeTiled" = device::sim_cuTensorMapEncodeTiled;
+    "cuTensorMapEncodeIm2col" = device::sim_cuTensorMapEncodeIm2col;
     "cuCtxGetCurrent" = context::sim_cuCtxGetCurrent;
     "cuCtxSetCurrent" = context::sim_cuCtxSetCurrent;
     "cuCtxPushCurrent" = context::sim_cuCtxPushCurrent_v2;
