@@ -17,7 +17,6 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-SIMULATED = "STRANDLINE_SIM_TOTAL" in os.environ
 BF16 = torch.bfloat16
 
 
@@ -319,9 +318,6 @@ def main():
     args = p.parse_args()
     make, batch, _ = MODELS[args.name]
     batch = args.batch or batch
-    if SIMULATED:
-        torch.backends.cudnn.enabled = False
-        torch.backends.cuda.enable_cudnn_sdp(False)
     if args.name not in ("diffusion", "cnn", "gan"):
         import transformers  # noqa: F401  before the card is taken: it takes seconds
     if args.wait:

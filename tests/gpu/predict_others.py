@@ -12,7 +12,6 @@ import sys
 import traceback
 
 import models
-import torch
 
 
 def accelerates(model):
@@ -55,8 +54,6 @@ def tried(what, *given):
 
 def main():
     out, *names = sys.argv[1:]
-    torch.backends.cudnn.enabled = False
-    torch.backends.cuda.enable_cudnn_sdp(False)
     done = json.load(open(out)) if os.path.exists(out) else {}
     for name in names or models.MODELS:
         model, _ = models.MODELS[name][0](1)
