@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Ten models that train as people train them, made from configurations; one line of JSON says what a run took of the card.
 
-usage: models.py NAME [--batch N] [--steps N] [--card GIB] [--beside MIB] [--wait]
+usage: models.py NAME [--batch N] [--steps N] [--card GIB] [--beside MIB] [--wait] [--no-cudnn]
 
 --card: limits PyTorch so that the process takes GIB of the card at most, if it takes --beside MIB besides what PyTorch reserves; exit
 status 3 where that is too little. --wait: nothing touches the card before a line comes on standard input. Where `TURN` names a file,
@@ -315,11 +315,15 @@ def main():
     p.add_argument("--card", type=float)
     p.add_argument("--beside", type=float, default=0)
     p.add_argument("--wait", action="store_true")
+    p.add_argument("--no-cudnn", action="store_true")
     args = p.parse_args()
     make, batch, _ = MODELS[args.name]
     batch = args.batch or batch
     if args.name not in ("diffusion", "cnn", "gan"):
         import transformers  # noqa: F401  before the card is taken: it takes seconds
+    if args.no_cudnn:
+        torch.backends.cudnn.enabled = False
+        torch.backends.cuda.enable_cudnn_sdp(False)
     if args.wait:
         sys.stdin.readline()
     take_turn()

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Ten models on a card, against what `strandline predict`, `fit` and `advise` say: the figures, for tests/gpu/predict_table.py.
-#   tests/gpu/predict.sh CARRY OUT [bare] [fit] [advice]     no name: all three; about two, four and one minutes alone on a card with 16 cores
+#   tests/gpu/predict.sh CARRY OUT [bare] [fit] [advice] [nocudnn]     no name: all; about eight, five, one and two minutes alone on a card with 16 cores
+# MODELS names those that are to run, without it all; nocudnn: what deviates because of cuDNN deviates no more without it.
 # CARRY: strandline (the command), simulated.json (tests/gpu/predict_simulated.py), wheels/peft-*.whl for a machine without peft, and for `fit`
 # without `bare` the card.jsonl of that. OUT/card.jsonl gets a line for each run as it ends. After SECONDS_IN_ALL (480) no run is begun or goes on.
 set -u

@@ -1,6 +1,6 @@
 """What tests/gpu/predict.sh runs on a card. A run that fails is a line that says so; the others go on.
 
-    predict_card.py CARRY OUT WORK [bare] [fit] [advice]
+    predict_card.py CARRY OUT WORK [bare] [fit] [advice] [nocudnn]
 """
 import concurrent.futures
 import json
@@ -16,7 +16,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import models
 from predict_simulated import FIT_STEPS, MODES
 
-PARTS = ("bare", "advice", "fit")
+PARTS = ("bare", "advice", "fit", "nocudnn")
 HERE = pathlib.Path(__file__).resolve().parent
 SEEN = ("late_zero_grad", "kept_from_step_before", "wide_copy", "optimizer_temporaries", "collected_in_evaluation")
 # What a process may take besides what PyTorch may, at most, and what stays free: GiB.
@@ -88,9 +88,10 @@ def model(name, *options, **more):
     return {"status": status, **(json.loads(lines[-1]) if lines else {"errors": errors[-800:]})}
 
 
-def bare(name, mode):
+def bare(name, mode, *options):
     """The card for itself."""
-    say(part="bare", mode=mode, name=name, **model(name, seconds=400, TURN=str(work / "turn"), **MODES[mode]))
+    said = model(name, *options, seconds=100, TURN=str(work / "turn"), **MODES[mode])
+    say(part="nocudnn" if options else "bare", mode=mode, name=name, **said)
 
 
 def besides():
@@ -139,10 +140,13 @@ def main():
         sys.exit(f"no such part: {parts}; there are {PARTS}")
     (work / "turn").touch()
     total = total_gib()
+    chosen = os.environ.get("MODELS", " ".join(models.MODELS)).split()
     room = Room(total - SPARE)
     for part in parts:
         if part == "bare":
-            together(5, [(bare, name, mode) for mode in MODES for name in models.MODELS])
+            together(5, [(bare, name, mode) for mode in MODES for name in chosen])
+        if part == "nocudnn":
+            together(5, [(bare, name, "default", "--no-cudnn") for name in ("gan", "diffusion", "cnn", "vlm") if name in chosen])
         if part == "advice":
             together(4, [(advised, room, job, variant) for job in SEEN for variant in ("waste", "tuned")])
         if part == "fit":
@@ -150,6 +154,8 @@ def main():
             jobs = []
             for name, said in simulated.items():
                 # Large ones and small ones in turn: the small ones fill what the large ones leave.
+                if name not in chosen:
+                    continue
                 for card in ("80GiB" if total > 84 else "60GiB", "40GiB", "24GiB"):
                     found = said.get("fit", {}).get(card)
                     for key, expected in (("value", "runs"), ("does_not_fit", "fails")) if found else ():
