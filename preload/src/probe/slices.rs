@@ -146,7 +146,7 @@ pub(super) fn slice() {
     }
     let answer = match progress {
         Ok(Progress::More) if running.spent < IN_ALL => return,
-        Ok(Progress::More) => Err("it took too long".to_string()),
+        Ok(Progress::More) => Err("the search took too long".to_string()),
         Ok(Progress::Answered(answers)) => Ok(answers),
         Err(why) => Err(why),
     };

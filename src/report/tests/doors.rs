@@ -31,16 +31,9 @@ fn known() -> Vec<Known> {
 /// One of two ranks leaks: every door names it and says why, in the same words.
 #[test]
 fn the_rank_that_leaks_is_named_in_every_door() {
-    let mut jobs: Vec<Job> = (0..2).map(Job::new).collect();
-    for (i, j) in jobs.iter_mut().enumerate() {
-        j.segment(16 * GIB);
-        j.train(12, i as u64 * 100 * MIB);
-    }
-    let (clean, leak, findings) = (verdict(Outcome::Clean, "nothing grows"), leaks(), [jobs[1].leak()]);
-    let well = Process::new(&jobs[0].replay, &jobs[0].names, &clean, &[]);
-    let mut leaking = Process::new(&jobs[1].replay, &jobs[1].names, &leak, &findings);
-    leaking.known = known();
-    let r = Report { processes: vec![well, leaking], ..Report::default() };
+    let [well, leaks] = [0, 1].map(|i| rank(i, 2, i == 1));
+    let leaking = Process { known: known(), ..leaks.process() };
+    let r = Report { processes: vec![well.process(), leaking], ..Report::default() };
     let (text, page, json) = told(&r);
     let first = text.lines().next().unwrap();
     let reason = json["reason"].as_str().unwrap().strip_prefix("rank 1: ").unwrap();
@@ -79,28 +72,23 @@ fn the_rank_that_leaks_is_named_in_every_door() {
 /// A rank that ran out of memory, or that the host ended, hides nothing of another that grows.
 #[test]
 fn what_grows_in_another_rank_is_said_beside_a_failure() {
-    let mut jobs: Vec<Job> = (0..2).map(Job::new).collect();
-    jobs.iter_mut().for_each(|j| j.train(12, 100 * MIB));
-    let (unknown, growing) =
-        (verdict(Outcome::Unknown, "the end is missing"), Verdict { outcome: Outcome::Growing, ..leaks() });
-    let findings = [Finding { certainty: Certainty::Growing, ..jobs[1].leak() }];
-    let mut killed = Process::new(&jobs[0].replay, &jobs[0].names, &unknown, &[]);
-    killed.killed_by_host = true;
-    let grows = Process::new(&jobs[1].replay, &jobs[1].names, &growing, &findings);
-    let mut r = Report { processes: vec![killed, grows], ..Report::default() };
+    let jobs =
+        [0, 1].map(|i| Job::of_rank(i, Some(2)).train(20, 0, i * 64 * MIB).judged(as_known, Ended::Exit));
+    let killed = Process { killed_by_host: true, ..jobs[0].process() };
+    let mut r = Report { processes: vec![killed, jobs[1].process()], ..Report::default() };
     let (text, page, json) = told(&r);
     let says = |text: &str| {
-        text.contains("ended rank 0.") && text.contains("GROWING in rank 1: 285 MiB more every step")
+        text.contains("ended rank 0.") && text.contains("GROWING in rank 1: 64 MiB more every step")
     };
     assert!(text.starts_with("strandline: KILLED BY THE HOST.") && says(&text), "{text}");
     assert!(says(page["told"]["reason"].as_str().unwrap()), "{page}");
     assert_eq!((r.gated().0, &json["verdict"]), (Outcome::Growing, &json!("growing")));
     // The same of one that ran out of memory: that nothing leaks is not said of the job.
-    let oom = verdict(Outcome::Oom, "a batch of 3 times the median");
-    r.processes[0].killed_by_host = false;
-    r.processes[0].verdict = &oom;
+    let oom = out_of_memory(Job::of_rank(0, Some(2)));
+    r.processes[0] = oom.process();
     let (text, page, _) = told(&r);
-    assert!(text.starts_with("strandline: OUT OF MEMORY in rank 0 (1 of 2 processes): a batch"), "{text}");
+    let first = "strandline: OUT OF MEMORY (step 15 needed 4.4× what the median step needs) in rank 0 (1 of 2 processes): it needed";
+    assert!(text.starts_with(first), "{text}");
     assert!(text.contains("GROWING in rank 1: "), "{text}");
     assert_eq!((&page["told"]["phrase"], r.gated().0), (&json!("OUT OF MEMORY"), Outcome::Growing));
 }
@@ -108,14 +96,16 @@ fn what_grows_in_another_rank_is_said_beside_a_failure() {
 /// What is suppressed is shown as that, and counts nowhere.
 #[test]
 fn what_is_suppressed_counts_in_no_door() {
-    let mut j = Job::new(0);
-    j.segment(16 * GIB);
-    j.train(12, 100 * MIB);
-    let clean = verdict(Outcome::Clean, "no other line left more and more GPU memory behind in 12 steps");
-    let by = |by: Option<&str>| [Finding { suppressed_by: by.map(str::to_owned), ..j.leak() }];
+    let leaks = Job::new().train(20, STASH[0], 0).judged(as_known, Ended::Exit);
+    let by = |by: Option<&str>| -> Vec<Finding> {
+        let of = |f: &Finding| Finding { suppressed_by: by.map(str::to_owned), ..f.clone() };
+        leaks.findings.iter().map(of).collect()
+    };
     let (suppressed, open) = (by(Some("known.supp:2")), by(None));
+    let clean =
+        Verdict::new(Outcome::Clean, "no other line left more and more GPU memory behind in 20 steps");
     let of = |findings| Report {
-        processes: vec![Process::new(&j.replay, &j.names, &clean, findings)],
+        processes: vec![Process::new(&leaks.replay, &leaks.names, &clean, findings)],
         ..Report::default()
     };
     let (text, page, json) = told(&of(&suppressed));
@@ -133,13 +123,12 @@ fn what_is_suppressed_counts_in_no_door() {
     assert!(!figures(&of(&suppressed)).contains("strandline_leak_bytes"));
     assert!(figures(&of(&open)).contains("strandline_leak_bytes"));
     // Beside a rank of which nothing is suppressed the first line says it all the same.
-    let plain = verdict(Outcome::Clean, "no line left more and more GPU memory behind in 12 steps");
-    let first = Process::new(&j.replay, &j.names, &plain, &[]);
-    let second = Process::new(&j.replay, &j.names, &clean, &suppressed);
+    let well = rank(0, 2, false);
+    let (first, second) = (well.process(), Process::new(&leaks.replay, &leaks.names, &clean, &suppressed));
     let (text, page, _) = told(&Report { processes: vec![first, second], ..Report::default() });
-    let says = "No other line left more and more GPU memory behind in 12 steps. The same on all 2 processes.";
-    assert!(text.starts_with(&format!("strandline: NO LEAK. {says}")), "{text}");
-    assert_eq!(page["told"]["reason"], format!(". {says}"));
+    let says = ". No other line left more and more GPU memory behind in 20 steps";
+    assert!(text.starts_with(&format!("strandline: NO LEAK{says}")), "{text}");
+    assert!(page["told"]["reason"].as_str().unwrap().starts_with(says), "{page}");
 }
 
 #[test]
@@ -157,15 +146,12 @@ fn no_recording_is_not_judged() {
 /// Of a job that runs it is told when the card is full, of one that has ended how far it would have gone; and nothing of what is far.
 #[test]
 fn a_full_card_is_told_as_far_ahead_as_it_matters() {
-    let mut j = Job::new(0);
-    j.train(12, 100 * MIB);
-    let v = leaks();
+    let j = rank(0, 1, true);
     let by = |grain, low, mid, high, ended| {
         let steps_to_oom = Some(StepsToOom { low, mid, high });
         let seconds_to_oom = Some(SecondsToOom { low: 30, mid: 41, high: 50 });
-        let findings = [Finding { steps_to_oom, seconds_to_oom, grain, ..j.leak() }];
-        let mut p = Process::new(&j.replay, &j.names, &v, &findings);
-        p.ended = ended;
+        let findings = [Finding { steps_to_oom, seconds_to_oom, grain, ..j.findings[0].clone() }];
+        let p = Process { findings: &findings, ended, ..j.process() };
         let (text, page, _) = told(&Report { processes: vec![p], ..Report::default() });
         let full = page["told"]["reason"].as_str().unwrap().split("; full ").nth(1).unwrap().to_owned();
         let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -198,25 +184,21 @@ fn a_full_card_is_told_as_far_ahead_as_it_matters() {
 /// Where no stacks were recorded, nobody knows that native code allocated: it is said how a line comes to be known.
 #[test]
 fn without_stacks_the_report_says_so_and_how_to_record_them() {
-    let mut j = Job::new(0);
-    j.alloc(MIB, StreamHandle(0), 0, false);
-    j.train(12, 100 * MIB);
-    let unknown = j.replay.sites().iter().find(|s| s.kind == SiteKind::Unknown).expect("a site").id;
-    let known = Finding { kind: Kind::StepGrowth, ..j.leak() };
-    let sites =
-        vec![FindingSite { site: unknown, share: 1.0, blocks_now: 12, bytes_now: GIB, of_optimizer: None }];
-    let findings = [Finding { sites, ..known }];
-    let v = leaks();
-    let told_with = |j: &Job| {
-        let p = Process::new(&j.replay, &j.names, &v, &findings);
-        let (text, _, json) = told(&Report { processes: vec![p], ..Report::default() });
+    let mut j = Job::new();
+    let _ = (0..20).try_for_each(|_| {
+        j.alloc(MIB, MAIN, 0)?;
+        j.step(GIB, 0, 0)
+    });
+    let told_with = |j: &mut Job| {
+        let judged = j.judged(as_known, Ended::Exit);
+        let (text, _, json) = told(&Report { processes: vec![judged.process()], ..Report::default() });
         let remedy = json["processes"][0]["findings"][0]["remedy"].as_str().unwrap().to_owned();
         (text.split_whitespace().collect::<Vec<_>>().join(" "), remedy)
     };
-    let (text, remedy) = told_with(&j);
+    let (text, remedy) = told_with(&mut j);
     assert!(text.contains("by native code") && !remedy.contains("--stacks"), "{text}");
     j.give(Item::Meta(json!({ "stacks": "none" })));
-    let (text, remedy) = told_with(&j);
+    let (text, remedy) = told_with(&mut j);
     assert!(text.contains("no stacks were recorded") && !text.contains("native code"), "{text}");
     assert!(remedy.contains("without --stacks none") && !remedy.contains("detach"), "{remedy}");
 }

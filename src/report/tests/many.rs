@@ -4,19 +4,10 @@ use super::*;
 
 #[test]
 fn of_many_ranks_those_with_nothing_to_tell_are_one_line() {
-    let mut jobs: Vec<Job> = (0..2).map(Job::new).collect();
-    for (i, j) in jobs.iter_mut().enumerate() {
-        j.segment(16 * GIB);
-        j.train(12, if i == 1 { 100 * MIB } else { 0 });
-    }
-    let (leak, clean) = (leaks(), verdict(Outcome::Clean, "nothing grows over 12 steps"));
-    let findings = [jobs[1].leak()];
+    let [well, leaks] = [0, 1].map(|i| rank(i, 20, i == 1));
     let table = |bad: usize| {
-        let mut processes: Vec<Process<'_>> =
-            (0..20).map(|_| Process::new(&jobs[0].replay, &jobs[0].names, &clean, &[])).collect();
-        for p in processes.iter_mut().skip(7).take(bad) {
-            *p = Process::new(&jobs[1].replay, &jobs[1].names, &leak, &findings);
-        }
+        let is_bad = |i: usize| (7..7 + bad).contains(&i);
+        let processes = (0..20).map(|i| if is_bad(i) { leaks.process() } else { well.process() }).collect();
         let mut out = Vec::new();
         text::write(&mut out, &Report { processes, exit: None, next: Vec::new() }, Style::default()).unwrap();
         let text = String::from_utf8(out).unwrap();
@@ -39,7 +30,7 @@ fn of_many_ranks_those_with_nothing_to_tell_are_one_line() {
 /// One recording of a job of many ranks says how many there should be; without a launcher that is not known, and no number.
 #[test]
 fn what_a_job_of_one_recording_has_is_not_invented() {
-    let clean = verdict(Outcome::Clean, "nothing grows over 12 steps");
+    let clean = Verdict::new(Outcome::Clean, "");
     let row = |facts: Value| {
         let (mut replay, names) = (Replay::new(), Names::default());
         replay.apply(&Item::Meta(facts), &names);

@@ -5,6 +5,7 @@ use super::super::model::{Facts, Moment, Process};
 use super::super::style::{GLUE, Ink, Style};
 use super::super::units::{TableUnit, count};
 use crate::detect::{GrainName, Outcome};
+use crate::replay::GRACE;
 use crate::replay::anatomy::At;
 
 /// Columns of the rows' names.
@@ -101,7 +102,8 @@ fn by_whom(p: &Process<'_>, m: &Moment) -> String {
     };
     let Some(first) = on.clone().min_by_key(|f| f.first_step) else { return arrow.trim_start().to_owned() };
     let n = first.first_step;
-    let last = m.anatomy.step.saturating_sub(1).max(n);
+    // Blocks of the last steps are too young to be called left behind.
+    let last = m.anatomy.step.saturating_sub(1).min(p.replay.steps().saturating_sub(GRACE)).max(n);
     let who = match first.grain {
         GrainName::Step if last == n => format!("by step {}", count(n.into())),
         GrainName::Step => format!("by steps {} to {}", count(n.into()), count(last.into())),

@@ -216,14 +216,15 @@ pub(super) fn failed(p: &Process<'_>, d: &Device, style: Style) -> Vec<String> {
     let tried = tried(p, o).filter(|t| size(t.0) != asked);
     let tried =
         tried.map(|t| format!(" (PyTorch's message has {}, the segment that it needed for that)", size(t.0)));
-    let piece =
-        scene.filter(|s| o.call.is_none() && s.largest < o.requested).map(|s| match size(s.largest.0) {
+    let piece = scene.filter(|s| o.call.is_none() && s.cached.0 > 0 && s.largest < o.requested).map(|s| {
+        match size(s.largest.0) {
             largest if largest == asked => format!(
                 ", and the largest free piece it could use was {} too small",
                 size(o.requested.0 - s.largest.0)
             ),
             largest => format!(", and the largest free piece it could use was {largest}"),
-        });
+        }
+    });
     let text = format!(
         "{asked} asked for in {grain} {}{phase}{by}{}{times}{refused}{}",
         count(o.step.into()),

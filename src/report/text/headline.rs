@@ -25,21 +25,22 @@ pub(super) fn lines(r: &Report<'_>, style: Style) -> Vec<String> {
 pub(super) fn growing(r: &Report<'_>, style: Style) -> Vec<String> {
     let lead = r.lead().filter(|p| p.phrase().0 == "GROWING");
     let Some(f) = lead.and_then(leak).filter(|f| f.kind.is_leak()) else { return Vec::new() };
-    let (looks, becomes) = match f.kind.may_be_buffer() {
+    let grain = f.grain.noun();
+    let (why, until) = match f.kind.may_be_buffer() {
         true => (
-            "so far a buffer or cache that is still filling looks the same",
+            "a buffer or cache that is still filling looks the same",
             format!(
-                "after {} at a steady rate, or once an autograd graph is seen to become deeper with each of them",
-                plural(10_000, f.grain.noun())
+                "after {} of steady growth, or as soon as an autograd graph is seen to grow longer with every {grain}",
+                plural(10_000, grain)
             ),
         ),
         false => {
-            ("so far what holds it was not seen to grow", "once what holds it is seen to grow".to_owned())
+            ("what holds it was not seen to grow", "as soon as what holds it is seen to grow".to_owned())
         }
     };
     let text = format!(
-        "not LEAK yet: {looks}. If something empties or bounds what holds it, it stops by itself; if nothing does, it is a leak \
-         to fix now. It is called LEAK {becomes}"
+        "not called a leak yet: {why}. If something empties or limits what holds this memory, the growth stops by itself; \
+         otherwise it is a leak, and should be fixed now. It will be called LEAK {until}"
     );
     style.wrap("  means  ", &text)
 }
@@ -212,10 +213,10 @@ fn filled(p: &Process<'_>) -> Option<String> {
     let oom = fatal(p, f)?;
     let without = p.anatomies.iter().find(|m| m.device == f.device && m.at == At::Oom).map(|m| {
         let a = &m.anatomy;
-        format!("; without it the job peaks at {}", size(a.allocated.0.saturating_sub(a.left_behind.0)))
+        format!("; without it the job would peak at {}", size(a.allocated.0.saturating_sub(a.left_behind.0)))
     });
     Some(format!(
-        "It filled GPU {} at {} {}{}{}.",
+        "It filled GPU {} in {} {}{}{}.",
         f.device.0,
         p.replay.step_source().noun(),
         count(oom.step.into()),
