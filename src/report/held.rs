@@ -200,7 +200,7 @@ impl Holder {
         if let Some(bound) = &self.bound {
             said.push_str(&format!(", at most {} ({}={})", count(bound.entries), bound.kind, bound.entries));
         } else if self.is_emptied() {
-            said.push_str(", entries are removed from it now and then");
+            said.push_str(", other entries are removed from it now and then");
         }
         if self.rebound {
             said.push_str(", which gets a new value in every step");
@@ -298,7 +298,7 @@ mod tests {
             "{said}"
         );
         assert!(
-            all[1].in_words().contains("entries are removed from it now and then"),
+            all[1].in_words().contains("other entries are removed from it now and then"),
             "{}",
             all[1].in_words()
         );

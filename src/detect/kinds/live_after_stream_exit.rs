@@ -55,12 +55,10 @@ fn explain(g: &Grown<'_>) -> String {
         _ => "whether the stream has finished is not known: nothing was seen to wait for it",
     };
     format!(
-        "{} of {} allocated by {} are still live, the oldest for {}, {} more every {}; {left}, and {idle}",
+        "{} of {} allocated by {} are still live, the oldest for {}; {left}, and {idle}",
         count(live),
         plural(allocs, "block"),
         lines(f.sites.len()),
         oldest(f, g.mark),
-        count(f.blocks_per_step.round() as u64),
-        f.grain.noun(),
     )
 }

@@ -50,10 +50,11 @@ fn explain(g: &Grown<'_>) -> String {
         ),
         Some(Rule::Kept { marks, life, .. }) => {
             let nouns = many(noun);
+            let these = if f.sites.len() == 1 { "this line" } else { "these lines" };
             let longest = match life {
-                0 => format!("no block of this line has ever been freed once it was older than two {nouns}"),
+                0 => format!("no block of {these} that was older than two {nouns} was ever freed"),
                 life => {
-                    format!("none of its blocks that were freed was older than {}", plural(life.into(), noun))
+                    format!("no block of {these} that was freed was older than {}", plural(life.into(), noun))
                 }
             };
             format!(

@@ -31,8 +31,14 @@ const FAR_SECONDS: u64 = 7 * 24 * 3600;
 
 /// When the device will be full, in two parts: of a job that runs `full in` and `about 62 steps (54 to 89), 41 s from now`; of
 /// one that has ended `full after` and `about 62 further steps at this rate (54 to 89)`.
+/// A device is full once: of several findings that fill it, the one that does so first tells when.
 pub(super) fn forecast(p: &Process<'_>, f: &Finding) -> Option<(&'static str, String)> {
     let when = f.steps_to_oom?;
+    let is_other = |g: &&Finding| g.grows() && (g.device, g.grain) == (f.device, f.grain) && g.id != f.id;
+    let others = p.findings.iter().filter(is_other).filter_map(|g| g.steps_to_oom);
+    if others.map(|other| other.mid).any(|mid| mid < when.mid) {
+        return None;
+    }
     let (grain, runs) = (f.grain.noun(), p.ended == Ended::Running);
     let (label, noun, rate) = match runs {
         true => ("full in", grain.to_owned(), ""),
