@@ -173,7 +173,7 @@ fn a_program_that_ends_of_a_refused_allocation_ran_out_of_memory() {
                 && words.contains("tests/driver/job.c:"),
             "{text}"
         );
-        assert!(words.contains("which CUDA refused; how much was free was not asked"), "{text}");
+        assert!(words.contains("which CUDA refused; free memory was not queried"), "{text}");
     }
 }
 

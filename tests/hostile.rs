@@ -116,8 +116,7 @@ fn a_hostile_job_gets_nothing_out_of_being_recorded() {
 
     // What it wanted to be overwritten is as it was, and it was said why.
     assert_eq!(std::fs::read_to_string(&victim).expect("it is there"), "precious\n");
-    let refused =
-        said.lines().filter(|l| l.contains("no snapshot at ") && l.contains("which the job asked for"));
+    let refused = said.lines().filter(|l| l.contains("the snapshot that the job asked for was not written"));
     assert_eq!(refused.count(), 3, "{said}");
     assert!(folder.join("rec/asked.pickle").is_file(), "one below the folder is made: {said}");
     assert!(said.contains("log failed"), "an account is not kept through a link: {said}");

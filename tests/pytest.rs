@@ -183,7 +183,7 @@ fn what_tests_leave_is_listed_where_it_is_asked_for_and_fails_where_there_is_a_l
     assert_eq!(status, Some(0), "{said}");
     let Some((status, said)) = one_file(LIMITS, &["--strandline-limit", "much"], &[]) else { return };
     assert_eq!(status, Some(4), "bad usage: {said}");
-    assert!(said.contains("'much' is no amount of memory"), "{said}");
+    assert!(said.contains("'much' is not an amount of memory"), "{said}");
 }
 
 #[test]

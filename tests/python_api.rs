@@ -204,7 +204,7 @@ fn a_cell_of_a_notebook_says_what_it_leaves_behind() {
     assert_eq!(raised.matches("KeyError: 'mine'").count(), 1, "{raised}");
     assert!(!raised.contains("left behind"), "{raised}");
     assert_eq!(wrong, "");
-    assert!(ran.stderr().contains("'much' is no amount of memory"), "{}", ran.stderr());
+    assert!(ran.stderr().contains("'much' is not an amount of memory"), "{}", ran.stderr());
 }
 
 /// Without a GPU, PyTorch or the command nothing is harmed, and what was asked for is said to be impossible.

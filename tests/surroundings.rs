@@ -236,9 +236,11 @@ fn programs_of_another_c_library_and_without_one() {
     std::fs::write(&script, format!("#!{}\n", linked.display())).expect("an own file");
     let executable = std::os::unix::fs::PermissionsExt::from_mode(0o755);
     std::fs::set_permissions(&script, executable).expect("an own file");
-    for (job, why) in
-        [(&linked, "another C library"), (&script, "another C library"), (&whole, "statically linked")]
-    {
+    for (job, why) in [
+        (&linked, "not linked with glibc"),
+        (&script, "not linked with glibc"),
+        (&whole, "statically linked"),
+    ] {
         let folder = Folder::new("foreign");
         let (job, command) = (job.to_string_lossy(), command().to_string_lossy());
         let (alone, _) = words(&folder, &[&job, "word"], &[]);

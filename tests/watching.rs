@@ -291,8 +291,12 @@ fn a_full_disk_is_told_and_stops_nothing() {
     rest.sort_unstable();
     assert_eq!(rest, ["filler", "node-r0.strand"], "nothing is left half done: {left}{text}");
     assert_eq!(text.matches("strandline: ALERT").count(), 1, "{text}");
-    for told in ["log failed", "snapshot failed", "no evidence is kept of this", "metrics cannot be written"]
-    {
+    for told in [
+        "log failed",
+        "snapshot failed",
+        "report and snapshot could not be kept",
+        "metrics cannot be written",
+    ] {
         assert!(text.contains(told), "{told}: {text}");
     }
     assert!(text.contains("No space left on device"), "{text}");

@@ -212,23 +212,33 @@ fn certainty(members: &[Member], rate: &Rate, before: Option<&Finding>) -> (Cert
                 word = Certainty::Leak;
             }
             evidence.push(Evidence::new(
-                "blocks that outlived every life that ended at their line",
+                "blocks that have lived longer than any freed block of their line",
                 blocks as f64,
             ));
-            evidence.push(Evidence::new("different steps that left some", marks.into()));
-            evidence.push(Evidence::new("longest life that had ended there, in steps", life.into()));
+            evidence.push(Evidence::new("different steps that left such blocks", marks.into()));
+            evidence
+                .push(Evidence::new("longest lifetime of a freed block of the line, in steps", life.into()));
             let trend = (trend * 10.0).round() / 10.0;
-            evidence.push(Evidence::new("trend of their births (Laplace; below -2 they die away)", trend));
+            evidence.push(Evidence::new(
+                "trend of their allocations (Laplace test; below -2: fewer and fewer)",
+                trend,
+            ));
         }
         Rule::Backlog { life } => {
+            evidence.push(Evidence::new(
+                "blocks more than when it began, though each is freed in the end",
+                blocks as f64,
+            ));
             evidence
-                .push(Evidence::new("blocks more that wait, though each is freed in the end", blocks as f64));
-            evidence.push(Evidence::new("longest life that has ended there, in steps", life.into()));
+                .push(Evidence::new("longest lifetime of a freed block of the line, in steps", life.into()));
         }
         Rule::Remade { rises, trend } => {
-            evidence.push(Evidence::new("times it was made anew and was larger", rises.into()));
+            evidence.push(Evidence::new("times it was allocated again, larger than before", rises.into()));
             let trend = (trend * 10.0).round() / 10.0;
-            evidence.push(Evidence::new("trend of these times (Laplace; below -2 they die away)", trend));
+            evidence.push(Evidence::new(
+                "trend of these times (Laplace test; below -2: less and less often)",
+                trend,
+            ));
         }
     }
     // Of what comes, not of what a line allocated besides when the job began, such as a workspace of cuBLAS.

@@ -72,7 +72,7 @@ pub(super) fn remade(g: &Grown<'_>, rises: u32) -> String {
     let f = g.finding;
     let (blocks, verb) = (plural(f.blocks_now, "block"), if f.blocks_now == 1 { "is" } else { "are" });
     format!(
-        "{blocks} of {} {verb} made anew again and again, and larger each time: in {} since {} {}, by {} so far",
+        "{blocks} of {} {verb} freed and allocated again, larger each time: in {} since {} {}, by {} so far",
         lines(f.sites.len()),
         plural(rises.into(), f.grain.noun()),
         f.grain.noun(),

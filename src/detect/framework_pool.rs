@@ -12,7 +12,7 @@ pub(super) fn pool_of(replay: &Replay) -> Option<(&str, &str)> {
 pub(super) fn blinds(replay: &Replay) -> Option<String> {
     if let Some((of, setting)) = pool_of(replay) {
         return Some(format!(
-            "{of} divides its memory among its arrays itself, which no call shows; with {setting} set it would show"
+            "{of} divides its memory among its arrays itself, which no CUDA call shows; with {setting} set, each array is a CUDA call of its own"
         ));
     }
     // CuPy tells of the pool's blocks.
@@ -25,8 +25,8 @@ pub(super) fn blinds(replay: &Replay) -> Option<String> {
         went.saturating_mul(2) < came
     };
     (is_cupy && replay.devices().any(keeps)).then(|| {
-        "CuPy keeps what the program frees in a pool, inside which nothing is seen; \
-         `import strandline; strandline.start()` behind `import cupy` would show it, and so would cupy.cuda.set_allocator(None)"
+        "CuPy keeps what the program frees in a memory pool of its own, and its blocks are not seen; \
+         `import strandline; strandline.start()` after `import cupy` would show them, and so would cupy.cuda.set_allocator(None)"
             .to_owned()
     })
 }

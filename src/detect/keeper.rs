@@ -117,22 +117,22 @@ pub fn refine(finding: &mut Finding, told: &Testimony) {
         Owner::Other => {}
     }
     if k.bound.is_some() && k.holds_what_grows(finding) {
-        let what = format!("entries of {}, which do not become more as what is in them does", k.path);
+        let what = format!("entries of {}, whose number stays the same while what is in them grows", k.path);
         tell(finding, Evidence::new(what, k.length_now.unwrap_or(0) as f64));
     } else if let (Some(limit), Some(entries)) = (k.limit(), k.bound.filter(|_| !k.shrank)) {
-        tell(finding, Evidence::new(format!("entries at most, says {limit}"), entries as f64));
+        tell(finding, Evidence::new(format!("entries at most, by {limit}"), entries as f64));
         finding.certainty = Certainty::Bounded;
         finding.bound = Some(bound(finding, k, entries, limit));
         return;
     }
     if k.shrank {
-        tell(finding, Evidence::new("times its keeper was seen to be emptied", 1.0));
+        tell(finding, Evidence::new("times its holder was seen with fewer entries than before", 1.0));
         finding.certainty = finding.certainty.min(Certainty::Growing);
         return;
     }
     let grew = k.length_then.zip(k.length_now).filter(|_| k.grew());
     if let Some((then, now)) = grew {
-        let what = format!("more entries in {} than when it was looked at first", k.path);
+        let what = format!("more entries in {} than at the first look", k.path);
         tell(finding, Evidence::new(what, (now - then) as f64));
     }
     if k.deepens {

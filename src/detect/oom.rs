@@ -35,9 +35,7 @@ impl Cause {
     /// What helps, in one sentence without a full stop.
     pub fn remedy(self) -> &'static str {
         match self {
-            Cause::Limit => {
-                "raise what set_per_process_memory_fraction (or the server's setting) allows this process"
-            }
+            Cause::Limit => "raise the limit: set_per_process_memory_fraction, or the server's setting",
             Cause::Outside => {
                 "nvidia-smi lists the other processes on this GPU: stop them, or choose another GPU with CUDA_VISIBLE_DEVICES"
             }
@@ -57,7 +55,9 @@ impl Cause {
             Cause::Evaluation => {
                 "evaluate under torch.no_grad() with a smaller batch, and set eval_accumulation_steps where predictions are collected"
             }
-            Cause::Full => "a smaller batch with accumulation, or activation checkpointing, makes room",
+            Cause::Full => {
+                "a smaller batch with gradient accumulation, or activation checkpointing, makes room"
+            }
         }
     }
 }
@@ -155,9 +155,9 @@ pub fn post_mortem(replay: &Replay, device: DeviceId) -> Option<PostMortem> {
         // No batch is so much larger than others.
         Cause::Batch if m.times() >= INCREDIBLE => Cause::Request.remedy(),
         Cause::Full if grown > 0 => {
-            "run longer on a larger card, or on a simulated one, to see whether it ends: strandline run --simulate 80GiB"
+            "run longer on a larger card, or on a simulated one, to see whether the growth ends: strandline run --simulate 80GiB"
         }
-        Cause::Full if o.call.is_some() => "less at a time, or what is kept elsewhere, makes room",
+        Cause::Full if o.call.is_some() => "allocate less at a time, or free what is kept elsewhere",
         c => c.remedy(),
     };
     m.say(d, o, rows.len() as u32, if ticks { "second" } else { "step" }, grown > 0);
@@ -275,7 +275,9 @@ impl PostMortem {
                 "an evaluation larger than training".into(),
                 format!("it needed at least {} on top of what step {step} began with", size(self.need)),
             ),
-            Cause::Full if grew => ("every step began with more".into(), self.full(o, steps, grain, grew)),
+            Cause::Full if grew => {
+                ("each step began with more allocated".into(), self.full(o, steps, grain, grew))
+            }
             Cause::Full => ("the job is larger than the card".into(), self.full(o, steps, grain, grew)),
         };
     }

@@ -161,13 +161,13 @@ fn unseen(replay: &Replay) -> Option<String> {
     if let Some(why) = framework_pool::blinds(replay) {
         Some(why)
     } else if replay.coverage() == Coverage::None {
-        Some("nothing that was done with GPU memory was seen".to_owned())
+        Some("no use of GPU memory was seen".to_owned())
     } else if replay.coverage() != Coverage::Blocks {
         Some(format!("the recording shows {}, not blocks of PyTorch's allocator", replay.coverage().name()))
     } else if replay.lost() > 0 {
         Some(format!("{} were lost", plural(replay.lost(), "record")))
     } else if drift > 0 {
-        Some(format!("own totals differ from PyTorch's by up to {}", size(drift)))
+        Some(format!("the recording's totals differ from PyTorch's by up to {}", size(drift)))
     } else if impossible > 0 {
         let first = &replay.inconsistencies()[0];
         Some(format!("the recording contradicts itself: {} ({})", first.what, first.first))

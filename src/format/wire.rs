@@ -13,7 +13,7 @@ pub struct Malformed {
 
 impl fmt::Display for Malformed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} at byte {} does not decode", self.what, self.at)
+        write!(f, "{} at byte {} cannot be decoded", self.what, self.at)
     }
 }
 

@@ -72,7 +72,7 @@ impl Reader {
                 self.wants_state = true;
                 self.definitions.hole |= tag == Tag::Definitions;
             }
-            None => self.note(format!("page of unknown kind {} at byte {at} passed over", frame.tag)),
+            None => self.note(format!("page of unknown kind {} at byte {at} skipped", frame.tag)),
         }
     }
 
@@ -104,7 +104,7 @@ impl Reader {
             Tag::Meta => {
                 match serde_json::from_slice(payload) {
                     Ok(facts @ serde_json::Value::Object(_)) => self.facts(facts),
-                    _ => self.damage.add(Some(at), "facts that are no JSON object", None),
+                    _ => self.damage.add(Some(at), "facts that are not a JSON object", None),
                 }
                 Ok(())
             }

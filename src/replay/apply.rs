@@ -153,7 +153,8 @@ impl Replay {
             self.devices[d].was_gone(if h.pending { 0 } else { h.rounded() });
             return;
         }
-        let (what, addr, device) = ("a live address was handed out again", h.block.addr.0, h.block.device.0);
+        let (what, addr, device) =
+            ("an address that was in use was allocated again", h.block.addr.0, h.block.device.0);
         self.inconsistent(what, || {
             format!("block of {} bytes at {addr:#x} on device {device}, born in step {}", h.rounded(), h.step)
         });
@@ -240,7 +241,7 @@ impl Replay {
         // After a loss the allocation of it may be what was lost.
         if !self.devices[d].free_outside(rounded) && self.gaps == 0 {
             let (addr, device) = (b.addr.0, b.device.0);
-            self.inconsistent("a block was freed that was never handed out", || {
+            self.inconsistent("a block was freed that was never allocated", || {
                 format!("{rounded} bytes at {addr:#x} on device {device}")
             });
         }

@@ -65,7 +65,7 @@ impl Advised {
         if !self.partial {
             return Vec::new();
         }
-        let what = "events are missing from this recording, so that more may be true than is said here";
+        let what = "events are missing from this recording, so there may be more to save than is said here";
         style.wrap("  note     ", what)
     }
 

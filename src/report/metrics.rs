@@ -56,9 +56,9 @@ impl Metrics {
         let r = p.replay;
         self.put("strandline_steps_total", "Steps that have ended", &own, r.steps().into());
         self.put("strandline_events_total", "Events recorded", &own, r.events() as f64);
-        let lost = "Events lost, with what they said";
+        let lost = "Events lost while recording";
         self.put("strandline_events_lost_total", lost, &own, r.lost() as f64);
-        self.put("strandline_alerts_total", "Alerts told", &own, alerts as f64);
+        self.put("strandline_alerts_total", "Alerts raised", &own, alerts as f64);
         for d in r.devices().filter(|d| d.peak_reserved.bytes.0 > 0 || d.peak_allocated.bytes.0 > 0) {
             let at = with(&own, [("device", d.id.0.to_string())]);
             let mut bytes = |name, help, b: u64| self.put(name, help, &at, b as f64);
@@ -88,7 +88,7 @@ impl Metrics {
             );
             self.put("strandline_leak_bytes", "Left behind by a leak", &labels, f.bytes_now as f64);
             let rate = f.current_bytes_per_step;
-            self.put("strandline_leak_bytes_per_step", "How much more each step", &labels, rate);
+            self.put("strandline_leak_bytes_per_step", "Growth per step", &labels, rate);
             if let Some(n) = f.steps_to_oom.map(|s| s.mid).filter(|n| *n != u64::MAX) {
                 let help = "Steps until the device is full";
                 self.put("strandline_leak_steps_to_full", help, &labels, n as f64);

@@ -127,7 +127,7 @@ impl Ranks {
         if self.restarted > 0 {
             let verb = if self.restarted == 1 { "rank was" } else { "ranks were" };
             let ranks = count(self.restarted as u64);
-            all.push(format!("{ranks} {verb} started again; compared is the last start of each"));
+            all.push(format!("{ranks} {verb} restarted; the last start of each is compared"));
         }
         if self.running > 0 && self.running < r.processes.len() {
             let verb = if self.running == 1 { "is" } else { "are" };

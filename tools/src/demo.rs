@@ -51,9 +51,7 @@ pub(crate) fn main(options: &cli::Demo) -> Result<u8, Error> {
     say::line(format!("running it on {}", stage.name));
     let outcome = run::execute(&plan, library)?;
     let Some(conclusion) = run::conclude(&plan, &outcome, false, None, &Suppressions::default()) else {
-        return Err(
-            Error::new("the demonstration made no recording").hint("what is wrong: strandline doctor")
-        );
+        return Err(Error::new("the demo made no recording").hint("what is wrong: strandline doctor"));
     };
     if outcome.seen.ended.status() != 0 {
         let what =
@@ -111,7 +109,7 @@ fn real() -> Option<(PathBuf, String)> {
 /// are not taken for the user's.
 fn wheel(python: &Path) -> Result<PathBuf, Error> {
     let cache = environment::cache()?;
-    let fail = |e: String| Error::new(format!("TRL {TRL} cannot be had: {e}"));
+    let fail = |e: String| Error::new(format!("TRL {TRL} cannot be installed: {e}"));
     let wheels = simulate::wheels(&cache, python, &[TRL], false).map_err(|e| fail(e.to_string()))?;
     let folder = cache.join(format!("trl-{TRL}")).join("site-packages");
     if folder.join("trl/models/activation_offloading.py").exists() {

@@ -32,7 +32,7 @@ pub(crate) fn main(options: &cli::Left) -> Result<u8, Error> {
     }
     if is_out_of_reach(&feed) {
         // What is in the file may end with an earlier region of this name.
-        let what = "what this process has recorded last cannot be read while it runs";
+        let what = "the latest events of this process cannot be read while it runs";
         return Err(Error::new(what).hint("ask again when it has ended; docs/recording.md, \"The region\""));
     }
     if !left.is_marked() {

@@ -20,7 +20,7 @@ pub(crate) extern "C" fn strandline_cupy() -> c_int {
     }
     if attribution::cupy_hooks_begin() {
         attribution::begin_stacks();
-        let reason = "arrays from before the hooks were on, and what threads that ran already do: CuPy tells each thread's own hooks of its pool's blocks";
+        let reason = "arrays allocated before the hooks were installed, and what threads that were already running allocate: CuPy has separate hooks for each thread";
         recorder::record_metadata(json!({
             "allocator": "CuPy", "framework": "CuPy", "inside_pool": true,
             "coverage": { "level": "blocks", "reason": reason },

@@ -35,10 +35,10 @@ impl Done {
                 ", and no call of a loaded library could be redirected: no streams, no totals".to_string()
             }
             (_, 0) => String::new(),
-            (_, n) => format!(", and {n} calls of loaded libraries go through somebody else"),
+            (_, n) => format!(", and {n} calls of loaded libraries are intercepted by other code"),
         };
         format!(
-            "what this process did before strandline.start(), and what libraries that it loads later ask CUDA for{left}"
+            "what this process did before strandline.start(), and CUDA calls of libraries that it loads later{left}"
         )
     }
 }

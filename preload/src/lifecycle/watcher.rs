@@ -34,11 +34,11 @@ impl Plan {
     /// Starts it. What goes wrong costs a line, nothing else.
     pub(crate) fn start(self) {
         let Some(program) = &self.program else {
-            say!("there is no watcher for the alerts: strandline is not in the PATH; set {} to it", env::BIN);
+            say!("no alerts: the strandline command is not on PATH; set {} to its path", env::BIN);
             return;
         };
         if let Err(e) = self.launch(program) {
-            say!("there is no watcher for the alerts: {}: {e}", program.display());
+            say!("no alerts: cannot start {}: {e}", program.display());
         }
     }
 

@@ -169,7 +169,7 @@ impl Config {
         };
         if self.probe.is_none() && text != "off" {
             self.remarks
-                .push(format!("{}={text} is not understood; who holds what is not asked", env::PROBE));
+                .push(format!("{}={text} is not understood; holders are not searched for", env::PROBE));
         }
     }
 

@@ -54,7 +54,7 @@ pub(crate) fn is_open() -> bool {
 
 /// Facts about what is seen, once it is settled that all memory comes through the door.
 pub(crate) fn facts() -> serde_json::Value {
-    const ALONE: &str = "stream scopes, ends of backward and what other libraries allocate: the job came through the pluggable allocator, without LD_PRELOAD";
+    const ALONE: &str = "stream scopes, ends of backward and what other libraries allocate: the job uses the pluggable allocator, without LD_PRELOAD";
     let reason = before::missed().or_else(|| (!is_preloaded()).then_some(ALONE));
     json!({ "allocator": "pluggable", "coverage": { "level": "blocks", "reason": reason } })
 }
@@ -172,7 +172,7 @@ fn message(f: &Failure, size: u64, device: c_int) -> (String, bool) {
         }
         Failure::Driver(status) => match device::known(device) {
             Some(d) => d.explain(size, *status),
-            None => format!("CUDA error {status}, while GPU {device} was made ready"),
+            None => format!("CUDA error {status} while GPU {device} was being set up"),
         },
         Failure::Absent(why) => why.clone(),
         Failure::Device => format!("there is no GPU {device}"),

@@ -61,8 +61,8 @@ pub(super) fn answer_for(about: &Value, group: u64, found: u64, climbed: &[Named
         .collect();
     let reason = match (holders.is_empty(), found & group) {
         (false, _) => Value::Null,
-        (true, 0) => "no tensor of Python's is in these blocks, nor does the graph of one keep them: torch or an extension holds them".into(),
-        (true, _) => "their tensors are held by nothing that has a name".into(),
+        (true, 0) => "no Python tensor uses these blocks, and no autograd graph of one keeps them: PyTorch's C++ code or an extension holds them".into(),
+        (true, _) => "nothing that has a name holds their tensors".into(),
     };
     let status = if holders.is_empty() { "not_found" } else { "found" };
     json!({ "about": about, "status": status, "holders": holders, "reason": reason, "blocks": samples })

@@ -159,8 +159,11 @@ impl Probe {
             let Some(running) = guard.take() else { return };
             drop(guard);
             WANTED.store(false, Release);
-            let why =
-                if late { "no thread of Python's came by for two minutes" } else { "the job ended first" };
+            let why = if late {
+                "no Python thread could be interrupted for two minutes"
+            } else {
+                "the job ended first"
+            };
             return self.tell(&running.work, Err(why), running.cost());
         }
         drop(guard);

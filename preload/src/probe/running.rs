@@ -61,7 +61,7 @@ impl Running {
         if let Some(p) = self.prepared.take() {
             let interpreter = (p.interpreter)();
             let Some(collector) = Collector::find(interpreter) else {
-                return Err("where this Python's collector keeps its objects is not known".into());
+                return Err("where this Python's garbage collector keeps its objects is not known".into());
             };
             self.world =
                 Some(World { python: p.python, torch: p.torch, frames: p.frames, collector, interpreter });

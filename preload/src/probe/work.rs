@@ -234,7 +234,7 @@ impl Work {
         self.walk = walk;
         match reached {
             Reached::Middle => return Ok(()),
-            Reached::Lost => return Err("Python's collector is at work all the time".into()),
+            Reached::Lost => return Err("Python's garbage collector was running at every attempt".into()),
             Reached::End => {}
         }
         self.climb = Some(Climb::new(self.tensors.iter().map(|(t, b)| (*t, *b)), self.groups.clone()));

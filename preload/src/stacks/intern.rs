@@ -60,7 +60,9 @@ pub(crate) fn poll() {
         t.outgoing.carry(|m| region.try_define(m));
         if FULL.load(Relaxed) && !SAID[0].swap(true, Relaxed) {
             let n = t.last_stack.load(Relaxed);
-            say!("no room for more than {n} different stacks: blocks on others have none");
+            say!(
+                "no room for more than {n} different stacks: allocations with other stacks are recorded without one"
+            );
         }
     }
     if FOREIGN.load(Relaxed) && !SAID[1].swap(true, Relaxed) {

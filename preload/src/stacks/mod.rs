@@ -186,11 +186,11 @@ pub(crate) fn start() -> Result<(), String> {
     let (get, code_type) = (real::python(c"PyGILState_GetThisThreadState"), real::python(c"PyCode_Type"));
     let finalizing = is_finalizing();
     if [get, code_type, finalizing].contains(&core::ptr::null_mut()) || !interpreter::prepare() {
-        return no("its C interface is not whole");
+        return no("functions of its C API are missing");
     }
     let others = match minor {
         ..=11 => match others() {
-            None => return no("its C interface is not whole"),
+            None => return no("functions of its C API are missing"),
             others => others,
         },
         _ => None,

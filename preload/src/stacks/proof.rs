@@ -96,7 +96,7 @@ extern "C" fn look(_: Object, _: Object) -> Object {
     if let Some((interpreter, code_type)) = on_trial {
         let verdict = match Api::look_up() {
             Some(api) => api.compare(&interpreter, code_type),
-            None => Err("its C interface is not whole".into()),
+            None => Err("functions of its C API are missing".into()),
         };
         if let Some(t) = trial().as_mut() {
             t.verdict = Some(verdict);

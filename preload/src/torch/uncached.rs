@@ -36,7 +36,7 @@ pub(crate) fn is_known() -> bool {
 
 /// How much is seen where PyTorch does not cache.
 pub(crate) fn facts() -> serde_json::Value {
-    let reason = "PyTorch's totals: its cache is switched off, CUDA hands them out, and it keeps none";
+    let reason = "PyTorch's totals: its cache is switched off, and without it PyTorch keeps no totals";
     json!({ "level": "blocks", "reason": reason })
 }
 
@@ -61,6 +61,6 @@ pub(crate) fn set_async() {
 pub(crate) fn async_facts() -> serde_json::Value {
     json!({
         "allocator": "cudaMallocAsync",
-        "coverage": { "level": "blocks", "reason": "what the driver's pool keeps beyond the blocks: CUDA hands them out, and PyTorch keeps no totals of them" },
+        "coverage": { "level": "blocks", "reason": "what the driver's memory pool holds besides the blocks: with cudaMallocAsync, PyTorch keeps no totals" },
     })
 }

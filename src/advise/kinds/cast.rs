@@ -8,7 +8,7 @@ use rustc_hash::FxHashMap;
 pub(super) static KIND: Kind = Kind {
     info: KindInfo {
         name: "wide_copy",
-        seen: "is a copy in a wider type, beside what is computed from it",
+        seen: "is a copy in a wider type, kept alongside what is computed from it",
         change: "compute in the narrower type, or in pieces: most losses of PyTorch sum in float32 by themselves",
     },
     find,

@@ -9,7 +9,7 @@ use rustc_hash::FxHashMap;
 pub(super) static KIND: Kind = Kind {
     info: KindInfo {
         name: "kept_from_step_before",
-        seen: "from the step before is held until this line has made the next",
+        seen: "from the previous step stays allocated until this line has computed its new value",
         change: "unless the next step reads it, del the variable (and what is computed from it) at the end of each step",
     },
     find,

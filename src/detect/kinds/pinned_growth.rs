@@ -52,7 +52,7 @@ fn check(replay: &Replay) -> Option<Note<'_>> {
         rate,
         explain: format!(
             "{} ({}) that were pinned in {} different {noun}s since {noun} {} were not given back, {} more every {noun}, and \
-             this does not slow down as for a cache that fills. At most {} of host memory (not GPU memory) was pinned",
+             this does not slow down as it would for a cache that fills. At most {} of host memory (not GPU memory) was pinned",
             plural(sites.blocks(), "block"),
             size(sites.bytes()),
             count(marks.into()),

@@ -40,7 +40,7 @@ fn check<'a>(replay: &Replay, d: &'a Device, accused: &[&Finding]) -> Vec<Note<'
             first_step: first,
             rate: 0.0,
             explain: format!(
-                "{} of {} stay on this side stream and have not become more for {}: no leak",
+                "{} of {} stay on this side stream; their number has not grown for {}: no leak",
                 plural(sites.blocks(), "block"),
                 size(sites.bytes()),
                 plural(u64::from(FLAT), "step"),

@@ -13,14 +13,14 @@ const KIND: Kind = Kind::new(&KindInfo {
         "find what stores these tensors: keep .item() where a number is enough, else clear or bound what holds them",
     ),
     remedy_with_graph: Some(
-        "keep a number, .item(), or cut the graph, .detach(), before a loss or an output is stored",
+        "store a number (.item()) or a tensor without its graph (.detach()), not the loss or the output itself",
     ),
     remedy_without_torch: Some(
         "free it when it is no longer needed, limit how many are kept, or keep numbers instead of arrays: float(x)",
     ),
     // What keeps tensors without a graph is not helped by detaching them.
     remedy_without_graph: Some(
-        "let go of what is done with: clear what holds it when an epoch ends, or bound it",
+        "release what is no longer needed: clear what holds it at the end of each epoch, or limit its size",
     ),
     is_leak: true,
     has_holder: true,

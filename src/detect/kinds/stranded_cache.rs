@@ -13,7 +13,9 @@ use rustc_hash::FxHashMap;
 pub(super) const DETECTOR: Entry = Entry { kind: KIND, check: Check::Look { when: When::Due, all } };
 
 const KIND: Kind = Kind::new(&KindInfo {
-    remedy: Some("make the stream once and reuse it: what was freed on a stream only that stream can use"),
+    remedy: Some(
+        "create the stream once and reuse it: only the stream that memory was freed on can use it again",
+    ),
     ..KindInfo::named("stranded-cache", "cached memory of streams that are no longer used")
 });
 
@@ -115,15 +117,15 @@ fn check<'a>(replay: &Replay, d: &'a Device) -> Vec<(Note<'a>, Option<Growing>)>
             sites,
             rate,
             explain: format!(
-                "{} that {} allocated on, and nothing has since step {last}, {} {} of freed memory that nobody else \
-                 can use{each}; PyTorch may give this back under pressure",
+                "{} that {} allocated on, unused since step {last}, {} {} of freed memory that no other stream can \
+                 use{each}; PyTorch returns it to the driver only when memory runs short",
                 plural(streams.len() as u64, "stream"),
                 lines(1),
                 if streams.len() == 1 { "keeps" } else { "keep" },
                 size(free),
             ) + &growing.as_ref().map_or_else(String::new, |g| {
                 format!(
-                    "; it ends by itself with PyTorch's {POOLED} pooled streams, at about {}",
+                    "; the growth ends by itself when all of PyTorch's {POOLED} pooled streams have been used, at about {}",
                     size(g.bound.bytes.unwrap_or(0))
                 )
             }),

@@ -34,7 +34,7 @@ pub fn write(out: &mut impl Write, r: &Report<'_>, root: &str) -> io::Result<()>
         "version": crate::VERSION,
         "semanticVersion": crate::VERSION,
         "rules": kinds.iter().map(|k| rule(*k)).collect::<Vec<_>>(),
-        "notifications": [{ "id": "verdict", "shortDescription": { "text": "The word on the job." } }],
+        "notifications": [{ "id": "verdict", "shortDescription": { "text": "The verdict on the job." } }],
     });
     let mut run = json!({
         "tool": { "driver": driver },

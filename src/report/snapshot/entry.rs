@@ -233,7 +233,7 @@ impl<'a> Labels<'a> {
         text.push_str(" · ");
         text.push_str(&self.stream(e));
         if e.repaired {
-            text.push_str(" · not recorded, told from what followed");
+            text.push_str(" · not recorded, inferred from later events");
         }
         let memo = out.shared_text(&text)?;
         self.texts.insert(key, memo);

@@ -201,7 +201,7 @@ pub(super) fn failed(p: &Process<'_>, d: &Device, style: Style) -> Vec<String> {
     let phase = in_phase(o.phase);
     let free = match o.free {
         Some(free) => format!("the card had {} free", size(free.0)),
-        None => "how much was free was not asked".to_owned(),
+        None => "free memory was not queried".to_owned(),
     };
     let refused = match o.call {
         Some(_) => format!(", which CUDA refused; {free}, the program had {}", size(o.allocated.0)),
@@ -214,8 +214,8 @@ pub(super) fn failed(p: &Process<'_>, d: &Device, style: Style) -> Vec<String> {
     let asked = size(o.requested.0);
     // A request takes a whole segment, and PyTorch's message has the size of that.
     let tried = tried(p, o).filter(|t| size(t.0) != asked);
-    let tried =
-        tried.map(|t| format!(" (PyTorch's message has {}, the segment that it needed for that)", size(t.0)));
+    let tried = tried
+        .map(|t| format!(" (PyTorch's message says {}, the size of the segment that it needed)", size(t.0)));
     let piece = scene.filter(|s| o.call.is_none() && s.cached.0 > 0 && s.largest < o.requested).map(|s| {
         match size(s.largest.0) {
             largest if largest == asked => format!(

@@ -52,7 +52,7 @@ pub(super) fn forecast(p: &Process<'_>, f: &Finding) -> Option<(&'static str, St
         return Some((label, format!("more than {}{rate}", plural(FAR_STEPS, &noun))));
     }
     let about = if when.mid == u64::MAX {
-        "a time that cannot be told".to_owned()
+        "an unknown time".to_owned()
     } else if when.mid == 0 {
         return Some((label, format!("less than one {noun}{rate}")));
     } else {
@@ -62,7 +62,10 @@ pub(super) fn forecast(p: &Process<'_>, f: &Finding) -> Option<(&'static str, St
     let time = time.unwrap_or_default();
     let text = match (when.low, when.high) {
         (l, h) if l == h => format!("{about}{time}"),
-        (l, u64::MAX) => format!("{about}{time} ({} at the earliest, or never if it levels off)", count(l)),
+        (l, u64::MAX) => {
+            let least = if when.mid == u64::MAX { plural(l, &noun) } else { count(l) };
+            format!("{about}{time} ({least} at the earliest, or never if it levels off)")
+        }
         (l, h) => format!("{about} ({} to {}){time}", count(l), count(h)),
     };
     Some((label, text))
@@ -75,7 +78,7 @@ fn in_time(when: StepsToOom, rate: &str) -> String {
         return format!("more than {}{rate}", span(FAR_SECONDS));
     }
     let about = match when.mid {
-        u64::MAX => format!("a time that cannot be told{rate}"),
+        u64::MAX => format!("an unknown time{rate}"),
         0 => return format!("less than one second{rate}"),
         mid => format!("about {}{rate}", span(mid)),
     };

@@ -113,7 +113,7 @@ fn doubts(p: &Process<'_>) -> Vec<String> {
         Coverage::Segments => out.push(format!(
             "the blocks inside the allocator's segments{why}. Only the allocator's total is known, so leaks cannot be judged"
         )),
-        Coverage::None => out.push(format!("everything: this process did nothing with GPU memory that was seen{why}")),
+        Coverage::None => out.push(format!("everything: no use of GPU memory by this process was seen{why}")),
     }
     if p.replay.lost() > 0 {
         out.push(format!("{}: lost while recording", plural(p.replay.lost(), "event")));
@@ -124,7 +124,7 @@ fn doubts(p: &Process<'_>) -> Vec<String> {
     for d in p.replay.devices() {
         if d.unverified_blocks > 0 {
             out.push(format!(
-                "whether {} ({}) on GPU {} are still live: events were lost while they were, so they are in no judgement",
+                "whether {} ({}) on GPU {} are still live: events were lost while they were, so they are not judged",
                 plural(d.unverified_blocks, "block"),
                 size(d.unverified.0),
                 d.id.0

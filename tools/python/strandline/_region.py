@@ -186,9 +186,9 @@ class Region:
             return Left(0)
         told = json.loads(_library.ask("left", path, "--region", self.name, "--format", "json", *(["--peak"] if peak else [])))
         if not told["end_seen"] or told["begin_seen"] != self._begun or (self._was_recorded and not self._begun):
-            raise _library.Error("this region's marks are not in the recording: it cannot be told what it left behind")
+            raise _library.Error("this region's marks are not in the recording: what it left behind is not known")
         if not told["complete"]:
-            raise _library.Error("events of this region are missing in the recording: it cannot be told what it left behind")
+            raise _library.Error("events of this region are missing in the recording: what it left behind is not known")
         rows = [(row, row["bytes"] - row["freed_bytes"]) for row in told["lines"]]
         lines = [_line(row, row["freed_bytes"]) for row, more in rows if more > 0]
         peaks = [

@@ -19,7 +19,7 @@ def to_bytes(size: Union[int, str]) -> int:
         return size
     found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*", size.lower()) if isinstance(size, str) else None
     if found is None or found[2] not in _UNITS:
-        raise Error(f"{size!r} is no amount of memory: write it like \"1 MiB\", \"2 GB\" or a number of bytes")
+        raise Error(f"{size!r} is not an amount of memory: write e.g. \"1 MiB\", \"2 GB\" or a number of bytes")
     return int(float(found[1]) * _UNITS[found[2]])
 
 

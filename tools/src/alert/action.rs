@@ -38,7 +38,7 @@ impl FromStr for Action {
             ("abort", None) => Ok(Action::Abort(GRACE)),
             ("abort", Some(seconds)) => match seconds.parse::<u32>() {
                 Ok(s) => Ok(Action::Abort(Duration::from_secs(s.into()))),
-                Err(_) => Err(bad("the grace time is a number of seconds")),
+                Err(_) => Err(bad("the grace time must be a number of seconds")),
             },
             ("exec", _) => Ok(Action::Exec(value("there is no command after exec:")?.to_string())),
             ("webhook", _) => {

@@ -98,7 +98,10 @@ fn execute(line: &str, news: &News) -> Result<(), Failed> {
                 // SAFETY: the group is the child's own, and the child has not been waited for.
                 unsafe { libc::kill(-(child.id() as libc::pid_t), libc::SIGKILL) };
                 let _ = child.wait();
-                return Err(Failed::permanent(format!("ended after {} s without an end", COMMAND.as_secs())));
+                return Err(Failed::permanent(format!(
+                    "killed after {} s, because it had not ended",
+                    COMMAND.as_secs()
+                )));
             }
         }
     }

@@ -69,7 +69,7 @@ impl Bundles {
         self.made.push(why);
         match self.write(why, recording) {
             Ok(path) => say::line(format!("report and snapshot kept in {}", shown(&path))),
-            Err(e) => say::line(format!("no evidence is kept of this: {e}")),
+            Err(e) => say::line(format!("report and snapshot could not be kept: {e}")),
         }
     }
 
@@ -90,7 +90,7 @@ impl Bundles {
             }
             if fs::metadata(&path).is_ok_and(|m| m.len() > LARGEST) {
                 say::line(
-                    "the snapshot is too large for a bundle and left out; strandline snapshot makes it",
+                    "the snapshot is too large for a bundle and was left out; strandline snapshot writes it",
                 );
                 fs::remove_file(&path).map_err(fail)?;
             }

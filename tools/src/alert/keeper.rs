@@ -120,7 +120,7 @@ impl Keeper {
 
     fn ask(&self, errand: Errand) {
         if self.errands.try_send(errand).is_err() {
-            say::line("still busy with earlier evidence: no bundle is made of this");
+            say::line("still busy with earlier bundles: this alert gets none");
         }
     }
 
@@ -137,7 +137,7 @@ impl Keeper {
         let grace = abort.filter(|_| aborted.load(Ordering::SeqCst) && job.is_none_or(|j| j.is_alive()));
         if keeping.recv_timeout(EVIDENCE + grace.unwrap_or_default()) == Err(RecvTimeoutError::Timeout) {
             say::line(
-                "no bundle: reading the recording takes too long; strandline report and snapshot make the same",
+                "no bundle: reading the recording takes too long; strandline report and strandline snapshot give the same",
             );
         }
         Kept { aborted: aborted.load(Ordering::SeqCst) }
@@ -173,7 +173,7 @@ fn persist(action: &Action, news: &News, folder: &Path, suppressions: &Suppressi
             }
             None => {
                 let times = if attempt == 0 { String::new() } else { format!(" {} times", attempt + 1) };
-                return say::line(format!("{name} failed{times}: {why}; this alert is not told there"));
+                return say::line(format!("{name} failed{times}: {why}; this alert was not sent there"));
             }
         }
     }

@@ -95,7 +95,7 @@ pub(crate) enum Command {
 /// `strandline completions`
 #[derive(Args, Debug)]
 pub(crate) struct Completions {
-    /// Whose words they are in
+    /// The shell that they are for
     #[arg(value_enum)]
     pub(crate) shell: Shell,
 }
@@ -122,7 +122,7 @@ pub(crate) struct Man {
 /// `strandline doctor`
 #[derive(Args, Debug)]
 pub(crate) struct Doctor {
-    /// Print nothing but the path of libstrandline.so, for an LD_PRELOAD by hand
+    /// Print only the path of libstrandline.so, for setting LD_PRELOAD by hand
     #[arg(long, conflicts_with = "command")]
     pub(crate) library: bool,
     /// Measure what a CUDA context takes on each GPU, and keep it for reports
@@ -159,7 +159,7 @@ pub(crate) struct Simulate {
     /// Memory of the simulated GPU, such as 24GiB
     #[arg(long, value_name = "SIZE", value_parser = size::parse_at_least_one_mib)]
     pub(crate) size: Option<Size>,
-    /// Print nothing but the path of its python
+    /// Print only the path of its python
     #[arg(long)]
     pub(crate) python: bool,
     /// A command to run in it; its python is the first on PATH

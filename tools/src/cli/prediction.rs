@@ -17,7 +17,7 @@ pub(crate) struct Predict {
     /// Try a change as well, and say what it saves: NAME=VALUE for an option that the command has, or what is to be added, such as --fp16; may be given several times
     #[arg(long = "try", value_name = "CHANGE", allow_hyphen_values = true)]
     pub(crate) tries: Vec<Try>,
-    /// End the job after about so many steps, whether its memory has settled or not [default: when 50 steps needed no more than before]
+    /// End the job after about this many steps, whether its memory has settled or not [default: when 50 steps needed no more than before]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) steps: Option<u32>,
     /// Print JSON
@@ -57,7 +57,7 @@ pub(crate) struct Fit {
     /// GPUs that the job sees
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=16))]
     pub(crate) devices: Option<u32>,
-    /// End each run after about so many steps, whether its memory has settled or not [default: when 50 steps needed no more than before]
+    /// End each run after about this many steps, whether its memory has settled or not [default: when 50 steps needed no more than before]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) steps: Option<u32>,
     /// Print JSON

@@ -69,8 +69,8 @@ pub(crate) struct Diff {
     /// each is a row
     #[arg(value_name = "BASE")]
     pub(crate) base: PathBuf,
-    /// What is compared with it: one line by line, several in one table. NAME=REC calls a run NAME; runs of one name, or whose folders differ
-    /// in a last number alone, are repeats
+    /// What to compare with BASE: one recording is compared line by line, several in one table. NAME=REC names a run; runs of the same name,
+    /// or whose folders differ only in a last number, are repeats
     #[arg(value_name = "NEW")]
     pub(crate) new: Vec<PathBuf>,
     /// The moment to compare, the same in both: as for `snapshot` [default: the peak of recordings, the end of snapshots]
@@ -113,7 +113,7 @@ impl std::str::FromStr for Worse {
         };
         match percent.trim().parse::<f64>() {
             Ok(p) if (0.0..=1e6).contains(&p) => Ok(Worse::Part(p / 100.0)),
-            _ => Err(format!("\"{text}\" is no part; write it like 2% or 100MiB")),
+            _ => Err(format!("\"{text}\" is not an amount; expected e.g. 2% or 100MiB")),
         }
     }
 }

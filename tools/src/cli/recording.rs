@@ -26,7 +26,7 @@ pub(crate) struct Run {
     /// When to alert, and what to do then.
     #[command(flatten)]
     pub(crate) alerts: Alerts,
-    /// Say nothing but failures and leaks
+    /// Print only failures and leaks
     #[arg(short, long)]
     pub(crate) quiet: bool,
     /// The job; a .py file or -m MODULE gets python put before it

@@ -45,7 +45,7 @@ pub(super) fn find(name: &str, driver: &str) -> Option<Kept> {
 
 /// Adds what was measured, in the place of what is known of the same; says where it is kept, or why it is not.
 pub(super) fn add(news: Vec<Kept>) -> String {
-    let Some(path) = path() else { return "nowhere: there is no HOME to keep it in".into() };
+    let Some(path) = path() else { return "nowhere: HOME is not set".into() };
     match add_to(&path, news) {
         Ok(()) => format!("{}, for reports of what is recorded here", say::path(&path)),
         Err(e) => format!("nowhere: {}: {e}", say::path(&path)),

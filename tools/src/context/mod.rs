@@ -121,8 +121,8 @@ fn summary(all: &[(String, Measured)], driver: Option<&str>) -> (String, BTreeMa
     }
     if !each.is_empty() {
         text.push_str(
-            "  what   this much is gone before a job allocates anything. A job that runs takes more that no allocator shows:\n         \
-             its kernels' code when each is first used, cuBLAS, NCCL; reports name what of that they saw\n",
+            "  what   this much is in use before a job allocates anything. A running job uses more that no allocator shows:\n         \
+             the code of kernels when each is first used, cuBLAS, NCCL; reports show as much of it as was seen\n",
         );
         if driver.is_none() {
             text.push_str("  kept   nowhere: without NVML or /proc/driver/nvidia/version the driver's version is not known\n");
@@ -143,7 +143,7 @@ pub(crate) fn known(nvml: &Nvml) -> String {
     };
     let all: Option<Vec<String>> = names.iter().map(told).collect();
     let unknown =
-        "not measured: strandline doctor --context tells what CUDA itself takes, and reports know it then";
+        "not measured: strandline doctor --context measures what CUDA itself takes; reports then show it";
     all.filter(|all| !all.is_empty()).map_or_else(|| unknown.into(), |all| all.join(" · "))
 }
 

@@ -63,7 +63,7 @@ fn variables(all: impl Iterator<Item = (OsString, OsString)>) -> Check {
         }
         if !env::ALL.contains(&name.as_str()) && !name.starts_with(env::SIMULATOR_PREFIX) {
             let known = env::ALL.iter().map(|n| n.trim_start_matches(PREFIX)).collect::<Vec<_>>().join(" ");
-            let found = format!("{name} is no variable of strandline");
+            let found = format!("{name} is not a variable of strandline");
             return Check::note("variables", found, format!("{PREFIX}… may be {known}"));
         }
         set.push(name);
@@ -85,7 +85,7 @@ fn program(patient: &Patient) -> Check {
     let found = say::path(&path);
     match probe::linkage_of_interpreter(&path) {
         Some(Linkage::Foreign) => {
-            let found = format!("{found} is linked with another C library than glibc, which ours needs");
+            let found = format!("{found} is not linked with glibc, which strandline needs");
             Check::bad("command", found, "use a program that is built for glibc")
         }
         Some(Linkage::Static) => {
@@ -116,17 +116,27 @@ fn torch(python: &Path, torch: &Torch) -> Check {
         Torch::Rocm(version) => {
             Check::bad("torch", format!("torch {version} is built for ROCm"), "only CUDA is supported")
         }
-        Torch::Unknown => Check::note("torch", format!("{python} does not tell"), "it may still be seen"),
+        Torch::Unknown => {
+            Check::note("torch", format!("{python} does not tell"), "the job may still be recorded")
+        }
         Torch::Cuda(version) => {
             let mut numbers = version.split('.').map(|n| n.parse().unwrap_or(0));
             let minor = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
             if minor < OLDEST {
                 let fix = "PyTorch 2.4 or newer; older ones are seen by segment, not by block";
-                return Check::note("torch", format!("torch {version} is older than what is known"), fix);
+                return Check::note(
+                    "torch",
+                    format!("torch {version} is older than the versions that were tested"),
+                    fix,
+                );
             }
             if minor > NEWEST {
-                let fix = "it is attached to where its allocator can be proved to be known";
-                return Check::note("torch", format!("torch {version} is newer than what was tested"), fix);
+                let fix = "it is recorded if its allocator proves to be one that strandline knows";
+                return Check::note(
+                    "torch",
+                    format!("torch {version} is newer than the versions that were tested"),
+                    fix,
+                );
             }
             Check::good("torch", version.clone())
         }

@@ -55,7 +55,7 @@ fn worst(all: &[Check]) -> Grade {
 fn text(all: &[Check]) -> String {
     let first = |grade| all.iter().find(|c| c.grade == grade).map(|c| c.found.as_str()).unwrap_or_default();
     let mut text = match worst(all) {
-        Grade::Good => "strandline: READY: this job would be seen\n".to_string(),
+        Grade::Good => "strandline: READY: this job can be recorded\n".to_string(),
         Grade::Note => format!("strandline: READY, with a remark: {}\n", first(Grade::Note)),
         Grade::Bad => format!("strandline: NOT READY: {}\n", first(Grade::Bad)),
     };

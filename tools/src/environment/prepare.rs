@@ -40,7 +40,8 @@ pub(super) fn prepare_with(torch: &str, extras: Extras) -> Result<Environment, E
 pub(crate) fn cache() -> Result<PathBuf, Error> {
     let own = std::env::var_os(env::CACHE).filter(|v| !v.is_empty()).map(PathBuf::from);
     let cache = own.or_else(|| Some(embedded::cache()?.join("simulated")));
-    let cache = cache.ok_or_else(|| Error::new("there is no HOME to keep the simulated device in"));
+    let cache =
+        cache.ok_or_else(|| Error::new("HOME is not set, so there is no folder for the simulated device"));
     let cache = cache.map_err(|e| e.hint(format!("set {} to a folder with 2 GB of room", env::CACHE)))?;
     std::path::absolute(&cache).map_err(|e| Error::io("cannot find", cache, e))
 }

@@ -80,7 +80,7 @@ fn refuse(options: &cli::Export) -> Result<(), Error> {
         && (options.job.is_some() || options.commit.is_some() || options.events)
     {
         return refused(
-            "only tables have several jobs, and events",
+            "only tables (--format parquet) hold several jobs, and events",
             "--job, --commit and --events go with --format parquet",
         );
     }
@@ -96,7 +96,7 @@ fn refuse(options: &cli::Export) -> Result<(), Error> {
     let terminal = options.output.is_none() && io::stdout().is_terminal();
     if options.format == ExportFormat::Pprof && terminal {
         return refused(
-            "a compressed profile is nothing for a terminal",
+            "a compressed profile cannot be shown on a terminal",
             "write it to a file: -o FILE.pb.gz",
         );
     }

@@ -64,7 +64,7 @@ impl Folder {
         if !is_safe || (meta.mode() & 0o022 != 0 && meta.mode() & 0o1000 == 0) {
             return Err(refused(
                 io::ErrorKind::PermissionDenied,
-                "others may rename what lies in the folder that it is in",
+                "other users can rename files in its parent folder",
             ));
         }
         let folder = parent.within(name)?;
@@ -96,7 +96,10 @@ impl Folder {
         if meta.uid() == user() && meta.mode() & 0o022 == 0 {
             return Ok(folder);
         }
-        Err(refused(io::ErrorKind::PermissionDenied, "it is another user's, or others may write to it"))
+        Err(refused(
+            io::ErrorKind::PermissionDenied,
+            "it belongs to another user, or other users can write to it",
+        ))
     }
 
     /// The folder that a relative path of a file leads to, through folders that are there and are no links; and the file's name.

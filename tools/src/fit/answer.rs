@@ -50,13 +50,15 @@ impl Varied<'_> {
         let on = if named { format!("{} ({})", card.name, size(card.bytes)) } else { card.name.clone() };
         let spare = match card.bytes.checked_sub(needs(value)) {
             Some(spare) => format!("with {} to spare", size(spare)),
-            None => "where PyTorch gives cached memory back in time, which was tried".to_owned(),
+            None => "if PyTorch gives cached memory back in time, as it did when this was tried".to_owned(),
         };
         let value = value.unwrap_or_default();
         let beyond = beyond.map(|b| format!("{b} needs {}", size(needs(Some(b))))).unwrap_or_default();
         match answer.border {
             Border::All => {
-                format!("{name}={value}, as any of {given}, fits {on}: both ends do, {value} {spare}.")
+                format!(
+                    "{name}={value}, like every value of {given}, fits {on}: the smallest and the largest were run, {value} {spare}."
+                )
             }
             Border::None => format!("NO {name} of {given} fits {on}: {beyond}."),
             Border::UpTo(_) => {
@@ -76,7 +78,7 @@ impl Varied<'_> {
         }
         if let Some(f) = &self.failure {
             let what = format!(
-                "THE JOB FAILS with {}={} (status {}), so that no value can be told. Its last lines:",
+                "THE JOB FAILS with {}={} (status {}), so no answer can be given. Its last lines:",
                 self.asked.name, f.value, f.status
             );
             lines.extend(style.wrap("strandline: ", &what));
@@ -88,7 +90,7 @@ impl Varied<'_> {
             lines.extend(self.table(cards));
         }
         if self.needs.values().any(|n| n.growth >= 1.0) {
-            let what = "memory grows with every step, so that a long run needs more than this: strandline predict says when it is full";
+            let what = "memory grows with every step, so a long run needs more than this: strandline predict says when the card is full";
             lines.extend(style.wrap("  leaks     ", what));
         }
         lines.join("\n") + "\n"

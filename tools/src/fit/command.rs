@@ -64,7 +64,7 @@ fn own_card() -> Result<Card, Error> {
         Some(Card { name, bytes: nvml.usage(device)?.total })
     });
     found.ok_or_else(|| {
-        let what = "this machine has no NVIDIA GPU, so it is not known which card the job is to fit";
+        let what = "this machine has no NVIDIA GPU, so it is not known which card the job has to fit";
         Error::new(what).hint("name one, or its memory: --gpu h100, --gpu 24GiB").status(status::USAGE)
     })
 }

@@ -61,7 +61,7 @@ pub(super) fn suggest(source: &Source<'_>, add: &Add<'_>, keeper: &Keeper) -> Op
         return Some("remove the hook when it has done its work: keep its handle, and call remove()".into());
     }
     if keeper.type_name == "_lru_cache_wrapper" {
-        return Some("give the cache a maxsize, or cache what is no tensor".into());
+        return Some("give the cache a maxsize, or do not cache tensors".into());
     }
     if keeper.graph && !is_detached {
         return Some(match is_number(source, values) {
@@ -74,15 +74,15 @@ pub(super) fn suggest(source: &Source<'_>, add: &Add<'_>, keeper: &Keeper) -> Op
         });
     }
     if is_view() && !calls(source, values, &["clone", "contiguous"]) {
-        return Some("a view keeps all of its base: .clone() the part that is needed".into());
+        return Some("a view keeps its whole base tensor: .clone() the part that is needed".into());
     }
     Some(match keeper.type_name.as_str() {
-        "deque" => "give it a maxlen, or popleft() what is done with".into(),
-        "list" => "clear() it when an epoch ends, or bound it: collections.deque(maxlen=…)".into(),
+        "deque" => "give it a maxlen, or popleft() what is no longer needed".into(),
+        "list" => "clear() it when an epoch ends, or limit its length: collections.deque(maxlen=…)".into(),
         "dict" | "defaultdict" | "OrderedDict" => {
-            "delete what is done with: pop() the key, or clear() at the epoch's end".into()
+            "delete what is no longer needed: pop() the key, or clear() at the end of each epoch".into()
         }
-        "set" => "discard() what is done with, or clear() at the epoch's end".into(),
+        "set" => "discard() what is no longer needed, or clear() at the end of each epoch".into(),
         "Queue" | "LifoQueue" | "SimpleQueue" | "PriorityQueue" => {
             "give it a maxsize, so that put() waits for the consumer".into()
         }

@@ -130,7 +130,7 @@ fn leak(entry: &Value) -> Result<Leak, String> {
         texts
             .flatten()
             .filter(|t| t.iter().all(|t| !t.is_empty()))
-            .ok_or(format!("\"{key}\" is no list of texts"))
+            .ok_or(format!("\"{key}\" is not a list of strings"))
     };
     text("what")?;
     let leak = Leak {

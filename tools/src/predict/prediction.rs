@@ -31,7 +31,7 @@ impl Prediction {
             Some(Why::Settled) => format!("from {steps}: the later half needed no more than the first"),
             Some(Why::Grows) => format!("from {steps}; it GROWS with every step, so that it will need more"),
             Some(Why::Unsettled) => {
-                format!("from {steps}, of which late ones needed a little more than those before")
+                format!("from {steps}; the later ones needed a little more than the earlier ones")
             }
             Some(Why::Steps) => {
                 format!("from {steps}, as many as were asked for; a later step may need more")

@@ -11,7 +11,10 @@ use crate::job::{Job, Seen, Variable};
 /// It could not be started.
 pub(super) fn run(job: &Job, variables: &[Variable], why: &Error) -> Result<Outcome, Error> {
     let (what, next) = why.parts();
-    nothing::tell(&format!("{what}; the job runs alone"), next.unwrap_or("strandline doctor"));
+    nothing::tell(
+        &format!("{what}; the job runs without being recorded"),
+        next.unwrap_or("strandline doctor"),
+    );
     let running = child::start(job, variables, None)?;
     let seen = Seen { pid: running.pid(), ended: running.wait(|_| ()), killed_by_host: false };
     Ok(Outcome { seen, recordings: Vec::new(), aborted: false, tails: tails::Kept::default() })

@@ -72,7 +72,9 @@ fn variables(options: &cli::Run, library: &Library) -> Vec<Variable> {
 fn has_no_other_listener(steps: Option<&cli::Steps>) -> Result<(), Error> {
     let other = std::env::var_os(NVTX_INJECTION).filter(|v| !v.is_empty());
     let Some(other) = other.filter(|_| matches!(steps, Some(cli::Steps::Nvtx(_)))) else { return Ok(()) };
-    let what =
-        format!("{NVTX_INJECTION} is set to {}, which takes the NVTX ranges", say::path(other.as_ref()));
+    let what = format!(
+        "{NVTX_INJECTION} is set to {}, which receives the NVTX ranges instead of strandline",
+        say::path(other.as_ref())
+    );
     Err(Error::new(what).hint("unset it, or mark steps otherwise: --steps manual").status(2))
 }

@@ -90,8 +90,7 @@ fn reason(facts: &Facts) -> (String, Option<String>) {
             );
         }
         Some(probe::Linkage::Foreign) => {
-            let why =
-                "is linked with another C library than glibc, which ours needs, so LD_PRELOAD was left out";
+            let why = "is not linked with glibc, which strandline needs, so LD_PRELOAD was left out";
             return (format!("{} {why}", facts.program), None);
         }
         Some(probe::Linkage::Privileged) => {
@@ -158,7 +157,7 @@ mod tests {
         let fixed = Facts { linkage: Some(probe::Linkage::Static), program: "x".into(), ..Facts::default() };
         assert!(why(fixed).contains("statically linked"));
         let musl = Facts { linkage: Some(probe::Linkage::Foreign), program: "x".into(), ..Facts::default() };
-        assert!(why(musl).starts_with("x is linked with another C library than glibc"));
+        assert!(why(musl).starts_with("x is not linked with glibc"));
     }
 
     #[test]

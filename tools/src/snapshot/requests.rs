@@ -125,7 +125,7 @@ impl Request {
             Ok(place) => place,
             Err(e) => {
                 return say::line(format!(
-                    "no snapshot at {}, which the job asked for: {e}; it is written below {} only: give a relative path",
+                    "the snapshot that the job asked for was not written to {}: {e}; snapshots are only written below {}: give a relative path",
                     say::path(&self.path),
                     shown(folder)
                 ));

@@ -31,7 +31,7 @@ const HELP: &[(&str, &str)] = &[
     ("TREND", "ALLOC in the last ten minutes, from zero to its highest"),
     ("GROWTH", "what is kept for good, per step (mb: microbatch)"),
     ("FULL IN", "when the device is full, if it goes on like this"),
-    ("LAST", "time since the last event: a rank that hangs is silent"),
+    ("LAST", "time since the last event: long for a rank that hangs"),
 ];
 /// Forecasts beyond this are not worth a number in a narrow column.
 const FAR: u64 = 100_000;

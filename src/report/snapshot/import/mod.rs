@@ -32,10 +32,10 @@ pub fn import(tree: Tree) -> Result<Imported, String> {
     // `memory_snapshot()` gives the bare list of segments.
     let (segments, traces) = match tree.items(root) {
         Some(all) if all.is_empty() || all.iter().any(|s| tree.get(s, "blocks").is_some()) => (root, None),
-        Some(_) => return Err("it is no snapshot of PyTorch's: it is a list, and not one of segments".into()),
+        Some(_) => return Err("it is not a PyTorch snapshot: it is a list, but not one of segments".into()),
         None => {
             let segments =
-                list("segments").ok_or("it is no snapshot of PyTorch's: it has no list of segments")?;
+                list("segments").ok_or("it is not a PyTorch snapshot: it has no list of segments")?;
             (segments, list("device_traces"))
         }
     };

@@ -162,7 +162,7 @@ impl Machine<'_> {
             b'h' | b'j' => self.again(number)?,
             _ => {
                 return self.refuse(format!(
-                    "opcode 0x{op:02x}, which is no plain data (a snapshot holds none; it is never executed),"
+                    "opcode 0x{op:02x}, which is not plain data (a snapshot has none; it is never executed),"
                 ));
             }
         }
@@ -287,7 +287,7 @@ impl Machine<'_> {
     fn append(&mut self, from: usize) -> Result<(), Refused> {
         let list = self.below(from)?;
         if !Tree::is_list(list) {
-            return self.refuse("an append to what is no list");
+            return self.refuse("an append to something that is not a list");
         }
         self.tree.extend(list, self.stack.get(from..).unwrap_or_default());
         self.stack.truncate(from);
@@ -296,7 +296,7 @@ impl Machine<'_> {
 
     fn set(&mut self, dict: Cell, from: usize) -> Result<(), Refused> {
         if !Tree::is_dict(dict) {
-            return self.refuse("an item set in what is no dict");
+            return self.refuse("an item set in something that is not a dict");
         }
         let items = self.stack.get(from..).unwrap_or_default();
         if !items.len().is_multiple_of(2) {

@@ -31,7 +31,7 @@ pub(super) fn write(
 ) -> Result<String, Error> {
     let Some(out) = &options.output else {
         let hint = "give the folder: -o DIR; several jobs go into one";
-        return Err(Error::new("tables are a folder, and nothing for stdout")
+        return Err(Error::new("tables are written to a folder, not to stdout")
             .hint(hint)
             .status(status::USAGE));
     };
@@ -122,7 +122,7 @@ fn name(options: &cli::Export, asked: Option<&Path>, first: &Path) -> Result<Str
     let job = match &options.job {
         Some(job) => job.clone(),
         None if options.share => {
-            return refused("the job would be called as its folder, which --share leaves out");
+            return refused("the job would be named after its folder, and --share hides that name");
         }
         None => {
             let is_file = asked.is_some_and(|asked| !asked.is_dir());

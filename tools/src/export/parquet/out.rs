@@ -136,7 +136,7 @@ impl Out {
         };
         match std::fs::remove_file(&path) {
             Err(e) if e.kind() != io::ErrorKind::NotFound => {
-                Err(Error::io("cannot remove rows that are no longer true", &path, e).status(status::FAILED))
+                Err(Error::io("cannot remove outdated rows", &path, e).status(status::FAILED))
             }
             _ => Ok(()),
         }
