@@ -262,7 +262,7 @@ fn what_cannot_be_understood_is_refused_before_the_job_starts() {
     bad.env("STRANDLINE_ALERT_GROWTH", "fast");
     let bad = did(bad.output().expect("it starts"));
     assert_eq!(bad.status, Some(2), "{}", bad.stderr);
-    assert!(bad.stderr.contains("STRANDLINE_ALERT_GROWTH: \"fast\" is no rate"), "{}", bad.stderr);
+    assert!(bad.stderr.contains("STRANDLINE_ALERT_GROWTH: \"fast\" is not a rate"), "{}", bad.stderr);
     let bad = did(run(&folder, &["--on-alert", "mail:me"], &["touch", "ran"]).output().expect("it starts"));
     assert_eq!(bad.status, Some(2), "{}", bad.stderr);
     assert!(bad.stderr.contains("none of log, snapshot, exec:CMD"), "{}", bad.stderr);

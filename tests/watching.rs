@@ -329,6 +329,6 @@ fn a_watcher_that_is_killed_and_a_rank_that_is_restarted() {
     let text = || std::fs::read_to_string(log).expect("the log");
     until("the last watch ends", || text().ends_with("the watch is over\n"));
     let text = text();
-    assert_eq!(text.matches("ended without a word").count(), 1, "{text}");
+    assert_eq!(text.matches("ended unexpectedly").count(), 1, "{text}");
     assert!(text.matches(": watching ").count() >= 2, "{text}");
 }

@@ -53,7 +53,11 @@ impl Reader {
             Ok(Next::Lost(_)) if self.live && self.has_patience() => self.stage = Stage::Tail,
             Ok(Next::Lost(at)) => match pages.resync(&*self.source, at) {
                 Ok(to) => {
-                    self.damage.add(Some(at), format!("{} bytes are no pages", to - at), None);
+                    self.damage.add(
+                        Some(at),
+                        format!("{} bytes are not pages of a recording", to - at),
+                        None,
+                    );
                     self.wants_state = true;
                 }
                 Err(e) => {

@@ -321,7 +321,7 @@ fn site(replay: &Replay, names: &Names, id: SiteId) -> Value {
 
 fn place(frame: &Frame) -> String {
     match frame.file.is_empty() {
-        true => "a line that was not seen".into(),
+        true => "an unknown line".into(),
         false => format!("{}:{} {}", printable(&frame.file), frame.line, printable(&frame.function)),
     }
 }

@@ -187,7 +187,7 @@ fn blind_is_not_clean() {
     }
     let v = judge(&replay, &Detector::default());
     let mut p = Process::new(&replay, &names, &v, &[]);
-    p.damage = vec!["at byte 81920: 4096 bytes are no pages".into()];
+    p.damage = vec!["at byte 81920: 4096 bytes are not pages of a recording".into()];
     p.ended = Ended::Signal(9);
     reads("blind", &Report { processes: vec![p], exit: None, next: Vec::new() });
 }

@@ -61,7 +61,11 @@ fn cache_of_streams_that_are_used_no_more_is_stranded() {
         let f = note(&one_shot_streams(false, pool), Kind::StrandedCache);
         assert_eq!((f.bytes_now, f.blocks_now, f.severity), (2 * GIB, 4, Severity::Info));
         assert_eq!((f.bytes_per_step, f.first_step), ((512 * MIB) as f64, 1));
-        assert!(f.explain.contains("4 streams") && f.explain.contains("under pressure"), "{}", f.explain);
+        assert!(
+            f.explain.contains("4 streams") && f.explain.contains("when memory runs short"),
+            "{}",
+            f.explain
+        );
     }
     none(&one_shot_streams(true, MAIN_POOL), Kind::StrandedCache);
     let captured = one_shot_streams(false, PoolId(3, 0));

@@ -79,7 +79,7 @@ impl Seen {
         seen.left_bytes = last.map(|held| held.1).sum();
         let idle = |f: &&Finding| {
             let sites = f.sites.iter().filter_map(|s| replay.site(s.site));
-            let anew = f.explain.contains("made anew");
+            let anew = f.explain.contains("freed and allocated again");
             f.is_active_leak() && !sites.map(|s| text(&s.frame)).any(|l| truth.grows(&l, anew))
         };
         seen.idle = detector.findings().iter().find(idle).map(|f| {

@@ -85,8 +85,9 @@ impl Stage {
         let environment: Environment = environment::prepare(Extras::None)?;
         let variables = environment::variables(&environment, Some(CARD));
         let size = strandline::report::size(CARD.0);
-        let name =
-            format!("a simulated GPU of {size}: values are meaningless there, memory is as on a real one");
+        let name = format!(
+            "a simulated GPU of {size}: computed values are meaningless, memory use is as on a real one"
+        );
         Ok(Stage { name, python: environment.python, variables })
     }
 }

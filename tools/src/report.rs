@@ -19,9 +19,11 @@ pub(crate) fn main(options: &cli::Report) -> Result<u8, Error> {
     let asked = fetched.as_ref().map(|f| f.path.as_path()).or(options.recording.as_deref());
     let is_beside = options.html.as_ref().is_some_and(|path| path.as_os_str() == ".");
     if is_beside && fetched.is_some() {
-        return Err(Error::new("the page would lie beside the recording, which is in an object store")
-            .hint("name its file: --html=FILE.html")
-            .status(status::USAGE));
+        return Err(Error::new(
+            "the page would be written next to the recording, which is in an object store",
+        )
+        .hint("name its file: --html=FILE.html")
+        .status(status::USAGE));
     }
     let found = recording::find(asked)?;
     let share = options.share.then(Share::default);

@@ -30,7 +30,7 @@ fn check<'a>(replay: &Replay, d: &'a Device) -> Option<Note<'a>> {
         first_step: first,
         rate: 0.0,
         explain: format!(
-            "the optimizer made {} of state ({}), and makes no more: no leak",
+            "the optimizer allocated {} of state ({}), and allocates no more: no leak",
             size(sites.bytes()),
             plural(sites.blocks(), "block"),
         ),

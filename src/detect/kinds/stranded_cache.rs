@@ -118,7 +118,7 @@ fn check<'a>(replay: &Replay, d: &'a Device) -> Vec<(Note<'a>, Option<Growing>)>
             rate,
             explain: format!(
                 "{} that {} allocated on, unused since step {last}, {} {} of freed memory that no other stream can \
-                 use{each}; PyTorch returns it to the driver only when memory runs short",
+                 use{each}; PyTorch may return it to the driver when memory runs short",
                 plural(streams.len() as u64, "stream"),
                 lines(1),
                 if streams.len() == 1 { "keeps" } else { "keep" },

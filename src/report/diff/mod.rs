@@ -247,7 +247,7 @@ fn signed(bytes: i64) -> String {
 
 fn place(frame: &Frame, moved_from: Option<u32>) -> String {
     if frame.file.is_empty() {
-        return "a line that was not seen".into();
+        return "an unknown line".into();
     }
     // The end of a path says enough.
     let parts: Vec<&str> = frame.file.rsplit('/').take(3).collect();

@@ -44,7 +44,7 @@ class Line:
 
     def __str__(self) -> str:
         if self.file is None:
-            return "a line that was not seen"
+            return "an unknown line"
         text = f"{self.file}:{self.line} {self.function}"
         if self.node:
             text = f"{self.node} of the backward called at {text}"

@@ -74,7 +74,7 @@ impl Suppressions {
                 _ => (Certainty::Note, ""),
             };
             if pattern.trim_start_matches('^').trim_end_matches('$').trim_matches('*').is_empty() {
-                let what = format!("{}:{}: \"{line}\" is no suppression", say::path(file), at + 1);
+                let what = format!("{}:{}: \"{line}\" is not a suppression", say::path(file), at + 1);
                 let hint = "write leak:PATTERN or growing:PATTERN, of a function, a file or what keeps it; # begins a comment";
                 return Err(Error::new(what).hint(hint).status(status::USAGE));
             }

@@ -198,8 +198,7 @@ fn device(simulated: bool) -> Check {
         return Check::bad("GPU", "CUDA_VISIBLE_DEVICES hides every GPU", "unset CUDA_VISIBLE_DEVICES");
     }
     let Some(nvml) = Nvml::load() else {
-        let fix =
-            "memory outside of torch will not be told apart; in a container, add the utility capability";
+        let fix = "memory outside PyTorch will be one figure, without its parts; in a container, add the utility capability";
         return Check::note("GPU", "there is one, but no NVML (libnvidia-ml.so.1) to read its totals", fix);
     };
     let usage = |i| nvml.by_index(i).and_then(|d| nvml.usage(d));

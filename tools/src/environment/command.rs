@@ -18,7 +18,9 @@ pub(crate) fn main(options: &cli::Simulate) -> Result<u8, Error> {
         say::out(&format!("{}\n", environment.python.display()));
         if !options.python {
             let python = environment.python.display();
-            say::line("this python has torch on a simulated GPU: values are meaningless, memory is real");
+            say::line(
+                "this python has torch on a simulated GPU: computed values are meaningless, memory use is real",
+            );
             say::raw(&format!(
                 "  next  strandline run --simulate 24GiB train.py\n        {python} train.py\n"
             ));

@@ -120,7 +120,7 @@ fn leak(entry: &Value) -> Result<Leak, String> {
     let text = |key: &str| match object.get(key) {
         None | Some(Value::Null) => Ok(None),
         Some(Value::String(text)) if !text.is_empty() => Ok(Some(text.clone())),
-        Some(_) => Err(format!("\"{key}\" is no text")),
+        Some(_) => Err(format!("\"{key}\" is not a string")),
     };
     let needed = |key: &str| text(key)?.ok_or(format!("\"{key}\" is missing"));
     let list = |key: &str| {
@@ -240,10 +240,13 @@ mod tests {
             (r#"[{"known":"k","kinds":["leak"],"files":["a.py"],"remedy":"r"}]"#, "of the kind \"leak\""),
             (r#"[{"known":"k","files":["a.py"],"remedy":"r"}]"#, "\"kinds\" is missing"),
             (r#"[{"known":"k","kinds":["step-growth"],"remedy":"r"}]"#, "neither \"files\" nor \"with\""),
-            (r#"[{"known":"k","kinds":["step-growth"],"files":"a.py","remedy":"r"}]"#, "no list of texts"),
+            (
+                r#"[{"known":"k","kinds":["step-growth"],"files":"a.py","remedy":"r"}]"#,
+                "not a list of strings",
+            ),
             (
                 r#"[{"known":"","kinds":["step-growth"],"files":["a.py"],"remedy":"r"}]"#,
-                "\"known\" is no text",
+                "\"known\" is not a string",
             ),
             (
                 r#"[{"known":"k","kinds":["step-growth"],"files":["a.py"],"remedy":"r","fixed":"1.0"}]"#,

@@ -29,7 +29,7 @@ impl Prediction {
         match self.needs.ended {
             None => format!("from the whole job, {steps}"),
             Some(Why::Settled) => format!("from {steps}: the later half needed no more than the first"),
-            Some(Why::Grows) => format!("from {steps}; it GROWS with every step, so that it will need more"),
+            Some(Why::Grows) => format!("from {steps}; it GROWS with every step, so it will need more"),
             Some(Why::Unsettled) => {
                 format!("from {steps}; the later ones needed a little more than the earlier ones")
             }

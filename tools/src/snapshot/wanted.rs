@@ -39,7 +39,9 @@ pub(super) fn filter(options: &Options, judged: &Judged) -> Result<Filter, Error
         let stacks = Filter::stacks_with(judged.names(), pattern);
         if stacks.is_empty() {
             let what = format!("no stack in this recording has a frame with \"{pattern}\"");
-            return Err(Error::new(what).hint("frames are told as file:line function").status(status::USAGE));
+            return Err(Error::new(what)
+                .hint("frames are written as file:line function")
+                .status(status::USAGE));
         }
         filter.stacks = Some(stacks);
     }

@@ -42,7 +42,7 @@ impl Address {
         let (bucket, prefix) = text[scheme.len()..].split_once('/').unwrap_or((&text[scheme.len()..], ""));
         let prefix = prefix.trim_matches('/');
         if bucket.is_empty() || prefix.split('/').any(|part| part.is_empty() && !prefix.is_empty()) {
-            return Err(Error::new(format!("{}: this is no place in a bucket", say::path(path)))
+            return Err(Error::new(format!("{}: this is not a path in a bucket", say::path(path)))
                 .hint(format!("write it like {scheme}bucket/folder"))
                 .status(status::USAGE));
         }

@@ -125,6 +125,6 @@ impl Store {
 pub(super) fn run<T>(work: impl Future<Output = T>) -> Result<T, Error> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
     let runtime =
-        runtime.map_err(|e| Error::new(format!("no request can be made: {e}")).status(status::USAGE))?;
+        runtime.map_err(|e| Error::new(format!("cannot make a request: {e}")).status(status::USAGE))?;
     Ok(runtime.block_on(work))
 }

@@ -35,7 +35,7 @@ fn reason(said: &str, e: &object_store::Error, at: &Address) -> (String, String)
         return (format!("there is no bucket {}", printable(&at.bucket)), hint);
     }
     if has(&["169.254.169.254", "metadata.google", "169.254.170"]) {
-        return ("there is no key to the store".into(), keys(at.service).into());
+        return ("there are no credentials for the store".into(), keys(at.service).into());
     }
     let refused = ["InvalidAccessKeyId", "SignatureDoesNotMatch", "InvalidToken", "ExpiredToken"];
     if has(&refused) || matches!(e, object_store::Error::Unauthenticated { .. }) {

@@ -26,11 +26,11 @@ const HELP: &[(&str, &str)] = &[
     ("enter", "the stack of a line that allocates"),
     ("p", "write a snapshot for pytorch.org/memory_viz beside the recording"),
     ("", ""),
-    ("ALLOC", "what tensors hold now, in GiB; PEAK: the most there ever was"),
+    ("ALLOC", "what tensors hold now, in GiB; PEAK: the highest so far"),
     ("RESERV", "what PyTorch has taken from the device"),
     ("TREND", "ALLOC in the last ten minutes, from zero to its highest"),
     ("GROWTH", "what is kept for good, per step (mb: microbatch)"),
-    ("FULL IN", "when the device is full, if it goes on like this"),
+    ("FULL IN", "when the device is full, at the present rate"),
     ("LAST", "time since the last event: long for a rank that hangs"),
 ];
 /// Forecasts beyond this are not worth a number in a narrow column.

@@ -38,9 +38,9 @@ impl FromStr for Vary {
 }
 
 fn number(text: &str) -> Result<u64, String> {
-    text.trim()
-        .parse()
-        .map_err(|_| format!("\"{text}\" is no whole number; values are 1..64, 1..64x2, 8..64+8, or 1,2,4"))
+    text.trim().parse().map_err(|_| {
+        format!("\"{text}\" is not a whole number; values are 1..64, 1..64x2, 8..64+8, or 1,2,4")
+    })
 }
 
 /// Numbers from one to another, both included, each one more than the one before, or so many more, or so many times it.

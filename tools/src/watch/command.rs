@@ -115,7 +115,7 @@ fn begun(mut lock: &File, folder: &Path) {
     if lock.read_to_string(&mut before).is_ok_and(|n| n > 0) {
         let pid = before.trim();
         say::line(format!(
-            "the watcher before this one (pid {pid}) ended without a word: what it told may be told again"
+            "the previous watcher (pid {pid}) ended unexpectedly: alerts that it sent may be repeated"
         ));
     }
     let pid = std::process::id();
