@@ -47,7 +47,7 @@ const MIB: u64 = 1 << 20;
 fn every_note_of_a_real_allocator() {
     let found = found("notes");
     let stranded = of(&found, "stranded-cache", "transfer");
-    says(stranded, &["8 streams", "each used once", "128 MiB each", "under pressure"]);
+    says(stranded, &["8 streams", "each used once", "128 MiB each", "when memory runs short"]);
     assert_eq!(stranded["bytes_now"], 8 * 128 * MIB, "{stranded}");
     says(of(&found, "stranded-cache", "transfer_in_pool"), &["1 stream", "256 MiB"]);
     let fragments = of(&found, "fragmentation", "pin");
