@@ -51,13 +51,11 @@ impl Cause {
             Cause::Batch => {
                 "limit the size of a batch (of text by its tokens, not its rows), or sort samples by length into buckets"
             }
-            Cause::Optimizer => "an 8-bit optimizer, or sharding its state (ZeRO, FSDP), makes room",
+            Cause::Optimizer => "use an 8-bit optimizer, or shard its state (ZeRO, FSDP)",
             Cause::Evaluation => {
                 "evaluate under torch.no_grad() with a smaller batch, and set eval_accumulation_steps where predictions are collected"
             }
-            Cause::Full => {
-                "a smaller batch with gradient accumulation, or activation checkpointing, makes room"
-            }
+            Cause::Full => "use a smaller batch with gradient accumulation, or activation checkpointing",
         }
     }
 }

@@ -95,7 +95,7 @@ pub(crate) enum Command {
 /// `strandline completions`
 #[derive(Args, Debug)]
 pub(crate) struct Completions {
-    /// The shell that they are for
+    /// The shell to complete commands in
     #[arg(value_enum)]
     pub(crate) shell: Shell,
 }
@@ -153,7 +153,7 @@ pub(crate) struct Simulate {
     /// Install transformers and accelerate as well
     #[arg(long)]
     pub(crate) with_transformers: bool,
-    /// Version of PyTorch, a CUDA wheel of the package index
+    /// Version of PyTorch to install, a CUDA wheel from the package index
     #[arg(long, value_name = "VERSION", default_value = crate::environment::TORCH)]
     pub(crate) torch: String,
     /// Memory of the simulated GPU, such as 24GiB

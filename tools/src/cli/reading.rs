@@ -126,7 +126,7 @@ pub(crate) struct Export {
     /// For which tool
     #[arg(long, value_enum)]
     pub(crate) format: ExportFormat,
-    /// Write to this file instead of stdout; of parquet the folder of the tables, also s3://BUCKET/FOLDER
+    /// Write to this file instead of stdout; with --format parquet, to this folder or s3://BUCKET/FOLDER
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
     /// With --format parquet: the name of the job; --share needs it [default: its folder's name]
@@ -135,10 +135,11 @@ pub(crate) struct Export {
     /// With --format parquet: the version of the code that ran, such as "$(git rev-parse HEAD)"
     #[arg(long, value_name = "TEXT")]
     pub(crate) commit: Option<String>,
-    /// Of parquet: also the tables events and stacks, one row for each event
+    /// With --format parquet: also write the tables events and stacks, one row for each event
     #[arg(long)]
     pub(crate) events: bool,
-    /// What was held then: end (of the last step), now, peak, oom, step:N or mark:NAME; of speedscope may be repeated [default: peak; of speedscope also end]
+    /// The moment whose blocks are exported: end (of the last step), now, peak, oom, step:N or mark:NAME; with --format speedscope may be
+    /// repeated [default: peak; with speedscope also end]
     #[arg(long, value_name = "MOMENT")]
     pub(crate) at: Vec<Moment>,
     /// With --format folded: count all that was allocated, also what was freed
@@ -218,6 +219,6 @@ pub(crate) enum ReportFormat {
 pub(crate) enum DumpFormat {
     /// For a person, and grep.
     Text,
-    /// JSON; of events one object a line.
+    /// JSON: one object per line for events.
     Json,
 }

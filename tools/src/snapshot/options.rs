@@ -30,13 +30,13 @@ pub(crate) struct Options {
     /// Only blocks of this stream: its number, its handle (0x...), default or side
     #[arg(long, value_name = "S")]
     pub(crate) stream: Option<String>,
-    /// Only blocks with a frame like this, of file:line function
+    /// Only blocks with a stack frame that contains this text, written as file:line function
     #[arg(long, value_name = "TEXT")]
     pub(crate) site: Option<String>,
     /// Only blocks for which at least this much was requested
     #[arg(long, value_name = "SIZE")]
     pub(crate) min_size: Option<Size>,
-    /// Only blocks that live for at least so many steps
+    /// Only blocks that live for at least this many steps
     #[arg(long, value_name = "STEPS")]
     pub(crate) min_age: Option<u32>,
     /// How to write it
