@@ -52,7 +52,7 @@ fn an_error_of_cuda_leads_whatever_is_said_of_memory() {
 
 /// What is said of it where it died of a fault in one of our hooks.
 fn faulty(p: Process<'_>) -> (Verdict, Process<'_>) {
-    let (death, at_work) = (Death::Signal(11), [AtWork::Hook("cudaMemGetInfo".into())]);
+    let (death, at_work) = (Death::Signal(11), [AtWork::Hook("cudaMemGetInfo")]);
     let verdict = verdict_after_fault(p.verdict.clone(), death, &at_work);
     (verdict, Process { self_fault: self_fault(death, &at_work), ended: Ended::Signal(11), ..p })
 }
