@@ -91,7 +91,7 @@ fn a_flame_graph_is_drawn_of_folded_stacks() {
 
 /// `1,234`, as inferno writes it.
 fn grouped(n: u64) -> String {
-    strandline::report::count(n)
+    strandline::report::thousands(n)
 }
 
 #[test]

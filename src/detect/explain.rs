@@ -4,7 +4,7 @@ use super::check::Grown;
 use super::finding::Finding;
 
 /// `1,116`: a count as every judgement and every report writes it.
-pub fn count(n: u64) -> String {
+pub fn thousands(n: u64) -> String {
     let s = n.to_string();
     let mut out = String::with_capacity(s.len() + s.len() / 3);
     for (i, c) in s.chars().enumerate() {
@@ -18,7 +18,7 @@ pub fn count(n: u64) -> String {
 
 /// `1 block`, `2 blocks`, `3 microbatches`, `4 entries`.
 pub fn plural(n: u64, noun: &str) -> String {
-    format!("{} {}", count(n), if n == 1 { noun.to_owned() } else { many(noun) })
+    format!("{} {}", thousands(n), if n == 1 { noun.to_owned() } else { many(noun) })
 }
 
 /// `blocks`, `microbatches`, `entries`.
@@ -76,7 +76,7 @@ pub(super) fn remade(g: &Grown<'_>, rises: u32) -> String {
         lines(f.sites.len()),
         plural(rises.into(), f.grain.noun()),
         f.grain.noun(),
-        count(f.first_step.into()),
+        thousands(f.first_step.into()),
         size(f.bytes_now)
     )
 }
@@ -93,7 +93,7 @@ mod tests {
     #[test]
     fn numbers_read_as_people_write_them() {
         assert_eq!(
-            [count(0), count(999), count(1_000), count(1_234_567)],
+            [thousands(0), thousands(999), thousands(1_000), thousands(1_234_567)],
             ["0", "999", "1,000", "1,234,567"].map(String::from)
         );
         for (n, noun, words) in [

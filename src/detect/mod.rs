@@ -33,7 +33,7 @@ mod verdict;
 pub use case::UNCOLLECTED;
 pub use certainty::{Bound, Certainty, Evidence};
 pub use detector::Detector;
-pub use explain::{count, plural, size, size_f};
+pub use explain::{plural, size, size_f, thousands};
 pub use finding::{Finding, FindingSite, GrainName, StreamRef};
 pub use job::{JobVerdict, Member, judge_job};
 pub use keeper::{Keeper, Owner, Testimony, refine};

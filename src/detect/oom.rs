@@ -1,6 +1,6 @@
 //! Why an allocation failed where no leak is to blame: told from the recording alone.
 
-use super::explain::{count, plural, size};
+use super::explain::{plural, size, thousands};
 use super::growth::MIN_MARKS;
 use crate::event::steps::StepSource;
 use crate::event::{DeviceId, StepRow, named};
@@ -227,7 +227,7 @@ impl PostMortem {
     }
 
     fn say(&mut self, d: &Device, o: &OomEvent, steps: u32, grain: &str, grew: bool) {
-        let (step, asked) = (count(o.step.into()), size(o.requested.0));
+        let (step, asked) = (thousands(o.step.into()), size(o.requested.0));
         let scene = d.scene.as_ref().filter(|s| s.event == o.event);
         (self.short, self.explain) = match self.cause {
             Cause::Limit => (
@@ -251,7 +251,7 @@ impl PostMortem {
             Cause::Batch => {
                 let median = self.median_need.unwrap_or(0);
                 let times = self.times();
-                let times = if times >= INCREDIBLE { count(times as u64) } else { format!("{times:.1}") };
+                let times = if times >= INCREDIBLE { thousands(times as u64) } else { format!("{times:.1}") };
                 let short = format!("step {step} needed {times}× what the median step needs");
                 (
                     short,

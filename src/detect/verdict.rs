@@ -2,7 +2,7 @@
 
 use super::certainty::Certainty;
 use super::detector::Detector;
-use super::explain::{count, plural, size};
+use super::explain::{plural, size, thousands};
 use super::finding::Finding;
 use super::framework_pool;
 use super::growth::MIN_MARKS;
@@ -136,7 +136,11 @@ fn watched(replay: &Replay) -> String {
 
 fn sum(f: &Finding) -> String {
     let (rate, grain) = (size(f.bytes_per_step.max(0.0) as u64), f.grain.noun());
-    format!("{rate} more every {grain} since {grain} {} on GPU {}", count(f.first_step.into()), f.device.0)
+    format!(
+        "{rate} more every {grain} since {grain} {} on GPU {}",
+        thousands(f.first_step.into()),
+        f.device.0
+    )
 }
 
 /// Steps, or the microbatches that are judged where those are more.

@@ -3,7 +3,7 @@
 use super::model::Process;
 use super::style::Style;
 use super::text::place;
-use super::units::{count, plural, size};
+use super::units::{plural, size, thousands};
 use crate::advise::Advice;
 use crate::event::DeviceId;
 use crate::replay::{Peak, PhaseKind};
@@ -33,7 +33,7 @@ impl Advised {
             "the peak of GPU {}, {} allocated in step {}{during}",
             self.device.0,
             size(self.peak.bytes.0),
-            count(self.peak.step.into())
+            thousands(self.peak.step.into())
         );
         if self.all.is_empty() {
             let what =

@@ -1,6 +1,6 @@
 //! Who holds what was flagged: the words for what the job's probe has answered.
 
-use super::units::{count, duration, percent, plural};
+use super::units::{duration, percent, plural, thousands};
 use serde_json::{Value, json};
 
 /// What the holder probe said.
@@ -182,7 +182,7 @@ impl Holder {
             said.push_str(&format!(", {article} {}", self.kind));
         }
         let after = |ns: u64, step: Option<u32>| {
-            let step = step.map(|s| format!(" (step {})", count(s.into()))).unwrap_or_default();
+            let step = step.map(|s| format!(" (step {})", thousands(s.into()))).unwrap_or_default();
             format!("after {}{step}", duration(ns))
         };
         if let Some(n) = self.entries {
@@ -191,14 +191,19 @@ impl Holder {
             let same = |c: &&Count| Some(after(c.taken, c.step)) == taken;
             let n = self.counts.iter().rev().find(same).map_or(n, |c| c.entries);
             let last = self.counts.last().filter(|last| last.entries != n && !same(last));
-            let last =
-                last.map(|c| format!(", {} at the last look {}", count(c.entries), after(c.taken, c.step)));
+            let last = last
+                .map(|c| format!(", {} at the last look {}", thousands(c.entries), after(c.taken, c.step)));
             let (taken, last) =
                 (taken.map(|t| format!(" {t}")).unwrap_or_default(), last.unwrap_or_default());
             said.push_str(&format!(" with {}{taken}{last}", plural(n, "entry")));
         }
         if let Some(bound) = &self.bound {
-            said.push_str(&format!(", at most {} ({}={})", count(bound.entries), bound.kind, bound.entries));
+            said.push_str(&format!(
+                ", at most {} ({}={})",
+                thousands(bound.entries),
+                bound.kind,
+                bound.entries
+            ));
         } else if self.is_emptied() {
             said.push_str(", other entries are removed from it now and then");
         }

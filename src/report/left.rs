@@ -9,7 +9,7 @@ use std::io::{self, Write};
 use rustc_hash::FxHashMap;
 use serde_json::{Value, json};
 
-use super::{Align, Table, count, size};
+use super::{Align, Table, size, thousands};
 use crate::event::{Addr, Block, Body, Bytes, DeviceId, Event, Frame, Names, SiteId, printable};
 use crate::replay::{Held, Replay};
 
@@ -224,7 +224,7 @@ impl LeftBehind {
         let mut table = Table::new([Align::Right, Align::Right, Align::Left]);
         for row in rows.iter().filter(|r| r.more() > 0).take(ROWS) {
             let frame = replay.site(row.site).map(|s| s.frame.clone()).unwrap_or_default();
-            let blocks = format!("{} blocks", count(row.left.blocks));
+            let blocks = format!("{} blocks", thousands(row.left.blocks));
             table.row([size(row.more()), blocks, place(&frame)]);
         }
         table.lines(2).iter().try_for_each(|line| writeln!(out, "{line}"))

@@ -2,7 +2,7 @@
 //! started again. Text, page and JSON read this.
 
 use super::model::{Ended, Facts, Process, Report, used};
-use super::units::{count, plural, size};
+use super::units::{plural, size, thousands};
 use crate::detect::{Apart, Measure, RankSeries, apart};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -103,7 +103,7 @@ impl Ranks {
         }
         let more = match all.len().saturating_sub(named.len()) {
             0 => String::new(),
-            n => format!(" and {} more", count(n as u64)),
+            n => format!(" and {} more", thousands(n as u64)),
         };
         let verb = if all.len() == 1 { "differs" } else { "differ" };
         (!named.is_empty()).then(|| format!("{}{more} {verb} from the other ranks.", named.join(", ")))
@@ -119,14 +119,14 @@ impl Ranks {
             let seen = self.world - self.missing.len() as u64;
             all.push(format!(
                 "{} of {} ranks have a recording here; there is none of rank {}",
-                count(seen),
-                count(self.world),
+                thousands(seen),
+                thousands(self.world),
                 ranges(&self.missing)
             ));
         }
         if self.restarted > 0 {
             let verb = if self.restarted == 1 { "rank was" } else { "ranks were" };
-            let ranks = count(self.restarted as u64);
+            let ranks = thousands(self.restarted as u64);
             all.push(format!("{ranks} {verb} restarted; the last start of each is compared"));
         }
         if self.running > 0 && self.running < r.processes.len() {
@@ -159,10 +159,10 @@ fn sentence(r: &Report<'_>, a: &Apart) -> String {
         }
         Measure::Peak => format!("a peak of {} within a step, the others {}", size(a.value), range(size)),
         Measure::Steps => {
-            format!("{}, the others {}", plural(a.value, p.replay.step_source().noun()), range(count))
+            format!("{}, the others {}", plural(a.value, p.replay.step_source().noun()), range(thousands))
         }
     };
-    let since = a.since.map(|s| format!(", since step {}", count(s.into()))).unwrap_or_default();
+    let since = a.since.map(|s| format!(", since step {}", thousands(s.into()))).unwrap_or_default();
     format!("{}{host}: {what}{since}", r.name(p))
 }
 
@@ -176,8 +176,8 @@ fn ranges(numbers: &[u64]) -> String {
         }
     }
     let words = |(from, to): &(u64, u64)| match from == to {
-        true => count(*from),
-        false => format!("{} to {}", count(*from), count(*to)),
+        true => thousands(*from),
+        false => format!("{} to {}", thousands(*from), thousands(*to)),
     };
     let shown: Vec<String> = all.iter().take(RANGES).map(words).collect();
     let more = match all.len() > RANGES {

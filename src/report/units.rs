@@ -3,7 +3,7 @@
 //! Sizes in binary units with one decimal from MiB upwards, counts with thousands separators, durations in the two
 //! largest units that matter. Bytes only where they are exact and few.
 
-pub use crate::detect::{count, plural, size, size_f};
+pub use crate::detect::{plural, size, size_f, thousands};
 
 const GIB: f64 = 1024.0 * 1024.0 * 1024.0;
 
@@ -12,7 +12,7 @@ pub fn quantity(v: f64) -> String {
     let a = v.abs();
     let s = match a {
         a if a >= 100.0 || (a - a.round()).abs() < 0.05 && a >= 1.0 => {
-            return count(v.round().max(0.0) as u64);
+            return thousands(v.round().max(0.0) as u64);
         }
         a if a >= 1.0 => format!("{v:.1}"),
         _ => format!("{v:.2}"),
@@ -97,8 +97,8 @@ impl TableUnit {
     /// A figure that [`TableUnit::apportion`] gave, as text.
     pub fn show(self, figure: u64) -> String {
         match self {
-            TableUnit::GiB => format!("{}.{}", count(figure / 10), figure % 10),
-            TableUnit::MiB | TableUnit::KiB => count(figure),
+            TableUnit::GiB => format!("{}.{}", thousands(figure / 10), figure % 10),
+            TableUnit::MiB | TableUnit::KiB => thousands(figure),
         }
     }
 
@@ -126,10 +126,10 @@ mod tests {
 
     #[test]
     fn counts_and_quantities() {
-        assert_eq!(count(0), "0");
-        assert_eq!(count(999), "999");
-        assert_eq!(count(411_208), "411,208");
-        assert_eq!(count(1_000_000), "1,000,000");
+        assert_eq!(thousands(0), "0");
+        assert_eq!(thousands(999), "999");
+        assert_eq!(thousands(411_208), "411,208");
+        assert_eq!(thousands(1_000_000), "1,000,000");
         assert_eq!(quantity(62.02), "62");
         assert_eq!(quantity(14.5), "14.5");
         assert_eq!(quantity(0.25), "0.25");

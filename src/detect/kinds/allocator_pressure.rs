@@ -1,7 +1,7 @@
 //! Memory that goes to the driver and comes back with every step: each time costs a synchronization.
 
 use crate::detect::check::{Check, Entry, When};
-use crate::detect::explain::{count, size};
+use crate::detect::explain::{size, thousands};
 use crate::detect::kind::{Kind, KindInfo};
 use crate::detect::note::{Note, Sites, worth};
 use crate::event::SiteId;
@@ -51,8 +51,8 @@ fn check<'a>(replay: &Replay, d: &'a Device) -> Option<Note<'a>> {
         rate: 0.0,
         explain: format!(
             "in {} of the last {} steps PyTorch released about {} to the driver and allocated it again, {why}",
-            count(much.len() as u64),
-            count(d.given_back.len() as u64),
+            thousands(much.len() as u64),
+            thousands(d.given_back.len() as u64),
             size(mean)
         ),
     })

@@ -3,7 +3,7 @@
 //! once, again and again, look like it. So does a buffer that is emptied now and then.
 
 use crate::detect::check::{Check, Entry, When};
-use crate::detect::explain::{count, plural, size};
+use crate::detect::explain::{plural, size, thousands};
 use crate::detect::kind::{Kind, KindInfo};
 use crate::detect::note::{LEAST, Note, Sites, worth};
 use crate::replay::{Cohort, Device, GRACE, Replay, Series};
@@ -69,7 +69,7 @@ fn seems(c: &Cohort, d: &Device) -> Option<String> {
         "what this line allocates grew to {} and was then freed at once, {} times so far: reference cycles that wait for \
          Python's collector, or a buffer that is emptied now and then",
         size(most),
-        count(falls as u64)
+        thousands(falls as u64)
     ))
 }
 

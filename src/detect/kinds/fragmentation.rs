@@ -1,7 +1,7 @@
 //! Segments that can be neither given back nor joined, because small old blocks lie in them.
 
 use crate::detect::check::{Check, Entry, When};
-use crate::detect::explain::{count, plural, size};
+use crate::detect::explain::{plural, size, thousands};
 use crate::detect::kind::{Kind, KindInfo};
 use crate::detect::note::{Note, Sites, worth};
 use crate::replay::{Device, GRACE, Held, Replay};
@@ -63,7 +63,7 @@ fn check<'a>(replay: &Replay, d: &'a Device) -> Option<Note<'a>> {
         ) + &format!(
             "; all in all PyTorch reserved {} more than it needed at any moment of the last {} steps, in these segments and in others",
             size(unused),
-            count(STEPS as u64)
+            thousands(STEPS as u64)
         ),
         sites,
     })

@@ -5,7 +5,7 @@
 //! said where it is proved.
 
 use crate::detect::check::{Check, Entry, Grown};
-use crate::detect::explain::{count, lines, oldest, plural, remade};
+use crate::detect::explain::{lines, oldest, plural, remade, thousands};
 use crate::detect::growth::Rule;
 use crate::detect::kind::{Kind, KindInfo};
 use crate::replay::{Cohort, Quiet, Replay};
@@ -56,7 +56,7 @@ fn explain(g: &Grown<'_>) -> String {
     };
     format!(
         "{} of {} allocated by {} are still live, the oldest for {}; {left}, and {idle}",
-        count(live),
+        thousands(live),
         plural(allocs, "block"),
         lines(f.sites.len()),
         oldest(f, g.mark),

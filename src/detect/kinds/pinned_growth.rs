@@ -3,7 +3,7 @@
 //! It is judged by the rule for blocks of a device, and is a note: the verdict is about the memory of GPUs.
 
 use crate::detect::check::{Check, Entry, When};
-use crate::detect::explain::{count, plural, size};
+use crate::detect::explain::{plural, size, thousands};
 use crate::detect::finding::GrainName;
 use crate::detect::growth::MIN_MARKS;
 use crate::detect::kind::{Kind, KindInfo};
@@ -55,8 +55,8 @@ fn check(replay: &Replay) -> Option<Note<'_>> {
              this does not slow down as it would for a cache that fills. At most {} of host memory (not GPU memory) was pinned",
             plural(sites.blocks(), "block"),
             size(sites.bytes()),
-            count(marks.into()),
-            count(first.into()),
+            thousands(marks.into()),
+            thousands(first.into()),
             size(rate as u64),
             size(replay.calls().pinned.peak.0),
         ),

@@ -1,7 +1,7 @@
 //! Blocks of the stream that trains (or of a private pool) that stay live, more of them with every mark.
 
 use crate::detect::check::{Check, Entry, Grown};
-use crate::detect::explain::{count, lines, many, oldest, plural, remade, size};
+use crate::detect::explain::{lines, many, oldest, plural, remade, size, thousands};
 use crate::detect::growth::Rule;
 use crate::detect::kind::{Kind, KindInfo};
 use crate::replay::{Cohort, Replay, SiteKind};
@@ -59,7 +59,7 @@ fn explain(g: &Grown<'_>) -> String {
             };
             format!(
                 "{what} from {} different {nouns} are still live, the oldest for {}; {longest}",
-                count(marks.into()),
+                thousands(marks.into()),
                 oldest(f, g.mark)
             )
         }

@@ -12,7 +12,7 @@ use std::io::{self, Write};
 use serde_json::{Value, json};
 
 use super::text::short_path;
-use super::{Align, Facts, Style, Table, count, percent, quantity, size};
+use super::{Align, Facts, Style, Table, percent, quantity, size, thousands};
 use crate::event::Frame;
 use crate::replay::Replay;
 use lines::{Place, matched};
@@ -172,7 +172,7 @@ impl<'a> Diff<'a> {
                 signed(row.more()),
                 size(row.base.bytes),
                 size(row.new.bytes),
-                format!("{}{}", if blocks < 0 { "-" } else { "+" }, count(blocks.unsigned_abs())),
+                format!("{}{}", if blocks < 0 { "-" } else { "+" }, thousands(blocks.unsigned_abs())),
                 place(&row.frame, row.moved_from),
             ]
         })

@@ -3,9 +3,9 @@
 use super::runs::{Effect, Runs};
 use super::{Diff, ROWS};
 use crate::event::printable;
-use crate::report::count;
 use crate::report::html::policy_of_style;
 use crate::report::markup::escaped;
+use crate::report::thousands;
 use std::io::{self, Write};
 
 const STYLE: &str = include_str!("page.css");
@@ -108,7 +108,8 @@ impl Diff<'_> {
             rows: rows.collect(),
         };
         let rest = self.rows().len().saturating_sub(ROWS);
-        let note = if rest > 0 { format!("And {} more lines.", count(rest as u64)) } else { String::new() };
+        let note =
+            if rest > 0 { format!("And {} more lines.", thousands(rest as u64)) } else { String::new() };
         write(out, &self.verdict(), &[sides, lines], &note)
     }
 }

@@ -1,7 +1,7 @@
 //! Several runs in one table: variants of a job, each with its repeats, against the first.
 
 use crate::detect::{Certainty, GrainName, final_oom};
-use crate::report::{Align, Process, Style, Table, count, percent, plural, size, size_f};
+use crate::report::{Align, Process, Style, Table, percent, plural, size, size_f, thousands};
 use serde_json::{Value, json};
 use std::io::{self, Write};
 
@@ -210,7 +210,7 @@ impl Runs {
         let part = |by: u64| format!("{} ({})", size(by), percent(by as f64 / base.max(1) as f64));
         let runs =
             |n| if v.runs.len() > 1 { format!(" ({n} of {} runs)", v.runs.len()) } else { String::new() };
-        let died = |step: u32| format!("died in step {}{}", count(step.into()), runs(v.deaths()));
+        let died = |step: u32| format!("died in step {}{}", thousands(step.into()), runs(v.deaths()));
         let mut said = match effect {
             Effect::Base => v.dies_in().map(died).unwrap_or_default(),
             Effect::Saved(by) => format!("saved {}", part(by)),
@@ -218,7 +218,7 @@ impl Runs {
             Effect::Worse(by) => format!("worse: {} more", part(by)),
             Effect::Grows => format!("worse: grows {}", v.growing()),
             Effect::Ends => match self.base.dies_in() {
-                Some(step) => format!("ends, where the base died in step {}", count(step.into())),
+                Some(step) => format!("ends, where the base died in step {}", thousands(step.into())),
                 None => "ends".to_owned(),
             },
             Effect::Died(step) | Effect::DiesAsWell(step) => died(step),
@@ -253,7 +253,7 @@ impl Runs {
             [
                 v.name.clone(),
                 v.runs.len().to_string(),
-                count(v.steps().into()),
+                thousands(v.steps().into()),
                 format!("{}{noise}", size(v.peak())),
                 growing,
                 words,

@@ -4,7 +4,7 @@
 use super::super::held::HeldBy;
 use super::super::model::{Facts, Known, Process};
 use super::super::style::{Ink, Style};
-use super::super::units::{count, duration, size, size_f};
+use super::super::units::{duration, size, size_f, thousands};
 use super::phrase::per;
 use super::place::{kept_at, kept_by, line, place, site};
 use crate::detect::{Certainty, Finding, GrainName, SecondsToOom};
@@ -85,7 +85,7 @@ pub fn held(p: &Process<'_>, f: &Finding, known: &Known, style: Style) -> Vec<St
 
 /// The line that takes an announcement back.
 pub fn withdrawn(p: &Process<'_>, f: &Finding) -> String {
-    let at = f.withdrawn_step.map(|n| format!(" at {} {}", f.grain.noun(), count(n.into())));
+    let at = f.withdrawn_step.map(|n| format!(" at {} {}", f.grain.noun(), thousands(n.into())));
     let stay = match f.bytes_now {
         0 => "all of it has been freed".to_owned(),
         bytes => format!("{} of it is still allocated", size(bytes)),
@@ -103,7 +103,7 @@ fn full(p: &Process<'_>, f: &Finding) -> String {
         return format!("{}; another leak fills it sooner", fills());
     }
     let done = u64::from(marks(p, f));
-    let at = |n: u64| format!("{} {}", f.grain.noun(), count(done.saturating_add(n)));
+    let at = |n: u64| format!("{} {}", f.grain.noun(), thousands(done.saturating_add(n)));
     let time = |of: fn(SecondsToOom) -> u64| {
         let seconds = f.seconds_to_oom.map(of).filter(|s| *s != u64::MAX);
         seconds.map(|s| format!(", in {}", duration(s.saturating_mul(1_000_000_000)))).unwrap_or_default()
@@ -113,7 +113,7 @@ fn full(p: &Process<'_>, f: &Finding) -> String {
         (low, high) if low == high => format!("{mid}{}", time(|s| s.mid)),
         (low, u64::MAX) => format!("full later than {}, rate falling{}", at(low), time(|s| s.low)),
         (low, high) => {
-            let at = |n: u64| count(done.saturating_add(n));
+            let at = |n: u64| thousands(done.saturating_add(n));
             format!("{mid} ({}-{}){}", at(low), at(high), time(|s| s.mid))
         }
     }
@@ -132,14 +132,14 @@ fn marks(p: &Process<'_>, f: &Finding) -> u32 {
 
 /// `step 6 · peak 19.2 GiB of 22.9 GiB usable · 300 MiB more a step since step 1`.
 fn now(p: &Process<'_>, f: &Finding) -> String {
-    let mut parts = vec![format!("{} {}", f.grain.noun(), count(marks(p, f).into()))];
+    let mut parts = vec![format!("{} {}", f.grain.noun(), thousands(marks(p, f).into()))];
     if let Some(d) = p.replay.device(f.device) {
         let usable = p.replay.usable(d.id);
         let word = if usable.is_some() && usable == p.replay.limit(d.id) { "allowed" } else { "usable" };
         let usable = usable.map(|u| format!(" of {} {word}", size(u.0))).unwrap_or_default();
         parts.push(format!("peak {}{usable}", size(d.peak_allocated.bytes.0)));
     }
-    let since = format!("{} {}", f.grain.noun(), count(f.first_step.into()));
+    let since = format!("{} {}", f.grain.noun(), thousands(f.first_step.into()));
     parts.push(format!("{} more {} since {since}", size_f(f.current_bytes_per_step), per(f.grain)));
     parts.join(" · ")
 }

@@ -3,7 +3,7 @@
 use super::super::anatomy::{Part, context, parts};
 use super::super::model::{Facts, Moment, Process};
 use super::super::style::{GLUE, Ink, Style};
-use super::super::units::{TableUnit, count};
+use super::super::units::{TableUnit, thousands};
 use crate::detect::{GrainName, Outcome};
 use crate::replay::GRACE;
 use crate::replay::anatomy::At;
@@ -62,7 +62,7 @@ fn title(p: &Process<'_>, m: &Moment, unit: TableUnit, total: u64, whole: bool, 
     let renumbered = renumbered.map(|n| format!(" (the machine's {n})")).unwrap_or_default();
     let gpu = format!("  GPU {}{renumbered}", m.device.0);
     let step = p.replay.step_source().noun();
-    let rest = format!(" {when} {step} {}, {}", count(m.anatomy.step.into()), unit.name());
+    let rest = format!(" {when} {step} {}, {}", thousands(m.anatomy.step.into()), unit.name());
     let sum = format!("total {}", unit.show(total));
     let by = if whole { " (driver)" } else { " (PyTorch's; the card's size is not known)" };
     // The fullest line that fits.
@@ -105,10 +105,10 @@ fn by_whom(p: &Process<'_>, m: &Moment) -> String {
     // Blocks of the last steps are too young to be called left behind.
     let last = m.anatomy.step.saturating_sub(1).min(p.replay.steps().saturating_sub(GRACE)).max(n);
     let who = match first.grain {
-        GrainName::Step if last == n => format!("by step {}", count(n.into())),
-        GrainName::Step => format!("by steps {} to {}", count(n.into()), count(last.into())),
-        GrainName::Microbatch => format!("by microbatches from {} on", count(n.into())),
-        GrainName::Tick => format!("from second {} on", count(n.into())),
+        GrainName::Step if last == n => format!("by step {}", thousands(n.into())),
+        GrainName::Step => format!("by steps {} to {}", thousands(n.into()), thousands(last.into())),
+        GrainName::Microbatch => format!("by microbatches from {} on", thousands(n.into())),
+        GrainName::Tick => format!("from second {} on", thousands(n.into())),
     };
     format!("{who}{arrow}")
 }

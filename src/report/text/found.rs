@@ -3,7 +3,7 @@
 use super::super::held::HeldBy;
 use super::super::model::{Known, Process, because, fatal, remedy, tried, used};
 use super::super::style::{Ink, Style};
-use super::super::units::{count, percent, plural, quantity, size, size_f};
+use super::super::units::{percent, plural, quantity, size, size_f, thousands};
 use super::headline::cuda_error;
 use super::phrase::{clause, current_rate, forecast, per};
 use super::place::{at_place, in_phase, kept_at, line, place, site};
@@ -20,7 +20,9 @@ pub(super) fn lines(p: &Process<'_>, style: Style) -> Vec<String> {
     told.extend(notes.into_iter().take(NOTES));
     let mut out: Vec<String> = told.into_iter().flat_map(|(_, lines)| lines).collect();
     if more > 0 {
-        out.extend(style.wrap("  note   ", &format!("{} more; --format json has all", count(more as u64))));
+        out.extend(
+            style.wrap("  note   ", &format!("{} more; --format json has all", thousands(more as u64))),
+        );
     }
     out
 }
@@ -227,7 +229,7 @@ pub(super) fn failed(p: &Process<'_>, d: &Device, style: Style) -> Vec<String> {
     });
     let text = format!(
         "{asked} asked for in {grain} {}{phase}{by}{}{times}{refused}{}",
-        count(o.step.into()),
+        thousands(o.step.into()),
         tried.unwrap_or_default(),
         piece.unwrap_or_default()
     );
@@ -248,7 +250,7 @@ pub(super) fn failed(p: &Process<'_>, d: &Device, style: Style) -> Vec<String> {
     let mut held = Vec::new();
     for h in scene.map_or(&[][..], |s| &s.holders).iter().take(HOLDERS) {
         let Some(site) = p.replay.site(h.site) else { continue };
-        let (first, own) = (count(h.first_step.into()), h.of_this_step);
+        let (first, own) = (thousands(h.first_step.into()), h.of_this_step);
         let since = match h.first_step < o.step {
             false => format!("in this {grain}"),
             // What little is older is not what filled it.
@@ -296,15 +298,15 @@ fn note(p: &Process<'_>, f: &Finding, known: Option<&Known>) -> String {
         return format!(
             "{}{place}: reported at {grain} {}, withdrawn at {grain} {}, because it no longer grows",
             f.headline(),
-            count(f.detected_step.into()),
-            count(until.into())
+            thousands(f.detected_step.into()),
+            thousands(until.into())
         );
     }
     let explain = because(f, known);
     let explain = match f.bound.as_ref().filter(|_| f.certainty == Certainty::Bounded) {
         Some(b) => {
             let bytes = b.bytes.map(|b| format!(", at about {}", size(b))).unwrap_or_default();
-            let when = b.at_step.map(|n| format!(" in {grain} {}", count(n.into()))).unwrap_or_default();
+            let when = b.at_step.map(|n| format!(" in {grain} {}", thousands(n.into()))).unwrap_or_default();
             format!("it ends by itself when {} is full{bytes}{when}: no leak; {explain}", b.source)
         }
         None => explain.to_owned(),

@@ -4,7 +4,7 @@ use super::super::model::{Ended, Process, Report, fatal};
 use super::super::processes::out_of_memory;
 use super::super::ranks::Ranks;
 use super::super::style::Style;
-use super::super::units::{count, plural, size};
+use super::super::units::{plural, size, thousands};
 use super::phrase::{clause, current_rate, forecast, per};
 use super::place::{at_place, in_phase, kept_by, site};
 use crate::detect::{Finding, Outcome, SelfFault};
@@ -185,7 +185,7 @@ pub(super) fn cuda_error(p: &Process<'_>, f: &Failed) -> String {
         f.fault.name(),
         f.fault.status,
         p.replay.step_source().noun(),
-        count(f.step.into()),
+        thousands(f.step.into()),
     )
 }
 
@@ -219,7 +219,7 @@ fn filled(p: &Process<'_>) -> Option<String> {
         "It filled GPU {} in {} {}{}{}.",
         f.device.0,
         p.replay.step_source().noun(),
-        count(oom.step.into()),
+        thousands(oom.step.into()),
         in_phase(oom.phase),
         without.unwrap_or_default()
     ))

@@ -1,7 +1,7 @@
 //! How much and how soon, in words that the parts of the report share.
 
 use super::super::model::{Ended, Process};
-use super::super::units::{count, duration, plural, size_f};
+use super::super::units::{duration, plural, size_f, thousands};
 use crate::detect::{Finding, GrainName, StepsToOom};
 
 /// `a step`.
@@ -63,10 +63,10 @@ pub(super) fn forecast(p: &Process<'_>, f: &Finding) -> Option<(&'static str, St
     let text = match (when.low, when.high) {
         (l, h) if l == h => format!("{about}{time}"),
         (l, u64::MAX) => {
-            let least = if when.mid == u64::MAX { plural(l, &noun) } else { count(l) };
+            let least = if when.mid == u64::MAX { plural(l, &noun) } else { thousands(l) };
             format!("{about}{time} ({least} at the earliest, or never if it levels off)")
         }
-        (l, h) => format!("{about} ({} to {}){time}", count(l), count(h)),
+        (l, h) => format!("{about} ({} to {}){time}", thousands(l), thousands(h)),
     };
     Some((label, text))
 }

@@ -2,7 +2,7 @@
 
 use super::super::model::{Ended, Facts, Process, coverage};
 use super::super::style::{Ink, Style};
-use super::super::units::{count, duration, percent, plural, size};
+use super::super::units::{duration, percent, plural, size, thousands};
 use crate::event::steps::StepSource;
 use crate::replay::{Amount, Coverage};
 
@@ -26,14 +26,14 @@ fn run(p: &Process<'_>) -> String {
     let r = p.replay;
     let mut parts = vec![steps(p)];
     if let Some(n) = p.at_step {
-        parts.push(format!("as it was at the end of step {}", count(n.into())));
+        parts.push(format!("as it was at the end of step {}", thousands(n.into())));
     }
     // Where steps are backwards, each has one microbatch: not worth a word.
     if r.microbatches() > r.steps() {
         parts.push(plural(r.microbatches().into(), "microbatch"));
     }
     parts.push(duration(r.time().0));
-    let mut events = format!("{}, {} lost", plural(r.events(), "event"), count(r.lost()));
+    let mut events = format!("{}, {} lost", plural(r.events(), "event"), thousands(r.lost()));
     if coverage(p) == Coverage::Blocks {
         let compared: u64 = r.devices().map(|d| d.compared).sum();
         events.push_str(&match compared {
@@ -92,7 +92,7 @@ fn cost(p: &Process<'_>) -> Option<String> {
         (c.host.is_some() || c.step_time_fraction.is_some()).then(|| "0 bytes of GPU memory".to_owned()),
         c.disk.map(|b| format!("{} on disk", size(b.0))),
         c.probe.filter(|c| c.pauses > 0).map(|c| {
-            let ms = |ns: u64| count(ns.div_ceil(1_000_000));
+            let ms = |ns: u64| thousands(ns.div_ceil(1_000_000));
             let (paused, longest) = (ms(c.paused), ms(c.longest));
             format!("{paused} ms to search for holders, in pauses of at most {longest} ms")
         }),
@@ -143,7 +143,7 @@ fn doubts(p: &Process<'_>) -> Vec<String> {
     }
     out.extend(p.damage.iter().map(|d| format!("part of the recording: {}", d.trim_end_matches('.'))));
     for i in p.replay.inconsistencies() {
-        let times = if i.count == 1 { "once".to_owned() } else { format!("{} times", count(i.count)) };
+        let times = if i.count == 1 { "once".to_owned() } else { format!("{} times", thousands(i.count)) };
         out.push(format!("what really happened, {times}: {} ({})", i.what, i.first));
     }
     out

@@ -2,7 +2,7 @@
 
 use super::super::style::{SIGNS, Style, curve};
 use super::super::table::{Align, Table};
-use super::super::units::{TableUnit, count};
+use super::super::units::{TableUnit, thousands};
 use crate::event::StepRow;
 use crate::replay::Device;
 
@@ -36,7 +36,7 @@ pub(super) fn lines(d: &Device, grain: &str, several: bool, is_cut: bool, style:
         }
         t.row(cells);
     };
-    row(format!("{:6} {gpu}{}", format!("{grain}s"), unit.name()), &|r| count(r.step.into()));
+    row(format!("{:6} {gpu}{}", format!("{grain}s"), unit.name()), &|r| thousands(r.step.into()));
     row("       at the end".into(), &|r| show(r.allocated.0));
     row("       peak".into(), &|r| show(r.peak.0));
     row("       reserved".into(), &|r| show(r.reserved.0));
@@ -53,7 +53,7 @@ pub(super) fn lines(d: &Device, grain: &str, several: bool, is_cut: bool, style:
     if let Some(last) = d.rows.last().filter(|_| is_cut && has_more(&ends)) {
         let text = format!(
             "step {} was the last: its end may include gradients that a next step would have freed",
-            count(last.step.into())
+            thousands(last.step.into())
         );
         out.extend(style.wrap("         ", &text));
     }

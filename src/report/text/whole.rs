@@ -7,7 +7,7 @@ use super::super::processes::Row;
 use super::super::ranks::Ranks;
 use super::super::style::{Ink, Style};
 use super::super::table::{Align, Table};
-use super::super::units::{count, size};
+use super::super::units::{size, thousands};
 use super::{filled, found, headline, run, series};
 use crate::event::steps::StepSource;
 use crate::replay::anatomy::At;
@@ -51,7 +51,8 @@ fn lines(r: &Report<'_>, style: Style) -> Vec<String> {
     let silent = r.processes.len() - told.len();
     if silent > 0 {
         let noun = if silent == 1 { "process" } else { "processes" };
-        let text = format!("{} {noun} without another finding (--format json has all)", count(silent as u64));
+        let text =
+            format!("{} {noun} without another finding (--format json has all)", thousands(silent as u64));
         out.extend(style.wrap("  others ", &text));
     }
     last(&mut out, r, style);
@@ -76,7 +77,7 @@ fn process(out: &mut Vec<String>, p: &Process<'_>, style: Style) {
                 "{} allocated on GPU {} in step {}, {} reserved",
                 size(k.bytes.0),
                 d.id.0,
-                count(k.step.into()),
+                thousands(k.step.into()),
                 size(d.peak_reserved.bytes.0)
             );
             out.extend(style.wrap("  peak   ", &text));
@@ -126,7 +127,7 @@ fn processes(out: &mut Vec<String>, r: &Report<'_>, style: Style) {
             phrase,
             range(|row| row.peak, size),
             left,
-            range(|row| row.steps.into(), count),
+            range(|row| row.steps.into(), thousands),
         ]);
     };
     if rows.len() <= ALONE {

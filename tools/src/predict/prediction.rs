@@ -3,7 +3,7 @@
 use super::tried::Change;
 use crate::trial::{BESIDE, Card, Fits, Needs, Peak, Why};
 use serde_json::{Value, json};
-use strandline::report::{Align, Style, Table, count, plural, size};
+use strandline::report::{Align, Style, Table, plural, size, thousands};
 
 /// All that is told.
 pub(super) struct Prediction {
@@ -63,7 +63,7 @@ impl Prediction {
                     p.device,
                     size(p.allocated),
                     size(p.reserved),
-                    count(p.step.into())
+                    thousands(p.step.into())
                 ),
             ));
             let classes: Vec<String> =
@@ -75,7 +75,7 @@ impl Prediction {
             let fits = match card.fits(allocated, reserved, BESIDE) {
                 Fits::Yes(spare) if self.needs.growth >= 1.0 => {
                     let more = (spare as f64 / self.needs.growth) as u64;
-                    format!("full after about {} steps", count(more + u64::from(self.needs.steps)))
+                    format!("full after about {} steps", thousands(more + u64::from(self.needs.steps)))
                 }
                 Fits::Yes(spare) => format!("fits, {} to spare", size(spare)),
                 Fits::Tight(cached) => {

@@ -8,7 +8,7 @@ use ratatui::layout::{Constraint, Layout};
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Paragraph, Wrap};
-use strandline::report::{count, curve, duration, plural, quantity, size, size_f};
+use strandline::report::{curve, duration, plural, quantity, size, size_f, thousands};
 
 /// Lines beside the rows and the detail: title, columns, footer.
 const FIXED: u16 = 3;
@@ -210,7 +210,7 @@ fn full(g: &Growth) -> String {
         None => "size unknown".into(),
         Some(u64::MAX) => "rate falling".into(),
         Some(n) if n >= FAR => "later".into(),
-        Some(n) => format!("{} {}{}", count(n), g.per, if g.per == "mb" || n == 1 { "" } else { "s" }),
+        Some(n) => format!("{} {}{}", thousands(n), g.per, if g.per == "mb" || n == 1 { "" } else { "s" }),
     }
 }
 
@@ -256,7 +256,7 @@ fn detail(r: &Rank, width: usize) -> Vec<Line<'static>> {
     }
     for s in &r.sites {
         let leaks = if s.leaks { "  <- left behind" } else { "" };
-        let text = format!(" {:>9}  {:>6}  {}{leaks}", size(s.bytes), count(s.blocks), s.place);
+        let text = format!(" {:>9}  {:>6}  {}{leaks}", size(s.bytes), thousands(s.blocks), s.place);
         let style = if s.leaks { Style::new().fg(Color::Red) } else { Style::new() };
         lines.push(Line::styled(text, style));
     }
@@ -265,10 +265,10 @@ fn detail(r: &Rank, width: usize) -> Vec<Line<'static>> {
 
 fn forecast(g: &Growth) -> String {
     let Some(f) = g.full.filter(|f| f.mid != u64::MAX) else { return String::new() };
-    let high = if f.high == u64::MAX { "never".into() } else { count(f.high) };
+    let high = if f.high == u64::MAX { "never".into() } else { thousands(f.high) };
     let time = g.seconds.map(|s| format!(", in {}", duration(s.saturating_mul(1_000_000_000))));
     let marks = quantity(f.mid as f64);
-    format!(", full in about {marks} ({} to {high}){}", count(f.low), time.unwrap_or_default())
+    format!(", full in about {marks} ({} to {high}){}", thousands(f.low), time.unwrap_or_default())
 }
 
 fn rule(text: &str, width: usize) -> Line<'static> {

@@ -12,7 +12,7 @@ use out::Out;
 use serde_json::Value;
 use std::path::Path;
 use strandline::report::export::tables::{self, EVENTS, JOBS, STACKS, Table};
-use strandline::report::{Facts, Report, count};
+use strandline::report::{Facts, Report, thousands};
 
 /// What readers of such folders take for null.
 const NONE: &str = "__HIVE_DEFAULT_PARTITION__";
@@ -88,9 +88,14 @@ pub(super) fn write(
     out.settle()?;
     let there = match out.unchanged() {
         0 => String::new(),
-        n => format!(" ({} were there already)", count(n)),
+        n => format!(" ({} were there already)", thousands(n)),
     };
-    Ok(format!("{} rows in {} files{there} written to {}", count(out.rows), count(out.files), out.name()))
+    Ok(format!(
+        "{} rows in {} files{there} written to {}",
+        thousands(out.rows),
+        thousands(out.files),
+        out.name()
+    ))
 }
 
 /// Writes a file of rows.
