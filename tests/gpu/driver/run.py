@@ -23,14 +23,14 @@ cupy, jax, cu = str(HERE / "cupy_job.py"), str(HERE / "jax_job.py"), lambda how:
 RUNS = []
 for how in ["static", "shared"]:
     for job in ["", "server-"] if how == "static" else [""]:
-        RUNS += [(f"cuda-{how}-{job}leak", [cu(how), f"{job}leak", seconds], {}, ["leak"], "keep")]
+        RUNS += [(f"cuda-{how}-{job}leak", [cu(how), f"{job}leak", seconds], {}, ["growing"], "keep")]
         RUNS += [(f"cuda-{how}-{job}clean", [cu(how), f"{job}clean", seconds], {}, ["clean"], None)]
 PACKAGE = {"PYTHONPATH": str(HERE.parents[2] / "tools/python")}
 for pool, clean in [("pool", ["clean", "unknown"]), ("none", ["clean"]), ("start", ["clean"])]:
-    RUNS += [(f"cupy-{pool}-leak", [python, cupy, "leak", pool, seconds], PACKAGE, ["leak"], cupy)]
+    RUNS += [(f"cupy-{pool}-leak", [python, cupy, "leak", pool, seconds], PACKAGE, ["growing"], cupy)]
     RUNS += [(f"cupy-{pool}-clean", [python, cupy, "clean", pool, seconds], PACKAGE, clean, None)]
 for name, env in [("platform", PLATFORM), ("async", ASYNC)]:
-    RUNS += [(f"jax-{name}-leak", [python, jax, "leak", seconds], env, ["leak"], jax)]
+    RUNS += [(f"jax-{name}-leak", [python, jax, "leak", seconds], env, ["growing"], jax)]
     RUNS += [(f"jax-{name}-clean", [python, jax, "clean", seconds], env, ["clean"], None)]
 RUNS += [("jax-default-leak", [python, jax, "leak", seconds], SMALL, ["unknown"], "XLA_PYTHON_CLIENT_ALLOCATOR=platform")]
 RUNS += [("jax-default-clean", [python, jax, "clean", seconds], SMALL, ["unknown"], "XLA_PYTHON_CLIENT_ALLOCATOR=platform")]
