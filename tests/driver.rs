@@ -273,15 +273,16 @@ fn cupys_pool_is_seen_inside_by_its_hooks() {
     }
 }
 
-/// `errno`, the forms of functions that `cuGetProcAddress` gives out, and the runtime that a library is linked to, beside another one.
+/// `errno`, traps of floating-point numbers, stacks of coroutines, children without handlers of forks, the forms of functions that
+/// `cuGetProcAddress` gives out, and the runtime that a library is linked to, beside another one that its package has renamed.
 #[test]
 fn what_a_program_sees_of_cuda_is_as_without_strandline() {
     let folder = Folder::new("driver-undisturbed");
     let parts: [(&str, &[&str], &[&str]); 6] = [
         ("libcuda.so.1", &["-DDRIVER"], &[]),
-        ("libcudart.so.12", &["-DRUNTIME=12"], &[]),
+        ("libcudart.ab12cd34.so.12", &["-DRUNTIME=12"], &[]),
         ("libcudart.so.13", &["-DRUNTIME=13"], &[]),
-        ("libuser12.so", &["-DUSER=12"], &["-l:libcudart.so.12"]),
+        ("libuser12.so", &["-DUSER=12"], &["-l:libcudart.ab12cd34.so.12"]),
         ("libuser13.so", &["-DUSER=13"], &["-l:libcudart.so.13"]),
         ("undisturbed", &[], &["-l:libcuda.so.1"]),
     ];
@@ -292,7 +293,7 @@ fn what_a_program_sees_of_cuda_is_as_without_strandline() {
             cc.args(["-shared", "-fPIC"]).arg(format!("-Wl,-soname,{name}"));
         }
         cc.arg(root().join("tests/driver/undisturbed.c")).arg("-L").arg(folder.path()).args(libraries);
-        assert!(cc.args(["-ldl", "-lpthread"]).status().expect("cc starts").success(), "{name}");
+        assert!(cc.args(["-ldl", "-lpthread", "-lm"]).status().expect("cc starts").success(), "{name}");
     }
     let [with, without] = [true, false].map(|preload| {
         let job = Job::program(&folder, folder.join("undisturbed")).arg(folder.path());
@@ -304,11 +305,17 @@ fn what_a_program_sees_of_cuda_is_as_without_strandline() {
         "first thread: errno 77 after cuMemAlloc_v2(&p, 1 << 20)",
         "  driver: copy on the thread's own default stream",
         "  driver: context 42 is waited for",
+        "switched stacks",
+        "child: 3, at once",
         "launched: 98 0; last errors 0 98 0",
         "  properties of 12 bytes",
     ] {
         assert!(without.stdout().lines().any(|l| l == line), "{line}: {}", without.stdout());
     }
     let recording = Recording::read(&with.recording()).whole();
-    assert_eq!(recording.allocated(), [MIB; 6], "two threads, and two libraries twice");
+    assert_eq!(
+        recording.allocated(),
+        [MIB; 15],
+        "two threads, two stacks, and two libraries twice; nothing of the child"
+    );
 }

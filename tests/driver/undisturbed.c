@@ -7,11 +7,17 @@
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
+#include <fenv.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
 #include <time.h>
+#include <unistd.h>
 
 #ifdef DRIVER
 
@@ -79,6 +85,34 @@ static void *entry(const char *name, int version, unsigned long long flags) {
     return f;
 }
 
+static void work(void) { void *p; for (int i = 0; i < 3; i++) cuMemAlloc_v2(&p, 1 << 20); asm volatile(""); }
+/* on a stack of its own, above which nothing can be read, as coroutines have it */
+static __attribute__((noinline)) void on_stack(char *top) {
+    asm volatile("mov %%rsp, %%rbx\n mov %0, %%rsp\n call *%1\n mov %%rbx, %%rsp" :: "r"(top), "r"(work)
+                 : "rbx", "rax", "rcx", "rdx", "rsi", "rdi", "r8", "r9", "r10", "r11", "r12", "memory", "cc");
+}
+static void *elsewhere(void *unused) {
+    char *m = mmap(NULL, 2 << 20, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    mprotect(m, 1 << 20, PROT_READ | PROT_WRITE);
+    work();
+    on_stack(m + (1 << 20));
+    work();
+    puts("switched stacks");
+    return NULL;
+}
+
+/* a child that runs no handlers of forks, calls CUDA and ends in an orderly way */
+static void without_handlers(void) {
+    struct timespec begun, ended;
+    clock_gettime(CLOCK_MONOTONIC, &begun);
+    pid_t child = syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0);
+    if (!child) { work(); exit(3); }
+    int status;
+    waitpid(child, &status, 0);
+    clock_gettime(CLOCK_MONOTONIC, &ended);
+    printf("child: %d, %s\n", WEXITSTATUS(status), ended.tv_sec - begun.tv_sec < 8 ? "at once" : "late");
+}
+
 struct user { int (*launch)(int), (*last_error)(void); void (*others)(void); };
 static struct user user(const char *folder, int version) {
     char path[4096];
@@ -90,10 +124,16 @@ static struct user user(const char *folder, int version) {
 
 int main(int n, char **arguments) {
     clearenv(); /* the recording lies where it was asked for when the process began */
+    feenableexcept(FE_ALL_EXCEPT);
     errors("first thread");
+    fedisableexcept(FE_ALL_EXCEPT);
     pthread_t thread;
     pthread_create(&thread, NULL, errors, "new thread");
     pthread_join(thread, NULL);
+    pthread_create(&thread, NULL, elsewhere, NULL);
+    pthread_join(thread, NULL);
+    fflush(stdout);
+    without_handlers();
 
     int (*copy)(void *, void *, size_t, void *) = entry("cuMemcpyDtoHAsync", 3020, 0);
     int (*own_copy)(void *, void *, size_t, void *) = entry("cuMemcpyDtoHAsync", 7000, 2);

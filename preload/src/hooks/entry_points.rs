@@ -111,7 +111,9 @@ pub(super) fn library_name_is(address: *const c_void, is: impl Fn(&[u8]) -> bool
 /// Whether this caller gets the real function, not our hook: it is this library, or a CUDA runtime whose callers are hooked themselves.
 #[cold]
 pub(super) fn gets_real_functions(caller: *const c_void) -> bool {
-    library_name_is(caller, |n| n.starts_with(b"libcudart") || n.starts_with(b"libstrandline"))
+    let base = |address| library_of(address).map(|l| l.dli_fbase);
+    base(caller).is_some_and(|b| base(gets_real_functions as *const c_void) == Some(b))
+        || library_name_is(caller, |n| n.starts_with(b"libcudart") || n.starts_with(b"libstrandline"))
 }
 
 pub(super) unsafe fn get_proc_address<H: Hooks>(

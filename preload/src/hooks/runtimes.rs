@@ -42,7 +42,7 @@ fn file_name(path: &str) -> &str {
 /// The runtimes, each once.
 fn runtimes_among<'a>(code: &[Code<'a>]) -> Vec<Code<'a>> {
     let mut runtimes: Vec<Code> = Vec::new();
-    for c in code.iter().filter(|c| file_name(c.path).starts_with("libcudart.so.")) {
+    for c in code.iter().filter(|c| modules::is_runtime(file_name(c.path))) {
         if runtimes.iter().all(|r| r.base != c.base) {
             runtimes.push(*c);
         }

@@ -82,6 +82,9 @@ fn explained(e: &io::Error) -> String {
 impl DrainThread {
     fn run(&mut self) -> io::Result<()> {
         tid::check();
+        // A job's real-time priority is the job's.
+        // SAFETY: of this thread alone; the structure is ours. Where it is refused, the priority stays as inherited.
+        unsafe { libc::sched_setscheduler(0, libc::SCHED_OTHER, &libc::sched_param { sched_priority: 0 }) };
         if let Some(plan) = self.watcher.take() {
             plan.start();
         }

@@ -4,6 +4,7 @@
 use super::tid::tid;
 use std::ffi::{CStr, c_char, c_void};
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering::*};
+use std::time::{Duration, Instant};
 
 /// What a `dlsym` is.
 pub(crate) type Dlsym = unsafe extern "C" fn(*mut c_void, *const c_char) -> *mut c_void;
@@ -19,15 +20,24 @@ static FORKER: AtomicU32 = AtomicU32::new(0);
 /// The thread that came into the loader last, by its number; 0: it has left.
 static LAST: AtomicU32 = AtomicU32::new(0);
 
-/// Looks that are taken before nobody is waited for any more, of 50 µs each. What is waited for takes microseconds, and some milliseconds
-/// where the tables of PyTorch's libraries are gone through.
-const LOOKS: u32 = 40_000;
+/// The process that began it.
+static FORKING: AtomicU32 = AtomicU32::new(0);
+
+/// How long somebody is waited for. What is waited for takes microseconds, and some milliseconds where the tables of PyTorch's libraries are
+/// gone through; who waits for the loader's lock himself may do so for seconds.
+const LONGEST: Duration = Duration::from_millis(100);
+/// And how often is looked, every 50 µs, where the job's clock does not go on.
+const MOST_LOOKS: u32 = 2_000;
 
 /// Waits until there is none; `false`: there still is one.
 fn wait(for_none: &AtomicU32) -> bool {
-    for _ in 0..LOOKS {
+    let begun = Instant::now();
+    for _ in 0..MOST_LOOKS {
         if for_none.load(SeqCst) == 0 {
             return true;
+        }
+        if begun.elapsed() > LONGEST {
+            break;
         }
         let pause = libc::timespec { tv_sec: 0, tv_nsec: 50_000 };
         // SAFETY: a whole number of nanoseconds below a second; what is left of it is not asked for. May be called where a process forks.
@@ -52,6 +62,11 @@ pub(crate) fn enter() -> InLoader {
         }
         // The fork may have looked before: it goes first, and so does the next one that has begun meanwhile.
         INSIDE.fetch_sub(1, SeqCst);
+        if FORKING.load(SeqCst) != std::process::id() {
+            // In the child, where somebody's handler runs before ours.
+            after_fork_in_child();
+            continue;
+        }
         if !wait(&FORKS) {
             break;
         }
@@ -70,6 +85,7 @@ impl Drop for InLoader {
 
 /// Before a fork: nobody of us is in the loader when it happens.
 pub(crate) unsafe extern "C" fn before_fork() {
+    FORKING.store(std::process::id(), SeqCst);
     FORKS.fetch_add(1, SeqCst);
     FORKER.store(tid(), SeqCst);
     // A signal handler that forks while its own thread is in the loader would wait for itself.

@@ -16,7 +16,11 @@ struct Task<F, R> {
     result: Option<R>,
 }
 
-/// Runs `f` on a stack of its own; `errno` stays as it was. `None`: there is no memory for one, or `f` panicked. Cold: two mappings.
+/// How a thread computes with floating-point numbers unless it says otherwise: nothing traps.
+static USUAL_MXCSR: u32 = 0x1f80;
+
+/// Runs `f` on a stack of its own, and with the usual floating-point settings, which threads begun by it inherit; `errno` and the settings stay
+/// as they were. `None`: there is no memory for one, or `f` panicked. Cold: two mappings.
 #[cold]
 #[inline(never)]
 pub(crate) fn with_room<R, F: FnOnce() -> R>(f: F) -> Option<R> {
@@ -32,8 +36,11 @@ pub(crate) fn with_room<R, F: FnOnce() -> R>(f: F) -> Option<R> {
     // SAFETY: the first page is of our own mapping and holds nothing yet. The top of the mapping is a multiple of 16, as the ABI wants
     // it before a call; `r12` is kept by the callee, so the old stack pointer is back afterwards; nothing unwinds out of `enter`,
     // which returns before the mapping goes. `task` outlives the call, and nobody else knows it.
+    let mut mxcsr = 0u32;
+    // SAFETY: as above; the register that holds the settings is put back before anybody else computes.
     unsafe {
         libc::mprotect(base, GUARD, libc::PROT_NONE);
+        asm!("stmxcsr [{0}]", "ldmxcsr [{1}]", in(reg) &raw mut mxcsr, in(reg) &raw const USUAL_MXCSR, options(nostack));
         asm!(
             "mov r12, rsp",
             "mov rsp, {top}",
@@ -49,6 +56,7 @@ pub(crate) fn with_room<R, F: FnOnce() -> R>(f: F) -> Option<R> {
             out("r12") _,
             clobber_abi("C"),
         );
+        asm!("ldmxcsr [{0}]", in(reg) &raw const mxcsr, options(nostack, readonly));
         libc::munmap(base, BYTES);
     }
     task.result

@@ -49,6 +49,10 @@ pub(crate) struct Rules {
     pub(crate) generation: u32,
     /// Behind the last byte of the thread's stack; 0: not asked yet.
     pub(crate) end: usize,
+    /// From here to `end` is the thread's stack: all of it was seen to be there, which it stays. 0: not asked yet.
+    pub(crate) seen_from: usize,
+    /// A stack that is not the thread's own (a coroutine's): from where to where it was seen.
+    pub(crate) elsewhere: (usize, usize),
 }
 
 /// A place in the code that a thread has unwound.

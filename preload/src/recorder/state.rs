@@ -21,7 +21,7 @@ use serde_json::Value;
 use std::fmt::Arguments;
 use std::path::PathBuf;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU8, AtomicU32, Ordering::*};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering::*};
 use std::time::Duration;
 use strandline_core::buffer::Region;
 use strandline_core::format::region::flag;
@@ -31,8 +31,15 @@ const ARMING: u8 = 1;
 const RECORDING: u8 = 2;
 const PASS_THROUGH: u8 = 3;
 
-#[unsafe(link_section = ".data.strandline_hot")]
-static STATE: AtomicU8 = AtomicU8::new(INERT);
+/// A page of its own. From when the process is armed, the kernel empties it in every child, also in one that runs no handlers of forks
+/// (`_Fork`, `clone`), or runs ours after others.
+#[repr(align(4096))]
+struct Page(AtomicU8);
+
+static PAGE: Page = Page(AtomicU8::new(INERT));
+static STATE: &AtomicU8 = &PAGE.0;
+/// The process, or the one that it is a child of, has begun to arm: where the state is inert, it was emptied.
+static BEGUN: AtomicBool = AtomicBool::new(false);
 static SESSION: OnceLock<Session> = OnceLock::new();
 /// Makes everything ready, says what cannot be made, and calls [`record`] or [`pass_through`].
 static BEGIN: OnceLock<fn()> = OnceLock::new();
@@ -78,7 +85,7 @@ pub(crate) fn pretend_to_record() {
 
 /// Nothing has been made yet.
 pub(crate) fn is_inert() -> bool {
-    STATE.load(Acquire) == INERT
+    STATE.load(Acquire) == INERT && !BEGUN.load(Acquire)
 }
 
 /// Everything is ready: hooks record from now on. `false`: they do already.
@@ -100,14 +107,27 @@ pub(crate) fn pass_through() -> bool {
 #[cold]
 #[inline(never)]
 pub(crate) fn arm() -> bool {
-    // Mostly it is not inert any more, and looking takes no cache line from other threads.
+    // Mostly it is not inert any more, and looking takes no cache line from other threads. A constructor may call CUDA before ours has run.
     if STATE.load(Acquire) == INERT
-        && STATE.compare_exchange(INERT, ARMING, AcqRel, Acquire).is_ok()
         && let Some(begin) = BEGIN.get()
+        && STATE.compare_exchange(INERT, ARMING, AcqRel, Acquire).is_ok()
     {
-        begin();
+        if BEGUN.swap(true, AcqRel) {
+            pass_through(); // in a child
+        } else {
+            empty_in_children();
+            begin();
+        }
     }
     is_recording()
+}
+
+/// Has the kernel empty the state in children. Kernels before 4.14 do not know it, and then handlers of forks are all there is.
+#[cold]
+fn empty_in_children() {
+    let page = core::ptr::from_ref(&PAGE).cast_mut().cast();
+    // SAFETY: a whole page that holds nothing but the state (the type is aligned to a page, and as large); nothing changes in this process.
+    unsafe { libc::madvise(page, size_of::<Page>(), libc::MADV_WIPEONFORK) };
 }
 
 /// The first failure: one line, and nothing is recorded any more. Later failures are silent.

@@ -7,6 +7,7 @@
 mod cfi;
 pub(crate) mod modules;
 
+use crate::platform::memory;
 use crate::recorder::stack_memory::{Base, KnownPlace, NATIVE_FRAMES, PLACES, Rule, Rules, Saved};
 use core::arch::asm;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
@@ -100,13 +101,13 @@ pub(super) fn walk<const STORE: bool>(rules: &mut Rules) -> Walk {
         rules.end = stack_end(sp);
     }
     let (low, end) = (sp, rules.end);
-    if low >= end || end - low > DEEPEST {
+    if !rules.is_on_stack(low) && !rules.look(low) {
         return Walk::default();
     }
     let word = |at: usize| {
         let is_own = at >= low && at < end && at & 7 == 0 && end - at >= 8;
-        // SAFETY: an aligned word between this function's stack pointer and the end of its thread's stack, all of which is
-        // mapped.
+        // SAFETY: an aligned word between this function's stack pointer and the end of its thread's stack, all of which was seen to be
+        // mapped (`look`), without the gap that lies below each stack: so it is that stack, which stays as long as its thread.
         is_own.then(|| unsafe { *(at as *const usize) })
     };
     let mut walk = Walk { depth: 0, hash: 0x9e37_79b9_7f4a_7c15, truncated: true };
@@ -206,9 +207,32 @@ impl Rules {
         self.frames.get_mut(..depth).unwrap_or_default()
     }
 
+    /// Looks whether the stack pointer lies in the thread's stack: whether all that lies between it and the end, or what was seen before, can be read.
+    /// Below each stack is a page that cannot, so from another one (a coroutine's) it does not.
+    #[cold]
+    #[inline(never)]
+    fn look(&mut self, low: usize) -> bool {
+        let to = if self.seen_from == 0 { self.end } else { self.seen_from };
+        let is_known = (self.elsewhere.0..self.elsewhere.1).contains(&low);
+        if is_known || low >= to || self.end - low > DEEPEST {
+            return false;
+        }
+        match memory::readable_to(low, to) {
+            all if all == to => self.seen_from = low & !4095,
+            gap => self.elsewhere = (low & !4095, gap),
+        }
+        self.is_on_stack(low)
+    }
+
+    /// Whether an address is one of those that were seen to be the thread's stack.
+    #[inline(always)]
+    fn is_on_stack(&self, low: usize) -> bool {
+        self.seen_from != 0 && low >= self.seen_from && low < self.end
+    }
+
     /// The place has a new thread, whose stack ends elsewhere.
     pub(crate) fn moved(&mut self) {
-        self.end = 0;
+        (self.end, self.seen_from, self.elsewhere) = (0, 0, (0, 0));
     }
 }
 

@@ -59,6 +59,11 @@ pub(crate) struct Code<'a> {
     pub(crate) needs_runtime: &'a str,
 }
 
+/// Whether this is what a library of the CUDA runtime is called; packages give their own copies longer names (`libcudart.faf08d9a.so.13`).
+pub(crate) fn is_runtime(name: &str) -> bool {
+    name.starts_with("libcudart.") && name.contains(".so")
+}
+
 /// All segments of code, by address, and the number of the table that has them (0: there is none yet).
 pub(crate) fn code() -> (u32, impl Iterator<Item = Code<'static>>) {
     let table = current();
@@ -197,6 +202,8 @@ pub(in crate::stacks) struct Modules {
     pub(super) generation: u32,
     /// This library's own code.
     pub(super) own: (usize, usize),
+    /// The table before. It stays, and tools that look for leaks find who refers to it.
+    _before: Option<&'static Modules>,
 }
 
 static CURRENT: AtomicPtr<Modules> = AtomicPtr::new(core::ptr::null_mut());
@@ -237,7 +244,7 @@ pub(crate) fn refresh() {
         .find(|m| (m.start..m.end).contains(&here))
         .map_or((0, 0), |m| (m.start, m.end));
     let generation = current().map_or(1, |m| m.generation.wrapping_add(1).max(1));
-    CURRENT.store(Box::into_raw(Box::new(Modules { all, generation, own })), Release);
+    CURRENT.store(Box::into_raw(Box::new(Modules { all, generation, own, _before: current() })), Release);
     COUNTS.store(counts, Relaxed);
 }
 
@@ -307,7 +314,7 @@ fn library(base: usize, path: String, build_id: Box<[u8]>, info: &libc::dl_phdr_
     known.filter(|l| *l.path == *path && l.build_id == build_id).unwrap_or_else(|| {
         let role = role_of(&path);
         let object = Object::read(info);
-        let needs = object.as_ref().and_then(|o| o.needs().find(|n| n.starts_with(b"libcudart.so.")));
+        let needs = object.as_ref().and_then(|o| o.needs().find(|n| is_runtime(&String::from_utf8_lossy(n))));
         let runtime = needs.map(String::from_utf8_lossy).unwrap_or_default().into();
         Box::leak(Box::new(Library { path: path.into(), build_id, id: AtomicU32::new(0), role, runtime }))
     })
