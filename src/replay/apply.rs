@@ -1,6 +1,6 @@
 //! One event's effect.
 
-use super::cohort::CohortKey;
+use super::cohort::{CohortKey, Size};
 use super::device::{Capacity, Device, Peak};
 use super::held::{Freed, Held};
 use super::progress::{Coverage, PhaseKind, Progress};
@@ -100,7 +100,8 @@ impl Replay {
             block.rounded = Bytes(round_up(b.size.0));
         }
         let rounded = block.rounded.0;
-        self.cohorts.born(cohort, rounded, b.phase.optimizer);
+        let size = Size { rounded, requested: block.size.0 };
+        self.cohorts.born(cohort, size, b.phase.optimizer);
         if let Some(s) = self.streams.get_mut(stream) {
             s.allocs += 1;
             let pool = &mut s.pools[usize::from(b.pool.is_private())];
@@ -174,7 +175,7 @@ impl Replay {
             dev.blocks = dev.blocks.saturating_sub(1);
             if !h.unverified {
                 dev.allocated.0 = dev.allocated.0.saturating_sub(r);
-                self.cohorts.gone(h.cohort, r, h.birth(), self.now, Some(false));
+                self.cohorts.gone(h.cohort, h.size(), h.birth(), self.now, Some(false));
             }
         }
         if h.unverified {
@@ -192,8 +193,12 @@ impl Replay {
             Some(h) if !h.pending => {
                 let r = h.rounded();
                 let (unverified, waits_for) = (h.unverified, h.waits_for);
-                let freed =
-                    Freed { cohort: h.cohort, rounded: r, birth: h.birth(), collected: b.phase.collector };
+                let freed = Freed {
+                    cohort: h.cohort,
+                    size: h.size(),
+                    birth: h.birth(),
+                    collected: b.phase.collector,
+                };
                 h.pending = true;
                 if unverified {
                     h.unverified = false;

@@ -1,7 +1,7 @@
 //! Memory that CUDA handed out beside the blocks and segments of PyTorch's allocator: pinned memory of the host, managed memory,
 //! and what other libraries took for themselves.
 
-use super::cohort::{Cohort, CohortId, CohortKey, Cohorts, Now};
+use super::cohort::{Cohort, CohortId, CohortKey, Cohorts, Now, Size};
 use crate::event::{Bytes, DeviceId, HeldCall, Names, RuntimeOp, SiteId, StackId};
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
@@ -172,7 +172,7 @@ impl Calls {
         let line = site.map(|site| {
             let lines = self.lines.entry(power(size)).or_default();
             let line = lines.id(CohortKey { site, ..CohortKey::default() }, false);
-            lines.born(line, size, false);
+            lines.born(line, Size::exact(size), false);
             (line, self.now().step)
         });
         if let Some(h) = self.live.insert(addr, Held { size, whose, device, line }) {
@@ -190,7 +190,7 @@ impl Calls {
         self.moves(h.whose, h.size, false);
         if let Some((line, step)) = h.line {
             let (born, now) = (Now { step, microbatch: 0 }, self.now());
-            self.lines.entry(power(h.size)).or_default().gone(line, h.size, born, now, freed);
+            self.lines.entry(power(h.size)).or_default().gone(line, Size::exact(h.size), born, now, freed);
         }
     }
 

@@ -46,6 +46,8 @@ pub struct Cohort {
     pub at_mark: (u64, u64),
     /// Live now (not freed, not unverified).
     pub live: Point,
+    /// Bytes that were requested of what is live.
+    requested: u64,
     /// Old blocks by step.
     pub steps: Track,
     /// Old blocks by microbatch.
@@ -141,7 +143,8 @@ impl Track {
             && self.collected_old.blocks * 2 > self.died_old.blocks
     }
 
-    fn mark(&mut self, mark: u32) {
+    /// `requested`: bytes of all live blocks of the cohort.
+    fn mark(&mut self, mark: u32, requested: u64) {
         self.at_mark = self.old;
         let mut at_once = self.deaths.1;
         at_once.sub(self.collected_old);
@@ -160,7 +163,7 @@ impl Track {
         }
         let mut live = self.old;
         self.young.iter().for_each(|p| live.add(*p));
-        self.remade.see(mark, live);
+        self.remade.see(mark, Point { bytes: requested, ..live });
         let (_, most) = self.settled;
         if live.blocks > most || live.blocks < most - most / SETTLED {
             self.settled = (mark, live.blocks);
@@ -174,6 +177,23 @@ impl Track {
         self.old == Point::default()
             && self.at_mark == Point::default()
             && self.young == [Point::default(); 2]
+    }
+}
+
+/// Bytes of a block. The allocator does not split what is left of a block of its large pool where that is less than 1 MiB: of two requests
+/// the larger one may get the smaller block.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Size {
+    /// That it takes.
+    pub(super) rounded: u64,
+    /// That were requested.
+    pub(super) requested: u64,
+}
+
+impl Size {
+    /// What takes as much as was requested.
+    pub(super) fn exact(bytes: u64) -> Size {
+        Size { rounded: bytes, requested: bytes }
     }
 }
 
@@ -237,12 +257,13 @@ impl Cohorts {
     }
 
     #[inline]
-    pub(super) fn born(&mut self, id: CohortId, rounded: u64, in_optimizer: bool) {
+    pub(super) fn born(&mut self, id: CohortId, size: Size, in_optimizer: bool) {
         let Some(c) = self.list.get_mut(id.0 as usize) else { return };
         c.allocs += 1;
         c.in_optimizer += u64::from(in_optimizer);
-        let p = Point { blocks: 1, bytes: rounded };
+        let p = Point { blocks: 1, bytes: size.rounded };
         c.live.add(p);
+        c.requested = c.requested.saturating_add(size.requested);
         c.steps.young[0].add(p);
         c.microbatches.young[0].add(p);
         if !c.active {
@@ -253,11 +274,12 @@ impl Cohorts {
 
     /// A live block leaves its cohort; `freed`: by its owner (else it became unverified), and whether in Python's collector.
     #[inline]
-    pub(super) fn gone(&mut self, id: CohortId, rounded: u64, born: Now, now: Now, freed: Option<bool>) {
+    pub(super) fn gone(&mut self, id: CohortId, size: Size, born: Now, now: Now, freed: Option<bool>) {
         let Some(c) = self.list.get_mut(id.0 as usize) else { return };
         c.frees += u64::from(freed.is_some());
-        let p = Point { blocks: 1, bytes: rounded };
+        let p = Point { blocks: 1, bytes: size.rounded };
         c.live.sub(p);
+        c.requested = c.requested.saturating_sub(size.requested);
         c.steps.gone(p, born.step, now.step, freed);
         c.microbatches.gone(p, born.microbatch, now.microbatch, freed);
     }
@@ -274,7 +296,7 @@ impl Cohorts {
     pub(super) fn mark_step(&mut self, step: u32) {
         for &i in &self.active {
             let c = &mut self.list[i as usize];
-            c.steps.mark(step);
+            c.steps.mark(step, c.requested);
             c.at_mark = (c.allocs, c.frees);
         }
         let list = &mut self.list;
@@ -288,7 +310,7 @@ impl Cohorts {
     pub(super) fn mark_microbatch(&mut self, n: u32) {
         for &i in &self.active {
             let c = &mut self.list[i as usize];
-            c.microbatches.mark(n);
+            c.microbatches.mark(n, c.requested);
             c.at_mark = (c.allocs, c.frees);
         }
     }
@@ -338,8 +360,9 @@ impl Cohorts {
     }
 
     /// A live block out of a checkpoint.
-    pub(super) fn restore(&mut self, id: CohortId, rounded: u64, born: Now, now: Now, in_optimizer: bool) {
-        self.born(id, rounded, in_optimizer);
+    pub(super) fn restore(&mut self, id: CohortId, size: Size, born: Now, now: Now, in_optimizer: bool) {
+        self.born(id, size, in_optimizer);
+        let rounded = size.rounded;
         if let Some(c) = self.list.get_mut(id.0 as usize) {
             c.births.push((born.step, rounded));
             let p = Point { blocks: 1, bytes: rounded };

@@ -1,6 +1,6 @@
 //! A block that is in use, and one that was freed a moment ago.
 
-use super::cohort::{CohortId, GRACE, Now};
+use super::cohort::{CohortId, GRACE, Now, Size};
 use crate::event::{Block, Nanos, SiteId, StreamId, ThreadId};
 
 /// A block that is live or pending.
@@ -40,6 +40,9 @@ impl Held {
     pub(super) fn rounded(&self) -> u64 {
         self.block.rounded.0
     }
+    pub(super) fn size(&self) -> Size {
+        Size { rounded: self.block.rounded.0, requested: self.block.size.0 }
+    }
     pub(super) fn birth(&self) -> Now {
         Now { step: self.step, microbatch: self.microbatch }
     }
@@ -49,7 +52,7 @@ impl Held {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Freed {
     pub(super) cohort: CohortId,
-    pub(super) rounded: u64,
+    pub(super) size: Size,
     pub(super) birth: Now,
     pub(super) collected: bool,
 }

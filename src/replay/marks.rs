@@ -68,7 +68,7 @@ impl Replay {
     #[inline]
     pub(super) fn go_on_trailing(&mut self) {
         for f in self.freed.drain(..) {
-            self.cohorts.gone(f.cohort, f.rounded, f.birth, self.now, Some(f.collected));
+            self.cohorts.gone(f.cohort, f.size, f.birth, self.now, Some(f.collected));
         }
     }
 
@@ -120,7 +120,7 @@ impl Replay {
         // What a job that ends has freed already was there when its step ended.
         for f in &mut self.freed {
             f.birth.step = f.birth.step.min(n);
-            self.cohorts.put_back_step(f.cohort, f.rounded, f.birth.step, n);
+            self.cohorts.put_back_step(f.cohort, f.size.rounded, f.birth.step, n);
         }
         self.now.step = n;
     }
@@ -135,7 +135,7 @@ impl Replay {
             d.distrust();
             for h in d.table.iter_mut().filter(|h| !h.unverified) {
                 if !h.pending {
-                    self.cohorts.gone(h.cohort, h.block.rounded.0, h.birth(), self.now, None);
+                    self.cohorts.gone(h.cohort, h.size(), h.birth(), self.now, None);
                 }
                 h.unverified = true;
                 d.unverified_blocks += 1;

@@ -6,7 +6,8 @@ use super::series::Point;
 /// Values that are kept; of more every other one is left out.
 const SAMPLES: usize = 32;
 
-/// What a line holds from mark to mark, for as long as that are as many blocks as before and no fewer bytes.
+/// What a line holds from mark to mark, for as long as that are as many blocks as before and no fewer bytes: those that were requested, of which
+/// the allocator's rounding is no part.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Remade {
     /// The mark at which this began, and what was held then.

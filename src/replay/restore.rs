@@ -127,7 +127,7 @@ impl Replay {
             dev.blocks += 1;
             dev.allocated.0 = dev.allocated.0.saturating_add(r);
             if !b.unverified {
-                self.cohorts.restore(cohort, r, h.birth(), self.now, block.phase.optimizer);
+                self.cohorts.restore(cohort, h.size(), h.birth(), self.now, block.phase.optimizer);
             }
         }
         if b.unverified {

@@ -262,7 +262,9 @@ impl Replay {
     }
     /// What it freed then: cohorts and sizes.
     pub fn torn_down(&self) -> impl Iterator<Item = (&Cohort, u64)> {
-        self.torn_down.iter().filter_map(|f| Some((self.cohorts.list.get(f.cohort.0 as usize)?, f.rounded)))
+        self.torn_down
+            .iter()
+            .filter_map(|f| Some((self.cohorts.list.get(f.cohort.0 as usize)?, f.size.rounded)))
     }
     /// Live and pending blocks of a device, in no particular order.
     pub fn blocks(&self, device: DeviceId) -> impl Iterator<Item = &Held> {

@@ -18,9 +18,9 @@ impl Replay {
             self.freed.push(f);
             return;
         }
-        self.cohorts.gone(f.cohort, f.rounded, f.birth, self.now, Some(f.collected));
+        self.cohorts.gone(f.cohort, f.size, f.birth, self.now, Some(f.collected));
         if matches!(self.machine.source(), StepSource::Time | StepSource::Manual) {
-            self.leaving.frees(f.cohort, f.rounded, self.time, self.now.step);
+            self.leaving.frees(f.cohort, f.size.rounded, self.time, self.now.step);
         }
     }
 

@@ -3,6 +3,7 @@
 use crate::judged::Judged;
 use crate::script::{MAIN, Script};
 use strandline::detect::{Certainty, Finding, Outcome};
+use strandline::event::{Block, Body, Bytes};
 
 const KIB: u64 = 1 << 10;
 
@@ -43,6 +44,31 @@ fn a_block_that_is_made_anew_and_larger_in_every_step_grows() {
     assert!(j.first.is_some_and(|(_, step)| step <= 15), "{:?}", j.first);
     assert_eq!((all[0].bytes_per_step, all[0].bytes_now, all[0].first_step), (262144.0, 39 * 256 * KIB, 2));
     assert!(all[0].explain.contains("freed and allocated again, larger each time: in 39 steps"));
+}
+
+/// Keys and values of two layers. What is left of a block of the allocator's large pool stays with it where it is less than 1 MiB: of two
+/// caches the smaller one may take more.
+#[test]
+fn what_the_allocator_rounds_up_does_not_hide_it() {
+    let (mut s, mut at) = (Script::new(), [10_000, 9_000_000]);
+    for i in 1..=60u64 {
+        for (layer, at) in (0..).zip(&mut at) {
+            let size = i * 128 * KIB;
+            let slack = if (i + layer).is_multiple_of(3) { (i * 37 % 8) * 96 * KIB } else { 0 };
+            let block = Block { rounded: Bytes(size + slack), ..Script::block(*at + 100_000, size, MAIN, 1) };
+            s.say(0, Body::Alloc(block));
+            if i > 1 {
+                s.free(*at, size - 128 * KIB, MAIN);
+            }
+            *at += 100_000;
+        }
+        s.idle_step();
+    }
+    let j = of(&s);
+    let all = grows(&j);
+    assert_eq!((all.len(), j.outcome()), (1, Outcome::Growing), "{all:?}");
+    assert!(j.first.is_some_and(|(_, step)| step <= 15), "{:?}", j.first);
+    assert_eq!((all[0].bytes_per_step, all[0].bytes_now), (262144.0, 59 * 256 * KIB));
 }
 
 /// The last so many batches, and answers of many lengths that are put together token by token.
