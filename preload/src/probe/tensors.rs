@@ -1,7 +1,7 @@
 //! From a Python tensor to the memory of its storage and to the node that made it, without torch being asked.
 //!
 //! Every step is believed only where the vtable says what stands there: a `c10::TensorImpl` (storage at 16, autograd's part
-//! at 24), a `c10::StorageImpl` (data at 16), a `torch::autograd::AutogradMeta` (after its name: grad, grad_fn). A tensor of
+//! at 24), a `c10::StorageImpl` (data at 16), a `torch::autograd::AutogradMeta` (after its name: grad, grad_fn), which a view's begins with. A tensor of
 //! any other kind (sparse, batched, functional) has no storage here, and one that nobody refers to any more is none. Offsets as in torch 2.4 to 2.15.
 
 use crate::platform::memory::read;
@@ -41,6 +41,8 @@ pub(super) struct Torch {
     /// Up to 2.8 or so every library of torch's has one of its own.
     storage: [u64; 4],
     meta: u64,
+    /// The same of views.
+    view_meta: u64,
     /// Type information of `torch::autograd::Node`.
     node: u64,
 }
@@ -63,6 +65,7 @@ impl Torch {
             storage: [Library::C10, Library::TorchCpu, Library::TorchPython, Library::TorchCuda]
                 .map(|library| find(c"_ZTVN3c1011StorageImplE", library).unwrap_or(storage) + FIRST),
             meta: find(c"_ZTVN5torch8autograd12AutogradMetaE", Library::TorchCpu)? + FIRST,
+            view_meta: find(c"_ZTVN5torch8autograd22DifferentiableViewMetaE", Library::TorchCpu)? + FIRST,
             node: find(c"_ZTIN5torch8autograd4NodeE", Library::TorchCpu)?,
         })
     }
@@ -136,7 +139,7 @@ impl Torch {
         let metas: Vec<u64> = tensors.iter().map(|t| t.meta).collect();
         let known = |(word, meta): (Option<[u64; 10]>, u64)| {
             let [vtable, name, a, b, c, grad, e, f, g, h] = word?;
-            if vtable != self.meta {
+            if vtable != self.meta && vtable != self.view_meta {
                 return None;
             }
             // A short name lies in the string itself; before the C++11 interface a string was one pointer.
