@@ -38,19 +38,7 @@ impl Looks {
     /// Begins with the holders that a probe has found at `now`, which is `since` after the recording began. What was counted before
     /// goes on.
     pub(super) fn new(world: World, found: Vec<Named>, before: Option<Looks>, now: u64, since: u64) -> Looks {
-        let mut holders: Vec<Counted> = before.map(|b| b.holders).unwrap_or_default();
-        for named in found {
-            let is_full = holders.len() == HOLDERS;
-            match holders.iter_mut().find(|h| h.named.place == named.place) {
-                Some(known) => known.named = named,
-                None if is_full => break,
-                None => holders.push(Counted { named, counts: Vec::new() }),
-            }
-        }
-        for h in &mut holders {
-            let entries = h.named.entries.unwrap_or(0);
-            h.note(since, entries);
-        }
+        let holders = met(before.map(|b| b.holders).unwrap_or_default(), found, since);
         Looks { world, holders, due: now + FIRST, gap: FIRST }
     }
 
@@ -87,6 +75,22 @@ impl Looks {
         let all = self.holders.iter();
         all.map(|h| json!({ "name": h.named.place, "counts": h.counts })).collect()
     }
+}
+
+/// The holders from before, and those that were found now with what is in them. What was not found again was not counted again.
+fn met(before: Vec<Counted>, found: Vec<Named>, since: u64) -> Vec<Counted> {
+    let mut all = before;
+    for named in found {
+        let entries = named.entries.unwrap_or(0);
+        let at = all.iter().position(|h| h.named.place == named.place).unwrap_or(all.len());
+        match all.get_mut(at) {
+            Some(known) => known.named = named,
+            None if at == HOLDERS => break,
+            None => all.push(Counted { named, counts: Vec::new() }),
+        }
+        all.get_mut(at).into_iter().for_each(|h| h.note(since, entries));
+    }
+    all
 }
 
 impl Counted {
@@ -137,6 +141,17 @@ unsafe fn current(w: &World, types: &mut Types<'_>, named: &Named) -> Option<u64
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_holder_that_is_not_found_again_is_not_counted_again() {
+        let named = super::super::named::tests::named;
+        let all = met(Vec::new(), vec![named("a", 1, true, 3), named("b", 1, true, 4)], 1);
+        let mut all = met(all, vec![named("b", 1, true, 5)], 2);
+        all[0].note(3, 90);
+        let all = met(all, Vec::new(), 4);
+        let counts: Vec<&[(u64, u64)]> = all.iter().map(|h| h.counts.as_slice()).collect();
+        assert_eq!(counts, [&[(1, 30), (3, 90)], &[(1, 40), (2, 50)]]);
+    }
 
     #[test]
     fn the_first_the_last_and_every_fall_are_kept() {
