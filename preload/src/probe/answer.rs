@@ -1,6 +1,7 @@
 //! What is told of a finding: the fact `holders` of the recording.
 
-use super::named::Named;
+use super::named::{Named, Rank};
+use super::remembered::Remembered;
 use serde_json::{Value, json};
 use std::collections::HashMap;
 
@@ -10,16 +11,19 @@ type Way<'a> = (&'a Named, Option<&'a Named>);
 /// Most holders that are told of a finding, and most names on the way of one.
 const MOST: usize = 3;
 const NAMES: usize = 8;
+/// Attributes of one object, each with samples of its own, of which one says nothing.
+const ATTRIBUTES: u32 = 4;
 /// Containers of modules and of parameters.
 const MODULES: [&str; 4] = ["ModuleList", "ModuleDict", "ParameterList", "ParameterDict"];
 
 /// A finding's answer. `group`: its samples; `found`: samples that are tensors of Python's; what was named on the way up from those,
 /// and from the tops of graphs.
 pub(super) fn answer_for(about: &Value, group: u64, found: u64, climbed: &[Named], risen: &[Named]) -> Value {
+    let parts = parts(climbed, group);
     let mut places: HashMap<(&str, bool), Vec<Way<'_>>> = HashMap::new();
     let mut masks: HashMap<(&str, bool), u64> = HashMap::new();
     for bit in (0..64).map(|i| 1u64 << i).filter(|b| group & b != 0) {
-        let (direct, above) = (best(climbed, bit), best(risen, bit));
+        let (direct, above) = (best(climbed, bit, &parts), best(risen, bit, &[]));
         let chosen = match (direct, above) {
             (Some(d), Some(a)) if !d.is_final => Some((a, true)),
             (Some(d), _) => Some((d, false)),
@@ -29,6 +33,7 @@ pub(super) fn answer_for(about: &Value, group: u64, found: u64, climbed: &[Named
         // The nearest name on the way, where it is another one.
         let near = climbed.iter().filter(|n| n.mask & bit != 0).min_by_key(|n| (n.level, n.rank));
         let near = near.filter(|n| n.place != named.place && (graph || n.level < named.level));
+        let near = near.filter(|n| !parts.contains(&n.owner));
         places.entry((&named.place, graph)).or_default().push((named, near));
         *masks.entry((&named.place, graph)).or_default() |= bit;
     }
@@ -108,15 +113,39 @@ fn names(mask: u64, chosen: &Named, all: &[&[Named]]) -> Vec<Value> {
     told.iter().map(one).collect()
 }
 
-/// The name that says most of a sample.
-fn best(all: &[Named], bit: u64) -> Option<&Named> {
+/// Objects that have most of the samples, each in an attribute of its own: `setattr(store, f"batch{i}", x)`. Who has such an object has all
+/// of them.
+fn parts(climbed: &[Named], group: u64) -> Vec<Remembered> {
+    let mut found: HashMap<Remembered, (u32, u64)> = HashMap::new();
+    let is_one = |n: &&Named| n.rank == Rank::Attribute && n.entries.is_none() && n.mask & group != 0;
+    for n in climbed.iter().filter(is_one) {
+        let (names, masks) = found.entry(n.owner).or_default();
+        // One that has some of the others' samples as well holds more than its own.
+        *names += u32::from(n.mask & group & *masks == 0);
+        *masks |= n.mask & group;
+    }
+    let is_it = |names: u32| names >= ATTRIBUTES && names * 2 > group.count_ones();
+    found.into_iter().filter(|(_, (names, _))| is_it(*names)).map(|(owner, _)| owner).collect()
+}
+
+/// The name that says most of a sample. `parts`: as of [`parts`].
+fn best<'a>(all: &'a [Named], bit: u64, parts: &[Remembered]) -> Option<&'a Named> {
     let mine = || all.iter().filter(|n| n.mask & bit != 0);
     // Parameters lie below modules, and these in a list of modules: that is what grows.
     let is_in_module = mine().any(|n| n.part == Some("module"));
     let is_list = |n: &Named| is_in_module && MODULES.contains(&n.kind.as_str());
     mine().min_by_key(|n| {
         let is_own = n.is_final || n.scope.is_of_user();
-        (n.is_wrapper || n.part.is_some(), !n.is_final, !n.piles, !is_list(n), !is_own, n.rank, n.level)
+        let is_part = n.rank == Rank::Attribute && parts.contains(&n.owner);
+        (
+            n.is_wrapper || n.part.is_some() || is_part,
+            !n.is_final,
+            !n.piles,
+            !is_list(n),
+            !is_own,
+            n.rank,
+            n.level,
+        )
     })
 }
 
@@ -158,6 +187,24 @@ mod tests {
         let answer = answer_for(&json!(1), 7, 7, &climbed, &[]);
         let names = answer["holders"][0]["names"].as_array().expect("names");
         assert_eq!(names.iter().map(|n| &n["blocks"]).collect::<Vec<_>>(), [&json!(3)]);
+    }
+
+    #[test]
+    fn who_has_an_object_with_a_new_attribute_for_each_has_them_all() {
+        let store = Named { rank: Rank::Local, ..named("store, a local of run", 31, false, 3) };
+        let of = |i: u32| Named { entries: None, ..named(&format!("Store.batch{i}"), 1 << i, false, 1) };
+        let with = |n: u32| (0..n).map(of).chain([store.clone()]).collect::<Vec<_>>();
+        let first =
+            |all: &[Named], group| answer_for(&json!(1), group, group, all, &[])["holders"][0].clone();
+        let many = first(&with(5), 31);
+        assert_eq!((&many["name"], &many["through"]), (&json!("store, a local of run"), &Value::Null));
+        // A few fields are no such thing, nor are containers, nor is one that has all of it.
+        let lists = (0..5).map(|i| Named { entries: Some(3), ..of(i) }).collect::<Vec<_>>();
+        for (few, group) in [(with(3), 7), (lists, 31)] {
+            assert_eq!(first(&few, group)["name"], json!("Store.batch0"));
+        }
+        let all = [named("Store.all", 31, false, 1), store.clone()];
+        assert_eq!(first(&all, 31)["name"], json!("Store.all"));
     }
 
     #[test]

@@ -25,6 +25,8 @@ pub(super) struct Cached {
 const BOUNDED: [&str; 3] = ["queue", "asyncio.queues", "cachetools"];
 /// Types of what such a class wraps.
 const INNER: [&str; 4] = ["deque", "list", "dict", "OrderedDict"];
+/// What such a class, and one of `collections`, has its entries in.
+const INSIDE: [&str; 4] = ["queue", "_queue", "_Cache__data", "data"];
 const ATTRIBUTES: [&str; 3] = ["maxsize", "_maxsize", "_Cache__maxsize"];
 
 impl Python {
@@ -55,7 +57,6 @@ impl Python {
     /// # Safety
     /// `object` must be alive; with the GIL held.
     pub(super) unsafe fn wrapped(&self, object: u64) -> Option<u64> {
-        const INSIDE: [&str; 3] = ["queue", "_queue", "_Cache__data"];
         // SAFETY: the caller's promise; what an attribute has is alive.
         unsafe {
             if let Some(cached) = self.cached(object) {
@@ -66,7 +67,7 @@ impl Python {
             }
             let mut inside = 0;
             self.attributes(object, |name, value| {
-                if INSIDE.contains(&self.text(name).as_str()) {
+                if self.text(name) != "data" && INSIDE.contains(&self.text(name).as_str()) {
                     inside = value;
                 }
                 inside == 0
@@ -83,8 +84,18 @@ impl Python {
     /// As [`Python::wrapped`].
     unsafe fn is_bounded(&self, object: u64) -> bool {
         // SAFETY: the caller's promise.
-        let scope = unsafe { self.scope_in_class(type_of(object), String::new()) };
-        scope.module.is_some_and(|m| BOUNDED.contains(&m.as_str()))
+        unsafe { self.descends(type_of(object), |m| BOUNDED.contains(&m)) }
+    }
+
+    /// Whether an attribute of a class is where a class of Python's library that it is made from has its entries: of a script's own class
+    /// that is made from `queue.Queue` or `collections.UserList`.
+    ///
+    /// # Safety
+    /// `class` must be a class that is alive; with the GIL held.
+    pub(super) unsafe fn is_inside(&self, class: u64, attribute: &str) -> bool {
+        // SAFETY: the caller's promise.
+        INSIDE.contains(&attribute)
+            && unsafe { self.descends(class, |m| m == "collections" || BOUNDED.contains(&m)) }
     }
 
     /// Where an object ends by itself, or by the attribute of the instance that has it.

@@ -142,12 +142,15 @@ impl Place {
             } else {
                 None
             };
+            let is_inside = || w.python.is_inside(owner_kind, &self.scope.variable);
             Named {
                 kind: w.python.type_name(type_of(object)),
                 entries: w.python.entries(object, kind.class),
                 bound: w.python.bound(object, kind.class, if is_instance { self.owner } else { 0 }),
                 part,
-                is_wrapper: is_instance && self.rank == Rank::Attribute && self.scope.is_wrapper(),
+                is_wrapper: is_instance
+                    && self.rank == Rank::Attribute
+                    && (self.scope.is_wrapper() || is_inside()),
                 place: self.text,
                 scope: self.scope,
                 rank: self.rank,

@@ -272,6 +272,27 @@ impl Python {
         is_plain.then(|| String::from_utf8_lossy(bytes).into_owned())
     }
 
+    /// Whether a class, or one that it is made from, is of such a module.
+    ///
+    /// # Safety
+    /// `class` must be a class that is alive; with the GIL held.
+    pub(super) unsafe fn descends(&self, class: u64, is: impl Fn(&str) -> bool) -> bool {
+        let mut class = class;
+        for _ in 0..32 {
+            // SAFETY: a class refers to its base.
+            unsafe {
+                if class == 0 {
+                    return false;
+                }
+                if self.scope_in_class(class, String::new()).module.is_some_and(|m| is(&m)) {
+                    return true;
+                }
+                class = read(class + TYPE_BASE);
+            }
+        }
+        false
+    }
+
     /// Whose an attribute is: an optimizer's or a module's, by the classes that its owner's class descends from.
     ///
     /// # Safety

@@ -14,6 +14,8 @@ const ENTRIES: u64 = 64;
 const MANY: u64 = 20_000;
 /// The same of all containers together: a few milliseconds.
 const ALL: u64 = 100_000;
+/// Elements of an array that are looked at.
+const MANY_WORDS: u64 = 250_000;
 /// Tensors whose graphs are walked.
 const TENSORS: usize = 12;
 
@@ -197,7 +199,30 @@ impl Search<'_, '_> {
                 Class::Tuple | Class::List | Class::Dict | Class::Set | Class::Deque => {
                     self.container(step, kind);
                 }
+                Class::Array => self.array(step),
                 _ => {}
+            }
+        }
+    }
+
+    /// Looks at an array of objects, which Python's collector does not know: no climb leads to it.
+    ///
+    /// # Safety
+    /// As [`look`]; the object is alive, an array.
+    unsafe fn array(&mut self, step: Step) {
+        let Step { object, way, .. } = step;
+        // SAFETY: the caller's promise; what an array of objects refers to is alive.
+        unsafe {
+            let (mut tensors, mut last) = (Vec::new(), 0);
+            self.w.python.elements(object, MANY_WORDS, &mut |child| {
+                // What is not filled yet is `None` again and again.
+                if child != last && self.wanted.contains_key(&child) && is_memory(self.types, child) {
+                    tensors.push(child);
+                }
+                last = child;
+            });
+            if !tensors.is_empty() {
+                self.holders.push(Holder { named: object, way, depth: self.depth, tensors });
             }
         }
     }
@@ -255,7 +280,8 @@ impl Search<'_, '_> {
                     _ if link(child, self.types) => {
                         self.level.push(Step { object: child, way, chain: Some(first) })
                     }
-                    _ => self.next.push(Step { object: child, way, chain: None }),
+                    // What is in a container in a container is kept by the outer one: the name is that one's.
+                    _ => self.next.push(Step { object: child, way, chain: Some(first) }),
                 }
             }
         }

@@ -70,6 +70,8 @@ pub(super) enum Class {
     Storage,
     /// A generator or a coroutine.
     Generator,
+    /// `numpy.ndarray`.
+    Array,
     /// An instance of a class written in Python.
     Instance,
     /// Anything else of CPython's own.
@@ -241,6 +243,7 @@ impl Python {
                 _ if flags & LIST != 0 => Class::List,
                 _ if flags & TUPLE != 0 => Class::Tuple,
                 k if self.type_name(k) == "deque" => Class::Deque,
+                k if self.full_name(k) == c"numpy.ndarray" => Class::Array,
                 _ if flags & HEAP_TYPE != 0 => Class::Instance,
                 _ => Class::Other,
             };
@@ -253,10 +256,18 @@ impl Python {
     /// # Safety
     /// `kind` must be a type that is alive.
     pub(super) unsafe fn type_name(&self, kind: u64) -> String {
-        // SAFETY: `tp_name` is a C string that lives as long as the type.
-        let name = unsafe { CStr::from_ptr(read(kind + TYPE_NAME) as *const _) };
-        let name = name.to_string_lossy();
+        // SAFETY: the caller's promise.
+        let name = unsafe { self.full_name(kind) }.to_string_lossy();
         plain(name.rsplit('.').next().unwrap_or_default().as_bytes())
+    }
+
+    /// What a type is called; of one that is written in C, with its module.
+    ///
+    /// # Safety
+    /// As [`Python::type_name`]; it is used no longer than that.
+    unsafe fn full_name<'a>(&self, kind: u64) -> &'a CStr {
+        // SAFETY: `tp_name` is a C string that lives as long as the type.
+        unsafe { CStr::from_ptr(read(kind + TYPE_NAME) as *const _) }
     }
 
     /// How many things are in a container; `None` where it is none.

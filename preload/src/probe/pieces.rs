@@ -45,6 +45,33 @@ impl Python {
         }
     }
 
+    /// Hands out the elements of an array of numpy's that has objects (`dtype=object`), one after the other as they lie; up to `most`.
+    ///
+    /// # Safety
+    /// `array` must be a `numpy.ndarray` that is alive; with the GIL held.
+    pub(super) unsafe fn elements(&self, array: u64, most: u64, each: &mut impl FnMut(u64)) {
+        const DATA: u64 = 16;
+        const DIMENSIONS: u64 = 24;
+        const SIZES: u64 = 32;
+        const DESCRIPTION: u64 = 56;
+        const FLAGS: u64 = 64;
+        const KIND: u64 = 24;
+        const CONTIGUOUS: u64 = 1 | 2;
+        // SAFETY: the caller's promise; an array has these fields, in every version of numpy, and so has its description. One that is contiguous
+        // has as many elements as its sizes make, each an object that is alive, or none.
+        unsafe {
+            let (data, count) = (read(array + DATA), read(array + DIMENSIONS) as u32);
+            let (sizes, kind) = (read(array + SIZES), read(array + DESCRIPTION));
+            let is_of_objects = is_address(kind) && read(kind + KIND) as u8 == b'O';
+            if !is_of_objects || read(array + FLAGS) & CONTIGUOUS == 0 || !(1..=32).contains(&count) {
+                return;
+            }
+            let sizes = (0..u64::from(count)).map(|i| read(sizes + 8 * i));
+            let all = sizes.fold(1, u64::saturating_mul);
+            (0..all.min(most)).map(|i| read(data + 8 * i)).filter(|o| *o != 0).for_each(each);
+        }
+    }
+
     /// Hands out some of what a large container refers to, from a place on; the place to go on at.
     ///
     /// # Safety
