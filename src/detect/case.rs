@@ -3,7 +3,7 @@
 
 use super::certainty::{Certainty, Evidence};
 use super::check::Grown;
-use super::finding::{Finding, FindingSite, GrainName, StreamRef};
+use super::finding::{Finding, FindingSite, GrainName, REMADE, StreamRef};
 use super::forecast::{self, Rate};
 use super::growth::{Growth, MIN_MARKS, Member, Rule};
 use super::kinds;
@@ -233,7 +233,7 @@ fn certainty(members: &[Member], rate: &Rate, before: Option<&Finding>) -> (Cert
                 .push(Evidence::new("longest lifetime of a freed block of the line, in steps", life.into()));
         }
         Rule::Remade { rises, trend } => {
-            evidence.push(Evidence::new("times it was allocated again, larger than before", rises.into()));
+            evidence.push(Evidence::new(REMADE, rises.into()));
             let trend = (trend * 10.0).round() / 10.0;
             evidence.push(Evidence::new(
                 "trend of these times (Laplace test; below -2: less and less often)",

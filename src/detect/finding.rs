@@ -134,6 +134,9 @@ pub struct Finding {
     pub suppressed_by: Option<String>,
 }
 
+/// The evidence of blocks that are made anew and larger each time.
+pub(super) const REMADE: &str = "times it was allocated again, larger than before";
+
 impl Finding {
     /// Whether a block is of the kind that this finding counts: of its device, stream and sites, an optimizer's only where the finding
     /// is about those, and not older than it. For [`crate::replay::anatomy::Pass::finish`].
@@ -151,6 +154,11 @@ impl Finding {
     /// What was seen, as the phrase that reports begin it with.
     pub fn headline(&self) -> String {
         self.kind.info().headline.replace("{grain}", self.grain.noun())
+    }
+
+    /// It is about blocks that are made anew and larger each time: nothing of it is old.
+    pub fn is_remade(&self) -> bool {
+        self.evidence.iter().any(|e| e.what == REMADE)
     }
 
     /// Stands, is a leak or growth, and nothing suppresses it: it makes the verdict.

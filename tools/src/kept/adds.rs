@@ -98,7 +98,7 @@ impl<'t> Add<'t> {
 
 /// What a keeper is called at some place of the source.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-enum Name {
+pub(super) enum Name {
     /// A name of a function, or of the module.
     Of(usize, String),
     /// An attribute.
@@ -108,16 +108,18 @@ enum Name {
 /// Statements that put something into a keeper; where there is none of its own, those of functions that are given it.
 pub(super) fn all<'t>(source: &Source<'t>, keeper: &Keeper) -> Vec<Add<'t>> {
     let Some(first) = name_of(source, keeper) else { return Vec::new() };
+    let own = HashSet::from([first.clone()]);
     if let Some(cached) = cached(source, keeper) {
         return cached;
     }
     if KEEPING.contains(&keeper.type_name.as_str()) {
         let names = HashSet::from([first]);
-        return Search { source, keeper, names }.makes();
+        return Search { source, keeper, names, is_any: false }.makes();
     }
     let (mut names, mut met) = (HashSet::from([first]), HashSet::new());
     for _ in 0..=DEEPEST {
-        let found = Search { source, keeper, names: with_aliases(source, keeper, &names) };
+        let names_now = with_aliases(source, keeper, &names);
+        let found = Search { source, keeper, names: names_now, is_any: false };
         let adds = found.adds();
         if adds.iter().any(|a| a.may_hold) {
             return adds;
@@ -128,7 +130,8 @@ pub(super) fn all<'t>(source: &Source<'t>, keeper: &Keeper) -> Vec<Add<'t>> {
             break;
         }
     }
-    Vec::new()
+    // Where nothing else is: attributes that are asked for by names of which the source does not say which.
+    Search { source, keeper, names: own, is_any: true }.adds()
 }
 
 fn name_of(source: &Source<'_>, keeper: &Keeper) -> Option<Name> {
@@ -152,9 +155,11 @@ fn name_of(source: &Source<'_>, keeper: &Keeper) -> Option<Name> {
 
 /// Where the results of a function are kept that `functools.lru_cache` has: its decorator, or what puts something into such a result.
 fn cached<'t>(source: &Source<'t>, keeper: &Keeper) -> Option<Vec<Add<'t>>> {
-    let (decorator, is_filled) = (keeper.type_name == "_lru_cache_wrapper")
-        .then(|| ways::cache(source, &keeper.variable))
-        .flatten()?;
+    let (decorator, is_filled) = if keeper.type_name == "_lru_cache_wrapper" {
+        ways::cache(source, &keeper.variable)?
+    } else {
+        (ways::cached_property(source, keeper.class.as_deref()?, &keeper.variable)?, false)
+    };
     let into = ways::calls_on_results(source, &keeper.variable);
     let into = into.into_iter().filter(|n| METHODS.contains(&ways::method(source, *n)));
     let nodes = if is_filled { into.collect() } else { vec![decorator] };
@@ -162,15 +167,18 @@ fn cached<'t>(source: &Source<'t>, keeper: &Keeper) -> Option<Vec<Add<'t>>> {
     Some(nodes.into_iter().map(add).collect())
 }
 
-struct Search<'s, 't> {
-    source: &'s Source<'t>,
+/// Looks for a keeper by its names.
+pub(super) struct Search<'s, 't> {
+    pub(super) source: &'s Source<'t>,
     keeper: &'s Keeper,
     names: HashSet<Name>,
+    /// `getattr(self, name)` may be the keeper.
+    is_any: bool,
 }
 
 /// The names, those that are only ever assigned one of them, and properties that return it.
 fn with_aliases(source: &Source<'_>, keeper: &Keeper, names: &HashSet<Name>) -> HashSet<Name> {
-    let mut search = Search { source, keeper, names: names.clone() };
+    let mut search = Search { source, keeper, names: names.clone(), is_any: false };
     for _ in 0..2 {
         let mut more = HashSet::new();
         for n in source.nodes.iter().filter(|n| n.kind() == "assignment") {
@@ -225,7 +233,7 @@ impl<'t> Search<'_, 't> {
     }
 
     /// Whether an expression is the keeper itself.
-    fn is_keeper(&self, n: Node<'t>) -> bool {
+    pub(super) fn is_keeper(&self, n: Node<'t>) -> bool {
         match n.kind() {
             "identifier" => {
                 let text = self.source.text(n);
@@ -235,11 +243,17 @@ impl<'t> Search<'_, 't> {
             }
             "attribute" => {
                 let text = self.source.field(n, "attribute");
-                self.names.contains(&Name::Attribute(text.to_string())) && self.is_owner(n)
+                let object = n.child_by_field_name("object");
+                self.names.contains(&Name::Attribute(text.to_string()))
+                    && object.is_some_and(|o| self.is_owner(o))
             }
             "parenthesized_expression" => children(n).first().is_some_and(|c| self.is_keeper(*c)),
-            "subscript" => ways::global(self.source, n)
-                .is_some_and(|name| self.names.contains(&Name::Of(self.source.root.id(), name.to_string()))),
+            "subscript" | "call" => {
+                let is_global =
+                    |name: &str| self.names.contains(&Name::Of(self.source.root.id(), name.to_string()));
+                ways::global(self.source, n).is_some_and(is_global)
+                    || ways::by_name(self.source, n).is_some_and(|(object, name)| self.is_named(object, name))
+            }
             _ => false,
         }
     }
@@ -250,16 +264,26 @@ impl<'t> Search<'_, 't> {
         self.is_keeper(n) || ways::is_self(self.source, n, class) && ways::is_container(self.source, class)
     }
 
-    /// Whether what an attribute is asked of may be of the keeper's class.
-    fn is_owner(&self, attribute: Node<'t>) -> bool {
-        let source = self.source;
+    /// Whether the attribute of this name of an object is the keeper; `None`: any name.
+    fn is_named(&self, object: Node<'t>, name: Option<&str>) -> bool {
+        match name {
+            Some(name) => self.names.contains(&Name::Attribute(name.to_string())) && self.is_owner(object),
+            None => {
+                self.is_any
+                    && self.keeper.class.as_deref().is_some_and(|c| ways::is_self(self.source, object, c))
+            }
+        }
+    }
+
+    /// Whether an object that an attribute is asked of may be of the keeper's class.
+    fn is_owner(&self, owner: Node<'t>) -> bool {
+        let (source, object) = (self.source, self.source.text(owner));
         let Some(class) = &self.keeper.class else {
             // An attribute of a function.
             let name = self.keeper.function.as_deref().and_then(|f| f.rsplit('.').next());
-            return name == Some(source.field(attribute, "object"));
+            return name == Some(object);
         };
-        let object = source.field(attribute, "object");
-        let around = source.class_around(attribute).map(|c| source.field(c, "name"));
+        let around = source.class_around(owner).map(|c| source.field(c, "name"));
         if matches!(object, "self" | "cls" | "type(self)" | "self.__class__") {
             return around.is_some_and(|a| source.are_related(a, class));
         }
@@ -289,7 +313,18 @@ impl<'t> Search<'_, 't> {
             "parenthesized_expression" => children(n).first().copied(),
             _ => None,
         };
-        self.is_whole(n) || inner.is_some_and(|i| self.is_part(i))
+        self.is_whole(n) || self.is_attributes(n) || inner.is_some_and(|i| self.is_part(i))
+    }
+
+    /// Whether it is the dictionary of the keeper's attributes.
+    fn is_attributes(&self, n: Node<'t>) -> bool {
+        let is_dict = n.kind() == "attribute" && self.source.field(n, "attribute") == "__dict__";
+        is_dict && n.child_by_field_name("object").is_some_and(|o| self.is_instance(o))
+    }
+
+    /// Whether it is the keeper, or it is in a method of its class.
+    fn is_instance(&self, n: Node<'t>) -> bool {
+        self.is_keeper(n) || ways::is_self(self.source, n, &self.keeper.type_name)
     }
 
     /// Whether the keeper is anywhere in an expression.
@@ -319,7 +354,7 @@ impl<'t> Search<'_, 't> {
             let called = right.map_or("", |r| self.source.field(r, "function"));
             let name = called.rsplit('.').next().unwrap_or_default();
             n.kind() == "assignment"
-                && left.is_some_and(|l| self.is_keeper(l))
+                && left.is_some_and(|l| self.mentions(l))
                 && self.keeper.type_name.trim_start_matches('_') == name
         };
         let all = self.source.nodes.iter().filter(is_it);
@@ -382,7 +417,10 @@ impl<'t> Search<'_, 't> {
                 if self.is_method(function) && !arguments.is_empty() {
                     return made(arguments, true);
                 }
-                if METHODS.contains(&method) || is_stack && OF_STACKS.contains(&method) {
+                // Of many hooks one is told by what it was given.
+                let is_hook = ways::has_handle(source, n);
+                let is_own = METHODS.contains(&method) || is_hook;
+                if is_own || is_stack && OF_STACKS.contains(&method) {
                     let object = function.child_by_field_name("object")?;
                     // What `setdefault` makes is mostly a container to put something into.
                     let is_way = source.field(function, "attribute") == "setdefault"
@@ -391,10 +429,12 @@ impl<'t> Search<'_, 't> {
                     let values: Vec<Node<'t>> = arguments.iter().map(by_name).collect();
                     return (self.is_part(object) && !is_way && !values.is_empty())
                         .then(|| made(values, true))
-                        .flatten();
+                        .flatten()
+                        .filter(|add| !is_hook || add.evidence(source, self.keeper) > 0);
                 }
                 let name = source.text(function).rsplit('.').next().unwrap_or_default();
-                let first = arguments.first().filter(|a| self.is_part(**a))?;
+                let is_set = |n: Node<'t>| name == "setattr" && self.is_instance(n);
+                let first = arguments.first().filter(|a| self.is_part(**a) || is_set(**a))?;
                 let is_two = FUNCTIONS_OF_TWO.contains(&name) && !ways::is_of_one_name(name, &arguments);
                 let unbound = METHODS.contains(&name) && function.kind() == "attribute";
                 (is_two || unbound && first.id() != function.id())
@@ -442,50 +482,5 @@ impl<'t> Search<'_, 't> {
             }
             _ => None,
         }
-    }
-
-    /// Parameters that are given the keeper, by whatever calls a function of this source.
-    fn given(&self) -> HashSet<Name> {
-        let (source, mut found) = (self.source, HashSet::new());
-        for call in source.nodes.iter().filter(|n| n.kind() == "call") {
-            let (Some(function), Some(arguments)) =
-                (call.child_by_field_name("function"), call.child_by_field_name("arguments"))
-            else {
-                continue;
-            };
-            let name = source.text(function).rsplit('.').next().unwrap_or_default();
-            for (i, argument) in children(arguments).into_iter().enumerate() {
-                let keyword = (argument.kind() == "keyword_argument").then(|| source.field(argument, "name"));
-                let value = argument.child_by_field_name("value").filter(|_| keyword.is_some());
-                let value = value.unwrap_or(argument);
-                if !self.is_keeper(value) {
-                    continue;
-                }
-                let own = source.text(value).rsplit('.').next().unwrap_or_default();
-                found.extend(self.parameters(name, i, keyword.unwrap_or(own), keyword.is_some()));
-            }
-        }
-        found
-    }
-
-    /// The parameter of a function of this name; where no such function is there, those that are called as what is given.
-    fn parameters(&self, callee: &str, i: usize, own: &str, by_name: bool) -> Vec<Name> {
-        let source = self.source;
-        let functions = || source.nodes.iter().filter(|n| n.kind() == "function_definition");
-        let named: Vec<&Node<'t>> = functions().filter(|f| source.field(**f, "name") == callee).collect();
-        let of = |f: &Node<'t>, name: &str| Name::Of(f.id(), name.to_string());
-        if named.is_empty() {
-            let same = functions().filter(|f| source.parameters(**f).contains(&own));
-            return same.map(|f| of(f, own)).collect();
-        }
-        let one = |f: &Node<'t>| {
-            let all = source.parameters(*f);
-            let skipped = usize::from(matches!(all.first(), Some(&("self" | "cls"))));
-            match by_name {
-                true => all.contains(&own).then(|| of(f, own)),
-                false => all.get(i + skipped).map(|name| of(f, name)),
-            }
-        };
-        named.into_iter().filter_map(one).collect()
     }
 }

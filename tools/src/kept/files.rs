@@ -2,6 +2,7 @@
 
 use super::find::{Found, Statement, find};
 use super::keeper::Keeper;
+use super::remade::{self, Line};
 use crate::holder;
 use serde_json::Value;
 use std::io::Read;
@@ -20,7 +21,10 @@ pub(crate) fn kept_at(finding: &Finding, replay: &Replay, names: &Names, began: 
     if !is_of_this_machine(replay) {
         return None;
     }
-    let answer = holder::answer_of(finding, replay)?;
+    let Some(answer) = holder::answer_of(finding, replay) else {
+        let site = finding.sites.first().and_then(|s| replay.site(s.site)).filter(|_| finding.is_remade())?;
+        return remade_at(names.frames(site.stack), text("cwd"), began);
+    };
     let holder = answer.get("holders")?.as_array()?.first()?;
     let number = |v: &Value, key: &str| v.get(key).and_then(Value::as_u64).unwrap_or(0);
     // One that explains little of it does not say where it is kept.
@@ -51,6 +55,24 @@ pub(crate) fn kept_at(finding: &Finding, replay: &Replay, names: &Names, began: 
             }
             Some((_, Found::Several)) => return None,
             _ => {}
+        }
+    }
+    None
+}
+
+/// The statement that makes a block anew, and larger each time: the innermost line of the user's own, or that of whoever it returns it to.
+fn remade_at<'a>(
+    frames: impl IntoIterator<Item = &'a Frame>,
+    cwd: Option<&str>,
+    began: u64,
+) -> Option<KeptAt> {
+    for frame in frames.into_iter().filter(|f| is_own(&f.file)) {
+        match remade::at(&unchanged(&frame.file, cwd, began)?, frame.line) {
+            Line::Builds(Statement { line, text, remedy }) => {
+                return Some(KeptAt { file: frame.file.clone(), line, source: text, remedy });
+            }
+            Line::Returns => {}
+            Line::Other => return None,
         }
     }
     None

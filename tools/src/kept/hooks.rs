@@ -47,9 +47,3 @@ fn registers(name: &str) -> bool {
         || name.starts_with("register")
         || ["hook", "callback"].iter().any(|part| name.contains(part))
 }
-
-/// Whether it is a hook of PyTorch, which has a handle by which it is removed.
-pub(super) fn has_handle(source: &Source<'_>, call: Node<'_>) -> bool {
-    let name = if call.kind() == "call" { called(source, call) } else { "" };
-    name.starts_with("register") && name.ends_with("hook")
-}

@@ -4,9 +4,11 @@
 mod adds;
 mod files;
 mod find;
+mod given;
 mod hooks;
 mod keeper;
 mod library;
+mod remade;
 mod remedy;
 mod scope;
 #[cfg(test)]

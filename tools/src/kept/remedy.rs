@@ -1,10 +1,10 @@
 //! What helps at a statement that keeps something.
 
 use super::adds::Add;
-use super::hooks;
 use super::keeper::Keeper;
 use super::scope::{Source, below};
 use super::values::{DETACHED, called};
+use super::ways;
 use tree_sitter::Node;
 
 /// Methods whose result shares the memory of what they are called on.
@@ -57,7 +57,7 @@ pub(super) fn suggest(source: &Source<'_>, add: &Add<'_>, keeper: &Keeper) -> Op
         calls(source, values, &VIEWS)
             || values.iter().any(|v| below(*v, &|_| true).iter().any(|n| n.kind() == "subscript"))
     };
-    if hooks::has_handle(source, add.node) {
+    if ways::has_handle(source, add.node) {
         return Some("remove the hook when it has done its work: keep its handle, and call remove()".into());
     }
     if keeper.type_name == "_lru_cache_wrapper" {

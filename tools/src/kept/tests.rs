@@ -368,6 +368,54 @@ fn attributes_that_are_set_by_a_name_of_their_own() {
 }
 
 #[test]
+fn attributes_of_an_object_of_a_class_that_are_set_by_a_name_of_their_own() {
+    let of_self = "class Net:\n    def keep(self, i, x):\n        setattr(self, f\"x{i}\", x)\ndef run():\n    net = Net()\n";
+    is(of_self, &local("net", "run", 4, "Net"), 3, "setattr(self, f\"x{i}\", x)");
+    none(of_self, &local("net", "run", 4, "Other"));
+    let source = "net = Net()\nfor i in range(9):\n    net.__dict__.update({f\"x{i}\": make()})\n";
+    is(source, &global("net", "Net"), 3, "net.__dict__.update({f\"x{i}\": make()})");
+    let source = "for i in range(9):\n    net.register_buffer(f\"x{i}\", make())\n";
+    is(source, &global("net", "Sequential"), 2, "net.register_buffer(f\"x{i}\", make())");
+    let source = "for i in range(9):\n    opt.register_step_post_hook(functools.partial(f, make()))\n";
+    let opt = global("opt", "AdamW");
+    none(source, &opt);
+    let led = Keeper { allocated: vec![2], ..opt };
+    is(source, &led, 2, "opt.register_step_post_hook(functools.partial(f, make()))");
+}
+
+#[test]
+fn an_attribute_that_is_asked_for_by_its_name() {
+    let keeper = attribute("Metric", "preds", "list");
+    let class = |text: &str| format!("class Metric:\n    def update(self, name, x):\n        {text}\n");
+    for text in [
+        "getattr(self, name).append(x)",
+        "getattr(self, \"preds\").append(x)",
+        "self.__dict__.setdefault(\"preds\", []).append(x)",
+        "self.__dict__['preds'].append(x)",
+        "vars(self)[\"preds\"].append(x)",
+    ] {
+        is(&class(text), &keeper, 3, text);
+    }
+    none(&class("getattr(self, 'target').append(x)"), &keeper);
+    none(&class("getattr(other, name).append(x)"), &keeper);
+    // What names it is surer than what may be another one.
+    let both = class("getattr(self, name).append(x)\n        self.preds.append(x)");
+    is(&both, &keeper, 4, "self.preds.append(x)");
+}
+
+#[test]
+fn a_property_that_keeps_its_result_and_an_iterator_among_others() {
+    let source = "class Sample:\n    @property\n    def size(self):\n        return 1\n    @functools.cached_property\n    \
+                  def feats(self):\n        return load()\n";
+    is(source, &attribute("Sample", "feats", "Tensor"), 5, "@functools.cached_property");
+    none(source, &attribute("Sample", "size", "Tensor"));
+    none(source, &attribute("Other", "feats", "Tensor"));
+    let source =
+        "def run():\n    train, val = itertools.tee(batches())\n    for x in train:\n        net(x)\n";
+    is(source, &local("train", "run", 1, "_tee"), 2, "train, val = itertools.tee(batches())");
+}
+
+#[test]
 fn a_global_by_its_name_in_the_dictionary_of_globals() {
     let source = "kept = []\nother = []\nfor x in data:\n    globals()['other'].append(x)\n    globals()[\"kept\"].append(net(x))\n";
     is(source, &global("kept", "list"), 5, "globals()[\"kept\"].append(net(x))");

@@ -1,6 +1,7 @@
 //! Ways to a keeper besides its name: the class that it is an instance of, a property that returns it, a key that is always the same.
 
 use super::scope::{Source, below, children};
+use super::values::called;
 use tree_sitter::Node;
 
 /// Classes whose instances are containers.
@@ -55,6 +56,54 @@ pub(super) fn cache<'t>(source: &Source<'t>, function: &str) -> Option<(Node<'t>
     all.next().is_none().then_some((decorator, is_filled))
 }
 
+/// The decorator of a property of a class that keeps its result in an attribute of its name.
+pub(super) fn cached_property<'t>(source: &Source<'t>, class: &str, name: &str) -> Option<Node<'t>> {
+    let is_it = |n: &&Node<'t>| {
+        let around = source.class_around(**n).map_or("", |c| source.field(c, "name"));
+        n.kind() == "function_definition"
+            && source.field(**n, "name") == name
+            && source.are_related(around, class)
+    };
+    let decorated = source.nodes.iter().find(is_it)?.parent()?;
+    let is_cached = |d: &Node<'t>| {
+        let name = children(*d).into_iter().next().map_or("", |n| source.text(n));
+        d.kind() == "decorator" && name.ends_with("cached_property")
+    };
+    children(decorated).into_iter().find(is_cached)
+}
+
+/// The attribute that a string names, and whose: `getattr(x, "name")`, `vars(x)["name"]`, `x.__dict__["name"]` and the like. The name is `None`
+/// where it is no literal.
+pub(super) fn by_name<'t>(source: &Source<'t>, n: Node<'t>) -> Option<(Node<'t>, Option<&'t str>)> {
+    let arguments = |call: Node<'t>| call.child_by_field_name("arguments").map(children).unwrap_or_default();
+    let of_dict = |dict: Node<'t>| match dict.kind() {
+        "attribute" if source.field(dict, "attribute") == "__dict__" => dict.child_by_field_name("object"),
+        "call" if source.field(dict, "function") == "vars" => arguments(dict).first().copied(),
+        _ => None,
+    };
+    let (object, name) = match n.kind() {
+        "subscript" => (of_dict(n.child_by_field_name("value")?)?, n.child_by_field_name("subscript")?),
+        "call" if source.field(n, "function") == "getattr" => match arguments(n).as_slice() {
+            [object, name, ..] => (*object, *name),
+            _ => return None,
+        },
+        "call" => {
+            let function = n.child_by_field_name("function").filter(|f| f.kind() == "attribute")?;
+            let is_entry = matches!(source.field(function, "attribute"), "get" | "setdefault");
+            let dict = function.child_by_field_name("object").filter(|_| is_entry)?;
+            (of_dict(dict)?, *arguments(n).first()?)
+        }
+        _ => return None,
+    };
+    let is_plain = name.kind() == "string" && children(name).iter().all(|p| p.kind() != "interpolation");
+    Some((object, if is_plain { Some(quoted(source.text(name))?) } else { None }))
+}
+
+/// What stands between quotes.
+fn quoted(text: &str) -> Option<&str> {
+    ["\"", "'"].iter().find_map(|q| text.strip_prefix(q)?.strip_suffix(q))
+}
+
 /// Calls of methods of what a function returns: `bucket(key).append(x)`.
 pub(super) fn calls_on_results<'t>(source: &Source<'t>, function: &str) -> Vec<Node<'t>> {
     let object = |n: &Node<'t>| n.child_by_field_name("function")?.child_by_field_name("object");
@@ -81,8 +130,7 @@ pub(super) fn is_of_one_name(function: &str, arguments: &[Node<'_>]) -> bool {
 pub(super) fn global<'t>(source: &Source<'t>, subscript: Node<'_>) -> Option<&'t str> {
     let is_it = source.field(subscript, "value") == "globals()";
     let key = subscript.child_by_field_name("subscript").filter(|k| is_it && k.kind() == "string")?;
-    let text = source.text(key);
-    ["\"", "'"].iter().find_map(|q| text.strip_prefix(q)?.strip_suffix(q))
+    quoted(source.text(key))
 }
 
 /// The name after the dot, or of an argument: no variable.
@@ -93,4 +141,10 @@ pub(super) fn is_attribute_name(n: Node<'_>) -> bool {
         "keyword_argument" => is(p, "name"),
         _ => false,
     })
+}
+
+/// Whether it is a hook of PyTorch, which has a handle by which it is removed.
+pub(super) fn has_handle(source: &Source<'_>, call: Node<'_>) -> bool {
+    let name = if call.kind() == "call" { called(source, call) } else { "" };
+    name.starts_with("register") && name.ends_with("hook")
 }
