@@ -68,6 +68,20 @@ fn holder(finding: &Value) -> (&str, &Value) {
     (first["name"].as_str().unwrap_or("nobody"), first)
 }
 
+/// The graphs of views are walked as those of others: what they keep has its holder.
+#[test]
+fn what_the_graph_of_a_view_keeps_is_held_by_whoever_has_the_view() {
+    let folder = Folder::new("views");
+    let (_, report) = run(&folder, "views_with_a_graph", &[]);
+    let details = largest(&report)["held_by"]["details"].as_array().expect("details");
+    let names: Vec<&str> = details.iter().filter_map(|d| d["name"].as_str()).collect();
+    assert!(!names.is_empty() && names.iter().all(|n| n.starts_with("firsts, a local")), "{details:#?}");
+    assert!(details.iter().any(|d| d["graph"] == true), "{details:#?}");
+    assert_eq!(largest(&report)["kept_at"]["line"], marked("views_with_a_graph"));
+    // It is never emptied: what had gone as the job ended was not counted again.
+    assert!(details.iter().all(|d| d["shrank"] == false), "{details:#?}");
+}
+
 /// Each case with what its holder's name begins with, and whether the statement is named as well.
 fn all_kept(cases: &[(&str, &str)]) {
     let folder = Folder::new("keeps");
@@ -168,6 +182,21 @@ fn attributes_of_tensors_and_what_pythons_library_keeps() {
         ("log_records", "MemoryHandler.buffer"),
         ("handler_of_its_own", "Records.records"),
         ("by_globals", "__main__.by_name"),
+        ("class_made_of_a_user_list", "bank, a local of class_made_of_a_user_list"),
+        ("branch_that_lags", ""),
+        ("array_of_objects", "memory, a local of array_of_objects"),
+    ]);
+}
+
+#[test]
+fn views_and_what_has_its_name_at_run_time() {
+    all_kept(&[
+        ("attributes_of_a_class_of_its_own", "features, a local of attributes_of_a_class_of_its_own"),
+        ("lists_by_name", "Metric."),
+        ("dictionaries_in_one_that_is_remade", "kept, a local of dictionaries_in_one_that_is_remade"),
+        // Nobody can be asked for it: the line that makes it says so itself.
+        ("blocks_that_are_made_anew", "nobody"),
+        ("cached_properties", "samples, a local of cached_properties"),
     ]);
 }
 
@@ -202,6 +231,7 @@ fn what_is_bounded_says_so_and_what_is_emptied_was_seen_to_be() {
         ("bounded_deque", "maxlen", 1000),
         ("bounded_cache", "maxsize", 500),
         ("bounded_queue", "maxsize", 400),
+        ("class_made_of_a_queue", "maxsize", 400),
     ];
     let reports = two_at_a_time(&cases, |(case, ..)| run(&folder, case, &[]).1);
     for ((case, kind, entries), report) in cases.into_iter().zip(&reports) {

@@ -1,7 +1,7 @@
-"""Jobs of a few seconds that keep tensors where Python's own library, or a tensor, has them, beside those of keeps.py, whose model and
-steps they use. `kept_by_others.py CASE`; the statement that keeps ends with `# KEEPS CASE`."""
+"""Jobs of a few seconds that keep tensors where Python's own library, numpy or a tensor has them, or under names that are made as the job runs,
+beside those of keeps.py, whose model and steps they use. `kept_by_others.py CASE`; the statement that keeps ends with `# KEEPS CASE`."""
 
-import collections, logging, logging.handlers, sys, weakref
+import collections, functools, itertools, logging, logging.handlers, queue, sys, weakref
 
 import torch
 
@@ -83,6 +83,137 @@ def handler_of_its_own():
 def by_globals():
     for i in steps():
         globals()["by_name"].append(batch())  # KEEPS by_globals
+
+
+class Scale(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.mask = torch.empty_like(x)
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient * ctx.mask
+
+
+@case
+def views_with_a_graph():
+    """The graph of a view, which has more of autograd than other tensors have: what is kept lies in a node of it."""
+    firsts = []
+    for i in steps():
+        y = Scale.apply(net(batch()))
+        y.mean().backward()
+        firsts.append(y[0, 0])  # KEEPS views_with_a_graph
+
+
+class Bank(collections.UserList):
+    pass
+
+
+@case
+def class_made_of_a_user_list():
+    bank = Bank()
+    for i in steps():
+        bank.append(batch())  # KEEPS class_made_of_a_user_list
+
+
+class Waiting(queue.Queue):
+    pass
+
+
+@case
+def class_made_of_a_queue():
+    waiting = Waiting(maxsize=400)
+    for i in steps():
+        waiting.put(batch())  # KEEPS class_made_of_a_queue
+
+
+class Features:
+    pass
+
+
+@case
+def attributes_of_a_class_of_its_own():
+    features = Features()
+    for i in steps():
+        setattr(features, f"batch{i}", batch())  # KEEPS attributes_of_a_class_of_its_own
+
+
+class Metric:
+    def __init__(self):
+        for name in ("preds", "target"):
+            setattr(self, name, [])
+
+    def update(self, **values):
+        for name, value in values.items():
+            getattr(self, name).append(value)  # KEEPS lists_by_name
+
+
+@case
+def lists_by_name():
+    metric = Metric()
+    for i in steps():
+        metric.update(preds=net(batch()).detach(), target=batch())
+
+
+class Sample:
+    @functools.cached_property  # KEEPS cached_properties
+    def features(self):
+        return batch()
+
+
+@case
+def cached_properties():
+    samples = [Sample() for _ in range(1000)]
+    for i in steps():
+        samples[i].features
+
+
+@case
+def branch_that_lags():
+    """The second of two iterators over the same batches is never asked."""
+
+    def batches():
+        while True:
+            yield batch()
+
+    first, second = itertools.tee(batches())  # KEEPS branch_that_lags
+    for i in steps():
+        next(first)
+
+
+@case
+def array_of_objects():
+    import numpy
+
+    memory = numpy.empty(100_000, dtype=object)
+    for i in steps():
+        memory[i] = batch()  # KEEPS array_of_objects
+
+
+class LayerCache:
+    def __init__(self, layers):
+        self.keys = [torch.zeros(8, 4, 0, 64, device="cuda") for _ in range(layers)]
+
+    def update(self, layer, new):
+        self.keys[layer] = torch.cat([self.keys[layer], new], dim=2)  # KEEPS blocks_that_are_made_anew
+
+
+@case
+def blocks_that_are_made_anew():
+    """Keys of two layers, which nobody cuts: there are never more blocks, and none of them is old."""
+    cache = LayerCache(2)
+    for i in steps():
+        for layer in range(2):
+            cache.update(layer, torch.randn(8, 4, 16, 64, device="cuda"))
+
+
+@case
+def dictionaries_in_one_that_is_remade():
+    kept = {}
+    for i in steps():
+        gradients = {name: torch.zeros_like(p) for name, p in net.named_parameters()}
+        kept = {**kept, i: gradients}  # KEEPS dictionaries_in_one_that_is_remade
 
 
 if __name__ == "__main__":
