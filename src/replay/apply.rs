@@ -478,8 +478,7 @@ impl Replay {
         let d = self.touch(device);
         let dev = &mut self.devices[d];
         let used = total.0.saturating_sub(free.0);
-        let others = Bytes(used.saturating_sub(dev.reserved.0));
-        dev.capacity = Some(Capacity { total, others, source });
+        dev.capacity = Some(Capacity { total, others: Bytes(used.saturating_sub(dev.reserved.0)), source });
     }
 
     pub(super) fn runtime_call(&mut self, op: RuntimeOp, device: DeviceId, addr: u64, size: u64) {

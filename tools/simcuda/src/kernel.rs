@@ -21,7 +21,9 @@ struct Known {
 }
 
 impl Known {
-    const NONE: Known = Known { any: AtomicBool::new(false), functions: RwLock::new(Vec::new()) };
+    const fn none() -> Known {
+        Known { any: AtomicBool::new(false), functions: RwLock::new(Vec::new()) }
+    }
 
     fn add(&self, function: usize) {
         self.functions.write().unwrap_or_else(|poisoned| poisoned.into_inner()).push(function);
@@ -34,8 +36,8 @@ impl Known {
     }
 }
 
-static SPINNERS: Known = Known::NONE;
-static ANDS: Known = Known::NONE;
+static SPINNERS: Known = Known::none();
+static ANDS: Known = Known::none();
 
 /// Remembers a kernel that is known by name, by its address in the program.
 pub fn register(host_function: usize, name: &[u8]) {
