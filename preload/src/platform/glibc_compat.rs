@@ -28,6 +28,7 @@ old_versions! {
     "pthread_join" @ "GLIBC_2.2.5",
     "pthread_attr_setstacksize" @ "GLIBC_2.2.5",
     "pthread_getattr_np" @ "GLIBC_2.2.5",
+    "pthread_attr_getstack" @ "GLIBC_2.2.5",
     "pthread_key_create" @ "GLIBC_2.2.5",
     "pthread_key_delete" @ "GLIBC_2.2.5",
     "pthread_setspecific" @ "GLIBC_2.2.5",

@@ -47,35 +47,6 @@ pub(crate) fn is_text(address: u64, text: &[u8]) -> bool {
     text.len() <= 8 && bytes.skip((address & 7) as usize).take(text.len()).eq(text.iter().copied())
 }
 
-/// How far memory can be read from `from` on, up to `to`: the first page that cannot be read, or `to`. Without the heap; where the kernel does not
-/// tell, `to`.
-pub(crate) fn readable_to(from: usize, to: usize) -> usize {
-    const PAGE: usize = 4096;
-    const AT_ONCE: usize = 64;
-    let mut page = from & !(PAGE - 1);
-    while page < to {
-        let mut bytes = [0u8; AT_ONCE];
-        let local = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: AT_ONCE };
-        let of_page = |i: usize| libc::iovec { iov_base: (page + i * PAGE) as *mut libc::c_void, iov_len: 1 };
-        let remote: [libc::iovec; AT_ONCE] = core::array::from_fn(of_page);
-        let pages = (to - page).div_ceil(PAGE).min(AT_ONCE);
-        // SAFETY: at most `pages` bytes are written, into an array that has as many; the kernel checks the other addresses before it reads them.
-        let n = unsafe {
-            libc::process_vm_readv(libc::getpid(), &local, 1, remote.as_ptr(), pages as libc::c_ulong, 0)
-        };
-        let refused = n < 0 && std::io::Error::last_os_error().raw_os_error() != Some(libc::EFAULT);
-        if refused {
-            return to;
-        }
-        let read = usize::try_from(n).unwrap_or(0);
-        page += read * PAGE;
-        if read < pages {
-            return page.max(from);
-        }
-    }
-    to
-}
-
 /// Whether a word may be the address of an object at all.
 pub(crate) fn is_address(word: u64) -> bool {
     word.is_multiple_of(8) && (1 << 16..1 << 47).contains(&word)
@@ -186,27 +157,6 @@ pub(crate) unsafe fn read(address: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn memory_can_be_read_up_to_the_first_page_that_cannot() {
-        const PAGES: usize = 200;
-        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-        // SAFETY: a new mapping, of which one page is closed; it is given back below, and nothing in it is read but by the kernel.
-        unsafe {
-            let all = libc::mmap(core::ptr::null_mut(), PAGES * 4096, libc::PROT_READ, flags, -1, 0);
-            assert_ne!(all, libc::MAP_FAILED);
-            let (from, to) = (all as usize, all as usize + PAGES * 4096);
-            assert_eq!(readable_to(from, to), to);
-            assert_eq!(readable_to(from + 8, from + 16), from + 16);
-            for closed in [150, 64, 1] {
-                let page = from + closed * 4096;
-                libc::mprotect(page as *mut libc::c_void, 4096, libc::PROT_NONE);
-                assert_eq!(readable_to(from + 8, to), page);
-                assert_eq!(readable_to(page + 8, to), page + 8);
-            }
-            libc::munmap(all, PAGES * 4096);
-        }
-    }
 
     #[test]
     fn text_is_read_wherever_it_lies() {

@@ -1,6 +1,5 @@
 //! The token that a hook needs to record anything.
 
-use crate::platform::errno::{self, KeptErrno};
 use crate::recorder;
 use crate::recorder::thread;
 use crate::recorder::thread::Thread;
@@ -15,8 +14,6 @@ use strandline_core::event::HookId;
 pub(crate) struct Guard<const NOTED: bool> {
     thread: NonNull<Thread>,
     not_send: PhantomData<*mut ()>,
-    /// With `NOTED`, hooks may make system calls.
-    _errno: Option<KeptErrno>,
 }
 
 /// What [`enter`] gives.
@@ -32,7 +29,6 @@ pub(crate) fn enter(hook: HookId) -> Option<HookGuard> {
     if !recorder::is_recording() {
         return None;
     }
-    let errno = errno::keep();
     let thread = match thread::current() {
         Some(t) => t,
         None => thread::claim()?,
@@ -49,7 +45,7 @@ pub(crate) fn enter(hook: HookId) -> Option<HookGuard> {
     }
     // A handler that interrupts us from here on must see the mark.
     core::sync::atomic::compiler_fence(core::sync::atomic::Ordering::SeqCst);
-    Some(Guard { thread, not_send: PhantomData, _errno: Some(errno) })
+    Some(Guard { thread, not_send: PhantomData })
 }
 
 /// A signal handler called CUDA while a hook of ours was at work on its thread: what it does cannot be recorded.
@@ -84,7 +80,7 @@ pub(crate) fn enter_fast(began: impl FnOnce() -> Option<u64>) -> Option<FastGuar
         (*thread.as_ptr()).inside = true;
     }
     core::sync::atomic::compiler_fence(core::sync::atomic::Ordering::SeqCst);
-    Some(Guard { thread, not_send: PhantomData, _errno: None })
+    Some(Guard { thread, not_send: PhantomData })
 }
 
 /// This thread's place, where the process records, the thread has one, and no hook of ours is at work on it: to look at a

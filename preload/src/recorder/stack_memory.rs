@@ -47,12 +47,8 @@ pub(crate) struct Rules {
     pub(crate) frames: [u64; NATIVE_FRAMES],
     /// Of the modules' table that the rules were read with.
     pub(crate) generation: u32,
-    /// Behind the last byte of the thread's stack; 0: not asked yet.
-    pub(crate) end: usize,
-    /// From here to `end` is the thread's stack: all of it was seen to be there, which it stays. 0: not asked yet.
-    pub(crate) seen_from: usize,
-    /// A stack that is not the thread's own (a coroutine's): from where to where it was seen.
-    pub(crate) elsewhere: (usize, usize),
+    /// Where the thread's stack begins, and behind its last byte; 0: not asked yet.
+    pub(crate) stack: (usize, usize),
 }
 
 /// A place in the code that a thread has unwound.

@@ -7,9 +7,9 @@
 mod cfi;
 pub(crate) mod modules;
 
-use crate::platform::memory;
 use crate::recorder::stack_memory::{Base, KnownPlace, NATIVE_FRAMES, PLACES, Rule, Rules, Saved};
 use core::arch::asm;
+use core::ffi::c_void;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
 const PROBES: usize = 2;
@@ -51,22 +51,78 @@ pub(crate) fn start() -> bool {
         // SAFETY: the C library's word of that name, set before any program code runs.
         MAIN_END.store(unsafe { *end }, Relaxed);
     }
+    find_stack_words();
     modules::refresh();
     ON.store(true, Relaxed);
     true
 }
 
-/// Where the calling thread's stack ends. A thread's control block lies at the top of its stack, wherever that came from; the
-/// main thread's lies elsewhere, below its stack. Whichever is the nearer above the stack pointer.
-#[cold]
-fn stack_end(sp: usize) -> usize {
+/// The thread control block: its first word is its own address, in every x86-64 ABI.
+fn control_block() -> usize {
     let control: usize;
-    // SAFETY: the first word of the thread control block is its own address, in every x86-64 ABI.
+    // SAFETY: loads that word; touches nothing else.
     unsafe {
         asm!("mov {}, qword ptr fs:[0]", out(reg) control, options(nostack, preserves_flags, readonly))
     };
-    let above = [control, MAIN_END.load(Relaxed)].into_iter().filter(|&end| end > sp);
-    above.min().unwrap_or(0)
+    control
+}
+
+/// Where in the thread control block glibc notes a thread's stack: its lowest address, then its size. 0: not known.
+static STACK_WORDS: AtomicUsize = AtomicUsize::new(0);
+
+/// Finds out where glibc notes a thread's stack: on a thread that has one.
+#[cold]
+fn find_stack_words() {
+    extern "C" fn look(_: *mut c_void) -> *mut c_void {
+        // SAFETY: asks for this thread's own attributes, which are given back; all fields may be zero before. The words that are read lie between
+        // the thread's control block and the end of its stack, in which that lies.
+        unsafe {
+            let mut attributes: libc::pthread_attr_t = core::mem::zeroed();
+            if libc::pthread_getattr_np(libc::pthread_self(), &mut attributes) != 0 {
+                return core::ptr::null_mut();
+            }
+            let (mut low, mut size) = (core::ptr::null_mut(), 0);
+            libc::pthread_attr_getstack(&attributes, &mut low, &mut size);
+            libc::pthread_attr_destroy(&mut attributes);
+            let (low, control) = (low as usize, control_block());
+            let top = low.wrapping_add(size);
+            if low < control && control < top {
+                let word = |at: usize| *((control + at) as *const usize);
+                let words = (8..(top - control).saturating_sub(16).min(4096)).step_by(8);
+                // What is noted may begin with the guard page.
+                let is_it = |at: &usize| {
+                    let (from, bytes) = (word(*at), word(at + 8));
+                    from != 0 && from <= low && low - from <= 1 << 20 && from.checked_add(bytes) == Some(top)
+                };
+                STACK_WORDS.store(words.into_iter().find(is_it).unwrap_or(0), Relaxed);
+            }
+        }
+        core::ptr::null_mut()
+    }
+    // SAFETY: the function has the required type and is waited for; it takes no lock of the loader's, which whoever arms may hold.
+    unsafe {
+        let mut thread: libc::pthread_t = core::mem::zeroed();
+        if libc::pthread_create(&mut thread, core::ptr::null(), look, core::ptr::null_mut()) == 0 {
+            libc::pthread_join(thread, core::ptr::null_mut());
+        }
+    }
+}
+
+/// The calling thread's stack: where it begins, and behind its last byte. Below the main thread's nothing else lies for 128 MiB. Where it is not known,
+/// nothing is a part of it.
+#[cold]
+fn own_stack() -> (usize, usize) {
+    let (control, at) = (control_block(), STACK_WORDS.load(Relaxed));
+    if at == 0 {
+        return (usize::MAX, 1);
+    }
+    // SAFETY: glibc's word in this thread's control block, found in that of another.
+    let from = unsafe { *((control + at) as *const usize) };
+    let end = MAIN_END.load(Relaxed);
+    match from {
+        0 => (end.saturating_sub(DEEPEST), end),
+        from => (from, control),
+    }
 }
 
 /// The hash of the calling thread's native frames. On its own, so that whoever wants none has none of its code between his.
@@ -97,17 +153,17 @@ pub(super) fn walk<const STORE: bool>(rules: &mut Rules) -> Walk {
     if rules.generation != modules.generation {
         rules.forget(modules.generation);
     }
-    if rules.end == 0 {
-        rules.end = stack_end(sp);
+    if rules.stack.1 == 0 {
+        rules.stack = own_stack();
     }
-    let (low, end) = (sp, rules.end);
-    if !rules.is_on_stack(low) && !rules.look(low) {
+    let (low, end) = (sp, rules.stack.1);
+    if low < rules.stack.0 || low >= end {
         return Walk::default();
     }
     let word = |at: usize| {
         let is_own = at >= low && at < end && at & 7 == 0 && end - at >= 8;
-        // SAFETY: an aligned word between this function's stack pointer and the end of its thread's stack, all of which was seen to be
-        // mapped (`look`), without the gap that lies below each stack: so it is that stack, which stays as long as its thread.
+        // SAFETY: an aligned word between this function's stack pointer, which lies in its thread's stack, and the end of that: all of it is
+        // mapped.
         is_own.then(|| unsafe { *(at as *const usize) })
     };
     let mut walk = Walk { depth: 0, hash: 0x9e37_79b9_7f4a_7c15, truncated: true };
@@ -207,32 +263,9 @@ impl Rules {
         self.frames.get_mut(..depth).unwrap_or_default()
     }
 
-    /// Looks whether the stack pointer lies in the thread's stack: whether all that lies between it and the end, or what was seen before, can be read.
-    /// Below each stack is a page that cannot, so from another one (a coroutine's) it does not.
-    #[cold]
-    #[inline(never)]
-    fn look(&mut self, low: usize) -> bool {
-        let to = if self.seen_from == 0 { self.end } else { self.seen_from };
-        let is_known = (self.elsewhere.0..self.elsewhere.1).contains(&low);
-        if is_known || low >= to || self.end - low > DEEPEST {
-            return false;
-        }
-        match memory::readable_to(low, to) {
-            all if all == to => self.seen_from = low & !4095,
-            gap => self.elsewhere = (low & !4095, gap),
-        }
-        self.is_on_stack(low)
-    }
-
-    /// Whether an address is one of those that were seen to be the thread's stack.
-    #[inline(always)]
-    fn is_on_stack(&self, low: usize) -> bool {
-        self.seen_from != 0 && low >= self.seen_from && low < self.end
-    }
-
     /// The place has a new thread, whose stack ends elsewhere.
     pub(crate) fn moved(&mut self) {
-        (self.end, self.seen_from, self.elsewhere) = (0, 0, (0, 0));
+        self.stack = (0, 0);
     }
 }
 
@@ -287,9 +320,11 @@ mod tests {
     fn a_thread_that_is_not_on_its_own_stack_is_not_read() {
         start();
         let mut rules = rules();
-        rules.end = 4096;
-        assert_eq!(walk::<false>(&mut rules).depth, 0);
-        rules.end = usize::MAX;
-        assert_eq!(walk::<false>(&mut rules).depth, 0);
+        for elsewhere in [(4096, 8192), (usize::MAX, 1), (usize::MAX - 8, usize::MAX)] {
+            rules.stack = elsewhere;
+            assert_eq!(walk::<false>(&mut rules).depth, 0);
+        }
+        rules.moved();
+        assert!(walk::<false>(&mut rules).depth > 0);
     }
 }
