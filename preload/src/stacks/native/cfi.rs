@@ -25,13 +25,20 @@ type Memory = EndianSlice<'static, LittleEndian>;
 /// understood.
 #[cold]
 pub(super) fn rule(tables: &LoadedTables, pc: usize) -> Option<Rule> {
+    /// How every linker begins it: version 1, then how the place of `.eh_frame`, the number of rows (32 bits, so that nothing that is
+    /// computed from it overflows) and the rows are written.
+    const HEADER: [u8; 4] = [1, 0x1b, 0x03, 0x3b];
     let memory = |from: usize| {
         // SAFETY: all of it is of a library that was loaded when this began, and whose code is on this thread's stack
         // (`LoadedTables`). Between its segments nothing is read: its tables name entries of `.eh_frame` only.
         let bytes = unsafe { core::slice::from_raw_parts(from as *const u8, tables.end.checked_sub(from)?) };
         Some(EndianSlice::new(bytes, LittleEndian))
     };
-    let (header, entries) = (EhFrameHdr::from(memory(tables.header)?), EhFrame::from(memory(tables.start)?));
+    let header = memory(tables.header)?;
+    if !header.starts_with(&HEADER) {
+        return None;
+    }
+    let (header, entries) = (EhFrameHdr::from(header), EhFrame::from(memory(tables.start)?));
     let bases =
         BaseAddresses::default().set_eh_frame_hdr(tables.header as u64).set_eh_frame(tables.start as u64);
     let header = header.parse(&bases, 8).ok()?;
