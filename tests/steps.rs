@@ -6,6 +6,7 @@
 mod support;
 
 use serde_json::Value;
+use std::path::Path;
 use support::{Folder, Job, Recording, Report, report};
 
 /// A case: what the script says, and what the report says.
@@ -20,21 +21,21 @@ impl Ran {
     /// Runs a case. Whatever it is about: the recording is whole, and its peak is torch's.
     #[track_caller]
     fn case(case: &str) -> Ran {
-        Ran::of("tests/python/steps.py", case)
+        let folder = Folder::new(case);
+        let ran = Job::python(&folder, "tests/python/steps.py", &[case]).run().succeeded();
+        Ran::of(case, &ran.stdout(), &ran.recording())
     }
 
+    /// What a case printed, and its recording.
     #[track_caller]
-    fn of(script: &str, case: &str) -> Ran {
-        let folder = Folder::new(case);
-        let ran = Job::python(&folder, script, &[case]).run().succeeded();
-        let stdout = ran.stdout();
-        let script: Value = serde_json::from_str(stdout.trim()).unwrap_or_else(|e| panic!("{e}: {stdout}"));
-        let report = report(&ran.recording()).whole();
+    fn of(case: &str, said: &str, recording: &Path) -> Ran {
+        let script: Value = serde_json::from_str(said.trim()).unwrap_or_else(|e| panic!("{e}: {said}"));
+        let report = report(recording).whole();
         assert_eq!(
             report.process["devices"][0]["peak_allocated_bytes"], script["peak"],
             "{case}: torch's peak"
         );
-        let events = Recording::read(&ran.recording()).whole().events;
+        let events = Recording::read(recording).whole().events;
         let times = events.first().zip(events.last()).expect("events");
         Ran { script, report, seconds: (times.1.time.0 - times.0.time.0) as f64 / 1e9 }
     }
@@ -179,34 +180,14 @@ fn a_compiled_model() {
     counts("compiled", "optimizer");
 }
 
-/// Every fourth case of the script with patterns of optimizers.
-fn patterns(quarter: usize) {
-    let script = "tests/python/patterns.py";
-    let folder = Folder::new(&format!("patterns-{quarter}"));
-    let names = Job::python::<&str>(&folder, script, &[]).run().succeeded().stdout();
-    let names: Vec<&str> = names.lines().skip(quarter).step_by(4).collect();
-    assert!(names.len() >= 5, "{names:?}");
-    for case in names {
-        Ran::of(script, case).steps("optimizer");
+#[test]
+fn patterns_of_optimizers() {
+    let folder = Folder::new("patterns");
+    let said = Job::python::<&str>(&folder, "tests/python/patterns.py", &[]).run().succeeded().stdout();
+    assert!(said.lines().count() >= 20, "{said}");
+    for line in said.lines() {
+        let script: Value = serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {line}"));
+        let case = script["case"].as_str().expect("a name");
+        Ran::of(case, line, &folder.join(&format!("{case}.strand"))).steps("optimizer");
     }
-}
-
-#[test]
-fn patterns_of_optimizers_one() {
-    patterns(0);
-}
-
-#[test]
-fn patterns_of_optimizers_two() {
-    patterns(1);
-}
-
-#[test]
-fn patterns_of_optimizers_three() {
-    patterns(2);
-}
-
-#[test]
-fn patterns_of_optimizers_four() {
-    patterns(3);
 }

@@ -1,11 +1,13 @@
 """Jobs by the pattern in which their optimizers run; says how many steps it made, by its own count.
 
-    patterns.py CASE     prints {"steps": N, "peak": BYTES} when it is done
-    patterns.py          prints the names of the cases
+    patterns.py [CASE…]     of each, prints {"case": CASE, "steps": N, "peak": BYTES} when it is done; without one, of every case
+
+PyTorch is imported once. Each case runs in a child of its own, which calls CUDA first there and is recorded into CASE.strand.
 """
 
 import copy
 import json
+import os
 import random
 import sys
 
@@ -407,9 +409,13 @@ def warm_starts():
 
 
 if __name__ == "__main__":
-    if len(sys.argv) < 2:
-        print("\n".join(CASES))
-    else:
-        steps = CASES[sys.argv[1]]()
+    for name in sys.argv[1:] or CASES:
+        if child := os.fork():
+            if status := os.waitpid(child, 0)[1]:
+                sys.exit(f"{name} ended with {status}")
+            continue
+        os.environ["STRANDLINE_OUT"] = f"{name}.strand"
+        steps = CASES[name]()
         torch.cuda.synchronize()
-        print(json.dumps({"steps": steps, "peak": torch.cuda.max_memory_allocated()}))
+        print(json.dumps({"case": name, "steps": steps, "peak": torch.cuda.max_memory_allocated()}), flush=True)
+        sys.exit()
