@@ -25,10 +25,14 @@ pub(crate) fn refresh() {
     let others = if runtimes.len() < 2 {
         None
     } else {
-        // They may have come together, before any call of a hook.
-        functions::resolve_all();
         let look_up = |path: &str, name: &CStr| in_loaded(path, name).map(|p| p as usize);
-        find(&code, &runtimes, &functions_of_runtime(), look_up)
+        let mut functions = functions_of_runtime();
+        if functions.iter().all(|f| f.2 == 0) {
+            // They have come together, before any call of a hook.
+            functions::resolve_all();
+            functions = functions_of_runtime();
+        }
+        find(&code, &runtimes, &functions, look_up)
     };
     if others.as_ref() != runtimes::known() {
         runtimes::set(others);

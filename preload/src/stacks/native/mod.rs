@@ -112,16 +112,20 @@ fn find_stack_words() {
 /// nothing is a part of it.
 #[cold]
 fn own_stack() -> (usize, usize) {
+    const UNKNOWN: (usize, usize) = (usize::MAX, 1);
     let (control, at) = (control_block(), STACK_WORDS.load(Relaxed));
-    if at == 0 {
-        return (usize::MAX, 1);
+    if at == 0 || control == 0 {
+        return UNKNOWN;
     }
-    // SAFETY: glibc's word in this thread's control block, found in that of another.
-    let from = unsafe { *((control + at) as *const usize) };
+    // SAFETY: two words of the calling thread's control block, which is there as long as the thread, and which glibc makes equally large for
+    // each; `find_stack_words` has found them in that of another.
+    let [from, bytes] = unsafe { [at, at + 8].map(|at| *((control + at) as *const usize)) };
     let end = MAIN_END.load(Relaxed);
     match from {
         0 => (end.saturating_sub(DEEPEST), end),
-        from => (from, control),
+        // A thread's control block lies within what is noted as its stack.
+        from if (from..from.saturating_add(bytes)).contains(&control) => (from, control),
+        _ => UNKNOWN,
     }
 }
 
