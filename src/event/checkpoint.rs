@@ -131,14 +131,20 @@ pub struct StepRow {
     pub blocks: u32,
 }
 
+/// Rows of the newest steps, which [`StepRow::thin`] leaves as they are.
+const RECENT_ROWS: usize = 1024;
+
 impl StepRow {
-    /// Joins neighbours in pairs, but for the last `recent` rows: of each the later one stays, with the higher peak.
-    pub fn thin(rows: &mut Vec<StepRow>, recent: usize) {
-        let recent = rows.split_off(rows.len().saturating_sub(recent));
-        let joined = |pair: &[StepRow]| {
-            let peak = pair.iter().map(|r| r.peak).max()?;
-            pair.last().map(|last| StepRow { peak, ..*last })
-        };
-        *rows = rows.chunks(2).filter_map(joined).chain(recent).collect();
+    /// Joins neighbours in pairs, but for the last [`RECENT_ROWS`]: of each pair the later one stays, with the higher peak. In place, so that
+    /// rows which are thinned again and again take the same memory.
+    pub fn thin(rows: &mut Vec<StepRow>) {
+        let old = rows.len().saturating_sub(RECENT_ROWS);
+        let mut joined = 0;
+        for first in (0..old).step_by(2) {
+            let last = (first + 1).min(old - 1);
+            rows[joined] = StepRow { peak: rows[first].peak.max(rows[last].peak), ..rows[last] };
+            joined += 1;
+        }
+        rows.drain(joined..old);
     }
 }

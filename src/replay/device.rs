@@ -168,7 +168,7 @@ enum Trust {
 }
 
 /// Rows that are kept before neighbours are merged.
-const ROWS: usize = 1 << 16;
+const ROWS: usize = 1 << 13;
 /// Failures that are each copied.
 const PICTURES: usize = 64;
 /// Out-of-memory events that are kept.
@@ -312,7 +312,7 @@ impl Device {
         self.given_back[7] = Bytes(std::mem::take(&mut self.step_given_back));
         self.step_peak = self.allocated.0;
         if self.rows.len() >= ROWS {
-            StepRow::thin(&mut self.rows, 0);
+            StepRow::thin(&mut self.rows);
         }
     }
 

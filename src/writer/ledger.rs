@@ -10,8 +10,6 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 /// Rows of a device beyond which the older ones are thinned.
 const MAX_ROWS: usize = 4096;
-/// Rows that thinning leaves alone.
-const RECENT: usize = 1024;
 
 /// State of the process, fed in order.
 #[derive(Default)]
@@ -256,7 +254,7 @@ impl Ledger {
             });
             d.peak_in_step = t.allocated;
             if d.rows.len() > MAX_ROWS {
-                StepRow::thin(&mut d.rows, RECENT);
+                StepRow::thin(&mut d.rows);
             }
         }
         if folded {
@@ -411,7 +409,8 @@ mod tests {
             l.step(n, Nanos(u64::from(n)));
         }
         let rows = l.checkpoint().rows;
-        assert!(rows.len() <= MAX_ROWS && rows.len() > RECENT, "{}", rows.len());
+        assert!((MAX_ROWS / 2..=MAX_ROWS).contains(&rows.len()), "{}", rows.len());
+        assert!(rows[rows.len() - 1000..].iter().map(|r| r.1.step).eq(9_001..=10_000), "the newest are whole");
         assert_eq!(rows.iter().map(|r| r.1.peak).max(), Some(Bytes(1 << 40)));
         assert!(rows.is_sorted_by_key(|r| r.1.step));
         assert_eq!(rows.last().map(|r| r.1.step), Some(10_000));

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Fetches PyTorch's own tests for tests/gpu/pytorch_tests.sh, into CARRY/pytorch-test (3 MiB) and CARRY/wheels. Nothing of it is committed.
 #   tests/gpu/pytorch_fetch.sh CARRY [SOURCE]     SOURCE: a source tree of PyTorch; without it Debian's source package of SUITE (trixie: 2.6)
+# and the tests of some libraries, from their source packages, into CARRY/NAME.
 # Needs apt-get and pip. The tests are better of the version that the card machine has: give its tree as SOURCE where there is one.
 set -eu
 carry=$(realpath -m "$1"); source=${2:-}
@@ -22,4 +23,19 @@ cp distributed/test_c10d_nccl.py distributed/test_c10d_common.py "$to/distribute
 cp ../tools/__init__.py "$to/tools/"; cp ../tools/stats/*.py "$to/tools/stats/"
 basename "$(realpath ..)" > "$to/VERSION"
 python3 -m pip download -q --no-deps -d "$carry/wheels" expecttest hypothesis==6.135.32 attrs sortedcontainers
-du -sh "$to"
+python3 -m pip download -q --no-deps --only-binary=:all: --python-version "${TARGET:-3.12}" -d "$carry/wheels" parameterized datasets==5.2.0 dill multiprocess diffusers==0.42.1 importlib_metadata
+# Source packages, of the versions that the card machine has. pip would build them; only their tests are needed.
+for package in cupy-14.2.0 accelerate-1.15.0 peft-0.21.0; do
+  name=${package%-*}
+  python3 - "$package" "$work/$package.tar.gz" <<'PY'
+import os, re, sys, urllib.parse, urllib.request
+package, to = sys.argv[1:]
+page = f"{os.environ.get('PIP_INDEX_URL', 'https://pypi.org/simple').rstrip('/')}/{package.rpartition('-')[0]}/"
+with urllib.request.urlopen(page) as answer:
+    links = re.findall(r'href="([^"#]+)', answer.read().decode())
+link = next(l for l in links if l.endswith(f"/{package}.tar.gz"))
+urllib.request.urlretrieve(urllib.parse.urljoin(page, link), to)
+PY
+  mkdir -p "$carry/$name"; tar -C "$carry/$name" --strip-components 1 -xzf "$work/$package.tar.gz" "$package/tests"
+done
+du -sh "$carry"

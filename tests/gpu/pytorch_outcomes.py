@@ -1,4 +1,4 @@
-"""A pytest plugin: writes each test's outcome as it comes, takes one of several shards, and leaves out what was already tried. It also gives
+"""A pytest plugin: writes each test's outcome as it comes, takes one of several shards, and leaves out what was already tried. Beside PyTorch's own tests it also gives
 PyTorch's test helpers the names that tests of 2.6 import and a later PyTorch no longer has; what those names stand for does nothing.
 
 PYTORCH_OUTCOMES: the file; a test that was begun and has no outcome there has ended its process. PYTORCH_SHARD: "0/4".
@@ -16,7 +16,7 @@ GONE = {
     "common_cuda": {"tf32_is_not_fp32": lambda: False},
     "common_mkldnn": {"bf32_on_and_off": lambda *_, **__: lambda test: test},
 }
-for _name, _gone in GONE.items():
+for _name, _gone in GONE.items() if os.path.exists("test_nn.py") else ():
     _module = importlib.import_module(f"torch.testing._internal.{_name}")
     for _key, _value in _gone.items():
         if not hasattr(_module, _key):

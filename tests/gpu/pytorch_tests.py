@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""PyTorch's own tests, bare and under the preload: the same outcome of each.
+"""PyTorch's own tests, and those of libraries, bare and under the preload: the same outcome of each.
 
 usage: pytorch_tests.py CARRY WORK [--modes none,python,both] [--shards N] [--jobs N] [--only EXPRESSION] [--seconds N] [PART…]
 
@@ -25,10 +25,20 @@ PARTS = {
     "optim": ("test_optim.py", "cuda"), "dataloader": ("test_dataloader.py", "cuda or pin or Pin"), "multiprocessing": ("test_multiprocessing.py", "cuda"),
     "spawn": ("test_multiprocessing_spawn.py", ""), "nn": ("test_nn.py", "cuda"), "modules": ("test_modules.py", "cuda"), "nccl": ("distributed/test_c10d_nccl.py", ""),
 }
+# Tests of libraries, of the versions that the card machine has: folder below CARRY, files, pytest's -k. Those that need a network fail bare as well.
+LIBRARIES = {
+    "cupy": ("cupy/tests", "cupy_tests/cuda_tests", "not cutensor and not nccl"),
+    "cupy-core": ("cupy/tests", "cupy_tests/core_tests/test_raw.py cupy_tests/core_tests/test_dlpack.py cupy_tests/core_tests/test_ndarray.py cupy_tests/core_tests/test_core.py", ""),
+    "accelerate": ("accelerate/tests", ".", "not tracking and not examples and not tpu and not sagemaker"),
+    "peft": ("peft", "tests/test_custom_models.py tests/test_initialization.py tests/test_low_level_api.py tests/test_trainable_tokens.py", ""),
+}
+PARTS.update({name: (files, expression) for name, (_, files, expression) in LIBRARIES.items()})
 MODES = ["none", "python", "both"]
+SHARDED = ("cuda", "autograd", "optim", "nn", "modules", "expandable", "nccl", *LIBRARIES)
 # Tests that fill the card, or ask what is free on it: beside them others run out of memory, and beside others they fail.
 FILLS = "oom or out_of_memory or memory_fraction or large or huge or overflow or workspace or max_split or garbage_collect or device_memory_used or mem_get_info"
 NEEDED = ("expecttest", "hypothesis", "attrs", "sortedcontainers")
+OF_LIBRARIES = ("parameterized", "datasets", "dill", "multiprocess", "diffusers", "importlib_metadata")
 FILLING = ("cuda", "expandable", "multigpu")
 
 
@@ -59,8 +69,16 @@ class Tests:
         wheels = [w for n in NEEDED for w in glob.glob(os.path.join(self.carry, "wheels", f"{n}-*.whl"))]
         if not os.path.isdir(self.tests) or len(wheels) < len(NEEDED):
             sys.exit(f"{self.carry}: no pytorch-test or not all of {' '.join(NEEDED)} in wheels: run tests/gpu/pytorch_fetch.sh {args.carry} where there is a network")
+        wheels += [w for n in OF_LIBRARIES for w in glob.glob(os.path.join(self.carry, "wheels", f"{n}-*.whl"))]
         subprocess.run([sys.executable, "-m", "pip", "install", "-q", "--no-index", "--no-deps", "--target", site, *wheels], check=True)
+        missing = [p for p in self.args.parts if not os.path.isdir(self.folder(p))]
+        if missing:
+            sys.exit(f"{self.carry}: no tests of {' '.join(missing)}: run tests/gpu/pytorch_fetch.sh {args.carry} where there is a network")
         self.path = os.pathsep.join([HERE, site, self.tests, os.path.join(self.tests, "distributed"), *filter(None, [os.environ.get("PYTHONPATH")])])
+
+    def folder(self, part):
+        """Where a part's tests run."""
+        return os.path.join(self.carry, LIBRARIES[part][0]) if part in LIBRARIES else self.tests
 
     def left(self):
         return self.args.seconds - (time.time() - self.began)
@@ -75,6 +93,7 @@ class Tests:
         env.update(
             PYTHONPATH=self.path, PYTORCH_OUTCOMES=said, PYTORCH_SHARD=f"{shard}/{shards}", PYTHONDONTWRITEBYTECODE="1", TMPDIR=folder, OMP_NUM_THREADS="2",
             STRANDLINE_CACHE=os.path.join(self.work, "cache"), NCCL_NVLS_ENABLE="0", TORCH_SYMM_MEM_DISABLE_MULTICAST="1", NVSHMEM_DISABLE_NVLS="1",
+            DISTRIBUTED_TESTS_DEFAULT_TIMEOUT="100", HF_HUB_OFFLINE="1", CUPY_CACHE_DIR=os.path.join(folder, "cupy"),
         )
         words = [sys.executable, "-m", "pytest", "-q", "--noconftest", "-p", "pytorch_outcomes", "-p", "no:cacheprovider", "-p", "no:randomly", "--no-header", "--tb=line"]
         if only:
@@ -82,13 +101,13 @@ class Tests:
         else:
             which = "" if part not in FILLING else FILLS if fills else f"not ({FILLS})"
             both = " and ".join(f"({e})" for e in (expression, self.args.only, which) if e)
-            words += [file, *(["-k", both] if both else [])]
+            words += [*file.split(), *(["-k", both] if both else [])]
         ended = "nothing ran"
         for turn in range(12):
             before = self.read(said)
             recorded = [] if mode == "bare" else [os.path.join(self.carry, "strandline"), "run", "-o", os.path.join(folder, f"recording{turn}"), "--stacks", mode, "--"]
             with open(os.path.join(folder, f"text{turn}"), "w") as out:
-                job = subprocess.Popen([*recorded, *words], cwd=self.tests, env=env, stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True)
+                job = subprocess.Popen([*recorded, *words], cwd=self.folder(part), env=env, stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True)
                 try:
                     ended = job.wait(max(5, min(self.args.limit, self.left())))
                 except subprocess.TimeoutExpired:
@@ -121,7 +140,7 @@ class Tests:
 
     def part(self, pool, part, modes):
         """Outcomes of a part in every mode, and how its processes ended."""
-        n = self.args.shards if part in ("cuda", "autograd", "optim", "nn", "modules", "expandable") else 1
+        n = self.args.shards if part in SHARDED else 1
         jobs = {(m, k): pool.submit(self.shard, part, m, k, n) for m in modes for k in range(n)}
         return part, jobs
 
@@ -149,7 +168,7 @@ def main():
     args = asked()
     tests, modes, all_differ, kept = Tests(args), args.modes.split(","), {}, {}
     with concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
-        begun = [tests.part(pool, p, ["bare", *modes]) for p in args.parts or PARTS]
+        begun = [tests.part(pool, p, ["bare", *modes]) for p in args.parts or [p for p in PARTS if p not in LIBRARIES]]
         for part, jobs in begun:
             outcomes = {}
             for (mode, _), job in jobs.items():
