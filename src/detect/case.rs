@@ -14,7 +14,7 @@ use crate::replay::{Cohort, CohortId, GRACE, Grain, Replay};
 use rustc_hash::FxHashMap;
 
 /// Different marks whose blocks are kept, at a rate that neither rises nor falls, beyond which no buffer that fills explains it.
-const LONG: u32 = 10_000;
+pub const LONG_GROWTH: u32 = 10_000;
 /// Laplace's statistic of births at a constant rate.
 const STEADY: f64 = 3.0;
 /// Blocks no larger than this, and less of them a mark than that: numbers that are kept as tensors, such as losses. They are
@@ -208,7 +208,7 @@ fn certainty(members: &[Member], rate: &Rate, before: Option<&Finding>) -> (Cert
                 Rule::Kept { marks, trend, .. } if trend.abs() < STEADY => Some(marks),
                 _ => None,
             });
-            if longest.max().is_some_and(|marks| marks >= LONG) {
+            if longest.max().is_some_and(|marks| marks >= LONG_GROWTH) {
                 word = Certainty::Leak;
             }
             evidence.push(Evidence::new(

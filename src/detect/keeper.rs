@@ -4,6 +4,7 @@
 use super::certainty::{Bound, Certainty, Evidence};
 use super::finding::{Finding, GrainName};
 use super::survivors::BIRTHS;
+use crate::replay::GRACE;
 
 /// Steps for which a container must have had as many entries until its own bound says nothing of what is in them.
 const STILL: u32 = 8;
@@ -154,14 +155,23 @@ fn tell(f: &mut Finding, e: Evidence) {
     f.evidence.push(e);
 }
 
-/// Where the keeper is full: as large as each of its entries is now, at the pace at which it grows now.
+/// Where the keeper is full: as large as each of its entries is now, at the pace at which it grows now. What a finding counts is without
+/// the newest marks; what the keeper counts is not.
 fn bound(f: &Finding, k: &Keeper, entries: u64, source: String) -> Bound {
-    let now = k.length_now.or(k.length_then).filter(|n| *n > 0);
-    let bytes = now.map(|n| (f.bytes_now as f64 / n as f64 * entries as f64) as u64);
+    let newest = f64::from(GRACE);
     let pace = f.current_bytes_per_step.max(f.bytes_per_step);
+    let now = k.length_now.or(k.length_then).filter(|n| *n > 0 && f.blocks_now > 0);
+    let bytes = now.map(|n| {
+        let per_entry = (f.blocks_now as f64 + newest * f.blocks_per_step) / n as f64;
+        // An entry has a whole number of blocks, unless entries differ.
+        let whole = per_entry.round();
+        let per_entry =
+            if whole >= 1.0 && (per_entry - whole).abs() < 0.1 * whole { whole } else { per_entry };
+        (f.bytes_now as f64 / f.blocks_now as f64 * per_entry * entries as f64) as u64
+    });
     let at_step = bytes.filter(|_| pace > 0.0 && f.grain != GrainName::Tick).map(|all| {
-        let left = all.saturating_sub(f.bytes_now) as f64 / pace;
-        f.last_step.saturating_add(left.ceil().min(f64::from(u32::MAX)) as u32)
+        let left = (all as f64 - f.bytes_now as f64 - newest * pace).max(0.0) / pace;
+        f.last_step.saturating_add(left.round().min(f64::from(u32::MAX)) as u32)
     });
     Bound { bytes, at_step, source }
 }

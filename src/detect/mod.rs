@@ -30,7 +30,7 @@ mod survivors;
 mod until_full;
 mod verdict;
 
-pub use case::UNCOLLECTED;
+pub use case::{LONG_GROWTH, UNCOLLECTED};
 pub use certainty::{Bound, Certainty, Evidence};
 pub use detector::Detector;
 pub use explain::{plural, size, size_f, thousands};

@@ -214,7 +214,10 @@ impl Holder {
             said.push_str(&format!(", through {through}"));
         }
         if self.share < 0.995 {
-            said.push_str(&format!(", which holds {} of the blocks that were checked", percent(self.share)));
+            said.push_str(&format!(
+                ", which holds {} of the blocks that strandline looked up",
+                percent(self.share)
+            ));
         }
         said
     }
@@ -258,8 +261,8 @@ mod tests {
         assert_eq!(
             words,
             [
-                "OffloadActivations.bwd_tensor_stash, a dict with 1,116 entries, which holds 94 % of the blocks that were checked",
-                "the autograd graphs of __main__.losses, a dict with 1 entry, through FunctionBackward.context, which holds 6.2 % of the blocks that were checked"
+                "OffloadActivations.bwd_tensor_stash, a dict with 1,116 entries, which holds 94 % of the blocks that strandline looked up",
+                "the autograd graphs of __main__.losses, a dict with 1 entry, through FunctionBackward.context, which holds 6.2 % of the blocks that strandline looked up"
             ]
         );
         assert_eq!(holders[0].in_short(), "OffloadActivations.bwd_tensor_stash (dict, 1116 entries)");

@@ -35,6 +35,11 @@ pub fn duration(nanos: u64) -> String {
     }
 }
 
+/// The same of whole seconds; of none, as of what is about to happen, `less than a second`.
+pub fn seconds(n: u64) -> String {
+    if n == 0 { "less than a second".to_owned() } else { duration(n.saturating_mul(1_000_000_000)) }
+}
+
 fn two(a: u64, unit_a: &str, b: u64, unit_b: &str) -> String {
     if b == 0 { format!("{a} {unit_a}") } else { format!("{a} {unit_a} {b} {unit_b}") }
 }
@@ -105,9 +110,19 @@ impl TableUnit {
     /// Rounds parts so that the printed figures sum to the printed total (the largest remainders are rounded up).
     /// The total is the rounded sum of the parts; it is returned last.
     pub fn apportion(self, parts: &[u64]) -> (Vec<u64>, u64) {
+        let total = self.round(parts.iter().map(|&p| u128::from(p)).sum());
+        (self.apportion_to(parts, total), total)
+    }
+
+    /// Bytes as the nearest figure.
+    pub fn round(self, bytes: u128) -> u64 {
         let grain = u128::from(self.grain());
-        let sum: u128 = parts.iter().map(|&p| u128::from(p)).sum();
-        let total = (sum + grain / 2) / grain;
+        ((bytes + grain / 2) / grain) as u64
+    }
+
+    /// The same as [`TableUnit::apportion`] for a total that is printed elsewhere; it is no less than the whole units of the parts' sum.
+    pub fn apportion_to(self, parts: &[u64], total: u64) -> Vec<u64> {
+        let (grain, total) = (u128::from(self.grain()), u128::from(total));
         let mut out: Vec<u128> = parts.iter().map(|&p| u128::from(p) / grain).collect();
         let mut order: Vec<usize> = (0..parts.len()).collect();
         order.sort_by_key(|&i| std::cmp::Reverse(u128::from(parts[i]) % grain));
@@ -116,7 +131,7 @@ impl TableUnit {
         for &i in order.iter().take(missing) {
             out[i] += 1;
         }
-        (out.into_iter().map(|v| v as u64).collect(), total as u64)
+        out.into_iter().map(|v| v as u64).collect()
     }
 }
 

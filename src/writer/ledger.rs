@@ -410,7 +410,10 @@ mod tests {
         }
         let rows = l.checkpoint().rows;
         assert!((MAX_ROWS / 2..=MAX_ROWS).contains(&rows.len()), "{}", rows.len());
-        assert!(rows[rows.len() - 1000..].iter().map(|r| r.1.step).eq(9_001..=10_000), "the newest are whole");
+        assert!(
+            rows[rows.len() - 1000..].iter().map(|r| r.1.step).eq(9_001..=10_000),
+            "the newest are whole"
+        );
         assert_eq!(rows.iter().map(|r| r.1.peak).max(), Some(Bytes(1 << 40)));
         assert!(rows.is_sorted_by_key(|r| r.1.step));
         assert_eq!(rows.last().map(|r| r.1.step), Some(10_000));

@@ -4,9 +4,12 @@
 
 use serde_json::{Value, json};
 use strandline::detect::Finding;
-use strandline::event::{Frame, Nanos, SiteId};
+use strandline::event::{Frame, Nanos};
 use strandline::replay::Replay;
 use strandline::report::HeldBy;
+
+/// Nanoseconds for which a job that is looked into may make no event.
+const AHEAD: u64 = 1_000_000_000;
 
 /// What the job has answered about a finding, by the lines as the replay has them.
 pub(crate) fn held_by(finding: &Finding, replay: &Replay) -> HeldBy {
@@ -16,23 +19,24 @@ pub(crate) fn held_by(finding: &Finding, replay: &Replay) -> HeldBy {
     let counts = counts(replay).unwrap_or(&Value::Null);
     // What was looked up as the job ended, after its last step, is told of that step.
     let last = replay.ended().map_or(u32::MAX, |_| replay.steps().max(1));
-    let step_at = |ns: u64| replay.step_at(Nanos(ns)).map(|step| step.min(last));
+    // Of a moment that the replay does not reach, as in a report of an earlier one, nobody knows the step.
+    let reaches = |ns: u64| replay.ended().is_some() || ns <= replay.time().0.saturating_add(AHEAD);
+    let step_at = |ns: u64| replay.step_at(Nanos(ns)).filter(|_| reaches(ns)).map(|step| step.min(last));
     let of = |(f, answer): (&Value, &Value)| match HeldBy::of(f, answer, counts, &step_at) {
-        HeldBy::NotFound(_) if was_freed(finding, replay, answer) => {
-            HeldBy::Skipped("by then the job was ending and had freed them".into())
-        }
+        HeldBy::NotFound(_) if was_freed(finding, replay, answer) => HeldBy::Skipped(
+            "when strandline looked, after the last step, the job had freed these blocks already".into(),
+        ),
         held => held,
     };
     answer(replay, &about(finding, &frames(finding, replay))).map_or(HeldBy::NotRun, of)
 }
 
-/// Whether the job, as it ended, had begun to free most of what was found before this was answered: nobody held that any more.
+/// Whether the job had freed most of what was found when this was answered, after its last step: nobody held that any more.
 fn was_freed(finding: &Finding, replay: &Replay, answer: &Value) -> bool {
     let at = answer.get("at_ns").and_then(Value::as_u64);
-    let is_late = at.zip(replay.torn_down_at()).is_some_and(|(at, freed)| freed.0 <= at);
-    let is_of_it = |site: SiteId| finding.sites.iter().any(|s| s.site == site);
-    let freed = replay.torn_down().filter(|(c, _)| is_of_it(c.key.site)).map(|(_, bytes)| bytes);
-    is_late && freed.sum::<u64>() >= finding.bytes_now / 2
+    let is_late = at.is_some_and(|at| replay.last_step_time().0 <= at);
+    let live = replay.blocks(finding.device).filter(|h| finding.counts(h) && !h.pending);
+    is_late && live.map(|h| h.block.rounded.0).sum::<u64>() <= finding.bytes_now / 2
 }
 
 /// What the job has answered about a finding, as it stands in the recording.

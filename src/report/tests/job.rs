@@ -25,7 +25,7 @@ const FRAMES: [(u32, &str, u32, &str); 5] = [
         UNPACK,
         "/opt/env/lib/python3.12/site-packages/trl/models/activation_offloading.py",
         430,
-        "OffloadActivations.unpack_tensor_with_streams",
+        "OffloadActivations.__init__.<locals>.unpack_tensor_with_streams",
     ),
     (FORWARD, "/home/u/job/model.py", 12, "Model.forward"),
     (BUILD, "/home/u/job/train.py", 20, "<module>"),

@@ -4,7 +4,7 @@
 use super::super::held::HeldBy;
 use super::super::model::{Facts, Known, Process};
 use super::super::style::{Ink, Style};
-use super::super::units::{duration, size, size_f, thousands};
+use super::super::units::{seconds, size, size_f, thousands};
 use super::phrase::per;
 use super::place::{kept_at, kept_by, line, place, site};
 use crate::detect::{Certainty, Finding, GrainName, SecondsToOom};
@@ -105,8 +105,8 @@ fn full(p: &Process<'_>, f: &Finding) -> String {
     let done = u64::from(marks(p, f));
     let at = |n: u64| format!("{} {}", f.grain.noun(), thousands(done.saturating_add(n)));
     let time = |of: fn(SecondsToOom) -> u64| {
-        let seconds = f.seconds_to_oom.map(of).filter(|s| *s != u64::MAX);
-        seconds.map(|s| format!(", in {}", duration(s.saturating_mul(1_000_000_000)))).unwrap_or_default()
+        let left = f.seconds_to_oom.map(of).filter(|s| *s != u64::MAX);
+        left.map(|s| format!(", in {}", seconds(s))).unwrap_or_default()
     };
     let mid = format!("full at {}", at(when.mid));
     match (when.low, when.high) {

@@ -15,11 +15,14 @@ const NAMES: usize = 17;
 pub(super) fn lines(p: &Process<'_>, m: &Moment, style: Style) -> Vec<String> {
     let t = parts(p, m);
     let unit = TableUnit::for_part(m.anatomy.reserved.0.max(m.anatomy.allocated.0));
-    // All figures are rounded together, so that what is printed adds up.
-    let bytes: Vec<u64> = t.job.iter().chain(&t.rest).map(|x| x.bytes).chain([t.left_behind]).collect();
-    let (figures, total) = unit.apportion(&bytes);
-    let (job, rest) = figures[..bytes.len() - 1].split_at(t.job.len());
-    let left = figures[bytes.len() - 1];
+    // What is printed adds up, and what was allocated and what was left behind are the figures that other tables have.
+    let bytes = |parts: &[Part]| -> Vec<u64> { parts.iter().map(|x| x.bytes).collect() };
+    let sum = |parts: &[u64]| parts.iter().map(|b| u128::from(*b)).sum::<u128>();
+    let (job, rest) = (bytes(&t.job), bytes(&t.rest));
+    let allocated = sum(&job) + u128::from(t.left_behind);
+    let (total, left) = (unit.round(allocated + sum(&rest)), unit.round(t.left_behind.into()));
+    let job = &unit.apportion_to(&job, unit.round(allocated) - left)[..];
+    let rest = &unit.apportion_to(&rest, total - unit.round(allocated))[..];
 
     let mut out = title(p, m, unit, total, t.whole_device, style);
     let wide = [job.iter().sum(), rest.iter().sum(), left].map(|v: u64| unit.show(v).len());
@@ -50,10 +53,10 @@ pub(super) fn lines(p: &Process<'_>, m: &Moment, style: Style) -> Vec<String> {
     out
 }
 
-/// `GPU 0 when it failed, GiB (step 19)    total 23.7 (driver)`.
+/// `GPU 0, RTX 3090, when the allocation failed in step 19, GiB    total 23.7 (driver)`.
 fn title(p: &Process<'_>, m: &Moment, unit: TableUnit, total: u64, whole: bool, style: Style) -> Vec<String> {
     let when = match m.at {
-        At::Oom => "when it failed in",
+        At::Oom => "when the allocation failed in",
         At::Peak => "at its peak in",
         At::Event => "at the end of",
     };
@@ -110,5 +113,7 @@ fn by_whom(p: &Process<'_>, m: &Moment) -> String {
         GrainName::Microbatch => format!("by microbatches from {} on", thousands(n.into())),
         GrainName::Tick => format!("from second {} on", thousands(n.into())),
     };
-    format!("{who}{arrow}")
+    // Of a job that goes on to allocate there, the newest are not counted yet.
+    let young = if last < m.anatomy.step.min(p.replay.steps()) { ", newer steps not counted" } else { "" };
+    format!("{who}{young}{arrow}")
 }

@@ -7,9 +7,9 @@ use super::super::style::Style;
 use super::super::units::{plural, size, thousands};
 use super::phrase::{clause, current_rate, forecast, per};
 use super::place::{at_place, in_phase, kept_by, site};
-use crate::detect::{Finding, Outcome, SelfFault};
-use crate::replay::Failed;
+use crate::detect::{Finding, LONG_GROWTH, Outcome, SelfFault};
 use crate::replay::anatomy::At;
+use crate::replay::{Failed, GRACE};
 
 /// The first line, wrapped.
 pub(super) fn lines(r: &Report<'_>, style: Style) -> Vec<String> {
@@ -24,22 +24,33 @@ pub(super) fn lines(r: &Report<'_>, style: Style) -> Vec<String> {
 /// What GROWING means beside LEAK, and what to do about it, where the first line says that.
 pub(super) fn growing(r: &Report<'_>, style: Style) -> Vec<String> {
     let lead = r.lead().filter(|p| p.phrase().0 == "GROWING");
-    let Some(f) = lead.and_then(leak).filter(|f| f.kind.is_leak()) else { return Vec::new() };
+    let found = lead.and_then(|p| Some((p, leak(p).filter(|f| f.kind.is_leak())?)));
+    let Some((p, f)) = found else { return Vec::new() };
+    let is_full_before =
+        fatal(p, f).is_some() || f.steps_to_oom.is_some_and(|s| s.mid < u64::from(LONG_GROWTH));
     let grain = f.grain.noun();
     let (why, until) = match f.kind.may_be_buffer() {
         true => (
             "a buffer or cache that is still filling looks the same",
             format!(
-                "after {} of steady growth, or as soon as an autograd graph is seen to grow longer with every {grain}",
-                plural(10_000, grain)
+                "{}as soon as an autograd graph is seen to grow longer with every {grain}",
+                if is_full_before {
+                    String::new()
+                } else {
+                    format!("after {} of steady growth, or ", plural(LONG_GROWTH.into(), grain))
+                }
             ),
         ),
         false => {
             ("what holds it was not seen to grow", "as soon as what holds it is seen to grow".to_owned())
         }
     };
+    let ends = match fatal(p, f) {
+        Some(_) => "something has to empty or limit it earlier",
+        None => "the growth stops by itself",
+    };
     let text = format!(
-        "not called a leak yet: {why}. If something empties or limits what holds this memory, the growth stops by itself; \
+        "not called a leak yet: {why}. If something empties or limits what holds this memory, {ends}; \
          otherwise it is a leak, and should be fixed now. It will be called LEAK {until}"
     );
     style.wrap("  means  ", &text)
@@ -115,7 +126,7 @@ fn sentence(r: &Report<'_>, p: &Process<'_>, alone: bool) -> String {
     };
     if let Some(fault @ SelfFault { place, signal, .. }) = &p.self_fault {
         return format!(
-            " in {place}: a thread of {} was running this code of strandline when the process died of {signal}. {}.{}",
+            " in {place}: a thread of {} was inside strandline's part of this call when the process died of {signal}. {}.{}",
             r.name(p),
             clause(&fault.advice()),
             gpu()
@@ -213,10 +224,13 @@ fn filled(p: &Process<'_>) -> Option<String> {
     let oom = fatal(p, f)?;
     let without = p.anatomies.iter().find(|m| m.device == f.device && m.at == At::Oom).map(|m| {
         let a = &m.anatomy;
-        format!("; without it the job would peak at {}", size(a.allocated.0.saturating_sub(a.left_behind.0)))
+        // The newest steps' part is too young to be counted as left behind.
+        let newest = (f.bytes_per_step * f64::from(GRACE)) as u64;
+        let left = a.left_behind.0.saturating_add(newest);
+        format!("; without it the job would peak at {}", size(a.allocated.0.saturating_sub(left)))
     });
     Some(format!(
-        "It filled GPU {} in {} {}{}{}.",
+        "Memory that was not freed filled GPU {} in {} {}{}{}.",
         f.device.0,
         p.replay.step_source().noun(),
         thousands(oom.step.into()),

@@ -1,7 +1,7 @@
 //! How much and how soon, in words that the parts of the report share.
 
 use super::super::model::{Ended, Process};
-use super::super::units::{duration, plural, size_f, thousands};
+use super::super::units::{plural, seconds, size_f, thousands};
 use crate::detect::{Finding, GrainName, StepsToOom};
 
 /// `a step`.
@@ -58,7 +58,7 @@ pub(super) fn forecast(p: &Process<'_>, f: &Finding) -> Option<(&'static str, St
     } else {
         format!("about {}{rate}", plural(when.mid, &noun))
     };
-    let time = time.map(|s| format!(", {} from now", duration(s.saturating_mul(1_000_000_000))));
+    let time = time.map(|s| format!(", {} from now", seconds(s)));
     let time = time.unwrap_or_default();
     let text = match (when.low, when.high) {
         (l, h) if l == h => format!("{about}{time}"),
@@ -73,18 +73,17 @@ pub(super) fn forecast(p: &Process<'_>, f: &Finding) -> Option<(&'static str, St
 
 /// The same of a job that is judged second by second: `about 1 h 31 min at this rate (1 h 12 min to 2 h 19 min)`.
 fn in_time(when: StepsToOom, rate: &str) -> String {
-    let span = |seconds: u64| duration(seconds.saturating_mul(1_000_000_000));
     if when.low > FAR_SECONDS {
-        return format!("more than {}{rate}", span(FAR_SECONDS));
+        return format!("more than {}{rate}", seconds(FAR_SECONDS));
     }
     let about = match when.mid {
         u64::MAX => format!("an unknown time{rate}"),
         0 => return format!("less than one second{rate}"),
-        mid => format!("about {}{rate}", span(mid)),
+        mid => format!("about {}{rate}", seconds(mid)),
     };
     match (when.low, when.high) {
         (l, h) if l == h => about,
-        (l, u64::MAX) => format!("{about} ({} at the earliest, or never if it levels off)", span(l)),
-        (l, h) => format!("{about} ({} to {})", span(l), span(h)),
+        (l, u64::MAX) => format!("{about} ({} at the earliest, or never if it levels off)", seconds(l)),
+        (l, h) => format!("{about} ({} to {})", seconds(l), seconds(h)),
     }
 }

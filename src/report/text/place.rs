@@ -42,12 +42,12 @@ pub(in crate::report) fn place(p: &Process<'_>, s: &Site) -> String {
     }
 }
 
-/// `trl/models/activation_offloading.py:430 unpack_tensor_with_streams`.
+/// `trl/models/activation_offloading.py:430 in unpack_tensor_with_streams`; of a method, with its class.
 pub(in crate::report) fn line(p: &Process<'_>, f: &Frame) -> String {
     let file = short_path(&f.file, Facts::of(p.replay).text("cwd"));
     let at = if f.line == 0 { String::new() } else { format!(":{}", f.line) };
-    let name = f.function.rsplit('.').next().filter(|n| !n.is_empty() && *n != "<module>");
-    format!("{file}{at}{}", name.map(|n| format!(" {n}")).unwrap_or_default())
+    let name = f.function.rsplit("<locals>.").next().filter(|n| !n.is_empty() && *n != "<module>");
+    format!("{file}{at}{}", name.map(|n| format!(" in {n}")).unwrap_or_default())
 }
 
 /// A path without what is the same for all: up to `site-packages/`, or the job's working directory.

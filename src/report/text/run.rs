@@ -74,11 +74,11 @@ fn steps(p: &Process<'_>) -> String {
         StepSource::Backward => "ends of backward",
         StepSource::Manual => {
             let asked = Facts::of(p.replay).text("steps").and_then(|s| s.strip_prefix("every:"));
-            let by = asked.map_or_else(|| "strandline_step".to_owned(), |s| format!("every {s} s"));
+            let by = asked.map_or_else(|| "strandline.step()".to_owned(), |s| format!("every {s} s"));
             return format!("{} ({by})", plural(n, "step"));
         }
         StepSource::Time => return format!("{} (no steps were seen)", plural(n, "second")),
-        StepSource::None => return "no steps were seen".to_owned(),
+        StepSource::None => return "no step ended".to_owned(),
     };
     format!("{} ({by})", plural(n, "step"))
 }

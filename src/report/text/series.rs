@@ -37,15 +37,19 @@ pub(super) fn lines(d: &Device, grain: &str, several: bool, is_cut: bool, style:
         t.row(cells);
     };
     row(format!("{:6} {gpu}{}", format!("{grain}s"), unit.name()), &|r| thousands(r.step.into()));
-    row("       at the end".into(), &|r| show(r.allocated.0));
-    row("       peak".into(), &|r| show(r.peak.0));
+    // Where PyTorch's blocks were not recorded, what was allocated is not known: it is not 0.
+    let sees_blocks = d.rows.iter().any(|r| r.peak.0 > 0);
+    if sees_blocks {
+        row("       at the end".into(), &|r| show(r.allocated.0));
+        row("       peak".into(), &|r| show(r.peak.0));
+    }
     row("       reserved".into(), &|r| show(r.reserved.0));
     if d.rows.iter().any(|r| r.pending.0 > 0) {
         row("       waiting".into(), &|r| show(r.pending.0));
     }
     let mut out = t.lines(2);
     let ends: Vec<u64> = d.rows.iter().map(|r| r.allocated.0).collect();
-    if ends.len() > COLUMNS {
+    if ends.len() > COLUMNS && sees_blocks {
         let (head, tail) = ("         ", format!(" at the end of each {grain}"));
         let most = style.width.saturating_sub(head.len() + tail.len()).clamp(SIGNS.len(), CURVE);
         out.push(format!("{head}{}{tail}", curve(&ends, most)));

@@ -52,7 +52,7 @@ fn lines(r: &Report<'_>, style: Style) -> Vec<String> {
     if silent > 0 {
         let noun = if silent == 1 { "process" } else { "processes" };
         let text =
-            format!("{} {noun} without another finding (--format json has all)", thousands(silent as u64));
+            format!("{} {noun} with nothing else to tell (--format json has all)", thousands(silent as u64));
         out.extend(style.wrap("  others ", &text));
     }
     last(&mut out, r, style);

@@ -66,11 +66,11 @@ pub(crate) enum Command {
     Snapshot(Snapshot),
     /// What would lower the peak of a recorded job, and by how much
     Advise(Advise),
-    /// Compare two recordings or snapshots, line by line
+    /// Compare the memory of two runs or snapshots, by line of the program
     Diff(Diff),
     /// A recording for other tools: flame graphs, speedscope, pprof, Perfetto
     Export(Export),
-    /// Memory that a marked region (watch_region, %%strandline) left allocated, by line
+    /// What a `with strandline.watch_region():` block or a `%%strandline` notebook cell left allocated, by line
     Left(Left),
     /// The events of a recording as text, one a line
     Dump(Dump),

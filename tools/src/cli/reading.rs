@@ -142,7 +142,7 @@ pub(crate) struct Export {
     /// repeated [default: peak; with speedscope also end]
     #[arg(long, value_name = "MOMENT")]
     pub(crate) at: Vec<Moment>,
-    /// With --format folded: count all that was allocated, also what was freed
+    /// With --format folded: count every allocation, also of memory that was freed since
     #[arg(long, conflicts_with = "at")]
     pub(crate) allocated: bool,
     /// With --format perfetto: how many lines of the program get a counter of the memory they hold

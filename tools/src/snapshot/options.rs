@@ -15,7 +15,7 @@ pub(crate) struct Options {
     /// Where to write it [default: beside the recording]
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
-    /// The moment that is shown: end, now, peak, oom, step:N or mark:NAME [default: end]
+    /// The moment that is shown: end (of the last step), now (the last event), peak, oom (the last failed allocation), step:N or mark:NAME [default: end]
     #[arg(long, value_name = "MOMENT")]
     pub(crate) at: Option<Moment>,
     /// Only the history of this many steps before it

@@ -8,7 +8,7 @@ use ratatui::layout::{Constraint, Layout};
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Paragraph, Wrap};
-use strandline::report::{curve, duration, plural, quantity, size, size_f, thousands};
+use strandline::report::{curve, duration, plural, quantity, seconds, size, size_f, thousands};
 
 /// Lines beside the rows and the detail: title, columns, footer.
 const FIXED: u16 = 3;
@@ -203,8 +203,8 @@ fn row(r: &Rank, text: String, selected: bool) -> Line<'static> {
 
 /// `3 min 4 s`; where the time is not known `92 steps`; in twelve columns at most.
 fn full(g: &Growth) -> String {
-    if let Some(seconds) = g.seconds {
-        return duration(seconds.saturating_mul(1_000_000_000));
+    if let Some(left) = g.seconds {
+        return seconds(left);
     }
     match g.full.map(|f| f.mid) {
         None => "size unknown".into(),
@@ -266,7 +266,7 @@ fn detail(r: &Rank, width: usize) -> Vec<Line<'static>> {
 fn forecast(g: &Growth) -> String {
     let Some(f) = g.full.filter(|f| f.mid != u64::MAX) else { return String::new() };
     let high = if f.high == u64::MAX { "never".into() } else { thousands(f.high) };
-    let time = g.seconds.map(|s| format!(", in {}", duration(s.saturating_mul(1_000_000_000))));
+    let time = g.seconds.map(|s| format!(", in {}", seconds(s)));
     let marks = quantity(f.mid as f64);
     format!(", full in about {marks} ({} to {high}){}", thousands(f.low), time.unwrap_or_default())
 }
