@@ -6,7 +6,7 @@ use super::super::model::{Facts, Known, Process};
 use super::super::style::{Ink, Style};
 use super::super::units::{seconds, size, size_f, thousands};
 use super::phrase::per;
-use super::place::{kept_at, kept_by, line, place, site};
+use super::place::{kept_at, kept_by, place, site, your_line};
 use crate::detect::{Certainty, Finding, GrainName, SecondsToOom};
 
 /// How many processes of a job a finding is about.
@@ -60,7 +60,7 @@ pub fn alert(
             f.stream.filter(|s| s.side && f.kind.is_leak()).map(|s| format!(", on side stream {}", s.id.0));
         say("where", &format!("{}{}", place(p, s), stream.unwrap_or_default()));
         if let Some(yours) = s.your_line.as_ref().filter(|y| **y != s.frame) {
-            say("", &format!("reached from your {}", line(p, yours)));
+            say("", &format!("reached from {}", your_line(p, yours)));
         }
     }
     if let Some(HeldBy::Found(holders)) = known.map(|k| &k.held_by) {

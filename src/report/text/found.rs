@@ -6,7 +6,7 @@ use super::super::style::{Ink, Style};
 use super::super::units::{percent, plural, quantity, size, size_f, thousands};
 use super::headline::cuda_error;
 use super::phrase::{clause, current_rate, forecast, per};
-use super::place::{at_place, in_phase, kept_at, line, place, site};
+use super::place::{at_place, in_phase, kept_at, line, place, site, your_line};
 use crate::detect::{Certainty, Finding, Outcome, Severity, post_mortem};
 use crate::event::Frame;
 use crate::replay::{Cohort, Device, SEVERAL, SiteKind, is_generated, is_installed};
@@ -155,7 +155,7 @@ fn allocated(p: &Process<'_>, f: &Finding, say: &mut dyn FnMut(&str, &str)) {
         let reached = p.names.frames(s.stack).any(|f| f == yours);
         let how =
             if reached && s.kind == SiteKind::Line { "reached from" } else { "in the backward started at" };
-        say("", &format!("{how} your {}", line(p, yours)));
+        say("", &format!("{how} {}", your_line(p, yours)));
     }
     for other in f.sites.iter().skip(1).take(3).filter(|o| o.share >= 0.01) {
         if let Some(s) = p.replay.site(other.site) {
@@ -174,7 +174,7 @@ pub(super) fn broken(p: &Process<'_>, style: Style) -> Vec<String> {
     let site = p.replay.site(f.site).filter(|s| s.kind != SiteKind::Unknown);
     let place = site.map(|s| format!(" {}", at_place(p, s))).unwrap_or_default();
     let yours = site.and_then(|s| s.your_line.as_ref().filter(|y| **y != s.frame));
-    let reached = yours.map(|y| format!(", reached from your {}", line(p, y))).unwrap_or_default();
+    let reached = yours.map(|y| format!(", reached from {}", your_line(p, y))).unwrap_or_default();
     let stream = f.stream.map(|s| format!(", stream {}", s.0)).unwrap_or_default();
     let phase = in_phase(f.phase);
     let text = format!(
@@ -315,7 +315,7 @@ fn note(p: &Process<'_>, f: &Finding, known: Option<&Known>) -> String {
     let pace = if f.bytes_per_step > 0.0 { format!("{}, ", rate(f)) } else { String::new() };
     let yours = named.filter(|s| f.kind.is_leak() && s.kind == SiteKind::Line);
     let yours = yours.and_then(|s| s.your_line.as_ref().filter(|y| **y != s.frame));
-    let yours = yours.map(|y| format!(", reached from your {}", line(p, y))).unwrap_or_default();
+    let yours = yours.map(|y| format!(", reached from {}", your_line(p, y))).unwrap_or_default();
     format!("{}{place}{yours}: {pace}{} now. {}", f.headline(), size(f.bytes_now), clause(&explain))
         .trim_end()
         .to_owned()

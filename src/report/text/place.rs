@@ -23,12 +23,13 @@ pub(super) fn at_place(p: &Process<'_>, s: &Site) -> String {
 /// A site in words.
 pub(in crate::report) fn place(p: &Process<'_>, s: &Site) -> String {
     match s.kind {
-        SiteKind::Line if s.your_line.as_ref() == Some(&s.frame) => format!("your {}", line(p, &s.frame)),
+        SiteKind::Line if s.your_line.as_ref() == Some(&s.frame) => your_line(p, &s.frame),
         SiteKind::Line => line(p, &s.frame),
         SiteKind::Backward => {
             let by = s.node.as_ref().map(|n| format!("by {n} ")).unwrap_or_default();
-            let your = if s.your_line.as_ref() == Some(&s.frame) { "your " } else { "" };
-            format!("{by}in the backward started at {your}{}", line(p, &s.frame))
+            let is_yours = s.your_line.as_ref() == Some(&s.frame);
+            let line = if is_yours { your_line(p, &s.frame) } else { line(p, &s.frame) };
+            format!("{by}in the backward started at {line}")
         }
         SiteKind::Native => match p.native.get(&s.stack).and_then(|n| n.frames.get(n.reached)) {
             Some(f) if f.line > 0 => format!("by {} ({})", f.function, line(p, f)),
@@ -50,6 +51,12 @@ pub(in crate::report) fn line(p: &Process<'_>, f: &Frame) -> String {
     format!("{file}{at}{}", name.map(|n| format!(" in {n}")).unwrap_or_default())
 }
 
+/// The same of a line of the user's own; a name that `--share` has folded says that already.
+pub(in crate::report) fn your_line(p: &Process<'_>, f: &Frame) -> String {
+    let line = line(p, f);
+    if line.starts_with("your/") { line } else { format!("your {line}") }
+}
+
 /// A path without what is the same for all: up to `site-packages/`, or the job's working directory.
 pub(in crate::report) fn short_path<'f>(file: &'f str, cwd: Option<&str>) -> &'f str {
     for root in ["/site-packages/", "/dist-packages/", ".whl/"] {
@@ -66,7 +73,7 @@ pub(in crate::report) fn short_path<'f>(file: &'f str, cwd: Option<&str>) -> &'f
 /// `your leak.py:11: hist.append(loss)`.
 pub(super) fn kept_at(p: &Process<'_>, kept: &KeptAt) -> String {
     let frame = Frame { file: kept.file.clone(), line: kept.line, function: String::new() };
-    format!("your {}: {}", line(p, &frame), kept.source)
+    format!("{}: {}", your_line(p, &frame), kept.source)
 }
 
 /// The same within a sentence: ``kept by `hist.append(loss)` at leak.py:11``.
