@@ -1,6 +1,8 @@
 //! Many ranks of one job: real recordings of six ranks, grown to a fleet by `tests/fleet/grow.py`. Which ranks differ is named, what is
-//! missing is said, and what all have is said once.
+//! missing is said, and what all have is said once. Also what Kubernetes and Prometheus are given (`docs/deploy`, `docs/grafana`).
 
+#[path = "surroundings/packages.rs"]
+mod debian;
 #[path = "fleet/events.rs"]
 mod events;
 #[path = "fleet/store.rs"]
@@ -106,6 +108,23 @@ fn what_all_ranks_have_is_said_once_and_healthy_ranks_do_not_differ() {
     let (_even, fleet) = grown("fleet-even", &["--ranks", "24"]);
     let report = json(&fleet);
     assert_eq!((&report["verdict"], differ(&report)), (&"clean".into(), Vec::new()));
+}
+
+/// Manifests of docs/deploy by Kubernetes' own schemas, their command lines by the command; rules of docs/grafana by promtool.
+#[test]
+fn manifests_and_rules_are_valid() {
+    let wanted = ["kubernetes-validate==1.37.0"];
+    let Some(schemas) = support::packages::of_the_index("kubernetes-validate-1.37.0", &wanted) else {
+        return;
+    };
+    let mut check = Command::new(python());
+    check.arg(root().join("tests/metrics/manifests.py")).arg(command()).env("PYTHONPATH", schemas);
+    if let Some(promtool) = debian::file("prometheus", "usr/bin/promtool") {
+        check.arg("--promtool").arg(promtool);
+    }
+    let output = check.output().expect("Python starts");
+    let said = [output.stdout, output.stderr].map(|said| String::from_utf8_lossy(&said).into_owned());
+    assert!(output.status.success(), "{}{}", said[0], said[1]);
 }
 
 /// `cargo test --release -p strandline --test fleet -- --ignored --nocapture thousand`: the figures of docs/measurements.md.

@@ -7,13 +7,13 @@
 # conda: VENV/conda-meta/history, an empty file, makes of it an environment that `conda run` takes.
 # container: what starts one from this machine's own files, CONTAINER="podman run --rm --rootfs /:O" where nothing else is said;
 # with docker, the last two words are to be `--rm IMAGE`. apptainer, cleaned: likewise, APPTAINER="apptainer exec /".
-# srun, tasks, export and sbatch want a Slurm that runs (SLURM_CONF), with this machine as a node.
+# srun, tasks, prolog, export and sbatch want a Slurm that runs (SLURM_CONF), with this machine as a node.
 set -u
 cd "$(dirname "$0")/../.."
 command=$(realpath "$1"); venv=$(realpath "$2"); shift 2
-names=${*:-jupyter lab late uv conda hydra multirun submitit accelerate deepspeed ray actor rayjob mpirun srun tasks export sbatch container apptainer cleaned}
+names=${*:-jupyter lab late uv conda hydra multirun submitit accelerate deepspeed ray actor rayjob mpirun srun tasks prolog export sbatch container apptainer cleaned}
 work=$(mktemp -d)
-here=$PWD/tests/launchers; job=$PWD/tests/python/launched.py
+here=$PWD/tests/launchers; deploy=$PWD/docs/deploy/slurm; job=$PWD/tests/python/launched.py
 export PATH="$venv/bin:$PATH" STRANDLINE_BIN="$command" PYTHONPATH="$PWD/tools/python:$work/lib" PYTHONDONTWRITEBYTECODE=1
 mkdir "$work/lib" && cp "$job" "$work/lib" # alone: what lies beside it has names of packages
 export JUPYTER_PLATFORM_DIRS=1 RAY_USAGE_STATS_ENABLED=0 HYDRA_FULL_ERROR=1
@@ -55,6 +55,9 @@ STRANDLINE_SIM_DEVICES=2 try mpirun 2 mpirun "${run[@]}" mpirun --allow-run-as-r
 try deepspeed 1 deepspeed "${run[@]}" deepspeed --num_gpus 1 "$job"
 try srun 1 srun "${run[@]}" srun -n 1 python "$job"
 STRANDLINE_SIM_DEVICES=2 try tasks 2 srun "${run[@]}" srun -n 2 python "$job"
+mkdir "$work/bin" && ln -s "$command" "$work/bin/strandline" # where the prolog finds it
+prolog() { srun -n 2 --task-prolog="$deploy/task-prolog.sh" --epilog="$deploy/epilog.sh" python "$job" && test -s out/*/report.txt; }
+STRANDLINE_OUT=$work/prolog/out PATH=$work/bin:$PATH STRANDLINE_SIM_DEVICES=2 try prolog 2 srun prolog
 try export 0 srun "${run[@]}" srun --export=NONE -n 1 "$venv/bin/python" "$job"
 script=$work/batch.sh
 printf '#!/bin/sh\nexec %s run -o %s -- srun -n 1 %s %s\n' "$command" "$work/sbatch/out" "$venv/bin/python" "$job" >"$script"
