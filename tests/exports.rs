@@ -176,7 +176,7 @@ fn perfetto_has_memory_steps_phases_streams_and_findings() {
         read[0]
     );
     assert_eq!(figure(&read[0], "GPU 0 reserved bytes"), Some(run.device("peak_reserved_bytes")));
-    let kept = format!("GPU 0: your {SCRIPT}:15 keep bytes");
+    let kept = format!("GPU 0: your {SCRIPT}:15 in keep bytes");
     assert_eq!(figure(&read[0], &kept), Some(40 * (8 << 20)), "{}", read[0]);
     for (name, count) in [("step 40", 1), ("backward", 40), ("optimizer", 40), ("GPU 0, side stream 1", 40)] {
         assert_eq!(figure(&read[1], name), Some(count), "{name}: {}", read[1]);
@@ -253,7 +253,7 @@ fn annotations_are_of_the_line_in_the_checkout() {
     let own = run.folder.path().file_name().expect("a name").to_string_lossy();
     assert_eq!(properties[0], ("file", format!("{own}/{SCRIPT}")));
     assert_eq!(properties[1], ("line", "15".to_owned()));
-    assert!(plain(data).contains(&format!("your {SCRIPT}:15 keep")), "{data}");
+    assert!(plain(data).contains(&format!("your {SCRIPT}:15 in keep")), "{data}");
 }
 
 /// With both kinds of stacks, native frames lead from the interpreter to the block; their names have dots, spaces and semicolons of C++.

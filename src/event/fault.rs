@@ -92,6 +92,7 @@ pub const CALLS: &[&str] = &[
     "cuMemcpyDtoH_v2_ptds",
     "cuMemcpyDtoHAsync_v2_ptsz",
     "cuCtxSynchronize_v2",
+    "cudaStreamBeginCaptureToGraph",
 ];
 
 /// Whether a status is one that stays: the process can make no use of the device any more. cuda.h says of each of these that the

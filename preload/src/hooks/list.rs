@@ -53,6 +53,7 @@ macro_rules! for_each_hook {
     "cuMemcpyDtoHAsync_v2_ptsz" in Driver as CU_MEMCPY_DTOH_ASYNC_PTSZ (to: P, from: P, n: usize, s: P) -> Status => sticky_error::copy_to_host_async_ptsz;
     // Capture.
     "cudaStreamBeginCapture" in Cudart as STREAM_BEGIN_CAPTURE (s: P, mode: i32) -> Status => [called] streams::begin_capture;
+    "cudaStreamBeginCaptureToGraph" in Cudart as STREAM_BEGIN_CAPTURE_TO_GRAPH (s: P, graph: P, after: P, data: P, count: usize, mode: i32) -> Status => [called] streams::begin_capture_to_graph;
     "cudaStreamEndCapture" in Cudart as STREAM_END_CAPTURE (s: P, graph: *mut P) -> Status => [called] streams::end_capture;
     // The driver, for whoever goes past the runtime: programs and libraries with a runtime of their own inside.
     "cuGetProcAddress" in Driver as GET_PROC_ADDRESS (name: *const c_char, f: *mut P, version: i32, flags: u64) -> Status => [called] entry_points::get_proc_address::<All>;

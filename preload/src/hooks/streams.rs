@@ -80,13 +80,31 @@ hooks! {
 
 pub(super) unsafe fn begin_capture(s: P, mode: i32) -> Status {
     let status = forward!(STREAM_BEGIN_CAPTURE(s, mode) on s);
+    begun(id::STREAM_BEGIN_CAPTURE, status, s);
+    status
+}
+
+pub(super) unsafe fn begin_capture_to_graph(
+    s: P,
+    graph: P,
+    after: P,
+    data: P,
+    count: usize,
+    mode: i32,
+) -> Status {
+    let status = forward!(STREAM_BEGIN_CAPTURE_TO_GRAPH(s, graph, after, data, count, mode) on s);
+    begun(id::STREAM_BEGIN_CAPTURE_TO_GRAPH, status, s);
+    status
+}
+
+/// After a call that begins a capture.
+fn begun(hook: HookId, status: Status, s: P) {
     if status == SUCCESS
-        && let Some(mut t) = enter_or_arm(id::STREAM_BEGIN_CAPTURE)
+        && let Some(mut t) = enter_or_arm(hook)
     {
         t.captures += 1;
         t.note(Kind::CaptureBegin, tls::device(), 0, 0, s as u64);
     }
-    status
 }
 
 /// A capture that failed has ended too.

@@ -4,7 +4,7 @@ use super::sums::{Key, Sum, Sums};
 use crate::event::{DeviceId, Frame, StackId};
 use crate::report::model::{Process, Report, used};
 use crate::report::path;
-use crate::report::text::{NO_FRAME, line, stream};
+use crate::report::text::{NO_FRAME, label, stream};
 use std::collections::BTreeMap;
 
 /// What stands for the stacks of blocks that were there before the recording began.
@@ -135,7 +135,7 @@ impl<'a> Profile<'a> {
     fn path(&self, key: &Key) -> Vec<Call> {
         let p = self.process;
         let call = |f: &Frame| Call {
-            label: line(p, f),
+            label: label(p, f),
             function: f.function.clone(),
             file: f.file.clone(),
             line: f.line,

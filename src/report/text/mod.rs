@@ -15,7 +15,7 @@ mod series;
 mod told;
 mod whole;
 
-pub(super) use place::{NO_FRAME, line, place, short_path, site, stream};
+pub(super) use place::{NO_FRAME, label, place, short_path, site, stream};
 pub(super) use told::{Told, findings};
 
 pub use alert::{Spread, alert, headline, held, withdrawn};

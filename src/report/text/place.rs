@@ -45,10 +45,24 @@ pub(in crate::report) fn place(p: &Process<'_>, s: &Site) -> String {
 
 /// `trl/models/activation_offloading.py:430 in unpack_tensor_with_streams`; of a method, with its class.
 pub(in crate::report) fn line(p: &Process<'_>, f: &Frame) -> String {
+    let name = f.function.rsplit("<locals>.").next().filter(|n| is_name(n));
+    format!("{}{}", at_line(p, f), name.map(|n| format!(" in {n}")).unwrap_or_default())
+}
+
+/// The same as a label of a frame, with as little as tells it: `model.py:40 forward`.
+pub(in crate::report) fn label(p: &Process<'_>, f: &Frame) -> String {
+    let name = f.function.rsplit('.').next().filter(|n| is_name(n));
+    format!("{}{}", at_line(p, f), name.map(|n| format!(" {n}")).unwrap_or_default())
+}
+
+fn is_name(function: &str) -> bool {
+    !function.is_empty() && function != "<module>"
+}
+
+fn at_line(p: &Process<'_>, f: &Frame) -> String {
     let file = short_path(&f.file, Facts::of(p.replay).text("cwd"));
     let at = if f.line == 0 { String::new() } else { format!(":{}", f.line) };
-    let name = f.function.rsplit("<locals>.").next().filter(|n| !n.is_empty() && *n != "<module>");
-    format!("{file}{at}{}", name.map(|n| format!(" in {n}")).unwrap_or_default())
+    format!("{file}{at}")
 }
 
 /// The same of a line of the user's own; a name that `--share` has folded says that already.
