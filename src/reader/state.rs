@@ -113,7 +113,6 @@ pub struct Reader {
     /// For [`Iterator`]: events of the batch handed out so far.
     pub(super) handed: usize,
     pub(super) damage: damage::List,
-    pub(super) notes: Vec<String>,
     pub(super) summary: Summary,
     pub(super) missing: u64,
     pub(super) holes: u64,
@@ -155,7 +154,6 @@ impl Reader {
             events: Vec::with_capacity(2 * BATCH),
             handed: 0,
             damage: damage::List::default(),
-            notes: Vec::new(),
             missing: 0,
             holes: 0,
             cut_at: None,
@@ -275,11 +273,6 @@ impl Reader {
         self.damage.more
     }
 
-    /// What is odd but harms nothing, such as pages of a newer version that were passed over.
-    pub fn notes(&self) -> &[String] {
-        &self.notes
-    }
-
     /// Stacks and texts defined so far.
     pub fn names(&self) -> &Names {
         &self.definitions.names
@@ -294,11 +287,6 @@ impl Reader {
     /// [`Item::Stack`] was handed out, before anything uses it.
     pub fn skip_native(&mut self, stack: crate::event::StackId, count: usize) {
         self.definitions.names.skip_native(stack, count);
-    }
-
-    /// Build id of the library `file`, as native frames name it (hexadecimal).
-    pub fn build_id(&self, file: &str) -> Option<String> {
-        self.definitions.build_id(file)
     }
 
     /// What the recording is and how it stands, as far as it has been read.
