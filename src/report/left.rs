@@ -32,15 +32,16 @@ pub struct RegionPeak {
 }
 
 /// What events mean to the region now.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum State {
+    #[default]
     Counting,
     Skipping,
     Over,
 }
 
 /// Follows a replay: [`Left::before`] each event, [`Left::after`] it.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct LeftBehind {
     region: String,
     state: State,
@@ -60,17 +61,7 @@ pub struct LeftBehind {
 impl LeftBehind {
     /// The region of these marks, from the beginning of a recording on: where the job began to be recorded within it, there is no first mark.
     pub fn new(region: &str) -> LeftBehind {
-        LeftBehind {
-            region: region.to_string(),
-            state: State::Counting,
-            marked: false,
-            begun: false,
-            incomplete: false,
-            generation: 0,
-            born: FxHashMap::default(),
-            gone: BTreeMap::new(),
-            peaks: BTreeMap::new(),
-        }
+        LeftBehind { region: region.to_string(), ..LeftBehind::default() }
     }
 
     /// An event is about to be applied: what it frees is still known.

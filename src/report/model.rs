@@ -305,7 +305,7 @@ pub(super) fn fatal<'p>(p: &'p Process<'_>, f: &Finding) -> Option<&'p OomEvent>
 }
 
 /// Devices on which the job had anything; those it only asked about are not worth a word.
-pub(super) fn used<'p>(p: &'p Process<'_>) -> impl Iterator<Item = &'p Device> {
+pub fn used<'p>(p: &'p Process<'_>) -> impl Iterator<Item = &'p Device> {
     p.replay.devices().filter(|d| d.peak_reserved.bytes.0 > 0 || d.peak_allocated.bytes.0 > 0)
 }
 

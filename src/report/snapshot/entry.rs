@@ -14,7 +14,7 @@ use crate::event::{Addr, Bytes, DeviceId, Nanos, Phase, PoolId, StackId, StreamH
 use crate::replay::PhaseKind;
 
 /// What happened, in PyTorch's words.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Action {
     Alloc,
     FreeRequested,
@@ -23,6 +23,7 @@ pub(super) enum Action {
     SegmentFree,
     SegmentMap,
     SegmentUnmap,
+    #[default]
     Snapshot,
     Oom,
 }
@@ -49,7 +50,7 @@ impl Action {
 }
 
 /// An entry that is to be written.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Entry {
     pub(super) action: Action,
     pub(super) device: DeviceId,
@@ -165,19 +166,7 @@ impl<'a> Labels<'a> {
         if !self.coloured || self.unknown_written {
             return Ok(());
         }
-        let e = Entry {
-            action: Action::Snapshot,
-            device: DeviceId(0),
-            addr: Addr(0),
-            size: Bytes(0),
-            stream: StreamHandle(0),
-            pool: PoolId::DEFAULT,
-            stack: StackId(0),
-            time,
-            phase: None,
-            repaired: false,
-            event: u64::MAX,
-        };
+        let e = Entry { action: Action::Snapshot, time, event: u64::MAX, ..Entry::default() };
         self.write(out, shared, &e)
     }
 

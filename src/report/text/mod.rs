@@ -15,7 +15,8 @@ mod series;
 mod told;
 mod whole;
 
-pub(super) use place::{NO_FRAME, line, place, short_path, site, stream};
+pub use place::stream;
+pub(super) use place::{NO_FRAME, line, place, short_path, site};
 pub(super) use told::{Told, findings};
 
 pub use alert::{Spread, alert, headline, held, withdrawn};
