@@ -60,6 +60,13 @@ impl PoolId {
     }
 }
 
+impl ThreadId {
+    /// The number that events carry; 65,535 stands for all that come after 65,534.
+    pub fn numbered(thread: u32) -> ThreadId {
+        ThreadId(u16::try_from(thread).unwrap_or(u16::MAX))
+    }
+}
+
 impl Addr {
     /// The address `size` bytes further on; saturating, since recordings may come from anywhere.
     pub fn end(self, size: Bytes) -> Addr {

@@ -78,11 +78,6 @@ impl Default for Live {
     }
 }
 
-/// The thread number that events carry.
-pub(super) fn thread_id(number: u32) -> ThreadId {
-    ThreadId(u16::try_from(number).unwrap_or(u16::MAX))
-}
-
 /// Reads one recording.
 pub struct Reader {
     pub(super) source: Box<dyn Source>,
@@ -219,7 +214,7 @@ impl Reader {
             let more = merge.drain(BATCH, |r, ring, thread| {
                 // Gaps of nothing: a loss that was told before.
                 if r.kind != Kind::Gap as u8 || r.a > 0 {
-                    fold.fold(ring, r, clock.at(r.ticks), thread_id(thread), events);
+                    fold.fold(ring, r, clock.at(r.ticks), ThreadId::numbered(thread), events);
                 }
             });
             if !events.is_empty() || !more {

@@ -47,7 +47,7 @@ pub struct Replay {
     /// ended last.
     pub(super) backward: SiteId,
     pub(super) inconsistencies: Vec<Inconsistency>,
-    pub(super) meta: serde_json::Map<String, serde_json::Value>,
+    pub(super) meta: serde_json::Value,
     pub(super) events: u64,
     pub(super) lost: u64,
     pub(super) gaps: u64,
@@ -100,7 +100,7 @@ impl Replay {
             Item::Event(e) => return self.apply_event(e),
             Item::Stack(id) => self.learn_stack(*id, names),
             Item::Meta(serde_json::Value::Object(m)) => {
-                self.meta.extend(m.iter().map(|(k, v)| (k.clone(), v.clone())));
+                m.iter().for_each(|(key, fact)| self.meta[key] = fact.clone());
                 self.sizes_from_facts();
             }
             Item::Checkpoint(c) => self.checkpoint(c),
@@ -170,14 +170,14 @@ impl Replay {
         self.ended
     }
     fn exit_status(&self) -> Option<u64> {
-        self.meta.get("exit_status")?.as_u64()
+        self.meta["exit_status"].as_u64()
     }
     /// The process is known to have ended by itself, with status 0.
     pub fn ended_well(&self) -> bool {
         self.ended.is_some() && self.exit_status() == Some(0)
     }
-    /// Facts about the process (the recording's `Meta` items, later ones over earlier ones).
-    pub fn meta(&self) -> &serde_json::Map<String, serde_json::Value> {
+    /// Facts about the process (the recording's `Meta` items, later ones over earlier ones); null: none was told.
+    pub fn meta(&self) -> &serde_json::Value {
         &self.meta
     }
     /// How much of the process was seen.

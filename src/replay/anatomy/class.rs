@@ -83,9 +83,7 @@ impl Classifier {
                 self.in_forward.insert(id.0, inside);
             }
             Item::Event(e) => self.event(&e.body, e.time),
-            Item::Meta(facts) => {
-                self.trained_before |= facts.get("trained_before").is_some_and(|t| *t == true);
-            }
+            Item::Meta(facts) => self.trained_before |= facts["trained_before"] == true,
             _ => {}
         }
     }

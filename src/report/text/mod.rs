@@ -15,6 +15,7 @@ mod series;
 mod told;
 mod whole;
 
+pub(super) use phrase::clause;
 pub use place::stream;
 pub(super) use place::{NO_FRAME, line, place, short_path, site};
 pub(super) use told::{Told, findings};
