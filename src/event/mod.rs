@@ -28,6 +28,6 @@ pub use names::{CodeDef, Frame, Names, NativeFrame, StackDef};
 pub use printable::{is_hidden, make_json_printable, make_printable, printable, printable_lines};
 pub use segments::Segments;
 pub use unit::{
-    Addr, Bytes, CodeId, DeviceId, EventHandle, Nanos, PoolId, SiteId, StackId, StepId, StreamHandle,
-    StreamId, ThreadId,
+    Addr, Bytes, CodeId, DeviceId, EventHandle, Nanos, PoolId, SiteId, StackId, StreamHandle, StreamId,
+    ThreadId,
 };

@@ -1,68 +1,39 @@
 //! Newtypes: a number that knows what it counts.
 
-use std::fmt;
-
-macro_rules! unit {
-    ($(#[$doc:meta])* $name:ident($inner:ty)) => {
-        $(#[$doc])*
-        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-        pub struct $name(pub $inner);
-        impl fmt::Debug for $name {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                write!(f, "{}({})", stringify!($name), self.0)
-            }
-        }
+macro_rules! units {
+    ($($(#[$doc:meta])* $name:ident($inner:ty);)*) => {
+        $(
+            $(#[$doc])*
+            #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+            pub struct $name(pub $inner);
+        )*
     };
 }
 
-unit!(
+units! {
     /// A device address as the allocator hands it out.
-    Addr(u64)
-);
-unit!(
+    Addr(u64);
     /// A size in bytes.
-    Bytes(u64)
-);
-unit!(
+    Bytes(u64);
     /// CUDA ordinal within the process.
-    DeviceId(u8)
-);
-unit!(
+    DeviceId(u8);
     /// A raw `cudaStream_t`; 0 is the legacy default stream. Handles are reused after `cudaStreamDestroy`.
-    StreamHandle(u64)
-);
-unit!(
+    StreamHandle(u64);
     /// A raw `cudaEvent_t`. Handles are reused after `cudaEventDestroy`.
-    EventHandle(u64)
-);
-unit!(
+    EventHandle(u64);
     /// Dense number of a (device, handle, epoch) in order of first appearance; 0 is device 0's default stream.
-    StreamId(u32)
-);
-unit!(
-    /// A step, counted from 1. 0 = before the first step has ended nothing is known: blocks born in the first step carry 1.
-    StepId(u32)
-);
-unit!(
+    StreamId(u32);
     /// An interned stack, unique within one recording; 0 = no stack.
-    StackId(u32)
-);
-unit!(
+    StackId(u32);
     /// A code object, unique within one recording (an address reused by another code object is another id); 0 = none.
-    CodeId(u32)
-);
-unit!(
+    CodeId(u32);
     /// A call site as the analyser groups blocks: an index into its site table.
-    SiteId(u32)
-);
-unit!(
+    SiteId(u32);
     /// A ring's owner, numbered in order of first event within one recording (not a tid).
-    ThreadId(u16)
-);
-unit!(
+    ThreadId(u16);
     /// Nanoseconds since the recording began, on the recording's own monotonic clock.
-    Nanos(u64)
-);
+    Nanos(u64);
+}
 
 /// A memory pool as PyTorch names it: (0,0) is the default pool, (0,n) a `MemPool`, (n,0) a graph capture's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -86,6 +57,13 @@ impl PoolId {
     #[inline]
     pub fn is_direct(self) -> bool {
         self.0 == u64::MAX
+    }
+}
+
+impl ThreadId {
+    /// The number that events carry; 65,535 stands for all that come after 65,534.
+    pub fn numbered(thread: u32) -> ThreadId {
+        ThreadId(u16::try_from(thread).unwrap_or(u16::MAX))
     }
 }
 

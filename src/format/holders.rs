@@ -56,13 +56,18 @@ impl Ask {
     pub fn parse(text: &[u8]) -> Option<Ask> {
         let all: Value = serde_json::from_slice(text).ok()?;
         let finding = |f: &Value| {
-            let blocks = f.get("blocks")?.as_array()?;
-            let blocks = blocks.iter().take(BLOCKS).filter_map(Value::as_u64).filter(|a| *a != 0).collect();
+            let blocks = f["blocks"]
+                .as_array()?
+                .iter()
+                .take(BLOCKS)
+                .filter_map(Value::as_u64)
+                .filter(|a| *a != 0)
+                .collect();
             Some(Flagged { about: f.get("about")?.clone(), blocks })
         };
-        let findings = all.get("findings")?.as_array()?.iter().take(FINDINGS).map(finding);
-        let last = all.get("last").and_then(Value::as_bool).unwrap_or(false);
-        Some(Ask { number: all.get("number")?.as_u64()?, findings: findings.collect::<Option<_>>()?, last })
+        let findings = all["findings"].as_array()?.iter().take(FINDINGS).map(finding);
+        let findings = findings.collect::<Option<_>>()?;
+        Some(Ask { number: all["number"].as_u64()?, findings, last: all["last"] == true })
     }
 }
 

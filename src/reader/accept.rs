@@ -2,10 +2,10 @@
 
 use super::pages::Next;
 use super::pages::Pages;
-use super::state::{Reader, Ring, Stage, Then, thread_id};
+use super::state::{Reader, Ring, Stage, Then};
 use super::summary::TailState;
 use super::tail::{Stand, Tail};
-use crate::event::{Dropped, Item, Nanos, ThreadInfo, make_json_printable, printable};
+use crate::event::{Dropped, Item, Nanos, ThreadId, ThreadInfo, make_json_printable, printable};
 use crate::format::checkpoint;
 use crate::format::clock::Clock;
 use crate::format::marks::{Mark, Skipped};
@@ -20,8 +20,6 @@ const TSC_GUESS: f64 = 0.4;
 const NO_RING: u32 = 256;
 /// Records that wait for the end of their sweep; several times what all rings of a job hold.
 const MOST_WAITING: usize = 1 << 22;
-/// Notes beyond which no more are taken.
-const MOST_NOTES: usize = 50;
 
 /// What became of a look at the tail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,20 +68,11 @@ impl Reader {
     }
 
     fn bad_page(&mut self, at: u64, frame: &Frame, why: &str) {
-        match Tag::from_u16(frame.tag) {
-            Some(tag) => {
-                self.damage.add(Some(at), format!("{tag:?} page {}: {why}", frame.sequence), None);
-                self.wants_state = true;
-                self.definitions.hole |= tag == Tag::Definitions;
-            }
-            None => self.note(format!("page of unknown kind {} at byte {at} skipped", frame.tag)),
-        }
-    }
-
-    fn note(&mut self, what: String) {
-        if self.notes.len() < MOST_NOTES {
-            self.notes.push(what);
-        }
+        // Of a newer version: passed over.
+        let Some(tag) = Tag::from_u16(frame.tag) else { return };
+        self.damage.add(Some(at), format!("{tag:?} page {}: {why}", frame.sequence), None);
+        self.wants_state = true;
+        self.definitions.hole |= tag == Tag::Definitions;
     }
 
     fn page(&mut self, at: u64, frame: &Frame, payload: &[u8]) {
@@ -406,7 +395,7 @@ fn thread_info(r: &Record) -> ThreadInfo {
     let bytes = [r.b.to_le_bytes(), r.c.to_le_bytes()].concat();
     let end = bytes.iter().position(|&b| b == 0).unwrap_or(bytes.len());
     ThreadInfo {
-        thread: thread_id(r.stack),
+        thread: ThreadId::numbered(r.stack),
         tid: r.a as u32,
         name: printable(&String::from_utf8_lossy(bytes.get(..end).unwrap_or_default())).into_owned(),
         autograd: r.flags & flag::AUTOGRAD != 0,

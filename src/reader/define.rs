@@ -1,6 +1,6 @@
 //! Definitions → names: code objects are kept, stacks are resolved to file, line and function.
 
-use crate::event::{CodeDef, CodeId, Frame, Item, Names, NativeFrame, StackDef, printable};
+use crate::event::{CodeDef, CodeId, Frame, Item, Names, NativeFrame, StackDef};
 use crate::format::definition::{self, Definition};
 use crate::format::python;
 use crate::format::wire::{Cursor, Malformed};
@@ -84,12 +84,6 @@ impl Definitions {
             None => Frame { function: format!("? (code {})", id.0), ..Frame::default() },
         });
         frames.chain(cut)
-    }
-
-    /// The build id of a native module that frames name, as hexadecimal digits.
-    pub(super) fn build_id(&self, file: &str) -> Option<String> {
-        let module = self.codes.values().find(|c| c.python_minor == 0 && printable(&c.file) == file)?;
-        Some(module.line_table.iter().map(|b| format!("{b:02x}")).collect())
     }
 }
 

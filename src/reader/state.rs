@@ -78,11 +78,6 @@ impl Default for Live {
     }
 }
 
-/// The thread number that events carry.
-pub(super) fn thread_id(number: u32) -> ThreadId {
-    ThreadId(u16::try_from(number).unwrap_or(u16::MAX))
-}
-
 /// Reads one recording.
 pub struct Reader {
     pub(super) source: Box<dyn Source>,
@@ -113,7 +108,6 @@ pub struct Reader {
     /// For [`Iterator`]: events of the batch handed out so far.
     pub(super) handed: usize,
     pub(super) damage: damage::List,
-    pub(super) notes: Vec<String>,
     pub(super) summary: Summary,
     pub(super) missing: u64,
     pub(super) holes: u64,
@@ -155,7 +149,6 @@ impl Reader {
             events: Vec::with_capacity(2 * BATCH),
             handed: 0,
             damage: damage::List::default(),
-            notes: Vec::new(),
             missing: 0,
             holes: 0,
             cut_at: None,
@@ -221,7 +214,7 @@ impl Reader {
             let more = merge.drain(BATCH, |r, ring, thread| {
                 // Gaps of nothing: a loss that was told before.
                 if r.kind != Kind::Gap as u8 || r.a > 0 {
-                    fold.fold(ring, r, clock.at(r.ticks), thread_id(thread), events);
+                    fold.fold(ring, r, clock.at(r.ticks), ThreadId::numbered(thread), events);
                 }
             });
             if !events.is_empty() || !more {
@@ -275,11 +268,6 @@ impl Reader {
         self.damage.more
     }
 
-    /// What is odd but harms nothing, such as pages of a newer version that were passed over.
-    pub fn notes(&self) -> &[String] {
-        &self.notes
-    }
-
     /// Stacks and texts defined so far.
     pub fn names(&self) -> &Names {
         &self.definitions.names
@@ -294,11 +282,6 @@ impl Reader {
     /// [`Item::Stack`] was handed out, before anything uses it.
     pub fn skip_native(&mut self, stack: crate::event::StackId, count: usize) {
         self.definitions.names.skip_native(stack, count);
-    }
-
-    /// Build id of the library `file`, as native frames name it (hexadecimal).
-    pub fn build_id(&self, file: &str) -> Option<String> {
-        self.definitions.build_id(file)
     }
 
     /// What the recording is and how it stands, as far as it has been read.

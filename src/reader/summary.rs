@@ -93,9 +93,4 @@ impl Summary {
     pub fn ended(&self) -> Option<&str> {
         self.facts.get("ended").and_then(Value::as_str)
     }
-
-    /// Whether a step is kept event by event, from its first event to its last.
-    pub fn keeps_step(&self, step: u32) -> bool {
-        !self.dropped.iter().any(|d| (d.first_step..=d.last_step).contains(&step))
-    }
 }

@@ -7,7 +7,6 @@ mod class;
 mod twins;
 
 pub use self::class::{Class, Classifier, Death};
-pub use self::twins::Twins;
 use super::{Device, Held, PhaseKind, Progress, Replay};
 use crate::event::{Block, Body, Bytes, DeviceId, Event, Item, Names, Nanos};
 use rustc_hash::FxHashMap;
@@ -250,11 +249,8 @@ impl Pass {
             deaths.for_each(|d| d.step = d.step.max(self.job.last_step + 1));
         }
         let mut sum = 0u64;
-        let mut twins = Twins::default();
-        let (mut unfreed, mut workspaces): (Vec<&Block>, Vec<&Block>) = (Vec::new(), Vec::new());
-        for s in &self.subjects {
-            let block = &s.held.block;
-            sum = sum.saturating_add(block.rounded.0);
+        let subjects = self.subjects.iter().map(|s| {
+            sum = sum.saturating_add(s.held.block.rounded.0);
             let class = if s.held.unverified {
                 Class::Other
             } else if !self.job.died_soon(&s.held, s.death) && left_behind(&self.replay, &s.held) {
@@ -262,28 +258,9 @@ impl Pass {
             } else {
                 self.job.class(&s.held, s.born_in, s.death)
             };
-            match class {
-                Class::Weights => twins.weight(block.size),
-                Class::Optimizer if self.job.may_be_workspace(&s.held, s.death, &self.replay) => {
-                    workspaces.push(block);
-                    continue;
-                }
-                Class::Optimizer => twins.state(block.size),
-                Class::Gradients if self.job.outlived_a_step(&s.held, s.death) => {
-                    unfreed.push(block);
-                    continue;
-                }
-                Class::Gradients => twins.gradient(block.size),
-                _ => {}
-            }
-            a.add(class, block);
-        }
-        for block in workspaces {
-            a.add(if twins.has(block.size) { Class::Optimizer } else { Class::Other }, block);
-        }
-        for block in unfreed {
-            a.add(if twins.claim(block.size) { Class::Gradients } else { Class::Other }, block);
-        }
+            (s.held, s.death, class)
+        });
+        self.job.settle(&self.replay, subjects, |held, class| a.add(class, &held.block));
         // What was there before the recording has no block; so the classes sum to what torch says.
         let unseen = a.allocated.0.saturating_sub(sum);
         a.before_recording.0 = a.before_recording.0.min(unseen);

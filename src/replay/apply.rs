@@ -3,6 +3,7 @@
 use super::cohort::{CohortKey, Size};
 use super::device::{Capacity, Device, Peak};
 use super::held::{Freed, Held};
+use super::limit::device_fact;
 use super::progress::{Coverage, PhaseKind, Progress};
 use super::refused::Asked;
 use super::site::UNKNOWN;
@@ -55,16 +56,12 @@ impl Replay {
     /// nothing better told.
     #[cold]
     pub(super) fn sizes_from_facts(&mut self) {
-        let told = self.meta.get("devices").and_then(serde_json::Value::as_array);
-        for fact in told.into_iter().flatten() {
-            let number = |key: &str| fact.get(key).and_then(serde_json::Value::as_u64);
-            let (Some(i), Some(total)) = (number("index"), number("capacity_bytes")) else { continue };
-            if let Some(dev) = self.devices.get_mut(i as usize)
-                && dev.capacity.is_none()
-                && total > 0
-            {
-                dev.capacity = Some(Capacity { total: Bytes(total), others: Bytes(0), source: "properties" });
-            }
+        for (id, dev) in
+            (0..=u8::MAX).map(DeviceId).zip(&mut self.devices).filter(|(_, d)| d.capacity.is_none())
+        {
+            let total = device_fact(&self.meta, id)["capacity_bytes"].as_u64().filter(|&total| total > 0);
+            let of = |total| Capacity { total: Bytes(total), others: Bytes(0), source: "properties" };
+            dev.capacity = total.map(of);
         }
     }
 

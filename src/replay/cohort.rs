@@ -261,7 +261,7 @@ impl Cohorts {
         let Some(c) = self.list.get_mut(id.0 as usize) else { return };
         c.allocs += 1;
         c.in_optimizer += u64::from(in_optimizer);
-        let p = Point { blocks: 1, bytes: size.rounded };
+        let p = Point::block(size.rounded);
         c.live.add(p);
         c.requested = c.requested.saturating_add(size.requested);
         c.steps.young[0].add(p);
@@ -277,7 +277,7 @@ impl Cohorts {
     pub(super) fn gone(&mut self, id: CohortId, size: Size, born: Now, now: Now, freed: Option<bool>) {
         let Some(c) = self.list.get_mut(id.0 as usize) else { return };
         c.frees += u64::from(freed.is_some());
-        let p = Point { blocks: 1, bytes: size.rounded };
+        let p = Point::block(size.rounded);
         c.live.sub(p);
         c.requested = c.requested.saturating_sub(size.requested);
         c.steps.gone(p, born.step, now.step, freed);
@@ -327,7 +327,7 @@ impl Cohorts {
     /// One that was born in step `born`, when step `now` is about to end.
     pub(super) fn put_back_step(&mut self, id: CohortId, rounded: u64, born: u32, now: u32) {
         if let Some(c) = self.list.get_mut(id.0 as usize) {
-            let (p, age) = (Point { blocks: 1, bytes: rounded }, now.saturating_sub(born));
+            let (p, age) = (Point::block(rounded), now.saturating_sub(born));
             c.steps.bucket(age).add(p);
             if age >= GRACE {
                 c.steps.births.add(born, p);
@@ -346,7 +346,7 @@ impl Cohorts {
             let mut rest = births.iter().peekable();
             for mark in first.max(step.saturating_sub(REMEMBERED))..=step {
                 while let Some((_, bytes)) = rest.next_if(|b| b.0.saturating_add(GRACE) <= mark) {
-                    p.add(Point { blocks: 1, bytes: *bytes });
+                    p.add(Point::block(*bytes));
                 }
                 c.steps.series.push(mark, p);
             }
@@ -354,7 +354,7 @@ impl Cohorts {
             c.steps.remembered = step;
             // Blocks of the last step but one are old from the next mark on.
             for (born, bytes) in births.iter().take_while(|b| b.0 < step) {
-                c.steps.births.add(*born, Point { blocks: 1, bytes: *bytes });
+                c.steps.births.add(*born, Point::block(*bytes));
             }
         }
     }
@@ -365,7 +365,7 @@ impl Cohorts {
         let rounded = size.rounded;
         if let Some(c) = self.list.get_mut(id.0 as usize) {
             c.births.push((born.step, rounded));
-            let p = Point { blocks: 1, bytes: rounded };
+            let p = Point::block(rounded);
             c.steps.young[0].sub(p);
             c.microbatches.young[0].sub(p);
             c.steps.bucket(now.step.saturating_sub(born.step)).add(p);

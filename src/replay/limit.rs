@@ -9,15 +9,12 @@ impl Replay {
     /// as the recorder saw it called, or by `per_process_memory_fraction` in the allocator's settings. `None`: no limit was seen,
     /// or the device's size is not known.
     pub fn limit(&self, device: DeviceId) -> Option<Bytes> {
-        let facts = self.meta().get("devices").and_then(Value::as_array);
-        let of = |d: &&Value| d.get("index").and_then(Value::as_u64) == Some(device.0.into());
-        let fact = facts.and_then(|all| all.iter().find(of));
-        let set = fact.and_then(|d| d.get("memory_fraction")?.as_f64());
-        let conf = || self.meta().get("alloc_conf").and_then(Value::as_str).and_then(in_settings);
-        let fraction = set.or_else(conf).filter(|f| (0.0..1.0).contains(f))?;
+        let fact = device_fact(self.meta(), device);
+        let conf = || self.meta()["alloc_conf"].as_str().and_then(in_settings);
+        let fraction = fact["memory_fraction"].as_f64().or_else(conf).filter(|f| (0.0..1.0).contains(f))?;
         let total = match self.device(device).and_then(|d| d.capacity) {
             Some(c) => c.total.0,
-            None => fact.and_then(|d| d.get("capacity_bytes")?.as_u64())?,
+            None => fact["capacity_bytes"].as_u64()?,
         };
         // As torch computes it.
         Some(Bytes((fraction * total as f64) as u64))
@@ -29,6 +26,12 @@ impl Replay {
         let left = c.total.0.saturating_sub(c.others.0);
         Some(Bytes(self.limit(device).map_or(left, |limit| limit.0.min(left))))
     }
+}
+
+/// What a process's facts say of a device; null: nothing.
+pub(crate) fn device_fact(facts: &Value, device: DeviceId) -> &Value {
+    let mut all = facts["devices"].as_array().into_iter().flatten();
+    all.find(|d| d["index"].as_u64() == Some(device.0.into())).unwrap_or(&Value::Null)
 }
 
 /// The fraction that `PYTORCH_CUDA_ALLOC_CONF` sets (torch 2.10 and newer), the last one where there are several.

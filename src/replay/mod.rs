@@ -39,6 +39,7 @@ pub use cohort::{Cohort, CohortId, CohortKey, GRACE, SEVERAL, Track};
 pub use device::{Capacity, Device, OomEvent, Peak, PendingWait};
 pub use failed::Failed;
 pub use held::Held;
+pub(crate) use limit::device_fact;
 pub use progress::{Coverage, Grain, Inconsistency, PhaseKind, Progress};
 pub use remade::Remade;
 pub use scene::{HOLDERS, Holder, Scene};

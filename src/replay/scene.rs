@@ -6,7 +6,7 @@ use crate::event::{Bytes, PoolId, Segments, SiteId, StreamHandle, StreamId};
 use rustc_hash::FxHashMap;
 
 /// Blocks of one line and stream.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Holder {
     /// The line that allocated them.
     pub site: SiteId,
@@ -60,14 +60,7 @@ impl Scene {
         let mut by: FxHashMap<(u32, u32), Holder> = FxHashMap::default();
         for h in blocks.iter().filter(|h| !h.pending && !h.unverified) {
             let (site, stream) = (h.site, h.stream);
-            let none = Holder {
-                site,
-                stream,
-                blocks: 0,
-                bytes: Bytes(0),
-                first_step: h.step,
-                of_this_step: Bytes(0),
-            };
+            let none = Holder { site, stream, first_step: h.step, ..Holder::default() };
             let e = by.entry((site.0, stream.0)).or_insert(none);
             e.blocks += 1;
             e.bytes.0 = e.bytes.0.saturating_add(h.rounded());

@@ -1,6 +1,6 @@
 //! A value at every mark, in bounded memory.
 
-/// The old blocks of a cohort at one mark.
+/// Blocks, such as the old ones of a cohort at one mark.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Point {
     /// How many.
@@ -10,7 +10,13 @@ pub struct Point {
 }
 
 impl Point {
-    pub(super) fn add(&mut self, o: Point) {
+    /// One block.
+    pub fn block(bytes: u64) -> Point {
+        Point { blocks: 1, bytes }
+    }
+
+    /// Adds others.
+    pub fn add(&mut self, o: Point) {
         self.blocks = self.blocks.saturating_add(o.blocks);
         self.bytes = self.bytes.saturating_add(o.bytes);
     }

@@ -4,7 +4,7 @@ use crate::event::{Frame, Names, NativeFrame, SiteId, StackId};
 use rustc_hash::FxHashMap;
 
 /// Why blocks are grouped under a site.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum SiteKind {
     /// The innermost frame outside PyTorch's own files is [`Site::frame`].
     Line,
@@ -14,11 +14,12 @@ pub enum SiteKind {
     /// No Python frame is known, but native ones are: [`Site::frame`] is a module and a place in it (see [`reached`]).
     Native,
     /// No frame is known. [`Site::frame`] is empty.
+    #[default]
     Unknown,
 }
 
-/// A call site.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// A call site; by default the one of which nothing is known.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Site {
     /// Its number.
     pub id: SiteId,
@@ -72,17 +73,8 @@ pub(super) const UNKNOWN: SiteId = SiteId(0);
 
 impl Default for Sites {
     fn default() -> Sites {
-        let unknown = Site {
-            id: UNKNOWN,
-            kind: SiteKind::Unknown,
-            frame: Frame::default(),
-            node: None,
-            your_line: None,
-            stack: StackId(0),
-            backward_stack: StackId(0),
-        };
         Sites {
-            list: vec![unknown],
+            list: vec![Site::default()],
             by_frame: FxHashMap::default(),
             by_stack: FxHashMap::default(),
             nodes: Vec::new(),

@@ -47,7 +47,7 @@ pub struct Replay {
     /// ended last.
     pub(super) backward: SiteId,
     pub(super) inconsistencies: Vec<Inconsistency>,
-    pub(super) meta: serde_json::Map<String, serde_json::Value>,
+    pub(super) meta: serde_json::Value,
     pub(super) events: u64,
     pub(super) lost: u64,
     pub(super) gaps: u64,
@@ -79,9 +79,8 @@ pub struct Replay {
     pub(super) trailing: bool,
     /// What was freed since.
     pub(super) freed: Vec<Freed>,
-    /// Number of the event at which that began, and when it did.
+    /// Number of the event at which that began.
     pub(super) freed_from: u64,
-    pub(super) freed_at: Nanos,
     /// What had been freed so when the recording ended.
     pub(super) torn_down: Vec<Freed>,
     /// What a job frees whose steps a clock ends.
@@ -100,7 +99,7 @@ impl Replay {
             Item::Event(e) => return self.apply_event(e),
             Item::Stack(id) => self.learn_stack(*id, names),
             Item::Meta(serde_json::Value::Object(m)) => {
-                self.meta.extend(m.iter().map(|(k, v)| (k.clone(), v.clone())));
+                m.iter().for_each(|(key, fact)| self.meta[key] = fact.clone());
                 self.sizes_from_facts();
             }
             Item::Checkpoint(c) => self.checkpoint(c),
@@ -170,14 +169,14 @@ impl Replay {
         self.ended
     }
     fn exit_status(&self) -> Option<u64> {
-        self.meta.get("exit_status")?.as_u64()
+        self.meta["exit_status"].as_u64()
     }
     /// The process is known to have ended by itself, with status 0.
     pub fn ended_well(&self) -> bool {
         self.ended.is_some() && self.exit_status() == Some(0)
     }
-    /// Facts about the process (the recording's `Meta` items, later ones over earlier ones).
-    pub fn meta(&self) -> &serde_json::Map<String, serde_json::Value> {
+    /// Facts about the process (the recording's `Meta` items, later ones over earlier ones); null: none was told.
+    pub fn meta(&self) -> &serde_json::Value {
         &self.meta
     }
     /// How much of the process was seen.
@@ -255,10 +254,6 @@ impl Replay {
     /// How many events are before that.
     pub fn torn_down_from(&self) -> Option<u64> {
         self.is_torn_down().then_some(self.freed_from)
-    }
-    /// When it began to.
-    pub fn torn_down_at(&self) -> Option<Nanos> {
-        self.is_torn_down().then_some(self.freed_at)
     }
     /// What it freed then: cohorts and sizes.
     pub fn torn_down(&self) -> impl Iterator<Item = (&Cohort, u64)> {

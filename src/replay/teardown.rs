@@ -13,7 +13,7 @@ impl Replay {
     pub(super) fn freed(&mut self, f: Freed) {
         if self.trailing {
             if self.freed.is_empty() {
-                (self.freed_from, self.freed_at) = (self.events, self.time);
+                self.freed_from = self.events;
             }
             self.freed.push(f);
             return;

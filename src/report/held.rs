@@ -94,39 +94,35 @@ impl HeldBy {
         counts: &Value,
         step_at: &dyn Fn(u64) -> Option<u32>,
     ) -> HeldBy {
-        let text = |v: &Value, key: &str| v.get(key).and_then(Value::as_str).map(str::to_owned);
-        let is = |v: &Value, key: &str| v.get(key).and_then(Value::as_bool).unwrap_or(false);
-        let reason = text(finding, "reason").unwrap_or_default();
-        let all = finding.get("holders").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
-        let asked = finding.get("blocks").and_then(Value::as_u64).unwrap_or(0);
-        let taken = answer.get("at_ns").and_then(Value::as_u64);
+        let text = |v: &Value| v.as_str().map(str::to_owned);
+        let reason = text(&finding["reason"]).unwrap_or_default();
+        let all = finding["holders"].as_array().into_iter().flatten();
+        let asked = finding["blocks"].as_u64().unwrap_or(0);
+        let taken = answer["at_ns"].as_u64();
         let holder = |v: &Value| {
-            let blocks = v.get("blocks").and_then(Value::as_u64).unwrap_or(0);
-            let name = text(v, "name")?;
-            let bound = v.get("bound").and_then(|b| {
-                Some(HolderBound { kind: text(b, "kind")?, entries: b.get("entries")?.as_u64()? })
-            });
-            let scope = v.get("scope").unwrap_or(&Value::Null);
+            let blocks = v["blocks"].as_u64().unwrap_or(0);
+            let name = text(&v["name"])?;
+            let bound = text(&v["bound"]["kind"]).zip(v["bound"]["entries"].as_u64());
             Some(Holder {
                 counts: counted(counts, &name, step_at),
                 name,
-                kind: text(v, "type").unwrap_or_default(),
-                entries: v.get("entries").and_then(Value::as_u64),
+                kind: text(&v["type"]).unwrap_or_default(),
+                entries: v["entries"].as_u64(),
                 taken,
                 step: taken.and_then(step_at),
-                bound,
-                graph: is(v, "graph"),
-                rebound: is(v, "rebound"),
-                part: text(v, "part"),
-                root: is(v, "root"),
-                in_frame: text(scope, "kind").as_deref() == Some("frame"),
-                through: text(v, "through"),
+                bound: bound.map(|(kind, entries)| HolderBound { kind, entries }),
+                graph: v["graph"] == true,
+                rebound: v["rebound"] == true,
+                part: text(&v["part"]),
+                root: v["root"] == true,
+                in_frame: v["scope"]["kind"] == "frame",
+                through: text(&v["through"]),
                 blocks,
                 share: if asked == 0 { 1.0 } else { blocks as f64 / asked as f64 },
             })
         };
-        match text(finding, "status").as_deref() {
-            Some("found") => HeldBy::Found(all.iter().filter_map(holder).collect()),
+        match finding["status"].as_str() {
+            Some("found") => HeldBy::Found(all.filter_map(holder).collect()),
             Some("not_found") => HeldBy::NotFound(reason),
             _ => HeldBy::Skipped(reason),
         }
@@ -135,14 +131,12 @@ impl HeldBy {
 
 /// What was counted of a name.
 fn counted(counts: &Value, name: &str, step_at: &dyn Fn(u64) -> Option<u32>) -> Vec<Count> {
-    let mine =
-        counts.as_array().into_iter().flatten().find(|c| c.get("name").and_then(Value::as_str) == Some(name));
-    let all = mine.and_then(|c| c.get("counts")?.as_array());
+    let mine = counts.as_array().into_iter().flatten().find(|c| c["name"] == name);
     let one = |c: &Value| {
-        let taken = c.get(0)?.as_u64()?;
-        Some(Count { taken, step: step_at(taken), entries: c.get(1)?.as_u64()? })
+        let taken = c[0].as_u64()?;
+        Some(Count { taken, step: step_at(taken), entries: c[1].as_u64()? })
     };
-    all.into_iter().flatten().filter_map(one).collect()
+    mine.and_then(|c| c["counts"].as_array()).into_iter().flatten().filter_map(one).collect()
 }
 
 impl Holder {

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::{Align, Table, size, thousands};
 use crate::event::{Addr, Block, Body, Bytes, DeviceId, Event, Frame, Names, SiteId, printable};
-use crate::replay::{Held, Replay};
+use crate::replay::{Held, Point, Replay};
 
 /// Lines of the text; JSON has all.
 const ROWS: usize = 20;
@@ -21,22 +21,6 @@ const ADDRESSES: usize = 64;
 const FRAMES: usize = 16;
 /// Lines that held the most at the peak.
 const PEAK_ROWS: usize = 5;
-
-/// Blocks, and their rounded sizes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Amount {
-    /// How many.
-    blocks: u64,
-    /// Their rounded sizes.
-    bytes: u64,
-}
-
-impl Amount {
-    fn add(&mut self, bytes: u64) {
-        self.blocks += 1;
-        self.bytes = self.bytes.saturating_add(bytes);
-    }
-}
 
 /// Most memory in use within the region.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -48,15 +32,16 @@ pub struct RegionPeak {
 }
 
 /// What events mean to the region now.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum State {
+    #[default]
     Counting,
     Skipping,
     Over,
 }
 
 /// Follows a replay: [`Left::before`] each event, [`Left::after`] it.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct LeftBehind {
     region: String,
     state: State,
@@ -69,24 +54,14 @@ pub struct LeftBehind {
     /// Blocks of the region that are in use.
     born: FxHashMap<(DeviceId, Addr), (SiteId, u64)>,
     /// What the region freed of blocks that are not its own.
-    gone: BTreeMap<SiteId, Amount>,
+    gone: BTreeMap<SiteId, Point>,
     peaks: BTreeMap<DeviceId, RegionPeak>,
 }
 
 impl LeftBehind {
     /// The region of these marks, from the beginning of a recording on: where the job began to be recorded within it, there is no first mark.
     pub fn new(region: &str) -> LeftBehind {
-        LeftBehind {
-            region: region.to_string(),
-            state: State::Counting,
-            marked: false,
-            begun: false,
-            incomplete: false,
-            generation: 0,
-            born: FxHashMap::default(),
-            gone: BTreeMap::new(),
-            peaks: BTreeMap::new(),
-        }
+        LeftBehind { region: region.to_string(), ..LeftBehind::default() }
     }
 
     /// An event is about to be applied: what it frees is still known.
@@ -97,7 +72,7 @@ impl LeftBehind {
         let (Body::FreeRequested(b) | Body::FreeCompleted(b)) = &e.body else { return };
         let Some((device, held)) = held(replay, b) else { return };
         if self.born.remove(&(device, b.addr)).is_none() && self.state == State::Counting && !held.pending {
-            self.gone.entry(held.site).or_default().add(held.block.rounded.0);
+            self.gone.entry(held.site).or_default().add(Point::block(held.block.rounded.0));
         }
     }
 
@@ -173,11 +148,6 @@ impl LeftBehind {
         self.marked
     }
 
-    /// Its end was seen.
-    pub fn is_over(&self) -> bool {
-        self.state == State::Over
-    }
-
     /// Most memory in use within it, by device.
     pub fn peaks(&self) -> &BTreeMap<DeviceId, RegionPeak> {
         &self.peaks
@@ -189,11 +159,11 @@ impl LeftBehind {
         for (&(device, addr), &(site, bytes)) in &self.born {
             let row = rows.entry(site).or_insert_with(|| Row {
                 site,
-                left: Amount::default(),
+                left: Point::default(),
                 freed: self.gone.get(&site).copied().unwrap_or_default(),
                 blocks: Vec::new(),
             });
-            row.left.add(bytes);
+            row.left.add(Point::block(bytes));
             row.blocks.push((device, addr, bytes));
         }
         let mut rows: Vec<Row> = rows.into_values().collect();
@@ -277,8 +247,8 @@ impl LeftBehind {
 #[derive(Clone, Debug)]
 struct Row {
     site: SiteId,
-    left: Amount,
-    freed: Amount,
+    left: Point,
+    freed: Point,
     blocks: Vec<(DeviceId, Addr, u64)>,
 }
 
@@ -296,10 +266,10 @@ fn held<'a>(replay: &'a Replay, b: &Block) -> Option<(DeviceId, &'a Held)> {
 }
 
 /// The lines that hold the most of a device.
-fn held_lines(replay: &Replay, device: DeviceId) -> Vec<(SiteId, Amount)> {
-    let mut lines: BTreeMap<SiteId, Amount> = BTreeMap::new();
+fn held_lines(replay: &Replay, device: DeviceId) -> Vec<(SiteId, Point)> {
+    let mut lines: BTreeMap<SiteId, Point> = BTreeMap::new();
     for h in replay.blocks(device).filter(|h| !h.pending) {
-        lines.entry(h.site).or_default().add(h.block.rounded.0);
+        lines.entry(h.site).or_default().add(Point::block(h.block.rounded.0));
     }
     let mut lines: Vec<_> = lines.into_iter().collect();
     lines.sort_by_key(|(site, amount)| (std::cmp::Reverse(amount.bytes), *site));

@@ -2,7 +2,7 @@
 //!
 //! Cardinality is bounded: of streams and sites only the largest of each process are told.
 
-use super::model::{Facts, Process};
+use super::model::{Facts, Process, used};
 use crate::replay::{Device, Replay, Site, SiteKind};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -59,7 +59,7 @@ impl Metrics {
         let lost = "Events lost while recording";
         self.put("strandline_events_lost_total", lost, &own, r.lost() as f64);
         self.put("strandline_alerts_total", "Alerts raised", &own, alerts as f64);
-        for d in r.devices().filter(|d| d.peak_reserved.bytes.0 > 0 || d.peak_allocated.bytes.0 > 0) {
+        for d in used(p) {
             let at = with(&own, [("device", d.id.0.to_string())]);
             let mut bytes = |name, help, b: u64| self.put(name, help, &at, b as f64);
             bytes("strandline_allocated_bytes", "Allocated by torch", d.allocated.0);

@@ -29,7 +29,7 @@ mod units;
 
 pub use held::{Count, HeldBy, Holder, HolderBound, KeptAt};
 pub use left::{LeftBehind, RegionPeak};
-pub use model::{Context, Cost, Ended, Exit, Facts, Fix, Known, Moment, Native, Process, Report};
+pub use model::{Context, Cost, Ended, Exit, Facts, Fix, Known, Moment, Native, Process, Report, used};
 pub use processes::IDLE;
 pub use style::{Ink, Style, ascii, curve};
 pub use table::{Align, Table};

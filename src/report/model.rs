@@ -4,6 +4,7 @@ use super::held::{HeldBy, KeptAt};
 use crate::detect::{Finding, GrainName, SelfFault, UNCOLLECTED, Verdict, final_oom};
 use crate::event::{Bytes, DeviceId, Frame, Names, StackId};
 use crate::replay::anatomy::{Anatomy, At};
+use crate::replay::device_fact;
 use crate::replay::{Coverage, Device, OomEvent, Replay, SiteKind};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -202,11 +203,10 @@ pub struct ProbeCost {
 impl ProbeCost {
     /// What the fact `holders` says; `None` where nothing was asked.
     fn of(replay: &Replay) -> Option<ProbeCost> {
-        let answers = replay.meta().get("holders")?.as_array()?;
+        let answers = replay.meta()["holders"].as_array()?;
         let mut all = ProbeCost { questions: answers.len() as u64, ..ProbeCost::default() };
         for answer in answers {
-            let number =
-                |key: &str| answer.get("cost").and_then(|c| c.get(key)?.as_u64()).unwrap_or_default();
+            let number = |key: &str| answer["cost"][key].as_u64().unwrap_or_default();
             all.pauses += number("slices");
             all.paused += number("pause_ns");
             all.longest = all.longest.max(number("longest_ns"));
@@ -219,8 +219,7 @@ impl ProbeCost {
 impl Cost {
     /// What the fact `cost` of a recording says (docs/recording.md), and what the recording takes on disk.
     pub fn of(replay: &Replay, disk: Option<Bytes>) -> Cost {
-        let fact = replay.meta().get("cost");
-        let number = |key: &str| fact?.get(key)?.as_f64().filter(|n| *n >= 0.0);
+        let number = |key: &str| replay.meta()["cost"][key].as_f64().filter(|n| *n >= 0.0);
         let fraction = || {
             // No hook was timed: unknown, not nothing.
             number("timed_hooks").filter(|n| *n > 0.0)?;
@@ -235,7 +234,7 @@ impl Cost {
 
 /// Facts of a process that its recording states, read from the replay's `meta` (docs/recording.md has its keys).
 #[derive(Clone, Copy, Debug)]
-pub struct Facts<'a>(&'a serde_json::Map<String, Value>);
+pub struct Facts<'a>(&'a Value);
 
 impl<'a> Facts<'a> {
     /// The facts of a process.
@@ -250,23 +249,17 @@ impl<'a> Facts<'a> {
 
     /// A text.
     pub fn text(self, key: &str) -> Option<&'a str> {
-        self.0.get(key)?.as_str()
+        self.0[key].as_str()
     }
 
     /// A number.
     pub fn number(self, key: &str) -> Option<u64> {
-        self.0.get(key)?.as_u64()
+        self.0[key].as_u64()
     }
 
     /// The command line.
     pub fn command(self) -> Vec<&'a str> {
-        self.0
-            .get("command")
-            .and_then(Value::as_array)
-            .into_iter()
-            .flatten()
-            .filter_map(Value::as_str)
-            .collect()
+        self.0["command"].as_array().into_iter().flatten().filter_map(Value::as_str).collect()
     }
 
     /// What the machine calls a device that this process knows by another number, by its `CUDA_VISIBLE_DEVICES`.
@@ -277,24 +270,19 @@ impl<'a> Facts<'a> {
 
     /// The name of a device.
     pub fn device_name(self, device: DeviceId) -> Option<&'a str> {
-        self.device(device)?.get("name")?.as_str()
+        device_fact(self.0, device)["name"].as_str()
     }
 
     /// Total memory of a device, as the program was told.
     pub fn device_capacity(self, device: DeviceId) -> Option<u64> {
-        self.device(device)?.get("capacity_bytes")?.as_u64().filter(|&b| b > 0)
-    }
-
-    fn device(self, device: DeviceId) -> Option<&'a Value> {
-        let all = self.0.get("devices")?.as_array()?;
-        all.iter().find(|d| d.get("index").and_then(Value::as_u64) == Some(u64::from(device.0)))
+        device_fact(self.0, device)["capacity_bytes"].as_u64().filter(|&b| b > 0)
     }
 
     /// Why not all was seen, where the recording says; of blocks only what it says of them.
     pub fn coverage_reason(self, seen: Coverage) -> Option<&'a str> {
-        let coverage = self.0.get("coverage")?;
-        let is_of_it = seen != Coverage::Blocks || coverage.get("level")?.as_str() == Some(seen.name());
-        coverage.get("reason")?.as_str().filter(|_| is_of_it)
+        let coverage = &self.0["coverage"];
+        let is_of_it = seen != Coverage::Blocks || coverage["level"].as_str() == Some(seen.name());
+        coverage["reason"].as_str().filter(|_| is_of_it)
     }
 }
 
@@ -305,7 +293,7 @@ pub(super) fn fatal<'p>(p: &'p Process<'_>, f: &Finding) -> Option<&'p OomEvent>
 }
 
 /// Devices on which the job had anything; those it only asked about are not worth a word.
-pub(super) fn used<'p>(p: &'p Process<'_>) -> impl Iterator<Item = &'p Device> {
+pub fn used<'p>(p: &'p Process<'_>) -> impl Iterator<Item = &'p Device> {
     p.replay.devices().filter(|d| d.peak_reserved.bytes.0 > 0 || d.peak_allocated.bytes.0 > 0)
 }
 

@@ -29,8 +29,6 @@ pub enum Ink {
     Doubt,
     /// All is well.
     Good,
-    /// What names a thing.
-    Strong,
     /// What may be skipped.
     Faint,
 }
@@ -45,7 +43,6 @@ impl Style {
             Ink::Bad => "1;31",
             Ink::Doubt => "1;33",
             Ink::Good => "1;32",
-            Ink::Strong => "1",
             Ink::Faint => "2",
         };
         format!("\x1b[{code}m{text}\x1b[0m")

@@ -18,7 +18,7 @@ mod sink;
 mod space;
 
 use crate::buffer::Drain;
-use crate::event::Nanos;
+use crate::event::{Nanos, ThreadId};
 use crate::format::clock::Clock;
 use crate::format::events::Encoder;
 use crate::format::fold::Fold;
@@ -274,7 +274,7 @@ impl<S: Sink> Writer<S> {
         let mut more = true;
         while more {
             more = merge.drain(1024, |r, ring, thread| {
-                fold.fold(ring, r, clock.at(r.ticks), rings::thread_id(thread), &mut events);
+                fold.fold(ring, r, clock.at(r.ticks), ThreadId::numbered(thread), &mut events);
             });
             events.drain(..).for_each(|e| ledger.apply(&e));
         }

@@ -1,7 +1,6 @@
 //! What the writer knows about each ring, and how its records become pages.
 
 use crate::buffer::Drain;
-use crate::event::ThreadId;
 use crate::format::events::{Encoder, EventsHead};
 use crate::format::marks::RingMark;
 use crate::format::merge::Merge;
@@ -9,11 +8,6 @@ use crate::format::raw::{Kind, Record};
 
 /// Records in a page: large enough for steps to repeat in it, small enough to be held in memory at both ends.
 const PAGE: u64 = 16_384;
-
-/// The thread number that events carry; 65,535 stands for all that come after 65,534.
-pub(super) fn thread_id(number: u32) -> ThreadId {
-    ThreadId(u16::try_from(number).unwrap_or(u16::MAX))
-}
 
 /// All rings.
 #[derive(Default)]

@@ -42,6 +42,11 @@ impl Error {
         Error { what: what.into(), hint: None, status: status::FAILED }
     }
 
+    /// What was asked for cannot be done as it stands, and what can.
+    pub(crate) fn usage(what: impl Into<String>, hint: impl Into<String>) -> Error {
+        Error::new(what).hint(hint).status(status::USAGE)
+    }
+
     /// The operating system said no about a path.
     pub(crate) fn io(what: &str, path: impl AsRef<Path>, source: std::io::Error) -> Error {
         let path: PathBuf = path.as_ref().into();

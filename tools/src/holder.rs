@@ -13,7 +13,7 @@ const AHEAD: u64 = 1_000_000_000;
 
 /// What the job has answered about a finding, by the lines as the replay has them.
 pub(crate) fn held_by(finding: &Finding, replay: &Replay) -> HeldBy {
-    if !replay.meta().contains_key("holders") {
+    if replay.meta().get("holders").is_none() {
         return HeldBy::NotRun;
     }
     let counts = counts(replay).unwrap_or(&Value::Null);
@@ -33,7 +33,7 @@ pub(crate) fn held_by(finding: &Finding, replay: &Replay) -> HeldBy {
 
 /// Whether the job had freed most of what was found when this was answered, after its last step: nobody held that any more.
 fn was_freed(finding: &Finding, replay: &Replay, answer: &Value) -> bool {
-    let at = answer.get("at_ns").and_then(Value::as_u64);
+    let at = answer["at_ns"].as_u64();
     let is_late = at.is_some_and(|at| replay.last_step_time().0 <= at);
     let live = replay.blocks(finding.device).filter(|h| finding.counts(h) && !h.pending);
     is_late && live.map(|h| h.block.rounded.0).sum::<u64>() <= finding.bytes_now / 2
@@ -46,7 +46,7 @@ pub(crate) fn answer_of<'a>(finding: &Finding, replay: &'a Replay) -> Option<&'a
 
 /// What was counted in holders since they were found: the last that was told.
 fn counts(replay: &Replay) -> Option<&Value> {
-    replay.meta().get("holders")?.as_array()?.iter().rev().find_map(|a| a.get("counts"))
+    replay.meta()["holders"].as_array()?.iter().rev().find_map(|a| a.get("counts"))
 }
 
 /// The lines that a finding names.
@@ -57,11 +57,10 @@ pub(crate) fn frames<'a>(finding: &Finding, replay: &'a Replay) -> Vec<&'a Frame
 /// Its newest answer about this, one that found something before one that did not and that before one that was not looked up, and all that
 /// was answered with it.
 pub(crate) fn answer<'a>(replay: &'a Replay, about: &Value) -> Option<(&'a Value, &'a Value)> {
-    let all = replay.meta().get("holders")?.as_array()?.iter().rev();
-    let findings =
-        all.filter_map(|a| Some(a.get("findings")?.as_array()?.iter().map(move |f| (f, a)))).flatten();
+    let all = replay.meta()["holders"].as_array()?.iter().rev();
+    let findings = all.flat_map(|a| a["findings"].as_array().into_iter().flatten().map(move |f| (f, a)));
     let mine: Vec<_> = findings.filter(|(f, _)| f.get("about").is_some_and(|a| is_same(a, about))).collect();
-    let status = |s: &str| mine.iter().find(|(f, _)| f.get("status").and_then(Value::as_str) == Some(s));
+    let status = |s: &str| mine.iter().find(|(f, _)| f["status"] == s);
     status("found").or_else(|| status("not_found")).or(mine.first()).copied()
 }
 
@@ -77,7 +76,7 @@ pub(crate) fn about(finding: &Finding, frames: &[&Frame]) -> Value {
 
 /// The same kind on the same device and stream, with a line in common: lines come and go with the steps.
 pub(crate) fn is_same(a: &Value, b: &Value) -> bool {
-    let list = |v: &'_ Value| v.get("sites").and_then(Value::as_array).cloned().unwrap_or_default();
+    let list = |v: &'_ Value| v["sites"].as_array().cloned().unwrap_or_default();
     let same = ["kind", "device", "stream"].iter().all(|key| a.get(key) == b.get(key));
     let (a, b) = (list(a), list(b));
     same && (a == b || a.iter().any(|site| b.contains(site)))

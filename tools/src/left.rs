@@ -1,7 +1,7 @@
 //! `strandline left`: what a region of a job left behind, also of a job that still runs.
 
 use crate::analyze::Feed;
-use crate::error::{Error, status};
+use crate::error::Error;
 use crate::process::Target;
 use crate::{cli, recording, say};
 use std::path::Path;
@@ -39,7 +39,7 @@ pub(crate) fn main(options: &cli::Left) -> Result<u8, Error> {
         let what = format!("no mark of the region \"{}\" is in this recording", printable(&options.region));
         let hint =
             "a region is what lies between strandline.mark(\"NAME begin\") and strandline.mark(\"NAME end\")";
-        return Err(Error::new(what).hint(hint).status(status::USAGE));
+        return Err(Error::usage(what, hint));
     }
     let mut text = Vec::new();
     match options.format {

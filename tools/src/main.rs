@@ -38,7 +38,6 @@ mod run;
 mod say;
 mod share;
 mod signals;
-#[allow(dead_code, unreachable_pub, reason = "a room that provides more than the commands use")]
 mod simulate;
 mod size;
 mod snapshot;

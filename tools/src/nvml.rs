@@ -63,6 +63,22 @@ pub(crate) struct Usage {
     pub(crate) free: u64,
 }
 
+/// Whether a function of the library does what it is asked. Its arguments have the types of what is handed over.
+macro_rules! ask {
+    ($nvml:ident.$name:ident($($argument:expr),*)) => {
+        $nvml
+            .library
+            .get::<unsafe extern "C" fn($(inferred!($argument)),*) -> Return>(concat!(stringify!($name), "\0"))
+            .is_ok_and(|call| call($($argument),*) == SUCCESS)
+    };
+}
+
+macro_rules! inferred {
+    ($argument:expr) => {
+        _
+    };
+}
+
 impl Nvml {
     /// Loads and initialises it; `None` where there is none or it refuses.
     pub(crate) fn load() -> Option<Nvml> {
@@ -77,13 +93,9 @@ impl Nvml {
 
     /// How many devices the machine has.
     pub(crate) fn count(&self) -> u32 {
-        let mut count = 0;
+        let mut count: c_uint = 0;
         // SAFETY: nvmlDeviceGetCount_v2(unsigned int*), by nvml.h.
-        let ok = unsafe {
-            self.library
-                .get::<unsafe extern "C" fn(*mut c_uint) -> Return>(b"nvmlDeviceGetCount_v2\0")
-                .is_ok_and(|get| get(&mut count) == SUCCESS)
-        };
+        let ok = unsafe { ask!(self.nvmlDeviceGetCount_v2(&raw mut count)) };
         if ok { count } else { 0 }
     }
 
@@ -91,13 +103,7 @@ impl Nvml {
     pub(crate) fn by_index(&self, index: u32) -> Option<Device> {
         let mut handle: Handle = std::ptr::null_mut();
         // SAFETY: nvmlDeviceGetHandleByIndex_v2(unsigned int, nvmlDevice_t*), by nvml.h.
-        let ok = unsafe {
-            self.library
-                .get::<unsafe extern "C" fn(c_uint, *mut Handle) -> Return>(
-                    b"nvmlDeviceGetHandleByIndex_v2\0",
-                )
-                .is_ok_and(|get| get(index, &mut handle) == SUCCESS)
-        };
+        let ok = unsafe { ask!(self.nvmlDeviceGetHandleByIndex_v2(index, &raw mut handle)) };
         ok.then_some(Device(handle))
     }
 
@@ -106,13 +112,7 @@ impl Nvml {
         let uuid = CString::new(uuid).ok()?;
         let mut handle: Handle = std::ptr::null_mut();
         // SAFETY: nvmlDeviceGetHandleByUUID(const char*, nvmlDevice_t*), by nvml.h; the string outlives the call.
-        let ok = unsafe {
-            self.library
-                .get::<unsafe extern "C" fn(*const c_char, *mut Handle) -> Return>(
-                    b"nvmlDeviceGetHandleByUUID\0",
-                )
-                .is_ok_and(|get| get(uuid.as_ptr(), &mut handle) == SUCCESS)
-        };
+        let ok = unsafe { ask!(self.nvmlDeviceGetHandleByUUID(uuid.as_ptr(), &raw mut handle)) };
         ok.then_some(Device(handle))
     }
 
@@ -121,9 +121,7 @@ impl Nvml {
         let mut text = [0u8; TEXT];
         // SAFETY: nvmlSystemGetDriverVersion(char*, unsigned int), by nvml.h; it writes at most as many bytes as it is told.
         let ok = unsafe {
-            self.library
-                .get::<unsafe extern "C" fn(*mut c_char, c_uint) -> Return>(b"nvmlSystemGetDriverVersion\0")
-                .is_ok_and(|get| get(text.as_mut_ptr().cast(), TEXT as c_uint) == SUCCESS)
+            ask!(self.nvmlSystemGetDriverVersion(text.as_mut_ptr().cast::<c_char>(), TEXT as c_uint))
         };
         if ok { string(&text) } else { None }
     }
@@ -134,9 +132,7 @@ impl Nvml {
         // SAFETY: nvmlDeviceGetName(nvmlDevice_t, char*, unsigned int), by nvml.h; it writes at most as many bytes as it is
         // told, and the handle came from this library.
         let ok = unsafe {
-            self.library
-                .get::<unsafe extern "C" fn(Handle, *mut c_char, c_uint) -> Return>(b"nvmlDeviceGetName\0")
-                .is_ok_and(|get| get(device.0, text.as_mut_ptr().cast(), TEXT as c_uint) == SUCCESS)
+            ask!(self.nvmlDeviceGetName(device.0, text.as_mut_ptr().cast::<c_char>(), TEXT as c_uint))
         };
         if ok { string(&text) } else { None }
     }
@@ -146,11 +142,7 @@ impl Nvml {
         let mut memory = Memory { version: MEMORY_V2, ..Memory::default() };
         // SAFETY: nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t, nvmlMemory_v2_t*), by nvml.h, with its version filled in; the
         // handle came from this library.
-        let ok = unsafe {
-            self.library
-                .get::<unsafe extern "C" fn(Handle, *mut Memory) -> Return>(b"nvmlDeviceGetMemoryInfo_v2\0")
-                .is_ok_and(|get| get(device.0, &mut memory) == SUCCESS)
-        };
+        let ok = unsafe { ask!(self.nvmlDeviceGetMemoryInfo_v2(device.0, &raw mut memory)) };
         ok.then_some(Usage { total: memory.total.saturating_sub(memory.reserved), free: memory.free })
     }
 
@@ -161,11 +153,11 @@ impl Nvml {
         // SAFETY: nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t, unsigned int*, nvmlProcessInfo_t*), by
         // nvml.h; `count` says how many entries may be written, and the handle came from this library.
         let ok = unsafe {
-            self.library
-                .get::<unsafe extern "C" fn(Handle, *mut c_uint, *mut Process) -> Return>(
-                    b"nvmlDeviceGetComputeRunningProcesses_v3\0",
-                )
-                .is_ok_and(|get| get(device.0, &mut count, processes.as_mut_ptr()) == SUCCESS)
+            ask!(self.nvmlDeviceGetComputeRunningProcesses_v3(
+                device.0,
+                &raw mut count,
+                processes.as_mut_ptr()
+            ))
         };
         let found = processes.get(..count as usize)?.iter().find(|p| ok && p.pid == pid)?;
         (found.used != NOT_AVAILABLE).then_some(found.used)

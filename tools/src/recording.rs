@@ -45,9 +45,8 @@ pub(crate) fn find(asked: Option<&Path>) -> Result<Vec<PathBuf>, Error> {
         Some(path) => {
             Err(Error::new(format!("{}: there is no such recording", say::path(path))).status(status::USAGE))
         }
-        None => newest(Path::new(HOME)).ok_or_else(|| {
-            Error::new("there is no recording under ./strandline").hint(RECORD_FIRST).status(status::USAGE)
-        }),
+        None => newest(Path::new(HOME))
+            .ok_or_else(|| Error::usage("there is no recording under ./strandline", RECORD_FIRST)),
     }
 }
 
@@ -62,7 +61,7 @@ pub(crate) fn only(found: &[PathBuf]) -> Result<&Path, Error> {
         [first, ..] => {
             let what =
                 format!("there are {} recordings, one for each process; this command takes one", found.len());
-            Err(Error::new(what).hint(format!("such as {}", shown(first))).status(status::USAGE))
+            Err(Error::usage(what, format!("such as {}", shown(first))))
         }
     }
 }
@@ -70,9 +69,9 @@ pub(crate) fn only(found: &[PathBuf]) -> Result<&Path, Error> {
 const RECORD_FIRST: &str = "record one: strandline run train.py   (or see one: strandline demo)";
 
 fn none_in(path: &Path) -> Error {
-    Error::new(format!("{}: there is no recording (*.strand) in this folder", say::path(path)))
-        .hint(RECORD_FIRST)
-        .status(status::USAGE)
+    let what = format!("{}: there is no recording (*.strand) in this folder", say::path(path));
+    let hint = RECORD_FIRST;
+    Error::usage(what, hint)
 }
 
 /// The runs in a folder of runs, by name: folders with recordings.
@@ -204,7 +203,7 @@ pub(crate) fn of_process(pid: u32) -> Result<PathBuf, Error> {
         let what = format!("process {pid} writes no recording");
         let hint =
             format!("its children may: pgrep -P {pid}; or give the recording, such as {}/…/….strand", HOME);
-        Error::new(what).hint(hint).status(status::USAGE)
+        Error::usage(what, hint)
     })
 }
 

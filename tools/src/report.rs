@@ -19,11 +19,9 @@ pub(crate) fn main(options: &cli::Report) -> Result<u8, Error> {
     let asked = fetched.as_ref().map(|f| f.path.as_path()).or(options.recording.as_deref());
     let is_beside = options.html.as_ref().is_some_and(|path| path.as_os_str() == ".");
     if is_beside && fetched.is_some() {
-        return Err(Error::new(
-            "the page would be written next to the recording, which is in an object store",
-        )
-        .hint("name its file: --html=FILE.html")
-        .status(status::USAGE));
+        let what = "the page would be written next to the recording, which is in an object store";
+        let hint = "name its file: --html=FILE.html";
+        return Err(Error::usage(what, hint));
     }
     let found = recording::find(asked)?;
     let share = options.share.then(Share::default);
@@ -31,7 +29,7 @@ pub(crate) fn main(options: &cli::Report) -> Result<u8, Error> {
     if let Some(step) = options.at {
         if options.format == cli::ReportFormat::Html {
             let hint = "in the page, click a step; --at goes with --format text and json";
-            return Err(Error::new("the page shows every step").hint(hint).status(status::USAGE));
+            return Err(Error::usage("the page shows every step", hint));
         }
         judged = analyze::judge_at_step(&judged, step, &suppressions)?;
     }
@@ -88,9 +86,7 @@ fn passes(
 fn write_page(path: &Path, judged: &[analyze::Judged], report: &Report<'_>) -> Result<(), Error> {
     if path.extension().is_some_and(|e| e == "strand") {
         let hint = "a page is written to a file of its own: --html=FILE.html, and the recording goes last";
-        return Err(Error::new(format!("{} would be overwritten", say::path(path)))
-            .hint(hint)
-            .status(status::USAGE));
+        return Err(Error::usage(format!("{} would be overwritten", say::path(path)), hint));
     }
     let passes = passes(judged, report)?;
     let fail = |e| Error::io("cannot write the report", path, e).status(status::FAILED);

@@ -6,6 +6,7 @@ use crate::format::raw::{Kind, Record, SEQUENCE_MODULUS};
 use crate::format::wire::{Cursor, Malformed, unzigzag};
 
 /// Decodes pages; keeps its tables' memory from page to page.
+#[derive(Default)]
 pub struct Decoder {
     tags: Vec<TagKey>,
     sizes: Vec<u64>,
@@ -13,19 +14,6 @@ pub struct Decoder {
     stacks: Vec<u64>,
     model: Model,
     addr: u64,
-}
-
-impl Default for Decoder {
-    fn default() -> Self {
-        Decoder {
-            tags: Vec::new(),
-            sizes: Vec::new(),
-            words: Vec::new(),
-            stacks: Vec::new(),
-            model: Model::new(),
-            addr: 0,
-        }
-    }
 }
 
 /// The value with the number that comes next, or a new value.

@@ -8,6 +8,7 @@ use crate::format::wire::{put, put_signed, zigzag};
 use rustc_hash::FxHashMap;
 
 /// Encodes pages; keeps its tables' memory from page to page.
+#[derive(Default)]
 pub struct Encoder {
     columns: [Vec<u8>; COLUMNS],
     tags: FxHashMap<TagKey, u8>,
@@ -40,22 +41,6 @@ impl Numbering {
                 self.0.insert(value, next);
                 next
             }
-        }
-    }
-}
-
-impl Default for Encoder {
-    fn default() -> Self {
-        Encoder {
-            columns: Default::default(),
-            tags: FxHashMap::default(),
-            sizes: Numbering::default(),
-            words: Numbering::default(),
-            stacks: Numbering::default(),
-            last: Vec::new(),
-            model: Model::new(),
-            time: 0,
-            addr: 0,
         }
     }
 }

@@ -39,11 +39,13 @@ pub(super) fn rounded_up(size: u64) -> u64 {
     size.max(1).saturating_add(511) & !511
 }
 
-impl Model {
-    pub(super) fn new() -> Model {
+impl Default for Model {
+    fn default() -> Model {
         Model { devices: vec![Device::default(); 256], stacks: Vec::new(), last_stack: 0 }
     }
+}
 
+impl Model {
     pub(super) fn reset(&mut self) {
         self.devices.fill(Device::default());
         self.stacks.clear();

@@ -1,6 +1,7 @@
 //! What a block was used for, from where it was born and how it ended.
 
 use super::super::{Held, PhaseKind, Replay};
+use super::twins::Twins;
 use crate::event::{Block, Body, Item, Names, Nanos, named};
 use rustc_hash::FxHashMap;
 
@@ -82,9 +83,7 @@ impl Classifier {
                 self.in_forward.insert(id.0, inside);
             }
             Item::Event(e) => self.event(&e.body, e.time),
-            Item::Meta(facts) => {
-                self.trained_before |= facts.get("trained_before").is_some_and(|t| *t == true);
-            }
+            Item::Meta(facts) => self.trained_before |= facts["trained_before"] == true,
             _ => {}
         }
     }
@@ -104,14 +103,14 @@ impl Classifier {
 
     /// Still there when the step after its own had ended. Gradients that are kept and zeroed are, and so is
     /// what a library keeps for itself from the first time it is used in a backward (cuBLAS a workspace for
-    /// each thread and stream): [`super::Twins`] tells them apart.
-    pub fn outlived_a_step(&self, held: &Held, death: Option<Death>) -> bool {
+    /// each thread and stream): [`Twins`] tells them apart.
+    fn outlived_a_step(&self, held: &Held, death: Option<Death>) -> bool {
         held.step < self.last_step && death.is_none_or(|d| d.step > self.last_step)
     }
 
     /// Whether a block that an optimizer made may be a library's workspace rather than state: it stays for good, and its line
-    /// frees nearly all that it allocates (Muon multiplies matrices). [`super::Twins`] knows states as large as a weight.
-    pub fn may_be_workspace(&self, held: &Held, death: Option<Death>, replay: &Replay) -> bool {
+    /// frees nearly all that it allocates (Muon multiplies matrices). [`Twins`] knows states as large as a weight.
+    fn may_be_workspace(&self, held: &Held, death: Option<Death>, replay: &Replay) -> bool {
         let frees_all = replay.cohorts().get(held.cohort.0 as usize).is_some_and(|c| {
             let (allocs, frees) = c.at_mark;
             c.in_optimizer * 2 > c.allocs && frees > 4 * allocs.saturating_sub(frees)
@@ -141,6 +140,42 @@ impl Classifier {
             // The job ended, or failed, before this step's backward could free it.
             _ if ended.is_none() && held.step > self.last_step => Class::Activations,
             _ => Class::Other,
+        }
+    }
+
+    /// The class of each block out of all that live at a moment, where `blocks` says what it would be by itself. What no step frees
+    /// and may be a library's own is told by [`Twins`] once all others are known.
+    pub fn settle(
+        &self,
+        replay: &Replay,
+        blocks: impl IntoIterator<Item = (Held, Option<Death>, Class)>,
+        mut tell: impl FnMut(&Held, Class),
+    ) {
+        let mut twins = Twins::default();
+        let (mut workspaces, mut unsure) = (Vec::new(), Vec::new());
+        for (held, death, class) in blocks {
+            let size = held.block.size;
+            match class {
+                Class::Optimizer if self.may_be_workspace(&held, death, replay) => {
+                    workspaces.push(held);
+                    continue;
+                }
+                Class::Gradients if self.outlived_a_step(&held, death) => {
+                    unsure.push(held);
+                    continue;
+                }
+                Class::Weights => twins.weight(size),
+                Class::Optimizer => twins.state(size),
+                Class::Gradients => twins.gradient(size),
+                _ => {}
+            }
+            tell(&held, class);
+        }
+        for held in workspaces {
+            tell(&held, if twins.has(held.block.size) { Class::Optimizer } else { Class::Other });
+        }
+        for held in unsure {
+            tell(&held, if twins.claim(held.block.size) { Class::Gradients } else { Class::Other });
         }
     }
 

@@ -8,7 +8,7 @@ use rustc_hash::FxHashMap;
 
 /// How many gradients of each size (as asked for) the weights and the optimizer's state allow.
 #[derive(Debug, Default)]
-pub struct Twins {
+pub(super) struct Twins {
     sizes: FxHashMap<u64, Count>,
     /// States of a weight, once it was asked for.
     each: Option<u64>,
@@ -23,28 +23,28 @@ struct Count {
 
 impl Twins {
     /// A weight lives.
-    pub fn weight(&mut self, size: Bytes) {
+    pub(super) fn weight(&mut self, size: Bytes) {
         self.sizes.entry(size.0).or_default().weights += 1;
     }
 
     /// A block of an optimizer's state lives.
-    pub fn state(&mut self, size: Bytes) {
+    pub(super) fn state(&mut self, size: Bytes) {
         self.sizes.entry(size.0).or_default().states += 1;
     }
 
     /// A gradient that its step frees lives: its weight has one.
-    pub fn gradient(&mut self, size: Bytes) {
+    pub(super) fn gradient(&mut self, size: Bytes) {
         self.sizes.entry(size.0).or_default().claimed += 1;
     }
 
     /// Whether a weight, or a state that is known to be one, has this size.
-    pub fn has(&self, size: Bytes) -> bool {
+    pub(super) fn has(&self, size: Bytes) -> bool {
         self.sizes.get(&size.0).is_some_and(|c| c.weights + c.states > 0)
     }
 
     /// Whether a block of this size is the gradient of a weight that has none yet; the weight has one then.
     /// Shared weights are one block and have one gradient; frozen ones have no state, where there is any.
-    pub fn claim(&mut self, size: Bytes) -> bool {
+    pub(super) fn claim(&mut self, size: Bytes) -> bool {
         let each = *self.each.get_or_insert_with(|| states_each(&self.sizes));
         let Some(c) = self.sizes.get_mut(&size.0) else { return false };
         let trained = c.states.div_ceil(each);

@@ -45,7 +45,7 @@ pub(super) fn word(r: &Report<'_>) -> (Level, String) {
     let level = match ink {
         Ink::Bad => Level::Error,
         Ink::Doubt => Level::Warning,
-        Ink::Good | Ink::Strong | Ink::Faint => Level::Notice,
+        Ink::Good | Ink::Faint => Level::Notice,
     };
     (level, format!("{phrase}{}", r.summary()))
 }

@@ -4,6 +4,7 @@ use super::remark::{Level, Remark, Spot, remarks, word};
 use crate::detect::Kind;
 use crate::event::Frame;
 use crate::report::model::{Ended, Facts, Process, Report, remedy};
+use crate::report::text::clause;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Value, json};
 use std::io::{self, Write};
@@ -64,17 +65,12 @@ fn rule(kind: Kind) -> Value {
     let short = info.headline.replace("{grain}", "step");
     let mut rule = json!({
         "id": info.name,
-        "shortDescription": { "text": format!("{}.", capital(&short)) },
+        "shortDescription": { "text": format!("{}.", clause(&short)) },
     });
     if let Some(remedy) = info.remedy {
         rule["help"] = json!({ "text": remedy });
     }
     rule
-}
-
-fn capital(word: &str) -> String {
-    let mut c = word.chars();
-    c.next().map_or_else(String::new, |first| first.to_uppercase().chain(c).collect())
 }
 
 fn invocation(r: &Report<'_>, p: &Process<'_>, word: &Value) -> Value {

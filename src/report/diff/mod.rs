@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use super::text::short_path;
 use super::{Align, Facts, Style, Table, percent, quantity, size, thousands};
 use crate::event::Frame;
-use crate::replay::Replay;
+use crate::replay::{Point, Replay};
 use lines::{Place, matched};
 
 /// Rows of the text; JSON has all.
@@ -38,15 +38,6 @@ impl Side<'_> {
     }
 }
 
-/// Blocks in use.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Use {
-    /// How many.
-    pub blocks: u64,
-    /// Their rounded sizes.
-    pub bytes: u64,
-}
-
 /// A line, and what it holds on both sides.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Row {
@@ -55,9 +46,9 @@ pub struct Row {
     /// Its number in the first, where that is another.
     pub moved_from: Option<u32>,
     /// In the first process.
-    pub base: Use,
+    pub base: Point,
     /// In the second.
-    pub new: Use,
+    pub new: Point,
 }
 
 impl Row {
@@ -94,11 +85,10 @@ impl<'a> Diff<'a> {
                     moved_from = (line != frame.line).then_some(frame.line);
                     (key.1, frame.line) = (line, line);
                 }
-                let fresh = || Row { frame, moved_from, base: Use::default(), new: Use::default() };
+                let fresh = || Row { frame, moved_from, base: Point::default(), new: Point::default() };
                 let row = lines.entry(key).or_insert_with(fresh);
                 let at = if is_new { &mut row.new } else { &mut row.base };
-                at.blocks += 1;
-                at.bytes = at.bytes.saturating_add(h.block.rounded.0);
+                at.add(Point::block(h.block.rounded.0));
             }
         }
         let still = lines.values().filter(|row| row.moved_from.is_some() && row.base == row.new).count();

@@ -1,7 +1,8 @@
 //! Stacks with what they hold, as every profile format has them.
 
-use super::sums::{Key, Sum, Sums};
+use super::sums::{Key, Sums};
 use crate::event::{DeviceId, Frame, StackId};
+use crate::replay::Point;
 use crate::report::model::{Process, Report, used};
 use crate::report::path;
 use crate::report::text::{NO_FRAME, label, stream};
@@ -66,12 +67,12 @@ pub(super) struct Sample {
     pub(super) stream: Option<String>,
     pub(super) path: Vec<Call>,
     /// At each moment.
-    pub(super) held: Vec<Sum>,
-    pub(super) allocated: Sum,
+    pub(super) held: Vec<Point>,
+    pub(super) allocated: Point,
 }
 
 impl Sample {
-    pub(super) fn sum(&self, column: Column) -> Sum {
+    pub(super) fn sum(&self, column: Column) -> Point {
         match column {
             Column::Held(i) => self.held.get(i).copied().unwrap_or_default(),
             Column::Allocated => self.allocated,
@@ -102,8 +103,8 @@ impl<'a> Profile<'a> {
             device: key.device,
             stream: Some(stream(self.process.replay, key.stream)),
             path: self.path(key),
-            held: vec![Sum::default(); moments],
-            allocated: Sum::default(),
+            held: vec![Point::default(); moments],
+            allocated: Point::default(),
         };
         for (key, sum) in &self.sums.allocated {
             all.entry(*key).or_insert_with(|| fresh(key)).allocated = *sum;
@@ -116,9 +117,9 @@ impl<'a> Profile<'a> {
             }
             for (device, bytes) in &picture.early {
                 let path = self.within(*device).chain([Call::named(EARLY)]).collect();
-                let held = vec![Sum::default(); moments];
-                let none = Sample { device: *device, stream: None, path, held, allocated: Sum::default() };
-                early.entry(*device).or_insert(none).held[i].add(0, *bytes);
+                let held = vec![Point::default(); moments];
+                let none = Sample { device: *device, stream: None, path, held, allocated: Point::default() };
+                early.entry(*device).or_insert(none).held[i].add(Point { blocks: 0, bytes: *bytes });
             }
         }
         let mut samples: Vec<Sample> = all.into_values().chain(early.into_values()).collect();

@@ -1,7 +1,7 @@
 //! One more pass over a recording: bytes and blocks by stack, held at moments that were asked for and allocated in all.
 
 use crate::event::{Body, DeviceId, Event, Item, Names, SiteId, StackId, StreamId};
-use crate::replay::{Held, Replay};
+use crate::replay::{Held, Point, Replay};
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
 
@@ -20,24 +20,10 @@ impl Key {
     }
 }
 
-/// Blocks, and their rounded sizes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Sum {
-    pub(super) blocks: u64,
-    pub(super) bytes: u64,
-}
-
-impl Sum {
-    pub(super) fn add(&mut self, blocks: u64, bytes: u64) {
-        self.blocks = self.blocks.saturating_add(blocks);
-        self.bytes = self.bytes.saturating_add(bytes);
-    }
-}
-
 /// What was held at a moment.
 #[derive(Debug, Default)]
 pub(super) struct Picture {
-    pub(super) stacks: FxHashMap<Key, Sum>,
+    pub(super) stacks: FxHashMap<Key, Point>,
     /// Bytes of which no block is known, since they were there before the recording began.
     pub(super) early: BTreeMap<DeviceId, u64>,
 }
@@ -48,7 +34,7 @@ pub struct Sums {
     replay: Replay,
     /// Numbers of events that are before each moment, and what was held then.
     pub(super) moments: Vec<(u64, Option<Picture>)>,
-    pub(super) allocated: FxHashMap<Key, Sum>,
+    pub(super) allocated: FxHashMap<Key, Point>,
 }
 
 impl Sums {
@@ -67,7 +53,7 @@ impl Sums {
         if let Item::Event(Event { body: Body::Alloc(b), .. }) = item
             && let Some(h) = self.replay.block(b.device, b.addr)
         {
-            self.allocated.entry(Key::of(h)).or_default().add(1, h.block.rounded.0);
+            self.allocated.entry(Key::of(h)).or_default().add(Point::block(h.block.rounded.0));
         }
     }
 
@@ -109,7 +95,7 @@ fn taken(replay: &Replay) -> Picture {
     let mut picture = Picture::default();
     for d in replay.devices() {
         for h in replay.blocks(d.id).filter(|h| !h.pending && !h.unverified) {
-            picture.stacks.entry(Key::of(h)).or_default().add(1, h.block.rounded.0);
+            picture.stacks.entry(Key::of(h)).or_default().add(Point::block(h.block.rounded.0));
         }
         if d.before_recording.0 > 0 {
             picture.early.insert(d.id, d.before_recording.0);

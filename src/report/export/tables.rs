@@ -37,207 +37,50 @@ pub struct Table {
     pub columns: &'static [Column],
 }
 
+/// Declares a table: its name, then each of its columns with the kind of what it has.
+macro_rules! table {
+    ($name:literal: $($column:ident $kind:ident),*) => {
+        Table { name: $name, columns: &[$((stringify!($column), $kind)),*] }
+    };
+}
+
 /// One row for a job: what is said of it as a whole.
-pub const JOBS: Table = Table {
-    name: "jobs",
-    columns: &[
-        ("commit", Text),
-        ("began", Time),
-        ("verdict", Text),
-        ("reason", Text),
-        ("command", Text),
-        ("world_size", Int),
-        ("processes", Int),
-        ("missing_ranks", Int),
-        ("running", Int),
-        ("restarts", Int),
-        ("worst_rank", Int),
-        ("worst_pid", Int),
-        ("detectable_bytes_per_step", Float),
-        ("tool", Text),
-    ],
-};
+pub const JOBS: Table = table!("jobs": commit Text, began Time, verdict Text, reason Text, command Text,
+    world_size Int, processes Int, missing_ranks Int, running Int, restarts Int, worst_rank Int, worst_pid Int,
+    detectable_bytes_per_step Float, tool Text);
 
 /// The tables of a process, in the order in which [`rows`] makes them.
 pub const OF_PROCESS: [Table; 7] = [
-    Table {
-        name: "processes",
-        columns: &[
-            ("pid", Int),
-            ("host", Text),
-            ("restart", Int),
-            ("began", Time),
-            ("verdict", Text),
-            ("reason", Text),
-            ("framework", Text),
-            ("allocator", Text),
-            ("coverage", Text),
-            ("ended", Text),
-            ("killed_by_host", Bool),
-            ("step_source", Text),
-            ("steps", Int),
-            ("events", Int),
-            ("events_lost", Int),
-            ("accounting_drift_bytes", Int),
-            ("detectable_bytes_per_step", Float),
-            ("step_time_fraction", Float),
-            ("device", Int),
-            ("device_name", Text),
-            ("capacity_bytes", Int),
-            ("limit_bytes", Int),
-            ("peak_allocated_bytes", Int),
-            ("peak_reserved_bytes", Int),
-            ("peak_step", Int),
-            ("peak_phase", Text),
-            ("end_allocated_bytes", Int),
-            ("end_reserved_bytes", Int),
-        ],
-    },
-    Table {
-        name: "steps",
-        columns: &[
-            ("pid", Int),
-            ("host", Text),
-            ("device", Int),
-            ("step", Int),
-            ("allocated_bytes", Int),
-            ("reserved_bytes", Int),
-            ("pending_bytes", Int),
-            ("peak_bytes", Int),
-        ],
-    },
-    Table {
-        name: "sites",
-        columns: &[
-            ("pid", Int),
-            ("host", Text),
-            ("device", Int),
-            ("stream", Int),
-            ("file", Text),
-            ("line", Int),
-            ("function", Text),
-            ("your_file", Text),
-            ("your_line", Int),
-            ("allocs", Int),
-            ("frees", Int),
-            ("old_bytes", Int),
-            ("old_blocks", Int),
-        ],
-    },
-    Table {
-        name: "streams",
-        columns: &[
-            ("pid", Int),
-            ("host", Text),
-            ("device", Int),
-            ("stream", Int),
-            ("handle", Text),
-            ("side", Bool),
-            ("times_entered", Int),
-            ("times_left", Int),
-            ("allocs", Int),
-        ],
-    },
-    Table {
-        name: "findings",
-        columns: &[
-            ("pid", Int),
-            ("host", Text),
-            ("finding", Int),
-            ("kind", Text),
-            ("certainty", Text),
-            ("severity", Text),
-            ("device", Int),
-            ("stream", Int),
-            ("first_step", Int),
-            ("detected_step", Int),
-            ("withdrawn_step", Int),
-            ("bytes_per_step", Float),
-            ("blocks_per_step", Float),
-            ("bytes_now", Int),
-            ("blocks_now", Int),
-            ("steps_to_full", Int),
-            ("seconds_to_full", Int),
-            ("file", Text),
-            ("line", Int),
-            ("function", Text),
-            ("your_file", Text),
-            ("your_line", Int),
-            ("kept_at", Text),
-            ("held_by", Text),
-            ("known", Text),
-            ("suppressed_by", Text),
-            ("explain", Text),
-        ],
-    },
-    Table {
-        name: "survivors",
-        columns: &[
-            ("pid", Int),
-            ("host", Text),
-            ("finding", Int),
-            ("device", Int),
-            ("file", Text),
-            ("line", Int),
-            ("function", Text),
-            ("share", Float),
-            ("bytes", Int),
-        ],
-    },
-    Table {
-        name: "oom",
-        columns: &[
-            ("pid", Int),
-            ("host", Text),
-            ("device", Int),
-            ("step", Int),
-            ("phase", Text),
-            ("cause", Text),
-            ("requested_bytes", Int),
-            ("free_bytes", Int),
-            ("allocated_bytes", Int),
-            ("reserved_bytes", Int),
-            ("largest_free_bytes", Int),
-            ("explain", Text),
-            ("file", Text),
-            ("line", Int),
-            ("function", Text),
-        ],
-    },
+    table!("processes": pid Int, host Text, restart Int, began Time, verdict Text, reason Text,
+        framework Text, allocator Text, coverage Text, ended Text, killed_by_host Bool,
+        step_source Text, steps Int, events Int, events_lost Int, accounting_drift_bytes Int,
+        detectable_bytes_per_step Float, step_time_fraction Float, device Int, device_name Text,
+        capacity_bytes Int, limit_bytes Int, peak_allocated_bytes Int, peak_reserved_bytes Int,
+        peak_step Int, peak_phase Text, end_allocated_bytes Int, end_reserved_bytes Int),
+    table!("steps": pid Int, host Text, device Int, step Int, allocated_bytes Int, reserved_bytes Int,
+        pending_bytes Int, peak_bytes Int),
+    table!("sites": pid Int, host Text, device Int, stream Int, file Text, line Int, function Text,
+        your_file Text, your_line Int, allocs Int, frees Int, old_bytes Int, old_blocks Int),
+    table!("streams": pid Int, host Text, device Int, stream Int, handle Text, side Bool, times_entered Int,
+        times_left Int, allocs Int),
+    table!("findings": pid Int, host Text, finding Int, kind Text, certainty Text, severity Text,
+        device Int, stream Int, first_step Int, detected_step Int, withdrawn_step Int,
+        bytes_per_step Float, blocks_per_step Float, bytes_now Int, blocks_now Int, steps_to_full Int,
+        seconds_to_full Int, file Text, line Int, function Text, your_file Text, your_line Int,
+        kept_at Text, held_by Text, known Text, suppressed_by Text, explain Text),
+    table!("survivors": pid Int, host Text, finding Int, device Int, file Text, line Int, function Text,
+        share Float, bytes Int),
+    table!("oom": pid Int, host Text, device Int, step Int, phase Text, cause Text, requested_bytes Int,
+        free_bytes Int, allocated_bytes Int, reserved_bytes Int, largest_free_bytes Int, explain Text,
+        file Text, line Int, function Text),
 ];
 
 /// All events of a process, one row each, in their order. Its rows are made by whoever reads the recording.
-pub const EVENTS: Table = Table {
-    name: "events",
-    columns: &[
-        ("pid", Int),
-        ("time", Time),
-        ("step", Int),
-        ("thread", Int),
-        ("kind", Text),
-        ("device", Int),
-        ("handle", Text),
-        ("address", Int),
-        ("bytes", Int),
-        ("rounded_bytes", Int),
-        ("phase", Text),
-        ("stack", Int),
-        ("name", Text),
-    ],
-};
+pub const EVENTS: Table = table!("events": pid Int, time Time, step Int, thread Int, kind Text, device Int,
+    handle Text, address Int, bytes Int, rounded_bytes Int, phase Text, stack Int, name Text);
 
 /// The stacks that events name, one row for each frame.
-pub const STACKS: Table = Table {
-    name: "stacks",
-    columns: &[
-        ("pid", Int),
-        ("stack", Int),
-        ("depth", Int),
-        ("file", Text),
-        ("line", Int),
-        ("function", Text),
-    ],
-};
+pub const STACKS: Table = table!("stacks": pid Int, stack Int, depth Int, file Text, line Int, function Text);
 
 /// The row of a job, which began at this time (nanoseconds since 1970).
 pub fn job(r: &Report<'_>, began: u64, commit: Option<&str>) -> Value {

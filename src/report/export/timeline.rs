@@ -49,7 +49,7 @@ pub(super) struct Lane {
 }
 
 /// The pass.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Timeline {
     replay: Replay,
     width: u64,
@@ -78,19 +78,9 @@ impl Timeline {
         Timeline {
             replay: Replay::new(),
             width: first.time().0.div_ceil(PIECES).max(1),
-            began: None,
             lines,
             numbers,
-            lanes: BTreeMap::new(),
-            steps: Vec::new(),
-            microbatches: Vec::new(),
-            slices: Vec::new(),
-            left_out: 0,
-            threads: BTreeMap::new(),
-            backwards: BTreeMap::new(),
-            optimizers: BTreeMap::new(),
-            scopes: BTreeMap::new(),
-            phase: None,
+            ..Timeline::default()
         }
     }
 

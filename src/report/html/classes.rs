@@ -4,7 +4,7 @@
 use super::lane::Lane;
 use crate::detect::Finding;
 use crate::event::{Block, Body, Event, Item, Names};
-use crate::replay::anatomy::{Class, Classifier, Death, Twins};
+use crate::replay::anatomy::{Class, Classifier, Death};
 use crate::replay::{Held, PhaseKind, Replay};
 
 /// What is remembered on the way.
@@ -83,36 +83,14 @@ impl Classes {
     /// Nothing more comes: what is still held, and what was freed when the job was over.
     pub(super) fn end(&mut self, replay: &Replay, findings: &[Finding], lanes: &mut [Lane]) {
         for lane in lanes {
-            let late = self.late.iter().filter(|(h, _)| h.block.device == lane.device).copied();
-            let live = replay.blocks(lane.device).filter(|h| !h.pending && !h.unverified).map(|h| (*h, None));
-            let mut twins = Twins::default();
-            let (mut unsure, mut workspaces) = (Vec::new(), Vec::new());
-            for (held, death) in late.chain(live).collect::<Vec<_>>() {
+            let device = lane.device;
+            let late = self.late.iter().filter(|(h, _)| h.block.device == device).copied();
+            let live = replay.blocks(device).filter(|h| !h.pending && !h.unverified).map(|h| (*h, None));
+            let blocks = late.chain(live).map(|(held, death)| {
                 let class = self.class(&held, death, replay, findings);
-                match class {
-                    Class::Weights => twins.weight(held.block.size),
-                    Class::Optimizer if self.job.may_be_workspace(&held, death, replay) => {
-                        workspaces.push(held);
-                        continue;
-                    }
-                    Class::Optimizer => twins.state(held.block.size),
-                    Class::Gradients if self.job.outlived_a_step(&held, death) => {
-                        unsure.push(held);
-                        continue;
-                    }
-                    Class::Gradients => twins.gradient(held.block.size),
-                    _ => {}
-                }
-                add(lane, &held, class);
-            }
-            for held in workspaces {
-                let class = if twins.has(held.block.size) { Class::Optimizer } else { Class::Other };
-                add(lane, &held, class);
-            }
-            for held in unsure {
-                let class = if twins.claim(held.block.size) { Class::Gradients } else { Class::Other };
-                add(lane, &held, class);
-            }
+                (held, death, class)
+            });
+            self.job.settle(replay, blocks, |held, class| add(lane, held, class));
             for p in &mut lane.points {
                 // What was there before the recording has no block.
                 let sum = p.classes.iter().fold(0u64, |n, b| n.saturating_add(*b));

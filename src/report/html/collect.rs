@@ -38,12 +38,7 @@ impl Pass {
             device: d.id,
             peak_event: d.peak_allocated.event,
             peak_step: d.peak_allocated.step,
-            points: Vec::new(),
-            marks: Vec::new(),
-            failed: None,
-            within: Vec::new(),
-            peak: None,
-            end: None,
+            ..Lane::default()
         };
         Pass {
             replay: Replay::new(),

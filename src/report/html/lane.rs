@@ -67,7 +67,7 @@ pub(super) struct Block {
 }
 
 /// A device's part.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Lane {
     pub(super) device: DeviceId,
     pub(super) peak_event: u64,

@@ -141,7 +141,7 @@ fn summary(r: &Report<'_>, order: &[usize]) -> Value {
         Ink::Bad => "bad",
         Ink::Doubt => "doubt",
         Ink::Good => "good",
-        Ink::Strong | Ink::Faint => "soft",
+        Ink::Faint => "soft",
     };
     let row = |w: &Row| json!([w.name, w.phrase, w.peak, w.left, w.steps, class(w.ink)]);
     json!({

@@ -23,14 +23,10 @@ impl Steps {
                 for device in source.replay.devices() {
                     for (stage, time) in [("START", begin), ("END", time)] {
                         out.dict()?;
-                        out.text("stage")?;
-                        out.text(stage)?;
-                        out.text("name")?;
-                        out.shared_text(&format!("step {}", end.step))?;
-                        out.text("device")?;
-                        out.int(device.id.0)?;
-                        out.text("time_us")?;
-                        out.unsigned(source.epoch_us.saturating_add(time.0 / 1000))?;
+                        out.key("stage")?.text(stage)?;
+                        out.key("name")?.shared_text(&format!("step {}", end.step))?;
+                        out.key("device")?.int(device.id.0)?;
+                        out.key("time_us")?.unsigned(source.epoch_us.saturating_add(time.0 / 1000))?;
                         out.close()?;
                     }
                 }

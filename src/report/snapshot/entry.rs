@@ -14,7 +14,7 @@ use crate::event::{Addr, Bytes, DeviceId, Nanos, Phase, PoolId, StackId, StreamH
 use crate::replay::PhaseKind;
 
 /// What happened, in PyTorch's words.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Action {
     Alloc,
     FreeRequested,
@@ -23,6 +23,7 @@ pub(super) enum Action {
     SegmentFree,
     SegmentMap,
     SegmentUnmap,
+    #[default]
     Snapshot,
     Oom,
 }
@@ -49,7 +50,7 @@ impl Action {
 }
 
 /// An entry that is to be written.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Entry {
     pub(super) action: Action,
     pub(super) device: DeviceId,
@@ -135,30 +136,21 @@ impl<'a> Labels<'a> {
         e: &Entry,
     ) -> io::Result<()> {
         out.dict()?;
-        out.word(Word::Action)?;
-        out.word(e.action.word())?;
-        out.word(if e.action == Action::Oom { Word::DeviceFree } else { Word::Addr })?;
-        out.unsigned(e.addr.0)?;
-        out.word(Word::Size)?;
-        out.unsigned(e.size.0)?;
-        out.word(Word::Stream)?;
-        out.int(e.stream.0 as i64)?;
-        out.word(Word::TimeUs)?;
-        out.unsigned(self.source.epoch_us.saturating_add(e.time.0 / 1000))?;
-        out.word(Word::CompileContext)?;
-        out.word(Word::NotAvailable)?;
-        out.word(Word::UserMetadata)?;
-        self.metadata(out, e)?;
-        out.word(Word::PoolId)?;
-        shared.pool(out, e.pool)?;
+        let address = if e.action == Action::Oom { Word::DeviceFree } else { Word::Addr };
+        out.word(Word::Action)?.word(e.action.word())?;
+        out.word(address)?.unsigned(e.addr.0)?;
+        out.word(Word::Size)?.unsigned(e.size.0)?;
+        out.word(Word::Stream)?.int(e.stream.0 as i64)?;
+        out.word(Word::TimeUs)?.unsigned(self.source.epoch_us.saturating_add(e.time.0 / 1000))?;
+        out.word(Word::CompileContext)?.word(Word::NotAvailable)?;
+        self.metadata(out.word(Word::UserMetadata)?, e)?;
+        shared.pool(out.word(Word::PoolId)?, e.pool)?;
         if let Some(c) = self.category(e) {
-            out.word(Word::Category)?;
-            out.text(c)?;
+            out.word(Word::Category)?.text(c)?;
         }
         // Absent, not empty, where no stack was recorded: as PyTorch has it.
         if !self.source.names.stack(e.stack).is_empty() {
-            out.word(Word::Frames)?;
-            shared.stack(out, self.source.names, e.stack)?;
+            shared.stack(out.word(Word::Frames)?, self.source.names, e.stack)?;
         }
         out.close()
     }
@@ -174,19 +166,7 @@ impl<'a> Labels<'a> {
         if !self.coloured || self.unknown_written {
             return Ok(());
         }
-        let e = Entry {
-            action: Action::Snapshot,
-            device: DeviceId(0),
-            addr: Addr(0),
-            size: Bytes(0),
-            stream: StreamHandle(0),
-            pool: PoolId::DEFAULT,
-            stack: StackId(0),
-            time,
-            phase: None,
-            repaired: false,
-            event: u64::MAX,
-        };
+        let e = Entry { action: Action::Snapshot, time, event: u64::MAX, ..Entry::default() };
         self.write(out, shared, &e)
     }
 

@@ -88,7 +88,7 @@ impl<W: Write> Json<W> {
     }
 
     pub(super) fn word(&mut self, w: Word) -> io::Result<()> {
-        self.text(w.text())
+        self.text(w.name())
     }
 
     pub(super) fn unsigned(&mut self, v: u64) -> io::Result<()> {

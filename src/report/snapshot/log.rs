@@ -3,7 +3,7 @@
 use super::entry::{Action, Entry};
 use super::filter::Filter;
 use super::layout::{Block, Segment};
-use crate::event::{Addr, Bytes, DeviceId, Nanos, Phase, PoolId, StackId, StreamHandle};
+use crate::event::{Addr, Bytes, DeviceId, Nanos, Phase, StackId, StreamHandle};
 
 /// Where entries go.
 pub(super) struct Log<'a> {
@@ -22,12 +22,8 @@ impl Log<'_> {
             addr: Addr(addr),
             size: Bytes(size),
             stream,
-            pool: PoolId::DEFAULT,
-            stack: StackId(0),
             time: self.time,
-            phase: None,
-            repaired: false,
-            event: 0,
+            ..Entry::default()
         });
         &mut self.out[at]
     }

@@ -77,9 +77,17 @@ impl<W: Write> Out<W> {
         either!(self.text(s))
     }
 
+    /// The key of a dict; what is called of the result writes its value.
+    pub(super) fn key(&mut self, key: &str) -> io::Result<&mut Out<W>> {
+        self.text(key)?;
+        Ok(self)
+    }
+
+    /// A text of the entries; what is called of the result writes the value, where it is a key.
     #[inline]
-    pub(super) fn word(&mut self, w: Word) -> io::Result<()> {
-        either!(self.word(w))
+    pub(super) fn word(&mut self, w: Word) -> io::Result<&mut Out<W>> {
+        either!(self.word(w))?;
+        Ok(self)
     }
 
     #[inline]

@@ -37,7 +37,7 @@ pub(super) struct Pickler<W: Write> {
     buf: Vec<u8>,
     memos: u32,
     texts: FxHashMap<String, Memo>,
-    words: [Option<Memo>; Word::COUNT],
+    words: [Option<Memo>; Word::ALL.len()],
     open: Vec<Open>,
 }
 
@@ -58,7 +58,7 @@ impl<W: Write> Pickler<W> {
             buf,
             memos: 0,
             texts: FxHashMap::default(),
-            words: [None; Word::COUNT],
+            words: [None; Word::ALL.len()],
             open: Vec::new(),
         }
     }
@@ -120,12 +120,12 @@ impl<W: Write> Pickler<W> {
             return self.again(m);
         }
         // A dict key elsewhere may be the same text: then it is the same memo.
-        if let Some(&m) = self.texts.get(w.text()) {
+        if let Some(&m) = self.texts.get(w.name()) {
             self.words[w as usize] = Some(m);
             return self.again(m);
         }
-        let m = self.shared_text(w.text())?;
-        self.texts.insert(w.text().to_owned(), m);
+        let m = self.shared_text(w.name())?;
+        self.texts.insert(w.name().to_owned(), m);
         self.words[w as usize] = Some(m);
         Ok(())
     }

@@ -90,46 +90,29 @@ fn one<W: Write>(
         parts.iter().filter_map(|p| p.of.map(|b| f(p, b))).sum::<u64>()
     };
     out.dict()?;
-    out.text("device")?;
-    out.int(device.0)?;
-    out.text("address")?;
-    out.int(addr)?;
-    out.text("total_size")?;
-    out.int(s.size)?;
-    out.text("allocated_size")?;
-    out.int(sum(&|p, b| if b.pending { 0 } else { p.size }))?;
-    out.text("active_size")?;
-    out.int(sum(&|p, _| p.size))?;
-    out.text("requested_size")?;
-    out.int(sum(&|p, b| b.requested.min(p.size)))?;
-    out.text("stream")?;
-    out.int(s.stream.0 as i64)?;
-    out.text("segment_type")?;
-    out.text(if is_small(s, parts) { "small" } else { "large" })?;
-    out.text("segment_pool_id")?;
-    shared.pool(out, s.pool)?;
-    out.text("is_expandable")?;
-    out.bool(s.expandable)?;
-    out.text("frames")?;
-    shared.stack(out, source.names, origin)?;
-    out.text("blocks")?;
-    out.list()?;
+    out.key("device")?.int(device.0)?;
+    out.key("address")?.int(addr)?;
+    out.key("total_size")?.int(s.size)?;
+    out.key("allocated_size")?.int(sum(&|p, b| if b.pending { 0 } else { p.size }))?;
+    out.key("active_size")?.int(sum(&|p, _| p.size))?;
+    out.key("requested_size")?.int(sum(&|p, b| b.requested.min(p.size)))?;
+    out.key("stream")?.int(s.stream.0 as i64)?;
+    out.key("segment_type")?.text(if is_small(s, parts) { "small" } else { "large" })?;
+    shared.pool(out.key("segment_pool_id")?, s.pool)?;
+    out.key("is_expandable")?.bool(s.expandable)?;
+    shared.stack(out.key("frames")?, source.names, origin)?;
+    out.key("blocks")?.list()?;
     for p in parts {
         out.dict()?;
-        out.text("address")?;
-        out.int(p.addr)?;
-        out.text("size")?;
-        out.int(p.size)?;
-        out.text("requested_size")?;
-        out.int(p.of.map_or(0, |b| b.requested.min(p.size)))?;
-        out.text("state")?;
-        out.text(match p.of {
+        out.key("address")?.int(p.addr)?;
+        out.key("size")?.int(p.size)?;
+        out.key("requested_size")?.int(p.of.map_or(0, |b| b.requested.min(p.size)))?;
+        out.key("state")?.text(match p.of {
             None => "inactive",
             Some(b) if b.pending => "active_pending_free",
             Some(_) => "active_allocated",
         })?;
-        out.text("frames")?;
-        shared.stack(out, source.names, p.of.map_or(StackId(0), |b| b.stack))?;
+        shared.stack(out.key("frames")?, source.names, p.of.map_or(StackId(0), |b| b.stack))?;
         out.close()?;
     }
     out.close()?;

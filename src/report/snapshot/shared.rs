@@ -32,12 +32,9 @@ impl Shared {
             let Some(frame) = names.frame(n) else { continue };
             let memo = out.shared_dict()?;
             self.frames.insert(n, memo);
-            out.text("name")?;
-            out.text(plain_name(&frame.function))?;
-            out.text("filename")?;
-            out.text(&frame.file)?;
-            out.text("line")?;
-            out.int(frame.line)?;
+            out.key("name")?.text(plain_name(&frame.function))?;
+            out.key("filename")?.text(&frame.file)?;
+            out.key("line")?.int(frame.line)?;
             out.close()?;
         }
         out.close()

@@ -1,45 +1,31 @@
 //! The words of an entry: a million of them are written, so they are numbers until the first one goes out.
 
-macro_rules! words {
-    ($($name:ident $text:literal,)*) => {
-        /// A text that every entry repeats.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub(super) enum Word {
-            $(#[doc = $text] $name,)*
-        }
+use crate::event::named;
 
-        impl Word {
-            /// How many there are.
-            pub(super) const COUNT: usize = [$($text,)*].len();
-
-            /// The text.
-            pub(super) fn text(self) -> &'static str {
-                [$($text,)*][self as usize]
-            }
-        }
-    };
-}
-
-words! {
-    Action "action",
-    Addr "addr",
-    DeviceFree "device_free",
-    Size "size",
-    Stream "stream",
-    TimeUs "time_us",
-    CompileContext "compile_context",
-    NotAvailable "N/A",
-    UserMetadata "user_metadata",
-    PoolId "pool_id",
-    Category "category",
-    Frames "frames",
-    Alloc "alloc",
-    FreeRequested "free_requested",
-    FreeCompleted "free_completed",
-    SegmentAlloc "segment_alloc",
-    SegmentFree "segment_free",
-    SegmentMap "segment_map",
-    SegmentUnmap "segment_unmap",
-    Snapshot "snapshot",
-    Oom "oom",
+named! {
+    /// A text that every entry repeats.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub(super) enum Word {
+        Action = "action",
+        Addr = "addr",
+        DeviceFree = "device_free",
+        Size = "size",
+        Stream = "stream",
+        TimeUs = "time_us",
+        CompileContext = "compile_context",
+        NotAvailable = "N/A",
+        UserMetadata = "user_metadata",
+        PoolId = "pool_id",
+        Category = "category",
+        Frames = "frames",
+        Alloc = "alloc",
+        FreeRequested = "free_requested",
+        FreeCompleted = "free_completed",
+        SegmentAlloc = "segment_alloc",
+        SegmentFree = "segment_free",
+        SegmentMap = "segment_map",
+        SegmentUnmap = "segment_unmap",
+        Snapshot = "snapshot",
+        Oom = "oom",
+    }
 }

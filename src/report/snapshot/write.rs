@@ -63,8 +63,7 @@ impl<'a, W: Write> Snapshot<'a, W> {
             .collect();
         let mut out = Out::new(out, source.language);
         out.dict()?;
-        out.text("device_traces")?;
-        out.list()?;
+        out.key("device_traces")?.list()?;
         for _ in 0..first.0 {
             out.list()?;
             out.close()?;

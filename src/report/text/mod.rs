@@ -15,7 +15,9 @@ mod series;
 mod told;
 mod whole;
 
-pub(super) use place::{NO_FRAME, label, place, short_path, site, stream};
+pub(super) use phrase::clause;
+pub use place::stream;
+pub(super) use place::{NO_FRAME, label, place, short_path, site};
 pub(super) use told::{Told, findings};
 
 pub use alert::{Spread, alert, headline, held, withdrawn};

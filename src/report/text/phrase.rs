@@ -14,7 +14,7 @@ pub(super) fn per(grain: GrainName) -> &'static str {
 }
 
 /// A reason as a sentence: a capital, no full stop.
-pub(super) fn clause(reason: &str) -> String {
+pub(in crate::report) fn clause(reason: &str) -> String {
     let mut c = reason.trim().trim_end_matches('.').chars();
     c.next().map_or_else(String::new, |first| first.to_uppercase().chain(c).collect())
 }

@@ -97,7 +97,7 @@ pub(super) fn kept_by(p: &Process<'_>, kept: &KeptAt) -> String {
 }
 
 /// A stream in words: `side stream 3`.
-pub(in crate::report) fn stream(replay: &Replay, id: StreamId) -> String {
+pub fn stream(replay: &Replay, id: StreamId) -> String {
     match replay.stream(id).map_or(0, |s| s.handle.0) {
         _ if id == SEVERAL => "several streams".to_owned(),
         0 => "default stream".to_owned(),

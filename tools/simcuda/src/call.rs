@@ -73,6 +73,20 @@ pub fn known_as(name: &'static str, call: impl FnOnce() -> Code) -> Code {
     code
 }
 
+/// Calls of the driver that do what one of the runtime's does.
+macro_rules! alike {
+    ($($(#[$doc:meta])* $name:ident($($argument:ident: $type:ty),*) = $call:path;)*) => {
+        $(
+            $(#[$doc])*
+            #[unsafe(export_name = concat!("sim_", stringify!($name)))]
+            pub extern "C" fn $name($($argument: $type),*) -> Code {
+                crate::call::known_as(stringify!($name), || $call($($argument),*))
+            }
+        )*
+    };
+}
+pub(crate) use alike;
+
 /// Runs a call of the runtime, which also remembers a failure for `cudaGetLastError`.
 pub fn runtime(name: &'static str, body: impl FnOnce() -> Outcome) -> Code {
     let code = driver(name, body);

@@ -2,7 +2,7 @@
 
 use super::source::Sources;
 use crate::analyze::{self, Judged, Suppressions};
-use crate::error::{Error, status};
+use crate::error::Error;
 use crate::{cli, recording, say, terminal};
 use serde_json::{Value, json};
 use strandline::advise::{Look, Pass, advise};
@@ -22,7 +22,7 @@ pub(crate) fn main(options: &cli::Advise) -> Result<u8, Error> {
     let judged = analyze::judge(&found, None, &Suppressions::default(), None)?;
     if !judged.iter().any(Judged::has_blocks) {
         let what = "no block of PyTorch's allocator was recorded, so there is nothing to advise";
-        return Err(Error::new(what).hint("see why: strandline report").status(status::USAGE));
+        return Err(Error::usage(what, "see why: strandline report"));
     }
     let style = terminal::style_of_stdout();
     let mut processes: Vec<Value> = Vec::new();

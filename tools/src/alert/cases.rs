@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use strandline::detect::{Finding, Kind};
 use strandline::report::text::{Spread, alert, headline, held, withdrawn};
-use strandline::report::{Facts, HeldBy, Process, Style, json as print};
+use strandline::report::{Facts, HeldBy, Known, Process, Style, json as print};
 
 /// How long a finding of one rank waits for the others, so that all of them are one line.
 const HOLD: Duration = Duration::from_millis(400);
@@ -183,68 +183,64 @@ fn announced(
     let known = known::about(finding, live.replay(), live.names(), live.began(), None);
     let all = lives.iter().map(|l| Facts::of(l.replay()));
     let spread = Spread { has_twin: Facts::of(live.replay()).shares_its_rank(all), ..spread };
-    live.process(|p| {
-        let mut lines = alert(p, finding, Some(&known), spread, style);
-        lines.push(String::new());
+    let mut news = news(Matter::Alert, live, finding, Some(&known), spread, |p| {
         let text = format!("strandline: {}", headline(p, finding, Some(&known), spread));
-        let mut verdict = envelope(live, p, "alert", &text, spread);
-        let told = &Finding { sites: finding.sites.iter().take(SITES).copied().collect(), ..finding.clone() };
-        verdict["finding"] = print::finding(p, told, Some(&known));
-        verdict["seconds_to_oom"] = verdict["finding"]["seconds_to_oom"]["mid"].clone();
-        let all = lives.iter().map(|l| l.target()).collect();
-        News {
-            matter: Matter::Alert,
-            block: lines.join("\n"),
-            verdict,
-            recording: live.path().into(),
-            targets,
-            all,
-        }
-    })
+        (text, alert(p, finding, Some(&known), spread, style))
+    });
+    news.verdict["seconds_to_oom"] = news.verdict["finding"]["seconds_to_oom"]["mid"].clone();
+    News { targets, all: lives.iter().map(|l| l.target()).collect(), ..news }
 }
 
 fn now_held(live: &Live, finding: &Finding, spread: Spread, style: Style) -> News {
     let known = known::about(finding, live.replay(), live.names(), live.began(), None);
-    live.process(|p| {
-        let mut lines = held(p, finding, &known, style);
-        let text = lines.first().cloned().unwrap_or_default();
-        lines.push(String::new());
-        let mut verdict = envelope(live, p, "held", &text, spread);
-        let told = &Finding { sites: finding.sites.iter().take(SITES).copied().collect(), ..finding.clone() };
-        verdict["finding"] = print::finding(p, told, Some(&known));
-        let (block, recording) = (lines.join("\n"), live.path().into());
-        News { matter: Matter::Held, block, verdict, recording, targets: Vec::new(), all: Vec::new() }
+    news(Matter::Held, live, finding, Some(&known), spread, |p| {
+        let lines = held(p, finding, &known, style);
+        (lines.first().cloned().unwrap_or_default(), lines)
     })
 }
 
 fn taken_back(live: &Live, finding: &Finding, lives: &[&Live]) -> News {
-    live.process(|p| {
+    let spread = Spread { found: 0, all: lives.len(), has_twin: false };
+    news(Matter::Withdrawn, live, finding, None, spread, |p| {
         let text = format!("strandline: {}", withdrawn(p, finding));
-        let spread = Spread { found: 0, all: lives.len(), has_twin: false };
-        let mut verdict = envelope(live, p, "withdrawn", &text, spread);
-        let told = &Finding { sites: finding.sites.iter().take(SITES).copied().collect(), ..finding.clone() };
-        verdict["finding"] = print::finding(p, told, None);
-        let (block, recording) = (format!("{text}\n"), live.path().into());
-        News { matter: Matter::Withdrawn, block, verdict, recording, targets: Vec::new(), all: Vec::new() }
+        (text.clone(), vec![text])
     })
 }
 
-/// What every verdict has.
-fn envelope(live: &Live, p: &Process<'_>, event: &str, text: &str, spread: Spread) -> Value {
-    let facts = Facts::of(p.replay);
-    json!({
-        "schema": 1,
-        "tool": format!("strandline {}", strandline::VERSION),
-        "event": event,
-        "text": text,
-        "command": facts.command(),
-        "host": facts.text("host"),
-        "pid": facts.number("pid"),
-        "rank": facts.number("rank"),
-        "processes_found": spread.found,
-        "processes": spread.all,
-        "recording": live.path(),
-        "steps": p.replay.steps(),
-        "microbatches": p.replay.microbatches(),
+/// What is told of a finding. `say`: its text for programs, and the lines for a person.
+fn news(
+    matter: Matter,
+    live: &Live,
+    finding: &Finding,
+    known: Option<&Known>,
+    spread: Spread,
+    say: impl FnOnce(&Process<'_>) -> (String, Vec<String>),
+) -> News {
+    live.process(|p| {
+        let (text, lines) = say(p);
+        let facts = Facts::of(p.replay);
+        let told = &Finding { sites: finding.sites.iter().take(SITES).copied().collect(), ..finding.clone() };
+        let verdict = json!({
+            "schema": 1,
+            "tool": format!("strandline {}", strandline::VERSION),
+            "event": match matter {
+                Matter::Alert => "alert",
+                Matter::Held => "held",
+                Matter::Withdrawn => "withdrawn",
+            },
+            "text": text,
+            "command": facts.command(),
+            "host": facts.text("host"),
+            "pid": facts.number("pid"),
+            "rank": facts.number("rank"),
+            "processes_found": spread.found,
+            "processes": spread.all,
+            "recording": live.path(),
+            "steps": p.replay.steps(),
+            "microbatches": p.replay.microbatches(),
+            "finding": print::finding(p, told, known),
+        });
+        let (block, recording) = (lines.join("\n") + "\n", live.path().into());
+        News { matter, block, verdict, recording, targets: Vec::new(), all: Vec::new() }
     })
 }

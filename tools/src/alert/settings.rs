@@ -30,14 +30,9 @@ impl Settings {
     /// A variable cannot be understood.
     pub(crate) fn new(options: &Alerts, suppressions: Arc<Suppressions>) -> Result<Settings, Error> {
         let rules = Rules {
-            growth: options.alert_growth.map_or_else(|| variable(env::ALERT_GROWTH), |g| Ok(Some(g)))?,
-            within: options
-                .alert_oom_within
-                .map_or_else(|| variable(env::ALERT_OOM_WITHIN), |n| Ok(Some(n)))?,
-            after: options
-                .alert_after
-                .map_or_else(|| variable(env::ALERT_AFTER), |n| Ok(Some(n)))?
-                .unwrap_or(0),
+            growth: or_variable(options.alert_growth, env::ALERT_GROWTH)?,
+            within: or_variable(options.alert_oom_within, env::ALERT_OOM_WITHIN)?,
+            after: or_variable(options.alert_after, env::ALERT_AFTER)?.unwrap_or(0),
         };
         let actions = match options.on_alert.is_empty() {
             true => text(env::ALERT_ON).map_or(Ok(Vec::new()), |all| {
@@ -64,8 +59,9 @@ fn text(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|v| !v.is_empty())
 }
 
-fn variable<T: FromStr<Err: std::fmt::Display>>(name: &str) -> Result<Option<T>, Error> {
-    text(name).map(|v| v.parse().map_err(|e: T::Err| refused(name, &e.to_string()))).transpose()
+fn or_variable<T: FromStr<Err: std::fmt::Display>>(told: Option<T>, name: &str) -> Result<Option<T>, Error> {
+    let read = |v: String| v.parse().map_err(|e: T::Err| refused(name, &e.to_string()));
+    told.map(Ok).or_else(|| text(name).map(read)).transpose()
 }
 
 fn refused(name: &str, why: &str) -> Error {

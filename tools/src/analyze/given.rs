@@ -1,6 +1,6 @@
 //! What a feed hands out, and why there is none.
 
-use crate::error::{Error, status};
+use crate::error::Error;
 use strandline::event::{Event, Item};
 use strandline::reader;
 
@@ -15,5 +15,5 @@ pub(crate) enum Given<'a> {
 /// Why there is no feed.
 pub(super) fn unreadable(e: reader::Error) -> Error {
     let hint = "every recording ends in .strand; the folder of a run can be given as well";
-    Error::new(e.to_string()).hint(hint).status(status::USAGE)
+    Error::usage(e.to_string(), hint)
 }

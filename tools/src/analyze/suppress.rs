@@ -76,7 +76,7 @@ impl Suppressions {
             if pattern.trim_start_matches('^').trim_end_matches('$').trim_matches('*').is_empty() {
                 let what = format!("{}:{}: \"{line}\" is not a suppression", say::path(file), at + 1);
                 let hint = "write leak:PATTERN or growing:PATTERN, of a function, a file or what keeps it; # begins a comment";
-                return Err(Error::new(what).hint(hint).status(status::USAGE));
+                return Err(Error::usage(what, hint));
             }
             let (file, pattern) = (file.to_path_buf(), pattern.to_owned());
             self.all.push(Suppression { of, pattern, file, line: at + 1, used: AtomicBool::new(false) });

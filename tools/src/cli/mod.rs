@@ -9,13 +9,13 @@ mod recording;
 
 use crate::size::{self, Size};
 use crate::snapshot::Options as Snapshot;
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Arg, Args, CommandFactory as _, Parser, Subcommand, ValueEnum};
 pub(crate) use prediction::{Fit, Predict};
 pub(crate) use reading::{
     Advise, Diff, DiffFormat, Dump, DumpFormat, Export, ExportFormat, Left, Report, ReportFormat, Top, Worse,
 };
 pub(crate) use recording::{Env, EnvFormat, Run, Steps, Watch};
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 const EXAMPLES: &str = "\
@@ -172,45 +172,32 @@ fn version() -> &'static str {
     TEXT.get_or_init(|| format!("{} ({})", strandline::VERSION, strandline::SOURCE))
 }
 
-/// Options of `run`, `doctor`, `predict` and `fit` that take a value: what follows them is not the job.
-const WITH_VALUE: [&str; 18] = [
-    "-o",
-    "--output",
-    "--stacks",
-    "--steps",
-    "--max-size",
-    "--simulate",
-    "--alert-growth",
-    "--alert-oom-within",
-    "--alert-after",
-    "--on-alert",
-    "--metrics",
-    "--allow-growth",
-    "--suppressions",
-    "--known",
-    "--gpu",
-    "--devices",
-    "--vary",
-    "--try",
-];
-
 /// Puts `--` before a `-m` that stands where the job begins, so that `strandline run -m pkg.train` means python's `-m`.
 pub(crate) fn normalize(arguments: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
     let mut all: Vec<OsString> = arguments.into_iter().collect();
-    let text = |s: &OsStr| s.to_str().unwrap_or_default().to_string();
-    if !all.get(1).is_some_and(|c| ["run", "doctor", "simulate", "predict", "fit"].iter().any(|k| c == k)) {
-        return all;
-    }
+    let cli = Cli::command();
+    let with_job = ["run", "doctor", "simulate", "predict", "fit"];
+    let name = all.get(1).and_then(|c| c.to_str()).filter(|c| with_job.contains(c));
+    let Some(command) = name.and_then(|name| cli.find_subcommand(name)) else { return all };
+    // What follows an option that takes a value is not the job.
+    let takes_value = |word: &str| {
+        let is_it = |a: &&Arg| {
+            a.get_long().is_some_and(|name| word == format!("--{name}"))
+                || a.get_short().is_some_and(|name| word == format!("-{name}"))
+        };
+        let option = command.get_arguments().chain(cli.get_arguments()).find(is_it);
+        option.is_some_and(|a| a.get_action().takes_values())
+    };
     let mut at = 2;
-    while let Some(argument) = all.get(at).map(|a| text(a)) {
-        match argument.as_str() {
+    while let Some(word) = all.get(at).map(|a| a.to_str().unwrap_or_default()) {
+        match word {
             "-m" => {
                 all.insert(at, "--".into());
                 break;
             }
             "--" => break,
-            a if WITH_VALUE.contains(&a) || ["--size", "--torch"].contains(&a) => at += 2,
-            a if a.starts_with('-') => at += 1,
+            word if takes_value(word) => at += 2,
+            word if word.starts_with('-') => at += 1,
             _ => break,
         }
     }
@@ -266,7 +253,6 @@ mod tests {
 
     #[test]
     fn the_definition_is_sound() {
-        use clap::CommandFactory;
         Cli::command().debug_assert();
     }
 }

@@ -1,7 +1,7 @@
 //! Which runs are compared in one table, and which of them are repeats of each other.
 
 use crate::analyze::{self, Judged, Suppressions};
-use crate::error::{Error, status};
+use crate::error::Error;
 use crate::recording;
 use crate::say::{self, shown};
 use std::path::{Path, PathBuf};
@@ -32,12 +32,9 @@ pub(super) fn compare(asked: Vec<Asked>) -> Result<Runs, Error> {
         let found = recording::find(Some(path))?;
         let judged = analyze::judge(&found, None, &Suppressions::default(), None)?;
         if let Some(snapshot) = judged.iter().find(|j| j.is_snapshot()) {
-            return Err(Error::new(format!(
-                "{}: a snapshot has no steps to compare",
-                say::path(&snapshot.path)
-            ))
-            .hint("two snapshots are compared line by line: strandline diff BASE NEW")
-            .status(status::USAGE));
+            let what = format!("{}: a snapshot has no steps to compare", say::path(&snapshot.path));
+            let hint = "two snapshots are compared line by line: strandline diff BASE NEW";
+            return Err(Error::usage(what, hint));
         }
         let processes: Vec<_> = judged.iter().map(Judged::process).collect();
         let run = Run::of(shown(path), &processes);
@@ -48,9 +45,9 @@ pub(super) fn compare(asked: Vec<Asked>) -> Result<Runs, Error> {
     }
     let lonely = variants.len() < 2;
     Runs::of(variants).filter(|_| !lonely).ok_or_else(|| {
-        Error::new("there is one run, or repeats of one: nothing to compare it with")
-            .hint("strandline diff BASE NEW, or strandline diff old=REC new=REC")
-            .status(status::USAGE)
+        let what = "there is one run, or repeats of one: nothing to compare it with";
+        let hint = "strandline diff BASE NEW, or strandline diff old=REC new=REC";
+        Error::usage(what, hint)
     })
 }
 

@@ -4,7 +4,7 @@ use crate::job::Job;
 use std::path::PathBuf;
 
 /// How a check came out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Grade {
     /// As it should be.
     Good,

@@ -122,23 +122,17 @@ fn torch(python: &Path, torch: &Torch) -> Check {
         Torch::Cuda(version) => {
             let mut numbers = version.split('.').map(|n| n.parse().unwrap_or(0));
             let minor = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
-            if minor < OLDEST {
-                let fix = "PyTorch 2.4 or newer; older ones are seen by segment, not by block";
-                return Check::note(
-                    "torch",
-                    format!("torch {version} is older than the versions that were tested"),
-                    fix,
-                );
-            }
-            if minor > NEWEST {
-                let fix = "it is recorded if its allocator proves to be one that strandline knows";
-                return Check::note(
-                    "torch",
-                    format!("torch {version} is newer than the versions that were tested"),
-                    fix,
-                );
-            }
-            Check::good("torch", version.clone())
+            let (than, fix) = match minor {
+                m if m < OLDEST => {
+                    ("older", "PyTorch 2.4 or newer; older ones are seen by segment, not by block")
+                }
+                m if m > NEWEST => {
+                    ("newer", "it is recorded if its allocator proves to be one that strandline knows")
+                }
+                _ => return Check::good("torch", version.clone()),
+            };
+            let found = format!("torch {version} is {than} than the versions that were tested");
+            Check::note("torch", found, fix)
         }
     }
 }

@@ -42,14 +42,7 @@ pub(crate) fn main(options: &cli::Doctor) -> Result<u8, Error> {
 }
 
 fn worst(all: &[Check]) -> Grade {
-    let has = |grade| all.iter().any(|c| c.grade == grade);
-    if has(Grade::Bad) {
-        Grade::Bad
-    } else if has(Grade::Note) {
-        Grade::Note
-    } else {
-        Grade::Good
-    }
+    all.iter().map(|check| check.grade).max().unwrap_or(Grade::Good)
 }
 
 fn text(all: &[Check]) -> String {

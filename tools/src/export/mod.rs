@@ -68,7 +68,7 @@ pub(crate) fn main(options: &cli::Export) -> Result<u8, Error> {
 
 /// What cannot be meant.
 fn refuse(options: &cli::Export) -> Result<(), Error> {
-    let refused = |what: &str, hint: &str| Err(Error::new(what).hint(hint).status(status::USAGE));
+    let refused = |what: &str, hint: &str| Err(Error::usage(what, hint));
     let speedscope = options.format == ExportFormat::Speedscope;
     if options.at.len() > 1 && !speedscope {
         return refused("one moment at a time", "--format speedscope shows several");
@@ -119,9 +119,7 @@ fn zipped(out: &mut Vec<u8>, profiles: &[Profile<'_>], begun: u64) -> io::Result
 fn write(path: &Path, bytes: &[u8]) -> Result<(), Error> {
     if path.extension().is_some_and(|e| e == "strand") {
         let what = format!("{} would be overwritten", say::path(path));
-        return Err(Error::new(what)
-            .hint("-o names the file to write; the recording is the last argument")
-            .status(status::USAGE));
+        return Err(Error::usage(what, "-o names the file to write; the recording is the last argument"));
     }
     files::write(path, bytes)
         .map_err(|e| Error::io("cannot write the export", path, e).status(status::FAILED))?;

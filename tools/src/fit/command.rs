@@ -29,7 +29,7 @@ pub(crate) fn main(options: &cli::Fit) -> Result<u8, Error> {
     if let Some((_, (again, _))) = given.find(|(at, (_, place))| places[..*at].contains(place)) {
         let hint = "give all values of a name in one --vary, such as batch_size=1,2,4";
         let what = format!("--vary names {} twice", again.name);
-        return Err(Error::new(what).hint(hint).status(status::USAGE));
+        return Err(Error::usage(what, hint));
     }
     let simulated = environment::prepare(Extras::None)?;
     let name = Job::new(&options.command, Some(&simulated.python)).name();
@@ -65,7 +65,7 @@ fn own_card() -> Result<Card, Error> {
     });
     found.ok_or_else(|| {
         let what = "this machine has no NVIDIA GPU, so it is not known which card the job has to fit";
-        Error::new(what).hint("name one, or its memory: --gpu h100, --gpu 24GiB").status(status::USAGE)
+        Error::usage(what, "name one, or its memory: --gpu h100, --gpu 24GiB")
     })
 }
 

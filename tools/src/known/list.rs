@@ -91,9 +91,9 @@ fn read(file: &Path) -> Result<Vec<Leak>, Error> {
     let what = "cannot read known leaks";
     let text = std::fs::read_to_string(file).map_err(|e| Error::io(what, file, e).status(status::USAGE))?;
     parse(&text).map_err(|why| {
-        Error::new(format!("{what}: {}: {why}", say::path(file)))
-            .hint("docs/known.md has the keys and an example")
-            .status(status::USAGE)
+        let what = format!("{what}: {}: {why}", say::path(file));
+        let hint = "docs/known.md has the keys and an example";
+        Error::usage(what, hint)
     })
 }
 

@@ -76,5 +76,5 @@ fn has_no_other_listener(steps: Option<&cli::Steps>) -> Result<(), Error> {
         "{NVTX_INJECTION} is set to {}, which receives the NVTX ranges instead of strandline",
         say::path(other.as_ref())
     );
-    Err(Error::new(what).hint("unset it, or mark steps otherwise: --steps manual").status(2))
+    Err(Error::usage(what, "unset it, or mark steps otherwise: --steps manual"))
 }

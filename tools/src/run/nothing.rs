@@ -2,7 +2,7 @@
 
 use super::plan::{Outcome, Plan};
 use crate::job::{self, Elsewhere, Ended};
-use crate::probe::{self, Torch};
+use crate::probe::{self, Linkage, Torch};
 use crate::{say, words};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -38,7 +38,7 @@ struct Facts {
     program: String,
     elsewhere: Option<Elsewhere>,
     hidden: Option<Elsewhere>,
-    linkage: Option<probe::Linkage>,
+    linkage: Option<Linkage>,
     python: bool,
     torch: Option<Torch>,
     device: bool,
@@ -51,8 +51,6 @@ impl Facts {
         let path = job.find();
         let python = job.is_python();
         Facts {
-            failure: None,
-            deleted: None,
             disabled: std::env::var_os(env::DISABLE).is_some_and(|v| v == "1"),
             ended: Some(outcome.seen.ended),
             program: Path::new(&job.program).file_name().unwrap_or_default().to_string_lossy().into_owned(),
@@ -63,6 +61,7 @@ impl Facts {
             torch: path.filter(|_| python).map(|p| probe::torch(&p)),
             device: probe::has_device(),
             simulated: plan.variables.iter().any(|(name, _)| name.starts_with(env::SIMULATOR_PREFIX)),
+            ..Facts::default()
         }
     }
 }
@@ -82,21 +81,16 @@ fn reason(facts: &Facts) -> (String, Option<String>) {
     if let Some(elsewhere) = &facts.elsewhere {
         return (elsewhere.why.clone(), Some(elsewhere.instead.clone()));
     }
-    match facts.linkage {
-        Some(probe::Linkage::Static) => {
-            return (
-                format!("{} is statically linked, so LD_PRELOAD does not reach it", facts.program),
-                None,
-            );
+    let linked = match facts.linkage {
+        Some(Linkage::Static) => "is statically linked, so LD_PRELOAD does not reach it",
+        Some(Linkage::Foreign) => {
+            "is not linked with glibc, which strandline needs, so LD_PRELOAD was left out"
         }
-        Some(probe::Linkage::Foreign) => {
-            let why = "is not linked with glibc, which strandline needs, so LD_PRELOAD was left out";
-            return (format!("{} {why}", facts.program), None);
-        }
-        Some(probe::Linkage::Privileged) => {
-            return (format!("{} is set-user-id, so the loader ignores LD_PRELOAD", facts.program), None);
-        }
-        _ => {}
+        Some(Linkage::Privileged) => "is set-user-id, so the loader ignores LD_PRELOAD",
+        _ => "",
+    };
+    if !linked.is_empty() {
+        return (format!("{} {linked}", facts.program), None);
     }
     if let Some(hidden) = facts.hidden.as_ref().filter(|_| facts.ended == Some(Ended::Exit(0))) {
         return (hidden.why.clone(), Some(hidden.instead.clone()));
@@ -154,9 +148,9 @@ mod tests {
         let (why_not, next) = reason(&Facts { hidden, ended: Some(Ended::Exit(0)), ..Facts::default() });
         assert!(why_not.ends_with("or its container hides our library"), "{why_not}");
         assert_eq!(next.as_deref(), Some("apptainer exec $(strandline env --format apptainer) i.sif python"));
-        let fixed = Facts { linkage: Some(probe::Linkage::Static), program: "x".into(), ..Facts::default() };
+        let fixed = Facts { linkage: Some(Linkage::Static), program: "x".into(), ..Facts::default() };
         assert!(why(fixed).contains("statically linked"));
-        let musl = Facts { linkage: Some(probe::Linkage::Foreign), program: "x".into(), ..Facts::default() };
+        let musl = Facts { linkage: Some(Linkage::Foreign), program: "x".into(), ..Facts::default() };
         assert!(why(musl).starts_with("x is not linked with glibc"));
     }
 

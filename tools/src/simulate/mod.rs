@@ -132,7 +132,7 @@ pub(crate) fn provision(options: &Options) -> Result<Environment, Error> {
     }
     let wheels = options.cache.join("wheels");
     if options.extras == Extras::Transformers {
-        venv.download_trl(&wheels, &TRL_VERSIONS, &progress)?;
+        python::download_trl(&venv.python(), &wheels, &TRL_VERSIONS, &progress)?;
     }
     Ok(Environment { python: venv.python(), site_packages, wheels, lib_dir })
 }

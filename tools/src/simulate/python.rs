@@ -106,32 +106,18 @@ impl Venv {
     pub(super) fn install_torch(&self, version: &str, progress: &Progress) -> Result<(), Error> {
         let size = if version == "2.11.0" { "531 MB" } else { "500 to 900 MB" };
         progress.stage(&format!("torch {version}: downloading and installing {size}"), || {
-            self.pip(&["install", "--no-deps", &format!("torch=={version}")], "installing torch")
+            self.install(&[&format!("torch=={version}")], "installing torch")
         })?;
         progress.stage("torch's dependencies: downloading and installing about 35 MB", || {
-            let mut arguments = vec!["install", "--no-deps"];
-            arguments.extend(TORCH_NEEDS);
-            self.pip(&arguments, "installing torch's dependencies")
+            self.install(&TORCH_NEEDS, "installing torch's dependencies")
         })
     }
 
     /// Installs transformers.
     pub(super) fn install_transformers(&self, progress: &Progress) -> Result<(), Error> {
         progress.stage("transformers and accelerate: downloading and installing about 30 MB", || {
-            let mut arguments = vec!["install", "--no-deps"];
-            arguments.extend(TRANSFORMERS);
-            self.pip(&arguments, "installing transformers")
+            self.install(&TRANSFORMERS, "installing transformers")
         })
-    }
-
-    /// Downloads TRL wheels that are missing.
-    pub(super) fn download_trl(
-        &self,
-        wheels: &Path,
-        versions: &[&str],
-        progress: &Progress,
-    ) -> Result<(), Error> {
-        download_trl(&self.python(), wheels, versions, progress)
     }
 
     /// Where its packages lie.
@@ -154,8 +140,8 @@ impl Venv {
         run(command, "testing torch on the simulated device", advice).map(drop)
     }
 
-    fn pip(&self, arguments: &[&str], what: &str) -> Result<(), Error> {
-        pip(&self.python(), arguments, what)
+    fn install(&self, packages: &[&str], what: &str) -> Result<(), Error> {
+        pip(&self.python(), &[&["install", "--no-deps"], packages].concat(), what)
     }
 }
 

@@ -160,9 +160,7 @@ fn too_large(judged: &Judged, place: &Place, from: u64, entries: u64) -> Error {
         _ => "the large blocks only: --min-size 1MiB".to_string(),
     };
     let more = "or --stream, --site, --min-age; --any-size writes it all the same";
-    Error::new(format!("{what}, which memory_viz does not draw"))
-        .hint(format!("{hint} ({more})"))
-        .status(status::USAGE)
+    Error::usage(format!("{what}, which memory_viz does not draw"), format!("{hint} ({more})"))
 }
 
 /// A sink that counts.

@@ -2,7 +2,7 @@
 
 use super::options::Options;
 use crate::analyze::{Judged, Place};
-use crate::error::{Error, status};
+use crate::error::Error;
 use rustc_hash::FxHashSet;
 use strandline::event::{Addr, Body, Bytes, DeviceId, Event, Nanos, StreamHandle};
 use strandline::replay::Replay;
@@ -21,7 +21,7 @@ pub(super) fn begin(options: &Options, judged: &Judged, place: &Place) -> Result
         Some(event) => Ok(event),
         None => {
             let what = format!("step {} does not begin before the moment that is shown", steps.from);
-            Err(Error::new(what).hint("another moment: --at step:N").status(status::USAGE))
+            Err(Error::usage(what, "another moment: --at step:N"))
         }
     }
 }
@@ -39,9 +39,7 @@ pub(super) fn filter(options: &Options, judged: &Judged) -> Result<Filter, Error
         let stacks = Filter::stacks_with(judged.names(), pattern);
         if stacks.is_empty() {
             let what = format!("no stack in this recording has a frame with \"{pattern}\"");
-            return Err(Error::new(what)
-                .hint("frames are written as file:line function")
-                .status(status::USAGE));
+            return Err(Error::usage(what, "frames are written as file:line function"));
         }
         filter.stacks = Some(stacks);
     }
@@ -62,7 +60,7 @@ fn streams(asked: &str, replay: &Replay) -> Result<Vec<(DeviceId, StreamHandle)>
     if found.is_empty() {
         let what = format!("no stream \"{asked}\" in this recording");
         let hint = "give its number as the report does, its handle (0x…), default or side";
-        return Err(Error::new(what).hint(hint).status(status::USAGE));
+        return Err(Error::usage(what, hint));
     }
     Ok(found)
 }

@@ -1,6 +1,6 @@
 //! The address of something in an object store: `s3://bucket/prefix`.
 
-use crate::error::{Error, status};
+use crate::error::Error;
 use crate::say;
 use std::fmt;
 use std::path::Path;
@@ -42,9 +42,9 @@ impl Address {
         let (bucket, prefix) = text[scheme.len()..].split_once('/').unwrap_or((&text[scheme.len()..], ""));
         let prefix = prefix.trim_matches('/');
         if bucket.is_empty() || prefix.split('/').any(|part| part.is_empty() && !prefix.is_empty()) {
-            return Err(Error::new(format!("{}: this is not a path in a bucket", say::path(path)))
-                .hint(format!("write it like {scheme}bucket/folder"))
-                .status(status::USAGE));
+            let what = format!("{}: this is not a path in a bucket", say::path(path));
+            let hint = format!("write it like {scheme}bucket/folder");
+            return Err(Error::usage(what, hint));
         }
         Ok(Some(Address { service: *service, bucket: bucket.into(), prefix: prefix.into() }))
     }
@@ -67,6 +67,7 @@ impl fmt::Display for Address {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::status;
 
     #[test]
     fn an_address_has_a_bucket_and_a_prefix() {

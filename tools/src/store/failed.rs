@@ -1,14 +1,14 @@
 //! What an object store, or the way to it, said no to: what, where, and what to do next.
 
 use super::address::{Address, Service};
-use crate::error::{Error, status};
+use crate::error::Error;
 use strandline::event::printable;
 
 /// The command's error for one of the library's.
 pub(super) fn failed(what: &str, at: &Address, e: &object_store::Error) -> Error {
     let said = whole(e);
     let (why, hint) = reason(&said, e, at);
-    Error::new(format!("{what} {at}: {why}")).hint(hint).status(status::USAGE)
+    Error::usage(format!("{what} {at}: {why}"), hint)
 }
 
 /// The error with all that it comes from, each once.

@@ -4,7 +4,7 @@ use super::address::Address;
 use super::bucket::{AT_ONCE, Listed, PART, Store, run};
 use super::copies::{new_folder, no_room};
 use super::failed::failed;
-use crate::error::{Error, status};
+use crate::error::Error;
 use crate::files;
 use object_store::GetOptions;
 use std::io::Write;
@@ -52,9 +52,9 @@ impl Fetched {
     /// Fetches these into the copy.
     fn fetch(&mut self, store: &Store, listed: Vec<Listed>, asked: &Address) -> Result<(), Error> {
         if !listed.iter().any(|l| l.name.ends_with(ENDINGS[0])) {
-            return Err(Error::new(format!("{asked}: there is no recording (*.strand)"))
-                .hint("give the folder of a run, or one recording: s3://bucket/run-17")
-                .status(status::USAGE));
+            let what = format!("{asked}: there is no recording (*.strand)");
+            let hint = "give the folder of a run, or one recording: s3://bucket/run-17";
+            return Err(Error::usage(what, hint));
         }
         files::make_folder(&self.path).map_err(|e| no_room(&self.path, e))?;
         let (next, wrong) = (AtomicUsize::new(0), Mutex::new(None));
@@ -104,7 +104,7 @@ impl Store {
             let bytes = got.map_err(|e| failed("cannot read", &at, &e))?;
             if bytes.len() as u64 != end - done {
                 let what = format!("cannot read {at}: {} of {} bytes came", bytes.len(), end - done);
-                return Err(Error::new(what).hint("give the same command again").status(status::USAGE));
+                return Err(Error::usage(what, "give the same command again"));
             }
             file.write_all(&bytes).map_err(|e| no_room(to, e))?;
             done = end;

@@ -35,9 +35,9 @@ const TICK: Duration = Duration::from_millis(200);
 /// There is no terminal, or nothing to show.
 pub(crate) fn main(options: &cli::Top) -> Result<u8, Error> {
     if !std::io::stdin().is_terminal() || !std::io::stdout().is_terminal() {
-        return Err(Error::new("top needs a terminal, and standard input or output is not one")
-            .hint("for a program: strandline report --format json, or run --metrics")
-            .status(status::USAGE));
+        let what = "top needs a terminal, and standard input or output is not one";
+        let hint = "for a program: strandline report --format json, or run --metrics";
+        return Err(Error::usage(what, hint));
     }
     let suppressions = Suppressions::read(&options.suppressions)?;
     // Blocked before any thread is started, so that they come to us, and the terminal is put back before we end.

@@ -4,10 +4,11 @@ use crate::live::Followed;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use strandline::detect::{Finding, GrainName, Outcome, StepsToOom};
-use strandline::event::{DeviceId, Frame, StepRow};
+use strandline::event::{DeviceId, Frame, StepRow, StreamId};
 use strandline::replay::{Device, Replay, Site};
 use strandline::report::metrics::{last_folders, place};
-use strandline::report::{Facts, IDLE, Process, plural};
+use strandline::report::text::stream;
+use strandline::report::{Facts, IDLE, Process, plural, used};
 
 /// Lines that allocate, of which each row has the largest.
 const SITES: usize = 8;
@@ -119,8 +120,7 @@ pub(super) fn rows_of(followed: &Followed) -> Vec<Rank> {
     let replay = live.replay();
     let mut rows = live.process(|p| {
         let whole = Rank { verdict: verdict(p, followed.is_damaged()), ..Rank::default() };
-        let used = |d: &&Device| d.peak_reserved.bytes.0 > 0 || d.peak_allocated.bytes.0 > 0;
-        let rows: Vec<Rank> = replay.devices().filter(used).map(|d| of_device(p, d, whole.clone())).collect();
+        let rows: Vec<Rank> = used(p).map(|d| of_device(p, d, whole.clone())).collect();
         if rows.is_empty() { vec![whole] } else { rows }
     });
     let facts = Facts::of(replay);
@@ -242,28 +242,18 @@ fn bar(d: &Device, left_behind: u64) -> Bar {
 }
 
 fn streams(r: &Replay, device: DeviceId) -> Vec<Stream> {
-    let mut all: BTreeMap<u32, Stream> = BTreeMap::new();
+    let mut all: BTreeMap<StreamId, Stream> = BTreeMap::new();
     for (id, live) in r.live_of_streams(device) {
-        let s = all.entry(id.0).or_default();
+        let s = all.entry(id).or_default();
         (s.bytes, s.blocks) = (live.bytes, live.blocks);
     }
     for w in r.pending(device) {
-        if let Some(stream) = w.stream {
-            all.entry(stream.0).or_default().waiting += w.bytes.0;
+        if let Some(id) = w.stream {
+            all.entry(id).or_default().waiting += w.bytes.0;
         }
     }
-    let mut named: Vec<Stream> = all
-        .into_iter()
-        .map(|(id, s)| {
-            let known = r.streams().get(id as usize);
-            let name = match known {
-                Some(k) if k.handle.0 == 0 => "default stream".to_string(),
-                Some(k) if r.is_side(k.id) => format!("side stream {id}"),
-                _ => format!("stream {id}"),
-            };
-            Stream { name, ..s }
-        })
-        .collect();
+    let named = all.into_iter().map(|(id, s)| Stream { name: stream(r, id), ..s });
+    let mut named: Vec<Stream> = named.collect();
     named.sort_by_key(|s| std::cmp::Reverse(s.bytes + s.waiting));
     named.truncate(STREAMS);
     named

@@ -17,25 +17,22 @@ pub(super) enum Sort {
 }
 
 impl Sort {
+    /// All of them, each with its name on the screen.
+    const ALL: [(Sort, &'static str); 5] = [
+        (Sort::Rank, "process"),
+        (Sort::Growth, "growth"),
+        (Sort::Allocated, "allocated"),
+        (Sort::FullIn, "full in"),
+        (Sort::LastEvent, "last event"),
+    ];
+
     fn next(self) -> Sort {
-        match self {
-            Sort::Rank => Sort::Growth,
-            Sort::Growth => Sort::Allocated,
-            Sort::Allocated => Sort::FullIn,
-            Sort::FullIn => Sort::LastEvent,
-            Sort::LastEvent => Sort::Rank,
-        }
+        Sort::ALL[(self as usize + 1) % Sort::ALL.len()].0
     }
 
     /// Its name on the screen.
     pub(super) fn name(self) -> &'static str {
-        match self {
-            Sort::Rank => "process",
-            Sort::Growth => "growth",
-            Sort::Allocated => "allocated",
-            Sort::FullIn => "full in",
-            Sort::LastEvent => "last event",
-        }
+        Sort::ALL[self as usize].1
     }
 }
 

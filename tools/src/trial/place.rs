@@ -31,7 +31,7 @@ pub(crate) fn find(command: &[OsString], name: &str, alone: bool) -> Result<Plac
         None if nameless() && alone => Ok(Place::Text(NAMELESS.to_owned())),
         None if nameless() => {
             let what = "{} may mean any of the names that are varied";
-            Err(Error::new(what).hint(format!("write {{{name}}} instead")).status(status::USAGE))
+            Err(Error::usage(what, format!("write {{{name}}} instead")))
         }
         None => variable(name).ok_or_else(|| {
             nowhere(name).hint(format!("write {{{name}}} in the command where the value goes"))

@@ -54,7 +54,7 @@ impl Asker {
         let asked = self.jobs.entry(live.id()).or_default();
         let replay = live.replay();
         // It waits for a moment: what has not been asked is asked now, if that is anything.
-        let last = !asked.ended && replay.meta().contains_key("ending");
+        let last = !asked.ended && replay.meta().get("ending").is_some();
         if !last && asked.last.is_some_and(|t| t.elapsed() < INTERVAL) {
             return;
         }

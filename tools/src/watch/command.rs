@@ -44,12 +44,9 @@ pub(crate) fn main(options: &cli::Watch) -> Result<u8, Error> {
         }
     }
     if watch.is_idle() {
-        return Err(Error::new(format!(
-            "{}: no job that is recorded there is running on this machine",
-            shown(&folder)
-        ))
-        .hint(format!("what has ended: strandline report {}", shown(&folder)))
-        .status(status::USAGE));
+        let what = format!("{}: no job that is recorded there is running on this machine", shown(&folder));
+        let hint = format!("what has ended: strandline report {}", shown(&folder));
+        return Err(Error::usage(what, hint));
     }
     let processes = if watch.running() == 1 { "process" } else { "processes" };
     say::line(format!("watching {} {processes} in {}", watch.running(), shown(&folder)));

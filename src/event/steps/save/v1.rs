@@ -1,7 +1,7 @@
 //! The state that the first format version's checkpoints have: another set of facts, of which the numbers count on.
 
 use super::words::Words;
-use crate::event::Nanos;
+use crate::event::ThreadId;
 use crate::event::steps::machine::{PARTS, StepMachine};
 use crate::event::steps::threads::{MAX, Thread, Window};
 use crate::event::steps::turns::{LIMIT, Party, Turns};
@@ -13,37 +13,30 @@ const RARE: u32 = 8;
 /// Runs without a backward were parts of a step, as two bits of the flags have it.
 const PART: u64 = 3;
 
-pub(super) fn load(w: &mut Words) -> Option<StepMachine> {
-    let (steps, microbatches) = (w.u32()?, w.u32()?);
-    let source = w.source()?;
-    let flags = w.u64()?;
-    let due = w.due()?;
-    let (backwards, _usual, _alike) = (w.u32()?, w.u32()?, w.u32()?);
-    let next_tick = w.optional()?.map(Nanos);
-    let (marker, slots, threads) = (w.count(SLOTS)?, w.count(SLOTS)?, w.count(MAX)?);
-    let stands = if flags & 2 != 0 { 0 } else { steps };
-    let mut m = StepMachine {
-        steps,
-        stands,
-        count: stands.saturating_add(u32::from(due.is_some())),
-        microbatches,
-        source,
-        optimizer_mode: flags & 1 != 0,
-        armed: flags & 4 != 0,
-        backward_seen: flags & 32 != 0,
-        parts: if flags >> 6 & 3 == PART { PARTS } else { 0 },
-        due,
-        next_tick,
-        ..StepMachine::default()
-    };
+pub(super) fn load(m: &mut StepMachine, w: &mut Words) -> Option<()> {
+    w.number(&mut m.steps)?;
+    w.number(&mut m.microbatches)?;
+    w.source(&mut m.source)?;
+    let flags: u64 = w.next()?;
+    w.due(&mut m.due)?;
+    let (backwards, _usual, _alike): (u32, u32, u32) = (w.next()?, w.next()?, w.next()?);
+    w.tick(&mut m.next_tick)?;
+    let marker = count(w, SLOTS)?;
+    let (slots, threads) = (count(w, SLOTS)?, count(w, MAX)?);
+    m.stands = if flags & 2 != 0 { 0 } else { m.steps };
+    m.count = m.stands.saturating_add(u32::from(m.due.is_some()));
+    m.optimizer_mode = flags & 1 != 0;
+    m.armed = flags & 4 != 0;
+    m.backward_seen = flags & 32 != 0;
+    m.parts = if flags >> 6 & 3 == PART { PARTS } else { 0 };
     m.turns = turns(w, marker, slots, m.count)?;
     for _ in 0..threads {
-        let id = w.thread()?;
-        let flags = w.u64()?;
+        let id = ThreadId(w.next()?);
+        let flags: u64 = w.next()?;
         let began = flags & 1 != 0;
-        let open = w.u64()?.try_into().ok()?;
+        let open = w.next::<u64>()?.try_into().ok()?;
         // Bits of slots: labels begin at 1.
-        let group = w.u32()?;
+        let group: u32 = w.next()?;
         m.threads.list.push(Thread {
             id,
             began,
@@ -59,17 +52,21 @@ pub(super) fn load(w: &mut Words) -> Option<StepMachine> {
             },
         });
     }
-    Some(m)
+    Some(())
+}
+
+fn count(w: &mut Words, most: usize) -> Option<usize> {
+    w.next::<u64>()?.try_into().ok().filter(|n| *n <= most)
 }
 
 /// Which optimizers there were, and whether one of them ended rounds.
 fn turns(w: &mut Words, marker: usize, slots: usize, steps: u32) -> Option<Turns> {
     let mut t = Turns { beats: u64::from(u32::MAX), labels: slots as u32, ..Turns::default() };
     for i in 0..slots {
-        let (id, _runs, intervals) = (w.u64()?, w.u32()?, [w.u32()?, w.u32()?]);
+        let (id, _runs, intervals): (u64, u32, [u32; 2]) = (w.next()?, w.next()?, [w.next()?, w.next()?]);
         let mut since = 0;
         for _ in 0..SLOTS {
-            since = since.max(w.u32()?);
+            since = since.max(w.next::<u32>()?);
         }
         let label = i as u32 + 1;
         let takes_turns = i == marker && (1..=RARE).contains(&intervals[1]) && since <= RARE;

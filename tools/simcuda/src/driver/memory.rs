@@ -2,12 +2,26 @@
 
 use super::context;
 use crate::abi::Out;
-use crate::call::{driver, known_as};
+use crate::call::{alike, driver};
 use crate::code::Code;
 use crate::memory::Kind;
 use crate::model::lock;
 use crate::runtime::memory::{allocate, free, mem_get_info};
 use crate::runtime::memory::{sim_cudaFreeHost, sim_cudaHostAlloc, sim_cudaMallocHost};
+use crate::runtime::pool as pools;
+
+alike! {
+    /// Allocates pinned host memory.
+    cuMemHostAlloc(address: Out<usize>, size: usize, flags: u32) = sim_cudaHostAlloc;
+    /// Allocates pinned host memory.
+    cuMemAllocHost_v2(address: Out<usize>, size: usize) = sim_cudaMallocHost;
+    /// Frees pinned host memory.
+    cuMemFreeHost(address: usize) = sim_cudaFreeHost;
+    /// Allocates in a stream's order.
+    cuMemAllocAsync(address: Out<usize>, size: usize, stream: usize) = pools::sim_cudaMallocAsync;
+    /// Frees in a stream's order.
+    cuMemFreeAsync(address: usize, stream: usize) = pools::sim_cudaFreeAsync;
+}
 
 /// Free and total bytes of the thread's device.
 #[unsafe(no_mangle)]
@@ -44,34 +58,16 @@ pub extern "C" fn sim_cuMemAllocPitch_v2(
     })
 }
 
-/// Allocates pinned host memory.
-#[unsafe(no_mangle)]
-pub extern "C" fn sim_cuMemHostAlloc(address: Out<usize>, size: usize, flags: u32) -> Code {
-    known_as("cuMemHostAlloc", || sim_cudaHostAlloc(address, size, flags))
-}
-
-/// Allocates pinned host memory.
-#[unsafe(no_mangle)]
-pub extern "C" fn sim_cuMemAllocHost_v2(address: Out<usize>, size: usize) -> Code {
-    known_as("cuMemAllocHost_v2", || sim_cudaMallocHost(address, size))
-}
-
-/// Frees pinned host memory.
-#[unsafe(no_mangle)]
-pub extern "C" fn sim_cuMemFreeHost(address: usize) -> Code {
-    known_as("cuMemFreeHost", || sim_cudaFreeHost(address))
-}
-
-/// As [`sim_cuMemAllocAsync`], for threads with a default stream of their own. Here they share one.
+/// As [`cuMemAllocAsync`], for threads with a default stream of their own. Here they share one.
 #[unsafe(no_mangle)]
 pub extern "C" fn sim_cuMemAllocAsync_ptsz(address: Out<usize>, size: usize, stream: usize) -> Code {
-    sim_cuMemAllocAsync(address, size, stream)
+    cuMemAllocAsync(address, size, stream)
 }
 
-/// As [`sim_cuMemFreeAsync`], likewise.
+/// As [`cuMemFreeAsync`], likewise.
 #[unsafe(no_mangle)]
 pub extern "C" fn sim_cuMemFreeAsync_ptsz(address: usize, stream: usize) -> Code {
-    sim_cuMemFreeAsync(address, stream)
+    cuMemFreeAsync(address, stream)
 }
 
 /// Allocates memory that host and device share.
@@ -84,18 +80,6 @@ pub extern "C" fn sim_cuMemAllocManaged(address: Out<usize>, size: usize, _flags
 #[unsafe(no_mangle)]
 pub extern "C" fn sim_cuMemFree_v2(address: usize) -> Code {
     driver("cuMemFree_v2", || free(address))
-}
-
-/// Allocates in a stream's order.
-#[unsafe(no_mangle)]
-pub extern "C" fn sim_cuMemAllocAsync(address: Out<usize>, size: usize, stream: usize) -> Code {
-    known_as("cuMemAllocAsync", || crate::runtime::pool::sim_cudaMallocAsync(address, size, stream))
-}
-
-/// Frees in a stream's order.
-#[unsafe(no_mangle)]
-pub extern "C" fn sim_cuMemFreeAsync(address: usize, stream: usize) -> Code {
-    known_as("cuMemFreeAsync", || crate::runtime::pool::sim_cudaFreeAsync(address, stream))
 }
 
 /// The allocation that an address lies in.

@@ -1,94 +1,44 @@
 //! Streams and events through the driver, which share their handles with the runtime's.
 
 use crate::abi::Out;
-use crate::call::{driver, known_as};
+use crate::call::{alike, driver, known_as};
 use crate::code::{Code, Outcome};
 use crate::memory::Memory;
 use crate::model::{lock, now};
 use crate::runtime::event as events;
+use crate::runtime::graph as graphs;
 use crate::runtime::stream::{self as streams, Callback, HostFunction, named};
 use std::ffi::c_void;
 
-/// Makes a stream.
-#[unsafe(no_mangle)]
-pub extern "C" fn sim_cuStreamCreate(stream: Out<usize>, flags: u32) -> Code {
-    known_as("cuStreamCreate", || streams::sim_cudaStreamCreateWithFlags(stream, flags))
-}
-
-/// Makes a stream.
-#[unsafe(no_mangle)]
-pub extern "C" fn sim_cuStreamCreateWithPriority(stream: Out<usize>, flags: u32, priority: i32) -> Code {
-    known_as("cuStreamCreateWithPriority", || {
-        streams::sim_cudaStreamCreateWithPriority(stream, flags, priority)
-    })
-}
-
-/// Destroys a stream.
-#[unsafe(no_mangle)]
-pub extern "C" fn sim_cuStreamDestroy_v2(stream: usize) -> Code {
-    known_as("cuStreamDestroy_v2", || streams::sim_cudaStreamDestroy(stream))
-}
-
-/// Whether a stream is idle.
-#[unsafe(no_mangle)]
-pub extern "C" fn sim_cuStreamQuery(stream: usize) -> Code {
-    known_as("cuStreamQuery", || streams::sim_cudaStreamQuery(stream))
-}
-
-/// Waits for a stream.
-#[unsafe(no_mangle)]
-pub extern "C" fn sim_cuStreamSynchronize(stream: usize) -> Code {
-    known_as("cuStreamSynchronize", || streams::sim_cudaStreamSynchronize(stream))
-}
-
-/// Makes a stream wait for an event.
-#[unsafe(no_mangle)]
-pub extern "C" fn sim_cuStreamWaitEvent(stream: usize, event: usize, flags: u32) -> Code {
-    known_as("cuStreamWaitEvent", || streams::sim_cudaStreamWaitEvent(stream, event, flags))
-}
-
-/// Whether a stream is being captured.
-#[unsafe(no_mangle)]
-pub extern "C" fn sim_cuStreamIsCapturing(stream: usize, state: Out<i32>) -> Code {
-    known_as("cuStreamIsCapturing", || crate::runtime::graph::sim_cudaStreamIsCapturing(stream, state))
-}
-
-/// Exchanges the thread's capture mode.
-#[unsafe(no_mangle)]
-pub extern "C" fn sim_cuThreadExchangeStreamCaptureMode(mode: Out<i32>) -> Code {
-    known_as("cuThreadExchangeStreamCaptureMode", || {
-        crate::runtime::graph::sim_cudaThreadExchangeStreamCaptureMode(mode)
-    })
-}
-
-/// Makes an event.
-#[unsafe(no_mangle)]
-pub extern "C" fn sim_cuEventCreate(event: Out<usize>, flags: u32) -> Code {
-    known_as("cuEventCreate", || events::sim_cudaEventCreateWithFlags(event, flags))
-}
-
-/// Destroys an event.
-#[unsafe(no_mangle)]
-pub extern "C" fn sim_cuEventDestroy_v2(event: usize) -> Code {
-    known_as("cuEventDestroy_v2", || events::sim_cudaEventDestroy(event))
-}
-
-/// Records an event.
-#[unsafe(no_mangle)]
-pub extern "C" fn sim_cuEventRecord(event: usize, stream: usize) -> Code {
-    known_as("cuEventRecord", || events::sim_cudaEventRecord(event, stream))
-}
-
-/// Whether what an event stands for is done.
-#[unsafe(no_mangle)]
-pub extern "C" fn sim_cuEventQuery(event: usize) -> Code {
-    known_as("cuEventQuery", || events::sim_cudaEventQuery(event))
-}
-
-/// Waits for an event.
-#[unsafe(no_mangle)]
-pub extern "C" fn sim_cuEventSynchronize(event: usize) -> Code {
-    known_as("cuEventSynchronize", || events::sim_cudaEventSynchronize(event))
+alike! {
+    /// Makes a stream.
+    cuStreamCreate(stream: Out<usize>, flags: u32) = streams::sim_cudaStreamCreateWithFlags;
+    /// Makes a stream.
+    cuStreamCreateWithPriority(stream: Out<usize>, flags: u32, priority: i32)
+        = streams::sim_cudaStreamCreateWithPriority;
+    /// Destroys a stream.
+    cuStreamDestroy_v2(stream: usize) = streams::sim_cudaStreamDestroy;
+    /// Whether a stream is idle.
+    cuStreamQuery(stream: usize) = streams::sim_cudaStreamQuery;
+    /// Waits for a stream.
+    cuStreamSynchronize(stream: usize) = streams::sim_cudaStreamSynchronize;
+    /// Makes a stream wait for an event.
+    cuStreamWaitEvent(stream: usize, event: usize, flags: u32) = streams::sim_cudaStreamWaitEvent;
+    /// Whether a stream is being captured.
+    cuStreamIsCapturing(stream: usize, state: Out<i32>) = graphs::sim_cudaStreamIsCapturing;
+    /// Exchanges the thread's capture mode.
+    cuThreadExchangeStreamCaptureMode(mode: Out<i32>)
+        = graphs::sim_cudaThreadExchangeStreamCaptureMode;
+    /// Makes an event.
+    cuEventCreate(event: Out<usize>, flags: u32) = events::sim_cudaEventCreateWithFlags;
+    /// Destroys an event.
+    cuEventDestroy_v2(event: usize) = events::sim_cudaEventDestroy;
+    /// Records an event.
+    cuEventRecord(event: usize, stream: usize) = events::sim_cudaEventRecord;
+    /// Whether what an event stands for is done.
+    cuEventQuery(event: usize) = events::sim_cudaEventQuery;
+    /// Waits for an event.
+    cuEventSynchronize(event: usize) = events::sim_cudaEventSynchronize;
 }
 
 /// Calls the program back in the stream's order.
@@ -169,11 +119,11 @@ pub extern "C" fn sim_cuStreamWriteValue32(stream: usize, address: usize, value:
 /// The first form.
 #[unsafe(no_mangle)]
 pub extern "C" fn sim_cuStreamDestroy(stream: usize) -> Code {
-    sim_cuStreamDestroy_v2(stream)
+    cuStreamDestroy_v2(stream)
 }
 
 /// The first form.
 #[unsafe(no_mangle)]
 pub extern "C" fn sim_cuEventDestroy(event: usize) -> Code {
-    sim_cuEventDestroy_v2(event)
+    cuEventDestroy_v2(event)
 }

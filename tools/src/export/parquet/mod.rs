@@ -5,7 +5,7 @@ mod file;
 mod out;
 
 use crate::analyze::Judged;
-use crate::error::{Error, status};
+use crate::error::Error;
 use crate::{cli, files};
 use file::{File, Shape};
 use out::Out;
@@ -31,15 +31,13 @@ pub(super) fn write(
 ) -> Result<String, Error> {
     let Some(out) = &options.output else {
         let hint = "give the folder: -o DIR; several jobs go into one";
-        return Err(Error::new("tables are written to a folder, not to stdout")
-            .hint(hint)
-            .status(status::USAGE));
+        return Err(Error::usage("tables are written to a folder, not to stdout", hint));
     };
     // Nothing then tells a file of this name from another one.
     if options.job.is_none() && judged.iter().any(|process| process.epoch_ns() == 0) {
-        return Err(Error::new("a snapshot without a history does not say when it was made")
-            .hint("give the job a name that no other has: --job NAME")
-            .status(status::USAGE));
+        let what = "a snapshot without a history does not say when it was made";
+        let hint = "give the job a name that no other has: --job NAME";
+        return Err(Error::usage(what, hint));
     }
     let job = name(options, asked, first)?;
     let begun = judged.iter().map(Judged::epoch_ns).min().unwrap_or(0);
@@ -52,7 +50,7 @@ pub(super) fn write(
     if !is_free_for(&out.files_in(processes), &files) {
         let what = format!("{}/{processes} has another job of this name", out.name());
         let hint = "give --job NAME with another name, or delete the other job's folders";
-        return Err(Error::new(what).hint(hint).status(status::USAGE));
+        return Err(Error::usage(what, hint));
     }
     let of_job = format!("{}/{job}/job.parquet", JOBS.name);
     out.remove(&of_job)?;
@@ -121,8 +119,7 @@ const LONGEST: usize = 255 - 40;
 /// # Errors
 /// It has no name, one that is too long, or with `--share` one that would be told.
 fn name(options: &cli::Export, asked: Option<&Path>, first: &Path) -> Result<String, Error> {
-    let refused =
-        |what: &str| Err(Error::new(what).hint("give the job a name: --job NAME").status(status::USAGE));
+    let refused = |what: &str| Err(Error::usage(what, "give the job a name: --job NAME"));
     let named = |path: &Path| Some(path.file_name()?.to_string_lossy().into_owned());
     let job = match &options.job {
         Some(job) => job.clone(),
@@ -157,9 +154,9 @@ fn file(process: &Judged) -> Result<String, Error> {
     let host = files::escaped(facts.text("host").unwrap_or("host"));
     let name = format!("{host}-{pid}-{}.parquet", process.epoch_ns());
     if name.len() > LONGEST {
-        return Err(Error::new("the host of a recording has a name that is too long for a file")
-            .hint("leave it out: --share --job NAME")
-            .status(status::USAGE));
+        let what = "the host of a recording has a name that is too long for a file";
+        let hint = "leave it out: --share --job NAME";
+        return Err(Error::usage(what, hint));
     }
     Ok(name)
 }
@@ -174,6 +171,7 @@ fn is_free_for(there: &[String], ours: &[String]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::status;
     use clap::Parser;
 
     #[derive(Parser)]

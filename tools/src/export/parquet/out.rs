@@ -41,12 +41,9 @@ impl Out {
                 To::Store(Uploads::new(store, there.clone())?, there)
             }
             None if place.exists() && !place.is_dir() => {
-                return Err(Error::new(format!(
-                    "{} is a file; the tables are written to a folder",
-                    say::path(place)
-                ))
-                .hint("give another name: -o DIR")
-                .status(status::USAGE));
+                let what = format!("{} is a file; the tables are written to a folder", say::path(place));
+                let hint = "give another name: -o DIR";
+                return Err(Error::usage(what, hint));
             }
             None => To::Folder(place.into()),
         };
