@@ -23,14 +23,6 @@ const EARLY: Duration = Duration::from_millis(50);
 /// So long it begins.
 const BEGINS: Duration = Duration::from_secs(30);
 
-/// A watcher runs for days, and its buffers come and go: large ones go back to the system. glibc would keep what is smaller than the largest that
-/// was ever freed, and the watcher would grow with it.
-fn give_back_large_buffers() {
-    const LARGE: libc::c_int = 256 << 10;
-    // SAFETY: sets a number of this process's own allocator, which may be done at any time.
-    unsafe { libc::mallopt(libc::M_MMAP_THRESHOLD, LARGE) };
-}
-
 /// All that is watched.
 pub(super) struct Watch {
     folder: PathBuf,
@@ -49,7 +41,6 @@ pub(super) struct Watch {
 
 impl Watch {
     pub(super) fn new(folder: &Path, settings: &Settings, job: Option<Target>, which: Which) -> Watch {
-        give_back_large_buffers();
         Watch {
             folder: folder.into(),
             which,
