@@ -14,7 +14,7 @@ use super::model::{Process, Report, capacity};
 use super::processes::Row;
 use super::ranks::Ranks;
 use super::style::Ink;
-use super::text::{self, failures};
+use super::text::{self, failures, growing};
 use crate::event::{SiteId, StreamId};
 use crate::replay::anatomy::Class;
 use crate::replay::{Replay, SEVERAL, Site, SiteKind};
@@ -147,6 +147,7 @@ fn summary(r: &Report<'_>, order: &[usize]) -> Value {
     json!({
         "phrase": phrase,
         "reason": r.summary(),
+        "means": growing(r),
         "class": class(ink),
         "order": order,
         "failed": r.processes.iter().map(|p| labelled(&failures(p))).collect::<Vec<_>>(),

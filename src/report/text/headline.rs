@@ -22,38 +22,36 @@ pub(super) fn lines(r: &Report<'_>, style: Style) -> Vec<String> {
 }
 
 /// What GROWING means beside LEAK, and what to do about it, where the first line says that.
-pub(super) fn growing(r: &Report<'_>, style: Style) -> Vec<String> {
-    let lead = r.lead().filter(|p| p.phrase().0 == "GROWING");
-    let found = lead.and_then(|p| Some((p, leak(p).filter(|f| f.kind.is_leak())?)));
-    let Some((p, f)) = found else { return Vec::new() };
-    let is_full_before =
-        fatal(p, f).is_some() || f.steps_to_oom.is_some_and(|s| s.mid < u64::from(LONG_GROWTH));
+pub(in crate::report) fn growing(r: &Report<'_>) -> Option<String> {
+    let p = r.lead().filter(|p| p.phrase().0 == "GROWING")?;
+    let f = leak(p).filter(|f| f.kind.is_leak())?;
     let grain = f.grain.noun();
-    let (why, until) = match f.kind.may_be_buffer() {
-        true => (
-            "a buffer or cache that is still filling looks the same",
-            format!(
-                "{}as soon as an autograd graph is seen to grow longer with every {grain}",
-                if is_full_before {
-                    String::new()
-                } else {
-                    format!("after {} of steady growth, or ", plural(LONG_GROWTH.into(), grain))
-                }
-            ),
-        ),
-        false => {
-            ("what holds it was not seen to grow", "as soon as what holds it is seen to grow".to_owned())
+    let is_buffer = f.kind.may_be_buffer();
+    let why = match is_buffer {
+        true => "a buffer or cache that is still filling looks the same",
+        false => "what holds it was not seen to grow",
+    };
+    if fatal(p, f).is_some() {
+        return Some(format!(
+            "not called a leak: {why}. If something is meant to empty or limit what holds this memory, it has to do so before \
+             the GPU is full; otherwise this is a leak, and should be fixed"
+        ));
+    }
+    let until = match (is_buffer, f.steps_to_oom) {
+        (false, _) => "as soon as what holds it is seen to grow".to_owned(),
+        // The GPU is full before that many steps.
+        (true, Some(s)) if s.mid < u64::from(LONG_GROWTH) => {
+            format!("as soon as an autograd graph is seen to grow longer with every {grain}")
         }
+        (true, _) => format!(
+            "after {} of steady growth, or as soon as an autograd graph is seen to grow longer with every {grain}",
+            plural(LONG_GROWTH.into(), grain)
+        ),
     };
-    let ends = match fatal(p, f) {
-        Some(_) => "something has to empty or limit it earlier",
-        None => "the growth stops by itself",
-    };
-    let text = format!(
-        "not called a leak yet: {why}. If something empties or limits what holds this memory, {ends}; \
+    Some(format!(
+        "not called a leak yet: {why}. If something empties or limits what holds this memory, the growth stops by itself; \
          otherwise it is a leak, and should be fixed now. It will be called LEAK {until}"
-    );
-    style.wrap("  means  ", &text)
+    ))
 }
 
 impl Process<'_> {

@@ -15,6 +15,7 @@ mod series;
 mod told;
 mod whole;
 
+pub(super) use headline::growing;
 pub(super) use phrase::clause;
 pub use place::stream;
 pub(super) use place::{NO_FRAME, label, place, short_path, site};

@@ -27,7 +27,7 @@ fn lines(r: &Report<'_>, style: Style) -> Vec<String> {
         last(&mut out, r, style);
         return out;
     };
-    out.extend(headline::growing(r, style));
+    out.extend(headline::growing(r).iter().flat_map(|text| style.wrap("  means  ", text)));
     processes(&mut out, r, style);
     for (i, sentence) in Ranks::of(r).iter().flat_map(|ranks| ranks.sentences(r)).enumerate() {
         out.extend(style.wrap(if i == 0 { "  ranks  " } else { "         " }, &style.shown(&sentence)));

@@ -3,6 +3,8 @@ function head() {
   const r = data.report, told = data.told;
   $("top").dataset.tone = told.class;
   $("verdict").append(el("span", told.phrase, told.class), ...worded(told.reason));
+  $("means").hidden = !told.means;
+  $("means").textContent = told.means ? told.means[0].toUpperCase() + told.means.slice(1) + "." : "";
   document.title = told.phrase + " · strandline";
   $("tool").textContent = r.tool;
   const gpus = processes.reduce((n, p) => n + p.devices.length, 0);
