@@ -9,9 +9,9 @@ use super::growth::{Growth, MIN_MARKS, Member, Rule};
 use super::kinds;
 use super::policy::Policy;
 use super::severity::{Severity, Urgency};
-use crate::event::{DeviceId, StreamId};
-use crate::replay::{Cohort, CohortId, GRACE, Grain, Replay};
-use rustc_hash::FxHashMap;
+use crate::event::{Bytes, DeviceId, StreamId};
+use crate::replay::{Cohort, CohortId, GRACE, Grain, Held, Replay};
+use rustc_hash::{FxHashMap, FxHashSet};
 
 /// Different marks whose blocks are kept, at a rate that neither rises nor falls, beyond which no buffer that fills explains it.
 pub const LONG_GROWTH: u32 = 10_000;
@@ -53,6 +53,8 @@ pub(super) struct Case {
     stood: Option<Finding>,
     /// The most bytes that it ever counted.
     pub(super) most: u64,
+    /// See [`Finding::once`].
+    once: Vec<Held>,
 }
 
 impl Case {
@@ -64,9 +66,10 @@ impl Case {
         place: Place,
         members: Vec<Member>,
     ) -> Option<Case> {
-        let finding = Finding { id, ..compose(replay, policy, place, &members, None)? };
+        let once = allocated_once(replay, place, &members);
+        let finding = Finding { id, ..compose(replay, policy, place, &members, &once, None)? };
         let most = finding.bytes_now;
-        Some(Case { place, members, finding, stood: None, most })
+        Some(Case { place, members, finding, stood: None, most, once })
     }
 
     pub(super) fn stands(&self) -> bool {
@@ -96,7 +99,13 @@ impl Case {
         self.members.sort_by_key(|m| {
             (m.growth.stalled, std::cmp::Reverse(m.growth.rate.bytes.max(0.0) as u64), m.id)
         });
-        let Some(new) = compose(replay, policy, self.place, &self.members, Some(&self.finding)) else {
+        let marks = self.place.mark(replay).saturating_sub(self.finding.first_step);
+        if marks <= FIRST_MARKS {
+            self.once = allocated_once(replay, self.place, &self.members);
+        }
+        self.once.retain(|o| replay.block(self.place.device, o.block.addr).is_some_and(|h| h.born == o.born));
+        let before = Some(&self.finding);
+        let Some(new) = compose(replay, policy, self.place, &self.members, &self.once, before) else {
             return;
         };
         let detected_step =
@@ -130,6 +139,7 @@ fn compose(
     policy: &Policy,
     place: Place,
     members: &[Member],
+    once: &[Held],
     before: Option<&Finding>,
 ) -> Option<Finding> {
     let mark = place.mark(replay);
@@ -137,12 +147,12 @@ fn compose(
     let (kind, explain) = kinds::of_growth(replay, lead)?;
     let rate = Rate::sum(members.iter().map(|m| m.growth.rate));
     let room = forecast::headroom(replay, place.device);
-    let onset = members.iter().map(|m| m.growth.onset).min().unwrap_or(mark);
+    let onset = onset(members).unwrap_or(mark);
     let marks = mark.saturating_sub(onset) + 1;
     let guess = forecast::interval(&room, &rate, marks);
-    let first_step = onset.saturating_sub(GRACE).max(1);
-    let (sites, bytes_now, blocks_now) = shares(replay, members);
-    let (certainty, evidence) = certainty(members, &rate, before);
+    let first_step = first_of(onset);
+    let (sites, bytes_now, blocks_now) = shares(replay, members, once);
+    let (certainty, evidence) = certainty(members, once, &rate, before);
     let established = marks >= MIN_MARKS || before.is_some_and(|b| b.established);
     let urgency = Urgency {
         steps: guess,
@@ -187,6 +197,7 @@ fn compose(
         last_step: mark,
         explain: String::new(),
         sites,
+        once: once.iter().map(|h| h.block.addr).collect(),
     };
     finding.explain = explain(&Grown { replay, finding: &finding, members, mark });
     if waits && certainty >= Certainty::Growing {
@@ -196,7 +207,12 @@ fn compose(
 }
 
 /// How sure it is, and on what that rests. What once was sure stays it.
-fn certainty(members: &[Member], rate: &Rate, before: Option<&Finding>) -> (Certainty, Vec<Evidence>) {
+fn certainty(
+    members: &[Member],
+    once: &[Held],
+    rate: &Rate,
+    before: Option<&Finding>,
+) -> (Certainty, Vec<Evidence>) {
     let (mut evidence, mut word) = (Vec::new(), Certainty::Growing);
     let Some(lead) = members.first() else { return (Certainty::Note, evidence) };
     let (blocks, bytes) = members
@@ -213,7 +229,7 @@ fn certainty(members: &[Member], rate: &Rate, before: Option<&Finding>) -> (Cert
             }
             evidence.push(Evidence::new(
                 "blocks that have lived longer than any freed block of their line",
-                blocks as f64,
+                blocks.saturating_sub(once.len() as u64) as f64,
             ));
             evidence.push(Evidence::new("different steps that left such blocks", marks.into()));
             evidence
@@ -263,8 +279,44 @@ fn is_uncollected(replay: &Replay, grain: Grain, first: u32) -> bool {
     })
 }
 
-/// Sites by falling share, and the sums.
-fn shares(replay: &Replay, members: &[Member]) -> (Vec<FindingSite>, u64, u64) {
+/// The mark at which growth began to show.
+fn onset(members: &[Member]) -> Option<u32> {
+    members.iter().map(|m| m.growth.onset).min()
+}
+
+/// The mark whose blocks showed then.
+fn first_of(onset: u32) -> u32 {
+    onset.saturating_sub(GRACE).max(1)
+}
+
+/// For so many marks it is looked for what was allocated once.
+const FIRST_MARKS: u32 = 24;
+/// As the lines first ran: in the first marks that left something, so many of them.
+const FIRST: u32 = 2;
+/// So many blocks that came later tell which sizes come again.
+const LATER: usize = 4;
+
+/// What the lines of a case allocated once, as they first ran, of sizes that they never kept again. None where sizes hardly ever come
+/// again: then that says nothing.
+fn allocated_once(replay: &Replay, place: Place, members: &[Member]) -> Vec<Held> {
+    let Some(first) = onset(members).map(first_of) else { return Vec::new() };
+    let is_kept = |m: &&Member| matches!(m.growth.rule, Rule::Kept { .. });
+    let born = |h: &Held| if place.grain == Grain::Step { h.step } else { h.microbatch };
+    let all: Vec<&Held> = replay
+        .blocks(place.device)
+        .filter(|h| !h.pending && !h.unverified && born(h) >= first)
+        .filter(|h| members.iter().filter(is_kept).any(|m| m.id == h.cohort))
+        .collect();
+    let (early, later): (Vec<&Held>, Vec<&Held>) = all.into_iter().partition(|h| born(h) < first + FIRST);
+    let sizes: FxHashSet<Bytes> = later.iter().map(|h| h.block.size).collect();
+    if later.len() < LATER || sizes.len() * 2 > later.len() {
+        return Vec::new();
+    }
+    early.into_iter().filter(|h| !sizes.contains(&h.block.size)).copied().collect()
+}
+
+/// Sites by falling share, and the sums, without what was allocated `once`.
+fn shares(replay: &Replay, members: &[Member], once: &[Held]) -> (Vec<FindingSite>, u64, u64) {
     let mut by_site: FxHashMap<u32, FindingSite> = FxHashMap::default();
     let (mut bytes, mut blocks) = (0, 0);
     for m in members {
@@ -273,10 +325,14 @@ fn shares(replay: &Replay, members: &[Member]) -> (Vec<FindingSite>, u64, u64) {
         let new = FindingSite { site, share: 0.0, blocks_now: 0, bytes_now: 0, of_optimizer };
         let s = by_site.entry(site.0).or_insert(new);
         s.of_optimizer = s.of_optimizer.filter(|o| *o == key.optimizer);
-        s.bytes_now = s.bytes_now.saturating_add(m.growth.now.bytes);
-        s.blocks_now += m.growth.now.blocks;
-        bytes = u64::saturating_add(bytes, m.growth.now.bytes);
-        blocks += m.growth.now.blocks;
+        let mine = || once.iter().filter(|h| h.cohort == m.id);
+        let apart = mine().map(|h| h.block.rounded.0).fold(0, u64::saturating_add);
+        let now_bytes = m.growth.now.bytes.saturating_sub(apart);
+        let now_blocks = m.growth.now.blocks.saturating_sub(mine().count() as u64);
+        s.bytes_now = s.bytes_now.saturating_add(now_bytes);
+        s.blocks_now += now_blocks;
+        bytes = u64::saturating_add(bytes, now_bytes);
+        blocks += now_blocks;
     }
     let mut sites: Vec<FindingSite> = by_site.into_values().collect();
     for s in &mut sites {

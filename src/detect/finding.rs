@@ -5,7 +5,7 @@ use super::kind::Kind;
 use super::severity::Severity;
 use super::until_full::{SecondsToOom, StepsToOom};
 use crate::event::steps::StepSource;
-use crate::event::{DeviceId, SiteId, StreamHandle, StreamId, named};
+use crate::event::{Addr, DeviceId, SiteId, StreamHandle, StreamId, named};
 use crate::replay::{Grain, Held, Replay};
 
 named! {
@@ -129,6 +129,9 @@ pub struct Finding {
     pub explain: String,
     /// Sites by falling share.
     pub sites: Vec<FindingSite>,
+    /// Blocks of these sites that were allocated once, as the lines first ran, and whose size never came again: a library's workspace
+    /// (cuBLAS makes one at the first matrix product), and no part of what grows.
+    pub once: Vec<Addr>,
     /// What the user has said about it, so that it counts for nothing: `known.supp:2`, the line of a suppression file, or
     /// `--allow-growth 1MiB/step`. It is shown as that and nowhere else.
     pub suppressed_by: Option<String>,
@@ -145,6 +148,7 @@ impl Finding {
         h.block.device == self.device
             && self.stream.is_none_or(|s| s.id == h.stream)
             && born >= self.first_step
+            && !self.once.contains(&h.block.addr)
             && self
                 .sites
                 .iter()

@@ -99,6 +99,7 @@ impl Note<'_> {
             last_step: replay.steps(),
             explain: self.explain,
             sites,
+            once: Vec::new(),
         }
     }
 }
