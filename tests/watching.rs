@@ -10,6 +10,7 @@ use job::{Job as Made, SMALL};
 use serde_json::{Deserializer, Value, json};
 use std::io::Write;
 use std::net::TcpListener;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -31,13 +32,38 @@ impl Process {
         Process(sleep.expect("it starts"))
     }
 
+    /// The same in a PID namespace of its own, as in a container: there it is number 1, here it has another, which is told. `None` where the
+    /// system makes no such namespace.
+    fn that_sleeps_in_a_container() -> Option<(Process, u32)> {
+        let mut unshare = Command::new("unshare");
+        if std::fs::metadata("/proc/self").ok()?.uid() != 0 {
+            unshare.args(["--user", "--map-root-user"]);
+        }
+        unshare.args(["--pid", "--fork", "--kill-child", "sleep", "1000"]).stdin(Stdio::null());
+        let mut process = Process(unshare.stdout(Stdio::null()).spawn().ok()?);
+        let id = process.0.id();
+        let child =
+            || std::fs::read_to_string(format!("/proc/{id}/task/{id}/children")).ok()?.trim().parse().ok();
+        let sleeps =
+            |pid: u32| std::fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|c| c.starts_with(b"sleep"));
+        until("it sleeps, or cannot", || {
+            child().is_some_and(sleeps) || process.0.try_wait().expect("a child").is_some()
+        });
+        let pid = child()?;
+        Some((process, pid))
+    }
+
     /// When it was started, as `/proc` says: with its number it is told from any other one.
     fn identity(&self, rank: u64) -> Identity {
-        let pid = self.0.id();
-        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("it runs");
-        let start = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().nth(19)?.parse().ok());
-        Identity { pid, start: start.expect("a number"), id: [rank, 0x5678] }
+        identity(self.0.id(), self.0.id(), rank)
     }
+}
+
+/// Of a process that has the number `pid` here and `own` in its own namespace.
+fn identity(pid: u32, own: u32, rank: u64) -> Identity {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("it runs");
+    let start = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().nth(19)?.parse().ok());
+    Identity { pid: own, start: start.expect("a number"), id: [rank, 0x5678] }
 }
 
 impl Drop for Process {
@@ -150,6 +176,22 @@ fn one(folder: &Folder) -> Process {
     let bytes = leaky(process.identity(0), 0, &[1]);
     std::fs::write(folder.join("rec/node-r0.strand"), bytes).expect("written");
     process
+}
+
+/// The recording of a container's process names it by the number that it has there: who watches a node finds it all the same.
+#[test]
+fn a_process_of_another_pid_namespace_is_watched() {
+    let Some((process, pid)) = Process::that_sleeps_in_a_container() else {
+        return println!("SKIPPED: unshare makes no PID namespace here");
+    };
+    let folder = Folder::new("container");
+    std::fs::create_dir(folder.join("rec")).expect("a folder");
+    std::fs::write(folder.join("rec/node-r0.strand"), leaky(identity(pid, 1, 0), 0, &[1])).expect("written");
+    let watch = watch(&folder, &["--on-alert", "exec:cat >> fired"]).spawn().expect("it starts");
+    until("the alert", || !verdicts(&folder.join("fired")).is_empty());
+    drop(process);
+    let text = said(watch);
+    assert!(text.contains("watching 1 process"), "{text}");
 }
 
 /// What the job answers after the alert is an event of its own, and stands in every form of the report; folded in one to share.

@@ -1,5 +1,6 @@
 //! Opens what is to be read: files, never anything that could keep a reader waiting; and tails, wherever they lie.
 
+use super::nested::nested;
 use crate::format::tail::Place;
 use std::fs::File;
 use std::io;
@@ -33,8 +34,11 @@ pub(super) fn open_tail(text: &str) -> io::Result<File> {
     match Place::parse(text) {
         Place::File(path) => open_file(Path::new(&path)),
         Place::Memory { name, keeper } => {
-            // Whoever keeps it may be this very process, under a number that the job could not see.
-            memory("self", &name).or_else(|_| memory(&keeper.to_string(), &name))
+            // Whoever keeps it may be this very process, under a number that the job could not see, or one of a container's.
+            let of_container = || nested(keeper).iter().find_map(|pid| memory(&pid.to_string(), &name).ok());
+            memory("self", &name)
+                .or_else(|_| memory(&keeper.to_string(), &name))
+                .or_else(|e| of_container().ok_or(e))
         }
     }
 }

@@ -8,9 +8,6 @@ use strandline::event::{Frame, Nanos};
 use strandline::replay::Replay;
 use strandline::report::HeldBy;
 
-/// Nanoseconds for which a job that is looked into may make no event.
-const AHEAD: u64 = 1_000_000_000;
-
 /// What the job has answered about a finding, by the lines as the replay has them.
 pub(crate) fn held_by(finding: &Finding, replay: &Replay) -> HeldBy {
     if replay.meta().get("holders").is_none() {
@@ -20,7 +17,7 @@ pub(crate) fn held_by(finding: &Finding, replay: &Replay) -> HeldBy {
     // What was looked up as the job ended, after its last step, is told of that step.
     let last = replay.ended().map_or(u32::MAX, |_| replay.steps().max(1));
     // Of a moment that the replay does not reach, as in a report of an earlier one, nobody knows the step.
-    let reaches = |ns: u64| replay.ended().is_some() || ns <= replay.time().0.saturating_add(AHEAD);
+    let reaches = |ns: u64| replay.ended().is_some() || ns <= replay.time().0;
     let step_at = |ns: u64| replay.step_at(Nanos(ns)).filter(|_| reaches(ns)).map(|step| step.min(last));
     let of = |(f, answer): (&Value, &Value)| match HeldBy::of(f, answer, counts, &step_at) {
         HeldBy::NotFound(_) if was_freed(finding, replay, answer) => HeldBy::Skipped(

@@ -76,7 +76,7 @@ fn is_out_of_reach(feed: &Feed) -> bool {
     let summary = feed.summary();
     let who = summary.who;
     let is_read = summary.complete || matches!(summary.tail, TailState::Read(_));
-    !is_read && Target { pid: who.pid, start: who.start }.is_alive()
+    !is_read && Target::recorded(who.pid, who.start).is_alive()
 }
 
 /// The recording as it stood at each device's peak within the region.

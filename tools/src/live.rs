@@ -60,7 +60,7 @@ impl Followed {
         crate::process::map_large_buffers();
         let feed = Feed::follow(path).ok()?;
         let (who, began) = (feed.summary().who, feed.summary().unix_ns);
-        let target = Target { pid: who.pid, start: who.start };
+        let target = Target::recorded(who.pid, who.start);
         let (path, suppressions, symbols) = (path.into(), suppressions.clone(), Symbols::default());
         let analysis = Analysis::new();
         let state = State { id, path, target, began, analysis, suppressions, symbols, over: false, ooms: 0 };

@@ -1,5 +1,7 @@
 //! A process, told from another one that got its number.
 
+use strandline::reader::nested;
+
 /// A process that may be sent a signal: never another one that got its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Target {
@@ -13,6 +15,16 @@ impl Target {
     /// The process that has this number now.
     pub(crate) fn of(pid: u32) -> Option<Target> {
         Some(Target { pid, start: started(pid)? })
+    }
+
+    /// The process that a recording names: by the number that it has in its own PID namespace, which may be a container's.
+    pub(crate) fn recorded(pid: u32, start: u64) -> Target {
+        let named = Target { pid, start };
+        if named.is_alive() {
+            return named;
+        }
+        let of_container = nested(pid).into_iter().map(|pid| Target { pid, start });
+        of_container.filter(Target::is_alive).next().unwrap_or(named)
     }
 
     /// It has not ended.

@@ -9,7 +9,7 @@ use super::suppress::Suppressions;
 use crate::error::Error;
 use crate::job::{self, Seen};
 use crate::known;
-use crate::process::started;
+use crate::process::Target;
 use crate::share::Share;
 use crate::symbols::Symbols;
 use std::collections::BTreeMap;
@@ -210,5 +210,5 @@ fn ended(feed: &Feed, outcome: Option<&Seen>) -> (Ended, bool) {
 /// The recorded process has not ended.
 fn is_alive(feed: &Feed) -> bool {
     let who = feed.summary().who;
-    started(who.pid).is_some_and(|start| start == who.start)
+    Target::recorded(who.pid, who.start).is_alive()
 }
