@@ -61,8 +61,8 @@ pub(super) struct Near {
 
 /// An object that was come to.
 #[derive(Clone, Copy)]
-struct Step {
-    object: u64,
+pub(super) struct Step {
+    pub(super) object: u64,
     way: Way,
     /// Where it is a link of a chain: its first object, and the way to that.
     chain: Option<(u64, Way)>,
@@ -128,16 +128,15 @@ pub(super) unsafe fn look(w: &World, types: &mut Types<'_>, wanted: &HashMap<u64
     }
 }
 
-/// What local variables have, those of the user's own code last, and globals: in the reverse of the order in which they are looked at.
+/// What local variables have: those of the user's own code, and the others.
 ///
 /// # Safety
 /// As [`look`].
-unsafe fn names(w: &World) -> Vec<Step> {
+pub(super) unsafe fn locals(w: &World) -> [Vec<Step>; 2] {
     let (mut own, mut others, mut last) = (Vec::new(), Vec::new(), (0, false));
-    // SAFETY: the caller's promise; what runs, and what a dictionary that is alive has, is alive.
-    unsafe {
-        let mut globals = w.python.module_dict("__main__").into_iter().collect::<Vec<u64>>();
-        if let Some(frames) = &w.frames {
+    if let Some(frames) = &w.frames {
+        // SAFETY: the caller's promise; what runs is alive.
+        unsafe {
             frames.locals(&w.python, w.interpreter, &mut |v| {
                 if v.code != last.0 {
                     last = (v.code, w.python.is_of_user(v.code));
@@ -145,8 +144,21 @@ unsafe fn names(w: &World) -> Vec<Step> {
                 let step = Step { object: v.value, way: Way::Local(v), chain: None };
                 if last.1 { own.push(step) } else { others.push(step) }
             });
-            globals.extend(frames.globals(w.interpreter));
         }
+    }
+    [own, others]
+}
+
+/// What local variables have, those of the user's own code last, and globals: in the reverse of the order in which they are looked at.
+///
+/// # Safety
+/// As [`look`].
+unsafe fn names(w: &World) -> Vec<Step> {
+    // SAFETY: the caller's promise; what a dictionary that is alive has is alive.
+    unsafe {
+        let [mut own, mut others] = locals(w);
+        let mut globals = w.python.module_dict("__main__").into_iter().collect::<Vec<u64>>();
+        globals.extend(w.frames.iter().flat_map(|frames| frames.globals(w.interpreter)));
         own.append(&mut others);
         let mut seen = HashSet::new();
         for dict in globals.into_iter().filter(|d| seen.insert(*d)).collect::<Vec<u64>>() {
@@ -155,9 +167,9 @@ unsafe fn names(w: &World) -> Vec<Step> {
                 own.len() < MOST
             });
         }
+        own.reverse();
+        own
     }
-    own.reverse();
-    own
 }
 
 impl Search<'_, '_> {

@@ -109,6 +109,13 @@ pub(super) struct Kind {
     traverse: u64,
 }
 
+impl Kind {
+    /// Its objects may refer to others.
+    pub(super) fn refers(self) -> bool {
+        self.traverse != 0
+    }
+}
+
 /// What is fixed about the running Python, looked up once, off the job's threads.
 #[derive(Clone, Debug)]
 pub(super) struct Python {
