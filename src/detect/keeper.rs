@@ -54,6 +54,11 @@ impl Keeper {
         self.length_then.zip(self.length_now).is_some_and(|(then, now)| now > then)
     }
 
+    /// A bound that is true of it: a container of deques that end has none where more of these come.
+    fn ends_at(&self, most: u64) -> bool {
+        !self.shrank && self.length_now.is_none_or(|now| now <= most)
+    }
+
     /// What is in its entries grows, not their number: its own bound says nothing of that.
     fn holds_what_grows(&self, f: &Finding) -> bool {
         let Some(now) = self.length_now else { return false };
@@ -119,7 +124,7 @@ pub fn refine(finding: &mut Finding, told: &Testimony) {
     if k.bound.is_some() && k.holds_what_grows(finding) {
         let what = format!("entries of {}, whose number stays the same while what is in them grows", k.path);
         tell(finding, Evidence::new(what, k.length_now.unwrap_or(0) as f64));
-    } else if let (Some(limit), Some(entries)) = (k.limit(), k.bound.filter(|_| !k.shrank)) {
+    } else if let (Some(limit), Some(entries)) = (k.limit(), k.bound.filter(|most| k.ends_at(*most))) {
         tell(finding, Evidence::new(format!("entries at most, by {limit}"), entries as f64));
         finding.certainty = Certainty::Bounded;
         finding.bound = Some(bound(finding, k, entries, limit));

@@ -164,20 +164,15 @@ impl Climb {
     pub(super) unsafe fn all_at_once(&mut self, w: &World, objects: &[u64], budget: &Budget) {
         let mut types = Types::new(&w.python);
         while !self.is_complete() && !budget.is_over() {
-            let mut left = REFERENCES;
             for &object in objects.iter().rev() {
                 let mut from = Some(0);
                 while let Some(at) = from {
                     // SAFETY: the caller's promise.
-                    let (_, refers) = unsafe { self.look(w, &mut types, object, at, budget) };
-                    left = left.saturating_sub(refers);
+                    unsafe { self.look(w, &mut types, object, at, budget) };
                     from = self.rest.take().map(|(_, _, at)| at).filter(|_| !budget.is_over());
                 }
-                if left == 0 {
-                    left = REFERENCES;
-                    if self.is_complete() || budget.is_over() {
-                        break;
-                    }
+                if self.is_complete() || budget.is_over() {
+                    break;
                 }
             }
             // SAFETY: the caller's promise.

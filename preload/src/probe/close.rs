@@ -3,13 +3,15 @@
 //! be looked at.
 
 use super::budget::Budget;
+use super::contexts;
 use super::layout::{MODULE_DICT, in_function};
 use super::names::Scope;
 use super::near;
-use super::objects::{Class, HEAP_TYPE, TYPE_DICT, TYPE_FLAGS, Types, references};
+use super::objects::{Class, TYPE_DICT, Types, references};
+use super::registered;
 use super::world::World;
 use crate::platform::memory::{is_address, read};
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 
 /// Objects that are gone on from, tensors, and things in all of them, at most.
 const MOST: usize = 16_384;
@@ -31,6 +33,13 @@ pub(super) struct Close {
     met: usize,
 }
 
+/// Modules of the user's own: a module may be imported under several names.
+#[derive(Default)]
+struct Modules<'a> {
+    objects: Vec<u64>,
+    names: Vec<&'a [u8]>,
+}
+
 /// Looks down from the names.
 ///
 /// # Safety
@@ -40,7 +49,8 @@ pub(super) unsafe fn look(w: &World, types: &mut Types<'_>, budget: &Budget) -> 
     // SAFETY: the caller's promise, for all of them; what is alive refers to what is.
     unsafe {
         let ([own, others], modules) = (near::locals(w), modules(w));
-        let roots = own.iter().map(|step| step.object).chain(modules.keys().copied());
+        let kept = contexts::all(w).into_iter().chain(registered::arguments(w));
+        let roots = own.iter().map(|step| step.object).chain(modules.objects.iter().copied()).chain(kept);
         for object in roots.chain(others.iter().map(|step| step.object)) {
             close.add(w, types, object, &modules, &mut seen);
         }
@@ -71,14 +81,14 @@ impl Close {
         w: &World,
         types: &mut Types<'_>,
         object: u64,
-        modules: &HashMap<u64, &[u8]>,
+        modules: &Modules<'_>,
         seen: &mut HashSet<u64>,
     ) {
         // SAFETY: the caller's promise.
         let kind = unsafe { types.of(object) };
         match kind.class {
             Class::Opaque | Class::Array => return,
-            Class::Module if !modules.contains_key(&object) => return,
+            Class::Module if !modules.objects.contains(&object) => return,
             Class::Other if !kind.refers() => return,
             _ if !seen.insert(object) => return,
             // SAFETY: the caller's promise.
@@ -107,7 +117,6 @@ unsafe fn below(
         let kind = types.of(object);
         let at = in_function(w.python.minor);
         let parts = match kind.class {
-            Class::Module => vec![read(object + MODULE_DICT)],
             Class::Type => vec![read(object + TYPE_DICT)],
             Class::Tensor => vec![w.python.own_dict(object)],
             Class::Function => {
@@ -123,8 +132,8 @@ unsafe fn below(
 ///
 /// # Safety
 /// As [`look`]; the names are used no longer than nothing of the job has run.
-unsafe fn modules<'a>(w: &World) -> HashMap<u64, &'a [u8]> {
-    let mut found = HashMap::new();
+unsafe fn modules<'a>(w: &World) -> Modules<'a> {
+    let mut found = Modules::default();
     let all = w.python.modules.map_or(0, |modules| modules());
     // SAFETY: the dictionary of all modules is alive as long as the interpreter is; what is read of a module it has.
     unsafe {
@@ -134,7 +143,8 @@ unsafe fn modules<'a>(w: &World) -> HashMap<u64, &'a [u8]> {
                     && w.python.is_module(module)
                     && (name == b"__main__" || is_module_of_user(w, read(module + MODULE_DICT)))
                 {
-                    found.insert(module, name);
+                    found.objects.push(module);
+                    found.names.push(name);
                 }
                 true
             });
@@ -168,19 +178,8 @@ unsafe fn is_module_of_user(w: &World, dict: u64) -> bool {
 ///
 /// # Safety
 /// As [`look`]; the class is alive.
-unsafe fn is_of(w: &World, class: u64, modules: &HashMap<u64, &[u8]>) -> bool {
-    let mut module = None;
-    // SAFETY: the caller's promise; a class that is written in Python has its dictionary.
-    unsafe {
-        let dict = if read(class + TYPE_FLAGS) & HEAP_TYPE != 0 { read(class + TYPE_DICT) } else { 0 };
-        if is_address(dict) {
-            w.python.items(dict, |key, value| {
-                if w.python.ascii(key) == Some(b"__module__") {
-                    module = w.python.ascii(value);
-                }
-                module.is_none()
-            });
-        }
-    }
-    module.is_some_and(|module| modules.values().any(|name| *name == module))
+unsafe fn is_of(w: &World, class: u64, modules: &Modules<'_>) -> bool {
+    // SAFETY: the caller's promise.
+    let module = unsafe { w.python.module_of_class(class) };
+    module.is_some_and(|module| modules.names.iter().any(|name| *name == module))
 }
