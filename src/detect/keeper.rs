@@ -170,3 +170,16 @@ fn bound(f: &Finding, k: &Keeper, entries: u64, source: String) -> Bound {
     });
     Bound { bytes, at_step, source }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_has_more_entries_than_its_bound_has_no_bound() {
+        let of = |now, shrank| Keeper { bound: Some(24), length_now: now, shrank, ..Keeper::default() };
+        assert!(of(Some(24), false).ends_at(24) && of(None, false).ends_at(24));
+        // Deques that end, of which there are ever more.
+        assert!(!of(Some(25), false).ends_at(24) && !of(Some(12), true).ends_at(24));
+    }
+}

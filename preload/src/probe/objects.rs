@@ -106,14 +106,8 @@ impl Class {
 pub(super) struct Kind {
     /// What its objects are.
     pub(super) class: Class,
-    traverse: u64,
-}
-
-impl Kind {
-    /// Its objects may refer to others.
-    pub(super) fn refers(self) -> bool {
-        self.traverse != 0
-    }
+    /// Its `tp_traverse`; 0: its objects refer to nothing.
+    pub(super) traverse: u64,
 }
 
 /// What is fixed about the running Python, looked up once, off the job's threads.

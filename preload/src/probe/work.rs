@@ -359,6 +359,10 @@ impl Work {
         if !is_whole && !self.is_close && self.rest.tries < TRIES {
             return;
         }
+        if !is_whole && self.is_close {
+            // Which graph is the inner one is not known then.
+            self.now.clear();
+        }
         self.rest = Rest::default();
         // One that has the graph of a step or two is no holder of the others.
         let many =
