@@ -182,5 +182,5 @@ unsafe fn is_module_of_user(w: &World, dict: u64) -> bool {
 unsafe fn is_of(w: &World, class: u64, modules: &Modules<'_>) -> bool {
     // SAFETY: the caller's promise.
     let module = unsafe { w.python.module_of_class(class) };
-    module.is_some_and(|module| modules.names.iter().any(|name| *name == module))
+    module.is_some_and(|module| modules.names.contains(&module))
 }

@@ -40,7 +40,7 @@ pub(super) unsafe fn pairs(w: &World, types: &mut Types<'_>, context: u64, each:
                     tables.push(child);
                 }
             }
-            entries(w, table, |variable, value| each(variable, value));
+            entries(w, table, &mut *each);
         }
     }
 }
