@@ -189,6 +189,36 @@ fn attributes_of_tensors_and_what_pythons_library_keeps() {
 }
 
 #[test]
+fn calls_at_exit_contexts_chained_maps_and_causes() {
+    all_kept(&[
+        ("calls_at_exit", "atexit.register"),
+        ("context_variable_that_is_remade", "current, a context variable"),
+        ("list_of_a_context_variable", "current, a context variable"),
+        ("contexts", "kept, a local of contexts"),
+        ("maps_that_are_chained", "layers, a local of maps_that_are_chained"),
+        ("tracebacks_and_causes", "errors, a local of tracebacks_and_causes"),
+        ("ever_more_bounded_deques", "queues, a local of ever_more_bounded_deques"),
+    ]);
+}
+
+/// The last error of a chain has all the others, and what their frames have.
+#[test]
+fn an_error_that_came_after_others_holds_what_they_hold() {
+    let folder = Folder::new("errors");
+    let (_, report) = run(&folder, "errors_after_errors", &[]);
+    let finding = largest(&report);
+    assert_eq!(holder(finding).0, "last, a local of errors_after_errors", "{:#}", finding["held_by"]);
+    assert_eq!(finding["kept_at"], Value::Null);
+}
+
+#[test]
+fn what_is_replaced_or_taken_back_does_not_grow() {
+    let folder = Folder::new("twins");
+    let (_, report) = run(&folder, "healthy_twins", &[]);
+    assert_eq!(report["verdict"], "clean", "{report:#}");
+}
+
+#[test]
 fn views_and_what_has_its_name_at_run_time() {
     all_kept(&[
         ("attributes_of_a_class_of_its_own", "features, a local of attributes_of_a_class_of_its_own"),
@@ -232,6 +262,7 @@ fn what_is_bounded_says_so_and_what_is_emptied_was_seen_to_be() {
         ("bounded_cache", "maxsize", 500),
         ("bounded_queue", "maxsize", 400),
         ("class_made_of_a_queue", "maxsize", 400),
+        ("bounded_deques_by_key", "maxlen", 600),
     ];
     let reports = two_at_a_time(&cases, |(case, ..)| run(&folder, case, &[]).1);
     for ((case, kind, entries), report) in cases.into_iter().zip(&reports) {

@@ -55,6 +55,11 @@ impl Keeper {
         self.length_then.zip(self.length_now).is_some_and(|(then, now)| now > then)
     }
 
+    /// A bound that is true of it: a container of deques that end has none where more of these come.
+    fn ends_at(&self, most: u64) -> bool {
+        !self.shrank && self.length_now.is_none_or(|now| now <= most)
+    }
+
     /// What is in its entries grows, not their number: its own bound says nothing of that.
     fn holds_what_grows(&self, f: &Finding) -> bool {
         let Some(now) = self.length_now else { return false };
@@ -120,7 +125,7 @@ pub fn refine(finding: &mut Finding, told: &Testimony) {
     if k.bound.is_some() && k.holds_what_grows(finding) {
         let what = format!("entries of {}, whose number stays the same while what is in them grows", k.path);
         tell(finding, Evidence::new(what, k.length_now.unwrap_or(0) as f64));
-    } else if let (Some(limit), Some(entries)) = (k.limit(), k.bound.filter(|_| !k.shrank)) {
+    } else if let (Some(limit), Some(entries)) = (k.limit(), k.bound.filter(|most| k.ends_at(*most))) {
         tell(finding, Evidence::new(format!("entries at most, by {limit}"), entries as f64));
         finding.certainty = Certainty::Bounded;
         finding.bound = Some(bound(finding, k, entries, limit));
@@ -174,4 +179,17 @@ fn bound(f: &Finding, k: &Keeper, entries: u64, source: String) -> Bound {
         f.last_step.saturating_add(left.round().min(f64::from(u32::MAX)) as u32)
     });
     Bound { bytes, at_step, source }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_has_more_entries_than_its_bound_has_no_bound() {
+        let of = |now, shrank| Keeper { bound: Some(24), length_now: now, shrank, ..Keeper::default() };
+        assert!(of(Some(24), false).ends_at(24) && of(None, false).ends_at(24));
+        // Deques that end, of which there are ever more.
+        assert!(!of(Some(25), false).ends_at(24) && !of(Some(12), true).ends_at(24));
+    }
 }

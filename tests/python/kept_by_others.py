@@ -1,7 +1,7 @@
 """Jobs of a few seconds that keep tensors where Python's own library, numpy or a tensor has them, or under names that are made as the job runs,
 beside those of keeps.py, whose model and steps they use. `kept_by_others.py CASE`; the statement that keeps ends with `# KEEPS CASE`."""
 
-import collections, functools, itertools, logging, logging.handlers, queue, sys, weakref
+import atexit, collections, contextvars, functools, itertools, logging, logging.handlers, queue, sys, weakref
 
 import torch
 
@@ -9,6 +9,7 @@ from keeps import batch, net, steps
 
 CASES = {}
 by_name = []
+current = contextvars.ContextVar("current", default=())
 log = logging.getLogger("train")
 
 
@@ -214,6 +215,106 @@ def dictionaries_in_one_that_is_remade():
     for i in steps():
         gradients = {name: torch.zeros_like(p) for name, p in net.named_parameters()}
         kept = {**kept, i: gradients}  # KEEPS dictionaries_in_one_that_is_remade
+
+
+@case
+def calls_at_exit():
+    for i in steps():
+        atexit.register(torch.Tensor.sum, batch())  # KEEPS calls_at_exit
+
+
+@case
+def context_variable_that_is_remade():
+    for i in steps():
+        current.set((*current.get(), batch()))  # KEEPS context_variable_that_is_remade
+
+
+@case
+def list_of_a_context_variable():
+    current.set([])
+    for i in steps():
+        current.get().append(batch())  # KEEPS list_of_a_context_variable
+
+
+@case
+def contexts():
+    kept = []
+    for i in steps():
+        context = contextvars.copy_context()
+        context.run(current.set, batch())
+        kept.append(context)  # KEEPS contexts
+
+
+@case
+def maps_that_are_chained():
+    layers = collections.ChainMap({}, {"rate": 0.1})
+    for i in steps():
+        layers = layers.new_child({i: batch()})  # KEEPS maps_that_are_chained
+
+
+def fails(i):
+    x = batch()
+    raise ValueError(i)
+
+
+@case
+def errors_after_errors():  # NONE errors_after_errors
+    """Each error is raised while the one before is handled: `__context__` is a chain, and the last of it has them all."""
+    last = None
+    for i in steps():
+        try:
+            try:
+                if last is not None:
+                    raise last
+                fails(i)
+            except ValueError:
+                fails(i)
+        except ValueError as e:
+            last = e
+
+
+@case
+def tracebacks_and_causes():
+    errors = []
+    for i in steps():
+        try:
+            try:
+                fails(i)
+            except ValueError as e:
+                raise RuntimeError(i) from e
+        except RuntimeError as e:
+            errors.append(e)  # KEEPS tracebacks_and_causes
+
+
+@case
+def bounded_deques_by_key():
+    """Three deques that end; 600 entries in all."""
+    queues = collections.defaultdict(lambda: collections.deque(maxlen=200))
+    for i in steps():
+        queues[i % 3].append(batch())  # KEEPS bounded_deques_by_key
+
+
+@case
+def ever_more_bounded_deques():
+    queues = collections.defaultdict(lambda: collections.deque(maxlen=2))
+    for i in steps():
+        queues[i // 2].append(batch())  # KEEPS ever_more_bounded_deques
+
+
+@case
+def healthy_twins():
+    """What is replaced, or taken back, where the cases above keep it: nothing grows."""
+    layers, last = collections.ChainMap({}), None
+    for i in steps():
+        atexit.unregister(torch.Tensor.sum)
+        atexit.register(torch.Tensor.sum, batch())
+        current.set((*current.get()[-1:], batch()))
+        layers = layers.new_child({"x": batch()}).parents
+        try:
+            fails(i)
+        except ValueError as e:
+            last = e
+    print(type(last), len(layers))
 
 
 if __name__ == "__main__":

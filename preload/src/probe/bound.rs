@@ -3,6 +3,9 @@
 use super::objects::{Class, HEAP_TYPE, Python, SIZE, TYPE_FLAGS, type_of};
 use crate::platform::memory::read;
 
+/// Of a deque: how many entries it takes.
+const MAXLEN: u64 = 64;
+
 /// A container's own bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Bound {
@@ -98,17 +101,64 @@ impl Python {
             && unsafe { self.descends(class, |m| m == "collections" || BOUNDED.contains(&m)) }
     }
 
+    /// How many things are in a container, and how many at most, where all that it has is deques that end.
+    ///
+    /// # Safety
+    /// `object` must be alive, and of this class; with the GIL held.
+    unsafe fn in_deques(&self, object: u64, class: Class) -> Option<(u64, u64)> {
+        const DEQUES: u64 = 1_024;
+        // Where a list points to its entries, and a tuple has them.
+        const ITEMS: u64 = 24;
+        let (mut all, mut is_one) = ((0, 0), true);
+        let mut each = |child: u64| {
+            // SAFETY: the caller's promise; what a container has is alive, and a deque has its maxlen there.
+            let found = unsafe {
+                let most = (self.type_name(type_of(child)) == "deque").then(|| read(child + MAXLEN) as i64);
+                most.and_then(|m| u64::try_from(m).ok()).map(|most| (read(child + SIZE), most))
+            };
+            is_one &= found.is_some();
+            all = found.map_or(all, |(n, most)| (all.0 + n, all.1 + most));
+            is_one
+        };
+        // SAFETY: the caller's promise.
+        unsafe {
+            if !(1..=DEQUES).contains(&self.entries(object, class)?) {
+                return None;
+            }
+            match class {
+                Class::Dict => self.items(object, |_, value| each(value)),
+                Class::List | Class::Tuple => {
+                    let items = if class == Class::List { read(object + ITEMS) } else { object + ITEMS };
+                    (0..read(object + SIZE)).all(|i| each(read(items + 8 * i)));
+                }
+                _ => return None,
+            }
+        }
+        is_one.then_some(all)
+    }
+
+    /// How many things a count of a container is about: those in the deques that it consists of, or its own.
+    ///
+    /// # Safety
+    /// As [`Python::bound`].
+    pub(super) unsafe fn counted(&self, object: u64, class: Class) -> Option<u64> {
+        // SAFETY: the caller's promise.
+        unsafe { self.in_deques(object, class).map(|(n, _)| n).or_else(|| self.entries(object, class)) }
+    }
+
     /// Where an object ends by itself, or by the attribute of the instance that has it.
     ///
     /// # Safety
     /// Both must be alive, or `owner` 0; with the GIL held.
     pub(super) unsafe fn bound(&self, object: u64, class: Class, owner: u64) -> Option<Bound> {
-        const MAXLEN: u64 = 64;
         // SAFETY: the caller's promise; a deque has its maxlen there.
         unsafe {
             if class == Class::Deque
                 && let Ok(most) = u64::try_from(read(object + MAXLEN) as i64)
             {
+                return Some(Bound { what: "maxlen", most });
+            }
+            if let Some((_, most)) = self.in_deques(object, class) {
                 return Some(Bound { what: "maxlen", most });
             }
             if let Some(cached) = self.cached(object) {

@@ -8,10 +8,12 @@ use std::cell::Cell;
 
 /// Nanoseconds of the processor that a slice may take; those on the clock after which [`LEAST`] of the processor's are enough; and those
 /// after which nothing is begun in any case.
-const SLICE: u64 = 8_000_000;
+pub(super) const SLICE: u64 = 8_000_000;
 const LONG: u64 = 16_000_000;
 const LEAST: u64 = 2_000_000;
 const MOST: u64 = 40_000_000;
+/// The processor's nanoseconds of a slice that is about what can only be done at one moment.
+pub(super) const AT_ONCE: u64 = 3 * SLICE;
 /// Between two looks at the processor's clock, which is a system call.
 const LOOK: u64 = 200_000;
 
@@ -45,7 +47,7 @@ impl Budget {
     /// What can only be done at one moment is to be given up: a few slices' worth of the processor.
     pub(super) fn is_all_used(&self) -> bool {
         let (clock, processor) = self.used();
-        processor >= 3 * SLICE || clock >= 3 * MOST
+        processor >= AT_ONCE || clock >= 3 * MOST
     }
 
     /// What is under way is to be given up.

@@ -157,6 +157,32 @@ impl Climb {
         reached == Reached::Lost || self.is_complete() || !self.rise()
     }
 
+    /// The whole climb among these objects alone, the last first, which were come to from the top at this moment; as far as there is time.
+    ///
+    /// # Safety
+    /// As [`Climb::go_on`]; the objects are alive.
+    pub(super) unsafe fn all_at_once(&mut self, w: &World, objects: &[u64], budget: &Budget) {
+        let mut types = Types::new(&w.python);
+        while !self.is_complete() && !budget.is_over() {
+            for &object in objects.iter().rev() {
+                let mut from = Some(0);
+                while let Some(at) = from {
+                    // SAFETY: the caller's promise.
+                    unsafe { self.look(w, &mut types, object, at, budget) };
+                    from = self.rest.take().map(|(_, _, at)| at).filter(|_| !budget.is_over());
+                }
+                if self.is_complete() || budget.is_over() {
+                    break;
+                }
+            }
+            // SAFETY: the caller's promise.
+            unsafe { self.locals(w, &mut types) };
+            if !self.rise() {
+                break;
+            }
+        }
+    }
+
     /// Looks at what an object refers to, from a place on; whether it was any of what is looked for, and how much it was.
     ///
     /// # Safety

@@ -4,29 +4,22 @@
 //! ends the interpreter. It takes no longer than what is left of the budget, and never more than [`LONGEST`]; nothing is printed, and the
 //! exit status is not touched.
 
+use super::budget::SLICE;
 use super::pace;
-use super::slices::{LAST_ASKED, WANTED, add_pause, charged, guarded_slice, look_again, since_began};
+use super::slices::{ENDING, LAST_ASKED, WANTED, add_pause, charged, guarded_slice, look_again, since_began};
 use crate::platform::clock;
 use crate::platform::config::Pace;
 use crate::python::interpreter;
 use crate::recorder;
 use crate::recorder::overhead;
 use serde_json::json;
-use std::sync::atomic::{AtomicBool, Ordering::*};
+use std::sync::atomic::Ordering::*;
 use std::time::Duration;
 
 /// Nanoseconds that the end of a job is put off at most.
 const LONGEST: u64 = 400_000_000;
 /// Between two looks for the question.
 const WAIT: Duration = Duration::from_millis(1);
-
-/// The interpreter has begun to end.
-static ENDING: AtomicBool = AtomicBool::new(false);
-
-/// Whether the last question is waited for.
-pub(super) fn is_waiting() -> bool {
-    ENDING.load(Acquire)
-}
 
 /// Answers the last question. Called by `atexit`, with the GIL held.
 #[cold]
@@ -38,18 +31,16 @@ pub(crate) fn at_exit() {
     }
     let (began, before) = (clock::moment().mono_ns, overhead::paused());
     let most = match config.probe {
-        Some(Pace::Budget) => pace::left(since_began(began), charged()).min(LONGEST),
+        Some(Pace::Budget) => pace::left(since_began(began), charged(), true).min(LONGEST),
         _ => LONGEST,
     };
     ENDING.store(true, Release);
     recorder::record_metadata(json!({ "ending": true }));
-    loop {
+    // What is begun ends before all is used up.
+    while clock::moment().mono_ns.saturating_sub(began) + SLICE < most {
         if WANTED.load(Acquire) {
             guarded_slice();
         } else if LAST_ASKED.load(Acquire) || !recorder::is_recording() {
-            break;
-        }
-        if clock::moment().mono_ns.saturating_sub(began) >= most {
             break;
         }
         // Other threads of Python's go on meanwhile, as at any moment of the end.

@@ -122,6 +122,23 @@ impl Frames {
         unsafe { self.running(interpreter, &mut |frame| self.variables(python, frame, each)) }
     }
 
+    /// The contexts of `contextvars` that threads are in, which are objects of this type.
+    ///
+    /// # Safety
+    /// As [`Frames::running`].
+    pub(super) unsafe fn contexts(&self, interpreter: u64, kind: u64) -> Vec<u64> {
+        /// Words of a thread's state: it has its context among the first.
+        const WORDS: usize = 48;
+        let (mut all, mut thread) = (Vec::new(), (self.head)(interpreter));
+        while thread != 0 && kind != 0 {
+            let words = memory::range(thread, WORDS);
+            let is_context = |w: &u64| memory::is_address(*w) && memory::at::<1>(w + TYPE) == Some([kind]);
+            all.extend(words.into_iter().filter(is_context));
+            thread = (self.next)(thread);
+        }
+        all
+    }
+
     /// The dictionaries of globals of the frames that run, each once.
     ///
     /// # Safety

@@ -62,7 +62,7 @@ impl Looks {
             // SAFETY: the caller's promise, and the collector is not at work; what a name has is alive.
             let count = unsafe {
                 let object = current(&self.world, &mut types, &h.named);
-                object.and_then(|o| self.world.python.entries(o, types.of(o).class))
+                object.and_then(|o| self.world.python.counted(o, types.of(o).class))
             };
             if let Some(count) = count {
                 h.note(since, count);

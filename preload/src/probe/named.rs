@@ -18,6 +18,8 @@ pub(super) enum Rank {
     OfClass,
     /// A variable that a function has closed over.
     Closure,
+    /// A context variable of `contextvars`.
+    Context,
     /// The default of an argument, or an attribute of a function.
     Default,
     /// A local variable.
@@ -31,7 +33,7 @@ pub(super) enum Rank {
 impl Rank {
     /// What has such a name is no garbage, whatever cycles it is in.
     pub(super) fn is_root(self) -> bool {
-        matches!(self, Rank::Global | Rank::OfClass | Rank::Local)
+        matches!(self, Rank::Global | Rank::OfClass | Rank::Context | Rank::Local)
     }
 
     /// As the answer has it.
@@ -41,6 +43,7 @@ impl Rank {
             Rank::Global => "global",
             Rank::OfClass => "class",
             Rank::Closure => "closure",
+            Rank::Context => "context",
             Rank::Default => "default",
             Rank::Local => "local",
             Rank::Generator => "generator",
@@ -145,7 +148,7 @@ impl Place {
             let is_inside = || w.python.is_inside(owner_kind, &self.scope.variable);
             Named {
                 kind: w.python.type_name(type_of(object)),
-                entries: w.python.entries(object, kind.class),
+                entries: w.python.counted(object, kind.class),
                 bound: w.python.bound(object, kind.class, if is_instance { self.owner } else { 0 }),
                 part,
                 is_wrapper: is_instance

@@ -3,7 +3,7 @@
 
 use super::frames::Variable;
 use super::layout::{MODULE_DICT, MODULE_NAME};
-use super::objects::{Python, SIZE, TYPE_BASE, TYPE_DICT, type_of};
+use super::objects::{HEAP_TYPE, Python, SIZE, TYPE_BASE, TYPE_DICT, TYPE_FLAGS, type_of};
 use crate::platform::memory::is_address;
 use crate::platform::memory::read;
 use serde_json::{Value, json};
@@ -15,17 +15,14 @@ const ITEMS: u64 = 24;
 /// Entries of a class or a module that are looked through for one of them.
 const ENTRIES: u32 = 4_096;
 /// Classes that only wrap what somebody keeps: the name that says more is the one of whoever has them.
-const WRAPPERS: [&str; 9] = [
-    "queue",
-    "asyncio.queues",
-    "collections",
-    "contextlib",
-    "cachetools",
-    "weakref",
-    "torch.nn.",
-    "torch.optim.",
-    "_weakrefset",
-];
+const WRAPPERS: [&str; 7] =
+    ["queue", "asyncio.queues", "collections", "contextlib", "cachetools", "weakref", "_weakrefset"];
+const WRAPPING_ROOMS: [&str; 2] = ["torch.nn.", "torch.optim."];
+
+/// Whether it is a module of Python's library, or like it, whose classes only wrap what somebody keeps.
+pub(super) fn is_wrapping(module: &[u8]) -> bool {
+    WRAPPERS.iter().any(|w| w.as_bytes() == module)
+}
 
 /// Where a name stands. What is not known is `None`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -61,7 +58,7 @@ impl Scope {
 
     /// The class is one that only wraps what somebody keeps.
     pub(super) fn is_wrapper(&self) -> bool {
-        let is = |m: &str| WRAPPERS.iter().any(|w| m == *w || w.ends_with('.') && m.starts_with(w));
+        let is = |m: &str| is_wrapping(m.as_bytes()) || WRAPPING_ROOMS.iter().any(|w| m.starts_with(w));
         self.class.is_some() && self.module.as_deref().is_some_and(is)
     }
 }
@@ -204,6 +201,27 @@ impl Python {
             scope.file = of_function.or_else(of_module);
         }
         scope
+    }
+
+    /// The module that a class which is written in Python says that it is of.
+    ///
+    /// # Safety
+    /// As [`Python::scope_in_class`]; the text is used no longer than the class is alive.
+    pub(super) unsafe fn module_of_class<'a>(&self, class: u64) -> Option<&'a [u8]> {
+        let mut module = None;
+        // SAFETY: the caller's promise; such a class has its dictionary.
+        unsafe {
+            let dict = if read(class + TYPE_FLAGS) & HEAP_TYPE != 0 { read(class + TYPE_DICT) } else { 0 };
+            if is_address(dict) {
+                self.items(dict, |key, value| {
+                    if self.ascii(key) == Some(b"__module__") {
+                        module = self.ascii(value);
+                    }
+                    module.is_none()
+                });
+            }
+        }
+        module
     }
 
     /// A global of a module whose dictionary this is.

@@ -1,10 +1,12 @@
 //! What things are called that were climbed to: attributes, globals, locals, variables of closures, defaults of arguments.
 
 use super::climb::{Climb, KEYS};
+use super::contexts;
 use super::layout::{MODULE_DICT, MODULE_NAME, in_function};
 use super::named::{Place, Rank};
 use super::names::Scope;
 use super::objects::{Class, TYPE_DICT, Types};
+use super::registered;
 use super::world::World;
 use crate::platform::memory::read;
 
@@ -12,11 +14,18 @@ use crate::platform::memory::read;
 const MANY: u64 = 16;
 
 impl Climb {
-    /// Names local variables of running frames, for what has no final name yet.
+    /// Names local variables of running frames, and what `atexit` has, for what has no final name yet.
     ///
     /// # Safety
     /// With the GIL held.
     pub(super) unsafe fn locals(&mut self, w: &World, types: &mut Types<'_>) {
+        // SAFETY: the GIL is held; what is registered is alive.
+        let registered = unsafe { registered::arguments(w) };
+        let is_wanted = |o: &u64| self.below_it(*o).is_some_and(|(mask, _)| mask & !self.done != 0);
+        for object in registered.into_iter().filter(is_wanted).collect::<Vec<u64>>() {
+            // SAFETY: as above.
+            unsafe { self.name(w, types, registered::place(), object) };
+        }
         let Some(frames) = &w.frames else { return };
         let mut locals = Vec::new();
         // SAFETY: the GIL is held, and `World` has frames only where their layout is proved.
@@ -60,6 +69,11 @@ impl Climb {
                 Class::Instance => {
                     if let Some((attribute, _)) = w.python.own_attribute(parent, |value| value == child) {
                         self.name(w, types, Place::attribute(w, parent, attribute), child);
+                    }
+                }
+                Class::Other => {
+                    if let Some(variable) = contexts::variable(w, parent, child) {
+                        self.name(w, types, contexts::place(w, variable, parent), child);
                     }
                 }
                 _ => {}

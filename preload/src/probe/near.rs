@@ -1,9 +1,12 @@
 //! What local variables, globals and attributes near them have at one moment, looked at from the top.
 
+use super::contexts;
 use super::frames::Variable;
 use super::named::{Place, Rank};
-use super::objects::{Class, Kind, Types, references, type_of};
+use super::names::is_wrapping;
+use super::objects::{Class, Kind, TYPE_FLAGS, Types, references, type_of};
 use super::world::World;
+use crate::platform::memory::read;
 use std::collections::{HashMap, HashSet};
 
 /// Objects that are looked at, and references down that are followed.
@@ -16,6 +19,9 @@ const MANY: u64 = 20_000;
 const ALL: u64 = 100_000;
 /// Elements of an array that are looked at.
 const MANY_WORDS: u64 = 250_000;
+/// Of types: their objects are exceptions. Frames and the like of one of them that are looked at.
+const EXCEPTION: u64 = 1 << 30;
+const FRAMES: usize = 64;
 /// Tensors whose graphs are walked.
 const TENSORS: usize = 12;
 
@@ -28,6 +34,8 @@ pub(super) enum Way {
     Global(u64, u64),
     /// An instance, and the string that names the attribute.
     Attribute(u64, u64),
+    /// A context variable.
+    Context(u64),
 }
 
 /// A node that graphs lead from, and a tensor that it has made.
@@ -61,8 +69,8 @@ pub(super) struct Near {
 
 /// An object that was come to.
 #[derive(Clone, Copy)]
-struct Step {
-    object: u64,
+pub(super) struct Step {
+    pub(super) object: u64,
     way: Way,
     /// Where it is a link of a chain: its first object, and the way to that.
     chain: Option<(u64, Way)>,
@@ -108,7 +116,7 @@ pub(super) unsafe fn look(w: &World, types: &mut Types<'_>, wanted: &HashMap<u64
     };
     // SAFETY: the caller's promise, for all of them.
     unsafe {
-        search.level = names(w);
+        search.level = names(w, search.types);
         while !search.level.is_empty() && search.depth < DEPTH && search.seen.len() < MOST {
             // Links of a chain are as near as its first object.
             while let Some(step) = search.level.pop() {
@@ -128,16 +136,15 @@ pub(super) unsafe fn look(w: &World, types: &mut Types<'_>, wanted: &HashMap<u64
     }
 }
 
-/// What local variables have, those of the user's own code last, and globals: in the reverse of the order in which they are looked at.
+/// What local variables have: those of the user's own code, and the others.
 ///
 /// # Safety
 /// As [`look`].
-unsafe fn names(w: &World) -> Vec<Step> {
+pub(super) unsafe fn locals(w: &World) -> [Vec<Step>; 2] {
     let (mut own, mut others, mut last) = (Vec::new(), Vec::new(), (0, false));
-    // SAFETY: the caller's promise; what runs, and what a dictionary that is alive has, is alive.
-    unsafe {
-        let mut globals = w.python.module_dict("__main__").into_iter().collect::<Vec<u64>>();
-        if let Some(frames) = &w.frames {
+    if let Some(frames) = &w.frames {
+        // SAFETY: the caller's promise; what runs is alive.
+        unsafe {
             frames.locals(&w.python, w.interpreter, &mut |v| {
                 if v.code != last.0 {
                     last = (v.code, w.python.is_of_user(v.code));
@@ -145,9 +152,27 @@ unsafe fn names(w: &World) -> Vec<Step> {
                 let step = Step { object: v.value, way: Way::Local(v), chain: None };
                 if last.1 { own.push(step) } else { others.push(step) }
             });
-            globals.extend(frames.globals(w.interpreter));
         }
+    }
+    [own, others]
+}
+
+/// What local variables have, those of the user's own code last, and globals: in the reverse of the order in which they are looked at.
+///
+/// # Safety
+/// As [`look`].
+unsafe fn names(w: &World, types: &mut Types<'_>) -> Vec<Step> {
+    // SAFETY: the caller's promise; what a dictionary that is alive has is alive.
+    unsafe {
+        let [mut own, mut others] = locals(w);
+        let mut globals = w.python.module_dict("__main__").into_iter().collect::<Vec<u64>>();
+        globals.extend(w.frames.iter().flat_map(|frames| frames.globals(w.interpreter)));
         own.append(&mut others);
+        for context in contexts::all(w) {
+            contexts::pairs(w, types, context, &mut |variable, value| {
+                own.push(Step { object: value, way: Way::Context(variable), chain: None });
+            });
+        }
         let mut seen = HashSet::new();
         for dict in globals.into_iter().filter(|d| seen.insert(*d)).collect::<Vec<u64>>() {
             w.python.items(dict, |name, value| {
@@ -155,9 +180,9 @@ unsafe fn names(w: &World) -> Vec<Step> {
                 own.len() < MOST
             });
         }
+        own.reverse();
+        own
     }
-    own.reverse();
-    own
 }
 
 impl Search<'_, '_> {
@@ -172,6 +197,14 @@ impl Search<'_, '_> {
         unsafe {
             let kind = self.types.of(object);
             match kind.class {
+                Class::Instance | Class::Other if read(type_of(object) + TYPE_FLAGS) & EXCEPTION != 0 => {
+                    self.exception(step, kind);
+                }
+                // What Python's library wraps is called as whoever has it.
+                Class::Instance if w.python.module_of_class(type_of(object)).is_some_and(is_wrapping) => {
+                    let chain = chain.or(Some((object, way)));
+                    references(object, kind, &mut |child| self.next.push(Step { object: child, way, chain }));
+                }
                 Class::Instance => {
                     let (mut mine, own) = (Vec::new(), type_of(object));
                     w.python.attributes(object, |name, value| {
@@ -203,6 +236,33 @@ impl Search<'_, '_> {
                 _ => {}
             }
         }
+    }
+
+    /// Looks at an exception: what the frames of its traceback have, and the exceptions that it came after (`__context__`, `__cause__`), all of
+    /// which are one chain.
+    ///
+    /// # Safety
+    /// As [`look`]; the object is alive and of this kind.
+    unsafe fn exception(&mut self, step: Step, kind: Kind) {
+        let Step { object, way, chain } = step;
+        let first = chain.unwrap_or((object, way));
+        let (mut inside, mut kept, mut met) = (Vec::new(), Vec::new(), HashSet::new());
+        // SAFETY: the caller's promise; what is alive refers to what is.
+        unsafe {
+            references(object, kind, &mut |child| inside.push(child));
+            while let Some(child) = inside.pop().filter(|_| met.len() < FRAMES) {
+                let kind = self.types.of(child);
+                let is_exception = read(type_of(child) + TYPE_FLAGS) & EXCEPTION != 0;
+                if is_exception {
+                    self.level.push(Step { object: child, way, chain: Some(first) });
+                } else if self.wanted.contains_key(&child) && is_memory(self.types, child) {
+                    kept.push(child);
+                } else if is_of_exceptions(self.w, kind, child) && met.insert(child) {
+                    references(child, kind, &mut |child| inside.push(child));
+                }
+            }
+        }
+        self.of_chain(first.0, first.1, kept);
     }
 
     /// Looks at an array of objects, which Python's collector does not know: no climb leads to it.
@@ -288,6 +348,16 @@ impl Search<'_, '_> {
     }
 }
 
+/// What an exception has its variables in: its arguments and attributes, its traceback and the frames of that.
+///
+/// # Safety
+/// The object is alive and of this kind.
+unsafe fn is_of_exceptions(w: &World, kind: Kind, object: u64) -> bool {
+    // SAFETY: the caller's promise.
+    matches!(kind.class, Class::Dict | Class::Tuple | Class::Frame)
+        || kind.class == Class::Other && unsafe { w.python.type_name(type_of(object)) == "traceback" }
+}
+
 /// Whether an object is a tensor or a storage.
 ///
 /// # Safety
@@ -329,6 +399,7 @@ impl Way {
         unsafe {
             match *self {
                 Way::Local(v) => Place::variable(w, Rank::Local, v, 0),
+                Way::Context(variable) => contexts::place(w, variable, 0),
                 Way::Attribute(owner, name) => Place::attribute(w, owner, w.python.text(name)),
                 Way::Global(dict, name) => {
                     let scope = w.python.scope_in_module(dict, w.python.text(name));

@@ -106,7 +106,8 @@ impl Class {
 pub(super) struct Kind {
     /// What its objects are.
     pub(super) class: Class,
-    traverse: u64,
+    /// Its `tp_traverse`; 0: its objects refer to nothing.
+    pub(super) traverse: u64,
 }
 
 /// What is fixed about the running Python, looked up once, off the job's threads.
@@ -121,6 +122,11 @@ pub(super) struct Python {
     set: u64,
     frozen_set: u64,
     generators: [u64; 3],
+    /// Of tuples, where it is known, and of dictionaries.
+    pub(super) tuple: u64,
+    pub(super) dict: u64,
+    /// Of contexts of `contextvars`; 0 where it is not known.
+    pub(super) context: u64,
     /// Of code objects, and of what finds a slot of an instance.
     pub(super) code_type: u64,
     pub(super) member: u64,
@@ -194,6 +200,9 @@ impl Python {
             generators: [find(c"PyGen_Type")?, find(c"PyCoro_Type")?, find(c"PyAsyncGen_Type")?],
             code_type: find(c"PyCode_Type")?,
             member: find(c"PyMemberDescr_Type")?,
+            tuple: find(c"PyTuple_Type").unwrap_or(0),
+            dict,
+            context: find(c"PyContext_Type").unwrap_or(0),
             storage: class(c"THPStorageClass").unwrap_or(0),
             modules: find(c"PyImport_GetModuleDict").ok().map(|f| {
                 // SAFETY: this function has had this type in every version that is known.

@@ -3,18 +3,19 @@
 use super::looks::Looks;
 use super::running::{Running, Slice};
 use super::slices::{
-    COUNT, COUNTED, FINISHED, LAST_ASKED, LOOKS, RUNNING, WANTED, charged, lock, lock_looks, queue,
-    since_began,
+    COUNT, COUNTED, FINISHED, LAST_ASKED, LOOKS, RUNNING, WANTED, charged, is_ending, lock, lock_looks,
+    queue, since_began,
 };
 use super::work::Work;
 use super::world::prepare;
-use super::{answer, ending, pace};
+use super::{answer, pace};
 use crate::platform::clock;
 use crate::platform::config::Pace;
 use crate::python::interpreter;
 use crate::recorder::{self, Housekeeping};
 use crate::tail;
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Read;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
@@ -69,7 +70,7 @@ impl Probe {
             return self.go_on(now);
         }
         self.count(now);
-        let ending = ending::is_waiting();
+        let ending = is_ending();
         if ending || now.saturating_sub(self.looked) >= self.look {
             self.looked = now;
             let ask = take(&place).and_then(|text| Ask::parse(&text));
@@ -88,7 +89,7 @@ impl Probe {
 
     fn may_begin(&self, now: u64) -> bool {
         match self.pace {
-            Pace::Budget => pace::left(since_began(now), charged()) > self.took,
+            Pace::Budget => pace::left(since_began(now), charged(), false) > self.took,
             Pace::Every(time) => self.last == 0 || now.saturating_sub(self.last) >= time.as_nanos() as u64,
         }
     }
@@ -128,6 +129,7 @@ impl Probe {
                     longest: Slice::default(),
                     rests: 0,
                     spent: 0,
+                    stages: BTreeMap::new(),
                     pace: self.pace,
                 };
                 *lock() = Some(running);
@@ -195,7 +197,7 @@ impl Housekeeping for Probe {
     }
 
     fn is_busy(&self) -> bool {
-        WANTED.load(Relaxed) || ending::is_waiting()
+        WANTED.load(Relaxed) || is_ending()
     }
 
     fn last_facts(&mut self) -> Option<Value> {

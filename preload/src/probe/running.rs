@@ -6,6 +6,7 @@ use super::world::{Prepared, World};
 use crate::platform::config::Pace;
 use crate::python::collector::Collector;
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 
 /// What a slice came to.
 #[derive(Clone, Copy, Default)]
@@ -34,6 +35,8 @@ pub(super) struct Running {
     pub(super) longest: Slice,
     /// Nanoseconds of the processor.
     pub(super) spent: u64,
+    /// The same by what a slice began with.
+    pub(super) stages: BTreeMap<&'static str, u64>,
     /// No slice before this moment.
     pub(super) rests: u64,
     pub(super) pace: Pace,
@@ -48,7 +51,7 @@ impl Running {
         let l = &self.longest;
         json!({
             "slices": self.slices, "pause_ns": self.pause, "longest_ns": l.pause,
-            "cpu_ns": self.spent, "objects": self.work.objects(),
+            "cpu_ns": self.spent, "objects": self.work.objects(), "stages": self.stages,
             "longest": {
                 "stage": l.stage, "cpu_ns": l.spent, "preempted": l.others, "waited": l.waits, "page_faults": l.faults,
             },

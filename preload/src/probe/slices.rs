@@ -29,6 +29,8 @@ pub(super) static COUNT: AtomicBool = AtomicBool::new(false);
 pub(super) static COUNTED: AtomicBool = AtomicBool::new(false);
 /// The watcher has nothing more to ask.
 pub(super) static LAST_ASKED: AtomicBool = AtomicBool::new(false);
+/// The interpreter has begun to end.
+pub(super) static ENDING: AtomicBool = AtomicBool::new(false);
 /// What counts for the budget: the processor's nanoseconds of all slices, and those that the end was put off. What others did on a busy
 /// machine while a slice waited for its turn does not.
 pub(super) static CHARGED: AtomicU64 = AtomicU64::new(0);
@@ -36,6 +38,11 @@ pub(super) static CHARGED: AtomicU64 = AtomicU64::new(0);
 pub(super) fn add_pause(nanos: u64, charged: u64) {
     overhead::add_pause(nanos);
     CHARGED.fetch_add(charged, Relaxed);
+}
+
+/// Whether the interpreter has begun to end, and the last question is waited for.
+pub(super) fn is_ending() -> bool {
+    ENDING.load(Acquire)
 }
 
 pub(super) fn charged() -> u64 {
@@ -127,16 +134,23 @@ pub(super) fn guarded_slice() {
 pub(super) fn slice() {
     let Ok(mut guard) = RUNNING.try_lock() else { return };
     let Some(running) = guard.as_mut() else { return };
+    let (now, needs) = (clock::moment().mono_ns, running.work.needs());
+    if !running.pace.allows(needs, since_began(now), charged(), is_ending()) {
+        running.rests = now + running.pace.rest(0, needs, since_began(now), charged());
+        return;
+    }
     let budget = Budget::new();
     let (stage, before) = (running.work.stage(), usage());
     // SAFETY: the callers hold the GIL.
     let progress = unsafe { running.slice(&budget) };
     let (pause, spent) = budget.used();
     running.spent += spent;
+    *running.stages.entry(stage).or_default() += spent;
     add_pause(pause, spent);
     // The job gets as much before the next one, and more where the budget is used up.
     let now = clock::moment().mono_ns;
-    running.rests = now + running.pace.rest((spent, running.spent), since_began(now), charged());
+    let needs = running.work.needs();
+    running.rests = now + running.pace.rest(spent, needs, since_began(now), charged());
     running.pause += pause;
     running.slices += 1;
     if pause > running.longest.pause {

@@ -10,6 +10,7 @@ use super::climb::Climb;
 use super::layout::{MODULE_DICT, MODULE_NAME, in_function};
 use super::named::{Named, Place, Rank};
 use super::objects::{Class, TYPE_DICT, Types, references, type_of};
+use super::registered;
 use super::remembered::Remembered;
 use super::world::World;
 use crate::platform::memory::read;
@@ -34,6 +35,10 @@ pub(super) unsafe fn has(w: &World, types: &mut Types<'_>, named: &Named) -> Opt
         }
         return found;
     }
+    if named.rank == Rank::OfClass && named.owner == Remembered::NONE {
+        // SAFETY: the caller's promise.
+        return unsafe { registered::arguments(w) }.into_iter().find(|object| is(*object));
+    }
     let owner = named.owner.still(named.owner_kind)?;
     // SAFETY: the owner is tracked, hence alive, and so is what it refers to; the rest as in `climb::settle`.
     unsafe {
@@ -50,6 +55,10 @@ pub(super) unsafe fn has(w: &World, types: &mut Types<'_>, named: &Named) -> Opt
             found
         };
         match kind.class {
+            Class::Other => {
+                references(owner, kind, &mut |child| found = found.or(is(child).then_some(child)));
+                found
+            }
             Class::Module => {
                 let name = w.python.text(read(owner + MODULE_NAME));
                 among(read(owner + MODULE_DICT), &name, types)

@@ -2,6 +2,7 @@
 //!
 //! | stage  | a slice of it                                                              |
 //! |--------|----------------------------------------------------------------------------|
+//! | Close  | all of it: the stages Match and Climb among what the user's own names lead to (`close.rs`); so is Rise, until that was not enough |
 //! | Match  | some objects: which tensors are in the blocks that are asked about, and which have an autograd graph |
 //! | Climb  | some objects: what refers to what was found                                  |
 //! | Now    | all of it: names that have a new object at every step, which keeps what has no holder yet, or whose graph does |
@@ -10,12 +11,12 @@
 //! | Verify | some names: the whole way down to what was asked about is there, at one moment |
 
 use super::answer;
-use super::budget::Budget;
+use super::budget::{self, Budget};
 use super::climb::{Climb, STRIDE};
 use super::named::Named;
 use super::objects::{Class, Types};
 use super::world::World;
-use super::{graph, rebound, verify};
+use super::{close, graph, rebound};
 use crate::python::collector::{Reached, Walk};
 use crate::recorder::at_work::in_room;
 use serde_json::Value;
@@ -30,12 +31,13 @@ const TENSORS: usize = 256;
 /// Holders that are looked at again.
 const HOLDERS: usize = 16;
 /// Times that a last look may run out of time before it is given up, slices of 40 ms.
-const TRIES: u32 = 8;
+pub(super) const TRIES: u32 = 8;
 /// Objects that are tracked at most: a pass over these takes about half a second of pauses.
 const OBJECTS: u64 = 2_000_000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
+    Close,
     Match,
     Climb,
     Now,
@@ -46,12 +48,12 @@ enum Stage {
 
 /// A last look that was not finished in its slice.
 #[derive(Clone, Copy, Default)]
-struct Rest {
+pub(super) struct Rest {
     /// Samples that were proved, and the ways of graphs that were looked at.
-    mask: u64,
-    ways: usize,
+    pub(super) mask: u64,
+    pub(super) ways: usize,
     /// Times that there was no time for one way.
-    tries: u32,
+    pub(super) tries: u32,
 }
 
 /// What a slice came to.
@@ -66,28 +68,30 @@ pub(super) enum Progress {
 pub(super) struct Work {
     ask: Ask,
     stage: Stage,
+    /// Only what the user's own names lead to is looked at.
+    is_close: bool,
     /// The walk that looks for tensors.
     walk: Walk,
     /// Sampled blocks, with their bits.
-    samples: HashMap<u64, u64>,
+    pub(super) samples: HashMap<u64, u64>,
     /// Samples of each finding.
     groups: Vec<u64>,
     /// Tensors of Python's that lie in sampled blocks.
     tensors: HashMap<u64, u64>,
-    climb: Option<Climb>,
+    pub(super) climb: Option<Climb>,
     /// Tensors that a node has made, with that.
     made: Vec<(u64, u64)>,
     /// What has no holder, with its samples, and the walk over the graphs that may keep it.
-    wanted: HashMap<u64, u64>,
-    graphs: Option<graph::Walk>,
+    pub(super) wanted: HashMap<u64, u64>,
+    pub(super) graphs: Option<graph::Walk>,
     /// Names whose tensors' graphs were seen to keep some of it.
     now: Vec<Named>,
     /// Names whose containers, made anew in every step, were seen to keep some of it.
     held: Vec<Named>,
     /// The climb from the tops of graphs.
-    rise: Option<Climb>,
+    pub(super) rise: Option<Climb>,
     /// What is left of the last look at the first name that has none yet.
-    rest: Rest,
+    pub(super) rest: Rest,
 }
 
 impl Work {
@@ -109,9 +113,14 @@ impl Work {
             }
             groups.push(group);
         }
+        Work::begin(Stage::Close, ask, samples, groups)
+    }
+
+    fn begin(stage: Stage, ask: Ask, samples: HashMap<u64, u64>, groups: Vec<u64>) -> Work {
         Work {
             ask,
-            stage: Stage::Match,
+            stage,
+            is_close: stage == Stage::Close,
             walk: Walk::default(),
             samples,
             groups,
@@ -127,10 +136,20 @@ impl Work {
         }
     }
 
-    /// What comes next is to be done at one moment: it wants all of a slice, and this one has begun before.
+    /// What comes next wants all of a slice, and this one has begun before.
     pub(super) fn wants_a_slice(&self, budget: &Budget) -> bool {
         const BEGUN: u64 = 1_000_000;
-        self.stage == Stage::Now && budget.used().0 > BEGUN
+        self.is_at_once() && budget.used().0 > BEGUN
+    }
+
+    /// What comes next is to be done at one moment.
+    fn is_at_once(&self) -> bool {
+        matches!(self.stage, Stage::Close | Stage::Now) || self.stage == Stage::Rise && self.is_close
+    }
+
+    /// Nanoseconds of the processor that the next slice may take.
+    pub(super) fn needs(&self) -> u64 {
+        if self.is_at_once() { budget::AT_ONCE } else { budget::SLICE }
     }
 
     /// The question's number.
@@ -141,6 +160,7 @@ impl Work {
     /// What the next slice is about.
     pub(super) fn stage(&self) -> &'static str {
         match self.stage {
+            Stage::Close => "close",
             Stage::Match => "match",
             Stage::Climb => "climb",
             Stage::Now => "now",
@@ -172,6 +192,7 @@ impl Work {
         // SAFETY: the caller's promise, for all of them.
         unsafe {
             match self.stage {
+                Stage::Close => self.look_close(w, budget),
                 Stage::Match => self.find(w, budget)?,
                 Stage::Climb => {
                     if self.climb.as_mut().is_none_or(|c| c.go_on(w, budget)) {
@@ -180,19 +201,62 @@ impl Work {
                 }
                 Stage::Now => self.look_at_names(w, budget),
                 Stage::Graph => self.graph(w, budget),
+                Stage::Rise if self.is_close => {
+                    let close = close::look(w, &mut Types::new(&w.python), budget);
+                    self.rise.iter_mut().for_each(|c| c.all_at_once(w, &close.objects, &Budget::new()));
+                    self.stage = Stage::Verify;
+                }
                 Stage::Rise => {
                     if self.rise.as_mut().is_none_or(|c| c.go_on(w, budget)) {
                         self.stage = Stage::Verify;
                     }
                 }
                 Stage::Verify => {
-                    if self.verify(w, budget) {
+                    let is_whole = self.verify(w, budget);
+                    if is_whole && self.is_close && !self.is_enough(self.proved_samples()) {
+                        let (samples, groups) =
+                            (std::mem::take(&mut self.samples), std::mem::take(&mut self.groups));
+                        *self = Work::begin(Stage::Match, std::mem::take(&mut self.ask), samples, groups);
+                    } else if is_whole {
                         return Ok(Progress::Answered(self.answers()));
                     }
                 }
             }
         }
         Ok(Progress::More)
+    }
+
+    /// Looks at what the user's own names lead to.
+    ///
+    /// # Safety
+    /// As [`Work::slice`].
+    unsafe fn look_close(&mut self, w: &World, budget: &Budget) {
+        let mut types = Types::new(&w.python);
+        // SAFETY: the caller's promise; what is handed out is alive, and nothing of the job runs in this slice.
+        unsafe {
+            let mut close = close::look(w, &mut types, budget);
+            while !close.tensors.is_empty() || !close.storages.is_empty() {
+                let some = |all: &mut Vec<u64>| all.split_off(all.len().saturating_sub(TENSORS));
+                let (mut tensors, mut storages) = (some(&mut close.tensors), some(&mut close.storages));
+                self.look_at(w, &mut tensors, &mut storages);
+            }
+            let mut climb = Climb::new(self.tensors.iter().map(|(t, b)| (*t, *b)), self.groups.clone());
+            climb.all_at_once(w, &close.objects, &Budget::new());
+            self.climb = Some(climb);
+        }
+        self.look_at_graphs();
+    }
+
+    /// Samples of each finding that make the others not worth a search among all objects: some were freed or moved on meanwhile.
+    fn is_enough(&self, found: u64) -> bool {
+        self.groups.iter().all(|g| (found & g).count_ones() * 4 >= g.count_ones() * 3)
+    }
+
+    /// Samples that have a holder: what a name of the user's own leads to by attributes alone has no better one.
+    fn proved_samples(&self) -> u64 {
+        let all = [&self.climb, &self.rise].into_iter().flatten().flat_map(|c| &c.named).chain(&self.now);
+        let is_one = |n: &&Named| n.is_final && !n.is_wrapper || n.rank.is_root();
+        all.filter(is_one).fold(0, |all, n| all | n.mask)
     }
 
     /// Looks at some objects for tensors.
@@ -267,6 +331,10 @@ impl Work {
     /// Goes over to the graphs, where there are samples whose holder has no final name.
     fn look_at_graphs(&mut self) {
         let done = self.climb.as_ref().map_or(0, |c| c.done);
+        if self.is_close && self.is_enough(done) {
+            self.stage = Stage::Verify;
+            return;
+        }
         // Blocks, and autograd functions that were climbed to, whose samples have no holder.
         let mut wanted: HashMap<u64, u64> = self.samples.iter().map(|(b, m)| (*b, *m)).collect();
         wanted.extend(self.climb.iter().flat_map(Climb::through));
@@ -288,8 +356,12 @@ impl Work {
             (self.now, self.held) = (found.graphs, found.kept);
         }
         self.rest.tries += 1;
-        if !is_whole && self.rest.tries < TRIES {
+        if !is_whole && !self.is_close && self.rest.tries < TRIES {
             return;
+        }
+        if !is_whole && self.is_close {
+            // Which graph is the inner one is not known then.
+            self.now.clear();
         }
         self.rest = Rest::default();
         // One that has the graph of a step or two is no holder of the others.
@@ -302,7 +374,8 @@ impl Work {
             climb.named.append(&mut self.held);
         }
         self.wanted.retain(|_, mask| *mask & !done != 0);
-        if self.wanted.is_empty() {
+        let has = self.climb.as_ref().map_or(0, |c| c.done) | done;
+        if self.wanted.is_empty() || self.is_close && self.is_enough(has) {
             self.stage = Stage::Verify;
             return;
         }
@@ -328,135 +401,6 @@ impl Work {
         }
         self.rise = Some(Climb::new(from.into_iter(), self.groups.clone()));
         self.stage = Stage::Rise;
-    }
-
-    /// Forgets names that do not stand the last look (`verify.rs`), and what a name was not seen to lead to at that moment.
-    /// `true`: all were looked at.
-    ///
-    /// # Safety
-    /// As [`Work::slice`].
-    unsafe fn verify(&mut self, w: &World, budget: &Budget) -> bool {
-        let mut types = Types::new(&w.python);
-        for graph in [false, true] {
-            loop {
-                let climb = if graph { &self.rise } else { &self.climb };
-                let names = climb.as_ref().map_or(&[][..], |c| &c.named);
-                let Some(at) = names.iter().position(|n| !n.is_verified) else { break };
-                let Some(named) = names.get(at) else { break };
-                // SAFETY: the caller's promise.
-                let (rest, is_whole) = unsafe { self.proved(w, &mut types, named, graph, budget) };
-                if !is_whole && rest.tries < TRIES {
-                    self.rest = rest;
-                    return false;
-                }
-                let mask = rest.mask & named.mask;
-                self.rest = Rest::default();
-                let climb = if graph { &mut self.rise } else { &mut self.climb };
-                let Some(names) = climb.as_mut().map(|c| &mut c.named) else { break };
-                match names.get_mut(at).filter(|_| mask != 0) {
-                    Some(n) => (n.is_verified, n.mask) = (true, mask),
-                    None => drop(names.remove(at)),
-                }
-                if budget.is_over() {
-                    return false;
-                }
-            }
-        }
-        true
-    }
-
-    /// The samples that a name leads to at this moment, every step of the way; and whether there was time for all of them.
-    ///
-    /// # Safety
-    /// As [`Work::slice`].
-    unsafe fn proved(
-        &self,
-        w: &World,
-        types: &mut Types<'_>,
-        named: &Named,
-        graph: bool,
-        budget: &Budget,
-    ) -> (Rest, bool) {
-        let mut rest = self.rest;
-        let Some(climb) = (if graph { &self.rise } else { &self.climb }) else { return (rest, true) };
-        // SAFETY: the caller's promise; what has its name still is alive, and so is what it leads to.
-        unsafe {
-            let Some(object) = verify::has(w, types, named) else { return (Rest::default(), true) };
-            let (tensors, is_whole) = climb.below(w, types, object, budget);
-            if !graph {
-                rest.mask |= self.sampled(w, types, tensors);
-            } else if is_whole || rest.tries + 1 == TRIES {
-                return self.kept(w, types, named.mask, &tensors, rest, budget);
-            }
-            rest.tries += u32::from(!is_whole);
-            (rest, is_whole)
-        }
-    }
-
-    /// The samples that tensors and storages lie in.
-    ///
-    /// # Safety
-    /// They are alive; with the GIL held.
-    unsafe fn sampled(
-        &self,
-        w: &World,
-        types: &mut Types<'_>,
-        tensors: impl IntoIterator<Item = u64>,
-    ) -> u64 {
-        // SAFETY: the caller's promise.
-        let (storages, tensors): (Vec<u64>, Vec<u64>) =
-            tensors.into_iter().partition(|t| unsafe { types.of(*t) }.class == Class::Storage);
-        // SAFETY: the caller's promise.
-        let (known, data) = unsafe { (w.torch.of_python(&tensors), w.torch.of_storages(&storages)) };
-        let all = known.iter().map(|t| t.data).chain(data);
-        all.filter_map(|data| self.samples.get(&data)).fold(0, |a, bit| a | bit)
-    }
-
-    /// The samples, of those in `mask`, that the graphs of these tensors keep: as many ways as there is time for, at least one. Each is gone
-    /// at one moment, from the name down.
-    ///
-    /// # Safety
-    /// As [`Work::slice`]; the tensors are alive.
-    unsafe fn kept(
-        &self,
-        w: &World,
-        types: &mut Types<'_>,
-        mask: u64,
-        tensors: &HashSet<u64>,
-        mut rest: Rest,
-        budget: &Budget,
-    ) -> (Rest, bool) {
-        let (Some(graphs), from) = (&self.graphs, rest.ways) else { return (rest, true) };
-        let mut looked = 0;
-        for kept in graphs.found.iter().skip(from) {
-            let may = self.wanted.get(&kept.what).copied().unwrap_or(0) & mask & !rest.mask;
-            let top = [kept.by, graphs.top(kept.by)].into_iter().find(|t| tensors.contains(t));
-            if let Some(top) = top.filter(|_| may != 0) {
-                if looked > 0 && budget.is_over() {
-                    return (rest, false);
-                }
-                looked += 1;
-                // SAFETY: the caller's promise; an object that a node keeps is alive.
-                unsafe {
-                    let proves = graphs.proves(w, top, kept, budget);
-                    if proves.is_none() && rest.tries < TRIES {
-                        rest.tries += 1;
-                        return (rest, false);
-                    }
-                    rest.mask |= match (proves, self.samples.get(&kept.what)) {
-                        (Some(true), Some(bit)) => *bit,
-                        (Some(true), None) => {
-                            let climb = self.climb.as_ref();
-                            let below = climb.map(|c| c.below(w, types, kept.what, budget).0);
-                            self.sampled(w, types, below.unwrap_or_default())
-                        }
-                        _ => 0,
-                    };
-                }
-            }
-            (rest.ways, rest.tries) = (rest.ways + 1, 0);
-        }
-        (rest, true)
     }
 
     fn answers(&self) -> Vec<Value> {

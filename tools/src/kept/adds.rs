@@ -141,7 +141,7 @@ fn name_of(source: &Source<'_>, keeper: &Keeper) -> Option<Name> {
     }
     match keeper.kind.as_str() {
         "attribute" | "class" => Some(Name::Attribute(variable)),
-        "global" => Some(Name::Of(source.root.id(), variable)),
+        "global" | "context" => Some(Name::Of(source.root.id(), variable)),
         _ => {
             let function = source.function(keeper.function.as_deref()?, keeper.first_line)?;
             let is_own = keeper.kind != "default" || source.parameters(function).contains(&variable.as_str());
@@ -419,7 +419,11 @@ impl<'t> Search<'_, 't> {
                 }
                 // Of many hooks one is told by what it was given.
                 let is_hook = ways::has_handle(source, n);
-                let is_own = METHODS.contains(&method) || is_hook;
+                // A context variable is set anew.
+                let is_set = self.keeper.kind == "context"
+                    && method == "set"
+                    && self.mentions(arguments.first().copied()?);
+                let is_own = METHODS.contains(&method) || is_hook || is_set;
                 if is_own || is_stack && OF_STACKS.contains(&method) {
                     let object = function.child_by_field_name("object")?;
                     // What `setdefault` makes is mostly a container to put something into.

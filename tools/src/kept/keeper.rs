@@ -4,7 +4,7 @@
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Keeper {
     /// What kind of place it is, in the words of the answer: `attribute`, `class`, `global`, `local`, `closure`, `default`, `generator`,
-    /// `frame`.
+    /// `frame`, `context` (a context variable).
     pub(crate) kind: String,
     /// The attribute or variable.
     pub(crate) variable: String,

@@ -15,11 +15,16 @@ pub(super) fn adds<'t>(source: &Source<'t>, keeper: &Keeper) -> Option<Vec<Add<'
     // Which functions, and the arguments that they keep: from that place on.
     let (names, from): (&[&str], usize) = match (class, variable) {
         ("finalize", "_registry") => (&["finalize"], 2),
+        ("atexit", "register") => (&["register"], 1),
         ("MemoryHandler" | "BufferingHandler", "buffer") => (&LOGGER, 1),
         _ => return None,
     };
-    let calls =
-        source.nodes.iter().copied().filter(|n| n.kind() == "call" && names.contains(&called(source, *n)));
+    // Others have a method of that name, too.
+    let is_it = |n: &tree_sitter::Node<'t>| {
+        class != "atexit" || matches!(source.field(*n, "function"), "atexit.register" | "register")
+    };
+    let calls = source.nodes.iter().copied().filter(is_it);
+    let calls = calls.filter(|n| n.kind() == "call" && names.contains(&called(source, *n)));
     let add = |node: tree_sitter::Node<'t>| {
         let arguments = children(node.child_by_field_name("arguments")?);
         let values = arguments.get(from..)?.to_vec();

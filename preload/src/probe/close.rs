@@ -1,0 +1,186 @@
+//! What the user's own names lead to, from the top down, at one moment: local variables, then globals of the user's modules, then other
+//! locals, level by level. Most holders are among some thousand objects there, so that the hundred thousands that Python tracks need not
+//! be looked at.
+
+use super::budget::Budget;
+use super::contexts;
+use super::layout::{MODULE_DICT, in_function};
+use super::names::Scope;
+use super::near;
+use super::objects::{Class, TYPE_DICT, Types, references};
+use super::registered;
+use super::world::World;
+use crate::platform::memory::{is_address, read};
+use std::collections::HashSet;
+
+/// Objects that are gone on from, tensors, and things in all of them, at most.
+const MOST: usize = 16_384;
+const TENSORS: usize = 4_096;
+const REFERENCES: usize = 131_072;
+/// Entries of a module's dictionary among which its file is looked for.
+const FIRST: u32 = 16;
+/// Objects between two looks at the clock.
+const STRIDE: usize = 64;
+
+/// What was come to, in this order.
+#[derive(Default)]
+pub(super) struct Close {
+    /// Objects that refer to others, the nearest to the names first; tensors too, which may have attributes.
+    pub(super) objects: Vec<u64>,
+    pub(super) tensors: Vec<u64>,
+    pub(super) storages: Vec<u64>,
+    /// Things that were referred to.
+    met: usize,
+}
+
+/// Modules of the user's own: a module may be imported under several names.
+#[derive(Default)]
+struct Modules<'a> {
+    objects: Vec<u64>,
+    names: Vec<&'a [u8]>,
+}
+
+/// Looks down from the names.
+///
+/// # Safety
+/// With the GIL held and the collector not at work. What is handed out is alive as long as nothing of the job has run.
+pub(super) unsafe fn look(w: &World, types: &mut Types<'_>, budget: &Budget) -> Close {
+    let (mut close, mut seen, mut at) = (Close::default(), HashSet::new(), 0);
+    // SAFETY: the caller's promise, for all of them; what is alive refers to what is.
+    unsafe {
+        let ([own, others], modules) = (near::locals(w), modules(w));
+        let kept = contexts::all(w).into_iter().chain(registered::arguments(w));
+        let roots = own.iter().map(|step| step.object).chain(modules.objects.iter().copied()).chain(kept);
+        for object in roots.chain(others.iter().map(|step| step.object)) {
+            close.add(w, types, object, &modules, &mut seen);
+        }
+        while let Some(&object) = close.objects.get(at) {
+            let is_enough = close.objects.len() >= MOST || close.met >= REFERENCES;
+            // Where the machine is busy it takes longer: to begin again, among all objects, would take longer still.
+            if is_enough || at % STRIDE == 0 && budget.is_all_used() {
+                break;
+            }
+            at += 1;
+            below(w, types, object, &mut |w, types, child| {
+                if close.met < REFERENCES {
+                    close.met += 1;
+                    close.add(w, types, child, &modules, &mut seen);
+                }
+            });
+        }
+    }
+    close
+}
+
+impl Close {
+    /// Notes an object, where it leads further or is what is looked for.
+    ///
+    /// # Safety
+    /// As [`look`]; the object is alive.
+    unsafe fn add(
+        &mut self,
+        w: &World,
+        types: &mut Types<'_>,
+        object: u64,
+        modules: &Modules<'_>,
+        seen: &mut HashSet<u64>,
+    ) {
+        // SAFETY: the caller's promise.
+        let kind = unsafe { types.of(object) };
+        match kind.class {
+            Class::Opaque | Class::Array => return,
+            Class::Module if !modules.objects.contains(&object) => return,
+            Class::Other if kind.traverse == 0 => return,
+            _ if !seen.insert(object) => return,
+            // SAFETY: the caller's promise.
+            Class::Type if !unsafe { is_of(w, object, modules) } => return,
+            Class::Storage => return self.storages.push(object),
+            Class::Tensor if self.tensors.len() < TENSORS => self.tensors.push(object),
+            Class::Tensor => return,
+            _ => {}
+        }
+        self.objects.push(object);
+    }
+}
+
+/// Hands out what lies below an object: no module's globals but those of the user's, no class's bases.
+///
+/// # Safety
+/// As [`look`]; the object is alive.
+unsafe fn below(
+    w: &World,
+    types: &mut Types<'_>,
+    object: u64,
+    each: &mut impl FnMut(&World, &mut Types<'_>, u64),
+) {
+    // SAFETY: the caller's promise; a module, a class and a function have these parts.
+    unsafe {
+        let kind = types.of(object);
+        let at = in_function(w.python.minor);
+        let parts = match kind.class {
+            Class::Type => vec![read(object + TYPE_DICT)],
+            Class::Tensor => vec![w.python.own_dict(object)],
+            Class::Function => {
+                [at.closure, at.defaults, at.keywords, at.dict].map(|part| read(object + part)).to_vec()
+            }
+            _ => return references(object, kind, &mut |child| each(w, types, child)),
+        };
+        parts.into_iter().filter(|part| is_address(*part)).for_each(|part| each(w, types, part));
+    }
+}
+
+/// The modules of the user's own, and what they are called.
+///
+/// # Safety
+/// As [`look`]; the names are used no longer than nothing of the job has run.
+unsafe fn modules<'a>(w: &World) -> Modules<'a> {
+    let mut found = Modules::default();
+    let all = w.python.modules.map_or(0, |modules| modules());
+    // SAFETY: the dictionary of all modules is alive as long as the interpreter is; what is read of a module it has.
+    unsafe {
+        if is_address(all) {
+            w.python.items(all, |name, module| {
+                if let Some(name) = w.python.ascii(name)
+                    && w.python.is_module(module)
+                    && (name == b"__main__" || is_module_of_user(w, read(module + MODULE_DICT)))
+                {
+                    found.objects.push(module);
+                    found.names.push(name);
+                }
+                true
+            });
+        }
+    }
+    found
+}
+
+/// Whether a module whose dictionary this is has a file of the user's own.
+///
+/// # Safety
+/// As [`look`]; `dict` is a dictionary that is alive, or no address.
+unsafe fn is_module_of_user(w: &World, dict: u64) -> bool {
+    let (mut scope, mut left) = (Scope::default(), FIRST);
+    // SAFETY: the caller's promise; what a dictionary has is alive.
+    unsafe {
+        if is_address(dict) {
+            w.python.items(dict, |key, value| {
+                left -= 1;
+                if w.python.ascii(key) == Some(b"__file__") {
+                    scope.file = w.python.path(value);
+                }
+                left > 0 && scope.file.is_none()
+            });
+        }
+    }
+    scope.is_of_user()
+}
+
+/// Whether a class is of one of these modules, by its own word.
+///
+/// # Safety
+/// As [`look`]; the class is alive.
+unsafe fn is_of(w: &World, class: u64, modules: &Modules<'_>) -> bool {
+    // SAFETY: the caller's promise.
+    let module = unsafe { w.python.module_of_class(class) };
+    module.is_some_and(|module| modules.names.contains(&module))
+}
