@@ -191,6 +191,7 @@ fn attributes_of_tensors_and_what_pythons_library_keeps() {
 #[test]
 fn calls_at_exit_contexts_chained_maps_and_causes() {
     all_kept(&[
+        ("class_called_deque", "kept, a local of class_called_deque"),
         ("calls_at_exit", "atexit.register"),
         ("context_variable_that_is_remade", "current, a context variable"),
         ("list_of_a_context_variable", "current, a context variable"),

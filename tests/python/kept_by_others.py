@@ -218,6 +218,18 @@ def dictionaries_in_one_that_is_remade():
 
 
 @case
+def class_called_deque():
+    """A small class of the script's own, called as a large one of Python's: nothing behind its end may be read."""
+    class deque:
+        __slots__ = ("value",)
+    kept = []
+    for i in steps():
+        one = deque()
+        one.value = batch()
+        kept.append(one)  # KEEPS class_called_deque
+
+
+@case
 def calls_at_exit():
     for i in steps():
         atexit.register(torch.Tensor.sum, batch())  # KEEPS calls_at_exit

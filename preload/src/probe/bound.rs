@@ -1,9 +1,10 @@
 //! Where a container ends, as it says itself: `deque.maxlen`, the maxsize of `functools.lru_cache`, of `queue.Queue` and its like.
 
-use super::objects::{Class, HEAP_TYPE, Python, SIZE, TYPE_FLAGS, type_of};
+use super::objects::{BASIC_SIZE, Class, HEAP_TYPE, Python, SIZE, TYPE_FLAGS, type_of};
 use crate::platform::memory::read;
+use std::ffi::CStr;
 
-/// Of a deque: how many entries it takes.
+/// Of a deque: how many entries it takes. The same place from 3.9 to 3.14.
 const MAXLEN: u64 = 64;
 
 /// A container's own bound.
@@ -33,6 +34,25 @@ const INSIDE: [&str; 4] = ["queue", "_queue", "_Cache__data", "data"];
 const ATTRIBUTES: [&str; 3] = ["maxsize", "_maxsize", "_Cache__maxsize"];
 
 impl Python {
+    /// Whether a type is this one, which is written in C: such a one has its module in its name, a class of the program's own that is called the
+    /// same has not. `last`: the last place of its objects that is read, which is within them.
+    ///
+    /// # Safety
+    /// `kind` must be a type that is alive.
+    unsafe fn is_in_c(&self, kind: u64, name: &CStr, last: u64) -> bool {
+        // SAFETY: the caller's promise.
+        unsafe { self.full_name(kind) == name && read(kind + BASIC_SIZE) >= last + 8 }
+    }
+
+    /// Whether a type is `collections.deque` itself.
+    ///
+    /// # Safety
+    /// As [`Python::type_name`].
+    pub(super) unsafe fn is_deque(&self, kind: u64) -> bool {
+        // SAFETY: the caller's promise.
+        unsafe { self.is_in_c(kind, c"collections.deque", MAXLEN) }
+    }
+
     /// The results that an object of `functools.lru_cache` keeps; `None` where it is no such object.
     ///
     /// # Safety
@@ -43,7 +63,7 @@ impl Python {
         const MAXSIZE: u64 = 96;
         // SAFETY: the caller's promise, and an object of this type has these fields.
         unsafe {
-            if self.type_name(type_of(object)) != "_lru_cache_wrapper" {
+            if !self.is_in_c(type_of(object), c"functools._lru_cache_wrapper", MAXSIZE) {
                 return None;
             }
             let cache = read(object + CACHE);
@@ -113,7 +133,7 @@ impl Python {
         let mut each = |child: u64| {
             // SAFETY: the caller's promise; what a container has is alive, and a deque has its maxlen there.
             let found = unsafe {
-                let most = (self.type_name(type_of(child)) == "deque").then(|| read(child + MAXLEN) as i64);
+                let most = self.is_deque(type_of(child)).then(|| read(child + MAXLEN) as i64);
                 most.and_then(|m| u64::try_from(m).ok()).map(|most| (read(child + SIZE), most))
             };
             is_one &= found.is_some();
@@ -200,7 +220,8 @@ impl Python {
     unsafe fn small_number(&self, object: u64) -> Option<u64> {
         // SAFETY: the caller's promise; an integer has its size and digits there.
         unsafe {
-            if self.type_name(type_of(object)) != "int" {
+            let kind = type_of(object);
+            if read(kind + TYPE_FLAGS) & HEAP_TYPE != 0 || self.full_name(kind) != c"int" {
                 return None;
             }
             let is_one = match self.minor {

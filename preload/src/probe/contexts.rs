@@ -3,7 +3,7 @@
 
 use super::named::{Place, Rank};
 use super::names::Scope;
-use super::objects::{Class, SIZE, Types, references, type_of};
+use super::objects::{Class, HEAP_TYPE, SIZE, TYPE_FLAGS, Types, references, type_of};
 use super::world::World;
 use crate::platform::memory::{is_address, read};
 
@@ -67,8 +67,10 @@ pub(super) unsafe fn variable(w: &World, table: u64, object: u64) -> Option<u64>
 unsafe fn entries(w: &World, table: u64, mut each: impl FnMut(u64, u64)) {
     // SAFETY: the caller's promise; such a table has as many entries as it says, each null or an object that is alive.
     unsafe {
-        let kind = w.python.type_name(type_of(table));
-        if !matches!(kind.as_str(), "hamt_bitmap_node" | "hamt_collision_node") {
+        let kind = type_of(table);
+        // A class of the program's own could be called so.
+        let is_own = read(kind + TYPE_FLAGS) & HEAP_TYPE != 0;
+        if is_own || !matches!(&*w.python.type_name(kind), "hamt_bitmap_node" | "hamt_collision_node") {
             return;
         }
         for i in 0..read(table + SIZE) / 2 {

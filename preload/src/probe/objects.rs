@@ -23,6 +23,8 @@ pub(super) const TYPE_BASE: u64 = 256;
 /// `tp_dict`.
 pub(super) const TYPE_DICT: u64 = 264;
 pub(super) const TYPE_DICT_OFFSET: u64 = 288;
+/// How large its objects are, without what varies.
+pub(super) const BASIC_SIZE: u64 = 32;
 pub(super) const HEAP_TYPE: u64 = 1 << 9;
 pub(super) const INLINE_VALUES: u64 = 1 << 2;
 pub(super) const MANAGED_DICT: u64 = 1 << 4;
@@ -251,7 +253,7 @@ impl Python {
                 _ if flags & DICT != 0 => Class::Dict,
                 _ if flags & LIST != 0 => Class::List,
                 _ if flags & TUPLE != 0 => Class::Tuple,
-                k if self.type_name(k) == "deque" => Class::Deque,
+                k if self.is_deque(k) => Class::Deque,
                 k if self.full_name(k) == c"numpy.ndarray" => Class::Array,
                 _ if flags & HEAP_TYPE != 0 => Class::Instance,
                 _ => Class::Other,
@@ -274,7 +276,7 @@ impl Python {
     ///
     /// # Safety
     /// As [`Python::type_name`]; it is used no longer than that.
-    unsafe fn full_name<'a>(&self, kind: u64) -> &'a CStr {
+    pub(super) unsafe fn full_name<'a>(&self, kind: u64) -> &'a CStr {
         // SAFETY: `tp_name` is a C string that lives as long as the type.
         unsafe { CStr::from_ptr(read(kind + TYPE_NAME) as *const _) }
     }
@@ -336,7 +338,6 @@ impl Python {
     /// The words of an autograd function's object, which a node runs; none where this is no such object, or not any more. With the
     /// GIL held, while the collector is not at work; the address may be that of anything.
     pub(super) fn function_words(&self, object: u64) -> Vec<u64> {
-        const BASIC_SIZE: u64 = 32;
         const MOST: u64 = 128;
         const BASES: usize = 16;
         if !crate::platform::memory::is_address(object) || !crate::python::collector::is_tracked(object) {
