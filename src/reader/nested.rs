@@ -31,7 +31,7 @@ fn look() -> Vec<Numbers> {
         .collect()
 }
 
-/// `NSpid:	4711	1`: a process's number in our namespace, then in each one within it. `None` where it is of our own.
+/// `NSpid: 4711 1`, with tabs: a process's number in our namespace, then in each one within it. `None` where it is of our own.
 fn numbers(status: &str) -> Option<Numbers> {
     let all = status.lines().find_map(|l| l.strip_prefix("NSpid:"))?;
     let mut all = all.split_whitespace().filter_map(|n| n.parse().ok());

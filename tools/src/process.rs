@@ -23,8 +23,8 @@ impl Target {
         if named.is_alive() {
             return named;
         }
-        let of_container = nested(pid).into_iter().map(|pid| Target { pid, start });
-        of_container.filter(Target::is_alive).next().unwrap_or(named)
+        let mut of_container = nested(pid).into_iter().map(|pid| Target { pid, start });
+        of_container.find(Target::is_alive).unwrap_or(named)
     }
 
     /// It has not ended.
