@@ -157,7 +157,7 @@ fn the_call_that_first_heard_of_a_broken_device_is_named() {
     let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
     let expected = "returned 700 in step 7 (forward) at your ";
     assert!(text.contains("An illegal memory access on GPU 0: cudaStreamSynchronize"), "{text}");
-    assert!(text.contains(expected) && text.contains(&format!("fault.py:{line} train")), "{text}");
+    assert!(text.contains(expected) && text.contains(&format!("fault.py:{line} in train")), "{text}");
     assert!(text.contains("CUDA_LAUNCH_BLOCKING=1"), "{text}");
 }
 
