@@ -473,21 +473,6 @@ impl Recording {
     }
 }
 
-/// Calls `run` with each item, two at a time, and returns the results in the order of `items`: for jobs that wait more than they compute.
-pub(crate) fn two_at_a_time<T: Sync, R: Send>(items: &[T], run: impl Fn(&T) -> R + Sync) -> Vec<R> {
-    let run = &run;
-    let pair = |pair| {
-        std::thread::scope(|s| {
-            let threads: Vec<_> = <[T]>::iter(pair).map(|item| s.spawn(move || run(item))).collect();
-            let result = |t: std::thread::ScopedJoinHandle<'_, R>| {
-                t.join().unwrap_or_else(|e| std::panic::resume_unwind(e))
-            };
-            threads.into_iter().map(result).collect::<Vec<R>>()
-        })
-    };
-    items.chunks(2).flat_map(pair).collect()
-}
-
 /// The body of an HTTP request that comes in.
 pub(crate) fn request_body(stream: &std::net::TcpStream) -> Vec<u8> {
     let mut reader = BufReader::new(stream);
