@@ -6,6 +6,7 @@ mod support;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::sync::LazyLock;
 use support::{Folder, command, preload_so, python, report, root};
 
 /// What a command did.
@@ -54,11 +55,21 @@ fn bare(folder: &Folder, words: &[OsString], env: &[(&str, &str)]) -> Did {
     Did::run(bare)
 }
 
-/// The same job under `strandline run --fail-on-leak`, into `rec`. It must not differ from the bare one but by what the
-/// gate makes of a 0.
+/// What the job that leaks does by itself.
+fn alone() -> &'static Did {
+    static ALONE: LazyLock<Did> = LazyLock::new(|| bare(&Folder::new("alone"), &job(&[]), &[]));
+    &ALONE
+}
+
+/// Words under `strandline run --fail-on-leak`, into `rec`. It must not differ from the bare job but by what the gate makes of a 0.
 #[track_caller]
 fn recorded(folder: &Folder, words: &[OsString], env: &[(&str, &str)]) -> Did {
-    let alone = bare(folder, words, env);
+    recorded_as(&bare(folder, words, env), folder, words, env)
+}
+
+/// The same, compared with what the job did alone.
+#[track_caller]
+fn recorded_as(alone: &Did, folder: &Folder, words: &[OsString], env: &[(&str, &str)]) -> Did {
     assert_eq!(alone.status, 0, "{}", alone.stderr);
     let mut run = Command::new(command());
     run.args(["run", "--fail-on-leak", "-o", "rec", "--"]).args(words).current_dir(folder.path());
@@ -89,7 +100,7 @@ fn not_judged(folder: &Folder, did: &Did, allocator: &str, why: &str) {
 #[test]
 fn what_is_seen_is_judged() {
     let folder = Folder::new("seen");
-    let did = recorded(&folder, &job(&[]), &[]);
+    let did = recorded_as(alone(), &folder, &job(&[]), &[]);
     let report = report(&folder.join("rec")).whole();
     let (verdict, reason) = report.verdict();
     assert!(["leak", "growing"].contains(&verdict), "{verdict}: {reason}\n{}", did.stderr);
@@ -258,8 +269,7 @@ fn a_tail_without_room_is_said_and_the_job_is_judged_all_the_same() {
 
 #[test]
 fn a_folder_that_cannot_be_written_is_said_once() {
-    let folder = Folder::new("read-only");
-    let alone = bare(&folder, &job(&[]), &[]);
+    let (folder, alone) = (Folder::new("read-only"), alone());
     let mut command = Command::new(python());
     command.args(&job(&[])[1..]).current_dir(folder.path()).env("LD_PRELOAD", preload_so());
     // Not even root can make a folder here.

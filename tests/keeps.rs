@@ -7,7 +7,7 @@ mod support;
 use serde_json::Value;
 use std::path::Path;
 use std::process::Command;
-use support::{Folder, command, python, root, two_at_a_time};
+use support::{Folder, command, python, root};
 
 const SCRIPTS: [&str; 3] =
     ["tests/python/keeps.py", "tests/python/kept_more.py", "tests/python/kept_by_others.py"];
@@ -19,22 +19,21 @@ fn script(case: &str) -> (&'static str, String) {
     all.find(|(_, text)| text.contains(&format!("def {case}("))).expect("a case of a script")
 }
 
-/// The job's output, and its report.
-fn run(folder: &Folder, case: &str, environment: &[(&str, &str)]) -> (String, Value) {
-    let recordings = folder.join(case);
-    let mut job = Command::new(command());
-    job.arg("run")
-        .arg("-o")
-        .arg(&recordings)
-        .arg("--")
-        .arg(python())
-        .arg(root().join(script(case).0))
-        .arg(case);
-    job.env("FAKE_CUDA_TOTAL", "24GiB").envs(environment.iter().copied());
-    let output = job.output().expect("the command starts");
-    let said = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(output.status.success(), "{case}: {said}{}", String::from_utf8_lossy(&output.stderr));
-    (said, report(&recordings))
+/// The report of each case, in their order. Each is a job of its own; they are forked from one process, so that PyTorch is imported once.
+#[track_caller]
+fn reports(folder: &Folder, cases: &[&str]) -> Vec<Value> {
+    let recordings = folder.join("rec");
+    let mut jobs = Command::new(command());
+    jobs.arg("run").arg("-o").arg(&recordings).arg("--");
+    jobs.arg(python()).arg(root().join("tests/python/forked.py"));
+    for case in cases {
+        jobs.arg(root().join(script(case).0)).arg(case);
+    }
+    let output = jobs.env("FAKE_CUDA_TOTAL", "24GiB").output().expect("the command starts");
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(said.matches("done ").count(), cases.len(), "{said}");
+    cases.iter().map(|case| report(&recordings.join(format!("{case}.strand")))).collect()
 }
 
 fn report(recordings: &Path) -> Value {
@@ -72,7 +71,7 @@ fn holder(finding: &Value) -> (&str, &Value) {
 #[test]
 fn what_the_graph_of_a_view_keeps_is_held_by_whoever_has_the_view() {
     let folder = Folder::new("views");
-    let (_, report) = run(&folder, "views_with_a_graph", &[]);
+    let report = reports(&folder, &["views_with_a_graph"]).remove(0);
     let details = largest(&report)["held_by"]["details"].as_array().expect("details");
     let names: Vec<&str> = details.iter().filter_map(|d| d["name"].as_str()).collect();
     assert!(!names.is_empty() && names.iter().all(|n| n.starts_with("firsts, a local")), "{details:#?}");
@@ -86,7 +85,7 @@ fn what_the_graph_of_a_view_keeps_is_held_by_whoever_has_the_view() {
 fn all_kept(cases: &[(&str, &str)]) {
     let folder = Folder::new("keeps");
     let (mut wrong, mut count) = (Vec::new(), 0);
-    let reports = two_at_a_time(cases, |(case, _)| run(&folder, case, &[]).1);
+    let reports = reports(&folder, &cases.iter().map(|(case, _)| *case).collect::<Vec<_>>());
     for ((case, name), report) in cases.iter().zip(&reports) {
         let finding = largest(report);
         let (found, _) = holder(finding);
@@ -206,7 +205,7 @@ fn calls_at_exit_contexts_chained_maps_and_causes() {
 #[test]
 fn an_error_that_came_after_others_holds_what_they_hold() {
     let folder = Folder::new("errors");
-    let (_, report) = run(&folder, "errors_after_errors", &[]);
+    let report = reports(&folder, &["errors_after_errors"]).remove(0);
     let finding = largest(&report);
     assert_eq!(holder(finding).0, "last, a local of errors_after_errors", "{:#}", finding["held_by"]);
     assert_eq!(finding["kept_at"], Value::Null);
@@ -215,7 +214,7 @@ fn an_error_that_came_after_others_holds_what_they_hold() {
 #[test]
 fn what_is_replaced_or_taken_back_does_not_grow() {
     let folder = Folder::new("twins");
-    let (_, report) = run(&folder, "healthy_twins", &[]);
+    let report = reports(&folder, &["healthy_twins"]).remove(0);
     assert_eq!(report["verdict"], "clean", "{report:#}");
 }
 
@@ -235,7 +234,7 @@ fn views_and_what_has_its_name_at_run_time() {
 #[test]
 fn where_no_statement_of_the_users_keeps_it_none_is_named() {
     let folder = Folder::new("none");
-    let (_, report) = run(&folder, "stale_state", &[]);
+    let report = reports(&folder, &["stale_state"]).remove(0);
     let findings = report["processes"][0]["findings"].as_array().expect("findings");
     assert!(!findings.is_empty() && findings.iter().all(|f| f["kept_at"].is_null()), "{findings:#?}");
 }
@@ -244,7 +243,7 @@ fn where_no_statement_of_the_users_keeps_it_none_is_named() {
 #[test]
 fn counts_say_in_which_step_they_were_taken() {
     let folder = Folder::new("counts");
-    let (_, report) = run(&folder, "deque_without_end", &[]);
+    let report = reports(&folder, &["deque_without_end"]).remove(0);
     let (_, holder) = holder(largest(&report));
     let steps = report["processes"][0]["steps"].as_u64().expect("steps");
     let one = |c: &Value| (c["step"].as_u64().unwrap_or(0), c["entries"].as_u64().unwrap_or(0));
@@ -265,7 +264,7 @@ fn what_is_bounded_says_so_and_what_is_emptied_was_seen_to_be() {
         ("class_made_of_a_queue", "maxsize", 400),
         ("bounded_deques_by_key", "maxlen", 600),
     ];
-    let reports = two_at_a_time(&cases, |(case, ..)| run(&folder, case, &[]).1);
+    let reports = reports(&folder, &cases.map(|(case, ..)| case));
     for ((case, kind, entries), report) in cases.into_iter().zip(&reports) {
         let (name, holder) = holder(largest(report));
         assert_eq!(holder["bound"]["kind"], kind, "{case}: {name}: {holder:#}");
@@ -280,7 +279,7 @@ fn what_is_bounded_says_so_and_what_is_emptied_was_seen_to_be() {
 fn what_grows_inside_the_entries_of_a_bounded_container_is_not_bounded() {
     let folder = Folder::new("inside");
     let cases = [("lists_in_a_bounded_deque", "maxlen", 50), ("lists_in_a_bounded_cache", "maxsize", 4)];
-    let reports = two_at_a_time(&cases, |(case, ..)| run(&folder, case, &[]).1);
+    let reports = reports(&folder, &cases.map(|(case, ..)| case));
     for ((case, kind, entries), report) in cases.into_iter().zip(&reports) {
         let (name, holder) = holder(largest(report));
         assert_eq!(holder["bound"]["kind"], kind, "{case}: {name}: {holder:#}");
@@ -295,13 +294,16 @@ fn what_grows_inside_the_entries_of_a_bounded_container_is_not_bounded() {
     }
 }
 
-/// With and without a probe a job prints the same and ends with the same status, also where it ends by an exception.
+/// A job prints what it prints by itself and ends with its status, also where it ends by an exception.
 #[test]
-fn the_end_of_a_job_is_the_same_with_a_last_question() {
+fn the_end_of_a_job_is_its_own_with_a_last_question() {
     let folder = Folder::new("ends");
-    for (source, status) in
-        [("raise SystemExit(7)", 7), ("raise ValueError('x')", 1), ("import os; os._exit(3)", 3), ("pass", 0)]
-    {
+    for (source, status, said) in [
+        ("raise SystemExit(7)", 7, "bye 40\n"),
+        ("raise ValueError('x')", 1, "bye 40\n"),
+        ("import os; os._exit(3)", 3, ""),
+        ("pass", 0, "bye 40\n"),
+    ] {
         let text = format!(
             "import atexit, torch\natexit.register(lambda: print('bye', len(kept)))\n\
              net = torch.nn.Linear(64, 64).cuda()\nopt = torch.optim.SGD(net.parameters(), 1e-3)\nkept = []\n\
@@ -309,15 +311,11 @@ fn the_end_of_a_job_is_the_same_with_a_last_question() {
              opt.step()\n    opt.zero_grad()\n    kept.append(torch.randn(64, 1024, device='cuda'))\n{source}\n"
         );
         std::fs::write(folder.join("ends.py"), text).expect("written");
-        let run = |probe: &str| {
-            let mut job = Command::new(command());
-            job.arg("run").arg("-o").arg(folder.join(&format!("{probe}{status}"))).arg("--");
-            job.arg(python()).arg(folder.join("ends.py")).env("STRANDLINE_PROBE", probe);
-            let output = job.output().expect("the command starts");
-            (output.status.code(), String::from_utf8_lossy(&output.stdout).into_owned())
-        };
-        let (with, without) = (run("leaks"), run("off"));
-        assert_eq!(with, without, "{source}");
-        assert_eq!(with.0, Some(status), "{source}");
+        let mut job = Command::new(command());
+        job.arg("run").arg("-o").arg(folder.join(&format!("{status}"))).arg("--");
+        job.arg(python()).arg(folder.join("ends.py")).env("STRANDLINE_PROBE", "leaks");
+        let output = job.output().expect("the command starts");
+        assert_eq!(String::from_utf8_lossy(&output.stdout), said, "{source}");
+        assert_eq!(output.status.code(), Some(status), "{source}");
     }
 }

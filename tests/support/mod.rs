@@ -44,6 +44,12 @@ pub(crate) fn command() -> &'static Path {
 fn build_command() -> PathBuf {
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo.current_dir(root()).args(["build", "-q", "-p", "strandline-tools", "--message-format=json"]);
+    // Of this test's package, and not of the build: `ring` would be built anew, and all that needs it.
+    for (name, _) in std::env::vars_os() {
+        if ["CARGO_PKG_", "CARGO_MANIFEST_"].iter().any(|begin| name.to_string_lossy().starts_with(begin)) {
+            cargo.env_remove(name);
+        }
+    }
     if !cfg!(debug_assertions) {
         cargo.arg("--release");
     }
@@ -465,21 +471,6 @@ impl Recording {
         let names = self.reader.names();
         names.frames(stack).map(|f| (f.file.clone(), f.line, f.function.clone())).collect()
     }
-}
-
-/// Calls `run` with each item, two at a time, and returns the results in the order of `items`: for jobs that wait more than they compute.
-pub(crate) fn two_at_a_time<T: Sync, R: Send>(items: &[T], run: impl Fn(&T) -> R + Sync) -> Vec<R> {
-    let run = &run;
-    let pair = |pair| {
-        std::thread::scope(|s| {
-            let threads: Vec<_> = <[T]>::iter(pair).map(|item| s.spawn(move || run(item))).collect();
-            let result = |t: std::thread::ScopedJoinHandle<'_, R>| {
-                t.join().unwrap_or_else(|e| std::panic::resume_unwind(e))
-            };
-            threads.into_iter().map(result).collect::<Vec<R>>()
-        })
-    };
-    items.chunks(2).flat_map(pair).collect()
 }
 
 /// The body of an HTTP request that comes in.
