@@ -29,8 +29,9 @@ for package in cupy-14.2.0 accelerate-1.15.0 peft-0.21.0; do
   name=${package%-*}
   python3 - "$package" "$work/$package.tar.gz" <<'PY'
 import os, re, sys, urllib.parse, urllib.request
+from pip._internal.models.index import PyPI
 package, to = sys.argv[1:]
-page = f"{os.environ.get('PIP_INDEX_URL', 'https://pypi.org/simple').rstrip('/')}/{package.rpartition('-')[0]}/"
+page = f"{os.environ.get('PIP_INDEX_URL', PyPI.simple_url).rstrip('/')}/{package.rpartition('-')[0]}/"
 with urllib.request.urlopen(page) as answer:
     links = re.findall(r'href="([^"#]+)', answer.read().decode())
 link = next(l for l in links if l.endswith(f"/{package}.tar.gz"))
