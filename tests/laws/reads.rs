@@ -28,7 +28,7 @@ const READS: &[(&str, usize, &str)] = &[
     ("preload/src/stacks/memory.rs", 1, "stacks::memory::At: not null"),
     ("preload/src/python/version.rs", 1, "Py_GetVersion's static string"),
     ("preload/src/stacks/native/cfi.rs", 1, "stacks::native::modules::LoadedTables"),
-    ("preload/src/stacks/native/mod.rs", 3, "this thread's own stack and control block"),
+    ("preload/src/stacks/native/mod.rs", 1, "this thread's own stack"),
     ("preload/src/stacks/native/modules.rs", 3, "headers of a loaded library, under the loader's lock"),
     ("preload/src/stacks/node.rs", 3, "the vtable of a live node"),
     ("preload/src/stacks/object.rs", 5, "stacks::object::Code: not null, and of the type of code objects"),

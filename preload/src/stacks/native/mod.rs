@@ -7,6 +7,7 @@
 mod cfi;
 pub(crate) mod modules;
 
+use crate::platform::tls;
 use crate::recorder::stack_memory::{Base, KnownPlace, NATIVE_FRAMES, PLACES, Rule, Rules, Saved};
 use core::arch::asm;
 use core::ffi::c_void;
@@ -57,14 +58,10 @@ pub(crate) fn start() -> bool {
     true
 }
 
-/// The thread control block: its first word is its own address, in every x86-64 ABI.
-fn control_block() -> usize {
-    let control: usize;
-    // SAFETY: loads that word; touches nothing else.
-    unsafe {
-        asm!("mov {}, qword ptr fs:[0]", out(reg) control, options(nostack, preserves_flags, readonly))
-    };
-    control
+/// The word `at` so many bytes behind the start of the calling thread's control block. The first one is the block's own address, in every
+/// x86-64 ABI.
+fn control_word(at: usize) -> usize {
+    tls::word_of_descriptor(at) as usize
 }
 
 /// Where in the thread control block glibc notes a thread's stack: its lowest address, then its size. 0: not known.
@@ -74,8 +71,7 @@ static STACK_WORDS: AtomicUsize = AtomicUsize::new(0);
 #[cold]
 fn find_stack_words() {
     extern "C" fn look(_: *mut c_void) -> *mut c_void {
-        // SAFETY: asks for this thread's own attributes, which are given back; all fields may be zero before. The words that are read lie between
-        // the thread's control block and the end of its stack, in which that lies.
+        // SAFETY: asks for this thread's own attributes, which are given back; all fields may be zero before.
         unsafe {
             let mut attributes: libc::pthread_attr_t = core::mem::zeroed();
             if libc::pthread_getattr_np(libc::pthread_self(), &mut attributes) != 0 {
@@ -84,17 +80,15 @@ fn find_stack_words() {
             let (mut low, mut size) = (core::ptr::null_mut(), 0);
             libc::pthread_attr_getstack(&attributes, &mut low, &mut size);
             libc::pthread_attr_destroy(&mut attributes);
-            let (low, control) = (low as usize, control_block());
+            let (low, control) = (low as usize, control_word(0));
             let top = low.wrapping_add(size);
             if low < control && control < top {
-                let word = |at: usize| *((control + at) as *const usize);
-                let words = (8..(top - control).saturating_sub(16).min(4096)).step_by(8);
                 // What is noted may begin with the guard page.
                 let is_it = |at: &usize| {
-                    let (from, bytes) = (word(*at), word(at + 8));
+                    let (from, bytes) = (control_word(*at), control_word(at + 8));
                     from != 0 && from <= low && low - from <= 1 << 20 && from.checked_add(bytes) == Some(top)
                 };
-                STACK_WORDS.store(words.into_iter().find(is_it).unwrap_or(0), Relaxed);
+                STACK_WORDS.store(tls::words_of_descriptor().find(is_it).unwrap_or(0), Relaxed);
             }
         }
         core::ptr::null_mut()
@@ -113,13 +107,11 @@ fn find_stack_words() {
 #[cold]
 fn own_stack() -> (usize, usize) {
     const UNKNOWN: (usize, usize) = (usize::MAX, 1);
-    let (control, at) = (control_block(), STACK_WORDS.load(Relaxed));
-    if at == 0 || control == 0 {
+    let (control, at) = (control_word(0), STACK_WORDS.load(Relaxed));
+    if at == 0 {
         return UNKNOWN;
     }
-    // SAFETY: two words of the calling thread's control block, which is there as long as the thread, and which glibc makes equally large for
-    // each; `find_stack_words` has found them in that of another.
-    let [from, bytes] = unsafe { [at, at + 8].map(|at| *((control + at) as *const usize)) };
+    let [from, bytes] = [at, at + 8].map(control_word);
     let end = MAIN_END.load(Relaxed);
     match from {
         0 => (end.saturating_sub(DEEPEST), end),
