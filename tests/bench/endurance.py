@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Does anything grow while a job is recorded for hours.
 
-    endurance.py --strandline BIN --python PYTHON [--seconds 7200] [--max-size 64MiB] [--out FILE.json]
+    endurance.py --strandline BIN --python PYTHON [--seconds 7200] [--max-size MIB] [--out FILE.json]
 
 A release build of the command. PYTHON has torch; without a GPU: strandline simulate --python.
 The same job runs twice at once at full rate: alone, and by `strandline run`. Every ten seconds the resident memory of the job, of the
