@@ -9,9 +9,10 @@ use super::growth::{Growth, MIN_MARKS, Member, Rule};
 use super::kinds;
 use super::policy::Policy;
 use super::severity::{Severity, Urgency};
-use crate::event::{Bytes, DeviceId, StreamId};
+use crate::event::{DeviceId, SiteId, StackId, StreamId};
 use crate::replay::{Cohort, CohortId, GRACE, Grain, Held, Replay};
 use rustc_hash::{FxHashMap, FxHashSet};
+use std::hash::Hash;
 
 /// Different marks whose blocks are kept, at a rate that neither rises nor falls, beyond which no buffer that fills explains it.
 pub const LONG_GROWTH: u32 = 10_000;
@@ -55,7 +56,12 @@ pub(super) struct Case {
     pub(super) most: u64,
     /// See [`Finding::once`].
     once: Vec<Held>,
+    /// See [`FindingSite::stack`].
+    stacks: Stacks,
 }
+
+/// Of a site, the stack from which most of its bytes came.
+type Stacks = FxHashMap<SiteId, StackId>;
 
 impl Case {
     /// A case that begins with `members`, as of the replay's last mark.
@@ -66,10 +72,10 @@ impl Case {
         place: Place,
         members: Vec<Member>,
     ) -> Option<Case> {
-        let once = allocated_once(replay, place, &members);
-        let finding = Finding { id, ..compose(replay, policy, place, &members, &once, None)? };
+        let (once, stacks) = origins(replay, place, &members);
+        let finding = Finding { id, ..compose(replay, policy, place, &members, (&once, &stacks), None)? };
         let most = finding.bytes_now;
-        Some(Case { place, members, finding, stood: None, most, once })
+        Some(Case { place, members, finding, stood: None, most, once, stacks })
     }
 
     pub(super) fn stands(&self) -> bool {
@@ -101,11 +107,13 @@ impl Case {
         });
         let marks = self.place.mark(replay).saturating_sub(self.finding.first_step);
         if marks <= FIRST_MARKS {
-            self.once = allocated_once(replay, self.place, &self.members);
+            (self.once, self.stacks) = origins(replay, self.place, &self.members);
         }
         self.once.retain(|o| replay.block(self.place.device, o.block.addr).is_some_and(|h| h.born == o.born));
         let before = Some(&self.finding);
-        let Some(new) = compose(replay, policy, self.place, &self.members, &self.once, before) else {
+        let Some(new) =
+            compose(replay, policy, self.place, &self.members, (&self.once, &self.stacks), before)
+        else {
             return;
         };
         let detected_step =
@@ -139,7 +147,7 @@ fn compose(
     policy: &Policy,
     place: Place,
     members: &[Member],
-    once: &[Held],
+    (once, stacks): (&[Held], &Stacks),
     before: Option<&Finding>,
 ) -> Option<Finding> {
     let mark = place.mark(replay);
@@ -151,7 +159,7 @@ fn compose(
     let marks = mark.saturating_sub(onset) + 1;
     let guess = forecast::interval(&room, &rate, marks);
     let first_step = first_of(onset);
-    let (sites, bytes_now, blocks_now) = shares(replay, members, once);
+    let (sites, bytes_now, blocks_now) = shares(replay, members, once, stacks);
     let (certainty, evidence) = certainty(members, once, &rate, before);
     let established = marks >= MIN_MARKS || before.is_some_and(|b| b.established);
     let urgency = Urgency {
@@ -293,36 +301,61 @@ fn first_of(onset: u32) -> u32 {
 const FIRST_MARKS: u32 = 24;
 /// As the lines first ran: in the first marks that left something, so many of them.
 const FIRST: u32 = 2;
-/// So many blocks that came later tell which sizes come again.
+/// So many blocks that came later tell which sizes and stacks come again.
 const LATER: usize = 4;
 
-/// What the lines of a case allocated once, as they first ran, of sizes that they never kept again. None where sizes hardly ever come
-/// again: then that says nothing.
-fn allocated_once(replay: &Replay, place: Place, members: &[Member]) -> Vec<Held> {
-    let Some(first) = onset(members).map(first_of) else { return Vec::new() };
-    let is_kept = |m: &&Member| matches!(m.growth.rule, Rule::Kept { .. });
+/// What the lines of a case allocated once, as they first ran: blocks of a size, or from a stack, that they never kept again. And from
+/// which stacks the others came.
+fn origins(replay: &Replay, place: Place, members: &[Member]) -> (Vec<Held>, Stacks) {
+    let Some(first) = onset(members).map(first_of) else { return Default::default() };
     let born = |h: &Held| if place.grain == Grain::Step { h.step } else { h.microbatch };
     let all: Vec<&Held> = replay
         .blocks(place.device)
         .filter(|h| !h.pending && !h.unverified && born(h) >= first)
-        .filter(|h| members.iter().filter(is_kept).any(|m| m.id == h.cohort))
+        .filter(|h| members.iter().any(|m| m.id == h.cohort))
         .collect();
-    let (early, later): (Vec<&Held>, Vec<&Held>) = all.into_iter().partition(|h| born(h) < first + FIRST);
-    let sizes: FxHashSet<Bytes> = later.iter().map(|h| h.block.size).collect();
-    if later.len() < LATER || sizes.len() * 2 > later.len() {
-        return Vec::new();
+    let once = allocated_once(&all, members, |h| born(h) < first + FIRST);
+    let mut bytes: FxHashMap<(SiteId, StackId), u64> = FxHashMap::default();
+    for h in all.iter().filter(|h| !once.iter().any(|o| o.born == h.born)) {
+        *bytes.entry((h.site, h.block.stack)).or_default() += h.block.rounded.0;
     }
-    early.into_iter().filter(|h| !sizes.contains(&h.block.size)).copied().collect()
+    let mut bytes: Vec<_> = bytes.into_iter().map(|((site, stack), bytes)| (bytes, site, stack)).collect();
+    bytes.sort_unstable();
+    (once, bytes.into_iter().map(|(_, site, stack)| (site, stack)).collect())
+}
+
+fn allocated_once(all: &[&Held], members: &[Member], is_early: impl Fn(&Held) -> bool) -> Vec<Held> {
+    let is_kept = |m: &&Member| matches!(m.growth.rule, Rule::Kept { .. });
+    let kept = all.iter().copied().filter(|h| members.iter().filter(is_kept).any(|m| m.id == h.cohort));
+    let (early, later): (Vec<&Held>, Vec<&Held>) = kept.partition(|h| is_early(h));
+    let (sizes, stacks) = (distinct(&later, |h| h.block.size), distinct(&later, |h| h.block.stack));
+    let is_once = |h: &&Held| {
+        sizes.as_ref().is_some_and(|all| !all.contains(&h.block.size))
+            || stacks.as_ref().is_some_and(|all| !all.contains(&h.block.stack))
+    };
+    early.into_iter().filter(is_once).copied().collect()
+}
+
+/// What these blocks have of something, where it comes again among them: where it hardly ever does, it says nothing of another block.
+fn distinct<T: Eq + Hash>(blocks: &[&Held], of: impl Fn(&Held) -> T) -> Option<FxHashSet<T>> {
+    let all: FxHashSet<T> = blocks.iter().map(|h| of(h)).collect();
+    (blocks.len() >= LATER && all.len() * 2 <= blocks.len()).then_some(all)
 }
 
 /// Sites by falling share, and the sums, without what was allocated `once`.
-fn shares(replay: &Replay, members: &[Member], once: &[Held]) -> (Vec<FindingSite>, u64, u64) {
+fn shares(
+    replay: &Replay,
+    members: &[Member],
+    once: &[Held],
+    stacks: &Stacks,
+) -> (Vec<FindingSite>, u64, u64) {
     let mut by_site: FxHashMap<u32, FindingSite> = FxHashMap::default();
     let (mut bytes, mut blocks) = (0, 0);
     for m in members {
         let Some(key) = replay.cohorts().get(m.id.0 as usize).map(|c| c.key) else { continue };
         let (site, of_optimizer) = (key.site, Some(key.optimizer));
-        let new = FindingSite { site, share: 0.0, blocks_now: 0, bytes_now: 0, of_optimizer };
+        let stack = stacks.get(&site).copied().unwrap_or_default();
+        let new = FindingSite { site, stack, share: 0.0, blocks_now: 0, bytes_now: 0, of_optimizer };
         let s = by_site.entry(site.0).or_insert(new);
         s.of_optimizer = s.of_optimizer.filter(|o| *o == key.optimizer);
         let mine = || once.iter().filter(|h| h.cohort == m.id);

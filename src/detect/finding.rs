@@ -5,8 +5,8 @@ use super::kind::Kind;
 use super::severity::Severity;
 use super::until_full::{SecondsToOom, StepsToOom};
 use crate::event::steps::StepSource;
-use crate::event::{Addr, DeviceId, SiteId, StreamHandle, StreamId, named};
-use crate::replay::{Grain, Held, Replay};
+use crate::event::{Addr, DeviceId, SiteId, StackId, StreamHandle, StreamId, named};
+use crate::replay::{Grain, Held, Replay, Site, SiteKind};
 
 named! {
     /// What "per step" means in a finding.
@@ -66,6 +66,8 @@ impl StreamRef {
 pub struct FindingSite {
     /// Which: [`crate::replay::Replay::site`] has its line, your line, and a stack whose frames `Names` has.
     pub site: SiteId,
+    /// The stack from which most of its bytes came that were live when the finding was young; 0 where none was looked for.
+    pub stack: StackId,
     /// Its part of the finding's bytes, 0 to 1.
     pub share: f64,
     /// Old blocks of it at the last mark.
@@ -75,6 +77,17 @@ pub struct FindingSite {
     /// Whether an optimizer allocated them; `None` where that is not told apart: some of both, or a note. What an optimizer made at
     /// a line that also leaks is its own.
     pub of_optimizer: Option<bool>,
+}
+
+impl FindingSite {
+    /// The site, with the stack that leads to what was found rather than to what its line allocated first.
+    pub fn site(&self, replay: &Replay) -> Option<Site> {
+        let mut site = replay.site(self.site)?.clone();
+        if site.kind == SiteKind::Line && self.stack != StackId(0) {
+            site.stack = self.stack;
+        }
+        Some(site)
+    }
 }
 
 /// A finding.
@@ -129,7 +142,7 @@ pub struct Finding {
     pub explain: String,
     /// Sites by falling share.
     pub sites: Vec<FindingSite>,
-    /// Blocks of these sites that were allocated once, as the lines first ran, and whose size never came again: a library's workspace
+    /// Blocks of these sites that were allocated once, as the lines first ran, and whose size or stack never came again: a library's workspace
     /// (cuBLAS makes one at the first matrix product), and no part of what grows.
     pub once: Vec<Addr>,
     /// What the user has said about it, so that it counts for nothing: `known.supp:2`, the line of a suppression file, or

@@ -4,7 +4,7 @@ use super::certainty::Certainty;
 use super::finding::{Finding, FindingSite, GrainName, StreamRef};
 use super::kind::Kind;
 use super::severity::Severity;
-use crate::event::{SiteId, StreamId};
+use crate::event::{SiteId, StackId, StreamId};
 use crate::replay::{Cohort, Device, Grain, Replay};
 use rustc_hash::FxHashMap;
 
@@ -42,6 +42,7 @@ impl Sites {
         let all = (self.bytes() as f64).max(1.0);
         let site = |(id, (bytes, blocks)): (&u32, &(u64, u64))| FindingSite {
             site: SiteId(*id),
+            stack: StackId(0),
             share: *bytes as f64 / all,
             blocks_now: *blocks,
             bytes_now: *bytes,

@@ -51,7 +51,9 @@ impl Cause {
             Cause::Batch => {
                 "limit the size of a batch (of text by its tokens, not its rows), or sort samples by length into buckets"
             }
-            Cause::Optimizer => "use an 8-bit optimizer, or shard its state (ZeRO, FSDP)",
+            Cause::Optimizer => {
+                "use an 8-bit optimizer, or shard its state (ZeRO, FSDP); foreach=False saves its temporary copies"
+            }
             Cause::Evaluation => {
                 "evaluate under torch.no_grad() with a smaller batch, and set eval_accumulation_steps where predictions are collected"
             }
@@ -263,9 +265,9 @@ impl PostMortem {
                 )
             }
             Cause::Optimizer => (
-                "the optimizer's state does not fit".into(),
+                "the optimizer's first steps do not fit".into(),
                 format!(
-                    "the optimizer made its state in step {step}, when {} was already allocated",
+                    "in step {step} the optimizer asked for {asked} more, for its state or for temporary copies, when {} was already allocated",
                     size(o.allocated.0)
                 ),
             ),

@@ -68,6 +68,9 @@ pub struct Anatomy {
     pub temporaries: Bytes,
     /// Blocks that a finding calls left behind.
     pub left_behind: Bytes,
+    /// The most that would have been allocated up to the moment without what a finding counts, however young; `None` where none
+    /// counts anything. What a step allocated of it counts as there at the step's peak.
+    pub peak_without: Option<Bytes>,
     /// Blocks of none of these classes (libraries' workspaces), what the allocator rounded the others up by,
     /// unverified blocks.
     pub other: Bytes,
@@ -235,11 +238,16 @@ impl Pass {
         }
     }
 
-    /// The anatomy; `None` where the moment was not reached. `left_behind` says of a block (as it was at the
-    /// moment) whether a leak finding counts it; the replay it is given is this pass's own, at the end of the
-    /// recording: its ids are those of the first pass.
-    pub fn finish(mut self, left_behind: &dyn Fn(&Replay, &Held) -> bool) -> Option<Anatomy> {
+    /// The anatomy; `None` where the moment was not reached. `counted` says of a block (as it was at the moment) whether a leak
+    /// finding counts it, `left_behind` whether it is old enough, too, to be called left behind; the replay it is given is this pass's
+    /// own, at the end of the recording: its ids are those of the first pass.
+    pub fn finish(
+        mut self,
+        counted: &dyn Fn(&Held) -> bool,
+        left_behind: &dyn Fn(&Replay, &Held) -> bool,
+    ) -> Option<Anatomy> {
         let mut a = self.anatomy.take()?;
+        a.peak_without = self.peak_without(&a, counted);
         self.job.last_step = self.replay.steps();
         self.job.failed_step = (self.moment.at == At::Oom).then_some(a.step);
         // What a job frees on its way out, it frees after its last step.
@@ -267,6 +275,30 @@ impl Pass {
         a.other.0 = a.other.0.saturating_add(unseen - a.before_recording.0);
         self.outside(&mut a);
         Some(a)
+    }
+
+    fn peak_without(&self, a: &Anatomy, counted: &dyn Fn(&Held) -> bool) -> Option<Bytes> {
+        let mut by_step: Vec<(u32, u64)> = self
+            .subjects
+            .iter()
+            .filter(|s| !s.held.unverified && !s.held.pending && counted(&s.held))
+            .map(|s| (s.held.step, s.held.block.rounded.0))
+            .collect();
+        if by_step.is_empty() {
+            return None;
+        }
+        by_step.sort_unstable();
+        let all = by_step.iter().map(|b| b.1).fold(0, u64::saturating_add);
+        let rows = &self.replay.device(self.moment.device)?.rows;
+        let (mut blocks, mut kept, mut most) =
+            (by_step.iter().peekable(), 0u64, a.allocated.0.saturating_sub(all));
+        for row in rows.iter().filter(|r| r.step < a.step) {
+            while let Some(block) = blocks.next_if(|b| b.0 <= row.step) {
+                kept = kept.saturating_add(block.1);
+            }
+            most = most.max(row.peak.0.saturating_sub(kept));
+        }
+        Some(Bytes(most))
     }
 
     /// What the driver counts beyond what torch reserved.

@@ -6,12 +6,13 @@
 
 use super::device::{OOMS, OomEvent};
 use super::failed::Failed;
+use super::progress::PhaseKind;
 use super::refused::{Asked, Refused};
 use super::scene::Scene;
 use super::site::UNKNOWN;
 use super::state::Replay;
 use crate::event::steps::StepSource;
-use crate::event::{Bytes, DeviceId, Event, Fault, Nanos, ThreadId};
+use crate::event::{Bytes, DeviceId, Event, Fault, Nanos, Phase, ThreadId};
 
 /// Threads whose refusals are kept at once.
 const THREADS: usize = 64;
@@ -43,7 +44,13 @@ impl Replay {
     fn failure(&mut self, e: &Event, a: Asked) -> (usize, OomEvent) {
         let d = self.touch(a.device);
         let stream = self.streams.id(a.device, a.stream, e.time);
-        let phase = self.phase(e.thread);
+        // A thread's phase is that of its last block, and an optimizer may have ended since.
+        let phase = match self.phase(e.thread) {
+            PhaseKind::Optimizer if self.sites.is_outside_optimizers(a.stack) => {
+                PhaseKind::of(Phase::default(), self.trained)
+            }
+            phase => phase,
+        };
         let site = self.sites.of(a.stack, false, UNKNOWN);
         let allocs = self.allocs(a.device);
         let dev = &self.devices[d];

@@ -53,6 +53,8 @@ struct Meaning {
     placed: bool,
     /// The autograd node that ran, as an index of [`Sites::nodes`] + 1; 0: none did.
     node: u32,
+    /// It has Python frames, and none of PyTorch's optimizers is among them.
+    no_optimizer: bool,
 }
 
 /// All sites.
@@ -150,8 +152,10 @@ impl Sites {
                 });
                 let mut of = |kind| frame.as_ref().map_or(UNKNOWN, |f| self.intern(kind, f, &None, stack));
                 let (line, backward) = (of(SiteKind::Native), of(SiteKind::Backward));
-                self.by_stack
-                    .insert(stack.0, Meaning { line, backward, torch_only: true, placed: true, node });
+                self.by_stack.insert(
+                    stack.0,
+                    Meaning { line, backward, torch_only: true, placed: true, node, no_optimizer: false },
+                );
                 self.last = (0, None);
             }
             return;
@@ -162,7 +166,9 @@ impl Sites {
         let frame = line.unwrap_or(inner);
         let line = self.intern(SiteKind::Line, frame, &your, stack);
         let backward = self.intern(SiteKind::Backward, frame, &your, stack);
-        self.by_stack.insert(stack.0, Meaning { line, backward, torch_only, placed: false, node });
+        let no_optimizer = !frames.iter().any(|f| f.file.contains("/torch/optim/"));
+        self.by_stack
+            .insert(stack.0, Meaning { line, backward, torch_only, placed: false, node, no_optimizer });
         self.last = (0, None);
     }
 
@@ -192,6 +198,11 @@ impl Sites {
             self.last = (stack.0, self.by_stack.get(&stack.0).copied());
         }
         self.last.1
+    }
+
+    /// This stack is known to be that of no optimizer.
+    pub(super) fn is_outside_optimizers(&mut self, stack: StackId) -> bool {
+        self.meaning(stack).is_some_and(|m| m.no_optimizer)
     }
 
     /// The site of a block that was allocated from `stack`, while a backward that was called from `backward`

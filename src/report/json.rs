@@ -8,7 +8,9 @@ use std::io::{self, Write};
 use serde_json::{Map, Value, json};
 
 use super::held::HeldBy;
-use super::model::{Facts, Known, Moment, Process, Report, because, capacity, coverage, remedy, tried};
+use super::model::{
+    Facts, Known, Moment, Process, Report, because, capacity, coverage, fatal, remedy, tried,
+};
 use super::ranks::Ranks;
 use crate::detect::{Finding, Outcome, post_mortem};
 use crate::event::steps::StepSource;
@@ -201,6 +203,7 @@ fn anatomy(p: &Process<'_>, m: &Moment) -> Value {
         "activations": a.activations.0,
         "temporaries": a.temporaries.0,
         "left_behind": a.left_behind.0,
+        "peak_without_growth": a.peak_without.map(bytes),
         "other": a.other.0,
         "before_recording": a.before_recording.0,
         "pending": a.pending.0,
@@ -216,10 +219,16 @@ fn anatomy(p: &Process<'_>, m: &Moment) -> Value {
 
 fn oom(p: &Process<'_>, d: &Device, o: &OomEvent) -> Value {
     let m = post_mortem(p.replay, d.id);
-    // What a leak has filled needs no other cause.
-    let leak = p.verdict.outcome == Outcome::Leak;
+    // What a leak or growth has filled needs no other cause.
+    let grown = p.verdict.finding.and_then(|i| p.findings.get(i));
+    let filled = grown.is_some_and(|f| f.device == d.id && fatal(p, f).is_some());
+    let filled = match p.verdict.outcome {
+        Outcome::Leak => Some("leak"),
+        Outcome::Growing if filled => Some("growing"),
+        _ => None,
+    };
     let m = m.as_ref();
-    let why = m.filter(|_| !leak);
+    let why = m.filter(|_| filled.is_none());
     let scene = d.scene.as_ref().filter(|s| s.event == o.event);
     let holder = |h: &Holder| {
         json!({
@@ -232,7 +241,7 @@ fn oom(p: &Process<'_>, d: &Device, o: &OomEvent) -> Value {
         })
     };
     json!({
-        "cause": if leak { Some("leak") } else { why.map(|m| m.cause.name()) },
+        "cause": filled.or(why.map(|m| m.cause.name())),
         "explain": why.map(|m| format!("{}: {}", m.short, m.explain)),
         "remedy": why.map(|m| m.remedy),
         "microbatch": scene.map(|s| s.microbatch),
@@ -308,7 +317,7 @@ pub fn finding(p: &Process<'_>, f: &Finding, known: Option<&Known>) -> Value {
         "suppressed_by": f.suppressed_by,
         "fix": known.and_then(|k| k.fix.as_ref()).map(|x| json!({ "known": x.known, "text": x.text })),
     });
-    let sites = f.sites.iter().filter_map(|s| p.replay.site(s.site).map(|at| site(p, at, s.share))).collect();
+    let sites = f.sites.iter().filter_map(|s| Some(site(p, &s.site(p.replay)?, s.share))).collect();
     if let Some(m) = v.as_object_mut() {
         m.insert("sites".into(), Value::Array(sites));
     }

@@ -119,7 +119,7 @@ fn result(remark: &Remark<'_>, kinds: &[Kind]) -> Value {
             "remedy": remedy(p, f, p.known.get(remark.told.index)),
         },
     });
-    if let Some(stack) = f.sites.first().and_then(|s| p.replay.site(s.site)).map(|s| s.stack) {
+    if let Some(stack) = f.sites.first().and_then(|s| s.site(p.replay)).map(|s| s.stack) {
         let frames: Vec<Value> = p.names.frames(stack).map(frame).collect();
         if !frames.is_empty() {
             v["stacks"] = json!([{ "message": { "text": "Where it was allocated." }, "frames": frames }]);

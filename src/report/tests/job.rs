@@ -209,10 +209,13 @@ impl Job {
             if ended != Ended::Running {
                 pass.ends();
             }
-            let is_left = |r: &Replay, h: &crate::replay::Held| {
-                h.is_old(r.steps()) && findings.iter().any(|f| f.is_active_leak() && f.counts(h))
-            };
-            pass.finish(&is_left).map(|anatomy| Moment { device: d.id, at: m.at, anatomy })
+            let counted =
+                |h: &crate::replay::Held| findings.iter().any(|f| f.is_active_leak() && f.counts(h));
+            pass.finish(&counted, &|r, h| h.is_old(r.steps()) && counted(h)).map(|anatomy| Moment {
+                device: d.id,
+                at: m.at,
+                anatomy,
+            })
         };
         let moments = replay.devices().filter_map(moment).collect();
         let known = findings.iter().map(|f| known(&replay, f)).collect();

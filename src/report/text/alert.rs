@@ -58,7 +58,7 @@ pub fn alert(
     if let Some(s) = site(p, f) {
         let stream =
             f.stream.filter(|s| s.side && f.kind.is_leak()).map(|s| format!(", on side stream {}", s.id.0));
-        say("where", &format!("{}{}", place(p, s), stream.unwrap_or_default()));
+        say("where", &format!("{}{}", place(p, &s), stream.unwrap_or_default()));
         if let Some(yours) = s.your_line.as_ref().filter(|y| **y != s.frame) {
             say("", &format!("reached from {}", your_line(p, yours)));
         }
@@ -146,7 +146,7 @@ fn now(p: &Process<'_>, f: &Finding) -> String {
 
 /// `activation_offloading.py:430`.
 fn file(p: &Process<'_>, f: &Finding) -> String {
-    let Some(frame) = site(p, f).map(|s| &s.frame).filter(|frame| !frame.file.is_empty()) else {
+    let Some(frame) = site(p, f).map(|s| s.frame).filter(|frame| !frame.file.is_empty()) else {
         return "a line that is not known".to_owned();
     };
     let name = frame.file.rsplit('/').next().unwrap_or(&frame.file);

@@ -37,7 +37,7 @@ pub(super) fn each(p: &Process<'_>, style: Style) -> Vec<(usize, Vec<String>)> {
         out.push((i, lines));
     }
     for (i, f, by) in all().filter_map(|(i, f, _)| Some((i, f, f.suppressed_by.as_ref()?))) {
-        let site = site(p, f).map(|s| format!(" {}", at_place(p, s))).unwrap_or_default();
+        let site = site(p, f).map(|s| format!(" {}", at_place(p, &s))).unwrap_or_default();
         let (what, rate, now) = (f.headline(), rate(f), size(f.bytes_now));
         let text = format!("suppressed by {by}, does not count: {what}{site}, {rate}, {now} now");
         out.push((i, style.wrap("  note   ", &text)));
@@ -150,7 +150,7 @@ fn allocated(p: &Process<'_>, f: &Finding, say: &mut dyn FnMut(&str, &str)) {
         Some(top) if top.share < 0.995 => format!(", {} of it", percent(top.share)),
         _ => String::new(),
     };
-    say("allocated", &format!("{}{stream}{share}", place(p, s)));
+    say("allocated", &format!("{}{stream}{share}", place(p, &s)));
     if let Some(yours) = s.your_line.as_ref().filter(|y| **y != s.frame) {
         let reached = p.names.frames(s.stack).any(|f| f == yours);
         let how =
@@ -293,7 +293,9 @@ fn note(p: &Process<'_>, f: &Finding, known: Option<&Known>) -> String {
     // One line that several streams pass through is a finding on each: without the stream, notes would read the same.
     let side = f.stream.filter(|s| s.side && f.kind.is_leak());
     let stream = side.map(|s| format!(", side stream {}", s.id.0)).unwrap_or_default();
-    let place = named.map(|s| format!(" {}{stream}", at_place(p, s))).unwrap_or_default();
+    // Of several lines, the one that has most.
+    let most = if f.sites.first().is_some_and(|s| s.share < 0.995) { " most of it" } else { "" };
+    let place = named.as_ref().map(|s| format!("{most} {}{stream}", at_place(p, s))).unwrap_or_default();
     let grain = f.grain.noun();
     if let Some(until) = f.withdrawn_step {
         return format!(
@@ -313,7 +315,7 @@ fn note(p: &Process<'_>, f: &Finding, known: Option<&Known>) -> String {
         None => explain.to_owned(),
     };
     let pace = if f.bytes_per_step > 0.0 { format!("{}, ", rate(f)) } else { String::new() };
-    let yours = named.filter(|s| f.kind.is_leak() && s.kind == SiteKind::Line);
+    let yours = named.as_ref().filter(|s| f.kind.is_leak() && s.kind == SiteKind::Line);
     let yours = yours.and_then(|s| s.your_line.as_ref().filter(|y| **y != s.frame));
     let yours = yours.map(|y| format!(", reached from {}", your_line(p, y))).unwrap_or_default();
     format!("{}{place}{yours}: {pace}{} now. {}", f.headline(), size(f.bytes_now), clause(&explain))

@@ -8,8 +8,8 @@ use super::super::units::{plural, size, thousands};
 use super::phrase::{clause, current_rate, forecast, per};
 use super::place::{at_place, in_phase, kept_by, site};
 use crate::detect::{Finding, LONG_GROWTH, Outcome, SelfFault};
+use crate::replay::Failed;
 use crate::replay::anatomy::At;
-use crate::replay::{Failed, GRACE};
 
 /// The first line, wrapped.
 pub(super) fn lines(r: &Report<'_>, style: Style) -> Vec<String> {
@@ -62,7 +62,7 @@ impl Process<'_> {
         let place = finding.and_then(|(i, f)| {
             let kept = self.known.get(i).and_then(|k| k.kept_at.as_ref());
             kept.map(|k| kept_by(self, k))
-                .or_else(|| Some(format!("allocated {}", at_place(self, site(self, f)?))))
+                .or_else(|| Some(format!("allocated {}", at_place(self, &site(self, f)?))))
         });
         let place = place.map(|p| format!(", {p}")).unwrap_or_default();
         format!("{}{place}", self.verdict.reason.trim().trim_end_matches('.'))
@@ -220,20 +220,18 @@ fn leak<'p>(p: &'p Process<'_>) -> Option<&'p Finding> {
 fn filled(p: &Process<'_>) -> Option<String> {
     let f = leak(p)?;
     let oom = fatal(p, f)?;
-    let without = p.anatomies.iter().find(|m| m.device == f.device && m.at == At::Oom).map(|m| {
-        let a = &m.anatomy;
-        // The newest steps' part is too young to be counted as left behind.
-        let newest = (f.bytes_per_step * f64::from(GRACE)) as u64;
-        let left = a.left_behind.0.saturating_add(newest);
-        format!("; without it the job would peak at {}", size(a.allocated.0.saturating_sub(left)))
-    });
+    let without = p
+        .anatomies
+        .iter()
+        .find(|m| m.device == f.device && m.at == At::Oom)
+        .map(|m| m.anatomy.peak_without.map(|b| format!("; without it the job peaks at {}", size(b.0))));
     Some(format!(
         "Memory that was not freed filled GPU {} in {} {}{}{}.",
         f.device.0,
         p.replay.step_source().noun(),
         thousands(oom.step.into()),
         in_phase(oom.phase),
-        without.unwrap_or_default()
+        without.flatten().unwrap_or_default()
     ))
 }
 

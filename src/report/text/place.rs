@@ -10,8 +10,8 @@ use crate::replay::{PhaseKind, Replay, SEVERAL, Site, SiteKind};
 pub(in crate::report) const NO_FRAME: &str = "no Python frame is known";
 
 /// The line with the largest share of a finding.
-pub(in crate::report) fn site<'p>(p: &'p Process<'_>, f: &Finding) -> Option<&'p Site> {
-    p.replay.site(f.sites.first()?.site)
+pub(in crate::report) fn site(p: &Process<'_>, f: &Finding) -> Option<Site> {
+    f.sites.first()?.site(p.replay)
 }
 
 /// A site in words, within a sentence.

@@ -80,7 +80,14 @@ fn steps(p: &Process<'_>) -> String {
         StepSource::Time => return format!("{} (no steps were seen)", plural(n, "second")),
         StepSource::None => return "no step ended".to_owned(),
     };
-    format!("{} ({by})", plural(n, "step"))
+    // What was asked for, and never came.
+    let asked = Facts::of(p.replay).text("steps").unwrap_or_default();
+    let instead = match asked.strip_prefix("nvtx:") {
+        Some(range) => format!("; no NVTX range \"{range}\" ended"),
+        None if asked == "manual" => "; --steps manual, but strandline.step() was never called".to_owned(),
+        None => String::new(),
+    };
+    format!("{} ({by}{instead})", plural(n, "step"))
 }
 
 fn cost(p: &Process<'_>) -> Option<String> {

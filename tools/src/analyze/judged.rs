@@ -93,13 +93,13 @@ impl Judged {
     /// Looks up the native frames that lead to what was found.
     pub(super) fn native(&self) -> BTreeMap<StackId, Native> {
         let mut symbols = Symbols::default();
-        let sites = self.findings().iter().flat_map(|f| &f.sites).map(|s| s.site);
-        let sites = sites.chain(self.replay.failed().map(|f| f.site));
+        let found = self.findings().iter().flat_map(|f| &f.sites).filter_map(|s| s.site(&self.replay));
+        let sites = self.replay.failed().map(|f| f.site).into_iter();
         let last = |d: &'_ Device| d.ooms.last().map(|o| o.site);
         let held =
             |d: &'_ Device| d.scene.iter().flat_map(|s| &s.holders).map(|h| h.site).collect::<Vec<_>>();
         let sites = sites.chain(self.replay.devices().flat_map(|d| last(d).into_iter().chain(held(d))));
-        let stacks = sites.filter_map(|s| self.replay.site(s)).map(|s| s.stack);
+        let stacks = found.map(|s| s.stack).chain(sites.filter_map(|s| self.replay.site(s)).map(|s| s.stack));
         let mut all = BTreeMap::new();
         for stack in stacks {
             let native = self.names().native(stack);
@@ -159,12 +159,13 @@ impl Judged {
 
     /// Whether a finding that stands counts this block among those left behind.
     pub(crate) fn is_left_behind(&self, held: &Held, replay: &Replay) -> bool {
-        left_behind(self.findings(), held, replay)
+        let old = held.is_old(replay.steps())
+            || replay.steps() == 0 && replay.microbatches().saturating_sub(held.microbatch) >= GRACE;
+        old && !held.pending && self.is_counted(held)
     }
-}
 
-fn left_behind(findings: &[Finding], held: &Held, replay: &Replay) -> bool {
-    let old = held.is_old(replay.steps())
-        || replay.steps() == 0 && replay.microbatches().saturating_sub(held.microbatch) >= GRACE;
-    old && !held.pending && findings.iter().any(|f| f.is_active_leak() && f.counts(held))
+    /// Whether a finding that stands counts blocks such as this, however young it is.
+    pub(crate) fn is_counted(&self, held: &Held) -> bool {
+        self.findings().iter().any(|f| f.is_active_leak() && f.counts(held))
+    }
 }

@@ -9,9 +9,9 @@ use strandline::event::{Body, DeviceId, Item};
 /// A moment as a person names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Moment {
-    /// The end of the recording.
+    /// The end of the last step; of a job that still runs, or has no steps, the last event.
     End,
-    /// Now, while the job runs.
+    /// The last event.
     Now,
     /// The highest peak of allocated memory.
     Peak,
@@ -81,11 +81,11 @@ impl Moment {
         let at = |events: u64, words: String| Ok(Place { events, words });
         match self {
             Moment::End if judged.is_running() => at(all, "now (the job is still running)".into()),
+            // As reports have it: what a process frees on its way out says nothing about the job.
+            Moment::End if replay.steps() > 0 => Moment::Step(replay.steps()).find(judged),
             Moment::End => at(all, "the end of the run".into()),
             Moment::Now if judged.is_running() => at(all, "now".into()),
-            Moment::Now => {
-                Err(missing("the job has ended, so there is no now".into()).hint("its last state: --at end"))
-            }
+            Moment::Now => at(all, "the last event".into()),
             Moment::Peak => {
                 let Some(d) = replay.devices().max_by_key(|d| d.peak_allocated.bytes) else {
                     return Err(missing("nothing was allocated in this recording".into()));

@@ -150,7 +150,7 @@ fn names(
         let frame = within.share.map_or_else(|| frame.clone(), |share| share.real(frame));
         names.extend([frame.function, frame.file]);
     };
-    for site in finding.sites.iter().filter_map(|s| within.replay.site(s.site)) {
+    for site in finding.sites.iter().filter_map(|s| s.site(within.replay)) {
         within.names.frames(site.stack).chain(&site.your_line).chain([&site.frame]).for_each(&mut add);
         native(site.stack).iter().for_each(&mut add);
     }

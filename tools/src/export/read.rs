@@ -1,6 +1,6 @@
 //! Goes over recordings once more, for what an export prints.
 
-use crate::analyze::{Judged, Moment, Place, symbolized};
+use crate::analyze::{Judged, Moment, symbolized};
 use crate::cli::{self, ExportFormat};
 use crate::error::Error;
 use crate::symbols::Symbols;
@@ -28,7 +28,7 @@ pub(super) fn profile<'a>(
     let is_optional = options.at.is_empty();
     let mut places = Vec::new();
     for moment in asked {
-        match find(moment, judged) {
+        match moment.find(judged) {
             Ok(place) => places.push(place),
             Err(_) if is_optional => {}
             Err(e) => return Err(e),
@@ -53,15 +53,6 @@ pub(super) fn timeline(judged: &Judged, lines: usize) -> Result<(Timeline, u64),
     judged.again()?.each(|item, names| timeline.apply(item, names));
     timeline.end();
     Ok((timeline, judged.epoch_ns()))
-}
-
-/// The moment; the end is that of the last step, as reports have it: what a process frees on its way out says nothing about the job.
-fn find(moment: &Moment, judged: &Judged) -> Result<Place, Error> {
-    let steps = judged.replay().steps();
-    match moment {
-        Moment::End if steps > 0 && !judged.is_running() => Moment::Step(steps).find(judged),
-        moment => moment.find(judged),
-    }
 }
 
 fn sums(judged: &Judged, moments: impl IntoIterator<Item = u64>) -> Result<Sums, Error> {

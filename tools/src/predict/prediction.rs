@@ -81,7 +81,15 @@ impl Prediction {
                 Fits::Tight(cached) => {
                     format!("tight: only if PyTorch gives back {} of cached memory in time", size(cached))
                 }
-                Fits::No(missing) => format!("does not fit: {} too little", size(missing)),
+                Fits::No(least) => {
+                    let missing = needed.saturating_sub(card.bytes);
+                    let least = if least < missing {
+                        format!(", {} even without cached memory", size(least))
+                    } else {
+                        String::new()
+                    };
+                    format!("does not fit: {} too little{least}", size(missing))
+                }
             };
             table.row([card.name.clone(), size(card.bytes), fits]);
         }
@@ -101,11 +109,12 @@ impl Prediction {
     pub(super) fn json(&self) -> Value {
         let (allocated, reserved) = self.needs.most();
         let card = |c: &Card| {
-            let (fits, margin) = match c.fits(allocated, reserved, BESIDE) {
-                Fits::Yes(spare) => ("yes", i128::from(spare)),
-                Fits::Tight(cached) => ("tight", -i128::from(cached)),
-                Fits::No(missing) => ("no", -i128::from(missing)),
+            let fits = match c.fits(allocated, reserved, BESIDE) {
+                Fits::Yes(_) => "yes",
+                Fits::Tight(_) => "tight",
+                Fits::No(_) => "no",
             };
+            let margin = i128::from(c.bytes) - i128::from(self.needs.bytes());
             json!({ "name": c.name, "bytes": c.bytes, "fits": fits, "margin_bytes": margin as i64 })
         };
         json!({

@@ -62,7 +62,7 @@ fn beside(recording: &Path, moment: &Moment, format: Format) -> PathBuf {
     recording.with_extension(format!("{moment}.{ending}"))
 }
 
-/// Writes a snapshot of the end with the history of the last so many steps, or all of it. Returns how many events it shows.
+/// Writes a snapshot of the last event with the history of the last so many steps, or all of it. Returns how many events it shows.
 ///
 /// # Errors
 /// The recording cannot be read again, or the snapshot cannot be written.
@@ -73,7 +73,7 @@ pub(crate) fn write(
     to: impl FnOnce() -> io::Result<files::New>,
 ) -> Result<u64, Error> {
     let options = Options { history, ..Options::default() };
-    let place = Moment::End.find(judged)?;
+    let place = Moment::Now.find(judged)?;
     write_place(judged, &options, &place, path, to).map(|written| written.entries)
 }
 
