@@ -106,10 +106,14 @@ impl Case {
             (m.growth.stalled, std::cmp::Reverse(m.growth.rate.bytes.max(0.0) as u64), m.id)
         });
         let marks = self.place.mark(replay).saturating_sub(self.finding.first_step);
-        if marks <= FIRST_MARKS {
+        // What a job frees on its way out is counted as of its last step.
+        let ended = replay.is_torn_down();
+        if marks <= FIRST_MARKS && !ended {
             (self.once, self.stacks) = origins(replay, self.place, &self.members);
         }
-        self.once.retain(|o| replay.block(self.place.device, o.block.addr).is_some_and(|h| h.born == o.born));
+        self.once.retain(|o| {
+            ended || replay.block(self.place.device, o.block.addr).is_some_and(|h| h.born == o.born)
+        });
         let before = Some(&self.finding);
         let Some(new) =
             compose(replay, policy, self.place, &self.members, (&self.once, &self.stacks), before)

@@ -35,7 +35,9 @@ impl Cause {
     /// What helps, in one sentence without a full stop.
     pub fn remedy(self) -> &'static str {
         match self {
-            Cause::Limit => "raise the limit: set_per_process_memory_fraction, or the server's setting",
+            Cause::Limit => {
+                "raise the limit: torch.cuda.set_per_process_memory_fraction, or the memory setting of the inference server"
+            }
             Cause::Outside => {
                 "nvidia-smi lists the other processes on this GPU: stop them, or choose another GPU with CUDA_VISIBLE_DEVICES"
             }

@@ -2,8 +2,8 @@
 
 use super::model::Process;
 use super::style::Style;
-use super::text::place;
-use super::units::{plural, size, thousands};
+use super::text::{in_step, place};
+use super::units::{plural, size};
 use crate::advise::Advice;
 use crate::event::DeviceId;
 use crate::replay::{Peak, PhaseKind};
@@ -30,15 +30,15 @@ impl Advised {
             phase => format!(" ({})", phase.name()),
         };
         let peak = format!(
-            "the peak of GPU {}, {} allocated in step {}{during}",
+            "the peak of GPU {}, {} allocated {}{during}",
             self.device.0,
             size(self.peak.bytes.0),
-            thousands(self.peak.step.into())
+            in_step(p, self.peak.step)
         );
         if self.all.is_empty() {
             let what =
-                format!("NO ADVICE: nothing that a recording shows would lower {peak}, by 2 % or more.");
-            let lines = [style.wrap("strandline: ", &what), self.missing(style)];
+                format!("NO ADVICE: no change that strandline knows would lower {peak}, by 2 % or more.");
+            let lines = [style.wrap("strandline: ", &what), self.grows(p, style), self.missing(style)];
             return lines.concat().join("\n") + "\n";
         }
         let things = plural(self.all.len() as u64, "change");
@@ -56,8 +56,17 @@ impl Advised {
                 format!("{} instead of {}: {} less", size(a.without.0), size(a.peak.0), size(saved));
             lines.extend(style.wrap("    peak   ", &without));
         }
+        lines.extend(self.grows(p, style));
         lines.extend(self.missing(style));
         lines.join("\n") + "\n"
+    }
+
+    /// What grows is no matter of advice, and may be most of the peak.
+    fn grows(&self, p: &Process<'_>, style: Style) -> Vec<String> {
+        let grown = p.findings.iter().filter(|f| f.device == self.device && f.grows());
+        let bytes = grown.map(|f| f.bytes_now).fold(0, u64::saturating_add);
+        let what = format!("memory grows, {} of it by now: `strandline report` says where", size(bytes));
+        if bytes > 0 { style.wrap("  first  ", &what) } else { Vec::new() }
     }
 
     /// What is said where the recording is not whole.

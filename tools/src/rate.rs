@@ -36,7 +36,7 @@ impl FromStr for Threshold {
     fn from_str(text: &str) -> Result<Threshold, String> {
         let bad = |why: &str| {
             format!(
-                "\"{text}\" is not a rate: {why}; expected e.g. 50MiB/step, 10MiB/microbatch, 50MiB/min or 1%/100steps"
+                "\"{text}\" is not a rate: {why}; write it as 50MiB/step, 10MiB/microbatch, 50MiB/min or 1%/100steps"
             )
         };
         let (amount, per) = text.split_once('/').ok_or_else(|| bad("a rate has two parts"))?;

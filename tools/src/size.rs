@@ -12,7 +12,7 @@ impl FromStr for Size {
 
     /// Reads a size. `K`, `M`, `G`, `T` and `KiB` … `TiB` count in 1024s, `KB` … `TB` in 1000s, a bare number in bytes.
     fn from_str(text: &str) -> Result<Size, String> {
-        let bad = || format!("\"{text}\" is not a size; expected e.g. 24GiB or 512MiB");
+        let bad = || format!("\"{text}\" is not a size; write it as 24GiB or 512MiB");
         let trimmed = text.trim();
         let digits = trimmed.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(trimmed.len());
         let (number, unit) = trimmed.split_at(digits);

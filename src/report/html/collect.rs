@@ -29,6 +29,8 @@ pub struct Pass {
     before: Vec<(Point, Closeup)>,
     /// When that was, in nanoseconds.
     before_at: u64,
+    /// Events before the process freed what it held on its way out.
+    torn_from: u64,
 }
 
 impl Pass {
@@ -37,7 +39,7 @@ impl Pass {
         let lane = |d: &crate::replay::Device| Lane {
             device: d.id,
             peak_event: d.peak_allocated.event,
-            peak_step: d.peak_allocated.step,
+            peak_step: span(d, d.peak_allocated.step),
             ..Lane::default()
         };
         Pass {
@@ -49,6 +51,7 @@ impl Pass {
             lanes: first.devices().take(8).map(lane).collect(),
             before: Vec::new(),
             before_at: 0,
+            torn_from: first.torn_down_from().unwrap_or(u64::MAX),
         }
     }
 
@@ -99,14 +102,15 @@ impl Pass {
         if let Some(ending) = ending {
             self.classes.ended(ending, &self.replay, &self.findings, &mut self.lanes);
         }
-        let (events, step, time) = (self.replay.events(), self.replay.steps() + 1, event.time.0);
+        let (events, time) = (self.replay.events(), event.time.0);
         for lane in &mut self.lanes {
-            if step != lane.peak_step && events != lane.peak_event + 1 {
+            let in_step = lane.peak_step.0 < time && time <= lane.peak_step.1;
+            if !in_step && events != lane.peak_event + 1 {
                 continue;
             }
             let Some(d) = self.replay.device(lane.device) else { continue };
             // Behind a failure the stack is unwound, and frees.
-            let is_within = step == lane.peak_step && lane.failed.is_none();
+            let is_within = in_step && events <= self.torn_from && lane.failed.is_none();
             if is_within && lane.within.last().is_none_or(|(_, b)| *b != d.allocated.0) {
                 lane.within.push((time, d.allocated.0));
                 thin(&mut lane.within);
@@ -169,6 +173,12 @@ impl Pass {
         }
         self.classes.end(&self.replay, &self.findings, &mut self.lanes);
     }
+}
+
+/// When a step began and ended, as far as rows of steps tell.
+fn span(d: &crate::replay::Device, step: u32) -> (u64, u64) {
+    let began = d.rows.iter().rev().find(|r| r.step < step).map_or(0, |r| r.time.0);
+    (began, d.rows.iter().find(|r| r.step >= step).map_or(u64::MAX, |r| r.time.0))
 }
 
 /// Halves the points when there are too many; of two the higher one stays.

@@ -71,7 +71,8 @@ pub(super) struct Block {
 pub(super) struct Lane {
     pub(super) device: DeviceId,
     pub(super) peak_event: u64,
-    pub(super) peak_step: u32,
+    /// When the step of the peak began and ended: nanoseconds, the end included. Rows of steps that are thinned out make it longer.
+    pub(super) peak_step: (u64, u64),
     pub(super) points: Vec<Point>,
     /// The moment of an allocation that failed after the last step.
     pub(super) failed: Option<Point>,

@@ -199,6 +199,6 @@ fn without_stacks_the_report_says_so_and_how_to_record_them() {
     assert!(text.contains("by native code") && !remedy.contains("--stacks"), "{text}");
     j.give(Item::Meta(json!({ "stacks": "none" })));
     let (text, remedy) = told_with(&mut j);
-    assert!(text.contains("no stacks were recorded") && !text.contains("native code"), "{text}");
+    assert!(text.contains("this recording has no stacks") && !text.contains("native code"), "{text}");
     assert!(remedy.contains("without --stacks none") && !remedy.contains("detach"), "{remedy}");
 }

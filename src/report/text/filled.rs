@@ -4,6 +4,7 @@ use super::super::anatomy::{Part, context, parts};
 use super::super::model::{Facts, Moment, Process};
 use super::super::style::{GLUE, Ink, Style};
 use super::super::units::{TableUnit, thousands};
+use super::place::in_step;
 use crate::detect::{GrainName, Outcome};
 use crate::replay::GRACE;
 use crate::replay::anatomy::At;
@@ -55,17 +56,18 @@ pub(super) fn lines(p: &Process<'_>, m: &Moment, style: Style) -> Vec<String> {
 
 /// `GPU 0, RTX 3090, when the allocation failed in step 19, GiB    total 23.7 (driver)`.
 fn title(p: &Process<'_>, m: &Moment, unit: TableUnit, total: u64, whole: bool, style: Style) -> Vec<String> {
+    let step = p.replay.step_source().noun();
+    let within = format!("in {step} {}", thousands(m.anatomy.step.into()));
     let when = match m.at {
-        At::Oom => "when the allocation failed in",
-        At::Peak => "at its peak in",
-        At::Event => "at the end of",
+        At::Oom => format!("when the allocation failed {within}"),
+        At::Peak => format!("at its peak {}", in_step(p, m.anatomy.step)),
+        At::Event => format!("at the end of {step} {}", thousands(m.anatomy.step.into())),
     };
     let name = Facts::of(p.replay).device_name(m.device).map(|n| format!(", {n},")).unwrap_or_default();
     let renumbered = Facts::of(p.replay).visible_as(m.device);
     let renumbered = renumbered.map(|n| format!(" (the machine's {n})")).unwrap_or_default();
     let gpu = format!("  GPU {}{renumbered}", m.device.0);
-    let step = p.replay.step_source().noun();
-    let rest = format!(" {when} {step} {}, {}", thousands(m.anatomy.step.into()), unit.name());
+    let rest = format!(" {when}, {}", unit.name());
     let sum = format!("total {}", unit.show(total));
     let by = if whole { " (driver)" } else { " (PyTorch's; the card's size is not known)" };
     // The fullest line that fits.

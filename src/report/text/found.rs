@@ -144,7 +144,7 @@ fn allocated(p: &Process<'_>, f: &Finding, say: &mut dyn FnMut(&str, &str)) {
         _ => String::new(),
     };
     let Some(s) = site(p, f) else {
-        return say("allocated", &format!("at a line that is not known{stream}"));
+        return say("allocated", &format!("at an unknown line{stream}"));
     };
     let share = match f.sites.first() {
         Some(top) if top.share < 0.995 => format!(", {} of it", percent(top.share)),

@@ -1,5 +1,6 @@
 //! The first line: what is the matter, in one sentence.
 
+use super::super::held::HeldBy;
 use super::super::model::{Ended, Process, Report, fatal};
 use super::super::processes::out_of_memory;
 use super::super::ranks::Ranks;
@@ -33,24 +34,31 @@ pub(in crate::report) fn growing(r: &Report<'_>) -> Option<String> {
     };
     if fatal(p, f).is_some() {
         return Some(format!(
-            "not called a leak: {why}. If something is meant to empty or limit what holds this memory, it has to do so before \
-             the GPU is full; otherwise this is a leak, and should be fixed"
+            "not called a leak: {why}. What should have emptied or limited what holds this memory did not do so in time; if \
+             nothing should, this is a leak: fix it"
         ));
     }
-    let until = match (is_buffer, f.steps_to_oom) {
-        (false, _) => "as soon as what holds it is seen to grow".to_owned(),
-        // The GPU is full before that many steps.
-        (true, Some(s)) if s.mid < u64::from(LONG_GROWTH) => {
-            format!("as soon as an autograd graph is seen to grow longer with every {grain}")
-        }
-        (true, _) => format!(
-            "after {} of steady growth, or as soon as an autograd graph is seen to grow longer with every {grain}",
-            plural(LONG_GROWTH.into(), grain)
-        ),
+    // What holds it has no graph: no graph can be seen to grow.
+    let known = p.verdict.finding.and_then(|i| p.known.get(i)).map(|k| &k.held_by);
+    let graph = match known {
+        Some(HeldBy::Found(holders)) => holders.iter().any(|h| h.graph),
+        _ => true,
     };
+    let longer = format!("as soon as an autograd graph is seen to grow longer with every {grain}");
+    let steady = format!("after {} of steady growth", plural(LONG_GROWTH.into(), grain));
+    // The GPU is full before that many steps.
+    let is_late = f.steps_to_oom.is_some_and(|s| s.mid < u64::from(LONG_GROWTH));
+    let until = match (is_buffer, is_late, graph) {
+        (false, ..) => Some("as soon as what holds it is seen to grow".to_owned()),
+        (true, true, true) => Some(longer),
+        (true, true, false) => None,
+        (true, false, true) => Some(format!("{steady}, or {longer}")),
+        (true, false, false) => Some(steady),
+    };
+    let until = until.map(|until| format!(". It will be called LEAK {until}")).unwrap_or_default();
     Some(format!(
         "not called a leak yet: {why}. If something empties or limits what holds this memory, the growth stops by itself; \
-         otherwise it is a leak, and should be fixed now. It will be called LEAK {until}"
+         otherwise it is a leak, and should be fixed now{until}"
     ))
 }
 

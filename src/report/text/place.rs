@@ -2,6 +2,7 @@
 
 use super::super::held::KeptAt;
 use super::super::model::{Facts, Process};
+use super::super::units::thousands;
 use crate::detect::Finding;
 use crate::event::{Frame, StreamId};
 use crate::replay::{PhaseKind, Replay, SEVERAL, Site, SiteKind};
@@ -12,6 +13,15 @@ pub(in crate::report) const NO_FRAME: &str = "no Python frame is known";
 /// The line with the largest share of a finding.
 pub(in crate::report) fn site(p: &Process<'_>, f: &Finding) -> Option<Site> {
     f.sites.first()?.site(p.replay)
+}
+
+/// `in step 3`; `after step 60, the last` where a job went on when its last step had ended.
+pub(in crate::report) fn in_step(p: &Process<'_>, step: u32) -> String {
+    let (noun, steps) = (p.replay.step_source().noun(), p.replay.steps());
+    match steps > 0 && step > steps && p.replay.ended().is_some() {
+        true => format!("after {noun} {}, the last", thousands(steps.into())),
+        false => format!("in {noun} {}", thousands(step.into())),
+    }
 }
 
 /// A site in words, within a sentence.
@@ -37,7 +47,7 @@ pub(in crate::report) fn place(p: &Process<'_>, s: &Site) -> String {
             None => format!("by native code at {}{}", s.frame.file, s.frame.function),
         },
         SiteKind::Unknown if Facts::of(p.replay).text("stacks") == Some("none") => {
-            "at a line that is not known: no stacks were recorded (as with --stacks none)".to_owned()
+            "at an unknown line: this recording has no stacks (--stacks none)".to_owned()
         }
         SiteKind::Unknown => "by native code: no Python line is known".to_owned(),
     }

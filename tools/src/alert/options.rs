@@ -8,7 +8,7 @@ use clap::Args;
 /// When to alert, and what to do then.
 #[derive(Args, Debug)]
 pub(crate) struct Alerts {
-    /// Alert on a leak that grows at least this fast: 50MiB/step, 10MiB/microbatch, 50MiB/min, 1%/100steps
+    /// Alert when memory grows at least this fast: 50MiB/step, 10MiB/microbatch, 50MiB/min, 1%/100steps
     #[arg(long, value_name = "RATE")]
     pub(crate) alert_growth: Option<Threshold>,
     /// Alert on a leak that will fill its GPU within this many steps

@@ -42,12 +42,12 @@ impl Gate {
             Outcome::Leak => (status::LEAK, "a leak"),
             // Not known to be a leak, and no clean bill either.
             Outcome::Growing => (status::GROWING, "growing"),
-            Outcome::Unknown if !self.allow_inconclusive => (status::NOT_JUDGED, "could not be judged"),
+            Outcome::Unknown if !self.allow_inconclusive => (status::NOT_JUDGED, "too little to judge"),
             _ => return Decision { status: 0, why: String::new() },
         };
         // Whoever named a file may mean the terminal by it.
         let why = printable(why);
-        Decision { status, why: format!("exit status {status}, for --fail-on-leak: {what}: {why}") }
+        Decision { status, why: format!("exit status {status} (--fail-on-leak): {what}: {why}") }
     }
 }
 

@@ -43,7 +43,7 @@ Exit status of `run`:
 #[command(name = "strandline", version = version(), after_help = EXAMPLES, max_term_width = 100)]
 #[command(subcommand_required = true, arg_required_else_help = true)]
 pub(crate) struct Cli {
-    /// A list of leaks that you know, with what helps (docs/known.md); may be given several times
+    /// A file of leaks that you know and their fixes (docs/known.md); may be given several times
     #[arg(long, global = true, value_name = "FILE")]
     pub(crate) known: Vec<PathBuf>,
     /// What to do.
@@ -72,7 +72,7 @@ pub(crate) enum Command {
     Export(Export),
     /// What a `with strandline.watch_region():` block or a `%%strandline` notebook cell left allocated, by line
     Left(Left),
-    /// The events of a recording as text, one a line
+    /// A recording's events as text, one event per line
     Dump(Dump),
     /// The environment that `run` sets, for when you cannot wrap the command
     Env(Env),
@@ -80,7 +80,7 @@ pub(crate) enum Command {
     Doctor(Doctor),
     /// How much GPU memory a job will need and which cards it fits, without a GPU
     Predict(Predict),
-    /// The largest value of an option, such as a batch size, with which a job fits a card, without a GPU
+    /// Find the largest batch size, or value of another option, that fits a card; needs no GPU
     Fit(Fit),
     /// Record a real PyTorch job that leaks and show its report (on a simulated GPU where there is none)
     Demo(Demo),
@@ -88,7 +88,7 @@ pub(crate) enum Command {
     Simulate(Simulate),
     /// Print shell completions: source <(strandline completions bash)
     Completions(Completions),
-    /// The manual, for man: strandline man | man -l -
+    /// The man page: strandline man | man -l -
     Man(Man),
 }
 

@@ -41,7 +41,7 @@ The value goes where {NAME} or {} stands, else to the option NAME, else to the e
 Exit status:
   the job's own, if it fails with a value; otherwise
   0          a value fits each card
-  86         no value fits one of the cards
+  86         for at least one card, no value fits
   2          bad usage";
 
 /// `strandline fit`
@@ -57,7 +57,7 @@ pub(crate) struct Fit {
     /// GPUs that the job sees
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=16))]
     pub(crate) devices: Option<u32>,
-    /// End each run after about this many steps, whether its memory has settled or not [default: when 50 steps needed no more than before]
+    /// Stop each run after about this many steps, even if its memory still rises [default: once 50 steps needed no more than before]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) steps: Option<u32>,
     /// Print JSON

@@ -65,7 +65,7 @@ pub(crate) struct Advise {
 /// `strandline diff`
 #[derive(Args, Debug)]
 pub(crate) struct Diff {
-    /// A recording, or a snapshot that PyTorch or strandline wrote; REC@MOMENT for a moment of it, such as REC@step:10. Or a folder of runs:
+    /// A recording, or a snapshot that PyTorch or strandline wrote; REC@MOMENT picks a moment of it, such as REC@step:10. Or a folder of runs:
     /// each is a row
     #[arg(value_name = "BASE")]
     pub(crate) base: PathBuf,
@@ -113,7 +113,7 @@ impl std::str::FromStr for Worse {
         };
         match percent.trim().parse::<f64>() {
             Ok(p) if (0.0..=1e6).contains(&p) => Ok(Worse::Part(p / 100.0)),
-            _ => Err(format!("\"{text}\" is not an amount; expected e.g. 2% or 100MiB")),
+            _ => Err(format!("\"{text}\" is not an amount; write it as 2% or 100MiB")),
         }
     }
 }
@@ -129,7 +129,7 @@ pub(crate) struct Export {
     /// Write to this file instead of stdout; with --format parquet, to this folder or s3://BUCKET/FOLDER
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
-    /// With --format parquet: the name of the job; --share needs it [default: its folder's name]
+    /// With --format parquet: the job's name, which --share needs [default: its folder's name]
     #[arg(long, value_name = "NAME")]
     pub(crate) job: Option<String>,
     /// With --format parquet: the version of the code that ran, such as "$(git rev-parse HEAD)"
@@ -145,7 +145,7 @@ pub(crate) struct Export {
     /// With --format folded: count every allocation, also of memory that was freed since
     #[arg(long, conflicts_with = "at")]
     pub(crate) allocated: bool,
-    /// With --format perfetto: how many lines of the program get a counter of the memory they hold
+    /// With --format perfetto: so many source lines get a memory track of their own, the largest first
     #[arg(long, value_name = "N", default_value_t = 8)]
     pub(crate) lines: usize,
     /// Names, paths, hosts and arguments of your own become your/file1.py, function1, host1
@@ -174,7 +174,7 @@ pub(crate) enum ExportFormat {
 /// `strandline left`
 #[derive(Args, Debug)]
 pub(crate) struct Left {
-    /// A recording, also of a process that still runs
+    /// A recording; its process may still be running
     pub(crate) recording: PathBuf,
     /// The region: what lies between the last marks "NAME begin" and "NAME end", less what lies between "NAME skip" and "NAME count"
     #[arg(long, value_name = "NAME")]

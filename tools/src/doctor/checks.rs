@@ -29,7 +29,7 @@ pub(super) fn all(patient: &Patient) -> Vec<Check> {
         }
         None => Check::good(
             "buffers",
-            "events that are not yet on disk are in memory that `strandline run` keeps open, not in /dev/shm",
+            "events wait in memory of `strandline run` until they are written; /dev/shm is not used",
         ),
     });
     all.push(room("output", Path::new("."), OUTPUT_ROOM, "record somewhere else: strandline run -o DIR …"));

@@ -70,7 +70,9 @@ fn record(python: &Path, library: &Path, folder: &Path) -> Check {
     let seen = !recording::list(folder).is_empty();
     let place = if environment::is_simulated(python) { " on the simulated GPU" } else { "" };
     match (ok, seen) {
-        (true, true) => Check::good("trial", format!("a tensor made by this python{place} was recorded")),
+        (true, true) => {
+            Check::good("trial", format!("this python made a tensor{place}, and it was recorded"))
+        }
         (true, false) => Check::bad(
             "trial",
             format!("a tensor was made but not recorded: {}", last_line(&said)),

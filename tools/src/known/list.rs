@@ -106,7 +106,7 @@ pub(super) fn all() -> impl Iterator<Item = &'static Leak> {
 
 /// A list; else why it is none.
 fn parse(text: &str) -> Result<Vec<Leak>, String> {
-    let all: Value = serde_json::from_str(text).map_err(|e| format!("no JSON: {e}"))?;
+    let all: Value = serde_json::from_str(text).map_err(|e| format!("not valid JSON: {e}"))?;
     let all = all.as_array().ok_or("no list of objects")?;
     let numbered = |(at, entry)| leak(entry).map_err(|why| format!("entry {}: {why}", at + 1));
     all.iter().enumerate().map(numbered).collect()
@@ -232,7 +232,7 @@ mod tests {
         let good = r#"{"known":"k","kinds":["step-growth"],"files":["a.py"],"remedy":"r"}"#;
         assert_eq!(parse(&format!("[{good}]")).expect("one").len(), 1);
         for (text, why) in [
-            ("{", "no JSON"),
+            ("{", "not valid JSON"),
             ("{}", "no list of objects"),
             ("[1]", "entry 1: no object"),
             (r#"[{"known":"k","kinds":["step-growth"],"files":["a.py"]}]"#, "\"remedy\" is missing"),

@@ -15,7 +15,7 @@ pub(crate) struct Options {
     /// Where to write it [default: beside the recording]
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
-    /// The moment that is shown: end (of the last step), now (the last event), peak, oom (the last failed allocation), step:N or mark:NAME [default: end]
+    /// The moment that is shown: end (of the last step), now (the last event), peak, oom (the first failed allocation), step:N or mark:NAME [default: end]
     #[arg(long, value_name = "MOMENT")]
     pub(crate) at: Option<Moment>,
     /// Only the history of this many steps before it
@@ -27,10 +27,10 @@ pub(crate) struct Options {
     /// The rank that is shown, where the run has several
     #[arg(long, value_name = "R")]
     pub(crate) rank: Option<u32>,
-    /// Only blocks of this stream: its number, its handle (0x...), default or side
+    /// Only blocks of this stream: its number, its handle (0x...), `default`, or `side` for all others
     #[arg(long, value_name = "S")]
     pub(crate) stream: Option<String>,
-    /// Only blocks with a stack frame that contains this text, written as file:line function
+    /// Only blocks with this text in a stack frame; a frame looks like train.py:14 Trainer.step
     #[arg(long, value_name = "TEXT")]
     pub(crate) site: Option<String>,
     /// Only blocks for which at least this much was requested
@@ -42,7 +42,7 @@ pub(crate) struct Options {
     /// How to write it
     #[arg(long, value_enum, default_value_t)]
     pub(crate) format: Format,
-    /// Write it even where it is too large for memory_viz
+    /// Write the snapshot even if it is too large for memory_viz
     #[arg(long)]
     pub(crate) any_size: bool,
 }

@@ -23,7 +23,7 @@ pub(crate) fn make_and_tell(recording: &Path, options: &Options) -> Result<(), E
             } else {
                 ""
             };
-            format!("{what}{more}: drop it on pytorch.org/memory_viz")
+            format!("{what}{more}: open it at pytorch.org/memory_viz")
         }
     });
     say::out(&format!("{}\n", shown(&made.path)));

@@ -39,7 +39,10 @@ pub(super) fn filter(options: &Options, judged: &Judged) -> Result<Filter, Error
         let stacks = Filter::stacks_with(judged.names(), pattern);
         if stacks.is_empty() {
             let what = format!("no stack in this recording has a frame with \"{pattern}\"");
-            return Err(Error::usage(what, "frames are written as file:line function"));
+            return Err(Error::usage(
+                what,
+                "a frame looks like train.py:14 Trainer.step, and any part of it will do",
+            ));
         }
         filter.stacks = Some(stacks);
     }

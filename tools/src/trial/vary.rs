@@ -24,7 +24,7 @@ impl FromStr for Vary {
     /// Reads `NAME=1..64`, `NAME=1..64x2`, `NAME=8..64+8`, or `NAME=1,2,4`.
     fn from_str(text: &str) -> Result<Vary, String> {
         let (name, given) = text.split_once('=').filter(|(name, _)| !name.is_empty()).ok_or_else(|| {
-            format!("\"{text}\" names nothing to vary: write NAME=VALUES, such as batch_size=1..64")
+            format!("\"{text}\" has no values: write NAME=VALUES, such as batch_size=1..64")
         })?;
         let (mut values, each) = match given.split_once("..") {
             Some((from, to)) => (range(from, to)?, false),

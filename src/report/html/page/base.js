@@ -14,6 +14,8 @@ const number = n => n.toLocaleString("en-US");
 const plural = (n, word) => `${number(n)} ${word}${n === 1 ? "" : word.endsWith("ch") ? "es" : "s"}`;
 // What a finding is counted by, as people say it, and what the job that is shown is counted by.
 const noun = grain => grain === "tick" ? "second" : grain;
+// A step, or what came after the last one of a job that has ended.
+const inStep = (p, n) => n > p.steps && p.steps && p.ended !== "running" ? `after ${unit()} ${number(p.steps)}, the last` : `in ${unit()} ${number(n)}`;
 const unit = () => lane && lane.p.step_source === "time" ? "second" : "step";
 const percent = x => (100 * x).toFixed(x < 0.1 ? 1 : 0) + " %";
 const place = x => x.file + (x.line ? ":" + x.line : "");

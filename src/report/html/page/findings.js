@@ -10,24 +10,29 @@ function finding(f) {
   const box = el("div", undefined, ("finding " + cls).trim()), list = el("dl"), site = f.sites[0] || { frames: [] };
   const say = (what, ...parts) => { const d = el("dd"); d.append(...parts); list.append(el("dt", what), d); return d; };
   const title = el("h3");
-  title.append(el("span", f.certainty.replace("_", " ").toUpperCase(), "tag " + cls), ` ${f.headline || f.kind.replaceAll("-", " ")}`);
+  const ended = f.withdrawn_step !== null;
+  title.append(el("span", ended ? "ENDED" : f.certainty.replace("_", " ").toUpperCase(), "tag " + cls), ` ${f.headline || f.kind.replaceAll("-", " ")}`);
   box.append(title, list);
   const k = f.kept_at, y = site.your_line, a = site.frames[0];
   if (k) say("kept at", el("code", k.source), ` ${near(k)}`).append(copyable(place(k), "the place that keeps it"));
   if (a) say("allocated at", `${near(a)} ${a.function}`).append(copyable(place(a), "the place that allocates"));
   if (y && !(a && place(a) === place(y))) say("your line", `${near(y)} ${y.function}`).append(copyable(place(y), "your line"));
+  if (ended) {
+    say("because", `reported at ${unit()} ${number(f.detected_step)}, withdrawn at ${unit()} ${number(f.withdrawn_step)}: it no longer grows`);
+    return box;
+  }
   const per = `${size(Math.round(f.bytes_per_step))} and ${plural(Number(f.blocks_per_step.toFixed(1)), "block")} every ${noun(f.grain)}`;
-  say("size", [grows || f.bytes_per_step > 0 ? per : "", `${size(f.bytes_now)} now`].filter(Boolean).join(", ") + (f.withdrawn_step === null ? "" : `; ended at ${unit()} ${f.withdrawn_step}`));
-  const ended = (lane.p.devices.find(d => d.index === f.device) || {}).oom;
+  say("size", [grows || f.bytes_per_step > 0 ? per : "", `${size(f.bytes_now)} now`].filter(Boolean).join(", "));
+  const full = (lane.p.devices.find(d => d.index === f.device) || {}).oom;
   const when = ahead(lane.p, f);
-  if (grows && !ended && when) say(when.label, when.said);
+  if (grows && !full && when) say(when.label, when.said);
   if (f.bound) say("ends by itself", f.bound.source + (f.bound.bytes === null ? "" : `, ${size(f.bound.bytes)} then`));
   const h = f.held_by;
   if (h.holders.length || h.reason && grows) say("held by", h.holders.length ? h.holders.join("; ") : "not known: " + h.reason);
   if (f.explain) say("because", f.explain);
   if (f.suppressed_by) say("suppressed", `by ${f.suppressed_by}: does not count`);
   if (f.fix) say("fix", el("span", `known as ${f.fix.known}: ${f.fix.text}`, "good"));
-  else if (f.remedy && (grows || f.certainty === "note" && f.withdrawn_step === null && !f.suppressed_by)) say("try", f.remedy);
+  else if (f.remedy && (grows || f.certainty === "note" && !f.suppressed_by)) say("try", f.remedy);
   if (site.frames.length) {
     const more = el("details");
     more.append(el("summary", "stack and lines"), el("pre", site.frames.map(x => `${place(x)} ${x.function}`).join("\n")));

@@ -31,11 +31,11 @@ function cards() {
   const card = (value, what) => { if (value) list.push([value, what]); };
   if (p) {
     const share = d.capacity_bytes ? `, ${percent(d.peak_allocated_bytes / d.capacity_bytes)} of ${size(d.capacity_bytes)}` : "";
-    if (d.peak_allocated_bytes) card(size(d.peak_allocated_bytes), `peak${d.peak_step ? ` in ${unit()} ${number(d.peak_step)}` : ""}${share}`);
+    if (d.peak_allocated_bytes) card(size(d.peak_allocated_bytes), `peak${d.peak_step ? ` ${inStep(p, d.peak_step)}` : ""}${share}`);
     if (d.oom) card(size(d.oom.requested_bytes), `requested when memory ran out${d.oom.step ? ` in ${unit()} ${number(d.oom.step)}` : ""}`);
     const grown = p.findings.filter(counts), f = grown[0];
     if (f) card(`${f.bytes_per_step < 0 ? "" : "+"}${size(Math.round(f.bytes_per_step))}`, `more every ${noun(f.grain)} since ${noun(f.grain)} ${number(f.first_step)}`);
-    if (f) card(size(grown.reduce((n, g) => n + g.bytes_now, 0)), `not freed after the ${noun(f.grain)} that allocated it`);
+    if (f) card(size(grown.reduce((n, g) => n + g.bytes_now, 0)), `left behind by earlier ${noun(f.grain)}s`);
     const when = f && !d.oom && ahead(p, f);
     if (when) card(when.size, `until GPU ${d.index} is full${when.range}`);
     if (p.steps !== null) card(number(p.steps), unit() === "step" ? "training steps" : "seconds; no training steps were seen");
@@ -51,7 +51,7 @@ function ranks() {
   $("differ").replaceChildren(...data.told.ranks.map(said => el("li", said)));
   $("job-search").hidden = rows.length < 9;
   const body = el("tbody"), top = el("thead");
-  top.append(cells("th", ["process", "verdict", "peak", "not freed", "steps"]));
+  top.append(cells("th", ["process", "verdict", "peak", "left behind", "steps"]));
   for (const i of data.told.order) {
     const [name, phrase, peak, left, steps, cls] = rows[i] || [];
     if (name === undefined || !`${name} ${phrase}`.toLowerCase().includes(wanted)) continue;

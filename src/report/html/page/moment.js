@@ -1,12 +1,13 @@
 // One moment: what was held at the end of a step, what filled the device, the step of the peak, and the ages of what is held.
 function rows(id, list, total) {
   $(id).replaceChildren(...list.map(([name, bytes, cls, color]) => {
-    const r = el("tr", undefined, cls), share = total ? 100 * bytes / total : 0, first = el("td"), bar = el("i", undefined, "share");
+    // A part of another row is no share of the whole.
+    const part = name.startsWith("of this"), r = el("tr", undefined, cls), share = total ? 100 * bytes / total : 0, first = el("td"), bar = el("i", undefined, "share");
     if (color) { const i = el("i", undefined, "key"); i.style.background = color; first.append(i); }
     bar.style.width = Math.min(100, share) + "%";
     first.append(name);
-    if (share >= 0.5) first.append(bar);
-    r.append(first, el("td", size(bytes)), el("td", total ? share.toFixed(1) + " %" : ""));
+    if (share >= 0.5 && !part) first.append(bar);
+    r.append(first, el("td", size(bytes)), el("td", total && !part ? share.toFixed(1) + " %" : ""));
     return r;
   }));
 }
@@ -17,7 +18,7 @@ function moment() {
   $("moment").textContent = `Held ${failed ? "when an allocation failed in" : "at the end of"} ${unit()} ${number(c.steps[i])}: ${size(c.allocated[i])}` + (c.reserved[i] ? ` of ${size(c.reserved[i])} reserved` : "");
   const list = columns().map(s => [s.name, s.bytes[i], "", s.color]).filter(r => r[1] > 0).sort((a, b) => b[1] - a[1]);
   const cls = grown() ? grown().certainty === "leak" ? "bad" : "doubt" : "soft";
-  if (c.left[i]) list.unshift([`of this, not freed by earlier ${unit()}s`, c.left[i], cls]);
+  if (c.left[i]) list.unshift([`of this, left behind by earlier ${unit()}s`, c.left[i], cls]);
   if (c.pending[i]) list.push(["also: freed, waiting for a stream", c.pending[i], "soft"]);
   rows("held", list.slice(0, 16), c.allocated[i]);
   const fill = (known, whole) => {
@@ -25,13 +26,13 @@ function moment() {
     if (whole > sum) known.push(["CUDA, libraries, other processes and free memory", whole - sum, "soft"]);
     rows("filled", known, Math.max(sum, whole || 0));
   };
-  const row = (k, b) => [k === "other" ? "unclassified" : k === "left_behind" ? "not freed by earlier " + unit() + "s" : k === "cached" ? "cached by PyTorch, not in use" : k.replaceAll("_", " "), b, k === "left_behind" ? cls : ""], a = lane.d.anatomy;
+  const row = (k, b) => [k === "other" ? "unclassified" : k === "left_behind" ? "left behind by earlier " + unit() + "s" : k === "cached" ? "cached by PyTorch, not in use" : k.replaceAll("_", " "), b, k === "left_behind" ? cls : ""], a = lane.d.anatomy;
   if (picked || !a) {
     $("filled-title").textContent = `What filled the GPU at the end of ${unit()} ` + number(c.steps[i]);
     const parts = c.classes.map(k => row(k.name, k.bytes[i])).concat([row("pending", c.pending[i]), row("cached", Math.max(0, c.reserved[i] - c.allocated[i] - c.pending[i]))]);
     return fill(parts.filter(r => r[1]), c.capacity);
   }
-  $("filled-title").textContent = `What filled the GPU ${a.at === "oom" ? "when an allocation failed in" : "at the peak, in"} ${unit()} ` + number(a.step);
+  $("filled-title").textContent = `What filled the GPU ${a.at === "oom" ? `when an allocation failed in ${unit()} ${number(a.step)}` : `at the peak, ${inStep(lane.p, a.step)}`}`;
   const known = { ...a, "CUDA context": a.context, libraries: a.libraries && a.libraries - (a.context || 0) };
   fill(["weights", "gradients", "optimizer", "activations", "temporaries", "left_behind", "other", "before_recording", "pending", "cached", "CUDA context", "libraries", "other_processes", "free"].map(k => row(k, known[k])).filter(r => r[1]), c.capacity);
 }

@@ -2,7 +2,7 @@
 const columns = () => {
   const c = lane.c, kept = leaking(), grows = s => by === "class" ? s.name === "left_behind" : by === "site" && kept.has(s.name);
   let n = 0;
-  const named = c.by[by].map(s => ({ name: by !== "class" ? s.name : s.name === "other" ? "unclassified" : s.name === "left_behind" ? "not freed" : s.name.replaceAll("_", " "), bytes: s.bytes, color: grows(s) ? css("grow") : color(n++) }));
+  const named = c.by[by].map(s => ({ name: by !== "class" ? s.name : s.name === "other" ? "unclassified" : s.name === "left_behind" ? "left behind" : s.name.replaceAll("_", " "), bytes: s.bytes, color: grows(s) ? css("grow") : color(n++) }));
   const rest = c.allocated.map((a, i) => Math.max(0, a - named.reduce((n, s) => n + s.bytes[i], 0)));
   if (rest.some(n => n)) named.push({ name: by === "site" ? "all other lines" : "not recorded as blocks", bytes: rest, color: css("rest") });
   return named;
@@ -81,7 +81,7 @@ function steps() {
   for (const s of ticks(first, right, Math.max(5, w / 90))) g.fillText(number(s), Math.max(left + 6, Math.min(x(s), w - 20)), h - 8);
   $("steps").setAttribute("aria-label", `Memory over ${unit()}s ${number(first)} to ${number(last)}: at most ${size(high(c.peak))}, ${size(c.allocated[to])} at the end` + (leak ? `, growing by ${size(Math.round(leak.bytes_per_step))} every ${unit()}` : ""));
   const shown = stacked.slice(0, 12), hidden = stacked.length - shown.length;
-  const key = shown.map(s => [s.color, s.name]).concat(hidden > 0 ? [["", `and ${hidden} more`]] : [], [[css("ink"), `peak within the ${unit()}`, 1], [css("soft"), "reserved", 2]], behind ? [[css("edge"), `not freed by earlier ${unit()}s`, 1]] : []);
+  const key = shown.map(s => [s.color, s.name]).concat(hidden > 0 ? [["", `and ${hidden} more`]] : [], [[css("ink"), `peak within the ${unit()}`, 1], [css("soft"), "reserved", 2]], behind ? [[css("edge"), `left behind by earlier ${unit()}s`, 1]] : []);
   $("legend").replaceChildren(...key.map(([k, t, stroke]) => {
     const s = el("span"), i = el("i", undefined, stroke ? stroke === 2 ? "stroke dash" : "stroke" : "");
     if (stroke) i.style.borderColor = k; else i.style.background = k;
@@ -105,7 +105,7 @@ function hover(px) {
   $("cursor").hidden = tip.hidden = false;
   $("cursor").style.left = at + "px";
   const rows = [[`${unit()} ${number(c.steps[i])}`, size(c.allocated[i])], ["peak within it", size(c.peak[i])], ["reserved", size(c.reserved[i])]];
-  if (c.left[i]) rows.push([`not freed by earlier ${unit()}s`, size(c.left[i])]);
+  if (c.left[i]) rows.push([`left behind by earlier ${unit()}s`, size(c.left[i])]);
   const parts = stacked.map(s => [s.name, s.bytes[i], s.color]).filter(r => r[1]).sort((a, b) => b[1] - a[1]).slice(0, 6);
   tip.replaceChildren(...rows.map(([a, b]) => line(a, b)), ...parts.map(([a, b, k]) => line(a, size(b), k)));
   if (at > scale.w / 2) { tip.style.left = "auto"; tip.style.right = scale.w - at + 12 + "px"; } else { tip.style.right = "auto"; tip.style.left = at + 12 + "px"; }
