@@ -1,6 +1,6 @@
 //! The recording's file, as the writing thread has it.
 
-use crate::platform::descriptor::moved;
+use crate::platform::descriptor::{self, moved};
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::mem::ManuallyDrop;
@@ -42,7 +42,8 @@ impl Output {
         let closed = |e: io::Error| {
             io::Error::other(format!("the job closed its descriptor, and it cannot be opened again: {e}"))
         };
-        let file = moved(OpenOptions::new().write(true).open(&self.path).map_err(closed)?);
+        let open = || OpenOptions::new().write(true).open(&self.path);
+        let file = moved(descriptor::open(open).map_err(closed)?);
         if !self.is_it(&file) {
             return Err(closed(io::Error::other("another file lies there")));
         }

@@ -1,7 +1,7 @@
 //! Where the recording goes: one file per process, made exclusively, never one that is there already.
 
 use crate::platform::config::Config;
-use crate::platform::environment;
+use crate::platform::{descriptor, environment};
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
@@ -83,7 +83,8 @@ pub(crate) fn create(
     }
     let names = std::iter::once(path.clone()).chain((0..100).map(|n| numbered(&path, n)));
     for name in names {
-        match OpenOptions::new().write(true).create_new(true).mode(0o600).open(&name) {
+        let open = || OpenOptions::new().write(true).create_new(true).mode(0o600).open(&name);
+        match descriptor::open(open) {
             Ok(file) => return Ok(Created { file, is_first: name == path, path: name }),
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
             Err(e) => return Err(failed(e, &name)),

@@ -3,6 +3,7 @@
 //! Two ways: one call for many addresses (`process_vm_readv`), which a sandbox may forbid; and a pipe, which works everywhere and takes two
 //! calls for each address.
 
+use super::descriptor::open;
 use std::ffi::c_int;
 
 /// Addresses in one call.
@@ -96,7 +97,8 @@ impl Pipe {
     pub(crate) fn new() -> Option<Pipe> {
         let mut ends = [-1; 2];
         // SAFETY: writes two descriptors into our array.
-        let made = unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC | libc::O_NONBLOCK) } == 0;
+        let made =
+            open(|| unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC | libc::O_NONBLOCK) }) == 0;
         let [from, to] = ends;
         made.then(|| Pipe { from, to })
     }

@@ -60,12 +60,14 @@ api! {
     incref: c"Py_IncRef" = extern "C" fn(Object),
     decref: c"Py_DecRef" = extern "C" fn(Object),
     dict: c"PyDict_New" = extern "C" fn() -> Object,
+    clear_dict: c"PyDict_Clear" = extern "C" fn(Object),
     set_item: c"PyDict_SetItemString" = extern "C" fn(Object, *const c_char, Object) -> c_int,
     get_item: c"PyDict_GetItemString" = extern "C" fn(Object, *const c_char) -> Object,
     function: c"PyCFunction_NewEx" = extern "C" fn(*const MethodDef, Object, Object) -> Object,
     compile: c"Py_CompileString" = extern "C" fn(*const c_char, *const c_char, c_int) -> Object,
     eval: c"PyEval_EvalCode" = extern "C" fn(Object, Object, Object) -> Object,
     builtins: c"PyEval_GetBuiltins" = extern "C" fn() -> Object,
+    modules: c"PyImport_GetModuleDict" = extern "C" fn() -> Object,
     as_long: c"PyLong_AsLong" = extern "C" fn(Object) -> i64,
     boolean: c"PyBool_FromLong" = extern "C" fn(c_long) -> Object,
     tuple_size: c"PyTuple_Size" = extern "C" fn(Object) -> isize,
@@ -177,7 +179,7 @@ pub(crate) enum Outcome {
     HandOn,
 }
 
-/// Runs a source in a namespace of its own that has these functions. With the GIL held, and no exception set.
+/// Runs a source in a namespace of its own that has these functions, and `_modules`, what `sys.modules` is. The namespace is emptied then. With the GIL held, and no exception set.
 #[cold]
 pub(crate) fn run_source(source: &CStr, functions: &[(&CStr, &'static MethodDef)]) -> Outcome {
     let Some(a) = api() else { return Outcome::Failed };
@@ -236,6 +238,7 @@ impl Api {
             ((self.set_item)(globals.object, name.as_ptr(), value) == 0).then_some(())
         };
         set(c"__builtins__", (self.builtins)())?;
+        set(c"_modules", (self.modules)())?;
         for (name, method) in functions {
             let function = Owned::new(self, (self.function)(*method, null, null))?;
             set(name, function.object)?;
@@ -245,9 +248,22 @@ impl Api {
         let quiet = Untraced::begin();
         let evaluated = Owned::new(self, (self.eval)(code.object, globals.object, globals.object));
         drop(quiet);
-        evaluated?;
-        let result = (self.get_item)(globals.object, c"_r".as_ptr());
-        (!result.is_null()).then(|| (self.as_long)(result))
+        let result = evaluated.and_then(|_| {
+            let result = (self.get_item)(globals.object, c"_r".as_ptr());
+            (!result.is_null()).then(|| (self.as_long)(result))
+        });
+        // What it defined refers to it: left to itself, that would be garbage for Python's collector to find and to count.
+        self.without_error(|| (self.clear_dict)(globals.object));
+        result
+    }
+
+    /// Does something that sets no exception, but may look at one that is set.
+    fn without_error(&self, f: impl FnOnce()) {
+        let mut error = [core::ptr::null_mut(); 3];
+        let [kind, value, traceback] = &mut error;
+        (self.fetch)(kind, value, traceback);
+        f();
+        (self.restore)(*kind, *value, *traceback);
     }
 }
 

@@ -17,32 +17,38 @@ static ENDING: MethodDef = MethodDef::new(c"ending", ending, METH_NOARGS);
 
 /// `_r` is 1 once the hooks are on. `torch.compile` traces them as the functions that they are, and finds nothing to do: a builtin in
 /// their place would break the graph and warn. Whoever calls them runs ours in their place, without a frame: a tracer or a
-/// profiler of the job's does not see them.
+/// profiler of the job's does not see them. They go into PyTorch's tables themselves, under a number that no hook of the job's gets:
+/// those are counted, and are in what `torch.save` writes. Nothing is imported, for a job may have its own `__import__`; and what stays
+/// needs no name of its namespace, which is emptied.
 const SOURCE: &CStr = cr#"
-def _install(begin, begin_with_closure, end, own_begin, own_end, ending):
-    import sys
-    optimizers = sys.modules.get("torch.optim.optimizer")
-    compiler = sys.modules.get("torch.compiler")
+def _install(modules, begin, begin_with_closure, end, own_begin, own_end, ending):
+    optimizers = modules.get("torch.optim.optimizer")
+    compiler = modules.get("torch.compiler")
+    functools = modules.get("functools")
     if optimizers is None or compiler is None or not hasattr(optimizers, "register_optimizer_step_post_hook"):
         return 0
     is_compiling = compiler.is_compiling
     def strandline_begin(optimizer, args, kwargs):
         if not is_compiling():
-            closure = args[1] if len(args) > 1 else kwargs.get("closure")
+            closure = args[1] if args[1:] else kwargs.get("closure")
             (begin if closure is None else begin_with_closure)(optimizer)
     def strandline_end(optimizer, args, kwargs):
         if not is_compiling():
             end(optimizer)
-    if own_begin(strandline_begin) and own_end(strandline_end):
-        from functools import partial
-        strandline_begin, strandline_end = partial(strandline_begin), partial(strandline_end)
-    optimizers.register_optimizer_step_pre_hook(strandline_begin)
-    optimizers.register_optimizer_step_post_hook(strandline_end)
-    atexit = sys.modules.get("atexit")
+    if functools is not None and own_begin(strandline_begin) and own_end(strandline_end):
+        strandline_begin, strandline_end = functools.partial(strandline_begin), functools.partial(strandline_end)
+    before = getattr(optimizers, "_global_optimizer_pre_hooks", None)
+    after = getattr(optimizers, "_global_optimizer_post_hooks", None)
+    if isinstance(before, dict) and isinstance(after, dict):
+        before[-1], after[-1] = strandline_begin, strandline_end
+    else:
+        optimizers.register_optimizer_step_pre_hook(strandline_begin)
+        optimizers.register_optimizer_step_post_hook(strandline_end)
+    atexit = modules.get("atexit")
     if atexit is not None:
         atexit.register(ending)
     return 1
-_r = _install(_begin, _begin_with_closure, _end, _own_begin, _own_end, _ending)
+_r = _install(_modules, _begin, _begin_with_closure, _end, _own_begin, _own_end, _ending)
 "#;
 /// Installs the hooks. With the GIL held, and no exception set.
 #[cold]

@@ -1,6 +1,7 @@
 //! A tail in a file on tmpfs. It has no name before the recording names it, so that no `kill -9` leaves one that nobody finds.
 
 use super::region::{Tail, map, reserve};
+use crate::platform::descriptor;
 use std::ffi::CString;
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -33,8 +34,9 @@ pub(super) fn make(folder: &Path, name: &str, len: usize) -> io::Result<Tail> {
     if is_remote(folder) {
         return Err(io::Error::other("a network file system"));
     }
-    let file =
-        OpenOptions::new().read(true).write(true).mode(0o600).custom_flags(libc::O_TMPFILE).open(folder)?;
+    let file = descriptor::open(|| {
+        OpenOptions::new().read(true).write(true).mode(0o600).custom_flags(libc::O_TMPFILE).open(folder)
+    })?;
     reserve(&file, len)?;
     let base = map(len, libc::MAP_SHARED, file.as_raw_fd())?;
     let place = Place::File(folder.join(name).to_string_lossy().into_owned());

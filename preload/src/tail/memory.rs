@@ -7,7 +7,7 @@
 //! can follow while the process lives.
 
 use super::region::{Tail, map, reserve};
-use crate::platform::errno;
+use crate::platform::{descriptor, errno};
 use crate::recorder;
 use core::ptr::NonNull;
 use std::ffi::CString;
@@ -49,7 +49,7 @@ pub(super) fn make(name: &str, geometry: Geometry) -> io::Result<Memory> {
         // SAFETY: the descriptor is new and belongs to the `File` made of it alone.
         Ok(unsafe { File::from_raw_fd(fd) })
     };
-    let file = create(NOEXEC_SEAL).or_else(|_| create(0))?;
+    let file = descriptor::open(|| create(NOEXEC_SEAL).or_else(|_| create(0)))?;
     file.set_len(geometry.bytes() as u64)?;
     // Whoever has it open can never make it shorter, which would turn stores into SIGBUS.
     let seals = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
@@ -96,8 +96,8 @@ impl Memory {
     /// # Errors
     /// There is no memory.
     pub(super) fn keep(self, name: String) -> io::Result<Tail> {
-        let moved = crate::platform::descriptor::moved(self.file.try_clone()?);
-        let is_high = moved.as_raw_fd() >= crate::platform::descriptor::HIGH;
+        let moved = descriptor::moved(self.file.try_clone()?);
+        let is_high = moved.as_raw_fd() >= descriptor::HIGH;
         let place = is_high.then(|| Place::Memory { name, keeper: std::process::id() });
         let tail = self.map(place)?;
         if is_high {
