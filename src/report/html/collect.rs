@@ -110,7 +110,8 @@ impl Pass {
             }
             let Some(d) = self.replay.device(lane.device) else { continue };
             // Behind a failure the stack is unwound, and frees.
-            let is_within = in_step && events <= self.torn_from && lane.failed.is_none();
+            let is_over = events > self.torn_from.max(lane.peak_event + 1);
+            let is_within = in_step && !is_over && lane.failed.is_none();
             if is_within && lane.within.last().is_none_or(|(_, b)| *b != d.allocated.0) {
                 lane.within.push((time, d.allocated.0));
                 thin(&mut lane.within);
