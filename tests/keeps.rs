@@ -230,6 +230,26 @@ fn views_and_what_has_its_name_at_run_time() {
     ]);
 }
 
+#[test]
+fn hooks_of_tensors_and_queues_of_objects_in_a_list() {
+    all_kept(&[
+        ("hooks_of_a_parameter", "Parameter._backward_hooks"),
+        ("hooks_that_are_objects", "Parameter._backward_hooks"),
+        ("list_that_a_hook_fills", "gradients, a local of list_that_a_hook_fills"),
+        ("queues_of_sinks_in_a_list", "Sink.inbox"),
+    ]);
+}
+
+#[test]
+fn states_by_way_of_another_name_and_methods_and_buffers_under_ever_new_ones() {
+    all_kept(&[
+        ("state_by_way_of_another_name", ""),
+        ("fast_weights", ""),
+        ("method_that_an_attribute_has", "Recorder.samples"),
+        ("buffers_of_a_module", "Snapshots._buffers"),
+    ]);
+}
+
 /// Parameters are replaced in a group of an optimizer, whose state for the old ones stays: that is torch's line, and no other is told.
 #[test]
 fn where_no_statement_of_the_users_keeps_it_none_is_named() {

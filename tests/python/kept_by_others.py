@@ -314,6 +314,52 @@ def ever_more_bounded_deques():
 
 
 @case
+def hooks_of_a_parameter():
+    """An anchor that pulls the weights, by a hook for each step, of which none is removed."""
+    for i in steps():
+        anchor = batch()
+        net[0].weight.register_hook(lambda grad, anchor=anchor: grad + anchor)  # KEEPS hooks_of_a_parameter
+
+
+class Pull:
+    def __init__(self):
+        self.to = batch()
+
+    def __call__(self, grad):
+        return grad + self.to
+
+
+@case
+def hooks_that_are_objects():
+    for i in steps():
+        net[2].weight.register_hook(Pull())  # KEEPS hooks_that_are_objects
+
+
+@case
+def list_that_a_hook_fills():
+    """One hook of a parameter, which appends to a list: that is the holder, not the hooks."""
+    gradients = []
+    net[0].weight.register_post_accumulate_grad_hook(lambda w: gradients.append(w.grad))  # KEEPS list_that_a_hook_fills
+    for i in steps():
+        pass
+
+
+class Sink:
+    def __init__(self):
+        self.inbox = queue.Queue()
+
+    def write(self, x):
+        self.inbox.put(x)  # KEEPS queues_of_sinks_in_a_list
+
+
+@case
+def queues_of_sinks_in_a_list():
+    sinks = [Sink(), Sink()]
+    for i in steps():
+        sinks[0].write(batch())
+
+
+@case
 def healthy_twins():
     """What is replaced, or taken back, where the cases above keep it: nothing grows."""
     layers, last = collections.ChainMap({}), None

@@ -596,6 +596,59 @@ def thread_of_its_own():
     t.join()
 
 
+@case
+def state_by_way_of_another_name():
+    """As the state is looked at, the name that it was made by still has a part of its graph."""
+    cell, h = nn.Linear(512, 256).cuda(), torch.zeros(256, 256, device="cuda")
+    for i in steps():
+        gates = cell(torch.cat([batch(), h], dim=1))
+        h = torch.tanh(gates)  # KEEPS state_by_way_of_another_name
+
+
+@case
+def fast_weights():
+    """Inner steps that build on each other, and are never begun anew from the slow weights."""
+    slow = torch.randn(256, 256, device="cuda", requires_grad=True)
+    fast = slow
+    for i in steps():
+        (grad,) = torch.autograd.grad((batch() @ fast).pow(2).mean(), fast, create_graph=True)
+        fast = fast - 0.01 * grad  # KEEPS fast_weights
+
+
+class Recorder:
+    def __init__(self):
+        self.samples = []
+        self.push = self.samples.append
+
+    def on_step(self, x):
+        self.push(x)  # KEEPS method_that_an_attribute_has
+
+
+@case
+def method_that_an_attribute_has():
+    recorder = Recorder()
+    for i in steps():
+        recorder.on_step(batch())
+
+
+class Snapshots(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.taken = 0
+        self.register_buffer("mask", torch.ones(8, device="cuda"))
+
+    def take(self, x):
+        self.taken += 1
+        self.register_buffer(f"snapshot{self.taken}", x)  # KEEPS buffers_of_a_module
+
+
+@case
+def buffers_of_a_module():
+    snapshots = Snapshots()
+    for i in steps():
+        snapshots.take(batch())
+
+
 if __name__ == "__main__":
     if len(sys.argv) < 2:
         sys.exit("\n".join(CASES))

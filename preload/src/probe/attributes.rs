@@ -1,11 +1,12 @@
 //! Attributes of an instance: in its dictionary, without one, and in slots. Read where they lie: no descriptor runs.
 
 use super::objects::{
-    DICT, HEAP_TYPE, INLINE_VALUES, MANAGED_DICT, Python, TYPE_BASE, TYPE_DICT, TYPE_DICT_OFFSET, TYPE_FLAGS,
-    type_of,
+    BASIC_SIZE, DICT, HEAP_TYPE, INLINE_VALUES, MANAGED_DICT, Python, TYPE_BASE, TYPE_DICT, TYPE_DICT_OFFSET,
+    TYPE_FLAGS, type_of,
 };
 use crate::platform::memory::is_address;
 use crate::platform::memory::read;
+use crate::python::collector::is_tracked;
 use std::cell::Cell;
 
 /// Bases of a class that are looked at.
@@ -29,6 +30,28 @@ impl Python {
                 offset if offset > 0 => read(object + offset as u64),
                 _ => 0,
             }
+        }
+    }
+
+    /// The dictionaries of hooks of a tensor (`Tensor.register_hook`, `register_post_accumulate_grad_hook`), each with the attribute that it is.
+    ///
+    /// # Safety
+    /// `tensor` must be a tensor that is alive; with the GIL held and the collector not at work.
+    pub(super) unsafe fn hooks(&self, tensor: u64) -> impl Iterator<Item = (&'static str, u64)> {
+        const NAMES: [&str; 2] = ["_backward_hooks", "_post_accumulate_grad_hooks"];
+        // SAFETY: the class that torch wrote in C is the base of the one that scripts see, and its objects end with these two; one that the
+        // collector tracks is alive.
+        unsafe {
+            let base = read(self.tensor + TYPE_BASE);
+            let first = tensor + read(base + BASIC_SIZE).max(32) - 16;
+            let dicts = [read(first), read(first + 8)];
+            let is_one = |dict: u64| is_address(dict) && is_tracked(dict) && self.is_dict(dict);
+            NAMES
+                .into_iter()
+                .zip(dicts)
+                .filter(move |(_, dict)| is_one(*dict))
+                .collect::<Vec<_>>()
+                .into_iter()
         }
     }
 

@@ -20,7 +20,7 @@ pub(super) enum Rank {
     Closure,
     /// A context variable of `contextvars`.
     Context,
-    /// The default of an argument, or an attribute of a function.
+    /// The default of an argument, an attribute of a function, or the hooks of a tensor: what a hook has in a name of its own is called by that.
     Default,
     /// A local variable.
     Local,
@@ -109,6 +109,15 @@ impl Place {
             let text = format!("{}.{name}", w.python.type_name(class));
             Place { rank: Rank::Attribute, text, scope: w.python.scope_in_class(class, name), owner }
         }
+    }
+
+    /// The hooks of a tensor, by the attribute that they are.
+    ///
+    /// # Safety
+    /// As [`Place::attribute`].
+    pub(super) unsafe fn hooks(w: &World, tensor: u64, name: &str) -> Place {
+        // SAFETY: the caller's promise.
+        Place { rank: Rank::Default, ..unsafe { Place::attribute(w, tensor, name.to_string()) } }
     }
 
     /// A variable of a frame.

@@ -60,7 +60,13 @@ impl Climb {
                 Class::Tensor if w.python.own_dict(parent) == child => {
                     return self.entries(w, types, parent, child);
                 }
-                Class::Module | Class::Type | Class::Tensor => return,
+                Class::Tensor => {
+                    if let Some((name, _)) = w.python.hooks(parent).find(|(_, dict)| *dict == child) {
+                        self.name(w, types, Place::hooks(w, parent, name), child);
+                    }
+                    return;
+                }
+                Class::Module | Class::Type => return,
                 Class::Function => self.of_function(w, types, parent, child),
                 Class::Frame | Class::Generator => self.of_frame(w, types, parent, child),
                 Class::Instance if w.python.own_dict(parent) == child => {
@@ -239,7 +245,9 @@ impl Climb {
         let Some(named) = self.named.get_mut(at) else { return };
         // It was met before, on the way from fewer of them.
         named.mask |= mask;
-        let is_container = class.is_container() || named.bound.is_some();
+        // Python's queues and caches count what they have, with a bound or without.
+        let is_wrapping = matches!(class, Class::Instance | Class::Other) && named.entries.is_some();
+        let is_container = class.is_container() || named.bound.is_some() || is_wrapping;
         let is_full = named.entries.is_some_and(|n| n >= MANY);
         named.piles |= is_container && (is_full || named.mask.count_ones() * 4 >= samples);
         named.is_final |= named.piles || matches!(named.rank, Rank::Global | Rank::OfClass);

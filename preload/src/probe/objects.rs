@@ -133,7 +133,7 @@ pub(super) struct Python {
     pub(super) code_type: u64,
     pub(super) member: u64,
     /// torch's classes of tensors and (0 where it is not known) of storages, and the one that contexts of autograd functions are made of.
-    tensor: u64,
+    pub(super) tensor: u64,
     storage: u64,
     autograd: u64,
     /// Code of CPython and of its standard library.

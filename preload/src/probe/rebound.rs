@@ -3,7 +3,9 @@
 //! this moment is looked at from the top, in one slice (`near.rs`). A name counts where what it has leads to what was asked about: its tensor's
 //! graph, or the container itself.
 //!
-//! Where a loss is made of a state, both graphs lead there, the loss's by way of the state. What is carried on is the inner one.
+//! Where a loss is made of a state, both graphs lead there, the loss's by way of the state. What is carried on is mostly the inner one, which has
+//! the name; but where a state is made by way of a name of its own (`gates = f(x, h)`, then `h = g(gates)`) it is the outer one. Only the source
+//! can tell, so the outer names come behind the inner ones.
 
 use super::budget::Budget;
 use super::graph;
@@ -59,16 +61,19 @@ pub(super) unsafe fn search(
                 found.kept.push(named(place, w, types, h.named, (mask, h.depth)));
             }
         }
-        let (mut walked, is_whole) = walk(w, wanted, tops, budget);
+        let (walked, is_whole) = walk(w, wanted, tops, budget);
         let above = |w: &Walked| walked.iter().any(|o| w.is_above(o));
-        let outer: Vec<bool> = walked.iter().map(above).collect();
-        let mut outer = outer.into_iter();
-        walked.retain(|_| outer.next() != Some(true));
-        for Walked { top, mask, .. } in walked {
-            for (at, way) in &top.names {
+        let mut outer: Vec<bool> = walked.iter().map(above).collect();
+        let is_inner = |(w, outer): (&Walked, &bool)| if *outer { 0 } else { w.mask };
+        let inner = walked.iter().zip(&outer).map(is_inner).fold(0, |all, mask| all | mask);
+        let mut all: Vec<(bool, Walked)> = outer.drain(..).zip(walked).collect();
+        all.sort_by_key(|(is_outer, _)| *is_outer);
+        for (is_outer, Walked { top, mask, .. }) in all {
+            let mask = if is_outer { mask & inner } else { mask };
+            for (at, way) in top.names.iter().filter(|_| mask != 0) {
                 let place = way.place(w);
                 let named = named(place, w, types, *at, (mask, top.depth));
-                found.graphs.push(Named { is_rebound: true, ..named });
+                found.graphs.push(Named { is_rebound: true, is_final: !is_outer, ..named });
             }
         }
         (found, is_whole)

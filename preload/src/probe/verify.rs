@@ -84,7 +84,12 @@ pub(super) unsafe fn has(w: &World, types: &mut Types<'_>, named: &Named) -> Opt
                 let name = w.python.type_name(type_of(owner));
                 let own = w.python.own_attribute(owner, is);
                 let own = own.filter(|(attribute, _)| named.place == format!("{name}.{attribute}"));
-                own.map(|(_, object)| object).or_else(|| among(w.python.own_dict(owner), &name, types))
+                let own = own.map(|(_, object)| object);
+                let own = own.or_else(|| among(w.python.own_dict(owner), &name, types));
+                let is_hooks =
+                    |(hooks, dict): &(&str, u64)| is(*dict) && named.place == format!("{name}.{hooks}");
+                let hooks = || w.python.hooks(owner).find(is_hooks).filter(|_| kind.class == Class::Tensor);
+                own.or_else(|| hooks().map(|(_, dict)| dict))
             }
             _ => None,
         }

@@ -209,15 +209,20 @@ impl<'t> Search<'_, 't> {
         self.is_only(name, &|right| self.is_keeper(right))
     }
 
-    /// Whether a name is only ever assigned a method of the keeper that puts its argument there: `push = kept.append`.
+    /// Whether a name or an attribute is only ever assigned a method of the keeper that puts its argument there: `push = kept.append`.
     fn is_method(&self, name: Node<'t>) -> bool {
-        let text = self.source.text(name);
+        let source = self.source;
         let is_it = |right: Node<'t>| {
-            METHODS.contains(&self.source.field(right, "attribute"))
+            METHODS.contains(&source.field(right, "attribute"))
                 && right.child_by_field_name("object").is_some_and(|o| self.is_part(o))
         };
+        if name.kind() == "attribute" {
+            let all = ways::values_of_attribute(source, name);
+            return !all.is_empty() && all.into_iter().all(|right| right.is_some_and(is_it));
+        }
+        let text = source.text(name);
         name.kind() == "identifier"
-            && self.is_only(&Name::Of(self.source.owner(name, text), text.to_string()), &is_it)
+            && self.is_only(&Name::Of(source.owner(name, text), text.to_string()), &is_it)
     }
 
     /// Whether a name is assigned, and only ever what `is_it` says.
@@ -416,6 +421,9 @@ impl<'t> Search<'_, 't> {
                 }
                 if self.is_method(function) && !arguments.is_empty() {
                     return made(arguments, true);
+                }
+                if let Some((object, values)) = ways::registered(source, n, &self.keeper.variable) {
+                    return self.is_owner(object).then(|| made(values, true)).flatten();
                 }
                 // Of many hooks one is told by what it was given.
                 let is_hook = ways::has_handle(source, n);

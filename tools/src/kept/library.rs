@@ -1,4 +1,4 @@
-//! Calls that hand something to Python's own library, which keeps it in an attribute of its own: `weakref.finalize(owner, f, tensor)`,
+//! Calls that hand something to Python's own library or to PyTorch, which keeps it in an attribute of its own: `weakref.finalize(owner, f, tensor)`,
 //! `log.info("batch %s", tensor)` where a handler keeps its records.
 
 use super::adds::Add;
@@ -17,6 +17,10 @@ pub(super) fn adds<'t>(source: &Source<'t>, keeper: &Keeper) -> Option<Vec<Add<'
         ("finalize", "_registry") => (&["finalize"], 2),
         ("atexit", "register") => (&["register"], 1),
         ("MemoryHandler" | "BufferingHandler", "buffer") => (&LOGGER, 1),
+        ("Tensor" | "Parameter", "_backward_hooks") => (&["register_hook"], 0),
+        ("Tensor" | "Parameter", "_post_accumulate_grad_hooks") => {
+            (&["register_post_accumulate_grad_hook"], 0)
+        }
         _ => return None,
     };
     // Others have a method of that name, too.

@@ -434,3 +434,28 @@ fn what_pythons_own_library_is_given_to_keep() {
     none(source, &buffer);
     is(source, &Keeper { allocated: vec![3], ..buffer }, 4, "log.info('batch %s', y)");
 }
+
+#[test]
+fn a_method_of_the_keeper_that_an_attribute_has() {
+    let class = "class Rec:\n    def __init__(self):\n        self.buf = []; self.push = self.buf.append\n";
+    let used = format!("{class}    def on_step(self, x):\n        self.push(x)\n");
+    is(&used, &attribute("Rec", "buf", "list"), 5, "self.push(x)");
+    let outside = format!("{class}rec = Rec()\nfor x in data:\n    rec.push(x)\n");
+    is(&outside, &attribute("Rec", "buf", "list"), 6, "rec.push(x)");
+    // Another class has a method of this name.
+    let heap = "class Heap:\n    def push(self, x):\n        pass\n";
+    is(&format!("{used}{heap}heap.push(x)\n"), &attribute("Rec", "buf", "list"), 5, "self.push(x)");
+    none(&format!("{outside}{heap}"), &attribute("Rec", "buf", "list"));
+}
+
+#[test]
+fn buffers_and_parameters_that_a_module_is_given_under_ever_new_names() {
+    let text = "class M(nn.Module):\n    def __init__(self):\n        self.register_buffer(\"mask\", torch.ones(3))\n    def snap(self, x):\n        self.register_buffer(f\"snap{self.n}\", x)\n";
+    let other = format!("{text}for i in range(9):\n    setattr(store, f\"batch{{i}}\", net(i))\n");
+    for text in [text, &other] {
+        is(text, &attribute("M", "_buffers", "dict"), 5, "self.register_buffer(f\"snap{self.n}\", x)");
+    }
+    let text = "for i, x in enumerate(data):\n    setattr(net, f\"w{i}\", nn.Parameter(x))\n";
+    is(text, &attribute("Net", "_parameters", "dict"), 2, "setattr(net, f\"w{i}\", nn.Parameter(x))");
+    none("net.register_buffer(\"last\", x)\n", &attribute("Net", "_buffers", "dict"));
+}

@@ -95,8 +95,7 @@ pub(super) fn by_name<'t>(source: &Source<'t>, n: Node<'t>) -> Option<(Node<'t>,
         }
         _ => return None,
     };
-    let is_plain = name.kind() == "string" && children(name).iter().all(|p| p.kind() != "interpolation");
-    Some((object, if is_plain { Some(quoted(source.text(name))?) } else { None }))
+    Some((object, if is_plain(name) { Some(quoted(source.text(name))?) } else { None }))
 }
 
 /// What stands between quotes.
@@ -121,9 +120,57 @@ pub(super) fn method<'t>(source: &Source<'t>, call: Node<'t>) -> &'t str {
 
 /// Whether a call sets an attribute that always has the same name: what was there before is let go.
 pub(super) fn is_of_one_name(function: &str, arguments: &[Node<'_>]) -> bool {
-    let is_plain =
-        |n: &Node<'_>| n.kind() == "string" && children(*n).iter().all(|p| p.kind() != "interpolation");
-    function == "setattr" && arguments.get(1).is_some_and(is_plain)
+    function == "setattr" && arguments.get(1).is_some_and(|n| is_plain(*n))
+}
+
+/// Whether an argument is a string that is always the same.
+pub(super) fn is_plain(n: Node<'_>) -> bool {
+    n.kind() == "string" && children(n).iter().all(|p| p.kind() != "interpolation")
+}
+
+/// What an attribute is assigned, wherever it is. Where it is asked of another object than `self`, and some class has a method of its name, it is
+/// not known to be this one: nothing.
+pub(super) fn values_of_attribute<'t>(source: &Source<'t>, attribute: Node<'t>) -> Vec<Option<Node<'t>>> {
+    let name = source.field(attribute, "attribute");
+    let class = source.class_around(attribute).filter(|_| source.field(attribute, "object") == "self");
+    let value = |n: &Node<'t>| {
+        let left = n.child_by_field_name("left").filter(|l| l.kind() == "attribute")?;
+        let is_here = class.is_none() || source.class_around(left) == class;
+        (source.field(left, "attribute") == name && is_here).then(|| n.child_by_field_name("right"))
+    };
+    let is_method = |n: &Node<'t>| n.kind() == "function_definition" && source.field(*n, "name") == name;
+    if class.is_none() && source.nodes.iter().any(is_method) {
+        return Vec::new();
+    }
+    source.nodes.iter().filter_map(value).collect()
+}
+
+/// What modules of PyTorch have their tensors in, and each other.
+const OF_MODULES: [&str; 3] = ["_buffers", "_parameters", "_modules"];
+
+/// The module that a call gives a buffer, a parameter or a module, under a name that may be another each time, and what it gives.
+pub(super) fn registered<'t>(
+    source: &Source<'t>,
+    call: Node<'t>,
+    variable: &str,
+) -> Option<(Node<'t>, Vec<Node<'t>>)> {
+    const NAMES: [&str; 4] = ["register_buffer", "register_parameter", "add_module", "register_module"];
+    let function = call.child_by_field_name("function").filter(|_| OF_MODULES.contains(&variable))?;
+    let arguments = children(call.child_by_field_name("arguments")?);
+    let (object, given) = match arguments.as_slice() {
+        all if NAMES.contains(&source.field(function, "attribute")) => {
+            (function.child_by_field_name("object")?, all)
+        }
+        // Any object has attributes: it is a module's only where its class says so, or what it is given.
+        [object, given @ ..] if source.text(function) == "setattr" => {
+            let is_given = given.last().is_some_and(|v| source.text(*v).contains("Parameter("));
+            let is_module = source.text(*object) == "self" || variable == "_parameters" && is_given;
+            (*object, if is_module { given } else { &[] })
+        }
+        _ => return None,
+    };
+    let [name, values @ ..] = given else { return None };
+    (!is_plain(*name)).then(|| (object, values.to_vec()))
 }
 
 /// The global that `globals()["name"]` is.

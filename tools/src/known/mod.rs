@@ -53,6 +53,9 @@ fn fix_of(finding: &Finding, replay: &Replay, held_by: &HeldBy, share: Option<&S
     list::all().find_map(|leak| fix(leak, &what))
 }
 
+/// Part of the blocks that were asked about which a holder must have to be the cause.
+const EXPLAINS: f64 = 0.4;
+
 /// What is known of a finding beyond the events of its recording, for the judgement of it.
 pub(crate) fn testimony(finding: &Finding, replay: &Replay, share: Option<&Share>) -> Testimony {
     if !finding.is_active_leak() {
@@ -60,11 +63,15 @@ pub(crate) fn testimony(finding: &Finding, replay: &Replay, share: Option<&Share
     }
     let held_by = holder::held_by(finding, replay);
     let known = fix_of(finding, replay, &held_by, share).map(|fix| fix.known);
-    let keepers = match held_by {
-        HeldBy::Found(holders) => holders.iter().map(keeper).collect(),
-        _ => Vec::new(),
-    };
-    Testimony { known, keepers }
+    Testimony { known, keepers: keepers(&held_by) }
+}
+
+/// Those who speak for a finding. Where all that were found explain little of it they do not: what they hold may only be allocated by the same
+/// line.
+fn keepers(held_by: &HeldBy) -> Vec<Keeper> {
+    let HeldBy::Found(holders) = held_by else { return Vec::new() };
+    let explained: f64 = holders.iter().map(|h| h.share).sum();
+    if explained >= EXPLAINS { holders.iter().map(keeper).collect() } else { Vec::new() }
 }
 
 /// What the judgement asks of a holder.
@@ -116,8 +123,9 @@ fn fix(leak: &Leak, what: &What<'_>) -> Option<Fix> {
     // A class of the same name may be anybody's: the package must have a part in the job.
     let is_there = |package: &String| what.all.iter().any(|f| is_in(&f.file, &format!("{package}/")));
     // One that explains little of it is not the cause.
-    let held =
-        || what.holders.iter().filter(|h| h.share >= 0.4).flat_map(|h| h.through.iter().chain([&h.name]));
+    let held = || {
+        what.holders.iter().filter(|h| h.share >= EXPLAINS).flat_map(|h| h.through.iter().chain([&h.name]))
+    };
     let is_held = |name: &String| held().any(|of| of.contains(name.as_str()));
     if leak.held_by.as_ref().is_some_and(|name| !is_held(name) || !leak.package.iter().all(is_there)) {
         return None;
@@ -208,6 +216,16 @@ mod tests {
 
     const OFFLOAD: &str = "trl/models/activation_offloading.py";
     const UNPACK: &str = "OffloadActivations.__init__.<locals>.unpack_tensor_with_streams";
+
+    #[test]
+    fn holders_of_little_of_it_do_not_speak_for_it() {
+        let of = |share: f64| Holder { share, ..Holder::default() };
+        let count = |shares: &[f64]| keepers(&HeldBy::Found(shares.iter().map(|s| of(*s)).collect())).len();
+        assert_eq!(
+            [count(&[0.06]), count(&[0.1, 0.1]), count(&[0.33, 0.33, 0.33]), count(&[0.5])],
+            [0, 0, 3, 1]
+        );
+    }
 
     #[test]
     fn a_known_leak_is_named_with_the_installed_version_and_the_remedy() {
