@@ -11,6 +11,9 @@ const STILL: u32 = 8;
 /// The same for steps that left blocks, to an entry.
 const PER_ENTRY: f64 = 4.0;
 
+/// A keeper may speak for a finding where it holds one in so many of the blocks that the largest one holds.
+const PART: u64 = 4;
+
 /// Whom a keeper belongs to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Owner {
@@ -107,8 +110,7 @@ pub fn refine(finding: &mut Finding, told: &Testimony) {
         return;
     }
     let keepers = &told.keepers;
-    // What holds most of it speaks for it; where nothing was counted, the first one found.
-    let Some(k) = keepers.iter().rev().max_by_key(|k| k.blocks) else { return };
+    let Some(k) = speaker(keepers) else { return };
     match k.owner {
         Owner::Optimizer => {
             tell(finding, Evidence::new("owned by the state of an optimizer", 1.0));
@@ -154,6 +156,18 @@ pub fn refine(finding: &mut Finding, told: &Testimony) {
     }
 }
 
+/// Who speaks for a finding: what holds most of it, and where nothing was counted, the first one found. A container without a bound that was
+/// seen to grow comes before it where it holds a good part: what else the line allocates may end.
+fn speaker(keepers: &[Keeper]) -> Option<&Keeper> {
+    let most = keepers.iter().map(|k| k.blocks).max()?;
+    let grows = |k: &&Keeper| {
+        let is_open = k.owner == Owner::Other && k.bound.is_none() && !k.shrank;
+        is_open && k.grew() && k.blocks >= most.div_ceil(PART)
+    };
+    let open = keepers.iter().rev().filter(grows).max_by_key(|k| k.blocks);
+    open.or_else(|| keepers.iter().rev().max_by_key(|k| k.blocks))
+}
+
 /// A fact, where it was not told before.
 fn tell(f: &mut Finding, e: Evidence) {
     f.evidence.retain(|told| told.what != e.what);
@@ -184,6 +198,23 @@ fn bound(f: &Finding, k: &Keeper, entries: u64, source: String) -> Bound {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_list_that_grows_speaks_before_a_deque_that_ends() {
+        let deque = Keeper { path: "deque".into(), bound: Some(24), blocks: 60, ..Keeper::default() };
+        let list = |now, blocks| Keeper {
+            path: "list".into(),
+            length_then: Some(10),
+            length_now: Some(now),
+            blocks,
+            ..Keeper::default()
+        };
+        let said = |list: Keeper| speaker(&[deque.clone(), list]).map(|k| k.path.clone()).unwrap_or_default();
+        assert_eq!(said(list(40, 40)), "list");
+        // It was not seen to grow, or holds next to nothing.
+        assert_eq!((said(list(10, 40)), said(list(40, 4))), ("deque".into(), "deque".into()));
+        assert_eq!(speaker(&[]), None);
+    }
 
     #[test]
     fn what_has_more_entries_than_its_bound_has_no_bound() {
