@@ -102,7 +102,7 @@ fn ran_out(outcome: &run::Outcome) -> bool {
         .unwrap_or_default();
     judged
         .iter()
-        .map(Judged::replay)
+        .map(|judged| &judged.replay)
         .any(|r| r.devices().any(|d| d.ooms.last().is_some_and(|o| !r.lived_on(d.id, o))))
 }
 
