@@ -8,69 +8,28 @@ use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
+use strandline::event::WordList;
 
 /// How long a child process may stay silent before it is given up.
 const PATIENCE: Duration = Duration::from_secs(1800);
 
 /// What torch imports at run time, besides NVIDIA's packages, which the simulated libraries stand in for.
-const TORCH_NEEDS: [&str; 10] = [
-    "typing_extensions",
-    "sympy",
-    "mpmath",
-    "networkx",
-    "jinja2",
-    "markupsafe",
-    "fsspec",
-    "filelock",
-    "numpy",
-    "setuptools",
-];
+const TORCH_NEEDS: WordList =
+    WordList("typing_extensions sympy mpmath networkx jinja2 markupsafe fsspec filelock numpy setuptools");
 
 /// transformers with accelerate and all they import: listed, because their own lists would pull in NVIDIA's packages
 /// through torch. `huggingface_hub` 2 is not yet understood by transformers.
-const TRANSFORMERS: [&str; 27] = [
-    "transformers==5.17.*",
-    "huggingface_hub<2",
-    "accelerate",
-    "psutil",
-    "tokenizers",
-    "safetensors",
-    "regex",
-    "pyyaml",
-    "tqdm",
-    "packaging",
-    "httpx",
-    "httpcore",
-    "h11",
-    "anyio",
-    "idna",
-    "certifi",
-    "hf-xet",
-    "typer",
-    "click",
-    "shellingham",
-    "rich",
-    "markdown-it-py",
-    "mdurl",
-    "pygments",
-    "requests",
-    "urllib3",
-    "charset-normalizer",
-];
+const TRANSFORMERS: WordList = WordList(
+    "transformers==5.17.* huggingface_hub<2 accelerate psutil tokenizers safetensors regex pyyaml tqdm \
+     packaging httpx httpcore h11 anyio idna certifi hf-xet typer click shellingham rich markdown-it-py \
+     mdurl pygments requests urllib3 charset-normalizer",
+);
 
 /// Variables that would make the new Python another one than it is.
-const MISLEADING: [&str; 10] = [
-    "PYTHONPATH",
-    "PYTHONHOME",
-    "PYTHONSTARTUP",
-    "LD_PRELOAD",
-    "LD_LIBRARY_PATH",
-    "CUDA_VISIBLE_DEVICES",
-    "PYTORCH_CUDA_ALLOC_CONF",
-    "PYTORCH_ALLOC_CONF",
-    "PIP_TARGET",
-    "PIP_REQUIRE_VIRTUALENV",
-];
+const MISLEADING: WordList = WordList(
+    "PYTHONPATH PYTHONHOME PYTHONSTARTUP LD_PRELOAD LD_LIBRARY_PATH CUDA_VISIBLE_DEVICES \
+     PYTORCH_CUDA_ALLOC_CONF PYTORCH_ALLOC_CONF PIP_TARGET PIP_REQUIRE_VIRTUALENV",
+);
 
 const INDEX_ADVICE: &str = "is the package index reachable? pip's own settings (PIP_INDEX_URL, a proxy) are honoured; then run it again";
 
@@ -109,14 +68,14 @@ impl Venv {
             self.install(&[&format!("torch=={version}")], "installing torch")
         })?;
         progress.stage("torch's dependencies: downloading and installing about 35 MB", || {
-            self.install(&TORCH_NEEDS, "installing torch's dependencies")
+            self.install(&TORCH_NEEDS.iter().collect::<Vec<_>>(), "installing torch's dependencies")
         })
     }
 
     /// Installs transformers.
     pub(super) fn install_transformers(&self, progress: &Progress) -> Result<(), Error> {
         progress.stage("transformers and accelerate: downloading and installing about 30 MB", || {
-            self.install(&TRANSFORMERS, "installing transformers")
+            self.install(&TRANSFORMERS.iter().collect::<Vec<_>>(), "installing transformers")
         })
     }
 
@@ -182,7 +141,7 @@ fn pip(python: &Path, arguments: &[&str], what: &str) -> Result<(), Error> {
 
 /// Runs a program; returns its stdout, or says how it ended with its last lines.
 pub(super) fn run(mut command: Command, what: &str, advice: &'static str) -> Result<String, Error> {
-    for name in MISLEADING {
+    for name in MISLEADING.iter() {
         command.env_remove(name);
     }
     command.env("PYTHONNOUSERSITE", "1").stdin(Stdio::null());
