@@ -108,6 +108,17 @@ pub(crate) fn after_fork_in_child() {
     INSIDE.store(0, SeqCst);
 }
 
+/// Whether the program, or a library that was loaded together with it, has this under the name: one that was opened for somebody has
+/// not.
+pub(crate) fn is_global(name: &CStr, address: *const ()) -> bool {
+    // SAFETY: the program itself is opened once more, which runs nothing, and is never closed; a look-up through it goes through the
+    // global scope. The name is a C string, and the result is only compared.
+    unsafe {
+        let program = libc::dlopen(core::ptr::null(), libc::RTLD_LAZY | libc::RTLD_NOLOAD);
+        !program.is_null() && core::ptr::addr_eq(libc::dlsym(program, name.as_ptr()), address)
+    }
+}
+
 /// The loaded library that an address lies in.
 pub(crate) fn library_of(address: *const c_void) -> Option<libc::Dl_info> {
     let _in_loader = enter();
