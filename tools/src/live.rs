@@ -158,7 +158,7 @@ impl<'a> Live<'a> {
 
     /// As what is printed takes it, with what is known of what grows.
     pub(crate) fn process<R>(&self, print: impl FnOnce(&Process<'_>) -> R) -> R {
-        let verdict = judge(self.replay, &self.detector);
+        let verdict = judge(self.replay, self.detector);
         let mut process = Process::new(self.replay, self.names, &verdict, self.findings);
         let known = |f: &Finding| match f.grows() {
             true => known::about(f, self.replay, self.names, self.began, None),

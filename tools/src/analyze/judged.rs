@@ -8,7 +8,7 @@ use crate::symbols::Symbols;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use strandline::detect::{Detector, Finding, SelfFault, Verdict};
-use strandline::event::{Bytes, Names, StackId};
+use strandline::event::{Bytes, StackId};
 use strandline::reader::Frozen;
 use strandline::replay::{Coverage, Device, GRACE, Held, Replay};
 use strandline::report::html;

@@ -4,7 +4,7 @@ use super::cards::Card;
 use super::peak::{BESIDE, Peak, peaks};
 use super::settled::{Follower, Why};
 use crate::alert::Settings;
-use crate::analyze::{self, Judged, Suppressions};
+use crate::analyze::{self, Suppressions};
 use crate::environment;
 use crate::error::Error;
 use crate::job::{Job, Variable};
