@@ -168,7 +168,7 @@ impl<'a> Labels<'a> {
         let c = match e.action {
             Action::Alloc => match self.marked.get(&(e.device, e.addr, e.time)) {
                 Some(standing) => standing.category(),
-                None => e.phase.map_or(UNKNOWN, |p| PhaseKind::of(p, self.source.steps.trained()).name()),
+                None => e.phase.map_or(UNKNOWN, |p| PhaseKind::of(p, self.source.steps.trained).name()),
             },
             Action::Snapshot => UNKNOWN,
             _ => return None,
@@ -186,7 +186,7 @@ impl<'a> Labels<'a> {
             self.texts.clear();
             self.place = self.source.steps.place(e.event);
         }
-        let phase = e.phase.map(|p| PhaseKind::of(p, self.source.steps.trained()));
+        let phase = e.phase.map(|p| PhaseKind::of(p, self.source.steps.trained));
         let key = (phase, e.device, e.stream, e.repaired);
         if let Some(&m) = self.texts.get(&key) {
             return out.again(m);

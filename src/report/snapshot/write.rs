@@ -56,7 +56,7 @@ impl<'a, W: Write> Snapshot<'a, W> {
         let marked: Marked = used
             .iter()
             .flat_map(|&d| source.replay.blocks(d))
-            .chain(source.steps.left())
+            .chain(&source.steps.left)
             .filter_map(|h| Some(((h.block.device, h.block.addr, h.born), standing(h)?)))
             .collect();
         let mut out = Out::new(out, source.language);
