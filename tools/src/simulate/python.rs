@@ -140,23 +140,23 @@ fn pip(python: &Path, arguments: &[&str], what: &str) -> Result<(), Error> {
 }
 
 /// Runs a program; returns its stdout, or says how it ended with its last lines.
-pub(super) fn run(mut command: Command, what: &str, advice: &'static str) -> Result<String, Error> {
+pub(super) fn run(mut command: Command, what: &str, advice: &str) -> Result<String, Error> {
     for name in MISLEADING.iter() {
         command.env_remove(name);
     }
     command.env("PYTHONNOUSERSITE", "1").stdin(Stdio::null());
-    let failed = |ended: String, tail: String| Error::Tool { what: what.to_string(), ended, tail, advice };
+    let failed = |ended: &str, tail: &str| Error::tool(what, ended, tail, advice);
     let program = command.get_program().to_string_lossy().into_owned();
     // Both streams go to one unnamed file: nothing is lost, and no pipe can fill up.
-    let mut said = unnamed().map_err(|error| failed(format!("no temporary file: {error}"), String::new()))?;
+    let mut said = unnamed().map_err(|error| failed(&format!("no temporary file: {error}"), ""))?;
     let (Ok(out), Ok(err)) = (said.try_clone(), said.try_clone()) else {
-        return Err(failed("no more descriptors".into(), String::new()));
+        return Err(failed("no more descriptors", ""));
     };
     let mut child = command
         .stdout(out)
         .stderr(err)
         .spawn()
-        .map_err(|error| failed(format!("cannot run {program}: {error}"), String::new()))?;
+        .map_err(|error| failed(&format!("cannot run {program}: {error}"), ""))?;
     let deadline = Instant::now() + PATIENCE;
     let status = loop {
         match child.try_wait() {
@@ -164,16 +164,14 @@ pub(super) fn run(mut command: Command, what: &str, advice: &'static str) -> Res
             Ok(None) if Instant::now() < deadline => std::thread::sleep(Duration::from_millis(10)),
             Ok(None) => {
                 let _ = child.kill().and_then(|()| child.wait());
-                return Err(failed(
-                    format!("given up after {} minutes", PATIENCE.as_secs() / 60),
-                    tail(&mut said),
-                ));
+                let ended = format!("given up after {} minutes", PATIENCE.as_secs() / 60);
+                return Err(failed(&ended, &tail(&mut said)));
             }
-            Err(error) => return Err(failed(error.to_string(), tail(&mut said))),
+            Err(error) => return Err(failed(&error.to_string(), &tail(&mut said))),
         }
     };
     if !status.success() {
-        return Err(failed(format!("{program}: {status}"), tail(&mut said)));
+        return Err(failed(&format!("{program}: {status}"), &tail(&mut said)));
     }
     let mut text = String::new();
     let _ = said.seek(SeekFrom::Start(0)).and_then(|_| said.read_to_string(&mut text));
