@@ -207,14 +207,10 @@ impl Lane {
 }
 
 impl Region {
-    /// A ring for this thread, or `None` where all are taken: then [`Region::overflow`] is the way. At most one
-    /// compare-and-swap per ring; no system call, no heap. The owner's first record is [`Lane::announce`]'s.
-    pub fn claim(&self) -> Option<Lane> {
-        self.claim_below(self.geometry().lanes)
-    }
-
-    /// The same among the first `n` lanes: those whose memory exists.
-    pub fn claim_below(&self, n: u32) -> Option<Lane> {
+    /// A ring for this thread among the first `n` lanes: those whose memory exists. `None` where all are taken: then
+    /// [`Region::overflow`] is the way. At most one compare-and-swap per ring; no system call, no heap. The owner's first
+    /// record is [`Lane::announce`]'s.
+    pub fn claim(&self, n: u32) -> Option<Lane> {
         (0..self.geometry().lanes.min(n)).find_map(|i| self.claim_ring(i))
     }
 

@@ -3,10 +3,10 @@
 use super::layout::{Head, Ring};
 use crate::event::Room;
 use crate::format::raw::Record;
-use crate::format::region::{Clock, Geometry, Identity, MAGIC, Moment, PART, VERSION, flag, owner};
+use crate::format::region::{Clock, Geometry, Identity, MAGIC, Moment, PART, VERSION, owner};
 use std::fmt;
 use std::ptr::NonNull;
-use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use std::sync::atomic::Ordering::{AcqRel, Relaxed, Release};
 
 /// Why a region could not be made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -128,11 +128,6 @@ impl Region {
         rings.saturating_add(self.lost_unowned())
     }
 
-    /// Records published so far, all rings together.
-    pub fn published(&self) -> u64 {
-        (0..=self.geometry.lanes).map(|i| self.ring(i).head.load(Relaxed)).sum()
-    }
-
     /// Notes the clocks as they stand together now, for whoever reads the region without the recording. One caller at a
     /// time: the drain.
     pub fn calibrate(&self, now: Moment) {
@@ -158,16 +153,6 @@ impl Region {
         if self.head().clock.load(Relaxed) == 1 { Clock::Tsc } else { Clock::Nanoseconds }
     }
 
-    /// Whose it is.
-    pub fn identity(&self) -> Identity {
-        let head = self.head();
-        Identity {
-            pid: head.pid.load(Relaxed) as u32,
-            start: head.start.load(Relaxed),
-            id: [head.id_low.load(Relaxed), head.id_high.load(Relaxed)],
-        }
-    }
-
     /// Its geometry.
     pub fn geometry(&self) -> Geometry {
         self.geometry
@@ -185,11 +170,6 @@ impl Region {
             true => rooms.fetch_or(room.bit(), Relaxed),
             false => rooms.fetch_and(!room.bit(), Relaxed),
         };
-    }
-
-    /// Whether the writer has written its End page.
-    pub fn is_ended(&self) -> bool {
-        self.head().flags.load(Acquire) & flag::CLEAN_END != 0
     }
 
     pub(super) fn head(&self) -> &'static Head {

@@ -55,7 +55,7 @@ fn a_region_is_refused_where_it_does_not_fit() {
 #[test]
 fn an_open_record_is_nobodys_business_until_it_is_published() {
     let r = region(SMALL);
-    let (mut lane, mut drain) = (r.claim().unwrap(), r.drain().unwrap());
+    let (mut lane, mut drain) = (r.claim(u32::MAX).unwrap(), r.drain().unwrap());
     *lane.open().unwrap() = numbered(1);
     assert!(take(&mut drain, 0).is_empty());
     lane.opened().unwrap().set_rounded(512);
@@ -71,7 +71,7 @@ fn an_open_record_is_nobodys_business_until_it_is_published() {
 #[test]
 fn a_full_ring_counts_its_loss_and_says_where_it_was() {
     let r = region(SMALL);
-    let (mut lane, mut drain) = (r.claim().unwrap(), r.drain().unwrap());
+    let (mut lane, mut drain) = (r.claim(u32::MAX).unwrap(), r.drain().unwrap());
     let pushed = (0..70).filter(|&n| lane.push(numbered(n))).count();
     assert_eq!((pushed, drain.lost(0), r.lost()), (64, 6, 6));
     drain.advance(0, 1);
@@ -89,26 +89,26 @@ fn lanes_go_round_only_when_they_are_drained() {
     let r = region(SMALL);
     let mut drain = r.drain().unwrap();
     assert!(r.drain().is_none());
-    let mut lanes: Vec<Lane> = (0..4).map(|_| r.claim().unwrap()).collect();
+    let mut lanes: Vec<Lane> = (0..4).map(|_| r.claim(u32::MAX).unwrap()).collect();
     assert_eq!(lanes.iter().map(Lane::thread).collect::<Vec<_>>(), [1, 2, 3, 4]);
-    assert!(r.claim().is_none());
+    assert!(r.claim(u32::MAX).is_none());
     let mut gone = lanes.remove(2);
     assert!(gone.announce(5, 77, *b"pt_autograd_0\0\0\0", 16));
     *gone.open().unwrap() = numbered(9);
     gone.release();
-    assert!(r.claim().is_none(), "its records are not drained yet");
+    assert!(r.claim(u32::MAX).is_none(), "its records are not drained yet");
     let seen = take(&mut drain, 2);
     assert_eq!((seen[0].kind, seen[0].stack, seen[0].a), (Kind::Thread as u8, 3, 77));
     assert_eq!(&[seen[0].b.to_le_bytes(), seen[0].c.to_le_bytes()].concat(), b"pt_autograd_0\0\0\0");
     assert_eq!(seen[1], numbered(9), "what was open at release is published");
-    let again = r.claim().unwrap();
+    let again = r.claim(u32::MAX).unwrap();
     assert_eq!((again.thread(), drain.thread(2)), (5, 5));
 }
 
 #[test]
 fn a_hook_that_a_thread_ended_in_is_not_its_rings_next_owners() {
     let r = region(SMALL);
-    let lane = r.claim().unwrap();
+    let lane = r.claim(u32::MAX).unwrap();
     let hook = lane.hook();
     hook.store(15, Ordering::Relaxed);
     assert_eq!(r.ring(0).hook.load(Ordering::Relaxed), 15, "where the reader looks");
@@ -132,7 +132,7 @@ fn names_are_filled_in_once_for_each_owner() {
         });
         asked.len()
     };
-    let mut lane = r.claim().unwrap();
+    let mut lane = r.claim(u32::MAX).unwrap();
     assert_eq!(name(&mut drain), 0, "it has not said who it is");
     lane.announce(1, 7, [0; 16], 0);
     lane.push(numbered(2));
@@ -140,7 +140,7 @@ fn names_are_filled_in_once_for_each_owner() {
     let seen = take(&mut drain, 0);
     assert_eq!((seen[0].b, seen[0].c, seen[1]), (u64::from_le_bytes(*b"worker\0\0"), 0, numbered(2)));
     lane.release();
-    let mut lane = r.claim().unwrap();
+    let mut lane = r.claim(u32::MAX).unwrap();
     lane.announce(3, 8, [0; 16], 0);
     assert_eq!((name(&mut drain), name(&mut drain)), (2, 2), "one that has ended is not asked for again");
     assert_eq!((take(&mut drain, 0)[0].b, asked), (0, vec![7, 8]));
@@ -207,7 +207,7 @@ fn nothing_is_torn_lost_uncounted_or_seen_twice() {
     let accepted: u64 = std::thread::scope(|s| {
         let threads: Vec<_> = (0..4u64)
             .map(|t| {
-                let mut lane = if t < 2 { r.claim() } else { None };
+                let mut lane = if t < 2 { r.claim(u32::MAX) } else { None };
                 s.spawn(move || {
                     let mut accepted = 0u64;
                     for n in 0..RECORDS {
@@ -259,7 +259,7 @@ fn nothing_is_torn_lost_uncounted_or_seen_twice() {
 #[ignore = "prints figures; run it in release"]
 fn cost_of_a_record() {
     let r = region(Geometry { lanes: 1, records: 1 << 15, overflow: 64, definitions: 4096 });
-    let (mut lane, mut drain) = (r.claim().unwrap(), r.drain().unwrap());
+    let (mut lane, mut drain) = (r.claim(u32::MAX).unwrap(), r.drain().unwrap());
     let mut best = f64::MAX;
     for _ in 0..200 {
         let start = std::time::Instant::now();

@@ -8,8 +8,6 @@ named! {
     pub enum Certainty {
         /// It explains something and accuses nobody.
         Note = "note",
-        /// It is in use and ends: a queue, requests that are being served.
-        InUse = "in_use",
         /// It grows, and its keeper says where it ends: `deque.maxlen`, the maxsize of a cache.
         Bounded = "bounded",
         /// It is kept and becomes more; it is not yet told from a buffer that fills.

@@ -9,7 +9,7 @@ use super::policy::Policy;
 use super::survivors::{BIRTHS, Fell};
 use super::{kinds, note};
 use crate::event::DeviceId;
-use crate::replay::{Cohort, CohortId, GRACE, Grain, Held, Point, Progress, Replay};
+use crate::replay::{Cohort, CohortId, GRACE, Grain, Point, Progress, Replay};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 /// All judgements over one replay.
@@ -141,11 +141,6 @@ impl Detector {
         let untold = (0..).map(CohortId).zip(replay.cohorts()).filter(|(id, _)| !told.contains(id));
         let all: u64 = untold.map(|(_, c)| hidden(c)).fold(0, u64::saturating_add);
         Some((all as f64 / f64::from(steps.max(1))).max(LEAST))
-    }
-
-    /// Whether a block is among those that a leak finding which stands (at any severity) counts.
-    pub fn left_behind(&self, block: &Held) -> bool {
-        self.findings.iter().any(|f| f.is_active_leak() && f.counts(block))
     }
 
     /// Cohorts that grow as of the last marks. By step where it is seen by step, else by microbatch.

@@ -16,6 +16,7 @@ mod printable;
 mod segments;
 pub mod steps;
 mod unit;
+mod word_list;
 
 pub use at_work::{AtWork, HookId, Room};
 pub use block::{Block, Phase, SegmentOp, Totals};
@@ -31,3 +32,4 @@ pub use unit::{
     Addr, Bytes, CodeId, DeviceId, EventHandle, Nanos, PoolId, SiteId, StackId, StreamHandle, StreamId,
     ThreadId,
 };
+pub use word_list::WordList;

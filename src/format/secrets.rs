@@ -4,111 +4,33 @@
 //! `@` of an address) or by how it begins (`hf_…`, `sk-…`, `ghp_…`). This errs on the side of hiding: what is hidden in vain is a word
 //! less in a report.
 
+use crate::event::WordList;
+
 /// What stands in the place of a secret.
 pub const HIDDEN: &str = "***";
 
 /// Beginnings that only keys and tokens have. What follows is letters, digits, `_`, `-` and `.`.
-const BEGINNINGS: [&str; 32] = [
-    "hf_",
-    "sk-",
-    "sk_live_",
-    "sk_test_",
-    "rk_live_",
-    "ghp_",
-    "gho_",
-    "ghu_",
-    "ghs_",
-    "ghr_",
-    "github_pat_",
-    "glpat-",
-    "gldt-",
-    "xoxb-",
-    "xoxp-",
-    "xoxa-",
-    "xoxs-",
-    "xapp-",
-    "AKIA",
-    "ASIA",
-    "AIza",
-    "ya29.",
-    "eyJ",
-    "pypi-",
-    "npm_",
-    "nvapi-",
-    "gsk_",
-    "r8_",
-    "dckr_pat_",
-    "SG.",
-    "dapi",
-    "lsv2_",
-];
+const BEGINNINGS: WordList = WordList(
+    "hf_ sk- sk_live_ sk_test_ rk_live_ ghp_ gho_ ghu_ ghs_ ghr_ github_pat_ glpat- gldt- xoxb- xoxp- \
+     xoxa- xoxs- xapp- AKIA ASIA AIza ya29. eyJ pypi- npm_ nvapi- gsk_ r8_ dckr_pat_ SG. dapi lsv2_",
+);
 
 /// Words that make a name one of a secret, alone or after others: `hub_token`, `aws.secret.access.key`.
-const SECRETS: [&str; 19] = [
-    "token",
-    "secret",
-    "secrets",
-    "password",
-    "passwd",
-    "passphrase",
-    "passcode",
-    "pwd",
-    "pass",
-    "apikey",
-    "authtoken",
-    "accesstoken",
-    "accesskey",
-    "secretkey",
-    "privatekey",
-    "credential",
-    "credentials",
-    "authorization",
-    "bearer",
-];
+const SECRETS: WordList = WordList(
+    "token secret secrets password passwd passphrase passcode pwd pass apikey authtoken accesstoken \
+     accesskey secretkey privatekey credential credentials authorization bearer",
+);
 /// What a key is the key to, where it is secret.
-const KEYS: [&str; 12] = [
-    "api",
-    "access",
-    "secret",
-    "private",
-    "auth",
-    "account",
-    "session",
-    "encryption",
-    "signing",
-    "client",
-    "ssh",
-    "license",
-];
+const KEYS: WordList =
+    WordList("api access secret private auth account session encryption signing client ssh license");
 /// Words before `token` that make it one of a text.
-const OF_TEXTS: [&str; 26] = [
-    "pad",
-    "eos",
-    "bos",
-    "unk",
-    "mask",
-    "sep",
-    "cls",
-    "image",
-    "video",
-    "audio",
-    "special",
-    "stop",
-    "start",
-    "end",
-    "per",
-    "prompt",
-    "max",
-    "min",
-    "num",
-    "last",
-    "first",
-    "next",
-    "each",
-    "user",
-    "assistant",
-    "system",
-];
+const OF_TEXTS: WordList = WordList(
+    "pad eos bos unk mask sep cls image video audio special stop start end per prompt max min num last \
+     first next each user assistant system",
+);
+/// What is said of a token of a text, behind the word.
+const MEASURES: WordList =
+    WordList("id ids type types count budget limit level length size rate weight dropout");
 
 /// The words of a command, with every secret as [`HIDDEN`]. A command that has been through this comes out as it went in.
 pub fn masked(words: impl IntoIterator<Item = String>) -> Vec<String> {
@@ -170,27 +92,10 @@ fn is_secret(name: &str) -> bool {
     (0..words.len()).any(|i| {
         let before = if i == 0 { "" } else { word(i - 1) };
         match word(i) {
-            "token" => {
-                !OF_TEXTS.contains(&before)
-                    && !matches!(
-                        word(i + 1),
-                        "id" | "ids"
-                            | "type"
-                            | "types"
-                            | "count"
-                            | "budget"
-                            | "limit"
-                            | "level"
-                            | "length"
-                            | "size"
-                            | "rate"
-                            | "weight"
-                            | "dropout"
-                    )
-            }
-            "key" | "keys" => KEYS.contains(&before),
+            "token" => !OF_TEXTS.has(before) && !MEASURES.has(word(i + 1)),
+            "key" | "keys" => KEYS.has(before),
             "pass" => i + 1 == words.len() && i > 0,
-            other => SECRETS.contains(&other),
+            other => SECRETS.has(other),
         }
     })
 }
@@ -256,7 +161,7 @@ fn begun(word: &str) -> String {
     while !rest.is_empty() {
         let length = rest.find(|c| !is_inner(c)).unwrap_or(rest.len());
         let (piece, after) = rest.split_at(length);
-        let beginning = BEGINNINGS.iter().find(|b| piece.starts_with(**b)).filter(|b| is_key(b, piece));
+        let beginning = BEGINNINGS.iter().find(|b| piece.starts_with(*b)).filter(|b| is_key(b, piece));
         match beginning {
             Some(beginning) => out.push_str(&format!("{beginning}{HIDDEN}")),
             None => out.push_str(piece),

@@ -32,7 +32,7 @@ enum Look {
 
 impl Reader {
     pub(super) fn read_page(&mut self) {
-        let mut pages = take_pages(self);
+        let mut pages = std::mem::replace(&mut self.pages, Pages::new(0));
         match pages.next(&*self.source) {
             Err(e) => {
                 self.damage.add(Some(pages.at()), format!("the file cannot be read: {e}"), None);
@@ -385,10 +385,6 @@ impl Reader {
             self.stage = Stage::Done;
         }
     }
-}
-
-fn take_pages(r: &mut Reader) -> Pages {
-    std::mem::replace(&mut r.pages, Pages::new(0))
 }
 
 fn thread_info(r: &Record) -> ThreadInfo {

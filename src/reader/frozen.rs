@@ -58,7 +58,7 @@ impl Frozen {
     /// # Errors
     /// As [`Reader::open`].
     pub fn reader(&self) -> Result<Reader, Error> {
-        let tail = self.tail.clone().map(|t| Box::new(Copied(t)) as Box<dyn Source>);
+        let tail = self.tail.clone().map(|t| Box::new(t) as Box<dyn Source>);
         let source: Box<dyn Source> = match &self.mapped {
             Some(mapped) => Box::new(mapped.clone()),
             None => Box::new(Part { file: self.file.clone(), len: self.len }),
@@ -121,17 +121,5 @@ impl Source for Part {
     }
     fn len(&self) -> io::Result<u64> {
         Ok(self.len)
-    }
-}
-
-/// Bytes that several readers read.
-struct Copied(Arc<Vec<u8>>);
-
-impl Source for Copied {
-    fn read_at(&self, at: u64, buf: &mut [u8]) -> io::Result<usize> {
-        Source::read_at(&self.0.as_slice(), at, buf)
-    }
-    fn len(&self) -> io::Result<u64> {
-        Ok(self.0.as_slice().len() as u64)
     }
 }

@@ -100,7 +100,7 @@ mod tests {
 
     impl Source for Changing {
         fn read_at(&self, at: u64, buf: &mut [u8]) -> io::Result<usize> {
-            let got = Source::read_at(&self.0.borrow().as_slice(), at, buf);
+            let got = Source::read_at(&*self.0.borrow(), at, buf);
             // Once something that is no map was read.
             if at >= BLOCK as u64
                 && let Some((place, bytes)) = self.1.take()

@@ -45,7 +45,7 @@ impl Source for File {
     }
 }
 
-impl Source for &[u8] {
+impl Source for Vec<u8> {
     fn read_at(&self, at: u64, buf: &mut [u8]) -> io::Result<usize> {
         let rest = usize::try_from(at).ok().and_then(|at| self.get(at..)).unwrap_or_default();
         let n = rest.len().min(buf.len());
@@ -55,16 +55,7 @@ impl Source for &[u8] {
         Ok(n)
     }
     fn len(&self) -> io::Result<u64> {
-        Ok(<[u8]>::len(self) as u64)
-    }
-}
-
-impl Source for Vec<u8> {
-    fn read_at(&self, at: u64, buf: &mut [u8]) -> io::Result<usize> {
-        Source::read_at(&self.as_slice(), at, buf)
-    }
-    fn len(&self) -> io::Result<u64> {
-        Ok(<[u8]>::len(self) as u64)
+        Ok(self.as_slice().len() as u64)
     }
 }
 

@@ -97,10 +97,7 @@ impl Scene {
                 at = at.max(addr.saturating_add(size));
             }
             if at < end {
-                match s.expandable {
-                    true => open = Some((at, end, own)),
-                    false => self.piece(end - at, own),
-                }
+                if s.expandable { open = Some((at, end, own)) } else { self.piece(end - at, own) }
             }
         }
         if let Some((from, to, own)) = open {

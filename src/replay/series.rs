@@ -90,16 +90,6 @@ impl Series {
         range.iter().copied().reduce(Point::floor).unwrap_or_default()
     }
 
-    /// Value at a mark: exact for the last [`RECENT`] and for series of up to 512 marks, else its bucket's
-    /// minimum.
-    pub fn at(&self, mark: u32) -> Point {
-        let last = self.last_mark();
-        if mark <= last && last - mark < RECENT as u32 {
-            return self.back(last - mark);
-        }
-        self.floor(mark, mark + 1)
-    }
-
     /// (last mark, minimum) of every bucket, oldest first.
     pub fn buckets(&self) -> impl DoubleEndedIterator<Item = (u32, Point)> + '_ {
         let last = self.last_mark();
@@ -227,7 +217,7 @@ mod tests {
         assert!(s.floors.len() <= BUCKETS && s.recent.len() == RECENT);
         let f = s.floor(50_000, 60_000);
         assert!(f.blocks <= 50_000 && f.blocks > 49_000, "{f:?}");
-        assert_eq!(s.at(99_990), p(99_990));
+        assert_eq!(s.back(10), p(99_990));
         assert_eq!(s.back(RECENT as u32), Point::default());
     }
 
@@ -238,8 +228,8 @@ mod tests {
         assert_eq!(s.last_mark(), 0);
         s.push(5, p(9));
         s.push(9, p(4));
-        assert_eq!(s.at(7), Point::default());
-        assert_eq!((s.at(5), s.at(9)), (p(9), p(4)));
+        assert_eq!(s.floor(7, 8), Point::default());
+        assert_eq!((s.floor(5, 6), s.floor(9, 10)), (p(9), p(4)));
         s.truncate(6);
         assert_eq!((s.last_mark(), s.last()), (5, p(9)));
         s.truncate(1);

@@ -45,8 +45,9 @@ enum State {
 pub struct LeftBehind {
     region: String,
     state: State,
-    /// One of the region's marks was seen; its `begin` was; its `end` was.
-    marked: bool,
+    /// One of its marks is in the recording.
+    pub marked: bool,
+    /// Its `begin` is.
     begun: bool,
     /// Events within it are missing.
     incomplete: bool,
@@ -55,7 +56,8 @@ pub struct LeftBehind {
     born: FxHashMap<(DeviceId, Addr), (SiteId, u64)>,
     /// What the region freed of blocks that are not its own.
     gone: BTreeMap<SiteId, Point>,
-    peaks: BTreeMap<DeviceId, RegionPeak>,
+    /// Most memory in use within it, by device.
+    pub peaks: BTreeMap<DeviceId, RegionPeak>,
 }
 
 impl LeftBehind {
@@ -141,16 +143,6 @@ impl LeftBehind {
         if d.allocated > peak.bytes {
             *peak = RegionPeak { bytes: d.allocated, events: replay.events() };
         }
-    }
-
-    /// One of its marks is in the recording.
-    pub fn is_marked(&self) -> bool {
-        self.marked
-    }
-
-    /// Most memory in use within it, by device.
-    pub fn peaks(&self) -> &BTreeMap<DeviceId, RegionPeak> {
-        &self.peaks
     }
 
     /// What is left, by the site that allocated it: what is more than the region freed of the same site's first.
@@ -419,7 +411,7 @@ mod tests {
     #[test]
     fn a_recording_may_begin_within_a_region() {
         let mut job = Job::new();
-        assert!(!job.left.is_marked());
+        assert!(!job.left.marked);
         job.alloc(1, 1).mark("r end");
         assert_eq!(job.told(), (vec![(1, 1)], 1));
         // It began while something was skipped.
@@ -455,7 +447,7 @@ mod tests {
             .free(4)
             .mark("r end");
         job.alloc(5, 1).alloc(6, 1).alloc(7, 1);
-        let peak = job.left.peaks()[&DeviceId(0)];
+        let peak = job.left.peaks[&DeviceId(0)];
         assert_eq!(peak.bytes, Bytes(2048));
     }
 }

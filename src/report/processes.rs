@@ -23,10 +23,7 @@ impl Facts<'_> {
         let command = self.command();
         let (first, rest) = command.split_first()?;
         let program = last(first);
-        let name = match program.starts_with("python") {
-            true => of_python(program, rest)?,
-            false => program.to_owned(),
-        };
+        let name = if program.starts_with("python") { of_python(program, rest)? } else { program.to_owned() };
         // What a report to share has left out is no name.
         let shown = !name.is_empty() && !name.starts_with('…');
         shown.then(|| match name.char_indices().nth(LONG) {

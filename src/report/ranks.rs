@@ -180,10 +180,7 @@ fn ranges(numbers: &[u64]) -> String {
         false => format!("{} to {}", thousands(*from), thousands(*to)),
     };
     let shown: Vec<String> = all.iter().take(RANGES).map(words).collect();
-    let more = match all.len() > RANGES {
-        true => " and others; --format json has all",
-        false => "",
-    };
+    let more = if all.len() > RANGES { " and others; --format json has all" } else { "" };
     format!("{}{more}", shown.join(", "))
 }
 

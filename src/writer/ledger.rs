@@ -20,7 +20,8 @@ pub(super) struct Ledger {
     known_streams: FxHashSet<(DeviceId, StreamHandle)>,
     calls: Calls,
     machine: StepMachine,
-    time: Nanos,
+    /// Of the last event.
+    pub(super) time: Nanos,
     events: u64,
     lost: u64,
     /// When the last gap was noticed: blocks born until then are unverified. Later than it happened, never earlier.
@@ -47,11 +48,6 @@ impl Ledger {
     /// Steps that have ended.
     pub(super) fn steps(&self) -> u32 {
         self.machine.steps()
-    }
-
-    /// Time of the last event.
-    pub(super) fn time(&self) -> Nanos {
-        self.time
     }
 
     /// Records were lost, so many in all; `now` is when that was seen. Events of before that may come yet.

@@ -322,7 +322,7 @@ impl<S: Sink> Writer<S> {
         // The first chunk begins with the recording; later ones with this sweep.
         let at = if self.chunks.count() == 0 { began } else { now };
         let ahead = self.out.len();
-        self.chunks.begin(self.ledger.time().0, self.ledger.steps() + 1, ahead as u64);
+        self.chunks.begin(self.ledger.time.0, self.ledger.steps() + 1, ahead as u64);
         self.chunk_pages(drain, at);
         self.chunks.front(self.out.len().saturating_sub(ahead) as u64);
     }

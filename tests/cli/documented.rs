@@ -1,7 +1,7 @@
 //! Commands of the README and of docs/ that only read recordings are run as they are written, on a frozen recording under the names that the
-//! pages use. That all others are taken by the command line is tested in tools/src/cli/documented.rs; what they do, where their subject is.
+//! pages use. That all others are taken by the command line is tested in tools/src/cli/tests/documented.rs; what they do, where their subject is.
 
-#[path = "../../tools/src/cli/documented/code.rs"]
+#[path = "../../tools/src/cli/tests/code.rs"]
 mod code;
 
 use crate::support::{Folder, root};

@@ -64,7 +64,7 @@ impl Job {
             (base, Region::init(base, size, geometry, who, Clock::Nanoseconds, now).unwrap())
         };
         let header = Header { who, tail: None, unix_ns: now.unix_ns, provenance };
-        let mut lanes: Vec<Lane> = (0..lanes).map(|_| region.claim().unwrap()).collect();
+        let mut lanes: Vec<Lane> = (0..lanes).map(|_| region.claim(u32::MAX).unwrap()).collect();
         for (i, lane) in lanes.iter_mut().enumerate() {
             let mut name = *b"thread 0\0\0\0\0\0\0\0\0";
             name[7] += i as u8;

@@ -35,7 +35,7 @@ pub(crate) fn main(options: &cli::Left) -> Result<u8, Error> {
         let what = "the latest events of this process cannot be read while it runs";
         return Err(Error::new(what).hint("ask again when it has ended; docs/recording.md, \"The region\""));
     }
-    if !left.is_marked() {
+    if !left.marked {
         let what = format!("no mark of the region \"{}\" is in this recording", printable(&options.region));
         let hint =
             "a region is what lies between strandline.mark(\"NAME begin\") and strandline.mark(\"NAME end\")";
@@ -85,5 +85,5 @@ fn at_peaks(path: &Path, left: &LeftBehind, asked: bool) -> Result<Vec<(DeviceId
         return Ok(Vec::new());
     }
     let at_peak = |events| Ok::<_, Error>(Feed::open(path)?.replay_until(events, |_, _| ()));
-    left.peaks().iter().map(|(id, peak)| Ok((*id, at_peak(peak.events)?))).collect()
+    left.peaks.iter().map(|(id, peak)| Ok((*id, at_peak(peak.events)?))).collect()
 }

@@ -6,7 +6,7 @@ use crate::symbols::Symbols;
 use crate::{known, recording};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use strandline::detect::{Finding, judge};
+use strandline::detect::{Detector, Finding, judge};
 use strandline::event::Names;
 use strandline::replay::{Progress, Replay};
 use strandline::report::{Known, Process};
@@ -45,8 +45,21 @@ struct State {
 /// A process as of now.
 #[derive(Clone, Copy)]
 pub(crate) struct Live<'a> {
-    state: &'a State,
-    names: &'a Names,
+    /// Tells it from the others of a watch.
+    pub(crate) id: usize,
+    /// Its recording.
+    pub(crate) path: &'a Path,
+    /// Its process.
+    pub(crate) target: Target,
+    /// When its recording began, in nanoseconds of the Unix epoch.
+    pub(crate) began: u64,
+    /// Its stacks.
+    pub(crate) names: &'a Names,
+    /// Its memory.
+    pub(crate) replay: &'a Replay,
+    /// What was found in it.
+    pub(crate) findings: &'a [Finding],
+    detector: &'a Detector,
 }
 
 impl Followed {
@@ -118,7 +131,7 @@ impl Followed {
 
     /// As of now.
     pub(crate) fn live(&self) -> Live<'_> {
-        Live { state: &self.state, names: self.feed.names() }
+        Live::of(&self.state, self.feed.names())
     }
 }
 
@@ -131,56 +144,27 @@ impl State {
             if analysis.detector.findings().iter().any(Finding::grows) {
                 analysis.refine(names, *began, None, suppressions, symbols);
             }
-            at_mark(&Live { state: self, names });
+            at_mark(&Live::of(self, names));
         }
     }
 }
 
 impl<'a> Live<'a> {
-    /// Tells it from the others of a watch.
-    pub(crate) fn id(&self) -> usize {
-        self.state.id
-    }
-
-    /// Its recording.
-    pub(crate) fn path(&self) -> &'a Path {
-        &self.state.path
-    }
-
-    /// Its process.
-    pub(crate) fn target(&self) -> Target {
-        self.state.target
-    }
-
-    /// What was found in it.
-    pub(crate) fn findings(&self) -> &'a [Finding] {
-        self.state.analysis.detector.findings()
-    }
-
-    /// When its recording began, in nanoseconds of the Unix epoch.
-    pub(crate) fn began(&self) -> u64 {
-        self.state.began
-    }
-
-    /// Its stacks.
-    pub(crate) fn names(&self) -> &'a Names {
-        self.names
-    }
-
-    /// Its memory.
-    pub(crate) fn replay(&self) -> &'a Replay {
-        &self.state.analysis.replay
+    fn of(state: &'a State, names: &'a Names) -> Live<'a> {
+        let State { id, ref path, target, began, ref analysis, .. } = *state;
+        let Analysis { replay, detector } = analysis;
+        Live { id, path, target, began, names, replay, detector, findings: detector.findings() }
     }
 
     /// As what is printed takes it, with what is known of what grows.
     pub(crate) fn process<R>(&self, print: impl FnOnce(&Process<'_>) -> R) -> R {
-        let verdict = judge(self.replay(), &self.state.analysis.detector);
-        let mut process = Process::new(self.replay(), self.names, &verdict, self.findings());
+        let verdict = judge(self.replay, self.detector);
+        let mut process = Process::new(self.replay, self.names, &verdict, self.findings);
         let known = |f: &Finding| match f.grows() {
-            true => known::about(f, self.replay(), self.names, self.began(), None),
+            true => known::about(f, self.replay, self.names, self.began, None),
             false => Known::default(),
         };
-        process.known = self.findings().iter().map(known).collect();
+        process.known = self.findings.iter().map(known).collect();
         print(&process)
     }
 }

@@ -73,11 +73,13 @@ macro_rules! ask {
     };
 }
 
+/// The type of an argument, where its value says it.
 macro_rules! inferred {
     ($argument:expr) => {
         _
     };
 }
+pub(crate) use inferred;
 
 impl Nvml {
     /// Loads and initialises it; `None` where there is none or it refuses.

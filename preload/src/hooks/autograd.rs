@@ -1,6 +1,6 @@
 //! Where a backward begins and ends, which of its nodes runs, and where a gradient scaler says that a step is over.
 
-use super::functions::{P, id, real};
+use super::functions::{P, id, pass_on};
 use crate::platform::real::{Library, look_up};
 use crate::platform::tls;
 use crate::recorder::guard::{enter, peek_thread};
@@ -26,11 +26,8 @@ pub(super) unsafe fn execute(
     outputs: P,
 ) -> P {
     let _running = if is_traced() { None } else { begin() };
-    match real::ENGINE_EXECUTE.get() {
-        // SAFETY: the caller's arguments. `out` is where the result goes; `bool`s travel as their registers do.
-        Some(f) => unsafe { f(out, engine, roots, inputs, keep, create, accumulate, outputs) },
-        None => out,
-    }
+    // `out` is where the result goes; `bool`s travel as their registers do.
+    pass_on!(ENGINE_EXECUTE(out, engine, roots, inputs, keep, create, accumulate, outputs) else out)
 }
 
 /// Where a tensor's gradient comes from: what `backward()` asks first, straight from Python. Until our Python has run, it may be run
@@ -39,11 +36,8 @@ pub(super) unsafe fn gradient_edge(out: P, tensor: P) -> P {
     if steps::waits_for_python() {
         steps::at_backward(tls::caller());
     }
-    match real::GRADIENT_EDGE.get() {
-        // SAFETY: the caller's arguments; the result is where the first says.
-        Some(f) => unsafe { f(out, tensor) },
-        None => out,
-    }
+    // The result is where the first says.
+    pass_on!(GRADIENT_EDGE(out, tensor) else out)
 }
 
 /// `c10::impl::TorchDispatchModeTLS::any_modes_set(bool skip_infra_modes)`; null where there is none.
@@ -100,10 +94,7 @@ impl Drop for Running {
 pub(super) unsafe fn evaluate_function(engine: P, task: P, node: P, inputs: P, queue: P) {
     // SAFETY: the engine dereferences the node itself; it is polymorphic, so its first word is its vtable.
     let _evaluating = unsafe { evaluate(node) };
-    if let Some(f) = real::ENGINE_EVALUATE.get() {
-        // SAFETY: the caller's arguments.
-        unsafe { f(engine, task, node, inputs, queue) }
-    }
+    pass_on!(ENGINE_EVALUATE(engine, task, node, inputs, queue))
 }
 
 /// A node runs on this thread; the one before is told again when this goes, also by an exception. A node begins and ends
@@ -153,9 +144,6 @@ pub(super) unsafe fn amp_update_scale(
     if let Some(mut t) = enter(id::AMP_UPDATE_SCALE) {
         t.note(Kind::ScalerUpdate, tls::device(), 0, 0, 0);
     }
-    match real::AMP_UPDATE_SCALE.get() {
-        // SAFETY: the caller's arguments; the result is a reference to the first.
-        Some(f) => unsafe { f(scale, tracker, found, growth, backoff, interval) },
-        None => scale,
-    }
+    // The result is a reference to the first.
+    pass_on!(AMP_UPDATE_SCALE(scale, tracker, found, growth, backoff, interval) else scale)
 }

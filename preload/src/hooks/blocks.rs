@@ -35,8 +35,8 @@ fn rounded(size: u64) -> u64 {
 #[inline(always)]
 pub(super) fn record_alloc(hook: HookId, addr: u64, size: usize, stream: P) {
     let Some(mut t) = enter_or_arm(hook) else { return };
-    let (phase, stack) = tracker::origin_of_block(&mut t);
-    record(&mut t, addr, size, stream, phase, stack);
+    let origin = tracker::origin_of_block(&mut t);
+    record(&mut t, tls::device(), addr, size, stream, origin);
 }
 
 /// Records the block that a call of a program without PyTorch returned; `caller` is that call's return address.
@@ -44,29 +44,14 @@ pub(super) fn record_alloc(hook: HookId, addr: u64, size: usize, stream: P) {
 pub(super) fn record_alloc_of_program(hook: HookId, caller: u64, addr: u64, size: usize, stream: P) {
     let Some(mut t) = enter_or_arm(hook) else { return };
     let phase = t.phase(false);
-    let stack = match attribution::have_stacks() {
-        true => stacks::of_block(&mut t, caller),
-        false => 0,
-    };
-    record(&mut t, addr, size, stream, phase, stack);
+    let stack = if attribution::have_stacks() { stacks::of_block(&mut t, caller) } else { 0 };
+    record(&mut t, tls::device(), addr, size, stream, (phase, stack));
 }
 
+/// Records a block of `size` bytes, with its phase and its stack.
 #[inline(always)]
-fn record(t: &mut HookGuard, addr: u64, size: usize, stream: P, phase: u8, stack: u32) {
-    record_on(t, tls::device(), addr, size, stream, phase, stack);
-}
-
-/// The same on a device that is not the thread's.
-#[inline(always)]
-pub(super) fn record_on(
-    t: &mut HookGuard,
-    device: u8,
-    addr: u64,
-    size: usize,
-    stream: P,
-    phase: u8,
-    stack: u32,
-) {
+pub(super) fn record(t: &mut HookGuard, device: u8, addr: u64, size: usize, stream: P, origin: (u8, u32)) {
+    let (phase, stack) = origin;
     let (b, c) = (size as u64, stream as u64);
     let mut r = Record { a: addr, b, c, stack, flags: flag::DIRECT, phase, ..t.record(Kind::Alloc, device) };
     t.refused = None;

@@ -2,7 +2,7 @@
 //! has a stack of contexts. Nothing is recorded here, and nothing arms: launchers look at devices too.
 
 use super::functions::{P, SUCCESS, Status};
-use super::sticky_error::forward;
+use super::sticky_error::hooks;
 use crate::platform::tls;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -41,56 +41,45 @@ unsafe fn made(status: Status, context: *mut P, on: i32) -> Option<u8> {
     Some(on as u8)
 }
 
-pub(super) unsafe fn retain(context: *mut P, on: i32) -> Status {
-    let status = forward!(CU_PRIMARY_CTX_RETAIN(context, on));
-    // SAFETY: the call has returned.
-    unsafe { made(status, context, on) };
-    status
-}
-
-/// A context that is made is the current one.
-pub(super) unsafe fn create(context: *mut P, flags: u32, on: i32) -> Status {
-    let status = forward!(CU_CTX_CREATE(context, flags, on));
-    // SAFETY: the call has returned.
+/// After a context was made that is the current one from now on.
+///
+/// # Safety
+/// As of [`made`].
+unsafe fn entered(status: Status, context: *mut P, on: i32) {
+    // SAFETY: the caller's promise.
     if let Some(device) = unsafe { made(status, context, on) } {
         tls::push_device(Some(device));
     }
-    status
 }
 
-pub(super) unsafe fn create_v4(context: *mut P, parameters: P, flags: u32, on: i32) -> Status {
-    let status = forward!(CU_CTX_CREATE_V4(context, parameters, flags, on));
-    // SAFETY: the call has returned.
-    if let Some(device) = unsafe { made(status, context, on) } {
-        tls::push_device(Some(device));
-    }
-    status
-}
-
-pub(super) unsafe fn set_current(context: P) -> Status {
-    let status = forward!(CU_CTX_SET_CURRENT(context));
-    if status == SUCCESS
-        && let Some(device) = device(context)
-    {
-        tls::set_device(device);
-    }
-    status
-}
-
-pub(super) unsafe fn push(context: P) -> Status {
-    let status = forward!(CU_CTX_PUSH_CURRENT(context));
-    if status == SUCCESS {
-        tls::push_device(device(context));
-    }
-    status
-}
-
-pub(super) unsafe fn pop(context: *mut P) -> Status {
-    let status = forward!(CU_CTX_POP_CURRENT(context));
-    if status == SUCCESS {
-        tls::pop_device();
-    }
-    status
+hooks! {
+    retain: CU_PRIMARY_CTX_RETAIN(context: *mut P, on: i32), after |_hook, status| {
+        // SAFETY: the call has returned.
+        unsafe { made(status, context, on) }
+    };
+    create: CU_CTX_CREATE(context: *mut P, flags: u32, on: i32), after |_hook, status| {
+        // SAFETY: the call has returned.
+        unsafe { entered(status, context, on) }
+    };
+    create_v4: CU_CTX_CREATE_V4(context: *mut P, parameters: P, flags: u32, on: i32), after |_hook, status| {
+        // SAFETY: the call has returned.
+        unsafe { entered(status, context, on) }
+    };
+    set_current: CU_CTX_SET_CURRENT(context: P), after |_hook, status| {
+        if status == SUCCESS && let Some(device) = device(context) {
+            tls::set_device(device);
+        }
+    };
+    push: CU_CTX_PUSH_CURRENT(context: P), after |_hook, status| {
+        if status == SUCCESS {
+            tls::push_device(device(context));
+        }
+    };
+    pop: CU_CTX_POP_CURRENT(context: *mut P), after |_hook, status| {
+        if status == SUCCESS {
+            tls::pop_device();
+        }
+    };
 }
 
 #[cfg(test)]

@@ -36,7 +36,7 @@ pub(crate) extern "C" fn strandline_block(device: c_int, addr: u64, size: u64, s
     let Some(mut t) = enter(BLOCK) else { return };
     let phase = t.phase(false);
     let stack = if attribution::have_stacks() { stacks::current(&mut t) } else { 0 };
-    blocks::record_on(&mut t, device, addr, size as usize, stream as P, phase, stack);
+    blocks::record(&mut t, device, addr, size as usize, stream as P, (phase, stack));
 }
 
 /// It takes one back, and may hand it out again at once.

@@ -2,7 +2,7 @@
 //! that use the driver themselves. What a dynamic runtime asks the driver for does not come here (`asked`).
 
 use super::functions::{NO_STREAM, P, SUCCESS, Status, id};
-use super::runtime::{OUT_OF_MEMORY, allocated, allocations, device_memory, gone, pitched};
+use super::runtime::{Asked, OUT_OF_MEMORY, allocated, allocations, device_memory, gone, pitched};
 use super::runtime::{record_mem_get_info, refused, released};
 use super::sticky_error::{forward, hooks};
 use crate::platform::tls;
@@ -44,19 +44,13 @@ hooks! {
         // SAFETY: the call has returned.
         unsafe { record_mem_get_info(hook, status, free, total) }
     };
-}
-
-/// Does not arm: launchers ask what there is and never touch it.
-pub(super) unsafe fn total_mem(total: *mut usize, device: i32) -> Status {
-    let status = forward!(CU_DEVICE_TOTAL_MEM(total, device));
-    if status == SUCCESS
-        && !total.is_null()
-        && let Ok(device) = u8::try_from(device)
-    {
-        // SAFETY: not null, and filled by the call that succeeded.
-        devices::note_total(device, unsafe { *total } as u64);
-    }
-    status
+    // Does not arm: launchers ask what there is and never touch it.
+    total_mem: CU_DEVICE_TOTAL_MEM(total: *mut usize, device: i32), after |_hook, status| {
+        if status == SUCCESS && !total.is_null() && let Ok(device) = u8::try_from(device) {
+            // SAFETY: not null, and filled by the call that succeeded.
+            devices::note_total(device, unsafe { *total } as u64);
+        }
+    };
 }
 
 /// Physical memory that this process made and that may be mapped: its handle, its size, and where it was mapped first (0:
@@ -102,8 +96,9 @@ pub(super) unsafe fn map(p: P, n: usize, offset: usize, handle: u64, flags: u64)
         && at.compare_exchange(0, p as u64, Relaxed, Relaxed).is_ok()
     {
         let (mut p, size) = (p, size.load(Relaxed) as usize);
+        let (hook, op, p) = (id::CU_MEM_MAP, RuntimeOp::Malloc, &raw mut p);
         // SAFETY: a pointer of our own.
-        unsafe { device_memory(id::CU_MEM_MAP, RuntimeOp::Malloc, status, &mut p, size, NO_STREAM, caller) };
+        unsafe { device_memory(Asked { hook, op, status, p, size, stream: NO_STREAM, caller }) };
     }
     status
 }

@@ -10,8 +10,9 @@
 
 use super::functions::{P, SUCCESS, Status};
 use super::sticky_error::forward;
+use crate::platform::loader::library_of;
 use crate::platform::real::Library;
-use crate::platform::{loader, tls};
+use crate::platform::tls;
 use std::ffi::{CStr, c_char, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 
@@ -87,16 +88,6 @@ impl Hook {
             self.real.store(real, Relaxed);
         }
         self.hook.cast_mut()
-    }
-}
-
-/// The loaded library that an address lies in.
-fn library_of(address: *const c_void) -> Option<libc::Dl_info> {
-    let _in_loader = loader::enter();
-    // SAFETY: all fields may be zero; the structure is ours, and the address is only looked up.
-    unsafe {
-        let mut info: libc::Dl_info = core::mem::zeroed();
-        (libc::dladdr(address, &mut info) != 0).then_some(info)
     }
 }
 

@@ -45,6 +45,21 @@ pub(super) const fn terminated(symbol: &'static str) -> &'static CStr {
     }
 }
 
+/// Calls the real function behind a hook of PyTorch's; where there is none, the hook returns `else`.
+macro_rules! pass_on {
+    ($real:ident($($a:expr),*)) => {
+        $crate::hooks::functions::pass_on!($real($($a),*) else ())
+    };
+    ($real:ident($($a:expr),*) else $none:expr) => {
+        match $crate::hooks::functions::real::$real.get() {
+            // SAFETY: the arguments are those of the hook's own caller.
+            Some(f) => unsafe { f($($a),*) },
+            None => $none,
+        }
+    };
+}
+pub(super) use pass_on;
+
 macro_rules! functions {
     ($($symbol:literal in $library:ident as $real:ident ($($a:ident: $t:ty),*) $(-> $r:ty)? => $([$how:ident])? $hook:path;)*) => {
         /// The real functions.

@@ -45,53 +45,63 @@ pub(super) fn refused(hook: HookId, op: RuntimeOp, size: usize, stream: P, calle
     write(&mut t, op, 0, size, stream, stack);
 }
 
+/// A call that hands out memory, and what came of it.
+#[derive(Clone, Copy)]
+pub(super) struct Asked {
+    pub(super) hook: HookId,
+    pub(super) op: RuntimeOp,
+    pub(super) status: Status,
+    /// Where a call that succeeds puts the address.
+    pub(super) p: *mut P,
+    pub(super) size: usize,
+    pub(super) stream: P,
+    pub(super) caller: u64,
+}
+
+impl Asked {
+    /// The address that it returned, if it did.
+    ///
+    /// # Safety
+    /// `p` must be what the call filled where it was successful.
+    #[inline(always)]
+    unsafe fn address(&self) -> Option<u64> {
+        if self.status != SUCCESS || self.p.is_null() {
+            return None;
+        }
+        // SAFETY: not null, and filled by the call that succeeded.
+        Some(unsafe { *self.p } as u64)
+    }
+}
+
 /// After an allocation: what it returned, if it did.
 ///
 /// # Safety
-/// `p` must be what the successful call filled.
+/// As of [`Asked::address`].
 #[inline(always)]
-pub(super) unsafe fn allocated(
-    hook: HookId,
-    op: RuntimeOp,
-    status: Status,
-    p: *mut P,
-    size: usize,
-    stream: P,
-    caller: u64,
-) {
-    if status == SUCCESS && !p.is_null() {
-        // SAFETY: not null, and filled by the call that succeeded.
-        note(hook, op, unsafe { *p } as u64, size, stream, caller);
+pub(super) unsafe fn allocated(a: Asked) {
+    // SAFETY: the caller's promise.
+    if let Some(addr) = unsafe { a.address() } {
+        note(a.hook, a.op, addr, a.size, a.stream, a.caller);
     }
 }
 
 /// After an allocation of device memory: a block, or what a library keeps for itself.
 ///
 /// # Safety
-/// As of [`allocated`].
+/// As of [`Asked::address`].
 #[inline(always)]
-pub(super) unsafe fn device_memory(
-    hook: HookId,
-    op: RuntimeOp,
-    status: Status,
-    p: *mut P,
-    size: usize,
-    stream: P,
-    caller: u64,
-) {
-    if status == OUT_OF_MEMORY {
-        return refused(hook, op, size, stream, caller);
+pub(super) unsafe fn device_memory(a: Asked) {
+    if a.status == OUT_OF_MEMORY {
+        return refused(a.hook, a.op, a.size, a.stream, a.caller);
     }
-    if status != SUCCESS || p.is_null() {
-        return;
-    }
-    // SAFETY: not null, and filled by the call that succeeded.
-    let addr = unsafe { *p } as u64;
-    if attribution::is_block(caller) {
-        blocks::record_alloc_of_program(hook, caller, addr, size, stream);
+    // SAFETY: the caller's promise.
+    let Some(addr) = (unsafe { a.address() }) else { return };
+    if attribution::is_block(a.caller) {
+        blocks::record_alloc_of_program(a.hook, a.caller, addr, a.size, a.stream);
     } else {
         // What a pool holds whose blocks are told is nobody's beside them.
-        note(hook, op, addr, size, stream, if attribution::cupy_hooks_active() { 0 } else { caller });
+        let caller = if attribution::cupy_hooks_active() { 0 } else { a.caller };
+        note(a.hook, a.op, addr, a.size, a.stream, caller);
     }
 }
 
@@ -120,7 +130,17 @@ macro_rules! allocations {
             let caller = tls::caller();
             let status = $crate::hooks::sticky_error::forward!($real(p, n $(, $a)*) on $stream);
             // SAFETY: `p` is the caller's, and the call has returned.
-            unsafe { $record(id::$real, RuntimeOp::$op, status, p, n, $stream, caller) };
+            unsafe {
+                $record($crate::hooks::runtime::Asked {
+                    hook: id::$real,
+                    op: RuntimeOp::$op,
+                    status,
+                    p,
+                    size: n,
+                    stream: $stream,
+                    caller,
+                })
+            };
             status
         }
     )* };
@@ -144,49 +164,33 @@ allocations! {
 /// After `cudaMalloc`: a segment of PyTorch's cache, or a block where its cache is switched off.
 ///
 /// # Safety
-/// As of [`allocated`].
+/// As of [`Asked::address`].
 #[inline(always)]
-unsafe fn segment_or_uncached(
-    hook: HookId,
-    op: RuntimeOp,
-    status: Status,
-    p: *mut P,
-    n: usize,
-    s: P,
-    caller: u64,
-) {
-    if uncached::is_uncached(caller) && status == SUCCESS && !p.is_null() {
-        // SAFETY: not null, and filled by the call that succeeded.
-        blocks::record_alloc(hook, unsafe { *p } as u64, n, s);
-    } else {
+unsafe fn segment_or_uncached(a: Asked) {
+    // SAFETY: the caller's promise.
+    let address = unsafe { a.address() };
+    match address.filter(|_| uncached::is_uncached(a.caller)) {
+        Some(addr) => blocks::record_alloc(a.hook, addr, a.size, a.stream),
         // SAFETY: the caller's promise.
-        unsafe { device_memory(hook, op, status, p, n, s, caller) };
+        None => unsafe { device_memory(a) },
     }
 }
 
 /// After a stream-ordered allocation: a block where such calls are torch's allocator.
 ///
 /// # Safety
-/// As of [`allocated`].
+/// As of [`Asked::address`].
 #[inline(always)]
-unsafe fn stream_ordered(
-    hook: HookId,
-    op: RuntimeOp,
-    status: Status,
-    p: *mut P,
-    n: usize,
-    s: P,
-    caller: u64,
-) {
+unsafe fn stream_ordered(a: Asked) {
     if !uncached::is_async() {
         // SAFETY: the caller's promise.
-        return unsafe { device_memory(hook, op, status, p, n, s, caller) };
+        return unsafe { device_memory(a) };
     }
-    if status == SUCCESS && !p.is_null() {
-        // SAFETY: not null, and filled by the call that succeeded.
-        blocks::record_alloc(hook, unsafe { *p } as u64, n, s);
-    } else if status == OUT_OF_MEMORY {
-        blocks::refused(hook, n, s);
+    // SAFETY: the caller's promise.
+    if let Some(addr) = unsafe { a.address() } {
+        blocks::record_alloc(a.hook, addr, a.size, a.stream);
+    } else if a.status == OUT_OF_MEMORY {
+        blocks::refused(a.hook, a.size, a.stream);
     }
 }
 
@@ -201,7 +205,7 @@ pub(super) unsafe fn malloc_pitch(p: *mut P, pitch: *mut usize, width: usize, he
 /// After an allocation of rows, whose length in memory the call has written to `pitch`.
 ///
 /// # Safety
-/// As of [`allocated`], also for `pitch`.
+/// As of [`Asked::address`], also for `pitch`.
 pub(super) unsafe fn pitched(
     hook: HookId,
     status: Status,
@@ -210,14 +214,16 @@ pub(super) unsafe fn pitched(
     [width, height]: [usize; 2],
     caller: u64,
 ) {
-    if status == OUT_OF_MEMORY {
-        refused(hook, RuntimeOp::Malloc, width.saturating_mul(height), NO_STREAM, caller);
-    } else if status == SUCCESS && !pitch.is_null() {
+    let size = match status {
         // SAFETY: not null, and filled by the call that succeeded.
-        let size = unsafe { *pitch }.saturating_mul(height);
-        // SAFETY: the caller's promise.
-        unsafe { device_memory(hook, RuntimeOp::Malloc, status, p, size, NO_STREAM, caller) };
-    }
+        SUCCESS if !pitch.is_null() => unsafe { *pitch }.saturating_mul(height),
+        OUT_OF_MEMORY => width.saturating_mul(height),
+        _ => return,
+    };
+    // SAFETY: the caller's promise.
+    unsafe {
+        device_memory(Asked { hook, op: RuntimeOp::Malloc, status, p, size, stream: NO_STREAM, caller })
+    };
 }
 
 hooks! {

@@ -1,7 +1,7 @@
 //! Streams, events, capture: what makes a stream, what orders it, and from what the host learns that it is done.
 
-use super::functions::{NO_STREAM, P, SUCCESS, Status, id};
-use super::sticky_error::{forward, hooks};
+use super::functions::{NO_STREAM, P, SUCCESS, Status};
+use super::sticky_error::hooks;
 use crate::platform::tls;
 use crate::recorder::guard::enter_or_arm;
 use strandline_core::event::HookId;
@@ -48,6 +48,16 @@ fn done(hook: HookId, status: Status, kind: Kind, a: u64, stream: P) {
     }
 }
 
+/// After a call that begins a capture.
+fn begun(hook: HookId, status: Status, s: P) {
+    if status == SUCCESS
+        && let Some(mut t) = enter_or_arm(hook)
+    {
+        t.captures += 1;
+        t.note(Kind::CaptureBegin, tls::device(), 0, 0, s as u64);
+    }
+}
+
 hooks! {
     create: STREAM_CREATE(s: *mut P), after |hook, status| {
         // SAFETY: the call has returned.
@@ -76,43 +86,14 @@ hooks! {
             done(hook, status, Kind::StreamDone, 0, NO_STREAM);
         }
     };
-}
-
-pub(super) unsafe fn begin_capture(s: P, mode: i32) -> Status {
-    let status = forward!(STREAM_BEGIN_CAPTURE(s, mode) on s);
-    begun(id::STREAM_BEGIN_CAPTURE, status, s);
-    status
-}
-
-pub(super) unsafe fn begin_capture_to_graph(
-    s: P,
-    graph: P,
-    after: P,
-    data: P,
-    count: usize,
-    mode: i32,
-) -> Status {
-    let status = forward!(STREAM_BEGIN_CAPTURE_TO_GRAPH(s, graph, after, data, count, mode) on s);
-    begun(id::STREAM_BEGIN_CAPTURE_TO_GRAPH, status, s);
-    status
-}
-
-/// After a call that begins a capture.
-fn begun(hook: HookId, status: Status, s: P) {
-    if status == SUCCESS
-        && let Some(mut t) = enter_or_arm(hook)
-    {
-        t.captures += 1;
-        t.note(Kind::CaptureBegin, tls::device(), 0, 0, s as u64);
-    }
-}
-
-/// A capture that failed has ended too.
-pub(super) unsafe fn end_capture(s: P, graph: *mut P) -> Status {
-    let status = forward!(STREAM_END_CAPTURE(s, graph) on s);
-    if let Some(mut t) = enter_or_arm(id::STREAM_END_CAPTURE) {
-        t.captures = t.captures.saturating_sub(1);
-        t.note(Kind::CaptureEnd, tls::device(), 0, 0, s as u64);
-    }
-    status
+    begin_capture: STREAM_BEGIN_CAPTURE(s: P, mode: i32) on s, after |hook, status| begun(hook, status, s);
+    begin_capture_to_graph: STREAM_BEGIN_CAPTURE_TO_GRAPH(s: P, graph: P, after: P, data: P, count: usize, mode: i32) on s,
+        after |hook, status| begun(hook, status, s);
+    // A capture that failed has ended too.
+    end_capture: STREAM_END_CAPTURE(s: P, graph: *mut P) on s, after |hook, _status| {
+        if let Some(mut t) = enter_or_arm(hook) {
+            t.captures = t.captures.saturating_sub(1);
+            t.note(Kind::CaptureEnd, tls::device(), 0, 0, s as u64);
+        }
+    };
 }

@@ -1,6 +1,7 @@
 //! c10 and ATen: where we attach, which stream is current, what a block is used on, and the allocator's report.
 
-use super::functions::{P, Stream, id, real};
+use super::functions::{P, Stream, id, pass_on, real};
+use crate::platform::real::{Library, look_up};
 use crate::platform::tls;
 use crate::recorder::guard::{enter, enter_or_arm, peek_thread};
 use crate::recorder::thread::{DEVICES, Thread};
@@ -14,10 +15,7 @@ const CUDA: u8 = 1;
 
 /// Right after the allocator is initialized, before its first allocation, usually with the GIL held (2.11 and newer).
 pub(super) unsafe fn init_p2p_access_cache(devices: i64) {
-    if let Some(f) = real::INIT_P2P_ACCESS_CACHE.get() {
-        // SAFETY: the caller's argument.
-        unsafe { f(devices) };
-    }
+    pass_on!(INIT_P2P_ACCESS_CACHE(devices));
     arm_and_attach();
 }
 
@@ -37,11 +35,8 @@ pub(super) unsafe fn get_current_stream(device: i8) -> Stream {
 #[inline(never)]
 unsafe fn get_first_stream(device: i8) -> Stream {
     arm_and_attach();
-    match real::GET_CURRENT_STREAM.get() {
-        // SAFETY: the caller's argument.
-        Some(f) => unsafe { f(device) },
-        None => Stream { device: u64::from(CUDA) | u64::from(device as u8) << 8, id: 0 },
-    }
+    let default = Stream { device: u64::from(CUDA) | u64::from(device as u8) << 8, id: 0 };
+    pass_on!(GET_CURRENT_STREAM(device) else default)
 }
 
 #[cold]
@@ -78,10 +73,7 @@ unsafe fn change_current_stream(device: u64, id: u64) {
         drop(t); // the look-up below is c10's, which may call the runtime and so come back to us
         switched(from, s);
     }
-    if let Some(f) = real::SET_CURRENT_STREAM.get() {
-        // SAFETY: the caller's arguments.
-        unsafe { f(device, id) }
-    }
+    pass_on!(SET_CURRENT_STREAM(device, id))
 }
 
 #[cold]
@@ -103,10 +95,7 @@ fn handle(s: Stream) -> u64 {
     }
     let mut f = STREAM_OF.load(Relaxed);
     if f.is_null() {
-        f = crate::platform::real::look_up(
-            c"_ZNK3c104cuda10CUDAStream6streamEv",
-            crate::platform::real::Library::C10Cuda,
-        );
+        f = look_up(c"_ZNK3c104cuda10CUDAStream6streamEv", Library::C10Cuda);
         STREAM_OF.store(f, Relaxed);
         if f.is_null() {
             return s.id;
@@ -137,10 +126,7 @@ unsafe fn report_slowly(p: u64, size: i64, allocated: u64, reserved: u64, device
     if !is_done {
         tracker::report(p, size, allocated, reserved, (device >> 8) as u8);
     }
-    if let Some(f) = real::REPORT_MEMORY_USAGE.get() {
-        // SAFETY: the caller's arguments.
-        unsafe { f(p, size, allocated, reserved, device) }
-    }
+    pass_on!(REPORT_MEMORY_USAGE(p, size, allocated, reserved, device))
 }
 
 /// A thread of torch's gets its name: the autograd engine's do so before they do anything else. To ask the kernel for the
@@ -157,10 +143,8 @@ pub(super) unsafe fn set_thread_name(name: P) {
             t.autograd = true;
         }
     }
-    if let Some(f) = real::SET_THREAD_NAME.get() {
-        // SAFETY: the caller's argument, which stays the caller's to destroy.
-        unsafe { f(name) }
-    }
+    // The name stays the caller's to destroy.
+    pass_on!(SET_THREAD_NAME(name))
 }
 
 /// A tensor is used on another stream: its block may not be reused before that is done.
@@ -174,10 +158,7 @@ pub(super) unsafe fn record_stream(tensor: P, device: u64, id: u64) {
     {
         t.note(Kind::RecordStream, (device >> 8) as u8, data, 0, s);
     }
-    if let Some(f) = real::RECORD_STREAM.get() {
-        // SAFETY: the caller's arguments.
-        unsafe { f(tensor, device, id) }
-    }
+    pass_on!(RECORD_STREAM(tensor, device, id))
 }
 
 /// The storage's data pointer of an `at::Tensor`; 0 where there is none. The two offsets are those of every version from

@@ -8,6 +8,7 @@
 
 mod redirect;
 
+use crate::platform::loader::is_global;
 use crate::platform::tls;
 use crate::recorder::before;
 use crate::recorder::devices;
@@ -32,7 +33,8 @@ const DID_ALREADY: c_int = 2;
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn strandline_start(device: c_int) -> c_int {
     // A process whose memory comes through the pluggable door records too, and lacks our hooks where it was not started with them.
-    let preloaded = redirect::is_preloaded(strandline_start as *const () as usize);
+    // The loader has put us before CUDA and torch itself.
+    let preloaded = is_global(c"strandline_start", strandline_start as *const ());
     if recorder::is_recording() && (before::missed().is_some() || preloaded && attach::is_settled()) {
         return DID_ALREADY;
     }

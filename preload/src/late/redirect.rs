@@ -43,17 +43,6 @@ impl Done {
     }
 }
 
-/// Whether the loader has put us before CUDA and torch itself; `own`: the address of our `strandline_start`.
-pub(super) fn is_preloaded(own: usize) -> bool {
-    // SAFETY: the program itself is opened once more, which runs nothing; a look-up through it goes through the global scope,
-    // where a library is found that was preloaded, and none that was opened for somebody.
-    unsafe {
-        let program = libc::dlopen(core::ptr::null(), libc::RTLD_LAZY | libc::RTLD_NOLOAD);
-        let found = libc::dlsym(program, c"strandline_start".as_ptr()) as usize;
-        found == own
-    }
-}
-
 /// What is looked for, and what came of it.
 struct Search {
     /// By name: what a word is to hold, and what it may hold now.

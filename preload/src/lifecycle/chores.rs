@@ -22,11 +22,11 @@ pub(super) fn all(probe: Probe) -> Vec<Box<dyn Housekeeping>> {
         Box::new(fraction),
         Box::new(Devices { told: 0 }),
         Box::new(step_hooks),
-        Box::new(Triggers::default()),
+        Box::new(triggers()),
         Box::new(Stacks { due: 1 }),
         Box::new(probe),
     ];
-    all.extend(step_ns.map(|time| Box::new(Clock { time, steps: 0 }) as Box<dyn Housekeeping>));
+    all.extend(step_ns.map(|time| Box::new(clock(time)) as Box<dyn Housekeeping>));
     all
 }
 
@@ -49,23 +49,15 @@ pub(super) fn callbacks() -> Callbacks {
 }
 
 /// Takes away the hooks that are called thousands of times a step, once they have nothing to do any more.
-#[derive(Default)]
-struct Triggers {
-    attach: bool,
-    python: bool,
-}
-
-impl Housekeeping for Triggers {
-    fn poll(&mut self, _: u64) -> Option<Value> {
-        if !attach::is_settled() {
-            return None;
-        }
-        if !self.attach {
-            self.attach = true;
+fn triggers() -> impl FnMut(u64) -> Option<Value> + Send {
+    let (mut attaches, mut asks_python) = (true, true);
+    move |_| {
+        if attaches && attach::is_settled() {
+            attaches = false;
             late::unpatch_triggers(hooks::attach_trigger());
         }
-        if !self.python && !steps::waits_for_python() {
-            self.python = true;
+        if asks_python && attach::is_settled() && !steps::waits_for_python() {
+            asks_python = false;
             late::unpatch_triggers(hooks::python_trigger());
         }
         None
@@ -120,17 +112,13 @@ impl Housekeeping for Stacks {
 }
 
 /// Ends steps that are so many nanoseconds long, where steps are that.
-struct Clock {
-    time: u64,
-    steps: u64,
-}
-
-impl Housekeeping for Clock {
-    fn poll(&mut self, elapsed_ns: u64) -> Option<Value> {
+fn clock(time: u64) -> impl FnMut(u64) -> Option<Value> + Send {
+    let mut steps = 0;
+    move |elapsed_ns: u64| {
         // A round that came late ends one step, however many it slept through.
-        let ended = elapsed_ns.checked_div(self.time).unwrap_or(0);
-        if ended > self.steps {
-            self.steps = ended;
+        let ended = elapsed_ns.checked_div(time).unwrap_or(0);
+        if ended > steps {
+            steps = ended;
             control::strandline_step(ended);
         }
         None

@@ -108,6 +108,27 @@ pub(crate) fn after_fork_in_child() {
     INSIDE.store(0, SeqCst);
 }
 
+/// Whether the program, or a library that was loaded together with it, has this under the name: one that was opened for somebody has
+/// not.
+pub(crate) fn is_global(name: &CStr, address: *const ()) -> bool {
+    // SAFETY: the program itself is opened once more, which runs nothing, and is never closed; a look-up through it goes through the
+    // global scope. The name is a C string, and the result is only compared.
+    unsafe {
+        let program = libc::dlopen(core::ptr::null(), libc::RTLD_LAZY | libc::RTLD_NOLOAD);
+        !program.is_null() && core::ptr::addr_eq(libc::dlsym(program, name.as_ptr()), address)
+    }
+}
+
+/// The loaded library that an address lies in.
+pub(crate) fn library_of(address: *const c_void) -> Option<libc::Dl_info> {
+    let _in_loader = enter();
+    // SAFETY: all fields may be zero; the structure is ours, and the address is only looked up.
+    unsafe {
+        let mut info: libc::Dl_info = core::mem::zeroed();
+        (libc::dladdr(address, &mut info) != 0).then_some(info)
+    }
+}
+
 /// What the libraries behind this one have by a name, asked of the loader's own `dlsym`: another preloaded library may have one too, and
 /// would answer with what is behind itself. Found by its version, which others' have not; it has had two, the older is on every system.
 #[cold]

@@ -154,30 +154,12 @@ pub(crate) fn in_loaded(library: &str, name: &CStr) -> Option<*mut c_void> {
 
 /// Asks every loaded library but this one: static or renamed builds.
 fn anywhere(name: &CStr) -> Option<*mut c_void> {
-    let own = own_base();
+    let base_of = |address: *const c_void| loader::library_of(address).map(|l| l.dli_fbase as usize);
+    let own = base_of(anywhere as *const c_void);
     let all = crate::platform::elf::loaded();
-    let p = all.iter().filter(|l| l.base != own).find_map(|l| in_loaded(l.path.to_str()?, name))?;
-    let mut info: libc::Dl_info = no_info();
-    // SAFETY: the structure is ours and the address is only looked up.
-    let known = unsafe { libc::dladdr(p, &mut info) } != 0;
+    let p = all.iter().filter(|l| Some(l.base) != own).find_map(|l| in_loaded(l.path.to_str()?, name))?;
     // A handle's search covers its dependencies; the global scope, where we stand, is none of them, but check.
-    (known && info.dli_fbase as usize != own).then_some(p)
-}
-
-fn own_base() -> usize {
-    let mut info: libc::Dl_info = no_info();
-    // SAFETY: the structure is ours and the address is that of a function of this library.
-    unsafe { libc::dladdr(own_base as *const c_void, &mut info) };
-    info.dli_fbase as usize
-}
-
-fn no_info() -> libc::Dl_info {
-    libc::Dl_info {
-        dli_fname: core::ptr::null(),
-        dli_fbase: core::ptr::null_mut(),
-        dli_sname: core::ptr::null(),
-        dli_saddr: core::ptr::null_mut(),
-    }
+    base_of(p).is_some_and(|base| Some(base) != own).then_some(p)
 }
 
 /// A function of the Python that runs in this process, by its name in the C API; null where there is none.

@@ -21,6 +21,7 @@ mod graphs;
 mod record;
 mod types;
 
+use crate::platform::loader::is_global;
 use crate::recorder::guard::enter;
 use crate::recorder::{self, before};
 use crate::torch::attach;
@@ -55,18 +56,10 @@ pub(crate) fn is_open() -> bool {
 /// Facts about what is seen, once it is settled that all memory comes through the door.
 pub(crate) fn facts() -> serde_json::Value {
     const ALONE: &str = "stream scopes, ends of backward and what other libraries allocate: the job uses the pluggable allocator, without LD_PRELOAD";
+    // Whether our hooks stand in front of the libraries: the program was started with this library, and did not open it later.
+    let is_preloaded = || is_global(c"strandline_version", crate::control::strandline_version as *const ());
     let reason = before::missed().or_else(|| (!is_preloaded()).then_some(ALONE));
     json!({ "allocator": "pluggable", "coverage": { "level": "blocks", "reason": reason } })
-}
-
-/// Whether our hooks stand in front of the libraries: the program was started with this library, and did not open it later.
-fn is_preloaded() -> bool {
-    // SAFETY: the handle of the program itself, which is never closed; the name is a C string; the result is only compared.
-    let found = unsafe {
-        let program = libc::dlopen(core::ptr::null(), libc::RTLD_LAZY);
-        if program.is_null() { null_mut() } else { libc::dlsym(program, c"strandline_version".as_ptr()) }
-    };
-    std::ptr::addr_eq(found, crate::control::strandline_version as *const ())
 }
 
 fn mode() -> Mode {

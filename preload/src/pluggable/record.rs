@@ -4,7 +4,6 @@
 //! `format::merge`); the stack was taken before.
 
 use super::types::DOOR;
-use crate::platform::clock;
 use crate::recorder::guard::HookGuard;
 use crate::torch::tracker;
 use strandline_core::format::raw::{Kind, Record, flag};
@@ -59,31 +58,23 @@ pub(super) struct Totals {
 
 /// A block was handed out (`given`), or given back; then it can be used again at once, in its stream's order.
 pub(super) fn block(t: &mut HookGuard, b: &Block, given: bool, o: Origin, totals: Totals) {
+    let kind = if given { Kind::Alloc } else { Kind::FreeRequested };
     let mut r = Record {
-        ticks: clock::ticks(),
         a: b.addr,
         b: b.size,
         c: b.stream,
         allocated: totals.allocated,
         reserved: totals.reserved,
         stack: o.stack,
-        kind: if given { Kind::Alloc } else { Kind::FreeRequested } as u8,
-        device: b.device,
         flags: flag::REPORTED | if given { 0 } else { flag::COMPLETED },
         phase: o.phase,
-        ..Record::default()
+        ..t.record(kind, b.device)
     };
     r.set_sequence(tracker::next_sequence(b.device as i8));
     r.set_rounded(super::count::rounded(b.size));
     if b.pool != [0, 0] && !t.is_shared() {
-        let pool = Record {
-            ticks: r.ticks,
-            a: b.pool[0],
-            b: b.pool[1],
-            kind: Kind::Pool as u8,
-            ..Record::default()
-        };
-        t.push(pool);
+        let [a, b] = b.pool;
+        t.push(Record { ticks: r.ticks, a, b, kind: Kind::Pool as u8, ..Record::default() });
         r.flags |= flag::POOL;
     }
     t.push(r);
@@ -114,15 +105,6 @@ fn segment_record(t: &mut HookGuard, kind: Kind, device: u8, addr: u64, size: u6
 
 /// An allocation failed for good. `free` is what the driver called free.
 pub(super) fn out_of_memory(t: &mut HookGuard, b: &Block, free: u64, o: Origin) {
-    t.push(Record {
-        ticks: clock::ticks(),
-        a: free,
-        b: super::count::rounded(b.size),
-        c: b.stream,
-        stack: o.stack,
-        kind: Kind::Oom as u8,
-        device: b.device,
-        phase: o.phase,
-        ..Record::default()
-    });
+    let (rounded, record) = (super::count::rounded(b.size), t.record(Kind::Oom, b.device));
+    t.push(Record { a: free, b: rounded, c: b.stream, stack: o.stack, phase: o.phase, ..record });
 }

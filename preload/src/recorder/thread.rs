@@ -181,7 +181,7 @@ pub(crate) fn claim() -> Option<NonNull<Thread>> {
 /// A ring for this thread whose pages exist; `None`: it uses the one that all share.
 #[cold]
 fn lane(region: &Region) -> Option<Lane> {
-    region.claim_below(recorder::ready_lanes())
+    region.claim(recorder::ready_lanes())
 }
 
 /// The thread ends: its ring and its place are free again.

@@ -194,10 +194,7 @@ impl Api {
             theirs = next;
             n += 1;
         }
-        match n == depth && n >= FRAMES {
-            true => Ok(i),
-            false => Err(format!("it has {n} frames, {depth} were found")),
-        }
+        if n == depth && n >= FRAMES { Ok(i) } else { Err(format!("it has {n} frames, {depth} were found")) }
     }
 
     /// Where the kind of strings lies, by the name of a function of ours: ASCII, as we know.

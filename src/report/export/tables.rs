@@ -147,21 +147,10 @@ fn of_process(p: &Process<'_>, said: &Value, main: Option<&Value>, began: u64) -
     row["began"] = json!(began);
     row["coverage"] = said["coverage"]["level"].clone();
     row["step_time_fraction"] = said["cost"]["step_time_fraction"].clone();
-    if let Some(d) = main {
-        row["device"] = d["index"].clone();
-        row["device_name"] = d["name"].clone();
-        for key in [
-            "capacity_bytes",
-            "limit_bytes",
-            "peak_allocated_bytes",
-            "peak_reserved_bytes",
-            "peak_step",
-            "peak_phase",
-            "end_allocated_bytes",
-            "end_reserved_bytes",
-        ] {
-            row[key] = d[key].clone();
-        }
+    if let (Some(Value::Object(d)), Value::Object(row)) = (main, &mut row) {
+        row.extend(d.clone());
+        row.insert("device".into(), d["index"].clone());
+        row.insert("device_name".into(), d["name"].clone());
     }
     row
 }

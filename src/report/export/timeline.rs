@@ -65,8 +65,8 @@ pub struct Timeline {
     pub(super) slices: Vec<Slice>,
     pub(super) left_out: u64,
     pub(super) threads: BTreeMap<ThreadId, (u32, String)>,
-    backwards: BTreeMap<ThreadId, Vec<u64>>,
-    optimizers: BTreeMap<ThreadId, Vec<u64>>,
+    /// Backwards and optimizer steps that have begun, and when.
+    begun: BTreeMap<(&'static str, ThreadId), Vec<u64>>,
     scopes: BTreeMap<(ThreadId, DeviceId), (StreamHandle, u64)>,
     phase: Option<(String, ThreadId, u64)>,
 }
@@ -142,11 +142,8 @@ impl Timeline {
         for ((thread, device), (stream, since)) in std::mem::take(&mut self.scopes) {
             self.push(Track::Stream(device, stream), String::new(), thread, since, Some(now));
         }
-        for (of, name) in [
-            (std::mem::take(&mut self.backwards), "backward"),
-            (std::mem::take(&mut self.optimizers), "optimizer"),
-        ] {
-            for (thread, since) in of.into_iter().flat_map(|(t, all)| all.into_iter().map(move |s| (t, s))) {
+        for ((name, thread), since) in std::mem::take(&mut self.begun) {
+            for since in since {
                 self.push(Track::Thread(thread), name.to_owned(), thread, since, Some(now));
             }
         }
@@ -197,10 +194,10 @@ impl Timeline {
     fn slice(&mut self, event: &Event, names: &Names) {
         let (time, thread) = (event.time.0, event.thread);
         let ended = match event.body {
-            Body::BackwardBegin { .. } => return self.backwards.entry(thread).or_default().push(time),
-            Body::OptimizerBegin(_) => return self.optimizers.entry(thread).or_default().push(time),
-            Body::BackwardEnd { .. } => ("backward", self.backwards.get_mut(&thread).and_then(Vec::pop)),
-            Body::OptimizerEnd(_) => ("optimizer", self.optimizers.get_mut(&thread).and_then(Vec::pop)),
+            Body::BackwardBegin { .. } => return self.begin("backward", thread, time),
+            Body::OptimizerBegin(_) => return self.begin("optimizer", thread, time),
+            Body::BackwardEnd { .. } => "backward",
+            Body::OptimizerEnd(_) => "optimizer",
             Body::Scope { device, to, .. } => return self.scope(thread, device, to, time),
             Body::Mark { name, phase } => {
                 let name = names.text(name).unwrap_or_default().to_owned();
@@ -214,9 +211,13 @@ impl Timeline {
             }
             _ => return,
         };
-        if let (name, Some(since)) = ended {
-            self.push(Track::Thread(thread), name.to_owned(), thread, since, Some(time));
+        if let Some(since) = self.begun.get_mut(&(ended, thread)).and_then(Vec::pop) {
+            self.push(Track::Thread(thread), ended.to_owned(), thread, since, Some(time));
         }
+    }
+
+    fn begin(&mut self, what: &'static str, thread: ThreadId, time: u64) {
+        self.begun.entry((what, thread)).or_default().push(time);
     }
 
     /// A thread has another stream as its current one; the default stream is no scope.

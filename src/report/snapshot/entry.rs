@@ -6,7 +6,6 @@ use rustc_hash::FxHashMap;
 
 use super::out::Out;
 use super::pickle::Memo;
-use super::shared::Shared;
 use super::source::Source;
 use super::steps::Place;
 use super::words::Word;
@@ -129,12 +128,7 @@ impl<'a> Labels<'a> {
     }
 
     /// Writes an entry with the keys and in the order that PyTorch 2.12 has them.
-    pub(super) fn write<W: Write>(
-        &mut self,
-        out: &mut Out<W>,
-        shared: &mut Shared,
-        e: &Entry,
-    ) -> io::Result<()> {
+    pub(super) fn write<W: Write>(&mut self, out: &mut Out<W>, e: &Entry) -> io::Result<()> {
         out.dict()?;
         let address = if e.action == Action::Oom { Word::DeviceFree } else { Word::Addr };
         out.word(Word::Action)?.word(e.action.word())?;
@@ -144,30 +138,25 @@ impl<'a> Labels<'a> {
         out.word(Word::TimeUs)?.unsigned(self.source.epoch_us.saturating_add(e.time.0 / 1000))?;
         out.word(Word::CompileContext)?.word(Word::NotAvailable)?;
         self.metadata(out.word(Word::UserMetadata)?, e)?;
-        shared.pool(out.word(Word::PoolId)?, e.pool)?;
+        out.word(Word::PoolId)?.pool(e.pool)?;
         if let Some(c) = self.category(e) {
             out.word(Word::Category)?.text(c)?;
         }
         // Absent, not empty, where no stack was recorded: as PyTorch has it.
         if !self.source.names.stack(e.stack).is_empty() {
-            shared.stack(out.word(Word::Frames)?, self.source.names, e.stack)?;
+            out.word(Word::Frames)?.stack(self.source.names, e.stack)?;
         }
         out.close()
     }
 
     /// Called at the end of a device's history: where categories were written and none of them was `unknown`, one entry is
     /// added that torch writes too when it takes a snapshot, and that no view draws.
-    pub(super) fn close<W: Write>(
-        &mut self,
-        out: &mut Out<W>,
-        shared: &mut Shared,
-        time: Nanos,
-    ) -> io::Result<()> {
+    pub(super) fn close<W: Write>(&mut self, out: &mut Out<W>, time: Nanos) -> io::Result<()> {
         if !self.coloured || self.unknown_written {
             return Ok(());
         }
         let e = Entry { action: Action::Snapshot, time, event: u64::MAX, ..Entry::default() };
-        self.write(out, shared, &e)
+        self.write(out, &e)
     }
 
     /// What stands out about the block, else the phase that allocated it. None at all where nothing is left behind or waits:
@@ -179,7 +168,7 @@ impl<'a> Labels<'a> {
         let c = match e.action {
             Action::Alloc => match self.marked.get(&(e.device, e.addr, e.time)) {
                 Some(standing) => standing.category(),
-                None => e.phase.map_or(UNKNOWN, |p| PhaseKind::of(p, self.source.steps.trained()).name()),
+                None => e.phase.map_or(UNKNOWN, |p| PhaseKind::of(p, self.source.steps.trained).name()),
             },
             Action::Snapshot => UNKNOWN,
             _ => return None,
@@ -197,7 +186,7 @@ impl<'a> Labels<'a> {
             self.texts.clear();
             self.place = self.source.steps.place(e.event);
         }
-        let phase = e.phase.map(|p| PhaseKind::of(p, self.source.steps.trained()));
+        let phase = e.phase.map(|p| PhaseKind::of(p, self.source.steps.trained));
         let key = (phase, e.device, e.stream, e.repaired);
         if let Some(&m) = self.texts.get(&key) {
             return out.again(m);

@@ -52,7 +52,7 @@ impl<W: Write> Json<W> {
         }
         self.buf.push(if dict { b'{' } else { b'[' });
         self.open.push(Open { dict, items: 0, shared });
-        Ok(Memo::new(number))
+        Ok(Memo(number))
     }
 
     pub(super) fn close(&mut self) -> io::Result<()> {
@@ -67,7 +67,7 @@ impl<W: Write> Json<W> {
 
     pub(super) fn again(&mut self, memo: Memo) -> io::Result<()> {
         self.item()?;
-        self.buf.extend_from_slice(&self.rendered[memo.number() as usize]);
+        self.buf.extend_from_slice(&self.rendered[memo.0 as usize]);
         self.spill()
     }
 
@@ -77,7 +77,7 @@ impl<W: Write> Json<W> {
         let from = self.buf.len();
         serde_json::to_writer(&mut self.buf, s)?;
         self.rendered.push(self.buf[from..].into());
-        Ok(Memo::new(self.rendered.len() as u32 - 1))
+        Ok(Memo(self.rendered.len() as u32 - 1))
     }
 
     /// A text that is not worth remembering.

@@ -2,9 +2,12 @@
 
 use std::io::{self, Write};
 
+use rustc_hash::FxHashMap;
+
 use super::json::Json;
 use super::pickle::{Memo, Pickler};
 use super::words::Word;
+use crate::event::{PoolId, StackId};
 
 /// The language of a snapshot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -17,7 +20,20 @@ pub enum Language {
 }
 
 /// Where a snapshot is written to.
-pub(super) enum Out<W: Write> {
+pub(super) struct Out<W: Write> {
+    to: To<W>,
+    pub(super) shared: Shared,
+}
+
+/// What was written before and can be named again.
+#[derive(Default)]
+pub(super) struct Shared {
+    pub(super) frames: FxHashMap<u32, Memo>,
+    pub(super) stacks: FxHashMap<StackId, Memo>,
+    pub(super) pools: FxHashMap<PoolId, Memo>,
+}
+
+enum To<W: Write> {
     Pickle(Pickler<W>),
     Json(Json<W>),
 }
@@ -25,23 +41,27 @@ pub(super) enum Out<W: Write> {
 /// The same call of whichever it is.
 macro_rules! either {
     ($self:ident.$method:ident($($argument:expr),*)) => {
-        match $self {
-            Out::Pickle(out) => out.$method($($argument),*),
-            Out::Json(out) => out.$method($($argument),*),
+        match $self.to {
+            To::Pickle(ref mut out) => out.$method($($argument),*),
+            To::Json(ref mut out) => out.$method($($argument),*),
         }
     };
 }
 
 impl<W: Write> Out<W> {
     pub(super) fn new(out: W, language: Language) -> Out<W> {
-        match language {
-            Language::Pickle => Out::Pickle(Pickler::new(out)),
-            Language::Json => Out::Json(Json::new(out)),
-        }
+        let to = match language {
+            Language::Pickle => To::Pickle(Pickler::new(out)),
+            Language::Json => To::Json(Json::new(out)),
+        };
+        Out { to, shared: Shared::default() }
     }
 
     pub(super) fn finish(self) -> io::Result<W> {
-        either!(self.finish())
+        match self.to {
+            To::Pickle(out) => out.finish(),
+            To::Json(out) => out.finish(),
+        }
     }
 
     /// Opens a list. Containers are opened and closed; what is written between is their content.

@@ -17,17 +17,7 @@ const CHUNK: usize = 64 * 1024;
 
 /// Something already written, to be named again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Memo(u32);
-
-impl Memo {
-    pub(super) fn new(number: u32) -> Memo {
-        Memo(number)
-    }
-
-    pub(super) fn number(self) -> u32 {
-        self.0
-    }
-}
+pub(super) struct Memo(pub(super) u32);
 
 /// A writer of one pickle.
 ///

@@ -4,7 +4,6 @@ use std::io::{self, Write};
 
 use super::layout::{Block, Segment};
 use super::out::Out;
-use super::shared::Shared;
 use super::source::Source;
 use super::track::{Device, SMALL_REQUEST, Tracker};
 use crate::event::{Addr, DeviceId, StackId};
@@ -17,7 +16,6 @@ const LARGE_SEGMENT: u64 = 20 << 20;
 /// Writes all segments, device by device in order of address; how many, and how many blocks are in use.
 pub(super) fn write<W: Write>(
     out: &mut Out<W>,
-    shared: &mut Shared,
     source: &Source<'_>,
     state: &Tracker,
 ) -> io::Result<(u64, u64)> {
@@ -30,7 +28,7 @@ pub(super) fn write<W: Write>(
     for &(addr, id, device, segment) in &all {
         let blocks = fill(addr, segment.size, device, |b| rounded(source, id, b.0, b.1));
         live += blocks.iter().filter(|b| b.of.is_some()).count() as u64;
-        one(out, shared, source, id, (addr, segment, device.origins.of(addr)), &blocks)?;
+        one(out, source, id, (addr, segment, device.origins.of(addr)), &blocks)?;
     }
     out.close()?;
     Ok((all.len() as u64, live))
@@ -80,7 +78,6 @@ fn fill<'a>(
 
 fn one<W: Write>(
     out: &mut Out<W>,
-    shared: &mut Shared,
     source: &Source<'_>,
     device: DeviceId,
     (addr, s, origin): (u64, &Segment, StackId),
@@ -98,9 +95,9 @@ fn one<W: Write>(
     out.key("requested_size")?.int(sum(&|p, b| b.requested.min(p.size)))?;
     out.key("stream")?.int(s.stream.0 as i64)?;
     out.key("segment_type")?.text(if is_small(s, parts) { "small" } else { "large" })?;
-    shared.pool(out.key("segment_pool_id")?, s.pool)?;
+    out.key("segment_pool_id")?.pool(s.pool)?;
     out.key("is_expandable")?.bool(s.expandable)?;
-    shared.stack(out.key("frames")?, source.names, origin)?;
+    out.key("frames")?.stack(source.names, origin)?;
     out.key("blocks")?.list()?;
     for p in parts {
         out.dict()?;
@@ -112,7 +109,7 @@ fn one<W: Write>(
             Some(b) if b.pending => "active_pending_free",
             Some(_) => "active_allocated",
         })?;
-        shared.stack(out.key("frames")?, source.names, p.of.map_or(StackId(0), |b| b.stack))?;
+        out.key("frames")?.stack(source.names, p.of.map_or(StackId(0), |b| b.stack))?;
         out.close()?;
     }
     out.close()?;

@@ -2,51 +2,40 @@
 
 use std::io::{self, Write};
 
-use rustc_hash::FxHashMap;
-
 use super::out::Out;
-use super::pickle::Memo;
 use crate::event::{Names, PoolId, StackId};
 
-/// What was written before and can be named again.
-#[derive(Default)]
-pub(super) struct Shared {
-    frames: FxHashMap<u32, Memo>,
-    stacks: FxHashMap<StackId, Memo>,
-    pools: FxHashMap<PoolId, Memo>,
-}
-
-impl Shared {
+impl<W: Write> Out<W> {
     /// A stack as the list of its frames, innermost first; an empty list where none is known.
-    pub(super) fn stack<W: Write>(&mut self, out: &mut Out<W>, names: &Names, id: StackId) -> io::Result<()> {
-        if let Some(&m) = self.stacks.get(&id) {
-            return out.again(m);
+    pub(super) fn stack(&mut self, names: &Names, id: StackId) -> io::Result<()> {
+        if let Some(&m) = self.shared.stacks.get(&id) {
+            return self.again(m);
         }
-        let memo = out.shared_list()?;
-        self.stacks.insert(id, memo);
+        let memo = self.shared_list()?;
+        self.shared.stacks.insert(id, memo);
         for &n in names.stack(id) {
-            if let Some(&m) = self.frames.get(&n) {
-                out.again(m)?;
+            if let Some(&m) = self.shared.frames.get(&n) {
+                self.again(m)?;
                 continue;
             }
             let Some(frame) = names.frame(n) else { continue };
-            let memo = out.shared_dict()?;
-            self.frames.insert(n, memo);
-            out.key("name")?.text(plain_name(&frame.function))?;
-            out.key("filename")?.text(&frame.file)?;
-            out.key("line")?.int(frame.line)?;
-            out.close()?;
+            let memo = self.shared_dict()?;
+            self.shared.frames.insert(n, memo);
+            self.key("name")?.text(plain_name(&frame.function))?;
+            self.key("filename")?.text(&frame.file)?;
+            self.key("line")?.int(frame.line)?;
+            self.close()?;
         }
-        out.close()
+        self.close()
     }
 
     /// A pool as a pair.
-    pub(super) fn pool<W: Write>(&mut self, out: &mut Out<W>, pool: PoolId) -> io::Result<()> {
-        if let Some(&m) = self.pools.get(&pool) {
-            return out.again(m);
+    pub(super) fn pool(&mut self, pool: PoolId) -> io::Result<()> {
+        if let Some(&m) = self.shared.pools.get(&pool) {
+            return self.again(m);
         }
-        let memo = out.pair(pool.0, pool.1)?;
-        self.pools.insert(pool, memo);
+        let memo = self.pair(pool.0, pool.1)?;
+        self.shared.pools.insert(pool, memo);
         Ok(())
     }
 }

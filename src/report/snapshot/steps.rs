@@ -14,9 +14,9 @@ pub struct Steps {
     pub(super) events: u64,
     /// Steps that had ended before the first event.
     before: u32,
-    trained: bool,
+    pub(super) trained: bool,
     /// Blocks that were live at the last mark and were freed since.
-    left: Vec<Held>,
+    pub(super) left: Vec<Held>,
 }
 
 /// The end of a step.
@@ -53,11 +53,6 @@ impl Steps {
         if marked {
             self.left.push(*held);
         }
-    }
-
-    /// Blocks that were live at the last mark and were freed since.
-    pub(super) fn left(&self) -> &[Held] {
-        &self.left
     }
 
     /// Takes an item of the first pass and what [`crate::replay::Replay::apply`] said of it.
@@ -111,11 +106,6 @@ impl Steps {
             Some(s) => s.step,
             None => self.ends.last().map_or(self.before, |s| s.step) + 1,
         }
-    }
-
-    /// A backward or an optimizer was seen, so that allocations outside of both are a forward's.
-    pub(super) fn trained(&self) -> bool {
-        self.trained
     }
 
     /// The microbatch of its step in which an event happened (from 1), and how many the step has; `None` where steps are not

@@ -2,7 +2,6 @@
 
 use super::entry::{Entry, Labels, Marked, Standing};
 use super::out::Out;
-use super::shared::Shared;
 use super::source::Source;
 use super::track::Tracker;
 use super::{segments, settings};
@@ -30,7 +29,6 @@ pub struct Written {
 pub struct Snapshot<'a, W: Write> {
     source: Source<'a>,
     out: Out<W>,
-    shared: Shared,
     labels: Labels<'a>,
     tracker: Tracker,
     /// The device whose history goes out as it comes; those above it wait.
@@ -58,7 +56,7 @@ impl<'a, W: Write> Snapshot<'a, W> {
         let marked: Marked = used
             .iter()
             .flat_map(|&d| source.replay.blocks(d))
-            .chain(source.steps.left())
+            .chain(&source.steps.left)
             .filter_map(|h| Some(((h.block.device, h.block.addr, h.born), standing(h)?)))
             .collect();
         let mut out = Out::new(out, source.language);
@@ -72,7 +70,6 @@ impl<'a, W: Write> Snapshot<'a, W> {
         Ok(Snapshot {
             source,
             out,
-            shared: Shared::default(),
             labels: Labels::new(source, marked),
             tracker: Tracker::new(source.filter.clone()),
             first,
@@ -119,20 +116,19 @@ impl<'a, W: Write> Snapshot<'a, W> {
     /// Ends the snapshot: everything after the history.
     pub fn finish(mut self) -> io::Result<(W, Written)> {
         self.send()?;
-        self.labels.close(&mut self.out, &mut self.shared, self.time)?;
+        self.labels.close(&mut self.out, self.time)?;
         self.out.close()?;
         for entries in std::mem::take(&mut self.waiting) {
             self.out.list()?;
             for e in entries {
-                self.labels.write(&mut self.out, &mut self.shared, &e)?;
+                self.labels.write(&mut self.out, &e)?;
             }
-            self.labels.close(&mut self.out, &mut self.shared, self.time)?;
+            self.labels.close(&mut self.out, self.time)?;
             self.out.close()?;
         }
         self.out.close()?;
         self.out.text("segments")?;
-        let (segments, blocks) =
-            segments::write(&mut self.out, &mut self.shared, &self.source, &self.tracker)?;
+        let (segments, blocks) = segments::write(&mut self.out, &self.source, &self.tracker)?;
         self.out.text("allocator_settings")?;
         settings::write(&mut self.out, self.source.alloc_conf)?;
         self.out.text("external_annotations")?;
@@ -150,7 +146,7 @@ impl<'a, W: Write> Snapshot<'a, W> {
             self.written.entries += 1;
             self.written.repaired += u64::from(e.repaired);
             match usize::from(e.device.0.saturating_sub(self.first.0)) {
-                0 => self.labels.write(&mut self.out, &mut self.shared, &e)?,
+                0 => self.labels.write(&mut self.out, &e)?,
                 n => {
                     if self.waiting.len() < n {
                         self.waiting.resize(n, Vec::new());

@@ -48,7 +48,7 @@ pub(crate) fn main(options: &cli::Advise) -> Result<u8, Error> {
 
 /// The recording read once more, for what was allocated on each device from moment to moment, and what would lower its peak.
 fn advised(judged: &Judged) -> Result<Vec<Advised>, Error> {
-    let used = judged.replay().devices().filter(|d| d.peak_allocated.bytes.0 > 0);
+    let used = judged.replay.devices().filter(|d| d.peak_allocated.bytes.0 > 0);
     let mut pass = Pass::new(used.map(|d| (d.id, (d.peak_allocated.bytes.0 / PART).max(LEAST))));
     let mut feed = judged.again()?;
     feed.each(|item, names| pass.apply(item, names));
@@ -58,7 +58,7 @@ fn advised(judged: &Judged) -> Result<Vec<Advised>, Error> {
     let told = timelines.iter().filter_map(|timeline| {
         let look = Look { timeline, replay: &replay, names: feed.names(), source: &source };
         Some(Advised {
-            peak: judged.replay().device(timeline.device)?.peak_allocated,
+            peak: judged.replay.device(timeline.device)?.peak_allocated,
             device: timeline.device,
             all: advise(&look),
             partial: timeline.partial,

@@ -20,9 +20,9 @@ impl<'a> Sources<'a> {
     /// Those of a judged recording.
     pub(super) fn of(judged: &'a Judged) -> Sources<'a> {
         Sources {
-            cwd: Facts::of(judged.replay()).text("cwd"),
+            cwd: Facts::of(&judged.replay).text("cwd"),
             began: judged.epoch_ns(),
-            is_here: is_of_this_machine(judged.replay()),
+            is_here: is_of_this_machine(&judged.replay),
             texts: RefCell::new(HashMap::new()),
         }
     }

@@ -81,9 +81,9 @@ impl Cases {
 
     /// Looks at a process that has just passed a mark.
     pub(crate) fn look(&mut self, live: &Live) {
-        for finding in live.findings().iter().filter(|f| f.id > 0) {
-            let subject = (live.id(), finding.id);
-            let wanted = self.rules.want(finding, live.replay());
+        for finding in live.findings.iter().filter(|f| f.id > 0) {
+            let subject = (live.id, finding.id);
+            let wanted = self.rules.want(finding, live.replay);
             match self.cases.get_mut(&subject) {
                 None if wanted => {
                     let group = self.group(place(finding, live));
@@ -122,30 +122,30 @@ impl Cases {
             let mut members = Vec::new();
             let mut gone = Vec::new();
             for ((id, finding), case) in self.cases.iter().filter(|(_, c)| c.group == number) {
-                let Some(live) = lives.iter().find(|l| l.id() == *id) else { continue };
-                let Some(finding) = live.findings().iter().find(|f| f.id == *finding) else { continue };
+                let Some(live) = lives.iter().find(|l| l.id == *id) else { continue };
+                let Some(finding) = live.findings.iter().find(|f| f.id == *finding) else { continue };
                 if case.stands { &mut members } else { &mut gone }.push((*live, finding));
             }
             // A process may have several devices with the same leak: it counts once.
-            let mut found: Vec<usize> = members.iter().map(|(live, _)| live.id()).collect();
+            let mut found: Vec<usize> = members.iter().map(|(live, _)| live.id).collect();
             found.sort_unstable();
             found.dedup();
             let spread = Spread { found: found.len(), all: lives.len(), has_twin: false };
             // Where nothing tells when, the fastest; of equals always the same one.
             let worst = |(live, f): &&(&Live, &Finding)| {
                 let rate = std::cmp::Reverse(f.current_bytes_per_step.max(0.0) as u64);
-                (f.steps_to_oom.map_or(u64::MAX, |s| s.mid), rate, live.id())
+                (f.steps_to_oom.map_or(u64::MAX, |s| s.mid), rate, live.id)
             };
             if !group.announced && (spread.found == spread.all || last || group.since.elapsed() >= HOLD) {
                 if let Some((live, finding)) = members.iter().min_by_key(worst) {
                     group.announced = true;
-                    group.held = matches!(holder::held_by(finding, live.replay()), HeldBy::Found(_));
-                    let targets = members.iter().map(|(l, _)| l.target()).collect();
+                    group.held = matches!(holder::held_by(finding, live.replay), HeldBy::Found(_));
+                    let targets = members.iter().map(|(l, _)| l.target).collect();
                     news.push(announced(live, finding, spread, targets, lives, self.style));
                 }
             } else if group.announced && !group.held && !members.is_empty() {
                 let is_found =
-                    |(l, f): &&(&Live, &Finding)| matches!(holder::held_by(f, l.replay()), HeldBy::Found(_));
+                    |(l, f): &&(&Live, &Finding)| matches!(holder::held_by(f, l.replay), HeldBy::Found(_));
                 if let Some((live, finding)) = members.iter().find(is_found) {
                     group.held = true;
                     news.push(now_held(live, finding, spread, self.style));
@@ -168,7 +168,7 @@ impl Cases {
 }
 
 fn place(finding: &Finding, live: &Live) -> Place {
-    let site = finding.sites.first().and_then(|s| live.replay().site(s.site));
+    let site = finding.sites.first().and_then(|s| live.replay.site(s.site));
     site.map(|s| (s.frame.file.clone(), s.frame.line)).ok_or(finding.kind)
 }
 
@@ -180,19 +180,19 @@ fn announced(
     lives: &[&Live],
     style: Style,
 ) -> News {
-    let known = known::about(finding, live.replay(), live.names(), live.began(), None);
-    let all = lives.iter().map(|l| Facts::of(l.replay()));
-    let spread = Spread { has_twin: Facts::of(live.replay()).shares_its_rank(all), ..spread };
+    let known = known::about(finding, live.replay, live.names, live.began, None);
+    let all = lives.iter().map(|l| Facts::of(l.replay));
+    let spread = Spread { has_twin: Facts::of(live.replay).shares_its_rank(all), ..spread };
     let mut news = news(Matter::Alert, live, finding, Some(&known), spread, |p| {
         let text = format!("strandline: {}", headline(p, finding, Some(&known), spread));
         (text, alert(p, finding, Some(&known), spread, style))
     });
     news.verdict["seconds_to_oom"] = news.verdict["finding"]["seconds_to_oom"]["mid"].clone();
-    News { targets, all: lives.iter().map(|l| l.target()).collect(), ..news }
+    News { targets, all: lives.iter().map(|l| l.target).collect(), ..news }
 }
 
 fn now_held(live: &Live, finding: &Finding, spread: Spread, style: Style) -> News {
-    let known = known::about(finding, live.replay(), live.names(), live.began(), None);
+    let known = known::about(finding, live.replay, live.names, live.began, None);
     news(Matter::Held, live, finding, Some(&known), spread, |p| {
         let lines = held(p, finding, &known, style);
         (lines.first().cloned().unwrap_or_default(), lines)
@@ -235,12 +235,12 @@ fn news(
             "rank": facts.number("rank"),
             "processes_found": spread.found,
             "processes": spread.all,
-            "recording": live.path(),
+            "recording": live.path,
             "steps": p.replay.steps(),
             "microbatches": p.replay.microbatches(),
             "finding": print::finding(p, told, known),
         });
-        let (block, recording) = (lines.join("\n") + "\n", live.path().into());
+        let (block, recording) = (lines.join("\n") + "\n", live.path.into());
         News { matter, block, verdict, recording, targets: Vec::new(), all: Vec::new() }
     })
 }

@@ -115,7 +115,7 @@ impl Keeper {
 
     /// Keeps evidence of a process.
     pub(crate) fn bundle(&self, why: Why, live: &Live) {
-        self.ask(Errand { why, recording: live.path().into(), abort: None });
+        self.ask(Errand { why, recording: live.path.into(), abort: None });
     }
 
     fn ask(&self, errand: Errand) {

@@ -16,7 +16,7 @@ const MOST: usize = 8;
 /// The recording cannot be read again.
 pub(super) fn measure(judged: &Judged, tell: &mut dyn FnMut(u64)) -> Result<Vec<Moment>, Error> {
     let mut moments = Vec::new();
-    for device in judged.replay().devices().filter(|d| d.peak_allocated.bytes.0 > 0).take(MOST) {
+    for device in judged.replay.devices().filter(|d| d.peak_allocated.bytes.0 > 0).take(MOST) {
         // Where memory ran out, that is the moment to be explained; else the peak is.
         moments.push(match judged.until {
             Some(until) => {
@@ -31,7 +31,7 @@ pub(super) fn measure(judged: &Judged, tell: &mut dyn FnMut(u64)) -> Result<Vec<
         return Ok(Vec::new());
     }
     let mut feed = judged.again()?;
-    let mut seen = judged.replay().events();
+    let mut seen = judged.replay.events();
     let mut told = seen;
     while let Some((given, names)) = feed.next() {
         match given {
@@ -54,7 +54,7 @@ pub(super) fn measure(judged: &Judged, tell: &mut dyn FnMut(u64)) -> Result<Vec<
     }
     let finish = |(moment, pass): (anatomy::Moment, Pass)| {
         let anatomy = pass.finish(&|held| judged.is_counted(held), &|_, held| {
-            judged.is_left_behind(held, judged.replay())
+            judged.is_left_behind(held, &judged.replay)
         })?;
         Some(Moment { device: moment.device, at: moment.at, anatomy })
     };
@@ -67,8 +67,8 @@ impl Judged {
     /// # Errors
     /// The recording cannot be read again.
     pub(crate) fn has_memory_from_before(&self) -> Result<bool, Error> {
-        let now = self.replay().devices().any(|d| d.before_recording.0 > 0);
-        if now || !self.replay().devices().any(|d| d.had_from_before) {
+        let now = self.replay.devices().any(|d| d.before_recording.0 > 0);
+        if now || !self.replay.devices().any(|d| d.had_from_before) {
             return Ok(now);
         }
         let then = measure(self, &mut |_| {})?;

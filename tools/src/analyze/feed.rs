@@ -27,15 +27,15 @@ enum Source {
 }
 
 /// What is kept of a feed that has been read to its end.
-pub(super) struct Read {
+pub(crate) struct Read {
     /// Stacks and texts.
-    pub(super) names: Names,
+    pub(crate) names: Names,
     /// What it is, and how it stands.
-    pub(super) summary: Summary,
+    pub(crate) summary: Summary,
     /// What was wrong, one sentence each.
-    pub(super) damage: Vec<String>,
+    pub(crate) damage: Vec<String>,
     /// It is no recording but a snapshot that PyTorch wrote.
-    pub(super) is_snapshot: bool,
+    pub(crate) is_snapshot: bool,
 }
 
 impl Feed {

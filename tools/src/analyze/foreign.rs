@@ -78,10 +78,7 @@ impl Foreign {
         {
             self.events.push(event);
         }
-        match self.events.is_empty() {
-            true => None,
-            false => Some((Given::Events(&self.events), &self.imported.names)),
-        }
+        if self.events.is_empty() { None } else { Some((Given::Events(&self.events), &self.imported.names)) }
     }
 
     pub(super) fn names(&self) -> &Names {

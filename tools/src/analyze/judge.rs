@@ -118,6 +118,7 @@ fn at_end_of(
 ) -> Result<Judged, Error> {
     let events = Moment::Step(step).find(judged)?.events;
     let until = Until { events, step, last: judged.steps.end_of(step).is_none() };
-    let then = Judged::read_shared(&judged.path, None, suppressions, judged.share(), Some(until), tell)?;
+    let then =
+        Judged::read_shared(&judged.path, None, suppressions, judged.share.as_ref(), Some(until), tell)?;
     then.measured(tell)
 }

@@ -8,7 +8,7 @@ use crate::symbols::Symbols;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use strandline::detect::{Detector, Finding, SelfFault, Verdict};
-use strandline::event::{Bytes, Names, StackId};
+use strandline::event::{Bytes, StackId};
 use strandline::reader::Frozen;
 use strandline::replay::{Coverage, Device, GRACE, Held, Replay};
 use strandline::report::html;
@@ -23,10 +23,10 @@ pub(crate) struct Judged {
     /// Of a process that goes on: what of its recording was judged.
     pub(super) frozen: Option<Frozen>,
     /// What is private is folded.
-    pub(super) share: Option<Share>,
+    pub(crate) share: Option<Share>,
     /// What its feed said.
-    pub(super) read: Read,
-    pub(super) replay: Replay,
+    pub(crate) read: Read,
+    pub(crate) replay: Replay,
     pub(super) detector: Detector,
     pub(super) verdict: Verdict,
     pub(super) known: Vec<Known>,
@@ -65,7 +65,8 @@ impl Judged {
 
     /// As a report prints it.
     pub(crate) fn process(&self) -> Process<'_> {
-        let mut process = Process::new(&self.replay, self.names(), &self.verdict, self.detector.findings());
+        let mut process =
+            Process::new(&self.replay, &self.read.names, &self.verdict, self.detector.findings());
         process.known = self.known.clone();
         process.anatomies = self.moments.clone();
         process.damage = self.read.damage.clone();
@@ -102,7 +103,7 @@ impl Judged {
         let stacks = found.map(|s| s.stack).chain(sites.filter_map(|s| self.replay.site(s)).map(|s| s.stack));
         let mut all = BTreeMap::new();
         for stack in stacks {
-            let native = self.names().native(stack);
+            let native = self.read.names.native(stack);
             if native.is_empty() || all.contains_key(&stack) {
                 continue;
             }
@@ -112,39 +113,14 @@ impl Judged {
         all
     }
 
-    /// What is private in it was folded, by this.
-    pub(crate) fn share(&self) -> Option<&Share> {
-        self.share.as_ref()
-    }
-
     /// What was found.
     pub(crate) fn findings(&self) -> &[Finding] {
         self.detector.findings()
     }
 
-    /// Its state at the end.
-    pub(crate) fn replay(&self) -> &Replay {
-        &self.replay
-    }
-
-    /// Its stacks.
-    pub(crate) fn names(&self) -> &Names {
-        &self.read.names
-    }
-
     /// Unix time in nanoseconds at which its clock was 0.
     pub(crate) fn epoch_ns(&self) -> u64 {
         self.read.summary.unix_ns
-    }
-
-    /// Unix time in microseconds at which its clock was 0.
-    pub(crate) fn epoch_us(&self) -> u64 {
-        self.read.summary.unix_ns / 1000
-    }
-
-    /// It is no recording but a snapshot that PyTorch wrote.
-    pub(crate) fn is_snapshot(&self) -> bool {
-        self.read.is_snapshot
     }
 
     /// Its process has not ended.

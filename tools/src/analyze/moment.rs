@@ -75,7 +75,7 @@ impl Moment {
     /// # Errors
     /// There is no such moment, or the recording cannot be read again.
     pub(crate) fn find(&self, judged: &Judged) -> Result<Place, Error> {
-        let replay = judged.replay();
+        let replay = &judged.replay;
         let all = replay.events();
         let missing = |what: String| Error::new(what).status(status::USAGE);
         let at = |events: u64, words: String| Ok(Place { events, words });
@@ -134,7 +134,7 @@ fn of_device(device: DeviceId, devices: usize) -> String {
 
 /// The steps that can be asked for.
 fn range(judged: &Judged) -> String {
-    let last = judged.replay().steps();
+    let last = judged.replay.steps();
     match judged.steps.ended() {
         Some((first, to)) => format!("it has steps {first} to {}", to.max(last)),
         None => "no step has ended in it".into(),

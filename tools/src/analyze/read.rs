@@ -46,10 +46,7 @@ impl Judged {
         tell: &mut dyn FnMut(u64),
     ) -> Result<Judged, Error> {
         let mut feed = Feed::open(path)?;
-        let frozen = match is_alive(&feed) {
-            true => Some(Frozen::of(path).map_err(unreadable)?),
-            false => None,
-        };
+        let frozen = if is_alive(&feed) { Some(Frozen::of(path).map_err(unreadable)?) } else { None };
         if let Some(frozen) = &frozen {
             feed = Feed::frozen(frozen, path)?;
         }
@@ -146,8 +143,8 @@ impl Judged {
 
 /// What is known of each finding of a process.
 fn known_of(judged: &Judged) -> Vec<print::Known> {
-    let (replay, names, began) = (judged.replay(), judged.names(), judged.epoch_ns());
-    judged.findings().iter().map(|f| known::about(f, replay, names, began, judged.share())).collect()
+    let (replay, names, began) = (&judged.replay, &judged.read.names, judged.epoch_ns());
+    judged.findings().iter().map(|f| known::about(f, replay, names, began, judged.share.as_ref())).collect()
 }
 
 /// What is missing in a recording may be what leaks: nothing that was not seen to its end is clean.

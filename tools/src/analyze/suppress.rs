@@ -106,10 +106,7 @@ impl Suppressions {
         if !finding.grows() {
             return None;
         }
-        let names = match self.all.is_empty() {
-            true => Vec::new(),
-            false => names(finding, known, within, native),
-        };
+        let names = if self.all.is_empty() { Vec::new() } else { names(finding, known, within, native) };
         let is_meant = |s: &&Suppression| {
             s.of == finding.certainty && names.iter().any(|name| matches(&s.pattern, name))
         };

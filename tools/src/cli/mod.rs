@@ -1,6 +1,7 @@
 //! The command line. Names, meanings and exit statuses are a contract; what does not work yet is absent.
 
 #[cfg(test)]
+#[path = "tests/documented.rs"]
 mod documented;
 mod gate;
 mod prediction;

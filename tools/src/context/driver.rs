@@ -3,6 +3,7 @@
 //!
 //! Declarations after NVIDIA's published `cuda.h`.
 
+use crate::nvml::inferred;
 use libloading::{Library, Symbol};
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::mem::ManuallyDrop;
@@ -20,6 +21,15 @@ pub(super) struct Context<'a> {
     device: c_int,
 }
 
+/// Calls a function of the driver. Its arguments have the types of what is handed over.
+macro_rules! call {
+    ($driver:expr, $name:ident($($argument:expr),*)) => {
+        $driver
+            .get::<unsafe extern "C" fn($(inferred!($argument)),*) -> Return>(stringify!($name))
+            .and_then(|call| $driver.check(stringify!($name), call($($argument),*)))
+    };
+}
+
 impl Driver {
     /// Loads and initialises it.
     ///
@@ -34,9 +44,7 @@ impl Driver {
         })?;
         let driver = Driver { library: ManuallyDrop::new(library) };
         // SAFETY: cuInit(unsigned int), by cuda.h.
-        let code = unsafe { driver.get::<unsafe extern "C" fn(c_uint) -> Return>(c"cuInit")?(0) };
-        driver.check("cuInit", code)?;
-        Ok(driver)
+        unsafe { call!(driver, cuInit(0 as c_uint)) }.map(|()| driver)
     }
 
     /// How many devices this process sees.
@@ -44,25 +52,17 @@ impl Driver {
     /// # Errors
     /// The driver refuses.
     pub(super) fn count(&self) -> Result<c_int, String> {
-        let mut count = 0;
+        let mut count: c_int = 0;
         // SAFETY: cuDeviceGetCount(int*), by cuda.h; the place lives through the call.
-        let code = unsafe {
-            self.get::<unsafe extern "C" fn(*mut c_int) -> Return>(c"cuDeviceGetCount")?(&mut count)
-        };
-        self.check("cuDeviceGetCount", code).map(|()| count)
+        unsafe { call!(self, cuDeviceGetCount(&raw mut count)) }.map(|()| count)
     }
 
     /// What a device is called.
     pub(super) fn name(&self, device: c_int) -> String {
         let mut text = [0u8; 256];
-        let said = self.device(device).and_then(|device| {
-            type Name = unsafe extern "C" fn(*mut c_char, c_int, c_int) -> Return;
-            // SAFETY: cuDeviceGetName(char*, int, CUdevice), by cuda.h; it writes at most as many bytes as it is told.
-            let code = unsafe {
-                self.get::<Name>(c"cuDeviceGetName")?(text.as_mut_ptr().cast(), text.len() as c_int, device)
-            };
-            self.check("cuDeviceGetName", code)
-        });
+        let (place, room) = (text.as_mut_ptr().cast::<c_char>(), text.len() as c_int);
+        // SAFETY: cuDeviceGetName(char*, int, CUdevice), by cuda.h; it writes at most as many bytes as it is told.
+        let said = self.device(device).and_then(|d| unsafe { call!(self, cuDeviceGetName(place, room, d)) });
         let name = CStr::from_bytes_until_nul(&text).ok().filter(|_| said.is_ok());
         name.map_or_else(|| "a device without a name".into(), |name| name.to_string_lossy().into_owned())
     }
@@ -74,33 +74,26 @@ impl Driver {
     pub(super) fn enter(&self, device: c_int) -> Result<Context<'_>, String> {
         let device = self.device(device)?;
         let mut context: *mut c_void = std::ptr::null_mut();
-        type Retain = unsafe extern "C" fn(*mut *mut c_void, c_int) -> Return;
         // SAFETY: cuDevicePrimaryCtxRetain(CUcontext*, CUdevice), by cuda.h; the place lives through the call.
-        let code = unsafe { self.get::<Retain>(c"cuDevicePrimaryCtxRetain")?(&mut context, device) };
-        self.check("cuDevicePrimaryCtxRetain", code)?;
+        unsafe { call!(self, cuDevicePrimaryCtxRetain(&raw mut context, device)) }?;
         let entered = Context { driver: self, device };
         // SAFETY: cuCtxSetCurrent(CUcontext), by cuda.h; the context is retained for as long as `entered` lives.
-        let code =
-            unsafe { self.get::<unsafe extern "C" fn(*mut c_void) -> Return>(c"cuCtxSetCurrent")?(context) };
-        self.check("cuCtxSetCurrent", code).map(|()| entered)
+        unsafe { call!(self, cuCtxSetCurrent(context)) }.map(|()| entered)
     }
 
     fn device(&self, ordinal: c_int) -> Result<c_int, String> {
-        let mut device = 0;
-        type Get = unsafe extern "C" fn(*mut c_int, c_int) -> Return;
+        let mut device: c_int = 0;
         // SAFETY: cuDeviceGet(CUdevice*, int), by cuda.h; the place lives through the call.
-        let code = unsafe { self.get::<Get>(c"cuDeviceGet")?(&mut device, ordinal) };
-        self.check("cuDeviceGet", code).map(|()| device)
+        unsafe { call!(self, cuDeviceGet(&raw mut device, ordinal)) }.map(|()| device)
     }
 
     /// A function of the library, of the type that its caller gives it.
     ///
     /// # Safety
     /// `F` is its type by cuda.h.
-    unsafe fn get<F>(&self, name: &CStr) -> Result<Symbol<'_, F>, String> {
+    unsafe fn get<F>(&self, name: &str) -> Result<Symbol<'_, F>, String> {
         // SAFETY: the caller vouches for the type.
-        let found = unsafe { self.library.get(name.to_bytes_with_nul()) };
-        found.map_err(|_| format!("this libcuda.so.1 has no {}", name.to_string_lossy()))
+        unsafe { self.library.get(name) }.map_err(|_| format!("this libcuda.so.1 has no {name}"))
     }
 
     /// What a call returned, in words.
@@ -112,11 +105,11 @@ impl Driver {
         type Text = unsafe extern "C" fn(Return, *mut *const c_char) -> Return;
         // SAFETY: cuGetErrorString(CUresult, const char**), by cuda.h; what it gives is a static C string.
         let known = unsafe {
-            self.get::<Text>(c"cuGetErrorString").is_ok_and(|get| get(code, &mut text) == 0)
-                && !text.is_null()
+            self.get::<Text>("cuGetErrorString").is_ok_and(|get| get(code, &mut text) == 0) && !text.is_null()
         };
         // SAFETY: a static C string, as just asked.
         let text = known.then(|| unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned());
+        let call = call.trim_end_matches("_v2");
         Err(format!("{call}: error {code}{}", text.map(|t| format!(" ({t})")).unwrap_or_default()))
     }
 }
@@ -128,22 +121,16 @@ impl Context<'_> {
     /// The driver refuses.
     pub(super) fn free(&self) -> Result<u64, String> {
         let (mut free, mut total) = (0usize, 0usize);
-        type Info = unsafe extern "C" fn(*mut usize, *mut usize) -> Return;
         // SAFETY: cuMemGetInfo_v2(size_t*, size_t*), by cuda.h; both places live through the call, and the calling thread has a
         // context, since this one is neither sent nor shared.
-        let code = unsafe { self.driver.get::<Info>(c"cuMemGetInfo_v2")?(&mut free, &mut total) };
-        self.driver.check("cuMemGetInfo", code).map(|()| free as u64)
+        let told = unsafe { call!(self.driver, cuMemGetInfo_v2(&raw mut free, &raw mut total)) };
+        told.map(|()| free as u64)
     }
 }
 
 impl Drop for Context<'_> {
     fn drop(&mut self) {
         // SAFETY: cuDevicePrimaryCtxRelease_v2(CUdevice), by cuda.h, once for our one retain.
-        unsafe {
-            type Release = unsafe extern "C" fn(c_int) -> Return;
-            if let Ok(release) = self.driver.get::<Release>(c"cuDevicePrimaryCtxRelease_v2") {
-                release(self.device);
-            }
-        }
+        let _ = unsafe { call!(self.driver, cuDevicePrimaryCtxRelease_v2(self.device)) };
     }
 }

@@ -111,7 +111,7 @@ impl One {
         let path = recording::only(&found)?;
         let judged = Judged::read(path, &Suppressions::default(), &mut |_| {})?;
         // A snapshot is of a moment that somebody chose; of a run, the fullest one says most.
-        let usual = if judged.is_snapshot() { Moment::End } else { Moment::Peak };
+        let usual = if judged.read.is_snapshot { Moment::End } else { Moment::Peak };
         let place = at.or_else(|| options.at.clone()).unwrap_or(usual).find(&judged)?;
         let replay = snapshot::replay_at(&judged, &place)?;
         Ok(One { name: shown(path), place, replay })

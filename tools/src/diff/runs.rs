@@ -31,7 +31,7 @@ pub(super) fn compare(asked: Vec<Asked>) -> Result<Runs, Error> {
     for (name, path) in named(&asked) {
         let found = recording::find(Some(path))?;
         let judged = analyze::judge(&found, None, &Suppressions::default(), None)?;
-        if let Some(snapshot) = judged.iter().find(|j| j.is_snapshot()) {
+        if let Some(snapshot) = judged.iter().find(|j| j.read.is_snapshot) {
             let what = format!("{}: a snapshot has no steps to compare", say::path(&snapshot.path));
             let hint = "two snapshots are compared line by line: strandline diff BASE NEW";
             return Err(Error::usage(what, hint));
@@ -88,10 +88,7 @@ fn named(asked: &[Asked]) -> Vec<(String, &Path)> {
         asked.iter().map(|a| (name(a, is_short), a.path.as_path())).collect()
     };
     let short = all(true);
-    match short.iter().any(|(name, _)| *name != short[0].0) {
-        true => short,
-        false => all(false),
-    }
+    if short.iter().any(|(name, _)| *name != short[0].0) { short } else { all(false) }
 }
 
 /// `offload` of `offload-2`, `train` of `train-1120-0312`; a name that is a number stays.

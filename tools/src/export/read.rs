@@ -49,7 +49,7 @@ pub(super) fn timeline(judged: &Judged, lines: usize) -> Result<(Timeline, u64),
         Ok(peak) if lines > 0 => sums(judged, [peak.events])?.lines(lines),
         _ => Vec::new(),
     };
-    let mut timeline = Timeline::new(judged.replay(), lines);
+    let mut timeline = Timeline::new(&judged.replay, lines);
     judged.again()?.each(|item, names| timeline.apply(item, names));
     timeline.end();
     Ok((timeline, judged.epoch_ns()))
@@ -65,7 +65,7 @@ fn sums(judged: &Judged, moments: impl IntoIterator<Item = u64>) -> Result<Sums,
 /// Native frames of the stacks that have some, looked up. Below a Python frame those that lead from the interpreter to the block.
 fn native(judged: &Judged, sums: &Sums) -> BTreeMap<StackId, Vec<Frame>> {
     let (mut symbols, mut all) = (Symbols::default(), BTreeMap::new());
-    let names = judged.names();
+    let names = &judged.read.names;
     for stack in sums.stacks() {
         let mut native = names.native(stack);
         if native.is_empty() || all.contains_key(&stack) {
@@ -75,7 +75,7 @@ fn native(judged: &Judged, sums: &Sums) -> BTreeMap<StackId, Vec<Frame>> {
             let python = native.iter().position(is_interpreter).unwrap_or(native.len());
             native = &native[..python];
         }
-        all.insert(stack, symbolized(native, judged.share(), &mut symbols).frames);
+        all.insert(stack, symbolized(native, judged.share.as_ref(), &mut symbols).frames);
     }
     all
 }

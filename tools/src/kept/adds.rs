@@ -5,31 +5,14 @@ use super::scope::{FUNCTIONS, Source, below, children, last_line, line};
 use super::ways::is_attribute_name;
 use super::{values, ways};
 use std::collections::HashSet;
+use strandline::event::WordList;
 use tree_sitter::Node;
 
 /// Methods that put their argument into what they are called on.
-pub(super) const METHODS: [&str; 20] = [
-    "append",
-    "appendleft",
-    "extend",
-    "extendleft",
-    "insert",
-    "add",
-    "update",
-    "put",
-    "put_nowait",
-    "push",
-    "setdefault",
-    "register",
-    "add_param_group",
-    "add_module",
-    "register_buffer",
-    "register_module",
-    "send",
-    "write",
-    "__setitem__",
-    "__iadd__",
-];
+pub(super) const METHODS: WordList = WordList(
+    "append appendleft extend extendleft insert add update put put_nowait push setdefault register \
+     add_param_group add_module register_buffer register_module send write __setitem__ __iadd__",
+);
 /// Functions that put an argument of theirs into the first.
 const FUNCTIONS_OF_TWO: [&str; 6] =
     ["heappush", "heappushpop", "insort", "insort_left", "insort_right", "setattr"];
@@ -161,7 +144,7 @@ fn cached<'t>(source: &Source<'t>, keeper: &Keeper) -> Option<Vec<Add<'t>>> {
         (ways::cached_property(source, keeper.class.as_deref()?, &keeper.variable)?, false)
     };
     let into = ways::calls_on_results(source, &keeper.variable);
-    let into = into.into_iter().filter(|n| METHODS.contains(&ways::method(source, *n)));
+    let into = into.into_iter().filter(|n| METHODS.has(ways::method(source, *n)));
     let nodes = if is_filled { into.collect() } else { vec![decorator] };
     let add = |node| Add { node, values: Vec::new(), may_hold: true, grows: true };
     Some(nodes.into_iter().map(add).collect())
@@ -213,7 +196,7 @@ impl<'t> Search<'_, 't> {
     fn is_method(&self, name: Node<'t>) -> bool {
         let source = self.source;
         let is_it = |right: Node<'t>| {
-            METHODS.contains(&source.field(right, "attribute"))
+            METHODS.has(source.field(right, "attribute"))
                 && right.child_by_field_name("object").is_some_and(|o| self.is_part(o))
         };
         if name.kind() == "attribute" {
@@ -431,7 +414,7 @@ impl<'t> Search<'_, 't> {
                 let is_set = self.keeper.kind == "context"
                     && method == "set"
                     && self.mentions(arguments.first().copied()?);
-                let is_own = METHODS.contains(&method) || is_hook || is_set;
+                let is_own = METHODS.has(method) || is_hook || is_set;
                 if is_own || is_stack && OF_STACKS.contains(&method) {
                     let object = function.child_by_field_name("object")?;
                     // What `setdefault` makes is mostly a container to put something into.
@@ -448,7 +431,7 @@ impl<'t> Search<'_, 't> {
                 let is_set = |n: Node<'t>| name == "setattr" && self.is_instance(n);
                 let first = arguments.first().filter(|a| self.is_part(**a) || is_set(**a))?;
                 let is_two = FUNCTIONS_OF_TWO.contains(&name) && !ways::is_of_one_name(name, &arguments);
-                let unbound = METHODS.contains(&name) && function.kind() == "attribute";
+                let unbound = METHODS.has(name) && function.kind() == "attribute";
                 (is_two || unbound && first.id() != function.id())
                     .then(|| made(arguments.get(1..).unwrap_or_default().to_vec(), true))
                     .flatten()
@@ -458,7 +441,7 @@ impl<'t> Search<'_, 't> {
                 let called = n.parent().filter(|p| p.kind() == "call");
                 let is_called = called
                     .is_some_and(|c| c.child_by_field_name("function").is_some_and(|f| f.id() == n.id()));
-                let is_method = METHODS.contains(&source.field(n, "attribute"));
+                let is_method = METHODS.has(source.field(n, "attribute"));
                 let given =
                     n.parent().is_some_and(|p| matches!(p.kind(), "argument_list" | "keyword_argument"));
                 (is_method && given && !is_called && self.is_part(field("object")?))

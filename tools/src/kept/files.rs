@@ -146,10 +146,7 @@ impl Look<'_> {
 
 /// The text of a file that has not changed since the recording began.
 pub(crate) fn unchanged(file: &str, cwd: Option<&str>, began: u64) -> Option<String> {
-    let path = match Path::new(file).is_absolute() {
-        true => PathBuf::from(file),
-        false => Path::new(cwd?).join(file),
-    };
+    let path = if Path::new(file).is_absolute() { PathBuf::from(file) } else { Path::new(cwd?).join(file) };
     // A pipe that lies there is not waited for.
     let opened = open_file(&path).ok()?;
     let is = opened.metadata().ok()?;

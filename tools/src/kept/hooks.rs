@@ -42,7 +42,7 @@ fn call_of(argument: Node<'_>) -> Option<Node<'_>> {
 
 /// Whether a function of this name keeps what it is given.
 fn registers(name: &str) -> bool {
-    METHODS.contains(&name)
+    METHODS.has(name)
         || OF_STACKS.contains(&name)
         || name.starts_with("register")
         || ["hook", "callback"].iter().any(|part| name.contains(part))

@@ -5,30 +5,18 @@ use super::keeper::Keeper;
 use super::scope::{Source, below};
 use super::values::{DETACHED, called};
 use super::ways;
+use strandline::event::WordList;
 use tree_sitter::Node;
 
 /// Methods whose result shares the memory of what they are called on.
-const VIEWS: [&str; 14] = [
-    "view",
-    "reshape",
-    "narrow",
-    "select",
-    "squeeze",
-    "unsqueeze",
-    "transpose",
-    "permute",
-    "t",
-    "expand",
-    "flatten",
-    "chunk",
-    "split",
-    "unbind",
-];
+const VIEWS: WordList = WordList(
+    "view reshape narrow select squeeze unsqueeze transpose permute t expand flatten chunk split unbind",
+);
 
-/// Whether a method of this list is called anywhere in the values.
-fn calls(source: &Source<'_>, values: &[Node<'_>], names: &[&str]) -> bool {
+/// Whether a method of such a name is called anywhere in the values.
+fn calls(source: &Source<'_>, values: &[Node<'_>], is: impl Fn(&str) -> bool) -> bool {
     let all = values.iter().flat_map(|v| below(*v, &|_| true));
-    all.into_iter().any(|n| n.kind() == "call" && names.contains(&called(source, n)))
+    all.into_iter().any(|n| n.kind() == "call" && is(called(source, n)))
 }
 
 /// Whether a value reads like a loss: one number with a graph.
@@ -51,10 +39,10 @@ fn is_number(source: &Source<'_>, values: &[Node<'_>]) -> bool {
 pub(super) fn suggest(source: &Source<'_>, add: &Add<'_>, keeper: &Keeper) -> Option<String> {
     let values = add.values.as_slice();
     let is_sum = matches!(add.node.kind(), "assignment" | "augmented_assignment" | "named_expression");
-    let is_detached =
-        calls(source, values, &DETACHED) || values.iter().any(|v| source.text(*v).contains(".data"));
+    let is_detached = calls(source, values, |name| DETACHED.contains(&name))
+        || values.iter().any(|v| source.text(*v).contains(".data"));
     let is_view = || {
-        calls(source, values, &VIEWS)
+        calls(source, values, |name| VIEWS.has(name))
             || values.iter().any(|v| below(*v, &|_| true).iter().any(|n| n.kind() == "subscript"))
     };
     if ways::has_handle(source, add.node) {
@@ -73,7 +61,7 @@ pub(super) fn suggest(source: &Source<'_>, add: &Add<'_>, keeper: &Keeper) -> Op
             false => "keep it without its graph: .detach()".into(),
         });
     }
-    if is_view() && !calls(source, values, &["clone", "contiguous"]) {
+    if is_view() && !calls(source, values, |name| ["clone", "contiguous"].contains(&name)) {
         return Some("a view keeps its whole base tensor: .clone() the part that is needed".into());
     }
     Some(match keeper.type_name.as_str() {

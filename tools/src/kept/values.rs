@@ -1,6 +1,7 @@
 //! What is put into a keeper, as far as its text tells: can it be memory of a device, and is it made of what was there before?
 
 use super::scope::{Source, children};
+use strandline::event::WordList;
 use tree_sitter::Node;
 
 /// Methods whose result is no tensor, or one in host memory.
@@ -9,20 +10,8 @@ const ON_HOST: [&str; 6] = ["item", "cpu", "tolist", "numpy", "size", "dim"];
 const NUMBERS: [&str; 12] =
     ["float", "int", "len", "str", "repr", "bool", "hash", "id", "range", "time", "round", "perf_counter"];
 /// Functions that make a tensor of nothing else, so that what a name had before is let go.
-const MAKERS: [&str; 12] = [
-    "zeros",
-    "ones",
-    "empty",
-    "full",
-    "randn",
-    "rand",
-    "tensor",
-    "zeros_like",
-    "ones_like",
-    "empty_like",
-    "randn_like",
-    "new_zeros",
-];
+const MAKERS: WordList =
+    WordList("zeros ones empty full randn rand tensor zeros_like ones_like empty_like randn_like new_zeros");
 /// Methods that let a tensor go from its graph.
 pub(super) const DETACHED: [&str; 2] = ["detach", "detach_"];
 
@@ -92,7 +81,7 @@ fn is_counter(source: &Source<'_>, name: Node<'_>) -> bool {
 pub(super) fn is_made_of_others(source: &Source<'_>, value: Node<'_>) -> bool {
     match value.kind() {
         "none" | "integer" | "float" | "string" => false,
-        "call" => !MAKERS.contains(&called(source, value)) && !DETACHED.contains(&called(source, value)),
+        "call" => !MAKERS.has(called(source, value)) && !DETACHED.contains(&called(source, value)),
         "list" | "tuple" | "expression_list" => {
             children(value).into_iter().any(|v| is_made_of_others(source, v))
         }

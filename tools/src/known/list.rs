@@ -9,23 +9,11 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use strandline::detect::Kind;
+use strandline::event::WordList;
 
 const OURS: &str = include_str!("leaks.json");
-const KEYS: [&str; 13] = [
-    "known",
-    "package",
-    "distribution",
-    "what",
-    "kinds",
-    "files",
-    "functions",
-    "with",
-    "held_by",
-    "grain",
-    "since",
-    "fixed",
-    "remedy",
-];
+const KEYS: WordList =
+    WordList("known package distribution what kinds files functions with held_by grain since fixed remedy");
 
 /// A known leak.
 #[derive(Debug)]
@@ -114,8 +102,8 @@ fn parse(text: &str) -> Result<Vec<Leak>, String> {
 
 fn leak(entry: &Value) -> Result<Leak, String> {
     let object = entry.as_object().ok_or("no object")?;
-    if let Some(key) = object.keys().find(|k| !KEYS.contains(&k.as_str())) {
-        return Err(format!("no key is called \"{key}\"; there are {}", KEYS.join(", ")));
+    if let Some(key) = object.keys().find(|k| !KEYS.has(k)) {
+        return Err(format!("no key is called \"{key}\"; there are {}", KEYS.0.replace(' ', ", ")));
     }
     let text = |key: &str| match object.get(key) {
         None | Some(Value::Null) => Ok(None),

@@ -101,7 +101,7 @@ impl Fold {
     }
 
     fn class(&mut self, name: &str) -> String {
-        if TYPES.contains(&name) { name.to_owned() } else { self.number(name, "YourClass", "") }
+        if TYPES.has(name) { name.to_owned() } else { self.number(name, "YourClass", "") }
     }
 
     /// A holder: who owns what, by numbers.

@@ -1,49 +1,21 @@
 //! What may pass: names that anybody has, and paths of what anybody can install.
 
+use strandline::event::WordList;
+
 /// Where installed files lie. What follows is the same for everybody.
 const INSTALLED: [&str; 2] = ["/site-packages/", "/dist-packages/"];
 /// Libraries of PyTorch, CUDA and the system, by the beginning of their names.
-pub(super) const PUBLIC: [&str; 20] = [
-    "libc10",
-    "libtorch",
-    "libcaffe2",
-    "libcuda",
-    "libcublas",
-    "libcudnn",
-    "libcufft",
-    "libcurand",
-    "libcusolver",
-    "libcusparse",
-    "libcupti",
-    "libnccl",
-    "libnvidia-",
-    "libnvrtc",
-    "libnvToolsExt",
-    "libstdc++.",
-    "libc.so",
-    "libm.so",
-    "libgcc_s.",
-    "libpython3.",
-];
+pub(super) const PUBLIC: WordList = WordList(
+    "libc10 libtorch libcaffe2 libcuda libcublas libcudnn libcufft libcurand libcusolver libcusparse \
+     libcupti libnccl libnvidia- libnvrtc libnvToolsExt libstdc++. libc.so libm.so libgcc_s. libpython3.",
+);
 /// Nodes of PyTorch's own that are not called after a function.
 pub(super) const NODES: [&str; 6] =
     ["AccumulateGrad", "CopyBackwards", "CopySlices", "GraphRoot", "PyNode", "CppNode"];
 
 /// Types that anybody has.
-pub(super) const TYPES: [&str; 12] = [
-    "dict",
-    "list",
-    "tuple",
-    "set",
-    "frozenset",
-    "deque",
-    "defaultdict",
-    "OrderedDict",
-    "Tensor",
-    "Parameter",
-    "generator",
-    "cell",
-];
+pub(super) const TYPES: WordList =
+    WordList("dict list tuple set frozenset deque defaultdict OrderedDict Tensor Parameter generator cell");
 /// A path from the folder on in which packages are installed, or Python's own modules lie.
 pub(super) fn installed(path: &str) -> Option<String> {
     for root in INSTALLED {

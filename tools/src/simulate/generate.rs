@@ -97,10 +97,9 @@ pub(super) fn directory(site_packages: &Path) -> Result<PathBuf, Error> {
     let runtime = |path: &&PathBuf| {
         path.iter().any(|part| part == "cuda_runtime" || part.to_string_lossy().starts_with("cu1"))
     };
-    candidates.iter().find(runtime).or(candidates.first()).cloned().ok_or_else(|| Error::Library {
-        path: library,
-        why: "this torch searches no directory for CUDA libraries".into(),
-        advice: "a version whose wheel is built for CUDA is needed, as 2.11.0's is",
+    candidates.iter().find(runtime).or(candidates.first()).cloned().ok_or_else(|| {
+        let why = "this torch searches no directory for CUDA libraries";
+        Error::library(&library, why, "a version whose wheel is built for CUDA is needed, as 2.11.0's is")
     })
 }
 
@@ -138,10 +137,8 @@ pub(super) fn generate(
     link::build(lib_dir, &libraries)
 }
 
-fn open(path: &Path, advice: &'static str) -> Result<Dynamic, Error> {
-    let failed =
-        |error: std::io::Error| Error::Library { path: path.to_path_buf(), why: error.to_string(), advice };
-    elf::dynamic(path).map_err(failed)
+fn open(path: &Path, advice: &str) -> Result<Dynamic, Error> {
+    elf::dynamic(path).map_err(|why| Error::library(path, why, advice))
 }
 
 /// All of torch's own libraries.

@@ -155,9 +155,8 @@ fn supported() -> Result<(), Error> {
     if cfg!(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu")) {
         return Ok(());
     }
-    Err(Error::Unsupported(
-        "the simulated device needs Linux on x86-64 with glibc, as PyTorch's CUDA wheels do".into(),
-    ))
+    let why = "the simulated device needs Linux on x86-64 with glibc, as PyTorch's CUDA wheels do";
+    Err(Error::unsupported(why))
 }
 
 /// What the stamp already accounts for, if that is all that is asked.
@@ -181,9 +180,9 @@ fn complete(done: &Stamp, options: &Options, root: &Path, simulator: &str) -> Op
 fn name_part(version: &str) -> Result<&str, Error> {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '+' | '-');
     match version {
-        "" => Err(Error::Unsupported("no version of torch was named; try 2.11.0".into())),
+        "" => Err(Error::unsupported("no version of torch was named; try 2.11.0")),
         version if version.chars().all(plain) => Ok(version),
-        _ => Err(Error::Unsupported(format!("{version:?} is not a version of torch; try 2.11.0"))),
+        _ => Err(Error::unsupported(format!("{version:?} is not a version of torch; try 2.11.0"))),
     }
 }
 

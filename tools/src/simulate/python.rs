@@ -8,69 +8,28 @@ use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
+use strandline::event::WordList;
 
 /// How long a child process may stay silent before it is given up.
 const PATIENCE: Duration = Duration::from_secs(1800);
 
 /// What torch imports at run time, besides NVIDIA's packages, which the simulated libraries stand in for.
-const TORCH_NEEDS: [&str; 10] = [
-    "typing_extensions",
-    "sympy",
-    "mpmath",
-    "networkx",
-    "jinja2",
-    "markupsafe",
-    "fsspec",
-    "filelock",
-    "numpy",
-    "setuptools",
-];
+const TORCH_NEEDS: WordList =
+    WordList("typing_extensions sympy mpmath networkx jinja2 markupsafe fsspec filelock numpy setuptools");
 
 /// transformers with accelerate and all they import: listed, because their own lists would pull in NVIDIA's packages
 /// through torch. `huggingface_hub` 2 is not yet understood by transformers.
-const TRANSFORMERS: [&str; 27] = [
-    "transformers==5.17.*",
-    "huggingface_hub<2",
-    "accelerate",
-    "psutil",
-    "tokenizers",
-    "safetensors",
-    "regex",
-    "pyyaml",
-    "tqdm",
-    "packaging",
-    "httpx",
-    "httpcore",
-    "h11",
-    "anyio",
-    "idna",
-    "certifi",
-    "hf-xet",
-    "typer",
-    "click",
-    "shellingham",
-    "rich",
-    "markdown-it-py",
-    "mdurl",
-    "pygments",
-    "requests",
-    "urllib3",
-    "charset-normalizer",
-];
+const TRANSFORMERS: WordList = WordList(
+    "transformers==5.17.* huggingface_hub<2 accelerate psutil tokenizers safetensors regex pyyaml tqdm \
+     packaging httpx httpcore h11 anyio idna certifi hf-xet typer click shellingham rich markdown-it-py \
+     mdurl pygments requests urllib3 charset-normalizer",
+);
 
 /// Variables that would make the new Python another one than it is.
-const MISLEADING: [&str; 10] = [
-    "PYTHONPATH",
-    "PYTHONHOME",
-    "PYTHONSTARTUP",
-    "LD_PRELOAD",
-    "LD_LIBRARY_PATH",
-    "CUDA_VISIBLE_DEVICES",
-    "PYTORCH_CUDA_ALLOC_CONF",
-    "PYTORCH_ALLOC_CONF",
-    "PIP_TARGET",
-    "PIP_REQUIRE_VIRTUALENV",
-];
+const MISLEADING: WordList = WordList(
+    "PYTHONPATH PYTHONHOME PYTHONSTARTUP LD_PRELOAD LD_LIBRARY_PATH CUDA_VISIBLE_DEVICES \
+     PYTORCH_CUDA_ALLOC_CONF PYTORCH_ALLOC_CONF PIP_TARGET PIP_REQUIRE_VIRTUALENV",
+);
 
 const INDEX_ADVICE: &str = "is the package index reachable? pip's own settings (PIP_INDEX_URL, a proxy) are honoured; then run it again";
 
@@ -109,14 +68,14 @@ impl Venv {
             self.install(&[&format!("torch=={version}")], "installing torch")
         })?;
         progress.stage("torch's dependencies: downloading and installing about 35 MB", || {
-            self.install(&TORCH_NEEDS, "installing torch's dependencies")
+            self.install(&TORCH_NEEDS.iter().collect::<Vec<_>>(), "installing torch's dependencies")
         })
     }
 
     /// Installs transformers.
     pub(super) fn install_transformers(&self, progress: &Progress) -> Result<(), Error> {
         progress.stage("transformers and accelerate: downloading and installing about 30 MB", || {
-            self.install(&TRANSFORMERS, "installing transformers")
+            self.install(&TRANSFORMERS.iter().collect::<Vec<_>>(), "installing transformers")
         })
     }
 
@@ -181,23 +140,23 @@ fn pip(python: &Path, arguments: &[&str], what: &str) -> Result<(), Error> {
 }
 
 /// Runs a program; returns its stdout, or says how it ended with its last lines.
-pub(super) fn run(mut command: Command, what: &str, advice: &'static str) -> Result<String, Error> {
-    for name in MISLEADING {
+pub(super) fn run(mut command: Command, what: &str, advice: &str) -> Result<String, Error> {
+    for name in MISLEADING.iter() {
         command.env_remove(name);
     }
     command.env("PYTHONNOUSERSITE", "1").stdin(Stdio::null());
-    let failed = |ended: String, tail: String| Error::Tool { what: what.to_string(), ended, tail, advice };
+    let failed = |ended: &str, tail: &str| Error::tool(what, ended, tail, advice);
     let program = command.get_program().to_string_lossy().into_owned();
     // Both streams go to one unnamed file: nothing is lost, and no pipe can fill up.
-    let mut said = unnamed().map_err(|error| failed(format!("no temporary file: {error}"), String::new()))?;
+    let mut said = unnamed().map_err(|error| failed(&format!("no temporary file: {error}"), ""))?;
     let (Ok(out), Ok(err)) = (said.try_clone(), said.try_clone()) else {
-        return Err(failed("no more descriptors".into(), String::new()));
+        return Err(failed("no more descriptors", ""));
     };
     let mut child = command
         .stdout(out)
         .stderr(err)
         .spawn()
-        .map_err(|error| failed(format!("cannot run {program}: {error}"), String::new()))?;
+        .map_err(|error| failed(&format!("cannot run {program}: {error}"), ""))?;
     let deadline = Instant::now() + PATIENCE;
     let status = loop {
         match child.try_wait() {
@@ -205,16 +164,14 @@ pub(super) fn run(mut command: Command, what: &str, advice: &'static str) -> Res
             Ok(None) if Instant::now() < deadline => std::thread::sleep(Duration::from_millis(10)),
             Ok(None) => {
                 let _ = child.kill().and_then(|()| child.wait());
-                return Err(failed(
-                    format!("given up after {} minutes", PATIENCE.as_secs() / 60),
-                    tail(&mut said),
-                ));
+                let ended = format!("given up after {} minutes", PATIENCE.as_secs() / 60);
+                return Err(failed(&ended, &tail(&mut said)));
             }
-            Err(error) => return Err(failed(error.to_string(), tail(&mut said))),
+            Err(error) => return Err(failed(&error.to_string(), &tail(&mut said))),
         }
     };
     if !status.success() {
-        return Err(failed(format!("{program}: {status}"), tail(&mut said)));
+        return Err(failed(&format!("{program}: {status}"), &tail(&mut said)));
     }
     let mut text = String::new();
     let _ = said.seek(SeekFrom::Start(0)).and_then(|_| said.read_to_string(&mut text));

@@ -43,24 +43,15 @@ impl Stamp {
 
     /// Replaces the stamp. Paths are kept relative, so that the cache can be moved or restored elsewhere.
     pub(super) fn write(&self, root: &Path) -> Result<(), Error> {
-        let mut text = String::new();
-        let mut line = |key: &str, value: &str| text.push_str(&format!("{key}={value}\n"));
         let relative = |path: &Path| path.strip_prefix(root).unwrap_or(path).to_string_lossy().into_owned();
-        if let Some(torch) = &self.torch {
-            line("torch", torch);
-        }
-        if let Some(path) = &self.site_packages {
-            line("site_packages", &relative(path));
-        }
-        if let Some(simulator) = &self.simulator {
-            line("simulator", simulator);
-        }
-        if let Some(path) = &self.lib_dir {
-            line("lib_dir", &relative(path));
-        }
-        if self.transformers {
-            line("transformers", "yes");
-        }
+        let values = [
+            ("torch", self.torch.clone()),
+            ("site_packages", self.site_packages.as_deref().map(relative)),
+            ("simulator", self.simulator.clone()),
+            ("lib_dir", self.lib_dir.as_deref().map(relative)),
+            ("transformers", self.transformers.then(|| "yes".to_owned())),
+        ];
+        let text: String = values.into_iter().filter_map(|(k, v)| Some(format!("{k}={}\n", v?))).collect();
         let path = root.join(NAME);
         files::write(&path, text.as_bytes())
             .map_err(|source| Error::io("cannot write the stamp", &path, source))

@@ -87,19 +87,19 @@ fn write_place(
 ) -> Result<Written, Error> {
     let mut filter = wanted::filter(options, judged)?;
     let from = wanted::begin(options, judged, place)?;
-    let is_end = place.events >= judged.replay().events();
+    let is_end = place.events >= judged.replay.events();
     // The state then: what is in use, and how old it is.
     let aged = options.min_age.map(wanted::Aged::new);
     let then = if is_end && aged.is_none() { None } else { Some(state(judged, place, aged)?) };
-    let replay = then.as_ref().map_or(judged.replay(), |t| &t.0);
+    let replay = then.as_ref().map_or(&judged.replay, |t| &t.0);
     filter.born = then.as_ref().and_then(|t| t.1.clone());
     let steps = if is_end { judged.steps.clone() } else { judged.steps.before(place.events) };
-    let facts = Facts::of(judged.replay());
+    let facts = Facts::of(&judged.replay);
     let source = Source {
         replay,
-        names: judged.names(),
+        names: &judged.read.names,
         steps: &steps,
-        epoch_us: judged.epoch_us(),
+        epoch_us: judged.epoch_ns() / 1000,
         alloc_conf: facts.text("alloc_conf").unwrap_or_default(),
         from,
         filter: &filter,

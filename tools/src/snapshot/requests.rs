@@ -131,10 +131,7 @@ impl Request {
                 ));
             }
         };
-        let path = match self.path.is_absolute() {
-            true => self.path.clone(),
-            false => folder.join(&self.path),
-        };
+        let path = if self.path.is_absolute() { self.path.clone() } else { folder.join(&self.path) };
         let options = Options {
             at: Some(Moment::Mark(printable(&self.mark).into_owned())),
             output: Some(path),

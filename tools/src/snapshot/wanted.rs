@@ -33,10 +33,10 @@ pub(super) fn begin(options: &Options, judged: &Judged, place: &Place) -> Result
 pub(super) fn filter(options: &Options, judged: &Judged) -> Result<Filter, Error> {
     let mut filter = Filter { min_size: Bytes(options.min_size.map_or(0, |s| s.0)), ..Filter::default() };
     if let Some(stream) = &options.stream {
-        filter.streams = Some(streams(stream, judged.replay())?);
+        filter.streams = Some(streams(stream, &judged.replay)?);
     }
     if let Some(pattern) = &options.site {
-        let stacks = Filter::stacks_with(judged.names(), pattern);
+        let stacks = Filter::stacks_with(&judged.read.names, pattern);
         if stacks.is_empty() {
             let what = format!("no stack in this recording has a frame with \"{pattern}\"");
             return Err(Error::usage(

@@ -22,7 +22,7 @@ pub(super) const PART: u64 = 8 << 20;
 #[derive(Clone)]
 pub(crate) struct Store {
     pub(super) inner: Arc<dyn ObjectStore>,
-    address: Address,
+    pub(crate) address: Address,
 }
 
 /// An object that was listed.
@@ -70,11 +70,6 @@ impl Store {
             Ok(inner) => Ok(Store { inner, address }),
             Err(e) => Err(failed("cannot use", &address, &e)),
         }
-    }
-
-    /// Where it is.
-    pub(crate) fn address(&self) -> &Address {
-        &self.address
     }
 
     /// The objects below a name, however deep.

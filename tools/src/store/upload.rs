@@ -19,7 +19,7 @@ const DIGEST: &str = "strandline-sha256";
 
 /// Uploads that are under way.
 pub(crate) struct Uploads {
-    store: Store,
+    pub(crate) store: Store,
     /// What was there when it began, by name.
     sizes: Arc<BTreeMap<String, u64>>,
     folder: PathBuf,
@@ -55,11 +55,6 @@ impl Uploads {
             workers: Vec::new(),
             shared,
         })
-    }
-
-    /// Where it goes.
-    pub(crate) fn store(&self) -> &Store {
-        &self.store
     }
 
     /// A path for the next file.

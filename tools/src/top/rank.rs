@@ -117,7 +117,7 @@ pub(super) struct Line {
 /// The rows of a process: one for each device that it uses, or one without.
 pub(super) fn rows_of(followed: &Followed) -> Vec<Rank> {
     let live = followed.live();
-    let replay = live.replay();
+    let replay = live.replay;
     let mut rows = live.process(|p| {
         let whole = Rank { verdict: verdict(p, followed.is_damaged()), ..Rank::default() };
         let rows: Vec<Rank> = used(p).map(|d| of_device(p, d, whole.clone())).collect();
@@ -127,7 +127,7 @@ pub(super) fn rows_of(followed: &Followed) -> Vec<Rank> {
     for row in &mut rows {
         let device = row.key.1.map(DeviceId);
         row.rank = facts.rank();
-        row.pid = live.target().pid;
+        row.pid = live.target.pid;
         let words = [
             row.rank.map(|n| format!("rank {n}")),
             Some(format!("pid {}", row.pid)),
@@ -136,7 +136,7 @@ pub(super) fn rows_of(followed: &Followed) -> Vec<Rank> {
             Some(command(facts)).filter(|c| !c.is_empty()),
         ];
         row.title = words.into_iter().flatten().collect::<Vec<_>>().join(" · ");
-        row.key.0 = live.path().into();
+        row.key.0 = live.path.into();
         row.steps = replay.steps();
         row.last_event = followed.last_event();
         row.ended = followed.is_over();

@@ -4,7 +4,7 @@ use super::cards::Card;
 use super::peak::{BESIDE, Peak, peaks};
 use super::settled::{Follower, Why};
 use crate::alert::Settings;
-use crate::analyze::{self, Judged, Suppressions};
+use crate::analyze::{self, Suppressions};
 use crate::environment;
 use crate::error::Error;
 use crate::job::{Job, Variable};
@@ -102,7 +102,7 @@ fn ran_out(outcome: &run::Outcome) -> bool {
         .unwrap_or_default();
     judged
         .iter()
-        .map(Judged::replay)
+        .map(|judged| &judged.replay)
         .any(|r| r.devices().any(|d| d.ooms.last().is_some_and(|o| !r.lived_on(d.id, o))))
 }
 

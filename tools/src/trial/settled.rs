@@ -107,12 +107,12 @@ fn follow(folder: &Path, most: u32, stop: &AtomicBool) -> Option<Why> {
         for one in &mut all {
             let reached = &mut one.reached;
             one.followed.take(&mut |live: &Live<'_>| {
-                *reached = reached.or_else(|| self::reached(live.replay(), live.findings(), most));
+                *reached = reached.or_else(|| self::reached(live.replay, live.findings, most));
             });
         }
         // One that has no steps waits for nobody: it helps those that have some.
         let (done, waited): (Vec<&One>, Vec<&One>) =
-            all.iter().filter(|o| o.followed.live().replay().steps() > 0).partition(|o| o.reached.is_some());
+            all.iter().filter(|o| o.followed.live().replay.steps() > 0).partition(|o| o.reached.is_some());
         if let Some(first) = done.first().filter(|_| waited.iter().all(|o| o.followed.is_over())) {
             end(&all);
             return first.reached;
@@ -126,7 +126,7 @@ fn follow(folder: &Path, most: u32, stop: &AtomicBool) -> Option<Why> {
 
 /// Ends the processes that are recorded; who started them ends of that.
 fn end(all: &[One]) {
-    let targets: Vec<Target> = all.iter().map(|o| o.followed.live().target()).collect();
+    let targets: Vec<Target> = all.iter().map(|o| o.followed.live().target).collect();
     targets.iter().for_each(|t| t.send(libc::SIGTERM));
     let since = Instant::now();
     while targets.iter().any(Target::is_alive) {

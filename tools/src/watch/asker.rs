@@ -45,14 +45,14 @@ struct Asked {
 impl Asker {
     /// Asks about what was found in a process since it was last asked. `place`: where the question is to lie.
     pub(super) fn look(&mut self, live: &Live<'_>, place: Option<&Path>) {
-        let (answers, all) = match live.replay().meta().get("probe") {
+        let (answers, all) = match live.replay.meta().get("probe") {
             Some(Value::Bool(all)) => (*all, *all),
             Some(Value::String(s)) => (s == "leaks", false),
             _ => (false, false),
         };
         let Some(place) = place.filter(|_| answers) else { return };
-        let asked = self.jobs.entry(live.id()).or_default();
-        let replay = live.replay();
+        let asked = self.jobs.entry(live.id).or_default();
+        let replay = live.replay;
         // It waits for a moment: what has not been asked is asked now, if that is anything.
         let last = !asked.ended && replay.meta().get("ending").is_some();
         if !last && asked.last.is_some_and(|t| t.elapsed() < INTERVAL) {
@@ -64,7 +64,7 @@ impl Asker {
                 && f.kind.has_holder()
                 && (all || is_worth_a_look(f) || last && f.is_active_leak())
         };
-        for finding in live.findings().iter().filter(holds) {
+        for finding in live.findings.iter().filter(holds) {
             let about = about(finding, &frames(finding, replay));
             let found = answer(replay, &about).and_then(|(f, _)| f.get("status")?.as_str()) == Some("found");
             let blocks = blocks(finding, replay);
@@ -73,7 +73,7 @@ impl Asker {
             }
             presses |= is_sure(finding);
             let mut about = about;
-            about["lines"] = lines(finding, replay, live.names()).into();
+            about["lines"] = lines(finding, replay, live.names).into();
             flagged.push(Flagged { about, blocks });
         }
         if !last && (flagged.is_empty() || !asked.is_due(presses, Instant::now())) {

@@ -71,7 +71,7 @@ impl Watch {
                 if !is_own {
                     continue;
                 }
-                if self.which == Which::All || followed.live().target().is_alive() {
+                if self.which == Which::All || followed.live().target.is_alive() {
                     self.followed.push(followed);
                 }
             }
@@ -91,7 +91,7 @@ impl Watch {
                 }
             });
             match followed.is_over() {
-                true => asker.forget(followed.live().id()),
+                true => asker.forget(followed.live().id),
                 false => asker.look(&followed.live(), followed.questions().as_deref()),
             }
             if followed.has_new_oom() {
@@ -115,7 +115,7 @@ impl Watch {
         let mut figures = Metrics::new();
         for followed in &self.followed {
             let live = followed.live();
-            let alerts = self.alerts.get(&live.target().pid).copied().unwrap_or(0);
+            let alerts = self.alerts.get(&live.target.pid).copied().unwrap_or(0);
             live.process(|p| figures.add(p, alerts));
         }
         self.exporters.iter_mut().for_each(|e| e.tell(figures.clone(), last));

@@ -143,7 +143,7 @@ fn fill(
     let what = event.body.name();
     of_pid.int(pid);
     time.int(Some((judged.epoch_ns() + event.time.0).cast_signed() / 1000));
-    step.int(judged.replay().step_at(event.time).map(i64::from));
+    step.int(judged.replay.step_at(event.time).map(i64::from));
     thread.int(Some(event.thread.0.into()));
     kind.text(Some(texts.kinds.entry(what).or_insert_with(|| text(what)).clone()));
     device.int(says.device.map(|d| d.0.into()));

@@ -55,7 +55,7 @@ pub(super) fn write(
     let of_job = format!("{}/{job}/job.parquet", JOBS.name);
     out.remove(&of_job)?;
     for (i, (process, file)) in judged.iter().zip(&files).enumerate() {
-        let rank = Facts::of(process.replay()).rank();
+        let rank = Facts::of(&process.replay).rank();
         let rank = rank.map_or_else(|| NONE.to_owned(), |rank| rank.to_string());
         let at = |table: &Table| format!("{}/{job}/rank={rank}/{file}", table.name);
         for (table, rows) in tables::OF_PROCESS.iter().zip(tables::rows(report, i, process.epoch_ns())) {
@@ -67,14 +67,14 @@ pub(super) fn write(
             }
         }
         if options.events {
-            let pid = Facts::of(process.replay()).number("pid").map(u64::cast_signed);
+            let pid = Facts::of(&process.replay).number("pid").map(u64::cast_signed);
             let mut stacks = Vec::new();
             out.write(&at(&EVENTS), |sink, fail| {
                 let (sink, rows, named) = events::write(process, pid, sink, fail)?;
                 stacks = named;
                 Ok((sink, rows))
             })?;
-            let frames = events::frames(&stacks, pid, process.names()).collect::<Vec<_>>();
+            let frames = events::frames(&stacks, pid, &process.read.names).collect::<Vec<_>>();
             put(&mut out, &at(&STACKS), &STACKS, frames.iter())?;
         } else {
             // Those of an earlier export may be of a recording that has grown since.
@@ -149,7 +149,7 @@ fn name(options: &cli::Export, asked: Option<&Path>, first: &Path) -> Result<Str
 /// # Errors
 /// The name of its machine is too long.
 fn file(process: &Judged) -> Result<String, Error> {
-    let facts = Facts::of(process.replay());
+    let facts = Facts::of(&process.replay);
     let pid = facts.number("pid").unwrap_or(0);
     let host = files::escaped(facts.text("host").unwrap_or("host"));
     let name = format!("{host}-{pid}-{}.parquet", process.epoch_ns());

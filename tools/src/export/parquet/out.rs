@@ -54,7 +54,7 @@ impl Out {
     pub(super) fn name(&self) -> String {
         match &self.to {
             To::Folder(folder) => say::path(folder),
-            To::Store(uploads, _) => uploads.store().address().to_string(),
+            To::Store(uploads, _) => uploads.store.address.to_string(),
         }
     }
 
@@ -128,7 +128,7 @@ impl Out {
     pub(super) fn remove(&self, at: &str) -> Result<(), Error> {
         let path = match &self.to {
             To::Folder(folder) => folder.join(at),
-            To::Store(uploads, there) if there.contains_key(at) => return uploads.store().remove(at),
+            To::Store(uploads, there) if there.contains_key(at) => return uploads.store.remove(at),
             To::Store(..) => return Ok(()),
         };
         match std::fs::remove_file(&path) {
