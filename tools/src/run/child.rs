@@ -1,8 +1,10 @@
 //! The job as a child in our own process group: started, waited for, stopped and continued with us.
 
+use super::witness::{Witness, stop_with};
 use crate::error::{Error, status};
 use crate::job::{Ended, Job, Variable, cannot_start};
-use crate::signals::{Origin, Set, Witness, restore_sigxfsz, stop_with};
+use crate::inherited;
+use crate::signals::{Origin, Set};
 use std::fs::File;
 use std::io::ErrorKind;
 use std::os::unix::process::CommandExt;
@@ -43,7 +45,7 @@ pub(crate) fn start(job: &Job, variables: &[Variable], output: Option<&File>) ->
             if child_signal != libc::SIG_ERR {
                 libc::signal(libc::SIGCHLD, child_signal);
             }
-            restore_sigxfsz();
+            inherited::restore_sigxfsz();
             before.restore()
         });
     }
@@ -62,6 +64,7 @@ pub(crate) fn start(job: &Job, variables: &[Variable], output: Option<&File>) ->
         let _ = before.restore();
         cannot_start(job, &e)
     })?;
+    witness.guard(child.id());
     Ok(Running { pid: child.id() as libc::pid_t, signals, before, witness })
 }
 
@@ -91,13 +94,30 @@ impl Running {
             if signal == libc::SIGCHLD {
                 continue;
             }
-            // The witness is asked about the terminal's signals too, so that it is asked once for each it saw.
-            if !self.witness.saw(signal) && origin == Origin::Process {
-                // SAFETY: the child has not been waited for, so the pid is still its own.
-                unsafe { libc::kill(self.pid, signal) };
-            }
+            self.deliver(signal, origin);
             seen(signal);
         }
+    }
+
+    /// Gives the job a signal that it has not had: one that was sent to us alone, or one for our process group, which the job has left.
+    ///
+    /// Alone it would have our place, and nobody who leads a group can leave it for one of its own: `timeout` and `os.setpgrp()` do nothing
+    /// then, `os.setsid()` fails. So where we lead the group, what is for the group is for the job and for those in the group that it has made.
+    fn deliver(&mut self, signal: i32, origin: Origin) {
+        // SAFETY: they take numbers alone; the child has not been waited for, so the pid is still its own.
+        let (theirs, ours, own) = unsafe { (libc::getpgid(self.pid), libc::getpgrp(), libc::getpid()) };
+        // The witness is asked about the terminal's signals too, so that it is asked once for each it saw.
+        let is_for_all = self.witness.saw(signal) || origin == Origin::Kernel;
+        let to = match is_for_all {
+            true if theirs == ours => return,
+            true if ours == own && theirs == self.pid => -self.pid,
+            // It would have left the terminal's group without us too.
+            true if origin == Origin::Kernel => return,
+            // `timeout` sends to the process that it has started and then to the group: nothing tells the one from both.
+            _ => self.pid,
+        };
+        // SAFETY: as above; a group of that number is the job's own.
+        unsafe { libc::kill(to, signal) };
     }
 
     /// Takes note of what happened to the job. Where it was stopped we stop as well.
