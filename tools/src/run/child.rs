@@ -2,11 +2,12 @@
 
 use super::witness::{Witness, stop_with};
 use crate::error::{Error, status};
-use crate::job::{Ended, Job, Variable, cannot_start};
 use crate::inherited;
+use crate::job::{Ended, Environment, Job, Variable, cannot_start};
 use crate::signals::{Origin, Set};
 use std::fs::File;
 use std::io::ErrorKind;
+use std::os::fd::RawFd;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 
@@ -16,6 +17,7 @@ pub(crate) struct Running {
     signals: Set,
     before: Set,
     witness: Witness,
+    inherited: Vec<RawFd>,
 }
 
 /// Starts the job with these variables set, everything else untouched: terminal, standard streams, process group,
@@ -29,26 +31,35 @@ pub(crate) struct Running {
 pub(crate) fn start(job: &Job, variables: &[Variable], output: Option<&File>) -> Result<Running, Error> {
     let copies = output.map(|file| file.try_clone().and_then(|out| Ok((out, file.try_clone()?)))).transpose();
     let printed = copies.map_err(|e| Error::new(format!("cannot copy a descriptor: {e}")))?;
+    let environment =
+        Environment::with(variables).map_err(|e| Error::new(format!("cannot set a variable: {e}")))?;
     let signals = Set::forwarded();
     let before = signals.block().map_err(|e| Error::new(format!("cannot block signals: {e}")))?;
     // Whoever ignores SIGCHLD gets no status from waitpid; the job still gets the disposition that we were given.
     // SAFETY: SIG_DFL is a valid disposition for SIGCHLD.
     let child_signal = unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
     let mut command = Command::new(&job.program);
-    command.args(&job.arguments).envs(variables.iter().map(|(name, value)| (name, value)));
+    command.args(&job.arguments);
+    let is_printed_elsewhere = printed.is_some();
     if let Some((out, err)) = printed {
         command.stdin(Stdio::null()).stdout(out).stderr(err);
     }
-    // SAFETY: only async-signal-safe functions are called, with values copied into the closure.
+    // SAFETY: only async-signal-safe functions are called, with values moved into the closure. The child has one thread, which does nothing
+    // more but exec; the command, and with it the environment, outlives it.
     unsafe {
         command.pre_exec(move || {
             if child_signal != libc::SIG_ERR {
                 libc::signal(libc::SIGCHLD, child_signal);
             }
-            inherited::restore_sigxfsz();
+            inherited::restore_signals();
+            if !is_printed_elsewhere {
+                inherited::close_streams();
+            }
+            environment.install();
             before.restore()
         });
     }
+    let inherited = inherited::descriptors();
     // Before the job, so that no signal of the job's life is without one.
     let mut witness = Witness::start();
     let is_full = |e: &std::io::Error| e.kind() == ErrorKind::WouldBlock;
@@ -65,13 +76,20 @@ pub(crate) fn start(job: &Job, variables: &[Variable], output: Option<&File>) ->
         cannot_start(job, &e)
     })?;
     witness.guard(child.id());
-    Ok(Running { pid: child.id() as libc::pid_t, signals, before, witness })
+    Ok(Running { pid: child.id() as libc::pid_t, signals, before, witness, inherited })
 }
 
 impl Running {
     /// Its process id.
     pub(crate) fn pid(&self) -> u32 {
         self.pid as u32
+    }
+
+    /// What the job has from whoever started us is the job's alone from now on: when it closes its output, its reader sees the end, and a
+    /// lock goes when it lets go. Our stderr stays. For whoever reads no input and prints nothing on stdout any more.
+    pub(crate) fn let_go(&self) {
+        inherited::leave_streams();
+        inherited::close(&self.inherited);
     }
 
     /// Passes signals on until the job has ended; `seen` is told of each. After that signals are ours again: Ctrl-C ends

@@ -227,3 +227,23 @@ fn is_stopped(pid: u32) -> bool {
     // The name in brackets may have brackets.
     stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with(['T', 't']))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kill_is_told_from_another_end() {
+        for (signal, is_kill) in [("KILL", true), ("SEGV", false), ("ABRT", false), ("TERM", false)] {
+            let shell = Command::new("sh")
+                .args(["-c", &format!("ulimit -c 0; read x; kill -{signal} $$")])
+                .stdin(Stdio::piped())
+                .spawn();
+            let mut shell = shell.unwrap();
+            let process = Process::of(shell.id());
+            drop(shell.stdin.take());
+            assert_eq!(was_killed(&process), is_kill, "{signal}");
+            shell.wait().unwrap();
+        }
+    }
+}
