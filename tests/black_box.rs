@@ -10,7 +10,7 @@ use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 use strandline::event::AtWork;
 use strandline::reader::Reader;
-use support::{Folder, Job, command, libraries, report, root};
+use support::{Folder, Job, command, libraries, report, root, shell_status};
 
 /// What every report of a failure of ours begins with.
 const FAILED: &str = "STRANDLINE MAY HAVE FAILED";
@@ -45,7 +45,7 @@ fn run(folder: &Folder, name: &str, words: &[&str], status: i32) -> String {
     let made = strandline(folder, &[&["run", "-o", name, "--"], words].concat()).output();
     let Output { status: got, stderr, .. } = made.expect("the command starts");
     let text = one_line(&stderr);
-    assert_eq!(got.code(), Some(status), "{text}");
+    assert_eq!(shell_status(got), status, "{text}");
     text
 }
 
@@ -127,7 +127,7 @@ fn a_signal_that_was_sent_is_never_blamed_on_us() {
         assert!(sent.expect("kill starts").success());
         let ended = child.wait_with_output().expect("it ends");
         let text = one_line(&ended.stderr);
-        assert_eq!(ended.status.code(), Some(128 + signal), "{text}");
+        assert_eq!(shell_status(ended.status), 128 + signal, "{text}");
         assert!(!text.contains(FAILED) && !text.contains("strandline's code"), "{text}");
         let p = told(&folder.join(&name));
         assert_eq!(p["failed_in"], Value::Null, "{p}");

@@ -6,7 +6,7 @@ use serde_json::Value;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use support::{Folder, Job, report, strandline};
+use support::{Folder, Job, report, shell_status, strandline};
 
 /// What is said of a job that dies of `cause` on a card of `total`, of which others hold `other`: its verdict's reason,
 /// the failure, and the text.
@@ -157,7 +157,7 @@ fn what_the_host_kills() {
         .arg(folder.join("rec"));
     let output = command.arg("--").arg(support::python()).arg("-c").arg(fills).output().expect("a shell");
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(137), "{text}");
+    assert_eq!(shell_status(output.status), 137, "{text}");
     let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(words.contains("strandline: KILLED BY THE HOST"), "{text}");
 }

@@ -1,6 +1,8 @@
 //! `strandline run` is invisible: what reaches the job, what it gives back and how it looks to a shell are as they are
 //! without it. The jobs here never touch CUDA: recordings are other tests' subject.
 
+#[path = "run_wrapper/as_bare.rs"]
+mod as_bare;
 #[path = "cli/support.rs"]
 mod support;
 
@@ -24,7 +26,13 @@ fn output(mut command: Command) -> (i32, String, String) {
     let Output { status, stdout, stderr } =
         command.stdin(Stdio::null()).output().expect("the command starts");
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    (status.code().expect("our own end is never a signal's"), text(&stdout), text(&stderr))
+    (shell_status(status), text(&stdout), text(&stderr))
+}
+
+/// As a shell says it: 128 and the number of a signal.
+fn shell_status(status: std::process::ExitStatus) -> i32 {
+    use std::os::unix::process::ExitStatusExt;
+    status.code().unwrap_or_else(|| 128 + status.signal().expect("it has ended"))
 }
 
 #[test]
@@ -204,11 +212,17 @@ fn a_signal_reaches_the_job_once_whoever_it_was_sent_to() {
 
 /// Runs the job in a terminal under a small shell; what `tests/cli/terminal.py` says.
 fn terminal(keys: &[&str]) -> (String, String) {
+    let job = root().join("tests/cli/job.py").to_string_lossy().into_owned();
+    terminal_with(keys, &[&job])
+}
+
+/// The same with this job.
+fn terminal_with(keys: &[&str], job: &[&str]) -> (String, String) {
     let folder = Folder::new("terminal");
     let facts = folder.path().join("facts");
     let mut command = Command::new("python3");
     command.arg(root().join("tests/cli/terminal.py")).args(keys).arg("--").arg(strandline());
-    command.args(["run", "--quiet"]).arg(root().join("tests/cli/job.py")).current_dir(folder.path());
+    command.args(["run", "--quiet"]).args(job).current_dir(folder.path());
     command
         .env("JOB_FACTS", &facts)
         .env("XDG_CACHE_HOME", folder.path().join("cache"))
@@ -225,6 +239,20 @@ fn the_terminal_is_the_jobs_and_its_keys_come_once() {
     assert!(facts.contains("tty=[1, 1, 1] foreground=1"), "{facts}");
     assert!(said.contains("counts SIGINT=2 SIGTERM=1 SIGWINCH=1\n"), "{said}");
     assert!(said.ends_with("status 7\n"), "{said}");
+}
+
+/// `timeout` makes a group of its own where it does not lead one, and so does a job that asks for it: alone, both would lead the terminal's.
+#[test]
+fn the_keys_reach_a_job_that_has_left_the_terminals_group() {
+    let job = root().join("tests/cli/job.py").to_string_lossy().into_owned();
+    let keys = ["ready", "^C", "got SIGINT", "term"];
+    let (said, _) = terminal_with(&keys, &["timeout", "30", "python3", &job]);
+    assert!(said.ends_with("status 7\n"), "{said}");
+    for leave in ["setpgrp", "setsid"] {
+        let leaves = format!("import os, runpy; os.{leave}(); runpy.run_path({job:?}, run_name='__main__')");
+        let (said, _) = terminal_with(&keys, &["python3", "-c", &leaves]);
+        assert!(said.contains("counts SIGINT=1 SIGTERM=1\n"), "{leave}: {said}");
+    }
 }
 
 /// As a suspended job of a scheduler, or one under `cpulimit`: whoever continues the job, or ends it, knows of nobody before it.

@@ -27,6 +27,7 @@ const COMMAND: Floors = &[
     &[
         "background.rs",
         "files/",
+        "inherited.rs",
         "nvml.rs",
         "post.rs",
         "probe.rs",

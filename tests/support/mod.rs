@@ -9,8 +9,9 @@ pub(crate) mod surrounded;
 use serde_json::Value;
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Read};
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, ExitStatus, Output, Stdio};
 use std::sync::{OnceLock, atomic};
 use std::time::{Duration, Instant};
 use strandline::event::{Block, Body, Event, Item, StackId, ThreadInfo};
@@ -62,6 +63,11 @@ fn build_command() -> PathBuf {
             .then(|| message["executable"].as_str().map(PathBuf::from))?
     });
     executable.expect("cargo names the executable")
+}
+
+/// An end as a shell says it: 128 and the number of a signal.
+pub(crate) fn shell_status(status: ExitStatus) -> i32 {
+    status.code().unwrap_or_else(|| 128 + status.signal().expect("it has ended"))
 }
 
 /// Runs the command to its end, in the tests' cache; what it says goes to our stderr. Returns its standard output.

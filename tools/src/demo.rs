@@ -47,6 +47,7 @@ pub(crate) fn main(options: &cli::Demo) -> Result<u8, Error> {
         alerts: Settings::default(),
         quiet: false,
         output: None,
+        lets_go: false,
     };
     say::line(format!("running it on {}", stage.name));
     let outcome = run::execute(&plan, library)?;

@@ -4,6 +4,9 @@
 //! `$XDG_CACHE_HOME/strandline/<version>-<hash>/<name>`; a file that is there already is read back and compared, so a
 //! half-written or changed one is replaced, never loaded. Where it cannot be written, or nothing may be executed from there (`noexec`),
 //! the next place is taken: `STRANDLINE_CACHE`, a private folder in the temporary one, one in the run's own.
+//!
+//! A job of root's may have children of other users, whose loader would say that it cannot open a library below root's home. So root's
+//! lies in a folder that everybody can read, where one can be made.
 
 use crate::error::Error;
 use crate::files::{self, Folder};
@@ -54,17 +57,41 @@ pub(crate) fn cache() -> Option<PathBuf> {
     Some(base.join("strandline"))
 }
 
+/// Who looks into the folder that a library lies in.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Readers {
+    /// Whoever the folder's owner lets.
+    AsItIs,
+    /// This user, in a folder where others are: one that nobody else can have made or looked into.
+    Us,
+    /// Every user, likewise.
+    All,
+}
+
+/// Where every user can read what root puts there; empty where others can read root's cache, and where a cache is named.
+fn read_by_all(folder: &str) -> Vec<PathBuf> {
+    let is_reached =
+        |path: PathBuf| path.ancestors().all(|p| p.metadata().is_ok_and(|meta| meta.mode() & 0o001 != 0));
+    let is_named = std::env::var_os("XDG_CACHE_HOME").is_some_and(|v| !v.is_empty());
+    if files::user() != 0 || is_named || cache().is_some_and(|cache| is_reached(cache.join(folder))) {
+        return Vec::new();
+    }
+    ["/var/tmp", "/tmp"].map(|base| Path::new(base).join("strandline-root")).to_vec()
+}
+
 fn place(name: &str, bytes: &[u8], last: Option<&Path>) -> Result<PathBuf, Error> {
     let mut hasher = DefaultHasher::new();
     bytes.hash(&mut hasher);
     let folder = format!("{}-{:016x}", strandline::VERSION, hasher.finish());
     let asked = std::env::var_os(env::CACHE).filter(|v| !v.is_empty()).map(PathBuf::from);
+    let shared = if bytes == PRELOAD { read_by_all(&folder) } else { Vec::new() };
     let own = cache().into_iter().chain(asked.and_then(|path| std::path::absolute(path).ok()));
-    // In the temporary folder, where others are, only a folder that nobody else can have made or looked into.
     let private = [Some(files::temporary()), last.map(Path::to_path_buf)].into_iter().flatten();
+    let shared = shared.into_iter().map(|p| (p, Readers::All));
+    let own = own.map(|p| (p, Readers::AsItIs));
     let mut refused = Vec::new();
-    for (base, is_private) in own.map(|p| (p, false)).chain(private.map(|p| (p, true))) {
-        match place_in(&base, is_private, &folder, name, bytes) {
+    for (base, readers) in shared.chain(own).chain(private.map(|p| (p, Readers::Us))) {
+        match place_in(&base, readers, &folder, name, bytes) {
             Ok(path) => return Ok(path),
             Err(e) => refused.push(format!("{}: {e}", say::path(&base))),
         }
@@ -75,21 +102,22 @@ fn place(name: &str, bytes: &[u8], last: Option<&Path>) -> Result<PathBuf, Error
     )))
 }
 
-fn place_in(base: &Path, is_private: bool, folder: &str, name: &str, bytes: &[u8]) -> io::Result<PathBuf> {
+fn place_in(base: &Path, readers: Readers, folder: &str, name: &str, bytes: &[u8]) -> io::Result<PathBuf> {
     // LD_PRELOAD is a list: a path with a separator in it would be two.
     if base.as_os_str().as_bytes().iter().any(|b| b" :\t\n".contains(b)) {
         return Err(io::Error::other("LD_PRELOAD can name no path with a space or a colon in it"));
     }
     let path = base.join(folder).join(name);
     let open = || -> io::Result<Folder> {
-        let base = match is_private {
-            true => Folder::private(base)?,
-            false => {
+        let folder = OsStr::new(folder);
+        match readers {
+            Readers::Us => Folder::private(base)?.within(folder),
+            Readers::All => Folder::shared(base)?.within(folder)?.opened_to_all(),
+            Readers::AsItIs => {
                 files::make_folder(base)?;
-                Folder::open(base)?
+                Folder::open(base)?.within(folder)
             }
-        };
-        base.within(OsStr::new(folder))
+        }
     };
     let name = OsStr::new(name);
     let loadable = |place: &Folder| can_be_loaded(&place.read(name)?).map(|()| path.clone());
@@ -97,7 +125,7 @@ fn place_in(base: &Path, is_private: bool, folder: &str, name: &str, bytes: &[u8
         Ok(place) => place,
         // A cache that can only be read, such as an image's: what root has put there is as good.
         Err(e) => {
-            let found = Folder::open(&base.join(folder)).ok().filter(|_| !is_private);
+            let found = Folder::open(&base.join(folder)).ok().filter(|_| readers == Readers::AsItIs);
             let found = found.filter(|place| is_ours(place, name, bytes));
             return found.map_or(Err(e), |place| loadable(&place));
         }
@@ -167,24 +195,24 @@ mod tests {
     use std::fs;
     use std::os::unix::fs::{PermissionsExt, symlink};
 
-    fn put(base: &Path, is_private: bool) -> io::Result<PathBuf> {
-        place_in(base, is_private, "1-ab", "lib.so", b"right")
+    fn put(base: &Path, readers: Readers) -> io::Result<PathBuf> {
+        place_in(base, readers, "1-ab", "lib.so", b"right")
     }
 
     #[test]
     fn a_library_is_written_once_and_a_changed_one_is_replaced() {
         let base = std::env::temp_dir().join(format!("strandline-embedded-{}", std::process::id()));
-        let path = put(&base, false).unwrap();
+        let path = put(&base, Readers::AsItIs).unwrap();
         assert_eq!(path, base.join("1-ab/lib.so"));
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o755);
         let written = fs::metadata(&path).unwrap().modified().unwrap();
-        assert_eq!(put(&base, false).unwrap(), path);
+        assert_eq!(put(&base, Readers::AsItIs).unwrap(), path);
         assert_eq!(fs::metadata(&path).unwrap().modified().unwrap(), written, "a good file is left alone");
         fs::write(&path, b"wrong").unwrap();
-        put(&base, false).unwrap();
+        put(&base, Readers::AsItIs).unwrap();
         assert_eq!(fs::read(&path).unwrap(), b"right");
         fs::set_permissions(&path, fs::Permissions::from_mode(0o777)).unwrap();
-        put(&base, false).unwrap();
+        put(&base, Readers::AsItIs).unwrap();
         assert_eq!(
             fs::metadata(&path).unwrap().permissions().mode() & 0o777,
             0o755,
@@ -203,22 +231,35 @@ mod tests {
         fs::create_dir_all(&planted).unwrap();
         fs::write(planted.join("lib.so"), b"wrong").unwrap();
         symlink(home.join("planted"), &base).unwrap();
-        assert!(put(&base, true).is_err(), "a link");
+        assert!(put(&base, Readers::Us).is_err(), "a link");
         assert_eq!(fs::read(planted.join("lib.so")).unwrap(), b"wrong", "nothing is written through it");
         fs::remove_file(&base).unwrap();
         fs::create_dir(&base).unwrap();
         fs::set_permissions(&base, fs::Permissions::from_mode(0o777)).unwrap();
-        assert!(put(&base, true).is_err(), "one that others may write to");
+        assert!(put(&base, Readers::Us).is_err(), "one that others may write to");
         fs::remove_dir(&base).unwrap();
-        assert_eq!(put(&base, true).unwrap(), base.join("1-ab/lib.so"));
+        assert_eq!(put(&base, Readers::Us).unwrap(), base.join("1-ab/lib.so"));
         assert_eq!(fs::metadata(&base).unwrap().permissions().mode() & 0o777, 0o700);
         // A part that was planted as a link is replaced, and what it names stays.
         let victim = home.join("victim");
         fs::write(&victim, b"precious").unwrap();
         fs::remove_file(base.join("1-ab/lib.so")).unwrap();
         symlink(&victim, base.join("1-ab/lib.so")).unwrap();
-        put(&base, true).unwrap();
+        put(&base, Readers::Us).unwrap();
         assert_eq!(fs::read(&victim).unwrap(), b"precious");
+        fs::remove_dir_all(&home).unwrap();
+    }
+    #[test]
+    fn a_folder_that_everybody_reads_is_written_to_by_us_alone() {
+        let home = std::env::temp_dir().join(format!("strandline-embedded-all-{}", std::process::id()));
+        fs::create_dir_all(&home).unwrap();
+        let base = home.join("strandline-root");
+        let path = put(&base, Readers::All).unwrap();
+        for (path, mode) in [(&*base, 0o755), (&base.join("1-ab"), 0o755), (&path, 0o755)] {
+            assert_eq!(fs::metadata(path).unwrap().permissions().mode() & 0o777, mode, "{}", path.display());
+        }
+        fs::set_permissions(&base, fs::Permissions::from_mode(0o777)).unwrap();
+        assert!(put(&base, Readers::All).is_err(), "one that others may write to");
         fs::remove_dir_all(&home).unwrap();
     }
 }

@@ -19,6 +19,7 @@ mod export;
 mod files;
 mod fit;
 mod holder;
+mod inherited;
 mod job;
 mod kept;
 mod known;
@@ -54,8 +55,8 @@ use cli::{Cli, Command};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    signals::run_as_helper_if_asked();
-    signals::ignore_sigxfsz();
+    run::run_as_helper_if_asked();
+    inherited::ignore_sigxfsz();
     let cli = Cli::parse_from(cli::normalize(std::env::args_os()));
     let result = known::keep(&cli.known).and_then(|()| match &cli.command {
         Command::Run(options) => run::main(options),

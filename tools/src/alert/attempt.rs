@@ -5,7 +5,7 @@ use super::cases::News;
 use crate::analyze::{Judged, Suppressions};
 use crate::files::{self, Folder};
 use crate::post::{Failed, post};
-use crate::{signals, snapshot};
+use crate::{inherited, snapshot};
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::Write;
@@ -79,7 +79,7 @@ fn execute(line: &str, news: &News) -> Result<(), Failed> {
             let mut none = std::mem::MaybeUninit::uninit();
             libc::sigemptyset(none.as_mut_ptr());
             libc::sigprocmask(libc::SIG_SETMASK, none.as_ptr(), std::ptr::null_mut());
-            signals::restore_sigxfsz();
+            inherited::restore_sigxfsz();
             Ok(())
         });
     }

@@ -4,7 +4,7 @@ use super::prepare::{prepare_with, variables};
 use crate::error::Error;
 use crate::job::{Job, Variable, cannot_start};
 use crate::simulate::Extras;
-use crate::{cli, say, signals};
+use crate::{cli, inherited, say};
 use std::os::unix::process::CommandExt;
 
 /// Runs `strandline simulate`; the result is the exit status.
@@ -35,6 +35,6 @@ pub(crate) fn main(options: &cli::Simulate) -> Result<u8, Error> {
 fn replace(job: &Job, variables: &[Variable]) -> Error {
     let mut command = std::process::Command::new(&job.program);
     command.args(&job.arguments).envs(variables.iter().map(|(name, value)| (name, value)));
-    signals::restore_sigxfsz();
+    inherited::restore_sigxfsz();
     cannot_start(job, &command.exec())
 }

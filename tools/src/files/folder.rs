@@ -2,11 +2,11 @@
 
 use super::name::{plain, user};
 use std::ffi::{CStr, CString, OsStr};
-use std::fs::{File, Metadata};
+use std::fs::{File, Metadata, Permissions};
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Component, Path, PathBuf};
 
 /// An open folder.
@@ -58,6 +58,35 @@ impl Folder {
     /// # Errors
     /// It cannot be made, or is not like that.
     pub(crate) fn private(path: &Path) -> io::Result<Folder> {
+        let folder = Folder::own(path)?;
+        match folder.metadata()?.mode() & 0o077 {
+            0 => Ok(folder),
+            _ => Err(refused(
+                io::ErrorKind::PermissionDenied,
+                "other users can read it (its mode is not 0700)",
+            )),
+        }
+    }
+
+    /// The same for what every user may read: 0755.
+    ///
+    /// # Errors
+    /// It cannot be made, or is not ours alone to write to.
+    pub(crate) fn shared(path: &Path) -> io::Result<Folder> {
+        Folder::own(path)?.opened_to_all()
+    }
+
+    /// It, once other users can read what is in it.
+    ///
+    /// # Errors
+    /// The file system does not say so.
+    pub(crate) fn opened_to_all(self) -> io::Result<Folder> {
+        File::from(self.at.try_clone()?).set_permissions(Permissions::from_mode(0o755))?;
+        Ok(self)
+    }
+
+    /// A real folder of ours, which others can neither write to nor rename.
+    fn own(path: &Path) -> io::Result<Folder> {
         let (parent, name) = Folder::of(path)?;
         let meta = parent.metadata()?;
         let is_safe = meta.uid() == user() || meta.uid() == 0;
@@ -67,14 +96,7 @@ impl Folder {
                 "other users can rename files in its parent folder",
             ));
         }
-        let folder = parent.within(name)?;
-        match folder.metadata()?.mode() & 0o077 {
-            0 => Ok(folder),
-            _ => Err(refused(
-                io::ErrorKind::PermissionDenied,
-                "other users can read it (its mode is not 0700)",
-            )),
-        }
+        parent.within(name)
     }
 
     /// The folder of this name in it, which is made where it is not there: a real one, which only we may write to.

@@ -2,12 +2,14 @@
 
 mod command;
 mod ended;
+mod environment;
 mod launchers;
 mod place;
 mod variables;
 
 pub(crate) use command::{Job, cannot_start, find};
 pub(crate) use ended::{Ended, Seen};
+pub(crate) use environment::Environment;
 pub(crate) use launchers::{Elsewhere, elsewhere, hidden};
 pub(crate) use place::{create as create_folder, now, today};
 pub(crate) use variables::{LD_PRELOAD, NVTX_INJECTION, Variable, appended};

@@ -16,6 +16,7 @@ pub(super) fn run(job: &Job, variables: &[Variable], why: &Error) -> Result<Outc
         next.unwrap_or("strandline doctor"),
     );
     let running = child::start(job, variables, None)?;
+    running.let_go();
     let seen = Seen { pid: running.pid(), ended: running.wait(|_| ()), killed_by_host: false };
     Ok(Outcome { seen, recordings: Vec::new(), aborted: false, tails: tails::Kept::default() })
 }

@@ -1,10 +1,13 @@
 //! The job as a child in our own process group: started, waited for, stopped and continued with us.
 
+use super::witness::{Witness, stop_with};
 use crate::error::{Error, status};
-use crate::job::{Ended, Job, Variable, cannot_start};
-use crate::signals::{Origin, Set, Witness, restore_sigxfsz, stop_with};
+use crate::inherited;
+use crate::job::{Ended, Environment, Job, Variable, cannot_start};
+use crate::signals::{Origin, Set};
 use std::fs::File;
 use std::io::ErrorKind;
+use std::os::fd::RawFd;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 
@@ -14,6 +17,7 @@ pub(crate) struct Running {
     signals: Set,
     before: Set,
     witness: Witness,
+    inherited: Vec<RawFd>,
 }
 
 /// Starts the job with these variables set, everything else untouched: terminal, standard streams, process group,
@@ -27,26 +31,35 @@ pub(crate) struct Running {
 pub(crate) fn start(job: &Job, variables: &[Variable], output: Option<&File>) -> Result<Running, Error> {
     let copies = output.map(|file| file.try_clone().and_then(|out| Ok((out, file.try_clone()?)))).transpose();
     let printed = copies.map_err(|e| Error::new(format!("cannot copy a descriptor: {e}")))?;
+    let environment =
+        Environment::with(variables).map_err(|e| Error::new(format!("cannot set a variable: {e}")))?;
     let signals = Set::forwarded();
     let before = signals.block().map_err(|e| Error::new(format!("cannot block signals: {e}")))?;
     // Whoever ignores SIGCHLD gets no status from waitpid; the job still gets the disposition that we were given.
     // SAFETY: SIG_DFL is a valid disposition for SIGCHLD.
     let child_signal = unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
     let mut command = Command::new(&job.program);
-    command.args(&job.arguments).envs(variables.iter().map(|(name, value)| (name, value)));
+    command.args(&job.arguments);
+    let is_printed_elsewhere = printed.is_some();
     if let Some((out, err)) = printed {
         command.stdin(Stdio::null()).stdout(out).stderr(err);
     }
-    // SAFETY: only async-signal-safe functions are called, with values copied into the closure.
+    // SAFETY: only async-signal-safe functions are called, with values moved into the closure. The child has one thread, which does nothing
+    // more but exec; the command, and with it the environment, outlives it.
     unsafe {
         command.pre_exec(move || {
             if child_signal != libc::SIG_ERR {
                 libc::signal(libc::SIGCHLD, child_signal);
             }
-            restore_sigxfsz();
+            inherited::restore_signals();
+            if !is_printed_elsewhere {
+                inherited::close_streams();
+            }
+            environment.install();
             before.restore()
         });
     }
+    let inherited = inherited::descriptors();
     // Before the job, so that no signal of the job's life is without one.
     let mut witness = Witness::start();
     let is_full = |e: &std::io::Error| e.kind() == ErrorKind::WouldBlock;
@@ -62,13 +75,21 @@ pub(crate) fn start(job: &Job, variables: &[Variable], output: Option<&File>) ->
         let _ = before.restore();
         cannot_start(job, &e)
     })?;
-    Ok(Running { pid: child.id() as libc::pid_t, signals, before, witness })
+    witness.guard(child.id());
+    Ok(Running { pid: child.id() as libc::pid_t, signals, before, witness, inherited })
 }
 
 impl Running {
     /// Its process id.
     pub(crate) fn pid(&self) -> u32 {
         self.pid as u32
+    }
+
+    /// What the job has from whoever started us is the job's alone from now on: when it closes its output, its reader sees the end, and a
+    /// lock goes when it lets go. Our stderr stays. For whoever reads no input and prints nothing on stdout any more.
+    pub(crate) fn let_go(&self) {
+        inherited::leave_streams();
+        inherited::close(&self.inherited);
     }
 
     /// Passes signals on until the job has ended; `seen` is told of each. After that signals are ours again: Ctrl-C ends
@@ -91,13 +112,30 @@ impl Running {
             if signal == libc::SIGCHLD {
                 continue;
             }
-            // The witness is asked about the terminal's signals too, so that it is asked once for each it saw.
-            if !self.witness.saw(signal) && origin == Origin::Process {
-                // SAFETY: the child has not been waited for, so the pid is still its own.
-                unsafe { libc::kill(self.pid, signal) };
-            }
+            self.deliver(signal, origin);
             seen(signal);
         }
+    }
+
+    /// Gives the job a signal that it has not had: one that was sent to us alone, or one for our process group, which the job has left.
+    ///
+    /// Alone it would have our place, and nobody who leads a group can leave it for one of its own: `timeout` and `os.setpgrp()` do nothing
+    /// then, `os.setsid()` fails. So where we lead the group, what is for the group is for the job and for those in the group that it has made.
+    fn deliver(&mut self, signal: i32, origin: Origin) {
+        // SAFETY: they take numbers alone; the child has not been waited for, so the pid is still its own.
+        let (theirs, ours, own) = unsafe { (libc::getpgid(self.pid), libc::getpgrp(), libc::getpid()) };
+        // The witness is asked about the terminal's signals too, so that it is asked once for each it saw.
+        let is_for_all = self.witness.saw(signal) || origin == Origin::Kernel;
+        let to = match is_for_all {
+            true if theirs == ours => return,
+            true if ours == own && theirs == self.pid => -self.pid,
+            // It would have left the terminal's group without us too.
+            true if origin == Origin::Kernel => return,
+            // `timeout` sends to the process that it has started and then to the group: nothing tells the one from both.
+            _ => self.pid,
+        };
+        // SAFETY: as above; a group of that number is the job's own.
+        unsafe { libc::kill(to, signal) };
     }
 
     /// Takes note of what happened to the job. Where it was stopped we stop as well.

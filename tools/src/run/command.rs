@@ -7,9 +7,9 @@ use super::plan::Plan;
 use super::{bare, noted};
 use crate::alert::Settings;
 use crate::error::{Error, status};
-use crate::job::{Job, NVTX_INJECTION, Variable, create_folder};
+use crate::job::{Ended, Job, NVTX_INJECTION, Variable, create_folder};
 use crate::simulate::Extras;
-use crate::{cli, environment, say};
+use crate::{cli, environment, say, signals};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -29,7 +29,8 @@ pub(crate) fn main(options: &cli::Run) -> Result<u8, Error> {
         Ok((folder, library)) => {
             let mut variables = variables(options, &library);
             variables.extend(device);
-            let plan = Plan { job, folder, variables, alerts, quiet: options.quiet, output: None };
+            let plan =
+                Plan { job, folder, variables, alerts, quiet: options.quiet, output: None, lets_go: true };
             if let Some(said) = noted::last().filter(|_| !options.quiet) {
                 say::line(said);
             }
@@ -50,6 +51,11 @@ pub(crate) fn main(options: &cli::Run) -> Result<u8, Error> {
         decision.filter(|d| d.status != 0 && d.status == status && outcome.seen.ended.status() == 0)
     {
         say::line(decision.why);
+    }
+    match outcome.seen.ended {
+        // Where that is not possible, the status says it as a shell does.
+        Ended::Signal(signal) if !outcome.aborted => signals::end_by(signal),
+        _ => {}
     }
     Ok(status)
 }

@@ -66,6 +66,9 @@ fn start_and_wait(plan: &Plan, library: Library) -> Result<Outcome, Error> {
     }
     let kills = host::kills();
     let running = child::start(&plan.job, &variables, plan.output.as_ref())?;
+    if plan.lets_go {
+        running.let_go();
+    }
     let pid = running.pid();
     let tails = tails.map(tails::Socket::keep);
     let driver = driver::start(&plan.folder);

@@ -35,6 +35,11 @@ impl Process {
         Process::with(peer(socket).or_else(|| opened(pid)), pid)
     }
 
+    /// The process that has this number now.
+    pub(super) fn of(pid: u32) -> Process {
+        Process::with(opened(pid), pid)
+    }
+
     /// Looked at after the handle was made: both are of the same process.
     fn with(handle: Option<OwnedFd>, pid: u32) -> Process {
         Process { pid, target: Target::of(pid), handle }
@@ -101,7 +106,7 @@ mod tests {
         let mut shell = Command::new("sh");
         let child = shell.args(["-c", "read x; kill -SEGV $$"]).stdin(std::process::Stdio::piped());
         let mut child = child.spawn().unwrap();
-        let process = Process::with(opened(child.id()), child.id());
+        let process = Process::of(child.id());
         assert_eq!(process.wait_status(), None, "it lives");
         drop(child.stdin.take());
         let began = Instant::now();

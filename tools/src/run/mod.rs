@@ -15,9 +15,11 @@ mod noted;
 mod nothing;
 mod plan;
 mod tails;
+mod witness;
 
 pub(crate) use command::main;
 pub(crate) use conclude::conclude;
 pub(crate) use execute::execute;
 pub(crate) use library::Library;
 pub(crate) use plan::{Outcome, Plan};
+pub(crate) use witness::run_as_helper_if_asked;

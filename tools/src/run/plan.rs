@@ -20,6 +20,8 @@ pub(crate) struct Plan {
     pub(crate) quiet: bool,
     /// Where what the job prints goes, and then nobody is alerted; `None`: where ours goes.
     pub(crate) output: Option<File>,
+    /// Nothing is read or printed on the standard streams once the job runs, so that what the job closes is closed.
+    pub(crate) lets_go: bool,
 }
 
 /// What came of it.
