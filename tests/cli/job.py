@@ -20,7 +20,10 @@ for number in NAMES:
     signal.signal(number, note)
 with open(os.environ["JOB_FACTS"], "w") as f:
     tty = [int(os.isatty(i)) for i in range(3)]
-    foreground = int(tty[0] and os.tcgetpgrp(0) == os.getpgrp())
+    try:
+        foreground = int(tty[0] and os.tcgetpgrp(0) == os.getpgrp())
+    except OSError:  # a session of its own has no terminal
+        foreground = 0
     f.write(f"pid={os.getpid()} group={os.getpgrp()} parent={os.getppid()} tty={tty} foreground={foreground} argv={sys.argv[1:]}\n")
 os.write(1, b"ready\n")
 while True:

@@ -1,6 +1,6 @@
 //! What this process was started with, and what becomes of it: a job gets it as it came, whatever Rust's runtime or we have changed since.
 
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering::Relaxed};
 
 /// Which of the standard streams were closed, as bits. The runtime opens `/dev/null` there before `main`.
@@ -81,9 +81,18 @@ pub(crate) fn close(descriptors: &[RawFd]) {
 
 /// Puts `/dev/null` in the place of our standard input and output, so that whoever is at their other ends sees when the job closes its own.
 pub(crate) fn leave_streams() {
-    let Ok(null) = std::fs::File::options().read(true).write(true).open("/dev/null") else { return };
-    for stream in [libc::STDIN_FILENO, libc::STDOUT_FILENO] {
-        // SAFETY: both are open, and nothing but the standard library uses the standard ones: it reads and writes whatever is there.
-        unsafe { libc::dup2(null.as_raw_fd(), stream) };
+    // SAFETY: a C string; what it opens is closed by nobody else. Nothing but the standard library uses the standard streams: it reads and
+    // writes whatever is there.
+    unsafe {
+        let null = libc::open(c"/dev/null".as_ptr(), libc::O_RDWR | libc::O_CLOEXEC);
+        if null < 0 {
+            return;
+        }
+        for stream in [libc::STDIN_FILENO, libc::STDOUT_FILENO] {
+            libc::dup2(null, stream);
+        }
+        if null > libc::STDERR_FILENO {
+            libc::close(null);
+        }
     }
 }
