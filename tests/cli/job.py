@@ -20,7 +20,8 @@ for number in NAMES:
     signal.signal(number, note)
 with open(os.environ["JOB_FACTS"], "w") as f:
     tty = [int(os.isatty(i)) for i in range(3)]
-    foreground = int(tty[0] and os.tcgetpgrp(0) == os.getpgrp())
+    # Whoever has made a session has no terminal that is its own.
+    foreground = int(tty[0] and os.getsid(0) != os.getpid() and os.tcgetpgrp(0) == os.getpgrp())
     f.write(f"pid={os.getpid()} group={os.getpgrp()} parent={os.getppid()} tty={tty} foreground={foreground} argv={sys.argv[1:]}\n")
 os.write(1, b"ready\n")
 while True:

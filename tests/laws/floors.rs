@@ -27,7 +27,6 @@ const COMMAND: Floors = &[
     &[
         "background.rs",
         "files/",
-        "inherited.rs",
         "nvml.rs",
         "post.rs",
         "probe.rs",
@@ -39,7 +38,7 @@ const COMMAND: Floors = &[
         "symbols.rs",
         "words.rs",
     ],
-    &["error.rs", "holder.rs", "metrics/", "rate.rs", "simulate/", "trial/cards.rs"],
+    &["error.rs", "holder.rs", "inherited.rs", "metrics/", "rate.rs", "simulate/", "trial/cards.rs"],
     &["embedded.rs", "kept/", "recording.rs", "store/"],
     &["job/", "known/"],
     &["context/", "environment/"],

@@ -1,6 +1,9 @@
 //! What this process was started with, and what becomes of it: a job gets it as it came, whatever Rust's runtime or we have changed since.
 
+use crate::files;
+use std::fs::File;
 use std::os::fd::{AsRawFd, RawFd};
+use std::path::Path;
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering::Relaxed};
 
 /// Which of the standard streams were closed, as bits. The runtime opens `/dev/null` there before `main`.
@@ -81,9 +84,12 @@ pub(crate) fn close(descriptors: &[RawFd]) {
 
 /// Puts `/dev/null` in the place of our standard input and output, so that whoever is at their other ends sees when the job closes its own.
 pub(crate) fn leave_streams() {
-    let Ok(null) = std::fs::File::options().read(true).write(true).open("/dev/null") else { return };
-    for stream in [libc::STDIN_FILENO, libc::STDOUT_FILENO] {
-        // SAFETY: both are open, and nothing but the standard library uses the standard ones: it reads and writes whatever is there.
-        unsafe { libc::dup2(null.as_raw_fd(), stream) };
+    let null = Path::new("/dev/null");
+    let both = [(libc::STDIN_FILENO, File::open(null)), (libc::STDOUT_FILENO, files::open_for_update(null))];
+    for (stream, null) in both {
+        if let Ok(null) = null {
+            // SAFETY: it is open, and nothing but the standard library uses the standard ones: it reads and writes whatever is there.
+            unsafe { libc::dup2(null.as_raw_fd(), stream) };
+        }
     }
 }
