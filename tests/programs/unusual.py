@@ -571,6 +571,31 @@ calls()
     return n, allocate()
 
 
+COUNTED = r"""
+import builtins, gc, torch
+real, seen = builtins.__import__, []
+def own(name, globals=None, *rest):
+    if not (globals or {}).get("__name__"):
+        seen.append(name)
+    return real(name, globals, *rest)
+builtins.__import__ = own
+gc.collect()
+gc.disable()
+weight = torch.ones(4, device="cuda", requires_grad=True)
+optimizer = torch.optim.SGD([weight], lr=0.1)
+for _ in range(3):
+    weight.sum().backward()
+    optimizer.step()
+print(gc.collect(), torch.nn.Linear(1, 1).register_forward_hook(print).id, seen)
+"""
+
+
+@program
+def what_python_and_pytorch_count():
+    """From its first CUDA call on: garbage for the collector, numbers of hooks, imports."""
+    return subprocess.run([sys.executable, "-c", COUNTED], capture_output=True, text=True).stdout
+
+
 if __name__ == "__main__":
     allocate()
     train()
