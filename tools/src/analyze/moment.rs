@@ -9,7 +9,7 @@ use strandline::event::{Body, DeviceId, Item};
 /// A moment as a person names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Moment {
-    /// The end of the last step; of a job that still runs, or has no steps, the last event.
+    /// The end of the last step; of a job that still runs, of one without steps, and of a snapshot, the last event.
     End,
     /// The last event.
     Now,
@@ -82,7 +82,9 @@ impl Moment {
         match self {
             Moment::End if judged.is_running() => at(all, "now (the job is still running)".into()),
             // As reports have it: what a process frees on its way out says nothing about the job.
-            Moment::End if replay.steps() > 0 => Moment::Step(replay.steps()).find(judged),
+            Moment::End if replay.steps() > 0 && !judged.read.is_snapshot => {
+                Moment::Step(replay.steps()).find(judged)
+            }
             Moment::End => at(all, "the end of the run".into()),
             Moment::Now if judged.is_running() => at(all, "now".into()),
             Moment::Now => at(all, "the last event".into()),
