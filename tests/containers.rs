@@ -64,9 +64,8 @@ fn nothing_that_can_be_written() {
 
 #[test]
 fn a_disk_without_room_for_the_library() {
-    let setup =
-        "unset XDG_CACHE_HOME; mkdir -p full && mount -t tmpfs -o size=64k none full && cd full || exit 99
-        export HOME=$PWD TMPDIR=$PWD";
+    let setup = "mkdir -p full && mount -t tmpfs -o size=64k none full && cd full || exit 99
+        export HOME=$PWD TMPDIR=$PWD XDG_CACHE_HOME=$PWD/cache";
     is_said(setup, "", "alloc fails", &["NOTHING RECORDED: no folder can hold", "No space left", "-o DIR"]);
 }
 

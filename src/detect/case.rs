@@ -318,10 +318,11 @@ fn origins(replay: &Replay, place: Place, members: &[Member]) -> (Vec<Held>, Sta
         .filter(|h| !h.pending && !h.unverified && born(h) >= first)
         .filter(|h| members.iter().any(|m| m.id == h.cohort))
         .collect();
-    let once = allocated_once(&all, members, |h| born(h) < first + FIRST);
+    let once = allocated_once(&all, members, |h| born(h) < first.saturating_add(FIRST));
     let mut bytes: FxHashMap<(SiteId, StackId), u64> = FxHashMap::default();
     for h in all.iter().filter(|h| !once.iter().any(|o| o.born == h.born)) {
-        *bytes.entry((h.site, h.block.stack)).or_default() += h.block.rounded.0;
+        let sum = bytes.entry((h.site, h.block.stack)).or_default();
+        *sum = u64::saturating_add(*sum, h.block.rounded.0);
     }
     let mut bytes: Vec<_> = bytes.into_iter().map(|((site, stack), bytes)| (bytes, site, stack)).collect();
     bytes.sort_unstable();

@@ -52,7 +52,10 @@ fn fail(f: &Failing) -> (Judged, PostMortem) {
     for i in 0..live {
         s.say(0, Body::Alloc(Block { phase: f.phase, ..Script::block(at(i), GIB, MAIN, 1) }));
     }
-    s.fail(f.requested, f.free);
+    match f.phase.optimizer {
+        true => s.fail_in_optimizer(f.requested, f.free),
+        false => s.fail(f.requested, f.free),
+    }
     let j = Judged::of(&s.items, &s.names);
     let m = post_mortem(&j.replay, DeviceId(0)).expect("it failed");
     (j, m)

@@ -89,7 +89,20 @@ impl Script {
 
     /// An allocation fails.
     pub(crate) fn fail(&mut self, requested: u64, free: u64) {
-        let (device, stream, stack) = (DeviceId(0), MAIN, StackId(1));
+        self.fail_at(StackId(1), requested, free);
+    }
+
+    /// One within a step of PyTorch's optimizers.
+    pub(crate) fn fail_in_optimizer(&mut self, requested: u64, free: u64) {
+        let frame = |file: &str| Frame { file: file.into(), line: 7, function: "f".into() };
+        let frames = ["/x/site-packages/torch/optim/adamw.py", "/job/a.py"].map(frame);
+        self.names.add_stack(StackId(7), frames);
+        self.items.push(Item::Stack(StackId(7)));
+        self.fail_at(StackId(7), requested, free);
+    }
+
+    fn fail_at(&mut self, stack: StackId, requested: u64, free: u64) {
+        let (device, stream) = (DeviceId(0), MAIN);
         self.say(0, Body::Oom { device, requested: Bytes(requested), free: Bytes(free), stream, stack });
     }
 
