@@ -179,7 +179,7 @@ pub(crate) enum Outcome {
     HandOn,
 }
 
-/// Runs a source in a namespace of its own that has these functions, and `_modules`, what `sys.modules` is. The namespace is emptied then. With the GIL held, and no exception set.
+/// Runs a source in a namespace of its own that has these functions, and `_modules`, what `sys.modules` is. The namespace is emptied then, but for the builtins. With the GIL held, and no exception set.
 #[cold]
 pub(crate) fn run_source(source: &CStr, functions: &[(&CStr, &'static MethodDef)]) -> Outcome {
     let Some(a) = api() else { return Outcome::Failed };
@@ -252,8 +252,12 @@ impl Api {
             let result = (self.get_item)(globals.object, c"_r".as_ptr());
             (!result.is_null()).then(|| (self.as_long)(result))
         });
-        // What it defined refers to it: left to itself, that would be garbage for Python's collector to find and to count.
-        self.without_error(|| (self.clear_dict)(globals.object));
+        // What it defined refers to it: left to itself, that would be garbage for Python's collector to find and to count. Whoever compiles
+        // such a function, as Dynamo does, asks for its builtins.
+        self.without_error(|| {
+            (self.clear_dict)(globals.object);
+            set(c"__builtins__", (self.builtins)());
+        });
         result
     }
 

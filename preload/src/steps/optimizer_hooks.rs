@@ -19,7 +19,7 @@ static ENDING: MethodDef = MethodDef::new(c"ending", ending, METH_NOARGS);
 /// their place would break the graph and warn. Whoever calls them runs ours in their place, without a frame: a tracer or a
 /// profiler of the job's does not see them. They go into PyTorch's tables themselves, under a number that no hook of the job's gets:
 /// those are counted, and are in what `torch.save` writes. Nothing is imported, for a job may have its own `__import__`; and what stays
-/// needs no name of its namespace, which is emptied.
+/// needs no name of its namespace, which is emptied but for the builtins.
 const SOURCE: &CStr = cr#"
 def _install(modules, begin, begin_with_closure, end, own_begin, own_end, ending):
     optimizers = modules.get("torch.optim.optimizer")
