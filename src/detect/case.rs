@@ -9,7 +9,7 @@ use super::growth::{Growth, MIN_MARKS, Member, Rule};
 use super::kinds;
 use super::policy::Policy;
 use super::severity::{Severity, Urgency};
-use crate::event::{DeviceId, SiteId, StackId, StreamId};
+use crate::event::{Addr, DeviceId, SiteId, StackId, StreamId};
 use crate::replay::{Cohort, CohortId, GRACE, Grain, Held, Replay};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::hash::Hash;
@@ -319,8 +319,9 @@ fn origins(replay: &Replay, place: Place, members: &[Member]) -> (Vec<Held>, Sta
         .filter(|h| members.iter().any(|m| m.id == h.cohort))
         .collect();
     let once = allocated_once(&all, members, |h| born(h) < first.saturating_add(FIRST));
+    let apart: FxHashSet<Addr> = once.iter().map(|h| h.block.addr).collect();
     let mut bytes: FxHashMap<(SiteId, StackId), u64> = FxHashMap::default();
-    for h in all.iter().filter(|h| !once.iter().any(|o| o.born == h.born)) {
+    for h in all.iter().filter(|h| !apart.contains(&h.block.addr)) {
         let sum = bytes.entry((h.site, h.block.stack)).or_default();
         *sum = u64::saturating_add(*sum, h.block.rounded.0);
     }

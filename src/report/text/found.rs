@@ -294,7 +294,7 @@ fn note(p: &Process<'_>, f: &Finding, known: Option<&Known>) -> String {
     let side = f.stream.filter(|s| s.side && f.kind.is_leak());
     let stream = side.map(|s| format!(", side stream {}", s.id.0)).unwrap_or_default();
     // Of several lines, the one that has most.
-    let most = if f.sites.first().is_some_and(|s| s.share < 0.995) { " most of it" } else { "" };
+    let most = if f.sites.first().is_some_and(|s| s.share < 0.995) { ", most of it" } else { "" };
     let place = named.as_ref().map(|s| format!("{most} {}{stream}", at_place(p, s))).unwrap_or_default();
     let grain = f.grain.noun();
     if let Some(until) = f.withdrawn_step {
