@@ -29,15 +29,19 @@ pub(super) struct Close {
     pub(super) objects: Vec<u64>,
     pub(super) tensors: Vec<u64>,
     pub(super) storages: Vec<u64>,
-    /// Things that were referred to.
+    /// How many of the objects were gone on from.
+    done: usize,
+    /// Things that were referred to, and which they are.
     met: usize,
+    seen: HashSet<u64>,
+    modules: Modules,
 }
 
 /// Modules of the user's own: a module may be imported under several names.
 #[derive(Default)]
-struct Modules<'a> {
+struct Modules {
     objects: Vec<u64>,
-    names: Vec<&'a [u8]>,
+    names: Vec<Vec<u8>>,
 }
 
 /// Looks down from the names.
@@ -45,55 +49,63 @@ struct Modules<'a> {
 /// # Safety
 /// With the GIL held and the collector not at work. What is handed out is alive as long as nothing of the job has run.
 pub(super) unsafe fn look(w: &World, types: &mut Types<'_>, budget: &Budget) -> Close {
-    let (mut close, mut seen, mut at) = (Close::default(), HashSet::new(), 0);
     // SAFETY: the caller's promise, for all of them; what is alive refers to what is.
     unsafe {
-        let ([own, others], modules) = (near::locals(w), modules(w));
+        let mut close = Close { modules: modules(w), ..Close::default() };
+        let [own, others] = near::locals(w);
         let kept = contexts::all(w).into_iter().chain(registered::arguments(w));
-        let roots = own.iter().map(|step| step.object).chain(modules.objects.iter().copied()).chain(kept);
-        for object in roots.chain(others.iter().map(|step| step.object)) {
-            close.add(w, types, object, &modules, &mut seen);
-        }
-        while let Some(&object) = close.objects.get(at) {
-            let is_enough = close.objects.len() >= MOST || close.met >= REFERENCES;
-            // Where the machine is busy it takes longer: to begin again, among all objects, would take longer still.
-            if is_enough || at % STRIDE == 0 && budget.is_all_used() {
-                break;
-            }
-            at += 1;
-            below(w, types, object, &mut |w, types, child| {
-                if close.met < REFERENCES {
-                    close.met += 1;
-                    close.add(w, types, child, &modules, &mut seen);
-                }
-            });
-        }
+        let roots = own.iter().map(|step| step.object).chain(close.modules.objects.clone()).chain(kept);
+        close.add_below(w, types, roots.chain(others.iter().map(|step| step.object)), budget);
+        close
     }
-    close
 }
 
 impl Close {
+    /// Adds these objects and what they lead to, level by level.
+    ///
+    /// # Safety
+    /// As [`look`]; the objects are alive.
+    pub(super) unsafe fn add_below(
+        &mut self,
+        w: &World,
+        types: &mut Types<'_>,
+        roots: impl Iterator<Item = u64>,
+        budget: &Budget,
+    ) {
+        // SAFETY: the caller's promise, for all of them; what is alive refers to what is.
+        unsafe {
+            roots.for_each(|object| self.add(w, types, object));
+            while let Some(&object) = self.objects.get(self.done) {
+                let is_enough = self.objects.len() >= MOST || self.met >= REFERENCES;
+                // Where the machine is busy it takes longer: to begin again, among all objects, would take longer still.
+                if is_enough || self.done.is_multiple_of(STRIDE) && budget.is_all_used() {
+                    break;
+                }
+                self.done += 1;
+                below(w, types, object, &mut |w, types, child| {
+                    if self.met < REFERENCES {
+                        self.met += 1;
+                        self.add(w, types, child);
+                    }
+                });
+            }
+        }
+    }
+
     /// Notes an object, where it leads further or is what is looked for.
     ///
     /// # Safety
     /// As [`look`]; the object is alive.
-    unsafe fn add(
-        &mut self,
-        w: &World,
-        types: &mut Types<'_>,
-        object: u64,
-        modules: &Modules<'_>,
-        seen: &mut HashSet<u64>,
-    ) {
+    unsafe fn add(&mut self, w: &World, types: &mut Types<'_>, object: u64) {
         // SAFETY: the caller's promise.
         let kind = unsafe { types.of(object) };
         match kind.class {
             Class::Opaque | Class::Array => return,
-            Class::Module if !modules.objects.contains(&object) => return,
+            Class::Module if !self.modules.objects.contains(&object) => return,
             Class::Other if kind.traverse == 0 => return,
-            _ if !seen.insert(object) => return,
+            _ if !self.seen.insert(object) => return,
             // SAFETY: the caller's promise.
-            Class::Type if !unsafe { is_of(w, object, modules) } => return,
+            Class::Type if !unsafe { is_of(w, object, &self.modules) } => return,
             Class::Storage => return self.storages.push(object),
             Class::Tensor if self.tensors.len() < TENSORS => self.tensors.push(object),
             Class::Tensor => return,
@@ -135,8 +147,8 @@ unsafe fn below(
 /// The modules of the user's own, and what they are called.
 ///
 /// # Safety
-/// As [`look`]; the names are used no longer than nothing of the job has run.
-unsafe fn modules<'a>(w: &World) -> Modules<'a> {
+/// As [`look`].
+unsafe fn modules(w: &World) -> Modules {
     let mut found = Modules::default();
     let all = w.python.modules.map_or(0, |modules| modules());
     // SAFETY: the dictionary of all modules is alive as long as the interpreter is; what is read of a module it has.
@@ -148,7 +160,7 @@ unsafe fn modules<'a>(w: &World) -> Modules<'a> {
                     && (name == b"__main__" || is_module_of_user(w, read(module + MODULE_DICT)))
                 {
                     found.objects.push(module);
-                    found.names.push(name);
+                    found.names.push(name.to_vec());
                 }
                 true
             });
@@ -182,8 +194,8 @@ unsafe fn is_module_of_user(w: &World, dict: u64) -> bool {
 ///
 /// # Safety
 /// As [`look`]; the class is alive.
-unsafe fn is_of(w: &World, class: u64, modules: &Modules<'_>) -> bool {
+unsafe fn is_of(w: &World, class: u64, modules: &Modules) -> bool {
     // SAFETY: the caller's promise.
     let module = unsafe { w.python.module_of_class(class) };
-    module.is_some_and(|module| modules.names.contains(&module))
+    module.is_some_and(|module| modules.names.iter().any(|name| name == module))
 }

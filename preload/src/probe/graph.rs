@@ -50,6 +50,8 @@ pub(super) struct Walk {
     /// Where members begin in a node, once learned; two answers are none.
     members: Option<usize>,
     is_contradicted: bool,
+    /// Autograd functions in Python that nodes run.
+    pub(super) functions: Vec<u64>,
     /// What was found, and how often each.
     pub(super) found: Vec<Kept>,
     known: HashSet<Kept>,
@@ -70,6 +72,7 @@ impl Walk {
             outermost: Map::default(),
             members: None,
             is_contradicted: false,
+            functions: Vec::new(),
             found: Vec::new(),
             known: HashSet::new(),
             ways: Map::default(),
@@ -166,7 +169,10 @@ impl Walk {
             }
             self.searched += 1;
             let Some(node) = node else { continue };
-            for what in kept(w, &node, members) {
+            let (tensors, function) = node.keeps(w, members);
+            self.functions.extend(function.filter(|_| self.functions.len() < FOUND));
+            let blocks = if self.wanted.is_empty() { Vec::new() } else { blocks(&w.torch, &tensors) };
+            for what in blocks.into_iter().chain(function) {
                 if !self.wanted.contains(&what) {
                     continue;
                 }

@@ -13,11 +13,12 @@
 use super::answer;
 use super::budget::{self, Budget};
 use super::climb::{Climb, STRIDE};
+use super::close::{self, Close};
 use super::named::Named;
 use super::objects::{Class, Types};
 use super::world::World;
-use super::{close, graph, rebound};
-use crate::python::collector::{Reached, Walk};
+use super::{graph, rebound};
+use crate::python::collector::{Reached, Walk, is_tracked};
 use crate::recorder::at_work::in_room;
 use serde_json::Value;
 use std::collections::{HashMap, HashSet};
@@ -235,6 +236,28 @@ impl Work {
         // SAFETY: the caller's promise; what is handed out is alive, and nothing of the job runs in this slice.
         unsafe {
             let mut close = close::look(w, &mut types, budget);
+            self.climb_close(w, &mut close);
+            if !self.is_enough(self.climb.as_ref().map_or(0, |c| c.done)) {
+                // What was put on the context of an autograd function is reached by its graph alone.
+                let mut walk = graph::Walk::new(self.made.clone(), HashSet::new());
+                walk.go_on(w, &Budget::new());
+                let functions = walk.functions.into_iter().filter(|f| is_tracked(*f));
+                close.add_below(w, &mut types, functions, budget);
+                if !close.tensors.is_empty() || !close.storages.is_empty() {
+                    self.climb_close(w, &mut close);
+                }
+            }
+        }
+        self.look_at_graphs();
+    }
+
+    /// Climbs from those of these tensors that are asked about, among the objects that were come to; the tensors are used up.
+    ///
+    /// # Safety
+    /// As [`Work::slice`]; the objects are alive.
+    unsafe fn climb_close(&mut self, w: &World, close: &mut Close) {
+        // SAFETY: the caller's promise.
+        unsafe {
             while !close.tensors.is_empty() || !close.storages.is_empty() {
                 let some = |all: &mut Vec<u64>| all.split_off(all.len().saturating_sub(TENSORS));
                 let (mut tensors, mut storages) = (some(&mut close.tensors), some(&mut close.storages));
@@ -244,7 +267,6 @@ impl Work {
             climb.all_at_once(w, &close.objects, &Budget::new());
             self.climb = Some(climb);
         }
-        self.look_at_graphs();
     }
 
     /// Samples of each finding that make the others not worth a search among all objects: some were freed or moved on meanwhile.
