@@ -26,7 +26,11 @@ pub(super) struct Cached {
 }
 
 /// Modules whose classes end where an attribute of theirs says so; 0 or less there is no bound.
-const BOUNDED: [&str; 3] = ["queue", "asyncio.queues", "cachetools"];
+const BOUNDED: [&[u8]; 3] = [b"queue", b"asyncio.queues", b"cachetools"];
+
+fn is_bounding(module: &[u8]) -> bool {
+    BOUNDED.contains(&module)
+}
 /// Types of what such a class wraps.
 const INNER: [&str; 4] = ["deque", "list", "dict", "OrderedDict"];
 /// What such a class, and one of `collections`, has its entries in.
@@ -107,7 +111,7 @@ impl Python {
     /// As [`Python::wrapped`].
     unsafe fn is_bounded(&self, object: u64) -> bool {
         // SAFETY: the caller's promise.
-        unsafe { self.descends(type_of(object), |m| BOUNDED.contains(&m)) }
+        unsafe { self.descends(type_of(object), is_bounding) }
     }
 
     /// Whether an attribute of a class is where a class of Python's library that it is made from has its entries: of a script's own class
@@ -118,7 +122,7 @@ impl Python {
     pub(super) unsafe fn is_inside(&self, class: u64, attribute: &str) -> bool {
         // SAFETY: the caller's promise.
         INSIDE.contains(&attribute)
-            && unsafe { self.descends(class, |m| m == "collections" || BOUNDED.contains(&m)) }
+            && unsafe { self.descends(class, |m| m == b"collections" || is_bounding(m)) }
     }
 
     /// How many things are in a container, and how many at most, where all that it has is deques that end.

@@ -17,8 +17,12 @@ use std::collections::HashSet;
 const MOST: usize = 16_384;
 const TENSORS: usize = 4_096;
 const REFERENCES: usize = 131_072;
+/// A container with more entries is gone on from after those that have fewer.
+const FEW: u64 = 512;
 /// Entries of a module's dictionary among which its file is looked for.
 const FIRST: u32 = 16;
+/// The module that a program begins with.
+const MAIN: &[u8] = b"__main__";
 /// Objects between two looks at the clock.
 const STRIDE: usize = 64;
 
@@ -35,6 +39,11 @@ pub(super) struct Close {
     met: usize,
     seen: HashSet<u64>,
     modules: Modules,
+    /// Modules beside `__main__`, which may be hundreds, are gone on from as well; and classes of theirs that were met before.
+    has_all_modules: bool,
+    put_off: Vec<u64>,
+    /// Large containers that were met, each with how many entries it has.
+    large: Vec<(u64, u64)>,
 }
 
 /// Modules of the user's own: a module may be imported under several names.
@@ -42,6 +51,16 @@ pub(super) struct Close {
 struct Modules {
     objects: Vec<u64>,
     names: Vec<Vec<u8>>,
+}
+
+impl Modules {
+    fn has(&self, name: &[u8]) -> bool {
+        self.names.iter().any(|n| n == name)
+    }
+
+    fn main(&self) -> Option<u64> {
+        self.names.iter().position(|n| n == MAIN).and_then(|i| self.objects.get(i)).copied()
+    }
 }
 
 /// Looks down from the names.
@@ -53,15 +72,22 @@ pub(super) unsafe fn look(w: &World, types: &mut Types<'_>, budget: &Budget) -> 
     unsafe {
         let mut close = Close { modules: modules(w), ..Close::default() };
         let [own, others] = near::locals(w);
+        let main = close.modules.main();
         let kept = contexts::all(w).into_iter().chain(registered::arguments(w));
-        let roots = own.iter().map(|step| step.object).chain(close.modules.objects.clone()).chain(kept);
-        close.add_below(w, types, roots.chain(others.iter().map(|step| step.object)), budget);
+        let roots = own.iter().map(|step| step.object).chain(main).chain(kept);
+        close.add_small(w, types, roots.chain(others.iter().map(|step| step.object)), budget);
+        close.has_all_modules = true;
+        let put_off = std::mem::take(&mut close.put_off);
+        close.objects.extend(put_off);
+        let modules = close.modules.objects.clone();
+        close.add_small(w, types, modules.into_iter(), budget);
+        close.add_large(w, types, budget);
         close
     }
 }
 
 impl Close {
-    /// Adds these objects and what they lead to, level by level.
+    /// Adds these objects and what they lead to.
     ///
     /// # Safety
     /// As [`look`]; the objects are alive.
@@ -72,23 +98,80 @@ impl Close {
         roots: impl Iterator<Item = u64>,
         budget: &Budget,
     ) {
-        // SAFETY: the caller's promise, for all of them; what is alive refers to what is.
+        // SAFETY: the caller's promise.
+        unsafe {
+            self.add_small(w, types, roots, budget);
+            self.add_large(w, types, budget);
+        }
+    }
+
+    /// The same level by level, as far as that leaves room; large containers are put off: a set of data would use up the room of all else.
+    ///
+    /// # Safety
+    /// As [`Close::add_below`].
+    unsafe fn add_small(
+        &mut self,
+        w: &World,
+        types: &mut Types<'_>,
+        roots: impl Iterator<Item = u64>,
+        budget: &Budget,
+    ) {
+        // SAFETY: the caller's promise; what is alive refers to what is.
         unsafe {
             roots.for_each(|object| self.add(w, types, object));
-            while let Some(&object) = self.objects.get(self.done) {
-                let is_enough = self.objects.len() >= MOST || self.met >= REFERENCES;
-                // Where the machine is busy it takes longer: to begin again, among all objects, would take longer still.
-                if is_enough || self.done.is_multiple_of(STRIDE) && budget.is_all_used() {
-                    break;
+            while let Some(object) = self.next([MOST, REFERENCES, TENSORS].map(|n| n / 2), budget) {
+                match w.python.entries(object, types.of(object).class).filter(|n| *n > FEW) {
+                    Some(n) => self.large.push((n, object)),
+                    None => self.go_on(w, types, object),
                 }
-                self.done += 1;
-                below(w, types, object, &mut |w, types, child| {
-                    if self.met < REFERENCES {
-                        self.met += 1;
-                        self.add(w, types, child);
-                    }
-                });
             }
+        }
+    }
+
+    /// Goes on from the large containers, the smallest first, and from what they lead to.
+    ///
+    /// # Safety
+    /// As [`look`].
+    unsafe fn add_large(&mut self, w: &World, types: &mut Types<'_>, budget: &Budget) {
+        let mut large = std::mem::take(&mut self.large);
+        large.sort_by_key(|(n, _)| *n);
+        // SAFETY: the caller's promise; what is alive refers to what is.
+        unsafe {
+            for (_, object) in large {
+                self.go_on(w, types, object);
+            }
+            while let Some(object) = self.next([MOST, REFERENCES, TENSORS], budget) {
+                self.go_on(w, types, object);
+            }
+        }
+    }
+
+    /// The next object to go on from, where there is room for more objects, references and tensors, and time.
+    fn next(&mut self, [objects, met, tensors]: [usize; 3], budget: &Budget) -> Option<u64> {
+        let has_room = self.objects.len() < objects && self.met < met && self.tensors.len() < tensors;
+        let object = *self.objects.get(self.done).filter(|_| has_room && !self.is_late(budget))?;
+        self.done += 1;
+        Some(object)
+    }
+
+    /// Where the machine is busy it takes longer: to begin again, among all objects, would take longer still.
+    fn is_late(&self, budget: &Budget) -> bool {
+        self.done.is_multiple_of(STRIDE) && budget.is_all_used()
+    }
+
+    /// Notes what an object refers to.
+    ///
+    /// # Safety
+    /// As [`look`]; the object is alive.
+    unsafe fn go_on(&mut self, w: &World, types: &mut Types<'_>, object: u64) {
+        // SAFETY: the caller's promise; what is alive refers to what is.
+        unsafe {
+            below(w, types, object, &mut |w, types, child| {
+                if self.met < REFERENCES {
+                    self.met += 1;
+                    self.add(w, types, child);
+                }
+            });
         }
     }
 
@@ -102,10 +185,17 @@ impl Close {
         match kind.class {
             Class::Opaque | Class::Array => return,
             Class::Module if !self.modules.objects.contains(&object) => return,
+            Class::Module if !self.has_all_modules && self.modules.main() != Some(object) => return,
             Class::Other if kind.traverse == 0 => return,
             _ if !self.seen.insert(object) => return,
             // SAFETY: the caller's promise.
-            Class::Type if !unsafe { is_of(w, object, &self.modules) } => return,
+            Class::Type => match unsafe { w.python.module_of_class(object) } {
+                Some(MAIN) => {}
+                Some(module) if !self.modules.has(module) => return,
+                Some(_) if !self.has_all_modules => return self.put_off.push(object),
+                Some(_) => {}
+                None => return,
+            },
             Class::Storage => return self.storages.push(object),
             Class::Tensor if self.tensors.len() < TENSORS => self.tensors.push(object),
             Class::Tensor => return,
@@ -157,7 +247,7 @@ unsafe fn modules(w: &World) -> Modules {
             w.python.items(all, |name, module| {
                 if let Some(name) = w.python.ascii(name)
                     && w.python.is_module(module)
-                    && (name == b"__main__" || is_module_of_user(w, read(module + MODULE_DICT)))
+                    && (name == MAIN || is_module_of_user(w, read(module + MODULE_DICT)))
                 {
                     found.objects.push(module);
                     found.names.push(name.to_vec());
@@ -188,14 +278,4 @@ unsafe fn is_module_of_user(w: &World, dict: u64) -> bool {
         }
     }
     scope.is_of_user()
-}
-
-/// Whether a class is of one of these modules, by its own word.
-///
-/// # Safety
-/// As [`look`]; the class is alive.
-unsafe fn is_of(w: &World, class: u64, modules: &Modules) -> bool {
-    // SAFETY: the caller's promise.
-    let module = unsafe { w.python.module_of_class(class) };
-    module.is_some_and(|module| modules.names.iter().any(|name| name == module))
 }

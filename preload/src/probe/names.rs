@@ -52,8 +52,7 @@ impl Scope {
 
     /// It stands in the user's own code, and not in that of an installed package or of Python's library.
     pub(super) fn is_of_user(&self) -> bool {
-        const INSTALLED: [&str; 4] = ["/site-packages/", "/dist-packages/", "/lib/python3.", "<frozen "];
-        self.file.as_ref().is_some_and(|f| !INSTALLED.iter().any(|part| f.contains(part)))
+        self.file.as_deref().is_some_and(is_file_of_user)
     }
 
     /// The class is one that only wraps what somebody keeps.
@@ -61,6 +60,11 @@ impl Scope {
         let is = |m: &str| is_wrapping(m.as_bytes()) || WRAPPING_ROOMS.iter().any(|w| m.starts_with(w));
         self.class.is_some() && self.module.as_deref().is_some_and(is)
     }
+}
+
+fn is_file_of_user(file: &str) -> bool {
+    const INSTALLED: [&str; 4] = ["/site-packages/", "/dist-packages/", "/lib/python3.", "<frozen "];
+    !INSTALLED.iter().any(|part| file.contains(part))
 }
 
 /// Where a code object of a version keeps what is read of it: file, name, first line, number of arguments.
@@ -184,15 +188,21 @@ impl Python {
             if !is_address(dict) || !self.is_dict(dict) {
                 return scope;
             }
-            let (mut left, mut of_function) = (ENTRIES, None);
+            let (mut left, mut of_function, mut last) = (ENTRIES, None, 0);
             self.items(dict, |key, value| {
                 left -= 1;
                 // Of a dataclass some are Python's own library's.
-                if self.is_function(value) && of_function.is_none() && self.is_of_user(self.code_of(value)) {
-                    let file = self.scope_in_code(self.code_of(value), String::new()).file;
-                    of_function = file.filter(|f| !f.starts_with('<'));
+                if self.is_function(value) && of_function.is_none() {
+                    let code = self.code_of(value);
+                    let is_code = is_address(code) && type_of(code) == self.code_type;
+                    let file = if is_code { read(code + in_code(self.minor).0) } else { last };
+                    // Most functions of a class are of one file.
+                    if file != last {
+                        of_function = self.path(file).filter(|f| is_file_of_user(f) && !f.starts_with('<'));
+                        last = file;
+                    }
                 }
-                if scope.module.is_none() && self.text(key) == "__module__" {
+                if scope.module.is_none() && self.ascii(key) == Some(b"__module__") {
                     scope.module = self.path(value);
                 }
                 left > 0
@@ -238,9 +248,9 @@ impl Python {
         unsafe {
             self.items(dict, |key, value| {
                 left -= 1;
-                match self.text(key).as_str() {
-                    "__name__" => scope.module = self.path(value),
-                    "__file__" => scope.file = self.path(value),
+                match self.ascii(key) {
+                    Some(b"__name__") => scope.module = self.path(value),
+                    Some(b"__file__") => scope.file = self.path(value),
                     _ => {}
                 }
                 left > 0 && (scope.module.is_none() || scope.file.is_none())
@@ -262,9 +272,8 @@ impl Python {
                 return None;
             }
             self.items(all, |key, module| {
-                let is_it = self.is_module(module)
-                    && self.text(key) == name
-                    && self.text(read(module + MODULE_NAME)) == name;
+                let is_named = |string| self.ascii(string) == Some(name.as_bytes());
+                let is_it = self.is_module(module) && is_named(key) && is_named(read(module + MODULE_NAME));
                 if is_it {
                     found = Some(read(module + MODULE_DICT));
                 }
@@ -294,7 +303,7 @@ impl Python {
     ///
     /// # Safety
     /// `class` must be a class that is alive; with the GIL held.
-    pub(super) unsafe fn descends(&self, class: u64, is: impl Fn(&str) -> bool) -> bool {
+    pub(super) unsafe fn descends(&self, class: u64, is: impl Fn(&[u8]) -> bool) -> bool {
         let mut class = class;
         for _ in 0..32 {
             // SAFETY: a class refers to its base.
@@ -302,7 +311,7 @@ impl Python {
                 if class == 0 {
                     return false;
                 }
-                if self.scope_in_class(class, String::new()).module.is_some_and(|m| is(&m)) {
+                if self.module_of_class(class).is_some_and(&is) {
                     return true;
                 }
                 class = read(class + TYPE_BASE);
@@ -328,9 +337,7 @@ impl Python {
                 if class == 0 {
                     return None;
                 }
-                if self.type_name(class) == base
-                    && self.scope_in_class(class, String::new()).module.as_deref() == Some(module)
-                {
+                if self.type_name(class) == base && self.module_of_class(class) == Some(module.as_bytes()) {
                     return Some(owner);
                 }
                 class = read(class + TYPE_BASE);
