@@ -408,8 +408,9 @@ impl<'t> Search<'_, 't> {
                 if let Some((object, values)) = ways::registered(source, n, &self.keeper.variable) {
                     return self.is_owner(object).then(|| made(values, true)).flatten();
                 }
-                // Of many hooks one is told by what it was given.
+                // Of many hooks one is told by what it was given; and what an optimizer keeps is its state as well, which nobody adds.
                 let is_hook = ways::has_handle(source, n);
+                let needs_evidence = is_hook || method == "add_param_group";
                 // A context variable is set anew.
                 let is_set = self.keeper.kind == "context"
                     && method == "set"
@@ -425,7 +426,7 @@ impl<'t> Search<'_, 't> {
                     return (self.is_part(object) && !is_way && !values.is_empty())
                         .then(|| made(values, true))
                         .flatten()
-                        .filter(|add| !is_hook || add.evidence(source, self.keeper) > 0);
+                        .filter(|add| !needs_evidence || add.evidence(source, self.keeper) > 0);
                 }
                 let name = source.text(function).rsplit('.').next().unwrap_or_default();
                 let is_set = |n: Node<'t>| name == "setattr" && self.is_instance(n);

@@ -5,7 +5,8 @@ use super::hooks;
 use super::keeper::Keeper;
 use super::library;
 use super::remedy;
-use super::scope::{self, Source};
+use super::scope::{self, FUNCTIONS, Source};
+use tree_sitter::Node;
 
 /// The statement that puts it there.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,7 +44,7 @@ pub(super) fn find(source_text: &str, keeper: &Keeper) -> Found {
     let Some(tree) = tree else { return Found::Nothing };
     let source = Source::new(source_text, tree.root_node());
     let mut all = library::adds(&source, keeper).unwrap_or_else(|| adds::all(&source, keeper));
-    all.retain(|add| add.may_hold);
+    all.retain(|add| add.may_hold && !is_of_a_beginning(&source, add, keeper));
     if all.is_empty() {
         all = hooks::registered(&source, keeper);
     }
@@ -62,6 +63,27 @@ pub(super) fn find(source_text: &str, keeper: &Keeper) -> Found {
         [one] => Found::One(statement(&source, one, keeper), one.evidence(&source, keeper)),
         _ => Found::Several,
     }
+}
+
+/// Whether a statement registers something once, before the loop that allocates: it keeps nothing more with every step.
+fn is_of_a_beginning(source: &Source<'_>, add: &Add<'_>, keeper: &Keeper) -> bool {
+    const ONCE: [&str; 4] = ["add_param_group", "add_module", "register_buffer", "register_module"];
+    const LOOPS: [&str; 2] = ["for_statement", "while_statement"];
+    let method = add.node.child_by_field_name("function").map_or("", |f| source.field(f, "attribute"));
+    let around = |n: Node<'_>| {
+        std::iter::successors(n.parent(), Node::parent)
+            .find(|p| LOOPS.contains(&p.kind()) || FUNCTIONS.contains(&p.kind()) || p.kind() == "module")
+            .map(|p| p.id())
+    };
+    let place = around(add.node);
+    let mut loops = source.nodes.iter().filter(|n| LOOPS.contains(&n.kind()));
+    ONCE.contains(&method)
+        && loops.any(|l| {
+            let allocates = |at: &u32| (scope::line(*l)..=scope::last_line(*l)).contains(at);
+            scope::line(*l) > scope::line(add.node)
+                && around(*l) == place
+                && keeper.allocated.iter().any(allocates)
+        })
 }
 
 /// Longest text of a statement, in characters.

@@ -304,6 +304,12 @@ fn tuples_namespaces_stacks_and_iterators() {
     let groups = attribute("AdamW", "param_groups", "list");
     let source = "o = AdamW(p)\nfor t in r:\n    o.add_param_group({'params': q})\n";
     is(source, &groups, 3, "o.add_param_group({'params': q})");
+    // Once, before the loop that allocates: what grows there is the state.
+    let source = "o.add_param_group({'params': q})\nfor t in r:\n    step(new())\n";
+    none(source, &Keeper { allocated: vec![3], ..global("o", "AdamW") });
+    let source = "for t in r:\n    q = new()\n    o.add_param_group({'params': q})\n";
+    none(source, &global("o", "AdamW"));
+    is(source, &Keeper { allocated: vec![2], ..global("o", "AdamW") }, 3, "o.add_param_group({'params': q})");
 }
 
 #[test]
