@@ -168,6 +168,8 @@ fn numbers_and_host_memory_are_not_it() {
     is(source, &global("log", "list"), 3, "log.append(out)");
     none("log = []\nlog.append(loss.item())\n", &global("log", "list"));
     is("log = []\nlog.append((i, out))\n", &global("log", "list"), 2, "log.append((i, out))");
+    let source = "log.append(float(loss))\nlog.append(out.float())\n";
+    is(source, &global("log", "list"), 2, "log.append(out.float())");
 }
 
 #[test]

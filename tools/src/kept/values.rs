@@ -4,9 +4,9 @@ use super::scope::{Source, children};
 use strandline::event::WordList;
 use tree_sitter::Node;
 
-/// Methods whose result is no tensor, or one in host memory.
-const ON_HOST: [&str; 6] = ["item", "cpu", "tolist", "numpy", "size", "dim"];
-/// Functions whose result is no tensor.
+/// Methods and functions of modules whose result is no tensor, or one in host memory.
+const ON_HOST: [&str; 8] = ["item", "cpu", "tolist", "numpy", "size", "dim", "time", "perf_counter"];
+/// Functions whose result is no tensor; `float` and the like as methods of tensors make tensors.
 const NUMBERS: [&str; 12] =
     ["float", "int", "len", "str", "repr", "bool", "hash", "id", "range", "time", "round", "perf_counter"];
 /// Functions that make a tensor of nothing else, so that what a name had before is let go.
@@ -30,7 +30,7 @@ pub(super) fn may_hold(source: &Source<'_>, value: Node<'_>) -> bool {
         "call" => {
             let name = called(source, value);
             let is_method = value.child_by_field_name("function").is_some_and(|f| f.kind() == "attribute");
-            !(NUMBERS.contains(&name) || is_method && ON_HOST.contains(&name))
+            !(if is_method { ON_HOST.contains(&name) } else { NUMBERS.contains(&name) })
         }
         "attribute" => !matches!(source.field(value, "attribute"), "shape" | "dtype" | "device" | "name"),
         "conditional_expression" => {
