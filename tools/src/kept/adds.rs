@@ -271,9 +271,11 @@ impl<'t> Search<'_, 't> {
             let name = self.keeper.function.as_deref().and_then(|f| f.rsplit('.').next());
             return name == Some(object);
         };
-        let around = source.class_around(owner).map(|c| source.field(c, "name"));
-        if matches!(object, "self" | "cls" | "type(self)" | "self.__class__") {
-            return around.is_some_and(|a| source.are_related(a, class));
+        // In no class it is a function that a class is given later.
+        if matches!(object, "self" | "cls" | "type(self)" | "self.__class__")
+            && let Some(around) = source.class_around(owner)
+        {
+            return source.are_related(source.field(around, "name"), class);
         }
         // Of another class that has such an attribute it would be that.
         let others = source.nodes.iter().filter(|n| {

@@ -173,6 +173,14 @@ fn numbers_and_host_memory_are_not_it() {
 }
 
 #[test]
+fn functions_that_a_class_is_given_later() {
+    let source = "def keep(self, out):\n    self.outputs.append(out)\nM.on_batch = keep\n";
+    is(source, &attribute("M", "outputs", "list"), 2, "self.outputs.append(out)");
+    let other = format!("{source}class N:\n    def f(self):\n        self.outputs.append(1)\n");
+    none(&other, &attribute("M", "outputs", "list"));
+}
+
+#[test]
 fn what_trims_it_does_not_fill_it() {
     let source = "k = []\nk.append(x)\nk = k[-10:]\nk = [a for a in k if a]\nk = list(k)\nk += [y]\n";
     none(source, &global("k", "list"));
