@@ -1,5 +1,5 @@
 //! Jobs of a few seconds that keep tensors: who holds them is asked in time, and the statement that keeps them is named. Each case of
-//! `tests/python/keeps.py`, `kept_more.py` and `kept_by_others.py` keeps them in another way; a bound that the holder has, or that it is emptied, is told.
+//! `tests/python/keeps.py`, `kept_more.py`, `kept_by_others.py` and `kept_by_trainers.py` keeps them in another way; a bound that the holder has, or that it is emptied, is told.
 //! `tests/leakbench/holders_table.py` runs all of them.
 
 mod support;
@@ -7,10 +7,14 @@ mod support;
 use serde_json::Value;
 use std::path::Path;
 use std::process::Command;
-use support::{Folder, command, python, root};
+use support::{Folder, command, python, python_with_transformers, root};
 
-const SCRIPTS: [&str; 3] =
-    ["tests/python/keeps.py", "tests/python/kept_more.py", "tests/python/kept_by_others.py"];
+const SCRIPTS: [&str; 4] = [
+    "tests/python/keeps.py",
+    "tests/python/kept_more.py",
+    "tests/python/kept_by_others.py",
+    "tests/python/kept_by_trainers.py",
+];
 
 /// The script that has a case, and its text.
 fn script(case: &str) -> (&'static str, String) {
@@ -22,13 +26,19 @@ fn script(case: &str) -> (&'static str, String) {
 /// The report of each case, in their order. Each is a job of its own; they are forked from one process, so that PyTorch is imported once.
 #[track_caller]
 fn reports(folder: &Folder, cases: &[&str]) -> Vec<Value> {
+    reports_of(python(), folder, cases)
+}
+
+#[track_caller]
+fn reports_of(python: &Path, folder: &Folder, cases: &[&str]) -> Vec<Value> {
     let recordings = folder.join("rec");
     let mut jobs = Command::new(command());
     jobs.arg("run").arg("-o").arg(&recordings).arg("--");
-    jobs.arg(python()).arg(root().join("tests/python/forked.py"));
+    jobs.arg(python).arg(root().join("tests/python/forked.py"));
     for case in cases {
         jobs.arg(root().join(script(case).0)).arg(case);
     }
+    jobs.current_dir(folder.path());
     let output = jobs.env("FAKE_CUDA_TOTAL", "24GiB").output().expect("the command starts");
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
@@ -79,6 +89,24 @@ fn what_the_graph_of_a_view_keeps_is_held_by_whoever_has_the_view() {
     assert_eq!(largest(&report)["kept_at"]["line"], marked("views_with_a_graph"));
     // It is never emptied: what had gone as the job ended was not counted again.
     assert!(details.iter().all(|d| d["shrank"] == false), "{details:#?}");
+}
+
+/// What a library has beside, as a set of data in memory, does not hide who keeps: nothing is searched for among all objects.
+#[test]
+fn who_keeps_is_found_among_all_that_a_trainer_has() {
+    let folder = Folder::new("trainers");
+    let cases = [
+        ("list_of_a_callback", "Norms.norms"),
+        ("features_of_a_layer", "__main__.features"),
+        ("outputs_of_a_model", "outs, a local of outputs_of_a_model"),
+    ];
+    let reports = reports_of(python_with_transformers(), &folder, &cases.map(|(case, _)| case));
+    for ((case, name), report) in cases.iter().zip(&reports) {
+        let (finding, probe) = (largest(report), &report["processes"][0]["cost"]["probe"]);
+        assert!(holder(finding).0.starts_with(name), "{case}: {:#}", finding["held_by"]);
+        assert_eq!(finding["kept_at"]["line"], marked(case), "{case}");
+        assert_eq!(probe["objects"], 0, "{case}: {probe:#}");
+    }
 }
 
 /// Each case with what its holder's name begins with, and whether the statement is named as well.
