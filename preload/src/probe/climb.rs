@@ -6,8 +6,9 @@
 
 use super::budget::Budget;
 use super::named::Named;
-use super::objects::{Class, Map, Types, references, type_of};
+use super::objects::{Class, Map, references, type_of};
 use super::remembered::Remembered;
+use super::types::Types;
 use super::world::World;
 use crate::platform::memory::is_address;
 use crate::python::collector::{Reached, Walk};

@@ -3,7 +3,8 @@
 
 use super::named::{Place, Rank};
 use super::names::Scope;
-use super::objects::{Class, HEAP_TYPE, SIZE, TYPE_FLAGS, Types, references, type_of};
+use super::objects::{Class, HEAP_TYPE, SIZE, TYPE_FLAGS, references, type_of};
+use super::types::Types;
 use super::world::World;
 use crate::platform::memory::{is_address, read};
 

@@ -3,8 +3,9 @@
 
 use super::layout::MODULE_DICT;
 use super::named::{Named, Place, Rank};
-use super::objects::{Class, TYPE_DICT, Types};
+use super::objects::{Class, TYPE_DICT};
 use super::remembered::Remembered;
+use super::types::Types;
 use super::verify::has;
 use super::world::World;
 use crate::platform::memory::read;

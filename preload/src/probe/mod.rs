@@ -37,6 +37,7 @@ mod remembered;
 mod running;
 mod slices;
 mod tensors;
+mod types;
 mod verify;
 mod work;
 mod world;

@@ -3,8 +3,9 @@
 use super::bound::Bound;
 use super::frames::Variable;
 use super::names::Scope;
-use super::objects::{Class, Kind, Types, type_of};
+use super::objects::{Class, Kind, type_of};
 use super::remembered::Remembered;
+use super::types::Types;
 use super::world::World;
 
 /// What kind of a place a name is.
@@ -102,12 +103,12 @@ impl Place {
     ///
     /// # Safety
     /// `owner` is an instance that is alive; with the GIL held.
-    pub(super) unsafe fn attribute(w: &World, owner: u64, name: String) -> Place {
+    pub(super) unsafe fn attribute(w: &World, types: &mut Types<'_>, owner: u64, name: String) -> Place {
         // SAFETY: the caller's promise.
         unsafe {
             let class = type_of(owner);
             let text = format!("{}.{name}", w.python.type_name(class));
-            Place { rank: Rank::Attribute, text, scope: w.python.scope_in_class(class, name), owner }
+            Place { rank: Rank::Attribute, text, scope: types.scope_in_class(class, name), owner }
         }
     }
 
@@ -115,9 +116,9 @@ impl Place {
     ///
     /// # Safety
     /// As [`Place::attribute`].
-    pub(super) unsafe fn hooks(w: &World, tensor: u64, name: &str) -> Place {
+    pub(super) unsafe fn hooks(w: &World, types: &mut Types<'_>, tensor: u64, name: &str) -> Place {
         // SAFETY: the caller's promise.
-        Place { rank: Rank::Default, ..unsafe { Place::attribute(w, tensor, name.to_string()) } }
+        Place { rank: Rank::Default, ..unsafe { Place::attribute(w, types, tensor, name.to_string()) } }
     }
 
     /// A variable of a frame.

@@ -175,12 +175,12 @@ impl Python {
         unsafe { (is_address(tuple) && i < read(tuple + SIZE)).then(|| read(tuple + ITEMS + 8 * i)) }
     }
 
-    /// An attribute of a class, or of its instances.
+    /// Where a class stands: a scope of no variable yet.
     ///
     /// # Safety
     /// `class` must be a class that is alive; with the GIL held.
-    pub(super) unsafe fn scope_in_class(&self, class: u64, variable: String) -> Scope {
-        let mut scope = Scope { variable, ..Scope::default() };
+    pub(super) unsafe fn scope_in_class(&self, class: u64) -> Scope {
+        let mut scope = Scope::default();
         // SAFETY: the caller's promise; a class refers to its dictionary, that to its functions, and those to their code.
         unsafe {
             scope.class = Some(self.type_name(class));

@@ -5,8 +5,9 @@ use super::contexts;
 use super::layout::{MODULE_DICT, MODULE_NAME, in_function};
 use super::named::{Place, Rank};
 use super::names::Scope;
-use super::objects::{Class, TYPE_DICT, Types};
+use super::objects::{Class, TYPE_DICT};
 use super::registered;
+use super::types::Types;
 use super::world::World;
 use crate::platform::memory::read;
 
@@ -62,7 +63,8 @@ impl Climb {
                 }
                 Class::Tensor => {
                     if let Some((name, _)) = w.python.hooks(parent).find(|(_, dict)| *dict == child) {
-                        self.name(w, types, Place::hooks(w, parent, name), child);
+                        let place = Place::hooks(w, types, parent, name);
+                        self.name(w, types, place, child);
                     }
                     return;
                 }
@@ -74,7 +76,8 @@ impl Climb {
                 }
                 Class::Instance => {
                     if let Some((attribute, _)) = w.python.own_attribute(parent, |value| value == child) {
-                        self.name(w, types, Place::attribute(w, parent, attribute), child);
+                        let place = Place::attribute(w, types, parent, attribute);
+                        self.name(w, types, place, child);
                     }
                 }
                 Class::Other => {
@@ -175,10 +178,10 @@ impl Climb {
                     }
                     Class::Type => {
                         let text = format!("{}.{key}", w.python.type_name(owner));
-                        let scope = w.python.scope_in_class(owner, key);
+                        let scope = types.scope_in_class(owner, key);
                         Place { rank: Rank::OfClass, text, scope, owner }
                     }
-                    _ => Place::attribute(w, owner, key),
+                    _ => Place::attribute(w, types, owner, key),
                 };
                 self.name(w, types, place, value);
             }

@@ -4,7 +4,8 @@ use super::contexts;
 use super::frames::Variable;
 use super::named::{Place, Rank};
 use super::names::is_wrapping;
-use super::objects::{Class, Kind, TYPE_FLAGS, Types, references, type_of};
+use super::objects::{Class, Kind, TYPE_FLAGS, references, type_of};
+use super::types::Types;
 use super::world::World;
 use crate::platform::memory::read;
 use std::collections::{HashMap, HashSet};
@@ -394,13 +395,13 @@ impl Way {
     ///
     /// # Safety
     /// As [`look`], in the same slice.
-    pub(super) unsafe fn place(&self, w: &World) -> Place {
+    pub(super) unsafe fn place(&self, w: &World, types: &mut Types<'_>) -> Place {
         // SAFETY: what it was come to by is alive, as nothing has run since.
         unsafe {
             match *self {
                 Way::Local(v) => Place::variable(w, Rank::Local, v, 0),
                 Way::Context(variable) => contexts::place(w, variable, 0),
-                Way::Attribute(owner, name) => Place::attribute(w, owner, w.python.text(name)),
+                Way::Attribute(owner, name) => Place::attribute(w, types, owner, w.python.text(name)),
                 Way::Global(dict, name) => {
                     let scope = w.python.scope_in_module(dict, w.python.text(name));
                     let module = scope.module.as_deref().unwrap_or("?");

@@ -221,7 +221,7 @@ impl Python {
     ///
     /// # Safety
     /// `kind` must be a type that is alive; with the GIL held.
-    unsafe fn kind(&self, kind: u64) -> Kind {
+    pub(super) unsafe fn kind(&self, kind: u64) -> Kind {
         // SAFETY: a type has these fields, and its bases are alive as long as it is.
         unsafe {
             let flags = read(kind + TYPE_FLAGS);
@@ -392,38 +392,6 @@ impl std::hash::Hasher for Mix {
 
 /// A map by address.
 pub(super) type Map<V> = HashMap<u64, V, std::hash::BuildHasherDefault<Mix>>;
-
-/// Types as they are met, in one slice: between slices a type may go.
-pub(super) struct Types<'a> {
-    python: &'a Python,
-    known: Map<Kind>,
-    last: (u64, Kind),
-}
-
-impl<'a> Types<'a> {
-    /// None yet.
-    pub(super) fn new(python: &'a Python) -> Types<'a> {
-        let none = Kind { class: Class::Opaque, traverse: 0 };
-        Types { python, known: Map::default(), last: (0, none) }
-    }
-
-    /// What an object is.
-    ///
-    /// # Safety
-    /// `object` must be alive; with the GIL held.
-    #[inline]
-    pub(super) unsafe fn of(&mut self, object: u64) -> Kind {
-        // SAFETY: the caller's promise.
-        let kind = unsafe { type_of(object) };
-        if self.last.0 != kind {
-            let python = self.python;
-            // SAFETY: the type of an object that is alive.
-            let known = *self.known.entry(kind).or_insert_with(|| unsafe { python.kind(kind) });
-            self.last = (kind, known);
-        }
-        self.last.1
-    }
-}
 
 /// Hands out what an object refers to, as the collector sees it.
 ///

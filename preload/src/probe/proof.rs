@@ -2,7 +2,8 @@
 
 use super::budget::Budget;
 use super::named::Named;
-use super::objects::{Class, Types};
+use super::objects::Class;
+use super::types::Types;
 use super::verify;
 use super::work::{Rest, TRIES, Work};
 use super::world::World;

@@ -11,7 +11,8 @@ use super::budget::Budget;
 use super::graph;
 use super::named::{Named, Place};
 use super::near::{self, Near, Top};
-use super::objects::{Class, Types};
+use super::objects::Class;
+use super::types::Types;
 use super::world::World;
 use std::collections::{HashMap, HashSet};
 
@@ -57,7 +58,7 @@ pub(super) unsafe fn search(
         for h in holders {
             let mask = in_blocks(w, types, wanted, &h.tensors);
             if mask != 0 {
-                let place = h.way.place(w);
+                let place = h.way.place(w, types);
                 found.kept.push(named(place, w, types, h.named, (mask, h.depth)));
             }
         }
@@ -71,7 +72,7 @@ pub(super) unsafe fn search(
         for (is_outer, Walked { top, mask, .. }) in all {
             let mask = if is_outer { mask & inner } else { mask };
             for (at, way) in top.names.iter().filter(|_| mask != 0) {
-                let place = way.place(w);
+                let place = way.place(w, types);
                 let named = named(place, w, types, *at, (mask, top.depth));
                 found.graphs.push(Named { is_rebound: true, is_final: !is_outer, ..named });
             }
