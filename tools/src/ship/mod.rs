@@ -4,6 +4,8 @@
 mod options;
 mod recording;
 mod shipper;
+#[cfg(test)]
+mod tests;
 
 pub(crate) use options::{Options, Settings};
 pub(crate) use shipper::Shipper;

@@ -44,7 +44,7 @@ impl Fetched {
     }
 
     /// Fetches the recordings of a place, or the one of this name.
-    pub(super) fn from(store: &Store, only: Option<&str>, asked: &Address) -> Result<Fetched, Error> {
+    pub(crate) fn from(store: &Store, only: Option<&str>, asked: &Address) -> Result<Fetched, Error> {
         let folder = new_folder()?;
         let mut fetched = Fetched { path: folder.join(asked.name()), folder };
         files::make_folder(&fetched.path).map_err(|e| no_room(&fetched.path, e))?;
