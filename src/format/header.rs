@@ -217,8 +217,7 @@ mod tests {
     fn a_copy_has_a_header_as_long_that_names_no_tail() {
         let long = "x".repeat(BLOCK - 170);
         for (host, tail) in [("h", Some("/dev/shm/strandline-4711")), ("h", None), (long.as_str(), None)] {
-            let own =
-                Header { tail: tail.map(str::to_owned), provenance: json!({"host": host}), ..sample() };
+            let own = Header { tail: tail.map(str::to_owned), provenance: json!({"host": host}), ..sample() };
             let b = own.encode();
             let copy = Header::for_copy(&b, "every", json!("x".repeat(60))).unwrap();
             assert_eq!((copy.len(), Header::length(&copy)), (b.len(), Ok(b.len())), "{tail:?}");

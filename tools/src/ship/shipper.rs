@@ -120,7 +120,10 @@ impl Work {
                     Err(Refused::Not) => continue,
                     Err(Refused::Another) => {
                         let place = &store.address;
-                        say::line(format!("{} is not sent: {place} has another recording of this name; give each run a place of its own", shown(&path)));
+                        say::line(format!(
+                            "{} is not sent: {place} has another recording of this name; give each run a place of its own",
+                            shown(&path)
+                        ));
                         self.refused.push(path);
                         continue;
                     }

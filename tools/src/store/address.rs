@@ -40,7 +40,10 @@ impl Address {
             return match text.split_once("://") {
                 Some((scheme, _)) if is_scheme(scheme) && !path.exists() => {
                     let what = format!("{}: no store of this kind can be used", say::path(path));
-                    Err(Error::usage(what, "give s3://bucket/folder, gs://bucket/folder or az://container/folder"))
+                    Err(Error::usage(
+                        what,
+                        "give s3://bucket/folder, gs://bucket/folder or az://container/folder",
+                    ))
                 }
                 _ => Ok(None),
             };

@@ -157,7 +157,10 @@ impl Store {
                     _ => taken.to - taken.from,
                 };
                 let map = map(&laid, size).map_err(|holes| {
-                    let what = format!("cannot read {}: {holes} parts of it are missing", self.place(whole.name()).0);
+                    let what = format!(
+                        "cannot read {}: {holes} parts of it are missing",
+                        self.place(whole.name()).0
+                    );
                     Error::new(what).status(status::USAGE)
                 })?;
                 for taken in &laid {

@@ -56,7 +56,10 @@ fn foreground(folder: &Path, settings: &Settings, signals: &Signals, ships: bool
         }
     }
     if watch.is_idle() && ships {
-        say::line(format!("no job that is recorded in {} runs on this machine: what is there is sent", shown(folder)));
+        say::line(format!(
+            "no job that is recorded in {} runs on this machine: what is there is sent",
+            shown(folder)
+        ));
         watch.end();
         return Ok(0);
     }
