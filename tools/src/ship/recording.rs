@@ -33,22 +33,48 @@ pub(super) struct Sent {
 
 /// Why a recording is not sent.
 pub(super) enum Refused {
-    /// It cannot be read (yet), or is another user's.
-    Not,
     /// The store says no: it may say otherwise later.
     Store(Error),
+    /// It cannot be read.
+    Unread(Error),
     /// There is another one of this name.
     Another,
 }
 
+/// A recording that may be sent.
+pub(super) struct Found {
+    path: PathBuf,
+    name: String,
+    written: Written,
+    target: Target,
+    /// Its process runs on this machine.
+    pub(super) runs: bool,
+    /// It runs on this machine, or ran on it.
+    pub(super) is_here: bool,
+}
+
+impl Found {
+    /// Looks at a recording; `None`: it cannot be read (yet), or is another user's.
+    pub(super) fn of(path: &Path, every: Duration) -> Option<Found> {
+        let written = Written::open(path, every.as_secs()).ok()?;
+        let name = path.file_name()?.to_str()?.to_owned();
+        let who = written.who();
+        let target = Target::recorded(who.pid, who.start);
+        let runs = target.is_alive();
+        let host = written.header().provenance.get("host").and_then(|h| h.as_str());
+        let is_here = runs || host == Some(&recording::host());
+        let is_own = written.owner() == Some(crate::files::user());
+        is_own.then(|| Found { path: path.into(), name, written, target, runs, is_here })
+    }
+}
+
 impl Sent {
     /// Begins with a recording, or goes on with what is there of it.
-    pub(super) fn begin(path: &Path, store: &Store, every: Duration, which: Which) -> Result<Sent, Refused> {
-        let written = Written::open(path, every.as_secs()).map_err(|_| Refused::Not)?;
-        let name = path.file_name().and_then(|n| n.to_str()).ok_or(Refused::Not)?.to_owned();
-        if written.owner() != Some(crate::files::user()) {
-            return Err(Refused::Not);
-        }
+    ///
+    /// # Errors
+    /// The store cannot be asked, or has another recording of this name.
+    pub(super) fn begin(found: Found, store: &Store, which: Which) -> Result<Sent, Refused> {
+        let Found { path, name, written, target, is_here, .. } = found;
         let who = *written.who();
         let id = format!("{:016x}{:016x}", who.id[1], who.id[0]);
         let parts = folder_of_parts(&name);
@@ -58,16 +84,13 @@ impl Sent {
             return Err(Refused::Another);
         }
         let there: Vec<Part> = named().map(|n| n.part).collect();
-        let target = Target::recorded(who.pid, who.start);
-        let host = written.header().provenance.get("host").and_then(|h| h.as_str());
-        let is_here = which == Which::All || target.is_alive() || host == Some(&recording::host());
         let mut sent = Sent {
-            path: path.into(),
+            path,
             name,
             folder: format!("{parts}/{id}"),
             written,
             target,
-            is_here,
+            is_here: is_here || which == Which::All,
             which,
             pages: Run::of(&there, Kind::Pages),
             driver: Run::of(&there, Kind::Driver),
@@ -88,15 +111,17 @@ impl Sent {
     /// Sends what is new.
     ///
     /// # Errors
-    /// The store takes it not: what was sent before is there.
-    pub(super) fn round(&mut self, store: &Store) -> Result<(), Error> {
+    /// The store takes it not, or it cannot be read: what was sent before is there.
+    pub(super) fn round(&mut self, store: &Store) -> Result<(), Refused> {
         // Asked before: what it did before it ended is then seen.
         let ended = self.is_here && !self.target.is_alive();
+        let (what, path) = ("cannot read the recording that is sent", self.path.clone());
+        let unread = |e| Refused::Unread(Error::io(what, &path, e));
         let stand = match self.written.stand(ended) {
             Ok(stand) => stand,
             // It is being changed just now.
             Err(e) if e.kind() == ErrorKind::Interrupted => return Ok(()),
-            Err(e) => return Err(Error::io("cannot read the recording that is sent", &self.path, e)),
+            Err(e) => return Err(unread(e)),
         };
         self.left = stand.end.saturating_sub(self.pages.end);
         if let Some(gone) = stand.gone {
@@ -105,8 +130,7 @@ impl Sent {
         let account = recording::sidecar(&self.path);
         let account = open_file(&account).ok();
         let until = account.as_ref().and_then(|f| f.metadata().ok()).map_or(0, |m| m.len());
-        let Sent { pages, driver, written, folder, path, .. } = self;
-        let unread = |e| Error::io("cannot read the recording that is sent", &*path, e);
+        let Sent { pages, driver, written, folder, .. } = self;
         pages.send(store, folder, stand.end, &mut |at, n| written.read(at, n).map_err(unread))?;
         self.left = stand.end.saturating_sub(pages.end);
         if let Some(file) = account {
@@ -124,12 +148,12 @@ impl Sent {
     }
 
     /// What was dropped from the recording is dropped there.
-    fn drop(&mut self, store: &Store, gone: Gone) -> Result<(), Error> {
+    fn drop(&mut self, store: &Store, gone: Gone) -> Result<(), Refused> {
         let skip = Part { kind: Kind::Skip, from: gone.at, to: gone.end };
         if self.skip == Some(skip) {
             return Ok(());
         }
-        store.put(&self.place(&skip), gone.page)?;
+        store.put(&self.place(&skip), gone.page).map_err(Refused::Store)?;
         let before = self.skip.replace(skip);
         let is_over = |p: &Part| p.from >= gone.at && p.to <= gone.end;
         let Run { parts, fixed, end, floor, .. } = &mut self.pages;
@@ -142,7 +166,7 @@ impl Sent {
     }
 
     /// What its process had not written when it was killed.
-    fn send_tail(&mut self, store: &Store) -> Result<(), Error> {
+    fn send_tail(&mut self, store: &Store) -> Result<(), Refused> {
         // Beside a run somebody else keeps it.
         if self.which == Which::Running
             && !self.has_tail
@@ -153,7 +177,7 @@ impl Sent {
         let path = kept_path(&self.path);
         let Some(bytes) = std::fs::read(&path).ok().filter(|_| !self.has_tail) else { return Ok(()) };
         let name = format!("{}.tail", self.name);
-        store.put(&name, bytes)?;
+        store.put(&name, bytes).map_err(Refused::Store)?;
         self.has_tail = true;
         Ok(())
     }
@@ -211,8 +235,8 @@ impl Run {
         store: &Store,
         folder: &str,
         until: u64,
-        read: &mut dyn FnMut(u64, usize) -> Result<Option<Vec<u8>>, Error>,
-    ) -> Result<(), Error> {
+        read: &mut dyn FnMut(u64, usize) -> Result<Option<Vec<u8>>, Refused>,
+    ) -> Result<(), Refused> {
         while self.end < until {
             let to = until.min(self.end + PART);
             let mut from = self.end;
@@ -228,7 +252,7 @@ impl Run {
             // Dropped meanwhile: the next round sees it.
             let Some(bytes) = read(from, (to - from) as usize)? else { return Ok(()) };
             let part = Part { kind: self.kind, from, to };
-            store.put(&format!("{folder}/{}", part.name()), bytes)?;
+            store.put(&format!("{folder}/{}", part.name()), bytes).map_err(Refused::Store)?;
             let covered = self.parts.split_off(self.parts.len() - covered);
             self.parts.push(part);
             self.end = to;

@@ -1,7 +1,7 @@
 //! Sends the recordings of a folder every few seconds, on a thread of its own.
 
 use super::options::Settings;
-use super::recording::{Refused, Sent};
+use super::recording::{Found, Refused, Sent};
 use crate::error::Error;
 use crate::live::Which;
 use crate::recording;
@@ -38,6 +38,7 @@ impl Shipper {
             folder: folder.into(),
             which,
             sent: HashMap::new(),
+            runs: false,
             refused: Vec::new(),
             wrong: None,
             is_left: is_left.clone(),
@@ -77,6 +78,8 @@ struct Work {
     folder: PathBuf,
     which: Which,
     sent: HashMap<PathBuf, Sent>,
+    /// A process of one of them ran here since this began.
+    runs: bool,
     /// Those that there is another one of.
     refused: Vec<PathBuf>,
     /// What was wrong in the last round.
@@ -109,33 +112,40 @@ impl Work {
 
     fn send(&mut self) -> Result<(), Error> {
         let Settings { store, every } = &self.settings;
-        let mut wrong = None;
-        for path in recording::list(&self.folder) {
-            if self.refused.contains(&path) {
+        let all = recording::list(&self.folder);
+        let is_new = |path: &&PathBuf| !self.sent.contains_key(*path) && !self.refused.contains(*path);
+        let found = |path: &PathBuf| Some((path.clone(), Found::of(path, *every)?));
+        let new: Vec<(PathBuf, Found)> = all.iter().filter(is_new).filter_map(found).collect();
+        self.runs |= new.iter().any(|(_, found)| found.runs);
+        let mut unread = None;
+        for (path, found) in new {
+            // Others that watch on their machines send their own.
+            if self.which == Which::Running && self.runs && !found.is_here {
                 continue;
             }
-            if !self.sent.contains_key(&path) {
-                match Sent::begin(&path, store, *every, self.which) {
-                    Ok(sent) => drop(self.sent.insert(path.clone(), sent)),
-                    Err(Refused::Not) => continue,
-                    Err(Refused::Another) => {
-                        let place = &store.address;
-                        say::line(format!(
-                            "{} is not sent: {place} has another recording of this name; give each run a place of its own",
-                            shown(&path)
-                        ));
-                        self.refused.push(path);
-                        continue;
-                    }
-                    // Where the store is away, it is so for the others, too.
-                    Err(Refused::Store(e)) => return Err(e),
+            match Sent::begin(found, store, self.which) {
+                Ok(sent) => drop(self.sent.insert(path, sent)),
+                // Where the store is away, it is so for the others, too.
+                Err(Refused::Store(e)) => return Err(e),
+                Err(Refused::Unread(e)) => _ = unread.get_or_insert(e),
+                Err(Refused::Another) => {
+                    say::line(format!(
+                        "{} is not sent: {} has another recording of this name; give each run a place of its own",
+                        shown(&path),
+                        store.address
+                    ));
+                    self.refused.push(path);
                 }
             }
-            if let Some(Err(e)) = self.sent.get_mut(&path).map(|sent| sent.round(store)) {
-                wrong.get_or_insert(e);
+        }
+        for path in &all {
+            match self.sent.get_mut(path).map_or(Ok(()), |sent| sent.round(store)) {
+                Err(Refused::Store(e)) => return Err(e),
+                Err(Refused::Unread(e)) => _ = unread.get_or_insert(e),
+                Ok(()) | Err(Refused::Another) => {}
             }
         }
-        wrong.map_or(Ok(()), Err)
+        unread.map_or(Ok(()), Err)
     }
 
     /// What is not in the store, in words.
