@@ -5,6 +5,8 @@
 mod debian;
 #[path = "fleet/events.rs"]
 mod events;
+#[path = "fleet/ship.rs"]
+mod ship;
 #[path = "fleet/store.rs"]
 mod store;
 mod support;

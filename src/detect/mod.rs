@@ -40,7 +40,7 @@ pub use keeper::{Keeper, Owner, Testimony, refine};
 pub use kind::{Kind, KindInfo};
 pub use oom::{Cause, Change, PostMortem, final_oom, post_mortem};
 pub use policy::Policy;
-pub use ranks::{Apart, Measure, RankSeries, apart};
+pub use ranks::{Apart, Group, Measure, RankSeries, apart, groups};
 pub use self_fault::{Death, SelfFault, self_fault, verdict_after_fault};
 pub use severity::Severity;
 pub use until_full::{SecondsToOom, StepsToOom};

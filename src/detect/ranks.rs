@@ -175,6 +175,52 @@ fn by_bytes(ranks: &[RankSeries<'_>], measure: Measure) -> Vec<(u64, Apart)> {
     found.collect()
 }
 
+/// Ranks that hold the same, and not what those of other groups hold.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Group {
+    /// Which, as indexes of what [`groups`] was given, in order.
+    pub ranks: Vec<usize>,
+    /// Bytes allocated at the end of a step in the middle of all steps: the least and the most.
+    pub held: (u64, u64),
+}
+
+/// The groups that ranks form by what they hold at the end of a step, as stages of a pipeline do, or ranks that have an expert of their own;
+/// none where there are no clear ones. `out`: ranks that are in none. The group of the first rank comes first.
+pub fn groups(ranks: &[RankSeries<'_>], out: &[usize]) -> Vec<Group> {
+    let middle = |rows: &[StepRow]| {
+        let mut held: Vec<u64> = rows.iter().map(|row| row.allocated.0).collect();
+        held.sort_unstable();
+        held.get(held.len() / 2).copied()
+    };
+    let there = ranks.iter().enumerate().filter(|(rank, _)| !out.contains(rank));
+    let mut all: Vec<(u64, usize)> = there.filter_map(|(rank, r)| Some((middle(r.rows)?, rank))).collect();
+    all.sort_unstable();
+    let is_gap = |a: u64, b: u64| b - a > ((b as f64 * GAP) as u64).max(LEAST);
+    let parts: Vec<&[(u64, usize)]> = all.chunk_by(|a, b| !is_gap(a.0, b.0)).collect();
+    let ends = |part: &[(u64, usize)]| Some((part.first()?.0, part.last()?.0));
+    let mut held = Vec::with_capacity(parts.len());
+    for part in &parts {
+        // One rank alone is no group, and neither are those whose groups would be none without it.
+        match ends(part) {
+            Some(ends) if part.len() > 1 => held.push(ends),
+            _ => return Vec::new(),
+        }
+    }
+    let gaps = held.windows(2).map(|w| w[1].0 - w[0].1);
+    let Some(gap) = gaps.min() else { return Vec::new() };
+    if held.iter().any(|(low, high)| (high - low) * 2 > gap) {
+        return Vec::new();
+    }
+    let group = |(part, held): (&&[(u64, usize)], (u64, u64))| {
+        let mut ranks: Vec<usize> = part.iter().map(|(_, rank)| *rank).collect();
+        ranks.sort_unstable();
+        Group { ranks, held }
+    };
+    let mut groups: Vec<Group> = parts.iter().zip(held).map(group).collect();
+    groups.sort_by_key(|g| g.ranks.first().copied());
+    groups
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -218,6 +264,30 @@ mod tests {
         let mut all = alike(16);
         all[3].truncate(18);
         assert_eq!(told(&all), []);
+    }
+
+    #[test]
+    fn ranks_that_hold_the_same_form_groups() {
+        let of = |all: &[Vec<StepRow>], out: &[usize]| {
+            let series: Vec<_> = all.iter().map(|rows| RankSeries { steps: 20, rows }).collect();
+            let groups = groups(&series, out);
+            groups.into_iter().map(|g| (g.ranks, g.held.0 / MIB, g.held.1 / MIB)).collect::<Vec<_>>()
+        };
+        let held = |held: &[u64]| -> Vec<_> { held.iter().map(|h| rows(20, |_| [*h, 0, 0])).collect() };
+        // Two stages of a pipeline, whose ranks alternate.
+        let stages = [20_000, 12_000, 20_010, 12_020, 20_005, 12_001, 20_000, 12_000];
+        let two = [(vec![0, 2, 4, 6], 20_000, 20_010), (vec![1, 3, 5, 7], 12_000, 12_020)];
+        assert_eq!(of(&held(&stages), &[]), two);
+        // One that stands apart is in none, and one that nobody knows to stand apart leaves no clear groups.
+        let more = [&stages[..], &[40_000]].concat();
+        assert_eq!((of(&held(&more), &[8]), of(&held(&more), &[])), (two.to_vec(), Vec::new()));
+        // All alike, a slope, gaps that are no larger than the groups are wide, a few MiB.
+        assert_eq!(of(&alike(64), &[]), []);
+        assert_eq!(of(&held(&[1000, 1050, 1100, 1150, 1200, 1250]), &[]), []);
+        assert_eq!(of(&held(&[1000, 1090, 1180, 1400, 1500, 1600]), &[]), []);
+        assert_eq!(of(&held(&[10, 10, 20, 20]), &[]), []);
+        assert_eq!(of(&held(&[100, 200]), &[]), []);
+        assert_eq!(of(&[rows(0, |_| [0; 3]), rows(0, |_| [0; 3])], &[]), []);
     }
 
     #[test]

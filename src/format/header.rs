@@ -83,14 +83,30 @@ impl Header {
                 .to_string()
                 .into();
         }
-        let mut out = Vec::with_capacity(BLOCK);
-        out.extend_from_slice(&MAGIC);
-        out.extend_from_slice(&VERSION.to_le_bytes());
-        out.extend_from_slice(&(json.len() as u32).to_le_bytes());
-        out.extend_from_slice(&crc32fast::hash(&json).to_le_bytes());
-        out.extend_from_slice(&json);
+        let mut out = framed(&json);
         out.resize(out.len().next_multiple_of(BLOCK) + BLOCK, 0);
         out
+    }
+
+    /// The header in `bytes` as a copy has it that is kept elsewhere: without a tail, without maps, with one fact more where there is room
+    /// for it, and as long as it was.
+    ///
+    /// # Errors
+    /// [`HeaderError`] where it is none.
+    pub fn for_copy(bytes: &[u8], fact: &str, value: Value) -> Result<Vec<u8>, HeaderError> {
+        let mut header = Header { tail: None, ..Header::decode(bytes)? };
+        let was = word(bytes, 16).ok_or(HeaderError::Truncated)? as usize;
+        let room = bytes.len().saturating_sub(FIXED + BLOCK);
+        let plain = header.json().to_string();
+        if let Some(facts) = header.provenance.as_object_mut() {
+            facts.insert(fact.to_owned(), value);
+        }
+        let mut json = Some(header.json().to_string()).filter(|json| json.len() <= room).unwrap_or(plain);
+        // Its length says where the pages begin.
+        json.extend(std::iter::repeat_n(' ', was.saturating_sub(json.len())));
+        let mut out = framed(json.as_bytes());
+        out.resize(bytes.len(), 0);
+        Ok(out)
     }
 
     fn json(&self) -> Value {
@@ -162,6 +178,17 @@ impl Header {
     }
 }
 
+/// The JSON, with what stands before it.
+fn framed(json: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(BLOCK);
+    out.extend_from_slice(&MAGIC);
+    out.extend_from_slice(&VERSION.to_le_bytes());
+    out.extend_from_slice(&(json.len() as u32).to_le_bytes());
+    out.extend_from_slice(&crc32fast::hash(json).to_le_bytes());
+    out.extend_from_slice(json);
+    out
+}
+
 fn word(b: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_le_bytes(b.get(at..at + 4)?.try_into().ok()?))
 }
@@ -184,6 +211,21 @@ mod tests {
         let b = sample().encode();
         assert_eq!((b.len(), Header::length(&b), Header::is_mapped(&b)), (2 * BLOCK, Ok(2 * BLOCK), true));
         assert_eq!(Header::decode(&b), Ok(sample()));
+    }
+
+    #[test]
+    fn a_copy_has_a_header_as_long_that_names_no_tail() {
+        let long = "x".repeat(BLOCK - 170);
+        for (host, tail) in [("h", Some("/dev/shm/strandline-4711")), ("h", None), (long.as_str(), None)] {
+            let own = Header { tail: tail.map(str::to_owned), provenance: json!({"host": host}), ..sample() };
+            let b = own.encode();
+            let copy = Header::for_copy(&b, "every", json!("x".repeat(60))).unwrap();
+            assert_eq!((copy.len(), Header::length(&copy)), (b.len(), Ok(b.len())), "{tail:?}");
+            let read = Header::decode(&copy).unwrap();
+            assert_eq!((read.who, read.tail, read.unix_ns), (own.who, None, own.unix_ns));
+            assert_eq!(read.provenance["host"], host);
+            assert_eq!(read.provenance.get("every").is_some(), host == "h", "only where there is room");
+        }
     }
 
     #[test]

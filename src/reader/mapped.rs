@@ -32,7 +32,8 @@ impl<S: Source> Mapped<S> {
         Ok(self)
     }
 
-    fn now(&self) -> io::Result<Map> {
+    /// Where the bytes lie that are kept now.
+    pub(super) fn now(&self) -> io::Result<Map> {
         let mut block = Vec::new();
         fill(&self.file, self.maps, BLOCK, &mut block)?;
         Map::newest(&block).map_or_else(|| Ok(Map::plain(self.file.len()?)), Ok)

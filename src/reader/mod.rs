@@ -38,6 +38,7 @@ mod source;
 mod state;
 mod summary;
 mod tail;
+mod written;
 
 pub use damage::Damage;
 pub use error::Error;
@@ -50,3 +51,4 @@ pub use open::open_file;
 pub use source::Source;
 pub use state::{Batch, Reader};
 pub use summary::{Summary, TailState};
+pub use written::{Gone, SHIPPED_EVERY, Stand, Written};

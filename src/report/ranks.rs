@@ -3,7 +3,7 @@
 
 use super::model::{Ended, Facts, Process, Report, used};
 use super::units::{plural, size, thousands};
-use crate::detect::{Apart, Measure, RankSeries, apart};
+use crate::detect::{Apart, Group, Measure, RankSeries, apart, groups};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
@@ -30,6 +30,8 @@ pub(super) struct Ranks {
     restarts: u64,
     /// Those that differ, of the last start of each; `rank` is an index of the report's processes.
     pub(super) apart: Vec<Apart>,
+    /// The groups that they form by what they hold: their ranks' numbers, and the processes.
+    groups: Vec<(Vec<u64>, Group)>,
 }
 
 impl Ranks {
@@ -62,7 +64,18 @@ impl Ranks {
             .collect();
         let series: Vec<RankSeries<'_>> = compared.iter().map(|i| series(&r.processes[*i])).collect();
         let mut apart = apart(&series);
+        let out: Vec<usize> = apart.iter().filter(|a| a.measure != Measure::Steps).map(|a| a.rank).collect();
+        let mut groups = groups(&series, &out);
         apart.iter_mut().for_each(|a| a.rank = compared[a.rank]);
+        groups.iter_mut().flat_map(|g| &mut g.ranks).for_each(|rank| *rank = compared[*rank]);
+        let number = |process: &usize| Facts::of(r.processes[*process].replay).rank();
+        let numbered = |g: Group| {
+            let mut numbers = g.ranks.iter().map(number).collect::<Option<Vec<u64>>>()?;
+            numbers.sort_unstable();
+            Some((numbers, g))
+        };
+        // Processes without a number are no ranks.
+        let groups = groups.into_iter().map(numbered).collect::<Option<Vec<_>>>().unwrap_or_default();
         Ranks {
             world,
             missing,
@@ -70,6 +83,7 @@ impl Ranks {
             restarted: last.values().filter(|n| **n > 0).count(),
             restarts,
             apart,
+            groups,
         }
     }
 
@@ -88,6 +102,9 @@ impl Ranks {
             "running": self.running,
             "restarts": self.restarts,
             "differ": self.apart.iter().map(one).collect::<Vec<_>>(),
+            "groups": self.groups.iter().map(|(ranks, g)| json!({
+                "ranks": ranks, "processes": g.ranks, "allocated_low": g.held.0, "allocated_high": g.held.1,
+            })).collect::<Vec<_>>(),
         })
     }
 
@@ -115,6 +132,7 @@ impl Ranks {
         if let Some(more) = self.apart.len().checked_sub(TOLD).filter(|n| *n > 0) {
             all.push(format!("{} like these; --format json has all", plural(more as u64, "more difference")));
         }
+        all.extend(self.grouped());
         if !self.missing.is_empty() {
             let seen = self.world - self.missing.len() as u64;
             all.push(format!(
@@ -134,6 +152,31 @@ impl Ranks {
             all.push(format!("{} {verb} still growing", plural(self.running as u64, "recording")));
         }
         all
+    }
+
+    /// `ranks form 2 groups: ranks 0 to 3 hold 20 GiB at the end of a step, ranks 4 to 7 12 GiB (the largest 1.7 times the smallest)`.
+    fn grouped(&self) -> Option<String> {
+        let one = |(i, (ranks, g)): (usize, &(Vec<u64>, Group))| {
+            let held = if size(g.held.0) == size(g.held.1) {
+                size(g.held.1)
+            } else {
+                format!("{} to {}", size(g.held.0), size(g.held.1))
+            };
+            let (verb, when) = if i == 0 { ("hold ", " at the end of a step") } else { ("", "") };
+            format!("ranks {} {verb}{held}{when}", ranges(ranks))
+        };
+        let told: Vec<String> = self.groups.iter().enumerate().take(TOLD).map(one).collect();
+        let more = match self.groups.len().saturating_sub(TOLD) {
+            0 => String::new(),
+            n => format!(" and {} more", thousands(n as u64)),
+        };
+        let most = self.groups.iter().map(|(_, g)| g.held.1).max()?;
+        let least = self.groups.iter().map(|(_, g)| g.held.1).min()?;
+        let times = most as f64 / least.max(1) as f64;
+        let times =
+            if least > 0 { format!(" (the largest {times:.1} times the smallest)") } else { String::new() };
+        let count = self.groups.len();
+        Some(format!("ranks form {count} groups: {}{more}{times}", told.join(", ")))
     }
 }
 

@@ -11,7 +11,7 @@ use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 
 /// The server, which ends with this.
-struct Server {
+pub(crate) struct Server {
     process: Child,
     port: u64,
     id: String,
@@ -20,7 +20,7 @@ struct Server {
 
 impl Server {
     /// Starts one whose bucket has a folder's files as `runs/run-17`.
-    fn start(folder: &Path) -> Option<Server> {
+    pub(crate) fn start(folder: &Path) -> Option<Server> {
         let moto = ["moto[s3]==5.2.5", "flask==3.1.3", "flask-cors==6.0.5"];
         let packages = packages::of_the_index("moto-5.2.5", &moto)?;
         let mut run = Command::new(python());
@@ -34,7 +34,7 @@ impl Server {
         Some(Server { process, port, id: text("id"), secret: text("secret") })
     }
 
-    fn ask(&self, what: &str) -> String {
+    pub(crate) fn ask(&self, what: &str) -> String {
         let mut stream = TcpStream::connect(("127.0.0.1", self.port as u16)).expect("the server is there");
         write!(stream, "GET /-/{what} HTTP/1.0\r\n\r\n").expect("it reads");
         let mut text = String::new();
@@ -51,7 +51,7 @@ impl Server {
             .collect()
     }
 
-    fn strandline(&self, words: &[&str]) -> Command {
+    pub(crate) fn strandline(&self, words: &[&str]) -> Command {
         let mut run = Command::new(command());
         run.args(words).env("AWS_ENDPOINT_URL", format!("http://127.0.0.1:{}", self.port));
         run.env("AWS_ACCESS_KEY_ID", &self.id).env("AWS_SECRET_ACCESS_KEY", &self.secret);
@@ -59,7 +59,7 @@ impl Server {
         run
     }
 
-    fn run(&self, words: &[&str]) -> Output {
+    pub(crate) fn run(&self, words: &[&str]) -> Output {
         self.strandline(words).output().expect("the command starts")
     }
 

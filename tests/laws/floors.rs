@@ -46,7 +46,7 @@ const COMMAND: Floors = &[
     // Recordings: judged, followed, drawn.
     &["analyze/", "driver.rs"],
     &["live.rs"],
-    &["snapshot/"],
+    &["ship/", "snapshot/"],
     // While a job runs.
     &["alert/"],
     &["watch/"],

@@ -45,6 +45,7 @@ pub(crate) fn main(options: &cli::Demo) -> Result<u8, Error> {
         folder,
         variables: stage.variables,
         alerts: Settings::default(),
+        ship: None,
         quiet: false,
         output: None,
         lets_go: false,

@@ -38,6 +38,7 @@ mod report;
 mod run;
 mod say;
 mod share;
+mod ship;
 mod signals;
 mod simulate;
 mod size;

@@ -145,7 +145,7 @@ pub(crate) fn keep(recording: &Path, reader: &mut Reader) -> std::io::Result<()>
 }
 
 /// This machine's name, as a recording has it.
-fn host() -> String {
+pub(crate) fn host() -> String {
     let mut name = [0u8; 256];
     // SAFETY: writes at most 255 bytes; the last one stays zero.
     unsafe { libc::gethostname(name.as_mut_ptr().cast(), name.len() - 1) };

@@ -43,3 +43,40 @@ fn what_a_job_of_one_recording_has_is_not_invented() {
     assert_eq!(row(of_four), [json!(4), json!(3), json!(1), json!(1)]);
     assert_eq!(row(json!({"rank": 0, "pid": 7})), [Value::Null, Value::Null, json!(1), json!(0)]);
 }
+
+#[test]
+fn ranks_that_hold_the_same_are_named_as_groups() {
+    // Of four stages of a pipeline of two ranks each, the first two hold as much.
+    let more = [0, 0, 0, 0, 4, 4, 9, 9];
+    let of = |(rank, more): (usize, u64)| {
+        let mut job = Job::of_rank(rank as u64, Some(8));
+        (0..more).for_each(|_| assert!(job.alloc(GIB, MAIN, job::BUILD).is_some()));
+        job.train(20, 0, 0).judged(as_known, Ended::Exit)
+    };
+    let ranks: Vec<Judged> = more.into_iter().enumerate().map(of).collect();
+    let report = |n| Report {
+        processes: ranks[..n].iter().map(Judged::process).collect(),
+        exit: None,
+        next: Vec::new(),
+    };
+    let said = |n| {
+        let (mut text, mut json) = (Vec::new(), Vec::new());
+        text::write(&mut text, &report(n), Style::default()).unwrap();
+        json::write(&mut json, &report(n), true).unwrap();
+        let text = String::from_utf8(text).unwrap();
+        let words: Vec<&str> = text.split_whitespace().collect();
+        (words.join(" "), serde_json::from_slice::<Value>(&json).unwrap()["ranks"]["groups"].clone())
+    };
+    let (text, groups) = said(8);
+    let held = |g: &Value| g["allocated_high"].as_u64().unwrap() / GIB;
+    let first = held(&groups[0]);
+    assert_eq!(groups[0]["ranks"], json!([0, 1, 2, 3]));
+    assert_eq!(groups[2]["processes"], json!([6, 7]));
+    assert_eq!((held(&groups[1]) - first, held(&groups[2]) - first), (4, 9));
+    let sentence = "ranks form 3 groups: ranks 0 to 3 hold ";
+    assert!(text.contains(sentence) && text.contains(" GiB at the end of a step, ranks 4 to 5 "), "{text}");
+    assert!(text.contains(" times the smallest)"), "{text}");
+    // The last stage has one rank here: it is none that groups are told of.
+    let (text, groups) = said(7);
+    assert!(groups == json!([]) && !text.contains("groups"), "{text}");
+}

@@ -7,7 +7,10 @@ use crate::symbols::{Symbols, of_runtime};
 use std::collections::VecDeque;
 use std::path::Path;
 use strandline::event::{DriverMemory, Event, Item, Names, StackId};
-use strandline::reader::{Batch, Follower, Frozen, Reader};
+use strandline::reader::{Batch, Follower, Frozen, Reader, SHIPPED_EVERY, TailState};
+
+/// What a process has not written yet is as old as this at most, in seconds.
+const SWEEP: u64 = 1;
 
 /// Reads a recording and its sidecar.
 pub(crate) struct Recorded {
@@ -138,7 +141,21 @@ impl Recorded {
             0 => {}
             n => all.push(format!("{n} more damaged places")),
         }
+        all.extend(self.not_shipped());
         all
+    }
+
+    /// What a copy may lack that was sent while the process ran.
+    fn not_shipped(&self) -> Option<String> {
+        let summary = self.reader().summary();
+        let every = summary.facts.get(SHIPPED_EVERY)?.as_u64()?;
+        if summary.complete || matches!(summary.tail, TailState::Read(_)) {
+            return None;
+        }
+        Some(format!(
+            "it was sent every {every} s while the job ran, and has no end: its last {} s may be missing, more if the store could not be reached",
+            every.saturating_add(SWEEP)
+        ))
     }
 
     /// Its stacks and texts, taken away.

@@ -2,6 +2,7 @@
 
 use super::gate::Gate;
 use crate::alert::Alerts;
+use crate::ship;
 use crate::size::{self, Size};
 use clap::{Args, ValueEnum};
 use std::ffi::OsString;
@@ -26,6 +27,9 @@ pub(crate) struct Run {
     /// When to alert, and what to do then.
     #[command(flatten)]
     pub(crate) alerts: Alerts,
+    /// Where recordings are sent while the job runs.
+    #[command(flatten)]
+    pub(crate) shipping: ship::Options,
     /// Print only failures and leaks
     #[arg(short, long)]
     pub(crate) quiet: bool,
@@ -100,6 +104,9 @@ pub(crate) struct Watch {
     /// File of findings to ignore, as for report; may be repeated
     #[arg(long, value_name = "FILE")]
     pub(crate) suppressions: Vec<PathBuf>,
+    /// Where recordings are sent while the job runs.
+    #[command(flatten)]
+    pub(crate) shipping: ship::Options,
     /// As a job starts it for itself: the only one of this folder, and its lines go to a file there
     #[arg(long, hide = true, requires = "folder")]
     pub(crate) background: bool,

@@ -9,7 +9,7 @@ use crate::alert::Settings;
 use crate::error::{Error, status};
 use crate::job::{Ended, Job, NVTX_INJECTION, Variable, create_folder};
 use crate::simulate::Extras;
-use crate::{cli, environment, say, signals};
+use crate::{cli, environment, say, ship, signals};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -20,6 +20,7 @@ use std::sync::Arc;
 pub(crate) fn main(options: &cli::Run) -> Result<u8, Error> {
     let suppressions = Arc::new(options.gate.suppressions()?);
     let alerts = Settings::new(&options.alerts, suppressions.clone())?;
+    let ship = ship::Settings::new(&options.shipping)?;
     let simulated = options.simulate.map(|_| environment::prepare(Extras::None)).transpose()?;
     let job = Job::new(&options.command, simulated.as_ref().map(|s| s.python.as_path()));
     let device = simulated.map(|s| environment::variables(&s, options.simulate)).unwrap_or_default();
@@ -29,8 +30,8 @@ pub(crate) fn main(options: &cli::Run) -> Result<u8, Error> {
         Ok((folder, library)) => {
             let mut variables = variables(options, &library);
             variables.extend(device);
-            let plan =
-                Plan { job, folder, variables, alerts, quiet: options.quiet, output: None, lets_go: true };
+            let quiet = options.quiet;
+            let plan = Plan { job, folder, variables, alerts, ship, quiet, output: None, lets_go: true };
             if let Some(said) = noted::last().filter(|_| !options.quiet) {
                 say::line(said);
             }

@@ -11,6 +11,7 @@ use crate::probe::{self, Linkage};
 use crate::process::Target;
 use crate::recording;
 use crate::say::{self, shown};
+use crate::ship::{self, Shipper};
 use crate::size::Size;
 use crate::snapshot;
 use crate::watch::Watcher;
@@ -56,7 +57,9 @@ fn start_and_wait(plan: &Plan, library: Library) -> Result<Outcome, Error> {
         let most = most.and_then(|m| m.parse::<Size>().ok()).unwrap_or(MAX_SIZE);
         let place = shown(&plan.folder);
         let most = strandline::report::size(most.0);
-        let sent = plan.alerts.sends().map(|what| format!(" but {what}")).unwrap_or_default();
+        let sent = plan.alerts.sends().map(str::to_owned).into_iter();
+        let sent: Vec<String> = sent.chain(plan.ship.as_ref().map(ship::Settings::sends)).collect();
+        let sent = if sent.is_empty() { String::new() } else { format!(" but {}", sent.join(" and ")) };
         if let Some(told) = elsewhere(&plan.job, |name| std::env::var(name).ok()) {
             say::line(format!("{}, so nothing will be recorded; type instead: {}", told.why, told.instead));
         }
@@ -75,6 +78,7 @@ fn start_and_wait(plan: &Plan, library: Library) -> Result<Outcome, Error> {
     // Where even the job's own words are put aside, nobody waits for an alert.
     let watcher = plan.output.is_none().then(|| Watcher::start(&plan.folder, &plan.alerts, Target::of(pid)));
     let snapshots = snapshot::fulfil(&plan.folder, Which::All, plan.quiet, plan.alerts.suppressions.clone());
+    let shipper = plan.ship.as_ref().and_then(|s| Shipper::start(s, &plan.folder, Which::All));
     let ended = running.wait(|signal| {
         if let Some(watcher) = watcher.as_ref().filter(|_| signal == libc::SIGTERM) {
             watcher.terminating();
@@ -84,6 +88,10 @@ fn start_and_wait(plan: &Plan, library: Library) -> Result<Outcome, Error> {
     drop(snapshots);
     let aborted = watcher.is_some_and(|w| w.finish().aborted);
     let tails = tails.map(|t| t.finish(pid, ended)).unwrap_or_default();
+    // Once the tails are kept.
+    if let Some(shipper) = shipper {
+        shipper.finish();
+    }
     let killed_by_host = host::kills().unwrap_or(0) > kills.unwrap_or(u64::MAX);
     let seen = Seen { pid, ended, killed_by_host };
     Ok(Outcome { seen, recordings: recording::list(&plan.folder), aborted, tails })

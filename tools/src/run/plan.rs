@@ -3,6 +3,7 @@
 use super::tails;
 use crate::alert::Settings;
 use crate::job::{Job, Seen, Variable};
+use crate::ship;
 use std::fs::File;
 use std::path::PathBuf;
 
@@ -16,6 +17,8 @@ pub(crate) struct Plan {
     pub(crate) variables: Vec<Variable>,
     /// When to alert while it runs, and what to do then.
     pub(crate) alerts: Settings,
+    /// Where recordings are sent while it runs.
+    pub(crate) ship: Option<ship::Settings>,
     /// Nothing is said at the start.
     pub(crate) quiet: bool,
     /// Where what the job prints goes, and then nobody is alerted; `None`: where ours goes.

@@ -37,7 +37,16 @@ impl Address {
     pub(crate) fn of(path: &Path) -> Result<Option<Address>, Error> {
         let text = path.to_string_lossy();
         let Some((scheme, service)) = SERVICES.iter().find(|(scheme, _)| text.starts_with(scheme)) else {
-            return Ok(None);
+            return match text.split_once("://") {
+                Some((scheme, _)) if is_scheme(scheme) && !path.exists() => {
+                    let what = format!("{}: no store of this kind can be used", say::path(path));
+                    Err(Error::usage(
+                        what,
+                        "give s3://bucket/folder, gs://bucket/folder or az://container/folder",
+                    ))
+                }
+                _ => Ok(None),
+            };
         };
         let (bucket, prefix) = text[scheme.len()..].split_once('/').unwrap_or((&text[scheme.len()..], ""));
         let prefix = prefix.trim_matches('/');
@@ -49,11 +58,27 @@ impl Address {
         Ok(Some(Address { service: *service, bucket: bucket.into(), prefix: prefix.into() }))
     }
 
+    /// What must be one, as an option has it.
+    ///
+    /// # Errors
+    /// It is none.
+    pub(crate) fn parse(text: &str) -> Result<Address, String> {
+        match Address::of(Path::new(text)) {
+            Ok(Some(address)) => Ok(address),
+            Ok(None) => Err("no address of an object store, such as s3://bucket/run-17".into()),
+            Err(e) => Err(e.parts().0.to_owned()),
+        }
+    }
+
     /// The last part of it: what it is called.
     pub(super) fn name(&self) -> &str {
         let last = self.prefix.rsplit('/').next().filter(|name| !name.is_empty());
         last.unwrap_or(&self.bucket)
     }
+}
+
+fn is_scheme(text: &str) -> bool {
+    text.len() > 1 && text.chars().all(|c| c.is_ascii_alphanumeric() || "+-.".contains(c))
 }
 
 impl fmt::Display for Address {
@@ -77,7 +102,10 @@ mod tests {
         assert_eq!(of("gs://b").unwrap(), some("gs://b", ""));
         assert_eq!(of("az://box/a").unwrap(), some("az://box/a", "a"));
         assert_eq!(of("/tmp/s3").unwrap(), None);
-        for wrong in ["s3://", "s3:///x", "s3://b/x//y"] {
+        assert_eq!(of("runs/a://b").unwrap(), None);
+        assert_eq!(Address::parse("s3://b/x").map(|a| a.to_string()), Ok("s3://b/x".into()));
+        assert!(Address::parse("/tmp/s3").is_err() && Address::parse("ftp://b/x").is_err());
+        for wrong in ["s3://", "s3:///x", "s3://b/x//y", "hdfs://b/x", "https://b.s3.amazonaws.com/x"] {
             assert_eq!(of(wrong).unwrap_err().exit_status(), status::USAGE, "{wrong}");
         }
     }

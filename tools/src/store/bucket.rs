@@ -16,7 +16,7 @@ use std::time::Duration;
 /// Requests that are under way at once.
 pub(super) const AT_ONCE: usize = 8;
 /// Bytes of one request: what each of them has in memory.
-pub(super) const PART: u64 = 8 << 20;
+pub(crate) const PART: u64 = 8 << 20;
 
 /// A place in a store.
 #[derive(Clone)]
@@ -26,6 +26,7 @@ pub(crate) struct Store {
 }
 
 /// An object that was listed.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Listed {
     /// Its name below the place.
     pub(crate) name: String,
@@ -41,9 +42,17 @@ impl Store {
     /// # Errors
     /// The settings cannot be meant.
     pub(crate) fn new(address: Address) -> Result<Store, Error> {
+        Store::that_retries(address, 4)
+    }
+
+    /// The same, with this many further tries of a request that fails.
+    ///
+    /// # Errors
+    /// As [`Store::new`].
+    pub(crate) fn that_retries(address: Address, max_retries: usize) -> Result<Store, Error> {
         let retry = RetryConfig {
             backoff: BackoffConfig { max_backoff: Duration::from_secs(5), ..BackoffConfig::default() },
-            max_retries: 4,
+            max_retries,
             ..RetryConfig::default()
         };
         let bucket = &address.bucket;
@@ -72,6 +81,19 @@ impl Store {
         }
     }
 
+    /// A store in this process's memory.
+    #[cfg(test)]
+    pub(crate) fn in_memory(address: Address) -> Store {
+        Store { inner: Arc::new(object_store::memory::InMemory::new()), address }
+    }
+
+    /// An object.
+    #[cfg(test)]
+    pub(crate) fn bytes(&self, name: &str) -> Vec<u8> {
+        let (_, key) = self.place(name);
+        run(async { self.inner.get(&key).await.unwrap().bytes().await.unwrap() }).unwrap().to_vec()
+    }
+
     /// The objects below a name, however deep.
     ///
     /// # Errors
@@ -89,6 +111,15 @@ impl Store {
             Some(Listed { name: name(&m.location)?, size: m.size, tag: m.e_tag })
         };
         Ok(listed.into_iter().filter_map(one).collect())
+    }
+
+    /// Makes an object of these bytes, of one part's size at most.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub(crate) fn put(&self, name: &str, bytes: Vec<u8>) -> Result<(), Error> {
+        let (at, key) = self.place(name);
+        run(self.inner.put(&key, bytes.into()))?.map(drop).map_err(|e| failed("cannot write", &at, &e))
     }
 
     /// Removes an object, if it is there.

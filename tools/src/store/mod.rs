@@ -9,9 +9,11 @@ mod copies;
 mod failed;
 mod fetch;
 mod http;
+mod parts;
 mod upload;
 
 pub(crate) use address::Address;
-pub(crate) use bucket::Store;
+pub(crate) use bucket::{PART, Store};
 pub(crate) use fetch::Fetched;
+pub(crate) use parts::{Kind, Part, folder as folder_of_parts, lay, whole};
 pub(crate) use upload::Uploads;

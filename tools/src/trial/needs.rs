@@ -123,7 +123,7 @@ pub(crate) fn attempt(simulated: &Environment, attempt: Attempt<'_>) -> Result<T
     let job = Job::new(attempt.command, Some(&simulated.python));
     let library = Library::place(&attempt.folder)?;
     let (folder, output, alerts) = (attempt.folder, attempt.output, Settings::default());
-    let plan = Plan { job, folder, variables, alerts, quiet: true, output, lets_go: false };
+    let plan = Plan { job, folder, variables, alerts, ship: None, quiet: true, output, lets_go: false };
     let follower = Follower::start(&plan.folder, attempt.steps.unwrap_or(u32::MAX));
     let outcome = run::execute(&plan, library);
     let why = follower.finish();

@@ -8,6 +8,7 @@ use crate::error::{Error, status};
 use crate::files::Folder;
 use crate::live::Which;
 use crate::say::{self, shown};
+use crate::ship::{self, Shipper};
 use crate::signals::Set as Signals;
 use crate::snapshot;
 use crate::{cli, recording};
@@ -24,6 +25,7 @@ use std::path::{Path, PathBuf};
 pub(crate) fn main(options: &cli::Watch) -> Result<u8, Error> {
     let suppressions = Suppressions::read(&options.suppressions)?;
     let settings = Settings::new(&options.alerts, suppressions.into())?;
+    let ship = ship::Settings::new(&options.shipping)?;
     let folder = folder(options)?;
     // Blocked before any thread is started, so that they come to us alone.
     let signals = Signals::termination();
@@ -31,11 +33,21 @@ pub(crate) fn main(options: &cli::Watch) -> Result<u8, Error> {
     if options.background {
         return Ok(background(&folder, &settings, &signals));
     }
-    let mut watch = Watch::new(&folder, &settings, None, Which::Running);
+    let shipper = ship.and_then(|s| Shipper::start(&s, &folder, Which::Running));
+    let status = foreground(&folder, &settings, &signals, shipper.is_some());
+    if let Some(shipper) = shipper {
+        shipper.finish();
+    }
+    status
+}
+
+/// The watch of a person. `ships`: what has ended is of use, too.
+fn foreground(folder: &Path, settings: &Settings, signals: &Signals, ships: bool) -> Result<u8, Error> {
+    let mut watch = Watch::new(folder, settings, None, Which::Running);
     watch.round();
     // The job may just be beginning: its file comes with its first CUDA call, and has its header a moment later.
     if watch.is_idle() && watch.may_begin() {
-        say::line(format!("nothing is recorded in {} yet: waiting for it", shown(&folder)));
+        say::line(format!("nothing is recorded in {} yet: waiting for it", shown(folder)));
         while watch.is_idle() && watch.may_begin() {
             match signals.wait_for(INTERVAL) {
                 Some(_) => return Ok(0),
@@ -43,14 +55,22 @@ pub(crate) fn main(options: &cli::Watch) -> Result<u8, Error> {
             }
         }
     }
+    if watch.is_idle() && ships {
+        say::line(format!(
+            "no job that is recorded in {} runs on this machine: what is there is sent",
+            shown(folder)
+        ));
+        watch.end();
+        return Ok(0);
+    }
     if watch.is_idle() {
-        let what = format!("{}: no job that is recorded there is running on this machine", shown(&folder));
-        let hint = format!("what has ended: strandline report {}", shown(&folder));
+        let what = format!("{}: no job that is recorded there is running on this machine", shown(folder));
+        let hint = format!("what has ended: strandline report {}", shown(folder));
         return Err(Error::usage(what, hint));
     }
     let processes = if watch.running() == 1 { "process" } else { "processes" };
-    say::line(format!("watching {} {processes} in {}", watch.running(), shown(&folder)));
-    let snapshots = snapshot::fulfil(&folder, Which::Running, false, settings.suppressions.clone());
+    say::line(format!("watching {} {processes} in {}", watch.running(), shown(folder)));
+    let snapshots = snapshot::fulfil(folder, Which::Running, false, settings.suppressions.clone());
     while !watch.is_idle() {
         match signals.wait_for(INTERVAL) {
             Some(_) => break,
