@@ -125,6 +125,7 @@ impl Replay {
         }
         let dev = &mut self.devices[d];
         dev.blocks += 1;
+        dev.unused = 0;
         dev.allocated.0 = dev.allocated.0.saturating_add(rounded);
         if b.pool.is_direct() {
             dev.direct(rounded, true);
@@ -380,6 +381,9 @@ impl Replay {
         let ok = match op {
             SegmentOp::Alloc | SegmentOp::Map => {
                 dev.reserved.0 = dev.reserved.0.saturating_add(s.size.0);
+                if self.coverage == Coverage::Blocks {
+                    dev.unused = dev.unused.saturating_add(s.size.0);
+                }
                 dev.segments.put(s)
             }
             SegmentOp::Free | SegmentOp::Unmap => {

@@ -105,7 +105,8 @@ pub fn write(out: &mut impl Write, r: &Report<'_>, mut passes: BTreeMap<usize, P
     let whole: BTreeSet<usize> = order.iter().copied().take(WHOLE).collect();
     let all = r.processes.iter().enumerate().map(|(i, p)| said(p, whole.contains(&i)));
     report["processes"] = all.collect();
-    let data = json!({ "report": report, "charts": charts, "words": words.list(), "told": summary(r, &order) });
+    let data =
+        json!({ "report": report, "charts": charts, "words": words.list(), "told": summary(r, &order) });
     // Within a script element nothing may look like its end.
     let data = serde_json::to_string(&data)?.replace('<', "\\u003c");
     let (before, after) = TEMPLATE.split_once(SLOT).unwrap_or((TEMPLATE, ""));
@@ -216,9 +217,8 @@ fn device(p: &Process<'_>, lane: &Lane, words: &mut Words) -> Value {
 /// Numbers as the first one and what each is more than the one before, of which most columns have the same many times: `[n, times]`.
 fn differences(numbers: impl Iterator<Item = u64>) -> Value {
     let mut before = 0;
-    let more: Vec<i64> = numbers
-        .map(|n| n.wrapping_sub(std::mem::replace(&mut before, n)).cast_signed())
-        .collect();
+    let more: Vec<i64> =
+        numbers.map(|n| n.wrapping_sub(std::mem::replace(&mut before, n)).cast_signed()).collect();
     let run = |run: &[i64]| match run {
         [n, _, _, ..] => vec![json!([n, run.len()])],
         few => few.iter().map(|n| json!(n)).collect(),
