@@ -45,7 +45,7 @@ set -euo pipefail
 cd /plain
 export HOME=/plain PATH=/plain/venv/bin:/usr/bin:/bin
 . /etc/os-release
-rm -rf venv && python3 -m venv venv
+rm -rf venv demo-* out-* && python3 -m venv venv
 begun=$(date +%s%N)
 seconds() { echo "$PRETTY_NAME, $1: $(( ($(date +%s%N) - begun) / 1000000000 )) s"; begun=$(date +%s%N); }
 pip install -q --disable-pip-version-check --no-index ./*.whl
@@ -56,6 +56,11 @@ for time in first second; do
     strandline demo --simulated -o "demo-$time" > said 2>&1 || { cat said; exit 1; }
     grep -q 'strandline: LEAK. .*activation_offloading.py' <(tr '\n' ' ' < said) || { cat said; exit 1; }
     seconds "strandline demo, the $time time"
+done
+for time in first second; do
+    begun=$(date +%s%N)
+    strandline simulate --with-transformers > said 2>&1 || { cat said; exit 1; }
+    seconds "strandline simulate --with-transformers, the $time time"
 done
 for time in first second; do
     begun=$(date +%s%N)
