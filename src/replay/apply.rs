@@ -380,10 +380,7 @@ impl Replay {
         let dev = &mut self.devices[d];
         let ok = match op {
             SegmentOp::Alloc | SegmentOp::Map => {
-                dev.reserved.0 = dev.reserved.0.saturating_add(s.size.0);
-                if self.coverage == Coverage::Blocks {
-                    dev.unused = dev.unused.saturating_add(s.size.0);
-                }
+                dev.takes(s.size, self.coverage == Coverage::Blocks);
                 dev.segments.put(s)
             }
             SegmentOp::Free | SegmentOp::Unmap => {

@@ -297,6 +297,12 @@ impl Device {
         }
     }
 
+    /// A segment comes from the driver; `for_block`: for a block that is recorded next.
+    pub(super) fn takes(&mut self, size: Bytes, for_block: bool) {
+        self.reserved.0 = self.reserved.0.saturating_add(size.0);
+        self.unused = if for_block { self.unused.saturating_add(size.0) } else { 0 };
+    }
+
     /// Appends the row of a step that ends now. A step ends with the first allocation of the next one, whose segment is there already.
     pub(super) fn end_step(&mut self, step: u32, time: Nanos) {
         let row = StepRow {
