@@ -125,6 +125,7 @@ impl Replay {
         }
         let dev = &mut self.devices[d];
         dev.blocks += 1;
+        dev.unused = 0;
         dev.allocated.0 = dev.allocated.0.saturating_add(rounded);
         if b.pool.is_direct() {
             dev.direct(rounded, true);
@@ -379,7 +380,7 @@ impl Replay {
         let dev = &mut self.devices[d];
         let ok = match op {
             SegmentOp::Alloc | SegmentOp::Map => {
-                dev.reserved.0 = dev.reserved.0.saturating_add(s.size.0);
+                dev.takes(s.size, self.coverage == Coverage::Blocks);
                 dev.segments.put(s)
             }
             SegmentOp::Free | SegmentOp::Unmap => {

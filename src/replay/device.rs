@@ -140,6 +140,8 @@ pub struct Device {
     pub runtime: Bytes,
     /// Highest `allocated` since the last step ended.
     pub(super) step_peak: u64,
+    /// Of `reserved`, what came since the last block did: the block that it was got for comes next.
+    pub(super) unused: u64,
     /// Given back to the driver since the last step ended.
     pub(super) step_given_back: u64,
     /// What blocks of no cache hold ([`crate::event::PoolId::is_direct`]): they are in `allocated` and `reserved`, and in
@@ -295,13 +297,19 @@ impl Device {
         }
     }
 
-    /// Appends the row of a step that ends now.
+    /// A segment comes from the driver; `for_block`: for a block that is recorded next.
+    pub(super) fn takes(&mut self, size: Bytes, for_block: bool) {
+        self.reserved.0 = self.reserved.0.saturating_add(size.0);
+        self.unused = if for_block { self.unused.saturating_add(size.0) } else { 0 };
+    }
+
+    /// Appends the row of a step that ends now. A step ends with the first allocation of the next one, whose segment is there already.
     pub(super) fn end_step(&mut self, step: u32, time: Nanos) {
         let row = StepRow {
             step,
             time,
             allocated: self.allocated,
-            reserved: self.reserved,
+            reserved: Bytes(self.reserved.0.saturating_sub(self.unused)),
             pending: self.pending,
             peak: Bytes(self.step_peak),
             blocks: self.blocks.min(u64::from(u32::MAX)) as u32,

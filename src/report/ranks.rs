@@ -2,6 +2,7 @@
 //! started again. Text, page and JSON read this.
 
 use super::model::{Ended, Facts, Process, Report, used};
+use super::text::clause;
 use super::units::{plural, size, thousands};
 use crate::detect::{Apart, Group, Measure, RankSeries, apart, groups};
 use serde_json::{Value, json};
@@ -118,12 +119,14 @@ impl Ranks {
                 named.push(name);
             }
         }
-        let more = match all.len().saturating_sub(named.len()) {
-            0 => String::new(),
-            n => format!(" and {} more", thousands(n as u64)),
-        };
         let verb = if all.len() == 1 { "differs" } else { "differ" };
-        (!named.is_empty()).then(|| format!("{}{more} {verb} from the other ranks.", named.join(", ")))
+        match all.len().saturating_sub(named.len()) {
+            0 => {}
+            n => named.push(format!("{} more", thousands(n as u64))),
+        }
+        let (last, first) = named.split_last()?;
+        let who = if first.is_empty() { last.clone() } else { format!("{} and {last}", first.join(", ")) };
+        Some(format!("{}.", clause(&format!("{who} {verb} from the other ranks"))))
     }
 
     /// One sentence each: what differs, what is missing, what was started again, what still runs.

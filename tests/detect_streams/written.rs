@@ -7,8 +7,8 @@ use crate::script::{MAIN, SIDE, Script, event, is_mark};
 use strandline::detect::{Detector, Finding, Kind, Outcome, Policy, Severity};
 use strandline::event::steps::StepMachine;
 use strandline::event::{
-    Block, Body, Bytes, Checkpoint, DeviceId, EventHandle, Item, LiveBlock, Names, Nanos, Phase, StackId,
-    StreamHandle,
+    Block, Body, Bytes, Checkpoint, DeviceId, EventHandle, Item, LiveBlock, Names, Nanos, Phase, PoolId,
+    StackId, StreamHandle,
 };
 use strandline::replay::{Held, Replay};
 
@@ -35,6 +35,24 @@ fn what_is_freed_after_the_last_step_changes_nothing() {
     };
     assert_eq!(said(&asked_late), said(&before.detector), "also when it is asked only then");
     assert_eq!(after.outcome(), Outcome::Growing);
+}
+
+/// A step ends with the first allocation of the next one, whose segment has come just before.
+#[test]
+fn the_next_steps_first_segment_is_not_reserved_in_a_step() {
+    const MIB: u64 = 1 << 20;
+    let mut s = Script::new();
+    for i in 0..6 {
+        s.take((1 + i) << 12, 2 * MIB, MAIN, PoolId::default());
+        s.alloc((1 + i) << 12, MIB, MAIN, 1);
+        s.say(0, Body::OptimizerBegin(1));
+        s.say(0, Body::OptimizerEnd(1));
+    }
+    let judged = Judged::of(&s.items, &s.names);
+    let device = judged.replay.devices().next().expect("a device");
+    let rows: Vec<u64> = device.rows.iter().map(|r| r.reserved.0 / MIB).collect();
+    assert_eq!(rows, (1..=rows.len() as u64).map(|n| 2 * n).collect::<Vec<_>>());
+    assert!(rows.len() >= 5 && device.reserved == Bytes(12 * MIB), "{rows:?}");
 }
 
 /// The first matrix product at a line makes cuBLAS's workspace, and the line keeps that as well: it is no part of what the line leaks.
@@ -91,11 +109,13 @@ fn a_python_that_ends_frees_nothing_in_its_last_step() {
         let (data, _) = data.split_once("</script>").expect("an end");
         let data: serde_json::Value = serde_json::from_str(data).expect("JSON");
         let chart = &data["charts"][0][0];
-        // Columns have what each number is more than the one before.
+        // Columns have what each number is more than the one before; `[n, times]` is many of the same.
         let at_last = |column: &serde_json::Value| -> u64 {
             let all = column.as_array().expect("a column");
-            assert_eq!(all.len(), 20, "a point for each step");
-            all.iter().map(|n| n.as_i64().expect("a number")).sum::<i64>() as u64
+            let times = |n: &serde_json::Value| n[1].as_i64().unwrap_or(1);
+            assert_eq!(all.iter().map(times).sum::<i64>(), 20, "a point for each step");
+            let more = |n: &serde_json::Value| n[0].as_i64().or(n.as_i64()).expect("a number");
+            all.iter().map(|n| times(n) * more(n)).sum::<i64>() as u64
         };
         assert_eq!(
             (at_last(&chart["allocated"]), &chart["end"]["allocated"]),

@@ -50,7 +50,7 @@ pub(super) fn read(minor: u32) -> Result<Offsets, &'static str> {
 }
 
 fn parse(minor: u32, s: &Shape, words: &[u64]) -> Result<Offsets, &'static str> {
-    const DAMAGED: &str = "what it says of its frames does not make sense";
+    const DAMAGED: &str = "its description of where it keeps its stack frames cannot be understood";
     let word = |at: usize| words.get(at).copied().unwrap_or(u64::MAX);
     let version = word(1);
     if word(0) != COOKIE || version >> 24 != 3 || version >> 16 & 0xff != u64::from(minor) {

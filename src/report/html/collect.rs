@@ -193,10 +193,11 @@ fn thin(points: &mut Vec<(u64, u64)>) {
 fn point(replay: &Replay, device: DeviceId, step: u32, findings: &[Finding]) -> Point {
     let mut point = Point { step, ..Point::default() };
     let Some(d) = replay.device(device) else { return point };
-    (point.allocated, point.reserved, point.pending) = (d.allocated.0, d.reserved.0, d.pending.0);
+    point.pending = d.pending.0;
     // A step ends with the first allocation of the next one, which is there already.
     let row = d.rows.last().filter(|r| r.step == step);
     point.allocated = row.map_or(d.allocated.0, |r| r.allocated.0);
+    point.reserved = row.map_or(d.reserved.0, |r| r.reserved.0);
     point.peak = row.map_or(0, |r| r.peak.0).max(point.allocated);
     let mut sites: FxHashMap<SiteId, u64> = FxHashMap::default();
     for h in live(replay, device).filter(|h| h.step <= step) {

@@ -2,6 +2,7 @@
 
 use super::super::path;
 use super::super::text::NO_FRAME;
+use super::words::Words;
 use crate::event::{Frame, Names, SiteId, StackId};
 use crate::replay::{Replay, is_installed};
 use rustc_hash::FxHashMap;
@@ -56,12 +57,13 @@ pub(super) fn label(f: &Frame) -> String {
 
 impl Tree {
     /// As `[name, bytes, [calls], installed]`, the largest first; what is too small is not listed, so calls may sum to less.
-    pub(super) fn value(&self) -> Value {
+    /// Bytes are 0 where they are those of the caller, as in most frames of a deep stack.
+    pub(super) fn value(&self, words: &mut Words) -> Value {
         let mut sizes = Vec::new();
         self.sizes(&mut sizes);
         sizes.sort_unstable_by_key(|b| std::cmp::Reverse(*b));
         let least = sizes.get(NODES).map_or(0, |b| b + 1);
-        self.listed("all", least)
+        self.listed("all", 0, least, words)
     }
 
     fn sizes(&self, into: &mut Vec<u64>) {
@@ -69,10 +71,13 @@ impl Tree {
         self.calls.values().for_each(|c| c.sizes(into));
     }
 
-    fn listed(&self, name: &str, least: u64) -> Value {
+    fn listed(&self, name: &str, around: u64, least: u64, words: &mut Words) -> Value {
         let mut calls: Vec<(&String, &Tree)> = self.calls.iter().filter(|(_, c)| c.bytes >= least).collect();
         calls.sort_by_key(|(_, c)| std::cmp::Reverse(c.bytes));
-        let calls: Vec<Value> = calls.into_iter().map(|(n, c)| c.listed(n, least)).collect();
-        json!([name, self.bytes, calls, u8::from(self.installed)])
+        let bytes = if self.bytes == around { 0 } else { self.bytes };
+        let name = words.number(name);
+        let calls: Vec<Value> =
+            calls.into_iter().map(|(n, c)| c.listed(n, self.bytes, least, words)).collect();
+        json!([name, bytes, calls, u8::from(self.installed)])
     }
 }

@@ -8,6 +8,7 @@ mod collect;
 mod flame;
 mod lane;
 mod policy;
+mod words;
 
 use super::json as report_json;
 use super::model::{Process, Report, capacity};
@@ -24,6 +25,7 @@ pub use policy::policy_of_style;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
+use words::Words;
 
 const TEMPLATE: &str = concat!(
     include_str!("page/head.html"),
@@ -92,9 +94,10 @@ pub fn write(out: &mut impl Write, r: &Report<'_>, mut passes: BTreeMap<usize, P
     let order = order(r);
     let mut room = LANES;
     let mut charts = vec![json!([]); r.processes.len()];
+    let mut words = Words::default();
     for &i in &order {
         if let (Some(p), Some(pass)) = (r.processes.get(i), passes.remove(&i)) {
-            charts[i] = process(p, pass, &mut room);
+            charts[i] = process(p, pass, &mut room, &mut words);
         }
     }
     let mut report = report_json::head(r);
@@ -102,7 +105,8 @@ pub fn write(out: &mut impl Write, r: &Report<'_>, mut passes: BTreeMap<usize, P
     let whole: BTreeSet<usize> = order.iter().copied().take(WHOLE).collect();
     let all = r.processes.iter().enumerate().map(|(i, p)| said(p, whole.contains(&i)));
     report["processes"] = all.collect();
-    let data = json!({ "report": report, "charts": charts, "told": summary(r, &order) });
+    let data =
+        json!({ "report": report, "charts": charts, "words": words.list(), "told": summary(r, &order) });
     // Within a script element nothing may look like its end.
     let data = serde_json::to_string(&data)?.replace('<', "\\u003c");
     let (before, after) = TEMPLATE.split_once(SLOT).unwrap_or((TEMPLATE, ""));
@@ -167,26 +171,30 @@ fn labelled(lines: &[String]) -> Vec<[String; 2]> {
     lines.iter().map(parts).collect()
 }
 
-fn process(p: &Process<'_>, mut pass: Pass, room: &mut usize) -> Value {
+fn process(p: &Process<'_>, mut pass: Pass, room: &mut usize, words: &mut Words) -> Value {
     pass.end(p.names);
     pass.lanes.truncate(*room);
     *room -= pass.lanes.len();
-    Value::Array(pass.lanes.iter().map(|lane| device(p, lane)).collect())
+    Value::Array(pass.lanes.iter().map(|lane| device(p, lane, words)).collect())
 }
 
-fn device(p: &Process<'_>, lane: &Lane) -> Value {
+fn device(p: &Process<'_>, lane: &Lane, words: &mut Words) -> Value {
     let points = &lane.points;
     let column = |f: &dyn Fn(&Point) -> u64| differences(points.iter().map(f));
     let phases: Vec<Value> = PHASES
         .iter()
         .enumerate()
+        .filter(|(i, _)| points.iter().any(|x| x.phases[*i] > 0))
         .map(|(i, phase)| json!({ "name": phase.name(), "bytes": column(&|x| x.phases[i]) }))
-        .filter(|v| v["bytes"].as_array().is_some_and(|b| b.iter().any(|n| n.as_i64() != Some(0))))
         .collect();
     let streams =
         parts(points, &|x| x.streams.iter().map(|(id, b)| (*id, *b)).collect(), &|id| stream(p, *id));
     let sites = parts(points, &|x| x.sites.clone(), &|id| json!({ "name": name(p.replay.site(*id)) }));
     let begins = lane.within.first().map_or(0, |w| w.0);
+    let within = [
+        differences(lane.within.iter().map(|(t, _)| (t - begins) / 1000)),
+        differences(lane.within.iter().map(|(_, b)| *b)),
+    ];
     json!({
         "device": lane.device.0,
         "capacity": capacity(p, lane.device),
@@ -198,31 +206,40 @@ fn device(p: &Process<'_>, lane: &Lane) -> Value {
         "left": column(&|x| x.left),
         "classes": Class::ALL.map(|c| json!({ "name": c.name(), "bytes": column(&|x| x.classes[c.number()]) })),
         "by": { "stream": streams, "site": sites, "phase": phases },
-        "within": lane.within.iter().map(|(t, b)| json!([(t - begins) / 1000, b])).collect::<Vec<_>>(),
-        "end": lane.end.as_ref().map(|c| closeup(p, c)),
-        "at_peak": lane.peak.as_ref().map(|c| closeup(p, c)),
-        "table": table(p, lane),
+        "within": within,
+        "end": lane.end.as_ref().map(|c| closeup(p, c, words)),
+        "at_peak": lane.peak.as_ref().map(|c| closeup(p, c, words)),
+        "table": table(p, lane, words),
         "marks": lane.marks,
     })
 }
 
-/// Numbers as the first one and what each is more than the one before: most columns hardly change from step to step.
-fn differences(numbers: impl Iterator<Item = u64>) -> Vec<i64> {
+/// Numbers as the first one and what each is more than the one before, of which most columns have the same many times: `[n, times]`.
+fn differences(numbers: impl Iterator<Item = u64>) -> Value {
     let mut before = 0;
-    numbers.map(|n| n.wrapping_sub(std::mem::replace(&mut before, n)).cast_signed()).collect()
+    let more: Vec<i64> =
+        numbers.map(|n| n.wrapping_sub(std::mem::replace(&mut before, n)).cast_signed()).collect();
+    let run = |run: &[i64]| match run {
+        [n, _, _, ..] => vec![json!([n, run.len()])],
+        few => few.iter().map(|n| json!(n)).collect(),
+    };
+    more.chunk_by(|a, b| a == b).flat_map(run).collect()
 }
 
-fn closeup(p: &Process<'_>, c: &Closeup) -> Value {
+fn closeup(p: &Process<'_>, c: &Closeup, words: &mut Words) -> Value {
     let ages: Vec<Value> = c.ages.iter().map(|(step, bytes, blocks)| json!([step, bytes, blocks])).collect();
-    let block = |b: &Block| {
-        json!([b.bytes, name(p.replay.site(b.site)), stream(p, b.stream)["name"], b.step, b.phase.name()])
+    let mut block = |b: &Block| {
+        let line = words.number(&name(p.replay.site(b.site)));
+        let stream = words.number(&text::stream(p.replay, b.stream));
+        json!([b.bytes, line, stream, b.step, words.number(b.phase.name())])
     };
+    let blocks: Vec<Value> = c.blocks.iter().map(&mut block).collect();
     json!({
         "step": c.step,
         "allocated": c.allocated,
-        "flame": c.tree.value(),
+        "flame": c.tree.value(words),
         "ages": ages,
-        "blocks": c.blocks.iter().map(block).collect::<Vec<_>>(),
+        "blocks": blocks,
         "count": c.count,
     })
 }
@@ -244,7 +261,7 @@ fn parts<K: Ord + Copy>(
     all.truncate(NAMED);
     let value = |(key, column): (K, Vec<u64>)| {
         let mut v = describe(&key);
-        v["bytes"] = json!(differences(column.into_iter()));
+        v["bytes"] = differences(column.into_iter());
         v
     };
     all.into_iter().map(value).collect()
@@ -271,7 +288,7 @@ fn name(site: Option<&Site>) -> String {
 }
 
 /// Lines by what they hold at the end, then by how much they have done.
-fn table(p: &Process<'_>, lane: &Lane) -> Vec<Value> {
+fn table(p: &Process<'_>, lane: &Lane, words: &mut Words) -> Vec<Value> {
     let replay: &Replay = p.replay;
     let leaks = |site: SiteId, id: StreamId| {
         p.findings.iter().any(|f| {
@@ -301,15 +318,9 @@ fn table(p: &Process<'_>, lane: &Lane) -> Vec<Value> {
     rows.sort_by_key(|(_, row)| std::cmp::Reverse((row[0], row[2])));
     rows.truncate(ROWS);
     let row = |((site, id), [bytes, blocks, allocs, frees]): ((SiteId, StreamId), [u64; 4])| {
-        json!({
-            "site": name(replay.site(site)),
-            "stream": stream(p, id)["name"],
-            "bytes": bytes,
-            "blocks": blocks,
-            "allocs": allocs,
-            "frees": frees,
-            "leak": leaks(site, id),
-        })
+        let line = words.number(&name(replay.site(site)));
+        let on = words.number(&text::stream(replay, id));
+        json!([line, on, bytes, blocks, allocs, frees, u8::from(leaks(site, id))])
     };
     rows.into_iter().map(row).collect()
 }

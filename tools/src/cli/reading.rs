@@ -98,9 +98,9 @@ pub(crate) enum DiffFormat {
 /// How much more is worse.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Worse {
-    /// Than this part of what there was, 0 to 1.
+    /// By more than this fraction of what there was, 0 to 1.
     Part(f64),
-    /// Than so many bytes.
+    /// By more than so many bytes.
     Bytes(u64),
 }
 
@@ -217,7 +217,7 @@ pub(crate) enum ReportFormat {
 /// How events are told, or what a region left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum DumpFormat {
-    /// For a person, and grep.
+    /// Lines of text.
     Text,
     /// JSON: one object per line for events.
     Json,

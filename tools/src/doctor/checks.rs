@@ -123,9 +123,10 @@ fn torch(python: &Path, torch: &Torch) -> Check {
             let mut numbers = version.split('.').map(|n| n.parse().unwrap_or(0));
             let minor = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
             let (than, fix) = match minor {
-                m if m < OLDEST => {
-                    ("older", "PyTorch 2.4 or newer; older ones are seen by segment, not by block")
-                }
+                m if m < OLDEST => (
+                    "older",
+                    "PyTorch 2.4 or newer; of older ones only what PyTorch takes from the driver is seen, not what each line allocates",
+                ),
                 m if m > NEWEST => {
                     ("newer", "it is recorded if its allocator proves to be one that strandline knows")
                 }

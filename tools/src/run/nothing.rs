@@ -110,6 +110,11 @@ fn reason(facts: &Facts) -> (String, Option<String>) {
         _ => format!("{no_call}: the job did not use a GPU"),
     };
     let simulate = "strandline run --simulate 24GiB …    the real allocator on a simulated GPU";
+    let packages =
+        "strandline simulate --with-transformers    if transformers or accelerate is what is missing";
+    if facts.simulated && !failed.is_empty() {
+        return (why, Some(packages.to_string()));
+    }
     let no_gpu = facts.python && failed.is_empty() && !facts.device && !facts.simulated;
     (why, no_gpu.then(|| simulate.to_string()))
 }
@@ -138,6 +143,8 @@ mod tests {
         let failed =
             Facts { torch: Some(Torch::Cuda("2.11.0".into())), ended: Some(Ended::Exit(1)), ..python() };
         assert!(why(failed).ends_with("it failed before it made one"));
+        let failed = Facts { simulated: true, ended: Some(Ended::Exit(1)), ..python() };
+        assert!(reason(&failed).1.is_some_and(|next| next.contains("simulate --with-transformers")));
         let line: Vec<OsString> = ["ssh", "host", "python", "t.py"].map(Into::into).into();
         let elsewhere = job::elsewhere(&job::Job::new(&line, None), |_| None);
         let (why_there, next) = reason(&Facts { elsewhere, ..Facts::default() });

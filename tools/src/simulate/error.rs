@@ -3,6 +3,7 @@
 use std::fmt::{self, Display};
 use std::io;
 use std::path::Path;
+use strandline::format::env;
 
 /// Why an environment could not be provided, in words.
 #[derive(Debug)]
@@ -14,9 +15,15 @@ impl Error {
         Error(why.into())
     }
 
-    /// A file or directory refused.
+    /// A file or directory refused. What an environment is made in belongs to one user, as does the environment.
     pub(super) fn io(what: &str, path: &Path, why: io::Error) -> Error {
-        Error(format!("{what} {}: {why}", path.display()))
+        let advice = match why.kind() {
+            io::ErrorKind::PermissionDenied => {
+                format!("\n  set {} to a folder of your own with 2 GB of room", env::CACHE)
+            }
+            _ => String::new(),
+        };
+        Error(format!("{what} {}: {why}{advice}", path.display()))
     }
 
     /// A library cannot be understood.

@@ -3,11 +3,13 @@ const data = JSON.parse(document.getElementById("data").textContent);
 const $ = id => document.getElementById(id);
 const el = (tag, text, cls) => { const e = document.createElement(tag); if (text !== undefined && text !== null) e.textContent = text; if (cls) e.className = cls; return e; };
 const units = ["bytes", "KiB", "MiB", "GiB", "TiB"];
+// As the text writes sizes: one decimal below 100, none where it is 0 but in GiB, whose figures are compared.
 const size = b => {
   if (b === null || b === undefined) return "unknown";
   let i = 0, n = Math.abs(b);
-  while (n >= 1024 && i < 4) { n /= 1024; i++; }
-  return (b < 0 ? "-" : "") + (i ? n.toFixed(n < 10 ? 2 : n < 100 ? 1 : 0) : n) + "\u00a0" + units[i];
+  while (n >= 1023.5 && i < 4) { n /= 1024; i++; }
+  const digits = n.toFixed(i && n < 99.95 ? 1 : 0), text = i === 3 ? digits : digits.replace(/\.0$/, "");
+  return (b < 0 ? "-" : "") + text + "\u00a0" + (i ? units[i] : text === "1" ? "byte" : "bytes");
 };
 const time = s => s < 1 ? "less than 1 s" : s < 60 ? `${Math.round(s)} s` : s < 3600 ? `${Math.floor(s / 60)} min` : s < 86400 ? `${Math.floor(s / 3600)} h ${Math.floor(s % 3600 / 60)} min` : `${Math.floor(s / 86400)} d ${Math.floor(s % 86400 / 3600)} h`;
 const number = n => n.toLocaleString("en-US");
@@ -24,14 +26,21 @@ const near = x => place(x).replace(/^.*\/(?:site|dist)-packages\//, "");
 // Text in which `code` stands between backticks.
 const worded = text => text.split("`").map((part, i) => i % 2 ? el("code", part) : part);
 const cells = (tag, list) => { const r = el("tr"); r.append(...list.map(t => el(tag, t))); return r; };
-// Columns are differences from one point to the next.
-const sums = list => { let n = 0; return list.map(d => n += d); };
+// Columns are differences from one point to the next; `[n, times]` is the same one many times.
+const sums = list => { let n = 0; return list.flatMap(d => d.length ? Array(d[1]).fill(d[0]) : [d]).map(d => n += d); };
+// Names stand once, in `words`; a frame's bytes are 0 where they are its caller's.
+const named = f => ({ ...f, flame: frame(f.flame, 0), blocks: f.blocks.map(([bytes, line, on, step, phase]) => [bytes, data.words[line], data.words[on], step, data.words[phase]]) });
+const frame = ([name, bytes, calls, installed], around) => [data.words[name], bytes || around, calls.map(c => frame(c, bytes || around)), installed];
 const processes = data.report.processes || [];
 const lanes = [];
 for (const i of data.told.order) for (const c of data.charts[i] || []) {
   for (const k of ["steps", "allocated", "reserved", "pending", "peak", "left"]) c[k] = sums(c[k]);
   for (const k of c.classes) k.bytes = sums(k.bytes);
   for (const by in c.by) for (const k of c.by[by]) k.bytes = sums(k.bytes);
+  const [at, held] = c.within.map(sums);
+  c.within = at.map((t, k) => [t, held[k]]);
+  c.table = c.table.map(([line, on, bytes, blocks, allocs, frees, leak]) => ({ site: data.words[line], stream: data.words[on], bytes, blocks, allocs, frees, leak: Boolean(leak) }));
+  for (const k of ["end", "at_peak"]) if (c[k]) c[k] = named(c[k]);
   c.by.class = c.classes.filter(k => k.bytes.some(b => b));
   lanes.push({ i, p: processes[i], name: data.told.names[i], c, d: processes[i].devices.find(d => d.index === c.device) || {} });
 }

@@ -11,7 +11,7 @@ function all() {
   $("timeline-title").textContent = `Memory at the end of each ${unit()}`;
   $("within-title").textContent = `Memory within the ${unit()} of the peak`;
   $("ages-title").textContent = `What is held at the end, by the ${unit()} that allocated it`;
-  $("hint").textContent = `Click a ${unit()} to see what it held. Drag to zoom, or use the keys ← → + − and Esc.`;
+  $("hint").textContent = `Click a ${unit()} to see what it held. Drag to zoom, or use the arrow keys, +, - and Esc.`;
   steps(); moment(); within(); ages(); flame(); lines();
 }
 // What is drawn in colours of the page's own.

@@ -135,7 +135,7 @@ fn name(options: &cli::Export, asked: Option<&Path>, first: &Path) -> Result<Str
         }
     };
     if job.is_empty() || job == NONE {
-        return refused("the job has no name");
+        return refused("the recording lies in no folder that could name the job");
     }
     let job = format!("job={}", files::escaped(&job));
     if job.len() > LONGEST {
