@@ -88,29 +88,12 @@ pub(super) unsafe fn look(w: &World, types: &mut Types<'_>, budget: &Budget) -> 
 }
 
 impl Close {
-    /// Adds these objects and what they lead to.
+    /// Adds these objects and what they lead to, level by level, as far as that leaves room. Large containers are put off: a set of data
+    /// would use up the room of all else.
     ///
     /// # Safety
     /// As [`look`]; the objects are alive.
-    pub(super) unsafe fn add_below(
-        &mut self,
-        w: &World,
-        types: &mut Types<'_>,
-        roots: impl Iterator<Item = u64>,
-        budget: &Budget,
-    ) {
-        // SAFETY: the caller's promise.
-        unsafe {
-            self.add_small(w, types, roots, budget);
-            self.add_large(w, types, budget);
-        }
-    }
-
-    /// The same level by level, as far as that leaves room; large containers are put off: a set of data would use up the room of all else.
-    ///
-    /// # Safety
-    /// As [`Close::add_below`].
-    unsafe fn add_small(
+    pub(super) unsafe fn add_small(
         &mut self,
         w: &World,
         types: &mut Types<'_>,
@@ -133,12 +116,16 @@ impl Close {
     ///
     /// # Safety
     /// As [`look`].
-    unsafe fn add_large(&mut self, w: &World, types: &mut Types<'_>, budget: &Budget) {
+    pub(super) unsafe fn add_large(&mut self, w: &World, types: &mut Types<'_>, budget: &Budget) {
         let mut large = std::mem::take(&mut self.large);
         large.sort_by_key(|(n, _)| *n);
         // SAFETY: the caller's promise; what is alive refers to what is.
         unsafe {
             for (_, object) in large {
+                // Each may take milliseconds.
+                if self.met >= REFERENCES || budget.is_all_used() {
+                    return;
+                }
                 self.go_on(w, types, object);
             }
             while let Some(object) = self.next([MOST, REFERENCES, TENSORS], budget) {

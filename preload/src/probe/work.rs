@@ -243,7 +243,8 @@ impl Work {
                 let mut walk = graph::Walk::new(self.made.clone(), HashSet::new());
                 walk.go_on(w, &Budget::new());
                 let functions = walk.functions.into_iter().filter(|f| is_tracked(*f));
-                close.add_below(w, &mut types, functions, budget);
+                close.add_small(w, &mut types, functions, budget);
+                close.add_large(w, &mut types, budget);
                 if !close.tensors.is_empty() || !close.storages.is_empty() {
                     self.climb_close(w, &mut close);
                 }
