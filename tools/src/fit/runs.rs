@@ -101,8 +101,8 @@ impl Runs<'_> {
     pub(super) fn look(&mut self, value: u64, card: &Card) -> Result<Point, Stop> {
         self.run(value)?;
         let Some(needs) = self.needs.get(&value) else { return Ok(Point { fits: false, needs: u64::MAX }) };
-        let (bytes, (allocated, reserved)) = (needs.bytes(), needs.most());
-        let fits = match card.fits(allocated, reserved, BESIDE) {
+        let bytes = needs.bytes();
+        let fits = match needs.fits(card) {
             Fits::Yes(_) => true,
             Fits::No(_) => false,
             Fits::Tight(_) => match self.went_through.get(&(value, card.bytes)) {

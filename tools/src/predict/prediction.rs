@@ -1,7 +1,7 @@
 //! The prediction, in words and as JSON.
 
 use super::tried::Change;
-use crate::trial::{BESIDE, Card, Fits, Needs, Peak, Why};
+use crate::trial::{Card, Fits, Needs, Peak, Why};
 use serde_json::{Value, json};
 use strandline::report::{Align, Style, Table, plural, size, thousands};
 
@@ -20,8 +20,7 @@ const NOT_SIMULATED: &str = "a simulated GPU computes no values, so a branch tha
 impl Prediction {
     /// Whether it fits all the cards that are told.
     pub(super) fn fits_all(&self) -> bool {
-        let (allocated, reserved) = self.needs.most();
-        self.cards.iter().all(|c| !matches!(c.fits(allocated, reserved, BESIDE), Fits::No(_)))
+        self.cards.iter().all(|c| !matches!(self.needs.fits(c), Fits::No(_)))
     }
 
     fn because(&self) -> String {
@@ -41,15 +40,14 @@ impl Prediction {
 
     /// For people.
     pub(super) fn text(&self, style: Style) -> String {
-        let (allocated, reserved) = self.needs.most();
         let needed = self.needs.bytes();
         let mut lines = style.wrap(
             "strandline: ",
             &format!(
-                "NEEDS {} of GPU memory: {} that PyTorch reserves, and {} for the CUDA context and kernels. Predicted on a simulated GPU {}.",
+                "NEEDS {} of GPU memory: {} that PyTorch reserves, and {} for the CUDA context, kernels and libraries. Predicted on a simulated GPU {}.",
                 size(needed),
-                size(reserved),
-                size(BESIDE),
+                size(self.needs.most().1),
+                size(self.needs.beside()),
                 self.because()
             ),
         );
@@ -72,7 +70,7 @@ impl Prediction {
         }
         let mut table = Table::new([Align::Left, Align::Right, Align::Left]);
         for card in &self.cards {
-            let fits = match card.fits(allocated, reserved, BESIDE) {
+            let fits = match self.needs.fits(card) {
                 Fits::Yes(spare) if self.needs.growth >= 1.0 => {
                     let more = (spare as f64 / self.needs.growth) as u64;
                     format!("full after about {} steps", thousands(more + u64::from(self.needs.steps)))
@@ -107,9 +105,8 @@ impl Prediction {
 
     /// For programs.
     pub(super) fn json(&self) -> Value {
-        let (allocated, reserved) = self.needs.most();
         let card = |c: &Card| {
-            let fits = match c.fits(allocated, reserved, BESIDE) {
+            let fits = match self.needs.fits(c) {
                 Fits::Yes(_) => "yes",
                 Fits::Tight(_) => "tight",
                 Fits::No(_) => "no",
@@ -118,7 +115,7 @@ impl Prediction {
             json!({ "name": c.name, "bytes": c.bytes, "fits": fits, "margin_bytes": margin as i64 })
         };
         json!({
-            "schema": 1, "growth_bytes_per_step": self.needs.growth, "needed_bytes": self.needs.bytes(), "beside_bytes": BESIDE, "steps": self.needs.steps,
+            "schema": 1, "growth_bytes_per_step": self.needs.growth, "needed_bytes": self.needs.bytes(), "beside_bytes": self.needs.beside(), "steps": self.needs.steps,
             "ended": self.needs.ended(), "devices": self.needs.peaks.iter().map(Peak::json).collect::<Vec<_>>(),
             "cards": self.cards.iter().map(card).collect::<Vec<_>>(), "verdict": self.needs.job.outcome.name(), "reason": self.needs.job.reason,
             "tried": self.changes.iter().map(|c| c.json(&self.needs)).collect::<Vec<_>>(),

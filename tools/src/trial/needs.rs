@@ -1,6 +1,6 @@
 //! One attempt: the job on a simulated GPU, ended when its memory has settled, and judged.
 
-use super::cards::Card;
+use super::cards::{Card, Fits};
 use super::peak::{BESIDE, Peak, peaks};
 use super::settled::{Follower, Why};
 use crate::alert::Settings;
@@ -79,9 +79,20 @@ impl Needs {
         (most(|p| p.allocated), most(|p| p.reserved))
     }
 
+    /// What a process takes of a card beside what PyTorch reserves.
+    pub(crate) fn beside(&self) -> u64 {
+        BESIDE.saturating_add(self.peaks.iter().map(|p| p.libraries).max().unwrap_or(0))
+    }
+
     /// What a card must have: all that is reserved, and what a process takes of a card beside it.
     pub(crate) fn bytes(&self) -> u64 {
-        self.most().1.saturating_add(BESIDE)
+        self.most().1.saturating_add(self.beside())
+    }
+
+    /// Whether it fits a card.
+    pub(crate) fn fits(&self, card: &Card) -> Fits {
+        let (allocated, reserved) = self.most();
+        card.fits(allocated, reserved, self.beside())
     }
 
     /// Why there are no more steps, in a word for programs.

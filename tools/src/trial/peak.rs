@@ -4,9 +4,9 @@ use crate::analyze::Judged;
 use serde_json::{Value, json};
 use strandline::report::Process;
 
-/// Bytes that a process takes of a card beside PyTorch's: 524 MiB for the CUDA context and 456 MiB for kernels' code, cuBLAS and cuDNN
-/// (measured on an H200, docs/measurements.md; other cards' contexts are smaller).
-pub(crate) const BESIDE: u64 = (524 + 456) << 20;
+/// Bytes that a process takes of a card beside PyTorch's: 527 MiB for the CUDA context, 112 to 116 MiB for kernels' code and cuDNN, 128 MiB
+/// for cuBLAS, with PyTorch 2.11 and CUDA 13 on an H100 and on an H200 (docs/measurements.md; other cards' contexts are smaller).
+pub(crate) const BESIDE: u64 = (527 + 116 + 128) << 20;
 
 /// A device of a process.
 pub(crate) struct Peak {
@@ -15,6 +15,8 @@ pub(crate) struct Peak {
     pub(crate) device: u8,
     pub(crate) allocated: u64,
     pub(crate) reserved: u64,
+    /// What libraries other than PyTorch were seen to allocate of the simulated GPU: CuPy, say, or a kernel of the job's own.
+    pub(crate) libraries: u64,
     pub(crate) step: u32,
     pub(crate) phase: &'static str,
     /// What it held at the peak, by class; those with nothing are left out.
@@ -52,6 +54,7 @@ fn peaks_of(p: &Process<'_>, name: Option<String>) -> Vec<Peak> {
             device: d.id.0,
             allocated: d.peak_allocated.bytes.0,
             reserved: d.peak_reserved.bytes.0,
+            libraries: moment.map_or(0, |m| m.anatomy.seen_libraries.iter().map(|(_, b)| b.0).sum()),
             step: d.peak_allocated.step,
             phase: d.peak_allocated.phase.name(),
             classes,
