@@ -15,7 +15,7 @@ pub(super) struct Prediction {
 
 /// What a simulated GPU cannot tell.
 const NOT_SIMULATED: &str = "a simulated GPU computes no values, so a branch that depends on one may go the other way; it has no workspaces of \
-    cuDNN, buffers of NCCL, compiled code or memory of CUDA graphs: leave room for these";
+    cuDNN, compiled code or memory of CUDA graphs, and NCCL is counted with one group: leave room for these";
 
 impl Prediction {
     /// Whether it fits all the cards that are told.

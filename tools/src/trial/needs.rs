@@ -1,7 +1,7 @@
 //! One attempt: the job on a simulated GPU, ended when its memory has settled, and judged.
 
 use super::cards::{Card, Fits};
-use super::peak::{BESIDE, Peak, peaks};
+use super::peak::{Peak, beside, peaks};
 use super::settled::{Follower, Why};
 use crate::alert::Settings;
 use crate::analyze::{self, Suppressions};
@@ -81,7 +81,7 @@ impl Needs {
 
     /// What a process takes of a card beside what PyTorch reserves.
     pub(crate) fn beside(&self) -> u64 {
-        BESIDE.saturating_add(self.peaks.iter().map(|p| p.libraries).max().unwrap_or(0))
+        beside(&self.peaks)
     }
 
     /// What a card must have: all that is reserved, and what a process takes of a card beside it.

@@ -4,9 +4,13 @@ use crate::analyze::Judged;
 use serde_json::{Value, json};
 use strandline::report::Process;
 
-/// Bytes that a process takes of a card beside PyTorch's: 527 MiB for the CUDA context, 112 to 116 MiB for kernels' code and cuDNN, 128 MiB
-/// for cuBLAS, with PyTorch 2.11 and CUDA 13 on an H100 and on an H200 (docs/measurements.md; other cards' contexts are smaller).
-pub(crate) const BESIDE: u64 = (527 + 116 + 128) << 20;
+/// Bytes that a process takes of a card beside PyTorch's: 527 MiB for the CUDA context, 112 to 116 MiB for kernels' code and cuDNN, 64 MiB
+/// for each of two cuBLAS handles, with PyTorch 2.11 and CUDA 13 on an H100 and on an H200 (docs/measurements.md; other cards' contexts are
+/// smaller).
+pub(crate) const BESIDE: u64 = (527 + 116 + 2 * 64) << 20;
+
+/// Bytes that NCCL takes in each rank: 486 MiB for a communicator of two H200s, and its kernels (docs/measurements.md).
+const NCCL: u64 = 770 << 20;
 
 /// A device of a process.
 pub(crate) struct Peak {
@@ -61,6 +65,13 @@ fn peaks_of(p: &Process<'_>, name: Option<String>) -> Vec<Peak> {
         }
     })
     .collect()
+}
+
+/// What a process takes of a card beside what PyTorch reserves.
+pub(super) fn beside(peaks: &[Peak]) -> u64 {
+    let libraries = peaks.iter().map(|p| p.libraries).max().unwrap_or(0);
+    let ranks = peaks.iter().any(|p| p.process.is_some() && p.device != peaks[0].device);
+    BESIDE.saturating_add(libraries).saturating_add(if ranks { NCCL } else { 0 })
 }
 
 impl Peak {
