@@ -68,12 +68,10 @@ impl<'t> Add<'t> {
         let mut names = names.filter(|n| n.kind() == "identifier" && !is_attribute_name(*n));
         let is_made = |name: Node<'t>| {
             let (text, owner) = (source.text(name), source.owner(name, source.text(name)));
-            source.nodes.iter().any(|n| {
-                n.kind() == "assignment"
-                    && leads(*n)
-                    && source.bound_by(*n).contains(&text)
-                    && source.owner(*n, text) == owner
-            })
+            source
+                .binding(text)
+                .iter()
+                .any(|n| n.kind() == "assignment" && leads(*n) && source.owner(*n, text) == owner)
         };
         u32::from(names.any(is_made))
     }
@@ -164,7 +162,7 @@ fn with_aliases(source: &Source<'_>, keeper: &Keeper, names: &HashSet<Name>) -> 
     let mut search = Search { source, keeper, names: names.clone(), is_any: false };
     for _ in 0..2 {
         let mut more = HashSet::new();
-        for n in source.nodes.iter().filter(|n| n.kind() == "assignment") {
+        for n in source.all("assignment") {
             let (Some(left), Some(right)) = (n.child_by_field_name("left"), n.child_by_field_name("right"))
             else {
                 continue;
@@ -177,7 +175,7 @@ fn with_aliases(source: &Source<'_>, keeper: &Keeper, names: &HashSet<Name>) -> 
                 }
             }
         }
-        for n in source.nodes.iter().filter(|n| n.kind() == "function_definition") {
+        for n in source.all("function_definition") {
             let returned = ways::property(source, *n).filter(|(_, value)| search.is_keeper(*value));
             more.extend(returned.map(|(name, _)| Name::Attribute(name.to_string())));
         }
@@ -211,12 +209,9 @@ impl<'t> Search<'_, 't> {
     /// Whether a name is assigned, and only ever what `is_it` says.
     fn is_only(&self, name: &Name, is_it: &dyn Fn(Node<'t>) -> bool) -> bool {
         let Name::Of(owner, text) = name else { return false };
-        let assigns = |n: &&Node<'t>| {
-            self.source.bound_by(**n).contains(&text.as_str())
-                && self.source.owner(n.child(0).unwrap_or(**n), text) == *owner
-        };
+        let assigns = |n: &&Node<'t>| self.source.owner(n.child(0).unwrap_or(**n), text) == *owner;
         let right = |n: &Node<'t>| n.child_by_field_name("right").filter(|_| n.kind() == "assignment");
-        let mut all = self.source.nodes.iter().filter(assigns).peekable();
+        let mut all = self.source.binding(text).iter().filter(assigns).peekable();
         all.peek().is_some() && all.all(|n| right(n).is_some_and(is_it))
     }
 
@@ -278,10 +273,8 @@ impl<'t> Search<'_, 't> {
             return source.are_related(source.field(around, "name"), class);
         }
         // Of another class that has such an attribute it would be that.
-        let others = source.nodes.iter().filter(|n| {
-            n.kind() == "attribute"
-                && source.field(**n, "object") == "self"
-                && source.field(**n, "attribute") == self.keeper.variable
+        let others = source.all("attribute").iter().filter(|n| {
+            source.field(**n, "object") == "self" && source.field(**n, "attribute") == self.keeper.variable
         });
         let mut classes = others.filter_map(|n| source.class_around(*n)).map(|c| source.field(c, "name"));
         object == class || classes.all(|c| source.are_related(c, class))
@@ -343,11 +336,9 @@ impl<'t> Search<'_, 't> {
             let (left, right) = (n.child_by_field_name("left"), n.child_by_field_name("right"));
             let called = right.map_or("", |r| self.source.field(r, "function"));
             let name = called.rsplit('.').next().unwrap_or_default();
-            n.kind() == "assignment"
-                && left.is_some_and(|l| self.mentions(l))
-                && self.keeper.type_name.trim_start_matches('_') == name
+            left.is_some_and(|l| self.mentions(l)) && self.keeper.type_name.trim_start_matches('_') == name
         };
-        let all = self.source.nodes.iter().filter(is_it);
+        let all = self.source.all("assignment").iter().filter(is_it);
         all.map(|n| Add { node: *n, values: Vec::new(), may_hold: true, grows: true }).collect()
     }
 
@@ -384,8 +375,8 @@ impl<'t> Search<'_, 't> {
         };
         let (name, class) = (source.field(function, "attribute"), source.class_around(call));
         let is_own = source.field(function, "object") == "self" && self.keeper.class.is_some();
-        let is_it = |n: &&Node<'t>| n.kind() == "function_definition" && source.field(**n, "name") == name;
-        let mut methods = source.nodes.iter().filter(is_it).filter(|m| source.class_around(**m) == class);
+        let named = source.binding(name).iter().filter(|n| n.kind() == "function_definition");
+        let mut methods = named.filter(|m| source.class_around(**m) == class);
         is_own && class.is_some() && methods.any(|m| self.mentions(*m))
     }
 

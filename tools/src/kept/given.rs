@@ -9,7 +9,7 @@ impl<'t> Search<'_, 't> {
     /// Parameters that are given the keeper, by whatever calls a function of this source.
     pub(super) fn given(&self) -> HashSet<Name> {
         let (source, mut found) = (self.source, HashSet::new());
-        for call in source.nodes.iter().filter(|n| n.kind() == "call") {
+        for call in source.all("call") {
             let (Some(function), Some(arguments)) =
                 (call.child_by_field_name("function"), call.child_by_field_name("arguments"))
             else {
@@ -33,7 +33,7 @@ impl<'t> Search<'_, 't> {
     /// The parameter of a function of this name; where no such function is there, those that are called as what is given.
     fn parameters(&self, callee: &str, i: usize, own: &str, by_name: bool) -> Vec<Name> {
         let source = self.source;
-        let functions = || source.nodes.iter().filter(|n| n.kind() == "function_definition");
+        let functions = || source.all("function_definition").iter();
         let named: Vec<&Node<'t>> = functions().filter(|f| source.field(**f, "name") == callee).collect();
         let of = |f: &Node<'t>, name: &str| Name::Of(f.id(), name.to_string());
         if named.is_empty() {

@@ -23,10 +23,8 @@ pub(super) fn registered<'t>(source: &Source<'t>, keeper: &Keeper) -> Vec<Add<'t
         Some(name) => {
             let text = source.text(name);
             let owner = source.owner(name, text);
-            let is_it = |n: &&Node<'t>| {
-                n.kind() == "identifier" && source.text(**n) == text && source.owner(**n, text) == owner
-            };
-            source.nodes.iter().filter(is_it).filter_map(|n| call_of(*n)).collect()
+            let is_it = |n: &&Node<'t>| source.text(**n) == text && source.owner(**n, text) == owner;
+            source.all("identifier").iter().filter(is_it).filter_map(|n| call_of(*n)).collect()
         }
     };
     let keeps = calls.into_iter().filter(|c| registers(called(source, *c)));

@@ -27,8 +27,8 @@ pub(super) fn adds<'t>(source: &Source<'t>, keeper: &Keeper) -> Option<Vec<Add<'
     let is_it = |n: &tree_sitter::Node<'t>| {
         class != "atexit" || matches!(source.field(*n, "function"), "atexit.register" | "register")
     };
-    let calls = source.nodes.iter().copied().filter(is_it);
-    let calls = calls.filter(|n| n.kind() == "call" && names.contains(&called(source, *n)));
+    let calls = source.all("call").iter().copied();
+    let calls = calls.filter(|n| names.contains(&called(source, *n))).filter(is_it);
     let add = |node: tree_sitter::Node<'t>| {
         let arguments = children(node.child_by_field_name("arguments")?);
         let values = arguments.get(from..)?.to_vec();

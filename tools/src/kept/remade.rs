@@ -23,11 +23,13 @@ pub(super) fn at(text: &str, at: u32) -> Line {
     };
     let source = Source::new(text, tree.root_node());
     let is_there = |n: &&Node<'_>| (line(**n)..=last_line(**n)).contains(&at);
-    let is_it = |n: &&Node<'_>| n.kind() == "assignment" && is_there(n);
-    let mut all = source.nodes.iter().filter(is_it);
+    let mut all = source.all("assignment").iter().filter(is_there);
     let (Some(one), None) = (all.next(), all.next()) else {
-        let is_return = |n: &Node<'_>| n.kind() == "return_statement" && is_there(&n);
-        return if source.nodes.iter().any(is_return) { Line::Returns } else { Line::Other };
+        return if source.all("return_statement").iter().any(|n| is_there(&n)) {
+            Line::Returns
+        } else {
+            Line::Other
+        };
     };
     let keeper = one.child_by_field_name("left").and_then(|left| keeper(&source, left));
     match keeper.map(|k| find(text, &k)) {

@@ -1,5 +1,6 @@
 //! A Python source, parsed: which function a name belongs to.
 
+use std::collections::{HashMap, HashSet};
 use tree_sitter::{Node, Parser, Tree};
 
 /// Most bytes of a source that is parsed.
@@ -54,6 +55,23 @@ pub(super) const FUNCTIONS: [&str; 2] = ["function_definition", "lambda"];
 const COMPREHENSIONS: [&str; 4] =
     ["list_comprehension", "set_comprehension", "dictionary_comprehension", "generator_expression"];
 
+/// Kinds of nodes whose `left` is assigned.
+pub(super) const ASSIGNING: [&str; 4] =
+    ["assignment", "augmented_assignment", "for_statement", "for_in_clause"];
+/// Kinds of nodes that assign names.
+const BINDING: [&str; 10] = [
+    ASSIGNING[0],
+    ASSIGNING[1],
+    ASSIGNING[2],
+    ASSIGNING[3],
+    "named_expression",
+    "function_definition",
+    "class_definition",
+    "as_pattern_target",
+    "aliased_import",
+    "dotted_name",
+];
+
 /// A source and its tree.
 pub(super) struct Source<'t> {
     text: &'t str,
@@ -61,12 +79,40 @@ pub(super) struct Source<'t> {
     pub(super) root: Node<'t>,
     /// Every node, in the order of the text.
     pub(super) nodes: Vec<Node<'t>>,
+    /// The nodes of each kind, by its number.
+    of_kind: HashMap<u16, Vec<Node<'t>>>,
+    /// The nodes that assign each name.
+    binding: HashMap<&'t str, Vec<Node<'t>>>,
 }
 
 impl<'t> Source<'t> {
     /// All nodes of a tree.
     pub(super) fn new(text: &'t str, root: Node<'t>) -> Source<'t> {
-        Source { text, root, nodes: below(root, &|_| true) }
+        let nodes = below(root, &|_| true);
+        let mut of_kind = HashMap::<u16, Vec<Node<'t>>>::new();
+        for node in &nodes {
+            of_kind.entry(node.kind_id()).or_default().push(*node);
+        }
+        let mut source = Source { text, root, nodes, of_kind, binding: HashMap::new() };
+        let mut binding = HashMap::<&str, Vec<Node<'t>>>::new();
+        for node in BINDING.iter().flat_map(|kind| source.all(kind)) {
+            for name in source.bound_by(*node) {
+                binding.entry(name).or_default().push(*node);
+            }
+        }
+        source.binding = binding;
+        source
+    }
+
+    /// All nodes of a kind, in the order of the text.
+    pub(super) fn all(&self, kind: &str) -> &[Node<'t>] {
+        let id = self.root.language().id_for_node_kind(kind, true);
+        self.of_kind.get(&id).map_or(&[], Vec::as_slice)
+    }
+
+    /// All nodes that assign a name, whosever it is.
+    pub(super) fn binding(&self, name: &str) -> &[Node<'t>] {
+        self.binding.get(name).map_or(&[], Vec::as_slice)
     }
 
     /// The text of a node.
@@ -142,7 +188,11 @@ impl<'t> Source<'t> {
         if self.parameters(scope).contains(&name) {
             return true;
         }
-        own(scope).into_iter().any(|n| self.bound_by(n).contains(&name))
+        let mut nodes = self.binding(name).iter().filter(|n| holds(scope, **n)).peekable();
+        nodes.peek().is_some() && {
+            let own: HashSet<usize> = own(scope).iter().map(Node::id).collect();
+            nodes.any(|n| own.contains(&n.id()))
+        }
     }
 
     /// The names of a function's parameters, in their order.
@@ -166,7 +216,7 @@ impl<'t> Source<'t> {
     pub(super) fn bound_by(&self, n: Node<'t>) -> Vec<&'t str> {
         let of = |field: &str| n.child_by_field_name(field).map(|t| self.targets(t)).unwrap_or_default();
         match n.kind() {
-            "assignment" | "augmented_assignment" | "for_statement" | "for_in_clause" => of("left"),
+            kind if ASSIGNING.contains(&kind) => of("left"),
             "named_expression" | "function_definition" | "class_definition" => of("name"),
             "as_pattern_target" => self.targets(n),
             "aliased_import" => of("alias"),
@@ -203,8 +253,7 @@ impl<'t> Source<'t> {
     }
 
     fn descends(&self, class: &str, from: &str, deepest: u32) -> bool {
-        let mine =
-            self.nodes.iter().filter(|n| n.kind() == "class_definition" && self.field(**n, "name") == class);
+        let mine = self.all("class_definition").iter().filter(|n| self.field(**n, "name") == class);
         let bases = mine.filter_map(|n| n.child_by_field_name("superclasses")).flat_map(children);
         let names = bases.map(|b| self.text(b).rsplit('.').next().unwrap_or_default());
         deepest > 0 && names.into_iter().any(|base| base == from || self.descends(base, from, deepest - 1))

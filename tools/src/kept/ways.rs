@@ -1,6 +1,6 @@
 //! Ways to a keeper besides its name: the class that it is an instance of, a property that returns it, a key that is always the same.
 
-use super::scope::{Source, below, children};
+use super::scope::{ASSIGNING, Source, below, children};
 use super::values::called;
 use tree_sitter::Node;
 
@@ -42,8 +42,9 @@ pub(super) fn is_fixed(subscript: Node<'_>) -> bool {
 /// The decorator by which `functools` keeps the results of the only function of this name, and whether these are containers, made empty
 /// to be filled by whoever gets them.
 pub(super) fn cache<'t>(source: &Source<'t>, function: &str) -> Option<(Node<'t>, bool)> {
-    let is_it = |n: &&Node<'t>| n.kind() == "function_definition" && source.field(**n, "name") == function;
-    let mut all = source.nodes.iter().filter(is_it).filter_map(|n| Some((*n, n.parent()?)));
+    let is_it = |n: &&Node<'t>| source.field(**n, "name") == function;
+    let mut all =
+        source.all("function_definition").iter().filter(is_it).filter_map(|n| Some((*n, n.parent()?)));
     let (node, decorated) = all.next().filter(|(_, d)| d.kind() == "decorated_definition")?;
     let is_cache = |d: &Node<'t>| d.kind() == "decorator" && source.text(*d).contains("cache");
     let decorator = children(decorated).into_iter().find(is_cache)?;
@@ -60,11 +61,9 @@ pub(super) fn cache<'t>(source: &Source<'t>, function: &str) -> Option<(Node<'t>
 pub(super) fn cached_property<'t>(source: &Source<'t>, class: &str, name: &str) -> Option<Node<'t>> {
     let is_it = |n: &&Node<'t>| {
         let around = source.class_around(**n).map_or("", |c| source.field(c, "name"));
-        n.kind() == "function_definition"
-            && source.field(**n, "name") == name
-            && source.are_related(around, class)
+        source.field(**n, "name") == name && source.are_related(around, class)
     };
-    let decorated = source.nodes.iter().find(is_it)?.parent()?;
+    let decorated = source.all("function_definition").iter().find(is_it)?.parent()?;
     let is_cached = |d: &Node<'t>| {
         let name = children(*d).into_iter().next().map_or("", |n| source.text(n));
         d.kind() == "decorator" && name.ends_with("cached_property")
@@ -107,10 +106,9 @@ fn quoted(text: &str) -> Option<&str> {
 pub(super) fn calls_on_results<'t>(source: &Source<'t>, function: &str) -> Vec<Node<'t>> {
     let object = |n: &Node<'t>| n.child_by_field_name("function")?.child_by_field_name("object");
     let is_it = |n: &Node<'t>| {
-        n.kind() == "call"
-            && object(n).is_some_and(|o| o.kind() == "call" && source.field(o, "function") == function)
+        object(n).is_some_and(|o| o.kind() == "call" && source.field(o, "function") == function)
     };
-    source.nodes.iter().copied().filter(is_it).collect()
+    source.all("call").iter().copied().filter(is_it).collect()
 }
 
 /// The method that is called.
@@ -138,11 +136,10 @@ pub(super) fn values_of_attribute<'t>(source: &Source<'t>, attribute: Node<'t>) 
         let is_here = class.is_none() || source.class_around(left) == class;
         (source.field(left, "attribute") == name && is_here).then(|| n.child_by_field_name("right"))
     };
-    let is_method = |n: &Node<'t>| n.kind() == "function_definition" && source.field(*n, "name") == name;
-    if class.is_none() && source.nodes.iter().any(is_method) {
+    if class.is_none() && source.binding(name).iter().any(|n| n.kind() == "function_definition") {
         return Vec::new();
     }
-    source.nodes.iter().filter_map(value).collect()
+    ASSIGNING.iter().flat_map(|kind| source.all(kind)).filter_map(value).collect()
 }
 
 /// What modules of PyTorch have their tensors in, and each other.
