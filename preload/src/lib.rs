@@ -45,5 +45,6 @@ static LOAD: extern "C" fn() = load;
 /// Runs before `main`, in every process that is started with the preload.
 #[cfg(not(test))]
 extern "C" fn load() {
+    platform::heap::prepare();
     lifecycle::load();
 }

@@ -31,7 +31,7 @@ fn gettime() -> *mut c_void {
     let _in_loader = loader::enter();
     // SAFETY: C strings; nothing is loaded that is not loaded already, and the handle is asked only where there is one. It is kept open.
     unsafe {
-        let library = libc::dlopen(c"libc.so.6".as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD);
+        let library = loader::open(Some(c"libc.so.6"));
         if library.is_null() {
             return core::ptr::null_mut();
         }

@@ -2,14 +2,21 @@
 //! stays held for ever, and the child hangs in its first `dlopen`. So whoever of us asks the loader says so, and a fork waits for him.
 
 use super::tid::tid;
-use std::ffi::{CStr, c_char, c_void};
+use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering::*};
 use std::time::{Duration, Instant};
 
 /// What a `dlsym` is.
 pub(crate) type Dlsym = unsafe extern "C" fn(*mut c_void, *const c_char) -> *mut c_void;
-/// The loader's own.
+/// What a `dlopen` is.
+type Dlopen = unsafe extern "C" fn(*const c_char, c_int) -> *mut c_void;
+/// What a `dlclose` is.
+type Dlclose = unsafe extern "C" fn(*mut c_void) -> c_int;
+/// The loader's own: profilers write other functions' addresses into all libraries' tables (memray's `dlopen` and `dlclose` go through every
+/// table of every library each time), ours among them.
 static DLSYM: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
+static DLOPEN: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
+static DLCLOSE: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
 
 /// Threads that are in the loader for us.
 static INSIDE: AtomicU32 = AtomicU32::new(0);
@@ -114,7 +121,7 @@ pub(crate) fn is_global(name: &CStr, address: *const ()) -> bool {
     // SAFETY: the program itself is opened once more, which runs nothing, and is never closed; a look-up through it goes through the
     // global scope. The name is a C string, and the result is only compared.
     unsafe {
-        let program = libc::dlopen(core::ptr::null(), libc::RTLD_LAZY | libc::RTLD_NOLOAD);
+        let program = open(None);
         !program.is_null() && core::ptr::addr_eq(libc::dlsym(program, name.as_ptr()), address)
     }
 }
@@ -129,25 +136,79 @@ pub(crate) fn library_of(address: *const c_void) -> Option<libc::Dl_info> {
     }
 }
 
-/// What the libraries behind this one have by a name, asked of the loader's own `dlsym`: another preloaded library may have one too, and
-/// would answer with what is behind itself. Found by its version, which others' have not; it has had two, the older is on every system.
-#[cold]
-pub(crate) fn next(name: &CStr) -> *mut c_void {
-    let mut p = DLSYM.load(Relaxed);
+/// The C library's own function of this name, and not what another preloaded library or a profiler has put in front of it. Found by its
+/// version, which others' have not; it has had two, the older is on every system.
+pub(super) fn of_loader(place: &AtomicPtr<c_void>, name: &CStr) -> *mut c_void {
+    let mut p = place.load(Relaxed);
     if p.is_null() {
         // SAFETY: both are C strings, and the call comes from this library, behind which the search begins.
-        p = unsafe { libc::dlvsym(libc::RTLD_NEXT, c"dlsym".as_ptr(), c"GLIBC_2.2.5".as_ptr()) };
-        DLSYM.store(p, Relaxed);
+        p = unsafe { libc::dlvsym(libc::RTLD_NEXT, name.as_ptr(), c"GLIBC_2.2.5".as_ptr()) };
+        place.store(p, Relaxed);
     }
+    p
+}
+
+/// Opens a library that is loaded already, or the program itself, once more, which runs nothing of it; null where it is not loaded.
+#[cold]
+pub(crate) fn open(library: Option<&CStr>) -> *mut c_void {
+    let p = of_loader(&DLOPEN, c"dlopen");
+    if p.is_null() {
+        return p;
+    }
+    let name = library.map_or(core::ptr::null(), CStr::as_ptr);
+    // SAFETY: what the loader has by this name and version is its `dlopen`, of this type; the name is a C string or none, and with
+    // RTLD_NOLOAD no initialiser runs: the library is there already or the call fails.
+    unsafe {
+        let handle =
+            core::mem::transmute::<*mut c_void, Dlopen>(p)(name, libc::RTLD_LAZY | libc::RTLD_NOLOAD);
+        if handle.is_null() {
+            // The job is not to find our failure.
+            libc::dlerror();
+        }
+        handle
+    }
+}
+
+/// Closes what [`open`] has given.
+///
+/// # Safety
+/// Nothing of that library is used on the strength of this handle any more.
+#[cold]
+pub(crate) unsafe fn close(handle: *mut c_void) {
+    let p = of_loader(&DLCLOSE, c"dlclose");
+    if !p.is_null() {
+        // SAFETY: what the loader has by this name and version is its `dlclose`, of this type; the rest is the caller's promise.
+        unsafe { core::mem::transmute::<*mut c_void, Dlclose>(p)(handle) };
+    }
+}
+
+/// What a library that is open has by a name; null: nothing.
+///
+/// # Safety
+/// As `dlsym`: the handle is [`RTLD_NEXT`](libc::RTLD_NEXT), [`RTLD_DEFAULT`](libc::RTLD_DEFAULT), or open.
+#[cold]
+pub(crate) unsafe fn symbol(handle: *mut c_void, name: &CStr) -> *mut c_void {
+    let p = of_loader(&DLSYM, c"dlsym");
     if p.is_null() {
         return p;
     }
     // SAFETY: what the loader has by this name and version is its `dlsym`, of this type; the name is a C string, and the call comes from
-    // this library.
+    // this library; the rest is the caller's promise.
     unsafe {
-        let dlsym = core::mem::transmute::<*mut c_void, Dlsym>(p);
-        dlsym(libc::RTLD_NEXT, name.as_ptr())
+        let found = core::mem::transmute::<*mut c_void, Dlsym>(p)(handle, name.as_ptr());
+        if found.is_null() {
+            libc::dlerror();
+        }
+        found
     }
+}
+
+/// What the libraries behind this one have by a name, asked of the loader's own `dlsym`: another preloaded library may have one too, and
+/// would answer with what is behind itself.
+#[cold]
+pub(crate) fn next(name: &CStr) -> *mut c_void {
+    // SAFETY: a handle that the loader knows.
+    unsafe { symbol(libc::RTLD_NEXT, name) }
 }
 
 #[cfg(test)]

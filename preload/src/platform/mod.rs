@@ -7,6 +7,7 @@ pub(crate) mod elf;
 pub(crate) mod environment;
 pub(crate) mod errno;
 mod glibc_compat;
+pub(crate) mod heap;
 pub(crate) mod loader;
 pub(crate) mod mapping;
 pub(crate) mod memory;

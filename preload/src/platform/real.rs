@@ -5,8 +5,7 @@
 //! outside of any allocator lock, so that a hook never enters the loader.
 
 use super::{errno, loader, runtimes};
-use libloading::os::unix::{Library as Open, RTLD_LAZY};
-use std::ffi::{CStr, c_void};
+use std::ffi::{CStr, CString, c_void};
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 
@@ -42,8 +41,6 @@ impl Library {
         }
     }
 }
-
-const RTLD_NOLOAD: i32 = libc::RTLD_NOLOAD;
 
 /// A function of type `F` that a hook stands in front of.
 pub(crate) struct Real<F> {
@@ -144,12 +141,19 @@ pub(crate) fn look_up(name: &CStr, library: Library) -> *mut c_void {
 #[cold]
 pub(crate) fn in_loaded(library: &str, name: &CStr) -> Option<*mut c_void> {
     let _in_loader = loader::enter();
-    // SAFETY: with RTLD_NOLOAD no initialiser runs: the library is there already or the call fails.
-    let open = unsafe { Open::open(Some(library), RTLD_LAZY | RTLD_NOLOAD) }.ok()?;
-    // SAFETY: the symbol's value is taken as an address and not used as anything here.
-    let p = unsafe { open.get::<*mut c_void>(name.to_bytes_with_nul()) }.ok()?.into_raw();
-    std::mem::forget(open);
-    (!p.is_null()).then_some(p)
+    let handle = loader::open(Some(&CString::new(library).ok()?));
+    if handle.is_null() {
+        return None;
+    }
+    // SAFETY: the loader has just handed it out; where it has no such function nothing of it is used.
+    unsafe {
+        let p = loader::symbol(handle, name);
+        if p.is_null() {
+            loader::close(handle);
+            return None;
+        }
+        Some(p)
+    }
 }
 
 /// Asks every loaded library but this one: static or renamed builds.

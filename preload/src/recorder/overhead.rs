@@ -6,10 +6,10 @@
 //! kernel, by the writing thread.
 
 use crate::platform::clock;
+use crate::platform::heap::Heap;
 use core::alloc::{GlobalAlloc, Layout};
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use serde_json::{Value, json};
-use std::alloc::System;
 
 /// One entry of a thread in so many is timed.
 const EVERY: u32 = 1024;
@@ -161,36 +161,36 @@ pub(crate) fn fact(elapsed_ns: u64, elapsed_ticks: u64, mapped: u64) -> Value {
     } })
 }
 
-/// The heap of this library: the system's, counted.
+/// The heap of this library, counted.
 struct Counted;
 
 #[global_allocator]
 static ALLOCATOR: Counted = Counted;
 
-// SAFETY: every call is handed on to the system's allocator as it is, and its result is returned as it is.
+// SAFETY: every call is handed on to the heap as it is, and its result is returned as it is.
 unsafe impl GlobalAlloc for Counted {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         HEAP.fetch_add(layout.size() as u64, Relaxed);
         // SAFETY: the caller's layout.
-        unsafe { System.alloc(layout) }
+        unsafe { Heap.alloc(layout) }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         HEAP.fetch_add(layout.size() as u64, Relaxed);
         // SAFETY: the caller's layout.
-        unsafe { System.alloc_zeroed(layout) }
+        unsafe { Heap.alloc_zeroed(layout) }
     }
 
     unsafe fn dealloc(&self, p: *mut u8, layout: Layout) {
         HEAP.fetch_sub(layout.size() as u64, Relaxed);
-        // SAFETY: `p` came from the system's allocator with this layout.
-        unsafe { System.dealloc(p, layout) }
+        // SAFETY: `p` came from the heap with this layout.
+        unsafe { Heap.dealloc(p, layout) }
     }
 
     unsafe fn realloc(&self, p: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         HEAP.fetch_add((size as u64).wrapping_sub(layout.size() as u64), Relaxed);
-        // SAFETY: `p` came from the system's allocator with this layout; the size is the caller's.
-        unsafe { System.realloc(p, layout, size) }
+        // SAFETY: `p` came from the heap with this layout; the size is the caller's.
+        unsafe { Heap.realloc(p, layout, size) }
     }
 }
 
