@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# The wheel in plain roots of Debian and Ubuntu: pip installs it, the demo finds its leak, and a script of transformers' Trainer is recorded.
+# The wheel in plain roots of Debian and Ubuntu: pip installs it, the demo finds its leak, a script of transformers' Trainer is recorded, and the
+# commands of README.md are run word for word, but for those that `left_out` below names.
 #
 #     tests/plain_roots.sh WHEEL ROOT...
 #
@@ -32,6 +33,8 @@ clean() {
 trap clean EXIT
 
 cat > "$work/train.py" <<'PYTHON'
+import sys
+
 import torch
 from transformers import Trainer, TrainingArguments
 
@@ -45,7 +48,9 @@ class Model(torch.nn.Module):
         return {"loss": self.layer(x).square().mean()}
 
 rows = [{"x": torch.randn(64), "labels": torch.zeros(1)} for _ in range(64)]
-arguments = TrainingArguments("trained", max_steps=30, per_device_train_batch_size=2, report_to=[], disable_tqdm=True, save_strategy="no")
+# README.md's `--batch_size 8`, and a step 200 for `REC@step:200`.
+batch = int(sys.argv[-1]) if "--batch_size" in sys.argv else 2
+arguments = TrainingArguments("trained", max_steps=210, per_device_train_batch_size=batch, report_to=[], disable_tqdm=True, save_strategy="no")
 Trainer(Model(), arguments, train_dataset=rows).train()
 PYTHON
 
@@ -74,14 +79,49 @@ done
 for time in first second; do
     begun=$(date +%s%N)
     strandline run --simulate 24GiB -o "out-$time" train.py > said 2>&1 || { cat said; exit 1; }
-    grep -q '1.0 MiB more every step\|1 MiB more every step' said && grep -q 'train.py:10' said || { cat said; exit 1; }
+    grep -q '1.0 MiB more every step\|1 MiB more every step' said && grep -q 'train.py:12' said || { cat said; exit 1; }
     seconds "strandline run of a Trainer script, the $time time"
 done
+
+# README.md's commands, in its order, after the one that makes their recording.
+left_out() {
+    case $1 in
+        "strandline run train.py" | "strandline run --alert-oom-within "* | "strandline run --fail-on-leak -- pytest tests/gpu") echo "needs a GPU" ;;
+        "cargo run --release -- demo" | "cargo test "* | "cargo install --path tools" | .ci/tests | "pip install .") echo "needs the source and Rust" ;;
+        "pytest --strandline") echo "needs pytest and a GPU" ;;
+        "strandline doctor -- python train.py") echo "needs a GPU, and says so" ;;
+        "strandline top") echo "needs a terminal and a running job" ;;
+        "strandline run" | "strandline snapshot") echo "names a command in a sentence" ;;
+        *) return 1 ;;
+    esac
+}
+rm -rf readme && mkdir readme && cp train.py readme/ && cd readme
+first="strandline run --simulate 24GiB train.py"
+python - ../README.md > commands <<'PYTHON'
+import re
+import sys
+
+shown = re.sub("```text\n.*?```", "", open(sys.argv[1]).read(), flags=re.DOTALL)
+fenced = [line for block in re.findall("```(?:sh|console)?\n(.*?)```", shown, re.DOTALL) for line in block.splitlines()]
+code = fenced + re.findall("`([^`\n]+)`", re.sub("```.*?```", "", shown, flags=re.DOTALL))
+print(*dict.fromkeys(c for c in code if re.match(r"(strandline|cargo|pip|pytest|python)( |$)|\.ci/", c)), sep="\n")
+PYTHON
+grep -qxF "$first" commands
+count=0
+while read -r command; do
+    if reason=$(left_out "$command"); then echo "left out: $command ($reason)"; continue; fi
+    bash -c "$command" < /dev/null > said 2>&1 || { echo "$command: exit $?"; cat said; exit 1; }
+    count=$((count + 1))
+    # The names that README.md gives to recordings are folders beside it.
+    [ "$command" != "$first" ] || for name in DIR BASE NEW REC runs/base runs/patch demo; do mkdir -p "$name" && cp -r strandline/*/. "$name"; done
+done < <(echo "$first"; grep -vxF "$first" commands)
+[ "$count" -ge 14 ] || { echo "only $count commands of README.md"; exit 1; }
+seconds "$count commands of README.md"
 SHELL
 
 for root in "$@"; do
     mkdir -p "$root/plain"
-    cp "$wheel" "$work/train.py" "$work/inside.sh" "$root/plain/"
+    cp "$wheel" "$work/train.py" "$work/inside.sh" "$(dirname "$0")/../README.md" "$root/plain/"
     # What this machine needs to reach an index.
     cp /etc/resolv.conf "$root/etc/resolv.conf"
     [ -z "${PIP_CERT:-}" ] || cp "$PIP_CERT" "$root/etc/ssl/certs/ca-certificates.crt"
