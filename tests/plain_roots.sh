@@ -21,6 +21,9 @@
 #     run of a Trainer script              4    6       7    9        9    7
 #
 # `strandline simulate --with-transformers`, which the Trainer's script needs, downloaded for 11 to 29 s.
+#
+# On the same day the commands of README.md, and the Trainer's script with 210 steps instead of 30, ran in Debian 12 and Ubuntu 24.04, with a wheel
+# that was some hours older: 14 commands, all with exit status 0, in 19 s in Ubuntu.
 set -euo pipefail
 wheel=$(realpath "$1")
 shift
