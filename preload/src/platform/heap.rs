@@ -20,6 +20,7 @@ static POSIX_MEMALIGN: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut())
 static FREE: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
 
 /// Looks the functions up, which enters the loader: before anything of the job runs.
+#[cfg(not(test))]
 pub(crate) fn prepare() {
     let all = [
         (&MALLOC, c"malloc"),
