@@ -71,6 +71,14 @@ fn greenlets() {
     assert!(ran[0].stdout().starts_with("ended True\n"), "{}", ran[0].stdout());
 }
 
+/// What this library does in the loader and on the heap is not the profiler's: it hung, each waiting for the other's lock.
+#[test]
+fn a_profiler_that_patches_every_library() {
+    let Some(packages) = packages::if_they_can_be_had("memray-1.20.0", &["memray==1.20.0"]) else { return };
+    let ran = same(python(), "profiled.py", &[], &["both"], Some(&packages));
+    assert!(ran[0].stdout().starts_with("ended 200 "), "{}", ran[0].stdout());
+}
+
 /// Endings, each in a child of one process that has imported torch: `python tests/programs/endings.py` says how each ended.
 #[test]
 fn the_end_of_a_process_finds_threads_and_finalizers_at_work() {
