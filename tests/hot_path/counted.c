@@ -1,10 +1,12 @@
 /* Counts what the recorder does on one thread in a window: every function it calls outside of itself, and every system
    call of the thread, whoever makes it.
 
-   The recorder's own imports are led over a few instructions each that count, if the thread is the one that is watched.
+   The recorder's own imports are led over a few instructions each that count, if the thread is the one that is watched; so are the functions of
+   the heap and the loader whose addresses it keeps itself.
    System calls are caught by the kernel's user dispatch: the first one in a window is refused and named, but for a wait. */
 
 #define _GNU_SOURCE
+#include <dlfcn.h>
 #include <elf.h>
 #include <link.h>
 #include <errno.h>
@@ -77,6 +79,29 @@ static int is_code(struct dl_phdr_info *info, size_t size, void *data) {
     return 0;
 }
 
+/* Words of the recorder's data that hold the address of one of these. */
+static const char *const kept[] = {"malloc", "calloc", "realloc", "posix_memalign", "free", "dlopen", "dlclose"};
+static int kept_words;
+
+static void lead_kept(struct dl_phdr_info *info) {
+    for (size_t k = 0; k < sizeof kept / sizeof *kept; k++) {
+        void *real = dlvsym(RTLD_DEFAULT, kept[k], "GLIBC_2.2.5");
+        for (int i = 0; real && i < info->dlpi_phnum; i++) {
+            const ElfW(Phdr) *h = &info->dlpi_phdr[i];
+            void **word = (void **)((info->dlpi_addr + h->p_vaddr + 7) & ~7ul);
+            void **end = (void **)(info->dlpi_addr + h->p_vaddr + h->p_memsz) - 1;
+            if (h->p_type != PT_LOAD || !(h->p_flags & PF_W))
+                continue;
+            for (; word <= end && imports < MOST; word++)
+                if (*word == real) {
+                    names[imports] = kept[k];
+                    lead_over(word, imports++);
+                    kept_words++;
+                }
+        }
+    }
+}
+
 static int lead_all(struct dl_phdr_info *info, size_t size, void *data) {
     (void)size;
     (void)data;
@@ -108,6 +133,7 @@ static int lead_all(struct dl_phdr_info *info, size_t size, void *data) {
             lead_over(slot, imports++);
         }
     }
+    lead_kept(info);
     return 1;
 }
 
@@ -121,6 +147,8 @@ int counted_begin(void) {
     return imports;
 }
 
+/* How many of these are words of the recorder's data. */
+int counted_kept(void) { return kept_words; }
 const char *counted_name(int i) { return names[i]; }
 uint64_t counted_hits(int i) { return hits[i]; }
 /* The first system call of the last window; -1 where there was none. */

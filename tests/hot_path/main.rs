@@ -16,6 +16,13 @@ use support::{Folder, Job, Recording, libraries, python, root};
 const HARMLESS: [&str; 7] =
     ["memcpy", "memmove", "memset", "memcmp", "bcmp", "strlen", "pthread_setspecific"];
 
+/// The recorder's imports are counted, and the five functions of the heap that it keeps the addresses of.
+#[track_caller]
+fn is_counted(head: &Value) {
+    let is_more = |key: &str, than: i64| head[key].as_i64().is_some_and(|n| n > than);
+    assert!(is_more("imports", 20) && is_more("kept", 4), "{head}");
+}
+
 /// Compiles the counters with the C compiler that the build needs anyway.
 fn counters(folder: &Folder) -> PathBuf {
     let library = folder.join("libcounted.so");
@@ -44,10 +51,7 @@ fn no_event_calls_what_could_wait_the_first_one_and_a_new_stack_included() {
             ran.stdout().lines().map(|l| serde_json::from_str(l).expect("JSON lines")).collect();
         let [head, windows @ ..] = &rows[..] else { panic!("{rows:?}") };
         assert_eq!(windows.len(), 12, "two threads, each with a first, a later and four unseen stacks");
-        assert!(
-            head["imports"].as_i64().is_some_and(|n| n > 20),
-            "the recorder's imports are counted: {head}"
-        );
+        is_counted(head);
         // Where the kernel has no user dispatch, only the recorder's own calls are seen.
         assert!([110, -2].contains(&head["self_test"].as_i64().expect("a number")), "{head}");
         let recording = Recording::read(&ran.recording()).whole();
@@ -96,7 +100,7 @@ fn windows(how: &str, allocator: (&str, &str), stacks: &str) -> Vec<(String, Vec
     let rows: Vec<Value> =
         ran.stdout().lines().map(|l| serde_json::from_str(l).expect("JSON lines")).collect();
     let [head, windows @ ..] = &rows[..] else { panic!("{rows:?}") };
-    assert!(head["imports"].as_i64().is_some_and(|n| n > 20), "the recorder's imports are counted: {head}");
+    is_counted(head);
     // The first event of each thread is in a window: it has the recorder told of the thread's end.
     let begun = |row: &&Value| row["calls"]["pthread_setspecific"] == 1;
     assert_eq!(windows.iter().filter(begun).count(), 2, "{rows:?}");

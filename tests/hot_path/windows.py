@@ -159,7 +159,7 @@ C.counted_name.restype = ctypes.c_char_p
 C.counted_hits.restype = ctypes.c_uint64
 C.counted_refused.restype = C.counted_self_test.restype = ctypes.c_long
 imports = C.counted_begin()
-print(json.dumps({"imports": imports, "self_test": C.counted_self_test()}))
+print(json.dumps({"imports": imports, "kept": C.counted_kept(), "self_test": C.counted_self_test()}))
 if what == ["torch"]:
     torch_steps()
     sys.exit()
