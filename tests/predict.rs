@@ -120,6 +120,8 @@ fn ranks_run_with_a_simulated_nccl_and_each_has_its_own_peak() {
     let told: Value = serde_json::from_str(&text[at..]).expect("JSON");
     let devices = told["devices"].as_array().expect("devices");
     assert_eq!((devices.len(), output.status.code()), (2, Some(0)), "{told:#}");
+    // NCCL's, too.
+    assert_eq!(told["beside_bytes"], (771 + 770) << 20, "{told:#}");
     for line in text[..at].lines() {
         let (rank, peak) = line.split_once(' ').expect("a rank and its peak");
         let rank: u64 = rank.parse().expect("a number");

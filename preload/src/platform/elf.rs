@@ -1,6 +1,6 @@
 //! Where a loaded library lies, and the symbols of its file. Cold; every offset read from the file is checked.
 
-use super::loader;
+use super::{loader, mapping};
 use object::LittleEndian;
 use object::elf::{FileHeader64, SHN_UNDEF, SHT_SYMTAB};
 use object::read::elf::{FileHeader as _, Sym as _};
@@ -83,13 +83,9 @@ pub(crate) fn with_file<R>(path: &Path, f: impl FnOnce(&[u8]) -> R) -> std::io::
         let Some(len) = usize::try_from(len).ok().filter(|&l| l > 0) else {
             return Err(std::io::Error::last_os_error());
         };
-        let p =
-            libc::mmap(core::ptr::null_mut(), len, libc::PROT_READ, libc::MAP_PRIVATE, file.as_raw_fd(), 0);
-        if p == libc::MAP_FAILED {
-            return Err(std::io::Error::last_os_error());
-        }
-        let r = f(core::slice::from_raw_parts(p.cast(), len));
-        libc::munmap(p, len);
+        let p = mapping::map(len, libc::PROT_READ, libc::MAP_PRIVATE, file.as_raw_fd())?.as_ptr();
+        let r = f(core::slice::from_raw_parts(p, len));
+        mapping::unmap(p.cast(), len);
         Ok(r)
     }
 }

@@ -2,6 +2,8 @@
 //! write their own functions into every library's table, ours too: what we allocate would be taken for the job's, and a thread of ours that
 //! allocates while it is in the loader would wait for the profiler, which waits for the loader.
 
+#[cfg(not(test))]
+use super::loader::enter;
 use super::loader::of_loader;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::ffi::{c_int, c_void};
@@ -22,6 +24,7 @@ static FREE: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
 /// Looks the functions up, which enters the loader: before anything of the job runs.
 #[cfg(not(test))]
 pub(crate) fn prepare() {
+    let _in_loader = enter();
     let all = [
         (&MALLOC, c"malloc"),
         (&CALLOC, c"calloc"),

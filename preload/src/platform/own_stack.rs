@@ -1,10 +1,9 @@
 //! A stack with room, for what is done once: a process's first CUDA call may come from a thread with 16 KiB of stack, or from a signal
 //! handler on an alternate one.
 
-use super::errno;
+use super::{errno, mapping};
 use core::arch::asm;
 use core::ffi::c_void;
-use core::ptr;
 
 /// Bytes of it, and of the page below that nobody may touch.
 const BYTES: usize = 512 << 10;
@@ -26,12 +25,8 @@ static USUAL_MXCSR: u32 = 0x1f80;
 pub(crate) fn with_room<R, F: FnOnce() -> R>(f: F) -> Option<R> {
     let _errno = errno::keep();
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_STACK;
-    // SAFETY: a new mapping at an address of the kernel's choice overlaps nothing.
     let base =
-        unsafe { libc::mmap(ptr::null_mut(), BYTES, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) };
-    if base == libc::MAP_FAILED {
-        return None;
-    }
+        mapping::map(BYTES, libc::PROT_READ | libc::PROT_WRITE, flags, -1).ok()?.as_ptr().cast::<c_void>();
     let mut task = Task { run: Some(f), result: None };
     // SAFETY: the first page is of our own mapping and holds nothing yet. The top of the mapping is a multiple of 16, as the ABI wants
     // it before a call; `r12` is kept by the callee, so the old stack pointer is back afterwards; nothing unwinds out of `enter`,
@@ -57,7 +52,7 @@ pub(crate) fn with_room<R, F: FnOnce() -> R>(f: F) -> Option<R> {
             clobber_abi("C"),
         );
         asm!("ldmxcsr [{0}]", in(reg) &raw const mxcsr, options(nostack, readonly));
-        libc::munmap(base, BYTES);
+        mapping::unmap(base, BYTES);
     }
     task.result
 }

@@ -1,5 +1,6 @@
 //! A mapping for the rings, whatever it is backed by.
 
+use crate::platform::mapping;
 use core::ptr::NonNull;
 use std::fs::File;
 use std::io;
@@ -21,13 +22,7 @@ pub(crate) struct Tail {
 }
 
 pub(super) fn map(len: usize, flags: i32, fd: i32) -> io::Result<NonNull<u8>> {
-    // SAFETY: a new mapping at an address of the kernel's choice overlaps nothing.
-    let p =
-        unsafe { libc::mmap(core::ptr::null_mut(), len, libc::PROT_READ | libc::PROT_WRITE, flags, fd, 0) };
-    if p == libc::MAP_FAILED {
-        return Err(io::Error::last_os_error());
-    }
-    NonNull::new(p.cast()).ok_or_else(|| io::Error::other("mapped at 0"))
+    mapping::map(len, libc::PROT_READ | libc::PROT_WRITE, flags, fd)
 }
 
 /// Makes every page of a file.

@@ -2,7 +2,7 @@
 
 use super::runs::Failure;
 use super::search::{Border, Point};
-use crate::trial::{BESIDE, Card, Needs, Place, Vary};
+use crate::trial::{Card, Needs, Place, Vary};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use strandline::event::printable;
@@ -139,7 +139,7 @@ impl Varied<'_> {
             self.others.iter().map(|(name, value)| ((*name).to_owned(), json!(value))).collect();
         let failure = self.failure.as_ref();
         json!({
-            "name": self.asked.name, "values": self.asked.given, "replaced": self.place.describe(), "others": others, "beside_bytes": BESIDE,
+            "name": self.asked.name, "values": self.asked.given, "replaced": self.place.describe(), "others": others, "beside_bytes": self.needs.values().map(Needs::beside).max(),
             "cards": answers.collect::<Vec<_>>(), "runs": runs.collect::<Vec<_>>(),
             "failed": failure.map(|f| json!({ "value": f.value, "status": f.status, "output": f.lines })),
         })

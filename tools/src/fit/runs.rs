@@ -5,7 +5,7 @@ use crate::error::Error;
 use crate::job::Variable;
 use crate::simulate::Environment;
 use crate::size::Size;
-use crate::trial::{Attempt, BESIDE, Card, Fits, Needs, Place, Tried, aside};
+use crate::trial::{Attempt, Card, Fits, Needs, Place, Tried, aside};
 use crate::{cli, files, say};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -111,7 +111,7 @@ impl Runs<'_> {
                     let folder =
                         self.folder.join(format!("{}-{value}-on-{}", files::escaped(self.name), card.bytes));
                     let (tried, lines) =
-                        self.start(value, &folder, Some(Size(card.bytes.saturating_sub(BESIDE))))?;
+                        self.start(value, &folder, Some(Size(card.bytes.saturating_sub(needs.beside()))))?;
                     let through = went_through(&tried).map_err(|status| match status {
                         Some(status) => Stop::Failed(Failure { value, status, lines }),
                         None => self.unused(value),

@@ -58,12 +58,8 @@ const COMPREHENSIONS: [&str; 4] =
 /// Kinds of nodes whose `left` is assigned.
 pub(super) const ASSIGNING: [&str; 4] =
     ["assignment", "augmented_assignment", "for_statement", "for_in_clause"];
-/// Kinds of nodes that assign names.
-const BINDING: [&str; 10] = [
-    ASSIGNING[0],
-    ASSIGNING[1],
-    ASSIGNING[2],
-    ASSIGNING[3],
+/// Kinds of nodes that assign names otherwise.
+const BINDING: [&str; 6] = [
     "named_expression",
     "function_definition",
     "class_definition",
@@ -95,7 +91,7 @@ impl<'t> Source<'t> {
         }
         let mut source = Source { text, root, nodes, of_kind, binding: HashMap::new() };
         let mut binding = HashMap::<&str, Vec<Node<'t>>>::new();
-        for node in BINDING.iter().flat_map(|kind| source.all(kind)) {
+        for node in ASSIGNING.iter().chain(&BINDING).flat_map(|kind| source.all(kind)) {
             for name in source.bound_by(*node) {
                 binding.entry(name).or_default().push(*node);
             }

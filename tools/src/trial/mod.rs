@@ -13,7 +13,7 @@ mod vary;
 pub(crate) use aside::{RunsFolder, aside};
 pub(crate) use cards::{Card, Fits, all as all_cards};
 pub(crate) use needs::{Attempt, Needs, Tried, attempt};
-pub(crate) use peak::{BESIDE, Peak};
+pub(crate) use peak::Peak;
 pub(crate) use place::{Place, find as find_place};
 pub(crate) use settled::Why;
 pub(crate) use tries::Try;

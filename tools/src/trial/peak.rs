@@ -7,7 +7,7 @@ use strandline::report::Process;
 /// Bytes that a process takes of a card beside PyTorch's: 527 MiB for the CUDA context, 112 to 116 MiB for kernels' code and cuDNN, 64 MiB
 /// for each of two cuBLAS handles, with PyTorch 2.11 and CUDA 13 on an H100 and on an H200 (docs/measurements.md; other cards' contexts are
 /// smaller).
-pub(crate) const BESIDE: u64 = (527 + 116 + 2 * 64) << 20;
+const BESIDE: u64 = (527 + 116 + 2 * 64) << 20;
 
 /// Bytes that NCCL takes in each rank: 486 MiB for a communicator of two H200s, and its kernels (docs/measurements.md).
 const NCCL: u64 = 770 << 20;
@@ -19,8 +19,6 @@ pub(crate) struct Peak {
     pub(crate) device: u8,
     pub(crate) allocated: u64,
     pub(crate) reserved: u64,
-    /// What libraries other than PyTorch were seen to allocate of the simulated GPU: CuPy, say, or a kernel of the job's own.
-    pub(crate) libraries: u64,
     pub(crate) step: u32,
     pub(crate) phase: &'static str,
     /// What it held at the peak, by class; those with nothing are left out.
@@ -58,7 +56,6 @@ fn peaks_of(p: &Process<'_>, name: Option<String>) -> Vec<Peak> {
             device: d.id.0,
             allocated: d.peak_allocated.bytes.0,
             reserved: d.peak_reserved.bytes.0,
-            libraries: moment.map_or(0, |m| m.anatomy.seen_libraries.iter().map(|(_, b)| b.0).sum()),
             step: d.peak_allocated.step,
             phase: d.peak_allocated.phase.name(),
             classes,
@@ -69,9 +66,8 @@ fn peaks_of(p: &Process<'_>, name: Option<String>) -> Vec<Peak> {
 
 /// What a process takes of a card beside what PyTorch reserves.
 pub(super) fn beside(peaks: &[Peak]) -> u64 {
-    let libraries = peaks.iter().map(|p| p.libraries).max().unwrap_or(0);
-    let ranks = peaks.iter().any(|p| p.process.is_some() && p.device != peaks[0].device);
-    BESIDE.saturating_add(libraries).saturating_add(if ranks { NCCL } else { 0 })
+    let is_of_ranks = peaks.iter().any(|p| p.process.is_some() && p.device != peaks[0].device);
+    BESIDE + if is_of_ranks { NCCL } else { 0 }
 }
 
 impl Peak {
