@@ -372,3 +372,31 @@ fn the_end_of_a_job_is_its_own_with_a_last_question() {
         assert_eq!(output.status.code(), Some(status), "{source}");
     }
 }
+
+/// A package in a folder of `PYTHONPATH` that pip filled: its lines are not the user's own, so the user's line that calls it is told, and
+/// the list that the package keeps has no statement; without pip's mark its lines are the user's.
+#[test]
+fn lines_of_a_package_that_pip_put_beside_the_usual_folders_are_not_the_users() {
+    let folder = Folder::new("target");
+    let (package, mark) = (folder.join("libs/kept"), folder.join("libs/kept-1.0.dist-info"));
+    std::fs::create_dir_all(&package).expect("a folder");
+    let text = "import torch\nall = []\ndef layer():\n    all.append(torch.zeros(1 << 20, device='cuda'))\n";
+    std::fs::write(package.join("__init__.py"), text).expect("a file");
+    let text = "import kept, torch\nw = torch.zeros(8, device='cuda', requires_grad=True)\no = torch.optim.SGD([w])\n\
+                for _ in range(60):\n    kept.layer()\n    w.sum().backward()\n    o.step()\n";
+    std::fs::write(folder.join("train.py"), text).expect("a file");
+    let told = |to: &str| {
+        let mut job = Command::new(command());
+        job.args(["run", "-o"]).arg(folder.join(to)).arg("--").arg(python()).arg("train.py");
+        job.current_dir(folder.path()).env("PYTHONPATH", folder.join("libs"));
+        assert!(job.output().expect("the command starts").status.success());
+        let report = report(&folder.join(to));
+        let finding = largest(&report);
+        let yours = &finding["sites"][0]["your_line"];
+        let file = yours["file"].as_str().and_then(|f| f.rsplit('/').next()).unwrap_or_default();
+        (format!("{file}:{}", yours["line"]), finding["kept_at"]["line"].clone())
+    };
+    assert_eq!(told("plain"), ("__init__.py:4".to_owned(), 4.into()));
+    std::fs::create_dir_all(mark).expect("a folder");
+    assert_eq!(told("installed"), ("train.py:5".to_owned(), Value::Null));
+}

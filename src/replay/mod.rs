@@ -44,6 +44,6 @@ pub use progress::{Coverage, Grain, Inconsistency, PhaseKind, Progress};
 pub use remade::Remade;
 pub use scene::{HOLDERS, Holder, Scene};
 pub use series::{Point, RECENT, Series};
-pub use site::{Site, SiteKind, is_generated, is_installed, reached};
+pub use site::{Site, SiteKind, reached};
 pub use state::Replay;
 pub use stream::{PoolUse, Quiet, Stream};

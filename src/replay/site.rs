@@ -1,6 +1,6 @@
 //! Call sites: which line allocated.
 
-use crate::event::{Frame, Names, NativeFrame, SiteId, StackId};
+use crate::event::{Frame, Names, NativeFrame, PackageFolders, SiteId, StackId, is_torch};
 use rustc_hash::FxHashMap;
 
 /// Why blocks are grouped under a site.
@@ -68,6 +68,8 @@ pub(super) struct Sites {
     by_node: FxHashMap<(SiteId, u32), SiteId>,
     /// The last answer: runs of allocations share a stack.
     last: (u32, Option<Meaning>),
+    /// Where packages lie that are not where they usually do.
+    pub(super) packages: PackageFolders,
 }
 
 /// The site of blocks of which no frame is known.
@@ -82,36 +84,14 @@ impl Default for Sites {
             nodes: Vec::new(),
             by_node: FxHashMap::default(),
             last: (0, None),
+            packages: PackageFolders::default(),
         }
     }
-}
-
-/// Files of PyTorch itself, what its compiler wrote, pseudo-files, and what strandline evaluates in the process.
-fn is_torch(file: &str) -> bool {
-    file.contains("/torch/") || file.starts_with('<') || is_generated(file)
-}
-
-/// Code that inductor wrote for a compiled function, wherever its cache is: `xy/cxy….py`, where `xy…` is a hash in base 32.
-pub fn is_generated(file: &str) -> bool {
-    let mut parts = file.rsplit('/');
-    let name = parts.next().and_then(|n| n.strip_suffix(".py")).unwrap_or_default();
-    name.len() == 52
-        && name.starts_with('c')
-        && name.get(1..3) == parts.next()
-        && name.bytes().all(|b| matches!(b, b'a'..=b'z' | b'2'..=b'7'))
 }
 
 /// Files of a framework itself, whose lines say less than who called them.
 fn is_framework(file: &str) -> bool {
     is_torch(file) || file.contains("-packages/cupy/")
-}
-
-/// Files that somebody else wrote and installed.
-pub fn is_installed(file: &str) -> bool {
-    is_torch(file)
-        || ["/site-packages/", "/dist-packages/", "/lib/python3", "/lib64/python3", ".whl/", ".zip/"]
-            .iter()
-            .any(|p| file.contains(p))
 }
 
 /// The hook by which CuPy tells of its pool's blocks.
@@ -138,6 +118,10 @@ pub fn reached(native: &[NativeFrame]) -> Option<usize> {
 }
 
 impl Sites {
+    pub(super) fn is_installed(&self, file: &str) -> bool {
+        is_torch(file) || self.packages.has(file)
+    }
+
     pub(super) fn learn(&mut self, stack: StackId, names: &Names) {
         // Our own hook in Python is who tells, not who allocates.
         let frames: Vec<&Frame> = names.frames(stack).skip_while(|f| is_ours(&f.file)).collect();
@@ -161,7 +145,7 @@ impl Sites {
             return;
         };
         let line = frames.iter().find(|f| !is_framework(&f.file));
-        let your = frames.iter().find(|f| !is_installed(&f.file)).map(|f| (*f).clone());
+        let your = frames.iter().find(|f| !self.is_installed(&f.file)).map(|f| (*f).clone());
         let torch_only = line.is_none();
         let frame = line.unwrap_or(inner);
         let line = self.intern(SiteKind::Line, frame, &your, stack);

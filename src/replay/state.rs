@@ -15,7 +15,8 @@ use super::site::{Site, Sites};
 use super::stream::{Stream, Streams};
 use crate::event::steps::{StepMachine, StepSource};
 use crate::event::{
-    Addr, Bytes, DeviceId, DriverMemory, Item, Names, Nanos, OpenSegment, SiteId, StackId, StreamId, ThreadId,
+    Addr, Bytes, DeviceId, DriverMemory, Item, Names, Nanos, OpenSegment, PackageFolders, SiteId, StackId,
+    StreamId, ThreadId,
 };
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
@@ -101,6 +102,7 @@ impl Replay {
             Item::Meta(serde_json::Value::Object(m)) => {
                 m.iter().for_each(|(key, fact)| self.meta[key] = fact.clone());
                 self.sizes_from_facts();
+                self.sites.packages = PackageFolders::of_facts(&self.meta);
             }
             Item::Checkpoint(c) => self.checkpoint(c),
             Item::Dropped(_) => self.dropped = true,
@@ -225,6 +227,11 @@ impl Replay {
     pub fn is_side(&self, id: StreamId) -> bool {
         self.streams.is_side(id)
     }
+    /// Whether a file is of an installed package, of PyTorch or of Python itself, and not the user's own.
+    pub fn is_installed(&self, file: &str) -> bool {
+        self.sites.is_installed(file)
+    }
+
     /// Call sites by [`SiteId`].
     pub fn sites(&self) -> &[Site] {
         &self.sites.list

@@ -1,6 +1,7 @@
 //! What the writing thread looks after. Each room says what has to be done now and then; nobody but this knows all of them.
 
 use crate::probe::Probe;
+use crate::python::packages;
 use crate::recorder::devices;
 use crate::recorder::{self, Housekeeping};
 use crate::torch::attach::{self, Callbacks};
@@ -19,6 +20,7 @@ pub(super) fn all(probe: Probe) -> Vec<Box<dyn Housekeeping>> {
         None
     };
     let mut all: Vec<Box<dyn Housekeeping>> = vec![
+        Box::new(packages::look()),
         Box::new(fraction),
         Box::new(Devices { told: 0 }),
         Box::new(step_hooks),

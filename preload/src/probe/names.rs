@@ -6,6 +6,7 @@ use super::layout::{MODULE_DICT, MODULE_NAME};
 use super::objects::{HEAP_TYPE, Python, SIZE, TYPE_BASE, TYPE_DICT, TYPE_FLAGS, type_of};
 use crate::platform::memory::is_address;
 use crate::platform::memory::read;
+use crate::python::packages;
 use serde_json::{Value, json};
 
 /// Longest path that is told.
@@ -63,8 +64,7 @@ impl Scope {
 }
 
 fn is_file_of_user(file: &str) -> bool {
-    const INSTALLED: [&str; 4] = ["/site-packages/", "/dist-packages/", "/lib/python3.", "<frozen "];
-    !INSTALLED.iter().any(|part| file.contains(part))
+    !file.starts_with("<frozen ") && !packages::have(file)
 }
 
 /// Where a code object of a version keeps what is read of it: file, name, first line, number of arguments.

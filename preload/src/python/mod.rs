@@ -3,5 +3,6 @@
 pub(crate) mod collector;
 pub(crate) mod interpreter;
 pub(crate) mod object;
+pub(crate) mod packages;
 pub(crate) mod untraced;
 pub(crate) mod version;

@@ -4,7 +4,7 @@ use super::super::path;
 use super::super::text::NO_FRAME;
 use super::words::Words;
 use crate::event::{Frame, Names, SiteId, StackId};
-use crate::replay::{Replay, is_installed};
+use crate::replay::Replay;
 use rustc_hash::FxHashMap;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -29,7 +29,7 @@ pub(super) fn tree(replay: &Replay, names: &Names, stacks: FxHashMap<(SiteId, St
     for ((site, stack), bytes) in stacks {
         let (frames, node) = path::frames_of(replay, names, site, stack);
         let mut path: Vec<(String, bool)> =
-            frames.into_iter().map(|f| (label(f), is_installed(&f.file))).collect();
+            frames.into_iter().map(|f| (label(f), replay.is_installed(&f.file))).collect();
         let skipped = path.len().saturating_sub(DEPTH);
         path.drain(..skipped);
         path.extend(node.map(|n| (n.to_owned(), true)));

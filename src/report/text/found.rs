@@ -8,8 +8,8 @@ use super::headline::cuda_error;
 use super::phrase::{clause, current_rate, forecast, per};
 use super::place::{at_place, in_phase, kept_at, line, place, site, your_line};
 use crate::detect::{Certainty, Finding, Outcome, Severity, post_mortem};
-use crate::event::Frame;
-use crate::replay::{Cohort, Device, SEVERAL, SiteKind, is_generated, is_installed};
+use crate::event::{Frame, is_generated};
+use crate::replay::{Cohort, Device, SEVERAL, SiteKind};
 
 /// Lines of all findings of a process: leaks numbered, then notes.
 pub(super) fn lines(p: &Process<'_>, style: Style) -> Vec<String> {
@@ -189,8 +189,9 @@ pub(super) fn failed(p: &Process<'_>, d: &Device, style: Style) -> Vec<String> {
     let Some(o) = d.ooms.last() else { return Vec::new() };
     let scene = d.scene.as_ref().filter(|s| s.event == o.event);
     let outside_torch = |f: &&Frame| !f.file.contains("/site-packages/torch/") && !is_generated(&f.file);
-    let line_of =
-        |f: &Frame| format!(" at {}{}", if is_installed(&f.file) { "" } else { "your " }, line(p, f));
+    let line_of = |f: &Frame| {
+        format!(" at {}{}", if p.replay.is_installed(&f.file) { "" } else { "your " }, line(p, f))
+    };
     let line_at = p.names.frames(o.stack).find(outside_torch).or_else(|| p.names.frames(o.stack).next());
     let by = match p.replay.site(o.site).filter(|s| o.call.is_some() && s.kind != SiteKind::Unknown) {
         Some(s) => format!(" {}", at_place(p, s)),

@@ -11,19 +11,21 @@ use std::time::{Duration, UNIX_EPOCH};
 use strandline::detect::Finding;
 use strandline::event::{Frame, Names};
 use strandline::reader::open_file;
-use strandline::replay::{Replay, is_installed};
+use strandline::replay::Replay;
 use strandline::report::KeptAt;
 
 /// The statement that keeps what a finding is about. `began`: when its recording did, in nanoseconds of the Unix epoch. What was
 /// written since then, is not the user's own, or was recorded on another machine, is not read.
 pub(crate) fn kept_at(finding: &Finding, replay: &Replay, names: &Names, began: u64) -> Option<KeptAt> {
     let text = |key: &str| replay.meta().get(key).and_then(Value::as_str);
+    // The user's own, and a file at all.
+    let is_own = |file: &str| !file.is_empty() && !replay.is_installed(file);
     if !is_of_this_machine(replay) {
         return None;
     }
     let Some(answer) = holder::answer_of(finding, replay) else {
         let site = finding.sites.first().and_then(|s| replay.site(s.site)).filter(|_| finding.is_remade())?;
-        return remade_at(names.frames(site.stack), text("cwd"), began);
+        return remade_at(names.frames(site.stack).filter(|f| is_own(&f.file)), text("cwd"), began);
     };
     let holder = answer.get("holders")?.as_array()?.first()?;
     let number = |v: &Value, key: &str| v.get(key).and_then(Value::as_u64).unwrap_or(0);
@@ -37,6 +39,7 @@ pub(crate) fn kept_at(finding: &Finding, replay: &Replay, names: &Names, began: 
         .take(4)
         .filter_map(|s| replay.site(s.site))
         .flat_map(|s| [s.stack, s.backward_stack].into_iter().flat_map(|id| names.frames(id)))
+        .filter(|f| is_own(&f.file))
         .collect();
     let lines = answer.get("about").and_then(|a| a.get("lines")?.as_array());
     let lines: Vec<(&str, u32)> = lines.into_iter().flatten().filter_map(line).collect();
@@ -49,7 +52,7 @@ pub(crate) fn kept_at(finding: &Finding, replay: &Replay, names: &Names, began: 
         let is_main = scope.get("module").and_then(Value::as_str) == Some("__main__");
         let file =
             scope.get("file").and_then(Value::as_str).or_else(|| main_file(&stacks).filter(|_| is_main));
-        match look.at(&keeper(scope, of, holder)?, file) {
+        match look.at(&keeper(scope, of, holder)?, file.filter(|f| is_own(f))) {
             Some((file, Found::One(Statement { line, text, remedy }, _))) => {
                 return Some(KeptAt { file, line, source: text, remedy });
             }
@@ -60,13 +63,13 @@ pub(crate) fn kept_at(finding: &Finding, replay: &Replay, names: &Names, began: 
     None
 }
 
-/// The statement that makes a block anew, and larger each time: the innermost line of the user's own, or that of whoever it returns it to.
+/// The statement that makes a block anew, and larger each time: the innermost of these lines of the user's own, or that of whoever it returns it to.
 fn remade_at<'a>(
     frames: impl IntoIterator<Item = &'a Frame>,
     cwd: Option<&str>,
     began: u64,
 ) -> Option<KeptAt> {
-    for frame in frames.into_iter().filter(|f| is_own(&f.file)) {
+    for frame in frames {
         match remade::at(&unchanged(&frame.file, cwd, began)?, frame.line) {
             Line::Builds(Statement { line, text, remedy }) => {
                 return Some(KeptAt { file: frame.file.clone(), line, source: text, remedy });
@@ -105,20 +108,19 @@ fn keeper(scope: &Value, of: &Value, holder: &Value) -> Option<Keeper> {
 struct Look<'a> {
     cwd: Option<&'a str>,
     began: u64,
-    /// Frames that lead to a line that allocated it.
+    /// Frames of the user's own that lead to a line that allocated it.
     stacks: &'a [&'a Frame],
     /// Files and lines that the allocation of what is kept led through, all of them.
     lines: &'a [(&'a str, u32)],
 }
 
 impl Look<'_> {
-    /// What puts things into a keeper, and in which file.
-    fn at(&self, keeper: &Keeper, file: Option<&str>) -> Option<(String, Found)> {
-        let own = file.filter(|f| is_own(f));
+    /// What puts things into a keeper, and in which file; `own`: that of the user's own in which the keeper stands.
+    fn at(&self, keeper: &Keeper, own: Option<&str>) -> Option<(String, Found)> {
         let mut files: Vec<&str> = own.into_iter().collect();
         if matches!(keeper.kind.as_str(), "attribute" | "class") {
             // An attribute may be used wherever the class is: of that the stacks tell a part.
-            for frame in self.stacks.iter().filter(|f| is_own(&f.file)) {
+            for frame in self.stacks {
                 if !files.contains(&frame.file.as_str()) {
                     files.push(&frame.file);
                 }
@@ -161,13 +163,8 @@ pub(crate) fn unchanged(file: &str, cwd: Option<&str>, began: u64) -> Option<Str
 
 /// The script: once it has run to its end `__main__` does not say any more where it lies, and a module-level list is asked about then.
 fn main_file<'a>(stacks: &[&'a Frame]) -> Option<&'a str> {
-    let outermost = stacks.iter().rfind(|f| f.function == "<module>" && is_own(&f.file));
+    let outermost = stacks.iter().rfind(|f| f.function == "<module>");
     outermost.map(|f| f.file.as_str())
-}
-
-/// The user's own, and a file at all.
-fn is_own(file: &str) -> bool {
-    !file.is_empty() && !file.starts_with('<') && !is_installed(file)
 }
 
 /// Whether a recording was made on this machine, as far as is known.

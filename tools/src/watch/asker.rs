@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use strandline::detect::{Finding, GrainName, Severity};
 use strandline::event::Names;
 use strandline::format::holders::{Ask, BLOCKS, FINDINGS, Flagged};
-use strandline::replay::{Held, Replay, is_installed};
+use strandline::replay::{Held, Replay};
 
 /// Leaks of a job are found within a few steps of each other: what is found first waits so long for the others.
 const GATHER: Duration = Duration::from_millis(100);
@@ -151,7 +151,7 @@ fn lines(finding: &Finding, replay: &Replay, names: &Names) -> Vec<String> {
         .into_iter()
         .take(STACKS)
         .flat_map(|stack| names.frames(stack))
-        .filter(|f| !is_installed(&f.file))
+        .filter(|f| !replay.is_installed(&f.file))
         .map(|f| format!("{}:{}", f.file, f.line))
         .collect();
     lines.sort_unstable();
