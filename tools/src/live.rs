@@ -82,6 +82,20 @@ impl Followed {
 
     /// Takes what is new. `at_mark` is called after each step and microbatch.
     pub(crate) fn take(&mut self, at_mark: &mut dyn FnMut(&Live<'_>)) {
+        let was_ending = self.is_ending();
+        self.take_once(at_mark);
+        // What was read just now is in order when later events have come, or none: a job that waits for its last question makes none.
+        if self.is_ending() && !was_ending && !self.is_over() {
+            self.take_once(at_mark);
+        }
+    }
+
+    /// Its interpreter has begun to end, and waits for the last question.
+    fn is_ending(&self) -> bool {
+        self.state.analysis.replay.meta().get("ending").is_some()
+    }
+
+    fn take_once(&mut self, at_mark: &mut dyn FnMut(&Live<'_>)) {
         let Followed { feed, state } = self;
         // Asked before: what it did before it ended is then seen.
         let alive = state.target.is_alive();
