@@ -69,6 +69,13 @@ pub(crate) fn only(found: &[PathBuf]) -> Result<&Path, Error> {
 const RECORD_FIRST: &str = "record one: strandline run train.py   (or see one: strandline demo)";
 
 fn none_in(path: &Path) -> Error {
+    // A folder of another user's, or a run in it, may not be listed.
+    let entries = fs::read_dir(path).into_iter().flatten().flatten().map(|e| e.path());
+    let folders = std::iter::once(path.to_path_buf()).chain(entries.filter(|p| p.is_dir()));
+    let mut refused = folders.filter_map(|folder| fs::read_dir(&folder).err().map(|e| (folder, e)));
+    if let Some((folder, e)) = refused.next() {
+        return Error::new(format!("{}: {e}", say::path(&folder))).status(status::USAGE);
+    }
     let what = format!("{}: there is no recording (*.strand) in this folder", say::path(path));
     let hint = RECORD_FIRST;
     Error::usage(what, hint)
