@@ -153,13 +153,20 @@ const FADES: (f64, f64) = (-2.0, -3.0);
 /// Longest gaps between rises without one after which none is expected any more, and marks that are always waited for.
 const PATIENCE: (f64, u32) = (2.5, 8);
 
+/// Blocks that a line may have allocated once, beside those that it makes anew: cuBLAS has two workspaces.
+const ONCE: u64 = 3;
+
 /// Whether what a line holds is made anew, larger and larger. `before`: it was, as of the mark before.
 fn is_remade(t: &Track, mark: u32, before: bool) -> bool {
     let r = &t.remade;
     let least = if before { FADES.1 } else { FADES.0 };
     let waits = ((PATIENCE.0 * f64::from(r.gap)) as u32).max(PATIENCE.1);
-    // All of it is new at each rise: of many buffers of which some are replaced by larger ones most are old.
-    let is_anew = t.births.list().first().is_none_or(|b| b.first >= r.last.0);
+    // All of it is new at each rise: of many buffers of which some are replaced by larger ones most are old. What the line allocated once,
+    // before the first of these rises, is left out, such as workspaces of cuBLAS.
+    let old = t.births.list().iter().take_while(|b| b.last <= r.first.0);
+    let once: u64 = old.clone().map(|b| b.total.blocks).sum();
+    let is_anew = t.births.list().get(old.count()).is_none_or(|b| b.first >= r.last.0)
+        && once <= r.last.1.blocks.saturating_sub(once).max(ONCE);
     let longer = LONGER.get(r.ends as usize).copied().unwrap_or(LONGER_AT_LAST);
     is_anew
         && r.rises >= LARGER.max((longer * f64::from(r.longest)) as u32 + 1)

@@ -46,6 +46,23 @@ fn a_block_that_is_made_anew_and_larger_in_every_step_grows() {
     assert!(all[0].explain.contains("freed and allocated again, larger each time: in 39 steps"));
 }
 
+/// `memory = torch.cat([memory, encoder(x)])`, where the encoder's first matmul made two workspaces.
+#[test]
+fn a_block_that_is_made_anew_beside_workspaces_of_its_line_grows() {
+    let (mut s, mut cache) = (Script::new(), Cache { at: 10_000, size: 0 });
+    s.alloc(1_000, 8 << 20, MAIN, 1);
+    s.alloc(2_000, 1 << 20, MAIN, 1);
+    for i in 1..=40 {
+        cache.put(&mut s, i * 64 * KIB);
+        s.idle_step();
+    }
+    let j = of(&s);
+    let all = grows(&j);
+    assert_eq!((all.len(), j.outcome()), (1, Outcome::Growing), "{all:?}");
+    assert!(j.first.is_some_and(|(_, step)| step <= 15), "{:?}", j.first);
+    assert_eq!((all[0].bytes_per_step, all[0].bytes_now), (65536.0, 39 * 64 * KIB));
+}
+
 /// Keys and values of two layers. What is left of a block of the allocator's large pool stays with it where it is less than 1 MiB: of two
 /// caches the smaller one may take more.
 #[test]
