@@ -156,6 +156,20 @@ fn a_name_that_is_rebound_in_every_step() {
     ]);
 }
 
+/// A graph that grows with every step is a leak, and one whose backward may be still to come is not known to be one.
+#[test]
+fn a_graph_that_an_optimizer_waits_for_grows_and_is_not_called_a_leak() {
+    let folder = Folder::new("awaited");
+    let reports = reports(&folder, &["of_a_sum", "of_an_actor_that_waits"]);
+    let all: Vec<&Value> = reports.iter().map(largest).collect();
+    assert_eq!((&all[0]["certainty"], &all[1]["certainty"]), (&"leak".into(), &"growing".into()), "{all:#?}");
+    let (name, details) = holder(all[1]);
+    assert_eq!((name, &details["awaited"]), ("policy, a local of of_an_actor_that_waits", &true.into()));
+    assert_eq!(all[1]["kept_at"]["line"], marked("of_an_actor_that_waits"));
+    let remedy = all[1]["remedy"].as_str().unwrap_or_default();
+    assert!(remedy.contains("if no backward is to come"), "{remedy}");
+}
+
 #[test]
 fn storages_exceptions_queues_caches_generators_and_modules() {
     all_kept(&[

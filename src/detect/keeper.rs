@@ -36,6 +36,8 @@ pub struct Keeper {
     /// It is a name that is given another object again and again, whose autograd graph still reaches the blocks of long ago: `total +=
     /// loss`.
     pub deepens: bool,
+    /// An optimizer did not step while others did: its backward may need that graph.
+    pub awaited: bool,
     /// Entries that it takes at most, where it says so: `deque.maxlen`, `lru_cache`'s maxsize, `Queue.maxsize`.
     pub bound: Option<u64>,
     /// Entries at the first look.
@@ -148,9 +150,15 @@ pub fn refine(finding: &mut Finding, told: &Testimony) {
         let steps = finding.last_step.saturating_sub(finding.first_step);
         tell(finding, Evidence::new(what, f64::from(steps)));
     }
+    if k.deepens && k.awaited {
+        tell(
+            finding,
+            Evidence::new("optimizer that has not stepped meanwhile: its backward may need the graph", 1.0),
+        );
+    }
     // A list that grows may be a buffer that something empties when it is full, at the end of an epoch, say: that alone is no leak. What
     // was allocated on a stream that was left, and a graph that deepens with every step, are no buffer's.
-    let is_no_buffer = k.deepens || !finding.kind.may_be_buffer() && grew.is_some();
+    let is_no_buffer = k.deepens && !k.awaited || !finding.kind.may_be_buffer() && grew.is_some();
     if is_no_buffer && finding.established {
         finding.certainty = Certainty::Leak;
     }

@@ -38,6 +38,8 @@ pub struct Holder {
     pub graph: bool,
     /// The name gets another object again and again, whose graph reaches back to the blocks.
     pub rebound: bool,
+    /// And an optimizer did not step while others did: its backward may need that graph.
+    pub awaited: bool,
     /// Whose it is, where it has a part in training: `optimizer` or `module`.
     pub part: Option<String>,
     /// A variable of a module, of a class or of a running function leads to it: it is no garbage.
@@ -113,6 +115,7 @@ impl HeldBy {
                 bound: bound.map(|(kind, entries)| HolderBound { kind, entries }),
                 graph: v["graph"] == true,
                 rebound: v["rebound"] == true,
+                awaited: v["awaited"] == true,
                 part: text(&v["part"]),
                 root: v["root"] == true,
                 in_frame: v["scope"]["kind"] == "frame",
@@ -204,6 +207,11 @@ impl Holder {
         if self.rebound {
             said.push_str(", which gets a new value in every step");
         }
+        if self.awaited {
+            said.push_str(
+                " and may still be needed: an optimizer has not stepped while others did, as for an actor's loss until its episode ends",
+            );
+        }
         if let Some(through) = &self.through {
             said.push_str(&format!(", through {through}"));
         }
@@ -224,7 +232,7 @@ impl Holder {
         json!({
             "name": self.name, "type": self.kind, "entries": self.entries, "seconds": self.taken.map(seconds), "step": self.step, "counts": counts,
             "bound": self.bound.as_ref().map(|b| json!({ "kind": b.kind, "entries": b.entries })), "shrank": self.shrank(),
-            "graph": self.graph, "rebound": self.rebound, "owner": self.part, "reachable": self.is_reachable(),
+            "graph": self.graph, "rebound": self.rebound, "awaited": self.awaited, "owner": self.part, "reachable": self.is_reachable(),
             "blocks": self.blocks, "share": (self.share * 1e4).round() / 1e4, "through": self.through,
         })
     }

@@ -57,6 +57,17 @@ def of_a_sum():
 
 
 @case
+def of_an_actor_that_waits():
+    """An episode under way: its backward, and the step of its optimizer, come when it ends; what `net` stands for learns at every step."""
+    actor = nn.Linear(256, 256).cuda()
+    acts = torch.optim.Adam(actor.parameters())
+    policy = 0.0
+    for i in steps():
+        policy = policy + actor(batch()).pow(2).mean()  # KEEPS of_an_actor_that_waits
+    acts.zero_grad()
+
+
+@case
 def of_groups():
     for i in steps():
         groups[i % 3].append(batch())  # KEEPS of_groups

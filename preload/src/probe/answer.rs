@@ -82,6 +82,7 @@ fn holder(named: &Named) -> Value {
         "entries": named.entries,
         "bound": bound,
         "rebound": named.is_rebound,
+        "awaited": named.is_awaited,
         "scope": named.scope.to_json(named.rank.name()),
     })
 }

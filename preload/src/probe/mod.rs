@@ -10,6 +10,7 @@
 
 mod answer;
 mod attributes;
+pub(crate) mod awaited;
 mod bound;
 mod budget;
 mod climb;

@@ -88,6 +88,8 @@ pub(super) struct Named {
     pub(super) is_verified: bool,
     /// The name has another object by now, whose graph keeps the samples.
     pub(super) is_rebound: bool,
+    /// And an optimizer waits, whose backward may need that graph.
+    pub(super) is_awaited: bool,
 }
 
 /// A name that is to be given: what kind of place, how it reads, where it stands, and what has it.
@@ -176,6 +178,7 @@ impl Place {
                 piles: false,
                 is_verified: false,
                 is_rebound: false,
+                is_awaited: false,
             }
         }
     }
@@ -206,6 +209,7 @@ pub(super) mod tests {
             level,
             is_verified: true,
             is_rebound: false,
+            is_awaited: false,
         }
     }
 }

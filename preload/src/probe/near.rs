@@ -23,6 +23,8 @@ const MANY_WORDS: u64 = 250_000;
 /// Of types: their objects are exceptions. Frames and the like of one of them that are looked at.
 const EXCEPTION: u64 = 1 << 30;
 const FRAMES: usize = 64;
+/// The attribute in which an optimizer has its parameters. One that only hands on what another does has none of its own.
+const GROUPS: &str = "param_groups";
 /// Tensors whose graphs are walked.
 const TENSORS: usize = 12;
 
@@ -66,6 +68,8 @@ pub(super) struct Near {
     pub(super) tops: Vec<Top>,
     /// What keeps some of what is wanted itself.
     pub(super) holders: Vec<Holder>,
+    /// Optimizers, each with the list of its groups of parameters.
+    pub(super) optimizers: Vec<(u64, u64)>,
 }
 
 /// An object that was come to.
@@ -95,6 +99,9 @@ struct Search<'a, 'p> {
     chains: HashMap<u64, usize>,
     /// Things in containers that were looked at.
     entries: u64,
+    optimizers: Vec<(u64, u64)>,
+    /// Of classes, whether they are optimizers'.
+    of_optimizers: HashMap<u64, bool>,
 }
 
 /// Looks at what has a name now. `wanted`: tensors, storages and what else was asked about.
@@ -114,6 +121,8 @@ pub(super) unsafe fn look(w: &World, types: &mut Types<'_>, wanted: &HashMap<u64
         holders: Vec::new(),
         chains: HashMap::new(),
         entries: 0,
+        optimizers: Vec::new(),
+        of_optimizers: HashMap::new(),
     };
     // SAFETY: the caller's promise, for all of them.
     unsafe {
@@ -133,7 +142,7 @@ pub(super) unsafe fn look(w: &World, types: &mut Types<'_>, wanted: &HashMap<u64
             search.depth += 1;
         }
         search.holders.retain(|h| !h.tensors.is_empty());
-        Near { tops: tops(w, search.tensors), holders: search.holders }
+        Near { tops: tops(w, search.tensors), holders: search.holders, optimizers: search.optimizers }
     }
 }
 
@@ -214,6 +223,11 @@ impl Search<'_, '_> {
                     });
                     let is_first = mine.iter().any(|(_, value)| type_of(*value) == own);
                     let chain = chain.or(is_first.then_some((object, way)));
+                    let is = || w.python.part_in_training(own, GROUPS).is_some();
+                    if *self.of_optimizers.entry(own).or_insert_with(is) {
+                        let groups = mine.iter().find(|(name, _)| w.python.text(*name) == GROUPS);
+                        self.optimizers.extend(groups.map(|(_, list)| (object, *list)));
+                    }
                     let mut kept = Vec::new();
                     for (name, value) in mine {
                         let way = Way::Attribute(object, name);

@@ -7,6 +7,7 @@
 //! the name; but where a state is made by way of a name of its own (`gates = f(x, h)`, then `h = g(gates)`) it is the outer one. Only the source
 //! can tell, so the outer names come behind the inner ones.
 
+use super::awaited;
 use super::budget::Budget;
 use super::graph;
 use super::named::{Named, Place};
@@ -54,7 +55,8 @@ pub(super) unsafe fn search(
     let mut found = Found::default();
     // SAFETY: the caller's promise, for all of them; nothing of the job runs before the end.
     unsafe {
-        let Near { tops, holders } = near::look(w, types, wanted);
+        let Near { tops, holders, optimizers } = near::look(w, types, wanted);
+        let is_awaited = awaited::any_waits(&optimizers);
         for h in holders {
             let mask = in_blocks(w, types, wanted, &h.tensors);
             if mask != 0 {
@@ -74,7 +76,7 @@ pub(super) unsafe fn search(
             for (at, way) in top.names.iter().filter(|_| mask != 0) {
                 let place = way.place(w, types);
                 let named = named(place, w, types, *at, (mask, top.depth));
-                found.graphs.push(Named { is_rebound: true, is_final: !is_outer, ..named });
+                found.graphs.push(Named { is_rebound: true, is_awaited, is_final: !is_outer, ..named });
             }
         }
         (found, is_whole)

@@ -28,6 +28,7 @@ pub(super) extern "C" fn end(_: Object, optimizer: Object) -> Object {
         t.note(Kind::OptimizerEnd, 0, number, 0, 0);
         t.optimizer = false;
     }
+    probe::awaited::stepped(optimizer as u64);
     probe::pass_by();
     none()
 }

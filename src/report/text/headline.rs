@@ -38,10 +38,10 @@ pub(in crate::report) fn growing(r: &Report<'_>) -> Option<String> {
              nothing should, this is a leak: fix it"
         ));
     }
-    // What holds it has no graph: no graph can be seen to grow.
+    // What holds it has no graph, or one that may still be needed: no graph can be seen to grow that tells.
     let known = p.verdict.finding.and_then(|i| p.known.get(i)).map(|k| &k.held_by);
     let graph = match known {
-        Some(HeldBy::Found(holders)) => holders.iter().any(|h| h.graph),
+        Some(HeldBy::Found(holders)) => holders.iter().any(|h| h.graph && !h.awaited),
         _ => true,
     };
     let longer = format!("as soon as an autograd graph is seen to grow longer with every {grain}");

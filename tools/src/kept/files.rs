@@ -100,6 +100,7 @@ fn keeper(scope: &Value, of: &Value, holder: &Value) -> Option<Keeper> {
         type_name: text(of, "type").unwrap_or_default(),
         graph: is("graph"),
         rebound: of.get("rebound").and_then(Value::as_bool).unwrap_or(false),
+        awaited: is("awaited"),
         allocated: Vec::new(),
     })
 }

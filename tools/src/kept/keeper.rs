@@ -19,6 +19,8 @@ pub(crate) struct Keeper {
     pub(crate) graph: bool,
     /// The name gets another object at every step.
     pub(crate) rebound: bool,
+    /// And an optimizer has not stepped while others did: its backward may need that graph.
+    pub(crate) awaited: bool,
     /// Lines of this file that the allocation of what is kept led through.
     pub(crate) allocated: Vec<u32>,
 }

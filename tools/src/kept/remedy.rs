@@ -51,6 +51,9 @@ pub(super) fn suggest(source: &Source<'_>, add: &Add<'_>, keeper: &Keeper) -> Op
     if keeper.type_name == "_lru_cache_wrapper" {
         return Some("give the cache a maxsize, or do not cache tensors".into());
     }
+    if keeper.graph && keeper.awaited && is_sum && !is_detached {
+        return Some("if no backward is to come, add it without its graph: .detach()".into());
+    }
     if keeper.graph && !is_detached {
         return Some(match is_number(source, values) {
             true if is_sum => "add a number, not a tensor with its graph: .item()".into(),

@@ -82,6 +82,7 @@ fn keeper(h: &Holder) -> Keeper {
         path: h.name.clone(),
         kind: h.kind.clone(),
         deepens: h.rebound && h.graph,
+        awaited: h.awaited,
         bound: h.bound.as_ref().map(|b| b.entries),
         length_then: first,
         length_now: last,

@@ -1,0 +1,92 @@
+//! Optimizers that do not step while others do. A graph that grows with every step may wait for the backward before theirs: so does the loss of
+//! an actor, from the beginning of an episode to its end, whose critic learns at every step.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Steps of others after which one is waited for: less often than so steps only one that has its own time.
+const OTHERS: u64 = 8;
+/// Optimizers that are kept in mind; of more, those that wait are forgotten, and wait as those do that were never known.
+const MOST: usize = 1_024;
+
+/// How often optimizers have stepped. Their addresses are compared, no more.
+struct Steps {
+    /// By address: its steps, counted on from the most there were when it came; and the most there were at its last.
+    of: BTreeMap<u64, (u64, u64)>,
+    most: u64,
+}
+
+static STEPS: Mutex<Steps> = Mutex::new(Steps::new());
+
+fn steps() -> MutexGuard<'static, Steps> {
+    STEPS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// An optimizer's step has ended.
+pub(crate) fn stepped(optimizer: u64) {
+    steps().stepped(optimizer);
+}
+
+/// Whether one of these waits: an optimizer, and the list of its groups of parameters, which one that wraps another shares with it.
+pub(super) fn any_waits(optimizers: &[(u64, u64)]) -> bool {
+    steps().any_waits(optimizers)
+}
+
+impl Steps {
+    const fn new() -> Steps {
+        Steps { of: BTreeMap::new(), most: 0 }
+    }
+
+    fn stepped(&mut self, optimizer: u64) {
+        let most = self.most;
+        if self.of.len() == MOST && !self.of.contains_key(&optimizer) {
+            self.of.retain(|_, (_, last)| *last + OTHERS >= most);
+        }
+        if self.of.len() == MOST && !self.of.contains_key(&optimizer) {
+            return;
+        }
+        let (own, last) = self.of.entry(optimizer).or_insert((most, most));
+        *own += 1;
+        self.most = most.max(*own);
+        *last = self.most;
+    }
+
+    fn any_waits(&self, optimizers: &[(u64, u64)]) -> bool {
+        let last = |optimizer: &u64| self.of.get(optimizer).map_or(0, |(_, last)| *last);
+        optimizers.iter().any(|(_, groups)| {
+            let same = optimizers.iter().filter(|(_, g)| g == groups);
+            same.map(|(o, _)| last(o)).max().unwrap_or(0) + OTHERS < self.most
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_optimizer_waits_that_has_not_stepped_while_others_did() {
+        let (actor, critic, both) = ((1, 10), (2, 20), [(1, 10), (2, 20)]);
+        let mut s = Steps::new();
+        assert!(!s.any_waits(&both), "nobody has stepped");
+        (0..5).for_each(|_| s.stepped(2));
+        assert!(!s.any_waits(&both), "it may have its own time");
+        (0..5).for_each(|_| s.stepped(2));
+        assert!(s.any_waits(&both) && s.any_waits(&[actor]) && !s.any_waits(&[critic]));
+        s.stepped(1);
+        assert!(!s.any_waits(&both));
+        (0..20).for_each(|_| [1, 2].into_iter().for_each(|o| s.stepped(o)));
+        assert!(!s.any_waits(&both));
+    }
+
+    #[test]
+    fn one_that_wraps_another_steps_with_it_and_many_small_ones_do_together() {
+        let mut s = Steps::new();
+        (0..50).for_each(|_| s.stepped(1));
+        assert!(!s.any_waits(&[(1, 10), (2, 10)]) && s.any_waits(&[(1, 10), (2, 20)]));
+        let mut s = Steps::new();
+        let all: Vec<(u64, u64)> = (1..=300).map(|o| (o, o + 1_000)).collect();
+        (0..3).for_each(|_| all.iter().for_each(|(o, _)| s.stepped(*o)));
+        assert!(!s.any_waits(&all));
+    }
+}
