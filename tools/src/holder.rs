@@ -5,7 +5,7 @@
 use serde_json::{Value, json};
 use strandline::detect::Finding;
 use strandline::event::{Frame, Nanos};
-use strandline::replay::Replay;
+use strandline::replay::{Cohort, Replay};
 use strandline::report::HeldBy;
 
 /// What the job has answered about a finding, by the lines as the replay has them.
@@ -20,20 +20,42 @@ pub(crate) fn held_by(finding: &Finding, replay: &Replay) -> HeldBy {
     let reaches = |ns: u64| replay.ended().is_some() || ns <= replay.time().0;
     let step_at = |ns: u64| replay.step_at(Nanos(ns)).filter(|_| reaches(ns)).map(|step| step.min(last));
     let of = |(f, answer): (&Value, &Value)| match HeldBy::of(f, answer, counts, &step_at) {
-        HeldBy::NotFound(_) if was_freed(finding, replay, answer) => HeldBy::Skipped(
-            "when strandline looked, after the last step, the job had freed these blocks already".into(),
-        ),
+        HeldBy::NotFound(_) if was_freed(finding, replay) => HeldBy::Skipped(freed(replay, answer).into()),
+        HeldBy::Found(mut holders) => {
+            holders.retain(|h| h.part.as_deref() != Some("optimizer") || may_be_state(finding, replay));
+            if holders.is_empty() {
+                HeldBy::Skipped(freed(replay, answer).into())
+            } else {
+                HeldBy::Found(holders)
+            }
+        }
         held => held,
     };
     answer(replay, &about(finding, &frames(finding, replay))).map_or(HeldBy::NotRun, of)
 }
 
-/// Whether the job had freed most of what was found when this was answered, after its last step: nobody held that any more.
-fn was_freed(finding: &Finding, replay: &Replay, answer: &Value) -> bool {
-    let at = answer["at_ns"].as_u64();
-    let is_late = at.is_some_and(|at| replay.last_step_time().0 <= at);
+/// Why nobody holds what was found, if the job has freed it.
+fn freed(replay: &Replay, answer: &Value) -> &'static str {
+    let is_late = answer["at_ns"].as_u64().is_some_and(|at| replay.last_step_time().0 <= at);
+    match is_late {
+        true => "when strandline looked, after the last step, the job had freed these blocks already",
+        false => "the job freed these blocks while strandline looked, or soon after",
+    }
+}
+
+/// Whether an optimizer may have made what was found, as far as is known: else its state has the address of what was freed meanwhile.
+fn may_be_state(finding: &Finding, replay: &Replay) -> bool {
+    let of = |c: &&Cohort| c.in_optimizer > 0;
+    let is_mine =
+        |c: &Cohort| c.key.device == finding.device && finding.sites.iter().any(|s| s.site == c.key.site);
+    let mut made = replay.cohorts().iter().filter(of).peekable();
+    made.peek().is_none() || made.any(is_mine)
+}
+
+/// Whether the job has freed most of what was found by now: nobody may have held it any more when this was answered.
+fn was_freed(finding: &Finding, replay: &Replay) -> bool {
     let live = replay.blocks(finding.device).filter(|h| finding.counts(h) && !h.pending);
-    is_late && live.map(|h| h.block.rounded.0).sum::<u64>() <= finding.bytes_now / 2
+    live.map(|h| h.block.rounded.0).sum::<u64>() <= finding.bytes_now / 2
 }
 
 /// What the job has answered about a finding, as it stands in the recording.
