@@ -11,7 +11,7 @@ pub(crate) struct Alerts {
     /// Alert when memory grows at least this fast: 50MiB/step, 10MiB/microbatch, 50MiB/min, 1%/100steps
     #[arg(long, value_name = "RATE")]
     pub(crate) alert_growth: Option<Threshold>,
-    /// Alert on a leak that will fill its GPU within this many steps
+    /// Alert on a leak, or growth, that will fill its GPU within this many steps
     #[arg(long, value_name = "STEPS")]
     pub(crate) alert_oom_within: Option<u64>,
     /// No alert before this step
