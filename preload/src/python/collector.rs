@@ -13,7 +13,7 @@ use super::version;
 use crate::platform::memory::{self, read};
 use crate::platform::real;
 use std::ffi::c_void;
-use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering::Relaxed};
 
 /// Bytes of an object's collector header, which lies before the object.
 pub(crate) const HEADER: u64 = 16;
@@ -62,10 +62,36 @@ impl Collector {
         if n < 1 << 40 { n } else { 0 }
     }
 
+    /// What each generation counts, and up to which count it is left alone.
+    pub(crate) fn counts(self) -> [&'static Counted; 3] {
+        [0, GENERATION, 2 * GENERATION].map(|offset| {
+            // SAFETY: two aligned words of four bytes in what `find` has read, which live as long as the process, and which only
+            // the interpreter and we store to, under its GIL.
+            unsafe { &*((self.generations + offset + HEADER) as *const Counted) }
+        })
+    }
+
     /// Full collections so far: such a one puts the lists into another order.
     fn collections(self) -> u64 {
         // SAFETY: as above.
         unsafe { read(self.generations + COLLECTIONS) }
+    }
+}
+
+/// A generation's numbers as they lie there, behind its list's head.
+#[repr(C)]
+pub(crate) struct Counted {
+    pub(crate) threshold: AtomicI32,
+    pub(crate) count: AtomicI32,
+}
+
+impl Counted {
+    /// Young objects until a collection; none ever begins with a threshold of 0.
+    pub(crate) fn left(&self) -> i32 {
+        match self.threshold.load(Relaxed) {
+            0 => i32::MAX,
+            threshold => threshold.saturating_sub(self.count.load(Relaxed)),
+        }
     }
 }
 

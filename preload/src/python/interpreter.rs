@@ -4,6 +4,7 @@
 //! the functions are `PyCFunction`s made by hand, so that neither `ctypes` nor anything else is loaded.
 
 use super::object::Object;
+use super::uncounted::{Uncounted, is_collection_due};
 use super::untraced::Untraced;
 use super::version;
 use crate::platform::real;
@@ -183,9 +184,10 @@ pub(crate) enum Outcome {
 #[cold]
 pub(crate) fn run_source(source: &CStr, functions: &[(&CStr, &'static MethodDef)]) -> Outcome {
     let Some(a) = api() else { return Outcome::Failed };
-    if !(a.occurred)().is_null() {
-        return Outcome::NotYet; // somebody's exception is on its way: not now
+    if !(a.occurred)().is_null() || is_collection_due() {
+        return Outcome::NotYet; // somebody's exception is on its way, or a collection that is the job's: not now
     }
+    let _uncounted = Uncounted::begin_python();
     let result = a.execute(source, functions);
     if (a.occurred)().is_null() {
         return match result {

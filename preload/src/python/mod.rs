@@ -1,8 +1,10 @@
 //! The interpreter in this process: its version, its C API, the GIL, calls that it is asked to make.
 
 pub(crate) mod collector;
+mod free_lists;
 pub(crate) mod interpreter;
 pub(crate) mod object;
 pub(crate) mod packages;
+pub(crate) mod uncounted;
 pub(crate) mod untraced;
 pub(crate) mod version;

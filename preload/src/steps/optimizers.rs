@@ -5,6 +5,7 @@
 use crate::platform::real;
 use crate::python::interpreter::clear_error;
 use crate::python::object::Object;
+use crate::python::uncounted::Uncounted;
 use std::ffi::{CStr, c_int, c_void};
 use std::sync::{Mutex, OnceLock};
 
@@ -38,6 +39,7 @@ pub(super) fn number(optimizer: Object) -> u64 {
     {
         return number;
     }
+    let _uncounted = Uncounted::begin();
     let Some(weak) = new_reference(optimizer) else { return address as u64 };
     // Making it may have collected garbage, and so run Python: nobody holds the table meanwhile.
     let mut t = table();
