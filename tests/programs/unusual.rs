@@ -52,6 +52,17 @@ fn what_python_lets_a_program_do_with_other_stacks_and_on_python_3_13() {
     }
 }
 
+/// What we make in a job does not bring its next collection forward, nor put it off: a peak can depend on it.
+#[test]
+fn pythons_collector_begins_when_it_would() {
+    for python in [Some(python().to_path_buf()), python_3_13()].into_iter().flatten() {
+        for words in [&[][..], &["thread"]] {
+            let ran = same(&python, "collector.py", words, &["none", "python"], None);
+            assert!(ran[0].stdout().contains("gone [True, True, True]"), "{}", ran[0].stdout());
+        }
+    }
+}
+
 /// What only later versions have: `sys.monitoring`, interpreters with locks of their own.
 #[test]
 fn monitoring_and_interpreters_on_python_3_13() {

@@ -1,9 +1,10 @@
 //! Optimizers by number, in the order in which they first step. Their addresses would not tell them apart: a new one is often made where
 //! the one before it was. Nothing is written into an optimizer and none is kept alive: a weak reference tells whether it is still the
-//! same, and has no callback that would run Python.
+//! same. Its callback does nothing, and runs no Python: without one, a weak reference of the job's own would be ours, and not one more object
+//! for Python's collector to count.
 
 use crate::platform::real;
-use crate::python::interpreter::clear_error;
+use crate::python::interpreter::{MethodDef, api as interpreter, clear_error, none};
 use crate::python::object::Object;
 use crate::python::uncounted::Uncounted;
 use std::ffi::{CStr, c_int, c_void};
@@ -67,6 +68,16 @@ struct Weak {
     older: Option<Older>,
     release: extern "C" fn(Object),
     none: usize,
+    /// What each of ours calls when its optimizer goes.
+    callback: usize,
+}
+
+/// One argument, any object.
+const METH_O: c_int = 8;
+static GONE: MethodDef = MethodDef::new(c"gone", gone, METH_O);
+
+extern "C" fn gone(_: Object, _: Object) -> Object {
+    none()
 }
 
 fn api() -> Option<&'static Weak> {
@@ -80,14 +91,16 @@ fn api() -> Option<&'static Weak> {
             older: find(c"PyWeakref_GetObject").map(|p| core::mem::transmute::<*mut c_void, Older>(p)),
             release: core::mem::transmute::<*mut c_void, extern "C" fn(Object)>(find(c"Py_DecRef")?),
             none: find(c"_Py_NoneStruct")? as usize,
+            callback: (interpreter()?.function)(&GONE, core::ptr::null_mut(), core::ptr::null_mut()) as usize,
         })
     };
     API.get_or_init(look_up).as_ref()
 }
 
-/// A weak reference without a callback. `None`: the object allows none; the error is cleared.
+/// A weak reference of our own. `None`: the object allows none; the error is cleared.
 fn new_reference(object: Object) -> Option<Object> {
-    let weak = (api()?.new)(object, core::ptr::null_mut());
+    let a = api()?;
+    let weak = (a.new)(object, a.callback as Object);
     if weak.is_null() {
         clear_error();
         return None;
