@@ -26,6 +26,7 @@ const READS: &[(&str, usize, &str)] = &[
     ("preload/src/probe/objects.rs", 2, "objects that the collector tracks, under the GIL"),
     ("preload/src/stacks/described.rs", 1, "_PyRuntime, whose size its own head tells"),
     ("preload/src/stacks/memory.rs", 1, "stacks::memory::At: not null"),
+    ("preload/src/python/collector.rs", 1, "the counts of a collector that `find` has recognised"),
     ("preload/src/python/version.rs", 1, "Py_GetVersion's static string"),
     ("preload/src/stacks/native/cfi.rs", 1, "stacks::native::modules::LoadedTables"),
     ("preload/src/stacks/native/mod.rs", 1, "this thread's own stack"),

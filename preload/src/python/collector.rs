@@ -393,6 +393,9 @@ mod tests {
         l.state[flag] = 0;
         l.state[flag + 3] = 5_000_000;
         assert_eq!(l.find().expect("found").long_lived(), 5_000_000);
+        l.state[5 + 2] = 700 | 38 << 32;
+        let young = l.find().expect("found").counts()[0];
+        assert_eq!((young.threshold.load(Relaxed), young.count.load(Relaxed), young.left()), (700, 38, 662));
         l.objects[4][1] = 8;
         assert!(l.find().is_none(), "a list that is not closed");
     }

@@ -52,7 +52,9 @@ fn api() -> Option<&'static Api> {
             Some(Api {
                 current: state(find(c"PyInterpreterState_Get")?),
                 main: state(find(c"PyInterpreterState_Main")?),
-                set: core::mem::transmute::<*mut c_void, extern "C" fn(Object) -> Object>(find(c"PySet_New")?),
+                set: core::mem::transmute::<*mut c_void, extern "C" fn(Object) -> Object>(find(
+                    c"PySet_New",
+                )?),
                 release: core::mem::transmute::<*mut c_void, extern "C" fn(Object)>(find(c"Py_DecRef")?),
                 is_enabled: find(c"PyGC_IsEnabled")
                     .map(|p| core::mem::transmute::<*mut c_void, extern "C" fn() -> c_int>(p)),
@@ -109,9 +111,10 @@ fn place() -> Option<&'static Place> {
         Some(known) => known,
         None if interpreter != (a.main)() || TRIES.fetch_add(1, Relaxed) >= MOST => return None,
         None => {
-            let found = Collector::find(interpreter).filter(|c| !c.is_at_work());
+            let found = Collector::find(interpreter);
             // A set that is made when one is due would begin a collection.
-            if found.is_some_and(|c| a.is_enabled() && c.counts()[0].left() <= SETS as i32) {
+            let is_close = |c: Collector| a.is_enabled() && c.counts()[0].left() <= SETS as i32;
+            if found.is_some_and(|c| c.is_at_work() || is_close(c)) {
                 return None;
             }
             let young = found.filter(|c| a.proves(*c)).map(|c| c.counts()[0]);
