@@ -34,7 +34,7 @@ const READS: &[(&str, usize, &str)] = &[
     ("preload/src/stacks/node.rs", 3, "the vtable of a live node"),
     ("preload/src/stacks/object.rs", 5, "stacks::object::Code: not null, and of the type of code objects"),
     ("preload/src/stacks/outgoing.rs", 2, "memory of our own"),
-    ("preload/src/stacks/proof.rs", 2, "strings and bytes of objects that we hold references to"),
+    ("preload/src/stacks/proof.rs", 3, "strings and bytes of objects that we hold references to"),
     ("preload/src/steps/nvtx.rs", 1, "the caller's C string, not null"),
     ("preload/src/torch/attach.rs", 3, "an exported object that its RTTI has named"),
     ("preload/src/platform/elf.rs", 2, "the loader's own strings, and a file that is mapped whole"),
