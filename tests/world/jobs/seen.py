@@ -40,6 +40,14 @@ def rows(dicts):
     return Dataset(InMemoryTable(pyarrow.Table.from_pylist(dicts)), fingerprint="world")
 
 
+def stepped(loss, optimizer):
+    """One step of training from its loss; returns the loss as a number."""
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    return loss.item()
+
+
 def exact(value):
     """A number as it is, to the last bit."""
     try:
