@@ -5,7 +5,7 @@ use crate::share::Share;
 use crate::store::Fetched;
 use crate::{analyze, cli, files, recording, say, terminal};
 use std::collections::BTreeMap;
-use std::io::BufWriter;
+use std::io;
 use std::path::{Path, PathBuf};
 use strandline::report::{self as print, Report, Style};
 
@@ -46,24 +46,13 @@ pub(crate) fn main(options: &cli::Report) -> Result<u8, Error> {
             !command.starts_with("strandline report") || analyze::any_running(&judged)
         });
     }
-    let page = options.html.is_some() || options.format == cli::ReportFormat::Html;
-    match (&options.html, &options.output) {
-        // `--html` alone: beside the recording.
-        (Some(path), _) if path.as_os_str() == "." => {
-            write_page(&found[0].with_extension("html"), &judged, &report)?;
-        }
-        (Some(path), _) => write_page(path, &judged, &report)?,
-        (None, Some(path)) if page => write_page(path, &judged, &report)?,
-        (None, Some(path)) => write_file(path, options, &report)?,
-        (None, None) if page => {
-            let mut text = Vec::new();
-            print::html::write(&mut text, &report, passes(&judged, &report)?)
-                .map_err(|e| Error::new(e.to_string()))?;
-            say::out(&String::from_utf8_lossy(&text));
-        }
-        (None, None) => {
-            let style = terminal::style_of_stdout();
-            let text = worded(options, &report, style).map_err(|e| Error::new(e.to_string()))?;
+    // `--html` alone: beside the recording.
+    let beside = found.first().filter(|_| is_beside).map(|first| first.with_extension("html"));
+    match beside.as_deref().or(options.html.as_deref()).or(options.output.as_deref()) {
+        Some(path) => write(path, options, &judged, &report)?,
+        None => {
+            let fail = |e: io::Error| Error::new(e.to_string());
+            let text = worded(options, &judged, &report, terminal::style_of_stdout(), &fail)?;
             say::out(&String::from_utf8_lossy(&text));
         }
     }
@@ -83,42 +72,48 @@ fn passes(
     print::html::drawn(report).into_iter().map(|i| Ok((i, judged[i].page()?))).collect()
 }
 
-fn write_page(path: &Path, judged: &[analyze::Judged], report: &Report<'_>) -> Result<(), Error> {
-    if path.extension().is_some_and(|e| e == "strand") {
+fn is_page(options: &cli::Report) -> bool {
+    options.html.is_some() || options.format == cli::ReportFormat::Html
+}
+
+fn write(
+    path: &Path,
+    options: &cli::Report,
+    judged: &[analyze::Judged],
+    report: &Report<'_>,
+) -> Result<(), Error> {
+    if is_page(options) && path.extension().is_some_and(|e| e == "strand") {
         let hint = "a page is written to a file of its own: --html=FILE.html, and the recording goes last";
         return Err(Error::usage(format!("{} would be overwritten", say::path(path)), hint));
     }
-    let passes = passes(judged, report)?;
     let fail = |e| Error::io("cannot write the report", path, e).status(status::FAILED);
-    let mut file = BufWriter::new(files::create(path).map_err(fail)?);
-    print::html::write(&mut file, report, passes).map_err(fail)?;
-    file.into_inner().map_err(|e| e.into_error()).and_then(files::New::keep).map_err(fail)?;
-    say::line(format!("report written to {}: open it in a browser", say::path(path)));
-    Ok(())
-}
-
-fn write_file(path: &Path, options: &cli::Report, report: &Report<'_>) -> Result<(), Error> {
-    let fail = |e| Error::io("cannot write the report", path, e).status(status::FAILED);
-    let text = worded(options, report, Style::default()).map_err(fail)?;
+    let text = worded(options, judged, report, Style::default(), &fail)?;
     files::write(path, &text).map_err(fail)?;
-    say::line(format!("report written to {}", say::path(path)));
+    let next = if is_page(options) { ": open it in a browser" } else { "" };
+    say::line(format!("report written to {}{next}", say::path(path)));
     Ok(())
 }
 
-fn worded(options: &cli::Report, report: &Report<'_>, style: Style) -> std::io::Result<Vec<u8>> {
+fn worded(
+    options: &cli::Report,
+    judged: &[analyze::Judged],
+    report: &Report<'_>,
+    style: Style,
+    fail: &dyn Fn(io::Error) -> Error,
+) -> Result<Vec<u8>, Error> {
     let mut text = Vec::new();
     // Where this machine keeps its files is not shared.
     let root = if options.share { String::new() } else { root() };
-    match options.format {
-        cli::ReportFormat::Text => print::text::write(&mut text, report, style)?,
-        // Written by `write_page`, which has what it is drawn from.
-        cli::ReportFormat::Html => {}
-        cli::ReportFormat::Json => print::json::write(&mut text, report, true)?,
-        cli::ReportFormat::Github => print::ci::github(&mut text, report, &root)?,
-        cli::ReportFormat::Sarif => print::ci::sarif(&mut text, report, &root)?,
-        cli::ReportFormat::Junit => print::ci::junit(&mut text, report, &root)?,
-    }
-    Ok(text)
+    let format = if is_page(options) { cli::ReportFormat::Html } else { options.format };
+    let written = match format {
+        cli::ReportFormat::Text => print::text::write(&mut text, report, style),
+        cli::ReportFormat::Html => print::html::write(&mut text, report, passes(judged, report)?),
+        cli::ReportFormat::Json => print::json::write(&mut text, report, true),
+        cli::ReportFormat::Github => print::ci::github(&mut text, report, &root),
+        cli::ReportFormat::Sarif => print::ci::sarif(&mut text, report, &root),
+        cli::ReportFormat::Junit => print::ci::junit(&mut text, report, &root),
+    };
+    written.map(|()| text).map_err(fail)
 }
 
 /// The folder that files are named from in CI: the checkout where a workflow says so, else where we are.

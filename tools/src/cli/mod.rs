@@ -15,7 +15,7 @@ pub(crate) use prediction::{Fit, Predict};
 pub(crate) use reading::{
     Advise, Diff, DiffFormat, Dump, DumpFormat, Export, ExportFormat, Left, Report, ReportFormat, Top, Worse,
 };
-pub(crate) use recording::{Env, EnvFormat, Run, Steps, Watch};
+pub(crate) use recording::{Env, EnvFormat, Recorded, Run, Watch};
 use std::ffi::OsString;
 use std::path::PathBuf;
 

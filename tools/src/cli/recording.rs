@@ -55,10 +55,15 @@ pub(crate) struct Recorded {
 impl Recorded {
     /// As the preload reads it.
     pub(crate) fn as_env(&self) -> impl Iterator<Item = (&'static str, String)> {
-        let stacks = self.stacks.map(|s| (env::STACKS, s.as_env().to_string()));
-        let steps = self.steps.as_ref().map(|s| (env::STEPS, s.as_env()));
+        let stacks = self.stacks.and_then(|s| Some((env::STACKS, s.to_possible_value()?.get_name().into())));
+        let steps = self.steps.as_ref().map(|s| (env::STEPS, s.0.clone()));
         let size = self.max_size.map(|s| (env::MAX_SIZE, s.0.to_string()));
         stacks.into_iter().chain(steps).chain(size)
+    }
+
+    /// Whether a step is a range of NVTX, which is to load our library then.
+    pub(crate) fn listens_to_nvtx(&self) -> bool {
+        self.steps.as_ref().is_some_and(|s| s.0.starts_with("nvtx:"))
     }
 }
 
@@ -112,7 +117,7 @@ pub(crate) struct Watch {
     pub(crate) background: bool,
 }
 
-/// Which stacks are recorded.
+/// Which stacks are recorded: the preload reads the same words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Stacks {
     /// Python frames, read without the GIL.
@@ -125,55 +130,23 @@ pub(crate) enum Stacks {
     None,
 }
 
-/// What a step is.
+/// What a step is, as the preload reads it: `auto` (optimizer steps, else backward passes), `manual` (`strandline_step(n)` in the
+/// job), `every:SECONDS`, or `nvtx:NAME` (NVTX ranges of this name).
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Steps {
-    /// Optimizer steps, else backward passes.
-    Auto,
-    /// `strandline_step(n)` in the job.
-    Manual,
-    /// As many seconds, as they were written.
-    Every(String),
-    /// NVTX ranges of this name.
-    Nvtx(String),
-}
+pub(crate) struct Steps(String);
 
 impl std::str::FromStr for Steps {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Steps, String> {
-        match text.split_once(':').unwrap_or((text, "")) {
-            ("auto", "") => Ok(Steps::Auto),
-            ("manual", "") => Ok(Steps::Manual),
-            ("every", n) if n.parse().is_ok_and(|n| (0.01..=86_400.0).contains(&n)) => {
-                Ok(Steps::Every(n.to_string()))
-            }
-            ("nvtx", name) if !name.is_empty() => Ok(Steps::Nvtx(name.to_string())),
-            _ => Err("auto, manual, every:SECONDS (0.01 to 86400) or nvtx:NAME".to_string()),
-        }
-    }
-}
-
-impl Stacks {
-    /// As the preload reads it.
-    pub(crate) fn as_env(self) -> &'static str {
-        match self {
-            Stacks::Python => "python",
-            Stacks::Native => "native",
-            Stacks::Both => "both",
-            Stacks::None => "none",
-        }
-    }
-}
-
-impl Steps {
-    /// As the preload reads it.
-    pub(crate) fn as_env(&self) -> String {
-        match self {
-            Steps::Auto => "auto".into(),
-            Steps::Manual => "manual".into(),
-            Steps::Every(seconds) => format!("every:{seconds}"),
-            Steps::Nvtx(name) => format!("nvtx:{name}"),
-        }
+        let (word, rest) = text.split_once(':').unwrap_or((text, ""));
+        let is_one = match word {
+            "auto" | "manual" => rest.is_empty(),
+            "every" => rest.parse().is_ok_and(|n| (0.01..=86_400.0).contains(&n)),
+            "nvtx" => !rest.is_empty(),
+            _ => false,
+        };
+        let wrong = "auto, manual, every:SECONDS (0.01 to 86400) or nvtx:NAME";
+        is_one.then(|| Steps(if rest.is_empty() { word } else { text }.into())).ok_or(wrong.into())
     }
 }

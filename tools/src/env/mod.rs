@@ -22,7 +22,7 @@ pub(crate) fn main(options: &cli::Env) -> Result<u8, Error> {
     };
     let folder = std::path::absolute(&folder).map_err(|e| Error::io("cannot find", folder, e))?;
     let mut others = others(options, &folder);
-    if let Some(cli::Steps::Nvtx(_)) = options.recorded.steps {
+    if options.recorded.listens_to_nvtx() {
         others.push((job::NVTX_INJECTION, library.display().to_string()));
     }
     let settings = Settings { existing: std::env::var_os(job::LD_PRELOAD), others, library, folder };
@@ -65,7 +65,11 @@ struct Settings {
 impl Settings {
     /// Every variable with its value, for what does not see the variables that are set here.
     fn all(&self) -> Vec<(&'static str, String)> {
-        let existing = self.existing.clone().filter(|e| !self.is_in(e));
+        self.beside(self.existing.clone().filter(|e| !self.is_in(e)))
+    }
+
+    /// The same beside what else is preloaded there.
+    fn beside(&self, existing: Option<OsString>) -> Vec<(&'static str, String)> {
         let preload = job::appended(existing, &self.library).to_string_lossy().into_owned();
         std::iter::once((job::LD_PRELOAD, preload)).chain(self.others.iter().cloned()).collect()
     }
@@ -78,13 +82,13 @@ impl Settings {
 
     fn render(&self, format: Format) -> String {
         let library = self.library.display();
-        let words = |all: Vec<(&str, String)>| -> String {
-            all.iter().map(|(name, value)| format!("--env {} ", quote(&format!("{name}={value}")))).collect()
-        };
-        let volumes = |option: &str| {
+        // A container has its own LD_PRELOAD, if any.
+        let container = |option: &str| {
+            let word = |(name, value)| format!("--env {} ", quote(&format!("{name}={value}")));
+            let words: String = self.beside(None).into_iter().map(word).collect();
             // Made by whoever starts it, not by a daemon that is root.
             let _ = files::make_folder(&self.folder);
-            format!("{option} {library}:{library}:ro {option} {0}:{0}\n", self.folder.display())
+            format!("{words}{option} {library}:{library}:ro {option} {0}:{0}\n", self.folder.display())
         };
         match format {
             Format::Sh => {
@@ -108,24 +112,8 @@ impl Settings {
                 };
                 format!("env:\n{}", self.all().iter().map(each).collect::<String>())
             }
-            // A container has its own LD_PRELOAD, if any.
-            Format::Docker => {
-                let own = Settings { existing: None, others: self.others.clone(), ..self.copy() };
-                words(own.all()) + &volumes("--volume")
-            }
-            Format::Apptainer => {
-                let own = Settings { existing: None, others: self.others.clone(), ..self.copy() };
-                words(own.all()) + &volumes("--bind")
-            }
-        }
-    }
-
-    fn copy(&self) -> Settings {
-        Settings {
-            existing: self.existing.clone(),
-            others: Vec::new(),
-            library: self.library.clone(),
-            folder: self.folder.clone(),
+            Format::Docker => container("--volume"),
+            Format::Apptainer => container("--bind"),
         }
     }
 }

@@ -4,6 +4,7 @@ use super::Job;
 use crate::words;
 use std::ffi::OsString;
 use std::path::Path;
+use strandline::event::WordList;
 
 /// A job that would not be seen.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,25 +16,11 @@ pub(crate) struct Elsewhere {
 }
 
 /// Options of these programs that take the next word as their value.
-const SUDO_VALUES: &[&str] = &["-u", "-g", "-h", "-p", "-C", "-T", "-r", "-t", "-D", "-R"];
+const SUDO_VALUES: WordList = WordList("-u -g -h -p -C -T -r -t -D -R");
+const APPTAINER_VALUES: WordList =
+    WordList("-B --bind --mount --env --env-file -H --home -W --workdir -S --scratch -o --overlay");
+const SSH_VALUES: WordList = WordList("-p -i -l -o -F -J -L -R -D -b -c -E -I -m -S -W -w");
 const APPTAINER_WORDS: &str = "$(strandline env --format apptainer)";
-const APPTAINER_VALUES: &[&str] = &[
-    "-B",
-    "--bind",
-    "--mount",
-    "--env",
-    "--env-file",
-    "-H",
-    "--home",
-    "-W",
-    "--workdir",
-    "-S",
-    "--scratch",
-    "-o",
-    "--overlay",
-];
-const SSH_VALUES: &[&str] =
-    &["-p", "-i", "-l", "-o", "-F", "-J", "-L", "-R", "-D", "-b", "-c", "-E", "-I", "-m", "-S", "-W", "-w"];
 
 /// Whether the job is started where our variables do not reach. `variable` reads one of ours.
 pub(crate) fn elsewhere(job: &Job, variable: impl Fn(&str) -> Option<String>) -> Option<Elsewhere> {
@@ -192,12 +179,12 @@ impl Line {
     }
 
     /// The first word from `from` on that is neither an option nor the value of one of `values`, nor a variable.
-    fn first_plain(&self, from: usize, values: &[&str]) -> Option<usize> {
+    fn first_plain(&self, from: usize, values: WordList) -> Option<usize> {
         let mut at = from;
         loop {
             let word = self.words.get(at)?;
             match word {
-                w if values.contains(&w.as_str()) => at += 2,
+                w if values.has(w) => at += 2,
                 w if w == "--" => return (at + 1 < self.words.len()).then_some(at + 1),
                 w if w.starts_with('-') || w.contains('=') => at += 1,
                 _ => return Some(at),

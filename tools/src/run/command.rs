@@ -24,7 +24,7 @@ pub(crate) fn main(options: &cli::Run) -> Result<u8, Error> {
     let simulated = options.simulate.map(|_| environment::prepare(Extras::None)).transpose()?;
     let job = Job::new(&options.command, simulated.as_ref().map(|s| s.python.as_path()));
     let device = simulated.map(|s| environment::variables(&s, options.simulate)).unwrap_or_default();
-    has_no_other_listener(options.recorded.steps.as_ref())?;
+    has_no_other_listener(&options.recorded)?;
     let gate = options.gate.gate();
     let (outcome, decision) = match places(options, &job) {
         Ok((folder, library)) => {
@@ -68,17 +68,17 @@ fn places(options: &cli::Run, job: &Job) -> Result<(PathBuf, Library), Error> {
     Ok((folder, library))
 }
 
-/// What the options say, as the preload reads it. Where ranges of NVTX are asked for, NVTX is to load our library.
+/// What the options say, as the preload reads it.
 fn variables(options: &cli::Run, library: &Library) -> Vec<Variable> {
     let recorded = options.recorded.as_env().map(|(name, value)| (name.to_string(), value.into()));
-    let listens = matches!(options.recorded.steps, Some(cli::Steps::Nvtx(_)));
+    let listens = options.recorded.listens_to_nvtx();
     recorded.chain(listens.then(|| (NVTX_INJECTION.to_string(), library.path().into()))).collect()
 }
 
 /// A profiler that takes NVTX's ranges already stays.
-fn has_no_other_listener(steps: Option<&cli::Steps>) -> Result<(), Error> {
+fn has_no_other_listener(recorded: &cli::Recorded) -> Result<(), Error> {
     let other = std::env::var_os(NVTX_INJECTION).filter(|v| !v.is_empty());
-    let Some(other) = other.filter(|_| matches!(steps, Some(cli::Steps::Nvtx(_)))) else { return Ok(()) };
+    let Some(other) = other.filter(|_| recorded.listens_to_nvtx()) else { return Ok(()) };
     let what = format!(
         "{NVTX_INJECTION} is set to {}, which receives the NVTX ranges instead of strandline",
         say::path(other.as_ref())
