@@ -26,7 +26,7 @@ pub use checkpoint::{Checkpoint, DeviceTotals, HeldCall, LiveBlock, OpenSegment,
 pub use fault::{CALLS, Fault, stays};
 pub use installed::{PackageFolders, is_generated, is_torch};
 pub use item::{DriverMemory, Dropped, Item, ThreadInfo};
-pub(crate) use named::named;
+pub use named::named;
 pub use names::{CodeDef, Frame, Names, NativeFrame, StackDef};
 pub use printable::{is_hidden, make_json_printable, make_printable, printable, printable_lines};
 pub use segments::Segments;

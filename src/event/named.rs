@@ -1,6 +1,7 @@
 //! Enumerations of which each variant has a stable name.
 
 /// Declares an enumeration with the name of each variant beside it, and the method `name` that tells it.
+#[macro_export]
 macro_rules! named {
     (
         $(#[$about:meta])*
@@ -16,8 +17,9 @@ macro_rules! named {
             }
 
             /// All of them, in their order.
+            #[allow(dead_code, reason = "not every enumeration is gone through")]
             $vis const ALL: [$enum; [$($name),*].len()] = [$($enum::$variant),*];
         }
     };
 }
-pub(crate) use named;
+pub use named;

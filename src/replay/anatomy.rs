@@ -8,18 +8,20 @@ mod twins;
 
 pub use self::class::{Class, Classifier, Death};
 use super::{Device, Held, PhaseKind, Progress, Replay};
-use crate::event::{Block, Body, Bytes, DeviceId, Event, Item, Names, Nanos};
+use crate::event::{Block, Body, Bytes, DeviceId, Event, Item, Names, Nanos, named};
 use rustc_hash::FxHashMap;
 
-/// Which moment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum At {
-    /// The peak of `allocated`.
-    Peak,
-    /// An allocation that failed.
-    Oom,
-    /// Any other event.
-    Event,
+named! {
+    /// Which moment.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum At {
+        /// The peak of `allocated`.
+        Peak = "peak",
+        /// An allocation that failed.
+        Oom = "oom",
+        /// Any other event.
+        Event = "step",
+    }
 }
 
 /// The moment right after event number `event` (from 0) of the recording.

@@ -54,26 +54,17 @@ impl PhaseKind {
     }
 }
 
-/// How much of the process the recording shows.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Coverage {
-    /// No memory event at all.
-    #[default]
-    None,
-    /// Segments or runtime calls, but no block of a caching allocator.
-    Segments,
-    /// Blocks of the caching allocator.
-    Blocks,
-}
-
-impl Coverage {
-    /// The name as `report --format json` prints it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Coverage::None => "none",
-            Coverage::Segments => "segments",
-            Coverage::Blocks => "blocks",
-        }
+named! {
+    /// How much of the process the recording shows.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+    pub enum Coverage {
+        /// No memory event at all.
+        #[default]
+        None = "none",
+        /// Segments or runtime calls, but no block of a caching allocator.
+        Segments = "segments",
+        /// Blocks of the caching allocator.
+        Blocks = "blocks",
     }
 }
 

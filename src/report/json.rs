@@ -191,11 +191,7 @@ fn device(p: &Process<'_>, d: &Device) -> Value {
 fn anatomy(p: &Process<'_>, m: &Moment) -> Value {
     let a = &m.anatomy;
     json!({
-        "at": match m.at {
-            At::Oom => "oom",
-            At::Peak => "peak",
-            At::Event => "step",
-        },
+        "at": m.at.name(),
         "step": a.step,
         "weights": a.weights.0,
         "gradients": a.gradients.0,

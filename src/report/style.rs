@@ -1,5 +1,6 @@
 //! Colour, where it was asked for, lines that fit their width, and signs that the reader's locale has.
 
+use crate::event::named;
 use std::borrow::Cow;
 
 /// How a report is dressed. Nothing here asks the terminal: the caller says.
@@ -20,17 +21,19 @@ impl Default for Style {
     }
 }
 
-/// What a piece of text is, for its colour.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ink {
-    /// A leak, a failure.
-    Bad,
-    /// A doubt.
-    Doubt,
-    /// All is well.
-    Good,
-    /// What may be skipped.
-    Faint,
+named! {
+    /// What a piece of text is, for its colour.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Ink {
+        /// A leak, a failure.
+        Bad = "bad",
+        /// A doubt.
+        Doubt = "doubt",
+        /// All is well.
+        Good = "good",
+        /// What may be skipped.
+        Faint = "soft",
+    }
 }
 
 impl Style {

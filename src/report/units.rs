@@ -3,6 +3,8 @@
 //! Sizes in binary units with one decimal from MiB upwards, counts with thousands separators, durations in the two
 //! largest units that matter. Bytes only where they are exact and few.
 
+use crate::event::named;
+
 pub use crate::detect::{plural, size, size_f, thousands};
 
 const GIB: f64 = 1024.0 * 1024.0 * 1024.0;
@@ -50,15 +52,17 @@ pub fn percent(fraction: f64) -> String {
     if p.abs() < 9.95 { format!("{p:.1} %") } else { format!("{p:.0} %") }
 }
 
-/// The unit of a table whose figures must add up.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TableUnit {
-    /// Tenths of a GiB.
-    GiB,
-    /// Whole MiB.
-    MiB,
-    /// Whole KiB.
-    KiB,
+named! {
+    /// The unit of a table whose figures must add up.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum TableUnit {
+        /// Tenths of a GiB.
+        GiB = "GiB",
+        /// Whole MiB.
+        MiB = "MiB",
+        /// Whole KiB.
+        KiB = "KiB",
+    }
 }
 
 impl TableUnit {
@@ -78,15 +82,6 @@ impl TableUnit {
             None => largest,
             Some(TableUnit::GiB) => TableUnit::MiB,
             Some(_) => TableUnit::KiB,
-        }
-    }
-
-    /// Its name.
-    pub fn name(self) -> &'static str {
-        match self {
-            TableUnit::GiB => "GiB",
-            TableUnit::MiB => "MiB",
-            TableUnit::KiB => "KiB",
         }
     }
 

@@ -7,49 +7,37 @@ use super::objects::{Class, Kind, type_of};
 use super::remembered::Remembered;
 use super::types::Types;
 use super::world::World;
+use strandline_core::event::named;
 
-/// What kind of a place a name is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Rank {
-    /// An attribute of an instance.
-    Attribute,
-    /// A global of a module.
-    Global,
-    /// An attribute of a class.
-    OfClass,
-    /// A variable that a function has closed over.
-    Closure,
-    /// A context variable of `contextvars`.
-    Context,
-    /// The default of an argument, an attribute of a function, or the hooks of a tensor: what a hook has in a name of its own is called by that.
-    Default,
-    /// A local variable.
-    Local,
-    /// A local variable of a generator.
-    Generator,
-    /// A local variable of a frame that runs no more, and is kept by a traceback.
-    Frame,
+named! {
+    /// What kind of a place a name is, as the answer has it.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+    pub(super) enum Rank {
+        /// An attribute of an instance.
+        Attribute = "attribute",
+        /// A global of a module.
+        Global = "global",
+        /// An attribute of a class.
+        OfClass = "class",
+        /// A variable that a function has closed over.
+        Closure = "closure",
+        /// A context variable of `contextvars`.
+        Context = "context",
+        /// The default of an argument, an attribute of a function, or the hooks of a tensor: what a hook has in a name of its own is called by that.
+        Default = "default",
+        /// A local variable.
+        Local = "local",
+        /// A local variable of a generator.
+        Generator = "generator",
+        /// A local variable of a frame that runs no more, and is kept by a traceback.
+        Frame = "frame",
+    }
 }
 
 impl Rank {
     /// What has such a name is no garbage, whatever cycles it is in.
     pub(super) fn is_root(self) -> bool {
         matches!(self, Rank::Global | Rank::OfClass | Rank::Context | Rank::Local)
-    }
-
-    /// As the answer has it.
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Rank::Attribute => "attribute",
-            Rank::Global => "global",
-            Rank::OfClass => "class",
-            Rank::Closure => "closure",
-            Rank::Context => "context",
-            Rank::Default => "default",
-            Rank::Local => "local",
-            Rank::Generator => "generator",
-            Rank::Frame => "frame",
-        }
     }
 }
 

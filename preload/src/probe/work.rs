@@ -23,7 +23,7 @@ use crate::python::collector::{Reached, Walk, is_tracked};
 use crate::recorder::at_work::in_room;
 use serde_json::Value;
 use std::collections::{HashMap, HashSet};
-use strandline_core::event::Room;
+use strandline_core::event::{Room, named};
 use strandline_core::format::holders::Ask;
 
 /// Samples of all findings together: one for each bit of a mask.
@@ -37,15 +37,17 @@ pub(super) const TRIES: u32 = 8;
 /// Objects that are tracked at most: a pass over these takes about half a second of pauses.
 const OBJECTS: u64 = 2_000_000;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
-    Close,
-    Match,
-    Climb,
-    Now,
-    Graph,
-    Rise,
-    Verify,
+named! {
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    enum Stage {
+        Close = "close",
+        Match = "match",
+        Climb = "climb",
+        Now = "now",
+        Graph = "graph",
+        Rise = "rise",
+        Verify = "verify",
+    }
 }
 
 /// A last look that was not finished in its slice.
@@ -161,15 +163,7 @@ impl Work {
 
     /// What the next slice is about.
     pub(super) fn stage(&self) -> &'static str {
-        match self.stage {
-            Stage::Close => "close",
-            Stage::Match => "match",
-            Stage::Climb => "climb",
-            Stage::Now => "now",
-            Stage::Graph => "graph",
-            Stage::Rise => "rise",
-            Stage::Verify => "verify",
-        }
+        self.stage.name()
     }
 
     /// What each finding was asked with.

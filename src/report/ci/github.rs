@@ -1,6 +1,6 @@
 //! Annotations, as a workflow on GitHub takes them from what its steps print: `::error file=…,line=…,title=…::…`.
 
-use super::remark::{Level, Remark, remarks, word};
+use super::remark::{Remark, remarks, word};
 use crate::report::model::Report;
 use std::io::{self, Write};
 
@@ -11,7 +11,7 @@ use std::io::{self, Write};
 /// What `out` says.
 pub fn write(out: &mut impl Write, r: &Report<'_>, root: &str) -> io::Result<()> {
     let (level, text) = word(r);
-    writeln!(out, "::{} title=strandline::{}", name(level), data(&text))?;
+    writeln!(out, "::{} title=strandline::{}", level.name(), data(&text))?;
     let mut said: Vec<String> = Vec::new();
     for remark in remarks(r, root) {
         let line = annotation(&remark);
@@ -34,17 +34,7 @@ fn annotation(remark: &Remark<'_>) -> String {
     }
     let of = remark.name.as_ref().map(|n| format!(", {n}")).unwrap_or_default();
     properties.push(format!("title={}", property(&format!("strandline{of}"))));
-    let lines: Vec<&str> =
-        std::iter::once(&remark.told.head).chain(&remark.told.body).map(String::as_str).collect();
-    format!("::{} {}::{}", name(remark.level), properties.join(","), data(&lines.join("\n")))
-}
-
-fn name(level: Level) -> &'static str {
-    match level {
-        Level::Error => "error",
-        Level::Warning => "warning",
-        Level::Notice => "notice",
-    }
+    format!("::{} {}::{}", remark.level.name(), properties.join(","), data(&remark.told.text()))
 }
 
 fn data(text: &str) -> String {

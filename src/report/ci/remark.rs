@@ -1,18 +1,20 @@
 //! What there is to remark on, how loudly, and at which line of the user's.
 
 use crate::detect::{Certainty, Finding};
-use crate::event::Frame;
+use crate::event::{Frame, named};
 use crate::replay::SiteKind;
 use crate::report::model::{Facts, Process, Report};
 use crate::report::style::Ink;
 use crate::report::text::{Told, findings, site};
 
-/// How loudly.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Level {
-    Error,
-    Warning,
-    Notice,
+named! {
+    /// How loudly.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+    pub(super) enum Level {
+        Error = "error",
+        Warning = "warning",
+        Notice = "notice",
+    }
 }
 
 /// A finding, and where to remark on it.

@@ -54,9 +54,8 @@ pub fn write(out: &mut impl Write, r: &Report<'_>, root: &str) -> io::Result<()>
 
 fn name(level: Level) -> &'static str {
     match level {
-        Level::Error => "error",
-        Level::Warning => "warning",
         Level::Notice => "note",
+        level => level.name(),
     }
 }
 
@@ -100,13 +99,11 @@ fn invocation(r: &Report<'_>, p: &Process<'_>, word: &Value) -> Value {
 
 fn result(remark: &Remark<'_>, kinds: &[Kind]) -> Value {
     let (f, p) = (remark.finding, remark.process);
-    let lines: Vec<&str> =
-        std::iter::once(&remark.told.head).chain(&remark.told.body).map(String::as_str).collect();
     let mut v = json!({
         "ruleId": f.kind.name(),
         "ruleIndex": kinds.iter().position(|k| *k == f.kind),
         "level": name(remark.level),
-        "message": { "text": lines.join("\n") },
+        "message": { "text": remark.told.text() },
         "locations": remark.spot.iter().map(location).collect::<Vec<_>>(),
         // Without the line's number: what moves stays the same result.
         "partialFingerprints": { "place/v1": fingerprint(remark) },

@@ -141,18 +141,12 @@ fn said(p: &Process<'_>, whole: bool) -> Value {
 /// What the text says, too, in its words: the phrase that all begins with, and the processes.
 fn summary(r: &Report<'_>, order: &[usize]) -> Value {
     let (phrase, ink) = r.phrase();
-    let class = |ink: Ink| match ink {
-        Ink::Bad => "bad",
-        Ink::Doubt => "doubt",
-        Ink::Good => "good",
-        Ink::Faint => "soft",
-    };
-    let row = |w: &Row| json!([w.name, w.phrase, w.peak, w.left, w.steps, class(w.ink)]);
+    let row = |w: &Row| json!([w.name, w.phrase, w.peak, w.left, w.steps, w.ink.name()]);
     json!({
         "phrase": phrase,
         "reason": r.summary(),
         "means": growing(r),
-        "class": class(ink),
+        "class": ink.name(),
         "order": order,
         "failed": r.processes.iter().map(|p| labelled(&failures(p))).collect::<Vec<_>>(),
         "names": r.names(),

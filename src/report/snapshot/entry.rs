@@ -9,49 +9,14 @@ use super::pickle::Memo;
 use super::source::Source;
 use super::steps::Place;
 use super::words::Word;
-use crate::event::{Addr, Bytes, DeviceId, Nanos, Phase, PoolId, StackId, StreamHandle, StreamId};
+use crate::event::{Addr, Bytes, DeviceId, Nanos, Phase, PoolId, StackId, StreamHandle, StreamId, named};
 use crate::replay::PhaseKind;
-
-/// What happened, in PyTorch's words.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Action {
-    Alloc,
-    FreeRequested,
-    FreeCompleted,
-    SegmentAlloc,
-    SegmentFree,
-    SegmentMap,
-    SegmentUnmap,
-    #[default]
-    Snapshot,
-    Oom,
-}
-
-impl Action {
-    /// Memory is obtained from the driver.
-    pub(super) fn obtains(self) -> bool {
-        matches!(self, Action::SegmentAlloc | Action::SegmentMap)
-    }
-
-    fn word(self) -> Word {
-        match self {
-            Action::Alloc => Word::Alloc,
-            Action::FreeRequested => Word::FreeRequested,
-            Action::FreeCompleted => Word::FreeCompleted,
-            Action::SegmentAlloc => Word::SegmentAlloc,
-            Action::SegmentFree => Word::SegmentFree,
-            Action::SegmentMap => Word::SegmentMap,
-            Action::SegmentUnmap => Word::SegmentUnmap,
-            Action::Snapshot => Word::Snapshot,
-            Action::Oom => Word::Oom,
-        }
-    }
-}
 
 /// An entry that is to be written.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Entry {
-    pub(super) action: Action,
+    /// What happened, in PyTorch's word for it.
+    pub(super) action: Word,
     pub(super) device: DeviceId,
     /// For an `oom`: what was free.
     pub(super) addr: Addr,
@@ -68,24 +33,16 @@ pub(super) struct Entry {
     pub(super) event: u64,
 }
 
-/// What is to stand out about a block: it gets a category, and with it a colour, of its own.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
-    /// A finding calls it left behind.
-    LeftBehind,
-    /// Freed, but kept waiting by a stream.
-    Deferred,
-    /// In use for more than a step or two.
-    Old,
-}
-
-impl Standing {
-    fn category(self) -> &'static str {
-        match self {
-            Standing::LeftBehind => "left behind",
-            Standing::Deferred => "free waits for a stream",
-            Standing::Old => "old",
-        }
+named! {
+    /// What is to stand out about a block: it gets a category, and with it a colour, of its own.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Standing {
+        /// A finding calls it left behind.
+        LeftBehind = "left behind",
+        /// Freed, but kept waiting by a stream.
+        Deferred = "free waits for a stream",
+        /// In use for more than a step or two.
+        Old = "old",
     }
 }
 
@@ -130,8 +87,8 @@ impl<'a> Labels<'a> {
     /// Writes an entry with the keys and in the order that PyTorch 2.12 has them.
     pub(super) fn write<W: Write>(&mut self, out: &mut Out<W>, e: &Entry) -> io::Result<()> {
         out.dict()?;
-        let address = if e.action == Action::Oom { Word::DeviceFree } else { Word::Addr };
-        out.word(Word::Action)?.word(e.action.word())?;
+        let address = if e.action == Word::Oom { Word::DeviceFree } else { Word::Addr };
+        out.word(Word::Action)?.word(e.action)?;
         out.word(address)?.unsigned(e.addr.0)?;
         out.word(Word::Size)?.unsigned(e.size.0)?;
         out.word(Word::Stream)?.int(e.stream.0 as i64)?;
@@ -155,7 +112,7 @@ impl<'a> Labels<'a> {
         if !self.coloured || self.unknown_written {
             return Ok(());
         }
-        let e = Entry { action: Action::Snapshot, time, event: u64::MAX, ..Entry::default() };
+        let e = Entry { action: Word::Snapshot, time, event: u64::MAX, ..Entry::default() };
         self.write(out, &e)
     }
 
@@ -166,11 +123,11 @@ impl<'a> Labels<'a> {
             return None;
         }
         let c = match e.action {
-            Action::Alloc => match self.marked.get(&(e.device, e.addr, e.time)) {
-                Some(standing) => standing.category(),
+            Word::Alloc => match self.marked.get(&(e.device, e.addr, e.time)) {
+                Some(standing) => standing.name(),
                 None => e.phase.map_or(UNKNOWN, |p| PhaseKind::of(p, self.source.steps.trained).name()),
             },
-            Action::Snapshot => UNKNOWN,
+            Word::Snapshot => UNKNOWN,
             _ => return None,
         };
         self.unknown_written |= c == UNKNOWN;
@@ -179,7 +136,7 @@ impl<'a> Labels<'a> {
 
     /// `step 12 · microbatch 2 of 4 · backward · stream 1`.
     fn metadata<W: Write>(&mut self, out: &mut Out<W>, e: &Entry) -> io::Result<()> {
-        if e.action == Action::Snapshot {
+        if e.action == Word::Snapshot {
             return out.text("");
         }
         if !self.place.events.contains(&e.event) {

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 const GRAIN: u64 = 512;
 
 /// A segment, or a contiguous mapped range of an expandable one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Segment {
     pub(super) size: u64,
     pub(super) stream: StreamHandle,

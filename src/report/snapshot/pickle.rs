@@ -86,8 +86,7 @@ impl<W: Write> Pickler<W> {
         match u8::try_from(memo.0) {
             Ok(i) => self.buf.extend([b'h', i]),
             Err(_) => {
-                self.buf.push(b'j');
-                self.buf.extend(memo.0.to_le_bytes());
+                self.opcode(b'j', &memo.0.to_le_bytes());
             }
         }
         Ok(())
@@ -128,8 +127,7 @@ impl<W: Write> Pickler<W> {
         }
         self.item()?;
         if v <= i32::MAX as u64 {
-            self.buf.push(b'J');
-            self.buf.extend((v as u32).to_le_bytes());
+            self.opcode(b'J', &(v as u32).to_le_bytes());
         } else {
             // One more bit than the value has, for the sign.
             let n = (64 - v.leading_zeros() as usize) / 8 + 1;
@@ -148,8 +146,7 @@ impl<W: Write> Pickler<W> {
                 // BINUNICODE8 exists for longer texts, but memory_viz does not know it.
                 let n = u32::try_from(s.len())
                     .map_err(|_| io::Error::other("a text of more than 4 GiB in a snapshot"))?;
-                self.buf.push(b'X');
-                self.buf.extend(n.to_le_bytes());
+                self.opcode(b'X', &n.to_le_bytes());
             }
         }
         self.buf.extend(s.as_bytes());
@@ -163,11 +160,9 @@ impl<W: Write> Pickler<W> {
         if let Ok(b) = u8::try_from(v) {
             self.buf.extend([b'K', b]);
         } else if let Ok(h) = u16::try_from(v) {
-            self.buf.push(b'M');
-            self.buf.extend(h.to_le_bytes());
+            self.opcode(b'M', &h.to_le_bytes());
         } else if let Ok(w) = i32::try_from(v) {
-            self.buf.push(b'J');
-            self.buf.extend(w.to_le_bytes());
+            self.opcode(b'J', &w.to_le_bytes());
         } else {
             // LONG1: two's complement, as short as it goes; 2^63 and above need a ninth byte for the sign.
             let b = v.to_le_bytes();
@@ -192,8 +187,7 @@ impl<W: Write> Pickler<W> {
     /// A float.
     pub(super) fn float(&mut self, v: f64) -> io::Result<()> {
         self.item()?;
-        self.buf.push(b'G');
-        self.buf.extend(v.to_be_bytes());
+        self.opcode(b'G', &v.to_be_bytes());
         Ok(())
     }
 
@@ -207,6 +201,12 @@ impl<W: Write> Pickler<W> {
         self.open.pop();
         self.buf.push(0x86);
         Ok(self.memoize())
+    }
+
+    #[inline]
+    fn opcode(&mut self, op: u8, argument: &[u8]) {
+        self.buf.push(op);
+        self.buf.extend(argument);
     }
 
     fn memoize(&mut self) -> Memo {

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use super::entry::Action;
 use super::layout::{Block, Segment};
 use super::log::Log;
 use super::track::Device;
+use super::words::Word;
 use crate::event::StackId;
 
 /// The page that segments are made of, for those that were never reported.
@@ -24,7 +24,7 @@ impl Device {
                 self.recast(a, log);
             }
         }
-        let action = if s.expandable { Action::SegmentMap } else { Action::SegmentAlloc };
+        let action = if s.expandable { Word::SegmentMap } else { Word::SegmentAlloc };
         log.segment(action, addr, &s, StackId(0), repaired);
         self.insert(addr, s);
     }
@@ -36,7 +36,7 @@ impl Device {
             self.layout.blocks.range(addr..addr + s.size).map(|(&a, b)| (a, *b)).collect();
         self.evict(addr, addr + s.size, log);
         let s = Segment { expandable: true, ..s };
-        log.segment(Action::SegmentMap, addr, &s, StackId(0), true);
+        log.segment(Word::SegmentMap, addr, &s, StackId(0), true);
         self.insert(addr, s);
         for (a, b) in blocks {
             self.appear(a, b, log);
@@ -45,9 +45,9 @@ impl Device {
 
     /// A block is there, though nothing was said of it.
     fn appear(&mut self, addr: u64, b: Block, log: &mut Log<'_>) {
-        log.block_made_up(Action::Alloc, addr, &b);
+        log.block_made_up(Word::Alloc, addr, &b);
         if b.pending {
-            log.block_made_up(Action::FreeRequested, addr, &b);
+            log.block_made_up(Word::FreeRequested, addr, &b);
         }
         self.layout.blocks.insert(addr, b);
     }
@@ -104,9 +104,9 @@ impl Device {
     fn evict_block(&mut self, addr: u64, log: &mut Log<'_>) {
         let Some(b) = self.remove_block(addr) else { return };
         if !b.pending {
-            log.block_made_up(Action::FreeRequested, addr, &b);
+            log.block_made_up(Word::FreeRequested, addr, &b);
         }
-        log.block_made_up(Action::FreeCompleted, addr, &b);
+        log.block_made_up(Word::FreeCompleted, addr, &b);
     }
 
     /// Removes segments that a new one overlaps, with their blocks: they must have gone unseen.
@@ -123,12 +123,12 @@ impl Device {
                 let (lo, hi) = (a.max(from), (a + s.size).min(end));
                 self.evict_blocks(lo, hi, log);
                 self.cut(lo, hi);
-                log.segment(Action::SegmentUnmap, lo, &Segment { size: hi - lo, ..s }, StackId(0), true);
+                log.segment(Word::SegmentUnmap, lo, &Segment { size: hi - lo, ..s }, StackId(0), true);
             } else {
                 self.evict_blocks(a, a + s.size, log);
                 self.layout.segments.remove(&a);
                 let stack = self.origins.freed(a);
-                log.segment(Action::SegmentFree, a, &s, stack, true);
+                log.segment(Word::SegmentFree, a, &s, stack, true);
             }
         }
     }
@@ -186,7 +186,7 @@ impl Device {
             if known.is_none_or(|(&a, k)| end > a + k.size) {
                 self.evict(addr, end, log);
                 log.segment(
-                    if s.expandable { Action::SegmentMap } else { Action::SegmentAlloc },
+                    if s.expandable { Word::SegmentMap } else { Word::SegmentAlloc },
                     addr,
                     s,
                     StackId(0),

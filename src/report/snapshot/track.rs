@@ -6,13 +6,15 @@
 
 use std::collections::BTreeMap;
 
-use super::entry::{Action, Entry};
+use super::entry::Entry;
 use super::filter::Filter;
 use super::layout::{Block, Layout, Segment};
 use super::log::Log;
 use super::origin::Origins;
+use super::words::Word;
 use crate::event::{
-    self, Addr, Body, Checkpoint, DeviceId, Event, RuntimeOp, SegmentOp, StackId, StreamHandle, ThreadId,
+    self, Addr, Body, Checkpoint, DeviceId, Event, OpenSegment, RuntimeOp, SegmentOp, StackId, StreamHandle,
+    ThreadId,
 };
 
 /// One device.
@@ -100,19 +102,13 @@ impl Tracker {
                 d.within = (asked != Some(b.addr.0)).then_some(more);
             }
             Body::Segment { op, addr, size, stream, pool, .. } => {
-                let s = Segment {
-                    size: size.0,
-                    stream: *stream,
-                    pool: *pool,
-                    expandable: *op == SegmentOp::Map,
-                    small: None,
-                    made_up: false,
-                };
+                let (size, stream, pool, expandable) = (size.0, *stream, *pool, *op == SegmentOp::Map);
+                let s = Segment { size, stream, pool, expandable, ..Segment::default() };
                 d.segment(*op, addr.0, s, e.thread, &mut log);
             }
             Body::Oom { requested, free, stream, stack, .. } => {
                 d.answer(e.thread, *stack, None, &mut log);
-                log.add(Action::Oom, free.0, requested.0, *stream).stack = *stack;
+                log.add(Word::Oom, free.0, requested.0, *stream).stack = *stack;
             }
             _ => {}
         }
@@ -128,7 +124,7 @@ impl Tracker {
         self.taking = Some((e.thread, device.0.saturating_add(1)));
         self.devices.entry(device).or_default();
         let mut log = Log { out, device, time: e.time, filter: &self.filter };
-        log.add(Action::Snapshot, 0, active, StreamHandle(0));
+        log.add(Word::Snapshot, 0, active, StreamHandle(0));
     }
 
     /// Entries that were collected may still be completed by what follows.
@@ -141,15 +137,9 @@ impl Tracker {
     pub(super) fn checkpoint(&mut self, c: &Checkpoint, begins: bool, out: &mut Vec<Entry>) {
         let mut then = Tracker::default();
         for s in &c.segments {
-            let segment = Segment {
-                size: s.size.0,
-                stream: s.stream,
-                pool: s.pool,
-                expandable: s.expandable,
-                small: None,
-                made_up: false,
-            };
-            then.devices.entry(s.device).or_default().insert(s.addr.0, segment);
+            let &OpenSegment { device, addr, size, stream, pool, expandable } = s;
+            let segment = Segment { size: size.0, stream, pool, expandable, ..Segment::default() };
+            then.devices.entry(device).or_default().insert(addr.0, segment);
         }
         let mut unused = Vec::new();
         for l in &c.blocks {
@@ -192,7 +182,8 @@ impl Device {
             }
             let device = log.device;
             let mut fresh = log.out.iter_mut().rev();
-            let entry = fresh.find(|e| e.device == device && e.addr.0 == c.addr && e.action.obtains());
+            let obtained = |w| matches!(w, Word::SegmentAlloc | Word::SegmentMap);
+            let entry = fresh.find(|e| e.device == device && e.addr.0 == c.addr && obtained(e.action));
             entry.into_iter().for_each(|e| e.stack = stack);
         }
         self.refused = None;
@@ -203,10 +194,10 @@ impl Device {
         {
             let device = log.device;
             let completed =
-                |e: &&mut Entry| e.device == device && e.action == Action::FreeCompleted && !e.repaired;
+                |e: &&mut Entry| e.device == device && e.action == Word::FreeCompleted && !e.repaired;
             log.out.iter_mut().rev().filter(completed).take(within.completed).for_each(|e| e.stack = stack);
             let released = |e: &&mut Entry| {
-                let gone = matches!(e.action, Action::SegmentFree | Action::SegmentUnmap);
+                let gone = matches!(e.action, Word::SegmentFree | Word::SegmentUnmap);
                 e.device == device && gone && !e.repaired
             };
             log.out.iter_mut().rev().filter(released).take(within.released).for_each(|e| e.stack = stack);
@@ -220,7 +211,7 @@ impl Device {
         self.evict_blocks(addr, addr.saturating_add(block.size), log);
         self.adopt(addr, &mut block, log);
         self.origins.handed_out(addr, block.size, self.layout.free_until(addr));
-        log.block(Action::Alloc, addr, &block, Some(b.phase));
+        log.block(Word::Alloc, addr, &block, Some(b.phase));
         self.layout.blocks.insert(addr, block);
     }
 
@@ -242,14 +233,14 @@ impl Device {
         if !block.pending {
             block.pending = true;
             let block = *block;
-            log.block(Action::FreeRequested, b.addr.0, &block, Some(b.phase));
+            log.block(Word::FreeRequested, b.addr.0, &block, Some(b.phase));
         }
     }
 
     /// `true`: there is an entry of it now.
     fn free_completed(&mut self, b: &event::Block, log: &mut Log<'_>) -> bool {
         let Some(block) = self.remove_block(b.addr.0) else { return false };
-        log.block(Action::FreeCompleted, b.addr.0, &block, Some(b.phase));
+        log.block(Word::FreeCompleted, b.addr.0, &block, Some(b.phase));
         !block.hidden
     }
 
@@ -283,7 +274,7 @@ impl Device {
                 {
                     self.layout.segments.remove(&addr);
                     let stack = self.origins.freed(addr);
-                    log.segment(Action::SegmentFree, addr, &s, stack, false);
+                    log.segment(Word::SegmentFree, addr, &s, stack, false);
                     self.given_back(thread);
                 } else {
                     self.evict(addr, end, log);
@@ -296,7 +287,7 @@ impl Device {
                 if whole {
                     let stack = self.origins.unmapped(&self.layout, addr, end);
                     self.cut(addr, end);
-                    log.segment(Action::SegmentUnmap, addr, &s, stack, false);
+                    log.segment(Word::SegmentUnmap, addr, &s, stack, false);
                     self.given_back(thread);
                 } else {
                     self.evict(addr, end, log);

@@ -4,7 +4,7 @@ use crate::event::named;
 
 named! {
     /// A text that every entry repeats.
-    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub(super) enum Word {
         Action = "action",
         Addr = "addr",
@@ -25,6 +25,7 @@ named! {
         SegmentFree = "segment_free",
         SegmentMap = "segment_map",
         SegmentUnmap = "segment_unmap",
+        #[default]
         Snapshot = "snapshot",
         Oom = "oom",
     }

@@ -14,6 +14,13 @@ pub(in crate::report) struct Told {
     pub(in crate::report) body: Vec<String>,
 }
 
+impl Told {
+    /// All of it, a line each.
+    pub(in crate::report) fn text(&self) -> String {
+        [std::slice::from_ref(&self.head), &self.body].concat().join("\n")
+    }
+}
+
 /// All findings of a process, in the order of the report. Lines are not broken.
 pub(in crate::report) fn findings(p: &Process<'_>) -> Vec<Told> {
     let style = Style { width: usize::MAX, ..Style::default() };

@@ -13,28 +13,23 @@ use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use strandline::event::named;
 use strandline::report::{Report, Style, json, text};
 
-/// Why evidence is kept.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Why {
-    /// An alert.
-    Alert,
-    /// An allocation failed.
-    OutOfMemory,
-    /// The job was asked to end.
-    Terminated,
+named! {
+    /// Why evidence is kept.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub(crate) enum Why {
+        /// An alert.
+        Alert = "alert",
+        /// An allocation failed.
+        OutOfMemory = "oom",
+        /// The job was asked to end.
+        Terminated = "sigterm",
+    }
 }
 
 impl Why {
-    fn name(self) -> &'static str {
-        match self {
-            Why::Alert => "alert",
-            Why::OutOfMemory => "oom",
-            Why::Terminated => "sigterm",
-        }
-    }
-
     /// How many are kept for this reason: alerts must not take the room of what ends the job.
     fn most(self) -> usize {
         match self {

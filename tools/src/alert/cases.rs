@@ -9,6 +9,7 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use strandline::detect::{Finding, Kind};
+use strandline::event::named;
 use strandline::report::text::{Spread, alert, headline, held, withdrawn};
 use strandline::report::{Facts, HeldBy, Known, Process, Style, json as print};
 
@@ -17,15 +18,17 @@ const HOLD: Duration = Duration::from_millis(400);
 /// Sites of a finding that a verdict tells; the report has all.
 const SITES: usize = 4;
 
-/// What the news are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Matter {
-    /// A finding stands.
-    Alert,
-    /// Who holds it is known now, which it was not when it was told.
-    Held,
-    /// It does no longer.
-    Withdrawn,
+named! {
+    /// What the news are.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub(crate) enum Matter {
+        /// A finding stands.
+        Alert = "alert",
+        /// Who holds it is known now, which it was not when it was told.
+        Held = "held",
+        /// It does no longer.
+        Withdrawn = "withdrawn",
+    }
 }
 
 /// Something to be told.
@@ -223,11 +226,7 @@ fn news(
         let verdict = json!({
             "schema": 1,
             "tool": format!("strandline {}", strandline::VERSION),
-            "event": match matter {
-                Matter::Alert => "alert",
-                Matter::Held => "held",
-                Matter::Withdrawn => "withdrawn",
-            },
+            "event": matter.name(),
             "text": text,
             "command": facts.command(),
             "host": facts.text("host"),

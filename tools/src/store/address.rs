@@ -4,21 +4,20 @@ use crate::error::Error;
 use crate::say;
 use std::fmt;
 use std::path::Path;
-use strandline::event::printable;
+use strandline::event::{named, printable};
 
-/// Whose store it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Service {
-    /// Amazon's S3, and what speaks its language.
-    S3,
-    /// Google Cloud Storage.
-    Google,
-    /// Azure's blobs.
-    Azure,
+named! {
+    /// Whose store it is, and what its addresses begin with.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub(super) enum Service {
+        /// Amazon's S3, and what speaks its language.
+        S3 = "s3://",
+        /// Google Cloud Storage.
+        Google = "gs://",
+        /// Azure's blobs.
+        Azure = "az://",
+    }
 }
-
-const SERVICES: [(&str, Service); 3] =
-    [("s3://", Service::S3), ("gs://", Service::Google), ("az://", Service::Azure)];
 
 /// A place in a bucket.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,7 +35,7 @@ impl Address {
     /// It is one, and names no bucket or is no text.
     pub(crate) fn of(path: &Path) -> Result<Option<Address>, Error> {
         let text = path.to_string_lossy();
-        let Some((scheme, service)) = SERVICES.iter().find(|(scheme, _)| text.starts_with(scheme)) else {
+        let Some(service) = Service::ALL.into_iter().find(|s| text.starts_with(s.name())) else {
             return match text.split_once("://") {
                 Some((scheme, _)) if is_scheme(scheme) && !path.exists() => {
                     let what = format!("{}: no store of this kind can be used", say::path(path));
@@ -48,6 +47,7 @@ impl Address {
                 _ => Ok(None),
             };
         };
+        let scheme = service.name();
         let (bucket, prefix) = text[scheme.len()..].split_once('/').unwrap_or((&text[scheme.len()..], ""));
         let prefix = prefix.trim_matches('/');
         if bucket.is_empty() || prefix.split('/').any(|part| part.is_empty() && !prefix.is_empty()) {
@@ -55,7 +55,7 @@ impl Address {
             let hint = format!("write it like {scheme}bucket/folder");
             return Err(Error::usage(what, hint));
         }
-        Ok(Some(Address { service: *service, bucket: bucket.into(), prefix: prefix.into() }))
+        Ok(Some(Address { service, bucket: bucket.into(), prefix: prefix.into() }))
     }
 
     /// What must be one, as an option has it.
@@ -83,7 +83,7 @@ fn is_scheme(text: &str) -> bool {
 
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let scheme = SERVICES.iter().find(|(_, service)| *service == self.service).map_or("", |(s, _)| s);
+        let scheme = self.service.name();
         let slash = if self.prefix.is_empty() { "" } else { "/" };
         write!(f, "{scheme}{}{slash}{}", printable(&self.bucket), printable(&self.prefix))
     }

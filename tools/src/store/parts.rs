@@ -9,23 +9,24 @@
 //! A part never changes. A larger one takes the place of those that it covers, which are removed only once it is there: whoever comes in
 //! between, or after a kill, finds all bytes, some of them twice.
 
+use strandline::event::named;
 use strandline::format::map::{Extent, MOST, Map};
 
 /// What the folder of a recording's parts has after the recording's name.
 const FOLDER: &str = ".parts";
 
-/// What a part is of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Kind {
-    /// Pages of the recording.
-    Pages,
-    /// The page that says what was dropped.
-    Skip,
-    /// The driver's account, which lies beside it.
-    Driver,
+named! {
+    /// What a part is of.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+    pub(crate) enum Kind {
+        /// Pages of the recording.
+        Pages = "pages",
+        /// The page that says what was dropped.
+        Skip = "skip",
+        /// The driver's account, which lies beside it.
+        Driver = "driver",
+    }
 }
-
-const KINDS: [(&str, Kind); 3] = [("pages", Kind::Pages), ("skip", Kind::Skip), ("driver", Kind::Driver)];
 
 /// A part: from a position to another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -53,8 +54,7 @@ pub(crate) fn folder(recording: &str) -> String {
 impl Part {
     /// What it is called in the folder of its recording.
     pub(crate) fn name(&self) -> String {
-        let kind = KINDS.iter().find(|(_, kind)| *kind == self.kind).map_or("", |(name, _)| name);
-        format!("{kind}-{:020}-{:020}", self.from, self.to)
+        format!("{}-{:020}-{:020}", self.kind.name(), self.from, self.to)
     }
 
     /// What an object is, if it is one.
@@ -62,7 +62,7 @@ impl Part {
         let (folder, rest) = name.split_once('/')?;
         let (id, own) = rest.split_once('/')?;
         let (kind, range) = own.split_once('-')?;
-        let (_, kind) = *KINDS.iter().find(|(name, _)| *name == kind)?;
+        let kind = Kind::ALL.into_iter().find(|k| k.name() == kind)?;
         let (from, to) = range.split_once('-')?;
         let part = Part { kind, from: from.parse().ok()?, to: to.parse().ok()? };
         let recording = folder.strip_suffix(FOLDER)?;

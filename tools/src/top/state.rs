@@ -4,35 +4,24 @@ use super::rank::{Key, Rank};
 use crate::say;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use std::cmp::Reverse;
+use strandline::event::named;
 
-/// What rows are ordered by.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Sort {
-    #[default]
-    Rank,
-    Growth,
-    Allocated,
-    FullIn,
-    LastEvent,
+named! {
+    /// What rows are ordered by, as the screen says it.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub(super) enum Sort {
+        #[default]
+        Rank = "process",
+        Growth = "growth",
+        Allocated = "allocated",
+        FullIn = "full in",
+        LastEvent = "last event",
+    }
 }
 
 impl Sort {
-    /// All of them, each with its name on the screen.
-    const ALL: [(Sort, &'static str); 5] = [
-        (Sort::Rank, "process"),
-        (Sort::Growth, "growth"),
-        (Sort::Allocated, "allocated"),
-        (Sort::FullIn, "full in"),
-        (Sort::LastEvent, "last event"),
-    ];
-
     fn next(self) -> Sort {
-        Sort::ALL[(self as usize + 1) % Sort::ALL.len()].0
-    }
-
-    /// Its name on the screen.
-    pub(super) fn name(self) -> &'static str {
-        Sort::ALL[self as usize].1
+        Sort::ALL[(self as usize + 1) % Sort::ALL.len()]
     }
 }
 

@@ -97,13 +97,7 @@ impl Needs {
 
     /// Why there are no more steps, in a word for programs.
     pub(crate) fn ended(&self) -> &'static str {
-        match self.ended {
-            None => "exit",
-            Some(Why::Settled) => "settled",
-            Some(Why::Grows) => "grows",
-            Some(Why::Steps) => "steps",
-            Some(Why::Unsettled) => "unsettled",
-        }
+        self.ended.map_or("exit", Why::name)
     }
 }
 

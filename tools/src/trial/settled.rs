@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use strandline::detect::Finding;
-use strandline::event::StepRow;
+use strandline::event::{StepRow, named};
 use strandline::replay::Replay;
 
 /// Between two looks.
@@ -25,17 +25,19 @@ const GROWS: u32 = 40;
 /// A job whose memory rises a little now and then is not waited for any longer.
 const MOST: u32 = 1000;
 
-/// Why a job was ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Why {
-    /// For a while no step had a higher peak than those before.
-    Settled,
-    /// It grows with every step.
-    Grows,
-    /// It has done as many steps as were asked for.
-    Steps,
-    /// After a thousand steps it still needed more now and then.
-    Unsettled,
+named! {
+    /// Why a job was ended.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub(crate) enum Why {
+        /// For a while no step had a higher peak than those before.
+        Settled = "settled",
+        /// It grows with every step.
+        Grows = "grows",
+        /// It has done as many steps as were asked for.
+        Steps = "steps",
+        /// After a thousand steps it still needed more now and then.
+        Unsettled = "unsettled",
+    }
 }
 
 /// Whether there is nothing more to be seen of a process.
