@@ -1,6 +1,7 @@
 //! Work on a thread of its own, which is told to stop and waited for when its owner is dropped.
 
 use crossbeam_channel::{Receiver, Sender};
+use std::io;
 use std::thread::JoinHandle;
 
 /// Work under way; where no thread could be started, none.
@@ -9,12 +10,22 @@ pub(crate) struct Background {
     thread: Option<JoinHandle<()>>,
 }
 
+/// Begins work on a thread of its own.
+///
+/// # Errors
+/// None can be started.
+pub(crate) fn spawn<T: Send + 'static>(
+    name: &str,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> io::Result<JoinHandle<T>> {
+    std::thread::Builder::new().name(name.to_string()).spawn(work)
+}
+
 impl Background {
     /// Begins. `work` is given what is disconnected when it is to end.
     pub(crate) fn start(name: &str, work: impl FnOnce(&Receiver<()>) + Send + 'static) -> Background {
         let (stop, stopped) = crossbeam_channel::bounded(1);
-        let thread = std::thread::Builder::new().name(name.to_string()).spawn(move || work(&stopped)).ok();
-        Background { stop: Some(stop), thread }
+        Background { stop: Some(stop), thread: spawn(name, move || work(&stopped)).ok() }
     }
 }
 

@@ -1,7 +1,8 @@
 //! Our voice: whole lines on stderr, so that `tee`, progress bars and other writers never cut one.
 
 use crate::terminal;
-use std::io::{IsTerminal, Write};
+use std::fmt::Display;
+use std::io::{self, IsTerminal, Write};
 use std::path::Path;
 use std::time::{Duration, Instant};
 use strandline::event::{printable, printable_lines};
@@ -11,6 +12,11 @@ use strandline::report::ascii;
 pub(crate) fn line(text: impl AsRef<str>) {
     let text = format!("strandline: {}\n", printable_lines(text.as_ref()));
     raw(&if terminal::is_ascii() { ascii(&text).into_owned() } else { text });
+}
+
+/// Says why something failed, after what there is not because of it; gives what there is.
+pub(crate) fn failure<T>(it: io::Result<T>, without: impl Display) -> Option<T> {
+    it.inspect_err(|e| line(format!("{without}: {e}"))).ok()
 }
 
 /// A path in words: whoever named the file may mean the terminal by it.

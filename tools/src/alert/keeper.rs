@@ -8,6 +8,7 @@ use super::bundle::{Bundles, Why};
 use super::cases::{Matter, News};
 use super::settings::Settings;
 use crate::analyze::Suppressions;
+use crate::background::spawn;
 use crate::live::Live;
 use crate::post::Failed;
 use crate::process::Target;
@@ -79,15 +80,17 @@ impl Keeper {
                 news.iter().for_each(|n: Arc<News>| persist(&own, &n, &folder, &accepted, &hurried));
                 drop(holds);
             };
-            if spawn("sl-action", action.name(), work) {
+            let without = format!("{} cannot be started", action.name());
+            if say::failure(spawn("sl-action", work), without).is_some() {
                 workers.push(Worker { action: action.clone(), queue });
             }
         }
         let (bundles, flag) = (Bundles::new(folder, settings.suppressions.clone()), aborted.clone());
-        spawn("sl-evidence", "what keeps evidence of alerts", move || {
+        let work = move || {
             keep(asked, bundles, job, &flag);
             drop(keeps);
-        });
+        };
+        say::failure(spawn("sl-evidence", work), "what keeps evidence of alerts cannot be started");
         Keeper { workers, errands, abort, aborted, job, hurry, busy, keeping }
     }
 
@@ -149,14 +152,6 @@ impl Keeper {
 pub(crate) struct Kept {
     /// The job was ended because of an alert.
     pub(crate) aborted: bool,
-}
-
-fn spawn(name: &str, what: impl std::fmt::Display, work: impl FnOnce() + Send + 'static) -> bool {
-    let started = std::thread::Builder::new().name(name.to_string()).spawn(work);
-    if let Err(e) = &started {
-        say::line(format!("{what} cannot be started: {e}"));
-    }
-    started.is_ok()
 }
 
 /// Tries an action until it works, cannot work, or has had its chances.

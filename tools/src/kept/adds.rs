@@ -1,7 +1,7 @@
 //! Statements that put something into a keeper: calls of its methods, assignments to its keys, sums that build on it.
 
 use super::keeper::Keeper;
-use super::scope::{FUNCTIONS, Source, below, children, last_line, line};
+use super::scope::{FUNCTIONS, Source, below, children, last_line, line, outward, part};
 use super::ways::is_attribute_name;
 use super::{values, ways};
 use std::collections::HashSet;
@@ -42,6 +42,11 @@ pub(super) struct Add<'t> {
 }
 
 impl<'t> Add<'t> {
+    /// One that puts something in, whatever it is.
+    pub(super) fn of(node: Node<'t>) -> Add<'t> {
+        Add { node, values: Vec::new(), may_hold: true, grows: true }
+    }
+
     /// The statement: what stands in a lambda is told by itself.
     pub(super) fn statement(&self) -> Node<'t> {
         let mut node = self.node;
@@ -144,8 +149,7 @@ fn cached<'t>(source: &Source<'t>, keeper: &Keeper) -> Option<Vec<Add<'t>>> {
     let into = ways::calls_on_results(source, &keeper.variable);
     let into = into.into_iter().filter(|n| METHODS.has(ways::method(source, *n)));
     let nodes = if is_filled { into.collect() } else { vec![decorator] };
-    let add = |node| Add { node, values: Vec::new(), may_hold: true, grows: true };
-    Some(nodes.into_iter().map(add).collect())
+    Some(nodes.into_iter().map(Add::of).collect())
 }
 
 /// Looks for a keeper by its names.
@@ -163,8 +167,7 @@ fn with_aliases(source: &Source<'_>, keeper: &Keeper, names: &HashSet<Name>) -> 
     for _ in 0..2 {
         let mut more = HashSet::new();
         for n in source.all("assignment") {
-            let (Some(left), Some(right)) = (n.child_by_field_name("left"), n.child_by_field_name("right"))
-            else {
+            let (Some(left), Some(right)) = (part(*n, "left"), part(*n, "right")) else {
                 continue;
             };
             if left.kind() == "identifier" && search.is_keeper(right) {
@@ -195,7 +198,7 @@ impl<'t> Search<'_, 't> {
         let source = self.source;
         let is_it = |right: Node<'t>| {
             METHODS.has(source.field(right, "attribute"))
-                && right.child_by_field_name("object").is_some_and(|o| self.is_part(o))
+                && part(right, "object").is_some_and(|o| self.is_part(o))
         };
         if name.kind() == "attribute" {
             let all = ways::values_of_attribute(source, name);
@@ -210,7 +213,7 @@ impl<'t> Search<'_, 't> {
     fn is_only(&self, name: &Name, is_it: &dyn Fn(Node<'t>) -> bool) -> bool {
         let Name::Of(owner, text) = name else { return false };
         let assigns = |n: &&Node<'t>| self.source.owner(n.child(0).unwrap_or(**n), text) == *owner;
-        let right = |n: &Node<'t>| n.child_by_field_name("right").filter(|_| n.kind() == "assignment");
+        let right = |n: &Node<'t>| part(*n, "right").filter(|_| n.kind() == "assignment");
         let mut all = self.source.binding(text).iter().filter(assigns).peekable();
         all.peek().is_some() && all.all(|n| right(n).is_some_and(is_it))
     }
@@ -226,7 +229,7 @@ impl<'t> Search<'_, 't> {
             }
             "attribute" => {
                 let text = self.source.field(n, "attribute");
-                let object = n.child_by_field_name("object");
+                let object = part(n, "object");
                 self.names.contains(&Name::Attribute(text.to_string()))
                     && object.is_some_and(|o| self.is_owner(o))
             }
@@ -283,15 +286,14 @@ impl<'t> Search<'_, 't> {
     /// The keeper below keys and the like: of `self.losses["x"]` it is `self.losses`.
     fn is_part(&self, n: Node<'t>) -> bool {
         let inner = match n.kind() {
-            "subscript" => n.child_by_field_name("value"),
-            "call" => n
-                .child_by_field_name("function")
+            "subscript" => part(n, "value"),
+            "call" => part(n, "function")
                 .filter(|f| f.kind() == "attribute" && ENTRIES.contains(&self.source.field(*f, "attribute"))),
             "attribute" if n.parent().is_some_and(|p| p.kind() == "call") => {
-                n.child_by_field_name("object").filter(|_| !self.is_keeper(n))
+                part(n, "object").filter(|_| !self.is_keeper(n))
             }
             "attribute" if NAMESPACES.contains(&self.keeper.type_name.as_str()) => {
-                n.child_by_field_name("object").filter(|o| self.is_keeper(*o))
+                part(n, "object").filter(|o| self.is_keeper(*o))
             }
             "parenthesized_expression" => children(n).first().copied(),
             _ => None,
@@ -302,7 +304,7 @@ impl<'t> Search<'_, 't> {
     /// Whether it is the dictionary of the keeper's attributes.
     fn is_attributes(&self, n: Node<'t>) -> bool {
         let is_dict = n.kind() == "attribute" && self.source.field(n, "attribute") == "__dict__";
-        is_dict && n.child_by_field_name("object").is_some_and(|o| self.is_instance(o))
+        is_dict && part(n, "object").is_some_and(|o| self.is_instance(o))
     }
 
     /// Whether it is the keeper, or it is in a method of its class.
@@ -333,19 +335,18 @@ impl<'t> Search<'_, 't> {
     /// Assignments that make it, by a function of its type's name.
     fn makes(&self) -> Vec<Add<'t>> {
         let is_it = |n: &&Node<'t>| {
-            let (left, right) = (n.child_by_field_name("left"), n.child_by_field_name("right"));
+            let (left, right) = (part(**n, "left"), part(**n, "right"));
             let called = right.map_or("", |r| self.source.field(r, "function"));
             let name = called.rsplit('.').next().unwrap_or_default();
             left.is_some_and(|l| self.mentions(l)) && self.keeper.type_name.trim_start_matches('_') == name
         };
-        let all = self.source.all("assignment").iter().filter(is_it);
-        all.map(|n| Add { node: *n, values: Vec::new(), may_hold: true, grows: true }).collect()
+        self.source.all("assignment").iter().filter(is_it).copied().map(Add::of).collect()
     }
 
     /// Whether an assignment hands on what its name had before: in the loop, or the function, that it stands in, the name is read before it is
     /// assigned. A loss that is made anew each time is not, however far its graph reaches.
     fn is_carried(&self, assignment: Node<'t>) -> bool {
-        let mut around = std::iter::successors(assignment.parent(), Node::parent);
+        let mut around = outward(assignment);
         let is_scope = |n: &Node<'t>| {
             matches!(n.kind(), "for_statement" | "while_statement" | "module")
                 || FUNCTIONS.contains(&n.kind())
@@ -355,11 +356,11 @@ impl<'t> Search<'_, 't> {
         let used = inside.iter().copied().filter(|n| self.is_keeper(*n) || self.is_read_by(*n));
         // The right side comes first.
         let when = |n: Node<'t>| {
-            let assigned = std::iter::successors(n.parent(), Node::parent)
+            let assigned = outward(n)
                 .take_while(|p| !matches!(p.kind(), "block" | "module" | "call" | "subscript"))
                 .find(|p| matches!(p.kind(), "assignment" | "named_expression"))
                 .filter(|p| {
-                    let left = p.child_by_field_name("left").or_else(|| p.child_by_field_name("name"));
+                    let left = part(*p, "left").or_else(|| part(*p, "name"));
                     left.is_some_and(|l| l.start_byte() <= n.start_byte() && n.end_byte() <= l.end_byte())
                 });
             assigned.map_or((n.start_byte(), false), |a| (a.end_byte(), true))
@@ -370,7 +371,7 @@ impl<'t> Search<'_, 't> {
     /// Whether a call is one of a method of the same object that uses the keeper, an attribute.
     fn is_read_by(&self, call: Node<'t>) -> bool {
         let source = self.source;
-        let Some(function) = call.child_by_field_name("function").filter(|f| f.kind() == "attribute") else {
+        let Some(function) = part(call, "function").filter(|f| f.kind() == "attribute") else {
             return false;
         };
         let (name, class) = (source.field(function, "attribute"), source.class_around(call));
@@ -382,24 +383,22 @@ impl<'t> Search<'_, 't> {
 
     fn add(&self, n: Node<'t>) -> Option<Add<'t>> {
         let source = self.source;
-        let field = |name: &str| n.child_by_field_name(name);
+        let field = |name: &str| part(n, name);
         let made = |values: Vec<Node<'t>>, grows: bool| {
             let may_hold = values.is_empty() || values.iter().any(|v| values::may_hold(source, *v));
-            Some(Add { node: n, values, may_hold, grows })
+            Add { node: n, values, may_hold, grows }
         };
         match n.kind() {
             "call" => {
                 let (function, arguments) = (field("function")?, children(field("arguments")?));
                 let method = source.field(function, "attribute");
                 let is_stack = STACKS.contains(&self.keeper.type_name.as_str());
-                if self.keeper.variable == "param_groups" && method == "add_param_group" {
-                    return made(arguments, true);
-                }
-                if self.is_method(function) && !arguments.is_empty() {
-                    return made(arguments, true);
+                let is_group = self.keeper.variable == "param_groups" && method == "add_param_group";
+                if is_group || self.is_method(function) && !arguments.is_empty() {
+                    return Some(made(arguments, true));
                 }
                 if let Some((object, values)) = ways::registered(source, n, &self.keeper.variable) {
-                    return self.is_owner(object).then(|| made(values, true)).flatten();
+                    return self.is_owner(object).then(|| made(values, true));
                 }
                 // Of many hooks one is told by what it was given; and what an optimizer keeps is its state as well, which nobody adds.
                 let is_hook = ways::has_handle(source, n);
@@ -410,15 +409,14 @@ impl<'t> Search<'_, 't> {
                     && self.mentions(arguments.first().copied()?);
                 let is_own = METHODS.has(method) || is_hook || is_set;
                 if is_own || is_stack && OF_STACKS.contains(&method) {
-                    let object = function.child_by_field_name("object")?;
+                    let object = part(function, "object")?;
                     // What `setdefault` makes is mostly a container to put something into.
                     let is_way = source.field(function, "attribute") == "setdefault"
                         && n.parent().is_some_and(|p| p.kind() == "attribute");
-                    let by_name = |a: &Node<'t>| a.child_by_field_name("value").unwrap_or(*a);
+                    let by_name = |a: &Node<'t>| part(*a, "value").unwrap_or(*a);
                     let values: Vec<Node<'t>> = arguments.iter().map(by_name).collect();
                     return (self.is_part(object) && !is_way && !values.is_empty())
                         .then(|| made(values, true))
-                        .flatten()
                         .filter(|add| !needs_evidence || add.evidence(source, self.keeper) > 0);
                 }
                 let name = source.text(function).rsplit('.').next().unwrap_or_default();
@@ -428,25 +426,21 @@ impl<'t> Search<'_, 't> {
                 let unbound = METHODS.has(name) && function.kind() == "attribute";
                 (is_two || unbound && first.id() != function.id())
                     .then(|| made(arguments.get(1..).unwrap_or_default().to_vec(), true))
-                    .flatten()
             }
             "attribute" => {
                 // Handed on to be called: `hook(acts.append)`.
                 let called = n.parent().filter(|p| p.kind() == "call");
-                let is_called = called
-                    .is_some_and(|c| c.child_by_field_name("function").is_some_and(|f| f.id() == n.id()));
+                let is_called = called.is_some_and(|c| part(c, "function").is_some_and(|f| f.id() == n.id()));
                 let is_method = METHODS.has(source.field(n, "attribute"));
                 let given =
                     n.parent().is_some_and(|p| matches!(p.kind(), "argument_list" | "keyword_argument"));
                 (is_method && given && !is_called && self.is_part(field("object")?))
                     .then(|| made(Vec::new(), true))
-                    .flatten()
             }
             "augmented_assignment" => {
-                let is_sum = self.keeper.rebound
-                    || source.field(n, "operator") == "+="
-                    || source.field(n, "operator") == "|=";
-                (is_sum && self.is_part(field("left")?)).then(|| made(vec![field("right")?], true)).flatten()
+                let is_sum = self.keeper.rebound || matches!(source.field(n, "operator"), "+=" | "|=");
+                let (left, right) = (field("left")?, field("right")?);
+                (is_sum && self.is_part(left)).then(|| made(vec![right], true))
             }
             "assignment" | "named_expression" => {
                 let left = field("left").or_else(|| field("name"))?;
@@ -459,7 +453,7 @@ impl<'t> Search<'_, 't> {
                     let is_one = !self.keeper.rebound || self.mentions(right);
                     let is_fixed = targets.iter().all(|t| ways::is_fixed(*t)) && !self.mentions(right);
                     let grows = self.keeper.type_name != "list" && !is_fixed;
-                    return is_one.then(|| made(vec![right], grows)).flatten();
+                    return is_one.then(|| made(vec![right], grows));
                 }
                 if !targets.iter().any(|t| self.is_keeper(*t)) {
                     return None;
@@ -467,7 +461,7 @@ impl<'t> Search<'_, 't> {
                 let builds = !self.is_rest(right) && self.mentions(right);
                 let is_set = self.keeper.rebound && !builds && values::is_made_of_others(source, right);
                 let is_one = !self.keeper.rebound || self.is_carried(n);
-                (is_one && (builds || is_set)).then(|| made(vec![right], builds)).flatten()
+                (is_one && (builds || is_set)).then(|| made(vec![right], builds))
             }
             _ => None,
         }

@@ -5,7 +5,7 @@ use super::hooks;
 use super::keeper::Keeper;
 use super::library;
 use super::remedy;
-use super::scope::{self, FUNCTIONS, Source};
+use super::scope::{self, FUNCTIONS, Source, outward, part};
 use tree_sitter::Node;
 
 /// The statement that puts it there.
@@ -69,9 +69,9 @@ pub(super) fn find(source_text: &str, keeper: &Keeper) -> Found {
 fn is_of_a_beginning(source: &Source<'_>, add: &Add<'_>, keeper: &Keeper) -> bool {
     const ONCE: [&str; 4] = ["add_param_group", "add_module", "register_buffer", "register_module"];
     const LOOPS: [&str; 2] = ["for_statement", "while_statement"];
-    let method = add.node.child_by_field_name("function").map_or("", |f| source.field(f, "attribute"));
+    let method = part(add.node, "function").map_or("", |f| source.field(f, "attribute"));
     let around = |n: Node<'_>| {
-        std::iter::successors(n.parent(), Node::parent)
+        outward(n)
             .find(|p| LOOPS.contains(&p.kind()) || FUNCTIONS.contains(&p.kind()) || p.kind() == "module")
             .map(|p| p.id())
     };

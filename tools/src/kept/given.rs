@@ -1,7 +1,7 @@
 //! Functions that are given a keeper: what they put into their parameter they put into it.
 
 use super::adds::{Name, Search};
-use super::scope::children;
+use super::scope::{children, part};
 use std::collections::HashSet;
 use tree_sitter::Node;
 
@@ -10,15 +10,14 @@ impl<'t> Search<'_, 't> {
     pub(super) fn given(&self) -> HashSet<Name> {
         let (source, mut found) = (self.source, HashSet::new());
         for call in source.all("call") {
-            let (Some(function), Some(arguments)) =
-                (call.child_by_field_name("function"), call.child_by_field_name("arguments"))
+            let (Some(function), Some(arguments)) = (part(*call, "function"), part(*call, "arguments"))
             else {
                 continue;
             };
             let name = source.text(function).rsplit('.').next().unwrap_or_default();
             for (i, argument) in children(arguments).into_iter().enumerate() {
                 let keyword = (argument.kind() == "keyword_argument").then(|| source.field(argument, "name"));
-                let value = argument.child_by_field_name("value").filter(|_| keyword.is_some());
+                let value = part(argument, "value").filter(|_| keyword.is_some());
                 let value = value.unwrap_or(argument);
                 if !self.is_keeper(value) {
                     continue;

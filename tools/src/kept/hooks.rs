@@ -3,7 +3,7 @@
 
 use super::adds::{Add, METHODS, OF_STACKS};
 use super::keeper::Keeper;
-use super::scope::Source;
+use super::scope::{Source, part};
 use super::values::called;
 use tree_sitter::Node;
 
@@ -18,7 +18,7 @@ pub(super) fn registered<'t>(source: &Source<'t>, keeper: &Keeper) -> Vec<Add<'t
     let Some(function) = function.and_then(|f| source.function(f, keeper.first_line)) else {
         return Vec::new();
     };
-    let calls: Vec<Node<'t>> = match function.child_by_field_name("name") {
+    let calls: Vec<Node<'t>> = match part(function, "name") {
         None => call_of(function).into_iter().collect(),
         Some(name) => {
             let text = source.text(name);
@@ -28,7 +28,7 @@ pub(super) fn registered<'t>(source: &Source<'t>, keeper: &Keeper) -> Vec<Add<'t
         }
     };
     let keeps = calls.into_iter().filter(|c| registers(called(source, *c)));
-    keeps.map(|node| Add { node, values: Vec::new(), may_hold: true, grows: true }).collect()
+    keeps.map(Add::of).collect()
 }
 
 /// The call that something is an argument of.

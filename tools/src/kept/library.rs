@@ -3,7 +3,7 @@
 
 use super::adds::Add;
 use super::keeper::Keeper;
-use super::scope::{Source, children};
+use super::scope::{Source, children, part};
 use super::values::{called, may_hold};
 
 /// Methods of a logger.
@@ -30,7 +30,7 @@ pub(super) fn adds<'t>(source: &Source<'t>, keeper: &Keeper) -> Option<Vec<Add<'
     let calls = source.all("call").iter().copied();
     let calls = calls.filter(|n| names.contains(&called(source, *n))).filter(is_it);
     let add = |node: tree_sitter::Node<'t>| {
-        let arguments = children(node.child_by_field_name("arguments")?);
+        let arguments = children(part(node, "arguments")?);
         let values = arguments.get(from..)?.to_vec();
         let may_hold = values.iter().any(|v| may_hold(source, *v));
         Some(Add { node, values, may_hold, grows: true })

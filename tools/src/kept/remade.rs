@@ -3,7 +3,7 @@
 
 use super::find::{Found, Statement, find};
 use super::keeper::Keeper;
-use super::scope::{self, Source, last_line, line};
+use super::scope::{self, Source, last_line, line, outward, part};
 use tree_sitter::Node;
 
 /// What a line of a stack says.
@@ -31,7 +31,7 @@ pub(super) fn at(text: &str, at: u32) -> Line {
             Line::Other
         };
     };
-    let keeper = one.child_by_field_name("left").and_then(|left| keeper(&source, left));
+    let keeper = part(*one, "left").and_then(|left| keeper(&source, left));
     match keeper.map(|k| find(text, &k)) {
         Some(Found::One(statement, _)) if statement.line == line(*one) => {
             let help = "make it once, as large as it gets, or keep only the last part of it";
@@ -45,7 +45,7 @@ pub(super) fn at(text: &str, at: u32) -> Line {
 fn keeper(source: &Source<'_>, target: Node<'_>) -> Option<Keeper> {
     let own = Keeper { type_name: "Tensor".into(), rebound: true, ..Keeper::default() };
     match target.kind() {
-        "subscript" => keeper(source, target.child_by_field_name("value")?),
+        "subscript" => keeper(source, part(target, "value")?),
         "attribute" => Some(Keeper {
             kind: "attribute".into(),
             variable: source.field(target, "attribute").into(),
@@ -55,7 +55,7 @@ fn keeper(source: &Source<'_>, target: Node<'_>) -> Option<Keeper> {
         .filter(|_| matches!(source.field(target, "object"), "self" | "cls")),
         "identifier" => {
             let variable = source.text(target).to_string();
-            let mut around = std::iter::successors(target.parent(), Node::parent);
+            let mut around = outward(target);
             let Some(function) = around.find(|n| n.kind() == "function_definition") else {
                 return Some(Keeper { kind: "global".into(), variable, ..own });
             };

@@ -118,7 +118,7 @@ impl<'t> Source<'t> {
 
     /// The text of a field of a node.
     pub(super) fn field(&self, node: Node<'_>, name: &str) -> &'t str {
-        node.child_by_field_name(name).map_or("", |n| self.text(n))
+        part(node, name).map_or("", |n| self.text(n))
     }
 
     /// The function (or lambda) of this qualified name that begins in this line; without a line the only one of the name.
@@ -147,8 +147,8 @@ impl<'t> Source<'t> {
         let (mut from, mut in_function) = (at, false);
         while let Some(n) = from.parent() {
             if FUNCTIONS.contains(&n.kind()) {
-                let is_inside = n.child_by_field_name("body").is_some_and(|b| holds(b, at))
-                    || n.child_by_field_name("parameters").is_some_and(|p| is_parameter_of(p, at));
+                let is_inside = part(n, "body").is_some_and(|b| holds(b, at))
+                    || part(n, "parameters").is_some_and(|p| is_parameter_of(p, at));
                 if is_inside {
                     if self.is_declared(n, "global_statement", name) {
                         return self.root.id();
@@ -173,7 +173,7 @@ impl<'t> Source<'t> {
         if function.kind() == "module" {
             return self.root.id();
         }
-        function.child_by_field_name("body").map_or(self.root.id(), |body| match body.child(0) {
+        part(function, "body").map_or(self.root.id(), |body| match body.child(0) {
             Some(first) => self.owner(first, name),
             None => self.owner(body, name),
         })
@@ -193,7 +193,7 @@ impl<'t> Source<'t> {
 
     /// The names of a function's parameters, in their order.
     pub(super) fn parameters(&self, function: Node<'t>) -> Vec<&'t str> {
-        let Some(all) = function.child_by_field_name("parameters") else { return Vec::new() };
+        let Some(all) = part(function, "parameters") else { return Vec::new() };
         children(all).into_iter().filter_map(|p| self.parameter(p)).collect()
     }
 
@@ -210,7 +210,7 @@ impl<'t> Source<'t> {
 
     /// The names that a node assigns.
     pub(super) fn bound_by(&self, n: Node<'t>) -> Vec<&'t str> {
-        let of = |field: &str| n.child_by_field_name(field).map(|t| self.targets(t)).unwrap_or_default();
+        let of = |field: &str| part(n, field).map(|t| self.targets(t)).unwrap_or_default();
         match n.kind() {
             kind if ASSIGNING.contains(&kind) => of("left"),
             "named_expression" | "function_definition" | "class_definition" => of("name"),
@@ -240,7 +240,7 @@ impl<'t> Source<'t> {
 
     /// The class that a node stands in, through whatever functions.
     pub(super) fn class_around(&self, at: Node<'t>) -> Option<Node<'t>> {
-        std::iter::successors(at.parent(), Node::parent).find(|n| n.kind() == "class_definition")
+        outward(at).find(|n| n.kind() == "class_definition")
     }
 
     /// Whether a class is this one, or one descends from the other, as far as this source says.
@@ -250,10 +250,20 @@ impl<'t> Source<'t> {
 
     fn descends(&self, class: &str, from: &str, deepest: u32) -> bool {
         let mine = self.all("class_definition").iter().filter(|n| self.field(**n, "name") == class);
-        let bases = mine.filter_map(|n| n.child_by_field_name("superclasses")).flat_map(children);
+        let bases = mine.filter_map(|n| part(*n, "superclasses")).flat_map(children);
         let names = bases.map(|b| self.text(b).rsplit('.').next().unwrap_or_default());
         deepest > 0 && names.into_iter().any(|base| base == from || self.descends(base, from, deepest - 1))
     }
+}
+
+/// The part of a node that the grammar gives this name.
+pub(super) fn part<'t>(node: Node<'t>, name: &str) -> Option<Node<'t>> {
+    node.child_by_field_name(name)
+}
+
+/// What a node stands in, from the inside to the outside.
+pub(super) fn outward(node: Node<'_>) -> impl Iterator<Item = Node<'_>> {
+    std::iter::successors(node.parent(), Node::parent)
 }
 
 /// Named children of a node.
@@ -277,7 +287,7 @@ pub(super) fn below<'t>(node: Node<'t>, enters: &dyn Fn(Node<'t>) -> bool) -> Ve
 /// All nodes of a scope, without those of functions and classes in it.
 fn own(scope: Node<'_>) -> Vec<Node<'_>> {
     let own = |n: Node<'_>| !FUNCTIONS.contains(&n.kind()) && n.kind() != "class_definition";
-    let parts = match scope.child_by_field_name("body") {
+    let parts = match part(scope, "body") {
         Some(body) => vec![body],
         None => children(scope),
     };
@@ -290,7 +300,6 @@ fn holds(outer: Node<'_>, inner: Node<'_>) -> bool {
 
 /// Whether a node is the name of a parameter: defaults belong to whoever makes the function.
 fn is_parameter_of(parameters: Node<'_>, at: Node<'_>) -> bool {
-    let named =
-        |p: &Node<'_>| p.child_by_field_name("name").is_some_and(|n| n.id() == at.id()) || p.id() == at.id();
+    let named = |p: &Node<'_>| part(*p, "name").is_some_and(|n| n.id() == at.id()) || p.id() == at.id();
     children(parameters).iter().any(named)
 }

@@ -1,6 +1,6 @@
 //! What is put into a keeper, as far as its text tells: can it be memory of a device, and is it made of what was there before?
 
-use super::scope::{Source, children};
+use super::scope::{Source, children, outward, part};
 use strandline::event::WordList;
 use tree_sitter::Node;
 
@@ -29,7 +29,7 @@ pub(super) fn may_hold(source: &Source<'_>, value: Node<'_>) -> bool {
         | "concatenated_string" => false,
         "call" => {
             let name = called(source, value);
-            let is_method = value.child_by_field_name("function").is_some_and(|f| f.kind() == "attribute");
+            let is_method = part(value, "function").is_some_and(|f| f.kind() == "attribute");
             !(if is_method { ON_HOST.contains(&name) } else { NUMBERS.contains(&name) })
         }
         "attribute" => !matches!(source.field(value, "attribute"), "shape" | "dtype" | "device" | "name"),
@@ -53,18 +53,16 @@ pub(super) fn may_hold(source: &Source<'_>, value: Node<'_>) -> bool {
 
 /// The name of the function that is called: what is behind the last dot.
 pub(super) fn called<'t>(source: &Source<'t>, call: Node<'_>) -> &'t str {
-    let function = call.child_by_field_name("function").map_or("", |f| source.text(f));
+    let function = part(call, "function").map_or("", |f| source.text(f));
     function.rsplit('.').next().unwrap_or_default().trim()
 }
 
 /// Whether a name is the counter of a loop around it.
 fn is_counter(source: &Source<'_>, name: Node<'_>) -> bool {
     let text = source.text(name);
-    let mut around =
-        std::iter::successors(name.parent(), Node::parent).filter(|n| n.kind() == "for_statement");
+    let mut around = outward(name).filter(|n| n.kind() == "for_statement");
     around.any(|f| {
-        let (Some(left), Some(right)) = (f.child_by_field_name("left"), f.child_by_field_name("right"))
-        else {
+        let (Some(left), Some(right)) = (part(f, "left"), part(f, "right")) else {
             return false;
         };
         let first = children(left).first().map_or(source.text(left), |c| source.text(*c));

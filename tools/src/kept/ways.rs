@@ -1,6 +1,6 @@
 //! Ways to a keeper besides its name: the class that it is an instance of, a property that returns it, a key that is always the same.
 
-use super::scope::{ASSIGNING, Source, below, children};
+use super::scope::{ASSIGNING, Source, below, children, part};
 use super::values::called;
 use tree_sitter::Node;
 
@@ -23,7 +23,7 @@ pub(super) fn is_container(source: &Source<'_>, class: &str) -> bool {
 pub(super) fn property<'t>(source: &Source<'t>, function: Node<'t>) -> Option<(&'t str, Node<'t>)> {
     let decorated = function.parent().filter(|p| p.kind() == "decorated_definition")?;
     children(decorated).into_iter().find(|d| d.kind() == "decorator" && source.text(*d) == "@property")?;
-    let body = children(function.child_by_field_name("body")?);
+    let body = children(part(function, "body")?);
     let [only] = body.as_slice() else { return None };
     let value = children(*only).into_iter().next().filter(|_| only.kind() == "return_statement")?;
     Some((source.field(function, "name"), value))
@@ -35,7 +35,7 @@ pub(super) fn is_fixed(subscript: Node<'_>) -> bool {
     let mut keys = subscript.children_by_field_name("subscript", &mut cursor);
     let is_plain = |k: Node<'_>| children(k).iter().all(|part| part.kind() != "interpolation");
     let is_literal = keys.all(|k| matches!(k.kind(), "string" | "integer") && is_plain(k));
-    let inner = subscript.child_by_field_name("value").filter(|v| v.kind() == "subscript");
+    let inner = part(subscript, "value").filter(|v| v.kind() == "subscript");
     is_literal && inner.is_none_or(is_fixed)
 }
 
@@ -74,22 +74,22 @@ pub(super) fn cached_property<'t>(source: &Source<'t>, class: &str, name: &str) 
 /// The attribute that a string names, and whose: `getattr(x, "name")`, `vars(x)["name"]`, `x.__dict__["name"]` and the like. The name is `None`
 /// where it is no literal.
 pub(super) fn by_name<'t>(source: &Source<'t>, n: Node<'t>) -> Option<(Node<'t>, Option<&'t str>)> {
-    let arguments = |call: Node<'t>| call.child_by_field_name("arguments").map(children).unwrap_or_default();
+    let arguments = |call: Node<'t>| part(call, "arguments").map(children).unwrap_or_default();
     let of_dict = |dict: Node<'t>| match dict.kind() {
-        "attribute" if source.field(dict, "attribute") == "__dict__" => dict.child_by_field_name("object"),
+        "attribute" if source.field(dict, "attribute") == "__dict__" => part(dict, "object"),
         "call" if source.field(dict, "function") == "vars" => arguments(dict).first().copied(),
         _ => None,
     };
     let (object, name) = match n.kind() {
-        "subscript" => (of_dict(n.child_by_field_name("value")?)?, n.child_by_field_name("subscript")?),
+        "subscript" => (of_dict(part(n, "value")?)?, part(n, "subscript")?),
         "call" if source.field(n, "function") == "getattr" => match arguments(n).as_slice() {
             [object, name, ..] => (*object, *name),
             _ => return None,
         },
         "call" => {
-            let function = n.child_by_field_name("function").filter(|f| f.kind() == "attribute")?;
+            let function = part(n, "function").filter(|f| f.kind() == "attribute")?;
             let is_entry = matches!(source.field(function, "attribute"), "get" | "setdefault");
-            let dict = function.child_by_field_name("object").filter(|_| is_entry)?;
+            let dict = part(function, "object").filter(|_| is_entry)?;
             (of_dict(dict)?, *arguments(n).first()?)
         }
         _ => return None,
@@ -104,7 +104,7 @@ fn quoted(text: &str) -> Option<&str> {
 
 /// Calls of methods of what a function returns: `bucket(key).append(x)`.
 pub(super) fn calls_on_results<'t>(source: &Source<'t>, function: &str) -> Vec<Node<'t>> {
-    let object = |n: &Node<'t>| n.child_by_field_name("function")?.child_by_field_name("object");
+    let object = |n: &Node<'t>| part(part(*n, "function")?, "object");
     let is_it = |n: &Node<'t>| {
         object(n).is_some_and(|o| o.kind() == "call" && source.field(o, "function") == function)
     };
@@ -113,7 +113,7 @@ pub(super) fn calls_on_results<'t>(source: &Source<'t>, function: &str) -> Vec<N
 
 /// The method that is called.
 pub(super) fn method<'t>(source: &Source<'t>, call: Node<'t>) -> &'t str {
-    call.child_by_field_name("function").map_or("", |f| source.field(f, "attribute"))
+    part(call, "function").map_or("", |f| source.field(f, "attribute"))
 }
 
 /// Whether a call sets an attribute that always has the same name: what was there before is let go.
@@ -132,9 +132,9 @@ pub(super) fn values_of_attribute<'t>(source: &Source<'t>, attribute: Node<'t>) 
     let name = source.field(attribute, "attribute");
     let class = source.class_around(attribute).filter(|_| source.field(attribute, "object") == "self");
     let value = |n: &Node<'t>| {
-        let left = n.child_by_field_name("left").filter(|l| l.kind() == "attribute")?;
+        let left = part(*n, "left").filter(|l| l.kind() == "attribute")?;
         let is_here = class.is_none() || source.class_around(left) == class;
-        (source.field(left, "attribute") == name && is_here).then(|| n.child_by_field_name("right"))
+        (source.field(left, "attribute") == name && is_here).then(|| part(*n, "right"))
     };
     if class.is_none() && source.binding(name).iter().any(|n| n.kind() == "function_definition") {
         return Vec::new();
@@ -152,12 +152,10 @@ pub(super) fn registered<'t>(
     variable: &str,
 ) -> Option<(Node<'t>, Vec<Node<'t>>)> {
     const NAMES: [&str; 4] = ["register_buffer", "register_parameter", "add_module", "register_module"];
-    let function = call.child_by_field_name("function").filter(|_| OF_MODULES.contains(&variable))?;
-    let arguments = children(call.child_by_field_name("arguments")?);
+    let function = part(call, "function").filter(|_| OF_MODULES.contains(&variable))?;
+    let arguments = children(part(call, "arguments")?);
     let (object, given) = match arguments.as_slice() {
-        all if NAMES.contains(&source.field(function, "attribute")) => {
-            (function.child_by_field_name("object")?, all)
-        }
+        all if NAMES.contains(&source.field(function, "attribute")) => (part(function, "object")?, all),
         // Any object has attributes: it is a module's only where its class says so, or what it is given.
         [object, given @ ..] if source.text(function) == "setattr" => {
             let is_given = given.last().is_some_and(|v| source.text(*v).contains("Parameter("));
@@ -173,13 +171,13 @@ pub(super) fn registered<'t>(
 /// The global that `globals()["name"]` is.
 pub(super) fn global<'t>(source: &Source<'t>, subscript: Node<'_>) -> Option<&'t str> {
     let is_it = source.field(subscript, "value") == "globals()";
-    let key = subscript.child_by_field_name("subscript").filter(|k| is_it && k.kind() == "string")?;
+    let key = part(subscript, "subscript").filter(|k| is_it && k.kind() == "string")?;
     quoted(source.text(key))
 }
 
 /// The name after the dot, or of an argument: no variable.
 pub(super) fn is_attribute_name(n: Node<'_>) -> bool {
-    let is = |p: Node<'_>, field: &str| p.child_by_field_name(field).is_some_and(|f| f.id() == n.id());
+    let is = |p: Node<'_>, field: &str| part(p, field).is_some_and(|f| f.id() == n.id());
     n.parent().is_some_and(|p| match p.kind() {
         "attribute" => is(p, "attribute"),
         "keyword_argument" => is(p, "name"),

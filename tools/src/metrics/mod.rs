@@ -4,6 +4,7 @@
 mod push;
 mod serve;
 
+use crate::background::spawn;
 use crate::{files, say};
 use crossbeam_channel::{Receiver, Sender};
 use std::io::{self, Write};
@@ -98,11 +99,7 @@ impl Exporter {
             work();
             drop(holds);
         };
-        let started = std::thread::Builder::new().name("sl-metrics".to_string()).spawn(work);
-        if let Err(e) = &started {
-            say::line(format!("no metrics: {e}"));
-        }
-        started.ok().map(|_| Exporter { send, busy, last: None })
+        say::failure(spawn("sl-metrics", work), "no metrics").map(|_| Exporter { send, busy, last: None })
     }
 
     /// New figures are due.

@@ -4,6 +4,7 @@
 //! One thread answers all. A connection is for one request: it is read up to [`HEADER`] bytes, answered, and closed, all within
 //! [`PATIENCE`]. Of more than [`OPEN`] at a time the oldest makes room.
 
+use crate::background::spawn;
 use crate::say;
 use crossbeam_channel::Receiver;
 use hyper::body::Incoming;
@@ -44,7 +45,7 @@ pub(super) fn serve(listener: TcpListener, figures: &Receiver<Metrics>) {
             say::line(format!("no metrics: {e}"));
         }
     };
-    let answering = std::thread::Builder::new().name("sl-metrics-http".to_string()).spawn(answer);
+    let answering = spawn("sl-metrics-http", answer);
     for new in figures {
         let text = new.prometheus();
         *latest.lock().unwrap_or_else(PoisonError::into_inner) = text;

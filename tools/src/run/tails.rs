@@ -6,6 +6,7 @@
 //! no page is written beside the recording, and the memory is given back.
 
 use super::exited::Process;
+use crate::background::spawn;
 use crate::job::Ended;
 use crate::recording;
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
@@ -107,7 +108,7 @@ impl Socket {
         let listener = Arc::new(self.listener);
         let own = listener.clone();
         let work = move || work(&own, &stopped);
-        let thread = std::thread::Builder::new().name("sl-tails".to_string()).spawn(work).ok();
+        let thread = spawn("sl-tails", work).ok();
         Tails { listener, stop, thread }
     }
 }

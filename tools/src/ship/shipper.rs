@@ -2,6 +2,7 @@
 
 use super::options::Settings;
 use super::recording::{Found, Refused, Sent};
+use crate::background::spawn;
 use crate::error::Error;
 use crate::live::Which;
 use crate::recording;
@@ -52,11 +53,8 @@ impl Shipper {
             work.round();
             let _ = tell.send(work.missing());
         };
-        let started = std::thread::Builder::new().name("sl-ship".to_string()).spawn(work);
-        if let Err(e) = &started {
-            say::line(format!("no recording is sent anywhere: {e}"));
-        }
-        started.ok().map(|_| Shipper { stop, done, is_left, again })
+        let started = say::failure(spawn("sl-ship", work), "no recording is sent anywhere");
+        started.map(|_| Shipper { stop, done, is_left, again })
     }
 
     /// Nothing more comes: the rest is sent, as long as that takes no longer than half a minute. What could not be sent is said.

@@ -5,6 +5,7 @@
 //! empty read nor on an error, whatever the time-out, and between any check and its read the terminal may go. So nobody
 //! checks before it reads: a thread waits for the end of the terminal, and ends the process with it.
 
+use crate::background::spawn;
 use std::os::fd::RawFd;
 
 /// Starts a thread that ends the process when the terminal on standard input is closed. Does nothing if no thread can be started.
@@ -14,7 +15,7 @@ pub(super) fn exit_on_hangup() {
         // There is no screen to put back, and nobody to tell.
         std::process::exit(0);
     };
-    let _ = std::thread::Builder::new().name("sl-hangup".to_string()).spawn(end);
+    let _ = spawn("sl-hangup", end);
 }
 
 /// Waits until nobody is at the other end of a terminal any more. What is typed there wakes nobody.

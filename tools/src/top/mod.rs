@@ -9,6 +9,7 @@ mod state;
 mod tests;
 
 use crate::analyze::Suppressions;
+use crate::background::spawn;
 use crate::cli;
 use crate::error::{Error, status};
 use crate::say::shown;
@@ -73,7 +74,7 @@ fn follow(
         }
         Err(e) => drop(opened.send(Err(e))),
     };
-    let started = std::thread::Builder::new().name("sl-top".to_string()).spawn(work);
+    let started = spawn("sl-top", work);
     started.map_err(|e| Error::new(format!("cannot start a thread: {e}")))?;
     is_open.recv().map_err(|_| Error::new("the recordings cannot be read"))??;
     Ok((rows, stop))
@@ -130,7 +131,7 @@ fn snapshot(row: &Rank, said: Sender<String>) {
         });
     };
     // Where no thread can be had, the message stays.
-    let _ = std::thread::Builder::new().name("sl-snapshot".to_string()).spawn(work);
+    let _ = spawn("sl-snapshot", work);
 }
 
 fn taken(recording: &Path, path: &Path) -> Result<(), String> {

@@ -3,6 +3,7 @@
 use super::asker::Asker;
 use crate::alert::{Cases, Keeper, Kept, News, Settings, Why};
 use crate::analyze::Suppressions;
+use crate::background::spawn;
 use crate::live::{Followed, Live, Which};
 use crate::metrics::Exporter;
 use crate::process::Target;
@@ -180,11 +181,8 @@ impl Watcher {
             watch.round();
             watch.end()
         };
-        let started = std::thread::Builder::new().name("sl-alerts".to_string()).spawn(work);
-        if let Err(e) = &started {
-            say::line(format!("nobody watches this job, so there will be no alerts: {e}"));
-        }
-        Watcher { asked, thread: started.ok() }
+        let without = "nobody watches this job, so there will be no alerts";
+        Watcher { asked, thread: say::failure(spawn("sl-alerts", work), without) }
     }
 
     /// The job was asked to end.
