@@ -132,7 +132,7 @@ pub(crate) fn sidecar(recording: &Path) -> PathBuf {
 /// machine that it ran on, where a container is one of its own, and best effort: where it cannot be kept it stays where it is.
 pub(crate) fn keep_tail(recording: &Path, reader: &mut Reader) {
     let there = reader.summary().facts.get("host").and_then(|h| h.as_str()).unwrap_or_default();
-    if !reader.has_region() || there != host() || keep(recording, reader).is_err() {
+    if !reader.has_region() || there != files::host() || keep(recording, reader).is_err() {
         return;
     }
     if let Some(Place::File(path)) = reader.tail_place() {
@@ -149,15 +149,6 @@ pub(crate) fn keep(recording: &Path, reader: &mut Reader) -> std::io::Result<()>
         Some(packed) if !reader.summary().complete => keep_beside(&kept_path(recording), &packed),
         _ => Ok(()),
     }
-}
-
-/// This machine's name, as a recording has it.
-pub(crate) fn host() -> String {
-    let mut name = [0u8; 256];
-    // SAFETY: writes at most 255 bytes; the last one stays zero.
-    unsafe { libc::gethostname(name.as_mut_ptr().cast(), name.len() - 1) };
-    let end = name.iter().position(|b| *b == 0).unwrap_or(name.len());
-    String::from_utf8_lossy(&name[..end]).replace('/', "_")
 }
 
 /// Removes a tail whose region was read and is that of the recording at hand, if it is a file that its process can have made: the header

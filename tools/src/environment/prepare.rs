@@ -21,14 +21,8 @@ pub(crate) fn prepare(extras: Extras) -> Result<Environment, Error> {
 
 /// The same for another version of torch.
 pub(super) fn prepare_with(torch: &str, extras: Extras) -> Result<Environment, Error> {
-    let options = Options {
-        cache: cache()?,
-        python: None,
-        torch: torch.to_string(),
-        extras,
-        simulator: embedded::simulator()?,
-        quiet: false,
-    };
+    let options =
+        Options { cache: cache()?, torch: torch.to_string(), extras, simulator: embedded::simulator()? };
     simulate::provision(&options)
         .map_err(|e| Error::new(format!("the simulated device cannot be set up: {e}")))
 }
@@ -80,12 +74,7 @@ mod tests {
 
     #[test]
     fn a_job_finds_the_environments_programs_first_and_the_size_it_asked_for() {
-        let environment = Environment {
-            python: "/c/torch/bin/python".into(),
-            site_packages: "/c/s".into(),
-            wheels: "/c/w".into(),
-            lib_dir: "/c/l".into(),
-        };
+        let environment = Environment { python: "/c/torch/bin/python".into() };
         let set = variables(&environment, Some(Size(24 << 30)));
         assert_eq!(first_of_path(&set), Some("/c/torch/bin".into()));
         assert!(set.iter().any(|(n, v)| n.ends_with("TOTAL") && v == "25769803776"));

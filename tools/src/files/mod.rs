@@ -14,7 +14,7 @@ mod tests;
 
 pub(crate) use folder::Folder;
 use name::plain;
-pub(crate) use name::{escaped, temporary, user};
+pub(crate) use name::{escaped, host, temporary, user};
 
 use std::ffi::{CStr, CString, OsStr};
 use std::fs::{DirBuilder, File};
@@ -60,6 +60,23 @@ pub(crate) fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
 pub(crate) fn open_for_update(path: &Path) -> io::Result<File> {
     let (folder, name) = Folder::of(path)?;
     folder.open_at(&plain(name)?, libc::O_WRONLY | libc::O_NOFOLLOW, 0)
+}
+
+/// Takes the lock of a file or folder, or gives it back, as `flock` is told to. An interrupted call is made again.
+///
+/// # Errors
+/// Somebody else has it, and it is not waited for; it cannot be locked.
+pub(crate) fn lock(of: &impl AsRawFd, operation: i32) -> io::Result<()> {
+    loop {
+        // SAFETY: the descriptor is open for as long as `of` is borrowed; flock takes no pointer.
+        if unsafe { libc::flock(of.as_raw_fd(), operation) } == 0 {
+            return Ok(());
+        }
+        let why = io::Error::last_os_error();
+        if why.kind() != io::ErrorKind::Interrupted {
+            return Err(why);
+        }
+    }
 }
 
 /// Makes a folder and what it lies in, each 0700; what is there stays as it is.

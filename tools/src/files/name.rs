@@ -14,6 +14,15 @@ pub(super) fn plain(name: &OsStr) -> io::Result<CString> {
     Ok(CString::new(bytes)?)
 }
 
+/// This machine's name, as a recording has it.
+pub(crate) fn host() -> String {
+    let mut name = [0u8; 256];
+    // SAFETY: writes at most 255 bytes; the last one stays zero.
+    unsafe { libc::gethostname(name.as_mut_ptr().cast(), name.len() - 1) };
+    let end = name.iter().position(|b| *b == 0).unwrap_or(name.len());
+    String::from_utf8_lossy(&name[..end]).replace('/', "_")
+}
+
 /// The user that we are.
 pub(crate) fn user() -> u32 {
     // SAFETY: geteuid touches no memory and cannot fail.

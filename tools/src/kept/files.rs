@@ -3,7 +3,7 @@
 use super::find::{Found, Statement, find};
 use super::keeper::Keeper;
 use super::remade::{self, Line};
-use crate::holder;
+use crate::{files, holder};
 use serde_json::Value;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -171,11 +171,5 @@ fn main_file<'a>(stacks: &[&'a Frame]) -> Option<&'a str> {
 /// Whether a recording was made on this machine, as far as is known.
 pub(crate) fn is_of_this_machine(replay: &Replay) -> bool {
     let told = replay.meta().get("host").and_then(Value::as_str);
-    told.is_none_or(|h| host().is_none_or(|own| own == h))
-}
-
-/// The name of this machine, as recordings have it.
-fn host() -> Option<String> {
-    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").ok()?;
-    Some(name.trim_end().replace('/', "_"))
+    told.is_none_or(|h| h == files::host())
 }

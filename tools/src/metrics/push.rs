@@ -1,7 +1,7 @@
 //! Figures pushed to an OpenTelemetry collector, OTLP over HTTP as JSON, with OpenTelemetry's own variables.
 
 use crate::post::post;
-use crate::say;
+use crate::{files, say};
 use crossbeam_channel::{Receiver, RecvTimeoutError};
 use percent_encoding::percent_decode_str;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -80,9 +80,9 @@ impl Collector {
 
     /// Pushes the latest figures now and then, and the last ones at the end.
     pub(super) fn push(&self, figures: &Receiver<Metrics>) {
-        let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+        let host = files::host();
         let mut resource = self.resource.clone();
-        for (key, value) in [("service.name", "strandline"), ("host.name", host.trim())] {
+        for (key, value) in [("service.name", "strandline"), ("host.name", &host)] {
             if !resource.iter().any(|(k, _)| k == key) {
                 resource.push((key.into(), value.into()));
             }

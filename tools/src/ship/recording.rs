@@ -3,8 +3,8 @@
 use crate::error::Error;
 use crate::live::Which;
 use crate::process::Target;
-use crate::recording;
 use crate::store::{Kind, PART, Part, Store, folder_of_parts, lay, whole};
+use crate::{files, recording};
 use std::fs::File;
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::FileExt;
@@ -62,8 +62,8 @@ impl Found {
         let target = Target::recorded(who.pid, who.start);
         let runs = target.is_alive();
         let host = written.header().provenance.get("host").and_then(|h| h.as_str());
-        let is_here = runs || host == Some(&recording::host());
-        let is_own = written.owner() == Some(crate::files::user());
+        let is_here = runs || host == Some(&files::host());
+        let is_own = written.owner() == Some(files::user());
         is_own.then(|| Found { path: path.into(), name, written, target, runs, is_here })
     }
 }

@@ -26,8 +26,6 @@ mod stamp;
 pub(crate) use error::Error;
 
 use folders::make_directory;
-use lock::Lock;
-use progress::Progress;
 use stamp::Stamp;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -50,16 +48,12 @@ pub(crate) const TRL_VERSIONS: [&str; 4] = ["1.3.0", "1.4.0", "1.6.0", "1.16.0"]
 pub(crate) struct Options {
     /// Where everything is kept.
     pub(crate) cache: PathBuf,
-    /// The Python to build on; `python3` from the search path if none.
-    pub(crate) python: Option<PathBuf>,
     /// Version of torch, for example `2.11.0`.
     pub(crate) torch: String,
     /// What else to install.
     pub(crate) extras: Extras,
     /// The built simulator, `libstrandline_simcuda.so`.
     pub(crate) simulator: PathBuf,
-    /// Say nothing about progress.
-    pub(crate) quiet: bool,
 }
 
 /// What has been provided.
@@ -67,18 +61,11 @@ pub(crate) struct Options {
 pub(crate) struct Environment {
     /// Its Python; nothing needs to be set to run it.
     pub(crate) python: PathBuf,
-    /// Where its packages lie.
-    pub(crate) site_packages: PathBuf,
-    /// Where wheels lie that are used as they are.
-    pub(crate) wheels: PathBuf,
-    /// Where the simulated CUDA libraries lie.
-    pub(crate) lib_dir: PathBuf,
 }
 
 /// Provides an environment, making what is missing.
 pub(crate) fn provision(options: &Options) -> Result<Environment, Error> {
     supported()?;
-    let progress = Progress::new(options.quiet);
     let root = options.cache.join(format!("torch-{}", name_part(&options.torch)?));
     make_directory(&root)?;
     let simulator = read(&options.simulator)?;
@@ -88,7 +75,7 @@ pub(crate) fn provision(options: &Options) -> Result<Environment, Error> {
         return Ok(environment);
     }
 
-    let _lock = Lock::take(&options.cache, &progress)?;
+    let _lock = lock::take(&options.cache)?;
     done = Stamp::read(&root); // Somebody else may have done it while we waited.
     if let Some(environment) = complete(&done, options, &root, &wanted) {
         return Ok(environment);
@@ -96,12 +83,14 @@ pub(crate) fn provision(options: &Options) -> Result<Environment, Error> {
     let venv = python::Venv::at(&root);
     if done.torch.as_deref() != Some(&options.torch) {
         link::check(&root)?;
-        venv.create(options.python.as_deref(), &progress)?;
-        venv.install_torch(&options.torch, &progress)?;
+        venv.create()?;
+        venv.install_torch(&options.torch)?;
         let site_packages = venv.site_packages()?;
-        progress.quick("freeing disk space that holds code for GPUs", || {
-            slim::slim(&site_packages.join("torch/lib"))
-        });
+        let freed = slim::slim(&site_packages.join("torch/lib"));
+        if freed > 0 {
+            let what = "freeing disk space that holds code for GPUs";
+            progress::tell(format_args!("strandline: {what}: {} MB\n", freed / 1_000_000));
+        }
         done = Stamp {
             torch: Some(options.torch.clone()),
             site_packages: Some(site_packages),
@@ -117,37 +106,35 @@ pub(crate) fn provision(options: &Options) -> Result<Environment, Error> {
     if done.simulator.as_deref() != Some(&wanted) || done.lib_dir.as_deref() != Some(&lib_dir) {
         done.simulator = None; // Whatever stops us half-way must not leave an old stamp on new files.
         done.write(&root)?;
-        progress.stage("simulated CUDA libraries: generating", || {
+        progress::stage("simulated CUDA libraries: generating", || {
             generate::generate(&site_packages, &lib_dir, &options.simulator, &simulator)
         })?;
-        progress.stage("first use of torch on the simulated device: testing", || venv.smoke_test())?;
+        progress::stage("first use of torch on the simulated device: testing", || venv.smoke_test())?;
         done.simulator = Some(wanted);
         done.lib_dir = Some(lib_dir.clone());
         done.write(&root)?;
     }
     if options.extras == Extras::Transformers && !done.transformers {
-        venv.install_transformers(&progress)?;
+        venv.install_transformers()?;
         done.transformers = true;
         done.write(&root)?;
     }
-    let wheels = options.cache.join("wheels");
     if options.extras == Extras::Transformers {
-        python::download_trl(&venv.python(), &wheels, &TRL_VERSIONS, &progress)?;
+        python::download_trl(&venv.python(), &options.cache.join("wheels"), &TRL_VERSIONS)?;
     }
-    Ok(Environment { python: venv.python(), site_packages, wheels, lib_dir })
+    Ok(Environment { python: venv.python() })
 }
 
 /// Downloads TRL wheels of those versions to `<cache>/wheels` with the pip of `python`, which is an
 /// [`Environment`]'s; returns the directory. Cheap, and free once they are there.
-pub(crate) fn wheels(cache: &Path, python: &Path, versions: &[&str], quiet: bool) -> Result<PathBuf, Error> {
+pub(crate) fn wheels(cache: &Path, python: &Path, versions: &[&str]) -> Result<PathBuf, Error> {
     let directory = cache.join("wheels");
-    let progress = Progress::new(quiet);
     if python::missing_trl(&directory, versions).is_empty() {
         return Ok(directory);
     }
     make_directory(cache)?;
-    let _lock = Lock::take(cache, &progress)?;
-    python::download_trl(python, &directory, versions, &progress)?;
+    let _lock = lock::take(cache)?;
+    python::download_trl(python, &directory, versions)?;
     Ok(directory)
 }
 
@@ -172,8 +159,8 @@ fn complete(done: &Stamp, options: &Options, root: &Path, simulator: &str) -> Op
     if !(current && extras && venv.python().exists()) {
         return None;
     }
-    let (site_packages, lib_dir) = (done.site_packages.clone()?, done.lib_dir.clone()?);
-    lib_dir.exists().then_some(Environment { python: venv.python(), site_packages, wheels, lib_dir })
+    let has_libraries = done.site_packages.is_some() && done.lib_dir.as_ref()?.exists();
+    has_libraries.then(|| Environment { python: venv.python() })
 }
 
 /// A version as part of a directory's name.

@@ -2,7 +2,7 @@
 
 use super::error::Error;
 use super::folders::make_directory;
-use super::progress::Progress;
+use super::progress::stage;
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
@@ -50,10 +50,9 @@ impl Venv {
     }
 
     /// Makes it.
-    pub(super) fn create(&self, base: Option<&Path>, progress: &Progress) -> Result<(), Error> {
-        let base = base.unwrap_or(Path::new("python3"));
-        progress.stage(&format!("virtual environment of {}: making", base.display()), || {
-            let mut command = Command::new(base);
+    pub(super) fn create(&self) -> Result<(), Error> {
+        stage("virtual environment of python3: making", || {
+            let mut command = Command::new("python3");
             command.args(["-m", "venv"]).arg(&self.root);
             let advice =
                 "Python 3.10 or newer with its venv module is needed (on Debian: apt install python3-venv)";
@@ -62,19 +61,19 @@ impl Venv {
     }
 
     /// Installs torch as it is, without NVIDIA's packages, and what else it imports.
-    pub(super) fn install_torch(&self, version: &str, progress: &Progress) -> Result<(), Error> {
+    pub(super) fn install_torch(&self, version: &str) -> Result<(), Error> {
         let size = if version == "2.11.0" { "531 MB" } else { "500 to 900 MB" };
-        progress.stage(&format!("torch {version}: downloading and installing {size}"), || {
+        stage(&format!("torch {version}: downloading and installing {size}"), || {
             self.install(&[&format!("torch=={version}")], "installing torch")
         })?;
-        progress.stage("torch's dependencies: downloading and installing about 35 MB", || {
+        stage("torch's dependencies: downloading and installing about 35 MB", || {
             self.install(&TORCH_NEEDS.iter().collect::<Vec<_>>(), "installing torch's dependencies")
         })
     }
 
     /// Installs transformers.
-    pub(super) fn install_transformers(&self, progress: &Progress) -> Result<(), Error> {
-        progress.stage("transformers and accelerate: downloading and installing about 30 MB", || {
+    pub(super) fn install_transformers(&self) -> Result<(), Error> {
+        stage("transformers and accelerate: downloading and installing about 30 MB", || {
             self.install(&TRANSFORMERS.iter().collect::<Vec<_>>(), "installing transformers")
         })
     }
@@ -111,19 +110,14 @@ pub(super) fn missing_trl<'a>(wheels: &Path, versions: &[&'a str]) -> Vec<&'a st
 }
 
 /// Downloads TRL wheels that are missing, with the pip of `python`.
-pub(super) fn download_trl(
-    python: &Path,
-    wheels: &Path,
-    versions: &[&str],
-    progress: &Progress,
-) -> Result<(), Error> {
+pub(super) fn download_trl(python: &Path, wheels: &Path, versions: &[&str]) -> Result<(), Error> {
     let missing = missing_trl(wheels, versions);
     if missing.is_empty() {
         return Ok(());
     }
     make_directory(wheels)?;
     let directory = wheels.to_string_lossy();
-    progress.stage(&format!("trl {}: downloading less than 1 MB each", missing.join(", ")), || {
+    stage(&format!("trl {}: downloading less than 1 MB each", missing.join(", ")), || {
         missing.iter().try_for_each(|version| {
             let arguments = ["download", "--no-deps", "-d", &directory, &format!("trl=={version}")];
             pip(python, &arguments, "downloading trl")

@@ -8,7 +8,6 @@ use crate::{job, process};
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
-use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -95,8 +94,7 @@ fn new_folder(all: &Path) -> io::Result<PathBuf> {
 
 /// Takes a folder's lock, if nobody has it. It tells of processes that cannot be seen from here, in other containers.
 fn is_free(folder: &Folder) -> bool {
-    // SAFETY: flock touches no memory; the descriptor is open.
-    unsafe { libc::flock(folder.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) == 0 }
+    files::lock(folder, libc::LOCK_EX | libc::LOCK_NB).is_ok()
 }
 
 /// Removes what processes of ours have left that were ended between two runs.

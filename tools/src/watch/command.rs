@@ -5,7 +5,7 @@ use crate::alert::Settings;
 use crate::analyze::Suppressions;
 use crate::driver;
 use crate::error::{Error, status};
-use crate::files::Folder;
+use crate::files::{self, Folder};
 use crate::live::Which;
 use crate::say::{self, shown};
 use crate::ship::{self, Shipper};
@@ -84,8 +84,7 @@ fn foreground(folder: &Path, settings: &Settings, signals: &Signals, ships: bool
 
 /// The watcher that a job starts for itself. It says what it has to say in a file beside the recordings.
 fn background(folder: &Path, settings: &Settings, signals: &Signals) -> u8 {
-    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    let host = host.trim();
+    let host = files::host();
     let open = |name: String| Folder::ours(folder).and_then(|f| f.append(OsStr::new(&name)));
     let Ok(lock) = open(format!(".watch-{host}.lock")) else { return status::FAILED };
     if let Ok(log) = open(format!("watch-{host}.log")) {
@@ -94,7 +93,7 @@ fn background(folder: &Path, settings: &Settings, signals: &Signals) -> u8 {
     }
     // Another rank's watcher may have gone away just when this one was refused: a look after letting go settles it.
     let mut watch = None;
-    while take(&lock) {
+    while files::lock(&lock, libc::LOCK_EX | libc::LOCK_NB).is_ok() {
         begun(&lock, folder);
         let watch = watch.get_or_insert_with(|| {
             let snapshots = snapshot::fulfil(folder, Which::Running, false, settings.suppressions.clone());
@@ -112,7 +111,7 @@ fn background(folder: &Path, settings: &Settings, signals: &Signals) -> u8 {
         }
         // Of one that is killed the number stays, and whoever watches next says so.
         let _ = lock.set_len(0);
-        let_go(&lock);
+        let _ = files::lock(&lock, libc::LOCK_UN);
         watch.1.round();
         if watch.1.is_idle() {
             break;
@@ -138,16 +137,6 @@ fn begun(mut lock: &File, folder: &Path) {
     let pid = std::process::id();
     let _ = lock.set_len(0).and_then(|()| lock.write_all(format!("{pid}\n").as_bytes()));
     say::line(format!("watching {}, pid {pid}", shown(folder)));
-}
-
-fn take(lock: &File) -> bool {
-    // SAFETY: the descriptor is open.
-    unsafe { libc::flock(lock.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) == 0 }
-}
-
-fn let_go(lock: &File) {
-    // SAFETY: the descriptor is open.
-    unsafe { libc::flock(lock.as_raw_fd(), libc::LOCK_UN) };
 }
 
 /// The folder that is meant: that of the recordings which any other command would take.
