@@ -5,7 +5,7 @@ mod support;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
-use strandline::reader::FactsFollower;
+use strandline::reader::{FactsFollower, Reader};
 use support::{Folder, Job, Recording, cache, command, python, python_3_13, python_with_transformers, root};
 
 const SCRIPT: &str = "tests/python/holder.py";
@@ -15,7 +15,7 @@ fn tell_when_answered(recording: PathBuf, answered: PathBuf) {
     let until = Instant::now() + Duration::from_secs(110);
     let mut follower = None;
     while Instant::now() < until {
-        follower = follower.or_else(|| FactsFollower::open(&recording).ok());
+        follower = follower.or_else(|| Reader::open(&recording).ok().map(FactsFollower::from_reader));
         let facts = follower.as_mut().map(FactsFollower::poll).unwrap_or_default();
         if facts.iter().any(|f| f.get("holders").is_some()) {
             break;
@@ -226,7 +226,7 @@ fn all_answers(
     let (mut follower, mut all) = (None, std::collections::BTreeMap::new());
     loop {
         let last = ended.load(std::sync::atomic::Ordering::Relaxed);
-        follower = follower.or_else(|| FactsFollower::open(recording).ok());
+        follower = follower.or_else(|| Reader::open(recording).ok().map(FactsFollower::from_reader));
         for facts in follower.as_mut().map(FactsFollower::poll).unwrap_or_default() {
             for answer in facts.get("holders").and_then(Value::as_array).into_iter().flatten() {
                 all.insert(answer["number"].as_u64().unwrap_or(0), answer.clone());

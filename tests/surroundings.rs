@@ -8,7 +8,7 @@ mod support;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use strandline::reader::FactsFollower;
+use strandline::reader::{FactsFollower, Reader};
 use support::surrounded::compiled;
 use support::{Folder, Job, Ran, Recording, cache, command, preload_so, python, report, root};
 
@@ -146,7 +146,7 @@ fn tell_when_answered(recordings: &Path, answered: &Path, over: &AtomicBool) {
     while !over.load(Relaxed) {
         let files = std::fs::read_dir(recordings).into_iter().flatten().flatten().map(|e| e.path());
         let recording = || files.into_iter().find(|p| p.extension().is_some_and(|e| e == "strand"));
-        follower = follower.or_else(|| FactsFollower::open(&recording()?).ok());
+        follower = follower.or_else(|| Reader::open(recording()?).ok().map(FactsFollower::from_reader));
         let facts = follower.as_mut().map(FactsFollower::poll).unwrap_or_default();
         if facts.iter().any(|f| f.get("holders").is_some()) {
             let _ = std::fs::write(answered, "");

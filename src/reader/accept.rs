@@ -221,9 +221,14 @@ impl Reader {
         }
     }
 
-    fn sweep(&mut self, m: &Mark) {
+    /// What a mark says of the clock and of records that were lost.
+    fn clock_and_losses(&mut self, m: &Mark) {
         self.clock_point(m.ticks, m.ns, m.tsc);
         self.losses(m.ticks, m.rings.iter().map(|r| (r.ring, r.lost)), m.lost_unowned);
+    }
+
+    fn sweep(&mut self, m: &Mark) {
+        self.clock_and_losses(m);
         self.summary.lost_definitions = m.lost_definitions;
         self.summary.sweeps += 1;
         self.merge.end_sweep(self.sweep_newest);
@@ -280,8 +285,7 @@ impl Reader {
     }
 
     fn end(&mut self, m: &Mark) {
-        self.clock_point(m.ticks, m.ns, m.tsc);
-        self.losses(m.ticks, m.rings.iter().map(|r| (r.ring, r.lost)), m.lost_unowned);
+        self.clock_and_losses(m);
         self.summary.complete = true;
         self.merge.end();
         self.then.push_back(Then::Item(Item::End(Nanos(m.ns))));

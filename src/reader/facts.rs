@@ -1,12 +1,10 @@
 //! What a recording says about its process, as it is written, found without reading its events.
 
-use super::error::Error;
 use super::pages::{Next, Pages};
 use super::source::{Source, fill};
 use super::state::Reader;
 use crate::format::page::{FRAME, Frame, Tag};
 use serde_json::Value;
-use std::path::Path;
 
 /// Follows the facts of a recording: a look at each page's frame, and at nothing else but the pages of facts.
 pub struct FactsFollower {
@@ -16,14 +14,6 @@ pub struct FactsFollower {
 }
 
 impl FactsFollower {
-    /// Begins with the first page of the recording at `path`.
-    ///
-    /// # Errors
-    /// As [`Reader::open`].
-    pub fn open(path: impl AsRef<Path>) -> Result<FactsFollower, Error> {
-        Reader::open(path).map(FactsFollower::from_reader)
-    }
-
     /// Follows the file that a reader, which has not been used yet, was opened on.
     pub fn from_reader(reader: Reader) -> FactsFollower {
         FactsFollower { at: reader.pages.at(), source: reader.source, frame: Vec::new() }

@@ -1,6 +1,7 @@
 //! Who holds what was flagged: the words for what the job's probe has answered.
 
 use super::units::{duration, percent, plural, thousands};
+use crate::event::Frame;
 use serde_json::{Value, json};
 
 /// What the holder probe said.
@@ -85,6 +86,13 @@ pub struct KeptAt {
     pub source: String,
     /// What helps at this statement; `None` where nothing that is known does.
     pub remedy: Option<String>,
+}
+
+impl KeptAt {
+    /// The line.
+    pub(super) fn frame(&self) -> Frame {
+        Frame { file: self.file.clone(), line: self.line, function: String::new() }
+    }
 }
 
 impl HeldBy {

@@ -5,6 +5,7 @@
 
 use std::io::{self, Write};
 
+use serde::ser::{Serialize, SerializeMap, Serializer};
 use serde_json::{Map, Value, json};
 
 use super::held::HeldBy;
@@ -20,41 +21,32 @@ use crate::replay::{Amount, Coverage, Device, Holder, OomEvent, Peak, Site};
 
 /// Prints the report as one JSON object and a newline. `pretty`: indented.
 pub fn write(out: &mut impl Write, r: &Report<'_>, pretty: bool) -> io::Result<()> {
-    // One process after the other: of a thousand they are not in memory together.
-    let head = head(r);
-    let text = if pretty { serde_json::to_string_pretty(&head)? } else { head.to_string() };
-    let Some(open) = text.strip_suffix(if pretty { "\n}" } else { "}" }) else {
-        return writeln!(out, "{text}");
-    };
-    let (begin, between, end) = match pretty {
-        true => (",\n  \"processes\": [\n    ", ",\n    ", "\n  ]\n}\n"),
-        false => (",\"processes\":[", ",", "]}\n"),
-    };
-    if r.processes.is_empty() {
-        return writeln!(
-            out,
-            "{open}{}",
-            if pretty { ",\n  \"processes\": []\n}" } else { ",\"processes\":[]}" }
-        );
+    match pretty {
+        true => serde_json::to_writer_pretty(&mut *out, &Whole(r))?,
+        false => serde_json::to_writer(&mut *out, &Whole(r))?,
     }
-    out.write_all(open.as_bytes())?;
-    for (i, p) in r.processes.iter().enumerate() {
-        out.write_all(if i == 0 { begin } else { between }.as_bytes())?;
-        let v = process(p);
-        match pretty {
-            // No text has a line break of its own: JSON escapes it.
-            true => out.write_all(serde_json::to_string_pretty(&v)?.replace('\n', "\n    ").as_bytes())?,
-            false => serde_json::to_writer(&mut *out, &v)?,
-        }
-    }
-    out.write_all(end.as_bytes())
+    writeln!(out)
 }
 
-/// The report as a value.
-pub fn value(r: &Report<'_>) -> Value {
-    let mut all = head(r);
-    all["processes"] = r.processes.iter().map(process).collect();
-    all
+/// The report, and its processes: one after the other, for of a thousand they are not in memory together.
+struct Whole<'a>(&'a Report<'a>);
+struct Processes<'a>(&'a [Process<'a>]);
+
+impl Serialize for Whole<'_> {
+    fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        let mut all = s.serialize_map(None)?;
+        for (name, value) in head(self.0).as_object().into_iter().flatten() {
+            all.serialize_entry(name, value)?;
+        }
+        all.serialize_entry("processes", &Processes(&self.0.processes))?;
+        all.end()
+    }
+}
+
+impl Serialize for Processes<'_> {
+    fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        s.collect_seq(self.0.iter().map(process))
+    }
 }
 
 /// What is said of the job as a whole.
@@ -298,12 +290,8 @@ pub fn finding(p: &Process<'_>, f: &Finding, known: Option<&Known>) -> Value {
         "current_bytes_per_step": number(f.current_bytes_per_step),
         "bytes_now": f.bytes_now,
         "blocks_now": f.blocks_now,
-        "steps_to_oom": f.steps_to_oom.map(|s| json!({
-            "low": forecast(s.low), "mid": forecast(s.mid), "high": forecast(s.high),
-        })),
-        "seconds_to_oom": f.seconds_to_oom.map(|s| json!({
-            "low": forecast(s.low), "mid": forecast(s.mid), "high": forecast(s.high),
-        })),
+        "steps_to_oom": f.steps_to_oom.map(|s| forecast([s.low, s.mid, s.high])),
+        "seconds_to_oom": f.seconds_to_oom.map(|s| forecast([s.low, s.mid, s.high])),
         "explain": because(f, known),
         "held_by": held_by(known),
         "kept_at": known.and_then(|k| k.kept_at.as_ref()).map(|k| json!({
@@ -321,8 +309,9 @@ pub fn finding(p: &Process<'_>, f: &Finding, known: Option<&Known>) -> Value {
 }
 
 /// "Never" has no number.
-fn forecast(steps: u64) -> Option<u64> {
-    (steps != u64::MAX).then_some(steps)
+fn forecast(until: [u64; 3]) -> Value {
+    let [low, mid, high] = until.map(|n| (n != u64::MAX).then_some(n));
+    json!({ "low": low, "mid": mid, "high": high })
 }
 
 /// Whole numbers as integers; what is no number is not known.

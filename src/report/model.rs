@@ -137,6 +137,13 @@ pub struct Fix {
     pub text: String,
 }
 
+impl Fix {
+    /// After `fix`: where it is known, and what helps.
+    pub(super) fn in_words(&self) -> String {
+        format!("known: {}, {}", self.known, self.text)
+    }
+}
+
 /// How a process ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Ended {

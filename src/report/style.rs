@@ -2,6 +2,7 @@
 
 use crate::event::named;
 use std::borrow::Cow;
+use std::io::{self, Write};
 
 /// How a report is dressed. Nothing here asks the terminal: the caller says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,6 +55,11 @@ impl Style {
     /// The text in signs that may be shown.
     pub fn shown(self, text: &str) -> Cow<'_, str> {
         if self.ascii { ascii(text) } else { Cow::Borrowed(text) }
+    }
+
+    /// Prints lines.
+    pub(super) fn print(self, out: &mut impl Write, lines: &[String]) -> io::Result<()> {
+        lines.iter().try_for_each(|line| writeln!(out, "{}", self.shown(line)))
     }
 
     /// Wraps `text` at spaces: the first line begins with `head`, later ones with as many spaces.

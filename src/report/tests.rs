@@ -70,6 +70,13 @@ fn reads(name: &str, r: &Report<'_>) {
     same(&format!("{name}.json"), &String::from_utf8(out).unwrap());
 }
 
+/// The report for programs.
+fn value(r: &Report<'_>) -> Value {
+    let mut out = Vec::new();
+    json::write(&mut out, r, false).unwrap();
+    serde_json::from_slice(&out).unwrap()
+}
+
 /// The text as one line.
 fn one_line(r: &Report<'_>) -> String {
     let mut out = Vec::new();
@@ -231,7 +238,7 @@ fn several_ranks_are_one_report() {
 #[test]
 fn every_key_of_the_schema_is_there() {
     let j = Job::new().train(FULL, STASH[0], 0).judged(as_known, Ended::Exit);
-    let v = json::value(&Report { processes: vec![j.process()], ..Report::default() });
+    let v = value(&Report { processes: vec![j.process()], ..Report::default() });
     let has = |pointer: &str, keys: &str| {
         let at = v.pointer(pointer).unwrap_or_else(|| panic!("no {pointer}")).as_object().unwrap();
         for k in keys.split_whitespace() {

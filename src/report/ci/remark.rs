@@ -88,8 +88,7 @@ fn spot(p: &Process<'_>, index: usize, f: &Finding, root: &str) -> Option<Spot> 
         })
     };
     if let Some(kept) = p.known.get(index).and_then(|k| k.kept_at.as_ref()) {
-        let frame = Frame { file: kept.file.clone(), line: kept.line, function: String::new() };
-        return of(&frame).map(|spot| Spot { source: Some(kept.source.clone()), ..spot });
+        return of(&kept.frame()).map(|spot| Spot { source: Some(kept.source.clone()), ..spot });
     }
     let site = site(p, f)?;
     if site.kind == SiteKind::Native {

@@ -173,18 +173,18 @@ impl<'a> Diff<'a> {
     /// # Errors
     /// What the sink says.
     pub fn text(&self, out: &mut impl Write, style: Style) -> io::Result<()> {
-        writeln!(out, "{}", style.shown(&format!("strandline: {}", self.verdict())))?;
+        style.print(out, &[format!("strandline: {}", self.verdict())])?;
         let mut head = Table::new([Align::Left, Align::Right, Align::Right, Align::Right, Align::Left]);
         head.row(["", "in use", "peak", "reserved", "at"]);
         self.sides().into_iter().for_each(|row| head.row(row));
-        head.lines(2).iter().try_for_each(|line| writeln!(out, "{}", style.shown(line)))?;
+        style.print(out, &head.lines(2))?;
         if self.rows.is_empty() {
             return Ok(());
         }
         let mut table = Table::new([Align::Right, Align::Right, Align::Right, Align::Right, Align::Left]);
         table.row(["more", "base", "new", "blocks", "allocated at"]);
         self.cells().for_each(|row| table.row(row));
-        table.lines(2).iter().try_for_each(|line| writeln!(out, "{}", style.shown(line)))?;
+        style.print(out, &table.lines(2))?;
         match self.rows.len().saturating_sub(ROWS) {
             0 => {}
             more => writeln!(out, "  and {more} more lines: --format json has all")?,

@@ -267,11 +267,11 @@ impl Runs {
     /// # Errors
     /// What the sink says.
     pub fn text(&self, out: &mut impl Write, style: Style) -> io::Result<()> {
-        writeln!(out, "{}", style.shown(&format!("strandline: {}", self.verdict())))?;
+        style.print(out, &[format!("strandline: {}", self.verdict())])?;
         let [l, r] = [Align::Left, Align::Right];
         let mut table = Table::new([l, r, r, r, r, l]);
         self.cells().into_iter().for_each(|row| table.row(row));
-        table.lines(2).iter().try_for_each(|line| writeln!(out, "{}", style.shown(line)))
+        style.print(out, &table.lines(2))
     }
 
     /// For programs.

@@ -13,7 +13,7 @@ fn told(r: &Report<'_>) -> (String, Value, Value) {
     let page = String::from_utf8(page).unwrap();
     let data = page.split_once(r#"type="application/json">"#).unwrap().1.split_once("</script>").unwrap().0;
     let page: Value = serde_json::from_str(data).unwrap();
-    (String::from_utf8(text).unwrap(), page, json::value(r))
+    (String::from_utf8(text).unwrap(), page, value(r))
 }
 
 fn figures(r: &Report<'_>) -> String {
@@ -140,7 +140,7 @@ fn no_recording_is_not_judged() {
         String::from_utf8(out).unwrap(),
         "strandline: NOT JUDGED (there is no recording of any process).\n"
     );
-    assert_eq!(json::value(&r)["verdict"], "unknown");
+    assert_eq!(value(&r)["verdict"], "unknown");
 }
 
 /// Of a job that runs it is told when the card is full, of one that has ended how far it would have gone; and nothing of what is far.

@@ -18,7 +18,7 @@ fn the_host_killed_one_and_another_leaks() {
     let r = Report { processes: vec![killed, leaks.process()], exit: None, next: Vec::new() };
     let text = one_line(&r);
     assert!(text.starts_with("strandline: KILLED BY THE HOST") && text.contains("LEAK"), "{text}");
-    let value = json::value(&r);
+    let value = value(&r);
     let reason = value["reason"].as_str().unwrap();
     assert_eq!(
         (&value["verdict"], reason.starts_with("rank 1: 288 MiB more")),
@@ -46,7 +46,7 @@ fn an_error_of_cuda_leads_whatever_is_said_of_memory() {
             steps + 1
         );
         assert!(text.starts_with(&first) && text.contains(words), "{text}");
-        assert!(json::value(&r)["verdict"] == json!(outcome.name()), "a program hears of memory");
+        assert!(value(&r)["verdict"] == json!(outcome.name()), "a program hears of memory");
     }
 }
 
@@ -76,5 +76,5 @@ fn strandline_may_have_failed_in_one_and_it_leaks() {
         "{text}"
     );
     assert!(text.contains("On the GPU: 288 MiB more every step"), "{text}");
-    assert_eq!(json::value(&r)["processes"][1]["failed_in"], "cudaMemGetInfo");
+    assert_eq!(value(&r)["processes"][1]["failed_in"], "cudaMemGetInfo");
 }

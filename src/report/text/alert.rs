@@ -67,7 +67,7 @@ pub fn alert(
         holders.iter().for_each(|h| say("held", &h.in_words()));
     }
     if let Some(fix) = known.and_then(|k| k.fix.as_ref()) {
-        say("fix", &format!("known: {}, {}", fix.known, fix.text));
+        say("fix", &fix.in_words());
     }
     out
 }

@@ -47,7 +47,7 @@ pub(super) fn each(p: &Process<'_>, style: Style) -> Vec<(usize, Vec<String>)> {
         let stands = f.certainty == Certainty::Note && f.withdrawn_step.is_none();
         match known.and_then(|k| k.fix.as_ref()) {
             Some(fix) => {
-                lines.extend(style.wrap("    fix    ", &format!("known: {}, {}", fix.known, fix.text)));
+                lines.extend(style.wrap("    fix    ", &fix.in_words()));
             }
             None if stands => {
                 let tried = remedy(p, f, known).into_iter();
@@ -123,7 +123,7 @@ fn leak(out: &mut Vec<String>, p: &Process<'_>, f: &Finding, known: Option<&Know
         say(label, &when);
     }
     match known.and_then(|k| k.fix.as_ref()) {
-        Some(fix) => say("fix", &format!("known: {}, {}", fix.known, fix.text)),
+        Some(fix) => say("fix", &fix.in_words()),
         None => remedy(p, f, known).into_iter().for_each(|text| say("try", &text)),
     }
 }

@@ -96,14 +96,12 @@ pub(in crate::report) fn short_path<'f>(file: &'f str, cwd: Option<&str>) -> &'f
 
 /// `your leak.py:11: hist.append(loss)`.
 pub(super) fn kept_at(p: &Process<'_>, kept: &KeptAt) -> String {
-    let frame = Frame { file: kept.file.clone(), line: kept.line, function: String::new() };
-    format!("{}: {}", your_line(p, &frame), kept.source)
+    format!("{}: {}", your_line(p, &kept.frame()), kept.source)
 }
 
 /// The same within a sentence: ``kept by `hist.append(loss)` at leak.py:11``.
 pub(super) fn kept_by(p: &Process<'_>, kept: &KeptAt) -> String {
-    let frame = Frame { file: kept.file.clone(), line: kept.line, function: String::new() };
-    format!("kept by `{}` at {}", kept.source, line(p, &frame))
+    format!("kept by `{}` at {}", kept.source, line(p, &kept.frame()))
 }
 
 /// A stream in words: `side stream 3`.

@@ -14,10 +14,7 @@ use crate::replay::anatomy::At;
 
 /// Prints the report.
 pub fn write(out: &mut impl Write, r: &Report<'_>, style: Style) -> io::Result<()> {
-    for line in lines(r, style) {
-        writeln!(out, "{}", style.shown(&line))?;
-    }
-    Ok(())
+    style.print(out, &lines(r, style))
 }
 
 fn lines(r: &Report<'_>, style: Style) -> Vec<String> {
