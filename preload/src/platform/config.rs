@@ -16,11 +16,12 @@ pub(crate) enum Pace {
 }
 
 /// Which frames an allocation is recorded with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Stacks {
     /// None.
     None,
     /// Python frames.
+    #[default]
     Python,
     /// Native frames.
     Native,
@@ -41,9 +42,10 @@ impl Stacks {
 }
 
 /// How steps are recognised, as far as that is decided inside the job.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Steps {
     /// Hooks are installed on torch's optimizers.
+    #[default]
     Auto,
     /// None are: the user calls `strandline_step`, or the analyser counts otherwise. Holds what was asked for.
     None(String),
@@ -52,7 +54,7 @@ pub(crate) enum Steps {
 }
 
 /// The environment, understood.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Config {
     /// `STRANDLINE_OUT`.
     pub(crate) out: Option<PathBuf>,
@@ -103,21 +105,7 @@ impl Config {
     }
 
     fn from_variables(all: impl Iterator<Item = (String, OsString)>) -> Config {
-        let mut c = Config {
-            out: None,
-            tail: None,
-            tail_socket: None,
-            stacks: Stacks::Python,
-            steps: Steps::Auto,
-            max_size: MAX_SIZE,
-            quiet: false,
-            alerts: false,
-            watched: false,
-            probe: Some(Pace::Budget),
-            probe_all: false,
-            bin: None,
-            remarks: Vec::new(),
-        };
+        let mut c = Config { max_size: MAX_SIZE, probe: Some(Pace::Budget), ..Config::default() };
         for (name, value) in all.filter(|(k, _)| k.starts_with("STRANDLINE_")) {
             let text = value.to_string_lossy();
             let set = !text.is_empty();

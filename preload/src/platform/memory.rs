@@ -12,8 +12,7 @@ const BATCH: usize = 512;
 /// `N` words at each address, in the order of the addresses; `None` where they cannot be read.
 pub(crate) fn words<const N: usize>(at: &[u64]) -> Vec<Option<[u64; N]>> {
     let mut out = vec![None; at.len()];
-    let (places, addresses): (Vec<usize>, Vec<u64>) =
-        at.iter().enumerate().filter(|(_, a)| is_address(**a)).map(|(i, &a)| (i, a)).unzip();
+    let (places, addresses) = addresses(at);
     let mut from = 0;
     while from < addresses.len() {
         let to = addresses.len().min(from + BATCH);
@@ -26,6 +25,11 @@ pub(crate) fn words<const N: usize>(at: &[u64]) -> Vec<Option<[u64; N]>> {
         from += if from + whole < to { whole + 1 } else { whole };
     }
     out
+}
+
+/// Those of some words that may be addresses, and where each of them stands.
+pub(crate) fn addresses(at: &[u64]) -> (Vec<usize>, Vec<u64>) {
+    at.iter().enumerate().filter(|(_, a)| is_address(**a)).map(|(i, &a)| (i, a)).unzip()
 }
 
 /// `N` words at one address.

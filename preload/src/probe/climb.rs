@@ -37,6 +37,7 @@ struct Seen {
 }
 
 /// A climb under way.
+#[derive(Default)]
 pub(super) struct Climb {
     seen: Map<Seen>,
     /// What this pass looks for, and what the next one will: what was added behind the walk's back.
@@ -64,19 +65,7 @@ fn bit(object: u64) -> usize {
 impl Climb {
     /// Begins at objects with the samples that they stand for. `groups`: the samples of each finding.
     pub(super) fn new(from: impl Iterator<Item = (u64, u64)>, groups: Vec<u64>) -> Climb {
-        let mut climb = Climb {
-            seen: Map::default(),
-            wanted: Map::default(),
-            added: Map::default(),
-            filter: Vec::new(),
-            walk: Walk::default(),
-            rest: None,
-            named: Vec::new(),
-            known: HashMap::new(),
-            groups,
-            passes: 0,
-            done: 0,
-        };
+        let mut climb = Climb { groups, ..Climb::default() };
         for (object, mask) in from {
             *climb.added.entry(object).or_default() |= mask;
             climb.seen.entry(object).or_default().mask |= mask;

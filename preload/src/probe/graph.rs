@@ -33,6 +33,7 @@ pub(super) struct Kept {
 }
 
 /// A walk over graphs, slice by slice.
+#[derive(Default)]
 pub(super) struct Walk {
     wanted: HashSet<u64>,
     /// Every node that was met, with the one whose edge leads to it; 0: a tensor of Python's does.
@@ -66,16 +67,7 @@ impl Walk {
             from: tops.iter().map(|t| (t.1, 0)).collect(),
             tops: tops.iter().map(|t| (t.1, t.0)).collect(),
             nodes: tops,
-            walked: 0,
-            searched: 0,
-            below: Map::default(),
-            outermost: Map::default(),
-            members: None,
-            is_contradicted: false,
-            functions: Vec::new(),
-            found: Vec::new(),
-            known: HashSet::new(),
-            ways: Map::default(),
+            ..Walk::default()
         }
     }
 
@@ -128,12 +120,16 @@ impl Walk {
         true
     }
 
+    /// Some nodes as they are now, each with the tensor at the top of its graph.
+    fn some(&self, w: &World, known: &mut Nodes, from: usize, end: usize) -> Vec<(u64, Option<Node>)> {
+        let some = self.nodes.get(from..end.min(from + SOME)).unwrap_or_default();
+        let at: Vec<u64> = some.iter().map(|n| n.1).collect();
+        some.iter().map(|n| n.0).zip(node::nodes(&w.torch, known, &at)).collect()
+    }
+
     /// Follows the edges of some nodes.
     fn walk(&mut self, w: &World, known: &mut Nodes, budget: &Budget) {
-        let to = self.nodes.len().min(self.walked + SOME);
-        let some = self.nodes.get(self.walked..to).unwrap_or_default().to_vec();
-        let at: Vec<u64> = some.iter().map(|n| n.1).collect();
-        for ((by, _), node) in some.iter().zip(node::nodes(&w.torch, known, &at)) {
+        for (by, node) in self.some(w, known, self.walked, self.nodes.len()) {
             if budget.is_over() {
                 break;
             }
@@ -147,12 +143,12 @@ impl Walk {
                 self.members = self.members.or(told);
             }
             for (inner, _) in edges.into_iter().filter(|e| e.0 != node.at) {
-                if let Some(tensor) = self.tops.get(&inner).filter(|t| *t != by) {
-                    self.below.entry(*tensor).or_insert((*by, node.at));
+                if let Some(tensor) = self.tops.get(&inner).filter(|t| **t != by) {
+                    self.below.entry(*tensor).or_insert((by, node.at));
                 }
                 if let std::collections::hash_map::Entry::Vacant(new) = self.from.entry(inner) {
                     new.insert(node.at);
-                    self.nodes.push((*by, inner));
+                    self.nodes.push((by, inner));
                 }
             }
         }
@@ -160,10 +156,7 @@ impl Walk {
 
     /// Looks at what some nodes keep.
     fn search(&mut self, w: &World, known: &mut Nodes, members: usize, budget: &Budget) {
-        let to = self.walked.min(self.searched + SOME);
-        let some = self.nodes.get(self.searched..to).unwrap_or_default().to_vec();
-        let at: Vec<u64> = some.iter().map(|n| n.1).collect();
-        for ((by, _), node) in some.iter().zip(node::nodes(&w.torch, known, &at)) {
+        for (by, node) in self.some(w, known, self.searched, self.walked) {
             if budget.is_over() {
                 break;
             }
@@ -177,7 +170,7 @@ impl Walk {
                     continue;
                 }
                 let ways = self.ways.entry(what).or_default();
-                let kept = Kept { by: *by, what, node: node.at };
+                let kept = Kept { by, what, node: node.at };
                 if *ways < WAYS && self.found.len() < FOUND && self.known.insert(kept) {
                     *ways += 1;
                     self.found.push(kept);

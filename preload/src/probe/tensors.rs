@@ -111,8 +111,7 @@ impl Torch {
     /// What lies at these addresses, where it is a tensor of C++.
     pub(super) fn implementations(&self, at: &[u64]) -> Vec<Implementation> {
         let mut all = vec![Implementation::default(); at.len()];
-        let (places, addresses): (Vec<usize>, Vec<u64>) =
-            at.iter().enumerate().filter(|(_, a)| is_address(**a)).map(|(i, &a)| (i, a)).unzip();
+        let (places, addresses) = memory::addresses(at);
         let mut storages = Vec::new();
         for ((i, address), word) in places.iter().zip(&addresses).zip(words::<4>(&addresses)) {
             if let (Some([vtable, references, storage, meta]), Some(one)) = (word, all.get_mut(*i))

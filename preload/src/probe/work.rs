@@ -38,8 +38,9 @@ pub(super) const TRIES: u32 = 8;
 const OBJECTS: u64 = 2_000_000;
 
 named! {
-    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     enum Stage {
+        #[default]
         Close = "close",
         Match = "match",
         Climb = "climb",
@@ -69,6 +70,7 @@ pub(super) enum Progress {
 }
 
 /// A question under way. Between slices it keeps addresses, names and counts.
+#[derive(Default)]
 pub(super) struct Work {
     ask: Ask,
     stage: Stage,
@@ -121,23 +123,7 @@ impl Work {
     }
 
     fn begin(stage: Stage, ask: Ask, samples: HashMap<u64, u64>, groups: Vec<u64>) -> Work {
-        Work {
-            ask,
-            stage,
-            is_close: stage == Stage::Close,
-            walk: Walk::default(),
-            samples,
-            groups,
-            tensors: HashMap::new(),
-            climb: None,
-            made: Vec::new(),
-            wanted: HashMap::new(),
-            graphs: None,
-            now: Vec::new(),
-            held: Vec::new(),
-            rise: None,
-            rest: Rest::default(),
-        }
+        Work { ask, stage, is_close: stage == Stage::Close, samples, groups, ..Work::default() }
     }
 
     /// What comes next wants all of a slice, and this one has begun before.
