@@ -6,7 +6,7 @@ use crate::analyze::Suppressions;
 use crate::error::Error;
 use crate::job::{self, Job, Variable};
 use crate::run::{self, Library, Plan};
-use crate::simulate::{self, Environment, Extras};
+use crate::simulate::{self, Extras};
 use crate::size::Size;
 use crate::{cli, environment, files, probe, say, snapshot};
 use std::ffi::OsString;
@@ -84,13 +84,13 @@ impl Stage {
         if let (false, Some((python, name))) = (simulated, real()) {
             return Ok(Stage { name, python, variables: Vec::new() });
         }
-        let environment: Environment = environment::prepare(Extras::None)?;
-        let variables = environment::variables(&environment, Some(CARD));
+        let python = environment::prepare(Extras::None)?;
+        let variables = environment::variables(&python, Some(CARD));
         let size = strandline::report::size(CARD.0);
         let name = format!(
             "a simulated GPU of {size}: computed values are meaningless, memory use is as on a real one"
         );
-        Ok(Stage { name, python: environment.python, variables })
+        Ok(Stage { name, python, variables })
     }
 }
 

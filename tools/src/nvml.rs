@@ -37,9 +37,12 @@ struct Process {
 /// Room for a text: `NVML_DEVICE_NAME_V2_BUFFER_SIZE`, of all that are asked for the longest.
 const TEXT: usize = 96;
 
-fn string(text: &[u8]) -> Option<String> {
-    let text = CStr::from_bytes_until_nul(text).ok()?.to_string_lossy().into_owned();
-    (!text.is_empty()).then_some(text)
+/// The text that a function writes into so much room.
+fn text(write: impl FnOnce(*mut c_char, c_uint) -> bool) -> Option<String> {
+    let mut text = [0u8; TEXT];
+    let is_there = write(text.as_mut_ptr().cast(), TEXT as c_uint);
+    let text = CStr::from_bytes_until_nul(&text).ok()?.to_string_lossy().into_owned();
+    (is_there && !text.is_empty()).then_some(text)
 }
 
 /// NVML, initialised.
@@ -120,23 +123,15 @@ impl Nvml {
 
     /// The driver's version.
     pub(crate) fn driver(&self) -> Option<String> {
-        let mut text = [0u8; TEXT];
         // SAFETY: nvmlSystemGetDriverVersion(char*, unsigned int), by nvml.h; it writes at most as many bytes as it is told.
-        let ok = unsafe {
-            ask!(self.nvmlSystemGetDriverVersion(text.as_mut_ptr().cast::<c_char>(), TEXT as c_uint))
-        };
-        if ok { string(&text) } else { None }
+        text(|to, room| unsafe { ask!(self.nvmlSystemGetDriverVersion(to, room)) })
     }
 
     /// What a device is called.
     pub(crate) fn name(&self, device: Device) -> Option<String> {
-        let mut text = [0u8; TEXT];
         // SAFETY: nvmlDeviceGetName(nvmlDevice_t, char*, unsigned int), by nvml.h; it writes at most as many bytes as it is
         // told, and the handle came from this library.
-        let ok = unsafe {
-            ask!(self.nvmlDeviceGetName(device.0, text.as_mut_ptr().cast::<c_char>(), TEXT as c_uint))
-        };
-        if ok { string(&text) } else { None }
+        text(|to, room| unsafe { ask!(self.nvmlDeviceGetName(device.0, to, room)) })
     }
 
     /// Total and free memory of a device.

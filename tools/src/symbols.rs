@@ -23,17 +23,18 @@ pub(crate) struct Symbols {
 impl Symbols {
     /// The name of the function that a native frame is in, as the module's own table of symbols has it.
     fn name(&mut self, f: &NativeFrame) -> Option<String> {
+        self.module(f)?.find_symbol(u64::from(f.offset).checked_sub(1)?).map(str::to_owned)
+    }
+
+    fn module(&mut self, f: &NativeFrame) -> Option<&Loader> {
         let key = (f.module.clone(), f.build_id.clone());
-        let module = self.modules.entry(key).or_insert_with(|| open(f));
-        module.as_ref()?.find_symbol(u64::from(f.offset).checked_sub(1)?).map(str::to_owned)
+        self.modules.entry(key).or_insert_with(|| open(f)).as_ref()
     }
 
     /// The functions of a native frame, innermost first: those that the compiler inlined, then the one that they are in.
     pub(crate) fn frames(&mut self, f: &NativeFrame) -> Vec<Frame> {
-        let key = (f.module.clone(), f.build_id.clone());
-        let module = self.modules.entry(key).or_insert_with(|| open(f));
         // The call, not what follows it.
-        let found = module.as_ref().and_then(|m| functions(m, u64::from(f.offset).checked_sub(1)?));
+        let found = self.module(f).and_then(|m| functions(m, u64::from(f.offset).checked_sub(1)?));
         let mut frames = found.unwrap_or_else(|| {
             let function =
                 if f.offset == 0 { "code made at run time".into() } else { format!("+{:#x}", f.offset) };

@@ -13,11 +13,11 @@ use std::os::unix::process::CommandExt;
 /// The environment could not be made, or the command not be started.
 pub(crate) fn main(options: &cli::Simulate) -> Result<u8, Error> {
     let extras = if options.with_transformers { Extras::Transformers } else { Extras::None };
-    let environment = prepare_with(&options.torch, extras)?;
+    let python = prepare_with(&options.torch, extras)?;
     if options.command.is_empty() {
-        say::out(&format!("{}\n", environment.python.display()));
+        say::out(&format!("{}\n", python.display()));
         if !options.python {
-            let python = environment.python.display();
+            let python = python.display();
             say::line(
                 "this python has torch on a simulated GPU: computed values are meaningless, memory use is real",
             );
@@ -27,8 +27,8 @@ pub(crate) fn main(options: &cli::Simulate) -> Result<u8, Error> {
         }
         return Ok(0);
     }
-    let job = Job::new(&options.command, Some(&environment.python));
-    Err(replace(&job, &variables(&environment, options.size)))
+    let job = Job::new(&options.command, Some(&python));
+    Err(replace(&job, &variables(&python, options.size)))
 }
 
 /// Becomes the job: there is nothing left for us to do.

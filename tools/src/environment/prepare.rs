@@ -3,7 +3,7 @@
 use crate::embedded;
 use crate::error::Error;
 use crate::job::Variable;
-use crate::simulate::{self, Environment, Extras, Options};
+use crate::simulate::{self, Extras, Options};
 use crate::size::Size;
 use std::path::{Path, PathBuf};
 use strandline::format::env;
@@ -11,16 +11,16 @@ use strandline::format::env;
 /// The torch that is provided; the one that everything is tested with.
 pub(crate) const TORCH: &str = "2.11.0";
 
-/// Provides the environment: at once where it is there, in a minute or so (told on stderr) where it is not.
+/// Provides the environment: at once where it is there, in a minute or so (told on stderr) where it is not. The result is its python.
 ///
 /// # Errors
 /// It could not be made.
-pub(crate) fn prepare(extras: Extras) -> Result<Environment, Error> {
+pub(crate) fn prepare(extras: Extras) -> Result<PathBuf, Error> {
     prepare_with(TORCH, extras)
 }
 
 /// The same for another version of torch.
-pub(super) fn prepare_with(torch: &str, extras: Extras) -> Result<Environment, Error> {
+pub(super) fn prepare_with(torch: &str, extras: Extras) -> Result<PathBuf, Error> {
     let options =
         Options { cache: cache()?, torch: torch.to_string(), extras, simulator: embedded::simulator()? };
     simulate::provision(&options)
@@ -40,13 +40,13 @@ pub(crate) fn cache() -> Result<PathBuf, Error> {
     std::path::absolute(&cache).map_err(|e| Error::io("cannot find", cache, e))
 }
 
-/// What a job must find in its variables to run there: the device's size, and the environment's programs first.
-pub(crate) fn variables(environment: &Environment, size: Option<Size>) -> Vec<Variable> {
+/// What a job must find in its variables to run there: the device's size, and the programs beside that python first.
+pub(crate) fn variables(python: &Path, size: Option<Size>) -> Vec<Variable> {
     let mut variables = Vec::new();
     if let Some(size) = size {
         variables.push((format!("{}TOTAL", env::SIMULATOR_PREFIX), size.0.to_string().into()));
     }
-    if let Some(programs) = environment.python.parent() {
+    if let Some(programs) = python.parent() {
         let path = std::env::var_os("PATH").unwrap_or_default();
         let all = std::iter::once(programs.to_path_buf()).chain(std::env::split_paths(&path));
         if let Ok(joined) = std::env::join_paths(all) {
@@ -74,10 +74,10 @@ mod tests {
 
     #[test]
     fn a_job_finds_the_environments_programs_first_and_the_size_it_asked_for() {
-        let environment = Environment { python: "/c/torch/bin/python".into() };
-        let set = variables(&environment, Some(Size(24 << 30)));
+        let python = Path::new("/c/torch/bin/python");
+        let set = variables(python, Some(Size(24 << 30)));
         assert_eq!(first_of_path(&set), Some("/c/torch/bin".into()));
         assert!(set.iter().any(|(n, v)| n.ends_with("TOTAL") && v == "25769803776"));
-        assert!(!variables(&environment, None).iter().any(|(n, _)| n.starts_with(env::SIMULATOR_PREFIX)));
+        assert!(!variables(python, None).iter().any(|(n, _)| n.starts_with(env::SIMULATOR_PREFIX)));
     }
 }

@@ -6,7 +6,7 @@ use super::search::{Border, Point, listed, search};
 use crate::error::{Error, status};
 use crate::job::{Job, Variable};
 use crate::nvml::{self, Nvml};
-use crate::simulate::{Environment, Extras};
+use crate::simulate::Extras;
 use crate::trial::{Card, Place, RunsFolder, Vary, find_place};
 use crate::{cli, environment, say, terminal};
 use serde_json::json;
@@ -32,7 +32,7 @@ pub(crate) fn main(options: &cli::Fit) -> Result<u8, Error> {
         return Err(Error::usage(what, hint));
     }
     let simulated = environment::prepare(Extras::None)?;
-    let name = Job::new(&options.command, Some(&simulated.python)).name();
+    let name = Job::new(&options.command, Some(&simulated)).name();
     let folder = RunsFolder::make(options.output.as_deref(), &name)?;
     let mut all = Vec::new();
     for at in 0..places.len() {
@@ -72,7 +72,7 @@ fn own_card() -> Result<Card, Error> {
 /// Varies one name, while the others stay as the command has them, or at their first value.
 fn vary<'a>(
     options: &'a cli::Fit,
-    simulated: &Environment,
+    simulated: &Path,
     folder: &Path,
     places: &'a [Place],
     at: usize,

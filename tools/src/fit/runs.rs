@@ -3,7 +3,6 @@
 use super::search::Point;
 use crate::error::Error;
 use crate::job::Variable;
-use crate::simulate::Environment;
 use crate::size::Size;
 use crate::trial::{Attempt, Card, Fits, Needs, Place, Tried, aside};
 use crate::{cli, files, say};
@@ -35,7 +34,7 @@ impl From<Error> for Stop {
 
 /// What one name's values need.
 pub(super) struct Runs<'a> {
-    pub(super) simulated: &'a Environment,
+    pub(super) simulated: &'a Path,
     pub(super) options: &'a cli::Fit,
     pub(super) cards: &'a [Card],
     /// Each run has a folder in it.

@@ -24,9 +24,7 @@ const APPTAINER_WORDS: &str = "$(strandline env --format apptainer)";
 
 /// Whether the job is started where our variables do not reach. `variable` reads one of ours.
 pub(crate) fn elsewhere(job: &Job, variable: impl Fn(&str) -> Option<String>) -> Option<Elsewhere> {
-    let name = Path::new(&job.program).file_name()?.to_string_lossy().into_owned();
-    let words: Vec<String> = job.arguments.iter().map(|a| a.to_string_lossy().into_owned()).collect();
-    let line = Line { program: job.program.clone(), words };
+    let (name, line) = Line::of(job)?;
     let why = |text: &str| format!("{name} {text}");
     let own = "starts the job with an environment of its own";
     let (why, instead) = match name.as_str() {
@@ -128,12 +126,8 @@ fn apptainer(line: &Line, name: &str, variable: impl Fn(&str) -> Option<String>)
 
 /// What may have been in the way although the environment is passed on: what a container shows of the machine is its own matter.
 pub(crate) fn hidden(job: &Job) -> Option<Elsewhere> {
-    let name = Path::new(&job.program).file_name()?.to_string_lossy().into_owned();
-    if !["apptainer", "singularity"].contains(&name.as_str()) {
-        return None;
-    }
-    let words = job.arguments.iter().map(|a| a.to_string_lossy().into_owned()).collect();
-    let line = Line { program: job.program.clone(), words };
+    let (_, line) =
+        Line::of(job).filter(|(name, _)| ["apptainer", "singularity"].contains(&name.as_str()))?;
     let verb = line.at(&["exec", "run", "shell"])?;
     Some(Elsewhere {
         why: "no CUDA call was seen: the job did not use a GPU, or its container hides our library".into(),
@@ -173,6 +167,13 @@ struct Line {
 }
 
 impl Line {
+    /// A job's, and what its program is called.
+    fn of(job: &Job) -> Option<(String, Line)> {
+        let name = Path::new(&job.program).file_name()?.to_string_lossy().into_owned();
+        let words = job.arguments.iter().map(|a| a.to_string_lossy().into_owned()).collect();
+        Some((name, Line { program: job.program.clone(), words }))
+    }
+
     /// Where the first of these words stands.
     fn at(&self, any: &[&str]) -> Option<usize> {
         self.words.iter().position(|w| any.contains(&w.as_str()))

@@ -19,7 +19,7 @@ pub(crate) fn main(options: &cli::Predict) -> Result<u8, Error> {
     }
     let cards = if options.gpu.is_empty() { all_cards() } else { options.gpu.clone() };
     let simulated = environment::prepare(Extras::None)?;
-    let name = Job::new(&options.command, Some(&simulated.python)).name();
+    let name = Job::new(&options.command, Some(&simulated)).name();
     let tried = attempt(
         &simulated,
         Attempt {

@@ -3,9 +3,9 @@
 use crate::cli;
 use crate::error::Error;
 use crate::job::Job;
-use crate::simulate::Environment;
 use crate::trial::{Attempt, Card, Needs, RunsFolder, Tried, Try, aside};
 use serde_json::{Value, json};
+use std::path::Path;
 use strandline::event::printable;
 use strandline::report::{Style, size};
 
@@ -23,15 +23,11 @@ pub(super) struct Change {
 ///
 /// # Errors
 /// A change has no place in the command, with the status of bad usage; a run could not be started, or somebody ended it.
-pub(super) fn all(
-    options: &cli::Predict,
-    simulated: &Environment,
-    cards: &[Card],
-) -> Result<Vec<Change>, Error> {
+pub(super) fn all(options: &cli::Predict, simulated: &Path, cards: &[Card]) -> Result<Vec<Change>, Error> {
     if options.tries.is_empty() {
         return Ok(Vec::new());
     }
-    let name = Job::new(&options.command, Some(&simulated.python)).name();
+    let name = Job::new(&options.command, Some(simulated)).name();
     let folder = RunsFolder::make(None, &name)?;
     options
         .tries
@@ -43,7 +39,7 @@ pub(super) fn all(
 
 fn one(
     options: &cli::Predict,
-    simulated: &Environment,
+    simulated: &Path,
     cards: &[Card],
     folder: &RunsFolder,
     at: usize,

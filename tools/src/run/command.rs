@@ -22,7 +22,7 @@ pub(crate) fn main(options: &cli::Run) -> Result<u8, Error> {
     let alerts = Settings::new(&options.alerts, suppressions.clone())?;
     let ship = ship::Settings::new(&options.shipping)?;
     let simulated = options.simulate.map(|_| environment::prepare(Extras::None)).transpose()?;
-    let job = Job::new(&options.command, simulated.as_ref().map(|s| s.python.as_path()));
+    let job = Job::new(&options.command, simulated.as_deref());
     let device = simulated.map(|s| environment::variables(&s, options.simulate)).unwrap_or_default();
     has_no_other_listener(&options.recorded)?;
     let gate = options.gate.gate();

@@ -56,31 +56,24 @@ pub(crate) struct Options {
     pub(crate) simulator: PathBuf,
 }
 
-/// What has been provided.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Environment {
-    /// Its Python; nothing needs to be set to run it.
-    pub(crate) python: PathBuf,
-}
-
-/// Provides an environment, making what is missing.
-pub(crate) fn provision(options: &Options) -> Result<Environment, Error> {
+/// Provides an environment, making what is missing: its Python, which nothing needs to be set for.
+pub(crate) fn provision(options: &Options) -> Result<PathBuf, Error> {
     supported()?;
     let root = options.cache.join(format!("torch-{}", name_part(&options.torch)?));
     make_directory(&root)?;
     let simulator = read(&options.simulator)?;
     let wanted = stamp::hash(&simulator);
+    let venv = python::Venv::at(&root);
     let mut done = Stamp::read(&root);
-    if let Some(environment) = complete(&done, options, &root, &wanted) {
-        return Ok(environment);
+    if is_complete(&done, options, &venv, &wanted) {
+        return Ok(venv.python());
     }
 
     let _lock = lock::take(&options.cache)?;
     done = Stamp::read(&root); // Somebody else may have done it while we waited.
-    if let Some(environment) = complete(&done, options, &root, &wanted) {
-        return Ok(environment);
+    if is_complete(&done, options, &venv, &wanted) {
+        return Ok(venv.python());
     }
-    let venv = python::Venv::at(&root);
     if done.torch.as_deref() != Some(&options.torch) {
         link::check(&root)?;
         venv.create()?;
@@ -122,11 +115,11 @@ pub(crate) fn provision(options: &Options) -> Result<Environment, Error> {
     if options.extras == Extras::Transformers {
         python::download_trl(&venv.python(), &options.cache.join("wheels"), &TRL_VERSIONS)?;
     }
-    Ok(Environment { python: venv.python() })
+    Ok(venv.python())
 }
 
 /// Downloads TRL wheels of those versions to `<cache>/wheels` with the pip of `python`, which is an
-/// [`Environment`]'s; returns the directory. Cheap, and free once they are there.
+/// environment's; returns the directory. Cheap, and free once they are there.
 pub(crate) fn wheels(cache: &Path, python: &Path, versions: &[&str]) -> Result<PathBuf, Error> {
     let directory = cache.join("wheels");
     if python::missing_trl(&directory, versions).is_empty() {
@@ -146,9 +139,8 @@ fn supported() -> Result<(), Error> {
     Err(Error::unsupported(why))
 }
 
-/// What the stamp already accounts for, if that is all that is asked.
-fn complete(done: &Stamp, options: &Options, root: &Path, simulator: &str) -> Option<Environment> {
-    let venv = python::Venv::at(root);
+/// Whether what is there, by its stamp, is all that is asked.
+fn is_complete(done: &Stamp, options: &Options, venv: &python::Venv, simulator: &str) -> bool {
     let wheels = options.cache.join("wheels");
     let extras = match options.extras {
         Extras::None => true,
@@ -156,11 +148,8 @@ fn complete(done: &Stamp, options: &Options, root: &Path, simulator: &str) -> Op
     };
     let current =
         done.torch.as_deref() == Some(&options.torch) && done.simulator.as_deref() == Some(simulator);
-    if !(current && extras && venv.python().exists()) {
-        return None;
-    }
-    let has_libraries = done.site_packages.is_some() && done.lib_dir.as_ref()?.exists();
-    has_libraries.then(|| Environment { python: venv.python() })
+    let has_libraries = done.site_packages.is_some() && done.lib_dir.as_ref().is_some_and(|l| l.exists());
+    current && extras && venv.python().exists() && has_libraries
 }
 
 /// A version as part of a directory's name.

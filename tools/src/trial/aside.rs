@@ -3,7 +3,6 @@
 use super::needs::{Attempt, Tried, attempt};
 use crate::error::Error;
 use crate::files::{self, Folder};
-use crate::simulate::Environment;
 use crate::{job, process};
 use std::ffi::OsStr;
 use std::fs::File;
@@ -21,11 +20,7 @@ const PRINTED: &str = "output.txt";
 ///
 /// # Errors
 /// As [`attempt`]; its folder cannot be made.
-pub(crate) fn aside(
-    simulated: &Environment,
-    what: Attempt<'_>,
-    keep: bool,
-) -> Result<(Tried, Vec<String>), Error> {
+pub(crate) fn aside(simulated: &Path, what: Attempt<'_>, keep: bool) -> Result<(Tried, Vec<String>), Error> {
     let folder = what.folder.clone();
     let fail = |e| Error::io("cannot make", &folder, e);
     files::new_folder(&folder).map_err(fail)?;

@@ -9,11 +9,10 @@ use crate::environment;
 use crate::error::Error;
 use crate::job::{Job, Variable};
 use crate::run::{self, Library, Plan};
-use crate::simulate::Environment;
 use crate::size::Size;
 use std::ffi::OsString;
 use std::fs::File;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use strandline::detect::JobVerdict;
 use strandline::format::env;
 use strandline::report::Process;
@@ -115,7 +114,7 @@ fn ran_out(outcome: &run::Outcome) -> bool {
 ///
 /// # Errors
 /// It could not be started, or what it recorded cannot be read; somebody ended it, with the status that this gives.
-pub(crate) fn attempt(simulated: &Environment, attempt: Attempt<'_>) -> Result<Tried, Error> {
+pub(crate) fn attempt(simulated: &Path, attempt: Attempt<'_>) -> Result<Tried, Error> {
     let mut variables = environment::variables(simulated, Some(attempt.memory.unwrap_or(PLENTY)));
     if let Some(devices) = attempt.devices {
         variables.push((format!("{}DEVICES", env::SIMULATOR_PREFIX), devices.to_string().into()));
@@ -125,7 +124,7 @@ pub(crate) fn attempt(simulated: &Environment, attempt: Attempt<'_>) -> Result<T
         variables.push((capability, newer.into()));
     }
     variables.extend(attempt.variables);
-    let job = Job::new(attempt.command, Some(&simulated.python));
+    let job = Job::new(attempt.command, Some(simulated));
     let library = Library::place(&attempt.folder)?;
     let (folder, output, alerts) = (attempt.folder, attempt.output, Settings::default());
     let plan = Plan { job, folder, variables, alerts, ship: None, quiet: true, output, lets_go: false };
