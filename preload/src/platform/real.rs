@@ -173,3 +173,15 @@ pub(crate) fn python(name: &CStr) -> *mut c_void {
     // SAFETY: the name is a C string. Python's symbols are in the executable or in a library that is in the global scope.
     unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) }
 }
+
+/// The same as what it is: a function, or an object's address. `None`: there is none.
+///
+/// # Safety
+/// What has this name must be a `T`.
+#[cold]
+pub(crate) unsafe fn of_python<T: Copy>(name: &CStr) -> Option<T> {
+    const { assert!(size_of::<T>() == size_of::<*mut c_void>()) };
+    let p = python(name);
+    // SAFETY: as large as a pointer, and by the caller's promise of this type.
+    (!p.is_null()).then(|| unsafe { core::mem::transmute_copy(&p) })
+}

@@ -4,7 +4,6 @@ use super::objects::{Python, TYPE};
 use crate::platform::memory;
 use crate::platform::memory::read;
 use crate::platform::real;
-use std::ffi::CStr;
 
 /// Functions that tell the threads, and where frames lie. None of it makes or counts anything.
 #[derive(Clone, Copy, Debug)]
@@ -50,14 +49,10 @@ const OWNED_BY_INTERPRETER: u8 = 3;
 impl Frames {
     /// For a version; `None` where its frames are not known, or are the collector's own objects (up to 3.10).
     pub(super) fn find(minor: u32) -> Option<Frames> {
-        let function = |name: &CStr| {
-            let p = real::python(name);
-            // SAFETY: both functions have had this type since 3.0.
-            (!p.is_null()).then(|| unsafe {
-                core::mem::transmute::<*mut core::ffi::c_void, extern "C" fn(u64) -> u64>(p)
-            })
+        // SAFETY: both functions have had these types since 3.0.
+        let (head, next) = unsafe {
+            (real::of_python(c"PyInterpreterState_ThreadHead")?, real::of_python(c"PyThreadState_Next")?)
         };
-        let (head, next) = (function(c"PyInterpreterState_ThreadHead")?, function(c"PyThreadState_Next")?);
         let common = Frames {
             head,
             next,

@@ -6,7 +6,6 @@ use crate::platform::real;
 use crate::python::collector::Collector;
 use crate::python::{interpreter, version};
 use crate::stacks;
-use std::ffi::c_void;
 
 /// What is known of the running Python and its torch.
 #[derive(Clone)]
@@ -45,12 +44,9 @@ pub(super) fn prepare() -> Result<Prepared, String> {
     if !memory::can_be_copied() {
         return Err("the kernel does not let a process copy its own memory".into());
     }
-    let state = real::python(c"PyInterpreterState_Get");
-    if state.is_null() {
-        return Err("this Python does not export PyInterpreterState_Get".into());
-    }
     // SAFETY: the function has had this type since 3.9.
-    let interpreter = unsafe { core::mem::transmute::<*mut c_void, extern "C" fn() -> u64>(state) };
+    let interpreter = unsafe { real::of_python(c"PyInterpreterState_Get") };
+    let interpreter = interpreter.ok_or("this Python does not export PyInterpreterState_Get")?;
     let frames = frames::Frames::find(minor).filter(|_| stacks::are_proved());
     let (python, torch) = (objects::Python::look_up(minor)?, tensors::Torch::find()?);
     Ok(Prepared { python, torch, frames, interpreter })

@@ -12,7 +12,6 @@
 use super::version;
 use crate::platform::memory::{self, read};
 use crate::platform::real;
-use std::ffi::c_void;
 use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering::Relaxed};
 
 /// Bytes of an object's collector header, which lies before the object.
@@ -124,13 +123,9 @@ pub(crate) fn watch() {
     if !known || version::is_free_threaded() || !WATCHED.load(Relaxed).is_null() {
         return;
     }
-    let main = real::python(c"PyInterpreterState_Main");
-    if main.is_null() {
-        return;
-    }
     // SAFETY: the function has had this type since 3.7, and only returns an address.
-    let interpreter = unsafe { core::mem::transmute::<*mut c_void, extern "C" fn() -> u64>(main)() };
-    if let Some(c) = Collector::find(interpreter) {
+    let main = unsafe { real::of_python::<extern "C" fn() -> u64>(c"PyInterpreterState_Main") };
+    if let Some(c) = main.and_then(|main| Collector::find(main())) {
         WATCHED.store((c.generations + COLLECTIONS) as *mut Work, Relaxed);
     }
 }

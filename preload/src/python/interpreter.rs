@@ -3,7 +3,7 @@
 //! Compiled and run in a private namespace: `__main__` stays clean, no module is imported that is not there already, and
 //! the functions are `PyCFunction`s made by hand, so that neither `ctypes` nor anything else is loaded.
 
-use super::object::Object;
+use super::object::{Object, c_api};
 use super::uncounted::{Uncounted, is_collection_due};
 use super::untraced::Untraced;
 use super::version;
@@ -38,48 +38,35 @@ impl MethodDef {
 /// `Py_file_input`.
 const FILE_INPUT: c_int = 257;
 
-macro_rules! api {
-    ($($field:ident: $name:literal = $t:ty,)*) => {
-        /// What we need of the C API. All of it is there or none is used.
-        pub(crate) struct Api { pub(crate) none: Object, exception: *mut Object, $(pub(crate) $field: $t,)* }
-        impl Api {
-            fn look_up() -> Option<Api> {
-                let found = |name: &CStr| Some(real::python(name)).filter(|p| !p.is_null());
-                Some(Api {
-                    none: found(c"_Py_NoneStruct")?,
-                    exception: found(c"PyExc_Exception")?.cast(),
-                    // SAFETY: the functions have had these types in the stable C API since 3.2.
-                    $($field: unsafe { core::mem::transmute::<*mut c_void, $t>(found($name)?) },)*
-                })
-            }
-        }
-    };
-}
-
-api! {
-    add_pending_call: c"Py_AddPendingCall" = extern "C" fn(extern "C" fn(*mut c_void) -> c_int, *mut c_void) -> c_int,
-    incref: c"Py_IncRef" = extern "C" fn(Object),
-    decref: c"Py_DecRef" = extern "C" fn(Object),
-    dict: c"PyDict_New" = extern "C" fn() -> Object,
-    clear_dict: c"PyDict_Clear" = extern "C" fn(Object),
-    set_item: c"PyDict_SetItemString" = extern "C" fn(Object, *const c_char, Object) -> c_int,
-    get_item: c"PyDict_GetItemString" = extern "C" fn(Object, *const c_char) -> Object,
-    function: c"PyCFunction_NewEx" = extern "C" fn(*const MethodDef, Object, Object) -> Object,
-    compile: c"Py_CompileString" = extern "C" fn(*const c_char, *const c_char, c_int) -> Object,
-    eval: c"PyEval_EvalCode" = extern "C" fn(Object, Object, Object) -> Object,
-    builtins: c"PyEval_GetBuiltins" = extern "C" fn() -> Object,
-    modules: c"PyImport_GetModuleDict" = extern "C" fn() -> Object,
-    as_long: c"PyLong_AsLong" = extern "C" fn(Object) -> i64,
-    boolean: c"PyBool_FromLong" = extern "C" fn(c_long) -> Object,
-    tuple_size: c"PyTuple_Size" = extern "C" fn(Object) -> isize,
-    tuple_item: c"PyTuple_GetItem" = extern "C" fn(Object, isize) -> Object,
-    occurred: c"PyErr_Occurred" = extern "C" fn() -> Object,
-    matches: c"PyErr_ExceptionMatches" = extern "C" fn(Object) -> c_int,
-    clear: c"PyErr_Clear" = extern "C" fn(),
-    fetch: c"PyErr_Fetch" = extern "C" fn(*mut Object, *mut Object, *mut Object),
-    restore: c"PyErr_Restore" = extern "C" fn(Object, Object, Object),
-    save_thread: c"PyEval_SaveThread" = extern "C" fn() -> Object,
-    restore_thread: c"PyEval_RestoreThread" = extern "C" fn(Object),
+c_api! {
+    /// What we need of it to run what is ours.
+    struct Api {
+        none: c"_Py_NoneStruct" = Object,
+        exception: c"PyExc_Exception" = *mut Object,
+        add_pending_call: c"Py_AddPendingCall" = extern "C" fn(extern "C" fn(*mut c_void) -> c_int, *mut c_void) -> c_int,
+        incref: c"Py_IncRef" = extern "C" fn(Object),
+        decref: c"Py_DecRef" = extern "C" fn(Object),
+        dict: c"PyDict_New" = extern "C" fn() -> Object,
+        clear_dict: c"PyDict_Clear" = extern "C" fn(Object),
+        set_item: c"PyDict_SetItemString" = extern "C" fn(Object, *const c_char, Object) -> c_int,
+        get_item: c"PyDict_GetItemString" = extern "C" fn(Object, *const c_char) -> Object,
+        function: c"PyCFunction_NewEx" = extern "C" fn(*const MethodDef, Object, Object) -> Object,
+        compile: c"Py_CompileString" = extern "C" fn(*const c_char, *const c_char, c_int) -> Object,
+        eval: c"PyEval_EvalCode" = extern "C" fn(Object, Object, Object) -> Object,
+        builtins: c"PyEval_GetBuiltins" = extern "C" fn() -> Object,
+        modules: c"PyImport_GetModuleDict" = extern "C" fn() -> Object,
+        as_long: c"PyLong_AsLong" = extern "C" fn(Object) -> i64,
+        boolean: c"PyBool_FromLong" = extern "C" fn(c_long) -> Object,
+        tuple_size: c"PyTuple_Size" = extern "C" fn(Object) -> isize,
+        tuple_item: c"PyTuple_GetItem" = extern "C" fn(Object, isize) -> Object,
+        occurred: c"PyErr_Occurred" = extern "C" fn() -> Object,
+        matches: c"PyErr_ExceptionMatches" = extern "C" fn(Object) -> c_int,
+        clear: c"PyErr_Clear" = extern "C" fn(),
+        fetch: c"PyErr_Fetch" = extern "C" fn(*mut Object, *mut Object, *mut Object),
+        restore: c"PyErr_Restore" = extern "C" fn(Object, Object, Object),
+        save_thread: c"PyEval_SaveThread" = extern "C" fn() -> Object,
+        restore_thread: c"PyEval_RestoreThread" = extern "C" fn(Object),
+    }
 }
 
 static API: OnceCell<Option<Api>> = OnceCell::new();
@@ -105,12 +92,10 @@ pub(crate) fn gil_is_held() -> bool {
     // Looked up once: the loader's lock may be another thread's that waits for the GIL.
     static WHO: OnceCell<Option<[State; 2]>> = OnceCell::new();
     let look_up = || {
-        let holder = [c"PyThreadState_GetUnchecked", c"_PyThreadState_UncheckedGet"].map(real::python);
-        let (holder, own) =
-            (holder.into_iter().find(|p| !p.is_null())?, real::python(c"PyGILState_GetThisThreadState"));
         // SAFETY: all three have had this type in every version, need no GIL and only return a pointer.
-        (!own.is_null())
-            .then(|| unsafe { [holder, own].map(|p| core::mem::transmute::<*mut c_void, State>(p)) })
+        let find = |name: &CStr| unsafe { real::of_python::<State>(name) };
+        let holder = find(c"PyThreadState_GetUnchecked").or_else(|| find(c"_PyThreadState_UncheckedGet"))?;
+        Some([holder, find(c"PyGILState_GetThisThreadState")?])
     };
     let Some([holder, own]) = WHO.get_or_init(look_up) else { return false };
     let own = own();
@@ -127,9 +112,7 @@ pub(crate) fn clear_error() {
 /// Whether the interpreter is going away.
 #[cold]
 pub(crate) fn is_finalizing() -> bool {
-    let f = version::is_finalizing();
-    // SAFETY: both of its names have this type, and need no GIL.
-    !f.is_null() && unsafe { core::mem::transmute::<*mut c_void, extern "C" fn() -> c_int>(f) }() != 0
+    version::is_finalizing().is_some_and(|f| f() != 0)
 }
 
 /// Twice the threads that queue a call at this moment, and one more once none may any longer.

@@ -1,28 +1,22 @@
 //! Which Python is in this process.
 
 use crate::platform::real;
-use std::ffi::{CStr, c_char};
+use std::ffi::{CStr, c_char, c_int};
 
-/// The function that tells whether the interpreter is going away, by either of its names; null where there is none.
+/// The function that tells whether the interpreter is going away, by either of its names.
 #[cold]
-pub(crate) fn is_finalizing() -> *mut std::ffi::c_void {
-    match real::python(c"Py_IsFinalizing") {
-        p if p.is_null() => real::python(c"_Py_IsFinalizing"),
-        p => p,
-    }
+pub(crate) fn is_finalizing() -> Option<extern "C" fn() -> c_int> {
+    // SAFETY: both of its names have this type, and need no GIL.
+    [c"Py_IsFinalizing", c"_Py_IsFinalizing"].into_iter().find_map(|name| unsafe { real::of_python(name) })
 }
 
 /// What `sys.version` says, without the GIL.
 #[cold]
 pub(crate) fn python_version() -> Option<String> {
-    let f = real::python(c"Py_GetVersion");
-    if f.is_null() {
-        return None;
-    }
     // SAFETY: the function's type is part of the stable C API; it needs no GIL and returns a static string.
     let text = unsafe {
-        let f: extern "C" fn() -> *const c_char = core::mem::transmute(f);
-        CStr::from_ptr(f())
+        let version = real::of_python::<extern "C" fn() -> *const c_char>(c"Py_GetVersion")?;
+        CStr::from_ptr(version())
     };
     Some(text.to_string_lossy().into_owned())
 }

@@ -38,38 +38,38 @@ static TABLE: [Device; DEVICES] = [const {
 }; DEVICES];
 static CHANGES: AtomicU32 = AtomicU32::new(0);
 
+/// Has `write` write the name of a device that has none yet. For good: of several at once only the first writes.
+fn name(index: i32, write: impl FnOnce(&Device)) {
+    let Some(d) = usize::try_from(index).ok().and_then(|i| TABLE.get(i)) else { return };
+    if d.named.compare_exchange(0, 1, Acquire, Relaxed).is_ok() {
+        write(d);
+        d.named.store(2, Release);
+        CHANGES.fetch_add(1, Release);
+    }
+}
+
 /// Copies name and memory out of a filled `cudaDeviceProp`.
 ///
 /// # Safety
 /// `properties` must be what `cudaGetDeviceProperties` has just filled.
 pub(crate) unsafe fn note_properties(index: i32, properties: *const c_void) {
-    let Some(d) = usize::try_from(index).ok().and_then(|i| TABLE.get(i)) else { return };
-    if d.named.compare_exchange(0, 1, Acquire, Relaxed).is_err() {
-        return;
-    }
-    // SAFETY: the structure is larger than 296 bytes in every version and has the two fields there; the swap above made
-    // this call the only writer of the name.
-    unsafe {
+    // SAFETY: the structure is larger than 296 bytes in every version and has the two fields there; this call is the only
+    // writer of the name.
+    name(index, |d| unsafe {
         core::ptr::copy_nonoverlapping(properties.cast::<u8>(), d.name.get().cast(), NAME);
         d.total.store(*properties.byte_add(TOTAL_AT).cast::<u64>(), Relaxed);
-    }
-    d.named.store(2, Release);
-    CHANGES.fetch_add(1, Release);
+    });
 }
 
 /// Notes the name and the memory (bytes) of a device that the program had queried before this library was loaded; the program passes them on.
 #[cold]
-pub(crate) fn note_known_device(index: i32, name: &CStr, total: u64) {
-    let Some(d) = usize::try_from(index).ok().and_then(|i| TABLE.get(i)) else { return };
-    if d.named.compare_exchange(0, 1, Acquire, Relaxed).is_err() {
-        return;
-    }
-    // SAFETY: the swap above made this call the only writer of the name; it is zero behind what is copied, and stays so.
-    let text = unsafe { &mut *d.name.get() };
-    text[..NAME - 1].iter_mut().zip(name.to_bytes()).for_each(|(to, from)| *to = *from);
-    d.total.store(total, Relaxed);
-    d.named.store(2, Release);
-    CHANGES.fetch_add(1, Release);
+pub(crate) fn note_known_device(index: i32, known: &CStr, total: u64) {
+    name(index, |d| {
+        // SAFETY: this call is the only writer of the name; it is zero behind what is copied, and stays so.
+        let text = unsafe { &mut *d.name.get() };
+        text[..NAME - 1].iter_mut().zip(known.to_bytes()).for_each(|(to, from)| *to = *from);
+        d.total.store(total, Relaxed);
+    });
 }
 
 /// Notes a device's memory from `cudaMemGetInfo`.

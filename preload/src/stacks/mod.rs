@@ -31,7 +31,7 @@ use crate::recorder::Thread;
 use crate::recorder::stack_memory::{KnownStack, MAX_FRAMES, STACKS};
 pub(crate) use node::type_name;
 use serde_json::json;
-use std::ffi::{c_int, c_void};
+use std::ffi::{CStr, c_int, c_void};
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering::*};
 
 const PROBES: usize = 4;
@@ -183,11 +183,14 @@ pub(crate) fn start() -> Result<(), String> {
         Ok(o) => o,
         Err(why) => return no(why),
     };
-    let (get, code_type) = (real::python(c"PyGILState_GetThisThreadState"), real::python(c"PyCode_Type"));
-    let finalizing = is_finalizing();
-    if [get, code_type, finalizing].contains(&core::ptr::null_mut()) || !interpreter::prepare() {
+    // SAFETY: they have had these types in every version that is known.
+    let (thread_state, code_type) = unsafe {
+        (real::of_python(c"PyGILState_GetThisThreadState"), real::of_python::<*mut c_void>(c"PyCode_Type"))
+    };
+    let all = thread_state.zip(code_type).zip(is_finalizing()).filter(|_| interpreter::prepare());
+    let Some(((thread_state, code_type), is_finalizing)) = all else {
         return no("functions of its C API are missing");
-    }
+    };
     let others = match minor {
         ..=11 => match others() {
             None => return no("functions of its C API are missing"),
@@ -195,16 +198,7 @@ pub(crate) fn start() -> Result<(), String> {
         },
         _ => None,
     };
-    // SAFETY: both functions have had these types in every version that is known.
-    let interpreter = unsafe {
-        python::Interpreter {
-            offsets,
-            thread_state: core::mem::transmute::<*mut c_void, extern "C" fn() -> u64>(get),
-            is_finalizing: core::mem::transmute::<*mut c_void, extern "C" fn() -> i32>(finalizing),
-            others,
-            state_at: 0,
-        }
-    };
+    let interpreter = python::Interpreter { offsets, thread_state, is_finalizing, others, state_at: 0 };
     let candidate = Box::new(Candidate { interpreter, code_type, version: short });
     WAITING.store(Box::into_raw(candidate), Release);
     retry();
@@ -213,16 +207,10 @@ pub(crate) fn start() -> Result<(), String> {
 
 /// What tells that there are sub-interpreters.
 fn others() -> Option<python::Others> {
-    let names = [c"PyInterpreterState_Head", c"PyInterpreterState_Main", c"_PyThreadState_UncheckedGet"];
-    let [youngest, main, holder] = names.map(real::python);
-    if [youngest, main, holder].contains(&core::ptr::null_mut()) {
-        return None;
-    }
     // SAFETY: all three have had this type in every version up to 3.11, need no GIL and only read a pointer.
-    unsafe {
-        let f = |p| core::mem::transmute::<*mut c_void, extern "C" fn() -> u64>(p);
-        Some(python::Others { youngest: f(youngest), main: f(main)(), holder: f(holder) })
-    }
+    let find = |name: &CStr| unsafe { real::of_python::<extern "C" fn() -> u64>(name) };
+    let (youngest, main) = (find(c"PyInterpreterState_Head")?, find(c"PyInterpreterState_Main")?);
+    Some(python::Others { youngest, main: main(), holder: find(c"_PyThreadState_UncheckedGet")? })
 }
 
 /// Whether the layout is still to be proved.
@@ -274,11 +262,12 @@ fn state_at(thread_state: extern "C" fn() -> u64) -> usize {
     extern "C" fn ended() {
         python::ask_for_states();
     }
-    let at_exit = real::python(c"Py_AtExit");
-    let Some(at) = slot::find(|| thread_state()).filter(|_| !at_exit.is_null()) else { return 0 };
     // SAFETY: the function's type is part of the stable C API; the GIL is held.
-    let at_exit: extern "C" fn(extern "C" fn()) -> c_int = unsafe { core::mem::transmute(at_exit) };
-    if at_exit(ended) == 0 { at } else { 0 }
+    let at_exit = unsafe { real::of_python::<extern "C" fn(extern "C" fn()) -> c_int>(c"Py_AtExit") };
+    match (slot::find(|| thread_state()), at_exit) {
+        (Some(at), Some(at_exit)) if at_exit(ended) == 0 => at,
+        _ => 0,
+    }
 }
 
 /// Queues the proof for the main thread, where it is still to be done and is not queued. Called by the drain.

@@ -11,8 +11,8 @@ use super::object::Code;
 use super::offsets::{ASCII_STATE, KIND_SHIFTS, Offsets, STR_STATE, TP_DEALLOC};
 use super::python::{self, Interpreter};
 use crate::platform::memory::Pipe;
-use crate::platform::real;
 use crate::python::interpreter::{MethodDef, Outcome, gil_is_held, run_source};
+use crate::python::object::c_api;
 use crate::recorder::stack_memory::{Frame, MAX_FRAMES};
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::Mutex;
@@ -127,34 +127,23 @@ unsafe fn described(o: &Offsets, code: Code) -> CodeDef {
     }
 }
 
-macro_rules! api {
-    ($($field:ident: $name:literal = $t:ty,)*) => {
-        /// What the interpreter describes its frames with. All of it is there or none is used.
-        struct Api { $($field: $t,)* }
-        impl Api {
-            fn look_up() -> Option<Api> {
-                let found = |name: &CStr| Some(real::python(name)).filter(|p| !p.is_null());
-                // SAFETY: the functions have had these types since 3.9; they are called with the GIL held.
-                Some(Api { $($field: unsafe { core::mem::transmute::<*mut c_void, $t>(found($name)?) },)* })
-            }
-        }
-    };
-}
-
-api! {
-    frame: c"PyEval_GetFrame" = extern "C" fn() -> Object,
-    back: c"PyFrame_GetBack" = extern "C" fn(Object) -> Object,
-    code: c"PyFrame_GetCode" = extern "C" fn(Object) -> Object,
-    line: c"PyFrame_GetLineNumber" = extern "C" fn(Object) -> c_int,
-    attribute: c"PyObject_GetAttrString" = extern "C" fn(Object, *const c_char) -> Object,
-    as_long: c"PyLong_AsLong" = extern "C" fn(Object) -> i64,
-    utf8: c"PyUnicode_AsUTF8" = extern "C" fn(Object) -> *const c_char,
-    bytes: c"PyBytes_AsString" = extern "C" fn(Object) -> *const u8,
-    bytes_len: c"PyBytes_Size" = extern "C" fn(Object) -> isize,
-    slot: c"PyType_GetSlot" = extern "C" fn(Object, c_int) -> Object,
-    clear: c"PyErr_Clear" = extern "C" fn(),
-    incref: c"Py_IncRef" = extern "C" fn(Object),
-    decref: c"Py_DecRef" = extern "C" fn(Object),
+c_api! {
+    /// What the interpreter describes its frames with.
+    struct Api {
+        frame: c"PyEval_GetFrame" = extern "C" fn() -> Object,
+        back: c"PyFrame_GetBack" = extern "C" fn(Object) -> Object,
+        code: c"PyFrame_GetCode" = extern "C" fn(Object) -> Object,
+        line: c"PyFrame_GetLineNumber" = extern "C" fn(Object) -> c_int,
+        attribute: c"PyObject_GetAttrString" = extern "C" fn(Object, *const c_char) -> Object,
+        as_long: c"PyLong_AsLong" = extern "C" fn(Object) -> i64,
+        utf8: c"PyUnicode_AsUTF8" = extern "C" fn(Object) -> *const c_char,
+        bytes: c"PyBytes_AsString" = extern "C" fn(Object) -> *const u8,
+        bytes_len: c"PyBytes_Size" = extern "C" fn(Object) -> isize,
+        slot: c"PyType_GetSlot" = extern "C" fn(Object, c_int) -> Object,
+        clear: c"PyErr_Clear" = extern "C" fn(),
+        incref: c"Py_IncRef" = extern "C" fn(Object),
+        decref: c"Py_DecRef" = extern "C" fn(Object),
+    }
 }
 
 impl Api {

@@ -7,7 +7,7 @@ use crate::platform::real;
 use crate::python::interpreter::{MethodDef, api as interpreter, clear_error, none};
 use crate::python::object::Object;
 use crate::python::uncounted::Uncounted;
-use std::ffi::{CStr, c_int, c_void};
+use std::ffi::c_int;
 use std::sync::{Mutex, OnceLock};
 
 /// An optimizer that has stepped.
@@ -82,15 +82,14 @@ extern "C" fn gone(_: Object, _: Object) -> Object {
 
 fn api() -> Option<&'static Weak> {
     static API: OnceLock<Option<Weak>> = OnceLock::new();
-    let find = |name: &CStr| Some(real::python(name)).filter(|p| !p.is_null());
-    // SAFETY: each of the functions has had its type wherever it exists.
+    // SAFETY: each of them has had its type wherever it exists.
     let look_up = || unsafe {
         Some(Weak {
-            new: core::mem::transmute::<*mut c_void, New>(find(c"PyWeakref_NewRef")?),
-            newer: find(c"PyWeakref_GetRef").map(|p| core::mem::transmute::<*mut c_void, Newer>(p)),
-            older: find(c"PyWeakref_GetObject").map(|p| core::mem::transmute::<*mut c_void, Older>(p)),
-            release: core::mem::transmute::<*mut c_void, extern "C" fn(Object)>(find(c"Py_DecRef")?),
-            none: find(c"_Py_NoneStruct")? as usize,
+            new: real::of_python(c"PyWeakref_NewRef")?,
+            newer: real::of_python(c"PyWeakref_GetRef"),
+            older: real::of_python(c"PyWeakref_GetObject"),
+            release: real::of_python(c"Py_DecRef")?,
+            none: real::of_python(c"_Py_NoneStruct")?,
             callback: (interpreter()?.function)(&GONE, core::ptr::null_mut(), core::ptr::null_mut()) as usize,
         })
     };
