@@ -63,7 +63,13 @@ pub(super) fn worth(d: &Device) -> u64 {
     (d.peak_reserved.bytes.0.max(d.peak_allocated.bytes.0) / 100).max(LEAST)
 }
 
-impl Note<'_> {
+impl<'a> Note<'a> {
+    /// One about a device that says nothing yet: of no stream, from the first step on, and nothing grows.
+    pub(super) fn new(kind: Kind, device: &'a Device) -> Note<'a> {
+        let (sites, explain) = (Sites::default(), String::new());
+        Note { kind, device, stream: None, first_step: 1, sites, rate: 0.0, explain }
+    }
+
     /// As a finding; one that was there before keeps the step at which it was said first.
     pub(super) fn finding(self, replay: &Replay, before: &[Finding]) -> Finding {
         let stream = self.stream.and_then(|s| StreamRef::of(replay, s));

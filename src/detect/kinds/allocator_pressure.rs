@@ -43,17 +43,14 @@ fn check<'a>(replay: &Replay, d: &'a Device) -> Option<Note<'a>> {
     let mut sites = Sites::default();
     sites.add(SiteId(0), mean, 0);
     Some(Note {
-        kind: KIND,
-        device: d,
-        stream: None,
         first_step: replay.steps().saturating_sub(d.given_back.len() as u32),
         sites,
-        rate: 0.0,
         explain: format!(
             "in {} of the last {} steps PyTorch released about {} to the driver and allocated it again, {why}",
             thousands(much.len() as u64),
             thousands(d.given_back.len() as u64),
             size(mean)
         ),
+        ..Note::new(KIND, d)
     })
 }

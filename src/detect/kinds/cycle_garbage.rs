@@ -36,13 +36,11 @@ fn check<'a>(replay: &Replay, d: &'a Device) -> Vec<Note<'a>> {
         let mut sites = Sites::default();
         sites.add(c.key.site, c.steps.at_mark.bytes, c.steps.at_mark.blocks);
         notes.push(Note {
-            kind: KIND,
-            device: d,
             stream: Some(c.key.stream),
             first_step: c.steps.series.first_mark().saturating_sub(GRACE),
             sites,
-            rate: 0.0,
             explain,
+            ..Note::new(KIND, d)
         });
     }
     notes

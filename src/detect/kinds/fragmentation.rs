@@ -48,11 +48,7 @@ fn check<'a>(replay: &Replay, d: &'a Device) -> Option<Note<'a>> {
     }
     let pinned = sites.bytes();
     (pinned >= least).then(|| Note {
-        kind: KIND,
-        device: d,
-        stream: None,
         first_step: oldest,
-        rate: 0.0,
         explain: format!(
             "{} ({}) in {} split up the {} of free memory there: a large request cannot use it, and PyTorch cannot give it back \
              to the driver",
@@ -66,5 +62,6 @@ fn check<'a>(replay: &Replay, d: &'a Device) -> Option<Note<'a>> {
             thousands(STEPS as u64)
         ),
         sites,
+        ..Note::new(KIND, d)
     })
 }

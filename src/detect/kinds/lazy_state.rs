@@ -24,16 +24,13 @@ fn check<'a>(replay: &Replay, d: &'a Device) -> Option<Note<'a>> {
         }
     }
     (sites.bytes() >= worth(d)).then(|| Note {
-        kind: KIND,
-        device: d,
-        stream: None,
         first_step: first,
-        rate: 0.0,
         explain: format!(
             "the optimizer allocated {} of state ({}), and allocates no more: no leak",
             size(sites.bytes()),
             plural(sites.blocks(), "block"),
         ),
         sites,
+        ..Note::new(KIND, d)
     })
 }

@@ -31,16 +31,12 @@ fn check<'a>(replay: &Replay, d: &'a Device) -> Option<Note<'a>> {
         sites.add(c.key.site, bytes, 1);
     }
     (sites.bytes() >= worth(d)).then(|| Note {
-        kind: KIND,
-        device: d,
-        stream: None,
-        first_step: 1,
-        rate: 0.0,
         explain: format!(
             "{} ({}) were live when the recording ended; too few steps were seen to say which of them should not be",
             plural(sites.blocks(), "block"),
             size(sites.bytes()),
         ),
         sites,
+        ..Note::new(KIND, d)
     })
 }

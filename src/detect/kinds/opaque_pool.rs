@@ -28,16 +28,12 @@ fn framework<'a>(replay: &Replay, d: &'a Device) -> Option<Note<'a>> {
     let mut sites = Sites::default();
     sites.add(crate::event::SiteId(0), d.runtime.0, 0);
     Some(Note {
-        kind: KIND,
-        device: d,
-        stream: None,
-        first_step: 1,
         sites,
-        rate: 0.0,
         explain: format!(
             "{of} allocated {} in one piece and divides it among its arrays; {setting} makes it call CUDA for each array",
             size(d.runtime.0),
         ),
+        ..Note::new(KIND, d)
     })
 }
 
@@ -58,16 +54,12 @@ fn graphs<'a>(replay: &Replay, d: &'a Device) -> Option<Note<'a>> {
     // What no block of now accounts for belongs to the lines that captured: they are not known any more.
     sites.add(crate::event::SiteId(0), bytes.saturating_sub(sites.bytes()), 0);
     Some(Note {
-        kind: KIND,
-        device: d,
-        stream: None,
-        first_step: 1,
         sites,
-        rate: 0.0,
         explain: format!(
             "{} is in {} of captured graphs; replaying a graph makes no allocator events, so leaks in it cannot be seen",
             size(bytes),
             plural(pools.len() as u64, "pool"),
         ),
+        ..Note::new(KIND, d)
     })
 }

@@ -34,11 +34,8 @@ fn check<'a>(replay: &Replay, d: &'a Device, accused: &[&Finding]) -> Vec<Note<'
             continue;
         }
         notes.push(Note {
-            kind: KIND,
-            device: d,
             stream: Some(s.id),
             first_step: first,
-            rate: 0.0,
             explain: format!(
                 "{} of {} stay on this side stream; their number has not grown for {}: no leak",
                 plural(sites.blocks(), "block"),
@@ -46,6 +43,7 @@ fn check<'a>(replay: &Replay, d: &'a Device, accused: &[&Finding]) -> Vec<Note<'
                 plural(u64::from(FLAT), "step"),
             ),
             sites,
+            ..Note::new(KIND, d)
         });
     }
     notes
