@@ -4,10 +4,8 @@
 //! would count less later. So all that a list has is taken before, and put back after; what ours left there is freed.
 
 use super::collector::Counted;
-use super::object::Object;
-use crate::platform::real;
+use super::object::{Object, c_api};
 use once_cell::sync::OnceCell;
-use std::ffi::{CStr, c_void};
 use std::sync::atomic::Ordering::Relaxed;
 
 /// Most objects of one free list: tuples of a size, 2,000.
@@ -15,44 +13,22 @@ const MOST: usize = 2048;
 /// Up to which size tuples have free lists.
 const TUPLES: isize = 20;
 
-type New = extern "C" fn() -> Object;
-type Sized = extern "C" fn(isize) -> Object;
-type Give = extern "C" fn(Object);
-
-/// The C API of what has free lists.
-struct Api {
-    dict: New,
-    list: Sized,
-    tuple: Sized,
-    untrack: Give,
-    free: Give,
-    release: Give,
+c_api! {
+    /// The C API of what has free lists.
+    struct Api {
+        dict: c"PyDict_New" = extern "C" fn() -> Object,
+        list: c"PyList_New" = extern "C" fn(isize) -> Object,
+        tuple: c"PyTuple_New" = extern "C" fn(isize) -> Object,
+        untrack: c"PyObject_GC_UnTrack" = extern "C" fn(Object),
+        free: c"PyObject_GC_Del" = extern "C" fn(Object),
+        release: c"Py_DecRef" = extern "C" fn(Object),
+    }
 }
 
 /// Looked up once: the loader's lock may be another thread's that waits for the GIL.
 fn api() -> Option<&'static Api> {
     static API: OnceCell<Option<Api>> = OnceCell::new();
-    let find = |name: &CStr| Some(real::python(name)).filter(|p| !p.is_null());
-    let look_up = || {
-        let sized = |name: &CStr| {
-            // SAFETY: both functions are part of the stable C API with this type.
-            find(name).map(|p| unsafe { core::mem::transmute::<*mut c_void, Sized>(p) })
-        };
-        let give = |name: &CStr| {
-            // SAFETY: all three functions take an object, by a pointer, and return nothing, in every version.
-            find(name).map(|p| unsafe { core::mem::transmute::<*mut c_void, Give>(p) })
-        };
-        Some(Api {
-            // SAFETY: part of the stable C API with this type.
-            dict: unsafe { core::mem::transmute::<*mut c_void, New>(find(c"PyDict_New")?) },
-            list: sized(c"PyList_New")?,
-            tuple: sized(c"PyTuple_New")?,
-            untrack: give(c"PyObject_GC_UnTrack")?,
-            free: give(c"PyObject_GC_Del")?,
-            release: give(c"Py_DecRef")?,
-        })
-    };
-    API.get_or_init(look_up).as_ref()
+    API.get_or_init(Api::look_up).as_ref()
 }
 
 impl Api {

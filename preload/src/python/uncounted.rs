@@ -13,7 +13,7 @@ use super::object::Object;
 use super::version;
 use crate::platform::real;
 use once_cell::sync::OnceCell;
-use std::ffi::{CStr, c_int, c_void};
+use std::ffi::c_int;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 
 /// The count while objects of ours are made: too low for a collection, whatever the threshold is, and not so low that a child that is forked
@@ -39,7 +39,6 @@ struct Api {
 /// Looked up once: the loader's lock may be another thread's that waits for the GIL. `None`: this Python is not known.
 fn api() -> Option<&'static Api> {
     static API: OnceCell<Option<Api>> = OnceCell::new();
-    let find = |name: &CStr| Some(real::python(name)).filter(|p| !p.is_null());
     let look_up = || {
         let minor = version::python_minor().filter(|m| (9..=13).contains(m))?;
         if version::is_free_threaded() {
@@ -47,17 +46,12 @@ fn api() -> Option<&'static Api> {
         }
         // SAFETY: the functions have had these types since 3.9.
         unsafe {
-            type State = extern "C" fn() -> u64;
-            let state = |p| core::mem::transmute::<*mut c_void, State>(p);
             Some(Api {
-                current: state(find(c"PyInterpreterState_Get")?),
-                main: state(find(c"PyInterpreterState_Main")?),
-                set: core::mem::transmute::<*mut c_void, extern "C" fn(Object) -> Object>(find(
-                    c"PySet_New",
-                )?),
-                release: core::mem::transmute::<*mut c_void, extern "C" fn(Object)>(find(c"Py_DecRef")?),
-                is_enabled: find(c"PyGC_IsEnabled")
-                    .map(|p| core::mem::transmute::<*mut c_void, extern "C" fn() -> c_int>(p)),
+                current: real::of_python(c"PyInterpreterState_Get")?,
+                main: real::of_python(c"PyInterpreterState_Main")?,
+                set: real::of_python(c"PySet_New")?,
+                release: real::of_python(c"Py_DecRef")?,
+                is_enabled: real::of_python(c"PyGC_IsEnabled"),
                 waits: minor >= 12,
             })
         }
