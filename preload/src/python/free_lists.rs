@@ -33,7 +33,7 @@ fn api() -> Option<&'static Api> {
 
 impl Api {
     /// An empty object of each sort that has a free list of its own: a dictionary, a list, tuples by size.
-    fn new(&self, sort: isize) -> Object {
+    fn empty(&self, sort: isize) -> Object {
         match sort {
             -1 => (self.dict)(),
             0 => (self.list)(0),
@@ -46,7 +46,7 @@ impl Api {
         let before = young.count.load(Relaxed);
         let mut taken = Vec::new();
         while taken.len() <= MOST && young.count.load(Relaxed) == before {
-            let object = self.new(sort);
+            let object = self.empty(sort);
             if object.is_null() {
                 break;
             }
