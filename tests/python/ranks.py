@@ -61,12 +61,13 @@ kept = []
 for _ in range(args.steps):
     x = torch.randn(8, 256, args.width, device="cuda")
     model(x).square().mean().backward()
-    optimizer.step()
-    optimizer.zero_grad()
+    # Within the step: what comes after its end is the next one's, and no figure of the last step's end.
     if rank == args.leak:
         with torch.cuda.stream(side):
             kept.append(torch.zeros(64 << 20, device="cuda", dtype=torch.uint8))  # LEAK
         torch.cuda.current_stream().wait_stream(side)
+    optimizer.step()
+    optimizer.zero_grad()
 torch.cuda.synchronize()
 # Whoever comes first waits: what a device holds is read while every rank holds all of it.
 if args.backend != "fake":
