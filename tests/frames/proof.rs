@@ -4,7 +4,7 @@ use crate::support::Folder;
 use crate::{compare, interpreters, job, refusals};
 
 /// What a description is made to say that is not true, as word=value, and what that word is: in 3.13, 3.14 and 3.15.
-const LIES: [([&str; 3], &str); 8] = [
+const LIES: [([&str; 3], &str); 9] = [
     (["0=0"; 3], "the cookie"),
     (["1=0x030800f0"; 3], "the version"),
     (["2=1"; 3], "free-threaded"),
@@ -13,6 +13,7 @@ const LIES: [([&str; 3], &str); 8] = [
     (["30=24", "33=24", "41=24"], "the code object"),
     (["35=120", "40=120", "48=120"], "the file's name"),
     (["43=192", "48=192", "56=192"], "the first instruction"),
+    (["43=208", "48=208", "56=208"], "the first instruction"),
 ];
 
 #[test]

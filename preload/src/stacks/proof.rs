@@ -21,11 +21,19 @@ use strandline_core::format::python::line;
 
 type Object = *mut c_void;
 
-/// Frames of every kind, deep enough.
+/// Frames of every kind, deep enough. What `deep` does lies on a line each, so that an instruction that is taken for one a little before it
+/// or behind it has another line.
 const SOURCE: &CStr = cr#"
 def _prove(look):
     def deep(n):
-        return deep(n - 1) if n else look()
+        return (
+            deep(
+                n
+                - 1
+            )
+            if n
+            else look()
+        )
     def generated():
         yield deep(3)
     async def awaited():
