@@ -322,4 +322,4 @@ if __name__ == "__main__":
     if len(sys.argv) < 2:
         sys.exit("\n".join(CASES))
     CASES[sys.argv[1]]()
-    print("done", sys.argv[1], sum(p.numel() for p in net.parameters()))
+    print(f"done {sys.argv[1]} {sum(p.numel() for p in net.parameters())}")

@@ -83,4 +83,4 @@ def outputs_of_a_model():
 
 if __name__ == "__main__":
     CASES[sys.argv[1]]()
-    print("done", sys.argv[1])
+    print(f"done {sys.argv[1]}")
