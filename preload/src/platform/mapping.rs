@@ -1,7 +1,7 @@
 //! Memory that is mapped, and how much of it is there.
 
 use core::ptr::NonNull;
-use std::ffi::{c_int, c_void};
+use std::ffi::{c_int, c_long, c_void};
 use std::io;
 
 /// Maps memory at an address of the kernel's choice, which overlaps nothing. The kernel is asked itself: to a profiler that stands before the C
@@ -10,6 +10,8 @@ use std::io;
 /// # Errors
 /// The kernel's.
 pub(crate) fn map(len: usize, protection: c_int, flags: c_int, fd: c_int) -> io::Result<NonNull<u8>> {
+    // The kernel reads whole registers, of which a `c_int` would fill a half.
+    let [protection, flags, fd] = [protection, flags, fd].map(c_long::from);
     // SAFETY: a new mapping at an address of the kernel's choice overlaps nothing; the call takes these six words.
     let p = unsafe { libc::syscall(libc::SYS_mmap, 0usize, len, protection, flags, fd, 0usize) };
     if p == -1 {

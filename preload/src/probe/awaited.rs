@@ -2,7 +2,7 @@
 //! an actor, from the beginning of an episode to its end, whose critic learns at every step.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 
 /// Steps of others after which one is waited for: less often than so steps only one that has its own time.
 const OTHERS: u64 = 8;
@@ -16,20 +16,18 @@ struct Steps {
     most: u64,
 }
 
+/// Whoever comes here has the GIL, so that nobody else is there; but in a child that was forked meanwhile it may be locked for ever, and is never
+/// waited for.
 static STEPS: Mutex<Steps> = Mutex::new(Steps::new());
-
-fn steps() -> MutexGuard<'static, Steps> {
-    STEPS.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// An optimizer's step has ended.
 pub(crate) fn stepped(optimizer: u64) {
-    steps().stepped(optimizer);
+    STEPS.try_lock().into_iter().for_each(|mut steps| steps.stepped(optimizer));
 }
 
 /// Whether one of these waits: an optimizer, and the list of its groups of parameters, which one that wraps another shares with it.
 pub(super) fn any_waits(optimizers: &[(u64, u64)]) -> bool {
-    steps().any_waits(optimizers)
+    STEPS.try_lock().is_ok_and(|steps| steps.any_waits(optimizers))
 }
 
 impl Steps {

@@ -99,6 +99,9 @@ fn api() -> Option<&'static Weak> {
 /// A weak reference of our own. `None`: the object allows none; the error is cleared.
 fn new_reference(object: Object) -> Option<Object> {
     let a = api()?;
+    if a.callback == 0 {
+        clear_error(); // there was no memory for it: a weak reference does without
+    }
     let weak = (a.new)(object, a.callback as Object);
     if weak.is_null() {
         clear_error();
