@@ -3,6 +3,28 @@
 use crate::support::{Folder, Job, Ran, Recording, packages, python, python_3_13};
 use std::path::Path;
 
+/// A script under the preload with these stacks, or without the preload.
+fn run(
+    python: &Path,
+    script: &str,
+    arguments: &[&str],
+    stacks: Option<&str>,
+    packages: Option<&Path>,
+) -> (Folder, Ran) {
+    let folder = Folder::new("unusual");
+    let job = Job::python_at(&folder, python, &format!("tests/programs/{script}"), arguments);
+    // Kineto's lines have times in them; what an import leaves in sets of names depends on their order.
+    let job = job
+        .env("KINETO_LOG_LEVEL", "9")
+        .env("PYTHONHASHSEED", "0")
+        .env("PYTHONPATH", packages.unwrap_or(Path::new("")));
+    let ran = match stacks {
+        Some(stacks) => job.env("STRANDLINE_STACKS", stacks).run(),
+        None => job.env("LD_PRELOAD", "").run(),
+    };
+    (folder, ran)
+}
+
 /// A script with and without us, with these stacks: status, stdout and its own stderr are the same, and every allocation is recorded.
 #[track_caller]
 fn same(
@@ -12,20 +34,9 @@ fn same(
     stacks: &[&str],
     packages: Option<&Path>,
 ) -> Vec<Ran> {
-    let run = |preload: Option<&str>| {
-        let folder = Folder::new("unusual");
-        let job = Job::python_at(&folder, python, &format!("tests/programs/{script}"), arguments);
-        // Kineto's lines have times in them.
-        let job = job.env("KINETO_LOG_LEVEL", "9").env("PYTHONPATH", packages.unwrap_or(Path::new("")));
-        let ran = match preload {
-            Some(stacks) => job.env("STRANDLINE_STACKS", stacks).run(),
-            None => job.env("LD_PRELOAD", "").run(),
-        };
-        (folder, ran)
-    };
-    let (_, bare) = run(None);
+    let (_, bare) = run(python, script, arguments, None, packages);
     let each = stacks.iter().map(|stacks| {
-        let (_folder, ran) = run(Some(stacks));
+        let (_folder, ran) = run(python, script, arguments, Some(stacks), packages);
         assert_eq!(ran.output.status, bare.output.status, "{stacks}: {}", ran.stderr());
         assert_eq!(ran.stdout(), bare.stdout(), "{stacks}");
         assert_eq!(ran.theirs(), bare.theirs(), "{stacks}");
