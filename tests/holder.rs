@@ -92,13 +92,8 @@ fn leakbench_holders_are_named_within_three_seconds() {
         "--jobs",
         "2",
     ]);
-    // How long it takes is measured elsewhere: a slow machine has used up the budget before all is searched.
-    holders
-        .args(["--longest", "1e9", "--probe", "on:0.1"])
-        .arg("--strandline")
-        .arg(command())
-        .arg("--python")
-        .arg(python);
+    // How long it takes is measured elsewhere.
+    holders.args(["--longest", "1e9"]).arg("--strandline").arg(command()).arg("--python").arg(python);
     holders.arg("--wheels").arg(cache().join("wheels")).arg("--out").arg(folder.path());
     let output = holders.output().expect("Python starts");
     let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));

@@ -51,7 +51,7 @@ pub(super) struct Walk {
     /// Where members begin in a node, once learned; two answers are none.
     members: Option<usize>,
     is_contradicted: bool,
-    /// Autograd functions in Python that nodes run.
+    /// Autograd functions in Python that nodes run; where nothing else is wanted.
     pub(super) functions: Vec<u64>,
     /// What was found, and how often each.
     pub(super) found: Vec<Kept>,
@@ -162,10 +162,12 @@ impl Walk {
             }
             self.searched += 1;
             let Some(node) = node else { continue };
-            let (tensors, function) = node.keeps(w, members);
-            self.functions.extend(function.filter(|_| self.functions.len() < FOUND));
-            let blocks = if self.wanted.is_empty() { Vec::new() } else { blocks(&w.torch, &tensors) };
-            for what in blocks.into_iter().chain(function) {
+            if self.wanted.is_empty() {
+                let function = node.function(w, members);
+                self.functions.extend(function.filter(|_| self.functions.len() < FOUND));
+                continue;
+            }
+            for what in kept(w, &node, members) {
                 if !self.wanted.contains(&what) {
                     continue;
                 }

@@ -90,6 +90,12 @@ impl Node {
         own.windows(2).any(|pair| *pair == [self.at, self.control])
     }
 
+    /// The object of Python's that it runs, and no more of what it keeps. `members`: where they begin.
+    pub(super) fn function(&self, w: &World, members: usize) -> Option<u64> {
+        let [first] = memory::at::<1>(self.at + 8 * members as u64)?;
+        self.is_python(w, first).then_some(first)
+    }
+
     /// What it keeps: tensors of C++, and the object of Python's that it runs. `members`: where they begin.
     pub(super) fn keeps(&self, w: &World, members: usize) -> (Vec<u64>, Option<u64>) {
         let all = self.words();

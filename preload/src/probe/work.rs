@@ -221,7 +221,7 @@ impl Work {
             if !self.is_enough(self.climb.as_ref().map_or(0, |c| c.done)) {
                 // What was put on the context of an autograd function is reached by its graph alone.
                 let mut walk = graph::Walk::new(self.made.clone(), HashSet::new());
-                walk.go_on(w, &Budget::new());
+                while !walk.go_on(w, &Budget::new()) && !budget.is_all_used() {}
                 let functions = walk.functions.into_iter().filter(|f| is_tracked(*f));
                 close.add_small(w, &mut types, functions, budget);
                 close.add_large(w, &mut types, budget);
