@@ -77,18 +77,22 @@ fn holder(finding: &Value) -> (&str, &Value) {
     (first["name"].as_str().unwrap_or("nobody"), first)
 }
 
-/// The graphs of views are walked as those of others: what they keep has its holder.
+/// The graphs of views, and of nodes without their tensors, are walked as those of others: what they keep has its holder.
 #[test]
-fn what_the_graph_of_a_view_keeps_is_held_by_whoever_has_the_view() {
+fn what_a_graph_keeps_is_held_by_whoever_has_the_view_or_the_node() {
     let folder = Folder::new("views");
-    let report = reports(&folder, &["views_with_a_graph"]).remove(0);
-    let details = largest(&report)["held_by"]["details"].as_array().expect("details");
-    let names: Vec<&str> = details.iter().filter_map(|d| d["name"].as_str()).collect();
-    assert!(!names.is_empty() && names.iter().all(|n| n.starts_with("firsts, a local")), "{details:#?}");
-    assert!(details.iter().any(|d| d["graph"] == true), "{details:#?}");
-    assert_eq!(largest(&report)["kept_at"]["line"], marked("views_with_a_graph"));
-    // It is never emptied: what had gone as the job ended was not counted again.
-    assert!(details.iter().all(|d| d["shrank"] == false), "{details:#?}");
+    let cases = ["views_with_a_graph", "nodes_of_graphs"];
+    for ((case, holder), report) in
+        cases.iter().zip(["firsts, a local", "nodes, a local"]).zip(reports(&folder, &cases))
+    {
+        let details = largest(&report)["held_by"]["details"].as_array().expect("details");
+        let names: Vec<&str> = details.iter().filter_map(|d| d["name"].as_str()).collect();
+        assert!(!names.is_empty() && names.iter().all(|n| n.starts_with(holder)), "{details:#?}");
+        assert!(details.iter().any(|d| d["graph"] == true), "{details:#?}");
+        assert_eq!(largest(&report)["kept_at"]["line"], marked(case));
+        // It is never emptied: what had gone as the job ended was not counted again.
+        assert!(details.iter().all(|d| d["shrank"] == false), "{details:#?}");
+    }
 }
 
 /// What a library has beside, as a set of data in memory, does not hide who keeps: nothing is searched for among all objects.

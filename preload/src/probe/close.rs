@@ -34,6 +34,7 @@ pub(super) struct Close {
     pub(super) objects: Vec<u64>,
     pub(super) tensors: Vec<u64>,
     pub(super) storages: Vec<u64>,
+    pub(super) nodes: Vec<u64>,
     /// How many of the objects were gone on from.
     done: usize,
     /// Things that were referred to, and which they are.
@@ -185,6 +186,8 @@ impl Close {
                 None => return,
             },
             Class::Storage => return self.storages.push(object),
+            Class::Node if self.nodes.len() < TENSORS => return self.nodes.push(object),
+            Class::Node => return,
             Class::Tensor if self.tensors.len() < TENSORS => self.tensors.push(object),
             Class::Tensor => return,
             _ => {}

@@ -6,8 +6,9 @@
 
 use super::budget::Budget;
 use super::node::{self, Node};
-use super::objects::Map;
-use super::tensors::{Nodes, Torch};
+use super::objects::{Class, Map};
+use super::tensors::{Nodes, Torch, node_of};
+use super::types::Types;
 use super::world::World;
 use std::collections::HashSet;
 
@@ -181,15 +182,28 @@ impl Walk {
         }
     }
 
-    /// Whether the graph of the tensor `top` still keeps what was found: every step of the way is looked at again, at once. `None`: there
+    /// Whether the graph of `top` still keeps what was found: every step of the way is looked at again, at once. `None`: there
     /// was no time.
     ///
     /// # Safety
-    /// `top` is an object that is alive, a tensor; with the GIL held.
-    pub(super) unsafe fn proves(&self, w: &World, top: u64, what: &Kept, budget: &Budget) -> Option<bool> {
+    /// `top` is an object that is alive, a tensor or a node; with the GIL held.
+    pub(super) unsafe fn proves(
+        &self,
+        w: &World,
+        types: &mut Types<'_>,
+        top: u64,
+        what: &Kept,
+        budget: &Budget,
+    ) -> Option<bool> {
         let (Some(chain), Some(members)) = (self.chain(top, what), self.members) else { return Some(false) };
         // SAFETY: the caller's promise.
-        let made = w.torch.autograd(&unsafe { w.torch.of_python(&[top]) });
+        let made = unsafe {
+            if types.of(top).class == Class::Node {
+                Some(node_of(top))
+            } else {
+                w.torch.autograd(&w.torch.of_python(&[top])).first().map(|m| (m.node, m.control))
+            }
+        };
         let (mut known, mut before) = (Nodes::default(), None::<Node>);
         for some in chain.chunks(SOME) {
             if budget.is_far_over() {
@@ -199,7 +213,7 @@ impl Walk {
                 let Some(node) = node else { return Some(false) };
                 let leads = match &before {
                     Some(b) => b.edges().contains(&(node.at, node.control)),
-                    None => made.first().is_some_and(|m| (m.node, m.control) == (node.at, node.control)),
+                    None => made == Some((node.at, node.control)),
                 };
                 if !leads {
                     return Some(false);

@@ -4,7 +4,7 @@
 //! that only CPython's own and the one of autograd's functions: what an extension brings is not entered.
 
 use super::heap::executable;
-use crate::platform::memory::read;
+use crate::platform::memory::{self, read};
 use crate::platform::real;
 use std::collections::HashMap;
 use std::ffi::{CStr, c_int, c_void};
@@ -19,6 +19,7 @@ pub(super) const SIZE: u64 = 16;
 const TYPE_NAME: u64 = 24;
 pub(super) const TYPE_FLAGS: u64 = 168;
 const TYPE_TRAVERSE: u64 = 184;
+const TYPE_GETSET: u64 = 248;
 pub(super) const TYPE_BASE: u64 = 256;
 /// `tp_dict`.
 pub(super) const TYPE_DICT: u64 = 264;
@@ -32,6 +33,8 @@ const LIST: u64 = 1 << 25;
 const TUPLE: u64 = 1 << 26;
 pub(super) const DICT: u64 = 1 << 29;
 const TYPE_OBJECT: u64 = 1 << 31;
+/// `torch::autograd::THPCppFunction_next_functions`.
+const NEXT_FUNCTIONS: &CStr = c"_ZN5torch8autograd29THPCppFunction_next_functionsEP7_objectPv";
 /// Longest name that is told.
 const LONGEST: usize = 80;
 
@@ -70,6 +73,8 @@ pub(super) enum Class {
     Deque,
     /// `torch.UntypedStorage`: it is never entered.
     Storage,
+    /// A node of a graph, as `tensor.grad_fn` gives it: it is never entered.
+    Node,
     /// A generator or a coroutine.
     Generator,
     /// `numpy.ndarray`.
@@ -136,6 +141,8 @@ pub(super) struct Python {
     pub(super) tensor: u64,
     storage: u64,
     autograd: u64,
+    /// The function behind the first property of every class of nodes, `next_functions`; 0 where it is not known.
+    next_functions: u64,
     /// Code of CPython and of its standard library.
     code: Vec<(u64, u64)>,
     /// `PyImport_GetModuleDict`.
@@ -212,6 +219,7 @@ impl Python {
             }),
             tensor: class(c"THPVariableClass")?,
             autograd,
+            next_functions: real::look_up(NEXT_FUNCTIONS, real::Library::TorchPython) as u64,
             code,
             next,
         })
@@ -243,6 +251,7 @@ impl Python {
             let class = match kind {
                 _ if is_tensor => Class::Tensor,
                 _ if is_storage => Class::Storage,
+                k if foreign && self.is_of_nodes(k) => Class::Node,
                 _ if foreign && !is_function => Class::Opaque,
                 k if k == self.module => Class::Module,
                 k if k == self.function => Class::Function,
@@ -260,6 +269,16 @@ impl Python {
             };
             Kind { class, traverse: read(kind + TYPE_TRAVERSE) }
         }
+    }
+
+    /// Whether a class is one of those that torch makes for nodes written in C++.
+    ///
+    /// # Safety
+    /// `kind` must be a type that is alive.
+    unsafe fn is_of_nodes(&self, kind: u64) -> bool {
+        // SAFETY: the caller's promise; what may be no pointer is copied by the kernel.
+        let first = memory::at::<2>(unsafe { read(kind + TYPE_GETSET) });
+        first.is_some_and(|[_, get]| get != 0 && get == self.next_functions)
     }
 
     /// What a type is called, without its module.
@@ -340,15 +359,15 @@ impl Python {
     pub(super) fn function_words(&self, object: u64) -> Vec<u64> {
         const MOST: u64 = 128;
         const BASES: usize = 16;
-        if !crate::platform::memory::is_address(object) || !crate::python::collector::is_tracked(object) {
+        if !memory::is_address(object) || !crate::python::collector::is_tracked(object) {
             return Vec::new();
         }
-        let word = |at: u64| crate::platform::memory::at::<1>(at).map_or(0, |[w]| w);
+        let word = |at: u64| memory::at::<1>(at).map_or(0, |[w]| w);
         let bases = std::iter::successors(Some(word(object + TYPE)), |t| Some(word(t + TYPE_BASE)));
         if !bases.take(BASES).take_while(|t| *t != 0).any(|t| t == self.autograd) {
             return Vec::new();
         }
-        crate::platform::memory::range(object, (word(self.autograd + BASIC_SIZE) / 8).min(MOST) as usize)
+        memory::range(object, (word(self.autograd + BASIC_SIZE) / 8).min(MOST) as usize)
     }
 
     /// Whether an object is a cell, which variables of closures live in.
@@ -403,7 +422,9 @@ pub(super) unsafe fn references<F: FnMut(u64)>(object: u64, kind: Kind, each: &m
         unsafe { (*each.cast::<F>())(child) };
         0
     }
-    if kind.traverse == 0 || matches!(kind.class, Class::Opaque | Class::Tensor | Class::Storage) {
+    if kind.traverse == 0
+        || matches!(kind.class, Class::Opaque | Class::Tensor | Class::Storage | Class::Node)
+    {
         return;
     }
     // SAFETY: this is the type's own function, of CPython or of autograd's functions (`kind`): it hands every reference to
@@ -426,11 +447,11 @@ unsafe fn is_laid_out(code: &[(u64, u64)], kind: u64, dict: u64, long: u64, bool
         let traverse = read(dict + TYPE_TRAVERSE);
         let own = read(dict + TYPE_DICT);
         [kind, dict, long, bool].into_iter().all(|t| type_of(t) == kind)
-            && crate::platform::memory::is_text(read(dict + TYPE_NAME), b"dict\0")
+            && memory::is_text(read(dict + TYPE_NAME), b"dict\0")
             && (flags(dict), flags(bool), flags(kind)) == (DICT, LONG, TYPE_OBJECT)
             && read(bool + TYPE_BASE) == long
             && code.iter().any(|(from, to)| (*from..*to).contains(&traverse))
-            && crate::platform::memory::at::<2>(own).is_none_or(|[_, t]| t == dict)
+            && memory::at::<2>(own).is_none_or(|[_, t]| t == dict)
     }
 }
 

@@ -118,7 +118,7 @@ impl Work {
                 looked += 1;
                 // SAFETY: the caller's promise; an object that a node keeps is alive.
                 unsafe {
-                    let proves = graphs.proves(w, top, kept, budget);
+                    let proves = graphs.proves(w, types, top, kept, budget);
                     if proves.is_none() && rest.tries < TRIES {
                         rest.tries += 1;
                         return (rest, false);

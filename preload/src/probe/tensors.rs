@@ -151,6 +151,15 @@ impl Torch {
     }
 }
 
+/// The node that an object of Python's stands for, and what counts the references to it.
+///
+/// # Safety
+/// It is of a class of nodes, and alive.
+pub(super) unsafe fn node_of(object: u64) -> (u64, u64) {
+    // SAFETY: the caller's promise; such an object is a shared pointer behind its head.
+    unsafe { (read(object + 16), read(object + 24)) }
+}
+
 /// Which vtables are those of nodes.
 #[derive(Default)]
 pub(super) struct Nodes(HashMap<u64, bool>);

@@ -119,7 +119,7 @@ impl Climb {
             }
             // SAFETY: the first is alive, the others are referred to by what is.
             let kind = unsafe { types.of(object) };
-            if matches!(kind.class, Class::Tensor | Class::Storage) {
+            if matches!(kind.class, Class::Tensor | Class::Storage | Class::Node) {
                 tensors.insert(object);
             } else if let Some(children) = self.children(object)
                 && kind.class.is_entered()

@@ -16,6 +16,7 @@ use super::climb::{Climb, STRIDE};
 use super::close::{self, Close};
 use super::named::Named;
 use super::objects::Class;
+use super::tensors::node_of;
 use super::types::Types;
 use super::world::World;
 use super::{graph, rebound};
@@ -240,6 +241,7 @@ impl Work {
     unsafe fn climb_close(&mut self, w: &World, close: &mut Close) {
         // SAFETY: the caller's promise.
         unsafe {
+            close.nodes.drain(..).for_each(|node| self.note_node(node));
             while !close.tensors.is_empty() || !close.storages.is_empty() {
                 let some = |all: &mut Vec<u64>| all.split_off(all.len().saturating_sub(TENSORS));
                 let (mut tensors, mut storages) = (some(&mut close.tensors), some(&mut close.storages));
@@ -284,6 +286,7 @@ impl Work {
                 match types.of(object).class {
                     Class::Tensor => tensors.push(object),
                     Class::Storage => storages.push(object),
+                    Class::Node => self.note_node(object),
                     _ => {}
                 }
                 if tensors.len().max(storages.len()) == TENSORS {
@@ -308,6 +311,17 @@ impl Work {
         self.climb = Some(Climb::new(self.tensors.iter().map(|(t, b)| (*t, *b)), self.groups.clone()));
         self.stage = Stage::Climb;
         Ok(())
+    }
+
+    /// Notes a node that Python has.
+    ///
+    /// # Safety
+    /// As [`node_of`].
+    unsafe fn note_node(&mut self, object: u64) {
+        if self.made.len() < graph::NODES {
+            // SAFETY: the caller's promise.
+            self.made.push((object, unsafe { node_of(object) }.0));
+        }
     }
 
     /// Notes which of these tensors and storages are in blocks that were asked about, and which have a graph; none are left.

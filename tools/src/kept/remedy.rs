@@ -54,6 +54,9 @@ pub(super) fn suggest(source: &Source<'_>, add: &Add<'_>, keeper: &Keeper) -> Op
     if keeper.graph && keeper.awaited && is_sum && !is_detached {
         return Some("if no backward is to come, add it without its graph: .detach()".into());
     }
+    if keeper.graph && values.iter().any(|v| source.text(*v).ends_with(".grad_fn")) {
+        return Some("keep what you need of the node, its name() say: a node keeps its whole graph".into());
+    }
     if keeper.graph && !is_detached {
         return Some(match is_number(source, values) {
             true if is_sum => "add a number, not a tensor with its graph: .item()".into(),
