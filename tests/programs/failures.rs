@@ -25,6 +25,29 @@ fn exceptions_cross_every_hook_unchanged_and_the_next_event_is_recorded() {
     assert_eq!(last, Some(false));
 }
 
+/// Python of ours runs as CUDA starts; what comes meanwhile is the job's, of whatever class, and stacks are taken all the same.
+#[test]
+fn exceptions_from_outside_while_cuda_starts_are_not_lost() {
+    for (how, said) in
+        [("sent", "Late\nTimeoutError\nRuntimeError\nKeyboardInterrupt\nend\n"), ("timer", "400 400\nend\n")]
+    {
+        let folder = Folder::new("interrupted");
+        let ran = same_with_and_without(&folder, "interrupted.py", &[how]).succeeded();
+        assert_eq!(ran.stdout(), said, "{how}");
+        assert!(!ran.stderr().contains("no stacks"), "{how}: {}", ran.stderr());
+    }
+}
+
+/// PyTorch goes through its tables of hooks in Python: it fails where one is added meanwhile.
+#[test]
+fn hooks_are_not_added_while_the_jobs_own_are_called() {
+    let folder = Folder::new("hooks");
+    let ran = same_with_and_without(&folder, "hooks_of_the_job.py", &[]).succeeded();
+    assert_eq!(ran.stdout(), "80 1\n");
+    let recording = Recording::read(&ran.recording()).whole();
+    assert_eq!(recording.count(|b| matches!(b, Body::OptimizerEnd(_))), 36, "of all steps after that one");
+}
+
 #[test]
 fn a_file_size_limit_ends_the_recording_and_not_the_job() {
     let folder = Folder::new("limited");

@@ -1,6 +1,6 @@
 """The same work in surroundings that a recorder must bear; the last line is what came of it.
 
-    hostile.py signals|traced|forks|closed|daemon|descriptors|memory
+    hostile.py signals|traced|forks|closed|daemon|reused|absent|descriptors|memory
 """
 
 import gc
@@ -16,6 +16,14 @@ import torch
 
 how = sys.argv[1]
 signals = 0
+data = []
+if how == "absent":  # there is no stderr from the beginning
+    os.close(2)
+    os.execv(sys.executable, [sys.executable, "-u", __file__, "reused"])
+elif how == "reused":  # the next file has its number
+    os.path.exists("/proc/self/fd/2") and os.close(2)
+    data = [os.open("data0", os.O_RDWR | os.O_CREAT)]
+    assert data == [2]
 
 
 def handler(*_):
@@ -49,7 +57,6 @@ finally:
     if how == "memory":
         resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY,) * 2)
 
-data = []
 if how == "closed":
     os.closerange(3, 4096)
 elif how == "daemon":  # and all that was closed is files of its own now, its standard descriptors too

@@ -46,6 +46,14 @@ fn a_job_whose_own_files_have_the_numbers_of_ours_and_of_stderr() {
 }
 
 #[test]
+fn a_job_whose_own_file_has_the_number_of_stderr_before_cuda_starts() {
+    for how in ["reused", "absent"] {
+        let ran = bears(how);
+        assert!(ran.stdout().ends_with(" 0\n"), "{how}: none of our bytes is in its file: {}", ran.stdout());
+    }
+}
+
+#[test]
 fn no_descriptors_to_spare() {
     bears("descriptors");
 }

@@ -27,7 +27,7 @@ use strandline_core::{SOURCE, VERSION};
 /// Facts that can wait to be written; more are dropped.
 const CONTROLS: usize = 256;
 
-/// The constructor: copies some variables and asks to be told of forks. Nothing else happens before the first CUDA call.
+/// The constructor: copies some variables, notes what stderr is and asks to be told of forks. Nothing else happens before the first CUDA call.
 #[cfg_attr(test, allow(dead_code, reason = "tests have no constructor"))]
 pub(crate) fn load() {
     attach::set_callbacks(chores::callbacks());
@@ -35,6 +35,7 @@ pub(crate) fn load() {
         recorder::pass_through();
         return;
     }
+    note_stderr();
     // SAFETY: a constructor, before `main`: the process has one thread, and this is called once.
     unsafe { environment::remember() };
     recorder::on_first_call(begin);
@@ -55,7 +56,6 @@ unsafe extern "C" fn forked() {
 /// Makes everything ready, or says what could not be made.
 fn begin() {
     let _errno = errno::keep();
-    note_stderr();
     panics::explain();
     let _signals = Blocked::all();
     // Whoever calls CUDA first may have little stack left.

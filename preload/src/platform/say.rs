@@ -3,13 +3,14 @@
 use std::fmt::Arguments;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Device and inode of what descriptor 2 was when the process was armed; 0: nothing, or not known yet.
+/// Device and inode of what descriptor 2 was as this library was loaded; 0: not known; [`CLOSED`]: nothing.
 static STDERR: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
+const CLOSED: (u64, u64, libc::mode_t) = (u64::MAX, u64::MAX, 0);
 
 /// Notes what the job's stderr is.
 #[cold]
 pub(crate) fn note_stderr() {
-    let (device, inode, _) = second().unwrap_or_default();
+    let (device, inode, _) = second().unwrap_or(CLOSED);
     for (place, value) in STDERR.iter().zip([device, inode]) {
         place.store(value, Relaxed);
     }
@@ -25,7 +26,7 @@ fn second() -> Option<(u64, u64, libc::mode_t)> {
 }
 
 /// Whether descriptor 2 is a place for messages. A job that closes all descriptors, as daemons do, may have a file of data there, or
-/// somebody's connection: what is another one than it was must be a terminal, a device, or a file that is appended to.
+/// somebody's connection; so may one that began without a stderr. What is another one than it was must be a terminal, a device, or a file that is appended to.
 fn is_stderr() -> bool {
     let Some((device, inode, mode)) = second() else { return false };
     let [was_device, was_inode] = STDERR.each_ref().map(|w| w.load(Relaxed));

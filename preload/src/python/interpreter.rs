@@ -7,10 +7,11 @@ use super::object::{Object, c_api};
 use super::uncounted::{Uncounted, is_collection_due};
 use super::untraced::Untraced;
 use super::version;
-use crate::platform::real;
+use crate::platform::{real, tid};
 use once_cell::sync::OnceCell;
 use std::ffi::{CStr, c_char, c_int, c_long, c_void};
 use std::sync::atomic::{AtomicU32, Ordering::*};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// `PyMethodDef`.
@@ -42,7 +43,11 @@ c_api! {
     /// What we need of it to run what is ours.
     struct Api {
         none: c"_Py_NoneStruct" = Object,
-        exception: c"PyExc_Exception" = *mut Object,
+        attribute_error: c"PyExc_AttributeError" = *mut Object,
+        type_error: c"PyExc_TypeError" = *mut Object,
+        name_error: c"PyExc_NameError" = *mut Object,
+        recursion_error: c"PyExc_RecursionError" = *mut Object,
+        memory_error: c"PyExc_MemoryError" = *mut Object,
         add_pending_call: c"Py_AddPendingCall" = extern "C" fn(extern "C" fn(*mut c_void) -> c_int, *mut c_void) -> c_int,
         incref: c"Py_IncRef" = extern "C" fn(Object),
         decref: c"Py_DecRef" = extern "C" fn(Object),
@@ -66,6 +71,7 @@ c_api! {
         restore: c"PyErr_Restore" = extern "C" fn(Object, Object, Object),
         save_thread: c"PyEval_SaveThread" = extern "C" fn() -> Object,
         restore_thread: c"PyEval_RestoreThread" = extern "C" fn(Object),
+        set_async: c"PyThreadState_SetAsyncExc" = extern "C" fn(u64, Object) -> c_int,
     }
 }
 
@@ -159,7 +165,7 @@ pub(crate) enum Outcome {
     NotYet,
     /// An error of ours; cleared.
     Failed,
-    /// An exception that is not ours (KeyboardInterrupt, SystemExit) is set: it goes on to the script.
+    /// An exception that is not ours is set, from a signal's handler or another thread: it goes on to the script.
     HandOn,
 }
 
@@ -167,7 +173,7 @@ pub(crate) enum Outcome {
 #[cold]
 pub(crate) fn run_source(source: &CStr, functions: &[(&CStr, &'static MethodDef)]) -> Outcome {
     let Some(a) = api() else { return Outcome::Failed };
-    if !(a.occurred)().is_null() || is_collection_due() {
+    if !(a.occurred)().is_null() || later().is_some() || is_collection_due() {
         return Outcome::NotYet; // somebody's exception is on its way, or a collection that is the job's: not now
     }
     let _uncounted = Uncounted::begin_python();
@@ -178,23 +184,31 @@ pub(crate) fn run_source(source: &CStr, functions: &[(&CStr, &'static MethodDef)
             _ => Outcome::NotYet,
         };
     }
-    // SAFETY: `PyExc_Exception` is a variable that holds the class for the interpreter's life.
-    if (a.matches)(unsafe { *a.exception }) == 0 {
+    // What our own lines may raise: where the job has replaced what they use, or has left them no stack or memory.
+    let ours = [a.attribute_error, a.type_error, a.name_error, a.recursion_error, a.memory_error];
+    // SAFETY: variables that hold these classes for the interpreter's life.
+    if ours.iter().all(|class| (a.matches)(unsafe { **class }) == 0) {
         return Outcome::HandOn;
     }
     (a.clear)();
     Outcome::Failed
 }
 
-/// Takes a script's own exception off this thread, where nobody expects one, and has the main thread raise it at its next
-/// instruction.
+/// Takes a script's own exception off this thread, where nobody expects one, and has it raised at the next instruction: by the main thread,
+/// where a signal's handler has raised it; another one has it from a thread, which sent no more than its class.
 #[cold]
 pub(crate) fn raise_later() {
     let Some(a) = api() else { return };
     let mut e = Exception([core::ptr::null_mut(); 3]);
     let [kind, value, traceback] = &mut e.0;
     (a.fetch)(kind, value, traceback);
-    *LATER.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(e);
+    if tid::tid() != std::process::id() {
+        // SAFETY: has no arguments and cannot fail; it is how Python names a thread, too.
+        (a.set_async)(unsafe { libc::pthread_self() }, *kind);
+        e.0.into_iter().filter(|o| !o.is_null()).for_each(|o| (a.decref)(o));
+        return;
+    }
+    *later() = Some(e);
     add_pending_call(raise);
 }
 
@@ -202,10 +216,14 @@ pub(crate) fn raise_later() {
 struct Exception([Object; 3]);
 // SAFETY: the objects are only touched with the GIL held.
 unsafe impl Send for Exception {}
-static LATER: std::sync::Mutex<Option<Exception>> = std::sync::Mutex::new(None);
+static LATER: Mutex<Option<Exception>> = Mutex::new(None);
+
+fn later() -> MutexGuard<'static, Option<Exception>> {
+    LATER.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 extern "C" fn raise(_: *mut c_void) -> c_int {
-    let taken = LATER.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
+    let taken = later().take();
     match (api(), taken) {
         (Some(a), Some(Exception([kind, value, traceback]))) => {
             (a.restore)(kind, value, traceback);

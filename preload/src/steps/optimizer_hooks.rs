@@ -18,7 +18,8 @@ static ENDING: MethodDef = MethodDef::new(c"ending", ending, METH_NOARGS);
 /// `_r` is 1 once the hooks are on. `torch.compile` traces them as the functions that they are, and finds nothing to do: a builtin in
 /// their place would break the graph and warn. Whoever calls them runs ours in their place, without a frame: a tracer or a
 /// profiler of the job's does not see them. They go into PyTorch's tables themselves, under a number that no hook of the job's gets:
-/// those are counted, and are in what `torch.save` writes. Nothing is imported, for a job may have its own `__import__`; and what stays
+/// those are counted, and are in what `torch.save` writes. A table that somebody goes through must not change: where the job has hooks of
+/// its own there, no optimizer may be at work, and without a GIL there must be no other thread. Nothing is imported, for a job may have its own `__import__`; and what stays
 /// needs no name of its namespace, which is emptied but for the builtins.
 const SOURCE: &CStr = cr#"
 def _install(modules, begin, begin_with_closure, end, own_begin, own_end, ending):
@@ -27,6 +28,17 @@ def _install(modules, begin, begin_with_closure, end, own_begin, own_end, ending
     functools = modules.get("functools")
     if optimizers is None or compiler is None or not hasattr(optimizers, "register_optimizer_step_post_hook"):
         return 0
+    before = getattr(optimizers, "_global_optimizer_pre_hooks", None)
+    after = getattr(optimizers, "_global_optimizer_post_hooks", None)
+    system, threads = modules.get("sys"), modules.get("_thread")
+    if hasattr(system, "_is_gil_enabled") and not system._is_gil_enabled() and threads._count():
+        return 0
+    if before or after:
+        for frame in system._current_frames().values():
+            while frame is not None:
+                if frame.f_code.co_filename == optimizers.__file__:
+                    return 0
+                frame = frame.f_back
     is_compiling = compiler.is_compiling
     def strandline_begin(optimizer, args, kwargs):
         if not is_compiling():
@@ -37,8 +49,6 @@ def _install(modules, begin, begin_with_closure, end, own_begin, own_end, ending
             end(optimizer)
     if functools is not None and own_begin(strandline_begin) and own_end(strandline_end):
         strandline_begin, strandline_end = functools.partial(strandline_begin), functools.partial(strandline_end)
-    before = getattr(optimizers, "_global_optimizer_pre_hooks", None)
-    after = getattr(optimizers, "_global_optimizer_post_hooks", None)
     if isinstance(before, dict) and isinstance(after, dict):
         before[-1], after[-1] = strandline_begin, strandline_end
     else:

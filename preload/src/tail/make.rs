@@ -73,7 +73,7 @@ pub(crate) fn make_ready(region: &Region) {
     if region.unclaimed_below(ready) >= AHEAD {
         return;
     }
-    let next = (ready..).map_while(|i| region.lane_memory(i)).take(AHEAD as usize);
+    let next = (ready..u32::MAX).map_while(|i| region.lane_memory(i)).take(AHEAD as usize);
     let made = next.take_while(|(base, len)| memory::populate(*base, *len).is_ok()).count() as u32;
     recorder::set_ready_lanes(ready.saturating_add(made));
 }

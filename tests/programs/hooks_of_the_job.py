@@ -1,0 +1,35 @@
+"""A job has hooks on all optimizers, and CUDA starts in one of them: nobody may change the table that is gone through meanwhile."""
+
+import time
+
+import torch
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+
+called = []
+on_card = []
+
+
+def before(optimizer, args, kwargs):
+    called.append("before")
+    if len(called) > 6 and not on_card:
+        on_card.append(torch.zeros(1 << 20, dtype=torch.uint8, device="cuda"))
+        end = time.monotonic() + 0.5
+        while time.monotonic() < end:
+            pass
+
+
+def after(optimizer, args, kwargs):
+    called.append("after")
+
+
+register_optimizer_step_pre_hook(before)
+register_optimizer_step_pre_hook(lambda *_: None)
+register_optimizer_step_post_hook(after)
+model = torch.nn.Linear(4, 4)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(40):
+    model(torch.ones(2, 4)).sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    block = torch.empty(1000 * step + 1000, dtype=torch.uint8, device="cuda") if on_card else None
+print(len(called), len(on_card))
