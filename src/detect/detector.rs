@@ -7,9 +7,9 @@ use super::growth::{self, Line, Member, Rule};
 use super::keeper::{Testimony, refine};
 use super::policy::Policy;
 use super::survivors::{BIRTHS, Fell};
-use super::{kinds, note};
+use super::{kinds, note, replaced};
 use crate::event::DeviceId;
-use crate::replay::{Cohort, CohortId, GRACE, Grain, Point, Progress, Replay};
+use crate::replay::{Cohort, CohortId, GRACE, Grain, Point, Progress, Replay, Track};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 /// All judgements over one replay.
@@ -23,10 +23,12 @@ pub struct Detector {
     lines: Vec<Option<Box<[Line; 2]>>>,
     /// What is no leak, as of the last look.
     notes: Vec<Finding>,
+    /// Lines whose blocks took the place of others' as of the last whole look.
+    replaced: FxHashSet<CohortId>,
     findings: Vec<Finding>,
     rises: Vec<(u32, Point)>,
-    /// Blocks that were held when the first step ended, but for the optimizer's.
-    weights: FxHashMap<DeviceId, u64>,
+    /// What is held but for the optimizer's: blocks when the first step ended, and the most bytes since.
+    weights: FxHashMap<DeviceId, Point>,
     generation: u32,
     /// Steps and microbatches at the last look, whether the recording had ended, and whether it was a whole look.
     judged: Option<((u32, u32, bool), bool)>,
@@ -71,6 +73,7 @@ impl Detector {
         self.cases.clear();
         self.lines.clear();
         self.notes.clear();
+        self.replaced.clear();
         self.judged = None;
     }
 
@@ -81,14 +84,19 @@ impl Detector {
             self.weights.clear();
         }
         if replay.steps() == 1 {
-            self.weights = weights(replay);
+            self.weights = outside_optimizers(replay);
+        } else if whole {
+            for (device, now) in outside_optimizers(replay) {
+                let known = self.weights.entry(device).or_default();
+                known.bytes = known.bytes.max(now.bytes);
+            }
         }
         let now = (replay.steps(), replay.microbatches(), replay.ended().is_some());
         if self.judged == Some((now, true)) {
             return;
         }
         self.judged = Some((now, whole));
-        let grown = self.grown(replay, now.0, now.1);
+        let grown = self.grown(replay, now, whole);
         let news = whole || !grown.is_empty() || self.cases.iter().any(Case::stands);
         self.go_on(replay, &grown);
         self.begin(replay, &grown);
@@ -130,21 +138,31 @@ impl Detector {
         if steps.max(micro) < growth::MIN_MARKS {
             return None;
         }
-        let hidden = |c: &Cohort| {
-            let births = c.steps.births.list();
-            let may_grow =
-                births.iter().map(|b| b.marks).sum::<u32>() >= BIRTHS && c.in_optimizer * 2 <= c.allocs;
-            if may_grow { births.iter().map(|b| b.total.bytes).sum::<u64>() } else { 0 }
-        };
         let told: FxHashSet<CohortId> =
             self.cases.iter().filter(|c| c.stands()).flat_map(|c| c.members.iter().map(|m| m.id)).collect();
         let untold = (0..).map(CohortId).zip(replay.cohorts()).filter(|(id, _)| !told.contains(id));
-        let all: u64 = untold.map(|(_, c)| hidden(c)).fold(0, u64::saturating_add);
+        // Lines that left blocks in a few marks are nothing by themselves; but each cell of a notebook, say, is a line of its own.
+        let (mut many, mut few, mut when) = (0u64, 0u64, FxHashSet::default());
+        for (_, c) in untold {
+            let births = c.steps.births.list();
+            let is_many = births.iter().map(|b| b.marks).sum::<u32>() >= BIRTHS;
+            for b in births.iter().filter(|b| is_many || b.first > growth::BEGINNING) {
+                let sum = if is_many { &mut many } else { &mut few };
+                *sum = sum.saturating_add(b.total.bytes);
+                when.extend((!is_many).then_some(b.first));
+            }
+        }
+        let all = many.saturating_add(if when.len() >= BIRTHS as usize { few } else { 0 });
         Some((all as f64 / f64::from(steps.max(1))).max(LEAST))
     }
 
     /// Cohorts that grow as of the last marks. By step where it is seen by step, else by microbatch.
-    fn grown(&mut self, replay: &Replay, steps: u32, micro: u32) -> Vec<(Place, Member)> {
+    fn grown(
+        &mut self,
+        replay: &Replay,
+        (steps, micro, _): (u32, u32, bool),
+        whole: bool,
+    ) -> Vec<(Place, Member)> {
         let mut all = Vec::new();
         // Steps are told apart from microbatches only where there are several to a step.
         let fine = micro >= steps.saturating_mul(2);
@@ -157,7 +175,7 @@ impl Detector {
                 *lines = Some(Box::default());
             }
             let Some(lines) = lines.as_deref_mut() else { continue };
-            let weights = self.weights.get(&c.key.device).copied().unwrap_or(0);
+            let weights = self.weights.get(&c.key.device).copied().unwrap_or_default();
             for (line, (grain, mark)) in
                 lines.iter_mut().zip([(Grain::Step, steps), (Grain::Microbatch, micro)])
             {
@@ -172,6 +190,17 @@ impl Detector {
             }
         }
         all.retain(|(place, m)| !self.has_stopped(replay, *place, m));
+        let replaced: FxHashSet<CohortId> = all
+            .iter()
+            .filter(|(_, m)| !self.cases.iter().any(|c| c.stands() && c.has(m.id)))
+            .filter(|(place, m)| match self.replaced.contains(&m.id) && !whole {
+                true => true,
+                false => replaces(replay, *place, m),
+            })
+            .map(|(_, m)| m.id)
+            .collect();
+        all.retain(|(_, m)| !replaced.contains(&m.id));
+        self.replaced = replaced;
         all
     }
 
@@ -292,6 +321,17 @@ impl Detector {
     }
 }
 
+/// Whether what it keeps took the place of what other lines of the device lost.
+fn replaces(replay: &Replay, place: Place, m: &Member) -> bool {
+    let Rule::Kept { marks, .. } = m.growth.rule else { return false };
+    let Some(mine) = replay.cohorts().get(m.id.0 as usize) else { return false };
+    let is_other = |c: &&Cohort| c.key.device == place.device && c.key != mine.key;
+    let others: Vec<&Track> =
+        replay.cohorts().iter().filter(is_other).map(|c| growth::track(c, place.grain)).collect();
+    let since = (m.growth.onset, place.mark(replay), marks);
+    replaced::is_paid_for(growth::track(mine, place.grain), &others, since)
+}
+
 /// Blocks of it grew old in several marks, or die of old age, or are made anew larger and larger.
 fn is_worth_watching(c: &Cohort, fine: bool) -> bool {
     let of = |t: &crate::replay::Track| {
@@ -326,10 +366,10 @@ fn sort(findings: &mut [Finding]) {
 }
 
 /// Blocks that are held now, but for those of lines where an optimizer allocates, by device.
-fn weights(replay: &Replay) -> FxHashMap<DeviceId, u64> {
-    let mut all = FxHashMap::default();
+fn outside_optimizers(replay: &Replay) -> FxHashMap<DeviceId, Point> {
+    let mut all: FxHashMap<DeviceId, Point> = FxHashMap::default();
     for c in replay.cohorts().iter().filter(|c| c.in_optimizer == 0) {
-        *all.entry(c.key.device).or_default() += c.live.blocks;
+        all.entry(c.key.device).or_default().add(c.live);
     }
     all
 }

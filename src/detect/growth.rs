@@ -8,9 +8,14 @@ use crate::replay::{Cohort, CohortId, GRACE, Grain, Point, RECENT, Remade, Track
 /// Marks that must lie behind before a job is called clean.
 pub(super) const MIN_MARKS: u32 = 12;
 
+/// Marks in which a job makes what it goes on with.
+pub(super) const BEGINNING: u32 = 2;
+
 /// Marks that the state of an optimizer must have grown for beyond what the weights explain: experts that are routed to lazily
 /// get theirs one by one.
 const STATE_MARKS: u32 = 100;
+/// No state of an optimizer has so many times the weights' bytes: four slots of twice their precision.
+const STATE_BYTES: u64 = 8;
 
 /// By what growth was established.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -74,14 +79,15 @@ pub(super) struct Line {
 }
 
 impl Line {
-    /// Judges it as of `mark`. `weights` is how many blocks the job held when its first step ended, but for its
-    /// optimizer's: a line of an optimizer makes one state for each at the most, in as many steps as it takes until all
-    /// are trained (layers that are thawed one by one).
-    pub(super) fn look(&mut self, c: &Cohort, grain: Grain, mark: u32, weights: u64) {
+    /// Judges it as of `mark`. `weights` is what the job holds but for its optimizer's, how many blocks when its first step ended and most
+    /// bytes since: a line of an optimizer makes one state for each at the most, in as many steps as it takes until all
+    /// are trained (layers that are thawed one by one). What a step's hook keeps, or an optimizer of the user's own, is larger by then.
+    pub(super) fn look(&mut self, c: &Cohort, grain: Grain, mark: u32, weights: Point) {
         let t = track(c, grain);
         let of_optimizer = c.in_optimizer * 2 > c.allocs;
         let since = t.births.list().first().map_or(mark, |b| b.first);
-        let is_state = t.at_mark.blocks <= weights || mark.saturating_sub(since) < STATE_MARKS;
+        let is_state = t.at_mark.bytes <= weights.bytes.saturating_mul(STATE_BYTES)
+            && (t.at_mark.blocks <= weights.blocks || mark.saturating_sub(since) < STATE_MARKS);
         if of_optimizer && is_state && self.kept.named.is_none() {
             return;
         }

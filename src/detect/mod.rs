@@ -24,6 +24,7 @@ mod note;
 mod oom;
 mod policy;
 mod ranks;
+mod replaced;
 mod self_fault;
 mod severity;
 mod survivors;

@@ -105,7 +105,7 @@ impl Series {
     }
 
     /// Appends the value at `mark`; marks that were left out since the last one had the value (0, 0).
-    pub(super) fn push(&mut self, mark: u32, p: Point) {
+    pub(crate) fn push(&mut self, mark: u32, p: Point) {
         if self.len == 0 {
             if p == Point::default() {
                 return;

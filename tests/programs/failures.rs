@@ -46,6 +46,11 @@ fn hooks_are_not_added_while_the_jobs_own_are_called() {
     assert_eq!(ran.stdout(), "80 1\n");
     let recording = Recording::read(&ran.recording()).whole();
     assert_eq!(recording.count(|b| matches!(b, Body::OptimizerEnd(_))), 36, "of all steps after that one");
+    // One that removes itself as it is called is the last one, as without us.
+    let folder = Folder::new("once");
+    let ran = same_with_and_without(&folder, "hooks_of_the_job.py", &["once"]).succeeded();
+    let recording = Recording::read(&ran.recording()).whole();
+    assert_eq!(recording.count(|b| matches!(b, Body::OptimizerEnd(_))), 40, "{}", ran.stdout());
 }
 
 #[test]

@@ -1,5 +1,9 @@
-"""A job has hooks on all optimizers, and CUDA starts in one of them: nobody may change the table that is gone through meanwhile."""
+"""A job has hooks on all optimizers, and CUDA starts in one of them: nobody may change the table that is gone through meanwhile.
 
+    hooks_of_the_job.py [once]      once: CUDA starts before the first step, and the last hook removes itself
+"""
+
+import sys
 import time
 
 import torch
@@ -22,9 +26,18 @@ def after(optimizer, args, kwargs):
     called.append("after")
 
 
+def once(optimizer, args, kwargs):
+    for handle in handles:
+        handle.remove()
+
+
 register_optimizer_step_pre_hook(before)
 register_optimizer_step_pre_hook(lambda *_: None)
 register_optimizer_step_post_hook(after)
+handles = [register_optimizer_step_post_hook(once)] if sys.argv[1:] else []
+if handles:
+    on_card.append(torch.zeros(1 << 20, dtype=torch.uint8, device="cuda"))
+    time.sleep(0.5)
 model = torch.nn.Linear(4, 4)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 for step in range(40):

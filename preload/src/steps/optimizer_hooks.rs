@@ -19,7 +19,8 @@ static ENDING: MethodDef = MethodDef::new(c"ending", ending, METH_NOARGS);
 /// their place would break the graph and warn. Whoever calls them runs ours in their place, without a frame: a tracer or a
 /// profiler of the job's does not see them. They go into PyTorch's tables themselves, under a number that no hook of the job's gets:
 /// those are counted, and are in what `torch.save` writes. A table that somebody goes through must not change: where the job has hooks of
-/// its own there, no optimizer may be at work, and without a GIL there must be no other thread. Nothing is imported, for a job may have its own `__import__`; and what stays
+/// its own there, no optimizer may be at work, and without a GIL there must be no other thread. Ours come first: behind the last one of the
+/// job's PyTorch does not look whether that has changed the table, as one does that is called once. Nothing is imported, for a job may have its own `__import__`; and what stays
 /// needs no name of its namespace, which is emptied but for the builtins.
 const SOURCE: &CStr = cr#"
 def _install(modules, begin, begin_with_closure, end, own_begin, own_end, ending):
@@ -51,6 +52,9 @@ def _install(modules, begin, begin_with_closure, end, own_begin, own_end, ending
         strandline_begin, strandline_end = functools.partial(strandline_begin), functools.partial(strandline_end)
     if isinstance(before, dict) and isinstance(after, dict):
         before[-1], after[-1] = strandline_begin, strandline_end
+        for table in before, after:
+            if hasattr(table, "move_to_end"):
+                table.move_to_end(-1, last=False)
     else:
         optimizers.register_optimizer_step_pre_hook(strandline_begin)
         optimizers.register_optimizer_step_post_hook(strandline_end)
