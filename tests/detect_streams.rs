@@ -27,6 +27,8 @@ mod pinned;
 mod random;
 #[path = "detect_streams/rates.rs"]
 mod rates;
+#[path = "detect_streams/replaced.rs"]
+mod replaced;
 #[path = "detect_streams/script.rs"]
 mod script;
 #[path = "detect_streams/seen.rs"]

@@ -254,7 +254,7 @@ fn certainty(
         }
         Rule::Backlog { life } => {
             evidence.push(Evidence::new(
-                "blocks more than when it began, though each is freed in the end",
+                "blocks more than when it began, of a line whose blocks are freed",
                 blocks as f64,
             ));
             evidence
@@ -364,7 +364,9 @@ fn shares(
         let new = FindingSite { site, stack, share: 0.0, blocks_now: 0, bytes_now: 0, of_optimizer };
         let s = by_site.entry(site.0).or_insert(new);
         s.of_optimizer = s.of_optimizer.filter(|o| *o == key.optimizer);
-        let mine = || once.iter().filter(|h| h.cohort == m.id);
+        // What is counted from a base on is without it already.
+        let is_kept = matches!(m.growth.rule, Rule::Kept { .. });
+        let mine = || once.iter().filter(|h| is_kept && h.cohort == m.id);
         let apart = mine().map(|h| h.block.rounded.0).fold(0, u64::saturating_add);
         let now_bytes = m.growth.now.bytes.saturating_sub(apart);
         let now_blocks = m.growth.now.blocks.saturating_sub(mine().count() as u64);

@@ -297,8 +297,9 @@ fn survivors(t: &Track, mark: u32, age: u32, after: u32) -> Option<Kept> {
     if !witnessed(list) {
         return None;
     }
-    // From which birth on it goes on like this: the earliest one.
-    let (mut found, mut sum) = (None, Sum::default());
+    // From which birth on it goes on like this: the earliest one. One or two before a beginning are no part of it: a workspace of cuBLAS that
+    // the line made long before.
+    let (mut found, mut sum) = (None::<(u32, u32)>, Sum::default());
     for (i, b) in list.iter().enumerate().rev().take_while(|(_, b)| b.first > after) {
         sum.add(b);
         if sum.marks < BIRTHS {
@@ -309,11 +310,12 @@ fn survivors(t: &Track, mark: u32, age: u32, after: u32) -> Option<Kept> {
             let gap = f64::from(b.first - before.last);
             f64::from(sum.marks) * (span / (span + gap)).ln() < BEGINS
         });
-        if begins && sum.trend(b, until) > FADES {
-            found = Some(b.first);
+        let is_more = found.is_none_or(|(_, marks)| sum.marks > marks.saturating_add(BESIDES));
+        if begins && is_more && sum.trend(b, until) > FADES {
+            found = Some((b.first, sum.marks));
         }
     }
-    count(list, found?, until, BIRTHS)
+    count(list, found?.0, until, BIRTHS)
 }
 
 /// Births of some marks, for their mean.

@@ -70,7 +70,9 @@ fn grows(c: &Cohort, mark: u32) -> Option<Kept> {
     let mut watch = Watch::default();
     watch.look(&c.steps, c.frees, mark);
     let kept = watch.named?.kept;
-    let middle = kept.first + mark.saturating_sub(kept.first) / 2;
-    let late: u32 = c.steps.births.list().iter().filter(|b| b.first > middle).map(|b| b.marks).sum();
+    let births = c.steps.births.list();
+    let first = births.first().map_or(kept.first, |b| b.first);
+    let middle = first + mark.saturating_sub(first) / 2;
+    let late: u32 = births.iter().filter(|b| b.first > middle).map(|b| b.marks).sum();
     (late >= MIN_MARKS).then_some(kept)
 }

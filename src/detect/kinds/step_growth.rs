@@ -45,7 +45,7 @@ fn explain(g: &Grown<'_>) -> String {
     let what = format!("{} ({}){of}", plural(f.blocks_now, "block"), size(f.bytes_now));
     match g.members.first().map(|m| m.growth.rule) {
         Some(Rule::Backlog { life }) => format!(
-            "{what} more are alive than when the growth began: each is freed in the end, after up to {}, but they are allocated faster than they are freed",
+            "{what} more are alive than when the growth began: those that were freed lived for up to {}, and more are allocated than freed",
             plural(life.into(), noun)
         ),
         Some(Rule::Kept { marks, life, .. }) => {
