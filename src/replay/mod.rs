@@ -8,6 +8,7 @@
 //! one moment.
 
 pub mod anatomy;
+mod answered;
 mod apply;
 mod births;
 mod calls;

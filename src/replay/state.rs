@@ -86,6 +86,8 @@ pub struct Replay {
     pub(super) torn_down: Vec<Freed>,
     /// What a job frees whose steps a clock ends.
     pub(super) leaving: Leaving,
+    /// When the first answer of the job's probe was given of which it is not noted yet what had been freed by then.
+    pub(super) answer_due: Option<Nanos>,
 }
 
 impl Replay {
@@ -100,7 +102,11 @@ impl Replay {
             Item::Event(e) => return self.apply_event(e),
             Item::Stack(id) => self.learn_stack(*id, names),
             Item::Meta(serde_json::Value::Object(m)) => {
+                let answers = m.get("holders").and_then(|_| Some(self.meta.get_mut("holders")?.take()));
                 m.iter().for_each(|(key, fact)| self.meta[key] = fact.clone());
+                if m.contains_key("holders") {
+                    self.take_answers(&answers.unwrap_or_default());
+                }
                 self.sizes_from_facts();
                 self.sites.packages = PackageFolders::of_facts(&self.meta);
             }
@@ -108,6 +114,9 @@ impl Replay {
             Item::Dropped(_) => self.dropped = true,
             Item::Driver(d) => self.driver(d),
             Item::End(t) => {
+                if self.answer_due.is_some() {
+                    self.check_answers(*t);
+                }
                 self.ended = Some(*t);
                 self.time = self.time.max(*t);
                 if self.exit_status().is_some_and(|s| s > 0) {

@@ -19,19 +19,28 @@ pub(crate) fn held_by(finding: &Finding, replay: &Replay) -> HeldBy {
     // Of a moment that the replay does not reach, as in a report of an earlier one, nobody knows the step.
     let reaches = |ns: u64| replay.ended().is_some() || ns <= replay.time().0;
     let step_at = |ns: u64| replay.step_at(Nanos(ns)).filter(|_| reaches(ns)).map(|step| step.min(last));
-    let of = |(f, answer): (&Value, &Value)| match HeldBy::of(f, answer, counts, &step_at) {
-        HeldBy::NotFound(_) if was_freed(finding, replay) => HeldBy::Skipped(freed(replay, answer).into()),
-        HeldBy::Found(mut holders) => {
-            holders.retain(|h| h.part.as_deref() != Some("optimizer") || may_be_state(finding, replay));
-            if holders.is_empty() {
-                HeldBy::Skipped(freed(replay, answer).into())
-            } else {
-                HeldBy::Found(holders)
-            }
-        }
-        held => held,
+    let of = |(f, answer): (&Value, &Value)| {
+        let held = HeldBy::of(f, answer, counts, &step_at);
+        believed(held, f["freed"].as_f64(), may_be_state(finding, replay), freed(replay, answer))
     };
     answer(replay, &about(finding, &frames(finding, replay))).map_or(HeldBy::NotRun, of)
+}
+
+/// What is to be believed of an answer. `freed`: the part of what was asked about that was freed before it came, where that is known: what it says
+/// of these blocks, it says of whatever has their addresses, as an optimizer's state may have that did not make what was found
+/// (`may_be_state`). `why`: what is told where it says no more.
+fn believed(held: HeldBy, freed: Option<f64>, may_be_state: bool, why: &str) -> HeldBy {
+    /// What is more than this part is most of it.
+    const HALF: f64 = 0.5;
+    match held {
+        HeldBy::NotFound(_) if freed.is_some_and(|freed| freed > HALF) => HeldBy::Skipped(why.into()),
+        HeldBy::Found(mut holders) => {
+            let is_reused = |share: f64| !may_be_state && freed.is_some_and(|freed| share <= freed);
+            holders.retain(|h| h.part.as_deref() != Some("optimizer") || !is_reused(h.share));
+            if holders.is_empty() { HeldBy::Skipped(why.into()) } else { HeldBy::Found(holders) }
+        }
+        held => held,
+    }
 }
 
 /// Why nobody holds what was found, if the job has freed it.
@@ -43,19 +52,13 @@ fn freed(replay: &Replay, answer: &Value) -> &'static str {
     }
 }
 
-/// Whether an optimizer may have made what was found, as far as is known: else its state has the address of what was freed meanwhile.
+/// Whether an optimizer may have made what was found, as far as is known.
 fn may_be_state(finding: &Finding, replay: &Replay) -> bool {
     let of = |c: &&Cohort| c.in_optimizer > 0;
     let is_mine =
         |c: &Cohort| c.key.device == finding.device && finding.sites.iter().any(|s| s.site == c.key.site);
     let mut made = replay.cohorts().iter().filter(of).peekable();
     made.peek().is_none() || made.any(is_mine)
-}
-
-/// Whether the job has freed most of what was found by now: nobody may have held it any more when this was answered.
-fn was_freed(finding: &Finding, replay: &Replay) -> bool {
-    let live = replay.blocks(finding.device).filter(|h| finding.counts(h) && !h.pending);
-    live.map(|h| h.block.rounded.0).sum::<u64>() <= finding.bytes_now / 2
 }
 
 /// What the job has answered about a finding, as it stands in the recording.
@@ -104,6 +107,27 @@ pub(crate) fn is_same(a: &Value, b: &Value) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use strandline::report::Holder;
+
+    #[test]
+    fn only_what_was_freed_before_the_answer_is_not_believed() {
+        let holder =
+            |part: Option<&str>, share| Holder { part: part.map(str::to_owned), share, ..Holder::default() };
+        let state = |share| HeldBy::Found(vec![holder(Some("optimizer"), share)]);
+        let is = |held: HeldBy, freed, mine| believed(held, freed, mine, "freed");
+        let skipped = HeldBy::Skipped("freed".into());
+        // The state of an optimizer that was loaded or copied was made outside of any step.
+        for freed in [None, Some(0.0), Some(0.25)] {
+            assert_eq!(is(state(0.75), freed, false), state(0.75), "{freed:?}");
+        }
+        assert_eq!(is(state(0.75), Some(0.75), false), skipped);
+        assert_eq!(is(state(0.75), Some(0.75), true), state(0.75), "its own lines made it");
+        let both = HeldBy::Found(vec![holder(Some("optimizer"), 0.5), holder(None, 0.5)]);
+        assert_eq!(is(both, Some(0.5), false), HeldBy::Found(vec![holder(None, 0.5)]));
+        let none = || HeldBy::NotFound("no name".into());
+        assert_eq!((is(none(), Some(1.0), true), is(none(), Some(0.5), true)), (skipped, none()));
+        assert_eq!(is(none(), None, true), none(), "nothing is known of that");
+    }
 
     #[test]
     fn a_finding_is_the_same_where_it_shares_a_line() {

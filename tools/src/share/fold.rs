@@ -143,9 +143,13 @@ impl Fold {
             })
         });
         let holders: Vec<Value> = holders.collect();
+        let asked = &about["asked"];
+        let blocks: Vec<u64> =
+            asked["blocks"].as_array().into_iter().flatten().filter_map(Value::as_u64).collect();
         json!({
             "about": {
                 "kind": about["kind"], "device": about["device"].as_u64(), "stream": about["stream"].as_u64(), "sites": sites,
+                "asked": { "ns": asked["ns"].as_u64(), "blocks": blocks },
             },
             "status": f["status"], "holders": holders, "reason": f["reason"].as_str().map(sentence),
             "blocks": f["blocks"].as_u64(),

@@ -3,7 +3,7 @@
 use crate::files;
 use crate::holder::{about, answer, frames, is_same};
 use crate::live::Live;
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -74,6 +74,7 @@ impl Asker {
             presses |= is_sure(finding);
             let mut about = about;
             about["lines"] = lines(finding, replay, live.names).into();
+            about["asked"] = asked_now(&blocks, replay);
             flagged.push(Flagged { about, blocks });
         }
         if !last && (flagged.is_empty() || !asked.is_due(presses, Instant::now())) {
@@ -160,6 +161,14 @@ fn lines(finding: &Finding, replay: &Replay, names: &Names) -> Vec<String> {
     lines
 }
 
+/// When it is asked, and some of the blocks: whoever reads the recording sees whether these were there still when it was answered.
+fn asked_now(blocks: &[u64], replay: &Replay) -> Value {
+    const TOLD: usize = 32;
+    let count = blocks.len().min(TOLD);
+    let some: Vec<u64> = (0..count).filter_map(|i| blocks.get(i * blocks.len() / count)).copied().collect();
+    json!({ "ns": replay.time().0, "blocks": some })
+}
+
 /// Addresses of what a finding counts, oldest first; of many, some of every age.
 fn blocks(finding: &Finding, replay: &Replay) -> Vec<u64> {
     let mut all: Vec<_> = counted(finding, replay).map(|h| (h.born, h.block.addr.0)).collect();
@@ -182,7 +191,6 @@ fn counted<'a>(finding: &'a Finding, replay: &'a Replay) -> impl Iterator<Item =
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
 
     #[test]
     fn what_is_established_need_not_wait_for_what_a_job_does_as_it_begins() {

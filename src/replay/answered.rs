@@ -1,0 +1,125 @@
+//! What the job's probe has answered (the fact `holders`), beside what the events say of the blocks that it was asked about.
+//!
+//! A search takes many slices, and the job goes on between them: blocks may be freed and their addresses used again before it ends. So each
+//! finding of an answer gets `freed`: the part of its blocks, 0 to 1, that had been freed when it was answered; null where that is not known.
+
+use super::state::Replay;
+use crate::event::{Addr, DeviceId, Nanos};
+use serde_json::Value;
+
+/// The findings of an answer.
+fn findings(answer: &mut Value) -> impl Iterator<Item = &mut Value> {
+    answer.get_mut("findings").and_then(Value::as_array_mut).into_iter().flatten()
+}
+
+impl Replay {
+    /// The fact has come: what is known of its answers is kept, and new ones are looked at when they were answered. `before`: the fact as it was.
+    pub(super) fn take_answers(&mut self, before: &Value) {
+        let mut answers = self.meta["holders"].take();
+        self.answer_due = None;
+        for answer in answers.as_array_mut().into_iter().flatten() {
+            let is_it = |b: &&Value| ["number", "at_ns"].iter().all(|key| b.get(key) == answer.get(key));
+            let known = before.as_array().into_iter().flatten().find(is_it);
+            for (i, f) in findings(answer).enumerate() {
+                match known.and_then(|known| known["findings"][i].get("freed")) {
+                    Some(freed) => f["freed"] = freed.clone(),
+                    // What was answered before anything of it is told is of a part that this recording has no more.
+                    None if self.events == 0 => f["freed"] = Value::Null,
+                    None => {}
+                }
+            }
+            let is_open = findings(answer).any(|f| f.get("freed").is_none());
+            let at = answer["at_ns"].as_u64().filter(|_| is_open).map(Nanos);
+            self.answer_due = self.answer_due.into_iter().chain(at).min();
+        }
+        self.meta["holders"] = answers;
+    }
+
+    /// Notes what has been freed of what was asked about, in the answers of before this moment.
+    #[cold]
+    pub(super) fn check_answers(&mut self, now: Nanos) {
+        let mut answers = self.meta["holders"].take();
+        self.answer_due = None;
+        for answer in answers.as_array_mut().into_iter().flatten() {
+            let at = Nanos(answer["at_ns"].as_u64().unwrap_or(0));
+            for f in findings(answer).filter(|f| f.get("freed").is_none()) {
+                if at < now {
+                    f["freed"] = self.freed_of(&f["about"]).into();
+                } else {
+                    self.answer_due = self.answer_due.into_iter().chain([at]).min();
+                }
+            }
+        }
+        self.meta["holders"] = answers;
+    }
+
+    /// The part of what was asked about that has been freed since, 0 to 1.
+    fn freed_of(&self, about: &Value) -> Option<f64> {
+        let asked = &about["asked"];
+        let device = DeviceId(about["device"].as_u64()?.try_into().ok()?);
+        let (at, blocks) = (asked["ns"].as_u64()?, asked["blocks"].as_array()?);
+        let is_freed = |address: &&Value| {
+            let block = address.as_u64().and_then(|a| self.block(device, Addr(a)));
+            block.is_none_or(|h| h.pending || h.born.0 > at)
+        };
+        let freed = blocks.iter().filter(is_freed).count();
+        (self.lost == 0 && !blocks.is_empty()).then(|| freed as f64 / blocks.len() as f64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::{Block, Body, Bytes, Event, Item, Names, ThreadId};
+    use serde_json::json;
+
+    fn block(addr: u64) -> Block {
+        Block { addr: Addr(addr), size: Bytes(512), rounded: Bytes(512), ..Block::default() }
+    }
+
+    fn say(r: &mut Replay, time: u64, body: Body) {
+        let event = Event { time: Nanos(time), thread: ThreadId(0), body };
+        r.apply(&Item::Event(event), &Names::default());
+    }
+
+    fn answer(number: u64, at: u64) -> Value {
+        let about = json!({ "device": 0, "asked": { "ns": 40, "blocks": [512, 1024, 1536, 2048] } });
+        json!({ "number": number, "at_ns": at, "findings": [{ "about": about, "status": "not_found" }] })
+    }
+
+    fn tell(r: &mut Replay, answers: &[Value]) {
+        r.apply(&Item::Meta(json!({ "holders": answers })), &Names::default());
+    }
+
+    fn freed(r: &Replay) -> Vec<Value> {
+        let all = r.meta()["holders"].as_array().into_iter().flatten();
+        all.map(|a| a["findings"][0]["freed"].clone()).collect()
+    }
+
+    #[test]
+    fn what_was_freed_before_the_answer_is_told_from_what_was_freed_after_it() {
+        let mut r = Replay::new();
+        (1..=4).for_each(|i| say(&mut r, i * 10, Body::Alloc(block(i * 512))));
+        say(&mut r, 50, Body::FreeCompleted(block(512)));
+        // The address comes again, to another block.
+        say(&mut r, 55, Body::FreeCompleted(block(1024)));
+        say(&mut r, 60, Body::Alloc(block(1024)));
+        tell(&mut r, &[answer(1, 80)]);
+        // This event was before the answer, and was read after it.
+        say(&mut r, 70, Body::FreeCompleted(block(1536)));
+        say(&mut r, 90, Body::FreeCompleted(block(2048)));
+        assert_eq!(freed(&r), [json!(0.75)]);
+        // All answers are told again with each, and later frees change nothing.
+        tell(&mut r, &[answer(1, 80), answer(2, 95)]);
+        r.apply(&Item::End(Nanos(100)), &Names::default());
+        assert_eq!(freed(&r), [json!(0.75), json!(1.0)]);
+    }
+
+    #[test]
+    fn of_a_part_that_was_cut_off_nothing_is_said() {
+        let mut r = Replay::new();
+        tell(&mut r, &[answer(1, 80)]);
+        say(&mut r, 90, Body::Alloc(block(512)));
+        assert_eq!(freed(&r), [Value::Null]);
+    }
+}
