@@ -301,6 +301,24 @@ fn states_by_way_of_another_name_and_methods_and_buffers_under_ever_new_ones() {
     ]);
 }
 
+/// What has as many entries as before, and these are tensors, keeps nothing of what grows; where its entries grow, their own statement is told.
+#[test]
+fn what_grows_is_kept_by_what_gets_more_entries() {
+    all_kept(&[
+        ("list_beside_a_ring", "pinned, a local of list_beside_a_ring"),
+        ("what_leaves_a_pool", "fame, a local of what_leaves_a_pool"),
+        ("optimizers_with_a_loaded_state", "trials, a local of optimizers_with_a_loaded_state"),
+    ]);
+}
+
+#[test]
+fn what_is_freed_only_as_the_job_ends_was_not_freed_while_it_was_looked_up() {
+    let folder = Folder::new("futures");
+    let report = reports(&folder, &["futures"]).remove(0);
+    let held_by = &largest(&report)["held_by"];
+    assert!(held_by["reason"].as_str().is_some_and(|r| !r.contains("freed")), "{held_by:#}");
+}
+
 /// Parameters are replaced in a group of an optimizer, whose state for the old ones stays: that is torch's line, and no other is told.
 #[test]
 fn where_no_statement_of_the_users_keeps_it_none_is_named() {

@@ -37,6 +37,10 @@ pub struct Holder {
     pub bound: Option<HolderBound>,
     /// It keeps the blocks through the autograd graphs of tensors in it.
     pub graph: bool,
+    /// Its entries are the tensors themselves, and it is one object: it holds no more of them than it has entries.
+    pub direct: bool,
+    /// It has as many entries as before while what was found grows: what grows is kept by another.
+    pub stays: bool,
     /// The name gets another object again and again, whose graph reaches back to the blocks.
     pub rebound: bool,
     /// And an optimizer did not step while others did: its backward may need that graph.
@@ -122,6 +126,8 @@ impl HeldBy {
                 step: taken.and_then(step_at),
                 bound: bound.map(|(kind, entries)| HolderBound { kind, entries }),
                 graph: v["graph"] == true,
+                direct: v["direct"] == true,
+                stays: false,
                 rebound: v["rebound"] == true,
                 awaited: v["awaited"] == true,
                 part: text(&v["part"]),
@@ -170,6 +176,18 @@ impl Holder {
         self.counts.first().zip(self.counts.last()).is_some_and(|(a, b)| b.entries > a.entries)
     }
 
+    /// The first of the last looks that all counted the same.
+    pub fn still_since(&self) -> Option<&Count> {
+        let last = self.counts.last()?;
+        self.counts.iter().rev().take_while(|c| c.entries == last.entries).last()
+    }
+
+    /// Steps between that look and the last one.
+    pub fn still(&self) -> u32 {
+        let steps = self.still_since().zip(self.counts.last());
+        steps.and_then(|(first, last)| Some(last.step?.saturating_sub(first.step?))).unwrap_or(0)
+    }
+
     /// Something that runs has it: what it keeps is no garbage that Python's collector could free.
     pub fn is_reachable(&self) -> bool {
         self.root || self.grew()
@@ -211,6 +229,9 @@ impl Holder {
             ));
         } else if self.is_emptied() {
             said.push_str(", other entries are removed from it now and then");
+        }
+        if self.stays {
+            said.push_str(", whose number of entries does not grow: it does not hold what grows");
         }
         if self.rebound {
             said.push_str(", which gets a new value in every step");

@@ -1,14 +1,15 @@
 """Jobs of a few seconds that keep tensors where Python's own library, numpy or a tensor has them, or under names that are made as the job runs,
 beside those of keeps.py, whose model and steps they use. `kept_by_others.py CASE`; the statement that keeps ends with `# KEEPS CASE`."""
 
-import atexit, collections, contextvars, functools, itertools, logging, logging.handlers, queue, sys, weakref
+import atexit, collections, contextvars, copy, functools, itertools, logging, logging.handlers, queue, sys, weakref
 
 import torch
 
-from keeps import batch, net, steps
+from keeps import batch, net, opt, steps
 
 CASES = {}
 by_name = []
+pending = []
 current = contextvars.ContextVar("current", default=())
 log = logging.getLogger("train")
 
@@ -365,6 +366,43 @@ def queues_of_sinks_in_a_list():
     sinks = [Sink(), Sink()]
     for i in steps():
         sinks[0].write(batch())
+
+
+@case
+def list_beside_a_ring():
+    """The newest are in a ring, whose number of entries stays the same; some go to a list, which grows."""
+    recent, pinned = collections.deque(maxlen=6), []
+    for i in steps():
+        x = batch()
+        recent.append(x)
+        if i % 4 == 0:
+            pinned.append(x)  # KEEPS list_beside_a_ring
+
+
+@case
+def what_leaves_a_pool():
+    pool, fame = [batch() for _ in range(4)], []
+    for i in steps():
+        fame.append(pool[i % 4])  # KEEPS what_leaves_a_pool
+        pool[i % 4] = batch()
+
+
+@case
+def optimizers_with_a_loaded_state():
+    """Their state was made by no step of theirs."""
+    trials = []
+    for i in steps():
+        trial = torch.optim.AdamW(net.parameters())
+        trial.load_state_dict(copy.deepcopy(opt.state_dict()))
+        trials.append(trial)  # KEEPS optimizers_with_a_loaded_state
+
+
+@case
+def futures():
+    """PyTorch's own code has the tensors: nobody with a name is found, and they are freed only as the job ends."""
+    for i in steps():
+        pending.append(torch.futures.Future())
+        pending[-1].set_result(batch())
 
 
 @case

@@ -3,10 +3,10 @@
 //! The job answers in the fact `holders` of its recording, so a report knows it too, much later and elsewhere.
 
 use serde_json::{Value, json};
-use strandline::detect::Finding;
+use strandline::detect::{Finding, GrainName};
 use strandline::event::{Frame, Nanos};
 use strandline::replay::{Cohort, Replay};
-use strandline::report::HeldBy;
+use strandline::report::{HeldBy, Holder};
 
 /// What the job has answered about a finding, by the lines as the replay has them.
 pub(crate) fn held_by(finding: &Finding, replay: &Replay) -> HeldBy {
@@ -21,7 +21,11 @@ pub(crate) fn held_by(finding: &Finding, replay: &Replay) -> HeldBy {
     let step_at = |ns: u64| replay.step_at(Nanos(ns)).filter(|_| reaches(ns)).map(|step| step.min(last));
     let of = |(f, answer): (&Value, &Value)| {
         let held = HeldBy::of(f, answer, counts, &step_at);
-        believed(held, f["freed"].as_f64(), may_be_state(finding, replay), freed(replay, answer))
+        let held = believed(held, f["freed"].as_f64(), may_be_state(finding, replay), freed(replay, answer));
+        match held {
+            HeldBy::Found(holders) => HeldBy::Found(growing_first(holders, &|step| blocks_at(finding, step))),
+            held => held,
+        }
     };
     answer(replay, &about(finding, &frames(finding, replay))).map_or(HeldBy::NotRun, of)
 }
@@ -41,6 +45,44 @@ fn believed(held: HeldBy, freed: Option<f64>, may_be_state: bool, why: &str) -> 
         }
         held => held,
     }
+}
+
+/// Holders with those last that do not grow while the finding does: a ring of the newest 24 beside a list that gets every tenth.
+/// `blocks_at`: how many blocks it had at a step, where that is known.
+fn growing_first(mut holders: Vec<Holder>, blocks_at: &dyn Fn(u32) -> Option<f64>) -> Vec<Holder> {
+    let stays =
+        |h: &Holder| is_still(h) && (is_outgrown(h, blocks_at) || holders.iter().any(|o| grew_since(o, h)));
+    let stays: Vec<bool> = holders.iter().map(stays).collect();
+    holders.iter_mut().zip(stays).for_each(|(h, stays)| h.stays = stays);
+    holders.sort_by_key(|h| h.stays);
+    holders
+}
+
+/// Whether it has had as many tensors in it for a while: in its entries themselves, so that nothing in these can grow.
+fn is_still(h: &Holder) -> bool {
+    /// Steps.
+    const WHILE: u32 = 8;
+    h.direct && !h.graph && !h.rebound && h.still() > WHILE
+}
+
+/// How many blocks a finding had at a step, as far as its pace tells.
+fn blocks_at(finding: &Finding, step: u32) -> Option<f64> {
+    let since = f64::from(finding.last_step.saturating_sub(step));
+    let blocks = finding.blocks_now as f64 - since * finding.blocks_per_step;
+    (finding.grain != GrainName::Microbatch).then_some(blocks)
+}
+
+/// Whether there were more than twice as many blocks at the last look as a holder had entries, each of which holds one.
+fn is_outgrown(h: &Holder, blocks_at: &dyn Fn(u32) -> Option<f64>) -> bool {
+    let last = h.counts.last().and_then(|c| Some((blocks_at(c.step?)?, c.entries)));
+    last.is_some_and(|(blocks, entries)| blocks > 2.0 * entries as f64)
+}
+
+/// Whether a holder got more entries since another one has had as many.
+fn grew_since(h: &Holder, still: &Holder) -> bool {
+    let Some(since) = still.still_since() else { return false };
+    let then = h.counts.iter().rev().find(|c| c.taken <= since.taken).or(h.counts.first());
+    !h.shrank() && then.zip(h.counts.last()).is_some_and(|(then, now)| now.entries > then.entries)
 }
 
 /// Why nobody holds what was found, if the job has freed it.
@@ -107,7 +149,7 @@ pub(crate) fn is_same(a: &Value, b: &Value) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use strandline::report::Holder;
+    use strandline::report::Count;
 
     #[test]
     fn only_what_was_freed_before_the_answer_is_not_believed() {
@@ -127,6 +169,29 @@ mod tests {
         let none = || HeldBy::NotFound("no name".into());
         assert_eq!((is(none(), Some(1.0), true), is(none(), Some(0.5), true)), (skipped, none()));
         assert_eq!(is(none(), None, true), none(), "nothing is known of that");
+    }
+
+    #[test]
+    fn who_does_not_grow_comes_after_who_does() {
+        let of = |name: &str, direct, entries: &[u64]| {
+            let count =
+                |(i, n): (usize, &u64)| Count { step: Some(10 * i as u32), entries: *n, taken: i as u64 };
+            let counts: Vec<Count> = entries.iter().enumerate().map(count).collect();
+            Holder { name: name.into(), direct, counts, ..Holder::default() }
+        };
+        let order = |all: Vec<Holder>, blocks: f64| -> Vec<(String, bool)> {
+            growing_first(all, &|_| Some(blocks)).into_iter().map(|h| (h.name, h.stays)).collect()
+        };
+        let is = |names: &[(&str, bool)]| names.iter().map(|(n, s)| (n.to_string(), *s)).collect::<Vec<_>>();
+        let (ring, list) = (of("ring", true, &[16, 24, 24, 24, 24]), of("list", true, &[2, 3, 4, 5, 6]));
+        assert_eq!(order(vec![ring.clone(), list.clone()], 30.0), is(&[("list", false), ("ring", true)]));
+        // Alone it is none only where the finding has far more than it can have.
+        assert_eq!(order(vec![ring.clone()], 30.0), is(&[("ring", false)]));
+        assert_eq!(order(vec![ring], 64.0), is(&[("ring", true)]));
+        // What is in its entries may grow; and what was full just now has not been seen to stay so.
+        for may in [of("lists", false, &[24; 5]), of("full", true, &[4, 8, 16, 20, 24])] {
+            assert_eq!(order(vec![may.clone(), list.clone()], 64.0)[0], (may.name, false));
+        }
     }
 
     #[test]

@@ -11,6 +11,8 @@ type Way<'a> = (&'a Named, Option<&'a Named>);
 /// Most holders that are told of a finding, and most names on the way of one.
 const MOST: usize = 3;
 const NAMES: usize = 8;
+/// Level of a name whose entries are the tensors themselves.
+const ENTRY: u32 = 2;
 /// Attributes of one object, each with samples of its own, of which one says nothing.
 const ATTRIBUTES: u32 = 4;
 /// Containers of modules and of parameters.
@@ -52,6 +54,7 @@ pub(super) fn answer_for(about: &Value, group: u64, found: u64, climbed: &[Named
             let ways = if *graph { [risen, climbed] } else { [climbed, risen] };
             let more = json!({
                 "graph": graph,
+                "direct": !graph && named.entries.is_some() && all.iter().all(|(n, _)| n.level == ENTRY && n.object == named.object),
                 "through": all.iter().find_map(|(_, near)| near.map(|n| &n.place)),
                 "blocks": all.len(),
                 "root": named.is_rebound || ways.iter().flat_map(|w| w.iter()).any(|n| n.mask & mask != 0 && n.rank.is_root()),

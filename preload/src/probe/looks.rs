@@ -85,7 +85,13 @@ fn met(before: Vec<Counted>, found: Vec<Named>, since: u64) -> Vec<Counted> {
         let entries = named.entries.unwrap_or(0);
         let at = all.iter().position(|h| h.named.place == named.place).unwrap_or(all.len());
         match all.get_mut(at) {
-            Some(known) => known.named = named,
+            Some(known) => {
+                // What another object has under this name is no more and no less than what the first one had.
+                if known.named.owner != named.owner {
+                    known.counts.clear();
+                }
+                known.named = named;
+            }
             None if at == HOLDERS => break,
             None => all.push(Counted { named, counts: Vec::new() }),
         }
@@ -152,6 +158,18 @@ mod tests {
         let all = met(all, Vec::new(), 4);
         let counts: Vec<&[(u64, u64)]> = all.iter().map(|h| h.counts.as_slice()).collect();
         assert_eq!(counts, [&[(1, 30), (3, 90)], &[(1, 40), (2, 50)]]);
+    }
+
+    #[test]
+    fn another_objects_attribute_is_counted_anew() {
+        let named = super::super::named::tests::named;
+        let all = met(Vec::new(), vec![named("Session.turns", 1, true, 3)], 1);
+        let other = Named { owner: Remembered::of(7), ..named("Session.turns", 1, true, 2) };
+        let all = met(all, vec![other.clone()], 2);
+        assert_eq!(all[0].counts, [(2, 20)]);
+        // Its own attribute may have got a new list meanwhile: that was emptied.
+        let all = met(all, vec![Named { object: Remembered::of(8), ..other }], 3);
+        assert_eq!(all[0].counts, [(2, 20), (3, 20)]);
     }
 
     #[test]

@@ -12,11 +12,17 @@ use strandline::detect::Finding;
 use strandline::event::{Frame, Names};
 use strandline::reader::open_file;
 use strandline::replay::Replay;
-use strandline::report::KeptAt;
+use strandline::report::{HeldBy, KeptAt};
 
-/// The statement that keeps what a finding is about. `began`: when its recording did, in nanoseconds of the Unix epoch. What was
+/// The statement that keeps what a finding is about, which is `held_by` these. `began`: when its recording did, in nanoseconds of the Unix epoch. What was
 /// written since then, is not the user's own, or was recorded on another machine, is not read.
-pub(crate) fn kept_at(finding: &Finding, replay: &Replay, names: &Names, began: u64) -> Option<KeptAt> {
+pub(crate) fn kept_at(
+    finding: &Finding,
+    replay: &Replay,
+    held_by: &HeldBy,
+    names: &Names,
+    began: u64,
+) -> Option<KeptAt> {
     let text = |key: &str| replay.meta().get(key).and_then(Value::as_str);
     // The user's own, and a file at all.
     let is_own = |file: &str| !file.is_empty() && !replay.is_installed(file);
@@ -27,10 +33,14 @@ pub(crate) fn kept_at(finding: &Finding, replay: &Replay, names: &Names, began: 
         let site = finding.sites.first().and_then(|s| replay.site(s.site)).filter(|_| finding.is_remade())?;
         return remade_at(names.frames(site.stack).filter(|f| is_own(&f.file)), text("cwd"), began);
     };
-    let holder = answer.get("holders")?.as_array()?.first()?;
-    let number = |v: &Value, key: &str| v.get(key).and_then(Value::as_u64).unwrap_or(0);
+    let HeldBy::Found(holders) = held_by else { return None };
+    // What does not grow keeps none of what does.
+    let first = holders.first().filter(|h| !h.stays)?;
+    let mut told = answer.get("holders")?.as_array()?.iter();
+    let holder = told.find(|h| h["name"] == *first.name && (h["graph"] == true) == first.graph)?;
     // One that explains little of it does not say where it is kept.
-    if number(holder, "blocks") * 5 < number(answer, "blocks") * 2 {
+    let staying: u64 = holders.iter().filter(|h| h.stays).map(|h| h.blocks).sum();
+    if first.blocks * 5 < number(answer, "blocks").saturating_sub(staying) * 2 {
         return None;
     }
     let stacks: Vec<&Frame> = finding
@@ -46,8 +56,7 @@ pub(crate) fn kept_at(finding: &Finding, replay: &Replay, names: &Names, began: 
     let look = Look { cwd: text("cwd"), began, stacks: &stacks, lines: &lines };
     let mut scopes = vec![(holder.get("scope")?, holder)];
     let near = holder.get("names").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
-    scopes
-        .extend(near.iter().filter(|n| number(n, "blocks") * 2 >= number(holder, "blocks")).map(|n| (n, n)));
+    scopes.extend(near.iter().filter(|n| number(n, "blocks") * 2 >= first.blocks).map(|n| (n, n)));
     for (scope, of) in scopes {
         let is_main = scope.get("module").and_then(Value::as_str) == Some("__main__");
         let file =
@@ -61,6 +70,10 @@ pub(crate) fn kept_at(finding: &Finding, replay: &Replay, names: &Names, began: 
         }
     }
     None
+}
+
+fn number(v: &Value, key: &str) -> u64 {
+    v.get(key).and_then(Value::as_u64).unwrap_or(0)
 }
 
 /// The statement that makes a block anew, and larger each time: the innermost of these lines of the user's own, or that of whoever it returns it to.

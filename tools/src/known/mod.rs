@@ -28,11 +28,9 @@ pub(crate) fn about(
     share: Option<&Share>,
 ) -> Known {
     let held_by = holder::held_by(finding, replay);
-    Known {
-        fix: fix_of(finding, replay, &held_by, share),
-        held_by,
-        kept_at: share.is_none().then(|| kept::kept_at(finding, replay, names, began)).flatten(),
-    }
+    let kept_at = || kept::kept_at(finding, replay, &held_by, names, began);
+    let kept_at = if share.is_none() { kept_at() } else { None };
+    Known { fix: fix_of(finding, replay, &held_by, share), held_by, kept_at }
 }
 
 /// The remedy, where the finding is a known leak that the installed version has.
@@ -70,8 +68,11 @@ pub(crate) fn testimony(finding: &Finding, replay: &Replay, share: Option<&Share
 /// line.
 fn keepers(held_by: &HeldBy) -> Vec<Keeper> {
     let HeldBy::Found(holders) = held_by else { return Vec::new() };
-    let explained: f64 = holders.iter().map(|h| h.share).sum();
-    if explained >= EXPLAINS { holders.iter().map(keeper).collect() } else { Vec::new() }
+    // What does not grow explains nothing of what does.
+    let (staying, growing): (Vec<&Holder>, Vec<&Holder>) = holders.iter().partition(|h| h.stays);
+    let share = |all: &[&Holder]| all.iter().map(|h| h.share).sum::<f64>();
+    let is_explained = share(&growing) >= EXPLAINS * (1.0 - share(&staying));
+    if is_explained { growing.into_iter().map(keeper).collect() } else { Vec::new() }
 }
 
 /// What the judgement asks of a holder.
@@ -86,7 +87,7 @@ fn keeper(h: &Holder) -> Keeper {
         bound: h.bound.as_ref().map(|b| b.entries),
         length_then: first,
         length_now: last,
-        still: still(h),
+        still: h.still(),
         shrank: h.shrank(),
         owner: match h.part.as_deref() {
             Some("optimizer") => Owner::Optimizer,
@@ -95,13 +96,6 @@ fn keeper(h: &Holder) -> Keeper {
         },
         blocks: h.blocks,
     }
-}
-
-/// Steps between the first and the last of the last looks that counted the same.
-fn still(h: &Holder) -> u32 {
-    let Some(last) = h.counts.last() else { return 0 };
-    let same = h.counts.iter().rev().take_while(|c| c.entries == last.entries);
-    same.last().and_then(|first| Some(last.step?.saturating_sub(first.step?))).unwrap_or(0)
 }
 
 /// What is asked about.
@@ -225,6 +219,15 @@ mod tests {
         assert_eq!(
             [count(&[0.06]), count(&[0.1, 0.1]), count(&[0.33, 0.33, 0.33]), count(&[0.5])],
             [0, 0, 3, 1]
+        );
+        let told =
+            |all: Vec<Holder>| keepers(&HeldBy::Found(all)).iter().map(|k| k.blocks).collect::<Vec<_>>();
+        let ring = Holder { stays: true, blocks: 8, ..of(0.8) };
+        let list = Holder { blocks: 2, ..of(0.2) };
+        assert_eq!(
+            (told(vec![list, ring.clone()]), told(vec![ring])),
+            (vec![2], vec![]),
+            "a ring holds none of what grows"
         );
     }
 

@@ -1,7 +1,7 @@
 //! Asks a job's probe, while it runs, who holds what was found in it.
 
 use crate::files;
-use crate::holder::{about, answer, frames, is_same};
+use crate::holder::{about, answer, frames, held_by, is_same};
 use crate::live::Live;
 use serde_json::{Value, json};
 use std::collections::HashMap;
@@ -11,6 +11,7 @@ use strandline::detect::{Finding, GrainName, Severity};
 use strandline::event::Names;
 use strandline::format::holders::{Ask, BLOCKS, FINDINGS, Flagged};
 use strandline::replay::{Held, Replay};
+use strandline::report::{HeldBy, Holder};
 
 /// Leaks of a job are found within a few steps of each other: what is found first waits so long for the others.
 const GATHER: Duration = Duration::from_millis(100);
@@ -19,8 +20,10 @@ const GATHER: Duration = Duration::from_millis(100);
 const NO_HURRY: Duration = Duration::from_millis(700);
 /// Between two questions to a job, which has a budget of its own.
 const INTERVAL: Duration = Duration::from_secs(1);
-/// A finding whose holder is not found is asked about so many times.
+/// A finding whose holder is not found, or may be another one by now, is asked about so many times.
 const TIMES: u32 = 3;
+/// So many old blocks are enough to ask about these alone.
+const OLD: usize = 4;
 
 /// Asks the jobs that are watched.
 #[derive(Default)]
@@ -66,15 +69,16 @@ impl Asker {
         };
         for finding in live.findings.iter().filter(holds) {
             let about = about(finding, &frames(finding, replay));
-            let found = answer(replay, &about).and_then(|(f, _)| f.get("status")?.as_str()) == Some("found");
+            let known = answer(replay, &about)
+                .is_some_and(|(f, _)| f["status"] == "found" && !is_stale(finding, f, replay));
             let blocks = blocks(finding, replay);
-            if found || blocks.is_empty() || flagged.len() == FINDINGS || !asked.may_ask(&about) {
+            if known || blocks.is_empty() || flagged.len() == FINDINGS || !asked.may_ask(&about) {
                 continue;
             }
             presses |= is_sure(finding);
             let mut about = about;
             about["lines"] = lines(finding, replay, live.names).into();
-            about["asked"] = asked_now(&blocks, replay);
+            about["asked"] = asked_now(finding, &blocks, replay);
             flagged.push(Flagged { about, blocks });
         }
         if !last && (flagged.is_empty() || !asked.is_due(presses, Instant::now())) {
@@ -162,19 +166,54 @@ fn lines(finding: &Finding, replay: &Replay, names: &Names) -> Vec<String> {
 }
 
 /// When it is asked, and some of the blocks: whoever reads the recording sees whether these were there still when it was answered.
-fn asked_now(blocks: &[u64], replay: &Replay) -> Value {
+fn asked_now(finding: &Finding, blocks: &[u64], replay: &Replay) -> Value {
     const TOLD: usize = 32;
     let count = blocks.len().min(TOLD);
     let some: Vec<u64> = (0..count).filter_map(|i| blocks.get(i * blocks.len() / count)).copied().collect();
-    json!({ "ns": replay.time().0, "blocks": some })
+    json!({ "ns": replay.time().0, "mark": marks(finding, replay), "blocks": some })
 }
 
-/// Addresses of what a finding counts, oldest first; of many, some of every age.
+/// Marks of a finding's grain so far.
+fn marks(finding: &Finding, replay: &Replay) -> u32 {
+    match finding.grain {
+        GrainName::Microbatch => replay.microbatches(),
+        GrainName::Step | GrainName::Tick => replay.steps(),
+    }
+}
+
+/// Whether an answer is to be asked for again: the finding has gone on for as long again, and what was said to hold it has as many entries as before.
+fn is_stale(finding: &Finding, answer: &Value, replay: &Replay) -> bool {
+    let span = |mark: u64| mark.saturating_sub(finding.first_step.into());
+    let asked = answer["about"]["asked"]["mark"].as_u64();
+    let is_long = asked.is_some_and(|asked| span(marks(finding, replay).into()) >= 2 * span(asked));
+    let HeldBy::Found(all) = (if is_long { held_by(finding, replay) } else { HeldBy::NotRun }) else {
+        return false;
+    };
+    all.iter().any(|h| h.stays) || all.first().is_some_and(may_be_ring)
+}
+
+/// Whether a holder may only ever have the newest of what was found: it has had as many entries for a while.
+fn may_be_ring(h: &Holder) -> bool {
+    const WHILE: u32 = 8;
+    !h.graph && !h.rebound && h.part.is_none() && h.still() > WHILE
+}
+
+/// Addresses of what a finding counts, oldest first: what has lived for half of its time, since what is newer may yet go; of many, some of every
+/// age.
 fn blocks(finding: &Finding, replay: &Replay) -> Vec<u64> {
-    let mut all: Vec<_> = counted(finding, replay).map(|h| (h.born, h.block.addr.0)).collect();
+    let mut all: Vec<_> =
+        counted(finding, replay).map(|h| (h.born, h.block.addr.0, mark(finding, h))).collect();
     all.sort_unstable();
+    let middle = finding.first_step + marks(finding, replay).saturating_sub(finding.first_step) / 2;
+    let old = all.partition_point(|(_, _, mark)| *mark <= middle);
+    all.truncate(if old >= OLD { old } else { all.len() });
     let count = all.len().min(BLOCKS);
-    (0..count).filter_map(|i| all.get(i * all.len() / count)).map(|(_, address)| *address).collect()
+    (0..count).filter_map(|i| all.get(i * all.len() / count)).map(|(_, address, _)| *address).collect()
+}
+
+/// The mark of a finding's grain in which a block was allocated.
+fn mark(finding: &Finding, h: &Held) -> u32 {
+    if finding.grain == GrainName::Microbatch { h.microbatch } else { h.step }
 }
 
 /// The blocks that a finding counts, without those of the last two marks.
@@ -191,6 +230,7 @@ fn counted<'a>(finding: &'a Finding, replay: &'a Replay) -> impl Iterator<Item =
 #[cfg(test)]
 mod tests {
     use super::*;
+    use strandline::report::Count;
 
     #[test]
     fn what_is_established_need_not_wait_for_what_a_job_does_as_it_begins() {
@@ -200,6 +240,19 @@ mod tests {
         assert!(!due(true, 650) && !due(true, 740), "what is established for its like");
         assert!(due(true, 750));
         assert!(!due(false, 800) && due(false, 1_500));
+    }
+
+    #[test]
+    fn what_has_as_many_entries_as_before_is_asked_about_again() {
+        let of = |entries: &[u64]| {
+            let count =
+                |(i, n): (usize, &u64)| Count { step: Some(8 * i as u32), entries: *n, taken: i as u64 };
+            Holder { counts: entries.iter().enumerate().map(count).collect(), ..Holder::default() }
+        };
+        assert!(may_be_ring(&of(&[16, 24, 24, 24])));
+        assert!(!may_be_ring(&of(&[16, 24, 24])), "for a while");
+        assert!(!may_be_ring(&of(&[16, 24, 24, 25])));
+        assert!(!may_be_ring(&Holder { graph: true, ..of(&[1, 1, 1, 1]) }), "a graph grows unseen");
     }
 
     #[test]
