@@ -307,6 +307,7 @@ fn what_grows_is_kept_by_what_gets_more_entries() {
     all_kept(&[
         ("list_beside_a_ring", "pinned, a local of list_beside_a_ring"),
         ("what_leaves_a_pool", "fame, a local of what_leaves_a_pool"),
+        ("lists_in_a_cache_that_is_full", ""),
         ("optimizers_with_a_loaded_state", "trials, a local of optimizers_with_a_loaded_state"),
     ]);
 }

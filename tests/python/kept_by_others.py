@@ -387,6 +387,25 @@ def what_leaves_a_pool():
         pool[i % 4] = batch()
 
 
+class Session:
+    def __init__(self, user):
+        self.user, self.turns = user, []
+
+    def say(self, turn):
+        self.turns.append(turn)  # KEEPS lists_in_a_cache_that_is_full
+
+
+@functools.lru_cache(maxsize=4)
+def session(user):
+    return Session(user)
+
+
+@case
+def lists_in_a_cache_that_is_full():
+    for i in steps():
+        session(i % 4).say(batch())
+
+
 @case
 def optimizers_with_a_loaded_state():
     """Their state was made by no step of theirs."""

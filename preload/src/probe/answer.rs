@@ -110,6 +110,7 @@ fn names(mask: u64, chosen: &Named, all: &[&[Named]]) -> Vec<Value> {
     let one = |n: &&Named| {
         let mut scope = n.scope.to_json(n.rank.name());
         scope["type"] = n.kind.clone().into();
+        scope["entries"] = n.entries.into();
         scope["rebound"] = n.is_rebound.into();
         scope["blocks"] = below(n).count_ones().into();
         scope

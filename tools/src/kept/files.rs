@@ -12,7 +12,7 @@ use strandline::detect::Finding;
 use strandline::event::{Frame, Names};
 use strandline::reader::open_file;
 use strandline::replay::Replay;
-use strandline::report::{HeldBy, KeptAt};
+use strandline::report::{HeldBy, Holder, KeptAt};
 
 /// The statement that keeps what a finding is about, which is `held_by` these. `began`: when its recording did, in nanoseconds of the Unix epoch. What was
 /// written since then, is not the user's own, or was recorded on another machine, is not read.
@@ -54,10 +54,7 @@ pub(crate) fn kept_at(
     let lines = answer.get("about").and_then(|a| a.get("lines")?.as_array());
     let lines: Vec<(&str, u32)> = lines.into_iter().flatten().filter_map(line).collect();
     let look = Look { cwd: text("cwd"), began, stacks: &stacks, lines: &lines };
-    let mut scopes = vec![(holder.get("scope")?, holder)];
-    let near = holder.get("names").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
-    scopes.extend(near.iter().filter(|n| number(n, "blocks") * 2 >= first.blocks).map(|n| (n, n)));
-    for (scope, of) in scopes {
+    for (scope, of) in scopes(holder, first)? {
         let is_main = scope.get("module").and_then(Value::as_str) == Some("__main__");
         let file =
             scope.get("file").and_then(Value::as_str).or_else(|| main_file(&stacks).filter(|_| is_main));
@@ -74,6 +71,19 @@ pub(crate) fn kept_at(
 
 fn number(v: &Value, key: &str) -> u64 {
     v.get(key).and_then(Value::as_u64).unwrap_or(0)
+}
+
+/// Where the names stand whose statements are looked for, and whose types are told there, in their order: the holder's own, then those on the way to
+/// it. Where the holder has as many entries at each look, something in them grows: then the innermost container comes first.
+fn scopes<'a>(told: &'a Value, holder: &Holder) -> Option<Vec<(&'a Value, &'a Value)>> {
+    let own = (told.get("scope")?, told);
+    let near = told.get("names").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+    let near = near.iter().filter(|n| number(n, "blocks") * 2 >= holder.blocks);
+    let is_still = holder.counts.len() > 1 && holder.counts.iter().all(|c| Some(c.entries) == holder.entries);
+    let is_nested = is_still && !holder.graph && !holder.rebound && holder.part.is_none();
+    let (first, rest): (Vec<_>, Vec<_>) = near.partition(|n| is_nested && n["entries"].is_u64());
+    let pairs = |all: Vec<&'a Value>| all.into_iter().map(|n| (n, n));
+    Some(pairs(first).chain([own]).chain(pairs(rest)).collect())
 }
 
 /// The statement that makes a block anew, and larger each time: the innermost of these lines of the user's own, or that of whoever it returns it to.
@@ -185,4 +195,32 @@ fn main_file<'a>(stacks: &[&'a Frame]) -> Option<&'a str> {
 pub(crate) fn is_of_this_machine(replay: &Replay) -> bool {
     let told = replay.meta().get("host").and_then(Value::as_str);
     told.is_none_or(|h| h == files::host())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+    use strandline::report::Count;
+
+    #[test]
+    fn what_grows_in_entries_that_stay_as_many_is_kept_by_the_innermost_container() {
+        let names = json!([
+            { "variable": "t", "entries": null, "blocks": 8 },
+            { "variable": "turns", "entries": 40, "blocks": 8 },
+            { "variable": "few", "entries": 3, "blocks": 1 },
+        ]);
+        let told = json!({ "scope": { "variable": "session" }, "names": names });
+        let order = |counts: &[u64], graph| {
+            let count = |entries: &u64| Count { entries: *entries, ..Count::default() };
+            let counts = counts.iter().map(count).collect();
+            let holder = Holder { entries: Some(8), blocks: 8, graph, counts, ..Holder::default() };
+            let all = scopes(&told, &holder).unwrap();
+            all.iter().map(|(scope, _)| scope["variable"].as_str().unwrap()).collect::<Vec<_>>()
+        };
+        assert_eq!(order(&[8, 8, 8], false), ["turns", "session", "t"]);
+        for (counts, graph) in [(&[8, 9, 12][..], false), (&[8][..], false), (&[8, 8, 8][..], true)] {
+            assert_eq!(order(counts, graph), ["session", "t", "turns"], "{counts:?}");
+        }
+    }
 }
