@@ -371,20 +371,21 @@ def queues_of_sinks_in_a_list():
 @case
 def list_beside_a_ring():
     """The newest are in a ring, whose number of entries stays the same; some go to a list, which grows."""
-    recent, pinned = collections.deque(maxlen=6), []
+    recent, pinned = collections.deque(maxlen=24), []
     for i in steps():
         x = batch()
         recent.append(x)
-        if i % 4 == 0:
+        if i % 10 == 0:
             pinned.append(x)  # KEEPS list_beside_a_ring
 
 
 @case
 def what_leaves_a_pool():
-    pool, fame = [batch() for _ in range(4)], []
+    pool, fame = [batch() for _ in range(6)], []
     for i in steps():
-        fame.append(pool[i % 4])  # KEEPS what_leaves_a_pool
-        pool[i % 4] = batch()
+        if i % 6 == 5:
+            fame.append(pool[i // 6 % 6])  # KEEPS what_leaves_a_pool
+            pool[i // 6 % 6] = batch()
 
 
 class Session:

@@ -23,7 +23,7 @@ const INTERVAL: Duration = Duration::from_secs(1);
 /// A finding whose holder is not found, or may be another one by now, is asked about so many times.
 const TIMES: u32 = 3;
 /// So many old blocks are enough to ask about these alone.
-const OLD: usize = 4;
+const OLD: usize = 2;
 
 /// Asks the jobs that are watched.
 #[derive(Default)]
