@@ -35,9 +35,17 @@ impl Replay {
         self.meta["holders"] = answers;
     }
 
+    /// Something is to be applied that happened at this moment: first what the answers of before are about is looked at.
+    #[inline]
+    pub(super) fn note_answers(&mut self, now: Nanos) {
+        if self.answer_due.is_some_and(|due| due < now) {
+            self.check_answers(now);
+        }
+    }
+
     /// Notes what has been freed of what was asked about, in the answers of before this moment.
     #[cold]
-    pub(super) fn check_answers(&mut self, now: Nanos) {
+    fn check_answers(&mut self, now: Nanos) {
         let mut answers = self.meta["holders"].take();
         self.answer_due = None;
         for answer in answers.as_array_mut().into_iter().flatten() {

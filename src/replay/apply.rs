@@ -21,9 +21,7 @@ impl Replay {
     /// Takes the next event: the fast path of [`Replay::apply`].
     #[inline]
     pub fn apply_event(&mut self, e: &Event) -> Progress {
-        if self.answer_due.is_some_and(|due| due < e.time) {
-            self.check_answers(e.time);
-        }
+        self.note_answers(e.time);
         let boundaries = self.machine.feed(e);
         let progress = match boundaries {
             [None, None] => Progress::default(),

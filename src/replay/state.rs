@@ -114,9 +114,7 @@ impl Replay {
             Item::Dropped(_) => self.dropped = true,
             Item::Driver(d) => self.driver(d),
             Item::End(t) => {
-                if self.answer_due.is_some() {
-                    self.check_answers(*t);
-                }
+                self.note_answers(*t);
                 self.ended = Some(*t);
                 self.time = self.time.max(*t);
                 if self.exit_status().is_some_and(|s| s > 0) {
