@@ -6,10 +6,11 @@ use super::finding::Finding;
 use super::growth::{self, Line, Member, Rule};
 use super::keeper::{Testimony, refine};
 use super::policy::Policy;
+use super::replaced::takes_places;
 use super::survivors::{BIRTHS, Fell};
-use super::{kinds, note, replaced};
+use super::{kinds, note};
 use crate::event::DeviceId;
-use crate::replay::{Cohort, CohortId, GRACE, Grain, Point, Progress, Replay, Track};
+use crate::replay::{Cohort, CohortId, GRACE, Grain, Point, Progress, Replay};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 /// All judgements over one replay.
@@ -27,7 +28,7 @@ pub struct Detector {
     replaced: FxHashSet<CohortId>,
     findings: Vec<Finding>,
     rises: Vec<(u32, Point)>,
-    /// What is held but for the optimizer's: blocks when the first step ended, and the most bytes since.
+    /// What is held but for the optimizer's: blocks when the first step ended, and the most bytes then or of old blocks since.
     weights: FxHashMap<DeviceId, Point>,
     generation: u32,
     /// Steps and microbatches at the last look, whether the recording had ended, and whether it was a whole look.
@@ -84,9 +85,9 @@ impl Detector {
             self.weights.clear();
         }
         if replay.steps() == 1 {
-            self.weights = outside_optimizers(replay);
+            self.weights = outside_optimizers(replay, |c| c.live);
         } else if whole {
-            for (device, now) in outside_optimizers(replay) {
+            for (device, now) in outside_optimizers(replay, |c| c.steps.at_mark) {
                 let known = self.weights.entry(device).or_default();
                 known.bytes = known.bytes.max(now.bytes);
             }
@@ -96,7 +97,7 @@ impl Detector {
             return;
         }
         self.judged = Some((now, whole));
-        let grown = self.grown(replay, now, whole);
+        let grown = self.grown(replay, whole);
         let news = whole || !grown.is_empty() || self.cases.iter().any(Case::stands);
         self.go_on(replay, &grown);
         self.begin(replay, &grown);
@@ -157,13 +158,8 @@ impl Detector {
     }
 
     /// Cohorts that grow as of the last marks. By step where it is seen by step, else by microbatch.
-    fn grown(
-        &mut self,
-        replay: &Replay,
-        (steps, micro, _): (u32, u32, bool),
-        whole: bool,
-    ) -> Vec<(Place, Member)> {
-        let mut all = Vec::new();
+    fn grown(&mut self, replay: &Replay, whole: bool) -> Vec<(Place, Member)> {
+        let (mut all, steps, micro) = (Vec::new(), replay.steps(), replay.microbatches());
         // Steps are told apart from microbatches only where there are several to a step.
         let fine = micro >= steps.saturating_mul(2);
         self.lines.resize_with(replay.cohorts().len(), || None);
@@ -193,10 +189,7 @@ impl Detector {
         let replaced: FxHashSet<CohortId> = all
             .iter()
             .filter(|(_, m)| !self.cases.iter().any(|c| c.stands() && c.has(m.id)))
-            .filter(|(place, m)| match self.replaced.contains(&m.id) && !whole {
-                true => true,
-                false => replaces(replay, *place, m),
-            })
+            .filter(|(place, m)| !whole && self.replaced.contains(&m.id) || takes_places(replay, *place, m))
             .map(|(_, m)| m.id)
             .collect();
         all.retain(|(_, m)| !replaced.contains(&m.id));
@@ -321,17 +314,6 @@ impl Detector {
     }
 }
 
-/// Whether what it keeps took the place of what other lines of the device lost.
-fn replaces(replay: &Replay, place: Place, m: &Member) -> bool {
-    let Rule::Kept { marks, .. } = m.growth.rule else { return false };
-    let Some(mine) = replay.cohorts().get(m.id.0 as usize) else { return false };
-    let is_other = |c: &&Cohort| c.key.device == place.device && c.key != mine.key;
-    let others: Vec<&Track> =
-        replay.cohorts().iter().filter(is_other).map(|c| growth::track(c, place.grain)).collect();
-    let since = (m.growth.onset, place.mark(replay), marks);
-    replaced::is_paid_for(growth::track(mine, place.grain), &others, since)
-}
-
 /// Blocks of it grew old in several marks, or die of old age, or are made anew larger and larger.
 fn is_worth_watching(c: &Cohort, fine: bool) -> bool {
     let of = |t: &crate::replay::Track| {
@@ -365,11 +347,11 @@ fn sort(findings: &mut [Finding]) {
     });
 }
 
-/// Blocks that are held now, but for those of lines where an optimizer allocates, by device.
-fn outside_optimizers(replay: &Replay) -> FxHashMap<DeviceId, Point> {
+/// What lines hold, but for those where an optimizer allocates, by device.
+fn outside_optimizers(replay: &Replay, of: impl Fn(&Cohort) -> Point) -> FxHashMap<DeviceId, Point> {
     let mut all: FxHashMap<DeviceId, Point> = FxHashMap::default();
     for c in replay.cohorts().iter().filter(|c| c.in_optimizer == 0) {
-        all.entry(c.key.device).or_default().add(c.live);
+        all.entry(c.key.device).or_default().add(of(c));
     }
     all
 }

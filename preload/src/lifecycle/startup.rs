@@ -35,6 +35,7 @@ pub(crate) fn load() {
         recorder::pass_through();
         return;
     }
+    let _errno = errno::keep();
     note_stderr();
     // SAFETY: a constructor, before `main`: the process has one thread, and this is called once.
     unsafe { environment::remember() };

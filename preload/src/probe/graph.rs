@@ -52,7 +52,7 @@ pub(super) struct Walk {
     /// Where members begin in a node, once learned; two answers are none.
     members: Option<usize>,
     is_contradicted: bool,
-    /// Autograd functions in Python that nodes run; where nothing else is wanted.
+    /// Autograd functions in Python that nodes run: looked for where nothing else is wanted.
     pub(super) functions: Vec<u64>,
     /// What was found, and how often each.
     pub(super) found: Vec<Kept>,

@@ -202,14 +202,19 @@ pub(crate) fn raise_later() {
     let mut e = Exception([core::ptr::null_mut(); 3]);
     let [kind, value, traceback] = &mut e.0;
     (a.fetch)(kind, value, traceback);
-    if tid::tid() != std::process::id() {
-        // SAFETY: has no arguments and cannot fail; it is how Python names a thread, too.
-        (a.set_async)(unsafe { libc::pthread_self() }, *kind);
-        e.0.into_iter().filter(|o| !o.is_null()).for_each(|o| (a.decref)(o));
-        return;
+    let mut left = Some(e);
+    if tid::tid() == std::process::id() {
+        *later() = left.take();
+        if add_pending_call(raise) {
+            return;
+        }
+        left = later().take();
     }
-    *later() = Some(e);
-    add_pending_call(raise);
+    // Of another thread, or where the queue is full.
+    let Some(Exception([kind, value, traceback])) = left else { return };
+    // SAFETY: has no arguments and cannot fail; it is how Python names a thread, too.
+    (a.set_async)(unsafe { libc::pthread_self() }, kind);
+    [kind, value, traceback].into_iter().filter(|o| !o.is_null()).for_each(|o| (a.decref)(o));
 }
 
 /// Three references of ours, moved between threads under the GIL.
