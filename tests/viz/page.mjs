@@ -24,6 +24,10 @@ async function chromium() {
   process.env.TMPDIR = resolve(dir);
   // Where it believes to run decides whether it brings its own libraries.
   process.env.AWS_EXECUTION_ENV ??= 'AWS_Lambda_nodejs20.x';
+  // Its list of folders with fonts has none of those that it was unpacked in; without any font the browser ends itself.
+  const fonts = join(resolve(dir), 'fonts.conf');
+  writeFileSync(fonts, `<fontconfig><dir>${join(resolve(dir), 'fonts')}</dir><cachedir>${join(resolve(dir), 'fonts-cache')}</cachedir></fontconfig>`);
+  process.env.FONTCONFIG_FILE ??= fonts;
   return (await import(pathToFileURL(require.resolve('@sparticuz/chromium')).href)).default.executablePath();
 }
 const puppeteer = require('puppeteer-core'), axe = readFileSync(require.resolve('axe-core/axe.min.js'), 'utf8');
