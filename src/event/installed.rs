@@ -9,9 +9,37 @@ const FACT: &str = "package_folders";
 const INSTALLED: [&str; 6] =
     ["/site-packages/", "/dist-packages/", "/lib/python3", "/lib64/python3", ".whl/", ".zip/"];
 
+/// What PyTorch's folder has beside modules that begin with an underscore: a user's own folder may be called `torch`, too.
+const OF_TORCH: &str = "accelerator amp ao autograd backends bin compiler contrib cpu cuda distributed distributions \
+    export fft func functional.py futures fx hub.py include jit lib library.py linalg masked monitor \
+    mps mtia multiprocessing nativert nested nn numa onnx optim overrides.py package profiler \
+    quantization quasirandom.py random.py return_types.py serialization.py signal sparse special \
+    storage.py testing torch_version.py types.py utils xpu";
+
 /// Files of PyTorch itself, what its compiler wrote, pseudo-files, and what strandline evaluates in the process.
 pub fn is_torch(file: &str) -> bool {
-    file.contains("/torch/") || file.starts_with('<') || is_generated(file)
+    is_in_torch(file) || file.starts_with('<') && typed(file).is_none() || is_generated(file)
+}
+
+fn is_in_torch(file: &str) -> bool {
+    let is = |(before, after): (&str, &str)| {
+        let first = after.split('/').next().unwrap_or_default();
+        before.ends_with("-packages") || first.starts_with('_') || OF_TORCH.split(' ').any(|of| of == first)
+    };
+    let parts = file.match_indices("torch/").map(|(at, part)| (&file[..at], &file[at + part.len()..]));
+    parts.filter_map(|(before, after)| Some((before.strip_suffix('/')?, after))).any(is)
+}
+
+/// Whether a file stands for what somebody typed, at a prompt or into a notebook; and by what those are the same that differ in how often
+/// something was run before: `<ipython-input-7-0a1b2c3d4e5f>` has the number of the run and a hash of the text.
+pub fn typed(file: &str) -> Option<&str> {
+    let name = file.strip_prefix("/tmp/").or_else(|| file.strip_prefix('<'))?;
+    match name.strip_prefix("ipython-input-") {
+        Some(cell) => Some(cell.split_once('-').map_or(file, |(_, hash)| hash)),
+        None => {
+            ["<stdin>", "<python-input-", "<doctest "].iter().any(|n| file.starts_with(n)).then_some(file)
+        }
+    }
 }
 
 /// Code that inductor wrote for a compiled function, wherever its cache is: `xy/cxy….py`, where `xy…` is a hash in base 32.
@@ -61,6 +89,34 @@ fn lies_deep(file: &str, folder: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_folder_of_the_user_may_be_called_torch() {
+        for file in [
+            "/v/site-packages/torch/nn/functional.py",
+            "/v/site-packages/torch/new.py",
+            "/home/me/pytorch/torch/_tensor.py",
+            "/home/me/torch/torch/optim/sgd.py",
+            "<frozen runpy>",
+            "<string>",
+        ] {
+            assert!(is_torch(file), "{file}");
+        }
+        for file in ["/home/me/torch/train.py", "/home/me/torch/models/vit.py", "<stdin>", "<python-input-3>"]
+        {
+            assert!(!is_torch(file), "{file}");
+        }
+    }
+
+    #[test]
+    fn a_cell_that_is_run_again_is_the_same() {
+        let (first, again) = ("<ipython-input-3-0a1b2c3d4e5f>", "<ipython-input-7-0a1b2c3d4e5f>");
+        assert_eq!(typed(first), typed(again));
+        assert_ne!(typed(first), typed("<ipython-input-4-ffffffffffff>"));
+        assert_eq!(typed("/tmp/ipython-input-3-17.py"), typed("/tmp/ipython-input-4-17.py"));
+        assert_eq!(typed("/tmp/ipython-input-17.py"), Some("/tmp/ipython-input-17.py"));
+        assert!(typed("/home/me/train.py").is_none() && typed("<string>").is_none());
+    }
 
     #[test]
     fn a_package_is_known_by_its_path_or_by_the_folder_that_the_job_told() {

@@ -1,6 +1,6 @@
 //! Call sites: which line allocated.
 
-use crate::event::{Frame, Names, NativeFrame, PackageFolders, SiteId, StackId, is_torch};
+use crate::event::{Frame, Names, NativeFrame, PackageFolders, SiteId, StackId, is_torch, typed};
 use rustc_hash::FxHashMap;
 
 /// Why blocks are grouped under a site.
@@ -157,7 +157,8 @@ impl Sites {
     }
 
     fn intern(&mut self, kind: SiteKind, frame: &Frame, your_line: &Option<Frame>, stack: StackId) -> SiteId {
-        let key = (kind, frame.clone());
+        let file = typed(&frame.file).unwrap_or(&frame.file).to_owned();
+        let key = (kind, Frame { file, ..frame.clone() });
         if let Some(id) = self.by_frame.get(&key) {
             return *id;
         }
