@@ -65,25 +65,28 @@ pub(super) fn find(source_text: &str, keeper: &Keeper) -> Found {
     }
 }
 
-/// Whether a statement registers something once, before the loop that allocates: it keeps nothing more with every step.
+/// Whether a statement registers something once, before the loop that allocates: it keeps nothing more with every step. Where what is kept
+/// was allocated beside it too, before it, it comes again with that.
 fn is_of_a_beginning(source: &Source<'_>, add: &Add<'_>, keeper: &Keeper) -> bool {
     const ONCE: [&str; 4] = ["add_param_group", "add_module", "register_buffer", "register_module"];
     const LOOPS: [&str; 2] = ["for_statement", "while_statement"];
     let method = part(add.node, "function").map_or("", |f| source.field(f, "attribute"));
-    let around = |n: Node<'_>| {
-        outward(n)
-            .find(|p| LOOPS.contains(&p.kind()) || FUNCTIONS.contains(&p.kind()) || p.kind() == "module")
-            .map(|p| p.id())
-    };
-    let place = around(add.node);
-    let mut loops = source.nodes.iter().filter(|n| LOOPS.contains(&n.kind()));
-    ONCE.contains(&method)
-        && loops.any(|l| {
-            let allocates = |at: &u32| (scope::line(*l)..=scope::last_line(*l)).contains(at);
-            scope::line(*l) > scope::line(add.node)
-                && around(*l) == place
-                && keeper.allocated.iter().any(allocates)
-        })
+    if !ONCE.contains(&method) {
+        return false;
+    }
+    let is_place =
+        |p: &Node<'_>| LOOPS.contains(&p.kind()) || FUNCTIONS.contains(&p.kind()) || p.kind() == "module";
+    let around = |n: Node<'_>| outward(n).find(is_place).map(|p| p.id());
+    let lines = |n: Node<'_>| scope::line(n)..=scope::last_line(n);
+    let (place, at) = (outward(add.node).find(is_place), scope::line(add.node));
+    let is_beside = |n: &Node<'_>| around(*n) == place.map(|p| p.id());
+    let loops = source.nodes.iter().filter(|n| LOOPS.contains(&n.kind()) && is_beside(n));
+    let loops: Vec<_> = loops.map(|l| lines(*l)).collect();
+    let allocates = |at: &u32| keeper.allocated.contains(at);
+    let again = place.filter(|p| p.kind() != "module").is_some_and(|p| {
+        (scope::line(p) + 1..=at).any(|l| allocates(&l) && !loops.iter().any(|r| r.contains(&l)))
+    });
+    !again && loops.iter().any(|l| *l.start() > at && l.clone().any(|l| allocates(&l)))
 }
 
 /// Longest text of a statement, in characters.

@@ -320,6 +320,15 @@ fn tuples_namespaces_stacks_and_iterators() {
     // Once, before the loop that allocates: what grows there is the state.
     let source = "o.add_param_group({'params': q})\nfor t in r:\n    step(new())\n";
     none(source, &Keeper { allocated: vec![3], ..global("o", "AdamW") });
+    // Beside what is allocated anew, for each task.
+    for source in [
+        "def task():\n    q = new()\n    o.add_param_group({'params': q})\n    for t in r:\n        step(q)\n",
+        "for i in a:\n    q = new()\n    o.add_param_group({'params': q})\n    for t in r:\n        step(q)\n",
+    ] {
+        let of = |allocated| Keeper { allocated, ..global("o", "AdamW") };
+        is(source, &of(vec![2, 5]), 3, "o.add_param_group({'params': q})");
+        none(source, &of(vec![5]));
+    }
     let source = "for t in r:\n    q = new()\n    o.add_param_group({'params': q})\n";
     none(source, &global("o", "AdamW"));
     is(source, &Keeper { allocated: vec![2], ..global("o", "AdamW") }, 3, "o.add_param_group({'params': q})");
