@@ -301,6 +301,16 @@ fn states_by_way_of_another_name_and_methods_and_buffers_under_ever_new_ones() {
     ]);
 }
 
+#[test]
+fn states_of_which_there_are_many_and_parameters_that_are_added() {
+    all_kept(&[
+        ("states_in_a_list", "states, a local of states_in_a_list"),
+        ("states_by_name", "states, a local of states_by_name"),
+        ("states_of_many_objects", "workers, a local of states_of_many_objects"),
+        ("heads_of_tasks", ""),
+    ]);
+}
+
 /// What has as many entries as before, and these are tensors, keeps nothing of what grows; where its entries grow, their own statement is told.
 #[test]
 fn what_grows_is_kept_by_what_gets_more_entries() {

@@ -441,6 +441,54 @@ def healthy_twins():
     print(type(last), len(layers))
 
 
+@case
+def states_in_a_list():
+    """One state of each worker, whose graph grows; the step's own name has that of one of them."""
+    cell = torch.nn.GRUCell(256, 256).cuda()
+    states = [torch.zeros(256, 256, device="cuda") for _ in range(6)]
+    for i in steps():
+        states[i % 6] = h = cell(batch(), states[i % 6])  # KEEPS states_in_a_list
+
+
+@case
+def states_by_name():
+    cell = torch.nn.GRUCell(256, 256).cuda()
+    states = {f"worker{i}": torch.zeros(256, 256, device="cuda") for i in range(24)}
+    for i in steps():
+        name = f"worker{i % 24}"
+        states[name] = cell(batch(), states[name])  # KEEPS states_by_name
+
+
+class Worker:
+    def __init__(self):
+        self.state = torch.zeros(256, 256, device="cuda")
+
+
+@case
+def states_of_many_objects():
+    cell = torch.nn.GRUCell(256, 256).cuda()
+    workers = [Worker() for _ in range(24)]
+    for i in steps():
+        worker = workers[i % 24]
+        worker.state = cell(batch(), worker.state)  # KEEPS states_of_many_objects
+
+
+@case
+def heads_of_tasks():
+    """Each task has parameters of its own, whose state the optimizer keeps."""
+    def train():
+        head = torch.nn.Linear(256, 256).cuda()
+        tasks.add_param_group({"params": head.parameters()})  # KEEPS heads_of_tasks
+        for _ in range(3):
+            head(batch()).pow(2).mean().backward()
+            tasks.step()
+            tasks.zero_grad()
+
+    tasks = torch.optim.Adam(torch.nn.Linear(4, 4).cuda().parameters())
+    for i in steps():
+        train()
+
+
 if __name__ == "__main__":
     if len(sys.argv) < 2:
         sys.exit("\n".join(CASES))

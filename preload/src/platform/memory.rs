@@ -39,6 +39,40 @@ pub(crate) fn at<const N: usize>(address: u64) -> Option<[u64; N]> {
 
 /// Up to `most` words from an address on, as many as can be read.
 pub(crate) fn range(address: u64, most: usize) -> Vec<u64> {
+    ranges(&[(address, most)]).pop().unwrap_or_default()
+}
+
+/// The same from several addresses, in their order.
+pub(crate) fn ranges(all: &[(u64, usize)]) -> Vec<Vec<u64>> {
+    let mut out = Vec::with_capacity(all.len());
+    while let Some(rest) = all.get(out.len()..).filter(|rest| !rest.is_empty()) {
+        let some = rest.get(..BATCH.min(rest.len())).unwrap_or(rest);
+        let some: Vec<(u64, usize)> =
+            some.iter().map(|&(at, most)| if is_address(at) { (at, most) } else { (at, 0) }).collect();
+        let mut words = vec![0u64; some.iter().map(|r| r.1).sum()];
+        let remote: Vec<libc::iovec> = some.iter().map(|&(at, n)| remote(at, n)).collect();
+        let Some(mut left) = read_into(&mut words, &remote) else {
+            out.extend(some.into_iter().map(|(at, most)| in_steps(at, most)));
+            continue;
+        };
+        let mut words = words.into_iter();
+        for (at, most) in some {
+            let one: Vec<u64> = words.by_ref().take(most).collect();
+            // The kernel stops at the first one that it cannot read.
+            let is_whole = most <= left;
+            left = left.saturating_sub(if is_whole { most } else { left });
+            out.push(if is_whole { one } else { in_steps(at, most) });
+            if !is_whole {
+                break;
+            }
+        }
+    }
+    out
+}
+
+/// As [`range`], where a part cannot be read, or the kernel refuses to read for us.
+#[cold]
+fn in_steps(address: u64, most: usize) -> Vec<u64> {
     const STEP: usize = 16;
     let starts: Vec<u64> = (0..most.div_ceil(STEP)).map(|i| address + (i * STEP * 8) as u64).collect();
     let mut all: Vec<u64> = words::<STEP>(&starts).into_iter().map_while(|w| w).flatten().collect();
@@ -65,21 +99,30 @@ pub(crate) fn can_be_copied() -> bool {
 
 /// As many of the addresses' words as the kernel copies without a stop.
 fn copy<const N: usize>(at: &[u64]) -> Vec<[u64; N]> {
-    let size = N * 8;
     let mut out = vec![[0u64; N]; at.len()];
-    let local = libc::iovec { iov_base: out.as_mut_ptr().cast(), iov_len: out.len() * size };
-    let remote: Vec<libc::iovec> =
-        at.iter().map(|&a| libc::iovec { iov_base: a as *mut libc::c_void, iov_len: size }).collect();
-    // SAFETY: the one buffer is `out`, as long as it says; the kernel checks the other addresses before it reads them.
+    let remote: Vec<libc::iovec> = at.iter().map(|&a| remote(a, N)).collect();
+    match read_into(out.as_flattened_mut(), &remote) {
+        Some(words) => out.truncate(words / N),
+        None => return through_pipe(at),
+    }
+    out
+}
+
+/// So many words at an address.
+fn remote(address: u64, words: usize) -> libc::iovec {
+    libc::iovec { iov_base: address as *mut libc::c_void, iov_len: words * 8 }
+}
+
+/// Copies what lies there, one after the other, as far as the kernel comes: how many words; `None` where it refuses the call.
+fn read_into(words: &mut [u64], remote: &[libc::iovec]) -> Option<usize> {
+    let local = libc::iovec { iov_base: words.as_mut_ptr().cast(), iov_len: size_of_val(words) };
+    // SAFETY: the one buffer is `words`, as long as it says; the kernel checks the other addresses before it reads them.
     let n = unsafe {
         libc::process_vm_readv(libc::getpid(), &local, 1, remote.as_ptr(), remote.len() as libc::c_ulong, 0)
     };
     // Only an address of its own makes the kernel say EFAULT.
-    if n < 0 && std::io::Error::last_os_error().raw_os_error() != Some(libc::EFAULT) {
-        return through_pipe(at);
-    }
-    out.truncate(usize::try_from(n).unwrap_or(0) / size);
-    out
+    let is_refused = n < 0 && std::io::Error::last_os_error().raw_os_error() != Some(libc::EFAULT);
+    (!is_refused).then(|| usize::try_from(n).unwrap_or(0) / 8)
 }
 
 /// The same, where the kernel refuses that call.
@@ -197,6 +240,23 @@ mod tests {
     }
 
     #[test]
+    fn of_what_ends_in_the_middle_the_first_part_is_read() {
+        const PAGE: usize = 4096;
+        // SAFETY: a mapping of ours alone.
+        let at = unsafe {
+            let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+            let at = libc::mmap(core::ptr::null_mut(), 2 * PAGE, libc::PROT_READ, flags, -1, 0);
+            assert_eq!(libc::mprotect(at.byte_add(PAGE), PAGE, libc::PROT_NONE), 0);
+            at as u64
+        };
+        let near = at + PAGE as u64 - 256;
+        let got = ranges(&[(near, 8), (near, 40), (near, 32)]);
+        assert_eq!(got.iter().map(Vec::len).collect::<Vec<_>>(), [8, 32, 32]);
+        // SAFETY: the same mapping, which nobody uses any more.
+        unsafe { libc::munmap(at as *mut libc::c_void, 2 * PAGE) };
+    }
+
+    #[test]
     fn what_cannot_be_read_is_none_and_does_not_hide_the_rest() {
         let a = [1u64, 2, 3];
         let p = a.as_ptr() as u64;
@@ -204,6 +264,8 @@ mod tests {
         assert_eq!(got, [Some([1, 2]), None, Some([2, 3]), None, Some([1, 2])]);
         assert_eq!(range(8, 100), [0u64; 0]);
         assert_eq!(range(p, 2), [1, 2]);
+        let got = ranges(&[(p, 2), (8, 5), (0x7fff_ffff_f000, 3), (p + 8, 1), (p, 0), (p, 3)]);
+        assert_eq!(got, [vec![1, 2], vec![], vec![], vec![2], vec![], vec![1, 2, 3]]);
         assert!(is_address(p) && !is_address(p + 1) && !is_address(8) && !is_address(u64::MAX - 7));
     }
 }

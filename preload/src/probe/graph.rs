@@ -10,10 +10,11 @@ use super::objects::{Class, Map};
 use super::tensors::{Nodes, Torch, node_of};
 use super::types::Types;
 use super::world::World;
+use crate::platform::pages::Pages;
 use std::collections::HashSet;
 
 /// Nodes that are copied at once.
-const SOME: usize = 16;
+const SOME: usize = 64;
 /// Most nodes that are walked.
 pub(super) const NODES: usize = 50_000;
 /// Longest way down a graph that is proved.
@@ -102,44 +103,51 @@ impl Walk {
         self.outermost.extend(way.into_iter().map(|t| (t, top)));
     }
 
-    /// Goes on for a slice, with the GIL held; whether it is at its end.
-    pub(super) fn go_on(&mut self, w: &World, budget: &Budget) -> bool {
+    /// Goes on for a slice, with the GIL held; whether it is at its end. `pages`: memory as of this slice.
+    pub(super) fn go_on(&mut self, w: &World, pages: &Pages, budget: &Budget) -> bool {
         let mut known = Nodes::default();
         while self.walked < self.nodes.len() && self.walked < NODES {
             if budget.is_over() {
                 return false;
             }
-            self.walk(w, &mut known, budget);
+            self.walk(w, pages, &mut known, budget);
         }
         let Some(members) = self.members.filter(|_| !self.is_contradicted) else { return true };
         while self.searched < self.walked {
             if budget.is_over() {
                 return false;
             }
-            self.search(w, &mut known, members, budget);
+            self.search(w, pages, &mut known, members);
         }
         true
     }
 
     /// Some nodes as they are now, each with the tensor at the top of its graph.
-    fn some(&self, w: &World, known: &mut Nodes, from: usize, end: usize) -> Vec<(u64, Option<Node>)> {
+    fn some(
+        &self,
+        w: &World,
+        pages: &Pages,
+        known: &mut Nodes,
+        (from, end): (usize, usize),
+    ) -> Vec<(u64, Option<Node>)> {
         let some = self.nodes.get(from..end.min(from + SOME)).unwrap_or_default();
         let at: Vec<u64> = some.iter().map(|n| n.1).collect();
-        some.iter().map(|n| n.0).zip(node::nodes(&w.torch, known, &at)).collect()
+        some.iter().map(|n| n.0).zip(node::nodes(&w.torch, pages, known, &at)).collect()
     }
 
     /// Follows the edges of some nodes.
-    fn walk(&mut self, w: &World, known: &mut Nodes, budget: &Budget) {
-        for (by, node) in self.some(w, known, self.walked, self.nodes.len()) {
+    fn walk(&mut self, w: &World, pages: &Pages, known: &mut Nodes, budget: &Budget) {
+        let some = self.some(w, pages, known, (self.walked, self.nodes.len()));
+        let edges = node::edges(pages, &some.iter().map(|(_, node)| node.as_ref()).collect::<Vec<_>>());
+        for ((by, node), edges) in some.into_iter().zip(edges) {
             if budget.is_over() {
                 break;
             }
             self.walked += 1;
             let Some(node) = node else { continue };
-            let edges = node.edges();
             // A leaf's node and those of functions in Python tell where members begin.
             if self.members.is_none() || edges.is_empty() {
-                let told = node.members(w);
+                let told = node.members(w, pages);
                 self.is_contradicted |= told.is_some() && self.members.is_some() && told != self.members;
                 self.members = self.members.or(told);
             }
@@ -156,24 +164,23 @@ impl Walk {
     }
 
     /// Looks at what some nodes keep.
-    fn search(&mut self, w: &World, known: &mut Nodes, members: usize, budget: &Budget) {
-        for (by, node) in self.some(w, known, self.searched, self.walked) {
-            if budget.is_over() {
-                break;
-            }
-            self.searched += 1;
-            let Some(node) = node else { continue };
-            if self.wanted.is_empty() {
-                let function = node.function(w, members);
-                self.functions.extend(function.filter(|_| self.functions.len() < FOUND));
-                continue;
-            }
-            for what in kept(w, &node, members) {
+    fn search(&mut self, w: &World, pages: &Pages, known: &mut Nodes, members: usize) {
+        let some = self.some(w, pages, known, (self.searched, self.walked));
+        self.searched += some.len();
+        let some: Vec<(u64, Node)> = some.into_iter().filter_map(|(by, node)| Some((by, node?))).collect();
+        if self.wanted.is_empty() {
+            let functions = some.iter().filter_map(|(_, node)| node.function(w, members));
+            self.functions.extend(functions.take(FOUND.saturating_sub(self.functions.len())));
+            return;
+        }
+        let nodes: Vec<&Node> = some.iter().map(|(_, node)| node).collect();
+        for ((by, node), kept) in some.iter().zip(kept(w, pages, &nodes, members)) {
+            for what in kept {
                 if !self.wanted.contains(&what) {
                     continue;
                 }
                 let ways = self.ways.entry(what).or_default();
-                let kept = Kept { by, what, node: node.at };
+                let kept = Kept { by: *by, what, node: node.at };
                 if *ways < WAYS && self.found.len() < FOUND && self.known.insert(kept) {
                     *ways += 1;
                     self.found.push(kept);
@@ -196,12 +203,13 @@ impl Walk {
         budget: &Budget,
     ) -> Option<bool> {
         let (Some(chain), Some(members)) = (self.chain(top, what), self.members) else { return Some(false) };
+        let pages = Pages::default();
         // SAFETY: the caller's promise.
         let made = unsafe {
             if types.of(top).class == Class::Node {
                 Some(node_of(top))
             } else {
-                w.torch.autograd(&w.torch.of_python(&[top])).first().map(|m| (m.node, m.control))
+                w.torch.autograd(&pages, &w.torch.of_python(&[top])).first().map(|m| (m.node, m.control))
             }
         };
         let (mut known, mut before) = (Nodes::default(), None::<Node>);
@@ -209,10 +217,10 @@ impl Walk {
             if budget.is_far_over() {
                 return None;
             }
-            for node in node::nodes(&w.torch, &mut known, some) {
+            for node in node::nodes(&w.torch, &pages, &mut known, some) {
                 let Some(node) = node else { return Some(false) };
                 let leads = match &before {
-                    Some(b) => b.edges().contains(&(node.at, node.control)),
+                    Some(b) => b.edges(&pages).contains(&(node.at, node.control)),
                     None => made == Some((node.at, node.control)),
                 };
                 if !leads {
@@ -221,7 +229,8 @@ impl Walk {
                 before = Some(node);
             }
         }
-        Some(before.is_some_and(|node| kept(w, &node, members).contains(&what.what)))
+        let kept = before.map(|node| kept(w, &pages, &[&node], members));
+        Some(kept.is_some_and(|kept| kept.iter().flatten().any(|k| *k == what.what)))
     }
 
     /// The nodes from the one that made `top` to the one that keeps something.
@@ -245,18 +254,22 @@ impl Walk {
     }
 }
 
-/// What a node keeps: blocks of tensors and of their gradients, and an object of Python's.
-fn kept(w: &World, node: &Node, members: usize) -> Vec<u64> {
-    let (tensors, python) = node.keeps(w, members);
-    let mut all = blocks(&w.torch, &tensors);
-    all.extend(python);
-    all
+/// What each of these nodes keeps: blocks of tensors and of their gradients, and an object of Python's.
+fn kept(w: &World, pages: &Pages, nodes: &[&Node], members: usize) -> Vec<Vec<u64>> {
+    let all = node::keeps(w, pages, nodes, members);
+    let tensors: Vec<u64> = all.iter().flat_map(|(tensors, _)| tensors).copied().collect();
+    let mut blocks = blocks(&w.torch, pages, &tensors).into_iter();
+    let of = |(tensors, python): (Vec<u64>, Option<u64>)| {
+        let mine = blocks.by_ref().take(tensors.len()).flatten().filter(|d| *d != 0);
+        mine.chain(python).collect()
+    };
+    all.into_iter().map(of).collect()
 }
 
-/// The blocks that these tensors and their gradients are in.
-fn blocks(torch: &Torch, tensors: &[u64]) -> Vec<u64> {
-    let tensors = torch.implementations(tensors);
-    let gradients: Vec<u64> = torch.autograd(&tensors).into_iter().map(|a| a.grad).collect();
-    let gradients = torch.implementations(&gradients);
-    tensors.iter().chain(&gradients).map(|t| t.data).filter(|d| *d != 0).collect()
+/// The block of each of these tensors, and that of its gradient; 0 where it has none.
+fn blocks(torch: &Torch, pages: &Pages, tensors: &[u64]) -> Vec<[u64; 2]> {
+    let tensors = torch.implementations(pages, tensors);
+    let gradients: Vec<u64> = torch.autograd(pages, &tensors).into_iter().map(|a| a.grad).collect();
+    let gradients = torch.implementations(pages, &gradients);
+    tensors.iter().zip(gradients).map(|(t, grad)| [t.data, grad.data]).collect()
 }

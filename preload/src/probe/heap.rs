@@ -1,18 +1,33 @@
 //! What glibc's heap and the linker's stubs tell of an address, read carefully.
 
 use crate::platform::memory::{at, is_address};
+use crate::platform::pages::Pages;
 
-/// Where a block of the heap ends, as glibc's heap says: before a block lie its size and three flags, behind it the next one's, with
+/// Where blocks of the heap end, as glibc's heap says: before a block lie its size and three flags, behind it the next one's, with
 /// a flag that this one is in use. `None` where that does not fit, and where another heap is in its place.
-pub(super) fn end_of_block(block: u64) -> Option<u64> {
+pub(super) fn ends_of_blocks(pages: &Pages, blocks: &[u64]) -> Vec<Option<u64>> {
     const IN_USE_BEFORE: u64 = 1;
     const OF_ITS_OWN: u64 = 2;
     const LONGEST: u64 = 1 << 20;
-    let size_of = |place: u64| at::<1>(place - 8).map(|[w]| (w & !7, w & 7));
-    let (size, flags) = size_of(block).filter(|_| is_own_heap())?;
-    let fits = size.is_multiple_of(16) && (32..LONGEST).contains(&size) && flags & OF_ITS_OWN == 0;
-    let (next, flags) = size_of(block + if fits { size } else { return None })?;
-    (flags & IN_USE_BEFORE != 0 && next.is_multiple_of(16)).then_some(block + size - 8)
+    if !is_own_heap() {
+        return vec![None; blocks.len()];
+    }
+    let before = |places: &[u64]| {
+        let at: Vec<u64> = places.iter().map(|p| p.saturating_sub(8)).collect();
+        pages.words::<1>(&at).into_iter().map(|w| w.map(|[w]| (w & !7, w & 7)))
+    };
+    let size = |told: Option<(u64, u64)>| {
+        let (size, flags) = told?;
+        let fits = size.is_multiple_of(16) && (32..LONGEST).contains(&size) && flags & OF_ITS_OWN == 0;
+        fits.then_some(size)
+    };
+    let sizes: Vec<Option<u64>> = before(blocks).map(size).collect();
+    let behind: Vec<u64> = blocks.iter().zip(&sizes).map(|(b, size)| size.map_or(0, |s| b + s)).collect();
+    let end = |((next, size), place): ((Option<(u64, u64)>, &Option<u64>), &u64)| {
+        let ((next, flags), _) = (next?, (*size)?);
+        (flags & IN_USE_BEFORE != 0 && next.is_multiple_of(16)).then_some(place - 8)
+    };
+    before(&behind).zip(&sizes).zip(&behind).map(end).collect()
 }
 
 /// Looks up, once, what takes its time.
@@ -68,6 +83,7 @@ mod tests {
 
     #[test]
     fn the_heap_says_where_a_block_ends() {
+        let end_of_block = |at: u64| ends_of_blocks(&Pages::default(), &[at, 0])[0];
         for size in [24usize, 100, 472, 4000] {
             let block = std::hint::black_box(vec![0u8; size]);
             let end = end_of_block(block.as_ptr() as u64).expect("a block of glibc's");

@@ -8,13 +8,16 @@ use super::objects::{Class, Kind, TYPE_FLAGS, references, type_of};
 use super::types::Types;
 use super::world::World;
 use crate::platform::memory::read;
+use crate::platform::pages::Pages;
 use std::collections::{HashMap, HashSet};
 
 /// Objects that are looked at, and references down that are followed.
 const MOST: usize = 4_096;
 const DEPTH: u32 = 3;
 /// Things in a container that are followed on, and that are looked at for what is wanted.
-const ENTRIES: u64 = 64;
+const ENTRIES: u64 = 256;
+/// What a state is made of: in a larger one each entry is one of many.
+const FEW: u64 = 4;
 const MANY: u64 = 20_000;
 /// The same of all containers together: a few milliseconds.
 const ALL: u64 = 100_000;
@@ -25,8 +28,9 @@ const EXCEPTION: u64 = 1 << 30;
 const FRAMES: usize = 64;
 /// The attribute in which an optimizer has its parameters. One that only hands on what another does has none of its own.
 const GROUPS: &str = "param_groups";
-/// Tensors whose graphs are walked.
+/// Tensors whose graphs are walked; and of those that are some of many.
 const TENSORS: usize = 12;
+const LISTED: usize = 256;
 
 /// By what an object was come to.
 #[derive(Clone, Copy)]
@@ -41,14 +45,24 @@ pub(super) enum Way {
     Context(u64),
 }
 
+/// What has a name: a tensor itself, or the container that it is an entry of, and the way there. Is that a list or a large container, or below
+/// one, what is put into it stays mostly, and is no new value of a name.
+#[derive(Clone, Copy)]
+pub(super) struct NameOf {
+    pub(super) object: u64,
+    pub(super) way: Way,
+    pub(super) is_listed: bool,
+}
+
 /// A node that graphs lead from, and a tensor that it has made.
 pub(super) struct Top {
     /// The tensor, and the node.
     pub(super) tensor: u64,
     pub(super) node: u64,
-    /// What has its name: the tensor itself, or the dictionary or tuple that it is an entry of; each with the way there. Lists are not looked
-    /// into: what is put into one stays.
-    pub(super) names: Vec<(u64, Way)>,
+    /// What has its name.
+    pub(super) names: Vec<NameOf>,
+    /// Nothing but a list or a large container has a name for it.
+    pub(super) is_listed: bool,
     /// References down from the name.
     pub(super) depth: u32,
 }
@@ -79,6 +93,17 @@ pub(super) struct Step {
     way: Way,
     /// Where it is a link of a chain: its first object, and the way to that.
     chain: Option<(u64, Way)>,
+    /// The list or large container that it is an entry of, or below one of, and the way to that.
+    listed: Option<(u64, Way)>,
+}
+
+/// A tensor that was come to: what has the name, the way there, references down; and the list that it is below.
+struct Tensor {
+    object: u64,
+    named: u64,
+    way: Way,
+    depth: u32,
+    listed: Option<(u64, Way)>,
 }
 
 /// A search under way.
@@ -92,8 +117,7 @@ struct Search<'a, 'p> {
     level: Vec<Step>,
     next: Vec<Step>,
     seen: HashSet<u64>,
-    /// Tensors: what has the name, the way there, references down.
-    tensors: Vec<(u64, u64, Way, u32)>,
+    tensors: Vec<Tensor>,
     holders: Vec<Holder>,
     /// Of chains, by their first object: the place among the holders.
     chains: HashMap<u64, usize>,
@@ -132,7 +156,8 @@ pub(super) unsafe fn look(w: &World, types: &mut Types<'_>, wanted: &HashMap<u64
             while let Some(step) = search.level.pop() {
                 // One tensor may have several names.
                 if search.types.of(step.object).class == Class::Tensor {
-                    search.tensors.push((step.object, step.object, step.way, search.depth));
+                    let Step { object, way, listed, .. } = step;
+                    search.tensors.push(Tensor { object, named: object, way, depth: search.depth, listed });
                 } else if search.seen.len() < MOST && search.seen.insert(step.object) {
                     search.step(step);
                 }
@@ -159,7 +184,7 @@ pub(super) unsafe fn locals(w: &World) -> [Vec<Step>; 2] {
                 if v.code != last.0 {
                     last = (v.code, w.python.is_of_user(v.code));
                 }
-                let step = Step { object: v.value, way: Way::Local(v), chain: None };
+                let step = Step { object: v.value, way: Way::Local(v), chain: None, listed: None };
                 if last.1 { own.push(step) } else { others.push(step) }
             });
         }
@@ -180,13 +205,15 @@ unsafe fn names(w: &World, types: &mut Types<'_>) -> Vec<Step> {
         own.append(&mut others);
         for context in contexts::all(w) {
             contexts::pairs(w, types, context, &mut |variable, value| {
-                own.push(Step { object: value, way: Way::Context(variable), chain: None });
+                let way = Way::Context(variable);
+                own.push(Step { object: value, way, chain: None, listed: None });
             });
         }
         let mut seen = HashSet::new();
         for dict in globals.into_iter().filter(|d| seen.insert(*d)).collect::<Vec<u64>>() {
             w.python.items(dict, |name, value| {
-                own.push(Step { object: value, way: Way::Global(dict, name), chain: None });
+                let way = Way::Global(dict, name);
+                own.push(Step { object: value, way, chain: None, listed: None });
                 own.len() < MOST
             });
         }
@@ -201,7 +228,7 @@ impl Search<'_, '_> {
     /// # Safety
     /// As [`look`]; the object is alive.
     unsafe fn step(&mut self, step: Step) {
-        let Step { object, way, chain } = step;
+        let Step { object, way, chain, listed } = step;
         let w = self.w;
         // SAFETY: the caller's promise; what is alive refers to what is.
         unsafe {
@@ -213,7 +240,9 @@ impl Search<'_, '_> {
                 // What Python's library wraps is called as whoever has it.
                 Class::Instance if w.python.module_of_class(type_of(object)).is_some_and(is_wrapping) => {
                     let chain = chain.or(Some((object, way)));
-                    references(object, kind, &mut |child| self.next.push(Step { object: child, way, chain }));
+                    references(object, kind, &mut |child| {
+                        self.next.push(Step { object: child, way, chain, listed })
+                    });
                 }
                 Class::Instance => {
                     let (mut mine, own) = (Vec::new(), type_of(object));
@@ -232,10 +261,10 @@ impl Search<'_, '_> {
                     for (name, value) in mine {
                         let way = Way::Attribute(object, name);
                         if type_of(value) == own {
-                            self.level.push(Step { object: value, way, chain });
+                            self.level.push(Step { object: value, way, chain, listed });
                             continue;
                         }
-                        self.next.push(Step { object: value, way, chain: None });
+                        self.next.push(Step { object: value, way, chain: None, listed });
                         if self.wanted.contains_key(&value) && is_memory(self.types, value) {
                             kept.push(value);
                         }
@@ -259,7 +288,7 @@ impl Search<'_, '_> {
     /// # Safety
     /// As [`look`]; the object is alive and of this kind.
     unsafe fn exception(&mut self, step: Step, kind: Kind) {
-        let Step { object, way, chain } = step;
+        let Step { object, way, chain, listed } = step;
         let first = chain.unwrap_or((object, way));
         let (mut inside, mut kept, mut met) = (Vec::new(), Vec::new(), HashSet::new());
         // SAFETY: the caller's promise; what is alive refers to what is.
@@ -269,7 +298,7 @@ impl Search<'_, '_> {
                 let kind = self.types.of(child);
                 let is_exception = read(type_of(child) + TYPE_FLAGS) & EXCEPTION != 0;
                 if is_exception {
-                    self.level.push(Step { object: child, way, chain: Some(first) });
+                    self.level.push(Step { object: child, way, chain: Some(first), listed });
                 } else if self.wanted.contains_key(&child) && is_memory(self.types, child) {
                     kept.push(child);
                 } else if is_of_exceptions(self.w, kind, child) && met.insert(child) {
@@ -317,7 +346,7 @@ impl Search<'_, '_> {
     /// # Safety
     /// As [`look`]; the object is alive and of this kind.
     unsafe fn container(&mut self, step: Step, kind: Kind) {
-        let Step { object, way, chain } = step;
+        let Step { object, way, chain, listed } = step;
         // SAFETY: the caller's promise; what a container refers to is alive.
         unsafe {
             let entries = self.w.python.entries(object, kind.class).unwrap_or(u64::MAX);
@@ -347,16 +376,20 @@ impl Search<'_, '_> {
             if entries > ENTRIES {
                 return;
             }
-            let is_carried = matches!(kind.class, Class::Dict | Class::Tuple);
+            let listed = listed.or((kind.class == Class::List || entries > FEW).then_some(first));
+            let is_carried = matches!(kind.class, Class::Dict | Class::Tuple | Class::List);
             for child in inside {
                 match self.types.of(child).class {
-                    Class::Tensor if is_carried => self.tensors.push((child, object, way, self.depth)),
+                    Class::Tensor if is_carried && self.tensors.len() < MOST => {
+                        let (named, way) = first;
+                        self.tensors.push(Tensor { object: child, named, way, depth: self.depth, listed });
+                    }
                     Class::Tensor => {}
                     _ if link(child, self.types) => {
-                        self.level.push(Step { object: child, way, chain: Some(first) })
+                        self.level.push(Step { object: child, way, chain: Some(first), listed })
                     }
                     // What is in a container in a container is kept by the outer one: the name is that one's.
-                    _ => self.next.push(Step { object: child, way, chain: Some(first) }),
+                    _ => self.next.push(Step { object: child, way, chain: Some(first), listed }),
                 }
             }
         }
@@ -382,23 +415,30 @@ unsafe fn is_memory(types: &mut Types<'_>, object: u64) -> bool {
     matches!(unsafe { types.of(object) }.class, Class::Tensor | Class::Storage)
 }
 
-/// Tensors with a graph, those of one node together.
+/// Tensors with a graph, those of one node together; those of lists come last.
 ///
 /// # Safety
 /// They are alive; with the GIL held.
-unsafe fn tops(w: &World, tensors: Vec<(u64, u64, Way, u32)>) -> Vec<Top> {
-    let objects: Vec<u64> = tensors.iter().map(|t| t.0).collect();
+unsafe fn tops(w: &World, mut tensors: Vec<Tensor>) -> Vec<Top> {
+    tensors.sort_by_key(|t| t.listed.is_some());
+    let objects: Vec<u64> = tensors.iter().map(|t| t.object).collect();
     // SAFETY: the caller's promise.
     let known = unsafe { w.torch.of_python(&objects) };
     let mut tops: Vec<Top> = Vec::new();
-    for ((tensor, named, way, depth), a) in tensors.into_iter().zip(w.torch.autograd(&known)) {
+    for (Tensor { object, named, way, depth, listed }, a) in
+        tensors.into_iter().zip(w.torch.autograd(&Pages::default(), &known))
+    {
         if a.node == 0 {
             continue;
         }
+        let is_listed = listed.is_some();
+        let mut names = vec![NameOf { object: named, way, is_listed }];
+        let above = listed.filter(|l| l.0 != named);
+        names.extend(above.map(|(object, way)| NameOf { object, way, is_listed }));
         if let Some(top) = tops.iter_mut().find(|t| t.node == a.node) {
-            top.names.push((named, way));
-        } else if tops.len() < TENSORS {
-            tops.push(Top { tensor, node: a.node, names: vec![(named, way)], depth });
+            top.names.extend(names);
+        } else if tops.len() < if is_listed { LISTED } else { TENSORS } {
+            tops.push(Top { tensor: object, node: a.node, names, is_listed, depth });
         }
     }
     tops

@@ -9,7 +9,8 @@
 use super::heap;
 use super::tensors::{Nodes, Torch};
 use super::world::World;
-use crate::platform::memory::{self, is_address, words};
+use crate::platform::memory::{self, is_address};
+use crate::platform::pages::Pages;
 
 /// Words of a node that are looked at.
 const WORDS: usize = 320;
@@ -37,10 +38,10 @@ pub(super) struct Node {
 }
 
 /// What stands at these addresses, where it is a node that is alive; in their order.
-pub(super) fn nodes(torch: &Torch, known: &mut Nodes, at: &[u64]) -> Vec<Option<Node>> {
-    let heads = words::<HEAD>(at);
+pub(super) fn nodes(torch: &Torch, pages: &Pages, known: &mut Nodes, at: &[u64]) -> Vec<Option<Node>> {
+    let heads = pages.words::<HEAD>(at);
     let controls: Vec<u64> = heads.iter().map(|h| h.map_or(0, |h| h[2])).collect();
-    let all = heads.into_iter().zip(at).zip(words::<2>(&controls));
+    let all = heads.into_iter().zip(at).zip(pages.words::<2>(&controls));
     all.map(|((head, &at), counts)| {
         let (head, [_, counts]) = (head?, counts?);
         let [vtable, own, control, ..] = head;
@@ -52,35 +53,21 @@ pub(super) fn nodes(torch: &Torch, known: &mut Nodes, at: &[u64]) -> Vec<Option<
 
 impl Node {
     /// The nodes that its edges lead to, each with what counts the references to it.
-    pub(super) fn edges(&self) -> Vec<(u64, u64)> {
-        let all = list(&self.head, EDGES, 3).unwrap_or_default();
-        let edge = |e: &[u64]| match *e {
-            [function, control, _] if is_address(function) && is_address(control) => {
-                Some((function, control))
-            }
-            _ => None,
-        };
-        all.chunks(3).filter_map(edge).collect()
-    }
-
-    /// All its words, as many as the heap says that there are; none where it does not say.
-    fn words(&self) -> Vec<u64> {
-        let block = if self.control + COUNTS == self.at { self.control } else { self.at };
-        let Some(end) = heap::end_of_block(block) else { return Vec::new() };
-        memory::range(self.at, ((end.saturating_sub(self.at)) as usize / 8).min(WORDS))
+    pub(super) fn edges(&self, pages: &Pages) -> Vec<(u64, u64)> {
+        edges(pages, &[Some(self)]).pop().unwrap_or_default()
     }
 
     /// Where the members of every class behind `Node` begin, if this one tells: its last member points back to it.
-    pub(super) fn members(&self, w: &World) -> Option<usize> {
-        let all = self.words();
+    pub(super) fn members(&self, w: &World, pages: &Pages) -> Option<usize> {
+        let all = bodies(pages, &[self]).pop().unwrap_or_default();
         let last = all.len().saturating_sub(SLACK).max(MEMBERS);
-        let tells = |word: u64| self.is_leaf(&w.torch, word) || self.is_python(w, word);
+        let tells = |word: u64| self.is_leaf(&w.torch, pages, word) || self.is_python(w, word);
         (last..all.len()).find(|&i| all.get(i).is_some_and(|word| tells(*word)))
     }
 
     /// Whether this is the tensor that this node adds up the gradient of.
-    fn is_leaf(&self, torch: &Torch, word: u64) -> bool {
-        let leaf = torch.autograd(&torch.implementations(&[word]));
+    fn is_leaf(&self, torch: &Torch, pages: &Pages, word: u64) -> bool {
+        let leaf = torch.autograd(pages, &torch.implementations(pages, &[word]));
         leaf.first().is_some_and(|l| (l.accumulator, l.accumulator_control) == (self.at, self.control))
     }
 
@@ -95,22 +82,69 @@ impl Node {
         let [first] = memory::at::<1>(self.at + 8 * members as u64)?;
         self.is_python(w, first).then_some(first)
     }
+}
 
-    /// What it keeps: tensors of C++, and the object of Python's that it runs. `members`: where they begin.
-    pub(super) fn keeps(&self, w: &World, members: usize) -> (Vec<u64>, Option<u64>) {
-        let all = self.words();
-        let own = all.get(members..).unwrap_or_default();
-        let Some(&first) = own.first() else { return (Vec::new(), None) };
-        if self.is_leaf(&w.torch, first) {
-            return (vec![first], None);
+/// The nodes that the edges of each lead to, with what counts the references to them.
+pub(super) fn edges(pages: &Pages, nodes: &[Option<&Node>]) -> Vec<Vec<(u64, u64)>> {
+    let of = |node: &Option<&Node>| node.and_then(|n| vector(&n.head, EDGES, 3)).unwrap_or_default();
+    let edge = |e: &[u64]| match *e {
+        [function, control, _] if is_address(function) && is_address(control) => Some((function, control)),
+        _ => None,
+    };
+    let all: Vec<(u64, usize)> = nodes.iter().map(of).collect();
+    let is_whole = |(all, (_, count)): (Vec<u64>, &(u64, usize))| {
+        let all = if all.len() == *count { all } else { Vec::new() };
+        all.chunks(3).filter_map(edge).collect()
+    };
+    pages.ranges(&all).into_iter().zip(&all).map(is_whole).collect()
+}
+
+/// All words of each, as many as the heap says that there are; none where it does not say.
+fn bodies(pages: &Pages, nodes: &[&Node]) -> Vec<Vec<u64>> {
+    let block = |n: &&Node| if n.control + COUNTS == n.at { n.control } else { n.at };
+    let blocks: Vec<u64> = nodes.iter().map(block).collect();
+    let words = |(end, n): (Option<u64>, &&Node)| {
+        let bytes = end.map_or(0, |end| end.saturating_sub(n.at));
+        (n.at, (bytes as usize / 8).min(WORDS))
+    };
+    let all: Vec<_> = heap::ends_of_blocks(pages, &blocks).into_iter().zip(nodes).map(words).collect();
+    pages.ranges(&all)
+}
+
+/// What each keeps: tensors of C++, and the object of Python's that it runs. `members`: where they begin.
+pub(super) fn keeps(
+    w: &World,
+    pages: &Pages,
+    nodes: &[&Node],
+    members: usize,
+) -> Vec<(Vec<u64>, Option<u64>)> {
+    let bodies = bodies(pages, nodes);
+    let own: Vec<&[u64]> = bodies.iter().map(|all| all.get(members..).unwrap_or_default()).collect();
+    let firsts: Vec<u64> = own.iter().map(|own| own.first().copied().unwrap_or(0)).collect();
+    let tensors = w.torch.implementations(pages, &firsts);
+    let mut all: Vec<(Vec<u64>, Option<u64>)> = Vec::with_capacity(nodes.len());
+    // Their words, in which lists are looked for, and of which node.
+    let mut lists: Vec<(usize, Vec<u64>)> = Vec::new();
+    for (i, ((node, leaf), (&first, tensor))) in
+        nodes.iter().zip(w.torch.autograd(pages, &tensors)).zip(firsts.iter().zip(&tensors)).enumerate()
+    {
+        let own = own.get(i).copied().unwrap_or_default();
+        if (leaf.accumulator, leaf.accumulator_control) == (node.at, node.control) {
+            all.push((vec![first], None));
+        } else if tensor.at == 0 && node.is_python(w, first) {
+            all.push((Vec::new(), Some(first)));
+            lists.push((i, w.python.function_words(first)));
+        } else {
+            all.push((own.windows(VARIABLE).filter_map(variable).filter(|t| *t != 0).collect(), None));
+            lists.push((i, own.to_vec()));
         }
-        if self.is_python(w, first) {
-            return (lists_of_variables(&w.python.function_words(first)), Some(first));
-        }
-        let mut tensors: Vec<u64> = own.windows(VARIABLE).filter_map(variable).filter(|t| *t != 0).collect();
-        tensors.extend(lists_of_variables(own));
-        (tensors, None)
     }
+    let of: Vec<usize> = lists.iter().map(|l| l.0).collect();
+    let words: Vec<&[u64]> = lists.iter().map(|l| l.1.as_slice()).collect();
+    for (i, tensors) in of.into_iter().zip(lists_of_variables(pages, &words)) {
+        all.get_mut(i).into_iter().for_each(|kept| kept.0.extend(&tensors));
+    }
+    all
 }
 
 /// The tensor that a `SavedVariable` of these words keeps, 0 where it keeps none; `None` where they are no such thing.
@@ -129,23 +163,31 @@ fn variable(words: &[u64]) -> Option<u64> {
     is_one.then_some(if is_empty { 0 } else { tensor })
 }
 
-/// The tensors of all vectors of `SavedVariable` among these words: of those whose elements are all such.
-fn lists_of_variables(words: &[u64]) -> Vec<u64> {
-    let of = |at: usize| -> Option<Vec<u64>> {
-        let all = list(words, at, VARIABLE)?;
-        (all.len() % VARIABLE == 0).then_some(())?;
-        all.chunks(VARIABLE).map(variable).collect()
-    };
-    (0..words.len()).filter_map(of).flatten().filter(|t| *t != 0).collect()
+/// Of each of these, the tensors of all vectors of `SavedVariable` among its words: of those whose elements are all such.
+fn lists_of_variables(pages: &Pages, words: &[&[u64]]) -> Vec<Vec<u64>> {
+    let mut vectors: Vec<(usize, (u64, usize))> = Vec::new();
+    for (i, words) in words.iter().enumerate() {
+        vectors.extend((0..words.len()).filter_map(|at| Some((i, vector(words, at, VARIABLE)?))));
+    }
+    let ranges: Vec<(u64, usize)> = vectors.iter().map(|v| v.1).collect();
+    let mut out = vec![Vec::new(); words.len()];
+    for ((i, (_, count)), all) in vectors.into_iter().zip(pages.ranges(&ranges)) {
+        let tensors: Option<Vec<u64>> = all.chunks(VARIABLE).map(variable).collect();
+        if let (Some(tensors), Some(out)) = (tensors.filter(|_| all.len() == count), out.get_mut(i)) {
+            out.extend(tensors.into_iter().filter(|t| *t != 0));
+        }
+    }
+    out
 }
 
-/// The words of a `std::vector` whose three pointers begin at word `at`, where it is one of elements of `width` words.
-fn list(words: &[u64], at: usize, width: usize) -> Option<Vec<u64>> {
+/// Where the elements lie of a `std::vector` whose three pointers begin at word `at`, and how many words they are, where it is one of elements
+/// of `width` words.
+fn vector(words: &[u64], at: usize, width: usize) -> Option<(u64, usize)> {
     let &[begin, end, most] = words.get(at..at + 3)? else { return None };
     let fits = is_address(begin) && begin < end && end <= most && end.is_multiple_of(8);
     let count = if fits { (end - begin) as usize / 8 } else { return None };
-    let whole = count.is_multiple_of(width) && (most - begin) as usize / 8 <= LIST;
-    whole.then(|| memory::range(begin, count)).filter(|all| all.len() == count)
+    let is_one = count.is_multiple_of(width) && (most - begin) as usize / 8 <= LIST;
+    is_one.then_some((begin, count))
 }
 
 #[cfg(test)]
@@ -183,10 +225,17 @@ mod tests {
         let mut all: Vec<u64> = [saved(), saved()].concat();
         let begin = all.as_ptr() as u64;
         let end = begin + 2 * 8 * VARIABLE as u64;
-        assert_eq!(lists_of_variables(&[7, begin, end, end]), [TENSOR, TENSOR]);
-        assert!(lists_of_variables(&[7, begin, end - 8, end]).is_empty(), "not whole elements");
+        assert_eq!(lists_of_variables(&Pages::default(), &[&[7, begin, end, end]]), [[TENSOR, TENSOR]]);
+        assert!(
+            lists_of_variables(&Pages::default(), &[&[7, begin, end - 8, end]])[0].is_empty(),
+            "not whole elements"
+        );
         // What the heap writes into a block that is free.
         (all[0], all[1]) = (TENSOR, 0x1234_5678_9abc_def1);
-        assert!(lists_of_variables(&[std::hint::black_box(all.as_ptr() as u64), end, end]).is_empty());
+        assert!(
+            lists_of_variables(&Pages::default(), &[&[std::hint::black_box(all.as_ptr() as u64), end, end]])
+                [0]
+            .is_empty()
+        );
     }
 }

@@ -11,10 +11,11 @@ use super::awaited;
 use super::budget::Budget;
 use super::graph;
 use super::named::{Named, Place};
-use super::near::{self, Near, Top};
+use super::near::{self, NameOf, Near, Top};
 use super::objects::Class;
 use super::types::Types;
 use super::world::World;
+use crate::platform::pages::Pages;
 use std::collections::{HashMap, HashSet};
 
 /// What the names of a moment lead to.
@@ -73,10 +74,12 @@ pub(super) unsafe fn search(
         all.sort_by_key(|(is_outer, _)| *is_outer);
         for (is_outer, Walked { top, mask, .. }) in all {
             let mask = if is_outer { mask & inner } else { mask };
-            for (at, way) in top.names.iter().filter(|_| mask != 0) {
+            for NameOf { object, way, is_listed } in top.names.iter().filter(|_| mask != 0) {
                 let place = way.place(w, types);
-                let named = named(place, w, types, *at, (mask, top.depth));
-                found.graphs.push(Named { is_rebound: true, is_awaited, is_final: !is_outer, ..named });
+                let named = named(place, w, types, *object, (mask, top.depth));
+                // What is in one of many entries is called by what has those.
+                let is_final = !is_outer && (!is_listed || named.entries.is_some());
+                found.graphs.push(Named { is_rebound: !is_listed, is_awaited, is_final, ..named });
             }
         }
         (found, is_whole)
@@ -116,19 +119,20 @@ unsafe fn in_blocks(w: &World, types: &mut Types<'_>, wanted: &HashMap<u64, u64>
 
 /// Walks the graphs until all that is wanted is accounted for, and the others where there is time, to tell which of them is the inner one.
 fn walk(w: &World, wanted: &HashMap<u64, u64>, tops: Vec<Top>, budget: &Budget) -> (Vec<Walked>, bool) {
-    let (mut walked, mut all) = (Vec::new(), 0);
+    let (mut walked, mut all, pages) = (Vec::new(), 0, Pages::default());
     for top in tops {
         let is_enough = wanted.values().all(|mask| mask & !all == 0);
         // Which of them is the inner one is not worth a longer pause.
         let is_late = || budget.is_all_used() || is_enough && budget.is_far_over();
-        if is_enough && is_late() {
+        if is_enough && (is_late() || top.is_listed) {
             break;
         }
+        let is_listed = top.is_listed;
         let keys: HashSet<u64> = wanted.keys().copied().collect();
         let mut walk = graph::Walk::new(vec![(top.tensor, top.node)], keys);
-        let mut is_done = walk.go_on(w, &Budget::new());
+        let mut is_done = walk.go_on(w, &pages, &Budget::new());
         while !is_done && !is_late() {
-            is_done = walk.go_on(w, &Budget::new());
+            is_done = walk.go_on(w, &pages, &Budget::new());
         }
         let mask =
             walk.found.iter().filter_map(|kept| wanted.get(&kept.what)).fold(0, |all, mask| all | mask);
@@ -137,8 +141,54 @@ fn walk(w: &World, wanted: &HashMap<u64, u64>, tops: Vec<Top>, budget: &Budget) 
             walked.push(Walked { top, mask, walk });
         }
         if !is_done {
-            return (walked, is_enough);
+            return (walked, is_enough || is_listed);
         }
     }
     (walked, true)
+}
+
+/// Keeps those names of which the ones called the same have many of a group's samples: one that has the graph of a step or two is no holder of
+/// the others. Nor is one that has the newest of what a container has.
+pub(super) fn retain_most(names: &mut Vec<Named>, groups: &[u64]) {
+    let mut places: HashMap<String, (u64, bool)> = HashMap::new();
+    for n in names.iter() {
+        let (mask, is_container) = places.entry(n.place.clone()).or_default();
+        *mask |= n.mask;
+        *is_container |= n.entries.is_some();
+    }
+    let is_many = |mask: u64| groups.iter().any(|g| (g & mask).count_ones() * 4 >= g.count_ones().max(8));
+    let is_newest = |mask: u64| {
+        let most = |o: u64| mask & !o == 0 && o.count_ones() >= mask.count_ones() * 2;
+        places.values().any(|(other, is_container)| *is_container && most(*other))
+    };
+    names.retain(|n| places.get(&n.place).is_some_and(|(mask, _)| is_many(*mask) && !is_newest(*mask)));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::probe::named::tests::named;
+
+    #[test]
+    fn entries_of_a_container_count_together() {
+        let entry = |bit: u32| named("__main__.states", 1 << bit, true, 1);
+        let value = Named { entries: None, ..named("__main__.h", 1, true, 0) };
+        let names = |all: &[Named], group| {
+            let mut all = all.to_vec();
+            retain_most(&mut all, &[group]);
+            all.into_iter().map(|n| n.place).collect::<Vec<_>>()
+        };
+        let states: Vec<Named> = (0..16).map(entry).chain([value.clone()]).collect();
+        assert_eq!(names(&states, 0xffff), ["__main__.states"; 16]);
+        assert_eq!(names(&states[..1], 0xffff), [""; 0], "of a step or two");
+        assert_eq!(names(&states[16..], 0b11), [""; 0], "one of two");
+        let half = Named { mask: 0xff, ..value };
+        let whole = Named { mask: 0xffff, ..half.clone() };
+        let whole = Named { place: "__main__.loss".into(), ..whole };
+        assert_eq!(
+            names(&[half, whole], 0xffff),
+            ["__main__.h", "__main__.loss"],
+            "which is inner is not known"
+        );
+    }
 }

@@ -6,6 +6,7 @@
 
 use crate::platform::memory::read;
 use crate::platform::memory::{self, is_address, words};
+use crate::platform::pages::Pages;
 use crate::platform::real::{Library, look_up};
 use std::collections::HashMap;
 use std::ffi::CStr;
@@ -80,12 +81,13 @@ impl Torch {
             // SAFETY: a tensor's object has at least four words.
             tensors.iter().map(|t| unsafe { read(t + at) }).collect()
         };
-        let mut found = self.implementations(&pointers(16));
+        let pages = Pages::default();
+        let mut found = self.implementations(&pages, &pointers(16));
         let rest: Vec<usize> =
             (0..found.len()).filter(|&i| found.get(i).is_some_and(|f| f.at == 0)).collect();
         let second = pointers(24);
         let again: Vec<u64> = rest.iter().filter_map(|&i| second.get(i).copied()).collect();
-        for (i, known) in rest.into_iter().zip(self.implementations(&again)) {
+        for (i, known) in rest.into_iter().zip(self.implementations(&pages, &again)) {
             found.get_mut(i).into_iter().for_each(|f| *f = known);
         }
         found
@@ -109,11 +111,11 @@ impl Torch {
     }
 
     /// What lies at these addresses, where it is a tensor of C++.
-    pub(super) fn implementations(&self, at: &[u64]) -> Vec<Implementation> {
+    pub(super) fn implementations(&self, pages: &Pages, at: &[u64]) -> Vec<Implementation> {
         let mut all = vec![Implementation::default(); at.len()];
         let (places, addresses) = memory::addresses(at);
         let mut storages = Vec::new();
-        for ((i, address), word) in places.iter().zip(&addresses).zip(words::<4>(&addresses)) {
+        for ((i, address), word) in places.iter().zip(&addresses).zip(pages.words::<4>(&addresses)) {
             if let (Some([vtable, references, storage, meta]), Some(one)) = (word, all.get_mut(*i))
                 && vtable == self.tensor
                 && references as u32 != 0
@@ -123,7 +125,7 @@ impl Torch {
             }
         }
         let addresses: Vec<u64> = storages.iter().map(|(_, s)| *s).collect();
-        for ((i, _), word) in storages.iter().zip(words::<3>(&addresses)) {
+        for ((i, _), word) in storages.iter().zip(pages.words::<3>(&addresses)) {
             if let (Some([vtable, _, data]), Some(one)) = (word, all.get_mut(*i))
                 && self.storage.contains(&vtable)
             {
@@ -134,7 +136,7 @@ impl Torch {
     }
 
     /// What autograd says of tensors, in their order.
-    pub(super) fn autograd(&self, tensors: &[Implementation]) -> Vec<Autograd> {
+    pub(super) fn autograd(&self, pages: &Pages, tensors: &[Implementation]) -> Vec<Autograd> {
         let metas: Vec<u64> = tensors.iter().map(|t| t.meta).collect();
         let known = |(word, meta): (Option<[u64; 10]>, u64)| {
             let [vtable, name, a, b, c, grad, e, f, g, h] = word?;
@@ -147,7 +149,7 @@ impl Torch {
                 if own { [grad, e, f, g, h] } else { [a, b, c, grad, e] };
             Some(Autograd { grad, node, control, accumulator, accumulator_control })
         };
-        words::<10>(&metas).into_iter().zip(metas).map(|w| known(w).unwrap_or_default()).collect()
+        pages.words::<10>(&metas).into_iter().zip(metas).map(|w| known(w).unwrap_or_default()).collect()
     }
 }
 

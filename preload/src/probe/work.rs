@@ -20,6 +20,7 @@ use super::tensors::node_of;
 use super::types::Types;
 use super::world::World;
 use super::{graph, rebound};
+use crate::platform::pages::Pages;
 use crate::python::collector::{Reached, Walk, is_tracked};
 use crate::recorder::at_work::in_room;
 use serde_json::Value;
@@ -221,8 +222,9 @@ impl Work {
             self.climb_close(w, &mut close);
             if !self.is_enough(self.climb.as_ref().map_or(0, |c| c.done)) {
                 // What was put on the context of an autograd function is reached by its graph alone.
+                let pages = Pages::default();
                 let mut walk = graph::Walk::new(self.made.clone(), HashSet::new());
-                while !walk.go_on(w, &Budget::new()) && !budget.is_all_used() {}
+                while !walk.go_on(w, &pages, &Budget::new()) && !budget.is_all_used() {}
                 let functions = walk.functions.into_iter().filter(|f| is_tracked(*f));
                 close.add_small(w, &mut types, functions, budget);
                 close.add_large(w, &mut types, budget);
@@ -336,7 +338,9 @@ impl Work {
                 self.tensors.insert(storage, *bit);
             }
         }
-        for ((tensor, known), autograd) in tensors.drain(..).zip(&known).zip(w.torch.autograd(&known)) {
+        for ((tensor, known), autograd) in
+            tensors.drain(..).zip(&known).zip(w.torch.autograd(&Pages::default(), &known))
+        {
             if let Some(bit) = self.samples.get(&known.data) {
                 self.tensors.insert(tensor, *bit);
             }
@@ -382,11 +386,9 @@ impl Work {
             self.now.clear();
         }
         self.rest = Rest::default();
-        // One that has the graph of a step or two is no holder of the others.
-        let many =
-            |n: &Named| self.groups.iter().any(|g| (g & n.mask).count_ones() * 4 >= g.count_ones().max(8));
-        self.now.retain(many);
-        self.held.retain(many);
+        for names in [&mut self.now, &mut self.held] {
+            rebound::retain_most(names, &self.groups);
+        }
         let done = self.now.iter().chain(&self.held).fold(0, |all, n| all | n.mask);
         if let Some(climb) = &mut self.climb {
             climb.named.append(&mut self.held);
@@ -404,7 +406,7 @@ impl Work {
 
     fn graph(&mut self, w: &World, budget: &Budget) {
         let Some(walk) = &mut self.graphs else { return };
-        if !walk.go_on(w, budget) {
+        if !walk.go_on(w, &Pages::default(), budget) {
             return;
         }
         let mut from: HashMap<u64, u64> = HashMap::new();
@@ -432,7 +434,7 @@ impl Work {
 
     /// What was named as a holder in the answers, to be looked at again, each with the finding's place among them.
     pub(super) fn holders(&self) -> Vec<Named> {
-        let all = [&self.climb, &self.rise].into_iter().flatten().flat_map(|c| &c.named);
+        let all = [&self.climb, &self.rise].into_iter().flatten().flat_map(|c| &c.named).chain(&self.now);
         let told = |n: &&Named| n.is_final && n.entries.is_some() && !n.is_rebound;
         let mut all: Vec<Named> = all.filter(told).cloned().collect();
         all.sort_by_key(|n| std::cmp::Reverse(n.mask.count_ones()));
