@@ -23,11 +23,12 @@ pub(super) fn ends_of_blocks(pages: &Pages, blocks: &[u64]) -> Vec<Option<u64>> 
     };
     let sizes: Vec<Option<u64>> = before(blocks).map(size).collect();
     let behind: Vec<u64> = blocks.iter().zip(&sizes).map(|(b, size)| size.map_or(0, |s| b + s)).collect();
-    let end = |((next, size), place): ((Option<(u64, u64)>, &Option<u64>), &u64)| {
-        let ((next, flags), _) = (next?, (*size)?);
-        (flags & IN_USE_BEFORE != 0 && next.is_multiple_of(16)).then_some(place - 8)
-    };
-    before(&behind).zip(&sizes).zip(&behind).map(end).collect()
+    let mut ends = Vec::with_capacity(blocks.len());
+    for ((next, size), place) in before(&behind).zip(&sizes).zip(&behind) {
+        let is_end = |(next, flags): (u64, u64)| flags & IN_USE_BEFORE != 0 && next.is_multiple_of(16);
+        ends.push((size.is_some() && next.is_some_and(is_end)).then(|| place - 8));
+    }
+    ends
 }
 
 /// Looks up, once, what takes its time.
