@@ -2,6 +2,7 @@
 
 mod support;
 
+use serde_json::json;
 use std::process::{Command, Stdio};
 use support::{Folder, Job, cache, command, packages, python, root};
 
@@ -205,6 +206,41 @@ fn a_cell_of_a_notebook_says_what_it_leaves_behind() {
     assert!(!raised.contains("left behind"), "{raised}");
     assert_eq!(wrong, "");
     assert!(ran.stderr().contains("'much' is not an amount of memory"), "{}", ran.stderr());
+}
+
+const AGAIN: &str = r#"
+from IPython.core.interactiveshell import InteractiveShell
+shell = InteractiveShell.instance()
+def run(cell):
+    shell.run_cell(cell, store_history=True).raise_error()
+run("""
+import torch
+model = torch.nn.Linear(256, 256).cuda()
+opt = torch.optim.SGD(model.parameters(), lr=0.1)
+results = []""")
+for _ in range(24):
+    run("""
+for _ in range(2):
+    model(torch.randn(64, 256, device='cuda')).sum().backward()
+    opt.step()
+    opt.zero_grad()
+results.append(model(torch.randn(2048, 256, device='cuda')))""")
+"#;
+
+/// IPython gives each run of a cell a file name of its own.
+#[test]
+fn a_cell_that_is_run_again_and_again_is_one_line() {
+    let Some(installed) = packages::of_the_index("ipython-1", &["ipython==9.18.1"]) else { return };
+    let folder = Folder::new("api-cells");
+    std::fs::write(folder.join("cells.py"), AGAIN).expect("a script");
+    let job = Job::program(&folder, python()).arg("cells.py").env("PYTHONPATH", &installed);
+    let ran = job.env("IPYTHONDIR", folder.path()).run().succeeded();
+    let report = support::report(&ran.recording());
+    let findings = report.process["findings"].as_array().expect("findings");
+    let [finding] = &findings[..] else { panic!("{findings:#?}") };
+    let site = &finding["sites"][0]["your_line"];
+    assert!(site["file"].as_str().is_some_and(|f| f.starts_with("<ipython-input-")), "{site}");
+    assert_eq!((&site["line"], &finding["certainty"]), (&json!(5), &json!("growing")), "{finding:#}");
 }
 
 /// Without a GPU, PyTorch or the command nothing is harmed, and what was asked for is said to be impossible.

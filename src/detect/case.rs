@@ -122,6 +122,8 @@ impl Case {
         };
         let detected_step =
             if new.grain == self.finding.grain { self.finding.detected_step } else { new.detected_step };
+        // What began later than was thought was not seen before that.
+        let detected_step = detected_step.max(new.first_step);
         self.finding = Finding { id: self.finding.id, detected_step, ..new };
         self.most = self.most.max(self.finding.bytes_now);
     }
