@@ -65,28 +65,48 @@ pub(super) fn find(source_text: &str, keeper: &Keeper) -> Found {
     }
 }
 
-/// Whether a statement registers something once, before the loop that allocates: it keeps nothing more with every step. Where what is kept
-/// was allocated beside it too, before it, it comes again with that.
+const LOOPS: [&str; 2] = ["for_statement", "while_statement"];
+
+/// Whether a statement registers something once, before the loop that allocates: it keeps nothing more with every step.
 fn is_of_a_beginning(source: &Source<'_>, add: &Add<'_>, keeper: &Keeper) -> bool {
     const ONCE: [&str; 4] = ["add_param_group", "add_module", "register_buffer", "register_module"];
-    const LOOPS: [&str; 2] = ["for_statement", "while_statement"];
     let method = part(add.node, "function").map_or("", |f| source.field(f, "attribute"));
     if !ONCE.contains(&method) {
         return false;
     }
-    let is_place =
-        |p: &Node<'_>| LOOPS.contains(&p.kind()) || FUNCTIONS.contains(&p.kind()) || p.kind() == "module";
-    let around = |n: Node<'_>| outward(n).find(is_place).map(|p| p.id());
     let lines = |n: Node<'_>| scope::line(n)..=scope::last_line(n);
-    let (place, at) = (outward(add.node).find(is_place), scope::line(add.node));
-    let is_beside = |n: &Node<'_>| around(*n) == place.map(|p| p.id());
-    let loops = source.nodes.iter().filter(|n| LOOPS.contains(&n.kind()) && is_beside(n));
-    let loops: Vec<_> = loops.map(|l| lines(*l)).collect();
+    let (place, at) = (place(add.node), scope::line(add.node));
+    let is_beside = |n: &&Node<'_>| LOOPS.contains(&n.kind()) && self::place(**n) == place;
+    let loops: Vec<_> = source.nodes.iter().filter(is_beside).map(|l| lines(*l)).collect();
     let allocates = |at: &u32| keeper.allocated.contains(at);
-    let again = place.filter(|p| p.kind() != "module").is_some_and(|p| {
-        (scope::line(p) + 1..=at).any(|l| allocates(&l) && !loops.iter().any(|r| r.contains(&l)))
-    });
-    !again && loops.iter().any(|l| *l.start() > at && l.clone().any(|l| allocates(&l)))
+    loops.iter().any(|l| *l.start() > at && l.clone().any(|l| allocates(&l)))
+        && !place.filter(|p| p.kind() != "module").is_some_and(|p| {
+            // What is kept was allocated beside it too, before it, and comes again with that.
+            let mut before = scope::line(p) + 1..=at;
+            before.any(|l| allocates(&l) && !loops.iter().any(|r| r.contains(&l)))
+                || keeper.kind != "local" && is_called_again(source, p, keeper)
+        })
+}
+
+/// The loop, function or module that a statement is in.
+fn place(n: Node<'_>) -> Option<Node<'_>> {
+    let is =
+        |p: &Node<'_>| LOOPS.contains(&p.kind()) || FUNCTIONS.contains(&p.kind()) || p.kind() == "module";
+    outward(n).find(is)
+}
+
+/// Whether a loop calls this function, on the way to what allocates.
+fn is_called_again(source: &Source<'_>, function: Node<'_>, keeper: &Keeper) -> bool {
+    let name = source.field(function, "name");
+    let is_call = |call: &&Node<'_>| {
+        let called = part(**call, "function").map_or("", |f| source.text(f));
+        !name.is_empty() && called.rsplit('.').next() == Some(name)
+    };
+    let mut calls = source.all("call").iter().filter(is_call);
+    calls.any(|call| {
+        keeper.allocated.contains(&scope::line(*call))
+            && place(*call).is_some_and(|p| LOOPS.contains(&p.kind()) && p != function)
+    })
 }
 
 /// Longest text of a statement, in characters.
