@@ -475,7 +475,7 @@ def states_of_many_objects():
 
 @case
 def heads_of_tasks():
-    """Each task has parameters of its own, whose state the optimizer keeps."""
+    """Each task has parameters of its own, which the optimizer keeps."""
     def train():
         head = torch.nn.Linear(256, 256).cuda()
         tasks.add_param_group({"params": head.parameters()})  # KEEPS heads_of_tasks
@@ -484,7 +484,7 @@ def heads_of_tasks():
             tasks.step()
             tasks.zero_grad()
 
-    tasks = torch.optim.Adam(torch.nn.Linear(4, 4).cuda().parameters())
+    tasks = torch.optim.SGD(torch.nn.Linear(4, 4).cuda().parameters())
     for i in steps():
         train()
 

@@ -84,7 +84,6 @@ fn is_of_a_beginning(source: &Source<'_>, add: &Add<'_>, keeper: &Keeper) -> boo
             // What is kept was allocated beside it too, before it, and comes again with that.
             let mut before = scope::line(p) + 1..=at;
             before.any(|l| allocates(&l) && !loops.iter().any(|r| r.contains(&l)))
-                || keeper.kind != "local" && is_called_again(source, p, keeper)
         })
 }
 
@@ -93,20 +92,6 @@ fn place(n: Node<'_>) -> Option<Node<'_>> {
     let is =
         |p: &Node<'_>| LOOPS.contains(&p.kind()) || FUNCTIONS.contains(&p.kind()) || p.kind() == "module";
     outward(n).find(is)
-}
-
-/// Whether a loop calls this function, on the way to what allocates.
-fn is_called_again(source: &Source<'_>, function: Node<'_>, keeper: &Keeper) -> bool {
-    let name = source.field(function, "name");
-    let is_call = |call: &&Node<'_>| {
-        let called = part(**call, "function").map_or("", |f| source.text(f));
-        !name.is_empty() && called.rsplit('.').next() == Some(name)
-    };
-    let mut calls = source.all("call").iter().filter(is_call);
-    calls.any(|call| {
-        keeper.allocated.contains(&scope::line(*call))
-            && place(*call).is_some_and(|p| LOOPS.contains(&p.kind()) && p != function)
-    })
 }
 
 /// Longest text of a statement, in characters.

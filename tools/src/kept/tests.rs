@@ -329,13 +329,6 @@ fn tuples_namespaces_stacks_and_iterators() {
         is(source, &of(vec![2, 5]), 3, "o.add_param_group({'params': q})");
         none(source, &of(vec![5]));
     }
-    // Or a loop calls what adds, to an optimizer that is not its own.
-    let source = "def task():\n    o.add_param_group({'params': new()})\n    for t in r:\n        o.step()\nfor i in a:\n    task()\n";
-    let of = |keeper, allocated| Keeper { allocated, ..keeper };
-    is(source, &of(global("o", "AdamW"), vec![4, 6]), 2, "o.add_param_group({'params': new()})");
-    none(source, &of(global("o", "AdamW"), vec![4]));
-    let source = source.replace("def task():\n", "def task():\n    o = AdamW(p)\n");
-    none(&source, &of(local("o", "task", 1, "AdamW"), vec![5, 7]));
     let source = "for t in r:\n    q = new()\n    o.add_param_group({'params': q})\n";
     none(source, &global("o", "AdamW"));
     is(source, &Keeper { allocated: vec![2], ..global("o", "AdamW") }, 3, "o.add_param_group({'params': q})");
