@@ -201,8 +201,7 @@ impl Holder {
             said.push_str(", in a frame that a traceback keeps");
         }
         if !self.kind.is_empty() {
-            let article = if self.kind.starts_with(|c: char| "aeiouAEIOU".contains(c)) { "an" } else { "a" };
-            said.push_str(&format!(", {article} {}", self.kind));
+            said.push_str(&format!(", {} {}", article(&self.kind), self.kind));
         }
         let after = |ns: u64, step: Option<u32>| {
             let step = step.map(|s| format!(" (step {})", thousands(s.into()))).unwrap_or_default();
@@ -276,9 +275,28 @@ impl Holder {
     }
 }
 
+/// The article of a type, as it is spoken: `a dict`, `an Adam`; letter by letter `an SGD`, `a UNet`.
+fn article(kind: &str) -> &'static str {
+    let mut letters = kind.chars();
+    let (first, second) = (letters.next().unwrap_or_default(), letters.next().unwrap_or_default());
+    let by_letter = first.is_uppercase() && second.is_uppercase();
+    let with_vowel = if by_letter { "AEFHILMNORSX" } else { "aeiouAEIOU" };
+    if with_vowel.contains(first) { "an" } else { "a" }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn types_have_the_article_that_is_spoken() {
+        for kind in ["Adam", "SGD", "LSTM", "object", "NAdam"] {
+            assert_eq!(article(kind), "an", "{kind}");
+        }
+        for kind in ["dict", "GRU", "UNet", "Tensor", ""] {
+            assert_eq!(article(kind), "a", "{kind}");
+        }
+    }
 
     #[test]
     fn answers_are_worded_for_people_and_for_programs() {
