@@ -311,6 +311,14 @@ fn states_of_which_there_are_many_and_parameters_that_are_added() {
     ]);
 }
 
+#[test]
+fn functions_around_functions() {
+    all_kept(&[
+        ("wrapped_again_and_again", "Layer.forward"),
+        ("partials_of_partials", "last, a local of partials_of_partials"),
+    ]);
+}
+
 /// What has as many entries as before, and these are tensors, keeps nothing of what grows; where its entries grow, their own statement is told.
 #[test]
 fn what_grows_is_kept_by_what_gets_more_entries() {

@@ -474,6 +474,28 @@ def states_of_many_objects():
 
 
 @case
+def wrapped_again_and_again():
+    """Each step puts another function around the last one."""
+    class Layer(torch.nn.Linear):
+        pass
+
+    def scaled(inner, by):
+        return lambda x: inner(x) * by
+    layer = Layer(256, 256).cuda()
+    for i in steps():
+        layer.forward = scaled(layer.forward, batch())  # KEEPS wrapped_again_and_again
+
+
+@case
+def partials_of_partials():
+    def call(before, x):
+        return before
+    last = call
+    for i in steps():
+        last = functools.partial(call, last, batch())  # KEEPS partials_of_partials
+
+
+@case
 def heads_of_tasks():
     """Each task has parameters of its own, which the optimizer keeps."""
     def train():

@@ -237,6 +237,7 @@ impl Search<'_, '_> {
                 Class::Instance | Class::Other if read(type_of(object) + TYPE_FLAGS) & EXCEPTION != 0 => {
                     self.exception(step, kind);
                 }
+                _ if is_callable(w, kind, object) => self.callable(step, kind),
                 // What Python's library wraps is called as whoever has it.
                 Class::Instance if w.python.module_of_class(type_of(object)).is_some_and(is_wrapping) => {
                     let chain = chain.or(Some((object, way)));
@@ -279,6 +280,45 @@ impl Search<'_, '_> {
                 Class::Array => self.array(step),
                 _ => {}
             }
+        }
+    }
+
+    /// Looks at a function, a method or a `functools.partial`. One that calls another, which calls the next, is a link of a chain: as where
+    /// something is wrapped again and again.
+    ///
+    /// # Safety
+    /// As [`look`]; the object is alive and of this kind.
+    unsafe fn callable(&mut self, step: Step, kind: Kind) {
+        let Step { object, way, chain, listed } = step;
+        let (mut links, mut kept) = (Vec::new(), Vec::new());
+        // SAFETY: the caller's promise; what is alive refers to what is.
+        unsafe {
+            let mut parts = Vec::new();
+            references(object, kind, &mut |child| parts.push(child));
+            // A function's globals are those of its module; a partial has a dictionary of its arguments.
+            let is_function = kind.class == Class::Function;
+            let mut inside = Vec::new();
+            for part in parts {
+                let kind = self.types.of(part);
+                match kind.class {
+                    Class::Tuple => references(part, kind, &mut |child| inside.push(child)),
+                    Class::Dict if !is_function => references(part, kind, &mut |child| inside.push(child)),
+                    _ => inside.push(part),
+                }
+            }
+            for child in inside {
+                let child = self.w.python.in_cell(child).unwrap_or(child);
+                // Deep in a chain is what was not come to before.
+                if is_memory(self.types, child) {
+                    kept.push(child);
+                } else if is_callable(self.w, self.types.of(child), child) {
+                    links.push(child);
+                }
+            }
+            let Some((first, way)) = chain.or((!links.is_empty()).then_some((object, way))) else { return };
+            self.of_chain(first, way, kept);
+            let chain = Some((first, way));
+            self.level.extend(links.into_iter().map(|object| Step { object, way, chain, listed }));
         }
     }
 
@@ -394,6 +434,17 @@ impl Search<'_, '_> {
             }
         }
     }
+}
+
+/// Whether an object is a function written in Python, a method of one, or a `functools.partial`.
+///
+/// # Safety
+/// It is alive, and of this kind; with the GIL held.
+unsafe fn is_callable(w: &World, kind: Kind, object: u64) -> bool {
+    // SAFETY: the caller's promise.
+    let is = |names: [&core::ffi::CStr; 2]| names.contains(&unsafe { w.python.full_name(type_of(object)) });
+    kind.class == Class::Function
+        || matches!(kind.class, Class::Other | Class::Instance) && is([c"method", c"functools.partial"])
 }
 
 /// What an exception has its variables in: its arguments and attributes, its traceback and the frames of that.
