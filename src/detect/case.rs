@@ -14,8 +14,9 @@ use crate::replay::{Cohort, CohortId, GRACE, Grain, Held, Replay};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::hash::Hash;
 
-/// Different marks whose blocks are kept, at a rate that neither rises nor falls, beyond which no buffer that fills explains it.
-pub const LONG_GROWTH: u32 = 10_000;
+/// Different marks whose blocks are kept, at a rate that neither rises nor falls, beyond which no buffer that fills explains it: replay buffers
+/// have up to a million entries.
+pub const LONG_GROWTH: u32 = 1_000_000;
 /// Laplace's statistic of births at a constant rate.
 const STEADY: f64 = 3.0;
 /// Blocks no larger than this, and less of them a mark than that: numbers that are kept as tensors, such as losses. They are

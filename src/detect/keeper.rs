@@ -87,6 +87,9 @@ impl Keeper {
     }
 }
 
+/// Bytes that no GPU has: a container that holds more when it is full does not end there.
+const LARGEST: u64 = 512 << 30;
+
 /// What is known of a finding beyond the events of its recording.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Testimony {
@@ -131,9 +134,16 @@ pub fn refine(finding: &mut Finding, told: &Testimony) {
         tell(finding, Evidence::new(what, k.length_now.unwrap_or(0) as f64));
     } else if let (Some(limit), Some(entries)) = (k.limit(), k.bound.filter(|most| k.ends_at(*most))) {
         tell(finding, Evidence::new(format!("entries at most, by {limit}"), entries as f64));
-        finding.certainty = Certainty::Bounded;
-        finding.bound = Some(bound(finding, k, entries, limit));
-        return;
+        let bound = bound(finding, k, entries, limit);
+        if bound.bytes.is_none_or(|all| all <= LARGEST) {
+            finding.certainty = Certainty::Bounded;
+            finding.bound = Some(bound);
+            return;
+        }
+        tell(
+            finding,
+            Evidence::new("bytes of so many entries, more than any GPU has", bound.bytes.unwrap_or(0) as f64),
+        );
     }
     if k.shrank {
         tell(finding, Evidence::new("times its holder was seen with fewer entries than before", 1.0));
@@ -153,13 +163,15 @@ pub fn refine(finding: &mut Finding, told: &Testimony) {
     if k.deepens && k.awaited {
         tell(
             finding,
-            Evidence::new("optimizer that has not stepped meanwhile: its backward may need the graph", 1.0),
+            Evidence::new(
+                "optimizer that has not stepped meanwhile, or whose steps are part of the graph: a backward may need it",
+                1.0,
+            ),
         );
     }
-    // A list that grows may be a buffer that something empties when it is full, at the end of an epoch, say: that alone is no leak. What
-    // was allocated on a stream that was left, and a graph that deepens with every step, are no buffer's.
-    let is_no_buffer = k.deepens && !k.awaited || !finding.kind.may_be_buffer() && grew.is_some();
-    if is_no_buffer && finding.established {
+    // A list that grows may be a buffer that something empties when it is full, at the end of an epoch, say, or a set of data that is fetched on
+    // a stream of its own: that alone is no leak. A graph that deepens with every step is no buffer's.
+    if k.deepens && !k.awaited && finding.established {
         finding.certainty = Certainty::Leak;
     }
 }

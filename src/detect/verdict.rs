@@ -80,10 +80,11 @@ pub fn judge(replay: &Replay, detector: &Detector) -> Verdict {
         return about(Outcome::Leak, i, sum(&all[i]));
     }
     if let Some((device, o)) = final_oom(replay) {
-        // Growth that is not known to be a leak, without which there had been room.
+        // Growth that is not known to be a leak, without which there had been room. A bound that was not reached did not help.
         let free = o.free.map_or(0, |f| f.0);
         let enough = |f: &Finding| f.device == device && free.saturating_add(f.bytes_now) >= o.requested.0;
-        if let Some(i) = find(&enough) {
+        let is_bounded = |f: &Finding| is_bounded(f) && f.suppressed_by.is_none() && enough(f);
+        if let Some(i) = find(&enough).or_else(|| all.iter().position(is_bounded)) {
             return about(Outcome::Growing, i, sum(&all[i]));
         }
         let why =
@@ -105,7 +106,6 @@ pub fn judge(replay: &Replay, detector: &Detector) -> Verdict {
                     replay.step_source().noun()
                 )
             });
-            let is_bounded = |f: &Finding| f.certainty == Certainty::Bounded && f.withdrawn_step.is_none();
             let other = match all.iter().any(|f| f.is_suppressed() || is_bounded(f)) {
                 true => "no other line",
                 false => "no line",
@@ -121,6 +121,10 @@ pub fn judge(replay: &Replay, detector: &Detector) -> Verdict {
             Verdict { detectable, ..Verdict::new(Outcome::Clean, reason) }
         }
     }
+}
+
+fn is_bounded(f: &Finding) -> bool {
+    f.certainty == Certainty::Bounded && f.withdrawn_step.is_none()
 }
 
 /// For how long the job was watched, in the grain that was judged.

@@ -76,7 +76,7 @@ pub(super) struct Named {
     pub(super) is_verified: bool,
     /// The name has another object by now, whose graph keeps the samples.
     pub(super) is_rebound: bool,
-    /// And an optimizer waits, whose backward may need that graph.
+    /// And an optimizer waits, whose backward may need that graph, or makes its steps part of it.
     pub(super) is_awaited: bool,
 }
 

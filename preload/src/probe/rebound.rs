@@ -56,8 +56,8 @@ pub(super) unsafe fn search(
     let mut found = Found::default();
     // SAFETY: the caller's promise, for all of them; nothing of the job runs before the end.
     unsafe {
-        let Near { tops, holders, optimizers } = near::look(w, types, wanted);
-        let is_awaited = awaited::any_waits(&optimizers);
+        let Near { tops, holders, optimizers, is_in_graph } = near::look(w, types, wanted);
+        let is_awaited = is_in_graph || awaited::any_waits(&optimizers);
         for h in holders {
             let mask = in_blocks(w, types, wanted, &h.tensors);
             if mask != 0 {

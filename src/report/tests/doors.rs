@@ -1,6 +1,7 @@
 //! One judgement, many doors: whatever is printed of a job reads the same object.
 
 use super::*;
+use crate::detect::{Certainty, Keeper};
 use crate::report::held::KeptAt;
 use crate::report::metrics::Metrics;
 
@@ -201,4 +202,54 @@ fn without_stacks_the_report_says_so_and_how_to_record_them() {
     let (text, remedy) = told_with(&mut j);
     assert!(text.contains("this recording has no stacks") && !text.contains("native code"), "{text}");
     assert!(remedy.contains("without --stacks none") && !remedy.contains("detach"), "{remedy}");
+}
+
+/// A deque that would be larger than any GPU ends nowhere; one that is larger than this one does, but memory is full before.
+#[test]
+fn a_bound_beyond_the_gpu_is_told_and_beyond_every_gpu_is_none() {
+    let of = |most: u64| {
+        let keeper = Keeper {
+            path: "replay".into(),
+            kind: "deque".into(),
+            bound: Some(most),
+            length_then: Some(9),
+            length_now: Some(18),
+            blocks: 18,
+            ..Keeper::default()
+        };
+        let told = move |_: &Finding| Testimony { keepers: vec![keeper.clone()], ..Testimony::default() };
+        Job::new().train(20, 0, 64 * MIB).judged(told, Ended::Exit)
+    };
+    let said = |most| {
+        let judged = of(most);
+        let (text, _, _) = told(&Report { processes: vec![judged.process()], ..Report::default() });
+        let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        (judged.verdict.outcome, judged.findings[0].certainty, text)
+    };
+    let (outcome, certainty, text) = said(100);
+    assert_eq!((outcome, certainty), (Outcome::Clean, Certainty::Bounded));
+    assert!(text.contains("It ends by itself when deque(maxlen=100) is full"), "{text}");
+    let (outcome, certainty, text) = said(4_000);
+    assert_eq!((outcome, certainty), (Outcome::Clean, Certainty::Bounded));
+    assert!(text.contains("is full before: give it a smaller bound"), "{text}");
+    let (outcome, certainty, _) = said(1_000_000);
+    assert_eq!((outcome, certainty), (Outcome::Growing, Certainty::Growing));
+}
+
+/// A set of data that is fetched on a stream of its own grows in a container as what was forgotten there does.
+#[test]
+fn what_a_side_stream_left_in_a_container_that_grows_is_no_leak_by_that_alone() {
+    let keeper = Keeper {
+        path: "Loader.cache".into(),
+        kind: "list".into(),
+        length_then: Some(9),
+        length_now: Some(18),
+        blocks: 18,
+        ..Keeper::default()
+    };
+    let told = |_: &Finding| Testimony { keepers: vec![keeper.clone()], ..Testimony::default() };
+    let judged = Job::new().train(20, STASH[0], 0).judged(told, Ended::Exit);
+    let finding = &judged.findings[0];
+    assert_eq!((finding.kind, finding.certainty), (Kind::LiveAfterStreamExit, Certainty::Growing));
+    assert_eq!(judged.verdict.outcome, Outcome::Growing);
 }

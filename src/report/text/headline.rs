@@ -27,11 +27,7 @@ pub(in crate::report) fn growing(r: &Report<'_>) -> Option<String> {
     let p = r.lead().filter(|p| p.phrase().0 == "GROWING")?;
     let f = leak(p).filter(|f| f.kind.is_leak())?;
     let grain = f.grain.noun();
-    let is_buffer = f.kind.may_be_buffer();
-    let why = match is_buffer {
-        true => "a buffer or cache that is still filling looks the same",
-        false => "what holds it was not seen to grow",
-    };
+    let why = "a buffer or cache that is still filling looks the same";
     if fatal(p, f).is_some() {
         return Some(format!(
             "not called a leak: {why}. What should have emptied or limited what holds this memory did not do so in time; if \
@@ -48,12 +44,11 @@ pub(in crate::report) fn growing(r: &Report<'_>) -> Option<String> {
     let steady = format!("after {} of steady growth", plural(LONG_GROWTH.into(), grain));
     // The GPU is full before that many steps.
     let is_late = f.steps_to_oom.is_some_and(|s| s.mid < u64::from(LONG_GROWTH));
-    let until = match (is_buffer, is_late, graph) {
-        (false, ..) => Some("as soon as what holds it is seen to grow".to_owned()),
-        (true, true, true) => Some(longer),
-        (true, true, false) => None,
-        (true, false, true) => Some(format!("{steady}, or {longer}")),
-        (true, false, false) => Some(steady),
+    let until = match (is_late, graph) {
+        (true, true) => Some(longer),
+        (true, false) => None,
+        (false, true) => Some(format!("{steady}, or {longer}")),
+        (false, false) => Some(steady),
     };
     let until = until.map(|until| format!(". It will be called LEAK {until}")).unwrap_or_default();
     Some(format!(
