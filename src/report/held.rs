@@ -193,6 +193,12 @@ impl Holder {
         self.root || self.grew()
     }
 
+    /// Each block is an attribute's of an object of its own, and nobody was found who has those: a reference cycle may be all that does.
+    pub fn may_be_garbage(&self) -> bool {
+        let is_memory = ["Tensor", "Parameter", "Storage"].iter().any(|end| self.kind.ends_with(end));
+        is_memory && self.blocks > 1 && !self.graph && !self.is_reachable()
+    }
+
     /// For a person: `OffloadActivations.bwd_tensor_stash, a dict with 1,116 entries`, and when that was.
     pub fn in_words(&self) -> String {
         let mut said = if self.graph { "the autograd graphs of " } else { "" }.to_owned();
@@ -287,6 +293,17 @@ fn article(kind: &str) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn tensors_of_many_objects_that_nobody_has_may_be_garbage() {
+        let of = |kind: &str, blocks, root| Holder { kind: kind.into(), blocks, root, ..Holder::default() };
+        assert!(of("Tensor", 8, false).may_be_garbage());
+        for other in
+            [of("Tensor", 1, false), of("Tensor", 8, true), of("list", 8, false), of("function", 8, false)]
+        {
+            assert!(!other.may_be_garbage(), "{other:?}");
+        }
+    }
 
     #[test]
     fn types_have_the_article_that_is_spoken() {

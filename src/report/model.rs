@@ -1,6 +1,6 @@
 //! What a report is made from. A command fills it from reader, replay and detect; text and JSON print it.
 
-use super::held::{HeldBy, KeptAt};
+use super::held::{HeldBy, Holder, KeptAt};
 use crate::detect::{Finding, GrainName, SelfFault, UNCOLLECTED, Verdict, final_oom};
 use crate::event::{Bytes, DeviceId, Frame, Names, StackId};
 use crate::replay::anatomy::{Anatomy, At};
@@ -124,7 +124,8 @@ pub struct Known {
 
 /// Why something is said to be a leak. Of one that is known, or whose holder was found, it is no question any more what keeps it.
 pub(super) fn because<'a>(f: &'a Finding, known: Option<&Known>) -> &'a str {
-    let is_kept = known.is_some_and(|k| k.fix.is_some() || matches!(k.held_by, HeldBy::Found(_)));
+    let is_found = |h: &HeldBy| matches!(h, HeldBy::Found(all) if !all.iter().all(Holder::may_be_garbage));
+    let is_kept = known.is_some_and(|k| k.fix.is_some() || is_found(&k.held_by));
     f.explain.strip_suffix(UNCOLLECTED).filter(|_| is_kept).unwrap_or(&f.explain)
 }
 

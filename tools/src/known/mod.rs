@@ -72,7 +72,8 @@ fn keepers(held_by: &HeldBy) -> Vec<Keeper> {
     let (staying, growing): (Vec<&Holder>, Vec<&Holder>) = holders.iter().partition(|h| h.stays);
     let share = |all: &[&Holder]| all.iter().map(|h| h.share).sum::<f64>();
     let is_explained = share(&growing) >= EXPLAINS * (1.0 - share(&staying));
-    if is_explained { growing.into_iter().map(keeper).collect() } else { Vec::new() }
+    let kept = growing.into_iter().filter(|h| !h.may_be_garbage());
+    if is_explained { kept.map(keeper).collect() } else { Vec::new() }
 }
 
 /// What the judgement asks of a holder.
