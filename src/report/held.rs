@@ -199,10 +199,15 @@ impl Holder {
         is_memory && self.blocks > 1 && !self.graph && !self.is_reachable()
     }
 
+    /// IPython's results of cells: `Out`, and the name by which its own modules call that.
+    pub fn is_of_cells(&self) -> bool {
+        ["__main__._oh", "__main__.Out"].contains(&self.name.as_str())
+    }
+
     /// For a person: `OffloadActivations.bwd_tensor_stash, a dict with 1,116 entries`, and when that was.
     pub fn in_words(&self) -> String {
         let mut said = if self.graph { "the autograd graphs of " } else { "" }.to_owned();
-        said.push_str(&self.name);
+        said.push_str(if self.is_of_cells() { "Out, the results of cells" } else { &self.name });
         if self.in_frame {
             said.push_str(", in a frame that a traceback keeps");
         }
@@ -303,6 +308,13 @@ mod tests {
         {
             assert!(!other.may_be_garbage(), "{other:?}");
         }
+    }
+
+    #[test]
+    fn results_of_cells_are_called_so() {
+        let of = |name: &str| Holder { name: name.into(), kind: "dict".into(), ..Holder::default() };
+        assert!(of("__main__._oh").in_words().starts_with("Out, the results of cells, a dict"));
+        assert!(of("__main__.out").in_words().starts_with("__main__.out, a dict"));
     }
 
     #[test]

@@ -310,6 +310,9 @@ pub(super) fn coverage(p: &Process<'_>) -> Coverage {
     p.replay.coverage()
 }
 
+/// What helps where a notebook keeps what its cells returned.
+const OF_CELLS: &str = "end the cell with a semicolon, or with print(…), so that its result is not kept; %reset -f out lets go of the results so far";
+
 /// What helps against a finding: at the statement that keeps it, where that is known; else what fits its holder; else in the words of
 /// whatever allocates in this process.
 pub(super) fn remedy(p: &Process<'_>, f: &Finding, known: Option<&Known>) -> Option<String> {
@@ -317,6 +320,9 @@ pub(super) fn remedy(p: &Process<'_>, f: &Finding, known: Option<&Known>) -> Opt
         return kept.remedy.clone();
     }
     if let Some(HeldBy::Found(holders)) = known.map(|k| &k.held_by) {
+        if holders.first().is_some_and(Holder::is_of_cells) {
+            return Some(OF_CELLS.to_owned());
+        }
         let info = f.kind.info();
         let of = match holders.iter().any(|h| h.graph) {
             true => info.remedy_with_graph,

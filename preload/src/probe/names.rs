@@ -18,7 +18,7 @@ const ENTRIES: u32 = 4_096;
 /// Classes that only wrap what somebody keeps: the name that says more is the one of whoever has them.
 const WRAPPERS: [&str; 7] =
     ["queue", "asyncio.queues", "collections", "contextlib", "cachetools", "weakref", "_weakrefset"];
-const WRAPPING_ROOMS: [&str; 2] = ["torch.nn.", "torch.optim."];
+const WRAPPING_ROOMS: [&str; 4] = ["torch.nn.", "torch.optim.", "IPython.", "ipykernel."];
 
 /// Whether it is a module of Python's library, or like it, whose classes only wrap what somebody keeps.
 pub(super) fn is_wrapping(module: &[u8]) -> bool {
