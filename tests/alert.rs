@@ -246,13 +246,12 @@ fn a_leak_that_turns_out_to_be_of_another_kind_is_the_same_leak() {
     let folder = Folder::new("alert-kind");
     let script = root().join("tests/python/trained_before.py");
     let words = [python().to_str().expect("UTF-8"), script.to_str().expect("UTF-8")];
-    // Its holder tells it from a buffer that fills.
     let mut run = run(&folder, &["--alert-growth", "1MiB/step"], &words);
     let ran = did(run.env_remove("STRANDLINE_PROBE").output().expect("it starts"));
     assert_eq!(ran.status, Some(0), "{}", ran.stderr);
     assert_eq!(ran.stderr.matches("ALERT GPU 0").count(), 1, "{}", ran.stderr);
-    assert!(ran.stderr.contains("LEAK 1  kept alive after its side stream was left"), "{}", ran.stderr);
-    assert!(!ran.stderr.contains("LEAK 2"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("GROWING 1  kept alive after its side stream was left"), "{}", ran.stderr);
+    assert!(!ran.stderr.contains("GROWING 2"), "{}", ran.stderr);
 }
 
 #[test]

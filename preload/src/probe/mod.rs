@@ -13,6 +13,7 @@ mod attributes;
 pub(crate) mod awaited;
 mod bound;
 mod budget;
+mod chains;
 mod climb;
 mod close;
 mod contexts;

@@ -23,9 +23,8 @@ const MANY: u64 = 20_000;
 const ALL: u64 = 100_000;
 /// Elements of an array that are looked at.
 const MANY_WORDS: u64 = 250_000;
-/// Of types: their objects are exceptions. Frames and the like of one of them that are looked at.
-const EXCEPTION: u64 = 1 << 30;
-const FRAMES: usize = 64;
+/// Of types: their objects are exceptions.
+pub(super) const EXCEPTION: u64 = 1 << 30;
 /// The attribute in which an optimizer has its parameters. One that only hands on what another does has none of its own.
 const GROUPS: &str = "param_groups";
 /// The option of an optimizer whose steps are part of a graph.
@@ -94,11 +93,11 @@ pub(super) struct Near {
 #[derive(Clone, Copy)]
 pub(super) struct Step {
     pub(super) object: u64,
-    way: Way,
+    pub(super) way: Way,
     /// Where it is a link of a chain: its first object, and the way to that.
-    chain: Option<(u64, Way)>,
+    pub(super) chain: Option<(u64, Way)>,
     /// The list or large container that it is an entry of, or below one of, and the way to that.
-    listed: Option<(u64, Way)>,
+    pub(super) listed: Option<(u64, Way)>,
 }
 
 /// A tensor that was come to: what has the name, the way there, references down; and the list that it is below.
@@ -111,20 +110,20 @@ struct Tensor {
 }
 
 /// A search under way.
-struct Search<'a, 'p> {
-    w: &'a World,
-    types: &'a mut Types<'p>,
-    wanted: &'a HashMap<u64, u64>,
+pub(super) struct Search<'a, 'p> {
+    pub(super) w: &'a World,
+    pub(super) types: &'a mut Types<'p>,
+    pub(super) wanted: &'a HashMap<u64, u64>,
     /// References down from the names, of what is looked at now.
-    depth: u32,
+    pub(super) depth: u32,
     /// What is to be looked at still, and after it.
-    level: Vec<Step>,
+    pub(super) level: Vec<Step>,
     next: Vec<Step>,
     seen: HashSet<u64>,
     tensors: Vec<Tensor>,
-    holders: Vec<Holder>,
+    pub(super) holders: Vec<Holder>,
     /// Of chains, by their first object: the place among the holders.
-    chains: HashMap<u64, usize>,
+    pub(super) chains: HashMap<u64, usize>,
     /// Things in containers that were looked at.
     entries: u64,
     optimizers: Vec<(u64, u64)>,
@@ -244,7 +243,7 @@ impl Search<'_, '_> {
                 Class::Instance | Class::Other if read(type_of(object) + TYPE_FLAGS) & EXCEPTION != 0 => {
                     self.exception(step, kind);
                 }
-                _ if is_callable(w, kind, object) => self.callable(step, kind),
+                _ if self.is_callable(kind, object) => self.callable(step, kind),
                 // What Python's library wraps is called as whoever has it.
                 Class::Instance if w.python.module_of_class(type_of(object)).is_some_and(is_wrapping) => {
                     let chain = chain.or(Some((object, way)));
@@ -293,72 +292,6 @@ impl Search<'_, '_> {
         }
     }
 
-    /// Looks at a function, a method or a `functools.partial`. One that calls another, which calls the next, is a link of a chain: as where
-    /// something is wrapped again and again.
-    ///
-    /// # Safety
-    /// As [`look`]; the object is alive and of this kind.
-    unsafe fn callable(&mut self, step: Step, kind: Kind) {
-        let Step { object, way, chain, listed } = step;
-        let (mut links, mut kept) = (Vec::new(), Vec::new());
-        // SAFETY: the caller's promise; what is alive refers to what is.
-        unsafe {
-            let mut parts = Vec::new();
-            references(object, kind, &mut |child| parts.push(child));
-            // A function's globals are those of its module; a partial has a dictionary of its arguments.
-            let is_function = kind.class == Class::Function;
-            let mut inside = Vec::new();
-            for part in parts {
-                let kind = self.types.of(part);
-                match kind.class {
-                    Class::Tuple => references(part, kind, &mut |child| inside.push(child)),
-                    Class::Dict if !is_function => references(part, kind, &mut |child| inside.push(child)),
-                    _ => inside.push(part),
-                }
-            }
-            for child in inside {
-                let child = self.w.python.in_cell(child).unwrap_or(child);
-                // Deep in a chain is what was not come to before.
-                if is_memory(self.types, child) {
-                    kept.push(child);
-                } else if is_callable(self.w, self.types.of(child), child) {
-                    links.push(child);
-                }
-            }
-            let Some((first, way)) = chain.or((!links.is_empty()).then_some((object, way))) else { return };
-            self.of_chain(first, way, kept);
-            let chain = Some((first, way));
-            self.level.extend(links.into_iter().map(|object| Step { object, way, chain, listed }));
-        }
-    }
-
-    /// Looks at an exception: what the frames of its traceback have, and the exceptions that it came after (`__context__`, `__cause__`), all of
-    /// which are one chain.
-    ///
-    /// # Safety
-    /// As [`look`]; the object is alive and of this kind.
-    unsafe fn exception(&mut self, step: Step, kind: Kind) {
-        let Step { object, way, chain, listed } = step;
-        let first = chain.unwrap_or((object, way));
-        let (mut inside, mut kept, mut met) = (Vec::new(), Vec::new(), HashSet::new());
-        // SAFETY: the caller's promise; what is alive refers to what is.
-        unsafe {
-            references(object, kind, &mut |child| inside.push(child));
-            while let Some(child) = inside.pop().filter(|_| met.len() < FRAMES) {
-                let kind = self.types.of(child);
-                let is_exception = read(type_of(child) + TYPE_FLAGS) & EXCEPTION != 0;
-                if is_exception {
-                    self.level.push(Step { object: child, way, chain: Some(first), listed });
-                } else if self.wanted.contains_key(&child) && is_memory(self.types, child) {
-                    kept.push(child);
-                } else if is_of_exceptions(self.w, kind, child) && met.insert(child) {
-                    references(child, kind, &mut |child| inside.push(child));
-                }
-            }
-        }
-        self.of_chain(first.0, first.1, kept);
-    }
-
     /// Looks at an array of objects, which Python's collector does not know: no climb leads to it.
     ///
     /// # Safety
@@ -401,16 +334,6 @@ impl Search<'_, '_> {
             }
         }
         is_set
-    }
-
-    /// Notes what a link of a chain keeps.
-    fn of_chain(&mut self, first: u64, way: Way, tensors: Vec<u64>) {
-        let new = self.holders.len();
-        let at = *self.chains.entry(first).or_insert(new);
-        if at == new {
-            self.holders.push(Holder { named: first, way, depth: self.depth, tensors: Vec::new() });
-        }
-        self.holders.get_mut(at).into_iter().for_each(|h| h.tensors.extend(&tensors));
     }
 
     /// Looks at a container: what it keeps that is wanted, and, where it is small, what else.
@@ -468,32 +391,11 @@ impl Search<'_, '_> {
     }
 }
 
-/// Whether an object is a function written in Python, a method of one, or a `functools.partial`.
-///
-/// # Safety
-/// It is alive, and of this kind; with the GIL held.
-unsafe fn is_callable(w: &World, kind: Kind, object: u64) -> bool {
-    // SAFETY: the caller's promise.
-    let is = |names: [&core::ffi::CStr; 2]| names.contains(&unsafe { w.python.full_name(type_of(object)) });
-    kind.class == Class::Function
-        || matches!(kind.class, Class::Other | Class::Instance) && is([c"method", c"functools.partial"])
-}
-
-/// What an exception has its variables in: its arguments and attributes, its traceback and the frames of that.
-///
-/// # Safety
-/// The object is alive and of this kind.
-unsafe fn is_of_exceptions(w: &World, kind: Kind, object: u64) -> bool {
-    // SAFETY: the caller's promise.
-    matches!(kind.class, Class::Dict | Class::Tuple | Class::Frame)
-        || kind.class == Class::Other && unsafe { w.python.type_name(type_of(object)) == "traceback" }
-}
-
 /// Whether an object is a tensor or a storage.
 ///
 /// # Safety
 /// It is alive; with the GIL held.
-unsafe fn is_memory(types: &mut Types<'_>, object: u64) -> bool {
+pub(super) unsafe fn is_memory(types: &mut Types<'_>, object: u64) -> bool {
     // SAFETY: the caller's promise.
     matches!(unsafe { types.of(object) }.class, Class::Tensor | Class::Storage)
 }
