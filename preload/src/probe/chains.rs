@@ -16,19 +16,20 @@ impl Search<'_, '_> {
     /// # Safety
     /// It is alive, and of this kind; with the GIL held.
     pub(super) unsafe fn is_callable(&self, kind: Kind, object: u64) -> bool {
+        if kind.class == Class::Function {
+            return true;
+        }
         // SAFETY: the caller's promise.
-        let is = |names: [&core::ffi::CStr; 2]| {
-            names.contains(&unsafe { self.w.python.full_name(type_of(object)) })
-        };
-        kind.class == Class::Function
-            || matches!(kind.class, Class::Other | Class::Instance) && is([c"method", c"functools.partial"])
+        let name = unsafe { self.w.python.full_name(type_of(object)) };
+        matches!(kind.class, Class::Other | Class::Instance)
+            && (name == c"method" || name == c"functools.partial")
     }
 
     /// Looks at a function, a method or a `functools.partial`. One that calls another, which calls the next, is a link of a chain: as where
     /// something is wrapped again and again.
     ///
     /// # Safety
-    /// As [`look`]; the object is alive and of this kind.
+    /// As [`super::near::look`]; the object is alive and of this kind.
     pub(super) unsafe fn callable(&mut self, step: Step, kind: Kind) {
         let Step { object, way, chain, listed } = step;
         let (mut links, mut kept) = (Vec::new(), Vec::new());
@@ -49,13 +50,11 @@ impl Search<'_, '_> {
             }
             for child in inside {
                 let child = self.w.python.in_cell(child).unwrap_or(child);
+                let kind = self.types.of(child);
                 // Deep in a chain is what was not come to before.
                 if is_memory(self.types, child) {
                     kept.push(child);
-                } else if {
-                    let kind = self.types.of(child);
-                    self.is_callable(kind, child)
-                } {
+                } else if self.is_callable(kind, child) {
                     links.push(child);
                 }
             }
@@ -70,7 +69,7 @@ impl Search<'_, '_> {
     /// which are one chain.
     ///
     /// # Safety
-    /// As [`look`]; the object is alive and of this kind.
+    /// As [`super::near::look`]; the object is alive and of this kind.
     pub(super) unsafe fn exception(&mut self, step: Step, kind: Kind) {
         let Step { object, way, chain, listed } = step;
         let first = chain.unwrap_or((object, way));
