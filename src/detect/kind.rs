@@ -21,8 +21,7 @@ pub struct KindInfo {
     pub is_leak: bool,
     /// Whether an object keeps its blocks, which the job is asked for.
     pub has_holder: bool,
-    /// Whether a buffer that fills looks like it: it makes no alert in its first dozen marks, and that its holder has become
-    /// longer proves nothing.
+    /// Whether what every job fills as it begins looks like it: it makes no alert in its first dozen marks.
     pub may_be_buffer: bool,
 }
 

@@ -36,7 +36,7 @@ impl Pages {
 
 /// The pages that something lies in.
 fn of((at, most): (u64, usize)) -> impl Iterator<Item = u64> {
-    let last = (at + 8 * most as u64).saturating_sub(1);
+    let last = at.saturating_add(8 * most as u64).saturating_sub(1);
     let is_any = is_address(at) && most > 0;
     (at / PAGE..=last / PAGE).filter(move |_| is_any).map(|page| page * PAGE)
 }
@@ -84,7 +84,7 @@ mod tests {
     fn pages_tell_what_is_read_without_them() {
         let all: Vec<u64> = (0..3000).collect();
         let at = all.as_ptr() as u64;
-        let places = [at, at + 8 * 700, 8, at + 8 * 2990, 0x7fff_ffff_f000, at + 4];
+        let places = [at, at + 8 * 700, 8, at + 8 * 2990, 0x7fff_ffff_f000, at + 4, u64::MAX - 7];
         let pages = Pages::default();
         let exact = |most| places.map(|p| (p, most));
         assert_eq!(pages.words::<3>(&places), memory::words::<3>(&places));
