@@ -38,7 +38,8 @@ pub fn headline(p: &Process<'_>, f: &Finding, known: Option<&Known>, spread: Spr
     format!("GPU {} {}: {what} {place}{ranks}", f.device.0, full(p, f))
 }
 
-/// The block of lines that announces a finding of a process. The first begins with `strandline: ALERT`.
+/// The block of lines that announces a finding of a process. The first begins with `strandline: ALERT` and is not wrapped, so that
+/// a search of a log finds the place with it.
 pub fn alert(
     p: &Process<'_>,
     f: &Finding,
@@ -46,10 +47,8 @@ pub fn alert(
     spread: Spread,
     style: Style,
 ) -> Vec<String> {
-    let mut out = style.wrap("strandline: ", &format!("ALERT {}", headline(p, f, known, spread)));
-    if let Some(first) = out.first_mut() {
-        *first = first.replacen("ALERT", &style.paint(Ink::Bad, "ALERT"), 1);
-    }
+    let mut out =
+        vec![format!("strandline: {} {}", style.paint(Ink::Bad, "ALERT"), headline(p, f, known, spread))];
     let mut say = |label: &str, text: &str| out.extend(style.wrap(&format!("  {label:7}"), text));
     if let Some(kept) = known.and_then(|k| k.kept_at.as_ref()) {
         say("kept", &kept_at(p, kept));
@@ -72,11 +71,11 @@ pub fn alert(
     out
 }
 
-/// The lines that say who holds what was announced before that was known. The first begins with `strandline: HELD`.
+/// The lines that say who holds what was announced before that was known. The first begins with `strandline: HELD` and is not wrapped.
 pub fn held(p: &Process<'_>, f: &Finding, known: &Known, style: Style) -> Vec<String> {
     let by = known.kept_at.as_ref().map_or_else(|| "held by:".to_owned(), |k| kept_by(p, k));
-    let said = format!("HELD GPU {}: the memory that {} allocated is {by}", f.device.0, file(p, f));
-    let mut out = style.wrap("strandline: ", &said);
+    let (gpu, place) = (f.device.0, file(p, f));
+    let mut out = vec![format!("strandline: HELD GPU {gpu}: the memory that {place} allocated is {by}")];
     if let HeldBy::Found(holders) = &known.held_by {
         holders.iter().for_each(|h| out.extend(style.wrap("  held   ", &h.in_words())));
     }
