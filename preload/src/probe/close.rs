@@ -172,7 +172,7 @@ impl Close {
         // SAFETY: the caller's promise.
         let kind = unsafe { types.of(object) };
         match kind.class {
-            Class::Opaque | Class::Array => return,
+            Class::Opaque => return,
             Class::Module if !self.modules.objects.contains(&object) => return,
             Class::Module if !self.has_all_modules && self.modules.main() != Some(object) => return,
             Class::Other if kind.traverse == 0 => return,
@@ -218,6 +218,9 @@ unsafe fn below(
             }
             Class::Function => {
                 [at.closure, at.defaults, at.keywords, at.dict].map(|part| read(object + part)).to_vec()
+            }
+            Class::Array => {
+                return w.python.elements(object, REFERENCES as u64, &mut |child| each(w, types, child));
             }
             _ => return references(object, kind, &mut |child| each(w, types, child)),
         };
