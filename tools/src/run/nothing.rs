@@ -107,7 +107,11 @@ fn reason(facts: &Facts) -> (String, Option<String>) {
         }
         _ if !failed.is_empty() => format!("{no_call}{failed}"),
         _ if !facts.device && !facts.simulated => format!("{no_call}: this machine has no NVIDIA GPU"),
-        _ => format!("{no_call}: the job did not use a GPU"),
+        _ if facts.python => format!("{no_call}: the job did not use a GPU"),
+        _ => format!(
+            "{no_call}: the job did not use a GPU, or what {} started lost LD_PRELOAD on the way (env -i, sudo, ssh)",
+            facts.program
+        ),
     };
     let simulate = "strandline run --simulate 24GiB …    the real allocator on a simulated GPU";
     let packages =
@@ -140,6 +144,8 @@ mod tests {
         assert!(why(cpu).contains("torch 2.11.0+cpu of this python is built without CUDA"));
         let gpu = Facts { torch: Some(Torch::Cuda("2.11.0".into())), device: true, ..python() };
         assert!(why(gpu).ends_with("the job did not use a GPU"));
+        let script = Facts { python: false, program: "bash".into(), device: true, ..python() };
+        assert!(why(script).contains("what bash started lost LD_PRELOAD"));
         let failed =
             Facts { torch: Some(Torch::Cuda("2.11.0".into())), ended: Some(Ended::Exit(1)), ..python() };
         assert!(why(failed).ends_with("it failed before it made one"));
