@@ -252,6 +252,19 @@ fn calls_at_exit_contexts_chained_maps_and_causes() {
     ]);
 }
 
+/// Gradients belong to whoever has the parameters, and it is said that they are gradients.
+#[test]
+fn gradients_are_held_by_whoever_has_the_parameters() {
+    let folder = Folder::new("gradients");
+    let report = reports(&folder, &["gradients_of_experts"]).remove(0);
+    let finding = largest(&report);
+    let (name, details) = holder(finding);
+    assert!(["experts, a local", "ModuleList."].iter().any(|n| name.starts_with(n)), "{finding:#}");
+    assert_eq!((&details["gradient"], &details["owner"]), (&true.into(), &"module".into()), "{details:#}");
+    assert_eq!((&finding["certainty"], &finding["kept_at"]), (&"growing".into(), &Value::Null));
+    assert!(finding["remedy"].as_str().is_some_and(|r| r.starts_with("zero_grad()")), "{finding:#}");
+}
+
 /// The last error of a chain has all the others, and what their frames have.
 #[test]
 fn an_error_that_came_after_others_holds_what_they_hold() {
@@ -286,6 +299,7 @@ fn hooks_of_tensors_and_queues_of_objects_in_a_list() {
     all_kept(&[
         ("hooks_of_a_parameter", "Parameter._backward_hooks"),
         ("hooks_that_are_objects", "Parameter._backward_hooks"),
+        ("hooks_of_a_layer", "Linear._forward_hooks"),
         ("list_that_a_hook_fills", "gradients, a local of list_that_a_hook_fills"),
         ("queues_of_sinks_in_a_list", "Sink.inbox"),
     ]);

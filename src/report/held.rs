@@ -37,6 +37,8 @@ pub struct Holder {
     pub bound: Option<HolderBound>,
     /// It keeps the blocks through the autograd graphs of tensors in it.
     pub graph: bool,
+    /// The blocks are gradients of tensors in it.
+    pub gradient: bool,
     /// Its entries are the tensors themselves, and it is one object: it holds no more of them than it has entries.
     pub direct: bool,
     /// It has as many entries as before while what was found grows: what grows is kept by another.
@@ -126,6 +128,7 @@ impl HeldBy {
                 step: taken.and_then(step_at),
                 bound: bound.map(|(kind, entries)| HolderBound { kind, entries }),
                 graph: v["graph"] == true,
+                gradient: v["gradient"] == true,
                 direct: v["direct"] == true,
                 stays: false,
                 rebound: v["rebound"] == true,
@@ -206,7 +209,7 @@ impl Holder {
 
     /// For a person: `OffloadActivations.bwd_tensor_stash, a dict with 1,116 entries`, and when that was.
     pub fn in_words(&self) -> String {
-        let mut said = if self.graph { "the autograd graphs of " } else { "" }.to_owned();
+        let mut said = self.by().to_owned();
         said.push_str(if self.is_of_cells() { "Out, the results of cells" } else { &self.name });
         if self.in_frame {
             said.push_str(", in a frame that a traceback keeps");
@@ -251,7 +254,7 @@ impl Holder {
                 " and may still be needed: an optimizer has not stepped while others did, as for an actor's loss until its episode ends",
             );
         }
-        if let Some(through) = &self.through {
+        if let Some(through) = self.through.as_ref().filter(|_| !self.gradient) {
             said.push_str(&format!(", through {through}"));
         }
         if self.share < 0.995 {
@@ -271,18 +274,27 @@ impl Holder {
         json!({
             "name": self.name, "type": self.kind, "entries": self.entries, "seconds": self.taken.map(seconds), "step": self.step, "counts": counts,
             "bound": self.bound.as_ref().map(|b| json!({ "kind": b.kind, "entries": b.entries })), "shrank": self.shrank(),
-            "graph": self.graph, "rebound": self.rebound, "awaited": self.awaited, "owner": self.part, "reachable": self.is_reachable(),
+            "graph": self.graph, "gradient": self.gradient, "rebound": self.rebound, "awaited": self.awaited, "owner": self.part, "reachable": self.is_reachable(),
             "blocks": self.blocks, "share": (self.share * 1e4).round() / 1e4, "through": self.through,
         })
     }
 
+    /// What of the tensors in it keeps the blocks, where it is not these themselves.
+    fn by(&self) -> &'static str {
+        match (self.graph, self.gradient) {
+            (true, _) => "the autograd graphs of ",
+            (false, true) => "the gradients of ",
+            _ => "",
+        }
+    }
+
     /// For a program: `OffloadActivations.bwd_tensor_stash (dict, 1859 entries)`.
     pub fn in_short(&self) -> String {
-        let graph = if self.graph { "autograd graphs of " } else { "" };
+        let by = self.by().trim_start_matches("the ");
         let entries = self.entries.map(|n| format!(", {n} {}", if n == 1 { "entry" } else { "entries" }));
         let through = self.through.as_ref().map(|t| format!(" through {t}"));
         let (name, kind) = (&self.name, &self.kind);
-        format!("{graph}{name} ({kind}{}){}", entries.unwrap_or_default(), through.unwrap_or_default())
+        format!("{by}{name} ({kind}{}){}", entries.unwrap_or_default(), through.unwrap_or_default())
     }
 }
 

@@ -313,6 +313,9 @@ pub(super) fn coverage(p: &Process<'_>) -> Coverage {
 /// What helps where a notebook keeps what its cells returned.
 const OF_CELLS: &str = "end the cell with a semicolon, or with print(…), so that its result is not kept; %reset -f out lets go of the results so far";
 
+/// What helps where gradients stay.
+const OF_GRADIENTS: &str = "zero_grad() frees gradients; a parameter that takes part for the first time gets one then, and its growth ends with the last of them";
+
 /// What helps against a finding: at the statement that keeps it, where that is known; else what fits its holder; else in the words of
 /// whatever allocates in this process.
 pub(super) fn remedy(p: &Process<'_>, f: &Finding, known: Option<&Known>) -> Option<String> {
@@ -322,6 +325,9 @@ pub(super) fn remedy(p: &Process<'_>, f: &Finding, known: Option<&Known>) -> Opt
     if let Some(HeldBy::Found(holders)) = known.map(|k| &k.held_by) {
         if holders.first().is_some_and(Holder::is_of_cells) {
             return Some(OF_CELLS.to_owned());
+        }
+        if holders.first().is_some_and(|h| h.gradient) {
+            return Some(OF_GRADIENTS.to_owned());
         }
         let info = f.kind.info();
         let of = match holders.iter().any(|h| h.graph) {

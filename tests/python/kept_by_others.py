@@ -511,6 +511,30 @@ def heads_of_tasks():
         train()
 
 
+@case
+def hooks_of_a_layer():
+    """A hook that is never removed is in a dictionary of its layer's, which is PyTorch's own class."""
+    layers = torch.nn.Sequential(torch.nn.Linear(256, 256), torch.nn.ReLU()).cuda()
+
+    def with_noise(noise):
+        layers[0].register_forward_hook(lambda layer, given, made: made + noise)  # KEEPS hooks_of_a_layer
+
+    for i in steps():
+        with_noise(batch())
+        layers(batch()).mean().backward()
+
+
+@case
+def gradients_of_experts():
+    """Each step is the first of another expert, which keeps its gradient. No statement keeps it."""
+    experts = torch.nn.ModuleList([torch.nn.Linear(256, 256) for _ in range(400)]).cuda()
+    optimizer = torch.optim.SGD(experts.parameters())
+    for i in steps():
+        experts[i % 400](batch()).mean().backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=False)
+
+
 if __name__ == "__main__":
     if len(sys.argv) < 2:
         sys.exit("\n".join(CASES))

@@ -18,9 +18,15 @@ const ATTRIBUTES: u32 = 4;
 /// Containers of modules and of parameters.
 const MODULES: [&str; 4] = ["ModuleList", "ModuleDict", "ParameterList", "ParameterDict"];
 
-/// A finding's answer. `group`: its samples; `found`: samples that are tensors of Python's; what was named on the way up from those,
-/// and from the tops of graphs.
-pub(super) fn answer_for(about: &Value, group: u64, found: u64, climbed: &[Named], risen: &[Named]) -> Value {
+/// A finding's answer. `group`: its samples; `found`: samples that are tensors of Python's, or (`gradients`) gradients of such; what was named
+/// on the way up from those, and from the tops of graphs.
+pub(super) fn answer_for(
+    about: &Value,
+    group: u64,
+    [found, gradients]: [u64; 2],
+    climbed: &[Named],
+    risen: &[Named],
+) -> Value {
     let parts = parts(climbed, group);
     let mut places: HashMap<(&str, bool), Vec<Way<'_>>> = HashMap::new();
     let mut masks: HashMap<(&str, bool), u64> = HashMap::new();
@@ -54,6 +60,7 @@ pub(super) fn answer_for(about: &Value, group: u64, found: u64, climbed: &[Named
             let ways = if *graph { [risen, climbed] } else { [climbed, risen] };
             let more = json!({
                 "graph": graph,
+                "gradient": !graph && mask & !gradients == 0,
                 "direct": !graph && named.entries.is_some() && all.iter().all(|(n, _)| n.level == ENTRY && n.object == named.object),
                 "through": all.iter().find_map(|(_, near)| near.map(|n| &n.place)),
                 "blocks": all.len(),
@@ -175,7 +182,7 @@ mod tests {
             named("FunctionBackward.context", 8, false, 2),
         ];
         let risen = [named("__main__.losses", 8 | 16, true, 2)];
-        let answer = answer_for(&json!({"n": 1}), 31, 15, &climbed, &risen);
+        let answer = answer_for(&json!({"n": 1}), 31, [15, 0], &climbed, &risen);
         let told = |i: usize, key: &str| answer["holders"][i][key].clone();
         assert_eq!((&answer["status"], &answer["blocks"]), (&json!("found"), &json!(5)));
         assert_eq!((told(0, "name"), told(0, "blocks")), (json!("Trainer.history"), json!(2)));
@@ -189,7 +196,7 @@ mod tests {
     fn a_name_on_the_way_that_many_objects_have_stands_for_all_of_them() {
         let mut climbed = vec![named("__main__.net", 7, true, 4)];
         climbed.extend([1, 2, 4].map(|bit| named("a closure of hook", bit, false, 1)));
-        let answer = answer_for(&json!(1), 7, 7, &climbed, &[]);
+        let answer = answer_for(&json!(1), 7, [7, 0], &climbed, &[]);
         let names = answer["holders"][0]["names"].as_array().expect("names");
         assert_eq!(names.iter().map(|n| &n["blocks"]).collect::<Vec<_>>(), [&json!(3)]);
     }
@@ -200,7 +207,7 @@ mod tests {
         let of = |i: u32| Named { entries: None, ..named(&format!("Store.batch{i}"), 1 << i, false, 1) };
         let with = |n: u32| (0..n).map(of).chain([store.clone()]).collect::<Vec<_>>();
         let first =
-            |all: &[Named], group| answer_for(&json!(1), group, group, all, &[])["holders"][0].clone();
+            |all: &[Named], group| answer_for(&json!(1), group, [group, 0], all, &[])["holders"][0].clone();
         let many = first(&with(5), 31);
         assert_eq!((&many["name"], &many["through"]), (&json!("store, a local of run"), &Value::Null));
         // A few fields are no such thing, nor are containers, nor is one that has all of it.
@@ -214,10 +221,10 @@ mod tests {
 
     #[test]
     fn nothing_found_says_why() {
-        let none = answer_for(&json!(1), 3, 0, &[], &[]);
+        let none = answer_for(&json!(1), 3, [0, 0], &[], &[]);
         assert_eq!(none["status"], json!("not_found"));
         assert!(none["reason"].as_str().is_some_and(|r| r.contains("an extension holds them")));
-        let unnamed = answer_for(&json!(1), 3, 1, &[], &[]);
+        let unnamed = answer_for(&json!(1), 3, [1, 0], &[], &[]);
         assert!(unnamed["reason"].as_str().is_some_and(|r| r.contains("nothing that has a name")));
         assert_eq!(not_run(&json!(1), "off")["status"], json!("not_run"));
     }

@@ -258,18 +258,10 @@ impl Walk {
 fn kept(w: &World, pages: &Pages, nodes: &[&Node], members: usize) -> Vec<Vec<u64>> {
     let all = node::keeps(w, pages, nodes, members);
     let tensors: Vec<u64> = all.iter().flat_map(|(tensors, _)| tensors).copied().collect();
-    let mut blocks = blocks(&w.torch, pages, &tensors).into_iter();
+    let mut blocks = w.torch.blocks(pages, &w.torch.implementations(pages, &tensors)).into_iter();
     let of = |(tensors, python): (Vec<u64>, Option<u64>)| {
         let mine = blocks.by_ref().take(tensors.len()).flatten().filter(|d| *d != 0);
         mine.chain(python).collect()
     };
     all.into_iter().map(of).collect()
-}
-
-/// The block of each of these tensors, and that of its gradient; 0 where it has none.
-fn blocks(torch: &Torch, pages: &Pages, tensors: &[u64]) -> Vec<[u64; 2]> {
-    let tensors = torch.implementations(pages, tensors);
-    let gradients: Vec<u64> = torch.autograd(pages, &tensors).into_iter().map(|a| a.grad).collect();
-    let gradients = torch.implementations(pages, &gradients);
-    tensors.iter().zip(gradients).map(|(t, grad)| [t.data, grad.data]).collect()
 }

@@ -7,6 +7,7 @@ use super::types::Types;
 use super::verify;
 use super::work::{Rest, TRIES, Work};
 use super::world::World;
+use crate::platform::pages::Pages;
 use std::collections::HashSet;
 
 impl Work {
@@ -73,7 +74,7 @@ impl Work {
         }
     }
 
-    /// The samples that tensors and storages lie in.
+    /// The samples that tensors, their gradients and storages lie in.
     ///
     /// # Safety
     /// They are alive; with the GIL held.
@@ -88,7 +89,7 @@ impl Work {
             tensors.into_iter().partition(|t| unsafe { types.of(*t) }.class == Class::Storage);
         // SAFETY: the caller's promise.
         let (known, data) = unsafe { (w.torch.of_python(&tensors), w.torch.of_storages(&storages)) };
-        let all = known.iter().map(|t| t.data).chain(data);
+        let all = w.torch.blocks(&Pages::default(), &known).into_iter().flatten().chain(data);
         all.filter_map(|data| self.samples.get(&data)).fold(0, |a, bit| a | bit)
     }
 

@@ -102,7 +102,7 @@ unsafe fn named(
     Named { is_final: true, piles: true, is_verified: true, ..named }
 }
 
-/// The samples that tensors and storages lie in.
+/// The samples that tensors, their gradients and storages lie in.
 ///
 /// # Safety
 /// As [`search`]; they are alive.
@@ -111,8 +111,8 @@ unsafe fn in_blocks(w: &World, types: &mut Types<'_>, wanted: &HashMap<u64, u64>
     unsafe {
         let (storages, tensors): (Vec<u64>, Vec<u64>) =
             all.iter().partition(|t| types.of(**t).class == Class::Storage);
-        let known = w.torch.of_python(&tensors).into_iter().map(|t| t.data);
-        let data = known.chain(w.torch.of_storages(&storages));
+        let known = w.torch.blocks(&Pages::default(), &w.torch.of_python(&tensors));
+        let data = known.into_iter().flatten().chain(w.torch.of_storages(&storages));
         data.filter_map(|d| wanted.get(&d)).fold(0, |all, mask| all | mask)
     }
 }

@@ -135,6 +135,13 @@ impl Torch {
         all
     }
 
+    /// The block of each of these tensors, and that of its gradient; 0 where it has none.
+    pub(super) fn blocks(&self, pages: &Pages, tensors: &[Implementation]) -> Vec<[u64; 2]> {
+        let gradients: Vec<u64> = self.autograd(pages, tensors).into_iter().map(|a| a.grad).collect();
+        let gradients = self.implementations(pages, &gradients);
+        tensors.iter().zip(gradients).map(|(t, grad)| [t.data, grad.data]).collect()
+    }
+
     /// What autograd says of tensors, in their order.
     pub(super) fn autograd(&self, pages: &Pages, tensors: &[Implementation]) -> Vec<Autograd> {
         let metas: Vec<u64> = tensors.iter().map(|t| t.meta).collect();

@@ -84,8 +84,11 @@ pub(super) struct Work {
     pub(super) samples: HashMap<u64, u64>,
     /// Samples of each finding.
     groups: Vec<u64>,
-    /// Tensors of Python's that lie in sampled blocks.
+    /// Tensors of Python's that lie in sampled blocks, or whose gradients do.
     tensors: HashMap<u64, u64>,
+    /// Samples that such tensors and storages lie in, and samples that gradients do.
+    of_tensors: u64,
+    of_gradients: u64,
     pub(super) climb: Option<Climb>,
     /// Tensors that a node has made, with that.
     made: Vec<(u64, u64)>,
@@ -326,7 +329,8 @@ impl Work {
         }
     }
 
-    /// Notes which of these tensors and storages are in blocks that were asked about, and which have a graph; none are left.
+    /// Notes which of these tensors and storages are in blocks that were asked about, or have a gradient that is, and which have a graph;
+    /// none are left.
     ///
     /// # Safety
     /// They are alive; with the GIL held.
@@ -336,13 +340,19 @@ impl Work {
         for (storage, data) in storages.drain(..).zip(data) {
             if let Some(bit) = self.samples.get(&data) {
                 self.tensors.insert(storage, *bit);
+                self.of_tensors |= bit;
             }
         }
-        for ((tensor, known), autograd) in
-            tensors.drain(..).zip(&known).zip(w.torch.autograd(&Pages::default(), &known))
+        let pages = Pages::default();
+        let autograd = w.torch.autograd(&pages, &known);
+        for ((tensor, blocks), autograd) in
+            tensors.drain(..).zip(w.torch.blocks(&pages, &known)).zip(autograd)
         {
-            if let Some(bit) = self.samples.get(&known.data) {
-                self.tensors.insert(tensor, *bit);
+            let [own, gradient] = blocks.map(|block| self.samples.get(&block).copied().unwrap_or(0));
+            if own | gradient != 0 {
+                *self.tensors.entry(tensor).or_default() |= own | gradient;
+                self.of_tensors |= own;
+                self.of_gradients |= gradient;
             }
             if autograd.node != 0 && self.made.len() < graph::NODES {
                 self.made.push((tensor, autograd.node));
@@ -428,7 +438,9 @@ impl Work {
         let risen: Vec<Named> =
             self.now.iter().chain(self.rise.iter().flat_map(|c| &c.named)).cloned().collect();
         let found = self.tensors.values().fold(0, |a, m| a | m);
-        let one = |(f, group): (_, &u64)| answer::answer_for(f, *group, found, climbed, &risen);
+        // What something else keeps as well is kept by that.
+        let seen = [found, self.of_gradients & !self.of_tensors];
+        let one = |(f, group): (_, &u64)| answer::answer_for(f, *group, seen, climbed, &risen);
         self.about().zip(&self.groups).map(one).collect()
     }
 
