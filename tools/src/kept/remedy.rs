@@ -48,6 +48,12 @@ pub(super) fn suggest(source: &Source<'_>, add: &Add<'_>, keeper: &Keeper) -> Op
     if ways::has_handle(source, add.node) {
         return Some("remove the hook when it has done its work: keep its handle, and call remove()".into());
     }
+    if add.node.kind() == "call" && called(source, add.node) == "add_param_group" {
+        return Some(
+            "remove the group of what trains no more: del optimizer.param_groups[i], and pop() its parameters from optimizer.state"
+                .into(),
+        );
+    }
     if keeper.type_name == "_lru_cache_wrapper" {
         return Some("give the cache a maxsize, or do not cache tensors".into());
     }
