@@ -2,7 +2,7 @@
 
 use super::certainty::{Bound, Certainty, Evidence};
 use super::kind::Kind;
-use super::severity::Severity;
+use super::severity::{NEAR_SECONDS, NEAR_STEPS, Severity};
 use super::until_full::{SecondsToOom, StepsToOom};
 use crate::event::steps::StepSource;
 use crate::event::{Addr, DeviceId, SiteId, StackId, StreamHandle, StreamId, named};
@@ -190,6 +190,14 @@ impl Finding {
 
     fn is_growth(&self) -> bool {
         self.withdrawn_step.is_none() && self.certainty >= Certainty::Growing
+    }
+
+    /// Time to save and stop: a leak of severity alert, or growth, which may end by itself, that fills the device within 50 steps or ten
+    /// minutes.
+    pub fn is_imminent(&self) -> bool {
+        let is_near = self.steps_to_oom.is_some_and(|s| s.mid <= NEAR_STEPS)
+            || self.seconds_to_oom.is_some_and(|s| s.mid <= NEAR_SECONDS);
+        self.grows() && self.severity == Severity::Alert && (self.certainty == Certainty::Leak || is_near)
     }
 
     /// The same of blocks that live on: what it counts was left behind.

@@ -27,7 +27,9 @@ const WARNING_SECONDS: u64 = 7 * 24 * 3600;
 /// little about the thousandth.
 const REACH: u64 = 25;
 /// Steps until full that need no such trust.
-const NEAR_STEPS: u64 = 50;
+pub(super) const NEAR_STEPS: u64 = 50;
+/// The same in seconds: long enough to save a checkpoint.
+pub(super) const NEAR_SECONDS: u64 = 600;
 
 /// What urgency is told by.
 #[derive(Clone, Copy, Debug)]

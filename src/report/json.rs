@@ -277,6 +277,7 @@ pub fn finding(p: &Process<'_>, f: &Finding, known: Option<&Known>) -> Value {
         "evidence": f.evidence.iter().map(|e| json!({ "what": e.what, "value": number(e.value) })).collect::<Vec<_>>(),
         "bound": f.bound.as_ref().map(|b| json!({ "bytes": b.bytes, "at_step": b.at_step, "source": b.source })),
         "severity": f.severity.name(),
+        "imminent": f.is_imminent(),
         "grain": f.grain.name(),
         "device": f.device.0,
         "stream": f.stream.map(|s| json!({

@@ -7,7 +7,7 @@
 use super::budget::Budget;
 use super::node::{self, Node};
 use super::objects::{Class, Map};
-use super::tensors::{Nodes, Torch, node_of};
+use super::tensors::{Nodes, node_of};
 use super::types::Types;
 use super::world::World;
 use crate::platform::pages::Pages;

@@ -1,7 +1,7 @@
 //! One judgement, many doors: whatever is printed of a job reads the same object.
 
 use super::*;
-use crate::detect::{Certainty, Keeper};
+use crate::detect::{Certainty, Keeper, Severity};
 use crate::report::held::KeptAt;
 use crate::report::metrics::Metrics;
 
@@ -252,4 +252,26 @@ fn what_a_side_stream_left_in_a_container_that_grows_is_no_leak_by_that_alone() 
     let finding = &judged.findings[0];
     assert_eq!((finding.kind, finding.certainty), (Kind::LiveAfterStreamExit, Certainty::Growing));
     assert_eq!(judged.verdict.outcome, Outcome::Growing);
+}
+
+/// Growth may end by itself: it is time to stop when the device is nearly full. What is a leak does not end.
+#[test]
+fn growth_is_imminent_when_the_device_is_nearly_full_and_a_leak_with_its_alert() {
+    let job = Job::new().train(20, 0, 64 * MIB).judged(as_known, Ended::Exit);
+    let of = |certainty, severity, steps, seconds| Finding {
+        certainty,
+        severity,
+        steps_to_oom: Some(StepsToOom { low: steps, mid: steps, high: steps }),
+        seconds_to_oom: Some(SecondsToOom { low: seconds, mid: seconds, high: seconds }),
+        ..job.findings[0].clone()
+    };
+    let is = |certainty, severity, steps, seconds| of(certainty, severity, steps, seconds).is_imminent();
+    assert!(!is(Certainty::Growing, Severity::Alert, 51, 601));
+    assert!(
+        is(Certainty::Growing, Severity::Alert, 50, 601) && is(Certainty::Growing, Severity::Alert, 51, 600)
+    );
+    assert!(is(Certainty::Leak, Severity::Alert, 200, 80_000));
+    assert!(
+        !is(Certainty::Leak, Severity::Warning, 40, 40) && !is(Certainty::Bounded, Severity::Alert, 40, 40)
+    );
 }

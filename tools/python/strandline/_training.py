@@ -38,13 +38,15 @@ class Training:
         self._phase: Optional[Phase] = None
         self._growth: dict[str, float] = {}
         self._next_look = 0.0
-        self._is_urgent = False
+        self._last_look = 0.0
+        self._is_urgent = self._is_imminent = False
         self._reason = self._said = ("", "")
 
     def begin(self) -> None:
         """The training begins."""
         self._works = True
-        self._growth, self._next_look, self._is_urgent = {}, 0.0, False
+        self._growth, self._next_look, self._last_look = {}, 0.0, time.monotonic()
+        self._is_urgent = self._is_imminent = False
         self._said = ("", "")
         # Nothing of ours is loaded into a process that is not recorded.
         self._works = self._attempt(_library.is_loaded, False)
@@ -147,15 +149,24 @@ class Training:
         if until_full:
             self._growth["strandline/steps_until_full"] = min(until_full)
         self._is_urgent = any(f["severity"] == "alert" for f in grows)
+        # The device may be full before the next look but one.
+        soon = 2 * (now - self._last_look)
+        self._last_look = now
+
+        def is_imminent(f: dict[str, Any]) -> bool:
+            seconds = (f["seconds_to_oom"] or {}).get("mid")
+            return bool(f["imminent"]) or (f["severity"] == "alert" and seconds is not None and seconds <= soon)
+
+        self._is_imminent = any(map(is_imminent, grows))
 
     def _on_any_rank(self) -> bool:
         # Also where this process is not recorded, or we have failed: others wait for this rank.
         torch: Any = sys.modules["torch"]
         group = torch.distributed
         if not group.is_available() or not group.is_initialized() or group.get_world_size() == 1:
-            return self._is_urgent
+            return self._is_imminent
         device = "cpu" if group.get_backend() in ("gloo", "mpi", "undefined") else "cuda"
-        urgent = torch.tensor([int(self._is_urgent)], device=device)
+        urgent = torch.tensor([int(self._is_imminent)], device=device)
         group.all_reduce(urgent, op=group.ReduceOp.MAX)
         return bool(urgent.item())
 

@@ -42,7 +42,7 @@ class TrainingLoop(Loop):
     and `steps_until_full` where that can be said. At the end one line on stderr says the verdict.
 
     `steps`: how many steps were made before, where a training is resumed. With `on_growth="save_and_stop"` `step()` says when to save
-    and to leave the loop: a device will be full within 200 steps or 24 hours.
+    and to leave the loop: a device will be full soon (docs/trainers.md).
 
     With `artifacts` the trackers that are W&B, TensorBoard or MLflow are given the verdict, the page and a memory_viz snapshot at the end.
 

@@ -32,7 +32,7 @@ class StrandlineCallback(Callback):
     `growth_mib_per_step`, and `steps_until_full` where that can be said. At the end one line on stderr says the verdict.
 
     `on_growth="save_and_stop"` saves a checkpoint, `strandline-step=N.ckpt` below `default_root_dir`, and ends the training where a
-    device will be full within 200 steps or 24 hours.
+    device will be full soon (docs/trainers.md).
 
     With `artifacts` those of its loggers that are W&B, TensorBoard or MLflow are given the verdict, the page and a memory_viz snapshot at
     the end.

@@ -33,7 +33,7 @@ class StrandlineCallback(TrainerCallback):
     end, it adds `strandline/allocated_mib`, `reserved_mib`, `peak_allocated_mib` (of all devices that the process sees),
     `growth_mib_per_step`, and `steps_until_full` where that can be said. At the end one line on stderr says the verdict.
 
-    `on_growth="save_and_stop"` saves a checkpoint and ends the training where a device will be full within 200 steps or 24 hours.
+    `on_growth="save_and_stop"` saves a checkpoint and ends the training where a device will be full soon (docs/trainers.md).
 
     With `artifacts` what it reports to (W&B, TensorBoard, MLflow) is given the verdict, the page and a memory_viz snapshot at the end.
 

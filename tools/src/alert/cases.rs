@@ -42,6 +42,8 @@ pub(crate) struct News {
     pub(crate) verdict: Value,
     /// The recording of the process where it is worst.
     pub(crate) recording: PathBuf,
+    /// It ends the job now, where that is asked for.
+    pub(crate) ends: bool,
     /// The processes that it was found in.
     pub(crate) targets: Vec<Target>,
     /// All processes of the job that are recorded and run.
@@ -64,6 +66,8 @@ struct Group {
     announced: bool,
     /// Who holds it was told.
     held: bool,
+    /// It ends the job, where that is asked for.
+    ends: bool,
     /// Since when there is something to announce.
     since: Instant,
 }
@@ -104,9 +108,31 @@ impl Cases {
         }
     }
 
+    /// Whether something that was announced, and did not end the job then, does so now.
+    pub(crate) fn ends_now(&mut self, lives: &[&Live]) -> bool {
+        let mut ends = false;
+        for (number, group) in self.groups.iter_mut().enumerate().filter(|(_, g)| g.announced && !g.ends) {
+            let mine = self.cases.iter().filter(|(_, c)| c.group == number && c.stands);
+            group.ends = mine
+                .flat_map(|((id, finding), _)| {
+                    let live = lives.iter().find(|l| l.id == *id)?;
+                    live.findings.iter().find(|f| f.id == *finding)
+                })
+                .any(|f| self.rules.ends(f));
+            ends |= group.ends;
+        }
+        ends
+    }
+
     fn group(&mut self, place: Place) -> usize {
         self.groups.iter().position(|g| g.place == place).unwrap_or_else(|| {
-            self.groups.push(Group { place, announced: false, held: false, since: Instant::now() });
+            self.groups.push(Group {
+                place,
+                announced: false,
+                held: false,
+                ends: false,
+                since: Instant::now(),
+            });
             self.groups.len() - 1
         })
     }
@@ -143,8 +169,10 @@ impl Cases {
                 if let Some((live, finding)) = members.iter().min_by_key(worst) {
                     group.announced = true;
                     group.held = matches!(holder::held_by(finding, live.replay), HeldBy::Found(_));
+                    group.ends = members.iter().any(|(_, f)| self.rules.ends(f));
                     let targets = members.iter().map(|(l, _)| l.target).collect();
-                    news.push(announced(live, finding, spread, targets, lives, self.style));
+                    let told = announced(live, finding, spread, targets, lives, self.style);
+                    news.push(News { ends: group.ends, ..told });
                 }
             } else if group.announced && !group.held && !members.is_empty() {
                 let is_found =
@@ -240,6 +268,6 @@ fn news(
             "finding": print::finding(p, told, known),
         });
         let (block, recording) = (lines.join("\n") + "\n", live.path.into());
-        News { matter, block, verdict, recording, targets: Vec::new(), all: Vec::new() }
+        News { matter, block, verdict, recording, ends: false, targets: Vec::new(), all: Vec::new() }
     })
 }

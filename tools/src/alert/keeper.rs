@@ -30,8 +30,8 @@ const EVIDENCE: Duration = Duration::from_secs(120);
 
 /// What the thread that keeps evidence is asked for.
 struct Errand {
-    why: Why,
-    recording: PathBuf,
+    /// What a bundle is to be made of, and why.
+    bundle: Option<(Why, PathBuf)>,
     /// Then the job is ended: with this grace, these processes.
     abort: Option<(Duration, Vec<Target>)>,
 }
@@ -111,14 +111,26 @@ impl Keeper {
             }
         }
         if news.matter == Matter::Alert {
-            let abort = self.abort.map(|grace| (grace, news.all.clone()));
-            self.ask(Errand { why: Why::Alert, recording: news.recording.clone(), abort });
+            let abort = self.abort.map(|grace| (grace, news.all.clone())).filter(|_| news.ends);
+            self.ask(Errand { bundle: Some((Why::Alert, news.recording.clone())), abort });
+            if self.abort.is_some() && !news.ends {
+                say::line(
+                    "ABORT waits: this growth may end by itself. The job is ended when the GPU will be full within 50 steps or 10 minutes",
+                );
+            }
+        }
+    }
+
+    /// Ends the job, where that is asked for: what was announced cannot wait any longer.
+    pub(crate) fn end_job(&self, all: Vec<Target>) {
+        if let Some(grace) = self.abort {
+            self.ask(Errand { bundle: None, abort: Some((grace, all)) });
         }
     }
 
     /// Keeps evidence of a process.
     pub(crate) fn bundle(&self, why: Why, live: &Live) {
-        self.ask(Errand { why, recording: live.path.into(), abort: None });
+        self.ask(Errand { bundle: Some((why, live.path.into())), abort: None });
     }
 
     fn ask(&self, errand: Errand) {
@@ -177,7 +189,9 @@ fn persist(action: &Action, news: &News, folder: &Path, suppressions: &Suppressi
 /// Keeps evidence as it is asked for, and ends the job after it where that is asked for.
 fn keep(asked: Receiver<Errand>, mut bundles: Bundles, job: Option<Target>, aborted: &AtomicBool) {
     for errand in asked {
-        bundles.make(errand.why, &errand.recording);
+        if let Some((why, recording)) = &errand.bundle {
+            bundles.make(*why, recording);
+        }
         if let Some((grace, recorded)) = errand.abort
             && !aborted.swap(true, Ordering::SeqCst)
         {

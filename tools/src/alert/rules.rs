@@ -16,6 +16,12 @@ pub(crate) struct Rules {
 }
 
 impl Rules {
+    /// Whether a finding that was announced ends the job: what may end by itself waits until the device is nearly full, unless the user's own
+    /// rules announced it.
+    pub(crate) fn ends(&self, finding: &Finding) -> bool {
+        self.growth.is_some() || self.within.is_some() || finding.is_imminent()
+    }
+
     /// Whether this finding is to be announced as it stands.
     pub(crate) fn want(&self, finding: &Finding, replay: &Replay) -> bool {
         // Growth seen for a few steps may be a cache that fills: by a threshold of the user's it is not announced either.

@@ -102,6 +102,9 @@ impl Watch {
         let last = self.followed.iter().all(Followed::is_over);
         let lives: Vec<Live<'_>> = self.followed.iter().map(Followed::live).collect();
         let lives: Vec<&Live<'_>> = lives.iter().collect();
+        if cases.ends_now(&lives) {
+            keeper.end_job(lives.iter().map(|l| l.target).collect());
+        }
         cases.settle(&lives, last).into_iter().for_each(&mut tell);
         self.export(last);
         self.followed.retain(|f| !f.is_over());
