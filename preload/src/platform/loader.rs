@@ -1,6 +1,7 @@
 //! Forks and the loader's locks. A child of a fork has one thread, and the loader's locks as they were: one that another thread held
 //! stays held for ever, and the child hangs in its first `dlopen`. So whoever of us asks the loader says so, and a fork waits for him.
 
+use super::pause::pause;
 use super::tid::tid;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering::*};
@@ -46,9 +47,7 @@ fn wait(for_none: &AtomicU32) -> bool {
         if begun.elapsed() > LONGEST {
             break;
         }
-        let pause = libc::timespec { tv_sec: 0, tv_nsec: 50_000 };
-        // SAFETY: a whole number of nanoseconds below a second; what is left of it is not asked for. May be called where a process forks.
-        unsafe { libc::nanosleep(&pause, core::ptr::null_mut()) };
+        pause(Duration::from_micros(50));
     }
     false
 }

@@ -14,6 +14,7 @@ pub(crate) mod memory;
 pub(crate) mod object;
 pub(crate) mod own_stack;
 pub(crate) mod pages;
+pub(crate) mod pause;
 pub(crate) mod real;
 pub(crate) mod runtimes;
 pub(crate) mod say;

@@ -9,6 +9,7 @@ use super::pace;
 use super::slices::{ENDING, LAST_ASKED, WANTED, add_pause, charged, guarded_slice, look_again, since_began};
 use crate::platform::clock;
 use crate::platform::config::Pace;
+use crate::platform::pause::pause;
 use crate::python::interpreter;
 use crate::recorder;
 use crate::recorder::overhead;
@@ -44,7 +45,7 @@ pub(crate) fn at_exit() {
             break;
         }
         // Other threads of Python's go on meanwhile, as at any moment of the end.
-        interpreter::without_gil(|| std::thread::sleep(WAIT));
+        interpreter::without_gil(|| pause(WAIT));
     }
     look_again();
     ENDING.store(false, Release);

@@ -7,6 +7,7 @@ use super::object::{Object, c_api};
 use super::uncounted::{Uncounted, is_collection_due};
 use super::untraced::Untraced;
 use super::version;
+use crate::platform::pause::pause;
 use crate::platform::{real, tid};
 use once_cell::sync::OnceCell;
 use std::ffi::{CStr, c_char, c_int, c_long, c_void};
@@ -144,7 +145,7 @@ pub(crate) fn close_queue() {
         if QUEUEING.load(Acquire) == CLOSED {
             return;
         }
-        std::thread::sleep(Duration::from_micros(100));
+        pause(Duration::from_micros(100));
     }
 }
 
