@@ -164,7 +164,7 @@ pub fn refine(finding: &mut Finding, told: &Testimony) {
         tell(
             finding,
             Evidence::new(
-                "optimizer that has not stepped meanwhile, or whose steps are part of the graph: a backward may need it",
+                "graph that a backward may still need: an optimizer waits, or none was seen to step its parameters",
                 1.0,
             ),
         );

@@ -45,7 +45,7 @@ pub struct Holder {
     pub stays: bool,
     /// The name gets another object again and again, whose graph reaches back to the blocks.
     pub rebound: bool,
-    /// And an optimizer did not step while others did: its backward may need that graph.
+    /// And a backward may need that graph: an optimizer did not step while others did, or none has stepped its parameters.
     pub awaited: bool,
     /// Whose it is, where it has a part in training: `optimizer` or `module`.
     pub part: Option<String>,
@@ -251,7 +251,7 @@ impl Holder {
         }
         if self.awaited {
             said.push_str(
-                " and may still be needed: an optimizer has not stepped while others did, as for an actor's loss until its episode ends",
+                " and may still be needed by a backward that is yet to come, as an actor's loss is until its episode ends",
             );
         }
         if let Some(through) = self.through.as_ref().filter(|_| !self.gradient) {

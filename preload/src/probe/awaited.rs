@@ -1,11 +1,22 @@
-//! Optimizers that do not step while others do. A graph that grows with every step may wait for the backward before theirs: so does the loss of
-//! an actor, from the beginning of an episode to its end, whose critic learns at every step.
+//! Whether a graph that grows with every step may wait for a backward. So does the loss of an actor, from the beginning of an episode to its end,
+//! whose critic learns at every step: an optimizer does not step while others do. And so do the steps of an inner loop, or a state that is cut
+//! after many steps. What waits for no backward is a graph whose own parameters were stepped meanwhile: they are not what they were when the
+//! graph was made, and autograd refuses to go back through it.
 
-use std::collections::BTreeMap;
+use super::objects::{Class, references};
+use super::types::Types;
+use super::world::World;
+use crate::platform::pages::Pages;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Mutex;
 
 /// Steps of others after which one is waited for: less often than so steps only one that has its own time.
 const OTHERS: u64 = 8;
+/// Steps after which an optimizer is one that steps.
+const STEPPED: u64 = 2;
+/// Parameters of those that step, at most; groups of one.
+const PARAMETERS: usize = 1_024;
+const GROUPS: usize = 256;
 /// Optimizers that are kept in mind; of more, those that wait are forgotten, and wait as those do that were never known.
 const MOST: usize = 1_024;
 
@@ -30,6 +41,44 @@ pub(super) fn any_waits(optimizers: &[(u64, u64)]) -> bool {
     STEPS.try_lock().is_ok_and(|steps| steps.any_waits(optimizers))
 }
 
+/// Of parameters that optimizers have stepped lately, the nodes of graphs that add up their gradients.
+///
+/// # Safety
+/// With the GIL held and the collector not at work; each is an optimizer and the list of its groups, which are alive.
+pub(super) unsafe fn stepped_leaves(
+    w: &World,
+    types: &mut Types<'_>,
+    optimizers: &[(u64, u64)],
+) -> HashSet<u64> {
+    let stepped = STEPS.try_lock().map_or(Vec::new(), |steps| steps.stepping(optimizers));
+    let (mut groups, mut tensors) = (Vec::new(), Vec::new());
+    // SAFETY: the caller's promise; what is alive refers to what is.
+    unsafe {
+        for list in stepped {
+            let kind = types.of(list);
+            if kind.class == Class::List {
+                references(list, kind, &mut |group| groups.push(group));
+            }
+        }
+        for group in groups.into_iter().take(GROUPS) {
+            let mut params = None;
+            if w.python.is_dict(group) {
+                w.python.items(group, |name, value| {
+                    params = (w.python.ascii(name) == Some(b"params")).then_some(value);
+                    params.is_none()
+                });
+            }
+            let Some(list) = params.filter(|list| types.of(*list).class == Class::List) else { continue };
+            references(list, types.of(list), &mut |tensor| tensors.push(tensor));
+        }
+        tensors.truncate(PARAMETERS);
+        tensors.retain(|tensor| types.of(*tensor).class == Class::Tensor);
+        let known = w.torch.of_python(&tensors);
+        let all = w.torch.autograd(&Pages::default(), &known).into_iter();
+        all.map(|a| a.accumulator).filter(|node| *node != 0).collect()
+    }
+}
+
 impl Steps {
     const fn new() -> Steps {
         Steps { of: BTreeMap::new(), most: 0 }
@@ -47,6 +96,14 @@ impl Steps {
         *own += 1;
         self.most = most.max(*own);
         *last = self.most;
+    }
+
+    /// The groups of those of these that step: more than once, and not long ago.
+    fn stepping(&self, optimizers: &[(u64, u64)]) -> Vec<u64> {
+        let steps = |optimizer: &u64| {
+            self.of.get(optimizer).is_some_and(|(own, last)| *own >= STEPPED && last + OTHERS >= self.most)
+        };
+        optimizers.iter().filter(|(o, _)| steps(o)).map(|(_, groups)| *groups).collect()
     }
 
     fn any_waits(&self, optimizers: &[(u64, u64)]) -> bool {
@@ -70,6 +127,7 @@ mod tests {
         (0..5).for_each(|_| s.stepped(2));
         assert!(!s.any_waits(&both), "it may have its own time");
         (0..5).for_each(|_| s.stepped(2));
+        assert_eq!(s.stepping(&both), [20]);
         assert!(s.any_waits(&both) && s.any_waits(&[actor]) && !s.any_waits(&[critic]));
         s.stepped(1);
         assert!(!s.any_waits(&both));

@@ -57,7 +57,7 @@ pub(super) unsafe fn search(
     // SAFETY: the caller's promise, for all of them; nothing of the job runs before the end.
     unsafe {
         let Near { tops, holders, optimizers, is_in_graph } = near::look(w, types, wanted);
-        let is_awaited = is_in_graph || awaited::any_waits(&optimizers);
+        let waits = is_in_graph || awaited::any_waits(&optimizers);
         for h in holders {
             let mask = in_blocks(w, types, wanted, &h.tensors);
             if mask != 0 {
@@ -66,13 +66,18 @@ pub(super) unsafe fn search(
             }
         }
         let (walked, is_whole) = walk(w, wanted, tops, budget);
+        let leaves = match walked.is_empty() || waits {
+            true => HashSet::new(),
+            false => awaited::stepped_leaves(w, types, &optimizers),
+        };
         let above = |w: &Walked| walked.iter().any(|o| w.is_above(o));
         let mut outer: Vec<bool> = walked.iter().map(above).collect();
         let is_inner = |(w, outer): (&Walked, &bool)| if *outer { 0 } else { w.mask };
         let inner = walked.iter().zip(&outer).map(is_inner).fold(0, |all, mask| all | mask);
         let mut all: Vec<(bool, Walked)> = outer.drain(..).zip(walked).collect();
         all.sort_by_key(|(is_outer, _)| *is_outer);
-        for (is_outer, Walked { top, mask, .. }) in all {
+        for (is_outer, Walked { top, mask, walk }) in all {
+            let is_awaited = waits || !leaves.iter().any(|leaf| walk.reaches(*leaf));
             let mask = if is_outer { mask & inner } else { mask };
             for NameOf { object, way, is_listed } in top.names.iter().filter(|_| mask != 0) {
                 let place = way.place(w, types);

@@ -19,7 +19,7 @@ pub(crate) struct Keeper {
     pub(crate) graph: bool,
     /// The name gets another object at every step.
     pub(crate) rebound: bool,
-    /// And an optimizer has not stepped while others did: its backward may need that graph.
+    /// And a backward may need that graph: an optimizer has not stepped while others did, or none has stepped its parameters.
     pub(crate) awaited: bool,
     /// Lines of this file that the allocation of what is kept led through.
     pub(crate) allocated: Vec<u32>,
