@@ -67,13 +67,18 @@ pub(super) fn lines(n: usize) -> String {
     if n == 1 { "this line".to_string() } else { format!("{n} lines") }
 }
 
-/// Why, of blocks that are made anew and larger each time.
+/// Why, of blocks that are made anew, and larger or more of them each time.
 pub(super) fn remade(g: &Grown<'_>, rises: u32) -> String {
     let f = g.finding;
     let (blocks, verb) = (plural(f.blocks_now, "block"), if f.blocks_now == 1 { "is" } else { "are" });
     format!(
-        "{blocks} of {} {verb} freed and allocated again, larger each time: in {} since {} {}, by {} so far",
+        "{blocks} of {} {verb} freed and allocated again, {} each time: in {} since {} {}, by {} so far",
         lines(f.sites.len()),
+        if g.members.iter().any(|m| m.growth.now.blocks > m.growth.base.blocks) {
+            "more of them"
+        } else {
+            "larger"
+        },
         plural(rises.into(), f.grain.noun()),
         f.grain.noun(),
         thousands(f.first_step.into()),

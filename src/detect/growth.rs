@@ -12,8 +12,10 @@ pub(super) const MIN_MARKS: u32 = 12;
 pub(super) const BEGINNING: u32 = 2;
 
 /// Marks that the state of an optimizer must have grown for beyond what the weights explain: experts that are routed to lazily
-/// get theirs one by one.
+/// get theirs one by one. A line may make two for each weight, as Adam's does; no line makes more than so many.
 const STATE_MARKS: u32 = 100;
+const STATES: u64 = 2;
+const MOST_STATES: u64 = 4;
 /// No state of an optimizer has so many times the weights' bytes: four slots of twice their precision.
 const STATE_BYTES: u64 = 8;
 
@@ -25,7 +27,7 @@ pub(super) enum Rule {
     Kept { marks: u32, life: u32, trend: f64 },
     /// Blocks come faster than they go.
     Backlog { life: u32 },
-    /// As many blocks as before are made anew, and larger each time: so often.
+    /// No fewer blocks than before are made anew, and larger or more of them each time: so often.
     Remade { rises: u32, trend: f64 },
 }
 
@@ -80,14 +82,16 @@ pub(super) struct Line {
 
 impl Line {
     /// Judges it as of `mark`. `weights` is what the job holds but for its optimizer's, how many blocks when its first step ended and most
-    /// bytes since: a line of an optimizer makes one state for each at the most, in as many steps as it takes until all
+    /// bytes since: a line of an optimizer makes two states for each at the most, in as many steps as it takes until all
     /// are trained (layers that are thawed one by one). What a step's hook keeps, or an optimizer of the user's own, is larger by then.
     pub(super) fn look(&mut self, c: &Cohort, grain: Grain, mark: u32, weights: Point) {
         let t = track(c, grain);
         let of_optimizer = c.in_optimizer * 2 > c.allocs;
         let since = t.births.list().first().map_or(mark, |b| b.first);
+        let is_early = mark.saturating_sub(since) < STATE_MARKS;
+        let states = if is_early { MOST_STATES } else { STATES };
         let is_state = t.at_mark.bytes <= weights.bytes.saturating_mul(STATE_BYTES)
-            && (t.at_mark.blocks <= weights.blocks || mark.saturating_sub(since) < STATE_MARKS);
+            && t.at_mark.blocks <= weights.blocks.saturating_mul(states);
         if of_optimizer && is_state && self.kept.named.is_none() {
             return;
         }
@@ -95,7 +99,8 @@ impl Line {
         // once before, it waits for the next time.
         let waits = t.is_cycle_garbage() && t.at_mark.bytes / 2 <= t.collected_at_once.bytes;
         if !waits || self.kept.named.is_some() {
-            self.kept.look(t, c.frees, mark);
+            // What an optimizer frees at the line are temporaries: its states are not the few of these that are kept.
+            self.kept.look(t, if of_optimizer { 0 } else { c.frees }, mark);
         }
         if !of_optimizer {
             self.queue.look(t, mark);

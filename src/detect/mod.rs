@@ -6,6 +6,7 @@
 //! stops was filling, not a leak. **A leak that is not named is a defect; a healthy job that is called leaky
 //! is a worse one.**
 
+mod after_steps;
 mod backlog;
 mod case;
 mod certainty;

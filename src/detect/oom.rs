@@ -1,5 +1,6 @@
 //! Why an allocation failed where no leak is to blame: told from the recording alone.
 
+use super::after_steps::seconds_without;
 use super::explain::{plural, size, thousands};
 use super::growth::MIN_MARKS;
 use crate::event::steps::StepSource;
@@ -22,6 +23,10 @@ named! {
         Request = "one-request",
         /// This step needed much more than the steps before.
         Batch = "batch",
+        /// Each step needed more than the one before.
+        Rising = "rising-peak",
+        /// The last step was long over: what the job did then has no steps.
+        AfterSteps = "after-steps",
         /// The optimizer made its state, and it does not fit.
         Optimizer = "optimizer-state",
         /// Evaluation needs more than training.
@@ -52,6 +57,12 @@ impl Cause {
             }
             Cause::Batch => {
                 "limit the size of a batch (of text by its tokens, not its rows), or sort samples by length into buckets"
+            }
+            Cause::Rising => {
+                "look for what each step does once more than the one before (a hook that is registered again, a history or a prompt that grows), and limit it"
+            }
+            Cause::AfterSteps => {
+                "call strandline.step() after each request or batch of that part, or record it alone: what grows there is told then"
             }
             Cause::Optimizer => {
                 "use an 8-bit optimizer, or shard its state (ZeRO, FSDP); foreach=False saves its temporary copies"
@@ -94,7 +105,7 @@ pub struct PostMortem {
     pub other_processes: Option<u64>,
     /// Since the step before.
     pub change: Option<Change>,
-    /// Too few steps ended to say that nothing leaked.
+    /// Too few steps ended to say that nothing leaked, or it failed where there are none.
     pub may_leak: bool,
     /// What helps, in one sentence without a full stop.
     pub remedy: &'static str,
@@ -150,9 +161,17 @@ pub fn post_mortem(replay: &Replay, device: DeviceId) -> Option<PostMortem> {
         may_leak: false,
         remedy: "",
     };
+    let idle = seconds_without(replay, o.time);
     let grown = grown(&rows).filter(|_| (rows.len() as u32) < MIN_MARKS).unwrap_or(0);
-    m.cause = cause(d, o, &m, grown);
-    m.may_leak = m.cause == Cause::Full && (1..MIN_MARKS).contains(&(rows.len() as u32));
+    m.cause = match cause(d, o, &m, grown) {
+        Cause::Batch | Cause::Request | Cause::Full if idle.is_some() && !is_too_large(d, o) => {
+            Cause::AfterSteps
+        }
+        Cause::Batch if is_rising(&rows, need) => Cause::Rising,
+        other => other,
+    };
+    let is_short = m.cause == Cause::Full && (1..MIN_MARKS).contains(&(rows.len() as u32));
+    m.may_leak = is_short || m.cause == Cause::AfterSteps;
     m.remedy = match m.cause {
         // No batch is so much larger than others.
         Cause::Batch if m.times() >= INCREDIBLE => Cause::Request.remedy(),
@@ -163,14 +182,47 @@ pub fn post_mortem(replay: &Replay, device: DeviceId) -> Option<PostMortem> {
         c => c.remedy(),
     };
     m.say(d, o, rows.len() as u32, if ticks { "second" } else { "step" }, grown > 0);
+    match m.cause {
+        Cause::AfterSteps => m.say_after_steps(o, base, idle.unwrap_or(0)),
+        Cause::Rising => m.say_rising(&rows),
+        _ => {}
+    }
     Some(m)
 }
 
-/// What steps needed at their peaks beyond what they began with: the median. The first one, which builds the model, is
-/// left out.
+/// What the last steps needed at their peaks beyond what they began with. The first one, which builds the model, is left out.
+fn needs(rows: &[&StepRow]) -> Vec<u64> {
+    let from = rows.len().saturating_sub(LOOK_BACK + 1);
+    rows[from..].windows(2).map(|w| w[1].peak.0.saturating_sub(w[0].allocated.0)).collect()
+}
+
+/// What one of the last steps needed at its peak, and so many steps later another, where each needed more than the one before.
+pub(super) fn rising(d: &Device) -> Option<(u64, u64, usize)> {
+    let rows: Vec<&StepRow> = d.rows.iter().collect();
+    let all = needs(&rows);
+    let (first, last) = (*all.first()?, *all.last()?);
+    is_rising(&rows, last).then_some((first, last, all.len() - 1))
+}
+
+/// Whether steps needed more and more, up to the one that failed: three of four more than the one before, and none less than a tenth of what
+/// they rose by in all.
+fn is_rising(rows: &[&StepRow], need: u64) -> bool {
+    let all = needs(rows);
+    let (Some(first), Some(last)) = (all.first(), all.last()) else { return false };
+    let rise = last.saturating_sub(*first);
+    let rises = all.windows(2).filter(|w| w[1] > w[0]).count();
+    let falls = all.windows(2).any(|w| w[0].saturating_sub(w[1]) > rise / 10);
+    all.len() >= MIN_MARKS as usize && need >= *last && rise > 0 && rises * 4 >= all.len() * 3 && !falls
+}
+
+/// One request is larger than the whole device.
+fn is_too_large(d: &Device, o: &OomEvent) -> bool {
+    d.capacity.is_some_and(|c| c.total.0 > 0 && o.requested.0 > c.total.0)
+}
+
+/// The median of what steps needed.
 fn median(rows: &[&StepRow]) -> Option<u64> {
-    let mut needs: Vec<u64> =
-        rows.windows(2).rev().take(LOOK_BACK).map(|w| w[1].peak.0.saturating_sub(w[0].allocated.0)).collect();
+    let mut needs = needs(rows);
     needs.sort_unstable();
     (needs.len() >= 2).then(|| needs[needs.len() / 2])
 }
@@ -189,7 +241,7 @@ fn cause(d: &Device, o: &OomEvent, m: &PostMortem, grown: u64) -> Cause {
         return Cause::Limit;
     }
     let total = d.capacity.map_or(0, |c| c.total.0);
-    if total > 0 && o.requested.0 > total {
+    if is_too_large(d, o) {
         return Cause::Request;
     }
     let foreign = match (m.other_processes, m.outside) {
@@ -277,11 +329,37 @@ impl PostMortem {
                 "an evaluation larger than training".into(),
                 format!("it needed at least {} on top of what step {step} began with", size(self.need)),
             ),
+            // What they say needs more than is at hand here.
+            Cause::AfterSteps | Cause::Rising => (String::new(), String::new()),
             Cause::Full if grew => {
                 ("each step began with more allocated".into(), self.full(o, steps, grain, grew))
             }
             Cause::Full => ("the job is larger than the card".into(), self.full(o, steps, grain, grew)),
         };
+    }
+
+    fn say_after_steps(&mut self, o: &OomEvent, base: u64, seconds: u64) {
+        self.median_need = None;
+        self.short = format!("{} after the last step", plural(seconds, "second"));
+        self.explain = format!(
+            "{} more was allocated than when step {} ended, and {} was asked for; that part of the job has no steps, so what grew there is not known",
+            size(o.allocated.0.saturating_sub(base)),
+            thousands(u64::from(o.step).saturating_sub(1)),
+            size(o.requested.0)
+        );
+    }
+
+    fn say_rising(&mut self, rows: &[&StepRow]) {
+        let all = needs(rows);
+        let (first, last) = (all.first().copied().unwrap_or(0), all.last().copied().unwrap_or(0));
+        self.short = "each step needed more than the one before".into();
+        self.explain = format!(
+            "at its peak a step needed {} on top of what it began with, {} later {}, and the one that failed at least {}",
+            size(first),
+            plural(all.len() as u64 - 1, "step"),
+            size(last),
+            size(self.need)
+        );
     }
 
     /// Times the median that this step needed.

@@ -193,7 +193,9 @@ impl Watch {
         if self.stopped > 0 {
             self.silence = self.silence.max(kept.first.saturating_sub(self.stopped)).min(LONGEST);
         }
-        let (record, life) = ((kept.total.blocks, mark), t.longest_life);
+        // Where it is judged late, as the state of an optimizer is, the last of them came long ago.
+        let came = kept.last.saturating_add(age).min(mark);
+        let (record, life) = ((kept.total.blocks, came), t.longest_life);
         self.named = Some(Named { kept, age, life, record, since: (mark, t.died_old.blocks) });
         self.fell = None;
     }

@@ -1,13 +1,15 @@
 //! The first line of every report: one word and its reason.
 
+use super::after_steps::most_after_steps;
 use super::certainty::Certainty;
 use super::detector::Detector;
 use super::explain::{plural, size, thousands};
 use super::finding::Finding;
 use super::framework_pool;
 use super::growth::MIN_MARKS;
-use super::oom::{final_oom, post_mortem};
+use super::oom::{final_oom, post_mortem, rising};
 use crate::event::named;
+use crate::event::steps::StepSource;
 use crate::replay::{Coverage, Replay};
 
 named! {
@@ -64,6 +66,9 @@ impl Verdict {
     }
 }
 
+/// Bytes by which the peaks of steps must have risen to be worth a word.
+const WORTH: u64 = 1 << 20;
+
 /// The verdict on one process, as of its last step. Call [`Detector::at_step`] before, at the end of a
 /// recording also [`Replay::finish`]; and [`Detector::hear`] where something is known of keepers. Losses that only a reader
 /// sees (damaged pages) are the caller's to add: a `Clean` is `Unknown` then.
@@ -116,8 +121,30 @@ pub fn judge(replay: &Replay, detector: &Detector) -> Verdict {
                 (false, true) => "what grew for a while no longer grows, and no other line".to_owned(),
                 (false, false) => other.to_owned(),
             };
-            let reason =
-                format!("{other} left more and more GPU memory behind in {}{least}", watched(replay));
+            let after = most_after_steps(replay).map_or_else(String::new, |(seconds, device, bytes)| {
+                format!(
+                    ". Not judged: the {} after the last step, in which GPU {} had the most allocated ({})",
+                    plural(seconds, "second"),
+                    device.0,
+                    size(bytes.0)
+                )
+            });
+            let is_timed = replay.step_source() == StepSource::Time;
+            let peaks = replay.devices().filter(|_| !is_timed).find_map(|d| rising(d).map(|r| (d.id, r)));
+            let peaks = peaks.filter(|(_, (first, last, _))| last - first >= WORTH);
+            let peaks = peaks.map_or_else(String::new, |(device, (first, last, steps))| {
+                format!(
+                    ". But the last {} needed more and more: on GPU {} {} at the peak of the first, {} at that of the last",
+                    plural(steps as u64, "step"),
+                    device.0,
+                    size(first),
+                    size(last)
+                )
+            });
+            let reason = format!(
+                "{other} left more and more GPU memory behind in {}{least}{after}{peaks}",
+                watched(replay)
+            );
             Verdict { detectable, ..Verdict::new(Outcome::Clean, reason) }
         }
     }

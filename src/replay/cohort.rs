@@ -99,7 +99,7 @@ pub struct Track {
     pub longest_life: u32,
     /// When the old blocks that live were born, and those that will be old at the next mark, as of the last mark.
     pub births: Births,
-    /// Blocks of whatever age that are made anew, and larger each time, as of the last mark.
+    /// Blocks of whatever age that are made anew, and larger or more of them each time, as of the last mark.
     pub remade: Remade,
     /// Between how many marks and their next ones old blocks were freed.
     pub ends: u32,

@@ -1,13 +1,13 @@
-//! Blocks that are made anew, and larger each time: `cache = torch.cat([cache, new])`. None of them grows old, and there are
-//! not more of them; only their bytes tell.
+//! Blocks that are made anew, and larger or more of them each time: `cache = torch.cat([cache, new])`, `states = [f(s) for s in states + [new]]`.
+//! None of them grows old; only what there is of them at each mark tells.
 
 use super::series::Point;
 
 /// Values that are kept; of more every other one is left out.
 const SAMPLES: usize = 32;
 
-/// What a line holds from mark to mark, for as long as that are as many blocks as before and no fewer bytes: those that were requested, of which
-/// the allocator's rounding is no part.
+/// What a line holds from mark to mark, for as long as that are no fewer blocks than before and no fewer bytes: those that were requested, of
+/// which the allocator's rounding is no part.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Remade {
     /// The mark at which this began, and what was held then.
@@ -48,7 +48,7 @@ impl Remade {
         if live == self.last.1 {
             return;
         }
-        if live.blocks == self.last.1.blocks && live.bytes > self.last.1.bytes {
+        if live.blocks >= self.last.1.blocks && live.bytes > self.last.1.bytes && self.last.1.blocks > 0 {
             self.rise(mark, live);
             return;
         }
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn it_goes_on_until_there_is_less_or_another_number_of_blocks() {
+    fn it_goes_on_until_there_is_less_or_fewer_blocks() {
         let mut r = Remade::default();
         (1..=20).for_each(|mark| r.see(mark, p(1, u64::from(mark) * 512)));
         assert_eq!((r.first.0, r.last.0, r.rises, r.gap, r.longest), (1, 20, 19, 1, 0));
@@ -95,7 +95,9 @@ mod tests {
         r.see(31, p(1, 512));
         assert_eq!((r.rises, r.longest, r.ends, r.first), (0, 19, 1, (31, p(1, 512))));
         r.see(32, p(2, 1024));
-        assert_eq!((r.rises, r.longest, r.ends), (0, 19, 1), "a second block is no larger one");
+        assert_eq!((r.rises, r.longest, r.ends), (1, 19, 1), "a second block is more, too");
+        r.see(33, p(1, 2048));
+        assert_eq!((r.rises, r.ends), (0, 1), "a larger one in the place of two begins anew");
     }
 
     #[test]

@@ -1,12 +1,13 @@
 """A training job that runs out of memory of one cause, on a simulated card made for it or on a real one of any size.
 
-    oom.py batch | fragments | other | state
+    oom.py batch | fragments | other | state | rising | after
     TURN=FILE    imports first, then waits for the lock on FILE: who runs has the card for himself
 """
 
 import os
 import subprocess
 import sys
+import time
 
 import torch
 
@@ -50,4 +51,14 @@ elif cause == "fragments":
     torch.empty(700 * times * MIB, dtype=torch.uint8, device="cuda")
 elif cause == "other":
     torch.empty((4096 if "TURN" in os.environ else 1536) * MIB, dtype=torch.uint8, device="cuda")
+elif cause == "rising":  # each step needs one block more than the one before
+    for step in range(1000):
+        more = [torch.empty(8 * MIB, dtype=torch.uint8, device="cuda") for _ in range(step)]
+        train(256)
+        del more
+elif cause == "after":  # it serves requests, and keeps something of each
+    kept = []
+    while True:
+        kept.append(torch.empty(4 * MIB, dtype=torch.uint8, device="cuda"))
+        time.sleep(0.3)
 print("not reached")
