@@ -183,7 +183,9 @@ fn compose(
         is_known: room.known,
     };
     let severity = urgency.severity();
-    let waits = is_uncollected(replay, place.grain, first_step);
+    // Of what is made anew again and again nothing waits for the collector.
+    let is_anew = matches!(members.first(), Some(m) if matches!(m.growth.rule, Rule::Remade { .. }));
+    let waits = !is_anew && is_uncollected(replay, place.grain, first_step);
     // Reference cycles may be what keeps it, and the collector is about to come: no alert, unless it is too late for that.
     let capped = waits && !urgency.is_near();
     let mut finding = Finding {

@@ -112,7 +112,7 @@ impl Line {
     pub(super) fn growth(&self, t: &Track, mark: u32, rises: &mut Vec<(u32, Point)>) -> Option<Growth> {
         if let Some(named) = &self.kept.named {
             survivors::rises(t, &named.kept, rises);
-            return Some(kept(named, mark, rises));
+            return Some(kept(named, t.longest_life, mark, rises));
         }
         if let Some(queue) = &self.queue.named {
             floors(t, queue.onset, rises);
@@ -122,12 +122,12 @@ impl Line {
     }
 }
 
-fn kept(n: &Named, mark: u32, rises: &[(u32, Point)]) -> Growth {
+fn kept(n: &Named, longest_life: u32, mark: u32, rises: &[(u32, Point)]) -> Growth {
     let k = &n.kept;
     // Survivors are told late by as much as they must have lived for.
     let seen = mark.saturating_sub(n.age.saturating_sub(GRACE));
     Growth {
-        rule: Rule::Kept { marks: k.marks, life: n.life, trend: k.trend },
+        rule: Rule::Kept { marks: k.marks, life: n.life.max(longest_life), trend: k.trend },
         onset: k.first.saturating_add(GRACE),
         base: Point::default(),
         now: k.total,

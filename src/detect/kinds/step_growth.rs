@@ -51,7 +51,11 @@ fn explain(g: &Grown<'_>) -> String {
         Some(Rule::Kept { marks, life, .. }) => {
             let nouns = many(noun);
             let these = if f.sites.len() == 1 { "this line" } else { "these lines" };
-            let longest = match life {
+            let lives = g.members.iter().filter_map(|m| match m.growth.rule {
+                Rule::Kept { life, .. } => Some(life),
+                _ => None,
+            });
+            let longest = match lives.max().unwrap_or(life) {
                 0 => format!("no block of {these} that was older than two {nouns} was ever freed"),
                 life => {
                     format!("no block of {these} that was freed was older than {}", plural(life.into(), noun))

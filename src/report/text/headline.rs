@@ -38,7 +38,8 @@ pub(in crate::report) fn growing(r: &Report<'_>) -> Option<String> {
     let known = p.verdict.finding.and_then(|i| p.known.get(i)).map(|k| &k.held_by);
     let graph = match known {
         Some(HeldBy::Found(holders)) => holders.iter().any(|h| h.graph && !h.awaited),
-        _ => true,
+        // Nobody will be asked any more.
+        _ => p.ended == Ended::Running,
     };
     let longer = format!("as soon as an autograd graph is seen to grow longer with every {grain}");
     let steady = format!("after {} of steady growth", plural(LONG_GROWTH.into(), grain));
