@@ -42,6 +42,8 @@ pub(super) fn answer_for(
         let near = climbed.iter().filter(|n| n.mask & bit != 0).min_by_key(|n| (n.level, n.rank));
         let near = near.filter(|n| n.place != named.place && (graph || n.level < named.level));
         let near = near.filter(|n| !parts.contains(&n.owner));
+        // That a container of modules keeps parameters by way of its modules says nothing.
+        let near = near.filter(|n| !named.has_modules || n.part.is_none());
         places.entry((&named.place, graph)).or_default().push((named, near));
         *masks.entry((&named.place, graph)).or_default() |= bit;
     }
@@ -217,6 +219,20 @@ mod tests {
         }
         let all = [named("Store.all", 31, false, 1), store.clone()];
         assert_eq!(first(&all, 31)["name"], json!("Store.all"));
+    }
+
+    #[test]
+    fn a_container_of_modules_has_the_parameters_and_not_the_module_that_has_it() {
+        let module = |place: &str, level| named(place, 3, true, level);
+        let climbed = [
+            Named { part: Some("module"), is_wrapper: true, ..module("Linear._parameters", 2) },
+            Named { is_wrapper: true, ..module("ModuleDict._modules", 4) },
+            module("Model._modules", 6),
+            Named { has_modules: true, kind: "Adapters".into(), ..module("Model.adapters", 5) },
+        ];
+        let holder = &answer_for(&json!(1), 3, [3, 0], &climbed, &[])["holders"][0];
+        assert_eq!((&holder["name"], &holder["part"]), (&json!("Model.adapters"), &json!("module")));
+        assert_eq!(holder["through"], Value::Null);
     }
 
     #[test]
