@@ -202,6 +202,11 @@ fn without_stacks_the_report_says_so_and_how_to_record_them() {
     let (text, remedy) = told_with(&mut j);
     assert!(text.contains("this recording has no stacks") && !text.contains("native code"), "{text}");
     assert!(remedy.contains("without --stacks none") && !remedy.contains("detach"), "{remedy}");
+    // Where there is no Python nothing was left out: nobody gave that option.
+    j.give(Item::Meta(json!({ "stacks": "none", "python": null })));
+    let (text, remedy) = told_with(&mut j);
+    assert!(text.contains("there is no Python in this process") && !text.contains("--stacks none"), "{text}");
+    assert!(remedy.contains("--stacks native") && !remedy.contains("Python"), "{remedy}");
 }
 
 /// A deque that would be larger than any GPU ends nowhere; one that is larger than this one does, but memory is full before.
