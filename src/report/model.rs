@@ -118,6 +118,8 @@ pub struct Known {
     pub held_by: HeldBy,
     /// The statement of the user's that keeps them.
     pub kept_at: Option<KeptAt>,
+    /// Another one that keeps a good part of them, and its part, 0 to 1.
+    pub kept_too: Option<(KeptAt, f64)>,
     /// The remedy, where the leak is a known one.
     pub fix: Option<Fix>,
 }

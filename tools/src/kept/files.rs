@@ -14,7 +14,11 @@ use strandline::reader::open_file;
 use strandline::replay::Replay;
 use strandline::report::{HeldBy, Holder, KeptAt};
 
-/// The statement that keeps what a finding is about, which is `held_by` these. `began`: when its recording did, in nanoseconds of the Unix epoch. What was
+/// Part of the blocks that another holder than the first has, whose statement is worth a word.
+const GOOD_PART: f64 = 0.2;
+
+/// The statements that keep what a finding is about, which is `held_by` these: that of the first, and of one more, with its part of the blocks, where
+/// another explains a good part of them. `began`: when its recording did, in nanoseconds of the Unix epoch. What was
 /// written since then, is not the user's own, or was recorded on another machine, is not read.
 pub(crate) fn kept_at(
     finding: &Finding,
@@ -22,7 +26,7 @@ pub(crate) fn kept_at(
     held_by: &HeldBy,
     names: &Names,
     began: u64,
-) -> Option<KeptAt> {
+) -> Option<(KeptAt, Option<(KeptAt, f64)>)> {
     let text = |key: &str| replay.meta().get(key).and_then(Value::as_str);
     // The user's own, and a file at all.
     let is_own = |file: &str| !file.is_empty() && !replay.is_installed(file);
@@ -31,13 +35,12 @@ pub(crate) fn kept_at(
     }
     let Some(answer) = holder::answer_of(finding, replay) else {
         let site = finding.sites.first().and_then(|s| replay.site(s.site)).filter(|_| finding.is_remade())?;
-        return remade_at(names.frames(site.stack).filter(|f| is_own(&f.file)), text("cwd"), began);
+        let one = remade_at(names.frames(site.stack).filter(|f| is_own(&f.file)), text("cwd"), began);
+        return one.map(|one| (one, None));
     };
     let HeldBy::Found(holders) = held_by else { return None };
     // What does not grow keeps none of what does; and gradients are made by a backward.
     let first = holders.first().filter(|h| !h.stays && !h.gradient)?;
-    let mut told = answer.get("holders")?.as_array()?.iter();
-    let holder = told.find(|h| h["name"] == *first.name && (h["graph"] == true) == first.graph)?;
     // One that explains little of it does not say where it is kept.
     let staying: u64 = holders.iter().filter(|h| h.stays).map(|h| h.blocks).sum();
     if first.blocks * 5 < number(answer, "blocks").saturating_sub(staying) * 2 {
@@ -54,19 +57,13 @@ pub(crate) fn kept_at(
     let lines = answer.get("about").and_then(|a| a.get("lines")?.as_array());
     let lines: Vec<(&str, u32)> = lines.into_iter().flatten().filter_map(line).collect();
     let look = Look { cwd: text("cwd"), began, stacks: &stacks, lines: &lines };
-    for (scope, of) in scopes(holder, first, &is_own)? {
-        let is_main = scope.get("module").and_then(Value::as_str) == Some("__main__");
-        let file =
-            scope.get("file").and_then(Value::as_str).or_else(|| main_file(&stacks).filter(|_| is_main));
-        match look.at(&keeper(scope, of, holder)?, file.filter(|f| is_own(f))) {
-            Some((file, Found::One(Statement { line, text, remedy }, _))) => {
-                return Some(KeptAt { file, line, source: text, remedy });
-            }
-            Some((_, Found::Several)) => return None,
-            _ => {}
-        }
-    }
-    None
+    let of = |holder: &Holder| look.of(answer, holder, &is_own);
+    let one = of(first)?;
+    let is_good = |h: &&Holder| !h.stays && !h.gradient && h.share >= GOOD_PART;
+    let others = holders.iter().skip(1).filter(is_good).filter_map(|h| Some((of(h)?, h.share)));
+    let mut others = others.filter(|(k, _)| (&k.file, k.line) != (&one.file, one.line));
+    let other = others.next();
+    Some((one, other))
 }
 
 fn number(v: &Value, key: &str) -> u64 {
@@ -147,6 +144,25 @@ struct Look<'a> {
 }
 
 impl Look<'_> {
+    /// The statement that puts things into a holder, of those that an answer has.
+    fn of(&self, answer: &Value, holder: &Holder, is_own: &dyn Fn(&str) -> bool) -> Option<KeptAt> {
+        let mut told = answer.get("holders")?.as_array()?.iter();
+        let told = told.find(|h| h["name"] == *holder.name && (h["graph"] == true) == holder.graph)?;
+        for (scope, of) in scopes(told, holder, is_own)? {
+            let is_main = scope.get("module").and_then(Value::as_str) == Some("__main__");
+            let file = scope.get("file").and_then(Value::as_str);
+            let file = file.or_else(|| main_file(self.stacks).filter(|_| is_main));
+            match self.at(&keeper(scope, of, told)?, file.filter(|f| is_own(f))) {
+                Some((file, Found::One(Statement { line, text, remedy }, _))) => {
+                    return Some(KeptAt { file, line, source: text, remedy });
+                }
+                Some((_, Found::Several)) => return None,
+                _ => {}
+            }
+        }
+        None
+    }
+
     /// What puts things into a keeper, and in which file; `own`: that of the user's own in which the keeper stands.
     fn at(&self, keeper: &Keeper, own: Option<&str>) -> Option<(String, Found)> {
         let mut files: Vec<&str> = own.into_iter().collect();

@@ -2,7 +2,7 @@
 
 use super::adds::Add;
 use super::keeper::Keeper;
-use super::scope::{Source, below, part};
+use super::scope::{Source, below, children, part};
 use super::stored::{exception, is_detached, is_view};
 use super::values::called;
 use super::ways;
@@ -71,12 +71,40 @@ pub(super) fn suggest(source: &Source<'_>, add: &Add<'_>, keeper: &Keeper) -> Op
         return None;
     }
     let type_name = keeper.type_name.as_str();
-    of_modules(source, add, type_name).or_else(|| of_container(type_name).map(str::to_owned)).or_else(|| {
-        let base = ways::container(source, type_name)
-            .or_else(|| ways::is_namespace(type_name).then(|| filled(source, add))?);
-        base.and_then(of_container).map(str::to_owned)
-    })
+    if let Some(of_modules) = of_modules(source, add, type_name) {
+        return Some(of_modules);
+    }
+    if let Some(object) = by_name(source, add) {
+        return Some(format!("delete what is no longer used: delattr({object}, name)"));
+    }
+    if is_sum && type_name == "Tensor" && values.iter().any(|v| joins(source, *v)) {
+        return Some("keep only the last part of it, or begin it anew at the end of each epoch".into());
+    }
+    let filled = || filled(source, add).filter(|_| ways::is_namespace(type_name));
+    let base = || ways::container(source, type_name).or_else(filled);
+    of_container(type_name).or_else(|| of_container(base()?)).map(str::to_owned)
 }
+
+/// The object that a statement gives an attribute, a buffer or a module whose name may be another one each time.
+fn by_name<'t>(source: &Source<'t>, add: &Add<'t>) -> Option<&'t str> {
+    const OF_OBJECTS: [&str; 4] = ["register_buffer", "register_parameter", "add_module", "register_module"];
+    let function = part(add.node, "function").filter(|_| add.node.kind() == "call")?;
+    let object = match source.field(function, "attribute") {
+        name if OF_OBJECTS.contains(&name) => part(function, "object"),
+        _ if source.text(function) == "setattr" => children(part(add.node, "arguments")?).first().copied(),
+        _ => None,
+    };
+    object.map(|o| source.text(o)).filter(|o| o.len() <= LONGEST)
+}
+
+/// Whether a value is tensors joined into one.
+fn joins(source: &Source<'_>, value: Node<'_>) -> bool {
+    const JOINS: [&str; 6] = ["cat", "concat", "concatenate", "stack", "hstack", "vstack"];
+    value.kind() == "call" && JOINS.contains(&called(source, value))
+}
+
+/// Longest text of an object that advice names.
+const LONGEST: usize = 40;
 
 const OF_LISTS: &str = "clear() it when an epoch ends, or limit its length: collections.deque(maxlen=…)";
 const OF_DICTS: &str = "delete what is no longer needed: pop() the key, or clear() at the end of each epoch";
@@ -122,7 +150,7 @@ fn of_modules(source: &Source<'_>, add: &Add<'_>, type_name: &str) -> Option<Str
         let object = part(part(add.node, "function")?, "object").map(|o| source.text(o))?;
         Some(format!("{object}[{}]", if kind.ends_with("Dict") { "name" } else { "i" }))
     };
-    let is_short = |t: &String| t.len() <= 40 && !t.contains('\n');
+    let is_short = |t: &String| t.len() <= LONGEST && !t.contains('\n');
     Some(match target.or_else(entry).filter(is_short) {
         Some(entry) => format!("delete {what} that are no longer used: del {entry}"),
         None => format!("delete {what} that are no longer used"),
@@ -276,6 +304,13 @@ mod tests {
         let source = format!("class Model:\n    def add(self):\n        {append}\n");
         says(&source, attribute("Model", "pool", "ModuleList"), 3, append, "del self.pool[i]");
         says(&source, attribute("Model", "pool", "ParameterList"), 3, append, "make the list anew");
+        let set = "setattr(store, f'x{i}', make())";
+        says(set, global("store", "SimpleNamespace"), 1, set, "delattr(store, name)");
+        let buffer = "self.register_buffer(f'm{self.n}', x)";
+        let source = format!("class M:\n    def f(self, x):\n        {buffer}\n");
+        says(&source, attribute("M", "_buffers", "dict"), 3, buffer, "delattr(self, name)");
+        let joined = "bank = torch.cat([bank, x])";
+        says(joined, global("bank", "Tensor"), 1, joined, "only the last part");
         // What is replaced does not pile up.
         assert_eq!(is("nets[i] = new()", &global("nets", "list"), 1, "nets[i] = new()"), "");
         // Of a class that the source does not have nothing is known.

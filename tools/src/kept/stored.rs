@@ -139,7 +139,7 @@ fn is_used_as_tensor(source: &Source<'_>, name: Node<'_>) -> bool {
             && part(*n, "right").is_some_and(|r| several(r) || r.kind().ends_with("comprehension"))
     };
     let is_one = uses.into_iter().any(|a| OF_TENSORS.has(source.field(*a, "attribute")));
-    is_one && !source.all("assignment").iter().any(|n| is_of_several(n))
+    is_one && !source.all("assignment").iter().any(is_of_several)
 }
 
 /// Whether a value has no graph, whichever branch it is. `target`: what it is assigned to, and may be built on.
@@ -179,8 +179,9 @@ pub(super) fn exception<'t>(source: &Source<'t>, value: Node<'t>) -> Option<&'t 
         "identifier" => {
             let text = source.text(n);
             let is_it = |clause: Node<'t>| {
-                let head = children(clause).into_iter().filter(|c| c.kind() != "block");
-                clause.kind() == "except_clause" && head.last().is_some_and(|h| last_name(source, h) == text)
+                let mut head = children(clause).into_iter().filter(|c| c.kind() != "block");
+                clause.kind() == "except_clause"
+                    && head.next_back().is_some_and(|h| last_name(source, h) == text)
             };
             outward(n).any(is_it).then_some(text)
         }
