@@ -219,11 +219,14 @@ fn a_module_is_not_to_be_cleared_and_a_second_statement_is_told() {
         let remedy = json["processes"][0]["findings"][0]["remedy"].as_str().unwrap_or_default().to_owned();
         (text, remedy)
     };
-    let of = |part: Option<&str>, graph| {
+    let of_name = |name: &str, part: Option<&str>, graph| {
         let part = part.map(str::to_owned);
-        let holder = Holder { name: "Model._modules".into(), part, graph, ..Holder::default() };
+        let holder = Holder { name: name.into(), kind: "dict".into(), part, graph, ..Holder::default() };
         told_with(Known { held_by: HeldBy::Found(vec![holder]), ..Known::default() }).1
     };
+    let of = |part, graph| of_name("Model._modules", part, graph);
+    let list = of_name("__main__.models", Some("module"), false);
+    assert!(list.contains("clear what holds it"), "{list}");
     assert!(of(None, false).contains("clear what holds it"), "{}", of(None, false));
     assert!(of(Some("module"), false).starts_with("remove the modules"), "{}", of(Some("module"), false));
     assert!(of(Some("optimizer"), false).contains("param_groups"), "{}", of(Some("optimizer"), false));
