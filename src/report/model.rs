@@ -118,6 +118,8 @@ pub struct Known {
     pub held_by: HeldBy,
     /// The statement of the user's that keeps them.
     pub kept_at: Option<KeptAt>,
+    /// Another one that keeps a good part of them, and its part, 0 to 1.
+    pub kept_too: Option<(KeptAt, f64)>,
     /// The remedy, where the leak is a known one.
     pub fix: Option<Fix>,
 }
@@ -316,6 +318,19 @@ const OF_CELLS: &str = "end the cell with a semicolon, or with print(…), so th
 /// What helps where gradients stay.
 const OF_GRADIENTS: &str = "zero_grad() frees gradients; a parameter that takes part for the first time gets one then, and its growth ends with the last of them";
 
+/// What helps where an optimizer, or a module, has what grows, and nothing is known of the statement: to clear these would end the training.
+const OF_OPTIMIZERS: &str = "an optimizer keeps a state for each of its parameters: remove those that train no more from param_groups, and pop() them from state; an optimizer of your own must limit what its step() adds";
+const OF_MODULES: &str =
+    "remove the modules and parameters that are no longer used, or make them once and use them again";
+
+/// Whether a holder is a part of an optimizer or a module, or has such; and no list of them, which may be cleared.
+fn is_in_training(h: &Holder) -> bool {
+    const OWN: [&str; 5] = ["state", "param_groups", "_parameters", "_buffers", "_modules"];
+    let is_plain = ["list", "dict", "defaultdict", "OrderedDict", "deque", "set", "tuple"];
+    h.name.rsplit_once('.').is_some_and(|(_, attribute)| OWN.contains(&attribute))
+        || !is_plain.contains(&h.kind.as_str())
+}
+
 /// What helps against a finding: at the statement that keeps it, where that is known; else what fits its holder; else in the words of
 /// whatever allocates in this process.
 pub(super) fn remedy(p: &Process<'_>, f: &Finding, known: Option<&Known>) -> Option<String> {
@@ -328,6 +343,12 @@ pub(super) fn remedy(p: &Process<'_>, f: &Finding, known: Option<&Known>) -> Opt
         }
         if holders.first().is_some_and(|h| h.gradient) {
             return Some(OF_GRADIENTS.to_owned());
+        }
+        let part = holders.first().filter(|h| !h.graph && is_in_training(h)).and_then(|h| h.part.as_deref());
+        match part.filter(|_| f.kind.info().remedy_without_graph.is_some()) {
+            Some("optimizer") => return Some(OF_OPTIMIZERS.to_owned()),
+            Some("module") => return Some(OF_MODULES.to_owned()),
+            _ => {}
         }
         let info = f.kind.info();
         let of = match holders.iter().any(|h| h.graph) {
@@ -353,7 +374,11 @@ pub(super) fn remedy(p: &Process<'_>, f: &Finding, known: Option<&Known>) -> Opt
 /// Where neither a line nor a holder is known: how to come to know one.
 fn unknown(p: &Process<'_>, f: &Finding) -> Option<&'static str> {
     let site = p.replay.site(f.sites.first()?.site)?;
-    match (site.kind, Facts::of(p.replay).text("stacks")?) {
+    let facts = Facts::of(p.replay);
+    match (site.kind, facts.text("stacks")?) {
+        (SiteKind::Unknown, "none") if f.kind.is_leak() && facts.is_none("python") => {
+            Some("record it with --stacks native, to see the function that allocates it")
+        }
         (SiteKind::Unknown, "none") if f.kind.is_leak() => Some(
             "record it with Python stacks (without --stacks none), to see the line that allocates it and who holds it",
         ),

@@ -535,6 +535,53 @@ def gradients_of_experts():
         optimizer.zero_grad(set_to_none=False)
 
 
+class Adapted(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.base = torch.nn.Linear(256, 256)
+        self.adapters = torch.nn.ModuleDict()
+        self.prompts = torch.nn.ParameterList()
+
+    def add_adapter(self, name):
+        adapter = torch.nn.Linear(256, 64).cuda()
+        self.adapters[name] = adapter  # KEEPS adapters_of_a_model
+
+    def add_prompt(self):
+        self.prompts.append(torch.nn.Parameter(batch()))  # KEEPS prompts_of_a_model
+
+
+@case
+def adapters_of_a_model():
+    """What grows is a container of modules, which is no attribute of the model to Python."""
+    model = Adapted().cuda()
+    for i in steps():
+        model.add_adapter(f"user{i}")
+
+
+@case
+def prompts_of_a_model():
+    model = Adapted().cuda()
+    for i in steps():
+        model.add_prompt()
+
+
+class Trace:
+    __slots__ = ("states",)
+
+    def __init__(self):
+        self.states = ()
+
+    def push(self, state):
+        self.states = self.states + (state,)  # KEEPS tuple_of_a_class
+
+
+@case
+def tuple_of_a_class():
+    trace = Trace()
+    for i in steps():
+        trace.push(net(batch()).detach())
+
+
 if __name__ == "__main__":
     if len(sys.argv) < 2:
         sys.exit("\n".join(CASES))

@@ -31,9 +31,9 @@ pub(super) fn answer_for(
     let mut places: HashMap<(&str, bool), Vec<Way<'_>>> = HashMap::new();
     let mut masks: HashMap<(&str, bool), u64> = HashMap::new();
     for bit in (0..64).map(|i| 1u64 << i).filter(|b| group & b != 0) {
-        let (direct, above) = (best(climbed, bit, &parts), best(risen, bit, &[]));
+        let (direct, above) = (best(climbed, bit, &parts, group), best(risen, bit, &[], group));
         let chosen = match (direct, above) {
-            (Some(d), Some(a)) if !d.is_final => Some((a, true)),
+            (Some(d), Some(a)) if !d.is_final && !d.has_modules => Some((a, true)),
             (Some(d), _) => Some((d, false)),
             (None, a) => a.map(|a| (a, true)),
         };
@@ -42,6 +42,8 @@ pub(super) fn answer_for(
         let near = climbed.iter().filter(|n| n.mask & bit != 0).min_by_key(|n| (n.level, n.rank));
         let near = near.filter(|n| n.place != named.place && (graph || n.level < named.level));
         let near = near.filter(|n| !parts.contains(&n.owner));
+        // That a container of modules keeps parameters by way of its modules says nothing.
+        let near = near.filter(|n| !named.has_modules || n.part.is_none());
         places.entry((&named.place, graph)).or_default().push((named, near));
         *masks.entry((&named.place, graph)).or_default() |= bit;
     }
@@ -141,18 +143,29 @@ fn parts(climbed: &[Named], group: u64) -> Vec<Remembered> {
 }
 
 /// The name that says most of a sample. `parts`: as of [`parts`].
-fn best<'a>(all: &'a [Named], bit: u64, parts: &[Remembered]) -> Option<&'a Named> {
+fn best<'a>(all: &'a [Named], bit: u64, parts: &[Remembered], group: u64) -> Option<&'a Named> {
     let mine = || all.iter().filter(|n| n.mask & bit != 0);
     // Parameters lie below modules, and these in a list of modules: that is what grows.
     let is_in_module = mine().any(|n| n.part == Some("module"));
     let is_list = |n: &Named| is_in_module && MODULES.contains(&n.kind.as_str());
+    // Where nothing of Python's own piles up, each layer of a model may have a container of modules of its own, all of which grow.
+    let is_of_modules = |n: &Named| n.scope.variable == "_modules";
+    let is_piled = mine().any(|n| n.piles && !n.is_wrapper && !n.has_modules && !is_of_modules(n));
+    let is_of_layers = |n: &Named| {
+        let same = all.iter().filter(|m| m.has_modules && m.place == n.place);
+        let mask = same.fold(0, |mask, m| mask | m.mask) & group;
+        n.has_modules && n.entries.is_some() && !is_piled && mask.count_ones() * 2 >= group.count_ones()
+    };
+    // What only has the container that grows.
+    let has_one = |n: &Named| is_of_modules(n) && mine().any(|m| is_of_layers(m) && m.owner == n.owner);
     mine().min_by_key(|n| {
+        let is_of_layers = is_of_layers(n);
         let is_own = n.is_final || n.scope.is_of_user();
         let is_part = n.rank == Rank::Attribute && parts.contains(&n.owner);
         (
-            n.is_wrapper || n.part.is_some() || is_part,
-            !n.is_final,
-            !n.piles,
+            n.is_wrapper || n.part.is_some() || is_part || has_one(n),
+            !(n.is_final || is_of_layers),
+            !(n.piles || is_of_layers),
             !is_list(n),
             !is_own,
             n.rank,
@@ -170,6 +183,7 @@ pub(super) fn not_run(about: &Value, reason: &str) -> Value {
 mod tests {
     use super::*;
     use crate::probe::named::tests::named;
+    use crate::probe::names::Scope;
 
     #[test]
     fn the_place_that_most_is_in_comes_first_and_the_way_is_told() {
@@ -217,6 +231,46 @@ mod tests {
         }
         let all = [named("Store.all", 31, false, 1), store.clone()];
         assert_eq!(first(&all, 31)["name"], json!("Store.all"));
+    }
+
+    #[test]
+    fn a_container_of_modules_has_the_parameters_and_not_the_module_that_has_it() {
+        let module = |place: &str, level| named(place, 3, true, level);
+        let climbed = [
+            Named { part: Some("module"), is_wrapper: true, ..module("Linear._parameters", 2) },
+            Named { is_wrapper: true, ..module("ModuleDict._modules", 4) },
+            module("Model._modules", 6),
+            Named { has_modules: true, kind: "Adapters".into(), ..module("Model.adapters", 5) },
+        ];
+        let holder = &answer_for(&json!(1), 3, [3, 0], &climbed, &[])["holders"][0];
+        assert_eq!((&holder["name"], &holder["part"]), (&json!("Model.adapters"), &json!("module")));
+        assert_eq!(holder["through"], Value::Null);
+    }
+
+    #[test]
+    fn a_container_of_modules_in_each_layer_is_one_place_unless_copies_pile_up() {
+        let scope = Scope { variable: "_modules".into(), ..Scope::default() };
+        let layer = |i: u64| {
+            let dict = Named {
+                scope: scope.clone(),
+                owner: Remembered::of(i),
+                ..named("Layer._modules", 1 << i, true, 6)
+            };
+            let lora = Named {
+                has_modules: true,
+                is_final: false,
+                piles: false,
+                ..named("Layer.lora", 1 << i, false, 5)
+            };
+            [dict, Named { owner: Remembered::of(i), ..lora }]
+        };
+        let mut climbed: Vec<Named> = (0..6).flat_map(layer).collect();
+        climbed.push(Named { entries: None, piles: false, ..named("__main__.opt", 63, true, 4) });
+        let first = |all: &[Named]| answer_for(&json!(1), 63, [63, 0], all, &[])["holders"][0].clone();
+        let holder = first(&climbed);
+        assert_eq!((&holder["name"], &holder["blocks"]), (&json!("Layer.lora"), &json!(6)));
+        climbed.push(named("snapshots, a local of main", 63, true, 9));
+        assert_ne!(first(&climbed)["name"], json!("Layer.lora"));
     }
 
     #[test]

@@ -89,7 +89,13 @@ impl Python {
             if let Some(cached) = self.cached(object) {
                 return Some(cached.entries);
             }
-            if read(type_of(object) + TYPE_FLAGS) & HEAP_TYPE == 0 || !self.is_bounded(object) {
+            if read(type_of(object) + TYPE_FLAGS) & HEAP_TYPE == 0 {
+                return None;
+            }
+            if let Some(inside) = self.in_modules(object) {
+                return Some(read(inside + SIZE));
+            }
+            if !self.is_bounded(object) {
                 return None;
             }
             let mut inside = 0;

@@ -138,7 +138,12 @@ unsafe fn current(w: &World, types: &mut Types<'_>, named: &Named) -> Option<u64
         match types.of(owner).class {
             Class::Module => w.python.items(read(owner + MODULE_DICT), &mut take),
             Class::Type => w.python.items(read(owner + TYPE_DICT), &mut take),
-            Class::Instance => w.python.attributes(owner, &mut take),
+            Class::Instance => {
+                w.python.attributes(owner, &mut take);
+                if found.is_none() && named.has_modules {
+                    found = w.python.submodule(owner, |key, _| key == variable);
+                }
+            }
             _ => found = has(w, types, named),
         }
         found

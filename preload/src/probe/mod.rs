@@ -23,6 +23,7 @@ mod graph;
 mod heap;
 mod layout;
 mod looks;
+mod modules;
 mod named;
 mod names;
 mod naming;

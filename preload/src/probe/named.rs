@@ -62,6 +62,8 @@ pub(super) struct Named {
     pub(super) bound: Option<Bound>,
     /// It is an optimizer's or a module's.
     pub(super) part: Option<&'static str>,
+    /// It is a container of modules or of parameters.
+    pub(super) has_modules: bool,
     /// Samples below it.
     pub(super) mask: u64,
     /// Nothing above it needs to be looked for.
@@ -151,6 +153,7 @@ impl Place {
                 entries: w.python.counted(object, kind.class),
                 bound: w.python.bound(object, kind.class, if is_instance { self.owner } else { 0 }),
                 part,
+                has_modules: kind.class == Class::Instance && w.python.in_modules(object).is_some(),
                 is_wrapper: is_instance
                     && self.rank == Rank::Attribute
                     && (self.scope.is_wrapper() || is_inside()),
@@ -190,6 +193,7 @@ pub(super) mod tests {
             entries: Some(u64::from(level) * 10),
             bound: None,
             part: None,
+            has_modules: false,
             mask,
             is_final,
             piles: is_final,

@@ -78,6 +78,7 @@ impl Climb {
                     if let Some((attribute, _)) = w.python.own_attribute(parent, |value| value == child) {
                         let place = Place::attribute(w, types, parent, attribute);
                         self.name(w, types, place, child);
+                        self.submodules(w, types, parent, child);
                     }
                 }
                 Class::Other => {
@@ -184,8 +185,36 @@ impl Climb {
                     _ => Place::attribute(w, types, owner, key),
                 };
                 self.name(w, types, place, value);
+                if class == Class::Instance {
+                    self.submodules(w, types, owner, value);
+                }
             }
         }
+    }
+
+    /// Names the containers of modules or parameters that are submodules of a module, where `dict` has these: to Python they are no attributes of it.
+    ///
+    /// # Safety
+    /// Both are alive; with the GIL held.
+    unsafe fn submodules(&mut self, w: &World, types: &mut Types<'_>, owner: u64, dict: u64) {
+        // SAFETY: the caller's promise; what a dictionary has is alive.
+        unsafe {
+            if !w.python.is_dict(dict) || w.python.submodules(owner) != Some(dict) {
+                return;
+            }
+            for (key, object) in self.among(w, dict) {
+                let mask = self.below_it(object).map_or(0, |(mask, _)| mask);
+                if self.are_of_modules(mask) && w.python.in_modules(object).is_some() {
+                    let place = Place::attribute(w, types, owner, key);
+                    self.name(w, types, place, object);
+                }
+            }
+        }
+    }
+
+    /// Whether any of these samples is a parameter or a buffer of a module, as far as was climbed.
+    fn are_of_modules(&self, mask: u64) -> bool {
+        self.named.iter().any(|n| n.part == Some("module") && n.mask & mask != 0)
     }
 
     /// What was climbed from in a dictionary, with the keys.
@@ -245,14 +274,21 @@ impl Climb {
             // SAFETY: the caller's promise.
             self.named.push(unsafe { place.named(w, types, object, (mask, level)) });
         }
+        let is_of_modules = self.are_of_modules(mask);
         let Some(named) = self.named.get_mut(at) else { return };
+        // What is kept by the way in a module is not an entry of the container that has the module.
+        if named.has_modules && !is_of_modules {
+            named.entries = None;
+        }
         // It was met before, on the way from fewer of them.
         named.mask |= mask;
         // Python's queues and caches count what they have, with a bound or without.
         let is_wrapping = matches!(class, Class::Instance | Class::Other) && named.entries.is_some();
         let is_container = class.is_container() || named.bound.is_some() || is_wrapping;
-        let is_full = named.entries.is_some_and(|n| n >= MANY);
-        named.piles |= is_container && (is_full || named.mask.count_ones() * 4 >= samples);
+        // The layers of a large model are many from the beginning: there most of the samples tell.
+        let is_full = !named.has_modules && named.entries.is_some_and(|n| n >= MANY);
+        let share = if named.has_modules { 2 } else { 4 };
+        named.piles |= is_container && (is_full || named.mask.count_ones() * share >= samples);
         named.is_final |= named.piles || matches!(named.rank, Rank::Global | Rank::OfClass);
         if named.is_final && !named.is_wrapper {
             self.done |= named.mask;

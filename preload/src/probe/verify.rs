@@ -90,7 +90,9 @@ pub(super) unsafe fn has(w: &World, types: &mut Types<'_>, named: &Named) -> Opt
                 let is_hooks =
                     |(hooks, dict): &(&str, u64)| is(*dict) && named.place == format!("{name}.{hooks}");
                 let hooks = || w.python.hooks(owner).find(is_hooks).filter(|_| kind.class == Class::Tensor);
-                own.or_else(|| hooks().map(|(_, dict)| dict))
+                let is_named = |key: &str, object: u64| is(object) && named.place == format!("{name}.{key}");
+                let submodule = || w.python.submodule(owner, is_named).filter(|_| named.has_modules);
+                own.or_else(|| hooks().map(|(_, dict)| dict)).or_else(submodule)
             }
             _ => None,
         }

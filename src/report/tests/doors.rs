@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::detect::{Certainty, Keeper, Severity};
-use crate::report::held::KeptAt;
+use crate::report::held::{HeldBy, Holder, KeptAt};
 use crate::report::metrics::Metrics;
 
 fn told(r: &Report<'_>) -> (String, Value, Value) {
@@ -202,6 +202,43 @@ fn without_stacks_the_report_says_so_and_how_to_record_them() {
     let (text, remedy) = told_with(&mut j);
     assert!(text.contains("this recording has no stacks") && !text.contains("native code"), "{text}");
     assert!(remedy.contains("without --stacks none") && !remedy.contains("detach"), "{remedy}");
+    // Where there is no Python nothing was left out: nobody gave that option.
+    j.give(Item::Meta(json!({ "stacks": "none", "python": null })));
+    let (text, remedy) = told_with(&mut j);
+    assert!(text.contains("there is no Python in this process") && !text.contains("--stacks none"), "{text}");
+    assert!(remedy.contains("--stacks native") && !remedy.contains("Python"), "{remedy}");
+}
+
+/// To clear a model or an optimizer would end the training; and the statement of another holder that has a good part is told, too.
+#[test]
+fn a_module_is_not_to_be_cleared_and_a_second_statement_is_told() {
+    let judged = Job::new().train(20, 0, 64 * MIB).judged(as_known, Ended::Exit);
+    let told_with = |known: Known| {
+        let process = Process { known: vec![known], ..judged.process() };
+        let (text, _, json) = told(&Report { processes: vec![process], ..Report::default() });
+        let remedy = json["processes"][0]["findings"][0]["remedy"].as_str().unwrap_or_default().to_owned();
+        (text, remedy)
+    };
+    let of_name = |name: &str, part: Option<&str>, graph| {
+        let part = part.map(str::to_owned);
+        let holder = Holder { name: name.into(), kind: "dict".into(), part, graph, ..Holder::default() };
+        told_with(Known { held_by: HeldBy::Found(vec![holder]), ..Known::default() }).1
+    };
+    let of = |part, graph| of_name("Model._modules", part, graph);
+    let list = of_name("__main__.models", Some("module"), false);
+    assert!(list.contains("clear what holds it"), "{list}");
+    assert!(of(None, false).contains("clear what holds it"), "{}", of(None, false));
+    assert!(of(Some("module"), false).starts_with("remove the modules"), "{}", of(Some("module"), false));
+    assert!(of(Some("optimizer"), false).contains("param_groups"), "{}", of(Some("optimizer"), false));
+    assert!(of(Some("module"), true).contains(".detach()"), "{}", of(Some("module"), true));
+    let other =
+        KeptAt { line: 9, source: "masks.append(mask)".into(), ..known()[0].kept_at.clone().unwrap() };
+    let (text, _) = told_with(Known { kept_too: Some((other, 0.5)), ..known().remove(0) });
+    let (first, second) = (
+        "kept at    your leak.py:11: hist.append(loss)",
+        "and 50 % of the blocks at your leak.py:9: masks.append(mask)",
+    );
+    assert!(text.contains(first) && text.contains(second), "{text}");
 }
 
 /// A deque that would be larger than any GPU ends nowhere; one that is larger than this one does, but memory is full before.

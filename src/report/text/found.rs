@@ -97,6 +97,9 @@ fn leak(out: &mut Vec<String>, p: &Process<'_>, f: &Finding, known: Option<&Know
     if let Some(kept) = known.and_then(|k| k.kept_at.as_ref()) {
         say("kept at", &kept_at(p, kept));
     }
+    if let Some((kept, share)) = known.and_then(|k| k.kept_too.as_ref()) {
+        say("", &format!("and {} of the blocks at {}", percent(*share), kept_at(p, kept)));
+    }
     allocated(p, f, &mut say);
     match known.map(|k| &k.held_by) {
         Some(HeldBy::Found(holders)) => {

@@ -46,11 +46,19 @@ pub(in crate::report) fn place(p: &Process<'_>, s: &Site) -> String {
             Some(f) => format!("by {}", f.function),
             None => format!("by native code at {}{}", s.frame.file, s.frame.function),
         },
-        SiteKind::Unknown if Facts::of(p.replay).text("stacks") == Some("none") => {
+        SiteKind::Unknown if has_no_stacks(p) && Facts::of(p.replay).is_none("python") => {
+            "at an unknown line: there is no Python in this process, and native stacks were not recorded"
+                .to_owned()
+        }
+        SiteKind::Unknown if has_no_stacks(p) => {
             "at an unknown line: this recording has no stacks (--stacks none)".to_owned()
         }
         SiteKind::Unknown => "by native code: no Python line is known".to_owned(),
     }
+}
+
+fn has_no_stacks(p: &Process<'_>) -> bool {
+    Facts::of(p.replay).text("stacks") == Some("none")
 }
 
 /// `trl/models/activation_offloading.py:430 in unpack_tensor_with_streams`; of a method, with its class.

@@ -20,8 +20,6 @@ const FUNCTIONS_OF_TWO: [&str; 6] =
 pub(super) const OF_STACKS: [&str; 5] =
     ["callback", "enter_context", "enter_async_context", "push_async_callback", "push_async_exit"];
 const STACKS: [&str; 2] = ["ExitStack", "AsyncExitStack"];
-/// Types whose attributes are as keys of a dictionary.
-const NAMESPACES: [&str; 4] = ["_local", "local", "SimpleNamespace", "Namespace"];
 /// Iterators that keep what they have handed out.
 const KEEPING: [&str; 2] = ["cycle", "_tee"];
 /// Methods whose result is what the container has.
@@ -292,7 +290,7 @@ impl<'t> Search<'_, 't> {
             "attribute" if n.parent().is_some_and(|p| p.kind() == "call") => {
                 part(n, "object").filter(|_| !self.is_keeper(n))
             }
-            "attribute" if NAMESPACES.contains(&self.keeper.type_name.as_str()) => {
+            "attribute" if ways::is_namespace(&self.keeper.type_name) => {
                 part(n, "object").filter(|o| self.is_keeper(*o))
             }
             "parenthesized_expression" => children(n).first().copied(),
@@ -413,9 +411,14 @@ impl<'t> Search<'_, 't> {
                     // What `setdefault` makes is mostly a container to put something into.
                     let is_way = source.field(function, "attribute") == "setdefault"
                         && n.parent().is_some_and(|p| p.kind() == "attribute");
-                    let by_name = |a: &Node<'t>| part(*a, "value").unwrap_or(*a);
+                    let by_name = |a: &Node<'t>| {
+                        part(*a, "value").filter(|_| a.kind() == "keyword_argument").unwrap_or(*a)
+                    };
                     let values: Vec<Node<'t>> = arguments.iter().map(by_name).collect();
-                    return (self.is_part(object) && !is_way && !values.is_empty())
+                    // A method that its class has is no container's: what it does stands there.
+                    let is_other =
+                        self.is_keeper(object) && ways::has_method(source, &self.keeper.type_name, method);
+                    return (self.is_part(object) && !is_way && !is_other && !values.is_empty())
                         .then(|| made(values, true))
                         .filter(|add| !needs_evidence || add.evidence(source, self.keeper) > 0);
                 }

@@ -14,7 +14,11 @@ use strandline::reader::open_file;
 use strandline::replay::Replay;
 use strandline::report::{HeldBy, Holder, KeptAt};
 
-/// The statement that keeps what a finding is about, which is `held_by` these. `began`: when its recording did, in nanoseconds of the Unix epoch. What was
+/// Part of the blocks that another holder than the first has, whose statement is worth a word.
+const GOOD_PART: f64 = 0.2;
+
+/// The statements that keep what a finding is about, which is `held_by` these: that of the first, and of one more, with its part of the blocks, where
+/// another explains a good part of them. `began`: when its recording did, in nanoseconds of the Unix epoch. What was
 /// written since then, is not the user's own, or was recorded on another machine, is not read.
 pub(crate) fn kept_at(
     finding: &Finding,
@@ -22,7 +26,7 @@ pub(crate) fn kept_at(
     held_by: &HeldBy,
     names: &Names,
     began: u64,
-) -> Option<KeptAt> {
+) -> Option<(KeptAt, Option<(KeptAt, f64)>)> {
     let text = |key: &str| replay.meta().get(key).and_then(Value::as_str);
     // The user's own, and a file at all.
     let is_own = |file: &str| !file.is_empty() && !replay.is_installed(file);
@@ -31,13 +35,12 @@ pub(crate) fn kept_at(
     }
     let Some(answer) = holder::answer_of(finding, replay) else {
         let site = finding.sites.first().and_then(|s| replay.site(s.site)).filter(|_| finding.is_remade())?;
-        return remade_at(names.frames(site.stack).filter(|f| is_own(&f.file)), text("cwd"), began);
+        let one = remade_at(names.frames(site.stack).filter(|f| is_own(&f.file)), text("cwd"), began);
+        return one.map(|one| (one, None));
     };
     let HeldBy::Found(holders) = held_by else { return None };
-    // What does not grow keeps none of what does.
-    let first = holders.first().filter(|h| !h.stays)?;
-    let mut told = answer.get("holders")?.as_array()?.iter();
-    let holder = told.find(|h| h["name"] == *first.name && (h["graph"] == true) == first.graph)?;
+    // What does not grow keeps none of what does; and gradients are made by a backward.
+    let first = holders.first().filter(|h| !h.stays && !h.gradient)?;
     // One that explains little of it does not say where it is kept.
     let staying: u64 = holders.iter().filter(|h| h.stays).map(|h| h.blocks).sum();
     if first.blocks * 5 < number(answer, "blocks").saturating_sub(staying) * 2 {
@@ -54,19 +57,13 @@ pub(crate) fn kept_at(
     let lines = answer.get("about").and_then(|a| a.get("lines")?.as_array());
     let lines: Vec<(&str, u32)> = lines.into_iter().flatten().filter_map(line).collect();
     let look = Look { cwd: text("cwd"), began, stacks: &stacks, lines: &lines };
-    for (scope, of) in scopes(holder, first)? {
-        let is_main = scope.get("module").and_then(Value::as_str) == Some("__main__");
-        let file =
-            scope.get("file").and_then(Value::as_str).or_else(|| main_file(&stacks).filter(|_| is_main));
-        match look.at(&keeper(scope, of, holder)?, file.filter(|f| is_own(f))) {
-            Some((file, Found::One(Statement { line, text, remedy }, _))) => {
-                return Some(KeptAt { file, line, source: text, remedy });
-            }
-            Some((_, Found::Several)) => return None,
-            _ => {}
-        }
-    }
-    None
+    let of = |holder: &Holder| look.of(answer, holder, &is_own);
+    let one = of(first)?;
+    let is_good = |h: &&Holder| !h.stays && !h.gradient && h.share >= GOOD_PART;
+    let others = holders.iter().skip(1).filter(is_good).filter_map(|h| Some((of(h)?, h.share)));
+    let mut others = others.filter(|(k, _)| (&k.file, k.line) != (&one.file, one.line));
+    let other = others.next();
+    Some((one, other))
 }
 
 fn number(v: &Value, key: &str) -> u64 {
@@ -74,14 +71,22 @@ fn number(v: &Value, key: &str) -> u64 {
 }
 
 /// Where the names stand whose statements are looked for, and whose types are told there, in their order: the holder's own, then those on the way to
-/// it. Where the holder has as many entries at each look, something in them grows: then the innermost container comes first.
-fn scopes<'a>(told: &'a Value, holder: &Holder) -> Option<Vec<(&'a Value, &'a Value)>> {
+/// it. Where the holder has as many entries at each look, something in them grows: then the innermost container comes first. So does that of
+/// an object of a class of the user's own.
+fn scopes<'a>(
+    told: &'a Value,
+    holder: &Holder,
+    is_own: &dyn Fn(&str) -> bool,
+) -> Option<Vec<(&'a Value, &'a Value)>> {
     let own = (told.get("scope")?, told);
     let near = told.get("names").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
     let near = near.iter().filter(|n| number(n, "blocks") * 2 >= holder.blocks);
     let is_still = holder.counts.len() > 1 && holder.counts.iter().all(|c| Some(c.entries) == holder.entries);
     let is_nested = is_still && !holder.graph && !holder.rebound && holder.part.is_none();
-    let (first, rest): (Vec<_>, Vec<_>) = near.partition(|n| is_nested && n["entries"].is_u64());
+    let is_object = holder.entries.is_none() && !holder.graph && !holder.rebound;
+    let is_users = |n: &Value| n["class"].is_string() && n["file"].as_str().is_some_and(is_own);
+    let is_first = |n: &&Value| n["entries"].is_u64() && (is_nested || is_object && is_users(n));
+    let (first, rest): (Vec<_>, Vec<_>) = near.partition(is_first);
     let pairs = |all: Vec<&'a Value>| all.into_iter().map(|n| (n, n));
     Some(pairs(first).chain([own]).chain(pairs(rest)).collect())
 }
@@ -139,6 +144,25 @@ struct Look<'a> {
 }
 
 impl Look<'_> {
+    /// The statement that puts things into a holder, of those that an answer has.
+    fn of(&self, answer: &Value, holder: &Holder, is_own: &dyn Fn(&str) -> bool) -> Option<KeptAt> {
+        let mut told = answer.get("holders")?.as_array()?.iter();
+        let told = told.find(|h| h["name"] == *holder.name && (h["graph"] == true) == holder.graph)?;
+        for (scope, of) in scopes(told, holder, is_own)? {
+            let is_main = scope.get("module").and_then(Value::as_str) == Some("__main__");
+            let file = scope.get("file").and_then(Value::as_str);
+            let file = file.or_else(|| main_file(self.stacks).filter(|_| is_main));
+            match self.at(&keeper(scope, of, told)?, file.filter(|f| is_own(f))) {
+                Some((file, Found::One(Statement { line, text, remedy }, _))) => {
+                    return Some(KeptAt { file, line, source: text, remedy });
+                }
+                Some((_, Found::Several)) => return None,
+                _ => {}
+            }
+        }
+        None
+    }
+
     /// What puts things into a keeper, and in which file; `own`: that of the user's own in which the keeper stands.
     fn at(&self, keeper: &Keeper, own: Option<&str>) -> Option<(String, Found)> {
         let mut files: Vec<&str> = own.into_iter().collect();
@@ -215,12 +239,27 @@ mod tests {
             let count = |entries: &u64| Count { entries: *entries, ..Count::default() };
             let counts = counts.iter().map(count).collect();
             let holder = Holder { entries: Some(8), blocks: 8, graph, counts, ..Holder::default() };
-            let all = scopes(&told, &holder).unwrap();
-            all.iter().map(|(scope, _)| scope["variable"].as_str().unwrap()).collect::<Vec<_>>()
+            let all = scopes(&told, &holder, &|_| true).unwrap();
+            all.iter().map(|(scope, _)| scope["variable"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
         };
         assert_eq!(order(&[8, 8, 8], false), ["turns", "session", "t"]);
         for (counts, graph) in [(&[8, 9, 12][..], false), (&[8][..], false), (&[8, 8, 8][..], true)] {
             assert_eq!(order(counts, graph), ["session", "t", "turns"], "{counts:?}");
         }
+    }
+
+    #[test]
+    fn what_an_object_of_the_users_own_has_grows_in_an_attribute_of_its_class() {
+        let of = |file: &str, class: Value| json!({ "variable": "trace", "class": class, "file": file, "entries": 9, "blocks": 8 });
+        let first = |name: Value, entries| {
+            let told = json!({ "scope": { "variable": "st" }, "names": [name] });
+            let holder = Holder { blocks: 8, entries, ..Holder::default() };
+            let all = scopes(&told, &holder, &|file| file == "mine.py").unwrap();
+            all.first().unwrap().0["variable"].as_str().unwrap().to_owned()
+        };
+        assert_eq!(first(of("mine.py", "State".into()), None), "trace");
+        assert_eq!(first(of("mine.py", "State".into()), Some(3)), "st", "it is a container itself");
+        assert_eq!(first(of("theirs.py", "State".into()), None), "st");
+        assert_eq!(first(of("mine.py", Value::Null), None), "st", "a variable");
     }
 }

@@ -11,6 +11,7 @@ mod library;
 mod remade;
 mod remedy;
 mod scope;
+mod stored;
 #[cfg(test)]
 mod tests;
 mod values;

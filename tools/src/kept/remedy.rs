@@ -2,22 +2,11 @@
 
 use super::adds::Add;
 use super::keeper::Keeper;
-use super::scope::{Source, below};
-use super::values::{DETACHED, called};
+use super::scope::{Source, below, children, part};
+use super::stored::{exception, is_detached, is_view};
+use super::values::called;
 use super::ways;
-use strandline::event::WordList;
 use tree_sitter::Node;
-
-/// Methods whose result shares the memory of what they are called on.
-const VIEWS: WordList = WordList(
-    "view reshape narrow select squeeze unsqueeze transpose permute t expand flatten chunk split unbind",
-);
-
-/// Whether a method of such a name is called anywhere in the values.
-fn calls(source: &Source<'_>, values: &[Node<'_>], is: impl Fn(&str) -> bool) -> bool {
-    let all = values.iter().flat_map(|v| below(*v, &|_| true));
-    all.into_iter().any(|n| n.kind() == "call" && is(called(source, n)))
-}
 
 /// Whether a value reads like a loss: one number with a graph.
 fn is_number(source: &Source<'_>, values: &[Node<'_>]) -> bool {
@@ -39,12 +28,8 @@ fn is_number(source: &Source<'_>, values: &[Node<'_>]) -> bool {
 pub(super) fn suggest(source: &Source<'_>, add: &Add<'_>, keeper: &Keeper) -> Option<String> {
     let values = add.values.as_slice();
     let is_sum = matches!(add.node.kind(), "assignment" | "augmented_assignment" | "named_expression");
-    let is_detached = calls(source, values, |name| DETACHED.contains(&name))
-        || values.iter().any(|v| source.text(*v).contains(".data"));
-    let is_view = || {
-        calls(source, values, |name| VIEWS.has(name))
-            || values.iter().any(|v| below(*v, &|_| true).iter().any(|n| n.kind() == "subscript"))
-    };
+    let target = part(add.node, "left").filter(|_| is_sum).map(|t| source.text(t));
+    let is_detached = !values.is_empty() && values.iter().all(|v| is_detached(source, *v, target));
     if ways::has_handle(source, add.node) {
         return Some("remove the hook when it has done its work: keep its handle, and call remove()".into());
     }
@@ -56,6 +41,11 @@ pub(super) fn suggest(source: &Source<'_>, add: &Add<'_>, keeper: &Keeper) -> Op
     }
     if keeper.type_name == "_lru_cache_wrapper" {
         return Some("give the cache a maxsize, or do not cache tensors".into());
+    }
+    if let Some(name) = values.iter().find_map(|v| exception(source, *v)) {
+        return Some(format!(
+            "keep its text, str({name}): an exception keeps the frames of its traceback, and the tensors in their variables"
+        ));
     }
     if keeper.graph && keeper.awaited && is_sum && !is_detached {
         return Some("if no backward is to come, add it without its graph: .detach()".into());
@@ -73,19 +63,257 @@ pub(super) fn suggest(source: &Source<'_>, add: &Add<'_>, keeper: &Keeper) -> Op
             false => "keep it without its graph: .detach()".into(),
         });
     }
-    if is_view() && !calls(source, values, |name| ["clone", "contiguous"].contains(&name)) {
+    if values.iter().any(|v| is_view(source, *v)) {
         return Some("a view keeps its whole base tensor: .clone() the part that is needed".into());
     }
-    Some(match keeper.type_name.as_str() {
-        "deque" => "give it a maxlen, or popleft() what is no longer needed".into(),
-        "list" => "clear() it when an epoch ends, or limit its length: collections.deque(maxlen=…)".into(),
-        "dict" | "defaultdict" | "OrderedDict" => {
-            "delete what is no longer needed: pop() the key, or clear() at the end of each epoch".into()
-        }
-        "set" => "discard() what is no longer needed, or clear() at the end of each epoch".into(),
+    if !add.grows {
+        // What it replaces is let go: nothing piles up in this container.
+        return None;
+    }
+    let type_name = keeper.type_name.as_str();
+    if let Some(of_modules) = of_modules(source, add, type_name) {
+        return Some(of_modules);
+    }
+    if let Some(object) = by_name(source, add) {
+        return Some(format!("delete what is no longer used: delattr({object}, name)"));
+    }
+    if is_sum && type_name == "Tensor" && values.iter().any(|v| joins(source, *v)) {
+        return Some("keep only the last part of it, or begin it anew at the end of each epoch".into());
+    }
+    let filled = || filled(source, add).filter(|_| ways::is_namespace(type_name));
+    let base = || ways::container(source, type_name).or_else(filled);
+    of_container(type_name).or_else(|| of_container(base()?)).map(str::to_owned)
+}
+
+/// The object that a statement gives an attribute, a buffer or a module whose name may be another one each time.
+fn by_name<'t>(source: &Source<'t>, add: &Add<'t>) -> Option<&'t str> {
+    const OF_OBJECTS: [&str; 4] = ["register_buffer", "register_parameter", "add_module", "register_module"];
+    let function = part(add.node, "function").filter(|_| add.node.kind() == "call")?;
+    let object = match source.field(function, "attribute") {
+        name if OF_OBJECTS.contains(&name) => part(function, "object"),
+        _ if source.text(function) == "setattr" => children(part(add.node, "arguments")?).first().copied(),
+        _ => None,
+    };
+    object.map(|o| source.text(o)).filter(|o| o.len() <= LONGEST)
+}
+
+/// Whether a value is tensors joined into one.
+fn joins(source: &Source<'_>, value: Node<'_>) -> bool {
+    const JOINS: [&str; 6] = ["cat", "concat", "concatenate", "stack", "hstack", "vstack"];
+    value.kind() == "call" && JOINS.contains(&called(source, value))
+}
+
+/// Longest text of an object that advice names.
+const LONGEST: usize = 40;
+
+const OF_LISTS: &str = "clear() it when an epoch ends, or limit its length: collections.deque(maxlen=…)";
+const OF_DICTS: &str = "delete what is no longer needed: pop() the key, or clear() at the end of each epoch";
+
+/// What helps where a container of such a type gets more and more.
+fn of_container(type_name: &str) -> Option<&'static str> {
+    Some(match type_name {
+        "deque" => "give it a maxlen, or popleft() what is no longer needed",
+        "list" | "UserList" => OF_LISTS,
+        "dict" | "defaultdict" | "OrderedDict" | "UserDict" | "Counter" => OF_DICTS,
+        "set" => "discard() what is no longer needed, or clear() at the end of each epoch",
         "Queue" | "LifoQueue" | "SimpleQueue" | "PriorityQueue" => {
-            "give it a maxsize, so that put() waits for the consumer".into()
+            "give it a maxsize, so that put() waits for the consumer"
+        }
+        "tuple" => "keep only its newest entries, or begin it anew with () at the end of each epoch",
+        "WeakKeyDictionary" => {
+            "an entry stays as long as its key lives: pop() what is no longer needed, or clear() at the end of each epoch"
+        }
+        "ExitStack" => {
+            "it keeps what it is given until it is closed: use one for each step, or close() it at the end of each epoch"
+        }
+        "AsyncExitStack" => {
+            "it keeps what it is given until it is closed: use one for each step, or aclose() it at the end of each epoch"
         }
         _ => return None,
     })
+}
+
+/// What helps where a container of modules or parameters gets more and more of them.
+fn of_modules(source: &Source<'_>, add: &Add<'_>, type_name: &str) -> Option<String> {
+    const ALL: [&str; 5] = ["ModuleDict", "ModuleList", "ParameterDict", "ParameterList", "Sequential"];
+    let kind = ALL.into_iter().find(|kind| source.inherits(type_name, kind))?;
+    if kind == "ParameterList" {
+        return Some(
+            "keep only the parameters that are still used: make the list anew of these, nn.ParameterList(…)"
+                .into(),
+        );
+    }
+    let what = if kind == "ParameterDict" { "parameters" } else { "modules" };
+    let target =
+        part(add.node, "left").filter(|t| t.kind() == "subscript").map(|t| source.text(t).to_owned());
+    let entry = || {
+        let object = part(part(add.node, "function")?, "object").map(|o| source.text(o))?;
+        Some(format!("{object}[{}]", if kind.ends_with("Dict") { "name" } else { "i" }))
+    };
+    let is_short = |t: &String| t.len() <= LONGEST && !t.contains('\n');
+    Some(match target.or_else(entry).filter(is_short) {
+        Some(entry) => format!("delete {what} that are no longer used: del {entry}"),
+        None => format!("delete {what} that are no longer used"),
+    })
+}
+
+/// The type of what a statement fills, as far as its method tells.
+fn filled(source: &Source<'_>, add: &Add<'_>) -> Option<&'static str> {
+    match (add.node.kind(), ways::method(source, add.node)) {
+        ("call", "append" | "extend" | "insert") => Some("list"),
+        ("call", "appendleft" | "extendleft") => Some("deque"),
+        ("call", "update" | "setdefault") => Some("dict"),
+        ("call", "add") => Some("set"),
+        ("call", "put" | "put_nowait") => Some("Queue"),
+        ("assignment", _) if part(add.node, "left").is_some_and(|l| l.kind() == "subscript") => Some("dict"),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::keeper::Keeper;
+    use super::super::tests::{GRAPH, attribute, global, is};
+
+    /// What is said where this is stored in a list, after these lines.
+    fn stored(before: &str, value: &str) -> String {
+        let statement = format!("kept.append({value})");
+        let line = before.lines().count() as u32 + 1;
+        is(&format!("{before}{statement}\n"), &global("kept", "list"), line, &statement)
+    }
+
+    #[test]
+    fn a_part_of_a_tensor_is_cloned() {
+        let uses = "out = net(x)\nout.square().mean().backward()\n";
+        for value in [
+            "out.detach()[-1]",
+            "out[0]",
+            "out[0].detach()",
+            "out.detach()[2:5].view(-1)",
+            "(i, out[:4])",
+            "out.data[0] if full else None",
+            "[o[:, -1] for o in outs]",
+            "logits[:, -1]",
+            "outs.logits[:, 0, :].detach()",
+            "out.narrow(0, 1, 2)",
+            "out.chunk(4)[0]",
+            "torch.relu(y)[0]",
+        ] {
+            assert!(stored(uses, value).contains(".clone()"), "{value}");
+        }
+        let of_loop = "for i in range(9):\n    y = net(x).square()\n    kept.append(y.detach()[:, i])\n";
+        let remedy = is(of_loop, &global("kept", "list"), 3, "kept.append(y.detach()[:, i])");
+        assert!(remedy.contains(".clone()"), "{remedy}");
+    }
+
+    #[test]
+    fn what_may_be_no_part_of_a_tensor_is_not_called_one() {
+        let uses = "out = net(x)\nout.square().mean().backward()\npair = [out, out]\npair.mean()\n";
+        for value in [
+            "torch.zeros(256, key[0], device=\"cuda\")",
+            "net(x[0])",
+            "copy.deepcopy(pop[(g + 1) % 5])",
+            // An entry of a list, of a dictionary, of what a model returns.
+            "outs[0]",
+            "pair[0]",
+            "states[name]",
+            "outs[-1].detach()",
+            "cells[1:]",
+            // These are copies.
+            "out[mask]",
+            "out[:, order]",
+            "out[0].clone()",
+            "out.detach()[-1].cpu()",
+            // All of it is kept either way.
+            "out.view(-1)",
+            "out.detach().t()",
+            "out[:]",
+            "out[None]",
+            "text.split(' ')[0]",
+        ] {
+            let statement = format!("kept.append({value})\n");
+            let all = super::super::find::kept_at(&format!("{uses}{statement}"), &global("kept", "list"));
+            let remedy = all.and_then(|s| s.remedy).unwrap_or_default();
+            assert!(!remedy.contains(".clone()"), "{value}: {remedy}");
+        }
+        let source = "masks[key] = torch.zeros(256, key[0])\n";
+        let remedy = is(source, &global("masks", "dict"), 1, "masks[key] = torch.zeros(256, key[0])");
+        assert!(remedy.contains("pop()"), "{remedy}");
+    }
+
+    #[test]
+    fn a_graph_is_cut_where_any_branch_or_term_has_one() {
+        let cut = |value: &str| {
+            let statement = format!("kept.append({value})");
+            is(&statement, &GRAPH(global("kept", "list")), 1, &statement).contains(".detach()")
+        };
+        for value in ["x.detach() if fixed else x", "(x.detach(), y)", "x.detach() + y"] {
+            assert!(cut(value), "{value}");
+        }
+        for value in
+            ["x.detach()", "x.detach().float()[0]", "2 * x.detach()", "(3, x.data)[1]", "f(x.detach())"]
+        {
+            assert!(!cut(value), "{value}");
+        }
+        let sum = Keeper { rebound: true, ..GRAPH(attribute("A", "m", "Tensor")) };
+        let of = |value: &str| format!("class A:\n    def f(self, v):\n        self.m = {value}\n");
+        let text = "self.m = 0.9 * self.m + 0.1 * (v.detach() if fixed else v)";
+        let remedy = is(&of(&text[9..]), &sum, 3, text);
+        assert!(remedy.starts_with("cut the graph"), "{remedy}");
+        let text = "self.m = 0.9 * self.m + 0.1 * v.detach()";
+        assert!(!is(&of(&text[9..]), &sum, 3, text).contains(".detach()"));
+    }
+
+    #[test]
+    fn of_an_exception_its_text_is_enough() {
+        for (value, said) in
+            [("e", true), ("(i, e)", true), ("str(e)", false), ("out", false), ("e.args[0].sum()", false)]
+        {
+            let statement = format!("errors.append({value})");
+            let source = format!("try:\n    load(i)\nexcept ValueError as e:\n    {statement}\n");
+            let found = super::super::find::kept_at(&source, &global("errors", "list"));
+            let remedy = found.and_then(|f| f.remedy).unwrap_or_default();
+            assert_eq!(remedy.starts_with("keep its text, str(e)"), said, "{value}: {remedy}");
+        }
+    }
+
+    #[test]
+    fn every_container_has_what_helps_there() {
+        let says = |source: &str, keeper: Keeper, line: u32, text: &str, said: &str| {
+            let remedy = is(source, &keeper, line, text);
+            assert!(remedy.contains(said), "{text}: {remedy}");
+        };
+        let local = "tls.trace.append(x)";
+        says(local, global("tls", "_local"), 1, local, "clear()");
+        let class = "class Registry(UserDict):\n    def claim(self, key, v):\n        self[key] = v\n";
+        says(class, global("reg", "Registry"), 3, "self[key] = v", "pop() the key");
+        let callback = "stack.callback(release, buf)";
+        says(callback, global("stack", "ExitStack"), 1, callback, "close() it");
+        let weak = "saved.setdefault(mod, []).append(out.detach())";
+        says(weak, global("saved", "WeakKeyDictionary"), 1, weak, "as long as its key lives");
+        let add = "self.adapters[name] = a";
+        let source = format!("class Model:\n    def add(self, name, a):\n        {add}\n");
+        says(
+            &source,
+            attribute("Model", "adapters", "ModuleDict"),
+            3,
+            add,
+            "no longer used: del self.adapters[name]",
+        );
+        let append = "self.pool.append(new())";
+        let source = format!("class Model:\n    def add(self):\n        {append}\n");
+        says(&source, attribute("Model", "pool", "ModuleList"), 3, append, "del self.pool[i]");
+        says(&source, attribute("Model", "pool", "ParameterList"), 3, append, "make the list anew");
+        let set = "setattr(store, f'x{i}', make())";
+        says(set, global("store", "SimpleNamespace"), 1, set, "delattr(store, name)");
+        let buffer = "self.register_buffer(f'm{self.n}', x)";
+        let source = format!("class M:\n    def f(self, x):\n        {buffer}\n");
+        says(&source, attribute("M", "_buffers", "dict"), 3, buffer, "delattr(self, name)");
+        let joined = "bank = torch.cat([bank, x])";
+        says(joined, global("bank", "Tensor"), 1, joined, "only the last part");
+        // What is replaced does not pile up.
+        assert_eq!(is("nets[i] = new()", &global("nets", "list"), 1, "nets[i] = new()"), "");
+        // Of a class that the source does not have nothing is known.
+        assert_eq!(is("reg[key] = v", &global("reg", "Registry"), 1, "reg[key] = v"), "");
+    }
 }

@@ -248,6 +248,11 @@ impl<'t> Source<'t> {
         a == b || self.descends(a, b, 8) || self.descends(b, a, 8)
     }
 
+    /// Whether a class is this one, or descends from it, as far as this source says.
+    pub(super) fn inherits(&self, class: &str, from: &str) -> bool {
+        class == from || self.descends(class, from, 8)
+    }
+
     fn descends(&self, class: &str, from: &str, deepest: u32) -> bool {
         let mine = self.all("class_definition").iter().filter(|n| self.field(**n, "name") == class);
         let bases = mine.filter_map(|n| part(*n, "superclasses")).flat_map(children);

@@ -58,7 +58,7 @@ pub(super) fn called<'t>(source: &Source<'t>, call: Node<'_>) -> &'t str {
 }
 
 /// Whether a name is the counter of a loop around it.
-fn is_counter(source: &Source<'_>, name: Node<'_>) -> bool {
+pub(super) fn is_counter(source: &Source<'_>, name: Node<'_>) -> bool {
     let text = source.text(name);
     let mut around = outward(name).filter(|n| n.kind() == "for_statement");
     around.any(|f| {

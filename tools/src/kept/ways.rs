@@ -5,8 +5,8 @@ use super::values::called;
 use tree_sitter::Node;
 
 /// Classes whose instances are containers.
-const CONTAINERS: [&str; 8] =
-    ["dict", "list", "set", "deque", "OrderedDict", "defaultdict", "Counter", "UserDict"];
+const CONTAINERS: [&str; 9] =
+    ["dict", "list", "set", "deque", "OrderedDict", "defaultdict", "Counter", "UserDict", "UserList"];
 
 /// Whether `n` is `self` (or `super()`) in a class of this name.
 pub(super) fn is_self(source: &Source<'_>, n: Node<'_>, class: &str) -> bool {
@@ -16,7 +16,24 @@ pub(super) fn is_self(source: &Source<'_>, n: Node<'_>, class: &str) -> bool {
 
 /// Whether a class of this source is made of a container of Python's.
 pub(super) fn is_container(source: &Source<'_>, class: &str) -> bool {
-    CONTAINERS.iter().any(|c| *c != class && source.are_related(class, c))
+    container(source, class).is_some()
+}
+
+/// The container of Python's that a class of this source is made of.
+pub(super) fn container(source: &Source<'_>, class: &str) -> Option<&'static str> {
+    CONTAINERS.into_iter().find(|c| *c != class && source.inherits(class, c))
+}
+
+/// Types whose attributes are as keys of a dictionary.
+pub(super) fn is_namespace(type_name: &str) -> bool {
+    ["_local", "local", "SimpleNamespace", "Namespace"].contains(&type_name)
+}
+
+/// Whether a class of this source has a method of its own of this name: what it does stands in there.
+pub(super) fn has_method(source: &Source<'_>, class: &str, name: &str) -> bool {
+    let named = source.binding(name).iter().filter(|n| n.kind() == "function_definition");
+    let mut classes = named.filter_map(|m| source.class_around(*m)).map(|c| source.field(c, "name"));
+    classes.any(|c| source.inherits(class, c))
 }
 
 /// The expression that a property returns and does nothing else, and the property's name.

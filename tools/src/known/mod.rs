@@ -30,7 +30,8 @@ pub(crate) fn about(
     let held_by = holder::held_by(finding, replay);
     let kept_at = || kept::kept_at(finding, replay, &held_by, names, began);
     let kept_at = if share.is_none() { kept_at() } else { None };
-    Known { fix: fix_of(finding, replay, &held_by, share), held_by, kept_at }
+    let (kept_at, kept_too) = kept_at.map_or((None, None), |(one, other)| (Some(one), other));
+    Known { fix: fix_of(finding, replay, &held_by, share), held_by, kept_at, kept_too }
 }
 
 /// The remedy, where the finding is a known leak that the installed version has.
