@@ -23,7 +23,8 @@ named! {
         Closure = "closure",
         /// A context variable of `contextvars`.
         Context = "context",
-        /// The default of an argument, an attribute of a function, or the hooks of a tensor: what a hook has in a name of its own is called by that.
+        /// The default of an argument, an attribute of a function, or the hooks of a tensor, a module or an optimizer: what a hook has in a name
+        /// of its own is called by that.
         Default = "default",
         /// A local variable.
         Local = "local",
@@ -90,6 +91,9 @@ pub(super) struct Place {
     pub(super) owner: u64,
 }
 
+/// How attributes end that have hooks.
+const HOOKS: &str = "_hooks";
+
 impl Place {
     /// An attribute of an instance of a class.
     ///
@@ -100,17 +104,9 @@ impl Place {
         unsafe {
             let class = type_of(owner);
             let text = format!("{}.{name}", w.python.type_name(class));
-            Place { rank: Rank::Attribute, text, scope: types.scope_in_class(class, name), owner }
+            let rank = if name.ends_with(HOOKS) { Rank::Default } else { Rank::Attribute };
+            Place { rank, text, scope: types.scope_in_class(class, name), owner }
         }
-    }
-
-    /// The hooks of a tensor, by the attribute that they are.
-    ///
-    /// # Safety
-    /// As [`Place::attribute`].
-    pub(super) unsafe fn hooks(w: &World, types: &mut Types<'_>, tensor: u64, name: &str) -> Place {
-        // SAFETY: the caller's promise.
-        Place { rank: Rank::Default, ..unsafe { Place::attribute(w, types, tensor, name.to_string()) } }
     }
 
     /// A variable of a frame.

@@ -18,8 +18,6 @@ const ENTRIES: u32 = 4_096;
 /// Classes that only wrap what somebody keeps: the name that says more is the one of whoever has them.
 const WRAPPERS: [&str; 7] =
     ["queue", "asyncio.queues", "collections", "contextlib", "cachetools", "weakref", "_weakrefset"];
-/// How attributes end that have hooks, of PyTorch's modules and optimizers.
-const HOOKS: &str = "_hooks";
 const WRAPPING_ROOMS: [&str; 4] = ["torch.nn.", "torch.optim.", "IPython.", "ipykernel."];
 
 /// Whether it is a module of Python's library, or like it, whose classes only wrap what somebody keeps.
@@ -58,10 +56,10 @@ impl Scope {
         self.file.as_deref().is_some_and(is_file_of_user)
     }
 
-    /// The class is one that only wraps what somebody keeps. The hooks of a module or an optimizer are what was put there.
+    /// The class is one that only wraps what somebody keeps.
     pub(super) fn is_wrapper(&self) -> bool {
         let is = |m: &str| is_wrapping(m.as_bytes()) || WRAPPING_ROOMS.iter().any(|w| m.starts_with(w));
-        self.class.is_some() && !self.variable.ends_with(HOOKS) && self.module.as_deref().is_some_and(is)
+        self.class.is_some() && self.module.as_deref().is_some_and(is)
     }
 }
 
@@ -364,8 +362,6 @@ mod tests {
             assert!(!of(module).is_wrapper(), "{module}");
         }
         assert!(!Scope { class: None, ..of("queue") }.is_wrapper(), "a global of it");
-        let hooks = Scope { variable: "_forward_hooks".into(), ..of("torch.nn.modules.linear") };
-        assert!(!hooks.is_wrapper(), "what hooks keep is in them");
         let at = |file: &str| Scope { file: Some(file.into()), ..Scope::default() };
         assert!(at("/home/me/train.py").is_of_user() && at("<string>").is_of_user());
         assert!(!at("/v/lib/python3.11/contextlib.py").is_of_user() && !Scope::default().is_of_user());

@@ -63,7 +63,7 @@ impl Climb {
                 }
                 Class::Tensor => {
                     if let Some((name, _)) = w.python.hooks(parent).find(|(_, dict)| *dict == child) {
-                        let place = Place::hooks(w, types, parent, name);
+                        let place = Place::attribute(w, types, parent, name.to_string());
                         self.name(w, types, place, child);
                     }
                     return;
