@@ -382,6 +382,11 @@ fn unknown(p: &Process<'_>, f: &Finding) -> Option<&'static str> {
         (SiteKind::Unknown, "none") if f.kind.is_leak() => Some(
             "record it with Python stacks (without --stacks none), to see the line that allocates it and who holds it",
         ),
+        (SiteKind::Unknown | SiteKind::Native, "native") if f.kind.is_leak() && facts.is_none("python") => {
+            Some(
+                "find what stores these tensors: let them go when they are no longer needed, or limit how many are kept",
+            )
+        }
         (SiteKind::Unknown | SiteKind::Native, "native") if f.kind.is_leak() => {
             Some("record it with --stacks both, to see the line of Python that allocates it and who holds it")
         }

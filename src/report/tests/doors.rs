@@ -207,6 +207,9 @@ fn without_stacks_the_report_says_so_and_how_to_record_them() {
     let (text, remedy) = told_with(&mut j);
     assert!(text.contains("there is no Python in this process") && !text.contains("--stacks none"), "{text}");
     assert!(remedy.contains("--stacks native") && !remedy.contains("Python"), "{remedy}");
+    j.give(Item::Meta(json!({ "stacks": "native" })));
+    let (_, remedy) = told_with(&mut j);
+    assert!(remedy.contains("limit how many") && !remedy.contains("--stacks"), "{remedy}");
 }
 
 /// To clear a model or an optimizer would end the training; and the statement of another holder that has a good part is told, too.
