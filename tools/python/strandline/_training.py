@@ -154,7 +154,8 @@ class Training:
         self._last_look = now
 
         def is_imminent(f: dict[str, Any]) -> bool:
-            seconds = (f["seconds_to_oom"] or {}).get("mid")
+            told: Optional[dict[str, Optional[float]]] = f["seconds_to_oom"]
+            seconds = told["mid"] if told else None
             return bool(f["imminent"]) or (f["severity"] == "alert" and seconds is not None and seconds <= soon)
 
         self._is_imminent = any(map(is_imminent, grows))
