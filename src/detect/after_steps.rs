@@ -12,7 +12,10 @@ const STEPS: u64 = 20;
 pub(super) fn seconds_without(replay: &Replay, until: Nanos) -> Option<u64> {
     let (last, steps) = (replay.last_step_time().0, u64::from(replay.steps()));
     let has_steps = !matches!(replay.step_source(), StepSource::None | StepSource::Time) && steps > 0;
-    let (since, mean) = (until.0.saturating_sub(last), last / steps.max(1));
+    // Before the first step ends a job begins: that tells nothing of a step.
+    let first = replay.devices().filter_map(|d| d.rows.first()).map(|r| r.time.0).min().unwrap_or(last);
+    let mean = last.saturating_sub(first) / steps.saturating_sub(1).max(1);
+    let since = until.0.saturating_sub(last);
     let is_long = since >= LEAST.max(mean.saturating_mul(STEPS));
     (has_steps && is_long).then_some(since / 1_000_000_000)
 }

@@ -60,5 +60,5 @@ elif cause == "after":  # it serves requests, and keeps something of each
     kept = []
     while True:
         kept.append(torch.empty(4 * MIB, dtype=torch.uint8, device="cuda"))
-        time.sleep(0.3)
+        time.sleep(0.5)
 print("not reached")
