@@ -184,7 +184,7 @@ fn compose(
     };
     let severity = urgency.severity();
     // Of what is made anew again and again nothing waits for the collector.
-    let is_anew = matches!(members.first(), Some(m) if matches!(m.growth.rule, Rule::Remade { .. }));
+    let is_anew = members.first().is_some_and(|m| m.growth.is_anew());
     let waits = !is_anew && is_uncollected(replay, place.grain, first_step);
     // Reference cycles may be what keeps it, and the collector is about to come: no alert, unless it is too late for that.
     let capped = waits && !urgency.is_near();
@@ -277,7 +277,7 @@ fn certainty(
     // Of what comes, not of what a line allocated besides when the job began, such as a workspace of cuBLAS.
     let size =
         if rate.blocks > 0.0 { rate.bytes / rate.blocks } else { bytes as f64 / (blocks as f64).max(1.0) };
-    let is_one = matches!(lead.growth.rule, Rule::Remade { .. });
+    let is_one = lead.growth.is_anew();
     if (size <= NUMBERS.0 || is_one) && rate.bytes < NUMBERS.1 {
         word = Certainty::Note;
     }

@@ -12,8 +12,9 @@ pub(super) const MIN_MARKS: u32 = 12;
 pub(super) const BEGINNING: u32 = 2;
 
 /// Marks that the state of an optimizer must have grown for beyond what the weights explain: experts that are routed to lazily
-/// get theirs one by one. A line may make two for each weight, as Adam's does; no line makes more than so many.
+/// get theirs one by one.
 const STATE_MARKS: u32 = 100;
+/// States that a line makes for each weight: two, as Adam's does; and the most of any, which are allowed for until then.
 const STATES: u64 = 2;
 const MOST_STATES: u64 = 4;
 /// No state of an optimizer has so many times the weights' bytes: four slots of twice their precision.
@@ -52,11 +53,15 @@ impl Growth {
     /// Whether it looks like another part of the same leak: it began with it, and rises about as often.
     pub(super) fn resembles(&self, lead: &Growth, mark: u32) -> bool {
         let tolerance = (mark.saturating_sub(lead.onset.max(self.onset)) / 4).max(6);
-        let is_anew = |g: &Growth| matches!(g.rule, Rule::Remade { .. });
-        is_anew(self) == is_anew(lead)
+        self.is_anew() == lead.is_anew()
             && self.onset.abs_diff(lead.onset) <= tolerance
             && self.gap <= 4.0 * lead.gap + 2.0
             && lead.gap <= 4.0 * self.gap + 2.0
+    }
+
+    /// It is of blocks that are made anew: nothing of it is old.
+    pub(super) fn is_anew(&self) -> bool {
+        matches!(self.rule, Rule::Remade { .. })
     }
 
     /// Old blocks of a track that stay though no more come.

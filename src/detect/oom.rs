@@ -23,7 +23,7 @@ named! {
         Request = "one-request",
         /// This step needed much more than the steps before.
         Batch = "batch",
-        /// Each step needed more than the one before.
+        /// Steps needed more and more.
         Rising = "rising-peak",
         /// The last step was long over: what the job did then has no steps.
         AfterSteps = "after-steps",
@@ -196,9 +196,10 @@ fn needs(rows: &[&StepRow]) -> Vec<u64> {
     rows[from..].windows(2).map(|w| w[1].peak.0.saturating_sub(w[0].allocated.0)).collect()
 }
 
-/// What one of the last steps needed at its peak, and so many steps later another, where each needed more than the one before.
+/// What one of the last steps needed at its peak, and so many steps later another, where steps needed more and more.
 pub(super) fn rising(d: &Device) -> Option<(u64, u64, usize)> {
-    let rows: Vec<&StepRow> = d.rows.iter().collect();
+    let from = d.rows.len().saturating_sub(LOOK_BACK + 1);
+    let rows: Vec<&StepRow> = d.rows.iter().skip(from).collect();
     let all = needs(&rows);
     let (first, last) = (*all.first()?, *all.last()?);
     is_rising(&rows, last).then_some((first, last, all.len() - 1))
@@ -352,7 +353,7 @@ impl PostMortem {
     fn say_rising(&mut self, rows: &[&StepRow]) {
         let all = needs(rows);
         let (first, last) = (all.first().copied().unwrap_or(0), all.last().copied().unwrap_or(0));
-        self.short = "each step needed more than the one before".into();
+        self.short = "steps needed more and more".into();
         self.explain = format!(
             "at its peak a step needed {} on top of what it began with, {} later {}, and the one that failed at least {}",
             size(first),
