@@ -24,7 +24,7 @@ class Data(torch.utils.data.Dataset):
         return STEPS * 2
 
     def __getitem__(self, i):
-        return torch.full((1 << 16,), float(i))  # 256 KiB
+        return torch.full((1 << 15,), float(i))  # 128 KiB: 32 MiB of batches wait in eight ranks at most
 
 
 def driver():
