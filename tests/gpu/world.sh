@@ -11,7 +11,8 @@ work=$(mktemp -d)
 export XDG_CACHE_HOME="$work/cache"
 chmod +x "$carry/strandline"
 # Wheels are unpacked side by side: every one is plain files, and pip would take a minute for its checks.
-unpack() { mkdir -p "$1"; for w in "$2"/*.whl; do [ -e "$w" ] && "$py" -m zipfile -e "$w" "$1" & done; wait; }
+# Two may make the same folder at the same time: the one that fails tries again.
+unpack() { mkdir -p "$1"; for w in "$2"/*.whl; do [ -e "$w" ] && { "$py" -m zipfile -e "$w" "$1" 2> /dev/null || "$py" -m zipfile -e "$w" "$1"; } & done; wait; }
 unpack "$work/site" "$carry/wheels"
 for apart in "$carry"/apart/*/; do unpack "$work/site/apart/$(basename "$apart")" "$apart"; done
 cards=$(nvidia-smi -L 2> /dev/null | grep -c '^GPU ')

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Packs what tests/gpu/world.sh needs on a machine without a network: strandline, and wheels of libraries that are not there (about 30 MiB).
+# Packs what tests/gpu/world.sh needs on a machine without a network: strandline, and wheels of libraries that are not there (about 35 MiB).
 #   tests/gpu/world_carry.sh CARRY [STRANDLINE]     STRANDLINE: the command to carry, stripped; without it CARRY's own is left as it is
 # Needs pip, and a Python to build the wheels of the two packages that exist as source only. TARGET: the card machine's Python (3.12).
 set -eu
@@ -14,10 +14,13 @@ get() { # FOLDER PACKAGE…
 }
 get "$carry/wheels" trl==1.16.0 datasets==5.2.0 dill multiprocess diffusers==0.42.1 importlib_metadata stable-baselines3==2.9.2 gymnasium==1.4.0 farama-notifications \
   monai==1.6.1 kornia==0.9.0 kornia_rs segmentation-models-pytorch==0.6.0 vit-pytorch hjson pydantic==2.13.* annotated-types typing_inspection optuna==5.0.0 \
-  colorlog pytorch-ignite==0.5.5 skorch==1.* pytorch-tabnet pytorch-metric-learning==2.9.0 pyro-ppl pyro-api expecttest
+  colorlog pytorch-ignite==0.5.5 skorch==1.* pytorch-tabnet pytorch-metric-learning==2.9.0 pyro-ppl pyro-api expecttest \
+  opacus==1.6.0 opt_einsum torchsde==0.2.6 trampoline higher==0.2.1 torchjd==0.18.0 quadprog qpsolvers pytorch-optimizer==4.1.0 lightly==1.6.0 lightly_utils aenum \
+  vector-quantize-pytorch==1.32.0 einops einx frozendict loguru denoising-diffusion-pytorch==2.3.4 ema-pytorch pytorch-fid termcolor tensordict==0.15.3 pyvers orjson \
+  cloudpickle litgpt==0.5.13 jsonargparse
 core=$(unzip -p "$carry"/wheels/pydantic-2*.whl '*/METADATA' | sed -n 's/^Requires-Dist: pydantic-core==\([0-9.]*\).*/\1/Ip' | head -1)
 get "$carry/wheels" "pydantic_core==$core"
-DS_BUILD_OPS=0 python3 -m pip wheel -q --no-deps -w "$carry/wheels" deepspeed==0.19.8
+DS_BUILD_OPS=0 python3 -m pip wheel -q --no-deps -w "$carry/wheels" deepspeed==0.19.8 fairscale==0.4.13
 # torchtune ends with torchao's older versions, which other libraries refuse: both lie apart.
 mkdir -p "$carry/apart/torchtune"
 get "$carry/apart/torchtune" torchtune==0.6.1 torchdata omegaconf
