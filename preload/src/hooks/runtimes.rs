@@ -70,7 +70,9 @@ fn find(
             file_name(r.path).strip_prefix(c.needs_runtime).is_some_and(|rest| rest.starts_with('.'))
         };
         let all = || runtimes.iter();
-        all().find(is_it).or_else(|| all().find(is_longer)).filter(|r| r.base != usual)
+        // A second copy of the usual one, by another path: the loader gives its callers the first of a name, as they had it before.
+        let is_usual = all().any(|r| r.base == usual && (is_it(&r) || is_longer(&r)));
+        if is_usual { None } else { all().find(is_it).or_else(|| all().find(is_longer)) }
     };
     let mut others = Others::default();
     let mut bases: Vec<usize> = Vec::new();
@@ -114,6 +116,13 @@ mod tests {
         two.extend([code(5000, "/b/libother.so", "libcudart.so.12"), code(4000, "/b/libplain.so", "")]);
         let expected = Others { callers: vec![(5000..5100, 0)], runtimes: vec![vec![(1, 2010)]] };
         assert_eq!(find(&two, &runtimes_among(&two), &functions, look_up), Some(expected));
+        // A copy of the usual one elsewhere, lower or higher in memory, takes nobody's calls.
+        for at in [500, 9000] {
+            let mut copied = one.to_vec();
+            copied.push(code(at, "/c/libcudart.so.13", ""));
+            copied.sort_by_key(|c| c.start);
+            assert_eq!(find(&copied, &runtimes_among(&copied), &functions, look_up), None, "{at}");
+        }
         // The usual one may be that of the other library.
         let functions: [OfRuntime; 1] = [(c"cudaMalloc", 1, 2010)];
         let expected = Others { callers: vec![(3000..3100, 0)], runtimes: vec![vec![(1, 1010)]] };
