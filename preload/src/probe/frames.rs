@@ -41,6 +41,8 @@ impl Variable {
 
 /// A frame's variables begin here.
 const LOCALS: u64 = 72;
+/// Words of a frame before its variables, and one more.
+const HEAD: usize = 10;
 /// Longest chain that is followed.
 const DEEPEST: usize = 4096;
 /// Frames of the interpreter itself have no code.
@@ -84,9 +86,9 @@ impl Frames {
     ///
     /// # Safety
     /// With the GIL held, of this interpreter, whose frames' layout has been proved.
-    unsafe fn running(&self, interpreter: u64, each: &mut dyn FnMut(u64)) {
+    unsafe fn running(&self, code_type: u64, interpreter: u64, each: &mut dyn FnMut(u64)) {
         let mut thread = (self.head)(interpreter);
-        // SAFETY: a thread that does not run has its frames in order, and none runs but this one, which is in a call of ours.
+        // SAFETY: the states of threads are whole with the GIL held; what they point to is read carefully.
         unsafe {
             while thread != 0 {
                 let base = if self.cframe != 0 { read(thread + self.cframe) } else { thread };
@@ -94,14 +96,18 @@ impl Frames {
                 let current = if base != 0 { memory::at::<1>(base + self.current) } else { None };
                 let mut frame = current.map_or(0, |[frame]| frame);
                 for _ in 0..DEEPEST {
-                    if frame == 0 {
-                        break;
-                    }
-                    let owned = |at: u64| *((frame + at) as *const u8) >= OWNED_BY_INTERPRETER;
-                    if !self.owner.is_some_and(owned) {
+                    // Another thread may have that stack by now: what lies there is a frame only where it has code.
+                    let Some(words) = memory::at::<HEAD>(frame).filter(|_| frame != 0) else { break };
+                    let word = |at: u64| words.get(at as usize / 8).copied().unwrap_or(0);
+                    let is_owned = |at: u64| (word(at) >> (at % 8 * 8)) as u8 >= OWNED_BY_INTERPRETER;
+                    if !self.owner.is_some_and(is_owned) {
+                        let code = word(self.code);
+                        if !memory::is_address(code) || memory::at::<1>(code + TYPE) != Some([code_type]) {
+                            break;
+                        }
                         each(frame);
                     }
-                    frame = read(frame + self.previous);
+                    frame = word(self.previous);
                 }
                 thread = (self.next)(thread);
             }
@@ -114,7 +120,9 @@ impl Frames {
     /// As [`Frames::running`].
     pub(super) unsafe fn locals(&self, python: &Python, interpreter: u64, each: &mut dyn FnMut(Variable)) {
         // SAFETY: the caller's promise; a frame that is handed out is whole.
-        unsafe { self.running(interpreter, &mut |frame| self.variables(python, frame, each)) }
+        unsafe {
+            self.running(python.code_type, interpreter, &mut |frame| self.variables(python, frame, each))
+        }
     }
 
     /// The contexts of `contextvars` that threads are in, which are objects of this type.
@@ -138,11 +146,11 @@ impl Frames {
     ///
     /// # Safety
     /// As [`Frames::running`].
-    pub(super) unsafe fn globals(&self, interpreter: u64) -> Vec<u64> {
+    pub(super) unsafe fn globals(&self, python: &Python, interpreter: u64) -> Vec<u64> {
         let mut all = Vec::new();
         // SAFETY: the caller's promise; a frame has its globals.
         unsafe {
-            self.running(interpreter, &mut |frame| {
+            self.running(python.code_type, interpreter, &mut |frame| {
                 let globals = read(frame + self.globals);
                 if globals != 0 && !all.contains(&globals) {
                     all.push(globals);
