@@ -15,7 +15,6 @@ const READS: &[(&str, usize, &str)] = &[
     ("preload/src/late/redirect.rs", 3, "tables of a loaded library, under the loader's lock"),
     ("preload/src/pluggable/driver.rs", 1, "the driver's own string, not null"),
     ("preload/src/pluggable/mod.rs", 1, "an allocator object that its RTTI has named"),
-    ("preload/src/probe/frames.rs", 1, "frames of threads that cannot run, under the GIL"),
     (
         "preload/src/platform/environment.rs",
         2,
