@@ -41,8 +41,8 @@ impl Variable {
 
 /// A frame's variables begin here.
 const LOCALS: u64 = 72;
-/// Words of a frame before its variables, and one more.
-const HEAD: usize = 10;
+/// Words of a frame before them.
+const HEAD: usize = LOCALS as usize / 8;
 /// Longest chain that is followed.
 const DEEPEST: usize = 4096;
 /// Frames of the interpreter itself have no code.
@@ -87,7 +87,7 @@ impl Frames {
     /// # Safety
     /// With the GIL held, of this interpreter, whose frames' layout has been proved.
     unsafe fn running(&self, code_type: u64, interpreter: u64, each: &mut dyn FnMut(u64)) {
-        let mut thread = (self.head)(interpreter);
+        let (mut thread, mut known) = ((self.head)(interpreter), 0);
         // SAFETY: the states of threads are whole with the GIL held; what they point to is read carefully.
         unsafe {
             while thread != 0 {
@@ -97,14 +97,16 @@ impl Frames {
                 let mut frame = current.map_or(0, |[frame]| frame);
                 for _ in 0..DEEPEST {
                     // Another thread may have that stack by now: what lies there is a frame only where it has code.
-                    let Some(words) = memory::at::<HEAD>(frame).filter(|_| frame != 0) else { break };
+                    let Some(words) = memory::at::<HEAD>(frame) else { break };
                     let word = |at: u64| words.get(at as usize / 8).copied().unwrap_or(0);
                     let is_owned = |at: u64| (word(at) >> (at % 8 * 8)) as u8 >= OWNED_BY_INTERPRETER;
                     if !self.owner.is_some_and(is_owned) {
                         let code = word(self.code);
-                        if !memory::is_address(code) || memory::at::<1>(code + TYPE) != Some([code_type]) {
+                        // Where a function calls itself its code comes again and again.
+                        if code != known && memory::at::<1>(code.wrapping_add(TYPE)) != Some([code_type]) {
                             break;
                         }
+                        known = code;
                         each(frame);
                     }
                     frame = word(self.previous);
