@@ -4,6 +4,7 @@ mod support;
 
 use serde_json::Value;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::{Duration, Instant};
 use strandline::reader::{FactsFollower, Reader};
 use support::{Folder, Job, Recording, cache, command, python, python_3_13, python_with_transformers, root};
@@ -146,6 +147,21 @@ fn what_dies_between_two_slices_is_not_looked_at() {
         let answers =
             Recording::read(&ran.recording()).whole().fact("holders").as_array().map_or(0, Vec::len);
         assert!(answers > 5, "{answers}: {}", ran.stderr());
+    }
+}
+
+/// Python has the states of threads that C code has ended: what they point to is on stacks that others use.
+#[test]
+fn a_thread_that_c_code_has_ended_has_no_frames() {
+    for python in [Some(python().into()), python_3_13()].into_iter().flatten() {
+        let folder = Folder::new("cut_short");
+        let mut job = Command::new(command());
+        job.arg("run").arg("-o").arg(folder.join("rec")).arg("--").arg(python);
+        job.arg(root().join("tests/python/cut_short.py")).env("STRANDLINE_PROBE", "on:0");
+        let output = job.output().expect("the command starts");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!((output.status.code(), &*output.stdout), (Some(0), &b"80\n"[..]), "{said}");
+        assert!(said.contains("Kept.all"), "{said}");
     }
 }
 
