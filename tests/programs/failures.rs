@@ -53,6 +53,24 @@ fn hooks_are_not_added_while_the_jobs_own_are_called() {
     assert_eq!(recording.count(|b| matches!(b, Body::OptimizerEnd(_))), 40, "{}", ran.stdout());
 }
 
+/// What an audit hook refuses us, or a function that the job has put in the place of one of Python's own, is never the script's.
+#[test]
+fn what_a_job_refuses_or_replaces_is_done_without() {
+    let steps = |how: &str, name: &str| {
+        let folder = Folder::new("refuses");
+        let ran = same_with_and_without(&folder, "refuses.py", &[how, name]).succeeded();
+        assert_eq!(ran.stdout(), "trained 300\n", "{how} {name}");
+        let recording = Recording::read(&ran.recording()).whole();
+        let stacks = !ran.ours().iter().any(|l| l.contains("no stacks"));
+        (recording.count(|b| matches!(b, Body::OptimizerEnd(_))), stacks)
+    };
+    assert_eq!(steps("event", "compile"), (0, false), "neither hooks nor stacks");
+    assert_eq!(steps("event", "sys._current_frames"), (0, true), "no hooks");
+    for name in ["hasattr", "map", "partial"] {
+        assert_eq!(steps("function", name), (150, true), "{name}");
+    }
+}
+
 #[test]
 fn a_file_size_limit_ends_the_recording_and_not_the_job() {
     let folder = Folder::new("limited");

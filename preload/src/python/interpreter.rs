@@ -1,7 +1,8 @@
 //! Python of ours, and the C API that it needs, looked up by name.
 //!
 //! Compiled and run in a private namespace: `__main__` stays clean, no module is imported that is not there already, and
-//! the functions are `PyCFunction`s made by hand, so that neither `ctypes` nor anything else is loaded.
+//! the functions are `PyCFunction`s made by hand, so that neither `ctypes` nor anything else is loaded. The builtins are ours, too: a job may
+//! have replaced its own. What cannot be avoided is the audit event of compiling; a hook that refuses it refuses us, and not the script.
 
 use super::object::{Object, c_api};
 use super::uncounted::{Uncounted, is_collection_due};
@@ -49,6 +50,12 @@ c_api! {
         name_error: c"PyExc_NameError" = *mut Object,
         recursion_error: c"PyExc_RecursionError" = *mut Object,
         memory_error: c"PyExc_MemoryError" = *mut Object,
+        exception: c"PyExc_Exception" = *mut Object,
+        stop_iteration: c"PyExc_StopIteration" = *mut Object,
+        dict_type: c"PyDict_Type" = Object,
+        list_type: c"PyList_Type" = Object,
+        map_type: c"PyMap_Type" = Object,
+        type_type: c"PyType_Type" = Object,
         add_pending_call: c"Py_AddPendingCall" = extern "C" fn(extern "C" fn(*mut c_void) -> c_int, *mut c_void) -> c_int,
         incref: c"Py_IncRef" = extern "C" fn(Object),
         decref: c"Py_DecRef" = extern "C" fn(Object),
@@ -164,13 +171,14 @@ pub(crate) enum Outcome {
     Installed,
     /// Not done: what it needs is not there yet.
     NotYet,
-    /// An error of ours; cleared.
+    /// An error of ours, or an audit hook's refusal; cleared.
     Failed,
     /// An exception that is not ours is set, from a signal's handler or another thread: it goes on to the script.
     HandOn,
 }
 
-/// Runs a source in a namespace of its own that has these functions, and `_modules`, what `sys.modules` is. The namespace is emptied then, but for the builtins. With the GIL held, and no exception set.
+/// Runs a source in a namespace of its own that has these functions, and `_modules`, what `sys.modules` is. Of the builtins it has those of
+/// [`Api::ours`]. The namespace is emptied then, and has the job's builtins. With the GIL held, and no exception set.
 #[cold]
 pub(crate) fn run_source(source: &CStr, functions: &[(&CStr, &'static MethodDef)]) -> Outcome {
     let Some(a) = api() else { return Outcome::Failed };
@@ -182,7 +190,8 @@ pub(crate) fn run_source(source: &CStr, functions: &[(&CStr, &'static MethodDef)
     if (a.occurred)().is_null() {
         return match result {
             Some(1) => Outcome::Installed,
-            _ => Outcome::NotYet,
+            Some(0) => Outcome::NotYet,
+            _ => Outcome::Failed,
         };
     }
     // What our own lines may raise: where the job has replaced what they use, or has left them no stack or memory.
@@ -246,14 +255,18 @@ impl Api {
         let set = |name: &CStr, value: Object| {
             ((self.set_item)(globals.object, name.as_ptr(), value) == 0).then_some(())
         };
-        set(c"__builtins__", (self.builtins)())?;
+        let ours = self.ours()?;
+        set(c"__builtins__", ours.object)?;
         set(c"_modules", (self.modules)())?;
         for (name, method) in functions {
             let function = Owned::new(self, (self.function)(*method, null, null))?;
             set(name, function.object)?;
         }
         let code = (self.compile)(source.as_ptr(), c"<strandline>".as_ptr(), FILE_INPUT);
-        let code = Owned::new(self, code)?;
+        let Some(code) = Owned::new(self, code) else {
+            self.clear_refusal();
+            return None;
+        };
         let quiet = Untraced::begin();
         let evaluated = Owned::new(self, (self.eval)(code.object, globals.object, globals.object));
         drop(quiet);
@@ -268,6 +281,33 @@ impl Api {
             set(c"__builtins__", (self.builtins)());
         });
         result
+    }
+
+    /// The builtins that our sources may use: objects of the interpreter's own, which nobody can have replaced. A new dictionary.
+    fn ours(&self) -> Option<Owned<'_>> {
+        let builtins = Owned::new(self, (self.dict)())?;
+        // SAFETY: variables that hold these classes for the interpreter's life.
+        let [exception, stop] = unsafe { [*self.exception, *self.stop_iteration] };
+        let all = [
+            (c"dict", self.dict_type),
+            (c"list", self.list_type),
+            (c"map", self.map_type),
+            (c"type", self.type_type),
+            (c"Exception", exception),
+            (c"StopIteration", stop),
+        ];
+        all.iter()
+            .all(|(name, object)| (self.set_item)(builtins.object, name.as_ptr(), *object) == 0)
+            .then_some(builtins)
+    }
+
+    /// An audit hook of the job's has refused what nobody but us asked for: that is no exception of the script's. One that ends a script
+    /// (`KeyboardInterrupt`, `SystemExit`) came from a signal's handler meanwhile, and stays.
+    fn clear_refusal(&self) {
+        // SAFETY: a variable that holds the class for the interpreter's life.
+        if !(self.occurred)().is_null() && (self.matches)(unsafe { *self.exception }) != 0 {
+            (self.clear)();
+        }
     }
 
     /// Does something that sets no exception, but may look at one that is set.

@@ -37,7 +37,7 @@ def _prove(look):
     def generated():
         yield deep(3)
     async def awaited():
-        return next(generated())
+        return generated().__next__()
     def driven(_):
         try:
             awaited().send(None)

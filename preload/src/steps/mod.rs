@@ -12,6 +12,7 @@ mod optimizer_hooks;
 mod optimizers;
 mod record;
 
+use crate::platform::say::say;
 use crate::python::collector;
 use crate::python::interpreter::{self as python, Outcome};
 use crate::recorder::at_work::in_room;
@@ -95,7 +96,10 @@ fn attempt(how: &str) -> bool {
     match optimizer_hooks::run() {
         Outcome::Installed => installed(how),
         Outcome::NotYet => STATE.store(AGAIN, Release),
-        Outcome::Failed => STATE.store(GIVEN_UP, Release),
+        Outcome::Failed => {
+            STATE.store(GIVEN_UP, Release);
+            say!("the hooks on optimizers could not be installed: steps are told from allocations alone");
+        }
         Outcome::HandOn => {
             STATE.store(AGAIN, Release);
             return true;

@@ -21,21 +21,26 @@ static ENDING: MethodDef = MethodDef::new(c"ending", ending, METH_NOARGS);
 /// those are counted, and are in what `torch.save` writes. A table that somebody goes through must not change: where the job has hooks of
 /// its own there, no optimizer may be at work, and without a GIL there must be no other thread. Ours come first: behind the last one of the
 /// job's PyTorch does not look whether that has changed the table, as one does that is called once. Nothing is imported, for a job may have its own `__import__`; and what stays
-/// needs no name of its namespace, which is emptied but for the builtins.
+/// needs no name of its namespace, which is emptied but for the builtins. A function that the job has put in the place of one of Python's own
+/// is not called; where an audit hook refuses to show the frames, ours stay out.
 const SOURCE: &CStr = cr#"
 def _install(modules, begin, begin_with_closure, end, own_begin, own_end, ending):
     optimizers = modules.get("torch.optim.optimizer")
     compiler = modules.get("torch.compiler")
-    functools = modules.get("functools")
-    if optimizers is None or compiler is None or not hasattr(optimizers, "register_optimizer_step_post_hook"):
+    functools, system, threads = modules.get("_functools"), modules.get("sys"), modules.get("_thread")
+    if optimizers is None or compiler is None or "register_optimizer_step_post_hook" not in optimizers.__dict__:
         return 0
-    before = getattr(optimizers, "_global_optimizer_pre_hooks", None)
-    after = getattr(optimizers, "_global_optimizer_post_hooks", None)
-    system, threads = modules.get("sys"), modules.get("_thread")
-    if hasattr(system, "_is_gil_enabled") and not system._is_gil_enabled() and threads._count():
+    before = optimizers.__dict__.get("_global_optimizer_pre_hooks")
+    after = optimizers.__dict__.get("_global_optimizer_post_hooks")
+    is_gil_enabled = system.__dict__.get("_is_gil_enabled")
+    if is_gil_enabled is not None and not is_gil_enabled() and threads._count():
         return 0
     if before or after:
-        for frame in system._current_frames().values():
+        try:
+            frames = system._current_frames()
+        except Exception:
+            return 2
+        for frame in frames.values():
             while frame is not None:
                 if frame.f_code.co_filename == optimizers.__file__:
                     return 0
@@ -50,16 +55,16 @@ def _install(modules, begin, begin_with_closure, end, own_begin, own_end, ending
             end(optimizer)
     if functools is not None and own_begin(strandline_begin) and own_end(strandline_end):
         strandline_begin, strandline_end = functools.partial(strandline_begin), functools.partial(strandline_end)
-    if isinstance(before, dict) and isinstance(after, dict):
+    if dict in type(before).__mro__ and dict in type(after).__mro__:
         before[-1], after[-1] = strandline_begin, strandline_end
         for table in before, after:
-            if hasattr(table, "move_to_end"):
+            if type(table) is not dict:
                 table.move_to_end(-1, last=False)
     else:
         optimizers.register_optimizer_step_pre_hook(strandline_begin)
         optimizers.register_optimizer_step_post_hook(strandline_end)
     atexit = modules.get("atexit")
-    if atexit is not None:
+    if atexit is not None and type(atexit.register) is type(ending):
         atexit.register(ending)
     return 1
 _r = _install(_modules, _begin, _begin_with_closure, _end, _own_begin, _own_end, _ending)
