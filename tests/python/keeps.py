@@ -68,6 +68,20 @@ def of_an_actor_that_waits():
 
 
 @case
+def of_a_part_that_waits():
+    """The same with one optimizer for both: its steps change what has a gradient."""
+    actor = nn.Linear(256, 256).cuda()
+    both = torch.optim.Adam([*net.parameters(), *actor.parameters()])
+    policy = 0.0
+    for i in range(STEPS):
+        net(batch()).pow(2).mean().backward()
+        both.step()
+        both.zero_grad()
+        policy = policy + actor(batch()).pow(2).mean()  # KEEPS of_a_part_that_waits
+        time.sleep(WAIT)
+
+
+@case
 def of_groups():
     for i in steps():
         groups[i % 3].append(batch())  # KEEPS of_groups

@@ -41,7 +41,17 @@ pub(super) fn any_waits(optimizers: &[(u64, u64)]) -> bool {
     STEPS.try_lock().is_ok_and(|steps| steps.any_waits(optimizers))
 }
 
-/// Of parameters that optimizers have stepped lately, the nodes of graphs that add up their gradients.
+/// An optimizer that has stepped lately.
+pub(super) struct Stepped {
+    pub(super) optimizer: u64,
+    /// Of the parameters that it may have changed, the nodes of graphs that add up their gradients.
+    pub(super) leaves: HashSet<u64>,
+    /// It changed them: they have gradients. Where none of its parameters has one, they were cleared.
+    pub(super) is_known: bool,
+}
+
+/// Those of these optimizers that have stepped lately. A step changes what has a gradient: where some of an optimizer's parameters have one, the
+/// others may be those that wait for a backward, of another part of the model. That is sure as its step ends; later all may have been cleared.
 ///
 /// # Safety
 /// With the GIL held and the collector not at work; each is an optimizer and the list of its groups, which are alive.
@@ -49,16 +59,38 @@ pub(super) unsafe fn stepped_leaves(
     w: &World,
     types: &mut Types<'_>,
     optimizers: &[(u64, u64)],
-) -> HashSet<u64> {
+) -> Vec<Stepped> {
     let stepped = STEPS.try_lock().map_or(Vec::new(), |steps| steps.stepping(optimizers));
+    let (mut all, mut left, pages) = (Vec::new(), PARAMETERS, Pages::default());
+    for (optimizer, list) in stepped {
+        // SAFETY: the caller's promise.
+        let mut tensors = unsafe { parameters(w, types, list) };
+        tensors.truncate(left);
+        left = left.saturating_sub(tensors.len());
+        // SAFETY: what is alive refers to what is.
+        let known = unsafe { w.torch.of_python(&tensors) };
+        let autograd = w.torch.autograd(&pages, &known);
+        let gradients: Vec<u64> = autograd.iter().map(|a| a.grad).collect();
+        let gradients = w.torch.implementations(&pages, &gradients);
+        let is_known = gradients.iter().any(|g| g.at != 0);
+        let changed = autograd.iter().zip(gradients).filter(|(_, g)| g.at != 0 || !is_known);
+        let leaves = changed.map(|(a, _)| a.accumulator).filter(|node| *node != 0).collect();
+        all.push(Stepped { optimizer, leaves, is_known });
+    }
+    all
+}
+
+/// The parameters in a list of groups.
+///
+/// # Safety
+/// As [`stepped_leaves`].
+unsafe fn parameters(w: &World, types: &mut Types<'_>, list: u64) -> Vec<u64> {
     let (mut groups, mut tensors) = (Vec::new(), Vec::new());
     // SAFETY: the caller's promise; what is alive refers to what is.
     unsafe {
-        for list in stepped {
-            let kind = types.of(list);
-            if kind.class == Class::List {
-                references(list, kind, &mut |group| groups.push(group));
-            }
+        let kind = types.of(list);
+        if kind.class == Class::List {
+            references(list, kind, &mut |group| groups.push(group));
         }
         for group in groups.into_iter().take(GROUPS) {
             let mut params = None;
@@ -71,12 +103,9 @@ pub(super) unsafe fn stepped_leaves(
             let Some(list) = params.filter(|list| types.of(*list).class == Class::List) else { continue };
             references(list, types.of(list), &mut |tensor| tensors.push(tensor));
         }
-        tensors.truncate(PARAMETERS);
         tensors.retain(|tensor| types.of(*tensor).class == Class::Tensor);
-        let known = w.torch.of_python(&tensors);
-        let all = w.torch.autograd(&Pages::default(), &known).into_iter();
-        all.map(|a| a.accumulator).filter(|node| *node != 0).collect()
     }
+    tensors
 }
 
 impl Steps {
@@ -98,12 +127,12 @@ impl Steps {
         *last = self.most;
     }
 
-    /// The groups of those of these that step: more than once, and not long ago.
-    fn stepping(&self, optimizers: &[(u64, u64)]) -> Vec<u64> {
+    /// Those of these that step: more than once, and not long ago.
+    fn stepping(&self, optimizers: &[(u64, u64)]) -> Vec<(u64, u64)> {
         let steps = |optimizer: &u64| {
             self.of.get(optimizer).is_some_and(|(own, last)| *own >= STEPPED && last + OTHERS >= self.most)
         };
-        optimizers.iter().filter(|(o, _)| steps(o)).map(|(_, groups)| *groups).collect()
+        optimizers.iter().filter(|(o, _)| steps(o)).copied().collect()
     }
 
     fn any_waits(&self, optimizers: &[(u64, u64)]) -> bool {
@@ -127,7 +156,7 @@ mod tests {
         (0..5).for_each(|_| s.stepped(2));
         assert!(!s.any_waits(&both), "it may have its own time");
         (0..5).for_each(|_| s.stepped(2));
-        assert_eq!(s.stepping(&both), [20]);
+        assert_eq!(s.stepping(&both), [(2, 20)]);
         assert!(s.any_waits(&both) && s.any_waits(&[actor]) && !s.any_waits(&[critic]));
         s.stepped(1);
         assert!(!s.any_waits(&both));

@@ -7,7 +7,7 @@
 //! the name; but where a state is made by way of a name of its own (`gates = f(x, h)`, then `h = g(gates)`) it is the outer one. Only the source
 //! can tell, so the outer names come behind the inner ones.
 
-use super::awaited;
+use super::awaited::{self, Stepped};
 use super::budget::Budget;
 use super::graph;
 use super::named::{Named, Place};
@@ -24,6 +24,8 @@ pub(super) struct Found {
     /// Those by graphs, and those by containers, or chains of objects.
     pub(super) graphs: Vec<Named>,
     pub(super) kept: Vec<Named>,
+    /// Optimizers that alone tell whether one of the graphs waits for a backward, as a step of theirs ends: their gradients are cleared.
+    pub(super) unsettled: Vec<u64>,
 }
 
 /// A graph that was walked, and what it keeps.
@@ -66,8 +68,8 @@ pub(super) unsafe fn search(
             }
         }
         let (walked, is_whole) = walk(w, wanted, tops, budget);
-        let leaves = match walked.is_empty() || waits {
-            true => HashSet::new(),
+        let stepped = match walked.is_empty() || waits {
+            true => Vec::new(),
             false => awaited::stepped_leaves(w, types, &optimizers),
         };
         let above = |w: &Walked| walked.iter().any(|o| w.is_above(o));
@@ -77,7 +79,12 @@ pub(super) unsafe fn search(
         let mut all: Vec<(bool, Walked)> = outer.drain(..).zip(walked).collect();
         all.sort_by_key(|(is_outer, _)| *is_outer);
         for (is_outer, Walked { top, mask, walk }) in all {
-            let is_awaited = waits || !leaves.iter().any(|leaf| walk.reaches(*leaf));
+            let own: Vec<&Stepped> =
+                stepped.iter().filter(|s| s.leaves.iter().any(|leaf| walk.reaches(*leaf))).collect();
+            let is_awaited = own.is_empty();
+            if mask != 0 && own.iter().all(|s| !s.is_known) {
+                found.unsettled.extend(own.iter().map(|s| s.optimizer));
+            }
             let mask = if is_outer { mask & inner } else { mask };
             for NameOf { object, way, is_listed } in top.names.iter().filter(|_| mask != 0) {
                 let place = way.place(w, types);

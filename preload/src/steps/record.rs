@@ -30,6 +30,6 @@ pub(super) extern "C" fn end(_: Object, optimizer: Object) -> Object {
         drop(t);
         probe::awaited::stepped(optimizer as u64);
     }
-    probe::pass_by();
+    probe::pass_by(optimizer as u64);
     none()
 }
