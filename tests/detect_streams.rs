@@ -37,6 +37,8 @@ mod seen;
 mod slow;
 #[path = "detect_streams/synthetic.rs"]
 mod synthetic;
+#[path = "detect_streams/trimmed.rs"]
+mod trimmed;
 #[path = "detect_streams/truth.rs"]
 mod truth;
 #[path = "detect_streams/unseen.rs"]

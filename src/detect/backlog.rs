@@ -8,6 +8,8 @@ const EACH: u32 = 11;
 /// Or windows whose floors must all rise, and marks in each of them at least.
 const WINDOWS: u32 = 8;
 const WIDTH: u32 = 2;
+/// The same where it was level before: for as long as it rises now, and longer.
+const LATE: u32 = 3;
 /// Old blocks that there must be.
 const BLOCKS: u64 = 4;
 /// Where one old block for so many of those that live now has died, it is served.
@@ -92,9 +94,41 @@ fn by_windows(t: &Track, mark: u32) -> Option<(u32, Point)> {
     if width < WIDTH {
         return None;
     }
-    let start = mark + 1 - WINDOWS * width;
+    rises(t, mark, width).map(|(start, [first, _])| (start, first)).or_else(|| late(t, mark))
+}
+
+/// The last windows of so many marks, of which the floor of each is higher than that of the one before: where they start, and the first and
+/// the last floor.
+fn rises(t: &Track, mark: u32, width: u32) -> Option<(u32, [Point; 2])> {
+    let start = (mark + 1).checked_sub(WINDOWS * width)?;
     let floor = |i: u32| t.series.floor(start + i * width, start + (i + 1) * width);
-    let all: Vec<Point> = (0..WINDOWS).map(floor).collect();
-    let rise = |w: &[Point]| matches!(w, [a, b] if b.blocks > a.blocks && b.bytes > a.bytes);
-    all.windows(2).all(rise).then(|| (start, all.first().copied().unwrap_or_default()))
+    let (first, mut last) = (floor(0), floor(0));
+    for next in (1..WINDOWS).map(floor) {
+        if next.blocks <= last.blocks || next.bytes <= last.bytes {
+            return None;
+        }
+        last = next;
+    }
+    Some((start, [first, last]))
+}
+
+/// It was level, and rises now: to half as many again as there ever were then, and by twice as many as those went up and down. There are never
+/// fewer than in the window before, as there are where requests of many lengths come and go.
+fn late(t: &Track, mark: u32) -> Option<(u32, Point)> {
+    let between = |from: u32, to: u32| {
+        let all = t.series.buckets().filter(move |(at, _)| *at >= from && *at < to).map(|(_, p)| p.blocks);
+        all.fold(None, |range: Option<(u64, u64)>, n| {
+            Some(range.map_or((n, n), |(a, b)| (a.min(n), b.max(n))))
+        })
+    };
+    let widths = core::iter::successors(Some(LATE), |w| Some(w + (w / 4).max(1)));
+    widths.take_while(|width| 2 * WINDOWS * width <= mark).find_map(|width| {
+        let (start, [first, last]) = rises(t, mark, width)?;
+        let (low, high) = between(start / 2, start)?;
+        let more = (high / 2).max((high - low).saturating_mul(2)).max(2 * BLOCKS);
+        let ranges = (0..WINDOWS).map(|i| between(start + i * width, start + (i + 1) * width));
+        let ranges: Vec<(u64, u64)> = ranges.collect::<Option<_>>()?;
+        let is_steady = ranges.windows(2).all(|w| matches!(w, [before, after] if after.0 >= before.1));
+        (is_steady && last.blocks >= high.saturating_add(more)).then_some((start, first))
+    })
 }

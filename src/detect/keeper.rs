@@ -11,8 +11,9 @@ const STILL: u32 = 8;
 /// The same for steps that left blocks, to an entry.
 const PER_ENTRY: f64 = 4.0;
 
-/// A keeper may speak for a finding where it holds one in so many of the blocks that the largest one holds.
-const PART: u64 = 4;
+/// A keeper may speak for a finding where it holds one in so many of the blocks that the largest one holds, and more than one.
+const PART: u64 = 12;
+const BLOCKS: u64 = 2;
 
 /// Whom a keeper belongs to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -182,7 +183,7 @@ fn speaker(keepers: &[Keeper]) -> Option<&Keeper> {
     let most = keepers.iter().map(|k| k.blocks).max()?;
     let grows = |k: &&Keeper| {
         let is_open = k.owner == Owner::Other && k.bound.is_none() && !k.shrank;
-        is_open && k.grew() && k.blocks >= most.div_ceil(PART)
+        is_open && k.grew() && k.blocks >= most.div_ceil(PART).max(BLOCKS.min(most))
     };
     let open = keepers.iter().rev().filter(grows).max_by_key(|k| k.blocks);
     open.or_else(|| keepers.iter().rev().max_by_key(|k| k.blocks))

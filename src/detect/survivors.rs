@@ -18,6 +18,9 @@ const RARE: f64 = 4.0;
 const CLUMP: u32 = 8;
 /// Different marks that are asked for where growth had stopped before: more than it had then, and so many at most.
 const AGAIN: u32 = 5;
+/// Times that the silence after the first of them is longer than any later one, where old blocks of the line die: what died lay in between, and
+/// the first are no part of what goes on, such as a workspace of cuBLAS.
+const APART: u32 = 4;
 /// By how much a survivor has outlived what ended before it.
 const OUTLIVED: f64 = 1.5;
 /// What that is multiplied by where survivors died after all, and its most.
@@ -201,7 +204,8 @@ impl Watch {
     }
 
     fn go_on(&mut self, mut n: Named, t: &Track, line: Nature, mark: u32) {
-        let from = n.kept.first;
+        let died = t.died_old.blocks > n.since.1;
+        let from = if died { beginning(t.births.list(), n.kept.first) } else { n.kept.first };
         let Some(kept) = count(t.births.list(), from, mark.saturating_sub(n.age), BIRTHS) else {
             return self.fall(Fell::Died, n, mark);
         };
@@ -318,6 +322,25 @@ fn survivors(t: &Track, mark: u32, age: u32, after: u32) -> Option<Kept> {
         }
     }
     count(list, found?.0, until, BIRTHS)
+}
+
+/// The first mark of what goes on, of births from mark `from` on: those of the first mark or two are left out where they lie far apart from
+/// all others.
+fn beginning(list: &[Birth], from: u32) -> u32 {
+    let ours = list.get(list.partition_point(|b| b.last < from)..).unwrap_or_default();
+    let silence = |a: &Birth, b: &Birth| b.first.saturating_sub(a.last);
+    let longest = |rest: &[Birth]| {
+        let between = rest.iter().zip(rest.iter().skip(1)).map(|(a, b)| silence(a, b));
+        between.chain(rest.iter().map(|b| (b.last - b.first) / b.marks.max(1))).max().unwrap_or(0)
+    };
+    let begins = |at: usize| {
+        let (before, rest) = ours.split_at_checked(at)?;
+        let (last, first) = (before.last()?, rest.first()?);
+        let is_beside = before.iter().map(|b| b.marks).sum::<u32>() <= BESIDES;
+        (is_beside && silence(last, first) > APART.saturating_mul(longest(rest).max(1)))
+            .then_some(first.first)
+    };
+    (1..=BESIDES as usize).find_map(begins).unwrap_or(from)
 }
 
 /// Births of some marks, for their mean.

@@ -4,10 +4,11 @@
 use crate::healthy::Shape;
 use crate::random::Random;
 use crate::synthetic::{Live, Tape};
+use crate::trimmed::{late_backlog, trimmed};
 use std::collections::VecDeque;
 
 /// Healthy ones.
-pub(crate) const SHAPES: [Shape; 11] = [
+pub(crate) const SHAPES: [Shape; 12] = [
     ("replay buffer", replay_buffer),
     ("stages", stages),
     ("epochs", epochs),
@@ -19,10 +20,11 @@ pub(crate) const SHAPES: [Shape; 11] = [
     ("window", window),
     ("memo", memo),
     ("samples", samples),
+    ("trimmed", trimmed),
 ];
 
 /// Leaks: lines of `leak.py`.
-pub(crate) const LEAKS: [Shape; 8] = [
+pub(crate) const LEAKS: [Shape; 9] = [
     ("needles", needles),
     ("backlog", backlog),
     ("unanswered", unanswered),
@@ -30,9 +32,12 @@ pub(crate) const LEAKS: [Shape; 8] = [
     ("adapters", adapters),
     ("after a cache", after_a_cache),
     ("every batch", every_batch),
+    (LATE, late_backlog),
     (ANEW, made_anew),
 ];
 
+/// A leak that begins late.
+pub(crate) const LATE: &str = "late backlog";
 /// A leak of which no block grows old.
 pub(crate) const ANEW: &str = "made anew";
 
@@ -40,18 +45,18 @@ const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 
 /// Between `low` and `high`, each power of two as likely as the others.
-fn size(r: &mut Random, low: u64, high: u64) -> u64 {
+pub(crate) fn size(r: &mut Random, low: u64, high: u64) -> u64 {
     r.uniform((low as f64).ln(), (high as f64).ln()).exp() as u64
 }
 
 /// What every job does: weights, and a forward and a backward in each step.
-struct Model {
+pub(crate) struct Model {
     layers: u64,
     bytes: u64,
 }
 
 impl Model {
-    fn new(r: &mut Random, t: &mut Tape) -> Model {
+    pub(crate) fn new(r: &mut Random, t: &mut Tape) -> Model {
         let m = Model { layers: r.between(2, 12), bytes: size(r, 64 * KIB, 8 << 20) };
         (0..m.layers as u32).for_each(|i| {
             t.alloc(m.bytes, false, "model.py", 10 + i);
@@ -59,7 +64,7 @@ impl Model {
         m
     }
 
-    fn step(&self, t: &mut Tape, s: u64) {
+    pub(crate) fn step(&self, t: &mut Tape, s: u64) {
         let saved: Vec<Live> =
             (0..self.layers as u32).map(|i| t.alloc(self.bytes, false, "model.py", 50 + i)).collect();
         if s == 0 {
