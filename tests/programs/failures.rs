@@ -51,6 +51,11 @@ fn hooks_are_not_added_while_the_jobs_own_are_called() {
     let ran = same_with_and_without(&folder, "hooks_of_the_job.py", &["once"]).succeeded();
     let recording = Recording::read(&ran.recording()).whole();
     assert_eq!(recording.count(|b| matches!(b, Body::OptimizerEnd(_))), 40, "{}", ran.stdout());
+    // One before ours that makes a list of the arguments.
+    let folder = Folder::new("list");
+    let ran = same_with_and_without(&folder, "hooks_of_the_job.py", &["list"]).succeeded();
+    let recording = Recording::read(&ran.recording()).whole();
+    assert_eq!(recording.count(|b| matches!(b, Body::OptimizerEnd(_))), 40, "{}", ran.stdout());
 }
 
 /// What an audit hook refuses us, or a function that the job has put in the place of one of Python's own, is never the script's.
@@ -68,6 +73,18 @@ fn what_a_job_refuses_or_replaces_is_done_without() {
     assert_eq!(steps("event", "sys._current_frames"), (0, true), "no hooks");
     for name in ["hasattr", "map", "partial"] {
         assert_eq!(steps("function", name), (150, true), "{name}");
+    }
+}
+
+/// Rust ends a process where an allocation fails: ours have a reserve.
+#[test]
+fn a_job_that_is_out_of_memory_for_a_moment_goes_on_and_is_recorded() {
+    for what in ["AS", "DATA"] {
+        let folder = Folder::new("full");
+        let ran = job(&folder, "full.py", &[what]).env("MALLOC_ARENA_MAX", "1").run().succeeded();
+        assert_eq!(ran.stdout(), "survived True\n", "{what}: {}", ran.stderr());
+        let recording = Recording::read(&ran.recording()).whole();
+        assert!(recording.count(|b| matches!(b, Body::OptimizerEnd(_))) > 30, "{what}");
     }
 }
 

@@ -6,7 +6,8 @@
 use super::output::Output;
 use super::watcher;
 use crate::platform::clock;
-use crate::platform::{mapping, tid};
+use crate::platform::say;
+use crate::platform::{mapping, reserve, tid};
 use crate::recorder::{self, Control, Housekeeping};
 use crate::recorder::{overhead, thread};
 use crate::tail;
@@ -74,6 +75,7 @@ fn explained(e: &io::Error) -> String {
     match e.raw_os_error() {
         Some(libc::ENOSPC) => format!("disk full while writing {file}"),
         Some(libc::EDQUOT) => format!("disk quota exceeded while writing {file}"),
+        Some(libc::ENOMEM) => "the process has no memory left".into(),
         Some(libc::EFBIG) => format!("file size limit reached while writing {file}"),
         _ => format!("cannot write {file}: {e}"),
     }
@@ -82,6 +84,10 @@ fn explained(e: &io::Error) -> String {
 impl DrainThread {
     fn run(&mut self) -> io::Result<()> {
         tid::check();
+        reserve::of_writer(|| {
+            recorder::pass_through();
+            say::fixed("strandline: the process has no memory left: recording stops here, the job goes on\n");
+        });
         // A job's real-time priority is the job's.
         // SAFETY: of this thread alone; the structure is ours. Where it is refused, the priority stays as inherited.
         unsafe { libc::sched_setscheduler(0, libc::SCHED_OTHER, &libc::sched_param { sched_priority: 0 }) };
@@ -104,6 +110,9 @@ impl DrainThread {
             }
             if !recorder::is_recording() {
                 return Ok(());
+            }
+            if reserve::is_low() {
+                return Err(io::Error::from_raw_os_error(libc::ENOMEM));
             }
             tail::make_ready(&self.drain.region());
             self.drain.name_threads(tid::name_of);

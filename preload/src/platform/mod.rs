@@ -16,6 +16,7 @@ pub(crate) mod own_stack;
 pub(crate) mod pages;
 pub(crate) mod pause;
 pub(crate) mod real;
+pub(crate) mod reserve;
 pub(crate) mod runtimes;
 pub(crate) mod say;
 pub(crate) mod tid;

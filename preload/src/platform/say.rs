@@ -42,13 +42,22 @@ fn is_stderr() -> bool {
     }
 }
 
+/// Writes one whole line without allocating: it begins with `strandline: ` and ends with a line feed.
+#[cold]
+pub(crate) fn fixed(line: &'static str) {
+    write(line);
+}
+
 /// Writes one whole line, beginning with `strandline: `. Failures to write are ignored: there is nobody left to tell.
 #[cold]
 pub(crate) fn line(what: Arguments<'_>) {
+    write(&format!("strandline: {what}\n"));
+}
+
+fn write(line: &str) {
     if !is_stderr() {
         return;
     }
-    let line = format!("strandline: {what}\n");
     let _signals = Blocked::all();
     // SAFETY: the pointer and length are those of a live string; descriptor 2 may be anything, `write` checks it.
     unsafe { libc::write(2, line.as_ptr().cast(), line.len()) };

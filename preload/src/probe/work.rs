@@ -16,7 +16,6 @@ use super::climb::{Climb, STRIDE};
 use super::close::{self, Close};
 use super::named::Named;
 use super::objects::Class;
-use super::slices::is_ending;
 use super::tensors::node_of;
 use super::types::Types;
 use super::world::World;
@@ -32,6 +31,8 @@ use strandline_core::format::holders::Ask;
 
 /// Samples of all findings together: one for each bit of a mask.
 const SAMPLES: usize = 64;
+/// Its multiples are spread evenly over what they are divided by.
+const GOLDEN: usize = 0x9e37_79b9;
 /// Tensors that are looked at together: what they are is copied by the kernel, in about a microsecond each.
 const TENSORS: usize = 256;
 /// Holders that are looked at again.
@@ -127,11 +128,14 @@ impl Work {
         let (mut samples, mut groups) = (HashMap::new(), Vec::new());
         let each = (SAMPLES / ask.findings.len().max(1)).min(32);
         for f in &ask.findings {
-            // Spread over the blocks, which come in the order of their age.
+            // Spread over the blocks, which come in the order of their age; not at equal distances, at which the same one of several that each
+            // step leaves may lie.
             let mut group = 0;
             let count = f.blocks.len().min(each);
             for i in 0..count {
-                let Some(&block) = f.blocks.get(i * f.blocks.len() / count) else { continue };
+                let [from, to] = [i, i + 1].map(|i| i * f.blocks.len() / count);
+                let at = from + i.wrapping_mul(GOLDEN) % (to - from).max(1);
+                let Some(&block) = f.blocks.get(at) else { continue };
                 if samples.len() < SAMPLES && !samples.contains_key(&block) {
                     let bit = 1u64 << samples.len();
                     samples.insert(block, bit);
@@ -420,7 +424,7 @@ impl Work {
         if new > old {
             (self.now, self.held) = (found.graphs, found.kept);
         }
-        if is_whole && !found.unsettled.is_empty() && !self.has_waited && !is_ending() {
+        if is_whole && !found.unsettled.is_empty() && !self.has_waited {
             let until = clock::moment().mono_ns + STEP;
             (self.has_waited, self.step) = (true, Some(AtStep { optimizers: found.unsettled, until }));
             return;

@@ -75,7 +75,12 @@ extern "C" fn begin_called(_: Object, given: *const Object, count: usize, _: Obj
     let (Some(a), Some(&[optimizer, args, kwargs])) = (api(), unsafe { arguments(given, count) }) else {
         return none();
     };
-    let second = if (a.tuple_size)(args) > 1 { (a.tuple_item)(args, 1) } else { core::ptr::null_mut() };
+    // A hook of the job's may have made something else of them, of which PyTorch asks no more than that it can be gone through.
+    let size = (a.tuple_size)(args);
+    if size < 0 {
+        (a.clear)();
+    }
+    let second = if size > 1 { (a.tuple_item)(args, 1) } else { core::ptr::null_mut() };
     let closure = if second.is_null() { (a.get_item)(kwargs, c"closure".as_ptr()) } else { second };
     begun(optimizer, u64::from(!closure.is_null() && closure != a.none))
 }
