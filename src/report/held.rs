@@ -43,6 +43,8 @@ pub struct Holder {
     pub direct: bool,
     /// It has as many entries as before while what was found grows: what grows is kept by another.
     pub stays: bool,
+    /// It ends, as it says itself, and another holder that got more entries does not: that one is what grows without an end.
+    pub ends: bool,
     /// The name gets another object again and again, whose graph reaches back to the blocks.
     pub rebound: bool,
     /// And a backward may need that graph: an optimizer did not step while others did, or none has stepped its parameters.
@@ -131,6 +133,7 @@ impl HeldBy {
                 gradient: v["gradient"] == true,
                 direct: v["direct"] == true,
                 stays: false,
+                ends: false,
                 rebound: v["rebound"] == true,
                 awaited: v["awaited"] == true,
                 part: text(&v["part"]),

@@ -51,7 +51,7 @@ fn drawn_jobs_are_judged_right() {
         let (other, bursts) = leaks::draw(kind, seed);
         let must = other.steps >= LONG && leaks::must_be_found(&other, bursts);
         assert!(!must || Seen::of(&other).named.is_some(), "{}, seed {seed}: {:?}", kind.0, other.leak);
-        let shape = fills::LEAKS[(seed / 6 % 9) as usize];
+        let shape = fills::LEAKS[(seed / 4 % 9) as usize];
         let other = healthy::draw(shape, seed);
         let said = Seen::of(&other);
         assert!(

@@ -47,15 +47,27 @@ fn believed(held: HeldBy, freed: Option<f64>, may_be_state: bool, why: &str) -> 
     }
 }
 
-/// Holders with those last that do not grow while the finding does: a ring of the newest 24 beside a list that gets every tenth.
+/// Holders with those last that do not grow while the finding does, a ring of the newest 24 beside a list that gets every tenth, and before them
+/// those that end, where another grows without an end.
 /// `blocks_at`: how many blocks it had at a step, where that is known.
 fn growing_first(mut holders: Vec<Holder>, blocks_at: &dyn Fn(u32) -> Option<f64>) -> Vec<Holder> {
     let stays =
         |h: &Holder| is_still(h) && (is_outgrown(h, blocks_at) || holders.iter().any(|o| grew_since(o, h)));
     let stays: Vec<bool> = holders.iter().map(stays).collect();
     holders.iter_mut().zip(stays).for_each(|(h, stays)| h.stays = stays);
-    holders.sort_by_key(|h| h.stays);
+    let most = holders.iter().map(|h| h.blocks).max().unwrap_or(0);
+    let has_endless = holders.iter().any(|h| is_endless(h, most));
+    holders.iter_mut().for_each(|h| h.ends = has_endless && h.bound.is_some());
+    holders.sort_by_key(|h| (h.stays, h.ends));
     holders
+}
+
+/// Whether it got more entries and has no bound, and some of the blocks, beside the holder that has most: as in `detect::keeper`.
+fn is_endless(h: &Holder, most: u64) -> bool {
+    /// A part of the blocks that the largest one has, and more than one.
+    const PART: u64 = 12;
+    let grew = h.counts.first().zip(h.counts.last()).is_some_and(|(then, now)| now.entries > then.entries);
+    h.bound.is_none() && h.part.is_none() && !h.shrank() && grew && h.blocks >= most.div_ceil(PART).max(2)
 }
 
 /// Whether it has had as many tensors in it for a while: in its entries themselves, so that nothing in these can grow.

@@ -42,7 +42,7 @@ pub(crate) fn kept_at(
     // What does not grow keeps none of what does; and gradients are made by a backward.
     let first = holders.first().filter(|h| !h.stays && !h.gradient)?;
     // One that explains little of it does not say where it is kept.
-    let staying: u64 = holders.iter().filter(|h| h.stays).map(|h| h.blocks).sum();
+    let staying: u64 = holders.iter().filter(|h| h.stays || h.ends).map(|h| h.blocks).sum();
     if first.blocks * 5 < number(answer, "blocks").saturating_sub(staying) * 2 {
         return None;
     }
