@@ -86,8 +86,9 @@ fn met(before: Vec<Counted>, found: Vec<Named>, since: u64) -> Vec<Counted> {
         let at = all.iter().position(|h| h.named.place == named.place).unwrap_or(all.len());
         match all.get_mut(at) {
             Some(known) => {
-                // What another object has under this name is no more and no less than what the first one had.
-                if known.named.owner != named.owner {
+                // What another object has under this name is no more and no less than what the first one had. A global is its module's, or its
+                // dictionary's.
+                if known.named.owner != named.owner && named.rank != Rank::Global {
                     known.counts.clear();
                 }
                 known.named = named;
@@ -103,6 +104,9 @@ fn met(before: Vec<Counted>, found: Vec<Named>, since: u64) -> Vec<Counted> {
 impl Counted {
     /// The first, the last and every fall are kept.
     fn note(&mut self, since: u64, count: u64) {
+        if self.counts.last().is_some_and(|(at, _)| *at == since) {
+            return; // the same look, by another way
+        }
         let fell = self.counts.last().is_some_and(|(_, last)| count < *last);
         if self.counts.len() >= COUNTS && !fell || self.counts.len() >= 2 * COUNTS {
             self.counts.pop();
@@ -138,6 +142,7 @@ unsafe fn current(w: &World, types: &mut Types<'_>, named: &Named) -> Option<u64
         match types.of(owner).class {
             Class::Module => w.python.items(read(owner + MODULE_DICT), &mut take),
             Class::Type => w.python.items(read(owner + TYPE_DICT), &mut take),
+            Class::Dict => w.python.items(owner, &mut take),
             Class::Instance => {
                 w.python.attributes(owner, &mut take);
                 if found.is_none() && named.has_modules {

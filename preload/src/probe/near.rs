@@ -445,7 +445,7 @@ impl Way {
                     let scope = w.python.scope_in_module(dict, w.python.text(name));
                     let module = scope.module.as_deref().unwrap_or("?");
                     let text = format!("{module}.{}", scope.variable);
-                    Place { rank: Rank::Global, text, scope, owner: 0 }
+                    Place { rank: Rank::Global, text, scope, owner: dict }
                 }
             }
         }

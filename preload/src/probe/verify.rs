@@ -64,6 +64,11 @@ pub(super) unsafe fn has(w: &World, types: &mut Types<'_>, named: &Named) -> Opt
                 let name = w.python.text(read(owner + MODULE_NAME));
                 among(read(owner + MODULE_DICT), &name, types)
             }
+            Class::Dict if named.rank == Rank::Global => {
+                let name =
+                    named.place.strip_suffix(&format!(".{}", named.scope.variable)).unwrap_or_default();
+                among(owner, name, types)
+            }
             Class::Type => among(read(owner + TYPE_DICT), &w.python.type_name(owner), types),
             Class::Function => {
                 let at = in_function(w.python.minor);

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use strandline::detect::{Finding, GrainName, Severity};
 use strandline::event::Names;
-use strandline::format::holders::{Ask, BLOCKS, FINDINGS, Flagged};
+use strandline::format::holders::{Ask, FINDINGS, Flagged};
 use strandline::replay::{Held, Replay};
 use strandline::report::{HeldBy, Holder};
 
@@ -199,16 +199,41 @@ fn may_be_ring(h: &Holder) -> bool {
 }
 
 /// Addresses of what a finding counts, oldest first: what has lived for half of its time, since what is newer may yet go; of many, some of every
-/// age.
+/// age. Of these three in four are taken by their bytes, so that who holds most of the memory holds most of them, and the others by their number,
+/// so that what is small is not missed.
 fn blocks(finding: &Finding, replay: &Replay) -> Vec<u64> {
-    let mut all: Vec<_> =
-        counted(finding, replay).map(|h| (h.born, h.block.addr.0, mark(finding, h))).collect();
+    let held = counted(finding, replay);
+    let mut all: Vec<_> = held.map(|h| (h.born, h.block.addr.0, mark(finding, h), h.block.size.0)).collect();
     all.sort_unstable();
     let middle = finding.first_step + marks(finding, replay).saturating_sub(finding.first_step) / 2;
-    let old = all.partition_point(|(_, _, mark)| *mark <= middle);
+    let old = all.partition_point(|(_, _, mark, _)| *mark <= middle);
     all.truncate(if old >= OLD { old } else { all.len() });
-    let count = all.len().min(BLOCKS);
-    (0..count).filter_map(|i| all.get(i * all.len() / count)).map(|(_, address, _)| *address).collect()
+    let sizes: Vec<u64> = all.iter().map(|(.., bytes)| *bytes).collect();
+    spread(&sizes).into_iter().filter_map(|i| all.get(i)).map(|(_, address, ..)| *address).collect()
+}
+
+/// Which of blocks of these bytes are asked about, in their order.
+fn spread(sizes: &[u64]) -> Vec<usize> {
+    /// As many as the job looks up of one finding, by their bytes and by their number.
+    const BY_BYTES: u64 = 24;
+    const BY_NUMBER: usize = 8;
+    let number = (0..BY_NUMBER.min(sizes.len())).map(|i| i * sizes.len() / BY_NUMBER.min(sizes.len()));
+    let mut chosen: Vec<usize> = number.collect();
+    let total: u64 = sizes.iter().sum();
+    let (mut sum, mut taken) = (0u64, 0u64);
+    for (i, bytes) in sizes.iter().enumerate() {
+        sum += bytes;
+        // The middles of so many of the equal parts of all bytes lie before the end of this block.
+        let (sum, total) = (u128::from(sum), u128::from(total.max(1)));
+        let parts = ((2 * sum * u128::from(BY_BYTES) + total) / (2 * total)) as u64;
+        if parts > taken {
+            taken = parts;
+            chosen.push(i);
+        }
+    }
+    chosen.sort_unstable();
+    chosen.dedup();
+    chosen
 }
 
 /// The mark of a finding's grain in which a block was allocated.
@@ -231,6 +256,17 @@ fn counted<'a>(finding: &'a Finding, replay: &'a Replay) -> impl Iterator<Item =
 mod tests {
     use super::*;
     use strandline::report::Count;
+
+    #[test]
+    fn blocks_are_asked_about_by_their_bytes_and_some_by_their_number() {
+        assert_eq!(spread(&[]), [0usize; 0]);
+        assert_eq!(spread(&[512; 5]), [0, 1, 2, 3, 4]);
+        let sizes: Vec<u64> = (0..400).map(|i| if i % 8 == 3 { 4 << 20 } else { 4096 }).collect();
+        let all = spread(&sizes);
+        let large = all.iter().filter(|i| **i % 8 == 3).count();
+        assert!(large >= 23 && all.len() - large >= 4 && all.len() <= 32, "{all:?}");
+        assert!(spread(&[1 << 30, 1, 1, 1]).contains(&0) && spread(&[1; 4000]).len() >= 24);
+    }
 
     #[test]
     fn what_is_established_need_not_wait_for_what_a_job_does_as_it_begins() {
