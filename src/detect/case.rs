@@ -7,8 +7,9 @@ use super::finding::{Finding, FindingSite, GrainName, REMADE, StreamRef};
 use super::forecast::{self, Rate};
 use super::growth::{Growth, MIN_MARKS, Member, Rule};
 use super::kinds;
+use super::outlook::Outlook;
 use super::policy::Policy;
-use super::severity::{Severity, Urgency};
+use super::severity::Severity;
 use crate::event::{Addr, DeviceId, SiteId, StackId, StreamId};
 use crate::replay::{Cohort, CohortId, GRACE, Grain, Held, Replay};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -51,6 +52,8 @@ pub(super) struct Case {
     /// What grows of it first, by falling rate.
     pub(super) members: Vec<Member>,
     pub(super) finding: Finding,
+    /// What its forecast is made from.
+    pub(super) outlook: Outlook,
     /// As it was before it was withdrawn.
     stood: Option<Finding>,
     /// The most bytes that it ever counted.
@@ -74,9 +77,9 @@ impl Case {
         members: Vec<Member>,
     ) -> Option<Case> {
         let (once, stacks) = origins(replay, place, &members);
-        let finding = Finding { id, ..compose(replay, policy, place, &members, (&once, &stacks), None)? };
-        let most = finding.bytes_now;
-        Some(Case { place, members, finding, stood: None, most, once, stacks })
+        let (finding, outlook) = compose(replay, policy, place, &members, (&once, &stacks), None)?;
+        let (finding, most) = (Finding { id, ..finding }, finding.bytes_now);
+        Some(Case { place, members, finding, outlook, stood: None, most, once, stacks })
     }
 
     pub(super) fn stands(&self) -> bool {
@@ -116,7 +119,7 @@ impl Case {
             ended || replay.block(self.place.device, o.block.addr).is_some_and(|h| h.born == o.born)
         });
         let before = Some(&self.finding);
-        let Some(new) =
+        let Some((new, outlook)) =
             compose(replay, policy, self.place, &self.members, (&self.once, &self.stacks), before)
         else {
             return;
@@ -126,6 +129,7 @@ impl Case {
         // What began later than was thought was not seen before that.
         let detected_step = detected_step.max(new.first_step);
         self.finding = Finding { id: self.finding.id, detected_step, ..new };
+        self.outlook = outlook;
         self.most = self.most.max(self.finding.bytes_now);
     }
 
@@ -156,23 +160,26 @@ fn compose(
     members: &[Member],
     (once, stacks): (&[Held], &Stacks),
     before: Option<&Finding>,
-) -> Option<Finding> {
+) -> Option<(Finding, Outlook)> {
     let mark = place.mark(replay);
     let lead = replay.cohorts().get(members.first()?.id.0 as usize)?;
     let (kind, explain) = kinds::of_growth(replay, lead)?;
     let rate = Rate::sum(members.iter().map(|m| m.growth.rate));
-    let room = forecast::headroom(replay, place.device);
     let onset = onset(members).unwrap_or(mark);
     let marks = mark.saturating_sub(onset) + 1;
-    let guess = forecast::interval(&room, &rate, marks);
     let first_step = first_of(onset);
     let (sites, bytes_now, blocks_now) = shares(replay, members, once, stacks);
     let (certainty, evidence) = certainty(members, once, &rate, before);
     let established = marks >= MIN_MARKS || before.is_some_and(|b| b.established);
-    let urgency = Urgency {
-        steps: guess,
-        seconds: forecast::seconds(replay, place.grain, &guess),
-        seen: forecast::seen(&rate, marks),
+    // Of what is made anew again and again nothing waits for the collector.
+    let is_anew = members.first().is_some_and(|m| m.growth.is_anew());
+    let waits = !is_anew && is_uncollected(replay, place.grain, first_step);
+    let outlook = Outlook {
+        rate,
+        per_step: forecast::per_step(replay, place.grain),
+        marks,
+        room: forecast::headroom(replay, place.device),
+        pace: forecast::pace(replay).map(|pace| pace / forecast::per_step(replay, place.grain)),
         certainty,
         // Buffers fill as a job begins: for a dozen marks nobody is woken.
         hasty: !established && kind.may_be_buffer(),
@@ -180,22 +187,16 @@ fn compose(
             .planned_steps
             .map(|p| u64::from(p.saturating_sub(replay.steps())))
             .filter(|_| place.grain == Grain::Step),
-        is_known: room.known,
+        waits,
     };
-    let severity = urgency.severity();
-    // Of what is made anew again and again nothing waits for the collector.
-    let is_anew = members.first().is_some_and(|m| m.growth.is_anew());
-    let waits = !is_anew && is_uncollected(replay, place.grain, first_step);
-    // Reference cycles may be what keeps it, and the collector is about to come: no alert, unless it is too late for that.
-    let capped = waits && !urgency.is_near();
     let mut finding = Finding {
         id: 0,
         kind,
         certainty,
         evidence,
         bound: None,
-        severity: if capped { severity.min(Severity::Warning) } else { severity },
-        urgency: severity,
+        severity: Severity::Info,
+        urgency: Severity::Info,
         grain: GrainName::of(replay, place.grain),
         device: place.device,
         stream: StreamRef::of(replay, place.stream),
@@ -209,8 +210,9 @@ fn compose(
         current_bytes_per_step: rate.current,
         bytes_now,
         blocks_now,
-        steps_to_oom: room.known.then_some(guess),
-        seconds_to_oom: urgency.seconds.filter(|_| room.known),
+        steps_to_oom: None,
+        seconds_to_oom: None,
+        with_others: false,
         last_step: mark,
         explain: String::new(),
         sites,
@@ -220,7 +222,8 @@ fn compose(
     if waits && certainty >= Certainty::Growing {
         finding.explain.push_str(UNCOLLECTED);
     }
-    Some(finding)
+    outlook.tell(&mut finding, outlook.per_step());
+    Some((finding, outlook))
 }
 
 /// How sure it is, and on what that rests. What once was sure stays it.

@@ -1,8 +1,10 @@
 //! The detectors together: asked at every mark, they remember what they said.
 
 use super::case::{Case, Place};
+use super::certainty::Certainty;
 use super::check::{Check, Context};
 use super::finding::Finding;
+use super::forecast::Rate;
 use super::growth::{self, Line, Member, Rule};
 use super::keeper::{Testimony, refine};
 use super::policy::Policy;
@@ -114,10 +116,16 @@ impl Detector {
     /// Takes in what is known of each finding beyond the events (see [`refine`]), until the next mark is judged. Call it
     /// before [`Detector::findings`] are read.
     pub fn hear(&mut self, of: impl Fn(&Finding) -> Testimony) {
+        let mut held = Vec::new();
         for f in &mut self.findings {
             let told = of(f);
             refine(f, &told);
+            held.push(!told.keepers.is_empty());
         }
+        self.draw();
+        // What a root reaches is no cycle garbage: nothing has to wait for the collector.
+        let all = self.findings.iter_mut().zip(held).filter(|(f, held)| *held && f.is_active_leak());
+        all.for_each(|(f, _)| f.severity = f.urgency);
         sort(&mut self.findings);
     }
 
@@ -235,7 +243,7 @@ impl Detector {
                 let [by_step, by_microbatch] = lines;
                 let line = if grain == Grain::Step { by_step } else { by_microbatch };
                 let stopped = m.growth.stalled || line.kept.fell == Some(Fell::Stopped);
-                let rate = super::forecast::Rate { current: 0.0, ..m.growth.rate };
+                let rate = Rate { current: 0.0, ..m.growth.rate };
                 let growth = growth::Growth { stalled: true, now: t.at_mark, rate, ..m.growth };
                 (stopped && m.growth.is_left(t)).then_some(Member { growth, ..*m })
             };
@@ -292,7 +300,26 @@ impl Detector {
         let is_worth_it = |c: &&Case| c.stands() || was_much(c);
         let told = self.cases.iter().filter(is_worth_it).map(|c| &c.finding);
         self.findings = told.chain(&self.notes).cloned().collect();
+        self.draw();
         sort(&mut self.findings);
+    }
+
+    /// Forecasts by all that grows on a device: it is full once.
+    fn draw(&mut self) {
+        let grows = |f: &Finding| f.withdrawn_step.is_none() && f.certainty >= Certainty::Growing;
+        let of_case = |f: &Finding| self.cases.iter().find(|c| c.finding.id == f.id).map(|c| c.outlook);
+        let rates: Vec<(DeviceId, Rate)> = self
+            .findings
+            .iter()
+            .filter(|f| grows(f))
+            .filter_map(|f| Some((f.device, of_case(f)?.per_step())))
+            .collect();
+        for f in self.findings.iter_mut().filter(|f| grows(f)) {
+            let Some(outlook) = of_case(f) else { continue };
+            let all =
+                Rate::sum(rates.iter().filter(|(device, _)| *device == f.device).map(|(_, rate)| *rate));
+            outlook.tell(f, all);
+        }
     }
 
     /// Asks the detectors whose time it is. What they found before is replaced.

@@ -136,6 +136,8 @@ pub struct Finding {
     pub steps_to_oom: Option<StepsToOom>,
     /// The same in seconds; `None` also where no clock tells how long a step takes.
     pub seconds_to_oom: Option<SecondsToOom>,
+    /// Both count what other findings add to the device, too.
+    pub with_others: bool,
     /// The last mark that it was judged at.
     pub last_step: u32,
     /// One whole sentence with its numbers: why.

@@ -1,6 +1,6 @@
 //! When a device will be full.
 
-use super::until_full::{SecondsToOom, StepsToOom};
+use super::until_full::StepsToOom;
 use crate::event::DeviceId;
 use crate::replay::{Grain, Point, Replay};
 
@@ -44,6 +44,18 @@ impl Rate {
         Rate { bytes, blocks, current, highest, ratio }
     }
 
+    /// The rate over marks of which each is so many times as long.
+    pub(super) fn times(self, marks: f64) -> Rate {
+        let (bytes, blocks) = (self.bytes * marks, self.blocks * marks);
+        Rate {
+            bytes,
+            blocks,
+            current: self.current * marks,
+            highest: self.highest * marks,
+            ratio: self.ratio,
+        }
+    }
+
     /// Sum of rates of several cohorts; `ratio` weighs by bytes.
     pub(super) fn sum(rates: impl IntoIterator<Item = Rate>) -> Rate {
         let mut all = Rate::default();
@@ -84,8 +96,16 @@ pub(super) fn seen(rate: &Rate, marks: u32) -> u64 {
 /// Steps whose clock tells how long one takes.
 const LAST_STEPS: usize = 32;
 
-/// A forecast in seconds, at the pace of the last steps by the recording's clock.
-pub(super) fn seconds(replay: &Replay, grain: Grain, steps: &StepsToOom) -> Option<SecondsToOom> {
+/// Marks of a grain to a step.
+pub(super) fn per_step(replay: &Replay, grain: Grain) -> f64 {
+    match grain {
+        Grain::Microbatch => (f64::from(replay.microbatches()) / f64::from(replay.steps().max(1))).max(1.0),
+        Grain::Step => 1.0,
+    }
+}
+
+/// Seconds that a step took lately, by the recording's clock.
+pub(super) fn pace(replay: &Replay) -> Option<f64> {
     let rows = replay.devices().map(|d| &d.rows).max_by_key(|rows| rows.len())?;
     let last = rows.last()?;
     let before = rows.get(rows.len().saturating_sub(LAST_STEPS + 1)).filter(|r| r.step < last.step);
@@ -93,16 +113,7 @@ pub(super) fn seconds(replay: &Replay, grain: Grain, steps: &StepsToOom) -> Opti
         Some(r) => (last.time.0.saturating_sub(r.time.0), last.step - r.step),
         None => (replay.last_step_time().0, replay.steps()),
     };
-    let per_step = time as f64 / 1e9 / f64::from(count.max(1));
-    let parts = match grain {
-        Grain::Microbatch => f64::from(replay.microbatches().max(1)) / f64::from(replay.steps().max(1)),
-        Grain::Step => 1.0,
-    };
-    let of = |n: u64| match n {
-        u64::MAX => u64::MAX,
-        n => (n as f64 * per_step / parts.max(1.0)).round().min(u64::MAX as f64) as u64,
-    };
-    (per_step > 0.0).then(|| SecondsToOom { low: of(steps.low), mid: of(steps.mid), high: of(steps.high) })
+    Some(time as f64 / 1e9 / f64::from(count.max(1))).filter(|pace| *pace > 0.0)
 }
 
 /// The largest device on the market, GiB: what a device of unknown size is taken for where only severity is
@@ -114,6 +125,7 @@ const LOOK_BACK: usize = 8;
 /// Bytes that may be left behind at the end of a step until an allocation fails: the device's size less what
 /// others hold, or what torch is allowed where that is less, less the highest that a step needs at its peak. `known` is false where the device's size is a
 /// guess.
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Headroom {
     pub(super) bytes: u64,
     /// The same for the least that a step needs at its peak.

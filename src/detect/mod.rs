@@ -23,6 +23,7 @@ mod kind;
 mod kinds;
 mod note;
 mod oom;
+mod outlook;
 mod policy;
 mod ranks;
 mod replaced;

@@ -103,6 +103,7 @@ impl<'a> Note<'a> {
             blocks_now: blocks,
             steps_to_oom: None,
             seconds_to_oom: None,
+            with_others: false,
             last_step: replay.steps(),
             explain: self.explain,
             sites,

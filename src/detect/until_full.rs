@@ -22,3 +22,14 @@ pub struct SecondsToOom {
     /// The latest; `u64::MAX` where growth dies away before the device is full.
     pub high: u64,
 }
+
+impl SecondsToOom {
+    /// What so many marks take at `pace` seconds each.
+    pub(super) fn of(marks: &StepsToOom, pace: f64) -> SecondsToOom {
+        let of = |n: u64| match n {
+            u64::MAX => u64::MAX,
+            n => (n as f64 * pace).round().min(u64::MAX as f64) as u64,
+        };
+        SecondsToOom { low: of(marks.low), mid: of(marks.mid), high: of(marks.high) }
+    }
+}

@@ -470,3 +470,31 @@ fn a_line_that_takes_a_stream_anew_in_every_step_is_one_finding() {
     assert_eq!(live.len(), 32);
     assert_eq!(live.values().map(|p| p.blocks).sum::<u64>(), 120);
 }
+
+/// A device is full once: what two leaks add to it counts for both; what adds little fills nothing by itself.
+#[test]
+fn what_grows_beside_it_counts_for_the_forecast_of_a_finding() {
+    const MIB: u64 = 1 << 20;
+    let mut s = Script::new();
+    for i in 0..80 {
+        for (line, size, from) in [(1, MIB, 0), (3, 2 * MIB, 30), (4, MIB / 64, 55)] {
+            s.line(line);
+            if i >= from {
+                s.alloc((u64::from(line) << 32) + i * 8192, size, MAIN, line);
+            }
+        }
+        s.say(0, Body::OptimizerBegin(1));
+        s.say(0, Body::OptimizerEnd(1));
+    }
+    let judged = Judged::of(&s.items, &s.names);
+    let held = judged.replay.devices().next().map_or(0, |d| d.allocated.0);
+    let left = (CARD - held) as f64 / (3.0 * MIB as f64);
+    let mut all = judged.standing();
+    all.sort_by_key(|f| f.first_step);
+    assert_eq!(all.len(), 3);
+    for f in &all[..2] {
+        let when = f.steps_to_oom.map_or(0.0, |w| w.mid as f64);
+        assert!(f.with_others && (when / left - 1.0).abs() < 0.1, "{when} of {left}: {}", f.bytes_per_step);
+    }
+    assert!(!all[2].with_others && all[2].steps_to_oom.is_some_and(|w| w.mid as f64 > 20.0 * left));
+}

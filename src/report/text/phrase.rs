@@ -31,17 +31,21 @@ const FAR_SECONDS: u64 = 7 * 24 * 3600;
 
 /// When the device will be full, in two parts: of a job that runs `full in` and `about 62 steps (54 to 89), 41 s from now`; of
 /// one that has ended `full after` and `about 62 further steps at this rate (54 to 89)`.
-/// A device is full once: of several findings that fill it, the one that does so first tells when.
+/// A device is full once: of several findings that fill it, the one that does so first tells when, or the one that gains most.
 pub(super) fn forecast(p: &Process<'_>, f: &Finding) -> Option<(&'static str, String)> {
     let when = f.steps_to_oom?;
     let is_other = |g: &&Finding| g.grows() && (g.device, g.grain) == (f.device, f.grain) && g.id != f.id;
-    let others = p.findings.iter().filter(is_other).filter_map(|g| g.steps_to_oom);
-    if others.map(|other| other.mid).any(|mid| mid < when.mid) {
+    let is_first = |g: &Finding| {
+        let gains_more = (g.bytes_per_step, f.id) > (f.bytes_per_step, g.id);
+        g.steps_to_oom.is_some_and(|other| other.mid < when.mid || other.mid == when.mid && gains_more)
+    };
+    if p.findings.iter().filter(is_other).any(is_first) {
         return None;
     }
     let (grain, runs) = (f.grain.noun(), p.ended == Ended::Running);
     let (label, noun, rate) = match runs {
         true => ("full in", grain.to_owned(), ""),
+        false if f.with_others => ("full after", format!("further {grain}"), " by all that grows"),
         false => ("full after", format!("further {grain}"), " at this rate"),
     };
     if f.grain == GrainName::Tick {

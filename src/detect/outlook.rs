@@ -1,0 +1,70 @@
+//! How soon a device is full by what a finding adds to it: alone, or together with what else grows there.
+
+use super::certainty::Certainty;
+use super::finding::Finding;
+use super::forecast::{self, Headroom, Rate};
+use super::severity::{Severity, Urgency};
+use super::until_full::SecondsToOom;
+
+/// Of what a device gains, a finding's own part must be one in so many, so that what else grows counts for its forecast: who adds a
+/// thousandth fills nothing.
+const PART: f64 = 4.0;
+
+/// What a forecast is made from.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Outlook {
+    /// What the finding gains in a mark.
+    pub(super) rate: Rate,
+    /// Marks to a step.
+    pub(super) per_step: f64,
+    /// Marks that growth was seen for.
+    pub(super) marks: u32,
+    pub(super) room: Headroom,
+    /// Seconds that a mark takes lately, where a clock tells.
+    pub(super) pace: Option<f64>,
+    /// How sure its events make it.
+    pub(super) certainty: Certainty,
+    /// Too early for an alert.
+    pub(super) hasty: bool,
+    /// Steps that the job still has to do, where known.
+    pub(super) left: Option<u64>,
+    /// Python's collector may still free what it counts.
+    pub(super) waits: bool,
+}
+
+impl Outlook {
+    /// What it gains in a step.
+    pub(super) fn per_step(&self) -> Rate {
+        self.rate.times(self.per_step)
+    }
+
+    /// Tells `f` when the device is full, where all that grows there gains `all` in a step, itself included.
+    pub(super) fn tell(&self, f: &mut Finding, all: Rate) {
+        /// What others add must be one in so many of it, to count.
+        const WORTH: f64 = 10.0;
+        let own = self.per_step().current;
+        f.with_others = own * PART >= all.current && (all.current - own) * WORTH > all.current;
+        let rate = if f.with_others { all.times(1.0 / self.per_step) } else { self.rate };
+        let mut steps = forecast::interval(&self.room, &rate, self.marks);
+        if f.with_others {
+            // They may end before it does.
+            steps.high = steps.high.max(forecast::interval(&self.room, &self.rate, self.marks).mid);
+        }
+        let seconds = self.pace.map(|pace| SecondsToOom::of(&steps, pace));
+        let urgency = Urgency {
+            steps,
+            seconds,
+            seen: forecast::seen(&rate, self.marks),
+            certainty: self.certainty,
+            hasty: self.hasty,
+            left: self.left,
+            is_known: self.room.known,
+        };
+        f.urgency = urgency.severity();
+        // Reference cycles may be what keeps it, and the collector is about to come: no alert, unless it is too late for that.
+        let capped = self.waits && !urgency.is_near();
+        f.severity = if capped { f.urgency.min(Severity::Warning) } else { f.urgency };
+        f.steps_to_oom = self.room.known.then_some(steps);
+        f.seconds_to_oom = seconds.filter(|_| self.room.known);
+    }
+}
