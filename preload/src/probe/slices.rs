@@ -143,14 +143,14 @@ fn slice(optimizer: u64) {
     let Ok(mut guard) = RUNNING.try_lock() else { return };
     let Some(running) = guard.as_mut() else { return };
     let (now, needs) = (clock::moment().mono_ns, running.work.needs());
+    if !running.pace.allows(needs, since_began(now), charged(), is_ending()) {
+        running.rests = now + running.pace.rest(0, needs, since_began(now), charged());
+        return;
+    }
     let waits = running.work.waits(optimizer, now, is_ending());
     WAITS.store(waits, Relaxed);
     if waits {
         running.rests = now + REST;
-        return;
-    }
-    if !running.pace.allows(needs, since_began(now), charged(), is_ending()) {
-        running.rests = now + running.pace.rest(0, needs, since_began(now), charged());
         return;
     }
     let budget = Budget::new();

@@ -40,7 +40,7 @@ const HOLDERS: usize = 16;
 /// Times that a last look may run out of time before it is given up, slices of 40 ms.
 pub(super) const TRIES: u32 = 8;
 /// Nanoseconds that the end of a step is waited for.
-const STEP: u64 = 30_000_000_000;
+const STEP: u64 = 120_000_000_000;
 /// Objects that are tracked at most: a pass over these takes about half a second of pauses.
 const OBJECTS: u64 = 2_000_000;
 
@@ -170,8 +170,8 @@ impl Work {
     /// Whether it waits for the end of a step, now that one of this optimizer's has ended (0: none has). It no longer does if so, nor once it has
     /// waited long enough.
     pub(super) fn waits(&mut self, optimizer: u64, now: u64, is_ending: bool) -> bool {
+        self.is_at_step = self.step.as_ref().is_some_and(|step| step.optimizers.contains(&optimizer));
         let Some(step) = &self.step else { return false };
-        self.is_at_step = step.optimizers.contains(&optimizer);
         if self.is_at_step || now >= step.until || is_ending {
             self.step = None;
         }
