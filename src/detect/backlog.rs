@@ -100,7 +100,7 @@ fn by_windows(t: &Track, mark: u32) -> Option<(u32, Point)> {
 /// The last windows of so many marks, of which the floor of each is higher than that of the one before: where they start, and the first and
 /// the last floor.
 fn rises(t: &Track, mark: u32, width: u32) -> Option<(u32, [Point; 2])> {
-    let start = (mark + 1).checked_sub(WINDOWS * width)?;
+    let start = mark.checked_add(1)?.checked_sub(WINDOWS.checked_mul(width)?)?;
     let floor = |i: u32| t.series.floor(start + i * width, start + (i + 1) * width);
     let (first, mut last) = (floor(0), floor(0));
     for next in (1..WINDOWS).map(floor) {
@@ -121,8 +121,8 @@ fn late(t: &Track, mark: u32) -> Option<(u32, Point)> {
             Some(range.map_or((n, n), |(a, b)| (a.min(n), b.max(n))))
         })
     };
-    let widths = core::iter::successors(Some(LATE), |w| Some(w + (w / 4).max(1)));
-    widths.take_while(|width| 2 * WINDOWS * width <= mark).find_map(|width| {
+    let widths = core::iter::successors(Some(LATE), |w| w.checked_add((w / 4).max(1)));
+    widths.take_while(|w| w.checked_mul(2 * WINDOWS).is_some_and(|all| all <= mark)).find_map(|width| {
         let (start, [first, last]) = rises(t, mark, width)?;
         let (low, high) = between(start / 2, start)?;
         let more = (high / 2).max((high - low).saturating_mul(2)).max(2 * BLOCKS);
