@@ -174,12 +174,13 @@ fn compose(
     // Of what is made anew again and again nothing waits for the collector.
     let is_anew = members.first().is_some_and(|m| m.growth.is_anew());
     let waits = !is_anew && is_uncollected(replay, place.grain, first_step);
+    let per_step = forecast::per_step(replay, place.grain);
     let outlook = Outlook {
         rate,
-        per_step: forecast::per_step(replay, place.grain),
+        per_step,
         marks,
         room: forecast::headroom(replay, place.device),
-        pace: forecast::pace(replay).map(|pace| pace / forecast::per_step(replay, place.grain)),
+        pace: forecast::pace(replay).map(|pace| pace / per_step),
         certainty,
         // Buffers fill as a job begins: for a dozen marks nobody is woken.
         hasty: !established && kind.may_be_buffer(),

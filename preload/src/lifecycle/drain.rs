@@ -6,8 +6,7 @@
 use super::output::Output;
 use super::watcher;
 use crate::platform::clock;
-use crate::platform::say;
-use crate::platform::{mapping, reserve, tid};
+use crate::platform::{mapping, reserve, say, tid};
 use crate::recorder::{self, Control, Housekeeping};
 use crate::recorder::{overhead, thread};
 use crate::tail;
@@ -84,7 +83,7 @@ fn explained(e: &io::Error) -> String {
 impl DrainThread {
     fn run(&mut self) -> io::Result<()> {
         tid::check();
-        reserve::of_writer(|| {
+        reserve::of_our_thread(|| {
             recorder::pass_through();
             say::fixed("strandline: the process has no memory left: recording stops here, the job goes on\n");
         });

@@ -2,7 +2,7 @@
 //! some and go on, but an allocation of ours that fails would end it, as Rust does then.
 //!
 //! It lies in the library itself, and takes no physical memory before it is used. What was taken is given back as a whole, once nothing of it is in
-//! use. Where it has become low the recording ends; where it is used up, the writing thread ends it and waits for ever.
+//! use. Where it is used up, our own thread ends what it does, and goes on no more.
 
 use super::pause::pause;
 use super::tid;
@@ -25,17 +25,17 @@ static USED: AtomicU64 = AtomicU64::new(0);
 const PART: u64 = 1 << 32;
 /// It was more than half used at some moment.
 static LOW: AtomicBool = AtomicBool::new(false);
-/// The writing thread, and what ends the recording there without allocating.
-static WRITER: AtomicU32 = AtomicU32::new(0);
+/// Our own thread, and what it is ended with there, which does not allocate.
+static OURS: AtomicU32 = AtomicU32::new(0);
 static END: AtomicPtr<()> = AtomicPtr::new(core::ptr::null_mut());
 
-/// This is the writing thread: where nothing is left it calls `end`, and goes on no more. Whoever waits for it does so for a bounded time.
-pub(crate) fn of_writer(end: fn()) {
+/// This is our own thread: where nothing is left it calls `end`, and goes on no more. Whoever waits for it does so for a bounded time.
+pub(crate) fn of_our_thread(end: fn()) {
     END.store(end as *mut (), Release);
-    WRITER.store(tid::tid(), Release);
+    OURS.store(tid::tid(), Release);
 }
 
-/// Whether a recording had better end: more than half of it was used.
+/// Whether it was more than half used at some moment: who uses it had better end.
 pub(crate) fn is_low() -> bool {
     LOW.load(Relaxed)
 }
@@ -50,7 +50,7 @@ pub(super) fn has(block: *const u8) -> bool {
 #[inline(never)]
 pub(super) fn take(layout: Layout) -> *mut u8 {
     let block = part(layout);
-    if !block.is_null() || WRITER.load(Acquire) != tid::tid() {
+    if !block.is_null() || OURS.load(Acquire) != tid::tid() {
         return block;
     }
     let end = END.load(Acquire);

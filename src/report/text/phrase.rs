@@ -45,7 +45,9 @@ pub(super) fn forecast(p: &Process<'_>, f: &Finding) -> Option<(&'static str, St
     let (grain, runs) = (f.grain.noun(), p.ended == Ended::Running);
     let (label, noun, rate) = match runs {
         true => ("full in", grain.to_owned(), ""),
-        false if f.with_others => ("full after", format!("further {grain}"), " by all that grows"),
+        false if f.with_others => {
+            ("full after", format!("further {grain}"), " at the rate of all that grows")
+        }
         false => ("full after", format!("further {grain}"), " at this rate"),
     };
     if f.grain == GrainName::Tick {

@@ -215,17 +215,16 @@ fn blocks(finding: &Finding, replay: &Replay) -> Vec<u64> {
 /// Which of blocks of these bytes are asked about, in their order.
 fn spread(sizes: &[u64]) -> Vec<usize> {
     /// As many as the job looks up of one finding, by their bytes and by their number.
-    const BY_BYTES: u64 = 24;
+    const BY_BYTES: u128 = 24;
     const BY_NUMBER: usize = 8;
     let number = (0..BY_NUMBER.min(sizes.len())).map(|i| i * sizes.len() / BY_NUMBER.min(sizes.len()));
     let mut chosen: Vec<usize> = number.collect();
-    let total: u64 = sizes.iter().sum();
-    let (mut sum, mut taken) = (0u64, 0u64);
+    let total = sizes.iter().map(|bytes| u128::from(*bytes)).sum::<u128>().max(1);
+    let (mut sum, mut taken) = (0, 0);
     for (i, bytes) in sizes.iter().enumerate() {
-        sum += bytes;
+        sum += u128::from(*bytes);
         // The middles of so many of the equal parts of all bytes lie before the end of this block.
-        let (sum, total) = (u128::from(sum), u128::from(total.max(1)));
-        let parts = ((2 * sum * u128::from(BY_BYTES) + total) / (2 * total)) as u64;
+        let parts = (2 * sum * BY_BYTES + total) / (2 * total);
         if parts > taken {
             taken = parts;
             chosen.push(i);
