@@ -11,9 +11,12 @@ const STILL: u32 = 8;
 /// The same for steps that left blocks, to an entry.
 const PER_ENTRY: f64 = 4.0;
 
-/// A keeper may speak for a finding where it holds one in so many of the blocks that the largest one holds, and more than one.
-const PART: u64 = 12;
-const BLOCKS: u64 = 2;
+/// Whether a keeper of so many blocks may speak for a finding, of which the largest keeper holds `most`: one in twelve of that, and more than one.
+pub fn holds_enough(blocks: u64, most: u64) -> bool {
+    const PART: u64 = 12;
+    const BLOCKS: u64 = 2;
+    blocks >= most.div_ceil(PART).max(BLOCKS.min(most))
+}
 
 /// Whom a keeper belongs to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -183,7 +186,7 @@ fn speaker(keepers: &[Keeper]) -> Option<&Keeper> {
     let most = keepers.iter().map(|k| k.blocks).max()?;
     let grows = |k: &&Keeper| {
         let is_open = k.owner == Owner::Other && k.bound.is_none() && !k.shrank;
-        is_open && k.grew() && k.blocks >= most.div_ceil(PART).max(BLOCKS.min(most))
+        is_open && k.grew() && holds_enough(k.blocks, most)
     };
     let open = keepers.iter().rev().filter(grows).max_by_key(|k| k.blocks);
     open.or_else(|| keepers.iter().rev().max_by_key(|k| k.blocks))

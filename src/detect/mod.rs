@@ -39,7 +39,7 @@ pub use detector::Detector;
 pub use explain::{plural, size, size_f, thousands};
 pub use finding::{Finding, FindingSite, GrainName, StreamRef};
 pub use job::{JobVerdict, Member, judge_job};
-pub use keeper::{Keeper, Owner, Testimony, refine};
+pub use keeper::{Keeper, Owner, Testimony, holds_enough, refine};
 pub use kind::{Kind, KindInfo};
 pub use oom::{Cause, Change, PostMortem, final_oom, post_mortem};
 pub use policy::Policy;

@@ -3,7 +3,7 @@
 //! The job answers in the fact `holders` of its recording, so a report knows it too, much later and elsewhere.
 
 use serde_json::{Value, json};
-use strandline::detect::{Finding, GrainName};
+use strandline::detect::{Finding, GrainName, holds_enough};
 use strandline::event::{Frame, Nanos};
 use strandline::replay::{Cohort, Replay};
 use strandline::report::{HeldBy, Holder};
@@ -62,12 +62,10 @@ fn growing_first(mut holders: Vec<Holder>, blocks_at: &dyn Fn(u32) -> Option<f64
     holders
 }
 
-/// Whether it got more entries and has no bound, and some of the blocks, beside the holder that has most: as in `detect::keeper`.
+/// Whether it got more entries and has no bound, and some of the blocks, beside the holder that has most.
 fn is_endless(h: &Holder, most: u64) -> bool {
-    /// A part of the blocks that the largest one has, and more than one.
-    const PART: u64 = 12;
     let grew = h.counts.first().zip(h.counts.last()).is_some_and(|(then, now)| now.entries > then.entries);
-    h.bound.is_none() && h.part.is_none() && !h.shrank() && grew && h.blocks >= most.div_ceil(PART).max(2)
+    h.bound.is_none() && h.part.is_none() && !h.shrank() && grew && holds_enough(h.blocks, most)
 }
 
 /// Whether it has had as many tensors in it for a while: in its entries themselves, so that nothing in these can grow.
