@@ -30,6 +30,7 @@ mod naming;
 mod near;
 mod node;
 mod objects;
+mod outcome;
 mod pace;
 mod pieces;
 mod proof;

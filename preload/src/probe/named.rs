@@ -109,6 +109,18 @@ impl Place {
         }
     }
 
+    /// An attribute of a class itself.
+    ///
+    /// # Safety
+    /// `class` is alive; with the GIL held.
+    pub(super) unsafe fn of_class(w: &World, types: &mut Types<'_>, class: u64, name: String) -> Place {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let text = format!("{}.{name}", w.python.type_name(class));
+            Place { rank: Rank::OfClass, text, scope: types.scope_in_class(class, name), owner: class }
+        }
+    }
+
     /// A variable of a frame.
     ///
     /// # Safety

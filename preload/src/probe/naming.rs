@@ -177,11 +177,7 @@ impl Climb {
                         let scope = w.python.scope_in_module(dict, key);
                         Place { rank: Rank::Global, text, scope, owner }
                     }
-                    Class::Type => {
-                        let text = format!("{}.{key}", w.python.type_name(owner));
-                        let scope = types.scope_in_class(owner, key);
-                        Place { rank: Rank::OfClass, text, scope, owner }
-                    }
+                    Class::Type => Place::of_class(w, types, owner, key),
                     _ => Place::attribute(w, types, owner, key),
                 };
                 self.name(w, types, place, value);

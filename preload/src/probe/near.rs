@@ -4,7 +4,7 @@ use super::contexts;
 use super::frames::Variable;
 use super::named::{Place, Rank};
 use super::names::is_wrapping;
-use super::objects::{Class, Kind, TYPE_FLAGS, references, type_of};
+use super::objects::{Class, Kind, TYPE_DICT, TYPE_FLAGS, references, type_of};
 use super::types::Types;
 use super::world::World;
 use crate::platform::memory::read;
@@ -42,6 +42,8 @@ pub(super) enum Way {
     Global(u64, u64),
     /// An instance, and the string that names the attribute.
     Attribute(u64, u64),
+    /// A class, and the string that names the attribute of its own.
+    OfClass(u64, u64),
     /// A context variable.
     Context(u64),
 }
@@ -287,8 +289,32 @@ impl Search<'_, '_> {
                     self.container(step, kind);
                 }
                 Class::Array => self.array(step),
+                Class::Type if matches!(way, Way::Global(..)) => self.class(step),
                 _ => {}
             }
+        }
+    }
+
+    /// Looks at what a class of the user's own has beside its functions, which is as near as the class.
+    ///
+    /// # Safety
+    /// As [`look`]; the object is alive, a class.
+    unsafe fn class(&mut self, step: Step) {
+        // SAFETY: the caller's promise; what a class's dictionary has is alive.
+        unsafe {
+            let dict = read(step.object + TYPE_DICT);
+            if !self.types.scope_in_class(step.object, String::new()).is_of_user()
+                || !self.w.python.is_dict(dict)
+            {
+                return;
+            }
+            self.w.python.items(dict, |name, object| {
+                if !matches!(self.types.of(object).class, Class::Function | Class::Type | Class::Other) {
+                    let way = Way::OfClass(step.object, name);
+                    self.level.push(Step { object, way, chain: None, listed: step.listed });
+                }
+                self.level.len() < MOST
+            });
         }
     }
 
@@ -441,6 +467,7 @@ impl Way {
                 Way::Local(v) => Place::variable(w, Rank::Local, v, 0),
                 Way::Context(variable) => contexts::place(w, variable, 0),
                 Way::Attribute(owner, name) => Place::attribute(w, types, owner, w.python.text(name)),
+                Way::OfClass(class, name) => Place::of_class(w, types, class, w.python.text(name)),
                 Way::Global(dict, name) => {
                     let scope = w.python.scope_in_module(dict, w.python.text(name));
                     let module = scope.module.as_deref().unwrap_or("?");

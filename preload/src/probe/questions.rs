@@ -1,6 +1,7 @@
 //! Looks for questions, has them answered, and tells the answers.
 
 use super::looks::Looks;
+use super::pace;
 use super::running::{Running, Slice};
 use super::slices::{
     COUNT, COUNTED, FINISHED, LAST_ASKED, LOOKS, RUNNING, WANTED, charged, is_ending, lock, lock_looks,
@@ -8,7 +9,6 @@ use super::slices::{
 };
 use super::work::Work;
 use super::world::prepare;
-use super::{answer, pace};
 use crate::platform::clock;
 use crate::platform::config::Pace;
 use crate::python::interpreter;
@@ -178,7 +178,7 @@ impl Probe {
     fn tell(&mut self, work: &Work, answer: Result<&[Value], &str>, cost: Value) {
         let findings = match answer {
             Ok(all) => all.to_vec(),
-            Err(why) => work.about().map(|about| answer::not_run(about, why)).collect(),
+            Err(why) => work.unfinished(why),
         };
         if self.answers.len() == ANSWERS {
             self.answers.remove(0);

@@ -10,7 +10,6 @@
 //! | Rise   | as Climb, from the tensors at the top of those graphs                        |
 //! | Verify | some names: the whole way down to what was asked about is there, at one moment |
 
-use super::answer;
 use super::budget::{self, Budget};
 use super::climb::{Climb, STRIDE};
 use super::close::{self, Close};
@@ -35,8 +34,6 @@ const SAMPLES: usize = 64;
 const GOLDEN: usize = 0x9e37_79b9;
 /// Tensors that are looked at together: what they are is copied by the kernel, in about a microsecond each.
 const TENSORS: usize = 256;
-/// Holders that are looked at again.
-const HOLDERS: usize = 16;
 /// Times that a last look may run out of time before it is given up, slices of 40 ms.
 pub(super) const TRIES: u32 = 8;
 /// Nanoseconds that the end of a step is waited for.
@@ -87,7 +84,7 @@ pub(super) enum Progress {
 /// A question under way. Between slices it keeps addresses, names and counts.
 #[derive(Default)]
 pub(super) struct Work {
-    ask: Ask,
+    pub(super) ask: Ask,
     stage: Stage,
     /// Only what the user's own names lead to is looked at.
     is_close: bool,
@@ -96,12 +93,14 @@ pub(super) struct Work {
     /// Sampled blocks, with their bits.
     pub(super) samples: HashMap<u64, u64>,
     /// Samples of each finding.
-    groups: Vec<u64>,
+    pub(super) groups: Vec<u64>,
+    /// What the user's own names alone have told, where that was not enough.
+    pub(super) close: Vec<Value>,
     /// Tensors of Python's that lie in sampled blocks, or whose gradients do.
-    tensors: HashMap<u64, u64>,
+    pub(super) tensors: HashMap<u64, u64>,
     /// Samples that such tensors and storages lie in, and samples that gradients do.
-    of_tensors: u64,
-    of_gradients: u64,
+    pub(super) of_tensors: u64,
+    pub(super) of_gradients: u64,
     pub(super) climb: Option<Climb>,
     /// Tensors that a node has made, with that.
     made: Vec<(u64, u64)>,
@@ -109,7 +108,7 @@ pub(super) struct Work {
     pub(super) wanted: HashMap<u64, u64>,
     pub(super) graphs: Option<graph::Walk>,
     /// Names whose tensors' graphs were seen to keep some of it.
-    now: Vec<Named>,
+    pub(super) now: Vec<Named>,
     /// Names whose containers, made anew in every step, were seen to keep some of it.
     held: Vec<Named>,
     /// The step that is to end before names are looked at again, and that it has.
@@ -232,9 +231,11 @@ impl Work {
                 Stage::Verify => {
                     let is_whole = self.verify(w, budget);
                     if is_whole && self.is_close && !self.is_enough(self.proved_samples()) {
+                        let close = self.answers();
                         let (samples, groups) =
                             (std::mem::take(&mut self.samples), std::mem::take(&mut self.groups));
                         *self = Work::begin(Stage::Match, std::mem::take(&mut self.ask), samples, groups);
+                        self.close = close;
                     } else if is_whole {
                         return Ok(Progress::Answered(self.answers()));
                     }
@@ -473,26 +474,5 @@ impl Work {
         }
         self.rise = Some(Climb::new(from.into_iter(), self.groups.clone()));
         self.stage = Stage::Rise;
-    }
-
-    fn answers(&self) -> Vec<Value> {
-        let climbed = self.climb.as_ref().map_or(&[][..], |c| &c.named);
-        let risen: Vec<Named> =
-            self.now.iter().chain(self.rise.iter().flat_map(|c| &c.named)).cloned().collect();
-        let found = self.tensors.values().fold(0, |a, m| a | m);
-        // What something else keeps as well is kept by that.
-        let seen = [found, self.of_gradients & !self.of_tensors];
-        let one = |(f, group): (_, &u64)| answer::answer_for(f, *group, seen, climbed, &risen);
-        self.about().zip(&self.groups).map(one).collect()
-    }
-
-    /// What was named as a holder in the answers, to be looked at again, each with the finding's place among them.
-    pub(super) fn holders(&self) -> Vec<Named> {
-        let all = [&self.climb, &self.rise].into_iter().flatten().flat_map(|c| &c.named).chain(&self.now);
-        let told = |n: &&Named| n.is_final && n.entries.is_some() && !n.is_rebound;
-        let mut all: Vec<Named> = all.filter(told).cloned().collect();
-        all.sort_by_key(|n| std::cmp::Reverse(n.mask.count_ones()));
-        all.truncate(HOLDERS);
-        all
     }
 }

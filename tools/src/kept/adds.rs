@@ -1,7 +1,7 @@
 //! Statements that put something into a keeper: calls of its methods, assignments to its keys, sums that build on it.
 
 use super::keeper::Keeper;
-use super::scope::{FUNCTIONS, Source, below, children, last_line, line, outward, part};
+use super::scope::{FUNCTIONS, Source, below, children, outward, part};
 use super::ways::is_attribute_name;
 use super::{values, ways};
 use std::collections::HashSet;
@@ -59,25 +59,6 @@ impl<'t> Add<'t> {
         }
         self.node
     }
-
-    /// How sure the stacks of what was allocated make it: one leads through its lines, or through those that made its value.
-    pub(super) fn evidence(&self, source: &Source<'t>, keeper: &Keeper) -> u32 {
-        let statement = self.statement();
-        let leads = |n: Node<'_>| keeper.allocated.iter().any(|l| (line(n)..=last_line(n)).contains(l));
-        if leads(statement) {
-            return 2;
-        }
-        let names = self.values.iter().flat_map(|v| below(*v, &|_| true));
-        let mut names = names.filter(|n| n.kind() == "identifier" && !is_attribute_name(*n));
-        let is_made = |name: Node<'t>| {
-            let (text, owner) = (source.text(name), source.owner(name, source.text(name)));
-            source
-                .binding(text)
-                .iter()
-                .any(|n| n.kind() == "assignment" && leads(*n) && source.owner(*n, text) == owner)
-        };
-        u32::from(names.any(is_made))
-    }
 }
 
 /// What a keeper is called at some place of the source.
@@ -87,6 +68,8 @@ pub(super) enum Name {
     Of(usize, String),
     /// An attribute.
     Attribute(String),
+    /// A method that returns it.
+    Method(String),
 }
 
 /// Statements that put something into a keeper; where there is none of its own, those of functions that are given it.
@@ -98,12 +81,11 @@ pub(super) fn all<'t>(source: &Source<'t>, keeper: &Keeper) -> Vec<Add<'t>> {
     }
     if KEEPING.contains(&keeper.type_name.as_str()) {
         let names = HashSet::from([first]);
-        return Search { source, keeper, names, is_any: false }.makes();
+        return Search::new(source, keeper, names).makes();
     }
     let (mut names, mut met) = (HashSet::from([first]), HashSet::new());
     for _ in 0..=DEEPEST {
-        let names_now = with_aliases(source, keeper, &names);
-        let found = Search { source, keeper, names: names_now, is_any: false };
+        let found = Search::with_aliases(source, keeper, names.clone());
         let adds = found.adds();
         if adds.iter().any(|a| a.may_hold) {
             return adds;
@@ -115,7 +97,7 @@ pub(super) fn all<'t>(source: &Source<'t>, keeper: &Keeper) -> Vec<Add<'t>> {
         }
     }
     // Where nothing else is: attributes that are asked for by names of which the source does not say which.
-    Search { source, keeper, names: own, is_any: true }.adds()
+    Search { is_any: true, ..Search::new(source, keeper, own) }.adds()
 }
 
 fn name_of(source: &Source<'_>, keeper: &Keeper) -> Option<Name> {
@@ -153,67 +135,18 @@ fn cached<'t>(source: &Source<'t>, keeper: &Keeper) -> Option<Vec<Add<'t>>> {
 /// Looks for a keeper by its names.
 pub(super) struct Search<'s, 't> {
     pub(super) source: &'s Source<'t>,
-    keeper: &'s Keeper,
-    names: HashSet<Name>,
+    pub(super) keeper: &'s Keeper,
+    pub(super) names: HashSet<Name>,
+    /// Names of entries of it: `row = kept.setdefault(key, [])`.
+    pub(super) entries: HashSet<Name>,
     /// `getattr(self, name)` may be the keeper.
     is_any: bool,
 }
 
-/// The names, those that are only ever assigned one of them, and properties that return it.
-fn with_aliases(source: &Source<'_>, keeper: &Keeper, names: &HashSet<Name>) -> HashSet<Name> {
-    let mut search = Search { source, keeper, names: names.clone(), is_any: false };
-    for _ in 0..2 {
-        let mut more = HashSet::new();
-        for n in source.all("assignment") {
-            let (Some(left), Some(right)) = (part(*n, "left"), part(*n, "right")) else {
-                continue;
-            };
-            if left.kind() == "identifier" && search.is_keeper(right) {
-                let text = source.text(left);
-                let name = Name::Of(source.owner(left, text), text.to_string());
-                if search.is_only_that(&name) {
-                    more.insert(name);
-                }
-            }
-        }
-        for n in source.all("function_definition") {
-            let returned = ways::property(source, *n).filter(|(_, value)| search.is_keeper(*value));
-            more.extend(returned.map(|(name, _)| Name::Attribute(name.to_string())));
-        }
-        search.names.extend(more);
-    }
-    search.names
-}
-
-impl<'t> Search<'_, 't> {
-    /// Whether all assignments of a name give it the keeper.
-    fn is_only_that(&self, name: &Name) -> bool {
-        self.is_only(name, &|right| self.is_keeper(right))
-    }
-
-    /// Whether a name or an attribute is only ever assigned a method of the keeper that puts its argument there: `push = kept.append`.
-    fn is_method(&self, name: Node<'t>) -> bool {
-        let source = self.source;
-        let is_it = |right: Node<'t>| {
-            METHODS.has(source.field(right, "attribute"))
-                && part(right, "object").is_some_and(|o| self.is_part(o))
-        };
-        if name.kind() == "attribute" {
-            let all = ways::values_of_attribute(source, name);
-            return !all.is_empty() && all.into_iter().all(|right| right.is_some_and(is_it));
-        }
-        let text = source.text(name);
-        name.kind() == "identifier"
-            && self.is_only(&Name::Of(source.owner(name, text), text.to_string()), &is_it)
-    }
-
-    /// Whether a name is assigned, and only ever what `is_it` says.
-    fn is_only(&self, name: &Name, is_it: &dyn Fn(Node<'t>) -> bool) -> bool {
-        let Name::Of(owner, text) = name else { return false };
-        let assigns = |n: &&Node<'t>| self.source.owner(n.child(0).unwrap_or(**n), text) == *owner;
-        let right = |n: &Node<'t>| part(*n, "right").filter(|_| n.kind() == "assignment");
-        let mut all = self.source.binding(text).iter().filter(assigns).peekable();
-        all.peek().is_some() && all.all(|n| right(n).is_some_and(is_it))
+impl<'s, 't> Search<'s, 't> {
+    /// For what these names are.
+    pub(super) fn new(source: &'s Source<'t>, keeper: &'s Keeper, names: HashSet<Name>) -> Search<'s, 't> {
+        Search { source, keeper, names, entries: HashSet::new(), is_any: false }
     }
 
     /// Whether an expression is the keeper itself.
@@ -237,9 +170,20 @@ impl<'t> Search<'_, 't> {
                     |name: &str| self.names.contains(&Name::Of(self.source.root.id(), name.to_string()));
                 ways::global(self.source, n).is_some_and(is_global)
                     || ways::by_name(self.source, n).is_some_and(|(object, name)| self.is_named(object, name))
+                    || self.is_any && ways::is_some_global(self.source, n, self.keeper)
+                    || self.is_returned(n)
             }
             _ => false,
         }
+    }
+
+    /// Whether it is a call of a method that returns the keeper.
+    fn is_returned(&self, call: Node<'t>) -> bool {
+        let Some(function) = part(call, "function").filter(|f| f.kind() == "attribute") else {
+            return false;
+        };
+        let name = Name::Method(self.source.field(function, "attribute").to_string());
+        self.names.contains(&name) && part(function, "object").is_some_and(|o| self.is_owner(o))
     }
 
     /// Whether it is the keeper, or its class puts something into itself: `self[key] = value` in a class made of `dict`.
@@ -282,7 +226,7 @@ impl<'t> Search<'_, 't> {
     }
 
     /// The keeper below keys and the like: of `self.losses["x"]` it is `self.losses`.
-    fn is_part(&self, n: Node<'t>) -> bool {
+    pub(super) fn is_part(&self, n: Node<'t>) -> bool {
         let inner = match n.kind() {
             "subscript" => part(n, "value"),
             "call" => part(n, "function")
@@ -296,7 +240,10 @@ impl<'t> Search<'_, 't> {
             "parenthesized_expression" => children(n).first().copied(),
             _ => None,
         };
-        self.is_whole(n) || self.is_attributes(n) || inner.is_some_and(|i| self.is_part(i))
+        self.is_whole(n)
+            || self.is_attributes(n)
+            || self.is_entry(n)
+            || inner.is_some_and(|i| self.is_part(i))
     }
 
     /// Whether it is the dictionary of the keeper's attributes.
@@ -409,8 +356,9 @@ impl<'t> Search<'_, 't> {
                 if is_own || is_stack && OF_STACKS.contains(&method) {
                     let object = part(function, "object")?;
                     // What `setdefault` makes is mostly a container to put something into.
-                    let is_way = source.field(function, "attribute") == "setdefault"
-                        && n.parent().is_some_and(|p| p.kind() == "attribute");
+                    let is_way = method == "setdefault"
+                        && (n.parent().is_some_and(|p| p.kind() == "attribute")
+                            || arguments.get(1).is_some_and(|made| values::is_empty(source, *made)));
                     let by_name = |a: &Node<'t>| {
                         part(*a, "value").filter(|_| a.kind() == "keyword_argument").unwrap_or(*a)
                     };
@@ -418,7 +366,12 @@ impl<'t> Search<'_, 't> {
                     // A method that its class has is no container's: what it does stands there.
                     let is_other =
                         self.is_keeper(object) && ways::has_method(source, &self.keeper.type_name, method);
-                    return (self.is_part(object) && !is_way && !is_other && !values.is_empty())
+                    // A tensor has such a method, too: what it returns is used.
+                    let is_sum = method == "add"
+                        && self.is_entry(object)
+                        && n.parent().is_none_or(|p| p.kind() != "expression_statement");
+                    let is_into = self.is_part(object) && !is_way && !is_other && !is_sum;
+                    return (is_into && !values.is_empty())
                         .then(|| made(values, true))
                         .filter(|add| !needs_evidence || add.evidence(source, self.keeper) > 0);
                 }
@@ -464,7 +417,8 @@ impl<'t> Search<'_, 't> {
                 let builds = !self.is_rest(right) && self.mentions(right);
                 let is_set = self.keeper.rebound && !builds && values::is_made_of_others(source, right);
                 let is_one = !self.keeper.rebound || self.is_carried(n);
-                (is_one && (builds || is_set)).then(|| made(vec![right], builds))
+                let is_linked = ways::links(source, n, self.keeper);
+                (is_one && (builds || is_set) || is_linked).then(|| made(vec![right], builds))
             }
             _ => None,
         }

@@ -2,6 +2,8 @@
 //! leak.py:11. Where two statements could be it, none is told: a wrong one is worse than none.
 
 mod adds;
+mod aliases;
+mod evidence;
 mod files;
 mod find;
 mod given;

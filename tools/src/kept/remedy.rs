@@ -66,6 +66,10 @@ pub(super) fn suggest(source: &Source<'_>, add: &Add<'_>, keeper: &Keeper) -> Op
     if values.iter().any(|v| is_view(source, *v)) {
         return Some("a view keeps its whole base tensor: .clone() the part that is needed".into());
     }
+    if ways::links(source, add.node, keeper) {
+        let link = target.filter(|t| t.len() <= LONGEST).unwrap_or("the link");
+        return Some(format!("cut the chain where what is older is no longer needed: {link} = None"));
+    }
     if !add.grows {
         // What it replaces is let go: nothing piles up in this container.
         return None;
@@ -80,9 +84,11 @@ pub(super) fn suggest(source: &Source<'_>, add: &Add<'_>, keeper: &Keeper) -> Op
     if is_sum && type_name == "Tensor" && values.iter().any(|v| joins(source, *v)) {
         return Some("keep only the last part of it, or begin it anew at the end of each epoch".into());
     }
-    let filled = || filled(source, add).filter(|_| ways::is_namespace(type_name));
-    let base = || ways::container(source, type_name).or_else(filled);
-    of_container(type_name).or_else(|| of_container(base()?)).map(str::to_owned)
+    let filled = filled(source, add);
+    let base = || ways::container(source, type_name).or(filled.filter(|_| ways::is_namespace(type_name)));
+    let of_type = of_container(type_name).or_else(|| of_container(base()?))?;
+    let is_into_list = of_type == OF_DICTS && matches!(filled, Some("list" | "deque"));
+    Some(if is_into_list { OF_LISTS_IN_DICTS } else { of_type }.to_owned())
 }
 
 /// The object that a statement gives an attribute, a buffer or a module whose name may be another one each time.
@@ -108,6 +114,9 @@ const LONGEST: usize = 40;
 
 const OF_LISTS: &str = "clear() it when an epoch ends, or limit its length: collections.deque(maxlen=…)";
 const OF_DICTS: &str = "delete what is no longer needed: pop() the key, or clear() at the end of each epoch";
+
+const OF_LISTS_IN_DICTS: &str =
+    "clear() the lists in it when an epoch ends, or pop() the keys that are no longer needed";
 
 /// What helps where a container of such a type gets more and more.
 fn of_container(type_name: &str) -> Option<&'static str> {

@@ -15,6 +15,10 @@ const MAKERS: WordList =
 /// Methods that let a tensor go from its graph.
 pub(super) const DETACHED: [&str; 2] = ["detach", "detach_"];
 
+/// Classes whose instances are containers.
+pub(super) const CONTAINERS: [&str; 9] =
+    ["dict", "list", "set", "deque", "OrderedDict", "defaultdict", "Counter", "UserDict", "UserList"];
+
 /// Whether a value can be memory of a device, as far as its text tells.
 pub(super) fn may_hold(source: &Source<'_>, value: Node<'_>) -> bool {
     match value.kind() {
@@ -30,7 +34,8 @@ pub(super) fn may_hold(source: &Source<'_>, value: Node<'_>) -> bool {
         "call" => {
             let name = called(source, value);
             let is_method = part(value, "function").is_some_and(|f| f.kind() == "attribute");
-            !(if is_method { ON_HOST.contains(&name) } else { NUMBERS.contains(&name) })
+            let is_other = if is_method { ON_HOST.contains(&name) } else { NUMBERS.contains(&name) };
+            !is_other && !is_empty(source, value)
         }
         "attribute" => !matches!(source.field(value, "attribute"), "shape" | "dtype" | "device" | "name"),
         "conditional_expression" => {
@@ -73,6 +78,20 @@ pub(super) fn is_counter(source: &Source<'_>, name: Node<'_>) -> bool {
                 _ => false,
             }
     })
+}
+
+/// Whether an expression makes a container of Python's with nothing in it.
+pub(super) fn is_empty(source: &Source<'_>, made: Node<'_>) -> bool {
+    let is_made_by = |function: &str| CONTAINERS.contains(&function.rsplit('.').next().unwrap_or_default());
+    match made.kind() {
+        "list" | "dictionary" => children(made).is_empty(),
+        "call" => {
+            part(made, "arguments")
+                .is_some_and(|a| children(a).iter().all(|a| a.kind() == "keyword_argument"))
+                && is_made_by(source.field(made, "function"))
+        }
+        _ => false,
+    }
 }
 
 /// Whether a value is made of what was computed before, and keeps its graph: nothing new, nothing detached.

@@ -1,12 +1,10 @@
 //! Ways to a keeper besides its name: the class that it is an instance of, a property that returns it, a key that is always the same.
 
+use super::keeper::Keeper;
 use super::scope::{ASSIGNING, Source, below, children, part};
-use super::values::called;
+use super::stored::exception;
+use super::values::{CONTAINERS, called, is_empty};
 use tree_sitter::Node;
-
-/// Classes whose instances are containers.
-const CONTAINERS: [&str; 9] =
-    ["dict", "list", "set", "deque", "OrderedDict", "defaultdict", "Counter", "UserDict", "UserList"];
 
 /// Whether `n` is `self` (or `super()`) in a class of this name.
 pub(super) fn is_self(source: &Source<'_>, n: Node<'_>, class: &str) -> bool {
@@ -36,14 +34,38 @@ pub(super) fn has_method(source: &Source<'_>, class: &str, name: &str) -> bool {
     classes.any(|c| source.inherits(class, c))
 }
 
-/// The expression that a property returns and does nothing else, and the property's name.
-pub(super) fn property<'t>(source: &Source<'t>, function: Node<'t>) -> Option<(&'t str, Node<'t>)> {
-    let decorated = function.parent().filter(|p| p.kind() == "decorated_definition")?;
-    children(decorated).into_iter().find(|d| d.kind() == "decorator" && source.text(*d) == "@property")?;
+/// The name of a method, the expression that it returns and does nothing else, and whether it is a property.
+pub(super) fn returned<'t>(source: &Source<'t>, function: Node<'t>) -> Option<(&'t str, Node<'t>, bool)> {
+    let around = function.parent()?;
+    let is_property = match around.kind() {
+        "decorated_definition" => {
+            let is_it = |d: &Node<'t>| d.kind() == "decorator" && source.text(*d) == "@property";
+            children(around).iter().find(|d| is_it(d))?;
+            true
+        }
+        _ => false,
+    };
+    source.class_around(function)?;
     let body = children(part(function, "body")?);
     let [only] = body.as_slice() else { return None };
     let value = children(*only).into_iter().next().filter(|_| only.kind() == "return_statement")?;
-    Some((source.field(function, "name"), value))
+    Some((source.field(function, "name"), value, is_property))
+}
+
+/// Whether an assignment links what is kept to what was kept before: an object's attribute gets another object of the same type, as in
+/// `new.previous = last`, a class's gets a new object of that class, as in `Node.last = Node(x)`, or an exception gets a name in the clause that
+/// handles it, from where it can be the cause of the next.
+pub(super) fn links(source: &Source<'_>, assignment: Node<'_>, keeper: &Keeper) -> bool {
+    let (Some(left), Some(right)) = (part(assignment, "left"), part(assignment, "right")) else {
+        return false;
+    };
+    let is_node = keeper.class.as_deref() == Some(keeper.type_name.as_str());
+    let is_link = match keeper.kind.as_str() {
+        "attribute" => is_node && right.kind() == "identifier" || exception(source, right).is_some(),
+        "class" => is_node && right.kind() == "call" && called(source, right) == keeper.type_name,
+        _ => false,
+    };
+    is_link && left.kind() == "attribute" && !keeper.rebound
 }
 
 /// Whether all keys of a subscript are literals: `state["last"]` is the same place each time.
@@ -66,9 +88,7 @@ pub(super) fn cache<'t>(source: &Source<'t>, function: &str) -> Option<(Node<'t>
     let is_cache = |d: &Node<'t>| d.kind() == "decorator" && source.text(*d).contains("cache");
     let decorator = children(decorated).into_iter().find(is_cache)?;
     let is_empty = |n: Node<'t>| {
-        let value = children(n).into_iter().next().map_or("", |v| source.text(v));
-        n.kind() == "return_statement"
-            && (matches!(value, "[]" | "{}") || CONTAINERS.iter().any(|c| value == format!("{c}()")))
+        n.kind() == "return_statement" && children(n).first().is_some_and(|v| is_empty(source, *v))
     };
     let is_filled = below(node, &|_| true).into_iter().any(is_empty);
     all.next().is_none().then_some((decorator, is_filled))
@@ -190,6 +210,13 @@ pub(super) fn global<'t>(source: &Source<'t>, subscript: Node<'_>) -> Option<&'t
     let is_it = source.field(subscript, "value") == "globals()";
     let key = part(subscript, "subscript").filter(|k| is_it && k.kind() == "string")?;
     quoted(source.text(key))
+}
+
+/// Whether it is a global of which there may be many such as the keeper, a tensor: `globals()[f"saved_{i}"]`.
+pub(super) fn is_some_global(source: &Source<'_>, subscript: Node<'_>, keeper: &Keeper) -> bool {
+    let is_it = source.field(subscript, "value") == "globals()"
+        && part(subscript, "subscript").is_some_and(|k| !is_plain(k));
+    is_it && keeper.kind == "global" && keeper.type_name == "Tensor"
 }
 
 /// The name after the dot, or of an argument: no variable.

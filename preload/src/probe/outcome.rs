@@ -1,0 +1,80 @@
+//! What a search has come to: the answer to each finding, and the holders that are worth another look.
+
+use super::answer;
+use super::named::Named;
+use super::work::Work;
+use serde_json::Value;
+
+/// Holders that are looked at again.
+const HOLDERS: usize = 16;
+
+impl Work {
+    /// The answer to each finding. What the user's own names told before is better than nothing.
+    pub(super) fn answers(&self) -> Vec<Value> {
+        let climbed = self.climb.as_ref().map_or(&[][..], |c| &c.named);
+        let risen: Vec<Named> =
+            self.now.iter().chain(self.rise.iter().flat_map(|c| &c.named)).cloned().collect();
+        let found = self.tensors.values().fold(0, |a, m| a | m);
+        // What something else keeps as well is kept by that.
+        let seen = [found, self.of_gradients & !self.of_tensors];
+        let one = |(f, group): (_, &u64)| answer::answer_for(f, *group, seen, climbed, &risen);
+        let mut all: Vec<Value> = self.about().zip(&self.groups).map(one).collect();
+        for (mine, before) in all.iter_mut().zip(&self.close) {
+            if !is_found(mine) && is_found(before) {
+                *mine = before.clone();
+            }
+        }
+        all
+    }
+
+    /// What is told of each finding where the search could not be ended, because of `why`.
+    pub(super) fn unfinished(&self, why: &str) -> Vec<Value> {
+        let mut before = self.close.iter();
+        let mut one = |about| {
+            let found = before.next().filter(|a| is_found(a));
+            found.cloned().unwrap_or_else(|| answer::not_run(about, why))
+        };
+        self.about().map(&mut one).collect()
+    }
+
+    /// What was named as a holder in the answers, to be looked at again, each with the finding's place among them.
+    pub(super) fn holders(&self) -> Vec<Named> {
+        let all = [&self.climb, &self.rise].into_iter().flatten().flat_map(|c| &c.named).chain(&self.now);
+        let told = |n: &&Named| n.is_final && n.entries.is_some() && !n.is_rebound;
+        let mut all: Vec<Named> = all.filter(told).cloned().collect();
+        all.sort_by_key(|n| std::cmp::Reverse(n.mask.count_ones()));
+        all.truncate(HOLDERS);
+        all
+    }
+}
+
+fn is_found(answer: &Value) -> bool {
+    answer["status"] == "found"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+    use strandline_core::format::holders::{Ask, Flagged};
+
+    #[test]
+    fn what_was_found_close_by_is_told_where_the_search_could_not_be_ended() {
+        let finding = |n: u64| Flagged { about: json!(n), blocks: vec![n] };
+        let ask = Ask { number: 1, findings: vec![finding(1), finding(2)], last: false };
+        let close = |of: u64, status: &str| json!({ "about": of, "status": status });
+        let work = Work {
+            ask,
+            close: vec![close(1, "found"), close(2, "not_found")],
+            groups: vec![1, 2],
+            ..Work::default()
+        };
+        let told = |all: Vec<Value>| {
+            all.iter().map(|a| a["status"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+        };
+        assert_eq!(told(work.unfinished("the job ended first")), ["found", "not_run"]);
+        assert_eq!(told(work.answers()), ["found", "not_found"], "nothing better was found later");
+        let none = Work { close: Vec::new(), ..work };
+        assert_eq!(told(none.unfinished("the job ended first")), ["not_run", "not_run"]);
+    }
+}

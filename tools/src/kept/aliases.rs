@@ -1,0 +1,167 @@
+//! Other names of a keeper and of its entries: `rows = self.rows`, `row = rows.setdefault(key, [])`, `for row in rows.values()`.
+
+use super::adds::{METHODS, Name, Search};
+use super::keeper::Keeper;
+use super::scope::{Source, part};
+use super::values::called;
+use super::ways;
+use std::collections::HashSet;
+use tree_sitter::Node;
+
+/// Names that lead to names: `rows = self.rows; row = rows[key]`.
+const LONGEST: usize = 2;
+
+impl<'s, 't> Search<'s, 't> {
+    /// For the names, those that are only ever assigned one of them or an entry, and properties and methods that return it.
+    pub(super) fn with_aliases(
+        source: &'s Source<'t>,
+        keeper: &'s Keeper,
+        names: HashSet<Name>,
+    ) -> Search<'s, 't> {
+        let mut search = Search::new(source, keeper, names);
+        for _ in 0..LONGEST {
+            let whole = search.named(&|n| search.assigned(n).is_some_and(|value| search.is_keeper(value)));
+            let entries = search.named(&|n| search.is_of_entries(n));
+            for n in source.all("function_definition") {
+                let Some((name, value, is_property)) = ways::returned(source, *n) else { continue };
+                if search.is_keeper(value) {
+                    let named = if is_property { Name::Attribute } else { Name::Method };
+                    search.names.insert(named(name.to_string()));
+                }
+            }
+            search.names.extend(whole);
+            search.entries.extend(entries);
+        }
+        search
+    }
+
+    /// Names that are only ever given what `is_it` says of the statement that gives it.
+    fn named(&self, is_it: &dyn Fn(Node<'t>) -> bool) -> HashSet<Name> {
+        let source = self.source;
+        let giving = ["assignment", "for_statement"].into_iter().flat_map(|kind| source.all(kind));
+        let names = giving.filter(|n| is_it(**n)).flat_map(|n| {
+            let at = n.child(0).unwrap_or(*n);
+            let name = |text: &str| Name::Of(source.owner(at, text), text.to_string());
+            source.bound_by(*n).into_iter().map(name).collect::<Vec<Name>>()
+        });
+        names.filter(|name| self.is_only(name, is_it)).collect()
+    }
+
+    /// What an assignment gives the one name on its left.
+    fn assigned(&self, n: Node<'t>) -> Option<Node<'t>> {
+        let is_one = n.kind() == "assignment" && part(n, "left")?.kind() == "identifier";
+        part(n, "right").filter(|_| is_one)
+    }
+
+    /// Whether an assignment, or a loop, gives its name an entry of the keeper.
+    fn is_of_entries(&self, n: Node<'t>) -> bool {
+        let looked_up = |value: Node<'t>| {
+            matches!(value.kind(), "subscript" | "call") && !self.is_keeper(value) && self.is_part(value)
+        };
+        let each = || {
+            let (name, over) = (part(n, "left")?, part(n, "right")?);
+            let values = part(over, "function")
+                .filter(|f| {
+                    over.kind() == "call" && called(self.source, over) == "values" && f.kind() == "attribute"
+                })
+                .and_then(|f| part(f, "object"));
+            let is_list = values.is_some() || self.keeper.type_name == "list";
+            let is_one = n.kind() == "for_statement" && name.kind() == "identifier" && is_list;
+            is_one.then(|| self.is_part(values.unwrap_or(over)))
+        };
+        self.assigned(n).is_some_and(looked_up) || each().unwrap_or(false)
+    }
+
+    /// Whether a name is an entry of the keeper.
+    pub(super) fn is_entry(&self, n: Node<'t>) -> bool {
+        let text = self.source.text(n);
+        n.kind() == "identifier"
+            && !self.entries.is_empty()
+            && !ways::is_attribute_name(n)
+            && self.entries.contains(&Name::Of(self.source.owner(n, text), text.to_string()))
+    }
+
+    /// Whether a name or an attribute is only ever assigned a method of the keeper that puts its argument there: `push = kept.append`.
+    pub(super) fn is_method(&self, name: Node<'t>) -> bool {
+        let source = self.source;
+        let is_it = |right: Node<'t>| {
+            METHODS.has(source.field(right, "attribute"))
+                && part(right, "object").is_some_and(|o| self.is_part(o))
+        };
+        if name.kind() == "attribute" {
+            let all = ways::values_of_attribute(source, name);
+            return !all.is_empty() && all.into_iter().all(|right| right.is_some_and(is_it));
+        }
+        let text = source.text(name);
+        let name_of = || Name::Of(source.owner(name, text), text.to_string());
+        name.kind() == "identifier" && self.is_only(&name_of(), &|n| self.assigned(n).is_some_and(is_it))
+    }
+
+    /// Whether a name is given something, and only ever by what `is_it` says.
+    fn is_only(&self, name: &Name, is_it: &dyn Fn(Node<'t>) -> bool) -> bool {
+        let Name::Of(owner, text) = name else { return false };
+        let gives = |n: &&Node<'t>| self.source.owner(n.child(0).unwrap_or(**n), text) == *owner;
+        let mut all = self.source.binding(text).iter().filter(gives).peekable();
+        all.peek().is_some() && all.all(|n| is_it(*n))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{attribute, global, is, none};
+
+    #[test]
+    fn an_entry_that_has_a_name_of_its_own() {
+        let kept = attribute("Trace", "rows", "dict");
+        let class = "class Trace:\n    def __init__(self): self.rows = {}\n    def add(self, k, x):\n";
+        let made = "        row = self.rows.setdefault(k, [])\n        row.append(x)\n";
+        is(&format!("{class}{made}"), &kept, 5, "row.append(x)");
+        let looked_up = "        row = self.rows[k]\n        row[\"kv\" + k] = x\n";
+        is(&format!("{class}{looked_up}"), &kept, 5, "row[\"kv\" + k] = x");
+        let two = "        rows = self.rows\n        row = rows.get(k)\n        row.append(x)\n";
+        is(&format!("{class}{two}"), &kept, 6, "row.append(x)");
+        let each = "        for row in self.rows.values():\n            row.append(x)\n";
+        is(&format!("{class}{each}"), &kept, 5, "row.append(x)");
+        // An empty container is not what keeps memory; where nothing is known to fill it, nothing is told.
+        none(&format!("{class}        row = self.rows.setdefault(k, [])\n        fill(row, x)\n"), &kept);
+        none(
+            &format!("{class}        row = self.rows[k]\n        row = other()\n        row.append(x)\n"),
+            &kept,
+        );
+        none(&format!("{class}        row = self.rows[k]\n        return row.add(x)\n"), &kept);
+    }
+
+    #[test]
+    fn a_method_that_returns_it() {
+        let class =
+            "class T:\n    def __init__(self): self.extra = []\n    def state(self): return self.extra\n";
+        let source = format!("{class}t = T()\nt.state().append(x)\n");
+        is(&source, &attribute("T", "extra", "list"), 5, "t.state().append(x)");
+        none(
+            &source.replace("return self.extra", "return list(self.extra)"),
+            &attribute("T", "extra", "list"),
+        );
+    }
+
+    #[test]
+    fn a_chain_of_objects_or_of_exceptions() {
+        let chain =
+            "prev = None\nfor x in data:\n    cur = net(x)\n    cur.previous = prev\n    prev = cur\n";
+        let remedy = is(chain, &attribute("Tensor", "previous", "Tensor"), 4, "cur.previous = prev");
+        assert!(remedy.ends_with("cur.previous = None"), "{remedy}");
+        let class = "class N:\n    last = None\n    def __init__(self, x): self.x, self.prev = x, N.last\nN.last = N(net(x))\n";
+        let kept = super::super::keeper::Keeper { kind: "class".into(), ..attribute("N", "last", "N") };
+        is(class, &kept, 4, "N.last = N(net(x))");
+        let errors = "class R:\n    def run(self):\n        try: work()\n        except ValueError as e:\n            self.last = e\n";
+        let remedy = is(errors, &attribute("R", "last", "ValueError"), 5, "self.last = e");
+        assert!(remedy.contains("str(e)"), "{remedy}");
+        none(&errors.replace("= e\n", "= None\n"), &attribute("R", "last", "ValueError"));
+    }
+
+    #[test]
+    fn globals_by_names_of_their_own() {
+        let source = "for i in range(9):\n    globals()[f'saved_{i}'] = net(x)\n";
+        is(source, &global("saved_0", "Tensor"), 2, "globals()[f'saved_{i}'] = net(x)");
+        none(&source.replace("f'saved_{i}'", "'other'"), &global("saved_0", "Tensor"));
+    }
+}

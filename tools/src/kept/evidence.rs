@@ -1,0 +1,111 @@
+//! How sure the stacks of what was allocated make a statement: they lead through its lines, or to where its value comes from.
+
+use super::adds::Add;
+use super::keeper::Keeper;
+use super::scope::{FUNCTIONS, Source, below, children, last_line, line, part};
+use super::values::called;
+use super::ways::is_attribute_name;
+use std::collections::HashSet;
+use tree_sitter::Node;
+
+/// Assignments and calls that a value is followed through.
+const DEEPEST: u32 = 4;
+
+impl<'t> Add<'t> {
+    /// 3 where stacks lead through the statement; 2 where they lead through what made its value; 1 where that was handed on to it, by
+    /// assignments or as an argument; 0 where nothing tells.
+    pub(super) fn evidence(&self, source: &Source<'t>, keeper: &Keeper) -> u32 {
+        let look = Look { source, allocated: &keeper.allocated };
+        if look.leads(self.statement()) {
+            return 3;
+        }
+        let mut names: Vec<Node<'t>> = self.values.iter().flat_map(|v| names_in(*v)).collect();
+        let mut met = HashSet::new();
+        for depth in 0..DEEPEST {
+            names.retain(|n| met.insert((source.text(*n), source.owner(*n, source.text(*n)))));
+            let came: Vec<Node<'t>> = names.iter().flat_map(|n| look.came_from(*n)).collect();
+            if came.iter().any(|n| look.leads(*n)) {
+                return if depth == 0 { 2 } else { 1 };
+            }
+            names = came.into_iter().flat_map(names_in).collect();
+        }
+        0
+    }
+}
+
+/// The variables in an expression.
+fn names_in(value: Node<'_>) -> Vec<Node<'_>> {
+    let all = below(value, &|_| true).into_iter();
+    all.filter(|n| n.kind() == "identifier" && !is_attribute_name(*n)).collect()
+}
+
+struct Look<'s, 't> {
+    source: &'s Source<'t>,
+    /// Lines that stacks of what is kept lead through.
+    allocated: &'s [u32],
+}
+
+impl<'t> Look<'_, 't> {
+    fn leads(&self, n: Node<'t>) -> bool {
+        self.allocated.iter().any(|l| (line(n)..=last_line(n)).contains(l))
+    }
+
+    /// What a name is given: by assignments, or, as a parameter, by calls of its function.
+    fn came_from(&self, name: Node<'t>) -> Vec<Node<'t>> {
+        let (source, text) = (self.source, self.source.text(name));
+        let owner = source.owner(name, text);
+        let is_it = |n: &&Node<'t>| n.kind() == "assignment" && source.owner(**n, text) == owner;
+        let assigned = source.binding(text).iter().filter(is_it).filter_map(|n| part(*n, "right"));
+        let function = FUNCTIONS.iter().flat_map(|kind| source.all(kind)).find(|f| f.id() == owner);
+        let given = function.map(|f| self.arguments(*f, text)).unwrap_or_default();
+        assigned.chain(given).collect()
+    }
+
+    /// What calls of a function give a parameter of it.
+    fn arguments(&self, function: Node<'t>, parameter: &str) -> Vec<Node<'t>> {
+        let source = self.source;
+        let (name, all) = (source.field(function, "name"), source.parameters(function));
+        let Some(at) = all.iter().position(|p| *p == parameter).filter(|_| !name.is_empty()) else {
+            return Vec::new();
+        };
+        let skipped = usize::from(matches!(all.first(), Some(&("self" | "cls"))));
+        let calls = source.all("call").iter().filter(|c| called(source, **c) == name);
+        let given = calls.filter_map(|c| {
+            let arguments = children(part(*c, "arguments")?);
+            let is_named =
+                |a: &&Node<'t>| a.kind() == "keyword_argument" && source.field(**a, "name") == parameter;
+            let by_name = arguments.iter().find(is_named).and_then(|a| part(*a, "value"));
+            by_name.or_else(|| {
+                arguments.get(at.checked_sub(skipped)?).filter(|a| a.kind() != "keyword_argument").copied()
+            })
+        });
+        given.collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::keeper::Keeper;
+    use super::super::tests::{attribute, global, is, none};
+
+    fn allocated(keeper: Keeper, lines: &[u32]) -> Keeper {
+        Keeper { allocated: lines.to_vec(), ..keeper }
+    }
+
+    #[test]
+    fn a_value_is_followed_through_assignments() {
+        let source = "cache = {}\ncache[-1] = torch.zeros(4)\nfor i, x in enumerate(data):\n    out = net(x)\n    t = out.detach()\n    cache[i] = t\n";
+        is(source, &allocated(global("cache", "dict"), &[4]), 6, "cache[i] = t");
+        none(source, &global("cache", "dict"));
+    }
+
+    #[test]
+    fn a_parameter_is_what_callers_give() {
+        let class = "class A:\n    def text(self, s): self.rec.append(s)\n    def image(self, x): self.rec.append(x)\n";
+        let source = format!("{class}for x in data:\n    out = net(x)\n    a.text('step'); a.image(out)\n");
+        let kept = allocated(attribute("A", "rec", "list"), &[5]);
+        is(&source, &kept, 3, "self.rec.append(x)");
+        is(&source.replace("image(out)", "image(x=out)"), &kept, 3, "self.rec.append(x)");
+        none(&source.replace("text('step')", "text(out)"), &kept);
+    }
+}
