@@ -216,6 +216,11 @@ fn is_rising(rows: &[&StepRow], need: u64) -> bool {
     all.len() >= MIN_MARKS as usize && need >= *last && rise > 0 && rises * 4 >= all.len() * 3 && !falls
 }
 
+/// What the device looked like, where that was copied.
+fn scene<'a>(d: &'a Device, o: &OomEvent) -> Option<&'a Scene> {
+    d.scene.as_ref().filter(|s| s.event == o.event)
+}
+
 /// One request is larger than the whole device.
 fn is_too_large(d: &Device, o: &OomEvent) -> bool {
     d.capacity.is_some_and(|c| c.total.0 > 0 && o.requested.0 > c.total.0)
@@ -250,13 +255,19 @@ fn cause(d: &Device, o: &OomEvent, m: &PostMortem, grown: u64) -> Cause {
         (None, Some(outside)) if outside > LIBRARIES.max(total / 10) => outside,
         _ => 0,
     };
+    let scene = scene(d, o);
     // A piece that is large enough, and was not taken, was not what was missing.
-    let in_one = d.scene.as_ref().is_some_and(|s| s.event == o.event && s.largest >= o.requested);
-    let cached = match in_one {
+    let cached = match scene.is_some_and(|s| s.largest >= o.requested) {
         true => 0,
         false => o.reserved.0.saturating_sub(o.allocated.0).saturating_sub(o.pending.0),
     };
-    let long = m.median_need.filter(|&n| m.need as f64 >= LONG * n as f64).map_or(0, |n| m.need - n);
+    let more = m.median_need.map(|n| m.need.saturating_sub(n));
+    let is_long = m.median_need.is_some_and(|n| m.need as f64 >= LONG * n as f64);
+    let long = more.filter(|_| is_long).unwrap_or(0);
+    // An optimizer that has made more in this step than is free would not get the rest in one piece either; that is what the step needed more.
+    let made = scene.map_or(0, |s| s.of_optimizer.0);
+    let is_state =
+        made > free.saturating_add(cached) && more.is_none_or(|more| made.saturating_mul(2) >= more);
     let all = [
         (Cause::Outside, foreign),
         (Cause::Fragmentation, cached),
@@ -271,6 +282,9 @@ fn cause(d: &Device, o: &OomEvent, m: &PostMortem, grown: u64) -> Cause {
         (Cause::Batch | Cause::Full, PhaseKind::Evaluation) => Cause::Evaluation,
         (Cause::Batch, _) if m.is_one_request(o) => Cause::Request,
         (Cause::Batch | Cause::Full, PhaseKind::Optimizer) if o.step <= 2 => Cause::Optimizer,
+        (Cause::Fragmentation | Cause::Batch | Cause::Full, PhaseKind::Optimizer) if is_state => {
+            Cause::Optimizer
+        }
         (c, _) => c,
     }
 }
@@ -285,7 +299,7 @@ impl PostMortem {
 
     fn say(&mut self, d: &Device, o: &OomEvent, steps: u32, grain: &str, grew: bool) {
         let (step, asked) = (thousands(o.step.into()), size(o.requested.0));
-        let scene = d.scene.as_ref().filter(|s| s.event == o.event);
+        let scene = scene(d, o);
         (self.short, self.explain) = match self.cause {
             Cause::Limit => (
                 "a limit on this process".into(),
@@ -320,7 +334,10 @@ impl PostMortem {
                 )
             }
             Cause::Optimizer => (
-                "the optimizer's first steps do not fit".into(),
+                match o.step {
+                    ..=2 => "the optimizer's first steps do not fit".into(),
+                    _ => "the optimizer's new state does not fit".into(),
+                },
                 format!(
                     "in step {step} the optimizer asked for {asked} more, for its state or for temporary copies, when {} was already allocated",
                     size(o.allocated.0)

@@ -37,6 +37,8 @@ pub struct Scene {
     pub largest: Bytes,
     /// The part of `cached` that other streams' and private pools' segments have.
     pub elsewhere: Bytes,
+    /// What an optimizer has allocated in the step that failed, and has still: its state, and temporary copies.
+    pub of_optimizer: Bytes,
     /// Allocated before the recording began, and live: of no line.
     pub before_recording: Bytes,
     /// Live blocks by line and stream, most bytes first; at most [`HOLDERS`].
@@ -67,6 +69,9 @@ impl Scene {
             e.first_step = e.first_step.min(h.step);
             if h.step >= now.step {
                 e.of_this_step.0 = e.of_this_step.0.saturating_add(h.rounded());
+                if h.block.phase.optimizer {
+                    scene.of_optimizer.0 = scene.of_optimizer.0.saturating_add(h.rounded());
+                }
             }
         }
         scene.holders = by.into_values().collect();

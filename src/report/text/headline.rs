@@ -227,10 +227,11 @@ fn filled(p: &Process<'_>) -> Option<String> {
     let without = p
         .anatomies
         .iter()
-        .find(|m| m.device == f.device && m.at == At::Oom)
+        .find(|m| m.device == f.device && m.at == At::Oom && !f.is_remade())
         .map(|m| m.anatomy.peak_without.map(|b| format!("; without it the job peaks at {}", size(b.0))));
+    let what = if f.is_remade() { "Memory that is made anew and larger" } else { "Memory that was not freed" };
     Some(format!(
-        "Memory that was not freed filled GPU {} in {} {}{}{}.",
+        "{what} filled GPU {} in {} {}{}{}.",
         f.device.0,
         p.replay.step_source().noun(),
         thousands(oom.step.into()),

@@ -140,8 +140,9 @@ impl Judged {
         old && !held.pending && self.is_counted(held)
     }
 
-    /// Whether a finding that stands counts blocks such as this, however young it is.
+    /// Whether a finding that stands counts blocks such as this, however young it is. What a block that is made anew and larger would be without
+    /// its growth is not known.
     pub(crate) fn is_counted(&self, held: &Held) -> bool {
-        self.findings().iter().any(|f| f.is_active_leak() && f.counts(held))
+        self.findings().iter().any(|f| f.is_active_leak() && !f.is_remade() && f.counts(held))
     }
 }
