@@ -5,16 +5,18 @@ mod words;
 
 use super::machine::StepMachine;
 use super::threads::{MAX, Thread};
-use super::turns::{Party, SLOTS};
+use super::turns::{Dropped, Party, SLOTS};
 use words::Words;
 
-const VERSION: u64 = 2;
+const VERSION: u64 = 3;
+/// The one before did not tell where gradients were dropped.
+const WITHOUT_DROPPED: u64 = 2;
 
 impl StepMachine {
     /// The state as bytes, for a checkpoint.
     pub fn save(&self) -> Vec<u8> {
         let mut words = Words::Written(vec![VERSION]);
-        let _ = machine(&mut self.clone(), &mut words);
+        let _ = machine(&mut self.clone(), &mut words, true);
         match words {
             Words::Written(words) => words.iter().flat_map(|w| w.to_le_bytes()).collect(),
             Words::Read(_) => Vec::new(),
@@ -30,7 +32,7 @@ impl StepMachine {
         let mut m = StepMachine::default();
         match words.next::<u64>()? {
             1 => v1::load(&mut m, &mut words)?,
-            VERSION => machine(&mut m, &mut words)?,
+            version @ (WITHOUT_DROPPED | VERSION) => machine(&mut m, &mut words, version == VERSION)?,
             _ => return None,
         }
         words.is_over().then_some(m)
@@ -38,7 +40,7 @@ impl StepMachine {
 }
 
 /// All words behind the version, in their order.
-fn machine(m: &mut StepMachine, w: &mut Words) -> Option<()> {
+fn machine(m: &mut StepMachine, w: &mut Words, has_dropped: bool) -> Option<()> {
     let (t, g, threads) = (&mut m.turns, &mut m.gradients, &mut m.threads.list);
     w.number(&mut m.steps)?;
     w.pair(&mut m.stands, &mut m.count)?;
@@ -59,6 +61,13 @@ fn machine(m: &mut StepMachine, w: &mut Words) -> Option<()> {
     w.count(&mut t.parties, SLOTS)?;
     w.count(&mut t.optimizers, SLOTS)?;
     w.count(threads, MAX)?;
+    if has_dropped {
+        w.count(&mut t.dropped, SLOTS)?;
+        for Dropped { sites: [first, last], used } in &mut t.dropped {
+            w.pair(first, last)?;
+            w.number(used)?;
+        }
+    }
     w.numbers(g.sample.each_mut())?;
     t.parties.iter_mut().try_for_each(|p| party(p, w))?;
     for (id, label) in &mut t.optimizers {

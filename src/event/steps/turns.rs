@@ -25,6 +25,9 @@ const UNEVEN_SETTLED: u32 = 128;
 /// Steps of a party that began anew after gradients were dropped, beyond which dropping them says nothing.
 const DROPPERS: u32 = 8;
 
+/// Times in a row that an optimizer must have used gradients of a place where they were dropped before, for a drop there to be a step again.
+const USED: u32 = 3;
+
 /// Optimizers that step together, or a place whose steps were skipped so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Party {
@@ -66,10 +69,20 @@ pub(super) struct Party {
     pub(super) dirty: u32,
 }
 
+/// A place whose gradients were dropped before an optimizer ever used them: there that is no step that was skipped.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Dropped {
+    /// Stacks of the first and the last backward.
+    pub(super) sites: [u32; 2],
+    /// Times in a row that an optimizer has used them since.
+    pub(super) used: u32,
+}
+
 /// All of them, and whether they take turns.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Turns {
     pub(super) parties: Vec<Party>,
+    pub(super) dropped: Vec<Dropped>,
     /// Optimizers and their parties' labels, in the order in which they were last new.
     pub(super) optimizers: Vec<(u64, u32)>,
     /// Beats so far.
@@ -120,6 +133,8 @@ impl Turns {
     /// An optimizer runs after `window`, when `count` steps have ended.
     pub(super) fn hook(&mut self, id: u64, window: &Window, thread: ThreadId, count: u32) -> Heard {
         let sites = window.sites();
+        self.dropped.iter_mut().filter(|d| d.sites == sites).for_each(|d| d.used += 1);
+        self.dropped.retain(|d| d.used < USED);
         let label = match self.optimizers.iter().find(|o| o.0 == id) {
             Some(o) => o.1,
             None => {
@@ -151,9 +166,21 @@ impl Turns {
     }
 
     /// Whether gradients that were dropped after `window` are a step that was skipped: there are as many backwards,
-    /// from the same places, as in a step whose optimizer ran. `next`: where the backward after them is called, if
-    /// there is one; a step begins there.
-    pub(super) fn skipped(&self, window: &Window, next: Option<u32>) -> bool {
+    /// from the same places, as in a step whose optimizer ran, and none were dropped there before. `next`: where the
+    /// backward after them is called, if there is one; a step begins there.
+    pub(super) fn skipped(&mut self, window: &Window, next: Option<u32>) -> bool {
+        let sites = window.sites();
+        if let Some(d) = self.dropped.iter_mut().find(|d| d.sites == sites) {
+            d.used = 0;
+            return false;
+        }
+        if self.whose(sites).is_none() {
+            if self.dropped.len() >= SLOTS {
+                self.dropped.remove(0);
+            }
+            self.dropped.push(Dropped { sites, used: 0 });
+            return false;
+        }
         let whole = self
             .whose(window.sites())
             .is_some_and(|p| (1..=window.backwards).contains(&p.clean) && p.dirty < DROPPERS);
@@ -203,7 +230,11 @@ impl Turns {
 
     fn enrol(&mut self, id: u64, label: u32) {
         if self.optimizers.len() >= SLOTS {
-            let (_, gone) = self.optimizers.remove(0);
+            // Who ran longest ago; the marker comes back.
+            let last = |label: u32| self.party(label).map_or(0, |p| p.last);
+            let others = self.optimizers.iter().enumerate().filter(|(_, o)| o.1 != self.marker);
+            let oldest = others.min_by_key(|(_, o)| last(o.1)).map_or(0, |(i, _)| i);
+            let (_, gone) = self.optimizers.remove(oldest);
             if gone != label && !self.optimizers.iter().any(|o| o.1 == gone) {
                 self.parties.retain(|p| p.label != gone);
             }

@@ -229,7 +229,8 @@ fn filled(p: &Process<'_>) -> Option<String> {
         .iter()
         .find(|m| m.device == f.device && m.at == At::Oom && !f.is_remade())
         .map(|m| m.anatomy.peak_without.map(|b| format!("; without it the job peaks at {}", size(b.0))));
-    let what = if f.is_remade() { "Memory that is made anew and larger" } else { "Memory that was not freed" };
+    let what =
+        if f.is_remade() { "Memory that is made anew and larger" } else { "Memory that was not freed" };
     Some(format!(
         "{what} filled GPU {} in {} {}{}{}.",
         f.device.0,

@@ -217,6 +217,28 @@ const PATTERNS: &[Pattern] = &[
     ("MAML", |j| j.maml(10, 1, 5)),
     ("MAML with one inner step", |j| j.maml(10, 1, 1)),
     ("MAML with tasks", |j| j.maml(6, 4, 3)),
+    ("MAML with tasks, many iterations", |j| j.maml(40, 4, 3)),
+    ("MAML by one optimizer, whose last gradients of each task are added up elsewhere", |j| {
+        let (outer, inner) = (j.new_optimizer(), j.new_optimizer());
+        for _ in 0..30 {
+            for task in 0..4 {
+                if task > 0 {
+                    j.zero();
+                }
+                (0..3).for_each(|_| j.beat(1, inner));
+                j.backward(2);
+            }
+            j.run(outer);
+            j.zero();
+            j.steps += 1;
+        }
+    }),
+    ("a first step that is skipped by hand, and some later", |j| {
+        let o = j.new_optimizer();
+        j.backward(1);
+        j.zero();
+        (0..60).for_each(|i| if i % 10 == 9 { j.skip(1) } else { j.step(1, o) });
+    }),
     ("a sweep of MAML", |j| (0..3).for_each(|_| j.maml(5, 2, 2))),
     ("MAML, then training", |j| {
         j.maml(8, 1, 3);
