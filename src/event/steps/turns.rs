@@ -267,7 +267,7 @@ impl Turns {
         if manner != Manner::Extra {
             p.sites = sites;
         }
-        let elected = manner == Manner::Turn && p.takes_turns(same);
+        let elected = manner == Manner::Turn && p.takes_turns(same) && !self.is_drawn(&was, sites, gap);
         self.stretch = if self.latest == label { self.stretch.saturating_add(1) } else { 1 };
         self.latest = label;
         self.parties.iter_mut().filter(|o| o.label == label).for_each(|o| *o = p);
@@ -302,6 +302,15 @@ impl Turns {
         };
         self.fresh = self.fresh.saturating_add(1);
         found
+    }
+
+    /// Whether one line trains this party and the others that ran since it `was` so, and some of them more than once: it picks a model for each
+    /// step. A loop over its models runs each once.
+    fn is_drawn(&self, was: &Party, sites: [u32; 2], gap: u32) -> bool {
+        let mut others = self.parties.iter().filter(|p| p.label != was.label && p.last > was.last);
+        sites[0] != 0
+            && others.clone().all(|p| p.recent[0] == sites[0])
+            && others.by_ref().count() < gap as usize
     }
 
     /// A beat that is a step as long as none takes turns.

@@ -143,6 +143,17 @@ const PATTERNS: &[Pattern] = &[
             }
         }
     }),
+    ("two models that one line trains, one of them twice as often", |j| {
+        let (a, b) = (j.new_optimizer(), j.new_optimizer());
+        (0..90).for_each(|i| j.step(1, if i % 3 == 0 { b } else { a }));
+    }),
+    ("a loop over three models, in one line", |j| {
+        let three = [j.new_optimizer(), j.new_optimizer(), j.new_optimizer()];
+        for _ in 0..30 {
+            three.iter().for_each(|&o| j.beat(1, o));
+            j.steps += 1;
+        }
+    }),
     ("GAN", |j| j.gan(12, 1)),
     ("GAN, three iterations", |j| j.gan(3, 1)),
     ("GAN, two critics", |j| j.gan(12, 2)),
