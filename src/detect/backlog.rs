@@ -14,7 +14,7 @@ const LATE: u32 = 3;
 const BLOCKS: u64 = 4;
 /// Where one old block for so many of those that live now has died, it is served.
 const TURNOVER: u64 = 16;
-/// Marks since the last of them died: what is emptied now and then is no queue.
+/// Marks since the last of them died: what is emptied now and then is no queue. Where it is trimmed now and then, its floors tell.
 const SERVED: u32 = 8;
 /// Marks without a new record after which it grows no more; or a quarter of the time that it grew for.
 const PATIENCE: u32 = 24;
@@ -60,7 +60,11 @@ impl Backlog {
                 }
             }
             None if is_highest && is_served(t, mark) => {
-                let begin = strictly(t).or_else(|| by_windows(t, mark));
+                let since_death = mark.saturating_sub(t.last_death);
+                let soon = (since_death <= SERVED).then_some(t);
+                let by_windows = || by_windows(t, mark, since_death);
+                let late = || soon.and_then(|t| late(t, mark));
+                let begin = soon.and_then(strictly).or_else(by_windows).or_else(late);
                 let queue = |(onset, base)| Queue { onset, base, record: (now, mark) };
                 self.named = begin.map(queue);
             }
@@ -73,7 +77,6 @@ impl Backlog {
 fn is_served(t: &Track, mark: u32) -> bool {
     t.at_mark.blocks >= BLOCKS
         && t.died_old.blocks.saturating_mul(TURNOVER) > t.at_mark.blocks
-        && mark.saturating_sub(t.last_death) <= SERVED
         && !t.is_cycle_garbage()
         && mark.saturating_sub(t.remembered) >= WITNESSED.min(mark)
 }
@@ -88,13 +91,13 @@ fn strictly(t: &Track) -> Option<(u32, Point)> {
     (marks >= EACH).then(|| (t.series.last_mark() + 1 - marks, t.series.back(marks)))
 }
 
-/// The floor of each window is higher than that of the one before: since when.
-fn by_windows(t: &Track, mark: u32) -> Option<(u32, Point)> {
+/// The floor of each window is higher than that of the one before, and no window is without a death: since when.
+fn by_windows(t: &Track, mark: u32, since_death: u32) -> Option<(u32, Point)> {
     let width = mark.saturating_sub((mark / 5).max(3)) / WINDOWS;
-    if width < WIDTH {
+    if width < WIDTH || since_death > width.max(SERVED) {
         return None;
     }
-    rises(t, mark, width).map(|(start, [first, _])| (start, first)).or_else(|| late(t, mark))
+    rises(t, mark, width).map(|(start, [first, _])| (start, first))
 }
 
 /// The last windows of so many marks, of which the floor of each is higher than that of the one before: where they start, and the first and

@@ -1,7 +1,7 @@
 //! Call sites: which line allocated.
 
 use crate::event::{Frame, Names, NativeFrame, PackageFolders, SiteId, StackId, is_torch, typed};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 /// Why blocks are grouped under a site.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -68,9 +68,15 @@ pub(super) struct Sites {
     by_node: FxHashMap<(SiteId, u32), SiteId>,
     /// The last answer: runs of allocations share a stack.
     last: (u32, Option<Meaning>),
+    /// Lines that call into code of other files, with those files.
+    into: FxHashMap<Frame, FxHashSet<String>>,
     /// Where packages lie that are not where they usually do.
     pub(super) packages: PackageFolders,
 }
+
+/// Files that one line of the user's own calls into directly, of which each has sites of its own. Code of further files is made for each call, as by a template or
+/// `exec`: it is the line that calls it.
+const FILES: usize = 32;
 
 /// The site of blocks of which no frame is known.
 pub(super) const UNKNOWN: SiteId = SiteId(0);
@@ -84,6 +90,7 @@ impl Default for Sites {
             nodes: Vec::new(),
             by_node: FxHashMap::default(),
             last: (0, None),
+            into: FxHashMap::default(),
             packages: PackageFolders::default(),
         }
     }
@@ -144,16 +151,36 @@ impl Sites {
             }
             return;
         };
+        let no_optimizer = !frames.iter().any(|f| f.file.contains("/torch/optim/"));
+        let frames = self.without_made(&frames);
         let line = frames.iter().find(|f| !is_framework(&f.file));
         let your = frames.iter().find(|f| !self.is_installed(&f.file)).map(|f| (*f).clone());
         let torch_only = line.is_none();
         let frame = line.unwrap_or(inner);
         let line = self.intern(SiteKind::Line, frame, &your, stack);
         let backward = self.intern(SiteKind::Backward, frame, &your, stack);
-        let no_optimizer = !frames.iter().any(|f| f.file.contains("/torch/optim/"));
         self.by_stack
             .insert(stack.0, Meaning { line, backward, torch_only, placed: false, node, no_optimizer });
         self.last = (0, None);
+    }
+
+    /// The frames of a stack, without inner ones whose code was made for this call.
+    fn without_made<'f, 'n>(&mut self, frames: &'f [&'n Frame]) -> &'f [&'n Frame] {
+        let is_own = |f: &&Frame| !is_framework(&f.file);
+        let Some(inner) = frames.iter().find(|f| is_own(f)) else { return frames };
+        let is_caller = |f: &&Frame| is_own(f) && f.file != inner.file;
+        let Some(at) = frames.iter().position(is_caller) else { return frames };
+        // A package that runs what it is given, such as pytest, runs files of the user's own.
+        if self.is_installed(&frames[at].file) {
+            return frames;
+        }
+        let files = self.into.entry(frames[at].clone()).or_default();
+        let is_made = !files.contains(&inner.file) && files.len() >= FILES;
+        if is_made {
+            return &frames[at..];
+        }
+        files.insert(inner.file.clone());
+        frames
     }
 
     fn intern(&mut self, kind: SiteKind, frame: &Frame, your_line: &Option<Frame>, stack: StackId) -> SiteId {
@@ -316,6 +343,22 @@ mod tests {
         );
         assert_eq!(sites.of(StackId(2), true, UNKNOWN), UNKNOWN, "nobody knows which backward it was");
         assert_eq!(sites.of(StackId(2), false, backward), UNKNOWN);
+    }
+
+    #[test]
+    fn code_that_is_made_for_each_call_is_the_line_that_calls_it() {
+        let files: Vec<String> = (0..40).map(|i| format!("/tmp/made/step_{i}.py")).collect();
+        let stacks: Vec<Vec<(&str, u32)>> =
+            files.iter().map(|f| vec![(f.as_str(), 2), (f.as_str(), 9), ("/job/train.py", 7)]).collect();
+        let mut s = learn(&stacks.iter().map(Vec::as_slice).collect::<Vec<_>>());
+        let mut site = |n: u32| {
+            let id = s.of(StackId(n), false, UNKNOWN);
+            s.list[id.0 as usize].clone()
+        };
+        let (first, last) = (site(1), site(40));
+        assert_eq!((&*first.frame.file, &*last.frame.file), ("/tmp/made/step_0.py", "/job/train.py"));
+        assert_eq!((last.your_line.unwrap().line, site(FILES as u32 + 1).id), (7, last.id));
+        assert_ne!(site(FILES as u32).id, last.id);
     }
 
     #[test]
