@@ -41,6 +41,8 @@ const SILENCE: f64 = 10.0;
 const CLOCK: f64 = 1.8;
 /// What shows that: so many gaps, none of them longer than so many mean ones.
 const REGULAR: [(u32, f64); 2] = [(6, 1.2), (3, 1.1)];
+/// Births that come by chance are so evenly spaced only up to a few.
+const EVEN: u32 = 6;
 /// Marks since the first birth that are asked for where a line sifts ([`Nature::Sifts`]): five batches in a row that are kept may be
 /// the first ones, and those alone.
 const SIFTED: u32 = 12;
@@ -92,7 +94,8 @@ impl Kept {
     /// the time for which it went on, such as an evaluation, is none.
     fn patience(&self, line: Nature) -> u32 {
         // Of what comes at random, a few births look regular by chance.
-        let marks = match self.is_regular() && line != Nature::Sifts {
+        let is_even = self.marks >= EVEN && f64::from(self.gap) <= self.pace() + 0.5;
+        let marks = match self.is_regular() && (line != Nature::Sifts || is_even) {
             true => CLOCK * f64::from(self.gap) + 3.0,
             false => (SILENCE * self.pace()).max(f64::from(self.gap) + 3.0),
         };
