@@ -1,7 +1,7 @@
 //! When a device will be full.
 
 use super::until_full::StepsToOom;
-use crate::event::DeviceId;
+use crate::event::{DeviceId, StepRow};
 use crate::replay::{Grain, Point, Replay};
 
 /// How fast something grows, in bytes (and blocks) per mark.
@@ -54,6 +54,12 @@ impl Rate {
             highest: self.highest * marks,
             ratio: self.ratio,
         }
+    }
+
+    /// The rate where so many bytes more are used up in a mark.
+    pub(super) fn plus(self, bytes: f64) -> Rate {
+        let Rate { bytes: mean, current, highest, .. } = self;
+        Rate { bytes: mean + bytes, current: current + bytes, highest: highest + bytes, ..self }
     }
 
     /// Sum of rates of several cohorts; `ratio` weighs by bytes.
@@ -119,8 +125,11 @@ pub(super) fn pace(replay: &Replay) -> Option<f64> {
 /// The largest device on the market, GiB: what a device of unknown size is taken for where only severity is
 /// asked, so that not knowing never makes things look worse.
 const LARGEST_GIB: u64 = 288;
-/// Steps whose peaks above their ends are looked at.
+/// Steps whose peaks above their ends are looked at; and those among which a higher one that came twice will come again, as that of an
+/// evaluation does. The first ones build the job.
 const LOOK_BACK: usize = 8;
+const LOOK_FARTHER: usize = 128;
+const FIRST_ROWS: usize = 3;
 
 /// Bytes that may be left behind at the end of a step until an allocation fails: the device's size less what
 /// others hold, or what torch is allowed where that is less, less the highest that a step needs at its peak. `known` is false where the device's size is a
@@ -131,22 +140,63 @@ pub(super) struct Headroom {
     /// The same for the least that a step needs at its peak.
     pub(super) most: u64,
     pub(super) known: bool,
+    /// The part of it that lies in pieces which nothing fits into, where there is more and more of that.
+    pub(super) pieces: Option<Pieces>,
+}
+
+impl Headroom {
+    /// The same with so many bytes less.
+    pub(super) fn without(self, bytes: u64) -> Headroom {
+        let less = |n: u64| n.saturating_sub(bytes);
+        Headroom { bytes: less(self.bytes), most: less(self.most), ..self }
+    }
+}
+
+/// What torch has reserved beyond what a step needs at its peak, where it never uses it: bytes now, and how many more with each step.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Pieces {
+    pub(super) bytes: u64,
+    pub(super) per_step: f64,
+}
+
+/// Windows whose floors must all rise for pieces to become more, and rows in each at least; rows that are looked at.
+const WINDOWS: usize = 4;
+const ROWS: usize = 3;
+const LAST_ROWS: usize = 256;
+/// Bytes by which they rise at least.
+const WORTH: u64 = 1 << 20;
+
+/// What becomes more with every step of what torch has reserved and does not use at the peak. The first steps, which build the job, are left
+/// out.
+fn pieces(rows: &[StepRow]) -> Option<Pieces> {
+    let rows = rows.get(rows.len().saturating_sub(LAST_ROWS)..)?;
+    let width = rows.len().saturating_sub((rows.len() / 5).max(ROWS)) / WINDOWS;
+    let tail = rows.get(rows.len() - WINDOWS * width..).filter(|_| width >= ROWS)?;
+    let unused = |r: &StepRow| r.reserved.0.saturating_sub(r.peak.0).saturating_sub(r.pending.0);
+    let floors: Vec<u64> = tail.chunks(width).filter_map(|w| w.iter().map(unused).min()).collect();
+    let (first, last) = (*floors.first()?, *floors.last()?);
+    let is_more = floors.windows(2).all(|w| w[1] > w[0]) && last - first >= WORTH;
+    let steps = tail.get((WINDOWS - 1) * width)?.step.saturating_sub(tail.first()?.step).max(1);
+    is_more.then(|| Pieces { bytes: last, per_step: (last - first) as f64 / f64::from(steps) })
 }
 
 pub(super) fn headroom(replay: &Replay, device: DeviceId) -> Headroom {
     let Some(d) = replay.device(device) else {
-        return Headroom { bytes: u64::MAX, most: u64::MAX, known: false };
+        return Headroom { bytes: u64::MAX, most: u64::MAX, known: false, pieces: None };
     };
     let (usable, known) = match replay.usable(device) {
         Some(bytes) => (bytes.0, true),
         None => (LARGEST_GIB << 30, false),
     };
     let last = d.rows.last().copied().unwrap_or_default();
-    let recent = d.rows.iter().rev().take(LOOK_BACK);
-    let above = || recent.clone().map(|r| r.peak.0.saturating_sub(r.allocated.0));
-    let (highest, lowest) = (above().max().unwrap_or(0), above().min().unwrap_or(0));
+    let above = |r: &StepRow| r.peak.0.saturating_sub(r.allocated.0);
+    let recent = || d.rows.iter().rev().take(LOOK_BACK).map(above);
+    let farther = d.rows.iter().skip(FIRST_ROWS).rev().take(LOOK_FARTHER).map(above);
+    let [_, second] = farther.fold([0, 0], |[a, b], n| if n > a { [n, a] } else { [a, b.max(n)] });
+    let (highest, lowest) = (recent().max().unwrap_or(0).max(second), recent().min().unwrap_or(0));
     let room = usable.saturating_sub(last.allocated.0.saturating_add(last.pending.0));
-    Headroom { bytes: room.saturating_sub(highest), most: room.saturating_sub(lowest), known }
+    let (bytes, most) = (room.saturating_sub(highest), room.saturating_sub(lowest));
+    Headroom { bytes, most, known, pieces: pieces(&d.rows) }
 }
 
 /// The later half of a growth as a part of the earlier one, below which its rate is called falling.
@@ -196,4 +246,29 @@ fn dying(room: f64, rate: f64, ratio: f64, half: f64) -> Option<f64> {
     let falls = -ratio.max(0.05).ln() / half;
     let left = 1.0 - room * falls / rate;
     (left > 0.0).then(|| -left.ln() / falls)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::Bytes;
+
+    #[test]
+    fn what_torch_reserves_and_never_uses_counts_where_it_becomes_more() {
+        let rows = |unused: fn(u64) -> u64| -> Vec<StepRow> {
+            let row = |n: u64| {
+                let peak = (100 + 20 * n) << 20;
+                let (peak, reserved) = (Bytes(peak), Bytes(peak + (unused(n) << 20)));
+                StepRow { step: n as u32, peak, reserved, ..StepRow::default() }
+            };
+            (1..=60).map(row).collect()
+        };
+        let found = pieces(&rows(|n| 40 + 5 * n)).expect("it becomes more");
+        assert!((found.per_step / f64::from(5 << 20) - 1.0).abs() < 0.01, "{found:?}");
+        assert!(found.bytes > 250 << 20 && found.bytes <= 340 << 20, "{found:?}");
+        for level in [|_| 40, |n: u64| 40 + 5 * (n % 7), |n: u64| 400 - 5 * n] {
+            assert!(pieces(&rows(level)).is_none());
+        }
+        assert!(pieces(&rows(|n| 5 * n)[..8]).is_none(), "too few");
+    }
 }

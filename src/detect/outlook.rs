@@ -50,6 +50,16 @@ impl Outlook {
             // They may end before it does.
             steps.high = steps.high.max(forecast::interval(&self.room, &self.rate, self.marks).mid);
         }
+        // What a block that is made anew leaves behind is whole segments, which torch gives back when it needs room.
+        if let Some(pieces) = self.room.pieces.filter(|_| !f.is_remade()) {
+            // Pieces that nothing fits into become more as well: with what grows, whose share of it this is.
+            let share =
+                if f.with_others || all.current <= 0.0 { 1.0 } else { (own / all.current).clamp(0.0, 1.0) };
+            let sooner = self.room.without(pieces.bytes);
+            let sooner =
+                forecast::interval(&sooner, &rate.plus(pieces.per_step * share / self.per_step), self.marks);
+            (steps.low, steps.mid) = (steps.low.min(sooner.low), steps.mid.min(sooner.mid));
+        }
         let seconds = self.pace.map(|pace| SecondsToOom::of(&steps, pace));
         let urgency = Urgency {
             steps,
