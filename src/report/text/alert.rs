@@ -31,10 +31,8 @@ pub fn headline(p: &Process<'_>, f: &Finding, known: Option<&Known>, spread: Spr
         }
     };
     let what = if f.certainty == Certainty::Leak { "leak" } else { "growth" };
-    let place = match known.and_then(|k| k.kept_at.as_ref()) {
-        Some(kept) => kept_by(p, kept),
-        None => format!("at {}", file(p, f)),
-    };
+    let kept = known.and_then(|known| kept_by(p, known));
+    let place = kept.unwrap_or_else(|| format!("at {}", file(p, f)));
     format!("GPU {} {}: {what} {place}{ranks}", f.device.0, full(p, f))
 }
 
@@ -73,7 +71,7 @@ pub fn alert(
 
 /// The lines that say who holds what was announced before that was known. The first begins with `strandline: HELD` and is not wrapped.
 pub fn held(p: &Process<'_>, f: &Finding, known: &Known, style: Style) -> Vec<String> {
-    let by = known.kept_at.as_ref().map_or_else(|| "held by:".to_owned(), |k| kept_by(p, k));
+    let by = kept_by(p, known).unwrap_or_else(|| "held by:".to_owned());
     let (gpu, place) = (f.device.0, file(p, f));
     let mut out = vec![format!("strandline: HELD GPU {gpu}: the memory that {place} allocated is {by}")];
     if let HeldBy::Found(holders) = &known.held_by {

@@ -64,9 +64,8 @@ impl Process<'_> {
     pub fn reason(&self) -> String {
         let finding = self.verdict.finding.and_then(|i| Some((i, self.findings.get(i)?)));
         let place = finding.and_then(|(i, f)| {
-            let kept = self.known.get(i).and_then(|k| k.kept_at.as_ref());
-            kept.map(|k| kept_by(self, k))
-                .or_else(|| Some(format!("allocated {}", at_place(self, &site(self, f)?))))
+            let kept = self.known.get(i).and_then(|known| kept_by(self, known));
+            kept.or_else(|| Some(format!("allocated {}", at_place(self, &site(self, f)?))))
         });
         let place = place.map(|p| format!(", {p}")).unwrap_or_default();
         format!("{}{place}", self.verdict.reason.trim().trim_end_matches('.'))

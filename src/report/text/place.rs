@@ -1,7 +1,7 @@
 //! Where something is, in words: the line of a finding, a path that is short, the statement that keeps blocks.
 
-use super::super::held::KeptAt;
-use super::super::model::{Facts, Process};
+use super::super::held::{HeldBy, KeptAt};
+use super::super::model::{Facts, Known, Process};
 use super::super::units::thousands;
 use crate::detect::Finding;
 use crate::event::{Frame, StreamId};
@@ -107,9 +107,18 @@ pub(super) fn kept_at(p: &Process<'_>, kept: &KeptAt) -> String {
     format!("{}: {}", your_line(p, &kept.frame()), kept.source)
 }
 
-/// The same within a sentence: ``kept by `hist.append(loss)` at leak.py:11``.
-pub(super) fn kept_by(p: &Process<'_>, kept: &KeptAt) -> String {
-    format!("kept by `{}` at {}", kept.source, line(p, &kept.frame()))
+/// Less of the blocks than this is a part of them.
+const MOST: f64 = 0.5;
+
+/// The same within a sentence: ``kept by `hist.append(loss)` at leak.py:11``; `None` where no statement is known.
+pub(super) fn kept_by(p: &Process<'_>, known: &Known) -> Option<String> {
+    let kept = known.kept_at.as_ref()?;
+    let is_part = match &known.held_by {
+        HeldBy::Found(holders) => holders.first().is_some_and(|h| h.share < MOST),
+        _ => false,
+    };
+    let part = if is_part { "partly " } else { "" };
+    Some(format!("{part}kept by `{}` at {}", kept.source, line(p, &kept.frame())))
 }
 
 /// A stream in words: `side stream 3`.
