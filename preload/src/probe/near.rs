@@ -7,7 +7,7 @@ use super::names::is_wrapping;
 use super::objects::{Class, Kind, TYPE_DICT, TYPE_FLAGS, references, type_of};
 use super::types::Types;
 use super::world::World;
-use crate::platform::memory::read;
+use crate::platform::memory::{is_address, read};
 use crate::platform::pages::Pages;
 use std::collections::{HashMap, HashSet};
 
@@ -219,14 +219,46 @@ unsafe fn names(w: &World, types: &mut Types<'_>) -> Vec<Step> {
         }
         let mut seen = HashSet::new();
         for dict in globals.into_iter().filter(|d| seen.insert(*d)).collect::<Vec<u64>>() {
+            let scope = w.python.scope_in_module(dict, String::new());
+            let is_users = scope.is_of_user() || scope.module.as_deref() == Some("__main__");
+            let module = scope.module.filter(|_| is_users).unwrap_or_default();
+            let mut classes = Vec::new();
             w.python.items(dict, |name, value| {
                 let way = Way::Global(dict, name);
                 own.push(Step { object: value, way, chain: None, listed: None });
+                if is_users && types.of(value).class == Class::Type {
+                    classes.push(value);
+                }
                 own.len() < MOST
             });
+            // What a class of that module has is as near as a global.
+            for class in classes {
+                if w.python.module_of_class(class) == Some(module.as_bytes()) {
+                    of_class(w, types, class, &mut own);
+                }
+            }
         }
         own.reverse();
         own
+    }
+}
+
+/// Adds what a class has of its own beside functions.
+///
+/// # Safety
+/// As [`look`]; the class is alive, and written in Python.
+unsafe fn of_class(w: &World, types: &mut Types<'_>, class: u64, steps: &mut Vec<Step>) {
+    // SAFETY: the caller's promise; what a class's dictionary has is alive.
+    unsafe {
+        let dict = read(class + TYPE_DICT);
+        if is_address(dict) && w.python.is_dict(dict) {
+            w.python.items(dict, |name, object| {
+                if !matches!(types.of(object).class, Class::Function | Class::Type | Class::Other) {
+                    steps.push(Step { object, way: Way::OfClass(class, name), chain: None, listed: None });
+                }
+                steps.len() < MOST
+            });
+        }
     }
 }
 
@@ -289,32 +321,8 @@ impl Search<'_, '_> {
                     self.container(step, kind);
                 }
                 Class::Array => self.array(step),
-                Class::Type if matches!(way, Way::Global(..)) => self.class(step),
                 _ => {}
             }
-        }
-    }
-
-    /// Looks at what a class of the user's own has beside its functions, which is as near as the class.
-    ///
-    /// # Safety
-    /// As [`look`]; the object is alive, a class.
-    unsafe fn class(&mut self, step: Step) {
-        // SAFETY: the caller's promise; what a class's dictionary has is alive.
-        unsafe {
-            let dict = read(step.object + TYPE_DICT);
-            if !self.types.scope_in_class(step.object, String::new()).is_of_user()
-                || !self.w.python.is_dict(dict)
-            {
-                return;
-            }
-            self.w.python.items(dict, |name, object| {
-                if !matches!(self.types.of(object).class, Class::Function | Class::Type | Class::Other) {
-                    let way = Way::OfClass(step.object, name);
-                    self.level.push(Step { object, way, chain: None, listed: step.listed });
-                }
-                self.level.len() < MOST
-            });
         }
     }
 
