@@ -315,6 +315,9 @@ pub(super) fn coverage(p: &Process<'_>) -> Coverage {
 /// What helps where a notebook keeps what its cells returned.
 const OF_CELLS: &str = "end the cell with a semicolon, or with print(…), so that its result is not kept; %reset -f out lets go of the results so far";
 
+/// What helps where reference cycles are kept that Python's collector has not come by to free.
+const OF_CYCLES: &str = "call gc.collect() every few steps, or break the reference cycle: keep one of its references as a weakref.ref(…)";
+
 /// What helps where gradients stay.
 const OF_GRADIENTS: &str = "zero_grad() frees gradients; a parameter that takes part for the first time gets one then, and its growth ends with the last of them";
 
@@ -334,6 +337,10 @@ fn is_in_training(h: &Holder) -> bool {
 /// What helps against a finding: at the statement that keeps it, where that is known; else what fits its holder; else in the words of
 /// whatever allocates in this process.
 pub(super) fn remedy(p: &Process<'_>, f: &Finding, known: Option<&Known>) -> Option<String> {
+    let is_found = known.is_some_and(|k| matches!(k.held_by, HeldBy::Found(_)));
+    if is_found && because(f, known).ends_with(UNCOLLECTED) {
+        return Some(OF_CYCLES.to_owned());
+    }
     if let Some(kept) = known.and_then(|k| k.kept_at.as_ref()) {
         return kept.remedy.clone();
     }

@@ -3,14 +3,46 @@
 
 use super::adds::Add;
 use super::keeper::Keeper;
-use super::scope::{Source, children, part};
+use super::scope::{Source, children, outward, part};
 use super::values::{called, may_hold};
 
 /// Methods of a logger.
 const LOGGER: [&str; 8] = ["debug", "info", "warning", "error", "critical", "exception", "fatal", "log"];
 
+/// What PyTorch puts behind the name of an `autograd.Function` for the class of its contexts.
+const OF_FUNCTION: &str = "Backward";
+
+/// Whether it is an attribute of an autograd function's context.
+pub(super) fn is_context(keeper: &Keeper) -> bool {
+    let class = keeper.class.as_deref().and_then(|c| c.strip_suffix(OF_FUNCTION));
+    keeper.kind == "attribute" && class.is_some_and(|c| !c.is_empty()) && keeper.type_name == "Tensor"
+}
+
+/// Assignments of a method of the `autograd.Function` to this attribute of its first parameter, the context.
+fn of_context<'t>(source: &Source<'t>, keeper: &Keeper) -> Option<Vec<Add<'t>>> {
+    let class = keeper.class.as_deref()?.strip_suffix(OF_FUNCTION)?;
+    let is_it = |n: &&tree_sitter::Node<'t>| {
+        let left = part(**n, "left").filter(|l| l.kind() == "attribute");
+        let method = outward(**n).find(|n| n.kind() == "function_definition");
+        let (Some(left), Some(method)) = (left, method) else { return false };
+        let is_own = source.class_around(method).is_some_and(|c| source.field(c, "name") == class);
+        is_own
+            && source.field(left, "attribute") == keeper.variable
+            && source.parameters(method).contains(&source.field(left, "object"))
+    };
+    let found = source.all("assignment").iter().filter(is_it);
+    let add =
+        |n: &tree_sitter::Node<'t>| Add { values: part(*n, "right").into_iter().collect(), ..Add::of(*n) };
+    Some(found.map(add).collect::<Vec<_>>()).filter(|all| !all.is_empty())
+}
+
 /// Calls that put something into an attribute of a class of Python's library; `None` where the keeper is no such attribute.
 pub(super) fn adds<'t>(source: &Source<'t>, keeper: &Keeper) -> Option<Vec<Add<'t>>> {
+    if is_context(keeper)
+        && let Some(found) = of_context(source, keeper)
+    {
+        return Some(found);
+    }
     let (class, variable) = (keeper.class.as_deref()?, keeper.variable.as_str());
     // Which functions, and the arguments that they keep: from that place on.
     let (names, from): (&[&str], usize) = match (class, variable) {
@@ -36,4 +68,18 @@ pub(super) fn adds<'t>(source: &Source<'t>, keeper: &Keeper) -> Option<Vec<Add<'
         Some(Add { node, values, may_hold, grows: true })
     };
     Some(calls.filter_map(add).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::keeper::Keeper;
+    use super::super::tests::{GRAPH, attribute, is, none};
+
+    #[test]
+    fn an_attribute_of_an_autograd_functions_context() {
+        let source = "class Act(torch.autograd.Function):\n    @staticmethod\n    def forward(ctx, x):\n        y = x.sigmoid()\n        ctx.y = y\n        return y\n";
+        let remedy = is(source, &GRAPH(attribute("ActBackward", "y", "Tensor")), 5, "ctx.y = y");
+        assert!(remedy.starts_with("hand it to ctx.save_for_backward(y)"), "{remedy}");
+        none(source, &Keeper { class: Some("OtherBackward".into()), ..attribute("", "y", "Tensor") });
+    }
 }

@@ -2,6 +2,7 @@
 
 use super::adds::Add;
 use super::keeper::Keeper;
+use super::library;
 use super::scope::{Source, below, children, part};
 use super::stored::{exception, is_detached, is_view};
 use super::values::called;
@@ -38,6 +39,12 @@ pub(super) fn suggest(source: &Source<'_>, add: &Add<'_>, keeper: &Keeper) -> Op
             "remove the group of what trains no more: del optimizer.param_groups[i], and pop() its parameters from optimizer.state"
                 .into(),
         );
+    }
+    if library::is_context(keeper) {
+        let value = values.first().map_or("…", |v| source.text(*v));
+        return Some(format!(
+            "hand it to ctx.save_for_backward({value}), which lets go of it after the backward: an attribute of ctx keeps an output in a reference cycle"
+        ));
     }
     if keeper.type_name == "_lru_cache_wrapper" {
         return Some("give the cache a maxsize, or do not cache tensors".into());
@@ -125,9 +132,8 @@ fn of_container(type_name: &str) -> Option<&'static str> {
         "list" | "UserList" => OF_LISTS,
         "dict" | "defaultdict" | "OrderedDict" | "UserDict" | "Counter" => OF_DICTS,
         "set" => "discard() what is no longer needed, or clear() at the end of each epoch",
-        "Queue" | "LifoQueue" | "SimpleQueue" | "PriorityQueue" => {
-            "give it a maxsize, so that put() waits for the consumer"
-        }
+        "SimpleQueue" => "it has no limit: take a queue.Queue(maxsize=…), whose put() waits for the consumer",
+        "Queue" | "LifoQueue" | "PriorityQueue" => "give it a maxsize, so that put() waits for the consumer",
         "tuple" => "keep only its newest entries, or begin it anew with () at the end of each epoch",
         "WeakKeyDictionary" => {
             "an entry stays as long as its key lives: pop() what is no longer needed, or clear() at the end of each epoch"
