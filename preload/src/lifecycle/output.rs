@@ -4,7 +4,7 @@ use crate::platform::descriptor::{self, moved};
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::mem::ManuallyDrop;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::PathBuf;
 use strandline_core::writer::Sink;
 
@@ -42,7 +42,8 @@ impl Output {
         let closed = |e: io::Error| {
             io::Error::other(format!("the job closed its descriptor, and it cannot be opened again: {e}"))
         };
-        let open = || OpenOptions::new().write(true).open(&self.path);
+        // What lies there by now may be a pipe that nobody reads.
+        let open = || OpenOptions::new().write(true).custom_flags(libc::O_NONBLOCK).open(&self.path);
         let file = moved(descriptor::open(open).map_err(closed)?);
         if !self.is_it(&file) {
             return Err(closed(io::Error::other("another file lies there")));
@@ -56,5 +57,27 @@ impl Sink for Output {
     fn write_at(&mut self, place: u64, bytes: &[u8]) -> io::Result<()> {
         self.check()?;
         self.file.write_all_at(bytes, place)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::ffi::CString;
+
+    #[test]
+    fn a_pipe_that_took_the_files_place_is_not_waited_for() {
+        let path = std::env::temp_dir().join(format!("strandline-output-{}", std::process::id()));
+        let file = File::create(&path).expect("a file");
+        let mut output = Output::new(file, path.clone()).expect("it is a file");
+        let number = std::os::fd::AsRawFd::as_raw_fd(&*output.file);
+        std::fs::remove_file(&path).expect("it goes");
+        let name = CString::new(path.to_str().expect("text")).expect("no zero in it");
+        // SAFETY: a path; then the descriptor that is ours, which a job closes.
+        let made = unsafe { libc::close(number) == 0 && libc::mkfifo(name.as_ptr(), 0o600) == 0 };
+        assert!(made);
+        let error = output.write_at(0, b"page").expect_err("no file lies there").to_string();
+        assert!(error.contains("cannot be opened again"), "{error}");
+        std::fs::remove_file(&path).expect("it goes");
     }
 }
