@@ -279,7 +279,7 @@ def fails(i):
 
 
 @case
-def errors_after_errors():  # NONE errors_after_errors
+def errors_after_errors():
     """Each error is raised while the one before is handled: `__context__` is a chain, and the last of it has them all."""
     last = None
     for i in steps():
@@ -291,7 +291,7 @@ def errors_after_errors():  # NONE errors_after_errors
             except ValueError:
                 fails(i)
         except ValueError as e:
-            last = e
+            last = e  # KEEPS errors_after_errors
 
 
 @case

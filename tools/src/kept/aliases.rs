@@ -156,6 +156,8 @@ mod tests {
         let remedy = is(errors, &attribute("R", "last", "ValueError"), 5, "self.last = e");
         assert!(remedy.contains("str(e)"), "{remedy}");
         none(&errors.replace("= e\n", "= None\n"), &attribute("R", "last", "ValueError"));
+        let variable = "last = None\nfor x in data:\n    try: work(last)\n    except ValueError as e:\n        last = e\n";
+        is(variable, &global("last", "ValueError"), 5, "last = e");
     }
 
     #[test]

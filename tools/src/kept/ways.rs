@@ -60,12 +60,17 @@ pub(super) fn links(source: &Source<'_>, assignment: Node<'_>, keeper: &Keeper) 
         return false;
     };
     let is_node = keeper.class.as_deref() == Some(keeper.type_name.as_str());
-    let is_link = match keeper.kind.as_str() {
-        "attribute" => is_node && right.kind() == "identifier" || exception(source, right).is_some(),
-        "class" => is_node && right.kind() == "call" && called(source, right) == keeper.type_name,
+    let is_handled = || exception(source, right).is_some();
+    match (keeper.kind.as_str(), left.kind()) {
+        ("attribute", "attribute") => {
+            !keeper.rebound && is_node && right.kind() == "identifier" || is_handled()
+        }
+        ("class", "attribute") => {
+            !keeper.rebound && is_node && right.kind() == "call" && called(source, right) == keeper.type_name
+        }
+        ("local" | "global", "identifier") => is_handled(),
         _ => false,
-    };
-    is_link && left.kind() == "attribute" && !keeper.rebound
+    }
 }
 
 /// Whether all keys of a subscript are literals: `state["last"]` is the same place each time.
