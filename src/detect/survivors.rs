@@ -41,6 +41,8 @@ const SILENCE: f64 = 10.0;
 const CLOCK: f64 = 1.8;
 /// What shows that: so many gaps, none of them longer than so many mean ones.
 const REGULAR: [(u32, f64); 2] = [(6, 1.2), (3, 1.1)];
+/// Bursts of births, as far apart from each other, that are no chance.
+const BURSTS: usize = 3;
 /// Births that come by chance are so evenly spaced only up to a few.
 const EVEN: u32 = 6;
 /// Marks since the first birth that are asked for where a line sifts ([`Nature::Sifts`]): five batches in a row that are kept may be
@@ -160,6 +162,8 @@ pub(super) struct Watch {
     doubt: f64,
     /// The mark at which growth had stopped.
     stopped: u32,
+    /// The births of what had stopped: the first and the last, and what had died of old age at the line when it was established.
+    before: Option<(u32, u32, u64)>,
     /// The longest silence that it came back from.
     silence: u32,
     /// Most different marks that births had come from when growth stopped.
@@ -186,7 +190,10 @@ impl Watch {
         let age = self.age(t);
         let least =
             if self.stopped > 0 { self.reached.saturating_add(1).clamp(BIRTHS, AGAIN) } else { BIRTHS };
-        let Some(kept) = survivors(t, mark, age, self.stopped).filter(|k| k.marks >= least) else { return };
+        let news = survivors(t, mark, age, self.stopped).filter(|k| k.marks >= least);
+        let again = self.again(t, mark.saturating_sub(age));
+        let again = again.filter(|k| news.is_some() || comes_in_bursts(t.births.list(), k));
+        let Some(kept) = again.or(news) else { return };
         let (sifts, is_regular) = (line == Nature::Sifts, kept.is_regular());
         let is_few = kept.marks == BIRTHS && (sifts || kept.pace() > RARE);
         let is_early = sifts && mark.saturating_sub(kept.first) < SIFTED;
@@ -197,7 +204,9 @@ impl Watch {
             return;
         }
         if self.stopped > 0 {
-            self.silence = self.silence.max(kept.first.saturating_sub(self.stopped)).min(LONGEST);
+            let ended = self.before.map_or(self.stopped, |(_, last, _)| last);
+            let next = t.births.list().iter().find(|b| b.first > ended).map_or(kept.first, |b| b.first);
+            self.silence = self.silence.max(next.saturating_sub(ended)).min(LONGEST);
         }
         // Where it is judged late, as the state of an optimizer is, the last of them came long ago.
         let came = kept.last.saturating_add(age).min(mark);
@@ -206,10 +215,25 @@ impl Watch {
         self.fell = None;
     }
 
+    /// What had stopped goes on, of which nothing has died since. A silence that is no longer than it came back from tells nothing of a trend.
+    fn again(&self, t: &Track, until: u32) -> Option<Kept> {
+        let (first, last, died) = self.before?;
+        let kept = self.lasting(t, first, until)?;
+        (t.died_old.blocks <= died && kept.last > last && kept.trend > FADES).then_some(kept)
+    }
+
+    /// Births from mark `from` to mark `until`; within a silence such as it has come back from, up to the last of them.
+    fn lasting(&self, t: &Track, from: u32, until: u32) -> Option<Kept> {
+        let kept = count(t.births.list(), from, until, BIRTHS)?;
+        let is_silent = until.saturating_sub(kept.last) <= 2 * self.silence;
+        if is_silent { count(t.births.list(), from, kept.last, BIRTHS) } else { Some(kept) }
+    }
+
     fn go_on(&mut self, mut n: Named, t: &Track, line: Nature, mark: u32) {
         let died = t.died_old.blocks > n.since.1;
         let from = if died { beginning(t.births.list(), n.kept.first) } else { n.kept.first };
-        let Some(kept) = count(t.births.list(), from, mark.saturating_sub(n.age), BIRTHS) else {
+        let until = mark.saturating_sub(n.age);
+        let Some(kept) = self.again(t, until).or_else(|| self.lasting(t, from, until)) else {
             return self.fall(Fell::Died, n, mark);
         };
         if kept.total.blocks.saturating_mul(2) < n.record.0 {
@@ -233,11 +257,13 @@ impl Watch {
         match how {
             // They had outlived all that had ended, and ended all the same: more is asked of those that come.
             Fell::Died => {
+                self.before = None;
                 let more = if n.life >= GRACE { DOUBT.0 } else { UNTRIED };
                 self.doubt = (self.doubt.max(1.0) * more).min(DOUBT.1);
             }
             Fell::Stopped => {
                 self.stopped = mark.max(n.kept.last);
+                self.before = Some((n.kept.first, n.kept.last, n.since.1));
                 self.reached = self.reached.max(n.kept.marks);
             }
         }
@@ -325,6 +351,30 @@ fn survivors(t: &Track, mark: u32, age: u32, after: u32) -> Option<Kept> {
         }
     }
     count(list, found?.0, until, BIRTHS)
+}
+
+/// Whether births come in bursts that go on: four of them, or three that are as far apart. Half of the longest time without a birth is between
+/// two bursts.
+fn comes_in_bursts(list: &[Birth], k: &Kept) -> bool {
+    let ours = list.iter().filter(|b| b.first >= k.first && b.last <= k.last);
+    let (mut bursts, mut before) = (Vec::<(u32, u64)>::new(), None::<u32>);
+    for b in ours {
+        match bursts
+            .last_mut()
+            .filter(|_| before.is_some_and(|last| (b.first - last).saturating_mul(2) < k.gap))
+        {
+            Some(burst) => burst.1 = burst.1.saturating_add(b.total.blocks),
+            None => bursts.push((b.first, b.total.blocks)),
+        }
+        before = Some(b.last);
+    }
+    let apart: Vec<u32> = bursts.windows(2).map(|w| w[1].0 - w[0].0).collect();
+    let (Some(shortest), Some(longest)) = (apart.iter().min(), apart.iter().max()) else { return false };
+    let blocks: u64 = bursts.iter().map(|b| b.1).sum();
+    let is_even = longest - shortest <= shortest / 4;
+    let goes_on = bursts.last().is_some_and(|b| b.1.saturating_mul(2 * bursts.len() as u64) >= blocks);
+    let is_often = bursts.len() >= BIRTHS as usize && *longest <= shortest.saturating_mul(3);
+    goes_on && (is_often || is_even && bursts.len() >= BURSTS)
 }
 
 /// The first mark of what goes on, of births from mark `from` on: those of the first mark or two are left out where they lie far apart from

@@ -82,14 +82,14 @@ pub(super) fn is_counter(source: &Source<'_>, name: Node<'_>) -> bool {
 
 /// Whether an expression makes a container of Python's with nothing in it.
 pub(super) fn is_empty(source: &Source<'_>, made: Node<'_>) -> bool {
-    let is_made_by = |function: &str| CONTAINERS.contains(&function.rsplit('.').next().unwrap_or_default());
+    let arguments = || part(made, "arguments").map(children).unwrap_or_default();
     match made.kind() {
         "list" | "dictionary" => children(made).is_empty(),
-        "call" => {
-            part(made, "arguments")
-                .is_some_and(|a| children(a).iter().all(|a| a.kind() == "keyword_argument"))
-                && is_made_by(source.field(made, "function"))
-        }
+        "call" => match called(source, made) {
+            "deque" => arguments().iter().all(|a| source.field(*a, "name") == "maxlen"),
+            "defaultdict" => arguments().len() <= 1,
+            name => CONTAINERS.contains(&name) && arguments().is_empty(),
+        },
         _ => false,
     }
 }
