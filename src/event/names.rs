@@ -4,19 +4,19 @@ use super::{CodeId, StackId, make_printable};
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
 
-/// A Python code object, as copied while a frame kept it alive.
+/// A Python code object, as copied while a frame kept it alive: texts of its own, or, before it is written, wherever they lie.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
-pub struct CodeDef {
+pub struct CodeDef<S = String, B = Vec<u8>> {
     /// Its number in this recording.
     pub id: CodeId,
     /// `co_filename`.
-    pub file: String,
+    pub file: S,
     /// `co_qualname` (`co_name` before 3.11).
-    pub function: String,
+    pub function: S,
     /// `co_firstlineno`.
     pub first_line: u32,
     /// The line table as the interpreter keeps it (`co_linetable`, `co_lnotab`).
-    pub line_table: Vec<u8>,
+    pub line_table: B,
     /// Minor version of the CPython 3 that wrote the table: it decides the encoding.
     pub python_minor: u8,
 }

@@ -45,32 +45,19 @@ pub enum Definition {
     Native(StackDef),
 }
 
-/// A code object's parts, wherever they lie; as in [`CodeDef`].
-#[derive(Clone, Copy, Debug)]
-pub struct Code<'a> {
-    /// Its number.
-    pub id: CodeId,
-    /// Its file.
-    pub file: &'a str,
-    /// Its qualified name.
-    pub function: &'a str,
-    /// Its first line.
-    pub first_line: u32,
-    /// Its line table, as its Python's version writes it.
-    pub line_table: &'a [u8],
-    /// That version; 0 for a native module.
-    pub python_minor: u8,
-}
+/// A code object whose parts lie elsewhere.
+pub type Code<'a> = CodeDef<&'a str, &'a [u8]>;
 
 /// Appends a code object's message.
-pub fn put_code<O: Out>(out: &mut O, d: &Code<'_>) {
+pub fn put_code<O: Out>(out: &mut O, d: &CodeDef<impl AsRef<str>, impl AsRef<[u8]>>) {
     framed(out, CODE, |out| {
         put(out, u64::from(d.id.0));
         out.push(d.python_minor);
         put(out, u64::from(d.first_line));
-        put_bytes(out, cut(d.file));
-        put_bytes(out, cut(d.function));
-        put_bytes(out, if d.line_table.len() <= MAX_TABLE { d.line_table } else { &[] });
+        put_bytes(out, cut(d.file.as_ref()));
+        put_bytes(out, cut(d.function.as_ref()));
+        let table = d.line_table.as_ref();
+        put_bytes(out, if table.len() <= MAX_TABLE { table } else { &[] });
     });
 }
 
@@ -123,19 +110,6 @@ fn framed<O: Out>(out: &mut O, kind: u8, payload: impl FnOnce(&mut O)) {
     payload(out);
     let length = (out.at() - start).saturating_sub(4) as u32;
     out.patch(start, length.to_le_bytes());
-}
-
-impl<'a> From<&'a CodeDef> for Code<'a> {
-    fn from(d: &'a CodeDef) -> Code<'a> {
-        Code {
-            id: d.id,
-            file: &d.file,
-            function: &d.function,
-            first_line: d.first_line,
-            line_table: &d.line_table,
-            python_minor: d.python_minor,
-        }
-    }
 }
 
 fn cut(s: &str) -> &[u8] {
@@ -203,7 +177,7 @@ mod tests {
             python_minor: 12,
         };
         let mut b = Vec::new();
-        put_code(&mut b, &Code::from(&code));
+        put_code(&mut b, &code);
         b.extend_from_slice(&[3, 0, 0, 0, 99, 1, 2]);
         put_stack(&mut b, StackId(1), [(CodeId(3), 70_000); 2000].into_iter(), false);
         put_text(&mut b, 4, &"ü".repeat(MAX_TEXT));
@@ -223,13 +197,13 @@ mod tests {
 
     #[test]
     fn memory_that_is_too_short_is_known_to_be() {
-        let code = CodeDef { file: "/x.py".into(), line_table: vec![7; 300], ..CodeDef::default() };
+        let code = CodeDef { file: "/x.py".to_owned(), line_table: vec![7; 300], ..CodeDef::default() };
         let mut whole = Vec::new();
-        put_code(&mut whole, &Code::from(&code));
+        put_code(&mut whole, &code);
         let mut room = vec![0; whole.len()];
         for n in 0..=whole.len() {
             let mut fixed = Fixed::new(&mut room[..n]);
-            put_code(&mut fixed, &Code::from(&code));
+            put_code(&mut fixed, &code);
             assert_eq!(fixed.whole(), (n == whole.len()).then_some(n));
         }
         assert_eq!(room, whole);

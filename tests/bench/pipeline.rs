@@ -44,12 +44,12 @@ fn define_lines(job: &Job) {
         let code = CodeDef {
             id: CodeId(n),
             file: format!("/job/model{}.py", n % 20),
-            function: "forward".into(),
+            function: "forward".to_owned(),
             first_line: n,
             line_table: vec![4, 1, 4, 1, 4, 1],
             python_minor: 10,
         };
-        put_code(&mut b, &(&code).into());
+        put_code(&mut b, &code);
         let frames = [0, n / 2, n / 3, n / 4].map(|k| (CodeId((n - k).max(1)), 4));
         put_stack(&mut b, StackId(n), frames.into_iter(), false);
         assert!(job.region.define(&b));

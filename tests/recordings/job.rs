@@ -137,13 +137,13 @@ impl Job {
         let mut b = Vec::new();
         let code = CodeDef {
             id: CodeId(1),
-            file: "train.py".into(),
-            function: "step".into(),
+            file: "train.py",
+            function: "step",
             first_line: 10,
             line_table: vec![4, 1, 4, 1, 4, 1],
             python_minor: 10,
         };
-        put_code(&mut b, &(&code).into());
+        put_code(&mut b, &code);
         assert!(self.region.define(&b));
         for n in 1..=stacks {
             b.clear();
