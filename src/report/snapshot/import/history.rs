@@ -70,7 +70,7 @@ impl Imported {
                 body
             }
             None => {
-                let body = self.steps.get(cursor.step)?.body();
+                let body = self.steps.get(cursor.step)?.body;
                 cursor.step += 1;
                 match body {
                     Body::OptimizerBegin(_) => cursor.in_optimizer += 1,
@@ -83,13 +83,8 @@ impl Imported {
         Some(Event { time, thread: ThreadId(0), body })
     }
 
-    /// When the history begins.
-    pub(super) fn first_time(&self, cursor: &mut Cursor) -> u64 {
-        self.soonest(cursor).map_or(0, |(time, _)| time)
-    }
-
     /// When the next event was, and on which device; `None`: it is a step's. At one time steps come first.
-    fn soonest(&self, cursor: &mut Cursor) -> Option<(u64, Option<DeviceId>)> {
+    pub(super) fn soonest(&self, cursor: &mut Cursor) -> Option<(u64, Option<DeviceId>)> {
         if !cursor.begun {
             cursor.begun = true;
             cursor.devices = self.entries.devices().map(|_| Lane::default()).collect();

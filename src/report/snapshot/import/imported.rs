@@ -124,32 +124,5 @@ impl Entries {
 pub(super) struct Step {
     /// Unix time in microseconds.
     pub(super) time: u64,
-    number: u32,
-    kind: Kind,
-}
-
-#[derive(Clone, Copy, Debug)]
-enum Kind {
-    OptimizerBegins,
-    OptimizerEnds,
-    StepEnds,
-}
-
-impl Step {
-    pub(super) fn optimizer(time: u64, number: u32, begins: bool) -> Step {
-        Step { time, number, kind: if begins { Kind::OptimizerBegins } else { Kind::OptimizerEnds } }
-    }
-
-    pub(super) fn ended(time: u64, number: u32) -> Step {
-        Step { time, number, kind: Kind::StepEnds }
-    }
-
-    pub(super) fn body(self) -> Body {
-        let number = u64::from(self.number);
-        match self.kind {
-            Kind::OptimizerBegins => Body::OptimizerBegin(number),
-            Kind::OptimizerEnds => Body::OptimizerEnd(number),
-            Kind::StepEnds => Body::ManualStep(number),
-        }
-    }
+    pub(super) body: Body,
 }

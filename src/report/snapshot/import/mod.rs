@@ -14,8 +14,8 @@ use rustc_hash::{FxHashMap, FxHasher};
 
 use super::unpickle::{Tree, Value};
 use crate::event::{
-    Addr, Block, Bytes, Checkpoint, DeviceId, DeviceTotals, Frame, Item, LiveBlock, OpenSegment, StackId,
-    make_json_printable,
+    Addr, Block, Body, Bytes, Checkpoint, DeviceId, DeviceTotals, Frame, Item, LiveBlock, OpenSegment,
+    StackId, make_json_printable,
 };
 pub use history::Cursor;
 use history::{State, start};
@@ -58,8 +58,7 @@ pub fn import(tree: Tree) -> Result<Imported, String> {
     import.checkpoint(devices);
     import.steps(root);
     let mut out = import.out;
-    let mut cursor = Cursor::default();
-    out.epoch_us = out.first_time(&mut cursor);
+    out.epoch_us = out.soonest(&mut Cursor::default()).map_or(0, |(time, _)| time);
     Ok(out)
 }
 
@@ -253,14 +252,15 @@ impl Import {
             if name.starts_with("Optimizer.step#") {
                 let next = optimizers.len() as u32;
                 let number = *optimizers.entry(name).or_insert(next);
-                steps.push(Step::optimizer(time, number, stage == "START"));
+                let body = if stage == "START" { Body::OptimizerBegin } else { Body::OptimizerEnd };
+                steps.push(Step { time, body: body(number.into()) });
             } else if let Some(n) = name.strip_prefix("step ").and_then(|n| n.parse::<u32>().ok())
                 && stage == "END"
                 && n > last
             {
                 // Told for each device.
                 last = n;
-                steps.push(Step::ended(time, n));
+                steps.push(Step { time, body: Body::ManualStep(n.into()) });
             }
         }
         steps.sort_by_key(|s| s.time);
