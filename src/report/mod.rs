@@ -16,6 +16,7 @@ mod left;
 mod markup;
 pub mod metrics;
 mod model;
+mod numbered;
 mod path;
 mod processes;
 mod ranks;

@@ -2,7 +2,7 @@
 
 use super::profile::{Call, Column, Profile, Sample};
 use super::protobuf::Message;
-use rustc_hash::FxHashMap;
+use crate::report::numbered::Numbered;
 
 /// Fields of the message `Profile`.
 mod field {
@@ -29,7 +29,7 @@ const TYPES: [(&str, &str); 4] = [
 
 /// All profiles as one, with the first of their moments. It is not compressed. `unix_ns`: when the recording began.
 pub fn encode(profiles: &[Profile<'_>], unix_ns: u64) -> Vec<u8> {
-    let mut out = Writer::default();
+    let mut out = Writer { texts: Numbered::new(), functions: Numbered::new(), locations: Numbered::new() };
     let mut all = Message::default();
     // The first text is none.
     out.text("");
@@ -53,38 +53,33 @@ pub fn encode(profiles: &[Profile<'_>], unix_ns: u64) -> Vec<u8> {
     }));
     let comments: Vec<u64> = comments.iter().map(|c| out.text(c)).collect();
     all.packed(field::COMMENT, comments).number(field::DEFAULT_SAMPLE_TYPE, out.text("inuse_space"));
-    for location in &out.locations {
-        all.message(field::LOCATION, location);
+    for (number, (function, at)) in (1..).zip(out.locations.list()) {
+        let (mut line, mut location) = (Message::default(), Message::default());
+        line.number(1, function).number(2, u64::from(at));
+        location.number(1, number).message(4, &line);
+        all.message(field::LOCATION, &location);
     }
-    for function in &out.functions {
-        all.message(field::FUNCTION, function);
+    for (number, (name, file)) in (1..).zip(out.functions.list()) {
+        let mut function = Message::default();
+        function.number(1, number).number(2, name).number(3, name).number(4, file);
+        all.message(field::FUNCTION, &function);
     }
-    for text in &out.texts {
-        all.text(field::STRING_TABLE, text);
+    for text in out.texts.list() {
+        all.text(field::STRING_TABLE, &text);
     }
     all.into_bytes()
 }
 
-/// Texts, functions and places by number; places and functions count from 1.
-#[derive(Default)]
+/// Texts, functions (name and file, by the numbers of their texts) and places (function and line); places and functions count from 1.
 struct Writer {
-    texts: Vec<String>,
-    text_numbers: FxHashMap<String, u64>,
-    functions: Vec<Message>,
-    function_numbers: FxHashMap<(u64, u64), u64>,
-    locations: Vec<Message>,
-    location_numbers: FxHashMap<(u64, u32), u64>,
+    texts: Numbered<String>,
+    functions: Numbered<(u64, u64)>,
+    locations: Numbered<(u64, u32)>,
 }
 
 impl Writer {
     fn text(&mut self, text: &str) -> u64 {
-        if let Some(&number) = self.text_numbers.get(text) {
-            return number;
-        }
-        let number = self.texts.len() as u64;
-        self.texts.push(text.to_owned());
-        self.text_numbers.insert(text.to_owned(), number);
-        number
+        self.texts.number(text) as u64
     }
 
     fn value_type(&mut self, name: &str, unit: &str) -> Message {
@@ -114,27 +109,8 @@ impl Writer {
     }
 
     fn location(&mut self, call: &Call) -> u64 {
-        let function = self.function(call);
-        let fresh = self.locations.len() as u64 + 1;
-        let number = *self.location_numbers.entry((function, call.line)).or_insert(fresh);
-        if number == fresh {
-            let (mut line, mut location) = (Message::default(), Message::default());
-            line.number(1, function).number(2, u64::from(call.line));
-            location.number(1, number).message(4, &line);
-            self.locations.push(location);
-        }
-        number
-    }
-
-    fn function(&mut self, call: &Call) -> u64 {
-        let key = (self.text(&call.function), self.text(&call.file));
-        let fresh = self.functions.len() as u64 + 1;
-        let number = *self.function_numbers.entry(key).or_insert(fresh);
-        if number == fresh {
-            let mut function = Message::default();
-            function.number(1, number).number(2, key.0).number(3, key.0).number(4, key.1);
-            self.functions.push(function);
-        }
-        number
+        let function = (self.text(&call.function), self.text(&call.file));
+        let function = self.functions.number(&function) as u64 + 1;
+        self.locations.number(&(function, call.line)) as u64 + 1
     }
 }

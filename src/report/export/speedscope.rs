@@ -2,6 +2,7 @@
 
 use super::profile::{Call, Column, Profile, Sample};
 use crate::event::DeviceId;
+use crate::report::numbered::Numbered;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::io::{self, Write};
@@ -14,13 +15,13 @@ const SCHEMA: &str = "https://www.speedscope.app/file-format-schema.json";
 /// # Errors
 /// What `out` says.
 pub fn write(out: &mut impl Write, profiles: &[Profile<'_>], name: &str) -> io::Result<()> {
-    let mut frames = Frames::default();
+    let mut frames = Numbered::new();
     let mut all = Vec::new();
     for profile in profiles {
         let samples = profile.samples();
         let devices: BTreeSet<DeviceId> = samples.iter().map(|s| s.device).collect();
         for device in devices {
-            let of = |column, words: &str, frames: &mut Frames| {
+            let of = |column, words: &str, frames: &mut Numbered<Call>| {
                 let samples = samples.iter().filter(|s| s.device == device);
                 one(&title(profile, device, words), samples, column, frames)
             };
@@ -35,7 +36,7 @@ pub fn write(out: &mut impl Write, profiles: &[Profile<'_>], name: &str) -> io::
         "name": name,
         "exporter": format!("strandline {}", crate::VERSION),
         "activeProfileIndex": 0,
-        "shared": { "frames": frames.told },
+        "shared": { "frames": frames.list().iter().map(frame).collect::<Vec<_>>() },
         "profiles": all,
     });
     serde_json::to_writer(&mut *out, &file)?;
@@ -52,7 +53,7 @@ fn one<'s>(
     name: &str,
     samples: impl Iterator<Item = &'s Sample>,
     column: Column,
-    frames: &mut Frames,
+    frames: &mut Numbered<Call>,
 ) -> Option<Value> {
     let (mut stacks, mut weights, mut total) = (Vec::new(), Vec::new(), 0u64);
     for (sample, bytes) in samples.map(|s| (s, s.sum(column).bytes)).filter(|(_, bytes)| *bytes > 0) {
@@ -68,27 +69,14 @@ fn one<'s>(
     })
 }
 
-/// Frames by number.
-#[derive(Default)]
-struct Frames {
-    numbers: rustc_hash::FxHashMap<Call, usize>,
-    told: Vec<Value>,
-}
-
-impl Frames {
-    fn number(&mut self, call: &Call) -> usize {
-        if let Some(&number) = self.numbers.get(call) {
-            return number;
-        }
-        let mut frame = json!({ "name": call.label });
-        if !call.file.is_empty() {
-            frame["file"] = json!(call.file);
-        }
-        if call.line > 0 {
-            frame["line"] = json!(call.line);
-        }
-        self.told.push(frame);
-        self.numbers.insert(call.clone(), self.told.len() - 1);
-        self.told.len() - 1
+/// A frame of the list that stacks name by number.
+fn frame(call: &Call) -> Value {
+    let mut frame = json!({ "name": call.label });
+    if !call.file.is_empty() {
+        frame["file"] = json!(call.file);
     }
+    if call.line > 0 {
+        frame["line"] = json!(call.line);
+    }
+    frame
 }

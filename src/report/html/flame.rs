@@ -1,8 +1,8 @@
 //! Stacks of what is held, as one tree of frames from the outermost call inwards.
 
+use super::super::numbered::Numbered;
 use super::super::path;
 use super::super::text::NO_FRAME;
-use super::words::Words;
 use crate::event::{Frame, Names, SiteId, StackId};
 use crate::replay::Replay;
 use rustc_hash::FxHashMap;
@@ -58,7 +58,7 @@ pub(super) fn label(f: &Frame) -> String {
 impl Tree {
     /// As `[name, bytes, [calls], installed]`, the largest first; what is too small is not listed, so calls may sum to less.
     /// Bytes are 0 where they are those of the caller, as in most frames of a deep stack.
-    pub(super) fn value(&self, words: &mut Words) -> Value {
+    pub(super) fn value(&self, words: &mut Numbered<String>) -> Value {
         let mut sizes = Vec::new();
         self.sizes(&mut sizes);
         sizes.sort_unstable_by_key(|b| std::cmp::Reverse(*b));
@@ -71,7 +71,7 @@ impl Tree {
         self.calls.values().for_each(|c| c.sizes(into));
     }
 
-    fn listed(&self, name: &str, around: u64, least: u64, words: &mut Words) -> Value {
+    fn listed(&self, name: &str, around: u64, least: u64, words: &mut Numbered<String>) -> Value {
         let mut calls: Vec<(&String, &Tree)> = self.calls.iter().filter(|(_, c)| c.bytes >= least).collect();
         calls.sort_by_key(|(_, c)| std::cmp::Reverse(c.bytes));
         let bytes = if self.bytes == around { 0 } else { self.bytes };

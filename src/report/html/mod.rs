@@ -8,10 +8,10 @@ mod collect;
 mod flame;
 mod lane;
 mod policy;
-mod words;
 
 use super::json as report_json;
 use super::model::{Process, Report, capacity};
+use super::numbered::Numbered;
 use super::processes::Row;
 use super::ranks::Ranks;
 use super::style::Ink;
@@ -25,7 +25,6 @@ pub use policy::policy_of_style;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
-use words::Words;
 
 const TEMPLATE: &str = concat!(
     include_str!("page/head.html"),
@@ -94,7 +93,7 @@ pub fn write(out: &mut impl Write, r: &Report<'_>, mut passes: BTreeMap<usize, P
     let order = order(r);
     let mut room = LANES;
     let mut charts = vec![json!([]); r.processes.len()];
-    let mut words = Words::default();
+    let mut words = Numbered::new();
     for &i in &order {
         if let (Some(p), Some(pass)) = (r.processes.get(i), passes.remove(&i)) {
             charts[i] = process(p, pass, &mut room, &mut words);
@@ -165,14 +164,14 @@ fn labelled(lines: &[String]) -> Vec<[String; 2]> {
     lines.iter().map(parts).collect()
 }
 
-fn process(p: &Process<'_>, mut pass: Pass, room: &mut usize, words: &mut Words) -> Value {
+fn process(p: &Process<'_>, mut pass: Pass, room: &mut usize, words: &mut Numbered<String>) -> Value {
     pass.end(p.names);
     pass.lanes.truncate(*room);
     *room -= pass.lanes.len();
     Value::Array(pass.lanes.iter().map(|lane| device(p, lane, words)).collect())
 }
 
-fn device(p: &Process<'_>, lane: &Lane, words: &mut Words) -> Value {
+fn device(p: &Process<'_>, lane: &Lane, words: &mut Numbered<String>) -> Value {
     let points = &lane.points;
     let column = |f: &dyn Fn(&Point) -> u64| differences(points.iter().map(f));
     let phases: Vec<Value> = PHASES
@@ -220,7 +219,7 @@ fn differences(numbers: impl Iterator<Item = u64>) -> Value {
     more.chunk_by(|a, b| a == b).flat_map(run).collect()
 }
 
-fn closeup(p: &Process<'_>, c: &Closeup, words: &mut Words) -> Value {
+fn closeup(p: &Process<'_>, c: &Closeup, words: &mut Numbered<String>) -> Value {
     let ages: Vec<Value> = c.ages.iter().map(|(step, bytes, blocks)| json!([step, bytes, blocks])).collect();
     let mut block = |b: &Block| {
         let line = words.number(&name(p.replay.site(b.site)));
@@ -282,7 +281,7 @@ fn name(site: Option<&Site>) -> String {
 }
 
 /// Lines by what they hold at the end, then by how much they have done.
-fn table(p: &Process<'_>, lane: &Lane, words: &mut Words) -> Vec<Value> {
+fn table(p: &Process<'_>, lane: &Lane, words: &mut Numbered<String>) -> Vec<Value> {
     let replay: &Replay = p.replay;
     let leaks = |site: SiteId, id: StreamId| {
         p.findings.iter().any(|f| {
