@@ -113,7 +113,7 @@ fn real() -> Option<(PathBuf, String)> {
 fn wheel(python: &Path) -> Result<PathBuf, Error> {
     let cache = environment::cache()?;
     let fail = |e: String| Error::new(format!("TRL {TRL} cannot be installed: {e}"));
-    let wheels = simulate::wheels(&cache, python, &[TRL]).map_err(|e| fail(e.to_string()))?;
+    let wheels = simulate::wheels(&cache, python, &[TRL]).map_err(fail)?;
     let folder = cache.join(format!("trl-{TRL}")).join("site-packages");
     if folder.join("trl/models/activation_offloading.py").exists() {
         return Ok(folder);

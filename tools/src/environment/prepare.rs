@@ -56,13 +56,6 @@ pub(crate) fn variables(python: &Path, size: Option<Size>) -> Vec<Variable> {
     variables
 }
 
-/// The programs of an environment, as the first entry of a `PATH`.
-#[cfg(test)]
-fn first_of_path(variables: &[Variable]) -> Option<PathBuf> {
-    let (_, path) = variables.iter().find(|(name, _)| name == "PATH")?;
-    std::env::split_paths(path).next()
-}
-
 /// Whether a python is one of ours: its torch runs on the simulated device.
 pub(crate) fn is_simulated(python: &Path) -> bool {
     cache().is_ok_and(|cache| python.starts_with(cache))
@@ -71,6 +64,12 @@ pub(crate) fn is_simulated(python: &Path) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The programs of an environment, as the first entry of a `PATH`.
+    fn first_of_path(variables: &[Variable]) -> Option<PathBuf> {
+        let (_, path) = variables.iter().find(|(name, _)| name == "PATH")?;
+        std::env::split_paths(path).next()
+    }
 
     #[test]
     fn a_job_finds_the_environments_programs_first_and_the_size_it_asked_for() {

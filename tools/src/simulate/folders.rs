@@ -1,6 +1,6 @@
 //! The folders that an environment is made in.
 
-use super::error::Error;
+use super::error::{self, Error};
 use crate::files;
 use std::path::Path;
 
@@ -9,5 +9,5 @@ use std::path::Path;
 /// # Errors
 /// It cannot be made.
 pub(super) fn make_directory(path: &Path) -> Result<(), Error> {
-    files::make_folder(path).map_err(|source| Error::io("cannot make the directory", path, source))
+    files::make_folder(path).map_err(|source| error::io("cannot make the directory", path, source))
 }

@@ -5,7 +5,7 @@
 //! simulator's exports: `sim_<name>` (`sim12_<name>` first, for CUDA 12's runtime) if there is such a function, else a stub that says the name and fails.
 
 use super::elf::{self, Dynamic};
-use super::error::Error;
+use super::error::{self, Error};
 use super::folders::make_directory;
 use super::link::{self, Function, Library, SIMULATOR, Target};
 use std::collections::{BTreeMap, BTreeSet};
@@ -99,7 +99,7 @@ pub(super) fn directory(site_packages: &Path) -> Result<PathBuf, Error> {
     };
     candidates.iter().find(runtime).or(candidates.first()).cloned().ok_or_else(|| {
         let why = "this torch searches no directory for CUDA libraries";
-        Error::library(&library, why, "a version whose wheel is built for CUDA is needed, as 2.11.0's is")
+        error::library(&library, why, "a version whose wheel is built for CUDA is needed, as 2.11.0's is")
     })
 }
 
@@ -138,7 +138,7 @@ pub(super) fn generate(
 }
 
 fn open(path: &Path, advice: &str) -> Result<Dynamic, Error> {
-    elf::dynamic(path).map_err(|why| Error::library(path, why, advice))
+    elf::dynamic(path).map_err(|why| error::library(path, why, advice))
 }
 
 /// All of torch's own libraries.
@@ -146,7 +146,7 @@ fn read_torch(site_packages: &Path) -> Result<Vec<Dynamic>, Error> {
     let torch = site_packages.join("torch");
     let mut libraries = Vec::new();
     for directory in [torch.join("lib"), torch] {
-        let entries = fs::read_dir(&directory).map_err(|e| Error::io("cannot list", &directory, e))?;
+        let entries = fs::read_dir(&directory).map_err(|e| error::io("cannot list", &directory, e))?;
         let mut paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
         paths.sort();
         for path in paths.into_iter().filter(|path| is_library(path)) {

@@ -1,6 +1,6 @@
 //! Writes libraries: an assembler file of jumps for each, and the system's compiler driver to link it.
 
-use super::error::Error;
+use super::error::{self, Error};
 use super::python::run;
 use crate::files;
 use std::collections::BTreeMap;
@@ -60,7 +60,7 @@ pub(super) fn replace(path: &Path, content: &[u8]) -> Result<(), Error> {
         file.write_all(content)?;
         file.keep()
     };
-    write().map_err(|source| Error::io("cannot write", path, source))
+    write().map_err(|source| error::io("cannot write", path, source))
 }
 
 const LINKER_ADVICE: &str = "a C compiler driver with an assembler and a linker is needed (on Debian: apt install gcc), as cc or in CC";
@@ -109,7 +109,7 @@ fn link(directory: &Path, library: &Library) -> Result<(), Error> {
         command.args(LATE.map(|name| format!("-l:{name}")));
     }
     run(command, &format!("linking {}", library.soname), LINKER_ADVICE)?;
-    fs::rename(&output, &base).map_err(|error| Error::io("cannot write", &base, error))?;
+    fs::rename(&output, &base).map_err(|error| error::io("cannot write", &base, error))?;
     for leftover in [source, script] {
         // Only there to be looked at if linking fails.
         let _ = fs::remove_file(leftover);

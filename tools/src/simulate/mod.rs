@@ -136,7 +136,7 @@ fn supported() -> Result<(), Error> {
         return Ok(());
     }
     let why = "the simulated device needs Linux on x86-64 with glibc, as PyTorch's CUDA wheels do";
-    Err(Error::unsupported(why))
+    Err(why.into())
 }
 
 /// Whether what is there, by its stamp, is all that is asked.
@@ -156,12 +156,12 @@ fn is_complete(done: &Stamp, options: &Options, venv: &python::Venv, simulator: 
 fn name_part(version: &str) -> Result<&str, Error> {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '+' | '-');
     match version {
-        "" => Err(Error::unsupported("no version of torch was named; try 2.11.0")),
+        "" => Err("no version of torch was named; try 2.11.0".into()),
         version if version.chars().all(plain) => Ok(version),
-        _ => Err(Error::unsupported(format!("{version:?} is not a version of torch; try 2.11.0"))),
+        _ => Err(format!("{version:?} is not a version of torch; try 2.11.0")),
     }
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, Error> {
-    fs::read(path).map_err(|source| Error::io("cannot read the simulator", path, source))
+    fs::read(path).map_err(|source| error::io("cannot read the simulator", path, source))
 }

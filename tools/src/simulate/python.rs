@@ -1,6 +1,6 @@
 //! The virtual environment and what pip puts into it.
 
-use super::error::Error;
+use super::error::{self, Error};
 use super::folders::make_directory;
 use super::progress::stage;
 use std::fs::File;
@@ -139,7 +139,7 @@ pub(super) fn run(mut command: Command, what: &str, advice: &str) -> Result<Stri
         command.env_remove(name);
     }
     command.env("PYTHONNOUSERSITE", "1").stdin(Stdio::null());
-    let failed = |ended: &str, tail: &str| Error::tool(what, ended, tail, advice);
+    let failed = |ended: &str, tail: &str| error::tool(what, ended, tail, advice);
     let program = command.get_program().to_string_lossy().into_owned();
     // Both streams go to one unnamed file: nothing is lost, and no pipe can fill up.
     let mut said = unnamed().map_err(|error| failed(&format!("no temporary file: {error}"), ""))?;

@@ -1,6 +1,6 @@
 //! What has been completed in an environment: a few `key=value` lines, replaced as a whole.
 
-use super::error::Error;
+use super::error::{self, Error};
 use super::generate::GENERATION;
 use crate::files;
 use std::fs;
@@ -54,7 +54,7 @@ impl Stamp {
         let text: String = values.into_iter().filter_map(|(k, v)| Some(format!("{k}={}\n", v?))).collect();
         let path = root.join(NAME);
         files::write(&path, text.as_bytes())
-            .map_err(|source| Error::io("cannot write the stamp", &path, source))
+            .map_err(|source| error::io("cannot write the stamp", &path, source))
     }
 }
 
