@@ -3,13 +3,13 @@
 use super::judged::{Judged, Until};
 use super::moment::Moment;
 use super::suppress::Suppressions;
+use crate::background::in_order;
 use crate::error::Error;
 use crate::job::Seen;
 use crate::say::{self, Progress, shown};
 use crate::share::Share;
 use std::path::PathBuf;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Judges recordings, several at once, but for what is suppressed, telling on stderr where it is when that takes time. What is
 /// private is folded, where `share` is given: then one after the other, so that numbers are given in the order of the recordings.
@@ -61,35 +61,6 @@ pub(crate) fn judge(
 /// Threads for so many recordings.
 fn workers(recordings: usize) -> usize {
     std::thread::available_parallelism().map_or(1, usize::from).min(recordings)
-}
-
-/// What `one` makes of 0 to `count`, by so many threads, in this order.
-fn in_order<T: Send>(count: usize, workers: usize, one: &(impl Fn(usize) -> T + Sync)) -> Vec<T> {
-    if workers < 2 {
-        return (0..count).map(one).collect();
-    }
-    let next = AtomicUsize::new(0);
-    let work = || {
-        let mut done = Vec::new();
-        loop {
-            let at = next.fetch_add(1, Ordering::Relaxed);
-            if at >= count {
-                return done;
-            }
-            done.push((at, one(at)));
-        }
-    };
-    let mut all: Vec<(usize, T)> = std::thread::scope(|scope| {
-        // This thread works as well: where no other can be started it does all.
-        let others: Vec<_> =
-            (1..workers).filter_map(|_| std::thread::Builder::new().spawn_scoped(scope, work).ok()).collect();
-        let own = work();
-        let others =
-            others.into_iter().flat_map(|o| o.join().unwrap_or_else(|e| std::panic::resume_unwind(e)));
-        own.into_iter().chain(others).collect()
-    });
-    all.sort_unstable_by_key(|(at, _)| *at);
-    all.into_iter().map(|(_, made)| made).collect()
 }
 
 /// The same recordings as they stood at the end of `step`.

@@ -5,6 +5,7 @@ use super::bucket::{AT_ONCE, Listed, PART, Store, run};
 use super::copies::{new_folder, no_room};
 use super::failed::failed;
 use super::parts::{Kind, Named, Part, Taken, lay, map};
+use crate::background::in_order;
 use crate::error::{Error, status};
 use crate::files;
 use object_store::GetOptions;
@@ -12,8 +13,7 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use strandline::format::header::{BLOCK, Header};
 
 /// What belongs to recordings: they, what a killed process left, what the driver said.
@@ -75,27 +75,15 @@ impl Fetched {
             let hint = "give the folder of a run, or one recording: s3://bucket/run-17";
             return Err(Error::usage(what, hint));
         }
-        let (next, wrong) = (AtomicUsize::new(0), Mutex::new(None));
-        let work = || {
-            while let Some(one) = wholes.get(next.fetch_add(1, Ordering::Relaxed)) {
-                if let Err(e) = store.fetch(one, &self.path) {
-                    // The others end after what they are at.
-                    next.store(wholes.len(), Ordering::Relaxed);
-                    wrong.lock().unwrap_or_else(|e| e.into_inner()).get_or_insert(e);
-                }
+        // Once one has failed the others end after what they are at.
+        let is_over = AtomicBool::new(false);
+        let one = |at: usize| match is_over.load(Ordering::Relaxed) {
+            true => Ok(()),
+            false => {
+                store.fetch(&wholes[at], &self.path).inspect_err(|_| is_over.store(true, Ordering::Relaxed))
             }
         };
-        std::thread::scope(|scope| {
-            for _ in 1..AT_ONCE.min(wholes.len()) {
-                // Where no further thread can be started this one does all.
-                let _ = std::thread::Builder::new().spawn_scoped(scope, work);
-            }
-            work();
-        });
-        match wrong.into_inner().unwrap_or_else(|e| e.into_inner()) {
-            Some(e) => Err(e),
-            None => Ok(()),
-        }
+        in_order(wholes.len(), AT_ONCE.min(wholes.len()), &one).into_iter().collect()
     }
 }
 
