@@ -81,19 +81,6 @@ impl Store {
         }
     }
 
-    /// A store in this process's memory.
-    #[cfg(test)]
-    pub(crate) fn in_memory(address: Address) -> Store {
-        Store { inner: Arc::new(object_store::memory::InMemory::new()), address }
-    }
-
-    /// An object.
-    #[cfg(test)]
-    pub(crate) fn bytes(&self, name: &str) -> Vec<u8> {
-        let (_, key) = self.place(name);
-        run(async { self.inner.get(&key).await.unwrap().bytes().await.unwrap() }).unwrap().to_vec()
-    }
-
     /// The objects below a name, however deep.
     ///
     /// # Errors

@@ -10,6 +10,8 @@ mod failed;
 mod fetch;
 mod http;
 mod parts;
+#[cfg(test)]
+mod tests;
 mod upload;
 
 pub(crate) use address::Address;
