@@ -125,7 +125,7 @@ impl Feed {
     pub(crate) fn damage(&self) -> Vec<String> {
         let damage = match &self.source {
             Source::Recording(r) => r.damage(),
-            Source::Snapshot(s) => s.damage(),
+            Source::Snapshot(s) => s.damage.clone(),
         };
         if self.folder.is_some() { Folder::damage(damage) } else { damage }
     }
@@ -136,7 +136,7 @@ impl Feed {
         let names = match (&mut self.folder, &mut self.source) {
             (Some(folder), _) => folder.take_names(),
             (None, Source::Recording(r)) => r.take_names(),
-            (None, Source::Snapshot(s)) => s.take_names(),
+            (None, Source::Snapshot(s)) => std::mem::take(&mut s.imported.names),
         };
         Read { names, summary, damage, is_snapshot }
     }
@@ -150,7 +150,7 @@ impl Feed {
         match (&self.folder, &self.source) {
             (Some(folder), _) => folder.names(),
             (None, Source::Recording(r)) => r.reader().names(),
-            (None, Source::Snapshot(s)) => s.names(),
+            (None, Source::Snapshot(s)) => &s.imported.names,
         }
     }
 
@@ -195,7 +195,7 @@ impl Feed {
     pub(crate) fn summary(&self) -> &Summary {
         match &self.source {
             Source::Recording(r) => r.reader().summary(),
-            Source::Snapshot(s) => s.summary(),
+            Source::Snapshot(s) => &s.summary,
         }
     }
 }

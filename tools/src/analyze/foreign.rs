@@ -28,12 +28,12 @@ pub(super) fn is_pickle(path: &Path) -> bool {
 /// A snapshot, handed out as a recording's reader would.
 pub(crate) struct Foreign {
     items: VecDeque<Item>,
-    imported: Imported,
+    pub(super) imported: Imported,
     cursor: Cursor,
     /// Events that are handed out together.
     events: Vec<Event>,
-    summary: Summary,
-    damage: Vec<String>,
+    pub(super) summary: Summary,
+    pub(super) damage: Vec<String>,
 }
 
 impl Foreign {
@@ -79,21 +79,5 @@ impl Foreign {
             self.events.push(event);
         }
         if self.events.is_empty() { None } else { Some((Given::Events(&self.events), &self.imported.names)) }
-    }
-
-    pub(super) fn names(&self) -> &Names {
-        &self.imported.names
-    }
-
-    pub(super) fn take_names(&mut self) -> Names {
-        std::mem::take(&mut self.imported.names)
-    }
-
-    pub(super) fn summary(&self) -> &Summary {
-        &self.summary
-    }
-
-    pub(super) fn damage(&self) -> Vec<String> {
-        self.damage.clone()
     }
 }
