@@ -37,8 +37,6 @@ pub(super) struct Rank {
     pub(super) reserved: u64,
     /// The highest `allocated`.
     pub(super) peak: u64,
-    /// Freed, but not reusable yet.
-    pub(super) pending: u64,
     /// `allocated` at the end of the step before, at moments equally far apart, until now; none before the third step.
     pub(super) recent: Vec<u64>,
     /// Nanoseconds from the first of these to the last.
@@ -198,7 +196,6 @@ fn of_device(p: &Process<'_>, d: &Device, whole: Rank) -> Rank {
         allocated: d.allocated.0,
         reserved: d.reserved.0,
         peak: d.peak_allocated.bytes.0,
-        pending: d.pending.0,
         recent,
         recent_span,
         growth: growth(p, d.id),

@@ -118,7 +118,6 @@ fn job() -> State {
         allocated: gib(2.1 + n as f64 / 10.0),
         reserved: gib(2.75),
         peak: gib(2.5),
-        pending: if growth.is_some() { 0 } else { 12 << 20 },
         recent: if growth.is_some() { (1..=60).map(|i| i * gib(2.2) / 60).collect() } else { Vec::new() },
         recent_span: 600 * SECOND,
         last_event: (98 - 90 * (n & 1)) * SECOND,
