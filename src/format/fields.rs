@@ -89,6 +89,24 @@ macro_rules! fields {
 }
 pub(super) use fields;
 
+/// Enumerations that stand there as numbers, of which later versions may have more.
+macro_rules! numbered {
+    ($(#[$about:meta])* enum $enum:ident: $number:ident, $from:ident; $($(#[$doc:meta])* $name:ident = $n:literal,)*) => {
+        $(#[$about])*
+        #[repr($number)]
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub enum $enum { $($(#[$doc])* $name = $n,)* }
+        impl $enum {
+            /// The one with this number, if this version knows it.
+            #[inline]
+            pub fn $from(n: $number) -> Option<$enum> {
+                match n { $($n => Some($enum::$name),)* _ => None }
+            }
+        }
+    };
+}
+pub(super) use numbered;
+
 /// Numbers that have a unit stand there as the number.
 macro_rules! units {
     ($($name:ident)*) => { $(

@@ -13,6 +13,8 @@
 //!
 //! A Skip page's payload is shorter than its length: [`Frame::payload`] bytes (its `raw`), then a range that was dropped.
 
+use super::fields::numbered;
+
 /// Bytes of a frame.
 pub const FRAME: usize = 32;
 /// First four bytes of every page.
@@ -25,22 +27,9 @@ const LEVEL: i32 = 1;
 const WORTH_IT: usize = 128;
 const ZSTD: u16 = 1;
 
-macro_rules! tags {
-    ($($(#[$doc:meta])* $name:ident = $n:literal,)*) => {
-        /// What a page holds.
-        #[repr(u16)]
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-        pub enum Tag { $($(#[$doc])* $name = $n,)* }
-        impl Tag {
-            /// The tag with this number, if this version knows it.
-            pub fn from_u16(n: u16) -> Option<Tag> {
-                match n { $($n => Some(Tag::$name),)* _ => None }
-            }
-        }
-    };
-}
-
-tags! {
+numbered! {
+    /// What a page holds.
+    enum Tag: u16, from_u16;
     /// A JSON object of facts.
     Meta = 1,
     /// Definitions: see `format::definition`.

@@ -21,6 +21,8 @@
 //! **Sequence numbers** count the records of kinds 0 to 6 on a device, under the device's lock. A completion that became
 //! a flag takes none; a lost record takes one, so that the loss shows.
 
+use super::fields::numbered;
+
 /// Words in a record.
 pub const WORDS: usize = 8;
 /// Bytes in a record.
@@ -108,23 +110,9 @@ pub fn words_of_name(name: [u8; 16]) -> (u64, u64) {
     (n as u64, (n >> 64) as u64)
 }
 
-macro_rules! kinds {
-    ($($(#[$doc:meta])* $name:ident = $n:literal,)*) => {
-        /// What a record says. The operands are named in brackets: `[a, b, c]`.
-        #[repr(u8)]
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-        pub enum Kind { $($(#[$doc])* $name = $n,)* }
-        impl Kind {
-            /// The kind with this number, if this version knows it.
-            #[inline]
-            pub fn from_u8(n: u8) -> Option<Kind> {
-                match n { $($n => Some(Kind::$name),)* _ => None }
-            }
-        }
-    };
-}
-
-kinds! {
+numbered! {
+    /// What a record says. The operands are named in brackets: `[a, b, c]`.
+    enum Kind: u8, from_u8;
     /// Allocator: block handed out `[addr, size, stream]`. Numbers 0 to 8 are torch's own actions.
     Alloc = 0,
     /// Allocator: block given back `[addr, size, stream]`.
