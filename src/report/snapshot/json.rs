@@ -87,7 +87,7 @@ impl<W: Write> Json<W> {
         Ok(())
     }
 
-    pub(super) fn word(&mut self, w: Word) -> io::Result<()> {
+    pub(super) fn put_word(&mut self, w: Word) -> io::Result<()> {
         self.text(w.name())
     }
 

@@ -38,14 +38,37 @@ enum To<W: Write> {
     Json(Json<W>),
 }
 
-/// The same call of whichever it is.
-macro_rules! either {
-    ($self:ident.$method:ident($($argument:expr),*)) => {
-        match $self.to {
-            To::Pickle(ref mut out) => out.$method($($argument),*),
-            To::Json(ref mut out) => out.$method($($argument),*),
-        }
+/// Methods that both languages have.
+macro_rules! of_both {
+    ($($(#[$about:meta])* fn $name:ident($($argument:ident: $type:ty),*) -> $result:ty;)*) => {
+        impl<W: Write> Out<W> { $(
+            $(#[$about])*
+            pub(super) fn $name(&mut self, $($argument: $type),*) -> io::Result<$result> {
+                match &mut self.to {
+                    To::Pickle(out) => out.$name($($argument),*),
+                    To::Json(out) => out.$name($($argument),*),
+                }
+            }
+        )* }
     };
+}
+
+of_both! {
+    /// Opens a list or a dict: what is written until it is closed is its content. A dict takes key, value, key, value.
+    fn container(dict: bool, shared: bool) -> Memo;
+    fn close() -> ();
+    #[inline]
+    fn again(memo: Memo) -> ();
+    fn text(s: &str) -> ();
+    #[inline]
+    fn put_word(w: Word) -> ();
+    #[inline]
+    fn unsigned(v: u64) -> ();
+    fn shared_text(s: &str) -> Memo;
+    fn int(v: impl Into<i128>) -> ();
+    fn bool(v: bool) -> ();
+    fn float(v: f64) -> ();
+    fn pair(a: u64, b: u64) -> Memo;
 }
 
 impl<W: Write> Out<W> {
@@ -64,37 +87,24 @@ impl<W: Write> Out<W> {
         }
     }
 
-    /// Opens a list. Containers are opened and closed; what is written between is their content.
+    /// Opens a list.
     pub(super) fn list(&mut self) -> io::Result<()> {
-        either!(self.container(false, false)).map(drop)
+        self.container(false, false).map(drop)
     }
 
     /// Opens a list that can be written again.
     pub(super) fn shared_list(&mut self) -> io::Result<Memo> {
-        either!(self.container(false, true))
+        self.container(false, true)
     }
 
-    /// Opens a dict, which takes key, value, key, value.
+    /// Opens a dict.
     pub(super) fn dict(&mut self) -> io::Result<()> {
-        either!(self.container(true, false)).map(drop)
+        self.container(true, false).map(drop)
     }
 
     /// Opens a dict that can be written again.
     pub(super) fn shared_dict(&mut self) -> io::Result<Memo> {
-        either!(self.container(true, true))
-    }
-
-    pub(super) fn close(&mut self) -> io::Result<()> {
-        either!(self.close())
-    }
-
-    #[inline]
-    pub(super) fn again(&mut self, memo: Memo) -> io::Result<()> {
-        either!(self.again(memo))
-    }
-
-    pub(super) fn text(&mut self, s: &str) -> io::Result<()> {
-        either!(self.text(s))
+        self.container(true, true)
     }
 
     /// The key of a dict; what is called of the result writes its value.
@@ -106,32 +116,7 @@ impl<W: Write> Out<W> {
     /// A text of the entries; what is called of the result writes the value, where it is a key.
     #[inline]
     pub(super) fn word(&mut self, w: Word) -> io::Result<&mut Out<W>> {
-        either!(self.word(w))?;
+        self.put_word(w)?;
         Ok(self)
-    }
-
-    #[inline]
-    pub(super) fn unsigned(&mut self, v: u64) -> io::Result<()> {
-        either!(self.unsigned(v))
-    }
-
-    pub(super) fn shared_text(&mut self, s: &str) -> io::Result<Memo> {
-        either!(self.shared_text(s))
-    }
-
-    pub(super) fn int(&mut self, v: impl Into<i128>) -> io::Result<()> {
-        either!(self.int(v))
-    }
-
-    pub(super) fn bool(&mut self, v: bool) -> io::Result<()> {
-        either!(self.bool(v))
-    }
-
-    pub(super) fn float(&mut self, v: f64) -> io::Result<()> {
-        either!(self.float(v))
-    }
-
-    pub(super) fn pair(&mut self, a: u64, b: u64) -> io::Result<Memo> {
-        either!(self.pair(a, b))
     }
 }

@@ -104,7 +104,7 @@ impl<W: Write> Pickler<W> {
 
     /// A text of the entries: found without a look at its letters.
     #[inline]
-    pub(super) fn word(&mut self, w: Word) -> io::Result<()> {
+    pub(super) fn put_word(&mut self, w: Word) -> io::Result<()> {
         if let Some(m) = self.words[w as usize] {
             return self.again(m);
         }
