@@ -19,12 +19,9 @@ use crate::event::{Bytes, Frame, RuntimeOp};
 use crate::replay::anatomy::At;
 use crate::replay::{Amount, Coverage, Device, Holder, OomEvent, Peak, Site};
 
-/// Prints the report as one JSON object and a newline. `pretty`: indented.
-pub fn write(out: &mut impl Write, r: &Report<'_>, pretty: bool) -> io::Result<()> {
-    match pretty {
-        true => serde_json::to_writer_pretty(&mut *out, &Whole(r))?,
-        false => serde_json::to_writer(&mut *out, &Whole(r))?,
-    }
+/// Prints the report as one JSON object, indented, and a newline.
+pub fn write(out: &mut impl Write, r: &Report<'_>) -> io::Result<()> {
+    serde_json::to_writer_pretty(&mut *out, &Whole(r))?;
     writeln!(out)
 }
 

@@ -42,11 +42,6 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// Nothing yet.
-    pub fn new() -> Metrics {
-        Metrics::default()
-    }
-
     /// Adds a process, and how many alerts were told of it. Processes are told apart by `rank` and `pid`; `process` is
     /// both in words.
     pub fn add(&mut self, p: &Process<'_>, alerts: u64) {

@@ -66,14 +66,14 @@ fn reads(name: &str, r: &Report<'_>) {
         assert_eq!(plain(&String::from_utf8(coloured).unwrap()), text, "{name}: colour changes the text");
     }
     let mut out = Vec::new();
-    json::write(&mut out, r, true).unwrap();
+    json::write(&mut out, r).unwrap();
     same(&format!("{name}.json"), &String::from_utf8(out).unwrap());
 }
 
 /// The report for programs.
 fn value(r: &Report<'_>) -> Value {
     let mut out = Vec::new();
-    json::write(&mut out, r, false).unwrap();
+    json::write(&mut out, r).unwrap();
     serde_json::from_slice(&out).unwrap()
 }
 

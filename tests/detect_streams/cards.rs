@@ -120,7 +120,7 @@ impl Card {
         let words =
             |f| headline(&p, f, None, spread).split_once(": ").map(|(_, what)| format!("alert {what}"));
         let mut said: Vec<String> = alerts.filter_map(words).collect();
-        let mut figures = Metrics::new();
+        let mut figures = Metrics::default();
         figures.add(&p, 0);
         let figure = |l: &str| {
             let (_, labels) = l.strip_prefix("strandline_leak_bytes{")?.split_once("kind=")?;

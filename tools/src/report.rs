@@ -108,7 +108,7 @@ fn worded(
     let written = match format {
         cli::ReportFormat::Text => print::text::write(&mut text, report, style),
         cli::ReportFormat::Html => print::html::write(&mut text, report, passes(judged, report)?),
-        cli::ReportFormat::Json => print::json::write(&mut text, report, true),
+        cli::ReportFormat::Json => print::json::write(&mut text, report),
         cli::ReportFormat::Github => print::ci::github(&mut text, report, &root),
         cli::ReportFormat::Sarif => print::ci::sarif(&mut text, report, &root),
         cli::ReportFormat::Junit => print::ci::junit(&mut text, report, &root),

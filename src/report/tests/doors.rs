@@ -18,7 +18,7 @@ fn told(r: &Report<'_>) -> (String, Value, Value) {
 }
 
 fn figures(r: &Report<'_>) -> String {
-    let mut all = Metrics::new();
+    let mut all = Metrics::default();
     r.processes.iter().for_each(|p| all.add(p, 0));
     all.prometheus()
 }

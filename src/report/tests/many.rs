@@ -62,7 +62,7 @@ fn ranks_that_hold_the_same_are_named_as_groups() {
     let said = |n| {
         let (mut text, mut json) = (Vec::new(), Vec::new());
         text::write(&mut text, &report(n), Style::default()).unwrap();
-        json::write(&mut json, &report(n), true).unwrap();
+        json::write(&mut json, &report(n)).unwrap();
         let text = String::from_utf8(text).unwrap();
         let words: Vec<&str> = text.split_whitespace().collect();
         (words.join(" "), serde_json::from_slice::<Value>(&json).unwrap()["ranks"]["groups"].clone())

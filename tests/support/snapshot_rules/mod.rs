@@ -53,7 +53,7 @@ impl Check<'_> {
     }
 
     fn opcodes(&mut self) {
-        let p = self.tree.protocol();
+        let p = self.tree.protocol;
         if !(2..=4).contains(&p) {
             self.say(format!("pickle protocol {p}: memory_viz reads 2 to 4"));
         }
@@ -61,7 +61,7 @@ impl Check<'_> {
         if !unknown.is_empty() {
             self.say(format!("opcodes {unknown:x?} are unknown to memory_viz"));
         }
-        let n = self.tree.longest_batch();
+        let n = self.tree.longest_batch;
         if n > LONGEST_BATCH {
             self.say(format!("{n} items in one batch overflow memory_viz's stack"));
         }

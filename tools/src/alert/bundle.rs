@@ -119,6 +119,6 @@ fn fill(folder: &Folder, report: &Report<'_>) -> std::io::Result<()> {
     text::write(&mut out, report, Style::default())?;
     file("report.txt")?.write_all(&out)?;
     out.clear();
-    json::write(&mut out, report, true)?;
+    json::write(&mut out, report)?;
     file("report.json")?.write_all(&out)
 }

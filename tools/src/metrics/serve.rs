@@ -135,7 +135,7 @@ mod tests {
             let address = listener.local_addr().unwrap();
             let (send, figures) = crossbeam_channel::bounded(1);
             let thread = std::thread::spawn(move || serve(listener, &figures));
-            send.send(Metrics::new()).unwrap();
+            send.send(Metrics::default()).unwrap();
             Served { address, figures: Some(send), thread: Some(thread) }
         }
 

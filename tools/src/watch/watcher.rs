@@ -116,7 +116,7 @@ impl Watch {
         if self.exporters.is_empty() || self.followed.is_empty() || !is_due {
             return;
         }
-        let mut figures = Metrics::new();
+        let mut figures = Metrics::default();
         for followed in &self.followed {
             let live = followed.live();
             let alerts = self.alerts.get(&live.target.pid).copied().unwrap_or(0);

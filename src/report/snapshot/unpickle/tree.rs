@@ -66,8 +66,10 @@ pub struct Tree {
     grown_cells: usize,
     pub(super) root: Option<Cell>,
     pub(super) opcodes: Vec<bool>,
-    pub(super) protocol: u8,
-    pub(super) longest_batch: usize,
+    /// The pickle protocol it was written in.
+    pub protocol: u8,
+    /// Most items that one opcode appended or set.
+    pub longest_batch: usize,
 }
 
 /// Values of a list or a tuple in their order.
@@ -106,19 +108,9 @@ impl Tree {
         self.root.map_or(Value::None, |c| self.value(c))
     }
 
-    /// The pickle protocol it was written in.
-    pub fn protocol(&self) -> u8 {
-        self.protocol
-    }
-
     /// The opcodes that occurred.
     pub fn opcodes(&self) -> impl Iterator<Item = u8> + '_ {
         self.opcodes.iter().enumerate().filter(|(_, seen)| **seen).map(|(op, _)| op as u8)
-    }
-
-    /// Most items that one opcode appended or set.
-    pub fn longest_batch(&self) -> usize {
-        self.longest_batch
     }
 
     /// The text, where the value is one.
