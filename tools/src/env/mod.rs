@@ -21,7 +21,8 @@ pub(crate) fn main(options: &cli::Env) -> Result<u8, Error> {
         None => Path::new(HOME).join(job::now()),
     };
     let folder = std::path::absolute(&folder).map_err(|e| Error::io("cannot find", folder, e))?;
-    let mut others = others(options, &folder);
+    let mut others = vec![(env::OUT, folder.display().to_string())];
+    others.extend(options.recorded.as_env());
     if options.recorded.listens_to_nvtx() {
         others.push((job::NVTX_INJECTION, library.display().to_string()));
     }
@@ -44,13 +45,6 @@ fn remark(format: Format) -> Option<&'static str> {
         ),
         _ => None,
     }
-}
-
-/// All variables but `LD_PRELOAD`, by what was asked for.
-fn others(options: &cli::Env, folder: &Path) -> Vec<(&'static str, String)> {
-    let mut all = vec![(env::OUT, folder.display().to_string())];
-    all.extend(options.recorded.as_env());
-    all
 }
 
 /// What is to be set.
