@@ -139,8 +139,8 @@ impl Keeper {
         }
     }
 
-    /// Waits for what is under way, for a while.
-    pub(crate) fn finish(self) -> Kept {
+    /// Waits for what is under way, for a while; whether the job was ended because of an alert.
+    pub(crate) fn finish(self) -> bool {
         let Keeper { workers, errands, hurry, busy, keeping, aborted, abort, job } = self;
         drop((workers, errands, hurry));
         if busy.recv_timeout(LAST) == Err(RecvTimeoutError::Timeout) {
@@ -155,15 +155,8 @@ impl Keeper {
                 "no bundle: reading the recording takes too long; strandline report and strandline snapshot give the same",
             );
         }
-        Kept { aborted: aborted.load(Ordering::SeqCst) }
+        aborted.load(Ordering::SeqCst)
     }
-}
-
-/// What came of it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Kept {
-    /// The job was ended because of an alert.
-    pub(crate) aborted: bool,
 }
 
 /// Tries an action until it works, cannot work, or has had its chances.

@@ -15,6 +15,6 @@ mod settings;
 
 pub(crate) use bundle::Why;
 pub(crate) use cases::{Cases, News};
-pub(crate) use keeper::{Keeper, Kept};
+pub(crate) use keeper::Keeper;
 pub(crate) use options::Alerts;
 pub(crate) use settings::Settings;

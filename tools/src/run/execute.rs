@@ -86,7 +86,7 @@ fn start_and_wait(plan: &Plan, library: Library) -> Result<Outcome, Error> {
     });
     drop(driver);
     drop(snapshots);
-    let aborted = watcher.is_some_and(|w| w.finish().aborted);
+    let aborted = watcher.is_some_and(Watcher::finish);
     let tails = tails.map(|t| t.finish(pid, ended)).unwrap_or_default();
     // Once the tails are kept.
     if let Some(shipper) = shipper {

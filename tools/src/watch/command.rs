@@ -78,8 +78,7 @@ fn foreground(folder: &Path, settings: &Settings, signals: &Signals, ships: bool
         }
     }
     drop(snapshots);
-    let kept = watch.end();
-    Ok(if kept.aborted { status::ABORTED } else { 0 })
+    Ok(if watch.end() { status::ABORTED } else { 0 })
 }
 
 /// The watcher that a job starts for itself. It says what it has to say in a file beside the recordings.

@@ -1,7 +1,7 @@
 //! A folder of recordings, looked at again and again while their processes run.
 
 use super::asker::Asker;
-use crate::alert::{Cases, Keeper, Kept, News, Settings, Why};
+use crate::alert::{Cases, Keeper, News, Settings, Why};
 use crate::analyze::Suppressions;
 use crate::background::spawn;
 use crate::live::{Followed, Live, Which};
@@ -146,8 +146,8 @@ impl Watch {
         self.followed.len()
     }
 
-    /// Waits for what is under way.
-    pub(super) fn end(self) -> Kept {
+    /// Waits for what is under way; whether an alert has ended the job.
+    pub(super) fn end(self) -> bool {
         self.exporters.into_iter().for_each(Exporter::finish);
         self.keeper.finish()
     }
@@ -164,7 +164,7 @@ impl Watch {
 /// A watch on a thread of its own.
 pub(crate) struct Watcher {
     asked: Sender<()>,
-    thread: Option<JoinHandle<Kept>>,
+    thread: Option<JoinHandle<bool>>,
 }
 
 impl Watcher {
@@ -193,8 +193,8 @@ impl Watcher {
         let _ = self.asked.try_send(());
     }
 
-    /// The job has ended: what it did last is looked at, and what is under way is waited for.
-    pub(crate) fn finish(self) -> Kept {
+    /// The job has ended: what it did last is looked at, and what is under way is waited for. Whether an alert ended it.
+    pub(crate) fn finish(self) -> bool {
         drop(self.asked);
         self.thread.and_then(|t| t.join().ok()).unwrap_or_default()
     }
