@@ -97,7 +97,7 @@ impl Process<'_> {
             Outcome::Oom if self.findings.iter().any(|f| f.grows()) => (RAN_OUT, Ink::Bad),
             Outcome::Oom if out_of_memory(self).is_some_and(|m| m.may_leak) => (RAN_OUT, Ink::Bad),
             Outcome::Oom if self.verdict.too_short => (RAN_OUT, Ink::Bad),
-            Outcome::Oom => ("OUT OF MEMORY, NO LEAK", Ink::Bad),
+            Outcome::Oom => (NO_LEAK, Ink::Bad),
             Outcome::Clean => ("NO LEAK", Ink::Good),
             Outcome::Unknown if self.verdict.too_short => ("TOO SHORT", Ink::Doubt),
             Outcome::Unknown => ("NOT JUDGED", Ink::Doubt),
@@ -120,6 +120,8 @@ pub(super) fn out_of_memory(p: &Process<'_>) -> Option<PostMortem> {
 /// The phrase of a job that ran out of memory while something grew that has not filled the device, or too early to say that
 /// nothing leaks.
 const RAN_OUT: &str = "OUT OF MEMORY";
+/// The phrase of one that did not.
+const NO_LEAK: &str = "OUT OF MEMORY, NO LEAK";
 
 /// What is said of a process that did nothing with GPU memory.
 pub const IDLE: &str = "no GPU memory";
@@ -153,23 +155,12 @@ impl<'a> Report<'a> {
 
     /// The phrase of the whole job, and how it is drawn.
     pub(super) fn phrase(&self) -> (&'static str, Ink) {
-        match self.lead() {
-            Some(p)
-                if !p.killed_by_host
-                    && p.self_fault.is_none()
-                    && p.replay.failed().is_none()
-                    && p.verdict.outcome == Outcome::Oom
-                    && self.grows() =>
-            {
-                (RAN_OUT, Ink::Bad)
-            }
-            Some(p) => p.phrase(),
+        let grows = || self.processes.iter().any(|p| p.findings.iter().any(|f| f.grows()));
+        match self.lead().map(Process::phrase) {
+            Some((NO_LEAK, ink)) if grows() => (RAN_OUT, ink),
+            Some(phrase) => phrase,
             None => ("NOT JUDGED", Ink::Doubt),
         }
-    }
-
-    fn grows(&self) -> bool {
-        self.processes.iter().any(|p| p.findings.iter().any(|f| f.grows()))
     }
 
     /// The word on the job: all that is said of it as a whole is read from this.
