@@ -199,16 +199,3 @@ impl Feed {
         }
     }
 }
-
-/// Hands every item of a recording to `each`, with the stacks and texts known by then, until it breaks off; the damage that was met.
-///
-/// # Errors
-/// The recording cannot be read.
-pub(crate) fn items(
-    path: &Path,
-    each: impl FnMut(&Item, &Names) -> ControlFlow<()>,
-) -> Result<Vec<String>, Error> {
-    let mut feed = Feed::open(path)?;
-    feed.until(each);
-    Ok(feed.damage())
-}

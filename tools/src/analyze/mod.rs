@@ -20,7 +20,7 @@ mod suppress;
 
 pub(crate) use analysis::Analysis;
 pub(crate) use conclude::{Conclusion, conclude};
-pub(crate) use feed::{Feed, items};
+pub(crate) use feed::Feed;
 pub(crate) use gate::{Decision, Gate};
 pub(crate) use judge::{judge, judge_at_step};
 pub(crate) use judged::Judged;

@@ -3,9 +3,10 @@
 mod fields;
 mod stacks;
 
+use crate::analyze::Feed;
 use crate::error::Error;
 use crate::symbols::Symbols;
-use crate::{analyze, cli, recording, say};
+use crate::{cli, recording, say};
 use fields::Fields;
 use serde_json::Value;
 use std::fmt::Write;
@@ -23,7 +24,8 @@ pub(crate) fn main(options: &cli::Dump) -> Result<u8, Error> {
     let path = recording::only(&found)?;
     let mut text = String::with_capacity(PIECE + 4096);
     let mut symbols = Symbols::default();
-    let damage = analyze::items(path, |item, names| {
+    let mut feed = Feed::open(path)?;
+    feed.until(|item, names| {
         let stack = stacks::of_native_stack(item, names, &mut symbols);
         let Some(fields) = stack.or_else(|| fields::of_item(item, names)) else {
             return ControlFlow::Continue(());
@@ -42,9 +44,9 @@ pub(crate) fn main(options: &cli::Dump) -> Result<u8, Error> {
             text.clear();
         }
         ControlFlow::Continue(())
-    })?;
+    });
     say::out(&text);
-    damage.iter().for_each(|d| say::line(format!("damage: {d}")));
+    feed.damage().iter().for_each(|d| say::line(format!("damage: {d}")));
     Ok(0)
 }
 
