@@ -25,24 +25,25 @@ const REINSTALL: &str = "remove the environment's directory to have torch instal
 const RUNTIME_12: &str = "libcudart.so.12";
 const DRIVER: &str = "libcuda.so.1";
 const NVML: &str = "libnvidia-ml.so.1";
-/// Which library an import belongs to that does not say so, by the beginning of its name; the first match holds.
-const OWNERS: [(&str, &str); 16] = [
-    ("cudnn", "libcudnn"),
-    ("cublasLt", "libcublasLt"),
-    ("cublas", "libcublas"),
-    ("cufft", "libcufft"),
-    ("curand", "libcurand"),
-    ("cusolver", "libcusolver"),
-    ("cusparseLt", "libcusparseLt"),
-    ("cusparse", "libcusparse"),
-    ("cuFile", "libcufile"),
-    ("cupti", "libcupti"),
-    ("nccl", "libnccl"),
-    ("nvshmem", "libnvshmem_host"),
-    ("nvrtc", "libnvrtc"),
-    ("__cuda", "libcudart"),
-    ("cuda", "libcudart"),
-    ("cu", "libcuda"),
+/// Which library an import belongs to that does not say so, by the beginning of its name (the first match holds), and "not
+/// supported", or the nearest thing, in that library's own numbers.
+const OWNERS: [(&str, &str, i32); 16] = [
+    ("cudnn", "libcudnn", 3000),
+    ("cublasLt", "libcublasLt", 15),
+    ("cublas", "libcublas", 15),
+    ("cufft", "libcufft", 16),
+    ("curand", "libcurand", 999),
+    ("cusolver", "libcusolver", 9),
+    ("cusparseLt", "libcusparseLt", 10),
+    ("cusparse", "libcusparse", 10),
+    ("cuFile", "libcufile", 5007),
+    ("cupti", "libcupti", 27),
+    ("nccl", "libnccl", 3),
+    ("nvshmem", "libnvshmem_host", 7),
+    ("nvrtc", "libnvrtc", 11),
+    ("__cuda", "libcudart", 801),
+    ("cuda", "libcudart", 801),
+    ("cu", "libcuda", 801),
 ];
 
 /// Functions of NVML that torch insists on finding, beside those that the simulator has.
@@ -53,23 +54,10 @@ const NVML_ABSENT: [&str; 4] = [
     "nvmlDeviceGetP2PStatus",
 ];
 
-/// "Not supported", or the nearest thing, in each library's own numbers.
+/// What a function of this library returns that the simulator has not.
 fn not_supported(family: &str) -> i32 {
-    match family {
-        "libcublas" | "libcublasLt" => 15,
-        "libcusolver" => 9,
-        "libcusparse" | "libcusparseLt" => 10,
-        "libcudnn" => 3000,
-        "libcufft" => 16,
-        "libcurand" => 999,
-        "libcufile" => 5007,
-        "libcupti" => 27,
-        "libnccl" => 3,
-        "libnvrtc" => 11,
-        "libnvshmem_host" => 7,
-        "libnvidia-ml" => 3,
-        _ => 801,
-    }
+    let known = OWNERS.iter().find(|(_, owner, _)| *owner == family);
+    known.map_or(if family == "libnvidia-ml" { 3 } else { 801 }, |(.., code)| *code)
 }
 
 /// `libcudart` of `libcudart.so.13`.
@@ -228,7 +216,7 @@ fn target(name: &str, soname: &str, provided: &BTreeSet<String>) -> Target {
 
 /// The library that a name belongs to.
 fn owner<'a>(name: &str, sonames: &BTreeSet<&'a str>) -> Option<&'a str> {
-    let (start, owner) = OWNERS.iter().find(|(start, _)| name.starts_with(start))?;
+    let (start, owner, _) = OWNERS.iter().find(|(start, ..)| name.starts_with(start))?;
     // "cu" alone begins many words; the driver's functions go on with a capital.
     if *start == "cu" && !name.chars().nth(2).is_some_and(|letter| letter.is_ascii_uppercase()) {
         return None;
