@@ -41,19 +41,18 @@ pub(crate) fn main(options: &cli::Left) -> Result<u8, Error> {
             "a region is what lies between strandline.mark(\"NAME begin\") and strandline.mark(\"NAME end\")";
         return Err(Error::usage(what, hint));
     }
-    let mut text = Vec::new();
     match options.format {
         cli::DumpFormat::Json => {
             let mut value = left.json(&replay, feed.names(), &at_peaks(path, &left, options.peak)?);
             make_json_printable(&mut value);
-            serde_json::to_writer_pretty(&mut text, &value).map_err(|e| Error::new(e.to_string()))?;
-            text.push(b'\n');
+            say::out(&format!("{value:#}\n"));
         }
         cli::DumpFormat::Text => {
+            let mut text = Vec::new();
             left.text(&mut text, &replay).map_err(|e| Error::new(e.to_string()))?;
+            say::out(&String::from_utf8_lossy(&text));
         }
     }
-    say::out(&String::from_utf8_lossy(&text));
     Ok(0)
 }
 
@@ -74,9 +73,8 @@ fn read(path: &Path, region: &str) -> Result<(LeftBehind, Replay, Feed), Error> 
 /// Its process runs, and what it has not written to the file yet cannot be read.
 fn is_out_of_reach(feed: &Feed) -> bool {
     let summary = feed.summary();
-    let who = summary.who;
     let is_read = summary.complete || matches!(summary.tail, TailState::Read(_));
-    !is_read && Target::recorded(who.pid, who.start).is_alive()
+    !is_read && Target::recorded(&summary.who).is_alive()
 }
 
 /// The recording as it stood at each device's peak within the region.

@@ -72,8 +72,7 @@ impl Followed {
     pub(crate) fn open(id: usize, path: &Path, suppressions: &Arc<Suppressions>) -> Option<Followed> {
         crate::process::map_large_buffers();
         let feed = Feed::follow(path).ok()?;
-        let (who, began) = (feed.summary().who, feed.summary().unix_ns);
-        let target = Target::recorded(who.pid, who.start);
+        let (target, began) = (Target::recorded(&feed.summary().who), feed.summary().unix_ns);
         let (path, suppressions, symbols) = (path.into(), suppressions.clone(), Symbols::default());
         let analysis = Analysis::new();
         let state = State { id, path, target, began, analysis, suppressions, symbols, over: false, ooms: 0 };

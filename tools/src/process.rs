@@ -1,5 +1,6 @@
 //! A process, told from another one that got its number.
 
+use strandline::format::region::Identity;
 use strandline::reader::nested;
 
 /// A process that may be sent a signal: never another one that got its number.
@@ -18,7 +19,7 @@ impl Target {
     }
 
     /// The process that a recording names: by the number that it has in its own PID namespace, which may be a container's.
-    pub(crate) fn recorded(pid: u32, start: u64) -> Target {
+    pub(crate) fn recorded(&Identity { pid, start, .. }: &Identity) -> Target {
         let named = Target { pid, start };
         if named.is_alive() {
             return named;

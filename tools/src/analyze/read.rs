@@ -206,6 +206,5 @@ fn ended(feed: &Feed, outcome: Option<&Seen>) -> (Ended, bool) {
 
 /// The recorded process has not ended.
 fn is_alive(feed: &Feed) -> bool {
-    let who = feed.summary().who;
-    Target::recorded(who.pid, who.start).is_alive()
+    Target::recorded(&feed.summary().who).is_alive()
 }

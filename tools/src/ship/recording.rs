@@ -14,14 +14,10 @@ use strandline::reader::{Gone, Reader, Written, kept_path, open_file};
 
 /// A recording that is sent.
 pub(super) struct Sent {
-    path: PathBuf,
-    name: String,
+    /// Its process ran on this machine (`is_here`): if it does no longer, it has ended.
+    found: Found,
     /// Where its parts go.
     folder: String,
-    written: Written,
-    target: Target,
-    /// Its process ran on this machine: if it does no longer, it has ended.
-    is_here: bool,
     which: Which,
     pages: Run,
     driver: Run,
@@ -58,8 +54,7 @@ impl Found {
     pub(super) fn of(path: &Path, every: Duration) -> Option<Found> {
         let written = Written::open(path, every.as_secs()).ok()?;
         let name = path.file_name()?.to_str()?.to_owned();
-        let who = written.who();
-        let target = Target::recorded(who.pid, who.start);
+        let target = Target::recorded(written.who());
         let runs = target.is_alive();
         let host = written.header().provenance.get("host").and_then(|h| h.as_str());
         let is_here = runs || host == Some(&files::host());
@@ -73,24 +68,20 @@ impl Sent {
     ///
     /// # Errors
     /// The store cannot be asked, or has another recording of this name.
-    pub(super) fn begin(found: Found, store: &Store, which: Which) -> Result<Sent, Refused> {
-        let Found { path, name, written, target, is_here, .. } = found;
-        let who = *written.who();
+    pub(super) fn begin(mut found: Found, store: &Store, which: Which) -> Result<Sent, Refused> {
+        found.is_here |= which == Which::All;
+        let who = found.written.who();
         let id = format!("{:016x}{:016x}", who.id[1], who.id[0]);
-        let parts = folder_of_parts(&name);
+        let parts = folder_of_parts(&found.name);
         let listed = store.list(&parts).map_err(Refused::Store)?;
         let named = || listed.iter().filter_map(|l| Part::parse(&l.name));
-        if named().any(|n| n.recording == name && n.id != id) {
+        if named().any(|n| n.recording == found.name && n.id != id) {
             return Err(Refused::Another);
         }
         let there: Vec<Part> = named().map(|n| n.part).collect();
         let mut sent = Sent {
-            path,
-            name,
+            found,
             folder: format!("{parts}/{id}"),
-            written,
-            target,
-            is_here: is_here || which == Which::All,
             which,
             pages: Run::of(&there, Kind::Pages),
             driver: Run::of(&there, Kind::Driver),
@@ -114,10 +105,10 @@ impl Sent {
     /// The store takes it not, or it cannot be read: what was sent before is there.
     pub(super) fn round(&mut self, store: &Store) -> Result<(), Refused> {
         // Asked before: what it did before it ended is then seen.
-        let ended = self.is_here && !self.target.is_alive();
-        let (what, path) = ("cannot read the recording that is sent", self.path.clone());
+        let ended = self.found.is_here && !self.found.target.is_alive();
+        let (what, path) = ("cannot read the recording that is sent", self.found.path.clone());
         let unread = |e| Refused::Unread(Error::io(what, &path, e));
-        let stand = match self.written.stand(ended) {
+        let stand = match self.found.written.stand(ended) {
             Ok(stand) => stand,
             // It is being changed just now.
             Err(e) if e.kind() == ErrorKind::Interrupted => return Ok(()),
@@ -127,11 +118,11 @@ impl Sent {
         if let Some(gone) = stand.gone {
             self.drop(store, gone)?;
         }
-        let account = recording::sidecar(&self.path);
+        let account = recording::sidecar(&self.found.path);
         let account = open_file(&account).ok();
         let until = account.as_ref().and_then(|f| f.metadata().ok()).map_or(0, |m| m.len());
-        let Sent { pages, driver, written, folder, .. } = self;
-        pages.send(store, folder, stand.end, &mut |at, n| written.read(at, n).map_err(unread))?;
+        let Sent { found, pages, driver, folder, .. } = self;
+        pages.send(store, folder, stand.end, &mut |at, n| found.written.read(at, n).map_err(unread))?;
         self.left = stand.end.saturating_sub(pages.end);
         if let Some(file) = account {
             driver.send(store, folder, until, &mut |at, n| exactly(&file, at, n).map_err(unread))?;
@@ -170,13 +161,13 @@ impl Sent {
         // Beside a run somebody else keeps it.
         if self.which == Which::Running
             && !self.has_tail
-            && let Ok(mut reader) = Reader::open(&self.path)
+            && let Ok(mut reader) = Reader::open(&self.found.path)
         {
-            recording::keep_tail(&self.path, &mut reader);
+            recording::keep_tail(&self.found.path, &mut reader);
         }
-        let path = kept_path(&self.path);
+        let path = kept_path(&self.found.path);
         let Some(bytes) = std::fs::read(&path).ok().filter(|_| !self.has_tail) else { return Ok(()) };
-        let name = format!("{}.tail", self.name);
+        let name = format!("{}.tail", self.found.name);
         store.put(&name, bytes).map_err(Refused::Store)?;
         self.has_tail = true;
         Ok(())

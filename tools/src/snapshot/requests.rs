@@ -43,8 +43,7 @@ fn work(folder: &Path, which: Which, quiet: bool, suppressions: &Suppressions, s
             if !known.contains_key(&path)
                 && let Ok(reader) = Reader::open(&path)
             {
-                let who = reader.summary().who;
-                let is_alive = || Target::recorded(who.pid, who.start).is_alive();
+                let is_alive = || Target::recorded(&reader.summary().who).is_alive();
                 // What another user's job asks for is nobody's business here.
                 let is_meant = recording::is_own(reader.summary()) && (which == Which::All || is_alive());
                 known.insert(path.clone(), is_meant.then(|| (FactsFollower::from_reader(reader), 0)));
