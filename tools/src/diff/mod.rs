@@ -6,7 +6,7 @@ mod runs;
 use crate::analyze::{Judged, Moment, Place, Suppressions};
 use crate::error::{Error, status};
 use crate::say::{self, shown};
-use crate::{cli, recording, snapshot, terminal};
+use crate::{cli, recording, terminal};
 use serde_json::Value;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
@@ -86,9 +86,7 @@ fn print(
 ) -> Result<(), Error> {
     let mut out = Vec::new();
     match format {
-        cli::DiffFormat::Json => serde_json::to_writer_pretty(&mut out, json)
-            .map_err(io::Error::from)
-            .and_then(|()| out.write_all(b"\n")),
+        cli::DiffFormat::Json => writeln!(out, "{json:#}"),
         cli::DiffFormat::Text => text(&mut out),
         cli::DiffFormat::Html => html(&mut out),
     }
@@ -113,7 +111,7 @@ impl One {
         // A snapshot is of a moment that somebody chose; of a run, the fullest one says most.
         let usual = if judged.read.is_snapshot { Moment::End } else { Moment::Peak };
         let place = at.or_else(|| options.at.clone()).unwrap_or(usual).find(&judged)?;
-        let replay = snapshot::replay_at(&judged, &place)?;
+        let replay = judged.again()?.replay_until(place.events, |_, _| ());
         Ok(One { name: shown(path), place, replay })
     }
 

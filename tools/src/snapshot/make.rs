@@ -1,7 +1,6 @@
 //! Makes a snapshot of a moment of a recording.
 
 use super::options::{Format, Options};
-use super::state::state;
 use super::wanted;
 use crate::analyze::{Judged, Moment, Place, Suppressions};
 use crate::error::{Error, status};
@@ -11,7 +10,7 @@ use std::cell::Cell;
 use std::io::{self, BufWriter, Write};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
-use strandline::event::Item;
+use strandline::event::{Event, Item};
 use strandline::replay::{Held, Replay};
 use strandline::report::Facts;
 use strandline::report::snapshot::{Language, Snapshot, Source, Standing, Written};
@@ -89,10 +88,16 @@ fn write_place(
     let from = wanted::begin(options, judged, place)?;
     let is_end = place.events >= judged.replay.events();
     // The state then: what is in use, and how old it is.
-    let aged = options.min_age.map(wanted::Aged::new);
-    let then = if is_end && aged.is_none() { None } else { Some(state(judged, place, aged)?) };
-    let replay = then.as_ref().map_or(&judged.replay, |t| &t.0);
-    filter.born = then.as_ref().and_then(|t| t.1.clone());
+    let mut aged = options.min_age.map(wanted::Aged::new);
+    let then = match is_end && aged.is_none() {
+        true => None,
+        false => {
+            let see = |e: &Event, replay: &Replay| aged.iter_mut().for_each(|a| a.see(e, replay));
+            Some(judged.again()?.replay_until(place.events, see))
+        }
+    };
+    let replay = then.as_ref().unwrap_or(&judged.replay);
+    filter.born = aged.map(|a| a.finish(replay));
     let steps = if is_end { judged.steps.clone() } else { judged.steps.before(place.events) };
     let facts = Facts::of(&judged.replay);
     let source = Source {

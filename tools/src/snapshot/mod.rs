@@ -6,7 +6,6 @@ mod find;
 mod make;
 mod options;
 mod requests;
-mod state;
 mod tell;
 mod wanted;
 
@@ -14,5 +13,4 @@ pub(crate) use command::main;
 pub(crate) use make::write;
 pub(crate) use options::Options;
 pub(crate) use requests::fulfil;
-pub(crate) use state::replay_at;
 pub(crate) use tell::make_and_tell;
