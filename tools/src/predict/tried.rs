@@ -29,40 +29,26 @@ pub(super) fn all(options: &cli::Predict, simulated: &Path, cards: &[Card]) -> R
     }
     let name = Job::new(&options.command, Some(simulated)).name();
     let folder = RunsFolder::make(None, &name)?;
-    options
-        .tries
-        .iter()
-        .enumerate()
-        .map(|(at, change)| one(options, simulated, cards, &folder, at, change))
-        .collect()
-}
-
-fn one(
-    options: &cli::Predict,
-    simulated: &Path,
-    cards: &[Card],
-    folder: &RunsFolder,
-    at: usize,
-    change: &Try,
-) -> Result<Change, Error> {
-    let (mut command, mut variables) = (options.command.clone(), Vec::new());
-    let place = change.make(&mut command, &mut variables)?;
-    let attempt = Attempt {
-        command: &command,
-        variables,
-        folder: folder.path.join(format!("try-{}", at + 1)),
-        devices: options.devices,
-        steps: options.steps,
-        memory: None,
-        cards,
-        output: None,
+    let one = |(number, change): (u32, &Try)| {
+        let (mut command, mut variables) = (options.command.clone(), Vec::new());
+        let place = change.make(&mut command, &mut variables)?;
+        let attempt = Attempt {
+            command: &command,
+            variables,
+            folder: folder.path.join(format!("try-{number}")),
+            devices: options.devices,
+            steps: options.steps,
+            cards,
+            ..Attempt::default()
+        };
+        let result = match aside(simulated, attempt, false)? {
+            (Tried::Needs(needs), _) => Ok(needs),
+            (Tried::Failed { status, .. }, lines) => Err((status, lines)),
+            (Tried::Unused, _) => Err((0, vec!["it used no GPU memory".to_owned()])),
+        };
+        Ok(Change { given: change.given.clone(), place, result })
     };
-    let result = match aside(simulated, attempt, false)? {
-        (Tried::Needs(needs), _) => Ok(needs),
-        (Tried::Failed { status, .. }, lines) => Err((status, lines)),
-        (Tried::Unused, _) => Err((0, vec!["it used no GPU memory".to_owned()])),
-    };
-    Ok(Change { given: change.given.clone(), place, result })
+    (1..).zip(&options.tries).map(one).collect()
 }
 
 impl Change {

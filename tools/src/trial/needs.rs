@@ -1,7 +1,7 @@
 //! One attempt: the job on a simulated GPU, ended when its memory has settled, and judged.
 
 use super::cards::{Card, Fits};
-use super::peak::{Peak, beside, peaks};
+use super::peak::{BESIDE, NCCL, Peak, peaks};
 use super::settled::{Follower, Why};
 use crate::alert::Settings;
 use crate::analyze::{self, Suppressions};
@@ -24,6 +24,7 @@ const PLENTY: Size = Size(1 << 40);
 const INTERRUPTED: [u8; 3] = [129, 130, 143];
 
 /// What is run, and how.
+#[derive(Default)]
 pub(crate) struct Attempt<'a> {
     /// The job, as a person types it.
     pub(crate) command: &'a [OsString],
@@ -80,7 +81,8 @@ impl Needs {
 
     /// What a process takes of a card beside what PyTorch reserves.
     pub(crate) fn beside(&self) -> u64 {
-        beside(&self.peaks)
+        let is_of_ranks = self.peaks.iter().any(|p| p.process.is_some() && p.device != self.peaks[0].device);
+        BESIDE + if is_of_ranks { NCCL } else { 0 }
     }
 
     /// What a card must have: all that is reserved, and what a process takes of a card beside it.

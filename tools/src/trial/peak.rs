@@ -7,10 +7,10 @@ use strandline::report::Process;
 /// Bytes that a process takes of a card beside PyTorch's: 527 MiB for the CUDA context, 112 to 116 MiB for kernels' code and cuDNN, 64 MiB
 /// for each of two cuBLAS handles, with PyTorch 2.11 and CUDA 13 on an H100 and on an H200 (docs/measurements.md; other cards' contexts are
 /// smaller).
-const BESIDE: u64 = (527 + 116 + 2 * 64) << 20;
+pub(super) const BESIDE: u64 = (527 + 116 + 2 * 64) << 20;
 
 /// Bytes that NCCL takes in each rank: 486 MiB for a communicator of two H200s, and its kernels (docs/measurements.md).
-const NCCL: u64 = 770 << 20;
+pub(super) const NCCL: u64 = 770 << 20;
 
 /// A device of a process.
 pub(crate) struct Peak {
@@ -62,12 +62,6 @@ fn peaks_of(p: &Process<'_>, name: Option<String>) -> Vec<Peak> {
         }
     })
     .collect()
-}
-
-/// What a process takes of a card beside what PyTorch reserves.
-pub(super) fn beside(peaks: &[Peak]) -> u64 {
-    let is_of_ranks = peaks.iter().any(|p| p.process.is_some() && p.device != peaks[0].device);
-    BESIDE + if is_of_ranks { NCCL } else { 0 }
 }
 
 impl Peak {
