@@ -6,9 +6,8 @@ use crate::analyze::Suppressions;
 use crate::error::Error;
 use crate::job::{self, Job, Variable};
 use crate::run::{self, Library, Plan};
-use crate::simulate::{self, Extras};
 use crate::size::Size;
-use crate::{cli, environment, files, probe, say, snapshot};
+use crate::{cli, environment, files, probe, say, simulate, snapshot};
 use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -84,7 +83,7 @@ impl Stage {
         if let (false, Some((python, name))) = (simulated, real()) {
             return Ok(Stage { name, python, variables: Vec::new() });
         }
-        let python = environment::prepare(Extras::None)?;
+        let python = environment::prepare()?;
         let variables = environment::variables(&python, Some(CARD));
         let size = strandline::report::size(CARD.0);
         let name = format!(

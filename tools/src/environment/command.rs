@@ -3,7 +3,6 @@
 use super::prepare::{prepare_with, variables};
 use crate::error::Error;
 use crate::job::{Job, Variable, cannot_start};
-use crate::simulate::Extras;
 use crate::{cli, inherited, say};
 use std::os::unix::process::CommandExt;
 
@@ -12,8 +11,7 @@ use std::os::unix::process::CommandExt;
 /// # Errors
 /// The environment could not be made, or the command not be started.
 pub(crate) fn main(options: &cli::Simulate) -> Result<u8, Error> {
-    let extras = if options.with_transformers { Extras::Transformers } else { Extras::None };
-    let python = prepare_with(&options.torch, extras)?;
+    let python = prepare_with(&options.torch, options.with_transformers)?;
     if options.command.is_empty() {
         say::out(&format!("{}\n", python.display()));
         if !options.python {

@@ -3,7 +3,7 @@
 use crate::embedded;
 use crate::error::Error;
 use crate::job::Variable;
-use crate::simulate::{self, Extras, Options};
+use crate::simulate::{self, Options};
 use crate::size::Size;
 use std::path::{Path, PathBuf};
 use strandline::format::env;
@@ -15,14 +15,18 @@ pub(crate) const TORCH: &str = "2.11.0";
 ///
 /// # Errors
 /// It could not be made.
-pub(crate) fn prepare(extras: Extras) -> Result<PathBuf, Error> {
-    prepare_with(TORCH, extras)
+pub(crate) fn prepare() -> Result<PathBuf, Error> {
+    prepare_with(TORCH, false)
 }
 
 /// The same for another version of torch.
-pub(super) fn prepare_with(torch: &str, extras: Extras) -> Result<PathBuf, Error> {
-    let options =
-        Options { cache: cache()?, torch: torch.to_string(), extras, simulator: embedded::simulator()? };
+pub(super) fn prepare_with(torch: &str, transformers: bool) -> Result<PathBuf, Error> {
+    let options = Options {
+        cache: cache()?,
+        torch: torch.to_string(),
+        transformers,
+        simulator: embedded::simulator()?,
+    };
     simulate::provision(&options)
         .map_err(|e| Error::new(format!("the simulated device cannot be set up: {e}")))
 }

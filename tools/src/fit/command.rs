@@ -6,7 +6,6 @@ use super::search::{Border, Point, listed, search};
 use crate::error::{Error, status};
 use crate::job::{Job, Variable};
 use crate::nvml::{self, Nvml};
-use crate::simulate::Extras;
 use crate::trial::{Card, Place, RunsFolder, Vary, find_place};
 use crate::{cli, environment, say, terminal};
 use serde_json::json;
@@ -31,7 +30,7 @@ pub(crate) fn main(options: &cli::Fit) -> Result<u8, Error> {
         let what = format!("--vary names {} twice", again.name);
         return Err(Error::usage(what, hint));
     }
-    let simulated = environment::prepare(Extras::None)?;
+    let simulated = environment::prepare()?;
     let name = Job::new(&options.command, Some(&simulated)).name();
     let folder = RunsFolder::make(options.output.as_deref(), &name)?;
     let mut all = Vec::new();

@@ -4,7 +4,6 @@ use super::prediction::Prediction;
 use super::tried;
 use crate::error::{Error, status};
 use crate::job::{Job, create_folder};
-use crate::simulate::Extras;
 use crate::trial::{Attempt, Tried, all_cards, attempt};
 use crate::{cli, environment, say, terminal};
 
@@ -18,19 +17,17 @@ pub(crate) fn main(options: &cli::Predict) -> Result<u8, Error> {
         change.make(&mut options.command.clone(), &mut Vec::new())?;
     }
     let cards = if options.gpu.is_empty() { all_cards() } else { options.gpu.clone() };
-    let simulated = environment::prepare(Extras::None)?;
+    let simulated = environment::prepare()?;
     let name = Job::new(&options.command, Some(&simulated)).name();
     let tried = attempt(
         &simulated,
         Attempt {
             command: &options.command,
-            variables: Vec::new(),
             folder: create_folder(options.output.as_deref(), &name)?,
             devices: options.devices,
             steps: options.steps,
-            memory: None,
             cards: &cards,
-            output: None,
+            ..Attempt::default()
         },
     )?;
     let needs = match tried {

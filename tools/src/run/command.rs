@@ -8,7 +8,6 @@ use super::{bare, noted};
 use crate::alert::Settings;
 use crate::error::{Error, status};
 use crate::job::{Ended, Job, NVTX_INJECTION, Variable, create_folder};
-use crate::simulate::Extras;
 use crate::{cli, environment, say, ship, signals};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -21,7 +20,7 @@ pub(crate) fn main(options: &cli::Run) -> Result<u8, Error> {
     let suppressions = Arc::new(options.gate.suppressions()?);
     let alerts = Settings::new(&options.alerts, suppressions.clone())?;
     let ship = ship::Settings::new(&options.shipping)?;
-    let simulated = options.simulate.map(|_| environment::prepare(Extras::None)).transpose()?;
+    let simulated = options.simulate.map(|_| environment::prepare()).transpose()?;
     let job = Job::new(&options.command, simulated.as_deref());
     let device = simulated.map(|s| environment::variables(&s, options.simulate)).unwrap_or_default();
     has_no_other_listener(&options.recorded)?;

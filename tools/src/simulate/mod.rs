@@ -30,17 +30,7 @@ use stamp::Stamp;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// What is installed beside torch.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) enum Extras {
-    /// Nothing.
-    #[default]
-    None,
-    /// transformers and accelerate, and the TRL wheels that known leaks are shown with.
-    Transformers,
-}
-
-/// The TRL wheels that come with [`Extras::Transformers`].
+/// The TRL wheels that come with transformers.
 pub(crate) const TRL_VERSIONS: [&str; 4] = ["1.3.0", "1.4.0", "1.6.0", "1.16.0"];
 
 /// What to provide.
@@ -50,8 +40,8 @@ pub(crate) struct Options {
     pub(crate) cache: PathBuf,
     /// Version of torch, for example `2.11.0`.
     pub(crate) torch: String,
-    /// What else to install.
-    pub(crate) extras: Extras,
+    /// To install transformers and accelerate as well, and the TRL wheels that known leaks are shown with.
+    pub(crate) transformers: bool,
     /// The built simulator, `libstrandline_simcuda.so`.
     pub(crate) simulator: PathBuf,
 }
@@ -107,12 +97,12 @@ pub(crate) fn provision(options: &Options) -> Result<PathBuf, Error> {
         done.lib_dir = Some(lib_dir.clone());
         done.write(&root)?;
     }
-    if options.extras == Extras::Transformers && !done.transformers {
-        venv.install_transformers()?;
-        done.transformers = true;
-        done.write(&root)?;
-    }
-    if options.extras == Extras::Transformers {
+    if options.transformers {
+        if !done.transformers {
+            venv.install_transformers()?;
+            done.transformers = true;
+            done.write(&root)?;
+        }
         python::download_trl(&venv.python(), &options.cache.join("wheels"), &TRL_VERSIONS)?;
     }
     Ok(venv.python())
@@ -142,10 +132,8 @@ fn supported() -> Result<(), Error> {
 /// Whether what is there, by its stamp, is all that is asked.
 fn is_complete(done: &Stamp, options: &Options, venv: &python::Venv, simulator: &str) -> bool {
     let wheels = options.cache.join("wheels");
-    let extras = match options.extras {
-        Extras::None => true,
-        Extras::Transformers => done.transformers && python::missing_trl(&wheels, &TRL_VERSIONS).is_empty(),
-    };
+    let extras =
+        !options.transformers || done.transformers && python::missing_trl(&wheels, &TRL_VERSIONS).is_empty();
     let current =
         done.torch.as_deref() == Some(&options.torch) && done.simulator.as_deref() == Some(simulator);
     let has_libraries = done.site_packages.is_some() && done.lib_dir.as_ref().is_some_and(|l| l.exists());
