@@ -5,6 +5,7 @@ use crate::files;
 use crate::say::{self, shown};
 use std::collections::BTreeSet;
 use std::fs;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 use strandline::event::{Bytes, DeviceId, DriverMemory, Nanos};
@@ -146,7 +147,11 @@ pub(crate) fn keep_tail(recording: &Path, reader: &mut Reader) {
 /// The tail cannot be read, or the file cannot be written.
 pub(crate) fn keep(recording: &Path, reader: &mut Reader) -> std::io::Result<()> {
     match reader.pack_tail()? {
-        Some(packed) if !reader.summary().complete => keep_beside(&kept_path(recording), &packed),
+        Some(packed) if !reader.summary().complete => {
+            let mut file = files::create_in_own_folder(&kept_path(recording))?;
+            file.write_all(&packed)?;
+            file.keep_synced()
+        }
         _ => Ok(()),
     }
 }
@@ -161,13 +166,6 @@ fn remove_tail(path: &Path, who: &Identity) {
     if is_named && fs::symlink_metadata(path).is_ok_and(|m| m.is_file() && m.uid() == user) {
         let _ = fs::remove_file(path);
     }
-}
-
-fn keep_beside(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
-    use std::io::Write;
-    let mut file = files::create_in_own_folder(path)?;
-    file.write_all(bytes)?;
-    file.keep_synced()
 }
 
 /// Whether a recording is this user's own. What another user's says is theirs: nothing is written, run or sent because of it.
