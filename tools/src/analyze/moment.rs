@@ -5,6 +5,7 @@ use crate::error::{Error, status};
 use std::fmt;
 use std::str::FromStr;
 use strandline::event::{Body, DeviceId, Item};
+use strandline::replay::Replay;
 
 /// A moment as a person names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -92,10 +93,7 @@ impl Moment {
                 let Some(d) = replay.devices().max_by_key(|d| d.peak_allocated.bytes) else {
                     return Err(missing("nothing was allocated in this recording".into()));
                 };
-                at(
-                    d.peak_allocated.event + 1,
-                    format!("the peak{}", of_device(d.id, replay.devices().count())),
-                )
+                at(d.peak_allocated.event + 1, format!("the peak{}", of_device(d.id, replay)))
             }
             Moment::Oom => {
                 let ooms = replay.devices().filter_map(|d| Some((d.ooms.first()?.event, d.id)));
@@ -103,10 +101,7 @@ impl Moment {
                     return Err(missing("memory did not run out in this recording".into())
                         .hint("its peak: --at peak"));
                 };
-                at(
-                    event + 1,
-                    format!("the allocation that failed{}", of_device(device, replay.devices().count())),
-                )
+                at(event + 1, format!("the allocation that failed{}", of_device(device, replay)))
             }
             Moment::Step(n) => match judged.steps.end_of(*n) {
                 Some(event) => at(event, format!("the end of step {n}")),
@@ -130,8 +125,8 @@ fn words_of_mark(name: &str, times: u64) -> String {
     }
 }
 
-fn of_device(device: DeviceId, devices: usize) -> String {
-    if devices > 1 { format!(" of GPU {}", device.0) } else { String::new() }
+fn of_device(device: DeviceId, replay: &Replay) -> String {
+    if replay.devices().count() > 1 { format!(" of GPU {}", device.0) } else { String::new() }
 }
 
 /// The steps that can be asked for.
