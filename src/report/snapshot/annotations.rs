@@ -12,13 +12,12 @@ impl Steps {
         &self,
         out: &mut Out<W>,
         source: &Source<'_>,
-        from: u64,
         until: Nanos,
     ) -> io::Result<()> {
         out.list()?;
         let mut begin = Nanos(0);
         for end in &self.ends {
-            if end.event > from && end.event <= self.events {
+            if end.event > source.from && end.event <= self.events {
                 let time = end.time.min(until);
                 for device in source.replay.devices() {
                     for (stage, time) in [("START", begin), ("END", time)] {

@@ -132,7 +132,7 @@ impl<'a, W: Write> Snapshot<'a, W> {
         self.out.text("allocator_settings")?;
         settings::write(&mut self.out, self.source.alloc_conf)?;
         self.out.text("external_annotations")?;
-        self.source.steps.write(&mut self.out, &self.source, self.source.from, self.time)?;
+        self.source.steps.write(&mut self.out, &self.source, self.time)?;
         self.out.close()?;
         let written = Written { segments, blocks, ..self.written };
         Ok((self.out.finish()?, written))
