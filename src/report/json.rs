@@ -9,9 +9,7 @@ use serde::ser::{Serialize, SerializeMap, Serializer};
 use serde_json::{Map, Value, json};
 
 use super::held::HeldBy;
-use super::model::{
-    Facts, Known, Moment, Process, Report, because, capacity, coverage, fatal, remedy, tried,
-};
+use super::model::{Facts, Known, Moment, Process, Report, because, capacity, fatal, remedy, tried};
 use super::ranks::Ranks;
 use crate::detect::{Finding, Outcome, post_mortem};
 use crate::event::steps::StepSource;
@@ -68,7 +66,7 @@ pub(super) fn head(r: &Report<'_>) -> Value {
 pub(super) fn process(p: &Process<'_>) -> Value {
     let f = Facts::of(p.replay);
     let r = p.replay;
-    let level = coverage(p);
+    let level = p.replay.coverage();
     let counted = r.step_source() != StepSource::None;
     // Where no call was seen, none is not zero.
     let seen = level.name() != "none";
@@ -133,7 +131,7 @@ fn bytes(b: Bytes) -> u64 {
 }
 
 fn device(p: &Process<'_>, d: &Device) -> Value {
-    let blocks = coverage(p) == Coverage::Blocks;
+    let blocks = p.replay.coverage() == Coverage::Blocks;
     // Without block events, "allocated" was never seen: it is unknown, not 0.
     let seen = |b: Bytes| blocks.then_some(b.0);
     let reached = |k: &Peak| blocks && k.bytes.0 > 0;

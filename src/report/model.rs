@@ -307,11 +307,6 @@ pub fn used<'p>(p: &'p Process<'_>) -> impl Iterator<Item = &'p Device> {
     p.replay.devices().filter(|d| d.peak_reserved.bytes.0 > 0 || d.peak_allocated.bytes.0 > 0)
 }
 
-/// How much was seen, as the events show.
-pub(super) fn coverage(p: &Process<'_>) -> Coverage {
-    p.replay.coverage()
-}
-
 /// What helps where a notebook keeps what its cells returned.
 const OF_CELLS: &str = "end the cell with a semicolon, or with print(…), so that its result is not kept; %reset -f out lets go of the results so far";
 

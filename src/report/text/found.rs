@@ -14,7 +14,7 @@ use crate::replay::{Cohort, Device, SEVERAL, SiteKind};
 /// Lines of all findings of a process: leaks numbered, then notes.
 pub(super) fn lines(p: &Process<'_>, style: Style) -> Vec<String> {
     let all = each(p, style);
-    let is_note = |i: &usize| p.findings.get(*i).is_some_and(|f| !is_loud(f) && f.suppressed_by.is_none());
+    let is_note = |i: &usize| p.findings.get(*i).is_some_and(|f| !f.grows() && f.suppressed_by.is_none());
     let (notes, mut told): (Vec<_>, Vec<_>) = all.into_iter().partition(|(i, _)| is_note(i));
     let more = notes.len().saturating_sub(NOTES);
     told.extend(notes.into_iter().take(NOTES));
@@ -31,7 +31,7 @@ pub(super) fn lines(p: &Process<'_>, style: Style) -> Vec<String> {
 pub(super) fn each(p: &Process<'_>, style: Style) -> Vec<(usize, Vec<String>)> {
     let all = || p.findings.iter().enumerate().map(|(i, f)| (i, f, p.known.get(i)));
     let mut out = Vec::new();
-    for (n, (i, f, known)) in all().filter(|(_, f, _)| is_loud(f)).enumerate() {
+    for (n, (i, f, known)) in all().filter(|(_, f, _)| f.grows()).enumerate() {
         let mut lines = Vec::new();
         leak(&mut lines, p, f, known, n + 1, style);
         out.push((i, lines));
@@ -42,7 +42,7 @@ pub(super) fn each(p: &Process<'_>, style: Style) -> Vec<(usize, Vec<String>)> {
         let text = format!("suppressed by {by}, does not count: {what}{site}, {rate}, {now} now");
         out.push((i, style.wrap("  note   ", &text)));
     }
-    for (i, f, known) in all().filter(|(_, f, _)| !is_loud(f) && f.suppressed_by.is_none()) {
+    for (i, f, known) in all().filter(|(_, f, _)| !f.grows() && f.suppressed_by.is_none()) {
         let mut lines = style.wrap("  note   ", &note(p, f, known));
         let stands = f.certainty == Certainty::Note && f.withdrawn_step.is_none();
         match known.and_then(|k| k.fix.as_ref()) {
@@ -69,11 +69,6 @@ pub(super) fn is_told(told: &[&Process<'_>], p: &Process<'_>, f: &Finding) -> bo
     let here = line(p, f);
     told.iter()
         .any(|q| q.findings.iter().any(|g| g.is_active_leak() && g.kind == f.kind && line(q, g) == here))
-}
-
-/// A leak of consequence, which gets a block of its own.
-fn is_loud(f: &Finding) -> bool {
-    f.grows()
 }
 
 fn rate(f: &Finding) -> String {

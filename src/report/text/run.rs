@@ -1,6 +1,6 @@
 //! How the run went, and how much of it was seen.
 
-use super::super::model::{Ended, Facts, Process, coverage};
+use super::super::model::{Ended, Facts, Process};
 use super::super::style::{Ink, Style};
 use super::super::units::{duration, percent, plural, size, thousands};
 use crate::event::steps::StepSource;
@@ -34,7 +34,7 @@ fn run(p: &Process<'_>) -> String {
     }
     parts.push(duration(r.time().0));
     let mut events = format!("{}, {} lost", plural(r.events(), "event"), thousands(r.lost()));
-    if coverage(p) == Coverage::Blocks {
+    if r.coverage() == Coverage::Blocks {
         let compared: u64 = r.devices().map(|d| d.compared).sum();
         events.push_str(&match compared {
             0 => ", not compared with PyTorch's totals".to_owned(),
@@ -113,9 +113,9 @@ fn cost(p: &Process<'_>) -> Option<String> {
 /// What was not seen. Blind is not clean, and says so.
 fn doubts(p: &Process<'_>) -> Vec<String> {
     let mut out = Vec::new();
-    let reason = Facts::of(p.replay).coverage_reason(coverage(p));
+    let reason = Facts::of(p.replay).coverage_reason(p.replay.coverage());
     let why = reason.map(|r| format!(": {r}")).unwrap_or_default();
-    match coverage(p) {
+    match p.replay.coverage() {
         Coverage::Blocks => out.extend(reason.map(str::to_owned)),
         Coverage::Segments => out.push(format!(
             "the blocks inside the allocator's segments{why}. Only the allocator's total is known, so leaks cannot be judged"
