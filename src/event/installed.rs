@@ -7,7 +7,8 @@ const FACT: &str = "package_folders";
 
 /// Where packages are installed, and Python's own modules lie, by what is in their paths.
 const INSTALLED: [&str; 6] =
-    ["/site-packages/", "/dist-packages/", "/lib/python3", "/lib64/python3", ".whl/", ".zip/"];
+    ["/site-packages/", "/dist-packages/", OF_PYTHON[0], OF_PYTHON[1], ".whl/", ".zip/"];
+const OF_PYTHON: [&str; 2] = ["/lib/python3", "/lib64/python3"];
 
 /// What PyTorch's folder has beside modules that begin with an underscore: a user's own folder may be called `torch`, too.
 const OF_TORCH: &str = "accelerator amp ao autograd backends bin compiler contrib cpu cuda distributed distributions \
@@ -28,6 +29,11 @@ fn is_in_torch(file: &str) -> bool {
     };
     let parts = file.match_indices("torch/").map(|(at, part)| (&file[..at], &file[at + part.len()..]));
     parts.filter_map(|(before, after)| Some((before.strip_suffix('/')?, after))).any(is)
+}
+
+/// Whether a file is of Python's own library.
+pub fn is_of_python(file: &str) -> bool {
+    OF_PYTHON.iter().any(|part| file.contains(part)) && !file.contains("-packages/")
 }
 
 /// Whether a file stands for what somebody typed, at a prompt or into a notebook; and by what those are the same that differ in how often
@@ -106,6 +112,13 @@ mod tests {
         {
             assert!(!is_torch(file), "{file}");
         }
+    }
+
+    #[test]
+    fn pythons_library_is_told_from_packages() {
+        assert!(is_of_python("/usr/lib/python3.11/copy.py"));
+        assert!(!is_of_python("/usr/lib/python3/dist-packages/numpy/core.py"));
+        assert!(!is_of_python("/home/me/train.py"));
     }
 
     #[test]

@@ -24,7 +24,7 @@ pub use block::{Block, Phase, SegmentOp, Totals};
 pub use body::{Body, Event, RuntimeOp};
 pub use checkpoint::{Checkpoint, DeviceTotals, HeldCall, LiveBlock, OpenSegment, StepRow};
 pub use fault::{CALLS, Fault, stays};
-pub use installed::{PackageFolders, is_generated, is_torch, typed};
+pub use installed::{PackageFolders, is_generated, is_of_python, is_torch, typed};
 pub use item::{DriverMemory, Dropped, Item, ThreadInfo};
 pub use named::named;
 pub use names::{CodeDef, Frame, Names, NativeFrame, StackDef};

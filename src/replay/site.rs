@@ -1,6 +1,8 @@
 //! Call sites: which line allocated.
 
-use crate::event::{Frame, Names, NativeFrame, PackageFolders, SiteId, StackId, is_torch, typed};
+use crate::event::{
+    Frame, Names, NativeFrame, PackageFolders, SiteId, StackId, is_of_python, is_torch, typed,
+};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 /// Why blocks are grouped under a site.
@@ -96,9 +98,9 @@ impl Default for Sites {
     }
 }
 
-/// Files of a framework itself, whose lines say less than who called them.
+/// Files of a framework itself, or of Python's library (`copy.deepcopy`), whose lines say less than who called them.
 fn is_framework(file: &str) -> bool {
-    is_torch(file) || file.contains("-packages/cupy/")
+    is_torch(file) || is_of_python(file) || file.contains("-packages/cupy/")
 }
 
 /// The hook by which CuPy tells of its pool's blocks.
@@ -372,7 +374,10 @@ mod tests {
             &[(torch, 5), (torch, 6)],
             &[("trl-1.3.0-py3-none-any.whl/trl/x.py", 5), ("/job/train.py", 7)],
             &[(trl, 77), (torch, 1)],
+            &[("/usr/lib/python3.11/copy.py", 153), (trl, 78)],
         ]);
+        let copied = s.of(StackId(6), false, UNKNOWN);
+        assert_eq!(s.list[copied.0 as usize].frame.line, 78, "who copied it");
         let a = s.of(StackId(1), false, UNKNOWN);
         let site = s.list[a.0 as usize].clone();
         assert_eq!((site.frame.line, site.your_line.unwrap().line, site.kind), (430, 88, SiteKind::Line));

@@ -4,11 +4,11 @@
 use crate::healthy::Shape;
 use crate::random::Random;
 use crate::synthetic::{Live, Tape};
-use crate::trimmed::{late_backlog, trimmed};
+use crate::trimmed::{bursts, first_rounds, late_backlog, trimmed};
 use std::collections::VecDeque;
 
 /// Healthy ones.
-pub(crate) const SHAPES: [Shape; 12] = [
+pub(crate) const SHAPES: [Shape; 13] = [
     ("replay buffer", replay_buffer),
     ("stages", stages),
     ("epochs", epochs),
@@ -21,10 +21,11 @@ pub(crate) const SHAPES: [Shape; 12] = [
     ("memo", memo),
     ("samples", samples),
     ("trimmed", trimmed),
+    ("first rounds", first_rounds),
 ];
 
 /// Leaks: lines of `leak.py`.
-pub(crate) const LEAKS: [Shape; 9] = [
+pub(crate) const LEAKS: [Shape; 10] = [
     ("needles", needles),
     ("backlog", backlog),
     ("unanswered", unanswered),
@@ -34,10 +35,13 @@ pub(crate) const LEAKS: [Shape; 9] = [
     ("every batch", every_batch),
     (LATE, late_backlog),
     (ANEW, made_anew),
+    (BURSTS, bursts),
 ];
 
 /// A leak that begins late.
 pub(crate) const LATE: &str = "late backlog";
+/// A leak that comes in bursts.
+pub(crate) const BURSTS: &str = "bursts";
 /// A leak of which no block grows old.
 pub(crate) const ANEW: &str = "made anew";
 

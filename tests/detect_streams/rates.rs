@@ -37,7 +37,7 @@ fn drawn_jobs_are_judged_right() {
     let (mut jobs, mut idle) = (0, Vec::new());
     for seed in 5_000_000..5_000_042 {
         let synthetic = Seen::of(&synthetic::draw(seed, false));
-        let shapes = [healthy::SHAPES[(seed % 9) as usize], fills::SHAPES[(seed / 3 % 12) as usize]];
+        let shapes = [healthy::SHAPES[(seed % 9) as usize], fills::SHAPES[(seed / 3 % 13) as usize]];
         let others = shapes.map(|shape| (shape.0, Seen::of(&healthy::draw(shape, seed))));
         for (name, seen) in others.into_iter().chain([("synthetic", synthetic)]) {
             assert_eq!(seen.leak, None, "{name}, seed {seed}");

@@ -1,4 +1,5 @@
-//! A window that is trimmed now and then, whose line made something once that stays; and a queue that is served for long before it is not.
+//! A window that is trimmed now and then, whose line made something once that stays; a queue that is served for long before it is not; and what is
+//! kept in bursts.
 
 use crate::fills::{Model, size};
 use crate::random::Random;
@@ -44,4 +45,30 @@ pub(crate) fn late_backlog(r: &mut Random, t: &mut Tape, steps: u64) {
         }
         t.mark();
     }
+}
+
+/// Some batches of each round are kept, and none of the others.
+fn rounds(r: &mut Random, t: &mut Tape, steps: u64, file: &'static str, last: u64) {
+    let m = Model::new(r, t);
+    let bytes = size(r, 4 * KIB, 4 << 20);
+    let every = r.between(15, 40);
+    let kept = r.between(3, every * 3 / 4);
+    for s in 0..steps {
+        let x = t.alloc(bytes, false, file, 41);
+        m.step(t, s);
+        if s % every >= kept || s >= last {
+            t.free(x);
+        }
+        t.mark();
+    }
+}
+
+/// The first batches of each epoch stay, to the end.
+pub(crate) fn bursts(r: &mut Random, t: &mut Tape, steps: u64) {
+    rounds(r, t, steps, "leak.py", steps);
+}
+
+/// The same in the first two rounds or three: what is made then is used again.
+pub(crate) fn first_rounds(r: &mut Random, t: &mut Tape, steps: u64) {
+    rounds(r, t, steps, "rounds.py", steps / 4);
 }
