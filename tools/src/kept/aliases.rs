@@ -2,7 +2,7 @@
 
 use super::adds::{METHODS, Name, Search};
 use super::keeper::Keeper;
-use super::scope::{Source, part};
+use super::scope::{Source, children, part};
 use super::values::called;
 use super::ways;
 use std::collections::HashSet;
@@ -20,8 +20,9 @@ impl<'s, 't> Search<'s, 't> {
     ) -> Search<'s, 't> {
         let mut search = Search::new(source, keeper, names);
         for _ in 0..LONGEST {
-            let whole = search.named(&|n| search.assigned(n).is_some_and(|value| search.is_keeper(value)));
-            let entries = search.named(&|n| search.is_of_entries(n));
+            let whole = search
+                .named(&|n| search.assigned(n).filter(|(_, v)| search.is_keeper(*v)).into_iter().collect());
+            let entries = search.named(&|n| search.entries_of(n));
             for n in source.all("function_definition") {
                 let Some((name, value, is_property)) = ways::returned(source, *n) else { continue };
                 if search.is_keeper(value) {
@@ -35,41 +36,57 @@ impl<'s, 't> Search<'s, 't> {
         search
     }
 
-    /// Names that are only ever given what `is_it` says of the statement that gives it.
-    fn named(&self, is_it: &dyn Fn(Node<'t>) -> bool) -> HashSet<Name> {
+    /// Names that are only ever given what `gives` tells of an assignment or a loop: a name, and its value.
+    fn named(&self, gives: &dyn Fn(Node<'t>) -> Vec<(Node<'t>, Node<'t>)>) -> HashSet<Name> {
         let source = self.source;
-        let giving = ["assignment", "for_statement"].into_iter().flat_map(|kind| source.all(kind));
-        let names = giving.filter(|n| is_it(**n)).flat_map(|n| {
-            let at = n.child(0).unwrap_or(*n);
-            let name = |text: &str| Name::Of(source.owner(at, text), text.to_string());
-            source.bound_by(*n).into_iter().map(name).collect::<Vec<Name>>()
+        let statements = ["assignment", "for_statement"].into_iter().flat_map(|kind| source.all(kind));
+        let names = statements.flat_map(|n| gives(*n)).map(|(name, _)| {
+            let text = source.text(name);
+            (Name::Of(source.owner(name, text), text.to_string()), text)
         });
-        names.filter(|name| self.is_only(name, is_it)).collect()
+        let is_given = |n: Node<'t>, text: &str| gives(n).iter().any(|(name, _)| source.text(*name) == text);
+        names
+            .filter(|(name, text)| self.is_only(name, &|n| is_given(n, text)))
+            .map(|(name, _)| name)
+            .collect()
     }
 
-    /// What an assignment gives the one name on its left.
-    fn assigned(&self, n: Node<'t>) -> Option<Node<'t>> {
-        let is_one = n.kind() == "assignment" && part(n, "left")?.kind() == "identifier";
-        part(n, "right").filter(|_| is_one)
+    /// The one name on the left of an assignment, and what it is given.
+    fn assigned(&self, n: Node<'t>) -> Option<(Node<'t>, Node<'t>)> {
+        let left = part(n, "left").filter(|l| n.kind() == "assignment" && l.kind() == "identifier")?;
+        Some((left, part(n, "right")?))
     }
 
-    /// Whether an assignment, or a loop, gives its name an entry of the keeper.
-    fn is_of_entries(&self, n: Node<'t>) -> bool {
-        let looked_up = |value: Node<'t>| {
+    /// Names that an assignment, or a loop, gives entries of the keeper.
+    fn entries_of(&self, n: Node<'t>) -> Vec<(Node<'t>, Node<'t>)> {
+        let is_looked_up = |value: Node<'t>| {
             matches!(value.kind(), "subscript" | "call") && !self.is_keeper(value) && self.is_part(value)
         };
-        let each = || {
-            let (name, over) = (part(n, "left")?, part(n, "right")?);
-            let values = part(over, "function")
-                .filter(|f| {
-                    over.kind() == "call" && called(self.source, over) == "values" && f.kind() == "attribute"
-                })
-                .and_then(|f| part(f, "object"));
-            let is_list = values.is_some() || self.keeper.type_name == "list";
-            let is_one = n.kind() == "for_statement" && name.kind() == "identifier" && is_list;
-            is_one.then(|| self.is_part(values.unwrap_or(over)))
+        if n.kind() == "assignment" {
+            return self.assigned(n).filter(|(_, value)| is_looked_up(*value)).into_iter().collect();
+        }
+        let (Some(left), Some(over)) = (part(n, "left"), part(n, "right")) else { return Vec::new() };
+        let names = if left.kind() == "identifier" { vec![left] } else { children(left) };
+        let is_list = self.keeper.type_name == "list";
+        let each = |(name, (value, of_list)): (Node<'t>, (Node<'t>, bool))| {
+            (name.kind() == "identifier" && of_list == is_list && self.is_part(value))
+                .then_some((name, value))
         };
-        self.assigned(n).is_some_and(looked_up) || each().unwrap_or(false)
+        names.into_iter().zip(self.each_of(over)).filter_map(each).collect()
+    }
+
+    /// What a loop over an expression goes through, for each name on its left: an iterable, and whether its entries come as they do of a list
+    /// (not as the values of a dictionary).
+    fn each_of(&self, over: Node<'t>) -> Vec<(Node<'t>, bool)> {
+        let arguments = || part(over, "arguments").map(children).unwrap_or_default();
+        let of = || part(over, "function").and_then(|f| part(f, "object"));
+        match (over.kind(), called(self.source, over)) {
+            ("call", "zip") => arguments().into_iter().map(|a| (a, true)).collect(),
+            ("call", "enumerate") => [over].into_iter().chain(arguments()).map(|a| (a, true)).collect(),
+            ("call", "values") => of().map(|o| (o, false)).into_iter().collect(),
+            ("call", "items") => [over].into_iter().chain(of()).map(|o| (o, false)).collect(),
+            _ => vec![(over, true)],
+        }
     }
 
     /// Whether a name is an entry of the keeper.
@@ -94,7 +111,8 @@ impl<'s, 't> Search<'s, 't> {
         }
         let text = source.text(name);
         let name_of = || Name::Of(source.owner(name, text), text.to_string());
-        name.kind() == "identifier" && self.is_only(&name_of(), &|n| self.assigned(n).is_some_and(is_it))
+        name.kind() == "identifier"
+            && self.is_only(&name_of(), &|n| self.assigned(n).is_some_and(|(_, value)| is_it(value)))
     }
 
     /// Whether a name is given something, and only ever by what `is_it` says.
@@ -120,6 +138,17 @@ mod tests {
         is(&format!("{class}{looked_up}"), &kept, 5, "row[\"kv\" + k] = x");
         let two = "        rows = self.rows\n        row = rows.get(k)\n        row.append(x)\n";
         is(&format!("{class}{two}"), &kept, 6, "row.append(x)");
+        let both = "        for k, row in self.rows.items():\n            row.append(x)\n";
+        is(&format!("{class}{both}"), &kept, 5, "row.append(x)");
+        let lists = "class Trace:\n    def add(self, xs):\n        for d, x in zip(self.dev, xs):\n            d.append(x)\n";
+        is(lists, &attribute("Trace", "dev", "list"), 4, "d.append(x)");
+        is(
+            &lists.replace("d, x in zip(self.dev, xs)", "i, d in enumerate(self.dev)"),
+            &attribute("Trace", "dev", "list"),
+            4,
+            "d.append(x)",
+        );
+        none(lists, &attribute("Trace", "dev", "dict"));
         let each = "        for row in self.rows.values():\n            row.append(x)\n";
         is(&format!("{class}{each}"), &kept, 5, "row.append(x)");
         // An empty container is not what keeps memory; where nothing is known to fill it, nothing is told.
@@ -158,6 +187,14 @@ mod tests {
         none(&errors.replace("= e\n", "= None\n"), &attribute("R", "last", "ValueError"));
         let variable = "last = None\nfor x in data:\n    try: work(last)\n    except ValueError as e:\n        last = e\n";
         is(variable, &global("last", "ValueError"), 5, "last = e");
+    }
+
+    #[test]
+    fn a_function_that_wraps_what_the_attribute_had() {
+        let source = "class Aug:\n    def add(self, t):\n        f = self.f\n        def g(x): return f(x) + t\n        self.f = g\n";
+        let remedy = is(source, &attribute("Aug", "f", "function"), 5, "self.f = g");
+        assert!(remedy.starts_with("wrap the first function"), "{remedy}");
+        none(&source.replace("f = self.f\n", "f = other\n"), &attribute("Aug", "f", "function"));
     }
 
     #[test]

@@ -73,6 +73,9 @@ pub(super) fn suggest(source: &Source<'_>, add: &Add<'_>, keeper: &Keeper) -> Op
     if values.iter().any(|v| is_view(source, *v)) {
         return Some("a view keeps its whole base tensor: .clone() the part that is needed".into());
     }
+    if keeper.kind == "attribute" && ways::wraps(source, add.node) {
+        return Some("wrap the first function again, not the one that wraps it already".into());
+    }
     if ways::links(source, add.node, keeper) {
         let link = target.filter(|t| t.len() <= LONGEST).unwrap_or("the link");
         return Some(format!("cut the chain where what is older is no longer needed: {link} = None"));

@@ -1,7 +1,7 @@
 //! Ways to a keeper besides its name: the class that it is an instance of, a property that returns it, a key that is always the same.
 
 use super::keeper::Keeper;
-use super::scope::{ASSIGNING, Source, below, children, part};
+use super::scope::{ASSIGNING, Source, below, children, outward, part};
 use super::stored::exception;
 use super::values::{CONTAINERS, called, is_empty};
 use tree_sitter::Node;
@@ -63,7 +63,9 @@ pub(super) fn links(source: &Source<'_>, assignment: Node<'_>, keeper: &Keeper) 
     let is_handled = || exception(source, right).is_some();
     match (keeper.kind.as_str(), left.kind()) {
         ("attribute", "attribute") => {
-            !keeper.rebound && is_node && right.kind() == "identifier" || is_handled()
+            !keeper.rebound && is_node && right.kind() == "identifier"
+                || is_handled()
+                || wraps(source, assignment)
         }
         ("class", "attribute") => {
             !keeper.rebound && is_node && right.kind() == "call" && called(source, right) == keeper.type_name
@@ -71,6 +73,23 @@ pub(super) fn links(source: &Source<'_>, assignment: Node<'_>, keeper: &Keeper) 
         ("local" | "global", "identifier") => is_handled(),
         _ => false,
     }
+}
+
+/// Whether an attribute is assigned a function that is made in the same function, and calls what the attribute had.
+pub(super) fn wraps(source: &Source<'_>, assignment: Node<'_>) -> bool {
+    let (Some(left), Some(right)) = (part(assignment, "left"), part(assignment, "right")) else {
+        return false;
+    };
+    let around = outward(assignment).find(|n| n.kind() == "function_definition");
+    let is_made = |f: &Node<'_>| {
+        around.is_some_and(|a| outward(*f).any(|n| n.id() == a.id()))
+            && source.field(*f, "name") == source.text(right)
+    };
+    let is_read = |n: Node<'_>| n.id() != left.id() && source.text(n) == source.text(left);
+    left.kind() == "attribute"
+        && right.kind() == "identifier"
+        && source.all("function_definition").iter().any(is_made)
+        && around.is_some_and(|a| below(a, &|_| true).into_iter().any(is_read))
 }
 
 /// Whether all keys of a subscript are literals: `state["last"]` is the same place each time.
