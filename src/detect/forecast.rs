@@ -142,8 +142,6 @@ pub(super) struct Headroom {
     pub(super) known: bool,
     /// The part of it that lies in pieces which nothing fits into, where there is more and more of that.
     pub(super) pieces: Option<Pieces>,
-    /// What else may be no use at the end: what torch has reserved and does not use, a little at most.
-    pub(super) slack: u64,
 }
 
 impl Headroom {
@@ -167,13 +165,6 @@ const ROWS: usize = 3;
 const LAST_ROWS: usize = 256;
 /// Bytes by which they rise at least.
 const WORTH: u64 = 1 << 20;
-/// The part of a device that pieces may take which do not become more: one in so many bytes.
-const SLACK: u64 = 32;
-
-/// What torch has reserved and did not use in a step.
-fn unused(r: &StepRow) -> u64 {
-    r.reserved.0.saturating_sub(r.peak.0).saturating_sub(r.pending.0)
-}
 
 /// What becomes more with every step of what torch has reserved and does not use at the peak. The first steps, which build the job, are left
 /// out.
@@ -181,6 +172,7 @@ fn pieces(rows: &[StepRow]) -> Option<Pieces> {
     let rows = rows.get(rows.len().saturating_sub(LAST_ROWS)..)?;
     let width = rows.len().saturating_sub((rows.len() / 5).max(ROWS)) / WINDOWS;
     let tail = rows.get(rows.len() - WINDOWS * width..).filter(|_| width >= ROWS)?;
+    let unused = |r: &StepRow| r.reserved.0.saturating_sub(r.peak.0).saturating_sub(r.pending.0);
     let floors: Vec<u64> = tail.chunks(width).filter_map(|w| w.iter().map(unused).min()).collect();
     let (first, last) = (*floors.first()?, *floors.last()?);
     let is_more = floors.windows(2).all(|w| w[1] > w[0]) && last - first >= WORTH;
@@ -190,7 +182,7 @@ fn pieces(rows: &[StepRow]) -> Option<Pieces> {
 
 pub(super) fn headroom(replay: &Replay, device: DeviceId) -> Headroom {
     let Some(d) = replay.device(device) else {
-        return Headroom { bytes: u64::MAX, most: u64::MAX, known: false, pieces: None, slack: 0 };
+        return Headroom { bytes: u64::MAX, most: u64::MAX, known: false, pieces: None };
     };
     let (usable, known) = match replay.usable(device) {
         Some(bytes) => (bytes.0, true),
@@ -204,8 +196,7 @@ pub(super) fn headroom(replay: &Replay, device: DeviceId) -> Headroom {
     let (highest, lowest) = (recent().max().unwrap_or(0).max(second), recent().min().unwrap_or(0));
     let room = usable.saturating_sub(last.allocated.0.saturating_add(last.pending.0));
     let (bytes, most) = (room.saturating_sub(highest), room.saturating_sub(lowest));
-    let idle = d.rows.iter().rev().take(LOOK_BACK).map(unused).min().unwrap_or(0);
-    Headroom { bytes, most, known, pieces: pieces(&d.rows), slack: idle.min(usable / SLACK) }
+    Headroom { bytes, most, known, pieces: pieces(&d.rows) }
 }
 
 /// The later half of a growth as a part of the earlier one, below which its rate is called falling.

@@ -50,8 +50,6 @@ impl Outlook {
             // They may end before it does.
             steps.high = steps.high.max(forecast::interval(&self.room, &self.rate, self.marks).mid);
         }
-        let room = self.room.without(self.room.slack);
-        steps.low = steps.low.min(forecast::interval(&room, &rate, self.marks).low);
         // What a block that is made anew leaves behind is whole segments, which torch gives back when it needs room.
         if let Some(pieces) = self.room.pieces.filter(|_| !f.is_remade()) {
             // Pieces that nothing fits into become more as well: with what grows, whose share of it this is.
