@@ -8,6 +8,8 @@ use crate::replay::{Cohort, CohortId, GRACE, Grain, Point, RECENT, Remade, Track
 /// Marks that must lie behind before a job is called clean.
 pub(super) const MIN_MARKS: u32 = 12;
 
+/// Marks that tell how fast it grows lately, at least.
+const LATELY: u32 = 16;
 /// Marks in which a job makes what it goes on with.
 pub(super) const BEGINNING: u32 = 2;
 
@@ -117,7 +119,7 @@ impl Line {
     pub(super) fn growth(&self, t: &Track, mark: u32, rises: &mut Vec<(u32, Point)>) -> Option<Growth> {
         if let Some(named) = &self.kept.named {
             survivors::rises(t, &named.kept, rises);
-            return Some(kept(named, t.longest_life, mark, rises));
+            return Some(kept(named, t, mark, rises));
         }
         if let Some(queue) = &self.queue.named {
             floors(t, queue.onset, rises);
@@ -127,19 +129,30 @@ impl Line {
     }
 }
 
-fn kept(n: &Named, longest_life: u32, mark: u32, rises: &[(u32, Point)]) -> Growth {
+fn kept(n: &Named, t: &Track, mark: u32, rises: &[(u32, Point)]) -> Growth {
     let k = &n.kept;
     // Survivors are told late by as much as they must have lived for.
     let seen = mark.saturating_sub(n.age.saturating_sub(GRACE));
     Growth {
-        rule: Rule::Kept { marks: k.marks, life: n.life.max(longest_life), trend: k.trend },
+        rule: Rule::Kept { marks: k.marks, life: n.life.max(t.longest_life), trend: k.trend },
         onset: k.first.saturating_add(GRACE),
         base: Point::default(),
         now: k.total,
         gap: k.pace(),
-        rate: rate(rises, seen),
+        rate: without_deaths(rate(rises, seen), n, t, mark),
         stalled: false,
     }
+}
+
+/// A rate of what comes; where blocks have died of old age since, it is now no more than what there is more of.
+fn without_deaths(rate: Rate, n: &Named, t: &Track, mark: u32) -> Rate {
+    let window = (mark.saturating_sub(n.kept.first) / 4).max(LATELY).max(2 * t.series.width());
+    if t.died_old.blocks <= n.died() || mark <= 2 * window {
+        return rate;
+    }
+    let floor = |to: u32| t.series.floor(to.saturating_sub(window / 2), to.saturating_add(1)).bytes;
+    let more = floor(mark).saturating_sub(floor(mark - window)) as f64 / f64::from(window);
+    Rate { current: rate.current.min(more), ..rate }
 }
 
 fn backlog(q: &Queue, t: &Track, mark: u32, rises: &[(u32, Point)]) -> Growth {

@@ -143,6 +143,13 @@ pub(super) struct Named {
     since: (u32, u64),
 }
 
+impl Named {
+    /// Blocks of their line that had died of old age when they were established.
+    pub(super) fn died(&self) -> u64 {
+        self.since.1
+    }
+}
+
 /// How it ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fell {

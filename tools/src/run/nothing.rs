@@ -72,7 +72,7 @@ fn reason(facts: &Facts) -> (String, Option<String>) {
         return (failure.clone(), None);
     }
     if let Some(deleted) = &facts.deleted {
-        let why = format!("{} was deleted while the job ran", say::path(deleted));
+        let why = format!("{} was deleted or renamed while the job ran", say::path(deleted));
         return (why, Some("strandline run -o DIR …    a folder that nothing cleans up".to_string()));
     }
     if facts.disabled {
@@ -138,7 +138,7 @@ mod tests {
         let failed = Facts { failure: Some("cannot write /x: No space left".into()), ..python() };
         assert_eq!(why(failed), "cannot write /x: No space left");
         let deleted = Facts { deleted: Some("/out/rec".into()), ..python() };
-        assert_eq!(why(deleted), "/out/rec was deleted while the job ran");
+        assert_eq!(why(deleted), "/out/rec was deleted or renamed while the job ran");
         assert!(why(Facts { torch: Some(Torch::Absent), ..python() }).contains("has no torch"));
         let cpu = Facts { torch: Some(Torch::CpuOnly("2.11.0+cpu".into())), ..python() };
         assert!(why(cpu).contains("torch 2.11.0+cpu of this python is built without CUDA"));
