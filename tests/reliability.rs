@@ -124,7 +124,12 @@ fn a_job_that_becomes_another_user() {
 
 #[test]
 fn a_recording_that_is_deleted_while_it_is_written() {
-    is_said("true", "-o rec", "alloc delete", &["NOTHING RECORDED:", "rec was deleted or renamed while the job ran"]);
+    is_said(
+        "true",
+        "-o rec",
+        "alloc delete",
+        &["NOTHING RECORDED:", "rec was deleted or renamed while the job ran"],
+    );
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! When a device will be full.
 
+use super::rise::Rise;
 use super::until_full::StepsToOom;
 use crate::event::{DeviceId, StepRow};
 use crate::replay::{Grain, Point, Replay};
@@ -159,25 +160,18 @@ pub(super) struct Pieces {
     pub(super) per_step: f64,
 }
 
-/// Windows whose floors must all rise for pieces to become more, and rows in each at least; rows that are looked at.
+/// Windows whose floors must all rise for pieces to become more; rows that are looked at.
 const WINDOWS: usize = 4;
-const ROWS: usize = 3;
 const LAST_ROWS: usize = 256;
 /// Bytes by which they rise at least.
 const WORTH: u64 = 1 << 20;
 
-/// What becomes more with every step of what torch has reserved and does not use at the peak. The first steps, which build the job, are left
-/// out.
+/// What becomes more with every step of what torch has reserved and does not use at the peak.
 fn pieces(rows: &[StepRow]) -> Option<Pieces> {
     let rows = rows.get(rows.len().saturating_sub(LAST_ROWS)..)?;
-    let width = rows.len().saturating_sub((rows.len() / 5).max(ROWS)) / WINDOWS;
-    let tail = rows.get(rows.len() - WINDOWS * width..).filter(|_| width >= ROWS)?;
     let unused = |r: &StepRow| r.reserved.0.saturating_sub(r.peak.0).saturating_sub(r.pending.0);
-    let floors: Vec<u64> = tail.chunks(width).filter_map(|w| w.iter().map(unused).min()).collect();
-    let (first, last) = (*floors.first()?, *floors.last()?);
-    let is_more = floors.windows(2).all(|w| w[1] > w[0]) && last - first >= WORTH;
-    let steps = tail.get((WINDOWS - 1) * width)?.step.saturating_sub(tail.first()?.step).max(1);
-    is_more.then(|| Pieces { bytes: last, per_step: (last - first) as f64 / f64::from(steps) })
+    let rise = Rise::of(rows, WINDOWS, 1, unused).filter(|r| r.total() >= WORTH)?;
+    Some(Pieces { bytes: rise.floors[1], per_step: rise.per_step() })
 }
 
 pub(super) fn headroom(replay: &Replay, device: DeviceId) -> Headroom {

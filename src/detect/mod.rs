@@ -27,6 +27,7 @@ mod outlook;
 mod policy;
 mod ranks;
 mod replaced;
+mod rise;
 mod self_fault;
 mod severity;
 mod survivors;

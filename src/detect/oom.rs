@@ -181,13 +181,39 @@ pub fn post_mortem(replay: &Replay, device: DeviceId) -> Option<PostMortem> {
         Cause::Full if o.call.is_some() => "allocate less at a time, or free what is kept elsewhere",
         c => c.remedy(),
     };
+    let again = repeated(replay, d, o).filter(|_| m.cause == Cause::Batch && !ticks);
+    if again.is_some() {
+        m.remedy = OF_REPEATED;
+    }
     m.say(d, o, rows.len() as u32, if ticks { "second" } else { "step" }, grown > 0);
     match m.cause {
         Cause::AfterSteps => m.say_after_steps(o, base, idle.unwrap_or(0)),
         Cause::Rising => m.say_rising(&rows),
         _ => {}
     }
+    if let Some((blocks, usual)) = again {
+        m.explain.push_str(&format!(
+            "; one line allocated {} of it, where another step allocates {} there, and no backward came between",
+            plural(blocks, "block"),
+            thousands(usual)
+        ));
+    }
     Some(m)
+}
+
+/// Times as many blocks of a line as a usual step allocates there, that show that the same was done again and again.
+const AGAIN: u64 = 8;
+/// What helps then.
+const OF_REPEATED: &str = "if it is an evaluation, run it under torch.no_grad(), so that no graph keeps its batches; else do less of it at once";
+
+/// Blocks of the line that has most of what the step that failed allocated, in a forward, and how many other steps allocate there.
+fn repeated(replay: &Replay, d: &Device, o: &OomEvent) -> Option<(u64, u64)> {
+    let most = scene(d, o)?.holders.iter().max_by_key(|h| h.of_this_step)?;
+    let same = replay.cohorts().iter().filter(|c| c.key.device == d.id && c.key.site == most.site);
+    let before = same.map(|c| c.allocs).sum::<u64>().saturating_sub(most.blocks_of_this_step);
+    let usual = before / u64::from(o.step.saturating_sub(1).max(1));
+    let blocks = most.blocks_of_this_step;
+    (o.phase == PhaseKind::Forward && blocks / usual.max(1) >= AGAIN).then_some((blocks, usual))
 }
 
 /// What the last steps needed at their peaks beyond what they began with. The first one, which builds the model, is left out.

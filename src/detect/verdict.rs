@@ -8,9 +8,10 @@ use super::finding::Finding;
 use super::framework_pool;
 use super::growth::MIN_MARKS;
 use super::oom::{final_oom, post_mortem, rising};
+use super::rise::Rise;
 use crate::event::named;
 use crate::event::steps::StepSource;
-use crate::replay::{Coverage, Replay};
+use crate::replay::{Coverage, Device, Replay};
 
 named! {
     /// The word.
@@ -141,13 +142,38 @@ pub fn judge(replay: &Replay, detector: &Detector) -> Verdict {
                     size(last)
                 )
             });
+            let rise = replay.devices().filter(|_| !is_timed).find_map(|d| Some((d.id, all_that_rises(d)?)));
+            let is_told = grew || !peaks.is_empty() || all.iter().any(|f| f.is_suppressed() || is_bounded(f));
+            let rise = rise.filter(|_| !is_told).map_or_else(String::new, |(device, r)| {
+                format!(
+                    ". But what is allocated at the ends of steps rose on GPU {}, from {} in step {} to {} in step {}, at no line as what leaks does",
+                    device.0,
+                    size(r.floors[0]),
+                    thousands(r.steps[0].into()),
+                    size(r.floors[1]),
+                    thousands(r.steps[1].into())
+                )
+            });
             let reason = format!(
-                "{other} left more and more GPU memory behind in {}{least}{after}{peaks}",
+                "{other} left more and more GPU memory behind in {}{least}{after}{peaks}{rise}",
                 watched(replay)
             );
             Verdict { detectable, ..Verdict::new(Outcome::Clean, reason) }
         }
     }
+}
+
+/// Windows whose floors must all rise for memory at the ends of steps to be called so, and the rows that are looked at.
+const WINDOWS: usize = 8;
+const ROWS: usize = 1024;
+/// One in so many bytes that were allocated when it began is a rise.
+const PART: u64 = 16;
+
+/// How what is allocated at the ends of steps rises, where it does so in one window after the other.
+fn all_that_rises(d: &Device) -> Option<Rise> {
+    let rows = d.rows.get(d.rows.len().saturating_sub(ROWS)..)?;
+    let rise = Rise::of(rows, WINDOWS, 1, |r| r.allocated.0)?;
+    (rise.total() >= WORTH.max(rise.floors[0] / PART)).then_some(rise)
 }
 
 fn is_bounded(f: &Finding) -> bool {

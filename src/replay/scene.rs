@@ -18,8 +18,10 @@ pub struct Holder {
     pub bytes: Bytes,
     /// The step in which the oldest was allocated (from 1).
     pub first_step: u32,
-    /// The part of `bytes` that the step which failed had allocated.
+    /// The part of `bytes` that the step which failed had allocated, and in how many blocks.
     pub of_this_step: Bytes,
+    /// See `of_this_step`.
+    pub blocks_of_this_step: u64,
 }
 
 /// A device at the moment of a failed allocation.
@@ -69,6 +71,7 @@ impl Scene {
             e.first_step = e.first_step.min(h.step);
             if h.step >= now.step {
                 e.of_this_step.0 = e.of_this_step.0.saturating_add(h.rounded());
+                e.blocks_of_this_step += 1;
                 if h.block.phase.optimizer {
                     scene.of_optimizer.0 = scene.of_optimizer.0.saturating_add(h.rounded());
                 }

@@ -6,9 +6,9 @@ use crate::detect::check::{Check, Context, Entry, When};
 use crate::detect::explain::{plural, size};
 use crate::detect::finding::Finding;
 use crate::detect::forecast::{Rate, headroom, steps_to_oom};
-use crate::detect::growth::MIN_MARKS;
 use crate::detect::kind::{Kind, KindInfo};
 use crate::detect::note::{Note, Sites};
+use crate::detect::rise::Rise;
 use crate::detect::severity::{ALERT_STEPS, Severity};
 use crate::event::StepRow;
 use crate::replay::{Device, PendingWait, Replay};
@@ -33,21 +33,13 @@ fn all(cx: &Context<'_>) -> Vec<Finding> {
     cx.replay.devices().filter_map(of).collect()
 }
 
-/// First step of the rise and bytes per step, where the floors of four windows after a warm-up rise.
+/// First step of the rise and bytes per step, where the floors of four windows rise.
 fn rising(rows: &[StepRow]) -> Option<(u32, f64)> {
-    let n = rows.len();
     let last = rows.last().filter(|r| r.pending.0 > 0)?;
-    let windows = n.saturating_sub((n / 5).max(3)) / 4;
-    if windows < MIN_MARKS as usize / 4 {
-        return None;
-    }
-    let tail = &rows[n - 4 * windows..];
-    let floor = |w: &[StepRow]| w.iter().map(|r| r.pending.0).min().unwrap_or(0);
-    let floors: Vec<u64> = tail.chunks(windows).map(floor).collect();
-    let rises = floors.windows(2).all(|w| w[1] >= w[0].saturating_add(512));
+    Rise::of(rows, 4, 512, |r| r.pending.0)?;
     let first = rows.iter().find(|r| r.pending.0 > 0)?;
     let marks = f64::from(last.step.saturating_sub(first.step).max(1));
-    rises.then(|| (first.step, (last.pending.0 - first.pending.0.min(last.pending.0)) as f64 / marks))
+    Some((first.step, (last.pending.0 - first.pending.0.min(last.pending.0)) as f64 / marks))
 }
 
 fn compose(replay: &Replay, d: &Device, first_step: u32, rate: f64, detected_step: u32) -> Finding {
