@@ -207,13 +207,11 @@ impl Watch {
         if !is_regular && (is_few || is_early) || replaces(t) {
             return;
         }
-        if mark.saturating_sub(kept.last) > age + kept.patience(line).max(2 * self.silence) {
+        if mark.saturating_sub(kept.last) > age + kept.patience(line).max(self.pause(t, &kept)) {
             return;
         }
         if self.stopped > 0 {
-            let ended = self.before.map_or(self.stopped, |(_, last, _)| last);
-            let next = t.births.list().iter().find(|b| b.first > ended).map_or(kept.first, |b| b.first);
-            self.silence = self.silence.max(next.saturating_sub(ended)).min(LONGEST);
+            self.silence = self.silence.max(kept.first.saturating_sub(self.stopped)).min(LONGEST);
         }
         // Where it is judged late, as the state of an optimizer is, the last of them came long ago.
         let came = kept.last.saturating_add(age).min(mark);
@@ -232,8 +230,14 @@ impl Watch {
     /// Births from mark `from` to mark `until`; within a silence such as it has come back from, up to the last of them.
     fn lasting(&self, t: &Track, from: u32, until: u32) -> Option<Kept> {
         let kept = count(t.births.list(), from, until, BIRTHS)?;
-        let is_silent = until.saturating_sub(kept.last) <= 2 * self.silence;
+        let is_silent = until.saturating_sub(kept.last) <= self.pause(t, &kept);
         if is_silent { count(t.births.list(), from, kept.last, BIRTHS) } else { Some(kept) }
+    }
+
+    /// A silence that it may come back from: twice as long as it was given up for before, or, of bursts, half as long again as any between them.
+    fn pause(&self, t: &Track, kept: &Kept) -> u32 {
+        let between = if comes_in_bursts(t.births.list(), kept) { kept.gap + kept.gap / 2 } else { 0 };
+        between.max(2 * self.silence)
     }
 
     fn go_on(&mut self, mut n: Named, t: &Track, line: Nature, mark: u32) {
@@ -249,7 +253,7 @@ impl Watch {
         if kept.total.blocks > n.record.0 {
             n.record = (kept.total.blocks, mark);
         }
-        let patience = kept.patience(line).max(2 * self.silence);
+        let patience = kept.patience(line).max(self.pause(t, &kept));
         let is_over = mark.saturating_sub(n.record.1) > patience
             || is_replaced(t, &n, mark, patience)
             || is_full(t, &n, mark);
