@@ -40,6 +40,12 @@ pub(super) fn suggest(source: &Source<'_>, add: &Add<'_>, keeper: &Keeper) -> Op
                 .into(),
         );
     }
+    if add.node.kind() == "call" && called(source, add.node) == "Timer" {
+        return Some(
+            "a timer keeps its arguments until it fires: cancel() it, or give it what takes no GPU memory"
+                .into(),
+        );
+    }
     if library::is_context(keeper) {
         let value = values.first().map_or("…", |v| source.text(*v));
         return Some(format!(
