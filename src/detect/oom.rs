@@ -193,7 +193,7 @@ pub fn post_mortem(replay: &Replay, device: DeviceId) -> Option<PostMortem> {
     }
     if let Some((blocks, usual)) = again {
         m.explain.push_str(&format!(
-            "; one line allocated {} of it, where another step allocates {} there, and no backward came between",
+            "; one line allocated {} of it, where another step allocates {} there",
             plural(blocks, "block"),
             thousands(usual)
         ));

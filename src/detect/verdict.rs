@@ -146,7 +146,7 @@ pub fn judge(replay: &Replay, detector: &Detector) -> Verdict {
             let is_told = grew || !peaks.is_empty() || all.iter().any(|f| f.is_suppressed() || is_bounded(f));
             let rise = rise.filter(|_| !is_told).map_or_else(String::new, |(device, r)| {
                 format!(
-                    ". But what is allocated at the ends of steps rose on GPU {}, from {} in step {} to {} in step {}, at no line as what leaks does",
+                    ". But what is allocated at the ends of steps rose on GPU {}, from {} in step {} to {} in step {}, though no single line grows as a leak does",
                     device.0,
                     size(r.floors[0]),
                     thousands(r.steps[0].into()),

@@ -76,8 +76,8 @@ pub(super) struct Sites {
     pub(super) packages: PackageFolders,
 }
 
-/// Files that one line of the user's own calls into directly, of which each has sites of its own. Code of further files is made for each call, as by a template or
-/// `exec`: it is the line that calls it.
+/// Files that one line of the user's own calls into directly, of which each has sites of its own. Code of further files is made for each call,
+/// as by a template or `exec`: its site is the line that calls it.
 const FILES: usize = 32;
 
 /// The site of blocks of which no frame is known.
@@ -177,8 +177,10 @@ impl Sites {
             return frames;
         }
         let files = self.into.entry(frames[at].clone()).or_default();
-        let is_made = !files.contains(&inner.file) && files.len() >= FILES;
-        if is_made {
+        if files.contains(&inner.file) {
+            return frames;
+        }
+        if files.len() >= FILES {
             return &frames[at..];
         }
         files.insert(inner.file.clone());

@@ -73,7 +73,7 @@ mod tests {
         let number = std::os::fd::AsRawFd::as_raw_fd(&*output.file);
         std::fs::remove_file(&path).expect("it goes");
         let name = CString::new(path.to_str().expect("text")).expect("no zero in it");
-        // SAFETY: a path; then the descriptor that is ours, which a job closes.
+        // SAFETY: the descriptor is the output's own, closed as a job would; the path ends with a zero.
         let made = unsafe { libc::close(number) == 0 && libc::mkfifo(name.as_ptr(), 0o600) == 0 };
         assert!(made);
         let error = output.write_at(0, b"page").expect_err("no file lies there").to_string();

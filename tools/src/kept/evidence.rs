@@ -64,20 +64,17 @@ impl<'t> Look<'_, 't> {
     /// What calls of a function give a parameter of it.
     fn arguments(&self, function: Node<'t>, parameter: &str) -> Vec<Node<'t>> {
         let source = self.source;
-        let (name, all) = (source.field(function, "name"), source.parameters(function));
+        let (name, all) = (source.field(function, "name"), source.given(function));
         let Some(at) = all.iter().position(|p| *p == parameter).filter(|_| !name.is_empty()) else {
             return Vec::new();
         };
-        let skipped = usize::from(matches!(all.first(), Some(&("self" | "cls"))));
         let calls = source.all("call").iter().filter(|c| called(source, **c) == name);
         let given = calls.filter_map(|c| {
             let arguments = children(part(*c, "arguments")?);
             let is_named =
                 |a: &&Node<'t>| a.kind() == "keyword_argument" && source.field(**a, "name") == parameter;
             let by_name = arguments.iter().find(is_named).and_then(|a| part(*a, "value"));
-            by_name.or_else(|| {
-                arguments.get(at.checked_sub(skipped)?).filter(|a| a.kind() != "keyword_argument").copied()
-            })
+            by_name.or_else(|| arguments.get(at).filter(|a| a.kind() != "keyword_argument").copied())
         });
         given.collect()
     }

@@ -40,11 +40,10 @@ impl<'t> Search<'_, 't> {
             return same.map(|f| of(f, own)).collect();
         }
         let one = |f: &Node<'t>| {
-            let all = source.parameters(*f);
-            let skipped = usize::from(matches!(all.first(), Some(&("self" | "cls"))));
+            let all = source.given(*f);
             match by_name {
                 true => all.contains(&own).then(|| of(f, own)),
-                false => all.get(i + skipped).map(|name| of(f, name)),
+                false => all.get(i).map(|name| of(f, name)),
             }
         };
         named.into_iter().filter_map(one).collect()

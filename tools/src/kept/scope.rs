@@ -197,6 +197,15 @@ impl<'t> Source<'t> {
         children(all).into_iter().filter_map(|p| self.parameter(p)).collect()
     }
 
+    /// Those that calls give, in their order: all but `self`.
+    pub(super) fn given(&self, function: Node<'t>) -> Vec<&'t str> {
+        let mut all = self.parameters(function);
+        if matches!(all.first(), Some(&("self" | "cls"))) {
+            all.remove(0);
+        }
+        all
+    }
+
     fn parameter(&self, p: Node<'t>) -> Option<&'t str> {
         match p.kind() {
             "identifier" => Some(self.text(p)),

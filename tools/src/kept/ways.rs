@@ -37,15 +37,13 @@ pub(super) fn has_method(source: &Source<'_>, class: &str, name: &str) -> bool {
 /// The name of a method, the expression that it returns and does nothing else, and whether it is a property.
 pub(super) fn returned<'t>(source: &Source<'t>, function: Node<'t>) -> Option<(&'t str, Node<'t>, bool)> {
     let around = function.parent()?;
-    let is_property = match around.kind() {
-        "decorated_definition" => {
-            let is_it = |d: &Node<'t>| d.kind() == "decorator" && source.text(*d) == "@property";
-            children(around).iter().find(|d| is_it(d))?;
-            true
-        }
-        _ => false,
-    };
     source.class_around(function)?;
+    let is_decorated = around.kind() == "decorated_definition";
+    let is_property = is_decorated
+        && children(around).iter().any(|d| d.kind() == "decorator" && source.text(*d) == "@property");
+    if is_decorated && !is_property {
+        return None;
+    }
     let body = children(part(function, "body")?);
     let [only] = body.as_slice() else { return None };
     let value = children(*only).into_iter().next().filter(|_| only.kind() == "return_statement")?;
@@ -111,10 +109,10 @@ pub(super) fn cache<'t>(source: &Source<'t>, function: &str) -> Option<(Node<'t>
     let (node, decorated) = all.next().filter(|(_, d)| d.kind() == "decorated_definition")?;
     let is_cache = |d: &Node<'t>| d.kind() == "decorator" && source.text(*d).contains("cache");
     let decorator = children(decorated).into_iter().find(is_cache)?;
-    let is_empty = |n: Node<'t>| {
+    let returns_empty = |n: Node<'t>| {
         n.kind() == "return_statement" && children(n).first().is_some_and(|v| is_empty(source, *v))
     };
-    let is_filled = below(node, &|_| true).into_iter().any(is_empty);
+    let is_filled = below(node, &|_| true).into_iter().any(returns_empty);
     all.next().is_none().then_some((decorator, is_filled))
 }
 
