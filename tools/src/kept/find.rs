@@ -45,8 +45,10 @@ pub(super) fn find(source_text: &str, keeper: &Keeper) -> Found {
     let source = Source::new(source_text, tree.root_node());
     let mut all = library::adds(&source, keeper).unwrap_or_else(|| adds::all(&source, keeper));
     all.retain(|add| add.may_hold && !is_of_a_beginning(&source, add, keeper));
-    if all.is_empty() {
-        all = hooks::registered(&source, keeper);
+    for handed in [hooks::registered, hooks::begun, hooks::made] {
+        if all.is_empty() {
+            all = handed(&source, keeper);
+        }
     }
     // What only sets it, where something also builds on what it had.
     if all.iter().any(|a| a.grows) {

@@ -1,10 +1,12 @@
-//! Functions that are made again and again and handed to somebody who keeps them, each with a tensor of its own in a variable that it has
-//! closed over, or as a default: `layer.register_forward_hook(hook)`.
+//! What is handed, again and again, to somebody who keeps it: a function with a tensor of its own in a variable that it has closed over, or as a
+//! default (`layer.register_forward_hook(hook)`); a thread or a task, with what its function was given (`Thread(target=f, args=(x,))`); an
+//! object that is made there (`register_parametrization(layer, "weight", Scale())`), or made around what its name had (`net = Wrap(net)`).
 
 use super::adds::{Add, METHODS, OF_STACKS};
 use super::keeper::Keeper;
-use super::scope::{Source, part};
+use super::scope::{Source, below, children, part};
 use super::values::called;
+use strandline::event::WordList;
 use tree_sitter::Node;
 
 /// Types that are kept one by one: what is in a container was put there by another statement.
@@ -31,6 +33,74 @@ pub(super) fn registered<'t>(source: &Source<'t>, keeper: &Keeper) -> Vec<Add<'t
     keeps.map(Add::of).collect()
 }
 
+/// Calls that begin a thread, or a task for a coroutine.
+const BEGINS: WordList = WordList(
+    "Thread Timer submit start_new_thread run_in_executor to_thread apply_async \
+     create_task ensure_future run_coroutine_threadsafe start_soon spawn gather call_later call_soon",
+);
+
+/// Whether a call begins a thread or a task.
+pub(super) fn begins(source: &Source<'_>, call: Node<'_>) -> bool {
+    call.kind() == "call" && BEGINS.has(called(source, call))
+}
+
+/// Calls that begin a thread or a task with the function whose parameter the keeper is, or a variable of whose coroutine.
+pub(super) fn begun<'t>(source: &Source<'t>, keeper: &Keeper) -> Vec<Add<'t>> {
+    let function = keeper.function.as_deref().and_then(|f| source.function(f, keeper.first_line));
+    let is_given = |f: &Node<'t>| match keeper.kind.as_str() {
+        "local" => source.parameters(*f).contains(&keeper.variable.as_str()),
+        "generator" => source.text(*f).starts_with("async"),
+        _ => false,
+    };
+    let Some(name) = function.filter(is_given).map(|f| source.field(f, "name")) else { return Vec::new() };
+    let is_it = |n: Node<'t>| {
+        let called = if n.kind() == "call" { part(n, "function") } else { Some(n) };
+        called.is_some_and(|f| source.text(f).rsplit('.').next() == Some(name))
+    };
+    let gives =
+        |a: &Node<'t>| is_it(part(*a, "value").filter(|_| a.kind() == "keyword_argument").unwrap_or(*a));
+    let arguments = |call: &Node<'t>| part(*call, "arguments").map(children).unwrap_or_default();
+    let calls = source.all("call").iter().filter(|c| begins(source, **c));
+    calls.filter(|c| arguments(c).iter().any(gives)).map(|c| Add::of(*c)).collect()
+}
+
+/// Whether an assignment makes an object of a class around what its name had: `net = Wrap(net)`.
+pub(super) fn is_around_the_last(source: &Source<'_>, assignment: Node<'_>, class: &str) -> bool {
+    let (Some(left), Some(right)) = (part(assignment, "left"), part(assignment, "right")) else {
+        return false;
+    };
+    let is_it = |n: Node<'_>| n.kind() == left.kind() && source.text(n) == source.text(left);
+    let arguments = part(right, "arguments").filter(|_| right.kind() == "call");
+    called(source, right) == class
+        && matches!(left.kind(), "identifier" | "attribute")
+        && arguments.is_some_and(|a| below(a, &|_| true).into_iter().any(is_it))
+}
+
+/// Statements that make an object of the keeper's class, of which there are more and more, around the last one, or as an argument of a call that
+/// keeps it; what was allocated leads through them, or to what the object is given.
+pub(super) fn made<'t>(source: &Source<'t>, keeper: &Keeper) -> Vec<Add<'t>> {
+    let class = keeper.class.as_deref().filter(|_| keeper.kind == "attribute").unwrap_or_default();
+    let is_here = |n: &Node<'t>| !class.is_empty() && source.field(*n, "name") == class;
+    if !source.all("class_definition").iter().any(is_here) {
+        return Vec::new();
+    }
+    let values = |call: Node<'t>| part(call, "arguments").map(children).unwrap_or_default();
+    let assignments = source.all("assignment").iter().filter(|a| is_around_the_last(source, **a, class));
+    let around =
+        assignments.map(|a| Add { values: part(*a, "right").map(values).unwrap_or_default(), ..Add::of(*a) });
+    let makes = source.all("call").iter().filter(|c| called(source, **c) == class);
+    let handed = makes.filter_map(|c| Some(Add { values: values(*c), ..Add::of(call_of(*c)?) }));
+    let all = around.chain(handed.filter(|a| hands_on_made(source, a.node, keeper)));
+    all.filter(|a| a.evidence(source, keeper) > 1).collect()
+}
+
+/// Whether an object of the keeper's class is made as an argument of a call that keeps it.
+pub(super) fn hands_on_made(source: &Source<'_>, call: Node<'_>, keeper: &Keeper) -> bool {
+    let arguments = part(call, "arguments").filter(|_| call.kind() == "call").map(children);
+    let makes = |a: &Node<'_>| a.kind() == "call" && Some(called(source, *a)) == keeper.class.as_deref();
+    registers(called(source, call)) && arguments.is_some_and(|all| all.iter().any(makes))
+}
+
 /// The call that something is an argument of.
 fn call_of(argument: Node<'_>) -> Option<Node<'_>> {
     let parent = argument.parent()?;
@@ -44,4 +114,45 @@ fn registers(name: &str) -> bool {
         || OF_STACKS.contains(&name)
         || name.starts_with("register")
         || ["hook", "callback"].iter().any(|part| name.contains(part))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::keeper::Keeper;
+    use super::super::tests::{attribute, global, is, none};
+
+    fn given(kind: &str, variable: &str) -> Keeper {
+        Keeper {
+            kind: kind.into(),
+            function: Some("work".into()),
+            first_line: Some(1),
+            ..global(variable, "Tensor")
+        }
+    }
+
+    #[test]
+    fn a_thread_or_a_task_keeps_what_its_function_is_given() {
+        let source = "def work(x):\n    never.wait()\nThread(target=work, args=(out,)).start()\n";
+        let remedy = is(source, &given("local", "x"), 3, "Thread(target=work, args=(out,)).start()");
+        assert!(remedy.starts_with("what runs keeps"), "{remedy}");
+        none(source, &given("local", "other"));
+        none(&source.replace("target=work", "target=rest"), &given("local", "x"));
+        let task = "async def work(x):\n    await never.wait()\nasyncio.create_task(work(out))\n";
+        is(task, &given("generator", "x"), 3, "asyncio.create_task(work(out))");
+        none(&task.replace("asyncio.create_task(work(out))", "work(out)"), &given("generator", "x"));
+    }
+
+    #[test]
+    fn objects_that_are_made_around_the_last_or_handed_on() {
+        let class = "class Wrap(Module):\n    def __init__(self, m): self.m, self.flat = m, zeros(9)\n";
+        let kept =
+            |lines: &[u32]| Keeper { allocated: lines.to_vec(), ..attribute("Wrap", "flat", "Tensor") };
+        let source = format!("{class}for e in range(9):\n    net = Wrap(net)\n");
+        is(&source, &kept(&[2, 4]), 4, "net = Wrap(net)");
+        none(&source, &kept(&[2]));
+        none(&source.replace("Wrap(net)", "Wrap(other)"), &kept(&[2, 4]));
+        let source = format!("{class}for e in range(9):\n    P.register_parametrization(l, 'w', Wrap(1))\n");
+        is(&source, &kept(&[2, 4]), 4, "P.register_parametrization(l, 'w', Wrap(1))");
+        none(&source.replace("register_parametrization", "train"), &kept(&[2, 4]));
+    }
 }

@@ -49,6 +49,7 @@ pub(super) fn adds<'t>(source: &Source<'t>, keeper: &Keeper) -> Option<Vec<Add<'
         ("finalize", "_registry") => (&["finalize"], 2),
         ("atexit", "register") => (&["register"], 1),
         ("Timer", "args") => (&["Timer"], 2),
+        ("WarningMessage", "message") => (&["warn", "warn_explicit"], 0),
         ("MemoryHandler" | "BufferingHandler", "buffer") => (&LOGGER, 1),
         ("Tensor" | "Parameter", "_backward_hooks") => (&["register_hook"], 0),
         ("Tensor" | "Parameter", "_post_accumulate_grad_hooks") => {

@@ -1,6 +1,7 @@
 //! What helps at a statement that keeps something.
 
 use super::adds::Add;
+use super::hooks;
 use super::keeper::Keeper;
 use super::library;
 use super::scope::{Source, below, children, part};
@@ -44,6 +45,25 @@ pub(super) fn suggest(source: &Source<'_>, add: &Add<'_>, keeper: &Keeper) -> Op
         return Some(
             "a timer keeps its arguments until it fires: cancel() it, or give it what takes no GPU memory"
                 .into(),
+        );
+    }
+    if hooks::begins(source, add.node) {
+        return Some(
+            "what runs keeps what it was given until it ends: end it, or give it what takes no GPU memory"
+                .into(),
+        );
+    }
+    if let Some(class) = keeper.class.as_deref()
+        && hooks::is_around_the_last(source, add.node, class)
+    {
+        return Some(
+            "each is made around the one before: make it around what the first had, or cut the chain where what is older is no longer needed"
+                .into(),
+        );
+    }
+    if hooks::hands_on_made(source, add.node, keeper) {
+        return Some(
+            "each call keeps one more object: call it once, or take away what it added before".into(),
         );
     }
     if library::is_context(keeper) {
