@@ -168,7 +168,7 @@ pub fn refine(finding: &mut Finding, told: &Testimony) {
         tell(
             finding,
             Evidence::new(
-                "graph that a backward may still need: an optimizer waits, or none was seen to step its parameters",
+                "graph that a backward may still go through: nothing that it saved was seen to have been changed in place since",
                 1.0,
             ),
         );

@@ -223,15 +223,6 @@ impl Python {
         most.filter(|n| *n > 0).map(|most| Bound { what: "maxsize", most })
     }
 
-    /// Whether it is `True`.
-    ///
-    /// # Safety
-    /// `object` must be alive; with the GIL held.
-    pub(super) unsafe fn is_true(&self, object: u64) -> bool {
-        // SAFETY: the caller's promise; a truth value is a number, and has its digit there.
-        unsafe { self.full_name(type_of(object)) == c"bool" && read(object + 24) as u32 == 1 }
-    }
-
     /// A number of one digit of Python's (30 bits), where it is one and is not negative.
     ///
     /// # Safety

@@ -40,7 +40,7 @@ pub(crate) fn at_exit() {
     // What is begun ends before all is used up.
     while clock::moment().mono_ns.saturating_sub(began) + SLICE < most {
         if WANTED.load(Acquire) {
-            guarded_slice(0);
+            guarded_slice();
         } else if LAST_ASKED.load(Acquire) || !recorder::is_recording() {
             break;
         }

@@ -5,7 +5,7 @@
 //! change or go. What was found is a lead; [`Walk::proves`] goes the whole way again, before it is told.
 
 use super::budget::Budget;
-use super::node::{self, Node};
+use super::node::{self, Node, Saved};
 use super::objects::{Class, Map};
 use super::tensors::{Nodes, node_of};
 use super::types::Types;
@@ -59,6 +59,8 @@ pub(super) struct Walk {
     pub(super) found: Vec<Kept>,
     known: HashSet<Kept>,
     ways: Map<u32>,
+    /// Autograd refuses to go back through a node that was met: what it saved was changed in place since.
+    pub(super) is_outdated: bool,
 }
 
 impl Walk {
@@ -174,7 +176,15 @@ impl Walk {
             return;
         }
         let nodes: Vec<&Node> = some.iter().map(|(_, node)| node).collect();
-        for ((by, node), kept) in some.iter().zip(kept(w, pages, &nodes, members)) {
+        let keeps = node::keeps(w, pages, &nodes, members);
+        if !self.is_outdated {
+            let of = |(node, (saved, _)): (&&Node, &(Vec<Saved>, _))| vec![node.at; saved.len()];
+            let at: Vec<u64> = nodes.iter().zip(&keeps).flat_map(of).collect();
+            let saved: Vec<Saved> = keeps.iter().flat_map(|(saved, _)| saved).copied().collect();
+            let mut lead = node::changed(w, pages, &saved).into_iter().filter_map(|i| at.get(i));
+            self.is_outdated = lead.any(|at| node::is_outdated(w, *at, members));
+        }
+        for ((by, node), kept) in some.iter().zip(blocks(w, pages, keeps)) {
             for what in kept {
                 if !self.wanted.contains(&what) {
                     continue;
@@ -229,7 +239,7 @@ impl Walk {
                 before = Some(node);
             }
         }
-        let kept = before.map(|node| kept(w, &pages, &[&node], members));
+        let kept = before.map(|node| blocks(w, &pages, node::keeps(w, &pages, &[&node], members)));
         Some(kept.is_some_and(|kept| kept.iter().flatten().any(|k| *k == what.what)))
     }
 
@@ -254,14 +264,13 @@ impl Walk {
     }
 }
 
-/// What each of these nodes keeps: blocks of tensors and of their gradients, and an object of Python's.
-fn kept(w: &World, pages: &Pages, nodes: &[&Node], members: usize) -> Vec<Vec<u64>> {
-    let all = node::keeps(w, pages, nodes, members);
-    let tensors: Vec<u64> = all.iter().flat_map(|(tensors, _)| tensors).copied().collect();
+/// The same of what nodes keep as blocks of tensors and of their gradients, and objects of Python's.
+fn blocks(w: &World, pages: &Pages, keeps: Vec<(Vec<Saved>, Option<u64>)>) -> Vec<Vec<u64>> {
+    let tensors: Vec<u64> = keeps.iter().flat_map(|(saved, _)| saved).map(|s| s.tensor).collect();
     let mut blocks = w.torch.blocks(pages, &w.torch.implementations(pages, &tensors)).into_iter();
-    let of = |(tensors, python): (Vec<u64>, Option<u64>)| {
-        let mine = blocks.by_ref().take(tensors.len()).flatten().filter(|d| *d != 0);
+    let of = |(saved, python): (Vec<Saved>, Option<u64>)| {
+        let mine = blocks.by_ref().take(saved.len()).flatten().filter(|d| *d != 0);
         mine.chain(python).collect()
     };
-    all.into_iter().map(of).collect()
+    keeps.into_iter().map(of).collect()
 }

@@ -10,7 +10,6 @@
 
 mod answer;
 mod attributes;
-pub(crate) mod awaited;
 mod bound;
 mod budget;
 mod chains;

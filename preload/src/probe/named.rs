@@ -79,7 +79,7 @@ pub(super) struct Named {
     pub(super) is_verified: bool,
     /// The name has another object by now, whose graph keeps the samples.
     pub(super) is_rebound: bool,
-    /// And an optimizer waits, whose backward may need that graph, or makes its steps part of it.
+    /// And a backward may still go through that graph: nothing that it saved was seen to have been changed in place since.
     pub(super) is_awaited: bool,
 }
 

@@ -25,10 +25,6 @@ const ALL: u64 = 100_000;
 const MANY_WORDS: u64 = 250_000;
 /// Of types: their objects are exceptions.
 pub(super) const EXCEPTION: u64 = 1 << 30;
-/// The attribute in which an optimizer has its parameters. One that only hands on what another does has none of its own.
-const GROUPS: &str = "param_groups";
-/// The option of an optimizer whose steps are part of a graph.
-const IN_GRAPH: &[u8] = b"differentiable";
 /// Tensors whose graphs are walked; and of those that are some of many.
 const TENSORS: usize = 12;
 const LISTED: usize = 256;
@@ -85,10 +81,6 @@ pub(super) struct Near {
     pub(super) tops: Vec<Top>,
     /// What keeps some of what is wanted itself.
     pub(super) holders: Vec<Holder>,
-    /// Optimizers, each with the list of its groups of parameters.
-    pub(super) optimizers: Vec<(u64, u64)>,
-    /// One of them makes its steps part of a graph, which is wanted then.
-    pub(super) is_in_graph: bool,
 }
 
 /// An object that was come to.
@@ -128,10 +120,6 @@ pub(super) struct Search<'a, 'p> {
     pub(super) chains: HashMap<u64, usize>,
     /// Things in containers that were looked at.
     entries: u64,
-    optimizers: Vec<(u64, u64)>,
-    is_in_graph: bool,
-    /// Of classes, whether they are optimizers'.
-    of_optimizers: HashMap<u64, bool>,
 }
 
 /// Looks at what has a name now. `wanted`: tensors, storages and what else was asked about.
@@ -151,9 +139,6 @@ pub(super) unsafe fn look(w: &World, types: &mut Types<'_>, wanted: &HashMap<u64
         holders: Vec::new(),
         chains: HashMap::new(),
         entries: 0,
-        optimizers: Vec::new(),
-        is_in_graph: false,
-        of_optimizers: HashMap::new(),
     };
     // SAFETY: the caller's promise, for all of them.
     unsafe {
@@ -174,8 +159,8 @@ pub(super) unsafe fn look(w: &World, types: &mut Types<'_>, wanted: &HashMap<u64
             search.depth += 1;
         }
         search.holders.retain(|h| !h.tensors.is_empty());
-        let Search { tensors, holders, optimizers, is_in_graph, .. } = search;
-        Near { tops: tops(w, tensors), holders, optimizers, is_in_graph }
+        let Search { tensors, holders, .. } = search;
+        Near { tops: tops(w, tensors), holders }
     }
 }
 
@@ -293,14 +278,6 @@ impl Search<'_, '_> {
                     });
                     let is_first = mine.iter().any(|(_, value)| type_of(*value) == own);
                     let chain = chain.or(is_first.then_some((object, way)));
-                    let is = || w.python.part_in_training(own, GROUPS).is_some();
-                    if *self.of_optimizers.entry(own).or_insert_with(is) {
-                        let groups = mine.iter().find(|(name, _)| w.python.text(*name) == GROUPS);
-                        if let Some(&(_, list)) = groups {
-                            self.optimizers.push((object, list));
-                            self.is_in_graph |= self.has_option(list, IN_GRAPH);
-                        }
-                    }
                     let mut kept = Vec::new();
                     for (name, value) in mine {
                         let way = Way::Attribute(object, name);
@@ -346,28 +323,6 @@ impl Search<'_, '_> {
                 self.holders.push(Holder { named: object, way, depth: self.depth, tensors });
             }
         }
-    }
-
-    /// Whether an option is set in one of an optimizer's groups of parameters.
-    ///
-    /// # Safety
-    /// As [`look`]; the list is alive, if it is one.
-    unsafe fn has_option(&mut self, list: u64, option: &[u8]) -> bool {
-        let (w, mut groups, mut is_set) = (self.w, Vec::new(), false);
-        // SAFETY: the caller's promise; what is alive refers to what is.
-        unsafe {
-            let kind = self.types.of(list);
-            if kind.class == Class::List {
-                references(list, kind, &mut |group| groups.push(group));
-            }
-            for group in groups.into_iter().take(ENTRIES as usize).filter(|g| w.python.is_dict(*g)) {
-                w.python.items(group, |name, value| {
-                    is_set |= w.python.ascii(name) == Some(option) && w.python.is_true(value);
-                    true
-                });
-            }
-        }
-        is_set
     }
 
     /// Looks at a container: what it keeps that is wanted, and, where it is small, what else.

@@ -27,6 +27,15 @@ const LIST: usize = 4096;
 /// What counts references to an object that lies in the same block is so much before it.
 const COUNTS: u64 = 16;
 
+/// A tensor that a node keeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Saved {
+    /// Of C++.
+    pub(super) tensor: u64,
+    /// How often it had been changed in place when it was saved for a backward; `None` where it was not.
+    pub(super) version: Option<u32>,
+}
+
 /// A node that was alive when it was copied.
 #[derive(Debug)]
 pub(super) struct Node {
@@ -111,18 +120,40 @@ fn bodies(pages: &Pages, nodes: &[&Node]) -> Vec<Vec<u64>> {
     pages.ranges(&all)
 }
 
+/// Whether autograd refuses to go back through the node at this address: a tensor that it saved was changed in place since. It is looked at
+/// before and after the count, so that it has kept the tensor meanwhile.
+pub(super) fn is_outdated(w: &World, at: u64, members: usize) -> bool {
+    let saved = || {
+        let (pages, mut known) = (Pages::default(), Nodes::default());
+        let node = nodes(&w.torch, &pages, &mut known, &[at]).pop().flatten();
+        node.and_then(|node| keeps(w, &pages, &[&node], members).pop()).map_or(Vec::new(), |(all, _)| all)
+    };
+    let before = saved();
+    let any = !changed(w, &Pages::default(), &before).is_empty();
+    any && saved() == before
+}
+
+/// Which of what nodes saved was changed in place since, by its place.
+pub(super) fn changed(w: &World, pages: &Pages, saved: &[Saved]) -> Vec<usize> {
+    let tensors: Vec<u64> = saved.iter().map(|s| s.tensor).collect();
+    let now = w.torch.versions(pages, &tensors);
+    let is_other =
+        |(s, now): (&Saved, Option<u32>)| s.version.zip(now).is_some_and(|(then, now)| then != now);
+    saved.iter().zip(now).enumerate().filter(|(_, of)| is_other(*of)).map(|(i, _)| i).collect()
+}
+
 /// What each keeps: tensors of C++, and the object of Python's that it runs. `members`: where they begin.
 pub(super) fn keeps(
     w: &World,
     pages: &Pages,
     nodes: &[&Node],
     members: usize,
-) -> Vec<(Vec<u64>, Option<u64>)> {
+) -> Vec<(Vec<Saved>, Option<u64>)> {
     let bodies = bodies(pages, nodes);
     let own: Vec<&[u64]> = bodies.iter().map(|all| all.get(members..).unwrap_or_default()).collect();
     let firsts: Vec<u64> = own.iter().map(|own| own.first().copied().unwrap_or(0)).collect();
     let tensors = w.torch.implementations(pages, &firsts);
-    let mut all: Vec<(Vec<u64>, Option<u64>)> = Vec::with_capacity(nodes.len());
+    let mut all: Vec<(Vec<Saved>, Option<u64>)> = Vec::with_capacity(nodes.len());
     // Their words, in which lists are looked for, and of which node.
     let mut lists: Vec<(usize, Vec<u64>)> = Vec::new();
     for (i, ((node, leaf), (&first, tensor))) in
@@ -130,12 +161,12 @@ pub(super) fn keeps(
     {
         let own = own.get(i).copied().unwrap_or_default();
         if (leaf.accumulator, leaf.accumulator_control) == (node.at, node.control) {
-            all.push((vec![first], None));
+            all.push((vec![Saved { tensor: first, version: None }], None));
         } else if tensor.at == 0 && node.is_python(w, first) {
             all.push((Vec::new(), Some(first)));
             lists.push((i, w.python.function_words(first)));
         } else {
-            all.push((own.windows(VARIABLE).filter_map(variable).filter(|t| *t != 0).collect(), None));
+            all.push((own.windows(VARIABLE).filter_map(variable).flatten().collect(), None));
             lists.push((i, own.to_vec()));
         }
     }
@@ -147,8 +178,8 @@ pub(super) fn keeps(
     all
 }
 
-/// The tensor that a `SavedVariable` of these words keeps, 0 where it keeps none; `None` where they are no such thing.
-fn variable(words: &[u64]) -> Option<u64> {
+/// What a `SavedVariable` of these words keeps, if anything; `None` where they are no such thing.
+fn variable(words: &[u64]) -> Option<Option<Saved>> {
     let &[tensor, _, _, _, _, numbers, flags, hooks, _, _, _, _, requires] = words else { return None };
     // Shared and weak pointers: what they point to, and what counts it.
     let are_pairs = [1, 3, 8, 10].into_iter().all(|at| match words.get(at..at + 2) {
@@ -160,11 +191,11 @@ fn variable(words: &[u64]) -> Option<u64> {
     // Made without a tensor, or kept by hooks.
     let is_empty = flags & 0xff != 0 || hooks != 0;
     let is_one = is_address(tensor) && are_pairs && are_flags && are_numbers;
-    is_one.then_some(if is_empty { 0 } else { tensor })
+    is_one.then_some((!is_empty).then_some(Saved { tensor, version: Some(numbers as u32) }))
 }
 
 /// Of each of these, the tensors of all vectors of `SavedVariable` among its words: of those whose elements are all such.
-fn lists_of_variables(pages: &Pages, words: &[&[u64]]) -> Vec<Vec<u64>> {
+fn lists_of_variables(pages: &Pages, words: &[&[u64]]) -> Vec<Vec<Saved>> {
     let mut vectors: Vec<(usize, (u64, usize))> = Vec::new();
     for (i, words) in words.iter().enumerate() {
         vectors.extend((0..words.len()).filter_map(|at| Some((i, vector(words, at, VARIABLE)?))));
@@ -172,9 +203,9 @@ fn lists_of_variables(pages: &Pages, words: &[&[u64]]) -> Vec<Vec<u64>> {
     let ranges: Vec<(u64, usize)> = vectors.iter().map(|v| v.1).collect();
     let mut out = vec![Vec::new(); words.len()];
     for ((i, (_, count)), all) in vectors.into_iter().zip(pages.ranges(&ranges)) {
-        let tensors: Option<Vec<u64>> = all.chunks(VARIABLE).map(variable).collect();
-        if let (Some(tensors), Some(out)) = (tensors.filter(|_| all.len() == count), out.get_mut(i)) {
-            out.extend(tensors.into_iter().filter(|t| *t != 0));
+        let saved: Option<Vec<Option<Saved>>> = all.chunks(VARIABLE).map(variable).collect();
+        if let (Some(saved), Some(out)) = (saved.filter(|_| all.len() == count), out.get_mut(i)) {
+            out.extend(saved.into_iter().flatten());
         }
     }
     out
@@ -195,6 +226,7 @@ mod tests {
     use super::*;
 
     const TENSOR: u64 = 0x5555_0000_1000;
+    const SAVED: Saved = Saved { tensor: TENSOR, version: Some(3) };
 
     fn saved() -> [u64; VARIABLE] {
         let mut one = [0; VARIABLE];
@@ -205,7 +237,7 @@ mod tests {
 
     #[test]
     fn a_saved_tensor_is_believed_by_all_its_fields() {
-        assert_eq!(variable(&saved()), Some(TENSOR));
+        assert_eq!(variable(&saved()), Some(Some(SAVED)));
         for (at, wrong) in
             [(0, 7), (1, TENSOR), (3, TENSOR), (4, 1), (5, 1 << 60), (6, 2 << 8), (7, 3), (8, 9), (12, 2)]
         {
@@ -216,7 +248,7 @@ mod tests {
         for (at, word) in [(6, 1), (7, TENSOR)] {
             let mut one = saved();
             one[at] = word;
-            assert_eq!(variable(&one), Some(0), "released, or kept by hooks: word {at}");
+            assert_eq!(variable(&one), Some(None), "released, or kept by hooks: word {at}");
         }
     }
 
@@ -225,7 +257,7 @@ mod tests {
         let mut all: Vec<u64> = [saved(), saved()].concat();
         let begin = all.as_ptr() as u64;
         let end = begin + 2 * 8 * VARIABLE as u64;
-        assert_eq!(lists_of_variables(&Pages::default(), &[&[7, begin, end, end]]), [[TENSOR, TENSOR]]);
+        assert_eq!(lists_of_variables(&Pages::default(), &[&[7, begin, end, end]]), [[SAVED, SAVED]]);
         assert!(
             lists_of_variables(&Pages::default(), &[&[7, begin, end - 8, end]])[0].is_empty(),
             "not whole elements"

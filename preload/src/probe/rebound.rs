@@ -7,7 +7,6 @@
 //! the name; but where a state is made by way of a name of its own (`gates = f(x, h)`, then `h = g(gates)`) it is the outer one. Only the source
 //! can tell, so the outer names come behind the inner ones.
 
-use super::awaited::{self, Stepped};
 use super::budget::Budget;
 use super::graph;
 use super::named::{Named, Place};
@@ -24,8 +23,6 @@ pub(super) struct Found {
     /// Those by graphs, and those by containers, or chains of objects.
     pub(super) graphs: Vec<Named>,
     pub(super) kept: Vec<Named>,
-    /// Optimizers that alone tell whether one of the graphs waits for a backward, as a step of theirs ends: their gradients are cleared.
-    pub(super) unsettled: Vec<u64>,
 }
 
 /// A graph that was walked, and what it keeps.
@@ -58,8 +55,7 @@ pub(super) unsafe fn search(
     let mut found = Found::default();
     // SAFETY: the caller's promise, for all of them; nothing of the job runs before the end.
     unsafe {
-        let Near { tops, holders, optimizers, is_in_graph } = near::look(w, types, wanted);
-        let waits = is_in_graph || awaited::any_waits(&optimizers);
+        let Near { tops, holders } = near::look(w, types, wanted);
         for h in holders {
             let mask = in_blocks(w, types, wanted, &h.tensors);
             if mask != 0 {
@@ -68,10 +64,6 @@ pub(super) unsafe fn search(
             }
         }
         let (walked, is_whole) = walk(w, wanted, tops, budget);
-        let stepped = match walked.is_empty() || waits {
-            true => Vec::new(),
-            false => awaited::stepped_leaves(w, types, &optimizers),
-        };
         let above = |w: &Walked| walked.iter().any(|o| w.is_above(o));
         let mut outer: Vec<bool> = walked.iter().map(above).collect();
         let is_inner = |(w, outer): (&Walked, &bool)| if *outer { 0 } else { w.mask };
@@ -79,12 +71,8 @@ pub(super) unsafe fn search(
         let mut all: Vec<(bool, Walked)> = outer.drain(..).zip(walked).collect();
         all.sort_by_key(|(is_outer, _)| *is_outer);
         for (is_outer, Walked { top, mask, walk }) in all {
-            let own: Vec<&Stepped> =
-                stepped.iter().filter(|s| s.leaves.iter().any(|leaf| walk.reaches(*leaf))).collect();
-            let is_awaited = own.is_empty();
-            if mask != 0 && own.iter().all(|s| !s.is_known) {
-                found.unsettled.extend(own.iter().map(|s| s.optimizer));
-            }
+            // A backward may be still to come where autograd would go back through all of it.
+            let is_awaited = !walk.is_outdated;
             let mask = if is_outer { mask & inner } else { mask };
             for NameOf { object, way, is_listed } in top.names.iter().filter(|_| mask != 0) {
                 let place = way.place(w, types);

@@ -76,8 +76,7 @@ impl Running {
         loop {
             // SAFETY: the GIL is held and the collector is not at work.
             let progress = unsafe { self.work.slice(world, budget) }?;
-            let is_more = matches!(progress, Progress::More) && self.work.step.is_none();
-            if !is_more || self.work.wants_a_slice(budget) || budget.is_over() {
+            if !matches!(progress, Progress::More) || self.work.wants_a_slice(budget) || budget.is_over() {
                 return Ok(progress);
             }
         }

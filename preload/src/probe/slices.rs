@@ -22,8 +22,6 @@ pub(super) static RUNNING: Mutex<Option<Running>> = Mutex::new(None);
 pub(super) static WANTED: AtomicBool = AtomicBool::new(false);
 /// A pending call is queued, since this moment; 0: none is.
 pub(super) static QUEUED: AtomicU64 = AtomicU64::new(0);
-/// The probe waits for the end of a step.
-static WAITS: AtomicBool = AtomicBool::new(false);
 /// Holders that are counted again, and that a count is due.
 pub(super) static LOOKS: Mutex<Option<Looks>> = Mutex::new(None);
 pub(super) static COUNT: AtomicBool = AtomicBool::new(false);
@@ -78,7 +76,7 @@ pub(super) fn lock() -> std::sync::MutexGuard<'static, Option<Running>> {
 /// Runs on the main thread, with the GIL, between two instructions of the script.
 extern "C" fn pending(_: *mut c_void) -> c_int {
     QUEUED.store(0, Release);
-    guarded_slice(0);
+    guarded_slice();
     if COUNT.load(Acquire) {
         look_again();
     }
@@ -105,13 +103,10 @@ pub(super) fn look_again() {
     COUNT.store(false, Release);
 }
 
-/// An optimizer's hook has come by as its step ends, with the GIL. A load where nothing is asked.
+/// An optimizer's hook has come by, with the GIL. A load where nothing is asked.
 #[inline]
-pub(crate) fn pass_by(optimizer: u64) {
+pub(crate) fn pass_by() {
     if WANTED.load(Relaxed) || COUNT.load(Relaxed) {
-        if WAITS.load(Relaxed) {
-            guarded_slice(optimizer);
-        }
         late_slice();
     }
 }
@@ -120,37 +115,28 @@ pub(crate) fn pass_by(optimizer: u64) {
 pub(super) fn late_slice() {
     let queued = QUEUED.load(Acquire);
     if queued != 0 && clock::moment().mono_ns.saturating_sub(queued) > LATE {
-        guarded_slice(0);
+        guarded_slice();
         if COUNT.load(Acquire) {
             look_again();
         }
     }
 }
 
-/// A slice, as a step of this optimizer's ends (0: of none).
 #[cold]
-pub(super) fn guarded_slice(optimizer: u64) {
+pub(super) fn guarded_slice() {
     if recorder::is_recording() && WANTED.load(Acquire) {
         // A panic has been explained, and the recording has ended, by the time it is caught.
-        let _ = std::panic::catch_unwind(AssertUnwindSafe(|| slice(optimizer)));
+        let _ = std::panic::catch_unwind(AssertUnwindSafe(slice));
     }
 }
 
 /// One slice. With the GIL held, which keeps two of them apart.
-fn slice(optimizer: u64) {
-    /// Between two looks at whether it has waited long enough.
-    const REST: u64 = 20_000_000;
+fn slice() {
     let Ok(mut guard) = RUNNING.try_lock() else { return };
     let Some(running) = guard.as_mut() else { return };
     let (now, needs) = (clock::moment().mono_ns, running.work.needs());
     if !running.pace.allows(needs, since_began(now), charged(), is_ending()) {
         running.rests = now + running.pace.rest(0, needs, since_began(now), charged());
-        return;
-    }
-    let waits = running.work.waits(optimizer, now, is_ending());
-    WAITS.store(waits, Relaxed);
-    if waits {
-        running.rests = now + REST;
         return;
     }
     let budget = Budget::new();
@@ -173,10 +159,7 @@ fn slice(optimizer: u64) {
             Slice { stage, pause, spent, others: others - a, waits: waits - b, faults: faults - c };
     }
     let answer = match progress {
-        Ok(Progress::More) if running.spent < IN_ALL => {
-            WAITS.store(running.work.step.is_some(), Relaxed);
-            return;
-        }
+        Ok(Progress::More) if running.spent < IN_ALL => return,
         Ok(Progress::More) => Err("the search took too long".to_string()),
         Ok(Progress::Answered(answers)) => Ok(answers),
         Err(why) => Err(why),

@@ -1,7 +1,7 @@
 //! From a Python tensor to the memory of its storage and to the node that made it, without torch being asked.
 //!
 //! Every step is believed only where the vtable says what stands there: a `c10::TensorImpl` (storage at 16, autograd's part
-//! at 24), a `c10::StorageImpl` (data at 16), a `torch::autograd::AutogradMeta` (after its name: grad, grad_fn), which a view's begins with. A tensor of
+//! at 24, what counts the changes of its memory at 40), a `c10::StorageImpl` (data at 16), a `torch::autograd::AutogradMeta` (after its name: grad, grad_fn), which a view's begins with. A tensor of
 //! any other kind (sparse, batched, functional) has no storage here, and one that nobody refers to any more is none. Offsets as in torch 2.4 to 2.15.
 
 use crate::platform::memory::read;
@@ -20,6 +20,8 @@ pub(super) struct Implementation {
     pub(super) data: u64,
     /// Address of autograd's part, or 0.
     meta: u64,
+    /// Address of what counts the changes of its memory, or 0.
+    counter: u64,
 }
 
 /// What autograd says of a tensor.
@@ -41,6 +43,8 @@ pub(super) struct Torch {
     tensor: u64,
     /// Up to 2.8 or so every library of torch's has one of its own.
     storage: [u64; 4],
+    /// Of what counts changes; 0 where this torch does not export it.
+    counter: [u64; 4],
     meta: u64,
     /// The same of views.
     view_meta: u64,
@@ -61,10 +65,13 @@ impl Torch {
             address => Ok(address),
         };
         let storage = find(c"_ZTVN3c1011StorageImplE", Library::C10)?;
+        let each = [Library::C10, Library::TorchCpu, Library::TorchPython, Library::TorchCuda];
         Ok(Torch {
             tensor: find(c"_ZTVN3c1010TensorImplE", Library::C10)? + FIRST,
-            storage: [Library::C10, Library::TorchCpu, Library::TorchPython, Library::TorchCuda]
-                .map(|library| find(c"_ZTVN3c1011StorageImplE", library).unwrap_or(storage) + FIRST),
+            storage: each.map(|library| find(c"_ZTVN3c1011StorageImplE", library).unwrap_or(storage) + FIRST),
+            counter: each.map(|library| {
+                find(c"_ZTVN3c1015VariableVersion14VersionCounterE", library).map_or(0, |at| at + FIRST)
+            }),
             meta: find(c"_ZTVN5torch8autograd12AutogradMetaE", Library::TorchCpu)? + FIRST,
             view_meta: find(c"_ZTVN5torch8autograd22DifferentiableViewMetaE", Library::TorchCpu)? + FIRST,
             node: find(c"_ZTIN5torch8autograd4NodeE", Library::TorchCpu)?,
@@ -115,12 +122,13 @@ impl Torch {
         let mut all = vec![Implementation::default(); at.len()];
         let (places, addresses) = memory::addresses(at);
         let mut storages = Vec::new();
-        for ((i, address), word) in places.iter().zip(&addresses).zip(pages.words::<4>(&addresses)) {
-            if let (Some([vtable, references, storage, meta]), Some(one)) = (word, all.get_mut(*i))
+        for ((i, address), word) in places.iter().zip(&addresses).zip(pages.words::<6>(&addresses)) {
+            if let (Some([vtable, references, storage, meta, _, counter]), Some(one)) =
+                (word, all.get_mut(*i))
                 && vtable == self.tensor
                 && references as u32 != 0
             {
-                *one = Implementation { at: *address, data: 0, meta };
+                *one = Implementation { at: *address, data: 0, meta, counter };
                 storages.push((*i, storage));
             }
         }
@@ -140,6 +148,18 @@ impl Torch {
         let gradients: Vec<u64> = self.autograd(pages, tensors).into_iter().map(|a| a.grad).collect();
         let gradients = self.implementations(pages, &gradients);
         tensors.iter().zip(gradients).map(|(t, grad)| [t.data, grad.data]).collect()
+    }
+
+    /// How often the memory of each was changed in place, as autograd counts it; `None` where that is not known.
+    pub(super) fn versions(&self, pages: &Pages, tensors: &[u64]) -> Vec<Option<u32>> {
+        let counters: Vec<u64> = self.implementations(pages, tensors).iter().map(|t| t.counter).collect();
+        let version = |word: Option<[u64; 3]>| match word? {
+            [vtable, references, version] if vtable != 0 && self.counter.contains(&vtable) => {
+                (references as u32 != 0).then_some(version as u32)
+            }
+            _ => None,
+        };
+        pages.words::<3>(&counters).into_iter().map(version).collect()
     }
 
     /// What autograd says of tensors, in their order.

@@ -19,7 +19,6 @@ use super::tensors::node_of;
 use super::types::Types;
 use super::world::World;
 use super::{graph, rebound};
-use crate::platform::clock;
 use crate::platform::pages::Pages;
 use crate::python::collector::{Reached, Walk, is_tracked};
 use crate::recorder::at_work::in_room;
@@ -36,8 +35,6 @@ const GOLDEN: usize = 0x9e37_79b9;
 const TENSORS: usize = 256;
 /// Times that a last look may run out of time before it is given up, slices of 40 ms.
 pub(super) const TRIES: u32 = 8;
-/// Nanoseconds that the end of a step is waited for.
-const STEP: u64 = 120_000_000_000;
 /// Objects that are tracked at most: a pass over these takes about half a second of pauses.
 const OBJECTS: u64 = 2_000_000;
 
@@ -63,14 +60,6 @@ pub(super) struct Rest {
     pub(super) ways: usize,
     /// Times that there was no time for one way.
     pub(super) tries: u32,
-}
-
-/// Names wait for the end of a step: what has a gradient then is what it changed.
-pub(super) struct AtStep {
-    /// Of one of these optimizers.
-    optimizers: Vec<u64>,
-    /// Not waited for longer than until this moment.
-    until: u64,
 }
 
 /// What a slice came to.
@@ -111,10 +100,6 @@ pub(super) struct Work {
     pub(super) now: Vec<Named>,
     /// Names whose containers, made anew in every step, were seen to keep some of it.
     held: Vec<Named>,
-    /// The step that is to end before names are looked at again, and that it has.
-    pub(super) step: Option<AtStep>,
-    is_at_step: bool,
-    has_waited: bool,
     /// The climb from the tops of graphs.
     pub(super) rise: Option<Climb>,
     /// What is left of the last look at the first name that has none yet.
@@ -164,17 +149,6 @@ impl Work {
     /// Nanoseconds of the processor that the next slice may take.
     pub(super) fn needs(&self) -> u64 {
         if self.is_at_once() { budget::AT_ONCE } else { budget::SLICE }
-    }
-
-    /// Whether it waits for the end of a step, now that one of this optimizer's has ended (0: none has). It no longer does if so, nor once it has
-    /// waited long enough.
-    pub(super) fn waits(&mut self, optimizer: u64, now: u64, is_ending: bool) -> bool {
-        self.is_at_step = self.step.as_ref().is_some_and(|step| step.optimizers.contains(&optimizer));
-        let Some(step) = &self.step else { return false };
-        if self.is_at_step || now >= step.until || is_ending {
-            self.step = None;
-        }
-        self.step.is_some()
     }
 
     /// The question's number.
@@ -417,18 +391,8 @@ impl Work {
             unsafe { rebound::search(w, &mut Types::new(&w.python), &self.wanted, budget) };
         let known = |named: &[Named]| named.iter().fold(0, |all, n| all | n.mask).count_ones();
         let (new, old) = (known(&found.graphs) + known(&found.kept), known(&self.now) + known(&self.held));
-        if self.is_at_step {
-            // A graph that is gone by now was not waited for in vain.
-            let waits = |n: &Named| found.graphs.iter().all(|f| f.place != n.place || f.is_awaited);
-            self.now.iter_mut().for_each(|n| n.is_awaited = waits(n));
-        }
         if new > old {
             (self.now, self.held) = (found.graphs, found.kept);
-        }
-        if is_whole && !found.unsettled.is_empty() && !self.has_waited {
-            let until = clock::moment().mono_ns + STEP;
-            (self.has_waited, self.step) = (true, Some(AtStep { optimizers: found.unsettled, until }));
-            return;
         }
         self.rest.tries += 1;
         if !is_whole && !self.is_close && self.rest.tries < TRIES {

@@ -27,9 +27,7 @@ pub(super) extern "C" fn end(_: Object, optimizer: Object) -> Object {
     if let Some(mut t) = enter(STEP) {
         t.note(Kind::OptimizerEnd, 0, number, 0, 0);
         t.optimizer = false;
-        drop(t);
-        probe::awaited::stepped(optimizer as u64);
     }
-    probe::pass_by(optimizer as u64);
+    probe::pass_by();
     none()
 }

@@ -19,7 +19,7 @@ pub(crate) struct Keeper {
     pub(crate) graph: bool,
     /// The name gets another object at every step.
     pub(crate) rebound: bool,
-    /// And a backward may need that graph: an optimizer has not stepped while others did, or none has stepped its parameters.
+    /// And a backward may still go through that graph: nothing that it saved was seen to have been changed in place since.
     pub(crate) awaited: bool,
     /// Lines of this file that the allocation of what is kept led through.
     pub(crate) allocated: Vec<u32>,
