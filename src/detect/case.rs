@@ -214,6 +214,7 @@ fn compose(
         steps_to_oom: None,
         seconds_to_oom: None,
         with_others: false,
+        speeds_up: false,
         last_step: mark,
         explain: String::new(),
         sites,

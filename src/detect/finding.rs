@@ -138,6 +138,8 @@ pub struct Finding {
     pub seconds_to_oom: Option<SecondsToOom>,
     /// Both count what other findings add to the device, too.
     pub with_others: bool,
+    /// Both count that it becomes faster by about the same with each mark.
+    pub speeds_up: bool,
     /// The last mark that it was judged at.
     pub last_step: u32,
     /// One whole sentence with its numbers: why.

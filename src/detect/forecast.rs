@@ -16,6 +16,8 @@ pub(super) struct Rate {
     pub(super) highest: f64,
     /// Growth of the later half as a part of that of the earlier half.
     pub(super) ratio: f64,
+    /// By how much it rises with each mark, where it has risen steadily.
+    pub(super) gain: f64,
 }
 
 /// Marks over which a rate is called current, at least.
@@ -41,8 +43,11 @@ impl Rate {
             // No rise where one was due: the present pace is at most this.
             current = (last.1.bytes - recent.1.bytes) as f64 / f64::from((mark - recent.0).max(1));
         }
+        // It is the mean over some marks: of what becomes faster and faster, the rate in their middle.
+        let gain = gain(rises);
+        current += gain * f64::from(last.0 - recent.0) / 2.0;
         let highest = bytes.max(current);
-        Rate { bytes, blocks, current, highest, ratio }
+        Rate { bytes, blocks, current, highest, ratio, gain }
     }
 
     /// The rate over marks of which each is so many times as long.
@@ -54,6 +59,7 @@ impl Rate {
             current: self.current * marks,
             highest: self.highest * marks,
             ratio: self.ratio,
+            gain: self.gain * marks * marks,
         }
     }
 
@@ -72,12 +78,37 @@ impl Rate {
             all.blocks += r.blocks;
             all.current += r.current;
             all.highest += r.highest;
+            all.gain += r.gain;
             all.ratio += r.ratio * r.bytes;
             weight += r.bytes;
         }
         all.ratio = if weight > 0.0 { all.ratio / weight } else { 1.0 };
         all
     }
+}
+
+/// Parts of a growth whose rates must rise one after the other for it to become faster and faster; and rises in each of them.
+const PARTS: u32 = 4;
+const RISES: usize = 4;
+/// By how much at least, as a part of the mean rate.
+const FASTER: f64 = 0.08;
+
+/// How much faster growth becomes with each mark: 0 unless the rates of its parts rise by about the same, each time.
+fn gain(rises: &[(u32, Point)]) -> f64 {
+    let (first, last) = (rises[0].0, rises[rises.len() - 1].0);
+    let width = last.saturating_sub(first) / PARTS;
+    let at = |mark: u32| rises.iter().rfind(|r| r.0 <= mark).map_or(0.0, |r| r.1.bytes as f64);
+    if rises.len() < RISES * PARTS as usize || width == 0 {
+        return 0.0;
+    }
+    let ends: Vec<f64> = (0..=PARTS).map(|part| at(last - (PARTS - part) * width)).collect();
+    let rates: Vec<f64> = ends.windows(2).map(|w| (w[1] - w[0]) / f64::from(width)).collect();
+    let mean = rates.iter().sum::<f64>() / f64::from(PARTS);
+    let steps: Vec<f64> = rates.windows(2).map(|w| w[1] - w[0]).collect();
+    let (least, most) =
+        (steps.iter().copied().fold(f64::MAX, f64::min), steps.iter().copied().fold(0.0, f64::max));
+    let is_steady = least > FASTER * mean && most <= 3.0 * least;
+    if is_steady { (rates[rates.len() - 1] - rates[0]) / f64::from((PARTS - 1) * width) } else { 0.0 }
 }
 
 /// Bytes and blocks per mark of the straight line that fits best: where growth dies away, the first marks are not the
@@ -143,6 +174,8 @@ pub(super) struct Headroom {
     pub(super) known: bool,
     /// The part of it that lies in pieces which nothing fits into, where there is more and more of that.
     pub(super) pieces: Option<Pieces>,
+    /// By how much more with each step a step needs at its peak than at its end.
+    pub(super) needs: f64,
 }
 
 impl Headroom {
@@ -166,17 +199,21 @@ const LAST_ROWS: usize = 256;
 /// Bytes by which they rise at least.
 const WORTH: u64 = 1 << 20;
 
+/// How a figure of the last steps rises.
+fn rise(rows: &[StepRow], value: impl Fn(&StepRow) -> u64) -> Option<Rise> {
+    let rows = rows.get(rows.len().saturating_sub(LAST_ROWS)..)?;
+    Rise::of(rows, WINDOWS, 1, value).filter(|r| r.total() >= WORTH)
+}
+
 /// What becomes more with every step of what torch has reserved and does not use at the peak.
 fn pieces(rows: &[StepRow]) -> Option<Pieces> {
-    let rows = rows.get(rows.len().saturating_sub(LAST_ROWS)..)?;
     let unused = |r: &StepRow| r.reserved.0.saturating_sub(r.peak.0).saturating_sub(r.pending.0);
-    let rise = Rise::of(rows, WINDOWS, 1, unused).filter(|r| r.total() >= WORTH)?;
-    Some(Pieces { bytes: rise.floors[1], per_step: rise.per_step() })
+    rise(rows, unused).map(|r| Pieces { bytes: r.floors[1], per_step: r.per_step() })
 }
 
 pub(super) fn headroom(replay: &Replay, device: DeviceId) -> Headroom {
     let Some(d) = replay.device(device) else {
-        return Headroom { bytes: u64::MAX, most: u64::MAX, known: false, pieces: None };
+        return Headroom { bytes: u64::MAX, most: u64::MAX, known: false, pieces: None, needs: 0.0 };
     };
     let (usable, known) = match replay.usable(device) {
         Some(bytes) => (bytes.0, true),
@@ -190,7 +227,8 @@ pub(super) fn headroom(replay: &Replay, device: DeviceId) -> Headroom {
     let (highest, lowest) = (recent().max().unwrap_or(0).max(second), recent().min().unwrap_or(0));
     let room = usable.saturating_sub(last.allocated.0.saturating_add(last.pending.0));
     let (bytes, most) = (room.saturating_sub(highest), room.saturating_sub(lowest));
-    Headroom { bytes, most, known, pieces: pieces(&d.rows) }
+    let needs = rise(&d.rows, above).map_or(0.0, |r| r.per_step());
+    Headroom { bytes, most, known, pieces: pieces(&d.rows), needs }
 }
 
 /// The later half of a growth as a part of the earlier one, below which its rate is called falling.
@@ -201,14 +239,20 @@ const FAR: u64 = 4;
 
 /// Marks until `headroom` is used up.
 pub(super) fn steps_to_oom(headroom: u64, rate: &Rate) -> StepsToOom {
-    let at =
-        |r: f64| if r > 0.0 { (headroom as f64 / r).ceil().min(u64::MAX as f64) as u64 } else { u64::MAX };
-    let mid = at(rate.current);
+    let room = headroom as f64;
+    let marks = |n: f64| n.ceil().min(u64::MAX as f64) as u64;
+    let at = |r: f64| if r > 0.0 { marks(room / r) } else { u64::MAX };
+    // What becomes faster by the same each time goes on to.
+    let faster = |r: f64| match rate.gain > 0.0 && r > 0.0 {
+        true => marks(((r * r + 2.0 * rate.gain * room).sqrt() - r) / rate.gain),
+        false => at(r),
+    };
+    let mid = faster(rate.current);
     let slowest = rate.current.min(rate.bytes);
     // Where growth dies away, it goes on to die away: each later stretch as long as the run so far grows by
     // `ratio` of the one before.
     let high = if rate.ratio < FALLS { at(slowest * rate.ratio.max(0.05)) } else { at(slowest) };
-    StepsToOom { low: at(rate.highest).min(mid), mid, high: high.max(mid) }
+    StepsToOom { low: faster(rate.highest).min(mid), mid, high: high.max(mid) }
 }
 
 /// The same with the interval that nine of ten ends lie in. `seen`: marks that growth was watched for. What was seen briefly
@@ -246,6 +290,29 @@ fn dying(room: f64, rate: f64, ratio: f64, half: f64) -> Option<f64> {
 mod tests {
     use super::*;
     use crate::event::Bytes;
+
+    fn rises(marks: u32, total: impl Fn(u64) -> u64) -> Vec<(u32, Point)> {
+        (1..=marks).map(|n| (n, Point { blocks: u64::from(n), bytes: total(u64::from(n)) })).collect()
+    }
+
+    #[test]
+    fn what_becomes_faster_with_each_mark_goes_on_to() {
+        for marks in [20, 60, 200] {
+            let (now, full) = (u64::from(marks), 2 * u64::from(marks));
+            let rate = Rate::of(&rises(marks, |n| n * n << 20), marks, 3.0);
+            assert!((rate.gain / f64::from(2 << 20) - 1.0).abs() < 0.1, "{rate:?}");
+            assert!((rate.current / (2 * now << 20) as f64 - 1.0).abs() < 0.1, "{rate:?}");
+            let when = steps_to_oom((full * full - now * now) << 20, &rate);
+            assert!((when.mid as f64 / f64::from(marks) - 1.0).abs() < 0.1, "{when:?} after {marks}");
+        }
+        // A straight line, one jump in the rate, and what slows down.
+        let jump = |n: u64| if n < 40 { n } else { 40 + 5 * (n - 40) };
+        for total in [|n| n << 20, |n| (n as f64).sqrt() as u64 * 1000, |n| 100 * n + 40 * (n % 9)] {
+            assert_eq!(Rate::of(&rises(60, total), 60, 1.0).gain, 0.0);
+        }
+        assert_eq!(Rate::of(&rises(80, jump), 80, 1.0).gain, 0.0);
+        assert_eq!(Rate::of(&rises(12, |n| n * n), 12, 1.0).gain, 0.0, "too few");
+    }
 
     #[test]
     fn what_torch_reserves_and_never_uses_counts_where_it_becomes_more() {

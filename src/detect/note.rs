@@ -104,6 +104,7 @@ impl<'a> Note<'a> {
             steps_to_oom: None,
             seconds_to_oom: None,
             with_others: false,
+            speeds_up: false,
             last_step: replay.steps(),
             explain: self.explain,
             sites,

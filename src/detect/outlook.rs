@@ -45,19 +45,22 @@ impl Outlook {
         let own = self.per_step().current;
         f.with_others = own * PART >= all.current && (all.current - own) * WORTH > all.current;
         let rate = if f.with_others { all.times(1.0 / self.per_step) } else { self.rate };
+        f.speeds_up = rate.gain > 0.0;
         let mut steps = forecast::interval(&self.room, &rate, self.marks);
         if f.with_others {
             // They may end before it does.
             steps.high = steps.high.max(forecast::interval(&self.room, &self.rate, self.marks).mid);
         }
         // What a block that is made anew leaves behind is whole segments, which torch gives back when it needs room.
-        if let Some(pieces) = self.room.pieces.filter(|_| !f.is_remade()) {
-            // Pieces that nothing fits into become more as well: with what grows, whose share of it this is.
+        let pieces = self.room.pieces.filter(|_| !f.is_remade());
+        if pieces.is_some() || self.room.needs > 0.0 {
+            // Pieces that nothing fits into become more as well, and so does what a step needs at its peak: with what grows, whose share of it
+            // this is.
             let share =
                 if f.with_others || all.current <= 0.0 { 1.0 } else { (own / all.current).clamp(0.0, 1.0) };
-            let sooner = self.room.without(pieces.bytes);
-            let sooner =
-                forecast::interval(&sooner, &rate.plus(pieces.per_step * share / self.per_step), self.marks);
+            let more = pieces.map_or(0.0, |p| p.per_step) + self.room.needs;
+            let sooner = self.room.without(pieces.map_or(0, |p| p.bytes));
+            let sooner = forecast::interval(&sooner, &rate.plus(more * share / self.per_step), self.marks);
             (steps.low, steps.mid) = (steps.low.min(sooner.low), steps.mid.min(sooner.mid));
         }
         let seconds = self.pace.map(|pace| SecondsToOom::of(&steps, pace));

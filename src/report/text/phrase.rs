@@ -48,6 +48,7 @@ pub(super) fn forecast(p: &Process<'_>, f: &Finding) -> Option<(&'static str, St
         false if f.with_others => {
             ("full after", format!("further {grain}"), " at the rate of all that grows")
         }
+        false if f.speeds_up => ("full after", format!("further {grain}"), " if it goes on to speed up"),
         false => ("full after", format!("further {grain}"), " at this rate"),
     };
     if f.grain == GrainName::Tick {
