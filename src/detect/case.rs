@@ -58,8 +58,9 @@ pub(super) struct Case {
     stood: Option<Finding>,
     /// The most bytes that it ever counted.
     pub(super) most: u64,
-    /// See [`Finding::once`].
+    /// See [`Finding::once`]; and of how many members.
     once: Vec<Held>,
+    looked_at: usize,
     /// See [`FindingSite::stack`].
     stacks: Stacks,
 }
@@ -79,7 +80,8 @@ impl Case {
         let (once, stacks) = origins(replay, place, &members);
         let (finding, outlook) = compose(replay, policy, place, &members, (&once, &stacks), None)?;
         let (finding, most) = (Finding { id, ..finding }, finding.bytes_now);
-        Some(Case { place, members, finding, outlook, stood: None, most, once, stacks })
+        let looked_at = members.len();
+        Some(Case { place, members, finding, outlook, stood: None, most, once, looked_at, stacks })
     }
 
     pub(super) fn stands(&self) -> bool {
@@ -112,8 +114,9 @@ impl Case {
         let marks = self.place.mark(replay).saturating_sub(self.finding.first_step);
         // What a job frees on its way out is counted as of its last step.
         let ended = replay.is_torn_down();
-        if marks <= FIRST_MARKS && !ended {
+        if (marks <= FIRST_MARKS || self.looked_at != self.members.len()) && !ended {
             (self.once, self.stacks) = origins(replay, self.place, &self.members);
+            self.looked_at = self.members.len();
         }
         self.once.retain(|o| {
             ended || replay.block(self.place.device, o.block.addr).is_some_and(|h| h.born == o.born)
@@ -148,6 +151,8 @@ impl Case {
         let gone: u64 = self.members.iter().filter_map(|m| freed.get(&m.id)).sum();
         if gone >= stood.bytes_now / 10 * 9 {
             self.finding = stood;
+            let noun = self.finding.grain.noun();
+            self.finding.explain.push_str(&format!("; all of it was freed after the last {noun}"));
         }
     }
 }

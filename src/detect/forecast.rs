@@ -176,6 +176,8 @@ pub(super) struct Headroom {
     pub(super) pieces: Option<Pieces>,
     /// By how much more with each step a step needs at its peak than at its end.
     pub(super) needs: f64,
+    /// What else may be no use at the end: what torch has reserved and does not use, a little at most.
+    pub(super) slack: u64,
 }
 
 impl Headroom {
@@ -198,6 +200,10 @@ const WINDOWS: usize = 4;
 const LAST_ROWS: usize = 256;
 /// Bytes by which they rise at least.
 const WORTH: u64 = 1 << 20;
+/// The part of a device that pieces may take which do not become more: one in so many bytes.
+const SLACK: u64 = 32;
+/// Marks after which a forecast is so narrow that this matters.
+pub(super) const NARROW: u32 = 64;
 
 /// How a figure of the last steps rises.
 fn rise(rows: &[StepRow], value: impl Fn(&StepRow) -> u64) -> Option<Rise> {
@@ -205,15 +211,26 @@ fn rise(rows: &[StepRow], value: impl Fn(&StepRow) -> u64) -> Option<Rise> {
     Rise::of(rows, WINDOWS, 1, value).filter(|r| r.total() >= WORTH)
 }
 
+/// What torch has reserved and did not use in a step.
+fn unused(r: &StepRow) -> u64 {
+    r.reserved.0.saturating_sub(r.peak.0).saturating_sub(r.pending.0)
+}
+
 /// What becomes more with every step of what torch has reserved and does not use at the peak.
 fn pieces(rows: &[StepRow]) -> Option<Pieces> {
-    let unused = |r: &StepRow| r.reserved.0.saturating_sub(r.peak.0).saturating_sub(r.pending.0);
     rise(rows, unused).map(|r| Pieces { bytes: r.floors[1], per_step: r.per_step() })
 }
 
 pub(super) fn headroom(replay: &Replay, device: DeviceId) -> Headroom {
     let Some(d) = replay.device(device) else {
-        return Headroom { bytes: u64::MAX, most: u64::MAX, known: false, pieces: None, needs: 0.0 };
+        return Headroom {
+            bytes: u64::MAX,
+            most: u64::MAX,
+            known: false,
+            pieces: None,
+            needs: 0.0,
+            slack: 0,
+        };
     };
     let (usable, known) = match replay.usable(device) {
         Some(bytes) => (bytes.0, true),
@@ -228,7 +245,8 @@ pub(super) fn headroom(replay: &Replay, device: DeviceId) -> Headroom {
     let room = usable.saturating_sub(last.allocated.0.saturating_add(last.pending.0));
     let (bytes, most) = (room.saturating_sub(highest), room.saturating_sub(lowest));
     let needs = rise(&d.rows, above).map_or(0.0, |r| r.per_step());
-    Headroom { bytes, most, known, pieces: pieces(&d.rows), needs }
+    let idle = d.rows.iter().rev().take(LOOK_BACK).map(unused).min().unwrap_or(0);
+    Headroom { bytes, most, known, pieces: pieces(&d.rows), needs, slack: idle.min(usable / SLACK) }
 }
 
 /// The later half of a growth as a part of the earlier one, below which its rate is called falling.

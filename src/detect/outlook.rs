@@ -51,6 +51,10 @@ impl Outlook {
             // They may end before it does.
             steps.high = steps.high.max(forecast::interval(&self.room, &self.rate, self.marks).mid);
         }
+        if self.marks >= forecast::NARROW {
+            let room = self.room.without(self.room.slack);
+            steps.low = steps.low.min(forecast::interval(&room, &rate, self.marks).low);
+        }
         // What a block that is made anew leaves behind is whole segments, which torch gives back when it needs room.
         let pieces = self.room.pieces.filter(|_| !f.is_remade());
         if pieces.is_some() || self.room.needs > 0.0 {

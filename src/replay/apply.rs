@@ -26,6 +26,7 @@ impl Replay {
         let progress = match boundaries {
             [None, None] => Progress::default(),
             b => {
+                self.note_tail(&b);
                 self.settle();
                 self.pass(b, e.time)
             }

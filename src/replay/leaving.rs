@@ -2,7 +2,8 @@
 //!
 //! Where a clock does, a job that ends frees what it held in the middle of a step and in the next: at that one's end nothing is
 //! left of a leak that it had to its last moment. (Where an optimizer or a backward ends a step, marks are made before such frees:
-//! [`super::Replay::is_torn_down`].)
+//! [`super::Replay::is_torn_down`].) A job that goes on without steps, as one that is tested after its training, frees what its last step had
+//! left before that step's end.
 
 use super::cohort::CohortId;
 use crate::event::Nanos;
@@ -17,6 +18,8 @@ pub(super) struct Leaving {
     pub(super) since: Nanos,
     pub(super) step: u32,
     pub(super) freed: Vec<(CohortId, u64)>,
+    /// What was freed between the last optimizer (or backward) of the last step and that step's end.
+    pub(super) tail: Vec<(CohortId, u64)>,
 }
 
 impl Leaving {

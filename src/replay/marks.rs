@@ -40,6 +40,7 @@ impl Replay {
             self.settle();
             return Progress::default();
         }
+        self.leaving.tail.clear();
         self.torn_down.clone_from(&self.freed);
         let freed: Vec<(usize, u64)> =
             self.torn_down().map(|(c, rounded)| (usize::from(c.key.device.0), rounded)).collect();

@@ -4,7 +4,7 @@ use super::cohort::CohortId;
 use super::held::Freed;
 use super::leaving::WAY_OUT;
 use super::state::Replay;
-use crate::event::steps::StepSource;
+use crate::event::steps::{Boundary, StepSource};
 use rustc_hash::FxHashMap;
 
 impl Replay {
@@ -24,15 +24,30 @@ impl Replay {
         }
     }
 
-    /// Of such a job that has ended, freeing what it held: the step in which it began to (the first is 1), and how many bytes of a cohort it
+    /// A step ends, where these boundaries have one: what was freed since its optimizer ran may be what its job frees when its training is over.
+    pub(super) fn note_tail(&mut self, boundaries: &[Option<Boundary>; 2]) {
+        if boundaries.iter().flatten().any(|b| matches!(b, Boundary::Step { .. })) {
+            self.leaving.tail.clear();
+            let freed = self.freed.iter().map(|f| (f.cohort, f.size.rounded));
+            self.leaving.tail.extend(freed);
+        }
+    }
+
+    /// Of a job that has ended, freeing what it held: the step in which it began to (the first is 1), and how many bytes of a cohort it
     /// freed then.
     pub fn left_in(&self) -> Option<(u32, FxHashMap<CohortId, u64>)> {
-        let l = &self.leaving;
-        let brief = self.ended.is_some_and(|end| end.0.saturating_sub(l.since.0) <= WAY_OUT.0);
-        (brief && !l.freed.is_empty()).then(|| {
+        let (l, end) = (&self.leaving, self.ended?);
+        let (step, freed) = match self.machine.source() {
+            StepSource::Time | StepSource::Manual if end.0.saturating_sub(l.since.0) <= WAY_OUT.0 => {
+                (l.step, &l.freed)
+            }
+            StepSource::Optimizer | StepSource::Backward => (self.steps, &l.tail),
+            _ => return None,
+        };
+        (!freed.is_empty()).then(|| {
             let mut all = FxHashMap::default();
-            l.freed.iter().for_each(|(id, bytes)| *all.entry(*id).or_default() += bytes);
-            (l.step, all)
+            freed.iter().for_each(|(id, bytes)| *all.entry(*id).or_default() += bytes);
+            (step, all)
         })
     }
 }

@@ -82,6 +82,20 @@ def of_a_part_that_waits():
 
 
 @case
+def of_a_layer_that_saves_no_weight():
+    """The layer is stepped, and a backward through it is still allowed: its input needs no gradient."""
+    layer = nn.Linear(256, 256).cuda()
+    optimizer = torch.optim.Adam(layer.parameters())
+    policy = 0.0
+    for i in range(STEPS):
+        layer(batch()).pow(2).mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        policy = 0.9 * policy + torch.tanh(layer(batch()))  # KEEPS of_a_layer_that_saves_no_weight
+        time.sleep(WAIT)
+
+
+@case
 def of_groups():
     for i in steps():
         groups[i % 3].append(batch())  # KEEPS of_groups

@@ -64,7 +64,7 @@ pub(super) fn answer_for(
                 "graph": graph,
                 "gradient": !graph && mask & !gradients == 0,
                 "direct": !graph && named.entries.is_some() && all.iter().all(|(n, _)| n.level == ENTRY && n.object == named.object),
-                "through": all.iter().find_map(|(_, near)| near.map(|n| &n.place)),
+                "through": through(all),
                 "blocks": all.len(),
                 "root": named.is_rebound || ways.iter().flat_map(|w| w.iter()).any(|n| n.mask & mask != 0 && n.rank.is_root()),
                 "part": named.part.or_else(|| on_the_way.filter(|_| !graph).find_map(|n| n.part)),
@@ -83,6 +83,15 @@ pub(super) fn answer_for(
     };
     let status = if holders.is_empty() { "not_found" } else { "found" };
     json!({ "about": about, "status": status, "holders": holders, "reason": reason, "blocks": samples })
+}
+
+/// The nearest name on the way to at least half of these samples: a loop's variable has the newest alone.
+fn through<'a>(all: &[(&Named, Option<&'a Named>)]) -> Option<&'a str> {
+    let near = || all.iter().filter_map(|(_, near)| near.map(|n| n.place.as_str()));
+    let many = |place: &&str| near().filter(|p| p == place).count();
+    near()
+        .max_by_key(|place| (many(place), std::cmp::Reverse(*place)))
+        .filter(|place| many(place) * 2 >= all.len())
 }
 
 /// What is told of a holder, whatever it holds.

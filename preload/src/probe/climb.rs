@@ -33,6 +33,8 @@ const PASSES: u32 = 8;
 struct Seen {
     mask: u64,
     children: Vec<Remembered>,
+    /// Samples that the children stand for.
+    covered: u64,
     level: u32,
 }
 
@@ -232,7 +234,10 @@ impl Climb {
         seen.mask |= mask;
         seen.level = seen.level.min(level);
         let child = Remembered::of(child);
-        if seen.children.len() < KEYS && !seen.children.contains(&child) {
+        // Views of one block are as one: of many, those of all blocks are wanted.
+        let is_other = mask & !seen.covered != 0;
+        if (seen.children.len() < KEYS || is_other) && !seen.children.contains(&child) {
+            seen.covered |= mask;
             seen.children.push(child);
         }
         if is_more {

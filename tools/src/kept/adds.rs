@@ -121,7 +121,12 @@ fn name_of(source: &Source<'_>, keeper: &Keeper) -> Option<Name> {
 
 /// Where the results of a function are kept that `functools.lru_cache` has: its decorator, or what puts something into such a result.
 fn cached<'t>(source: &Source<'t>, keeper: &Keeper) -> Option<Vec<Add<'t>>> {
-    let (decorator, is_filled) = if keeper.type_name == "_lru_cache_wrapper" {
+    let is_cache = keeper.type_name == "_lru_cache_wrapper";
+    let by_call = if is_cache { ways::cached_by_call(source, &keeper.variable) } else { Vec::new() };
+    if !by_call.is_empty() {
+        return Some(by_call.into_iter().map(Add::of).collect());
+    }
+    let (decorator, is_filled) = if is_cache {
         ways::cache(source, &keeper.variable)?
     } else {
         (ways::cached_property(source, keeper.class.as_deref()?, &keeper.variable)?, false)

@@ -203,12 +203,14 @@ fn of_modules(source: &Source<'_>, add: &Add<'_>, type_name: &str) -> Option<Str
 
 /// The type of what a statement fills, as far as its method tells.
 fn filled(source: &Source<'_>, add: &Add<'_>) -> Option<&'static str> {
+    let is_list = |right: Option<Node<'_>>| right.is_some_and(|r| r.kind().starts_with("list"));
     match (add.node.kind(), ways::method(source, add.node)) {
         ("call", "append" | "extend" | "insert") => Some("list"),
         ("call", "appendleft" | "extendleft") => Some("deque"),
         ("call", "update" | "setdefault") => Some("dict"),
         ("call", "add") => Some("set"),
         ("call", "put" | "put_nowait") => Some("Queue"),
+        ("augmented_assignment", _) if is_list(part(add.node, "right")) => Some("list"),
         ("assignment", _) if part(add.node, "left").is_some_and(|l| l.kind() == "subscript") => Some("dict"),
         _ => None,
     }
@@ -224,6 +226,21 @@ mod tests {
         let statement = format!("kept.append({value})");
         let line = before.lines().count() as u32 + 1;
         is(&format!("{before}{statement}\n"), &global("kept", "list"), line, &statement)
+    }
+
+    #[test]
+    fn what_a_variable_was_assigned_and_what_calls_return_count() {
+        let cloned = stored("y = net(x)\nrow = y.detach()[0].unsqueeze(0)\n", "row");
+        assert!(cloned.contains(".clone()"), "{cloned}");
+        let error = stored("import sys\n", "(n, sys.exc_info())");
+        assert!(error.starts_with("keep its text"), "{error}");
+        let lists = "state = {'hist': []}\nstate['hist'] += [out]\n";
+        let lists = is(lists, &global("state", "dict"), 2, "state['hist'] += [out]");
+        assert!(lists.starts_with("clear() the lists"), "{lists}");
+        let source = "class E:\n    def __init__(self): self.f = lru_cache(maxsize=None)(self._f)\n";
+        let cache = attribute("E", "f", "_lru_cache_wrapper");
+        let cache = is(source, &cache, 2, "self.f = lru_cache(maxsize=None)(self._f)");
+        assert!(cache.contains("maxsize"), "{cache}");
     }
 
     #[test]

@@ -71,8 +71,21 @@ fn is_part(source: &Source<'_>, n: Node<'_>) -> bool {
                 && part(n, "object").is_some_and(|o| is_part(source, o))
         }
         "parenthesized_expression" => children(n).first().is_some_and(|c| is_part(source, *c)),
+        "identifier" => value_of(source, n).is_some_and(|v| v.kind() != "identifier" && is_part(source, v)),
         _ => false,
     }
+}
+
+/// The value of the one assignment that a variable has, where it does not depend on the variable itself.
+fn value_of<'t>(source: &Source<'t>, name: Node<'t>) -> Option<Node<'t>> {
+    let text = source.text(name);
+    let owner = source.owner(name, text);
+    let mut all = source.binding(text).iter().filter(|b| source.owner(**b, text) == owner);
+    let one = all.next().filter(|b| b.kind() == "assignment" && all.next().is_none())?;
+    let value = part(*one, "right")?;
+    let is_other = |n: Node<'t>| n.kind() != "identifier" || source.text(n) != text;
+    (one.start_byte() < name.start_byte() && below(value, &|_| true).into_iter().all(is_other))
+        .then_some(value)
 }
 
 /// Whether a call returns parts of a tensor: `x.chunk(2)`. Text is split by text, or by nothing.
@@ -186,6 +199,7 @@ pub(super) fn exception<'t>(source: &Source<'t>, value: Node<'t>) -> Option<&'t 
             outward(n).any(is_it).then_some(text)
         }
         "attribute" if source.field(n, "attribute") == "__traceback__" => Some(source.field(n, "object")),
+        "call" if called(source, n) == "exc_info" => Some("error"),
         _ => None,
     };
     ends(value).into_iter().find_map(one)

@@ -116,6 +116,17 @@ pub(super) fn cache<'t>(source: &Source<'t>, function: &str) -> Option<(Node<'t>
     all.next().is_none().then_some((decorator, is_filled))
 }
 
+/// Assignments that give this name a function whose results are kept: `self.encode = lru_cache(maxsize=None)(self._encode)`.
+pub(super) fn cached_by_call<'t>(source: &Source<'t>, name: &str) -> Vec<Node<'t>> {
+    let is_it = |n: &&Node<'t>| {
+        let last = |field: &str| part(**n, field).map_or("", |n| source.text(n));
+        let right = part(**n, "right").filter(|r| r.kind() == "call");
+        last("left").rsplit('.').next() == Some(name)
+            && right.is_some_and(|r| source.field(r, "function").contains("cache"))
+    };
+    source.all("assignment").iter().filter(is_it).copied().collect()
+}
+
 /// The decorator of a property of a class that keeps its result in an attribute of its name.
 pub(super) fn cached_property<'t>(source: &Source<'t>, class: &str, name: &str) -> Option<Node<'t>> {
     let is_it = |n: &&Node<'t>| {
