@@ -3,7 +3,7 @@
 use crate::error::{Error, status};
 use crate::say;
 use std::ffi::{OsStr, OsString};
-use std::io::ErrorKind;
+use std::io::{ErrorKind, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -18,12 +18,12 @@ pub(crate) struct Job {
 
 impl Job {
     /// The job that this command line means. `python` is the interpreter for a `.py` file or `-m`; where it is `None`,
-    /// `python` of the PATH, else `python3`.
+    /// `python` of the PATH, else `python3`. A path to an executable script is executed, as a shell would: its first line says by whom.
     pub(crate) fn new(command: &[OsString], python: Option<&Path>) -> Job {
         let Some((first, rest)) = command.split_first() else {
             return Job { program: OsString::new(), arguments: Vec::new() };
         };
-        if first == "-m" || first.as_bytes().ends_with(b".py") {
+        if first == "-m" || first.as_bytes().ends_with(b".py") && !names_its_interpreter(first) {
             let program = python.map_or_else(default_python, |p| p.as_os_str().to_owned());
             return Job { program, arguments: command.to_vec() };
         }
@@ -70,13 +70,26 @@ impl Job {
 
 /// Looks a program up in the PATH; a name with a slash is taken as it is.
 pub(crate) fn find(program: &OsStr) -> Option<PathBuf> {
-    use std::os::unix::fs::PermissionsExt;
     if program.as_bytes().contains(&b'/') {
         return Path::new(program).exists().then(|| program.into());
     }
-    let executable =
-        |p: &PathBuf| p.metadata().is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0);
-    std::env::split_paths(&std::env::var_os("PATH")?).map(|d| d.join(program)).find(executable)
+    let is_it = |p: &PathBuf| is_executable(p);
+    std::env::split_paths(&std::env::var_os("PATH")?).map(|d| d.join(program)).find(is_it)
+}
+
+fn is_executable(file: &Path) -> bool {
+    use std::os::unix::fs::PermissionsExt;
+    file.metadata().is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0)
+}
+
+/// Whether it is the path of an executable script whose first line says what runs it.
+fn names_its_interpreter(script: &OsStr) -> bool {
+    let begins = |file: &Path| {
+        let mut first = [0; 2];
+        std::fs::File::open(file).is_ok_and(|mut f| f.read_exact(&mut first).is_ok()) && first == *b"#!"
+    };
+    let path = Path::new(script);
+    script.as_bytes().contains(&b'/') && is_executable(path) && begins(path)
 }
 
 /// Why a job did not start, with the status that a shell would give.
@@ -118,6 +131,27 @@ mod tests {
         assert_eq!(job("python train.py").program, "/env/bin/python", "the environment's own");
         assert_eq!(job("/usr/bin/python3 train.py").program, "/usr/bin/python3", "an explicit one is meant");
         assert_eq!(job("torchrun --nproc-per-node 2 train.py").program, "torchrun");
+    }
+
+    #[test]
+    fn an_executable_script_says_what_runs_it() {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = std::env::temp_dir().join(format!("strandline-script-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let script = folder.join("train.py");
+        for (text, mode, itself) in [
+            ("#!/usr/bin/env -S python3 -O\n", 0o755, true),
+            ("#!/usr/bin/python3\n", 0o644, false),
+            ("import torch\n", 0o755, false),
+            ("", 0o755, false),
+        ] {
+            std::fs::write(&script, text).unwrap();
+            std::fs::set_permissions(&script, std::fs::Permissions::from_mode(mode)).unwrap();
+            let job = Job::new(&[script.clone().into(), "--lr".into()], Some(Path::new("/env/bin/python")));
+            assert_eq!(job.program == script.as_os_str(), itself, "{text:?} {mode:o}");
+            assert_eq!((job.arguments.len(), job.name()), (if itself { 1 } else { 2 }, "train".into()));
+        }
+        std::fs::remove_dir_all(&folder).unwrap();
     }
 
     #[test]

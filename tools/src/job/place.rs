@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 pub(crate) fn create(asked: Option<&Path>, name: &str) -> Result<PathBuf, Error> {
     let made = match asked {
         Some(path) => create_asked(path)?,
-        None => create_named(Path::new(HOME), name, &now())
+        None => create_home(name)
             .or_else(|refused| create_named(&files::temporary(), name, &now()).map_err(|_| refused))?,
     };
     std::path::absolute(&made).map_err(|e| Error::io("cannot find", made, e))
@@ -39,6 +39,18 @@ fn create_asked(path: &Path) -> Result<PathBuf, Error> {
         }
         Err(e) => Err(fail(e)),
     }
+}
+
+/// A folder below `strandline`, which git leaves out: what a job reads of the state of its checkout stays the same.
+fn create_home(name: &str) -> Result<PathBuf, Error> {
+    let home = Path::new(HOME);
+    let is_new = !home.exists();
+    let made = create_named(home, name, &now())?;
+    if is_new {
+        // A file that cannot be written costs no recording.
+        let _ = files::write(&home.join(".gitignore"), b"*\n");
+    }
+    Ok(made)
 }
 
 fn create_named(home: &Path, name: &str, time: &str) -> Result<PathBuf, Error> {

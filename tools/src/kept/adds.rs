@@ -245,7 +245,11 @@ impl<'s, 't> Search<'s, 't> {
             "parenthesized_expression" => children(n).first().copied(),
             _ => None,
         };
-        self.is_whole(n)
+        // The condition stands between the two.
+        let is_branch = n.kind() == "conditional_expression"
+            && children(n).iter().step_by(2).any(|branch| self.is_part(*branch));
+        is_branch
+            || self.is_whole(n)
             || self.is_attributes(n)
             || self.is_entry(n)
             || inner.is_some_and(|i| self.is_part(i))
