@@ -113,7 +113,7 @@ impl Case {
         });
         let marks = self.place.mark(replay).saturating_sub(self.finding.first_step);
         // What a job frees on its way out is counted as of its last step.
-        let ended = replay.is_torn_down();
+        let ended = replay.is_torn_down() || replay.ended().is_some();
         if (marks <= FIRST_MARKS || self.looked_at != self.members.len()) && !ended {
             (self.once, self.stacks) = origins(replay, self.place, &self.members);
             self.looked_at = self.members.len();
