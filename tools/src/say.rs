@@ -2,7 +2,10 @@
 
 use crate::terminal;
 use std::fmt::Display;
+use std::fs::File;
 use std::io::{self, IsTerminal, Write};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 use strandline::event::{printable, printable_lines};
@@ -32,9 +35,43 @@ pub(crate) fn shown(path: &Path) -> String {
     format!("{}{slash}", self::path(short))
 }
 
-/// Writes text that is already laid out, in one write.
+/// How long a reader of a pipe that is full is waited for: one that reads only when this process has ended never will.
+const READER: Duration = Duration::from_secs(60);
+
+/// Writes text that is already laid out.
 pub(crate) fn raw(text: &str) {
-    let _ = std::io::stderr().lock().write_all(text.as_bytes());
+    let stderr = std::io::stderr().lock();
+    let _ = write_within(stderr.as_fd(), text.as_bytes(), READER);
+}
+
+/// Writes all of it, whole lines at a time, as long as there is room again within that time.
+fn write_within(file: BorrowedFd<'_>, mut bytes: &[u8], most: Duration) -> io::Result<()> {
+    // A pipe that can be written to takes so much at once.
+    let is_pipe = File::from(file.try_clone_to_owned()?).metadata()?.file_type().is_fifo();
+    let room = if is_pipe { libc::PIPE_BUF } else { bytes.len() };
+    while !bytes.is_empty() {
+        let mut one = libc::pollfd { fd: file.as_raw_fd(), events: libc::POLLOUT, revents: 0 };
+        // SAFETY: one structure of this function's; the descriptor is borrowed.
+        match unsafe { libc::poll(&mut one, 1, most.as_millis().try_into().unwrap_or(libc::c_int::MAX)) } {
+            0 => return Err(io::ErrorKind::TimedOut.into()),
+            n if n < 0 && io::Error::last_os_error().kind() != io::ErrorKind::Interrupted => {
+                return Err(io::Error::last_os_error());
+            }
+            n if n < 0 => continue,
+            _ => {}
+        }
+        let some = bytes.get(..room).unwrap_or(bytes);
+        let end = if some.len() == bytes.len() { None } else { some.iter().rposition(|b| *b == b'\n') };
+        let some = end.and_then(|end| bytes.get(..=end)).unwrap_or(some);
+        // SAFETY: the bytes are borrowed; the descriptor is open.
+        let written = unsafe { libc::write(file.as_raw_fd(), some.as_ptr().cast(), some.len()) };
+        match usize::try_from(written) {
+            Ok(n) => bytes = bytes.get(n..).unwrap_or_default(),
+            Err(_) if io::Error::last_os_error().kind() == io::ErrorKind::Interrupted => {}
+            Err(_) => return Err(io::Error::last_os_error()),
+        }
+    }
+    Ok(())
 }
 
 /// Writes text for people to stdout, in signs that their locale has.
@@ -80,5 +117,28 @@ impl Drop for Progress {
         if self.last.is_some() {
             raw("\r\x1b[K");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Read;
+
+    #[test]
+    fn a_pipe_that_nobody_reads_is_not_waited_for_without_end() {
+        let (mut reader, writer) = io::pipe().unwrap();
+        let text = "a line of a report\n".repeat(10_000);
+        let at_most = Duration::from_millis(20);
+        let refused = write_within(writer.as_fd(), text.as_bytes(), at_most);
+        assert_eq!(refused.unwrap_err().kind(), io::ErrorKind::TimedOut);
+        let all = std::thread::spawn(move || {
+            let mut all = String::new();
+            reader.read_to_string(&mut all).map(|_| all)
+        });
+        write_within(writer.as_fd(), text.as_bytes(), Duration::from_secs(60)).unwrap();
+        drop(writer);
+        let all = all.join().unwrap().unwrap();
+        assert!(all.ends_with(&text) && all.lines().all(|l| l == "a line of a report"), "whole lines");
     }
 }

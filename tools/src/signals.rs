@@ -18,8 +18,8 @@ pub(crate) enum Origin {
 }
 
 impl Set {
-    /// All that are passed on, and `SIGCHLD`. Not: what cannot be caught, what a fault of our own raises, `SIGPIPE` (a
-    /// write of our own raises it), and the two that the C library keeps for itself.
+    /// All that are passed on, and `SIGCHLD`. Not: what cannot be caught, `SIGPIPE` (a write of our own raises it), and the two that the C library
+    /// keeps for itself. A fault of our own ends this process although its signal is blocked.
     pub(crate) fn forwarded() -> Set {
         let mut set = MaybeUninit::uninit();
         // SAFETY: sigfillset initialises the set it is given; the numbers removed are valid signals.
@@ -27,8 +27,7 @@ impl Set {
             libc::sigfillset(set.as_mut_ptr());
             set.assume_init()
         };
-        let faults = [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGSYS];
-        for signal in faults.into_iter().chain([libc::SIGPIPE, libc::SIGKILL, libc::SIGSTOP, 32, 33]) {
+        for signal in [libc::SIGPIPE, libc::SIGKILL, libc::SIGSTOP, 32, 33] {
             // SAFETY: `set` is initialised; a number that is refused leaves it unchanged.
             unsafe { libc::sigdelset(&mut set, signal) };
         }

@@ -79,7 +79,7 @@ pub(super) fn answer_for(
     let reason = match (holders.is_empty(), found & group) {
         (false, _) => Value::Null,
         (true, 0) => "no Python tensor uses these blocks, and no autograd graph of one keeps them: PyTorch's C++ code or an extension holds them".into(),
-        (true, _) => "nothing that has a name holds their tensors".into(),
+        (true, _) => "nothing that has a name holds their tensors: C code may, an extension or a capsule".into(),
     };
     let status = if holders.is_empty() { "not_found" } else { "found" };
     json!({ "about": about, "status": status, "holders": holders, "reason": reason, "blocks": samples })
