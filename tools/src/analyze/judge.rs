@@ -63,10 +63,11 @@ fn workers(recordings: usize) -> usize {
     std::thread::available_parallelism().map_or(1, usize::from).min(recordings)
 }
 
-/// The same recordings as they stood at the end of `step`.
+/// The same recordings as they stood at the end of `step`. Of several, those that have no such step, as that of a launcher, are left out, which is
+/// said on stderr.
 ///
 /// # Errors
-/// One of them has no such step.
+/// None of them has such a step, or one cannot be read again.
 pub(crate) fn judge_at_step(
     judged: &[Judged],
     step: u32,
@@ -74,20 +75,34 @@ pub(crate) fn judge_at_step(
 ) -> Result<Vec<Judged>, Error> {
     let mut progress = Progress::new();
     let mut tell = |events| progress.show(|| format!("again: {:.1} million events", events as f64 / 1e6));
-    judged.iter().map(|j| at_end_of(j, step, suppressions, &mut tell)).collect()
+    let (mut all, mut refused) = (Vec::new(), Vec::new());
+    for j in judged {
+        match Moment::Step(step).find(j) {
+            Ok(place) => all.push(until_then(j, step, place.events, suppressions, &mut tell)?),
+            Err(why) => refused.push((j, why)),
+        }
+    }
+    refused.sort_by_key(|(j, _)| j.replay.steps());
+    if all.is_empty()
+        && let Some((_, why)) = refused.pop()
+    {
+        return Err(why);
+    }
+    refused.iter().for_each(|(j, why)| say::line(format!("{} is left out: {why}", shown(&j.path))));
+    Ok(all)
 }
 
-/// The same recording as it stood at the end of `step`.
+/// The same recording as it stood after so many events, at the end of `step`.
 ///
 /// # Errors
-/// There is no such step, or the recording cannot be read again.
-fn at_end_of(
+/// The recording cannot be read again.
+fn until_then(
     judged: &Judged,
     step: u32,
+    events: u64,
     suppressions: &Suppressions,
     tell: &mut dyn FnMut(u64),
 ) -> Result<Judged, Error> {
-    let events = Moment::Step(step).find(judged)?.events;
     let until = Until { events, step, last: judged.steps.end_of(step).is_none() };
     let then =
         Judged::read_shared(&judged.path, None, suppressions, judged.share.as_ref(), Some(until), tell)?;
