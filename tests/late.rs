@@ -204,7 +204,7 @@ fn runs_out(arguments: &[&str], verdict: &str) -> (Folder, Ran, Value) {
     let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
     for said in [
         "4.0 GiB allocated before the recording began, by an unknown line",
-        "who allocated 4.0 GiB on GPU 0: it was there before the recording began",
+        "the lines that allocated 4.0 GiB on GPU 0 before the recording began",
         &format!(
             "2.9 GiB allocated since step 1 by your {}:{}",
             root().join(NASTY).display(),

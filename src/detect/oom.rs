@@ -178,7 +178,7 @@ pub fn post_mortem(replay: &Replay, device: DeviceId) -> Option<PostMortem> {
         Cause::Full if grown > 0 => {
             "run longer on a larger card, or on a simulated one, to see whether the growth ends: strandline run --simulate 80GiB"
         }
-        Cause::Full if o.call.is_some() => "allocate less at a time, or free what is kept elsewhere",
+        Cause::Full if o.call.is_some() => "allocate less at a time, or free memory that other lines hold",
         c => c.remedy(),
     };
     let again = repeated(replay, d, o).filter(|_| m.cause == Cause::Batch && !ticks);
@@ -396,7 +396,7 @@ impl PostMortem {
     fn say_rising(&mut self, rows: &[&StepRow]) {
         let all = needs(rows);
         let (first, last) = (all.first().copied().unwrap_or(0), all.last().copied().unwrap_or(0));
-        self.short = "steps needed more and more".into();
+        self.short = "each step needed more than the one before".into();
         self.explain = format!(
             "at its peak a step needed {} on top of what it began with, {} later {}, and the one that failed at least {}",
             size(first),

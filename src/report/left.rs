@@ -181,7 +181,7 @@ impl LeftBehind {
             bytes => writeln!(out, "strandline: {} left behind by \"{name}\"", size(bytes))?,
         }
         if self.incomplete {
-            writeln!(out, "  events are missing: there may be more or less")?;
+            writeln!(out, "  events are missing: these figures may be too high or too low")?;
         }
         let mut table = Table::new([Align::Right, Align::Right, Align::Left]);
         for row in rows.iter().filter(|r| r.more() > 0).take(ROWS) {

@@ -314,7 +314,7 @@ const OF_CELLS: &str = "end the cell with a semicolon, or with print(…), so th
 const OF_CYCLES: &str = "call gc.collect() every few steps, or break the reference cycle: keep one of its references as a weakref.ref(…)";
 
 /// What helps where gradients stay.
-const OF_GRADIENTS: &str = "zero_grad() frees gradients; a parameter that takes part for the first time gets one then, and its growth ends with the last of them";
+const OF_GRADIENTS: &str = "zero_grad() frees gradients; a parameter that is used for the first time gets one, so this growth ends when all have one";
 
 /// What helps where an optimizer, or a module, has what grows, and nothing is known of the statement: to clear these would end the training.
 const OF_OPTIMIZERS: &str = "an optimizer keeps a state for each of its parameters: remove those that train no more from param_groups, and pop() them from state; an optimizer of your own must limit what its step() adds";

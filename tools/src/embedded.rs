@@ -140,7 +140,7 @@ fn place_in(base: &Path, readers: Readers, folder: &str, name: &str, bytes: &[u8
     let place = open()?;
     match is_ours(&place, name, bytes) {
         true => loadable(&place),
-        false => Err(io::Error::other("what was written reads back differently")),
+        false => Err(io::Error::other("the written file has other contents than expected")),
     }
 }
 

@@ -98,7 +98,7 @@ fn attempt(how: &str) -> bool {
         Outcome::NotYet => STATE.store(AGAIN, Release),
         Outcome::Failed => {
             STATE.store(GIVEN_UP, Release);
-            say!("the hooks on optimizers could not be installed: steps are told from allocations alone");
+            say!("the hooks on optimizers could not be installed: steps are detected from allocations only");
         }
         Outcome::HandOn => {
             STATE.store(AGAIN, Release);

@@ -191,8 +191,8 @@ impl<'a> Diff<'a> {
         }
         match self.still {
             0 => Ok(()),
-            1 => writeln!(out, "  1 line has moved and holds as much"),
-            n => writeln!(out, "  {n} lines have moved and hold as much"),
+            1 => writeln!(out, "  1 line has another line number and holds the same"),
+            n => writeln!(out, "  {n} lines have another line number and hold the same"),
         }
     }
 

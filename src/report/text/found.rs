@@ -228,7 +228,7 @@ pub(super) fn failed(p: &Process<'_>, d: &Device, style: Style) -> Vec<String> {
         }
     });
     let text = format!(
-        "{asked} asked for in {grain} {}{phase}{by}{}{times}{refused}{}",
+        "{asked} requested in {grain} {}{phase}{by}{}{times}{refused}{}",
         thousands(o.step.into()),
         tried.unwrap_or_default(),
         piece.unwrap_or_default()

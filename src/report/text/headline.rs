@@ -101,7 +101,7 @@ impl Report<'_> {
             _ => {
                 let of = match p.verdict.outcome {
                     Outcome::Clean if !p.killed_by_host && p.replay.failed().is_none() => {
-                        format!(" That is {alike} of {all} processes.")
+                        format!(" {alike} of {all} processes have this verdict.")
                     }
                     _ => String::new(),
                 };
@@ -228,8 +228,11 @@ fn filled(p: &Process<'_>) -> Option<String> {
         .iter()
         .find(|m| m.device == f.device && m.at == At::Oom && !f.is_remade())
         .map(|m| m.anatomy.peak_without.map(|b| format!("; without it the job peaks at {}", size(b.0))));
-    let what =
-        if f.is_remade() { "Memory that is made anew and larger" } else { "Memory that was not freed" };
+    let what = if f.is_remade() {
+        "A block that is replaced by larger and larger ones"
+    } else {
+        "Memory that was not freed"
+    };
     Some(format!(
         "{what} filled GPU {} in {} {}{}{}.",
         f.device.0,

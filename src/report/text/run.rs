@@ -142,7 +142,7 @@ fn doubts(p: &Process<'_>) -> Vec<String> {
         let early = shown.fold(d.before_recording.0, u64::max);
         if early > 0 {
             out.push(format!(
-                "who allocated {} on GPU {}: it was there before the recording began",
+                "the lines that allocated {} on GPU {} before the recording began",
                 size(early),
                 d.id.0
             ));

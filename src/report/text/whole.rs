@@ -48,7 +48,10 @@ fn lines(r: &Report<'_>, style: Style) -> Vec<String> {
     let silent = r.processes.len() - told.len();
     if silent > 0 {
         let noun = if silent == 1 { "process" } else { "processes" };
-        let text = format!("{} {noun} without findings (--format json has all)", thousands(silent as u64));
+        let text = format!(
+            "{} {noun}: nothing that is not shown above (--format json has all)",
+            thousands(silent as u64)
+        );
         out.extend(style.wrap("  others ", &text));
     }
     last(&mut out, r, style);

@@ -90,7 +90,10 @@ impl Keeper {
             keep(asked, bundles, job, &flag);
             drop(keeps);
         };
-        say::failure(spawn("sl-evidence", work), "what keeps evidence of alerts cannot be started");
+        say::failure(
+            spawn("sl-evidence", work),
+            "the thread that writes the bundles of alerts cannot be started",
+        );
         Keeper { workers, errands, abort, aborted, job, hurry, busy, keeping }
     }
 

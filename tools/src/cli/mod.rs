@@ -59,27 +59,27 @@ pub(crate) enum Command {
     Run(Run),
     /// Send alerts for a job that was not started with `strandline run`
     Watch(Watch),
-    /// Running jobs, live, in the terminal
+    /// Show running jobs live in the terminal
     Top(Top),
-    /// The verdicts of a recording
+    /// Judge a recording and print the report
     Report(Report),
-    /// A snapshot for pytorch.org/memory_viz out of a recording
+    /// Write a snapshot for pytorch.org/memory_viz from a recording
     Snapshot(Snapshot),
-    /// What would lower the peak of a recorded job, and by how much
+    /// Say what would lower the peak of a recorded job, and by how much
     Advise(Advise),
     /// Compare the memory of two runs or snapshots, by line of the program
     Diff(Diff),
-    /// A recording for other tools: flame graphs, speedscope, pprof, Perfetto
+    /// Convert a recording for other tools: flame graphs, speedscope, pprof, Perfetto
     Export(Export),
-    /// What a `with strandline.watch_region():` block or a `%%strandline` notebook cell left allocated, by line
+    /// Say what a `with strandline.watch_region():` block or a `%%strandline` notebook cell left allocated, by line
     Left(Left),
-    /// A recording's events as text, one event per line
+    /// Print a recording's events as text, one event per line
     Dump(Dump),
-    /// The environment that `run` sets, for when you cannot wrap the command
+    /// Print the environment that `run` sets, for when you cannot wrap the command
     Env(Env),
     /// Check whether this job can be recorded, and if not, why
     Doctor(Doctor),
-    /// How much GPU memory a job will need and which cards it fits, without a GPU
+    /// Say how much GPU memory a job will need and which cards it fits, without a GPU
     Predict(Predict),
     /// Find the largest batch size, or value of another option, that fits a card; needs no GPU
     Fit(Fit),
@@ -89,7 +89,7 @@ pub(crate) enum Command {
     Simulate(Simulate),
     /// Print shell completions: source <(strandline completions bash)
     Completions(Completions),
-    /// The man page: strandline man | man -l -
+    /// Print the man page: strandline man | man -l -
     Man(Man),
 }
 

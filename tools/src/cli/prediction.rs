@@ -48,7 +48,7 @@ Exit status:
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Fit {
-    /// What is varied: 1..64 (every number), 1..64x2 (each twice the one before), 8..64+8 (each 8 more), 1,2,4 (these); may be given several times, one is varied after the other
+    /// Values to try: NAME=1..64 (every number), 1..64x2 (doubling), 8..64+8 (each 8 more), 1,2,4 (these); may be given several times, one is searched after the other
     #[arg(long, required = true, value_name = "NAME=VALUES")]
     pub(crate) vary: Vec<Vary>,
     /// The card, by name (h100, rtx4090) or memory (24GiB); may be given several times [default: this machine's GPU]

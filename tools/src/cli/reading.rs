@@ -145,10 +145,10 @@ pub(crate) struct Export {
     /// With --format folded: count every allocation, also of memory that was freed since
     #[arg(long, conflicts_with = "at")]
     pub(crate) allocated: bool,
-    /// With --format perfetto: so many source lines get a memory track of their own, the largest first
+    /// With --format perfetto: number of source lines with a memory track of their own, the largest first
     #[arg(long, value_name = "N", default_value_t = 8)]
     pub(crate) lines: usize,
-    /// Names, paths, hosts and arguments of your own become your/file1.py, function1, host1
+    /// Replace private names, paths, hosts and arguments by your/file1.py, function1, host1
     #[arg(long)]
     pub(crate) share: bool,
     /// File of findings to ignore, as for report; may be repeated

@@ -81,7 +81,7 @@ fn refuse(options: &cli::Export) -> Result<(), Error> {
     {
         return refused(
             "only tables (--format parquet) hold several jobs, and events",
-            "--job, --commit and --events go with --format parquet",
+            "--job, --commit and --events need --format parquet",
         );
     }
     if options.format == ExportFormat::Perfetto && !options.at.is_empty() {

@@ -81,7 +81,7 @@ mod tests {
     fn an_attribute_of_an_autograd_functions_context() {
         let source = "class Act(torch.autograd.Function):\n    @staticmethod\n    def forward(ctx, x):\n        y = x.sigmoid()\n        ctx.y = y\n        return y\n";
         let remedy = is(source, &GRAPH(attribute("ActBackward", "y", "Tensor")), 5, "ctx.y = y");
-        assert!(remedy.starts_with("hand it to ctx.save_for_backward(y)"), "{remedy}");
+        assert!(remedy.starts_with("save it with ctx.save_for_backward(y)"), "{remedy}");
         none(source, &Keeper { class: Some("OtherBackward".into()), ..attribute("", "y", "Tensor") });
     }
 }

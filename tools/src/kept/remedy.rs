@@ -69,7 +69,7 @@ pub(super) fn suggest(source: &Source<'_>, add: &Add<'_>, keeper: &Keeper) -> Op
     if library::is_context(keeper) {
         let value = values.first().map_or("…", |v| source.text(*v));
         return Some(format!(
-            "hand it to ctx.save_for_backward({value}), which lets go of it after the backward: an attribute of ctx keeps an output in a reference cycle"
+            "save it with ctx.save_for_backward({value}), which frees it after the backward: an attribute of ctx keeps an output in a reference cycle"
         ));
     }
     if keeper.type_name == "_lru_cache_wrapper" {

@@ -77,7 +77,7 @@ impl Prediction {
                 }
                 Fits::Yes(spare) => format!("fits, {} to spare", size(spare)),
                 Fits::Tight(cached) => {
-                    format!("tight: only if PyTorch gives back {} of cached memory in time", size(cached))
+                    format!("tight: fits only if PyTorch frees {} of its cache in time", size(cached))
                 }
                 Fits::No(least) => {
                     let missing = needed.saturating_sub(card.bytes);

@@ -46,11 +46,14 @@ fn number(text: &str) -> Result<u64, String> {
 /// Numbers from one to another, both included, each one more than the one before, or so many more, or so many times it.
 fn range(from: &str, to: &str) -> Result<Vec<u64>, String> {
     let (to, by): (_, Box<dyn Fn(u64) -> u64>) = if let Some((to, times)) = to.split_once('x') {
-        let times =
-            number(times).ok().filter(|t| *t > 1).ok_or("after x is how many times more, 2 or more")?;
+        let times = number(times)
+            .ok()
+            .filter(|t| *t > 1)
+            .ok_or("the number after x must be a factor of 2 or more")?;
         (to, Box::new(move |n| n.max(1).saturating_mul(times)))
     } else if let Some((to, more)) = to.split_once('+') {
-        let more = number(more).ok().filter(|m| *m > 0).ok_or("after + is how many more, 1 or more")?;
+        let more =
+            number(more).ok().filter(|m| *m > 0).ok_or("the number after + must be a step of 1 or more")?;
         (to, Box::new(move |n| n.saturating_add(more)))
     } else {
         (to, Box::new(|n| n.saturating_add(1)))
