@@ -82,7 +82,7 @@ def of_a_part_that_waits():
 
 
 @case
-def of_a_layer_that_saves_no_weight():
+def of_an_unsaved_weight():
     """The layer is stepped, and a backward through it is still allowed: its input needs no gradient."""
     layer = nn.Linear(256, 256).cuda()
     optimizer = torch.optim.Adam(layer.parameters())
@@ -91,7 +91,7 @@ def of_a_layer_that_saves_no_weight():
         layer(batch()).pow(2).mean().backward()
         optimizer.step()
         optimizer.zero_grad()
-        policy = 0.9 * policy + torch.tanh(layer(batch()))  # KEEPS of_a_layer_that_saves_no_weight
+        policy = 0.9 * policy + torch.tanh(layer(batch()))  # KEEPS of_an_unsaved_weight
         time.sleep(WAIT)
 
 
