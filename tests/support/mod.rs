@@ -2,6 +2,7 @@
 
 #![allow(dead_code, reason = "every test binary uses its own part")]
 
+pub(crate) mod imported;
 pub(crate) mod packages;
 pub(crate) mod snapshot_rules;
 pub(crate) mod surrounded;
