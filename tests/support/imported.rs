@@ -1,6 +1,6 @@
 //! Jobs that are forked from a process which has imported PyTorch, before any of them calls CUDA: most of what a small job takes is that import.
 
-use super::{Job, Ran, root};
+use super::{Job, Ran, root, without};
 use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
@@ -37,10 +37,7 @@ impl Imported {
         let mut all = locked(ALL.get_or_init(Mutex::default));
         let started = || {
             let mut command = Command::new(python);
-            let ours = std::env::vars_os().map(|(name, _)| name);
-            for name in ours.filter(|n| n.to_string_lossy().starts_with("STRANDLINE_")) {
-                command.env_remove(name);
-            }
+            without(&mut command, &["STRANDLINE_"]);
             command.env("LD_PRELOAD", preload);
             Arc::new(Imported::start(command))
         };
