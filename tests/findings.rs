@@ -14,7 +14,7 @@ fn found(what: &str) -> Vec<Value> {
     let folder = Folder::new("findings");
     let job = Job::python(&folder, "tests/python/findings.py", &[what]);
     // What waits for a stream waits until somebody waits for the stream, however fast the machine is.
-    let ran = job.env("STRANDLINE_SIM_CLOCK", "manual").run().succeeded();
+    let ran = job.env("STRANDLINE_SIM_CLOCK", "manual").run_imported().succeeded();
     let report = report(&ran.recording()).whole();
     let found = report.process["findings"].as_array().expect("findings").clone();
     assert!(found.iter().all(|f| f["severity"] == "info"), "{found:#?}");
@@ -105,7 +105,7 @@ fn what_reference_cycles_may_keep_is_no_alert() {
 fn pinned_memory_that_grows_with_every_step() {
     let found = |what: &str| {
         let folder = Folder::new("findings");
-        let ran = Job::python(&folder, "tests/python/findings.py", &[what]).run().succeeded();
+        let ran = Job::python(&folder, "tests/python/findings.py", &[what]).run_imported().succeeded();
         let recording = ran.recording();
         let process = report(&recording).whole().process;
         let findings = process["findings"].as_array().expect("findings").clone();
@@ -214,7 +214,7 @@ fn is_judged(cases: &[&str], sizes: &[&str]) {
             let folder = Folder::new(case);
             let ran = Job::python(&folder, "tests/leakbench/others.py", &[case])
                 .env("STRANDLINE_SIM_TOTAL", size)
-                .run()
+                .run_imported()
                 .succeeded();
             let report = report(&ran.recording()).whole();
             let (verdict, reason) = report.verdict();

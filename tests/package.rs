@@ -5,14 +5,13 @@ mod support;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use support::{Folder, cache, packages, python, root};
+use support::{Folder, OF_THIS_PACKAGE, cache, packages, python, root, without};
 
 /// Runs it to its end, in the folder; its standard output.
 #[track_caller]
 fn done(run: &mut Command) -> String {
-    for (name, _) in std::env::vars_os().filter(|(n, _)| n.to_string_lossy().starts_with("STRANDLINE_")) {
-        run.env_remove(name);
-    }
+    without(run, &["STRANDLINE_"]);
+    without(run, OF_THIS_PACKAGE);
     run.env("XDG_CACHE_HOME", cache()).env("STRANDLINE_CACHE", cache()).env_remove("LD_PRELOAD");
     let output = run.stdin(Stdio::null()).output().expect("it starts");
     assert!(output.status.success(), "{run:?}: {}", String::from_utf8_lossy(&output.stderr));

@@ -22,7 +22,7 @@ impl Ran {
     #[track_caller]
     fn case(case: &str) -> Ran {
         let folder = Folder::new(case);
-        let ran = Job::python(&folder, "tests/python/steps.py", &[case]).run().succeeded();
+        let ran = Job::python(&folder, "tests/python/steps.py", &[case]).run_imported().succeeded();
         Ran::of(case, &ran.stdout(), &ran.recording())
     }
 
@@ -183,7 +183,8 @@ fn a_compiled_model() {
 #[test]
 fn patterns_of_optimizers() {
     let folder = Folder::new("patterns");
-    let said = Job::python::<&str>(&folder, "tests/python/patterns.py", &[]).run().succeeded().stdout();
+    let said =
+        Job::python::<&str>(&folder, "tests/python/patterns.py", &[]).run_imported().succeeded().stdout();
     assert!(said.lines().count() >= 20, "{said}");
     for line in said.lines() {
         let script: Value = serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {line}"));

@@ -12,6 +12,7 @@ import random
 import sys
 
 import torch
+import torch._dynamo  # What the first optimizer imports.
 
 rng = random.Random(0)
 CASES = {}

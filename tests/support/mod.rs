@@ -2,6 +2,7 @@
 
 #![allow(dead_code, reason = "every test binary uses its own part")]
 
+pub(crate) mod imported;
 pub(crate) mod packages;
 pub(crate) mod snapshot_rules;
 pub(crate) mod surrounded;
@@ -42,15 +43,22 @@ pub(crate) fn command() -> &'static Path {
     COMMAND.get_or_init(|| elsewhere("STRANDLINE_TEST_COMMAND").unwrap_or_else(build_command))
 }
 
+/// How variables begin that are of this test's package, and not of a build: with them `ring` would be built anew, and all that needs it.
+pub(crate) const OF_THIS_PACKAGE: &[&str] = &["CARGO_PKG_", "CARGO_MANIFEST_"];
+
+/// Takes the variables from a command whose names begin like these.
+pub(crate) fn without(command: &mut Command, begins: &[&str]) {
+    for (name, _) in std::env::vars_os() {
+        if begins.iter().any(|begin| name.to_string_lossy().starts_with(begin)) {
+            command.env_remove(name);
+        }
+    }
+}
+
 fn build_command() -> PathBuf {
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo.current_dir(root()).args(["build", "-q", "-p", "strandline-tools", "--message-format=json"]);
-    // Of this test's package, and not of the build: `ring` would be built anew, and all that needs it.
-    for (name, _) in std::env::vars_os() {
-        if ["CARGO_PKG_", "CARGO_MANIFEST_"].iter().any(|begin| name.to_string_lossy().starts_with(begin)) {
-            cargo.env_remove(name);
-        }
-    }
+    without(&mut cargo, OF_THIS_PACKAGE);
     if !cfg!(debug_assertions) {
         cargo.arg("--release");
     }
@@ -280,11 +288,7 @@ impl Job {
     /// Any program.
     pub(crate) fn program(folder: &Folder, program: impl AsRef<OsStr>) -> Job {
         let mut command = Command::new(program);
-        let ours =
-            std::env::vars_os().map(|(k, _)| k).filter(|k| k.to_string_lossy().starts_with("STRANDLINE_"));
-        ours.for_each(|k| {
-            command.env_remove(k);
-        });
+        without(&mut command, &["STRANDLINE_"]);
         command
             .current_dir(folder.path())
             .env("LD_PRELOAD", preload_so())

@@ -62,7 +62,7 @@ def main():
     print("allocated", torch.cuda.memory_allocated(), torch.cuda.max_memory_allocated(), flush=True)
     if "day" in WORDS:
         print("tomorrow", time.time() - os.stat("/proc/self/fd").st_mtime > 80000, flush=True)
-    until = time.monotonic() + 100
+    until = time.monotonic() + 15
     while "wait" in WORDS and not os.path.exists("answered") and time.monotonic() < until:
         time.sleep(0.02)
     print("kept", len(KEPT), flush=True)
