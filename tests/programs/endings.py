@@ -2,7 +2,6 @@
 
 import atexit
 import ctypes
-import gc
 import os
 import signal
 import sys
@@ -147,7 +146,6 @@ def audited():
 
 
 if __name__ == "__main__":
-    gc.freeze()  # What was imported is no child's garbage: looking through it is most of what an end takes.
     for name, end in ENDINGS.items():
         if not (child := os.fork()):
             os.environ["STRANDLINE_OUT"] = os.path.join(os.environ["RECORDINGS"], f"{name}.strand")

@@ -1,7 +1,7 @@
 //! However a process ends, its status is its own and its recording is readable up to the last event.
 
 use crate::support::{Folder, Recording};
-use crate::{assert_has_in_order, job, same_once_imported, same_with_and_without};
+use crate::{assert_has_in_order, job, same_with_and_without};
 use std::os::unix::process::ExitStatusExt;
 use strandline::event::Body;
 
@@ -9,8 +9,7 @@ use strandline::event::Body;
 #[track_caller]
 fn ends(how: &str, clean: bool) {
     let folder = Folder::new("end");
-    let own = ["exit", "raise", "kill"].contains(&how);
-    let ran = if own { same_with_and_without } else { same_once_imported }(&folder, "end.py", &[how]);
+    let ran = same_with_and_without(&folder, "end.py", &[how]);
     let recording = Recording::read(&ran.recording()).whole();
     assert_has_in_order(&recording, (1..=20).map(|i| 1000 * i));
     assert_eq!(recording.reader.summary().complete, clean);

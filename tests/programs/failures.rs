@@ -1,14 +1,14 @@
 //! What fails inside us is one line, and nothing to the job.
 
 use crate::support::{Folder, Job, Recording, python};
-use crate::{assert_has_in_order, job, same_once_imported, same_with_and_without};
+use crate::{assert_has_in_order, job, same_with_and_without};
 use strandline::event::Body;
 use strandline::format::tail::Place;
 
 #[test]
 fn exceptions_cross_every_hook_unchanged_and_the_next_event_is_recorded() {
     let folder = Folder::new("exceptions");
-    let ran = same_once_imported(&folder, "exceptions.py", &[]).succeeded();
+    let ran = same_with_and_without(&folder, "exceptions.py", &[]).succeeded();
     assert_eq!(ran.stdout().lines().count(), 6);
     let recording = Recording::read(&ran.recording()).whole();
     assert_eq!(recording.allocated().iter().filter(|&&s| s == 1000).count(), 5, "one after each exception");
@@ -32,7 +32,7 @@ fn exceptions_from_outside_while_cuda_starts_are_not_lost() {
         [("sent", "Late\nTimeoutError\nRuntimeError\nKeyboardInterrupt\nend\n"), ("timer", "400 400\nend\n")]
     {
         let folder = Folder::new("interrupted");
-        let ran = same_once_imported(&folder, "interrupted.py", &[how]).succeeded();
+        let ran = same_with_and_without(&folder, "interrupted.py", &[how]).succeeded();
         assert_eq!(ran.stdout(), said, "{how}");
         assert!(!ran.stderr().contains("no stacks"), "{how}: {}", ran.stderr());
     }
@@ -42,18 +42,18 @@ fn exceptions_from_outside_while_cuda_starts_are_not_lost() {
 #[test]
 fn hooks_are_not_added_while_the_jobs_own_are_called() {
     let folder = Folder::new("hooks");
-    let ran = same_once_imported(&folder, "hooks_of_the_job.py", &[]).succeeded();
+    let ran = same_with_and_without(&folder, "hooks_of_the_job.py", &[]).succeeded();
     assert_eq!(ran.stdout(), "80 1\n");
     let recording = Recording::read(&ran.recording()).whole();
     assert_eq!(recording.count(|b| matches!(b, Body::OptimizerEnd(_))), 36, "of all steps after that one");
     // One that removes itself as it is called is the last one, as without us.
     let folder = Folder::new("once");
-    let ran = same_once_imported(&folder, "hooks_of_the_job.py", &["once"]).succeeded();
+    let ran = same_with_and_without(&folder, "hooks_of_the_job.py", &["once"]).succeeded();
     let recording = Recording::read(&ran.recording()).whole();
     assert_eq!(recording.count(|b| matches!(b, Body::OptimizerEnd(_))), 40, "{}", ran.stdout());
     // One before ours that makes a list of the arguments.
     let folder = Folder::new("list");
-    let ran = same_once_imported(&folder, "hooks_of_the_job.py", &["list"]).succeeded();
+    let ran = same_with_and_without(&folder, "hooks_of_the_job.py", &["list"]).succeeded();
     let recording = Recording::read(&ran.recording()).whole();
     assert_eq!(recording.count(|b| matches!(b, Body::OptimizerEnd(_))), 40, "{}", ran.stdout());
 }
@@ -63,9 +63,7 @@ fn hooks_are_not_added_while_the_jobs_own_are_called() {
 fn what_a_job_refuses_or_replaces_is_done_without() {
     let steps = |how: &str, name: &str| {
         let folder = Folder::new("refuses");
-        // Where nothing can be compiled, it counts what was compiled before.
-        let same = if name == "compile" { same_with_and_without } else { same_once_imported };
-        let ran = same(&folder, "refuses.py", &[how, name]).succeeded();
+        let ran = same_with_and_without(&folder, "refuses.py", &[how, name]).succeeded();
         assert_eq!(ran.stdout(), "trained 300\n", "{how} {name}");
         let recording = Recording::read(&ran.recording()).whole();
         let stacks = !ran.ours().iter().any(|l| l.contains("no stacks"));

@@ -1,16 +1,13 @@
 //! Surroundings that a recorder must bear: the job computes what it computes without us, and every event is recorded.
 
+use crate::same_with_and_without;
 use crate::support::{Folder, Ran, Recording};
-use crate::{same_once_imported, same_with_and_without};
 
 /// Runs `hostile.py HOW` with and without the preload; all of it must be recorded.
 #[track_caller]
 fn bears(how: &str) -> Ran {
     let folder = Folder::new("hostile");
-    // Some are about what a process has from its beginning.
-    let own = ["reused", "absent", "descriptors"].contains(&how);
-    let same = if own { same_with_and_without } else { same_once_imported };
-    let ran = same(&folder, "hostile.py", &[how]).succeeded();
+    let ran = same_with_and_without(&folder, "hostile.py", &[how]).succeeded();
     let recording = Recording::read(&ran.recording()).whole();
     // One at the beginning, 4 threads of 300, 10 steps of 20.
     let torchs: Vec<usize> = ran.stdout().split_whitespace().filter_map(|w| w.parse().ok()).collect();

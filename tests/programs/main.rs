@@ -21,19 +21,8 @@ fn job(folder: &Folder, script: &str, arguments: &[&str]) -> Job {
 /// The same program with and without the preload: status, stdout and its own stderr must be equal.
 #[track_caller]
 fn same_with_and_without(folder: &Folder, script: &str, arguments: &[&str]) -> Ran {
-    same(Job::run, folder, script, arguments)
-}
-
-/// The same where it does not count how the process begins: both are forked from processes that have imported PyTorch.
-#[track_caller]
-fn same_once_imported(folder: &Folder, script: &str, arguments: &[&str]) -> Ran {
-    same(Job::run_imported, folder, script, arguments)
-}
-
-#[track_caller]
-fn same(run: fn(Job) -> Ran, folder: &Folder, script: &str, arguments: &[&str]) -> Ran {
-    let with = run(job(folder, script, arguments));
-    let without = run(job(folder, script, arguments).env("LD_PRELOAD", ""));
+    let with = job(folder, script, arguments).run();
+    let without = job(folder, script, arguments).env("LD_PRELOAD", "").run();
     assert_eq!(with.output.status, without.output.status, "{}", with.stderr());
     assert_eq!(with.stdout(), without.stdout());
     assert_eq!(with.theirs(), without.theirs());

@@ -1,8 +1,8 @@
 //! Threads in strange states call CUDA: no Python state, one without a frame, tiny stacks, handlers, ends of threads and processes. The
 //! job must do what it does without us.
 
+use crate::same_with_and_without;
 use crate::support::{Folder, Job, Ran, Recording, libraries, preload_so, root};
-use crate::{same_once_imported, same_with_and_without};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -21,8 +21,7 @@ fn strange(when: &str, functions: &[&str]) -> Ran {
     let folder = Folder::new("strange");
     let library = library(&folder, "strange");
     let library = library.to_str().expect("UTF-8");
-    let same = if when == "early" { same_once_imported } else { same_with_and_without };
-    same(&folder, "strange.py", &[&[library, when], functions].concat())
+    same_with_and_without(&folder, "strange.py", &[&[library, when], functions].concat())
 }
 
 #[test]
@@ -70,14 +69,14 @@ fn threads_still_call_cuda_when_the_process_ends() {
 #[test]
 fn threads_that_initialize_cuda_at_once_do_not_wait_for_each_other() {
     let folder = Folder::new("strange");
-    same_once_imported(&folder, "initializes.py", &[]).succeeded();
+    same_with_and_without(&folder, "initializes.py", &[]).succeeded();
 }
 
 #[test]
 fn a_tracer_and_a_profiler_meet_no_code_of_ours() {
     for what in ["trace", "profile"] {
         let folder = Folder::new("strange");
-        let ran = same_once_imported(&folder, "tracer.py", &[what]).succeeded();
+        let ran = same_with_and_without(&folder, "tracer.py", &[what]).succeeded();
         assert!(ran.stdout().starts_with("still set: True"), "{}", ran.stdout());
     }
 }
@@ -145,7 +144,7 @@ fn threads_are_cancelled_in_the_middle_of_a_call() {
 fn an_out_of_memory_in_a_backward_is_pythons_exception() {
     for how in ["caught", "uncaught"] {
         let folder = Folder::new("strange");
-        let ran = same_once_imported(&folder, "oom_in_backward.py", &[how]);
+        let ran = same_with_and_without(&folder, "oom_in_backward.py", &[how]);
         assert_eq!(ran.output.status.code(), Some(i32::from(how == "uncaught")), "{}", ran.stderr());
         assert_eq!(ran.stdout().contains("3 out of memory"), how == "caught", "{}", ran.stdout());
     }

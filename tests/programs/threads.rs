@@ -1,14 +1,14 @@
 //! Threads that come and go, and training that does not run on the main one.
 
 use crate::support::{Folder, Recording};
-use crate::{job, same_once_imported};
+use crate::{job, same_with_and_without};
 use std::collections::BTreeMap;
 use strandline::event::Body;
 
 #[test]
 fn two_hundred_short_threads_and_forty_at_once() {
     let folder = Folder::new("threads");
-    let ran = same_once_imported(&folder, "threads.py", &[]).succeeded();
+    let ran = same_with_and_without(&folder, "threads.py", &[]).succeeded();
     let recording = Recording::read(&ran.recording()).whole();
     let mut made: BTreeMap<u64, u32> = BTreeMap::new();
     recording.allocated().into_iter().for_each(|s| *made.entry(s).or_default() += 1);
@@ -30,7 +30,7 @@ fn two_hundred_short_threads_and_forty_at_once() {
 #[test]
 fn steps_are_found_where_main_only_waits() {
     let folder = Folder::new("worker");
-    let ran = same_once_imported(&folder, "worker_training.py", &[]).succeeded();
+    let ran = same_with_and_without(&folder, "worker_training.py", &[]).succeeded();
     let recording = Recording::read(&ran.recording()).whole();
     assert_eq!(recording.count(|b| matches!(b, Body::OptimizerBegin(_))), 10);
     assert_eq!(recording.count(|b| matches!(b, Body::OptimizerEnd(_))), 10);
@@ -40,7 +40,7 @@ fn steps_are_found_where_main_only_waits() {
 #[test]
 fn phases_are_those_of_the_thread_that_allocates() {
     let folder = Folder::new("phases");
-    let ran = job(&folder, "plain.py", &[]).run_imported().succeeded();
+    let ran = job(&folder, "plain.py", &[]).run().succeeded();
     let recording = Recording::read(&ran.recording()).whole();
     let phase = |is: fn(&strandline::event::Phase) -> bool| {
         recording.count(|b| matches!(b, Body::Alloc(b) if is(&b.phase)))

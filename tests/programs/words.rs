@@ -1,7 +1,7 @@
 //! What the user says to us, and what we say to the user.
 
 use crate::support::{Folder, Recording};
-use crate::{job, same_once_imported};
+use crate::{job, same_with_and_without};
 use strandline::event::{Body, StackId};
 
 #[test]
@@ -28,7 +28,7 @@ fn by_hand_it_says_that_it_attached_and_where_the_recording_is() {
 #[test]
 fn quietly_it_says_nothing() {
     let folder = Folder::new("quiet");
-    let ran = job(&folder, "plain.py", &[]).env("STRANDLINE_QUIET", "1").run_imported().succeeded();
+    let ran = job(&folder, "plain.py", &[]).env("STRANDLINE_QUIET", "1").run().succeeded();
     assert_eq!(ran.stderr(), "");
     assert!(Recording::read(&ran.recording()).whole().events.len() > 50);
 }
@@ -39,7 +39,7 @@ fn stacks_and_steps_can_be_switched_off() {
     let ran = job(&folder, "plain.py", &[])
         .env("STRANDLINE_STACKS", "none")
         .env("STRANDLINE_STEPS", "manual")
-        .run_imported()
+        .run()
         .succeeded();
     let recording = Recording::read(&ran.recording()).whole();
     // No block has one. What called CUDA is still told, one native frame each: whose memory it is.
@@ -93,7 +93,7 @@ fn the_c_interface_is_recorded() {
 #[test]
 fn a_scalers_update_is_seen_whether_or_not_its_optimizer_ran() {
     let folder = Folder::new("scaler");
-    let ran = same_once_imported(&folder, "scaler.py", &[]).succeeded();
+    let ran = same_with_and_without(&folder, "scaler.py", &[]).succeeded();
     let recording = Recording::read(&ran.recording()).whole();
     assert_eq!(recording.count(|b| matches!(b, Body::ScalerUpdate)), 3);
 }
