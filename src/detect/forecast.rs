@@ -317,9 +317,9 @@ mod tests {
     fn what_becomes_faster_with_each_mark_goes_on_to() {
         for marks in [20, 60, 200] {
             let (now, full) = (u64::from(marks), 2 * u64::from(marks));
-            let rate = Rate::of(&rises(marks, |n| n * n << 20), marks, 3.0);
+            let rate = Rate::of(&rises(marks, |n| (n * n) << 20), marks, 3.0);
             assert!((rate.gain / f64::from(2 << 20) - 1.0).abs() < 0.1, "{rate:?}");
-            assert!((rate.current / (2 * now << 20) as f64 - 1.0).abs() < 0.1, "{rate:?}");
+            assert!((rate.current / ((2 * now) << 20) as f64 - 1.0).abs() < 0.1, "{rate:?}");
             let when = steps_to_oom((full * full - now * now) << 20, &rate);
             assert!((when.mid as f64 / f64::from(marks) - 1.0).abs() < 0.1, "{when:?} after {marks}");
         }
