@@ -197,9 +197,16 @@ fn a_signal_reaches_the_job_once_whoever_it_was_sent_to() {
     let mut job = Job::start();
     assert!(job.facts.contains(&format!("group={}", job.child.id())), "one process group: {}", job.facts);
     assert!(job.facts.contains(&format!("parent={}", job.child.id())), "{}", job.facts);
-    for (name, group) in
-        [("USR1", false), ("USR1", true), ("USR1", false), ("INT", false), ("INT", true), ("HUP", true)]
-    {
+    for (name, group) in [
+        ("USR1", false),
+        ("USR1", true),
+        ("USR1", false),
+        ("INT", false),
+        ("INT", true),
+        ("HUP", true),
+        ("ILL", false),
+        ("FPE", true),
+    ] {
         job.kill(name, group);
         assert_eq!(job.next(), format!("got SIG{name}"));
         job.taken();
@@ -207,7 +214,7 @@ fn a_signal_reaches_the_job_once_whoever_it_was_sent_to() {
     // The wrapper passes signals on one after the other: when this one has come, any double of an earlier one has.
     job.kill("TERM", false);
     assert_eq!(job.next(), "got SIGTERM");
-    assert_eq!(job.next(), "counts SIGHUP=1 SIGINT=2 SIGTERM=1 SIGUSR1=3");
+    assert_eq!(job.next(), "counts SIGFPE=1 SIGHUP=1 SIGILL=1 SIGINT=2 SIGTERM=1 SIGUSR1=3");
     assert_eq!(job.child.wait().expect("it ends").code(), Some(7), "the status of the job's own handler");
 }
 

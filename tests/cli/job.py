@@ -4,7 +4,7 @@ import signal
 import sys
 import time
 
-NAMES = {getattr(signal, n): n for n in ("SIGINT", "SIGTERM", "SIGUSR1", "SIGUSR2", "SIGHUP", "SIGWINCH", "SIGCONT")}
+NAMES = {getattr(signal, n): n for n in ("SIGINT", "SIGTERM", "SIGUSR1", "SIGUSR2", "SIGHUP", "SIGWINCH", "SIGCONT", "SIGILL", "SIGFPE")}
 seen = []
 
 
