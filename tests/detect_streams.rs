@@ -1,6 +1,8 @@
 //! Judgements on recorded allocator events of real jobs (`tests/leakbench/events`), on a card of 24 GiB; in
 //! `written`, on small jobs of which every event is written down.
 
+#[path = "detect_streams/afterwards.rs"]
+mod afterwards;
 #[path = "detect_streams/anew.rs"]
 mod anew;
 #[path = "detect_streams/cards.rs"]

@@ -152,7 +152,7 @@ fn without_deaths(rate: Rate, n: &Named, t: &Track, mark: u32) -> Rate {
     }
     let floor = |to: u32| t.series.floor(to.saturating_sub(window / 2), to.saturating_add(1)).bytes;
     let more = floor(mark).saturating_sub(floor(mark - window)) as f64 / f64::from(window);
-    Rate { current: rate.current.min(more), ..rate }
+    if more < rate.current { Rate { current: more, gain: 0.0, ..rate } } else { rate }
 }
 
 fn backlog(q: &Queue, t: &Track, mark: u32, rises: &[(u32, Point)]) -> Growth {

@@ -1,6 +1,6 @@
 //! What a line makes anew: a block that is larger each time grows; buffers that are replaced, one for one, do not.
 
-use crate::judged::Judged;
+use crate::judged::{CARD, Judged};
 use crate::script::{MAIN, Script};
 use strandline::detect::{Certainty, Finding, Outcome};
 use strandline::event::{Block, Body, Bytes};
@@ -44,6 +44,20 @@ fn a_block_that_is_made_anew_and_larger_in_every_step_grows() {
     assert!(j.first.is_some_and(|(_, step)| step <= 15), "{:?}", j.first);
     assert_eq!((all[0].bytes_per_step, all[0].bytes_now, all[0].first_step), (262144.0, 39 * 256 * KIB, 2));
     assert!(all[0].explain.contains("freed and allocated again, larger each time: in 39 steps"));
+}
+
+/// While the new one is made the old one is there as well: a step needs twice as much more.
+#[test]
+fn a_block_that_is_made_anew_fills_the_device_by_twice_its_growth() {
+    let (mut s, mut cache) = (Script::new(), Cache { at: 10_000, size: 0 });
+    for i in 1..=60 {
+        cache.put(&mut s, i << 20);
+        s.idle_step();
+    }
+    let j = of(&s);
+    let when = grows(&j)[0].steps_to_oom.expect("the size of the card is known");
+    let left = (CARD - (2 * 60 << 20)) as f64 / (2 << 20) as f64;
+    assert!((when.mid as f64 / left - 1.0).abs() < 0.03, "{when:?}, {left} left");
 }
 
 /// `memory = torch.cat([memory, encoder(x)])`, where the encoder's first matmul made two workspaces.

@@ -1,0 +1,53 @@
+//! What a job does after its last step: the memory that its training left is freed, and the training grew all the same.
+
+use crate::judged::Judged;
+use crate::script::{MAIN, Script};
+use strandline::detect::Outcome;
+use strandline::event::{Body, Item, Nanos};
+
+const SIZE: u64 = 64 << 10;
+
+/// A training that keeps a block in each of so many steps, then frees them all, and goes on with so many steps more and an evaluation.
+fn training(steps: u64, more: u64) -> Judged {
+    let mut s = Script::new();
+    for i in 0..steps + more {
+        s.alloc(1, 1 << 20, MAIN, 2);
+        if i < steps {
+            s.alloc(10_000 + i * 1_000, SIZE, MAIN, 1);
+        }
+        s.free(1, 1 << 20, MAIN);
+        s.say(0, Body::BackwardBegin { stack: Default::default(), nested: false });
+        s.say(0, Body::BackwardEnd { nested: false });
+        s.say(0, Body::OptimizerBegin(1));
+        s.say(0, Body::OptimizerEnd(1));
+        if i + 1 == steps {
+            (0..steps).for_each(|i| s.free(10_000 + i * 1_000, SIZE, MAIN));
+        }
+    }
+    for _ in 0..20 {
+        s.alloc(1, 1 << 20, MAIN, 2);
+        s.free(1, 1 << 20, MAIN);
+    }
+    s.items.push(Item::End(Nanos(s.now + 1)));
+    Judged::of(&s.items, &s.names)
+}
+
+#[test]
+fn what_is_freed_as_the_training_returns_grew_until_then() {
+    let j = training(40, 0);
+    let standing = j.standing();
+    assert_eq!((j.outcome(), standing.len()), (Outcome::Growing, 1), "{standing:#?}");
+    assert!(
+        standing[0].explain.ends_with("; all of it was freed after the last step"),
+        "{}",
+        standing[0].explain
+    );
+}
+
+#[test]
+fn what_is_freed_while_the_training_goes_on_grows_no_longer() {
+    for more in [1, 5, 40] {
+        let j = training(40, more);
+        assert_eq!(j.outcome(), Outcome::Clean, "{more}: {:#?}", j.standing());
+    }
+}
