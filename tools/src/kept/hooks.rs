@@ -44,7 +44,8 @@ pub(super) fn begins(source: &Source<'_>, call: Node<'_>) -> bool {
     call.kind() == "call" && BEGINS.has(called(source, call))
 }
 
-/// Calls that begin a thread or a task with the function whose parameter the keeper is, or a variable of whose coroutine.
+/// Calls that begin a thread or a task with the function whose parameter the keeper is, or a variable of whose coroutine, and give it what was
+/// allocated: of a queue that one worker has for long nothing is told.
 pub(super) fn begun<'t>(source: &Source<'t>, keeper: &Keeper) -> Vec<Add<'t>> {
     let function = keeper.function.as_deref().and_then(|f| source.function(f, keeper.first_line));
     let is_given = |f: &Node<'t>| match keeper.kind.as_str() {
@@ -60,8 +61,9 @@ pub(super) fn begun<'t>(source: &Source<'t>, keeper: &Keeper) -> Vec<Add<'t>> {
     let gives =
         |a: &Node<'t>| is_it(part(*a, "value").filter(|_| a.kind() == "keyword_argument").unwrap_or(*a));
     let arguments = |call: &Node<'t>| part(*call, "arguments").map(children).unwrap_or_default();
-    let calls = source.all("call").iter().filter(|c| begins(source, **c));
-    calls.filter(|c| arguments(c).iter().any(gives)).map(|c| Add::of(*c)).collect()
+    let calls = source.all("call").iter().filter(|c| begins(source, **c) && arguments(c).iter().any(gives));
+    let all = calls.map(|c| Add { values: arguments(c), ..Add::of(*c) });
+    all.filter(|add| add.evidence(source, keeper) > 0).collect()
 }
 
 /// Whether an assignment makes an object of a class around what its name had: `net = Wrap(net)`.
@@ -126,19 +128,23 @@ mod tests {
             kind: kind.into(),
             function: Some("work".into()),
             first_line: Some(1),
+            allocated: vec![3],
             ..global(variable, "Tensor")
         }
     }
 
     #[test]
     fn a_thread_or_a_task_keeps_what_its_function_is_given() {
-        let source = "def work(x):\n    never.wait()\nThread(target=work, args=(out,)).start()\n";
-        let remedy = is(source, &given("local", "x"), 3, "Thread(target=work, args=(out,)).start()");
+        let source =
+            "def work(x):\n    never.wait()\nout = net(1)\nThread(target=work, args=(out,)).start()\n";
+        let remedy = is(source, &given("local", "x"), 4, "Thread(target=work, args=(out,)).start()");
         assert!(remedy.starts_with("what runs keeps"), "{remedy}");
         none(source, &given("local", "other"));
         none(&source.replace("target=work", "target=rest"), &given("local", "x"));
-        let task = "async def work(x):\n    await never.wait()\nasyncio.create_task(work(out))\n";
-        is(task, &given("generator", "x"), 3, "asyncio.create_task(work(out))");
+        none(&source.replace("(out,)", "(queue,)"), &given("local", "x"));
+        let task =
+            "async def work(x):\n    await never.wait()\nout = net(1)\nasyncio.create_task(work(out))\n";
+        is(task, &given("generator", "x"), 4, "asyncio.create_task(work(out))");
         none(&task.replace("asyncio.create_task(work(out))", "work(out)"), &given("generator", "x"));
     }
 
