@@ -56,7 +56,7 @@ fn a_block_that_is_made_anew_fills_the_device_by_twice_its_growth() {
     }
     let j = of(&s);
     let when = grows(&j)[0].steps_to_oom.expect("the size of the card is known");
-    let left = (CARD - (2 * 60 << 20)) as f64 / (2 << 20) as f64;
+    let left = (CARD - (120 << 20)) as f64 / (2 << 20) as f64;
     assert!((when.mid as f64 / left - 1.0).abs() < 0.03, "{when:?}, {left} left");
 }
 
