@@ -46,8 +46,9 @@ pub(crate) fn raw(text: &str) {
 
 /// Writes all of it, whole lines at a time, as long as there is room again within that time.
 fn write_within(file: BorrowedFd<'_>, mut bytes: &[u8], most: Duration) -> io::Result<()> {
-    // A pipe that can be written to takes so much at once.
-    let is_pipe = File::from(file.try_clone_to_owned()?).metadata()?.file_type().is_fifo();
+    // A pipe that can be written to takes so much at once. Where no descriptor is left to ask with, it is written to as any other file.
+    let kind = file.try_clone_to_owned().and_then(|f| File::from(f).metadata());
+    let is_pipe = kind.is_ok_and(|m| m.file_type().is_fifo());
     let room = if is_pipe { libc::PIPE_BUF } else { bytes.len() };
     while !bytes.is_empty() {
         let mut one = libc::pollfd { fd: file.as_raw_fd(), events: libc::POLLOUT, revents: 0 };
@@ -67,6 +68,7 @@ fn write_within(file: BorrowedFd<'_>, mut bytes: &[u8], most: Duration) -> io::R
         let written = unsafe { libc::write(file.as_raw_fd(), some.as_ptr().cast(), some.len()) };
         match usize::try_from(written) {
             Ok(n) => bytes = bytes.get(n..).unwrap_or_default(),
+            Err(_) if is_pipe && io::Error::last_os_error().kind() == io::ErrorKind::WouldBlock => {}
             Err(_) if io::Error::last_os_error().kind() == io::ErrorKind::Interrupted => {}
             Err(_) => return Err(io::Error::last_os_error()),
         }
