@@ -189,6 +189,22 @@ fn a_filter_of_system_calls() {
     }
 }
 
+/// As a profiler writes its profile: the job's is the only one.
+#[test]
+fn another_library_that_writes_at_the_end() {
+    let folder = Folder::new("ending");
+    let other = compiled(&folder, "ending.c", "ending.so", &["-shared", "-fPIC"]);
+    let (python, job, command) = (python().to_string_lossy(), root().join(JOB), command().to_string_lossy());
+    let (other, job) = (other.to_string_lossy(), job.to_string_lossy());
+    let preloaded = [("LD_PRELOAD", &*other)];
+    let alone = words(&folder, &[&python, &job, "driver"], &preloaded).0;
+    assert!(["atexit", "destructor"].iter().all(|w| alone.2.contains(w)), "{alone:?}");
+    let run = [&*command, "run", "-o", "rec", "--", &python, &job, "driver"];
+    assert_eq!(words(&folder, &run, &preloaded).0, alone);
+    let nothing = words(&folder, &[&command, "run", "-o", "rec", "--", "./none"], &preloaded).0;
+    assert_eq!((nothing.0, &*nothing.2), (Some(2), ""), "{nothing:?}");
+}
+
 /// The inner one records; the outer one says so before the job and after it.
 #[test]
 fn a_run_within_a_run() {

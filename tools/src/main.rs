@@ -79,11 +79,12 @@ fn main() -> ExitCode {
         Command::Completions(options) => manual::completions(options),
         Command::Man(options) => manual::page(options),
     });
-    match result {
-        Ok(status) => ExitCode::from(status),
-        Err(error) => {
-            say::line(error.to_string());
-            ExitCode::from(error.exit_status())
-        }
+    let status = result.unwrap_or_else(|error| {
+        say::line(error.to_string());
+        error.exit_status()
+    });
+    if matches!(cli.command, Command::Run(_) | Command::Fit(_) | Command::Predict(_)) {
+        job::leave_preloads_silent(status);
     }
+    ExitCode::from(status)
 }

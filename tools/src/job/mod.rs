@@ -12,4 +12,4 @@ pub(crate) use ended::{Ended, Seen};
 pub(crate) use environment::Environment;
 pub(crate) use launchers::{Elsewhere, elsewhere, hidden};
 pub(crate) use place::{create as create_folder, now, today};
-pub(crate) use variables::{LD_PRELOAD, NVTX_INJECTION, Variable, appended};
+pub(crate) use variables::{LD_PRELOAD, NVTX_INJECTION, Variable, appended, leave_preloads_silent};
