@@ -289,10 +289,64 @@ impl Climb {
         if named.is_final && !named.is_wrapper {
             self.done |= named.mask;
         }
+        self.set_apart(at);
+    }
+
+    /// Looks on above the containers of one name that have the samples one after another, each from when the last was done with: who has these
+    /// containers is what grows.
+    fn set_apart(&mut self, at: usize) {
+        /// So many one after another are no chance.
+        const CONTAINERS: usize = 3;
+        const SAMPLES: u32 = 6;
+        let Some(named) = self.named.get(at).filter(|n| n.piles && n.rank == Rank::Attribute) else { return };
+        let place = named.place.clone();
+        let are_apart = |group: &u64| {
+            let mine = self.named.iter().filter(|n| n.place == place).map(|n| n.mask & group);
+            let mut masks: Vec<u64> = mine.filter(|mask| *mask != 0).collect();
+            masks.sort_unstable();
+            let is_after =
+                |pair: &[u64]| matches!(*pair, [a, b] if 64 - a.leading_zeros() <= b.trailing_zeros());
+            let samples: u32 = masks.iter().map(|m| m.count_ones()).sum();
+            masks.len() >= CONTAINERS && samples >= SAMPLES && masks.windows(2).all(is_after)
+        };
+        if !self.groups.iter().any(are_apart) {
+            return;
+        }
+        for n in self.named.iter_mut().filter(|n| n.place == place) {
+            (n.is_final, n.piles) = (false, false);
+        }
+        let final_ones = self.named.iter().filter(|n| n.is_final && !n.is_wrapper);
+        self.done = final_ones.fold(0, |done, n| done | n.mask);
     }
 
     /// Samples of the findings that some of these samples are of.
     fn samples(&self, mask: u64) -> u32 {
         self.groups.iter().filter(|g| *g & mask != 0).map(|g| g.count_ones()).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::named::Named;
+    use super::super::named::tests::named;
+    use super::*;
+
+    #[test]
+    fn containers_that_are_filled_one_after_another_are_not_what_grows() {
+        let done = |masks: &[u64]| {
+            let of = |mask: &u64| named("Metric.values", *mask, true, 2);
+            let other = Named { is_wrapper: true, ..named("Other.list", 0xf000, true, 2) };
+            let all: Vec<Named> = masks.iter().map(of).chain([other]).collect();
+            let found = masks.iter().fold(0, |all, mask| all | mask);
+            let mut climb = Climb::new([].into_iter(), vec![0x0fff, 0xf000]);
+            climb.named = all;
+            climb.done = found;
+            climb.set_apart(0);
+            climb.done
+        };
+        assert_eq!(done(&[0b1110_0000_0000, 0b1_1110_0000, 0b1_1111]), 0);
+        // Lists of layers have what is of every age; two may have it by chance.
+        assert_eq!(done(&[0b1010_1010, 0b101_0101, 0xf00]), 0xfff);
+        assert_eq!(done(&[0xfc0, 0x3f]), 0xfff);
     }
 }

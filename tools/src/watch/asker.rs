@@ -69,13 +69,17 @@ impl Asker {
         };
         for finding in live.findings.iter().filter(holds) {
             let about = about(finding, &frames(finding, replay));
-            let known = answer(replay, &about)
-                .is_some_and(|(f, _)| f["status"] == "found" && !is_stale(finding, f, replay));
+            let found = answer(replay, &about).filter(|(f, _)| f["status"] == "found");
+            let is_stale = found.is_some_and(|(f, _)| is_stale(finding, f, replay));
             let blocks = blocks(finding, replay);
-            if known || blocks.is_empty() || flagged.len() == FINDINGS || !asked.may_ask(&about) {
+            if found.is_some() && !is_stale
+                || blocks.is_empty()
+                || flagged.len() == FINDINGS
+                || !asked.may_ask(&about)
+            {
                 continue;
             }
-            presses |= is_sure(finding);
+            presses |= is_stale || is_sure(finding);
             let mut about = about;
             about["lines"] = lines(finding, replay, live.names).into();
             about["asked"] = asked_now(finding, &blocks, replay);
