@@ -20,6 +20,9 @@ const WRAPPERS: [&str; 7] =
     ["queue", "asyncio.queues", "collections", "contextlib", "cachetools", "weakref", "_weakrefset"];
 const WRAPPING_ROOMS: [&str; 4] = ["torch.nn.", "torch.optim.", "IPython.", "ipykernel."];
 
+/// Public attributes of PyTorch's optimizers that have tensors.
+const OF_OPTIMIZERS: [&str; 2] = ["state", "param_groups"];
+
 /// Whether it is a module of Python's library, or like it, whose classes only wrap what somebody keeps.
 pub(super) fn is_wrapping(module: &[u8]) -> bool {
     WRAPPERS.iter().any(|w| w.as_bytes() == module)
@@ -56,9 +59,13 @@ impl Scope {
         self.file.as_deref().is_some_and(is_file_of_user)
     }
 
-    /// The class is one that only wraps what somebody keeps.
+    /// The class is one that only wraps what somebody keeps, and the attribute is its own: scripts give modules and optimizers others.
     pub(super) fn is_wrapper(&self) -> bool {
-        let is = |m: &str| is_wrapping(m.as_bytes()) || WRAPPING_ROOMS.iter().any(|w| m.starts_with(w));
+        let is_own = || self.variable.starts_with('_') || OF_OPTIMIZERS.contains(&self.variable.as_str());
+        let is = |m: &str| {
+            is_wrapping(m.as_bytes())
+                || WRAPPING_ROOMS.iter().any(|w| m.starts_with(w)) && (!m.starts_with("torch.") || is_own())
+        };
         self.class.is_some() && self.module.as_deref().is_some_and(is)
     }
 }
@@ -353,8 +360,15 @@ mod tests {
 
     #[test]
     fn what_only_wraps_is_told_from_what_keeps() {
-        let of =
-            |module: &str| Scope { class: Some("X".into()), module: Some(module.into()), ..Scope::default() };
+        let of = |module: &str| Scope {
+            class: Some("X".into()),
+            module: Some(module.into()),
+            variable: "_has".into(),
+            ..Scope::default()
+        };
+        assert!(!Scope { variable: "seen".into(), ..of("torch.nn.modules.linear") }.is_wrapper());
+        assert!(Scope { variable: "state".into(), ..of("torch.optim.sgd") }.is_wrapper());
+        assert!(Scope { variable: "queue".into(), ..of("queue") }.is_wrapper());
         for module in ["queue", "torch.nn.modules.container", "torch.optim.adamw", "collections"] {
             assert!(of(module).is_wrapper(), "{module}");
         }

@@ -172,6 +172,8 @@ impl Climb {
             let class = types.of(owner).class;
             for (key, value) in self.among(w, dict) {
                 let place = match class {
+                    // Every module has that; it is called as a module of its own.
+                    Class::Module if key == "__builtins__" => continue,
                     Class::Module => {
                         let text = format!("{}.{key}", w.python.text(read(owner + MODULE_NAME)));
                         let scope = w.python.scope_in_module(dict, key);
@@ -295,8 +297,8 @@ impl Climb {
     /// Looks on above the containers of one name that have the samples one after another, each from when the last was done with: who has these
     /// containers is what grows.
     fn set_apart(&mut self, at: usize) {
-        /// So many one after another are no chance.
-        const CONTAINERS: usize = 3;
+        /// Samples of two, and of more, that lie so by chance in one case of fifteen at most.
+        const OF_TWO: u32 = 4;
         const SAMPLES: u32 = 6;
         let Some(named) = self.named.get(at).filter(|n| n.piles && n.rank == Rank::Attribute) else { return };
         let place = named.place.clone();
@@ -307,7 +309,11 @@ impl Climb {
             let is_after =
                 |pair: &[u64]| matches!(*pair, [a, b] if 64 - a.leading_zeros() <= b.trailing_zeros());
             let samples: u32 = masks.iter().map(|m| m.count_ones()).sum();
-            masks.len() >= CONTAINERS && samples >= SAMPLES && masks.windows(2).all(is_after)
+            let is_no_chance = match masks.as_slice() {
+                [a, b] => a.count_ones().min(b.count_ones()) >= OF_TWO,
+                all => all.len() > 2 && samples >= SAMPLES,
+            };
+            is_no_chance && masks.windows(2).all(is_after)
         };
         if !self.groups.iter().any(are_apart) {
             return;
@@ -347,6 +353,6 @@ mod tests {
         assert_eq!(done(&[0b1110_0000_0000, 0b1_1110_0000, 0b1_1111]), 0);
         // Lists of layers have what is of every age; two may have it by chance.
         assert_eq!(done(&[0b1010_1010, 0b101_0101, 0xf00]), 0xfff);
-        assert_eq!(done(&[0xfc0, 0x3f]), 0xfff);
+        assert_eq!((done(&[0xfc0, 0x7]), done(&[0xfc0, 0x3f])), (0xfc7, 0));
     }
 }

@@ -152,7 +152,7 @@ impl Look<'_> {
             let is_main = scope.get("module").and_then(Value::as_str) == Some("__main__");
             let file = scope.get("file").and_then(Value::as_str);
             let file = file.or_else(|| main_file(self.stacks).filter(|_| is_main));
-            match self.at(&keeper(scope, of, told)?, file.filter(|f| is_own(f))) {
+            match self.at(&keeper(scope, of, told)?, file, is_own) {
                 Some((file, Found::One(Statement { line, text, remedy }, _))) => {
                     return Some(KeptAt { file, line, source: text, remedy });
                 }
@@ -163,8 +163,17 @@ impl Look<'_> {
         None
     }
 
-    /// What puts things into a keeper, and in which file; `own`: that of the user's own in which the keeper stands.
-    fn at(&self, keeper: &Keeper, own: Option<&str>) -> Option<(String, Found)> {
+    /// What puts things into a keeper, and in which file; `file`: that in which the keeper stands.
+    fn at(
+        &self,
+        keeper: &Keeper,
+        file: Option<&str>,
+        is_own: &dyn Fn(&str) -> bool,
+    ) -> Option<(String, Found)> {
+        let own = file.filter(|f| is_own(f));
+        // A package's class may have an attribute that it knows nothing of: a script gave it that.
+        let package = file.filter(|_| own.is_none()).and_then(|f| unchanged(f, self.cwd, self.began));
+        let is_unknown = package.is_some_and(|text| !text.contains(&keeper.variable));
         let mut files: Vec<&str> = own.into_iter().collect();
         if matches!(keeper.kind.as_str(), "attribute" | "class") {
             // An attribute may be used wherever the class is: of that the stacks tell a part.
@@ -182,9 +191,12 @@ impl Look<'_> {
             // An attribute of this name may be another class's: in another file than the class's own the stacks must lead to it, where another
             // was found before, or the class is a package's.
             let sure = |f: &Found| if let Found::One(_, sure) = f { *sure } else { 0 };
+            let is_given = is_unknown && text.contains(&format!(".{} = ", keeper.variable));
             match (find(&text, &keeper), &found) {
                 (Found::Nothing, _) => {}
-                (here, None) if own.is_some() || sure(&here) > 0 => found = Some((file.to_string(), here)),
+                (here, None) if own.is_some() || is_given || sure(&here) > 0 => {
+                    found = Some((file.to_string(), here));
+                }
                 (_, None) => {}
                 (here, Some((_, before))) if sure(&here) < sure(before) => {}
                 _ => return Some((file.to_string(), Found::Several)),
