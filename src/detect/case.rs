@@ -152,7 +152,9 @@ impl Case {
         if gone >= stood.bytes_now / 10 * 9 {
             self.finding = stood;
             let noun = self.finding.grain.noun();
-            self.finding.explain.push_str(&format!("; all of it was freed after the last {noun}"));
+            let then = format!("were live when the last {noun} ended");
+            let explain = self.finding.explain.replacen("are still live", &then, 1);
+            self.finding.explain = format!("{explain}; all of it was freed after that");
         }
     }
 }

@@ -243,9 +243,8 @@ impl Detector {
                 let [by_step, by_microbatch] = lines;
                 let line = if grain == Grain::Step { by_step } else { by_microbatch };
                 let stopped = m.growth.stalled || line.kept.fell == Some(Fell::Stopped);
-                let rate = Rate { current: 0.0, gain: 0.0, ..m.growth.rate };
-                let growth = growth::Growth { stalled: true, now: t.at_mark, rate, ..m.growth };
-                (stopped && m.growth.is_left(t)).then_some(Member { growth, ..*m })
+                let growth = m.growth.left(t).filter(|_| stopped)?;
+                Some(Member { growth, ..*m })
             };
             let new: Vec<Member> =
                 case.members.iter().filter_map(|m| now(m.id, grain).or_else(|| stays(m))).collect();

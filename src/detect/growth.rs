@@ -47,6 +47,8 @@ pub(super) struct Growth {
     /// Mean marks between rises.
     pub(super) gap: f64,
     pub(super) rate: Rate,
+    /// The last mark whose blocks it counts.
+    pub(super) until: u32,
     /// It does not grow any more, but what it left is still there.
     pub(super) stalled: bool,
 }
@@ -66,9 +68,17 @@ impl Growth {
         matches!(self.rule, Rule::Remade { .. })
     }
 
-    /// Old blocks of a track that stay though no more come.
-    pub(super) fn is_left(&self, t: &Track) -> bool {
-        t.at_mark.bytes >= self.now.bytes / 10 * 9
+    /// The same where no more blocks come, as long as most of those that came are still there.
+    pub(super) fn left(&self, t: &Track) -> Option<Growth> {
+        let from = self.onset.saturating_sub(GRACE);
+        let now = match self.rule {
+            Rule::Kept { .. } => t.births.between(from, self.until),
+            Rule::Backlog { .. } => t.at_mark.less(self.base),
+            Rule::Remade { .. } => self.now,
+        };
+        let is_there = now.blocks > 0 && now.bytes >= self.now.bytes / 10 * 9;
+        let rate = Rate { current: 0.0, gain: 0.0, ..self.rate };
+        is_there.then_some(Growth { stalled: true, now, rate, ..*self })
     }
 }
 
@@ -140,6 +150,7 @@ fn kept(n: &Named, t: &Track, mark: u32, rises: &[(u32, Point)]) -> Growth {
         now: k.total,
         gap: k.pace(),
         rate: without_deaths(rate(rises, seen), n, t, mark),
+        until: k.last,
         stalled: false,
     }
 }
@@ -156,18 +167,15 @@ fn without_deaths(rate: Rate, n: &Named, t: &Track, mark: u32) -> Rate {
 }
 
 fn backlog(q: &Queue, t: &Track, mark: u32, rises: &[(u32, Point)]) -> Growth {
-    let now = Point {
-        blocks: t.at_mark.blocks.saturating_sub(q.base.blocks),
-        bytes: t.at_mark.bytes.saturating_sub(q.base.bytes),
-    };
     let (first, last) = (rises.first().map_or(mark, |r| r.0), rises.last().map_or(mark, |r| r.0));
     Growth {
         rule: Rule::Backlog { life: t.longest_life },
         onset: q.onset,
         base: q.base,
-        now,
+        now: t.at_mark.less(q.base),
         gap: f64::from(last - first) / f64::from((rises.len() as u32).saturating_sub(1).max(1)),
         rate: rate(rises, mark),
+        until: mark,
         stalled: false,
     }
 }
@@ -214,6 +222,7 @@ fn remade(r: &Remade, mark: u32, rises: &mut Vec<(u32, Point)>) -> Growth {
         now: Point { blocks: r.last.1.blocks, bytes: r.last.1.bytes.saturating_sub(r.first.1.bytes) },
         gap: span / f64::from(r.rises.max(1)),
         rate: rate(rises, mark),
+        until: mark,
         stalled: false,
     }
 }

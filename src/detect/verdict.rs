@@ -117,10 +117,17 @@ pub fn judge(replay: &Replay, detector: &Detector) -> Verdict {
                 false => "no line",
             };
             let grew = all.iter().any(|f| f.kind.is_leak() && f.withdrawn_step.is_some());
-            let other = match (all.iter().any(is_bounded), grew) {
-                (true, _) => format!("what grows has a bound, and {other}"),
-                (false, true) => "what grew for a while no longer grows, and no other line".to_owned(),
-                (false, false) => other.to_owned(),
+            let too_large = all.iter().filter(|f| is_bounded(f)).find(|f| {
+                let room = replay.device(f.device).and_then(|d| d.capacity).map_or(u64::MAX, |c| c.total.0);
+                f.bound.as_ref().and_then(|b| b.bytes).is_some_and(|all| all > room)
+            });
+            let other = match (too_large, all.iter().any(is_bounded), grew) {
+                (Some(f), ..) => {
+                    format!("but what grows has a bound that GPU {} has no room for, and {other}", f.device.0)
+                }
+                (None, true, _) => format!("what grows has a bound, and {other}"),
+                (None, false, true) => "what grew for a while no longer grows, and no other line".to_owned(),
+                (None, false, false) => other.to_owned(),
             };
             let after = most_after_steps(replay).map_or_else(String::new, |(seconds, device, bytes)| {
                 format!(
@@ -211,7 +218,9 @@ fn blind(replay: &Replay) -> Option<(String, bool)> {
     let unseen = unseen(replay).map(|why| (why, false));
     unseen.or_else(|| {
         let ended = plural(u64::from(marks), replay.step_source().noun());
-        (marks < MIN_MARKS).then(|| (format!("{ended} ended; {MIN_MARKS} are needed to judge"), true))
+        (marks < MIN_MARKS).then(|| {
+            (format!("nothing was seen to grow in {ended}, and it takes {MIN_MARKS} to say NO LEAK"), true)
+        })
     })
 }
 

@@ -64,7 +64,7 @@ impl std::fmt::Display for HeaderError {
                 "recording format {v}; this strandline reads up to {VERSION}: use the version that recorded it, or a newer one"
             ),
             HeaderError::Truncated => {
-                f.write_str("the file ends within its header: nothing was recorded yet")
+                f.write_str("the file ends within its header: it is cut off, or was only begun")
             }
             HeaderError::Damaged => f.write_str("the header's checksum does not match its bytes"),
         }

@@ -26,6 +26,9 @@ pub struct Merge {
     newest: u64,
     bound: u64,
     ended: bool,
+    /// Holes beyond which nothing is handed out, where the recording is cut off.
+    most_holes: Option<u64>,
+    left_out: u64,
     swaps: u64,
 }
 
@@ -112,6 +115,14 @@ impl Sequences {
         }
     }
 
+    /// How many numbers would be missing before a record, were it next.
+    fn missing_before(&self, r: &Record) -> u64 {
+        let Some(Some(e)) = self.expected.get(usize::from(r.device)) else { return 0 };
+        let ahead = r.sequence().wrapping_sub(e.sequence) % SEQUENCE_MODULUS;
+        let comes_late = ahead > SEQUENCE_MODULUS / 2;
+        if comes_late { 0 } else { u64::from(ahead.saturating_sub(u32::from(e.merged))) }
+    }
+
     #[inline]
     fn note(&mut self, r: &Record) {
         let d = usize::from(r.device);
@@ -127,8 +138,7 @@ impl Sequences {
                 self.holes = self.holes.saturating_sub(1);
                 return;
             }
-            let merged = u32::from(e.merged);
-            self.holes += u64::from(ahead.saturating_sub(merged));
+            self.holes += u64::from(ahead.saturating_sub(u32::from(e.merged)));
         }
         *slot = Some(Expected { sequence: next(n), merged: r.flags & flag::COMPLETED != 0 });
     }
@@ -168,6 +178,17 @@ impl Merge {
     /// Nothing more will come: everything is in order now.
     pub fn end(&mut self) {
         self.ended = true;
+    }
+
+    /// Nothing more will come, and the last pages are missing: everything is in order up to the first allocator event that is not there.
+    /// `lost`: so many are known to be missing.
+    pub fn cut(&mut self, lost: u64) {
+        (self.ended, self.most_holes) = (true, Some(lost));
+    }
+
+    /// Records behind the first one that is not there, of a recording that was cut off.
+    pub fn left_out(&self) -> u64 {
+        self.left_out
     }
 
     /// More will come after all (a recording that is still being written).
@@ -225,6 +246,11 @@ impl Merge {
             if stuck {
                 left -= 1;
                 if !self.earlier(first, &mut f) {
+                    if self.is_cut_before(first) {
+                        self.left_out += self.waiting() as u64;
+                        self.queues.clear();
+                        return false;
+                    }
                     self.take(first, 1, &mut f);
                 }
             }
@@ -249,6 +275,12 @@ impl Merge {
             }
         }
         first.filter(|_| self.is_ready(time)).map(|i| (i, second))
+    }
+
+    /// Whether more is missing before the head of a queue than is known to be, of a recording that was cut off.
+    fn is_cut_before(&self, i: usize) -> bool {
+        let missing = || Some(self.sequences.missing_before(self.queues.get(i)?.head()?));
+        self.most_holes.zip(missing()).is_some_and(|(most, more)| self.sequences.holes + more > most)
     }
 
     /// Hands out so many records of a queue, due or not.
@@ -295,6 +327,23 @@ mod tests {
         let mut seen = Vec::new();
         while m.drain(3, |r, _, _| seen.push(r.sequence())) {}
         seen
+    }
+
+    #[test]
+    fn a_recording_that_is_cut_off_ends_before_the_first_record_that_is_missing() {
+        let all = |cut: Option<u64>| {
+            let mut m = Merge::default();
+            m.extend(0, 1, &[event(10, 0), event(11, 1), event(14, 4)]);
+            m.extend(1, 2, &[event(12, 2), event(15, 5)]);
+            match cut {
+                Some(lost) => m.cut(lost),
+                None => m.end(),
+            }
+            (order(&mut m), m.left_out(), m.holes())
+        };
+        assert_eq!(all(None), (vec![0, 1, 2, 4, 5], 0, 1));
+        assert_eq!(all(Some(0)), (vec![0, 1, 2], 2, 0));
+        assert_eq!(all(Some(1)), (vec![0, 1, 2, 4, 5], 0, 1), "that one is known to be lost");
     }
 
     #[test]

@@ -382,9 +382,12 @@ impl Reader {
             // the write costs nothing where the region is at hand. A writer that gave up (a full disk) may owe more.
             let nothing_missing = matches!(self.summary.tail, TailState::Read(_)) && !self.summary.stopped;
             if let Some(at) = self.cut_at.filter(|_| !nothing_missing) {
-                self.damage.add(Some(at), "the file ends in the middle of a page", None);
+                self.damage.add(Some(at), "the file is cut off", None);
             }
-            self.merge.end();
+            match nothing_missing {
+                true => self.merge.end(),
+                false => self.merge.cut(self.summary.lost.saturating_add(self.missing)),
+            }
             self.then.push_back(Then::Finish);
             self.stage = Stage::Done;
         }

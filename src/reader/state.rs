@@ -111,6 +111,8 @@ pub struct Reader {
     pub(super) summary: Summary,
     pub(super) missing: u64,
     pub(super) holes: u64,
+    /// Records behind a hole that a cut has made.
+    pub(super) left_out: u64,
     /// A page begins here that the file does not hold to its end.
     pub(super) cut_at: Option<u64>,
     pub(super) stage: Stage,
@@ -151,6 +153,7 @@ impl Reader {
             damage: damage::List::default(),
             missing: 0,
             holes: 0,
+            left_out: 0,
             cut_at: None,
             stage: Stage::Pages,
             live: false,
@@ -239,6 +242,7 @@ impl Reader {
     pub(super) fn new_merge(&mut self) {
         let newest = self.merge.newest();
         self.holes += self.merge.holes();
+        self.left_out += self.merge.left_out();
         self.summary.reordered += self.merge.swaps();
         self.merge = Merge::default();
         self.sweep_newest = newest;
@@ -251,8 +255,12 @@ impl Reader {
         if self.holes > counted {
             let n = self.holes - counted;
             let what = "allocator events are missing that no ring counted as lost";
-            self.damage.add(None, what, Some(n));
+            self.damage.add(self.cut_at, what, Some(n));
             self.holes = 0;
+        }
+        if self.left_out > 0 {
+            let what = "what comes after the first allocator event that is not there was left out";
+            self.damage.add(self.cut_at, what, Some(self.left_out));
         }
         self.summary.finished = true;
         self.stage = Stage::Done;

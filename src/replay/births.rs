@@ -31,6 +31,13 @@ impl Births {
         &self.list
     }
 
+    /// Blocks that were born from mark `from` to mark `until`, as far as these are told apart.
+    pub fn between(&self, from: u32, until: u32) -> Point {
+        let mut all = Point::default();
+        self.list.iter().filter(|b| b.first >= from && b.last <= until).for_each(|b| all.add(b.total));
+        all
+    }
+
     /// Whether every mark from `from` on that left any left some of the others, too.
     pub fn come_with(&self, others: &Births, from: u32) -> bool {
         let has = |b: &Birth| {

@@ -20,6 +20,11 @@ impl Point {
         self.blocks = self.blocks.saturating_add(o.blocks);
         self.bytes = self.bytes.saturating_add(o.bytes);
     }
+    /// Without others, as far as they are there.
+    pub fn less(mut self, o: Point) -> Point {
+        self.sub(o);
+        self
+    }
     pub(super) fn sub(&mut self, o: Point) {
         self.blocks = self.blocks.saturating_sub(o.blocks);
         self.bytes = self.bytes.saturating_sub(o.bytes);

@@ -291,10 +291,11 @@ impl Holder {
         }
     }
 
-    /// For a program: `OffloadActivations.bwd_tensor_stash (dict, 1859 entries)`.
+    /// For a program, as of the last look: `OffloadActivations.bwd_tensor_stash (dict, 1859 entries)`.
     pub fn in_short(&self) -> String {
         let by = self.by().trim_start_matches("the ");
-        let entries = self.entries.map(|n| format!(", {n} {}", if n == 1 { "entry" } else { "entries" }));
+        let last = self.counts.last().map(|c| c.entries).or(self.entries);
+        let entries = last.map(|n| format!(", {n} {}", if n == 1 { "entry" } else { "entries" }));
         let through = self.through.as_ref().map(|t| format!(" through {t}"));
         let (name, kind) = (&self.name, &self.kind);
         format!("{by}{name} ({kind}{}){}", entries.unwrap_or_default(), through.unwrap_or_default())

@@ -148,6 +148,11 @@ fn redirect(object: &Object, search: &mut Search) {
         let all = unsafe { std::slice::from_raw_parts(table as *const Relocation, count) };
         let skip = if i == 0 { object.relative.min(count) } else { 0 };
         for r in all.iter().skip(skip).filter(|r| TABLE_WORDS.contains(&r.kind)) {
+            // PyTorch's libraries have a hundred thousand: what a word holds is seen sooner than what it is called.
+            let may_be = |now| search.words.values().any(|(_, old)| now == *old);
+            if search.is_gentle && !word(object, r.offset).is_some_and(|w| may_be(w.load(Relaxed))) {
+                continue;
+            }
             let found = object
                 .symbol(r.symbol)
                 .filter(|n| matches!(n.first(), Some(b'c' | b'_' | b'n')))
@@ -163,16 +168,19 @@ fn redirect(object: &Object, search: &mut Search) {
     }
 }
 
+/// The word at `offset` of a library, where there can be one.
+fn word(object: &Object, offset: usize) -> Option<&AtomicUsize> {
+    let at = offset.wrapping_add(object.base);
+    // SAFETY: an aligned word within a mapped part (just checked), which the loader and callers read and write whole; the library stays as
+    // long as `object` is used, within `dl_iterate_phdr`.
+    (at.is_multiple_of(8) && object.covers(at, 8)).then(|| unsafe { &*(at as *const AtomicUsize) })
+}
+
 /// Puts `new` into the word at `offset` of this library, which holds `old` or is not bound yet. `Some(false)`: it is there
 /// already. `None`: the word is not what it should be, or cannot be written.
 fn replace(object: &Object, offset: usize, new: usize, old: usize, search: &Search) -> Option<bool> {
-    let at = offset.wrapping_add(object.base);
-    if !at.is_multiple_of(8) || !object.covers(at, 8) {
-        return None;
-    }
-    // SAFETY: an aligned word within a mapped part (just checked), which the loader and callers read and write whole.
-    let word = unsafe { &*(at as *const AtomicUsize) };
-    let now = word.load(Acquire);
+    let word = word(object, offset)?;
+    let (at, now) = (word.as_ptr() as usize, word.load(Acquire));
     if now == new {
         return Some(false);
     }

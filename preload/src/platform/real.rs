@@ -4,6 +4,7 @@
 //! loaded is then asked by name, and at last every loaded library. All of them are resolved when the process is armed,
 //! outside of any allocator lock, so that a hook never enters the loader.
 
+use super::elf::Loaded;
 use super::{errno, loader, runtimes};
 use std::ffi::{CStr, CString, c_void};
 use std::marker::PhantomData;
@@ -131,10 +132,23 @@ pub(crate) fn look_up(name: &CStr, library: Library) -> *mut c_void {
     if !next.is_null() {
         return next;
     }
-    let by_name = library.names().iter().find_map(|n| in_loaded(n, name));
-    // The driver has one name everywhere, and many programs have none.
-    let elsewhere = || if library == Library::Driver { None } else { anywhere(name) };
-    by_name.or_else(elsewhere).unwrap_or(core::ptr::null_mut())
+    // The loader looks for a file of each name that no library has: in every folder that it knows, which may be far away.
+    let loaded = crate::platform::elf::loaded();
+    let file = |l: &Loaded| l.path.file_name().map(|f| f.as_encoded_bytes().to_vec());
+    let files: Vec<Vec<u8>> = loaded.iter().filter_map(file).collect();
+    let is_loaded = |n: &&&str| files.iter().any(|f| f.starts_with(n.as_bytes()));
+    let mut named = library.names().iter().filter(is_loaded).peekable();
+    let may_be_elsewhere = match library {
+        // The driver has one name everywhere, and many programs have none.
+        Library::Driver => false,
+        // A newer runtime lacks functions of an older one, which are looked for again and again.
+        Library::Cudart => named.peek().is_none(),
+        _ => true,
+    };
+    let by_name = named.find_map(|n| in_loaded(n, name));
+    by_name
+        .or_else(|| if may_be_elsewhere { anywhere(name, &loaded) } else { None })
+        .unwrap_or(core::ptr::null_mut())
 }
 
 /// Looks only into a library that is loaded already. It stays loaded from now on: the address must remain good.
@@ -157,11 +171,10 @@ pub(crate) fn in_loaded(library: &str, name: &CStr) -> Option<*mut c_void> {
 }
 
 /// Asks every loaded library but this one: static or renamed builds.
-fn anywhere(name: &CStr) -> Option<*mut c_void> {
+fn anywhere(name: &CStr, loaded: &[Loaded]) -> Option<*mut c_void> {
     let base_of = |address: *const c_void| loader::library_of(address).map(|l| l.dli_fbase as usize);
     let own = base_of(anywhere as *const c_void);
-    let all = crate::platform::elf::loaded();
-    let p = all.iter().filter(|l| Some(l.base) != own).find_map(|l| in_loaded(l.path.to_str()?, name))?;
+    let p = loaded.iter().filter(|l| Some(l.base) != own).find_map(|l| in_loaded(l.path.to_str()?, name))?;
     // A handle's search covers its dependencies; the global scope, where we stand, is none of them, but check.
     base_of(p).is_some_and(|base| Some(base) != own).then_some(p)
 }

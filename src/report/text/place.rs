@@ -3,7 +3,7 @@
 use super::super::held::{HeldBy, KeptAt};
 use super::super::model::{Facts, Known, Process};
 use super::super::units::thousands;
-use crate::detect::Finding;
+use crate::detect::{Finding, final_oom};
 use crate::event::{Frame, StreamId};
 use crate::replay::{PhaseKind, Replay, SEVERAL, Site, SiteKind};
 
@@ -15,10 +15,14 @@ pub(in crate::report) fn site(p: &Process<'_>, f: &Finding) -> Option<Site> {
     f.sites.first()?.site(p.replay)
 }
 
-/// `in step 3`; `after step 60, the last` where a job went on when its last step had ended.
+/// `in step 3`; `after step 60, the last` where a job went on when its last step had ended; `in step 61, which failed` where it ran out of
+/// memory.
 pub(in crate::report) fn in_step(p: &Process<'_>, step: u32) -> String {
     let (noun, steps) = (p.replay.step_source().noun(), p.replay.steps());
     match steps > 0 && step > steps && p.replay.ended().is_some() {
+        true if final_oom(p.replay).is_some() => {
+            format!("in {noun} {}, which failed", thousands(step.into()))
+        }
         true => format!("after {noun} {}, the last", thousands(steps.into())),
         false => format!("in {noun} {}", thousands(step.into())),
     }

@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use strandline::detect::{Death, Outcome, Verdict, judge, self_fault, verdict_after_fault};
 use strandline::reader::{Frozen, TailState};
-use strandline::replay::Replay;
+use strandline::replay::{Coverage, Replay};
 use strandline::report::{self as print, Ended, snapshot};
 
 impl Judged {
@@ -106,7 +106,8 @@ impl Judged {
         analysis.refine(feed.names(), began, share, suppressions, &mut Symbols::default());
         let Analysis { replay, detector } = analysis;
         let verdict = judge(&replay, &detector);
-        let verdict = if until.is_some() { verdict } else { seen_whole(verdict, &feed, ended) };
+        let is_empty = replay.coverage() == Coverage::None;
+        let verdict = if until.is_some() { verdict } else { seen_whole(verdict, &feed, ended, is_empty) };
         let at_work = &feed.summary().at_work;
         let self_fault = if until.is_some() { None } else { self_fault(death(ended), at_work) };
         let mut judged = Judged {
@@ -147,10 +148,11 @@ fn known_of(judged: &Judged) -> Vec<print::Known> {
     judged.findings().iter().map(|f| known::about(f, replay, names, began, judged.share.as_ref())).collect()
 }
 
-/// What is missing in a recording may be what leaks: nothing that was not seen to its end is clean.
-fn seen_whole(verdict: Verdict, feed: &Feed, ended: Ended) -> Verdict {
+/// What is missing in a recording may be what leaks: nothing that was not seen to its end is clean. `is_empty`: no use of memory was seen, which
+/// may be what is missing.
+fn seen_whole(verdict: Verdict, feed: &Feed, ended: Ended, is_empty: bool) -> Verdict {
     let verdict = verdict_after_fault(verdict, death(ended), &feed.summary().at_work);
-    if verdict.outcome != Outcome::Clean {
+    if verdict.outcome != Outcome::Clean && !(is_empty && verdict.outcome == Outcome::Unknown) {
         return verdict;
     }
     let summary = feed.summary();

@@ -28,7 +28,11 @@ pub(crate) fn next(judged: &[Judged], place: &Path) -> Vec<(String, String)> {
     // A snapshot is of one process: the one that matters.
     let order = report(judged, None).job().order;
     let Some(worst) = order.iter().filter_map(|i| judged.get(*i)).find(|j| j.has_blocks()) else {
-        return vec![("strandline doctor".to_string(), "what was not seen, and why".to_string())];
+        return match judged.iter().any(|j| !j.read.damage.is_empty()) {
+            // What the job did cannot be the reason.
+            true => vec![("strandline run …".to_string(), "to record it again".to_string())],
+            false => vec![("strandline doctor".to_string(), "what was not seen, and why".to_string())],
+        };
     };
     let one = match judged.len() {
         1 => named(place),

@@ -101,7 +101,10 @@ fn reason(facts: &Facts) -> (String, Option<String>) {
         Some(_) => ", and it failed before it made one",
     };
     let why = match &facts.torch {
-        Some(Torch::Absent) => format!("{no_call}: this python has no torch"),
+        // Python itself ends with 2 where it cannot open the script.
+        Some(Torch::Absent) if facts.ended != Some(Ended::Exit(2)) => {
+            format!("{no_call}: this python has no torch")
+        }
         Some(Torch::CpuOnly(version)) => {
             format!("{no_call}: torch {version} of this python is built without CUDA")
         }

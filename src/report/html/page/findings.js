@@ -46,9 +46,9 @@ function finding(f) {
 function ahead(p, f) {
   const s = f.steps_to_oom, t = f.seconds_to_oom, runs = p.ended === "running";
   if (!s || s.mid === null) return null;
-  const [label, more, rate] = runs ? ["full in", "", ""] : ["full after", "further ", " at this rate"];
+  const [label, more, rate] = runs ? ["full in", "", ""] : ["full after", "further ", f.with_others ? " at the rate of all that grows" : " at this rate"];
   const left = runs && t && t.mid !== null ? t.mid : null, word = noun(f.grain);
-  const told = (size, said, range) => ({ label, size, said: said + rate + (range || ""), range: `${rate && ", at this rate"}${range || ""}` });
+  const told = (size, said, range) => ({ label, size, said: said + rate + (range || ""), range: `${rate && "," + rate}${range || ""}` });
   if (s.low > 1e4 && (left === null || left > 7 * 86400)) return told(`> ${plural(1e4, word)}`, `more than ${plural(1e4, more + word)}`);
   if (s.mid === 0) return told(`< 1 ${word}`, `less than one ${more}${word}`);
   const far = n => word === "second" ? time(n) : plural(n, word);
