@@ -14,6 +14,8 @@ const BESIDES: u32 = 2;
 /// Mean marks between births from which on they are rare: one more is asked for, unless they come like clockwork. So it is where a
 /// line sifts.
 const RARE: f64 = 4.0;
+/// And of what only came more slowly, and died away no more.
+const ALL_THE_SAME: u32 = 8;
 /// Births that lie so many times closer together than the farthest ones are one event.
 const CLUMP: u32 = 8;
 /// Different marks that are asked for where growth had stopped before: more than it had then, and so many at most.
@@ -30,8 +32,10 @@ const UNTRIED: f64 = 1.4;
 /// The same at least, by at how many marks something had ended at the line: from one or two ends little is known of the next.
 const FEW: [f64; 3] = [2.5, 2.0, 1.7];
 /// Laplace's statistic of births that die away: below it nothing is established, and what was falls below the other.
-const FADES: f64 = -2.0;
-const FADED: f64 = -3.0;
+const FADES: [f64; 2] = [-2.0, -3.0];
+/// And below which part of their mean rate the last quarter of the time must have come for that: what comes more slowly than at first, but goes on,
+/// does not die away.
+const SLOWER: [f64; 2] = [1.0 / 3.0, 1.0 / 4.0];
 /// Probability (as its logarithm) with which births that come no more often than before look like a new beginning.
 const BEGINS: f64 = -6.9;
 /// Mean gaps between births without one after which none is expected any more: one silence of twenty thousand is longer
@@ -45,6 +49,8 @@ const REGULAR: [(u32, f64); 2] = [(6, 1.2), (3, 1.1)];
 const BURSTS: usize = 3;
 /// Births that come by chance are so evenly spaced only up to a few.
 const EVEN: u32 = 6;
+/// Mean marks between births from which on that is no chance of any.
+const FAR: f64 = 10.0;
 /// Marks since the first birth that are asked for where a line sifts ([`Nature::Sifts`]): five batches in a row that are kept may be
 /// the first ones, and those alone.
 const SIFTED: u32 = 12;
@@ -81,6 +87,11 @@ impl Kept {
         f64::from(self.last - self.first) / f64::from(self.marks.saturating_sub(1).max(1))
     }
 
+    /// Whether births die away, as of mark `until`. `named`: 0 to establish something, 1 where it is.
+    fn fades(&self, t: &Track, until: u32, named: usize) -> bool {
+        fades(t.births.list(), self.first, until, (self.trend, named))
+    }
+
     /// Births come like clockwork, one by one or in bursts; the first may be what a job makes as it begins.
     fn is_regular(&self) -> bool {
         let is = |n: u32, first: u32| {
@@ -95,8 +106,9 @@ impl Kept {
     /// Marks after which, without more of it, it is over. A silence no longer than one that it came back from, or than a part of
     /// the time for which it went on, such as an evaluation, is none.
     fn patience(&self, line: Nature) -> u32 {
-        // Of what comes at random, a few births look regular by chance.
-        let is_even = self.marks >= EVEN && f64::from(self.gap) <= self.pace() + 0.5;
+        // Of what comes at random, a few births look regular by chance, unless they lie far apart.
+        let is_many = self.marks >= EVEN || self.pace() >= FAR;
+        let is_even = is_many && f64::from(self.gap) <= self.pace() + 0.5;
         let marks = match self.is_regular() && (line != Nature::Sifts || is_even) {
             true => CLOCK * f64::from(self.gap) + 3.0,
             false => (SILENCE * self.pace()).max(f64::from(self.gap) + 3.0),
@@ -199,7 +211,10 @@ impl Watch {
             if self.stopped > 0 { self.reached.saturating_add(1).clamp(BIRTHS, AGAIN) } else { BIRTHS };
         let news = survivors(t, mark, age, self.stopped).filter(|k| k.marks >= least);
         let again = self.again(t, mark.saturating_sub(age));
-        let again = again.filter(|k| news.is_some() || comes_in_bursts(t.births.list(), k));
+        let list = t.births.list();
+        let since = || list.iter().filter(|b| b.first > self.stopped).map(|b| b.marks).sum::<u32>();
+        let goes_on = |k: &Kept| comes_in_bursts(list, k) || since() >= ALL_THE_SAME;
+        let again = again.filter(|k| news.is_some() || goes_on(k));
         let Some(kept) = again.or(news) else { return };
         let (sifts, is_regular) = (line == Nature::Sifts, kept.is_regular());
         let is_few = kept.marks == BIRTHS && (sifts || kept.pace() > RARE);
@@ -224,7 +239,7 @@ impl Watch {
     fn again(&self, t: &Track, until: u32) -> Option<Kept> {
         let (first, last, died) = self.before?;
         let kept = self.lasting(t, first, until)?;
-        (t.died_old.blocks <= died && kept.last > last && kept.trend > FADES).then_some(kept)
+        (t.died_old.blocks <= died && kept.last > last && !kept.fades(t, until, 0)).then_some(kept)
     }
 
     /// Births from mark `from` to mark `until`; within a silence such as it has come back from, up to the last of them.
@@ -257,7 +272,7 @@ impl Watch {
         let is_over = mark.saturating_sub(n.record.1) > patience
             || is_replaced(t, &n, mark, patience)
             || is_full(t, &n, mark);
-        if is_over || kept.trend < FADED {
+        if is_over || kept.fades(t, until, 1) {
             return self.fall(Fell::Stopped, Named { kept, ..n }, mark);
         }
         self.named = Some(Named { kept, ..n });
@@ -357,7 +372,7 @@ fn survivors(t: &Track, mark: u32, age: u32, after: u32) -> Option<Kept> {
             f64::from(sum.marks) * (span / (span + gap)).ln() < BEGINS
         });
         let is_more = found.is_none_or(|(_, marks)| sum.marks > marks.saturating_add(BESIDES));
-        if begins && is_more && sum.trend(b, until) > FADES {
+        if begins && is_more && !fades(list, b.first, until, (sum.trend(b, until), 0)) {
             found = Some((b.first, sum.marks));
         }
     }
@@ -405,6 +420,24 @@ fn beginning(list: &[Birth], from: u32) -> u32 {
             .then_some(first.first)
     };
     (1..=BESIDES as usize).find_map(begins).unwrap_or(from)
+}
+
+/// Whether births from mark `from` on die away, as of mark `until`: their trend says so, and of late there were few.
+fn fades(list: &[Birth], from: u32, until: u32, (trend, named): (f64, usize)) -> bool {
+    let least = |all: &[f64; 2]| all.get(named).copied().unwrap_or_default();
+    if trend > least(&FADES) {
+        return false;
+    }
+    let quarter = until.saturating_sub(until.saturating_sub(from) / 4);
+    let (mut all, mut late) = (0.0, 0.0);
+    for b in list.iter().filter(|b| b.first >= from && b.first <= until) {
+        all += f64::from(b.marks);
+        // Of marks that were joined, as many as lie in it.
+        let span = f64::from(b.last.saturating_sub(b.first)) + 1.0;
+        let inside = f64::from(b.last.saturating_add(1).saturating_sub(quarter.max(b.first)));
+        late += f64::from(b.marks) * (inside / span).clamp(0.0, 1.0);
+    }
+    late < all / 4.0 * least(&SLOWER)
 }
 
 /// Births of some marks, for their mean.

@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 pub(crate) type Kind = (&'static str, fn(&mut Random, &mut Step<'_>));
 
 /// All of them.
-pub(crate) const KINDS: [Kind; 7] = [
+pub(crate) const KINDS: [Kind; 8] = [
     ("among others", among),
     ("thin", thin),
     ("spread", spread),
@@ -19,6 +19,7 @@ pub(crate) const KINDS: [Kind; 7] = [
     ("late", late),
     ("faster and faster", faster),
     ("at evaluations", evaluations),
+    ("slower from then on", slower),
 ];
 
 /// A step that leaks.
@@ -102,6 +103,17 @@ fn evaluations(_: &mut Random, s: &mut Step<'_>) {
     if s.n % every == every - 1 {
         let all: Vec<Live> = (0..4).map(|_| s.t.alloc_on(s.rate * every, 0, "leak.py", 1)).collect();
         all.into_iter().skip(1).for_each(|b| s.t.free(b));
+        *s.bursts += 1;
+    }
+}
+
+/// At every step for a tenth to a third of the run, then at one in two to four: every so many steps, or by chance.
+fn slower(r: &mut Random, s: &mut Step<'_>) {
+    let (part, every) = (3 + s.drawn % 8, 2 + s.drawn / 8 % 3);
+    let is_by_chance = s.drawn / 64 % 2 == 1;
+    let comes = if is_by_chance { r.yes(1.0 / every as f64) } else { s.n % every == 0 };
+    if s.n < s.of / part || comes {
+        s.leak(s.rate, s.side, 1);
         *s.bursts += 1;
     }
 }
