@@ -6,6 +6,13 @@ use strandline::event::Body;
 use strandline::format::tail::Place;
 
 #[test]
+fn a_signal_while_cuda_is_initialized() {
+    let folder = Folder::new("signalled");
+    let ran = same_with_and_without(&folder, "signalled.py", &[]).succeeded();
+    assert_eq!(ran.stdout(), "handled 1\n");
+}
+
+#[test]
 fn exceptions_cross_every_hook_unchanged_and_the_next_event_is_recorded() {
     let folder = Folder::new("exceptions");
     let ran = same_with_and_without(&folder, "exceptions.py", &[]).succeeded();

@@ -4,6 +4,7 @@
 //! the functions are `PyCFunction`s made by hand, so that neither `ctypes` nor anything else is loaded. The builtins are ours, too: a job may
 //! have replaced its own. What cannot be avoided is the audit event of compiling; a hook that refuses it refuses us, and not the script.
 
+use super::initializing;
 use super::object::{Object, c_api};
 use super::uncounted::{Uncounted, is_collection_due};
 use super::untraced::Untraced;
@@ -96,6 +97,7 @@ pub(crate) fn api() -> Option<&'static Api> {
 /// Looks the C API up. `false`: there is no Python here, or not all of it.
 #[cold]
 pub(crate) fn prepare() -> bool {
+    initializing::prepare();
     API.get_or_init(Api::look_up).is_some()
 }
 

@@ -2,9 +2,12 @@
 
 pub(crate) mod collector;
 mod free_lists;
+mod initializing;
 pub(crate) mod interpreter;
 pub(crate) mod object;
 pub(crate) mod packages;
 pub(crate) mod uncounted;
 pub(crate) mod untraced;
 pub(crate) mod version;
+
+pub(crate) use initializing::is_torch_initializing;

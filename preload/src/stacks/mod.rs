@@ -24,8 +24,8 @@ mod watch;
 use crate::platform::config::Stacks;
 use crate::platform::real;
 use crate::platform::say::say;
-use crate::python::interpreter;
 use crate::python::version::{is_finalizing, minor_of, python_version};
+use crate::python::{interpreter, is_torch_initializing};
 use crate::recorder;
 use crate::recorder::Thread;
 use crate::recorder::stack_memory::{KnownStack, MAX_FRAMES, STACKS};
@@ -283,6 +283,9 @@ pub(crate) fn retry() {
 extern "C" fn pending(_: *mut c_void) -> c_int {
     if !recorder::is_recording() || WAITING.load(Acquire).is_null() {
         return 0;
+    }
+    if is_torch_initializing() && interpreter::add_pending_call(pending) {
+        return 0; // as soon as it is done
     }
     let hand_on = try_now();
     QUEUED.store(false, Release);

@@ -13,8 +13,8 @@ mod optimizers;
 mod record;
 
 use crate::platform::say::say;
-use crate::python::collector;
 use crate::python::interpreter::{self as python, Outcome};
+use crate::python::{collector, is_torch_initializing};
 use crate::recorder::at_work::in_room;
 use crate::{recorder, stacks};
 use serde_json::json;
@@ -131,6 +131,9 @@ pub(crate) fn retry() {
 
 /// Runs on the main thread, with the GIL, between two instructions of the script.
 extern "C" fn pending(_: *mut c_void) -> c_int {
+    if STATE.load(Acquire) == QUEUED && is_torch_initializing() && python::add_pending_call(pending) {
+        return 0; // as soon as it is done
+    }
     let waiting = STATE.compare_exchange(QUEUED, NONE, AcqRel, Acquire).is_ok();
     if !recorder::is_recording() || !waiting {
         return 0;
