@@ -2,6 +2,7 @@
 
 use super::adds::{self, Add};
 use super::hooks;
+use super::instances;
 use super::keeper::Keeper;
 use super::library;
 use super::remedy;
@@ -45,7 +46,7 @@ pub(super) fn find(source_text: &str, keeper: &Keeper) -> Found {
     let source = Source::new(source_text, tree.root_node());
     let mut all = library::adds(&source, keeper).unwrap_or_else(|| adds::all(&source, keeper));
     all.retain(|add| add.may_hold && !is_of_a_beginning(&source, add, keeper));
-    for handed in [hooks::registered, hooks::begun, hooks::made] {
+    for handed in [hooks::registered, hooks::begun, hooks::made, instances::given] {
         if all.is_empty() {
             all = handed(&source, keeper);
         }
@@ -99,7 +100,7 @@ fn place(n: Node<'_>) -> Option<Node<'_>> {
 /// Longest text of a statement, in characters.
 const LONGEST: usize = 120;
 
-fn statement(source: &Source<'_>, add: &Add<'_>, keeper: &Keeper) -> Statement {
+fn statement<'t>(source: &Source<'t>, add: &Add<'t>, keeper: &Keeper) -> Statement {
     let node = add.statement();
     let mut text = source.text(node).split_whitespace().collect::<Vec<&str>>().join(" ");
     if text.chars().count() > LONGEST {

@@ -8,6 +8,7 @@ mod files;
 mod find;
 mod given;
 mod hooks;
+mod instances;
 mod keeper;
 mod library;
 mod remade;

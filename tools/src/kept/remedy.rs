@@ -2,6 +2,7 @@
 
 use super::adds::Add;
 use super::hooks;
+use super::instances;
 use super::keeper::Keeper;
 use super::library;
 use super::scope::{Source, below, children, part};
@@ -27,7 +28,7 @@ fn is_number(source: &Source<'_>, values: &[Node<'_>]) -> bool {
 }
 
 /// What helps at a statement; `None` where nothing that is known does.
-pub(super) fn suggest(source: &Source<'_>, add: &Add<'_>, keeper: &Keeper) -> Option<String> {
+pub(super) fn suggest<'t>(source: &Source<'t>, add: &Add<'t>, keeper: &Keeper) -> Option<String> {
     let values = add.values.as_slice();
     let is_sum = matches!(add.node.kind(), "assignment" | "augmented_assignment" | "named_expression");
     let target = part(add.node, "left").filter(|_| is_sum).map(|t| source.text(t));
@@ -65,6 +66,9 @@ pub(super) fn suggest(source: &Source<'_>, add: &Add<'_>, keeper: &Keeper) -> Op
         return Some(
             "each call keeps one more object: call it once, or take away what it added before".into(),
         );
+    }
+    if instances::gives(source, add.node, keeper) {
+        return Some("empty it when an epoch ends, as reset() does with a metric".into());
     }
     if library::is_context(keeper) {
         let value = values.first().map_or("…", |v| source.text(*v));
