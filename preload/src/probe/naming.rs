@@ -69,6 +69,7 @@ impl Climb {
                     return;
                 }
                 Class::Module | Class::Type => return,
+                Class::Function if !has_of_its_own(w, parent, child) => return,
                 Class::Function => self.of_function(w, types, parent, child),
                 Class::Frame | Class::Generator => self.of_frame(w, types, parent, child),
                 Class::Instance if w.python.own_dict(parent) == child => {
@@ -329,6 +330,18 @@ impl Climb {
     fn samples(&self, mask: u64) -> u32 {
         self.groups.iter().filter(|g| *g & mask != 0).map(|g| g.count_ones()).sum()
     }
+}
+
+/// Whether a function has an object of its own. Its globals and builtins are its module's.
+///
+/// # Safety
+/// `function` is alive.
+unsafe fn has_of_its_own(w: &World, function: u64, child: u64) -> bool {
+    let at = in_function(w.python.minor);
+    // SAFETY: the caller's promise; a function has these parts.
+    [at.closure, at.defaults, at.keywords, at.dict]
+        .iter()
+        .any(|part| unsafe { read(function + part) } == child)
 }
 
 #[cfg(test)]

@@ -175,7 +175,7 @@ impl Look<'_> {
         let package = file.filter(|_| own.is_none()).and_then(|f| unchanged(f, self.cwd, self.began));
         let is_unknown = package.is_some_and(|text| !text.contains(&keeper.variable));
         let mut files: Vec<&str> = own.into_iter().collect();
-        if matches!(keeper.kind.as_str(), "attribute" | "class") {
+        if matches!(keeper.kind.as_str(), "attribute" | "class") || keeper.variable.ends_with("_hooks") {
             // An attribute may be used wherever the class is: of that the stacks tell a part.
             for frame in self.stacks {
                 if !files.contains(&frame.file.as_str()) {

@@ -3,7 +3,7 @@
 
 use super::adds::{Add, METHODS};
 use super::keeper::Keeper;
-use super::scope::{Source, below, children, part};
+use super::scope::{Source, below, children, outward, part};
 use super::values::{called, may_hold};
 use tree_sitter::Node;
 
@@ -64,7 +64,7 @@ fn objects<'t>(source: &Source<'t>, class: &str) -> Vec<(Option<usize>, String)>
                         .chain(first())
                         .any(|o| name(source, o).is_some_and(|o| found.contains(&o)))
             };
-            n.kind() == "call" && (called(source, n) == class || is_copy())
+            n.kind() == "call" && (called(source, n) == class || is_copy()) && !is_handed_on(source, n)
         };
         let makes =
             |a: &&Node<'t>| part(**a, "right").is_some_and(|r| below(r, &|_| true).into_iter().any(is_one));
@@ -80,6 +80,15 @@ fn objects<'t>(source: &Source<'t>, class: &str) -> Vec<(Option<usize>, String)>
         found.extend(new);
     }
     found
+}
+
+/// Whether an object is an argument of a call of something that this source defines: what that makes of it is not known.
+fn is_handed_on(source: &Source<'_>, made: Node<'_>) -> bool {
+    const DEFINING: [&str; 2] = ["class_definition", "function_definition"];
+    let is_own = |name: &str| source.binding(name).iter().any(|n| DEFINING.contains(&n.kind()));
+    outward(made)
+        .take_while(|n| n.kind() != "assignment")
+        .any(|n| n.kind() == "call" && is_own(called(source, n)))
 }
 
 /// A variable with the node that it belongs to, or an attribute, whosever it is.
@@ -108,5 +117,7 @@ mod tests {
         is(source, &keeper(7), 5, "self.ap(y)");
         let source = "base = Collection({'a': CatMetric()})\na, b = base.clone(), base.clone()\nfor i in r:\n    y = net(x)\n    a.update(y)\n";
         is(source, &keeper(4), 5, "a.update(y)");
+        let source = "class Tracker:\n    pass\nt = Tracker(CatMetric())\nfor i in r:\n    y = net(x)\n    t.update(y)\n";
+        none(source, &keeper(5));
     }
 }

@@ -51,6 +51,9 @@ pub(super) fn adds<'t>(source: &Source<'t>, keeper: &Keeper) -> Option<Vec<Add<'
         ("Timer", "args") => (&["Timer"], 2),
         ("WarningMessage", "message") => (&["warn", "warn_explicit"], 0),
         ("MemoryHandler" | "BufferingHandler", "buffer") => (&LOGGER, 1),
+        ("scheduler", "_queue") => (&["enter", "enterabs"], 2),
+        (_, "_forward_hooks") => (&["register_forward_hook"], 0),
+        (_, "_forward_pre_hooks") => (&["register_forward_pre_hook"], 0),
         ("Tensor" | "Parameter", "_backward_hooks") => (&["register_hook"], 0),
         ("Tensor" | "Parameter", "_post_accumulate_grad_hooks") => {
             (&["register_post_accumulate_grad_hook"], 0)
