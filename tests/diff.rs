@@ -76,7 +76,7 @@ fn lines_are_the_same_after_an_edit_and_moments_of_one_run_are_compared() {
         let (ended, _, stderr) = strandline(&folder, &["diff", "base", "new", "--fail-if-worse", amount]);
         assert_eq!(ended, status, "{amount}: {stderr}");
         assert_eq!(
-            stderr.contains("exit status 85, for --fail-if-worse: 16 MiB more"),
+            stderr.contains("exit status 85 (--fail-if-worse): 16 MiB more"),
             status == 85,
             "{stderr}"
         );
@@ -113,7 +113,7 @@ fn several_runs_are_one_table() {
     let (status, text, stderr) = strandline(&folder, &["diff", "runs", "--fail-if-worse", "2%"]);
     assert_eq!(
         (status, stderr.trim()),
-        (85, "strandline: exit status 85, for --fail-if-worse: z-dies"),
+        (85, "strandline: exit status 85 (--fail-if-worse): z-dies"),
         "{text}"
     );
     let lines: Vec<&str> = text.lines().collect();
@@ -121,7 +121,7 @@ fn several_runs_are_one_table() {
     let names: Vec<_> = lines[2..].iter().filter_map(|l| l.split_whitespace().next()).collect();
     assert_eq!(names, ["a", "cleans", "z-dies"], "{text}");
     assert!(lines[2].contains("± 0 bytes") && lines[2].ends_with("8 MiB a step  the base"), "{text}");
-    assert!(lines[3].ends_with("; grows no more") && lines[4].contains("died in step 16"), "{text}");
+    assert!(lines[3].ends_with("; does not grow") && lines[4].contains("out of memory in step 16"), "{text}");
 
     let words = ["diff", "kept=runs/a-2", "kept=runs/a-1", "mended=runs/cleans", "--format"];
     let told = |format: &str| strandline(&folder, &[&words[..], &[format]].concat()).1;

@@ -114,12 +114,12 @@ impl<'a> Diff<'a> {
         (new > base.saturating_add(allowed).saturating_add(bytes)).then(|| new - base)
     }
 
-    /// How much more or less is in use in the second, as a part of the first: `12 % more`, `4.3x as much`.
+    /// How much more or less is in use in the second, as a part of the first: `12 % more`, `4.3× as much`.
     pub fn in_percent(&self) -> Option<String> {
         let (base, new) = (self.base.used() as f64, self.new.used() as f64);
         (base > 0.0 && base != new).then(|| {
             if new >= 2.0 * base {
-                return format!("{}x as much", quantity(new / base));
+                return format!("{}× as much", quantity(new / base));
             }
             let word = if new > base { "more" } else { "less" };
             format!("{} {word}", percent((new - base).abs() / base))
@@ -140,7 +140,7 @@ impl<'a> Diff<'a> {
 
     /// Both sides: name, bytes in use, peak, reserved, moment.
     fn sides(&self) -> [[String; 5]; 2] {
-        [("base", self.base), ("new", self.new)].map(|(name, side)| {
+        [("BASE", self.base), ("NEW", self.new)].map(|(name, side)| {
             let sum = |f: &dyn Fn(&crate::replay::Device) -> u64| {
                 size(side.replay.devices().map(f).fold(0, u64::saturating_add))
             };
@@ -156,14 +156,15 @@ impl<'a> Diff<'a> {
 
     /// The lines that differ most: how much more, on both sides, blocks, the line.
     fn cells(&self) -> impl Iterator<Item = [String; 5]> {
-        self.rows.iter().take(ROWS).map(|row| {
+        let cwds = [self.new, self.base].map(|side| Facts::of(side.replay).text("cwd"));
+        self.rows.iter().take(ROWS).map(move |row| {
             let blocks = row.new.blocks as i64 - row.base.blocks as i64;
             [
                 signed(row.more()),
                 size(row.base.bytes),
                 size(row.new.bytes),
                 format!("{}{}", if blocks < 0 { "-" } else { "+" }, thousands(blocks.unsigned_abs())),
-                place(&row.frame, row.moved_from),
+                place(&row.frame, row.moved_from, cwds),
             ]
         })
     }
@@ -182,7 +183,7 @@ impl<'a> Diff<'a> {
             return Ok(());
         }
         let mut table = Table::new([Align::Right, Align::Right, Align::Right, Align::Right, Align::Left]);
-        table.row(["more", "base", "new", "blocks", "allocated at"]);
+        table.row(["more", "BASE", "NEW", "blocks", "allocated at"]);
         self.cells().for_each(|row| table.row(row));
         style.print(out, &table.lines(2))?;
         match self.rows.len().saturating_sub(ROWS) {
@@ -235,12 +236,15 @@ fn signed(bytes: i64) -> String {
     format!("{} {}", size(bytes.unsigned_abs()), if bytes < 0 { "less" } else { "more" })
 }
 
-fn place(frame: &Frame, moved_from: Option<u32>) -> String {
+/// A line as the report has it; `cwds`: the working directories that its file may lie below.
+fn place(frame: &Frame, moved_from: Option<u32>, cwds: [Option<&str>; 2]) -> String {
     if frame.file.is_empty() {
         return "an unknown line".into();
     }
-    // The end of a path says enough.
-    let parts: Vec<&str> = frame.file.rsplit('/').take(3).collect();
+    let file = cwds.into_iter().fold(frame.file.as_str(), short_path);
+    // Of a path elsewhere the end says enough.
+    let parts: Vec<&str> =
+        file.rsplit('/').take(if file.starts_with('/') { 3 } else { usize::MAX }).collect();
     let file = parts.into_iter().rev().collect::<Vec<_>>().join("/");
     let moved = moved_from.map(|line| format!(" (was line {line})")).unwrap_or_default();
     format!("{file}:{} {}{moved}", frame.line, frame.function)

@@ -100,8 +100,8 @@ impl Diff<'_> {
             columns: vec![
                 (number, "difference"),
                 (Column::Bar, ""),
-                (number, "base"),
-                (number, "new"),
+                (number, "BASE"),
+                (number, "NEW"),
                 (number, "blocks"),
                 (words, "allocated at"),
             ],

@@ -1,7 +1,7 @@
 //! Several runs in one table: variants of a job, each with its repeats, against the first.
 
 use crate::detect::{Certainty, GrainName, final_oom};
-use crate::report::{Align, Process, Style, Table, percent, plural, size, size_f, thousands};
+use crate::report::{Align, Process, Style, Table, percent, plural, quantity, size, size_f, thousands};
 use serde_json::{Value, json};
 use std::io::{self, Write};
 
@@ -210,15 +210,22 @@ impl Runs {
         let part = |by: u64| format!("{} ({})", size(by), percent(by as f64 / base.max(1) as f64));
         let runs =
             |n| if v.runs.len() > 1 { format!(" ({n} of {} runs)", v.runs.len()) } else { String::new() };
-        let died = |step: u32| format!("died in step {}{}", thousands(step.into()), runs(v.deaths()));
+        let died =
+            |step: u32| format!("out of memory in step {}{}", thousands(step.into()), runs(v.deaths()));
         let mut said = match effect {
             Effect::Base => v.dies_in().map(died).unwrap_or_default(),
             Effect::Saved(by) => format!("saved {}", part(by)),
             Effect::NoneSeen => "no measurable effect".to_owned(),
+            Effect::Worse(by) if by >= base && base > 0 => {
+                let times = quantity(v.peak() as f64 / base as f64);
+                format!("worse: {} more ({times}× as much)", size(by))
+            }
             Effect::Worse(by) => format!("worse: {} more", part(by)),
             Effect::Grows => format!("worse: grows {}", v.growing()),
             Effect::Ends => match self.base.dies_in() {
-                Some(step) => format!("ends, where the base died in step {}", thousands(step.into())),
+                Some(step) => {
+                    format!("ends, where the base ran out of memory in step {}", thousands(step.into()))
+                }
                 None => "ends".to_owned(),
             },
             Effect::Died(step) | Effect::DiesAsWell(step) => died(step),
@@ -322,7 +329,7 @@ fn effect(base: &Variant, v: &Variant) -> Effect {
 fn grows(base: &Variant, v: &Variant) -> Option<String> {
     let (was, is) = (base.growth(), v.growth());
     match (was > 0.0, is > 0.0) {
-        (true, false) => Some("grows no more".to_owned()),
+        (true, false) => Some("does not grow".to_owned()),
         (false, true) => Some(format!("grows {}", v.growing())),
         (true, true) if is < was * SLOWER || was < is * SLOWER => {
             Some(format!("grows {}, not {}", v.growing(), size_f(was)))
@@ -368,7 +375,7 @@ mod tests {
                 ("offload", "saved 7.0 GiB (32 %)"),
                 ("no effect", "no measurable effect"),
                 ("cache", "worse: 2.0 GiB (9.1 %) more"),
-                ("larger batch", "died in step 19 (3 of 3 runs)"),
+                ("larger batch", "out of memory in step 19 (3 of 3 runs)"),
             ]
         );
     }
@@ -388,7 +395,7 @@ mod tests {
         let step = f64::from(300 << 20);
         let leaks = || variant("leaks", &[22 * GIB], step, None);
         let mended = || variant("mended", &[10 * GIB], 0.0, None);
-        assert_eq!(said(vec![leaks(), mended()])[1].1, "saved 12.0 GiB (55 %); grows no more");
+        assert_eq!(said(vec![leaks(), mended()])[1].1, "saved 12.0 GiB (55 %); does not grow");
         assert_eq!(said(vec![mended(), leaks()])[1].1, "worse: grows 300 MiB a step");
         let slower = variant("slower", &[22 * GIB], step / 3.0, None);
         assert_eq!(
@@ -398,9 +405,9 @@ mod tests {
         let dies = variant("dies", &[22 * GIB], step, Some(19));
         assert_eq!(
             said(vec![dies.clone(), mended()])[1].1,
-            "ends, where the base died in step 19; grows no more"
+            "ends, where the base ran out of memory in step 19; does not grow"
         );
-        assert_eq!(said(vec![mended(), dies])[1].1, "died in step 19; grows 300 MiB a step");
+        assert_eq!(said(vec![mended(), dies])[1].1, "out of memory in step 19; grows 300 MiB a step");
     }
 
     #[test]

@@ -40,7 +40,7 @@ pub(crate) fn main(options: &cli::Diff) -> Result<u8, Error> {
         return Ok(0);
     }
     say::line(format!(
-        "exit status {}, for --fail-if-worse: {}",
+        "exit status {} (--fail-if-worse): {}",
         status::WORSE,
         shown(Path::new(&names.join(", ")))
     ));
@@ -63,7 +63,7 @@ fn two(options: &cli::Diff) -> Result<u8, Error> {
     let Some(by) = diff.worse_by(part, bytes) else { return Ok(0) };
     let part = diff.in_percent().map(|p| format!(" ({p})")).unwrap_or_default();
     say::line(format!(
-        "exit status {}, for --fail-if-worse: {} more in use{part}; {allowed} is allowed",
+        "exit status {} (--fail-if-worse): {} more in use{part}; {allowed} is allowed",
         status::WORSE,
         size(by)
     ));
