@@ -8,7 +8,7 @@ use ratatui::layout::{Constraint, Layout};
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Paragraph, Wrap};
-use strandline::report::{curve, duration, plural, quantity, seconds, size, size_f, thousands};
+use strandline::report::{curve, duration, plural, seconds, size, size_f, thousands};
 
 /// Lines beside the rows and the detail: title, columns, footer.
 const FIXED: u16 = 3;
@@ -233,7 +233,7 @@ fn detail(r: &Rank, width: usize) -> Vec<Line<'static>> {
     let mut lines = vec![rule(&r.title, width)];
     lines.push(Line::raw(format!(" {}", r.verdict)));
     if let Some(g) = &r.growth {
-        lines.push(Line::raw(format!(" {} more a {}{}", size_f(g.bytes), g.per, forecast(g))));
+        lines.push(Line::raw(format!(" {} more a {}{}", size_f(g.bytes), noun(g.per), forecast(g))));
         if let Some(kept) = &g.kept {
             lines.push(Line::raw(format!("   kept by {kept}")));
         }
@@ -263,11 +263,20 @@ fn detail(r: &Rank, width: usize) -> Vec<Line<'static>> {
     lines
 }
 
+/// What the table has no room for.
+fn noun(per: &str) -> &str {
+    match per {
+        "mb" => "microbatch",
+        "s" => "second",
+        other => other,
+    }
+}
+
 fn forecast(g: &Growth) -> String {
     let Some(f) = g.full.filter(|f| f.mid != u64::MAX) else { return String::new() };
     let high = if f.high == u64::MAX { "never".into() } else { thousands(f.high) };
-    let time = g.seconds.map(|s| format!(", in {}", seconds(s)));
-    let marks = quantity(f.mid as f64);
+    let time = g.seconds.map(|s| format!(", {} from now", seconds(s)));
+    let marks = plural(f.mid, noun(g.per));
     format!(", full in about {marks} ({} to {high}){}", thousands(f.low), time.unwrap_or_default())
 }
 

@@ -71,7 +71,7 @@ const LEAK: &str = r" strandline top · 3 shown · GiB · by growth
     2   2     24   2.30   2.75   2.50        -             -            -  ended
 ── pid 4001 · node7 · NVIDIA H200 · python train.py ────────────────────────────
  LEAK: it grows
- 61 MiB more a step, full in about 92 (65 to 185), in 3 min 4 s
+ 61 MiB more a step, full in about 92 steps (65 to 185), 3 min 4 s from now
    kept by `hist.append(loss)` at job/leak.py:11
    allocated at model.py:430
  ████▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓░░░░░××××××××××·······································
