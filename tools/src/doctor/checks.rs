@@ -8,6 +8,7 @@ use std::ffi::{CStr, CString, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use strandline::format::env;
+use strandline::report::size;
 
 /// All of them, in the order in which they matter.
 pub(super) fn all(patient: &Patient) -> Vec<Check> {
@@ -29,7 +30,7 @@ pub(super) fn all(patient: &Patient) -> Vec<Check> {
         }
         None => Check::good(
             "buffers",
-            "events wait in memory of `strandline run` until they are written; /dev/shm is not used",
+            "events are kept in memory of `strandline run` until written, not in /dev/shm",
         ),
     });
     all.push(room("output", Path::new("."), OUTPUT_ROOM, "record somewhere else: strandline run -o DIR …"));
@@ -70,7 +71,11 @@ fn variables(all: impl Iterator<Item = (OsString, OsString)>) -> Check {
     }
     Check::good(
         "variables",
-        if set.is_empty() { "no STRANDLINE_ variable is set".to_string() } else { set.join(" ") },
+        match set.as_slice() {
+            [] => "no STRANDLINE_ variable is set".to_string(),
+            [one] => format!("{one} is set"),
+            several => format!("{} are set", several.join(", ")),
+        },
     )
 }
 
@@ -148,7 +153,7 @@ fn allocator(variable: impl Fn(&str) -> Option<String>) -> Check {
             return Check::good("allocator", found);
         }
         if !value.is_empty() {
-            return Check::good("allocator", format!("native ({name}={value})"));
+            return Check::good("allocator", format!("PyTorch's own ({name}={value})"));
         }
     }
     if variable("PYTORCH_NO_CUDA_MEMORY_CACHING").is_some_and(|v| v != "0") {
@@ -156,7 +161,7 @@ fn allocator(variable: impl Fn(&str) -> Option<String>) -> Check {
         let fix = "blocks and leaks are recorded, but without the order of streams, and PyTorch has no totals to compare with";
         return Check::note("allocator", found, fix);
     }
-    Check::good("allocator", "native")
+    Check::good("allocator", "PyTorch's own (native)")
 }
 
 /// Libraries that are known to put themselves between a job and CUDA.
@@ -210,11 +215,11 @@ fn room(about: &'static str, folder: &Path, least: u64, fix: &str) -> Check {
     let Some(free) = free(folder) else {
         return Check::note(about, format!("{shown} cannot be written"), fix);
     };
-    let mib = free >> 20;
+    let room = size(free);
     if free < least {
-        return Check::note(about, format!("{shown} has only {mib} MiB free"), fix);
+        return Check::note(about, format!("{shown} has only {room} free"), fix);
     }
-    Check::good(about, format!("{shown} has {mib} MiB free"))
+    Check::good(about, format!("{shown} has {room} free"))
 }
 
 /// Bytes free in a folder that can be written.

@@ -7,8 +7,9 @@ mod trial;
 
 use crate::error::{Error, status};
 use crate::job::Job;
-use crate::{cli, context, embedded, say};
+use crate::{cli, context, embedded, say, terminal};
 use check::{Check, Grade, Patient};
+use strandline::report::Style;
 
 /// Runs the command; the result is the exit status: 0 where the job would be seen.
 ///
@@ -37,7 +38,7 @@ pub(crate) fn main(options: &cli::Doctor) -> Result<u8, Error> {
     if all.iter().all(|check| check.grade != Grade::Bad) {
         all.extend(trial::run(&patient));
     }
-    say::text(&text(&all));
+    say::text(&text(&all, terminal::style_of_stdout()));
     Ok(if worst(&all) == Grade::Bad { status::FAILED } else { 0 })
 }
 
@@ -45,25 +46,26 @@ fn worst(all: &[Check]) -> Grade {
     all.iter().map(|check| check.grade).max().unwrap_or(Grade::Good)
 }
 
-fn text(all: &[Check]) -> String {
+fn text(all: &[Check], style: Style) -> String {
     let first = |grade| all.iter().find(|c| c.grade == grade).map(|c| c.found.as_str()).unwrap_or_default();
-    let mut text = match worst(all) {
-        Grade::Good => "strandline: READY: this job can be recorded\n".to_string(),
-        Grade::Note => format!("strandline: READY, with a remark: {}\n", first(Grade::Note)),
-        Grade::Bad => format!("strandline: NOT READY: {}\n", first(Grade::Bad)),
+    let word = match worst(all) {
+        Grade::Good => "READY: this job can be recorded".to_string(),
+        Grade::Note => format!("READY, with a remark: {}", first(Grade::Note)),
+        Grade::Bad => format!("NOT READY: {}", first(Grade::Bad)),
     };
+    let mut lines = style.wrap("strandline: ", &word);
     for check in all {
         let mark = match check.grade {
             Grade::Good => "ok  ",
             Grade::Note => "note",
             Grade::Bad => "BAD ",
         };
-        text.push_str(&format!("  {mark}  {:<9}  {}\n", check.about, check.found));
+        lines.extend(style.wrap(&format!("  {mark}  {:<9}  ", check.about), &check.found));
         if let Some(fix) = &check.fix {
-            text.push_str(&format!("        {:<9}  {fix}\n", "fix"));
+            lines.extend(style.wrap(&format!("        {:<9}  ", "fix"), fix));
         }
     }
-    text
+    lines.join("\n") + "\n"
 }
 
 #[cfg(test)]
@@ -75,11 +77,12 @@ mod tests {
         let good = Check::good("platform", "Linux x86-64");
         let note = Check::note("driver", "no NVML", "nothing to do");
         let bad = Check::bad("torch", "this python has no torch", "pip install torch");
-        assert!(text(std::slice::from_ref(&good)).starts_with("strandline: READY: "));
+        assert!(text(std::slice::from_ref(&good), Style::default()).starts_with("strandline: READY: "));
         assert!(
-            text(&[good.clone(), note.clone()]).starts_with("strandline: READY, with a remark: no NVML\n")
+            text(&[good.clone(), note.clone()], Style::default())
+                .starts_with("strandline: READY, with a remark: no NVML\n")
         );
-        let text = text(&[good, note, bad]);
+        let text = text(&[good, note, bad], Style::default());
         assert!(text.starts_with("strandline: NOT READY: this python has no torch\n"), "{text}");
         assert!(
             text.contains(
