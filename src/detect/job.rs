@@ -40,6 +40,8 @@ pub struct JobVerdict {
     /// The process that a gate on growth goes by, as an index of what was given: the gravest one but for those that ran out of memory
     /// without a leak, which hide nothing of another, and those that had nothing to be judged.
     pub gated: Option<usize>,
+    /// Too few steps ended in its gravest process.
+    pub too_short: bool,
     /// The smallest growth that would have been seen in every process that was judged, where the job is clean.
     pub detectable: Option<f64>,
 }
@@ -60,6 +62,7 @@ pub fn judge_job(members: &[Member<'_>]) -> JobVerdict {
             order,
             alike: 0,
             gated: None,
+            too_short: false,
             detectable: None,
         };
     };
@@ -75,7 +78,15 @@ pub fn judge_job(members: &[Member<'_>]) -> JobVerdict {
     let clean = outcome == Outcome::Clean;
     let all = members.iter().filter_map(|m| m.verdict.detectable);
     let detectable = if clean { all.reduce(f64::max) } else { None };
-    JobVerdict { outcome, reason, order, alike, gated: Some(gated), detectable }
+    JobVerdict {
+        outcome,
+        reason,
+        order,
+        alike,
+        gated: Some(gated),
+        too_short: worst.verdict.too_short,
+        detectable,
+    }
 }
 
 #[cfg(test)]

@@ -28,21 +28,26 @@ impl Gate {
         if judged.is_empty() {
             return self.nothing();
         }
-        let (outcome, why) = report(judged, None).gated();
-        self.decision(outcome, &why)
+        let report = report(judged, None);
+        let gated = report.job().gated.and_then(|i| report.processes.get(i));
+        let (outcome, why) = report.gated();
+        self.decision(outcome, gated.is_some_and(|p| p.verdict.too_short), &why)
     }
 
     /// No process could be judged.
     pub(crate) fn nothing(&self) -> Decision {
-        self.decision(Outcome::Unknown, "no process of it has a recording that can be read")
+        self.decision(Outcome::Unknown, false, "no process of it has a recording that can be read")
     }
 
-    fn decision(&self, outcome: Outcome, why: &str) -> Decision {
+    /// In the words that a report begins with.
+    fn decision(&self, outcome: Outcome, too_short: bool, why: &str) -> Decision {
         let (status, what) = match outcome {
-            Outcome::Leak => (status::LEAK, "a leak"),
+            Outcome::Leak => (status::LEAK, "LEAK"),
             // Not known to be a leak, and no clean bill either.
-            Outcome::Growing => (status::GROWING, "growing"),
-            Outcome::Unknown if !self.allow_inconclusive => (status::NOT_JUDGED, "too little to judge"),
+            Outcome::Growing => (status::GROWING, "GROWING"),
+            Outcome::Unknown if self.allow_inconclusive => return Decision { status: 0, why: String::new() },
+            Outcome::Unknown if too_short => (status::NOT_JUDGED, "TOO SHORT"),
+            Outcome::Unknown => (status::NOT_JUDGED, "NOT JUDGED"),
             _ => return Decision { status: 0, why: String::new() },
         };
         // Whoever named a file may mean the terminal by it.
@@ -58,7 +63,7 @@ mod tests {
     #[test]
     fn a_gate_fails_for_a_leak_for_growth_and_for_what_could_not_be_judged() {
         let status = |outcome, allow_inconclusive| {
-            let decision = Gate { allow_inconclusive }.decision(outcome, "this");
+            let decision = Gate { allow_inconclusive }.decision(outcome, false, "this");
             assert_eq!(decision.why.is_empty(), decision.status == 0);
             decision.status
         };

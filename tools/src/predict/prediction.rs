@@ -3,6 +3,7 @@
 use super::tried::Change;
 use crate::trial::{Card, Fits, Needs, Peak, Why};
 use serde_json::{Value, json};
+use strandline::detect::Outcome;
 use strandline::report::{Align, Style, Table, plural, size, thousands};
 
 /// All that is told.
@@ -13,6 +14,12 @@ pub(super) struct Prediction {
     pub(super) changes: Vec<Change>,
 }
 
+/// A number with three figures that count.
+fn about(n: u64) -> u64 {
+    let grain = 10u64.pow(n.checked_ilog10().unwrap_or(0).saturating_sub(2));
+    n.saturating_add(grain / 2) / grain * grain
+}
+
 /// What a simulated GPU cannot tell.
 const NOT_SIMULATED: &str = "a simulated GPU computes no values, so a branch that depends on one may go the other way; it has no workspaces of \
     cuDNN, compiled code or memory of CUDA graphs, and NCCL is counted with one group: leave room for these";
@@ -21,6 +28,15 @@ impl Prediction {
     /// Whether it fits all the cards that are told.
     pub(super) fn fits_all(&self) -> bool {
         self.cards.iter().all(|c| !matches!(self.needs.fits(c), Fits::No(_)))
+    }
+
+    /// Steps after which it is full, where it fits first and grows.
+    fn full_after(&self, card: &Card) -> Option<u64> {
+        let growth = Some(self.needs.growth).filter(|g| *g >= 1.0)?;
+        match self.needs.fits(card) {
+            Fits::Yes(spare) => Some((spare as f64 / growth) as u64 + u64::from(self.needs.steps)),
+            Fits::Tight(_) | Fits::No(_) => None,
+        }
     }
 
     fn because(&self) -> String {
@@ -71,11 +87,10 @@ impl Prediction {
         let mut table = Table::new([Align::Left, Align::Right, Align::Left]);
         for card in &self.cards {
             let fits = match self.needs.fits(card) {
-                Fits::Yes(spare) if self.needs.growth >= 1.0 => {
-                    let more = (spare as f64 / self.needs.growth) as u64;
-                    format!("full after about {} steps", thousands(more + u64::from(self.needs.steps)))
-                }
-                Fits::Yes(spare) => format!("fits, {} to spare", size(spare)),
+                Fits::Yes(spare) => match self.full_after(card) {
+                    Some(steps) => format!("full after about {} steps", thousands(about(steps))),
+                    None => format!("fits, {} to spare", size(spare)),
+                },
                 Fits::Tight(cached) => {
                     format!("tight: fits only if PyTorch frees {} of its cache in time", size(cached))
                 }
@@ -95,10 +110,16 @@ impl Prediction {
             lines.push(format!("  {:9}{row}", if i == 0 { "cards" } else { "" }));
         }
         lines.extend(self.changes.iter().flat_map(|c| c.text(&self.needs, style)));
-        let verdict = self.needs.job.outcome.name();
-        lines.extend(
-            style.wrap(&format!("  {:9}", "leaks"), &format!("{verdict}: {}", self.needs.job.reason)),
-        );
+        let job = &self.needs.job;
+        let verdict = match job.outcome {
+            Outcome::Leak => "LEAK",
+            Outcome::Growing => "GROWING",
+            Outcome::Oom => "OUT OF MEMORY",
+            Outcome::Clean => "NO LEAK",
+            Outcome::Unknown if job.too_short => "TOO SHORT",
+            Outcome::Unknown => "NOT JUDGED",
+        };
+        lines.extend(style.wrap(&format!("  {:9}", "leaks"), &format!("{verdict}: {}", job.reason)));
         lines.extend(style.wrap(&format!("  {:9}", "not seen"), NOT_SIMULATED));
         lines.join("\n") + "\n"
     }
@@ -112,7 +133,8 @@ impl Prediction {
                 Fits::No(_) => "no",
             };
             let margin = i128::from(c.bytes) - i128::from(self.needs.bytes());
-            json!({ "name": c.name, "bytes": c.bytes, "fits": fits, "margin_bytes": margin as i64 })
+            let full_after = self.full_after(c);
+            json!({ "name": c.name, "bytes": c.bytes, "fits": fits, "margin_bytes": margin as i64, "full_after_steps": full_after })
         };
         json!({
             "schema": 1, "growth_bytes_per_step": self.needs.growth, "needed_bytes": self.needs.bytes(), "beside_bytes": self.needs.beside(), "steps": self.needs.steps,
