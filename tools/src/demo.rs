@@ -23,7 +23,7 @@ const CARD: Size = Size(8 << 30);
 const STORY: &str = "\
 strandline: a demonstration on a real leak. TRL 1.3.0's activation offloading, unmodified, around a small
             vision-language model: backward never reaches the vision tower's last layer, and every
-            step leaves blocks on a side stream (huggingface/trl#5700). The job knows nothing of us.
+            step leaves blocks on a side stream (huggingface/trl#5700). The job does not know strandline.
 ";
 
 /// Runs the command; the result is the exit status: 0 where the leak was found.
@@ -63,7 +63,7 @@ pub(crate) fn main(options: &cli::Demo) -> Result<u8, Error> {
         snapshot::make_and_tell(recording, &snapshot::Options::default())?;
     }
     if conclusion.outcome == Outcome::Leak {
-        say::line("that is what it says about your own job: strandline run train.py");
+        say::line("for your own job: strandline run train.py");
     } else {
         return Err(Error::new("the leak was not found; please report this")
             .hint("strandline doctor says what is missing"));

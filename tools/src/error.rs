@@ -50,7 +50,10 @@ impl Error {
     /// The operating system said no about a path.
     pub(crate) fn io(what: &str, path: impl AsRef<Path>, source: std::io::Error) -> Error {
         let path: PathBuf = path.as_ref().into();
-        Error::new(format!("{what}: {}: {source}", say::path(&path)))
+        // The system's number is no help beside its words.
+        let source = source.to_string();
+        let words = source.split(" (os error ").next().unwrap_or_default();
+        Error::new(format!("{what}: {}: {words}", say::path(&path)))
     }
 
     /// Adds what to do next.

@@ -54,7 +54,9 @@ impl FromStr for Action {
                     .map(Action::Signal)
                     .ok_or_else(|| bad("that signal is not known; such as signal:USR1"))
             }
-            _ => Err(bad("is none of log, snapshot, exec:CMD, webhook:URL, signal:NAME, abort")),
+            _ => {
+                Err(format!("\"{text}\" is none of log, snapshot, exec:CMD, webhook:URL, signal:NAME, abort"))
+            }
         }
     }
 }

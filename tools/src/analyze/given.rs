@@ -14,6 +14,6 @@ pub(crate) enum Given<'a> {
 
 /// Why there is no feed.
 pub(super) fn unreadable(e: reader::Error) -> Error {
-    let hint = "every recording ends in .strand; the folder of a run can be given as well";
+    let hint = "a recording's name ends in .strand; a run's folder can be given too";
     Error::usage(e.to_string(), hint)
 }

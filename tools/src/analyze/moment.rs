@@ -6,6 +6,7 @@ use std::fmt;
 use std::str::FromStr;
 use strandline::event::{Body, DeviceId, Item};
 use strandline::replay::Replay;
+use strandline::report::thousands;
 
 /// A moment as a person names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -104,12 +105,13 @@ impl Moment {
                 at(event + 1, format!("the allocation that failed{}", of_device(device, replay)))
             }
             Moment::Step(n) => match judged.steps.end_of(*n) {
-                Some(event) => at(event, format!("the end of step {n}")),
+                Some(event) => at(event, format!("the end of step {}", thousands((*n).into()))),
                 // The last step may have ended with the process: before that freed what it held.
-                None if *n > 0 && replay.steps() == *n => {
-                    at(replay.torn_down_from().unwrap_or(all), format!("the end of step {n}"))
-                }
-                None => Err(missing(format!("step {n} does not end in this recording")).hint(range(judged))),
+                None if *n > 0 && replay.steps() == *n => at(
+                    replay.torn_down_from().unwrap_or(all),
+                    format!("the end of step {}", thousands((*n).into())),
+                ),
+                None => Err(missing(no_step(*n, judged)).hint(range(judged))),
             },
             Moment::Mark(name) => marked(judged, name)?
                 .map(|(events, times)| Place { events, words: words_of_mark(name, times) })
@@ -131,10 +133,22 @@ fn of_device(device: DeviceId, replay: &Replay) -> String {
 
 /// The steps that can be asked for.
 fn range(judged: &Judged) -> String {
-    let last = judged.replay.steps();
     match judged.steps.ended() {
-        Some((first, to)) => format!("it has steps {first} to {}", to.max(last)),
+        Some((first, to)) => {
+            let last = u64::from(to.max(judged.replay.steps()));
+            format!("it has steps {} to {}", thousands(first.into()), thousands(last))
+        }
         None => "no step has ended in it".into(),
+    }
+}
+
+/// Why there is no moment at which this step ended.
+fn no_step(n: u32, judged: &Judged) -> String {
+    let step = thousands(n.into());
+    // The one after the last may have begun.
+    match n == judged.replay.steps() + 1 {
+        true => format!("step {step} did not end in this recording"),
+        false => format!("this recording has no step {step}"),
     }
 }
 

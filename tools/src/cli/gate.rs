@@ -12,7 +12,7 @@ pub(crate) struct Gate {
     /// Exit with 81 on a leak, 84 on growth, 83 if not judged (`run`: if the job itself exits with 0)
     #[arg(long)]
     pub(crate) fail_on_leak: bool,
-    /// With --fail-on-leak: do not fail if there is not enough data to judge
+    /// With --fail-on-leak: do not fail on TOO SHORT or NOT JUDGED
     #[arg(long, requires = "fail_on_leak")]
     pub(crate) allow_inconclusive: bool,
     /// With --fail-on-leak: do not fail on growth up to RATE (1MiB/step, 100KiB/min); a leak always fails

@@ -33,7 +33,7 @@ Exit status of `run`:
   0          success, even with a leak
   81         --fail-on-leak: there is a leak
   84         --fail-on-leak: memory grows
-  83         --fail-on-leak: not enough data to judge
+  83         --fail-on-leak: TOO SHORT or NOT JUDGED
   82         ended by --on-alert abort
   2          bad usage
   126        the job cannot be executed
@@ -44,7 +44,7 @@ Exit status of `run`:
 #[command(name = "strandline", version = version(), after_help = EXAMPLES, max_term_width = 100)]
 #[command(subcommand_required = true, arg_required_else_help = true)]
 pub(crate) struct Cli {
-    /// A file of leaks that you know and their fixes (docs/known.md); may be given several times
+    /// A JSON file of known leaks and their fixes (format: docs/known.md); may be given several times
     #[arg(long, global = true, value_name = "FILE")]
     pub(crate) known: Vec<PathBuf>,
     /// What to do.

@@ -11,13 +11,13 @@ pub(crate) struct Predict {
     /// A card to ask about, by name (h100, rtx4090) or memory (24GiB); may be given several times [default: a table of cards]
     #[arg(long, value_name = "CARD")]
     pub(crate) gpu: Vec<Card>,
-    /// GPUs that the job sees
+    /// Number of GPUs that the job sees
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=16))]
     pub(crate) devices: Option<u32>,
     /// Try a change as well, and say what it saves: NAME=VALUE for an option that the command has, or what is to be added, such as --fp16; may be given several times
     #[arg(long = "try", value_name = "CHANGE", allow_hyphen_values = true)]
     pub(crate) tries: Vec<Try>,
-    /// End the job after about this many steps, whether its memory has settled or not [default: when 50 steps needed no more than before]
+    /// End the job after about this many steps, even if its memory still rises [default: once 50 steps in a row need no more memory]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) steps: Option<u32>,
     /// Print JSON
@@ -54,10 +54,10 @@ pub(crate) struct Fit {
     /// The card, by name (h100, rtx4090) or memory (24GiB); may be given several times [default: this machine's GPU]
     #[arg(long, value_name = "CARD")]
     pub(crate) gpu: Vec<Card>,
-    /// GPUs that the job sees
+    /// Number of GPUs that the job sees
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=16))]
     pub(crate) devices: Option<u32>,
-    /// Stop each run after about this many steps, even if its memory still rises [default: once 50 steps needed no more than before]
+    /// Stop each run after about this many steps, even if its memory still rises [default: once 50 steps in a row need no more memory]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) steps: Option<u32>,
     /// Print JSON

@@ -32,7 +32,7 @@ pub(crate) struct Report {
     /// Write to this file instead of stdout
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
-    /// Judge it as it stood at the end of a step: step:N
+    /// Judge the recording as of the end of a step: step:N
     #[arg(long, value_name = "step:N", value_parser = step_only, conflicts_with = "html")]
     pub(crate) at: Option<u32>,
     /// For a bug report: names, paths, hosts and arguments of your own become your/file1.py, function1, host1
@@ -108,12 +108,13 @@ impl std::str::FromStr for Worse {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Worse, String> {
+        let wrong = || format!("\"{text}\" is not an amount; write it as 2% or 100MiB");
         let Some(percent) = text.trim().strip_suffix('%') else {
-            return text.parse::<Size>().map(|s| Worse::Bytes(s.0));
+            return text.parse::<Size>().map(|s| Worse::Bytes(s.0)).map_err(|_| wrong());
         };
         match percent.trim().parse::<f64>() {
             Ok(p) if (0.0..=1e6).contains(&p) => Ok(Worse::Part(p / 100.0)),
-            _ => Err(format!("\"{text}\" is not an amount; write it as 2% or 100MiB")),
+            _ => Err(wrong()),
         }
     }
 }
@@ -129,7 +130,7 @@ pub(crate) struct Export {
     /// Write to this file instead of stdout; with --format parquet, to this folder or s3://BUCKET/FOLDER
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
-    /// With --format parquet: the job's name, which --share needs [default: its folder's name]
+    /// With --format parquet: the job's name; required with --share [default: its folder's name]
     #[arg(long, value_name = "NAME")]
     pub(crate) job: Option<String>,
     /// With --format parquet: the version of the code that ran, such as "$(git rev-parse HEAD)"
@@ -148,7 +149,7 @@ pub(crate) struct Export {
     /// With --format perfetto: number of source lines with a memory track of their own, the largest first
     #[arg(long, value_name = "N", default_value_t = 8)]
     pub(crate) lines: usize,
-    /// Replace private names, paths, hosts and arguments by your/file1.py, function1, host1
+    /// Replace private names, paths, hosts and arguments with your/file1.py, function1, host1
     #[arg(long)]
     pub(crate) share: bool,
     /// File of findings to ignore, as for report; may be repeated
@@ -176,7 +177,7 @@ pub(crate) enum ExportFormat {
 pub(crate) struct Left {
     /// A recording; its process may still be running
     pub(crate) recording: PathBuf,
-    /// The region: what lies between the last marks "NAME begin" and "NAME end", less what lies between "NAME skip" and "NAME count"
+    /// The region: from the last mark "NAME begin" to "NAME end", without any part from "NAME skip" to "NAME count"
     #[arg(long, value_name = "NAME")]
     pub(crate) region: String,
     /// With --format json: which lines held the memory at the region's peak

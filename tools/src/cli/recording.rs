@@ -30,7 +30,7 @@ pub(crate) struct Run {
     /// Where recordings are sent while the job runs.
     #[command(flatten)]
     pub(crate) shipping: ship::Options,
-    /// Print only failures and leaks
+    /// Print only failures, leaks and growth
     #[arg(short, long)]
     pub(crate) quiet: bool,
     /// The job; a .py file or -m MODULE gets python put before it
@@ -41,10 +41,10 @@ pub(crate) struct Run {
 /// What is recorded: the same for `run` and `env`.
 #[derive(Args, Debug)]
 pub(crate) struct Recorded {
-    /// Which stacks to record with each allocation
+    /// Which stacks to record with each allocation [default: python]
     #[arg(long, value_enum)]
     pub(crate) stacks: Option<Stacks>,
-    /// What a step is: auto, manual (strandline_step() in the job), every:SECONDS, or nvtx:NAME, the NVTX range of that name
+    /// What a step is: auto (optimizer steps, else backward passes), manual (strandline_step() in the job), every:SECONDS, or nvtx:NAME, the NVTX range of that name [default: auto]
     #[arg(long, value_name = "SOURCE")]
     pub(crate) steps: Option<Steps>,
     /// Maximum recording size per process [default: 256MiB]
@@ -120,9 +120,9 @@ pub(crate) struct Watch {
 /// Which stacks are recorded: the preload reads the same words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Stacks {
-    /// Python frames, read without the GIL.
+    /// Python frames.
     Python,
-    /// Native frames: addresses in the job, functions in the report.
+    /// Native frames.
     Native,
     /// Python and native frames.
     Both,
@@ -146,7 +146,7 @@ impl std::str::FromStr for Steps {
             "nvtx" => !rest.is_empty(),
             _ => false,
         };
-        let wrong = "auto, manual, every:SECONDS (0.01 to 86400) or nvtx:NAME";
+        let wrong = "write auto, manual, every:SECONDS (0.01 to 86400) or nvtx:NAME";
         is_one.then(|| Steps(if rest.is_empty() { word } else { text }.into())).ok_or(wrong.into())
     }
 }

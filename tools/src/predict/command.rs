@@ -36,7 +36,7 @@ pub(crate) fn main(options: &cli::Predict) -> Result<u8, Error> {
             let what = format!(
                 "the job failed with status {own} before its memory had settled; its own output is above"
             );
-            let hint = "what it needs must be installed for the simulated GPU's Python: strandline simulate --python";
+            let hint = "if it lacks a module, install it for the simulated GPU's Python: strandline simulate --python";
             return Err(Error::new(what).hint(hint).status(own));
         }
         Tried::Unused => return Err(Error::new("the job used no GPU memory, so nothing can be predicted")),

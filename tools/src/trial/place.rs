@@ -87,7 +87,7 @@ fn variable(name: &str) -> Option<Place> {
 
 fn nowhere(name: &str) -> Error {
     let what = format!(
-        "nowhere to put {name}: the command has neither {{{name}}} nor an option --{name} with a value, and no environment variable is called so"
+        "nowhere to put {name}: the command has neither {{{name}}} nor an option --{name} with a value, and no environment variable has that name"
     );
     Error::new(what).status(status::USAGE)
 }
