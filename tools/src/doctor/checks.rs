@@ -115,7 +115,7 @@ fn torch(python: &Path, torch: &Torch) -> Check {
             Check::bad("torch", format!("{python} has no torch"), "is the right environment active?")
         }
         Torch::CpuOnly(version) => {
-            let fix = "install the CUDA build: pip install torch   (Linux x86-64)";
+            let fix = "install the CUDA build: pip install torch (Linux x86-64)";
             Check::bad("torch", format!("torch {version} is built without CUDA"), fix)
         }
         Torch::Rocm(version) => {
@@ -189,7 +189,7 @@ fn device(simulated: bool) -> Check {
         return Check::good("GPU", "simulated");
     }
     if !probe::has_device() {
-        let fix = "strandline run --simulate 24GiB …   the real allocator on a simulated GPU";
+        let fix = "strandline run --simulate 24GiB … (the real allocator on a simulated GPU)";
         return Check::bad("GPU", "this machine has no NVIDIA GPU", fix);
     }
     if let Ok(list) = std::env::var("CUDA_VISIBLE_DEVICES")
