@@ -1,7 +1,8 @@
 //! What a feed hands out, and why there is none.
 
-use crate::error::Error;
+use crate::error::{Error, status};
 use strandline::event::{Event, Item};
+use strandline::format::header::HeaderError;
 use strandline::reader;
 
 /// What comes next: events in order, or something between them.
@@ -14,6 +15,9 @@ pub(crate) enum Given<'a> {
 
 /// Why there is no feed.
 pub(super) fn unreadable(e: reader::Error) -> Error {
+    if let reader::Error::Header(_, HeaderError::Empty) = e {
+        return Error::new(e.to_string()).status(status::USAGE);
+    }
     let hint = "a recording's name ends in .strand; a run's folder can be given too";
     Error::usage(e.to_string(), hint)
 }
