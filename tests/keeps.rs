@@ -258,7 +258,7 @@ fn containers_of_modules_and_a_tuple_that_a_method_builds() {
     let folder = Folder::new("modules");
     let cases = [
         ("adapters_of_a_model", "Adapted.adapters", "ModuleDict", "del self.adapters[name]"),
-        ("prompts_of_a_model", "Adapted.prompts", "ParameterList", "make the list anew"),
+        ("prompts_of_a_model", "Adapted.prompts", "ParameterList", "make a new nn.ParameterList"),
         ("tuple_of_a_class", "", "", "keep only its newest entries"),
     ];
     let mut missed = Vec::new();

@@ -38,7 +38,7 @@ pub(super) fn suggest<'t>(source: &Source<'t>, add: &Add<'t>, keeper: &Keeper) -
     }
     if add.node.kind() == "call" && called(source, add.node) == "add_param_group" {
         return Some(
-            "remove the group of what trains no more: del optimizer.param_groups[i], and pop() its parameters from optimizer.state"
+            "remove the parameter group that no longer trains: del optimizer.param_groups[i], and pop() its parameters from optimizer.state"
                 .into(),
         );
     }
@@ -96,6 +96,9 @@ pub(super) fn suggest<'t>(source: &Source<'t>, add: &Add<'t>, keeper: &Keeper) -
             true => "keep the number, not the tensor with its graph: .item()".into(),
             false if is_sum && keeper.rebound => {
                 "cut the graph between steps: .detach() what goes into the next one".into()
+            }
+            false if add.grows && !is_sum => {
+                "keep it without its graph, .detach(), and limit how many are kept".into()
             }
             false => "keep it without its graph: .detach()".into(),
         });
@@ -186,10 +189,7 @@ fn of_modules(source: &Source<'_>, add: &Add<'_>, type_name: &str) -> Option<Str
     const ALL: [&str; 5] = ["ModuleDict", "ModuleList", "ParameterDict", "ParameterList", "Sequential"];
     let kind = ALL.into_iter().find(|kind| source.inherits(type_name, kind))?;
     if kind == "ParameterList" {
-        return Some(
-            "keep only the parameters that are still used: make the list anew of these, nn.ParameterList(…)"
-                .into(),
-        );
+        return Some("keep only the parameters still used: make a new nn.ParameterList(…) of these".into());
     }
     let what = if kind == "ParameterDict" { "parameters" } else { "modules" };
     let target =
@@ -368,7 +368,7 @@ mod tests {
         let append = "self.pool.append(new())";
         let source = format!("class Model:\n    def add(self):\n        {append}\n");
         says(&source, attribute("Model", "pool", "ModuleList"), 3, append, "del self.pool[i]");
-        says(&source, attribute("Model", "pool", "ParameterList"), 3, append, "make the list anew");
+        says(&source, attribute("Model", "pool", "ParameterList"), 3, append, "make a new nn.ParameterList");
         let set = "setattr(store, f'x{i}', make())";
         says(set, global("store", "SimpleNamespace"), 1, set, "delattr(store, name)");
         let buffer = "self.register_buffer(f'm{self.n}', x)";

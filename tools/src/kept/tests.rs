@@ -316,7 +316,7 @@ fn tuples_namespaces_stacks_and_iterators() {
     let groups = attribute("AdamW", "param_groups", "list");
     let source = "o = AdamW(p)\nfor t in r:\n    o.add_param_group({'params': q})\n";
     let remedy = is(source, &groups, 3, "o.add_param_group({'params': q})");
-    assert!(remedy.starts_with("remove the group"), "{remedy}");
+    assert!(remedy.starts_with("remove the parameter group"), "{remedy}");
     // Once, before the loop that allocates: what grows there is the state.
     let source = "o.add_param_group({'params': q})\nfor t in r:\n    step(new())\n";
     none(source, &Keeper { allocated: vec![3], ..global("o", "AdamW") });
