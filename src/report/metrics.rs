@@ -57,8 +57,8 @@ impl Metrics {
         for d in used(p) {
             let at = with(&own, [("device", d.id.0.to_string())]);
             let mut bytes = |name, help, b: u64| self.put(name, help, &at, b as f64);
-            bytes("strandline_allocated_bytes", "Allocated by torch", d.allocated.0);
-            bytes("strandline_reserved_bytes", "Reserved by torch", d.reserved.0);
+            bytes("strandline_allocated_bytes", "Allocated by PyTorch", d.allocated.0);
+            bytes("strandline_reserved_bytes", "Reserved by PyTorch", d.reserved.0);
             bytes("strandline_pending_bytes", "Freed, but waiting for a stream", d.pending.0);
             bytes("strandline_peak_allocated_bytes", "Most ever allocated", d.peak_allocated.bytes.0);
             bytes("strandline_peak_reserved_bytes", "Most ever reserved", d.peak_reserved.bytes.0);
@@ -105,12 +105,12 @@ impl Metrics {
         }
         for ((device, stream), bytes) in largest(streams, STREAMS) {
             let labels = with(own, [("device", device.to_string()), ("stream", stream.to_string())]);
-            let help = "Live blocks of a stream (the largest ones)";
+            let help = "Bytes in live blocks of a stream (the largest ones)";
             self.put("strandline_stream_live_bytes", help, &labels, bytes as f64);
         }
         for ((device, site), bytes) in largest(sites, SITES) {
             let labels = with(own, [("device", device.to_string()), ("site", site)]);
-            let help = "Live blocks of a line (the largest ones)";
+            let help = "Bytes in live blocks of a line (the largest ones)";
             self.put("strandline_site_live_bytes", help, &labels, bytes as f64);
         }
     }
