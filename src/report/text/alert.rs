@@ -6,8 +6,9 @@ use super::super::model::{Facts, Known, Process};
 use super::super::style::{Ink, Style};
 use super::super::units::{seconds, size, size_f, thousands};
 use super::phrase::per;
-use super::place::{kept_at, kept_by, place, site, your_line};
+use super::place::{kept_at, kept_by_at, place, site, your_line};
 use crate::detect::{Certainty, Finding, GrainName, SecondsToOom};
+use crate::event::Frame;
 
 /// How many processes of a job a finding is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,7 +21,7 @@ pub struct Spread {
     pub has_twin: bool,
 }
 
-/// The one line that a chat shows: `GPU 0 full at step 19 (18-20), in 2.5 min: leak at activation_offloading.py:430`; what is not told from
+/// The one line that a chat shows: `GPU 0 will be full at step 19 (18 to 20), in 2.5 min: leak at activation_offloading.py:430`; what is not told from
 /// a buffer that fills is `growth`. Where the statement that keeps it is known, that is the place: ``leak kept by `hist.append(loss)` at leak.py:11``.
 pub fn headline(p: &Process<'_>, f: &Finding, known: Option<&Known>, spread: Spread) -> String {
     let ranks = match spread {
@@ -31,7 +32,7 @@ pub fn headline(p: &Process<'_>, f: &Finding, known: Option<&Known>, spread: Spr
         }
     };
     let what = if f.certainty == Certainty::Leak { "leak" } else { "growth" };
-    let kept = known.and_then(|known| kept_by(p, known));
+    let kept = known.and_then(kept_by);
     let place = kept.unwrap_or_else(|| format!("at {}", file(p, f)));
     format!("GPU {} {}: {what} {place}{ranks}", f.device.0, full(p, f))
 }
@@ -71,7 +72,7 @@ pub fn alert(
 
 /// The lines that say who holds what was announced before that was known. The first begins with `strandline: HELD` and is not wrapped.
 pub fn held(p: &Process<'_>, f: &Finding, known: &Known, style: Style) -> Vec<String> {
-    let by = kept_by(p, known).unwrap_or_else(|| "held by:".to_owned());
+    let by = kept_by(known).unwrap_or_else(|| "held by:".to_owned());
     let (gpu, place) = (f.device.0, file(p, f));
     let mut out = vec![format!("strandline: HELD GPU {gpu}: the memory that {place} allocated is {by}")];
     if let HeldBy::Found(holders) = &known.held_by {
@@ -91,7 +92,7 @@ pub fn withdrawn(p: &Process<'_>, f: &Finding) -> String {
     format!("WITHDRAWN GPU {gpu}: the memory that {file} allocated has stopped growing{at}; {stay}")
 }
 
-/// `full at step 19 (18-20), in 2.5 min`; `full later than step 60, rate falling, in 8 min at the earliest`.
+/// `will be full at step 19 (18 to 20), in 2.5 min`; `will be full later than step 60, rate falling, in 8 min at the earliest`.
 fn full(p: &Process<'_>, f: &Finding) -> String {
     let fills = || format!("fills up, {} more {}", size_f(f.current_bytes_per_step), per(f.grain));
     let Some(when) = f.steps_to_oom.filter(|w| w.mid != u64::MAX) else { return fills() };
@@ -105,13 +106,17 @@ fn full(p: &Process<'_>, f: &Finding) -> String {
         let left = f.seconds_to_oom.map(of).filter(|s| *s != u64::MAX);
         left.map(|s| format!(", in {}", seconds(s))).unwrap_or_default()
     };
-    let mid = format!("full at {}", at(when.mid));
+    let mid = format!("will be full at {}", at(when.mid));
     match (when.low, when.high) {
         (low, high) if low == high => format!("{mid}{}", time(|s| s.mid)),
-        (low, u64::MAX) => format!("full later than {}, rate falling{}", at(low), time(|s| s.low)),
+        (low, u64::MAX) => {
+            let time = time(|s| s.low);
+            let time = if time.is_empty() { time } else { format!("{time} at the earliest") };
+            format!("will be full later than {}, rate falling{time}", at(low))
+        }
         (low, high) => {
             let at = |n: u64| thousands(done.saturating_add(n));
-            format!("{mid} ({}-{}){}", at(low), at(high), time(|s| s.mid))
+            format!("{mid} ({} to {}){}", at(low), at(high), time(|s| s.mid))
         }
     }
 }
@@ -141,11 +146,18 @@ fn now(p: &Process<'_>, f: &Finding) -> String {
     parts.join(" · ")
 }
 
-/// `activation_offloading.py:430`.
+/// ``kept by `hist.append(loss)` at leak.py:11``; `None` where no statement is known.
+fn kept_by(known: &Known) -> Option<String> {
+    kept_by_at(known, |kept| file_of(&kept.frame()))
+}
+
 fn file(p: &Process<'_>, f: &Finding) -> String {
-    let Some(frame) = site(p, f).map(|s| s.frame).filter(|frame| !frame.file.is_empty()) else {
-        return "a line that is not known".to_owned();
-    };
+    let frame = site(p, f).map(|s| s.frame).filter(|frame| !frame.file.is_empty());
+    frame.map_or_else(|| "a line that is not known".to_owned(), |frame| file_of(&frame))
+}
+
+/// `activation_offloading.py:430`.
+fn file_of(frame: &Frame) -> String {
     let name = frame.file.rsplit('/').next().unwrap_or(&frame.file);
     if frame.line == 0 { name.to_owned() } else { format!("{name}:{}", frame.line) }
 }

@@ -116,13 +116,18 @@ const MOST: f64 = 0.5;
 
 /// The same within a sentence: ``kept by `hist.append(loss)` at leak.py:11``; `None` where no statement is known.
 pub(super) fn kept_by(p: &Process<'_>, known: &Known) -> Option<String> {
+    kept_by_at(known, |kept| line(p, &kept.frame()))
+}
+
+/// The same with other words for the place.
+pub(super) fn kept_by_at(known: &Known, place: impl FnOnce(&KeptAt) -> String) -> Option<String> {
     let kept = known.kept_at.as_ref()?;
     let is_part = match &known.held_by {
         HeldBy::Found(holders) => holders.first().is_some_and(|h| h.share < MOST),
         _ => false,
     };
     let part = if is_part { "partly " } else { "" };
-    Some(format!("{part}kept by `{}` at {}", kept.source, line(p, &kept.frame())))
+    Some(format!("{part}kept by `{}` at {}", kept.source, place(kept)))
 }
 
 /// A stream in words: `side stream 3`.
