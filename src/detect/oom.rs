@@ -188,7 +188,7 @@ pub fn post_mortem(replay: &Replay, device: DeviceId) -> Option<PostMortem> {
     m.say(d, o, rows.len() as u32, if ticks { "second" } else { "step" }, grown > 0);
     match m.cause {
         Cause::AfterSteps => m.say_after_steps(o, base, idle.unwrap_or(0)),
-        Cause::Rising => m.say_rising(&rows),
+        Cause::Rising => m.say_rising(&rows, o.step),
         _ => {}
     }
     if let Some((blocks, usual)) = again {
@@ -393,15 +393,18 @@ impl PostMortem {
         );
     }
 
-    fn say_rising(&mut self, rows: &[&StepRow]) {
+    fn say_rising(&mut self, rows: &[&StepRow], failed: u32) {
         let all = needs(rows);
         let (first, last) = (all.first().copied().unwrap_or(0), all.last().copied().unwrap_or(0));
+        let step = |at: usize| thousands(rows.get(at).map_or(0, |r| r.step.into()));
         self.short = "each step needed more than the one before".into();
         self.explain = format!(
-            "at its peak a step needed {} on top of what it began with, {} later {}, and the one that failed at least {}",
+            "step {} needed {} on top of what it began with, step {} needed {}, and step {}, which failed, at least {}",
+            step(rows.len().saturating_sub(all.len())),
             size(first),
-            plural(all.len() as u64 - 1, "step"),
+            step(rows.len().saturating_sub(1)),
             size(last),
+            thousands(failed.into()),
             size(self.need)
         );
     }
