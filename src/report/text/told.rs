@@ -21,15 +21,26 @@ impl Told {
     }
 }
 
+/// Columns of a label, with the spaces around it.
+const LABEL: usize = 15;
+
 /// All findings of a process, in the order of the report. Lines are not broken.
 pub(in crate::report) fn findings(p: &Process<'_>) -> Vec<Told> {
     let style = Style { width: usize::MAX, ..Style::default() };
     let told = |(index, lines): (usize, Vec<String>)| {
-        let mut lines = lines.iter().map(|l| l.trim());
-        let head = lines.next().unwrap_or_default();
+        let mut lines = lines.iter();
+        let head = lines.next().map_or("", |l| l.trim());
         // What is no leak needs no label.
         let head = head.strip_prefix("note ").unwrap_or(head).trim_start().to_owned();
-        Told { index, head, body: lines.map(str::to_owned).collect() }
+        let mut label = "";
+        let mut body = Vec::new();
+        for line in lines {
+            let (own, text) = line.split_at_checked(LABEL).unwrap_or(("", line));
+            // Each line has a label, also where the report leaves it out because the line before has the same.
+            label = if own.trim().is_empty() { label } else { own };
+            body.push(format!("{label}{text}").trim().to_owned());
+        }
+        Told { index, head, body }
     };
     found::each(p, style).into_iter().map(told).collect()
 }
