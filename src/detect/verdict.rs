@@ -112,9 +112,10 @@ pub fn judge(replay: &Replay, detector: &Detector) -> Verdict {
                     replay.step_source().noun()
                 )
             });
-            let other = match all.iter().any(|f| f.is_suppressed() || is_bounded(f)) {
-                true => "no other line",
-                false => "no line",
+            let other = match (all.iter().any(is_bounded), all.iter().any(Finding::is_suppressed)) {
+                (true, _) => "no other line",
+                (false, true) => "no line that counts",
+                (false, false) => "no line",
             };
             let grew = all.iter().any(|f| f.kind.is_leak() && f.withdrawn_step.is_some());
             let too_large = all.iter().filter(|f| is_bounded(f)).find(|f| {
@@ -142,7 +143,7 @@ pub fn judge(replay: &Replay, detector: &Detector) -> Verdict {
             let peaks = peaks.filter(|(_, (first, last, _))| last - first >= WORTH);
             let peaks = peaks.map_or_else(String::new, |(device, (first, last, steps))| {
                 format!(
-                    ". But the last {} needed more and more: on GPU {} {} at the peak of the first, {} at that of the last",
+                    ". But the last {} needed more and more on GPU {}: the first of them {} at its peak, the last {}",
                     plural(steps as u64, "step"),
                     device.0,
                     size(first),

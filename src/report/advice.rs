@@ -65,7 +65,7 @@ impl Advised {
     fn grows(&self, p: &Process<'_>, style: Style) -> Vec<String> {
         let grown = p.findings.iter().filter(|f| f.device == self.device && f.grows());
         let bytes = grown.map(|f| f.bytes_now).fold(0, u64::saturating_add);
-        let what = format!("memory also grows ({} so far): see `strandline report`", size(bytes));
+        let what = format!("memory grows ({} so far): see `strandline report`", size(bytes));
         if bytes > 0 { style.wrap("  first  ", &what) } else { Vec::new() }
     }
 

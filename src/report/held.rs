@@ -31,6 +31,8 @@ pub struct Holder {
     pub taken: Option<u64>,
     /// The step that was under way then, where that is known.
     pub step: Option<u32>,
+    /// Its steps are seconds: the number of one says no more than the time.
+    pub in_seconds: bool,
     /// How many things were in it, at moments in their order: the first, the last, and every one that was less than the one before.
     pub counts: Vec<Count>,
     /// Where it ends, as it says itself.
@@ -128,6 +130,7 @@ impl HeldBy {
                 entries: v["entries"].as_u64(),
                 taken,
                 step: taken.and_then(step_at),
+                in_seconds: false,
                 bound: bound.map(|(kind, entries)| HolderBound { kind, entries }),
                 graph: v["graph"] == true,
                 gradient: v["gradient"] == true,
@@ -210,7 +213,7 @@ impl Holder {
         ["__main__._oh", "__main__.Out"].contains(&self.name.as_str())
     }
 
-    /// For a person: `OffloadActivations.bwd_tensor_stash, a dict with 1,116 entries`, and when that was.
+    /// For a person: `OffloadActivations.bwd_tensor_stash, a dict of 1,116 entries`, and when that was.
     pub fn in_words(&self) -> String {
         let mut said = self.by().to_owned();
         said.push_str(if self.is_of_cells() { "Out, the results of cells" } else { &self.name });
@@ -220,21 +223,23 @@ impl Holder {
         if !self.kind.is_empty() {
             said.push_str(&format!(", {} {}", article(&self.kind), self.kind));
         }
-        let after = |ns: u64, step: Option<u32>| {
-            let step = step.map(|s| format!(" (step {})", thousands(s.into()))).unwrap_or_default();
-            format!("after {}{step}", duration(ns))
+        let at = |ns: u64, step: Option<u32>| {
+            let step = step
+                .filter(|_| !self.in_seconds)
+                .map(|s| format!(" (step {})", thousands(s.into())))
+                .unwrap_or_default();
+            format!("at {}{step}", duration(ns))
         };
         if let Some(n) = self.entries {
-            let taken = self.taken.map(|ns| after(ns, self.step));
-            // Of counts that would be told as of the same moment, the last.
-            let same = |c: &&Count| Some(after(c.taken, c.step)) == taken;
+            let taken = self.taken.map(|ns| at(ns, self.step));
+            // Of counts with the same moment in words, the last.
+            let same = |c: &&Count| Some(at(c.taken, c.step)) == taken;
             let n = self.counts.iter().rev().find(same).map_or(n, |c| c.entries);
             let last = self.counts.last().filter(|last| last.entries != n && !same(last));
-            let last = last
-                .map(|c| format!(", {} at the last look {}", thousands(c.entries), after(c.taken, c.step)));
+            let last = last.map(|c| format!(" and {} {}", thousands(c.entries), at(c.taken, c.step)));
             let (taken, last) =
                 (taken.map(|t| format!(" {t}")).unwrap_or_default(), last.unwrap_or_default());
-            said.push_str(&format!(" with {}{taken}{last}", plural(n, "entry")));
+            said.push_str(&format!(" of {}{taken}{last}", plural(n, "entry")));
         }
         if let Some(bound) = &self.bound {
             said.push_str(&format!(
@@ -252,19 +257,16 @@ impl Holder {
         if self.rebound {
             said.push_str(", which gets a new value in every step");
         }
-        if self.awaited {
-            said.push_str(
-                " and may still be needed by a backward that is yet to come, as an actor's loss is until its episode ends",
-            );
-        }
         if let Some(through) = self.through.as_ref().filter(|_| !self.gradient) {
             said.push_str(&format!(", through {through}"));
         }
         if self.share < 0.995 {
-            said.push_str(&format!(
-                ", which holds {} of the blocks that strandline looked up",
-                percent(self.share)
-            ));
+            said.push_str(&format!(", {} of the blocks checked", percent(self.share)));
+        }
+        if self.awaited {
+            said.push_str(
+                "; a later backward may still need them, as with an actor's loss until its episode ends",
+            );
         }
         said
     }
@@ -302,13 +304,16 @@ impl Holder {
     }
 }
 
-/// The article of a type, as it is spoken: `a dict`, `an Adam`; letter by letter `an SGD`, `a UNet`.
+/// The article of a type, as it is spoken: `a dict`, `an Adam`; letter by letter `an SGD`, `a UNet`, `an ndarray`.
 fn article(kind: &str) -> &'static str {
     let mut letters = kind.chars();
     let (first, second) = (letters.next().unwrap_or_default(), letters.next().unwrap_or_default());
-    let by_letter = first.is_uppercase() && second.is_uppercase();
-    let with_vowel = if by_letter { "AEFHILMNORSX" } else { "aeiouAEIOU" };
-    if with_vowel.contains(first) { "an" } else { "a" }
+    let by_letter =
+        first.is_uppercase() && second.is_uppercase() || first == 'n' && !"aeiouy".contains(second);
+    let with_vowel = if by_letter { "AEFHILMNORSXn" } else { "aeiouAEIOU" };
+    // `a UserDict`, `a UniformSampler`.
+    let is_as_you = !by_letter && ["Use", "Uni", "use", "uni"].iter().any(|u| kind.starts_with(u));
+    if with_vowel.contains(first) && !is_as_you { "an" } else { "a" }
 }
 
 #[cfg(test)]
@@ -335,10 +340,10 @@ mod tests {
 
     #[test]
     fn types_have_the_article_that_is_spoken() {
-        for kind in ["Adam", "SGD", "LSTM", "object", "NAdam"] {
+        for kind in ["Adam", "SGD", "LSTM", "object", "NAdam", "ndarray"] {
             assert_eq!(article(kind), "an", "{kind}");
         }
-        for kind in ["dict", "GRU", "UNet", "Tensor", ""] {
+        for kind in ["dict", "GRU", "UNet", "Tensor", "UserDict", "namedtuple", ""] {
             assert_eq!(article(kind), "a", "{kind}");
         }
     }
@@ -355,8 +360,8 @@ mod tests {
         assert_eq!(
             words,
             [
-                "OffloadActivations.bwd_tensor_stash, a dict with 1,116 entries, which holds 94 % of the blocks that strandline looked up",
-                "the autograd graphs of __main__.losses, a dict with 1 entry, through FunctionBackward.context, which holds 6.2 % of the blocks that strandline looked up"
+                "OffloadActivations.bwd_tensor_stash, a dict of 1,116 entries, 94 % of the blocks checked",
+                "the autograd graphs of __main__.losses, a dict of 1 entry, through FunctionBackward.context, 6.2 % of the blocks checked"
             ]
         );
         assert_eq!(holders[0].in_short(), "OffloadActivations.bwd_tensor_stash (dict, 1116 entries)");
@@ -393,10 +398,9 @@ mod tests {
         assert!(all[0].grew() && !all[0].shrank() && all[1].shrank() && !all[1].grew());
         assert!(all.iter().all(Holder::is_reachable));
         let said = all[0].in_words();
-        assert!(said.starts_with("q, a local of f, a deque with 40 entries after 2"), "{said}");
+        assert!(said.starts_with("q, a local of f, a deque of 40 entries at 2"), "{said}");
         assert!(
-            said.contains(" (step 20), 60 at the last look after 3")
-                && said.ends_with("at most 1,000 (maxlen=1000)"),
+            said.contains(" (step 20) and 60 at 3") && said.ends_with("at most 1,000 (maxlen=1000)"),
             "{said}"
         );
         assert!(

@@ -135,7 +135,7 @@ const BARS: [char; 8] = ['_', '.', ':', '-', '=', '+', '*', '#'];
 /// A space that no line is broken at; printed as a plain one.
 pub(super) const GLUE: char = '\u{a0}';
 
-/// The pieces between which a line may be broken: a figure stays with its unit.
+/// The pieces between which a line may be broken: a figure stays with its unit, and the number of a GPU with that word.
 fn words(text: &str) -> Vec<String> {
     const UNITS: [&str; 13] =
         ["%", "byte", "bytes", "KiB", "MiB", "GiB", "TiB", "µs", "ms", "s", "min", "h", "d"];
@@ -143,8 +143,9 @@ fn words(text: &str) -> Vec<String> {
     for word in text.split(' ').filter(|w| !w.is_empty()) {
         let bare = word.trim_end_matches([',', '.', ';', ':', ')']);
         let figure = out.last().is_some_and(|l| l.ends_with(|c: char| c.is_ascii_digit()));
+        let is_number = !bare.is_empty() && bare.bytes().all(|b| b.is_ascii_digit());
         match out.last_mut() {
-            Some(last) if figure && UNITS.contains(&bare) => {
+            Some(last) if figure && UNITS.contains(&bare) || is_number && last == "GPU" => {
                 last.push(' ');
                 last.push_str(word);
             }

@@ -60,7 +60,7 @@ function pressed(mustLeak, mostMs) {
     }
     const steps = lane.c.steps.length;
     if (said.size < 2 && steps > 2) wrong.push('clicks choose no step');
-    if (!/^What filled the GPU at the end of (step|second) /.test($('filled-title').textContent)) wrong.push('a click tells no anatomy');
+    if (!/^GPU memory at the end of (step|second) /.test($('filled-title').textContent)) wrong.push('a click tells no anatomy');
     if (steps > 20) {
       timed('zoom', () => { at('pointerdown', r.width * .4); at('pointermove', r.width * .5); at('pointerup', r.width * .6); });
       if ($('reset').hidden) wrong.push('a drag does not zoom');

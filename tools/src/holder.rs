@@ -4,6 +4,7 @@
 
 use serde_json::{Value, json};
 use strandline::detect::{Finding, GrainName, holds_enough};
+use strandline::event::steps::StepSource;
 use strandline::event::{Frame, Nanos};
 use strandline::replay::{Cohort, Replay};
 use strandline::report::{HeldBy, Holder};
@@ -23,7 +24,11 @@ pub(crate) fn held_by(finding: &Finding, replay: &Replay) -> HeldBy {
         let held = HeldBy::of(f, answer, counts, &step_at);
         let held = believed(held, f["freed"].as_f64(), may_be_state(finding, replay), freed(replay, answer));
         match held {
-            HeldBy::Found(holders) => HeldBy::Found(growing_first(holders, &|step| blocks_at(finding, step))),
+            HeldBy::Found(mut holders) => {
+                let in_seconds = replay.step_source() == StepSource::Time;
+                holders.iter_mut().for_each(|h| h.in_seconds = in_seconds);
+                HeldBy::Found(growing_first(holders, &|step| blocks_at(finding, step)))
+            }
             held => held,
         }
     };

@@ -35,7 +35,7 @@ fn check<'a>(replay: &Replay, d: &'a Device) -> Option<Note<'a>> {
         d.peak_reserved.bytes.0.saturating_add(closed) as f64 >= NEARLY_FULL * c.total.0 as f64
     });
     let why = match full {
-        true => "because the card is nearly full; each time it synchronizes the device",
+        true => "because the card is nearly full; each time the job waits for the GPU",
         false => {
             "though the card is not full: torch.cuda.empty_cache() in the loop does that, and costs time"
         }

@@ -42,10 +42,11 @@ fn explain(g: &Grown<'_>) -> String {
         true => String::new(),
         false => format!(" of {}", lines(f.sites.len())),
     };
-    let what = format!("{} ({}){of}", plural(f.blocks_now, "block"), size(f.bytes_now));
+    let blocks = format!("{} ({})", plural(f.blocks_now, "block"), size(f.bytes_now));
+    let what = format!("{blocks}{of}");
     match g.members.first().map(|m| m.growth.rule) {
         Some(Rule::Backlog { life }) => format!(
-            "{what} more are alive than when the growth began: those that were freed lived for up to {}, and more are allocated than freed",
+            "{blocks} more{of} are live than when the growth began: more are allocated than freed, and those freed lived for up to {}",
             plural(life.into(), noun)
         ),
         Some(Rule::Kept { marks, life, .. }) => {

@@ -159,7 +159,10 @@ fn summary(r: &Report<'_>, order: &[usize]) -> Value {
 fn labelled(lines: &[String]) -> Vec<[String; 2]> {
     let parts = |line: &String| {
         let (label, text) = line.split_at_checked(9).unwrap_or(("", line));
-        [label, text].map(|part| part.trim().to_owned())
+        match text.strip_prefix("it failed: ") {
+            Some(text) if label.trim() == "before" => ["before it failed".to_owned(), text.to_owned()],
+            _ => [label, text].map(|part| part.trim().to_owned()),
+        }
     };
     lines.iter().map(parts).collect()
 }

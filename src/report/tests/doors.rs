@@ -38,8 +38,10 @@ fn the_rank_that_leaks_is_named_in_every_door() {
     let (text, page, json) = told(&r);
     let first = text.lines().next().unwrap();
     let reason = json["reason"].as_str().unwrap().strip_prefix("rank 1: ").unwrap();
+    // The first line names the GPU once, where it says when it is full.
     let begins = format!(
-        "strandline: LEAK in rank 1 (1 of 2 processes): {reason}, kept by `hist.append(loss)` at leak.py:11"
+        "strandline: LEAK in rank 1 (1 of 2 processes): {}, kept by `hist.append(loss)` at leak.py:11; GPU 0 full after",
+        reason.strip_suffix(" on GPU 0").unwrap()
     );
     assert!(first.starts_with(&begins), "{first}\n{begins}");
     assert_eq!(
@@ -104,15 +106,15 @@ fn what_is_suppressed_counts_in_no_door() {
     };
     let (suppressed, open) = (by(Some("known.supp:2")), by(None));
     let clean =
-        Verdict::new(Outcome::Clean, "no other line left more and more GPU memory behind in 20 steps");
+        Verdict::new(Outcome::Clean, "no line that counts left more and more GPU memory behind in 20 steps");
     let of = |findings| Report {
         processes: vec![Process::new(&leaks.replay, &leaks.names, &clean, findings)],
         ..Report::default()
     };
     let (text, page, json) = told(&of(&suppressed));
-    assert!(text.starts_with("strandline: NO LEAK. No other line"), "{text}");
+    assert!(text.starts_with("strandline: NO LEAK. No line that counts"), "{text}");
     assert!(
-        text.contains("suppressed by known.supp:2, does not count: ") && !text.contains("  LEAK 1"),
+        text.contains("not counted, suppressed by known.supp:2: ") && !text.contains("  LEAK 1"),
         "{text}"
     );
     assert_eq!(json["processes"][0]["findings"][0]["suppressed_by"], "known.supp:2");
@@ -127,7 +129,7 @@ fn what_is_suppressed_counts_in_no_door() {
     let well = rank(0, 2, false);
     let (first, second) = (well.process(), Process::new(&leaks.replay, &leaks.names, &clean, &suppressed));
     let (text, page, _) = told(&Report { processes: vec![first, second], ..Report::default() });
-    let says = ". No other line left more and more GPU memory behind in 20 steps";
+    let says = ". No line that counts left more and more GPU memory behind in 20 steps";
     assert!(text.starts_with(&format!("strandline: NO LEAK{says}")), "{text}");
     assert!(page["told"]["reason"].as_str().unwrap().starts_with(says), "{page}");
 }
@@ -154,7 +156,7 @@ fn a_full_card_is_told_as_far_ahead_as_it_matters() {
         let findings = [Finding { steps_to_oom, seconds_to_oom, grain, ..j.findings[0].clone() }];
         let p = Process { findings: &findings, ended, ..j.process() };
         let (text, page, _) = told(&Report { processes: vec![p], ..Report::default() });
-        let full = page["told"]["reason"].as_str().unwrap().split("; full ").nth(1).unwrap().to_owned();
+        let full = page["told"]["reason"].as_str().unwrap().split("; GPU 0 full ").nth(1).unwrap().to_owned();
         let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
         assert!(text.contains(&format!("full {full}")), "{text}");
         full

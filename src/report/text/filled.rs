@@ -112,10 +112,10 @@ fn by_whom(p: &Process<'_>, m: &Moment) -> String {
     let who = match first.grain {
         GrainName::Step if last == n => format!("by step {}", thousands(n.into())),
         GrainName::Step => format!("by steps {} to {}", thousands(n.into()), thousands(last.into())),
-        GrainName::Microbatch => format!("by microbatches from {} on", thousands(n.into())),
+        GrainName::Microbatch => format!("from microbatch {} on", thousands(n.into())),
         GrainName::Tick => format!("from second {} on", thousands(n.into())),
     };
     // Of a job that goes on to allocate there, the newest are not counted yet.
-    let young = if last < m.anatomy.step.min(p.replay.steps()) { ", newer steps not counted" } else { "" };
+    let young = if last < m.anatomy.step.min(p.replay.steps()) { ", newer ones not counted" } else { "" };
     format!("{who}{young}{arrow}")
 }

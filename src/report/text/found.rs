@@ -3,7 +3,7 @@
 use super::super::held::HeldBy;
 use super::super::model::{Known, Process, because, fatal, remedy, tried, used};
 use super::super::style::{Ink, Style};
-use super::super::units::{percent, plural, quantity, size, size_f, thousands};
+use super::super::units::{percent, quantity, size, size_f, thousands};
 use super::headline::cuda_error;
 use super::phrase::{clause, current_rate, forecast, per};
 use super::place::{at_place, in_phase, kept_at, line, place, site, your_line};
@@ -39,7 +39,7 @@ pub(super) fn each(p: &Process<'_>, style: Style) -> Vec<(usize, Vec<String>)> {
     for (i, f, by) in all().filter_map(|(i, f, _)| Some((i, f, f.suppressed_by.as_ref()?))) {
         let site = site(p, f).map(|s| format!(" {}", at_place(p, &s))).unwrap_or_default();
         let (what, rate, now) = (f.headline(), rate(f), size(f.bytes_now));
-        let text = format!("suppressed by {by}, does not count: {what}{site}, {rate}, {now} now");
+        let text = format!("not counted, suppressed by {by}: {what}{site}, {rate}, {now} now");
         out.push((i, style.wrap("  note   ", &text)));
     }
     for (i, f, known) in all().filter(|(_, f, _)| !f.grows() && f.suppressed_by.is_none()) {
@@ -72,9 +72,17 @@ pub(super) fn is_told(told: &[&Process<'_>], p: &Process<'_>, f: &Finding) -> bo
 }
 
 fn rate(f: &Finding) -> String {
+    let (bytes, per) = (size_f(f.bytes_per_step), per(f.grain));
+    // At most a block in two.
+    if (1e-9..=0.5).contains(&f.blocks_per_step) {
+        return format!(
+            "{bytes} {per}, a block every {}",
+            thousands((1.0 / f.blocks_per_step).round() as u64)
+        );
+    }
     let blocks = quantity(f.blocks_per_step);
     let noun = if blocks == "1" { "block" } else { "blocks" };
-    format!("{} and {blocks} {noun} {}", size_f(f.bytes_per_step), per(f.grain))
+    format!("{bytes} and {blocks} {noun} {per}")
 }
 
 fn leak(out: &mut Vec<String>, p: &Process<'_>, f: &Finding, known: Option<&Known>, n: usize, style: Style) {
@@ -113,7 +121,7 @@ fn leak(out: &mut Vec<String>, p: &Process<'_>, f: &Finding, known: Option<&Know
     }
     if let Some(recent) = current_rate(f) {
         say(
-            "lately",
+            "current",
             &format!("{recent} {}; {} is the average since it began", per(f.grain), size_f(f.bytes_per_step)),
         );
     }
@@ -162,7 +170,10 @@ fn allocated(p: &Process<'_>, f: &Finding, say: &mut dyn FnMut(&str, &str)) {
     }
     let more = f.sites.len().saturating_sub(4);
     if more > 0 {
-        say("", &format!("and at {} more", plural(more as u64, "line")));
+        say(
+            "",
+            &format!("and at {} more {}", thousands(more as u64), if more == 1 { "line" } else { "lines" }),
+        );
     }
 }
 
@@ -196,11 +207,12 @@ pub(super) fn failed(p: &Process<'_>, d: &Device, style: Style) -> Vec<String> {
         None => line_at.map(line_of).unwrap_or_default(),
     };
     let grain = p.replay.step_source().noun();
-    let times = match d.ooms.len() {
-        1 => String::new(),
-        n => format!(" (the last of {n} failures)"),
-    };
     let phase = in_phase(o.phase);
+    let phase = match (d.ooms.len(), phase.strip_suffix(')')) {
+        (1, _) => phase,
+        (n, Some(phase)) => format!("{phase}, the last of {n} failures)"),
+        (n, None) => format!(" (the last of {n} failures)"),
+    };
     let free = match o.free {
         Some(free) => format!("the card had {} free", size(free.0)),
         None => "free memory was not queried".to_owned(),
@@ -208,9 +220,9 @@ pub(super) fn failed(p: &Process<'_>, d: &Device, style: Style) -> Vec<String> {
     let refused = match o.call {
         Some(_) => format!(", which CUDA refused; {free}, the program had {}", size(o.allocated.0)),
         None => format!(
-            "; {free}, torch had {} allocated of {} reserved",
-            size(o.allocated.0),
-            size(o.reserved.0)
+            "; {free}; of {} reserved, PyTorch had {} allocated",
+            size(o.reserved.0),
+            size(o.allocated.0)
         ),
     };
     let asked = size(o.requested.0);
@@ -220,15 +232,14 @@ pub(super) fn failed(p: &Process<'_>, d: &Device, style: Style) -> Vec<String> {
         .map(|t| format!(" (PyTorch's message says {}, the size of the segment that it needed)", size(t.0)));
     let piece = scene.filter(|s| o.call.is_none() && s.cached.0 > 0 && s.largest < o.requested).map(|s| {
         match size(s.largest.0) {
-            largest if largest == asked => format!(
-                ", and the largest free piece it could use was {} too small",
-                size(o.requested.0 - s.largest.0)
-            ),
-            largest => format!(", and the largest free piece it could use was {largest}"),
+            largest if largest == asked => {
+                format!(" and a largest usable free piece {} too small", size(o.requested.0 - s.largest.0))
+            }
+            largest => format!(" and a largest usable free piece of {largest}"),
         }
     });
     let text = format!(
-        "{asked} requested in {grain} {}{phase}{by}{}{times}{refused}{}",
+        "{asked} requested in {grain} {}{phase}{by}{}{refused}{}",
         thousands(o.step.into()),
         tried.unwrap_or_default(),
         piece.unwrap_or_default()
@@ -327,7 +338,8 @@ fn note(p: &Process<'_>, f: &Finding, known: Option<&Known>) -> String {
     let yours = named.as_ref().filter(|s| f.kind.is_leak() && s.kind == SiteKind::Line);
     let yours = yours.and_then(|s| s.your_line.as_ref().filter(|y| **y != s.frame));
     let yours = yours.map(|y| format!(", reached from {}", your_line(p, y))).unwrap_or_default();
-    format!("{}{place}{yours}: {pace}{} now. {}", f.headline(), size(f.bytes_now), clause(&explain))
+    let bounded = if f.certainty == Certainty::Bounded { "BOUNDED: " } else { "" };
+    format!("{bounded}{}{place}{yours}: {pace}{} now. {}", f.headline(), size(f.bytes_now), clause(&explain))
         .trim_end()
         .to_owned()
 }

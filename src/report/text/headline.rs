@@ -41,7 +41,7 @@ pub(in crate::report) fn growing(r: &Report<'_>) -> Option<String> {
         // Nobody will be asked any more.
         _ => p.ended == Ended::Running,
     };
-    let longer = format!("as soon as an autograd graph is seen to grow longer with every {grain}");
+    let longer = format!("once an autograd graph grows with every {grain}");
     let steady = format!("after {} of steady growth", plural(LONG_GROWTH.into(), grain));
     // The GPU is full before that many steps.
     let is_late = f.steps_to_oom.is_some_and(|s| s.mid < u64::from(LONG_GROWTH));
@@ -62,13 +62,18 @@ impl Process<'_> {
     /// Why the word on it is what it is, as a clause: the verdict's reason and, of a finding, the statement that keeps it; where
     /// that is not known, the line that allocates it.
     pub fn reason(&self) -> String {
+        self.reason_with(&self.verdict.reason)
+    }
+
+    /// The same with these words instead of the verdict's reason.
+    fn reason_with(&self, why: &str) -> String {
         let finding = self.verdict.finding.and_then(|i| Some((i, self.findings.get(i)?)));
         let place = finding.and_then(|(i, f)| {
             let kept = self.known.get(i).and_then(|known| kept_by(self, known));
             kept.or_else(|| Some(format!("allocated {}", at_place(self, &site(self, f)?))))
         });
         let place = place.map(|p| format!(", {p}")).unwrap_or_default();
-        format!("{}{place}", self.verdict.reason.trim().trim_end_matches('.'))
+        format!("{}{place}", why.trim().trim_end_matches('.'))
     }
 }
 
@@ -246,12 +251,16 @@ fn filled(p: &Process<'_>) -> Option<String> {
 /// How fast it grows, where, and what comes of it.
 fn growth(p: &Process<'_>) -> Option<String> {
     let f = leak(p)?;
-    let mut text = clause(&p.reason());
-    if let Some(lately) = current_rate(f) {
-        text.push_str(&format!("; that is the average, lately it is {lately} {}", per(f.grain)));
+    let when = forecast(p, f);
+    let gpu = format!("GPU {}", f.device.0);
+    // The GPU is named once: where it is said when it is full.
+    let why = p.verdict.reason.strip_suffix(&format!(" on {gpu}")).filter(|_| when.is_some());
+    let mut text = clause(&why.map_or_else(|| p.reason(), |why| p.reason_with(why)));
+    if let Some(rate) = current_rate(f) {
+        text.push_str(&format!("; that is the average, the current rate is {rate} {}", per(f.grain)));
     }
-    if let Some((label, when)) = forecast(p, f) {
-        text.push_str(&format!("; {label} {when}"));
+    if let Some((label, when)) = when {
+        text.push_str(&format!("; {gpu} {label} {when}"));
     }
     Some(text)
 }

@@ -54,6 +54,7 @@ fn run(p: &Process<'_>) -> String {
 /// Memory of other kinds than torch's blocks, largest libraries first.
 fn beside(p: &Process<'_>) -> Option<String> {
     const LIBRARIES: usize = 5;
+    const LEAST_PINNED: u64 = 1 << 20;
     let calls = p.replay.calls();
     let amount = |what: &str, a: Amount| {
         let most = if a.peak > a.now { format!(" ({} at most)", size(a.peak.0)) } else { String::new() };
@@ -61,7 +62,9 @@ fn beside(p: &Process<'_>) -> Option<String> {
     };
     let mut libraries = calls.libraries.clone();
     libraries.sort_by_key(|(_, a)| std::cmp::Reverse(a.peak));
-    let of_host = [amount("pinned host memory", calls.pinned), amount("managed memory", calls.managed)];
+    let pinned = Some(calls.pinned).filter(|a| a.peak.0 >= LEAST_PINNED);
+    let of_host =
+        [pinned.and_then(|a| amount("pinned host memory", a)), amount("managed memory", calls.managed)];
     let of_libraries = libraries.iter().take(LIBRARIES).map(|(name, a)| amount(name, *a));
     let parts: Vec<String> = of_host.into_iter().chain(of_libraries).flatten().collect();
     (!parts.is_empty()).then(|| parts.join(" · "))

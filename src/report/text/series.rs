@@ -45,7 +45,7 @@ pub(super) fn lines(d: &Device, grain: &str, several: bool, is_cut: bool, style:
     }
     row("       reserved".into(), &|r| show(r.reserved.0));
     if d.rows.iter().any(|r| r.pending.0 > 0) {
-        row("       waiting".into(), &|r| show(r.pending.0));
+        row("       freed, waiting".into(), &|r| show(r.pending.0));
     }
     let mut out = t.lines(2);
     let ends: Vec<u64> = d.rows.iter().map(|r| r.allocated.0).collect();

@@ -11,7 +11,7 @@ function finding(f) {
   const say = (what, ...parts) => { const d = el("dd"); d.append(...parts); list.append(el("dt", what), d); return d; };
   const title = el("h3");
   const ended = f.withdrawn_step !== null;
-  title.append(el("span", ended ? "ENDED" : f.certainty.replace("_", " ").toUpperCase(), "tag " + cls), ` ${f.headline || f.kind.replaceAll("-", " ")}`);
+  title.append(el("span", ended ? "ENDED" : f.certainty.replace("_", " ").toUpperCase(), "tag " + cls), ` ${f.bound && f.certainty === "bounded" ? `memory grows until ${f.bound.source} is full` : f.headline || f.kind.replaceAll("-", " ")}`);
   box.append(title, list);
   const k = f.kept_at, y = site.your_line, a = site.frames[0];
   if (k) say("kept at", el("code", k.source), ` ${near(k)}`).append(copyable(place(k), "the place that keeps it"));
@@ -21,7 +21,8 @@ function finding(f) {
     say("because", `reported at ${unit()} ${number(f.detected_step)}, withdrawn at ${unit()} ${number(f.withdrawn_step)}: it no longer grows`);
     return box;
   }
-  const per = `${size(Math.round(f.bytes_per_step))} and ${plural(Number(f.blocks_per_step.toFixed(1)), "block")} every ${noun(f.grain)}`;
+  const few = f.blocks_per_step > 0 && f.blocks_per_step <= .5, bytes = size(Math.round(f.bytes_per_step));
+  const per = few ? `${bytes} every ${noun(f.grain)}, a block every ${number(Math.round(1 / f.blocks_per_step))}` : `${bytes} and ${plural(Number(f.blocks_per_step.toFixed(1)), "block")} every ${noun(f.grain)}`;
   say("size", [grows || f.bytes_per_step > 0 ? per : "", `${size(f.bytes_now)} now`].filter(Boolean).join(", "));
   const full = (lane.p.devices.find(d => d.index === f.device) || {}).oom;
   const when = ahead(lane.p, f);
@@ -30,7 +31,7 @@ function finding(f) {
   const h = f.held_by;
   if (h.holders.length || h.reason && grows) say("held by", h.holders.length ? h.holders.join("; ") : "not known: " + h.reason);
   if (f.explain) say("because", f.explain);
-  if (f.suppressed_by) say("suppressed", `by ${f.suppressed_by}: does not count`);
+  if (f.suppressed_by) say("suppressed", `by ${f.suppressed_by}: not counted`);
   if (f.fix) say("fix", el("span", `known as ${f.fix.known}: ${f.fix.text}`, "good"));
   else if (f.remedy && (grows || f.certainty === "note" && !f.suppressed_by)) say("try", f.remedy);
   if (site.frames.length) {

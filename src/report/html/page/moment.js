@@ -28,11 +28,11 @@ function moment() {
   };
   const row = (k, b) => [k === "other" ? "unclassified" : k === "left_behind" ? "left behind by earlier " + unit() + "s" : k === "cached" ? "cached by PyTorch, not in use" : k.replaceAll("_", " "), b, k === "left_behind" ? cls : ""], a = lane.d.anatomy;
   if (picked || !a) {
-    $("filled-title").textContent = `What filled the GPU at the end of ${unit()} ` + number(c.steps[i]);
+    $("filled-title").textContent = `GPU memory at the end of ${unit()} ` + number(c.steps[i]);
     const parts = c.classes.map(k => row(k.name, k.bytes[i])).concat([row("pending", c.pending[i]), row("cached", Math.max(0, c.reserved[i] - c.allocated[i] - c.pending[i]))]);
     return fill(parts.filter(r => r[1]), c.capacity);
   }
-  $("filled-title").textContent = `What filled the GPU ${a.at === "oom" ? `when an allocation failed in ${unit()} ${number(a.step)}` : `at the peak, ${inStep(lane.p, a.step)}`}`;
+  $("filled-title").textContent = `GPU memory ${a.at === "oom" ? `when an allocation failed in ${unit()} ${number(a.step)}` : `at the peak, ${inStep(lane.p, a.step)}`}`;
   const known = { ...a, "CUDA context": a.context, libraries: a.libraries && a.libraries - (a.context || 0) };
   fill(["weights", "gradients", "optimizer", "activations", "temporaries", "left_behind", "other", "before_recording", "pending", "cached", "CUDA context", "libraries", "other_processes", "free"].map(k => row(k, known[k])).filter(r => r[1]), c.capacity);
 }
