@@ -3,11 +3,16 @@
 use super::lane::Lane;
 use super::region::Region;
 use crate::format::raw::Record;
-use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicBool, AtomicU64};
 
-/// How often a busy ring is tried before a record counts as lost. A push takes some 20 ns.
+/// How often a busy ring is tried. A push takes some 20 ns.
 const TRIES: u32 = 64;
+/// And how often after that, where the processor was given away each time, some milliseconds: whoever is at it may have lost his. Then a
+/// record counts as lost.
+const YIELDS: u32 = 20_000;
+/// Somebody waited in vain: whoever is at it may have been ended there. Nobody waits any more.
+static IS_STUCK: AtomicBool = AtomicBool::new(false);
 
 /// A handle of the shared ring. Copies are handles of the same ring; any thread may use one.
 #[derive(Clone, Copy)]
@@ -29,18 +34,20 @@ impl Shared {
     ///
     /// Nothing stays open here, so a report that belongs to it is a record of its own (`Kind::Report`).
     pub fn push(&self, r: Record) -> bool {
-        let i = self.region.geometry().lanes;
-        let busy = &self.region.ring(i).busy;
-        for _ in 0..TRIES {
+        let ring = self.region.geometry().lanes;
+        let busy = &self.region.ring(ring).busy;
+        let yields = if IS_STUCK.load(Relaxed) { 0 } else { YIELDS };
+        for i in 0..TRIES + yields {
             if busy.load(Relaxed) == 0 && busy.compare_exchange(0, 1, Acquire, Relaxed).is_ok() {
                 // SAFETY: the busy flag makes this call the overflow ring's only owner until it is cleared (fact 4).
-                let mut lane = unsafe { Lane::new(self.region, i) };
+                let mut lane = unsafe { Lane::new(self.region, ring) };
                 let done = lane.push(r);
                 busy.store(0, Release);
                 return done;
             }
-            std::hint::spin_loop();
+            if i < TRIES { std::hint::spin_loop() } else { std::thread::yield_now() }
         }
+        IS_STUCK.store(true, Relaxed);
         self.region.lose();
         false
     }

@@ -147,6 +147,21 @@ fn names_are_filled_in_once_for_each_owner() {
 }
 
 #[test]
+fn whoever_lost_the_processor_in_the_shared_ring_is_waited_for() {
+    let r = region(SMALL);
+    let busy = &r.ring(r.geometry().lanes).busy;
+    busy.store(1, Ordering::Relaxed);
+    std::thread::scope(|s| {
+        s.spawn(|| {
+            std::thread::sleep(std::time::Duration::from_micros(500));
+            busy.store(0, Ordering::Release);
+        });
+        assert!(r.overflow().push(numbered(1)));
+    });
+    assert_eq!(r.lost(), 0);
+}
+
+#[test]
 fn the_overflow_ring_keeps_its_gap_across_threads() {
     let r = region(SMALL);
     let mut drain = r.drain().unwrap();
