@@ -111,7 +111,7 @@ fn evaluations(_: &mut Random, s: &mut Step<'_>) {
 fn slower(r: &mut Random, s: &mut Step<'_>) {
     let (part, every) = (3 + s.drawn % 8, 2 + s.drawn / 8 % 3);
     let is_by_chance = s.drawn / 64 % 2 == 1;
-    let comes = if is_by_chance { r.yes(1.0 / every as f64) } else { s.n % every == 0 };
+    let comes = if is_by_chance { r.yes(1.0 / every as f64) } else { s.n.is_multiple_of(every) };
     if s.n < s.of / part || comes {
         s.leak(s.rate, s.side, 1);
         *s.bursts += 1;
