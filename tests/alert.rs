@@ -107,7 +107,7 @@ fn an_alert_is_told_once_and_every_action_gets_the_verdict() {
     // One block, at the step at which it was found, with line, rate and forecast.
     let alerts: Vec<&str> = did.stderr.lines().filter(|l| l.starts_with("strandline: ALERT")).collect();
     let [alert] = alerts.as_slice() else { panic!("one alert: {}", did.stderr) };
-    assert!(alert.starts_with("strandline: ALERT GPU 0 will be full at step "), "{alert}");
+    assert!(alert.starts_with("strandline: ALERT GPU 0 full at step "), "{alert}");
     assert!(alert.contains("growth at alert.py:"), "{alert}");
     let now = did.stderr.lines().find_map(|l| l.strip_prefix("  now    step ")).expect("where it stands");
     let step: u32 = now.split(' ').next().and_then(|n| n.parse().ok()).expect("a step");
@@ -210,12 +210,7 @@ fn a_job_can_be_watched_before_it_begins_and_while_it_runs() {
     let said = did(late.expect("it starts"));
     assert_eq!(said.status, Some(0), "{}", said.stderr);
     assert!(said.stderr.contains("watching 1 process in rec/"), "{}", said.stderr);
-    assert_eq!(
-        said.stderr.matches("strandline: ALERT GPU 0 will be full at step ").count(),
-        1,
-        "{}",
-        said.stderr
-    );
+    assert_eq!(said.stderr.matches("strandline: ALERT GPU 0 full at step ").count(), 1, "{}", said.stderr);
     assert!(job.0.wait().expect("it ends").success());
     assert_eq!(early.0.wait().expect("it ends").code(), Some(0));
     let said = did(watch(&[]).output().expect("it starts"));

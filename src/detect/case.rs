@@ -186,7 +186,11 @@ fn compose(
         rate,
         per_step,
         marks,
-        room: forecast::headroom(replay, place.device),
+        room: forecast::headroom(
+            replay,
+            place.device,
+            if place.grain == Grain::Step { first_step } else { 0 },
+        ),
         pace: forecast::pace(replay).map(|pace| pace / per_step),
         certainty,
         // Buffers fill as a job begins: for a dozen marks nobody is woken.

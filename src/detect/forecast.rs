@@ -218,10 +218,12 @@ fn unused(r: &StepRow) -> u64 {
 
 /// What becomes more with every step of what torch has reserved and does not use at the peak.
 fn pieces(rows: &[StepRow]) -> Option<Pieces> {
-    rise(rows, unused).map(|r| Pieces { bytes: r.floors[1], per_step: r.per_step() })
+    let now = rows.iter().rev().take(LOOK_BACK).map(unused).min().unwrap_or(0);
+    rise(rows, unused).map(|r| Pieces { bytes: r.floors[1].max(now), per_step: r.per_step() })
 }
 
-pub(super) fn headroom(replay: &Replay, device: DeviceId) -> Headroom {
+/// The headroom of a device. `since`: the step in which what grows began to, after which a rise of what torch does not use counts.
+pub(super) fn headroom(replay: &Replay, device: DeviceId, since: u32) -> Headroom {
     let Some(d) = replay.device(device) else {
         return Headroom {
             bytes: u64::MAX,
@@ -246,7 +248,8 @@ pub(super) fn headroom(replay: &Replay, device: DeviceId) -> Headroom {
     let (bytes, most) = (room.saturating_sub(highest), room.saturating_sub(lowest));
     let needs = rise(&d.rows, above).map_or(0.0, |r| r.per_step());
     let idle = d.rows.iter().rev().take(LOOK_BACK).map(unused).min().unwrap_or(0);
-    Headroom { bytes, most, known, pieces: pieces(&d.rows), needs, slack: idle.min(usable / SLACK) }
+    let after = d.rows.get(d.rows.partition_point(|r| r.step < since)..).unwrap_or_default();
+    Headroom { bytes, most, known, pieces: pieces(after), needs, slack: idle.min(usable / SLACK) }
 }
 
 /// The later half of a growth as a part of the earlier one, below which its rate is called falling.

@@ -219,9 +219,7 @@ fn blind(replay: &Replay) -> Option<(String, bool)> {
     let unseen = unseen(replay).map(|why| (why, false));
     unseen.or_else(|| {
         let ended = plural(u64::from(marks), replay.step_source().noun());
-        (marks < MIN_MARKS).then(|| {
-            (format!("nothing was seen to grow in {ended}, and it takes {MIN_MARKS} to say NO LEAK"), true)
-        })
+        (marks < MIN_MARKS).then(|| (format!("{ended}, {MIN_MARKS} needed to say NO LEAK"), true))
     })
 }
 

@@ -362,5 +362,5 @@ fn a_job_without_steps_is_too_short_by_seconds() {
     s.items.push(Item::End(Nanos(s.now + 1)));
     let j = judged(&s);
     let reason = strandline::detect::judge(&j.replay, &j.detector).reason;
-    assert!(reason.contains("it takes 12 to say NO LEAK"), "{reason}");
+    assert!(reason.contains("12 needed to say NO LEAK"), "{reason}");
 }

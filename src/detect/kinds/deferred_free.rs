@@ -56,7 +56,7 @@ fn compose(replay: &Replay, d: &Device, first_step: u32, rate: f64, detected_ste
     );
     let stream = waits.first().and_then(|w| w.stream);
     let note = Note { kind: KIND, device: d, stream, first_step, sites, rate, explain };
-    let room = headroom(replay, d.id);
+    let room = headroom(replay, d.id, 0);
     let steady = Rate { bytes: rate, current: rate, highest: rate, ratio: 1.0, ..Rate::default() };
     let full = steps_to_oom(room.bytes, &steady);
     let soon = room.known && full.mid <= ALERT_STEPS;

@@ -21,7 +21,7 @@ pub struct Spread {
     pub has_twin: bool,
 }
 
-/// The one line that a chat shows: `GPU 0 will be full at step 19 (18 to 20), in 2.5 min: leak at activation_offloading.py:430`; what is not told from
+/// The one line that a chat shows: `GPU 0 full at step 19 (18-20), in 2.5 min: leak at activation_offloading.py:430`; what is not told from
 /// a buffer that fills is `growth`. Where the statement that keeps it is known, that is the place: ``leak kept by `hist.append(loss)` at leak.py:11``.
 pub fn headline(p: &Process<'_>, f: &Finding, known: Option<&Known>, spread: Spread) -> String {
     let ranks = match spread {
@@ -92,7 +92,7 @@ pub fn withdrawn(p: &Process<'_>, f: &Finding) -> String {
     format!("WITHDRAWN GPU {gpu}: the memory that {file} allocated has stopped growing{at}; {stay}")
 }
 
-/// `will be full at step 19 (18 to 20), in 2.5 min`; `will be full later than step 60, rate falling, in 8 min at the earliest`.
+/// `full at step 19 (18-20), in 2.5 min`; `full later than step 60, rate falling, in 8 min at the earliest`.
 fn full(p: &Process<'_>, f: &Finding) -> String {
     let fills = || format!("fills up, {} more {}", size_f(f.current_bytes_per_step), per(f.grain));
     let Some(when) = f.steps_to_oom.filter(|w| w.mid != u64::MAX) else { return fills() };
@@ -106,17 +106,17 @@ fn full(p: &Process<'_>, f: &Finding) -> String {
         let left = f.seconds_to_oom.map(of).filter(|s| *s != u64::MAX);
         left.map(|s| format!(", in {}", seconds(s))).unwrap_or_default()
     };
-    let mid = format!("will be full at {}", at(when.mid));
+    let mid = format!("full at {}", at(when.mid));
     match (when.low, when.high) {
         (low, high) if low == high => format!("{mid}{}", time(|s| s.mid)),
         (low, u64::MAX) => {
             let time = time(|s| s.low);
             let time = if time.is_empty() { time } else { format!("{time} at the earliest") };
-            format!("will be full later than {}, rate falling{time}", at(low))
+            format!("full later than {}, rate falling{time}", at(low))
         }
         (low, high) => {
             let at = |n: u64| thousands(done.saturating_add(n));
-            format!("{mid} ({} to {}){}", at(low), at(high), time(|s| s.mid))
+            format!("{mid} ({}-{}){}", at(low), at(high), time(|s| s.mid))
         }
     }
 }
