@@ -8,10 +8,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 
 /// How often a busy ring is tried. A push takes some 20 ns.
 const TRIES: u32 = 64;
-/// And how often after that, where the processor was given away each time, some milliseconds: whoever is at it may have lost his. Then a
-/// record counts as lost.
+/// And how often after that, giving the processor away each time, which takes some milliseconds: the thread that pushes may have lost it. Then
+/// a record counts as lost.
 const YIELDS: u32 = 20_000;
-/// Somebody waited in vain: whoever is at it may have been ended there. Nobody waits any more.
+/// A thread waited in vain: the one that pushed may have ended there. None waits any more.
 static IS_STUCK: AtomicBool = AtomicBool::new(false);
 
 /// A handle of the shared ring. Copies are handles of the same ring; any thread may use one.

@@ -16,12 +16,7 @@ const DEEPEST: u32 = 2;
 
 /// Calls that give something to an object of the keeper's class, which is nowhere made but in this source, and lead to what was allocated.
 pub(super) fn given<'t>(source: &Source<'t>, keeper: &Keeper) -> Vec<Add<'t>> {
-    let class = keeper.class.as_deref().filter(|_| keeper.kind == "attribute").unwrap_or_default();
-    let is_here = |n: &Node<'t>| source.field(*n, "name") == class;
-    if class.is_empty() || source.all("class_definition").iter().any(is_here) {
-        return Vec::new();
-    }
-    let objects = objects(source, class);
+    let objects = of_package(source, keeper);
     let adds =
         source.all("call").iter().filter(|call| gives_one(source, **call, &objects)).filter_map(|call| {
             let values = children(part(*call, "arguments")?);
@@ -32,12 +27,17 @@ pub(super) fn given<'t>(source: &Source<'t>, keeper: &Keeper) -> Vec<Add<'t>> {
 
 /// Whether a call gives something to an object of the keeper's class, a package's.
 pub(super) fn gives<'t>(source: &Source<'t>, call: Node<'t>, keeper: &Keeper) -> bool {
-    let class = keeper.class.as_deref().filter(|_| call.kind() == "call" && keeper.kind == "attribute");
-    let is_here = |n: &Node<'t>| source.field(*n, "name") == class.unwrap_or_default();
-    class.is_some_and(|class| {
-        !source.all("class_definition").iter().any(is_here)
-            && gives_one(source, call, &objects(source, class))
-    })
+    call.kind() == "call" && gives_one(source, call, &of_package(source, keeper))
+}
+
+/// What objects of the keeper's class are called, where this source does not define that.
+fn of_package<'t>(source: &Source<'t>, keeper: &Keeper) -> Vec<(Option<usize>, String)> {
+    let class = keeper.class.as_deref().filter(|_| keeper.kind == "attribute").unwrap_or_default();
+    let is_here = |n: &Node<'t>| source.field(*n, "name") == class;
+    match class.is_empty() || source.all("class_definition").iter().any(is_here) {
+        true => Vec::new(),
+        false => objects(source, class),
+    }
 }
 
 /// Whether a call is one of these objects, or of a method of one that gives it something.
