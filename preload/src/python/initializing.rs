@@ -3,6 +3,7 @@
 //! Between two instructions of the script there is no room for a handler there. Python of ours would make some.
 
 use super::object::{Object, c_api};
+use crate::platform::tid;
 use std::ffi::{c_char, c_int};
 use std::sync::OnceLock;
 
@@ -27,13 +28,15 @@ unsafe impl Sync for Api {}
 
 static API: OnceLock<Option<Api>> = OnceLock::new();
 
-/// Looks the C API up, where no lock of the loader's can be waited for. Python 3.8 has not all of it.
+/// Looks the C API up, where no lock of the loader's can be waited for, on the thread that makes the first call of CUDA. Handlers run on the
+/// main thread: another one's lock they wait for as long as that takes. Python 3.8 has not all of the API.
 #[cold]
 pub(super) fn prepare() {
-    API.get_or_init(Api::look_up);
+    let is_main = tid::tid() == std::process::id();
+    API.get_or_init(|| if is_main { Api::look_up() } else { None });
 }
 
-/// Whether a thread initializes `torch.cuda` at this moment. With the GIL held.
+/// Whether the main thread initializes `torch.cuda` at this moment. With the GIL held.
 #[cold]
 pub(crate) fn is_torch_initializing() -> bool {
     let Some(a) = API.get().and_then(Option::as_ref) else { return false };
