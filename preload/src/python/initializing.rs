@@ -6,6 +6,7 @@ use super::object::{Object, c_api};
 use crate::platform::tid;
 use std::ffi::{c_char, c_int};
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 c_api! {
     /// What asks the lock. Nothing of it makes an object that Python's collector counts, or runs Python.
@@ -27,6 +28,10 @@ unsafe impl Send for Api {}
 unsafe impl Sync for Api {}
 
 static API: OnceLock<Option<Api>> = OnceLock::new();
+/// Times that it was said to be so, and after which it is no more: under a tracer Python 3.11 comes back to the same instruction for as long as
+/// a pending call is queued.
+static SAID: AtomicU32 = AtomicU32::new(0);
+const MOST: u32 = 20_000;
 
 /// Looks the C API up, where no lock of the loader's can be waited for, on the thread that makes the first call of CUDA. Handlers run on the
 /// main thread: another one's lock they wait for as long as that takes. Python 3.8 has not all of the API.
@@ -47,7 +52,7 @@ pub(crate) fn is_torch_initializing() -> bool {
     if !(a.occurred)().is_null() {
         (a.clear)();
     }
-    is
+    is && SAID.fetch_add(1, Relaxed) < MOST
 }
 
 impl Api {
