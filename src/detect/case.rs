@@ -152,9 +152,10 @@ impl Case {
         if gone >= stood.bytes_now / 10 * 9 {
             self.finding = stood;
             let noun = self.finding.grain.noun();
-            let then = format!("were live when the last {noun} ended");
-            let explain = self.finding.explain.replacen("are still live", &then, 1);
-            self.finding.explain = format!("{explain}; all of it was freed after that");
+            self.finding.explain = format!(
+                "as the last {noun} ended, after which all of it was freed: {}",
+                self.finding.explain
+            );
         }
     }
 }

@@ -182,6 +182,13 @@ impl Finding {
         self.evidence.iter().any(|e| e.what == REMADE)
     }
 
+    /// The bytes that its device has, where what it is about is bounded, and by more than these.
+    pub fn room_below_bound(&self, replay: &Replay) -> Option<u64> {
+        let bound = self.bound.as_ref().filter(|_| self.certainty == Certainty::Bounded)?.bytes?;
+        let room = replay.device(self.device)?.capacity?.total.0;
+        (bound > room).then_some(room)
+    }
+
     /// Stands, is a leak or growth, and nothing suppresses it: it makes the verdict.
     pub fn grows(&self) -> bool {
         self.suppressed_by.is_none() && self.is_growth()

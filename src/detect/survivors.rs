@@ -31,11 +31,11 @@ const DOUBT: (f64, f64) = (2.0, 12.0);
 const UNTRIED: f64 = 1.4;
 /// The same at least, by at how many marks something had ended at the line: from one or two ends little is known of the next.
 const FEW: [f64; 3] = [2.5, 2.0, 1.7];
-/// Laplace's statistic of births that die away: below it nothing is established, and what was falls below the other.
-const FADES: [f64; 2] = [-2.0, -3.0];
-/// And below which part of their mean rate the last quarter of the time must have come for that: what comes more slowly than at first, but goes on,
-/// does not die away.
-const SLOWER: [f64; 2] = [1.0 / 3.0, 1.0 / 4.0];
+/// When births die away: Laplace's statistic is below the first, and the last quarter of the time has had less than the second of the mean rate.
+/// What comes more slowly than at first, but goes on, does not. Where they do nothing is established.
+const FADES: Limits = (-2.0, 1.0 / 3.0);
+/// The same for what was established, which falls then.
+const FADED: Limits = (-3.0, 1.0 / 4.0);
 /// Probability (as its logarithm) with which births that come no more often than before look like a new beginning.
 const BEGINS: f64 = -6.9;
 /// Mean gaps between births without one after which none is expected any more: one silence of twenty thousand is longer
@@ -62,6 +62,9 @@ const PART: u32 = 4;
 /// No time is waited for longer, in marks: a few such times still add up.
 const LONGEST: u32 = u32::MAX / 8;
 
+/// A statistic, and a part.
+type Limits = (f64, f64);
+
 /// Births of what is kept at a line.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Kept {
@@ -87,9 +90,9 @@ impl Kept {
         f64::from(self.last - self.first) / f64::from(self.marks.saturating_sub(1).max(1))
     }
 
-    /// Whether births die away, as of mark `until`. `named`: 0 to establish something, 1 where it is.
-    fn fades(&self, t: &Track, until: u32, named: usize) -> bool {
-        fades(t.births.list(), self.first, until, (self.trend, named))
+    /// Whether births die away, as of mark `until`.
+    fn fades(&self, t: &Track, until: u32, limits: Limits) -> bool {
+        self.trend <= limits.0 && are_few(t.births.list(), self.first, until, limits)
     }
 
     /// Births come like clockwork, one by one or in bursts; the first may be what a job makes as it begins.
@@ -239,7 +242,7 @@ impl Watch {
     fn again(&self, t: &Track, until: u32) -> Option<Kept> {
         let (first, last, died) = self.before?;
         let kept = self.lasting(t, first, until)?;
-        (t.died_old.blocks <= died && kept.last > last && !kept.fades(t, until, 0)).then_some(kept)
+        (t.died_old.blocks <= died && kept.last > last && !kept.fades(t, until, FADES)).then_some(kept)
     }
 
     /// Births from mark `from` to mark `until`; within a silence such as it has come back from, up to the last of them.
@@ -272,7 +275,7 @@ impl Watch {
         let is_over = mark.saturating_sub(n.record.1) > patience
             || is_replaced(t, &n, mark, patience)
             || is_full(t, &n, mark);
-        if is_over || kept.fades(t, until, 1) {
+        if is_over || kept.fades(t, until, FADED) {
             return self.fall(Fell::Stopped, Named { kept, ..n }, mark);
         }
         self.named = Some(Named { kept, ..n });
@@ -372,7 +375,7 @@ fn survivors(t: &Track, mark: u32, age: u32, after: u32) -> Option<Kept> {
             f64::from(sum.marks) * (span / (span + gap)).ln() < BEGINS
         });
         let is_more = found.is_none_or(|(_, marks)| sum.marks > marks.saturating_add(BESIDES));
-        if begins && is_more && !fades(list, b.first, until, (sum.trend(b, until), 0)) {
+        if begins && is_more && (sum.trend(b, until) > FADES.0 || !are_few(list, b.first, until, FADES)) {
             found = Some((b.first, sum.marks));
         }
     }
@@ -422,12 +425,8 @@ fn beginning(list: &[Birth], from: u32) -> u32 {
     (1..=BESIDES as usize).find_map(begins).unwrap_or(from)
 }
 
-/// Whether births from mark `from` on die away, as of mark `until`: their trend says so, and of late there were few.
-fn fades(list: &[Birth], from: u32, until: u32, (trend, named): (f64, usize)) -> bool {
-    let least = |all: &[f64; 2]| all.get(named).copied().unwrap_or_default();
-    if trend > least(&FADES) {
-        return false;
-    }
+/// Whether there were few births in the last quarter of the time from mark `from` to mark `until`.
+fn are_few(list: &[Birth], from: u32, until: u32, (_, part): Limits) -> bool {
     let quarter = until.saturating_sub(until.saturating_sub(from) / 4);
     let (mut all, mut late) = (0.0, 0.0);
     for b in list.iter().filter(|b| b.first >= from && b.first <= until) {
@@ -437,7 +436,7 @@ fn fades(list: &[Birth], from: u32, until: u32, (trend, named): (f64, usize)) ->
         let inside = f64::from(b.last.saturating_add(1).saturating_sub(quarter.max(b.first)));
         late += f64::from(b.marks) * (inside / span).clamp(0.0, 1.0);
     }
-    late < all / 4.0 * least(&SLOWER)
+    late < all / 4.0 * part
 }
 
 /// Births of some marks, for their mean.

@@ -118,10 +118,7 @@ pub fn judge(replay: &Replay, detector: &Detector) -> Verdict {
                 (false, false) => "no line",
             };
             let grew = all.iter().any(|f| f.kind.is_leak() && f.withdrawn_step.is_some());
-            let too_large = all.iter().filter(|f| is_bounded(f)).find(|f| {
-                let room = replay.device(f.device).and_then(|d| d.capacity).map_or(u64::MAX, |c| c.total.0);
-                f.bound.as_ref().and_then(|b| b.bytes).is_some_and(|all| all > room)
-            });
+            let too_large = all.iter().find(|f| is_bounded(f) && f.room_below_bound(replay).is_some());
             let other = match (too_large, all.iter().any(is_bounded), grew) {
                 (Some(f), ..) => {
                     format!("but what grows has a bound that GPU {} has no room for, and {other}", f.device.0)

@@ -37,7 +37,11 @@ fn what_is_freed_as_the_training_returns_grew_until_then() {
     let j = training(40, 0);
     let standing = j.standing();
     assert_eq!((j.outcome(), standing.len()), (Outcome::Growing, 1), "{standing:#?}");
-    assert!(standing[0].explain.ends_with("; all of it was freed after that"), "{}", standing[0].explain);
+    assert!(
+        standing[0].explain.starts_with("as the last step ended, after which all of it was freed: "),
+        "{}",
+        standing[0].explain
+    );
 }
 
 #[test]

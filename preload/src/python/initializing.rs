@@ -3,6 +3,7 @@
 //! Between two instructions of the script there is no room for a handler there. Python of ours would make some.
 
 use super::object::{Object, c_api};
+use super::version;
 use crate::platform::tid;
 use std::ffi::{c_char, c_int};
 use std::sync::OnceLock;
@@ -34,11 +35,12 @@ static SAID: AtomicU32 = AtomicU32::new(0);
 const MOST: u32 = 20_000;
 
 /// Looks the C API up, where no lock of the loader's can be waited for, on the thread that makes the first call of CUDA. Handlers run on the
-/// main thread: another one's lock they wait for as long as that takes. Python 3.8 has not all of the API.
+/// main thread: another one's lock they wait for as long as that takes. Python 3.8 has not all of the API, and without a GIL nothing that is
+/// borrowed is sure to stay.
 #[cold]
 pub(super) fn prepare() {
     let is_main = tid::tid() == std::process::id();
-    API.get_or_init(|| if is_main { Api::look_up() } else { None });
+    API.get_or_init(|| if is_main && !version::is_free_threaded() { Api::look_up() } else { None });
 }
 
 /// Whether the main thread initializes `torch.cuda` at this moment. With the GIL held.

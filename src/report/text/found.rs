@@ -320,14 +320,13 @@ fn note(p: &Process<'_>, f: &Finding, known: Option<&Known>) -> String {
         Some(b) => {
             let bytes = b.bytes.map(|b| format!(", at about {}", size(b))).unwrap_or_default();
             let when = b.at_step.map(|n| format!(" in {grain} {}", thousands(n.into()))).unwrap_or_default();
-            let room = p.replay.device(f.device).and_then(|d| d.capacity).map_or(u64::MAX, |c| c.total.0);
-            match b.bytes.is_some_and(|all| all > room) {
-                true => format!(
+            match f.room_below_bound(p.replay) {
+                Some(room) => format!(
                     "it ends when {} is full{bytes}{when}, but the GPU, with {}, is full before: give it a smaller bound; {explain}",
                     b.source,
                     size(room)
                 ),
-                false => {
+                None => {
                     format!("it ends by itself when {} is full{bytes}{when}: no leak; {explain}", b.source)
                 }
             }
