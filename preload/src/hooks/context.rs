@@ -1,6 +1,7 @@
 //! Which device a thread works on, for those who choose it through the driver: a context is made on a device, and a thread
 //! has a stack of contexts. Nothing is recorded here, and nothing arms: launchers look at devices too.
 
+use super::filled::filled;
 use super::functions::{P, SUCCESS, Status};
 use super::sticky_error::hooks;
 use crate::platform::tls;
@@ -26,11 +27,8 @@ fn device(context: P) -> Option<u8> {
 /// # Safety
 /// `context` must be what the successful call filled.
 unsafe fn made(status: Status, context: *mut P, on: i32) -> Option<u8> {
-    if status != SUCCESS || context.is_null() || !(0..DEVICES).contains(&on) {
-        return None;
-    }
-    // SAFETY: not null, and filled by the call that succeeded.
-    let handle = unsafe { *context } as u64;
+    // SAFETY: the caller's promise.
+    let handle = unsafe { filled(status, context) }.filter(|_| (0..DEVICES).contains(&on))? as u64;
     for [c, device] in &KNOWN {
         let taken = c.compare_exchange(0, handle, Relaxed, Relaxed);
         if handle != 0 && (taken.is_ok() || taken == Err(handle)) {

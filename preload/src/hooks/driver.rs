@@ -1,6 +1,7 @@
 //! Memory that goes through CUDA's driver: a runtime that is a part of the program or library that calls, and programs
 //! that use the driver themselves. What a dynamic runtime asks the driver for does not come here (`asked`).
 
+use super::filled::filled;
 use super::functions::{NO_STREAM, P, SUCCESS, Status, id};
 use super::runtime::{Asked, OUT_OF_MEMORY, allocated, allocations, device_memory, gone, pitched};
 use super::runtime::{record_mem_get_info, refused, released};
@@ -46,9 +47,9 @@ hooks! {
     };
     // Does not arm: launchers ask what there is and never touch it.
     total_mem: CU_DEVICE_TOTAL_MEM(total: *mut usize, device: i32), after |_hook, status| {
-        if status == SUCCESS && !total.is_null() && let Ok(device) = u8::try_from(device) {
-            // SAFETY: not null, and filled by the call that succeeded.
-            devices::note_total(device, unsafe { *total } as u64);
+        // SAFETY: the call has returned.
+        if let Some(total) = unsafe { filled(status, total) } && let Ok(device) = u8::try_from(device) {
+            devices::note_total(device, total as u64);
         }
     };
 }
@@ -62,9 +63,8 @@ const BUSY: u64 = u64::MAX;
 pub(super) unsafe fn create(handle: *mut u64, n: usize, properties: P, flags: u64) -> Status {
     let caller = tls::caller();
     let status = forward!(CU_MEM_CREATE(handle, n, properties, flags));
-    if status == SUCCESS && !handle.is_null() {
-        // SAFETY: not null, and filled by the call that succeeded.
-        let made = unsafe { *handle };
+    // SAFETY: the call has returned.
+    if let Some(made) = unsafe { filled(status, handle) } {
         let free = |[h, _, at]: &&[AtomicU64; 3]| {
             at.load(Relaxed) == 0 && h.compare_exchange(0, BUSY, Relaxed, Relaxed).is_ok()
         };

@@ -8,7 +8,8 @@
 //! the real one with the caller's own return address: that is what `RTLD_NEXT` goes by. A look-up without a library
 //! (`RTLD_DEFAULT`, `RTLD_NEXT`) is not touched either: the loader's answer to it is right, since the hooks are exported.
 
-use super::functions::{P, SUCCESS, Status};
+use super::filled::filled;
+use super::functions::{P, Status};
 use super::sticky_error::forward;
 use crate::platform::loader::library_of;
 use crate::platform::real::Library;
@@ -146,14 +147,12 @@ unsafe fn handed_out<H: Hooks>(
     flags: u64,
     caller: u64,
 ) {
-    if status != SUCCESS || name.is_null() || f.is_null() {
+    // SAFETY: the caller's promise.
+    let Some(real) = unsafe { filled(status, f) }.filter(|real| !real.is_null() && !name.is_null()) else {
         return;
-    }
-    // SAFETY: not null, and the call that succeeded has read the one and filled the other.
-    let (name, real) = unsafe { (CStr::from_ptr(name).to_bytes(), *f) };
-    if real.is_null() {
-        return;
-    }
+    };
+    // SAFETY: not null, and the call that succeeded has read it.
+    let name = unsafe { CStr::from_ptr(name).to_bytes() };
     if let Some(hook) = find_for::<H>(name, version, flags)
         // A driver in between may have found ours, by its name.
         && !core::ptr::eq(real, hook.hook)

@@ -17,6 +17,7 @@ mod dlsym;
 mod driver;
 mod entry_points;
 mod exports;
+mod filled;
 pub(crate) mod functions;
 mod list;
 mod runtime;

@@ -1,5 +1,6 @@
 //! Memory that goes through the CUDA runtime, and what the program asks about its devices.
 
+use super::filled::filled;
 use super::functions::{NO_STREAM, P, SUCCESS, Status, id};
 use super::sticky_error::{forward, hooks};
 use super::{attribution, blocks};
@@ -65,11 +66,8 @@ impl Asked {
     /// `p` must be what the call filled where it was successful.
     #[inline(always)]
     unsafe fn address(&self) -> Option<u64> {
-        if self.status != SUCCESS || self.p.is_null() {
-            return None;
-        }
-        // SAFETY: not null, and filled by the call that succeeded.
-        Some(unsafe { *self.p } as u64)
+        // SAFETY: the caller's promise.
+        unsafe { filled(self.status, self.p) }.map(|p| p as u64)
     }
 }
 
@@ -214,11 +212,11 @@ pub(super) unsafe fn pitched(
     [width, height]: [usize; 2],
     caller: u64,
 ) {
-    let size = match status {
-        // SAFETY: not null, and filled by the call that succeeded.
-        SUCCESS if !pitch.is_null() => unsafe { *pitch }.saturating_mul(height),
-        OUT_OF_MEMORY => width.saturating_mul(height),
-        _ => return,
+    // SAFETY: the caller's promise.
+    let size = match unsafe { filled(status, pitch) } {
+        Some(pitch) => pitch.saturating_mul(height),
+        None if status == OUT_OF_MEMORY => width.saturating_mul(height),
+        None => return,
     };
     // SAFETY: the caller's promise.
     unsafe {
@@ -257,9 +255,9 @@ hooks! {
 /// # Safety
 /// Both must be what the successful call filled.
 pub(super) unsafe fn record_mem_get_info(hook: HookId, status: Status, free: *mut usize, total: *mut usize) {
-    if status == SUCCESS && !free.is_null() && !total.is_null() {
-        // SAFETY: not null, and filled by the call that succeeded.
-        let (free, total) = unsafe { (*free as u64, *total as u64) };
+    // SAFETY: the caller's promise.
+    if let Some((free, total)) = unsafe { filled(status, free).zip(filled(status, total)) } {
+        let (free, total) = (free as u64, total as u64);
         devices::note_total(tls::device(), total);
         if let Some(mut t) = enter_or_arm(hook) {
             blocks::out_of_memory(&mut t, free);

@@ -1,5 +1,6 @@
 //! Streams, events, capture: what makes a stream, what orders it, and from what the host learns that it is done.
 
+use super::filled::filled;
 use super::functions::{NO_STREAM, P, SUCCESS, Status};
 use super::sticky_error::hooks;
 use crate::platform::tls;
@@ -23,9 +24,9 @@ fn note(hook: HookId, kind: Kind, a: u64, stream: P) {
 /// `s` must be what the successful call filled.
 #[inline(always)]
 unsafe fn created(hook: HookId, status: Status, s: *mut P) {
-    if status == SUCCESS && !s.is_null() {
-        // SAFETY: not null, and filled by the call that succeeded.
-        note(hook, Kind::StreamCreate, 0, unsafe { *s });
+    // SAFETY: the caller's promise.
+    if let Some(stream) = unsafe { filled(status, s) } {
+        note(hook, Kind::StreamCreate, 0, stream);
     }
 }
 

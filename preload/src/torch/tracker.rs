@@ -341,7 +341,7 @@ fn find_time(e: &TraceEntry) -> u32 {
     let now = clock::rdtsc();
     let near = |at: usize| {
         // SAFETY: offset 48 is inside every version's entry; 64 is only looked at where entries have pools, hence 104 bytes.
-        let v = unsafe { *core::ptr::from_ref(e).byte_add(at).cast::<u64>() };
+        let v = unsafe { time_at(e, at as u32) };
         v <= now && now - v < NEAR
     };
     let found = if near(TIME_BEFORE_POOLS) {
