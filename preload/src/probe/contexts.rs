@@ -91,7 +91,7 @@ pub(super) unsafe fn place(w: &World, variable: u64, owner: u64) -> Place {
     // SAFETY: the caller's promise; a variable has its name, and the globals of what runs are alive.
     unsafe {
         let main = w.python.module_dict("__main__");
-        let running = w.frames.iter().flat_map(|f| f.globals(&w.python, w.interpreter));
+        let running = w.frames.iter().flat_map(|f| f.globals(w.interpreter));
         for dict in main.into_iter().chain(running).filter(|d| is_address(*d)) {
             let mut name = None;
             w.python.items(dict, |key, value| {

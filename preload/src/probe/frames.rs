@@ -4,18 +4,14 @@ use super::objects::{Python, TYPE};
 use crate::platform::memory;
 use crate::platform::memory::read;
 use crate::platform::real;
+use crate::stacks::{RunningFrame, frame_at, frames_of};
 
-/// Functions that tell the threads, and where frames lie. None of it makes or counts anything.
+/// Functions that tell the threads, and what of frames nobody else reads. None of it makes or counts anything.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Frames {
     head: extern "C" fn(u64) -> u64,
     next: extern "C" fn(u64) -> u64,
-    /// Thread state: where the chain begins; 0: in the state itself.
-    cframe: u64,
-    current: u64,
-    code: u64,
-    previous: u64,
-    owner: Option<u64>,
+    /// A frame: the globals of its function.
     globals: u64,
     /// A generator: its frame.
     generator: u64,
@@ -39,15 +35,6 @@ impl Variable {
     }
 }
 
-/// A frame's variables begin here.
-const LOCALS: u64 = 72;
-/// Words of a frame before them.
-const HEAD: usize = LOCALS as usize / 8;
-/// Longest chain that is followed.
-const DEEPEST: usize = 4096;
-/// Frames of the interpreter itself have no code.
-const OWNED_BY_INTERPRETER: u8 = 3;
-
 impl Frames {
     /// For a version; `None` where its frames are not known, or are the collector's own objects (up to 3.10).
     pub(super) fn find(minor: u32) -> Option<Frames> {
@@ -55,65 +42,27 @@ impl Frames {
         let (head, next) = unsafe {
             (real::of_python(c"PyInterpreterState_ThreadHead")?, real::of_python(c"PyThreadState_Next")?)
         };
-        let common = Frames {
-            head,
-            next,
-            cframe: 56,
-            current: 0,
-            code: 0,
-            previous: 8,
-            owner: Some(70),
-            globals: 24,
-            generator: 72,
+        let (globals, generator) = match minor {
+            11 => (8, 80),
+            12 | 13 => (24, 72),
+            _ => return None,
         };
-        match minor {
-            11 => Some(Frames {
-                current: 8,
-                code: 32,
-                previous: 48,
-                owner: None,
-                globals: 8,
-                generator: 80,
-                ..common
-            }),
-            12 => Some(common),
-            13 => Some(Frames { cframe: 0, current: 72, ..common }),
-            _ => None,
-        }
+        Some(Frames { head, next, globals, generator })
+    }
+
+    /// The states of all threads.
+    fn threads(&self, interpreter: u64) -> impl Iterator<Item = u64> {
+        let (next, is_one) = (self.next, |thread: &u64| *thread != 0);
+        let first = Some((self.head)(interpreter)).filter(is_one);
+        core::iter::successors(first, move |thread| Some(next(*thread)).filter(is_one))
     }
 
     /// Hands out every frame that runs, of every thread.
     ///
     /// # Safety
     /// With the GIL held, of this interpreter, whose frames' layout has been proved.
-    unsafe fn running(&self, code_type: u64, interpreter: u64, each: &mut dyn FnMut(u64)) {
-        let (mut thread, mut known) = ((self.head)(interpreter), 0);
-        // SAFETY: the states of threads are whole with the GIL held; what they point to is read carefully.
-        unsafe {
-            while thread != 0 {
-                let base = if self.cframe != 0 { read(thread + self.cframe) } else { thread };
-                // Up to 3.12 it lies on the thread's own stack, which is gone where C code has ended the thread in a call of Python's.
-                let current = if base != 0 { memory::at::<1>(base + self.current) } else { None };
-                let mut frame = current.map_or(0, |[frame]| frame);
-                for _ in 0..DEEPEST {
-                    // Another thread may have that stack by now: what lies there is a frame only where it has code.
-                    let Some(words) = memory::at::<HEAD>(frame) else { break };
-                    let word = |at: u64| words.get(at as usize / 8).copied().unwrap_or(0);
-                    let is_owned = |at: u64| (word(at) >> (at % 8 * 8)) as u8 >= OWNED_BY_INTERPRETER;
-                    if !self.owner.is_some_and(is_owned) {
-                        let code = word(self.code);
-                        // Where a function calls itself its code comes again and again.
-                        if code != known && memory::at::<1>(code.wrapping_add(TYPE)) != Some([code_type]) {
-                            break;
-                        }
-                        known = code;
-                        each(frame);
-                    }
-                    frame = word(self.previous);
-                }
-                thread = (self.next)(thread);
-            }
-        }
+    unsafe fn running(&self, interpreter: u64, each: &mut dyn FnMut(RunningFrame)) {
+        self.threads(interpreter).for_each(|thread| frames_of(thread, each));
     }
 
     /// Hands out every variable of the frames that run.
@@ -122,9 +71,7 @@ impl Frames {
     /// As [`Frames::running`].
     pub(super) unsafe fn locals(&self, python: &Python, interpreter: u64, each: &mut dyn FnMut(Variable)) {
         // SAFETY: the caller's promise; a frame that is handed out is whole.
-        unsafe {
-            self.running(python.code_type, interpreter, &mut |frame| self.variables(python, frame, each))
-        }
+        unsafe { self.running(interpreter, &mut |frame| self.variables(python, frame, each)) }
     }
 
     /// The contexts of `contextvars` that threads are in, which are objects of this type.
@@ -134,26 +81,21 @@ impl Frames {
     pub(super) unsafe fn contexts(&self, interpreter: u64, kind: u64) -> Vec<u64> {
         /// Words of a thread's state: it has its context among the first.
         const WORDS: usize = 48;
-        let (mut all, mut thread) = (Vec::new(), (self.head)(interpreter));
-        while thread != 0 && kind != 0 {
-            let words = memory::range(thread, WORDS);
-            let is_context = |w: &u64| memory::is_address(*w) && memory::at::<1>(w + TYPE) == Some([kind]);
-            all.extend(words.into_iter().filter(is_context));
-            thread = (self.next)(thread);
-        }
-        all
+        let is_context = |w: &u64| memory::is_address(*w) && memory::at::<1>(w + TYPE) == Some([kind]);
+        let threads = self.threads(interpreter).take_while(|_| kind != 0);
+        threads.flat_map(|thread| memory::range(thread, WORDS)).filter(is_context).collect()
     }
 
     /// The dictionaries of globals of the frames that run, each once.
     ///
     /// # Safety
     /// As [`Frames::running`].
-    pub(super) unsafe fn globals(&self, python: &Python, interpreter: u64) -> Vec<u64> {
+    pub(super) unsafe fn globals(&self, interpreter: u64) -> Vec<u64> {
         let mut all = Vec::new();
         // SAFETY: the caller's promise; a frame has its globals.
         unsafe {
-            self.running(python.code_type, interpreter, &mut |frame| {
-                let globals = read(frame + self.globals);
+            self.running(interpreter, &mut |frame| {
+                let globals = read(frame.at + self.globals);
                 if globals != 0 && !all.contains(&globals) {
                     all.push(globals);
                 }
@@ -166,12 +108,12 @@ impl Frames {
     ///
     /// # Safety
     /// The frame is whole; with the GIL held.
-    unsafe fn variables(&self, python: &Python, frame: u64, each: &mut dyn FnMut(Variable)) {
+    unsafe fn variables(&self, python: &Python, frame: RunningFrame, each: &mut dyn FnMut(Variable)) {
+        let code = frame.code;
         // SAFETY: a frame holds its code, and has as many variables as that says; each is null or an object that is alive.
         unsafe {
-            let code = read(frame + self.code);
             for at in 0..python.variables(code) {
-                let value = read(frame + LOCALS + 8 * at);
+                let value = read(frame.locals + 8 * at);
                 if value == 0 {
                     continue;
                 }
@@ -204,11 +146,7 @@ impl Frames {
                 return None;
             }
             let frame = if is_frame { read(holder + FRAME) } else { holder + self.generator };
-            let [code] = memory::at::<1>(frame + self.code)?;
-            if !memory::is_address(code) || memory::at::<1>(code + TYPE) != Some([python.code_type]) {
-                return None;
-            }
-            self.variables(python, frame, &mut |v| {
+            self.variables(python, frame_at(frame)?, &mut |v| {
                 if is(v.value) {
                     found = Some(v);
                 }

@@ -194,7 +194,7 @@ unsafe fn names(w: &World, types: &mut Types<'_>) -> Vec<Step> {
     unsafe {
         let [mut own, mut others] = locals(w);
         let mut globals = w.python.module_dict("__main__").into_iter().collect::<Vec<u64>>();
-        globals.extend(w.frames.iter().flat_map(|frames| frames.globals(&w.python, w.interpreter)));
+        globals.extend(w.frames.iter().flat_map(|frames| frames.globals(w.interpreter)));
         own.append(&mut others);
         for context in contexts::all(w) {
             contexts::pairs(w, types, context, &mut |variable, value| {

@@ -124,8 +124,8 @@ pub(super) fn innermost<M: Memory>(memory: &M) -> Option<(&'static Offsets, At, 
     Some((o, frame, Code::checked(memory, code, code_type)?))
 }
 
-/// The frames of a thread, innermost first.
-struct Chain {
+/// The frames of a thread, innermost first: the one walk, whoever reads them, and by whichever memory.
+pub(super) struct Chain {
     /// The next one; null behind the outermost.
     frame: u64,
 }
@@ -133,7 +133,7 @@ struct Chain {
 impl Chain {
     /// Those of a thread state. `None`: something could not be read.
     #[inline(always)]
-    fn of<M: Memory>(o: &Offsets, memory: &M, state: At) -> Option<Chain> {
+    pub(super) fn of<M: Memory>(o: &Offsets, memory: &M, state: At) -> Option<Chain> {
         let base = if o.cframe != 0 { memory.pointer(state, o.cframe)? } else { Some(state) };
         let frame = match base {
             Some(base) => memory.read::<u64>(base, o.current)?,
@@ -142,13 +142,24 @@ impl Chain {
         Some(Chain { frame })
     }
 
-    /// The next frame; with `OWNER`, of those that are not the interpreter's own. `None`: one could not be read; `Some(None)`: there
-    /// are no more.
+    /// The next link: a frame, and whether it is Python's; with `OWNER` some are the interpreter's own. `None`: it could not be read;
+    /// `Some(None)`: there are no more.
+    #[inline(always)]
+    pub(super) fn link<M: Memory, const OWNER: bool>(
+        &mut self,
+        o: &Offsets,
+        memory: &M,
+    ) -> Option<Option<(At, bool)>> {
+        let Some(at) = At::new(self.frame) else { return Some(None) };
+        self.frame = memory.read::<u64>(at, o.previous)?;
+        Some(Some((at, !OWNER || memory.read::<u8>(at, o.owner)? < OWNED_BY_INTERPRETER)))
+    }
+
+    /// The next frame of Python's. `None`: one could not be read; `Some(None)`: there are no more.
     #[inline(always)]
     fn next<M: Memory, const OWNER: bool>(&mut self, o: &Offsets, memory: &M) -> Option<Option<At>> {
-        while let Some(at) = At::new(self.frame) {
-            self.frame = memory.read::<u64>(at, o.previous)?;
-            if !OWNER || memory.read::<u8>(at, o.owner)? < OWNED_BY_INTERPRETER {
+        while let Some((at, is_pythons)) = self.link::<M, OWNER>(o, memory)? {
+            if is_pythons {
                 return Some(Some(at));
             }
         }

@@ -40,7 +40,8 @@ impl Memory for Careful {
         let skipped = (address - from) as usize;
         let bytes = words.as_ptr().cast::<u8>();
         // SAFETY: the copy is ours, and `T` lies within it: at `offset` where that fits, else within its first two words. Any bytes are a `T`.
-        (skipped + size_of::<T>() <= WORDS * 8).then(|| unsafe { bytes.add(skipped).cast::<T>().read_unaligned() })
+        (skipped + size_of::<T>() <= WORDS * 8)
+            .then(|| unsafe { bytes.add(skipped).cast::<T>().read_unaligned() })
     }
 }
 
@@ -55,13 +56,16 @@ pub(crate) fn frames_of(state: u64, each: &mut dyn FnMut(RunningFrame)) {
     let Some(mut chain) = At::new(state).and_then(|state| Chain::of(o, &memory, state)) else { return };
     let mut known = None;
     for _ in 0..DEEPEST {
-        let link = if o.owner != 0 { chain.link::<_, true>(o, &memory) } else { chain.link::<_, false>(o, &memory) };
+        let link =
+            if o.owner != 0 { chain.link::<_, true>(o, &memory) } else { chain.link::<_, false>(o, &memory) };
         let Some(Some((at, is_pythons))) = link else { break };
         if !is_pythons {
             continue;
         }
         // Where a function calls itself its code comes again and again.
-        let Some(frame) = checked(o, &memory, at, |code| Some(code) == known || is_code(&memory, code, code_type)) else {
+        let Some(frame) =
+            checked(o, &memory, at, |code| Some(code) == known || is_code(&memory, code, code_type))
+        else {
             break;
         };
         known = Some(frame.code);
