@@ -6,8 +6,8 @@
 A release build of the command. PYTHON has torch; without a GPU: strandline simulate --python.
 The same job runs twice at once at full rate: alone, and by `strandline run`. Every ten seconds the resident memory of the job, of the
 bare one and of `strandline run`, and the length of the recording, are read. What is printed for each: the slope after the first five
-minutes in MiB an hour, with its bound to one side at 95 % (means of five minutes each, so that neighbours count once), the largest file,
-and what the report says of losses. Exit status 1 where a bound is above 1 MiB an hour, a file is longer than --max-size, or an event is lost.
+minutes in MiB an hour, with its bound to one side at 95 % (means of five minutes each, so that neighbours count once), which mappings have
+more resident memory than after five minutes, the largest file, and what the report says of losses. Exit status 1 where a bound is above 1 MiB an hour, a file is longer than --max-size, or an event is lost.
 """
 import argparse
 import json
@@ -60,6 +60,21 @@ def resident(pid):
         return None
 
 
+def mappings(pid):
+    """Resident bytes by what is mapped: a file's name, `[heap]`, or `anonymous`. Empty once it is gone."""
+    found, name = {}, None
+    try:
+        for line in pathlib.Path(f"/proc/{pid}/smaps").read_text().splitlines():
+            words = line.split()
+            if words[0] == "Rss:":
+                found[name] = found.get(name, 0) + int(words[1]) * 1024
+            elif not words[0].endswith(":"):
+                name = words[5] if len(words) > 5 else "anonymous"
+    except OSError:
+        pass
+    return found
+
+
 def child_of(pid):
     """The job of a `strandline run`: its child that has our script."""
     for entry in pathlib.Path("/proc").iterdir():
@@ -106,7 +121,8 @@ def main():
     run = subprocess.Popen([options.strandline, "run", "-o", folder / "rec", "--max-size", f"{options.max_size}MiB", "--", *job],
                            stdout=subprocess.PIPE, stderr=(folder / "stderr").open("w"), text=True)
     samples = {"bare": [], "job": [], "run": [], "file": []}
-    begun, pid = time.monotonic(), None
+    begun, pid, first, last = time.monotonic(), None, {}, {}
+    warm = min(300, options.seconds / 4)
     while run.poll() is None:
         pid = pid or child_of(run.pid)
         at = time.monotonic() - begun
@@ -114,6 +130,10 @@ def main():
         for name, value in (("bare", resident(bare.pid)), ("job", pid and resident(pid)), ("run", resident(run.pid)), ("file", length)):
             if value:
                 samples[name].append((at, value))
+        if warm <= at < options.seconds - 30:
+            for name, process in (("job", pid), ("run", run.pid)):
+                last[name] = mappings(process)
+                first.setdefault(name, last[name])
         time.sleep(10)
     status = bare.wait(), run.returncode
     steps = [p.stdout.read().strip() for p in (bare, run)]
@@ -126,10 +146,13 @@ def main():
     for name in ("bare", "job", "run"):
         # The last half minute is the job's end.
         kept = [(t, v) for t, v in samples[name] if t < options.seconds - 30]
-        found = slope(kept, min(300, options.seconds / 4), min(300, options.seconds / 12))
+        found = slope(kept, warm, min(300, options.seconds / 12))
         if found:
             print(f"{name}: {found[0]:+.3f} MiB an hour, at most {found[1]:+.3f} at 95 %, {kept[-1][1] / 2**20:.1f} MiB in the end")
             bad = bad or (name != "bare" and found[1] > 1)
+        grown = {k: v - first[name].get(k, 0) for k, v in last.get(name, {}).items() if v != first[name].get(k, 0)}
+        for mapped, bytes_ in sorted(grown.items(), key=lambda g: -abs(g[1]))[:6]:
+            print(f"  {bytes_ / 1024:+.0f} KiB {mapped}")
     if options.out:
         pathlib.Path(options.out).write_text(json.dumps({"samples": samples, "process": process}))
     print((folder / "stderr").read_text()[-1500:], file=sys.stderr)
