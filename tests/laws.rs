@@ -9,6 +9,8 @@ mod detectors;
 mod files;
 #[path = "laws/floors.rs"]
 mod floors;
+#[path = "laws/plurals.rs"]
+mod plurals;
 #[path = "laws/reads.rs"]
 mod reads;
 #[path = "cli/support.rs"]

@@ -18,14 +18,19 @@ pub fn thousands(n: u64) -> String {
 
 /// `1 block`, `2 blocks`, `3 microbatches`, `4 entries`.
 pub fn plural(n: u64, noun: &str) -> String {
-    format!("{} {}", thousands(n), if n == 1 { noun.to_owned() } else { many(noun) })
+    format!("{} {}", thousands(n), numbered(n, noun))
 }
 
-/// `blocks`, `microbatches`, `entries`.
+/// The noun alone, as it stands after this number: `block` after 1, else `blocks`.
+pub fn numbered(n: u64, noun: &str) -> String {
+    if n == 1 { noun.to_owned() } else { many(noun) }
+}
+
+/// `blocks`, `microbatches`, `processes`, `entries`.
 pub(super) fn many(noun: &str) -> String {
     match noun.strip_suffix("ry") {
         Some(stem) => format!("{stem}ries"),
-        None if noun.ends_with("ch") => format!("{noun}es"),
+        None if noun.ends_with("ch") || noun.ends_with('s') => format!("{noun}es"),
         None => format!("{noun}s"),
     }
 }
@@ -64,7 +69,7 @@ pub fn size_f(bytes: f64) -> String {
 
 /// "this line", "3 lines".
 pub(super) fn lines(n: usize) -> String {
-    if n == 1 { "this line".to_string() } else { format!("{n} lines") }
+    if n == 1 { "this line".to_string() } else { plural(n as u64, "line") }
 }
 
 /// Why, of blocks that are made anew, and larger or more of them each time.
@@ -106,6 +111,7 @@ mod tests {
             (1859, "block", "1,859 blocks"),
             (2, "microbatch", "2 microbatches"),
             (0, "entry", "0 entries"),
+            (3, "process", "3 processes"),
         ] {
             assert_eq!(plural(n, noun), words);
         }

@@ -37,7 +37,7 @@ mod verdict;
 pub use case::{LONG_GROWTH, UNCOLLECTED};
 pub use certainty::{Bound, Certainty, Evidence};
 pub use detector::Detector;
-pub use explain::{plural, size, size_f, thousands};
+pub use explain::{numbered, plural, size, size_f, thousands};
 pub use finding::{Finding, FindingSite, GrainName, StreamRef};
 pub use job::{JobVerdict, Member, judge_job};
 pub use keeper::{Keeper, Owner, Testimony, holds_enough, refine};

@@ -9,7 +9,7 @@ use std::io::{self, Write};
 use rustc_hash::FxHashMap;
 use serde_json::{Value, json};
 
-use super::{Align, Table, size, thousands};
+use super::{Align, Table, plural, size};
 use crate::event::{Addr, Block, Body, Bytes, DeviceId, Event, Frame, Names, SiteId, printable};
 use crate::replay::{Held, Point, Replay};
 
@@ -186,7 +186,7 @@ impl LeftBehind {
         let mut table = Table::new([Align::Right, Align::Right, Align::Left]);
         for row in rows.iter().filter(|r| r.more() > 0).take(ROWS) {
             let frame = replay.site(row.site).map(|s| s.frame.clone()).unwrap_or_default();
-            let blocks = format!("{} blocks", thousands(row.left.blocks));
+            let blocks = plural(row.left.blocks, "block");
             table.row([size(row.more()), blocks, place(&frame)]);
         }
         table.lines(2).iter().try_for_each(|line| writeln!(out, "{line}"))

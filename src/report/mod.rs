@@ -34,4 +34,4 @@ pub use model::{Context, Cost, Ended, Exit, Facts, Fix, Known, Moment, Native, P
 pub use processes::IDLE;
 pub use style::{Ink, Style, ascii, curve};
 pub use table::{Align, Table};
-pub use units::{TableUnit, duration, percent, plural, quantity, seconds, size, size_f, thousands};
+pub use units::{TableUnit, duration, numbered, percent, plural, quantity, seconds, size, size_f, thousands};

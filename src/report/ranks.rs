@@ -146,8 +146,8 @@ impl Ranks {
             ));
         }
         if self.restarted > 0 {
-            let verb = if self.restarted == 1 { "rank was" } else { "ranks were" };
-            let ranks = thousands(self.restarted as u64);
+            let verb = if self.restarted == 1 { "was" } else { "were" };
+            let ranks = plural(self.restarted as u64, "rank");
             all.push(format!("{ranks} {verb} restarted; the last start of each is compared"));
         }
         if self.running > 0 && self.running < r.processes.len() {

@@ -5,7 +5,7 @@
 
 use crate::event::named;
 
-pub use crate::detect::{plural, size, size_f, thousands};
+pub use crate::detect::{numbered, plural, size, size_f, thousands};
 
 const GIB: f64 = 1024.0 * 1024.0 * 1024.0;
 
@@ -20,6 +20,13 @@ pub fn quantity(v: f64) -> String {
         _ => format!("{v:.2}"),
     };
     s.strip_suffix(".00").unwrap_or(&s).to_owned()
+}
+
+/// The same with its noun: `1 block`, `0.25 blocks`, `14.5 blocks`.
+pub(super) fn plural_f(v: f64, noun: &str) -> String {
+    let number = quantity(v);
+    let noun = numbered(u64::from(number == "1"), noun);
+    format!("{number} {noun}")
 }
 
 /// `0.8 s`, `41 s`, `3 min 37 s`, `5 h 12 min`, `2 d 3 h`.
@@ -145,6 +152,7 @@ mod tests {
         assert_eq!(quantity(0.25), "0.25");
         assert_eq!(quantity(0.0), "0");
         assert_eq!(quantity(1234.5), "1,235");
+        assert_eq!([0.25, 1.0, 62.02].map(|v| plural_f(v, "block")), ["0.25 blocks", "1 block", "62 blocks"]);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! once, again and again, look like it. So does a buffer that is emptied now and then.
 
 use crate::detect::check::{Check, Entry, When};
-use crate::detect::explain::{plural, size, thousands};
+use crate::detect::explain::{plural, size};
 use crate::detect::kind::{Kind, KindInfo};
 use crate::detect::note::{LEAST, Note, Sites, worth};
 use crate::replay::{Cohort, Device, GRACE, Replay, Series};
@@ -64,10 +64,10 @@ fn collected(c: &Cohort) -> Option<String> {
 fn seems(c: &Cohort, d: &Device) -> Option<String> {
     let (falls, most) = falls(&c.steps.series).filter(|(_, most)| *most >= worth(d))?;
     Some(format!(
-        "what this line allocates grew to {} and was then freed at once, {} times so far: reference cycles that wait for \
+        "what this line allocates grew to {} and was then freed at once, {} so far: reference cycles that wait for \
          Python's collector, or a buffer that is emptied now and then",
         size(most),
-        thousands(falls as u64)
+        plural(falls as u64, "time")
     ))
 }
 

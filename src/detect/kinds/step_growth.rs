@@ -1,7 +1,7 @@
 //! Blocks of the stream that trains (or of a private pool) that stay live, more of them with every mark.
 
 use crate::detect::check::{Check, Entry, Grown};
-use crate::detect::explain::{lines, many, oldest, plural, remade, size, thousands};
+use crate::detect::explain::{lines, many, numbered, oldest, plural, remade, size, thousands};
 use crate::detect::growth::Rule;
 use crate::detect::kind::{Kind, KindInfo};
 use crate::replay::{Cohort, Replay, SiteKind};
@@ -51,7 +51,8 @@ fn explain(g: &Grown<'_>) -> String {
         ),
         Some(Rule::Kept { marks, life, .. }) => {
             let nouns = many(noun);
-            let these = if f.sites.len() == 1 { "this line" } else { "these lines" };
+            let this = if f.sites.len() == 1 { "this" } else { "these" };
+            let these = format!("{this} {}", numbered(f.sites.len() as u64, "line"));
             let lives = g.members.iter().filter_map(|m| match m.growth.rule {
                 Rule::Kept { life, .. } => Some(life),
                 _ => None,

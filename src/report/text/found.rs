@@ -3,7 +3,7 @@
 use super::super::held::HeldBy;
 use super::super::model::{Known, Process, because, fatal, remedy, tried, used};
 use super::super::style::{Ink, Style};
-use super::super::units::{percent, quantity, size, size_f, thousands};
+use super::super::units::{percent, plural, plural_f, size, size_f, thousands};
 use super::headline::cuda_error;
 use super::phrase::{clause, current_rate, forecast, per};
 use super::place::{at_place, in_phase, kept_at, line, place, site, your_line};
@@ -80,9 +80,7 @@ fn rate(f: &Finding) -> String {
             thousands((1.0 / f.blocks_per_step).round() as u64)
         );
     }
-    let blocks = quantity(f.blocks_per_step);
-    let noun = if blocks == "1" { "block" } else { "blocks" };
-    format!("{bytes} and {blocks} {noun} {per}")
+    format!("{bytes} and {} {per}", plural_f(f.blocks_per_step, "block"))
 }
 
 fn leak(out: &mut Vec<String>, p: &Process<'_>, f: &Finding, known: Option<&Known>, n: usize, style: Style) {
@@ -170,10 +168,7 @@ fn allocated(p: &Process<'_>, f: &Finding, say: &mut dyn FnMut(&str, &str)) {
     }
     let more = f.sites.len().saturating_sub(4);
     if more > 0 {
-        say(
-            "",
-            &format!("and at {} more {}", thousands(more as u64), if more == 1 { "line" } else { "lines" }),
-        );
+        say("", &format!("and at {}", plural(more as u64, "more line")));
     }
 }
 

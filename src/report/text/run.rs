@@ -153,7 +153,7 @@ fn doubts(p: &Process<'_>) -> Vec<String> {
     }
     out.extend(p.damage.iter().map(|d| format!("part of the recording: {}", d.trim_end_matches('.'))));
     for i in p.replay.inconsistencies() {
-        let times = if i.count == 1 { "once".to_owned() } else { format!("{} times", thousands(i.count)) };
+        let times = if i.count == 1 { "once".to_owned() } else { plural(i.count, "time") };
         out.push(format!("what really happened, {times}: {} ({})", i.what, i.first));
     }
     out

@@ -7,7 +7,7 @@ use super::super::processes::Row;
 use super::super::ranks::Ranks;
 use super::super::style::{Ink, Style};
 use super::super::table::{Align, Table};
-use super::super::units::{size, thousands};
+use super::super::units::{plural, size, thousands};
 use super::{filled, found, headline, run, series};
 use crate::event::steps::StepSource;
 use crate::replay::anatomy::At;
@@ -47,11 +47,8 @@ fn lines(r: &Report<'_>, style: Style) -> Vec<String> {
     }
     let silent = r.processes.len() - told.len();
     if silent > 0 {
-        let noun = if silent == 1 { "process" } else { "processes" };
-        let text = format!(
-            "{} {noun}: nothing that is not shown above (--format json has all)",
-            thousands(silent as u64)
-        );
+        let silent = plural(silent as u64, "process");
+        let text = format!("{silent}: nothing that is not shown above (--format json has all)");
         out.extend(style.wrap("  others ", &text));
     }
     last(&mut out, r, style);

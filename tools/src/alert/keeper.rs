@@ -18,6 +18,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+use strandline::report::plural;
 
 /// Alerts that wait for one action.
 const QUEUE: usize = 16;
@@ -175,7 +176,11 @@ fn persist(action: &Action, news: &News, folder: &Path, suppressions: &Suppressi
                 let _ = hurried.recv_timeout(*wait);
             }
             None => {
-                let times = if attempt == 0 { String::new() } else { format!(" {} times", attempt + 1) };
+                let times = if attempt == 0 {
+                    String::new()
+                } else {
+                    format!(" {}", plural(attempt as u64 + 1, "time"))
+                };
                 return say::line(format!("{name} failed{times}: {why}; this alert was not sent there"));
             }
         }

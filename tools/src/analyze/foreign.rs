@@ -8,6 +8,7 @@ use std::io::Read;
 use std::path::Path;
 use strandline::event::{Event, Item, Names};
 use strandline::reader::{Summary, open_file};
+use strandline::report::plural;
 use strandline::report::snapshot::import::{Cursor, Imported, import};
 use strandline::report::snapshot::unpickle::{Limits, read};
 
@@ -55,7 +56,7 @@ impl Foreign {
             Summary { unix_ns: imported.epoch_us.saturating_mul(1000), complete: true, ..Summary::default() };
         let damage = match imported.strange {
             0 => Vec::new(),
-            n => vec![format!("{n} entries of the snapshot are not understood, and left out")],
+            n => vec![format!("left out, as not understood: {} of the snapshot", plural(n, "entry"))],
         };
         let items = std::mem::take(&mut imported.items).into();
         Ok(Foreign {

@@ -88,7 +88,7 @@ impl Prediction {
         for card in &self.cards {
             let fits = match self.needs.fits(card) {
                 Fits::Yes(spare) => match self.full_after(card) {
-                    Some(steps) => format!("full after about {} steps", thousands(about(steps))),
+                    Some(steps) => format!("full after about {}", plural(about(steps), "step")),
                     None => format!("fits, {} to spare", size(spare)),
                 },
                 Fits::Tight(cached) => {

@@ -19,6 +19,7 @@ use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 use strandline::event::printable;
 use strandline::reader::{FactsFollower, Reader};
+use strandline::report::plural;
 
 const INTERVAL: Duration = Duration::from_millis(250);
 
@@ -139,9 +140,9 @@ impl Request {
         match make(recording, &options, suppressions, |_| place.0.create(&place.1)) {
             Ok(made) if !quiet => {
                 say::line(format!(
-                    "{}, {} events, as the job asked",
+                    "{}, {}, as the job asked",
                     shown(&made.path),
-                    made.written.entries
+                    plural(made.written.entries, "event")
                 ));
             }
             Ok(_) => {}

@@ -7,7 +7,7 @@ use crate::error::Error;
 use crate::files;
 use crate::say::{self, shown};
 use std::path::Path;
-use strandline::report::thousands;
+use strandline::report::plural;
 
 /// Makes a snapshot, and says where it is and what to do with it. Its path goes to stdout.
 ///
@@ -15,7 +15,7 @@ use strandline::report::thousands;
 /// As [`make`].
 pub(crate) fn make_and_tell(recording: &Path, options: &Options) -> Result<(), Error> {
     let made = make(recording, options, &Suppressions::read(&[])?, files::create)?;
-    let what = format!("snapshot of {}, {} events", made.words, thousands(made.written.entries as u64));
+    let what = format!("snapshot of {}, {}", made.words, plural(made.written.entries, "event"));
     say::line(match made.written.blocks {
         0 if options.is_filtered() => format!("{what} of blocks that the filter keeps: none is in use then"),
         _ => {

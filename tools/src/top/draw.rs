@@ -210,7 +210,9 @@ fn full(g: &Growth) -> String {
         None => "size unknown".into(),
         Some(u64::MAX) => "rate falling".into(),
         Some(n) if n >= FAR => "later".into(),
-        Some(n) => format!("{} {}{}", thousands(n), g.per, if g.per == "mb" || n == 1 { "" } else { "s" }),
+        Some(n) if g.per == "step" => plural(n, "step"),
+        // An abbreviation.
+        Some(n) => format!("{} {}", thousands(n), g.per),
     }
 }
 

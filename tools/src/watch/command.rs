@@ -17,6 +17,7 @@ use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
+use strandline::report::plural;
 
 /// Runs the command; the result is the exit status: 82 where an alert ended the job, else 0.
 ///
@@ -68,8 +69,8 @@ fn foreground(folder: &Path, settings: &Settings, signals: &Signals, ships: bool
         let hint = format!("what has ended: strandline report {}", shown(folder));
         return Err(Error::usage(what, hint));
     }
-    let processes = if watch.running() == 1 { "process" } else { "processes" };
-    say::line(format!("watching {} {processes} in {}", watch.running(), shown(folder)));
+    let processes = plural(watch.running() as u64, "process");
+    say::line(format!("watching {processes} in {}", shown(folder)));
     let snapshots = snapshot::fulfil(folder, Which::Running, false, settings.suppressions.clone());
     while !watch.is_idle() {
         match signals.wait_for(INTERVAL) {

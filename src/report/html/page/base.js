@@ -13,7 +13,8 @@ const size = b => {
 };
 const time = s => s < 1 ? "less than 1 s" : s < 60 ? `${Math.round(s)} s` : s < 3600 ? `${Math.floor(s / 60)} min` : s < 86400 ? `${Math.floor(s / 3600)} h ${Math.floor(s % 3600 / 60)} min` : `${Math.floor(s / 86400)} d ${Math.floor(s % 86400 / 3600)} h`;
 const number = n => n.toLocaleString("en-US");
-const plural = (n, word) => `${number(n)} ${word}${n === 1 ? "" : word.endsWith("ch") ? "es" : "s"}`;
+const many = word => word + (word.endsWith("ch") ? "es" : "s");
+const plural = (n, word) => `${number(n)} ${n === 1 ? word : many(word)}`;
 // What a finding is counted by, as people say it, and what the job that is shown is counted by.
 const noun = grain => grain === "tick" ? "second" : grain;
 // A step, or what came after the last one of a job that has ended.

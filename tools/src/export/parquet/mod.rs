@@ -12,7 +12,7 @@ use out::Out;
 use serde_json::Value;
 use std::path::Path;
 use strandline::report::export::tables::{self, EVENTS, JOBS, STACKS, Table};
-use strandline::report::{Facts, Report, thousands};
+use strandline::report::{Facts, Report, plural, thousands};
 
 /// What readers of such folders take for null.
 const NONE: &str = "__HIVE_DEFAULT_PARTITION__";
@@ -86,12 +86,13 @@ pub(super) fn write(
     out.settle()?;
     let there = match out.unchanged() {
         0 => String::new(),
+        1 => " (1 was there already)".to_owned(),
         n => format!(" ({} were there already)", thousands(n)),
     };
     Ok(format!(
-        "{} rows in {} files{there} written to {}",
-        thousands(out.rows),
-        thousands(out.files),
+        "{} in {}{there} written to {}",
+        plural(out.rows, "row"),
+        plural(out.files, "file"),
         out.name()
     ))
 }
