@@ -122,7 +122,7 @@ fn counters<W: Write>(
         }
     }
     for [time, used] in lane.driver.iter().copied() {
-        e.counter(&format!("{gpu} used, as the driver counts"), time, json!({ "bytes": used }))?;
+        e.counter(&format!("{gpu} used (driver)"), time, json!({ "bytes": used }))?;
     }
     for (i, site) in t.lines.iter().enumerate().filter_map(|(i, id)| Some((i, p.replay.site(*id)?))) {
         let name = format!("{gpu}: {}", place(p, site));

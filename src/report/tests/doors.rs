@@ -150,9 +150,8 @@ fn no_recording_is_not_judged() {
 #[test]
 fn a_full_card_is_told_as_far_ahead_as_it_matters() {
     let j = rank(0, 1, true);
-    let by = |grain, low, mid, high, ended| {
+    let timed = |seconds_to_oom, grain, low, mid, high, ended| {
         let steps_to_oom = Some(StepsToOom { low, mid, high });
-        let seconds_to_oom = Some(SecondsToOom { low: 30, mid: 41, high: 50 });
         let findings = [Finding { steps_to_oom, seconds_to_oom, grain, ..j.findings[0].clone() }];
         let p = Process { findings: &findings, ended, ..j.process() };
         let (text, page, _) = told(&Report { processes: vec![p], ..Report::default() });
@@ -161,17 +160,31 @@ fn a_full_card_is_told_as_far_ahead_as_it_matters() {
         assert!(text.contains(&format!("full {full}")), "{text}");
         full
     };
+    let by = |grain, low, mid, high, ended| {
+        timed(Some(SecondsToOom { low: 30, mid: 41, high: 50 }), grain, low, mid, high, ended)
+    };
+    let month = SecondsToOom { low: 2_000_000, mid: 2_600_000, high: 3_000_000 };
+    let slow = |ended| timed(Some(month), GrainName::Step, 20_000, 30_000, 40_000, ended);
     let of = |low, mid, high, ended| by(GrainName::Step, low, mid, high, ended);
     let tick = |low, mid, high, ended| by(GrainName::Tick, low, mid, high, ended);
     for (full, words) in [
         (of(54, 62, 89, Ended::Running), "in about 62 steps (54 to 89), 41 s from now."),
-        (of(54, 62, 89, Ended::Exit), "after about 62 further steps at this rate (54 to 89)."),
-        (of(54, 62, 89, Ended::Signal(9)), "after about 62 further steps at this rate (54 to 89)."),
+        (of(54, 62, 89, Ended::Exit), "after about 62 further steps or 41 s at this rate (54 to 89)."),
+        (of(54, 62, 89, Ended::Signal(9)), "after about 62 further steps or 41 s at this rate (54 to 89)."),
         (
             of(20_000, 30_000, 40_000, Ended::Running),
             "in about 30,000 steps (20,000 to 40,000), 41 s from now.",
         ),
-        (of(20_000, 30_000, 40_000, Ended::Exit), "after more than 10,000 further steps at this rate."),
+        (
+            of(20_000, 30_000, 40_000, Ended::Exit),
+            "after about 30,000 further steps or 41 s at this rate (20,000 to 40,000).",
+        ),
+        (
+            of(54, 62, u64::MAX, Ended::Exit),
+            "after about 62 further steps or 41 s at this rate (54 at the earliest, or never if it levels off).",
+        ),
+        (slow(Ended::Running), "in more than 10,000 steps."),
+        (slow(Ended::Exit), "after more than 10,000 further steps at this rate."),
         (of(0, 0, 1, Ended::Exit), "after less than one further step at this rate."),
         (tick(54, 62, 89, Ended::Running), "in about 1 min 2 s (54 s to 1 min 29 s)."),
         (

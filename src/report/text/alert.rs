@@ -31,7 +31,7 @@ pub fn headline(p: &Process<'_>, f: &Finding, known: Option<&Known>, spread: Spr
             format!(" ({found} of {all} processes; worst {name})")
         }
     };
-    let what = if f.certainty == Certainty::Leak { "leak" } else { "growth" };
+    let what = what(f);
     let kept = known.and_then(kept_by);
     let place = kept.unwrap_or_else(|| format!("at {}", file(p, f)));
     format!("GPU {} {}: {what} {place}{ranks}", f.device.0, full(p, f))
@@ -70,11 +70,11 @@ pub fn alert(
     out
 }
 
-/// The lines that say who holds what was announced before that was known. The first begins with `strandline: HELD` and is not wrapped.
+/// The lines that say who holds what was announced before that was known. The first begins with `strandline: HOLDER` and is not wrapped.
 pub fn held(p: &Process<'_>, f: &Finding, known: &Known, style: Style) -> Vec<String> {
-    let by = kept_by(known).unwrap_or_else(|| "held by:".to_owned());
-    let (gpu, place) = (f.device.0, file(p, f));
-    let mut out = vec![format!("strandline: HELD GPU {gpu}: the memory that {place} allocated is {by}")];
+    let by = kept_by(known).map(|by| format!(": {by}")).unwrap_or_default();
+    let (gpu, what, place) = (f.device.0, what(f), file(p, f));
+    let mut out = vec![format!("strandline: HOLDER of the {what} at {place}, GPU {gpu}{by}")];
     if let HeldBy::Found(holders) = &known.held_by {
         holders.iter().for_each(|h| out.extend(style.wrap("  held   ", &h.in_words())));
     }
@@ -119,6 +119,11 @@ fn full(p: &Process<'_>, f: &Finding) -> String {
             format!("{mid} ({}-{}){}", at(low), at(high), time(|s| s.mid))
         }
     }
+}
+
+/// What is not told from a buffer that fills is no leak.
+fn what(f: &Finding) -> &'static str {
+    if f.certainty == Certainty::Leak { "leak" } else { "growth" }
 }
 
 /// Whether another leak fills the same device before this one would.

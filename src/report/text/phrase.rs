@@ -30,7 +30,7 @@ const FAR_STEPS: u64 = 10_000;
 const FAR_SECONDS: u64 = 7 * 24 * 3600;
 
 /// When the device will be full, in two parts: of a job that runs `full in` and `about 62 steps (54 to 89), 41 s from now`; of
-/// one that has ended `full after` and `about 62 further steps at this rate (54 to 89)`.
+/// one that has ended `full after` and `about 62 further steps or 41 s at this rate (54 to 89)`.
 /// A device is full once: of several findings that fill it, the one that does so first tells when, or the one that gains most.
 pub(super) fn forecast(p: &Process<'_>, f: &Finding) -> Option<(&'static str, String)> {
     let when = f.steps_to_oom?;
@@ -54,7 +54,7 @@ pub(super) fn forecast(p: &Process<'_>, f: &Finding) -> Option<(&'static str, St
     if f.grain == GrainName::Tick {
         return Some((label, in_time(when, rate)));
     }
-    let time = f.seconds_to_oom.map(|t| t.mid).filter(|s| runs && *s != u64::MAX);
+    let time = f.seconds_to_oom.map(|t| t.mid).filter(|s| *s != u64::MAX);
     if when.low > FAR_STEPS && time.is_none_or(|s| s > FAR_SECONDS) {
         return Some((label, format!("more than {}{rate}", plural(FAR_STEPS, &noun))));
     }
@@ -63,10 +63,10 @@ pub(super) fn forecast(p: &Process<'_>, f: &Finding) -> Option<(&'static str, St
     } else if when.mid == 0 {
         return Some((label, format!("less than one {noun}{rate}")));
     } else {
-        format!("about {}{rate}", plural(when.mid, &noun))
+        let or_time = time.filter(|_| !runs).map(|s| format!(" or {}", seconds(s))).unwrap_or_default();
+        format!("about {}{or_time}{rate}", plural(when.mid, &noun))
     };
-    let time = time.map(|s| format!(", {} from now", seconds(s)));
-    let time = time.unwrap_or_default();
+    let time = time.filter(|_| runs).map(|s| format!(", {} from now", seconds(s))).unwrap_or_default();
     let text = match (when.low, when.high) {
         (l, h) if l == h => format!("{about}{time}"),
         (l, u64::MAX) => {

@@ -48,11 +48,12 @@ function ahead(p, f) {
   const s = f.steps_to_oom, t = f.seconds_to_oom, runs = p.ended === "running";
   if (!s || s.mid === null) return null;
   const [label, more, rate] = runs ? ["full in", "", ""] : ["full after", "further ", f.with_others ? " at the rate of all that grows" : " at this rate"];
-  const left = runs && t && t.mid !== null ? t.mid : null, word = noun(f.grain);
+  const word = noun(f.grain), left = t && t.mid !== null && (runs || word !== "second") ? t.mid : null;
   const told = (size, said, range) => ({ label, size, said: said + rate + (range || ""), range: `${rate && "," + rate}${range || ""}` });
   if (s.low > 1e4 && (left === null || left > 7 * 86400)) return told(`> ${plural(1e4, word)}`, `more than ${plural(1e4, more + word)}`);
   if (s.mid === 0) return told(`< 1 ${word}`, `less than one ${more}${word}`);
   const far = n => word === "second" ? time(n) : plural(n, word);
-  const range = (s.high === null ? "" : word === "second" ? ` (${time(s.low)} to ${time(s.high)})` : ` (${number(s.low)} to ${number(s.high)})`) + (left === null ? "" : `, ${time(left)} from now`);
-  return told(far(s.mid), `about ${word === "second" ? time(s.mid) : plural(s.mid, more + word)}`, range);
+  const range = (s.high === null ? "" : word === "second" ? ` (${time(s.low)} to ${time(s.high)})` : ` (${number(s.low)} to ${number(s.high)})`) + (left === null || !runs ? "" : `, ${time(left)} from now`);
+  const or = left === null || runs ? "" : ` or ${time(left)}`;
+  return told(far(s.mid) + or, `about ${word === "second" ? time(s.mid) : plural(s.mid, more + word)}${or}`, range);
 }
