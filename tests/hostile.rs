@@ -170,6 +170,15 @@ fn a_hostile_job_gets_nothing_out_of_being_recorded() {
             is_inert_page(&door, &String::from_utf8_lossy(&out.stdout));
         }
     }
+    // Names that a template or a script would evaluate are texts like any other.
+    let folded = output(&folder, &["export", recording, "--format", "folded"]).stdout;
+    let page = output(&folder, &["report", recording, "--format", "html"]).stdout;
+    for (door, bytes) in [("folded", folded), ("page", page)] {
+        let text = String::from_utf8(bytes).expect("UTF-8");
+        for name in ["alert(2)//", "{{7*7}}"] {
+            assert!(text.contains(name), "{door}: {name} is there");
+        }
+    }
     let other = root().join("tests/golden/snapshots/ref_plain.pickle");
     let diff = output(&folder, &["diff", other.to_str().expect("UTF-8"), recording]);
     assert!(String::from_utf8_lossy(&diff.stdout).contains("PWNED"), "its lines are in it: {diff:?}");

@@ -18,6 +18,7 @@ NAMES = [
     "<script>alert(1)</script>", '"><img src=x onerror=alert(1)>', "</script><script>alert(3)</script>", ESC, "a\u2028b\u2029c",
     "\u202egnp.exe", "\u2066isolated\u2069", "zero\u200bwidth\ufeff", "\n  LEAK 9  forged line", "tab\there", "x" * 5000, "%s%n",
     "\x9b31mC1", "\x85next", "del\x7f", "\ud800lone", 'quote"back\\slash',
+    "';alert(2)//", "{{7*7}}",
 ]
 victim, waits = sys.argv[1], sys.argv[2 : sys.argv.index("--")]
 threading.current_thread().name = ESC
