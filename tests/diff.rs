@@ -139,10 +139,67 @@ fn several_runs_are_one_table() {
     assert!(page.contains(">mended</td>") && page.contains("saved 152 MiB"), "{page}");
     assert!(!page.contains("<script") && page.contains("style-src 'sha256-"), "{page}");
 
+    two_modes_have_a_base_each(&folder);
+
     for wrong in
         [&["diff", "runs/a-1"][..], &["diff", "a=runs/a-1", "a=runs/a-2"], &["diff", "runs", "--at", "end"]]
     {
         let (status, _, stderr) = strandline(&folder, wrong);
         assert_eq!(status, 2, "{wrong:?}: {stderr}");
     }
+}
+
+/// The same runs as two modes of seven runs each: two of the base, and five patches. What mends one mode does nothing in the other.
+fn two_modes_have_a_base_each(folder: &Folder) {
+    let copy = |mode: &str, name: &str, run: &str| {
+        let to = folder.join(&format!("modes/{mode}/{name}"));
+        std::fs::create_dir_all(&to).expect("a folder");
+        for entry in std::fs::read_dir(folder.join(&format!("runs/{run}"))).expect("a run").flatten() {
+            if entry.path().extension().is_some_and(|e| e == "strand") {
+                std::fs::copy(entry.path(), to.join(entry.file_name())).expect("copied");
+            }
+        }
+    };
+    let patches =
+        [("clear", "cleans"), ("dies", "z-dies"), ("keep", "a-1"), ("same", "a-2"), ("smaller", "cleans")];
+    for (mode, bases) in [("full", ["a-1", "a-2"]), ("lora", ["cleans", "cleans"])] {
+        copy(mode, "base-1", bases[0]);
+        copy(mode, "base-2", bases[1]);
+        patches.iter().for_each(|(name, run)| copy(mode, name, run));
+    }
+    let (status, text, stderr) = strandline(folder, &["diff", "modes", "--fail-if-worse", "2%"]);
+    assert_eq!(status, 85, "{stderr}");
+    assert!(stderr.contains("full/dies, lora/keep, lora/same, lora/dies"), "{stderr}");
+    let lines: Vec<&str> = text.lines().collect();
+    let first = lines.iter().take_while(|l| !l.contains("variant  ")).copied().collect::<Vec<_>>().join(" ");
+    let first = first.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(first.starts_with("strandline: full: clear is best: saved 152 MiB ("), "{text}");
+    assert!(first.ends_with("lora: no variant needs measurably less memory than base"), "{text}");
+    let rows: Vec<&str> = lines.iter().copied().filter(|l| l.trim_start().starts_with(['f', 'l'])).collect();
+    let is = |name: &str, words: &str| {
+        assert!(
+            rows.iter().any(|l| l.contains(&format!("{name} ")) && l.contains(words)),
+            "{name}: {words}: {text}"
+        );
+    };
+    for (name, words) in [
+        ("full/base", "the base"),
+        ("full/smaller", "saved 152 MiB"),
+        ("full/same", "no measurable effect"),
+        ("full/dies", "out of memory in step 16"),
+        ("lora/base", "the base"),
+        ("lora/clear", "no measurable effect"),
+        ("lora/keep", "worse: grows 8 MiB a step"),
+    ] {
+        is(name, words);
+    }
+    assert_eq!(rows.len(), 12, "two bases of two runs, and five patches each: {text}");
+    let json: Value =
+        serde_json::from_str(&strandline(folder, &["diff", "modes", "--format", "json"]).1).expect("JSON");
+    assert_eq!(json["modes"].as_array().map(Vec::len), Some(2), "{json}");
+    let variants = json["variants"].as_array().expect("variants");
+    let runs: usize = variants.iter().filter_map(|v| Some(v["runs"].as_array()?.len())).sum();
+    assert_eq!((variants.len(), runs, &variants[6]["mode"]), (12, 14, &"lora".into()), "{json}");
+    let page = strandline(folder, &["diff", "modes", "--format", "html"]).1;
+    assert!(page.contains(">lora/keep</td>"), "{page}");
 }

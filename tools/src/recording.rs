@@ -12,6 +12,7 @@ use strandline::event::{Bytes, DeviceId, DriverMemory, Nanos};
 use strandline::format::region::Identity;
 use strandline::format::tail::{self, Place};
 use strandline::reader::{Reader, Summary, kept_path, open_file};
+use strandline::report::plural;
 
 /// Folder under which runs are kept, in the current directory.
 pub(crate) const HOME: &str = "strandline";
@@ -60,8 +61,8 @@ pub(crate) fn only(found: &[PathBuf]) -> Result<&Path, Error> {
         [one] => Ok(one),
         [] => Err(Error::new("there is no recording").status(status::USAGE)),
         [first, ..] => {
-            let what =
-                format!("there are {} recordings, one for each process; this command takes one", found.len());
+            let recordings = plural(found.len() as u64, "recording");
+            let what = format!("there are {recordings}, one for each process; this command takes one");
             Err(Error::usage(what, format!("such as {}", shown(first))))
         }
     }
@@ -84,10 +85,15 @@ fn none_in(path: &Path) -> Error {
 
 /// The runs in a folder of runs, by name: folders with recordings.
 pub(crate) fn runs(home: &Path) -> Vec<PathBuf> {
-    let folders = fs::read_dir(home).into_iter().flatten().flatten().map(|e| e.path());
-    let mut runs: Vec<PathBuf> = folders.filter(|path| !list(path).is_empty()).collect();
-    runs.sort_by_cached_key(|p| natural(&p.to_string_lossy()));
-    runs
+    folders(home).into_iter().filter(|path| !list(path).is_empty()).collect()
+}
+
+/// What lies in a folder, by name: 2 before 10.
+pub(crate) fn folders(home: &Path) -> Vec<PathBuf> {
+    let mut found: Vec<PathBuf> =
+        fs::read_dir(home).into_iter().flatten().flatten().map(|e| e.path()).collect();
+    found.sort_by_cached_key(|p| natural(&p.to_string_lossy()));
+    found
 }
 
 /// The recordings of the newest run in a folder of runs.

@@ -1,9 +1,11 @@
 //! What is more in one process than in another, line by line, also where lines have moved in between; and several runs in one table.
 
 mod lines;
+mod modes;
 mod page;
 mod runs;
 
+pub use modes::Modes;
 pub use runs::{Effect, Run, Runs, Variant};
 
 use std::collections::BTreeMap;

@@ -1,6 +1,7 @@
 //! A comparison as one page of HTML that needs no network and runs no script.
 
-use super::runs::{Effect, Runs};
+use super::modes::Modes;
+use super::runs::Effect;
 use super::{Diff, ROWS};
 use crate::event::printable;
 use crate::report::html::policy_of_style;
@@ -39,7 +40,7 @@ fn part(of: u64, most: u64) -> String {
     (u128::from(of) * 100 / u128::from(most.max(1))).to_string()
 }
 
-impl Runs {
+impl Modes {
     /// As a page.
     ///
     /// # Errors

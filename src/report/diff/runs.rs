@@ -1,9 +1,8 @@
 //! Several runs in one table: variants of a job, each with its repeats, against the first.
 
 use crate::detect::{Certainty, GrainName, final_oom};
-use crate::report::{Align, Process, Style, Table, percent, plural, quantity, size, size_f, thousands};
+use crate::report::{Process, percent, plural, quantity, size, size_f, thousands};
 use serde_json::{Value, json};
-use std::io::{self, Write};
 
 /// The part of the base's peak below which a difference is never an effect, however alike the repeats are.
 const SMALLEST: f64 = 0.005;
@@ -243,10 +242,9 @@ impl Runs {
         said
     }
 
-    /// The table's cells, its head first.
-    pub(super) fn cells(&self) -> Vec<[String; 6]> {
-        let head = ["variant", "runs", "steps", "peak", "grows", "effect"].map(str::to_owned);
-        let row = |(v, effect): (&Variant, Effect)| {
+    /// The cells of the table's rows.
+    pub(super) fn cells(&self) -> impl Iterator<Item = [String; 6]> {
+        self.rows().map(|(v, effect): (&Variant, Effect)| {
             let noise =
                 if v.runs.len() > 1 { format!(" ± {}", size(v.noise().div_ceil(2))) } else { String::new() };
             let words = self.words(v, effect);
@@ -265,46 +263,32 @@ impl Runs {
                 growing,
                 words,
             ]
-        };
-        std::iter::once(head).chain(self.rows().map(row)).collect()
+        })
     }
 
-    /// For people.
-    ///
-    /// # Errors
-    /// What the sink says.
-    pub fn text(&self, out: &mut impl Write, style: Style) -> io::Result<()> {
-        style.print(out, &[format!("strandline: {}", self.verdict())])?;
-        let [l, r] = [Align::Left, Align::Right];
-        let mut table = Table::new([l, r, r, r, r, l]);
-        self.cells().into_iter().for_each(|row| table.row(row));
-        style.print(out, &table.lines(2))
-    }
-
-    /// For programs.
-    pub fn json(&self) -> Value {
+    /// Each variant as JSON has it, of the mode with this name.
+    pub(super) fn values(&self, mode: &str) -> impl Iterator<Item = Value> {
         let run = |r: &Run| {
             json!({
                 "path": r.path, "steps": r.steps, "peak_bytes": r.peak, "growth_bytes_per_step": r.growth,
                 "growth_grain": r.per.map(GrainName::name), "died_in_step": r.died_in,
             })
         };
-        let variant = |(v, effect): (&Variant, Effect)| {
+        self.rows().map(move |(v, effect)| {
             let saved = (self.base.peak() as i64).saturating_sub(v.peak() as i64);
             json!({
-                "name": v.name, "peak_bytes": v.peak(), "peak_noise_bytes": v.noise(), "steps": v.steps(),
+                "name": v.name, "mode": (!mode.is_empty()).then_some(mode),
+                "peak_bytes": v.peak(), "peak_noise_bytes": v.noise(), "steps": v.steps(),
                 "growth_bytes_per_step": v.growth(), "died": v.deaths(), "saved_bytes": saved,
                 "effect": effect.name(), "words": self.words(v, effect),
                 "runs": v.runs.iter().map(run).collect::<Vec<_>>(),
             })
-        };
-        json!({
-            "schema": 1,
-            "tool": format!("strandline {}", crate::VERSION),
-            "verdict": self.verdict(),
-            "base": self.base.name,
-            "variants": self.rows().map(variant).collect::<Vec<_>>(),
         })
+    }
+
+    /// The variant that the others are compared with.
+    pub(super) fn base(&self) -> &Variant {
+        &self.base
     }
 }
 

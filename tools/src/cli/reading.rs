@@ -66,7 +66,7 @@ pub(crate) struct Advise {
 #[derive(Args, Debug)]
 pub(crate) struct Diff {
     /// A recording, or a snapshot that PyTorch or strandline wrote; REC@MOMENT picks a moment of it, such as REC@step:10. Or a folder of runs:
-    /// each is a row
+    /// each is a row; in a folder of such folders, each is a mode with a base of its own
     #[arg(value_name = "BASE")]
     pub(crate) base: PathBuf,
     /// What to compare with BASE: one recording is compared line by line, several in one table. NAME=REC names a run; runs of the same name,
