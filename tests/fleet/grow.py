@@ -1,10 +1,10 @@
 """Grows a fleet from recorded ranks: each is written many times over, as the recording of another rank.
 
-    grow.py FROM OUT --ranks N [--bad RANK=NAME]… [--missing RANK]… [--restarted RANK]… [--jobs N]
+    grow.py FROM OUT --ranks N [--bad RANK=NAME]… [--missing RANK]… [--restarted RANK]… [--jobs N] [--apart SECONDS]
 
 FROM has recordings `*-r0.strand` and `*-r1.strand` of healthy ranks, which take turns, and others that `--bad` names by their number. Rank, host
 (8 ranks each), pid, start, time and the identity of the region differ from rank to rank; pages of events are as they were recorded. A restarted rank has an
-earlier recording beside its own. With several jobs OUT has a folder for each, `job-0000` and so on, of which every seventh has the bad ranks.
+earlier recording beside its own. The clock of each node is so many seconds ahead of the one before, or behind it. With several jobs OUT has a folder for each, `job-0000` and so on, of which every seventh has the bad ranks.
 The same arguments make the same bytes.
 """
 
@@ -22,6 +22,7 @@ p.add_argument("--bad", action="append", default=[])
 p.add_argument("--missing", type=int, action="append", default=[])
 p.add_argument("--restarted", type=int, action="append", default=[])
 p.add_argument("--jobs", type=int)
+p.add_argument("--apart", type=float, default=0.001000003)
 args = p.parse_args()
 
 FIXED, BLOCK = 24, 4096
@@ -44,8 +45,8 @@ def write(out, source, rank, restart, job):
     provenance.update(pid=pid, restart=restart)
     header = dict(header, pid=pid, start=1 + rank, tail=None, provenance=provenance)
     header["region"] = f"{job:016x}{2 * rank + restart + 1:016x}"
-    # Clocks of nodes are a little apart, and a job of a folder begins an hour after the one before.
-    header["unix_ns"] += (60 * job + 10 * restart) * MINUTE + rank // 8 * 1_000_003
+    # A job of a folder begins an hour after the one before.
+    header["unix_ns"] += (60 * job + 10 * restart) * MINUTE + rank // 8 * round(args.apart * 1e9)
     text = json.dumps(header, separators=(",", ":")).encode()
     head = magic + struct.pack("<II", len(text), zlib.crc32(text)) + text
     head += bytes(-len(head) % BLOCK + BLOCK)
