@@ -2,7 +2,7 @@
 
 mod support;
 
-use serde_json::json;
+use serde_json::{Value, json};
 use std::process::{Command, Stdio};
 use support::{Folder, Job, cache, command, packages, python, root};
 
@@ -163,6 +163,99 @@ fn regions_that_are_nested_threaded_or_broken_are_told_right() {
         let job = if preload { job } else { job.env("LD_PRELOAD", "") };
         let ran = job.env("XDG_CACHE_HOME", cache()).run().succeeded();
         assert!(ran.stdout().ends_with("done\n"), "{}", ran.stdout());
+    }
+}
+
+const STOPS: &str = r#"
+import json, os, sys, threading, torch, strandline
+
+if sys.argv[1] == "late":
+    strandline.start()
+if sys.argv[1] == "pluggable":
+    strandline.use_allocator()
+model = torch.nn.Linear(256, 256).cuda()
+optimizer = torch.optim.SGD(model.parameters(), 1e-3)
+kept = []
+
+def train(steps, bytes):
+    for _ in range(steps):
+        kept.append(torch.zeros(bytes, dtype=torch.uint8, device="cuda"))
+        model(torch.randn(64, 256, device="cuda")).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+train(9, 1 << 20)
+peak = torch.cuda.max_memory_allocated()
+# Other threads allocate meanwhile, and are in the middle of a call.
+busy, seen = threading.Event(), []
+def allocate():
+    while not busy.is_set():
+        torch.zeros(1 << 10, device="cuda")
+    seen.append(True)
+threads = [threading.Thread(target=allocate) for _ in range(3)]
+for t in threads: t.start()
+path = strandline.stop()
+assert strandline.stop() is None and not strandline.step(10) and not strandline.mark("after")
+size = os.path.getsize(path)
+busy.set()
+for t in threads: t.join()
+before = torch.cuda.memory_allocated()
+train(9, 16 << 20)
+assert torch.cuda.memory_allocated() >= before + 9 * (16 << 20) and len(seen) == 3
+kept.clear()
+assert torch.cuda.memory_allocated() < before
+assert os.path.getsize(path) == size and strandline.recording() == path
+try:
+    strandline.start()
+    raise SystemExit("it was started again")
+except strandline.Error as e:
+    assert "strandline.stop() has ended its recording" in str(e), e
+if os.fork() == 0:
+    os._exit(strandline.stop() is not None)
+assert os.wait()[1] == 0
+told = strandline.report()
+html = told._repr_html_()
+assert html == "<pre>" + str(told).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace('"', "&quot;").replace("'", "&#x27;") + "</pre>", html
+assert told.verdict in html.lower() or "too short" in html.lower(), html
+print(json.dumps({"path": path, "peak": peak, "size": size}))
+"#;
+
+/// `stop()` completes the recording, and the job goes on as without it, whichever way it was recorded.
+#[test]
+fn a_recording_that_the_program_ends_is_complete_and_the_program_goes_on() {
+    for way in ["preload", "late", "pluggable"] {
+        let folder = Folder::new("api-stop");
+        std::fs::write(folder.join("job.py"), STOPS).expect("a script");
+        let job = Job::program(&folder, python()).arg("-u").arg("job.py").arg(way);
+        let job = job.env("PYTHONPATH", root().join("tools/python")).env("STRANDLINE_BIN", command());
+        let job = if way == "preload" { job } else { job.env("LD_PRELOAD", "") };
+        let ran = job.env("XDG_CACHE_HOME", cache()).run().succeeded();
+        let said: Value =
+            serde_json::from_str(&ran.stdout()).unwrap_or_else(|e| panic!("{way}: {e}: {}", ran.stdout()));
+        assert_eq!(said["path"], json!(ran.recording()), "{way}");
+        assert!(folder.tails().is_empty(), "{way}: the tail is gone: {:?}", folder.tails());
+        let length = std::fs::metadata(ran.recording()).expect("the recording").len();
+        assert_eq!(said["size"], json!(length), "{way}: nothing was written after it");
+        let report = support::report(&ran.recording());
+        let p = &report.process;
+        assert_eq!(
+            (&p["ended"], &p["events_lost"], &p["damage"]),
+            (&json!("stopped"), &json!(0), &json!([])),
+            "{way}: {p:#}"
+        );
+        // The step that was under way has not ended in it.
+        assert!(p["steps"].as_u64().is_some_and(|n| n == 8 || n == 9), "{way}: {}", p["steps"]);
+        let peak = &p["devices"][0]["peak_allocated_bytes"];
+        assert!(peak.as_u64() >= said["peak"].as_u64() && peak.as_u64() < Some(64 << 20), "{way}: {peak}");
+        let mut text = Command::new(command());
+        let text = text
+            .arg("report")
+            .arg(ran.recording())
+            .env("COLUMNS", "300")
+            .output()
+            .expect("the command starts");
+        let text = String::from_utf8_lossy(&text.stdout).into_owned();
+        assert!(text.contains(" · until the program ended the recording"), "{way}: {text}");
     }
 }
 

@@ -180,9 +180,9 @@ impl Replay {
     fn exit_status(&self) -> Option<u64> {
         self.meta["exit_status"].as_u64()
     }
-    /// The process is known to have ended by itself, with status 0.
+    /// The process is known to have ended by itself, with status 0, or to have gone on when it ended the recording.
     pub fn ended_well(&self) -> bool {
-        self.ended.is_some() && self.exit_status() == Some(0)
+        self.ended.is_some() && (self.exit_status() == Some(0) || self.meta["ended"] == "stopped")
     }
     /// Facts about the process (the recording's `Meta` items, later ones over earlier ones); null: none was told.
     pub fn meta(&self) -> &serde_json::Value {

@@ -156,6 +156,8 @@ pub enum Ended {
     Signal(i32),
     /// It has not.
     Running,
+    /// Nobody knows: the program ended its recording before.
+    Stopped,
     /// Nobody saw it.
     #[default]
     Unknown,
@@ -168,6 +170,7 @@ impl Ended {
             Ended::Exit => "exit".into(),
             Ended::Signal(n) => format!("signal {n}"),
             Ended::Running => "running".into(),
+            Ended::Stopped => "stopped".into(),
             Ended::Unknown => "unknown".into(),
         }
     }

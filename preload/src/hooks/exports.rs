@@ -145,6 +145,7 @@ pub const CONTROL: &[&str] = &[
     "strandline_start",
     "strandline_device",
     "strandline_recording",
+    "strandline_stop",
     // Blocks of CuPy's pool.
     "strandline_cupy",
     "strandline_block",

@@ -24,14 +24,18 @@ const NO_TORCH: c_int = -2;
 const RECORDS: c_int = 0;
 const DOES_NOT: c_int = 1;
 const DID_ALREADY: c_int = 2;
+const WAS_STOPPED: c_int = 3;
 
 /// Records this process from now on. `device`: the calling thread's current CUDA device, negative where CUDA is not
 /// initialized. 0: it is recorded from now on; 1: it is not (a line on stderr says why, unless it was switched off);
-/// 2: it was recorded already.
+/// 2: it was recorded already; 3: its recording was ended by `strandline_stop`.
 ///
 /// To be called with the GIL held, after `import torch`; with -2 for the device where the process has none.
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn strandline_start(device: c_int) -> c_int {
+    if recorder::is_stopped() {
+        return WAS_STOPPED;
+    }
     // A process whose memory comes through the pluggable door records too, and lacks our hooks where it was not started with them.
     // The loader has put us before CUDA and torch itself.
     let preloaded = is_global(c"strandline_start", strandline_start as *const ());

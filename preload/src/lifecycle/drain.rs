@@ -151,12 +151,14 @@ impl DrainThread {
         overhead::fact(self.elapsed(now), ticks, rings + thread::resident() + others)
     }
 
-    fn end(&mut self, status: i32) -> io::Result<()> {
+    fn end(&mut self, status: Option<i32>) -> io::Result<()> {
         let now = clock::moment();
         let mut facts = self.cost(now);
-        facts["ended"] = "exit".into();
-        // What a parent gets to see of it.
-        facts["exit_status"] = (status & 0xff).into();
+        facts["ended"] = if status.is_some() { "exit" } else { "stopped" }.into();
+        if let Some(status) = status {
+            // What a parent gets to see of it.
+            facts["exit_status"] = (status & 0xff).into();
+        }
         self.drain.name_threads(tid::name_of);
         let last = self.housekeeping.iter_mut().filter_map(|h| h.last_facts());
         for (name, fact) in last.filter_map(|l| l.as_object().cloned()).flatten() {

@@ -14,8 +14,8 @@ pub(crate) use housekeeping::Housekeeping;
 #[cfg(test)]
 pub(crate) use state::pretend_to_record;
 pub(crate) use state::{
-    Control, Session, arm, config, fail, is_inert, is_recording, on_first_call, pass_through, ready_lanes,
-    record, record_metadata, recording_path, region, say_attached, session, set_ready_lanes, step_time,
-    wants_steps,
+    Control, Session, arm, config, fail, is_inert, is_recording, is_stopped, on_first_call, pass_through,
+    ready_lanes, record, record_metadata, recording_path, region, say_attached, session, set_ready_lanes,
+    set_stopped, step_time, wants_steps,
 };
 pub(crate) use thread::Thread;

@@ -7,7 +7,7 @@
 //! | Inert       | `STRANDLINE_DISABLE=1`                  | PassThrough   |
 //! | Arming      | file, region and thread are made        | Recording     |
 //! | Arming      | one of them cannot be made (one line)   | PassThrough   |
-//! | Recording   | the first failure (one line), a fork (the child), or the end of the process | PassThrough |
+//! | Recording   | the first failure (one line), a fork (the child), `strandline_stop`, or the end of the process | PassThrough |
 //! | PassThrough | for ever                                |               |
 //!
 //! An inert process has no file, no thread and no mapping of ours. The child of a fork by a recording process keeps its
@@ -48,8 +48,8 @@ static BEGIN: OnceLock<fn()> = OnceLock::new();
 pub(crate) enum Control {
     /// Facts about the process: a JSON object.
     Tell(Value),
-    /// The process ends with this status: write everything, answer on the channel.
-    End(Sender<()>, i32),
+    /// The process ends with this status, or the program ends the recording: write everything, answer on the channel.
+    End(Sender<()>, Option<i32>),
 }
 
 /// What is fixed once the process is armed.
@@ -138,6 +138,19 @@ pub(crate) fn fail(why: Arguments<'_>) {
         region().into_iter().for_each(|r| r.set_flags(flag::WRITER_STOPPED));
         say!("{why}");
     }
+}
+
+/// The program has ended the recording.
+static STOPPED: AtomicBool = AtomicBool::new(false);
+
+/// The program ends the recording, which does not begin again: its rings and its file are those of one recording.
+pub(crate) fn set_stopped() {
+    STOPPED.store(true, Release);
+}
+
+/// Whether the program has ended the recording.
+pub(crate) fn is_stopped() -> bool {
+    STOPPED.load(Acquire)
 }
 
 /// What is fixed since the process was armed; `None` before.

@@ -46,6 +46,7 @@ fn run(p: &Process<'_>) -> String {
     match p.ended {
         Ended::Signal(n) => parts.push(format!("ended by signal {n}")),
         Ended::Running => parts.push("still running".to_owned()),
+        Ended::Stopped => parts.push("until the program ended the recording".to_owned()),
         Ended::Exit | Ended::Unknown => {}
     }
     parts.join(" · ")

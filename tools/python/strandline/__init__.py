@@ -8,6 +8,8 @@
 
     strandline.start()              # a process that runs already (Jupyter, Ray actors, pytest): recorded from now on
 
+    strandline.stop()               # the recording is complete; the process goes on without it
+
     strandline.step(n); strandline.phase("eval"); strandline.mark("epoch 2"); strandline.snapshot("now.pickle")
 
     print(strandline.report())      # what can be said of this process up to now
@@ -31,7 +33,7 @@ if TYPE_CHECKING:
     from ._phase import Phase, phase
     from ._region import Leaked, Left, Line, watch_region
     from ._report import Finding, Report, report
-    from ._start import start
+    from ._start import start, stop
 
 __all__ = [
     "Error",
@@ -54,6 +56,7 @@ __all__ = [
     "snapshot",
     "start",
     "step",
+    "stop",
     "use_allocator",
     "version",
     "watch_region",
@@ -67,7 +70,7 @@ _PLACES = {
     "_phase": ("Phase", "phase"),
     "_region": ("Leaked", "Left", "Line", "watch_region"),
     "_report": ("Finding", "Report", "report"),
-    "_start": ("start",),
+    "_start": ("start", "stop"),
 }
 
 

@@ -107,6 +107,7 @@ def library() -> ctypes.CDLL:
         "strandline_snapshot": (ctypes.c_int, [ctypes.c_char_p]),
         "strandline_device": (None, [ctypes.c_int, ctypes.c_char_p, ctypes.c_uint64]),
         "strandline_recording": (ctypes.c_char_p, []),
+        "strandline_stop": (ctypes.c_int, []),
         "strandline_memory_fraction": (ctypes.c_double, [ctypes.c_int]),
         "strandline_memory_stats": (
             ctypes.c_size_t,

@@ -20,8 +20,11 @@ _VARIABLES = {
 }
 # What strandline_start is told where there is no PyTorch to attach to.
 _NO_TORCH = -2
-# What strandline_start says where it does not record.
+# What strandline_start says where it does not record, and where it did until `stop`.
 _DOES_NOT = 1
+_WAS_STOPPED = 3
+# What strandline_stop says where the last pages were not written.
+_NOT_WRITTEN = 2
 
 
 def _tell_devices(torch: Any) -> int:
@@ -61,7 +64,10 @@ def start(out: Union[str, os.PathLike[str], None] = None, **settings: Union[str,
             raise _library.Error(f"torch {torch.__version__} of {sys.executable} is built without CUDA: nothing to record")
         device = _tell_devices(torch)
     # With the GIL held, unlike other calls: the hooks on torch's optimizers are put there at once.
-    if ctypes.PyDLL(_library.library_path()).strandline_start(device) == _DOES_NOT:
+    started = ctypes.PyDLL(_library.library_path()).strandline_start(device)
+    if started == _WAS_STOPPED:
+        raise _library.Error("this process is not recorded again: strandline.stop() has ended its recording; start a new process")
+    if started == _DOES_NOT:
         disabled = os.environ.get("STRANDLINE_DISABLE") == "1"
         why = "STRANDLINE_DISABLE=1 is set" if disabled else "see strandline's line on stderr"
         raise _library.Error(f"this process is not recorded: {why}")
@@ -69,3 +75,18 @@ def start(out: Union[str, os.PathLike[str], None] = None, **settings: Union[str,
     if "torch" not in sys.modules and _cupy.is_there():
         _cupy.watch()
     return _library.recording()
+
+
+def stop() -> Optional[str]:
+    """Ends the recording of this process, and returns its path; `None`: this process is not recorded.
+
+    The recording is complete then, and `strandline.report()` still reads it. The process goes on as before: what was hooked stays hooked,
+    and only forwards. It is not recorded again; `strandline.start()` raises `strandline.Error` from then on.
+
+    Raises `strandline.Error` where the last pages cannot be written within ten seconds, or at all.
+    """
+    # Without the GIL, unlike `start`: it waits for the thread that writes.
+    stopped = _library.library().strandline_stop() if _library.is_loaded() else None
+    if stopped == _NOT_WRITTEN:
+        raise _library.Error("the end of the recording could not be written: see strandline's line on stderr")
+    return _library.recording() if stopped == 0 else None

@@ -172,7 +172,7 @@ fn seen_whole(verdict: Verdict, feed: &Feed, ended: Ended, is_empty: bool) -> Ve
 /// our code any more.
 fn death(ended: Ended) -> Death {
     match ended {
-        Ended::Exit | Ended::Running => Death::None,
+        Ended::Exit | Ended::Running | Ended::Stopped => Death::None,
         Ended::Signal(n) => Death::Signal(n),
         Ended::Unknown => Death::Unseen,
     }
@@ -182,8 +182,10 @@ fn death(ended: Ended) -> Death {
 fn ended(feed: &Feed, outcome: Option<&Seen>) -> (Ended, bool) {
     let summary = feed.summary();
     let told = summary.ended();
-    if told == Some("exit") {
-        return (Ended::Exit, false);
+    match told {
+        Some("exit") => return (Ended::Exit, false),
+        Some("stopped") => return (Ended::Stopped, false),
+        _ => {}
     }
     if let Some(n) = told.and_then(|t| t.strip_prefix("signal ")?.parse().ok()) {
         return (Ended::Signal(n), false);
