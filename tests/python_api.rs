@@ -1,5 +1,7 @@
 //! The Python package: what its documents show runs as they show it, and its types are right.
 
+#[path = "python_api/documents.rs"]
+mod documents;
 mod support;
 
 use serde_json::{Value, json};
