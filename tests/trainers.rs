@@ -4,7 +4,8 @@
 
 mod support;
 
-use std::path::PathBuf;
+use serde_json::{Value, json};
+use std::path::{Path, PathBuf};
 use strandline::event::Body;
 use support::{Folder, Job, Ran, Recording, cache, command, packages, python, root};
 
@@ -49,11 +50,17 @@ const TRAINERS: &[&str] = &[
 /// libraries cannot be had.
 #[track_caller]
 fn run(folder: &Folder, words: &[&str], more: &[PathBuf]) -> Option<Ran> {
+    run_program(folder, python(), &[&["-u"], words].concat(), more)
+}
+
+/// The same of any program.
+#[track_caller]
+fn run_program(folder: &Folder, program: &Path, words: &[&str], more: &[PathBuf]) -> Option<Ran> {
     let installed = packages::if_they_can_be_had("trainers-1", TRAINERS)?;
     let scripts = root().join("tests/python/trainers");
     let path = [&[root().join("tools/python"), installed, scripts.clone()], more].concat();
     let whole = |word: &&str| if word.ends_with(".py") { scripts.join(word) } else { PathBuf::from(word) };
-    let job = Job::program(folder, python()).arg("-u").args(words.iter().map(whole));
+    let job = Job::program(folder, program).args(words.iter().map(whole));
     let job = job.env("PYTHONPATH", std::env::join_paths(path).expect("a search path")).env("LD_PRELOAD", "");
     let job = job.env("PYTHONDONTWRITEBYTECODE", "1").env("XDG_CACHE_HOME", cache());
     // All that asks for a network is told that there is none.
@@ -106,6 +113,51 @@ fn lightning_logs_figures_marks_its_steps_and_trains_as_before() {
 #[test]
 fn accelerate_logs_figures_marks_its_steps_and_trains_as_before() {
     trained("accelerate").iter().for_each(|steps| are_global_steps(steps));
+}
+
+/// What is said of `alike.py` under `strandline run`: the verdict, and of its one finding the kind, how sure it is, the line and the rate.
+fn judged(library: &str, callback: &[&str], more: &[PathBuf]) -> Option<Value> {
+    let folder = Folder::new(&format!("alike-{library}"));
+    let python = python().to_str().expect("UTF-8").to_owned();
+    let words = [&["run", "--quiet", "-o", "out", "--", &python, "alike.py", library], callback].concat();
+    run_program(&folder, command(), &words, more)?;
+    let report = support::report(&folder.files(".strand").pop().expect("a recording"));
+    let p = &report.process;
+    let [finding] = &p["findings"].as_array().expect("findings")[..] else { panic!("{p:#}") };
+    // Without the callback the last step ends with the process, if at all.
+    assert!(p["steps"].as_u64().is_some_and(|n| (19..=20).contains(&n)), "{}", p["steps"]);
+    let source = if callback.is_empty() { "optimizer" } else { "manual" };
+    assert_eq!(p["step_source"], source, "{p:#}");
+    let line = &finding["sites"][0]["your_line"];
+    Some(json!([
+        report.run["verdict"],
+        finding["kind"],
+        finding["certainty"],
+        line["file"],
+        line["line"],
+        finding["bytes_per_step"],
+        finding["grain"],
+    ]))
+}
+
+/// The callback marks the steps that are seen without it.
+#[track_caller]
+fn are_judged_alike(library: &str, more: &[PathBuf]) {
+    let Some(plain) = judged(library, &[], more) else { return };
+    assert_eq!(Some(&plain), judged(library, &["callback"], more).as_ref());
+    assert_eq!((&plain[0], &plain[5]), (&json!("growing"), &json!(2 << 20)), "{plain}");
+    assert!(plain[3].as_str().is_some_and(|file| file.ends_with("trainers/common.py")), "{plain}");
+}
+
+#[test]
+fn a_trainer_with_an_adapter_of_peft_is_judged_alike_with_the_callback_and_without() {
+    let Some(peft) = packages::if_they_can_be_had("peft-1", &["--no-deps", "peft==0.21.2"]) else { return };
+    are_judged_alike("transformers", &[peft]);
+}
+
+#[test]
+fn lightning_is_judged_alike_with_the_callback_and_without() {
+    are_judged_alike("lightning", &[]);
 }
 
 #[test]
