@@ -154,7 +154,8 @@ fn pages_are_clicked_in_chromium() {
         .recording();
     let [report, diff] = ["report", "diff"].map(OsStr::new);
     let leak_page = page("leak", &[report, leak.as_os_str()]);
-    let mut more = vec![page("names", &[report, names.as_os_str()])];
+    let mut more =
+        vec![page("names", &[report, names.as_os_str(), OsStr::new("--source-links"), OsStr::new("vscode")])];
     more.push(page("diff", &[diff, leak.as_os_str(), names.as_os_str()]));
     let named = |name: &str, path: &Path| [OsStr::new(name), path.as_os_str()].join(OsStr::new("="));
     let runs = [("base", &leak), ("patch", &names)].map(|(name, path)| named(name, path));

@@ -18,6 +18,8 @@ pub struct Report<'a> {
     pub exit: Option<Exit>,
     /// Commands worth typing next, each with what it is for.
     pub next: Vec<(String, String)>,
+    /// What a link to a file begins with, before the file's absolute path, on the page: an editor's. Empty: places are no links.
+    pub source_links: &'static str,
 }
 
 /// One recorded process.

@@ -104,7 +104,12 @@ fn next() -> Vec<(String, String)> {
 
 /// The report on one process that ended with this status.
 fn ended(process: Process<'_>, status: i32) -> Report<'_> {
-    Report { processes: vec![process], exit: Some(Exit { status, own: true }), next: next() }
+    Report {
+        processes: vec![process],
+        exit: Some(Exit { status, own: true }),
+        next: next(),
+        ..Report::default()
+    }
 }
 
 /// What keeps it is known: that it may be cycles is not said.
@@ -127,7 +132,10 @@ fn a_leak_that_filled_the_card() {
 fn a_leak_that_still_runs() {
     let j = Job::new().train(18, STASH[0], 64 * MIB).train(12, STASH[0], 0).judged(as_known, Ended::Running);
     let again = ("strandline report".to_owned(), "again, once what is still running has ended".to_owned());
-    reads("leak_running", &Report { processes: vec![j.process()], exit: None, next: vec![again] });
+    reads(
+        "leak_running",
+        &Report { processes: vec![j.process()], exit: None, next: vec![again], ..Report::default() },
+    );
 }
 
 /// What GROWING means is said below the first line.
@@ -196,7 +204,7 @@ fn blind_is_not_clean() {
     let mut p = Process::new(&replay, &names, &v, &[]);
     p.damage = vec!["at byte 81920: 4096 bytes are not pages of a recording".into()];
     p.ended = Ended::Signal(9);
-    reads("blind", &Report { processes: vec![p], exit: None, next: Vec::new() });
+    reads("blind", &Report { processes: vec![p], exit: None, ..Report::default() });
 }
 
 /// A batch that is larger than those before it.
@@ -231,7 +239,7 @@ fn a_kernel_that_fails_leads() {
 fn several_ranks_are_one_report() {
     let ranks = [0, 1, 2].map(|i| rank(i, 3, i < 2));
     let processes = ranks.iter().map(Judged::process).collect();
-    reads("ranks", &Report { processes, exit: None, next: next() });
+    reads("ranks", &Report { processes, exit: None, next: next(), ..Report::default() });
 }
 
 /// The names of the contract: every key of schema 1 is there, in every report.

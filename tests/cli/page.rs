@@ -40,6 +40,27 @@ fn sums(parts: &Value, points: usize) -> Vec<u64> {
 }
 
 #[test]
+fn places_are_links_to_an_editor_where_that_is_asked_for() {
+    let folder = Folder::new("page-links");
+    let recording = frozen("v1-plain.strand");
+    for (words, links) in [(&[][..], ""), (&["--source-links", "vscode"], "vscode://file")] {
+        let all = [&["report", &recording, "--html=page.html"], words].concat();
+        let (status, _, stderr) = run(&folder, &all);
+        assert_eq!(status, 0, "{stderr}");
+        let page = std::fs::read_to_string(folder.path().join("page.html")).expect("the page");
+        assert_eq!(data(&page)["told"]["links"], links);
+    }
+    for wrong in [
+        &["--source-links", "vscode"][..],
+        &["--html=page.html", "--source-links", "javascript:alert(1)//"],
+        &["--html=page.html", "--share", "--source-links", "vscode"],
+    ] {
+        let (status, _, stderr) = run(&folder, &[&["report", &recording], wrong].concat());
+        assert_eq!(status, 2, "{wrong:?}: {stderr}");
+    }
+}
+
+#[test]
 fn a_page_is_whole_and_sums_to_what_the_report_says() {
     let folder = Folder::new("page");
     for name in ["v1-plain.strand", "v1-gap.strand", "v1-dropped.strand"] {

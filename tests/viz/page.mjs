@@ -36,6 +36,10 @@ mkdirSync(out, { recursive: true });
 // Runs in the page: everything pressed, what is wrong with it, and how long the slowest took.
 function pressed(mustLeak, mostMs) {
   const wrong = [], $ = id => document.getElementById(id), all = s => [...document.querySelectorAll(s)];
+  // Places are links if the page was asked for with --source-links, whatever a file is called, and nothing else is one.
+  const links = all('a[href]'), asked = $('data') && JSON.parse($('data').textContent).told?.links;
+  if (links.some(a => !asked || !/^vscode:\/\/file\/[^<>"\s]*(:\d+)?$/.test(a.href))) wrong.push('a link leads elsewhere: ' + links.map(a => a.href));
+  if (asked && !links.length) wrong.push('no place is a link');
   let slowest = 0;
   const timed = (what, act) => { const t = performance.now(); act(); document.body.getBoundingClientRect(); const ms = performance.now() - t; if (ms > slowest) slowest = ms; if (ms > mostMs) wrong.push(`${what} took ${ms.toFixed(0)} ms`); };
   const wide = () => { const more = document.documentElement.scrollWidth - innerWidth; if (more > 0) wrong.push(`${more} pixels wider than the window`); };

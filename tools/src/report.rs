@@ -23,6 +23,9 @@ pub(crate) fn main(options: &cli::Report) -> Result<u8, Error> {
         let hint = "name its file: --html=FILE.html";
         return Err(Error::usage(what, hint));
     }
+    if options.source_links.is_some() && !is_page(options) {
+        return Err(Error::usage("--source-links is for the page", "add --html, or --format html"));
+    }
     let found = recording::find(asked)?;
     let share = options.share.then(Share::default);
     let mut judged = analyze::judge(&found, None, &suppressions, share.as_ref())?;
@@ -34,6 +37,7 @@ pub(crate) fn main(options: &cli::Report) -> Result<u8, Error> {
         judged = analyze::judge_at_step(&judged, step, &suppressions)?;
     }
     let mut report = analyze::report(&judged, None);
+    report.source_links = options.source_links.map_or("", cli::Editor::links);
     // What would be typed next names the recording, and is of no use to whom the report is shared with.
     if let Some(first) = found.first().filter(|_| !options.share && fetched.is_none()) {
         let place = match (found.len(), first.parent()) {

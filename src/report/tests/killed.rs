@@ -15,7 +15,7 @@ fn the_host_killed_it() {
 fn the_host_killed_one_and_another_leaks() {
     let [well, leaks] = [0, 1].map(|i| rank(i, 2, i == 1));
     let killed = Process { killed_by_host: true, ended: Ended::Signal(9), ..well.process() };
-    let r = Report { processes: vec![killed, leaks.process()], exit: None, next: Vec::new() };
+    let r = Report { processes: vec![killed, leaks.process()], exit: None, ..Report::default() };
     let text = one_line(&r);
     assert!(text.starts_with("strandline: KILLED BY THE HOST") && text.contains("LEAK"), "{text}");
     let value = value(&r);
@@ -39,7 +39,7 @@ fn an_error_of_cuda_leads_whatever_is_said_of_memory() {
         j.train(steps, stash, 0);
         j.event(Body::Failed(FAULT));
         let j = j.judged(as_known, Ended::Exit);
-        let r = Report { processes: vec![j.process()], exit: None, next: Vec::new() };
+        let r = Report { processes: vec![j.process()], exit: None, ..Report::default() };
         let text = one_line(&r);
         let first = format!(
             "strandline: CUDA ERROR. A failed assertion in a kernel on GPU 0: cudaDeviceSynchronize returned 710 in step {};",
@@ -69,7 +69,7 @@ fn strandline_may_have_failed() {
 fn strandline_may_have_failed_in_one_and_it_leaks() {
     let jobs = [0, 1].map(|i| rank(i, 2, true));
     let killed = Process { killed_by_host: true, ..jobs[0].process() };
-    let r = Report { processes: vec![killed, faulty(jobs[1].process()).1], exit: None, next: Vec::new() };
+    let r = Report { processes: vec![killed, faulty(jobs[1].process()).1], exit: None, ..Report::default() };
     let text = one_line(&r);
     assert!(
         text.starts_with("strandline: STRANDLINE MAY HAVE FAILED in cudaMemGetInfo: a thread of rank 1 was"),

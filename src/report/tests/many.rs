@@ -9,7 +9,8 @@ fn of_many_ranks_those_with_nothing_to_tell_are_one_line() {
         let is_bad = |i: usize| (7..7 + bad).contains(&i);
         let processes = (0..20).map(|i| if is_bad(i) { leaks.process() } else { well.process() }).collect();
         let mut out = Vec::new();
-        text::write(&mut out, &Report { processes, exit: None, next: Vec::new() }, Style::default()).unwrap();
+        text::write(&mut out, &Report { processes, exit: None, ..Report::default() }, Style::default())
+            .unwrap();
         let text = String::from_utf8(out).unwrap();
         let lines = text.lines().skip_while(|l| !l.starts_with("  process ")).skip(1);
         let is_row = |l: &&str| l.contains("  LEAK ") || l.contains("  NO LEAK ");
@@ -36,7 +37,8 @@ fn what_a_job_of_one_recording_has_is_not_invented() {
         replay.apply(&Item::Meta(facts), &names);
         let mut p = Process::new(&replay, &names, &clean, &[]);
         p.ended = Ended::Running;
-        let row = export::tables::job(&Report { processes: vec![p], exit: None, next: Vec::new() }, 1, None);
+        let row =
+            export::tables::job(&Report { processes: vec![p], exit: None, ..Report::default() }, 1, None);
         ["world_size", "missing_ranks", "running", "restarts"].map(|column| row[column].clone())
     };
     let of_four = json!({"rank": 2, "local_rank": 2, "world_size": 4, "restart": 1, "pid": 7});
@@ -54,11 +56,8 @@ fn ranks_that_hold_the_same_are_named_as_groups() {
         job.train(20, 0, 0).judged(as_known, Ended::Exit)
     };
     let ranks: Vec<Judged> = more.into_iter().enumerate().map(of).collect();
-    let report = |n| Report {
-        processes: ranks[..n].iter().map(Judged::process).collect(),
-        exit: None,
-        next: Vec::new(),
-    };
+    let report =
+        |n| Report { processes: ranks[..n].iter().map(Judged::process).collect(), ..Report::default() };
     let said = |n| {
         let (mut text, mut json) = (Vec::new(), Vec::new());
         text::write(&mut text, &report(n), Style::default()).unwrap();

@@ -9,7 +9,7 @@ use strandline::report::{Exit, Process, Report};
 /// What can be printed about them.
 pub(crate) fn report(judged: &[Judged], exit: Option<Exit>) -> Report<'_> {
     let processes: Vec<Process<'_>> = judged.iter().map(Judged::process).collect();
-    Report { processes, exit, next: Vec::new() }
+    Report { processes, exit, ..Report::default() }
 }
 
 /// What is worth typing next. `place` is what was judged: a recording, or the folder of a run.

@@ -29,6 +29,9 @@ pub(crate) struct Report {
     #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, default_missing_value = ".",
           conflicts_with_all = ["format", "output"])]
     pub(crate) html: Option<PathBuf>,
+    /// On the page, make places in source files links that open this editor
+    #[arg(long, value_enum, value_name = "EDITOR", conflicts_with = "share")]
+    pub(crate) source_links: Option<Editor>,
     /// Write to this file instead of stdout
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
@@ -41,6 +44,22 @@ pub(crate) struct Report {
     /// Which findings count, and whether they fail the command.
     #[command(flatten)]
     pub(crate) gate: Gate,
+}
+
+/// An editor that opens files by links.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Editor {
+    /// Visual Studio Code
+    Vscode,
+}
+
+impl Editor {
+    /// What its links begin with, before the absolute path of a file.
+    pub(crate) fn links(self) -> &'static str {
+        match self {
+            Editor::Vscode => "vscode://file",
+        }
+    }
 }
 
 /// A step, of the moments that a snapshot can show.

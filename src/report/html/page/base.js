@@ -24,6 +24,13 @@ const percent = x => (100 * x).toFixed(x < 0.1 ? 1 : 0) + " %";
 const place = x => x.file + (x.line ? ":" + x.line : "");
 // A file of an installed package by its path within the package.
 const near = x => place(x).replace(/^.*\/(?:site|dist)-packages\//, "");
+// A place as text, and where the page was asked for with --source-links as a link that opens an editor there.
+const linked = (x, text) => {
+  if (!data.told.links || !x.file.startsWith("/")) return text;
+  const a = el("a", text);
+  a.href = data.told.links + x.file.split("/").map(encodeURIComponent).join("/") + (x.line ? ":" + x.line : "");
+  return a;
+};
 // Text in which `code` stands between backticks.
 const worded = text => text.split("`").map((part, i) => i % 2 ? el("code", part) : part);
 const cells = (tag, list) => { const r = el("tr"); r.append(...list.map(t => el(tag, t))); return r; };

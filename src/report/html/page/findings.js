@@ -14,9 +14,9 @@ function finding(f) {
   title.append(el("span", ended ? "ENDED" : f.certainty.replace("_", " ").toUpperCase(), "tag " + cls), ` ${f.bound && f.certainty === "bounded" ? `memory grows until ${f.bound.source} is full` : f.headline || f.kind.replaceAll("-", " ")}`);
   box.append(title, list);
   const k = f.kept_at, y = site.your_line, a = site.frames[0];
-  if (k) say("kept at", el("code", k.source), ` ${near(k)}`).append(copyable(place(k), "the place that keeps it"));
-  if (a) say("allocated at", `${near(a)} ${a.function}`).append(copyable(place(a), "the place that allocates"));
-  if (y && !(a && place(a) === place(y))) say("your line", `${near(y)} ${y.function}`).append(copyable(place(y), "your line"));
+  if (k) say("kept at", el("code", k.source), " ", linked(k, near(k))).append(copyable(place(k), "the place that keeps it"));
+  if (a) say("allocated at", linked(a, near(a)), ` ${a.function}`).append(copyable(place(a), "the place that allocates"));
+  if (y && !(a && place(a) === place(y))) say("your line", linked(y, near(y)), ` ${y.function}`).append(copyable(place(y), "your line"));
   if (ended) {
     say("because", `reported at ${unit()} ${number(f.detected_step)}, withdrawn at ${unit()} ${number(f.withdrawn_step)}: it no longer grows`);
     return box;
@@ -36,7 +36,9 @@ function finding(f) {
   else if (f.remedy && (grows || f.certainty === "note" && !f.suppressed_by)) say("try", f.remedy);
   if (site.frames.length) {
     const more = el("details");
-    more.append(el("summary", "stack and lines"), el("pre", site.frames.map(x => `${place(x)} ${x.function}`).join("\n")));
+    const stack = el("pre");
+    site.frames.forEach((x, i) => stack.append(i ? "\n" : "", linked(x, place(x)), ` ${x.function}`));
+    more.append(el("summary", "stack and lines"), stack);
     f.sites.forEach(s => { const x = s.your_line || s.frames[0]; if (x) more.append(el("div", `${(s.share * 100).toFixed(1)} %  ${place(x)} ${x.function}`, "soft")); });
     box.append(more);
   }
