@@ -24,7 +24,7 @@ mod tests {
             assert_eq!(filled(SUCCESS, &raw const place), Some(7));
             assert_eq!(filled(2, &raw const place), None);
             assert_eq!(filled(SUCCESS, core::ptr::null::<u64>()), None);
-            assert_eq!(filled(2, 8 as *const u64), None);
+            assert_eq!(filled(2, core::ptr::dangling::<u64>()), None);
         }
     }
 }
