@@ -117,8 +117,18 @@ void tls_destructor(long unused) {
 
 static void at_end(void) { calls(), fputs("called at the end\n", stderr); }
 void at_exit(long unused) { atexit(at_end); }
+
+// What a C++ library does as the process ends: its objects' destructors, and then its own.
+extern int __cxa_atexit(void (*)(void *), void *, void *);
+extern void *__dso_handle;
+static int is_destroyed_last;
+static void destroyed(void *unused) { calls(), fputs("an object is destroyed\n", stderr); }
+void static_destructors(long unused) {
+    is_destroyed_last = 1;
+    __cxa_atexit(destroyed, 0, &__dso_handle);
+}
 __attribute__((destructor)) static void unloaded(void) {
-    if (getenv("STATIC_DESTRUCTOR")) calls();
+    if (is_destroyed_last) calls(), fputs("the library is destroyed\n", stderr);
 }
 
 static void *forever(void *unused) { for (;;) calls(); }

@@ -66,6 +66,19 @@ fn threads_still_call_cuda_when_the_process_ends() {
     strange("later", &["still_running:3"]).succeeded();
 }
 
+/// An object's, as C++ registers it, and the library's own.
+#[test]
+fn static_destructors_call_cuda() {
+    for when in ["later", "early"] {
+        let ran = strange(when, &["static_destructors:0"]).succeeded();
+        let told = ran.theirs();
+        assert!(
+            told.contains("an object is destroyed") && told.contains("the library is destroyed"),
+            "{told}"
+        );
+    }
+}
+
 #[test]
 fn threads_that_initialize_cuda_at_once_do_not_wait_for_each_other() {
     let folder = Folder::new("strange");
