@@ -185,7 +185,7 @@ fn patterns_of_optimizers() {
     let folder = Folder::new("patterns");
     let said =
         Job::python::<&str>(&folder, "tests/python/patterns.py", &[]).run_imported().succeeded().stdout();
-    assert!(said.lines().count() >= 20, "{said}");
+    assert!(said.lines().count() >= 36, "{said}");
     for line in said.lines() {
         let script: Value = serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {line}"));
         let case = script["case"].as_str().expect("a name");

@@ -62,6 +62,36 @@ def accumulation_that_grows_and_shrinks():
     return steps
 
 
+def accumulates(*counts):
+    """A step for each number, of so many microbatches."""
+    model = mlp()
+    optimizer = torch.optim.AdamW(model.parameters())
+    for micro in counts:
+        step(model, optimizer, micro)
+    return len(counts)
+
+
+@case
+def accumulation_that_doubles():
+    return accumulates(*[4] * 10, *[8] * 40)
+
+
+@case
+def accumulation_that_begins_alone_and_then_by_two():
+    return accumulates(*[1] * 10, *[2] * 40)
+
+
+@case
+def accumulation_that_is_halved():
+    return accumulates(*[8] * 10, *[4] * 40)
+
+
+@case
+def rest_that_is_stepped():
+    """Each epoch ends in a step of fewer microbatches."""
+    return accumulates(*[4, 4, 4, 4, 2] * 12)
+
+
 @case
 def accumulation_by_tokens():
     model = mlp()
@@ -175,6 +205,63 @@ def adam_then_sgd():
     return 50
 
 
+def phases(steps, of_each):
+    """Two models, trained by turns of so many steps."""
+    pair = [mlp(), mlp()]
+    optimizers = [torch.optim.AdamW(m.parameters()) for m in pair]
+    for i in range(steps):
+        step(pair[i // of_each % 2], optimizers[i // of_each % 2])
+    return steps
+
+
+@case
+def turns_of_seven_steps():
+    return phases(56, 7)
+
+
+@case
+def turns_of_thirty_steps():
+    return phases(120, 30)
+
+
+def replaced(rounds, steps):
+    """One model, and a new optimizer for each round of so many steps."""
+    model = mlp()
+    for _ in range(rounds):
+        optimizer = torch.optim.AdamW(model.parameters())
+        for _ in range(steps):
+            step(model, optimizer)
+    return rounds * steps
+
+
+@case
+def new_optimizer_every_second_step():
+    return replaced(30, 2)
+
+
+@case
+def new_optimizer_every_five_steps():
+    return replaced(12, 5)
+
+
+@case
+def new_optimizer_every_twenty_steps():
+    return replaced(5, 20)
+
+
+@case
+def every_fourth_step_is_skipped():
+    """As loops do where a loss is not a number: the gradients are dropped, and no optimizer runs. The iteration is a step."""
+    model = mlp()
+    optimizer = torch.optim.AdamW(model.parameters())
+    for i in range(60):
+        backward(model)
+        if i % 4 != 3:
+            optimizer.step()
+        optimizer.zero_grad()
+    return 60
+
+
 def gan(iterations, critics):
     d, g = mlp(), mlp()
     od, og = torch.optim.Adam(d.parameters()), torch.optim.Adam(g.parameters())
@@ -235,15 +322,6 @@ def critic_alone_before():
         step(d, od)
         step(g, og)
     return 55
-
-
-@case
-def turns_of_seven_steps():
-    pair = [mlp(), mlp()]
-    optimizers = [torch.optim.AdamW(m.parameters()) for m in pair]
-    for i in range(56):
-        step(pair[i // 7 % 2], optimizers[i // 7 % 2])
-    return 56
 
 
 @case
