@@ -10,9 +10,11 @@ use job::{Job as Made, SMALL};
 use serde_json::{Deserializer, Value, json};
 use std::io::Write;
 use std::net::TcpListener;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, chown};
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use strandline::format::raw::{Kind, Record, flag};
 use strandline::format::region::Identity;
@@ -30,6 +32,13 @@ impl Process {
     fn that_sleeps() -> Process {
         let sleep = Command::new("sleep").arg("1000").stdin(Stdio::null()).stdout(Stdio::null()).spawn();
         Process(sleep.expect("it starts"))
+    }
+
+    /// The same of another user, which root may start.
+    fn of_user(user: u32) -> Process {
+        let mut sleep = Command::new("sleep");
+        sleep.arg("1000").uid(user).stdin(Stdio::null()).stdout(Stdio::null());
+        Process(sleep.spawn().expect("it starts"))
     }
 
     /// The same in a PID namespace of its own, as in a container: there it is number 1, here it has another, which is told. `None` where the
@@ -192,6 +201,80 @@ fn a_process_of_another_pid_namespace_is_watched() {
     drop(process);
     let text = said(watch);
     assert!(text.contains("watching 1 process"), "{text}");
+}
+
+/// Takes whatever is sent to a port; what came.
+fn receiver() -> (String, Arc<Mutex<Vec<Value>>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let (address, sent) = (listener.local_addr().expect("bound"), Arc::<Mutex<Vec<Value>>>::default());
+    let came = sent.clone();
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().map_while(Result::ok) {
+            let body = serde_json::from_slice(&request_body(&stream)).expect("JSON");
+            came.lock().expect("whole").push(body);
+            let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
+        }
+    });
+    (format!("webhook:http://{address}/"), sent)
+}
+
+/// Root watches a leaking job of its own beside one of another user, both of which request a snapshot: in its own folder, and in one of that
+/// user's. Nothing is written, run or sent for the other user's, and one line says so.
+#[test]
+fn a_watcher_acts_for_its_own_users_jobs_alone() {
+    const NOBODY: u32 = 65_534;
+    if std::fs::metadata("/proc/self").expect("a process").uid() != 0 {
+        return println!("SKIPPED: only root can start another user's job");
+    }
+    for owner in [0, NOBODY] {
+        let folder = Folder::new("another-user");
+        let rec = folder.join("rec");
+        std::fs::create_dir(&rec).expect("a folder");
+        let [theirs, own] = [NOBODY, 0].map(Process::of_user);
+        for (rank, process, user) in [(0, &theirs, NOBODY), (1, &own, 0)] {
+            let mut job = leaking(process.identity(rank), rank, &[1], json!([]));
+            let r = job.stamp(Record { a: 1, kind: Kind::Mark as u8, ..Record::default() }, 1_000);
+            assert!(job.lanes[0].push(r));
+            let path = format!("asked-{rank}.pickle");
+            let request = json!({ "number": 1, "path": path, "mark": "warm up", "cwd": "/", "unix_ms": 1 });
+            let request = json!({ "snapshot_request": request });
+            job.writer.as_mut().expect("a writer").meta(&job.drain, &request).expect("written");
+            job.seal();
+            let path = rec.join(format!("node-r{rank}.strand"));
+            std::fs::write(&path, job.die()).expect("written");
+            chown(&path, Some(user), None).expect("root may");
+        }
+        chown(&rec, Some(owner), None).expect("root may");
+        let (webhook, sent) = receiver();
+        let actions = ["exec:cat >> fired", "log", "snapshot", &webhook];
+        let options = actions.iter().flat_map(|action| ["--on-alert", action]);
+        let options: Vec<&str> = options.chain(["--metrics", "file:figures.prom"]).collect();
+        let watch = watch(&folder, &options).spawn().expect("it starts");
+        let sent = || sent.lock().expect("whole").clone();
+        until("the own job's alert", || !verdicts(&folder.join("fired")).is_empty() && !sent().is_empty());
+        let figures = || std::fs::read_to_string(folder.join("figures.prom")).unwrap_or_default();
+        until("the own job's figures", || figures().contains("strandline_steps_total{"));
+        if owner == 0 {
+            until("the own job's snapshots", || folder.files(".pickle").len() == 3);
+        }
+        assert_eq!(figures().matches("strandline_steps_total{").count(), 1, "{}", figures());
+        drop(own);
+        let text = said(watch);
+        drop(theirs);
+        let told = [verdicts(&folder.join("fired")), sent()].concat();
+        assert!(told.iter().all(|v| v["rank"] == 1), "{told:?}");
+        let made = folder.files("");
+        let names = || made.iter().filter_map(|f| f.file_name()).map(|n| n.to_string_lossy());
+        let of_theirs: Vec<_> = names().filter(|n| n.contains("node-r0") || n.contains("asked-0")).collect();
+        assert_eq!(of_theirs, ["node-r0.strand"], "{text}");
+        let bundles = made.iter().filter(|f| f.ends_with("report.json"));
+        assert_eq!(bundles.count(), usize::from(owner == 0), "{made:?}");
+        if owner == NOBODY {
+            assert_eq!(std::fs::read_dir(&rec).expect("a folder").count(), 2, "nothing is written there");
+        }
+        let line = "rec/node-r0.strand belongs to another user: it is not watched";
+        assert_eq!((text.matches(line).count(), text.matches("node-r0").count()), (1, 1), "{text}");
+    }
 }
 
 /// What the job answers after the alert is an event of its own, and stands in every form of the report; folded in one to share.
