@@ -54,7 +54,7 @@ fn threads_in_strange_states_call_cuda() {
 #[test]
 fn the_first_cuda_call_comes_from_a_thread_in_a_strange_state() {
     for function in
-        ["no_frame:0", "small_stack:16384", "alternate_stack:6144", "context:16384", "tls_destructor:0"]
+        ["no_frame:0", "small_stack:16384", "alternate_stack:4000", "context:16384", "tls_destructor:0"]
     {
         println!("{function}");
         strange("early", &[function]);

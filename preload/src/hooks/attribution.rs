@@ -5,6 +5,7 @@
 //! libraries everywhere, and so is who takes the memory of a device at once and divides it out of anybody's sight.
 
 use crate::platform::config::Stacks;
+use crate::platform::own_stack::with_room;
 use crate::python::version;
 use crate::stacks::native::modules::{self, Role};
 use crate::torch::attach;
@@ -68,9 +69,13 @@ pub(super) fn have_stacks() -> bool {
 #[cold]
 #[inline(never)]
 fn begin() {
-    if !recorder::is_recording() && !recorder::arm() {
-        return;
+    if recorder::is_recording() || recorder::arm() {
+        // Whoever allocates first may have little stack left.
+        let _ = with_room(begin_blocks);
     }
+}
+
+fn begin_blocks() {
     begin_stacks();
     let cupy = CUPY.load(Relaxed);
     recorder::record_metadata(json!({
