@@ -85,6 +85,15 @@ fn threads_that_initialize_cuda_at_once_do_not_wait_for_each_other() {
     same_with_and_without(&folder, "initializes.py", &[]).succeeded();
 }
 
+/// PyTorch holds a lock there: Python of ours, which lets go of the GIL now and then, must not run inside.
+#[test]
+fn cuda_is_initialized_without_letting_go_of_the_gil() {
+    let folder = Folder::new("strange");
+    let ran = same_with_and_without(&folder, "keeps_the_gil.py", &[]).succeeded();
+    assert_eq!(ran.stdout(), "another thread ran inside: False\n");
+    assert_eq!(Recording::read(&ran.recording()).whole().allocated(), [4]);
+}
+
 #[test]
 fn a_tracer_and_a_profiler_meet_no_code_of_ours() {
     for what in ["trace", "profile"] {
