@@ -288,6 +288,7 @@ fn scrape(address: &str) {
     let until = Instant::now() + DEADLINE;
     loop {
         let mut stream = TcpStream::connect(address).expect("it listens");
+        stream.set_read_timeout(Some(Duration::from_secs(60))).expect("a time");
         let request = format!("GET /metrics HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
         stream.write_all(request.as_bytes()).expect("it reads");
         let mut answer = String::new();
@@ -341,6 +342,12 @@ fn a_job_that_is_asked_to_end_leaves_a_bundle_while_it_still_runs() {
     // Nobody may be held up by what is not read.
     std::thread::spawn(move || said.for_each(drop));
     wait_until_it_has_leaked(&folder);
+    scrape(&address);
+    // Whoever asks thousands of times and never reads an answer holds up nobody.
+    let mut never = TcpStream::connect(&address).expect("it listens");
+    never.set_write_timeout(Some(Duration::from_secs(1))).expect("a time");
+    let requests = b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n".repeat(100);
+    (0..200).take_while(|_| never.write_all(&requests).is_ok()).for_each(drop);
     scrape(&address);
     let kill = Command::new("kill").args(["-TERM", &child.0.id().to_string()]).status().expect("kill");
     assert!(kill.success());

@@ -8,8 +8,8 @@ mod support;
 
 use job::{Job as Made, SMALL};
 use serde_json::{Deserializer, Value, json};
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::io::Write;
+use std::net::TcpListener;
 use std::os::unix::fs::{MetadataExt, chown};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -367,33 +367,6 @@ fn a_slow_webhook_holds_up_nobody() {
     assert_eq!(text.matches("strandline: ALERT").count(), 1, "{text}");
     let sent: Value = serde_json::from_slice(&body).expect("JSON");
     assert_eq!(sent["event"], "alert");
-}
-
-/// Thousands of requests for the metrics by somebody who never reads an answer: others are answered.
-#[test]
-fn a_scraper_that_never_reads_holds_up_nobody() {
-    let folder = Folder::new("scraped");
-    let process = one(&folder);
-    let mut watch = watch(&folder, &["--metrics", "127.0.0.1:0"]).spawn().expect("it starts");
-    let mut said = BufReader::new(watch.stderr.take().expect("piped")).lines().map_while(Result::ok);
-    let address =
-        said.find_map(|l| Some(l.split_once("metrics at http://")?.1.split('/').next()?.to_string()));
-    std::thread::spawn(move || said.for_each(drop));
-    let connect = || {
-        let stream =
-            TcpStream::connect(address.as_ref().expect("where the metrics are")).expect("it listens");
-        stream.set_read_timeout(Some(DEADLINE / 10)).expect("a time");
-        stream.set_write_timeout(Some(Duration::from_secs(1))).expect("a time");
-        stream
-    };
-    let (mut never, request) = (connect(), b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n");
-    (0..200).take_while(|_| never.write_all(&request.repeat(100)).is_ok()).for_each(drop);
-    let (mut other, mut answer) = (connect(), String::new());
-    other.write_all(request).expect("it reads");
-    let read = other.read_to_string(&mut answer);
-    assert!(answer.starts_with("HTTP/1.1 200"), "{read:?} {answer}");
-    drop((process, never));
-    assert_eq!(watch.wait().expect("it ends").code(), Some(0));
 }
 
 /// A disk with no room left: each loss is a line, nothing is left half done, and what needs no disk is done.
