@@ -54,7 +54,7 @@ const FAR: f64 = 10.0;
 /// Marks since the first birth that are asked for where a line sifts ([`Nature::Sifts`]): five batches in a row that are kept may be
 /// the first ones, and those alone.
 const SIFTED: u32 = 12;
-/// Marks that are always waited for; and where blocks of the line die of old age as well.
+/// Marks that are always waited for; and where blocks of the line die of old age as well, but in a ring.
 const PATIENCE: u32 = 8;
 const PATIENCE_IN_USE: u32 = 25;
 /// And a part of the time for which births came.
@@ -334,11 +334,16 @@ fn is_replaced(t: &Track, n: &Named, mark: u32, patience: u32) -> bool {
     floor(mark.saturating_sub(2), mark.saturating_add(1)) <= floor(mark - wait, mark.saturating_sub(2))
 }
 
-/// A cache that has become full, of which what is asked for least goes: what has died since its survivors were established had lived for so
-/// long that hardly any of them has outlived it, and for as long as is waited there were not more of them.
+/// A buffer or cache that has become full: what has died since its survivors were established had lived for so long that hardly any of them has
+/// outlived it, and for as long as is waited there were not more. In a ring none is older than that; it is clear once half of it was replaced.
 fn is_full(t: &Track, n: &Named, mark: u32) -> bool {
     let (since, _) = t.settled;
-    let wait = PATIENCE_IN_USE.max(since.saturating_sub(n.kept.first) / PART);
+    let ours = || t.births.list().iter().filter(|b| b.first >= n.kept.first);
+    let replaced = ours().filter(|b| b.first > since).map(|b| b.marks).sum::<u32>();
+    let is_ring = ours().next().is_none_or(|b| b.first.saturating_add(t.longest_life) >= mark)
+        && replaced >= BIRTHS.max(t.longest_life / 2);
+    let wait =
+        if is_ring { PATIENCE } else { PATIENCE_IN_USE.max(since.saturating_sub(n.kept.first) / PART) };
     t.died_old.blocks > n.since.1
         && mark.saturating_sub(since) >= wait
         && count(t.births.list(), 0, mark.saturating_sub(outlives(t, 1.0)), BIRTHS).is_none()
@@ -439,7 +444,6 @@ fn are_few(list: &[Birth], from: u32, until: u32, (_, part): Limits) -> bool {
     late < all / 4.0 * part
 }
 
-/// Births of some marks, for their mean.
 #[derive(Default)]
 struct Sum {
     marks: u32,

@@ -3,7 +3,7 @@
 use crate::judged::Judged;
 use crate::script::{MAIN, Script};
 use strandline::detect::Outcome;
-use strandline::event::{Block, Body, Phase};
+use strandline::event::{Block, Body, Item, Nanos, Phase};
 
 const SIZE: u64 = 1 << 20;
 
@@ -66,4 +66,30 @@ fn what_a_hook_of_an_optimizer_keeps_grows() {
     };
     assert_eq!(outcome(SIZE), Outcome::Clean, "a state for each of 60 weights");
     assert_eq!(outcome(60 * SIZE), Outcome::Growing, "as much as all weights, in each step");
+}
+
+/// Steps that each put a block where one of `room` steps before was, which is freed then: a ring, such as `ring[i % room] = x`.
+fn ring(room: u64, steps: u64) -> Judged {
+    let mut s = Script::new();
+    for i in 0..steps {
+        s.alloc(10_000 + i * 1_000, SIZE, MAIN, 1);
+        if i >= room {
+            s.free(10_000 + (i - room) * 1_000, SIZE, MAIN);
+        }
+        s.say(0, Body::BackwardBegin { stack: Default::default(), nested: false });
+        s.say(0, Body::BackwardEnd { nested: false });
+        s.say(0, Body::OptimizerBegin(1));
+        s.say(0, Body::OptimizerEnd(1));
+    }
+    s.items.push(Item::End(Nanos(s.now + 1)));
+    Judged::of(&s.items, &s.names)
+}
+
+#[test]
+fn a_ring_that_is_full_grows_no_longer_once_half_of_it_was_replaced() {
+    for (room, steps) in [(12, 24), (25, 40), (60, 95)] {
+        let j = ring(room, steps);
+        assert_eq!(j.outcome(), Outcome::Clean, "{room}: {:#?}", j.standing());
+    }
+    assert_eq!(ring(60, 50).outcome(), Outcome::Growing);
 }

@@ -169,15 +169,15 @@ fn a_full_card_is_told_as_far_ahead_as_it_matters() {
     let tick = |low, mid, high, ended| by(GrainName::Tick, low, mid, high, ended);
     for (full, words) in [
         (of(54, 62, 89, Ended::Running), "in about 62 steps (54 to 89), 41 s from now."),
-        (of(54, 62, 89, Ended::Exit), "after about 62 further steps or 41 s at this rate (54 to 89)."),
-        (of(54, 62, 89, Ended::Signal(9)), "after about 62 further steps or 41 s at this rate (54 to 89)."),
+        (of(54, 62, 89, Ended::Exit), "after about 62 further steps (54 to 89) or 41 s at this rate."),
+        (of(54, 62, 89, Ended::Signal(9)), "after about 62 further steps (54 to 89) or 41 s at this rate."),
         (
             of(20_000, 30_000, 40_000, Ended::Running),
             "in about 30,000 steps (20,000 to 40,000), 41 s from now.",
         ),
         (
             of(20_000, 30_000, 40_000, Ended::Exit),
-            "after about 30,000 further steps or 41 s at this rate (20,000 to 40,000).",
+            "after about 30,000 further steps (20,000 to 40,000) or 41 s at this rate.",
         ),
         (
             of(54, 62, u64::MAX, Ended::Exit),

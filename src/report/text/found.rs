@@ -108,9 +108,9 @@ fn leak(out: &mut Vec<String>, p: &Process<'_>, f: &Finding, known: Option<&Know
                 say(if i == 0 { "held by" } else { "" }, &h.in_words());
             }
         }
-        Some(HeldBy::NotFound(why)) if !why.is_empty() => say("held by", &format!("not found: {why}")),
-        Some(HeldBy::NotFound(_)) => say("held by", "not found"),
-        Some(HeldBy::Skipped(why)) => say("held by", &format!("not found: {why}")),
+        Some(HeldBy::NotFound(why)) if !why.is_empty() => say("held by", &format!("unknown: {why}")),
+        Some(HeldBy::NotFound(_)) => say("held by", "unknown"),
+        Some(HeldBy::Skipped(why)) => say("held by", &format!("unknown: {why}")),
         Some(HeldBy::NotRun) | None => {}
     }
     let because = because(f, known);
@@ -304,7 +304,7 @@ fn note(p: &Process<'_>, f: &Finding, known: Option<&Known>) -> String {
     let grain = f.grain.noun();
     if let Some(until) = f.withdrawn_step {
         return format!(
-            "{}{place}: reported at {grain} {}, withdrawn at {grain} {}, because it no longer grows",
+            "no longer: {}{place} (reported at {grain} {}, withdrawn at {grain} {})",
             f.headline(),
             thousands(f.detected_step.into()),
             thousands(until.into())

@@ -30,8 +30,8 @@ pub(in crate::report) fn growing(r: &Report<'_>) -> Option<String> {
     let why = "a buffer or cache that is still filling looks the same";
     if fatal(p, f).is_some() {
         return Some(format!(
-            "not called a leak: {why}. What should have emptied or limited what holds this memory did not do so in time; if \
-             nothing should, this is a leak: fix it"
+            "not called a leak: {why}. If your code means to empty or limit what holds this memory, it did not do so in time; if it \
+             does not, this is a leak: fix it"
         ));
     }
     // What holds it has no graph, or one that may still be needed: no graph can be seen to grow that tells.

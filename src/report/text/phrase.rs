@@ -30,7 +30,7 @@ const FAR_STEPS: u64 = 10_000;
 const FAR_SECONDS: u64 = 7 * 24 * 3600;
 
 /// When the device will be full, in two parts: of a job that runs `full in` and `about 62 steps (54 to 89), 41 s from now`; of
-/// one that has ended `full after` and `about 62 further steps or 41 s at this rate (54 to 89)`.
+/// one that has ended `full after` and `about 62 further steps (54 to 89) or 41 s at this rate`.
 /// A device is full once: of several findings that fill it, the one that does so first tells when, or the one that gains most.
 pub(super) fn forecast(p: &Process<'_>, f: &Finding) -> Option<(&'static str, String)> {
     let when = f.steps_to_oom?;
@@ -63,17 +63,21 @@ pub(super) fn forecast(p: &Process<'_>, f: &Finding) -> Option<(&'static str, St
     } else if when.mid == 0 {
         return Some((label, format!("less than one {noun}{rate}")));
     } else {
-        let or_time = time.filter(|_| !runs).map(|s| format!(" or {}", seconds(s))).unwrap_or_default();
-        format!("about {}{or_time}{rate}", plural(when.mid, &noun))
+        format!("about {}", plural(when.mid, &noun))
     };
-    let time = time.filter(|_| runs).map(|s| format!(", {} from now", seconds(s))).unwrap_or_default();
+    let rate = if when.mid == u64::MAX { "" } else { rate };
+    let or_time = match time {
+        Some(s) if runs => format!(", {} from now", seconds(s)),
+        Some(s) if when.mid != u64::MAX => format!(" or {}", seconds(s)),
+        _ => String::new(),
+    };
     let text = match (when.low, when.high) {
-        (l, h) if l == h => format!("{about}{time}"),
+        (l, h) if l == h => format!("{about}{or_time}{rate}"),
         (l, u64::MAX) => {
             let least = if when.mid == u64::MAX { plural(l, &noun) } else { thousands(l) };
-            format!("{about}{time} ({least} at the earliest, or never if it levels off)")
+            format!("{about}{or_time}{rate} ({least} at the earliest, or never if it levels off)")
         }
-        (l, h) => format!("{about} ({} to {}){time}", thousands(l), thousands(h)),
+        (l, h) => format!("{about} ({} to {}){or_time}{rate}", thousands(l), thousands(h)),
     };
     Some((label, text))
 }

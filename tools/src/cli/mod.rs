@@ -76,7 +76,7 @@ pub(crate) enum Command {
     Left(Left),
     /// Print a recording's events as text, one event per line
     Dump(Dump),
-    /// Print the environment that `run` sets, for when you cannot wrap the command
+    /// Print the environment variables that `run` sets, for a job that you cannot start with it
     Env(Env),
     /// Check whether this job can be recorded, and if not, why
     Doctor(Doctor),

@@ -122,7 +122,7 @@ pub(crate) struct Watch {
 pub(crate) enum Stacks {
     /// Python frames.
     Python,
-    /// Native frames.
+    /// C and C++ frames.
     Native,
     /// Python and native frames.
     Both,

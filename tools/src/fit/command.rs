@@ -4,7 +4,7 @@ use super::answer::{Answer, Varied};
 use super::runs::{Runs, Stop};
 use super::search::{Border, Point, listed, search};
 use crate::error::{Error, status};
-use crate::job::{Job, Variable};
+use crate::job::{Job, Variable, script_is_there};
 use crate::nvml::{self, Nvml};
 use crate::trial::{Card, Place, RunsFolder, Vary, find_place};
 use crate::{cli, environment, say, terminal};
@@ -30,6 +30,7 @@ pub(crate) fn main(options: &cli::Fit) -> Result<u8, Error> {
         let what = format!("--vary names {} twice", again.name);
         return Err(Error::usage(what, hint));
     }
+    script_is_there(&options.command)?;
     let simulated = environment::prepare()?;
     let name = Job::new(&options.command, Some(&simulated)).name();
     let folder = RunsFolder::make(options.output.as_deref(), &name)?;

@@ -92,6 +92,18 @@ fn names_its_interpreter(script: &OsStr) -> bool {
     script.as_bytes().contains(&b'/') && is_executable(path) && begins(path)
 }
 
+/// That the command's Python script is not there: to be told before anything is installed for it. The script is its first word that ends with `.py`.
+///
+/// # Errors
+/// There is no such file.
+pub(crate) fn script_is_there(command: &[OsString]) -> Result<(), Error> {
+    let script = command.iter().find(|word| word.as_bytes().ends_with(b".py"));
+    match script.map(Path::new).filter(|path| !path.exists()) {
+        Some(path) => Err(Error::new(format!("{}: no such file", say::path(path)))),
+        None => Ok(()),
+    }
+}
+
 /// Why a job did not start, with the status that a shell would give.
 pub(crate) fn cannot_start(job: &Job, error: &std::io::Error) -> Error {
     let program = job.program.to_string_lossy();
@@ -120,6 +132,15 @@ mod tests {
     fn job(line: &str) -> Job {
         let words: Vec<OsString> = line.split(' ').map(Into::into).collect();
         Job::new(&words, Some(Path::new("/env/bin/python")))
+    }
+
+    #[test]
+    fn a_script_that_is_not_there_is_told() {
+        let words = |line: &str| line.split(' ').map(OsString::from).collect::<Vec<_>>();
+        let said =
+            script_is_there(&words("python /nowhere/train.py --config a.py")).expect_err("no such file");
+        assert!(said.to_string().contains("/nowhere/train.py: no such file"), "{said}");
+        assert!(script_is_there(&words("python -m package --lr 1")).is_ok());
     }
 
     #[test]

@@ -7,7 +7,7 @@ mod launchers;
 mod place;
 mod variables;
 
-pub(crate) use command::{Job, cannot_start, find};
+pub(crate) use command::{Job, cannot_start, find, script_is_there};
 pub(crate) use ended::{Ended, Seen};
 pub(crate) use environment::Environment;
 pub(crate) use launchers::{Elsewhere, elsewhere, hidden};

@@ -3,7 +3,7 @@
 use super::prediction::Prediction;
 use super::tried;
 use crate::error::{Error, status};
-use crate::job::{Job, create_folder};
+use crate::job::{Job, create_folder, script_is_there};
 use crate::trial::{Attempt, Tried, all_cards, attempt};
 use crate::{cli, environment, say, terminal};
 
@@ -16,6 +16,7 @@ pub(crate) fn main(options: &cli::Predict) -> Result<u8, Error> {
     for change in &options.tries {
         change.make(&mut options.command.clone(), &mut Vec::new())?;
     }
+    script_is_there(&options.command)?;
     let cards = if options.gpu.is_empty() { all_cards() } else { options.gpu.clone() };
     let simulated = environment::prepare()?;
     let name = Job::new(&options.command, Some(&simulated)).name();
