@@ -41,7 +41,17 @@ impl StepClock {
 
     /// The step that was under way at a moment, from 1; where not every end is kept, by even steps in between. `None`: before what is known.
     pub(super) fn at(&self, time: Nanos) -> Option<u32> {
-        let next = self.ends.partition_point(|(_, end)| *end < time);
+        let mut anywhere = usize::MAX;
+        self.near(time, &mut anywhere)
+    }
+
+    /// The same, quicker where moments are asked for in their order: `next` is kept from one to the next, and may begin as anything.
+    pub(super) fn near(&self, time: Nanos, next: &mut usize) -> Option<u32> {
+        let is_before = |i: usize| self.ends.get(i).is_some_and(|(_, end)| *end < time);
+        if *next > self.ends.len() || is_before(*next) || next.checked_sub(1).is_some_and(|i| !is_before(i)) {
+            *next = self.ends.partition_point(|(_, end)| *end < time);
+        }
+        let next = *next;
         let before = match next.checked_sub(1) {
             Some(i) => *self.ends.get(i)?,
             // The first step of all begins with the recording.
@@ -66,6 +76,10 @@ mod tests {
         let at = |c: &StepClock, t| c.at(Nanos(t));
         assert_eq!((at(&clock, 50), at(&clock, 150), at(&clock, 950)), (Some(1), Some(2), Some(10)));
         assert_eq!(at(&clock, 2_000), Some(11));
+        let mut next = 7;
+        for t in [0, 50, 50, 100, 101, 950, 1_000, 1_001, 2_000, 300, 299, 0] {
+            assert_eq!(clock.near(Nanos(t), &mut next), at(&clock, t), "{t}");
+        }
         clock.merge_steps_from(8);
         assert_eq!(at(&clock, 950), Some(8));
         (8..=50_000).for_each(|n| clock.end(n, Nanos(u64::from(n) * 100)));

@@ -101,7 +101,7 @@ impl Feed {
 
     /// The next of it, with the stacks and texts that are known by now. What each event is asked for is quicker here than in
     /// [`Feed::until`], which makes an item of it.
-    pub(super) fn next(&mut self) -> Option<(Given<'_>, &Names)> {
+    pub(crate) fn next(&mut self) -> Option<(Given<'_>, &Names)> {
         let (given, names) = match &mut self.source {
             Source::Recording(r) => r.next(),
             Source::Snapshot(s) => s.next(),

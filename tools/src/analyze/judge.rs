@@ -22,6 +22,28 @@ pub(crate) fn judge(
     suppressions: &Suppressions,
     share: Option<&Share>,
 ) -> Result<Vec<Judged>, Error> {
+    all(recordings, outcome, suppressions, share, true)
+}
+
+/// The same without what filled their devices, which takes a pass of its own.
+///
+/// # Errors
+/// As [`judge`].
+pub(crate) fn judge_only(
+    recordings: &[PathBuf],
+    suppressions: &Suppressions,
+    share: Option<&Share>,
+) -> Result<Vec<Judged>, Error> {
+    all(recordings, None, suppressions, share, false)
+}
+
+fn all(
+    recordings: &[PathBuf],
+    outcome: Option<&Seen>,
+    suppressions: &Suppressions,
+    share: Option<&Share>,
+    is_measured: bool,
+) -> Result<Vec<Judged>, Error> {
     let progress = Mutex::new(Progress::new());
     let many = recordings.len();
     let one = |at: usize| {
@@ -36,7 +58,8 @@ pub(crate) fn judge(
                 progress.show(|| format!("reading {}: {:.1} million events", who(), events as f64 / 1e6));
             }
         };
-        Judged::read_shared(path, outcome, suppressions, share, None, &mut tell)?.measured(&mut tell)
+        let judged = Judged::read_shared(path, outcome, suppressions, share, None, &mut tell)?;
+        if is_measured { judged.measured(&mut tell) } else { Ok(judged) }
     };
     let workers = if share.is_some() { 1 } else { workers(many) };
     let read = in_order(many, workers, &one);

@@ -25,7 +25,8 @@ pub(crate) fn main(options: &cli::Export) -> Result<u8, Error> {
     let asked = fetched.as_ref().map(|f| f.path.as_path()).or(options.recording.as_deref());
     let found = recording::find(asked)?;
     let share = options.share.then(Share::default);
-    let judged = analyze::judge(&found, None, &suppressions, share.as_ref())?;
+    // No format has what filled a device.
+    let judged = analyze::judge_only(&found, &suppressions, share.as_ref())?;
     let report = analyze::report(&judged, None);
     if options.format == ExportFormat::Parquet {
         let first = found.first().map_or(Path::new(""), PathBuf::as_path);

@@ -2,13 +2,12 @@
 //! does not depend on how many there are.
 
 use super::file::{File, Filling, Shape};
-use crate::analyze::Judged;
+use crate::analyze::{Given, Judged};
 use crate::error::Error;
 use parquet::data_type::ByteArray;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::io::{self, Write};
-use std::ops::ControlFlow;
-use strandline::event::{Addr, Body, Bytes, DeviceId, Event, Item, Names, Phase, StackId, StreamHandle};
+use strandline::event::{Addr, Body, Bytes, DeviceId, Event, Names, Phase, StackId, StreamHandle};
 use strandline::report::export::tables;
 
 /// What an event says beside its kind, its time and its thread.
@@ -82,9 +81,12 @@ fn said(body: &Body) -> Said {
 /// Texts that come again and again, made once.
 #[derive(Default)]
 struct Texts {
-    kinds: FxHashMap<&'static str, ByteArray>,
+    /// By where the name lies.
+    kinds: FxHashMap<(usize, usize), ByteArray>,
     handles: FxHashMap<u64, ByteArray>,
     phases: FxHashMap<u8, ByteArray>,
+    /// Near which of the steps' ends the last event was.
+    near: usize,
 }
 
 /// Writes the events of a process, and says which stacks they name.
@@ -100,23 +102,15 @@ pub(super) fn write<W: Write + Send>(
     let mut feed = judged.again()?;
     let mut file = File::new(out, &tables::EVENTS, Shape::Events).map_err(&fail)?;
     let (mut texts, mut stacks) = (Texts::default(), FxHashSet::default());
-    let mut wrong = None;
-    feed.until(|item, names| {
-        let Item::Event(event) = item else { return ControlFlow::Continue(()) };
-        let says = said(&event.body);
-        if says.stack.0 != 0 {
-            stacks.insert(says.stack);
-        }
-        match file.row(|columns| fill(columns, judged, pid, event, &says, &mut texts, names)) {
-            Ok(()) => ControlFlow::Continue(()),
-            Err(e) => {
-                wrong = Some(e);
-                ControlFlow::Break(())
+    while let Some((given, names)) = feed.next() {
+        let Given::Events(events) = given else { continue };
+        for event in events {
+            let says = said(&event.body);
+            if says.stack.0 != 0 {
+                stacks.insert(says.stack);
             }
+            file.row(|columns| fill(columns, judged, pid, event, &says, &mut texts, names)).map_err(&fail)?;
         }
-    });
-    if let Some(e) = wrong {
-        return Err(fail(e));
     }
     let rows = file.rows();
     let mut stacks: Vec<StackId> = stacks.into_iter().collect();
@@ -143,9 +137,11 @@ fn fill(
     let what = event.body.name();
     of_pid.int(pid);
     time.int(Some((judged.epoch_ns() + event.time.0).cast_signed() / 1000));
-    step.int(judged.replay.step_at(event.time).map(i64::from));
+    step.int(judged.replay.step_near(event.time, &mut texts.near).map(i64::from));
     thread.int(Some(event.thread.0.into()));
-    kind.text(Some(texts.kinds.entry(what).or_insert_with(|| text(what)).clone()));
+    kind.text(Some(
+        texts.kinds.entry((what.as_ptr().addr(), what.len())).or_insert_with(|| text(what)).clone(),
+    ));
     device.int(says.device.map(|d| d.0.into()));
     handle.text(says.stream.map(|stream| {
         texts.handles.entry(stream.0).or_insert_with(|| text(&format!("0x{:x}", stream.0))).clone()

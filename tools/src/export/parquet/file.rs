@@ -23,7 +23,8 @@ pub(super) enum Shape {
     /// Whatever it is: each column has a dictionary as long as that is short.
     Any,
     /// Events of a job, which does the same in each step. A page is a group's whole column, so that what comes again some steps later is in the
-    /// same page; addresses and sizes are plain, since the bytes of a dictionary's numbers do not come again; times are differences.
+    /// same page; addresses and sizes are plain, since the bytes of a dictionary's numbers do not come again; times, and what seldom changes,
+    /// are differences.
     Events,
 }
 
@@ -34,10 +35,14 @@ impl Shape {
         }
         let column = |name: &str| ColumnPath::from(name);
         let to = to.set_data_page_row_count_limit(GROUP).set_data_page_size_limit(16 * GROUP);
-        let to = ["address", "bytes", "rounded_bytes", "stack", "time"]
+        let differences = ["pid", "time", "step", "thread", "device"];
+        let to = ["address", "bytes", "rounded_bytes", "stack"]
             .into_iter()
+            .chain(differences)
             .fold(to, |to, name| to.set_column_dictionary_enabled(column(name), false));
-        to.set_column_encoding(column("time"), Encoding::DELTA_BINARY_PACKED)
+        differences
+            .into_iter()
+            .fold(to, |to, name| to.set_column_encoding(column(name), Encoding::DELTA_BINARY_PACKED))
     }
 }
 
