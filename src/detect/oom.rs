@@ -56,7 +56,7 @@ impl Cause {
                 "look at the sizes at that line: a shape, an index or a type may not be what was meant"
             }
             Cause::Batch => {
-                "limit the size of a batch (of text by its tokens, not its rows), or sort samples by length into buckets"
+                "limit the size of a batch (for text, limit tokens instead of rows), or sort samples by length into buckets"
             }
             Cause::Rising => {
                 "look for what each step does once more than the one before (a hook that is registered again, a history or a prompt that grows), and limit it"

@@ -127,7 +127,7 @@ fn sentence(r: &Report<'_>, p: &Process<'_>, alone: bool) -> String {
     let gpu = || match p.verdict.outcome {
         Outcome::Leak | Outcome::Growing => format!(" On the GPU: {}.", growth(p).unwrap_or(reason.clone())),
         Outcome::Oom => format!(" On the GPU: {reason}."),
-        Outcome::Clean => " Nothing leaks on the GPU.".to_owned(),
+        Outcome::Clean => " No leak of GPU memory was found.".to_owned(),
         Outcome::Unknown => String::new(),
     };
     if let Some(fault @ SelfFault { place, signal, .. }) = &p.self_fault {

@@ -48,7 +48,7 @@ fn lines(r: &Report<'_>, style: Style) -> Vec<String> {
     let silent = r.processes.len() - told.len();
     if silent > 0 {
         let silent = plural(silent as u64, "process");
-        let text = format!("{silent}: nothing that is not shown above (--format json has all)");
+        let text = format!("{silent}: no findings besides those above (details: --format json)");
         out.extend(style.wrap("  others ", &text));
     }
     last(&mut out, r, style);
