@@ -55,7 +55,8 @@ function ahead(p, f) {
   if (s.low > 1e4 && (left === null || left > 7 * 86400)) return told(`> ${plural(1e4, word)}`, `more than ${plural(1e4, more + word)}`);
   if (s.mid === 0) return told(`< 1 ${word}`, `less than one ${more}${word}`);
   const far = n => word === "second" ? time(n) : plural(n, word);
-  const range = (s.high === null ? "" : word === "second" ? ` (${time(s.low)} to ${time(s.high)})` : ` (${number(s.low)} to ${number(s.high)})`) + (left === null || !runs ? "" : `, ${time(left)} from now`);
   const or = left === null || runs ? "" : ` or ${time(left)}`;
+  const to = word === "second" ? time(s.high) : or ? plural(s.high, word) : number(s.high);
+  const range = (s.high === null ? "" : ` (${word === "second" ? time(s.low) : number(s.low)} to ${to})`) + (left === null || !runs ? "" : `, ${time(left)} from now`);
   return told(far(s.mid) + or, `about ${word === "second" ? time(s.mid) : plural(s.mid, more + word)}${or}`, range);
 }
