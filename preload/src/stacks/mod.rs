@@ -154,6 +154,8 @@ pub(crate) fn begin(wanted: Stacks) -> bool {
 
 /// What is being waited for; null where nothing is.
 static WAITING: AtomicPtr<Candidate> = AtomicPtr::new(core::ptr::null_mut());
+/// A thread holds the trial, or it has been held to its end.
+static PROVING: AtomicBool = AtomicBool::new(false);
 /// A pending call that is to prove the layout is queued.
 static QUEUED: AtomicBool = AtomicBool::new(false);
 
@@ -218,13 +220,13 @@ fn others() -> Option<python::Others> {
 /// Whether the layout is still to be proved.
 #[inline]
 pub(crate) fn is_waiting() -> bool {
-    !WAITING.load(Relaxed).is_null()
+    !WAITING.load(Acquire).is_null()
 }
 
 /// Proves the layout, if that is still to be done and this thread holds the GIL: called by Python itself. A load where it is done.
 #[inline]
 pub(crate) fn attempt() {
-    if !WAITING.load(Acquire).is_null() && try_now() {
+    if is_waiting() && try_now() {
         interpreter::raise_later();
     }
 }
@@ -233,10 +235,10 @@ pub(crate) fn attempt() {
 #[cold]
 #[inline(never)]
 fn try_now() -> bool {
-    // Whoever takes the candidate is the only one to try it.
-    let taken = WAITING.swap(core::ptr::null_mut(), AcqRel);
-    // SAFETY: set by `start` or below to a value that is never freed.
-    let Some(c) = (unsafe { taken.as_ref() }) else { return false };
+    // One thread at a time. The candidate stays where it is meanwhile: what calls this is taken away once it waits no more.
+    // SAFETY: set by `start` to a value that is never freed.
+    let candidate = unsafe { WAITING.load(Acquire).as_ref() };
+    let Some(c) = candidate.filter(|_| !PROVING.swap(true, AcqRel)) else { return false };
     let verdict = proof::attempt(c.interpreter, c.code_type as u64);
     match verdict {
         proof::Verdict::Proved(mut interpreter) => {
@@ -250,8 +252,14 @@ fn try_now() -> bool {
         proof::Verdict::Disproved(ref what) => {
             say!("Python {}: its frame layout failed the self-check ({what}); no stacks", c.version);
         }
-        proof::Verdict::NotNow | proof::Verdict::HandOn => WAITING.store(taken, Release),
+        proof::Verdict::NotNow | proof::Verdict::HandOn => {}
     }
+    let is_known = matches!(verdict, proof::Verdict::Proved(_) | proof::Verdict::Disproved(_));
+    if is_known {
+        WAITING.store(core::ptr::null_mut(), Release);
+    }
+    // A look that came before the store may take the candidate once more: only where it is not known yet.
+    PROVING.store(is_known, Release);
     matches!(verdict, proof::Verdict::HandOn)
 }
 
@@ -275,7 +283,7 @@ fn state_at(thread_state: extern "C" fn() -> u64) -> usize {
 /// Queues the proof for the main thread, where it is still to be done and is not queued. Called by the drain.
 #[cold]
 pub(crate) fn retry() {
-    let waiting = !WAITING.load(Acquire).is_null() && !interpreter::is_finalizing();
+    let waiting = is_waiting() && !interpreter::is_finalizing();
     if waiting && !QUEUED.swap(true, AcqRel) && !interpreter::add_pending_call(pending) {
         QUEUED.store(false, Release);
     }
@@ -283,7 +291,7 @@ pub(crate) fn retry() {
 
 /// Runs on the main thread, with the GIL, between two instructions of the script.
 extern "C" fn pending(_: *mut c_void) -> c_int {
-    if !recorder::is_recording() || WAITING.load(Acquire).is_null() {
+    if !recorder::is_recording() || !is_waiting() {
         return 0;
     }
     if is_torch_initializing() && interpreter::add_pending_call(pending) {

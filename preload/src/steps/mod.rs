@@ -27,8 +27,10 @@ const NONE: u8 = 0;
 const QUEUED: u8 = 1;
 /// It ran, but torch's optimizers were not imported yet, or the queue was full: the drain queues it again.
 const AGAIN: u8 = 2;
-const INSTALLED: u8 = 3;
-const GIVEN_UP: u8 = 4;
+/// It runs now. Where it has come too early it is queued again: what calls it stays.
+const RUNNING: u8 = 3;
+const INSTALLED: u8 = 4;
+const GIVEN_UP: u8 = 5;
 
 static STATE: AtomicU8 = AtomicU8::new(NONE);
 static TRIES: AtomicU32 = AtomicU32::new(0);
@@ -61,7 +63,7 @@ fn installed(how: &str) {
 /// Whether Python of ours is still to be run: the hooks, or the proof of what is known of frames. Two loads.
 #[inline(always)]
 pub(crate) fn waits_for_python() -> bool {
-    matches!(STATE.load(Relaxed), QUEUED | AGAIN) || stacks::is_waiting()
+    matches!(STATE.load(Relaxed), QUEUED | AGAIN | RUNNING) || stacks::is_waiting()
 }
 
 /// A tensor's gradient is asked for. Where Python's own binding of PyTorch does so (`caller` is in it) and holds the GIL, it is
@@ -82,7 +84,7 @@ pub(crate) fn at_backward(caller: u64) {
     stacks::attempt();
     // Whoever finds it waiting is the only one to run it. A pending call that is queued finds it done.
     let state = STATE.load(Acquire);
-    if !matches!(state, QUEUED | AGAIN) || STATE.compare_exchange(state, NONE, AcqRel, Acquire).is_err() {
+    if !matches!(state, QUEUED | AGAIN) || STATE.compare_exchange(state, RUNNING, AcqRel, Acquire).is_err() {
         return;
     }
     if attempt("backward") {
@@ -134,8 +136,8 @@ extern "C" fn pending(_: *mut c_void) -> c_int {
     if STATE.load(Acquire) == QUEUED && is_torch_initializing() && python::add_pending_call(pending) {
         return 0; // as soon as it is done
     }
-    let waiting = STATE.compare_exchange(QUEUED, NONE, AcqRel, Acquire).is_ok();
-    if !recorder::is_recording() || !waiting {
+    let next = if recorder::is_recording() { RUNNING } else { GIVEN_UP };
+    if STATE.compare_exchange(QUEUED, next, AcqRel, Acquire).is_err() || next == GIVEN_UP {
         return 0;
     }
     collector::watch();
