@@ -27,6 +27,18 @@ const KEPT_BY: [(&str, &str); 6] = [
     ),
 ];
 
+/// The statements that keep it, where there is one that can be told: `FAILURES.append(e)` stands there twice.
+const KEPT_AT: [(&str, &str); 5] = [
+    ("test_a_list_of_the_module_keeps", "test_planted.py:23: HISTORY.append("),
+    ("test_a_cache_without_bound_keeps", "test_planted.py:31: @functools.lru_cache(maxsize=None)\n"),
+    ("test_a_hook_that_stays_keeps", "test_planted.py:77: self.seen.append(output * 2)\n"),
+    ("test_losses_keep_their_graphs", "test_planted.py:98: LOSSES.append(weight.exp().mean())\n"),
+    (
+        "test_a_closure_that_is_registered_keeps",
+        "test_planted.py:108: CALLBACKS.append(lambda: buffer.sum())\n",
+    ),
+];
+
 /// How the tests are run.
 #[derive(Clone, Copy, PartialEq)]
 enum Door {
@@ -94,9 +106,11 @@ fn only_the_planted_are_named(door: Door, arguments: &[&str], passed: usize) {
         let failure = said.split("ERROR at teardown of ").skip(1);
         let name = test.split("::").nth(1).expect("a test");
         let by = format!("kept by {}\n", kept[name]);
+        let at = KEPT_AT.iter().find(|(test, _)| *test == name).map(|(_, at)| format!("kept at {at}"));
+        let is_right = |f: &str| at.as_ref().map_or(!f.contains("kept at "), |at| f.contains(at.as_str()));
         let told = failure
             .filter(|f| f.starts_with(name))
-            .any(|f| f.contains(&format!("allocated at {line} ")) && f.contains(&by));
+            .any(|f| f.contains(&format!("allocated at {line} ")) && f.contains(&by) && is_right(f));
         assert!(told, "{test} at {line}: {said}");
     }
     assert!(said.contains(&format!("{passed} passed")) && said.contains("6 errors"), "{said}");

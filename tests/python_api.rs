@@ -41,8 +41,13 @@ fn the_examples_run_in_a_process_that_asks_for_strandline() {
     let line = script.lines().position(|l| l.contains("history.append")).expect("the line") + 1;
     let words = format!("allocated at {}:{line} <module>", folder.join("train.py").display());
     assert!(said.contains(&words), "{words}: {said}");
-    let [head, row, kept] = shown[0].lines().collect::<Vec<_>>()[..] else { panic!("{shown:?}") };
+    let [head, row, kept, at] = shown[0].lines().collect::<Vec<_>>()[..] else { panic!("{shown:?}") };
     assert!(said.lines().any(|l| l == kept), "{kept}: {said}");
+    let statement = at.split(&format!("train.py:{line}: ")).nth(1).expect("the document's statement");
+    let told = said
+        .lines()
+        .any(|l| l.contains("  kept at ") && l.ends_with(&format!("train.py:{line}: {statement}")));
+    assert!(told, "{at}: {said}");
     assert!(said.contains(head), "{head}: {said}");
     assert!(said.contains(row.split("allocated at").next().expect("the figures")), "{row}: {said}");
     assert!(row.ends_with(&format!("train.py:{line} <module>")), "the document's line is {line}");
@@ -154,6 +159,18 @@ with strandline.phase("outer") as outer_phase:
         pass
 print("done")
 "#;
+
+/// A wrong statement is worse than none.
+#[test]
+fn what_a_region_leaves_is_told_with_the_statement_that_keeps_it() {
+    let folder = Folder::new("api-keepers");
+    std::fs::copy(root().join("tests/python/region_keepers.py"), folder.join("job.py")).expect("a copy");
+    let job = Job::program(&folder, python()).arg("job.py").env("LD_PRELOAD", "");
+    let job = job.env("PYTHONPATH", root().join("tools/python")).env("STRANDLINE_BIN", command());
+    let said = job.env("XDG_CACHE_HOME", cache()).run().succeeded().stdout();
+    assert!(said.contains("  kept at "), "{said}");
+    assert!(said.ends_with("done\n"), "{said}");
+}
 
 #[test]
 fn regions_that_are_nested_threaded_or_broken_are_told_right() {

@@ -3,14 +3,14 @@
 //! A region NAME is made of marks: `NAME begin`, `NAME end`, and between them `NAME skip` and `NAME count` around what is not its own. The
 //! last region of a name counts. Blocks that wait for a stream after they were freed are not left behind.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
 
 use rustc_hash::FxHashMap;
 use serde_json::{Value, json};
 
 use super::{Align, Table, plural, size};
-use crate::event::{Addr, Block, Body, Bytes, DeviceId, Event, Frame, Names, SiteId, printable};
+use crate::event::{Addr, Block, Body, Bytes, DeviceId, Event, Frame, Names, SiteId, StackId, printable};
 use crate::replay::{Held, Point, Replay};
 
 /// Lines of the text; JSON has all.
@@ -53,7 +53,7 @@ pub struct LeftBehind {
     incomplete: bool,
     generation: u32,
     /// Blocks of the region that are in use.
-    born: FxHashMap<(DeviceId, Addr), (SiteId, u64)>,
+    born: FxHashMap<(DeviceId, Addr), Born>,
     /// What the region freed of blocks that are not its own.
     gone: BTreeMap<SiteId, Point>,
     /// Most memory in use within it, by device.
@@ -90,7 +90,8 @@ impl LeftBehind {
             Body::Alloc(b) if self.state != State::Over => {
                 self.missing(replay);
                 if let Some(h) = replay.block(b.device, b.addr).filter(|_| self.state == State::Counting) {
-                    self.born.insert((b.device, b.addr), (h.site, h.block.rounded.0));
+                    let born = Born { site: h.site, bytes: h.block.rounded.0, stack: b.stack };
+                    self.born.insert((b.device, b.addr), born);
                 }
                 self.look(b.device, replay);
             }
@@ -148,13 +149,15 @@ impl LeftBehind {
     /// What is left, by the site that allocated it: what is more than the region freed of the same site's first.
     fn rows(&self) -> Vec<Row> {
         let mut rows: BTreeMap<SiteId, Row> = BTreeMap::new();
-        for (&(device, addr), &(site, bytes)) in &self.born {
+        for (&(device, addr), &Born { site, bytes, stack }) in &self.born {
             let row = rows.entry(site).or_insert_with(|| Row {
                 site,
                 left: Point::default(),
                 freed: self.gone.get(&site).copied().unwrap_or_default(),
                 blocks: Vec::new(),
+                stacks: BTreeSet::new(),
             });
+            row.stacks.insert(stack);
             row.left.add(Point::block(bytes));
             row.blocks.push((device, addr, bytes));
         }
@@ -163,9 +166,15 @@ impl LeftBehind {
         rows
     }
 
+    /// Frames of all stacks that allocated what a line has left; `line`: its place in [`LeftBehind::json`].
+    pub fn frames<'n>(&self, line: usize, names: &'n Names) -> Vec<&'n Frame> {
+        let rows = self.rows();
+        rows.get(line).map_or_else(Vec::new, |row| row.stacks.iter().flat_map(|s| names.frames(*s)).collect())
+    }
+
     /// Bytes that are left, less what the region freed of memory from before it: what is replaced is not left behind.
     pub fn bytes(&self) -> u64 {
-        let born = self.born.values().map(|b| b.1).fold(0, u64::saturating_add);
+        let born = self.born.values().map(|b| b.bytes).fold(0, u64::saturating_add);
         let gone = self.gone.values().map(|a| a.bytes).fold(0, u64::saturating_add);
         born.saturating_sub(gone)
     }
@@ -195,7 +204,7 @@ impl LeftBehind {
     /// For programs. `at_peak` has the replay as it stood at a device's peak, where that was asked for.
     pub fn json(&self, replay: &Replay, names: &Names, at_peak: &[(DeviceId, Replay)]) -> Value {
         let line = |row: &Row| {
-            let mut value = site(replay, names, row.site);
+            let mut value = site(replay, names, row.site, row.stacks.first().copied());
             let listed = row.blocks.iter().rev().take(ADDRESSES);
             value["bytes"] = json!(row.left.bytes);
             value["blocks"] = json!(row.left.blocks);
@@ -209,7 +218,7 @@ impl LeftBehind {
                 held_lines(r, *id)
                     .iter()
                     .map(|l| {
-                        let mut value = site(r, names, l.0);
+                        let mut value = site(r, names, l.0, None);
                         value["bytes"] = json!(l.1.bytes);
                         value["blocks"] = json!(l.1.blocks);
                         value
@@ -235,6 +244,14 @@ impl LeftBehind {
     }
 }
 
+/// A block of the region.
+#[derive(Clone, Copy, Debug)]
+struct Born {
+    site: SiteId,
+    bytes: u64,
+    stack: StackId,
+}
+
 /// What a site has left.
 #[derive(Clone, Debug)]
 struct Row {
@@ -242,6 +259,8 @@ struct Row {
     left: Point,
     freed: Point,
     blocks: Vec<(DeviceId, Addr, u64)>,
+    /// Those that the blocks were allocated with: the site's own is that of its first block, which may be long gone.
+    stacks: BTreeSet<StackId>,
 }
 
 impl Row {
@@ -269,12 +288,12 @@ fn held_lines(replay: &Replay, device: DeviceId) -> Vec<(SiteId, Point)> {
     lines
 }
 
-/// Who allocated: null where no frame was seen.
-fn site(replay: &Replay, names: &Names, id: SiteId) -> Value {
+/// Who allocated: null where no frame was seen. With the frames of a stack; `None`: that of the site's first block.
+fn site(replay: &Replay, names: &Names, id: SiteId, stack: Option<StackId>) -> Value {
     let Some(site) = replay.site(id) else { return json!({}) };
     let frame = |f: &Frame| json!({ "file": f.file, "line": f.line, "function": f.function });
     let known = Some(&site.frame).filter(|f| !f.file.is_empty());
-    let frames: Vec<Value> = names.frames(site.stack).take(FRAMES).map(frame).collect();
+    let frames: Vec<Value> = names.frames(stack.unwrap_or(site.stack)).take(FRAMES).map(frame).collect();
     json!({
         "file": known.map(|f| &f.file), "line": known.map(|f| f.line), "function": known.map(|f| &f.function),
         "node": site.node, "your_line": site.your_line.as_ref().map(frame), "frames": frames,
@@ -291,7 +310,7 @@ fn place(frame: &Frame) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::event::{Nanos, StackId, ThreadId};
+    use crate::event::{Nanos, ThreadId};
 
     /// A job that is made up, event by event, and the region that follows it.
     struct Job {

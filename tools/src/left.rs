@@ -2,12 +2,14 @@
 
 use crate::analyze::Feed;
 use crate::error::Error;
+use crate::kept::kept_in_scopes;
 use crate::process::Target;
 use crate::{cli, recording, say};
+use serde_json::{Value, json};
 use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
-use strandline::event::{DeviceId, Item, make_json_printable, printable};
+use strandline::event::{DeviceId, Frame, Item, make_json_printable, printable};
 use strandline::reader::TailState;
 use strandline::replay::Replay;
 use strandline::report::LeftBehind;
@@ -44,6 +46,10 @@ pub(crate) fn main(options: &cli::Left) -> Result<u8, Error> {
     match options.format {
         cli::DumpFormat::Json => {
             let mut value = left.json(&replay, feed.names(), &at_peaks(path, &left, options.peak)?);
+            if let Some(told) = &options.kept_by {
+                let began = feed.summary().unix_ns;
+                add_statements(&mut value, told, &replay, began, |line| left.frames(line, feed.names()))?;
+            }
             make_json_printable(&mut value);
             say::out(&format!("{value:#}\n"));
         }
@@ -75,6 +81,30 @@ fn is_out_of_reach(feed: &Feed) -> bool {
     let summary = feed.summary();
     let is_read = summary.complete || matches!(summary.tail, TailState::Read(_));
     !is_read && Target::recorded(&summary.who).is_alive()
+}
+
+/// Gives each line the statement that keeps what it allocated, where that is known from who keeps it. `began`: when the recording did, in
+/// nanoseconds of the Unix epoch. `frames`: of all stacks that allocated what a line has left.
+fn add_statements<'n>(
+    left: &mut Value,
+    told: &str,
+    replay: &Replay,
+    began: u64,
+    frames: impl Fn(usize) -> Vec<&'n Frame>,
+) -> Result<(), Error> {
+    let told: Vec<Value> = serde_json::from_str(told).map_err(|e| {
+        Error::usage(format!("--kept-by: {e}"), "it is a list of objects with file, line, node and scopes")
+    })?;
+    let lines = left.get_mut("lines").and_then(Value::as_array_mut);
+    for (i, line) in lines.into_iter().flatten().enumerate() {
+        let is_same = |t: &&Value| ["file", "line", "node"].iter().all(|key| t.get(key) == line.get(key));
+        let scopes = told.iter().find(is_same).and_then(|t| t.get("scopes")?.as_array());
+        if let Some(kept) = scopes.and_then(|scopes| kept_in_scopes(scopes, frames(i), replay, began)) {
+            line["kept_at"] =
+                json!({ "file": kept.file, "line": kept.line, "source": kept.source, "remedy": kept.remedy });
+        }
+    }
+    Ok(())
 }
 
 /// The recording as it stood at each device's peak within the region.

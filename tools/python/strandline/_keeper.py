@@ -28,10 +28,17 @@ _CACHE = type(functools.lru_cache(lambda: None))
 _NO_OWNERS = ("builtins", "_pytest", "pluggy", "pytest", "xdist", "execnet", "__channelexec__")
 
 
+class Name:
+    """A name on the way up: what is said of it, and where in a source it stands."""
+
+    def __init__(self, text: str, scope: Optional[dict[str, Any]] = None) -> None:
+        self.text, self.scope = text, scope
+
+
 class _Step:
     """An object on the way up, what it holds, and the names that led to it."""
 
-    def __init__(self, at: Any, below: Optional[_Step], names: tuple[str, ...], line: int) -> None:
+    def __init__(self, at: Any, below: Optional[_Step], names: tuple[Name, ...], line: int) -> None:
         self.at, self.below, self.names, self.line = at, below, names, line
 
 
@@ -68,21 +75,58 @@ def _is_owner(module: Any) -> bool:
     return type(module) is str and module.partition(".")[0] not in _NO_OWNERS
 
 
-def _name(at: Any, step: _Step, modules: dict[int, str]) -> Optional[str]:
+def _file(module: Any) -> Optional[str]:
+    file = vars(module).get("__file__") if issubclass(type(module), types.ModuleType) else None
+    return file if type(file) is str else None
+
+
+def _scope(kind: str, variable: str, held: Any, **where: Any) -> dict[str, Any]:
+    """Where a name stands, in the words of what the command looks for in the source."""
+    return {"kind": kind, "variable": variable, "type": type(held).__name__, **where}
+
+
+def _attribute(kind: str, owner: type, key: str, below: _Step) -> Name:
+    def of_type(name: str) -> Any:
+        return type.__getattribute__(owner, name)
+
+    module = of_type("__module__")
+    file = _file(sys.modules.get(module)) if type(module) is str else None
+    scope = _scope(kind, key, below.at, file=file, **{"class": of_type("__name__")}, module=module)
+    return Name(f"{of_type('__qualname__')}.{key}{_held(below)}", scope)
+
+
+def _closed_over(function: types.FunctionType, step: _Step) -> Name:
+    text, cells = f"what {function.__qualname__} closes over", function.__closure__
+    cell = step.below
+    if cells is None or cell is None or step.at is not cells:
+        return Name(text)
+    code = function.__code__
+    variable = next((v for v, c in zip(code.co_freevars, cells) if c is cell.at), None)
+    if variable is None or cell.below is None:
+        return Name(text)
+    where = {"function": function.__qualname__, "file": code.co_filename, "line": code.co_firstlineno}
+    return Name(text, _scope("closure", variable, cell.below.at, **where))
+
+
+def _name(at: Any, step: _Step, modules: dict[int, str]) -> Optional[Name]:
     """What `at` calls the object of `step`, which it refers to; `None`: it has no name there."""
     if type(at) is dict and id(at) in modules:
         key = _key(at, step.at)
-        return None if key is None else f"{modules[id(at)]}.{key}{_held(step)}"
+        if key is None:
+            return None
+        module = modules[id(at)]
+        scope = _scope("global", key, step.at, module=module, file=_file(sys.modules.get(module)))
+        return Name(f"{module}.{key}{_held(step)}", scope)
     if issubclass(type(at), type):
         # The class refers to its dictionary, or to what that holds.
         below = step.below if type(step.at) is dict and step.below is not None else step
         owner: Any = at
         key = next((k for k, v in list(type.__getattribute__(owner, "__dict__").items()) if v is below.at), None)
-        return None if key is None else f"{type.__getattribute__(owner, '__qualname__')}.{key}{_held(below)}"
+        return None if key is None else _attribute("class", owner, key, below)
     if type(at) is types.FunctionType:
-        return f"what {at.__qualname__} closes over" if type(step.at) is tuple and _is_owner(at.__module__) else None
+        return _closed_over(at, step) if type(step.at) is tuple and _is_owner(at.__module__) else None
     if type(at) is types.FrameType:
-        return f"a local of {at.f_code.co_name}" if _is_owner(at.f_globals.get("__name__")) else None
+        return Name(f"a local of {at.f_code.co_name}") if _is_owner(at.f_globals.get("__name__")) else None
     if type(at) in (*_CONTAINERS, _CACHE) or not _is_owner(type(at).__module__):
         return None
     # An instance: its dictionary, or from CPython 3.11 on its values, are behind it.
@@ -92,7 +136,7 @@ def _name(at: Any, step: _Step, modules: dict[int, str]) -> Optional[str]:
     except (AttributeError, TypeError):
         return None
     key = _key(held, below.at) if type(held) is dict else None
-    return None if key is None else f"{type(at).__qualname__}.{key}{_held(below)}"
+    return None if key is None else _attribute("attribute", type(at), key, below)
 
 
 def _running() -> set[int]:
@@ -106,13 +150,13 @@ def _running() -> set[int]:
     return found
 
 
-def _climb(found: list[_Step]) -> dict[int, str]:
+def _climb(found: list[_Step]) -> dict[int, tuple[Name, ...]]:
     # By its own name: torch.multiprocessing lists __main__ under another one, too.
     modules = {
         id(vars(m)): str(vars(m).get("__name__", n)) for n, m in list(sys.modules.items()) if issubclass(type(m), types.ModuleType)
     }
     ours, seen = _running(), {id(step.at) for step in found}
-    best: dict[int, tuple[str, ...]] = {}
+    best: dict[int, tuple[Name, ...]] = {}
     done: set[int] = set()
     level = found
     for _ in range(_LEVELS):
@@ -121,16 +165,21 @@ def _climb(found: list[_Step]) -> dict[int, str]:
             break
         above: list[_Step] = []
         # One look at all objects for a whole level; which of these an object holds is asked of it alone.
-        by_id = {id(step.at): step for step in level}
-        ignored = {id(level), id(above), id(by_id), id(found)} | {id(step) for step in level} | {id(vars(s)) for s in level}
+        by_id: dict[int, list[_Step]] = {}
+        for step in level:
+            by_id.setdefault(id(step.at), []).append(step)
+        ignored = {id(x) for x in (level, above, by_id, found, *by_id.values(), *level, *map(vars, level))}
         for at in gc.get_referrers(*[step.at for step in level]):
             if id(at) in ours or id(at) in ignored or id(at) in seen or type(at) is _Step:
                 continue
-            below = [by_id[id(x)] for x in gc.get_referents(at) if id(x) in by_id]
+            # One way for each line whose blocks it holds.
+            below: dict[int, _Step] = {}
+            for step in (s for x in gc.get_referents(at) for s in by_id.get(id(x), ())):
+                below.setdefault(step.line, step)
             if not below:
                 continue
             seen.add(id(at))
-            for step in below[:1]:
+            for step in below.values():
                 name = _name(at, step, modules)
                 names = step.names if name is None else (*step.names, name)
                 if len(names) > len(best.get(step.line, ())):
@@ -141,11 +190,17 @@ def _climb(found: list[_Step]) -> dict[int, str]:
                 elif not issubclass(type(at), types.ModuleType):
                     above.append(_Step(at, step, names, step.line))
         level = above
-    return {line: ", in ".join([*names[: _NAMES - 1], names[-1]] if len(names) > _NAMES else names) for line, names in best.items()}
+    return best
 
 
-def keepers(addresses: Sequence[Sequence[tuple[int, int, int]]]) -> dict[int, str]:
-    """Who keeps the blocks at these addresses (device, address, bytes), by their index; what is not found is left out."""
+def in_words(names: Sequence[Name]) -> str:
+    """As a person reads it: the nearest names, and the outermost."""
+    shown = [name.text for name in names]
+    return ", in ".join([*shown[: _NAMES - 1], shown[-1]] if len(shown) > _NAMES else shown)
+
+
+def keepers(addresses: Sequence[Sequence[tuple[int, int, int]]]) -> dict[int, tuple[Name, ...]]:
+    """Who keeps the blocks at these addresses (device, address, bytes), by their index, the nearest name first; what is not found is left out."""
     if "torch" not in sys.modules:
         return {}
     wanted = {(device, address): i for i, blocks in enumerate(addresses) for device, address, _ in blocks}

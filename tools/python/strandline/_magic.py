@@ -6,7 +6,7 @@ import sys
 from typing import Any
 
 from . import _library, _size
-from ._region import watch_region, with_keepers
+from ._region import watch_region
 
 
 class _Failed(Exception):
@@ -15,6 +15,7 @@ class _Failed(Exception):
 
 def _run(shell: Any, limit: str, cell: str) -> None:
     region = watch_region(limit=_size.to_bytes(limit) if limit.strip() else None)
+    region._names_keepers = True
     try:
         with region:
             if not shell.run_cell(cell, store_history=False).success:
@@ -22,7 +23,7 @@ def _run(shell: Any, limit: str, cell: str) -> None:
     except _Failed:
         return
     left = region.left
-    print(with_keepers(left) if left.bytes > 0 else "nothing left behind on the GPU")
+    print(left if left.bytes > 0 else "nothing left behind on the GPU")
 
 
 def load(shell: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import heapq
 import itertools
@@ -39,6 +40,8 @@ class Line:
     """The autograd node that allocated, such as `MmBackward0`."""
     kept_by: Optional[str] = None
     """Who keeps them, the nearest name first, where that was asked and found: for what was more than a limit."""
+    kept_at: Optional[str] = None
+    """The statement in your source that puts them there, as `file:line: statement`, where exactly one was found."""
     addresses: Sequence[tuple[int, int, int]] = field(default=(), repr=False, compare=False)
     """Device, address and bytes of the last of them."""
 
@@ -74,15 +77,6 @@ class Leaked(AssertionError):
         self.left = left
 
 
-def with_keepers(left: Left) -> Left:
-    """The same, with who keeps what the first lines allocated."""
-    from ._keeper import keepers
-
-    names = keepers([line.addresses for line in left.lines[:_LISTED]])
-    lines = [replace(line, kept_by=names.get(i)) for i, line in enumerate(left.lines)]
-    return replace(left, lines=tuple(lines))
-
-
 def describe(lines: Sequence[Line], what: str = "allocated at") -> list[str]:
     """A row of text for each line, as many as a person reads."""
     rows: list[str] = []
@@ -90,6 +84,8 @@ def describe(lines: Sequence[Line], what: str = "allocated at") -> list[str]:
         rows.append(f"  {_size.in_words(x.bytes):>10}  {_size.blocks(x.blocks):<10}  {what} {x}")
         if x.kept_by is not None:
             rows.append(f"{'':>24}  kept by {x.kept_by}")
+        if x.kept_at is not None:
+            rows.append(f"{'':>24}  kept at {x.kept_at}")
     return [*rows, f"  and {len(lines) - _LISTED} more lines"] if len(lines) > _LISTED else rows
 
 
@@ -184,7 +180,7 @@ class Region:
                     "call strandline.start() before it, or start the program with `strandline run`"
                 )
             return Left(0)
-        told = json.loads(_library.ask("left", path, "--region", self.name, "--format", "json", *(["--peak"] if peak else [])))
+        told = self._ask(path, *(["--peak"] if peak else []))
         if not told["end_seen"] or told["begin_seen"] != self._begun or (self._was_recorded and not self._begun):
             raise _library.Error("this region's marks are not in the recording: what it left behind is not known")
         if not told["complete"]:
@@ -195,6 +191,40 @@ class Region:
             (d["index"], d["peak_allocated_bytes"], tuple(_line(row) for row in d["peak_lines"] or ())) for d in told["devices"]
         ]
         return Left(told["left_bytes"], tuple(lines) if told["left_bytes"] else (), tuple(peaks))
+
+    def _ask(self, path: str, *words: str) -> Any:
+        return json.loads(_library.ask("left", path, "--region", self.name, "--format", "json", *words))
+
+    def with_keepers(self, left: Left) -> Left:
+        """The same, with who keeps what the first lines allocated, and the statements that put it there."""
+        from ._keeper import in_words, keepers
+
+        found = keepers([line.addresses for line in left.lines[:_LISTED]])
+        asked = [
+            {
+                "file": left.lines[i].file,
+                "line": left.lines[i].line,
+                "node": left.lines[i].node,
+                "scopes": [name.scope for name in names if name.scope is not None],
+            }
+            for i, names in found.items()
+        ]
+        path = _recording()
+        rows: list[dict[str, Any]] = []
+        if path is not None and asked:
+            with contextlib.suppress(_library.Error):
+                rows = self._ask(path, "--kept-by", json.dumps(asked))["lines"]
+        statements = {(x["file"], x["line"], x.get("node")): x["kept_at"] for x in rows if x.get("kept_at")}
+
+        def known(i: int, line: Line) -> Line:
+            kept = statements.get((line.file, line.line, line.node))
+            return replace(
+                line,
+                kept_by=in_words(found[i]) if found.get(i) else None,
+                kept_at=f"{kept['file']}:{kept['line']}: {kept['source']}" if kept else None,
+            )
+
+        return replace(left, lines=tuple(known(i, line) for i, line in enumerate(left.lines)))
 
 
 def _recording() -> Optional[str]:
@@ -225,6 +255,8 @@ class watch_region:
 
     def __init__(self, limit: Union[int, str, None] = 0) -> None:
         self.limit = None if limit is None else _size.to_bytes(limit)
+        # Whatever is left, and not only more than the limit, is said with who keeps it.
+        self._names_keepers = False
         self._region: Optional[Region] = None
         self._left: Optional[Left] = None
 
@@ -258,8 +290,10 @@ class watch_region:
             if raised is None:
                 region.end()
                 self._left = region.left()
+                most = 0 if self._names_keepers else self.limit
+                if most is not None and self._left.bytes > most:
+                    self._left = region.with_keepers(self._left)
         finally:
             region.close()
         if self._left is not None and self.limit is not None and self._left.bytes > self.limit:
-            self._left = with_keepers(self._left)
             raise Leaked(message(self._left, self.limit), self._left)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Generator
 from typing import Any, Optional
 
 from . import _library, _size
-from ._region import Left, Region, allocated, describe, torch_of_job, with_keepers
+from ._region import Left, Region, allocated, describe, torch_of_job
 
 # Why nothing is said of a test that was to be judged.
 _NO_GPU = (
@@ -112,7 +112,7 @@ class WatchedTest:
         region.end()
         self.left = region.left(peak=self.most is not None)
         if self.limit is not None and self.left.bytes > self.limit:
-            self.left = with_keepers(self.left)
+            self.left = region.with_keepers(self.left)
             head = f"{_size.in_words(self.left.bytes)} left behind on the GPU, {_size.in_words(self.limit)} allowed"
             self.broken.append("\n".join([f"{head}: {self.name}", *describe(_near(self.left.lines))]))
         most = self.most
@@ -155,7 +155,7 @@ def _near(lines: Any) -> list[Any]:
     def short(text: Optional[str]) -> Optional[str]:
         return text[len(here) :] if text is not None and text.startswith(here) else text
 
-    return [dataclasses.replace(line, file=short(line.file), your_line=short(line.your_line)) for line in lines]
+    return [dataclasses.replace(line, file=short(line.file), your_line=short(line.your_line), kept_at=short(line.kept_at)) for line in lines]
 
 
 def summary(told: list[dict[str, Any]], all_tests: bool) -> list[str]:

@@ -202,6 +202,10 @@ pub(crate) struct Left {
     /// With --format json: which lines held the memory at the region's peak
     #[arg(long)]
     pub(crate) peak: bool,
+    /// With --format json: who keeps what lines allocated, as the Python package has found it; says at which statements. A list of
+    /// objects with `file`, `line`, `node` and `scopes`
+    #[arg(long, hide = true, value_name = "JSON")]
+    pub(crate) kept_by: Option<String>,
     /// Output format
     #[arg(long, value_enum, default_value_t = DumpFormat::Text)]
     pub(crate) format: DumpFormat,

@@ -66,6 +66,24 @@ pub(crate) fn kept_at(
     Some((one, other))
 }
 
+/// The same for what Python itself has named, in the words of the probe's answer: `scopes`, the nearest first. `stack`: where it was allocated.
+pub(crate) fn kept_in_scopes<'a>(
+    scopes: &[Value],
+    stack: impl IntoIterator<Item = &'a Frame>,
+    replay: &Replay,
+    began: u64,
+) -> Option<KeptAt> {
+    if !is_of_this_machine(replay) {
+        return None;
+    }
+    let is_own = |file: &str| !file.is_empty() && !replay.is_installed(file);
+    let stacks: Vec<&Frame> = stack.into_iter().filter(|f| is_own(&f.file)).collect();
+    let lines: Vec<(&str, u32)> = stacks.iter().map(|f| (f.file.as_str(), f.line)).collect();
+    let cwd = replay.meta().get("cwd").and_then(Value::as_str);
+    let look = Look { cwd, began, stacks: &stacks, lines: &lines };
+    look.first(scopes.iter().map(|scope| (scope, scope)), &Value::Null, &is_own)
+}
+
 fn number(v: &Value, key: &str) -> u64 {
     v.get(key).and_then(Value::as_u64).unwrap_or(0)
 }
@@ -148,7 +166,17 @@ impl Look<'_> {
     fn of(&self, answer: &Value, holder: &Holder, is_own: &dyn Fn(&str) -> bool) -> Option<KeptAt> {
         let mut told = answer.get("holders")?.as_array()?.iter();
         let told = told.find(|h| h["name"] == *holder.name && (h["graph"] == true) == holder.graph)?;
-        for (scope, of) in scopes(told, holder, is_own)? {
+        self.first(scopes(told, holder, is_own)?, told, is_own)
+    }
+
+    /// The statement for the first of these names that has one. Where several could be it, none is told.
+    fn first<'v>(
+        &self,
+        scopes: impl IntoIterator<Item = (&'v Value, &'v Value)>,
+        told: &Value,
+        is_own: &dyn Fn(&str) -> bool,
+    ) -> Option<KeptAt> {
+        for (scope, of) in scopes {
             let is_main = scope.get("module").and_then(Value::as_str) == Some("__main__");
             let file = scope.get("file").and_then(Value::as_str);
             let file = file.or_else(|| main_file(self.stacks).filter(|_| is_main));

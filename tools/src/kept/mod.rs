@@ -20,4 +20,4 @@ mod tests;
 mod values;
 mod ways;
 
-pub(crate) use files::{is_of_this_machine, kept_at, unchanged};
+pub(crate) use files::{is_of_this_machine, kept_at, kept_in_scopes, unchanged};
