@@ -1,11 +1,15 @@
 //! Commands of the README and of docs/ that only read recordings are run as they are written, on a frozen recording under the names that the
-//! pages use. That all others are taken by the command line is tested in tools/src/cli/tests/documented.rs; what they do, where their subject is.
+//! pages use, and those that start a job, with a small one. That all others are taken by the command line is tested in tools/src/cli/tests/documented.rs; what they do, where their subject is.
 
 #[path = "../../tools/src/cli/tests/code.rs"]
 mod code;
 
-use crate::support::{Folder, root};
-use std::path::Path;
+use crate::support::{Folder, root, strandline};
+use std::collections::BTreeSet;
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
 const READING: [&str; 10] =
     ["report", "snapshot", "export", "diff", "dump", "left", "advise", "man", "completions", "env"];
@@ -51,10 +55,8 @@ fn commands_of_the_docs_that_read_recordings_are_run() {
         std::fs::copy(root().join("tests/recordings/v2-plain.strand"), place.join("job.strand"))
             .expect("a copy");
     }
-    let docs = std::fs::read_dir(root().join("docs")).expect("docs").map(|e| e.expect("an entry").path());
-    let pages = docs.filter(|p| p.extension().is_some_and(|e| e == "md")).chain([root().join("README.md")]);
     let (mut count, mut wrong) = (0, Vec::new());
-    for page in pages {
+    for page in pages() {
         let text = std::fs::read_to_string(&page).expect("a page");
         let all = code::code(&text);
         let commands = all.iter().flat_map(|c| code::ours(c, &|word| READING.contains(&word)));
@@ -76,6 +78,63 @@ fn commands_of_the_docs_that_read_recordings_are_run() {
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     assert!(count > 30, "{count} commands");
+}
+
+/// What stands after `strandline run` or `strandline doctor`, as far as it is at hand wherever this runs.
+const AT_HAND: [&str; 7] = ["train.py", "-m", "python", "nohup", "timeout", "env", "--library"];
+
+/// Pages' jobs stand for any: here they are one without PyTorch, which ends at once. What is recorded of one with it is tested elsewhere.
+#[test]
+fn commands_of_the_docs_that_start_a_job_are_run() {
+    let folder = Folder::new("documented-jobs");
+    std::fs::create_dir(folder.path().join("pkg")).expect("a folder");
+    for script in ["train.py", "pkg/train.py"] {
+        folder.file(script, "print('trained')\n");
+    }
+    let (mut all, mut wrong) = (BTreeSet::new(), Vec::new());
+    for page in pages() {
+        let text = std::fs::read_to_string(&page).expect("a page");
+        let parts = code::code(&text);
+        let commands = parts.iter().flat_map(|c| code::ours(c, &|word| ["run", "doctor"].contains(&word)));
+        all.extend(commands.filter(|words| {
+            let job = words.iter().skip(2).find(|w| AT_HAND.contains(&w.as_str()) || !w.starts_with('-'));
+            let is_elsewhere = |w: &String| w.contains("://") || w.contains('…') || w == "--simulate";
+            job.is_some_and(|w| AT_HAND.contains(&w.as_str())) && !words.iter().any(is_elsewhere)
+        }));
+    }
+    // Not every machine has Python under that name.
+    let bin = folder.path().join("bin");
+    std::fs::create_dir(&bin).expect("a folder");
+    folder.file("bin/python", "#!/bin/sh\nexec python3 \"$@\"\n");
+    std::fs::set_permissions(bin.join("python"), Permissions::from_mode(0o755)).expect("an own file");
+    let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap_or_default());
+    for words in &all {
+        let run = Command::new(strandline())
+            .args(&words[1..])
+            .env("PATH", &path)
+            .current_dir(folder.path())
+            .output();
+        let output = run.expect("the command starts");
+        let (status, said) = (output.status.code(), String::from_utf8_lossy(&output.stdout));
+        let is_job = words[1] == "run";
+        // `doctor` says with status 1 what is missing, such as a GPU; a gate that nothing was judged for is 83.
+        let may = match (is_job, words.iter().any(|w| w == "--fail-on-leak")) {
+            (true, true) => [83, 83],
+            (true, false) => [0, 0],
+            (false, _) => [0, 1],
+        };
+        if !may.map(Some).contains(&status) || is_job && !said.contains("trained\n") {
+            let stderr = String::from_utf8_lossy(&output.stderr);
+            wrong.push(format!("{}: {status:?}: {said}{stderr}", words.join(" ")));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(all.len() > 7, "{all:?}");
+}
+
+fn pages() -> impl Iterator<Item = PathBuf> {
+    let docs = std::fs::read_dir(root().join("docs")).expect("docs").map(|e| e.expect("an entry").path());
+    docs.filter(|p| p.extension().is_some_and(|e| e == "md")).chain([root().join("README.md")])
 }
 
 fn name(page: &Path) -> String {
