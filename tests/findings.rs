@@ -145,7 +145,11 @@ fn pages_are_clicked_in_chromium() {
         path
     };
     let of = |script: &str, words: &[&str]| Job::python(&folder, script, words).run().succeeded().recording();
-    let leak = of("tests/python/judged.py", &[]);
+    // As `run` says it in a checkout of git.
+    let checkout = format!("{} https://github.com/owner/name {}", "0123456789".repeat(4), root().display());
+    let leak =
+        Job::python(&folder, "tests/python/judged.py", &[] as &[&str]).env("STRANDLINE_CHECKOUT", checkout);
+    let leak = leak.run().succeeded().recording();
     let names = Folder::new("page-names");
     let victim = names.join("nobody");
     let names = Job::python(&names, "tests/python/hostile.py", &[victim.to_str().expect("UTF-8"), "--"])
@@ -156,6 +160,8 @@ fn pages_are_clicked_in_chromium() {
     let leak_page = page("leak", &[report, leak.as_os_str()]);
     let mut more =
         vec![page("names", &[report, names.as_os_str(), OsStr::new("--source-links"), OsStr::new("vscode")])];
+    let linked = ["--source-links", "github"].map(OsStr::new);
+    more.push(page("linked", &[report, leak.as_os_str(), linked[0], linked[1]]));
     more.push(page("diff", &[diff, leak.as_os_str(), names.as_os_str()]));
     let named = |name: &str, path: &Path| [OsStr::new(name), path.as_os_str()].join(OsStr::new("="));
     let runs = [("base", &leak), ("patch", &names)].map(|(name, path)| named(name, path));

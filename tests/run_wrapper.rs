@@ -51,6 +51,26 @@ fn the_status_is_the_jobs_own() {
     assert!(!folder.path().join("strandline/no-such-command").exists());
 }
 
+/// Who may read the repository is nobody's business.
+#[test]
+fn a_job_in_a_checkout_is_recorded_with_its_commit_and_without_the_remotes_token() {
+    let folder = Folder::new("checkout");
+    let git = |words: &[&str]| {
+        let mut git = Command::new("git");
+        git.args(["-c", "user.name=a", "-c", "user.email=a@b.c"]).args(words).current_dir(folder.path());
+        let output = git.output().expect("git starts");
+        assert!(output.status.success(), "{words:?}: {output:?}");
+        String::from_utf8_lossy(&output.stdout).trim().to_owned()
+    };
+    let told = || output(run(&folder, &["sh", "-c", "echo \"told: $STRANDLINE_CHECKOUT\""])).1;
+    git(&["init", "-q"]);
+    git(&["commit", "-q", "--allow-empty", "-m", "begin"]);
+    assert_eq!(told(), "told: \n", "it has no remote");
+    git(&["remote", "add", "origin", "https://user:secret@github.com/owner/name.git"]);
+    let (commit, root) = (git(&["rev-parse", "HEAD"]), git(&["rev-parse", "--show-toplevel"]));
+    assert_eq!(told(), format!("told: {commit} https://github.com/owner/name {root}\n"));
+}
+
 #[test]
 fn a_gate_that_could_not_judge_says_so_and_a_failed_job_keeps_its_status() {
     let folder = Folder::new("gate");

@@ -38,6 +38,8 @@ variables! {
     WATCHED = "STRANDLINE_WATCHED";
     /// `1`: no line on stderr but failures. Set by `run`, which speaks for the shim.
     QUIET = "STRANDLINE_QUIET";
+    /// The checkout that the job's source is of: `COMMIT URL FOLDER`. Set by `run`.
+    CHECKOUT = "STRANDLINE_CHECKOUT";
     /// Where the tail lies: a directory on tmpfs. Not set: in memory that `run` keeps; without it in `/dev/shm`, if that has room to spare.
     TAIL = "STRANDLINE_TAIL";
     /// Abstract unix socket of the process that keeps tails open (`format::tail`). Set by `run`.

@@ -30,7 +30,9 @@ mod units;
 
 pub use held::{Count, HeldBy, Holder, HolderBound, KeptAt};
 pub use left::{LeftBehind, RegionPeak};
-pub use model::{Context, Cost, Ended, Exit, Facts, Fix, Known, Moment, Native, Process, Report, used};
+pub use model::{
+    Context, Cost, Ended, Exit, Facts, Fix, Known, Moment, Native, Process, Report, SourceLinks, used,
+};
 pub use processes::IDLE;
 pub use style::{Ink, Style, ascii, curve};
 pub use table::{Align, Table};

@@ -18,8 +18,19 @@ pub struct Report<'a> {
     pub exit: Option<Exit>,
     /// Commands worth typing next, each with what it is for.
     pub next: Vec<(String, String)>,
-    /// What a link to a file begins with, before the file's absolute path, on the page: an editor's. Empty: places are no links.
-    pub source_links: &'static str,
+    /// Links to files, on the page.
+    pub source_links: Option<SourceLinks>,
+}
+
+/// How links to the lines of files are made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SourceLinks {
+    /// What they begin with.
+    pub before: String,
+    /// The folder whose files they are for, absolute; its name is no part of a link. Empty: all files, but for packages all the same.
+    pub root: String,
+    /// What stands before a line's number.
+    pub line: &'static str,
 }
 
 /// One recorded process.

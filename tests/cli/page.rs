@@ -2,7 +2,7 @@
 
 use crate::support::{Folder, root};
 use crate::{frozen, run};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// The data within a page.
 #[track_caller]
@@ -43,7 +43,8 @@ fn sums(parts: &Value, points: usize) -> Vec<u64> {
 fn places_are_links_to_an_editor_where_that_is_asked_for() {
     let folder = Folder::new("page-links");
     let recording = frozen("v1-plain.strand");
-    for (words, links) in [(&[][..], ""), (&["--source-links", "vscode"], "vscode://file")] {
+    let vscode = json!({ "before": "vscode://file", "root": "", "line": ":" });
+    for (words, links) in [(&[][..], Value::Null), (&["--source-links", "vscode"], vscode)] {
         let all = [&["report", &recording, "--html=page.html"], words].concat();
         let (status, _, stderr) = run(&folder, &all);
         assert_eq!(status, 0, "{stderr}");
@@ -54,6 +55,8 @@ fn places_are_links_to_an_editor_where_that_is_asked_for() {
         &["--source-links", "vscode"][..],
         &["--html=page.html", "--source-links", "javascript:alert(1)//"],
         &["--html=page.html", "--share", "--source-links", "vscode"],
+        // The recording knows no commit.
+        &["--html=page.html", "--source-links", "github"],
     ] {
         let (status, _, stderr) = run(&folder, &[&["report", &recording], wrong].concat());
         assert_eq!(status, 2, "{wrong:?}: {stderr}");

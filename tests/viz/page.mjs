@@ -38,7 +38,7 @@ function pressed(mustLeak, mostMs) {
   const wrong = [], $ = id => document.getElementById(id), all = s => [...document.querySelectorAll(s)];
   // Places are links if the page was asked for with --source-links, whatever a file is called, and nothing else is one.
   const links = all('a[href]'), asked = $('data') && JSON.parse($('data').textContent).told?.links;
-  if (links.some(a => !asked || !/^vscode:\/\/file\/[^<>"\s]*(:\d+)?$/.test(a.href))) wrong.push('a link leads elsewhere: ' + links.map(a => a.href));
+  if (links.some(a => !asked || !/^(vscode:\/\/file|https:\/\/github\.com\/owner\/name\/blob\/[0-9a-f]{40})\/[^<>"\s]*((:|#L)\d+)?$/.test(a.href))) wrong.push('a link leads elsewhere: ' + links.map(a => a.href));
   if (asked && !links.length) wrong.push('no place is a link');
   let slowest = 0;
   const timed = (what, act) => { const t = performance.now(); act(); document.body.getBoundingClientRect(); const ms = performance.now() - t; if (ms > slowest) slowest = ms; if (ms > mostMs) wrong.push(`${what} took ${ms.toFixed(0)} ms`); };

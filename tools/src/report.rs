@@ -1,13 +1,14 @@
 //! `strandline report`: the verdicts of a recording.
 
 use crate::error::{Error, status};
+use crate::job::Checkout;
 use crate::share::Share;
 use crate::store::Fetched;
 use crate::{analyze, cli, files, recording, say, terminal};
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
-use strandline::report::{self as print, Report, Style};
+use strandline::report::{self as print, Report, SourceLinks, Style};
 
 /// Runs the command; the result is the exit status: with `--fail-on-leak` that of the gate, else 0.
 ///
@@ -37,7 +38,7 @@ pub(crate) fn main(options: &cli::Report) -> Result<u8, Error> {
         judged = analyze::judge_at_step(&judged, step, &suppressions)?;
     }
     let mut report = analyze::report(&judged, None);
-    report.source_links = options.source_links.map_or("", cli::Editor::links);
+    report.source_links = options.source_links.map(|to| links(to, &judged)).transpose()?;
     // What would be typed next names the recording, and is of no use to whom the report is shared with.
     if let Some(first) = found.first().filter(|_| !options.share && fetched.is_none()) {
         let place = match (found.len(), first.parent()) {
@@ -74,6 +75,22 @@ fn passes(
     report: &Report<'_>,
 ) -> Result<BTreeMap<usize, print::html::Pass>, Error> {
     print::html::drawn(report).into_iter().map(|i| Ok((i, judged[i].page()?))).collect()
+}
+
+/// Links to lines of the job's files.
+///
+/// # Errors
+/// No recording knows the commit that its job was at.
+fn links(to: cli::LinksTo, judged: &[analyze::Judged]) -> Result<SourceLinks, Error> {
+    if to == cli::LinksTo::Vscode {
+        return Ok(SourceLinks { before: "vscode://file".into(), root: String::new(), line: ":" });
+    }
+    let told = judged.iter().find_map(|j| Checkout::parse(j.replay.meta().get("checkout")?.as_str()?));
+    told.map(|checkout| checkout.links()).ok_or_else(|| {
+        let what = "the recording does not say which commit its job was at";
+        let hint = "it does if the job is started with `strandline run` in a checkout of git whose `origin` is on a host";
+        Error::usage(what, hint)
+    })
 }
 
 fn is_page(options: &cli::Report) -> bool {

@@ -152,6 +152,7 @@ fn provenance(config: &Config, rank: &Rank, host: &str, command: &[String], cloc
         "source": SOURCE,
         "command": command,
         "cwd": std::env::current_dir().map(|d| d.to_string_lossy().into_owned()).ok(),
+        "checkout": config.checkout,
         "host": host,
         "pid": std::process::id(),
         "rank": rank.rank,

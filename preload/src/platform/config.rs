@@ -78,6 +78,8 @@ pub(crate) struct Config {
     pub(crate) probe: Option<Pace>,
     /// And of every growth, not only of what may be a leak.
     pub(crate) probe_all: bool,
+    /// `STRANDLINE_CHECKOUT`.
+    pub(crate) checkout: Option<String>,
     /// The command, to start a watcher with.
     pub(crate) bin: Option<PathBuf>,
     /// Whole lines to say: what was not understood.
@@ -115,6 +117,7 @@ impl Config {
                 env::TAIL_SOCKET if set => c.tail_socket = Some(value),
                 env::QUIET => c.quiet = text == "1",
                 env::WATCHED => c.watched = text == "1",
+                env::CHECKOUT if set => c.checkout = Some(text.into_owned()),
                 env::BIN if set => c.bin = Some(PathBuf::from(&value)),
                 env::ALERT_GROWTH | env::ALERT_OOM_WITHIN | env::ALERT_AFTER | env::ALERT_ON if set => {
                     c.alerts = true

@@ -152,7 +152,7 @@ fn summary(r: &Report<'_>, order: &[usize]) -> Value {
         "ranks": Ranks::of(r).map_or(Vec::new(), |ranks| ranks.sentences(r)),
         "processes": r.rows().iter().map(row).collect::<Vec<_>>(),
         "apart": apart(r),
-        "links": r.source_links,
+        "links": r.source_links.as_ref().map(|l| json!({ "before": l.before, "root": l.root, "line": l.line })),
     })
 }
 

@@ -13,7 +13,7 @@ use crate::snapshot::Options as Snapshot;
 use clap::{Arg, Args, CommandFactory as _, Parser, Subcommand, ValueEnum};
 pub(crate) use prediction::{Fit, Predict};
 pub(crate) use reading::{
-    Advise, Diff, DiffFormat, Dump, DumpFormat, Editor, Export, ExportFormat, Left, Report, ReportFormat,
+    Advise, Diff, DiffFormat, Dump, DumpFormat, Export, ExportFormat, Left, LinksTo, Report, ReportFormat,
     Top, Worse,
 };
 pub(crate) use recording::{Env, EnvFormat, Recorded, Run, Watch};

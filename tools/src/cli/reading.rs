@@ -29,9 +29,9 @@ pub(crate) struct Report {
     #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, default_missing_value = ".",
           conflicts_with_all = ["format", "output"])]
     pub(crate) html: Option<PathBuf>,
-    /// On the page, make places in source files links that open this editor
-    #[arg(long, value_enum, value_name = "EDITOR", conflicts_with = "share")]
-    pub(crate) source_links: Option<Editor>,
+    /// On the page, make places in source files links
+    #[arg(long, value_enum, value_name = "WHERE", conflicts_with = "share")]
+    pub(crate) source_links: Option<LinksTo>,
     /// Write to this file instead of stdout
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
@@ -46,20 +46,13 @@ pub(crate) struct Report {
     pub(crate) gate: Gate,
 }
 
-/// An editor that opens files by links.
+/// Where links to lines of source files lead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Editor {
-    /// Visual Studio Code
+pub(crate) enum LinksTo {
+    /// Visual Studio Code, on a machine that has the files
     Vscode,
-}
-
-impl Editor {
-    /// What its links begin with, before the absolute path of a file.
-    pub(crate) fn links(self) -> &'static str {
-        match self {
-            Editor::Vscode => "vscode://file",
-        }
-    }
+    /// The commit that the job's checkout was at, on GitHub
+    Github,
 }
 
 /// A step, of the moments that a snapshot can show.

@@ -1,5 +1,6 @@
 //! A job before it runs and after: its command line, its variables, the folder of its recordings, how it ended.
 
+mod checkout;
 mod command;
 mod ended;
 mod environment;
@@ -7,6 +8,7 @@ mod launchers;
 mod place;
 mod variables;
 
+pub(crate) use checkout::Checkout;
 pub(crate) use command::{Job, cannot_start, find, script_is_there};
 pub(crate) use ended::{Ended, Seen};
 pub(crate) use environment::Environment;

@@ -5,7 +5,7 @@ use super::plan::{Outcome, Plan};
 use super::{child, host, tails};
 use crate::driver;
 use crate::error::Error;
-use crate::job::{LD_PRELOAD, Seen, appended, elsewhere};
+use crate::job::{Checkout, LD_PRELOAD, Seen, appended, elsewhere};
 use crate::live::Which;
 use crate::probe::{self, Linkage};
 use crate::process::Target;
@@ -45,6 +45,9 @@ fn start_and_wait(plan: &Plan, library: Library) -> Result<Outcome, Error> {
     let tails = tails::Socket::listen().ok();
     if let Some(socket) = &tails {
         set(env::TAIL_SOCKET, socket.address());
+    }
+    if let Some(checkout) = Checkout::of_here() {
+        set(env::CHECKOUT, checkout.to_text().into());
     }
     if let Ok(own) = std::env::current_exe() {
         set(env::BIN, own.into());

@@ -24,11 +24,12 @@ const percent = x => (100 * x).toFixed(x < 0.1 ? 1 : 0) + " %";
 const place = x => x.file + (x.line ? ":" + x.line : "");
 // A file of an installed package by its path within the package.
 const near = x => place(x).replace(/^.*\/(?:site|dist)-packages\//, "");
-// A place as text, and where the page was asked for with --source-links as a link that opens an editor there.
+// A place as text, and where the page was asked for with --source-links as a link to it. A repository has its own files, and no packages.
 const linked = (x, text) => {
-  if (!data.told.links || !x.file.startsWith("/")) return text;
+  const to = data.told.links;
+  if (!to || !x.file.startsWith(to.root + "/") || to.root && near(x) !== place(x)) return text;
   const a = el("a", text);
-  a.href = data.told.links + x.file.split("/").map(encodeURIComponent).join("/") + (x.line ? ":" + x.line : "");
+  a.href = to.before + x.file.slice(to.root.length).split("/").map(encodeURIComponent).join("/") + (x.line ? to.line + x.line : "");
   return a;
 };
 // Text in which `code` stands between backticks.
