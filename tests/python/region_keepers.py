@@ -25,7 +25,15 @@ class Trainer:
         self.log, self.state = [], {}
 
 
+class Slots:
+    __slots__ = ("rows",)
+
+    def __init__(self):
+        self.rows = []
+
+
 trainer = Trainer()
+slots = Slots()
 
 
 def list_of_a_module():
@@ -39,6 +47,10 @@ def attribute():
 
 def entry():
     trainer.state[3] = block()  # keeps it
+
+
+def slot():
+    slots.rows.append(block())  # keeps it
 
 
 def list_of_a_class():
@@ -89,7 +101,7 @@ def statement_of(function):
     return next(n for n in range(first, len(source) + 1) if source[n - 1].endswith("# keeps it"))
 
 
-for function in (list_of_a_module, attribute, entry, list_of_a_class, inner, dictionary_in_a_queue, loss_with_its_graph):
+for function in (list_of_a_module, attribute, entry, slot, list_of_a_class, inner, dictionary_in_a_queue, loss_with_its_graph):
     try:
         with strandline.watch_region(limit="16 KiB"):
             function()

@@ -9,6 +9,7 @@ Objects are looked at as the garbage collector sees them; nothing of the program
 from __future__ import annotations
 
 import collections
+import contextlib
 import functools
 import gc
 import sys
@@ -85,6 +86,29 @@ def _scope(kind: str, variable: str, held: Any, **where: Any) -> dict[str, Any]:
     return {"kind": kind, "variable": variable, "type": type(held).__name__, **where}
 
 
+def _held_under(kind: str, owner: type, held: dict[Any, Any], step: _Step) -> Optional[Name]:
+    """The attribute that has what `step` is at, which may be the dictionary; from CPython 3.11 on an object refers to its values itself."""
+    for below in (step, step.below):
+        key = None if below is None else _key(held, below.at)
+        if below is not None and key is not None:
+            return _attribute(kind, owner, key, below)
+    return None
+
+
+def _attributes(at: Any) -> dict[Any, Any]:
+    """What an object has in slots and in its dictionary; no code of its class runs."""
+    held: dict[Any, Any] = {}
+    for kind in type.__getattribute__(type(at), "__mro__"):
+        for name, slot in type.__getattribute__(kind, "__dict__").items():
+            if type(slot) is types.MemberDescriptorType:
+                with contextlib.suppress(AttributeError):
+                    held[name] = slot.__get__(at)
+    with contextlib.suppress(AttributeError, TypeError):
+        own = object.__getattribute__(at, "__dict__")
+        held.update(own if type(own) is dict else {})
+    return held
+
+
 def _attribute(kind: str, owner: type, key: str, below: _Step) -> Name:
     def of_type(name: str) -> Any:
         return type.__getattribute__(owner, name)
@@ -118,25 +142,15 @@ def _name(at: Any, step: _Step, modules: dict[int, str]) -> Optional[Name]:
         scope = _scope("global", key, step.at, module=module, file=_file(sys.modules.get(module)))
         return Name(f"{module}.{key}{_held(step)}", scope)
     if issubclass(type(at), type):
-        # The class refers to its dictionary, or to what that holds.
-        below = step.below if type(step.at) is dict and step.below is not None else step
         owner: Any = at
-        key = next((k for k, v in list(type.__getattribute__(owner, "__dict__").items()) if v is below.at), None)
-        return None if key is None else _attribute("class", owner, key, below)
+        return _held_under("class", owner, dict(type.__getattribute__(owner, "__dict__")), step)
     if type(at) is types.FunctionType:
         return _closed_over(at, step) if type(step.at) is tuple and _is_owner(at.__module__) else None
     if type(at) is types.FrameType:
         return Name(f"a local of {at.f_code.co_name}") if _is_owner(at.f_globals.get("__name__")) else None
     if type(at) in (*_CONTAINERS, _CACHE) or not _is_owner(type(at).__module__):
         return None
-    # An instance: its dictionary, or from CPython 3.11 on its values, are behind it.
-    below = step.below if type(step.at) is dict and step.below is not None else step
-    try:
-        held = object.__getattribute__(at, "__dict__")
-    except (AttributeError, TypeError):
-        return None
-    key = _key(held, below.at) if type(held) is dict else None
-    return None if key is None else _attribute("attribute", type(at), key, below)
+    return _held_under("attribute", type(at), _attributes(at), step)
 
 
 def _running() -> set[int]:
