@@ -7,6 +7,8 @@ use super::finding::Finding;
 use super::forecast::Rate;
 use super::growth::{self, Line, Member, Rule};
 use super::keeper::{Testimony, refine};
+use super::loading::is_loading;
+use super::oom::final_oom;
 use super::policy::Policy;
 use super::replaced::takes_places;
 use super::survivors::{BIRTHS, Fell};
@@ -296,7 +298,10 @@ impl Detector {
             let worth = replay.device(c.finding.device).map(note::worth);
             c.finding.established && worth.is_some_and(|worth| c.most >= worth)
         };
-        let is_worth_it = |c: &&Case| c.stands() || was_much(c);
+        // What a job had loaded when it died of it is no growth of steps.
+        let loading = final_oom(replay).filter(|(device, o)| is_loading(replay, *device, o)).map(|(d, _)| d);
+        let is_load = |f: &Finding| f.certainty == Certainty::Growing && Some(f.device) == loading;
+        let is_worth_it = |c: &&Case| (c.stands() || was_much(c)) && !is_load(&c.finding);
         let told = self.cases.iter().filter(is_worth_it).map(|c| &c.finding);
         self.findings = told.chain(&self.notes).cloned().collect();
         self.draw();

@@ -1,76 +1,33 @@
 //! Why an allocation failed where no leak is to blame: told from the recording alone.
 
 use super::after_steps::seconds_without;
+use super::cause::Cause;
 use super::explain::{plural, size, thousands};
 use super::growth::MIN_MARKS;
+use super::loading::is_loading;
 use crate::event::steps::StepSource;
-use crate::event::{DeviceId, StepRow, named};
+use crate::event::{DeviceId, StepRow};
 use crate::replay::{Device, OomEvent, PhaseKind, Replay, Scene};
 
-named! {
-    /// What an allocation failed of.
-    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-    pub enum Cause {
-        /// The card had room; torch was not allowed to take it.
-        Limit = "limit",
-        /// Other processes (or libraries, where the driver does not tell them apart) hold what was missing.
-        Outside = "other-processes",
-        /// Enough was free in torch's cache, but in pieces.
-        Fragmentation = "fragmentation",
-        /// Enough was freed, but waits for a stream.
-        Waiting = "deferred-free",
-        /// One request is more than the card has, or than all that a step needs together many times over.
-        Request = "one-request",
-        /// This step needed much more than the steps before.
-        Batch = "batch",
-        /// Steps needed more and more.
-        Rising = "rising-peak",
-        /// The last step was long over: what the job did then has no steps.
-        AfterSteps = "after-steps",
-        /// The optimizer made its state, and it does not fit.
-        Optimizer = "optimizer-state",
-        /// Evaluation needs more than training.
-        Evaluation = "evaluation",
-        /// The job is larger than the device.
-        Full = "full",
-    }
+/// Who holds memory of a device outside of PyTorch.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Outsider {
+    Processes,
+    Libraries,
+    Unknown,
 }
 
-impl Cause {
+impl Outsider {
     /// What helps, in one sentence without a full stop.
-    pub fn remedy(self) -> &'static str {
+    fn remedy(self) -> &'static str {
         match self {
-            Cause::Limit => {
-                "raise the limit: torch.cuda.set_per_process_memory_fraction, or the memory setting of the inference server"
+            Outsider::Processes => Cause::Outside.remedy(),
+            Outsider::Libraries => {
+                "find the library that takes it: another framework in this process has a setting for its memory, NCCL takes some for each process group, cuBLAS and cuDNN for workspaces (CUBLAS_WORKSPACE_CONFIG)"
             }
-            Cause::Outside => {
-                "nvidia-smi lists the other processes on this GPU: stop them, or choose another GPU with CUDA_VISIBLE_DEVICES"
+            Outsider::Unknown => {
+                "look at nvidia-smi: if it lists other processes on this GPU, stop them, or choose another GPU with CUDA_VISIBLE_DEVICES; if this process has all of it, a library takes it"
             }
-            Cause::Fragmentation => {
-                "start the job with PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, which joins the pieces"
-            }
-            Cause::Waiting => {
-                "let the stream that is waited for catch up: call synchronize() on it every few steps, or use wait_stream() instead of record_stream()"
-            }
-            Cause::Request => {
-                "look at the sizes at that line: a shape, an index or a type may not be what was meant"
-            }
-            Cause::Batch => {
-                "limit the size of a batch (for text, limit tokens instead of rows), or sort samples by length into buckets"
-            }
-            Cause::Rising => {
-                "look for what each step does once more than the one before (a hook that is registered again, a history or a prompt that grows), and limit it"
-            }
-            Cause::AfterSteps => {
-                "call strandline.step() after each request or batch of that part, or record it alone: what grows there is told then"
-            }
-            Cause::Optimizer => {
-                "use an 8-bit optimizer, or shard its state (ZeRO, FSDP); foreach=False saves its temporary copies"
-            }
-            Cause::Evaluation => {
-                "evaluate under torch.no_grad() with a smaller batch, and set eval_accumulation_steps where predictions are collected"
-            }
-            Cause::Full => "use a smaller batch with gradient accumulation, or activation checkpointing",
         }
     }
 }
@@ -119,9 +76,13 @@ const LONG: f64 = 1.3;
 const ALONE: f64 = 16.0;
 /// Times the median that no batch needs.
 const INCREDIBLE: f64 = 64.0;
-/// What contexts and libraries are granted where the driver does not tell who holds what: at least this, or a tenth of the
-/// device.
+/// What contexts and libraries are granted before they are blamed: this, but no more than a quarter of a small device, and a tenth of
+/// a large one.
 const LIBRARIES: u64 = 2 << 30;
+
+fn granted(total: u64) -> u64 {
+    LIBRARIES.min(total / 4).max(total / 10)
+}
 
 /// Why the last allocation that failed on a device did; `None` where none has.
 pub fn post_mortem(replay: &Replay, device: DeviceId) -> Option<PostMortem> {
@@ -168,22 +129,27 @@ pub fn post_mortem(replay: &Replay, device: DeviceId) -> Option<PostMortem> {
             Cause::AfterSteps
         }
         Cause::Batch if is_rising(&rows, need) => Cause::Rising,
+        Cause::Batch | Cause::Full if is_loading(replay, device, o) => Cause::Loading,
         other => other,
     };
     let is_short = m.cause == Cause::Full && (1..MIN_MARKS).contains(&(rows.len() as u32));
-    m.may_leak = is_short || m.cause == Cause::AfterSteps;
+    m.may_leak = is_short || matches!(m.cause, Cause::AfterSteps | Cause::Loading);
     m.remedy = match m.cause {
         // No batch is so much larger than others.
         Cause::Batch if m.times() >= INCREDIBLE => Cause::Request.remedy(),
         Cause::Full if grown > 0 => {
             "run longer on a larger card, or on a simulated one, to see whether the growth ends: strandline run --simulate 80GiB"
         }
+        Cause::Outside => m.held_outside().remedy(),
         Cause::Full if o.call.is_some() => "allocate less at a time, or free memory that other lines hold",
         c => c.remedy(),
     };
     let again = repeated(replay, d, o).filter(|_| m.cause == Cause::Batch && !ticks);
     if again.is_some() {
         m.remedy = OF_REPEATED;
+    }
+    if m.cause == Cause::Outside {
+        (m.short, m.explain) = m.foreign(replay, o);
     }
     m.say(d, o, rows.len() as u32, if ticks { "second" } else { "step" }, grown > 0);
     match m.cause {
@@ -276,11 +242,7 @@ fn cause(d: &Device, o: &OomEvent, m: &PostMortem, grown: u64) -> Cause {
     if is_too_large(d, o) {
         return Cause::Request;
     }
-    let foreign = match (m.other_processes, m.outside) {
-        (Some(others), _) => others,
-        (None, Some(outside)) if outside > LIBRARIES.max(total / 10) => outside,
-        _ => 0,
-    };
+    let foreign = m.blamed_outside(total).max(m.other_processes.unwrap_or(0));
     let scene = scene(d, o);
     // A piece that is large enough, and was not taken, was not what was missing.
     let cached = match scene.is_some_and(|s| s.largest >= o.requested) {
@@ -327,6 +289,8 @@ impl PostMortem {
         let (step, asked) = (thousands(o.step.into()), size(o.requested.0));
         let scene = scene(d, o);
         (self.short, self.explain) = match self.cause {
+            // Told already.
+            Cause::Outside => return,
             Cause::Limit => (
                 "a limit on this process".into(),
                 format!(
@@ -335,7 +299,6 @@ impl PostMortem {
                     if o.call.is_none() { "PyTorch" } else { "the program" }
                 ),
             ),
-            Cause::Outside => self.foreign(&asked, o),
             Cause::Fragmentation => ("fragmentation".into(), fragments(o, scene, &asked)),
             Cause::Waiting => (
                 "freed memory that waits for a stream".into(),
@@ -372,6 +335,13 @@ impl PostMortem {
             Cause::Evaluation => (
                 "an evaluation larger than training".into(),
                 format!("it needed at least {} on top of what step {step} began with", size(self.need)),
+            ),
+            Cause::Loading => (
+                "the model, or other data loaded before the first step, does not fit".into(),
+                format!(
+                    "{} had been allocated and next to nothing freed, as while a model is loaded, when {asked} more was requested",
+                    size(o.allocated.0)
+                ),
             ),
             // What they say needs more than is at hand here.
             Cause::AfterSteps | Cause::Rising => (String::new(), String::new()),
@@ -430,20 +400,56 @@ impl PostMortem {
         }
     }
 
-    fn foreign(&self, asked: &str, o: &OomEvent) -> (String, String) {
+    /// What is held on the device outside of PyTorch, where that is more than contexts and libraries are granted; else 0.
+    fn blamed_outside(&self, total: u64) -> u64 {
+        let outside = self.outside.unwrap_or(0);
+        let own = outside.saturating_sub(self.other_processes.unwrap_or(0));
+        if own > granted(total) { outside } else { 0 }
+    }
+
+    /// Who holds most of what is held outside of PyTorch.
+    fn held_outside(&self) -> Outsider {
+        let outside = self.outside.unwrap_or(0);
         match self.other_processes {
-            Some(b) => (
-                format!("other processes hold {}", size(b)),
-                format!("without what other processes hold on the card the {asked} would have fit"),
-            ),
-            None => (
+            Some(others) if others >= outside.saturating_sub(others) => Outsider::Processes,
+            Some(_) => Outsider::Libraries,
+            None => Outsider::Unknown,
+        }
+    }
+
+    /// The same in words.
+    pub fn outsiders(&self) -> &'static str {
+        match self.held_outside() {
+            Outsider::Processes => "other processes",
+            Outsider::Libraries => "the CUDA context and libraries in this process",
+            Outsider::Unknown => "other processes or libraries in this one",
+        }
+    }
+
+    fn foreign(&self, replay: &Replay, o: &OomEvent) -> (String, String) {
+        let (outside, others) = (self.outside.unwrap_or(0), self.other_processes.unwrap_or(0));
+        let asked = size(o.requested.0);
+        let mine = if o.call.is_none() { "PyTorch" } else { "the program" };
+        let fits = format!("without that memory the {asked} would have fit");
+        let library = replay.calls().libraries.iter().max_by_key(|l| l.1.peak);
+        let library = library.filter(|l| l.1.peak.0.saturating_mul(2) > outside);
+        let library = library.map(|(name, a)| format!("; {name} alone took {}", size(a.peak.0)));
+        match self.held_outside() {
+            Outsider::Processes => {
+                (format!("other processes hold {}", size(others)), format!("{fits} on the card"))
+            }
+            Outsider::Libraries => (
+                format!("libraries hold {} outside of {mine}", size(outside.saturating_sub(others))),
                 format!(
-                    "{} held outside of {}",
-                    size(self.outside.unwrap_or(0)),
-                    if o.call.is_none() { "PyTorch" } else { "the program" }
+                    "it was taken in this process by the CUDA context and libraries such as cuDNN, cuBLAS or NCCL{}; {fits}",
+                    library.unwrap_or_default()
                 ),
+            ),
+            Outsider::Unknown => (
+                format!("{} held outside of {mine}", size(outside)),
                 format!(
-                    "other processes on the card, or libraries such as NCCL, hold that memory; without it the {asked} would have fit"
+                    "other processes on the card, or libraries in this one such as cuDNN or NCCL, hold it{}; {fits}",
+                    library.unwrap_or_default()
                 ),
             ),
         }
@@ -478,6 +484,17 @@ pub fn final_oom(replay: &Replay) -> Option<(DeviceId, &OomEvent)> {
         .devices()
         .filter_map(|d| Some((d.id, d.ooms.last()?)))
         .find(|(device, o)| o.call.is_some() || !replay.lived_on(*device, o))
+}
+
+/// The last allocation that failed in PyTorch and that the job went on after, its device, and how many failed there.
+pub fn caught(replay: &Replay) -> Option<(DeviceId, &OomEvent, u64)> {
+    if final_oom(replay).is_some() {
+        return None;
+    }
+    let went_on =
+        |id: DeviceId, o: &OomEvent| o.call.is_none() && (replay.ended_well() || replay.lived_on(id, o));
+    let all = replay.devices().filter_map(|d| Some((d.id, d.ooms.last()?, d.ooms.len() as u64)));
+    all.filter(|(id, o, _)| went_on(*id, o)).max_by_key(|(_, o, _)| o.time)
 }
 
 fn fragments(o: &OomEvent, scene: Option<&Scene>, asked: &str) -> String {

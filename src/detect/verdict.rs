@@ -107,24 +107,29 @@ pub fn judge(replay: &Replay, detector: &Detector) -> Verdict {
             let detectable = detector.detectable(replay);
             let least = detectable.map_or_else(String::new, |bytes| {
                 format!(
-                    "; growth of more than {} a {} would have been found",
+                    " (growth above {} a {} would have been found)",
                     size(bytes as u64),
                     replay.step_source().noun()
                 )
             });
             let other = match (all.iter().any(is_bounded), all.iter().any(Finding::is_suppressed)) {
-                (true, _) => "no other line",
-                (false, true) => "no line that counts",
-                (false, false) => "no line",
+                (true, _) => "no other line of code",
+                (false, true) => "apart from what is suppressed, no line of code",
+                (false, false) => "no line of code",
             };
             let grew = all.iter().any(|f| f.kind.is_leak() && f.withdrawn_step.is_some());
             let too_large = all.iter().find(|f| is_bounded(f) && f.room_below_bound(replay).is_some());
             let other = match (too_large, all.iter().any(is_bounded), grew) {
                 (Some(f), ..) => {
-                    format!("but what grows has a bound that GPU {} has no room for, and {other}", f.device.0)
+                    format!(
+                        "but a buffer is filling whose limit is larger than GPU {} (see its note); {other}",
+                        f.device.0
+                    )
                 }
-                (None, true, _) => format!("what grows has a bound, and {other}"),
-                (None, false, true) => "what grew for a while no longer grows, and no other line".to_owned(),
+                (None, true, _) => {
+                    format!("what grows is a buffer with a limit (see its note); {other}")
+                }
+                (None, false, true) => "growth that was seen has stopped; no other line of code".to_owned(),
                 (None, false, false) => other.to_owned(),
             };
             let after = most_after_steps(replay).map_or_else(String::new, |(seconds, device, bytes)| {
@@ -160,7 +165,7 @@ pub fn judge(replay: &Replay, detector: &Detector) -> Verdict {
                 )
             });
             let reason = format!(
-                "{other} left more and more GPU memory behind in {}{least}{after}{peaks}{rise}",
+                "{other} kept more and more GPU memory in {}{least}{after}{peaks}{rise}",
                 watched(replay)
             );
             Verdict { detectable, ..Verdict::new(Outcome::Clean, reason) }

@@ -47,6 +47,8 @@ pub struct OomEvent {
     pub stack: StackId,
     /// The line of it.
     pub site: SiteId,
+    /// While a module of PyTorch's was called, as in a forward.
+    pub in_module: bool,
     /// Allocated then.
     pub allocated: Bytes,
     /// Reserved then.

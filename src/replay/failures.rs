@@ -52,6 +52,7 @@ impl Replay {
             phase => phase,
         };
         let site = self.sites.of(a.stack, false, UNKNOWN);
+        let in_module = self.sites.is_in_module(a.stack);
         let allocs = self.allocs(a.device);
         let dev = &self.devices[d];
         let failure = OomEvent {
@@ -65,6 +66,7 @@ impl Replay {
             stream,
             stack: a.stack,
             site,
+            in_module,
             allocated: dev.allocated,
             reserved: dev.reserved,
             pending: dev.pending,

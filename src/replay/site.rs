@@ -57,6 +57,8 @@ struct Meaning {
     node: u32,
     /// It has Python frames, and none of PyTorch's optimizers is among them.
     no_optimizer: bool,
+    /// A module of PyTorch's is being called, as in a forward.
+    in_module: bool,
 }
 
 /// All sites.
@@ -103,6 +105,11 @@ fn is_framework(file: &str) -> bool {
     is_torch(file) || is_of_python(file) || file.contains("-packages/cupy/")
 }
 
+/// The function through which PyTorch calls modules.
+fn is_call_of_module(f: &Frame) -> bool {
+    f.function.ends_with("_call_impl") && f.file.ends_with("/torch/nn/modules/module.py")
+}
+
 /// The hook by which CuPy tells of its pool's blocks.
 fn is_ours(file: &str) -> bool {
     file.ends_with("/strandline/_cupy.py")
@@ -147,13 +154,22 @@ impl Sites {
                 let (line, backward) = (of(SiteKind::Native), of(SiteKind::Backward));
                 self.by_stack.insert(
                     stack.0,
-                    Meaning { line, backward, torch_only: true, placed: true, node, no_optimizer: false },
+                    Meaning {
+                        line,
+                        backward,
+                        torch_only: true,
+                        placed: true,
+                        node,
+                        no_optimizer: false,
+                        in_module: false,
+                    },
                 );
                 self.last = (0, None);
             }
             return;
         };
         let no_optimizer = !frames.iter().any(|f| f.file.contains("/torch/optim/"));
+        let in_module = frames.iter().any(|f| is_call_of_module(f));
         let frames = self.without_made(&frames);
         let line = frames.iter().find(|f| !is_framework(&f.file));
         let your = frames.iter().find(|f| !self.is_installed(&f.file)).map(|f| (*f).clone());
@@ -161,8 +177,10 @@ impl Sites {
         let frame = line.unwrap_or(inner);
         let line = self.intern(SiteKind::Line, frame, &your, stack);
         let backward = self.intern(SiteKind::Backward, frame, &your, stack);
-        self.by_stack
-            .insert(stack.0, Meaning { line, backward, torch_only, placed: false, node, no_optimizer });
+        self.by_stack.insert(
+            stack.0,
+            Meaning { line, backward, torch_only, placed: false, node, no_optimizer, in_module },
+        );
         self.last = (0, None);
     }
 
@@ -219,6 +237,11 @@ impl Sites {
     /// This stack is known to be that of no optimizer.
     pub(super) fn is_outside_optimizers(&mut self, stack: StackId) -> bool {
         self.meaning(stack).is_some_and(|m| m.no_optimizer)
+    }
+
+    /// A module of PyTorch's is being called in this stack.
+    pub(super) fn is_in_module(&mut self, stack: StackId) -> bool {
+        self.meaning(stack).is_some_and(|m| m.in_module)
     }
 
     /// The site of a block that was allocated from `stack`, while a backward that was called from `backward`

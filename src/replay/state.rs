@@ -181,7 +181,8 @@ impl Replay {
     pub fn ended(&self) -> Option<Nanos> {
         self.ended
     }
-    fn exit_status(&self) -> Option<u64> {
+    /// The status that the process ended with, where it ended by itself and that was recorded.
+    pub fn exit_status(&self) -> Option<u64> {
         self.meta["exit_status"].as_u64()
     }
     /// The process is known to have ended by itself, with status 0, or to have gone on when it ended the recording.

@@ -1,7 +1,7 @@
 //! The processes of a job as people are told of them: what each is called, the word on it, and which of them the job is called
 //! after. Whatever names a process or weighs it asks here.
 
-use super::model::{Facts, Process, Report};
+use super::model::{Facts, Process, Report, fatal};
 use super::style::Ink;
 use crate::detect::{Finding, JobVerdict, Member, Outcome, PostMortem, judge_job, post_mortem};
 use std::collections::BTreeMap;
@@ -91,7 +91,9 @@ impl Process<'_> {
             _ if self.self_fault.is_some() => ("STRANDLINE MAY HAVE FAILED", Ink::Bad),
             _ if self.killed_by_host => ("KILLED BY THE HOST", Ink::Bad),
             _ if self.replay.failed().is_some() => ("CUDA ERROR", Ink::Bad),
+            Outcome::Leak if has_filled(self) => ("LEAK, OUT OF MEMORY", Ink::Bad),
             Outcome::Leak => ("LEAK", Ink::Bad),
+            Outcome::Growing if has_filled(self) => ("GROWING, OUT OF MEMORY", Ink::Bad),
             Outcome::Growing => ("GROWING", Ink::Doubt),
             // What grows has not filled it, and is told of below.
             Outcome::Oom if self.findings.iter().any(|f| f.grows()) => (RAN_OUT, Ink::Bad),
@@ -108,6 +110,11 @@ impl Process<'_> {
     pub(super) fn phrase_beside(&self) -> &'static str {
         if self.is_idle() { IDLE } else { self.phrase().0 }
     }
+}
+
+/// Whether the job died of an allocation that failed where what its verdict is about grew.
+fn has_filled(p: &Process<'_>) -> bool {
+    p.verdict.finding.and_then(|i| p.findings.get(i)).is_some_and(|f| fatal(p, f).is_some())
 }
 
 /// Why memory ran out, on the device where it did last.

@@ -47,11 +47,13 @@ fn explain(g: &Grown<'_>) -> String {
     let stream = f.stream.and_then(|s| replay.stream(s.id));
     let left = match stream {
         Some(s) if s.destroyed.is_some() => "the stream was destroyed".to_string(),
-        Some(s) if s.left > 0 => format!("the job left the stream {}", plural(s.left, "time")),
+        Some(s) if s.left > 0 => {
+            format!("the job switched from this stream to another one {}", plural(s.left, "time"))
+        }
         _ => "no switch of streams was recorded".to_string(),
     };
     let idle = match stream.map(|s| s.quiet_old) {
-        Some(Quiet::Proven) => "the stream has finished using the blocks",
+        Some(Quiet::Proven) => "all GPU work on the stream that used the blocks has finished",
         _ => "whether the stream has finished is not known: nothing was seen to wait for it",
     };
     format!(

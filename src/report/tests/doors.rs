@@ -105,14 +105,16 @@ fn what_is_suppressed_counts_in_no_door() {
         leaks.findings.iter().map(of).collect()
     };
     let (suppressed, open) = (by(Some("known.supp:2")), by(None));
-    let clean =
-        Verdict::new(Outcome::Clean, "no line that counts left more and more GPU memory behind in 20 steps");
+    let clean = Verdict::new(
+        Outcome::Clean,
+        "apart from what is suppressed, no line of code kept more and more GPU memory in 20 steps",
+    );
     let of = |findings| Report {
         processes: vec![Process::new(&leaks.replay, &leaks.names, &clean, findings)],
         ..Report::default()
     };
     let (text, page, json) = told(&of(&suppressed));
-    assert!(text.starts_with("strandline: NO LEAK. No line that counts"), "{text}");
+    assert!(text.starts_with("strandline: NO LEAK. Apart from what is suppressed, no line"), "{text}");
     assert!(
         text.contains("not counted, suppressed by known.supp:2: ") && !text.contains("  LEAK 1"),
         "{text}"
@@ -129,7 +131,7 @@ fn what_is_suppressed_counts_in_no_door() {
     let well = rank(0, 2, false);
     let (first, second) = (well.process(), Process::new(&leaks.replay, &leaks.names, &clean, &suppressed));
     let (text, page, _) = told(&Report { processes: vec![first, second], ..Report::default() });
-    let says = ". No line that counts left more and more GPU memory behind in 20 steps";
+    let says = ". Apart from what is suppressed, no line of code kept more and more GPU memory in 20 steps";
     assert!(text.starts_with(&format!("strandline: NO LEAK{says}")), "{text}");
     assert!(page["told"]["reason"].as_str().unwrap().starts_with(says), "{page}");
 }
@@ -170,7 +172,10 @@ fn a_full_card_is_told_as_far_ahead_as_it_matters() {
     for (full, words) in [
         (of(54, 62, 89, Ended::Running), "in about 62 steps (54 to 89), 41 s from now."),
         (of(54, 62, 89, Ended::Exit), "after about 62 further steps (54 to 89) or 41 s at this rate."),
-        (of(54, 62, 89, Ended::Signal(9)), "after about 62 further steps (54 to 89) or 41 s at this rate."),
+        (
+            of(54, 62, 89, Ended::Signal(9)),
+            "after about 62 further steps (54 to 89) or 41 s at this rate. Signal 9 (SIGKILL) ended the job after step 20.",
+        ),
         (
             of(20_000, 30_000, 40_000, Ended::Running),
             "in about 30,000 steps (20,000 to 40,000), 41 s from now.",
@@ -283,10 +288,10 @@ fn a_bound_beyond_the_gpu_is_told_and_beyond_every_gpu_is_none() {
     };
     let (outcome, certainty, text) = said(100);
     assert_eq!((outcome, certainty), (Outcome::Clean, Certainty::Bounded));
-    assert!(text.contains("It ends by itself when deque(maxlen=100) is full"), "{text}");
+    assert!(text.contains("and then stops, when deque(maxlen=100) is full in step"), "{text}");
     let (outcome, certainty, text) = said(4_000);
     assert_eq!((outcome, certainty), (Outcome::Clean, Certainty::Bounded));
-    assert!(text.contains("is full before: give it a smaller bound"), "{text}");
+    assert!(text.contains("is full before that. Give it a smaller limit"), "{text}");
     let (outcome, certainty, _) = said(1_000_000);
     assert_eq!((outcome, certainty), (Outcome::Growing, Certainty::Growing));
 }

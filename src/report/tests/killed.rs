@@ -32,7 +32,7 @@ fn the_host_killed_one_and_another_leaks() {
 fn an_error_of_cuda_leads_whatever_is_said_of_memory() {
     for (steps, stash, words, outcome) in [
         (4, 0, "Whether it leaks was not judged: 4 steps, 12 needed", Outcome::Unknown),
-        (20, 0, "No leak: no line left more and more GPU memory behind", Outcome::Clean),
+        (20, 0, "No leak until then: no line of code kept more and more GPU memory", Outcome::Clean),
         (20, STASH[0], "It leaks besides: 288 MiB more every step", Outcome::Leak),
     ] {
         let mut j = Job::new();
@@ -41,11 +41,9 @@ fn an_error_of_cuda_leads_whatever_is_said_of_memory() {
         let j = j.judged(as_known, Ended::Exit);
         let r = Report { processes: vec![j.process()], exit: None, ..Report::default() };
         let text = one_line(&r);
-        let first = format!(
-            "strandline: CUDA ERROR. A failed assertion in a kernel on GPU 0: cudaDeviceSynchronize returned 710 in step {};",
-            steps + 1
-        );
-        assert!(text.starts_with(&first) && text.contains(words), "{text}");
+        let first = format!("strandline: CUDA ERROR. In step {} (", steps + 1);
+        let what = "), a failed assertion in a kernel on GPU 0: cudaDeviceSynchronize returned error 710, and every later CUDA call failed too. ";
+        assert!(text.starts_with(&first) && text.contains(what) && text.contains(words), "{text}");
         assert!(value(&r)["verdict"] == json!(outcome.name()), "a program hears of memory");
     }
 }

@@ -5,7 +5,7 @@ use super::super::model::{Facts, Moment, Process};
 use super::super::style::{GLUE, Ink, Style};
 use super::super::units::{TableUnit, thousands};
 use super::place::in_step;
-use crate::detect::{GrainName, Outcome};
+use crate::detect::{Finding, GrainName, Outcome};
 use crate::replay::GRACE;
 use crate::replay::anatomy::At;
 
@@ -36,7 +36,7 @@ pub(super) fn lines(p: &Process<'_>, m: &Moment, style: Style) -> Vec<String> {
         out.extend(lines.into_iter().map(|l| ink.map_or_else(|| l.clone(), |i| style.paint(i, &l))));
     };
     if job.iter().any(|f| *f > 0) {
-        row("the job itself", job.iter().sum(), &list(&t.job, job, unit), None);
+        row(own(p, m), job.iter().sum(), &list(&t.job, job, unit), None);
     }
     if t.left_behind > 0 {
         row("left behind", left, &by_whom(p, m), Some(Ink::Bad));
@@ -52,6 +52,22 @@ pub(super) fn lines(p: &Process<'_>, m: &Moment, style: Style) -> Vec<String> {
         out.extend(style.wrap(&head, &text));
     }
     out
+}
+
+/// What the first row is called: all that PyTorch has allocated but for what was left behind, if anything was.
+fn own(p: &Process<'_>, m: &Moment) -> &'static str {
+    match p.verdict.outcome {
+        _ if m.anatomy.left_behind.0 == 0 => "used by the job",
+        Outcome::Leak if blamed(p, m).count() > 1 => "without the leaks",
+        Outcome::Leak => "without the leak",
+        _ => "without growth",
+    }
+}
+
+/// What was found to be left behind on the device.
+fn blamed<'p>(p: &'p Process<'_>, m: &Moment) -> impl Iterator<Item = &'p Finding> + Clone + use<'p> {
+    let device = m.device;
+    p.findings.iter().filter(move |f| f.is_active_leak() && f.device == device)
 }
 
 /// `GPU 0, RTX 3090, when the allocation failed in step 19, GiB    total 23.7 (driver)`.
@@ -97,7 +113,7 @@ fn list(parts: &[Part], figures: &[u64], unit: TableUnit) -> String {
 
 /// `by steps 1 to 18   ← the leak`.
 fn by_whom(p: &Process<'_>, m: &Moment) -> String {
-    let on = p.findings.iter().filter(|f| f.is_active_leak() && f.device == m.device);
+    let on = blamed(p, m);
     // A finding that the verdict does not stand on is not called the leak.
     let arrow = match p.verdict.outcome {
         Outcome::Leak if on.clone().count() > 1 => " ← the leaks",
@@ -116,6 +132,10 @@ fn by_whom(p: &Process<'_>, m: &Moment) -> String {
         GrainName::Tick => format!("from second {} on", thousands(n.into())),
     };
     // Of a job that goes on to allocate there, the newest are not counted yet.
-    let young = if last < m.anatomy.step.min(p.replay.steps()) { ", newer ones not counted" } else { "" };
+    let young = if last < m.anatomy.step.min(p.replay.steps()) {
+        " (blocks of later ones are too new to judge)"
+    } else {
+        ""
+    };
     format!("{who}{young}{arrow}")
 }

@@ -7,7 +7,7 @@ use super::super::units::{percent, plural, plural_f, size, size_f, thousands};
 use super::headline::cuda_error;
 use super::phrase::{clause, current_rate, forecast, per};
 use super::place::{at_place, in_phase, kept_at, line, place, site, your_line};
-use crate::detect::{Certainty, Finding, Outcome, Severity, post_mortem};
+use crate::detect::{Certainty, Finding, Outcome, Severity, caught, post_mortem};
 use crate::event::{Frame, is_generated};
 use crate::replay::{Cohort, Device, SEVERAL, SiteKind};
 
@@ -180,9 +180,8 @@ pub(super) fn broken(p: &Process<'_>, style: Style) -> Vec<String> {
     let yours = site.and_then(|s| s.your_line.as_ref().filter(|y| **y != s.frame));
     let reached = yours.map(|y| format!(", reached from {}", your_line(p, y))).unwrap_or_default();
     let stream = f.stream.map(|s| format!(", stream {}", s.0)).unwrap_or_default();
-    let phase = in_phase(f.phase);
     let text = format!(
-        "{}{phase}{place}{reached}{stream}, and was the first call to fail; every later one fails too. The kernel at fault was launched before: run it again with CUDA_LAUNCH_BLOCKING=1, and the call that launches it is the one that fails",
+        "{}{place}{reached}{stream}. This was the first call to fail; every later one failed too. The kernel at fault was launched earlier: run the job again with CUDA_LAUNCH_BLOCKING=1, and the call that launches it is the one that fails",
         clause(&cuda_error(p, f)),
     );
     style.wrap("  broken ", &text).into_iter().map(|l| style.paint(Ink::Bad, &l)).collect()
@@ -239,6 +238,8 @@ pub(super) fn failed(p: &Process<'_>, d: &Device, style: Style) -> Vec<String> {
         tried.unwrap_or_default(),
         piece.unwrap_or_default()
     );
+    let went_on = caught(p.replay).is_some_and(|(device, _, _)| device == d.id);
+    let text = if went_on { format!("{text}. The job caught the error and went on") } else { text };
     let mut out = style.wrap("  failed ", &text);
     let Some(m) = post_mortem(p.replay, d.id) else { return out };
     if let Some(c) = m.change {
@@ -313,17 +314,20 @@ fn note(p: &Process<'_>, f: &Finding, known: Option<&Known>) -> String {
     let explain = because(f, known);
     let explain = match f.bound.as_ref().filter(|_| f.certainty == Certainty::Bounded) {
         Some(b) => {
-            let bytes = b.bytes.map(|b| format!(", at about {}", size(b))).unwrap_or_default();
+            let whole = b.bytes.map(|b| format!(" with about {}", size(b))).unwrap_or_default();
             let when = b.at_step.map(|n| format!(" in {grain} {}", thousands(n.into()))).unwrap_or_default();
+            let more = b.bytes.map(|b| b.saturating_sub(f.bytes_now)).filter(|more| *more > 0);
+            let more = more.map(|b| format!("about {} more", size(b))).unwrap_or_else(|| "more".to_owned());
             match f.room_below_bound(p.replay) {
                 Some(room) => format!(
-                    "it ends when {} is full{bytes}{when}, but the GPU, with {}, is full before: give it a smaller bound; {explain}",
+                    "it would take {more}: {} is full{when}{whole}, and this GPU, which has {}, is full before that. Give it a smaller limit; {explain}",
                     b.source,
                     size(room)
                 ),
-                None => {
-                    format!("it ends by itself when {} is full{bytes}{when}: no leak; {explain}", b.source)
-                }
+                None => format!(
+                    "no leak: it takes {more} and then stops, when {} is full{when}{whole}; {explain}",
+                    b.source
+                ),
             }
         }
         None => explain.to_owned(),

@@ -1,14 +1,15 @@
 //! The first line: what is the matter, in one sentence.
 
 use super::super::held::HeldBy;
-use super::super::model::{Ended, Process, Report, fatal};
+use super::super::model::{Ended, Process, Report, capacity, fatal};
 use super::super::processes::out_of_memory;
 use super::super::ranks::Ranks;
 use super::super::style::Style;
 use super::super::units::{plural, size, thousands};
+use super::ended::HowEnded;
 use super::phrase::{clause, current_rate, forecast, per};
 use super::place::{at_place, in_phase, kept_by, site};
-use crate::detect::{Finding, LONG_GROWTH, Outcome, SelfFault};
+use crate::detect::{Finding, LONG_GROWTH, Outcome, SelfFault, post_mortem};
 use crate::replay::Failed;
 use crate::replay::anatomy::At;
 
@@ -24,7 +25,7 @@ pub(super) fn lines(r: &Report<'_>, style: Style) -> Vec<String> {
 
 /// What GROWING means beside LEAK, and what to do about it, where the first line says that.
 pub(in crate::report) fn growing(r: &Report<'_>) -> Option<String> {
-    let p = r.lead().filter(|p| p.phrase().0 == "GROWING")?;
+    let p = r.lead().filter(|p| p.phrase().0.starts_with("GROWING"))?;
     let f = leak(p).filter(|f| f.kind.is_leak())?;
     let grain = f.grain.noun();
     let why = "a buffer or cache that is still filling looks the same";
@@ -161,19 +162,21 @@ fn sentence(r: &Report<'_>, p: &Process<'_>, alone: bool) -> String {
             Outcome::Leak => format!("It leaks besides: {}", growth(p).unwrap_or(reason)),
             Outcome::Growing => format!("Memory grows besides: {}", growth(p).unwrap_or(reason)),
             Outcome::Oom => format!("It ran out of memory before: {reason}"),
-            Outcome::Clean => format!("No leak: {}", p.reason()),
+            Outcome::Clean => format!("No leak until then: {}", p.reason()),
             Outcome::Unknown => format!("Whether it leaks was not judged: {}", p.reason()),
         };
         return format!(
-            "{after}{}; every CUDA call has failed since. {}.",
+            "{after}{}, and every later CUDA call failed too. {}.",
             clause(&cuda_error(p, f)),
             memory.trim_end_matches('.')
         );
     }
+    let ended =
+        HowEnded { process: p, job: if r.processes.len() > 1 { r.name(p) } else { "the job".to_owned() } };
     match p.verdict.outcome {
         Outcome::Leak | Outcome::Growing => match filled(p) {
             Some(text) => format!("{after}{text} {reason}."),
-            None => format!("{after}{}.", growth(p).unwrap_or(reason)),
+            None => format!("{after}{}.{}", growth(p).unwrap_or(reason), ended.after()),
         },
         Outcome::Oom => match out_of_memory(p) {
             Some(m) if alone => format!(" ({}){after}{}.", m.short, m.explain.trim_end_matches('.')),
@@ -183,26 +186,27 @@ fn sentence(r: &Report<'_>, p: &Process<'_>, alone: bool) -> String {
             None => format!("{after}{reason}."),
         },
         Outcome::Clean if reason.is_empty() => ".".to_owned(),
-        Outcome::Clean => match p.ended {
-            Ended::Signal(n) => format!(". Signal {n} ended the job; until then {}.", p.reason()),
-            _ => format!(". {reason}."),
+        Outcome::Clean => match ended.how() {
+            Some(how) => format!(". {}; until then {}.{}", clause(&how), p.reason(), ended.caught()),
+            None => format!(". {reason}.{}", ended.caught()),
         },
         Outcome::Unknown if reason.is_empty() => ".".to_owned(),
-        Outcome::Unknown if alone => format!("{after}{}.", p.reason()),
-        Outcome::Unknown => format!(" ({}).", p.reason()),
+        Outcome::Unknown if alone => format!("{after}{}.{}", p.reason(), ended.after()),
+        Outcome::Unknown => format!(" ({}).{}", p.reason(), ended.after()),
     }
 }
 
-/// What broke a context: `a failed assertion in a kernel on GPU 0: cudaDeviceSynchronize returned 710 in step 1`.
+/// What broke a context: `in step 1, a failed assertion in a kernel on GPU 0: cudaDeviceSynchronize returned error 710`.
 pub(super) fn cuda_error(p: &Process<'_>, f: &Failed) -> String {
     format!(
-        "{} on GPU {}: {} returned {} in {} {}",
+        "in {} {}{}, {} on GPU {}: {} returned error {}",
+        p.replay.step_source().noun(),
+        thousands(f.step.into()),
+        in_phase(f.phase),
         f.fault.words(),
         f.fault.device.0,
         f.fault.name(),
         f.fault.status,
-        p.replay.step_source().noun(),
-        thousands(f.step.into()),
     )
 }
 
@@ -228,24 +232,36 @@ fn leak<'p>(p: &'p Process<'_>) -> Option<&'p Finding> {
 fn filled(p: &Process<'_>) -> Option<String> {
     let f = leak(p)?;
     let oom = fatal(p, f)?;
-    let without = p
-        .anatomies
-        .iter()
-        .find(|m| m.device == f.device && m.at == At::Oom && !f.is_remade())
-        .map(|m| m.anatomy.peak_without.map(|b| format!("; without it the job peaks at {}", size(b.0))));
+    let without = p.anatomies.iter().find(|m| m.device == f.device && m.at == At::Oom && !f.is_remade());
+    // Where nothing else was allocated there is no peak to speak of.
+    let without = without.and_then(|m| m.anatomy.peak_without).filter(|b| b.0 > 0);
+    let without = without.map(|b| format!("; without it the job peaks at {}", size(b.0)));
     let what = if f.is_remade() {
         "A block that is replaced by larger and larger ones"
     } else {
         "Memory that was not freed"
     };
-    Some(format!(
-        "{what} filled GPU {} in {} {}{}{}.",
-        f.device.0,
-        p.replay.step_source().noun(),
-        thousands(oom.step.into()),
-        in_phase(oom.phase),
-        without.flatten().unwrap_or_default()
-    ))
+    let when =
+        format!("in {} {}{}", p.replay.step_source().noun(), thousands(oom.step.into()), in_phase(oom.phase));
+    // What is not PyTorch's, where that is more: the smaller part did not fill the GPU alone.
+    let others = post_mortem(p.replay, f.device).filter(|m| m.outside.is_some_and(|b| b > f.bytes_now));
+    if let Some((m, total)) = others.zip(capacity(p, f.device)) {
+        return Some(format!(
+            "GPU {} was full {when}: {} of its {} was held outside of PyTorch, by {}, and {} by {}{}.",
+            f.device.0,
+            size(m.outside.unwrap_or(0)),
+            size(total),
+            m.outsiders(),
+            size(f.bytes_now),
+            if f.is_remade() {
+                "a block that is replaced by larger ones"
+            } else {
+                "memory that was not freed"
+            },
+            without.unwrap_or_default()
+        ));
+    }
+    Some(format!("{what} filled GPU {} {when}{}.", f.device.0, without.unwrap_or_default()))
 }
 
 /// How fast it grows, where, and what comes of it.

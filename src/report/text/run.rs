@@ -3,6 +3,7 @@
 use super::super::model::{Ended, Facts, Process};
 use super::super::style::{Ink, Style};
 use super::super::units::{duration, percent, plural, size, thousands};
+use super::ended::signal;
 use crate::event::steps::StepSource;
 use crate::replay::{Amount, Coverage};
 
@@ -33,7 +34,7 @@ fn run(p: &Process<'_>) -> String {
         parts.push(plural(r.microbatches().into(), "microbatch"));
     }
     parts.push(duration(r.time().0));
-    let mut events = format!("{}, {} lost", plural(r.events(), "event"), thousands(r.lost()));
+    let mut events = format!("{} recorded, {} lost", plural(r.events(), "event"), thousands(r.lost()));
     if r.coverage() == Coverage::Blocks {
         let compared: u64 = r.devices().map(|d| d.compared).sum();
         events.push_str(&match compared {
@@ -44,7 +45,7 @@ fn run(p: &Process<'_>) -> String {
     }
     parts.push(events);
     match p.ended {
-        Ended::Signal(n) => parts.push(format!("ended by signal {n}")),
+        Ended::Signal(n) => parts.push(format!("ended by {}", signal(n))),
         Ended::Running => parts.push("still running".to_owned()),
         Ended::Stopped => parts.push("until the program ended the recording".to_owned()),
         Ended::Exit | Ended::Unknown => {}
@@ -74,14 +75,18 @@ fn beside(p: &Process<'_>) -> Option<String> {
 fn steps(p: &Process<'_>) -> String {
     let n = p.replay.steps().into();
     let by = match p.replay.step_source() {
-        StepSource::Optimizer => "optimizer",
-        StepSource::Backward => "ends of backward",
+        StepSource::Optimizer => "counted by the optimizer",
+        StepSource::Backward => "counted by calls of backward",
         StepSource::Manual => {
-            let asked = Facts::of(p.replay).text("steps").and_then(|s| s.strip_prefix("every:"));
-            let by = asked.map_or_else(|| "strandline.step()".to_owned(), |s| format!("every {s} s"));
+            let asked = Facts::of(p.replay).text("steps").unwrap_or_default();
+            let by = match (asked.strip_prefix("every:"), asked.strip_prefix("nvtx:")) {
+                (Some(seconds), _) => format!("one every {seconds} s"),
+                (_, Some(range)) => format!("one for each NVTX range \"{range}\""),
+                _ => "counted by strandline.step()".to_owned(),
+            };
             return format!("{} ({by})", plural(n, "step"));
         }
-        StepSource::Time => return format!("{} (no steps were seen)", plural(n, "second")),
+        StepSource::Time => return format!("{} (no training steps were seen)", plural(n, "second")),
         StepSource::None => return "no step ended".to_owned(),
     };
     // What was asked for, and never came.

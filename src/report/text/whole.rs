@@ -8,6 +8,7 @@ use super::super::ranks::Ranks;
 use super::super::style::{Ink, Style};
 use super::super::table::{Align, Table};
 use super::super::units::{plural, size, thousands};
+use super::ended::signal;
 use super::{filled, found, headline, run, series};
 use crate::event::steps::StepSource;
 use crate::replay::anatomy::At;
@@ -173,10 +174,10 @@ fn last(out: &mut Vec<String>, r: &Report<'_>, style: Style) {
     }
     if let Some(e) = r.exit {
         let signal = match r.lead().map(|p| p.ended) {
-            Some(Ended::Signal(n)) if e.status == 128 + n => format!(": signal {n} ended it"),
+            Some(Ended::Signal(n)) if e.status == 128 + n => format!(": {} ended it", signal(n)),
             _ => String::new(),
         };
         let whose = if e.own { format!(", the job's own status{signal}") } else { String::new() };
-        out.push(format!("  exit   {}{whose}", e.status));
+        out.extend(style.wrap("  exit   ", &format!("{}{whose}", e.status)));
     }
 }

@@ -1,0 +1,80 @@
+//! How a job ended, and what it went on after, in words of the first line.
+
+use super::super::model::{Ended, Process};
+use super::super::units::{plural, size, thousands};
+use crate::detect::caught;
+
+/// A process, and what it is called in a sentence: `the job`, or `rank 1`.
+pub(super) struct HowEnded<'p> {
+    pub(super) process: &'p Process<'p>,
+    pub(super) job: String,
+}
+
+impl HowEnded<'_> {
+    /// How it ended, where it did not end well: `the job failed after step 31 (exit status 1)`.
+    pub(super) fn how(&self) -> Option<String> {
+        let p = self.process;
+        let (steps, noun) = (p.replay.steps(), p.replay.step_source().noun());
+        let when = match steps {
+            0 => format!("before the first {noun} ended"),
+            n => format!("after {noun} {}", thousands(n.into())),
+        };
+        match (p.ended, p.replay.exit_status()) {
+            // At an earlier step it had not ended.
+            _ if p.at_step.is_some() => None,
+            (Ended::Signal(n), _) => Some(format!("{} ended {} {when}", signal(n), self.job)),
+            (Ended::Exit, Some(status)) if status != 0 => {
+                Some(format!("{} failed {when} (exit status {status})", self.job))
+            }
+            _ => None,
+        }
+    }
+
+    /// The same, and what failed before, as sentences that follow another one.
+    pub(super) fn after(&self) -> String {
+        let how = self.how().map(|how| format!(" {}.", super::phrase::clause(&how)));
+        format!("{}{}", self.caught(), how.unwrap_or_default())
+    }
+
+    /// An allocation that failed, and did not end the job.
+    pub(super) fn caught(&self) -> String {
+        let Some((_, o, n)) = caught(self.process.replay) else { return String::new() };
+        let step = format!("{} {}", self.process.replay.step_source().noun(), thousands(o.step.into()));
+        match n {
+            1 => format!(
+                " An allocation of {} failed in {step} (out of memory), and {} went on.",
+                size(o.requested.0),
+                self.job
+            ),
+            n => format!(
+                " {} failed (out of memory), the last in {step}, and {} went on.",
+                plural(n, "allocation"),
+                self.job
+            ),
+        }
+    }
+}
+
+/// Signals that end jobs, by their numbers on Linux x86-64.
+const SIGNALS: [(i32, &str); 14] = [
+    (1, "SIGHUP"),
+    (2, "SIGINT"),
+    (3, "SIGQUIT"),
+    (4, "SIGILL"),
+    (6, "SIGABRT"),
+    (7, "SIGBUS"),
+    (8, "SIGFPE"),
+    (9, "SIGKILL"),
+    (10, "SIGUSR1"),
+    (11, "SIGSEGV"),
+    (12, "SIGUSR2"),
+    (13, "SIGPIPE"),
+    (14, "SIGALRM"),
+    (15, "SIGTERM"),
+];
+
+/// `signal 15 (SIGTERM)`.
+pub(super) fn signal(number: i32) -> String {
+    let name = SIGNALS.iter().find(|(n, _)| *n == number).map(|(_, name)| format!(" ({name})"));
+    format!("signal {number}{}", name.unwrap_or_default())
+}
