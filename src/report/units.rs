@@ -59,6 +59,17 @@ pub fn percent(fraction: f64) -> String {
     if p.abs() < 9.95 { format!("{p:.1} %") } else { format!("{p:.0} %") }
 }
 
+/// Parts of a whole as whole percents that add up to what the parts do: those with the largest remainders are rounded up.
+pub(super) fn whole_percents(parts: &[f64]) -> Vec<u64> {
+    let exact: Vec<f64> = parts.iter().map(|p| (p * 100.0).max(0.0)).collect();
+    let mut out: Vec<u64> = exact.iter().map(|p| p.floor() as u64).collect();
+    let missing = (exact.iter().sum::<f64>().round() as u64).saturating_sub(out.iter().sum());
+    let mut order: Vec<usize> = (0..exact.len()).collect();
+    order.sort_by(|a, b| exact[*b].fract().total_cmp(&exact[*a].fract()));
+    order.into_iter().take(missing as usize).for_each(|i| out[i] += 1);
+    out
+}
+
 named! {
     /// The unit of a table whose figures must add up.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -153,6 +164,14 @@ mod tests {
         assert_eq!(quantity(0.0), "0");
         assert_eq!(quantity(1234.5), "1,235");
         assert_eq!([0.25, 1.0, 62.02].map(|v| plural_f(v, "block")), ["0.25 blocks", "1 block", "62 blocks"]);
+    }
+
+    #[test]
+    fn parts_of_a_whole_add_up_to_it() {
+        assert_eq!(whole_percents(&[0.7022, 0.1084, 0.1084, 0.081]), [70, 11, 11, 8]);
+        assert_eq!(whole_percents(&[1.0 / 3.0; 3]), [34, 33, 33]);
+        assert_eq!(whole_percents(&[0.998, 0.002]), [100, 0]);
+        assert_eq!(whole_percents(&[]), [0u64; 0]);
     }
 
     #[test]

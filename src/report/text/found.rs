@@ -3,11 +3,11 @@
 use super::super::held::HeldBy;
 use super::super::model::{Known, Process, because, fatal, remedy, tried, used};
 use super::super::style::{Ink, Style};
-use super::super::units::{percent, plural, plural_f, size, size_f, thousands};
+use super::super::units::{percent, plural, plural_f, size, size_f, thousands, whole_percents};
 use super::headline::cuda_error;
 use super::phrase::{clause, current_rate, forecast, per};
 use super::place::{at_place, in_phase, kept_at, line, place, site, your_line};
-use crate::detect::{Certainty, Finding, Outcome, Severity, caught, post_mortem};
+use crate::detect::{Certainty, Finding, FindingSite, Outcome, Severity, caught, post_mortem};
 use crate::event::{Frame, is_generated};
 use crate::replay::{Cohort, Device, SEVERAL, SiteKind};
 
@@ -150,8 +150,21 @@ fn allocated(p: &Process<'_>, f: &Finding, say: &mut dyn FnMut(&str, &str)) {
     let Some(s) = site(p, f) else {
         return say("allocated", &format!("at an unknown line{stream}"));
     };
+    // Lines that are named, and the part of all others together: the figures add up.
+    let named: Vec<&FindingSite> = f
+        .sites
+        .iter()
+        .enumerate()
+        .take(4)
+        .filter(|(i, o)| *i == 0 || o.share >= 0.01)
+        .map(|(_, o)| o)
+        .collect();
+    let others = f.sites.len() - named.len();
+    let rest = (1.0 - named.iter().map(|o| o.share).sum::<f64>()).max(0.0);
+    let shares: Vec<f64> = named.iter().map(|o| o.share).chain((others > 0).then_some(rest)).collect();
+    let shares = whole_percents(&shares);
     let share = match f.sites.first() {
-        Some(top) if top.share < 0.995 => format!(", {} of it", percent(top.share)),
+        Some(top) if top.share < 0.995 => format!(", {} % of it", shares[0]),
         _ => String::new(),
     };
     say("allocated", &format!("{}{stream}{share}", place(p, &s)));
@@ -161,14 +174,17 @@ fn allocated(p: &Process<'_>, f: &Finding, say: &mut dyn FnMut(&str, &str)) {
             if reached && s.kind == SiteKind::Line { "reached from" } else { "in the backward started at" };
         say("", &format!("{how} {}", your_line(p, yours)));
     }
-    for other in f.sites.iter().skip(1).take(3).filter(|o| o.share >= 0.01) {
+    for (other, share) in named.iter().zip(&shares).skip(1) {
         if let Some(s) = p.replay.site(other.site) {
-            say("", &format!("and {} of it {}", percent(other.share), at_place(p, s)));
+            say("", &format!("and {share} % of it {}", at_place(p, s)));
         }
     }
-    let more = f.sites.len().saturating_sub(4);
-    if more > 0 {
-        say("", &format!("and at {}", plural(more as u64, "more line")));
+    if others > 0 {
+        let share = match shares[named.len()] {
+            0 => "less than 1 %".to_owned(),
+            share => format!("{share} %"),
+        };
+        say("", &format!("and {share} of it at {}", plural(others as u64, "more line")));
     }
 }
 

@@ -13,6 +13,7 @@ mod keeper;
 mod library;
 mod remade;
 mod remedy;
+mod removes;
 mod scope;
 mod stored;
 #[cfg(test)]

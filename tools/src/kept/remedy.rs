@@ -5,6 +5,7 @@ use super::hooks;
 use super::instances;
 use super::keeper::Keeper;
 use super::library;
+use super::removes;
 use super::scope::{Source, below, children, part};
 use super::stored::{exception, is_detached, is_view};
 use super::values::called;
@@ -91,16 +92,21 @@ pub(super) fn suggest<'t>(source: &Source<'t>, add: &Add<'t>, keeper: &Keeper) -
         return Some("keep what you need of the node, its name() say: a node keeps its whole graph".into());
     }
     if keeper.graph && !is_detached {
+        let one = one(source, values);
         return Some(match is_number(source, values) {
             true if is_sum => "add a number, not a tensor with its graph: .item()".into(),
-            true => "keep the number, not the tensor with its graph: .item()".into(),
+            true => match one {
+                Some(value) => format!("keep {value}.item(), a number, not {value} with its graph"),
+                None => "keep the number, not the tensor with its graph: .item()".into(),
+            },
             false if is_sum && keeper.rebound => {
                 "cut the graph between steps: .detach() what goes into the next one".into()
             }
-            false if add.grows && !is_sum => {
-                "keep it without its graph, .detach(), and limit how many are kept".into()
+            false => {
+                let value = one.map_or_else(|| ".detach()".to_owned(), |value| format!("{value}.detach()"));
+                let many = if add.grows && !is_sum { ", and limit how many are kept" } else { "" };
+                format!("keep it without its graph, {value}{many}")
             }
-            false => "keep it without its graph: .detach()".into(),
         });
     }
     if values.iter().any(|v| is_view(source, *v)) {
@@ -130,8 +136,33 @@ pub(super) fn suggest<'t>(source: &Source<'t>, add: &Add<'t>, keeper: &Keeper) -
     let filled = filled(source, add);
     let base = || ways::container(source, type_name).or(filled.filter(|_| ways::is_namespace(type_name)));
     let of_type = of_container(type_name).or_else(|| of_container(base()?))?;
-    let is_into_list = of_type == OF_DICTS && matches!(filled, Some("list" | "deque"));
-    Some(if is_into_list { OF_LISTS_IN_DICTS } else { of_type }.to_owned())
+    if of_type == OF_DICTS && matches!(filled, Some("list" | "deque")) {
+        return Some(OF_LISTS_IN_DICTS.to_owned());
+    }
+    let Some(container) = removes::container(source, add) else { return Some(of_type.to_owned()) };
+    if let Some((line, text)) = removes::statement(source, container) {
+        return Some(format!(
+            "line {line} removes entries, {text}: check that it runs often enough, and lower the limit that it keeps"
+        ));
+    }
+    let name = source.text(container);
+    Some(match of_type {
+        OF_LISTS if filled == Some("list") => format!(
+            "call {name}.clear() when an epoch ends, or limit its length: {name} = collections.deque(maxlen=…)"
+        ),
+        OF_DICTS if filled == Some("dict") => format!(
+            "pop() the keys of {name} that are no longer needed, or call {name}.clear() at the end of each epoch"
+        ),
+        other => other.to_owned(),
+    })
+}
+
+/// The one value that is kept, where its text is short and takes a method: `loss`, `net(x).mean()`.
+fn one<'t>(source: &Source<'t>, values: &[Node<'t>]) -> Option<&'t str> {
+    let [only] = values else { return None };
+    let is_plain = matches!(only.kind(), "identifier" | "attribute" | "call" | "subscript");
+    let text = source.text(*only);
+    (is_plain && text.len() <= LONGEST && !text.contains('\n')).then_some(text)
 }
 
 /// The object that a statement gives an attribute, a buffer or a module whose name may be another one each time.

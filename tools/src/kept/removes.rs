@@ -1,0 +1,80 @@
+//! What a source does to keep a container small: a cache that evicts is not helped by being told to.
+
+use super::adds::Add;
+use super::scope::{Source, below, children, line, part};
+use super::ways;
+use tree_sitter::Node;
+
+/// Longest text of a container that advice names.
+const LONGEST: usize = 40;
+
+/// The container that a statement fills, where it has a name: a variable, or an attribute.
+pub(super) fn container<'t>(source: &Source<'t>, add: &Add<'t>) -> Option<Node<'t>> {
+    let node = match add.node.kind() {
+        "call" => part(part(add.node, "function")?, "object")?,
+        _ => match part(add.node, "left")? {
+            left if left.kind() == "subscript" => part(left, "value")?,
+            left => left,
+        },
+    };
+    let is_name = matches!(node.kind(), "identifier" | "attribute") && source.text(node) != "self";
+    (is_name && source.text(node).len() <= LONGEST).then_some(node)
+}
+
+/// A statement that takes something out of a container again: its line, and its text.
+pub(super) fn statement<'t>(source: &Source<'t>, container: Node<'t>) -> Option<(u32, &'t str)> {
+    const METHODS: [&str; 7] = ["popitem", "pop", "popleft", "clear", "remove", "discard", "cache_clear"];
+    let is_it = |n: Node<'t>| source.text(n) == source.text(container) && is_same(source, n, container);
+    let calls = source.all("call").iter().filter(|call| {
+        let object = part(**call, "function").and_then(|f| part(f, "object"));
+        METHODS.contains(&ways::method(source, **call)) && object.is_some_and(is_it)
+    });
+    let deletes = source.all("delete_statement").iter().filter(|d| {
+        let parts = below(**d, &|_| true);
+        parts.iter().any(|s| s.kind() == "subscript" && part(*s, "value").is_some_and(is_it))
+    });
+    let first = calls.chain(deletes).min_by_key(|n| line(**n))?;
+    let text = source.text(*first);
+    (text.len() <= LONGEST && !text.contains('\n')).then_some((line(*first), text))
+}
+
+/// Whether two nodes of the same text name one thing: a variable of one scope, or an attribute within one class.
+fn is_same<'t>(source: &Source<'t>, a: Node<'t>, b: Node<'t>) -> bool {
+    let Some(name) = first_name(a) else { return false };
+    match source.text(name) {
+        "self" | "cls" => source.class_around(a).map(|c| c.id()) == source.class_around(b).map(|c| c.id()),
+        name => source.owner(a, name) == source.owner(b, name),
+    }
+}
+
+/// `self` of `self.cache.entries`.
+fn first_name(n: Node<'_>) -> Option<Node<'_>> {
+    match n.kind() {
+        "identifier" => Some(n),
+        "attribute" => children(n).first().copied().and_then(first_name),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{attribute, global, is};
+
+    #[test]
+    fn a_cache_that_evicts_is_told_about_its_limit() {
+        let add = "cache[key] = value(key)";
+        let evicts = format!("{add}\nif len(cache) > 200: cache.popitem(last=False)\n");
+        let remedy = is(&evicts, &global("cache", "OrderedDict"), 1, add);
+        assert!(remedy.starts_with("line 2 removes entries, cache.popitem(last=False): "), "{remedy}");
+        let deletes = format!("{add}\nfor k in old: del cache[k]\n");
+        let remedy = is(&deletes, &global("cache", "dict"), 1, add);
+        assert!(remedy.starts_with("line 2 removes entries, del cache[k]: "), "{remedy}");
+        let class = "class C:\n    def put(self, k, v):\n        self.kept[k] = v\n    def trim(self):\n        self.kept.clear()\n";
+        let remedy = is(class, &attribute("C", "kept", "dict"), 3, "self.kept[k] = v");
+        assert!(remedy.starts_with("line 5 removes entries, self.kept.clear(): "), "{remedy}");
+        // A variable of that name in another function is another one.
+        let other = format!("def f():\n    cache = {{}}\n    cache.clear()\n{add}\n");
+        let remedy = is(&other, &global("cache", "dict"), 4, add);
+        assert!(remedy.starts_with("pop() the keys of cache"), "{remedy}");
+    }
+}
