@@ -435,20 +435,18 @@ impl PostMortem {
         let library = library.filter(|l| l.1.peak.0.saturating_mul(2) > outside);
         let library = library.map(|(name, a)| format!("; {name} alone took {}", size(a.peak.0)));
         match self.held_outside() {
-            Outsider::Processes => {
-                (format!("other processes hold {}", size(others)), format!("{fits} on the card"))
-            }
+            Outsider::Processes => (format!("other processes on this GPU use {}", size(others)), fits),
             Outsider::Libraries => (
-                format!("libraries hold {} outside of {mine}", size(outside.saturating_sub(others))),
+                format!("libraries use {} outside of {mine}", size(outside.saturating_sub(others))),
                 format!(
-                    "it was taken in this process by the CUDA context and libraries such as cuDNN, cuBLAS or NCCL{}; {fits}",
+                    "the CUDA context of this process and libraries such as cuDNN, cuBLAS or NCCL have it{}; {fits}",
                     library.unwrap_or_default()
                 ),
             ),
             Outsider::Unknown => (
-                format!("{} held outside of {mine}", size(outside)),
+                format!("{} of the GPU is used outside of {mine}", size(outside)),
                 format!(
-                    "other processes on the card, or libraries in this one such as cuDNN or NCCL, hold it{}; {fits}",
+                    "other processes on this GPU, or libraries in this one such as cuDNN or NCCL, have it{}; {fits}",
                     library.unwrap_or_default()
                 ),
             ),

@@ -32,7 +32,7 @@ fn check<'a>(replay: &Replay, d: &'a Device) -> Option<Note<'a>> {
     }
     (sites.bytes() >= worth(d)).then(|| Note {
         explain: format!(
-            "{} ({}) were live when the recording ended; too few steps were seen to say which of them should not be",
+            "{} ({}) were live when the recording ended; too few steps were seen to say whether any of them leaks",
             plural(sites.blocks(), "block"),
             size(sites.bytes()),
         ),

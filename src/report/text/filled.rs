@@ -58,8 +58,7 @@ pub(super) fn lines(p: &Process<'_>, m: &Moment, style: Style) -> Vec<String> {
 fn own(p: &Process<'_>, m: &Moment) -> &'static str {
     match p.verdict.outcome {
         _ if m.anatomy.left_behind.0 == 0 => "used by the job",
-        Outcome::Leak if blamed(p, m).count() > 1 => "without the leaks",
-        Outcome::Leak => "without the leak",
+        Outcome::Leak => "without leaks",
         _ => "without growth",
     }
 }

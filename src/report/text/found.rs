@@ -295,8 +295,13 @@ pub(super) fn failed(p: &Process<'_>, d: &Device, style: Style) -> Vec<String> {
             early,
             format!("{} allocated before the recording began, by an unknown line", size(early)),
         ));
-        held.sort_by_key(|(bytes, _)| std::cmp::Reverse(*bytes));
     }
+    // What is not PyTorch's is told where it is more than any line has.
+    let outside = m.outside.unwrap_or(0);
+    if outside > held.iter().map(|(bytes, _)| *bytes).max().unwrap_or(0) && o.call.is_none() {
+        held.push((outside, format!("{} outside of PyTorch, by {}", size(outside), m.outsiders())));
+    }
+    held.sort_by_key(|(bytes, _)| std::cmp::Reverse(*bytes));
     for (i, (_, text)) in held.iter().enumerate() {
         out.extend(style.wrap(if i == 0 { "  in use " } else { "         " }, text));
     }
@@ -321,7 +326,7 @@ fn note(p: &Process<'_>, f: &Finding, known: Option<&Known>) -> String {
     let grain = f.grain.noun();
     if let Some(until) = f.withdrawn_step {
         return format!(
-            "no longer: {}{place} (reported at {grain} {}, withdrawn at {grain} {})",
+            "withdrawn: {}{place} (reported at {grain} {}, no longer true at {grain} {})",
             f.headline(),
             thousands(f.detected_step.into()),
             thousands(until.into())

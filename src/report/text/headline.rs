@@ -235,7 +235,7 @@ fn filled(p: &Process<'_>) -> Option<String> {
     let without = p.anatomies.iter().find(|m| m.device == f.device && m.at == At::Oom && !f.is_remade());
     // Where nothing else was allocated there is no peak to speak of.
     let without = without.and_then(|m| m.anatomy.peak_without).filter(|b| b.0 > 0);
-    let without = without.map(|b| format!("; without it the job peaks at {}", size(b.0)));
+    let without = without.map(|b| format!("without it the job peaks at {}", size(b.0)));
     let what = if f.is_remade() {
         "A block that is replaced by larger and larger ones"
     } else {
@@ -247,7 +247,7 @@ fn filled(p: &Process<'_>) -> Option<String> {
     let others = post_mortem(p.replay, f.device).filter(|m| m.outside.is_some_and(|b| b > f.bytes_now));
     if let Some((m, total)) = others.zip(capacity(p, f.device)) {
         return Some(format!(
-            "GPU {} was full {when}: {} of its {} was held outside of PyTorch, by {}, and {} by {}{}.",
+            "GPU {} was full {when}: {} of its {} was used outside of PyTorch, by {}, and {} by {}{}.",
             f.device.0,
             size(m.outside.unwrap_or(0)),
             size(total),
@@ -258,10 +258,14 @@ fn filled(p: &Process<'_>) -> Option<String> {
             } else {
                 "memory that was not freed"
             },
-            without.unwrap_or_default()
+            without.map(|w| format!(" ({w})")).unwrap_or_default()
         ));
     }
-    Some(format!("{what} filled GPU {} {when}{}.", f.device.0, without.unwrap_or_default()))
+    Some(format!(
+        "{what} filled GPU {} {when}{}.",
+        f.device.0,
+        without.map(|w| format!("; {w}")).unwrap_or_default()
+    ))
 }
 
 /// How fast it grows, where, and what comes of it.
