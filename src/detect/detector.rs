@@ -7,7 +7,7 @@ use super::finding::Finding;
 use super::forecast::Rate;
 use super::growth::{self, Line, Member, Rule};
 use super::keeper::{Testimony, refine};
-use super::loading::is_loading;
+use super::loading::has_only_filled;
 use super::oom::final_oom;
 use super::policy::Policy;
 use super::replaced::takes_places;
@@ -298,9 +298,10 @@ impl Detector {
             let worth = replay.device(c.finding.device).map(note::worth);
             c.finding.established && worth.is_some_and(|worth| c.most >= worth)
         };
-        // What a job had loaded when it died of it is no growth of steps.
-        let loading = final_oom(replay).filter(|(device, o)| is_loading(replay, *device, o)).map(|(d, _)| d);
-        let is_load = |f: &Finding| f.certainty == Certainty::Growing && Some(f.device) == loading;
+        // What a job had loaded when it died before its first step is no growth of steps.
+        let filled =
+            final_oom(replay).filter(|(device, o)| has_only_filled(replay, *device, o)).map(|(d, _)| d);
+        let is_load = |f: &Finding| f.certainty == Certainty::Growing && Some(f.device) == filled;
         let is_worth_it = |c: &&Case| (c.stands() || was_much(c)) && !is_load(&c.finding);
         let told = self.cases.iter().filter(is_worth_it).map(|c| &c.finding);
         self.findings = told.chain(&self.notes).cloned().collect();

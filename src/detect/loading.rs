@@ -2,22 +2,31 @@
 
 use crate::event::DeviceId;
 use crate::event::steps::StepSource;
-use crate::replay::{OomEvent, PhaseKind, Replay};
+use crate::replay::{Holder, OomEvent, PhaseKind, Replay};
 
 /// Of so many blocks that were allocated, one may have been freed.
 const FREED: u64 = 4;
 
-/// Whether a job that has seen no step, backward or optimizer ran out of memory at the line that had filled the device, and had freed
-/// next to nothing there. One that computes frees most of what it allocates, and a model's first forward calls its modules.
-pub(super) fn is_loading(replay: &Replay, device: DeviceId, o: &OomEvent) -> bool {
+/// Whether a job that has seen no step, backward or optimizer had freed next to nothing on a device when an allocation failed there:
+/// what it had allocated by then it needs for all steps, and is no growth of them. One that computes frees most of what it allocates.
+pub(super) fn has_only_filled(replay: &Replay, device: DeviceId, o: &OomEvent) -> bool {
     let has_steps = !matches!(replay.step_source(), StepSource::None | StepSource::Time);
-    if has_steps || o.phase != PhaseKind::Unknown || o.call.is_some() || o.in_module {
+    if has_steps || o.phase != PhaseKind::Unknown || o.call.is_some() {
         return false;
     }
+    let live: u64 = holders(replay, device, o).iter().map(|h| h.blocks).sum();
+    live > 0 && o.allocs.saturating_sub(live) <= o.allocs / FREED
+}
+
+/// Whether it was still loading: it asked at the line that had filled the device, and not within a call of a module, as in a forward.
+pub(super) fn is_loading(replay: &Replay, device: DeviceId, o: &OomEvent) -> bool {
+    let all = holders(replay, device, o);
+    let same: u64 = all.iter().filter(|h| h.site == o.site).map(|h| h.bytes.0).sum();
+    !o.in_module && same.saturating_mul(2) >= o.allocated.0 && has_only_filled(replay, device, o)
+}
+
+/// What was live at a failure, where that was copied.
+fn holders<'r>(replay: &'r Replay, device: DeviceId, o: &OomEvent) -> &'r [Holder] {
     let scene = replay.device(device).and_then(|d| d.scene.as_ref()).filter(|s| s.event == o.event);
-    let holders = scene.map_or(&[][..], |s| &s.holders);
-    let live: u64 = holders.iter().map(|h| h.blocks).sum();
-    let same: u64 = holders.iter().filter(|h| h.site == o.site).map(|h| h.bytes.0).sum();
-    let is_of_it = same.saturating_mul(2) >= o.allocated.0;
-    live > 0 && is_of_it && o.allocs.saturating_sub(live) <= o.allocs / FREED
+    scene.map_or(&[], |s| &s.holders)
 }

@@ -26,6 +26,7 @@ mod loading;
 mod note;
 mod oom;
 mod outlook;
+mod outside;
 mod policy;
 mod ranks;
 mod replaced;

@@ -5,32 +5,10 @@ use super::cause::Cause;
 use super::explain::{plural, size, thousands};
 use super::growth::MIN_MARKS;
 use super::loading::is_loading;
+use super::outside::Outsiders;
 use crate::event::steps::StepSource;
 use crate::event::{DeviceId, StepRow};
 use crate::replay::{Device, OomEvent, PhaseKind, Replay, Scene};
-
-/// Who holds memory of a device outside of PyTorch.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Outsider {
-    Processes,
-    Libraries,
-    Unknown,
-}
-
-impl Outsider {
-    /// What helps, in one sentence without a full stop.
-    fn remedy(self) -> &'static str {
-        match self {
-            Outsider::Processes => Cause::Outside.remedy(),
-            Outsider::Libraries => {
-                "find the library that takes it: another framework in this process has a setting for its memory, NCCL takes some for each process group, cuBLAS and cuDNN for workspaces (CUBLAS_WORKSPACE_CONFIG)"
-            }
-            Outsider::Unknown => {
-                "look at nvidia-smi: if it lists other processes on this GPU, stop them, or choose another GPU with CUDA_VISIBLE_DEVICES; if this process has all of it, a library takes it"
-            }
-        }
-    }
-}
 
 /// What changed since the step before the one that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,14 +54,6 @@ const LONG: f64 = 1.3;
 const ALONE: f64 = 16.0;
 /// Times the median that no batch needs.
 const INCREDIBLE: f64 = 64.0;
-/// What contexts and libraries are granted before they are blamed: this, but no more than a quarter of a small device, and a tenth of
-/// a large one.
-const LIBRARIES: u64 = 2 << 30;
-
-fn granted(total: u64) -> u64 {
-    LIBRARIES.min(total / 4).max(total / 10)
-}
-
 /// Why the last allocation that failed on a device did; `None` where none has.
 pub fn post_mortem(replay: &Replay, device: DeviceId) -> Option<PostMortem> {
     let d = replay.device(device)?;
@@ -140,7 +110,7 @@ pub fn post_mortem(replay: &Replay, device: DeviceId) -> Option<PostMortem> {
         Cause::Full if grown > 0 => {
             "run longer on a larger card, or on a simulated one, to see whether the growth ends: strandline run --simulate 80GiB"
         }
-        Cause::Outside => m.held_outside().remedy(),
+        Cause::Outside => m.outsiders_of().remedy(),
         Cause::Full if o.call.is_some() => "allocate less at a time, or free memory that other lines hold",
         c => c.remedy(),
     };
@@ -149,7 +119,7 @@ pub fn post_mortem(replay: &Replay, device: DeviceId) -> Option<PostMortem> {
         m.remedy = OF_REPEATED;
     }
     if m.cause == Cause::Outside {
-        (m.short, m.explain) = m.foreign(replay, o);
+        (m.short, m.explain) = m.outsiders_of().explain(replay, o);
     }
     m.say(d, o, rows.len() as u32, if ticks { "second" } else { "step" }, grown > 0);
     match m.cause {
@@ -242,7 +212,7 @@ fn cause(d: &Device, o: &OomEvent, m: &PostMortem, grown: u64) -> Cause {
     if is_too_large(d, o) {
         return Cause::Request;
     }
-    let foreign = m.blamed_outside(total).max(m.other_processes.unwrap_or(0));
+    let foreign = m.outsiders_of().blamed(total);
     let scene = scene(d, o);
     // A piece that is large enough, and was not taken, was not what was missing.
     let cached = match scene.is_some_and(|s| s.largest >= o.requested) {
@@ -400,57 +370,14 @@ impl PostMortem {
         }
     }
 
-    /// What is held on the device outside of PyTorch, where that is more than contexts and libraries are granted; else 0.
-    fn blamed_outside(&self, total: u64) -> u64 {
-        let outside = self.outside.unwrap_or(0);
-        let own = outside.saturating_sub(self.other_processes.unwrap_or(0));
-        if own > granted(total) { outside } else { 0 }
-    }
-
-    /// Who holds most of what is held outside of PyTorch.
-    fn held_outside(&self) -> Outsider {
-        let outside = self.outside.unwrap_or(0);
-        match self.other_processes {
-            Some(others) if others >= outside.saturating_sub(others) => Outsider::Processes,
-            Some(_) => Outsider::Libraries,
-            None => Outsider::Unknown,
-        }
+    /// Who has what is used outside of PyTorch.
+    fn outsiders_of(&self) -> Outsiders {
+        Outsiders { all: self.outside.unwrap_or(0), processes: self.other_processes }
     }
 
     /// The same in words.
     pub fn outsiders(&self) -> &'static str {
-        match self.held_outside() {
-            Outsider::Processes => "other processes",
-            Outsider::Libraries => "the CUDA context and libraries in this process",
-            Outsider::Unknown => "other processes or libraries in this one",
-        }
-    }
-
-    fn foreign(&self, replay: &Replay, o: &OomEvent) -> (String, String) {
-        let (outside, others) = (self.outside.unwrap_or(0), self.other_processes.unwrap_or(0));
-        let asked = size(o.requested.0);
-        let mine = if o.call.is_none() { "PyTorch" } else { "the program" };
-        let fits = format!("without that memory the {asked} would have fit");
-        let library = replay.calls().libraries.iter().max_by_key(|l| l.1.peak);
-        let library = library.filter(|l| l.1.peak.0.saturating_mul(2) > outside);
-        let library = library.map(|(name, a)| format!("; {name} alone took {}", size(a.peak.0)));
-        match self.held_outside() {
-            Outsider::Processes => (format!("other processes on this GPU use {}", size(others)), fits),
-            Outsider::Libraries => (
-                format!("libraries use {} outside of {mine}", size(outside.saturating_sub(others))),
-                format!(
-                    "the CUDA context of this process and libraries such as cuDNN, cuBLAS or NCCL have it{}; {fits}",
-                    library.unwrap_or_default()
-                ),
-            ),
-            Outsider::Unknown => (
-                format!("{} of the GPU is used outside of {mine}", size(outside)),
-                format!(
-                    "other processes on this GPU, or libraries in this one such as cuDNN or NCCL, have it{}; {fits}",
-                    library.unwrap_or_default()
-                ),
-            ),
-        }
+        self.outsiders_of().in_words()
     }
 
     fn full(&self, o: &OomEvent, steps: u32, grain: &str, grew: bool) -> String {

@@ -4,7 +4,7 @@ use crate::judged::Judged;
 use crate::script::{MAIN, Script};
 use serde_json::json;
 use strandline::detect::{Cause, Outcome, PostMortem, judge, post_mortem};
-use strandline::event::{Block, Body, DeviceId, Item, Nanos, Phase, PoolId};
+use strandline::event::{Block, Body, DeviceId, Item, Nanos, Phase, PoolId, StackId};
 
 const GIB: u64 = 1 << 30;
 
@@ -90,7 +90,7 @@ fn causes_are_told_apart() {
         (
             Failing { reserved: 6 * GIB, live: 5 * GIB, ..FULL },
             Cause::Outside,
-            "17.9 GiB held outside of PyTorch",
+            "17.9 GiB of the GPU is used outside of PyTorch: other processes on this GPU, or libraries in this one",
         ),
         (Failing { free: 5 * GIB, ..FULL }, Cause::Limit, "the card had 5.0 GiB free for the 2.0 GiB"),
         (Failing { live: 5 * GIB, waiting: 16 * GIB, ..FULL }, Cause::Waiting, "16.0 GiB was freed"),
@@ -99,7 +99,11 @@ fn causes_are_told_apart() {
             Cause::Request,
             "one request of 4 TiB, more than the card has: 4 TiB was requested",
         ),
-        (Failing { steps: 0, ..FULL }, Cause::Full, "the first step does not fit: it had 21.0 GiB"),
+        (
+            Failing { steps: 0, ..FULL },
+            Cause::Loading,
+            "the model, or other data loaded before the first step, does not fit: 21.0 GiB had been",
+        ),
         (Failing { steps: 0, phase: optimizer, ..FULL }, Cause::Optimizer, "when 21.0 GiB was already"),
         (Failing { phase: evaluation, ..FULL }, Cause::Evaluation, "needed at least 23.0 GiB"),
         (Failing { steps: 1, ..FULL }, Cause::Full, "too few to rule a leak out"),
@@ -111,6 +115,42 @@ fn causes_are_told_apart() {
         let scene = j.replay.device(DeviceId(0)).and_then(|d| d.scene.clone()).expect("a picture");
         assert_eq!(scene.cached.0, f.reserved - f.live - f.waiting);
         assert_eq!((scene.holders.len(), scene.holders[0].bytes.0), (1, f.live));
+    }
+}
+
+/// What is loaded second by second is no growth when it fills the card; what asks at another line loads no more, and what grows beside work that is freed does grow.
+#[test]
+fn what_a_job_loads_before_its_first_step_does_not_grow() {
+    const SECOND: u64 = 1_000_000_000;
+    for (computes, line, cause, outcome) in [
+        (false, 1, Cause::Loading, Outcome::Oom),
+        (false, 2, Cause::Full, Outcome::Oom),
+        (true, 1, Cause::Full, Outcome::Growing),
+    ] {
+        let mut s = Script::new();
+        s.take(0, 23 * GIB, MAIN, PoolId::DEFAULT);
+        for i in 0..20u64 {
+            s.alloc(1 + i * (GIB / 512), GIB, MAIN, 1);
+            if computes {
+                (0..4).for_each(|_| {
+                    s.alloc(40 * (GIB / 512), GIB / 2, MAIN, 2);
+                    s.free(40 * (GIB / 512), GIB / 2, MAIN);
+                });
+            }
+            s.now += SECOND;
+        }
+        s.fail_at(StackId(line), 4 * GIB, GIB / 10);
+        s.items.push(Item::Meta(json!({ "ended": "exit", "exit_status": 1 })));
+        s.items.push(Item::End(Nanos(s.now + 1)));
+        let j = Judged::of(&s.items, &s.names);
+        let m = post_mortem(&j.replay, DeviceId(0)).expect("it failed");
+        assert_eq!(
+            (m.cause, j.outcome()),
+            (cause, outcome),
+            "line {line}, computes: {computes}: {}",
+            m.explain
+        );
+        assert_eq!(j.standing().is_empty(), !computes, "line {line}, computes: {computes}");
     }
 }
 

@@ -101,7 +101,8 @@ impl Script {
         self.fail_at(StackId(7), requested, free);
     }
 
-    fn fail_at(&mut self, stack: StackId, requested: u64, free: u64) {
+    /// One that this stack asks for.
+    pub(crate) fn fail_at(&mut self, stack: StackId, requested: u64, free: u64) {
         let (device, stream) = (DeviceId(0), MAIN);
         self.say(0, Body::Oom { device, requested: Bytes(requested), free: Bytes(free), stream, stack });
     }
