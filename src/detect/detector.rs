@@ -1,5 +1,6 @@
 //! The detectors together: asked at every mark, they remember what they said.
 
+use super::births::BIRTHS;
 use super::case::{Case, Place};
 use super::certainty::Certainty;
 use super::check::{Check, Context};
@@ -11,7 +12,7 @@ use super::loading::has_only_filled;
 use super::oom::final_oom;
 use super::policy::Policy;
 use super::replaced::takes_places;
-use super::survivors::{BIRTHS, Fell};
+use super::survivors::Fell;
 use super::{kinds, note};
 use crate::event::DeviceId;
 use crate::replay::{Cohort, CohortId, GRACE, Grain, Point, Progress, Replay};

@@ -1,9 +1,10 @@
 //! What the holder of a finding's blocks says about it: where a container ends, whether it shrinks, who owns it. No
 //! series can tell a buffer that fills at a constant rate from a leak; its keeper can.
 
+use super::births::BIRTHS;
 use super::certainty::{Bound, Certainty, Evidence};
 use super::finding::{Finding, GrainName};
-use super::survivors::BIRTHS;
+
 use crate::replay::GRACE;
 
 /// Steps for which a container must have had as many entries until its own bound says nothing of what is in them.

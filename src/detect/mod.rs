@@ -8,6 +8,7 @@
 
 mod after_steps;
 mod backlog;
+mod births;
 mod case;
 mod cause;
 mod certainty;

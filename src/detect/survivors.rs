@@ -5,24 +5,16 @@
 //! fills a cache comes ever more rarely, what leaks does not. Once that is established it falls only where those
 //! survivors die, or no more of them come.
 
+use super::births::{BESIDES, BIRTHS, Kept, Limits, Sum, are_few, beginning, comes_in_bursts, count};
 use crate::replay::{Birth, GRACE, Point, Track};
 
-/// Different marks that survivors must come from.
-pub(super) const BIRTHS: u32 = 4;
-/// Different marks that left blocks without there being more, of which nothing is established.
-const BESIDES: u32 = 2;
 /// Mean marks between births from which on they are rare: one more is asked for, unless they come like clockwork. So it is where a
 /// line sifts.
 const RARE: f64 = 4.0;
 /// And of what only came more slowly, and died away no more.
 const ALL_THE_SAME: u32 = 8;
-/// Births that lie so many times closer together than the farthest ones are one event.
-const CLUMP: u32 = 8;
 /// Different marks that are asked for where growth had stopped before: more than it had then, and so many at most.
 const AGAIN: u32 = 5;
-/// Times that the silence after the first of them is longer than any later one, where old blocks of the line die: what died lay in between, and
-/// the first are no part of what goes on, such as a workspace of cuBLAS.
-const APART: u32 = 4;
 /// By how much a survivor has outlived what ended before it.
 const OUTLIVED: f64 = 1.5;
 /// What that is multiplied by where survivors died after all, and its most.
@@ -43,10 +35,6 @@ const BEGINS: f64 = -6.9;
 const SILENCE: f64 = 10.0;
 /// Longest gaps for the same where births are as regular as clockwork.
 const CLOCK: f64 = 1.8;
-/// What shows that: so many gaps, none of them longer than so many mean ones.
-const REGULAR: [(u32, f64); 2] = [(6, 1.2), (3, 1.1)];
-/// Bursts of births, as far apart from each other, that are no chance.
-const BURSTS: usize = 3;
 /// Births that come by chance are so evenly spaced only up to a few.
 const EVEN: u32 = 6;
 /// Mean marks between births from which on that is no chance of any.
@@ -61,65 +49,6 @@ const PATIENCE_IN_USE: u32 = 25;
 const PART: u32 = 4;
 /// No time is waited for longer, in marks: a few such times still add up.
 const LONGEST: u32 = u32::MAX / 8;
-
-/// A statistic, and a part.
-type Limits = (f64, f64);
-
-/// Births of what is kept at a line.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct Kept {
-    /// Births of the first and the last mark.
-    pub(super) first: u32,
-    pub(super) last: u32,
-    /// Births of the mark after the first.
-    second: u32,
-    /// Different marks.
-    pub(super) marks: u32,
-    pub(super) total: Point,
-    /// Laplace's statistic: 0 at a constant rate.
-    pub(super) trend: f64,
-    /// The longest time without a birth between two.
-    pub(super) gap: u32,
-    /// How many events the births are: those that lie close together, beside the longest time without any, are one.
-    events: u32,
-}
-
-impl Kept {
-    /// Mean marks between births.
-    pub(super) fn pace(&self) -> f64 {
-        f64::from(self.last - self.first) / f64::from(self.marks.saturating_sub(1).max(1))
-    }
-
-    /// Whether births die away, as of mark `until`.
-    fn fades(&self, t: &Track, until: u32, limits: Limits) -> bool {
-        self.trend <= limits.0 && are_few(t.births.list(), self.first, until, limits)
-    }
-
-    /// Births come like clockwork, one by one or in bursts; the first may be what a job makes as it begins.
-    fn is_regular(&self) -> bool {
-        let is = |n: u32, first: u32| {
-            let pace = f64::from(self.last - first) / f64::from(n.saturating_sub(1).max(1));
-            REGULAR.iter().any(|(gaps, most)| n > *gaps && f64::from(self.gap) <= most * pace.max(1.0))
-        };
-        is(self.marks, self.first)
-            || is(self.events, self.first)
-            || is(self.marks.saturating_sub(1), self.second)
-    }
-
-    /// Marks after which, without more of it, it is over. A silence no longer than one that it came back from, or than a part of
-    /// the time for which it went on, such as an evaluation, is none.
-    fn patience(&self, line: Nature) -> u32 {
-        // Of what comes at random, a few births look regular by chance, unless they lie far apart.
-        let is_many = self.marks >= EVEN || self.pace() >= FAR;
-        let is_even = is_many && f64::from(self.gap) <= self.pace() + 0.5;
-        let marks = match self.is_regular() && (line != Nature::Sifts || is_even) {
-            true => CLOCK * f64::from(self.gap) + 3.0,
-            false => (SILENCE * self.pace()).max(f64::from(self.gap) + 3.0),
-        };
-        let marks = whole(marks.max(f64::from((self.last - self.first) / PART)));
-        marks.max(if line == Nature::InUse { PATIENCE_IN_USE } else { PATIENCE })
-    }
-}
 
 /// What becomes of the blocks of a line that are not kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -141,6 +70,20 @@ impl Nature {
             _ => Nature::InUse,
         }
     }
+}
+
+/// Marks after which, without more of it, it is over. A silence no longer than one that it came back from, or than a part of
+/// the time for which it went on, such as an evaluation, is none.
+fn patience(k: &Kept, line: Nature) -> u32 {
+    // Of what comes at random, a few births look regular by chance, unless they lie far apart.
+    let is_many = k.marks >= EVEN || k.pace() >= FAR;
+    let is_even = is_many && f64::from(k.gap) <= k.pace() + 0.5;
+    let marks = match k.is_regular() && (line != Nature::Sifts || is_even) {
+        true => CLOCK * f64::from(k.gap) + 3.0,
+        false => (SILENCE * k.pace()).max(f64::from(k.gap) + 3.0),
+    };
+    let marks = whole(marks.max(f64::from((k.last - k.first) / PART)));
+    marks.max(if line == Nature::InUse { PATIENCE_IN_USE } else { PATIENCE })
 }
 
 /// Survivors at a line that were established.
@@ -225,7 +168,7 @@ impl Watch {
         if !is_regular && (is_few || is_early) || replaces(t) {
             return;
         }
-        if mark.saturating_sub(kept.last) > age + kept.patience(line).max(self.pause(t, &kept)) {
+        if mark.saturating_sub(kept.last) > age + patience(&kept, line).max(self.pause(t, &kept)) {
             return;
         }
         if self.stopped > 0 {
@@ -271,7 +214,7 @@ impl Watch {
         if kept.total.blocks > n.record.0 {
             n.record = (kept.total.blocks, mark);
         }
-        let patience = kept.patience(line).max(self.pause(t, &kept));
+        let patience = patience(&kept, line).max(self.pause(t, &kept));
         let is_over = mark.saturating_sub(n.record.1) > patience
             || is_replaced(t, &n, mark, patience)
             || is_full(t, &n, mark);
@@ -385,105 +328,6 @@ fn survivors(t: &Track, mark: u32, age: u32, after: u32) -> Option<Kept> {
         }
     }
     count(list, found?.0, until, BIRTHS)
-}
-
-/// Whether births come in bursts that go on: four of them, or three that are as far apart. Half of the longest time without a birth is between
-/// two bursts.
-fn comes_in_bursts(list: &[Birth], k: &Kept) -> bool {
-    let ours = list.iter().filter(|b| b.first >= k.first && b.last <= k.last);
-    let (mut bursts, mut before) = (Vec::<(u32, u64)>::new(), None::<u32>);
-    for b in ours {
-        match bursts
-            .last_mut()
-            .filter(|_| before.is_some_and(|last| (b.first - last).saturating_mul(2) < k.gap))
-        {
-            Some(burst) => burst.1 = burst.1.saturating_add(b.total.blocks),
-            None => bursts.push((b.first, b.total.blocks)),
-        }
-        before = Some(b.last);
-    }
-    let apart: Vec<u32> = bursts.windows(2).map(|w| w[1].0 - w[0].0).collect();
-    let (Some(shortest), Some(longest)) = (apart.iter().min(), apart.iter().max()) else { return false };
-    let blocks: u64 = bursts.iter().map(|b| b.1).sum();
-    let is_even = longest - shortest <= shortest / 4;
-    let goes_on = bursts.last().is_some_and(|b| b.1.saturating_mul(2 * bursts.len() as u64) >= blocks);
-    let is_often = bursts.len() >= BIRTHS as usize && *longest <= shortest.saturating_mul(3);
-    goes_on && (is_often || is_even && bursts.len() >= BURSTS)
-}
-
-/// The first mark of what goes on, of births from mark `from` on: those of the first mark or two are left out where they lie far apart from
-/// all others.
-fn beginning(list: &[Birth], from: u32) -> u32 {
-    let ours = list.get(list.partition_point(|b| b.last < from)..).unwrap_or_default();
-    let silence = |a: &Birth, b: &Birth| b.first.saturating_sub(a.last);
-    let longest = |rest: &[Birth]| {
-        let between = rest.iter().zip(rest.iter().skip(1)).map(|(a, b)| silence(a, b));
-        between.chain(rest.iter().map(|b| (b.last - b.first) / b.marks.max(1))).max().unwrap_or(0)
-    };
-    let begins = |at: usize| {
-        let (before, rest) = ours.split_at_checked(at)?;
-        let (last, first) = (before.last()?, rest.first()?);
-        let is_beside = before.iter().map(|b| b.marks).sum::<u32>() <= BESIDES;
-        (is_beside && silence(last, first) > APART.saturating_mul(longest(rest).max(1)))
-            .then_some(first.first)
-    };
-    (1..=BESIDES as usize).find_map(begins).unwrap_or(from)
-}
-
-/// Whether there were few births in the last quarter of the time from mark `from` to mark `until`.
-fn are_few(list: &[Birth], from: u32, until: u32, (_, part): Limits) -> bool {
-    let quarter = until.saturating_sub(until.saturating_sub(from) / 4);
-    let (mut all, mut late) = (0.0, 0.0);
-    for b in list.iter().filter(|b| b.first >= from && b.first <= until) {
-        all += f64::from(b.marks);
-        // Of marks that were joined, as many as lie in it.
-        let span = f64::from(b.last.saturating_sub(b.first)) + 1.0;
-        let inside = f64::from(b.last.saturating_add(1).saturating_sub(quarter.max(b.first)));
-        late += f64::from(b.marks) * (inside / span).clamp(0.0, 1.0);
-    }
-    late < all / 4.0 * part
-}
-
-#[derive(Default)]
-struct Sum {
-    marks: u32,
-    at: f64,
-}
-
-impl Sum {
-    fn add(&mut self, b: &Birth) {
-        self.marks = self.marks.saturating_add(b.marks);
-        self.at += f64::from(b.marks) * (f64::from(b.first) + f64::from(b.last)) / 2.0;
-    }
-
-    /// Laplace's statistic of the births after those of `first`, up to mark `until`.
-    fn trend(&self, first: &Birth, until: u32) -> f64 {
-        let n = f64::from(self.marks.saturating_sub(1).max(1));
-        let (begin, span) = (f64::from(first.first), f64::from(until.saturating_sub(first.first).max(1)));
-        let mean = (self.at - begin) / n - begin;
-        (mean - (span + 1.0) / 2.0) / (span * (1.0 / (12.0 * n)).sqrt())
-    }
-}
-
-/// Births from mark `from` to mark `until`, where there are at least so many.
-fn count(list: &[Birth], from: u32, until: u32, least: u32) -> Option<Kept> {
-    let (mut sum, mut k, mut before) = (Sum::default(), Kept::default(), None::<&Birth>);
-    let begin = list.partition_point(|b| b.last < from);
-    let ours = || list.get(begin..).into_iter().flatten().take_while(|b| b.last <= until);
-    for b in ours() {
-        sum.add(b);
-        k.gap = k.gap.max(before.map_or(0, |a| b.first - a.last)).max((b.last - b.first) / b.marks.max(1));
-        k.total.blocks = k.total.blocks.saturating_add(b.total.blocks);
-        k.total.bytes = k.total.bytes.saturating_add(b.total.bytes);
-        (k.last, before) = (b.last, Some(b));
-    }
-    k.second = ours().nth(1).map_or(k.last, |b| b.first);
-    let first = ours().next().filter(|_| sum.marks >= least)?;
-    (k.first, k.marks, k.trend) = (first.first, sum.marks, sum.trend(first, until));
-    let joined = |a: &&Birth, b: &&Birth| (b.first - a.last).saturating_mul(CLUMP) <= k.gap;
-    let close = ours().zip(ours().skip(1)).filter(|(a, b)| joined(a, b)).count();
-    k.events = sum.marks.saturating_sub(close as u32);
-    Some(k)
 }
 
 /// How what is kept has grown: at each mark at which more of it was old, so much.
