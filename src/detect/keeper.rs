@@ -49,6 +49,9 @@ pub struct Keeper {
     pub length_then: Option<u64>,
     /// Entries at the last look.
     pub length_now: Option<u64>,
+    /// Entries at the look that was nearest to the step which is reported, and the step that was under way then: [`u32::MAX`] where it is only
+    /// known that it came later.
+    pub looked: Option<(u64, u32)>,
     /// Steps for which it has had as many entries as at the last look; 0 where it was looked at once.
     pub still: u32,
     /// It was seen with fewer entries than before, so that something empties it.
@@ -204,9 +207,15 @@ fn tell(f: &mut Finding, e: Evidence) {
 fn bound(f: &Finding, k: &Keeper, entries: u64, source: String) -> Bound {
     let newest = f64::from(GRACE);
     let pace = f.current_bytes_per_step.max(f.bytes_per_step);
-    let now = k.length_now.or(k.length_then).filter(|n| *n > 0 && f.blocks_now > 0);
-    let bytes = now.map(|n| {
-        let per_entry = (f.blocks_now as f64 + newest * f.blocks_per_step) / n as f64;
+    // What was there as it was looked at, which may have been a while before or after; since when it was full is not known.
+    let looked = k.looked.filter(|_| f.grain == GrainName::Step);
+    let (now, since) = looked.map_or((k.length_now.or(k.length_then), 0.0), |(n, step)| {
+        let is_late = step > f.last_step && (n >= entries || step == u32::MAX);
+        (Some(n).filter(|_| !is_late), f64::from(f.last_step) - f64::from(step))
+    });
+    let then = f.blocks_now as f64 + (newest - since) * f.blocks_per_step;
+    let bytes = now.filter(|n| *n > 0 && f.blocks_now > 0).map(|n| {
+        let per_entry = then.max(1.0) / n as f64;
         // An entry has a whole number of blocks, unless entries differ.
         let whole = per_entry.round();
         let per_entry =

@@ -296,6 +296,27 @@ fn a_bound_beyond_the_gpu_is_told_and_beyond_every_gpu_is_none() {
     assert_eq!((outcome, certainty), (Outcome::Growing, Certainty::Growing));
 }
 
+/// A container's entries are of the step at which it was looked at, which may have been long before, or after what is reported.
+#[test]
+fn a_bound_is_told_by_what_was_there_when_its_container_was_looked_at() {
+    for looked in [10, 20, 60] {
+        let keeper = Keeper {
+            path: "replay".into(),
+            kind: "deque".into(),
+            bound: Some(100),
+            length_then: Some(4),
+            length_now: Some(looked),
+            looked: Some((looked, looked as u32)),
+            blocks: 18,
+            ..Keeper::default()
+        };
+        let told = move |_: &Finding| Testimony { keepers: vec![keeper.clone()], ..Testimony::default() };
+        let judged = Job::new().train(20, 0, 64 * MIB).judged(told, Ended::Exit);
+        let bound = judged.findings[0].bound.as_ref().expect("a bound");
+        assert_eq!((bound.bytes.map(|b| b / MIB), bound.at_step), (Some(100 * 64), Some(100)), "{looked}");
+    }
+}
+
 /// A set of data that is fetched on a stream of its own grows in a container as what was forgotten there does.
 #[test]
 fn what_a_side_stream_left_in_a_container_that_grows_is_no_leak_by_that_alone() {

@@ -62,24 +62,26 @@ pub(crate) fn testimony(finding: &Finding, replay: &Replay, share: Option<&Share
     }
     let held_by = holder::held_by(finding, replay);
     let known = fix_of(finding, replay, &held_by, share).map(|fix| fix.known);
-    Testimony { known, keepers: keepers(&held_by) }
+    Testimony { known, keepers: keepers(&held_by, finding.last_step) }
 }
 
 /// Those who speak for a finding. Where all that were found explain little of it they do not: what they hold may only be allocated by the same
-/// line.
-fn keepers(held_by: &HeldBy) -> Vec<Keeper> {
+/// line. `step`: the one that is reported.
+fn keepers(held_by: &HeldBy, step: u32) -> Vec<Keeper> {
     let HeldBy::Found(holders) = held_by else { return Vec::new() };
     // What does not grow explains nothing of what does.
     let (staying, growing): (Vec<&Holder>, Vec<&Holder>) = holders.iter().partition(|h| h.stays);
     let share = |all: &[&Holder]| all.iter().map(|h| h.share).sum::<f64>();
     let is_explained = share(&growing) >= EXPLAINS * (1.0 - share(&staying));
     let kept = growing.into_iter().filter(|h| !h.may_be_garbage());
-    if is_explained { kept.map(keeper).collect() } else { Vec::new() }
+    if is_explained { kept.map(|h| keeper(h, step)).collect() } else { Vec::new() }
 }
 
 /// What the judgement asks of a holder.
-fn keeper(h: &Holder) -> Keeper {
+fn keeper(h: &Holder, step: u32) -> Keeper {
     let first = h.counts.first().map(|c| c.entries).or(h.entries);
+    let looks = h.counts.iter().map(|c| (Some(c.entries), c.step)).chain([(h.entries, h.step)]);
+    let looks = looks.filter_map(|(entries, at)| Some((entries?, at.unwrap_or(u32::MAX))));
     let last = h.counts.last().map(|c| c.entries).or(h.entries);
     Keeper {
         path: h.name.clone(),
@@ -89,6 +91,7 @@ fn keeper(h: &Holder) -> Keeper {
         bound: h.bound.as_ref().map(|b| b.entries),
         length_then: first,
         length_now: last,
+        looked: looks.min_by_key(|(_, at)| at.abs_diff(step)),
         still: h.still(),
         shrank: h.shrank(),
         owner: match h.part.as_deref() {
@@ -217,13 +220,14 @@ mod tests {
     #[test]
     fn holders_of_little_of_it_do_not_speak_for_it() {
         let of = |share: f64| Holder { share, ..Holder::default() };
-        let count = |shares: &[f64]| keepers(&HeldBy::Found(shares.iter().map(|s| of(*s)).collect())).len();
+        let count =
+            |shares: &[f64]| keepers(&HeldBy::Found(shares.iter().map(|s| of(*s)).collect()), 0).len();
         assert_eq!(
             [count(&[0.06]), count(&[0.1, 0.1]), count(&[0.33, 0.33, 0.33]), count(&[0.5])],
             [0, 0, 3, 1]
         );
         let told =
-            |all: Vec<Holder>| keepers(&HeldBy::Found(all)).iter().map(|k| k.blocks).collect::<Vec<_>>();
+            |all: Vec<Holder>| keepers(&HeldBy::Found(all), 0).iter().map(|k| k.blocks).collect::<Vec<_>>();
         let ring = Holder { stays: true, blocks: 8, ..of(0.8) };
         let list = Holder { blocks: 2, ..of(0.2) };
         assert_eq!(
