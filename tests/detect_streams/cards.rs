@@ -251,7 +251,7 @@ fn recordings_on_every_card() {
     });
     let all = all.chain(own_cases(&folder));
     let (mut wrong, mut judged_ones) = (Vec::new(), 0);
-    println!("| case | steps | named at | by | lost at | at the end |");
+    println!("| case | steps | named at | by | lost at | at the end | said from step |");
     for (script, (name, is_leak, site)) in all {
         let Some(path) = recording(&folder.join(&name)) else { continue };
         judged_ones += 1;
@@ -264,7 +264,8 @@ fn recordings_on_every_card() {
         let lost = named.and_then(|n| said.iter().skip(n).position(|s| !ours(s)).map(|i| i + n + 1));
         let end = said.last().cloned().unwrap_or_default();
         let by = card.named_by();
-        println!("| {name} | {} | {named:?} | {by} | {lost:?} | {end:?} |", said.len() - 1);
+        let steps = said.len() - 1;
+        println!("| {name} | {steps} | {named:?} | {by} | {lost:?} | {end:?} | {} |", changes(said));
         let leak = said.iter().flatten().any(|(_, c)| *c == Certainty::Leak);
         let is_right = match is_leak {
             true => named.is_some_and(|n| n <= by) && lost.is_none(),
@@ -276,6 +277,20 @@ fn recordings_on_every_card() {
     }
     assert_eq!(wrong, Vec::<String>::new());
     assert!(judged_ones > 0, "no recording of a case in {}", folder.display());
+}
+
+/// What is said, where that changes: `12 loop.py:9, 40 nothing`.
+fn changes(said: &[BTreeMap<String, Certainty>]) -> String {
+    let place = |s: &String| s.rsplit(' ').next().unwrap_or_default().to_owned();
+    let words: Vec<String> =
+        said.iter().map(|s| s.keys().map(place).collect::<Vec<_>>().join(" and ")).collect();
+    let mut all = Vec::new();
+    for (i, word) in words.iter().enumerate() {
+        if i.checked_sub(1).and_then(|before| words.get(before)).map_or("", |b| b) != word {
+            all.push(format!("{} {}", i + 1, if word.is_empty() { "nothing" } else { word }));
+        }
+    }
+    all.join(", ")
 }
 
 /// A case's name, whether it leaks, and the line that must be named.
