@@ -401,6 +401,8 @@ fn shares(
     for s in &mut sites {
         s.share = s.bytes_now as f64 / (bytes as f64).max(1.0);
     }
-    sites.sort_by_key(|s| (std::cmp::Reverse(s.bytes_now), s.site));
+    // The state of an optimizer comes with the weights that it is of, and goes with them: they are the cause, though they are smaller.
+    let follows = |s: &FindingSite| s.of_optimizer == Some(true);
+    sites.sort_by_key(|s| (follows(s), std::cmp::Reverse(s.bytes_now), s.site));
     (sites, bytes, blocks)
 }
