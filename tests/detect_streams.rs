@@ -11,6 +11,8 @@ mod cards;
 mod failures;
 #[path = "detect_streams/fills.rs"]
 mod fills;
+#[path = "detect_streams/goes_on.rs"]
+mod goes_on;
 #[path = "detect_streams/healthy.rs"]
 mod healthy;
 #[path = "detect_streams/judged.rs"]

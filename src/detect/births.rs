@@ -49,6 +49,23 @@ impl Kept {
         self.trend <= limits.0 && are_few(t.births.list(), self.first, until, limits)
     }
 
+    /// Whether they came back after the longest time without any: they come at no less than a part of the pace before it, and have not died away
+    /// since.
+    pub(super) fn came_back(&self, t: &Track, until: u32, limits: Limits) -> bool {
+        let all = t.births.list();
+        let ours: Vec<&Birth> = all.iter().filter(|b| b.first >= self.first && b.last <= until).collect();
+        let silence = |i: &usize| Some(ours.get(*i)?.first - ours.get(i.checked_sub(1)?)?.last);
+        let parts = (1..ours.len()).max_by_key(silence).and_then(|i| ours.split_at_checked(i));
+        let Some((before, since)) = parts else { return false };
+        let (Some(end), Some(back)) = (before.last(), since.first()) else { return false };
+        let pace = |part: &[&Birth], marks: u32| {
+            f64::from(part.iter().map(|b| b.marks).sum::<u32>()) / f64::from(marks + 1)
+        };
+        let (then, now) = (pace(before, end.last - self.first), pace(since, until - back.first));
+        let fades = |k: Kept| k.fades(t, until, limits);
+        now >= then * limits.1 && !count(all, back.first, until, BIRTHS).is_some_and(fades)
+    }
+
     /// Births come like clockwork, one by one or in bursts; the first may be what a job makes as it begins.
     pub(super) fn is_regular(&self) -> bool {
         let is = |n: u32, first: u32| {

@@ -20,6 +20,8 @@ use std::hash::Hash;
 pub const LONG_GROWTH: u32 = 1_000_000;
 /// Laplace's statistic of births at a constant rate.
 const STEADY: f64 = 3.0;
+/// Evidence of every finding about blocks that outlive others.
+const LONGEST_LIFE: &str = "longest lifetime of a freed block of the line, in steps";
 /// Blocks no larger than this, and less of them a mark than that: numbers that are kept as tensors, such as losses. They are
 /// told, and accuse nobody.
 const NUMBERS: (f64, f64) = (1024.0, 4096.0);
@@ -102,6 +104,9 @@ impl Case {
     pub(super) fn begin_again(&mut self, place: Place, members: Vec<Member>, mark: u32) {
         (self.place, self.members, self.stood) = (place, members, None);
         self.finding.withdrawn_step = None;
+        if self.finding.certainty == Certainty::InUse {
+            self.finding.certainty = Certainty::Growing;
+        }
         self.finding.detected_step = mark;
         self.finding.established = false;
     }
@@ -136,9 +141,13 @@ impl Case {
         self.most = self.most.max(self.finding.bytes_now);
     }
 
-    /// Nothing of it grows any more.
-    pub(super) fn withdraw(&mut self, mark: u32) {
+    /// Nothing of it grows any more. `life`: all of it has ended, after so many marks at most.
+    pub(super) fn withdraw(&mut self, mark: u32, life: Option<u32>) {
         self.stood = Some(self.finding.clone());
+        if let Some(life) = life.filter(|_| self.finding.certainty > Certainty::Note) {
+            self.finding.certainty = Certainty::InUse;
+            self.finding.evidence = vec![Evidence::new(LONGEST_LIFE, life.into())];
+        }
         self.finding.withdrawn_step = Some(mark);
         self.finding.current_bytes_per_step = 0.0;
         (self.finding.steps_to_oom, self.finding.seconds_to_oom) = (None, None);
@@ -266,8 +275,7 @@ fn certainty(
                 blocks.saturating_sub(once.len() as u64) as f64,
             ));
             evidence.push(Evidence::new("different steps that left such blocks", marks.into()));
-            evidence
-                .push(Evidence::new("longest lifetime of a freed block of the line, in steps", life.into()));
+            evidence.push(Evidence::new(LONGEST_LIFE, life.into()));
             let trend = (trend * 10.0).round() / 10.0;
             evidence.push(Evidence::new(
                 "trend of their allocations (Laplace test; below -2: fewer and fewer)",
@@ -279,8 +287,7 @@ fn certainty(
                 "blocks more than when it began, of a line whose blocks are freed",
                 blocks as f64,
             ));
-            evidence
-                .push(Evidence::new("longest lifetime of a freed block of the line, in steps", life.into()));
+            evidence.push(Evidence::new(LONGEST_LIFE, life.into()));
         }
         Rule::Remade { rises, trend } => {
             evidence.push(Evidence::new(REMADE, rises.into()));

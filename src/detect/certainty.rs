@@ -8,6 +8,8 @@ named! {
     pub enum Certainty {
         /// It explains something and accuses nobody.
         Note = "note",
+        /// It looked kept, and all of it was freed in the end: a queue, requests that end, what an epoch collects.
+        InUse = "in_use",
         /// It grows, and its keeper says where it ends: `deque.maxlen`, the maxsize of a cache.
         Bounded = "bounded",
         /// It is kept and becomes more; it is not yet told from a buffer that fills.

@@ -240,11 +240,13 @@ impl Detector {
                 case.place.grain = Grain::Step;
             }
             let (grain, lines) = (case.place.grain, &self.lines);
-            let stays = |m: &Member| {
+            let known = |m: &Member| {
                 let t = growth::track(replay.cohorts().get(m.id.0 as usize)?, grain);
-                let lines = lines.get(m.id.0 as usize)?.as_deref()?;
-                let [by_step, by_microbatch] = lines;
-                let line = if grain == Grain::Step { by_step } else { by_microbatch };
+                let [by_step, by_microbatch] = lines.get(m.id.0 as usize)?.as_deref()?;
+                Some((t, if grain == Grain::Step { by_step } else { by_microbatch }))
+            };
+            let stays = |m: &Member| {
+                let (t, line) = known(m)?;
                 let stopped = m.growth.stalled || line.kept.fell == Some(Fell::Stopped);
                 let growth = m.growth.left(t).filter(|_| stopped)?;
                 Some(Member { growth, ..*m })
@@ -254,7 +256,15 @@ impl Detector {
             if new.iter().any(|m| !m.growth.stalled) {
                 case.members = new;
             } else {
-                case.withdraw(case.place.mark(replay));
+                // The longest life of a line whose blocks have all ended: those of a queue do, sooner or later.
+                let ended = |m: &Member| {
+                    let (t, line) = known(m)?;
+                    let is_queue = matches!(m.growth.rule, Rule::Backlog { .. });
+                    (is_queue || line.kept.fell == Some(Fell::Ended)).then_some(t.longest_life)
+                };
+                let lives: Option<Vec<u32>> = case.members.iter().map(ended).collect();
+                let life = lives.and_then(|all| all.into_iter().max());
+                case.withdraw(case.place.mark(replay), life);
             }
         }
     }

@@ -189,6 +189,12 @@ impl Finding {
         (bound > room).then_some(room)
     }
 
+    /// Of what is [`Certainty::InUse`], the longest time in marks that any of it lived for.
+    pub fn in_use_for(&self) -> Option<u64> {
+        let life = self.evidence.first().filter(|_| self.certainty == Certainty::InUse)?;
+        Some(life.value as u64)
+    }
+
     /// Stands, is a leak or growth, and nothing suppresses it: it makes the verdict.
     pub fn grows(&self) -> bool {
         self.suppressed_by.is_none() && self.is_growth()

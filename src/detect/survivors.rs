@@ -47,6 +47,8 @@ const PATIENCE: u32 = 8;
 const PATIENCE_IN_USE: u32 = 25;
 /// And a part of the time for which births came.
 const PART: u32 = 4;
+/// A part of the time since survivors were established that is a short while.
+const LATELY: u32 = 8;
 /// No time is waited for longer, in marks: a few such times still add up.
 const LONGEST: u32 = u32::MAX / 8;
 
@@ -99,6 +101,8 @@ pub(super) struct Named {
     record: (u64, u32),
     /// The mark at which they were established, and what had died of old age at their line by then.
     since: (u32, u64),
+    /// The mark of the last of their births then.
+    by: u32,
 }
 
 impl Named {
@@ -113,6 +117,8 @@ impl Named {
 pub(super) enum Fell {
     /// The survivors died.
     Died,
+    /// None of those that established it is left: their line's blocks live long, and end.
+    Ended,
     /// No more of them come.
     Stopped,
 }
@@ -133,6 +139,8 @@ pub(super) struct Watch {
     silence: u32,
     /// Most different marks that births had come from when growth stopped.
     reached: u32,
+    /// Most blocks of whatever age at a mark, and at which one first.
+    most: (u64, u32),
     /// The mark that was judged last.
     at: u32,
 }
@@ -144,6 +152,9 @@ impl Watch {
             return;
         }
         self.at = mark;
+        if t.at_mark.blocks > self.most.0 {
+            self.most = (t.at_mark.blocks, mark);
+        }
         let line = Nature::of(t, frees);
         match self.named {
             None => self.establish(t, line, mark),
@@ -172,12 +183,13 @@ impl Watch {
             return;
         }
         if self.stopped > 0 {
-            self.silence = self.silence.max(kept.first.saturating_sub(self.stopped)).min(LONGEST);
+            let back = list.iter().find(|b| b.first > self.stopped).map_or(kept.first, |b| b.first);
+            self.silence = self.silence.max(back.saturating_sub(self.stopped)).min(LONGEST);
         }
         // Where it is judged late, as the state of an optimizer is, the last of them came long ago.
         let came = kept.last.saturating_add(age).min(mark);
         let (record, life) = ((kept.total.blocks, came), t.longest_life);
-        self.named = Some(Named { kept, age, life, record, since: (mark, t.died_old.blocks) });
+        self.named = Some(Named { kept, age, life, record, since: (mark, t.died_old.blocks), by: kept.last });
         self.fell = None;
     }
 
@@ -205,6 +217,11 @@ impl Watch {
         let died = t.died_old.blocks > n.since.1;
         let from = if died { beginning(t.births.list(), n.kept.first) } else { n.kept.first };
         let until = mark.saturating_sub(n.age);
+        // Others that come and go as those did that established it are no survivors.
+        let is_left = |b: &Birth| b.last >= n.kept.first && b.first <= n.by;
+        if died && !t.births.list().iter().any(is_left) && !self.rises_still(&n, mark) {
+            return self.fall(Fell::Ended, n, mark);
+        }
         let Some(kept) = self.again(t, until).or_else(|| self.lasting(t, from, until)) else {
             return self.fall(Fell::Died, n, mark);
         };
@@ -218,7 +235,8 @@ impl Watch {
         let is_over = mark.saturating_sub(n.record.1) > patience
             || is_replaced(t, &n, mark, patience)
             || is_full(t, &n, mark);
-        if is_over || kept.fades(t, until, FADED) {
+        let fades = || kept.fades(t, until, FADED) && !kept.came_back(t, until, FADED);
+        if is_over || fades() {
             return self.fall(Fell::Stopped, Named { kept, ..n }, mark);
         }
         self.named = Some(Named { kept, ..n });
@@ -228,7 +246,7 @@ impl Watch {
         (self.named, self.fell) = (None, Some(how));
         match how {
             // They had outlived all that had ended, and ended all the same: more is asked of those that come.
-            Fell::Died => {
+            Fell::Died | Fell::Ended => {
                 self.before = None;
                 let more = if n.life >= GRACE { DOUBT.0 } else { UNTRIED };
                 self.doubt = (self.doubt.max(1.0) * more).min(DOUBT.1);
@@ -239,6 +257,11 @@ impl Watch {
                 self.reached = self.reached.max(n.kept.marks);
             }
         }
+    }
+
+    /// There were more than ever a short while ago.
+    fn rises_still(&self, n: &Named, mark: u32) -> bool {
+        mark.saturating_sub(self.most.1) <= PATIENCE.max(mark.saturating_sub(n.since.0) / LATELY)
     }
 
     /// The age of a survivor, by the lives that have ended at the line.

@@ -4,7 +4,7 @@
 use super::super::held::HeldBy;
 use super::super::model::{Facts, Known, Process};
 use super::super::style::{Ink, Style};
-use super::super::units::{seconds, size, size_f, thousands};
+use super::super::units::{plural, seconds, size, size_f, thousands};
 use super::phrase::per;
 use super::place::{kept_at, kept_by_at, place, site, your_line};
 use crate::detect::{Certainty, Finding, GrainName, SecondsToOom};
@@ -89,6 +89,12 @@ pub fn withdrawn(p: &Process<'_>, f: &Finding) -> String {
         bytes => format!("{} of it is still allocated", size(bytes)),
     };
     let (gpu, file, at) = (f.device.0, file(p, f), at.unwrap_or_default());
+    if let Some(life) = f.in_use_for() {
+        let life = plural(life, f.grain.noun());
+        return format!(
+            "WITHDRAWN GPU {gpu}: the memory that {file} allocated is freed after all{at}, after up to {life}"
+        );
+    }
     format!("WITHDRAWN GPU {gpu}: the memory that {file} allocated has stopped growing{at}; {stay}")
 }
 

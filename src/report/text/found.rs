@@ -325,12 +325,17 @@ fn note(p: &Process<'_>, f: &Finding, known: Option<&Known>) -> String {
     let place = named.as_ref().map(|s| format!("{most} {}{stream}", at_place(p, s))).unwrap_or_default();
     let grain = f.grain.noun();
     if let Some(until) = f.withdrawn_step {
-        return format!(
-            "withdrawn: {}{place} (reported at {grain} {}, no longer true at {grain} {})",
-            f.headline(),
-            thousands(f.detected_step.into()),
-            thousands(until.into())
-        );
+        let (said, until) = (thousands(f.detected_step.into()), thousands(until.into()));
+        return match f.in_use_for() {
+            Some(life) => format!(
+                "in use: what grew{place} lives for up to {} and is freed in the end (reported at {grain} {said}, no longer true at {grain} {until})",
+                plural(life, grain)
+            ),
+            None => format!(
+                "withdrawn: {}{place} (reported at {grain} {said}, no longer true at {grain} {until})",
+                f.headline()
+            ),
+        };
     }
     let explain = because(f, known);
     let explain = match f.bound.as_ref().filter(|_| f.certainty == Certainty::Bounded) {

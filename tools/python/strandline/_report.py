@@ -23,7 +23,7 @@ class Finding:
     kind: str
     """What was seen, such as `step-growth`."""
     certainty: str
-    """How sure it is: `leak`, `growing`, `bounded` or `note`."""
+    """How sure it is: `leak`, `growing`, `bounded`, `in_use` or `note`."""
     severity: Optional[str]
     """When it hurts: `alert`, `warning` or `info`."""
     bytes_per_step: Optional[float]

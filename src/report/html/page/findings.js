@@ -11,14 +11,14 @@ function finding(f) {
   const say = (what, ...parts) => { const d = el("dd"); d.append(...parts); list.append(el("dt", what), d); return d; };
   const title = el("h3");
   const ended = f.withdrawn_step !== null;
-  title.append(el("span", ended ? "ENDED" : f.certainty.replace("_", " ").toUpperCase(), "tag " + cls), ` ${f.bound && f.certainty === "bounded" ? `memory grows until ${f.bound.source} is full` : f.headline || f.kind.replaceAll("-", " ")}`);
+  title.append(el("span", ended && f.certainty !== "in_use" ? "ENDED" : f.certainty.replace("_", " ").toUpperCase(), "tag " + cls), ` ${f.bound && f.certainty === "bounded" ? `memory grows until ${f.bound.source} is full` : f.headline || f.kind.replaceAll("-", " ")}`);
   box.append(title, list);
   const k = f.kept_at, y = site.your_line, a = site.frames[0];
   if (k) say("kept at", el("code", k.source), " ", linked(k, near(k))).append(copyable(place(k), "the place that keeps it"));
   if (a) say("allocated at", linked(a, near(a)), ` ${a.function}`).append(copyable(place(a), "the place that allocates"));
   if (y && !(a && place(a) === place(y))) say("your line", linked(y, near(y)), ` ${y.function}`).append(copyable(place(y), "your line"));
   if (ended) {
-    say("because", `reported at ${unit()} ${number(f.detected_step)}, withdrawn at ${unit()} ${number(f.withdrawn_step)}: it no longer grows`);
+    say("because", `reported at ${unit()} ${number(f.detected_step)}, withdrawn at ${unit()} ${number(f.withdrawn_step)}: it ${f.certainty === "in_use" ? `is freed in the end, after up to ${plural(f.evidence[0].value, noun(f.grain))}` : "no longer grows"}`);
     return box;
   }
   const few = f.blocks_per_step > 0 && f.blocks_per_step <= .5, bytes = size(Math.round(f.bytes_per_step));

@@ -1,0 +1,118 @@
+//! What stops for a while and goes on is one leak; what lives for long and ends is in use.
+
+use crate::judged::Judged;
+use crate::script::{MAIN, Script};
+use strandline::detect::{Certainty, Detector, Finding, Outcome, Policy};
+use strandline::event::{Block, Body, Item, Phase};
+use strandline::replay::Replay;
+
+const SIZE: u64 = 16 << 20;
+
+/// A job that keeps a block in each of these steps; every other block of its line is freed at once.
+fn keeps(steps: u64, is_kept: impl Fn(u64) -> bool) -> Script {
+    let mut s = Script::new();
+    for i in 1..=steps {
+        let addr = i * (SIZE / 512);
+        s.alloc(addr, SIZE, MAIN, 1);
+        if !is_kept(i) {
+            s.free(addr, SIZE, MAIN);
+        }
+        s.step();
+    }
+    s
+}
+
+/// A job whose blocks live for as many steps as `life` says of the one of each step.
+fn serves(steps: u64, life: impl Fn(u64) -> u64) -> Script {
+    let mut s = Script::new();
+    let mut live: Vec<(u64, u64)> = Vec::new();
+    for i in 1..=steps {
+        let (due, rest): (Vec<_>, Vec<_>) = live.into_iter().partition(|(until, _)| *until <= i);
+        due.into_iter().for_each(|(_, addr)| s.free(addr, SIZE, MAIN));
+        live = rest;
+        s.alloc(i * (SIZE / 512), SIZE, MAIN, 1);
+        live.push((i + life(i), i * (SIZE / 512)));
+        s.step();
+    }
+    s
+}
+
+/// The steps from which on it is said that something grows, and that nothing does.
+fn said(s: &Script) -> Vec<(u32, bool)> {
+    let (mut replay, mut detector) = (Replay::new(), Detector::new(Policy::default()));
+    let mut said: Vec<(u32, bool)> = Vec::new();
+    for item in &s.items {
+        let p = replay.apply(item, &s.names);
+        detector.after(p, &replay);
+        let Some(step) = p.step else { continue };
+        let grows = detector.findings().iter().any(Finding::grows);
+        if said.last().map_or(grows, |last| last.1 != grows) {
+            said.push((step, grows));
+        }
+    }
+    said
+}
+
+#[test]
+fn a_leak_that_came_back_after_a_pause_is_waited_for() {
+    // Three times fifty steps of 160; the second pause is as long as the first.
+    let pauses = said(&keeps(600, |i| i % 160 < 50));
+    assert!(matches!(pauses[..], [(_, true), (_, false), (160..=175, true)]), "{pauses:?}");
+    // And what comes back as often as before does not fade.
+    let pauses = said(&keeps(420, |i| i < 60 || (160..240).contains(&i) || i >= 340));
+    assert!(matches!(pauses[..], [(_, true), (_, false), (160..=175, true)]), "{pauses:?}");
+    // It is not waited for without an end.
+    let ended = said(&keeps(700, |i| i < 60 || (130..160).contains(&i)));
+    assert!(matches!(ended[..], [(_, true), (_, false), (_, true), (_, false)]), "{ended:?}");
+}
+
+/// Once all is freed on which it was based that a line keeps memory, that is said no more, though as much is there as before.
+#[test]
+fn what_lives_for_long_and_ends_is_in_use() {
+    let lives =
+        |most: u64| move |i: u64| if i.is_multiple_of(4) { most } else { [3, 10, 25][(i % 3) as usize] };
+    for (what, s) in [("a ring", serves(300, |_| 80)), ("requests", serves(500, lives(110)))] {
+        let j = Judged::of(&s.items, &s.names);
+        let all = j.detector.findings();
+        assert_eq!((j.outcome(), all.len()), (Outcome::Clean, 1), "{what}: {all:#?}");
+        let f = &all[0];
+        assert_eq!(f.certainty, Certainty::InUse, "{what}: {f:#?}");
+        let longest = if what == "a ring" { 80 } else { 110 };
+        assert!(f.withdrawn_step.is_some_and(|w| w <= longest + 40), "{what}: {:?}", f.withdrawn_step);
+        assert_eq!(f.in_use_for(), Some(longest.into()), "{what}: {:?}", f.evidence);
+    }
+    // Every fourth request is never freed: some of what it was based on is still there.
+    let s = serves(500, |i| if i.is_multiple_of(4) { 10_000 } else { lives(60)(i + 1) });
+    let j = Judged::of(&s.items, &s.names);
+    assert_eq!(j.outcome(), Outcome::Growing, "{:#?}", j.detector.findings());
+}
+
+/// Weights that are kept bring the state of their optimizer with them, which is larger: the line that makes the weights is the cause.
+#[test]
+fn the_state_of_an_optimizer_follows_the_weights_that_are_kept() {
+    let mut s = Script::new();
+    let mut next = 1;
+    for task in 0..12 {
+        for step in 0..10 {
+            if step == 0 {
+                s.alloc(next * (SIZE / 512), SIZE, MAIN, 1);
+                next += 1;
+                for _ in 0..2 {
+                    let phase = Phase { optimizer: true, ..Phase::default() };
+                    let block = Script::block(next * (SIZE / 512), SIZE, MAIN, 2);
+                    s.say(0, Body::Alloc(Block { phase, ..block }));
+                    next += 1;
+                }
+            }
+            s.step();
+        }
+        let items: Vec<Item> = s.items.clone();
+        let j = Judged::of(&items, &s.names);
+        if let Some(f) = j.standing().first().filter(|_| task > 9) {
+            assert_eq!(j.lines(f), ["/job/a.py:f:1", "/job/a.py:f:2"], "{f:#?}");
+            assert!(f.sites[0].share < 0.5, "{f:#?}");
+        } else {
+            assert!(task <= 9, "nothing stands");
+        }
+    }
+}
