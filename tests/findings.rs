@@ -144,7 +144,6 @@ fn pages_are_clicked_in_chromium() {
         std::fs::write(&path, text).expect("the page");
         path
     };
-    let of = |script: &str, words: &[&str]| Job::python(&folder, script, words).run().succeeded().recording();
     // As `run` says it in a checkout of git.
     let checkout = format!("{} https://github.com/owner/name {}", "0123456789".repeat(4), root().display());
     let leak =
