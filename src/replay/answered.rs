@@ -71,7 +71,10 @@ impl Replay {
             block.is_none_or(|h| h.pending || h.born.0 > at)
         };
         let freed = blocks.iter().filter(is_freed).count();
-        (self.lost == 0 && !blocks.is_empty()).then(|| freed as f64 / blocks.len() as f64)
+        // Some may have been freed before it was asked: what is told are those that were left.
+        let left = 1.0 - asked["freed"].as_f64().unwrap_or(0.0);
+        (self.lost == 0 && !blocks.is_empty())
+            .then(|| 1.0 - left * (1.0 - freed as f64 / blocks.len() as f64))
     }
 }
 
@@ -121,6 +124,18 @@ mod tests {
         tell(&mut r, &[answer(1, 80), answer(2, 95)]);
         r.apply(&Item::End(Nanos(100)), &Names::default());
         assert_eq!(freed(&r), [json!(0.75), json!(1.0)]);
+    }
+
+    #[test]
+    fn what_was_freed_before_it_was_asked_counts() {
+        let mut r = Replay::new();
+        (1..=4).for_each(|i| say(&mut r, i * 10, Body::Alloc(block(i * 512))));
+        say(&mut r, 50, Body::FreeCompleted(block(512)));
+        let mut late = answer(1, 80);
+        late["findings"][0]["about"]["asked"]["freed"] = json!(0.5);
+        tell(&mut r, &[late]);
+        r.apply(&Item::End(Nanos(100)), &Names::default());
+        assert_eq!(freed(&r), [json!(0.625)]);
     }
 
     #[test]

@@ -23,6 +23,7 @@ pub(crate) fn held_by(finding: &Finding, replay: &Replay) -> HeldBy {
     let of = |(f, answer): (&Value, &Value)| {
         let held = HeldBy::of(f, answer, counts, &step_at);
         let held = believed(held, f["freed"].as_f64(), may_be_state(finding, replay), freed(replay, answer));
+        let held = if is_of_a_rest(f) { HeldBy::Skipped(freed(replay, answer).into()) } else { held };
         match held {
             HeldBy::Found(mut holders) => {
                 let in_seconds = replay.step_source() == StepSource::Time;
@@ -35,12 +36,19 @@ pub(crate) fn held_by(finding: &Finding, replay: &Replay) -> HeldBy {
     answer(replay, &about(finding, &frames(finding, replay))).map_or(HeldBy::NotRun, of)
 }
 
+/// What is more than this part is most of it.
+pub(crate) const HALF: f64 = 0.5;
+
+/// Whether nearly all of what was found had been freed when it was asked about: the answer is of what else there is at its lines.
+fn is_of_a_rest(f: &Value) -> bool {
+    const NEARLY_ALL: f64 = 0.75;
+    f["about"]["asked"]["freed"].as_f64().is_some_and(|freed| freed > NEARLY_ALL)
+}
+
 /// What is to be believed of an answer. `freed`: the part of what was asked about that was freed before it came, where that is known: what it says
 /// of these blocks, it says of whatever has their addresses, as an optimizer's state may have that did not make what was found
 /// (`may_be_state`). `why`: what is told where it says no more.
 fn believed(held: HeldBy, freed: Option<f64>, may_be_state: bool, why: &str) -> HeldBy {
-    /// What is more than this part is most of it.
-    const HALF: f64 = 0.5;
     match held {
         HeldBy::NotFound(_) if freed.is_some_and(|freed| freed > HALF) => HeldBy::Skipped(why.into()),
         HeldBy::Found(mut holders) => {
@@ -184,6 +192,15 @@ mod tests {
         let none = || HeldBy::NotFound("no name".into());
         assert_eq!((is(none(), Some(1.0), true), is(none(), Some(0.5), true)), (skipped, none()));
         assert_eq!(is(none(), None, true), none(), "nothing is known of that");
+    }
+
+    #[test]
+    fn who_holds_the_last_of_what_was_freed_did_not_hold_it_all() {
+        let asked = |freed: Value| is_of_a_rest(&json!({ "about": { "asked": { "freed": freed } } }));
+        assert_eq!(
+            [json!(0.99), json!(0.5), json!(0.0), Value::Null].map(asked),
+            [true, false, false, false]
+        );
     }
 
     #[test]

@@ -99,7 +99,10 @@ def _attributes(at: Any) -> dict[Any, Any]:
     """What an object has in slots and in its dictionary; no code of its class runs."""
     held: dict[Any, Any] = {}
     for kind in type.__getattribute__(type(at), "__mro__"):
-        for name, slot in type.__getattribute__(kind, "__dict__").items():
+        of_kind = type.__getattribute__(kind, "__dict__")
+        # Members of a type that is written in C, such as `functools.partial`, are nothing that a program has named.
+        slots = of_kind.items() if "__slots__" in of_kind else ()
+        for name, slot in slots:
             if type(slot) is types.MemberDescriptorType:
                 with contextlib.suppress(AttributeError):
                     held[name] = slot.__get__(at)

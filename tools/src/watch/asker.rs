@@ -1,7 +1,7 @@
 //! Asks a job's probe, while it runs, who holds what was found in it.
 
 use crate::files;
-use crate::holder::{about, answer, frames, held_by, is_same};
+use crate::holder::{HALF, about, answer, frames, held_by, is_same};
 use crate::live::Live;
 use serde_json::{Value, json};
 use std::collections::HashMap;
@@ -70,7 +70,9 @@ impl Asker {
         for finding in live.findings.iter().filter(holds) {
             let about = about(finding, &frames(finding, replay));
             let found = answer(replay, &about).filter(|(f, _)| f["status"] == "found");
-            let is_stale = found.is_some_and(|(f, _)| is_stale(finding, f, replay));
+            let freed = freed(finding, replay);
+            // Who holds the rest of what was freed is not who held it all.
+            let is_stale = freed <= HALF && found.is_some_and(|(f, _)| is_stale(finding, f, replay));
             let blocks = blocks(finding, replay);
             if found.is_some() && !is_stale
                 || blocks.is_empty()
@@ -82,7 +84,7 @@ impl Asker {
             presses |= is_stale || is_sure(finding);
             let mut about = about;
             about["lines"] = lines(finding, replay, live.names).into();
-            about["asked"] = asked_now(finding, &blocks, replay);
+            about["asked"] = asked_now(finding, &blocks, freed, replay);
             flagged.push(Flagged { about, blocks });
         }
         if !last && (flagged.is_empty() || !asked.is_due(presses, Instant::now())) {
@@ -170,11 +172,18 @@ fn lines(finding: &Finding, replay: &Replay, names: &Names) -> Vec<String> {
 }
 
 /// When it is asked, and some of the blocks: whoever reads the recording sees whether these were there still when it was answered.
-fn asked_now(finding: &Finding, blocks: &[u64], replay: &Replay) -> Value {
+/// `freed`: the part of what was found that had been freed by then.
+fn asked_now(finding: &Finding, blocks: &[u64], freed: f64, replay: &Replay) -> Value {
     const TOLD: usize = 32;
     let count = blocks.len().min(TOLD);
     let some: Vec<u64> = (0..count).filter_map(|i| blocks.get(i * blocks.len() / count)).copied().collect();
-    json!({ "ns": replay.time().0, "mark": marks(finding, replay), "blocks": some })
+    json!({ "ns": replay.time().0, "mark": marks(finding, replay), "freed": freed, "blocks": some })
+}
+
+/// The part of what a finding counted at its last mark that has been freed since, 0 to 1: as a job ends, a function's variables go.
+fn freed(finding: &Finding, replay: &Replay) -> f64 {
+    let left = replay.blocks(finding.device).filter(|h| finding.counts(h) && !h.pending).count();
+    if finding.blocks_now == 0 { 0.0 } else { (1.0 - left as f64 / finding.blocks_now as f64).max(0.0) }
 }
 
 /// Marks of a finding's grain so far.
