@@ -22,7 +22,7 @@
 #
 # `strandline simulate --with-transformers`, which the Trainer's script needs, downloaded for 11 to 29 s.
 #
-# On 28 November 2026 (16948875's wheel; eight to twelve processes wanted the two cores) it ran to its end, the 14 commands of README.md included, all
+# On 28 November 2026 (16948875's wheel; seven to twelve processes wanted the two cores) it ran to its end, the 14 commands of README.md included, all
 # with exit status 0: in Debian 13 with 1, 15 and 11 s without downloads, in Ubuntu 24.04 with 9, 77 and 11 s.
 set -euo pipefail
 wheel=$(realpath "$1")

@@ -5,7 +5,7 @@
 //! looks the same: it is said as what may be.
 
 use super::verdict::{Outcome, Verdict};
-use crate::event::AtWork;
+use crate::event::{AtWork, signal_name};
 
 /// What is known of how a process ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,12 +30,12 @@ pub struct SelfFault {
 }
 
 /// Signals that a thread's own instruction raises (x86-64).
-const FAULTS: [(i32, &str); 4] = [(4, "SIGILL"), (7, "SIGBUS"), (8, "SIGFPE"), (11, "SIGSEGV")];
+const FAULTS: [&str; 4] = ["SIGILL", "SIGBUS", "SIGFPE", "SIGSEGV"];
 
 /// Judges it.
 pub fn self_fault(death: Death, at_work: &[AtWork]) -> Option<SelfFault> {
     let Death::Signal(n) = death else { return None };
-    let (_, signal) = FAULTS.into_iter().find(|(number, _)| *number == n)?;
+    let signal = signal_name(n).filter(|name| FAULTS.contains(name))?;
     let place = Some(places(at_work)).filter(|p| !p.is_empty())?;
     let is_hook = |w: &AtWork| matches!(w, AtWork::Hook(_));
     // What a hook does most, and what reads most memory of others, is the walk over a stack.
@@ -93,7 +93,7 @@ mod tests {
 
     #[test]
     fn only_a_fault_in_our_own_code_is_ours() {
-        for (signal, _) in FAULTS {
+        for signal in [4, 7, 8, 11] {
             assert!(self_fault(Death::Signal(signal), &[HOOK]).is_some());
             assert_eq!(self_fault(Death::Signal(signal), &[]), None, "elsewhere: the job's own");
         }

@@ -15,6 +15,7 @@ mod named;
 mod names;
 mod printable;
 mod segments;
+mod signal;
 pub mod steps;
 mod unit;
 mod word_list;
@@ -30,6 +31,7 @@ pub use named::named;
 pub use names::{CodeDef, Frame, Names, NativeFrame, StackDef};
 pub use printable::{is_hidden, make_json_printable, make_printable, printable, printable_lines};
 pub use segments::Segments;
+pub use signal::signal_name;
 pub use unit::{
     Addr, Bytes, CodeId, DeviceId, EventHandle, Nanos, PoolId, SiteId, StackId, StreamHandle, StreamId,
     ThreadId,

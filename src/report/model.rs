@@ -27,7 +27,7 @@ pub struct Report<'a> {
 pub struct SourceLinks {
     /// What they begin with.
     pub before: String,
-    /// The folder whose files they are for, absolute; its name is no part of a link. Empty: all files, but for packages all the same.
+    /// The folder whose files they are for, absolute; its name is no part of a link, and packages below it have none. Empty: all files.
     pub root: String,
     /// What stands before a line's number.
     pub line: &'static str,

@@ -59,15 +59,25 @@ pub fn percent(fraction: f64) -> String {
     if p.abs() < 9.95 { format!("{p:.1} %") } else { format!("{p:.0} %") }
 }
 
-/// Parts of a whole as whole percents that add up to what the parts do: those with the largest remainders are rounded up.
+/// Parts of a whole as whole percents that add up to what the parts do.
 pub(super) fn whole_percents(parts: &[f64]) -> Vec<u64> {
-    let exact: Vec<f64> = parts.iter().map(|p| (p * 100.0).max(0.0)).collect();
-    let mut out: Vec<u64> = exact.iter().map(|p| p.floor() as u64).collect();
-    let missing = (exact.iter().sum::<f64>().round() as u64).saturating_sub(out.iter().sum());
-    let mut order: Vec<usize> = (0..exact.len()).collect();
-    order.sort_by(|a, b| exact[*b].fract().total_cmp(&exact[*a].fract()));
-    order.into_iter().take(missing as usize).for_each(|i| out[i] += 1);
-    out
+    /// Billionths.
+    const PERCENT: u128 = 10_000_000;
+    let parts: Vec<u128> = parts.iter().map(|p| (p.max(0.0) * 1e9).round() as u128).collect();
+    apportion(&parts, PERCENT, (parts.iter().sum::<u128>() + PERCENT / 2) / PERCENT)
+}
+
+/// Rounds parts to figures of so much each that add up to `total`: those with the largest remainders are rounded up.
+fn apportion(parts: &[u128], grain: u128, total: u128) -> Vec<u64> {
+    let mut out: Vec<u128> = parts.iter().map(|p| p / grain).collect();
+    let mut order: Vec<usize> = (0..parts.len()).collect();
+    order.sort_by_key(|&i| std::cmp::Reverse(parts[i] % grain));
+    // Fewer than one unit per part can be missing, as each was rounded down by less than one.
+    let missing = total.saturating_sub(out.iter().sum()) as usize;
+    for &i in order.iter().take(missing) {
+        out[i] += 1;
+    }
+    out.into_iter().map(|v| v as u64).collect()
 }
 
 named! {
@@ -135,16 +145,8 @@ impl TableUnit {
 
     /// The same as [`TableUnit::apportion`] for a total that is printed elsewhere; it is no less than the whole units of the parts' sum.
     pub fn apportion_to(self, parts: &[u64], total: u64) -> Vec<u64> {
-        let (grain, total) = (u128::from(self.grain()), u128::from(total));
-        let mut out: Vec<u128> = parts.iter().map(|&p| u128::from(p) / grain).collect();
-        let mut order: Vec<usize> = (0..parts.len()).collect();
-        order.sort_by_key(|&i| std::cmp::Reverse(u128::from(parts[i]) % grain));
-        // Fewer than one unit per part can be missing, as each was rounded down by less than one.
-        let missing = total.saturating_sub(out.iter().sum()) as usize;
-        for &i in order.iter().take(missing) {
-            out[i] += 1;
-        }
-        out.into_iter().map(|v| v as u64).collect()
+        let parts: Vec<u128> = parts.iter().map(|&p| u128::from(p)).collect();
+        apportion(&parts, self.grain().into(), total.into())
     }
 }
 

@@ -3,6 +3,7 @@
 use super::super::model::{Ended, Process};
 use super::super::units::{plural, size, thousands};
 use crate::detect::caught;
+use crate::event::signal_name;
 
 /// A process, and what it is called in a sentence: `the job`, or `rank 1`.
 pub(super) struct HowEnded<'p> {
@@ -55,26 +56,8 @@ impl HowEnded<'_> {
     }
 }
 
-/// Signals that end jobs, by their numbers on Linux x86-64.
-const SIGNALS: [(i32, &str); 14] = [
-    (1, "SIGHUP"),
-    (2, "SIGINT"),
-    (3, "SIGQUIT"),
-    (4, "SIGILL"),
-    (6, "SIGABRT"),
-    (7, "SIGBUS"),
-    (8, "SIGFPE"),
-    (9, "SIGKILL"),
-    (10, "SIGUSR1"),
-    (11, "SIGSEGV"),
-    (12, "SIGUSR2"),
-    (13, "SIGPIPE"),
-    (14, "SIGALRM"),
-    (15, "SIGTERM"),
-];
-
 /// `signal 15 (SIGTERM)`.
 pub(super) fn signal(number: i32) -> String {
-    let name = SIGNALS.iter().find(|(n, _)| *n == number).map(|(_, name)| format!(" ({name})"));
+    let name = signal_name(number).map(|name| format!(" ({name})"));
     format!("signal {number}{}", name.unwrap_or_default())
 }
