@@ -265,6 +265,29 @@ fn rows(said: &Value, table: &str) -> Vec<Value> {
 }
 
 #[test]
+fn events_of_a_long_job_are_in_several_files_of_which_none_outlives_its_export() {
+    let (folder, fleet) = grown("fleet-parts", &["--ranks", "2"]);
+    let tables = folder.join("tables");
+    let place = tables.to_str().expect("UTF-8");
+    let words = ["export", "--format", "parquet", "--job", "long", "-o", place, &fleet];
+    let export = |more: &[&str]| {
+        strandline(&[&words[..], more].concat());
+        let names: Vec<String> =
+            store::files(&tables).into_keys().filter(|f| f.starts_with("events/")).collect();
+        (names.len(), names.iter().filter(|f| f.ends_with("-1.parquet")).count())
+    };
+    let events = || queried(&tables).map(|told| told["tables"]["events"].clone());
+    assert_eq!(export(&["--events"]), (2, 0));
+    let one = events();
+    let (parts, further) = export(&["--events", "--rows-per-file", "1000"]);
+    assert!(parts > 6 && further == 2, "{parts} files, {further} second ones");
+    assert_eq!(one, events());
+    assert_eq!(export(&["--events"]), (2, 0));
+    export(&["--events", "--rows-per-file", "1000"]);
+    assert_eq!(export(&[]), (0, 0));
+}
+
+#[test]
 fn tables_are_what_the_report_says_to_the_byte() {
     let (folder, fleet) = grown("fleet-tables", &["--ranks", "8", "--bad", "3=2"]);
     let tables = folder.join("tables");

@@ -151,6 +151,9 @@ pub(crate) struct Export {
     /// With --format parquet: also write the tables events and stacks, one row for each event
     #[arg(long)]
     pub(crate) events: bool,
+    /// Rows in a file of the table events, about
+    #[arg(long, hide = true, value_name = "ROWS", default_value_t = 1 << 24, value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) rows_per_file: u64,
     /// The moment whose blocks are exported: end (of the last step), now, peak, oom, step:N or mark:NAME; with --format speedscope may be
     /// repeated [default: peak; with speedscope also end]
     #[arg(long, value_name = "MOMENT")]

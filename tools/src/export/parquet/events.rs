@@ -1,13 +1,14 @@
-//! The table of all events of a process, and the stacks that they name: read once more and written as they come, so that what is in memory
-//! does not depend on how many there are.
+//! The table of all events of a process, and the stacks that they name: read once more and written as they come, in files of a bounded length,
+//! so that what is in memory does not depend on how many there are.
 
 use super::file::{File, Filling, Shape};
-use crate::analyze::{Given, Judged};
+use crate::analyze::{Feed, Given, Judged};
 use crate::error::Error;
 use parquet::data_type::ByteArray;
 use rustc_hash::{FxHashMap, FxHashSet};
+use serde_json::{Value, json};
 use std::io::{self, Write};
-use strandline::event::{Addr, Body, Bytes, DeviceId, Event, Names, Phase, StackId, StreamHandle};
+use strandline::event::{Addr, Body, Bytes, DeviceId, Event, Phase, StackId, StreamHandle};
 use strandline::report::export::tables;
 
 /// What an event says beside its kind, its time and its thread.
@@ -78,95 +79,118 @@ fn said(body: &Body) -> Said {
     }
 }
 
-/// Texts that come again and again, made once.
-#[derive(Default)]
-struct Texts {
+/// What makes rows of events, with the texts that come again and again made once.
+struct Rows<'j> {
+    judged: &'j Judged,
+    pid: Option<i64>,
     /// By where the name lies.
     kinds: FxHashMap<(usize, usize), ByteArray>,
     handles: FxHashMap<u64, ByteArray>,
     phases: FxHashMap<u8, ByteArray>,
     /// Near which of the steps' ends the last event was.
     near: usize,
+    /// The stacks that events name.
+    stacks: FxHashSet<StackId>,
 }
 
-/// Writes the events of a process, and says which stacks they name.
-///
-/// # Errors
-/// The recording cannot be read again; what `fail` makes of what the sink says.
-pub(super) fn write<W: Write + Send>(
-    judged: &Judged,
-    pid: Option<i64>,
-    out: W,
-    fail: impl Fn(io::Error) -> Error,
-) -> Result<(W, u64, Vec<StackId>), Error> {
-    let mut feed = judged.again()?;
-    let mut file = File::new(out, &tables::EVENTS, Shape::Events).map_err(&fail)?;
-    let (mut texts, mut stacks) = (Texts::default(), FxHashSet::default());
-    while let Some((given, names)) = feed.next() {
-        let Given::Events(events) = given else { continue };
-        for event in events {
-            let says = said(&event.body);
-            if says.stack.0 != 0 {
-                stacks.insert(says.stack);
-            }
-            file.row(|columns| fill(columns, judged, pid, event, &says, &mut texts, names)).map_err(&fail)?;
-        }
+/// The events of a process that are still to be written.
+pub(super) struct Events<'j> {
+    feed: Feed,
+    rows: Rows<'j>,
+    /// Those that had been read when a file was full.
+    held: Vec<Event>,
+}
+
+impl<'j> Events<'j> {
+    /// # Errors
+    /// The recording cannot be read again.
+    pub(super) fn of(judged: &'j Judged, pid: Option<i64>) -> Result<Events<'j>, Error> {
+        let rows = Rows {
+            judged,
+            pid,
+            kinds: FxHashMap::default(),
+            handles: FxHashMap::default(),
+            phases: FxHashMap::default(),
+            near: 0,
+            stacks: FxHashSet::default(),
+        };
+        Ok(Events { feed: judged.again()?, rows, held: Vec::new() })
     }
-    let rows = file.rows();
-    let mut stacks: Vec<StackId> = stacks.into_iter().collect();
-    stacks.sort_unstable();
-    file.end().map(|out| (out, rows, stacks)).map_err(fail)
-}
 
-/// The columns of [`tables::EVENTS`], in their order.
-fn fill(
-    columns: &mut [Filling],
-    judged: &Judged,
-    pid: Option<i64>,
-    event: &Event,
-    says: &Said,
-    texts: &mut Texts,
-    names: &Names,
-) {
-    let [of_pid, time, step, thread, kind, device, handle, address, bytes, rounded, phase, stack, name] =
-        columns
-    else {
-        return;
-    };
-    let text = |of: &str| ByteArray::from(of.as_bytes().to_vec());
-    let what = event.body.name();
-    of_pid.int(pid);
-    time.int(Some((judged.epoch_ns() + event.time.0).cast_signed() / 1000));
-    step.int(judged.replay.step_near(event.time, &mut texts.near).map(i64::from));
-    thread.int(Some(event.thread.0.into()));
-    kind.text(Some(
-        texts.kinds.entry((what.as_ptr().addr(), what.len())).or_insert_with(|| text(what)).clone(),
-    ));
-    device.int(says.device.map(|d| d.0.into()));
-    handle.text(says.stream.map(|stream| {
-        texts.handles.entry(stream.0).or_insert_with(|| text(&format!("0x{:x}", stream.0))).clone()
-    }));
-    address.int(says.addr.map(|a| a.0.cast_signed()));
-    bytes.int(says.bytes.map(|n| n.0.cast_signed()));
-    rounded.int(says.rounded.map(|n| n.0.cast_signed()));
-    phase.text((says.phase != Phase::default()).then(|| {
-        texts.phases.entry(says.phase.to_bits()).or_insert_with(|| text(&says.phase.words())).clone()
-    }));
-    stack.int(Some(says.stack.0).filter(|n| *n != 0).map(i64::from));
-    name.text(says.name.and_then(|n| names.text(n)).map(text));
-}
+    /// Writes a file of the next events, which ends soon after `most` rows: the index of a file is in memory until it ends. Also how many
+    /// there were, and whether more follow.
+    ///
+    /// # Errors
+    /// What the sink says.
+    pub(super) fn write<W: Write + Send>(&mut self, out: W, most: u64) -> io::Result<(W, u64, bool)> {
+        let mut file = File::new(out, &tables::EVENTS, Shape::Events)?;
+        self.rows.push(&std::mem::take(&mut self.held), &mut file)?;
+        while let Some((given, _)) = self.feed.next() {
+            let Given::Events(events) = given else { continue };
+            if file.rows() >= most {
+                self.held = events.to_vec();
+                break;
+            }
+            self.rows.push(events, &mut file)?;
+        }
+        let rows = file.rows();
+        Ok((file.end()?, rows, !self.held.is_empty()))
+    }
 
-/// The frames of these stacks as rows, innermost first.
-pub(super) fn frames<'n>(
-    stacks: &'n [StackId],
-    pid: Option<i64>,
-    names: &'n Names,
-) -> impl Iterator<Item = serde_json::Value> + 'n {
-    stacks.iter().flat_map(move |stack| {
-        names.frames(*stack).enumerate().map(move |(depth, frame)| {
-            serde_json::json!({
-                "pid": pid, "stack": stack.0, "depth": depth, "file": frame.file, "line": frame.line, "function": frame.function,
+    /// The frames of the stacks that the events named, as rows.
+    pub(super) fn frames(self) -> impl Iterator<Item = Value> + use<'j> {
+        let Rows { judged, pid, stacks, .. } = self.rows;
+        let mut stacks: Vec<StackId> = stacks.into_iter().collect();
+        stacks.sort_unstable();
+        stacks.into_iter().flat_map(move |stack| {
+            // Innermost first.
+            judged.read.names.frames(stack).enumerate().map(move |(depth, frame)| {
+                json!({
+                    "pid": pid, "stack": stack.0, "depth": depth, "file": frame.file, "line": frame.line, "function": frame.function,
+                })
             })
         })
-    })
+    }
+}
+
+impl Rows<'_> {
+    fn push<W: Write + Send>(&mut self, events: &[Event], file: &mut File<W>) -> io::Result<()> {
+        events.iter().try_for_each(|event| {
+            let says = said(&event.body);
+            if says.stack.0 != 0 {
+                self.stacks.insert(says.stack);
+            }
+            file.row(|columns| self.fill(columns, event, &says))
+        })
+    }
+
+    /// The columns of [`tables::EVENTS`], in their order.
+    fn fill(&mut self, columns: &mut [Filling], event: &Event, says: &Said) {
+        let [of_pid, time, step, thread, kind, device, handle, address, bytes, rounded, phase, stack, name] =
+            columns
+        else {
+            return;
+        };
+        let text = |of: &str| ByteArray::from(of.as_bytes().to_vec());
+        let (judged, what) = (self.judged, event.body.name());
+        of_pid.int(self.pid);
+        time.int(Some((judged.epoch_ns() + event.time.0).cast_signed() / 1000));
+        step.int(judged.replay.step_near(event.time, &mut self.near).map(i64::from));
+        thread.int(Some(event.thread.0.into()));
+        kind.text(Some(
+            self.kinds.entry((what.as_ptr().addr(), what.len())).or_insert_with(|| text(what)).clone(),
+        ));
+        device.int(says.device.map(|d| d.0.into()));
+        handle.text(says.stream.map(|stream| {
+            self.handles.entry(stream.0).or_insert_with(|| text(&format!("0x{:x}", stream.0))).clone()
+        }));
+        address.int(says.addr.map(|a| a.0.cast_signed()));
+        bytes.int(says.bytes.map(|n| n.0.cast_signed()));
+        rounded.int(says.rounded.map(|n| n.0.cast_signed()));
+        phase.text((says.phase != Phase::default()).then(|| {
+            self.phases.entry(says.phase.to_bits()).or_insert_with(|| text(&says.phase.words())).clone()
+        }));
+        stack.int(Some(says.stack.0).filter(|n| *n != 0).map(i64::from));
+        name.text(says.name.and_then(|n| judged.read.names.text(n)).map(text));
+    }
 }

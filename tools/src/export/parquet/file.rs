@@ -1,4 +1,4 @@
-//! A Parquet file of flat columns, each of which may be null, written a group of rows at a time: what is in memory is one group.
+//! A Parquet file of flat columns, each of which may be null, written a group of rows at a time: what is in memory is one group, and the index of those before.
 
 use parquet::basic::{Compression, Encoding, LogicalType, Repetition, TimeUnit, Type, ZstdLevel};
 use parquet::data_type::{BoolType, ByteArray, ByteArrayType, DataType, DoubleType, Int64Type};
@@ -24,7 +24,7 @@ pub(super) enum Shape {
     Any,
     /// Events of a job, which does the same in each step. A page is a group's whole column, so that what comes again some steps later is in the
     /// same page; addresses and sizes are plain, since the bytes of a dictionary's numbers do not come again; times, and what seldom changes,
-    /// are differences.
+    /// are differences. Of texts no least and greatest is kept: each group has all of them.
     Events,
 }
 
@@ -40,9 +40,12 @@ impl Shape {
             .into_iter()
             .chain(differences)
             .fold(to, |to, name| to.set_column_dictionary_enabled(column(name), false));
-        differences
+        let to = differences
             .into_iter()
-            .fold(to, |to, name| to.set_column_encoding(column(name), Encoding::DELTA_BINARY_PACKED))
+            .fold(to, |to, name| to.set_column_encoding(column(name), Encoding::DELTA_BINARY_PACKED));
+        ["kind", "handle", "phase", "name"]
+            .into_iter()
+            .fold(to, |to, name| to.set_column_statistics_enabled(column(name), EnabledStatistics::None))
     }
 }
 
@@ -105,13 +108,13 @@ impl Filling {
 
     /// Writes it, and begins the next group.
     fn write(&mut self, mut to: SerializedColumnWriter<'_>) -> Result<(), ParquetError> {
-        let levels = std::mem::take(&mut self.levels);
         match &mut self.values {
-            Values::Int(all) => batch::<Int64Type>(&mut to, all, &levels)?,
-            Values::Float(all) => batch::<DoubleType>(&mut to, all, &levels)?,
-            Values::Text(all) => batch::<ByteArrayType>(&mut to, all, &levels)?,
-            Values::Bool(all) => batch::<BoolType>(&mut to, all, &levels)?,
+            Values::Int(all) => batch::<Int64Type>(&mut to, all, &self.levels)?,
+            Values::Float(all) => batch::<DoubleType>(&mut to, all, &self.levels)?,
+            Values::Text(all) => batch::<ByteArrayType>(&mut to, all, &self.levels)?,
+            Values::Bool(all) => batch::<BoolType>(&mut to, all, &self.levels)?,
         }
+        self.levels.clear();
         to.close()
     }
 }

@@ -7,6 +7,7 @@ mod out;
 use crate::analyze::Judged;
 use crate::error::Error;
 use crate::{cli, files};
+use events::Events;
 use file::{File, Shape};
 use out::Out;
 use serde_json::Value;
@@ -66,20 +67,27 @@ pub(super) fn write(
                 out.remove(&at(table))?;
             }
         }
+        let part = |n: u32| numbered(&at(&EVENTS), n);
+        let mut parts = 0;
         if options.events {
             let pid = Facts::of(&process.replay).number("pid").map(u64::cast_signed);
-            let mut stacks = Vec::new();
-            out.write(&at(&EVENTS), |sink, fail| {
-                let (sink, rows, named) = events::write(process, pid, sink, fail)?;
-                stacks = named;
-                Ok((sink, rows))
-            })?;
-            let frames = events::frames(&stacks, pid, &process.read.names).collect::<Vec<_>>();
-            put(&mut out, &at(&STACKS), &STACKS, frames.iter())?;
+            let mut events = Events::of(process, pid)?;
+            let mut follow = true;
+            while follow {
+                out.write(&part(parts), |sink, fail| {
+                    let (sink, rows, more) = events.write(sink, options.rows_per_file).map_err(fail)?;
+                    follow = more;
+                    Ok((sink, rows))
+                })?;
+                parts += 1;
+            }
+            put(&mut out, &at(&STACKS), &STACKS, events.frames().collect::<Vec<_>>().iter())?;
         } else {
-            // Those of an earlier export may be of a recording that has grown since.
-            [EVENTS, STACKS].iter().try_for_each(|table| out.remove(&at(table)))?;
+            out.remove(&at(&STACKS))?;
         }
+        // Those of an earlier export. The last goes first, so that who stops here leaves none behind a gap.
+        let stale: Vec<String> = (parts..).map(part).take_while(|part| out.has(part)).collect();
+        stale.iter().rev().try_for_each(|part| out.remove(part))?;
     }
     out.settle()?;
     put(&mut out, &of_job, &JOBS, [&row])?;
@@ -97,6 +105,14 @@ pub(super) fn write(
     ))
 }
 
+/// The name of a table's further file.
+fn numbered(file: &str, n: u32) -> String {
+    match (n, file.strip_suffix(".parquet")) {
+        (1.., Some(stem)) => format!("{stem}-{n}.parquet"),
+        _ => file.to_owned(),
+    }
+}
+
 /// Writes a file of rows.
 fn put<'r>(
     out: &mut Out,
@@ -112,8 +128,8 @@ fn put<'r>(
     })
 }
 
-/// The longest name of a file, less what a file that is being written has more in its name.
-const LONGEST: usize = 255 - 40;
+/// The longest name of a file, less what a further file, and one that is being written, has more in its name.
+const LONGEST: usize = 255 - 50;
 
 /// The folder of the job: named as the option says, else as the folder of its recordings, else as the recording that was given.
 ///

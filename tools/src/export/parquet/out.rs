@@ -73,6 +73,14 @@ impl Out {
         }
     }
 
+    /// Whether a file is there: in a store, whether it was when this began.
+    pub(super) fn has(&self, at: &str) -> bool {
+        match &self.to {
+            To::Folder(folder) => folder.join(at).exists(),
+            To::Store(_, there) => there.contains_key(at),
+        }
+    }
+
     /// Writes a file: `fill` writes to a sink, and gives it back with the number of rows.
     ///
     /// # Errors
