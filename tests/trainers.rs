@@ -46,6 +46,25 @@ const TRAINERS: &[&str] = &[
     "typing-inspection==0.4.5",
 ];
 
+const PEFT: &[&str] = &["--no-deps", "peft==0.21.2"];
+
+/// What TRL needs beside [`TRAINERS`] and [`PEFT`].
+const TRL: &[&str] = &[
+    "--no-deps",
+    "datasets==5.2.0",
+    "dill==0.4.1",
+    "fsspec==2026.9.0",
+    "jinja2==3.1.6",
+    "multiprocess==0.70.19",
+    "pandas==3.1.1",
+    "pyarrow==26.0.1",
+    "python-dateutil==4.0.0",
+    "pytz==2026.6",
+    "six==1.17.0",
+    "trl==1.16.0",
+    "xxhash==4.1.0",
+];
+
 /// Runs Python with these words, of which `NAME.py` is a script of `tests/python/trainers`, and with folders of more packages; `None` where its
 /// libraries cannot be had.
 #[track_caller]
@@ -151,8 +170,17 @@ fn are_judged_alike(library: &str, more: &[PathBuf]) {
 
 #[test]
 fn a_trainer_with_an_adapter_of_peft_is_judged_alike_with_the_callback_and_without() {
-    let Some(peft) = packages::if_they_can_be_had("peft-1", &["--no-deps", "peft==0.21.2"]) else { return };
+    let Some(peft) = packages::if_they_can_be_had("peft-1", PEFT) else { return };
     are_judged_alike("transformers", &[peft]);
+}
+
+/// `cargo test -p strandline --test trainers -- --ignored`
+#[test]
+#[ignore = "installs TRL and what it reads data with, 280 MB"]
+fn trl_is_judged_alike_with_the_callback_and_without() {
+    let Some(peft) = packages::if_they_can_be_had("peft-1", PEFT) else { return };
+    let Some(trl) = packages::if_they_can_be_had("trl-1", TRL) else { return };
+    are_judged_alike("trl", &[peft, trl]);
 }
 
 #[test]

@@ -1,8 +1,8 @@
 """A training that keeps 1 MiB for each batch, two of which are a step: with the callback it is judged as without.
 
-    alike.py transformers|lightning [callback]
+    alike.py transformers|trl|lightning [callback]
 
-transformers' Trainer trains a LoRA adapter of PEFT's.
+transformers' Trainer, and TRL's for fine-tuning, train a LoRA adapter of PEFT's.
 """
 
 import sys
@@ -13,7 +13,7 @@ import torch
 library, callbacks = sys.argv[1], []
 STEPS = 20
 
-if library == "transformers":
+if library in ("transformers", "trl"):
     from peft import LoraConfig, get_peft_model
     from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments
 
@@ -23,10 +23,9 @@ if library == "transformers":
         callbacks = [StrandlineCallback()]
     rows = [{"input_ids": torch.arange(i, i + 16) % 64, "labels": torch.arange(i, i + 16) % 64} for i in range(32)]
     config = GPT2Config(vocab_size=64, n_positions=16, n_embd=32, n_layer=2, n_head=2, bos_token_id=0, eos_token_id=0)
-    model = get_peft_model(GPT2LMHeadModel(config), LoraConfig(r=4, target_modules=["c_attn"], fan_in_fan_out=True, task_type="CAUSAL_LM"))
-    model.register_forward_hook(lambda module, _, output: common.keep(1))
-    arguments = TrainingArguments(
-        "out",
+    model = GPT2LMHeadModel(config)
+    adapter = LoraConfig(r=4, target_modules=["c_attn"], fan_in_fan_out=True, task_type="CAUSAL_LM")
+    told = dict(
         max_steps=STEPS,
         per_device_train_batch_size=2,
         gradient_accumulation_steps=2,
@@ -35,7 +34,28 @@ if library == "transformers":
         logging_steps=4,
         save_strategy="no",
     )
-    Trainer(model, arguments, train_dataset=rows, callbacks=callbacks).train()
+    if library == "transformers":
+        model = get_peft_model(model, adapter)
+        trainer = Trainer(model, TrainingArguments("out", **told), train_dataset=rows, callbacks=callbacks)
+    else:
+        from datasets import Dataset
+        from datasets.table import InMemoryTable
+        from tokenizers import Tokenizer, models
+        from transformers import PreTrainedTokenizerFast
+        from trl import SFTConfig, SFTTrainer
+
+        numbers = [{"input_ids": row["input_ids"].tolist()} for row in rows]
+        words = Tokenizer(models.WordLevel({str(i): i for i in range(64)}, unk_token="0"))
+        trainer = SFTTrainer(
+            model,
+            SFTConfig("out", bf16=False, max_length=16, dataset_kwargs={"skip_prepare_dataset": True}, **told),
+            train_dataset=Dataset(InMemoryTable.from_pylist(numbers), fingerprint="counted"),
+            processing_class=PreTrainedTokenizerFast(tokenizer_object=words, pad_token="0", eos_token="0"),
+            peft_config=adapter,
+            callbacks=callbacks,
+        )
+    trainer.model.register_forward_hook(lambda module, _, output: common.keep(1))
+    trainer.train()
 else:
     import lightning.pytorch as pl
 
