@@ -5,7 +5,7 @@ use super::cause::Cause;
 use super::explain::{plural, size, thousands};
 use super::growth::MIN_MARKS;
 use super::loading::is_loading;
-use super::outside::Outsiders;
+use super::outside::{Outsiders, main_library};
 use crate::event::steps::StepSource;
 use crate::event::{DeviceId, StepRow};
 use crate::replay::{Device, OomEvent, PhaseKind, Replay, Scene};
@@ -38,6 +38,8 @@ pub struct PostMortem {
     pub outside: Option<u64>,
     /// The part of it that other processes hold.
     pub other_processes: Option<u64>,
+    /// The library in this process that took nearly all of it, where one did and the driver does not tell processes apart.
+    pub by_library: Option<String>,
     /// Since the step before.
     pub change: Option<Change>,
     /// Too few steps ended to say that nothing leaked, or it failed where there are none.
@@ -88,6 +90,7 @@ pub fn post_mortem(replay: &Replay, device: DeviceId) -> Option<PostMortem> {
         median_need,
         outside,
         other_processes,
+        by_library: outside.filter(|_| other_processes.is_none()).and_then(|all| main_library(replay, all)),
         change,
         may_leak: false,
         remedy: "",
@@ -228,7 +231,7 @@ fn cause(d: &Device, o: &OomEvent, m: &PostMortem, grown: u64) -> Cause {
         made > free.saturating_add(cached) && more.is_none_or(|more| made.saturating_mul(2) >= more);
     let all = [
         (Cause::Outside, foreign),
-        (Cause::Fragmentation, cached),
+        (Cause::Fragmentation, if m.would_fit(o, free.saturating_add(cached), cached) { cached } else { 0 }),
         (Cause::Waiting, o.pending.0),
         (Cause::Batch, long),
         (Cause::Full, grown),
@@ -247,7 +250,20 @@ fn cause(d: &Device, o: &OomEvent, m: &PostMortem, grown: u64) -> Cause {
     }
 }
 
+/// One in so many bytes that PyTorch has reserved, in pieces, that are enough for blame where no step tells what a step needs.
+const PIECES: u64 = 10;
+
 impl PostMortem {
+    /// Whether the step would have come to its end with `room` more in one piece, as other steps do; where no two steps ended, whether the
+    /// pieces are more than any job has.
+    fn would_fit(&self, o: &OomEvent, room: u64, pieces: u64) -> bool {
+        let so_far = self.need.saturating_sub(o.requested.0);
+        match self.median_need {
+            Some(median) => room >= median.saturating_sub(so_far),
+            None => pieces.saturating_mul(PIECES) >= o.reserved.0,
+        }
+    }
+
     /// What the step had needed until then is no more than others need; the request alone is many times that.
     fn is_one_request(&self, o: &OomEvent) -> bool {
         self.median_need.is_some_and(|n| {
@@ -266,7 +282,10 @@ impl PostMortem {
                 format!(
                     "the card had {} free for the {asked}, but a limit keeps {} from using it",
                     size(o.free.map_or(0, |f| f.0)),
-                    if o.call.is_none() { "PyTorch" } else { "the program" }
+                    match o.call {
+                        None => format!("PyTorch, which has {},", size(o.reserved.0)),
+                        Some(_) => "the program".to_owned(),
+                    }
                 ),
             ),
             Cause::Fragmentation => ("fragmentation".into(), fragments(o, scene, &asked)),
@@ -372,7 +391,8 @@ impl PostMortem {
 
     /// Who has what is used outside of PyTorch.
     fn outsiders_of(&self) -> Outsiders {
-        Outsiders { all: self.outside.unwrap_or(0), processes: self.other_processes }
+        let processes = self.other_processes.or(self.by_library.is_some().then_some(0));
+        Outsiders { all: self.outside.unwrap_or(0), processes }
     }
 
     /// The same in words.
@@ -381,13 +401,14 @@ impl PostMortem {
     }
 
     fn full(&self, o: &OomEvent, steps: u32, grain: &str, grew: bool) -> String {
-        let first = if steps == 0 && grain == "step" { "the first step does not fit: it" } else { "it" };
+        let first = if steps == 0 && grain == "step" { "the first step does not fit: " } else { "" };
+        let who = if o.call.is_none() { "PyTorch" } else { "the program" };
         let phase = match o.phase {
             PhaseKind::Unknown => String::new(),
             phase => format!(" in the {} phase", phase.name()),
         };
         let (had, asked) = (size(o.allocated.0), size(o.requested.0));
-        let mut text = format!("{first} had {had} allocated{phase} and asked for {asked} more");
+        let mut text = format!("{first}{who} had {had} allocated{phase} and asked for {asked} more");
         if (1..MIN_MARKS).contains(&steps) {
             let each = if grew { ", each with more left at its end" } else { "" };
             text.push_str(&format!(

@@ -21,6 +21,12 @@ pub(super) struct Outsiders {
     pub(super) processes: Option<u64>,
 }
 
+/// The library that took nearly all of so much.
+pub(super) fn main_library(replay: &Replay, all: u64) -> Option<String> {
+    let most = replay.calls().libraries.iter().max_by_key(|l| l.1.peak)?;
+    (all > 0 && most.1.peak.0 >= all / 10 * 9).then(|| most.0.clone())
+}
+
 /// Who has most of it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Most {
@@ -75,17 +81,17 @@ impl Outsiders {
         let fits = format!("without that memory the {} would have fit", size(o.requested.0));
         let library = replay.calls().libraries.iter().max_by_key(|l| l.1.peak);
         let library = library.filter(|l| l.1.peak.0.saturating_mul(2) > self.all);
-        let library = library.map(|(name, a)| format!(" ({name} took {})", size(a.peak.0)));
-        let library = library.unwrap_or_default();
+        let took = library.map(|(name, a)| format!("{name} took {}", size(a.peak.0)));
+        let library = took.as_ref().map(|took| format!(" ({took})")).unwrap_or_default();
         match self.most() {
             Most::Processes => {
                 (format!("other processes on this GPU use {}", size(self.processes.unwrap_or(0))), fits)
             }
             Most::Libraries => (
                 format!("libraries use {} outside of {mine}", size(self.libraries())),
-                format!(
+                took.filter(|_| main_library(replay, self.all).is_some()).map_or_else(|| format!(
                     "the CUDA context of this process and libraries such as cuDNN, cuBLAS or NCCL have it{library}; {fits}"
-                ),
+                ), |took| format!("in this process {took}; {fits}")),
             ),
             Most::Unknown => (
                 format!("{} of the GPU is used outside of {mine}", size(self.all)),

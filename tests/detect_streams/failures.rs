@@ -107,6 +107,8 @@ fn causes_are_told_apart() {
         (Failing { steps: 0, phase: optimizer, ..FULL }, Cause::Optimizer, "when 21.0 GiB was already"),
         (Failing { phase: evaluation, ..FULL }, Cause::Evaluation, "needed at least 23.0 GiB"),
         (Failing { steps: 1, ..FULL }, Cause::Full, "too few to rule a leak out"),
+        // Pieces that are enough for the request, and too little for the step.
+        (Failing { steps: 1, requested: GIB / 20 * 21, ..FULL }, Cause::Full, "too few to rule a leak out"),
     ] {
         let (j, m) = fail(&f);
         let v = judge(&j.replay, &j.detector);
