@@ -10,12 +10,22 @@ const FREED: u64 = 4;
 /// Whether a job that has seen no step, backward or optimizer had freed next to nothing on a device when an allocation failed there:
 /// what it had allocated by then it needs for all steps, and is no growth of them. One that computes frees most of what it allocates.
 pub(super) fn has_only_filled(replay: &Replay, device: DeviceId, o: &OomEvent) -> bool {
-    let has_steps = !matches!(replay.step_source(), StepSource::None | StepSource::Time);
-    if has_steps || o.phase != PhaseKind::Unknown || o.call.is_some() {
+    if has_steps(replay) || o.phase != PhaseKind::Unknown || o.call.is_some() {
         return false;
     }
     let live: u64 = holders(replay, device, o).iter().map(|h| h.blocks).sum();
     live > 0 && o.allocs.saturating_sub(live) <= o.allocs / FREED
+}
+
+/// Whether a job that runs may still be loading what it needs for all steps: it has seen none, and freed next to nothing on a device.
+pub fn may_be_loading(replay: &Replay, device: DeviceId) -> bool {
+    let on = replay.cohorts().iter().filter(|c| c.key.device == device);
+    let (allocs, frees) = on.fold((0u64, 0u64), |sum, c| (sum.0 + c.allocs, sum.1 + c.frees));
+    !has_steps(replay) && frees <= allocs / FREED
+}
+
+fn has_steps(replay: &Replay) -> bool {
+    !matches!(replay.step_source(), StepSource::None | StepSource::Time)
 }
 
 /// Whether it was still loading: it asked at the line that had filled the device, and not within a call of a module, as in a forward.

@@ -47,6 +47,7 @@ pub use finding::{Finding, FindingSite, GrainName, StreamRef};
 pub use job::{JobVerdict, Member, judge_job};
 pub use keeper::{Keeper, Owner, Testimony, holds_enough, refine};
 pub use kind::{Kind, KindInfo};
+pub use loading::may_be_loading;
 pub use oom::{Change, PostMortem, caught, final_oom, post_mortem};
 pub use policy::Policy;
 pub use ranks::{Apart, Group, Measure, RankSeries, apart, groups};

@@ -7,7 +7,7 @@ use super::super::style::{Ink, Style};
 use super::super::units::{plural, seconds, size, size_f, thousands};
 use super::phrase::per;
 use super::place::{kept_at, kept_by_at, place, site, your_line};
-use crate::detect::{Certainty, Finding, GrainName, SecondsToOom};
+use crate::detect::{Certainty, Finding, GrainName, SecondsToOom, may_be_loading};
 use crate::event::Frame;
 
 /// How many processes of a job a finding is about.
@@ -31,7 +31,7 @@ pub fn headline(p: &Process<'_>, f: &Finding, known: Option<&Known>, spread: Spr
             format!(" ({found} of {all} processes; worst {name})")
         }
     };
-    let what = what(f);
+    let what = what(p, f);
     let kept = known.and_then(kept_by);
     let place = kept.unwrap_or_else(|| format!("at {}", file(p, f)));
     format!("GPU {} {}: {what} {place}{ranks}", f.device.0, full(p, f))
@@ -73,7 +73,7 @@ pub fn alert(
 /// The lines that say who holds what was announced before that was known. The first begins with `strandline: HOLDER` and is not wrapped.
 pub fn held(p: &Process<'_>, f: &Finding, known: &Known, style: Style) -> Vec<String> {
     let by = kept_by(known).map(|by| format!(": {by}")).unwrap_or_default();
-    let (gpu, what, place) = (f.device.0, what(f), file(p, f));
+    let (gpu, what, place) = (f.device.0, what(p, f), file(p, f));
     let mut out = vec![format!("strandline: HOLDER of the {what} at {place}, GPU {gpu}{by}")];
     if let HeldBy::Found(holders) = &known.held_by {
         holders.iter().for_each(|h| out.extend(style.wrap("  held   ", &h.in_words())));
@@ -127,9 +127,13 @@ fn full(p: &Process<'_>, f: &Finding) -> String {
     }
 }
 
-/// What is not told from a buffer that fills is no leak.
-fn what(f: &Finding) -> &'static str {
-    if f.certainty == Certainty::Leak { "leak" } else { "growth" }
+/// What is not told from a buffer that fills is no leak, and what may be a model that is loaded may end with it.
+fn what(p: &Process<'_>, f: &Finding) -> &'static str {
+    match f.certainty {
+        Certainty::Leak => "leak",
+        _ if may_be_loading(p.replay, f.device) => "growth before the first step",
+        _ => "growth",
+    }
 }
 
 /// Whether another leak fills the same device before this one would.
@@ -154,6 +158,9 @@ fn now(p: &Process<'_>, f: &Finding) -> String {
     }
     let since = format!("{} {}", f.grain.noun(), thousands(f.first_step.into()));
     parts.push(format!("{} more {} since {since}", size_f(f.current_bytes_per_step), per(f.grain)));
+    if f.certainty != Certainty::Leak && may_be_loading(p.replay, f.device) {
+        parts.push("loading a model looks the same".to_owned());
+    }
     parts.join(" · ")
 }
 
