@@ -155,7 +155,7 @@ fn an_alert_is_told_once_and_every_action_gets_the_verdict() {
     assert!(figures.iter().any(|f| line(&f)), "{text}");
     let leak = figures.iter().find(|f| f.name == "strandline_leak_bytes").expect("the leak");
     assert_eq!((leak.label("kind"), leak.label("rank")), ("step-growth", "0"));
-    let called = format!("pid {}, alert.py", leak.label("pid"));
+    let called = format!("pid {} (alert.py)", leak.label("pid"));
     assert_eq!(leak.label("process"), called, "no launcher gave it a rank");
 }
 

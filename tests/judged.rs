@@ -307,7 +307,7 @@ fn a_process_without_memory_does_not_speak_for_the_job() {
     let processes = told["processes"].as_array().expect("processes");
     let name = |p: &serde_json::Value| {
         let what = if p["verdict"] == "clean" { "idle.py" } else { "python -c" };
-        format!("pid {}, {what}", p["pid"])
+        format!("pid {} ({what})", p["pid"])
     };
     let names: Vec<String> = processes.iter().map(name).collect();
     assert!(names.iter().all(|n| did.ours().contains(n)) && !did.ours().contains("rank"), "{}", did.stderr);

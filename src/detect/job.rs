@@ -16,6 +16,19 @@ pub struct Member<'a> {
     pub hides: bool,
     /// Bytes that each mark adds to what its verdict is about; 0 where that is no growth.
     pub growth: f64,
+    /// How it ended.
+    pub end: End,
+}
+
+/// How a process of a job ended, of which the others often end, too. In the order in which they are told of: the first to fail is why.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum End {
+    /// It failed after so many steps. Where processes wait for each other, the first to fail has done the fewest.
+    Failed(u32),
+    /// SIGTERM, which launchers send to the others.
+    Terminated,
+    /// It runs, or ended well.
+    Well,
 }
 
 impl Member<'_> {
@@ -32,7 +45,7 @@ pub struct JobVerdict {
     pub outcome: Outcome,
     /// Why; of several processes of which only some have that outcome, with the name of the first of those.
     pub reason: String,
-    /// Its processes by falling gravity, as indices of what [`judge_job`] was given; of equals the one that grows faster, then the first one, but for clean ones,
+    /// Its processes by falling gravity, as indices of what [`judge_job`] was given; of equals the one that grows faster, then the first to fail, then the first one, but for clean ones,
     /// of which those come first that something is suppressed of: what is said of the job is not true of less than all of it.
     pub order: Vec<usize>,
     /// How many of them have the job's outcome.
@@ -52,8 +65,8 @@ pub fn judge_job(members: &[Member<'_>]) -> JobVerdict {
     let mut order: Vec<usize> = (0..members.len()).collect();
     let whole = |i: &usize| members[*i].verdict.outcome == Outcome::Clean && !members[*i].hides;
     // Of those of which the same is said the one that grows fastest comes first.
-    let growth = |i: usize| members[i].growth;
-    order.sort_by(|a, b| growth(*b).total_cmp(&growth(*a)));
+    let (growth, end) = (|i: usize| members[i].growth, |i: usize| members[i].end);
+    order.sort_by(|a, b| growth(*b).total_cmp(&growth(*a)).then(end(*a).cmp(&end(*b))));
     order.sort_by_key(|i| (std::cmp::Reverse(gravity(i)), whole(i)));
     let Some(first) = order.first().copied() else {
         return JobVerdict {
@@ -110,6 +123,7 @@ mod tests {
             is_idle: i == 2,
             hides: false,
             growth: 0.0,
+            end: End::Well,
         };
         let members: Vec<Member<'_>> = verdicts.iter().enumerate().map(member).collect();
         let job = judge_job(&members);
@@ -125,8 +139,14 @@ mod tests {
     fn a_clean_job_is_told_in_the_words_of_the_process_that_hides_something() {
         let verdict = |reason: &str| Verdict::new(Outcome::Clean, reason);
         let (plain, other) = (verdict("no line"), verdict("no other line"));
-        let member =
-            |verdict, hides| Member { name: String::new(), verdict, is_idle: false, hides, growth: 0.0 };
+        let member = |verdict, hides| Member {
+            name: String::new(),
+            verdict,
+            is_idle: false,
+            hides,
+            growth: 0.0,
+            end: End::Well,
+        };
         let job = judge_job(&[member(&plain, false), member(&other, true)]);
         assert_eq!((job.reason.as_str(), job.order.as_slice()), ("no other line", &[1, 0][..]));
     }
@@ -140,10 +160,27 @@ mod tests {
             is_idle: false,
             hides: false,
             growth,
+            end: End::Well,
         };
         let members: Vec<Member<'_>> = [1.0, 7.0, 7.0, 3.0].into_iter().enumerate().map(member).collect();
         let job = judge_job(&members);
         assert_eq!((job.order.as_slice(), job.reason.as_str()), (&[1, 2, 3, 0][..], "growing"));
+    }
+
+    /// What a launcher then did to the others is not why.
+    #[test]
+    fn of_alike_processes_the_first_to_fail_comes_first() {
+        let verdict = verdict(Outcome::Clean, None);
+        let member = |end| Member {
+            name: String::new(),
+            verdict: &verdict,
+            is_idle: false,
+            hides: false,
+            growth: 0.0,
+            end,
+        };
+        let ends = [End::Terminated, End::Well, End::Failed(14), End::Failed(13)];
+        assert_eq!(judge_job(&ends.map(member)).order, [3, 2, 0, 1]);
     }
 
     #[test]
@@ -158,6 +195,7 @@ mod tests {
                     is_idle: *is_idle,
                     hides: false,
                     growth: 0.0,
+                    end: End::Well,
                 });
             }
             let job = judge_job(&members);

@@ -44,7 +44,7 @@ pub use certainty::{Bound, Certainty, Evidence};
 pub use detector::Detector;
 pub use explain::{numbered, plural, size, size_f, thousands};
 pub use finding::{Finding, FindingSite, GrainName, StreamRef};
-pub use job::{JobVerdict, Member, judge_job};
+pub use job::{End, JobVerdict, Member, judge_job};
 pub use keeper::{Keeper, Owner, Testimony, holds_enough, refine};
 pub use kind::{Kind, KindInfo};
 pub use loading::may_be_loading;

@@ -1,15 +1,17 @@
 //! The processes of a job as people are told of them: what each is called, the word on it, and which of them the job is called
 //! after. Whatever names a process or weighs it asks here.
 
-use super::model::{Facts, Process, Report, fatal};
+use super::model::{Ended, Facts, Process, Report, fatal};
 use super::style::Ink;
-use crate::detect::{Finding, JobVerdict, Member, Outcome, PostMortem, judge_job, post_mortem};
+use crate::detect::{End, Finding, JobVerdict, Member, Outcome, PostMortem, judge_job, post_mortem};
 use std::collections::BTreeMap;
 
+/// What launchers send to the other processes once one has failed.
+const SIGTERM: i32 = 15;
 /// Longer names of programs are cut.
 const LONG: usize = 24;
 
-impl Facts<'_> {
+impl<'a> Facts<'a> {
     /// Its number among the processes of its job, where a launcher gave it one. A recording has 0 where none did, and says that
     /// of nothing else a launcher tells is there.
     pub fn rank(self) -> Option<u64> {
@@ -23,7 +25,13 @@ impl Facts<'_> {
         let command = self.command();
         let (first, rest) = command.split_first()?;
         let program = last(first);
-        let name = if program.starts_with("python") { of_python(program, rest)? } else { program.to_owned() };
+        let name = match is_python(program).then(|| of_python(rest)) {
+            Some(Ran::Code(code)) if code.contains("multiprocessing") => "multiprocessing worker".to_owned(),
+            Some(Ran::Code(_)) => format!("{program} -c"),
+            Some(Ran::Module(name)) => name.to_owned(),
+            Some(Ran::Script(path)) => last(path).to_owned(),
+            Some(Ran::Nothing) | None => program.to_owned(),
+        };
         // What a report to share has left out is no name.
         let shown = !name.is_empty() && !name.starts_with('…');
         shown.then(|| match name.char_indices().nth(LONG) {
@@ -32,13 +40,25 @@ impl Facts<'_> {
         })
     }
 
-    /// `rank 1, pid 4712`; without a rank `pid 4711, train.py`. No two processes of a machine are called the same.
+    /// The path of the script that a Python runs, as it was given.
+    pub(super) fn script(self) -> Option<&'a str> {
+        let command = self.command();
+        let (first, rest) = command.split_first()?;
+        match of_python(rest) {
+            Ran::Script(path) if is_python(last(first)) => Some(path),
+            _ => None,
+        }
+    }
+
+    /// `rank 1, pid 4712`; without a rank `pid 4711 (train.py)`. No two processes of a machine are called the same.
     pub fn who(self) -> String {
         let pid = self.number("pid").map(|pid| format!("pid {pid}"));
         let rank = self.rank().map(|rank| format!("rank {rank}"));
-        let program = if rank.is_some() { None } else { self.program() };
-        let words: Vec<String> = [rank, pid, program].into_iter().flatten().collect();
-        if words.is_empty() { "a process".to_owned() } else { words.join(", ") }
+        match (rank, pid, self.program()) {
+            (Some(rank), Some(pid), _) => format!("{rank}, {pid}"),
+            (None, Some(pid), Some(program)) => format!("{pid} ({program})"),
+            (rank, pid, program) => rank.or(pid).or(program).unwrap_or_else(|| "a process".to_owned()),
+        }
     }
 
     /// What it is called among the processes of its job: `rank 1`, unless another has this rank, too.
@@ -59,21 +79,32 @@ fn last(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)
 }
 
+fn is_python(program: &str) -> bool {
+    program.starts_with("python")
+}
+
 /// What a Python was told to run.
-fn of_python(python: &str, arguments: &[&str]) -> Option<String> {
-    let mut rest = arguments.iter();
-    while let Some(&word) = rest.next() {
+enum Ran<'a> {
+    /// After `-c`: such a process has no file of its own. `multiprocessing` starts its workers so.
+    Code(&'a str),
+    Module(&'a str),
+    Script(&'a str),
+    Nothing,
+}
+
+fn of_python<'a>(arguments: &[&'a str]) -> Ran<'a> {
+    let mut rest = arguments.iter().copied();
+    while let Some(word) = rest.next() {
         match word {
-            // Such a process has no file of its own: `multiprocessing` starts its workers so.
-            "-c" => return Some(format!("{python} -c")),
-            "-m" => return rest.next().map(|module| (*module).to_owned()),
+            "-c" => return Ran::Code(rest.next().unwrap_or_default()),
+            "-m" => return Ran::Module(rest.next().unwrap_or_default()),
             "-W" | "-X" => drop(rest.next()),
             // What a report to share leaves out may be options.
             _ if word.starts_with(['-', '…']) => {}
-            _ => return Some(last(word).to_owned()),
+            _ => return Ran::Script(word),
         }
     }
-    Some(python.to_owned())
+    Ran::Nothing
 }
 
 impl Process<'_> {
@@ -83,6 +114,22 @@ impl Process<'_> {
             self.verdict.outcome == Outcome::Unknown && !self.killed_by_host && self.self_fault.is_none();
         let is_unknown = is_unknown && self.replay.failed().is_none();
         is_unknown && self.replay.is_idle() && self.damage.is_empty()
+    }
+
+    /// How it ended, for what is said of several processes.
+    fn end(&self) -> End {
+        match (self.ended, self.replay.exit_status()) {
+            _ if self.at_step.is_some() => End::Well,
+            (Ended::Signal(SIGTERM), _) => End::Terminated,
+            (Ended::Signal(_), _) => End::Failed(self.replay.steps()),
+            (Ended::Exit, Some(status)) if status != 0 => End::Failed(self.replay.steps()),
+            _ => End::Well,
+        }
+    }
+
+    /// It did not end well.
+    pub(super) fn has_failed(&self) -> bool {
+        self.end() != End::Well
     }
 
     /// The phrase that a report begins with, and how it is drawn.
@@ -178,6 +225,7 @@ impl<'a> Report<'a> {
             is_idle: p.is_idle(),
             hides: p.findings.iter().any(Finding::is_suppressed),
             growth: p.verdict.finding.and_then(|i| p.findings.get(i)).map_or(0.0, |f| f.bytes_per_step),
+            end: p.end(),
         };
         judge_job(&self.processes.iter().zip(self.names()).map(member).collect::<Vec<_>>())
     }
@@ -241,7 +289,7 @@ mod tests {
                 json!({"rank": rank, "local_rank": local, "world_size": world, "pid": 4711, "command": command}),
             )
         };
-        assert_eq!(facts(0, Value::Null, Value::Null), "pid 4711, train.py");
+        assert_eq!(facts(0, Value::Null, Value::Null), "pid 4711 (train.py)");
         assert_eq!(facts(0, json!(0), Value::Null), "rank 0, pid 4711");
         assert_eq!(facts(0, Value::Null, json!(1)), "rank 0, pid 4711");
         assert_eq!(facts(3, Value::Null, Value::Null), "rank 3, pid 4711");
@@ -254,7 +302,8 @@ mod tests {
         let is = |command: &[&str], name: &str| assert_eq!(program(command).as_deref(), Some(name));
         is(&["/env/bin/python3.12", "-u", "-X", "dev", "jobs/train.py", "reward.py"], "train.py");
         is(&["python", "-m", "trl.scripts.sft", "--x", "1"], "trl.scripts.sft");
-        is(&["python3", "-c", "from multiprocessing.spawn import spawn_main"], "python3 -c");
+        is(&["python3", "-c", "from multiprocessing.spawn import spawn_main"], "multiprocessing worker");
+        is(&["python3", "-c", "import train"], "python3 -c");
         is(&["python", "/env/torch/_inductor/compile_worker/__main__.py", "--parent=4711"], "compile_worker");
         is(&["./a.out", "-m", "x.py"], "a.out");
         is(&["python"], "python");

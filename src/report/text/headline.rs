@@ -7,7 +7,7 @@ use super::super::ranks::Ranks;
 use super::super::style::Style;
 use super::super::units::{plural, size, thousands};
 use super::ended::HowEnded;
-use super::phrase::{clause, current_rate, forecast, per};
+use super::phrase::{clause, forecast};
 use super::place::{at_place, in_phase, kept_by, site};
 use crate::detect::{Finding, LONG_GROWTH, Outcome, SelfFault, post_mortem};
 use crate::replay::Failed;
@@ -42,7 +42,7 @@ pub(in crate::report) fn growing(r: &Report<'_>) -> Option<String> {
         // Nobody will be asked any more.
         _ => p.ended == Ended::Running,
     };
-    let longer = format!("once an autograd graph grows with every {grain}");
+    let longer = format!("if a single autograd graph grows with every {grain}");
     let steady = format!("after {} of steady growth", plural(LONG_GROWTH.into(), grain));
     // The GPU is full before that many steps.
     let is_late = f.steps_to_oom.is_some_and(|s| s.mid < u64::from(LONG_GROWTH));
@@ -91,6 +91,26 @@ impl Report<'_> {
         }
     }
 
+    /// That the same is said of all processes, and how the others ended if not as this one did.
+    fn alike(&self, lead: &Process<'_>) -> String {
+        let all = match self.processes.len() {
+            2 => "both processes".to_owned(),
+            n => format!("all {n} processes"),
+        };
+        // Of one that did not fail nothing is said.
+        let end = |p: &Process<'_>| p.has_failed().then(|| (p.ended, p.replay.exit_status()));
+        if self.processes.iter().all(|p| end(p) == end(lead)) {
+            return format!("The same on {all}.");
+        }
+        let others = self.processes.iter().filter(|p| end(p).is_some_and(|other| Some(other) != end(lead)));
+        let mut said = others.filter_map(|p| HowEnded { process: p, job: self.name(p) }.how());
+        match (said.next(), said.count()) {
+            (None, _) => format!("The same verdict on {all}."),
+            (Some(how), 0) => format!("The same verdict on {all}; {how}."),
+            (Some(how), n) => format!("The same verdict on {all}; {how}, and {n} more ended otherwise."),
+        }
+    }
+
     /// What follows the phrase in the first line, with its punctuation: which process it is about, why, and how many of them
     /// the same is said of. It begins with `.`, ` (` or ` in rank 1 (1 of 2 processes):`.
     pub fn summary(&self) -> String {
@@ -103,7 +123,7 @@ impl Report<'_> {
         let text = sentence(self, p, alike < all);
         let text = match all {
             1 => text,
-            _ if alike == all => format!("{text} The same on all {all} processes."),
+            _ if alike == all => format!("{text} {}", self.alike(p)),
             _ => {
                 let of = match p.verdict.outcome {
                     Outcome::Clean if !p.killed_by_host && p.replay.failed().is_none() => {
@@ -276,9 +296,6 @@ fn growth(p: &Process<'_>) -> Option<String> {
     // The GPU is named once: where it is said when it is full.
     let why = p.verdict.reason.strip_suffix(&format!(" on {gpu}")).filter(|_| when.is_some());
     let mut text = clause(&why.map_or_else(|| p.reason(), |why| p.reason_with(why)));
-    if let Some(rate) = current_rate(f) {
-        text.push_str(&format!("; that is the average, the current rate is {rate} {}", per(f.grain)));
-    }
     if let Some((label, when)) = when {
         text.push_str(&format!("; {gpu} {label} {when}"));
     }
