@@ -9,6 +9,7 @@ mod anatomy;
 pub mod ci;
 pub mod diff;
 pub mod export;
+mod files;
 mod held;
 pub mod html;
 pub mod json;

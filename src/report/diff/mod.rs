@@ -13,7 +13,7 @@ use std::io::{self, Write};
 
 use serde_json::{Value, json};
 
-use super::text::short_path;
+use super::files::short_path;
 use super::{Align, Facts, Style, Table, percent, quantity, size, thousands};
 use crate::event::Frame;
 use crate::replay::{Point, Replay};
@@ -78,10 +78,11 @@ impl<'a> Diff<'a> {
         let mut lines: BTreeMap<(String, u32, String), Row> = BTreeMap::new();
         for (side, is_new) in [(base, false), (new, true)] {
             let r = side.replay;
-            let cwd = Facts::of(r).text("cwd");
+            let folders = Facts::of(r).folders();
             for h in r.devices().flat_map(|d| r.blocks(d.id)) {
                 let mut frame = r.site(h.site).map(|s| s.frame.clone()).unwrap_or_default();
-                let mut key = (short_path(&frame.file, cwd).to_owned(), frame.line, frame.function.clone());
+                let mut key =
+                    (short_path(&frame.file, &folders).to_owned(), frame.line, frame.function.clone());
                 let mut moved_from = None;
                 if let Some(&line) = moved.get(&key).filter(|_| !is_new) {
                     moved_from = (line != frame.line).then_some(frame.line);
@@ -158,7 +159,7 @@ impl<'a> Diff<'a> {
 
     /// The lines that differ most: how much more, on both sides, blocks, the line.
     fn cells(&self) -> impl Iterator<Item = [String; 5]> {
-        let cwds = [self.new, self.base].map(|side| Facts::of(side.replay).text("cwd"));
+        let folders = [self.new, self.base].map(|side| Facts::of(side.replay).folders()).concat();
         self.rows.iter().take(ROWS).map(move |row| {
             let blocks = row.new.blocks as i64 - row.base.blocks as i64;
             [
@@ -166,7 +167,7 @@ impl<'a> Diff<'a> {
                 size(row.base.bytes),
                 size(row.new.bytes),
                 format!("{}{}", if blocks < 0 { "-" } else { "+" }, thousands(blocks.unsigned_abs())),
-                place(&row.frame, row.moved_from, cwds),
+                place(&row.frame, row.moved_from, &folders),
             ]
         })
     }
@@ -238,12 +239,12 @@ fn signed(bytes: i64) -> String {
     format!("{} {}", size(bytes.unsigned_abs()), if bytes < 0 { "less" } else { "more" })
 }
 
-/// A line as the report has it; `cwds`: the working directories that its file may lie below.
-fn place(frame: &Frame, moved_from: Option<u32>, cwds: [Option<&str>; 2]) -> String {
+/// A line as the report has it; `folders`: those that its file may lie below.
+fn place(frame: &Frame, moved_from: Option<u32>, folders: &[String]) -> String {
     if frame.file.is_empty() {
         return "an unknown line".into();
     }
-    let file = cwds.into_iter().fold(frame.file.as_str(), short_path);
+    let file = short_path(&frame.file, folders);
     // Of a path elsewhere the end says enough.
     let parts: Vec<&str> =
         file.rsplit('/').take(if file.starts_with('/') { 3 } else { usize::MAX }).collect();
@@ -256,9 +257,9 @@ fn place(frame: &Frame, moved_from: Option<u32>, cwds: [Option<&str>; 2]) -> Str
 fn moved(base: &Replay, new: &Replay) -> BTreeMap<(String, u32, String), u32> {
     let mut files: BTreeMap<String, [Vec<Place>; 2]> = BTreeMap::new();
     for (replay, side) in [(base, 0), (new, 1)] {
-        let cwd = Facts::of(replay).text("cwd");
+        let folders = Facts::of(replay).folders();
         for frame in replay.sites().iter().map(|s| &s.frame).filter(|f| f.line > 0) {
-            let lines = &mut files.entry(short_path(&frame.file, cwd).to_owned()).or_default()[side];
+            let lines = &mut files.entry(short_path(&frame.file, &folders).to_owned()).or_default()[side];
             lines.push((frame.line, frame.function.clone()));
         }
     }

@@ -10,7 +10,7 @@ mod lane;
 mod policy;
 
 use super::json as report_json;
-use super::model::{Process, Report, capacity};
+use super::model::{Facts, Process, Report, capacity};
 use super::numbered::Numbered;
 use super::processes::Row;
 use super::ranks::Ranks;
@@ -149,11 +149,20 @@ fn summary(r: &Report<'_>, order: &[usize]) -> Value {
         "order": order,
         "failed": r.processes.iter().map(|p| labelled(&failures(p))).collect::<Vec<_>>(),
         "names": r.names(),
+        "folders": folders(r),
         "ranks": Ranks::of(r).map_or(Vec::new(), |ranks| ranks.sentences(r)),
         "processes": r.rows().iter().map(row).collect::<Vec<_>>(),
         "apart": apart(r),
         "links": r.source_links.as_ref().map(|l| json!({ "before": l.before, "root": l.root, "line": l.line })),
     })
+}
+
+/// The folders that the files of a job are named from, the deepest first.
+fn folders(r: &Report<'_>) -> Vec<String> {
+    let all: BTreeSet<String> = r.processes.iter().flat_map(|p| Facts::of(p.replay).folders()).collect();
+    let mut all: Vec<String> = all.into_iter().collect();
+    all.sort_by_key(|folder| std::cmp::Reverse(folder.len()));
+    all
 }
 
 /// Lines of the text report as labels with what stands beside them.

@@ -19,7 +19,7 @@ mod whole;
 pub(super) use headline::growing;
 pub(super) use phrase::clause;
 pub use place::stream;
-pub(super) use place::{NO_FRAME, in_step, label, place, short_path, site};
+pub(super) use place::{NO_FRAME, in_step, label, place, site};
 pub(super) use told::{Told, findings};
 
 pub use alert::{Spread, alert, headline, held, withdrawn};

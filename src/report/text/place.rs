@@ -1,5 +1,6 @@
 //! Where something is, in words: the line of a finding, a path that is short, the statement that keeps blocks.
 
+use super::super::files::short_path;
 use super::super::held::{HeldBy, KeptAt};
 use super::super::model::{Facts, Known, Process};
 use super::super::units::thousands;
@@ -82,7 +83,7 @@ fn is_name(function: &str) -> bool {
 }
 
 fn at_line(p: &Process<'_>, f: &Frame) -> String {
-    let file = short_path(&f.file, Facts::of(p.replay).text("cwd"));
+    let file = short_path(&f.file, &Facts::of(p.replay).folders());
     let at = if f.line == 0 { String::new() } else { format!(":{}", f.line) };
     format!("{file}{at}")
 }
@@ -91,19 +92,6 @@ fn at_line(p: &Process<'_>, f: &Frame) -> String {
 pub(in crate::report) fn your_line(p: &Process<'_>, f: &Frame) -> String {
     let line = line(p, f);
     if line.starts_with("your/") { line } else { format!("your {line}") }
-}
-
-/// A path without what is the same for all: up to `site-packages/`, or the job's working directory.
-pub(in crate::report) fn short_path<'f>(file: &'f str, cwd: Option<&str>) -> &'f str {
-    for root in ["/site-packages/", "/dist-packages/", ".whl/"] {
-        if let Some(i) = file.rfind(root) {
-            return &file[i + root.len()..];
-        }
-    }
-    match cwd.and_then(|c| file.strip_prefix(c.trim_end_matches('/'))) {
-        Some(rest) if rest.starts_with('/') => rest.trim_start_matches('/'),
-        _ => file.strip_prefix("./").unwrap_or(file),
-    }
 }
 
 /// `your leak.py:11: hist.append(loss)`.
@@ -143,19 +131,4 @@ pub fn stream(replay: &Replay, id: StreamId) -> String {
 /// ` (forward)`; nothing where no phase is known.
 pub(super) fn in_phase(phase: PhaseKind) -> String {
     if phase == PhaseKind::Unknown { String::new() } else { format!(" ({})", phase.name()) }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::short_path;
-
-    #[test]
-    fn paths_keep_what_tells_them_apart() {
-        let trl = "/home/u/env/lib/python3.12/site-packages/trl/models/activation_offloading.py";
-        assert_eq!(short_path(trl, Some("/home/u")), "trl/models/activation_offloading.py");
-        assert_eq!(short_path("/home/u/job/train.py", Some("/home/u/job/")), "train.py");
-        assert_eq!(short_path("/home/u/job2/train.py", Some("/home/u/job")), "/home/u/job2/train.py");
-        assert_eq!(short_path("./train.py", None), "train.py");
-        assert_eq!(short_path("/tmp/trl-1.3.0-py3-none-any.whl/trl/models/a.py", None), "trl/models/a.py");
-    }
 }

@@ -11,24 +11,31 @@ const size = b => {
   const digits = n.toFixed(i && n < 99.95 ? 1 : 0), text = i === 3 ? digits : digits.replace(/\.0$/, "");
   return (b < 0 ? "-" : "") + text + "\u00a0" + (i ? units[i] : text === "1" ? "byte" : "bytes");
 };
-const time = s => s < 1 ? "less than 1 s" : s < 60 ? `${Math.round(s)} s` : s < 3600 ? `${Math.floor(s / 60)} min` : s < 86400 ? `${Math.floor(s / 3600)} h ${Math.floor(s % 3600 / 60)} min` : `${Math.floor(s / 86400)} d ${Math.floor(s % 86400 / 3600)} h`;
+const time = s => s < 1 ? "less than 1 s" : s < 60 ? `${Math.round(s)} s` : s < 3600 ? `${Math.floor(s / 60)} min${Math.floor(s % 60) ? ` ${Math.floor(s % 60)} s` : ""}` : s < 86400 ? `${Math.floor(s / 3600)} h ${Math.floor(s % 3600 / 60)} min` : `${Math.floor(s / 86400)} d ${Math.floor(s % 86400 / 3600)} h`;
 const number = n => n.toLocaleString("en-US");
 const many = word => word + (word.endsWith("ch") ? "es" : "s");
 const plural = (n, word) => `${number(n)} ${n === 1 ? word : many(word)}`;
 // What a finding is counted by, as people say it, and what the job that is shown is counted by.
 const noun = grain => grain === "tick" ? "second" : grain;
 // A step, or what came after the last one of a job that has ended.
-const inStep = (p, n) => n > p.steps && p.steps && p.ended !== "running" ? `after ${unit()} ${number(p.steps)}, the last` : `in ${unit()} ${number(n)}`;
+const inStep = (p, n) => p.devices.some(d => d.oom && d.oom.step === n) && p.ended !== "running" ? `in ${unit()} ${number(n)}, in which memory ran out` : n > p.steps && p.steps && p.ended !== "running" ? `after ${unit()} ${number(p.steps)}, the last` : `in ${unit()} ${number(n)}`;
 const unit = () => lane && lane.p.step_source === "time" ? "second" : "step";
 const percent = x => (100 * x).toFixed(x < 0.1 ? 1 : 0) + " %";
+// A function's own name, as the text has it.
+const called = x => x.function.split("<locals>.").pop();
 const place = x => x.file + (x.line ? ":" + x.line : "");
-// A file of an installed package by its path within the package.
-const near = x => place(x).replace(/^.*\/(?:site|dist)-packages\//, "");
-// A place as text, and where the page was asked for with --source-links as a link to it. A repository has its own files, and no packages.
+const packages = /^.*\/(?:site|dist)-packages\//;
+// A file of an installed package by its path within the package, one of the job's own from the first of its folders that it lies below.
+const near = x => {
+  const folder = packages.test(x.file) ? undefined : data.told.folders.find(f => x.file.startsWith(f + "/"));
+  return folder === undefined ? place(x).replace(packages, "") : place(x).slice(folder.length + 1);
+};
+// A place as text that shows its whole path when pointed at, and where the page was asked for with --source-links as a link to it. A
+// repository has its own files, and no packages.
 const linked = (x, text) => {
-  const to = data.told.links;
-  if (!to || !x.file.startsWith(to.root + "/") || to.root && near(x) !== place(x)) return text;
-  const a = el("a", text);
+  const to = data.told.links, is = to && x.file.startsWith(to.root + "/") && !(to.root && packages.test(x.file)), a = el(is ? "a" : "span", text);
+  if (text !== place(x)) a.title = place(x);
+  if (!is) return a;
   a.href = to.before + x.file.slice(to.root.length).split("/").map(encodeURIComponent).join("/") + (x.line ? to.line + x.line : "");
   return a;
 };

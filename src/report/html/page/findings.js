@@ -11,19 +11,21 @@ function finding(f) {
   const say = (what, ...parts) => { const d = el("dd"); d.append(...parts); list.append(el("dt", what), d); return d; };
   const title = el("h3");
   const ended = f.withdrawn_step !== null;
-  title.append(el("span", ended && f.certainty !== "in_use" ? "ENDED" : f.certainty.replace("_", " ").toUpperCase(), "tag " + cls), ` ${f.bound && f.certainty === "bounded" ? `memory grows until ${f.bound.source} is full` : f.headline || f.kind.replaceAll("-", " ")}`);
+  title.append(el("span", ended ? "ENDED" : f.certainty.replace("_", " ").toUpperCase(), "tag " + cls), ` ${f.bound && f.certainty === "bounded" ? `memory grows until ${f.bound.source} is full` : f.headline || f.kind.replaceAll("-", " ")}`);
   box.append(title, list);
   const k = f.kept_at, y = site.your_line, a = site.frames[0];
   if (k) say("kept at", el("code", k.source), " ", linked(k, near(k))).append(copyable(place(k), "the place that keeps it"));
-  if (a) say("allocated at", linked(a, near(a)), ` ${a.function}`).append(copyable(place(a), "the place that allocates"));
-  if (y && !(a && place(a) === place(y))) say("your line", linked(y, near(y)), ` ${y.function}`).append(copyable(place(y), "your line"));
+  if (a) say("allocated at", linked(a, near(a)), ` ${called(a)}`).append(copyable(place(a), "the place that allocates"));
+  if (y && !(a && place(a) === place(y))) say("your line", linked(y, near(y)), ` ${called(y)}`).append(copyable(place(y), "your line"));
   if (ended) {
-    say("because", `reported at ${unit()} ${number(f.detected_step)}, withdrawn at ${unit()} ${number(f.withdrawn_step)}: it ${f.certainty === "in_use" ? `is freed in the end, after up to ${plural(f.evidence[0].value, noun(f.grain))}` : "no longer grows"}`);
+    say("because", `reported at ${unit()} ${number(f.detected_step)}, until ${unit()} ${number(f.withdrawn_step)}${f.certainty === "in_use" ? `: all of it was freed, after up to ${plural(f.evidence[0].value, noun(f.grain))}` : ""}`);
     return box;
   }
   const few = f.blocks_per_step > 0 && f.blocks_per_step <= .5, bytes = size(Math.round(f.bytes_per_step));
   const per = few ? `${bytes} every ${noun(f.grain)}, a block every ${number(Math.round(1 / f.blocks_per_step))}` : `${bytes} and ${plural(Number(f.blocks_per_step.toFixed(1)), "block")} every ${noun(f.grain)}`;
   say("size", [grows || f.bytes_per_step > 0 ? per : "", `${size(f.bytes_now)} now`].filter(Boolean).join(", "));
+  const now = f.current_bytes_per_step;
+  if (grows && Math.abs(now - f.bytes_per_step) > .2 * Math.abs(f.bytes_per_step)) say("current", `${size(Math.round(now))} a ${noun(f.grain)}; ${bytes} is the average since it began`);
   const full = (lane.p.devices.find(d => d.index === f.device) || {}).oom;
   const when = ahead(lane.p, f);
   if (grows && !full && when) say(when.label, when.said);
@@ -39,7 +41,7 @@ function finding(f) {
     const stack = el("pre");
     site.frames.forEach((x, i) => stack.append(i ? "\n" : "", linked(x, place(x)), ` ${x.function}`));
     more.append(el("summary", "stack and lines"), stack);
-    f.sites.forEach(s => { const x = s.your_line || s.frames[0]; if (x) more.append(el("div", `${(s.share * 100).toFixed(1)} %  ${place(x)} ${x.function}`, "soft")); });
+    f.sites.forEach(s => { const x = s.your_line || s.frames[0]; if (x) more.append(el("div", `${(s.share * 100).toFixed(1)} %  ${near(x)} ${called(x)}`, "soft")); });
     box.append(more);
   }
   return box;
@@ -47,10 +49,16 @@ function finding(f) {
 // When the GPU is full, as the report has it: a label, how far in a few words and in a sentence; of a job that has ended, what it
 // would have taken.
 function ahead(p, f) {
-  const s = f.steps_to_oom, t = f.seconds_to_oom, runs = p.ended === "running";
-  if (!s || s.mid === null) return null;
+  const exact = f.steps_to_oom, t = f.seconds_to_oom, runs = p.ended === "running";
+  if (!exact || exact.mid === null) return null;
+  // A GPU is full once: of several findings the one that fills it first tells when.
+  const sooner = g => g !== f && counts(g) && g.device === f.device && g.grain === f.grain && g.steps_to_oom && g.steps_to_oom.mid !== null
+    && (g.steps_to_oom.mid < exact.mid || g.steps_to_oom.mid === exact.mid && g.bytes_per_step > f.bytes_per_step);
+  if (p.findings.some(sooner)) return null;
   const [label, more, rate] = runs ? ["full in", "", ""] : ["full after", "further ", f.with_others ? " at the rate of all that grows" : " at this rate"];
-  const word = noun(f.grain), left = t && t.mid !== null && (runs || word !== "second") ? t.mid : null;
+  // Three figures: nobody knows more.
+  const rounded = n => n === null ? n : Number(n.toPrecision(3));
+  const word = noun(f.grain), s = word === "second" ? exact : { low: rounded(exact.low), mid: rounded(exact.mid), high: rounded(exact.high) }, left = t && t.mid !== null && (runs || word !== "second") ? t.mid : null;
   const told = (size, said, range) => ({ label, size, said: said + rate + (range || ""), range: `${rate && "," + rate}${range || ""}` });
   if (s.low > 1e4 && (left === null || left > 7 * 86400)) return told(`> ${plural(1e4, word)}`, `more than ${plural(1e4, more + word)}`);
   if (s.mid === 0) return told(`< 1 ${word}`, `less than one ${more}${word}`);

@@ -9,7 +9,7 @@ function head() {
   $("tool").textContent = r.tool;
   const gpus = processes.reduce((n, p) => n + p.devices.length, 0);
   const drawn = gpus > lanes.length ? `${lanes.length} of ${gpus} GPUs have charts here: those of the processes at the top of the table` : "";
-  $("facts").textContent = [(r.command || []).join(" "), drawn].filter(Boolean).join(" · ");
+  $("facts").textContent = [(r.command || []).map((word, i) => i ? word : word.replace(/^.*\//, "")).join(" "), drawn].filter(Boolean).join(" · ");
   $("failure").hidden = !told.failed.some(said => said.length);
   told.order.filter(i => told.failed[i].length).forEach(i => {
     const list = el("dl");
@@ -38,10 +38,11 @@ function cards() {
     if (f) card(size(grown.reduce((n, g) => n + g.bytes_now, 0)), `left behind by earlier ${noun(f.grain)}s`);
     const when = f && !d.oom && ahead(p, f);
     if (when) card(when.size, `until GPU ${d.index} is full${when.range}`);
-    if (p.steps !== null) card(number(p.steps), unit() === "step" ? "training steps" : "seconds; no training steps were seen");
+    const steps = number(p.steps || 0), counted = word => plural(p.steps, word).slice(steps.length + 1);
+    if (p.steps !== null) card(steps, unit() === "step" ? counted("training step") : `${counted("second")}; no training steps were seen`);
   }
   const cost = p && p.cost.step_time_fraction, name = lanes.length === 1 && d.name ? [`GPU ${d.index}, ${d.name}`] : [];
-  $("recorded").textContent = p ? [...name, `${plural(p.events, "event")} recorded, ${number(p.events_lost)} lost`, ...cost === null ? [] : [`recording took ${percent(cost)} of the step time`]].join(" · ") : "";
+  $("recorded").textContent = p ? [...name, `${plural(p.events, "event")} recorded, ${number(p.events_lost)} lost`, ...cost === null ? [] : [`recording took ${percent(cost)} of ${unit() === "step" ? "the step time" : "the job's time"}`]].join(" · ") : "";
   $("cards").replaceChildren(...list.map(([value, what]) => { const c = el("div"); c.append(el("b", value), el("span", what)); return c; }));
 }
 function ranks() {
