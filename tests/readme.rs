@@ -15,7 +15,7 @@ const CLOSE: &str = "```\n<!-- end of transcript -->";
 const LABELS: [&str; 14] = [
     "strandline: LEAK",
     "GPU 0",
-    "without leaks",
+    "used by the job",
     "left behind",
     "the rest",
     "LEAK 1",

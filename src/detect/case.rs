@@ -3,7 +3,7 @@
 
 use super::certainty::{Certainty, Evidence};
 use super::check::Grown;
-use super::finding::{Finding, FindingSite, GrainName, REMADE, StreamRef};
+use super::finding::{Finding, FindingSite, GrainName, LONGEST_LIFE, REMADE, StreamRef};
 use super::forecast::{self, Rate};
 use super::growth::{Growth, MIN_MARKS, Member, Rule};
 use super::kinds;
@@ -20,8 +20,6 @@ use std::hash::Hash;
 pub const LONG_GROWTH: u32 = 1_000_000;
 /// Laplace's statistic of births at a constant rate.
 const STEADY: f64 = 3.0;
-/// Evidence of every finding about blocks that outlive others.
-const LONGEST_LIFE: &str = "longest lifetime of a freed block of the line, in steps";
 /// Blocks no larger than this, and less of them a mark than that: numbers that are kept as tensors, such as losses. They are
 /// told, and accuse nobody.
 const NUMBERS: (f64, f64) = (1024.0, 4096.0);

@@ -154,6 +154,8 @@ pub struct Finding {
     pub suppressed_by: Option<String>,
 }
 
+/// Evidence of every finding about blocks that outlive others.
+pub(super) const LONGEST_LIFE: &str = "longest lifetime of a freed block of the line, in steps";
 /// The evidence of blocks that are made anew and larger each time.
 pub(super) const REMADE: &str = "times it was allocated again, larger than before";
 
@@ -191,7 +193,8 @@ impl Finding {
 
     /// Of what is [`Certainty::InUse`], the longest time in marks that any of it lived for.
     pub fn in_use_for(&self) -> Option<u64> {
-        let life = self.evidence.first().filter(|_| self.certainty == Certainty::InUse)?;
+        let mut evidence = self.evidence.iter().filter(|_| self.certainty == Certainty::InUse);
+        let life = evidence.find(|e| e.what == LONGEST_LIFE)?;
         Some(life.value as u64)
     }
 

@@ -112,9 +112,13 @@ pub fn judge(replay: &Replay, detector: &Detector) -> Verdict {
                     replay.step_source().noun()
                 )
             });
+            let is_small = |f: &Finding| {
+                f.certainty == Certainty::Note && f.kind.is_leak() && f.withdrawn_step.is_none()
+            };
             let other = match (all.iter().any(is_bounded), all.iter().any(Finding::is_suppressed)) {
                 (true, _) => "no other line of code",
                 (false, true) => "apart from what is suppressed, no line of code",
+                (false, false) if all.iter().any(is_small) => "apart from what a note tells, no line of code",
                 (false, false) => "no line of code",
             };
             let grew = all.iter().any(|f| f.kind.is_leak() && f.withdrawn_step.is_some());

@@ -36,7 +36,7 @@ pub(super) fn lines(p: &Process<'_>, m: &Moment, style: Style) -> Vec<String> {
         out.extend(lines.into_iter().map(|l| ink.map_or_else(|| l.clone(), |i| style.paint(i, &l))));
     };
     if job.iter().any(|f| *f > 0) {
-        row(own(p, m), job.iter().sum(), &list(&t.job, job, unit), None);
+        row("used by the job", job.iter().sum(), &list(&t.job, job, unit), None);
     }
     if t.left_behind > 0 {
         row("left behind", left, &by_whom(p, m), Some(Ink::Bad));
@@ -52,15 +52,6 @@ pub(super) fn lines(p: &Process<'_>, m: &Moment, style: Style) -> Vec<String> {
         out.extend(style.wrap(&head, &text));
     }
     out
-}
-
-/// What the first row is called: all that PyTorch has allocated but for what was left behind, if anything was.
-fn own(p: &Process<'_>, m: &Moment) -> &'static str {
-    match p.verdict.outcome {
-        _ if m.anatomy.left_behind.0 == 0 => "used by the job",
-        Outcome::Leak => "without leaks",
-        _ => "without growth",
-    }
 }
 
 /// What was found to be left behind on the device.
@@ -132,7 +123,7 @@ fn by_whom(p: &Process<'_>, m: &Moment) -> String {
     };
     // Of a job that goes on to allocate there, the newest are not counted yet.
     let young = if last < m.anatomy.step.min(p.replay.steps()) {
-        " (blocks of later ones are too new to judge)"
+        " (newer ones count above, too new to judge)"
     } else {
         ""
     };

@@ -326,16 +326,13 @@ fn note(p: &Process<'_>, f: &Finding, known: Option<&Known>) -> String {
     let grain = f.grain.noun();
     if let Some(until) = f.withdrawn_step {
         let (said, until) = (thousands(f.detected_step.into()), thousands(until.into()));
-        return match f.in_use_for() {
-            Some(life) => format!(
-                "in use: what grew{place} lives for up to {} and is freed in the end (reported at {grain} {said}, no longer true at {grain} {until})",
-                plural(life, grain)
-            ),
-            None => format!(
-                "withdrawn: {}{place} (reported at {grain} {said}, no longer true at {grain} {until})",
-                f.headline()
-            ),
-        };
+        let life =
+            f.in_use_for().map(|life| format!(": all of it was freed, after up to {}", plural(life, grain)));
+        return format!(
+            "ended: {}{place}{} (reported at {grain} {said}, until {grain} {until})",
+            f.headline(),
+            life.unwrap_or_default()
+        );
     }
     let explain = because(f, known);
     let explain = match f.bound.as_ref().filter(|_| f.certainty == Certainty::Bounded) {
@@ -358,12 +355,18 @@ fn note(p: &Process<'_>, f: &Finding, known: Option<&Known>) -> String {
         }
         None => explain.to_owned(),
     };
-    let pace = if f.bytes_per_step > 0.0 { format!("{}, ", rate(f)) } else { String::new() };
+    // What the explanation says is not said twice.
+    let now = size(f.bytes_now);
+    let now = (!explain.contains(&now)).then(|| format!("{now} now"));
+    let pace = (f.bytes_per_step > 0.0).then(|| rate(f));
+    let sizes: Vec<String> = pace.into_iter().chain(now).collect();
+    let (sizes, explain) = match sizes.is_empty() {
+        true => (String::new(), explain),
+        false => (format!("{}. ", sizes.join(", ")), clause(&explain)),
+    };
     let yours = named.as_ref().filter(|s| f.kind.is_leak() && s.kind == SiteKind::Line);
     let yours = yours.and_then(|s| s.your_line.as_ref().filter(|y| **y != s.frame));
     let yours = yours.map(|y| format!(", reached from {}", your_line(p, y))).unwrap_or_default();
     let bounded = if f.certainty == Certainty::Bounded { "BOUNDED: " } else { "" };
-    format!("{bounded}{}{place}{yours}: {pace}{} now. {}", f.headline(), size(f.bytes_now), clause(&explain))
-        .trim_end()
-        .to_owned()
+    format!("{bounded}{}{place}{yours}: {sizes}{explain}", f.headline()).trim_end().to_owned()
 }

@@ -63,7 +63,7 @@ pub(super) fn forecast(p: &Process<'_>, f: &Finding) -> Option<(&'static str, St
     } else if when.mid == 0 {
         return Some((label, format!("less than one {noun}{rate}")));
     } else {
-        format!("about {}", plural(when.mid, &noun))
+        format!("about {}", plural(rounded(when.mid), &noun))
     };
     let rate = if when.mid == u64::MAX { "" } else { rate };
     let or_time = match time {
@@ -74,12 +74,19 @@ pub(super) fn forecast(p: &Process<'_>, f: &Finding) -> Option<(&'static str, St
     let text = match (when.low, when.high) {
         (l, h) if l == h => format!("{about}{or_time}{rate}"),
         (l, u64::MAX) => {
-            let least = if when.mid == u64::MAX { plural(l, &noun) } else { thousands(l) };
+            let least = rounded(l);
+            let least = if when.mid == u64::MAX { plural(least, &noun) } else { thousands(least) };
             format!("{about}{or_time}{rate} ({least} at the earliest, or never if it levels off)")
         }
-        (l, h) => format!("{about} ({} to {}){or_time}{rate}", thousands(l), thousands(h)),
+        (l, h) => format!("{about} ({} to {}){or_time}{rate}", thousands(rounded(l)), thousands(rounded(h))),
     };
     Some((label, text))
+}
+
+/// A forecast in three figures: nobody knows more.
+fn rounded(n: u64) -> u64 {
+    let unit = 10u64.pow(n.checked_ilog10().unwrap_or(0).saturating_sub(2));
+    n.saturating_add(unit / 2) / unit * unit
 }
 
 /// The same of a job that is judged second by second: `about 1 h 31 min at this rate (1 h 12 min to 2 h 19 min)`.

@@ -99,10 +99,18 @@ fn steps(p: &Process<'_>) -> String {
     format!("{} ({by}{instead})", plural(n, "step"))
 }
 
+/// What the time that recording took is a part of.
+fn time_of(p: &Process<'_>) -> &'static str {
+    match p.replay.step_source() {
+        StepSource::Time | StepSource::None => "the job's time",
+        _ => "step time",
+    }
+}
+
 fn cost(p: &Process<'_>) -> Option<String> {
     let c = &p.cost;
     let parts: Vec<String> = [
-        c.step_time_fraction.map(|f| format!("{} of step time", percent(f))),
+        c.step_time_fraction.map(|f| format!("{} of {}", percent(f), time_of(p))),
         c.host.map(|b| format!("{} host memory", size(b.0))),
         // Known without measuring: the shim never allocates on the device.
         (c.host.is_some() || c.step_time_fraction.is_some()).then(|| "0 bytes of GPU memory".to_owned()),
