@@ -108,7 +108,7 @@ fn blindness_is_said_with_its_reason() {
     disabled.env(strandline::format::env::DISABLE, "1");
     assert!(output(disabled).2.contains("NOTHING RECORDED: STRANDLINE_DISABLE=1 is set"));
     let failed = output(run(&folder, &["sh", "-c", "exit 1"])).2;
-    assert!(failed.contains("it failed before it made one"), "{failed}");
+    assert!(failed.contains("the job failed before its first CUDA call"), "{failed}");
     let made = std::fs::read_dir(folder.path().join("strandline")).expect("made").flatten();
     let left: Vec<_> = made.map(|entry| entry.file_name()).collect();
     assert_eq!(left, [".gitignore"], "a run without a recording leaves no folder of its own");

@@ -96,10 +96,7 @@ fn reason(facts: &Facts) -> (String, Option<String>) {
         return (hidden.why.clone(), Some(hidden.instead.clone()));
     }
     let no_call = "no CUDA call was seen";
-    let failed = match facts.ended {
-        Some(Ended::Exit(0)) | None => "",
-        Some(_) => ", and it failed before it made one",
-    };
+    let has_failed = !matches!(facts.ended, Some(Ended::Exit(0)) | None);
     let why = match &facts.torch {
         // Python itself ends with 2 where it cannot open the script.
         Some(Torch::Absent) if facts.ended != Some(Ended::Exit(2)) => {
@@ -108,7 +105,7 @@ fn reason(facts: &Facts) -> (String, Option<String>) {
         Some(Torch::CpuOnly(version)) => {
             format!("{no_call}: torch {version} of this python is built without CUDA")
         }
-        _ if !failed.is_empty() => format!("{no_call}{failed}"),
+        _ if has_failed => "the job failed before its first CUDA call".to_owned(),
         _ if !facts.device && !facts.simulated => format!("{no_call}: this machine has no NVIDIA GPU"),
         _ if facts.python => format!("{no_call}: the job did not use a GPU"),
         _ => format!(
@@ -119,10 +116,10 @@ fn reason(facts: &Facts) -> (String, Option<String>) {
     let simulate = "strandline run --simulate 24GiB …    the real allocator on a simulated GPU";
     let packages =
         "strandline simulate --with-transformers    if transformers or accelerate is what is missing";
-    if facts.simulated && !failed.is_empty() {
+    if facts.simulated && has_failed {
         return (why, Some(packages.to_string()));
     }
-    let no_gpu = facts.python && failed.is_empty() && !facts.device && !facts.simulated;
+    let no_gpu = facts.python && !has_failed && !facts.device && !facts.simulated;
     (why, no_gpu.then(|| simulate.to_string()))
 }
 
@@ -151,7 +148,7 @@ mod tests {
         assert!(why(script).contains("what bash started lost LD_PRELOAD"));
         let failed =
             Facts { torch: Some(Torch::Cuda("2.11.0".into())), ended: Some(Ended::Exit(1)), ..python() };
-        assert!(why(failed).ends_with("it failed before it made one"));
+        assert_eq!(why(failed), "the job failed before its first CUDA call");
         let failed = Facts { simulated: true, ended: Some(Ended::Exit(1)), ..python() };
         assert!(reason(&failed).1.is_some_and(|next| next.contains("simulate --with-transformers")));
         let line: Vec<OsString> = ["ssh", "host", "python", "t.py"].map(Into::into).into();
