@@ -25,6 +25,8 @@ mod load;
 mod notes;
 #[path = "bench/page.rs"]
 mod page;
+#[path = "detect_streams/pauses.rs"]
+mod pauses;
 #[path = "detect_streams/pinned.rs"]
 mod pinned;
 #[path = "detect_streams/random.rs"]

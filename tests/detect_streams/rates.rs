@@ -4,7 +4,7 @@ use crate::judged::{CARD, Judged, events};
 use crate::load::{self, Job};
 use crate::seen::Seen;
 use crate::synthetic::{self, Drawn};
-use crate::{fills, healthy, leaks};
+use crate::{fills, healthy, leaks, pauses};
 use strandline::detect::{Certainty, Detector, Finding, Kind, Policy};
 use strandline::event::{Addr, Block, Body, Event, Item, Names};
 use strandline::replay::Replay;
@@ -37,7 +37,8 @@ fn drawn_jobs_are_judged_right() {
     let (mut jobs, mut idle) = (0, Vec::new());
     for seed in 5_000_000..5_000_042 {
         let synthetic = Seen::of(&synthetic::draw(seed, false));
-        let shapes = [healthy::SHAPES[(seed % 9) as usize], fills::SHAPES[(seed / 3 % 13) as usize]];
+        let pauses = pauses::SHAPES[(seed % 4) as usize];
+        let shapes = [healthy::SHAPES[(seed % 9) as usize], fills::SHAPES[(seed / 3 % 13) as usize], pauses];
         let others = shapes.map(|shape| (shape.0, Seen::of(&healthy::draw(shape, seed))));
         for (name, seen) in others.into_iter().chain([("synthetic", synthetic)]) {
             assert_eq!(seen.leak, None, "{name}, seed {seed}");
@@ -59,6 +60,10 @@ fn drawn_jobs_are_judged_right() {
             "{}, seed {seed}",
             shape.0
         );
+        let shape = pauses::LEAKS[(seed / 4 % 4) as usize];
+        let other = healthy::draw(shape, seed);
+        let said = Seen::of(&other);
+        assert!(other.steps < LONG || said.left < 5 || said.named.is_some(), "{}, seed {seed}", shape.0);
     }
     assert!(idle.len() * 100 <= IDLE * jobs, "of {jobs}: {idle:#?}");
 }
@@ -200,7 +205,9 @@ fn healthy_rates() {
     if "synthetic".contains(&only) {
         add("synthetic", Mistakes::of(each(seeds(), |seed| (seed, Seen::of(&synthetic::draw(seed, false))))));
     }
-    for shape in healthy::SHAPES.into_iter().chain(fills::SHAPES).filter(|s| s.0.contains(&only)) {
+    for shape in
+        healthy::SHAPES.into_iter().chain(fills::SHAPES).chain(pauses::SHAPES).filter(|s| s.0.contains(&only))
+    {
         add(shape.0, Mistakes::of(each(seeds(), |seed| (seed, Seen::of(&healthy::draw(shape, seed))))));
     }
     println!(
@@ -209,31 +216,41 @@ fn healthy_rates() {
     assert!(leak * 10_000 <= jobs && idle * 100 <= IDLE as u64 * jobs);
 }
 
-/// Of a leaky job: its seed, whether it must be named, when it was, and when it was not any more.
-type Named = (u64, bool, Option<u32>, Option<u32>);
+/// Of a leaky job: its seed, whether it must be named, and what was said.
+type Said = (u64, bool, Seen);
+
+/// Of a thousand steps from the one on at which a leak was named first, those at which it was not, on average of so many jobs.
+fn without(all: &[&Said]) -> f64 {
+    let part = |s: &&&Said| f64::from(s.2.stood[1]) / f64::from((s.2.stood[0] + s.2.stood[1]).max(1));
+    1000.0 * all.iter().map(|s| part(&s)).sum::<f64>() / all.len().max(1) as f64
+}
 
 /// Leaks of every shape (of one, with `STRANDLINE_SHAPE`): `STRANDLINE_SEEDS=FROM..TO nice -n 19 cargo test --release -p strandline --test detect_streams leak_rates
 /// -- --ignored --nocapture`.
 #[test]
 #[ignore = "a measurement: needs STRANDLINE_SEEDS=FROM..TO"]
 fn leak_rates() {
-    println!("| leak | drawn | named | must be named | of these named | and lost again |");
+    println!(
+        "| leak | drawn | named | must be named | of these named | and lost again | not named, of 1,000 steps since |"
+    );
     let only = std::env::var("STRANDLINE_SHAPE").unwrap_or_default();
     let (mut must_all, mut named_all, mut missed) = (0u64, 0u64, Vec::new());
-    let mut add = |name: &str, all: Vec<Named>| {
-        let n = |is: &dyn Fn(&Named) -> bool| all.iter().filter(|a| is(a)).count();
-        let (must, found) = (n(&|a| a.1), n(&|a| a.1 && a.2.is_some()));
-        let lost = n(&|a| a.1 && a.3.is_some());
-        println!("| {name} | {} | {} | {must} | {found} | {lost} |", all.len(), n(&|a| a.2.is_some()));
-        all.iter().filter(|a| a.1 && a.3.is_some()).for_each(|a| println!("    lost {} at {:?}", a.0, a.3));
-        (must_all, named_all) = (must_all + must as u64, named_all + found as u64);
-        missed.extend(all.iter().filter(|a| a.1 && a.2.is_none()).map(|a| (name.to_string(), a.0)));
+    let mut add = |name: &str, all: Vec<Said>| {
+        let named = all.iter().filter(|s| s.2.named.is_some()).count();
+        let must: Vec<&Said> = all.iter().filter(|s| s.1).collect();
+        let found: Vec<&Said> = must.iter().copied().filter(|s| s.2.named.is_some()).collect();
+        let lost = || found.iter().filter_map(|s| Some((s.0, s.2.lost?)));
+        let (drawn, n, without) = (all.len(), lost().count(), without(&found));
+        println!("| {name} | {drawn} | {named} | {} | {} | {n} | {without:.1} |", must.len(), found.len());
+        lost().for_each(|(seed, step)| println!("    lost {seed} at {step}"));
+        (must_all, named_all) = (must_all + must.len() as u64, named_all + found.len() as u64);
+        missed.extend(must.iter().filter(|s| s.2.named.is_none()).map(|s| (name.to_string(), s.0)));
     };
     if "synthetic".contains(&only) {
         let of = |seed| {
             let d = synthetic::draw(seed, true);
             let said = Seen::of(&d);
-            (seed, must_be_found(&d), said.named, said.lost)
+            (seed, must_be_found(&d), said)
         };
         add("synthetic", each(seeds(), of));
     }
@@ -241,11 +258,11 @@ fn leak_rates() {
         let of = |seed| {
             let (d, bursts) = leaks::draw(kind, seed);
             let said = Seen::of(&d);
-            (seed, d.steps >= LONG && leaks::must_be_found(&d, bursts), said.named, said.lost)
+            (seed, d.steps >= LONG && leaks::must_be_found(&d, bursts), said)
         };
         add(kind.0, each(seeds(), of));
     }
-    for shape in fills::LEAKS.into_iter().filter(|s| s.0.contains(&only)) {
+    for shape in fills::LEAKS.into_iter().chain(pauses::LEAKS).filter(|s| s.0.contains(&only)) {
         let of = |seed| {
             let d = healthy::draw(shape, seed);
             let said = Seen::of(&d);
@@ -253,7 +270,7 @@ fn leak_rates() {
             let least = if shape.0 == fills::LATE { 20 } else { 5 };
             let leaks =
                 said.left >= least || shape.0 == fills::ANEW && said.left_bytes >= 4096 * d.steps as i64;
-            (seed, d.steps >= LONG && leaks, said.named, said.lost)
+            (seed, d.steps >= LONG && leaks, said)
         };
         add(shape.0, each(seeds(), of));
     }

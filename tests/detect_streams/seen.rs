@@ -18,6 +18,8 @@ pub(crate) struct Seen {
     /// The step at which the guilty lines (of `leak.py`) were named first, and one of the last third at which they were not.
     pub(crate) named: Option<u32>,
     pub(crate) lost: Option<u32>,
+    /// Of the steps from then on, at how many they were named, and at how many not.
+    pub(crate) stood: [u32; 2],
     /// Something that was named begins anew: when, and of which lines.
     pub(crate) again: Option<(u32, String)>,
     /// A line that two findings name at once: when, and which.
@@ -65,6 +67,9 @@ impl Seen {
                 if before.is_some_and(|b| b + 1 < step) && seen.again.is_none() {
                     seen.again = Some((step, format!("after {before:?} {}", told())));
                 }
+            }
+            if guilty || seen.named.is_some() {
+                seen.stood[usize::from(!guilty)] += 1;
             }
             match (guilty, seen.named) {
                 (true, None) => seen.named = Some(step),
