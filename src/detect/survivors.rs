@@ -11,8 +11,6 @@ use crate::replay::{Birth, GRACE, Point, Track};
 /// Mean marks between births from which on they are rare: one more is asked for, unless they come like clockwork. So it is where a
 /// line sifts.
 const RARE: f64 = 4.0;
-/// And of what only came more slowly, and died away no more.
-const ALL_THE_SAME: u32 = 8;
 /// Different marks that are asked for where growth had stopped before: more than it had then, and so many at most.
 const AGAIN: u32 = 5;
 /// By how much a survivor has outlived what ended before it.
@@ -33,6 +31,9 @@ const BEGINS: f64 = -6.9;
 /// Mean gaps between births without one after which none is expected any more: one silence of twenty thousand is longer
 /// where births come at random.
 const SILENCE: f64 = 10.0;
+/// The same of what comes more and more slowly: mean gaps between the last few births, and how many those are.
+const EBB: f64 = 2.5;
+const LAST: u32 = 4;
 /// Longest gaps for the same where births are as regular as clockwork.
 const CLOCK: f64 = 1.8;
 /// Births that come by chance are so evenly spaced only up to a few.
@@ -86,6 +87,18 @@ fn patience(k: &Kept, line: Nature) -> u32 {
     };
     let marks = whole(marks.max(f64::from((k.last - k.first) / PART)));
     marks.max(if line == Nature::InUse { PATIENCE_IN_USE } else { PATIENCE })
+}
+
+/// The same of what comes more and more slowly: by the last births alone.
+fn ebbs(t: &Track, k: &Kept) -> u32 {
+    let mut marks = 0;
+    let mut ours = t.births.list().iter().rev().filter(|b| b.last <= k.last && b.first >= k.first);
+    let before = ours.find(|b| {
+        marks += b.marks;
+        marks > LAST
+    });
+    let pace = before.map_or(k.pace(), |b| f64::from(k.last - b.last) / f64::from((marks - 1).max(1)));
+    PATIENCE.max(whole(EBB * pace))
 }
 
 /// Survivors at a line that were established.
@@ -170,8 +183,8 @@ impl Watch {
         let again = self.again(t, mark.saturating_sub(age));
         let list = t.births.list();
         let since = || list.iter().filter(|b| b.first > self.stopped).map(|b| b.marks).sum::<u32>();
-        let goes_on = |k: &Kept| comes_in_bursts(list, k) || since() >= ALL_THE_SAME;
-        let again = again.filter(|k| news.is_some() || goes_on(k));
+        let goes_on = |k: &Kept| comes_in_bursts(list, k) || since() >= AGAIN;
+        let again = again.filter(goes_on);
         let Some(kept) = again.or(news) else { return };
         let (sifts, is_regular) = (line == Nature::Sifts, kept.is_regular());
         let is_few = kept.marks == BIRTHS && (sifts || kept.pace() > RARE);
@@ -197,7 +210,7 @@ impl Watch {
     fn again(&self, t: &Track, until: u32) -> Option<Kept> {
         let (first, last, died) = self.before?;
         let kept = self.lasting(t, first, until)?;
-        (t.died_old.blocks <= died && kept.last > last && !kept.fades(t, until, FADES)).then_some(kept)
+        (t.died_old.blocks <= died && kept.last > last).then_some(kept)
     }
 
     /// Births from mark `from` to mark `until`; within a silence such as it has come back from, up to the last of them.
@@ -231,12 +244,14 @@ impl Watch {
         if kept.total.blocks > n.record.0 {
             n.record = (kept.total.blocks, mark);
         }
-        let patience = patience(&kept, line).max(self.pause(t, &kept));
+        let pause = self.pause(t, &kept);
+        let patience = patience(&kept, line).max(pause);
         let is_over = mark.saturating_sub(n.record.1) > patience
             || is_replaced(t, &n, mark, patience)
             || is_full(t, &n, mark);
         let fades = || kept.fades(t, until, FADED) && !kept.came_back(t, until, FADED);
-        if is_over || fades() {
+        let is_quiet = || mark.saturating_sub(n.record.1) > ebbs(t, &kept).max(pause);
+        if is_over || is_quiet() && fades() {
             return self.fall(Fell::Stopped, Named { kept, ..n }, mark);
         }
         self.named = Some(Named { kept, ..n });
