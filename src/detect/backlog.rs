@@ -18,6 +18,8 @@ const TURNOVER: u64 = 16;
 const SERVED: u32 = 8;
 /// Marks without a new record after which it grows no more; or a quarter of the time that it grew for.
 const PATIENCE: u32 = 24;
+/// Where a queue was served after all there must be more than ever by one in so many blocks for it to grow again.
+const AGAIN: u64 = 2;
 /// Marks that must have passed since a checkpoint of which earlier deaths are not known.
 const WITNESSED: u32 = 24;
 
@@ -36,12 +38,14 @@ pub(super) struct Queue {
 pub(super) struct Backlog {
     pub(super) named: Option<Queue>,
     highest: u64,
+    /// Most blocks when it was clear that it is served after all.
+    served: u64,
     at: u32,
 }
 
 impl Backlog {
-    /// Judges a track as of `mark`, once.
-    pub(super) fn look(&mut self, t: &Track, mark: u32) {
+    /// Judges a track as of `mark`, once. `ended`: what was kept at the line has ended before.
+    pub(super) fn look(&mut self, t: &Track, ended: bool, mark: u32) {
         if self.at == mark {
             return;
         }
@@ -49,6 +53,9 @@ impl Backlog {
         let now = t.at_mark.blocks;
         let is_highest = now > self.highest;
         self.highest = self.highest.max(now);
+        if ended && self.served == 0 && self.named.is_none() {
+            self.served = self.highest;
+        }
         match &mut self.named {
             Some(q) => {
                 if now > q.record.0 {
@@ -56,10 +63,13 @@ impl Backlog {
                 }
                 let patience = PATIENCE.max((q.record.1 - q.onset.min(q.record.1)) / 4);
                 if now.saturating_mul(2) < q.record.0 || mark.saturating_sub(q.record.1) > patience {
-                    self.named = None;
+                    (self.named, self.served) = (None, self.highest);
                 }
             }
-            None if is_highest && is_served(t, mark) => {
+            None if is_highest
+                && now >= self.served.saturating_add(self.served / AGAIN)
+                && is_served(t, mark) =>
+            {
                 let since_death = mark.saturating_sub(t.last_death);
                 let soon = (since_death <= SERVED).then_some(t);
                 let by_windows = || by_windows(t, mark, since_death);

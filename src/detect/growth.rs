@@ -2,7 +2,7 @@
 
 use super::backlog::{Backlog, Queue};
 use super::forecast::Rate;
-use super::survivors::{self, Named, Watch};
+use super::survivors::{self, Fell, Named, Watch};
 use crate::replay::{Cohort, CohortId, GRACE, Grain, Point, RECENT, Remade, Track};
 
 /// Marks that must lie behind before a job is called clean.
@@ -120,7 +120,7 @@ impl Line {
             self.kept.look(t, if of_optimizer { 0 } else { c.frees }, mark);
         }
         if !of_optimizer {
-            self.queue.look(t, mark);
+            self.queue.look(t, self.kept.fell == Some(Fell::Ended), mark);
             self.remade = is_remade(t, mark, self.remade);
         }
     }
