@@ -56,8 +56,8 @@ use judged::{CARD, Judged, events, job};
 use strandline::detect::{Certainty, Detector, Kind, Outcome, Policy, Severity, judge};
 use strandline::event::DeviceId;
 use strandline::replay::Replay;
-use strandline::report::Process;
 use strandline::report::text::{Spread, headline};
+use strandline::report::{Namesakes, Process};
 
 /// Growth of `allocated` from the first step's end to the last one's.
 fn growth(j: &Judged) -> f64 {
@@ -126,7 +126,7 @@ fn trl_offload_is_live_after_stream_exit() {
     assert_eq!(oom.high, u64::MAX);
     let verdict = judge(&j.replay, &j.detector);
     let process = Process::new(&j.replay, &job.names, &verdict, j.detector.findings());
-    let text = headline(&process, f, None, Spread { found: 1, all: 1, has_twin: false });
+    let text = headline(&process, f, None, Spread { found: 1, all: 1, namesakes: Namesakes::None });
     assert!(text.contains(", rate falling, in "), "{text}");
 }
 

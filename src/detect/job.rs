@@ -18,6 +18,8 @@ pub struct Member<'a> {
     pub growth: f64,
     /// How it ended.
     pub end: End,
+    /// No later start of its rank is there.
+    pub is_last: bool,
 }
 
 /// How a process of a job ended, of which the others often end, too. In the order in which they are told of: the first to fail is why.
@@ -45,7 +47,7 @@ pub struct JobVerdict {
     pub outcome: Outcome,
     /// Why; of several processes of which only some have that outcome, with the name of the first of those.
     pub reason: String,
-    /// Its processes by falling gravity, as indices of what [`judge_job`] was given; of equals the one that grows faster, then the first to fail, then the first one, but for clean ones,
+    /// Its processes by falling gravity, as indices of what [`judge_job`] was given; of equals those that were not started again, the one that grows faster, then the first to fail, then the first one, but for clean ones,
     /// of which those come first that something is suppressed of: what is said of the job is not true of less than all of it.
     pub order: Vec<usize>,
     /// How many of them have the job's outcome.
@@ -67,7 +69,7 @@ pub fn judge_job(members: &[Member<'_>]) -> JobVerdict {
     // Of those of which the same is said the one that grows fastest comes first.
     let (growth, end) = (|i: usize| members[i].growth, |i: usize| members[i].end);
     order.sort_by(|a, b| growth(*b).total_cmp(&growth(*a)).then(end(*a).cmp(&end(*b))));
-    order.sort_by_key(|i| (std::cmp::Reverse(gravity(i)), whole(i)));
+    order.sort_by_key(|i| (std::cmp::Reverse(gravity(i)), whole(i), !members[*i].is_last));
     let Some(first) = order.first().copied() else {
         return JobVerdict {
             outcome: Outcome::Unknown,
@@ -124,6 +126,7 @@ mod tests {
             hides: false,
             growth: 0.0,
             end: End::Well,
+            is_last: true,
         };
         let members: Vec<Member<'_>> = verdicts.iter().enumerate().map(member).collect();
         let job = judge_job(&members);
@@ -146,6 +149,7 @@ mod tests {
             hides,
             growth: 0.0,
             end: End::Well,
+            is_last: true,
         };
         let job = judge_job(&[member(&plain, false), member(&other, true)]);
         assert_eq!((job.reason.as_str(), job.order.as_slice()), ("no other line", &[1, 0][..]));
@@ -161,6 +165,7 @@ mod tests {
             hides: false,
             growth,
             end: End::Well,
+            is_last: true,
         };
         let members: Vec<Member<'_>> = [1.0, 7.0, 7.0, 3.0].into_iter().enumerate().map(member).collect();
         let job = judge_job(&members);
@@ -178,9 +183,26 @@ mod tests {
             hides: false,
             growth: 0.0,
             end,
+            is_last: true,
         };
         let ends = [End::Terminated, End::Well, End::Failed(14), End::Failed(13)];
         assert_eq!(judge_job(&ends.map(member)).order, [3, 2, 0, 1]);
+    }
+
+    #[test]
+    fn of_starts_alike_the_last_one_is_told() {
+        let verdict = verdict(Outcome::Growing, None);
+        let member = |(growth, is_last)| Member {
+            name: String::new(),
+            verdict: &verdict,
+            is_idle: false,
+            hides: false,
+            growth,
+            end: End::Well,
+            is_last,
+        };
+        let starts: Vec<Member<'_>> = [(9.0, false), (7.0, true)].into_iter().map(member).collect();
+        assert_eq!(judge_job(&starts).order, [1, 0]);
     }
 
     #[test]
@@ -196,6 +218,7 @@ mod tests {
                     hides: false,
                     growth: 0.0,
                     end: End::Well,
+                    is_last: true,
                 });
             }
             let job = judge_job(&members);

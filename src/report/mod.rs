@@ -34,7 +34,7 @@ pub use left::{LeftBehind, RegionPeak};
 pub use model::{
     Context, Cost, Ended, Exit, Facts, Fix, Known, Moment, Native, Process, Report, SourceLinks, used,
 };
-pub use processes::IDLE;
+pub use processes::{IDLE, Namesakes};
 pub use style::{Ink, Style, ascii, curve};
 pub use table::{Align, Table};
 pub use units::{TableUnit, duration, numbered, percent, plural, quantity, seconds, size, size_f, thousands};

@@ -61,15 +61,50 @@ impl<'a> Facts<'a> {
         }
     }
 
-    /// What it is called among the processes of its job: `rank 1`, unless another has this rank, too.
-    pub fn name(self, has_twin: bool) -> String {
-        self.rank().filter(|_| !has_twin).map_or_else(|| self.who(), |rank| format!("rank {rank}"))
+    /// Which start of its rank it is, from 1.
+    pub(super) fn start(self) -> u64 {
+        self.number("restart").unwrap_or(0).saturating_add(1)
     }
 
-    /// Whether others of `all`, which contains this one, have the same rank: child processes of a rank do.
-    pub fn shares_its_rank<'b>(self, all: impl IntoIterator<Item = Facts<'b>>) -> bool {
-        let rank = self.rank();
-        rank.is_some() && all.into_iter().filter(|f| f.rank() == rank).count() > 1
+    /// What it is called among the processes of its job: `rank 1`, of a rank that was started again `rank 1, start 2`.
+    pub fn name(self, others: Namesakes) -> String {
+        match (self.rank(), others) {
+            (Some(rank), Namesakes::None) => format!("rank {rank}"),
+            (Some(rank), Namesakes::Starts) => format!("rank {rank}, start {}", self.start()),
+            _ => self.who(),
+        }
+    }
+
+    /// Which of `all`, which contains this one, have its rank, too.
+    pub fn namesakes<'b>(self, all: impl IntoIterator<Item = Facts<'b>>) -> Namesakes {
+        let Some(rank) = self.rank() else { return Namesakes::None };
+        let of_rank = all.into_iter().filter(|f| f.rank() == Some(rank));
+        Namesakes::by_starts(of_rank.map(Facts::start).collect())
+    }
+}
+
+/// The processes that have the rank of one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Namesakes {
+    /// It alone.
+    None,
+    /// Its other starts: a launcher started it again after a failure.
+    Starts,
+    /// Also child processes.
+    Children,
+}
+
+impl Namesakes {
+    /// Of processes of one rank, by which start of it each is.
+    fn by_starts(mut starts: Vec<u64>) -> Namesakes {
+        let count = starts.len();
+        starts.sort_unstable();
+        starts.dedup();
+        match (count, starts.len()) {
+            (0 | 1, _) => Namesakes::None,
+            (all, distinct) if all == distinct => Namesakes::Starts,
+            _ => Namesakes::Children,
+        }
     }
 }
 
@@ -184,17 +219,33 @@ impl<'a> Report<'a> {
     /// What one of its processes is called.
     pub(super) fn name(&self, p: &Process<'_>) -> String {
         let facts = Facts::of(p.replay);
-        facts.name(facts.shares_its_rank(self.processes.iter().map(|q| Facts::of(q.replay))))
+        facts.name(facts.namesakes(self.processes.iter().map(|q| Facts::of(q.replay))))
     }
 
     /// What each of its processes is called.
     pub(super) fn names(&self) -> Vec<String> {
         let facts = || self.processes.iter().map(|p| Facts::of(p.replay));
-        let mut of_rank: BTreeMap<u64, usize> = BTreeMap::new();
-        facts().filter_map(Facts::rank).for_each(|rank| *of_rank.entry(rank).or_default() += 1);
-        facts()
-            .map(|f| f.name(f.rank().is_some_and(|rank| of_rank.get(&rank).is_some_and(|n| *n > 1))))
+        let of_rank: BTreeMap<u64, Namesakes> =
+            self.starts().into_iter().map(|(rank, starts)| (rank, Namesakes::by_starts(starts))).collect();
+        let namesakes = |f: Facts<'_>| f.rank().and_then(|rank| of_rank.get(&rank)).copied();
+        facts().map(|f| f.name(namesakes(f).unwrap_or(Namesakes::None))).collect()
+    }
+
+    /// The last start of each rank, from 1.
+    pub(super) fn last_starts(&self) -> BTreeMap<u64, u64> {
+        self.starts()
+            .into_iter()
+            .map(|(rank, starts)| (rank, starts.into_iter().max().unwrap_or(1)))
             .collect()
+    }
+
+    /// Which starts of each rank there are.
+    fn starts(&self) -> BTreeMap<u64, Vec<u64>> {
+        let mut of_rank: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
+        for f in self.processes.iter().map(|p| Facts::of(p.replay)) {
+            f.rank().into_iter().for_each(|rank| of_rank.entry(rank).or_default().push(f.start()));
+        }
+        of_rank
     }
 
     /// The process that the report begins with: one that we may have ended, the host killed or an error of CUDA's ended, else the
@@ -219,8 +270,10 @@ impl<'a> Report<'a> {
 
     /// The word on the job: all that is said of it as a whole is read from this.
     pub fn job(&self) -> JobVerdict {
+        let last = self.last_starts();
         let member = |(p, name): (&Process<'a>, String)| Member {
             name,
+            is_last: is_last_start(&last, p),
             verdict: p.verdict,
             is_idle: p.is_idle(),
             hides: p.findings.iter().any(Finding::is_suppressed),
@@ -248,6 +301,12 @@ impl<'a> Report<'a> {
         };
         all.iter().zip(self.names()).map(row).collect()
     }
+}
+
+/// Whether no later start of its rank is among these.
+pub(super) fn is_last_start(last: &BTreeMap<u64, u64>, p: &Process<'_>) -> bool {
+    let f = Facts::of(p.replay);
+    f.rank().and_then(|rank| last.get(&rank)).is_none_or(|n| *n == f.start())
 }
 
 /// A process among others.
@@ -318,7 +377,18 @@ mod tests {
         let of = |rank, pid| of(json!({"rank": rank, "local_rank": rank, "world_size": 2, "pid": pid}));
         let all = [of(0, 1), of(0, 2), of(1, 3)];
         let all = || all.iter().map(Facts::of);
-        let names: Vec<String> = all().map(|f| f.name(f.shares_its_rank(all()))).collect();
+        let names: Vec<String> = all().map(|f| f.name(f.namesakes(all()))).collect();
         assert_eq!(names, ["rank 0, pid 1", "rank 0, pid 2", "rank 1"]);
+    }
+
+    #[test]
+    fn starts_of_a_rank_are_numbered() {
+        let of = |restart, pid| {
+            of(json!({"rank": 1, "local_rank": 1, "world_size": 2, "restart": restart, "pid": pid}))
+        };
+        let all = [of(1, 7), of(0, 9)];
+        let all = || all.iter().map(Facts::of);
+        let names: Vec<String> = all().map(|f| f.name(f.namesakes(all()))).collect();
+        assert_eq!(names, ["rank 1, start 2", "rank 1, start 1"]);
     }
 }

@@ -2,6 +2,7 @@
 //! started again. Text, page and JSON read this.
 
 use super::model::{Ended, Facts, Process, Report, used};
+use super::processes::is_last_start;
 use super::text::clause;
 use super::units::{plural, size, thousands};
 use crate::detect::{Apart, Group, Measure, RankSeries, apart, groups};
@@ -47,21 +48,11 @@ impl Ranks {
         let world = facts().filter_map(|f| f.number("world_size")).filter(|n| *n <= MOST).max().unwrap_or(0);
         let seen: BTreeSet<u64> = facts().filter_map(Facts::rank).collect();
         let missing = (0..world).filter(|rank| !seen.contains(rank)).collect();
-        let restart = |f: Facts<'_>| f.number("restart").unwrap_or(0);
-        let mut last = std::collections::BTreeMap::new();
-        for f in facts() {
-            let Some(rank) = f.rank() else { continue };
-            let at: &mut u64 = last.entry(rank).or_default();
-            *at = (*at).max(restart(f));
-        }
-        let restarts = last.values().copied().max().unwrap_or(0);
-        let is_last = |p: &Process<'_>| {
-            let f = Facts::of(p.replay);
-            f.rank().is_none_or(|rank| last.get(&rank).is_none_or(|n| *n == restart(f)))
-        };
+        let last = r.last_starts();
+        let restarts = last.values().copied().max().map_or(0, |start| start - 1);
         // A rank's own helpers, which use no GPU, are no ranks.
         let compared: Vec<usize> = (0..r.processes.len())
-            .filter(|i| !r.processes[*i].is_idle() && is_last(&r.processes[*i]))
+            .filter(|i| !r.processes[*i].is_idle() && is_last_start(&last, &r.processes[*i]))
             .collect();
         let series: Vec<RankSeries<'_>> = compared.iter().map(|i| series(&r.processes[*i])).collect();
         let mut apart = apart(&series);
@@ -81,7 +72,7 @@ impl Ranks {
             world,
             missing,
             running: r.processes.iter().filter(|p| p.ended == Ended::Running).count(),
-            restarted: last.values().filter(|n| **n > 0).count(),
+            restarted: last.values().filter(|n| **n > 1).count(),
             restarts,
             apart,
             groups,

@@ -11,7 +11,7 @@ use strandline::reader::{Batch, Reader};
 use strandline::replay::Replay;
 use strandline::report::metrics::Metrics;
 use strandline::report::text::{self, Spread, headline};
-use strandline::report::{Process, Report, Style, html};
+use strandline::report::{Namesakes, Process, Report, Style, html};
 
 const CARDS: [u64; 4] = [4 << 30, 24 << 30, 80 << 30, 140 << 30];
 
@@ -115,7 +115,7 @@ impl Card {
     fn doors(&self, names: &Names) -> Vec<String> {
         let verdict = judge(&self.replay, &self.detector);
         let p = Process::new(&self.replay, names, &verdict, self.detector.findings());
-        let spread = Spread { found: 1, all: 1, has_twin: false };
+        let spread = Spread { found: 1, all: 1, namesakes: Namesakes::None };
         let alerts = self.detector.findings().iter().filter(|f| f.is_active_leak());
         let words =
             |f| headline(&p, f, None, spread).split_once(": ").map(|(_, what)| format!("alert {what}"));

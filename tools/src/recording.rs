@@ -113,10 +113,10 @@ pub(crate) fn has_same<'a>(some: &[PathBuf], others: impl IntoIterator<Item = &'
     !some.is_empty() && others.into_iter().filter_map(found).any(|path| some.contains(&path))
 }
 
-/// A key by which numbers in names count as numbers.
+/// A key by which numbers in names count as numbers, and the first start of a rank (`r1.strand`) comes before others (`r1-restart1.strand`).
 fn natural(text: &str) -> Vec<(String, u64)> {
     let mut key = Vec::new();
-    let mut rest = text;
+    let mut rest = text.strip_suffix(".strand").unwrap_or(text);
     while !rest.is_empty() {
         let digits = rest.find(|c: char| c.is_ascii_digit()).unwrap_or(rest.len());
         let (word, tail) = rest.split_at(digits);
@@ -297,7 +297,7 @@ mod tests {
     fn ranks_come_in_their_order() {
         let mut names = ["h-r10.strand", "h-r2.strand", "h-r2-restart1.strand"];
         names.sort_by_cached_key(|n| natural(n));
-        assert_eq!(names, ["h-r2-restart1.strand", "h-r2.strand", "h-r10.strand"]);
+        assert_eq!(names, ["h-r2.strand", "h-r2-restart1.strand", "h-r10.strand"]);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 
 use super::super::held::HeldBy;
 use super::super::model::{Facts, Known, Process};
+use super::super::processes::Namesakes;
 use super::super::style::{Ink, Style};
 use super::super::units::{plural, seconds, size, size_f, thousands};
 use super::phrase::per;
@@ -17,8 +18,8 @@ pub struct Spread {
     pub found: usize,
     /// Those that run.
     pub all: usize,
-    /// Another of these has the rank of the one that is told: the rank is not its name.
-    pub has_twin: bool,
+    /// Which of these have the rank of the one that is told, too.
+    pub namesakes: Namesakes,
 }
 
 /// The one line that a chat shows: `GPU 0 full at step 19 (18-20), in 2.5 min: leak at activation_offloading.py:430`; what is not told from
@@ -26,8 +27,8 @@ pub struct Spread {
 pub fn headline(p: &Process<'_>, f: &Finding, known: Option<&Known>, spread: Spread) -> String {
     let ranks = match spread {
         Spread { all: 0 | 1, .. } => String::new(),
-        Spread { found, all, has_twin } => {
-            let name = Facts::of(p.replay).name(has_twin);
+        Spread { found, all, namesakes } => {
+            let name = Facts::of(p.replay).name(namesakes);
             format!(" ({found} of {all} processes; worst {name})")
         }
     };

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use strandline::detect::{Finding, Kind};
 use strandline::event::named;
 use strandline::report::text::{Spread, alert, headline, held, withdrawn};
-use strandline::report::{Facts, HeldBy, Known, Process, Style, json as print};
+use strandline::report::{Facts, HeldBy, Known, Namesakes, Process, Style, json as print};
 
 /// How long a finding of one rank waits for the others, so that all of them are one line.
 const HOLD: Duration = Duration::from_millis(400);
@@ -159,7 +159,7 @@ impl Cases {
             let mut found: Vec<usize> = members.iter().map(|(live, _)| live.id).collect();
             found.sort_unstable();
             found.dedup();
-            let spread = Spread { found: found.len(), all: lives.len(), has_twin: false };
+            let spread = Spread { found: found.len(), all: lives.len(), namesakes: Namesakes::None };
             // Where nothing tells when, the fastest; of equals always the same one.
             let worst = |(live, f): &&(&Live, &Finding)| {
                 let rate = std::cmp::Reverse(f.current_bytes_per_step.max(0.0) as u64);
@@ -213,7 +213,7 @@ fn announced(
 ) -> News {
     let known = known::about(finding, live.replay, live.names, live.began, None);
     let all = lives.iter().map(|l| Facts::of(l.replay));
-    let spread = Spread { has_twin: Facts::of(live.replay).shares_its_rank(all), ..spread };
+    let spread = Spread { namesakes: Facts::of(live.replay).namesakes(all), ..spread };
     let mut news = news(Matter::Alert, live, finding, Some(&known), spread, |p| {
         let text = format!("strandline: {}", headline(p, finding, Some(&known), spread));
         (text, alert(p, finding, Some(&known), spread, style))
@@ -231,7 +231,7 @@ fn now_held(live: &Live, finding: &Finding, spread: Spread, style: Style) -> New
 }
 
 fn taken_back(live: &Live, finding: &Finding, lives: &[&Live]) -> News {
-    let spread = Spread { found: 0, all: lives.len(), has_twin: false };
+    let spread = Spread { found: 0, all: lives.len(), namesakes: Namesakes::None };
     news(Matter::Withdrawn, live, finding, None, spread, |p| {
         let text = format!("strandline: {}", withdrawn(p, finding));
         (text.clone(), vec![text])
