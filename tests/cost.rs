@@ -32,7 +32,7 @@ fn the_cost_is_measured_in_the_job_and_printed() {
     assert_eq!(said["disk_bytes"], std::fs::metadata(&path).expect("the recording").len());
     let text = strandline(&["report".as_ref(), path.as_os_str()]);
     let line = text.lines().find(|l| l.trim_start().starts_with("cost ")).unwrap_or_else(|| panic!("{text}"));
-    for part in [" of step time · ", " host memory · ", " · 0 bytes of GPU memory · ", " on disk"] {
+    for part in [" of the job's time · ", " host memory · ", " · 0 bytes of GPU memory · ", " on disk"] {
         assert!(line.contains(part), "{part:?} is not in {line}");
     }
 }
