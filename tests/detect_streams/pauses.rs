@@ -87,6 +87,14 @@ fn phases(r: &mut Random, t: &mut Tape, steps: u64) {
     });
 }
 
+/// Keeps these, and of what was kept before the last so many.
+fn keep(t: &mut Tape, past: &mut VecDeque<Vec<Live>>, these: Vec<Live>, last: usize) {
+    past.push_back(these);
+    if past.len() > last {
+        past.pop_front().into_iter().flatten().for_each(|x| t.free(x));
+    }
+}
+
 /// In each round some clients get a copy of the model each, at once or one after the other, which lives until the next round; and one copy of each
 /// of the last rounds is kept.
 fn rounds(r: &mut Random, t: &mut Tape, steps: u64, file: &'static str, last: usize) {
@@ -97,10 +105,8 @@ fn rounds(r: &mut Random, t: &mut Tape, steps: u64, file: &'static str, last: us
     for s in 0..steps {
         if s % every == 0 {
             now.drain(..).for_each(|x| t.free(x));
-            past.push_back((0..layers).map(|_| t.alloc(bytes, false, file, 153)).collect());
-            if past.len() > last {
-                past.pop_front().into_iter().flatten().for_each(|x| t.free(x));
-            }
+            let kept = (0..layers).map(|_| t.alloc(bytes, false, file, 153)).collect();
+            keep(t, &mut past, kept, last);
         }
         let begins = |client: u64| if in_turn { client * every / clients } else { 0 };
         for _ in (0..clients).filter(|client| begins(*client) == s % every) {
@@ -163,11 +169,8 @@ fn cleared(r: &mut Random, t: &mut Tape, steps: u64, file: &'static str, last: u
         if s % cycle == cycle - 1 {
             let stays: Vec<Live> =
                 (0..stay).map(|_| now.swap_remove(r.between(0, now.len() as u64 - 1) as usize)).collect();
-            past.push_back(stays);
             now.drain(..).for_each(|x| t.free(x));
-            if past.len() > last {
-                past.pop_front().into_iter().flatten().for_each(|x| t.free(x));
-            }
+            keep(t, &mut past, stays, last);
         }
         t.mark();
     }

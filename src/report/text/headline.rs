@@ -102,9 +102,11 @@ impl Report<'_> {
         if self.processes.iter().all(|p| end(p) == end(lead)) {
             return format!("The same on {all}.");
         }
-        let others = self.processes.iter().filter(|p| end(p).is_some_and(|other| Some(other) != end(lead)));
-        let mut said = others.filter_map(|p| HowEnded { process: p, job: self.name(p) }.how());
-        match (said.next(), said.count()) {
+        // One is named: each name takes a look at all.
+        let mut others =
+            self.processes.iter().filter(|p| end(p).is_some_and(|other| Some(other) != end(lead)));
+        let how = others.next().and_then(|p| HowEnded { process: p, job: self.name(p) }.how());
+        match (how, others.count()) {
             (None, _) => format!("The same verdict on {all}."),
             (Some(how), 0) => format!("The same verdict on {all}; {how}."),
             (Some(how), n) => format!("The same verdict on {all}; {how}, and {n} more ended otherwise."),

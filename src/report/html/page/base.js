@@ -18,7 +18,11 @@ const plural = (n, word) => `${number(n)} ${n === 1 ? word : many(word)}`;
 // What a finding is counted by, as people say it, and what the job that is shown is counted by.
 const noun = grain => grain === "tick" ? "second" : grain;
 // A step, or what came after the last one of a job that has ended.
-const inStep = (p, n) => p.devices.some(d => d.oom && d.oom.step === n) && p.ended !== "running" ? `in ${unit()} ${number(n)}, in which memory ran out` : n > p.steps && p.steps && p.ended !== "running" ? `after ${unit()} ${number(p.steps)}, the last` : `in ${unit()} ${number(n)}`;
+const inStep = (p, n) => {
+  const step = `in ${unit()} ${number(n)}`, ended = p.ended !== "running";
+  if (ended && p.devices.some(d => d.oom && d.oom.step === n)) return `${step}, in which memory ran out`;
+  return ended && p.steps && n > p.steps ? `after ${unit()} ${number(p.steps)}, the last` : step;
+};
 const unit = () => lane && lane.p.step_source === "time" ? "second" : "step";
 const percent = x => (100 * x).toFixed(x < 0.1 ? 1 : 0) + " %";
 // A function's own name, as the text has it.

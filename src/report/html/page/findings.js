@@ -18,7 +18,8 @@ function finding(f) {
   if (a) say("allocated at", linked(a, near(a)), ` ${called(a)}`).append(copyable(place(a), "the place that allocates"));
   if (y && !(a && place(a) === place(y))) say("your line", linked(y, near(y)), ` ${called(y)}`).append(copyable(place(y), "your line"));
   if (ended) {
-    say("because", `reported at ${unit()} ${number(f.detected_step)}, until ${unit()} ${number(f.withdrawn_step)}${f.certainty === "in_use" ? `: all of it was freed, after up to ${plural(f.evidence[0].value, noun(f.grain))}` : ""}`);
+    const life = f.certainty === "in_use" && f.evidence.find(e => e.what.startsWith("longest lifetime"));
+    say("because", `reported at ${unit()} ${number(f.detected_step)}, until ${unit()} ${number(f.withdrawn_step)}${life ? `: all of it was freed, after up to ${plural(life.value, noun(f.grain))}` : ""}`);
     return box;
   }
   const few = f.blocks_per_step > 0 && f.blocks_per_step <= .5, bytes = size(Math.round(f.bytes_per_step));

@@ -67,7 +67,7 @@ pub(super) fn write(
                 out.remove(&at(table))?;
             }
         }
-        let part = |n: u32| numbered(&at(&EVENTS), n);
+        let part = |n: u32| further(&at(&EVENTS), n);
         let mut parts = 0;
         if options.events {
             let pid = Facts::of(&process.replay).number("pid").map(u64::cast_signed);
@@ -105,8 +105,8 @@ pub(super) fn write(
     ))
 }
 
-/// The name of a table's further file.
-fn numbered(file: &str, n: u32) -> String {
+/// The name of a table's file, or of its `n`th further one.
+fn further(file: &str, n: u32) -> String {
     match (n, file.strip_suffix(".parquet")) {
         (1.., Some(stem)) => format!("{stem}-{n}.parquet"),
         _ => file.to_owned(),
