@@ -31,7 +31,7 @@ pub use named::named;
 pub use names::{CodeDef, Frame, Names, NativeFrame, StackDef};
 pub use printable::{is_hidden, make_json_printable, make_printable, printable, printable_lines};
 pub use segments::Segments;
-pub use signal::signal_name;
+pub use signal::{SIGKILL, SIGTERM, signal_name};
 pub use unit::{
     Addr, Bytes, CodeId, DeviceId, EventHandle, Nanos, PoolId, SiteId, StackId, StreamHandle, StreamId,
     ThreadId,

@@ -1,5 +1,10 @@
 //! Signals that end jobs.
 
+/// What an out-of-memory killer, schedulers and users send to end a process at once.
+pub const SIGKILL: i32 = 9;
+/// What launchers send to the other processes once one has failed.
+pub const SIGTERM: i32 = 15;
+
 /// Their numbers on Linux x86-64, and their names.
 const SIGNALS: [(i32, &str); 14] = [
     (1, "SIGHUP"),
@@ -9,13 +14,13 @@ const SIGNALS: [(i32, &str); 14] = [
     (6, "SIGABRT"),
     (7, "SIGBUS"),
     (8, "SIGFPE"),
-    (9, "SIGKILL"),
+    (SIGKILL, "SIGKILL"),
     (10, "SIGUSR1"),
     (11, "SIGSEGV"),
     (12, "SIGUSR2"),
     (13, "SIGPIPE"),
     (14, "SIGALRM"),
-    (15, "SIGTERM"),
+    (SIGTERM, "SIGTERM"),
 ];
 
 /// `SIGTERM`; `None` for a number that has no name here.

@@ -4,10 +4,9 @@
 use super::model::{Ended, Facts, Process, Report, fatal};
 use super::style::Ink;
 use crate::detect::{End, Finding, JobVerdict, Member, Outcome, PostMortem, judge_job, post_mortem};
+use crate::event::SIGTERM;
 use std::collections::BTreeMap;
 
-/// What launchers send to the other processes once one has failed.
-const SIGTERM: i32 = 15;
 /// Longer names of programs are cut.
 const LONG: usize = 24;
 
