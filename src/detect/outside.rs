@@ -87,12 +87,18 @@ impl Outsiders {
             Most::Processes => {
                 (format!("other processes on this GPU use {}", size(self.processes.unwrap_or(0))), fits)
             }
-            Most::Libraries => (
-                format!("libraries use {} outside of {mine}", size(self.libraries())),
-                took.filter(|_| main_library(replay, self.all).is_some()).map_or_else(|| format!(
-                    "the CUDA context of this process and libraries such as cuDNN, cuBLAS or NCCL have it{library}; {fits}"
-                ), |took| format!("in this process {took}; {fits}")),
-            ),
+            Most::Libraries => {
+                let who = match took.filter(|_| main_library(replay, self.all).is_some()) {
+                    Some(took) => format!("in this process {took}"),
+                    None => format!(
+                        "the CUDA context of this process and libraries such as cuDNN, cuBLAS or NCCL have it{library}"
+                    ),
+                };
+                (
+                    format!("libraries use {} outside of {mine}", size(self.libraries())),
+                    format!("{who}; {fits}"),
+                )
+            }
             Most::Unknown => (
                 format!("{} of the GPU is used outside of {mine}", size(self.all)),
                 format!(
