@@ -2,12 +2,15 @@
 //! and what other libraries took for themselves.
 
 use super::cohort::{Cohort, CohortId, CohortKey, Cohorts, Now, Size};
-use crate::event::{Bytes, DeviceId, HeldCall, Names, RuntimeOp, SiteId, StackId};
+use crate::event::{Bytes, DeviceId, HeldCall, Names, RuntimeOp, SiteId, StackId, is_of_python};
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
 
 /// PyTorch's allocator asks CUDA for its segments from here: they are counted as such.
 const TORCHS: &str = "libc10_cuda.so";
+
+/// Calls C functions for Python: who asked is the Python code that called through it.
+const FFI: &str = "libffi.so";
 
 /// How much of a kind there is, and was at most.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -40,7 +43,8 @@ pub struct Calls {
     pub pinned: Amount,
     /// Memory that host and device share (`cudaMallocManaged`): of no device alone.
     pub managed: Amount,
-    /// Device memory by the library that called, in order of first appearance. Memory whose caller is not known is in none.
+    /// Device memory by the library that called, or by the Python code that called through libffi, in order of first appearance. Memory
+    /// whose caller is not known is in none.
     pub libraries: Vec<(String, Amount)>,
     live: FxHashMap<u64, Held>,
     /// Pinned memory, by power of two and line: what PyTorch keeps of it serves requests of the same power alone.
@@ -60,18 +64,28 @@ struct Held {
     line: Option<(CohortId, u32)>,
 }
 
+/// The Python code that a stack leads to: an installed package, or the line of a script (`train.py:12`).
+fn python_caller(stack: StackId, names: &Names) -> Option<String> {
+    let frame = names.frames(stack).find(|f| !is_of_python(&f.file))?;
+    let first = |rest: &str| rest.split('/').next().unwrap_or_default().trim_end_matches(".py").to_owned();
+    let package = frame.file.rsplit_once("-packages/").map(|(_, rest)| first(rest));
+    package.or_else(|| Some(format!("{}:{}", frame.file.rsplit('/').next()?, frame.line)))
+}
+
 /// Sizes up to 2 to this power.
 fn power(size: u64) -> u32 {
     u64::BITS - size.saturating_sub(1).leading_zeros()
 }
 
 impl Calls {
-    /// Notes which library a stack returns to, where it tells.
+    /// Notes which library a stack returns to, where it tells; of libffi, for whom.
     pub(super) fn learn(&mut self, stack: StackId, names: &Names) {
         if let Some(frame) = names.native(stack).first()
             && let Some(name) = frame.module.rsplit('/').next().filter(|n| !n.is_empty())
         {
-            self.modules.insert(stack, name.to_owned());
+            let python = name.starts_with(FFI).then(|| python_caller(stack, names)).flatten();
+            let caller = python.map(|by| format!("{by} through {name} (ctypes or cffi)"));
+            self.modules.insert(stack, caller.unwrap_or_else(|| name.to_owned()));
         }
     }
 
@@ -209,7 +223,26 @@ impl Calls {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::event::{Addr, NativeFrame};
+    use crate::event::{Addr, Frame, NativeFrame};
+
+    #[test]
+    fn what_calls_through_libffi_has_the_name_of_the_python_code() {
+        let (mut names, mut calls) = (Names::default(), Calls::default());
+        let files = ["/job/train.py", "/v/lib/python3.12/site-packages/numba/cuda/driver.py", ""];
+        for (id, file) in (1..).zip(files) {
+            let module = "/usr/lib/libffi.so.8".into();
+            names.add_native(StackId(id), vec![NativeFrame { module, ..NativeFrame::default() }]);
+            let frame = |file: &str| Frame { file: file.into(), line: 7, ..Frame::default() };
+            let ctypes = frame("/usr/lib/python3.12/ctypes/__init__.py");
+            let stack = (!file.is_empty()).then(|| [ctypes, frame(file)]);
+            names.add_stack(StackId(id), stack.into_iter().flatten());
+            calls.learn(StackId(id), &names);
+            calls.apply(RuntimeOp::Malloc, DeviceId(0), id.into(), 1, StackId(id), None);
+        }
+        let callers: Vec<&str> = calls.libraries.iter().map(|(name, _)| &**name).collect();
+        let through = "through libffi.so.8 (ctypes or cffi)";
+        assert_eq!(callers, [&format!("train.py:7 {through}"), &format!("numba {through}"), "libffi.so.8"]);
+    }
 
     #[test]
     fn each_kind_and_library_has_its_own_sum() {

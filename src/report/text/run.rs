@@ -67,8 +67,11 @@ fn beside(p: &Process<'_>) -> Option<String> {
     let pinned = Some(calls.pinned).filter(|a| a.peak.0 >= LEAST_PINNED);
     let of_host =
         [pinned.and_then(|a| amount("pinned host memory", a)), amount("managed memory", calls.managed)];
-    let of_libraries = libraries.iter().take(LIBRARIES).map(|(name, a)| amount(name, *a));
-    let parts: Vec<String> = of_host.into_iter().chain(of_libraries).flatten().collect();
+    let of_libraries: Vec<String> =
+        libraries.iter().take(LIBRARIES).filter_map(|(name, a)| amount(name, *a)).collect();
+    let of_libraries =
+        (!of_libraries.is_empty()).then(|| format!("taken directly from CUDA: {}", of_libraries.join(", ")));
+    let parts: Vec<String> = of_host.into_iter().chain([of_libraries]).flatten().collect();
     (!parts.is_empty()).then(|| parts.join(" · "))
 }
 
