@@ -169,8 +169,8 @@ impl Ranks {
         let times = most as f64 / least.max(1) as f64;
         let times =
             if least > 0 { format!(" (the largest {times:.1} times the smallest)") } else { String::new() };
-        let count = self.groups.len();
-        Some(format!("ranks form {count} groups: {}{more}{times}", told.join(", ")))
+        let groups = plural(self.groups.len() as u64, "group");
+        Some(format!("ranks form {groups}: {}{more}{times}", told.join(", ")))
     }
 }
 

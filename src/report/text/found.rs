@@ -218,10 +218,11 @@ pub(super) fn failed(p: &Process<'_>, d: &Device, style: Style) -> Vec<String> {
     };
     let grain = p.replay.step_source().noun();
     let phase = in_phase(o.phase);
+    let last = format!("the last of {}", plural(d.ooms.len() as u64, "failure"));
     let phase = match (d.ooms.len(), phase.strip_suffix(')')) {
         (1, _) => phase,
-        (n, Some(phase)) => format!("{phase}, the last of {n} failures)"),
-        (n, None) => format!(" (the last of {n} failures)"),
+        (_, Some(phase)) => format!("{phase}, {last})"),
+        (_, None) => format!(" ({last})"),
     };
     let free = match o.free {
         Some(free) => format!("the card had {} free", size(free.0)),

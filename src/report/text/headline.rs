@@ -95,7 +95,7 @@ impl Report<'_> {
     fn alike(&self, lead: &Process<'_>) -> String {
         let all = match self.processes.len() {
             2 => "both processes".to_owned(),
-            n => format!("all {n} processes"),
+            n => format!("all {}", plural(n as u64, "process")),
         };
         // Of one that did not fail nothing is said.
         let end = |p: &Process<'_>| p.has_failed().then(|| (p.ended, p.replay.exit_status()));
@@ -109,7 +109,9 @@ impl Report<'_> {
         match (how, others.count()) {
             (None, _) => format!("The same verdict on {all}."),
             (Some(how), 0) => format!("The same verdict on {all}; {how}."),
-            (Some(how), n) => format!("The same verdict on {all}; {how}, and {n} more ended otherwise."),
+            (Some(how), n) => {
+                format!("The same verdict on {all}; {how}, and {} more ended otherwise.", thousands(n as u64))
+            }
         }
     }
 
@@ -129,7 +131,11 @@ impl Report<'_> {
             _ => {
                 let of = match p.verdict.outcome {
                     Outcome::Clean if !p.killed_by_host && p.replay.failed().is_none() => {
-                        format!(" {alike} of {all} processes have this verdict.")
+                        format!(
+                            " {} of {} have this verdict.",
+                            thousands(alike as u64),
+                            plural(all as u64, "process")
+                        )
                     }
                     _ => String::new(),
                 };
@@ -172,9 +178,10 @@ fn sentence(r: &Report<'_>, p: &Process<'_>, alone: bool) -> String {
     let after = match alone {
         true => {
             let alike = r.processes.iter().filter(|q| q.phrase_beside() == p.phrase_beside()).count();
+            let all = plural(r.processes.len() as u64, "process");
             match alike {
-                1 => format!(" in {} (1 of {} processes): ", r.name(p), r.processes.len()),
-                _ => format!(" in {alike} of {} processes, the worst is {}: ", r.processes.len(), r.name(p)),
+                1 => format!(" in {} (1 of {all}): ", r.name(p)),
+                n => format!(" in {} of {all}, the worst is {}: ", thousands(n as u64), r.name(p)),
             }
         }
         false => ". ".to_owned(),

@@ -143,8 +143,8 @@ fn processes(out: &mut Vec<String>, r: &Report<'_>, style: Style) {
             alone.iter().for_each(|row| line(row.name.clone(), &[row]));
             match (together.len(), alike.len() == ordered.len()) {
                 (0, _) => {}
-                (n, true) if dull => line(format!("all {n}"), together),
-                (n, _) => line(format!("{n} others"), together),
+                (n, true) if dull => line(format!("all {}", thousands(n as u64)), together),
+                (n, _) => line(format!("{} others", thousands(n as u64)), together),
             }
         }
     }

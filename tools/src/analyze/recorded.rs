@@ -8,6 +8,7 @@ use std::collections::VecDeque;
 use std::path::Path;
 use strandline::event::{DriverMemory, Event, Item, Names, StackId};
 use strandline::reader::{Batch, Follower, Frozen, Reader, SHIPPED_EVERY, TailState};
+use strandline::report::plural;
 
 /// What a process has not written yet is as old as this at most, in seconds.
 const SWEEP: u64 = 1;
@@ -139,7 +140,7 @@ impl Recorded {
         let mut all: Vec<String> = self.reader().damage().iter().map(ToString::to_string).collect();
         match self.reader().damage_not_listed() {
             0 => {}
-            n => all.push(format!("{n} more damaged places")),
+            n => all.push(plural(n, "more damaged place")),
         }
         all.extend(self.not_shipped());
         all

@@ -24,7 +24,10 @@ function finding(f) {
   }
   const few = f.blocks_per_step > 0 && f.blocks_per_step <= .5, bytes = size(Math.round(f.bytes_per_step));
   const per = few ? `${bytes} every ${noun(f.grain)}, a block every ${number(Math.round(1 / f.blocks_per_step))}` : `${bytes} and ${plural(Number(f.blocks_per_step.toFixed(1)), "block")} every ${noun(f.grain)}`;
-  say("size", [grows || f.bytes_per_step > 0 ? per : "", `${size(f.bytes_now)} now`].filter(Boolean).join(", "));
+  // What the explanation says is not said twice.
+  const held = size(f.bytes_now), told = !grows && (f.explain || "").includes(held.replace("\u00a0", " "));
+  const sizes = [grows || f.bytes_per_step > 0 ? per : "", told ? "" : `${held} now`].filter(Boolean);
+  if (sizes.length) say("size", sizes.join(", "));
   const now = f.current_bytes_per_step;
   if (grows && Math.abs(now - f.bytes_per_step) > .2 * Math.abs(f.bytes_per_step)) say("current", `${size(Math.round(now))} a ${noun(f.grain)}; ${bytes} is the average since it began`);
   const full = (lane.p.devices.find(d => d.index === f.device) || {}).oom;
