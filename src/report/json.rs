@@ -82,6 +82,7 @@ pub(super) fn process(p: &Process<'_>) -> Value {
         "detectable_bytes_per_step": p.verdict.detectable.map(number),
         "coverage": { "level": level.name(), "reason": f.coverage_reason(level) },
         "ended": p.ended.name(),
+        "exit_status": r.exit_status(),
         "killed_by_host": p.killed_by_host,
         "failed_in": p.self_fault.as_ref().map(|f| f.place.as_str()),
         "step_source": r.step_source().name(),

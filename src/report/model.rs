@@ -56,6 +56,8 @@ pub struct Process<'a> {
     pub at_step: Option<u32>,
     /// The host's out-of-memory killer ended it.
     pub killed_by_host: bool,
+    /// It is known that the host's out-of-memory killer did not.
+    pub spared_by_host: bool,
     /// What of strandline it may have died of.
     pub self_fault: Option<SelfFault>,
     /// What recording it cost, where that was measured.
@@ -105,6 +107,7 @@ impl<'a> Process<'a> {
             ended: Ended::Unknown,
             at_step: None,
             killed_by_host: false,
+            spared_by_host: false,
             self_fault: None,
             cost: Cost::default(),
             native: BTreeMap::new(),

@@ -3,9 +3,11 @@
 
 use super::model::{Ended, Facts, Process, Report, fatal};
 use super::style::Ink;
-use crate::detect::{End, Finding, JobVerdict, Member, Outcome, PostMortem, judge_job, post_mortem};
-use crate::event::SIGTERM;
-use std::collections::BTreeMap;
+use crate::detect::{
+    End, Finding, JobVerdict, Member, Outcome, PostMortem, final_oom, judge_job, post_mortem,
+};
+use crate::event::{SIGTERM, signal_name};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Longer names of programs are cut.
 const LONG: usize = 24;
@@ -166,6 +168,19 @@ impl Process<'_> {
         self.end() != End::Well
     }
 
+    /// How it ended, for a table: `exit 1`, `SIGKILL`, `exit 1, out of memory` where the phrase does not tell that.
+    fn ending(&self) -> String {
+        let how = match (self.ended, self.replay.exit_status()) {
+            _ if self.at_step.is_some() => "-".to_owned(),
+            (Ended::Exit, Some(status)) => format!("exit {status}"),
+            (Ended::Signal(n), _) => signal_name(n).map_or_else(|| format!("signal {n}"), str::to_owned),
+            (ended, _) => ended.name(),
+        };
+        let is_told = self.at_step.is_some() || self.phrase().0.contains(RAN_OUT);
+        let oom = if is_told || final_oom(self.replay).is_none() { "" } else { ", out of memory" };
+        format!("{how}{oom}")
+    }
+
     /// The phrase that a report begins with, and how it is drawn.
     pub(super) fn phrase(&self) -> (&'static str, Ink) {
         match self.verdict.outcome {
@@ -290,9 +305,13 @@ impl<'a> Report<'a> {
     /// Its processes as a table has them; none where there is only one.
     pub(super) fn rows(&self) -> Vec<Row> {
         let all = if self.processes.len() > 1 { self.processes.as_slice() } else { &[] };
+        let working = || all.iter().filter(|p| !p.is_idle());
+        let is_one = working().map(Process::ending).collect::<BTreeSet<String>>().len() <= 1;
+        let tells_end = !is_one || working().any(Process::has_failed);
         let row = |(p, name): (&Process<'_>, String)| Row {
             name,
             phrase: p.phrase_beside(),
+            ended: tells_end.then(|| p.ending()),
             peak: p.replay.devices().map(|d| d.peak_allocated.bytes.0).max().unwrap_or(0),
             left: p.findings.iter().filter(|f| f.is_active_leak()).map(|f| f.bytes_now).sum(),
             steps: p.replay.steps(),
@@ -312,6 +331,8 @@ pub(super) fn is_last_start(last: &BTreeMap<u64, u64>, p: &Process<'_>) -> bool 
 pub(super) struct Row {
     pub(super) name: String,
     pub(super) phrase: &'static str,
+    /// How it ended, where some failed or not all ended in the same way.
+    pub(super) ended: Option<String>,
     /// Most that was ever allocated on one device.
     pub(super) peak: u64,
     /// What its leaks hold.

@@ -15,7 +15,7 @@ use super::numbered::Numbered;
 use super::processes::Row;
 use super::ranks::Ranks;
 use super::style::Ink;
-use super::text::{self, failures, growing};
+use super::text::{self, failures, growing, killed};
 use crate::event::{SiteId, StreamId};
 use crate::replay::anatomy::Class;
 use crate::replay::{Replay, SEVERAL, Site, SiteKind};
@@ -140,11 +140,12 @@ fn said(p: &Process<'_>, whole: bool) -> Value {
 /// What the text says, too, in its words: the phrase that all begins with, and the processes.
 fn summary(r: &Report<'_>, order: &[usize]) -> Value {
     let (phrase, ink) = r.phrase();
-    let row = |w: &Row| json!([w.name, w.phrase, w.peak, w.left, w.steps, w.ink.name()]);
+    let means: Vec<String> = growing(r).into_iter().chain(killed(r)).collect();
+    let row = |w: &Row| json!([w.name, w.phrase, w.peak, w.left, w.steps, w.ink.name(), w.ended]);
     json!({
         "phrase": phrase,
         "reason": r.summary(),
-        "means": growing(r),
+        "means": means,
         "class": ink.name(),
         "order": order,
         "failed": r.processes.iter().map(|p| labelled(&failures(p))).collect::<Vec<_>>(),

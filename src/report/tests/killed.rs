@@ -10,6 +10,24 @@ fn the_host_killed_it() {
     reads("killed", &ended(Process { killed_by_host: true, ..j.process() }, 137));
 }
 
+/// Nobody saw who sent it: what is known is who did not.
+#[test]
+fn who_sends_sigkill_is_told_where_nobody_saw_it() {
+    let j = Job::new().train(20, 0, 0).judged(as_known, Ended::Signal(9));
+    let said = |p: Process<'_>, exit| one_line(&Report { processes: vec![p], exit, ..Report::default() });
+    let text = said(j.process(), None);
+    let words = "killed SIGKILL is usually sent from outside: by a scheduler ";
+    assert!(text.contains(words) && text.contains(" or by Linux's out-of-memory killer, "), "{text}");
+    let text = said(Process { spared_by_host: true, ..j.process() }, None);
+    assert!(text.contains(words) && text.contains("killer ended no process of the job's "), "{text}");
+    let alert = Some(Exit { status: 82, own: false });
+    let killed = Process { killed_by_host: true, ..j.process() };
+    let segfault = Process { ended: Ended::Signal(11), ..j.process() };
+    for text in [said(j.process(), alert), said(killed, None), said(segfault, None)] {
+        assert!(!text.contains("SIGKILL is"), "{text}");
+    }
+}
+
 /// Killed is what a person hears first; a program, and the gate, the gravest verdict.
 #[test]
 fn the_host_killed_one_and_another_leaks() {

@@ -79,3 +79,33 @@ fn ranks_that_hold_the_same_are_named_as_groups() {
     let (text, groups) = said(7);
     assert!(groups == json!([]) && !text.contains("groups"), "{text}");
 }
+
+/// Where all ended well, nobody asks.
+#[test]
+fn how_ranks_ended_is_told_where_one_failed() {
+    let all = [0, 1, 2].map(|i| rank(i, 3, false));
+    let of = |first: Ended| {
+        let mut processes: Vec<Process<'_>> = all.iter().map(Judged::process).collect();
+        processes[0].ended = first;
+        Report { processes, ..Report::default() }
+    };
+    let table = |r: &Report<'_>| {
+        let text = one_line(r);
+        let (_, table) = text.split_once("process verdict ").expect("a table");
+        table.split(" rank 2 NO LEAK").next().unwrap_or_default().to_owned()
+    };
+    let well = table(&of(Ended::Exit));
+    assert!(well.starts_with("peak left behind steps rank 0 NO LEAK ") && !well.contains("exit"), "{well}");
+    let killed = table(&of(Ended::Signal(9)));
+    assert!(killed.starts_with("ended peak left behind steps rank 0 NO LEAK SIGKILL "), "{killed}");
+    assert!(killed.contains(" rank 1 NO LEAK exit "), "{killed}");
+}
+
+#[test]
+fn how_many_ranks_ended_is_told_in_a_line_of_many() {
+    let all = [0, 1].map(|i| rank(i, 20, false));
+    let mut processes: Vec<Process<'_>> = (0..20).map(|_| all[1].process()).collect();
+    processes[3].ended = Ended::Signal(9);
+    let text = one_line(&Report { processes, ..Report::default() });
+    assert!(text.contains(" all 20 NO LEAK 19 exit, 1 SIGKILL "), "{text}");
+}

@@ -1,9 +1,9 @@
 //! How a job ended, and what it went on after, in words of the first line.
 
-use super::super::model::{Ended, Process};
+use super::super::model::{Ended, Process, Report};
 use super::super::units::{plural, size, thousands};
 use crate::detect::caught;
-use crate::event::signal_name;
+use crate::event::{SIGKILL, signal_name};
 
 /// A process, and what it is called in a sentence: `the job`, or `rank 1`.
 pub(super) struct HowEnded<'p> {
@@ -54,6 +54,24 @@ impl HowEnded<'_> {
             ),
         }
     }
+}
+
+/// Who may have sent SIGKILL, where it ended a process and nobody saw who did.
+pub(in crate::report) fn killed(r: &Report<'_>) -> Option<String> {
+    // An alert that ends the job does so itself.
+    let is_alert = r.exit.is_some_and(|e| !e.own);
+    let is_it = |p: &&Process<'_>| {
+        p.ended == Ended::Signal(SIGKILL) && p.at_step.is_none() && !p.killed_by_host && !is_alert
+    };
+    let p = r.processes.iter().find(is_it)?;
+    let host = if p.spared_by_host {
+        "; Linux's out-of-memory killer ended no process of the job's control group"
+    } else {
+        ", or by Linux's out-of-memory killer, which the kernel's log names (dmesg)"
+    };
+    Some(format!(
+        "SIGKILL is usually sent from outside: by a scheduler at its limit of time or memory, a container that is stopped, a launcher whose other rank failed, or a person (kill -9, timeout -s KILL){host}"
+    ))
 }
 
 /// `signal 15 (SIGTERM)`.

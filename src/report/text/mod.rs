@@ -16,6 +16,7 @@ mod series;
 mod told;
 mod whole;
 
+pub(super) use ended::killed;
 pub(super) use headline::growing;
 pub(super) use phrase::clause;
 pub use place::stream;

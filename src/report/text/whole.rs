@@ -1,5 +1,7 @@
 //! The report as a whole: its parts in their order, of one process or of several.
 
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 use super::super::model::{Ended, Facts, Process, Report, used};
@@ -8,7 +10,7 @@ use super::super::ranks::Ranks;
 use super::super::style::{Ink, Style};
 use super::super::table::{Align, Table};
 use super::super::units::{plural, size, thousands};
-use super::ended::signal;
+use super::ended::{killed, signal};
 use super::{filled, found, headline, run, series};
 use crate::event::steps::StepSource;
 use crate::replay::anatomy::At;
@@ -103,8 +105,11 @@ fn processes(out: &mut Vec<String>, r: &Report<'_>, style: Style) {
     if rows.is_empty() {
         return;
     }
-    let mut t = Table::new([Align::Left, Align::Left, Align::Right, Align::Right, Align::Right]);
-    t.row(["process", "verdict", "peak", "left behind", "steps"]);
+    let tells_end = rows.iter().any(|row| row.ended.is_some());
+    let left = if tells_end { 3 } else { 2 };
+    let mut t = Table::new([vec![Align::Left; left], vec![Align::Right; 3]].concat());
+    let ended = tells_end.then_some("ended");
+    t.row(["process", "verdict"].into_iter().chain(ended).chain(["peak", "left behind", "steps"]));
     let mut line = |name: String, all: &[&Row]| {
         let range = |of: fn(&Row) -> u64, words: fn(u64) -> String| {
             let numbers = || all.iter().map(|row| of(row));
@@ -119,13 +124,9 @@ fn processes(out: &mut Vec<String>, r: &Report<'_>, style: Style) {
             false => "-".to_owned(),
         };
         let phrase = all.first().map_or("", |row| row.phrase).to_owned();
-        t.row([
-            style.shown(&name).into_owned(),
-            phrase,
-            range(|row| row.peak, size),
-            left,
-            range(|row| row.steps.into(), thousands),
-        ]);
+        let numbers = [range(|row| row.peak, size), left, range(|row| row.steps.into(), thousands)];
+        let ended = tells_end.then(|| endings(all));
+        t.row([style.shown(&name).into_owned(), phrase].into_iter().chain(ended).chain(numbers));
     };
     if rows.len() <= ALONE {
         rows.iter().for_each(|row| line(row.name.clone(), &[row]));
@@ -151,12 +152,25 @@ fn processes(out: &mut Vec<String>, r: &Report<'_>, style: Style) {
     out.extend(t.lines(2));
 }
 
+/// How processes ended: `exit 0`, or of how many what: `12 SIGTERM, 1 exit 1`.
+fn endings(all: &[&Row]) -> String {
+    let mut counts: BTreeMap<&str, u64> = BTreeMap::new();
+    all.iter().filter_map(|row| row.ended.as_deref()).for_each(|how| *counts.entry(how).or_default() += 1);
+    let mut counts: Vec<(&str, u64)> = counts.into_iter().collect();
+    counts.sort_by_key(|(_, n)| Reverse(*n));
+    match counts.as_slice() {
+        [(how, _)] => (*how).to_owned(),
+        many => many.iter().map(|(how, n)| format!("{} {how}", thousands(*n))).collect::<Vec<_>>().join(", "),
+    }
+}
+
 /// Commands longer than this leave no room for a column beside them.
 const LONG: usize = 50;
 /// What such a column needs, with all that is no command.
 const BESIDE: usize = 36;
 
 fn last(out: &mut Vec<String>, r: &Report<'_>, style: Style) {
+    out.extend(killed(r).iter().flat_map(|text| style.wrap("  killed ", text)));
     let wide = r.next.iter().map(|(c, _)| c.chars().count()).max().unwrap_or(0);
     for (i, (command, why)) in r.next.iter().enumerate() {
         let head = if i == 0 { "  next   " } else { "         " };

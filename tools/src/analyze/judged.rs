@@ -33,7 +33,7 @@ pub(crate) struct Judged {
     pub(super) moments: Vec<Moment>,
     pub(super) native: BTreeMap<StackId, Native>,
     pub(super) ended: Ended,
-    pub(super) killed_by_host: bool,
+    pub(super) killed_by_host: Option<bool>,
     pub(super) self_fault: Option<SelfFault>,
     /// Where it was left off, of a recording that goes on.
     pub(super) until: Option<Until>,
@@ -72,7 +72,8 @@ impl Judged {
         process.damage = self.read.damage.clone();
         process.ended = self.ended;
         process.at_step = self.until.map(|u| u.step);
-        process.killed_by_host = self.killed_by_host;
+        process.killed_by_host = self.killed_by_host == Some(true);
+        process.spared_by_host = self.killed_by_host == Some(false);
         process.self_fault.clone_from(&self.self_fault);
         let disk = std::fs::metadata(&self.path).ok().map(|m| Bytes(m.len()));
         process.native = self.native.clone();

@@ -84,7 +84,7 @@ impl Judged {
             }
         }
         let (ended, killed_by_host) = match until {
-            Some(_) => (Ended::Unknown, false),
+            Some(_) => (Ended::Unknown, None),
             None => ended(&feed, outcome),
         };
         if until.is_none() && ended != Ended::Running {
@@ -178,34 +178,35 @@ fn death(ended: Ended) -> Death {
     }
 }
 
-/// How the process of a recording ended, and whether the host's out-of-memory killer did it.
-fn ended(feed: &Feed, outcome: Option<&Seen>) -> (Ended, bool) {
+/// How the process of a recording ended, and whether the host's out-of-memory killer did it, where that is known.
+fn ended(feed: &Feed, outcome: Option<&Seen>) -> (Ended, Option<bool>) {
     let summary = feed.summary();
     let told = summary.ended();
     match told {
-        Some("exit") => return (Ended::Exit, false),
-        Some("stopped") => return (Ended::Stopped, false),
+        Some("exit") => return (Ended::Exit, None),
+        Some("stopped") => return (Ended::Stopped, None),
         _ => {}
     }
     if let Some(n) = told.and_then(|t| t.strip_prefix("signal ")?.parse().ok()) {
-        return (Ended::Signal(n), false);
+        return (Ended::Signal(n), None);
     }
     if is_alive(feed) {
-        return (Ended::Running, false);
+        return (Ended::Running, None);
     }
     let seen = match summary.died {
         Some(status) if libc::WIFSIGNALED(status) => Ended::Signal(libc::WTERMSIG(status)),
         Some(_) => Ended::Exit,
         None => Ended::Unknown,
     };
-    let Some(outcome) = outcome else { return (seen, false) };
+    let Some(outcome) = outcome else { return (seen, None) };
     let ended = match outcome.ended {
         job::Ended::Signal(n) if outcome.pid == summary.who.pid => Ended::Signal(n),
         job::Ended::Exit(_) if outcome.pid == summary.who.pid => Ended::Exit,
         _ => seen,
     };
     // The host's killer sends SIGKILL and nothing else.
-    (ended, outcome.killed_by_host && matches!(ended, Ended::Signal(libc::SIGKILL) | Ended::Unknown))
+    let may_be = matches!(ended, Ended::Signal(libc::SIGKILL) | Ended::Unknown);
+    (ended, outcome.killed_by_host.map(|killed| killed && may_be))
 }
 
 /// The recorded process has not ended.

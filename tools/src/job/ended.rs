@@ -34,8 +34,8 @@ pub(crate) struct Seen {
     pub(crate) pid: u32,
     /// How it ended.
     pub(crate) ended: Ended,
-    /// The host's out-of-memory killer struck in our control group meanwhile.
-    pub(crate) killed_by_host: bool,
+    /// The host's out-of-memory killer struck in our control group meanwhile; `None` where its kills are not counted.
+    pub(crate) killed_by_host: Option<bool>,
 }
 
 #[cfg(test)]

@@ -17,6 +17,6 @@ pub(super) fn run(job: &Job, variables: &[Variable], why: &Error) -> Result<Outc
     );
     let running = child::start(job, variables, None)?;
     running.let_go();
-    let seen = Seen { pid: running.pid(), ended: running.wait(|_| ()), killed_by_host: false };
+    let seen = Seen { pid: running.pid(), ended: running.wait(|_| ()), killed_by_host: None };
     Ok(Outcome { seen, recordings: Vec::new(), aborted: false, tails: tails::Kept::default() })
 }

@@ -19,8 +19,9 @@ pub(crate) fn conclude(
     let gate_fails = |decision: Option<&Decision>| {
         outcome.aborted || outcome.seen.ended.status() == 0 && exit_status(outcome, decision) != 0
     };
+    let killed_by_host = outcome.seen.killed_by_host == Some(true);
     if outcome.recordings.is_empty() {
-        if outcome.seen.killed_by_host {
+        if killed_by_host {
             say_killed(outcome.seen.ended);
         }
         let deleted = if plan.folder.exists() { outcome.tails.deleted() } else { Some(&*plan.folder) };
@@ -36,7 +37,7 @@ pub(crate) fn conclude(
     };
     match analyze::conclude(&outcome.recordings, &outcome.seen, suppressions, gate, exit) {
         Ok(conclusion) => {
-            if outcome.seen.killed_by_host && !conclusion.says_killed {
+            if killed_by_host && !conclusion.says_killed {
                 say_killed(outcome.seen.ended);
             }
             if !quiet || conclusion.prints_when_quiet() || gate_fails(conclusion.gate.as_ref()) {
@@ -102,7 +103,7 @@ mod tests {
     fn the_jobs_own_status_always_wins() {
         let leak = Some(&Decision { status: 81, why: String::new() });
         let came = |ended, aborted| Outcome {
-            seen: Seen { pid: 1, ended, killed_by_host: false },
+            seen: Seen { pid: 1, ended, killed_by_host: None },
             recordings: Vec::new(),
             aborted,
             tails: tails::Kept::default(),

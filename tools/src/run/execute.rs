@@ -95,7 +95,7 @@ fn start_and_wait(plan: &Plan, library: Library) -> Result<Outcome, Error> {
     if let Some(shipper) = shipper {
         shipper.finish();
     }
-    let killed_by_host = host::kills().unwrap_or(0) > kills.unwrap_or(u64::MAX);
+    let killed_by_host = host::kills().zip(kills).map(|(now, before)| now > before);
     let seen = Seen { pid, ended, killed_by_host };
     Ok(Outcome { seen, recordings: recording::list(&plan.folder), aborted, tails })
 }

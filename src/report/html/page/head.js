@@ -3,8 +3,8 @@ function head() {
   const r = data.report, told = data.told;
   $("top").dataset.tone = told.class;
   $("verdict").append(el("span", told.phrase, told.class), ...worded(told.reason));
-  $("means").hidden = !told.means;
-  $("means").textContent = told.means ? told.means[0].toUpperCase() + told.means.slice(1) + "." : "";
+  $("means").hidden = !told.means.length;
+  $("means").textContent = told.means.map(said => said[0].toUpperCase() + said.slice(1) + ".").join(" ");
   document.title = told.phrase + " · strandline";
   $("tool").textContent = r.tool;
   const gpus = processes.reduce((n, p) => n + p.devices.length, 0);
@@ -52,18 +52,20 @@ function ranks() {
   $("differ").replaceChildren(...data.told.ranks.map(said => el("li", said)));
   $("job-search").hidden = rows.length < 9;
   const body = el("tbody"), top = el("thead");
-  top.append(cells("th", ["process", "verdict", "peak", "left behind", "steps"]));
+  const tells = rows.some(row => row[6] !== null);
+  top.append(cells("th", ["process", "verdict", ...tells ? ["ended"] : [], "peak", "left behind", "steps"]));
   for (const i of data.told.order) {
-    const [name, phrase, peak, left, steps, cls] = rows[i] || [];
-    if (name === undefined || !`${name} ${phrase}`.toLowerCase().includes(wanted)) continue;
+    const [name, phrase, peak, left, steps, cls, ended] = rows[i] || [];
+    if (name === undefined || !`${name} ${phrase} ${ended || ""}`.toLowerCase().includes(wanted)) continue;
     const r = el("tr", undefined, "pick"), first = el("td"), b = el("button", name);
     r.dataset.process = i;
     b.onclick = () => show(i);
     r.onclick = e => { if (e.target !== b) show(i); };
     first.append(b);
-    r.append(first, el("td", phrase + (data.told.apart.includes(i) ? " · differs from the others" : ""), cls), el("td", size(peak)), el("td", left ? size(left) : "-", left ? cls : ""), el("td", number(steps)));
+    r.append(first, el("td", phrase + (data.told.apart.includes(i) ? " · differs from the others" : ""), cls), ...tells ? [el("td", ended)] : [], el("td", size(peak)), el("td", left ? size(left) : "-", left ? cls : ""), el("td", number(steps)));
     body.append(r);
   }
+  $("processes").classList.toggle("ends", tells);
   $("processes").replaceChildren(top, body);
   mark();
 }
