@@ -295,6 +295,7 @@ pub fn finding(p: &Process<'_>, f: &Finding, known: Option<&Known>) -> Value {
         "kept_at": known.and_then(|k| k.kept_at.as_ref()).map(|k| json!({
             "file": k.file, "line": k.line, "source": k.source,
         })),
+        "modified_source": known.and_then(|k| k.modified.as_ref()),
         "remedy": remedy(p, f, known),
         "suppressed_by": f.suppressed_by,
         "fix": known.and_then(|k| k.fix.as_ref()).map(|x| json!({ "known": x.known, "text": x.text })),

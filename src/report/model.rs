@@ -136,6 +136,8 @@ pub struct Known {
     pub kept_at: Option<KeptAt>,
     /// Another one that keeps a good part of them, and its part, 0 to 1.
     pub kept_too: Option<(KeptAt, f64)>,
+    /// A file that was not searched for such a statement, because it was modified after the recording had begun.
+    pub modified: Option<String>,
     /// The remedy, where the leak is a known one.
     pub fix: Option<Fix>,
 }

@@ -264,6 +264,21 @@ fn a_module_is_not_to_be_cleared_and_a_second_statement_is_told() {
     assert!(text.contains(first) && text.contains(second), "{text}");
 }
 
+#[test]
+fn a_source_that_was_modified_since_is_told_in_every_door() {
+    let judged = rank(0, 1, true);
+    let modified = Some("/home/u/job/leak.py".to_owned());
+    let process = Process { known: vec![Known { modified, ..Known::default() }], ..judged.process() };
+    let (text, page, json) = told(&Report { processes: vec![process], ..Report::default() });
+    let said = "kept at    unknown: your leak.py was modified after the run began, so it was not searched";
+    assert!(text.contains(said), "{text}");
+    let of = |report: &Value| report["processes"][0]["findings"][0]["modified_source"].clone();
+    assert_eq!(
+        (of(&json), of(&page["report"])),
+        (json!("/home/u/job/leak.py"), json!("/home/u/job/leak.py"))
+    );
+}
+
 /// A deque that would be larger than any GPU ends nowhere; one that is larger than this one does, but memory is full before.
 #[test]
 fn a_bound_beyond_the_gpu_is_told_and_beyond_every_gpu_is_none() {

@@ -98,6 +98,10 @@ fn leak(out: &mut Vec<String>, p: &Process<'_>, f: &Finding, known: Option<&Know
     if let Some(kept) = known.and_then(|k| k.kept_at.as_ref()) {
         say("kept at", &kept_at(p, kept));
     }
+    if let Some(file) = known.and_then(|k| k.modified.as_ref()) {
+        let file = your_line(p, &Frame { file: file.clone(), ..Frame::default() });
+        say("kept at", &format!("unknown: {file} was modified after the run began, so it was not searched"));
+    }
     if let Some((kept, share)) = known.and_then(|k| k.kept_too.as_ref()) {
         say("", &format!("and {} of the blocks at {}", percent(*share), kept_at(p, kept)));
     }

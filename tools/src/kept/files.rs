@@ -5,6 +5,7 @@ use super::keeper::Keeper;
 use super::remade::{self, Line};
 use crate::{files, holder};
 use serde_json::Value;
+use std::cell::RefCell;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, UNIX_EPOCH};
@@ -17,17 +18,30 @@ use strandline::report::{HeldBy, Holder, KeptAt};
 /// Part of the blocks that another holder than the first has, whose statement is worth a word.
 const GOOD_PART: f64 = 0.2;
 
-/// The statements that keep what a finding is about, which is `held_by` these: that of the first, and of one more, with its part of the blocks, where
-/// another explains a good part of them. `began`: when its recording did, in nanoseconds of the Unix epoch. What was
-/// written since then, is not the user's own, or was recorded on another machine, is not read.
+/// The statement that keeps what a finding is about, and that of another holder with its part of the blocks, where it has a good part of them.
+type Statements = (KeptAt, Option<(KeptAt, f64)>);
+
+/// The statements that keep what a finding is about, which is `held_by` these; else the file that was not searched because it was modified
+/// since. `began`: when its recording did, in nanoseconds of the Unix epoch. What was written since then, is not the user's own, or was
+/// recorded on another machine, is not read.
 pub(crate) fn kept_at(
     finding: &Finding,
     replay: &Replay,
     held_by: &HeldBy,
     names: &Names,
     began: u64,
-) -> Option<(KeptAt, Option<(KeptAt, f64)>)> {
-    let text = |key: &str| replay.meta().get(key).and_then(Value::as_str);
+) -> Result<Statements, Option<String>> {
+    let texts = Texts::of(replay, began);
+    search(finding, replay, held_by, names, &texts).ok_or_else(|| texts.modified.into_inner())
+}
+
+fn search(
+    finding: &Finding,
+    replay: &Replay,
+    held_by: &HeldBy,
+    names: &Names,
+    texts: &Texts<'_>,
+) -> Option<Statements> {
     // The user's own, and a file at all.
     let is_own = |file: &str| !file.is_empty() && !replay.is_installed(file);
     if !is_of_this_machine(replay) {
@@ -35,7 +49,7 @@ pub(crate) fn kept_at(
     }
     let Some(answer) = holder::answer_of(finding, replay) else {
         let site = finding.sites.first().and_then(|s| replay.site(s.site)).filter(|_| finding.is_remade())?;
-        let one = remade_at(names.frames(site.stack).filter(|f| is_own(&f.file)), text("cwd"), began);
+        let one = remade_at(names.frames(site.stack).filter(|f| is_own(&f.file)), texts);
         return one.map(|one| (one, None));
     };
     let HeldBy::Found(holders) = held_by else { return None };
@@ -56,7 +70,7 @@ pub(crate) fn kept_at(
         .collect();
     let lines = answer.get("about").and_then(|a| a.get("lines")?.as_array());
     let lines: Vec<(&str, u32)> = lines.into_iter().flatten().filter_map(line).collect();
-    let look = Look { cwd: text("cwd"), began, stacks: &stacks, lines: &lines };
+    let look = Look { texts, stacks: &stacks, lines: &lines };
     let of = |holder: &Holder| look.of(answer, holder, &is_own);
     let one = of(first)?;
     let is_good = |h: &&Holder| !h.stays && !h.gradient && h.share >= GOOD_PART;
@@ -79,8 +93,7 @@ pub(crate) fn kept_in_scopes<'a>(
     let is_own = |file: &str| !file.is_empty() && !replay.is_installed(file);
     let stacks: Vec<&Frame> = stack.into_iter().filter(|f| is_own(&f.file)).collect();
     let lines: Vec<(&str, u32)> = stacks.iter().map(|f| (f.file.as_str(), f.line)).collect();
-    let cwd = replay.meta().get("cwd").and_then(Value::as_str);
-    let look = Look { cwd, began, stacks: &stacks, lines: &lines };
+    let look = Look { texts: &Texts::of(replay, began), stacks: &stacks, lines: &lines };
     look.first(scopes.iter().map(|scope| (scope, scope)), &Value::Null, &is_own)
 }
 
@@ -110,13 +123,9 @@ fn scopes<'a>(
 }
 
 /// The statement that makes a block anew, and larger each time: the innermost of these lines of the user's own, or that of whoever it returns it to.
-fn remade_at<'a>(
-    frames: impl IntoIterator<Item = &'a Frame>,
-    cwd: Option<&str>,
-    began: u64,
-) -> Option<KeptAt> {
+fn remade_at<'a>(frames: impl IntoIterator<Item = &'a Frame>, texts: &Texts<'_>) -> Option<KeptAt> {
     for frame in frames {
-        match remade::at(&unchanged(&frame.file, cwd, began)?, frame.line) {
+        match remade::at(&texts.of_own(&frame.file)?, frame.line) {
             Line::Builds(Statement { line, text, remedy }) => {
                 return Some(KeptAt { file: frame.file.clone(), line, source: text, remedy });
             }
@@ -153,8 +162,7 @@ fn keeper(scope: &Value, of: &Value, holder: &Value) -> Option<Keeper> {
 
 /// Where is looked.
 struct Look<'a> {
-    cwd: Option<&'a str>,
-    began: u64,
+    texts: &'a Texts<'a>,
     /// Frames of the user's own that lead to a line that allocated it.
     stacks: &'a [&'a Frame],
     /// Files and lines that the allocation of what is kept led through, all of them.
@@ -200,7 +208,7 @@ impl Look<'_> {
     ) -> Option<(String, Found)> {
         let own = file.filter(|f| is_own(f));
         // A package's class may have an attribute that it knows nothing of: a script gave it that.
-        let package = file.filter(|_| own.is_none()).and_then(|f| unchanged(f, self.cwd, self.began));
+        let package = file.filter(|_| own.is_none()).and_then(|f| self.texts.unchanged(f).ok());
         let is_unknown = package.is_some_and(|text| !text.contains(&keeper.variable));
         let mut files: Vec<&str> = own.into_iter().collect();
         if matches!(keeper.kind.as_str(), "attribute" | "class") || keeper.variable.ends_with("_hooks") {
@@ -213,7 +221,7 @@ impl Look<'_> {
         }
         let mut found: Option<(String, Found)> = None;
         for file in files {
-            let Some(text) = unchanged(file, self.cwd, self.began) else { continue };
+            let Some(text) = self.texts.of_own(file) else { continue };
             let lines = self.lines.iter().filter(|l| l.0 == file).map(|l| l.1);
             let keeper = Keeper { allocated: lines.collect(), ..keeper.clone() };
             // An attribute of this name may be another class's: in another file than the class's own the stacks must lead to it, where another
@@ -234,19 +242,57 @@ impl Look<'_> {
     }
 }
 
-/// The text of a file that has not changed since the recording began.
-pub(crate) fn unchanged(file: &str, cwd: Option<&str>, began: u64) -> Option<String> {
-    let path = if Path::new(file).is_absolute() { PathBuf::from(file) } else { Path::new(cwd?).join(file) };
-    // A pipe that lies there is not waited for.
-    let opened = open_file(&path).ok()?;
-    let is = opened.metadata().ok()?;
-    let is_old = is.modified().ok()? < UNIX_EPOCH + Duration::from_nanos(began);
-    if is.len() > super::scope::MOST as u64 || !is_old {
-        return None;
+/// Files of Python as they lie on this machine.
+pub(crate) struct Texts<'a> {
+    cwd: Option<&'a str>,
+    began: u64,
+    /// The first of the user's own that was asked for and was modified since.
+    modified: RefCell<Option<String>>,
+}
+
+/// Why a file has no text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NoText {
+    /// It was modified since the recording began.
+    Modified,
+    /// It is not there, or is no text, or too long.
+    Unreadable,
+}
+
+impl<'a> Texts<'a> {
+    /// Those of a recording that began then, in nanoseconds of the Unix epoch.
+    pub(crate) fn of(replay: &'a Replay, began: u64) -> Texts<'a> {
+        let cwd = replay.meta().get("cwd").and_then(Value::as_str);
+        Texts { cwd, began, modified: RefCell::default() }
     }
-    let mut text = String::new();
-    opened.take(super::scope::MOST as u64 + 1).read_to_string(&mut text).ok()?;
-    Some(text)
+
+    /// The text of a file that has not changed since the recording began.
+    pub(crate) fn unchanged(&self, file: &str) -> Result<String, NoText> {
+        self.read(file).ok_or(NoText::Unreadable)?
+    }
+
+    /// The same of the user's own; one that was modified is remembered.
+    fn of_own(&self, file: &str) -> Option<String> {
+        let text = self.unchanged(file);
+        if text == Err(NoText::Modified) {
+            self.modified.borrow_mut().get_or_insert_with(|| file.to_owned());
+        }
+        text.ok()
+    }
+
+    fn read(&self, file: &str) -> Option<Result<String, NoText>> {
+        let path = Path::new(file);
+        let path = if path.is_absolute() { PathBuf::from(file) } else { Path::new(self.cwd?).join(file) };
+        // A pipe that lies there is not waited for.
+        let opened = open_file(&path).ok()?;
+        let is = opened.metadata().ok()?;
+        if is.modified().ok()? >= UNIX_EPOCH + Duration::from_nanos(self.began) {
+            return Some(Err(NoText::Modified));
+        }
+        let mut text = String::new();
+        let length = opened.take(super::scope::MOST as u64 + 1).read_to_string(&mut text).ok()?;
+        (length <= super::scope::MOST).then_some(Ok(text))
+    }
 }
 
 /// The script: once it has run to its end `__main__` does not say any more where it lies, and a module-level list is asked about then.
@@ -265,7 +311,30 @@ pub(crate) fn is_of_this_machine(replay: &Replay) -> bool {
 mod tests {
     use super::*;
     use serde_json::json;
+    use std::fs::{File, create_dir_all, remove_dir_all, write};
     use strandline::report::Count;
+
+    #[test]
+    fn the_first_own_file_that_was_modified_since_is_remembered() {
+        let folder = std::env::temp_dir().join(format!("strandline-modified-{}", std::process::id()));
+        create_dir_all(&folder).unwrap();
+        for (name, second) in [("old.py", 999), ("new.py", 1001), ("newer.py", 1002)] {
+            write(folder.join(name), "kept = []").unwrap();
+            let file = File::options().write(true).open(folder.join(name)).unwrap();
+            file.set_modified(UNIX_EPOCH + Duration::from_secs(second)).unwrap();
+        }
+        let texts = Texts { cwd: folder.to_str(), began: 1_000_000_000_000, modified: RefCell::default() };
+        assert_eq!(texts.of_own("old.py").as_deref(), Some("kept = []"));
+        assert_eq!(texts.unchanged("newer.py"), Err(NoText::Modified));
+        assert_eq!(texts.unchanged("gone.py"), Err(NoText::Unreadable));
+        assert_eq!(*texts.modified.borrow(), None, "none of the user's own");
+        assert_eq!(
+            (texts.of_own("gone.py"), texts.of_own("new.py"), texts.of_own("newer.py")),
+            (None, None, None)
+        );
+        assert_eq!(texts.modified.into_inner().as_deref(), Some("new.py"));
+        remove_dir_all(&folder).unwrap();
+    }
 
     #[test]
     fn what_grows_in_entries_that_stay_as_many_is_kept_by_the_innermost_container() {

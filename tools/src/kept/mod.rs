@@ -21,4 +21,4 @@ mod tests;
 mod values;
 mod ways;
 
-pub(crate) use files::{is_of_this_machine, kept_at, kept_in_scopes, unchanged};
+pub(crate) use files::{Texts, is_of_this_machine, kept_at, kept_in_scopes};

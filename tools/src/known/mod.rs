@@ -28,10 +28,14 @@ pub(crate) fn about(
     share: Option<&Share>,
 ) -> Known {
     let held_by = holder::held_by(finding, replay);
-    let kept_at = || kept::kept_at(finding, replay, &held_by, names, began);
-    let kept_at = if share.is_none() { kept_at() } else { None };
-    let (kept_at, kept_too) = kept_at.map_or((None, None), |(one, other)| (Some(one), other));
-    Known { fix: fix_of(finding, replay, &held_by, share), held_by, kept_at, kept_too }
+    let mut known = Known { fix: fix_of(finding, replay, &held_by, share), ..Known::default() };
+    if share.is_none() {
+        match kept::kept_at(finding, replay, &held_by, names, began) {
+            Ok((one, other)) => (known.kept_at, known.kept_too) = (Some(one), other),
+            Err(modified) => known.modified = modified,
+        }
+    }
+    Known { held_by, ..known }
 }
 
 /// The remedy, where the finding is a known leak that the installed version has.

@@ -15,6 +15,7 @@ function finding(f) {
   box.append(title, list);
   const k = f.kept_at, y = site.your_line, a = site.frames[0];
   if (k) say("kept at", el("code", k.source), " ", linked(k, near(k))).append(copyable(place(k), "the place that keeps it"));
+  if (f.modified_source) say("kept at", `unknown: ${near({ file: f.modified_source })} was modified after the run began, so it was not searched`);
   if (a) say("allocated at", linked(a, near(a)), ` ${called(a)}`).append(copyable(place(a), "the place that allocates"));
   if (y && !(a && place(a) === place(y))) say("your line", linked(y, near(y)), ` ${called(y)}`).append(copyable(place(y), "your line"));
   if (ended) {
