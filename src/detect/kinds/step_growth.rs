@@ -20,7 +20,7 @@ const KIND: Kind = Kind::new(&KindInfo {
     ),
     // What keeps tensors without a graph is not helped by detaching them.
     remedy_without_graph: Some(
-        "release what is no longer needed: clear what holds it at the end of each epoch, or limit its size",
+        "release what is no longer needed: clear what holds it at regular intervals, or limit its size",
     ),
     is_leak: true,
     has_holder: true,

@@ -10,6 +10,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, UNIX_EPOCH};
 use strandline::detect::Finding;
+use strandline::event::steps::StepSource;
 use strandline::event::{Frame, Names};
 use strandline::reader::open_file;
 use strandline::replay::Replay;
@@ -156,6 +157,7 @@ fn keeper(scope: &Value, of: &Value, holder: &Value) -> Option<Keeper> {
         graph: is("graph"),
         rebound: of.get("rebound").and_then(Value::as_bool).unwrap_or(false),
         awaited: is("awaited"),
+        trains: false,
         allocated: Vec::new(),
     })
 }
@@ -223,7 +225,7 @@ impl Look<'_> {
         for file in files {
             let Some(text) = self.texts.of_own(file) else { continue };
             let lines = self.lines.iter().filter(|l| l.0 == file).map(|l| l.1);
-            let keeper = Keeper { allocated: lines.collect(), ..keeper.clone() };
+            let keeper = Keeper { allocated: lines.collect(), trains: self.texts.trains, ..keeper.clone() };
             // An attribute of this name may be another class's: in another file than the class's own the stacks must lead to it, where another
             // was found before, or the class is a package's.
             let sure = |f: &Found| if let Found::One(_, sure) = f { *sure } else { 0 };
@@ -246,6 +248,8 @@ impl Look<'_> {
 pub(crate) struct Texts<'a> {
     cwd: Option<&'a str>,
     began: u64,
+    /// The job that they ran in trains.
+    trains: bool,
     /// The first of the user's own that was asked for and was modified since.
     modified: RefCell<Option<String>>,
 }
@@ -263,7 +267,8 @@ impl<'a> Texts<'a> {
     /// Those of a recording that began then, in nanoseconds of the Unix epoch.
     pub(crate) fn of(replay: &'a Replay, began: u64) -> Texts<'a> {
         let cwd = replay.meta().get("cwd").and_then(Value::as_str);
-        Texts { cwd, began, modified: RefCell::default() }
+        let trains = matches!(replay.step_source(), StepSource::Optimizer | StepSource::Backward);
+        Texts { cwd, began, trains, modified: RefCell::default() }
     }
 
     /// The text of a file that has not changed since the recording began.
@@ -323,7 +328,12 @@ mod tests {
             let file = File::options().write(true).open(folder.join(name)).unwrap();
             file.set_modified(UNIX_EPOCH + Duration::from_secs(second)).unwrap();
         }
-        let texts = Texts { cwd: folder.to_str(), began: 1_000_000_000_000, modified: RefCell::default() };
+        let texts = Texts {
+            cwd: folder.to_str(),
+            began: 1_000_000_000_000,
+            trains: true,
+            modified: RefCell::default(),
+        };
         assert_eq!(texts.of_own("old.py").as_deref(), Some("kept = []"));
         assert_eq!(texts.unchanged("newer.py"), Err(NoText::Modified));
         assert_eq!(texts.unchanged("gone.py"), Err(NoText::Unreadable));

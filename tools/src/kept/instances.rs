@@ -111,7 +111,7 @@ mod tests {
         let keeper = |line| Keeper { allocated: vec![line], ..attribute("CatMetric", "value", "list") };
         let source = "m = CatMetric().cuda()\nfor i in r:\n    y = net(x)\n    m.update(y.detach())\n";
         let remedy = is(source, &keeper(3), 4, "m.update(y.detach())");
-        assert_eq!(remedy, "empty it when an epoch ends, as reset() does with a metric");
+        assert_eq!(remedy, "empty it at regular intervals, as reset() does with a metric");
         none(source, &keeper(2));
         let source = "class T:\n    def __init__(self):\n        self.ap = tm.CatMetric()\n    def step(self, y):\n        self.ap(y)\nfor i in r:\n    y = net(x)\n    t.step(y)\n";
         is(source, &keeper(7), 5, "self.ap(y)");

@@ -21,6 +21,8 @@ pub(crate) struct Keeper {
     pub(crate) rebound: bool,
     /// And a backward may still go through that graph: nothing that it saved was seen to have been changed in place since.
     pub(crate) awaited: bool,
+    /// It is a training: an optimizer or calls of backward count its steps.
+    pub(crate) trains: bool,
     /// Lines of this file that the allocation of what is kept led through.
     pub(crate) allocated: Vec<u32>,
 }

@@ -28,8 +28,20 @@ fn is_number(source: &Source<'_>, values: &[Node<'_>]) -> bool {
     values.iter().flat_map(|v| below(*v, &|n| n.kind() != "argument_list")).any(is_one)
 }
 
+/// When to empty something, in a training whose source has epochs; and in a server, or where steps are all that is known.
+const EPOCHS: &str = "at the end of each epoch";
+const ALWAYS: &str = "at regular intervals";
+
 /// What helps at a statement; `None` where nothing that is known does.
 pub(super) fn suggest<'t>(source: &Source<'t>, add: &Add<'t>, keeper: &Keeper) -> Option<String> {
+    let text = in_epochs(source, add, keeper)?;
+    let mut names = source.all("identifier").iter().map(|n| source.text(*n).to_lowercase());
+    let has_epochs = keeper.trains && names.any(|name| name.contains("epoch"));
+    Some(if has_epochs { text } else { text.replace(EPOCHS, ALWAYS) })
+}
+
+/// The same in the words of a training that has epochs.
+fn in_epochs<'t>(source: &Source<'t>, add: &Add<'t>, keeper: &Keeper) -> Option<String> {
     let values = add.values.as_slice();
     let is_sum = matches!(add.node.kind(), "assignment" | "augmented_assignment" | "named_expression");
     let target = part(add.node, "left").filter(|_| is_sum).map(|t| source.text(t));
@@ -69,7 +81,7 @@ pub(super) fn suggest<'t>(source: &Source<'t>, add: &Add<'t>, keeper: &Keeper) -
         );
     }
     if instances::gives(source, add.node, keeper) {
-        return Some("empty it when an epoch ends, as reset() does with a metric".into());
+        return Some("empty it at the end of each epoch, as reset() does with a metric".into());
     }
     if library::is_context(keeper) {
         let value = values.first().map_or("…", |v| source.text(*v));
@@ -148,7 +160,7 @@ pub(super) fn suggest<'t>(source: &Source<'t>, add: &Add<'t>, keeper: &Keeper) -
     let name = source.text(container);
     Some(match of_type {
         OF_LISTS if filled == Some("list") => format!(
-            "call {name}.clear() when an epoch ends, or limit its length: {name} = collections.deque(maxlen=…)"
+            "call {name}.clear() at the end of each epoch, or limit its length: {name} = collections.deque(maxlen=…)"
         ),
         OF_DICTS if filled == Some("dict") => format!(
             "pop() the keys of {name} that are no longer needed, or call {name}.clear() at the end of each epoch"
@@ -186,11 +198,12 @@ fn joins(source: &Source<'_>, value: Node<'_>) -> bool {
 /// Longest text of an object that advice names.
 const LONGEST: usize = 40;
 
-const OF_LISTS: &str = "clear() it when an epoch ends, or limit its length: collections.deque(maxlen=…)";
+const OF_LISTS: &str =
+    "clear() it at the end of each epoch, or limit its length: collections.deque(maxlen=…)";
 const OF_DICTS: &str = "delete what is no longer needed: pop() the key, or clear() at the end of each epoch";
 
 const OF_LISTS_IN_DICTS: &str =
-    "clear() the lists in it when an epoch ends, or pop() the keys that are no longer needed";
+    "clear() the lists in it at the end of each epoch, or pop() the keys that are no longer needed";
 
 /// What helps where a container of such a type gets more and more.
 fn of_container(type_name: &str) -> Option<&'static str> {
@@ -261,6 +274,19 @@ mod tests {
         let statement = format!("kept.append({value})");
         let line = before.lines().count() as u32 + 1;
         is(&format!("{before}{statement}\n"), &global("kept", "list"), line, &statement)
+    }
+
+    #[test]
+    fn only_a_training_with_epochs_is_told_of_them() {
+        let remedy = |range: &str, trains| {
+            let source = format!("for {range}:\n    kept.append(net(x))\n");
+            is(&source, &Keeper { trains, ..global("kept", "list") }, 2, "kept.append(net(x))")
+        };
+        let begins = |remedy: String, words: &str| assert!(remedy.starts_with(words), "{remedy}");
+        begins(remedy("epoch in range(9)", true), "call kept.clear() at the end of each epoch, or limit");
+        for (range, trains) in [("i in range(9)", true), ("epoch in range(9)", false)] {
+            begins(remedy(range, trains), "call kept.clear() at regular intervals, or limit");
+        }
     }
 
     #[test]
