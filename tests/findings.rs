@@ -6,7 +6,7 @@ use serde_json::Value;
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 use std::process::{Command, Stdio};
-use support::{Folder, Job, cache, report, root, strandline};
+use support::{Folder, Job, cache, python, report, root, strandline};
 
 /// What is found in `findings.py WHAT`: nothing that is worse than a note.
 #[track_caller]
@@ -155,6 +155,13 @@ fn pages_are_clicked_in_chromium() {
         .run()
         .succeeded()
         .recording();
+    // Its peak comes after its last step, with its last event.
+    let code = format!(
+        "exec(open({:?}).read())\nimport os\nos.kill(os.getpid(), 9)",
+        root().join("tests/python/judged.py")
+    );
+    let killed = Folder::new("page-killed");
+    let killed = Job::program(&killed, python()).args(["-c", &code]).run().recording();
     let [report, diff] = ["report", "diff"].map(OsStr::new);
     let leak_page = page("leak", &[report, leak.as_os_str()]);
     let mut more =
@@ -162,6 +169,7 @@ fn pages_are_clicked_in_chromium() {
     let linked = ["--source-links", "github"].map(OsStr::new);
     more.push(page("linked", &[report, leak.as_os_str(), linked[0], linked[1]]));
     more.push(page("diff", &[diff, leak.as_os_str(), names.as_os_str()]));
+    more.push(page("killed", &[report, killed.as_os_str()]));
     let named = |name: &str, path: &Path| [OsStr::new(name), path.as_os_str()].join(OsStr::new("="));
     let runs = [("base", &leak), ("patch", &names)].map(|(name, path)| named(name, path));
     let again = named("again", &leak);

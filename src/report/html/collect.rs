@@ -104,7 +104,7 @@ impl Pass {
         }
         let (events, time) = (self.replay.events(), event.time.0);
         for lane in &mut self.lanes {
-            let in_step = lane.peak_step.0 < time && time <= lane.peak_step.1;
+            let in_step = lane.peak_step.0 <= time && time <= lane.peak_step.1;
             if !in_step && events != lane.peak_event + 1 {
                 continue;
             }
@@ -176,10 +176,12 @@ impl Pass {
     }
 }
 
-/// When a step began and ended, as far as rows of steps tell.
+/// When a step began and ended, as far as rows of steps tell; of what came after the last step, that step's beginning.
 fn span(d: &crate::replay::Device, step: u32) -> (u64, u64) {
-    let began = d.rows.iter().rev().find(|r| r.step < step).map_or(0, |r| r.time.0);
-    (began, d.rows.iter().find(|r| r.step >= step).map_or(u64::MAX, |r| r.time.0))
+    let ended = d.rows.iter().find(|r| r.step >= step).map(|r| r.time.0);
+    let is_after = ended.is_none() && d.ooms.is_empty();
+    let before = d.rows.iter().rev().filter(|r| r.step < step).nth(usize::from(is_after));
+    (before.map_or(0, |r| r.time.0), ended.unwrap_or(u64::MAX))
 }
 
 /// Halves the points when there are too many; of two the higher one stays.

@@ -48,7 +48,7 @@ function within() {
   const clock = end >= 1e6 ? [1e6, "s"] : [1000, "ms"], marks = ticks(0, end / clock[0], w / 110);
   g.fillStyle = css("soft"); g.textAlign = "center";
   (marks.length > 1 ? marks : [0, end / clock[0]]).forEach(t => g.fillText(`${Number(t.toFixed(1))} ${clock[1]}`, Math.max(left + 10, Math.min(w - 22, left + (w - left - 8) * t * clock[0] / end)), h - 6));
-  $("within").setAttribute("aria-label", `Memory within ${unit()} ${number(lane.d.peak_step || 0)}, which took ${(end / 1000).toFixed(1)} ms: at most ${size(highest)}`);
+  $("within").setAttribute("aria-label", `${$("within-title").textContent}, which took ${(end / 1000).toFixed(1)} ms: at most ${size(highest)}`);
 }
 function ages() {
   const v = lane.c.end ? lane.c.end.ages : [], [g, w, h] = canvas("ages"), left = 78, bottom = 22;

@@ -70,7 +70,9 @@ function steps() {
     g.strokeStyle = g.fillStyle = style; g.setLineDash([3, 3]); g.beginPath(); g.moveTo(at, 8); g.lineTo(at, h - bottom); g.stroke(); g.setLineDash([]);
     if (level && (right ? at - wide : at) < taken) return;
     if (level) taken = right ? at : at + wide;
-    g.textAlign = right ? "right" : "left"; g.fillText(short, at + (right ? -4 : 4), level ? 34 : 20);
+    const line = level ? 34 : 20;
+    g.fillStyle = css("paper"); g.globalAlpha = .8; g.fillRect(right ? at - wide + 2 : at + 2, line - 11, wide - 4, 15); g.globalAlpha = 1; g.fillStyle = style;
+    g.textAlign = right ? "right" : "left"; g.fillText(short, at + (right ? -4 : 4), line);
   };
   c.marks.slice(0, 30).forEach(([s, text]) => { if (s >= first && s <= right) flag(s, text, css("soft"), 1); });
   if (ended) flag(last, "out of memory", css("bad"));
