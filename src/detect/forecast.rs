@@ -172,7 +172,7 @@ pub(super) struct Headroom {
     /// The same for the least that a step needs at its peak.
     pub(super) most: u64,
     pub(super) known: bool,
-    /// The part of it that lies in pieces which nothing fits into, where there is more and more of that.
+    /// The part of it that lies in pieces which nothing fits into, where there is more and more of that, or torch cannot give it back.
     pub(super) pieces: Option<Pieces>,
     /// By how much more with each step a step needs at its peak than at its end.
     pub(super) needs: f64,
@@ -188,7 +188,8 @@ impl Headroom {
     }
 }
 
-/// What torch has reserved beyond what a step needs at its peak, where it never uses it: bytes now, and how many more with each step.
+/// What torch has reserved beyond what a step needs at its peak, where it never uses it: bytes now, and how many more with each step (0: as
+/// many).
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pieces {
     pub(super) bytes: u64,
@@ -202,6 +203,9 @@ const LAST_ROWS: usize = 256;
 const WORTH: u64 = 1 << 20;
 /// The part of a device that pieces may take which do not become more: one in so many bytes.
 const SLACK: u64 = 32;
+/// What grows has used pieces that have become less by more than one in so many bytes of it; and that is known once it has grown by one in so
+/// many bytes of the pieces.
+const USED: u64 = 4;
 /// Marks after which a forecast is so narrow that this matters.
 pub(super) const NARROW: u32 = 64;
 
@@ -220,6 +224,35 @@ fn unused(r: &StepRow) -> u64 {
 fn pieces(rows: &[StepRow]) -> Option<Pieces> {
     let now = rows.iter().rev().take(LOOK_BACK).map(unused).min().unwrap_or(0);
     rise(rows, unused).map(|r| Pieces { bytes: r.floors[1].max(now), per_step: r.per_step() })
+}
+
+/// What of `idle` bytes lies in pieces that what grows cannot use and torch cannot give back, where that does not become more: what grows would
+/// have used them, and torch gives back segments without a block alone.
+fn lost(replay: &Replay, device: DeviceId, rows: &[StepRow], idle: u64, worth: u64) -> Option<Pieces> {
+    let rows = rows.get(rows.len().saturating_sub(LAST_ROWS)..)?;
+    let [first, .., last] = rows else { return None };
+    let before = rows.iter().take(LOOK_BACK).map(unused).min()?;
+    let grown = last.allocated.0.saturating_sub(first.allocated.0);
+    let is_used = before.saturating_sub(idle).saturating_mul(USED) > grown;
+    if rows.len() < 2 * LOOK_BACK || is_used || grown < idle / USED || idle < worth {
+        return None;
+    }
+    let bytes = idle.saturating_sub(releasable(replay, device));
+    (bytes >= worth).then_some(Pieces { bytes, per_step: 0.0 })
+}
+
+/// Bytes of segments that have no block, or whose free ranges torch can give back.
+fn releasable(replay: &Replay, device: DeviceId) -> u64 {
+    let segments: Vec<_> = replay.segments(device).collect();
+    let mut free = vec![true; segments.len()];
+    for h in replay.blocks(device) {
+        let at = segments.partition_point(|s| s.addr <= h.block.addr);
+        if let Some(is_free) = at.checked_sub(1).and_then(|at| free.get_mut(at)) {
+            *is_free = false;
+        }
+    }
+    let can = segments.iter().zip(free).filter(|(s, is_free)| *is_free || s.expandable);
+    can.map(|(s, _)| s.size.0).fold(0, u64::saturating_add)
 }
 
 /// The headroom of a device. `since`: the step in which what grows began to, after which a rise of what torch does not use counts.
@@ -249,7 +282,8 @@ pub(super) fn headroom(replay: &Replay, device: DeviceId, since: u32) -> Headroo
     let needs = rise(&d.rows, above).map_or(0.0, |r| r.per_step());
     let idle = d.rows.iter().rev().take(LOOK_BACK).map(unused).min().unwrap_or(0);
     let after = d.rows.get(d.rows.partition_point(|r| r.step < since)..).unwrap_or_default();
-    Headroom { bytes, most, known, pieces: pieces(after), needs, slack: idle.min(usable / SLACK) }
+    let pieces = pieces(after).or_else(|| lost(replay, device, after, idle, usable / SLACK));
+    Headroom { bytes, most, known, pieces, needs, slack: idle.min(usable / SLACK) }
 }
 
 /// The later half of a growth as a part of the earlier one, below which its rate is called falling.

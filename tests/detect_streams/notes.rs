@@ -104,6 +104,40 @@ fn segments_that_small_old_blocks_pin_are_named() {
     none(&pinned(false, true), Kind::Fragmentation);
 }
 
+/// Steps until the card is full, of a leak of 64 MiB a step beside ten segments of 256 MiB. `pins`: an old block lies in each. `inside`: what
+/// leaks comes to lie in them.
+fn full_after(pins: bool, inside: bool) -> u64 {
+    let mut s = Script::new();
+    for i in 0..10 {
+        s.take(place(i), 256 * MIB, MAIN, MAIN_POOL);
+        if pins {
+            s.alloc(place(i), 16 * MIB, MAIN, 2);
+        }
+    }
+    s.take(1, 2 * MIB, MAIN, MAIN_POOL);
+    for step in 0..30 {
+        let apart = place(100 + step);
+        let at = if inside { place(step / 3) + (1 + step % 3) * (64 * MIB / 512) } else { apart };
+        if !inside {
+            s.take(apart, 64 * MIB, MAIN, MAIN_POOL);
+        }
+        s.alloc(at, 64 * MIB, MAIN, 1);
+        s.idle_step();
+    }
+    let j = judged(&s);
+    let grows = j.standing().into_iter().find(|f| f.kind == Kind::StepGrowth);
+    grows.and_then(|f| f.steps_to_oom).expect("a forecast").mid
+}
+
+/// Ten pieces of 240 MiB are 37 steps of the leak.
+#[test]
+fn pieces_that_a_leak_does_not_use_and_torch_cannot_give_back_are_no_room() {
+    let whole = full_after(false, false);
+    let pinned = full_after(true, false);
+    assert!((36..=43).contains(&(whole - pinned)), "{whole} with free segments, {pinned} with pinned ones");
+    assert!(full_after(true, true) + 5 > whole, "what leaks uses them: {}", full_after(true, true));
+}
+
 #[test]
 fn what_piles_up_and_vanishes_at_once_is_told_from_a_queue() {
     for (queue, want) in [(false, true), (true, false)] {
