@@ -7,7 +7,7 @@ const INSTALLED: [&str; 2] = ["/site-packages/", "/dist-packages/"];
 /// Libraries of PyTorch, CUDA and the system, by the beginning of their names.
 pub(super) const PUBLIC: WordList = WordList(
     "libc10 libtorch libcaffe2 libcuda libcublas libcudnn libcufft libcurand libcusolver libcusparse \
-     libcupti libnccl libnvidia- libnvrtc libnvToolsExt libstdc++. libc.so libm.so libgcc_s. libpython3.",
+     libcupti libnccl libnvidia- libnvrtc libnvToolsExt libstdc++. libc.so libm.so libgcc_s. libpython3. libffi.",
 );
 /// Nodes of PyTorch's own that are not called after a function.
 pub(super) const NODES: [&str; 6] =
