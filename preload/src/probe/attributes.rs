@@ -72,7 +72,9 @@ impl Python {
             let (values, shared) = match self.minor {
                 11 => (read(object - 32), 872),
                 12 if read(object - 24) & 1 == 1 => (read(object - 24) + 1, 880),
-                13 if flags & INLINE_VALUES != 0 && read(object + 16) >> 24 & 0xff == 1 => (object + 24, 880),
+                13.. if flags & INLINE_VALUES != 0 && read(object + 16) >> 24 & 0xff == 1 => {
+                    (object + 24, if self.minor >= 15 { 888 } else { 880 })
+                }
                 _ => return,
             };
             let keys = read(kind + shared);

@@ -1,10 +1,11 @@
 //! Where a container ends, as it says itself: `deque.maxlen`, the maxsize of `functools.lru_cache`, of `queue.Queue` and its like.
 
+use super::layout::{LIST_ITEMS, tuple_items};
 use super::objects::{BASIC_SIZE, Class, HEAP_TYPE, Python, SIZE, TYPE_FLAGS, type_of};
 use crate::platform::memory::read;
 use std::ffi::CStr;
 
-/// Of a deque: how many entries it takes. The same place from 3.9 to 3.14.
+/// Of a deque: how many entries it takes. The same place from 3.9 to 3.15.
 const MAXLEN: u64 = 64;
 
 /// A container's own bound.
@@ -137,8 +138,6 @@ impl Python {
     /// `object` must be alive, and of this class; with the GIL held.
     unsafe fn in_deques(&self, object: u64, class: Class) -> Option<(u64, u64)> {
         const DEQUES: u64 = 1_024;
-        // Where a list points to its entries, and a tuple has them.
-        const ITEMS: u64 = 24;
         let (mut all, mut is_one) = ((0, 0), true);
         let mut each = |child: u64| {
             // SAFETY: the caller's promise; what a container has is alive, and a deque has its maxlen there.
@@ -158,7 +157,10 @@ impl Python {
             match class {
                 Class::Dict => self.items(object, |_, value| each(value)),
                 Class::List | Class::Tuple => {
-                    let items = if class == Class::List { read(object + ITEMS) } else { object + ITEMS };
+                    let items = match class {
+                        Class::List => read(object + LIST_ITEMS),
+                        _ => object + tuple_items(self.minor),
+                    };
                     (0..read(object + SIZE)).all(|i| each(read(items + 8 * i)));
                 }
                 _ => return None,

@@ -15,6 +15,10 @@ pub(super) struct Frames {
     globals: u64,
     /// A generator: its frame.
     generator: u64,
+    /// What a generator's state is while it runs; more than that: it has ended.
+    executing: i8,
+    /// Whether a variable's word has a tag in its lowest two bits (3.14 and newer).
+    tagged: bool,
 }
 
 /// A variable of a frame, which has a value.
@@ -44,10 +48,11 @@ impl Frames {
         };
         let (globals, generator) = match minor {
             11 => (8, 80),
-            12 | 13 => (24, 72),
+            12..=15 => (24, 72),
             _ => return None,
         };
-        Some(Frames { head, next, globals, generator })
+        let executing = if minor >= 15 { 4 } else { 0 };
+        Some(Frames { head, next, globals, generator, executing, tagged: minor >= 14 })
     }
 
     /// The states of all threads.
@@ -104,6 +109,20 @@ impl Frames {
         all
     }
 
+    /// The object that a variable's word refers to; `None` where it has none: null, and what the interpreter keeps there itself (a number, an error).
+    fn untagged(&self, word: u64) -> Option<u64> {
+        /// The object is counted elsewhere.
+        const DEFERRED: u64 = 1;
+        /// No object.
+        const OTHER: u64 = 2;
+        let object = match self.tagged {
+            true if word & OTHER != 0 => 0,
+            true => word & !DEFERRED,
+            false => word,
+        };
+        Some(object).filter(|o| *o != 0)
+    }
+
     /// Hands out the variables of a frame that have a value.
     ///
     /// # Safety
@@ -113,10 +132,7 @@ impl Frames {
         // SAFETY: a frame holds its code, and has as many variables as that says; each is null or an object that is alive.
         unsafe {
             for at in 0..python.variables(code) {
-                let value = read(frame.locals + 8 * at);
-                if value == 0 {
-                    continue;
-                }
+                let Some(value) = self.untagged(read(frame.locals + 8 * at)) else { continue };
                 let value = if python.is_cell(value) { python.in_cell(value) } else { Some(value) };
                 value.into_iter().for_each(|value| each(Variable { value, code, at }));
             }
@@ -136,13 +152,12 @@ impl Frames {
         is: impl Fn(u64) -> bool,
     ) -> Option<Variable> {
         const FRAME: u64 = 24;
-        // `gi_frame_state`, five bytes before the frame: more than this one says that it has ended (3.11 to 3.13).
-        const EXECUTING: i8 = 0;
         let mut found = None;
         // SAFETY: the caller's promise; its frame lies in it, or is pointed to, and has code that is checked to be such. Until a generator has
         // ended, and in a frame that is an object at any time, a variable is null or has an object that is alive.
         unsafe {
-            if !is_frame && (read(holder + self.generator - 8) >> 24) as i8 > EXECUTING {
+            // `gi_frame_state`, five bytes before the frame.
+            if !is_frame && (read(holder + self.generator - 8) >> 24) as i8 > self.executing {
                 return None;
             }
             let frame = if is_frame { read(holder + FRAME) } else { holder + self.generator };

@@ -1,8 +1,19 @@
-//! Where CPython keeps what of modules and functions.
+//! Where CPython keeps what of modules, functions and containers.
 
-/// Module: its dictionary, its name.
+/// Module: its dictionary.
 pub(super) const MODULE_DICT: u64 = 16;
-pub(super) const MODULE_NAME: u64 = 48;
+/// List: where it points to its entries.
+pub(super) const LIST_ITEMS: u64 = 24;
+
+/// Module: its name.
+pub(super) fn module_name(minor: u32) -> u64 {
+    if minor >= 15 { 40 } else { 48 }
+}
+
+/// Tuple: its first entry. From 3.14 on its hash lies before that.
+pub(super) fn tuple_items(minor: u32) -> u64 {
+    if minor >= 14 { 32 } else { 24 }
+}
 
 /// Where a function keeps what.
 pub(super) struct InFunction {

@@ -2,7 +2,7 @@
 //! never values.
 
 use super::frames::Variable;
-use super::layout::{MODULE_DICT, MODULE_NAME};
+use super::layout::{MODULE_DICT, module_name, tuple_items};
 use super::objects::{HEAP_TYPE, Python, SIZE, TYPE_BASE, TYPE_DICT, TYPE_FLAGS, type_of};
 use crate::platform::memory::is_address;
 use crate::platform::memory::read;
@@ -11,8 +11,6 @@ use serde_json::{Value, json};
 
 /// Longest path that is told.
 const LONGEST: u64 = 1_024;
-/// What a tuple begins with.
-const ITEMS: u64 = 24;
 /// Entries of a class or a module that are looked through for one of them.
 const ENTRIES: u32 = 4_096;
 /// Classes that only wrap what somebody keeps: the name that says more is the one of whoever has them.
@@ -178,8 +176,9 @@ impl Python {
     /// # Safety
     /// `tuple` must be a tuple that is alive, or no address.
     pub(super) unsafe fn entry(&self, tuple: u64, i: u64) -> Option<u64> {
+        let items = tuple_items(self.minor);
         // SAFETY: the caller's promise, and the tuple has more than `i` entries.
-        unsafe { (is_address(tuple) && i < read(tuple + SIZE)).then(|| read(tuple + ITEMS + 8 * i)) }
+        unsafe { (is_address(tuple) && i < read(tuple + SIZE)).then(|| read(tuple + items + 8 * i)) }
     }
 
     /// Where a class stands: a scope of no variable yet.
@@ -280,7 +279,9 @@ impl Python {
             }
             self.items(all, |key, module| {
                 let is_named = |string| self.ascii(string) == Some(name.as_bytes());
-                let is_it = self.is_module(module) && is_named(key) && is_named(read(module + MODULE_NAME));
+                let is_it = self.is_module(module)
+                    && is_named(key)
+                    && is_named(read(module + module_name(self.minor)));
                 if is_it {
                     found = Some(read(module + MODULE_DICT));
                 }

@@ -2,7 +2,7 @@
 
 use super::climb::{Climb, KEYS};
 use super::contexts;
-use super::layout::{MODULE_DICT, MODULE_NAME, in_function};
+use super::layout::{MODULE_DICT, in_function, module_name};
 use super::named::{Place, Rank};
 use super::names::Scope;
 use super::objects::{Class, TYPE_DICT};
@@ -176,7 +176,8 @@ impl Climb {
                     // Every module has that; it is called as a module of its own.
                     Class::Module if key == "__builtins__" => continue,
                     Class::Module => {
-                        let text = format!("{}.{key}", w.python.text(read(owner + MODULE_NAME)));
+                        let text =
+                            format!("{}.{key}", w.python.text(read(owner + module_name(w.python.minor))));
                         let scope = w.python.scope_in_module(dict, key);
                         Place { rank: Rank::Global, text, scope, owner }
                     }

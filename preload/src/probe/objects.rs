@@ -13,7 +13,7 @@ use std::ffi::{CStr, c_int, c_void};
 type Visit = extern "C" fn(u64, *mut c_void) -> c_int;
 type Traverse = extern "C" fn(u64, Visit, *mut c_void) -> c_int;
 
-// `PyObject`, `PyVarObject`, `PyTypeObject`: the same offsets from 3.9 to 3.13.
+// `PyObject`, `PyVarObject`, `PyTypeObject`: the same offsets from 3.9 to 3.15.
 pub(super) const TYPE: u64 = 8;
 pub(super) const SIZE: u64 = 16;
 const TYPE_NAME: u64 = 24;
@@ -157,7 +157,7 @@ impl Python {
     /// # Errors
     /// Why this Python cannot be asked.
     pub(super) fn look_up(minor: u32) -> Result<Python, String> {
-        if !(9..=13).contains(&minor) {
+        if !(9..=15).contains(&minor) {
             return Err(format!("Python 3.{minor} is not known to the probe"));
         }
         let find = |name: &CStr| match real::python(name) as u64 {

@@ -1,6 +1,7 @@
 //! Large containers, piece by piece: a list of a million entries would be a slice of its own.
 
 use super::budget::Budget;
+use super::layout::{LIST_ITEMS, tuple_items};
 use super::objects::{Class, HEAP_TYPE, Kind, Python, TYPE_FLAGS, references, type_of};
 use crate::platform::memory::is_address;
 use crate::platform::memory::read;
@@ -83,7 +84,6 @@ impl Python {
         from: u64,
         each: &mut impl FnMut(u64),
     ) -> Option<u64> {
-        const ITEMS: u64 = 24;
         // Of a set: entries that its table has, less one, and where that is; an entry is the object and its hash.
         const SET_MASK: u64 = 32;
         const SET_TABLE: u64 = 40;
@@ -116,7 +116,10 @@ impl Python {
         }
         // SAFETY: a list points to its entries, a tuple ends with them; there are as many as it says.
         unsafe {
-            let items = if kind.class == Class::List { read(object + ITEMS) } else { object + ITEMS };
+            let items = match kind.class {
+                Class::List => read(object + LIST_ITEMS),
+                _ => object + tuple_items(self.minor),
+            };
             let count = self.entries(object, kind.class).unwrap_or(0);
             let to = count.min(from.saturating_add(PIECE));
             (from..to).map(|i| read(items + 8 * i)).filter(|child| *child != 0).for_each(each);

@@ -7,7 +7,7 @@
 
 use super::budget::Budget;
 use super::climb::Climb;
-use super::layout::{MODULE_DICT, MODULE_NAME, in_function};
+use super::layout::{MODULE_DICT, in_function, module_name};
 use super::named::{Named, Place, Rank};
 use super::objects::{Class, TYPE_DICT, references, type_of};
 use super::registered;
@@ -61,7 +61,7 @@ pub(super) unsafe fn has(w: &World, types: &mut Types<'_>, named: &Named) -> Opt
                 found
             }
             Class::Module => {
-                let name = w.python.text(read(owner + MODULE_NAME));
+                let name = w.python.text(read(owner + module_name(w.python.minor)));
                 among(read(owner + MODULE_DICT), &name, types)
             }
             Class::Dict if named.rank == Rank::Global => {

@@ -1,10 +1,10 @@
 //! All objects that Python's collector tracks, read from its own lists: nothing is created, nothing is counted.
 //!
-//! The collector keeps its objects in circular lists whose heads lie in the interpreter's state, in this order since 3.9:
+//! The collector keeps its objects in circular lists whose heads lie in the interpreter's state, in this order from 3.9 to 3.13:
 //! three generations (head, threshold, count), a pointer to the first of them, the frozen objects, nine numbers,
 //! whether it is at work, two lists of the script's, and how many objects the last full collection left.
-//! That pointer, and the heads that point to themselves, are how the place is recognised;
-//! a Python that has no such place (3.14, free-threaded builds) is not looked into.
+//! In 3.14 and 3.15 that pointer comes last. It, and the heads that point to themselves, are how the place is recognised;
+//! a Python that has no such place (the first releases of 3.14, free-threaded builds) is not looked into.
 //!
 //! Every free is recorded with whether the collector was at work: what it frees was kept by reference cycles. And the first
 //! allocation after a full collection says that there was one: what lives on after it is not kept by cycles alone.
@@ -20,44 +20,88 @@ pub(crate) const HEADER: u64 = 16;
 const SEARCHED: usize = 2048;
 /// Distance of the generations from each other.
 const GENERATION: u64 = 24;
-/// From the first generation on: the pointer to it, the frozen objects, the full collections so far, whether it is at work,
-/// and how many objects there were after the last full collection.
-const POINTER: u64 = 3 * GENERATION;
-const FROZEN: u64 = POINTER + 8;
-const COLLECTIONS: u64 = FROZEN + GENERATION + 6 * 8;
-const AT_WORK: u64 = FROZEN + GENERATION + 9 * 8;
-const LONG_LIVED: u64 = AT_WORK + 8 + 2 * 8;
+
+/// Where a version keeps what, from the first generation on.
+#[derive(Debug, PartialEq, Eq)]
+struct Places {
+    /// The pointer to the first generation.
+    pointer: u64,
+    /// The frozen objects.
+    frozen: u64,
+    /// How many full collections there were; in 3.15 a pointer to what it counts.
+    collections: u64,
+    /// Whether it is at work.
+    at_work: u64,
+    /// How many objects there were after the last full collection.
+    long_lived: u64,
+}
+
+impl Places {
+    /// Those of a version of CPython 3, if they are known.
+    fn of(minor: u32) -> Option<&'static Places> {
+        match minor {
+            9..=13 => {
+                Some(&Places { pointer: 72, frozen: 80, collections: 152, at_work: 176, long_lived: 200 })
+            }
+            14 => Some(&Places { pointer: 232, frozen: 72, collections: 144, at_work: 168, long_lived: 216 }),
+            15 => Some(&Places { pointer: 160, frozen: 72, collections: 96, at_work: 104, long_lived: 144 }),
+            _ => None,
+        }
+    }
+
+    /// Whether the counts of collections lie elsewhere, in memory that goes with the interpreter.
+    fn is_counted_elsewhere(&self) -> bool {
+        self.at_work == self.collections + 8
+    }
+}
 
 /// Where the lists are.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Collector {
     /// The first generation.
     generations: u64,
+    places: &'static Places,
 }
 
 impl Collector {
     /// Finds it in an interpreter's state. With the GIL held.
     pub(crate) fn find(interpreter: u64) -> Option<Collector> {
+        Collector::of_version(interpreter, version::python_minor()?)
+    }
+
+    fn of_version(interpreter: u64, minor: u32) -> Option<Collector> {
+        let places = Places::of(minor)?;
         let state = memory::range(interpreter, SEARCHED);
-        let places = state.iter().enumerate().filter_map(|(i, &word)| {
+        let pointers = state.iter().enumerate().filter_map(|(i, &word)| {
             let at = interpreter + 8 * i as u64;
-            (word == at.wrapping_sub(POINTER)).then_some(word)
+            (word == at.wrapping_sub(places.pointer)).then_some(word)
         });
-        let mut found = places.filter(|&g| is_plausible(g)).map(|generations| Collector { generations });
+        let mut found =
+            pointers.map(|generations| Collector { generations, places }).filter(|c| c.is_plausible());
         // Two of them would mean that this is not understood.
         found.next().filter(|_| found.next().is_none())
+    }
+
+    fn heads(self) -> [u64; 4] {
+        [0, GENERATION, 2 * GENERATION, self.places.frozen].map(|offset| self.generations + offset)
+    }
+
+    /// Each head's neighbours point back to it, and the flag is one.
+    fn is_plausible(self) -> bool {
+        let flag = memory::at::<1>(self.generations + self.places.at_work).map(|[w]| w as u32);
+        self.heads().into_iter().all(|h| neighbours(h).is_some()) && matches!(flag, Some(0 | 1))
     }
 
     /// Whether the collector is at work, so that its lists are not whole.
     pub(crate) fn is_at_work(self) -> bool {
         // SAFETY: `find` has read this part of the interpreter's state, which lives as long as the process.
-        unsafe { read(self.generations + AT_WORK) as u32 != 0 }
+        unsafe { read(self.generations + self.places.at_work) as u32 != 0 }
     }
 
     /// How many objects the last full collection left: a lower bound for a start; 0 where there was none.
     pub(crate) fn long_lived(self) -> u64 {
         // SAFETY: as above, two words behind what `find` has read, in the same structure.
-        let n = unsafe { read(self.generations + LONG_LIVED) };
+        let n = unsafe { read(self.generations + self.places.long_lived) };
         if n < 1 << 40 { n } else { 0 }
     }
 
@@ -70,10 +114,26 @@ impl Collector {
         })
     }
 
+    /// Whether its counts lie as [`Work`] has them.
+    fn is_like_work(&self) -> bool {
+        self.places.at_work - self.places.collections == core::mem::offset_of!(Work, at_work) as u64
+    }
+
     /// Full collections so far: such a one puts the lists into another order.
     fn collections(self) -> u64 {
-        // SAFETY: as above.
-        unsafe { read(self.generations + COLLECTIONS) }
+        /// In 3.15: the last three full collections, each with its count, and which of them is the newest.
+        const NEWEST: u64 = 1_104;
+        const ENTRY: u64 = 64;
+        const COUNT: u64 = 912 + 16;
+        // SAFETY: as above; where the counts lie elsewhere, they do so as long as the interpreter is there.
+        unsafe {
+            let at = read(self.generations + self.places.collections);
+            if !self.places.is_counted_elsewhere() {
+                return at;
+            }
+            let newest = u64::from(read(at + NEWEST) as u8).min(2);
+            read(at + COUNT + newest * ENTRY)
+        }
     }
 }
 
@@ -105,8 +165,6 @@ struct Work {
     at_work: AtomicU32,
 }
 
-const _: () = assert!(core::mem::offset_of!(Work, at_work) as u64 == AT_WORK - COLLECTIONS);
-
 /// The main interpreter's; null: not known.
 #[unsafe(link_section = ".data.strandline_hot")]
 static WATCHED: AtomicPtr<Work> = AtomicPtr::new(core::ptr::null_mut());
@@ -115,18 +173,18 @@ static WATCHED: AtomicPtr<Work> = AtomicPtr::new(core::ptr::null_mut());
 #[unsafe(link_section = ".data.strandline_hot")]
 static TOLD: AtomicU64 = AtomicU64::new(0);
 
-/// From now on [`is_watched_at_work`] and [`full_gc_pending`] know. With the GIL held. Only of 3.11 to 3.13: their main interpreter's state is a static
-/// variable, which outlives the interpreter, as frees do.
+/// From now on [`is_watched_at_work`] and [`full_gc_pending`] know. With the GIL held. Only of 3.11 to 3.14: their main interpreter's state is a static
+/// variable, which outlives the interpreter, as frees do. So is that of 3.15, but what it counts lies elsewhere, and is gone with it.
 #[cold]
 pub(crate) fn watch() {
-    let known = version::python_minor().is_some_and(|m| (11..=13).contains(&m));
+    let known = version::python_minor().is_some_and(|m| (11..=14).contains(&m));
     if !known || version::is_free_threaded() || !WATCHED.load(Relaxed).is_null() {
         return;
     }
     // SAFETY: the function has had this type since 3.7, and only returns an address.
     let main = unsafe { real::of_python::<extern "C" fn() -> u64>(c"PyInterpreterState_Main") };
-    if let Some(c) = main.and_then(|main| Collector::find(main())) {
-        WATCHED.store((c.generations + COLLECTIONS) as *mut Work, Relaxed);
+    if let Some(c) = main.and_then(|main| Collector::find(main())).filter(Collector::is_like_work) {
+        WATCHED.store((c.generations + c.places.collections) as *mut Work, Relaxed);
     }
 }
 
@@ -162,10 +220,6 @@ fn ended(w: &Work) -> u64 {
     w.collections.load(Relaxed).wrapping_add(1)
 }
 
-fn heads(generations: u64) -> [u64; 4] {
-    [0, GENERATION, 2 * GENERATION, FROZEN].map(|offset| generations + offset)
-}
-
 /// Neighbours of a header, where both point back to it: it is in one of the lists.
 fn neighbours(header: u64) -> Option<[u64; 2]> {
     let [next, previous] = memory::at::<2>(header)?.map(|w| w & !3);
@@ -178,12 +232,6 @@ fn neighbours(header: u64) -> Option<[u64; 2]> {
 /// collector is not at work: an object that is not tracked any more, and memory that is none, have no neighbours that know them.
 pub(crate) fn is_tracked(object: u64) -> bool {
     object > HEADER && neighbours(object - HEADER).is_some()
-}
-
-/// Each head's neighbours point back to it, and the flag is one.
-fn is_plausible(generations: u64) -> bool {
-    let flag = memory::at::<1>(generations + AT_WORK).map(|[w]| w as u32);
-    heads(generations).into_iter().all(|h| neighbours(h).is_some()) && matches!(flag, Some(0 | 1))
 }
 
 /// How far a slice of a walk has come.
@@ -233,7 +281,7 @@ impl Walk {
         collector: Collector,
         mut each: impl FnMut(u64) -> bool,
     ) -> Reached {
-        let heads = heads(collector.generations);
+        let heads = collector.heads();
         let full = collector.collections();
         if self.begun && self.full != full && !self.begin_again(0) {
             return Reached::Lost;
@@ -302,19 +350,34 @@ impl Walk {
 mod tests {
     use super::*;
 
-    /// An interpreter's state with lists of objects; which object is where.
+    /// The state of an interpreter of a version with lists of objects; which object is where.
     struct Lists {
+        minor: u32,
         state: Vec<u64>,
         objects: Vec<[u64; 4]>,
     }
 
     impl Lists {
         fn new(lists: [&[usize]; 4]) -> Lists {
+            Lists::of_version(13, lists)
+        }
+
+        fn of_version(minor: u32, lists: [&[usize]; 4]) -> Lists {
             let count = lists.iter().map(|l| l.len()).sum();
-            let mut all = Lists { state: vec![0; SEARCHED + 64], objects: vec![[0; 4]; count] };
-            all.state[5 + 9] = all.generations();
+            let mut all = Lists { minor, state: vec![0; SEARCHED + 64], objects: vec![[0; 4]; count] };
+            let pointer = all.word(all.places().pointer);
+            all.state[pointer] = all.generations();
             all.link(lists);
             all
+        }
+
+        fn places(&self) -> &'static Places {
+            Places::of(self.minor).expect("a known version")
+        }
+
+        /// The word of the state that lies so far behind the first generation.
+        fn word(&self, place: u64) -> usize {
+            5 + (place / 8) as usize
         }
 
         fn base(&self) -> u64 {
@@ -344,7 +407,8 @@ mod tests {
         /// Links the lists anew; an object that is in none is not tracked.
         fn link(&mut self, lists: [&[usize]; 4]) {
             self.objects.iter_mut().for_each(|o| o[0] = 0);
-            for (head, list) in heads(self.generations()).into_iter().zip(lists) {
+            let heads = Collector { generations: self.generations(), places: self.places() }.heads();
+            for (head, list) in heads.into_iter().zip(lists) {
                 let ring: Vec<u64> =
                     std::iter::once(head).chain(list.iter().map(|i| self.header(*i))).collect();
                 for (i, &at) in ring.iter().enumerate() {
@@ -356,7 +420,7 @@ mod tests {
         }
 
         fn find(&self) -> Option<Collector> {
-            Collector::find(std::hint::black_box(self.base()))
+            Collector::of_version(std::hint::black_box(self.base()), self.minor)
         }
 
         /// Walks on for so many objects.
@@ -376,23 +440,41 @@ mod tests {
 
     #[test]
     fn the_place_is_recognised_and_walked_from_the_newest() {
-        let mut l = Lists::new([&[4, 5], &[], &[0, 1, 2], &[3]]);
-        assert!(!l.find().expect("found").is_at_work());
-        assert_eq!(l.walk(&mut Walk::default(), 99), (vec![5, 4, 2, 1, 0, 3], Reached::End));
-        assert!(is_tracked(l.header(3) + HEADER) && !is_tracked(0));
-        let flag = 5 + (AT_WORK / 8) as usize;
-        l.state[flag] = 1;
-        assert!(l.find().expect("found").is_at_work());
-        l.state[flag] = 7;
-        assert!(l.find().is_none(), "no such flag");
-        l.state[flag] = 0;
-        l.state[flag + 3] = 5_000_000;
-        assert_eq!(l.find().expect("found").long_lived(), 5_000_000);
-        l.state[5 + 2] = 700 | 38 << 32;
-        let young = l.find().expect("found").counts()[0];
-        assert_eq!((young.threshold.load(Relaxed), young.count.load(Relaxed), young.left()), (700, 38, 662));
-        l.objects[4][1] = 8;
-        assert!(l.find().is_none(), "a list that is not closed");
+        for minor in 9..=15 {
+            let mut l = Lists::of_version(minor, [&[4, 5], &[], &[0, 1, 2], &[3]]);
+            let counted = vec![0u64; 256];
+            if l.places().is_counted_elsewhere() {
+                let at = l.word(l.places().collections);
+                l.state[at] = counted.as_ptr() as u64;
+            }
+            assert!(!l.find().expect("found").is_at_work(), "{minor}");
+            assert_eq!(l.walk(&mut Walk::default(), 99), (vec![5, 4, 2, 1, 0, 3], Reached::End), "{minor}");
+            assert!(is_tracked(l.header(3) + HEADER) && !is_tracked(0));
+            let (flag, long_lived) = (l.word(l.places().at_work), l.word(l.places().long_lived));
+            l.state[flag] = 1;
+            assert!(l.find().expect("found").is_at_work());
+            l.state[flag] = 7;
+            assert!(l.find().is_none(), "no such flag");
+            l.state[flag] = 0;
+            l.state[long_lived] = 5_000_000;
+            assert_eq!(l.find().expect("found").long_lived(), 5_000_000);
+            l.state[5 + 2] = 700 | 38 << 32;
+            let young = l.find().expect("found").counts()[0];
+            assert_eq!(
+                (young.threshold.load(Relaxed), young.count.load(Relaxed), young.left()),
+                (700, 38, 662)
+            );
+            l.objects[4][1] = 8;
+            assert!(l.find().is_none(), "a list that is not closed");
+        }
+    }
+
+    #[test]
+    fn what_is_watched_after_the_interpreter_has_ended_lies_in_its_state() {
+        let is_watched = |minor| {
+            Places::of(minor).is_some_and(|places| Collector { generations: 0, places }.is_like_work())
+        };
+        assert!((9..=14).all(is_watched) && !is_watched(15) && Places::of(16).is_none());
     }
 
     #[test]
@@ -413,7 +495,8 @@ mod tests {
         let mut walk = Walk::default();
         for n in 0..AGAIN + 1 {
             assert_eq!(l.walk(&mut walk, 2), (vec![3, 2], Reached::Middle), "{n}");
-            l.state[5 + (COLLECTIONS / 8) as usize] += 1;
+            let full = l.word(l.places().collections);
+            l.state[full] += 1;
         }
         assert_eq!(l.walk(&mut walk, 2), (vec![], Reached::Lost));
         let mut walk = Walk::default();
