@@ -13,7 +13,7 @@ const LIES: [([&str; 3], &str); 9] = [
     (["30=24", "33=24", "41=24"], "the code object"),
     (["35=120", "40=120", "48=120"], "the file's name"),
     (["43=192", "48=192", "56=192"], "the first instruction"),
-    (["43=208", "48=208", "56=208"], "the first instruction"),
+    (["43=208", "48=200", "56=200"], "the first instruction"),
 ];
 
 #[test]

@@ -55,6 +55,33 @@ impl Python {
         }
     }
 
+    /// Hands out what an instance's own attributes are in: its dictionary, and the values that it keeps without one.
+    ///
+    /// # Safety
+    /// As [`Python::inline_values`].
+    pub(super) unsafe fn own_parts(&self, object: u64, mut each: impl FnMut(u64)) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            Some(self.own_dict(object)).filter(|dict| is_address(*dict)).into_iter().for_each(&mut each);
+            self.inline_values(object, |_, value| {
+                Some(value).filter(|v| *v != 0).into_iter().for_each(&mut each);
+                true
+            });
+        }
+    }
+
+    /// Hands out what scripts put on a tensor: its hooks' dictionaries, and what its attributes are in.
+    ///
+    /// # Safety
+    /// As [`Python::hooks`].
+    pub(super) unsafe fn put_on_tensor(&self, tensor: u64, mut each: impl FnMut(u64)) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            self.hooks(tensor).for_each(|(_, dict)| each(dict));
+            self.own_parts(tensor, each);
+        }
+    }
+
     /// Hands out the attributes that an instance keeps without a dictionary, each as the string that names it and its value (0: not
     /// set), until `each` says `false`.
     ///
@@ -69,11 +96,13 @@ impl Python {
             if self.minor < 11 || flags & (MANAGED_DICT | HEAP_TYPE) != MANAGED_DICT | HEAP_TYPE {
                 return;
             }
+            // Where an object has them at its end, they begin with four bytes, of which the last says that they are in use (3.13 and newer).
+            let end = object + read(kind + BASIC_SIZE);
             let (values, shared) = match self.minor {
                 11 => (read(object - 32), 872),
                 12 if read(object - 24) & 1 == 1 => (read(object - 24) + 1, 880),
-                13.. if flags & INLINE_VALUES != 0 && read(object + 16) >> 24 & 0xff == 1 => {
-                    (object + 24, if self.minor >= 15 { 888 } else { 880 })
+                13.. if flags & INLINE_VALUES != 0 && read(end) >> 24 & 0xff == 1 => {
+                    (end + 8, if self.minor >= 15 { 888 } else { 880 })
                 }
                 _ => return,
             };

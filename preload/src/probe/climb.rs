@@ -207,10 +207,7 @@ impl Climb {
                 self.rest = at.map(|from| (Remembered::of(object), type_of(object), from));
             } else if kind.class == Class::Tensor {
                 // It is never entered; but scripts put attributes and hooks there.
-                let hooks = w.python.hooks(object).map(|(_, dict)| dict);
-                hooks
-                    .chain(Some(w.python.own_dict(object)).filter(|dict| is_address(*dict)))
-                    .for_each(&mut each);
+                w.python.put_on_tensor(object, &mut each);
             } else if from == 0 {
                 references(object, kind, &mut each);
             }

@@ -212,10 +212,7 @@ unsafe fn below(
         let at = in_function(w.python.minor);
         let parts = match kind.class {
             Class::Type => vec![read(object + TYPE_DICT)],
-            Class::Tensor => {
-                let hooks = w.python.hooks(object).map(|(_, dict)| dict);
-                hooks.chain([w.python.own_dict(object)]).collect()
-            }
+            Class::Tensor => return w.python.put_on_tensor(object, |child| each(w, types, child)),
             Class::Function => {
                 [at.closure, at.defaults, at.keywords, at.dict].map(|part| read(object + part)).to_vec()
             }

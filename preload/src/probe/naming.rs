@@ -62,8 +62,12 @@ impl Climb {
                     return self.entries(w, types, parent, child);
                 }
                 Class::Tensor => {
-                    if let Some((name, _)) = w.python.hooks(parent).find(|(_, dict)| *dict == child) {
-                        let place = Place::attribute(w, types, parent, name.to_string());
+                    let hooks = w.python.hooks(parent).find(|(_, dict)| *dict == child);
+                    let own = || w.python.own_attribute(parent, |value| value == child);
+                    let name =
+                        hooks.map(|(name, _)| name.to_string()).or_else(|| own().map(|(name, _)| name));
+                    if let Some(name) = name {
+                        let place = Place::attribute(w, types, parent, name);
                         self.name(w, types, place, child);
                     }
                     return;

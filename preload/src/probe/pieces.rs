@@ -90,7 +90,7 @@ impl Python {
         // SAFETY: every type has flags; an instance of a script's class has its attributes as such instances have.
         unsafe {
             if from == 0 && read(type_of(object) + TYPE_FLAGS) & HEAP_TYPE != 0 {
-                Some(self.own_dict(object)).filter(|dict| is_address(*dict)).into_iter().for_each(&mut *each);
+                self.own_parts(object, &mut *each);
             }
         }
         if kind.class == Class::Dict {
