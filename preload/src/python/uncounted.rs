@@ -4,7 +4,7 @@
 //! because of us would change the job's peak. So the count of young objects is put back once we have allocated, and none begins meanwhile.
 //!
 //! Where the count lies is told by the structure around it ([`Collector`]) and proved: it must go up by one with each of several sets that are
-//! made, and down with each that goes, while its neighbours stay. Where it is not proved (Python 3.8 and 3.14, free-threaded builds),
+//! made, and down with each that goes, while its neighbours stay. Where it is not proved (Python 3.8, the first releases of 3.14, free-threaded builds),
 //! nothing is written, and ours count like the job's. The older generations are only counted by collections, of which we cause none.
 
 use super::collector::{Collector, Counted};
@@ -40,7 +40,7 @@ struct Api {
 fn api() -> Option<&'static Api> {
     static API: OnceCell<Option<Api>> = OnceCell::new();
     let look_up = || {
-        let minor = version::python_minor().filter(|m| (9..=13).contains(m))?;
+        let minor = version::python_minor().filter(|m| (9..=15).contains(m))?;
         if version::is_free_threaded() {
             return None;
         }
