@@ -145,7 +145,7 @@ fn containers_of_every_scope_and_the_statement_that_fills_them() {
         ("of_a_dataclass", "Log.outputs"),
         ("of_a_class", "Registry.seen"),
         ("of_a_slot", "Slotted.bank"),
-        ("of_a_closure", "a closure of recorder.<locals>.hook"),
+        ("of_a_closure", "acts, a closure of recorder.<locals>.hook"),
         ("of_a_default", "cache, a default of encode"),
     ]);
 }

@@ -110,8 +110,11 @@ impl Climb {
             if read(function + at.closure) == child {
                 for (i, object) in self.inside_cells(w, child) {
                     let variable = w.python.free_variable(code, i).unwrap_or_default();
+                    let text = match variable.as_str() {
+                        "" => format!("a closure of {said}"),
+                        name => format!("{name}, a closure of {said}"),
+                    };
                     let scope = w.python.scope_in_code(code, variable);
-                    let text = format!("a closure of {said}");
                     self.name(w, types, Place { rank: Rank::Closure, text, scope, owner: function }, object);
                 }
                 return;

@@ -335,6 +335,24 @@ impl<'s, 't> Search<'s, 't> {
         is_own && class.is_some() && methods.any(|m| self.mentions(*m))
     }
 
+    /// What a call that makes an object like another one gives it, built on what that one has: `replace(state, rows=state.rows + (x,))`,
+    /// `State(state.step + 1, state.rows + (x,))`.
+    fn copied(&self, call: Node<'t>) -> Option<Node<'t>> {
+        let class = self.keeper.class.as_deref().filter(|_| self.keeper.kind == "attribute")?;
+        let is_copy = [class, "replace", "_replace", "evolve"].contains(&values::called(self.source, call));
+        let arguments = part(call, "arguments").filter(|_| is_copy).map(children)?;
+        let is_it = |a: &Node<'t>| {
+            a.kind() != "keyword_argument" || self.source.field(*a, "name") == self.keeper.variable
+        };
+        let value =
+            |a: Node<'t>| if a.kind() == "keyword_argument" { part(a, "value") } else { Some(a) };
+        let builds = |v: &Node<'t>| {
+            let is_made = matches!(v.kind(), "binary_operator" | "list" | "tuple" | "dictionary" | "set");
+            is_made && !self.is_rest(*v) && self.mentions(*v)
+        };
+        arguments.into_iter().filter(is_it).filter_map(value).find(builds)
+    }
+
     fn add(&self, n: Node<'t>) -> Option<Add<'t>> {
         let source = self.source;
         let field = |name: &str| part(n, name);
@@ -346,6 +364,9 @@ impl<'s, 't> Search<'s, 't> {
             "call" => {
                 let (function, arguments) = (field("function")?, children(field("arguments")?));
                 let method = source.field(function, "attribute");
+                if let Some(built) = self.copied(n) {
+                    return Some(made(vec![built], true));
+                }
                 let is_stack = STACKS.contains(&self.keeper.type_name.as_str());
                 let is_group = self.keeper.variable == "param_groups" && method == "add_param_group";
                 if is_group || self.is_method(function) && !arguments.is_empty() {

@@ -203,4 +203,20 @@ mod tests {
         is(source, &global("saved_0", "Tensor"), 2, "globals()[f'saved_{i}'] = net(x)");
         none(&source.replace("f'saved_{i}'", "'other'"), &global("saved_0", "Tensor"));
     }
+
+    #[test]
+    fn an_object_that_is_made_like_the_last_with_more_in_it() {
+        let kept = attribute("State", "rows", "tuple");
+        let of = |made: &str| format!("def more(s, x):\n    return {made}\n");
+        for made in [
+            "replace(s, step=s.step + 1, rows=s.rows + (x,))",
+            "s._replace(rows=(*s.rows, x))",
+            "State(s.step + 1, s.rows + (x,))",
+        ] {
+            is(&of(made), &kept, 2, &format!("return {made}"));
+        }
+        for made in ["replace(s, other=s.rows + (x,))", "replace(s, rows=s.rows)", "Other(s.rows + (x,))"] {
+            none(&of(made), &kept);
+        }
+    }
 }

@@ -137,6 +137,12 @@ fn remade_at<'a>(frames: impl IntoIterator<Item = &'a Frame>, texts: &Texts<'_>)
     None
 }
 
+/// Whether a name stands in a text, and not as a part of a longer one.
+fn has_word(text: &str, name: &str) -> bool {
+    let is_name = |c: char| c == '_' || c.is_alphanumeric();
+    text.split(|c| !is_name(c)).any(|word| word == name)
+}
+
 /// `train.py:12`.
 fn line(text: &Value) -> Option<(&str, u32)> {
     let (file, line) = text.as_str()?.rsplit_once(':')?;
@@ -211,7 +217,7 @@ impl Look<'_> {
         let own = file.filter(|f| is_own(f));
         // A package's class may have an attribute that it knows nothing of: a script gave it that.
         let package = file.filter(|_| own.is_none()).and_then(|f| self.texts.unchanged(f).ok());
-        let is_unknown = package.is_some_and(|text| !text.contains(&keeper.variable));
+        let is_unknown = package.is_some_and(|text| !has_word(&text, &keeper.variable));
         let mut files: Vec<&str> = own.into_iter().collect();
         if matches!(keeper.kind.as_str(), "attribute" | "class") || keeper.variable.ends_with("_hooks") {
             // An attribute may be used wherever the class is: of that the stacks tell a part.
@@ -365,6 +371,12 @@ mod tests {
         for (counts, graph) in [(&[8, 9, 12][..], false), (&[8][..], false), (&[8, 8, 8][..], true)] {
             assert_eq!(order(counts, graph), ["session", "t", "turns"], "{counts:?}");
         }
+    }
+
+    #[test]
+    fn a_name_is_no_part_of_a_longer_one() {
+        assert!(has_word("x.prev = 1", "prev") && has_word("prev", "prev"));
+        assert!(!has_word("to prevent it, the prev_x, _prev", "prev"));
     }
 
     #[test]

@@ -9,6 +9,25 @@ use super::values::{called, may_hold};
 /// Methods of a logger.
 const LOGGER: [&str; 8] = ["debug", "info", "warning", "error", "critical", "exception", "fatal", "log"];
 
+/// Attributes of modules, optimizers and tensors, and globals of PyTorch, that keep hooks, and the functions that put them there.
+const HOOKS: [(&str, &[&str]); 15] = [
+    ("_forward_hooks", &["register_forward_hook"]),
+    ("_forward_pre_hooks", &["register_forward_pre_hook"]),
+    ("_backward_hooks", &["register_full_backward_hook", "register_backward_hook"]),
+    ("_backward_pre_hooks", &["register_full_backward_pre_hook"]),
+    ("_post_accumulate_grad_hooks", &["register_post_accumulate_grad_hook"]),
+    ("_state_dict_hooks", &["register_state_dict_post_hook", "_register_state_dict_hook"]),
+    ("_state_dict_pre_hooks", &["register_state_dict_pre_hook"]),
+    ("_optimizer_step_pre_hooks", &["register_step_pre_hook"]),
+    ("_optimizer_step_post_hooks", &["register_step_post_hook"]),
+    ("_optimizer_state_dict_post_hooks", &["register_state_dict_post_hook"]),
+    ("_global_forward_hooks", &["register_module_forward_hook"]),
+    ("_global_forward_pre_hooks", &["register_module_forward_pre_hook"]),
+    ("_global_backward_hooks", &["register_module_full_backward_hook"]),
+    ("_global_optimizer_pre_hooks", &["register_optimizer_step_pre_hook"]),
+    ("_global_optimizer_post_hooks", &["register_optimizer_step_post_hook"]),
+];
+
 /// What PyTorch puts behind the name of an `autograd.Function` for the class of its contexts.
 const OF_FUNCTION: &str = "Backward";
 
@@ -43,7 +62,7 @@ pub(super) fn adds<'t>(source: &Source<'t>, keeper: &Keeper) -> Option<Vec<Add<'
     {
         return Some(found);
     }
-    let (class, variable) = (keeper.class.as_deref()?, keeper.variable.as_str());
+    let (class, variable) = (keeper.class.as_deref().unwrap_or_default(), keeper.variable.as_str());
     // Which functions, and the arguments that they keep: from that place on.
     let (names, from): (&[&str], usize) = match (class, variable) {
         ("finalize", "_registry") => (&["finalize"], 2),
@@ -52,13 +71,8 @@ pub(super) fn adds<'t>(source: &Source<'t>, keeper: &Keeper) -> Option<Vec<Add<'
         ("WarningMessage", "message") => (&["warn", "warn_explicit"], 0),
         ("MemoryHandler" | "BufferingHandler", "buffer") => (&LOGGER, 1),
         ("scheduler", "_queue") => (&["enter", "enterabs"], 2),
-        (_, "_forward_hooks") => (&["register_forward_hook"], 0),
-        (_, "_forward_pre_hooks") => (&["register_forward_pre_hook"], 0),
         ("Tensor" | "Parameter", "_backward_hooks") => (&["register_hook"], 0),
-        ("Tensor" | "Parameter", "_post_accumulate_grad_hooks") => {
-            (&["register_post_accumulate_grad_hook"], 0)
-        }
-        _ => return None,
+        _ => (HOOKS.iter().find(|h| h.0 == variable)?.1, 0),
     };
     // Others have a method of that name, too.
     let is_it = |n: &tree_sitter::Node<'t>| {
@@ -78,7 +92,27 @@ pub(super) fn adds<'t>(source: &Source<'t>, keeper: &Keeper) -> Option<Vec<Add<'
 #[cfg(test)]
 mod tests {
     use super::super::keeper::Keeper;
-    use super::super::tests::{GRAPH, attribute, is, none};
+    use super::super::tests::{GRAPH, attribute, global, is, none};
+
+    #[test]
+    fn a_hook_that_an_optimizer_or_every_module_has() {
+        let step = |call: &str| format!("for x in data:\n    mask = net(x)\n    {call}\n");
+        let kept = |class: &str, variable: &str| Keeper {
+            allocated: vec![2],
+            ..attribute(class, variable, "OrderedDict")
+        };
+        for (class, variable, call) in [
+            ("AdamW", "_optimizer_step_post_hooks", "opt.register_step_post_hook(partial(f, mask))"),
+            ("Linear", "_backward_hooks", "net[0].register_full_backward_hook(partial(f, mask))"),
+        ] {
+            let remedy = is(&step(call), &kept(class, variable), 3, call);
+            assert!(remedy.contains("remove()"), "{remedy}");
+            none(&step("opt.register_step_pre_hook(partial(f, mask))"), &kept(class, variable));
+        }
+        let call = "register_module_forward_hook(partial(f, mask))";
+        let every = Keeper { allocated: vec![2], ..global("_global_forward_hooks", "OrderedDict") };
+        is(&step(call), &every, 3, call);
+    }
 
     #[test]
     fn an_attribute_of_an_autograd_functions_context() {

@@ -6,7 +6,8 @@ use std::collections::HashMap;
 use strandline::event::Frame;
 
 /// How the probe says that a variable's owner is a function (`preload/src/probe`).
-const LOCAL: &str = ", a local of ";
+const OWNED: [&str; 3] = [", a local of ", ", a closure of ", ", a default of "];
+/// The same of a closure whose variable is not known.
 const CLOSURE: &str = "a closure of ";
 
 #[derive(Default)]
@@ -106,8 +107,9 @@ impl Fold {
 
     /// A holder: who owns what, by numbers.
     fn holder(&mut self, name: &str) -> String {
-        if let Some((variable, function)) = name.split_once(LOCAL) {
-            return format!("{}{LOCAL}{}", self.number(variable, "name", ""), self.function(function));
+        let parts = OWNED.iter().find_map(|of| Some((of, name.split_once(of)?)));
+        if let Some((of, (variable, function))) = parts {
+            return format!("{}{of}{}", self.number(variable, "name", ""), self.function(function));
         }
         if let Some(function) = name.strip_prefix(CLOSURE) {
             return format!("{CLOSURE}{}", self.function(function));

@@ -223,18 +223,25 @@ mod tests {
             holder("__main__.secrets", "SecretList"),
             holder("secret, a local of secret_f", "list"),
             holder("a closure of secret_f", "set"),
+            holder("secret, a closure of secret_f", "set"),
         ];
         let found =
-            json!({ "about": about, "status": "found", "holders": holders, "reason": null, "blocks": 4 });
+            json!({ "about": about, "status": "found", "holders": holders, "reason": null, "blocks": 5 });
         let facts = json!({ "holders": [{ "number": 1, "findings": [found] }] });
         let Item::Meta(kept) = folder.item(Item::Meta(facts), &Names::default()) else { panic!() };
         assert!(!kept.to_string().to_lowercase().contains("secret"), "{kept}");
         let found = &kept["holders"][0]["findings"][0];
         assert_eq!(found["about"]["sites"], json!(["your/file1.py:7"]));
-        let names: Vec<&Value> = (0..4).map(|i| &found["holders"][i]["name"]).collect();
+        let names: Vec<&Value> = (0..5).map(|i| &found["holders"][i]["name"]).collect();
         assert_eq!(
             names,
-            ["YourClass1.name1", "__main__.name3", "name4, a local of function1", "a closure of function1"]
+            [
+                "YourClass1.name1",
+                "__main__.name3",
+                "name4, a local of function1",
+                "a closure of function1",
+                "name4, a closure of function1"
+            ]
         );
         assert_eq!(
             (&found["holders"][0]["type"], &found["holders"][0]["through"]),
