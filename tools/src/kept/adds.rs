@@ -283,7 +283,18 @@ impl<'s, 't> Search<'s, 't> {
     }
 
     fn adds(&self) -> Vec<Add<'t>> {
-        self.source.nodes.iter().filter_map(|n| self.add(*n)).collect()
+        let mut all: Vec<Add<'t>> = self.source.nodes.iter().filter_map(|n| self.add(*n)).collect();
+        // Where it is seen who calls a method that was handed on, that call puts it there.
+        let is_called = |add: &Add<'t>| add.node.kind() == "call" && self.is_called(add.node);
+        if all.iter().any(is_called) {
+            all.retain(|add| add.node.kind() != "attribute");
+        }
+        all
+    }
+
+    /// Whether a call is one of a method of the keeper by another name.
+    fn is_called(&self, call: Node<'t>) -> bool {
+        part(call, "function").is_some_and(|f| self.is_method(f))
     }
 
     /// Assignments that make it, by a function of its type's name.

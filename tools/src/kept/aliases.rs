@@ -2,7 +2,8 @@
 
 use super::adds::{METHODS, Name, Search};
 use super::keeper::Keeper;
-use super::scope::{Source, children, part};
+use super::evidence::arguments;
+use super::scope::{FUNCTIONS, Source, children, outward, part};
 use super::values::called;
 use super::ways;
 use std::collections::HashSet;
@@ -101,18 +102,27 @@ impl<'s, 't> Search<'s, 't> {
     /// Whether a name or an attribute is only ever assigned a method of the keeper that puts its argument there: `push = kept.append`.
     pub(super) fn is_method(&self, name: Node<'t>) -> bool {
         let source = self.source;
-        let is_it = |right: Node<'t>| {
+        let is_method = |right: Node<'t>| {
             METHODS.has(source.field(right, "attribute"))
                 && part(right, "object").is_some_and(|o| self.is_part(o))
         };
+        // A parameter, wherever callers give that one such a method: `Trainer(log.append)`.
+        let is_given = |n: Node<'t>| {
+            let text = source.text(n);
+            let function = outward(n).find(|f| FUNCTIONS.contains(&f.kind()));
+            let function = function.filter(|f| source.owner(n, text) == f.id());
+            let given = function.map(|f| arguments(source, f, text)).unwrap_or_default();
+            n.kind() == "identifier" && !given.is_empty() && given.into_iter().all(is_method)
+        };
+        let is_it = |right: Node<'t>| is_method(right) || is_given(right);
         if name.kind() == "attribute" {
             let all = ways::values_of_attribute(source, name);
             return !all.is_empty() && all.into_iter().all(|right| right.is_some_and(is_it));
         }
         let text = source.text(name);
         let name_of = || Name::Of(source.owner(name, text), text.to_string());
-        name.kind() == "identifier"
-            && self.is_only(&name_of(), &|n| self.assigned(n).is_some_and(|(_, value)| is_it(value)))
+        let is_only = || self.is_only(&name_of(), &|n| self.assigned(n).is_some_and(|(_, value)| is_it(value)));
+        name.kind() == "identifier" && (is_given(name) || is_only())
     }
 
     /// Whether a name is given something, and only ever by what `is_it` says.
@@ -161,6 +171,22 @@ mod tests {
     }
 
     #[test]
+    fn a_method_that_is_given_to_who_calls_it() {
+        let class = "class Loop:\n    def __init__(self, emit): self.emit = emit\n    def run(self):\n        for x in data:\n            self.emit(net(x))\n";
+        let source = format!("{class}log = []\nLoop(log.append).run()\n");
+        is(&source, &global("log", "list"), 5, "self.emit(net(x))");
+        is(
+            &source.replace("self.emit(net", "other(net"),
+            &global("log", "list"),
+            7,
+            "Loop(log.append).run()",
+        );
+        let plain = "log = []\ndef run(emit):\n    for x in data: emit(net(x))\nrun(emit=log.append)\n";
+        is(plain, &global("log", "list"), 3, "emit(net(x))");
+        none(&format!("{plain}run(print)\n").replace("emit=log.append", "log.pop"), &global("log", "list"));
+    }
+
+    #[test]
     fn a_method_that_returns_it() {
         let class =
             "class T:\n    def __init__(self): self.extra = []\n    def state(self): return self.extra\n";
@@ -178,6 +204,8 @@ mod tests {
             "prev = None\nfor x in data:\n    cur = net(x)\n    cur.previous = prev\n    prev = cur\n";
         let remedy = is(chain, &attribute("Tensor", "previous", "Tensor"), 4, "cur.previous = prev");
         assert!(remedy.ends_with("cur.previous = None"), "{remedy}");
+        let last = "class T:\n    def push(self, x):\n        x.prev = self.last\n        self.last = x\n";
+        is(last, &attribute("Tensor", "prev", "Tensor"), 3, "x.prev = self.last");
         let class = "class N:\n    last = None\n    def __init__(self, x): self.x, self.prev = x, N.last\nN.last = N(net(x))\n";
         let kept = super::super::keeper::Keeper { kind: "class".into(), ..attribute("N", "last", "N") };
         is(class, &kept, 4, "N.last = N(net(x))");

@@ -57,27 +57,30 @@ impl<'t> Look<'_, 't> {
         let is_it = |n: &&Node<'t>| n.kind() == "assignment" && source.owner(**n, text) == owner;
         let assigned = source.binding(text).iter().filter(is_it).filter_map(|n| part(*n, "right"));
         let function = FUNCTIONS.iter().flat_map(|kind| source.all(kind)).find(|f| f.id() == owner);
-        let given = function.map(|f| self.arguments(*f, text)).unwrap_or_default();
+        let given = function.map(|f| arguments(source, *f, text)).unwrap_or_default();
         assigned.chain(given).collect()
     }
+}
 
-    /// What calls of a function give a parameter of it.
-    fn arguments(&self, function: Node<'t>, parameter: &str) -> Vec<Node<'t>> {
-        let source = self.source;
-        let (name, all) = (source.field(function, "name"), source.given(function));
-        let Some(at) = all.iter().position(|p| *p == parameter).filter(|_| !name.is_empty()) else {
-            return Vec::new();
-        };
-        let calls = source.all("call").iter().filter(|c| called(source, **c) == name);
-        let given = calls.filter_map(|c| {
-            let arguments = children(part(*c, "arguments")?);
-            let is_named =
-                |a: &&Node<'t>| a.kind() == "keyword_argument" && source.field(**a, "name") == parameter;
-            let by_name = arguments.iter().find(is_named).and_then(|a| part(*a, "value"));
-            by_name.or_else(|| arguments.get(at).filter(|a| a.kind() != "keyword_argument").copied())
-        });
-        given.collect()
-    }
+/// What calls of a function give a parameter of it; of `__init__`, those of its class.
+pub(super) fn arguments<'t>(source: &Source<'t>, function: Node<'t>, parameter: &str) -> Vec<Node<'t>> {
+    let named = match source.field(function, "name") {
+        "__init__" => source.class_around(function).map_or("", |c| source.field(c, "name")),
+        name => name,
+    };
+    let all = source.given(function);
+    let Some(at) = all.iter().position(|p| *p == parameter).filter(|_| !named.is_empty()) else {
+        return Vec::new();
+    };
+    let calls = source.all("call").iter().filter(|c| called(source, **c) == named);
+    let given = calls.filter_map(|c| {
+        let arguments = children(part(*c, "arguments")?);
+        let is_named =
+            |a: &&Node<'t>| a.kind() == "keyword_argument" && source.field(**a, "name") == parameter;
+        let by_name = arguments.iter().find(is_named).and_then(|a| part(*a, "value"));
+        by_name.or_else(|| arguments.get(at).filter(|a| a.kind() != "keyword_argument").copied())
+    });
+    given.collect()
 }
 
 #[cfg(test)]

@@ -48,11 +48,14 @@ fn search(
     if !is_of_this_machine(replay) {
         return None;
     }
-    let Some(answer) = holder::answer_of(finding, replay) else {
-        let site = finding.sites.first().and_then(|s| replay.site(s.site)).filter(|_| finding.is_remade())?;
-        let one = remade_at(names.frames(site.stack).filter(|f| is_own(&f.file)), texts);
-        return one.map(|one| (one, None));
-    };
+    if finding.is_remade() {
+        let site = finding.sites.first().and_then(|s| replay.site(s.site));
+        let frames = site.into_iter().flat_map(|s| names.frames(s.stack)).filter(|f| is_own(&f.file));
+        if let Some(one) = remade_at(frames, texts) {
+            return Some((one, None));
+        }
+    }
+    let answer = holder::answer_of(finding, replay)?;
     let HeldBy::Found(holders) = held_by else { return None };
     // What does not grow keeps none of what does; and gradients are made by a backward.
     let first = holders.first().filter(|h| !h.stays && !h.gradient)?;

@@ -61,7 +61,9 @@ pub(super) fn links(source: &Source<'_>, assignment: Node<'_>, keeper: &Keeper) 
     let is_handled = || exception(source, right).is_some();
     match (keeper.kind.as_str(), left.kind()) {
         ("attribute", "attribute") => {
-            !keeper.rebound && is_node && right.kind() == "identifier"
+            // `self.last = x` alone is no link: what it had before may be let go.
+            let is_last = right.kind() == "attribute" && source.field(left, "object") != "self";
+            !keeper.rebound && is_node && (right.kind() == "identifier" || is_last)
                 || is_handled()
                 || wraps(source, assignment)
         }
