@@ -126,7 +126,11 @@ fn every_kind(python: &Path, packages: &str) {
     let cycle = &findings.iter().find(|f| f["about"] == "cycle").expect("cycle")["holders"];
     assert_eq!((&cycle[0]["name"], &cycle[0]["blocks"]), (&"Node.t".into(), &4.into()), "{answers:#}");
     assert!(cycle[0]["graph"] == false && cycle[1].is_null(), "what lies about is no holder: {cycle}");
-    assert_eq!(holder("closure"), ("inside, a closure of closing.<locals>.closed", "list", false), "{answers:#}");
+    assert_eq!(
+        holder("closure"),
+        ("inside, a closure of closing.<locals>.closed", "list", false),
+        "{answers:#}"
+    );
     assert_eq!(holder("subclass"), ("__main__.subs", "list", false), "{answers:#}");
     assert_eq!(holder("local"), ("outs, a local of wait", "list", false), "{answers:#}");
     let nothing = findings.iter().find(|f| f["about"] == "nothing").expect("nothing");

@@ -122,7 +122,8 @@ pub fn refine(finding: &mut Finding, told: &Testimony) {
         finding.certainty = Certainty::Leak;
         return;
     }
-    let keepers = &told.keepers;
+    // Who has the newest of what is made anew, and larger, says nothing of how large it gets.
+    let keepers = if finding.is_remade() { &[][..] } else { told.keepers.as_slice() };
     let Some(k) = speaker(keepers) else { return };
     match k.owner {
         Owner::Optimizer => {

@@ -4,7 +4,7 @@
 //! finding of an answer gets `freed`: the part of its blocks, 0 to 1, that had been freed when it was answered; null where that is not known.
 
 use super::state::Replay;
-use crate::event::{Addr, DeviceId, Nanos};
+use crate::event::{Addr, DeviceId, Nanos, SiteId};
 use serde_json::Value;
 
 /// The findings of an answer.
@@ -66,9 +66,16 @@ impl Replay {
         let asked = &about["asked"];
         let device = DeviceId(about["device"].as_u64()?.try_into().ok()?);
         let (at, blocks) = (asked["ns"].as_u64()?, asked["blocks"].as_array()?);
+        // What is made anew with every step may have been since: it is as good if its lines made what is there now.
+        let is_anew = asked["anew"] == true;
+        let is_of_its_lines = |site: SiteId| {
+            let frame = self.site(site).map(|s| &s.frame);
+            let line = frame.map(|f| format!("{}:{}", f.file, f.line));
+            about["sites"].as_array().is_some_and(|all| all.iter().any(|s| s.as_str() == line.as_deref()))
+        };
         let is_freed = |address: &&Value| {
             let block = address.as_u64().and_then(|a| self.block(device, Addr(a)));
-            block.is_none_or(|h| h.pending || h.born.0 > at)
+            block.is_none_or(|h| h.pending || h.born.0 > at && !(is_anew && is_of_its_lines(h.site)))
         };
         let freed = blocks.iter().filter(is_freed).count();
         // Some may have been freed before it was asked: what is told are those that were left.
@@ -105,6 +112,18 @@ mod tests {
     fn freed(r: &Replay) -> Vec<Value> {
         let all = r.meta()["holders"].as_array().into_iter().flatten();
         all.map(|a| a["findings"][0]["freed"].clone()).collect()
+    }
+
+    #[test]
+    fn what_is_made_anew_may_be_asked_about_by_an_older_ones_address() {
+        let mut r = Replay::new();
+        say(&mut r, 60, Body::Alloc(block(512)));
+        let line = r.site(r.block(DeviceId(0), Addr(512)).unwrap().site).unwrap().frame.clone();
+        let about = |anew: bool, line: String| json!({ "device": 0, "sites": [line], "asked": { "ns": 40, "anew": anew, "blocks": [512] } });
+        let mine = format!("{}:{}", line.file, line.line);
+        assert_eq!(r.freed_of(&about(true, mine.clone())), Some(0.0));
+        assert_eq!(r.freed_of(&about(false, mine)), Some(1.0));
+        assert_eq!(r.freed_of(&about(true, "other.py:1".into())), Some(1.0));
     }
 
     #[test]

@@ -23,7 +23,11 @@ pub(crate) fn held_by(finding: &Finding, replay: &Replay) -> HeldBy {
     let of = |(f, answer): (&Value, &Value)| {
         let held = HeldBy::of(f, answer, counts, &step_at);
         let held = believed(held, f["freed"].as_f64(), may_be_state(finding, replay), freed(replay, answer));
-        let held = if is_of_a_rest(f) { HeldBy::Skipped(freed(replay, answer).into()) } else { held };
+        let held = if is_of_a_rest(f) || is_outlived(finding, f) {
+            HeldBy::Skipped(freed(replay, answer).into())
+        } else {
+            held
+        };
         match held {
             HeldBy::Found(mut holders) => {
                 let in_seconds = replay.step_source() == StepSource::Time;
@@ -43,6 +47,11 @@ pub(crate) const HALF: f64 = 0.5;
 fn is_of_a_rest(f: &Value) -> bool {
     const NEARLY_ALL: f64 = 0.75;
     f["about"]["asked"]["freed"].as_f64().is_some_and(|freed| freed > NEARLY_ALL)
+}
+
+/// Whether what is made anew at each step, and was asked about, was made anew before the answer came: that may be about whatever has its address.
+pub(crate) fn is_outlived(finding: &Finding, f: &Value) -> bool {
+    finding.is_remade() && f["freed"].as_f64() != Some(0.0)
 }
 
 /// What is to be believed of an answer. `freed`: the part of what was asked about that was freed before it came, where that is known: what it says

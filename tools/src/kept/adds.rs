@@ -355,8 +355,7 @@ impl<'s, 't> Search<'s, 't> {
         let is_it = |a: &Node<'t>| {
             a.kind() != "keyword_argument" || self.source.field(*a, "name") == self.keeper.variable
         };
-        let value =
-            |a: Node<'t>| if a.kind() == "keyword_argument" { part(a, "value") } else { Some(a) };
+        let value = |a: Node<'t>| if a.kind() == "keyword_argument" { part(a, "value") } else { Some(a) };
         let builds = |v: &Node<'t>| {
             let is_made = matches!(v.kind(), "binary_operator" | "list" | "tuple" | "dictionary" | "set");
             is_made && !self.is_rest(*v) && self.mentions(*v)

@@ -1,8 +1,8 @@
 //! Other names of a keeper and of its entries: `rows = self.rows`, `row = rows.setdefault(key, [])`, `for row in rows.values()`.
 
 use super::adds::{METHODS, Name, Search};
-use super::keeper::Keeper;
 use super::evidence::arguments;
+use super::keeper::Keeper;
 use super::scope::{FUNCTIONS, Source, children, outward, part};
 use super::values::called;
 use super::ways;
@@ -121,7 +121,8 @@ impl<'s, 't> Search<'s, 't> {
         }
         let text = source.text(name);
         let name_of = || Name::Of(source.owner(name, text), text.to_string());
-        let is_only = || self.is_only(&name_of(), &|n| self.assigned(n).is_some_and(|(_, value)| is_it(value)));
+        let is_only =
+            || self.is_only(&name_of(), &|n| self.assigned(n).is_some_and(|(_, value)| is_it(value)));
         name.kind() == "identifier" && (is_given(name) || is_only())
     }
 

@@ -152,7 +152,7 @@ impl Fold {
         json!({
             "about": {
                 "kind": about["kind"], "device": about["device"].as_u64(), "stream": about["stream"].as_u64(), "sites": sites,
-                "asked": { "ns": asked["ns"].as_u64(), "freed": asked["freed"].as_f64(), "blocks": blocks },
+                "asked": { "ns": asked["ns"].as_u64(), "freed": asked["freed"].as_f64(), "blocks": blocks, "anew": asked["anew"] == true },
             },
             "status": f["status"], "holders": holders, "reason": f["reason"].as_str().map(sentence),
             "blocks": f["blocks"].as_u64(),

@@ -1,7 +1,7 @@
 //! Asks a job's probe, while it runs, who holds what was found in it.
 
 use crate::files;
-use crate::holder::{HALF, about, answer, frames, held_by, is_same};
+use crate::holder::{HALF, about, answer, frames, held_by, is_outlived, is_same};
 use crate::live::Live;
 use serde_json::{Value, json};
 use std::collections::HashMap;
@@ -67,10 +67,16 @@ impl Asker {
                 && f.kind.has_holder()
                 && (all || is_worth_a_look(f) || last && f.is_active_leak())
         };
-        for finding in live.findings.iter().filter(holds) {
+        // What is made anew may be gone before it is found, and is searched for in vain: what lives on comes first.
+        let (anew, kept): (Vec<_>, Vec<_>) = live.findings.iter().filter(holds).partition(|f| f.is_remade());
+        for finding in kept.into_iter().chain(anew) {
+            if finding.is_remade() && !flagged.is_empty() {
+                break;
+            }
             let about = about(finding, &frames(finding, replay));
-            let found = answer(replay, &about).filter(|(f, _)| f["status"] == "found");
-            let freed = freed(finding, replay);
+            let found =
+                answer(replay, &about).filter(|(f, _)| f["status"] == "found" && !is_outlived(finding, f));
+            let freed = if finding.is_remade() { 0.0 } else { freed(finding, replay) };
             // Who holds the rest of what was freed is not who held it all.
             let is_stale = freed <= HALF && found.is_some_and(|(f, _)| is_stale(finding, f, replay));
             let blocks = blocks(finding, replay);
@@ -177,7 +183,7 @@ fn asked_now(finding: &Finding, blocks: &[u64], freed: f64, replay: &Replay) -> 
     const TOLD: usize = 32;
     let count = blocks.len().min(TOLD);
     let some: Vec<u64> = (0..count).filter_map(|i| blocks.get(i * blocks.len() / count)).copied().collect();
-    json!({ "ns": replay.time().0, "mark": marks(finding, replay), "freed": freed, "blocks": some })
+    json!({ "ns": replay.time().0, "mark": marks(finding, replay), "freed": freed, "blocks": some, "anew": finding.is_remade() })
 }
 
 /// The part of what a finding counted at its last mark that has been freed since, 0 to 1: as a job ends, a function's variables go.
@@ -212,12 +218,15 @@ fn may_be_ring(h: &Holder) -> bool {
 }
 
 /// Addresses of what a finding counts, oldest first: what has lived for half of its time, since what is newer may yet go; of many, some of every
-/// age. Of these three in four are taken by their bytes, so that who holds most of the memory holds most of them, and the others by their number,
+/// age; of what is made anew the newest. Of these three in four are taken by their bytes, so that who holds most of the memory holds most of them, and the others by their number,
 /// so that what is small is not missed.
 fn blocks(finding: &Finding, replay: &Replay) -> Vec<u64> {
     let held = counted(finding, replay);
     let mut all: Vec<_> = held.map(|h| (h.born, h.block.addr.0, mark(finding, h), h.block.size.0)).collect();
     all.sort_unstable();
+    if finding.is_remade() {
+        return all.last().map(|(_, address, ..)| *address).into_iter().collect();
+    }
     let middle = finding.first_step + marks(finding, replay).saturating_sub(finding.first_step) / 2;
     let old = all.partition_point(|(_, _, mark, _)| *mark <= middle);
     all.truncate(if old >= OLD { old } else { all.len() });
@@ -253,10 +262,11 @@ fn mark(finding: &Finding, h: &Held) -> u32 {
     if finding.grain == GrainName::Microbatch { h.microbatch } else { h.step }
 }
 
-/// The blocks that a finding counts, without those of the last two marks.
+/// The blocks that a finding counts, without those of the last two marks, where it is not about the newest.
 fn counted<'a>(finding: &'a Finding, replay: &'a Replay) -> impl Iterator<Item = &'a Held> + 'a {
     replay.blocks(finding.device).filter(|h| finding.counts(h) && !h.pending && !h.unverified).filter(|h| {
         match finding.grain {
+            _ if finding.is_remade() => true,
             GrainName::Microbatch => h.microbatch + 2 <= replay.microbatches(),
             GrainName::Step => h.step + 2 <= replay.steps(),
             GrainName::Tick => true,
