@@ -226,6 +226,7 @@ fn what_python_and_torch_wrap_is_named_by_whoever_has_it() {
 fn attributes_of_tensors_and_what_pythons_library_keeps() {
     all_kept(&[
         ("of_a_parameter", "Parameter.history"),
+        ("sparse_tensors", "graphs, a local of sparse_tensors"),
         ("of_a_tensor", "Tensor.parts"),
         ("chain_map", "layers, a local of chain_map"),
         ("finalizers", "finalize._registry"),

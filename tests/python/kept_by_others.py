@@ -29,6 +29,18 @@ def of_a_parameter():
 
 
 @case
+def sparse_tensors():
+    """Adjacencies of graphs, by coordinates and by rows: their indices and values are tensors that Python does not have."""
+    graphs = []
+    for i in steps():
+        index = torch.stack([torch.arange(20000, device="cuda") % 256] * 2)
+        adjacency = torch.sparse_coo_tensor(index, torch.rand(20000, device="cuda"), (256, 256), check_invariants=False)
+        rows = torch.arange(0, 20001, 200, device="cuda")
+        by_rows = torch.sparse_csr_tensor(rows, index[0].clone(), torch.rand(20000, device="cuda"), (100, 256), check_invariants=False)
+        graphs.append((adjacency, by_rows))  # KEEPS sparse_tensors
+
+
+@case
 def of_a_tensor():
     """The same of a tensor that is no parameter."""
     running = torch.zeros(8, device="cuda")

@@ -269,7 +269,7 @@ fn blocks(w: &World, pages: &Pages, keeps: Vec<(Vec<Saved>, Option<u64>)>) -> Ve
     let tensors: Vec<u64> = keeps.iter().flat_map(|(saved, _)| saved).map(|s| s.tensor).collect();
     let mut blocks = w.torch.blocks(pages, &w.torch.implementations(pages, &tensors)).into_iter();
     let of = |(saved, python): (Vec<Saved>, Option<u64>)| {
-        let mine = blocks.by_ref().take(saved.len()).flatten().filter(|d| *d != 0);
+        let mine = blocks.by_ref().take(saved.len()).flatten().flatten().filter(|d| *d != 0);
         mine.chain(python).collect()
     };
     keeps.into_iter().map(of).collect()

@@ -89,7 +89,7 @@ impl Work {
             tensors.into_iter().partition(|t| unsafe { types.of(*t) }.class == Class::Storage);
         // SAFETY: the caller's promise.
         let (known, data) = unsafe { (w.torch.of_python(&tensors), w.torch.of_storages(&storages)) };
-        let all = w.torch.blocks(&Pages::default(), &known).into_iter().flatten().chain(data);
+        let all = w.torch.blocks(&Pages::default(), &known).into_iter().flatten().flatten().chain(data);
         all.filter_map(|data| self.samples.get(&data)).fold(0, |a, bit| a | bit)
     }
 

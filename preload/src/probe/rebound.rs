@@ -112,7 +112,7 @@ unsafe fn in_blocks(w: &World, types: &mut Types<'_>, wanted: &HashMap<u64, u64>
         let (storages, tensors): (Vec<u64>, Vec<u64>) =
             all.iter().partition(|t| types.of(**t).class == Class::Storage);
         let known = w.torch.blocks(&Pages::default(), &w.torch.of_python(&tensors));
-        let data = known.into_iter().flatten().chain(w.torch.of_storages(&storages));
+        let data = known.into_iter().flatten().flatten().chain(w.torch.of_storages(&storages));
         data.filter_map(|d| wanted.get(&d)).fold(0, |all, mask| all | mask)
     }
 }

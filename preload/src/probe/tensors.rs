@@ -2,7 +2,8 @@
 //!
 //! Every step is believed only where the vtable says what stands there: a `c10::TensorImpl` (storage at 16, autograd's part
 //! at 24, what counts the changes of its memory at 40), a `c10::StorageImpl` (data at 16), a `torch::autograd::AutogradMeta` (after its name: grad, grad_fn), which a view's begins with. A tensor of
-//! any other kind (sparse, batched, functional) has no storage here, and one that nobody refers to any more is none. Offsets as in torch 2.4 to 2.15.
+//! any other kind (batched, functional) has no storage here, and one that nobody refers to any more is none; a sparse one has those of the tensors
+//! that it is made of. Offsets as in torch 2.4 to 2.15.
 
 use crate::platform::memory::read;
 use crate::platform::memory::{self, is_address, words};
@@ -11,13 +12,19 @@ use crate::platform::real::{Library, look_up};
 use std::collections::HashMap;
 use std::ffi::CStr;
 
+/// Tensors that a sparse one is made of, at most: its indices or two of them, and its values.
+const PARTS: usize = 3;
+/// From where on, and in how many words, it has them. Before them it has at most two numbers, and behind them at most one.
+const FIRST_PART: u64 = 184;
+const WORDS_OF_PARTS: usize = 5;
+
 /// A tensor as C++ has it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Implementation {
     /// Address of its `TensorImpl`; 0 where there is none that we know.
     pub(super) at: u64,
-    /// Address of its memory; 0 where it has none.
-    pub(super) data: u64,
+    /// Addresses of its memory; 0 where it has none.
+    data: [u64; PARTS],
     /// Address of autograd's part, or 0.
     meta: u64,
     /// Address of what counts the changes of its memory, or 0.
@@ -41,6 +48,8 @@ pub(super) struct Autograd {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Torch {
     tensor: u64,
+    /// Of sparse tensors, by coordinates and by rows or columns; 0 where this torch does not export it.
+    sparse: [u64; 2],
     /// Up to 2.8 or so every library of torch's has one of its own.
     storage: [u64; 4],
     /// Of what counts changes; 0 where this torch does not export it.
@@ -68,6 +77,8 @@ impl Torch {
         let each = [Library::C10, Library::TorchCpu, Library::TorchPython, Library::TorchCuda];
         Ok(Torch {
             tensor: find(c"_ZTVN3c1010TensorImplE", Library::C10)? + FIRST,
+            sparse: [c"_ZTVN2at16SparseTensorImplE", c"_ZTVN2at19SparseCsrTensorImplE"]
+                .map(|name| find(name, Library::TorchCpu).map_or(0, |at| at + FIRST)),
             storage: each.map(|library| find(c"_ZTVN3c1011StorageImplE", library).unwrap_or(storage) + FIRST),
             counter: each.map(|library| {
                 find(c"_ZTVN3c1015VariableVersion14VersionCounterE", library).map_or(0, |at| at + FIRST)
@@ -119,17 +130,38 @@ impl Torch {
 
     /// What lies at these addresses, where it is a tensor of C++.
     pub(super) fn implementations(&self, pages: &Pages, at: &[u64]) -> Vec<Implementation> {
+        let (mut all, sparse) = self.plain(pages, at);
+        let places: Vec<u64> = sparse.iter().map(|(_, address)| address + FIRST_PART).collect();
+        let words = pages.words::<WORDS_OF_PARTS>(&places);
+        let parts: Vec<u64> = words.into_iter().flat_map(Option::unwrap_or_default).collect();
+        // Only what is a tensor is a part.
+        let (known, _) = if parts.is_empty() { Default::default() } else { self.plain(pages, &parts) };
+        for ((i, _), parts) in sparse.iter().zip(known.chunks(WORDS_OF_PARTS)) {
+            let Some(one) = all.get_mut(*i) else { continue };
+            let found = parts.iter().map(|p| p.data[0]).filter(|d| *d != 0);
+            one.data.iter_mut().zip(found).for_each(|(mine, data)| *mine = data);
+        }
+        all
+    }
+
+    /// The same, without the memory of sparse tensors: where in the list those are, and their addresses.
+    fn plain(&self, pages: &Pages, at: &[u64]) -> (Vec<Implementation>, Vec<(usize, u64)>) {
         let mut all = vec![Implementation::default(); at.len()];
         let (places, addresses) = memory::addresses(at);
-        let mut storages = Vec::new();
+        let (mut storages, mut sparse) = (Vec::new(), Vec::new());
         for ((i, address), word) in places.iter().zip(&addresses).zip(pages.words::<6>(&addresses)) {
-            if let (Some([vtable, references, storage, meta, _, counter]), Some(one)) =
-                (word, all.get_mut(*i))
-                && vtable == self.tensor
-                && references as u32 != 0
-            {
-                *one = Implementation { at: *address, data: 0, meta, counter };
-                storages.push((*i, storage));
+            let (Some([vtable, references, storage, meta, _, counter]), Some(one)) = (word, all.get_mut(*i))
+            else {
+                continue;
+            };
+            let is_sparse = vtable != 0 && self.sparse.contains(&vtable);
+            if (vtable == self.tensor || is_sparse) && references as u32 != 0 {
+                *one = Implementation { at: *address, data: [0; PARTS], meta, counter };
+                if is_sparse {
+                    sparse.push((*i, *address));
+                } else {
+                    storages.push((*i, storage));
+                }
             }
         }
         let addresses: Vec<u64> = storages.iter().map(|(_, s)| *s).collect();
@@ -137,14 +169,14 @@ impl Torch {
             if let (Some([vtable, _, data]), Some(one)) = (word, all.get_mut(*i))
                 && self.storage.contains(&vtable)
             {
-                one.data = data;
+                one.data[0] = data;
             }
         }
-        all
+        (all, sparse)
     }
 
-    /// The block of each of these tensors, and that of its gradient; 0 where it has none.
-    pub(super) fn blocks(&self, pages: &Pages, tensors: &[Implementation]) -> Vec<[u64; 2]> {
+    /// The blocks of each of these tensors, and those of its gradient; 0 where it has none.
+    pub(super) fn blocks(&self, pages: &Pages, tensors: &[Implementation]) -> Vec<[[u64; PARTS]; 2]> {
         let gradients: Vec<u64> = self.autograd(pages, tensors).into_iter().map(|a| a.grad).collect();
         let gradients = self.implementations(pages, &gradients);
         tensors.iter().zip(gradients).map(|(t, grad)| [t.data, grad.data]).collect()

@@ -354,7 +354,10 @@ impl Work {
         for ((tensor, blocks), autograd) in
             tensors.drain(..).zip(w.torch.blocks(&pages, &known)).zip(autograd)
         {
-            let [own, gradient] = blocks.map(|block| self.samples.get(&block).copied().unwrap_or(0));
+            let mask = |data: [u64; 3]| {
+                data.iter().filter_map(|d| self.samples.get(d)).fold(0, |all, bit| all | bit)
+            };
+            let [own, gradient] = blocks.map(mask);
             if own | gradient != 0 {
                 *self.tensors.entry(tensor).or_default() |= own | gradient;
                 self.of_tensors |= own;
