@@ -113,8 +113,7 @@ fn who_keeps_is_found_among_all_that_a_trainer_has() {
             missed.push(format!("{case}: {:#} {probe:#}", finding["held_by"]));
         }
     }
-    // As below: one may be missed where the machine is busy.
-    assert!(missed.len() <= 1, "{missed:#?}");
+    assert!(missed.len() <= 1, "one may be missed where the machine is busy: {missed:#?}");
 }
 
 /// Each case with what its holder's name begins with, and whether the statement is named as well.
