@@ -15,7 +15,7 @@ pub struct Phase {
     pub no_grad: bool,
     /// This thread is capturing a graph.
     pub capture: bool,
-    /// Of frees: Python's collector was at work. `false` where it cannot be seen (other Pythons than CPython 3.11 to 3.13).
+    /// Of frees: Python's collector was at work. `false` where it cannot be seen (other Pythons than CPython 3.11 to 3.14).
     ///
     /// Of allocations: a full collection has ended since the one before that says so; the first that says so says only that
     /// from here on this is seen.

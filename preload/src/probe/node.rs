@@ -4,7 +4,8 @@
 //! that were never written hold what earlier owners left. So a node is one whose class descends from `Node`, that
 //! knows itself, and whose references are counted; it ends where the heap says; its members begin behind `Node`, whose size is learned
 //! from members that point back; and only these are believed: a `SavedVariable` or a vector of those, by all of their
-//! fields, and the leaf or the Python object of a node that they in turn name. Layouts as in torch 2.4 to 2.15.
+//! fields, and the leaf or the Python object of a node that they in turn name. Layouts as in torch 2.11; nodes of 2.15 are others, and not
+//! recognised.
 
 use super::heap;
 use super::tensors::{Nodes, Torch};

@@ -1,5 +1,5 @@
 //! Blocks that pile up over steps until Python's collector frees them: reference cycles keep them. Recordings say of every free
-//! whether the collector was at work (CPython 3.11 to 3.13); where that is not known, blocks that pile up and then vanish all at
+//! whether the collector was at work (CPython 3.11 to 3.14); where that is not known, blocks that pile up and then vanish all at
 //! once, again and again, look like it. So does a buffer that is emptied now and then.
 
 use crate::detect::check::{Check, Entry, When};
