@@ -10,7 +10,6 @@ use super::objects::{Class, Map, references, type_of};
 use super::remembered::Remembered;
 use super::types::Types;
 use super::world::World;
-use crate::platform::memory::is_address;
 use crate::python::collector::{Reached, Walk};
 use std::collections::HashMap;
 
