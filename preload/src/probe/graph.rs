@@ -7,7 +7,7 @@
 use super::budget::Budget;
 use super::node::{self, Node, Saved};
 use super::objects::{Class, Map};
-use super::tensors::{Nodes, node_of};
+use super::tensors::Nodes;
 use super::types::Types;
 use super::world::World;
 use crate::platform::pages::Pages;
@@ -140,7 +140,8 @@ impl Walk {
     /// Follows the edges of some nodes.
     fn walk(&mut self, w: &World, pages: &Pages, known: &mut Nodes, budget: &Budget) {
         let some = self.some(w, pages, known, (self.walked, self.nodes.len()));
-        let edges = node::edges(pages, &some.iter().map(|(_, node)| node.as_ref()).collect::<Vec<_>>());
+        let edges =
+            node::edges(&w.torch, pages, &some.iter().map(|(_, node)| node.as_ref()).collect::<Vec<_>>());
         for ((by, node), edges) in some.into_iter().zip(edges) {
             if budget.is_over() {
                 break;
@@ -217,7 +218,7 @@ impl Walk {
         // SAFETY: the caller's promise.
         let made = unsafe {
             if types.of(top).class == Class::Node {
-                Some(node_of(top))
+                Some(w.torch.node_of(top))
             } else {
                 w.torch.autograd(&pages, &w.torch.of_python(&[top])).first().map(|m| (m.node, m.control))
             }
@@ -230,7 +231,7 @@ impl Walk {
             for node in node::nodes(&w.torch, &pages, &mut known, some) {
                 let Some(node) = node else { return Some(false) };
                 let leads = match &before {
-                    Some(b) => b.edges(&pages).contains(&(node.at, node.control)),
+                    Some(b) => b.edges(&w.torch, &pages).contains(&(node.at, node.control)),
                     None => made == Some((node.at, node.control)),
                 };
                 if !leads {

@@ -2,28 +2,27 @@
 //!
 //! A word that looks like an address proves nothing: memory behind a node's last member, room for what is not there, and members
 //! that were never written hold what earlier owners left. So a node is one whose class descends from `Node`, that
-//! knows itself, and whose references are counted; it ends where the heap says; its members begin behind `Node`, whose size is learned
+//! knows itself (until 2.15, where it counts), and whose references are counted; it ends where the heap says; its members begin behind `Node`, whose size is learned
 //! from members that point back; and only these are believed: a `SavedVariable` or a vector of those, by all of their
-//! fields, and the leaf or the Python object of a node that they in turn name. Layouts as in torch 2.11; nodes of 2.15 are others, and not
-//! recognised.
+//! fields, and the leaf or the Python object of a node that they in turn name. Layouts as in torch 2.4 to 2.15.
 
 use super::heap;
-use super::tensors::{Nodes, Torch};
+use super::tensors::{Counted, Nodes, Torch};
 use super::world::World;
 use crate::platform::memory::{self, is_address};
 use crate::platform::pages::Pages;
 
 /// Words of a node that are looked at.
 const WORDS: usize = 320;
-/// Words that every node begins with: its vtable, itself and what counts its references, and at the end of these its edges.
+/// Words that every node begins with: its vtable, itself and what counts its references (or their count), at the end of these its edges and the
+/// object of Python's that stands for it.
 const HEAD: usize = 16;
-const EDGES: usize = 12;
+const OBJECT: usize = 14;
 /// Where the members of a class begin, at the earliest.
-const MEMBERS: usize = 33;
+const MEMBERS: usize = 32;
 /// Words between a node's last member and the end of its block, at most.
 const SLACK: usize = 4;
-/// Words of a `SavedVariable`, and most words of a list of those or of edges.
-const VARIABLE: usize = 13;
+/// Most words of a list of `SavedVariable`s or of edges.
 const LIST: usize = 4096;
 /// What counts references to an object that lies in the same block is so much before it.
 const COUNTS: u64 = 16;
@@ -47,24 +46,42 @@ pub(super) struct Node {
     head: [u64; HEAD],
 }
 
+impl Counted {
+    /// Where the edges of a node are.
+    fn edges(self) -> usize {
+        10 + self.words()
+    }
+
+    /// Words of a `SavedVariable`.
+    fn variable(self) -> usize {
+        7 + 3 * self.words()
+    }
+}
+
 /// What stands at these addresses, where it is a node that is alive; in their order.
 pub(super) fn nodes(torch: &Torch, pages: &Pages, known: &mut Nodes, at: &[u64]) -> Vec<Option<Node>> {
     let heads = pages.words::<HEAD>(at);
-    let controls: Vec<u64> = heads.iter().map(|h| h.map_or(0, |h| h[2])).collect();
-    let all = heads.into_iter().zip(at).zip(pages.words::<2>(&controls));
-    all.map(|((head, &at), counts)| {
+    let apart = torch.counted == Counted::Apart;
+    let controls: Vec<u64> =
+        heads.iter().zip(at).map(|(h, at)| if apart { h.map_or(0, |h| h[2]) } else { *at }).collect();
+    let all = heads.into_iter().zip(at).zip(controls.iter().zip(pages.words::<2>(&controls)));
+    all.map(|((head, &at), (&control, counts))| {
+        /// Of the count of references from outside: Python has an object of it.
+        const HAS_OBJECT: u64 = 1 << 63;
         let (head, [_, counts]) = (head?, counts?);
-        let [vtable, own, control, ..] = head;
+        let [vtable, own, ..] = head;
+        let counts = if apart { counts } else { counts & !HAS_OBJECT };
         let is_counted = counts as u32 as i32 > 0 && (counts >> 32) as i32 > 0;
-        (own == at && is_counted && known.is_node(torch, vtable)).then_some(Node { at, control, head })
+        let is_one = is_counted && (own == at || !apart) && known.is_node(torch, vtable);
+        is_one.then_some(Node { at, control, head })
     })
     .collect()
 }
 
 impl Node {
     /// The nodes that its edges lead to, each with what counts the references to it.
-    pub(super) fn edges(&self, pages: &Pages) -> Vec<(u64, u64)> {
-        edges(pages, &[Some(self)]).pop().unwrap_or_default()
+    pub(super) fn edges(&self, torch: &Torch, pages: &Pages) -> Vec<(u64, u64)> {
+        edges(torch, pages, &[Some(self)]).pop().unwrap_or_default()
     }
 
     /// Where the members of every class behind `Node` begin, if this one tells: its last member points back to it.
@@ -84,27 +101,37 @@ impl Node {
     /// Whether this is the object of Python's that this node runs.
     fn is_python(&self, w: &World, word: u64) -> bool {
         let own = w.python.function_words(word);
-        own.windows(2).any(|pair| *pair == [self.at, self.control])
+        match w.torch.counted {
+            Counted::Apart => own.windows(2).any(|pair| *pair == [self.at, self.control]),
+            Counted::Inside => own.contains(&self.at),
+        }
     }
 
     /// The object of Python's that it runs, and no more of what it keeps. `members`: where they begin.
     pub(super) fn function(&self, w: &World, members: usize) -> Option<u64> {
-        let [first] = memory::at::<1>(self.at + 8 * members as u64)?;
-        self.is_python(w, first).then_some(first)
+        let first = || memory::at::<1>(self.at + 8 * members as u64).map(|[word]| word);
+        let may = match w.torch.counted {
+            Counted::Apart => first()?,
+            Counted::Inside => self.head[OBJECT],
+        };
+        self.is_python(w, may).then_some(may)
     }
 }
 
 /// The nodes that the edges of each lead to, with what counts the references to them.
-pub(super) fn edges(pages: &Pages, nodes: &[Option<&Node>]) -> Vec<Vec<(u64, u64)>> {
-    let of = |node: &Option<&Node>| node.and_then(|n| vector(&n.head, EDGES, 3)).unwrap_or_default();
+pub(super) fn edges(torch: &Torch, pages: &Pages, nodes: &[Option<&Node>]) -> Vec<Vec<(u64, u64)>> {
+    // An edge is a reference and a number.
+    let (place, width) = (torch.counted.edges(), torch.counted.words() + 1);
+    let of = |node: &Option<&Node>| node.and_then(|n| vector(&n.head, place, width)).unwrap_or_default();
     let edge = |e: &[u64]| match *e {
         [function, control, _] if is_address(function) && is_address(control) => Some((function, control)),
+        [function, _] if is_address(function) => Some((function, function)),
         _ => None,
     };
     let all: Vec<(u64, usize)> = nodes.iter().map(of).collect();
     let is_whole = |(all, (_, count)): (Vec<u64>, &(u64, usize))| {
         let all = if all.len() == *count { all } else { Vec::new() };
-        all.chunks(3).filter_map(edge).collect()
+        all.chunks(width).filter_map(edge).collect()
     };
     pages.ranges(&all).into_iter().zip(&all).map(is_whole).collect()
 }
@@ -150,7 +177,7 @@ pub(super) fn keeps(
     nodes: &[&Node],
     members: usize,
 ) -> Vec<(Vec<Saved>, Option<u64>)> {
-    let bodies = bodies(pages, nodes);
+    let (counted, bodies) = (w.torch.counted, bodies(pages, nodes));
     let own: Vec<&[u64]> = bodies.iter().map(|all| all.get(members..).unwrap_or_default()).collect();
     let firsts: Vec<u64> = own.iter().map(|own| own.first().copied().unwrap_or(0)).collect();
     let tensors = w.torch.implementations(pages, &firsts);
@@ -163,30 +190,34 @@ pub(super) fn keeps(
         let own = own.get(i).copied().unwrap_or_default();
         if (leaf.accumulator, leaf.accumulator_control) == (node.at, node.control) {
             all.push((vec![Saved { tensor: first, version: None }], None));
-        } else if tensor.at == 0 && node.is_python(w, first) {
-            all.push((Vec::new(), Some(first)));
-            lists.push((i, w.python.function_words(first)));
+        } else if let Some(function) = node.function(w, members).filter(|_| tensor.at == 0) {
+            all.push((Vec::new(), Some(function)));
+            lists.push((i, w.python.function_words(function)));
         } else {
-            all.push((own.windows(VARIABLE).filter_map(variable).flatten().collect(), None));
+            let saved = own.windows(counted.variable()).filter_map(|words| variable(words, counted));
+            all.push((saved.flatten().collect(), None));
             lists.push((i, own.to_vec()));
         }
     }
     let of: Vec<usize> = lists.iter().map(|l| l.0).collect();
     let words: Vec<&[u64]> = lists.iter().map(|l| l.1.as_slice()).collect();
-    for (i, tensors) in of.into_iter().zip(lists_of_variables(pages, &words)) {
+    for (i, tensors) in of.into_iter().zip(lists_of_variables(pages, &words, counted)) {
         all.get_mut(i).into_iter().for_each(|kept| kept.0.extend(&tensors));
     }
     all
 }
 
 /// What a `SavedVariable` of these words keeps, if anything; `None` where they are no such thing.
-fn variable(words: &[u64]) -> Option<Option<Saved>> {
-    let &[tensor, _, _, _, _, numbers, flags, hooks, _, _, _, _, requires] = words else { return None };
-    // Shared and weak pointers: what they point to, and what counts it.
-    let are_pairs = [1, 3, 8, 10].into_iter().all(|at| match words.get(at..at + 2) {
-        Some(&[a, b]) => a == 0 && b == 0 || is_address(a) && is_address(b),
-        _ => false,
-    });
+fn variable(words: &[u64], counted: Counted) -> Option<Option<Saved>> {
+    let width = counted.words();
+    // A shared pointer and a weak reference to a node; the numbers, the flags, the hooks; a reference and a weak one; whether it requires a gradient.
+    let (&[tensor, _, _, ..], rest) = (words, words.get(3 + width..)?) else { return None };
+    let (&[numbers, flags, hooks, ..], &[.., requires]) = (rest, words) else { return None };
+    let are_pairs =
+        [(1, 2), (3, width), (6 + width, width), (6 + 2 * width, width)].into_iter().all(|(at, width)| {
+            let words = words.get(at..at + width).unwrap_or(&[1]);
+            words.iter().all(|w| *w == 0) || words.iter().all(|w| is_address(*w))
+        });
     let are_flags = flags.to_le_bytes().iter().take(5).all(|f| *f <= 1) && requires as u8 <= 1;
     let are_numbers = numbers >> 32 < 1 << 16 && (hooks == 0 || is_address(hooks));
     // Made without a tensor, or kept by hooks.
@@ -196,15 +227,17 @@ fn variable(words: &[u64]) -> Option<Option<Saved>> {
 }
 
 /// Of each of these, the tensors of all vectors of `SavedVariable` among its words: of those whose elements are all such.
-fn lists_of_variables(pages: &Pages, words: &[&[u64]]) -> Vec<Vec<Saved>> {
+fn lists_of_variables(pages: &Pages, words: &[&[u64]], counted: Counted) -> Vec<Vec<Saved>> {
+    let width = counted.variable();
     let mut vectors: Vec<(usize, (u64, usize))> = Vec::new();
     for (i, words) in words.iter().enumerate() {
-        vectors.extend((0..words.len()).filter_map(|at| Some((i, vector(words, at, VARIABLE)?))));
+        vectors.extend((0..words.len()).filter_map(|at| Some((i, vector(words, at, width)?))));
     }
     let ranges: Vec<(u64, usize)> = vectors.iter().map(|v| v.1).collect();
     let mut out = vec![Vec::new(); words.len()];
     for ((i, (_, count)), all) in vectors.into_iter().zip(pages.ranges(&ranges)) {
-        let saved: Option<Vec<Option<Saved>>> = all.chunks(VARIABLE).map(variable).collect();
+        let saved: Option<Vec<Option<Saved>>> =
+            all.chunks(width).map(|words| variable(words, counted)).collect();
         if let (Some(saved), Some(out)) = (saved.filter(|_| all.len() == count), out.get_mut(i)) {
             out.extend(saved.into_iter().flatten());
         }
@@ -229,46 +262,46 @@ mod tests {
     const TENSOR: u64 = 0x5555_0000_1000;
     const SAVED: Saved = Saved { tensor: TENSOR, version: Some(3) };
 
-    fn saved() -> [u64; VARIABLE] {
-        let mut one = [0; VARIABLE];
+    fn saved(counted: Counted) -> Vec<u64> {
+        let (mut one, width) = (vec![0; counted.variable()], counted.words());
         // Never written, between the flags and what follows.
-        (one[0], one[5], one[6], one[12]) = (TENSOR, 3, 0xdead_be01_0101_0000, 0xffff_ff01);
+        (one[0], one[3 + width], one[4 + width]) = (TENSOR, 3, 0xdead_be01_0101_0000);
+        one[6 + 3 * width] = 0xffff_ff01;
         one
     }
 
     #[test]
     fn a_saved_tensor_is_believed_by_all_its_fields() {
-        assert_eq!(variable(&saved()), Some(Some(SAVED)));
-        for (at, wrong) in
-            [(0, 7), (1, TENSOR), (3, TENSOR), (4, 1), (5, 1 << 60), (6, 2 << 8), (7, 3), (8, 9), (12, 2)]
-        {
-            let mut one = saved();
-            one[at] = wrong;
-            assert_eq!(variable(&one), None, "word {at}");
-        }
-        for (at, word) in [(6, 1), (7, TENSOR)] {
-            let mut one = saved();
-            one[at] = word;
-            assert_eq!(variable(&one), Some(None), "released, or kept by hooks: word {at}");
+        let apart =
+            [(0, 7), (1, TENSOR), (3, TENSOR), (4, 1), (5, 1 << 60), (6, 2 << 8), (7, 3), (8, 9), (12, 2)];
+        let inside = [(0, 7), (1, TENSOR), (3, 1), (4, 1 << 60), (5, 2 << 8), (6, 3), (7, 9), (8, 9), (9, 2)];
+        for (counted, all) in [(Counted::Apart, apart), (Counted::Inside, inside)] {
+            assert_eq!(variable(&saved(counted), counted), Some(Some(SAVED)));
+            for (at, wrong) in all {
+                let mut one = saved(counted);
+                one[at] = wrong;
+                assert_eq!(variable(&one, counted), None, "{counted:?}, word {at}");
+            }
+            for (at, word) in [(4 + counted.words(), 1), (5 + counted.words(), TENSOR)] {
+                let mut one = saved(counted);
+                one[at] = word;
+                assert_eq!(variable(&one, counted), Some(None), "released, or kept by hooks: word {at}");
+            }
         }
     }
 
     #[test]
     fn a_list_with_one_element_that_is_no_saved_tensor_is_none() {
-        let mut all: Vec<u64> = [saved(), saved()].concat();
-        let begin = all.as_ptr() as u64;
-        let end = begin + 2 * 8 * VARIABLE as u64;
-        assert_eq!(lists_of_variables(&Pages::default(), &[&[7, begin, end, end]]), [[SAVED, SAVED]]);
-        assert!(
-            lists_of_variables(&Pages::default(), &[&[7, begin, end - 8, end]])[0].is_empty(),
-            "not whole elements"
-        );
-        // What the heap writes into a block that is free.
-        (all[0], all[1]) = (TENSOR, 0x1234_5678_9abc_def1);
-        assert!(
-            lists_of_variables(&Pages::default(), &[&[std::hint::black_box(all.as_ptr() as u64), end, end]])
-                [0]
-            .is_empty()
-        );
+        for counted in [Counted::Apart, Counted::Inside] {
+            let lists = |words: &[u64]| lists_of_variables(&Pages::default(), &[words], counted).remove(0);
+            let mut all = [saved(counted), saved(counted)].concat();
+            let begin = all.as_ptr() as u64;
+            let end = begin + 2 * 8 * counted.variable() as u64;
+            assert_eq!(lists(&[7, begin, end, end]), [SAVED, SAVED]);
+            assert!(lists(&[7, begin, end - 8, end]).is_empty(), "not whole elements");
+            // What the heap writes into a block that is free.
+            (all[0], all[1]) = (TENSOR, 0x1234_5678_9abc_def1);
+            assert!(lists(&[std::hint::black_box(all.as_ptr() as u64), end, end]).is_empty());
+        }
     }
 }

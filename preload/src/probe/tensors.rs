@@ -44,6 +44,38 @@ pub(super) struct Autograd {
     pub(super) accumulator_control: u64,
 }
 
+/// How a torch counts the references to nodes, on which the layout of whatever refers to one depends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Counted {
+    /// In a block of its own: a reference is a `std::shared_ptr`, the node's address and that block's.
+    Apart,
+    /// In the node itself (2.15): a reference is a `c10::intrusive_ptr`, the node's address, which stands for both.
+    Inside,
+}
+
+impl Counted {
+    /// What the type information of `Node` says, by its base.
+    fn of_type(node: u64) -> Counted {
+        const BASE: &[u8] = b"N3c1020intrusive_ptr_targetE\0";
+        let name = |info: u64| memory::at::<2>(info).map_or(0, |[_, name]| name);
+        let base = memory::at::<3>(node).map_or(0, |[_, _, base]| base);
+        let is_base =
+            (name(base)..).step_by(8).zip(BASE.chunks(8)).all(|(at, part)| memory::is_text(at, part));
+        if is_base { Counted::Inside } else { Counted::Apart }
+    }
+
+    /// Words of a reference.
+    pub(super) fn words(self) -> usize {
+        if self == Counted::Apart { 2 } else { 1 }
+    }
+
+    /// The reference that such words begin with: the node, and what counts the references to it.
+    fn reference(self, words: [u64; 2]) -> (u64, u64) {
+        let [node, control] = words;
+        (node, if self == Counted::Apart { control } else { node })
+    }
+}
+
 /// Addresses of torch's vtables, as objects hold them.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Torch {
@@ -59,6 +91,8 @@ pub(super) struct Torch {
     view_meta: u64,
     /// Type information of `torch::autograd::Node`.
     node: u64,
+    /// How references to nodes are counted.
+    pub(super) counted: Counted,
 }
 
 impl Torch {
@@ -75,6 +109,7 @@ impl Torch {
         };
         let storage = find(c"_ZTVN3c1011StorageImplE", Library::C10)?;
         let each = [Library::C10, Library::TorchCpu, Library::TorchPython, Library::TorchCuda];
+        let node = find(c"_ZTIN5torch8autograd4NodeE", Library::TorchCpu)?;
         Ok(Torch {
             tensor: find(c"_ZTVN3c1010TensorImplE", Library::C10)? + FIRST,
             sparse: [c"_ZTVN2at16SparseTensorImplE", c"_ZTVN2at19SparseCsrTensorImplE"]
@@ -85,7 +120,8 @@ impl Torch {
             }),
             meta: find(c"_ZTVN5torch8autograd12AutogradMetaE", Library::TorchCpu)? + FIRST,
             view_meta: find(c"_ZTVN5torch8autograd22DifferentiableViewMetaE", Library::TorchCpu)? + FIRST,
-            node: find(c"_ZTIN5torch8autograd4NodeE", Library::TorchCpu)?,
+            node,
+            counted: Counted::of_type(node),
         })
     }
 
@@ -194,6 +230,16 @@ impl Torch {
         pages.words::<3>(&counters).into_iter().map(version).collect()
     }
 
+    /// The node that an object of Python's stands for, and what counts the references to it.
+    ///
+    /// # Safety
+    /// It is of a class of nodes, and alive.
+    pub(super) unsafe fn node_of(&self, object: u64) -> (u64, u64) {
+        let last = self.counted.words() as u64 - 1;
+        // SAFETY: the caller's promise; such an object is a reference behind its head.
+        self.counted.reference(unsafe { [read(object + 16), read(object + 16 + 8 * last)] })
+    }
+
     /// What autograd says of tensors, in their order.
     pub(super) fn autograd(&self, pages: &Pages, tensors: &[Implementation]) -> Vec<Autograd> {
         let metas: Vec<u64> = tensors.iter().map(|t| t.meta).collect();
@@ -204,21 +250,14 @@ impl Torch {
             }
             // A short name lies in the string itself; before the C++11 interface a string was one pointer.
             let own = name == meta + 24 || !is_address(a);
-            let [grad, node, control, accumulator, accumulator_control] =
-                if own { [grad, e, f, g, h] } else { [a, b, c, grad, e] };
+            let [grad, rest @ ..] = if own { [grad, e, f, g, h] } else { [a, b, c, grad, e] };
+            let at = |i: usize| [i, i + 1].map(|i| rest.get(i).copied().unwrap_or(0));
+            let (node, control) = self.counted.reference(at(0));
+            let (accumulator, accumulator_control) = self.counted.reference(at(self.counted.words()));
             Some(Autograd { grad, node, control, accumulator, accumulator_control })
         };
         pages.words::<10>(&metas).into_iter().zip(metas).map(|w| known(w).unwrap_or_default()).collect()
     }
-}
-
-/// The node that an object of Python's stands for, and what counts the references to it.
-///
-/// # Safety
-/// It is of a class of nodes, and alive.
-pub(super) unsafe fn node_of(object: u64) -> (u64, u64) {
-    // SAFETY: the caller's promise; such an object is a shared pointer behind its head.
-    unsafe { (read(object + 16), read(object + 24)) }
 }
 
 /// Which vtables are those of nodes.

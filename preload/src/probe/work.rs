@@ -15,7 +15,7 @@ use super::climb::{Climb, STRIDE};
 use super::close::{self, Close};
 use super::named::Named;
 use super::objects::Class;
-use super::tensors::node_of;
+use super::tensors::Torch;
 use super::types::Types;
 use super::world::World;
 use super::{graph, rebound};
@@ -252,7 +252,7 @@ impl Work {
     unsafe fn climb_close(&mut self, w: &World, close: &mut Close) {
         // SAFETY: the caller's promise.
         unsafe {
-            close.nodes.drain(..).for_each(|node| self.note_node(node));
+            close.nodes.drain(..).for_each(|node| self.note_node(&w.torch, node));
             while !close.tensors.is_empty() || !close.storages.is_empty() {
                 let some = |all: &mut Vec<u64>| all.split_off(all.len().saturating_sub(TENSORS));
                 let (mut tensors, mut storages) = (some(&mut close.tensors), some(&mut close.storages));
@@ -297,7 +297,7 @@ impl Work {
                 match types.of(object).class {
                     Class::Tensor => tensors.push(object),
                     Class::Storage => storages.push(object),
-                    Class::Node => self.note_node(object),
+                    Class::Node => self.note_node(&w.torch, object),
                     _ => {}
                 }
                 if tensors.len().max(storages.len()) == TENSORS {
@@ -327,11 +327,11 @@ impl Work {
     /// Notes a node that Python has.
     ///
     /// # Safety
-    /// As [`node_of`].
-    unsafe fn note_node(&mut self, object: u64) {
+    /// As [`Torch::node_of`].
+    unsafe fn note_node(&mut self, torch: &Torch, object: u64) {
         if self.made.len() < graph::NODES {
             // SAFETY: the caller's promise.
-            self.made.push((object, unsafe { node_of(object) }.0));
+            self.made.push((object, unsafe { torch.node_of(object) }.0));
         }
     }
 
