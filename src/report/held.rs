@@ -1,6 +1,6 @@
 //! Who holds what was flagged: the words for what the job's probe has answered.
 
-use super::units::{duration, percent, plural, thousands};
+use super::units::{duration, numbered, percent, plural, thousands};
 use crate::event::Frame;
 use serde_json::{Value, json};
 
@@ -297,7 +297,7 @@ impl Holder {
     pub fn in_short(&self) -> String {
         let by = self.by().trim_start_matches("the ");
         let last = self.counts.last().map(|c| c.entries).or(self.entries);
-        let entries = last.map(|n| format!(", {}", plural(n, "entry")));
+        let entries = last.map(|n| format!(", {n} {}", numbered(n, "entry")));
         let through = self.through.as_ref().map(|t| format!(" through {t}"));
         let (name, kind) = (&self.name, &self.kind);
         format!("{by}{name} ({kind}{}){}", entries.unwrap_or_default(), through.unwrap_or_default())
@@ -364,7 +364,7 @@ mod tests {
                 "the autograd graphs of __main__.losses, a dict of 1 entry, through FunctionBackward.context, 6.2 % of the blocks checked"
             ]
         );
-        assert_eq!(holders[0].in_short(), "OffloadActivations.bwd_tensor_stash (dict, 1,116 entries)");
+        assert_eq!(holders[0].in_short(), "OffloadActivations.bwd_tensor_stash (dict, 1116 entries)");
         assert_eq!(
             holders[1].in_short(),
             "autograd graphs of __main__.losses (dict, 1 entry) through FunctionBackward.context"

@@ -5,6 +5,8 @@ function findings() {
   $("found-title").textContent = "What was found" + (processes.length > 1 ? " in " + lane.name : "");
   $("findings").replaceChildren(...found.map(finding));
 }
+// A holder, with its count as people write one.
+const counted = holder => holder.replace(/\d{4,}(?= entries)/g, n => number(+n));
 function finding(f) {
   const grows = counts(f), cls = !grows ? "" : f.certainty === "leak" ? "bad" : "doubt";
   const box = el("div", undefined, ("finding " + cls).trim()), list = el("dl"), site = f.sites[0] || { frames: [] };
@@ -36,7 +38,7 @@ function finding(f) {
   if (grows && !full && when) say(when.label, when.said);
   if (f.bound) say("ends by itself", f.bound.source + (f.bound.bytes === null ? "" : `, ${size(f.bound.bytes)} then`));
   const h = f.held_by;
-  if (h.holders.length || h.reason && grows) say("held by", h.holders.length ? h.holders.join("; ") : "not known: " + h.reason);
+  if (h.holders.length || h.reason && grows) say("held by", h.holders.length ? h.holders.map(counted).join("; ") : "not known: " + h.reason);
   if (f.explain) say("because", f.explain);
   if (f.suppressed_by) say("suppressed", `by ${f.suppressed_by}: not counted`);
   if (f.fix) say("fix", el("span", `known as ${f.fix.known}: ${f.fix.text}`, "good"));
