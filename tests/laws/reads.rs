@@ -66,10 +66,10 @@ const READS: &[(&str, &[(&str, usize)])] = &[
     (
         "objects that the collector tracks and what they hold, under the GIL, in versions whose layout is known",
         &[
-            ("probe/attributes.rs", 29),
+            ("probe/attributes.rs", 32),
             ("probe/bound.rs", 17),
             ("probe/chains.rs", 1),
-            ("probe/climb.rs", 2),
+            ("probe/climb.rs", 1),
             ("probe/close.rs", 5),
             ("probe/contexts.rs", 7),
             ("probe/frames.rs", 4),
@@ -79,7 +79,7 @@ const READS: &[(&str, &[(&str, usize)])] = &[
             ("probe/naming.rs", 14),
             ("probe/near.rs", 6),
             ("probe/objects.rs", 30),
-            ("probe/pieces.rs", 18),
+            ("probe/pieces.rs", 17),
             ("probe/proof.rs", 3),
             ("probe/rebound.rs", 5),
             ("probe/tensors.rs", 5),
@@ -87,7 +87,7 @@ const READS: &[(&str, &[(&str, usize)])] = &[
             ("probe/work.rs", 7),
         ],
     ),
-    ("the counts of a collector that `find` has recognised", &[("python/collector.rs", 7)]),
+    ("the counts of a collector that `find` has recognised", &[("python/collector.rs", 9)]),
     ("exported pointers of Python's to its own classes", &[("python/interpreter.rs", 5)]),
     ("`_PyRuntime`, whose size its own head tells", &[("stacks/described.rs", 1)]),
     (

@@ -49,9 +49,9 @@ impl Places {
         }
     }
 
-    /// Whether the counts of collections lie elsewhere, in memory that goes with the interpreter.
-    fn is_counted_elsewhere(&self) -> bool {
-        self.at_work == self.collections + 8
+    /// Whether the counts lie here as [`Work`] has them, and not elsewhere, in memory that goes with the interpreter.
+    fn is_like_work(&self) -> bool {
+        self.at_work - self.collections == core::mem::offset_of!(Work, at_work) as u64
     }
 }
 
@@ -114,11 +114,6 @@ impl Collector {
         })
     }
 
-    /// Whether its counts lie as [`Work`] has them.
-    fn is_like_work(&self) -> bool {
-        self.places.at_work - self.places.collections == core::mem::offset_of!(Work, at_work) as u64
-    }
-
     /// Full collections so far: such a one puts the lists into another order.
     fn collections(self) -> u64 {
         /// In 3.15: the last three full collections, each with its count, and which of them is the newest.
@@ -128,7 +123,7 @@ impl Collector {
         // SAFETY: as above; where the counts lie elsewhere, they do so as long as the interpreter is there.
         unsafe {
             let at = read(self.generations + self.places.collections);
-            if !self.places.is_counted_elsewhere() {
+            if self.places.is_like_work() {
                 return at;
             }
             let newest = u64::from(read(at + NEWEST) as u8).min(2);
@@ -183,7 +178,7 @@ pub(crate) fn watch() {
     }
     // SAFETY: the function has had this type since 3.7, and only returns an address.
     let main = unsafe { real::of_python::<extern "C" fn() -> u64>(c"PyInterpreterState_Main") };
-    if let Some(c) = main.and_then(|main| Collector::find(main())).filter(Collector::is_like_work) {
+    if let Some(c) = main.and_then(|main| Collector::find(main())).filter(|c| c.places.is_like_work()) {
         WATCHED.store((c.generations + c.places.collections) as *mut Work, Relaxed);
     }
 }
@@ -443,7 +438,7 @@ mod tests {
         for minor in 9..=15 {
             let mut l = Lists::of_version(minor, [&[4, 5], &[], &[0, 1, 2], &[3]]);
             let counted = vec![0u64; 256];
-            if l.places().is_counted_elsewhere() {
+            if !l.places().is_like_work() {
                 let at = l.word(l.places().collections);
                 l.state[at] = counted.as_ptr() as u64;
             }
@@ -471,9 +466,7 @@ mod tests {
 
     #[test]
     fn what_is_watched_after_the_interpreter_has_ended_lies_in_its_state() {
-        let is_watched = |minor| {
-            Places::of(minor).is_some_and(|places| Collector { generations: 0, places }.is_like_work())
-        };
+        let is_watched = |minor| Places::of(minor).is_some_and(Places::is_like_work);
         assert!((9..=14).all(is_watched) && !is_watched(15) && Places::of(16).is_none());
     }
 
