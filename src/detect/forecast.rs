@@ -206,6 +206,8 @@ const SLACK: u64 = 32;
 /// What grows has used pieces that have become less by more than one in so many bytes of it; and that is known once it has grown by one in so
 /// many bytes of the pieces.
 const USED: u64 = 4;
+/// Blocks that are looked at with every step.
+const MOST_BLOCKS: usize = 1 << 13;
 /// Marks after which a forecast is so narrow that this matters.
 pub(super) const NARROW: u32 = 64;
 
@@ -237,22 +239,27 @@ fn lost(replay: &Replay, device: DeviceId, rows: &[StepRow], idle: u64, worth: u
     if rows.len() < 2 * LOOK_BACK || is_used || grown < idle / USED || idle < worth {
         return None;
     }
-    let bytes = idle.saturating_sub(releasable(replay, device));
+    let bytes = idle.saturating_sub(releasable(replay, device)?);
     (bytes >= worth).then_some(Pieces { bytes, per_step: 0.0 })
 }
 
-/// Bytes of segments that have no block, or whose free ranges torch can give back.
-fn releasable(replay: &Replay, device: DeviceId) -> u64 {
+/// Bytes of segments that have no block, or whose free ranges torch can give back; `None` where there are too many blocks to look at them with
+/// every step.
+fn releasable(replay: &Replay, device: DeviceId) -> Option<u64> {
+    let held: Vec<_> = replay.blocks(device).take(MOST_BLOCKS + 1).collect();
+    if held.len() > MOST_BLOCKS {
+        return None;
+    }
     let segments: Vec<_> = replay.segments(device).collect();
     let mut free = vec![true; segments.len()];
-    for h in replay.blocks(device) {
+    for h in held {
         let at = segments.partition_point(|s| s.addr <= h.block.addr);
         if let Some(is_free) = at.checked_sub(1).and_then(|at| free.get_mut(at)) {
             *is_free = false;
         }
     }
     let can = segments.iter().zip(free).filter(|(s, is_free)| *is_free || s.expandable);
-    can.map(|(s, _)| s.size.0).fold(0, u64::saturating_add)
+    Some(can.map(|(s, _)| s.size.0).fold(0, u64::saturating_add))
 }
 
 /// The headroom of a device. `since`: the step in which what grows began to, after which a rise of what torch does not use counts.
