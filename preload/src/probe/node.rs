@@ -2,7 +2,7 @@
 //!
 //! A word that looks like an address proves nothing: memory behind a node's last member, room for what is not there, and members
 //! that were never written hold what earlier owners left. So a node is one whose class descends from `Node`, that
-//! knows itself (until 2.15, where it counts), and whose references are counted; it ends where the heap says; its members begin behind `Node`, whose size is learned
+//! knows itself (up to 2.12; later ones count themselves), and whose references are counted; it ends where the heap says; its members begin behind `Node`, whose size is learned
 //! from members that point back; and only these are believed: a `SavedVariable` or a vector of those, by all of their
 //! fields, and the leaf or the Python object of a node that they in turn name. Layouts as in torch 2.4 to 2.15.
 

@@ -49,7 +49,7 @@ pub(super) struct Autograd {
 pub(super) enum Counted {
     /// In a block of its own: a reference is a `std::shared_ptr`, the node's address and that block's.
     Apart,
-    /// In the node itself (2.15): a reference is a `c10::intrusive_ptr`, the node's address, which stands for both.
+    /// In the node itself (2.13 and newer): a reference is a `c10::intrusive_ptr`, the node's address, which stands for both.
     Inside,
 }
 
