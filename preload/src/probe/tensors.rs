@@ -59,8 +59,9 @@ impl Counted {
         const BASE: &[u8] = b"N3c1020intrusive_ptr_targetE\0";
         let name = |info: u64| memory::at::<2>(info).map_or(0, |[_, name]| name);
         let base = memory::at::<3>(node).map_or(0, |[_, _, base]| base);
-        let is_base =
-            (name(base)..).step_by(8).zip(BASE.chunks(8)).all(|(at, part)| memory::is_text(at, part));
+        let text = name(base);
+        let mut parts = (0..).step_by(8).zip(BASE.chunks(8));
+        let is_base = parts.all(|(i, part)| memory::is_text(text.wrapping_add(i), part));
         if is_base { Counted::Inside } else { Counted::Apart }
     }
 
