@@ -178,6 +178,7 @@ fn what_the_host_kills() {
     assert_eq!(shell_status(output.status), 137, "{text}");
     let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(words.contains("strandline: KILLED BY THE HOST"), "{text}");
+    assert!(words.contains(" reached its limit of host memory (1.0 GiB), "), "{text}");
 }
 
 /// A limit is known long before it is met: PyTorch keeps it to itself where it caches, and tells the driver nothing.

@@ -83,7 +83,7 @@ pub(super) fn process(p: &Process<'_>) -> Value {
         "coverage": { "level": level.name(), "reason": f.coverage_reason(level) },
         "ended": p.ended.name(),
         "exit_status": r.exit_status(),
-        "killed_by_host": p.killed_by_host,
+        "killed_by_host": p.killer.killed(),
         "failed_in": p.self_fault.as_ref().map(|f| f.place.as_str()),
         "step_source": r.step_source().name(),
         "steps": counted.then(|| r.steps()),

@@ -54,10 +54,8 @@ pub struct Process<'a> {
     pub ended: Ended,
     /// What is said is said of the end of this step; `None`: of the end of the recording.
     pub at_step: Option<u32>,
-    /// The host's out-of-memory killer ended it.
-    pub killed_by_host: bool,
-    /// It is known that the host's out-of-memory killer did not.
-    pub spared_by_host: bool,
+    /// Whether the host's out-of-memory killer ended it.
+    pub killer: HostKiller,
     /// What of strandline it may have died of.
     pub self_fault: Option<SelfFault>,
     /// What recording it cost, where that was measured.
@@ -106,8 +104,7 @@ impl<'a> Process<'a> {
             damage: Vec::new(),
             ended: Ended::Unknown,
             at_step: None,
-            killed_by_host: false,
-            spared_by_host: false,
+            killer: HostKiller::default(),
             self_fault: None,
             cost: Cost::default(),
             native: BTreeMap::new(),
@@ -162,6 +159,30 @@ impl Fix {
     /// After `fix`: where it is known, and what helps.
     pub(super) fn in_words(&self) -> String {
         format!("known: {}, {}", self.known, self.text)
+    }
+}
+
+/// What Linux's out-of-memory killer, which is about host memory, did in the job's control group while it ran.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum HostKiller {
+    /// Its kills are not counted here, or nobody counted.
+    #[default]
+    Uncounted,
+    /// It ended no process of the group.
+    Spared,
+    /// It ended one: the machine, or a group that contains this one, had no memory left.
+    Killed,
+    /// It ended one, for the group had reached its own limit.
+    KilledAtLimit {
+        /// The limit in bytes, where it can be read.
+        limit: Option<u64>,
+    },
+}
+
+impl HostKiller {
+    /// It ended a process.
+    pub fn killed(self) -> bool {
+        matches!(self, HostKiller::Killed | HostKiller::KilledAtLimit { .. })
     }
 }
 

@@ -147,7 +147,7 @@ impl Process<'_> {
     /// Nothing was done with GPU memory, and nothing of its recording is missing: there is nothing to be judged.
     pub fn is_idle(&self) -> bool {
         let is_unknown =
-            self.verdict.outcome == Outcome::Unknown && !self.killed_by_host && self.self_fault.is_none();
+            self.verdict.outcome == Outcome::Unknown && !self.killer.killed() && self.self_fault.is_none();
         let is_unknown = is_unknown && self.replay.failed().is_none();
         is_unknown && self.replay.is_idle() && self.damage.is_empty()
     }
@@ -185,7 +185,7 @@ impl Process<'_> {
     pub(super) fn phrase(&self) -> (&'static str, Ink) {
         match self.verdict.outcome {
             _ if self.self_fault.is_some() => ("STRANDLINE MAY HAVE FAILED", Ink::Bad),
-            _ if self.killed_by_host => ("KILLED BY THE HOST", Ink::Bad),
+            _ if self.killer.killed() => ("KILLED BY THE HOST", Ink::Bad),
             _ if self.replay.failed().is_some() => ("CUDA ERROR", Ink::Bad),
             Outcome::Leak if has_filled(self) => ("LEAK, OUT OF MEMORY", Ink::Bad),
             Outcome::Leak => ("LEAK", Ink::Bad),
@@ -268,7 +268,7 @@ impl<'a> Report<'a> {
         let job = self.job();
         let all = || job.order.iter().filter_map(|i| self.processes.get(*i));
         let ours = all().find(|p| p.self_fault.is_some());
-        let killed = ours.or_else(|| all().find(|p| p.killed_by_host));
+        let killed = ours.or_else(|| all().find(|p| p.killer.killed()));
         killed.or_else(|| all().find(|p| p.replay.failed().is_some())).or_else(|| all().next())
     }
 

@@ -85,7 +85,7 @@ fn suite(r: &Report<'_>, p: &Process<'_>, remarks: &[&Remark<'_>]) -> Suite {
     let reason = p.reason();
     let word = p.phrase_beside();
     let rest = match p.verdict.outcome {
-        _ if p.killed_by_host || p.self_fault.is_some() => Some(("error", attributes(word, word), reason)),
+        _ if p.killer.killed() || p.self_fault.is_some() => Some(("error", attributes(word, word), reason)),
         Outcome::Oom => {
             Some(("error", attributes("oom", &format!("{word}: {reason}")), text::failures(p).join("\n")))
         }

@@ -77,7 +77,7 @@ fn the_rank_that_leaks_is_named_in_every_door() {
 fn what_grows_in_another_rank_is_said_beside_a_failure() {
     let jobs =
         [0, 1].map(|i| Job::of_rank(i, Some(2)).train(20, 0, i * 64 * MIB).judged(as_known, Ended::Exit));
-    let killed = Process { killed_by_host: true, ..jobs[0].process() };
+    let killed = Process { killer: HostKiller::Killed, ..jobs[0].process() };
     let mut r = Report { processes: vec![killed, jobs[1].process()], ..Report::default() };
     let (text, page, json) = told(&r);
     let says = |text: &str| {

@@ -7,7 +7,7 @@ use crate::event::AtWork;
 #[test]
 fn the_host_killed_it() {
     let j = Job::new().train(20, 0, 0).judged(as_known, Ended::Signal(9));
-    reads("killed", &ended(Process { killed_by_host: true, ..j.process() }, 137));
+    reads("killed", &ended(Process { killer: HostKiller::Killed, ..j.process() }, 137));
 }
 
 /// Nobody saw who sent it: what is known is who did not.
@@ -18,21 +18,37 @@ fn who_sends_sigkill_is_told_where_nobody_saw_it() {
     let text = said(j.process(), None);
     let words = "killed SIGKILL is usually sent from outside: by a scheduler ";
     assert!(text.contains(words) && text.contains(" or by Linux's out-of-memory killer, "), "{text}");
-    let text = said(Process { spared_by_host: true, ..j.process() }, None);
+    let text = said(Process { killer: HostKiller::Spared, ..j.process() }, None);
     assert!(text.contains(words) && text.contains("killer ended no process of the job's "), "{text}");
     let alert = Some(Exit { status: 82, own: false });
-    let killed = Process { killed_by_host: true, ..j.process() };
+    let killed = Process { killer: HostKiller::Killed, ..j.process() };
     let segfault = Process { ended: Ended::Signal(11), ..j.process() };
     for text in [said(j.process(), alert), said(killed, None), said(segfault, None)] {
         assert!(!text.contains("SIGKILL is"), "{text}");
     }
 }
 
+/// A container that is too small is not a machine that is too small.
+#[test]
+fn the_limit_that_the_job_reached_is_told_from_a_machine_without_memory() {
+    let j = Job::new().train(20, 0, 0).judged(as_known, Ended::Signal(9));
+    let said = |killer| {
+        let processes = vec![Process { killer, ..j.process() }];
+        one_line(&Report { processes, ..Report::default() })
+    };
+    let text = said(HostKiller::KilledAtLimit { limit: Some(16 << 30) });
+    let words = " KILLED BY THE HOST. The job's control group (its container, say) reached its limit of host memory (16.0 GiB), which is RAM, ";
+    assert!(text.contains(words), "{text}");
+    let text = said(HostKiller::KilledAtLimit { limit: None });
+    assert!(text.contains(" reached its limit of host memory, which is RAM, not GPU memory, and "), "{text}");
+    assert!(!said(HostKiller::Killed).contains(" its limit "));
+}
+
 /// Killed is what a person hears first; a program, and the gate, the gravest verdict.
 #[test]
 fn the_host_killed_one_and_another_leaks() {
     let [well, leaks] = [0, 1].map(|i| rank(i, 2, i == 1));
-    let killed = Process { killed_by_host: true, ended: Ended::Signal(9), ..well.process() };
+    let killed = Process { killer: HostKiller::Killed, ended: Ended::Signal(9), ..well.process() };
     let r = Report { processes: vec![killed, leaks.process()], exit: None, ..Report::default() };
     let text = one_line(&r);
     assert!(text.starts_with("strandline: KILLED BY THE HOST") && text.contains("LEAK"), "{text}");
@@ -84,7 +100,7 @@ fn strandline_may_have_failed() {
 #[test]
 fn strandline_may_have_failed_in_one_and_it_leaks() {
     let jobs = [0, 1].map(|i| rank(i, 2, true));
-    let killed = Process { killed_by_host: true, ..jobs[0].process() };
+    let killed = Process { killer: HostKiller::Killed, ..jobs[0].process() };
     let r = Report { processes: vec![killed, faulty(jobs[1].process()).1], exit: None, ..Report::default() };
     let text = one_line(&r);
     assert!(

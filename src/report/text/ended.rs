@@ -1,6 +1,6 @@
 //! How a job ended, and what it went on after, in words of the first line.
 
-use super::super::model::{Ended, Process, Report};
+use super::super::model::{Ended, HostKiller, Process, Report};
 use super::super::units::{plural, size, thousands};
 use crate::detect::caught;
 use crate::event::{SIGKILL, signal_name};
@@ -61,10 +61,10 @@ pub(in crate::report) fn killed(r: &Report<'_>) -> Option<String> {
     // An alert that ends the job does so itself.
     let is_alert = r.exit.is_some_and(|e| !e.own);
     let is_it = |p: &&Process<'_>| {
-        p.ended == Ended::Signal(SIGKILL) && p.at_step.is_none() && !p.killed_by_host && !is_alert
+        p.ended == Ended::Signal(SIGKILL) && p.at_step.is_none() && !p.killer.killed() && !is_alert
     };
     let p = r.processes.iter().find(is_it)?;
-    let host = if p.spared_by_host {
+    let host = if p.killer == HostKiller::Spared {
         "; Linux's out-of-memory killer ended no process of the job's control group"
     } else {
         ", or by Linux's out-of-memory killer, which the kernel's log names (dmesg)"

@@ -1,7 +1,7 @@
 //! The first line: what is the matter, in one sentence.
 
 use super::super::held::HeldBy;
-use super::super::model::{Ended, Process, Report, capacity, fatal};
+use super::super::model::{Ended, HostKiller, Process, Report, capacity, fatal};
 use super::super::processes::out_of_memory;
 use super::super::ranks::Ranks;
 use super::super::style::Style;
@@ -130,7 +130,7 @@ impl Report<'_> {
             _ if alike == all => format!("{text} {}", self.alike(p)),
             _ => {
                 let of = match p.verdict.outcome {
-                    Outcome::Clean if !p.killed_by_host && p.replay.failed().is_none() => {
+                    Outcome::Clean if !p.killer.killed() && p.replay.failed().is_none() => {
                         format!(
                             " {} of {} have this verdict.",
                             thousands(alike as u64),
@@ -167,12 +167,15 @@ fn sentence(r: &Report<'_>, p: &Process<'_>, alone: bool) -> String {
             gpu()
         );
     }
-    if p.killed_by_host {
-        return format!(
-            ". The machine ran out of host memory (RAM, not GPU memory), and Linux's out-of-memory killer ended {}.{}",
-            r.name(p),
-            gpu()
-        );
+    if p.killer.killed() {
+        let ran_out = match p.killer {
+            HostKiller::KilledAtLimit { limit } => {
+                let limit = limit.map(|bytes| format!(" ({})", size(bytes))).unwrap_or_default();
+                format!("The job's control group (its container, say) reached its limit of host memory{limit}, which is RAM, not GPU memory")
+            }
+            _ => "The machine, or a container that the job is part of, ran out of host memory (RAM, not GPU memory)".to_owned(),
+        };
+        return format!(". {ran_out}, and Linux's out-of-memory killer ended {}.{}", r.name(p), gpu());
     }
     // What the sentence goes on with.
     let after = match alone {
@@ -242,7 +245,7 @@ pub(super) fn cuda_error(p: &Process<'_>, f: &Failed) -> String {
 /// Where the first line is not about what grows, as of a job that the host killed or that ran out of memory: what does.
 fn beside(r: &Report<'_>, lead: &Process<'_>) -> Option<String> {
     let (outcome, reason) = r.gated();
-    let said = !lead.killed_by_host && lead.verdict.outcome == outcome;
+    let said = !lead.killer.killed() && lead.verdict.outcome == outcome;
     let word = match outcome {
         Outcome::Leak => "LEAK",
         Outcome::Growing => "GROWING",

@@ -12,7 +12,7 @@ use strandline::event::{Bytes, StackId};
 use strandline::reader::Frozen;
 use strandline::replay::{Coverage, Device, GRACE, Held, Replay};
 use strandline::report::html;
-use strandline::report::{Cost, Ended, Known, Moment, Native, Process, snapshot};
+use strandline::report::{Cost, Ended, HostKiller, Known, Moment, Native, Process, snapshot};
 
 /// A recording with everything that can be said of it.
 pub(crate) struct Judged {
@@ -33,7 +33,7 @@ pub(crate) struct Judged {
     pub(super) moments: Vec<Moment>,
     pub(super) native: BTreeMap<StackId, Native>,
     pub(super) ended: Ended,
-    pub(super) killed_by_host: Option<bool>,
+    pub(super) killer: HostKiller,
     pub(super) self_fault: Option<SelfFault>,
     /// Where it was left off, of a recording that goes on.
     pub(super) until: Option<Until>,
@@ -72,8 +72,7 @@ impl Judged {
         process.damage = self.read.damage.clone();
         process.ended = self.ended;
         process.at_step = self.until.map(|u| u.step);
-        process.killed_by_host = self.killed_by_host == Some(true);
-        process.spared_by_host = self.killed_by_host == Some(false);
+        process.killer = self.killer;
         process.self_fault.clone_from(&self.self_fault);
         let disk = std::fs::metadata(&self.path).ok().map(|m| Bytes(m.len()));
         process.native = self.native.clone();

@@ -17,7 +17,7 @@ use std::path::Path;
 use strandline::detect::{Death, Outcome, Verdict, judge, self_fault, verdict_after_fault};
 use strandline::reader::{Frozen, TailState};
 use strandline::replay::{Coverage, Replay};
-use strandline::report::{self as print, Ended, snapshot};
+use strandline::report::{self as print, Ended, HostKiller, snapshot};
 
 impl Judged {
     /// Reads and judges a recording, but for what is suppressed; what filled its devices is not known then ([`Judged::measured`]).
@@ -83,8 +83,8 @@ impl Judged {
                 tell(told);
             }
         }
-        let (ended, killed_by_host) = match until {
-            Some(_) => (Ended::Unknown, None),
+        let (ended, killer) = match until {
+            Some(_) => (Ended::Unknown, HostKiller::Uncounted),
             None => ended(&feed, outcome),
         };
         if until.is_none() && ended != Ended::Running {
@@ -123,7 +123,7 @@ impl Judged {
             native: BTreeMap::new(),
             steps,
             ended,
-            killed_by_host,
+            killer,
             self_fault,
             until,
         };
@@ -179,26 +179,27 @@ fn death(ended: Ended) -> Death {
 }
 
 /// How the process of a recording ended, and whether the host's out-of-memory killer did it, where that is known.
-fn ended(feed: &Feed, outcome: Option<&Seen>) -> (Ended, Option<bool>) {
+fn ended(feed: &Feed, outcome: Option<&Seen>) -> (Ended, HostKiller) {
+    let unknown = HostKiller::Uncounted;
     let summary = feed.summary();
     let told = summary.ended();
     match told {
-        Some("exit") => return (Ended::Exit, None),
-        Some("stopped") => return (Ended::Stopped, None),
+        Some("exit") => return (Ended::Exit, unknown),
+        Some("stopped") => return (Ended::Stopped, unknown),
         _ => {}
     }
     if let Some(n) = told.and_then(|t| t.strip_prefix("signal ")?.parse().ok()) {
-        return (Ended::Signal(n), None);
+        return (Ended::Signal(n), unknown);
     }
     if is_alive(feed) {
-        return (Ended::Running, None);
+        return (Ended::Running, unknown);
     }
     let seen = match summary.died {
         Some(status) if libc::WIFSIGNALED(status) => Ended::Signal(libc::WTERMSIG(status)),
         Some(_) => Ended::Exit,
         None => Ended::Unknown,
     };
-    let Some(outcome) = outcome else { return (seen, None) };
+    let Some(outcome) = outcome else { return (seen, unknown) };
     let ended = match outcome.ended {
         job::Ended::Signal(n) if outcome.pid == summary.who.pid => Ended::Signal(n),
         job::Ended::Exit(_) if outcome.pid == summary.who.pid => Ended::Exit,
@@ -206,7 +207,8 @@ fn ended(feed: &Feed, outcome: Option<&Seen>) -> (Ended, Option<bool>) {
     };
     // The host's killer sends SIGKILL and nothing else.
     let may_be = matches!(ended, Ended::Signal(libc::SIGKILL) | Ended::Unknown);
-    (ended, outcome.killed_by_host.map(|killed| killed && may_be))
+    let killer = if outcome.killer.killed() && !may_be { HostKiller::Uncounted } else { outcome.killer };
+    (ended, killer)
 }
 
 /// The recorded process has not ended.

@@ -1,5 +1,7 @@
 //! How a job ended, as the command that waited for it has seen.
 
+use strandline::report::HostKiller;
+
 /// How a job ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ended {
@@ -34,8 +36,8 @@ pub(crate) struct Seen {
     pub(crate) pid: u32,
     /// How it ended.
     pub(crate) ended: Ended,
-    /// The host's out-of-memory killer struck in our control group meanwhile; `None` where its kills are not counted.
-    pub(crate) killed_by_host: Option<bool>,
+    /// What the host's out-of-memory killer did in our control group meanwhile.
+    pub(crate) killer: HostKiller,
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ use super::plan::Outcome;
 use super::{child, nothing, tails};
 use crate::error::Error;
 use crate::job::{Job, Seen, Variable};
+use strandline::report::HostKiller;
 
 /// Says why nothing is recorded, and runs the job with nothing of ours in it until it has ended.
 ///
@@ -17,6 +18,6 @@ pub(super) fn run(job: &Job, variables: &[Variable], why: &Error) -> Result<Outc
     );
     let running = child::start(job, variables, None)?;
     running.let_go();
-    let seen = Seen { pid: running.pid(), ended: running.wait(|_| ()), killed_by_host: None };
+    let seen = Seen { pid: running.pid(), ended: running.wait(|_| ()), killer: HostKiller::Uncounted };
     Ok(Outcome { seen, recordings: Vec::new(), aborted: false, tails: tails::Kept::default() })
 }

@@ -19,7 +19,7 @@ pub(crate) fn conclude(
     let gate_fails = |decision: Option<&Decision>| {
         outcome.aborted || outcome.seen.ended.status() == 0 && exit_status(outcome, decision) != 0
     };
-    let killed_by_host = outcome.seen.killed_by_host == Some(true);
+    let killed_by_host = outcome.seen.killer.killed();
     if outcome.recordings.is_empty() {
         if killed_by_host {
             say_killed(outcome.seen.ended);
@@ -90,6 +90,7 @@ mod tests {
     use super::*;
     use crate::job::Seen;
     use crate::run::tails;
+    use strandline::report::HostKiller;
 
     #[test]
     fn only_a_job_that_was_killed_is_called_so() {
@@ -103,7 +104,7 @@ mod tests {
     fn the_jobs_own_status_always_wins() {
         let leak = Some(&Decision { status: 81, why: String::new() });
         let came = |ended, aborted| Outcome {
-            seen: Seen { pid: 1, ended, killed_by_host: None },
+            seen: Seen { pid: 1, ended, killer: HostKiller::Uncounted },
             recordings: Vec::new(),
             aborted,
             tails: tails::Kept::default(),

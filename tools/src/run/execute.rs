@@ -70,7 +70,7 @@ fn start_and_wait(plan: &Plan, library: Library) -> Result<Outcome, Error> {
             "recording into {place} (at most {most} of disk a process; nothing is sent anywhere{sent})"
         ));
     }
-    let kills = host::kills();
+    let before = host::counts();
     let running = child::start(&plan.job, &variables, plan.output.as_ref())?;
     if plan.lets_go {
         running.let_go();
@@ -95,8 +95,7 @@ fn start_and_wait(plan: &Plan, library: Library) -> Result<Outcome, Error> {
     if let Some(shipper) = shipper {
         shipper.finish();
     }
-    let killed_by_host = host::kills().zip(kills).map(|(now, before)| now > before);
-    let seen = Seen { pid, ended, killed_by_host };
+    let seen = Seen { pid, ended, killer: host::since(before) };
     Ok(Outcome { seen, recordings: recording::list(&plan.folder), aborted, tails })
 }
 

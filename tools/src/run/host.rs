@@ -3,34 +3,70 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use strandline::report::HostKiller;
 
-/// Kills of our control group up to now; `None` where they are not counted.
-pub(crate) fn kills() -> Option<u64> {
-    let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
-    files(&groups).iter().find_map(|file| count(&fs::read_to_string(file).ok()?))
+/// What the kernel has counted of our control group up to now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Counts {
+    /// Its processes that the killer ended.
+    kills: u64,
+    /// How often it reached its own limit, and no memory could be had back from it.
+    at_limit: u64,
+    /// The file of the limit.
+    limit: PathBuf,
 }
 
-/// Where the count may lie: version 2, then version 1.
-fn files(groups: &str) -> Vec<PathBuf> {
+/// The counts; `None` where there are none.
+pub(crate) fn counts() -> Option<Counts> {
+    let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
+    folders(&groups).iter().find_map(|folder| counts_of(folder))
+}
+
+/// What the killer did since the counts were taken.
+pub(crate) fn since(before: Option<Counts>) -> HostKiller {
+    let Some((before, now)) = before.zip(counts()) else { return HostKiller::Uncounted };
+    if now.kills <= before.kills {
+        HostKiller::Spared
+    } else if now.at_limit <= before.at_limit {
+        HostKiller::Killed
+    } else {
+        let limit = fs::read_to_string(&now.limit).ok().and_then(|text| text.trim().parse().ok());
+        HostKiller::KilledAtLimit { limit }
+    }
+}
+
+/// Where the counts may lie: version 2, then version 1. Inside a container the path of the host may not exist: the root of what is mounted
+/// is ours.
+fn folders(groups: &str) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for line in groups.lines() {
         let mut parts = line.splitn(3, ':').skip(1);
         let (Some(controllers), Some(path)) = (parts.next(), parts.next()) else { continue };
-        let path = Path::new(path.trim_start_matches('/'));
-        if controllers.is_empty() {
-            found.push(Path::new("/sys/fs/cgroup").join(path).join("memory.events"));
-            // Inside a container the path of the host may not exist: the root of what is mounted is ours.
-            found.push("/sys/fs/cgroup/memory.events".into());
-        } else if controllers.split(',').any(|c| c == "memory") {
-            found.push(Path::new("/sys/fs/cgroup/memory").join(path).join("memory.oom_control"));
-            found.push("/sys/fs/cgroup/memory/memory.oom_control".into());
-        }
+        let root = match controllers {
+            "" => Path::new("/sys/fs/cgroup"),
+            of if of.split(',').any(|c| c == "memory") => Path::new("/sys/fs/cgroup/memory"),
+            _ => continue,
+        };
+        found.push(root.join(path.trim_start_matches('/')));
+        found.push(root.to_owned());
     }
     found
 }
 
-fn count(text: &str) -> Option<u64> {
-    text.lines().find_map(|line| line.strip_prefix("oom_kill ")?.trim().parse().ok())
+/// The counts of a control group, of version 2 or 1 (which counts as "at the limit" also what memory was had back for).
+fn counts_of(folder: &Path) -> Option<Counts> {
+    let read = |file: &str| fs::read_to_string(folder.join(file)).ok();
+    if let Some(events) = read("memory.events") {
+        let (kills, at_limit) = (count(&events, "oom_kill ")?, count(&events, "oom ")?);
+        return Some(Counts { kills, at_limit, limit: folder.join("memory.max") });
+    }
+    let kills = count(&read("memory.oom_control")?, "oom_kill ")?;
+    let at_limit = read("memory.failcnt").and_then(|n| n.trim().parse().ok()).unwrap_or(0);
+    Some(Counts { kills, at_limit, limit: folder.join("memory.limit_in_bytes") })
+}
+
+fn count(text: &str, name: &str) -> Option<u64> {
+    text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok())
 }
 
 #[cfg(test)]
@@ -38,12 +74,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_versions_of_control_groups_are_read() {
-        assert_eq!(files("0::/user.slice/x\n")[0], Path::new("/sys/fs/cgroup/user.slice/x/memory.events"));
-        let v1 = files("12:cpu,cpuacct:/a\n5:memory:/job_7\n");
-        assert_eq!(v1[0], Path::new("/sys/fs/cgroup/memory/job_7/memory.oom_control"));
-        assert_eq!(count("low 0\nhigh 0\nmax 3\noom 1\noom_kill 2\n"), Some(2));
-        assert_eq!(count("oom_kill_disable 0\nunder_oom 0\noom_kill 1\n"), Some(1));
-        assert_eq!(count("oom_kill_disable 0\n"), None);
+    fn both_versions_of_control_groups_are_found() {
+        assert_eq!(folders("0::/user.slice/x\n")[0], Path::new("/sys/fs/cgroup/user.slice/x"));
+        let v1 = folders("12:cpu,cpuacct:/a\n5:memory:/job_7\n");
+        assert_eq!(v1, ["/sys/fs/cgroup/memory/job_7", "/sys/fs/cgroup/memory"].map(PathBuf::from));
+    }
+
+    #[test]
+    fn both_versions_are_read() {
+        let folder = std::env::temp_dir().join(format!("strandline-host-{}", std::process::id()));
+        let read = |files: &[(&str, &str)]| {
+            fs::create_dir_all(&folder).expect("a folder");
+            files.iter().for_each(|(file, text)| fs::write(folder.join(file), text).expect("a file"));
+            let counts = counts_of(&folder).map(|c| (c.kills, c.at_limit));
+            fs::remove_dir_all(&folder).expect("it was made");
+            counts
+        };
+        let v2 = "low 0\nhigh 0\nmax 3\noom 1\noom_kill 2\noom_group_kill 0\n";
+        assert_eq!(read(&[("memory.events", v2)]), Some((2, 1)));
+        let v1 = "oom_kill_disable 0\nunder_oom 0\noom_kill 1\n";
+        assert_eq!(read(&[("memory.oom_control", v1), ("memory.failcnt", "7\n")]), Some((1, 7)));
+        assert_eq!(read(&[("memory.oom_control", "oom_kill_disable 0\n")]), None);
+        assert_eq!(read(&[]), None);
     }
 }
