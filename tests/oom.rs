@@ -178,7 +178,11 @@ fn what_the_host_kills() {
     assert_eq!(shell_status(output.status), 137, "{text}");
     let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(words.contains("strandline: KILLED BY THE HOST"), "{text}");
-    assert!(words.contains(" reached its limit of host memory (1.0 GiB), "), "{text}");
+    let limit = " reached its limit of host memory (1.0 GiB), ";
+    assert!(words.contains(limit), "{text}");
+    // The recording keeps it for whoever reads it later.
+    let later = support::strandline(&["report".as_ref(), folder.join("rec").as_os_str()]);
+    assert!(later.split_whitespace().collect::<Vec<_>>().join(" ").contains(limit), "{later}");
 }
 
 /// A limit is known long before it is met: PyTorch keeps it to itself where it caches, and tells the driver nothing.

@@ -18,6 +18,7 @@ mod segments;
 mod signal;
 pub mod steps;
 mod unit;
+mod waited;
 mod word_list;
 
 pub use at_work::{AtWork, HookId, Room};
@@ -36,4 +37,5 @@ pub use unit::{
     Addr, Bytes, CodeId, DeviceId, EventHandle, Nanos, PoolId, SiteId, StackId, StreamHandle, StreamId,
     ThreadId,
 };
+pub use waited::{HostKiller, Waited};
 pub use word_list::WordList;

@@ -115,19 +115,37 @@ pub mod owner {
     pub const RELEASED: u64 = 2;
 }
 
-/// The word at [`at::DIED`].
+/// The word at [`at::DIED`]: what `waitpid(2)` says (32 bits), whether somebody saw it (1), what the host's out-of-memory killer had done
+/// (2), and the limit in MiB that was reached (29).
 pub mod died {
-    /// Somebody saw it: the rest is what `waitpid(2)` says.
-    const SEEN: u64 = 1 << 32;
+    use crate::event::{HostKiller, Waited};
 
-    /// The word for what `waitpid(2)` says.
-    pub fn word(status: i32) -> u64 {
-        SEEN | u64::from(status as u32)
+    const SEEN: u64 = 1 << 32;
+    const KILLER: u32 = 33;
+    const LIMIT: u32 = 35;
+    const LARGEST: u64 = (1 << (u64::BITS - LIMIT)) - 1;
+
+    /// The word for an end.
+    pub fn word(end: Waited) -> u64 {
+        let (killer, mib) = match end.killer {
+            HostKiller::Uncounted => (0, 0),
+            HostKiller::Spared => (1, 0),
+            HostKiller::Killed => (2, 0),
+            HostKiller::KilledAtLimit { limit } => (3, limit.map_or(0, |bytes| bytes >> 20).min(LARGEST)),
+        };
+        u64::from(end.status as u32) | SEEN | killer << KILLER | mib << LIMIT
     }
 
-    /// What `waitpid(2)` said; `None`: nobody saw it.
-    pub fn status(word: u64) -> Option<i32> {
-        (word & SEEN != 0).then_some(word as i32)
+    /// The end of a word; `None`: nobody saw it.
+    pub fn read(word: u64) -> Option<Waited> {
+        let mib = word >> LIMIT;
+        let killer = match word >> KILLER & 3 {
+            0 => HostKiller::Uncounted,
+            1 => HostKiller::Spared,
+            2 => HostKiller::Killed,
+            _ => HostKiller::KilledAtLimit { limit: (mib > 0).then_some(mib << 20) },
+        };
+        (word & SEEN != 0).then_some(Waited { status: word as i32, killer })
     }
 }
 
@@ -241,4 +259,26 @@ pub enum Clock {
     Nanoseconds,
     /// A cycle of the time stamp counter.
     Tsc,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::died;
+    use crate::event::{HostKiller, Waited};
+
+    #[test]
+    fn an_end_is_read_as_it_was_written() {
+        let limit = |mib: u64| HostKiller::KilledAtLimit { limit: (mib > 0).then_some(mib << 20) };
+        for killer in
+            [HostKiller::Uncounted, HostKiller::Spared, HostKiller::Killed, limit(0), limit(16 << 10)]
+        {
+            for status in [0, 9, 0x0100, 0x8b, -1] {
+                let end = Waited { status, killer };
+                assert_eq!(died::read(died::word(end)), Some(end));
+            }
+        }
+        let huge = Waited { status: 9, killer: HostKiller::KilledAtLimit { limit: Some(u64::MAX) } };
+        assert_eq!(died::read(died::word(huge)).map(|w| w.killer), Some(limit((1 << 29) - 1)));
+        assert_eq!(died::read(0), None, "nobody saw it");
+    }
 }

@@ -1,6 +1,6 @@
 //! What a recording is, and how it stands.
 
-use crate::event::{AtWork, Dropped, make_json_printable};
+use crate::event::{AtWork, Dropped, Waited, make_json_printable};
 use crate::format::header::Header;
 use crate::format::region::Identity;
 use crate::format::secrets;
@@ -55,8 +55,8 @@ pub struct Summary {
     pub tail: TailState,
     /// The writer gave up (a full disk, say) while the job went on. Known from the tail alone.
     pub stopped: bool,
-    /// What `waitpid(2)` said of the process, where whoever kept the tail saw it (`strandline run` does, of every process of its job).
-    pub died: Option<i32>,
+    /// How the process ended, where whoever kept the tail saw it (`strandline run` does, of every process of its job).
+    pub died: Option<Waited>,
     /// What of strandline threads were in when the tail was last read: of a process that has ended, where it did. Known from the tail
     /// alone; empty where the process ended by itself.
     pub at_work: Vec<AtWork>,

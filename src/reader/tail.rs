@@ -4,7 +4,7 @@
 //! so what was copied is right if the ring's head, read again afterwards, is less than a whole ring beyond its first index.
 
 use super::source::{Source, fill};
-use crate::event::AtWork;
+use crate::event::{AtWork, Waited};
 use crate::format::raw::{self, Record};
 use crate::format::region::{Geometry, Identity, MAGIC, PART, VERSION, at, died, flag, ring_at};
 use std::io;
@@ -30,7 +30,7 @@ pub(super) struct Stand {
     pub(super) ended: bool,
     pub(super) rings: Vec<RingStand>,
     /// What `waitpid(2)` said of the process, where somebody saw it.
-    pub(super) died: Option<i32>,
+    pub(super) died: Option<Waited>,
     /// What of strandline threads are in.
     pub(super) at_work: Vec<AtWork>,
 }
@@ -107,7 +107,7 @@ impl Tail {
         });
         let hooks = (0..=self.geometry.lanes).map(|i| word(b, self.geometry.ring_head(i) + ring_at::HOOK));
         Ok(Stand {
-            died: died::status(word(b, at::DIED)),
+            died: died::read(word(b, at::DIED)),
             at_work: AtWork::all(hooks, word(b, at::ROOMS)),
             tsc: word(b, at::CLOCK) == 1,
             began,

@@ -32,8 +32,7 @@ mod units;
 pub use held::{Count, HeldBy, Holder, HolderBound, KeptAt};
 pub use left::{LeftBehind, RegionPeak};
 pub use model::{
-    Context, Cost, Ended, Exit, Facts, Fix, HostKiller, Known, Moment, Native, Process, Report, SourceLinks,
-    used,
+    Context, Cost, Ended, Exit, Facts, Fix, Known, Moment, Native, Process, Report, SourceLinks, used,
 };
 pub use processes::{IDLE, Namesakes};
 pub use style::{Ink, Style, ascii, curve};

@@ -2,7 +2,7 @@
 
 use super::held::{HeldBy, Holder, KeptAt};
 use crate::detect::{Finding, GrainName, SelfFault, UNCOLLECTED, Verdict, final_oom};
-use crate::event::{Bytes, DeviceId, Frame, Names, StackId};
+use crate::event::{Bytes, DeviceId, Frame, HostKiller, Names, StackId};
 use crate::replay::anatomy::{Anatomy, At};
 use crate::replay::device_fact;
 use crate::replay::{Coverage, Device, OomEvent, Replay, SiteKind};
@@ -159,30 +159,6 @@ impl Fix {
     /// After `fix`: where it is known, and what helps.
     pub(super) fn in_words(&self) -> String {
         format!("known: {}, {}", self.known, self.text)
-    }
-}
-
-/// What Linux's out-of-memory killer, which is about host memory, did in the job's control group while it ran.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum HostKiller {
-    /// Its kills are not counted here, or nobody counted.
-    #[default]
-    Uncounted,
-    /// It ended no process of the group.
-    Spared,
-    /// It ended one: the machine, or a group that contains this one, had no memory left.
-    Killed,
-    /// It ended one, for the group had reached its own limit.
-    KilledAtLimit {
-        /// The limit in bytes, where it can be read.
-        limit: Option<u64>,
-    },
-}
-
-impl HostKiller {
-    /// It ended a process.
-    pub fn killed(self) -> bool {
-        matches!(self, HostKiller::Killed | HostKiller::KilledAtLimit { .. })
     }
 }
 

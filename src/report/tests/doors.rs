@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::detect::{Certainty, Keeper, Severity};
+use crate::event::HostKiller;
 use crate::report::held::{HeldBy, Holder, KeptAt};
 use crate::report::metrics::Metrics;
 

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::detect::{Death, self_fault, verdict_after_fault};
-use crate::event::AtWork;
+use crate::event::{AtWork, HostKiller};
 
 #[test]
 fn the_host_killed_it() {

@@ -1,9 +1,9 @@
 //! How a job ended, and what it went on after, in words of the first line.
 
-use super::super::model::{Ended, HostKiller, Process, Report};
+use super::super::model::{Ended, Process, Report};
 use super::super::units::{plural, size, thousands};
 use crate::detect::caught;
-use crate::event::{SIGKILL, signal_name};
+use crate::event::{HostKiller, SIGKILL, signal_name};
 
 /// A process, and what it is called in a sentence: `the job`, or `rank 1`.
 pub(super) struct HowEnded<'p> {

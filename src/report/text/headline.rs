@@ -1,7 +1,7 @@
 //! The first line: what is the matter, in one sentence.
 
 use super::super::held::HeldBy;
-use super::super::model::{Ended, HostKiller, Process, Report, capacity, fatal};
+use super::super::model::{Ended, Process, Report, capacity, fatal};
 use super::super::processes::out_of_memory;
 use super::super::ranks::Ranks;
 use super::super::style::Style;
@@ -10,6 +10,7 @@ use super::ended::HowEnded;
 use super::phrase::{clause, forecast};
 use super::place::{at_place, in_phase, kept_by, site};
 use crate::detect::{Finding, LONG_GROWTH, Outcome, SelfFault, post_mortem};
+use crate::event::HostKiller;
 use crate::replay::Failed;
 use crate::replay::anatomy::At;
 

@@ -8,11 +8,11 @@ use crate::symbols::Symbols;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use strandline::detect::{Detector, Finding, SelfFault, Verdict};
-use strandline::event::{Bytes, StackId};
+use strandline::event::{Bytes, HostKiller, StackId};
 use strandline::reader::Frozen;
 use strandline::replay::{Coverage, Device, GRACE, Held, Replay};
 use strandline::report::html;
-use strandline::report::{Cost, Ended, HostKiller, Known, Moment, Native, Process, snapshot};
+use strandline::report::{Cost, Ended, Known, Moment, Native, Process, snapshot};
 
 /// A recording with everything that can be said of it.
 pub(crate) struct Judged {

@@ -15,9 +15,10 @@ use crate::symbols::Symbols;
 use std::collections::BTreeMap;
 use std::path::Path;
 use strandline::detect::{Death, Outcome, Verdict, judge, self_fault, verdict_after_fault};
+use strandline::event::HostKiller;
 use strandline::reader::{Frozen, TailState};
 use strandline::replay::{Coverage, Replay};
-use strandline::report::{self as print, Ended, HostKiller, snapshot};
+use strandline::report::{self as print, Ended, snapshot};
 
 impl Judged {
     /// Reads and judges a recording, but for what is suppressed; what filled its devices is not known then ([`Judged::measured`]).
@@ -195,20 +196,19 @@ fn ended(feed: &Feed, outcome: Option<&Seen>) -> (Ended, HostKiller) {
         return (Ended::Running, unknown);
     }
     let seen = match summary.died {
-        Some(status) if libc::WIFSIGNALED(status) => Ended::Signal(libc::WTERMSIG(status)),
+        Some(w) if libc::WIFSIGNALED(w.status) => Ended::Signal(libc::WTERMSIG(w.status)),
         Some(_) => Ended::Exit,
         None => Ended::Unknown,
     };
-    let Some(outcome) = outcome else { return (seen, unknown) };
-    let ended = match outcome.ended {
-        job::Ended::Signal(n) if outcome.pid == summary.who.pid => Ended::Signal(n),
-        job::Ended::Exit(_) if outcome.pid == summary.who.pid => Ended::Exit,
+    let ended = match outcome.map(|o| (o.pid, o.ended)) {
+        Some((pid, job::Ended::Signal(n))) if pid == summary.who.pid => Ended::Signal(n),
+        Some((pid, job::Ended::Exit(_))) if pid == summary.who.pid => Ended::Exit,
         _ => seen,
     };
     // The host's killer sends SIGKILL and nothing else.
     let may_be = matches!(ended, Ended::Signal(libc::SIGKILL) | Ended::Unknown);
-    let killer = if outcome.killer.killed() && !may_be { HostKiller::Uncounted } else { outcome.killer };
-    (ended, killer)
+    let killer = summary.died.map(|w| w.killer).or(outcome.map(|o| o.killer)).filter(|_| may_be);
+    (ended, killer.unwrap_or_default())
 }
 
 /// The recorded process has not ended.

@@ -1,6 +1,6 @@
 //! How a job ended, as the command that waited for it has seen.
 
-use strandline::report::HostKiller;
+use strandline::event::HostKiller;
 
 /// How a job ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,7 +4,7 @@ use super::plan::Outcome;
 use super::{child, nothing, tails};
 use crate::error::Error;
 use crate::job::{Job, Seen, Variable};
-use strandline::report::HostKiller;
+use strandline::event::HostKiller;
 
 /// Says why nothing is recorded, and runs the job with nothing of ours in it until it has ended.
 ///

@@ -90,7 +90,7 @@ mod tests {
     use super::*;
     use crate::job::Seen;
     use crate::run::tails;
-    use strandline::report::HostKiller;
+    use strandline::event::HostKiller;
 
     #[test]
     fn only_a_job_that_was_killed_is_called_so() {

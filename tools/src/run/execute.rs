@@ -76,7 +76,7 @@ fn start_and_wait(plan: &Plan, library: Library) -> Result<Outcome, Error> {
         running.let_go();
     }
     let pid = running.pid();
-    let tails = tails.map(tails::Socket::keep);
+    let tails = tails.map(|socket| socket.keep(before.clone()));
     let driver = driver::start(&plan.folder);
     // Where even the job's own words are put aside, nobody waits for an alert.
     let watcher = plan.output.is_none().then(|| Watcher::start(&plan.folder, &plan.alerts, Target::of(pid)));
@@ -95,7 +95,7 @@ fn start_and_wait(plan: &Plan, library: Library) -> Result<Outcome, Error> {
     if let Some(shipper) = shipper {
         shipper.finish();
     }
-    let seen = Seen { pid, ended, killer: host::since(before) };
+    let seen = Seen { pid, ended, killer: host::since(before.as_ref()) };
     Ok(Outcome { seen, recordings: recording::list(&plan.folder), aborted, tails })
 }
 

@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use strandline::report::HostKiller;
+use strandline::event::HostKiller;
 
 /// What the kernel has counted of our control group up to now.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,7 +23,7 @@ pub(crate) fn counts() -> Option<Counts> {
 }
 
 /// What the killer did since the counts were taken.
-pub(crate) fn since(before: Option<Counts>) -> HostKiller {
+pub(crate) fn since(before: Option<&Counts>) -> HostKiller {
     let Some((before, now)) = before.zip(counts()) else { return HostKiller::Uncounted };
     if now.kills <= before.kills {
         HostKiller::Spared

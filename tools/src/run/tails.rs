@@ -6,6 +6,7 @@
 //! no page is written beside the recording, and the memory is given back.
 
 use super::exited::Process;
+use super::host;
 use crate::background::spawn;
 use crate::job::Ended;
 use crate::recording;
@@ -20,6 +21,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
+use strandline::event::Waited;
 use strandline::format::region::{at, died};
 use strandline::reader::Reader;
 
@@ -51,6 +53,8 @@ pub(crate) struct Kept {
     begun: Vec<PathBuf>,
     /// Why the first process that could not record could not.
     failure: Option<String>,
+    /// What the kernel had counted of our control group as the job began.
+    before: Option<host::Counts>,
 }
 
 /// The tail of a process.
@@ -103,11 +107,13 @@ impl Socket {
     }
 
     /// Keeps what comes, on a thread that inherits the signals that are blocked now.
-    pub(crate) fn keep(self) -> Tails {
+    /// `before`: what the kernel had counted of our control group as the job began.
+    pub(crate) fn keep(self, before: Option<host::Counts>) -> Tails {
         let (stop, stopped) = crossbeam_channel::bounded(1);
         let listener = Arc::new(self.listener);
         let own = listener.clone();
-        let work = move || work(&own, &stopped);
+        let kept = Kept { before, ..Kept::default() };
+        let work = move || work(kept, &own, &stopped);
         let thread = spawn("sl-tails", work).ok();
         Tails { listener, stop, thread }
     }
@@ -153,12 +159,12 @@ impl Kept {
             self.begun.push(recording.clone());
             self.held.push(Held { memory, recording, process: Process::at(&process.0, process.1) });
         }
-        self.held.retain(|held| held.is_needed(known));
+        let before = self.before.as_ref();
+        self.held.retain(|held| held.is_needed(known, before));
     }
 }
 
-fn work(listener: &OwnedFd, stopped: &Receiver<(u32, i32)>) -> Kept {
-    let mut kept = Kept::default();
+fn work(mut kept: Kept, listener: &OwnedFd, stopped: &Receiver<(u32, i32)>) -> Kept {
     loop {
         match stopped.recv_timeout(INTERVAL) {
             Err(RecvTimeoutError::Timeout) => kept.look(listener, None),
@@ -173,14 +179,15 @@ fn work(listener: &OwnedFd, stopped: &Receiver<(u32, i32)>) -> Kept {
 impl Held {
     /// The process lives, or its tail cannot be written beside its recording.
     /// `known`: a process that somebody has waited for.
-    fn is_needed(&self, known: Option<(u32, i32)>) -> bool {
+    fn is_needed(&self, known: Option<(u32, i32)>, before: Option<&host::Counts>) -> bool {
         if self.process.is_alive() {
             return true;
         }
         let waited = known.filter(|(pid, _)| *pid == self.process.pid).map(|(_, status)| status);
         // Whoever reads the tail is to know; a tail that cannot be written to is read as it is.
         if let Some(status) = waited.or_else(|| self.process.wait_status()) {
-            let _ = self.memory.write_all_at(&died::word(status).to_le_bytes(), at::DIED as u64);
+            let word = died::word(Waited { status, killer: host::since(before) });
+            let _ = self.memory.write_all_at(&word.to_le_bytes(), at::DIED as u64);
         }
         let Ok(memory) = self.memory.try_clone() else { return true };
         // A recording without a header has no event either.
