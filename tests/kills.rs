@@ -3,6 +3,8 @@
 
 mod support;
 
+use serde_json::Value;
+use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use support::{Folder, Job, command, preload_so, python, report, root, shell_status};
 
@@ -40,10 +42,17 @@ fn kills(count: &str, how: Option<&str>) {
     assert_eq!(ran.ours(), Vec::<String>::new());
 }
 
-/// `end.py HOW` under `strandline run`: exit status, our text, and what a report says afterwards.
+/// `end.py HOW` under `strandline run`, whose tail is a file: exit status, our text, and what a report says afterwards.
 #[track_caller]
 fn run(how: &str) -> (i32, String, String) {
     let folder = Folder::new("run");
+    let (status, text, process) = run_in(&folder, how, Some(folder.path()));
+    (status, text, process["ended"].as_str().expect("a word").to_string())
+}
+
+/// The same with a folder for tails, or with a tail that `run` keeps; the process as JSON has it.
+#[track_caller]
+fn run_in(folder: &Folder, how: &str, tail: Option<&Path>) -> (i32, String, Value) {
     let mut run = Command::new(command());
     for (name, _) in std::env::vars_os().filter(|(n, _)| n.to_string_lossy().starts_with("STRANDLINE_")) {
         run.env_remove(name);
@@ -51,7 +60,8 @@ fn run(how: &str) -> (i32, String, String) {
     run.args(["run", "-o", "rec", "--"]).arg(python()).arg(root().join("tests/programs/end.py")).arg(how);
     run.current_dir(folder.path()).env("XDG_CACHE_HOME", support::cache());
     // Whoever reads the recording of a dead process first keeps its tail beside it.
-    run.env("STRANDLINE_TAIL", folder.path()).stdin(Stdio::null());
+    tail.iter().for_each(|tail| drop(run.env("STRANDLINE_TAIL", tail)));
+    run.stdin(Stdio::null());
     let Output { status, stdout, stderr } = run.output().expect("the command starts");
     assert_eq!(String::from_utf8_lossy(&stdout), "allocated 20\n", "{how}: the job's output is its own");
     let report = report(&folder.join("rec")).whole();
@@ -59,13 +69,23 @@ fn run(how: &str) -> (i32, String, String) {
     // 20 blocks: allocated, asked back and free again. Nothing of it is missing, whoever reads it.
     assert!(p["events"].as_u64().is_some_and(|n| n >= 60), "{how}: {p}");
     assert_eq!(p["devices"][0]["end_allocated_bytes"], 0, "{how}: up to the last event");
-    let ended = p["ended"].as_str().expect("a word").to_string();
     let entries = std::fs::read_dir(folder.path()).expect("the folder").flatten();
     let tails: Vec<_> =
         entries.filter(|e| e.file_name().to_string_lossy().starts_with("strandline-")).collect();
     assert!(tails.is_empty(), "{how}: the tail's memory was not given back: {tails:?}");
     let text = String::from_utf8_lossy(&stderr).split_whitespace().collect::<Vec<_>>().join(" ");
-    (shell_status(status), text, ended)
+    (shell_status(status), text, p.clone())
+}
+
+/// Python's own end is left out, and with it who tells of the status.
+#[test]
+fn run_keeps_the_status_of_a_job_that_exits_without_handlers() {
+    for tries in 0..3 {
+        let folder = Folder::new("exit");
+        let (status, text, process) = run_in(&folder, "_exit", None);
+        assert_eq!(status, 3, "{text}");
+        assert_eq!((&process["ended"], &process["exit_status"]), (&"exit".into(), &3.into()), "try {tries}");
+    }
 }
 
 #[test]

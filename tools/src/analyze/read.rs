@@ -12,10 +12,11 @@ use crate::known;
 use crate::process::Target;
 use crate::share::Share;
 use crate::symbols::Symbols;
+use serde_json::json;
 use std::collections::BTreeMap;
 use std::path::Path;
 use strandline::detect::{Death, Outcome, Verdict, judge, self_fault, verdict_after_fault};
-use strandline::event::HostKiller;
+use strandline::event::{HostKiller, Item};
 use strandline::reader::{Frozen, TailState};
 use strandline::replay::{Coverage, Replay};
 use strandline::report::{self as print, Ended, snapshot};
@@ -88,6 +89,7 @@ impl Judged {
             Some(_) => (Ended::Unknown, HostKiller::Uncounted),
             None => ended(&feed, outcome),
         };
+        let status = waited(&feed, outcome).filter(|_| ended == Ended::Exit);
         if until.is_none() && ended != Ended::Running {
             feed.keep_tail(path);
         }
@@ -95,10 +97,14 @@ impl Judged {
         let whole = until.is_none_or(|u| u.last || replay.steps() < u.step);
         if replay.ended().is_none() && ended != Ended::Running && whole {
             // What a process was refused, that was ended from outside, was not what ended it.
-            match (ended, outcome.map(|o| o.ended)) {
+            match (ended, status) {
                 (Ended::Signal(n), _) if n != libc::SIGABRT && n != libc::SIGSEGV => {}
-                (Ended::Exit, Some(job::Ended::Exit(0))) => {}
+                (Ended::Exit, Some(0)) => {}
                 _ => replay.died(true),
+            }
+            // One that ended without Python's own end (`os._exit`) could not tell.
+            if let Some(status) = status {
+                replay.apply(&Item::Meta(json!({ "exit_status": status })), feed.names());
             }
             steps.finish(analysis.finish());
         }
@@ -195,20 +201,31 @@ fn ended(feed: &Feed, outcome: Option<&Seen>) -> (Ended, HostKiller) {
     if is_alive(feed) {
         return (Ended::Running, unknown);
     }
-    let seen = match summary.died {
-        Some(w) if libc::WIFSIGNALED(w.status) => Ended::Signal(libc::WTERMSIG(w.status)),
-        Some(_) => Ended::Exit,
-        None => Ended::Unknown,
-    };
-    let ended = match outcome.map(|o| (o.pid, o.ended)) {
-        Some((pid, job::Ended::Signal(n))) if pid == summary.who.pid => Ended::Signal(n),
-        Some((pid, job::Ended::Exit(_))) if pid == summary.who.pid => Ended::Exit,
-        _ => seen,
+    let ended = match (seen(feed, outcome), summary.died) {
+        (Some(job::Ended::Signal(n)), _) => Ended::Signal(n),
+        (Some(job::Ended::Exit(_)), _) => Ended::Exit,
+        (None, Some(w)) if libc::WIFSIGNALED(w.status) => Ended::Signal(libc::WTERMSIG(w.status)),
+        (None, Some(_)) => Ended::Exit,
+        (None, None) => Ended::Unknown,
     };
     // The host's killer sends SIGKILL and nothing else.
     let may_be = matches!(ended, Ended::Signal(libc::SIGKILL) | Ended::Unknown);
     let killer = summary.died.map(|w| w.killer).or(outcome.map(|o| o.killer)).filter(|_| may_be);
     (ended, killer.unwrap_or_default())
+}
+
+/// How the command saw the process of a recording end, where that is the job's own.
+fn seen(feed: &Feed, outcome: Option<&Seen>) -> Option<job::Ended> {
+    outcome.filter(|o| o.pid == feed.summary().who.pid).map(|o| o.ended)
+}
+
+/// The status that the process of a recording exited with, as whoever waited for it saw.
+fn waited(feed: &Feed, outcome: Option<&Seen>) -> Option<i32> {
+    match (seen(feed, outcome), feed.summary().died) {
+        (Some(job::Ended::Exit(status)), _) => Some(status.into()),
+        (None, Some(w)) if libc::WIFEXITED(w.status) => Some(libc::WEXITSTATUS(w.status)),
+        _ => None,
+    }
 }
 
 /// The recorded process has not ended.

@@ -76,7 +76,7 @@ fn start_and_wait(plan: &Plan, library: Library) -> Result<Outcome, Error> {
         running.let_go();
     }
     let pid = running.pid();
-    let tails = tails.map(|socket| socket.keep(before.clone()));
+    let tails = tails.map(|socket| socket.keep(pid, before.clone()));
     let driver = driver::start(&plan.folder);
     // Where even the job's own words are put aside, nobody waits for an alert.
     let watcher = plan.output.is_none().then(|| Watcher::start(&plan.folder, &plan.alerts, Target::of(pid)));

@@ -53,6 +53,8 @@ pub(crate) struct Kept {
     begun: Vec<PathBuf>,
     /// Why the first process that could not record could not.
     failure: Option<String>,
+    /// The job's own process.
+    child: u32,
     /// What the kernel had counted of our control group as the job began.
     before: Option<host::Counts>,
 }
@@ -107,12 +109,12 @@ impl Socket {
     }
 
     /// Keeps what comes, on a thread that inherits the signals that are blocked now.
-    /// `before`: what the kernel had counted of our control group as the job began.
-    pub(crate) fn keep(self, before: Option<host::Counts>) -> Tails {
+    /// `child`: the job's own process. `before`: what the kernel had counted of our control group as the job began.
+    pub(crate) fn keep(self, child: u32, before: Option<host::Counts>) -> Tails {
         let (stop, stopped) = crossbeam_channel::bounded(1);
         let listener = Arc::new(self.listener);
         let own = listener.clone();
-        let kept = Kept { before, ..Kept::default() };
+        let kept = Kept { child, before, ..Kept::default() };
         let work = move || work(kept, &own, &stopped);
         let thread = spawn("sl-tails", work).ok();
         Tails { listener, stop, thread }
@@ -159,8 +161,10 @@ impl Kept {
             self.begun.push(recording.clone());
             self.held.push(Held { memory, recording, process: Process::at(&process.0, process.1) });
         }
+        // How our own child ended is known for certain once it was waited for.
+        let is_waited_for = |held: &Held| known.is_none() && held.process.pid == self.child;
         let before = self.before.as_ref();
-        self.held.retain(|held| held.is_needed(known, before));
+        self.held.retain(|held| is_waited_for(held) || held.is_needed(known, before));
     }
 }
 
