@@ -5,6 +5,7 @@
 mod analysis;
 mod anatomies;
 mod conclude;
+mod end;
 mod feed;
 mod foreign;
 mod gate;
