@@ -60,7 +60,7 @@ fn run_in(folder: &Folder, how: &str, tail: Option<&Path>) -> (i32, String, Valu
     run.args(["run", "-o", "rec", "--"]).arg(python()).arg(root().join("tests/programs/end.py")).arg(how);
     run.current_dir(folder.path()).env("XDG_CACHE_HOME", support::cache());
     // Whoever reads the recording of a dead process first keeps its tail beside it.
-    tail.iter().for_each(|tail| drop(run.env("STRANDLINE_TAIL", tail)));
+    run.envs(tail.map(|tail| ("STRANDLINE_TAIL", tail)));
     run.stdin(Stdio::null());
     let Output { status, stdout, stderr } = run.output().expect("the command starts");
     assert_eq!(String::from_utf8_lossy(&stdout), "allocated 20\n", "{how}: the job's output is its own");

@@ -13,6 +13,7 @@ mod case;
 mod cause;
 mod certainty;
 mod check;
+mod clean;
 mod detector;
 mod explain;
 mod finding;

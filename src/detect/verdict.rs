@@ -1,17 +1,15 @@
 //! The first line of every report: one word and its reason.
 
-use super::after_steps::most_after_steps;
 use super::certainty::Certainty;
+use super::clean::{is_bounded, nothing_leaks};
 use super::detector::Detector;
 use super::explain::{plural, size, thousands};
 use super::finding::Finding;
 use super::framework_pool;
 use super::growth::MIN_MARKS;
-use super::oom::{final_oom, post_mortem, rising};
-use super::rise::Rise;
+use super::oom::{final_oom, post_mortem};
 use crate::event::named;
-use crate::event::steps::StepSource;
-use crate::replay::{Coverage, Device, Replay};
+use crate::replay::{Coverage, Replay};
 
 named! {
     /// The word.
@@ -67,9 +65,6 @@ impl Verdict {
     }
 }
 
-/// Bytes by which the peaks of steps must have risen to be worth a word.
-const WORTH: u64 = 1 << 20;
-
 /// The verdict on one process, as of its last step. Call [`Detector::at_step`] before, at the end of a
 /// recording also [`Replay::finish`]; and [`Detector::hear`] where something is known of keepers. Losses that only a reader
 /// sees (damaged pages) are the caller's to add: a `Clean` is `Unknown` then.
@@ -89,8 +84,8 @@ pub fn judge(replay: &Replay, detector: &Detector) -> Verdict {
         // Growth that is not known to be a leak, without which there had been room. A bound that was not reached did not help.
         let free = o.free.map_or(0, |f| f.0);
         let enough = |f: &Finding| f.device == device && free.saturating_add(f.bytes_now) >= o.requested.0;
-        let is_bounded = |f: &Finding| is_bounded(f) && f.suppressed_by.is_none() && enough(f);
-        if let Some(i) = find(&enough).or_else(|| all.iter().position(is_bounded)) {
+        let is_that = |f: &Finding| is_bounded(f) && f.suppressed_by.is_none() && enough(f);
+        if let Some(i) = find(&enough).or_else(|| all.iter().position(is_that)) {
             return about(Outcome::Growing, i, sum(&all[i]));
         }
         let why =
@@ -105,103 +100,9 @@ pub fn judge(replay: &Replay, detector: &Detector) -> Verdict {
         Some((why, too_short)) => Verdict { too_short, ..Verdict::new(Outcome::Unknown, why) },
         None => {
             let detectable = detector.detectable(replay);
-            let least = detectable.map_or_else(String::new, |bytes| {
-                format!(
-                    " (growth above {} a {} would have been found)",
-                    size(bytes as u64),
-                    replay.step_source().noun()
-                )
-            });
-            let is_small = |f: &Finding| {
-                f.certainty == Certainty::Note && f.kind.is_leak() && f.withdrawn_step.is_none()
-            };
-            let other = match (all.iter().any(is_bounded), all.iter().any(Finding::is_suppressed)) {
-                (true, _) => "no other line of code",
-                (false, true) => "apart from what is suppressed, no line of code",
-                (false, false) if all.iter().any(is_small) => "apart from what a note tells, no line of code",
-                (false, false) => "no line of code",
-            };
-            let grew = all.iter().any(|f| f.kind.is_leak() && f.withdrawn_step.is_some());
-            let too_large = all.iter().find(|f| is_bounded(f) && f.room_below_bound(replay).is_some());
-            let other = match (too_large, all.iter().any(is_bounded), grew) {
-                (Some(f), ..) => {
-                    format!(
-                        "but a buffer is filling whose limit is larger than GPU {} (see its note); {other}",
-                        f.device.0
-                    )
-                }
-                (None, true, _) => {
-                    format!("what grows is a buffer with a limit (see its note); {other}")
-                }
-                (None, false, true) => "growth that was seen has stopped; no other line of code".to_owned(),
-                (None, false, false) => other.to_owned(),
-            };
-            let after = most_after_steps(replay).map_or_else(String::new, |(seconds, device, bytes)| {
-                format!(
-                    ". Not judged: the {} after the last step, in which GPU {} had the most allocated ({})",
-                    plural(seconds, "second"),
-                    device.0,
-                    size(bytes.0)
-                )
-            });
-            let is_timed = replay.step_source() == StepSource::Time;
-            let peaks = replay.devices().filter(|_| !is_timed).find_map(|d| rising(d).map(|r| (d.id, r)));
-            let peaks = peaks.filter(|(_, (first, last, _))| last - first >= WORTH);
-            let peaks = peaks.map_or_else(String::new, |(device, (first, last, steps))| {
-                format!(
-                    ". But the last {} needed more and more on GPU {}: the first of them {} at its peak, the last {}",
-                    plural(steps as u64, "step"),
-                    device.0,
-                    size(first),
-                    size(last)
-                )
-            });
-            let rise = replay.devices().filter(|_| !is_timed).find_map(|d| Some((d.id, all_that_rises(d)?)));
-            let is_told = grew || !peaks.is_empty() || all.iter().any(|f| f.is_suppressed() || is_bounded(f));
-            let rise = rise.filter(|_| !is_told).map_or_else(String::new, |(device, r)| {
-                format!(
-                    ". But what is allocated at the ends of steps rose on GPU {}, from {} in step {} to {} in step {}, though no single line grows as a leak does",
-                    device.0,
-                    size(r.floors[0]),
-                    thousands(r.steps[0].into()),
-                    size(r.floors[1]),
-                    thousands(r.steps[1].into())
-                )
-            });
-            let reason = format!(
-                "{other} kept more and more GPU memory in {}{least}{after}{peaks}{rise}",
-                watched(replay)
-            );
+            let reason = nothing_leaks(replay, all, detectable);
             Verdict { detectable, ..Verdict::new(Outcome::Clean, reason) }
         }
-    }
-}
-
-/// Windows whose floors must all rise for memory at the ends of steps to be called so, and the rows that are looked at.
-const WINDOWS: usize = 8;
-const ROWS: usize = 1024;
-/// One in so many bytes that were allocated when it began is a rise.
-const PART: u64 = 16;
-
-/// How what is allocated at the ends of steps rises, where it does so in one window after the other.
-fn all_that_rises(d: &Device) -> Option<Rise> {
-    let rows = d.rows.get(d.rows.len().saturating_sub(ROWS)..)?;
-    let rise = Rise::of(rows, WINDOWS, 1, |r| r.allocated.0)?;
-    (rise.total() >= WORTH.max(rise.floors[0] / PART)).then_some(rise)
-}
-
-fn is_bounded(f: &Finding) -> bool {
-    f.certainty == Certainty::Bounded && f.withdrawn_step.is_none()
-}
-
-/// For how long the job was watched, in the grain that was judged.
-fn watched(replay: &Replay) -> String {
-    let (steps, micro) = (u64::from(replay.steps()), u64::from(replay.microbatches()));
-    let word = replay.step_source().noun();
-    if replay.steps() >= MIN_MARKS {
-        plural(steps, word)
-    } else {
-        format!("{} of {}", plural(micro, "microbatch"), plural(steps, word))
     }
 }
 
