@@ -1,15 +1,14 @@
 //! What was found: a block of lines for each leak, one for each note.
 
 use super::super::held::HeldBy;
-use super::super::model::{Known, Process, because, fatal, remedy, tried, used};
+use super::super::model::{Known, Process, because, fatal, remedy, used};
 use super::super::style::{Ink, Style};
 use super::super::units::{percent, plural, plural_f, size, size_f, thousands, whole_percents};
-use super::headline::cuda_error;
 use super::phrase::{clause, current_rate, forecast, per};
-use super::place::{at_place, in_phase, kept_at, line, place, site, your_line};
-use crate::detect::{Certainty, Finding, FindingSite, Outcome, Severity, caught, post_mortem};
-use crate::event::{Frame, is_generated};
-use crate::replay::{Cohort, Device, SEVERAL, SiteKind};
+use super::place::{at_place, kept_at, place, site, your_line};
+use crate::detect::{Certainty, Finding, FindingSite, Severity};
+use crate::event::Frame;
+use crate::replay::{Cohort, SEVERAL, SiteKind};
 
 /// Lines of all findings of a process: leaks numbered, then notes.
 pub(super) fn lines(p: &Process<'_>, style: Style) -> Vec<String> {
@@ -191,133 +190,6 @@ fn allocated(p: &Process<'_>, f: &Finding, say: &mut dyn FnMut(&str, &str)) {
         say("", &format!("and {share} of it at {}", plural(others as u64, "more line")));
     }
 }
-
-/// The call that first heard of a broken context.
-pub(super) fn broken(p: &Process<'_>, style: Style) -> Vec<String> {
-    let Some(f) = p.replay.failed() else { return Vec::new() };
-    let site = p.replay.site(f.site).filter(|s| s.kind != SiteKind::Unknown);
-    let place = site.map(|s| format!(" {}", at_place(p, s))).unwrap_or_default();
-    let yours = site.and_then(|s| s.your_line.as_ref().filter(|y| **y != s.frame));
-    let reached = yours.map(|y| format!(", reached from {}", your_line(p, y))).unwrap_or_default();
-    let stream = f.stream.map(|s| format!(", stream {}", s.0)).unwrap_or_default();
-    let text = format!(
-        "{}{place}{reached}{stream}. This was the first call to fail; every later one failed too. The kernel at fault was launched earlier: run the job again with CUDA_LAUNCH_BLOCKING=1, and the call that launches it is the one that fails",
-        clause(&cuda_error(p, f)),
-    );
-    style.wrap("  broken ", &text).into_iter().map(|l| style.paint(Ink::Bad, &l)).collect()
-}
-
-/// The last allocation that failed on a device: the question that an out-of-memory error leaves open.
-pub(super) fn failed(p: &Process<'_>, d: &Device, style: Style) -> Vec<String> {
-    let Some(o) = d.ooms.last() else { return Vec::new() };
-    let scene = d.scene.as_ref().filter(|s| s.event == o.event);
-    let outside_torch = |f: &&Frame| !f.file.contains("/site-packages/torch/") && !is_generated(&f.file);
-    let line_of = |f: &Frame| {
-        format!(" at {}{}", if p.replay.is_installed(&f.file) { "" } else { "your " }, line(p, f))
-    };
-    let line_at = p.names.frames(o.stack).find(outside_torch).or_else(|| p.names.frames(o.stack).next());
-    let by = match p.replay.site(o.site).filter(|s| o.call.is_some() && s.kind != SiteKind::Unknown) {
-        Some(s) => format!(" {}", at_place(p, s)),
-        None => line_at.map(line_of).unwrap_or_default(),
-    };
-    let grain = p.replay.step_source().noun();
-    let phase = in_phase(o.phase);
-    let last = format!("the last of {}", plural(d.ooms.len() as u64, "failure"));
-    let phase = match (d.ooms.len(), phase.strip_suffix(')')) {
-        (1, _) => phase,
-        (_, Some(phase)) => format!("{phase}, {last})"),
-        (_, None) => format!(" ({last})"),
-    };
-    let free = match o.free {
-        Some(free) => format!("the card had {} free", size(free.0)),
-        None => "free memory was not queried".to_owned(),
-    };
-    let refused = match o.call {
-        Some(_) => format!(", which CUDA refused; {free}, the program had {}", size(o.allocated.0)),
-        None => format!(
-            "; {free}; of {} reserved, PyTorch had {} allocated",
-            size(o.reserved.0),
-            size(o.allocated.0)
-        ),
-    };
-    let asked = size(o.requested.0);
-    // A request takes a whole segment, and PyTorch's message has the size of that.
-    let tried = tried(p, o).filter(|t| size(t.0) != asked);
-    let tried = tried
-        .map(|t| format!(" (PyTorch's message says {}, the size of the segment that it needed)", size(t.0)));
-    let piece = scene.filter(|s| o.call.is_none() && s.cached.0 > 0 && s.largest < o.requested).map(|s| {
-        match size(s.largest.0) {
-            largest if largest == asked => {
-                format!(" and a largest usable free piece {} too small", size(o.requested.0 - s.largest.0))
-            }
-            largest => format!(" and a largest usable free piece of {largest}"),
-        }
-    });
-    let text = format!(
-        "{asked} requested in {grain} {}{phase}{by}{}{refused}{}",
-        thousands(o.step.into()),
-        tried.unwrap_or_default(),
-        piece.unwrap_or_default()
-    );
-    let went_on = caught(p.replay).is_some_and(|(device, _, _)| device == d.id);
-    let text = if went_on { format!("{text}. The job caught the error and went on") } else { text };
-    let mut out = style.wrap("  failed ", &text);
-    let Some(m) = post_mortem(p.replay, d.id) else { return out };
-    if let Some(c) = m.change {
-        let text = format!(
-            "it failed: this step began with {} allocated and needed {} more; the one before began with {} and \
-             peaked at {}",
-            size(c.start),
-            size(m.need),
-            size(c.start_before),
-            size(c.peak_before)
-        );
-        out.extend(style.wrap("  before ", &text));
-    }
-    let early = scene.map_or(0, |s| s.before_recording.0);
-    let mut held = Vec::new();
-    for h in scene.map_or(&[][..], |s| &s.holders).iter().take(HOLDERS) {
-        let Some(site) = p.replay.site(h.site) else { continue };
-        let (first, own) = (thousands(h.first_step.into()), h.of_this_step);
-        let since = match h.first_step < o.step {
-            false => format!("in this {grain}"),
-            // What little is older is not what filled it.
-            true if size(own.0) == size(h.bytes.0) => format!("in this {grain}"),
-            true if own.0 > 0 => format!("since {grain} {first} ({} of it in this {grain})", size(own.0)),
-            true => format!("since {grain} {first}"),
-        };
-        let side = p.replay.stream(h.stream).filter(|s| s.handle.0 != 0);
-        let stream =
-            side.map(|_| format!(", {}", super::place::stream(p.replay, h.stream))).unwrap_or_default();
-        let by = if site.kind == SiteKind::Line { "by " } else { "" };
-        held.push((
-            h.bytes.0,
-            format!("{} allocated {since} {by}{}{stream}", size(h.bytes.0), place(p, site)),
-        ));
-    }
-    if early > 0 {
-        held.push((
-            early,
-            format!("{} allocated before the recording began, by an unknown line", size(early)),
-        ));
-    }
-    // What is not PyTorch's is told where it is more than any line has.
-    let outside = m.outside.unwrap_or(0);
-    if outside > held.iter().map(|(bytes, _)| *bytes).max().unwrap_or(0) && o.call.is_none() {
-        held.push((outside, format!("{} outside of PyTorch, by {}", size(outside), m.outsiders())));
-    }
-    held.sort_by_key(|(bytes, _)| std::cmp::Reverse(*bytes));
-    for (i, (_, text)) in held.iter().enumerate() {
-        out.extend(style.wrap(if i == 0 { "  in use " } else { "         " }, text));
-    }
-    if p.verdict.outcome == Outcome::Oom {
-        out.extend(style.wrap("  try    ", m.remedy));
-    }
-    out
-}
-
-/// Lines that are named as those that held memory at a failure.
-const HOLDERS: usize = 3;
 
 fn note(p: &Process<'_>, f: &Finding, known: Option<&Known>) -> String {
     // Where no line is known, that is no news in a note.

@@ -6,6 +6,7 @@
 
 mod alert;
 mod ended;
+mod failed;
 mod filled;
 mod found;
 mod headline;

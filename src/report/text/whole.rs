@@ -11,7 +11,7 @@ use super::super::style::{Ink, Style};
 use super::super::table::{Align, Table};
 use super::super::units::{plural, size, thousands};
 use super::ended::{killed, signal};
-use super::{filled, found, headline, run, series};
+use super::{failed, filled, found, headline, run, series};
 use crate::event::steps::StepSource;
 use crate::replay::anatomy::At;
 
@@ -61,7 +61,7 @@ fn lines(r: &Report<'_>, style: Style) -> Vec<String> {
 /// What failed on each device, and what held its memory then: the lines of the report, without their breaks.
 pub fn failures(p: &Process<'_>) -> Vec<String> {
     let style = Style { width: usize::MAX, ..Style::default() };
-    p.replay.devices().flat_map(|d| found::failed(p, d, style)).map(|l| l.trim_end().to_owned()).collect()
+    p.replay.devices().flat_map(|d| failed::failed(p, d, style)).map(|l| l.trim_end().to_owned()).collect()
 }
 
 fn process(out: &mut Vec<String>, p: &Process<'_>, style: Style) {
@@ -82,9 +82,9 @@ fn process(out: &mut Vec<String>, p: &Process<'_>, style: Style) {
             out.extend(style.wrap("  peak   ", &text));
         }
     }
-    out.extend(found::broken(p, style));
+    out.extend(failed::broken(p, style));
     for d in p.replay.devices() {
-        out.extend(found::failed(p, d, style));
+        out.extend(failed::failed(p, d, style));
     }
     out.extend(found::lines(p, style));
     for d in used(p) {
