@@ -2,7 +2,7 @@
 
 use super::kinds;
 use super::look::{KindInfo, Look};
-use crate::event::{Bytes, DeviceId, SiteId};
+use crate::event::{Bytes, DeviceId, SiteId, total};
 
 /// Less than this part of the peak is not worth a change.
 const LEAST_PART: u64 = 50;
@@ -44,7 +44,7 @@ pub fn advise(look: &Look<'_>) -> Vec<Advice> {
                 device: look.timeline.device,
                 info: &kind.info,
                 site: candidate.site,
-                bytes: Bytes(then().map(|c| c.bytes).sum()),
+                bytes: Bytes(total(then().map(|c| c.bytes))),
                 blocks: then().count(),
                 peak: Bytes(peak),
                 without: Bytes(without),

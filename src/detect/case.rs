@@ -10,7 +10,7 @@ use super::kinds;
 use super::outlook::Outlook;
 use super::policy::Policy;
 use super::severity::Severity;
-use crate::event::{Addr, DeviceId, SiteId, StackId, StreamId};
+use crate::event::{Addr, DeviceId, SiteId, StackId, StreamId, total};
 use crate::replay::{Cohort, CohortId, GRACE, Grain, Held, Replay};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::hash::Hash;
@@ -155,7 +155,7 @@ impl Case {
     pub(super) fn stand_again(&mut self, step: u32, freed: &FxHashMap<CohortId, u64>) {
         let late = self.finding.withdrawn_step.is_some_and(|w| w >= step);
         let Some(stood) = self.stood.take_if(|_| late) else { return };
-        let gone: u64 = self.members.iter().filter_map(|m| freed.get(&m.id)).sum();
+        let gone = total(self.members.iter().filter_map(|m| freed.get(&m.id)).copied());
         if gone >= stood.bytes_now / 10 * 9 {
             self.finding = stood;
             let noun = self.finding.grain.noun();
@@ -394,7 +394,7 @@ fn shares(
         // What is counted from a base on is without it already.
         let is_kept = matches!(m.growth.rule, Rule::Kept { .. });
         let mine = || once.iter().filter(|h| is_kept && h.cohort == m.id);
-        let apart = mine().map(|h| h.block.rounded.0).fold(0, u64::saturating_add);
+        let apart = total(mine().map(|h| h.block.rounded.0));
         let now_bytes = m.growth.now.bytes.saturating_sub(apart);
         let now_blocks = m.growth.now.blocks.saturating_sub(mine().count() as u64);
         s.bytes_now = s.bytes_now.saturating_add(now_bytes);

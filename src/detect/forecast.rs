@@ -2,7 +2,7 @@
 
 use super::rise::Rise;
 use super::until_full::StepsToOom;
-use crate::event::{DeviceId, StepRow};
+use crate::event::{DeviceId, StepRow, total};
 use crate::replay::{Grain, Point, Replay};
 
 /// How fast something grows, in bytes (and blocks) per mark.
@@ -259,7 +259,7 @@ fn releasable(replay: &Replay, device: DeviceId) -> Option<u64> {
         }
     }
     let can = segments.iter().zip(free).filter(|(s, is_free)| *is_free || s.expandable);
-    Some(can.map(|(s, _)| s.size.0).fold(0, u64::saturating_add))
+    Some(total(can.map(|(s, _)| s.size.0)))
 }
 
 /// The headroom of a device. `since`: the step in which what grows began to, after which a rise of what torch does not use counts.

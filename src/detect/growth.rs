@@ -3,6 +3,7 @@
 use super::backlog::{Backlog, Queue};
 use super::forecast::Rate;
 use super::survivors::{self, Fell, Named, Watch};
+use crate::event::total;
 use crate::replay::{Cohort, CohortId, GRACE, Grain, Point, RECENT, Remade, Track};
 
 /// Marks that must lie behind before a job is called clean.
@@ -201,7 +202,7 @@ fn is_remade(t: &Track, mark: u32, before: bool) -> bool {
     // All of it is new at each rise: of many buffers of which some are replaced by larger ones most are old. What the line allocated once,
     // before the first of these rises, is left out, such as workspaces of cuBLAS.
     let old = t.births.list().iter().take_while(|b| b.last <= r.first.0);
-    let once: u64 = old.clone().map(|b| b.total.blocks).sum();
+    let once = total(old.clone().map(|b| b.total.blocks));
     let is_anew = t.births.list().get(old.count()).is_none_or(|b| b.first >= r.last.0)
         && once <= r.last.1.blocks.saturating_sub(once).max(ONCE);
     let longer = LONGER.get(r.ends as usize).copied().unwrap_or(LONGER_AT_LAST);

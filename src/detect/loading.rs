@@ -1,7 +1,7 @@
 //! What fills a device before the first step: a model, or data. It only ever becomes more, as a leak does, and is none.
 
-use crate::event::DeviceId;
 use crate::event::steps::StepSource;
+use crate::event::{DeviceId, total};
 use crate::replay::{Holder, OomEvent, PhaseKind, Replay};
 
 /// Of so many blocks that were allocated, one may have been freed.
@@ -13,15 +13,14 @@ pub(super) fn has_only_filled(replay: &Replay, device: DeviceId, o: &OomEvent) -
     if has_steps(replay) || o.phase != PhaseKind::Unknown || o.call.is_some() {
         return false;
     }
-    let live: u64 = holders(replay, device, o).iter().map(|h| h.blocks).sum();
+    let live = total(holders(replay, device, o).iter().map(|h| h.blocks));
     live > 0 && o.allocs.saturating_sub(live) <= o.allocs / FREED
 }
 
 /// Whether a job that runs may still be loading what it needs for all steps: it has seen none, and freed next to nothing on a device.
 pub fn may_be_loading(replay: &Replay, device: DeviceId) -> bool {
-    let on = replay.cohorts().iter().filter(|c| c.key.device == device);
-    let (allocs, frees) = on.fold((0u64, 0u64), |sum, c| (sum.0 + c.allocs, sum.1 + c.frees));
-    !has_steps(replay) && frees <= allocs / FREED
+    let on = || replay.cohorts().iter().filter(|c| c.key.device == device);
+    !has_steps(replay) && total(on().map(|c| c.frees)) <= total(on().map(|c| c.allocs)) / FREED
 }
 
 fn has_steps(replay: &Replay) -> bool {
@@ -31,7 +30,7 @@ fn has_steps(replay: &Replay) -> bool {
 /// Whether it was still loading: it asked at the line that had filled the device, and not within a call of a module, as in a forward.
 pub(super) fn is_loading(replay: &Replay, device: DeviceId, o: &OomEvent) -> bool {
     let all = holders(replay, device, o);
-    let same: u64 = all.iter().filter(|h| h.site == o.site).map(|h| h.bytes.0).sum();
+    let same = total(all.iter().filter(|h| h.site == o.site).map(|h| h.bytes.0));
     !o.in_module && same.saturating_mul(2) >= o.allocated.0 && has_only_filled(replay, device, o)
 }
 

@@ -4,7 +4,7 @@ use super::certainty::Certainty;
 use super::finding::{Finding, FindingSite, GrainName, StreamRef};
 use super::kind::Kind;
 use super::severity::Severity;
-use crate::event::{SiteId, StackId, StreamId};
+use crate::event::{SiteId, StackId, StreamId, total};
 use crate::replay::{Cohort, Device, Grain, Replay};
 use rustc_hash::FxHashMap;
 
@@ -32,7 +32,7 @@ impl Sites {
         *s = (s.0.saturating_add(bytes), s.1.saturating_add(blocks));
     }
     pub(super) fn bytes(&self) -> u64 {
-        self.0.values().map(|s| s.0).fold(0, u64::saturating_add)
+        total(self.0.values().map(|s| s.0))
     }
     pub(super) fn blocks(&self) -> u64 {
         self.0.values().map(|s| s.1).sum()

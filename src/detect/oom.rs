@@ -7,7 +7,7 @@ use super::growth::MIN_MARKS;
 use super::loading::is_loading;
 use super::outside::{Outsiders, main_library};
 use crate::event::steps::StepSource;
-use crate::event::{DeviceId, StepRow};
+use crate::event::{DeviceId, StepRow, total};
 use crate::replay::{Device, OomEvent, PhaseKind, Replay, Scene};
 
 /// What changed since the step before the one that failed.
@@ -149,7 +149,7 @@ const OF_REPEATED: &str = "if it is an evaluation, run it under torch.no_grad(),
 fn repeated(replay: &Replay, d: &Device, o: &OomEvent) -> Option<(u64, u64)> {
     let most = scene(d, o)?.holders.iter().max_by_key(|h| h.of_this_step)?;
     let same = replay.cohorts().iter().filter(|c| c.key.device == d.id && c.key.site == most.site);
-    let before = same.map(|c| c.allocs).sum::<u64>().saturating_sub(most.blocks_of_this_step);
+    let before = total(same.map(|c| c.allocs)).saturating_sub(most.blocks_of_this_step);
     let usual = before / u64::from(o.step.saturating_sub(1).max(1));
     let blocks = most.blocks_of_this_step;
     (o.phase == PhaseKind::Forward && blocks / usual.max(1) >= AGAIN).then_some((blocks, usual))

@@ -3,6 +3,7 @@
 
 use super::case::Place;
 use super::growth::{Member, Rule, track};
+use crate::event::total;
 use crate::replay::{Cohort, GRACE, Replay, Track};
 
 /// Parts of the time since it began to grow: as many as marks left blocks, within these.
@@ -37,7 +38,7 @@ fn is_paid_for(track: &Track, others: &[&Track], (onset, mark, marks): (u32, u32
     let each = came / u64::from(parts);
     // What begins later has lost nothing before.
     let before = |t: &Track, mark: u32| at(t, mark.max(t.series.first_mark()));
-    let sum = |mark: u32| others.iter().map(|t| before(t, mark)).fold(0, u64::saturating_add);
+    let sum = |mark: u32| total(others.iter().map(|t| before(t, mark)));
     let mut lost = 0u64;
     for (from, to) in (0..parts).map(|i| (end(i), end(i + 1))) {
         if sum(to).saturating_sub(sum(from)) > each / GAIN {

@@ -73,3 +73,20 @@ impl Addr {
         Addr(self.0.saturating_add(size.0))
     }
 }
+
+/// The sum of amounts from a recording; saturating, since those may come from anywhere.
+pub fn total(amounts: impl IntoIterator<Item = u64>) -> u64 {
+    amounts.into_iter().fold(0, u64::saturating_add)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::total;
+
+    #[test]
+    fn a_total_ends_where_numbers_do() {
+        assert_eq!(total([1, 2, 3]), 6);
+        assert_eq!(total([u64::MAX, 1]), u64::MAX);
+        assert_eq!(total([]), 0);
+    }
+}

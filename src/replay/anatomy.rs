@@ -8,7 +8,7 @@ mod twins;
 
 pub use self::class::{Class, Classifier, Death};
 use super::{Device, Held, PhaseKind, Progress, Replay};
-use crate::event::{Block, Body, Bytes, DeviceId, Event, Item, Names, Nanos, named};
+use crate::event::{Block, Body, Bytes, DeviceId, Event, Item, Names, Nanos, named, total};
 use rustc_hash::FxHashMap;
 
 named! {
@@ -290,7 +290,7 @@ impl Pass {
             return None;
         }
         by_step.sort_unstable();
-        let all = by_step.iter().map(|b| b.1).fold(0, u64::saturating_add);
+        let all = total(by_step.iter().map(|b| b.1));
         let rows = &self.replay.device(self.moment.device)?.rows;
         let (mut blocks, mut kept, mut most) =
             (by_step.iter().peekable(), 0u64, a.allocated.0.saturating_sub(all));

@@ -12,7 +12,7 @@ use super::scene::Scene;
 use super::site::UNKNOWN;
 use super::state::Replay;
 use crate::event::steps::StepSource;
-use crate::event::{Bytes, DeviceId, Event, Fault, Nanos, Phase, ThreadId};
+use crate::event::{Bytes, DeviceId, Event, Fault, Nanos, Phase, ThreadId, total};
 
 /// Threads whose refusals are kept at once.
 const THREADS: usize = 64;
@@ -77,7 +77,7 @@ impl Replay {
 
     /// How many blocks have been allocated on a device.
     fn allocs(&self, device: DeviceId) -> u64 {
-        self.cohorts().iter().filter(|c| c.key.device == device).map(|c| c.allocs).sum()
+        total(self.cohorts().iter().filter(|c| c.key.device == device).map(|c| c.allocs))
     }
 
     /// Whether the job went on after an allocation that failed: more than one step has ended since, but for those that a clock

@@ -8,7 +8,7 @@ use super::progress::{Coverage, PhaseKind};
 use super::site::UNKNOWN;
 use super::state::Replay;
 use crate::event::steps::StepMachine;
-use crate::event::{Bytes, Checkpoint, LiveBlock, OpenSegment, ThreadId};
+use crate::event::{Bytes, Checkpoint, LiveBlock, OpenSegment, ThreadId, total};
 use rustc_hash::FxHashMap;
 
 impl Replay {
@@ -159,8 +159,8 @@ impl Replay {
         }
         let mut segments: Vec<&OpenSegment> = c.segments.iter().collect();
         segments.sort_by_key(|s| (s.device, s.addr));
-        let ours: u64 = self.devices.iter().flat_map(|d| d.segments.iter()).map(|s| s.size.0).sum();
-        let sum: u64 = segments.iter().map(|s| s.size.0).fold(0, u64::saturating_add);
+        let ours = total(self.devices.iter().flat_map(|d| d.segments.iter()).map(|s| s.size.0));
+        let sum = total(segments.iter().map(|s| s.size.0));
         (sum != ours).then(|| format!("its segments sum to {sum} bytes, ours to {ours}"))
     }
 }

@@ -5,7 +5,7 @@ use super::style::Style;
 use super::text::{in_step, place};
 use super::units::{plural, size};
 use crate::advise::Advice;
-use crate::event::DeviceId;
+use crate::event::{DeviceId, total};
 use crate::replay::{Peak, PhaseKind};
 use serde_json::{Value, json};
 
@@ -64,7 +64,7 @@ impl Advised {
     /// What grows is no matter of advice, and may be most of the peak.
     fn grows(&self, p: &Process<'_>, style: Style) -> Vec<String> {
         let grown = p.findings.iter().filter(|f| f.device == self.device && f.grows());
-        let bytes = grown.map(|f| f.bytes_now).fold(0, u64::saturating_add);
+        let bytes = total(grown.map(|f| f.bytes_now));
         let what = format!("memory grows ({} so far): see `strandline report`", size(bytes));
         if bytes > 0 { style.wrap("  first  ", &what) } else { Vec::new() }
     }

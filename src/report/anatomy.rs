@@ -1,6 +1,7 @@
 //! The table of a moment: parts of a device that sum to its total, whatever is unknown.
 
 use super::model::{Moment, Process, capacity};
+use crate::event::total;
 use crate::replay::anatomy::Anatomy;
 
 /// One part, in bytes.
@@ -38,7 +39,7 @@ pub(super) fn parts(p: &Process<'_>, m: &Moment) -> Parts {
 pub(super) fn context(p: &Process<'_>, m: &Moment) -> Option<u64> {
     let measured = p.contexts.get(&m.device)?.bytes.0;
     let a = &m.anatomy;
-    let seen: u64 = a.seen_libraries.iter().map(|l| l.1.0).fold(0, u64::saturating_add);
+    let seen = total(a.seen_libraries.iter().map(|l| l.1.0));
     let others = a.other_processes.map_or(0, |b| b.0);
     let free = a.free.map_or(0, |b| b.0);
     let room = match (a.libraries, capacity(p, m.device)) {
@@ -61,7 +62,7 @@ fn parts_of(a: &Anatomy, capacity: Option<u64>, context: Option<u64>) -> Parts {
         part("from before recording", a.before_recording.0),
     ];
     let mut rest = vec![part("waiting for a stream", a.pending.0), part("cached", a.cached.0)];
-    let torchs = job.iter().chain(&rest).map(|x| x.bytes).sum::<u64>() + a.left_behind.0;
+    let torchs = total(job.iter().chain(&rest).map(|x| x.bytes).chain([a.left_behind.0]));
     // The parts of the device that are outside PyTorch: those that are known by name, the others as one lump.
     let own = if context.is_some() { "kernels and libraries" } else { "CUDA and libraries" };
     let libraries = a.libraries.map(|b| b.0.saturating_sub(context.unwrap_or(0)));
@@ -71,15 +72,16 @@ fn parts_of(a: &Anatomy, capacity: Option<u64>, context: Option<u64>) -> Parts {
         ("free", a.free.map(|b| b.0)),
     ];
     // Where the driver does not tell what this process holds, what libraries were seen to take is a part of it.
-    let seen: u64 = a.seen_libraries.iter().map(|l| l.1.0).fold(0, u64::saturating_add);
-    let room = capacity.map_or(u64::MAX, |c| c.saturating_sub(torchs + a.free.map_or(0, |f| f.0)));
+    let seen = total(a.seen_libraries.iter().map(|l| l.1.0));
+    let room =
+        capacity.map_or(u64::MAX, |c| c.saturating_sub(torchs).saturating_sub(a.free.map_or(0, |f| f.0)));
     let seen = if a.libraries.is_none() { seen.min(room) } else { 0 };
-    let known = outside.iter().filter_map(|(_, b)| *b).sum::<u64>() + seen + context.unwrap_or(0);
+    let known = total(outside.iter().filter_map(|(_, b)| *b).chain([seen, context.unwrap_or(0)]));
     let unknown: Vec<&str> = outside.iter().filter(|(_, b)| b.is_none()).map(|(n, _)| *n).collect();
     let total = match capacity {
-        Some(c) => c.max(torchs + known),
+        Some(c) => c.max(torchs.saturating_add(known)),
         // Nobody told the device's size: where all parts are known it is their sum, else torch's part is all there is.
-        None => torchs + known,
+        None => torchs.saturating_add(known),
     };
     let whole_device = capacity.is_some() || unknown.is_empty();
     rest.extend(context.map(|bytes| part("CUDA context", bytes)));
@@ -88,7 +90,7 @@ fn parts_of(a: &Anatomy, capacity: Option<u64>, context: Option<u64>) -> Parts {
     }
     rest.extend(outside.iter().filter_map(|(n, b)| b.map(|b| part(n, b))));
     if capacity.is_some() {
-        let lump = total - torchs - known;
+        let lump = total.saturating_sub(torchs).saturating_sub(known);
         let name = match unknown[..] {
             [] => "not accounted for".to_owned(),
             [one] => one.to_owned(),

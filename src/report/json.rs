@@ -13,7 +13,7 @@ use super::model::{Facts, Known, Moment, Process, Report, because, capacity, fat
 use super::ranks::Ranks;
 use crate::detect::{Finding, Outcome, post_mortem};
 use crate::event::steps::StepSource;
-use crate::event::{Bytes, Frame, RuntimeOp};
+use crate::event::{Bytes, Frame, RuntimeOp, total};
 use crate::replay::anatomy::At;
 use crate::replay::{Amount, Coverage, Device, Holder, OomEvent, Peak, Site};
 
@@ -140,7 +140,7 @@ fn device(p: &Process<'_>, d: &Device) -> Value {
     let end = d.rows.last();
     let told = d.capacity.map(|c| c.source).or(capacity(p, d.id).map(|_| "program"));
     let reserved = end.map_or(d.reserved, |r| r.reserved).0;
-    let libraries = p.replay.calls().on(d.id).iter().map(|(_, b)| b.0).fold(0, u64::saturating_add);
+    let libraries = total(p.replay.calls().on(d.id).iter().map(|(_, b)| b.0));
     let context = p.contexts.get(&d.id);
     // The failure says more than the peak, where there are both.
     let moment = [At::Event, At::Oom, At::Peak]

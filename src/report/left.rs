@@ -10,7 +10,9 @@ use rustc_hash::FxHashMap;
 use serde_json::{Value, json};
 
 use super::{Align, Table, plural, size};
-use crate::event::{Addr, Block, Body, Bytes, DeviceId, Event, Frame, Names, SiteId, StackId, printable};
+use crate::event::{
+    Addr, Block, Body, Bytes, DeviceId, Event, Frame, Names, SiteId, StackId, printable, total,
+};
 use crate::replay::{Held, Point, Replay};
 
 /// Lines of the text; JSON has all.
@@ -174,8 +176,8 @@ impl LeftBehind {
 
     /// Bytes that are left, less what the region freed of memory from before it: what is replaced is not left behind.
     pub fn bytes(&self) -> u64 {
-        let born = self.born.values().map(|b| b.bytes).fold(0, u64::saturating_add);
-        let gone = self.gone.values().map(|a| a.bytes).fold(0, u64::saturating_add);
+        let born = total(self.born.values().map(|b| b.bytes));
+        let gone = total(self.gone.values().map(|a| a.bytes));
         born.saturating_sub(gone)
     }
 
@@ -227,7 +229,7 @@ impl LeftBehind {
             });
             json!({ "index": id.0, "peak_allocated_bytes": peak.bytes.0, "peak_lines": lines })
         };
-        let freed = self.gone.values().map(|a| a.bytes).fold(0, u64::saturating_add);
+        let freed = total(self.gone.values().map(|a| a.bytes));
         json!({
             "schema": 1,
             "tool": format!("strandline {}", crate::VERSION),

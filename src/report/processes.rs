@@ -6,7 +6,7 @@ use super::style::Ink;
 use crate::detect::{
     End, Finding, JobVerdict, Member, Outcome, PostMortem, final_oom, judge_job, post_mortem,
 };
-use crate::event::{SIGTERM, signal_name};
+use crate::event::{SIGTERM, signal_name, total};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Longer names of programs are cut.
@@ -313,7 +313,7 @@ impl<'a> Report<'a> {
             phrase: p.phrase_beside(),
             ended: tells_end.then(|| p.ending()),
             peak: p.replay.devices().map(|d| d.peak_allocated.bytes.0).max().unwrap_or(0),
-            left: p.findings.iter().filter(|f| f.is_active_leak()).map(|f| f.bytes_now).sum(),
+            left: total(p.findings.iter().filter(|f| f.is_active_leak()).map(|f| f.bytes_now)),
             steps: p.replay.steps(),
             ink: if p.is_idle() { Ink::Faint } else { p.phrase().1 },
         };

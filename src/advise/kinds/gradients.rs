@@ -2,6 +2,7 @@
 
 use super::super::look::{Candidate, Kind, KindInfo, Look};
 use super::super::timeline::{Cut, Life, Mark, NEVER, Time, Timeline};
+use crate::event::total;
 
 pub(super) static KIND: Kind = Kind {
     info: KindInfo {
@@ -22,7 +23,7 @@ fn find(look: &Look<'_>) -> Vec<Candidate> {
     };
     let all: Vec<&Life> = timeline.lives.iter().filter(is_gradient).collect();
     // Where gradients stay for good, those of most weights do.
-    let sum = |lives: &mut dyn Iterator<Item = &&Life>| lives.map(|l| l.rounded).sum::<u64>();
+    let sum = |lives: &mut dyn Iterator<Item = &&Life>| total(lives.map(|l| l.rounded));
     let stay = sum(&mut all.iter().filter(|l| l.died > last)) * 2 > sum(&mut weights.iter());
     let cuts: Vec<(&Life, Vec<Cut>)> =
         all.into_iter().filter(|l| stay || l.died <= last).map(|l| (l, unused(timeline, l))).collect();

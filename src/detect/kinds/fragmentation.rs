@@ -4,6 +4,7 @@ use crate::detect::check::{Check, Entry, When};
 use crate::detect::explain::{plural, size, thousands};
 use crate::detect::kind::{Kind, KindInfo};
 use crate::detect::note::{Note, Sites, worth};
+use crate::event::total;
 use crate::replay::{Device, GRACE, Held, Replay};
 
 pub(super) const DETECTOR: Entry = Entry {
@@ -35,7 +36,7 @@ fn check<'a>(replay: &Replay, d: &'a Device) -> Option<Note<'a>> {
     for s in replay.segments(d.id) {
         let end = s.addr.end(s.size);
         let inside: Vec<&Held> = std::iter::from_fn(|| blocks.next_if(|h| h.block.addr < end)).collect();
-        let used: u64 = inside.iter().map(|h| h.block.rounded.0).fold(0, u64::saturating_add);
+        let used = total(inside.iter().map(|h| h.block.rounded.0));
         let old = inside.iter().all(|h| h.step + GRACE <= replay.steps());
         // Expandable segments give back what is between blocks.
         let Some(largest) = inside.iter().max_by_key(|h| h.block.rounded) else { continue };

@@ -6,6 +6,7 @@ use crate::detect::explain::{plural, size};
 use crate::detect::framework_pool::pool_of;
 use crate::detect::kind::{Kind, KindInfo};
 use crate::detect::note::{Note, Sites, worth};
+use crate::event::total;
 use crate::replay::{Device, Replay};
 
 pub(super) const DETECTOR: Entry = Entry {
@@ -40,7 +41,7 @@ fn framework<'a>(replay: &Replay, d: &'a Device) -> Option<Note<'a>> {
 /// The pools of captured graphs.
 fn graphs<'a>(replay: &Replay, d: &'a Device) -> Option<Note<'a>> {
     let graphs = || replay.segments(d.id).filter(|s| s.pool.0 != 0);
-    let bytes: u64 = graphs().map(|s| s.size.0).fold(0, u64::saturating_add);
+    let bytes = total(graphs().map(|s| s.size.0));
     if bytes < worth(d) {
         return None;
     }

@@ -6,7 +6,7 @@ use crate::detect::explain::{lines, plural, size};
 use crate::detect::finding::Finding;
 use crate::detect::kind::{Kind, KindInfo};
 use crate::detect::note::{LEAST, Note, Sites};
-use crate::event::{SiteId, StreamId};
+use crate::event::{SiteId, StreamId, total};
 use crate::replay::{Device, Replay};
 use rustc_hash::FxHashMap;
 
@@ -92,7 +92,7 @@ fn check<'a>(replay: &Replay, d: &'a Device) -> Vec<(Note<'a>, Option<Growing>)>
     }
     let mut notes = Vec::new();
     for (site, kept) in by_site {
-        let free: u64 = kept.iter().map(|k| k.free).fold(0, u64::saturating_add);
+        let free = total(kept.iter().map(|k| k.free));
         if free < LEAST {
             continue;
         }
@@ -158,7 +158,7 @@ fn kept(replay: &Replay, d: &Device) -> Vec<Kept> {
         let k = all.entry((s.id.0, private)).or_insert(none);
         k.free = k.free.saturating_add(segment.size.0);
     }
-    if all.values().map(|k| k.free).fold(0, u64::saturating_add) < LEAST {
+    if total(all.values().map(|k| k.free)) < LEAST {
         return Vec::new();
     }
     for h in replay.blocks(d.id) {

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use super::files::short_path;
 use super::{Align, Facts, Style, Table, percent, quantity, size, thousands};
-use crate::event::Frame;
+use crate::event::{Frame, total};
 use crate::replay::{Point, Replay};
 use lines::{Place, matched};
 
@@ -36,7 +36,7 @@ pub struct Side<'a> {
 impl Side<'_> {
     /// Bytes in use on all devices.
     fn used(&self) -> u64 {
-        self.replay.devices().map(|d| d.allocated.0).fold(0, u64::saturating_add)
+        total(self.replay.devices().map(|d| d.allocated.0))
     }
 }
 
@@ -144,9 +144,7 @@ impl<'a> Diff<'a> {
     /// Both sides: name, bytes in use, peak, reserved, moment.
     fn sides(&self) -> [[String; 5]; 2] {
         [("BASE", self.base), ("NEW", self.new)].map(|(name, side)| {
-            let sum = |f: &dyn Fn(&crate::replay::Device) -> u64| {
-                size(side.replay.devices().map(f).fold(0, u64::saturating_add))
-            };
+            let sum = |f: &dyn Fn(&crate::replay::Device) -> u64| size(total(side.replay.devices().map(f)));
             [
                 format!("{name}  {}", side.name),
                 sum(&|d| d.allocated.0),

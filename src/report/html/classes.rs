@@ -3,7 +3,7 @@
 
 use super::lane::Lane;
 use crate::detect::Finding;
-use crate::event::{Block, Body, Event, Item, Names};
+use crate::event::{Block, Body, Event, Item, Names, total};
 use crate::replay::anatomy::{Class, Classifier, Death};
 use crate::replay::{Held, PhaseKind, Replay};
 
@@ -93,7 +93,7 @@ impl Classes {
             self.job.settle(replay, blocks, |held, class| add(lane, held, class));
             for p in &mut lane.points {
                 // What was there before the recording has no block.
-                let sum = p.classes.iter().fold(0u64, |n, b| n.saturating_add(*b));
+                let sum = total(p.classes.iter().copied());
                 let other = &mut p.classes[Class::Other.number()];
                 *other = other.saturating_add(p.allocated.saturating_sub(sum));
             }

@@ -5,7 +5,7 @@ use super::classes::Classes;
 use super::flame;
 use super::lane::{Block, Closeup, Lane, PHASES, Point};
 use crate::detect::Finding;
-use crate::event::{Body, DeviceId, Event, Item, Names, SiteId};
+use crate::event::{Body, DeviceId, Event, Item, Names, SiteId, total};
 use crate::replay::{Held, PhaseKind, Progress, Replay};
 use rustc_hash::FxHashMap;
 
@@ -242,7 +242,7 @@ fn closeup(replay: &Replay, device: DeviceId, names: &Names) -> Closeup {
     let group = ages.len().div_ceil(POINTS as usize / 2).max(1);
     ages = ages
         .chunks(group)
-        .filter_map(|c| Some((c.first()?.0, c.iter().map(|a| a.1).sum(), c.iter().map(|a| a.2).sum())))
+        .filter_map(|c| Some((c.first()?.0, total(c.iter().map(|a| a.1)), total(c.iter().map(|a| a.2)))))
         .collect();
     let allocated = replay.device(device).map_or(0, |d| d.allocated.0);
     let (count, tree) = (blocks.len(), flame::tree(replay, names, stacks));

@@ -6,7 +6,7 @@ use super::layout::{Block, Segment};
 use super::out::Out;
 use super::source::Source;
 use super::track::{Device, SMALL_REQUEST, Tracker};
-use crate::event::{Addr, DeviceId, StackId};
+use crate::event::{Addr, DeviceId, StackId, total};
 
 /// The size of their segments (torch's `kSmallBuffer`).
 const SMALL_SEGMENT: u64 = 2 << 20;
@@ -83,9 +83,8 @@ fn one<W: Write>(
     (addr, s, origin): (u64, &Segment, StackId),
     parts: &[Part<'_>],
 ) -> io::Result<()> {
-    let sum = |f: &dyn Fn(&Part<'_>, &Block) -> u64| {
-        parts.iter().filter_map(|p| p.of.map(|b| f(p, b))).sum::<u64>()
-    };
+    let sum =
+        |f: &dyn Fn(&Part<'_>, &Block) -> u64| total(parts.iter().filter_map(|p| p.of.map(|b| f(p, b))));
     out.dict()?;
     out.key("device")?.int(device.0)?;
     out.key("address")?.int(addr)?;

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, UNIX_EPOCH};
 use strandline::detect::Finding;
 use strandline::event::steps::StepSource;
-use strandline::event::{Frame, Names};
+use strandline::event::{Frame, Names, total};
 use strandline::reader::open_file;
 use strandline::replay::Replay;
 use strandline::report::{HeldBy, Holder, KeptAt};
@@ -60,7 +60,7 @@ fn search(
     // What does not grow keeps none of what does; and gradients are made by a backward.
     let first = holders.first().filter(|h| !h.stays && !h.gradient)?;
     // One that explains little of it does not say where it is kept.
-    let staying: u64 = holders.iter().filter(|h| h.stays || h.ends).map(|h| h.blocks).sum();
+    let staying = total(holders.iter().filter(|h| h.stays || h.ends).map(|h| h.blocks));
     if first.blocks * 5 < number(answer, "blocks").saturating_sub(staying) * 2 {
         return None;
     }

@@ -4,7 +4,7 @@ use crate::live::Followed;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use strandline::detect::{Finding, GrainName, Outcome, StepsToOom};
-use strandline::event::{DeviceId, Frame, StepRow, StreamId};
+use strandline::event::{DeviceId, Frame, StepRow, StreamId, total};
 use strandline::replay::{Device, Replay, Site};
 use strandline::report::metrics::{last_folders, place};
 use strandline::report::text::stream;
@@ -189,7 +189,7 @@ fn growth(p: &Process<'_>, device: DeviceId) -> Option<Growth> {
 
 fn of_device(p: &Process<'_>, d: &Device, whole: Rank) -> Rank {
     let leaks = p.findings.iter().filter(|f| f.is_active_leak() && f.device == d.id);
-    let left_behind = leaks.map(|f| f.bytes_now).fold(0, u64::saturating_add);
+    let left_behind = total(leaks.map(|f| f.bytes_now));
     let (recent, recent_span) = recent(&d.rows, p.replay.time().0);
     Rank {
         key: (PathBuf::new(), Some(d.id.0)),

@@ -15,7 +15,7 @@ use rustc_hash::{FxHashMap, FxHasher};
 use super::unpickle::{Tree, Value};
 use crate::event::{
     Addr, Block, Body, Bytes, Checkpoint, DeviceId, DeviceTotals, Frame, Item, LiveBlock, OpenSegment,
-    StackId, make_json_printable,
+    StackId, make_json_printable, total,
 };
 pub use history::Cursor;
 use history::{State, start};
@@ -220,10 +220,10 @@ impl Import {
         for (device, state) in devices {
             let sum = |pending: bool| {
                 let blocks = state.blocks.values().filter(|b| b.pending == pending);
-                Bytes(blocks.map(|b| b.block.rounded.0).fold(0, u64::saturating_add))
+                Bytes(total(blocks.map(|b| b.block.rounded.0)))
             };
             let (allocated, pending) = (sum(false), sum(true));
-            let reserved = Bytes(state.segments.values().map(|s| s.size.0).fold(0, u64::saturating_add));
+            let reserved = Bytes(total(state.segments.values().map(|s| s.size.0)));
             c.devices.push(DeviceTotals {
                 device,
                 allocated,
