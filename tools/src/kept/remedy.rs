@@ -42,47 +42,47 @@ pub(super) fn suggest<'t>(source: &Source<'t>, add: &Add<'t>, keeper: &Keeper) -
 
 /// The same in the words of a training that has epochs.
 fn in_epochs<'t>(source: &Source<'t>, add: &Add<'t>, keeper: &Keeper) -> Option<String> {
-    let values = add.values.as_slice();
     let is_sum = matches!(add.node.kind(), "assignment" | "augmented_assignment" | "named_expression");
     let target = part(add.node, "left").filter(|_| is_sum).map(|t| source.text(t));
-    let is_detached = !values.is_empty() && values.iter().all(|v| is_detached(source, *v, target));
+    of_call(source, add, keeper)
+        .map(str::to_owned)
+        .or_else(|| of_what_is_kept(source, add, keeper))
+        .or_else(|| of_graph(source, add, keeper, is_sum, target))
+        .or_else(|| of_value(source, add, keeper, target))
+        // What it replaces is let go: nothing piles up in a container that does not grow.
+        .or_else(|| if add.grows { of_growing(source, add, keeper, is_sum) } else { None })
+}
+
+/// For a call that keeps what it is given.
+fn of_call<'t>(source: &Source<'t>, add: &Add<'t>, keeper: &Keeper) -> Option<&'static str> {
+    let calls = |name: &str| add.node.kind() == "call" && called(source, add.node) == name;
+    let wraps_the_last = |class: &String| hooks::is_around_the_last(source, add.node, class);
     if ways::has_handle(source, add.node) {
-        return Some("remove the hook when it has done its work: keep its handle, and call remove()".into());
+        Some("remove the hook when it has done its work: keep its handle, and call remove()")
+    } else if calls("add_param_group") {
+        Some(
+            "remove the parameter group that no longer trains: del optimizer.param_groups[i], and pop() its parameters from optimizer.state",
+        )
+    } else if calls("Timer") {
+        Some("a timer keeps its arguments until it fires: cancel() it, or give it what takes no GPU memory")
+    } else if hooks::begins(source, add.node) {
+        Some("what runs keeps what it was given until it ends: end it, or give it what takes no GPU memory")
+    } else if keeper.class.as_ref().is_some_and(wraps_the_last) {
+        Some(
+            "each is made around the one before: make it around what the first had, or cut the chain where what is older is no longer needed",
+        )
+    } else if hooks::hands_on_made(source, add.node, keeper) {
+        Some("each call keeps one more object: call it once, or take away what it added before")
+    } else if instances::gives(source, add.node, keeper) {
+        Some("empty it at the end of each epoch, as reset() does with a metric")
+    } else {
+        None
     }
-    if add.node.kind() == "call" && called(source, add.node) == "add_param_group" {
-        return Some(
-            "remove the parameter group that no longer trains: del optimizer.param_groups[i], and pop() its parameters from optimizer.state"
-                .into(),
-        );
-    }
-    if add.node.kind() == "call" && called(source, add.node) == "Timer" {
-        return Some(
-            "a timer keeps its arguments until it fires: cancel() it, or give it what takes no GPU memory"
-                .into(),
-        );
-    }
-    if hooks::begins(source, add.node) {
-        return Some(
-            "what runs keeps what it was given until it ends: end it, or give it what takes no GPU memory"
-                .into(),
-        );
-    }
-    if let Some(class) = keeper.class.as_deref()
-        && hooks::is_around_the_last(source, add.node, class)
-    {
-        return Some(
-            "each is made around the one before: make it around what the first had, or cut the chain where what is older is no longer needed"
-                .into(),
-        );
-    }
-    if hooks::hands_on_made(source, add.node, keeper) {
-        return Some(
-            "each call keeps one more object: call it once, or take away what it added before".into(),
-        );
-    }
-    if instances::gives(source, add.node, keeper) {
-        return Some("empty it at the end of each epoch, as reset() does with a metric".into());
-    }
+}
+
+/// For a keeper, or a value, that keeps more than it seems to.
+fn of_what_is_kept<'t>(source: &Source<'t>, add: &Add<'t>, keeper: &Keeper) -> Option<String> {
+    let values = add.values.as_slice();
     if library::is_context(keeper) {
         let value = values.first().map_or("…", |v| source.text(*v));
         return Some(format!(
@@ -92,49 +92,68 @@ fn in_epochs<'t>(source: &Source<'t>, add: &Add<'t>, keeper: &Keeper) -> Option<
     if keeper.type_name == "_lru_cache_wrapper" {
         return Some("give the cache a maxsize, or do not cache tensors".into());
     }
-    if let Some(name) = values.iter().find_map(|v| exception(source, *v)) {
-        return Some(format!(
-            "keep its text, str({name}): an exception keeps the frames of its traceback, and the tensors in their variables"
-        ));
+    let name = values.iter().find_map(|v| exception(source, *v))?;
+    Some(format!(
+        "keep its text, str({name}): an exception keeps the frames of its traceback, and the tensors in their variables"
+    ))
+}
+
+/// For values that keep the graph that made them.
+fn of_graph<'t>(
+    source: &Source<'t>,
+    add: &Add<'t>,
+    keeper: &Keeper,
+    is_sum: bool,
+    target: Option<&str>,
+) -> Option<String> {
+    let values = add.values.as_slice();
+    let is_detached = !values.is_empty() && values.iter().all(|v| is_detached(source, *v, target));
+    if !keeper.graph {
+        return None;
     }
-    if keeper.graph && keeper.awaited && is_sum && !is_detached {
+    if keeper.awaited && is_sum && !is_detached {
         return Some("if no backward is to come, add it without its graph: .detach()".into());
     }
-    if keeper.graph && values.iter().any(|v| source.text(*v).ends_with(".grad_fn")) {
+    if values.iter().any(|v| source.text(*v).ends_with(".grad_fn")) {
         return Some("keep what you need of the node, its name() say: a node keeps its whole graph".into());
     }
-    if keeper.graph && !is_detached {
-        let one = one(source, values);
-        return Some(match is_number(source, values) {
-            true if is_sum => "add a number, not a tensor with its graph: .item()".into(),
-            true => match one {
-                Some(value) => format!("keep {value}.item(), a number, not {value} with its graph"),
-                None => "keep the number, not the tensor with its graph: .item()".into(),
-            },
-            false if is_sum && keeper.rebound => {
-                "cut the graph between steps: .detach() what goes into the next one".into()
-            }
-            false => {
-                let value = one.map_or_else(|| ".detach()".to_owned(), |value| format!("{value}.detach()"));
-                let many = if add.grows && !is_sum { ", and limit how many are kept" } else { "" };
-                format!("keep it without its graph, {value}{many}")
-            }
-        });
+    if is_detached {
+        return None;
     }
-    if values.iter().any(|v| is_view(source, *v)) {
+    let one = one(source, values);
+    Some(match is_number(source, values) {
+        true if is_sum => "add a number, not a tensor with its graph: .item()".into(),
+        true => match one {
+            Some(value) => format!("keep {value}.item(), a number, not {value} with its graph"),
+            None => "keep the number, not the tensor with its graph: .item()".into(),
+        },
+        false if is_sum && keeper.rebound => {
+            "cut the graph between steps: .detach() what goes into the next one".into()
+        }
+        false => {
+            let value = one.map_or_else(|| ".detach()".to_owned(), |value| format!("{value}.detach()"));
+            let many = if add.grows && !is_sum { ", and limit how many are kept" } else { "" };
+            format!("keep it without its graph, {value}{many}")
+        }
+    })
+}
+
+/// For a value that has others behind it.
+fn of_value<'t>(source: &Source<'t>, add: &Add<'t>, keeper: &Keeper, target: Option<&str>) -> Option<String> {
+    if add.values.iter().any(|v| is_view(source, *v)) {
         return Some("a view keeps its whole base tensor: .clone() the part that is needed".into());
     }
     if keeper.kind == "attribute" && ways::wraps(source, add.node) {
         return Some("wrap the first function again, not the one that wraps it already".into());
     }
-    if ways::links(source, add.node, keeper) {
+    ways::links(source, add.node, keeper).then(|| {
         let link = target.filter(|t| t.len() <= LONGEST).unwrap_or("the link");
-        return Some(format!("cut the chain where what is older is no longer needed: {link} = None"));
-    }
-    if !add.grows {
-        // What it replaces is let go: nothing piles up in this container.
-        return None;
-    }
+        format!("cut the chain where what is older is no longer needed: {link} = None")
+    })
+}
+
+/// For a container that gets more and more entries, or a tensor that gets larger.
+fn of_growing<'t>(source: &Source<'t>, add: &Add<'t>, keeper: &Keeper, is_sum: bool) -> Option<String> {
     let type_name = keeper.type_name.as_str();
     if let Some(of_modules) = of_modules(source, add, type_name) {
         return Some(of_modules);
@@ -142,7 +161,7 @@ fn in_epochs<'t>(source: &Source<'t>, add: &Add<'t>, keeper: &Keeper) -> Option<
     if let Some(object) = by_name(source, add) {
         return Some(format!("delete what is no longer used: delattr({object}, name)"));
     }
-    if is_sum && type_name == "Tensor" && values.iter().any(|v| joins(source, *v)) {
+    if is_sum && type_name == "Tensor" && add.values.iter().any(|v| joins(source, *v)) {
         return Some("keep only the last part of it, or begin it anew at the end of each epoch".into());
     }
     let filled = filled(source, add);
