@@ -1,5 +1,7 @@
 //! Stacks of what is held, as one tree of frames from the outermost call inwards.
 
+use super::super::files::short_path;
+use super::super::model::Facts;
 use super::super::numbered::Numbered;
 use super::super::path;
 use super::super::text::NO_FRAME;
@@ -26,10 +28,11 @@ pub(super) struct Tree {
 /// The tree of these stacks, each with its bytes. What has no Python frame hangs below the backward that allocated it.
 pub(super) fn tree(replay: &Replay, names: &Names, stacks: FxHashMap<(SiteId, StackId), u64>) -> Tree {
     let mut root = Tree::default();
+    let folders = Facts::of(replay).folders();
     for ((site, stack), bytes) in stacks {
         let (frames, node) = path::frames_of(replay, names, site, stack);
         let mut path: Vec<(String, bool)> =
-            frames.into_iter().map(|f| (label(f), replay.is_installed(&f.file))).collect();
+            frames.into_iter().map(|f| (label(replay, f, &folders), replay.is_installed(&f.file))).collect();
         let skipped = path.len().saturating_sub(DEPTH);
         path.drain(..skipped);
         path.extend(node.map(|n| (n.to_owned(), true)));
@@ -47,12 +50,15 @@ pub(super) fn tree(replay: &Replay, names: &Names, stacks: FxHashMap<(SiteId, St
     root
 }
 
-/// `train.py:88 main`, with the last two parts of the path.
-pub(super) fn label(f: &Frame) -> String {
-    let parts: Vec<&str> = f.file.rsplit('/').take(2).collect();
-    let file: Vec<&str> = parts.into_iter().rev().collect();
+/// `train.py:88 main`: the job's own files as elsewhere in the report, those of packages by the last two parts of their paths, which are many
+/// and narrow.
+pub(super) fn label(replay: &Replay, f: &Frame, folders: &[String]) -> String {
+    let file = match replay.is_installed(&f.file) {
+        true => f.file.rmatch_indices('/').nth(1).map_or(&*f.file, |(slash, _)| &f.file[slash + 1..]),
+        false => short_path(&f.file, folders),
+    };
     let line = if f.line > 0 { format!(":{}", f.line) } else { String::new() };
-    format!("{}{line} {}", file.join("/"), f.function)
+    format!("{file}{line} {}", f.function)
 }
 
 impl Tree {

@@ -18,7 +18,7 @@ use super::style::Ink;
 use super::text::{self, failures, growing, killed};
 use crate::event::{SiteId, StreamId};
 use crate::replay::anatomy::Class;
-use crate::replay::{Replay, SEVERAL, Site, SiteKind};
+use crate::replay::{Replay, SEVERAL, SiteKind};
 pub use collect::Pass;
 use lane::{Block, Closeup, Lane, PHASES, Point};
 pub use policy::policy_of_style;
@@ -196,7 +196,8 @@ fn device(p: &Process<'_>, lane: &Lane, words: &mut Numbered<String>) -> Value {
         .collect();
     let streams =
         parts(points, &|x| x.streams.iter().map(|(id, b)| (*id, *b)).collect(), &|id| stream(p, *id));
-    let sites = parts(points, &|x| x.sites.clone(), &|id| json!({ "name": name(p.replay.site(*id)) }));
+    let folders = Facts::of(p.replay).folders();
+    let sites = parts(points, &|x| x.sites.clone(), &|id| json!({ "name": name(p.replay, *id, &folders) }));
     let begins = lane.within.first().map_or(0, |w| w.0);
     let within = [
         differences(lane.within.iter().map(|(t, _)| (t - begins) / 1000)),
@@ -235,8 +236,9 @@ fn differences(numbers: impl Iterator<Item = u64>) -> Value {
 
 fn closeup(p: &Process<'_>, c: &Closeup, words: &mut Numbered<String>) -> Value {
     let ages: Vec<Value> = c.ages.iter().map(|(step, bytes, blocks)| json!([step, bytes, blocks])).collect();
+    let folders = Facts::of(p.replay).folders();
     let mut block = |b: &Block| {
-        let line = words.number(&name(p.replay.site(b.site)));
+        let line = words.number(&name(p.replay, b.site, &folders));
         let stream = words.number(&text::stream(p.replay, b.stream));
         json!([b.bytes, line, stream, b.step, words.number(b.phase.name())])
     };
@@ -280,15 +282,16 @@ fn stream(p: &Process<'_>, id: StreamId) -> Value {
     json!({ "name": text::stream(p.replay, id), "handle": format!("0x{handle:x}"), "side": side })
 }
 
-fn name(site: Option<&Site>) -> String {
-    match site {
+/// A line as the page's tables have it. `folders`: see [`Facts::folders`].
+fn name(replay: &Replay, site: SiteId, folders: &[String]) -> String {
+    match replay.site(site) {
         Some(s) if !s.frame.file.is_empty() => {
             let within = match (&s.node, s.kind) {
                 (Some(node), _) => format!(" · {node}"),
                 (None, SiteKind::Backward) => " · its backward".to_owned(),
                 _ => String::new(),
             };
-            format!("{}{within}", flame::label(&s.frame))
+            format!("{}{within}", flame::label(replay, &s.frame, folders))
         }
         _ => text::NO_FRAME.to_owned(),
     }
@@ -324,8 +327,9 @@ fn table(p: &Process<'_>, lane: &Lane, words: &mut Numbered<String>) -> Vec<Valu
     let mut rows: Vec<_> = rows.into_iter().collect();
     rows.sort_by_key(|(_, row)| std::cmp::Reverse((row[0], row[2])));
     rows.truncate(ROWS);
+    let folders = Facts::of(replay).folders();
     let row = |((site, id), [bytes, blocks, allocs, frees]): ((SiteId, StreamId), [u64; 4])| {
-        let line = words.number(&name(replay.site(site)));
+        let line = words.number(&name(replay, site, &folders));
         let on = words.number(&text::stream(replay, id));
         json!([line, on, bytes, blocks, allocs, frees, u8::from(leaks(site, id))])
     };
