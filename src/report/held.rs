@@ -118,7 +118,7 @@ impl HeldBy {
         let reason = text(&finding["reason"]).unwrap_or_default();
         let all = finding["holders"].as_array().into_iter().flatten();
         let asked = finding["blocks"].as_u64().unwrap_or(0);
-        let taken = answer["at_ns"].as_u64();
+        let taken = finding["at_ns"].as_u64().or(answer["at_ns"].as_u64());
         let holder = |v: &Value| {
             let blocks = v["blocks"].as_u64().unwrap_or(0);
             let name = text(&v["name"])?;
@@ -412,5 +412,9 @@ mod tests {
         assert_eq!((&told["seconds"], &told["counts"][1]["entries"]), (&json!(2.0), &json!(4)));
         assert_eq!((&told["step"], &told["counts"][1]["step"]), (&json!(20), &json!(30)));
         assert_eq!((&told["shrank"], &told["reachable"]), (&json!(true), &json!(true)));
+        // What a shorter search had found, and a longer one did not find again, was counted then.
+        let early = json!({ "status": "found", "holders": [finding["holders"][1]], "blocks": 2, "at_ns": 1_000_000_000u64 });
+        let HeldBy::Found(all) = HeldBy::of(&early, &answer, &json!([]), &step_at) else { panic!("found") };
+        assert_eq!(all[0].to_json()["seconds"], json!(1.0));
     }
 }

@@ -6,13 +6,13 @@
 
 use super::budget::SLICE;
 use super::pace;
-use super::slices::{ENDING, LAST_ASKED, WANTED, add_pause, charged, guarded_slice, look_again, since_began};
+use super::slices::{ENDING, LAST_ASKED, WANTED, add_pause, charged, guarded_slice, look_again};
 use crate::platform::clock;
 use crate::platform::config::Pace;
 use crate::platform::pause::pause;
 use crate::python::interpreter;
-use crate::recorder;
 use crate::recorder::overhead;
+use crate::recorder::{self, since_began};
 use serde_json::json;
 use std::sync::atomic::Ordering::*;
 use std::time::Duration;

@@ -25,17 +25,20 @@ impl Work {
                 let Some(at) = names.iter().position(|n| !n.is_verified) else { break };
                 let Some(named) = names.get(at) else { break };
                 // SAFETY: the caller's promise.
-                let (rest, is_whole) = unsafe { self.proved(w, &mut types, named, graph, budget) };
+                let (object, rest, is_whole) = unsafe { self.proved(w, &mut types, named, graph, budget) };
                 if !is_whole && rest.tries < TRIES {
                     self.rest = rest;
                     return false;
                 }
                 let mask = rest.mask & named.mask;
+                // Counted when it is told, and not when it was first met, which may be many steps ago.
+                // SAFETY: what has its name still is alive; the rest is the caller's promise.
+                let entries = object.and_then(|o| unsafe { w.python.counted(o, types.of(o).class) });
                 self.rest = Rest::default();
                 let climb = if graph { &mut self.rise } else { &mut self.climb };
                 let Some(names) = climb.as_mut().map(|c| &mut c.named) else { break };
                 match names.get_mut(at).filter(|_| mask != 0) {
-                    Some(n) => (n.is_verified, n.mask) = (true, mask),
+                    Some(n) => (n.is_verified, n.mask, n.entries) = (true, mask, entries.or(n.entries)),
                     None => drop(names.remove(at)),
                 }
                 if budget.is_over() {
@@ -46,7 +49,7 @@ impl Work {
         true
     }
 
-    /// The samples that a name leads to at this moment, every step of the way; and whether there was time for all of them.
+    /// What has a name still, the samples that it leads to at this moment, every step of the way; and whether there was time for all of them.
     ///
     /// # Safety
     /// As [`Work::slice`].
@@ -57,20 +60,21 @@ impl Work {
         named: &Named,
         graph: bool,
         budget: &Budget,
-    ) -> (Rest, bool) {
+    ) -> (Option<u64>, Rest, bool) {
         let mut rest = self.rest;
-        let Some(climb) = (if graph { &self.rise } else { &self.climb }) else { return (rest, true) };
+        let Some(climb) = (if graph { &self.rise } else { &self.climb }) else { return (None, rest, true) };
         // SAFETY: the caller's promise; what has its name still is alive, and so is what it leads to.
         unsafe {
-            let Some(object) = verify::has(w, types, named) else { return (Rest::default(), true) };
+            let Some(object) = verify::has(w, types, named) else { return (None, Rest::default(), true) };
             let (tensors, is_whole) = climb.below(w, types, object, budget);
             if !graph {
                 rest.mask |= self.sampled(w, types, tensors);
             } else if is_whole || rest.tries + 1 == TRIES {
-                return self.kept(w, types, named.mask, &tensors, rest, budget);
+                let (rest, is_whole) = self.kept(w, types, named.mask, &tensors, rest, budget);
+                return (Some(object), rest, is_whole);
             }
             rest.tries += u32::from(!is_whole);
-            (rest, is_whole)
+            (Some(object), rest, is_whole)
         }
     }
 

@@ -4,15 +4,14 @@ use super::looks::Looks;
 use super::pace;
 use super::running::{Running, Slice};
 use super::slices::{
-    COUNT, COUNTED, FINISHED, LAST_ASKED, LOOKS, RUNNING, WANTED, charged, is_ending, lock, lock_looks,
-    queue, since_began,
+    COUNT, COUNTED, FINISHED, LAST_ASKED, LOOKS, RUNNING, WANTED, charged, is_ending, lock, lock_looks, queue,
 };
 use super::work::Work;
 use super::world::prepare;
 use crate::platform::clock;
 use crate::platform::config::Pace;
 use crate::python::interpreter;
-use crate::recorder::{self, Housekeeping};
+use crate::recorder::{self, Housekeeping, since_began};
 use crate::tail;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;

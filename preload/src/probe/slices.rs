@@ -6,7 +6,7 @@ use super::running::{Finished, Running, Slice};
 use super::work::Progress;
 use crate::platform::clock;
 use crate::python::interpreter;
-use crate::recorder::{self, overhead};
+use crate::recorder::{self, overhead, since_began};
 use std::ffi::{c_int, c_void};
 use std::panic::AssertUnwindSafe;
 use std::sync::Mutex;
@@ -47,11 +47,6 @@ pub(super) fn is_ending() -> bool {
 
 pub(super) fn charged() -> u64 {
     CHARGED.load(Relaxed)
-}
-
-/// Nanoseconds from when the recording began to a moment.
-pub(super) fn since_began(now: u64) -> u64 {
-    recorder::region().map_or(0, |r| now.saturating_sub(r.began().mono_ns))
 }
 
 /// A probe that has ended, on its way to the writing thread.

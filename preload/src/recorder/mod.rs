@@ -16,6 +16,6 @@ pub(crate) use state::pretend_to_record;
 pub(crate) use state::{
     Control, Session, arm, config, fail, is_inert, is_recording, is_stopped, on_first_call, pass_through,
     ready_lanes, record, record_metadata, recording_path, region, say_attached, session, set_ready_lanes,
-    set_stopped, step_time, wants_steps,
+    set_stopped, since_began, step_time, wants_steps,
 };
 pub(crate) use thread::Thread;

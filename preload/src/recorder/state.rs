@@ -177,6 +177,11 @@ pub(crate) fn region() -> Option<&'static Region> {
     SESSION.get().map(|s| &s.region)
 }
 
+/// Nanoseconds from when the recording began to a moment of the monotonic clock.
+pub(crate) fn since_began(now: u64) -> u64 {
+    region().map_or(0, |r| now.saturating_sub(r.began().mono_ns))
+}
+
 /// The recording's path, for messages.
 pub(crate) fn recording_path() -> String {
     SESSION.get().map(|s| s.path.display().to_string()).unwrap_or_default()
