@@ -79,6 +79,11 @@ pub fn total(amounts: impl IntoIterator<Item = u64>) -> u64 {
     amounts.into_iter().fold(0, u64::saturating_add)
 }
 
+/// One more amount in a sum; see [`total`].
+pub fn add(sum: &mut u64, amount: u64) {
+    *sum = sum.saturating_add(amount);
+}
+
 #[cfg(test)]
 mod tests {
     use super::total;

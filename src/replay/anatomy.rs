@@ -197,7 +197,7 @@ impl Pass {
             seen_libraries: self.replay.calls().on(d.id),
             ..Anatomy::default()
         };
-        a.cached = Bytes(a.reserved.0 - a.allocated.0 - a.pending.0);
+        a.cached = Bytes(a.reserved.0.saturating_sub(a.allocated.0).saturating_sub(a.pending.0));
         self.anatomy = Some(a);
         for h in self.replay.blocks(self.moment.device).filter(|h| !h.pending) {
             // The raw phase says nothing of evaluation before a backward was seen; here all of the past is

@@ -3,6 +3,7 @@
 //! Cardinality is bounded: of streams and sites only the largest of each process are told.
 
 use super::model::{Facts, Process, used};
+use crate::event::add;
 use crate::replay::{Device, Replay, Site, SiteKind};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -101,7 +102,7 @@ impl Metrics {
         for c in r.cohorts().iter().filter(|c| c.live.bytes > 0) {
             let key = &c.key;
             let site = r.site(key.site).map(place).unwrap_or_default();
-            *sites.entry((key.device.0, site)).or_default() += c.live.bytes;
+            add(sites.entry((key.device.0, site)).or_default(), c.live.bytes);
         }
         for ((device, stream), bytes) in largest(streams, STREAMS) {
             let labels = with(own, [("device", device.to_string()), ("stream", stream.to_string())]);

@@ -4,8 +4,13 @@
 #[path = "../support/snapshot_rules/mod.rs"]
 mod snapshot_rules;
 
+#[path = "printed.rs"]
+mod printed;
+
+use printed::printed;
 use snapshot_rules::validate;
 use strandline::detect::{Detector, Policy, judge};
+use strandline::event::{Item, Names};
 use strandline::format::checkpoint;
 use strandline::format::header::Header;
 use strandline::format::holders::Ask;
@@ -35,9 +40,7 @@ pub(crate) const WHO: Identity = Identity { pid: 4711, start: 99, id: [0x1234, 0
 
 /// A recording as it lies on a disk.
 pub(crate) fn recordings(bytes: &[u8]) {
-    if let Ok(reader) = Reader::from_source(Box::new(bytes.to_vec()), None) {
-        finish(reader);
-    }
+    finish(&|| Reader::from_source(Box::new(bytes.to_vec()), None).ok());
 }
 
 /// Pages with the right checksums: a tag, three bytes of length, a payload, and so on.
@@ -53,7 +56,7 @@ pub(crate) fn pages(bytes: &[u8]) {
         }
         rest = more;
     }
-    finish(Reader::from_source(Box::new(file), None).expect("its header is one"));
+    finish(&|| Some(Reader::from_source(Box::new(file.clone()), None).expect("its header is one")));
 }
 
 /// A checkpoint's payload. What is read is written as it was read.
@@ -69,11 +72,11 @@ pub(crate) fn checkpoints(bytes: &[u8]) {
 
 /// The rings of a process that has died.
 pub(crate) fn tails(bytes: &[u8]) {
-    let tail: Box<dyn Source> = Box::new(bytes.to_vec());
-    finish(
-        Reader::from_source(Box::new(header(serde_json::Value::Null)), Some(tail))
-            .expect("its header is one"),
-    );
+    finish(&|| {
+        let tail: Box<dyn Source> = Box::new(bytes.to_vec());
+        let reader = Reader::from_source(Box::new(header(serde_json::Value::Null)), Some(tail));
+        Some(reader.expect("its header is one"))
+    });
 }
 
 /// Questions to a job, its answers and what else it says of itself.
@@ -89,7 +92,7 @@ pub(crate) fn messages(bytes: &[u8]) {
         let _ = HeldBy::of(&value, &value, &value, &|_| None);
         let mut file = header(value);
         Framer::default().page(&mut file, Tag::Meta, bytes);
-        finish(Reader::from_source(Box::new(file), None).expect("its header is one"));
+        finish(&|| Some(Reader::from_source(Box::new(file.clone()), None).expect("its header is one")));
     }
 }
 
@@ -113,28 +116,40 @@ fn header(provenance: serde_json::Value) -> Vec<u8> {
     Header { who: WHO, tail: None, unix_ns: 1_700_000_000_000_000_000, provenance }.encode()
 }
 
-/// Reads to the end, replays and judges it.
-fn finish(mut reader: Reader) {
+/// Reads to the end, replays, judges and prints it.
+fn finish(open: &dyn Fn() -> Option<Reader>) {
+    let Some(mut reader) = open() else { return };
     let (mut replay, mut detector) = (Replay::new(), Detector::new(Policy::default()));
-    let mut items = 0u64;
-    loop {
-        let item = match reader.next_batch() {
-            None => break,
-            Some(Batch::Events(events)) => {
-                for event in events {
-                    let progress = replay.apply_event(event);
-                    detector.after(progress, &replay);
-                }
-                continue;
-            }
-            Some(Batch::Item(item)) => item,
+    each(&mut reader, &mut |item, names| {
+        let progress = match item {
+            Item::Event(event) => replay.apply_event(event),
+            item => replay.apply(item, names),
         };
-        items += 1;
-        assert!(items < 10_000_000, "it never ends");
-        let progress = replay.apply(&item, reader.names());
         detector.after(progress, &replay);
-    }
+    });
     let progress = replay.finish();
     detector.after(progress, &replay);
-    let _ = judge(&replay, &detector);
+    let verdict = judge(&replay, &detector);
+    if let Some(again) = open() {
+        printed(&replay, reader.names(), &verdict, detector.findings(), again);
+    }
+}
+
+/// Each item of a recording, and each event as one.
+pub(crate) fn each(reader: &mut Reader, take: &mut dyn FnMut(&Item, &Names)) {
+    let mut items = 0u64;
+    loop {
+        match reader.next_batch() {
+            None => break,
+            Some(Batch::Events(events)) => {
+                let events: Vec<Item> = events.iter().cloned().map(Item::Event).collect();
+                events.iter().for_each(|event| take(event, reader.names()));
+            }
+            Some(Batch::Item(item)) => {
+                items += 1;
+                assert!(items < 10_000_000, "it never ends");
+                take(&item, reader.names());
+            }
+        }
+    }
 }

@@ -1,6 +1,7 @@
 //! Folded stacks, a line each: `outermost;…;innermost bytes`. Flame graph tools read them (flamegraph.pl, inferno, speedscope).
 
 use super::profile::{Column, Profile};
+use crate::event::add;
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
@@ -13,7 +14,7 @@ pub fn write(out: &mut impl Write, profiles: &[Profile<'_>], column: Column) -> 
     for sample in profiles.iter().flat_map(Profile::samples) {
         // What separates frames cannot be in one.
         let words: Vec<String> = sample.path.iter().map(|c| c.label.replace(';', ":")).collect();
-        *lines.entry(words.join(";")).or_default() += sample.sum(column).bytes;
+        add(lines.entry(words.join(";")).or_default(), sample.sum(column).bytes);
     }
     lines
         .iter()

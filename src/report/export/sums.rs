@@ -1,6 +1,6 @@
 //! One more pass over a recording: bytes and blocks by stack, held at moments that were asked for and allocated in all.
 
-use crate::event::{Body, DeviceId, Event, Item, Names, SiteId, StackId, StreamId};
+use crate::event::{Body, DeviceId, Event, Item, Names, SiteId, StackId, StreamId, add};
 use crate::replay::{Held, Point, Replay};
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
@@ -74,7 +74,7 @@ impl Sums {
         let mut sites: BTreeMap<SiteId, u64> = BTreeMap::new();
         let picture = self.moments.first().and_then(|(_, p)| p.as_ref());
         for (key, sum) in picture.iter().flat_map(|p| &p.stacks) {
-            *sites.entry(key.site).or_default() += sum.bytes;
+            add(sites.entry(key.site).or_default(), sum.bytes);
         }
         let mut sites: Vec<(SiteId, u64)> = sites.into_iter().collect();
         sites.sort_by_key(|(site, bytes)| (std::cmp::Reverse(*bytes), *site));

@@ -5,7 +5,7 @@ use super::classes::Classes;
 use super::flame;
 use super::lane::{Block, Closeup, Lane, PHASES, Point};
 use crate::detect::Finding;
-use crate::event::{Body, DeviceId, Event, Item, Names, SiteId, total};
+use crate::event::{Body, DeviceId, Event, Item, Names, SiteId, add, total};
 use crate::replay::{Held, PhaseKind, Progress, Replay};
 use rustc_hash::FxHashMap;
 
@@ -204,14 +204,14 @@ fn point(replay: &Replay, device: DeviceId, step: u32, findings: &[Finding]) -> 
     let mut sites: FxHashMap<SiteId, u64> = FxHashMap::default();
     for h in live(replay, device).filter(|h| h.step <= step) {
         let bytes = h.block.rounded.0;
-        *point.streams.entry(h.stream).or_default() += bytes;
-        *sites.entry(h.site).or_default() += bytes;
+        add(point.streams.entry(h.stream).or_default(), bytes);
+        add(sites.entry(h.site).or_default(), bytes);
         let phase = PhaseKind::of(h.block.phase, replay.trained());
         if let Some(at) = PHASES.iter().position(|p| *p == phase) {
-            point.phases[at] += bytes;
+            add(&mut point.phases[at], bytes);
         }
         if h.is_old(step) && findings.iter().any(|f| f.counts(h)) {
-            point.left += bytes;
+            add(&mut point.left, bytes);
         }
     }
     point.sites = sites.into_iter().collect();
@@ -233,10 +233,12 @@ fn closeup(replay: &Replay, device: DeviceId, names: &Names) -> Closeup {
         let phase = PhaseKind::of(h.block.phase, replay.trained());
         blocks.push(Block { bytes: h.block.rounded.0, site: h.site, stream: h.stream, step: h.step, phase });
         let line = lines.entry((h.site, h.stream)).or_default();
-        *line = (line.0 + h.block.rounded.0, line.1 + 1);
+        add(&mut line.0, h.block.rounded.0);
+        line.1 += 1;
         let age = ages.entry(h.step).or_default();
-        *age = (age.0 + h.block.rounded.0, age.1 + 1);
-        *stacks.entry((h.site, h.block.stack)).or_default() += h.block.rounded.0;
+        add(&mut age.0, h.block.rounded.0);
+        age.1 += 1;
+        add(stacks.entry((h.site, h.block.stack)).or_default(), h.block.rounded.0);
     }
     let mut ages: Vec<(u32, u64, u64)> = ages.into_iter().map(|(s, (b, n))| (s, b, n)).collect();
     let group = ages.len().div_ceil(POINTS as usize / 2).max(1);

@@ -5,7 +5,7 @@ use super::super::model::Facts;
 use super::super::numbered::Numbered;
 use super::super::path;
 use super::super::text::NO_FRAME;
-use crate::event::{Frame, Names, SiteId, StackId};
+use crate::event::{Frame, Names, SiteId, StackId, add};
 use crate::replay::Replay;
 use rustc_hash::FxHashMap;
 use serde_json::{Value, json};
@@ -40,10 +40,10 @@ pub(super) fn tree(replay: &Replay, names: &Names, stacks: FxHashMap<(SiteId, St
             path.push((NO_FRAME.to_owned(), false));
         }
         let mut at = &mut root;
-        at.bytes += bytes;
+        add(&mut at.bytes, bytes);
         for (name, installed) in path {
             at = at.calls.entry(name).or_default();
-            at.bytes += bytes;
+            add(&mut at.bytes, bytes);
             at.installed = installed;
         }
     }
@@ -68,7 +68,7 @@ impl Tree {
         let mut sizes = Vec::new();
         self.sizes(&mut sizes);
         sizes.sort_unstable_by_key(|b| std::cmp::Reverse(*b));
-        let least = sizes.get(NODES).map_or(0, |b| b + 1);
+        let least = sizes.get(NODES).map_or(0, |b| b.saturating_add(1));
         self.listed("all", 0, least, words)
     }
 

@@ -16,7 +16,7 @@ use super::processes::Row;
 use super::ranks::Ranks;
 use super::style::Ink;
 use super::text::{self, failures, growing, killed};
-use crate::event::{SiteId, StreamId};
+use crate::event::{SiteId, StreamId, add};
 use crate::replay::anatomy::Class;
 use crate::replay::{Replay, SEVERAL, SiteKind};
 pub use collect::Pass;
@@ -200,7 +200,7 @@ fn device(p: &Process<'_>, lane: &Lane, words: &mut Numbered<String>) -> Value {
     let sites = parts(points, &|x| x.sites.clone(), &|id| json!({ "name": name(p.replay, *id, &folders) }));
     let begins = lane.within.first().map_or(0, |w| w.0);
     let within = [
-        differences(lane.within.iter().map(|(t, _)| (t - begins) / 1000)),
+        differences(lane.within.iter().map(|(t, _)| t.saturating_sub(begins) / 1000)),
         differences(lane.within.iter().map(|(_, b)| *b)),
     ];
     json!({
@@ -312,7 +312,8 @@ fn table(p: &Process<'_>, lane: &Lane, words: &mut Numbered<String>) -> Vec<Valu
     let mut rows: BTreeMap<(SiteId, StreamId), [u64; 4]> = BTreeMap::new();
     for c in replay.cohorts().iter().filter(|c| c.key.device == lane.device) {
         let row = rows.entry((c.key.site, c.key.stream)).or_default();
-        (row[2], row[3]) = (row[2] + c.allocs, row[3] + c.frees);
+        add(&mut row[2], c.allocs);
+        add(&mut row[3], c.frees);
     }
     for (key, (bytes, blocks)) in lane.end.iter().flat_map(|end| &end.lines) {
         // A line on several streams is one row, with the blocks that its first streams had before it was known to be.
@@ -320,7 +321,8 @@ fn table(p: &Process<'_>, lane: &Lane, words: &mut Numbered<String>) -> Vec<Valu
         let is_side = replay.stream(key.1).is_some_and(|s| s.handle.0 != 0);
         let key = if is_side && rows.contains_key(&all) { all } else { *key };
         let row = rows.entry(key).or_default();
-        (row[0], row[1]) = (row[0] + bytes, row[1] + blocks);
+        add(&mut row[0], *bytes);
+        add(&mut row[1], *blocks);
     }
     // What was held at the end is not among what was freed before: a job that ends frees all.
     rows.values_mut().for_each(|row| row[3] = row[3].min(row[2].saturating_sub(row[1])));

@@ -1,0 +1,56 @@
+//! All that is printed of a recording, whatever it says.
+
+use super::each;
+use std::collections::BTreeMap;
+use std::io::sink;
+use strandline::detect::{Finding, Verdict};
+use strandline::event::Names;
+use strandline::reader::Reader;
+use strandline::replay::Replay;
+use strandline::replay::anatomy::{self, Pass};
+use strandline::report::export::tables;
+use strandline::report::metrics::Metrics;
+use strandline::report::{Moment, Process, Report, Style, ci, html, json, text};
+
+/// Devices that get a table of what filled them, as in a report.
+const DEVICES: usize = 8;
+
+/// Prints it as text, JSON, page, remarks for CI, metrics and rows of tables. `again`: the same recording, for what takes a second pass.
+pub(super) fn printed(
+    replay: &Replay,
+    names: &Names,
+    verdict: &Verdict,
+    findings: &[Finding],
+    mut again: Reader,
+) {
+    let mut page = html::Pass::new(replay, findings);
+    let peaks = replay.devices().filter(|d| d.peak_allocated.bytes.0 > 0).take(DEVICES);
+    let mut passes: Vec<_> = peaks.map(anatomy::Moment::of).map(|m| (m, Pass::new(m))).collect();
+    each(&mut again, &mut |item, names| {
+        page.apply(item, names);
+        passes.iter_mut().for_each(|(_, pass)| pass.apply(item, names));
+    });
+    let mut process = Process::new(replay, names, verdict, findings);
+    process.anatomies = passes
+        .into_iter()
+        .filter_map(|(moment, mut pass)| {
+            pass.ends();
+            let anatomy = pass.finish(&|_| true, &|_, _| false)?;
+            Some(Moment { device: moment.device, at: moment.at, anatomy })
+        })
+        .collect();
+    let mut metrics = Metrics::default();
+    metrics.add(&process, 0);
+    let _ = (metrics.prometheus(), metrics.otlp(1, 2, &[]));
+    let report = Report { processes: vec![process], ..Report::default() };
+    let _ = tables::rows(&report, 0, 1_700_000_000_000_000_000);
+    let written = [
+        text::write(&mut sink(), &report, Style::default()),
+        json::write(&mut sink(), &report),
+        ci::github(&mut sink(), &report, "/job"),
+        ci::sarif(&mut sink(), &report, "/job"),
+        ci::junit(&mut sink(), &report, "/job"),
+        html::write(&mut sink(), &report, BTreeMap::from([(0, page)])),
+    ];
+    assert!(written.iter().all(Result::is_ok), "{written:?}");
+}
