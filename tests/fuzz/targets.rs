@@ -19,6 +19,7 @@ use strandline::format::region::Identity;
 use strandline::reader::{Batch, Reader, Source};
 use strandline::replay::Replay;
 use strandline::report::HeldBy;
+use strandline::report::snapshot::Steps;
 use strandline::report::snapshot::import::import;
 use strandline::report::snapshot::unpickle::{self, Limits};
 
@@ -120,18 +121,18 @@ fn header(provenance: serde_json::Value) -> Vec<u8> {
 fn finish(open: &dyn Fn() -> Option<Reader>) {
     let Some(mut reader) = open() else { return };
     let (mut replay, mut detector) = (Replay::new(), Detector::new(Policy::default()));
+    let mut steps = Steps::default();
     each(&mut reader, &mut |item, names| {
-        let progress = match item {
-            Item::Event(event) => replay.apply_event(event),
-            item => replay.apply(item, names),
-        };
+        let progress = replay.apply(item, names);
         detector.after(progress, &replay);
+        steps.see(item, progress);
     });
     let progress = replay.finish();
     detector.after(progress, &replay);
+    steps.finish(progress);
     let verdict = judge(&replay, &detector);
     if let Some(again) = open() {
-        printed(&replay, reader.names(), &verdict, detector.findings(), again);
+        printed(&replay, &steps, reader.names(), &verdict, detector.findings(), again);
     }
 }
 

@@ -19,6 +19,11 @@ pub(super) struct Segment {
     pub(super) made_up: bool,
 }
 
+/// So much of a size as there are addresses for: a recording may come from anywhere, and what is kept here has an end.
+pub(super) fn in_reach(addr: u64, size: u64) -> u64 {
+    size.min(u64::MAX - addr)
+}
+
 /// A block in use.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Block {
@@ -41,7 +46,7 @@ impl Block {
         // torch can hand a whole larger block out, so what it reported counts; below the request it cannot be.
         let size = if b.rounded.0 >= requested && b.rounded.0 > 0 { b.rounded.0 } else { up };
         Block {
-            size,
+            size: in_reach(b.addr.0, size),
             requested,
             stream: b.stream,
             pool: b.pool,

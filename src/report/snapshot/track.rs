@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use super::entry::Entry;
 use super::filter::Filter;
-use super::layout::{Block, Layout, Segment};
+use super::layout::{Block, Layout, Segment, in_reach};
 use super::log::Log;
 use super::origin::Origins;
 use super::words::Word;
@@ -102,7 +102,8 @@ impl Tracker {
                 d.within = (asked != Some(b.addr.0)).then_some(more);
             }
             Body::Segment { op, addr, size, stream, pool, .. } => {
-                let (size, stream, pool, expandable) = (size.0, *stream, *pool, *op == SegmentOp::Map);
+                let size = in_reach(addr.0, size.0);
+                let (stream, pool, expandable) = (*stream, *pool, *op == SegmentOp::Map);
                 let s = Segment { size, stream, pool, expandable, ..Segment::default() };
                 d.segment(*op, addr.0, s, e.thread, &mut log);
             }
@@ -138,7 +139,8 @@ impl Tracker {
         let mut then = Tracker::default();
         for s in &c.segments {
             let &OpenSegment { device, addr, size, stream, pool, expandable } = s;
-            let segment = Segment { size: size.0, stream, pool, expandable, ..Segment::default() };
+            let size = in_reach(addr.0, size.0);
+            let segment = Segment { size, stream, pool, expandable, ..Segment::default() };
             then.devices.entry(device).or_default().insert(addr.0, segment);
         }
         let mut unused = Vec::new();
