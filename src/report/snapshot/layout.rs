@@ -2,6 +2,7 @@
 
 use crate::event::{self, Nanos, PoolId, StackId, StreamHandle};
 use std::collections::BTreeMap;
+use std::ops::Bound;
 
 /// What block sizes are multiples of.
 const GRAIN: u64 = 512;
@@ -17,6 +18,11 @@ pub(super) struct Segment {
     pub(super) small: Option<bool>,
     /// Never reported: blocks were handed out there.
     pub(super) made_up: bool,
+}
+
+/// The first address of a table after one of them.
+pub(super) fn after<T>(table: &BTreeMap<u64, T>, addr: u64) -> Option<u64> {
+    table.range((Bound::Excluded(addr), Bound::Unbounded)).next().map(|(&a, _)| a)
 }
 
 /// So much of a size as there are addresses for: a recording may come from anywhere, and what is kept here has an end.
@@ -95,6 +101,6 @@ impl Layout {
     pub(super) fn free_until(&self, addr: u64) -> u64 {
         let segment =
             self.segments.range(..=addr).next_back().map_or(addr, |(&a, s)| a.saturating_add(s.size));
-        self.blocks.range(addr + 1..).next().map_or(segment, |(&b, _)| b.min(segment))
+        after(&self.blocks, addr).map_or(segment, |b| b.min(segment))
     }
 }

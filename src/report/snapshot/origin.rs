@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use super::layout::Layout;
+use super::layout::{Layout, after};
 use crate::event::{PoolId, StackId, StreamHandle};
 
 /// What makes a reservation of addresses for an expandable segment one of its kind: torch has one for each.
@@ -94,7 +94,7 @@ impl Origins {
             self.kept.remove(&end);
         }
         let stack = self.of(keeper);
-        let next_base = self.bases.range(base + 1..).next().map_or(u64::MAX, |(&b, _)| b);
+        let next_base = after(&self.bases, base).unwrap_or(u64::MAX);
         let rest =
             d.segments.range(base..next_base).any(|(&a, s)| (a, a + s.size) != (addr, end) && s.expandable);
         if !rest {
