@@ -46,6 +46,27 @@ fn exceptions_from_outside_while_cuda_starts_are_not_lost() {
     }
 }
 
+/// Python of ours needs some frames, also to be compiled: where there is no room for them, it waits until there is.
+#[test]
+fn cuda_starts_where_a_recursion_leaves_hardly_a_frame() {
+    for frames in ["5", "8"] {
+        let folder = Folder::new("deep");
+        let ran = same_with_and_without(&folder, "deep.py", &[frames]).succeeded();
+        assert_eq!(ran.stdout(), "10\nend\n", "{frames}");
+        let refused =
+            ["no stacks", "could not be installed"].iter().any(|words| ran.stderr().contains(words));
+        assert!(!refused, "{frames}: {}", ran.stderr());
+        let recording = Recording::read(&ran.recording()).whole();
+        let names = recording.reader.names();
+        let last = recording.events.iter().rev().find_map(|e| match &e.body {
+            Body::Alloc(b) => Some(names.frames(b.stack).map(|f| f.line).collect::<Vec<_>>()),
+            _ => None,
+        });
+        assert_eq!(last, Some(vec![27]), "{frames}: the line that allocates last");
+        assert_eq!(recording.count(|b| matches!(b, Body::OptimizerEnd(_))), 5, "{frames}");
+    }
+}
+
 /// PyTorch goes through its tables of hooks in Python: it fails where one is added meanwhile.
 #[test]
 fn hooks_are_not_added_while_the_jobs_own_are_called() {

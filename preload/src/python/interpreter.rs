@@ -175,6 +175,8 @@ pub(crate) enum Outcome {
     NotYet,
     /// An error of ours, or an audit hook's refusal; cleared.
     Failed,
+    /// The script has left us no stack or no memory just now; cleared.
+    NoRoom,
     /// An exception that is not ours is set, from a signal's handler or another thread: it goes on to the script.
     HandOn,
 }
@@ -202,8 +204,9 @@ pub(crate) fn run_source(source: &CStr, functions: &[(&CStr, &'static MethodDef)
     if ours.iter().all(|class| (a.matches)(unsafe { **class }) == 0) {
         return Outcome::HandOn;
     }
+    let is_short = a.is_short_of_room();
     (a.clear)();
-    Outcome::Failed
+    if is_short { Outcome::NoRoom } else { Outcome::Failed }
 }
 
 /// Takes a script's own exception off this thread, where nobody expects one, and has it raised at the next instruction: by the main thread,
@@ -307,9 +310,16 @@ impl Api {
     /// (`KeyboardInterrupt`, `SystemExit`) came from a signal's handler meanwhile, and stays.
     fn clear_refusal(&self) {
         // SAFETY: a variable that holds the class for the interpreter's life.
-        if !(self.occurred)().is_null() && (self.matches)(unsafe { *self.exception }) != 0 {
+        let is_error = || (self.matches)(unsafe { *self.exception }) != 0;
+        if !(self.occurred)().is_null() && is_error() && !self.is_short_of_room() {
             (self.clear)();
         }
+    }
+
+    /// Of an exception that is set: the script has left no stack or no memory.
+    fn is_short_of_room(&self) -> bool {
+        // SAFETY: variables that hold these classes for the interpreter's life.
+        [self.recursion_error, self.memory_error].iter().any(|class| (self.matches)(unsafe { **class }) != 0)
     }
 
     /// Does something that sets no exception, but may look at one that is set.

@@ -45,9 +45,11 @@ def _prove(look):
             return end.value
     def seen():
         return list(map(lambda n: driven(n), [0]))
-    seen()
-    # It refers to itself, and a class would: neither is left for Python's collector.
-    deep = None
+    try:
+        seen()
+    finally:
+        # It refers to itself, and a class would: neither is left for Python's collector.
+        deep = None
     return 1
 _r = _prove(_look)
 "#;
@@ -97,7 +99,7 @@ pub(super) fn attempt(interpreter: Interpreter, code_type: u64) -> Verdict {
         (_, Outcome::HandOn) => Verdict::HandOn,
         (Some(Ok(proved)), _) => Verdict::Proved(proved),
         (Some(Err(what)), _) => Verdict::Disproved(what),
-        (None, Outcome::NotYet) => Verdict::NotNow,
+        (None, Outcome::NotYet | Outcome::NoRoom) => Verdict::NotNow,
         (None, _) => Verdict::Disproved("nothing could be compared".into()),
     }
 }
