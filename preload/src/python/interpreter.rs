@@ -200,8 +200,7 @@ pub(crate) fn run_source(source: &CStr, functions: &[(&CStr, &'static MethodDef)
     }
     // What our own lines may raise: where the job has replaced what they use, or has left them no stack or memory.
     let ours = [a.attribute_error, a.type_error, a.name_error, a.recursion_error, a.memory_error];
-    // SAFETY: variables that hold these classes for the interpreter's life.
-    if ours.iter().all(|class| (a.matches)(unsafe { **class }) == 0) {
+    if !a.is_one_of(&ours) {
         return Outcome::HandOn;
     }
     let is_short = a.is_short_of_room();
@@ -318,8 +317,13 @@ impl Api {
 
     /// Of an exception that is set: the script has left no stack or no memory.
     fn is_short_of_room(&self) -> bool {
+        self.is_one_of(&[self.recursion_error, self.memory_error])
+    }
+
+    /// Whether the exception that is set is of one of these classes.
+    fn is_one_of(&self, classes: &[*mut Object]) -> bool {
         // SAFETY: variables that hold these classes for the interpreter's life.
-        [self.recursion_error, self.memory_error].iter().any(|class| (self.matches)(unsafe { **class }) != 0)
+        classes.iter().any(|class| (self.matches)(unsafe { **class }) != 0)
     }
 
     /// Does something that sets no exception, but may look at one that is set.
