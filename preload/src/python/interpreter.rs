@@ -171,12 +171,10 @@ pub(crate) fn without_gil(f: impl FnOnce()) {
 pub(crate) enum Outcome {
     /// Done: the source left `_r` = 1.
     Installed,
-    /// Not done: what it needs is not there yet.
+    /// Not done: what it needs is not there yet, or the script has left us no stack or no memory just now (cleared).
     NotYet,
     /// An error of ours, or an audit hook's refusal; cleared.
     Failed,
-    /// The script has left us no stack or no memory just now; cleared.
-    NoRoom,
     /// An exception that is not ours is set, from a signal's handler or another thread: it goes on to the script.
     HandOn,
 }
@@ -205,7 +203,7 @@ pub(crate) fn run_source(source: &CStr, functions: &[(&CStr, &'static MethodDef)
     }
     let is_short = a.is_short_of_room();
     (a.clear)();
-    if is_short { Outcome::NoRoom } else { Outcome::Failed }
+    if is_short { Outcome::NotYet } else { Outcome::Failed }
 }
 
 /// Takes a script's own exception off this thread, where nobody expects one, and has it raised at the next instruction: by the main thread,

@@ -99,7 +99,7 @@ pub(super) fn attempt(interpreter: Interpreter, code_type: u64) -> Verdict {
         (_, Outcome::HandOn) => Verdict::HandOn,
         (Some(Ok(proved)), _) => Verdict::Proved(proved),
         (Some(Err(what)), _) => Verdict::Disproved(what),
-        (None, Outcome::NotYet | Outcome::NoRoom) => Verdict::NotNow,
+        (None, Outcome::NotYet) => Verdict::NotNow,
         (None, _) => Verdict::Disproved("nothing could be compared".into()),
     }
 }

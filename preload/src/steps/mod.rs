@@ -97,7 +97,7 @@ fn attempt(how: &str) -> bool {
     let _at_work = in_room(Room::Python);
     match optimizer_hooks::run() {
         Outcome::Installed => installed(how),
-        Outcome::NotYet | Outcome::NoRoom => STATE.store(AGAIN, Release),
+        Outcome::NotYet => STATE.store(AGAIN, Release),
         Outcome::Failed => {
             STATE.store(GIVEN_UP, Release);
             say!("the hooks on optimizers could not be installed: steps are detected from allocations only");
