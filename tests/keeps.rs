@@ -1,6 +1,8 @@
 //! Jobs of a few seconds that keep tensors: who holds them is asked in time, and the statement that keeps them is named. Each case of the scripts
 //! keeps them in another way; a bound that the holder has, or that it is emptied, is told. `tests/leakbench/holders_table.py` runs all of them.
 
+#[path = "keeps/graphs.rs"]
+mod graphs;
 mod support;
 
 use serde_json::Value;
@@ -8,9 +10,10 @@ use std::path::Path;
 use std::process::Command;
 use support::{Folder, command, python, python_with_transformers, root};
 
-const SCRIPTS: [&str; 4] = [
+const SCRIPTS: [&str; 5] = [
     "tests/python/keeps.py",
     "tests/python/kept_more.py",
+    "tests/python/kept_by_graphs.py",
     "tests/python/kept_by_others.py",
     "tests/python/kept_by_trainers.py",
 ];
@@ -76,24 +79,6 @@ fn holder(finding: &Value) -> (&str, &Value) {
     (first["name"].as_str().unwrap_or("nobody"), first)
 }
 
-/// The graphs of views, and of nodes without their tensors, are walked as those of others: what they keep has its holder.
-#[test]
-fn what_a_graph_keeps_is_held_by_whoever_has_the_view_or_the_node() {
-    let folder = Folder::new("views");
-    let cases = ["views_with_a_graph", "nodes_of_graphs"];
-    for ((case, holder), report) in
-        cases.iter().zip(["firsts, a local", "nodes, a local"]).zip(reports(&folder, &cases))
-    {
-        let details = largest(&report)["held_by"]["details"].as_array().expect("details");
-        let names: Vec<&str> = details.iter().filter_map(|d| d["name"].as_str()).collect();
-        assert!(!names.is_empty() && names.iter().all(|n| n.starts_with(holder)), "{details:#?}");
-        assert!(details.iter().any(|d| d["graph"] == true), "{details:#?}");
-        assert_eq!(largest(&report)["kept_at"]["line"], marked(case));
-        // It is never emptied: what had gone as the job ended was not counted again.
-        assert!(details.iter().all(|d| d["shrank"] == false), "{details:#?}");
-    }
-}
-
 /// What a library has beside, as a set of data in memory, does not hide who keeps: nothing is searched for among all objects.
 #[test]
 fn who_keeps_is_found_among_all_that_a_trainer_has() {
@@ -156,21 +141,6 @@ fn a_name_that_is_rebound_in_every_step() {
         ("of_a_state", "h, a local of of_a_state"),
         ("of_an_attribute_that_is_rebound", "Recurrent.state"),
     ]);
-}
-
-/// A graph through which autograd refuses a backward is a leak; another one is not known to be.
-#[test]
-fn a_graph_that_a_backward_can_go_through_is_not_called_a_leak() {
-    let folder = Folder::new("awaited");
-    let cases = ["of_a_sum", "of_an_actor_that_waits", "of_a_part_that_waits", "of_an_unsaved_weight"];
-    for (report, case) in reports(&folder, &cases).iter().zip(cases) {
-        let (all, (name, details)) = (largest(report), holder(largest(report)));
-        let waits = all["remedy"].as_str().is_some_and(|r| r.contains("if no backward is to come"));
-        let said = (all["certainty"] == "growing", details["awaited"] == true, waits);
-        assert_eq!(said, [case != "of_a_sum"; 3].into(), "{all:#?}");
-        assert!(case == "of_a_sum" || name == format!("policy, a local of {case}"), "{name}");
-        assert_eq!(all["kept_at"]["line"], marked(case));
-    }
 }
 
 #[test]

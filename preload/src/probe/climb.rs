@@ -67,12 +67,18 @@ impl Climb {
     /// Begins at objects with the samples that they stand for. `groups`: the samples of each finding.
     pub(super) fn new(from: impl Iterator<Item = (u64, u64)>, groups: Vec<u64>) -> Climb {
         let mut climb = Climb { groups, ..Climb::default() };
-        for (object, mask) in from {
-            *climb.added.entry(object).or_default() |= mask;
-            climb.seen.entry(object).or_default().mask |= mask;
-        }
-        climb.rise();
+        climb.start(&from.collect::<Vec<_>>());
         climb
+    }
+
+    /// Begins again, at these as well.
+    pub(super) fn start(&mut self, from: &[(u64, u64)]) {
+        for &(object, mask) in from {
+            *self.added.entry(object).or_default() |= mask;
+            self.seen.entry(object).or_default().mask |= mask;
+        }
+        self.passes = 0;
+        self.rise();
     }
 
     /// Begins the next pass. `false`: there is nothing to look for.

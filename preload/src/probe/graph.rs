@@ -5,7 +5,7 @@
 //! change or go. What was found is a lead; [`Walk::proves`] goes the whole way again, before it is told.
 
 use super::budget::Budget;
-use super::node::{self, Node, Saved};
+use super::node::{self, Keeps, Node, Saved};
 use super::objects::{Class, Map};
 use super::tensors::Nodes;
 use super::types::Types;
@@ -22,13 +22,15 @@ const LONGEST: usize = 20_000;
 /// Most ways that are found to the same thing, and in all.
 const WAYS: u32 = 8;
 const FOUND: usize = 4_096;
+/// Objects of Python's that are noted, wanted or not.
+const OBJECTS: usize = 16_384;
 
 /// What a graph keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Kept {
     /// The tensor at its top, an object of Python's.
     pub(super) by: u64,
-    /// A block's address, or an autograd function that is an object of Python's.
+    /// A block's address, or an object of Python's.
     pub(super) what: u64,
     /// The node that keeps it.
     node: u64,
@@ -53,8 +55,10 @@ pub(super) struct Walk {
     /// Where members begin in a node, once learned; two answers are none.
     members: Option<usize>,
     is_contradicted: bool,
-    /// Autograd functions in Python that nodes run: looked for where nothing else is wanted.
-    pub(super) functions: Vec<u64>,
+    /// Objects of Python's that nodes keep, wanted or not, and how often each was met.
+    objects: Vec<Kept>,
+    times: Map<u32>,
+    asked: usize,
     /// What was found, and how often each.
     pub(super) found: Vec<Kept>,
     known: HashSet<Kept>,
@@ -171,31 +175,75 @@ impl Walk {
         let some = self.some(w, pages, known, (self.searched, self.walked));
         self.searched += some.len();
         let some: Vec<(u64, Node)> = some.into_iter().filter_map(|(by, node)| Some((by, node?))).collect();
-        if self.wanted.is_empty() {
-            let functions = some.iter().filter_map(|(_, node)| node.function(w, members));
-            self.functions.extend(functions.take(FOUND.saturating_sub(self.functions.len())));
-            return;
-        }
         let nodes: Vec<&Node> = some.iter().map(|(_, node)| node).collect();
-        let keeps = node::keeps(w, pages, &nodes, members);
+        let keeps = node::keeps(w, pages, known, &nodes, members);
         if !self.is_outdated {
-            let of = |(node, (saved, _)): (&&Node, &(Vec<Saved>, _))| vec![node.at; saved.len()];
+            let of = |(node, kept): (&&Node, &Keeps)| vec![node.at; kept.saved.len()];
             let at: Vec<u64> = nodes.iter().zip(&keeps).flat_map(of).collect();
-            let saved: Vec<Saved> = keeps.iter().flat_map(|(saved, _)| saved).copied().collect();
+            let saved: Vec<Saved> = keeps.iter().flat_map(|kept| &kept.saved).copied().collect();
             let mut lead = node::changed(w, pages, &saved).into_iter().filter_map(|i| at.get(i));
             self.is_outdated = lead.any(|at| node::is_outdated(w, *at, members));
         }
+        for ((by, node), kept) in some.iter().zip(&keeps) {
+            for &what in &kept.objects {
+                let times = self.times.entry(what).or_default();
+                *times += 1;
+                if *times <= WAYS && self.objects.len() < OBJECTS {
+                    self.objects.push(Kept { by: *by, what, node: node.at });
+                }
+            }
+        }
         for ((by, node), kept) in some.iter().zip(blocks(w, pages, keeps)) {
-            for what in kept {
-                if !self.wanted.contains(&what) {
-                    continue;
-                }
-                let ways = self.ways.entry(what).or_default();
-                let kept = Kept { by: *by, what, node: node.at };
-                if *ways < WAYS && self.found.len() < FOUND && self.known.insert(kept) {
-                    *ways += 1;
-                    self.found.push(kept);
-                }
+            for what in kept.into_iter().filter(|what| self.wanted.contains(what)).collect::<Vec<u64>>() {
+                self.find(Kept { by: *by, what, node: node.at });
+            }
+        }
+    }
+
+    /// Notes what is kept and was wanted; whether that is new.
+    pub(super) fn find(&mut self, kept: Kept) -> bool {
+        let ways = self.ways.entry(kept.what).or_default();
+        let is_new = *ways < WAYS && self.found.len() < FOUND && self.known.insert(kept);
+        if is_new {
+            *ways += 1;
+            self.found.push(kept);
+        }
+        is_new
+    }
+
+    /// Objects of Python's that were seen to be kept.
+    pub(super) fn objects(&self) -> Vec<u64> {
+        let mut known = HashSet::new();
+        self.objects.iter().map(|kept| kept.what).filter(|what| known.insert(*what)).collect()
+    }
+
+    /// The same, with what keeps them.
+    pub(super) fn kept_objects(&self) -> Vec<Kept> {
+        self.objects.clone()
+    }
+
+    /// Whether some were seen since it was last made to go further.
+    pub(super) fn has_new_objects(&self) -> bool {
+        self.objects.len() > self.asked
+    }
+
+    /// Wants more, and goes on to the graphs of more tensors.
+    pub(super) fn go_further(&mut self, tops: Vec<(u64, u64)>, wanted: HashSet<u64>) {
+        self.wanted = wanted;
+        self.asked = self.objects.len();
+        for kept in self
+            .kept_objects()
+            .into_iter()
+            .filter(|kept| self.wanted.contains(&kept.what))
+            .collect::<Vec<_>>()
+        {
+            self.find(kept);
+        }
+        for (tensor, node) in tops {
+            if let std::collections::hash_map::Entry::Vacant(new) = self.from.entry(node) {
+                new.insert(0);
+                self.tops.insert(node, tensor);
+                self.nodes.push((tensor, node));
             }
         }
     }
@@ -240,7 +288,8 @@ impl Walk {
                 before = Some(node);
             }
         }
-        let kept = before.map(|node| blocks(w, &pages, node::keeps(w, &pages, &[&node], members)));
+        let kept =
+            before.map(|node| blocks(w, &pages, node::keeps(w, &pages, &mut known, &[&node], members)));
         Some(kept.is_some_and(|kept| kept.iter().flatten().any(|k| *k == what.what)))
     }
 
@@ -266,12 +315,12 @@ impl Walk {
 }
 
 /// The same of what nodes keep as blocks of tensors and of their gradients, and objects of Python's.
-fn blocks(w: &World, pages: &Pages, keeps: Vec<(Vec<Saved>, Option<u64>)>) -> Vec<Vec<u64>> {
-    let tensors: Vec<u64> = keeps.iter().flat_map(|(saved, _)| saved).map(|s| s.tensor).collect();
+fn blocks(w: &World, pages: &Pages, keeps: Vec<Keeps>) -> Vec<Vec<u64>> {
+    let tensors: Vec<u64> = keeps.iter().flat_map(|kept| &kept.saved).map(|s| s.tensor).collect();
     let mut blocks = w.torch.blocks(pages, &w.torch.implementations(pages, &tensors)).into_iter();
-    let of = |(saved, python): (Vec<Saved>, Option<u64>)| {
+    let of = |Keeps { saved, objects }: Keeps| {
         let mine = blocks.by_ref().take(saved.len()).flatten().flatten().filter(|d| *d != 0);
-        mine.chain(python).collect()
+        mine.chain(objects).collect()
     };
     keeps.into_iter().map(of).collect()
 }

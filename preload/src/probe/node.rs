@@ -6,10 +6,10 @@
 //! from members that point back; and only these are believed: a `SavedVariable` or a vector of those, by all of their
 //! fields, and the leaf or the Python object of a node that they in turn name. Layouts as in torch 2.4 to 2.15.
 
-use super::heap;
 use super::tensors::{Counted, Nodes, Torch};
 use super::world::World;
-use crate::platform::memory::{self, is_address};
+use super::{functions, heap};
+use crate::platform::memory::is_address;
 use crate::platform::pages::Pages;
 
 /// Words of a node that are looked at.
@@ -35,6 +35,9 @@ pub(super) struct Saved {
     /// How often it had been changed in place when it was saved for a backward; `None` where it was not.
     pub(super) version: Option<u32>,
 }
+
+/// What a `SavedVariable` keeps, and its hooks.
+type Variable = (Option<Saved>, Option<u64>);
 
 /// A node that was alive when it was copied.
 #[derive(Debug)]
@@ -88,8 +91,12 @@ impl Node {
     pub(super) fn members(&self, w: &World, pages: &Pages) -> Option<usize> {
         let all = bodies(pages, &[self]).pop().unwrap_or_default();
         let last = all.len().saturating_sub(SLACK).max(MEMBERS);
-        let tells = |word: u64| self.is_leaf(&w.torch, pages, word) || self.is_python(w, word);
-        (last..all.len()).find(|&i| all.get(i).is_some_and(|word| tells(*word)))
+        let end = all.get(last..).unwrap_or_default();
+        let functions = functions::words(&w.python, pages, end);
+        let tells = |(word, function): (&u64, Vec<u64>)| {
+            self.is_leaf(&w.torch, pages, *word) || self.is_in(w.torch.counted, &function)
+        };
+        end.iter().zip(functions).position(tells).map(|i| last + i)
     }
 
     /// Whether this is the tensor that this node adds up the gradient of.
@@ -98,23 +105,12 @@ impl Node {
         leaf.first().is_some_and(|l| (l.accumulator, l.accumulator_control) == (self.at, self.control))
     }
 
-    /// Whether this is the object of Python's that this node runs.
-    fn is_python(&self, w: &World, word: u64) -> bool {
-        let own = w.python.function_words(word);
-        match w.torch.counted {
-            Counted::Apart => own.windows(2).any(|pair| *pair == [self.at, self.control]),
-            Counted::Inside => own.contains(&self.at),
+    /// Whether an object of Python's has this node, which these words are of.
+    fn is_in(&self, counted: Counted, words: &[u64]) -> bool {
+        match counted {
+            Counted::Apart => words.windows(2).any(|pair| *pair == [self.at, self.control]),
+            Counted::Inside => words.contains(&self.at),
         }
-    }
-
-    /// The object of Python's that it runs, and no more of what it keeps. `members`: where they begin.
-    pub(super) fn function(&self, w: &World, members: usize) -> Option<u64> {
-        let first = || memory::at::<1>(self.at + 8 * members as u64).map(|[word]| word);
-        let may = match w.torch.counted {
-            Counted::Apart => first()?,
-            Counted::Inside => self.head[OBJECT],
-        };
-        self.is_python(w, may).then_some(may)
     }
 }
 
@@ -154,7 +150,7 @@ pub(super) fn is_outdated(w: &World, at: u64, members: usize) -> bool {
     let saved = || {
         let (pages, mut known) = (Pages::default(), Nodes::default());
         let node = nodes(&w.torch, &pages, &mut known, &[at]).pop().flatten();
-        node.and_then(|node| keeps(w, &pages, &[&node], members).pop()).map_or(Vec::new(), |(all, _)| all)
+        node.and_then(|node| keeps(w, &pages, &mut known, &[&node], members).pop()).unwrap_or_default().saved
     };
     let before = saved();
     let any = !changed(w, &Pages::default(), &before).is_empty();
@@ -170,45 +166,98 @@ pub(super) fn changed(w: &World, pages: &Pages, saved: &[Saved]) -> Vec<usize> {
     saved.iter().zip(now).enumerate().filter(|(_, of)| is_other(*of)).map(|(i, _)| i).collect()
 }
 
-/// What each keeps: tensors of C++, and the object of Python's that it runs. `members`: where they begin.
+/// What a node keeps.
+#[derive(Default)]
+pub(super) struct Keeps {
+    /// Tensors of C++.
+    pub(super) saved: Vec<Saved>,
+    /// Objects of Python's: the one that it runs, its hooks', and what hooks have made of saved tensors.
+    pub(super) objects: Vec<u64>,
+}
+
+/// What each keeps. `members`: where they begin. With the GIL held, while the collector is not at work.
 pub(super) fn keeps(
     w: &World,
     pages: &Pages,
+    known: &mut Nodes,
     nodes: &[&Node],
     members: usize,
-) -> Vec<(Vec<Saved>, Option<u64>)> {
+) -> Vec<Keeps> {
     let (counted, bodies) = (w.torch.counted, bodies(pages, nodes));
     let own: Vec<&[u64]> = bodies.iter().map(|all| all.get(members..).unwrap_or_default()).collect();
     let firsts: Vec<u64> = own.iter().map(|own| own.first().copied().unwrap_or(0)).collect();
     let tensors = w.torch.implementations(pages, &firsts);
-    let mut all: Vec<(Vec<Saved>, Option<u64>)> = Vec::with_capacity(nodes.len());
-    // Their words, in which lists are looked for, and of which node.
+    let mut all: Vec<Keeps> = Vec::with_capacity(nodes.len());
+    // Their words, in which lists are looked for, and what torch has for objects of Python's; and of which node.
     let mut lists: Vec<(usize, Vec<u64>)> = Vec::new();
+    let mut wrapped = hooks(pages, counted, &bodies, members);
+    let mut functions = functions(w, pages, nodes, members);
     for (i, ((node, leaf), (&first, tensor))) in
         nodes.iter().zip(w.torch.autograd(pages, &tensors)).zip(firsts.iter().zip(&tensors)).enumerate()
     {
         let own = own.get(i).copied().unwrap_or_default();
+        let mut function = || functions.get_mut(i).and_then(Option::take).filter(|_| tensor.at == 0);
+        let mut keeps = Keeps::default();
         if (leaf.accumulator, leaf.accumulator_control) == (node.at, node.control) {
-            all.push((vec![Saved { tensor: first, version: None }], None));
-        } else if let Some(function) = node.function(w, members).filter(|_| tensor.at == 0) {
-            all.push((Vec::new(), Some(function)));
-            lists.push((i, w.python.function_words(function)));
+            keeps.saved.push(Saved { tensor: first, version: None });
+        } else if let Some((function, words)) = function() {
+            keeps.objects.push(function);
+            lists.push((i, words));
         } else {
-            let saved = own.windows(counted.variable()).filter_map(|words| variable(words, counted));
-            all.push((saved.flatten().collect(), None));
+            for (saved, hooks) in own.windows(counted.variable()).filter_map(|w| variable(w, counted)) {
+                keeps.saved.extend(saved);
+                wrapped.extend(hooks.map(|at| (i, at)));
+            }
             lists.push((i, own.to_vec()));
         }
+        all.push(keeps);
     }
-    let of: Vec<usize> = lists.iter().map(|l| l.0).collect();
     let words: Vec<&[u64]> = lists.iter().map(|l| l.1.as_slice()).collect();
-    for (i, tensors) in of.into_iter().zip(lists_of_variables(pages, &words, counted)) {
-        all.get_mut(i).into_iter().for_each(|kept| kept.0.extend(&tensors));
+    for ((i, _), variables) in lists.iter().zip(lists_of_variables(pages, &words, counted)) {
+        let Some(keeps) = all.get_mut(*i) else { continue };
+        keeps.saved.extend(variables.iter().filter_map(|(saved, _)| *saved));
+        wrapped.extend(variables.iter().filter_map(|(_, hooks)| Some((*i, (*hooks)?))));
+    }
+    let at: Vec<u64> = wrapped.iter().map(|(_, at)| *at).collect();
+    for ((i, _), objects) in wrapped.iter().zip(known.wrappers.behind(pages, &at)) {
+        all.get_mut(*i).into_iter().for_each(|keeps| keeps.objects.extend(&objects));
     }
     all
 }
 
-/// What a `SavedVariable` of these words keeps, if anything; `None` where they are no such thing.
-fn variable(words: &[u64], counted: Counted) -> Option<Option<Saved>> {
+/// Of each node the object of Python's that it runs, with its words.
+fn functions(w: &World, pages: &Pages, nodes: &[&Node], members: usize) -> Vec<Option<(u64, Vec<u64>)>> {
+    let counted = w.torch.counted;
+    let may: Vec<u64> = match counted {
+        Counted::Apart => {
+            let places: Vec<u64> = nodes.iter().map(|n| n.at + 8 * members as u64).collect();
+            pages.words::<1>(&places).into_iter().map(|word| word.map_or(0, |[word]| word)).collect()
+        }
+        Counted::Inside => nodes.iter().map(|n| n.head[OBJECT]).collect(),
+    };
+    let all = functions::words(&w.python, pages, &may).into_iter().zip(&may).zip(nodes);
+    all.map(|((words, object), node)| node.is_in(counted, &words).then_some((*object, words))).collect()
+}
+
+/// What may stand for hooks of nodes in their words, and for notes of anomaly mode, and of which node.
+fn hooks(pages: &Pages, counted: Counted, bodies: &[Vec<u64>], members: usize) -> Vec<(usize, u64)> {
+    // Behind its edges a node has the object that stands for it, its notes, and three lists of hooks with a table between them.
+    const NOTES: usize = 4;
+    let (mut found, mut lists) = (Vec::new(), Vec::new());
+    for (i, words) in bodies.iter().enumerate() {
+        let words = words.get(counted.edges() + NOTES..members).unwrap_or_default();
+        found.extend(words.first().filter(|at| is_address(**at)).map(|at| (i, *at)));
+        lists.extend((1..words.len()).filter_map(|at| Some((i, vector(words, at, 1)?))));
+    }
+    let ranges: Vec<(u64, usize)> = lists.iter().map(|l| l.1).collect();
+    for ((i, _), all) in lists.into_iter().zip(pages.ranges(&ranges)) {
+        found.extend(all.into_iter().map(|at| (i, at)));
+    }
+    found
+}
+
+/// What a `SavedVariable` of these words keeps, and its hooks, if any; `None` where they are no such thing.
+fn variable(words: &[u64], counted: Counted) -> Option<Variable> {
     let width = counted.words();
     // A shared pointer and a weak reference to a node; the numbers, the flags, the hooks; a reference and a weak one; whether it requires a gradient.
     let (&[tensor, _, _, ..], rest) = (words, words.get(3 + width..)?) else { return None };
@@ -223,11 +272,12 @@ fn variable(words: &[u64], counted: Counted) -> Option<Option<Saved>> {
     // Made without a tensor, or kept by hooks.
     let is_empty = flags & 0xff != 0 || hooks != 0;
     let is_one = is_address(tensor) && are_pairs && are_flags && are_numbers;
-    is_one.then_some((!is_empty).then_some(Saved { tensor, version: Some(numbers as u32) }))
+    let saved = (!is_empty).then_some(Saved { tensor, version: Some(numbers as u32) });
+    is_one.then_some((saved, Some(hooks).filter(|h| *h != 0)))
 }
 
-/// Of each of these, the tensors of all vectors of `SavedVariable` among its words: of those whose elements are all such.
-fn lists_of_variables(pages: &Pages, words: &[&[u64]], counted: Counted) -> Vec<Vec<Saved>> {
+/// Of each of these, all vectors of `SavedVariable` among its words: of those whose elements are all such.
+fn lists_of_variables(pages: &Pages, words: &[&[u64]], counted: Counted) -> Vec<Vec<Variable>> {
     let width = counted.variable();
     let mut vectors: Vec<(usize, (u64, usize))> = Vec::new();
     for (i, words) in words.iter().enumerate() {
@@ -236,10 +286,9 @@ fn lists_of_variables(pages: &Pages, words: &[&[u64]], counted: Counted) -> Vec<
     let ranges: Vec<(u64, usize)> = vectors.iter().map(|v| v.1).collect();
     let mut out = vec![Vec::new(); words.len()];
     for ((i, (_, count)), all) in vectors.into_iter().zip(pages.ranges(&ranges)) {
-        let saved: Option<Vec<Option<Saved>>> =
-            all.chunks(width).map(|words| variable(words, counted)).collect();
+        let saved: Option<Vec<Variable>> = all.chunks(width).map(|words| variable(words, counted)).collect();
         if let (Some(saved), Some(out)) = (saved.filter(|_| all.len() == count), out.get_mut(i)) {
-            out.extend(saved.into_iter().flatten());
+            out.extend(saved);
         }
     }
     out
@@ -276,16 +325,18 @@ mod tests {
             [(0, 7), (1, TENSOR), (3, TENSOR), (4, 1), (5, 1 << 60), (6, 2 << 8), (7, 3), (8, 9), (12, 2)];
         let inside = [(0, 7), (1, TENSOR), (3, 1), (4, 1 << 60), (5, 2 << 8), (6, 3), (7, 9), (8, 9), (9, 2)];
         for (counted, all) in [(Counted::Apart, apart), (Counted::Inside, inside)] {
-            assert_eq!(variable(&saved(counted), counted), Some(Some(SAVED)));
+            assert_eq!(variable(&saved(counted), counted), Some((Some(SAVED), None)));
             for (at, wrong) in all {
                 let mut one = saved(counted);
                 one[at] = wrong;
                 assert_eq!(variable(&one, counted), None, "{counted:?}, word {at}");
             }
-            for (at, word) in [(4 + counted.words(), 1), (5 + counted.words(), TENSOR)] {
+            for (at, word, hooks) in
+                [(4 + counted.words(), 1, None), (5 + counted.words(), TENSOR, Some(TENSOR))]
+            {
                 let mut one = saved(counted);
                 one[at] = word;
-                assert_eq!(variable(&one, counted), Some(None), "released, or kept by hooks: word {at}");
+                assert_eq!(variable(&one, counted), Some((None, hooks)), "released, or kept by hooks");
             }
         }
     }
@@ -297,7 +348,7 @@ mod tests {
             let mut all = [saved(counted), saved(counted)].concat();
             let begin = all.as_ptr() as u64;
             let end = begin + 2 * 8 * counted.variable() as u64;
-            assert_eq!(lists(&[7, begin, end, end]), [SAVED, SAVED]);
+            assert_eq!(lists(&[7, begin, end, end]), [(Some(SAVED), None); 2]);
             assert!(lists(&[7, begin, end - 8, end]).is_empty(), "not whole elements");
             // What the heap writes into a block that is free.
             (all[0], all[1]) = (TENSOR, 0x1234_5678_9abc_def1);

@@ -140,7 +140,7 @@ pub(super) struct Python {
     /// torch's classes of tensors and (0 where it is not known) of storages, and the one that contexts of autograd functions are made of.
     pub(super) tensor: u64,
     storage: u64,
-    autograd: u64,
+    pub(super) autograd: u64,
     /// The function behind the first property of every class of nodes, `next_functions`; 0 where it is not known.
     next_functions: u64,
     /// Code of CPython and of its standard library.
@@ -352,22 +352,6 @@ impl Python {
             let is_ascii = is_string && read(string + STATE) & COMPACT_ASCII == COMPACT_ASCII;
             is_ascii.then(|| core::slice::from_raw_parts(data as *const u8, read(string + SIZE) as usize))
         }
-    }
-
-    /// The words of an autograd function's object, which a node runs; none where this is no such object, or not any more. With the
-    /// GIL held, while the collector is not at work; the address may be that of anything.
-    pub(super) fn function_words(&self, object: u64) -> Vec<u64> {
-        const MOST: u64 = 128;
-        const BASES: usize = 16;
-        if !memory::is_address(object) || !crate::python::collector::is_tracked(object) {
-            return Vec::new();
-        }
-        let word = |at: u64| memory::at::<1>(at).map_or(0, |[w]| w);
-        let bases = std::iter::successors(Some(word(object + TYPE)), |t| Some(word(t + TYPE_BASE)));
-        if !bases.take(BASES).take_while(|t| *t != 0).any(|t| t == self.autograd) {
-            return Vec::new();
-        }
-        memory::range(object, (word(self.autograd + BASIC_SIZE) / 8).min(MOST) as usize)
     }
 
     /// Whether an object is a cell, which variables of closures live in.

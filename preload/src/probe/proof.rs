@@ -1,6 +1,7 @@
 //! The last look at every name of an answer (`verify.rs` has one step of it): which samples it leads to at one moment.
 
 use super::budget::Budget;
+use super::climb::Climb;
 use super::named::Named;
 use super::objects::Class;
 use super::types::Types;
@@ -9,6 +10,9 @@ use super::work::{Rest, TRIES, Work};
 use super::world::World;
 use crate::platform::pages::Pages;
 use std::collections::HashSet;
+
+/// Graphs that are gone down through objects of others, at most.
+const DEPTH: u32 = 2;
 
 impl Work {
     /// Forgets names that do not stand the last look (`verify.rs`), and what a name was not seen to lead to at that moment.
@@ -70,7 +74,7 @@ impl Work {
             if !graph {
                 rest.mask |= self.sampled(w, types, tensors);
             } else if is_whole || rest.tries + 1 == TRIES {
-                let (rest, is_whole) = self.kept(w, types, named.mask, &tensors, rest, budget);
+                let (rest, is_whole) = self.kept(w, types, named.mask, &tensors, rest, (budget, 0));
                 return (Some(object), rest, is_whole);
             }
             rest.tries += u32::from(!is_whole);
@@ -109,7 +113,7 @@ impl Work {
         mask: u64,
         tensors: &HashSet<u64>,
         mut rest: Rest,
-        budget: &Budget,
+        (budget, depth): (&Budget, u32),
     ) -> (Rest, bool) {
         let (Some(graphs), from) = (&self.graphs, rest.ways) else { return (rest, true) };
         let mut looked = 0;
@@ -131,9 +135,17 @@ impl Work {
                     rest.mask |= match (proves, self.samples.get(&kept.what)) {
                         (Some(true), Some(bit)) => *bit,
                         (Some(true), None) => {
-                            let climb = self.climb.as_ref();
-                            let below = climb.map(|c| c.below(w, types, kept.what, budget).0);
-                            self.sampled(w, types, below.unwrap_or_default())
+                            let below = |climb: &Climb, types: &mut Types<'_>| {
+                                climb.below(w, types, kept.what, budget).0
+                            };
+                            let tensors = self.climb.as_ref().map(|c| below(c, types)).unwrap_or_default();
+                            let tops = self.rise.as_ref().map(|c| below(c, types)).unwrap_or_default();
+                            let own = self.sampled(w, types, tensors);
+                            let goes_on = depth < DEPTH && !tops.is_empty();
+                            let further = goes_on.then(|| {
+                                self.kept(w, types, mask, &tops, Rest::default(), (budget, depth + 1))
+                            });
+                            own | further.map_or(0, |(rest, _)| rest.mask)
                         }
                         _ => 0,
                     };

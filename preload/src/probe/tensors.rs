@@ -5,6 +5,7 @@
 //! any other kind (batched, functional) has no storage here, and one that nobody refers to any more is none; a sparse one has those of the tensors
 //! that it is made of. Offsets as in torch 2.4 to 2.15.
 
+use super::wrappers::{Wrappers, is_text};
 use crate::platform::memory::read;
 use crate::platform::memory::{self, is_address, words};
 use crate::platform::pages::Pages;
@@ -59,10 +60,7 @@ impl Counted {
         const BASE: &[u8] = b"N3c1020intrusive_ptr_targetE\0";
         let name = |info: u64| memory::at::<2>(info).map_or(0, |[_, name]| name);
         let base = memory::at::<3>(node).map_or(0, |[_, _, base]| base);
-        let text = name(base);
-        let mut parts = (0..).step_by(8).zip(BASE.chunks(8));
-        let is_base = parts.all(|(i, part)| memory::is_text(text.wrapping_add(i), part));
-        if is_base { Counted::Inside } else { Counted::Apart }
+        if is_text(name(base), BASE) { Counted::Inside } else { Counted::Apart }
     }
 
     /// Words of a reference.
@@ -261,14 +259,17 @@ impl Torch {
     }
 }
 
-/// Which vtables are those of nodes.
+/// Which vtables are those of nodes, and of what nodes have for objects of Python's.
 #[derive(Default)]
-pub(super) struct Nodes(HashMap<u64, bool>);
+pub(super) struct Nodes {
+    nodes: HashMap<u64, bool>,
+    pub(super) wrappers: Wrappers,
+}
 
 impl Nodes {
     /// Whether objects with this vtable are nodes of a graph: its class descends from `Node`.
     pub(super) fn is_node(&mut self, torch: &Torch, vtable: u64) -> bool {
-        *self.0.entry(vtable).or_insert_with(|| descends(vtable, torch.node))
+        *self.nodes.entry(vtable).or_insert_with(|| descends(vtable, torch.node))
     }
 }
 

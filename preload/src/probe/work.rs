@@ -7,6 +7,7 @@
 //! | Climb  | some objects: what refers to what was found                                  |
 //! | Now    | all of it: names that have a new object at every step, which keeps what has no holder yet, or whose graph does |
 //! | Graph  | some nodes of graphs: which keep what has no holder yet                      |
+//! | Reach  | all of it: as Close, from the objects of Python's that those graphs keep; Now follows again |
 //! | Rise   | as Climb, from the tensors at the top of those graphs                        |
 //! | Verify | some names: the whole way down to what was asked about is there, at one moment |
 
@@ -21,7 +22,7 @@ use super::world::World;
 use super::{graph, rebound};
 use crate::platform::clock;
 use crate::platform::pages::Pages;
-use crate::python::collector::{Reached, Walk, is_tracked};
+use crate::python::collector::{Reached, Walk};
 use crate::recorder::at_work::in_room;
 use crate::recorder::since_began;
 use serde_json::Value;
@@ -37,18 +38,21 @@ const GOLDEN: usize = 0x9e37_79b9;
 const TENSORS: usize = 256;
 /// Times that a last look may run out of time before it is given up, slices of 40 ms.
 pub(super) const TRIES: u32 = 8;
+/// Times that what graphs keep of Python's objects is looked into: a checkpoint keeps its arguments by a graph that a hook of another one has.
+const REACHES: u32 = 2;
 /// Objects that are tracked at most: a pass over these takes about half a second of pauses.
 const OBJECTS: u64 = 2_000_000;
 
 named! {
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-    enum Stage {
+    pub(super) enum Stage {
         #[default]
         Close = "close",
         Match = "match",
         Climb = "climb",
         Now = "now",
         Graph = "graph",
+        Reach = "reach",
         Rise = "rise",
         Verify = "verify",
     }
@@ -76,9 +80,10 @@ pub(super) enum Progress {
 #[derive(Default)]
 pub(super) struct Work {
     pub(super) ask: Ask,
-    stage: Stage,
-    /// Only what the user's own names lead to is looked at.
+    pub(super) stage: Stage,
+    /// Only what the user's own names lead to is looked at; how often also what graphs keep was.
     is_close: bool,
+    pub(super) reaches: u32,
     /// The walk that looks for tensors.
     walk: Walk,
     /// Sampled blocks, with their bits.
@@ -94,7 +99,7 @@ pub(super) struct Work {
     pub(super) of_gradients: u64,
     pub(super) climb: Option<Climb>,
     /// Tensors that a node has made, with that.
-    made: Vec<(u64, u64)>,
+    pub(super) made: Vec<(u64, u64)>,
     /// What has no holder, with its samples, and the walk over the graphs that may keep it.
     pub(super) wanted: HashMap<u64, u64>,
     pub(super) graphs: Option<graph::Walk>,
@@ -145,7 +150,8 @@ impl Work {
 
     /// What comes next is to be done at one moment.
     fn is_at_once(&self) -> bool {
-        matches!(self.stage, Stage::Close | Stage::Now) || self.stage == Stage::Rise && self.is_close
+        matches!(self.stage, Stage::Close | Stage::Now | Stage::Reach)
+            || self.stage == Stage::Rise && self.is_close
     }
 
     /// Nanoseconds of the processor that the next slice may take.
@@ -194,13 +200,18 @@ impl Work {
                 }
                 Stage::Now => self.look_at_names(w, budget),
                 Stage::Graph => self.graph(w, budget),
+                Stage::Reach => self.reach(w, budget),
                 Stage::Rise if self.is_close => {
-                    let close = close::look(w, &mut Types::new(&w.python), budget);
+                    let mut close = close::look(w, &mut Types::new(&w.python), budget);
+                    self.add_kept(w, &mut close, budget);
                     self.rise.iter_mut().for_each(|c| c.all_at_once(w, &close.objects, &Budget::new()));
+                    while self.rise_further() {
+                        self.rise.iter_mut().for_each(|c| c.all_at_once(w, &close.objects, &Budget::new()));
+                    }
                     self.stage = Stage::Verify;
                 }
                 Stage::Rise => {
-                    if self.rise.as_mut().is_none_or(|c| c.go_on(w, budget)) {
+                    if self.rise.as_mut().is_none_or(|c| c.go_on(w, budget)) && !self.rise_further() {
                         self.stage = Stage::Verify;
                     }
                 }
@@ -229,23 +240,10 @@ impl Work {
     /// # Safety
     /// As [`Work::slice`].
     unsafe fn look_close(&mut self, w: &World, budget: &Budget) {
-        let mut types = Types::new(&w.python);
         // SAFETY: the caller's promise; what is handed out is alive, and nothing of the job runs in this slice.
         unsafe {
-            let mut close = close::look(w, &mut types, budget);
+            let mut close = close::look(w, &mut Types::new(&w.python), budget);
             self.climb_close(w, &mut close);
-            if !self.is_enough(self.climb.as_ref().map_or(0, |c| c.done)) {
-                // What was put on the context of an autograd function is reached by its graph alone.
-                let pages = Pages::default();
-                let mut walk = graph::Walk::new(self.made.clone(), HashSet::new());
-                while !walk.go_on(w, &pages, &Budget::new()) && !budget.is_all_used() {}
-                let functions = walk.functions.into_iter().filter(|f| is_tracked(*f));
-                close.add_small(w, &mut types, functions, budget);
-                close.add_large(w, &mut types, budget);
-                if !close.tensors.is_empty() || !close.storages.is_empty() {
-                    self.climb_close(w, &mut close);
-                }
-            }
         }
         self.look_at_graphs();
     }
@@ -254,7 +252,21 @@ impl Work {
     ///
     /// # Safety
     /// As [`Work::slice`]; the objects are alive.
-    unsafe fn climb_close(&mut self, w: &World, close: &mut Close) {
+    pub(super) unsafe fn climb_close(&mut self, w: &World, close: &mut Close) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            self.note(w, close);
+            let mut climb = Climb::new(self.tensors.iter().map(|(t, b)| (*t, *b)), self.groups.clone());
+            climb.all_at_once(w, &close.objects, &Budget::new());
+            self.climb = Some(climb);
+        }
+    }
+
+    /// Notes the nodes, tensors and storages that were come to; they are used up.
+    ///
+    /// # Safety
+    /// As [`Work::slice`]; they are alive.
+    pub(super) unsafe fn note(&mut self, w: &World, close: &mut Close) {
         // SAFETY: the caller's promise.
         unsafe {
             close.nodes.drain(..).for_each(|node| self.note_node(&w.torch, node));
@@ -263,15 +275,12 @@ impl Work {
                 let (mut tensors, mut storages) = (some(&mut close.tensors), some(&mut close.storages));
                 self.look_at(w, &mut tensors, &mut storages);
             }
-            let mut climb = Climb::new(self.tensors.iter().map(|(t, b)| (*t, *b)), self.groups.clone());
-            climb.all_at_once(w, &close.objects, &Budget::new());
-            self.climb = Some(climb);
         }
     }
 
     /// Samples of each finding that make the others not worth a search among all objects: some were freed or moved on meanwhile.
     fn is_enough(&self, found: u64) -> bool {
-        self.groups.iter().all(|g| (found & g).count_ones() * 4 >= g.count_ones() * 3)
+        is_enough(&self.groups, found)
     }
 
     /// Samples that have a holder: what a name of the user's own leads to by attributes alone has no better one.
@@ -375,7 +384,7 @@ impl Work {
     }
 
     /// Goes over to the graphs, where there are samples whose holder has no final name.
-    fn look_at_graphs(&mut self) {
+    pub(super) fn look_at_graphs(&mut self) {
         let done = self.climb.as_ref().map_or(0, |c| c.done);
         if self.is_close && self.is_enough(done) {
             self.stage = Stage::Verify;
@@ -424,14 +433,26 @@ impl Work {
             self.stage = Stage::Verify;
             return;
         }
-        let made = std::mem::take(&mut self.made);
-        self.graphs = Some(graph::Walk::new(made, self.wanted.keys().copied().collect()));
+        let wanted = self.wanted.keys().copied().collect();
+        match &mut self.graphs {
+            // They were walked before what they keep was reached.
+            Some(walk) => walk.go_further(std::mem::take(&mut self.made), wanted),
+            None => self.graphs = Some(graph::Walk::new(std::mem::take(&mut self.made), wanted)),
+        }
         self.stage = Stage::Graph;
     }
 
     fn graph(&mut self, w: &World, budget: &Budget) {
         let Some(walk) = &mut self.graphs else { return };
         if !walk.go_on(w, &Pages::default(), budget) {
+            return;
+        }
+        let found = walk.found.iter().filter_map(|kept| self.wanted.get(&kept.what));
+        let found = found.chain(self.now.iter().map(|n| &n.mask)).fold(0, |all, mask| all | mask);
+        let done = self.climb.as_ref().map_or(0, |c| c.done);
+        let is_more = self.is_close && self.reaches < REACHES && walk.has_new_objects();
+        if is_more && !is_enough(&self.groups, found | done) {
+            self.stage = Stage::Reach;
             return;
         }
         let mut from: HashMap<u64, u64> = HashMap::new();
@@ -447,4 +468,8 @@ impl Work {
         self.rise = Some(Climb::new(from.into_iter(), self.groups.clone()));
         self.stage = Stage::Rise;
     }
+}
+
+fn is_enough(groups: &[u64], found: u64) -> bool {
+    groups.iter().all(|g| (found & g).count_ones() * 4 >= g.count_ones() * 3)
 }
