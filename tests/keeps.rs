@@ -325,6 +325,15 @@ fn states_of_which_there_are_many_and_parameters_that_are_added() {
 }
 
 #[test]
+fn tensors_in_a_chain_capsules_and_a_method_of_what_has_no_name() {
+    all_kept(&[
+        ("tensors_that_have_the_one_before", "Tracker.last"),
+        ("capsules", "given, a local of capsules"),
+        ("method_of_a_list_without_a_name", "write, a local of method_of_a_list_without_a_name"),
+    ]);
+}
+
+#[test]
 fn functions_around_functions() {
     all_kept(&[
         ("wrapped_again_and_again", "Layer.forward"),

@@ -649,6 +649,42 @@ def buffers_of_a_module():
         snapshots.take(batch())
 
 
+class Tracker:
+    def __init__(self):
+        self.last = None
+
+    def push(self, x):
+        x.before = self.last
+        self.last = x  # KEEPS tensors_that_have_the_one_before
+
+
+@case
+def tensors_that_have_the_one_before():
+    tracker = Tracker()
+    for i in steps():
+        tracker.push(batch())
+
+
+@case
+def capsules():
+    """Of DLPack, which nobody takes."""
+    given = []
+    for i in steps():
+        given.append(torch.utils.dlpack.to_dlpack(batch()))  # KEEPS capsules
+
+
+def writer():
+    rows = []
+    return rows.append
+
+
+@case
+def method_of_a_list_without_a_name():
+    write = writer()
+    for i in steps():
+        write(batch())  # KEEPS method_of_a_list_without_a_name
+
+
 if __name__ == "__main__":
     if len(sys.argv) < 2:
         sys.exit("\n".join(CASES))

@@ -150,6 +150,7 @@ pub(super) unsafe fn look(w: &World, types: &mut Types<'_>, wanted: &HashMap<u64
                 if search.types.of(step.object).class == Class::Tensor {
                     let Step { object, way, listed, .. } = step;
                     search.tensors.push(Tensor { object, named: object, way, depth: search.depth, listed });
+                    search.tensor(step);
                 } else if search.seen.len() < MOST && search.seen.insert(step.object) {
                     search.step(step);
                 }
@@ -301,6 +302,37 @@ impl Search<'_, '_> {
                 _ => {}
             }
         }
+    }
+
+    /// Looks at a tensor: one that has another one as an attribute, and that the next, is a link of a chain.
+    ///
+    /// # Safety
+    /// As [`look`]; the object is alive, a tensor.
+    unsafe fn tensor(&mut self, step: Step) {
+        let Step { object, way, chain, listed } = step;
+        let mut values = Vec::new();
+        // SAFETY: the caller's promise; what is alive refers to what is.
+        unsafe {
+            self.w.python.own_parts(object, |part| values.push(part));
+            for part in values.clone() {
+                if self.w.python.is_dict(part) {
+                    self.w.python.items(part, |_, value| {
+                        values.push(value);
+                        values.len() < ENTRIES as usize
+                    });
+                }
+            }
+            values.retain(|&value| self.types.of(value).class == Class::Tensor);
+        }
+        let links = values;
+        if links.is_empty() && chain.is_none() || !self.seen.insert(object) {
+            return;
+        }
+        let (first, way) = chain.unwrap_or((object, way));
+        let kept = Some(object).filter(|o| self.wanted.contains_key(o)).into_iter().collect();
+        self.of_chain(first, way, kept);
+        let chain = Some((first, way));
+        self.level.extend(links.into_iter().map(|object| Step { object, way, chain, listed }));
     }
 
     /// Looks at an array of objects, which Python's collector does not know: no climb leads to it.

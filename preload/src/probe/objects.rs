@@ -71,7 +71,7 @@ pub(super) enum Class {
     Set,
     /// `collections.deque`.
     Deque,
-    /// `torch.UntypedStorage`: it is never entered.
+    /// `torch.UntypedStorage`, or a capsule, which may be one of DLPack's: it is never entered.
     Storage,
     /// A node of a graph, as `tensor.grad_fn` gives it: it is never entered.
     Node,
@@ -140,6 +140,8 @@ pub(super) struct Python {
     /// torch's classes of tensors and (0 where it is not known) of storages, and the one that contexts of autograd functions are made of.
     pub(super) tensor: u64,
     storage: u64,
+    /// Of capsules; 0 where it is not known.
+    capsule: u64,
     pub(super) autograd: u64,
     /// The function behind the first property of every class of nodes, `next_functions`; 0 where it is not known.
     next_functions: u64,
@@ -213,6 +215,7 @@ impl Python {
             dict,
             context: find(c"PyContext_Type").unwrap_or(0),
             storage: class(c"THPStorageClass").unwrap_or(0),
+            capsule: find(c"PyCapsule_Type").unwrap_or(0),
             modules: find(c"PyImport_GetModuleDict").ok().map(|f| {
                 // SAFETY: this function has had this type in every version that is known.
                 unsafe { core::mem::transmute::<u64, extern "C" fn() -> u64>(f) }
@@ -251,6 +254,7 @@ impl Python {
             let class = match kind {
                 _ if is_tensor => Class::Tensor,
                 _ if is_storage => Class::Storage,
+                k if k == self.capsule => Class::Storage,
                 k if foreign && self.is_of_nodes(k) => Class::Node,
                 _ if foreign && !is_function => Class::Opaque,
                 k if k == self.module => Class::Module,

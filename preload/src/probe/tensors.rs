@@ -146,13 +146,13 @@ impl Torch {
         found
     }
 
-    /// The memory of Python's storages, in their order; 0 where it is not known.
+    /// The memory of Python's storages and of DLPack's capsules that nobody has taken, in their order; 0 where it is not known.
     ///
     /// # Safety
-    /// They must be storages that are alive; with the GIL held.
+    /// They must be storages or capsules that are alive; with the GIL held.
     pub(super) unsafe fn of_storages(&self, storages: &[u64]) -> Vec<u64> {
-        // As a tensor's: a flag may precede the pointer.
-        // SAFETY: a storage's object has at least four words.
+        // As a tensor's: a flag may precede the pointer. A capsule has a pointer and a name.
+        // SAFETY: a storage's object has at least four words, and so has a capsule.
         let at: Vec<u64> = storages.iter().flat_map(|s| unsafe { [read(s + 16), read(s + 24)] }).collect();
         let known = |word: &Option<[u64; 3]>| match word {
             Some([vtable, references, data]) if self.storage.contains(vtable) && *references as u32 != 0 => {
@@ -160,7 +160,16 @@ impl Torch {
             }
             _ => 0,
         };
-        words::<3>(&at).chunks(2).map(|pair| pair.iter().map(known).find(|d| *d != 0).unwrap_or(0)).collect()
+        words::<3>(&at)
+            .chunks(2)
+            .zip(at.chunks(2))
+            .map(|(pair, at)| match (pair.iter().map(known).find(|d| *d != 0), pair, at) {
+                (Some(data), ..) => data,
+                // What it points to begins with the address of the memory.
+                (None, [Some([data, ..]), _], [_, name]) if is_text(*name, b"dltensor\0") => *data,
+                _ => 0,
+            })
+            .collect()
     }
 
     /// What lies at these addresses, where it is a tensor of C++.

@@ -294,7 +294,12 @@ impl<'s, 't> Search<'s, 't> {
 
     /// Whether a call is one of a method of the keeper by another name.
     fn is_called(&self, call: Node<'t>) -> bool {
-        part(call, "function").is_some_and(|f| self.is_method(f))
+        part(call, "function").is_some_and(|f| self.is_method(f) || self.is_bound(f))
+    }
+
+    /// Whether it is the keeper, a method of a container that has no other name: `add = Table().rows.append`.
+    fn is_bound(&self, function: Node<'t>) -> bool {
+        self.keeper.type_name == "builtin_function_or_method" && self.is_keeper(function)
     }
 
     /// Assignments that make it, by a function of its type's name.
@@ -379,7 +384,7 @@ impl<'s, 't> Search<'s, 't> {
                 }
                 let is_stack = STACKS.contains(&self.keeper.type_name.as_str());
                 let is_group = self.keeper.variable == "param_groups" && method == "add_param_group";
-                if is_group || self.is_method(function) && !arguments.is_empty() {
+                if is_group || self.is_called(n) && !arguments.is_empty() {
                     return Some(made(arguments, true));
                 }
                 if let Some((object, values)) = ways::registered(source, n, &self.keeper.variable) {

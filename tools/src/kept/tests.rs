@@ -487,3 +487,12 @@ fn buffers_and_parameters_that_a_module_is_given_under_ever_new_names() {
     is(text, &attribute("Net", "_parameters", "dict"), 2, "setattr(net, f\"w{i}\", nn.Parameter(x))");
     none("net.register_buffer(\"last\", x)\n", &attribute("Net", "_buffers", "dict"));
 }
+
+#[test]
+fn a_method_without_its_container_and_a_chain_of_tensors() {
+    let add = global("add", "builtin_function_or_method");
+    is("add = Table().writer()\nadd(x)\n", &add, 2, "add(x)");
+    let push = "class T:\n    def push(self, x):\n        x.old = self.last\n        self.last = x\n";
+    assert!(is(push, &attribute("T", "last", "Tensor"), 4, "self.last = x").contains("cut the chain"));
+    none(&push.replace("self.last\n        ", "None\n        "), &attribute("T", "last", "Tensor"));
+}

@@ -52,7 +52,7 @@ pub(super) fn returned<'t>(source: &Source<'t>, function: Node<'t>) -> Option<(&
 
 /// Whether an assignment links what is kept to what was kept before: an object's attribute gets another object of the same type, as in
 /// `new.previous = last`, a class's gets a new object of that class, as in `Node.last = Node(x)`, or an exception gets a name in the clause that
-/// handles it, from where it can be the cause of the next.
+/// handles it, from where it can be the cause of the next. Whatever its type, an object may be given what the name has and get the name.
 pub(super) fn links(source: &Source<'_>, assignment: Node<'_>, keeper: &Keeper) -> bool {
     let (Some(left), Some(right)) = (part(assignment, "left"), part(assignment, "right")) else {
         return false;
@@ -60,6 +60,7 @@ pub(super) fn links(source: &Source<'_>, assignment: Node<'_>, keeper: &Keeper) 
     let is_node = keeper.class.as_deref() == Some(keeper.type_name.as_str());
     let is_handled = || exception(source, right).is_some();
     match (keeper.kind.as_str(), left.kind()) {
+        (_, "attribute" | "identifier") if is_put_before(source, assignment) => true,
         ("attribute", "attribute") => {
             // `self.last = x` alone is no link: what it had before may be let go.
             let is_last = right.kind() == "attribute" && source.field(left, "object") != "self";
@@ -73,6 +74,22 @@ pub(super) fn links(source: &Source<'_>, assignment: Node<'_>, keeper: &Keeper) 
         ("local" | "global", "identifier") => is_handled(),
         _ => false,
     }
+}
+
+/// Whether what is assigned has an attribute that is given, in the same function, what the name had: `x.previous = self.last`, `self.last = x`.
+fn is_put_before(source: &Source<'_>, assignment: Node<'_>) -> bool {
+    let (Some(left), Some(right)) = (part(assignment, "left"), part(assignment, "right")) else {
+        return false;
+    };
+    let function = |n: Node<'_>| outward(n).find(|n| n.kind() == "function_definition").map(|f| f.id());
+    let is_it = |n: &Node<'_>| {
+        part(*n, "left")
+            .is_some_and(|l| l.kind() == "attribute" && source.field(l, "object") == source.text(right))
+            && source.field(*n, "right") == source.text(left)
+            && n.end_byte() <= assignment.start_byte()
+            && function(*n) == function(assignment)
+    };
+    right.kind() == "identifier" && source.all("assignment").iter().any(is_it)
 }
 
 /// Whether an attribute is assigned a function that is made in the same function, and calls what the attribute had.
