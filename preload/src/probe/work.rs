@@ -205,14 +205,17 @@ impl Work {
                     let mut close = close::look(w, &mut Types::new(&w.python), budget);
                     self.add_kept(w, &mut close, budget);
                     self.rise.iter_mut().for_each(|c| c.all_at_once(w, &close.objects, &Budget::new()));
-                    while self.rise_further() {
+                    while !budget.is_all_used() && self.rise_further() {
                         self.rise.iter_mut().for_each(|c| c.all_at_once(w, &close.objects, &Budget::new()));
                     }
                     self.stage = Stage::Verify;
                 }
                 Stage::Rise => {
-                    if self.rise.as_mut().is_none_or(|c| c.go_on(w, budget)) && !self.rise_further() {
-                        self.stage = Stage::Verify;
+                    if self.rise.as_mut().is_none_or(|c| c.go_on(w, budget)) {
+                        self.reaches += 1;
+                        if self.reaches > REACHES || !self.rise_further() {
+                            self.stage = Stage::Verify;
+                        }
                     }
                 }
                 Stage::Verify => {
