@@ -156,11 +156,13 @@ impl Case {
         let late = self.finding.withdrawn_step.is_some_and(|w| w >= step);
         let Some(stood) = self.stood.take_if(|_| late) else { return };
         let gone = total(self.members.iter().filter_map(|m| freed.get(&m.id)).copied());
-        if gone >= stood.bytes_now / 10 * 9 {
+        // Less than half: what a limit drops, and not all that one function had.
+        if gone >= stood.bytes_now / 2 {
+            let all = if gone >= stood.bytes_now / 10 * 9 { "all" } else { "most" };
             self.finding = stood;
             let noun = self.finding.grain.noun();
             self.finding.explain = format!(
-                "as the last {noun} ended, after which all of it was freed: {}",
+                "as the last {noun} ended, after which {all} of it was freed: {}",
                 self.finding.explain
             );
         }
