@@ -31,12 +31,12 @@ impl Replay {
         p
     }
 
-    /// The recording is over: a step whose optimizer has run has ended.
+    /// The recording is over: steps whose optimizer has run have ended.
     ///
     /// It ended before the job freed what it held, as a Python that ends does.
     pub fn finish(&mut self) -> Progress {
         let ends = self.machine.finish();
-        if ends == [None, None] {
+        if ends.is_empty() {
             self.settle();
             return Progress::default();
         }
@@ -52,7 +52,10 @@ impl Replay {
             devices.iter_mut().zip(&all).for_each(|(d, sum)| d.allocated.0 = of(d.allocated.0, *sum));
         };
         held(&mut self.devices, u64::saturating_add);
-        let progress = self.pass(ends, self.time);
+        let mut progress = Progress::default();
+        for ends in ends {
+            progress.join(self.pass(ends, self.time));
+        }
         held(&mut self.devices, u64::saturating_sub);
         self.settle();
         progress

@@ -13,6 +13,17 @@ pub struct Progress {
     pub folded: bool,
 }
 
+impl Progress {
+    /// More has ended at the same moment.
+    pub(super) fn join(&mut self, more: Progress) {
+        self.microbatch = more.microbatch.or(self.microbatch);
+        if !self.folded {
+            self.step = more.step.or(self.step);
+        }
+        self.folded |= more.folded;
+    }
+}
+
 /// What marks are counted by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Grain {

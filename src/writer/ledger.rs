@@ -99,8 +99,10 @@ impl Ledger {
 
     /// The recording is over.
     pub(super) fn finish(&mut self) {
-        if let [Some(Boundary::Step { n, .. }), _] = self.machine.finish() {
-            self.step(n, self.time);
+        for boundary in self.machine.finish().into_iter().flatten().flatten() {
+            if let Boundary::Step { n, .. } = boundary {
+                self.step(n, self.time);
+            }
         }
     }
 

@@ -50,6 +50,8 @@ pub const TICK: Nanos = Nanos(1_000_000_000);
 /// Ticks or backwards that may still turn out to be one first step. Beyond it the job has shown another shape
 /// for so long that folding would destroy more than it repairs; numbering then goes on.
 const FOLD_LIMIT: u32 = 4096;
+/// Steps that end with a recording, at most: more are none of a job's.
+const OWED: usize = 4096;
 /// Steps before the first backward that may have been made to prepare an optimizer's state.
 const PREPARED: u32 = 8;
 /// Runs of an optimizer after one backward beyond which they are taken for steps of a job whose backward is not
@@ -376,17 +378,22 @@ impl StepMachine {
         }
     }
 
-    /// The recording is over: a step whose optimizer has run has ended, and so has a microbatch whose backward has.
-    pub fn finish(&mut self) -> [Option<Boundary>; 2] {
+    /// The recording is over: all that ends with it, in order.
+    pub fn finish(&mut self) -> Vec<[Option<Boundary>; 2]> {
+        let ends = std::iter::from_fn(|| Some(self.finish_one()).filter(|ends| *ends != [None, None]));
+        ends.take(OWED).collect()
+    }
+
+    /// A step whose optimizer has run has ended, and so has a microbatch whose backward has.
+    fn finish_one(&mut self) -> [Option<Boundary>; 2] {
         if self.optimizer_mode {
             self.finish_skipped();
         }
+        let due = self.threads.take_microbatches();
         let ends = match self.source {
             StepSource::Manual => false,
-            _ if self.optimizer_mode => true,
-            _ => self.threads.any_due(),
+            _ => self.optimizer_mode || due > 0,
         };
-        let due = self.threads.take_microbatches();
         let microbatch = (due > 0).then(|| {
             self.microbatches = self.microbatches.saturating_add(due);
             Boundary::Microbatch(self.microbatches)
