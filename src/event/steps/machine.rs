@@ -70,7 +70,10 @@ pub(super) const PARTS: u32 = 256;
 /// - Optimizers that take turns within a loop (a GAN, MAML's outer one): the one that steps least often ends the
 ///   step. The evidence is that it comes back for a single run, twice after the same number of the others' runs, 32
 ///   at most; what was counted until then is folded. Optimizers that replace one another, and models that are trained
-///   by turns of several steps, do not, and each step counts.
+///   by turns of several steps, do not, and each step counts. Where they ran one by one and then one of them runs
+///   alone (PPO whose actor stops early), it was the others that were left out, and each run of it is a step.
+/// - A run of an optimizer right after its own, for gradients from another place, is part of the step (lazy
+///   regularization).
 /// - A step that was skipped after its backward counts: a scaler's update says so, or the gradients were dropped
 ///   with no optimizer having run, after as many backwards and called from the same places as in a step whose
 ///   optimizer did run. Not seen are skips where gradients are set to zero in place, and the last of a training that
@@ -388,6 +391,7 @@ impl StepMachine {
     fn finish_one(&mut self) -> [Option<Boundary>; 2] {
         if self.optimizer_mode {
             self.finish_skipped();
+            self.count = self.count.saturating_add(self.turns.take_unfinished());
         }
         let due = self.threads.take_microbatches();
         let ends = match self.source {

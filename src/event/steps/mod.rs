@@ -5,6 +5,8 @@
 
 mod gradients;
 mod machine;
+mod once;
+mod party;
 mod save;
 #[cfg(test)]
 mod tests;

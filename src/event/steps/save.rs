@@ -4,19 +4,22 @@ mod v1;
 mod words;
 
 use super::machine::StepMachine;
+use super::party::Party;
 use super::threads::{MAX, Thread};
-use super::turns::{Dropped, Party, SLOTS};
+use super::turns::{Dropped, SLOTS};
 use words::Words;
 
-const VERSION: u64 = 3;
-/// The one before did not tell where gradients were dropped.
+const VERSION: u64 = 4;
+/// The one before did not tell of loops in which each optimizer runs once, nor of extra runs.
+const WITHOUT_ONCE: u64 = 3;
+/// The one before that did not tell where gradients were dropped.
 const WITHOUT_DROPPED: u64 = 2;
 
 impl StepMachine {
     /// The state as bytes, for a checkpoint.
     pub fn save(&self) -> Vec<u8> {
         let mut words = Words::Written(vec![VERSION]);
-        let _ = machine(&mut self.clone(), &mut words, true);
+        let _ = machine(&mut self.clone(), &mut words, VERSION);
         match words {
             Words::Written(words) => words.iter().flat_map(|w| w.to_le_bytes()).collect(),
             Words::Read(_) => Vec::new(),
@@ -32,7 +35,7 @@ impl StepMachine {
         let mut m = StepMachine::default();
         match words.next::<u64>()? {
             1 => v1::load(&mut m, &mut words)?,
-            version @ (WITHOUT_DROPPED | VERSION) => machine(&mut m, &mut words, version == VERSION)?,
+            version @ WITHOUT_DROPPED..=VERSION => machine(&mut m, &mut words, version)?,
             _ => return None,
         }
         words.is_over().then_some(m)
@@ -40,7 +43,7 @@ impl StepMachine {
 }
 
 /// All words behind the version, in their order.
-fn machine(m: &mut StepMachine, w: &mut Words, has_dropped: bool) -> Option<()> {
+fn machine(m: &mut StepMachine, w: &mut Words, version: u64) -> Option<()> {
     let (t, g, threads) = (&mut m.turns, &mut m.gradients, &mut m.threads.list);
     w.number(&mut m.steps)?;
     w.pair(&mut m.stands, &mut m.count)?;
@@ -61,7 +64,13 @@ fn machine(m: &mut StepMachine, w: &mut Words, has_dropped: bool) -> Option<()> 
     w.count(&mut t.parties, SLOTS)?;
     w.count(&mut t.optimizers, SLOTS)?;
     w.count(threads, MAX)?;
-    if has_dropped {
+    if version > WITHOUT_ONCE {
+        w.bits([&mut t.once, &mut t.leads, &mut t.left_out, &mut t.one_line])?;
+        w.pair(&mut t.swaps, &mut t.alone)?;
+        w.pair(&mut t.in_a_row, &mut t.extra_site)?;
+        w.number(&mut t.extras)?;
+    }
+    if version > WITHOUT_DROPPED {
         w.count(&mut t.dropped, SLOTS)?;
         for Dropped { sites: [first, last], used } in &mut t.dropped {
             w.pair(first, last)?;
@@ -69,7 +78,7 @@ fn machine(m: &mut StepMachine, w: &mut Words, has_dropped: bool) -> Option<()> 
         }
     }
     w.numbers(g.sample.each_mut())?;
-    t.parties.iter_mut().try_for_each(|p| party(p, w))?;
+    t.parties.iter_mut().try_for_each(|p| party(p, w, version))?;
     for (id, label) in &mut t.optimizers {
         w.number(id)?;
         w.number(label)?;
@@ -77,7 +86,7 @@ fn machine(m: &mut StepMachine, w: &mut Words, has_dropped: bool) -> Option<()> 
     threads.iter_mut().try_for_each(|t| thread(t, w))
 }
 
-fn party(p: &mut Party, w: &mut Words) -> Option<()> {
+fn party(p: &mut Party, w: &mut Words, version: u64) -> Option<()> {
     let ([first_site, last_site], [first_recent, last_recent]) = (&mut p.sites, &mut p.recent);
     w.pair(&mut p.label, &mut p.thread.0)?;
     w.numbers([&mut p.first, &mut p.last, &mut p.start])?;
@@ -88,7 +97,13 @@ fn party(p: &mut Party, w: &mut Words) -> Option<()> {
     w.pair(&mut p.turns, &mut p.base)?;
     w.pair(&mut p.credit, &mut p.gap)?;
     w.pair(&mut p.widest, &mut p.clean)?;
-    w.pair(&mut p.dirty, &mut p.uneven)
+    w.pair(&mut p.dirty, &mut p.uneven)?;
+    if version > WITHOUT_ONCE {
+        w.pair(&mut p.alike, &mut p.wide)?;
+        w.numbers([&mut p.extras])?;
+        w.number(&mut p.extra_site)?;
+    }
+    Some(())
 }
 
 fn thread(t: &mut Thread, w: &mut Words) -> Option<()> {

@@ -2,6 +2,7 @@
 
 mod patterns;
 mod sequences;
+mod unequal;
 
 use super::super::{Addr, Block, Phase, StackId};
 use super::*;

@@ -4,70 +4,27 @@
 //! is a step unless a party is seen to take turns: to come back for single beats, twice after the same number of the
 //! others' beats. That is a loop with several optimizers in it (a GAN, the outer optimizer of MAML), and its steps are
 //! the beats of that party, the *marker*, from the first turn on. Optimizers that replace one another never come back,
-//! and models that are trained by turns of many steps do not come back for a single one.
+//! and models that are trained by turns of many steps do not come back for a single one. Where each of the others ran
+//! once between two beats of the marker, some may be left out (`once.rs`).
+//!
+//! A party that runs right after its own beat for gradients from another place is *extra*: a regularization now and
+//! then, which belongs to the beat before and is counted among none. A loop of several such runs is another one.
 
+use super::party::{ALIKE, LIMIT, Manner, Party, SETTLED, UNEVEN_SETTLED};
 use super::threads::Window;
 use crate::event::ThreadId;
 
 /// Parties, and optimizers, that are told apart. The one that ran longest ago makes room.
 pub(super) const SLOTS: usize = 32;
-/// Beats of others between two of a party beyond which it takes no turns with them.
-pub(super) const LIMIT: u32 = 32;
 /// The name under which hooks inside a backward count, all of them together.
 pub(super) const IN_BACKWARD: u64 = u64::MAX;
-/// Turns after which it is settled that a loop takes turns. Before, a marker that runs twice in a row shows that it
-/// was chance, and what was taken for parts of steps are steps after all.
-const SETTLED: u32 = 8;
-/// Turns after which it does not matter that there were now more and now fewer beats of others between them; until
-/// when that is settled.
-const UNEVEN: u32 = 32;
-const UNEVEN_SETTLED: u32 = 128;
 /// Steps of a party that began anew after gradients were dropped, beyond which dropping them says nothing.
 const DROPPERS: u32 = 8;
 
+/// Extra runs in a row that are no regularization, but another loop.
+const MOVED: u32 = 8;
 /// Times in a row that an optimizer must have used gradients of a place where they were dropped before, for a drop there to be a step again.
 const USED: u32 = 3;
-
-/// Optimizers that step together, or a place whose steps were skipped so far.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct Party {
-    /// Its name, from 1.
-    pub(super) label: u32,
-    /// Numbers of its first and its last beat; 0: none.
-    pub(super) first: u64,
-    pub(super) last: u64,
-    /// Who ran it last.
-    pub(super) thread: ThreadId,
-    /// It has come back after others.
-    pub(super) returned: bool,
-    /// All of its steps were skipped so far: its optimizer is not known.
-    pub(super) bare: bool,
-    /// Stacks of the first and last backward before its last regular turn.
-    pub(super) sites: [u32; 2],
-    /// The same of its last beat.
-    pub(super) recent: [u32; 2],
-    /// Single beats in a row, each after beats of others.
-    pub(super) turns: u32,
-    /// Number of the first of them.
-    pub(super) start: u64,
-    /// Who had run before it, and how often in a row.
-    pub(super) prior: u32,
-    pub(super) lead: u32,
-    /// Steps there were before it.
-    pub(super) base: u32,
-    /// The last so many of those were a beat each: parts of the first turn, if there were as many before later ones.
-    pub(super) credit: u32,
-    /// Beats of others before its last turn.
-    pub(super) gap: u32,
-    /// The most of them before a turn.
-    pub(super) widest: u32,
-    /// Turns, from the third on, before which there were not as many as before the one before.
-    pub(super) uneven: u32,
-    /// Backwards in its last step whose gradients were kept until the optimizer ran; 0: there was none.
-    pub(super) clean: u32,
-    /// Steps since then.
-    pub(super) dirty: u32,
-}
 
 /// A place whose gradients were dropped before an optimizer ever used them: there that is no step that was skipped.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -106,6 +63,23 @@ pub(super) struct Turns {
     pub(super) held: u32,
     /// Beats that were no steps since it was chosen.
     pub(super) swallowed: u32,
+    /// Each of the others ran once between two of the marker's beats when it was chosen: a loop without one within it.
+    pub(super) once: bool,
+    /// The marker's beat is the first of its step, not the last.
+    pub(super) leads: bool,
+    /// Times that the marker has run alone since it is the marker.
+    pub(super) alone: u32,
+    /// Another has run alone since it was chosen.
+    pub(super) left_out: bool,
+    /// One line trains it and the others.
+    pub(super) one_line: bool,
+    /// Times that another took its place though it had.
+    pub(super) swaps: u32,
+    /// Which of the last beats that were a step each were extra, the last one in the lowest bit; where the last of them
+    /// was called from, and how many were in a row.
+    pub(super) extras: u64,
+    pub(super) extra_site: u32,
+    pub(super) in_a_row: u32,
 }
 
 /// What a beat brought about.
@@ -117,16 +91,6 @@ pub(super) struct Heard {
     pub(super) count: u32,
     /// It ends a step.
     pub(super) ends: bool,
-}
-
-#[derive(Clone, Copy, PartialEq)]
-enum Manner {
-    /// Others ran since.
-    Turn,
-    /// Nobody did.
-    Again,
-    /// Nobody did, and its gradients come from another place: a regularization now and then.
-    Extra,
 }
 
 impl Turns {
@@ -242,30 +206,38 @@ impl Turns {
         self.optimizers.push((id, label));
     }
 
-    fn party(&self, label: u32) -> Option<&Party> {
+    pub(super) fn party(&self, label: u32) -> Option<&Party> {
         self.parties.iter().find(|p| p.label == label)
     }
 
     /// Beat of a party whose last backwards were called from these places, when `count` steps have ended.
     fn beat(&mut self, label: u32, sites: [u32; 2], thread: ThreadId, count: u32) -> Heard {
-        self.beats = self.beats.saturating_add(1);
-        let now = self.beats;
         let Some(was) = self.party(label).copied() else {
             return Heard { label, count: count.saturating_add(1), ends: true };
         };
         let (manner, gap) = self.manner(&was, sites);
+        if manner == Manner::Extra {
+            let (count, ends) = self.extra(label, sites, count);
+            return Heard { label, count, ends };
+        }
+        self.in_a_row = 0;
+        self.beats = self.beats.saturating_add(1);
+        let now = self.beats;
         let prior = self.party(was.prior).map_or(0, |p| p.last);
         // As many as before the turn before; of the first one, those count that take part.
         let same = was.turns > 0 && was.gap == gap || was.turns == 1 && was.lead == gap && prior > was.start;
+        let others = self.parties.iter().filter(|p| p.label != label && p.last > was.last).count();
+        let wide = gap as usize > others;
         let mut p = was;
         p.series(manner, gap, now, (self.latest, self.stretch), (count, self.singly));
+        if p.start == now {
+            (p.extras, p.extra_site) = (self.extras, self.extra_site);
+        }
+        p.wide = p.wide.saturating_add(u32::from(wide && manner == Manner::Turn && was.last > 0));
         p.returned |= was.last > 0 && was.last < now - 1;
-        (p.last, p.thread, p.recent) = (now, thread, sites);
+        (p.last, p.thread, p.recent, p.sites) = (now, thread, sites, sites);
         if was.last == 0 {
             (p.first, self.newest) = (now, now);
-        }
-        if manner != Manner::Extra {
-            p.sites = sites;
         }
         let elected = manner == Manner::Turn && p.takes_turns(same) && !self.is_drawn(&was, sites, gap);
         self.stretch = if self.latest == label { self.stretch.saturating_add(1) } else { 1 };
@@ -273,16 +245,44 @@ impl Turns {
         self.parties.iter_mut().filter(|o| o.label == label).for_each(|o| *o = p);
         let (count, ends) = match self.party(self.marker).copied() {
             Some(_) if self.marker == label => self.marked(&was, &p, manner, count),
-            Some(marker) => self.between(&marker, &p, elected, count),
-            None => (self.single(count), true),
+            Some(marker) => self.between(&marker, &was, &p, elected, count),
+            None => (self.single(count, false), true),
         };
-        let count = if ends && elected && self.marker == 0 { self.elect(label, count) } else { count };
+        let within = self.marker != label && self.once && elected && wide && p.has_loop_before();
+        if within && p.alike >= ALIKE {
+            self.begin_anew(label, count);
+        }
+        if ends && elected && self.marker == 0 || within {
+            return Heard { label, count: self.elect(label, count, !wide && p.is_mostly_once()), ends: true };
+        }
         Heard { label, count, ends }
+    }
+
+    /// A party runs again, for gradients from another place.
+    fn extra(&mut self, label: u32, sites: [u32; 2], count: u32) -> (u32, bool) {
+        self.in_a_row = self.in_a_row.saturating_add(1);
+        let moved = self.in_a_row >= MOVED;
+        for p in self.parties.iter_mut().filter(|p| p.label == label) {
+            p.recent = sites;
+            if moved {
+                (p.sites, p.turns) = (sites, 0);
+            }
+        }
+        self.extra_site = sites[0];
+        if self.marker == 0 {
+            return (self.single(count, true), true);
+        }
+        if !moved {
+            return (count, false);
+        }
+        // That is no regularization: the program goes on from there.
+        (self.marker, self.singly, self.extras) = (0, self.in_a_row, 0);
+        (count.saturating_add(self.in_a_row), true)
     }
 
     /// How a party comes that `was` so before, and after how many beats of others.
     fn manner(&mut self, was: &Party, sites: [u32; 2]) -> (Manner, u32) {
-        let gap = u32::try_from((self.beats - 1).saturating_sub(was.last)).unwrap_or(u32::MAX);
+        let gap = u32::try_from(self.beats.saturating_sub(was.last)).unwrap_or(u32::MAX);
         let mut others = self.parties.iter().filter(|p| p.label != was.label && p.last > 0);
         let found = if was.last == 0 {
             // Not there before: what counts is who came with it.
@@ -297,8 +297,13 @@ impl Turns {
         } else if others.any(|p| p.sites[0] == sites[0]) {
             // The others' backward ran before it, and their optimizer did not.
             (Manner::Turn, 1)
+        } else if sites[1] == was.sites[1]
+            || was.recent == sites && (self.marker == 0 || !self.once && self.marker != was.label)
+        {
+            // Gradients from elsewhere were dropped before; or it is not the first time there.
+            (Manner::Again, 0)
         } else {
-            (Manner::Extra, 0)
+            return (Manner::Extra, 0);
         };
         self.fresh = self.fresh.saturating_add(1);
         found
@@ -314,23 +319,26 @@ impl Turns {
     }
 
     /// A beat that is a step as long as none takes turns.
-    fn single(&mut self, count: u32) -> u32 {
+    pub(super) fn single(&mut self, count: u32, is_extra: bool) -> u32 {
         self.singly = self.singly.saturating_add(1);
+        self.extras = self.extras << 1 | u64::from(is_extra);
         count.saturating_add(1)
     }
 
     /// A beat of the marker, which `was` so before: how many steps there are now, and whether it ends one.
     fn marked(&mut self, was: &Party, p: &Party, manner: Manner, count: u32) -> (u32, bool) {
+        if self.once {
+            return self.with_or_without(manner, count);
+        }
         // Threads do not wait for each other: what another one runs refutes nothing.
         let beside = self.parties.iter().any(|o| {
             let recent = o.last > 0 && self.beats.saturating_sub(o.last) <= u64::from(LIMIT);
             recent && o.label != p.label && o.thread == p.thread
         });
         match manner {
-            Manner::Extra => (count, false),
             Manner::Again if beside => (self.refuted(was, count), true),
             Manner::Turn if beside && !p.is_regular() => (self.refuted(was, count), true),
-            Manner::Again | Manner::Turn => {
+            _ => {
                 self.held = 0;
                 self.fosters |= self.newest > was.last;
                 (count.saturating_add(1), true)
@@ -338,22 +346,27 @@ impl Turns {
         }
     }
 
-    /// A beat of another than the marker.
-    fn between(&mut self, marker: &Party, p: &Party, elected: bool, count: u32) -> (u32, bool) {
+    /// A beat of another than the marker, which `was` so before.
+    fn between(&mut self, marker: &Party, was: &Party, p: &Party, elected: bool, count: u32) -> (u32, bool) {
         if p.first == self.beats && !self.fosters {
             // The program has gone on to something else.
-            (self.marker, self.singly) = (0, 0);
-            return (self.single(count), true);
+            let count = count.saturating_add(self.unfinished());
+            self.marker = 0;
+            (self.singly, self.extras) = (0, 0);
+            return (self.single(count, false), true);
         }
         self.held = self.held.saturating_add(1);
         self.swallowed = self.swallowed.saturating_add(1);
+        if self.once && marker.thread == p.thread {
+            return if was.last > marker.last { self.swap(p, count) } else { (count, false) };
+        }
         let bound = if marker.thread == p.thread { marker.reach() } else { LIMIT };
         let instead = p.first > marker.last && elected;
         if self.held <= bound && !instead {
             return (count, false);
         }
         // The marker has not come when it should: they were steps, also those before a series that began since.
-        (self.marker, self.singly) = (0, self.held);
+        (self.marker, self.singly, self.extras) = (0, self.held, 0);
         for p in self.parties.iter_mut().filter(|p| p.turns > 0 && p.start > marker.last) {
             let held = u32::try_from(p.start - marker.last - 1).unwrap_or(0);
             (p.base, p.credit) = (p.base.saturating_add(held), held);
@@ -361,15 +374,21 @@ impl Turns {
         (count.saturating_add(self.held), true)
     }
 
-    /// A party has come back after as many beats of others as before.
-    fn elect(&mut self, label: u32, count: u32) -> u32 {
+    /// A party has come back after as many beats of others as before; `once`: after one of each.
+    fn elect(&mut self, label: u32, count: u32, once: bool) -> u32 {
         let Some(p) = self.party(label).copied() else { return count };
         self.fosters = self.newest > (self.beats - 1).saturating_sub(u64::from(p.gap));
         // Who ran before the first turn takes part, or somebody new does each time.
-        let whole = self.fosters || self.party(p.prior).is_some_and(|o| o.last > p.start);
-        let first = if whole { p.credit.min(p.widest) } else { 0 };
+        let prior = self.party(p.prior);
+        let whole = self.fosters || prior.is_some_and(|o| o.last > p.start);
+        let first = if whole { p.first_round(prior.map_or(0, |o| o.sites[0])) } else { 0 };
+        let first = if once { first.saturating_add(self.before(&p, first)) } else { first };
         let rounds = p.base.saturating_sub(first).saturating_add(p.turns).min(count);
         (self.marker, self.held, self.singly, self.swallowed) = (p.label, 0, 0, count - rounds);
+        (self.once, self.leads, self.swaps) = (once && !self.fosters, false, 0);
+        (self.alone, self.left_out) = (0, false);
+        self.one_line =
+            self.parties.iter().any(|o| o.label == p.prior && o.recent[0] == p.recent[0] && p.recent[0] != 0);
         rounds
     }
 
@@ -378,59 +397,7 @@ impl Turns {
         let chance = m.turns < if m.is_even() { SETTLED } else { UNEVEN_SETTLED };
         let count = count.saturating_add(if chance { self.swallowed.saturating_add(1) } else { 1 });
         self.singly = if chance { count.saturating_sub(m.base) } else { 1 };
-        self.marker = 0;
+        (self.marker, self.extras) = (0, 0);
         count
-    }
-}
-
-impl Party {
-    /// Beat number `now` is of it, after so many in a row of `prior`'s, when `count` steps have ended, the last of which (`singly`) were
-    /// a beat each.
-    fn series(&mut self, manner: Manner, gap: u32, now: u64, prior: (u32, u32), (count, singly): (u32, u32)) {
-        match manner {
-            Manner::Extra => {}
-            Manner::Again => self.turns = 0,
-            Manner::Turn if self.turns == 0 || gap > self.limit() => {
-                (self.turns, self.base, self.credit) = (1, count, gap.min(singly));
-                (self.gap, self.widest, self.uneven) = (gap, 0, 0);
-                (self.start, self.prior, self.lead) = (now, prior.0, prior.1);
-            }
-            Manner::Turn => {
-                self.uneven = self.uneven.saturating_add(u32::from(self.turns > 1 && self.gap != gap));
-                self.turns = self.turns.saturating_add(1);
-                (self.gap, self.widest) = (gap, self.widest.max(gap));
-                if self.turns == SETTLED {
-                    self.credit = self.credit.min(self.widest);
-                }
-            }
-        }
-    }
-
-    /// It has come back for single beats often enough, the last time after the `same` number of others as before.
-    fn takes_turns(&self, same: bool) -> bool {
-        let often = self.turns >= UNEVEN || self.turns >= 2 && same && self.is_even();
-        often && (1..=LIMIT).contains(&self.gap)
-    }
-
-    fn is_even(&self) -> bool {
-        self.uneven <= self.turns / 4
-    }
-
-    fn is_regular(&self) -> bool {
-        self.is_even() || self.turns >= UNEVEN
-    }
-
-    /// Beats of others after which its turns are over.
-    fn limit(&self) -> u32 {
-        if self.turns < SETTLED { LIMIT } else { self.widest.saturating_mul(2).saturating_add(1).min(LIMIT) }
-    }
-
-    /// Beats of others after which it should have come.
-    fn reach(&self) -> u32 {
-        if self.uneven == 0 {
-            self.widest
-        } else {
-            self.widest.saturating_mul(2).saturating_add(1).min(LIMIT)
-        }
     }
 }

@@ -3,8 +3,9 @@
 use super::words::Words;
 use crate::event::ThreadId;
 use crate::event::steps::machine::{PARTS, StepMachine};
+use crate::event::steps::party::{LIMIT, Party};
 use crate::event::steps::threads::{MAX, Thread, Window};
-use crate::event::steps::turns::{LIMIT, Party, Turns};
+use crate::event::steps::turns::Turns;
 
 /// Optimizers that were told apart.
 const SLOTS: usize = 16;
