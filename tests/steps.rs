@@ -1,6 +1,6 @@
 //! Steps of real training loops: as many as the script has made, by the source that it deserves.
 //!
-//! The scripts (`tests/python/steps.py`, `patterns.py`) count for themselves; `strandline report` must agree, and with torch
+//! The scripts (`tests/python/steps.py`, `patterns.py`, `unequal.py`) count for themselves; `strandline report` must agree, and with torch
 //! about the peak.
 
 mod support;
@@ -180,15 +180,25 @@ fn a_compiled_model() {
     counts("compiled", "optimizer");
 }
 
-#[test]
-fn patterns_of_optimizers() {
-    let folder = Folder::new("patterns");
-    let said =
-        Job::python::<&str>(&folder, "tests/python/patterns.py", &[]).run_imported().succeeded().stdout();
-    assert!(said.lines().count() >= 36, "{said}");
+/// All cases of a script that forks for each.
+fn counts_each(script: &str, at_least: usize) {
+    let folder = Folder::new(script);
+    let path = format!("tests/python/{script}.py");
+    let said = Job::python::<&str>(&folder, &path, &[]).run_imported().succeeded().stdout();
+    assert!(said.lines().count() >= at_least, "{said}");
     for line in said.lines() {
         let script: Value = serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {line}"));
         let case = script["case"].as_str().expect("a name");
         Ran::of(case, line, &folder.join(&format!("{case}.strand"))).steps("optimizer");
     }
+}
+
+#[test]
+fn patterns_of_optimizers() {
+    counts_each("patterns", 35);
+}
+
+#[test]
+fn optimizers_that_do_not_run_in_each_iteration() {
+    counts_each("unequal", 22);
 }
