@@ -103,7 +103,7 @@ impl Party {
     /// Of the steps before its first turn, the last so many are parts of it: as many beats as before later ones, and
     /// what was extra among them. `regular`: where those are called from by now.
     pub(super) fn first_round(&self, regular: u32) -> u32 {
-        let (all, extra, older) = self.beats_before(self.credit.min(u64::BITS));
+        let (all, extra, older) = self.beats_before(self.credit);
         // What seemed extra after several beats from elsewhere was the begin of this loop, if it is the rule here.
         if extra > 0 && older > 1 && self.extra_site == regular {
             return all.min(self.widest);
@@ -115,6 +115,7 @@ impl Party {
     /// of them were extra, and how many came before those.
     fn beats_before(&self, regular: u32) -> (u32, u32, u32) {
         let (mut extra, mut older, mut bits) = (0, 0, self.extras);
+        let regular = regular.min(u64::BITS);
         let mut left = regular;
         while left > 0 {
             if bits & 1 == 0 {
