@@ -4,14 +4,14 @@ the statement that keeps it.
 
 usage: holders_table.py --strandline BIN [--python PY] [--wheels DIR] --out DIR [--only REGEX] [--jobs N] [--times N] [--seconds S] [--card SIZE] [--keeps]
 
-The truth is the text of the statement, below, or a line's mark `# KEEPS CASE` (--keeps: keeps.py, kept_more.py, kept_by_others.py, kept_by_graphs.py of tests/python; `# NONE CASE`
-there). Where it is None the leak has no line of the user's own: a package keeps it, a cycle or the allocator. `right`: the report names that very line.
+The truth is the text of the statement, below, or a line's mark `# KEEPS CASE` (--keeps: MARKED; `# NONE CASE` there). Where it is None the leak has no line of the user's own: a package keeps it, a cycle or the allocator. `right`: the report names that very line.
 WRONG, another line, must never be. Exit status 1 where something is wrong, or less was found than must be: 90 % of holders, 80 % of lines.
 """
 import argparse, concurrent.futures, json, os, re, shutil, subprocess, sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 PYTHON = os.path.join(HERE, "..", "python")
+MARKED = ("keeps.py", "kept_more.py", "kept_by_others.py", "kept_by_graphs.py")
 # Name, script with its arguments, steps that it makes, what the first holder's name begins with, and the statement that keeps.
 # Nobody holds what has no name: that is left out of the count of holders.
 LEAKS = [
@@ -118,7 +118,9 @@ def run(case, number):
     return row
 
 
-cases = ([] if args.no_leakbench else LEAKS) + ([c for f in ("keeps.py", "kept_more.py", "kept_by_others.py", "kept_by_graphs.py") if os.path.exists(os.path.join(PYTHON, f)) for c in marked(os.path.join(PYTHON, f))] if args.keeps else [])
+cases = [] if args.no_leakbench else list(LEAKS)
+if args.keeps:
+    cases += [case for file in MARKED for case in marked(os.path.join(PYTHON, file))]
 cases = [c for c in cases if re.search(args.only, c[0])]
 os.makedirs(args.out, exist_ok=True)
 rows = []
