@@ -137,4 +137,14 @@ except strandline.Leaked as leaked:
 with strandline.watch_region(limit=None) as region:
     history.append(block())
 assert region.left.lines[0].kept_at is None
+# Lines of a file that was modified since are not what ran.
+pathlib.Path(__file__).touch()
+try:
+    with strandline.watch_region():
+        list_of_a_module()
+    raise SystemExit("it left nothing")
+except strandline.Leaked as leaked:
+    line = leaked.left.lines[0]
+    assert (line.kept_at, line.modified_source) == (None, __file__), leaked
+    assert f"kept at unknown: {__file__} was modified after the run began" in str(leaked)
 print("done")

@@ -83,7 +83,8 @@ fn is_out_of_reach(feed: &Feed) -> bool {
     !is_read && Target::recorded(&summary.who).is_alive()
 }
 
-/// Gives each line the statement that keeps what it allocated, where that is known from who keeps it. `began`: when the recording did, in
+/// Gives each line the statement that keeps what it allocated, where that is known from who keeps it, or the file that was not searched for it because
+/// it was modified since. `began`: when the recording did, in
 /// nanoseconds of the Unix epoch. `frames`: of all stacks that allocated what a line has left.
 fn add_statements<'n>(
     left: &mut Value,
@@ -99,9 +100,12 @@ fn add_statements<'n>(
     for (i, line) in lines.into_iter().flatten().enumerate() {
         let is_same = |t: &&Value| ["file", "line", "node"].iter().all(|key| t.get(key) == line.get(key));
         let scopes = told.iter().find(is_same).and_then(|t| t.get("scopes")?.as_array());
-        if let Some(kept) = scopes.and_then(|scopes| kept_in_scopes(scopes, frames(i), replay, began)) {
-            line["kept_at"] =
-                json!({ "file": kept.file, "line": kept.line, "source": kept.source, "remedy": kept.remedy });
+        match scopes.map(|scopes| kept_in_scopes(scopes, frames(i), replay, began)) {
+            Some(Ok(kept)) => {
+                line["kept_at"] = json!({ "file": kept.file, "line": kept.line, "source": kept.source, "remedy": kept.remedy });
+            }
+            Some(Err(modified)) => line["modified_source"] = json!(modified),
+            None => (),
         }
     }
     Ok(())

@@ -42,6 +42,8 @@ class Line:
     """Who keeps them, the nearest name first, where that was asked and found: for what was more than a limit."""
     kept_at: Optional[str] = None
     """The statement in your source that puts them there, as `file:line: statement`, where exactly one was found."""
+    modified_source: Optional[str] = None
+    """A file that was not searched for that statement, because it was modified after the run began."""
     addresses: Sequence[tuple[int, int, int]] = field(default=(), repr=False, compare=False)
     """Device, address and bytes of the last of them."""
 
@@ -86,6 +88,9 @@ def describe(lines: Sequence[Line], what: str = "allocated at") -> list[str]:
             rows.append(f"{'':>24}  kept by {x.kept_by}")
         if x.kept_at is not None:
             rows.append(f"{'':>24}  kept at {x.kept_at}")
+        if x.modified_source is not None:
+            said = f"unknown: {x.modified_source} was modified after the run began, so it was not searched"
+            rows.append(f"{'':>24}  kept at {said}")
     return [*rows, f"  and {len(lines) - _LISTED} more lines"] if len(lines) > _LISTED else rows
 
 
@@ -214,14 +219,16 @@ class Region:
         if path is not None and asked:
             with contextlib.suppress(_library.Error):
                 rows = self._ask(path, "--kept-by", json.dumps(asked))["lines"]
-        statements = {(x["file"], x["line"], x.get("node")): x["kept_at"] for x in rows if x.get("kept_at")}
+        told = {(x["file"], x["line"], x.get("node")): x for x in rows}
 
         def known(i: int, line: Line) -> Line:
-            kept = statements.get((line.file, line.line, line.node))
+            row = told.get((line.file, line.line, line.node), {})
+            kept = row.get("kept_at")
             return replace(
                 line,
                 kept_by=in_words(found[i]) if found.get(i) else None,
                 kept_at=f"{kept['file']}:{kept['line']}: {kept['source']}" if kept else None,
+                modified_source=row.get("modified_source"),
             )
 
         return replace(left, lines=tuple(known(i, line) for i, line in enumerate(left.lines)))

@@ -155,7 +155,8 @@ def _near(lines: Any) -> list[Any]:
     def short(text: Optional[str]) -> Optional[str]:
         return text[len(here) :] if text is not None and text.startswith(here) else text
 
-    return [dataclasses.replace(line, file=short(line.file), your_line=short(line.your_line), kept_at=short(line.kept_at)) for line in lines]
+    names = ("file", "your_line", "kept_at", "modified_source")
+    return [dataclasses.replace(line, **{name: short(getattr(line, name)) for name in names}) for line in lines]
 
 
 def summary(told: list[dict[str, Any]], all_tests: bool) -> list[str]:

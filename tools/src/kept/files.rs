@@ -84,21 +84,24 @@ fn search(
     Some((one, other))
 }
 
-/// The same for what Python itself has named, in the words of the probe's answer: `scopes`, the nearest first. `stack`: where it was allocated.
+/// The same of one statement, for what Python itself has named, in the words of the probe's answer: `scopes`, the nearest first. `stack`: where it
+/// was allocated.
 pub(crate) fn kept_in_scopes<'a>(
     scopes: &[Value],
     stack: impl IntoIterator<Item = &'a Frame>,
     replay: &Replay,
     began: u64,
-) -> Option<KeptAt> {
+) -> Result<KeptAt, Option<String>> {
     if !is_of_this_machine(replay) {
-        return None;
+        return Err(None);
     }
     let is_own = |file: &str| !file.is_empty() && !replay.is_installed(file);
     let stacks: Vec<&Frame> = stack.into_iter().filter(|f| is_own(&f.file)).collect();
     let lines: Vec<(&str, u32)> = stacks.iter().map(|f| (f.file.as_str(), f.line)).collect();
-    let look = Look { texts: &Texts::of(replay, began), stacks: &stacks, lines: &lines };
-    look.first(scopes.iter().map(|scope| (scope, scope)), &Value::Null, &is_own)
+    let texts = Texts::of(replay, began);
+    let look = Look { texts: &texts, stacks: &stacks, lines: &lines };
+    let found = look.first(scopes.iter().map(|scope| (scope, scope)), &Value::Null, &is_own);
+    found.ok_or_else(|| texts.modified.into_inner())
 }
 
 fn number(v: &Value, key: &str) -> u64 {
