@@ -6,7 +6,7 @@ use super::objects::{
 };
 use crate::platform::memory::is_address;
 use crate::platform::memory::read;
-use crate::python::collector::is_tracked;
+use crate::python::tracked::is_tracked;
 use std::cell::Cell;
 
 /// Bases of a class that are looked at.

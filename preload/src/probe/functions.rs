@@ -1,9 +1,9 @@
 //! Autograd functions that are objects of Python's: the contexts of `torch.autograd.Function`, which nodes run.
 
 use super::objects::{BASIC_SIZE, Map, Python, TYPE, TYPE_BASE};
-use super::remembered::are_tracked;
 use crate::platform::memory::is_address;
 use crate::platform::pages::Pages;
+use crate::python::tracked::are_tracked;
 
 /// Most words of such an object.
 const MOST: u64 = 128;

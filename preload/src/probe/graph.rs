@@ -229,16 +229,11 @@ impl Walk {
 
     /// Wants more, and goes on to the graphs of more tensors.
     pub(super) fn go_further(&mut self, tops: Vec<(u64, u64)>, wanted: HashSet<u64>) {
-        self.wanted = wanted;
-        self.asked = self.objects.len();
-        for kept in self
-            .kept_objects()
-            .into_iter()
-            .filter(|kept| self.wanted.contains(&kept.what))
-            .collect::<Vec<_>>()
-        {
+        let seen = self.objects.iter().filter(|kept| wanted.contains(&kept.what));
+        for kept in seen.copied().collect::<Vec<Kept>>() {
             self.find(kept);
         }
+        (self.wanted, self.asked) = (wanted, self.objects.len());
         for (tensor, node) in tops {
             if let std::collections::hash_map::Entry::Vacant(new) = self.from.entry(node) {
                 new.insert(0);

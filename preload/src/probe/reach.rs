@@ -4,11 +4,11 @@
 use super::budget::Budget;
 use super::close::{self, Close};
 use super::graph;
-use super::remembered::are_tracked;
 use super::types::Types;
 use super::work::Work;
 use super::world::World;
 use crate::platform::pages::Pages;
+use crate::python::tracked::are_tracked;
 
 impl Work {
     /// Looks at what the user's own names lead to, and at what graphs keep of Python's objects.

@@ -1,8 +1,8 @@
 //! What torch has in C++ for an object of Python's: hooks of nodes, what hooks have made of a saved tensor, notes of anomaly mode.
 
-use super::remembered::are_tracked;
 use crate::platform::memory::{self, is_address};
 use crate::platform::pages::Pages;
+use crate::python::tracked::are_tracked;
 use std::collections::HashMap;
 
 /// Its classes, as their type information is called, and where objects of Python's are in them: what packs, what unpacks and what was packed; the

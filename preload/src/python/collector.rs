@@ -9,13 +9,12 @@
 //! Every free is recorded with whether the collector was at work: what it frees was kept by reference cycles. And the first
 //! allocation after a full collection says that there was one: what lives on after it is not kept by cycles alone.
 
+use super::tracked::{HEADER, neighbours};
 use super::version;
 use crate::platform::memory::{self, read};
 use crate::platform::real;
 use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering::Relaxed};
 
-/// Bytes of an object's collector header, which lies before the object.
-pub(crate) const HEADER: u64 = 16;
 /// Words of the interpreter's state that are searched.
 const SEARCHED: usize = 2048;
 /// Distance of the generations from each other.
@@ -215,20 +214,6 @@ fn ended(w: &Work) -> u64 {
     w.collections.load(Relaxed).wrapping_add(1)
 }
 
-/// Neighbours of a header, where both point back to it: it is in one of the lists.
-fn neighbours(header: u64) -> Option<[u64; 2]> {
-    let [next, previous] = memory::at::<2>(header)?.map(|w| w & !3);
-    let [_, back] = memory::at::<2>(next)?;
-    let [forth, _] = memory::at::<2>(previous)?;
-    (back & !3 == header && forth & !3 == header).then_some([next, previous])
-}
-
-/// Whether an object is tracked at this moment; the address may be that of an object that is gone. With the GIL held, while the
-/// collector is not at work: an object that is not tracked any more, and memory that is none, have no neighbours that know them.
-pub(crate) fn is_tracked(object: u64) -> bool {
-    object > HEADER && neighbours(object - HEADER).is_some()
-}
-
 /// How far a slice of a walk has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reached {
@@ -343,7 +328,9 @@ impl Walk {
 
 #[cfg(test)]
 mod tests {
+    use super::super::tracked::{are_tracked, is_tracked};
     use super::*;
+    use crate::platform::pages::Pages;
 
     /// The state of an interpreter of a version with lists of objects; which object is where.
     struct Lists {
@@ -444,7 +431,9 @@ mod tests {
             }
             assert!(!l.find().expect("found").is_at_work(), "{minor}");
             assert_eq!(l.walk(&mut Walk::default(), 99), (vec![5, 4, 2, 1, 0, 3], Reached::End), "{minor}");
-            assert!(is_tracked(l.header(3) + HEADER) && !is_tracked(0));
+            let objects = [l.header(3) + HEADER, 0, l.header(3) + HEADER + 8];
+            assert_eq!(objects.map(is_tracked), [true, false, false]);
+            assert_eq!(are_tracked(&Pages::default(), &objects), [true, false, false]);
             let (flag, long_lived) = (l.word(l.places().at_work), l.word(l.places().long_lived));
             l.state[flag] = 1;
             assert!(l.find().expect("found").is_at_work());

@@ -6,6 +6,7 @@ mod initializing;
 pub(crate) mod interpreter;
 pub(crate) mod object;
 pub(crate) mod packages;
+pub(crate) mod tracked;
 pub(crate) mod uncounted;
 pub(crate) mod untraced;
 pub(crate) mod version;
