@@ -49,7 +49,7 @@ for name in names:
     said = polar.execute(f"SELECT {quoted} FROM {name}", eager=True)
     assert sorted(map(repr, plain(said.rows()))) == sorted(map(repr, rows)), name
     if name == "events":
-        count = "SELECT rank, COUNT(*) AS count, COUNT(DISTINCT kind) AS kinds, MAX(step) AS steps, SUM(CASE WHEN kind = 'alloc' THEN 1 ELSE 0 END)::BIGINT AS allocs FROM events GROUP BY rank"
+        count = "SELECT rank, COUNT(*) AS count, COUNT(DISTINCT kind) AS kinds, MAX(step) AS steps, SUM(CASE WHEN kind = 'alloc' THEN 1 ELSE 0 END)::BIGINT AS allocs FROM events GROUP BY rank ORDER BY rank"
         rows = plain(duck.execute(count).fetchall())
         columns_of_count = [c[0] for c in duck.description]
         whole[name] = {"columns": columns, "counted": [dict(zip(columns_of_count, row)) for row in rows]}
