@@ -1,5 +1,6 @@
 //! Commands of the README and of docs/ that only read recordings are run as they are written, on a frozen recording under the names that the
-//! pages use, and those that start a job, with a small one. That all others are taken by the command line is tested in tools/src/cli/tests/documented.rs; what they do, where their subject is.
+//! pages use, and those that start a job, with a small one. Every other one has a test that runs it, listed here. That the command line takes
+//! them all is tested in tools/src/cli/tests/documented.rs.
 
 #[path = "../../tools/src/cli/tests/code.rs"]
 mod code;
@@ -60,10 +61,7 @@ fn commands_of_the_docs_that_read_recordings_are_run() {
         let text = std::fs::read_to_string(&page).expect("a page");
         let all = code::code(&text);
         let commands = all.iter().flat_map(|c| code::ours(c, &|word| READING.contains(&word)));
-        // A name alone is no command; a pid is that of a job which runs; an object store is elsewhere.
-        for words in commands
-            .filter(|w| w.len() > 2 && !w[2].starts_with("47") && !w.iter().any(|w| w.contains("://")))
-        {
+        for words in commands.filter(|w| is_command(w) && elsewhere(w).is_none()) {
             let words: Vec<String> = words[1..].iter().map(|w| here(&folder, w)).collect();
             let (status, _, stderr) =
                 super::run(&folder, &words.iter().map(String::as_str).collect::<Vec<_>>());
@@ -98,8 +96,7 @@ fn commands_of_the_docs_that_start_a_job_are_run() {
         let commands = parts.iter().flat_map(|c| code::ours(c, &|word| ["run", "doctor"].contains(&word)));
         all.extend(commands.filter(|words| {
             let job = words.iter().skip(2).find(|w| AT_HAND.contains(&w.as_str()) || !w.starts_with('-'));
-            let is_elsewhere = |w: &String| w.contains("://") || w.contains('…') || w == "--simulate";
-            job.is_some_and(|w| AT_HAND.contains(&w.as_str())) && !words.iter().any(is_elsewhere)
+            job.is_some_and(|w| AT_HAND.contains(&w.as_str())) && elsewhere(words).is_none()
         }));
     }
     // Not every machine has Python under that name.
@@ -130,6 +127,85 @@ fn commands_of_the_docs_that_start_a_job_are_run() {
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     assert!(all.len() > 7, "{all:?}");
+}
+
+/// What is not at hand here: words of a command, in their order, and the file and the function that run it with words of their own.
+const ELSEWHERE: [(&str, &str, &str); 25] = [
+    ("demo", "tests/readme.rs", "fn the_demo_ends_as_the_readme_shows"),
+    ("doctor --context", "tests/launchers.rs", "fn a_context_is_measured_once_and_told_apart_in_reports"),
+    (
+        "run --ship",
+        "tests/fleet/ship.rs",
+        "fn a_run_sends_its_recording_to_the_end_also_of_a_job_that_is_killed",
+    ),
+    ("watch --ship", "tests/fleet/ship.rs", "fn a_watcher_that_was_killed_goes_on"),
+    ("s3://", "tests/fleet/store.rs", "fn tables_and_recordings_lie_in_an_object_store_and_nothing_is_lost"),
+    ("watch", "tests/snapshot_live.rs", "fn watch_fulfils_what_a_running_job_asks_for"),
+    ("snapshot 4711 --at now", "tests/snapshot_live.rs", "fn a_running_job_is_shown_from_outside"),
+    ("fit", "tests/fit.rs", "fn the_largest_value_fits_and_the_next_one_does_not"),
+    ("predict", "tests/predict.rs", "fn changes_are_tried_and_what_they_save_is_told"),
+    ("simulate --python", "tests/support/mod.rs", "\"simulate\", \"--python\""),
+    ("simulate --with-transformers", "tests/support/mod.rs", "\"--with-transformers\""),
+    ("run --simulate", "tests/metrics/scrape.py", "\"--simulate\""),
+    ("run --metrics", "tests/metrics/scrape.py", "\"--metrics\""),
+    ("run pytest", "tests/pytest.rs", "fn six_leaks_of_a_suite_of_forty_are_named_and_no_other"),
+    ("run accelerate", "tests/launchers.rs", "fn accelerate_launch"),
+    ("run torchrun", "tests/launchers.rs", "fn torchrun_has_a_recording_for_each_rank"),
+    ("run uv", "tests/launchers.rs", "fn notebooks_uv_and_hydra"),
+    ("run train.py --multirun", "tests/launchers.rs", "fn notebooks_uv_and_hydra"),
+    ("run jupyter execute", "tests/launchers.rs", "fn notebooks_uv_and_hydra"),
+    ("run jupyter lab", "tests/launchers/by_hand.sh", "try lab"),
+    ("run apptainer", "tests/launchers/by_hand.sh", "try apptainer"),
+    ("run conda", "tests/launchers/by_hand.sh", "try conda"),
+    ("run deepspeed", "tests/launchers/by_hand.sh", "try deepspeed"),
+    ("run mpirun", "tests/launchers/by_hand.sh", "try mpirun"),
+    ("run srun", "tests/launchers/by_hand.sh", "try srun"),
+];
+
+/// A name alone is no command, and no more is one whose job or folder is left open.
+fn is_command(words: &[String]) -> bool {
+    words.len() > 2
+        && !["CMD", "SIZE", "/shared/run-17", "--fail-on-leak"]
+            .iter()
+            .any(|open| words[words.len() - 1] == *open)
+}
+
+/// The entry of the list that has a command.
+fn elsewhere(words: &[String]) -> Option<usize> {
+    let has = |(of, ..): &(&str, _, _)| {
+        let mut left = words.iter().skip(1);
+        let mut wanted = of.split(' ').enumerate();
+        wanted.all(|(i, w)| left.by_ref().any(|l| l == w || i == 0 && w.ends_with("://") && l.starts_with(w)))
+    };
+    ELSEWHERE.iter().position(has)
+}
+
+/// Nothing stands in a page that no test runs, and nothing in the list that is in no page or whose test is gone.
+#[test]
+fn every_other_command_of_the_docs_is_run_by_a_test_of_its_subject() {
+    let (mut used, mut nowhere) = (BTreeSet::new(), Vec::new());
+    for page in pages() {
+        let text = std::fs::read_to_string(&page).expect("a page");
+        let parts = code::code(&text);
+        let subcommands = ["demo", "watch", "fit", "predict", "simulate", "run", "doctor", "top"];
+        let is_any = |word: &str| subcommands.contains(&word) || READING.contains(&word);
+        for words in parts.iter().flat_map(|c| code::ours(c, &is_any)).filter(|w| is_command(w)) {
+            let Some(i) = elsewhere(&words) else {
+                let job = || words.iter().skip(2).any(|w| AT_HAND.contains(&w.as_str()));
+                let is_here = READING.contains(&words[1].as_str())
+                    || ["run", "doctor"].contains(&words[1].as_str()) && job();
+                nowhere.extend((!is_here).then(|| format!("{}: {}", name(&page), words.join(" "))));
+                continue;
+            };
+            used.insert(i);
+        }
+    }
+    assert!(nowhere.is_empty(), "no test runs these:\n{}", nowhere.join("\n"));
+    for (i, (words, file, what)) in ELSEWHERE.iter().enumerate() {
+        assert!(used.contains(&i), "no page has `{words}`");
+        let text = std::fs::read_to_string(root().join(file)).unwrap_or_default();
+        assert!(text.contains(what), "{file} has no {what:?}, which runs `{words}`");
+    }
 }
 
 fn pages() -> impl Iterator<Item = PathBuf> {
