@@ -43,7 +43,9 @@ function cards() {
   }
   const cost = p && p.cost.step_time_fraction, name = lanes.length === 1 && d.name ? [`GPU ${d.index}, ${d.name}`] : [];
   $("recorded").textContent = p ? [...name, `${plural(p.events, "event")} recorded, ${number(p.events_lost)} lost`, ...cost === null ? [] : [`recording took ${percent(cost)} of ${unit() === "step" ? "the step time" : "the job's time"}`]].join(" · ") : "";
-  $("cards").replaceChildren(...list.map(([value, what]) => { const c = el("div"); c.append(el("b", value), el("span", what)); return c; }));
+  // A number stays with its unit where a line is full.
+  const whole = value => value.replace(/(\d) (?=[a-z])/gi, "$1\u00a0");
+  $("cards").replaceChildren(...list.map(([value, what]) => { const c = el("div"); c.append(el("b", whole(value)), el("span", what)); return c; }));
 }
 function ranks() {
   const rows = data.told.processes, wanted = $("job-search").value.toLowerCase();
