@@ -29,6 +29,8 @@ mod page;
 mod pauses;
 #[path = "detect_streams/pinned.rs"]
 mod pinned;
+#[path = "detect_streams/pools.rs"]
+mod pools;
 #[path = "detect_streams/random.rs"]
 mod random;
 #[path = "detect_streams/rates.rs"]

@@ -132,6 +132,28 @@ fn pinned_memory_that_grows_with_every_step() {
     }
 }
 
+/// Graphs and pools that are kept, which no block tells of: `torch.cuda.graph` empties the cache, and a `MemPool` gives back what it had.
+#[test]
+fn private_pools_that_become_more_with_every_step() {
+    for (what, function, bytes) in [("graphs", "captured", 2 * MIB), ("pools", "pooled", 16 * MIB)] {
+        let found = |what: &str| {
+            let folder = Folder::new("findings");
+            let ran = Job::python(&folder, "tests/python/findings.py", &[what]).run_imported().succeeded();
+            let process = report(&ran.recording()).whole().process;
+            (process["verdict"].clone(), process["findings"].as_array().expect("findings").clone())
+        };
+        let (verdict, healthy) = found(what);
+        assert_eq!(verdict, "clean", "{healthy:#?}");
+        let (verdict, kept) = found(&format!("{what}-kept"));
+        let f = of(&kept, "pool-growth", function);
+        assert_eq!((verdict, &f["certainty"]), ("growing".into(), &"growing".into()), "{f:#}");
+        let rate = f["bytes_per_step"].as_f64().expect("a rate") / bytes as f64;
+        assert!((rate - 1.0).abs() < 0.1, "{f:#}");
+        assert!(f["remedy"].as_str().is_some_and(|r| r.contains("MemPool once")), "{f:#}");
+        assert!(f["steps_to_oom"].is_object(), "{f:#}");
+    }
+}
+
 /// Where there is Node: pages of a leak, of names that are meant for a browser, and of comparisons are drawn at three widths, dark and
 /// light, everything on them is pressed, and axe-core finds nothing. Their sizes and times are in docs/measurements.md.
 #[test]

@@ -9,7 +9,7 @@ use super::refused::Asked;
 use super::site::UNKNOWN;
 use super::state::Replay;
 use crate::event::{
-    Block, Body, Bytes, DeviceId, Event, OpenSegment, RuntimeOp, SegmentOp, StreamHandle, StreamId, ThreadId,
+    Block, Body, Bytes, DeviceId, Event, OpenSegment, RuntimeOp, StreamHandle, StreamId, ThreadId,
 };
 
 /// Sizes without a report are rounded as the allocator does at least.
@@ -102,12 +102,15 @@ impl Replay {
         self.cohorts.born(cohort, Size { rounded, requested: b.size.0 }, b.phase.optimizer);
         if let Some(s) = self.streams.get_mut(stream) {
             s.allocs += 1;
-            let pool = &mut s.pools[usize::from(b.pool.is_private())];
+            let pool = &mut s.pools[usize::from(private_pool)];
             pool.allocs += 1;
             pool.last_step = self.now.step;
             if rounded > pool.largest.0.0 {
                 pool.largest = (Bytes(rounded), site);
             }
+        }
+        if private_pool {
+            self.devices[d].private_pools.allocates(b.pool, rounded, site);
         }
         let displaced = self.devices[d].table.put(Held {
             block,
@@ -373,40 +376,6 @@ impl Replay {
             Body::Failed(fault) => self.fails(e, fault),
             Body::Gap { lost } => self.gap(lost),
             _ => {}
-        }
-    }
-
-    fn segment(&mut self, op: SegmentOp, s: OpenSegment, e: &Event) {
-        self.coverage = self.coverage.max(Coverage::Segments);
-        let d = self.touch(s.device);
-        let dev = &mut self.devices[d];
-        let ok = match op {
-            SegmentOp::Alloc | SegmentOp::Map => {
-                dev.takes(s.size, self.coverage == Coverage::Blocks);
-                dev.segments.put(s)
-            }
-            SegmentOp::Free | SegmentOp::Unmap => {
-                dev.step_given_back = dev.step_given_back.saturating_add(s.size.0);
-                dev.reserved.0 = dev.reserved.0.saturating_sub(s.size.0);
-                let found = match op {
-                    SegmentOp::Free => dev.segments.take(s.addr).map_or(0, |found| found.size.0),
-                    _ => dev.segments.unmap(s.addr, s.size),
-                };
-                found == s.size.0 || dev.segment_outside(s.size.0.saturating_sub(found))
-            }
-        };
-        let grown = dev.reserved > dev.peak_reserved.bytes;
-        if grown {
-            let phase = self.threads.get(e.thread.0 as usize).map_or(PhaseKind::Unknown, |t| t.phase);
-            let (bytes, time) = (dev.reserved, e.time);
-            dev.peak_reserved = Peak { bytes, time, step: self.now.step, phase, event: self.events };
-        }
-        // Before a loss there were segments that we know only as a sum.
-        if !ok && self.gaps == 0 && dev.compared > 0 {
-            let (addr, size) = (s.addr.0, s.size.0);
-            self.inconsistent("a segment came or went twice", || {
-                format!("{op:?} of {size} bytes at {addr:#x} on device {d}")
-            });
         }
     }
 

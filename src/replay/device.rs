@@ -1,6 +1,7 @@
 //! One device: what is allocated, reserved, pending; peaks; one row per step.
 
 use super::cohort::Now;
+use super::private_pools::{PrivatePool, PrivatePools};
 use super::progress::PhaseKind;
 use super::scene::Scene;
 use super::table::Table;
@@ -153,6 +154,7 @@ pub struct Device {
     direct_calls: [[u64; 2]; 2],
     pub(super) table: Table,
     pub(super) segments: Segments,
+    pub(super) private_pools: PrivatePools,
     pub(super) waits: Vec<PendingWait>,
     /// torch's totals less what our blocks and segments sum to: what was there before, or what a loss hid.
     outside: [i64; 2],
@@ -195,6 +197,7 @@ impl Device {
     /// Forgets what totals are known to mean: records were lost.
     pub(super) fn distrust(&mut self) {
         self.trust = Trust::Take;
+        self.private_pools.lost();
     }
 
     /// Compares torch's totals after an event with our own, or takes them over.
@@ -335,5 +338,11 @@ impl Device {
             *s = (*s).min(step);
         }
         self.ooms.iter_mut().for_each(|o| o.step = o.step.min(step));
+        self.private_pools.merge_steps_from(step);
+    }
+
+    /// Its private pools that had memory when the last step ended, in no order.
+    pub fn private_pools(&self) -> &[PrivatePool] {
+        self.private_pools.at_mark()
     }
 }

@@ -92,6 +92,7 @@ impl Replay {
         // What a job gives back as it ends was there at its last mark before.
         if self.ended.is_none() {
             self.calls.mark(n);
+            self.devices.iter_mut().for_each(|d| d.private_pools.end_step());
         }
         self.quiet.mark();
         for s in &mut self.streams.list {

@@ -57,6 +57,7 @@ impl Replay {
         for s in &c.segments {
             let d = self.touch(s.device);
             self.devices[d].segments.put(*s);
+            self.devices[d].private_pools.was_there(s);
             self.devices[d].reserved.0 = self.devices[d].reserved.0.saturating_add(s.size.0);
         }
         for b in &c.blocks {

@@ -65,7 +65,7 @@ impl Random {
         (f64::from(a) * 67_108_864.0 + f64::from(b)) / 9_007_199_254_740_992.0
     }
 
-    fn below(&mut self, n: u32) -> u32 {
+    pub(crate) fn below(&mut self, n: u32) -> u32 {
         let bits = 32 - n.leading_zeros();
         loop {
             let r = self.word() >> (32 - bits);

@@ -1,10 +1,11 @@
 """Jobs that have what each kind of finding is about, and leak nothing but where they are told to.
 
     findings.py notes | pressure | brief | kept | kept-collected
-    findings.py batches | batches-kept | saved | saved-kept
+    findings.py batches | batches-kept | saved | saved-kept | graphs | graphs-kept | pools | pools-kept
 
 `kept` leaks a block with every step while Python's collector never runs; in `kept-collected` it goes over all objects now and then.
-`batches` takes pinned ones from a DataLoader and `saved` saves a graph in pinned memory, with every step; `-kept` keeps them.
+`batches` takes pinned ones from a DataLoader, `saved` saves a graph in pinned memory, `graphs` captures a CUDA graph and `pools` makes a
+memory pool, with every step; `-kept` keeps them.
 """
 
 import gc
@@ -64,6 +65,20 @@ def capture():
     kept.append(graph)
 
 
+def captured():
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        torch.empty(MIB, **ON).zero_()
+    return graph
+
+
+def pooled():
+    pool = torch.cuda.MemPool()
+    with torch.cuda.use_mem_pool(pool):
+        torch.empty(16 * MIB, **ON)
+    return pool
+
+
 def wait():
     block = torch.empty(32 * MIB, **ON)
     with torch.cuda.stream(slow):
@@ -120,6 +135,10 @@ for step in range(STEPS):
             kept.append(batch)
     elif what.startswith("saved"):
         logged(what.endswith("kept"))
+    elif what.startswith(("graphs", "pools")):
+        made = captured() if what.startswith("graphs") else pooled()
+        if what.endswith("kept"):
+            kept.append(made)
     elif what.startswith("kept"):
         kept.append(torch.empty(32 * MIB, **ON))
         if what == "kept-collected" and step % 8 == 7:

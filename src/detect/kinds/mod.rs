@@ -10,6 +10,7 @@ mod live_after_stream_exit;
 mod live_at_exit;
 mod opaque_pool;
 mod pinned_growth;
+mod pool_growth;
 mod resident_on_side_stream;
 mod step_growth;
 mod stranded_cache;
@@ -37,6 +38,7 @@ registry! {
     StepGrowth = step_growth::DETECTOR,
     DeferredFree = deferred_free::DETECTOR,
     StrandedCache = stranded_cache::DETECTOR,
+    PoolGrowth = pool_growth::DETECTOR,
     Fragmentation = fragmentation::DETECTOR,
     CycleGarbage = cycle_garbage::DETECTOR,
     ResidentOnSideStream = resident_on_side_stream::DETECTOR,
