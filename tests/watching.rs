@@ -334,7 +334,7 @@ fn who_holds_a_leak_is_told_after_the_alert_and_in_every_form_of_the_report() {
     };
     let (text, page) = (report(&[]), report(&["--format", "html"]));
     assert!(plain(&text).contains(&format!("held by {first}")) && plain(&text).contains(second), "{text}");
-    assert!(text.contains("20 ms to search for holders, in pauses of at most 9 ms"), "{text}");
+    assert!(text.contains("20 ms to search for what holds memory, in pauses of at most 9 ms"), "{text}");
     assert!(page.contains("Zebra.stash") && page.contains("ZebraBackward.context"));
     let json: Value = serde_json::from_str(&report(&["--format", "json"])).expect("JSON");
     let held = &json["processes"][0]["findings"][0]["held_by"];

@@ -63,8 +63,10 @@ impl Outlook {
             let share =
                 if f.with_others || all.current <= 0.0 { 1.0 } else { (own / all.current).clamp(0.0, 1.0) };
             let more = pieces.map_or(0.0, |p| p.per_step) + self.room.needs;
+            let more = more * share / self.per_step;
             let sooner = self.room.without(pieces.map_or(0, |p| p.bytes));
-            let sooner = forecast::interval(&sooner, &rate.plus(more * share / self.per_step), self.marks);
+            let sooner = forecast::interval(&sooner, &rate.plus(more), self.marks);
+            f.with_others |= more * WORTH > rate.current && sooner.mid < steps.mid;
             (steps.low, steps.mid) = (steps.low.min(sooner.low), steps.mid.min(sooner.mid));
         }
         let seconds = self.pace.map(|pace| SecondsToOom::of(&steps, pace));

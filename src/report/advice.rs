@@ -37,7 +37,7 @@ impl Advised {
         );
         if self.all.is_empty() {
             let what =
-                format!("NO ADVICE: no change that strandline knows would lower it by 2 % or more: {peak}.");
+                format!("NO ADVICE: no change that strandline knows would lower {peak} by 2 % or more.");
             let lines = [style.wrap("strandline: ", &what), self.grows(p, style), self.missing(style)];
             return lines.concat().join("\n") + "\n";
         }

@@ -123,7 +123,7 @@ fn by_whom(p: &Process<'_>, m: &Moment) -> String {
     };
     // Of a job that goes on to allocate there, the newest are not counted yet.
     let young = if last < m.anatomy.step.min(p.replay.steps()) {
-        " (newer ones count above, too new to judge)"
+        " (newer blocks count as used: too new)"
     } else {
         ""
     };

@@ -121,7 +121,7 @@ fn cost(p: &Process<'_>) -> Option<String> {
         c.probe.filter(|c| c.pauses > 0).map(|c| {
             let ms = |ns: u64| thousands(ns.div_ceil(1_000_000));
             let (paused, longest) = (ms(c.paused), ms(c.longest));
-            format!("{paused} ms to search for holders, in pauses of at most {longest} ms")
+            format!("{paused} ms to search for what holds memory, in pauses of at most {longest} ms")
         }),
     ]
     .into_iter()
@@ -151,7 +151,7 @@ fn doubts(p: &Process<'_>) -> Vec<String> {
     for d in p.replay.devices() {
         if d.unverified_blocks > 0 {
             out.push(format!(
-                "whether {} ({}) on GPU {} are still live: events were lost while they were, so they are not judged",
+                "whether {} ({}) on GPU {} are still live: events were lost after they were allocated, so they are not judged",
                 plural(d.unverified_blocks, "block"),
                 size(d.unverified.0),
                 d.id.0

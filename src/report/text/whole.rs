@@ -183,7 +183,7 @@ fn last(out: &mut Vec<String>, r: &Report<'_>, style: Style) {
                 out.extend([format!("{head}{command}"), format!("         # {why}")]);
             }
         } else {
-            out.extend(style.wrap(&format!("{head}{command:wide$}    "), why));
+            out.extend(style.wrap(&format!("{head}{command:wide$}  # "), why));
         }
     }
     if let Some(e) = r.exit {

@@ -39,8 +39,8 @@ Examples:
 The value goes where {NAME} or {} stands, else to the option NAME, else to the environment variable NAME.
 
 Exit status:
-  the job's own, if it fails with a value; otherwise
-  0          a value fits each card
+  the job's own, if it fails for another reason than memory; otherwise
+  0          for each card, some value fits
   86         for at least one card, no value fits
   2          bad usage";
 
@@ -48,7 +48,7 @@ Exit status:
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Fit {
-    /// Values to try: NAME=1..64 (every number), 1..64x2 (doubling), 8..64+8 (each 8 more), 1,2,4 (these); may be given several times, one is searched after the other
+    /// Values to try: NAME=1..64 (every number), 1..64x2 (doubling), 8..64+8 (in steps of 8), 1,2,4 (a list); may be given several times, one is searched after the other
     #[arg(long, required = true, value_name = "NAME=VALUES")]
     pub(crate) vary: Vec<Vary>,
     /// The card, by name (h100, rtx4090) or memory (24GiB); may be given several times [default: this machine's GPU]

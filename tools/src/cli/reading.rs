@@ -78,7 +78,7 @@ pub(crate) struct Advise {
 #[derive(Args, Debug)]
 pub(crate) struct Diff {
     /// A recording, or a snapshot that PyTorch or strandline wrote; REC@MOMENT picks a moment of it, such as REC@step:10. Or a folder of runs:
-    /// each is a row; in a folder of such folders, each is a mode with a base of its own
+    /// each is a row; in a folder of such folders, each has a base of its own
     #[arg(value_name = "BASE")]
     pub(crate) base: PathBuf,
     /// What to compare with BASE: one recording is compared line by line, several in one table. NAME=REC names a run; runs of the same name,
@@ -226,7 +226,7 @@ pub(crate) enum ReportFormat {
     Json,
     /// One page with every step, stream and stack, which needs no network.
     Html,
-    /// Annotations of a workflow on GitHub.
+    /// Annotations for GitHub Actions.
     Github,
     /// SARIF 2.1.0, for code scanning.
     Sarif,
