@@ -9,6 +9,7 @@
 mod after_steps;
 mod backlog;
 mod births;
+mod call_lines;
 mod case;
 mod cause;
 mod certainty;
@@ -35,6 +36,7 @@ mod replaced;
 mod rise;
 mod self_fault;
 mod severity;
+mod steady;
 mod survivors;
 mod until_full;
 mod verdict;

@@ -369,7 +369,8 @@ impl Replay {
                 if size.0 > 0 && !self.refused.is_empty() {
                     self.goes_on(e.thread, e.time);
                 }
-                let site = (op == RuntimeOp::HostAlloc).then(|| self.sites.of(stack, false, UNKNOWN));
+                let has_line = self.calls.has_line(op, stack);
+                let site = has_line.then(|| self.sites.of(stack, false, UNKNOWN));
                 self.calls.apply(op, device, addr.0, size.0, stack, site);
                 self.runtime_call(op, device, addr.0, size.0);
             }

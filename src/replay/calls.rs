@@ -49,6 +49,8 @@ pub struct Calls {
     live: FxHashMap<u64, Held>,
     /// Pinned memory, by power of two and line: what PyTorch keeps of it serves requests of the same power alone.
     lines: BTreeMap<u32, Cohorts>,
+    /// Device memory of libraries, by device and line.
+    of_libraries: Cohorts,
     /// Steps that have ended.
     steps: u32,
     modules: FxHashMap<StackId, String>,
@@ -60,7 +62,7 @@ struct Held {
     size: u64,
     whose: Whose,
     device: DeviceId,
-    /// Of pinned memory: the line that asked for it, and in which step (from 1). `None` where a checkpoint or a loss hides it.
+    /// Of pinned memory and a library's: the line that asked for it, and in which step (from 1). `None` where a checkpoint or a loss hides it.
     line: Option<(CohortId, u32)>,
 }
 
@@ -116,31 +118,53 @@ impl Calls {
         self.lines.values().flat_map(|lines| &lines.list)
     }
 
+    /// Device memory that libraries took for themselves, by the line that led to it, as of the last step's end. What was there before the
+    /// recording, a checkpoint or a loss is in none.
+    pub fn library_lines(&self) -> impl Iterator<Item = &Cohort> {
+        self.of_libraries.list.iter()
+    }
+
+    /// All lines of some memory.
+    fn lines_of(&mut self, h: &Held) -> &mut Cohorts {
+        match h.whose {
+            Whose::Library(_) => &mut self.of_libraries,
+            _ => self.lines.entry(power(h.size)).or_default(),
+        }
+    }
+
+    /// All lines.
+    fn all_lines(&mut self) -> impl Iterator<Item = &mut Cohorts> {
+        self.lines.values_mut().chain([&mut self.of_libraries])
+    }
+
     /// Step `n` ends.
     pub(super) fn mark(&mut self, n: u32) {
         // Steps that were not seen: nobody knows in which of them what is held was asked for.
         if n != self.steps.saturating_add(1) {
             self.forget_lines();
         }
-        self.lines.values_mut().for_each(|lines| lines.mark_step(n));
+        self.all_lines().for_each(|lines| lines.mark_step(n));
         self.steps = n;
     }
 
     /// Steps from `n` on were parts of step `n`, which is about to end.
     pub(super) fn merge_steps_from(&mut self, n: u32) {
-        self.lines.values_mut().for_each(|lines| lines.forget_steps(n));
-        for h in self.live.values_mut() {
+        self.all_lines().for_each(|lines| lines.forget_steps(n));
+        let mut live = std::mem::take(&mut self.live);
+        for h in live.values_mut() {
             if let Some((line, born)) = &mut h.line {
                 *born = n.min(*born);
-                self.lines.entry(power(h.size)).or_default().put_back_step(*line, h.size, *born, n);
+                let (line, born) = (*line, *born);
+                self.lines_of(h).put_back_step(line, h.size, born, n);
             }
         }
-        self.steps = n.saturating_sub(1);
+        (self.live, self.steps) = (live, n.saturating_sub(1));
     }
 
     /// Of what is held now, nobody knows whether it was given back.
     pub(super) fn forget_lines(&mut self) {
         self.lines.clear();
+        self.of_libraries = Cohorts::default();
         self.live.values_mut().for_each(|h| h.line = None);
     }
 
@@ -155,7 +179,17 @@ impl Calls {
         }
     }
 
-    /// A call that was recorded; `site`: the line of it, of pinned memory.
+    /// Whether a line is asked for what such a call from there takes: of pinned memory, and of a library's.
+    pub(super) fn has_line(&self, op: RuntimeOp, stack: StackId) -> bool {
+        let of_library = || self.modules.get(&stack).is_some_and(|n| n != TORCHS);
+        match op {
+            RuntimeOp::HostAlloc => true,
+            RuntimeOp::Malloc | RuntimeOp::MallocAsync => of_library(),
+            _ => false,
+        }
+    }
+
+    /// A call that was recorded; `site`: the line of it, where it has one ([`Calls::has_line`]).
     pub(super) fn apply(
         &mut self,
         op: RuntimeOp,
@@ -183,13 +217,16 @@ impl Calls {
                 return;
             }
         };
-        let line = site.map(|site| {
-            let lines = self.lines.entry(power(size)).or_default();
-            let line = lines.id(CohortKey { site, ..CohortKey::default() }, false);
+        let (mut held, step) = (Held { size, whose, device, line: None }, self.now().step);
+        held.line = site.map(|site| {
+            // Pinned memory is of no device.
+            let device = if matches!(whose, Whose::Library(_)) { device } else { DeviceId::default() };
+            let lines = self.lines_of(&held);
+            let line = lines.id(CohortKey { device, site, ..CohortKey::default() }, false);
             lines.born(line, Size::exact(size), false);
-            (line, self.now().step)
+            (line, step)
         });
-        if let Some(h) = self.live.insert(addr, Held { size, whose, device, line }) {
+        if let Some(h) = self.live.insert(addr, held) {
             self.goes(h, None); // its end was lost
         }
         self.moves(whose, size, true);
@@ -204,7 +241,7 @@ impl Calls {
         self.moves(h.whose, h.size, false);
         if let Some((line, step)) = h.line {
             let (born, now) = (Now { step, microbatch: 0 }, self.now());
-            self.lines.entry(power(h.size)).or_default().gone(line, Size::exact(h.size), born, now, freed);
+            self.lines_of(&h).gone(line, Size::exact(h.size), born, now, freed);
         }
     }
 

@@ -1,11 +1,11 @@
-//! Private pools that become more with every step, on made-up jobs; and jobs that are nearly like it.
+//! Private pools, and memory outside PyTorch, that become more with every step, on made-up jobs; and jobs that are nearly like it.
 
 use crate::judged::{CARD, Judged};
 use crate::notes::{judged, none, note};
 use crate::random::Random;
 use crate::script::{MAIN, Script};
 use strandline::detect::{Certainty, Finding, Kind, Outcome, Severity};
-use strandline::event::{Block, Body, PoolId};
+use strandline::event::{Addr, Block, Body, Bytes, DeviceId, Item, NativeFrame, PoolId, RuntimeOp, StackId};
 
 const MIB: u64 = 1 << 20;
 
@@ -94,5 +94,59 @@ fn a_graph_for_each_shape_is_no_growth_once_most_shapes_have_come() {
         }));
         none(&j, Kind::PoolGrowth);
         assert_eq!(j.outcome(), Outcome::Clean, "seed {seed}");
+    }
+}
+
+/// A job in which a library takes 9 MiB in each of these steps, and holds no more than so many of them; of this device.
+fn library(steps: u64, most: usize, takes: impl Fn(u64) -> bool) -> Judged {
+    let mut s = Script::new();
+    s.names.add_native(
+        StackId(1),
+        vec![NativeFrame { module: "/x/libnccl.so.2".into(), ..NativeFrame::default() }],
+    );
+    s.items.push(Item::Stack(StackId(1)));
+    let mut held = std::collections::VecDeque::new();
+    let call = |s: &mut Script, op, addr, size| {
+        let (addr, size) = (Addr(addr), Bytes(size));
+        s.say(0, Body::Runtime { op, device: DeviceId(0), addr, size, stream: MAIN, stack: StackId(1) });
+    };
+    for i in 1..=steps {
+        if takes(i) {
+            let at = (i + 1) << 40;
+            call(&mut s, RuntimeOp::Malloc, at, 9 * MIB);
+            held.push_back(at);
+        }
+        while held.len() > most {
+            let at = held.pop_front().expect("there is more than that");
+            call(&mut s, RuntimeOp::Free, at, 0);
+        }
+        s.idle_step();
+    }
+    judged(&s)
+}
+
+#[test]
+fn what_a_library_takes_with_every_step_and_keeps_is_growth() {
+    for every in [1, 3] {
+        let j = library(90, usize::MAX, |i| i % every == 0);
+        let found = note(&j, Kind::OutsideGrowth);
+        assert_eq!((found.certainty, j.outcome()), (Certainty::Growing, Outcome::Growing), "{found:?}");
+        let per_step = found.bytes_per_step * every as f64 / (9 * MIB) as f64;
+        assert!((per_step - 1.0).abs() < 0.1 && found.steps_to_oom.is_some(), "{found:?}");
+        assert!(found.explain.contains("libnccl.so.2"), "{}", found.explain);
+        assert_eq!(j.lines(&found), ["/job/a.py:f:1"]);
+    }
+}
+
+#[test]
+fn what_a_library_takes_at_first_or_gives_back_does_not_grow() {
+    for (what, j) in [
+        ("workspaces of the first steps", library(90, usize::MAX, |i| i <= 20)),
+        ("a buffer for each step", library(90, 0, |_| true)),
+        ("the last eight", library(90, 8, |_| true)),
+        ("a larger one now and then", library(90, usize::MAX, |i| i.is_power_of_two())),
+    ] {
+        assert!(j.standing().iter().all(|f| f.kind != Kind::OutsideGrowth), "{what}: {:?}", j.standing());
+        assert_eq!(j.outcome(), Outcome::Clean, "{what}");
     }
 }

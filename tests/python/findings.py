@@ -1,13 +1,14 @@
 """Jobs that have what each kind of finding is about, and leak nothing but where they are told to.
 
     findings.py notes | pressure | brief | kept | kept-collected
-    findings.py batches | batches-kept | saved | saved-kept | graphs | graphs-kept | pools | pools-kept
+    findings.py batches | batches-kept | saved | saved-kept | graphs | graphs-kept | pools | pools-kept | outside | outside-kept
 
 `kept` leaks a block with every step while Python's collector never runs; in `kept-collected` it goes over all objects now and then.
-`batches` takes pinned ones from a DataLoader, `saved` saves a graph in pinned memory, `graphs` captures a CUDA graph and `pools` makes a
-memory pool, with every step; `-kept` keeps them.
+`batches` takes pinned ones from a DataLoader, `saved` saves a graph in pinned memory, `graphs` captures a CUDA graph, `pools` makes a
+memory pool and `outside` asks the driver for memory, with every step; `-kept` keeps them.
 """
 
+import ctypes
 import gc
 import sys
 
@@ -79,6 +80,12 @@ def pooled():
     return pool
 
 
+def asked():
+    address = ctypes.c_uint64()
+    assert driver.cuMemAlloc_v2(ctypes.byref(address), ctypes.c_size_t(8 * MIB)) == 0
+    return address
+
+
 def wait():
     block = torch.empty(32 * MIB, **ON)
     with torch.cuda.stream(slow):
@@ -117,6 +124,7 @@ STEPS = 3 if what == "brief" else 64 if what.startswith(("batches", "saved")) el
 if what.startswith("batches"):
     # Its own thread pins them.
     loader = iter(torch.utils.data.DataLoader(Pictures(), pin_memory=True, num_workers=1))
+driver = ctypes.CDLL("libcuda.so.1") if what.startswith("outside") else None
 small = torch.nn.Linear(1024, 1024, device="cuda")
 for step in range(STEPS):
     if what == "notes":
@@ -139,6 +147,10 @@ for step in range(STEPS):
         made = captured() if what.startswith("graphs") else pooled()
         if what.endswith("kept"):
             kept.append(made)
+    elif what.startswith("outside"):
+        address = asked()
+        if not what.endswith("kept"):
+            driver.cuMemFree_v2(address)
     elif what.startswith("kept"):
         kept.append(torch.empty(32 * MIB, **ON))
         if what == "kept-collected" and step % 8 == 7:

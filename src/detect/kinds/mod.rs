@@ -9,6 +9,7 @@ mod lazy_state;
 mod live_after_stream_exit;
 mod live_at_exit;
 mod opaque_pool;
+mod outside_growth;
 mod pinned_growth;
 mod pool_growth;
 mod resident_on_side_stream;
@@ -39,6 +40,7 @@ registry! {
     DeferredFree = deferred_free::DETECTOR,
     StrandedCache = stranded_cache::DETECTOR,
     PoolGrowth = pool_growth::DETECTOR,
+    OutsideGrowth = outside_growth::DETECTOR,
     Fragmentation = fragmentation::DETECTOR,
     CycleGarbage = cycle_garbage::DETECTOR,
     ResidentOnSideStream = resident_on_side_stream::DETECTOR,

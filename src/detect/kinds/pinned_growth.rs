@@ -2,15 +2,13 @@
 //! which lets go of its batches asks ever more rarely; one that keeps them asks with every step, and in the end the host is full.
 //! It is judged by the rule for blocks of a device, and is a note: the verdict is about the memory of GPUs.
 
-use crate::detect::births::Kept;
+use crate::detect::call_lines::{Grown, grown};
 use crate::detect::check::{Check, Entry, When};
 use crate::detect::explain::{plural, size, thousands};
 use crate::detect::finding::GrainName;
-use crate::detect::growth::MIN_MARKS;
 use crate::detect::kind::{Kind, KindInfo};
-use crate::detect::note::{LEAST, Note, Sites};
-use crate::detect::survivors::Watch;
-use crate::replay::{Cohort, Grain, Replay};
+use crate::detect::note::{LEAST, Note};
+use crate::replay::{Grain, Replay};
 
 pub(super) const DETECTOR: Entry = Entry {
     kind: KIND,
@@ -34,14 +32,7 @@ const KIND: Kind = Kind::new(&KindInfo {
 
 /// At most one note, of all lines that grow.
 fn check(replay: &Replay) -> Option<Note<'_>> {
-    let mut sites = Sites::default();
-    let (mut first, mut marks, mut rate) = (u32::MAX, 0, 0.0);
-    for (c, kept) in replay.calls().pinned_lines().filter_map(|c| Some((c, grows(c, replay.steps())?))) {
-        sites.add(c.key.site, kept.total.bytes, kept.total.blocks);
-        first = first.min(kept.first);
-        marks = marks.max(kept.marks);
-        rate += kept.total.bytes as f64 / f64::from(kept.last - kept.first + 1);
-    }
+    let Grown { sites, first, marks, rate } = grown(replay.calls().pinned_lines(), replay.steps())?;
     let noun = GrainName::of(replay, Grain::Step).noun();
     (sites.bytes() >= LEAST).then_some(())?;
     Some(Note {
@@ -63,17 +54,4 @@ fn check(replay: &Replay) -> Option<Note<'_>> {
         ),
         sites,
     })
-}
-
-/// What a line keeps, where it grows. A cache that fills has its births early: that a job holds more at once than ever before happens
-/// ever more rarely. A dozen different steps of the later half of the time are too many for that.
-fn grows(c: &Cohort, mark: u32) -> Option<Kept> {
-    let mut watch = Watch::default();
-    watch.look(&c.steps, c.frees, mark);
-    let kept = watch.named?.kept;
-    let births = c.steps.births.list();
-    let first = births.first().map_or(kept.first, |b| b.first);
-    let middle = first + mark.saturating_sub(first) / 2;
-    let late: u32 = births.iter().filter(|b| b.first > middle).map(|b| b.marks).sum();
-    (late >= MIN_MARKS).then_some(kept)
 }

@@ -1,14 +1,13 @@
 //! Private pools that become more: of captured graphs, or `torch.cuda.MemPool`s. No block lives on, but nothing else can use their memory.
 
-use crate::detect::certainty::{Certainty, Evidence};
+use crate::detect::certainty::Evidence;
 use crate::detect::check::{Check, Context, Entry, When};
 use crate::detect::explain::{plural, size, thousands};
 use crate::detect::finding::{Finding, GrainName};
-use crate::detect::forecast::{self, Rate, headroom};
+use crate::detect::forecast::headroom;
 use crate::detect::kind::{Kind, KindInfo};
 use crate::detect::note::{Note, Sites};
-use crate::detect::severity::{Severity, Urgency};
-use crate::detect::until_full::SecondsToOom;
+use crate::detect::steady;
 use crate::event::{SiteId, total};
 use crate::replay::{Device, Grain, PrivatePool, Replay};
 use rustc_hash::FxHashMap;
@@ -94,43 +93,12 @@ impl Growing<'_> {
             ""
         };
         let note = cx.finding(Note { first_step: first, sites, rate, explain, ..Note::new(KIND, d) });
-        let when = self.when(replay, d, rate);
-        let severity = when.severity().min(Severity::Warning);
-        let steps = (when.is_known && when.steps.mid != u64::MAX).then_some(when.steps);
-        Finding {
-            certainty: Certainty::Growing,
-            evidence: vec![Evidence::new(
-                "different steps in which private pools came",
-                self.steps.len() as f64,
-            )],
-            severity,
-            urgency: severity,
-            steps_to_oom: steps,
-            seconds_to_oom: steps.and(when.seconds),
-            ..note
-        }
-    }
-
-    /// When the device will be full. What private pools have and no block uses is out of reach of all others.
-    fn when(&self, replay: &Replay, d: &Device, rate: f64) -> Urgency {
+        // What private pools have and no block uses is out of reach of all others.
         let private = total(d.private_pools().iter().map(|p| p.bytes.0));
         let unused = d.rows.last().map_or(0, |r| r.reserved.0.saturating_sub(r.allocated.0));
-        let room = headroom(replay, d.id, 0);
-        let is_known = room.known;
-        let room = room.without(private.min(unused));
-        let seen = replay.steps() - self.steps[0].min(replay.steps());
-        let steady = Rate { bytes: rate, current: rate, highest: rate, ratio: 1.0, ..Rate::default() };
-        let steps = forecast::interval(&room, &steady, seen);
-        let seconds = forecast::pace(replay).map(|pace| SecondsToOom::of(&steps, pace));
-        Urgency {
-            steps,
-            seconds,
-            seen: seen.into(),
-            certainty: Certainty::Growing,
-            hasty: false,
-            left: None,
-            is_known,
-        }
+        let room = headroom(replay, d.id, 0).without(private.min(unused));
+        let evidence = Evidence::new("different steps in which private pools came", self.steps.len() as f64);
+        steady::growing(replay, note, &room, evidence)
     }
 }
 
