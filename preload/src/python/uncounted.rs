@@ -30,10 +30,30 @@ struct Api {
     main: extern "C" fn() -> u64,
     set: extern "C" fn(Object) -> Object,
     release: extern "C" fn(Object),
-    /// `PyGC_IsEnabled`, of 3.10 and newer.
-    is_enabled: Option<extern "C" fn() -> c_int>,
+    /// Of 3.10 and newer.
+    switch: Option<Switch>,
     /// Whether a collection that is due waits for the next instruction of Python's: 3.12 and newer.
     waits: bool,
+}
+
+/// Whether the collector begins on its own: each function returns what was so before it.
+struct Switch {
+    is_enabled: extern "C" fn() -> c_int,
+    enable: extern "C" fn() -> c_int,
+    disable: extern "C" fn() -> c_int,
+}
+
+impl Switch {
+    fn look_up() -> Option<Switch> {
+        // SAFETY: the functions have had these types since 3.10, which has brought them.
+        unsafe {
+            Some(Switch {
+                is_enabled: real::of_python(c"PyGC_IsEnabled")?,
+                enable: real::of_python(c"PyGC_Enable")?,
+                disable: real::of_python(c"PyGC_Disable")?,
+            })
+        }
+    }
 }
 
 /// Looked up once: the loader's lock may be another thread's that waits for the GIL. `None`: this Python is not known.
@@ -51,7 +71,7 @@ fn api() -> Option<&'static Api> {
                 main: real::of_python(c"PyInterpreterState_Main")?,
                 set: real::of_python(c"PySet_New")?,
                 release: real::of_python(c"Py_DecRef")?,
-                is_enabled: real::of_python(c"PyGC_IsEnabled"),
+                switch: Switch::look_up(),
                 waits: minor >= 12,
             })
         }
@@ -62,7 +82,22 @@ fn api() -> Option<&'static Api> {
 impl Api {
     /// Whether the collector begins on its own, as far as this Python says.
     fn is_enabled(&self) -> bool {
-        self.is_enabled.is_none_or(|f| f() != 0)
+        self.switch.as_ref().is_none_or(|s| (s.is_enabled)() != 0)
+    }
+
+    /// Whether a few sets that are made now could begin a collection: not while one is at work, nor where none begins on its own.
+    fn could_begin(&self, collector: Collector) -> bool {
+        self.switch.is_none() && !collector.is_at_work() && collector.counts()[0].left() <= SETS as i32
+    }
+
+    /// The same as [`Api::proves`], while no collection begins on its own, as far as this Python can be told so.
+    fn proves_undisturbed(&self, collector: Collector) -> bool {
+        let was_enabled = self.switch.as_ref().filter(|s| (s.disable)() != 0);
+        let holds = self.proves(collector);
+        if let Some(switch) = was_enabled {
+            (switch.enable)();
+        }
+        holds
     }
 
     /// Whether the collector's counts are where they are looked for. With the GIL held; makes nothing that a collection could come from.
@@ -106,12 +141,10 @@ fn place() -> Option<&'static Place> {
         None if interpreter != (a.main)() || TRIES.fetch_add(1, Relaxed) >= MOST => return None,
         None => {
             let found = Collector::find(interpreter);
-            // A set that is made when one is due would begin a collection.
-            let is_close = |c: Collector| a.is_enabled() && c.counts()[0].left() <= SETS as i32;
-            if found.is_some_and(|c| c.is_at_work() || is_close(c)) {
+            if found.is_some_and(|c| a.could_begin(c)) {
                 return None;
             }
-            let young = found.filter(|c| a.proves(*c)).map(|c| c.counts()[0]);
+            let young = found.filter(|c| a.proves_undisturbed(*c)).map(|c| c.counts()[0]);
             PLACE.get_or_init(|| young.map(|young| Place { interpreter, young }))
         }
     };
