@@ -150,7 +150,11 @@ impl StepMachine {
 
     fn mark(&mut self, e: &Event) -> [Option<Boundary>; 2] {
         match e.body {
-            Body::OptimizerBegin(_) => self.threads.get(e.thread).in_optimizer = true,
+            Body::OptimizerBegin(id) => {
+                let before = self.replayed(id, e.thread);
+                self.threads.get(e.thread).in_optimizer = true;
+                return before;
+            }
             Body::OptimizerEnd(id) => self.optimizer_end(id, e.thread),
             Body::BackwardBegin { nested: false, stack } => return self.backward_begin(e.thread, stack.0),
             Body::BackwardEnd { nested: false } => self.backward_end(e.thread),
@@ -207,6 +211,19 @@ impl StepMachine {
 
     fn rearm(&mut self) {
         self.armed = self.due.is_some() || self.threads.any_due();
+    }
+
+    /// An optimizer begins. Where backwards are replayed unseen, and it is the one that ran first in the last step, that step is over, though
+    /// nothing was allocated since.
+    fn replayed(&mut self, id: u64, thread: ThreadId) -> [Option<Boundary>; 2] {
+        let t =
+            self.threads.find(thread).filter(|t| t.window.backwards == 0 && t.open == 0 && !t.in_optimizer);
+        let group = t.map_or(0, |t| t.group);
+        if self.graphed && self.capturing == 0 && group != 0 && self.turns.begins(id, group) {
+            self.forward(thread)
+        } else {
+            [None, None]
+        }
     }
 
     fn optimizer_end(&mut self, id: u64, thread: ThreadId) {

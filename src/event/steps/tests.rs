@@ -213,6 +213,13 @@ fn every_shape_of_training_loop_counts_its_own_steps() {
         ("state made before the first backward", &format!("fofo{}", "fbo".repeat(5)), (5, 5, Optimizer)),
         ("a job whose backward is not seen", &"fo".repeat(5), (5, 0, Optimizer)),
         ("a forward that allocates nothing", &"bo".repeat(5), (5, 5, Optimizer)),
+        (
+            "a graph is replayed, and nothing is allocated between the optimizer's runs",
+            &format!("fbfbC{}", "o".repeat(9)),
+            (9, 3, Optimizer),
+        ),
+        ("the same, and two optimizers step together", &format!("fbC{}", "op".repeat(9)), (9, 2, Optimizer)),
+        ("one optimizer runs for each of its parts", &"fbooo".repeat(9), (9, 9, Optimizer)),
     ];
     let wrong: Vec<_> = cases
         .iter()

@@ -167,6 +167,11 @@ impl Turns {
         }
     }
 
+    /// Whether an optimizer is the one that ran first of those that step together under this label.
+    pub(super) fn begins(&self, id: u64, label: u32) -> bool {
+        self.optimizers.iter().find(|o| o.1 == label).is_some_and(|o| o.0 == id)
+    }
+
     /// What ran so far made no steps.
     pub(super) fn forget(&mut self) {
         *self = Turns::default();
