@@ -144,11 +144,12 @@ impl Asked {
 }
 
 /// Whether what a job gives for looking is spent on this now: a short job gives enough for a look or two, and what holds the blocks of a
-/// guess may not have been put in its place yet. A job that ends soon is looked into while it can be.
+/// guess may not have been put in its place yet. A job that ends soon is looked into while it can be. Where seconds are counted, what was seen
+/// through some of them is old enough, and a dozen are longer than many a job of a server's tests.
 fn is_worth_a_look(f: &Finding) -> bool {
     /// Steps until the card is full.
     const SOON: u64 = 50;
-    f.established || f.steps_to_oom.is_some_and(|s| s.mid <= SOON)
+    f.established || f.grain == GrainName::Tick || f.steps_to_oom.is_some_and(|s| s.mid <= SOON)
 }
 
 /// Whether a finding stood a test, and is no mere guess.
