@@ -74,7 +74,8 @@ fn search(
         .collect();
     let lines = answer.get("about").and_then(|a| a.get("lines")?.as_array());
     let lines: Vec<(&str, u32)> = lines.into_iter().flatten().filter_map(line).collect();
-    let look = Look { texts, stacks: &stacks, lines: &lines };
+    let others = replay.sites().iter().map(|s| names.frames(s.stack).filter(|f| is_own(&f.file)));
+    let look = Look { texts, stacks: &stacks, script: script(&stacks, others), lines: &lines };
     let of = |holder: &Holder| look.of(answer, holder, &is_own);
     let one = of(first)?;
     let is_good = |h: &&Holder| !h.stays && !h.gradient && h.share >= GOOD_PART;
@@ -99,7 +100,8 @@ pub(crate) fn kept_in_scopes<'a>(
     let stacks: Vec<&Frame> = stack.into_iter().filter(|f| is_own(&f.file)).collect();
     let lines: Vec<(&str, u32)> = stacks.iter().map(|f| (f.file.as_str(), f.line)).collect();
     let texts = Texts::of(replay, began);
-    let look = Look { texts: &texts, stacks: &stacks, lines: &lines };
+    let none = std::iter::empty::<std::iter::Empty<&Frame>>();
+    let look = Look { texts: &texts, stacks: &stacks, script: script(&stacks, none), lines: &lines };
     let found = look.first(scopes.iter().map(|scope| (scope, scope)), &Value::Null, &is_own);
     found.ok_or_else(|| texts.modified.into_inner())
 }
@@ -170,6 +172,7 @@ fn keeper(scope: &Value, of: &Value, holder: &Value) -> Option<Keeper> {
         rebound: of.get("rebound").and_then(Value::as_bool).unwrap_or(false),
         awaited: is("awaited"),
         trains: false,
+        placed: false,
         allocated: Vec::new(),
     })
 }
@@ -179,6 +182,8 @@ struct Look<'a> {
     texts: &'a Texts<'a>,
     /// Frames of the user's own that lead to a line that allocated it.
     stacks: &'a [&'a Frame],
+    /// The script that the job ran.
+    script: Option<&'a str>,
     /// Files and lines that the allocation of what is kept led through, all of them.
     lines: &'a [(&'a str, u32)],
 }
@@ -201,7 +206,7 @@ impl Look<'_> {
         for (scope, of) in scopes {
             let is_main = scope.get("module").and_then(Value::as_str) == Some("__main__");
             let file = scope.get("file").and_then(Value::as_str);
-            let file = file.or_else(|| main_file(self.stacks).filter(|_| is_main));
+            let file = file.or_else(|| self.script.filter(|_| is_main));
             match self.at(&keeper(scope, of, told)?, file, is_own) {
                 Some((file, Found::One(Statement { line, text, remedy }, _))) => {
                     return Some(KeptAt { file, line, source: text, remedy });
@@ -237,7 +242,8 @@ impl Look<'_> {
         for file in files {
             let Some(text) = self.texts.of_own(file) else { continue };
             let lines = self.lines.iter().filter(|l| l.0 == file).map(|l| l.1);
-            let keeper = Keeper { allocated: lines.collect(), trains: self.texts.trains, ..keeper.clone() };
+            let (allocated, trains) = (lines.collect(), self.texts.trains);
+            let keeper = Keeper { allocated, trains, placed: found.is_some(), ..keeper.clone() };
             // An attribute of this name may be another class's: in another file than the class's own the stacks must lead to it, where another
             // was found before, or the class is a package's.
             let sure = |f: &Found| if let Found::One(_, sure) = f { *sure } else { 0 };
@@ -312,10 +318,16 @@ impl<'a> Texts<'a> {
     }
 }
 
-/// The script: once it has run to its end `__main__` does not say any more where it lies, and a module-level list is asked about then.
-fn main_file<'a>(stacks: &[&'a Frame]) -> Option<&'a str> {
-    let outermost = stacks.iter().rfind(|f| f.function == "<module>");
-    outermost.map(|f| f.file.as_str())
+/// The script: once it has run to its end `__main__` does not say any more where it lies, and a module-level list is asked about then. A thread's
+/// stacks do not lead to it; `others` of the job do.
+fn script<'a>(
+    stacks: &[&'a Frame],
+    others: impl IntoIterator<Item = impl IntoIterator<Item = &'a Frame>>,
+) -> Option<&'a str> {
+    fn outermost<'a>(frames: impl IntoIterator<Item = &'a Frame>) -> Option<&'a str> {
+        frames.into_iter().filter(|f| f.function == "<module>").last().map(|f| f.file.as_str())
+    }
+    outermost(stacks.iter().copied()).or_else(|| others.into_iter().find_map(outermost))
 }
 
 /// Whether a recording was made on this machine, as far as is known.
@@ -377,6 +389,43 @@ mod tests {
         for (counts, graph) in [(&[8, 9, 12][..], false), (&[8][..], false), (&[8, 8, 8][..], true)] {
             assert_eq!(order(counts, graph), ["session", "t", "turns"], "{counts:?}");
         }
+    }
+
+    #[test]
+    fn what_a_class_of_another_own_file_does_is_no_other_statement_than_a_call_of_it() {
+        let folder = std::env::temp_dir().join(format!("strandline-two-files-{}", std::process::id()));
+        create_dir_all(&folder).unwrap();
+        let class = "class Tracker:\n    def update(self, name, x):\n        self.rows.setdefault(name, []).append(x)\n";
+        let script = "t = Tracker()\nfor x in data:\n    out = net(x)\n    t.update('out', out)\n";
+        let [class, script] = [("meters.py", class), ("train.py", script)].map(|(name, text)| {
+            let path = folder.join(name);
+            write(&path, text).unwrap();
+            File::options().write(true).open(&path).unwrap().set_modified(UNIX_EPOCH).unwrap();
+            path.to_str().unwrap().to_owned()
+        });
+        let texts = Texts { cwd: None, began: 1_000_000_000, trains: true, modified: RefCell::default() };
+        let frame = Frame { file: script.clone(), function: "<module>".into(), line: 3 };
+        let lines = [(script.as_str(), 3)];
+        let look = Look { texts: &texts, stacks: &[&frame], script: None, lines: &lines };
+        let keeper = super::super::tests::attribute("Tracker", "rows", "dict");
+        let at = |file| look.at(&keeper, Some(file), &|f| f != "package.py").unwrap();
+        let (file, found) = at(&class);
+        assert!(file == class && matches!(found, Found::One(Statement { line: 3, .. }, 0)), "{found:?}");
+        let (file, found) = at("package.py");
+        assert!(file == script && matches!(found, Found::One(Statement { line: 4, .. }, 2)), "{found:?}");
+        remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
+    fn the_script_is_where_the_job_began_though_a_thread_allocated() {
+        let frame =
+            |file: &str, function: &str| Frame { file: file.into(), function: function.into(), line: 1 };
+        let main = [frame("net.py", "forward"), frame("data.py", "<module>"), frame("serve.py", "<module>")];
+        let thread = [frame("serve.py", "infer"), frame("pool.py", "run")];
+        let of = |stacks: &[&Frame]| script(stacks, [&thread[..], &main[..]]).map(str::to_owned);
+        assert_eq!(of(&[&thread[0]]).as_deref(), Some("serve.py"));
+        assert_eq!(of(&[&main[0], &main[1]]).as_deref(), Some("data.py"), "its own stack comes first");
+        assert_eq!(script(&[], [&thread[..]]), None);
     }
 
     #[test]

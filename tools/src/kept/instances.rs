@@ -34,7 +34,7 @@ pub(super) fn gives<'t>(source: &Source<'t>, call: Node<'t>, keeper: &Keeper) ->
 fn of_package<'t>(source: &Source<'t>, keeper: &Keeper) -> Vec<(Option<usize>, String)> {
     let class = keeper.class.as_deref().filter(|_| keeper.kind == "attribute").unwrap_or_default();
     let is_here = |n: &Node<'t>| source.field(*n, "name") == class;
-    match class.is_empty() || source.all("class_definition").iter().any(is_here) {
+    match class.is_empty() || keeper.placed || source.all("class_definition").iter().any(is_here) {
         true => Vec::new(),
         false => objects(source, class),
     }

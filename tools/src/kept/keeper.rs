@@ -23,6 +23,8 @@ pub(crate) struct Keeper {
     pub(crate) awaited: bool,
     /// It is a training: an optimizer or calls of backward count its steps.
     pub(crate) trains: bool,
+    /// The statement was found in the file of its class: calls of that one's methods elsewhere are only the way to it.
+    pub(crate) placed: bool,
     /// Lines of this file that the allocation of what is kept led through.
     pub(crate) allocated: Vec<u32>,
 }
