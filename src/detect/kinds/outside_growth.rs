@@ -9,7 +9,7 @@ use crate::detect::forecast::headroom;
 use crate::detect::kind::{Kind, KindInfo};
 use crate::detect::note::Note;
 use crate::detect::steady;
-use crate::replay::{Device, Grain};
+use crate::replay::{Coverage, Device, Grain};
 
 pub(super) const DETECTOR: Entry = Entry {
     kind: KIND,
@@ -32,6 +32,10 @@ const NAMED: usize = 3;
 /// At most one finding for a device, of all lines that grow.
 fn check(cx: &Context<'_>, d: &Device) -> Option<Finding> {
     let (replay, calls) = (cx.replay, cx.replay.calls());
+    // Without blocks, what a library takes may be what PyTorch asked it for: a pluggable allocator.
+    if replay.coverage() != Coverage::Blocks {
+        return None;
+    }
     let lines = calls.library_lines().filter(|c| c.key.device == d.id);
     let Grown { sites, first, marks, rate } = grown(lines, replay.steps())?;
     let noun = GrainName::of(replay, Grain::Step).noun();
