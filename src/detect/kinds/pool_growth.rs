@@ -81,11 +81,10 @@ impl Growing<'_> {
         let noun = GrainName::of(replay, Grain::Step).noun();
         let graphs = self.pools.iter().any(|p| p.id.0 != 0);
         let explain = format!(
-            "{} came in {} different {noun}s since {noun} {} and {} there, {} in all; only what is allocated in a pool can use its memory",
+            "{} came in {} different {noun}s since {noun} {} and are all still there, {} in all; only what is allocated in a pool can use its memory",
             plural(n, "private pool"),
             thousands(self.steps.len() as u64),
             thousands(first.into()),
-            if n == 1 { "is still" } else { "are all still" },
             size(bytes),
         ) + if graphs {
             ". A captured graph keeps its pool; what graphs that are gone had, PyTorch returns to the driver when memory runs short"
