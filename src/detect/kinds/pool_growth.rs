@@ -81,7 +81,7 @@ impl Growing<'_> {
         let noun = GrainName::of(replay, Grain::Step).noun();
         let graphs = self.pools.iter().any(|p| p.id.0 != 0);
         let explain = format!(
-            "{} came in {} different {noun}s since {noun} {} and are all still there, {} in all; only what is allocated in a pool can use its memory",
+            "{} were made in {} different {noun}s since {noun} {} and are all still there, {} in all; the memory of a pool cannot be used outside of it",
             plural(n, "private pool"),
             thousands(self.steps.len() as u64),
             thousands(first.into()),

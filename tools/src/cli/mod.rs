@@ -164,7 +164,7 @@ pub(crate) struct Simulate {
     /// Print only the path of its python
     #[arg(long)]
     pub(crate) python: bool,
-    /// A command to run in it; its python is the first on PATH
+    /// A command to run with the simulated GPU, whose python is the first on PATH
     #[arg(trailing_var_arg = true, value_name = "CMD")]
     pub(crate) command: Vec<OsString>,
 }

@@ -78,7 +78,7 @@ pub(crate) struct Advise {
 #[derive(Args, Debug)]
 pub(crate) struct Diff {
     /// A recording, or a snapshot that PyTorch or strandline wrote; REC@MOMENT picks a moment of it, such as REC@step:10. Or a folder of runs:
-    /// each is a row; in a folder of such folders, each has a base of its own
+    /// each is a row. In a folder of such folders, each folder is compared with its own base
     #[arg(value_name = "BASE")]
     pub(crate) base: PathBuf,
     /// What to compare with BASE: one recording is compared line by line, several in one table. NAME=REC names a run; runs of the same name,
@@ -148,7 +148,7 @@ pub(crate) struct Export {
     /// With --format parquet: the version of the code that ran, such as "$(git rev-parse HEAD)"
     #[arg(long, value_name = "TEXT")]
     pub(crate) commit: Option<String>,
-    /// With --format parquet: also write the tables events and stacks, one row for each event
+    /// With --format parquet: also write the tables events (one row for each event) and stacks
     #[arg(long)]
     pub(crate) events: bool,
     /// Rows in a file of the table events, about
@@ -192,7 +192,7 @@ pub(crate) enum ExportFormat {
 pub(crate) struct Left {
     /// A recording; its process may still be running
     pub(crate) recording: PathBuf,
-    /// The region: from the last mark "NAME begin" to "NAME end", without any part from "NAME skip" to "NAME count"
+    /// The region: from the last mark "NAME begin" to "NAME end"; what lies between "NAME skip" and "NAME count" is left out
     #[arg(long, value_name = "NAME")]
     pub(crate) region: String,
     /// With --format json: which lines held the memory at the region's peak
