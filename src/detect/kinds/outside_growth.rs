@@ -9,6 +9,7 @@ use crate::detect::forecast::headroom;
 use crate::detect::kind::{Kind, KindInfo};
 use crate::detect::note::Note;
 use crate::detect::steady;
+use crate::event::Bytes;
 use crate::replay::{Coverage, Device, Grain};
 
 pub(super) const DETECTOR: Entry = Entry {
@@ -39,7 +40,7 @@ fn check(cx: &Context<'_>, d: &Device) -> Option<Finding> {
     let lines = calls.library_lines().filter(|c| c.key.device == d.id);
     let Grown { sites, first, marks, rate } = grown(lines, replay.steps())?;
     let noun = GrainName::of(replay, Grain::Step).noun();
-    let holds = |(name, bytes): (String, crate::event::Bytes)| format!("{name} {}", size(bytes.0));
+    let holds = |(name, bytes): (String, Bytes)| format!("{name} {}", size(bytes.0));
     let libraries: Vec<String> = calls.on(d.id).into_iter().take(NAMED).map(holds).collect();
     let explain = format!(
         "{} ({}) that other libraries took from CUDA in {} different {noun}s since {noun} {} were not given back, {} more every {noun}",
