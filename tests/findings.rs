@@ -100,6 +100,30 @@ fn what_reference_cycles_may_keep_is_no_alert() {
     }
 }
 
+/// A job without steps that ends too soon to be judged by seconds is judged by the iterations of its loop. One that only loads has none.
+#[test]
+fn what_grows_with_every_iteration_of_a_brief_job() {
+    let judged = |what: &str| {
+        let folder = Folder::new("findings");
+        let job = Job::python(&folder, "tests/python/iterations.py", &[what]);
+        let ran = job.env("STRANDLINE_SIM_TOTAL", "6GiB").run();
+        report(&ran.recording()).whole().process
+    };
+    for (what, outcome, source) in
+        [("collects", "growing", "iteration"), ("fails", "growing", "iteration"), ("answers", "clean", "iteration")]
+    {
+        let p = judged(what);
+        assert_eq!((&p["verdict"], &p["step_source"]), (&outcome.into(), &source.into()), "{what}: {p:#}");
+        if what != "fails" {
+            assert_eq!(p["steps"], 60, "{p:#}");
+        }
+        let growing = p["findings"].as_array().expect("findings").iter().any(|f| f["certainty"] == "growing");
+        assert_eq!(growing, outcome == "growing", "{p:#}");
+    }
+    let loads = judged("loads");
+    assert_eq!(loads["verdict"], "unknown", "{loads:#}");
+}
+
 /// Pinned memory of the host: PyTorch gives none of it back, and uses again what the job has let go of.
 #[test]
 fn pinned_memory_that_grows_with_every_step() {

@@ -125,6 +125,7 @@ fn all_kept(cases: &[(&str, &str)]) {
 fn containers_of_every_scope_and_the_statement_that_fills_them() {
     all_kept(&[
         ("of_a_module", "__main__.hist"),
+        ("of_a_loop_without_steps", "__main__.hist"),
         ("of_groups", "__main__.groups"),
         ("of_a_dataclass", "Log.outputs"),
         ("of_a_class", "Registry.seen"),

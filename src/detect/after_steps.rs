@@ -1,6 +1,5 @@
 //! What a job does after its last step: it serves, or evaluates. No step ends there, so that nothing of it is judged.
 
-use crate::event::steps::StepSource;
 use crate::event::{Bytes, DeviceId, Nanos};
 use crate::replay::Replay;
 
@@ -11,7 +10,7 @@ const STEPS: u64 = 20;
 /// For how many seconds a job went on without a step until a moment, where that is longer than any step of it would have been.
 pub(super) fn seconds_without(replay: &Replay, until: Nanos) -> Option<u64> {
     let (last, steps) = (replay.last_step_time().0, u64::from(replay.steps()));
-    let has_steps = !matches!(replay.step_source(), StepSource::None | StepSource::Time) && steps > 0;
+    let has_steps = replay.step_source().is_training() && steps > 0;
     // Before the first step ends a job begins: that tells nothing of a step.
     let first = replay.devices().filter_map(|d| d.rows.first()).map(|r| r.time.0).min().unwrap_or(last);
     let mean = last.saturating_sub(first) / steps.saturating_sub(1).max(1);

@@ -3,12 +3,12 @@
 use super::after_steps::most_after_steps;
 use super::certainty::Certainty;
 use super::explain::{plural, size, thousands};
-use super::finding::Finding;
+use super::finding::{Finding, GrainName};
 use super::growth::MIN_MARKS;
 use super::oom::rising;
 use super::rise::Rise;
 use crate::event::steps::StepSource;
-use crate::replay::{Device, Replay};
+use crate::replay::{Device, Grain, Replay};
 
 /// Bytes by which memory must have risen to be worth a word.
 const WORTH: u64 = 1 << 20;
@@ -21,8 +21,8 @@ const PART: u64 = 16;
 /// Why a process is clean. `detectable`: the bytes of a step above which growth would have been found.
 pub(super) fn nothing_leaks(replay: &Replay, all: &[Finding], detectable: Option<f64>) -> String {
     let least = detectable.map_or_else(String::new, |bytes| {
-        let noun = replay.step_source().noun();
-        format!(" (growth above {} a {noun} would have been found)", size(bytes as u64))
+        let per = GrainName::of(replay, Grain::Step).per();
+        format!(" (growth above {} {per} would have been found)", size(bytes as u64))
     });
     let (peaks, has_grown) = (higher_peaks(replay), all.iter().any(stopped));
     let is_told = has_grown || !peaks.is_empty() || all.iter().any(|f| f.is_suppressed() || is_bounded(f));

@@ -18,6 +18,8 @@ named! {
         Microbatch = "microbatch",
         /// Per second, in a job without steps.
         Tick = "tick",
+        /// Per iteration of a loop, in a job without steps that is too short to be judged by seconds.
+        Iteration = "iteration",
     }
 }
 
@@ -27,7 +29,18 @@ impl GrainName {
         match (grain, replay.step_source()) {
             (Grain::Microbatch, _) => GrainName::Microbatch,
             (Grain::Step, StepSource::Time) => GrainName::Tick,
+            (Grain::Step, StepSource::Iteration) => GrainName::Iteration,
             (Grain::Step, _) => GrainName::Step,
+        }
+    }
+
+    /// A rate's: `a step`.
+    pub fn per(self) -> &'static str {
+        match self {
+            GrainName::Step => "a step",
+            GrainName::Microbatch => "a microbatch",
+            GrainName::Tick => "a second",
+            GrainName::Iteration => "an iteration",
         }
     }
 

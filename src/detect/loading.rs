@@ -1,6 +1,5 @@
 //! What fills a device before the first step: a model, or data. It only ever becomes more, as a leak does, and is none.
 
-use crate::event::steps::StepSource;
 use crate::event::{DeviceId, total};
 use crate::replay::{Holder, OomEvent, PhaseKind, Replay};
 
@@ -24,7 +23,7 @@ pub fn may_be_loading(replay: &Replay, device: DeviceId) -> bool {
 }
 
 fn has_steps(replay: &Replay) -> bool {
-    !matches!(replay.step_source(), StepSource::None | StepSource::Time)
+    replay.step_source().is_training()
 }
 
 /// Whether it was still loading: it asked at the line that had filled the device, and not within a call of a module, as in a forward.

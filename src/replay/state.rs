@@ -21,6 +21,10 @@ use crate::event::{
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
 
+/// The fact by which a reader tells a replay to count iterations instead of seconds: the stack of the allocations that begin them. No
+/// recording has it.
+pub const ITERATIONS: &str = "iterations";
+
 /// What is known of a thread.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct ThreadState {
@@ -107,6 +111,9 @@ impl Replay {
                 if m.contains_key("holders") {
                     self.take_answers(&answers.unwrap_or_default());
                 }
+                if let Some(stack) = m.get(ITERATIONS).and_then(serde_json::Value::as_u64) {
+                    self.machine.count_iterations(StackId(stack as u32));
+                }
                 self.sizes_from_facts();
                 self.sites.packages = PackageFolders::of_facts(&self.meta);
             }
@@ -148,6 +155,10 @@ impl Replay {
     /// Microbatches that have ended.
     pub fn microbatches(&self) -> u32 {
         self.microbatches
+    }
+    /// The stack whose allocations begin iterations, where those are counted ([`ITERATIONS`]).
+    pub fn iteration(&self) -> Option<StackId> {
+        self.machine.iteration()
     }
     /// What steps are counted by.
     pub fn step_source(&self) -> StepSource {

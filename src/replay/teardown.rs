@@ -19,7 +19,7 @@ impl Replay {
             return;
         }
         self.cohorts.gone(f.cohort, f.size, f.birth, self.now, Some(f.collected));
-        if matches!(self.machine.source(), StepSource::Time | StepSource::Manual) {
+        if matches!(self.machine.source(), StepSource::Time | StepSource::Manual | StepSource::Iteration) {
             self.leaving.frees(f.cohort, f.size.rounded, self.time, self.now.step);
         }
     }
@@ -38,7 +38,8 @@ impl Replay {
     pub fn left_in(&self) -> Option<(u32, FxHashMap<CohortId, u64>)> {
         let (l, end) = (&self.leaving, self.ended?);
         let (step, freed) = match self.machine.source() {
-            StepSource::Time | StepSource::Manual if end.0.saturating_sub(l.since.0) <= WAY_OUT.0 => {
+            StepSource::Time | StepSource::Manual | StepSource::Iteration
+                if end.0.saturating_sub(l.since.0) <= WAY_OUT.0 => {
                 (l.step, &l.freed)
             }
             StepSource::Optimizer | StepSource::Backward => (self.steps, &l.tail),

@@ -2,6 +2,7 @@
 
 use super::units::{duration, numbered, percent, plural, thousands};
 use crate::event::Frame;
+use crate::event::steps::StepSource;
 use serde_json::{Value, json};
 
 /// What the holder probe said.
@@ -31,8 +32,8 @@ pub struct Holder {
     pub taken: Option<u64>,
     /// The step that was under way then, where that is known.
     pub step: Option<u32>,
-    /// Its steps are seconds: the number of one says no more than the time.
-    pub in_seconds: bool,
+    /// What its steps are counted by: the number of a second says no more than the time.
+    pub counted_by: StepSource,
     /// How many things were in it, at moments in their order: the first, the last, and every one that was less than the one before.
     pub counts: Vec<Count>,
     /// Where it ends, as it says itself.
@@ -130,7 +131,7 @@ impl HeldBy {
                 entries: v["entries"].as_u64(),
                 taken,
                 step: taken.and_then(step_at),
-                in_seconds: false,
+                counted_by: StepSource::None,
                 bound: bound.map(|(kind, entries)| HolderBound { kind, entries }),
                 graph: v["graph"] == true,
                 gradient: v["gradient"] == true,
@@ -225,8 +226,8 @@ impl Holder {
         }
         let at = |ns: u64, step: Option<u32>| {
             let step = step
-                .filter(|_| !self.in_seconds)
-                .map(|s| format!(" (step {})", thousands(s.into())))
+                .filter(|_| self.counted_by != StepSource::Time)
+                .map(|s| format!(" ({} {})", self.counted_by.noun(), thousands(s.into())))
                 .unwrap_or_default();
             format!("at {}{step}", duration(ns))
         };

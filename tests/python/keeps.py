@@ -49,6 +49,13 @@ def of_a_module():
 
 
 @case
+def of_a_loop_without_steps():
+    with torch.no_grad():
+        for _ in range(STEPS):
+            hist.append(net(batch()))  # KEEPS of_a_loop_without_steps
+
+
+@case
 def of_a_sum():
     global total
     for i in steps():

@@ -271,7 +271,7 @@ def neither():
         while time.monotonic() - start < 2.5:
             kept.append(model(batch()))
             time.sleep(0.02)
-    return {"seconds": time.monotonic() - start}
+    return {"iterations": len(kept)}
 
 
 def manual():

@@ -4,7 +4,6 @@
 
 use serde_json::{Value, json};
 use strandline::detect::{Finding, GrainName, holds_enough};
-use strandline::event::steps::StepSource;
 use strandline::event::{Frame, Nanos};
 use strandline::replay::{Cohort, Replay};
 use strandline::report::{HeldBy, Holder};
@@ -30,8 +29,7 @@ pub(crate) fn held_by(finding: &Finding, replay: &Replay) -> HeldBy {
         };
         match held {
             HeldBy::Found(mut holders) => {
-                let in_seconds = replay.step_source() == StepSource::Time;
-                holders.iter_mut().for_each(|h| h.in_seconds = in_seconds);
+                holders.iter_mut().for_each(|h| h.counted_by = replay.step_source());
                 HeldBy::Found(growing_first(holders, &|step| blocks_at(finding, step)))
             }
             held => held,

@@ -1,6 +1,6 @@
 //! One recording, followed while it is written.
 
-use crate::analyze::{Analysis, Feed, Suppressions};
+use crate::analyze::{Analysis, Feed, Suppressions, about_to_end};
 use crate::process::Target;
 use crate::symbols::Symbols;
 use crate::{known, recording};
@@ -40,6 +40,8 @@ struct State {
     over: bool,
     /// Failed allocations that were told of.
     ooms: usize,
+    /// Once it is about to end: what the iterations of a job show that seconds do not.
+    at_end: Option<Option<Analysis>>,
 }
 
 /// A process as of now.
@@ -75,7 +77,8 @@ impl Followed {
         let (target, began) = (Target::recorded(&feed.summary().who), feed.summary().unix_ns);
         let (path, suppressions, symbols) = (path.into(), suppressions.clone(), Symbols::default());
         let analysis = Analysis::new();
-        let state = State { id, path, target, began, analysis, suppressions, symbols, over: false, ooms: 0 };
+        let (over, ooms, at_end) = (false, 0, None);
+        let state = State { id, path, target, began, analysis, suppressions, symbols, over, ooms, at_end };
         Some(Followed { feed, state })
     }
 
@@ -142,6 +145,15 @@ impl Followed {
         std::mem::replace(&mut self.state.ooms, ooms) < ooms
     }
 
+    /// As of now, for a question about what was found: of a job that is about to end, also what only its iterations show.
+    pub(crate) fn asked(&mut self) -> Live<'_> {
+        if self.is_ending() && self.state.at_end.is_none() {
+            self.state.at_end = Some(about_to_end(&self.state.analysis, &self.state.path));
+        }
+        let live = self.live();
+        self.state.at_end.iter().flatten().next().map_or(live, |a| live.by(a))
+    }
+
     /// As of now.
     pub(crate) fn live(&self) -> Live<'_> {
         Live::of(&self.state, self.feed.names())
@@ -167,6 +179,12 @@ impl<'a> Live<'a> {
         let State { id, ref path, target, began, ref analysis, .. } = *state;
         let Analysis { replay, detector } = analysis;
         Live { id, path, target, began, names, replay, detector, findings: detector.findings() }
+    }
+
+    /// The same as another analysis of it says.
+    fn by(self, analysis: &'a Analysis) -> Live<'a> {
+        let Analysis { replay, detector } = analysis;
+        Live { replay, detector, findings: detector.findings(), ..self }
     }
 
     /// As what is printed takes it, with what is known of what grows.

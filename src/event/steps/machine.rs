@@ -3,7 +3,7 @@
 use super::gradients::Gradients;
 use super::threads::{PART, Threads};
 use super::turns::{Heard, IN_BACKWARD, Turns};
-use crate::event::{Body, Event, Nanos, ThreadId, named};
+use crate::event::{Body, Event, Nanos, StackId, ThreadId, named};
 
 named! {
     /// What steps are counted by.
@@ -20,13 +20,24 @@ named! {
         Optimizer = "optimizer",
         /// `strandline_step`.
         Manual = "manual",
+        /// Allocations of one stack that come again and again: see [`super::Recurring`]. Only where a reader asks for it.
+        Iteration = "iteration",
     }
 }
 
 impl StepSource {
-    /// What a job is counted in, for sentences: one without steps goes by seconds, and says so.
+    /// What a job is counted in, for sentences: one without steps goes by seconds or iterations, and says so.
     pub fn noun(self) -> &'static str {
-        if self == StepSource::Time { "second" } else { "step" }
+        match self {
+            StepSource::Time => "second",
+            StepSource::Iteration => "iteration",
+            _ => "step",
+        }
+    }
+
+    /// Whether what is counted are a training's steps.
+    pub fn is_training(self) -> bool {
+        matches!(self, StepSource::Backward | StepSource::Optimizer | StepSource::Manual)
     }
 }
 
@@ -79,6 +90,7 @@ pub(super) const PARTS: u32 = 256;
 ///   optimizer did run. Not seen are skips where gradients are set to zero in place, and the last of a training that
 ///   is followed by one from another place in the program.
 /// - Optimizers that run before the first backward prepare their state; that is part of step 1.
+/// - Where a reader asks for it, in a job without either: allocations of one stack, each of which begins an iteration.
 /// - No optimizer yet: ends of backward; no backward yet: ticks of a second. Both are provisional, and folded
 ///   into step 1 when the better source appears.
 /// - The first manual step turns all of this off, and folds what was before into step 1.
@@ -109,6 +121,8 @@ pub struct StepMachine {
     /// The most runs without a backward that turned out to be parts of a step.
     pub(super) parts: u32,
     pub(super) next_tick: Option<Nanos>,
+    /// The stack whose allocations begin iterations, instead of ticks. It is told by a reader, and is not saved.
+    pub(super) iteration: Option<StackId>,
 }
 
 impl StepMachine {
@@ -118,7 +132,9 @@ impl StepMachine {
         match &e.body {
             Body::Alloc(b) => {
                 self.gradients.alloc(b.addr, b.phase.backward);
-                if !self.armed {
+                if self.iteration == Some(b.stack) {
+                    self.iterates()
+                } else if !self.armed {
                     self.quiet(e.time)
                 } else if b.phase.backward || b.phase.optimizer {
                     [None, None]
@@ -382,6 +398,7 @@ impl StepMachine {
     fn tick(&mut self, now: Nanos) -> [Option<Boundary>; 2] {
         let after = Some(Nanos(now.0.saturating_add(TICK.0)));
         match self.next_tick {
+            _ if self.iteration.is_some() => [None, None],
             Some(t) if now >= t => {
                 // A provisional step is due to a better source already: do not count the same time twice.
                 if self.armed {
@@ -396,6 +413,21 @@ impl StepMachine {
                 [None, None]
             }
         }
+    }
+
+    /// Iterations, which begin where this stack allocates, are counted instead of seconds from now on.
+    pub fn count_iterations(&mut self, stack: StackId) {
+        self.iteration = Some(stack);
+    }
+
+    /// An iteration begins: what was before it has ended.
+    #[cold]
+    fn iterates(&mut self) -> [Option<Boundary>; 2] {
+        if !matches!(self.source, StepSource::None | StepSource::Iteration) {
+            return [None, None];
+        }
+        self.source = StepSource::Iteration;
+        [Some(self.number()), None]
     }
 
     /// The recording is over: all that ends with it, in order.
@@ -437,6 +469,10 @@ impl StepMachine {
     /// Microbatches that have ended.
     pub fn microbatches(&self) -> u32 {
         self.microbatches
+    }
+    /// The stack whose allocations begin iterations, where those are counted.
+    pub fn iteration(&self) -> Option<StackId> {
+        self.iteration
     }
     /// What steps are counted by at present.
     pub fn source(&self) -> StepSource {

@@ -4,6 +4,7 @@
 //! steps and of microbatches come out. See [`StepMachine`].
 
 mod gradients;
+mod iterations;
 mod machine;
 mod once;
 mod party;
@@ -13,4 +14,5 @@ mod tests;
 mod threads;
 mod turns;
 
+pub use iterations::Recurring;
 pub use machine::{Boundary, StepMachine, StepSource, TICK};

@@ -101,7 +101,7 @@ impl Variant {
     fn growing(&self) -> String {
         let per = self.runs.iter().find_map(|r| r.per).unwrap_or(GrainName::Step);
         if self.growth() > 0.0 {
-            format!("{} a {}", size_f(self.growth()), per.noun())
+            format!("{} {}", size_f(self.growth()), per.per())
         } else {
             String::new()
         }

@@ -6,7 +6,6 @@ use super::super::model::{Facts, Known, Process};
 use super::super::processes::Namesakes;
 use super::super::style::{Ink, Style};
 use super::super::units::{plural, seconds, size, size_f, thousands};
-use super::phrase::per;
 use super::place::{kept_at, kept_by_at, place, site, your_line};
 use crate::detect::{Certainty, Finding, GrainName, SecondsToOom, may_be_loading};
 use crate::event::Frame;
@@ -101,7 +100,7 @@ pub fn withdrawn(p: &Process<'_>, f: &Finding) -> String {
 
 /// `full at step 19 (18-20), in 2.5 min`; `full later than step 60, rate falling, in 8 min at the earliest`.
 fn full(p: &Process<'_>, f: &Finding) -> String {
-    let fills = || format!("fills up, {} more {}", size_f(f.current_bytes_per_step), per(f.grain));
+    let fills = || format!("fills up, {} more {}", size_f(f.current_bytes_per_step), f.grain.per());
     let Some(when) = f.steps_to_oom.filter(|w| w.mid != u64::MAX) else { return fills() };
     // Alone it would take longer than the device lasts.
     if p.findings.iter().any(|other| is_sooner(other, f)) {
@@ -158,7 +157,7 @@ fn now(p: &Process<'_>, f: &Finding) -> String {
         parts.push(format!("peak {}{usable}", size(d.peak_allocated.bytes.0)));
     }
     let since = format!("{} {}", f.grain.noun(), thousands(f.first_step.into()));
-    parts.push(format!("{} more {} since {since}", size_f(f.current_bytes_per_step), per(f.grain)));
+    parts.push(format!("{} more {} since {since}", size_f(f.current_bytes_per_step), f.grain.per()));
     if f.certainty != Certainty::Leak && may_be_loading(p.replay, f.device) {
         parts.push("loading a model looks the same".to_owned());
     }

@@ -48,8 +48,9 @@ pub(super) fn failed(p: &Process<'_>, d: &Device, style: Style) -> Vec<String> {
     let mut out = style.wrap("  failed ", &text);
     let Some(m) = post_mortem(p.replay, d.id) else { return out };
     if let Some(c) = m.change {
+        let noun = p.replay.step_source().noun();
         let text = format!(
-            "it failed: this step began with {} allocated and needed {} more; the one before began with {} and \
+            "it failed: this {noun} began with {} allocated and needed {} more; the one before began with {} and \
              peaked at {}",
             size(c.start),
             size(m.need),

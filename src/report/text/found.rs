@@ -4,7 +4,7 @@ use super::super::held::HeldBy;
 use super::super::model::{Known, Process, because, fatal, remedy, used};
 use super::super::style::{Ink, Style};
 use super::super::units::{percent, plural, plural_f, size, size_f, thousands, whole_percents};
-use super::phrase::{clause, current_rate, forecast, per};
+use super::phrase::{clause, current_rate, forecast};
 use super::place::{at_place, kept_at, place, site, your_line};
 use crate::detect::{Certainty, Finding, FindingSite, Severity};
 use crate::event::Frame;
@@ -71,7 +71,7 @@ pub(super) fn is_told(told: &[&Process<'_>], p: &Process<'_>, f: &Finding) -> bo
 }
 
 fn rate(f: &Finding) -> String {
-    let (bytes, per) = (size_f(f.bytes_per_step), per(f.grain));
+    let (bytes, per) = (size_f(f.bytes_per_step), f.grain.per());
     // At most a block in two.
     if (1e-9..=0.5).contains(&f.blocks_per_step) {
         return format!(
@@ -123,7 +123,7 @@ fn leak(out: &mut Vec<String>, p: &Process<'_>, f: &Finding, known: Option<&Know
     if let Some(recent) = current_rate(f) {
         say(
             "current",
-            &format!("{recent} {}; {} is the average since it began", per(f.grain), size_f(f.bytes_per_step)),
+            &format!("{recent} {}; {} is the average since it began", f.grain.per(), size_f(f.bytes_per_step)),
         );
     }
     if let Some((label, when)) = forecast(p, f).filter(|_| fatal(p, f).is_none()) {

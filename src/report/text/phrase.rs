@@ -4,15 +4,6 @@ use super::super::model::{Ended, Process};
 use super::super::units::{plural, seconds, size_f, thousands};
 use crate::detect::{Finding, GrainName, StepsToOom};
 
-/// `a step`.
-pub(super) fn per(grain: GrainName) -> &'static str {
-    match grain {
-        GrainName::Step => "a step",
-        GrainName::Microbatch => "a microbatch",
-        GrainName::Tick => "a second",
-    }
-}
-
 /// A reason as a sentence: a capital, no full stop.
 pub(in crate::report) fn clause(reason: &str) -> String {
     let mut c = reason.trim().trim_end_matches('.').chars();

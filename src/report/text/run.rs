@@ -4,6 +4,7 @@ use super::super::model::{Ended, Facts, Process};
 use super::super::style::{Ink, Style};
 use super::super::units::{duration, percent, plural, size, thousands};
 use super::ended::signal;
+use super::place::line;
 use crate::event::steps::StepSource;
 use crate::replay::{Amount, Coverage};
 
@@ -90,6 +91,7 @@ fn steps(p: &Process<'_>) -> String {
             return format!("{} ({by})", plural(n, "step"));
         }
         StepSource::Time => return format!("{} (no training steps were seen)", plural(n, "second")),
+        StepSource::Iteration => return format!("{} (no training steps were seen{})", plural(n, "iteration"), begins(p)),
         StepSource::None => return "no step ended".to_owned(),
     };
     // What was asked for, and never came.
@@ -102,10 +104,17 @@ fn steps(p: &Process<'_>) -> String {
     format!("{} ({by}{instead})", plural(n, "step"))
 }
 
+/// What an iteration begins with.
+fn begins(p: &Process<'_>) -> String {
+    let Some(stack) = p.replay.iteration() else { return String::new() };
+    let own = p.names.frames(stack).find(|f| !p.replay.is_installed(&f.file));
+    own.or(p.names.frames(stack).next()).map_or_else(String::new, |f| format!("; each begins with what {} allocates", line(p, f)))
+}
+
 /// What the time that recording took is a part of.
 fn time_of(p: &Process<'_>) -> &'static str {
     match p.replay.step_source() {
-        StepSource::Time | StepSource::None => "the job's time",
+        StepSource::Time | StepSource::Iteration | StepSource::None => "the job's time",
         _ => "step time",
     }
 }

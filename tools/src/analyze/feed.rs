@@ -5,18 +5,21 @@ use super::given::Given;
 use super::recorded::Recorded;
 use crate::error::Error;
 use crate::share::{Folder, Share};
+use serde_json::json;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
-use strandline::event::{Event, Item, Names};
+use strandline::event::{Event, Item, Names, StackId};
 use strandline::format::holders;
 use strandline::reader::{Frozen, Summary};
-use strandline::replay::Replay;
+use strandline::replay::{ITERATIONS, Replay};
 
 /// Hands out the items of a process in order.
 pub(crate) struct Feed {
     source: Source,
     /// Takes out what is private, where that is asked for.
     folder: Option<Box<Folder>>,
+    /// What replays are told before all else.
+    first: Option<Item>,
 }
 
 enum Source {
@@ -46,7 +49,7 @@ impl Feed {
     pub(crate) fn open(path: &Path) -> Result<Feed, Error> {
         if foreign::is_pickle(path) {
             let source = Source::Snapshot(Box::new(Foreign::open(path)?));
-            return Ok(Feed { source, folder: None });
+            return Ok(Feed { source, folder: None, first: None });
         }
         Recorded::open(path).map(Feed::of)
     }
@@ -69,12 +72,17 @@ impl Feed {
     }
 
     fn of(recorded: Recorded) -> Feed {
-        Feed { source: Source::Recording(Box::new(recorded)), folder: None }
+        Feed { source: Source::Recording(Box::new(recorded)), folder: None, first: None }
     }
 
     /// The same, folded for a bug report where that is asked for.
     pub(crate) fn shared(self, share: Option<&Share>) -> Feed {
         Feed { folder: share.map(|share| Box::new(Folder::new(share))), ..self }
+    }
+
+    /// The same for replays that count iterations, each of which begins where this stack allocates; as it is, where there is none.
+    pub(crate) fn by_iterations(self, stack: Option<StackId>) -> Feed {
+        Feed { first: stack.map(|stack| Item::Meta(json!({ ITERATIONS: stack.0 }))), ..self }
     }
 
     fn recorded(&mut self) -> Option<&mut Recorded> {
@@ -102,6 +110,9 @@ impl Feed {
     /// The next of it, with the stacks and texts that are known by now. What each event is asked for is quicker here than in
     /// [`Feed::until`], which makes an item of it.
     pub(crate) fn next(&mut self) -> Option<(Given<'_>, &Names)> {
+        if let Some(first) = self.first.take() {
+            return Some((Given::Item(first), self.names()));
+        }
         let (given, names) = match &mut self.source {
             Source::Recording(r) => r.next(),
             Source::Snapshot(s) => s.next(),

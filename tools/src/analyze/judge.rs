@@ -58,7 +58,7 @@ fn all(
                 progress.show(|| format!("reading {}: {:.1} million events", who(), events as f64 / 1e6));
             }
         };
-        let judged = Judged::read_shared(path, outcome, suppressions, share, None, &mut tell)?;
+        let judged = Judged::read_shared(path, outcome, suppressions, share, &mut tell)?;
         if is_measured { judged.measured(&mut tell) } else { Ok(judged) }
     };
     let workers = if share.is_some() { 1 } else { workers(many) };
@@ -127,7 +127,7 @@ fn until_then(
     tell: &mut dyn FnMut(u64),
 ) -> Result<Judged, Error> {
     let until = Until { events, step, last: judged.steps.end_of(step).is_none() };
-    let then =
-        Judged::read_shared(&judged.path, None, suppressions, judged.share.as_ref(), Some(until), tell)?;
+    let (share, by) = (judged.share.as_ref(), (Some(until), judged.replay.iteration()));
+    let then = Judged::read_by(&judged.path, None, suppressions, share, by, tell)?;
     then.measured(tell)
 }

@@ -60,7 +60,7 @@ impl Judged {
             Some(frozen) => Feed::frozen(frozen, &self.path),
             None => Feed::open(&self.path),
         }?;
-        Ok(feed.shared(self.share.as_ref()))
+        Ok(feed.shared(self.share.as_ref()).by_iterations(self.replay.iteration()))
     }
 
     /// As a report prints it.
@@ -87,7 +87,7 @@ impl Judged {
     /// It cannot be read again.
     pub(crate) fn page(&self) -> Result<html::Pass, Error> {
         let mut pass = html::Pass::new(&self.replay, self.findings());
-        Feed::open(&self.path)?.shared(self.share.as_ref()).each(|item, names| pass.apply(item, names));
+        self.again()?.each(|item, names| pass.apply(item, names));
         Ok(pass)
     }
 

@@ -5,6 +5,7 @@ use super::anatomies;
 use super::end::{self, End};
 use super::feed::Feed;
 use super::given::{Given, unreadable};
+use super::iterations;
 use super::judged::{Judged, Until};
 use super::suppress::Suppressions;
 use crate::error::Error;
@@ -15,6 +16,7 @@ use crate::symbols::Symbols;
 use std::collections::BTreeMap;
 use std::path::Path;
 use strandline::detect::{Death, Outcome, Verdict, judge, self_fault, verdict_after_fault};
+use strandline::event::StackId;
 use strandline::reader::{Frozen, TailState};
 use strandline::replay::{Coverage, Replay};
 use strandline::report::{self as print, Ended, snapshot};
@@ -30,10 +32,11 @@ impl Judged {
         suppressions: &Suppressions,
         tell: &mut dyn FnMut(u64),
     ) -> Result<Judged, Error> {
-        Judged::read_shared(path, None, suppressions, None, None, tell)
+        Judged::read_shared(path, None, suppressions, None, tell)
     }
 
-    /// The same with what is private folded, where `share` is given, and as of a past moment, where `until` is.
+    /// The same with what is private folded, where `share` is given. A job without steps that is too short to be judged by seconds is judged by
+    /// the iterations of its loop, where it has one.
     ///
     /// # Errors
     /// As [`Judged::read`].
@@ -42,7 +45,24 @@ impl Judged {
         outcome: Option<&Seen>,
         suppressions: &Suppressions,
         share: Option<&Share>,
-        until: Option<Until>,
+        tell: &mut dyn FnMut(u64),
+    ) -> Result<Judged, Error> {
+        let first = Judged::read_by(path, outcome, suppressions, share, (None, None), tell)?;
+        let Some(stack) = iterations::of_judged(&first)? else { return Ok(first) };
+        let again = Judged::read_by(path, outcome, suppressions, share, (None, Some(stack)), tell)?;
+        Ok(if iterations::tells_more(&again, &first) { again } else { first })
+    }
+
+    /// The same as of a past moment, where one is given, and by the iterations that begin where a stack allocates, where that is.
+    ///
+    /// # Errors
+    /// As [`Judged::read`].
+    pub(super) fn read_by(
+        path: &Path,
+        outcome: Option<&Seen>,
+        suppressions: &Suppressions,
+        share: Option<&Share>,
+        (until, iteration): (Option<Until>, Option<StackId>),
         tell: &mut dyn FnMut(u64),
     ) -> Result<Judged, Error> {
         let mut feed = Feed::open(path)?;
@@ -50,7 +70,7 @@ impl Judged {
         if let Some(frozen) = &frozen {
             feed = Feed::frozen(frozen, path)?;
         }
-        let mut feed = feed.shared(share);
+        let mut feed = feed.shared(share).by_iterations(iteration);
         let (mut analysis, mut steps) = take_all(&mut feed, until, tell);
         let end = until.map_or_else(|| End::of(&feed, outcome), |_| End::default());
         let ended = end.ended;

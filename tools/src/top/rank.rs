@@ -179,6 +179,7 @@ fn growth(p: &Process<'_>, device: DeviceId) -> Option<Growth> {
             GrainName::Step => "step",
             GrainName::Microbatch => "mb",
             GrainName::Tick => "s",
+            GrainName::Iteration => "iteration",
         },
         full: f.steps_to_oom,
         seconds: f.seconds_to_oom.map(|s| s.mid).filter(|s| *s != u64::MAX),

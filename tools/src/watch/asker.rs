@@ -197,7 +197,7 @@ fn freed(finding: &Finding, replay: &Replay) -> f64 {
 fn marks(finding: &Finding, replay: &Replay) -> u32 {
     match finding.grain {
         GrainName::Microbatch => replay.microbatches(),
-        GrainName::Step | GrainName::Tick => replay.steps(),
+        GrainName::Step | GrainName::Tick | GrainName::Iteration => replay.steps(),
     }
 }
 
@@ -270,7 +270,7 @@ fn counted<'a>(finding: &'a Finding, replay: &'a Replay) -> impl Iterator<Item =
             _ if finding.is_remade() => true,
             GrainName::Microbatch => h.microbatch + 2 <= replay.microbatches(),
             GrainName::Step => h.step + 2 <= replay.steps(),
-            GrainName::Tick => true,
+            GrainName::Tick | GrainName::Iteration => true,
         }
     })
 }

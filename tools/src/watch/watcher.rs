@@ -93,7 +93,10 @@ impl Watch {
             });
             match followed.is_over() {
                 true => asker.forget(followed.live().id),
-                false => asker.look(&followed.live(), followed.questions().as_deref()),
+                false => {
+                    let place = followed.questions();
+                    asker.look(&followed.asked(), place.as_deref());
+                }
             }
             if followed.has_new_oom() {
                 keeper.bundle(Why::OutOfMemory, &followed.live());

@@ -1,0 +1,112 @@
+//! What a loop without training steps can be counted by: a place that allocates again and again, until the end.
+
+use crate::event::{Body, Event, StackId};
+use rustc_hash::FxHashMap;
+
+/// A place must have come so often: a loop of fewer iterations is too short to be judged by them.
+const OFTEN: u64 = 24;
+/// Between two times at most this part of all allocations from the first to the last.
+const APART: u64 = 4;
+/// One block in so many that are allocated in the loop is freed there. What only fills, as a model that is loaded, is no loop that computes.
+const FREED: u64 = 4;
+/// Allocations after the last iteration that are still of it, or of what the job does with its results: at most so many more than
+/// two iterations have.
+const AFTER: u64 = 64;
+
+/// What the allocations of a job without steps come from, to find the loop that it spends its time in.
+#[derive(Clone, Debug, Default)]
+pub struct Recurring {
+    places: FxHashMap<StackId, Place>,
+    allocs: u64,
+    frees: u64,
+}
+
+/// One stack that allocated.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    times: u64,
+    /// Allocations before the first time, and frees.
+    first: (u64, u64),
+    /// Those before the last.
+    last: (u64, u64),
+    /// The most allocations from one time to the next.
+    apart: u64,
+}
+
+impl Recurring {
+    /// Takes the next event.
+    pub fn take(&mut self, e: &Event) {
+        match &e.body {
+            Body::Alloc(b) => {
+                let now = (self.allocs, self.frees);
+                self.allocs += 1;
+                if b.stack == StackId::default() {
+                    return;
+                }
+                let new = Place { times: 0, first: now, last: now, apart: 0 };
+                let place = self.places.entry(b.stack).or_insert(new);
+                place.times += 1;
+                place.apart = place.apart.max(now.0 - place.last.0);
+                place.last = now;
+            }
+            Body::FreeRequested(_) => self.frees += 1,
+            _ => {}
+        }
+    }
+
+    /// The stack whose allocations are taken for the beginnings of iterations: of those that come often enough and evenly enough, until the end, in
+    /// a loop that frees what it allocates, the one that comes least often. What comes more often lies in a loop within; what comes only now and then
+    /// is an epoch.
+    pub fn iteration(&self) -> Option<StackId> {
+        let of = self.places.iter().filter(|(_, p)| p.recurs(self.allocs));
+        of.min_by_key(|(id, p)| (p.times, p.first, id.0)).map(|(id, _)| *id)
+    }
+}
+
+impl Place {
+    /// Whether it comes again and again until the end of so many allocations.
+    fn recurs(&self, allocs: u64) -> bool {
+        let (span, frees) = (self.last.0 - self.first.0, self.last.1 - self.first.1);
+        self.times >= OFTEN
+            && self.apart <= span / APART
+            && allocs - self.last.0 <= 2 * self.apart + self.times.min(AFTER)
+            && frees >= span / FREED
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::{Block, FreeRequested};
+
+    /// The beginnings of iterations in a job whose letters are stacks that allocate; `.` frees.
+    fn of(job: &str) -> Option<char> {
+        let mut all = Recurring::default();
+        for c in job.chars() {
+            let block = Block { stack: StackId(c as u32), ..Block::default() };
+            let body = if c == '.' { Body::FreeRequested(block) } else { Body::Alloc(block) };
+            all.take(&Event { body, ..Event::default() });
+        }
+        all.iteration().and_then(|id| char::from_u32(id.0))
+    }
+
+    #[test]
+    fn a_loop_is_counted_by_what_comes_once_in_it() {
+        let load = "w".repeat(300);
+        for (what, job, want) in [
+            ("nothing", String::new(), None),
+            ("a loop", format!("{load}{}", "abb..".repeat(40)), Some('a')),
+            ("layers of a model have one stack", "abbbbb.....".repeat(30), Some('a')),
+            ("a line alone", "a.".repeat(30), Some('a')),
+            ("too few", "abb..".repeat(20), None),
+            ("epochs are few", format!("e{}", "ab..".repeat(30)).repeat(5), Some('a')),
+            ("a model that is loaded is no loop", load.clone(), None),
+            ("nor is it where the job goes on", format!("{load}{}", "abcde".repeat(20)), None),
+            ("what is done with the results", format!("{}xyz", "ab.".repeat(30)), Some('a')),
+            ("another part of the job follows", format!("{}{}", "ab.".repeat(30), "x".repeat(100)), None),
+            ("in the first half alone", format!("{}{}", "ab.".repeat(30), "cd.".repeat(30)), Some('c')),
+        ] {
+            assert_eq!(of(&job), want, "{what}");
+        }
+    }
+}
