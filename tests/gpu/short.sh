@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # Jobs of three seconds, and two ranks on one card: is the holder found, is `kept_at` the right statement, what did looking for it pause the
 # job for, and does the headline name the rank that leaks. Five minutes with 16 cores.
-#   tests/gpu/short.sh CARRY OUT [PART…]      CARRY as in all.sh: strandline, wheels/trl-*.whl; PARTs: holders ranks (default: both)
+#   tests/gpu/short.sh CARRY OUT [PART…]      CARRY as in all.sh: strandline, wheels/trl-*.whl; PARTs: holders ranks kinds (default: all)
 set -u
 cd "$(dirname "$0")/../.."
 carry=$(cd "$1" && pwd); out=$2; shift 2
-parts=${*:-holders ranks}
+parts=${*:-holders ranks kinds}
 py=$(command -v "${PYTHON:-python3}")
 mkdir -p "$out"
 work=$(mktemp -d)
@@ -33,6 +33,10 @@ if [[ " $parts " == *" ranks "* ]]; then
     ddp "$work/said" --backend gloo --leak 1 > "$out/ranks.txt" 2>&1
   "$carry/strandline" report "$work/ranks" 2>&1 | tee "$out/ranks-report.txt" | head -12
   grep -qE '^strandline: (LEAK|GROWING) in rank 1\b' "$out/ranks-report.txt" || { echo "the headline does not name rank 1"; status=1; }
+fi
+if [[ " $parts " == *" kinds "* ]]; then
+  "$py" tests/gpu/kinds.py "$carry/strandline" "$work/kinds" 2>&1 | tee "$out/kinds.txt"
+  [ "${PIPESTATUS[0]}" = 0 ] || status=1
 fi
 rm -rf "$work"
 exit "$status"
