@@ -572,7 +572,7 @@ calls()
 
 
 COUNTED = r"""
-import builtins, gc, torch
+import builtins, copy, gc, pickle, torch
 real, seen = builtins.__import__, []
 def own(name, globals=None, *rest):
     if not (globals or {}).get("__name__"):
@@ -587,12 +587,17 @@ for _ in range(3):
     weight.sum().backward()
     optimizer.step()
 print(gc.collect(), torch.nn.Linear(1, 1).register_forward_hook(print).id, seen)
+# As cloudpickle does with a script's own class of optimizers: with what PyTorch's wrapper around its `step` refers to.
+names = vars(real("sys").modules["torch.optim.optimizer"])
+tables = names["_global_optimizer_pre_hooks"], names["_global_optimizer_post_hooks"]
+print([pickle.dumps(table) for table in tables], copy.deepcopy(tables))
+optimizer.step()
 """
 
 
 @program
 def what_python_and_pytorch_count():
-    """From its first CUDA call on: garbage for the collector, numbers of hooks, imports."""
+    """From its first CUDA call on: garbage for the collector, numbers of hooks, imports; what is pickled of PyTorch's tables of hooks."""
     return subprocess.run([sys.executable, "-c", COUNTED], capture_output=True, text=True).stdout
 
 

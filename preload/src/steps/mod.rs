@@ -10,6 +10,7 @@ mod frameless;
 mod nvtx;
 mod optimizer_hooks;
 mod optimizers;
+mod pickled;
 mod record;
 
 use crate::platform::say::say;

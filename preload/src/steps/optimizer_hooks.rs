@@ -1,6 +1,7 @@
 //! The hooks on optimizers: Python that registers them, and what they call.
 
 use super::frameless::{OWN_BEGIN, OWN_END};
+use super::pickled::LEAVE_OUT;
 use super::record::{begun, end};
 use crate::probe;
 use crate::python::interpreter::{MethodDef, Outcome, close_queue, none, run_source};
@@ -24,7 +25,7 @@ static ENDING: MethodDef = MethodDef::new(c"ending", ending, METH_NOARGS);
 /// needs no name of its namespace, which is emptied but for the builtins. A function that the job has put in the place of one of Python's own
 /// is not called; where an audit hook refuses to show the frames, ours stay out.
 const SOURCE: &CStr = cr#"
-def _install(modules, begin, begin_with_closure, end, own_begin, own_end, ending):
+def _install(modules, begin, begin_with_closure, end, own_begin, own_end, leave_out, ending):
     optimizers = modules.get("torch.optim.optimizer")
     compiler = modules.get("torch.compiler")
     functools, system, threads = modules.get("_functools"), modules.get("sys"), modules.get("_thread")
@@ -60,6 +61,7 @@ def _install(modules, begin, begin_with_closure, end, own_begin, own_end, ending
         for table in before, after:
             if type(table) is not dict:
                 table.move_to_end(-1, last=False)
+                leave_out(table)
     else:
         optimizers.register_optimizer_step_pre_hook(strandline_begin)
         optimizers.register_optimizer_step_post_hook(strandline_end)
@@ -67,7 +69,7 @@ def _install(modules, begin, begin_with_closure, end, own_begin, own_end, ending
     if atexit is not None and type(atexit.register) is type(ending):
         atexit.register(ending)
     return 1
-_r = _install(_modules, _begin, _begin_with_closure, _end, _own_begin, _own_end, _ending)
+_r = _install(_modules, _begin, _begin_with_closure, _end, _own_begin, _own_end, _leave_out, _ending)
 "#;
 /// Installs the hooks. With the GIL held, and no exception set.
 #[cold]
@@ -78,6 +80,7 @@ pub(super) fn run() -> Outcome {
         (c"_end", &END),
         (c"_own_begin", &OWN_BEGIN),
         (c"_own_end", &OWN_END),
+        (c"_leave_out", &LEAVE_OUT),
         (c"_ending", &ENDING),
     ];
     run_source(SOURCE, &given)

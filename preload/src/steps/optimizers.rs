@@ -97,7 +97,7 @@ fn api() -> Option<&'static Weak> {
 }
 
 /// A weak reference of our own. `None`: the object allows none; the error is cleared.
-fn new_reference(object: Object) -> Option<Object> {
+pub(super) fn new_reference(object: Object) -> Option<Object> {
     let a = api()?;
     if a.callback == 0 {
         clear_error(); // there was no memory for it: a weak reference does without
@@ -111,7 +111,7 @@ fn new_reference(object: Object) -> Option<Object> {
 }
 
 /// What a weak reference of ours refers to: an address to be compared, no more. `None`: it is gone.
-fn referent(weak: Object) -> Option<Object> {
+pub(super) fn referent(weak: Object) -> Option<Object> {
     let a = api()?;
     if let Some(get) = a.newer {
         let mut object = core::ptr::null_mut();
