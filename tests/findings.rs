@@ -109,9 +109,11 @@ fn what_grows_with_every_iteration_of_a_brief_job() {
         let ran = job.env("STRANDLINE_SIM_TOTAL", "6GiB").run();
         report(&ran.recording()).whole().process
     };
-    for (what, outcome, source) in
-        [("collects", "growing", "iteration"), ("fails", "growing", "iteration"), ("answers", "clean", "iteration")]
-    {
+    for (what, outcome, source) in [
+        ("collects", "growing", "iteration"),
+        ("fails", "growing", "iteration"),
+        ("answers", "clean", "iteration"),
+    ] {
         let p = judged(what);
         assert_eq!((&p["verdict"], &p["step_source"]), (&outcome.into(), &source.into()), "{what}: {p:#}");
         if what != "fails" {

@@ -39,7 +39,8 @@ impl Replay {
         let (l, end) = (&self.leaving, self.ended?);
         let (step, freed) = match self.machine.source() {
             StepSource::Time | StepSource::Manual | StepSource::Iteration
-                if end.0.saturating_sub(l.since.0) <= WAY_OUT.0 => {
+                if end.0.saturating_sub(l.since.0) <= WAY_OUT.0 =>
+            {
                 (l.step, &l.freed)
             }
             StepSource::Optimizer | StepSource::Backward => (self.steps, &l.tail),

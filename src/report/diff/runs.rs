@@ -100,11 +100,7 @@ impl Variant {
     /// `300 MiB a step`; empty where it does not grow.
     fn growing(&self) -> String {
         let per = self.runs.iter().find_map(|r| r.per).unwrap_or(GrainName::Step);
-        if self.growth() > 0.0 {
-            format!("{} {}", size_f(self.growth()), per.per())
-        } else {
-            String::new()
-        }
+        if self.growth() > 0.0 { format!("{} {}", size_f(self.growth()), per.per()) } else { String::new() }
     }
 }
 

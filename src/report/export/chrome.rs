@@ -185,7 +185,9 @@ fn found<W: Write>(e: &mut Events<'_, W>, p: &Process<'_>, t: &Timeline) -> io::
 fn said_at(t: &Timeline, f: &Finding) -> u64 {
     let ends: Vec<(u32, u64)> = match f.grain {
         GrainName::Microbatch => t.microbatches.clone(),
-        GrainName::Step | GrainName::Tick | GrainName::Iteration => t.steps.iter().map(|(n, _, to)| (*n, *to)).collect(),
+        GrainName::Step | GrainName::Tick | GrainName::Iteration => {
+            t.steps.iter().map(|(n, _, to)| (*n, *to)).collect()
+        }
     };
     let at = ends.iter().find(|(n, _)| *n >= f.detected_step).or(ends.last());
     at.map_or(0, |(_, time)| *time)

@@ -123,7 +123,11 @@ fn leak(out: &mut Vec<String>, p: &Process<'_>, f: &Finding, known: Option<&Know
     if let Some(recent) = current_rate(f) {
         say(
             "current",
-            &format!("{recent} {}; {} is the average since it began", f.grain.per(), size_f(f.bytes_per_step)),
+            &format!(
+                "{recent} {}; {} is the average since it began",
+                f.grain.per(),
+                size_f(f.bytes_per_step)
+            ),
         );
     }
     if let Some((label, when)) = forecast(p, f).filter(|_| fatal(p, f).is_none()) {

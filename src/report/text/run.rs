@@ -91,7 +91,9 @@ fn steps(p: &Process<'_>) -> String {
             return format!("{} ({by})", plural(n, "step"));
         }
         StepSource::Time => return format!("{} (no training steps were seen)", plural(n, "second")),
-        StepSource::Iteration => return format!("{} (no training steps were seen{})", plural(n, "iteration"), begins(p)),
+        StepSource::Iteration => {
+            return format!("{} (no training steps were seen{})", plural(n, "iteration"), begins(p));
+        }
         StepSource::None => return "no step ended".to_owned(),
     };
     // What was asked for, and never came.
@@ -108,7 +110,8 @@ fn steps(p: &Process<'_>) -> String {
 fn begins(p: &Process<'_>) -> String {
     let Some(stack) = p.replay.iteration() else { return String::new() };
     let own = p.names.frames(stack).find(|f| !p.replay.is_installed(&f.file));
-    own.or(p.names.frames(stack).next()).map_or_else(String::new, |f| format!("; each begins with what {} allocates", line(p, f)))
+    own.or(p.names.frames(stack).next())
+        .map_or_else(String::new, |f| format!("; each begins with what {} allocates", line(p, f)))
 }
 
 /// What the time that recording took is a part of.
