@@ -5,6 +5,8 @@ use rustc_hash::FxHashMap;
 
 /// A place must have come so often: a loop of fewer iterations is too short to be judged by them.
 const OFTEN: u64 = 24;
+/// What came so often may be a loop's.
+const FEW: u64 = 3;
 /// Between two times at most this part of all allocations from the first to the last.
 const APART: u64 = 4;
 /// One block in so many that are allocated in the loop is freed there. What only fills, as a model that is loaded, is no loop that computes.
@@ -61,14 +63,23 @@ impl Recurring {
         let of = self.places.iter().filter(|(_, p)| p.recurs(self.allocs));
         of.min_by_key(|(id, p)| (p.times, p.first, id.0)).map(|(id, _)| *id)
     }
+
+    /// Whether a loop around that may have had a few iterations, too few to be judged by: what is kept in each of those is not seen.
+    pub fn has_few_around(&self) -> bool {
+        self.places.values().any(|p| (FEW..OFTEN).contains(&p.times) && p.is_even(self.allocs, 2))
+    }
 }
 
 impl Place {
     /// Whether it comes again and again until the end of so many allocations.
     fn recurs(&self, allocs: u64) -> bool {
+        self.times >= OFTEN && self.is_even(allocs, APART)
+    }
+
+    /// Whether it comes until the end of so many allocations, never further apart than this part of all between, in a loop that frees.
+    fn is_even(&self, allocs: u64, part: u64) -> bool {
         let (span, frees) = (self.last.0 - self.first.0, self.last.1 - self.first.1);
-        self.times >= OFTEN
-            && self.apart <= span / APART
+        self.apart <= span / part
             && allocs - self.last.0 <= 2 * self.apart + self.times.min(AFTER)
             && frees >= span / FREED
     }
@@ -77,17 +88,17 @@ impl Place {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::event::{Block, FreeRequested};
+    use crate::event::{Block, Nanos, ThreadId};
 
     /// The beginnings of iterations in a job whose letters are stacks that allocate; `.` frees.
-    fn of(job: &str) -> Option<char> {
+    fn of(job: &str) -> (Option<char>, bool) {
         let mut all = Recurring::default();
         for c in job.chars() {
             let block = Block { stack: StackId(c as u32), ..Block::default() };
             let body = if c == '.' { Body::FreeRequested(block) } else { Body::Alloc(block) };
-            all.take(&Event { body, ..Event::default() });
+            all.take(&Event { time: Nanos(0), thread: ThreadId(0), body });
         }
-        all.iteration().and_then(|id| char::from_u32(id.0))
+        (all.iteration().and_then(|id| char::from_u32(id.0)), all.has_few_around())
     }
 
     #[test]
@@ -98,7 +109,7 @@ mod tests {
             ("a loop", format!("{load}{}", "abb..".repeat(40)), Some('a')),
             ("layers of a model have one stack", "abbbbb.....".repeat(30), Some('a')),
             ("a line alone", "a.".repeat(30), Some('a')),
-            ("too few", "abb..".repeat(20), None),
+            ("too few", "ab..".repeat(20), None),
             ("epochs are few", format!("e{}", "ab..".repeat(30)).repeat(5), Some('a')),
             ("a model that is loaded is no loop", load.clone(), None),
             ("nor is it where the job goes on", format!("{load}{}", "abcde".repeat(20)), None),
@@ -106,7 +117,9 @@ mod tests {
             ("another part of the job follows", format!("{}{}", "ab.".repeat(30), "x".repeat(100)), None),
             ("in the first half alone", format!("{}{}", "ab.".repeat(30), "cd.".repeat(30)), Some('c')),
         ] {
-            assert_eq!(of(&job), want, "{what}");
+            assert_eq!(of(&job).0, want, "{what}");
         }
+        assert_eq!(of(&"abbb...".repeat(20)), (Some('b'), true), "layers, in a loop that is too short");
+        assert_eq!(of(&format!("{load}{}", "ab..".repeat(40))), (Some('a'), false));
     }
 }

@@ -11,16 +11,16 @@ use strandline::event::StackId;
 use strandline::event::steps::Recurring;
 use strandline::replay::Replay;
 
-/// What begins each iteration of a job that was judged too short, where that is known.
+/// What begins each iteration of a job that was judged too short, where that is known, and whether a loop around that may have been too short.
 ///
 /// # Errors
 /// The recording cannot be read again.
-pub(super) fn of_judged(judged: &Judged) -> Result<Option<StackId>, Error> {
+pub(super) fn of_judged(judged: &Judged) -> Result<Option<(StackId, bool)>, Error> {
     let is_whole = judged.read.summary.restored == 0 && judged.until.is_none();
     if is_short(&judged.verdict, &judged.replay) && is_whole && judged.has_blocks() {
         let (mut feed, mut recurring) = (judged.again()?, Recurring::default());
         count(&mut feed, &mut recurring);
-        Ok(recurring.iteration())
+        Ok(recurring.iteration().map(|stack| (stack, recurring.has_few_around())))
     } else {
         Ok(None)
     }
@@ -40,11 +40,12 @@ fn is_short(verdict: &Verdict, replay: &Replay) -> bool {
     verdict.too_short && !replay.step_source().is_training()
 }
 
-/// Whether a job judged by its iterations is told so, that was too short before: for an allocation that failed, only what grew is another reason.
-pub(super) fn tells_more(by_iterations: &Judged, before: &Judged) -> bool {
+/// Whether a job judged by its iterations is told so, that was too short before: for an allocation that failed, only what grew is another reason. With
+/// a loop around that was too short nothing is clean.
+pub(super) fn tells_more(by_iterations: &Judged, before: &Judged, has_few_around: bool) -> bool {
     match by_iterations.verdict.outcome {
         Outcome::Leak | Outcome::Growing => true,
-        Outcome::Clean => before.verdict.outcome == Outcome::Unknown,
+        Outcome::Clean => before.verdict.outcome == Outcome::Unknown && !has_few_around,
         Outcome::Oom | Outcome::Unknown => false,
     }
 }

@@ -48,9 +48,9 @@ impl Judged {
         tell: &mut dyn FnMut(u64),
     ) -> Result<Judged, Error> {
         let first = Judged::read_by(path, outcome, suppressions, share, (None, None), tell)?;
-        let Some(stack) = iterations::of_judged(&first)? else { return Ok(first) };
+        let Some((stack, few)) = iterations::of_judged(&first)? else { return Ok(first) };
         let again = Judged::read_by(path, outcome, suppressions, share, (None, Some(stack)), tell)?;
-        Ok(if iterations::tells_more(&again, &first) { again } else { first })
+        Ok(if iterations::tells_more(&again, &first, few) { again } else { first })
     }
 
     /// The same as of a past moment, where one is given, and by the iterations that begin where a stack allocates, where that is.
