@@ -132,10 +132,8 @@ impl StepMachine {
         match &e.body {
             Body::Alloc(b) => {
                 self.gradients.alloc(b.addr, b.phase.backward);
-                if self.iteration == Some(b.stack) {
-                    self.iterates()
-                } else if !self.armed {
-                    self.quiet(e.time)
+                if !self.armed {
+                    self.quiet(e.time, Some(b.stack))
                 } else if b.phase.backward || b.phase.optimizer {
                     [None, None]
                 } else {
@@ -144,7 +142,7 @@ impl StepMachine {
             }
             Body::FreeRequested(b) => {
                 self.gradients.free(b.addr, b.phase.backward);
-                self.quiet(e.time)
+                self.quiet(e.time, None)
             }
             Body::OptimizerBegin(_)
             | Body::OptimizerEnd(_)
@@ -154,14 +152,18 @@ impl StepMachine {
             | Body::CaptureBegin(_)
             | Body::CaptureEnd(_)
             | Body::ManualStep(_) => self.mark(e),
-            _ => self.quiet(e.time),
+            _ => self.quiet(e.time, None),
         }
     }
 
-    /// An event that says nothing but the time.
+    /// An event that says nothing but the time, and of an allocation its stack.
     #[inline]
-    fn quiet(&mut self, now: Nanos) -> [Option<Boundary>; 2] {
-        if matches!(self.source, StepSource::None | StepSource::Time) { self.tick(now) } else { [None, None] }
+    fn quiet(&mut self, now: Nanos, stack: Option<StackId>) -> [Option<Boundary>; 2] {
+        match (self.source, self.iteration) {
+            (StepSource::None | StepSource::Time, None) => self.tick(now),
+            (StepSource::None | StepSource::Iteration, Some(_)) if self.iteration == stack => self.iterates(),
+            _ => [None, None],
+        }
     }
 
     fn mark(&mut self, e: &Event) -> [Option<Boundary>; 2] {
@@ -398,7 +400,6 @@ impl StepMachine {
     fn tick(&mut self, now: Nanos) -> [Option<Boundary>; 2] {
         let after = Some(Nanos(now.0.saturating_add(TICK.0)));
         match self.next_tick {
-            _ if self.iteration.is_some() => [None, None],
             Some(t) if now >= t => {
                 // A provisional step is due to a better source already: do not count the same time twice.
                 if self.armed {
@@ -423,9 +424,6 @@ impl StepMachine {
     /// An iteration begins: what was before it has ended.
     #[cold]
     fn iterates(&mut self) -> [Option<Boundary>; 2] {
-        if !matches!(self.source, StepSource::None | StepSource::Iteration) {
-            return [None, None];
-        }
         self.source = StepSource::Iteration;
         [Some(self.number()), None]
     }
