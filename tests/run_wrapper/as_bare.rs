@@ -172,3 +172,60 @@ fn a_child_that_is_another_user_is_told_nothing_by_its_loader() {
     );
     assert_eq!(said, "hello\na hidden home\n");
 }
+
+/// A terminal that goes away (a window, an ssh connection) tells the leader of its session alone, which the job is without us.
+#[test]
+fn the_leader_of_a_session_is_told_that_its_terminal_went_away() {
+    let said = alike(
+        "cat > job.py <<'END'
+import os, signal, sys, time
+got = []
+def note(number, frame):
+    got.append(signal.Signals(number).name)
+    if number == signal.SIGCONT:
+        open('got', 'w').write(' '.join(got))
+        os._exit(5)
+if sys.argv[1] == 'handles':
+    for number in (signal.SIGHUP, signal.SIGCONT): signal.signal(number, note)
+print('ready', flush=True)
+time.sleep(20)
+END
+         cat > terminal.py <<'END'
+import os, pty, sys
+job, master = pty.fork()
+if job == 0: os.execvp(sys.argv[1], sys.argv[1:])
+seen = b''
+while b'ready' not in seen: seen += os.read(master, 4096)
+os.close(master)
+print(os.waitstatus_to_exitcode(os.waitpid(job, 0)[1]))
+END
+         for does in handles dies; do python3 terminal.py $RUN python3 job.py $does; done; cat got",
+    );
+    assert_eq!(said, "5\n-1\nSIGHUP SIGCONT");
+}
+
+#[test]
+fn whoever_waits_for_us_sees_the_signal_that_stopped_the_job() {
+    let said = alike(
+        "cat > shell.py <<'END'
+import os, signal, sys
+for group in (True, False):
+    job = os.fork()
+    if job == 0:
+        if group: os.setpgid(0, 0)
+        os.execvp(sys.argv[1], sys.argv[1:])
+    while True:
+        status = os.waitpid(job, os.WUNTRACED)[1]
+        if not os.WIFSTOPPED(status): break
+        print(signal.Signals(os.WSTOPSIG(status)).name)
+        os.killpg(job, signal.SIGCONT) if group else os.kill(job, signal.SIGCONT)
+    print(os.waitstatus_to_exitcode(status))
+END
+         stop='import os, signal
+for name in (\"STOP\", \"TSTP\", \"TTIN\", \"TTOU\", \"TSTP\"): os.kill(os.getpid(), signal.Signals[\"SIG\" + name])
+os._exit(6)'
+         python3 shell.py $RUN python3 -c \"$stop\"",
+    );
+    let once = "SIGSTOP\nSIGTSTP\nSIGTTIN\nSIGTTOU\nSIGTSTP\n6\n";
+    assert_eq!(said, once.repeat(2));
+}

@@ -108,6 +108,25 @@ impl Set {
     }
 }
 
+/// Stops this process by a signal of the terminal's, with `SIGCONT` blocked. `false`: it did not stop, as where nobody in the session could
+/// continue its group, or the signal is another.
+pub(crate) fn stop_by(signal: i32) -> bool {
+    if ![libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU].contains(&signal) {
+        return false;
+    }
+    let (only, mut waiting) = (Set::of(&[signal]), Set::of(&[]));
+    // SAFETY: the calls take numbers and initialised sets of our own; the signal's old handling is put back. A signal that stops takes away
+    // any `SIGCONT` that waits, so that one that waits afterwards has continued us.
+    unsafe {
+        let before = libc::signal(signal, libc::SIG_DFL);
+        libc::kill(libc::getpid(), signal);
+        libc::pthread_sigmask(libc::SIG_UNBLOCK, &only.0, std::ptr::null_mut());
+        libc::pthread_sigmask(libc::SIG_BLOCK, &only.0, std::ptr::null_mut());
+        libc::signal(signal, before);
+        libc::sigpending(&mut waiting.0) == 0 && libc::sigismember(&waiting.0, libc::SIGCONT) == 1
+    }
+}
+
 /// Ends this process by this signal, as its job was ended, so that whoever waits for us is told the same (`WIFSIGNALED`), and leaves no core.
 /// Returns where that cannot be: the first process of a container dies of no signal that it has no handler for.
 pub(crate) fn end_by(signal: i32) {

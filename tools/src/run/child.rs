@@ -123,9 +123,14 @@ impl Running {
     /// then, `os.setsid()` fails. So where we lead the group, what is for the group is for the job and for those in the group that it has made.
     fn deliver(&mut self, signal: i32, origin: Origin) {
         // SAFETY: they take numbers alone; the child has not been waited for, so the pid is still its own.
-        let (theirs, ours, own) = unsafe { (libc::getpgid(self.pid), libc::getpgrp(), libc::getpid()) };
-        // The witness is asked about the terminal's signals too, so that it is asked once for each it saw.
-        let is_for_all = self.witness.saw(signal) || origin == Origin::Kernel;
+        let (theirs, ours) = unsafe { (libc::getpgid(self.pid), libc::getpgrp()) };
+        // SAFETY: as above.
+        let (own, session) = unsafe { (libc::getpid(), libc::getsid(0)) };
+        // A terminal that goes away tells the leader of its session alone.
+        let hung_up =
+            origin == Origin::Kernel && matches!(signal, libc::SIGHUP | libc::SIGCONT) && session == own;
+        // The witness is asked about the terminal's other signals too, so that it is asked once for each it saw.
+        let is_for_all = !hung_up && (self.witness.saw(signal) || origin == Origin::Kernel);
         let to = match is_for_all {
             true if theirs == ours => return,
             true if ours == own && theirs == self.pid => -self.pid,
@@ -159,7 +164,7 @@ impl Running {
             if libc::WIFSIGNALED(word) {
                 return Some(Ended::Signal(libc::WTERMSIG(word)));
             }
-            stop_with(self.pid());
+            stop_with(self.pid(), libc::WSTOPSIG(word));
         }
     }
 }

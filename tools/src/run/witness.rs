@@ -12,7 +12,7 @@
 use super::exited::Process;
 use crate::inherited;
 use crate::process::Target;
-use crate::signals::Set;
+use crate::signals::{Set, stop_by};
 use std::ffi::CStr;
 use std::io::{self, ErrorKind, PipeWriter, Read, Write};
 use std::os::unix::process::{CommandExt, parent_id};
@@ -115,9 +115,9 @@ impl Living {
     }
 }
 
-/// Stops us as the job is stopped, so that the shell that waits for us sees a stopped job, until we are continued, as `fg` does with the
-/// group, or the job is no longer stopped: whoever continues or ends that alone does not know of us.
-pub(super) fn stop_with(job: u32) {
+/// Stops us as the job is stopped, by the same signal, so that the shell that waits for us sees a stopped job and says why, until we are
+/// continued, as `fg` does with the group, or the job is no longer stopped: whoever continues or ends that alone does not know of us.
+pub(super) fn stop_with(job: u32, signal: i32) {
     let mut waker = helper(WAKER);
     waker.arg(job.to_string());
     let parent = std::process::id();
@@ -130,8 +130,10 @@ pub(super) fn stop_with(job: u32) {
         });
     }
     let waker = waker.spawn();
-    // SAFETY: getpid and kill have no memory to get wrong; we stop here until somebody continues us.
-    unsafe { libc::kill(libc::getpid(), libc::SIGSTOP) };
+    if !stop_by(signal) {
+        // SAFETY: getpid and kill have no memory to get wrong; we stop here until somebody continues us.
+        unsafe { libc::kill(libc::getpid(), libc::SIGSTOP) };
+    }
     let Ok(mut waker) = waker else { return };
     let _ = waker.kill();
     if waker.wait().is_ok_and(|ended| ended.success()) {
