@@ -63,8 +63,9 @@ const REMEMBERED: u32 = 4096;
 /// Marks a block must live through after the one that ends its own step, before it counts as old.
 pub const GRACE: u32 = 2;
 
-/// Fewer blocks by more than one in so many are another number.
+/// Fewer blocks by more than one in so many are another number; of so many blocks or more, one fewer is not.
 const SETTLED: u64 = 16;
+const SEVERAL_BLOCKS: u64 = 4;
 
 /// Old blocks that the collector must have freed before they are called its own.
 const CYCLES: u64 = 4;
@@ -103,8 +104,8 @@ pub struct Track {
     pub remade: Remade,
     /// Between how many marks and their next ones old blocks were freed.
     pub ends: u32,
-    /// The mark since which there were no more blocks of whatever age than then, nor fewer but for a sixteenth: what comes takes the
-    /// place of what goes. And how many those were.
+    /// The mark since which there were no more blocks of whatever age than then, nor fewer but for a sixteenth (or one of a few: the last
+    /// one may still have a name of its own, or none): what comes takes the place of what goes. And how many those were.
     pub settled: (u32, u64),
     /// Births of old blocks that were freed since.
     gone: Vec<(u32, Point)>,
@@ -165,7 +166,8 @@ impl Track {
         self.young.iter().for_each(|p| live.add(*p));
         self.remade.see(mark, Point { bytes: requested, ..live });
         let (_, most) = self.settled;
-        if live.blocks > most || live.blocks < most - most / SETTLED {
+        let fewer = (most / SETTLED).max(u64::from(most >= SEVERAL_BLOCKS));
+        if live.blocks > most || live.blocks < most - fewer {
             self.settled = (mark, live.blocks);
         }
         self.births.add(mark.saturating_sub(1), self.young[1]);

@@ -4,11 +4,11 @@
 use crate::healthy::Shape;
 use crate::random::Random;
 use crate::synthetic::{Live, Tape};
-use crate::trimmed::{bursts, first_rounds, late_backlog, trimmed};
+use crate::trimmed::{best, bursts, first_rounds, late_backlog, trimmed};
 use std::collections::VecDeque;
 
 /// Healthy ones.
-pub(crate) const SHAPES: [Shape; 13] = [
+pub(crate) const SHAPES: [Shape; 14] = [
     ("replay buffer", replay_buffer),
     ("stages", stages),
     ("epochs", epochs),
@@ -22,6 +22,7 @@ pub(crate) const SHAPES: [Shape; 13] = [
     ("samples", samples),
     ("trimmed", trimmed),
     ("first rounds", first_rounds),
+    ("best", best),
 ];
 
 /// Leaks: lines of `leak.py`.

@@ -31,6 +31,34 @@ pub(crate) fn trimmed(r: &mut Random, t: &mut Tape, steps: u64) {
     }
 }
 
+/// The best outputs of all, or a sample of them: as many as there are places, then each one takes the place of the worst or of any, or finds none.
+/// The last output has a name of its own until the next one.
+pub(crate) fn best(r: &mut Random, t: &mut Tape, steps: u64) {
+    let m = Model::new(r, t);
+    let (bytes, places) = (size(r, 4 * KIB, 4 << 20), r.between(3, 4 + steps / 4) as usize);
+    let (way, is_named) = (r.between(0, 2), r.yes(0.6));
+    let (mut kept, mut loose): (Vec<(f64, Live)>, Vec<Live>) = (Vec::new(), Vec::new());
+    for s in 0..steps {
+        m.step(t, s);
+        kept.push((r.unit(), t.alloc(bytes, false, "best.py", 10)));
+        loose.drain(..).for_each(|b| t.free(b));
+        if kept.len() > places {
+            let worst = (0..kept.len()).min_by(|a, b| kept[*a].0.total_cmp(&kept[*b].0)).unwrap_or(0);
+            let any = r.below(places as u32) as usize;
+            let goes = match way {
+                0 => worst,
+                1 => any,
+                _ if r.yes(places as f64 / (s + 1) as f64) => any,
+                _ => places,
+            };
+            let gone = kept.swap_remove(goes).1;
+            let waits = is_named && goes == places;
+            if waits { loose.push(gone) } else { t.free(gone) }
+        }
+        t.mark();
+    }
+}
+
 /// A queue that is served at once for half of the job, and then too rarely.
 pub(crate) fn late_backlog(r: &mut Random, t: &mut Tape, steps: u64) {
     let m = Model::new(r, t);
