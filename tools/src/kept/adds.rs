@@ -20,6 +20,11 @@ const FUNCTIONS_OF_TWO: [&str; 7] =
 pub(super) const OF_STACKS: [&str; 5] =
     ["callback", "enter_context", "enter_async_context", "push_async_callback", "push_async_exit"];
 const STACKS: [&str; 2] = ["ExitStack", "AsyncExitStack"];
+/// Methods that put their arguments into what waits for a pool of threads or processes.
+const OF_POOLS: [&str; 7] =
+    ["submit", "map", "apply_async", "map_async", "starmap_async", "imap", "imap_unordered"];
+/// Those pools.
+pub(super) const POOLS: [&str; 4] = ["ThreadPoolExecutor", "ProcessPoolExecutor", "ThreadPool", "Pool"];
 /// Iterators that keep what they have handed out.
 const KEEPING: [&str; 2] = ["cycle", "_tee"];
 /// Methods whose result is what the container has.
@@ -398,7 +403,9 @@ impl<'s, 't> Search<'s, 't> {
                     && method == "set"
                     && self.mentions(arguments.first().copied()?);
                 let is_own = METHODS.has(method) || is_hook || is_set;
-                if is_own || is_stack && OF_STACKS.contains(&method) {
+                let is_pool = POOLS.contains(&self.keeper.type_name.as_str());
+                if is_own || is_stack && OF_STACKS.contains(&method) || is_pool && OF_POOLS.contains(&method)
+                {
                     let object = part(function, "object")?;
                     // What `setdefault` makes is mostly a container to put something into.
                     let is_way = method == "setdefault"

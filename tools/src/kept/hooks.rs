@@ -149,6 +149,16 @@ mod tests {
     }
 
     #[test]
+    fn a_pool_keeps_what_waits_for_it() {
+        let source = "pool = ThreadPoolExecutor(1)\nout = net(1)\npool.submit(write, out)\n";
+        is(source, &global("pool", "ThreadPoolExecutor"), 3, "pool.submit(write, out)");
+        none(source, &global("pool", "Client"));
+        none(&source.replace("pool.submit", "other.submit"), &global("pool", "ThreadPoolExecutor"));
+        let own = "class W:\n    def save(self, x):\n        self.pool.apply_async(write, (x,))\n";
+        is(own, &attribute("W", "pool", "ThreadPool"), 3, "self.pool.apply_async(write, (x,))");
+    }
+
+    #[test]
     fn objects_that_are_made_around_the_last_or_handed_on() {
         let class = "class Wrap(Module):\n    def __init__(self, m): self.m, self.flat = m, zeros(9)\n";
         let kept =

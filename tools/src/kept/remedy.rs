@@ -1,6 +1,6 @@
 //! What helps at a statement that keeps something.
 
-use super::adds::Add;
+use super::adds::{Add, POOLS};
 use super::hooks;
 use super::instances;
 use super::keeper::Keeper;
@@ -65,6 +65,10 @@ fn of_call<'t>(source: &Source<'t>, add: &Add<'t>, keeper: &Keeper) -> Option<&'
         )
     } else if calls("Timer") {
         Some("a timer keeps its arguments until it fires: cancel() it, or give it what takes no GPU memory")
+    } else if POOLS.contains(&keeper.type_name.as_str()) {
+        Some(
+            "what waits for the pool keeps what it was given: submit no more than it gets done, or give it what takes no GPU memory",
+        )
     } else if hooks::begins(source, add.node) {
         Some("what runs keeps what it was given until it ends: end it, or give it what takes no GPU memory")
     } else if keeper.class.as_ref().is_some_and(wraps_the_last) {
@@ -430,6 +434,8 @@ mod tests {
         says(class, global("reg", "Registry"), 3, "self[key] = v", "pop() the key");
         let callback = "stack.callback(release, buf)";
         says(callback, global("stack", "ExitStack"), 1, callback, "close() it");
+        let submits = "pool.submit(write, out)";
+        says(submits, global("pool", "ThreadPoolExecutor"), 1, submits, "submit no more than it gets done");
         let weak = "saved.setdefault(mod, []).append(out.detach())";
         says(weak, global("saved", "WeakKeyDictionary"), 1, weak, "as long as its key lives");
         let add = "self.adapters[name] = a";
