@@ -6,7 +6,7 @@
 //! survivors die, or no more of them come.
 
 use super::births::{BESIDES, BIRTHS, Kept, Limits, Sum, are_few, beginning, comes_in_bursts, count};
-use crate::replay::{Birth, GRACE, Point, Track};
+use crate::replay::{Birth, GRACE, Point, Track, settles};
 
 /// Mean marks between births from which on they are rare: one more is asked for, unless they come like clockwork. So it is where a
 /// line sifts.
@@ -247,7 +247,8 @@ impl Watch {
         let pause = self.pause(t, &kept);
         let patience = patience(&kept, line).max(pause);
         let is_over = mark.saturating_sub(n.record.1) > patience
-            || is_replaced(t, &n, mark, patience)
+            // While there are more survivors than ever, others at the line have only become fewer.
+            || mark.saturating_sub(n.record.1) > kept.gap && is_replaced(t, &n, mark, patience)
             || is_full(t, &n, mark);
         let fades = || kept.fades(t, until, FADED) && !kept.came_back(t, until, FADED);
         let is_quiet = || mark.saturating_sub(n.record.1) > ebbs(t, &kept).max(pause);
@@ -317,17 +318,21 @@ fn is_replaced(t: &Track, n: &Named, mark: u32, patience: u32) -> bool {
 
 /// A buffer or cache that has become full: what has died since its survivors were established had lived for so long that hardly any of them has
 /// outlived it, and for as long as is waited there were not more. In a ring none is older than that; it is clear once half of it was replaced.
+/// Where some are asked for again and again, and stay for ever, it is clear once so many have come since that others must have made room for them.
 fn is_full(t: &Track, n: &Named, mark: u32) -> bool {
-    let (since, _) = t.settled;
+    let (since, most) = t.settled;
     let ours = || t.births.list().iter().filter(|b| b.first >= n.kept.first);
     let replaced = ours().filter(|b| b.first > since).map(|b| b.marks).sum::<u32>();
     let is_ring = ours().next().is_none_or(|b| b.first.saturating_add(t.longest_life) >= mark)
         && replaced >= BIRTHS.max(t.longest_life / 2);
     let wait =
         if is_ring { PATIENCE } else { PATIENCE_IN_USE.max(since.saturating_sub(n.kept.first) / PART) };
-    t.died_old.blocks > n.since.1
-        && mark.saturating_sub(since) >= wait
-        && count(t.births.list(), 0, mark.saturating_sub(outlives(t, 1.0)), BIRTHS).is_none()
+    // More than could have come beside all the others, for longer than survivors ever failed to come.
+    let came = || ours().filter(|b| b.first > since).map(|b| b.total.blocks).sum::<u64>();
+    let is_long = mark.saturating_sub(since) > n.kept.gap.saturating_mul(2);
+    let made_room = || is_long && came() >= u64::from(BIRTHS) + settles(most);
+    let all_died = || count(t.births.list(), 0, mark.saturating_sub(outlives(t, 1.0)), BIRTHS).is_none();
+    t.died_old.blocks > n.since.1 && mark.saturating_sub(since) >= wait && (all_died() || made_room())
 }
 
 /// Survivors of a track that establish something, if there are: blocks of this age, from different marks, that are not dying

@@ -67,6 +67,11 @@ pub const GRACE: u32 = 2;
 const SETTLED: u64 = 16;
 const SEVERAL_BLOCKS: u64 = 4;
 
+/// How many fewer blocks than so many are the same number.
+pub fn settles(most: u64) -> u64 {
+    (most / SETTLED).max(u64::from(most >= SEVERAL_BLOCKS))
+}
+
 /// Old blocks that the collector must have freed before they are called its own.
 const CYCLES: u64 = 4;
 /// And how often: what is freed once may be a job's end.
@@ -166,8 +171,7 @@ impl Track {
         self.young.iter().for_each(|p| live.add(*p));
         self.remade.see(mark, Point { bytes: requested, ..live });
         let (_, most) = self.settled;
-        let fewer = (most / SETTLED).max(u64::from(most >= SEVERAL_BLOCKS));
-        if live.blocks > most || live.blocks < most - fewer {
+        if live.blocks > most || live.blocks < most - settles(most) {
             self.settled = (mark, live.blocks);
         }
         self.births.add(mark.saturating_sub(1), self.young[1]);

@@ -38,7 +38,7 @@ mod teardown;
 
 pub use births::{Birth, Births};
 pub use calls::{Amount, Calls};
-pub use cohort::{Cohort, CohortId, CohortKey, GRACE, SEVERAL, Track};
+pub use cohort::{Cohort, CohortId, CohortKey, GRACE, SEVERAL, Track, settles};
 pub use device::{Capacity, Device, OomEvent, Peak, PendingWait};
 pub use failed::Failed;
 pub use held::Held;

@@ -3,10 +3,12 @@
 
 use crate::fills::{Model, size};
 use crate::random::Random;
-use crate::synthetic::{Live, Tape};
+use crate::seen::Seen;
+use crate::synthetic::{Drawn, Live, Tape};
 use std::collections::VecDeque;
 
 const KIB: u64 = 1 << 10;
+const MIB: u64 = 1 << 20;
 
 /// Outputs of the last steps. Beyond so many the oldest go, some at once. The line has its workspace from the first step on, or its first output
 /// has another name that stays.
@@ -59,6 +61,39 @@ pub(crate) fn best(r: &mut Random, t: &mut Tape, steps: u64) {
     }
 }
 
+/// A cache of a few places, from which what was asked for least often goes: some keys are asked for again and again, and stay for ever.
+pub(crate) fn hot(r: &mut Random, t: &mut Tape, steps: u64) {
+    let m = Model::new(r, t);
+    let mut cache: Vec<(u64, Live)> = Vec::new();
+    let mut asked = [0u64; 300];
+    for s in 0..steps {
+        m.step(t, s);
+        let key = (1.0 / r.unit().max(1e-3).powf(1.0 / 0.7)) as u64 % 300;
+        asked[key as usize] += 1;
+        if !cache.iter().any(|(k, _)| *k == key) {
+            if cache.len() == 16 {
+                let least = (0..16).min_by_key(|i| asked[cache[*i].0 as usize]).unwrap_or(0);
+                t.free(cache.remove(least).1);
+            }
+            cache.push((key, t.alloc(MIB / 2, false, "hot.py", 8)));
+        }
+        t.mark();
+    }
+}
+
+/// Requests that take their time, one a step; each ninth is forgotten.
+pub(crate) fn forgotten(r: &mut Random, t: &mut Tape, steps: u64) {
+    let m = Model::new(r, t);
+    let mut live: Vec<(u64, Live)> = Vec::new();
+    for s in 0..steps {
+        m.step(t, s);
+        let end = if s % 9 == 0 { u64::MAX } else { s + r.between(3, 15) };
+        live.push((end, t.alloc(MIB / 2, false, "leak.py", 4)));
+        live.extract_if(.., |(end, _)| *end <= s).for_each(|(_, b)| t.free(b));
+        t.mark();
+    }
+}
+
 /// A queue that is served at once for half of the job, and then too rarely.
 pub(crate) fn late_backlog(r: &mut Random, t: &mut Tape, steps: u64) {
     let m = Model::new(r, t);
@@ -99,4 +134,29 @@ pub(crate) fn bursts(r: &mut Random, t: &mut Tape, steps: u64) {
 /// The same in the first two rounds or three: what is made then is used again.
 pub(crate) fn first_rounds(r: &mut Random, t: &mut Tape, steps: u64) {
     rounds(r, t, steps, "rounds.py", steps / 4);
+}
+
+/// Judges so many of these jobs, of so many steps.
+fn judged(of: fn(&mut Random, &mut Tape, u64), steps: u64, jobs: u64) -> Vec<Seen> {
+    let draw = |seed| {
+        let (mut r, mut t) = (Random::new(seed), Tape::new());
+        of(&mut r, &mut t, steps);
+        Seen::of(&Drawn { steps, leak: None, names: t.names, items: t.items })
+    };
+    (0..jobs).map(draw).collect()
+}
+
+/// What is asked for most often stays, and what comes besides takes the place of what went. In one of these jobs that has not been so for long.
+#[test]
+fn a_cache_of_what_is_asked_for_most_is_full() {
+    let all = judged(hot, 110, 24);
+    let idle: Vec<_> = all.iter().filter_map(|s| s.idle.as_ref()).collect();
+    assert!(idle.len() <= 1 && all.iter().all(|s| s.leak.is_none()), "{idle:#?}");
+}
+
+/// Fewer requests run at one moment than before: what is forgotten is still more than ever.
+#[test]
+fn what_is_forgotten_beside_requests_that_end_is_found_to_the_end() {
+    let lost: Vec<_> = judged(forgotten, 150, 12).iter().filter_map(|s| s.lost).collect();
+    assert!(lost.is_empty(), "{lost:?}");
 }
