@@ -31,9 +31,6 @@ const BEGINS: f64 = -6.9;
 /// Mean gaps between births without one after which none is expected any more: one silence of twenty thousand is longer
 /// where births come at random.
 const SILENCE: f64 = 10.0;
-/// The same of what comes more and more slowly: mean gaps between the last few births, and how many those are.
-const EBB: f64 = 2.5;
-const LAST: u32 = 4;
 /// Longest gaps for the same where births are as regular as clockwork.
 const CLOCK: f64 = 1.8;
 /// Births that come by chance are so evenly spaced only up to a few.
@@ -46,6 +43,11 @@ const SIFTED: u32 = 12;
 /// Marks that are always waited for; and where blocks of the line die of old age as well, but in a ring.
 const PATIENCE: u32 = 8;
 const PATIENCE_IN_USE: u32 = 25;
+/// Where it came for a short while only, half as long again as it did is waited for; but no longer than this, and, where it fades, than this.
+const BRIEF: u32 = 12;
+const BRIEF_EBB: u32 = 16;
+/// What is added to the longest time without a birth.
+const SLACK: u32 = 3;
 /// And a part of the time for which births came.
 const PART: u32 = 4;
 /// A part of the time since survivors were established that is a short while.
@@ -75,30 +77,24 @@ impl Nature {
     }
 }
 
-/// Marks after which, without more of it, it is over. A silence no longer than one that it came back from, or than a part of
-/// the time for which it went on, such as an evaluation, is none.
+/// Marks after which, without more of it, it is over. A part of the time for which it went on, such as an evaluation, is no such silence.
 fn patience(k: &Kept, line: Nature) -> u32 {
     // Of what comes at random, a few births look regular by chance, unless they lie far apart.
     let is_many = k.marks >= EVEN || k.pace() >= FAR;
     let is_even = is_many && f64::from(k.gap) <= k.pace() + 0.5;
     let marks = match k.is_regular() && (line != Nature::Sifts || is_even) {
-        true => CLOCK * f64::from(k.gap) + 3.0,
-        false => (SILENCE * k.pace()).max(f64::from(k.gap) + 3.0),
+        true => CLOCK * f64::from(k.gap) + f64::from(SLACK),
+        false => SILENCE * k.pace(),
     };
-    let marks = whole(marks.max(f64::from((k.last - k.first) / PART)));
-    marks.max(if line == Nature::InUse { PATIENCE_IN_USE } else { PATIENCE })
+    let least = if line == Nature::InUse { PATIENCE_IN_USE } else { PATIENCE };
+    whole(marks).max((k.last - k.first) / PART).max(pauses(k, BRIEF)).max(least)
 }
 
-/// The same of what comes more and more slowly: by the last births alone.
-fn ebbs(t: &Track, k: &Kept) -> u32 {
-    let mut marks = 0;
-    let mut ours = t.births.list().iter().rev().filter(|b| b.last <= k.last && b.first >= k.first);
-    let before = ours.find(|b| {
-        marks += b.marks;
-        marks > LAST
-    });
-    let pace = before.map_or(k.pace(), |b| f64::from(k.last - b.last) / f64::from((marks - 1).max(1)));
-    PATIENCE.max(whole(EBB * pace))
+/// Marks without more of it that tell nothing yet, also of what comes ever more rarely: a silence no longer than one that it came back from, or,
+/// of what came for a short while only, than half as long again as that: `brief` marks at most.
+fn pauses(k: &Kept, brief: u32) -> u32 {
+    let span = k.last - k.first;
+    PATIENCE.max(k.gap.saturating_add(SLACK)).max(span.saturating_add(span / 2).min(brief)).min(LONGEST)
 }
 
 /// Survivors at a line that were established.
@@ -251,7 +247,7 @@ impl Watch {
             || mark.saturating_sub(n.record.1) > kept.gap && is_replaced(t, &n, mark, patience)
             || is_full(t, &n, mark);
         let fades = || kept.fades(t, until, FADED) && !kept.came_back(t, until, FADED);
-        let is_quiet = || mark.saturating_sub(n.record.1) > ebbs(t, &kept).max(pause);
+        let is_quiet = || mark.saturating_sub(n.record.1) > pauses(&kept, BRIEF_EBB).max(pause);
         if is_over || is_quiet() && fades() {
             return self.fall(Fell::Stopped, Named { kept, ..n }, mark);
         }

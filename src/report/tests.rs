@@ -130,7 +130,7 @@ fn a_leak_that_filled_the_card() {
 /// Beside it something grew until it was full.
 #[test]
 fn a_leak_that_still_runs() {
-    let j = Job::new().train(18, STASH[0], 64 * MIB).train(12, STASH[0], 0).judged(as_known, Ended::Running);
+    let j = Job::new().train(13, STASH[0], 64 * MIB).train(17, STASH[0], 0).judged(as_known, Ended::Running);
     let again = ("strandline report".to_owned(), "again, once what is still running has ended".to_owned());
     reads(
         "leak_running",

@@ -66,6 +66,18 @@ fn a_leak_that_came_back_after_a_pause_is_waited_for() {
     assert!(matches!(ended[..], [(_, true), (_, false), (_, true), (_, false)]), "{ended:?}");
 }
 
+/// A silence that is shorter than it went on for, or than one that it came back from, is none; a longer one ends it.
+#[test]
+fn a_leak_is_not_given_up_for_a_short_silence() {
+    let bursts = said(&keeps(200, |i| i % 24 < 12));
+    assert!(matches!(bursts[..], [(_, true)]), "{bursts:?}");
+    // Each step for a while, and then each fourth, ninth and sixth of them, in turn.
+    let slower = said(&keeps(300, |i| i < 60 || matches!(i % 19, 0 | 4 | 13)));
+    assert!(matches!(slower[..], [(_, true)]), "{slower:?}");
+    let ended = said(&keeps(60, |i| i < 12));
+    assert!(matches!(ended[..], [(_, true), (_, false)]) && ended[1].0 <= 12 + 20, "{ended:?}");
+}
+
 /// Once all is freed on which it was based that a line keeps memory, that is said no more, though as much is there as before.
 #[test]
 fn what_lives_for_long_and_ends_is_in_use() {

@@ -253,7 +253,7 @@ fn a_leak_spread_over_many_lines_is_one_finding() {
     for line in 10..110 {
         s.line(line);
     }
-    for i in 0..40u64 {
+    for i in 0..44u64 {
         if i > 1 && i % 2 == 0 && i < 30 {
             s.alloc(1 + i, 2 << 20, MAIN, 2);
         }
