@@ -229,3 +229,32 @@ os._exit(6)'
     let once = "SIGSTOP\nSIGTSTP\nSIGTTIN\nSIGTTOU\nSIGTSTP\n6\n";
     assert_eq!(said, once.repeat(2));
 }
+
+/// A terminal may stop what writes to it from the background: a job that is silent is not stopped for our lines.
+#[test]
+fn a_job_in_the_background_is_not_stopped_for_our_lines() {
+    let said = alike(
+        "cat > terminal.py <<'END'
+import os, pty, signal, sys, termios
+leader, master = pty.fork()
+if leader == 0:
+    how = termios.tcgetattr(0)
+    how[3] |= termios.TOSTOP
+    termios.tcsetattr(0, termios.TCSANOW, how)
+    job = os.fork()
+    if job == 0:
+        os.setpgid(0, 0)
+        os.execvp(sys.argv[1], sys.argv[1:])
+    status = os.waitpid(job, os.WUNTRACED)[1]
+    if os.WIFSTOPPED(status): os.killpg(job, signal.SIGKILL)
+    os._exit(99 if os.WIFSTOPPED(status) else os.waitstatus_to_exitcode(status))
+while True:
+    try:
+        if not os.read(master, 4096): break
+    except OSError: break
+print(os.waitstatus_to_exitcode(os.waitpid(leader, 0)[1]))
+END
+         for says in pass 'print(1, flush=True)'; do python3 terminal.py ${RUN/ --quiet/} python3 -c \"$says\"; done",
+    );
+    assert_eq!(said, "0\n99\n");
+}

@@ -1,5 +1,6 @@
 //! Our voice: whole lines on stderr, so that `tee`, progress bars and other writers never cut one.
 
+use crate::signals::Set;
 use crate::terminal;
 use std::fmt::Display;
 use std::fs::File;
@@ -41,7 +42,13 @@ const READER: Duration = Duration::from_secs(60);
 /// Writes text that is already laid out.
 pub(crate) fn raw(text: &str) {
     let stderr = std::io::stderr().lock();
+    // With `stty tostop` who writes from the background is stopped, and its whole group, but not where the signal is blocked: a job
+    // that says nothing itself is not stopped for our lines.
+    let before = Set::of(&[libc::SIGTTOU]).block();
     let _ = write_within(stderr.as_fd(), text.as_bytes(), READER);
+    if let Ok(before) = before {
+        let _ = before.restore();
+    }
 }
 
 /// Writes all of it, whole lines at a time, as long as there is room again within that time.
