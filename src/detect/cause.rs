@@ -44,28 +44,28 @@ impl Cause {
                 "nvidia-smi lists the other processes on this GPU: stop them, or choose another GPU with CUDA_VISIBLE_DEVICES"
             }
             Cause::Fragmentation => {
-                "start the job with PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, which joins the pieces"
+                "start the job with PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, so that PyTorch can join the free pieces"
             }
             Cause::Waiting => {
-                "let the stream that is waited for catch up: call synchronize() on it every few steps, or use wait_stream() instead of record_stream()"
+                "call synchronize() every few steps on the stream that the freed memory waits for, or use wait_stream() instead of record_stream()"
             }
             Cause::Request => {
-                "look at the sizes at that line: a shape, an index or a type may not be what was meant"
+                "check the tensor sizes at that line: a shape, an index or a dtype may be wrong"
             }
             Cause::Batch => {
                 "limit the size of a batch (for text, limit tokens instead of rows), or sort samples by length into buckets"
             }
             Cause::Rising => {
-                "find what becomes longer with each step (a sequence, a prompt, a history) or is done once more (a hook that is registered again), and limit it"
+                "find what gets longer with each step (a sequence, a prompt, a history) or is repeated more often (a hook that is registered again), and limit it"
             }
             Cause::AfterSteps => {
-                "call strandline.step() after each request or batch of that part, or record it alone: what grows there is told then"
+                "call strandline.step() after each request or batch in that part of the job, or record that part alone: then the report says what grows there"
             }
             Cause::Optimizer => {
-                "use an 8-bit optimizer, or shard its state (ZeRO, FSDP); foreach=False saves its temporary copies"
+                "use an 8-bit optimizer, or shard its state (ZeRO, FSDP); foreach=False avoids its temporary copies"
             }
             Cause::Loading => {
-                "load it in a smaller type (torch.bfloat16, or 8 or 4 bits), keep part of it on the CPU (device_map=\"auto\"), or divide it among several GPUs (FSDP)"
+                "load the model in a smaller type (torch.bfloat16, or 8 or 4 bits), keep part of it on the CPU (device_map=\"auto\"), or shard it across several GPUs (FSDP)"
             }
             Cause::Evaluation => {
                 "evaluate smaller batches, and move each batch's predictions to the CPU (.cpu(); eval_accumulation_steps in transformers)"

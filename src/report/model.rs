@@ -326,18 +326,18 @@ pub fn used<'p>(p: &'p Process<'_>) -> impl Iterator<Item = &'p Device> {
 }
 
 /// What helps where a notebook keeps what its cells returned.
-const OF_CELLS: &str = "end the cell with a semicolon, or with print(…), so that its result is not kept; %reset -f out lets go of the results so far";
+const OF_CELLS: &str = "end the cell with a semicolon, or with print(…), so that its result is not kept; %reset -f out frees the results kept so far";
 
 /// What helps where reference cycles are kept that Python's collector has not come by to free.
 const OF_CYCLES: &str = "call gc.collect() every few steps, or break the reference cycle: keep one of its references as a weakref.ref(…)";
 
 /// What helps where gradients stay.
-const OF_GRADIENTS: &str = "zero_grad() frees gradients; a parameter that is used for the first time gets one, so this growth ends when all have one";
+const OF_GRADIENTS: &str = "zero_grad() frees gradients; each parameter gets a gradient when it is first used, so this growth stops when all parameters have one";
 
 /// What helps where an optimizer, or a module, has what grows, and nothing is known of the statement: to clear these would end the training.
-const OF_OPTIMIZERS: &str = "an optimizer keeps a state for each of its parameters: remove those that train no more from param_groups, and pop() them from state; an optimizer of your own must limit what its step() adds";
+const OF_OPTIMIZERS: &str = "an optimizer keeps a state for each of its parameters: remove parameters that are no longer trained from param_groups, and pop() them from state; if you wrote the optimizer, limit what its step() adds";
 const OF_MODULES: &str =
-    "remove the modules and parameters that are no longer used, or make them once and use them again";
+    "remove the modules and parameters that are no longer used, or create them once and reuse them";
 
 /// Whether a holder is a part of an optimizer or a module, or has such; and no list of them, which may be cleared.
 fn is_in_training(h: &Holder) -> bool {
@@ -384,7 +384,7 @@ pub(super) fn remedy(p: &Process<'_>, f: &Finding, known: Option<&Known>) -> Opt
     let general = general_remedy(p, f)?;
     // Nobody was found who holds them, and the collector has not run.
     let cycle = if because(f, known).ends_with(UNCOLLECTED) {
-        "; if gc.collect() frees them, break the reference cycle"
+        "; if gc.collect() frees the memory, break the reference cycle"
     } else {
         ""
     };
@@ -397,19 +397,19 @@ fn unknown(p: &Process<'_>, f: &Finding) -> Option<&'static str> {
     let facts = Facts::of(p.replay);
     match (site.kind, facts.text("stacks")?) {
         (SiteKind::Unknown, "none") if f.kind.is_leak() && facts.is_none("python") => {
-            Some("record it with --stacks native, to see the function that allocates it")
+            Some("record the job with --stacks native to see the function that allocates this memory")
         }
         (SiteKind::Unknown, "none") if f.kind.is_leak() => Some(
-            "record it with Python stacks (without --stacks none), to see the line that allocates it and who holds it",
+            "record the job with Python stacks (without --stacks none) to see the line that allocates this memory and what holds it",
         ),
         (SiteKind::Unknown | SiteKind::Native, "native") if f.kind.is_leak() && facts.is_none("python") => {
             Some(
-                "find what stores these tensors: let them go when they are no longer needed, or limit how many are kept",
+                "find what stores these tensors: release them when they are no longer needed, or limit how many are kept",
             )
         }
-        (SiteKind::Unknown | SiteKind::Native, "native") if f.kind.is_leak() => {
-            Some("record it with --stacks both, to see the line of Python that allocates it and who holds it")
-        }
+        (SiteKind::Unknown | SiteKind::Native, "native") if f.kind.is_leak() => Some(
+            "record the job with --stacks both to see the Python line that allocates this memory and what holds it",
+        ),
         _ => None,
     }
 }

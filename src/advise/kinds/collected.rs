@@ -9,7 +9,7 @@ pub(super) static KIND: Kind = Kind {
     info: KindInfo {
         name: "collected_in_evaluation",
         seen: "of results are kept on the GPU under torch.no_grad()",
-        change: "move each result to the host as it comes (.cpu()), or keep only what is computed from it",
+        change: "move each result to the CPU as soon as it is computed (.cpu()), or keep only the numbers that you compute from it",
     },
     find,
 };

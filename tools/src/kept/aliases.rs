@@ -222,7 +222,7 @@ mod tests {
     fn a_function_that_wraps_what_the_attribute_had() {
         let source = "class Aug:\n    def add(self, t):\n        f = self.f\n        def g(x): return f(x) + t\n        self.f = g\n";
         let remedy = is(source, &attribute("Aug", "f", "function"), 5, "self.f = g");
-        assert!(remedy.starts_with("wrap the first function"), "{remedy}");
+        assert!(remedy.starts_with("wrap the original function"), "{remedy}");
         none(&source.replace("f = self.f\n", "f = other\n"), &attribute("Aug", "f", "function"));
     }
 

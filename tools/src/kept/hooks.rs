@@ -138,7 +138,7 @@ mod tests {
         let source =
             "def work(x):\n    never.wait()\nout = net(1)\nThread(target=work, args=(out,)).start()\n";
         let remedy = is(source, &given("local", "x"), 4, "Thread(target=work, args=(out,)).start()");
-        assert!(remedy.starts_with("what runs keeps"), "{remedy}");
+        assert!(remedy.starts_with("a thread or task keeps"), "{remedy}");
         none(source, &given("local", "other"));
         none(&source.replace("target=work", "target=rest"), &given("local", "x"));
         none(&source.replace("(out,)", "(queue,)"), &given("local", "x"));

@@ -34,7 +34,7 @@ pub(super) fn at(text: &str, at: u32) -> Line {
     let keeper = part(*one, "left").and_then(|left| keeper(&source, left));
     match keeper.map(|k| find(text, &k)) {
         Some(Found::One(statement, _)) if statement.line == line(*one) => {
-            let help = "make it once, as large as it gets, or keep only the last part of it";
+            let help = "allocate it once with its final size, or keep only its last part";
             Line::Builds(Statement { remedy: Some(help.into()), ..statement })
         }
         _ => Line::Other,

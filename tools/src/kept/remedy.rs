@@ -58,25 +58,29 @@ fn of_call<'t>(source: &Source<'t>, add: &Add<'t>, keeper: &Keeper) -> Option<&'
     let calls = |name: &str| add.node.kind() == "call" && called(source, add.node) == name;
     let wraps_the_last = |class: &String| hooks::is_around_the_last(source, add.node, class);
     if ways::has_handle(source, add.node) {
-        Some("remove the hook when it has done its work: keep its handle, and call remove()")
+        Some("remove the hook when it is no longer needed: keep its handle, and call handle.remove()")
     } else if calls("add_param_group") {
         Some(
-            "remove the parameter group that no longer trains: del optimizer.param_groups[i], and pop() its parameters from optimizer.state",
+            "remove the parameter group that is no longer trained: del optimizer.param_groups[i], and pop() its parameters from optimizer.state",
         )
     } else if calls("Timer") {
-        Some("a timer keeps its arguments until it fires: cancel() it, or give it what takes no GPU memory")
+        Some(
+            "a timer keeps its arguments until it runs: cancel() it, or give it arguments that hold no GPU memory",
+        )
     } else if POOLS.contains(&keeper.type_name.as_str()) {
         Some(
-            "what waits for the pool keeps what it was given: submit no more than it gets done, or give it what takes no GPU memory",
+            "a task that waits in the pool keeps its arguments: submit fewer at a time, or give it arguments that hold no GPU memory",
         )
     } else if hooks::begins(source, add.node) {
-        Some("what runs keeps what it was given until it ends: end it, or give it what takes no GPU memory")
+        Some(
+            "a thread or task keeps its arguments until it ends: end it, or give it arguments that hold no GPU memory",
+        )
     } else if keeper.class.as_ref().is_some_and(wraps_the_last) {
         Some(
-            "each is made around the one before: make it around what the first had, or cut the chain where what is older is no longer needed",
+            "each new object wraps the one before it: wrap the original object instead, or cut the chain where older objects are no longer needed",
         )
     } else if hooks::hands_on_made(source, add.node, keeper) {
-        Some("each call keeps one more object: call it once, or take away what it added before")
+        Some("each call keeps one more object: call it once, or remove what it added before")
     } else if instances::gives(source, add.node, keeper) {
         Some("empty it at the end of each epoch, as reset() does with a metric")
     } else {
@@ -98,7 +102,7 @@ fn of_what_is_kept<'t>(source: &Source<'t>, add: &Add<'t>, keeper: &Keeper) -> O
     }
     let name = values.iter().find_map(|v| exception(source, *v))?;
     Some(format!(
-        "keep its text, str({name}): an exception keeps the frames of its traceback, and the tensors in their variables"
+        "keep only its text, str({name}): an exception keeps the frames of its traceback, and the tensors in their variables"
     ))
 }
 
@@ -116,10 +120,12 @@ fn of_graph<'t>(
         return None;
     }
     if keeper.awaited && is_sum && !is_detached {
-        return Some("if no backward is to come, add it without its graph: .detach()".into());
+        return Some("if no backward pass follows, add the tensor without its graph: .detach()".into());
     }
     if values.iter().any(|v| source.text(*v).ends_with(".grad_fn")) {
-        return Some("keep what you need of the node, its name() say: a node keeps its whole graph".into());
+        return Some(
+            "keep only what you need from the node, such as its name(): a node keeps its whole graph".into(),
+        );
     }
     if is_detached {
         return None;
@@ -132,7 +138,7 @@ fn of_graph<'t>(
             None => "keep the number, not the tensor with its graph: .item()".into(),
         },
         false if is_sum && keeper.rebound => {
-            "cut the graph between steps: .detach() what goes into the next one".into()
+            "cut the graph between steps: .detach() the tensors that go into the next step".into()
         }
         false => {
             let value = one.map_or_else(|| ".detach()".to_owned(), |value| format!("{value}.detach()"));
@@ -148,11 +154,11 @@ fn of_value<'t>(source: &Source<'t>, add: &Add<'t>, keeper: &Keeper, target: Opt
         return Some("a view keeps its whole base tensor: .clone() the part that is needed".into());
     }
     if keeper.kind == "attribute" && ways::wraps(source, add.node) {
-        return Some("wrap the first function again, not the one that wraps it already".into());
+        return Some("wrap the original function, not the one that already wraps it".into());
     }
     ways::links(source, add.node, keeper).then(|| {
         let link = target.filter(|t| t.len() <= LONGEST).unwrap_or("the link");
-        format!("cut the chain where what is older is no longer needed: {link} = None")
+        format!("cut the chain where older objects are no longer needed: {link} = None")
     })
 }
 
@@ -166,7 +172,7 @@ fn of_growing<'t>(source: &Source<'t>, add: &Add<'t>, keeper: &Keeper, is_sum: b
         return Some(format!("delete what is no longer used: delattr({object}, name)"));
     }
     if is_sum && type_name == "Tensor" && add.values.iter().any(|v| joins(source, *v)) {
-        return Some("keep only the last part of it, or begin it anew at the end of each epoch".into());
+        return Some("keep only its last part, or start it again at the end of each epoch".into());
     }
     let filled = filled(source, add);
     let base = || ways::container(source, type_name).or(filled.filter(|_| ways::is_namespace(type_name)));
@@ -235,17 +241,19 @@ fn of_container(type_name: &str) -> Option<&'static str> {
         "list" | "UserList" => OF_LISTS,
         "dict" | "defaultdict" | "OrderedDict" | "UserDict" | "Counter" => OF_DICTS,
         "set" => "discard() what is no longer needed, or clear() at the end of each epoch",
-        "SimpleQueue" => "it has no limit: take a queue.Queue(maxsize=…), whose put() waits for the consumer",
+        "SimpleQueue" => {
+            "this queue has no limit: use a queue.Queue(maxsize=…), whose put() waits for the consumer"
+        }
         "Queue" | "LifoQueue" | "PriorityQueue" => "give it a maxsize, so that put() waits for the consumer",
-        "tuple" => "keep only its newest entries, or begin it anew with () at the end of each epoch",
+        "tuple" => "keep only its newest entries, or start it again with () at the end of each epoch",
         "WeakKeyDictionary" => {
             "an entry stays as long as its key lives: pop() what is no longer needed, or clear() at the end of each epoch"
         }
         "ExitStack" => {
-            "it keeps what it is given until it is closed: use one for each step, or close() it at the end of each epoch"
+            "the stack keeps what it is given until it is closed: use one for each step, or close() it at the end of each epoch"
         }
         "AsyncExitStack" => {
-            "it keeps what it is given until it is closed: use one for each step, or aclose() it at the end of each epoch"
+            "the stack keeps what it is given until it is closed: use one for each step, or aclose() it at the end of each epoch"
         }
         _ => return None,
     })
@@ -317,7 +325,7 @@ mod tests {
         let cloned = stored("y = net(x)\nrow = y.detach()[0].unsqueeze(0)\n", "row");
         assert!(cloned.contains(".clone()"), "{cloned}");
         let error = stored("import sys\n", "(n, sys.exc_info())");
-        assert!(error.starts_with("keep its text"), "{error}");
+        assert!(error.starts_with("keep only its text"), "{error}");
         let lists = "state = {'hist': []}\nstate['hist'] += [out]\n";
         let lists = is(lists, &global("state", "dict"), 2, "state['hist'] += [out]");
         assert!(lists.starts_with("clear() the lists"), "{lists}");
@@ -418,7 +426,7 @@ mod tests {
             let source = format!("try:\n    load(i)\nexcept ValueError as e:\n    {statement}\n");
             let found = super::super::find::kept_at(&source, &global("errors", "list"));
             let remedy = found.and_then(|f| f.remedy).unwrap_or_default();
-            assert_eq!(remedy.starts_with("keep its text, str(e)"), said, "{value}: {remedy}");
+            assert_eq!(remedy.starts_with("keep only its text, str(e)"), said, "{value}: {remedy}");
         }
     }
 
@@ -457,7 +465,7 @@ mod tests {
         let source = format!("class M:\n    def f(self, x):\n        {buffer}\n");
         says(&source, attribute("M", "_buffers", "dict"), 3, buffer, "delattr(self, name)");
         let joined = "bank = torch.cat([bank, x])";
-        says(joined, global("bank", "Tensor"), 1, joined, "only the last part");
+        says(joined, global("bank", "Tensor"), 1, joined, "keep only its last part");
         // What is replaced does not pile up.
         assert_eq!(is("nets[i] = new()", &global("nets", "list"), 1, "nets[i] = new()"), "");
         // Of a class that the source does not have nothing is known.

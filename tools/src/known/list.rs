@@ -95,15 +95,15 @@ pub(super) fn all() -> impl Iterator<Item = &'static Leak> {
 /// A list; else why it is none.
 fn parse(text: &str) -> Result<Vec<Leak>, String> {
     let all: Value = serde_json::from_str(text).map_err(|e| format!("not valid JSON: {e}"))?;
-    let all = all.as_array().ok_or("no list of objects")?;
+    let all = all.as_array().ok_or("not a list of objects")?;
     let numbered = |(at, entry)| leak(entry).map_err(|why| format!("entry {}: {why}", at + 1));
     all.iter().enumerate().map(numbered).collect()
 }
 
 fn leak(entry: &Value) -> Result<Leak, String> {
-    let object = entry.as_object().ok_or("no object")?;
+    let object = entry.as_object().ok_or("not an object")?;
     if let Some(key) = object.keys().find(|k| !KEYS.has(k)) {
-        return Err(format!("no key is called \"{key}\"; there are {}", KEYS.0.replace(' ', ", ")));
+        return Err(format!("\"{key}\" is not a key; the keys are {}", KEYS.0.replace(' ', ", ")));
     }
     let text = |key: &str| match object.get(key) {
         None | Some(Value::Null) => Ok(None),
@@ -137,14 +137,15 @@ fn leak(entry: &Value) -> Result<Leak, String> {
     };
     let kinds = || Kind::all().map(Kind::name).collect::<Vec<_>>().join(", ");
     if leak.kinds.is_empty() {
-        return Err(format!("\"kinds\" is missing; there are {}", kinds()));
+        return Err(format!("\"kinds\" is missing; the kinds are {}", kinds()));
     }
     if let Some(kind) = leak.kinds.iter().find(|name| !Kind::all().any(|k| k.name() == **name)) {
-        return Err(format!("no finding is of the kind \"{kind}\"; there are {}", kinds()));
+        return Err(format!("\"{kind}\" is not a kind of finding; the kinds are {}", kinds()));
     }
     if leak.files.is_empty() && leak.with.is_none() && leak.held_by.is_none() {
         return Err(
-            "neither \"files\" nor \"with\" says where it allocates, nor \"held_by\" who holds it".into()
+            "\"files\" or \"with\" (what allocates the memory) or \"held_by\" (what holds it) is needed"
+                .into(),
         );
     }
     for (key, of) in [("distribution", &leak.distribution), ("since", &leak.since), ("fixed", &leak.fixed)] {
@@ -221,13 +222,13 @@ mod tests {
         assert_eq!(parse(&format!("[{good}]")).expect("one").len(), 1);
         for (text, why) in [
             ("{", "not valid JSON"),
-            ("{}", "no list of objects"),
-            ("[1]", "entry 1: no object"),
+            ("{}", "not a list of objects"),
+            ("[1]", "entry 1: not an object"),
             (r#"[{"known":"k","kinds":["step-growth"],"files":["a.py"]}]"#, "\"remedy\" is missing"),
-            (r#"[{"known":"k","kind":["step-growth"]}]"#, "no key is called \"kind\""),
-            (r#"[{"known":"k","kinds":["leak"],"files":["a.py"],"remedy":"r"}]"#, "of the kind \"leak\""),
+            (r#"[{"known":"k","kind":["step-growth"]}]"#, "\"kind\" is not a key"),
+            (r#"[{"known":"k","kinds":["leak"],"files":["a.py"],"remedy":"r"}]"#, "\"leak\" is not a kind"),
             (r#"[{"known":"k","files":["a.py"],"remedy":"r"}]"#, "\"kinds\" is missing"),
-            (r#"[{"known":"k","kinds":["step-growth"],"remedy":"r"}]"#, "neither \"files\" nor \"with\""),
+            (r#"[{"known":"k","kinds":["step-growth"],"remedy":"r"}]"#, "\"files\" or \"with\" ("),
             (
                 r#"[{"known":"k","kinds":["step-growth"],"files":"a.py","remedy":"r"}]"#,
                 "not a list of strings",
